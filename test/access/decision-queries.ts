@@ -15,7 +15,7 @@ export type Json =
   | { readonly [key: string]: Json };
 export type JsonObject = { readonly [key: string]: Json };
 
-export interface Asked {
+export interface AskedQuery {
   readonly body: JsonObject;
   readonly context: DecisionContext;
 }
@@ -167,7 +167,7 @@ function bodyOf(choose: Choose): JsonObject {
   }
 }
 
-export function askedOf(choose: Choose): Asked {
+export function askedOf(choose: Choose): AskedQuery {
   const client = choose<{ client?: string }>([{}, { client: "agent" }]);
   const context = {
     via: choose(["mcp", "query"] as const),
@@ -178,7 +178,7 @@ export function askedOf(choose: Choose): Asked {
   return { body: bodyOf(choose), context };
 }
 
-export function scanned({ body }: Asked): Query | undefined {
+export function scanned({ body }: AskedQuery): Query | undefined {
   try {
     return scan(Buffer.from(JSON.stringify(body)), grammar, true);
   } catch (error) {

@@ -7,7 +7,7 @@ import type {
   RowCondition,
 } from "../../src/access/grant.ts";
 import type { DecisionContext } from "../../src/access/rights.ts";
-import type { Asked, Json, JsonObject } from "./decision-queries.ts";
+import type { AskedQuery, Json, JsonObject } from "./decision-queries.ts";
 import { now, username, type World } from "./decision-worlds.ts";
 
 /** How the second reading of the contract looks into a query: its JSON, and nothing the scanner found. */
@@ -296,7 +296,7 @@ interface Element {
 const nobody: Grant = { username, database: "", role: "None" };
 
 /** Takes an element apart. */
-function takeApart(world: World, element: JsonObject, { context }: Asked): Element {
+function takeApart(world: World, element: JsonObject, { context }: AskedQuery): Element {
   const [key = ""] = Object.keys(element);
   const isPreview = key === "Preview";
   const held = objectAt(element, key);
@@ -558,7 +558,7 @@ function judgeElement(element: Element) {
 }
 
 /** The judgment of each element by the contract. */
-export function opinionsOn(world: World, asked: Asked): readonly Opinion[] {
+export function opinionsOn(world: World, asked: AskedQuery): readonly Opinion[] {
   const { body } = asked;
   const elements = "Batch" in body ? objectsAt(body, "Batch") : [body];
   const judged = elements.map((element) => judgeElement(takeApart(world, element, asked)));

@@ -6,7 +6,7 @@ import { decideQuery } from "../../src/access/policy.ts";
 import { boundaryName, type Decision, type QueryDecision } from "../../src/access/rights.ts";
 import { groupSubject } from "../../src/access/roles.ts";
 import { caseCount } from "../kit/nightly.ts";
-import { type Asked, askedOf, scanned } from "./decision-queries.ts";
+import { type AskedQuery, askedOf, scanned } from "./decision-queries.ts";
 import { opinionsOn } from "./decision-reference.ts";
 import {
   boundaryOf,
@@ -31,7 +31,11 @@ const reasons: readonly QueryDecision["reason"][] = [
 ];
 
 /** How a decision differs from what the contract says; undefined if it does not. */
-function disagreement(world: World, asked: Asked, decision: QueryDecision): string | undefined {
+function disagreement(
+  world: World,
+  asked: AskedQuery,
+  decision: QueryDecision,
+): string | undefined {
   const opinions = opinionsOn(world, asked);
   for (const [at, { allowed, reason, additions = [] }] of decision.decisions.entries()) {
     const opinion = opinions[at];
@@ -81,7 +85,7 @@ t.test(`a second reading of the contract agrees on ${CASES} cases`, async (t) =>
   t.strictSame(met.sort(), [...reasons].sort(), "and every rule is met, again and again");
 });
 
-function decideOn(world: World, asked: Asked): QueryDecision | undefined {
+function decideOn(world: World, asked: AskedQuery): QueryDecision | undefined {
   const query = scanned(asked);
   return query && decideQuery(snapshotOf(world), subjectOf(world), query, asked.context);
 }

@@ -3,7 +3,7 @@ import { chmodSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { openApprovalsIn } from "../../src/approvals/approval-file.ts";
-import { openSetting } from "../gateway/kit.ts";
+import { openGatewaySetup } from "../gateway/kit.ts";
 import { openStaffed } from "../journeys/staff.ts";
 import { freePort } from "../kit/free-port.ts";
 import type { RecordingUpstream } from "../kit/upstream.ts";
@@ -85,7 +85,7 @@ t.test("with a key that others can read, no approval is shown or used", async (t
   const { stderr, code } = await runWarm(first.home, ["approvals", "list"]);
   t.equal(code, 1);
   t.match(stderr, /approvals.key: .*chmod/);
-  const second = await openSetting(t, { home: first.home });
+  const second = await openGatewaySetup(t, { home: first.home });
   const { ask, bot } = await carefulOn(second.gateway);
   t.match(await ask(bot, remove), { status: 503, body: { code: "approvals_failed" } });
   t.equal(queriesIn(second.upstream).length, 0);

@@ -4,7 +4,7 @@ import type { IncomingMessage } from "node:http";
 import { request } from "node:https";
 import { buffer } from "node:stream/consumers";
 import t, { type Test } from "tap";
-import { openSetting, type Setting, select } from "../gateway/kit.ts";
+import { type GatewaySetup, openGatewaySetup, select } from "../gateway/kit.ts";
 import { ask, type PlainAnswer } from "../kit/client.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD } from "../kit/gateway.ts";
@@ -74,7 +74,7 @@ class Client {
   }
 }
 
-function auditOf({ gateway }: Setting, { headers }: PlainAnswer) {
+function auditOf({ gateway }: GatewaySetup, { headers }: PlainAnswer) {
   const id = headers["x-request-id"];
   return gateway.service.logged((line) => line.audit === true && line.requestId === id);
 }
@@ -89,7 +89,7 @@ const claims = {
   "X-Gatehouse-User": "root",
 };
 
-async function checkProvenance(t: Test, client: Client, setting: Setting): Promise<void> {
+async function checkProvenance(t: Test, client: Client, setting: GatewaySetup): Promise<void> {
   const { upstream } = setting;
   upstream.take();
   const answer = await client.query(claims);
@@ -112,7 +112,7 @@ async function checkProvenance(t: Test, client: Client, setting: Setting): Promi
 }
 
 /** The upstream sends the rest of its response once the client has received the first part. */
-async function checkStreaming(t: Test, client: Client, { upstream }: Setting): Promise<void> {
+async function checkStreaming(t: Test, client: Client, { upstream }: GatewaySetup): Promise<void> {
   const received = Promise.withResolvers<void>();
   upstream.answer = (_request, response) => {
     response.writeHead(200, { "content-type": "application/json" }).write("[1");
@@ -135,7 +135,7 @@ async function checkTooLarge(t: Test, client: Client): Promise<void> {
   t.match(JSON.parse(body.toString()), { code: "body_too_large" }, "the refusal is the gateway's");
 }
 
-async function checkWebSocket(t: Test, client: Client, { upstream }: Setting): Promise<void> {
+async function checkWebSocket(t: Test, client: Client, { upstream }: GatewaySetup): Promise<void> {
   const accepted = acceptSockets(t, upstream);
   const socket = await client.openSocket("/live");
   await socket.echo("through the proxy");
@@ -171,7 +171,7 @@ for (const kind of proxies) {
   const program = findProgram(kind.program);
   if (program === undefined) continue;
   t.test(`${kind.program} passes on requests, streams and the client's address`, async (t) => {
-    const setting = await openSetting(t, { config });
+    const setting = await openGatewaySetup(t, { config });
     const proxy = await startProxy(t, kind, program, setting.gateway.url);
     const client = new Client(proxy);
     await client.logIn();

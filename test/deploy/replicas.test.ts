@@ -1,10 +1,10 @@
 import { readFileSync } from "node:fs";
 import t from "tap";
-import { openSetting, select } from "../gateway/kit.ts";
+import { openGatewaySetup, select } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
 
-const { gateway: one, upstream } = await openSetting(t);
+const { gateway: one, upstream } = await openGatewaySetup(t);
 const other = await startGateway(t, { home: one.home, upstream: upstream.url });
 const admin = await one.login();
 

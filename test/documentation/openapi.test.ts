@@ -11,7 +11,7 @@ import { configurationSchema } from "../../src/config/schema.ts";
 import { routeTable } from "../../src/gateway/routes.ts";
 import { queryRefusals } from "../../src/query/refusal.ts";
 import { refusals } from "../../src/refusal.ts";
-import { openSetting } from "../gateway/kit.ts";
+import { openGatewaySetup } from "../gateway/kit.ts";
 import { noClients, Workplace } from "../journeys/installed-clients.ts";
 import { eventually } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD, startGateway, type TestGateway } from "../kit/gateway.ts";
@@ -153,7 +153,7 @@ async function check(
     t.notOk(takes(body), `${what} is refused by the schema too: ${JSON.stringify(body)}`);
 }
 
-const { gateway, upstream } = await openSetting(t);
+const { gateway, upstream } = await openGatewaySetup(t);
 const token = await gateway.login();
 const bob = await gateway.addUser("bob", "ReadOnly");
 
@@ -435,7 +435,7 @@ t.test("the readiness failure matches the OpenAPI document", async (t) => {
 });
 
 t.test("the OpenAPI document refuses every query that the gateway refuses", async (t) => {
-  const { gateway, upstream } = await openSetting(t);
+  const { gateway, upstream } = await openGatewaySetup(t);
   const token = await gateway.login();
   const bob = await gateway.addUser("bob", "ReadOnly");
   const place = { database: "main", table: "t" };

@@ -1,11 +1,11 @@
 import { writeFileSync } from "node:fs";
 import t from "tap";
 import { ADMIN_PASSWORD, type Answer } from "../kit/gateway.ts";
-import { checkRefusal, openSetting, type Setting, select } from "./kit.ts";
+import { checkRefusal, type GatewaySetup, openGatewaySetup, select } from "./kit.ts";
 
 const login = { username: "admin", password: ADMIN_PASSWORD };
 
-const shared = await openSetting(t);
+const shared = await openGatewaySetup(t);
 
 t.test("only JSON in UTF-8 without an encoding is accepted", async (t) => {
   const { gateway, upstream } = shared;
@@ -84,7 +84,7 @@ t.test("the gateway's own routes accept at most 16 KiB", async (t) => {
 
 const right = { username: "admin", password: ADMIN_PASSWORD };
 
-function post({ gateway }: Setting, body: string | Buffer<ArrayBuffer>): Promise<Answer> {
+function post({ gateway }: GatewaySetup, body: string | Buffer<ArrayBuffer>): Promise<Answer> {
   const headers = { "content-type": "application/json" };
   return gateway.request("/login", { method: "POST", headers, body });
 }
@@ -150,7 +150,7 @@ t.test("a login is a POST and ignores tokens", async (t) => {
 });
 
 t.test("while the access file is broken, logins use its last good state", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openGatewaySetup(t);
   const { gateway } = setting;
   writeFileSync(gateway.accessFile, "[[users]]\nusername = ");
   await gateway.service.logged(

@@ -4,11 +4,14 @@ import t from "tap";
 import { entryRoles, tables } from "../../src/access/records.ts";
 import { grant, user } from "../access/kit.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
-import { openSetting, select } from "./kit.ts";
+import { openGatewaySetup, select } from "./kit.ts";
 
 t.test("a first start without a terminal writes the password to a file", async (t) => {
   const home = temporaryHome(t);
-  const { gateway } = await openSetting(t, { home, env: { GATEHOUSE_ADMIN_PASSWORD: undefined } });
+  const { gateway } = await openGatewaySetup(t, {
+    home,
+    env: { GATEHOUSE_ADMIN_PASSWORD: undefined },
+  });
   const file = path.join(home, "initial_admin_password");
   t.equal(statSync(file).mode & 0o777, 0o600);
   const password = readFileSync(file, "utf8").trim();
@@ -18,7 +21,7 @@ t.test("a first start without a terminal writes the password to a file", async (
   t.equal(line.file, file);
   t.notMatch(gateway.service.output, password);
   await gateway.service.stop();
-  const again = await openSetting(t, { home });
+  const again = await openGatewaySetup(t, { home });
   t.notMatch(again.gateway.service.output, "first start");
   const left = await again.gateway.service.logged(({ msg }) =>
     /first password is still/.test(`${msg}`),
@@ -27,7 +30,7 @@ t.test("a first start without a terminal writes the password to a file", async (
 });
 
 t.test("the first access file names every key and the page to read", async (t) => {
-  const { gateway } = await openSetting(t);
+  const { gateway } = await openGatewaySetup(t);
   const [head = ""] = readFileSync(gateway.accessFile, "utf8").split("\n\n");
   const words = new Set(head.match(/\w+/g));
   for (const name of [...Object.keys(tables), ...Object.values(tables).flat(), ...entryRoles]) {
@@ -41,8 +44,8 @@ t.test("after two concurrent first starts, the stored password works", async (t)
   const home = temporaryHome(t);
   const env = { GATEHOUSE_ADMIN_PASSWORD: undefined };
   const settings = await Promise.all([
-    openSetting(t, { home, env }),
-    openSetting(t, { home, env }),
+    openGatewaySetup(t, { home, env }),
+    openGatewaySetup(t, { home, env }),
   ]);
   const password = readFileSync(path.join(home, "initial_admin_password"), "utf8").trim();
   for (const { gateway } of settings) t.type(await gateway.login("admin", password), "string");
@@ -50,7 +53,7 @@ t.test("after two concurrent first starts, the stored password works", async (t)
 
 t.test("a chosen first password is used and not stored as text", async (t) => {
   const password = "chosen by the operator";
-  const { gateway } = await openSetting(t, { env: { GATEHOUSE_ADMIN_PASSWORD: password } });
+  const { gateway } = await openGatewaySetup(t, { env: { GATEHOUSE_ADMIN_PASSWORD: password } });
   t.type(await gateway.login("admin", password), "string");
   t.notMatch(gateway.service.output, password);
   t.notOk(readdirSync(gateway.home).includes("initial_admin_password"));

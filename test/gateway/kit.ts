@@ -15,19 +15,19 @@ import { RecordingUpstream } from "../kit/upstream.ts";
 
 export const select = { Select: { database: "main", from: "t", columns: ["*"] } };
 
-export interface Setting {
+export interface GatewaySetup {
   gateway: TestGateway;
   upstream: RecordingUpstream;
 }
 
 /** Starts a gateway and its upstream. Both end with the test. */
-export async function openSetting(t: Test, options: RunOptions = {}): Promise<Setting> {
+export async function openGatewaySetup(t: Test, options: RunOptions = {}): Promise<GatewaySetup> {
   const upstream = await new RecordingUpstream().listen(t);
   const gateway = await startGateway(t, { ...options, upstream: upstream.url });
   return { gateway, upstream };
 }
 
-/** As `openSetting`, with an `[auth]` section that sets its own hash costs. */
+/** As `openGatewaySetup`, with an `[auth]` section that sets its own hash costs. */
 export async function openSettingWith(t: Test, auth: string, home = temporaryHome(t)) {
   const upstream = await new RecordingUpstream().listen(t);
   const file = path.join(home, "own.toml");
@@ -37,7 +37,10 @@ export async function openSettingWith(t: Test, auth: string, home = temporaryHom
 }
 
 /** Edits the access file and waits until the edit is in force. */
-export async function edit({ gateway }: Setting, change: (text: string) => string): Promise<void> {
+export async function edit(
+  { gateway }: GatewaySetup,
+  change: (text: string) => string,
+): Promise<void> {
   const version = async () => (await gateway.request("/readyz")).body.access_version;
   const before = await version();
   await gateway.edit(change);

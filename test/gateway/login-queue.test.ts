@@ -9,7 +9,7 @@ import { ADMIN_PASSWORD, type Answer, temporaryHome } from "../kit/gateway.ts";
 import { childrenOf, isAlive } from "../kit/process-info.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
 import { authorizeUrl, registered } from "../oauth/kit.ts";
-import { checkRefusal, openSetting, type Setting, select } from "./kit.ts";
+import { checkRefusal, type GatewaySetup, openGatewaySetup, select } from "./kit.ts";
 
 const { atOnce, waiting } = hashBounds({ memory: 64, time: 1, parallelism: 1 });
 const WAITING = waiting;
@@ -17,13 +17,13 @@ const FULL = atOnce + waiting;
 const right = { username: "admin", password: ADMIN_PASSWORD };
 const busy = { status: 503, code: "login_busy" };
 
-function hashersOf({ gateway }: Setting): number[] {
+function hashersOf({ gateway }: GatewaySetup): number[] {
   return childrenOf(gateway.service.child.pid ?? 0).filter((child) =>
     readFileSync(`/proc/${child}/cmdline`, "utf8").includes("hash-program"),
   );
 }
 
-function hasherOf(setting: Setting): number {
+function hasherOf(setting: GatewaySetup): number {
   const [hasher, ...others] = hashersOf(setting);
   if (hasher === undefined || others.length > 0) throw new Error("not exactly one");
   return hasher;
@@ -48,7 +48,7 @@ async function openStopped(t: Test, config = "", more = "") {
   const auth = `max_failures_per_address = 1000\n${more}`;
   const home = temporaryHome(t);
   const file = path.join(home, "hold");
-  const setting = await openSetting(t, { auth, config, home, env: holding(file) });
+  const setting = await openGatewaySetup(t, { auth, config, home, env: holding(file) });
   const token = await setting.gateway.addUser("bob", "ReadOnly");
   const hold = () => writeFileSync(file, "");
   hold();
@@ -58,7 +58,7 @@ async function openStopped(t: Test, config = "", more = "") {
 }
 
 function logIn(
-  { gateway }: Setting,
+  { gateway }: GatewaySetup,
   fields: { username: string; password: string },
   options: { forwardedFor?: string; signal?: AbortSignal } = {},
 ): Promise<Answer> {
@@ -72,7 +72,7 @@ function logIn(
 }
 
 function flood(
-  setting: Setting,
+  setting: GatewaySetup,
   count: number,
   options: Parameters<typeof logIn>[2] | ((at: number) => Parameters<typeof logIn>[2]) = {},
 ) {
@@ -197,7 +197,7 @@ t.test("a login whose hashing process dies every time gets 503", async (t) => {
 
 t.test("the hashing process has no secrets and ends with the gateway", async (t) => {
   for (const signal of ["SIGTERM", "SIGKILL"] as const) {
-    const setting = await openSetting(t);
+    const setting = await openGatewaySetup(t);
     await setting.gateway.login();
     const hasher = hasherOf(setting);
     t.equal(getPriority(hasher), 10);

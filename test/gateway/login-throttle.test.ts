@@ -1,12 +1,12 @@
 import t from "tap";
 import { eventually } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD, type Answer } from "../kit/gateway.ts";
-import { checkRefusal, openSetting, type Setting } from "./kit.ts";
+import { checkRefusal, type GatewaySetup, openGatewaySetup } from "./kit.ts";
 
 const right = { username: "admin", password: ADMIN_PASSWORD };
 
 function logIn(
-  { gateway }: Setting,
+  { gateway }: GatewaySetup,
   fields: { username: string; password: string },
   forwardedFor?: string,
 ): Promise<Answer> {
@@ -15,7 +15,7 @@ function logIn(
   return gateway.request("/login", { method: "POST", headers, body: JSON.stringify(fields) });
 }
 
-function guess(setting: Setting, username: string, forwardedFor?: string): Promise<Answer> {
+function guess(setting: GatewaySetup, username: string, forwardedFor?: string): Promise<Answer> {
   return logIn(setting, { username, password: "a wrong one" }, forwardedFor);
 }
 
@@ -24,7 +24,7 @@ function count(answers: Answer[], status: number): number {
 }
 
 t.test("after ten failures only that user has to wait, right password or not", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openGatewaySetup(t);
   await setting.gateway.addUser("bob", "ReadOnly");
   for (let at = 0; at < 10; at++) t.equal((await guess(setting, "admin")).status, 401);
   for (const answer of [await guess(setting, "admin"), await logIn(setting, right)]) {
@@ -37,7 +37,7 @@ t.test("after ten failures only that user has to wait, right password or not", a
 
 t.test("failures are forgotten when the window has ended", async (t) => {
   const auth = "max_failures_per_user_and_address = 1\nfailure_window = 6";
-  const setting = await openSetting(t, { auth });
+  const setting = await openGatewaySetup(t, { auth });
   await guess(setting, "admin");
   const answer = await logIn(setting, right);
   checkRefusal(t, answer, { status: 429, code: "too_many_attempts" });
@@ -50,7 +50,7 @@ t.test("failures are forgotten when the window has ended", async (t) => {
 });
 
 t.test("of two hundred concurrent wrong guesses, ten are checked", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openGatewaySetup(t);
   const answers = await Promise.all(Array.from({ length: 200 }, () => guess(setting, "admin")));
   t.equal(count(answers, 401), 10);
   t.equal(count(answers, 429) + count(answers, 503), 190);
@@ -58,20 +58,20 @@ t.test("of two hundred concurrent wrong guesses, ten are checked", async (t) => 
 });
 
 t.test("fifty concurrent correct logins all succeed", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openGatewaySetup(t);
   const answers = await Promise.all(Array.from({ length: 50 }, () => logIn(setting, right)));
   t.equal(count(answers, 200), 50);
 });
 
 t.test("an address that fails with many users has to wait", async (t) => {
-  const setting = await openSetting(t, { auth: "max_failures_per_address = 5" });
+  const setting = await openGatewaySetup(t, { auth: "max_failures_per_address = 5" });
   for (let at = 0; at < 5; at++) t.equal((await guess(setting, `user-${at}`)).status, 401);
   const answer = await logIn(setting, right);
   checkRefusal(t, answer, { status: 429, code: "too_many_attempts" });
 });
 
 t.test("an untrusted local proxy causes a warning and is not blocked", async (t) => {
-  const setting = await openSetting(t, { auth: "max_failures_per_address = 5" });
+  const setting = await openGatewaySetup(t, { auth: "max_failures_per_address = 5" });
   for (let at = 0; at < 8; at++) {
     t.equal((await guess(setting, `user-${at}`, "203.0.113.9")).status, 401);
   }
@@ -87,7 +87,7 @@ t.test("an untrusted local proxy causes a warning and is not blocked", async (t)
 
 t.test("clients of a trusted proxy are counted separately", async (t) => {
   const config = '[server]\ntrusted_proxies = ["127.0.0.1", "10.0.0.0/8"]\n';
-  const setting = await openSetting(t, { config, auth: "max_failures_per_address = 5" });
+  const setting = await openGatewaySetup(t, { config, auth: "max_failures_per_address = 5" });
   for (let at = 0; at < 5; at++) await guess(setting, `user-${at}`, "203.0.113.1");
   t.equal((await logIn(setting, right, "203.0.113.1")).status, 429);
   t.equal((await logIn(setting, right, "203.0.113.2")).status, 200);

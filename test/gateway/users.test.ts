@@ -5,19 +5,19 @@ import t from "tap";
 import { failed, installNothing } from "../commands/kit.ts";
 import { ADMIN_PASSWORD, startGateway, temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
-import { checkRefusal, edit, openSetting, type Setting, select } from "./kit.ts";
+import { checkRefusal, edit, type GatewaySetup, openGatewaySetup, select } from "./kit.ts";
 
 const password = "long enough";
 
-function create({ gateway }: Setting, token: string, fields: Record<string, unknown>) {
+function create({ gateway }: GatewaySetup, token: string, fields: Record<string, unknown>) {
   return gateway.send("POST", "/api/users", { password, role: "ReadOnly", ...fields }, token);
 }
 
-const setting = await openSetting(t);
+const setting = await openGatewaySetup(t);
 const { gateway } = setting;
 
 t.test("a new user is shown without a hash and can log in", async (t) => {
-  const setting = await openSetting(t, { auth: 'default_database = "home"' });
+  const setting = await openGatewaySetup(t, { auth: 'default_database = "home"' });
   const { gateway } = setting;
   const token = await gateway.login();
   const answer = await create(setting, token, { username: "bob", email: "bob@example.com" });
@@ -149,7 +149,7 @@ t.test("of concurrent requests for the same user, one succeeds", async (t) => {
 
 const fresh = "another password";
 
-function change({ gateway }: Setting, token: string, username: string, body: unknown) {
+function change({ gateway }: GatewaySetup, token: string, username: string, body: unknown) {
   return gateway.send("PUT", `/api/users/${username}/password`, body, token);
 }
 
@@ -177,7 +177,7 @@ t.test("setting the same password again revokes old tokens", async (t) => {
 });
 
 t.test("a wrong old password counts as a failed login", async (t) => {
-  const setting = await openSetting(t, { auth: "max_failures_per_user_and_address = 3" });
+  const setting = await openGatewaySetup(t, { auth: "max_failures_per_user_and_address = 3" });
   const { gateway } = setting;
   const token = await gateway.addUser("bob", "ReadOnly");
   const body = { old_password: "a wrong one", new_password: fresh };

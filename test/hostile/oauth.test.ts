@@ -18,12 +18,12 @@ import { authorize, exchange, obtainTokens } from "../oauth/flow.ts";
 import { issuerSettings, issuersWith, makeKey } from "../oauth/issuer.ts";
 import {
   authorizeUrl,
-  openSetting,
+  type OAuthSetup,
+  openOAuthSetup,
   PASSWORD,
   postForm,
   REDIRECT,
   registered,
-  type Setting,
 } from "../oauth/kit.ts";
 import { statusesOf } from "./kit.ts";
 
@@ -50,7 +50,7 @@ const wishes: Readonly<Record<string, string>> = {
   scope: "openid profile email mcp:resources",
 };
 
-async function reachOf(setting: Setting, body: Record<string, unknown>) {
+async function reachOf(setting: OAuthSetup, body: Record<string, unknown>) {
   const token = await setting.server.verify(String(body.access_token));
   const { username, database, readOnly, scopes } = token;
   return { username, database, readOnly, scopes: [...scopes].sort().join(" ") };
@@ -59,7 +59,7 @@ async function reachOf(setting: Setting, body: Record<string, unknown>) {
 const granted = { username: "alice", database: "archive", readOnly: true, scopes: "mcp:resources" };
 
 t.test("a client cannot widen what the user has narrowed at any step", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const parameters = { scope: "mcp:resources" };
   const clientId = await registered(setting);
   const first = await obtainTokens(setting, { clientId, ...narrow, parameters });
@@ -83,7 +83,7 @@ t.test("a client cannot widen what the user has narrowed at any step", async (t)
 });
 
 t.test("a client cannot widen its rights when it exchanges the code", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const parameters = { scope: "mcp:resources" };
   const { clientId, verifier, callback } = await authorize(setting, { ...narrow, parameters });
   const { body } = await postForm(`${setting.url}/oauth/token`, {
@@ -98,7 +98,7 @@ t.test("a client cannot widen its rights when it exchanges the code", async (t) 
 });
 
 t.test("a request consists only of unique parameters in its URL", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { url, fetched } = await openTrap(t);
   const client_id = await registered(setting);
   const good = authorizeUrl(setting, { client_id });
@@ -119,7 +119,7 @@ t.test("a request consists only of unique parameters in its URL", async (t) => {
 });
 
 t.test("a consent can be used once", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const browser = new PlainBrowser(setting.url);
   const url = authorizeUrl(setting, { client_id: await registered(setting) });
   const login = await browser.open(url);
@@ -152,7 +152,7 @@ async function openTrap(t: Test): Promise<{ url: string; fetched: string[] }> {
 }
 
 t.test("URLs in a registration are neither fetched nor kept nor shown", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { url, fetched } = await openTrap(t);
   const named = Object.fromEntries(
     [
@@ -184,7 +184,7 @@ t.test("URLs in a registration are neither fetched nor kept nor shown", async (t
 });
 
 t.test("invalid client metadata is refused", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const uris = ["https://a;frame-ancestors/cb", "https://a,b/cb", "https://a'b/cb", "https://*/cb"];
   const bodies: unknown[] = [
     ...[null, [], 1, "x", {}, { redirect_uris: null }, { redirect_uris: {} }],
@@ -215,7 +215,7 @@ const absent = [
 ];
 
 t.test("only the documented paths are served", async (t) => {
-  const { url } = await openSetting(t);
+  const { url } = await openOAuthSetup(t);
   for (const name of absent) {
     for (const method of ["GET", "POST", "PUT", "DELETE", "PATCH"]) {
       const { status } = await fetch(`${url}/oauth/${name}`, { method, redirect: "manual" });
@@ -225,7 +225,7 @@ t.test("only the documented paths are served", async (t) => {
 });
 
 t.test("both metadata documents are equal and ignore forwarding headers", async (t) => {
-  const { url } = await openSetting(t);
+  const { url } = await openOAuthSetup(t);
   const spoofed = { "x-forwarded-host": "evil.test", "x-forwarded-proto": "https" };
   const documents = await Promise.all(
     ["oauth-authorization-server", "openid-configuration"].map(async (name) => {
@@ -266,7 +266,7 @@ t.test("both metadata documents are equal and ignore forwarding headers", async 
 });
 
 t.test("pages show all input as text", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const evil = `"'><svg/onload=alert(1)>\${1}{{1}}</title></style><script>x</script>`;
   const raw = /<svg|<script|<\/title>(?!\n<style>)|onload=alert\(1\)>/;
   const client_id = await registered(setting, {
@@ -303,7 +303,7 @@ t.test("pages show all input as text", async (t) => {
 });
 
 t.test("a page is not given to scripts", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { url, headers } = await new PlainBrowser(setting.url).open(
     authorizeUrl(setting, { client_id: await registered(setting) }),
   );
@@ -324,7 +324,7 @@ t.test("a page is not given to scripts", async (t) => {
 });
 
 t.test("invented cookies create no state", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const kept = () => {
     const database = new DatabaseSync(path.join(setting.directory, "state.sqlite"), {
       readOnly: true,
@@ -349,7 +349,7 @@ t.test("invented cookies create no state", async (t) => {
 
 t.test("fetches of client documents are limited", async (t) => {
   let fetched = 0;
-  const setting = await openSetting(t, {
+  const setting = await openOAuthSetup(t, {
     documents: async (url) => {
       fetched++;
       if (url !== CLIENT) throw new Error("there is no such document");

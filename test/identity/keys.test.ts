@@ -19,7 +19,7 @@ import {
   signerOf,
 } from "../../src/identity/key-store.ts";
 import { refusedBy, temporaryDirectory } from "../access/kit.ts";
-import { openSetting, select } from "../gateway/kit.ts";
+import { openGatewaySetup, select } from "../gateway/kit.ts";
 import { runCommand } from "../kit/process.ts";
 import { readKey, readKeys } from "./forge.ts";
 
@@ -27,7 +27,7 @@ const privateMembers = ["d", "p", "q", "dp", "dq", "qi", "k", "oth"];
 
 for (const algorithm of ["ES256", "EdDSA", "RS256"]) {
   t.test(`${algorithm} tokens work at the gateway and verify with the published key`, async (t) => {
-    const { gateway } = await openSetting(t, { auth: `signing_algorithm = "${algorithm}"` });
+    const { gateway } = await openGatewaySetup(t, { auth: `signing_algorithm = "${algorithm}"` });
     const token = await gateway.login();
     t.equal((await gateway.query(select, token)).status, 200);
 
@@ -48,7 +48,7 @@ for (const algorithm of ["ES256", "EdDSA", "RS256"]) {
 }
 
 t.test("HS256 works and publishes no key", async (t) => {
-  const { gateway } = await openSetting(t, { auth: 'signing_algorithm = "HS256"' });
+  const { gateway } = await openGatewaySetup(t, { auth: 'signing_algorithm = "HS256"' });
   t.equal((await gateway.query(select, await gateway.login())).status, 200);
   const { body, text } = await gateway.request("/.well-known/jwks.json");
   t.strictSame(body, { keys: [] });
@@ -56,7 +56,7 @@ t.test("HS256 works and publishes no key", async (t) => {
 });
 
 t.test("keys are private to their owner and survive a restart, and so do tokens", async (t) => {
-  const { gateway } = await openSetting(t);
+  const { gateway } = await openGatewaySetup(t);
   const token = await gateway.login();
   const { kid } = readKey(gateway.home);
   const directory = path.join(gateway.home, "keys");
@@ -66,18 +66,21 @@ t.test("keys are private to their owner and survive a restart, and so do tokens"
 
   chmodSync(path.join(directory, `${kid}.json`), 0o644);
   const options = { home: gateway.home, auth: "check_permissions = false" };
-  const { gateway: again } = await openSetting(t, options);
+  const { gateway: again } = await openGatewaySetup(t, options);
   t.equal(readKey(again.home).kid, kid);
   t.equal((await again.query(select, token)).status, 200);
 });
 
 t.test("another algorithm has its own key and refuses tokens of the old one", async (t) => {
-  const { gateway } = await openSetting(t);
+  const { gateway } = await openGatewaySetup(t);
   const { home } = gateway;
   const old = await gateway.login();
   await gateway.service.stop();
 
-  const { gateway: changed } = await openSetting(t, { home, auth: 'signing_algorithm = "EdDSA"' });
+  const { gateway: changed } = await openGatewaySetup(t, {
+    home,
+    auth: 'signing_algorithm = "EdDSA"',
+  });
   t.strictSame(
     readKeys(home)
       .map(({ alg }) => alg)
@@ -90,12 +93,12 @@ t.test("another algorithm has its own key and refuses tokens of the old one", as
   t.equal(keys.length, 1);
   await changed.service.stop();
 
-  const { gateway: back } = await openSetting(t, { home });
+  const { gateway: back } = await openGatewaySetup(t, { home });
   t.equal((await back.query(select, old)).status, 200, "the old key is still there");
 });
 
 t.test("a broken key file prevents the start, and the message does not quote it", async (t) => {
-  const { gateway } = await openSetting(t);
+  const { gateway } = await openGatewaySetup(t);
   const { home } = gateway;
   const { kid, jwk } = readKey(home);
   const file = path.join(home, "keys", `${kid}.json`);
@@ -117,7 +120,7 @@ t.test("a broken key file prevents the start, and the message does not quote it"
 });
 
 t.test("keys without an access file prevent the start, with advice", async (t) => {
-  const { gateway } = await openSetting(t);
+  const { gateway } = await openGatewaySetup(t);
   await gateway.service.stop();
   rmSync(gateway.accessFile);
   const { code, stdout, stderr } = await runCommand(gateway.home, ["serve", "--port", "0"]);

@@ -12,7 +12,7 @@ import path from "node:path";
 import t from "tap";
 import { openRevocations, readRevocations } from "../../src/identity/revocations.ts";
 import { temporaryDirectory } from "../access/kit.ts";
-import { openSetting } from "../gateway/kit.ts";
+import { openGatewaySetup } from "../gateway/kit.ts";
 import { insertRefusal, openStaffed, soon, succeed, textOf, tokenOf } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
 import type { TestGateway } from "../kit/gateway.ts";
@@ -85,7 +85,7 @@ t.test("an incomplete last line does not affect other revocations", async (t) =>
   await gateway.service.stop();
   writeFileSync(file, `${whole}{"jti":"half`);
 
-  const { gateway: restarted } = await openSetting(t, { home: gateway.home });
+  const { gateway: restarted } = await openGatewaySetup(t, { home: gateway.home });
   t.equal(await insertRefusal(restarted, first), "token_revoked");
   t.equal((await restarted.request("/readyz")).body.revocations, "fresh");
   await succeed(restarted.send("POST", "/logout", undefined, second));

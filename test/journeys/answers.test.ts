@@ -1,12 +1,12 @@
 import t from "tap";
-import { checkRefusal, openSetting, select } from "../gateway/kit.ts";
+import { checkRefusal, openGatewaySetup, select } from "../gateway/kit.ts";
 
 const json = { "content-type": "application/json" };
 
-const shared = await openSetting(t);
+const shared = await openGatewaySetup(t);
 
 t.test("every refusal has the documented status, message and shape", async (t) => {
-  const { gateway, upstream } = await openSetting(t, {
+  const { gateway, upstream } = await openGatewaySetup(t, {
     config: "[server]\nmax_body_bytes = 1024\n",
   });
   const reader = await gateway.addUser("reader", "ReadOnly");
@@ -66,7 +66,7 @@ t.test("a refusal of the upstream is marked as allowed by the gateway", async (t
 });
 
 t.test("a request that breaks several rules is answered for the first one", async (t) => {
-  const { gateway, upstream } = await openSetting(t, {
+  const { gateway, upstream } = await openGatewaySetup(t, {
     config: "[server]\nmax_body_bytes = 1024\n",
   });
   const reader = await gateway.addUser("reader", "ReadOnly");

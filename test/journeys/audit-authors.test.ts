@@ -3,7 +3,7 @@ import { userInfo } from "node:os";
 import path from "node:path";
 import t from "tap";
 import { grant, user } from "../access/kit.ts";
-import { openSetting, select } from "../gateway/kit.ts";
+import { openGatewaySetup, select } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { nightly } from "../kit/nightly.ts";
@@ -34,7 +34,7 @@ const run = async (home: string, ...flags: string[]) => {
 for (const workers of [1, 2]) {
   const options = workers === 1 ? nightly : {};
   t.test(`each change is one line with its author, ${workers} workers`, options, async (t) => {
-    const { gateway } = await openSetting(t, { config: `[server]\nworkers = ${workers}\n` });
+    const { gateway } = await openGatewaySetup(t, { config: `[server]\nworkers = ${workers}\n` });
     const admin = await gateway.login();
     const rita = { username: "rita", password: "rita password", role: "ReadWrite" };
     await gateway.send("POST", "/api/users", rita, admin);
@@ -125,7 +125,7 @@ t.test("changes by commands are audited when the gateway starts next", async (t)
 });
 
 t.test("an edit of the file right before the shutdown is audited", async (t) => {
-  const { gateway } = await openSetting(t);
+  const { gateway } = await openGatewaySetup(t);
   await gateway.edit((text) => `${text}\n${user("max")}`);
   await gateway.service.logged(({ msg }) => msg === "access file reloaded");
   await gateway.service.stop();
@@ -145,7 +145,7 @@ for (const workers of [1, 2]) {
   t.test(`user list shows the last login and use, with ${workers} workers`, options, async (t) => {
     const home = temporaryHome(t);
     const options = { home, config: `[server]\nworkers = ${workers}\n` };
-    const { gateway } = await openSetting(t, options);
+    const { gateway } = await openGatewaySetup(t, options);
     const token = await gateway.addUser("rita", "ReadOnly");
     await gateway.send(
       "POST",
@@ -166,7 +166,7 @@ for (const workers of [1, 2]) {
     for (const file of readdirSync(home).filter((name) => name.startsWith("activity."))) {
       t.equal(statSync(path.join(home, file)).mode & 0o777, 0o600);
     }
-    const { gateway: again } = await openSetting(t, options);
+    const { gateway: again } = await openGatewaySetup(t, options);
     await again.login();
     await again.service.stop();
     t.match(
@@ -182,7 +182,7 @@ for (const workers of [1, 2]) {
 t.test("the last use is saved while the gateway runs, even over a broken file", async (t) => {
   const home = temporaryHome(t);
   writeFileSync(path.join(home, "activity.0.json"), "{broken");
-  const { gateway } = await openSetting(t, { home });
+  const { gateway } = await openGatewaySetup(t, { home });
   await gateway.login();
   await eventually("it is written", async () => isNow((await listed(home, "admin")).last_login));
 });

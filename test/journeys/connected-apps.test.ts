@@ -1,5 +1,5 @@
 import t from "tap";
-import { openSetting } from "../gateway/kit.ts";
+import { openGatewaySetup } from "../gateway/kit.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { runWarm } from "../kit/warm-command.ts";
@@ -16,7 +16,7 @@ const MANY = 16;
 const list = statelessCall("tools/list");
 const people = ["root * Owner", "alice main ReadWrite", "bob main ReadOnly"];
 const home = await staffedHome(t, people);
-const { gateway } = await openSetting(t, { home, ...servedBy(2) });
+const { gateway } = await openGatewaySetup(t, { home, ...servedBy(2) });
 const clientId = await registered(gateway);
 const run = (...flags: string[]) => runWarm(gateway.home, ["token", ...flags]);
 const tokensOf = (username: string, client = clientId) =>

@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { checkRefusal, openSetting, select, sendRaw } from "../gateway/kit.ts";
+import { checkRefusal, openGatewaySetup, select, sendRaw } from "../gateway/kit.ts";
 import { ADMIN_PASSWORD, temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 
@@ -17,10 +17,10 @@ function preflight(origin: string, method = "POST"): RequestInit {
   return { method: "OPTIONS", headers };
 }
 
-const shared = await openSetting(t, { config });
+const shared = await openGatewaySetup(t, { config });
 
 const auth = "enabled = false";
-const open = await openSetting(t, { auth });
+const open = await openGatewaySetup(t, { auth });
 
 t.test("a page of an allowed origin may send queries and read the answers", async (t) => {
   const { gateway, upstream } = shared;
@@ -81,7 +81,7 @@ t.test("OPTIONS without a preflight or on an unknown path is refused", async (t)
 });
 
 t.test("without allowed origins no answer has CORS headers", async (t) => {
-  const { gateway } = await openSetting(t);
+  const { gateway } = await openGatewaySetup(t);
   t.equal((await gateway.request("/query", preflight(page))).status, 405);
   const { headers } = await gateway.request("/healthz", { headers: { origin: page } });
   t.notOk([...headers.keys()].some((name) => name.startsWith("access-control-")));
@@ -185,7 +185,7 @@ t.test("without authentication only a local Host and Origin are accepted", async
 t.test("without authentication public_url and allowed origins are accepted", async (t) => {
   const names =
     'public_url = "https://gate.example:8443"\nallowed_origins = ["https://app.example"]';
-  const { gateway } = await openSetting(t, { auth, config: `[server]\n${names}\n` });
+  const { gateway } = await openGatewaySetup(t, { auth, config: `[server]\n${names}\n` });
   for (const [status, ...lines] of [
     [200, "Host: gate.example:8443"],
     [403, "Host: gate.example.evil.example"],
@@ -212,7 +212,7 @@ t.test("without authentication the gateway does not start on a public address", 
 t.test("insecure_allow_remote accepts every Host and Origin", async (t) => {
   const remote = `${auth}\ninsecure_allow_remote = true`;
   const config = '[server]\nhost = "0.0.0.0"\n';
-  const { gateway } = await openSetting(t, { auth: remote, config });
+  const { gateway } = await openGatewaySetup(t, { auth: remote, config });
   const url = gateway.url.replace("0.0.0.0", "127.0.0.1");
   const lines = ["Host: elsewhere.example", "Origin: http://evil.example"];
   t.equal((await sendRaw(url, ["GET /healthz HTTP/1.1", ...lines])).status, 200);

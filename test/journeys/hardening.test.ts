@@ -3,12 +3,12 @@ import { existsSync, readFileSync } from "node:fs";
 import { connect } from "node:net";
 import path from "node:path";
 import t from "tap";
-import { openSetting } from "../gateway/kit.ts";
+import { openGatewaySetup } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { isTaken, residentBytes } from "../kit/process-info.ts";
 
 const MEGABYTE = 1024 * 1024;
-const { gateway } = await openSetting(t);
+const { gateway } = await openGatewaySetup(t);
 
 t.test("a body in many chunks needs no more memory than its bytes", async (t) => {
   const { hostname, port } = new URL(gateway.url);

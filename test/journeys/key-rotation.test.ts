@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { openSetting } from "../gateway/kit.ts";
+import { openGatewaySetup } from "../gateway/kit.ts";
 import { decodePart, readKey, readKeys } from "../identity/forge.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
@@ -56,7 +56,7 @@ for (const algorithm of ["ES256", "HS256"]) {
 
     tokens.push(await tokenOf(gateway, "bob"));
     await gateway.service.stop();
-    const { gateway: restarted } = await openSetting(t, { home: gateway.home, auth });
+    const { gateway: restarted } = await openGatewaySetup(t, { home: gateway.home, auth });
     for (const token of tokens) t.equal(await insertRefusal(restarted, token), undefined);
     t.equal(await signer(restarted), made);
   });
@@ -74,7 +74,7 @@ t.test("a key is no longer published or used once its last token has expired", a
   t.equal(await insertRefusal(gateway, token), "token_invalid");
   await gateway.service.stop();
 
-  const { gateway: restarted } = await openSetting(t, { home: gateway.home });
+  const { gateway: restarted } = await openGatewaySetup(t, { home: gateway.home });
   t.notOk((await published(restarted)).includes(old));
   t.equal(await insertRefusal(restarted, token), "token_invalid");
   await gatehouse(restarted, "key rotate");
@@ -240,7 +240,7 @@ t.test("missing keys are created at the start with a warning", async (t) => {
   await gateway.service.stop();
   t.notOk(gateway.service.log.some(isWarning), "a first start is not worth one");
   rmSync(path.join(gateway.home, "keys"), { recursive: true });
-  const { gateway: restarted } = await openSetting(t, { home: gateway.home });
+  const { gateway: restarted } = await openGatewaySetup(t, { home: gateway.home });
   await restarted.service.logged(isWarning);
   t.equal(await insertRefusal(restarted, token), "token_invalid");
   t.equal(await insertRefusal(restarted, await tokenOf(restarted, "bob")), undefined);

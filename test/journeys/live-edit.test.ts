@@ -1,7 +1,7 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import t from "tap";
 import { grant } from "../access/kit.ts";
-import { openSetting } from "../gateway/kit.ts";
+import { openGatewaySetup } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
@@ -20,7 +20,7 @@ function setRole(role: string): (text: string) => string {
 }
 
 t.test("a role that is changed in the file is in force within a second", async (t) => {
-  const { gateway, upstream } = await openSetting(t);
+  const { gateway, upstream } = await openGatewaySetup(t);
   const token = await gateway.addUser("alice", "ReadOnly");
   t.equal((await gateway.query(insert, token)).status, 403);
 
@@ -46,7 +46,7 @@ t.test("a role that is changed in the file is in force within a second", async (
 });
 
 t.test("an invalid access file is reported and changes nothing", async (t) => {
-  const { gateway } = await openSetting(t);
+  const { gateway } = await openGatewaySetup(t);
   const token = await gateway.addUser("alice", "ReadWrite");
 
   await gateway.edit((text) => text.replace('role = "ReadWrite"', 'role = "Writer"'));

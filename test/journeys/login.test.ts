@@ -8,9 +8,9 @@ import { grant, user } from "../access/kit.ts";
 import {
   checkRefusal,
   edit,
-  openSetting,
+  type GatewaySetup,
+  openGatewaySetup,
   openSettingWith,
-  type Setting,
   select,
 } from "../gateway/kit.ts";
 import { decodePart } from "../identity/forge.ts";
@@ -22,7 +22,7 @@ import { authorizeUrl, registered } from "../oauth/kit.ts";
 const message = "Invalid username or password";
 
 function logIn(
-  { gateway }: Pick<Setting, "gateway">,
+  { gateway }: Pick<GatewaySetup, "gateway">,
   fields: { username: string; password: string; database?: string },
   headers: Record<string, string> = {},
 ): Promise<Answer> {
@@ -40,7 +40,7 @@ const cheap = { memory: 128, time: 1, parallelism: 1 };
 /** Enough to measure the time of a hash. */
 const costly = { memory: 16_384, time: 2, parallelism: 1 };
 
-async function openKinds(t: Test, costs: HashCosts): Promise<Setting> {
+async function openKinds(t: Test, costs: HashCosts): Promise<GatewaySetup> {
   const own = await hashPassword("known password", costs);
   const low = await hashPassword("imported password", { memory: 64, time: 1, parallelism: 1 });
   const home = temporaryHome(t);
@@ -62,7 +62,7 @@ async function openKinds(t: Test, costs: HashCosts): Promise<Setting> {
 }
 
 t.test("a refused login does not reveal whether the user exists", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openGatewaySetup(t);
   const { gateway } = setting;
   for (const name of ["alice", "disabled", "machine"]) await gateway.addUser(name, "ReadOnly");
   await edit(setting, (text) =>
@@ -135,7 +135,7 @@ t.test("a login of an unknown user costs the same hashes as of a known one", asy
 });
 
 t.test("a token for one database is refused for others", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openGatewaySetup(t);
   const { gateway, upstream } = setting;
   await gateway.addUser("bob", "ReadWrite");
   await edit(
@@ -165,7 +165,7 @@ t.test("a token for one database is refused for others", async (t) => {
 });
 
 t.test("a login for a database without a grant is denied", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openGatewaySetup(t);
   const { gateway } = setting;
   await gateway.addUser("bob", "ReadOnly");
   const fields = { username: "bob", password: "bob password" };
@@ -186,7 +186,7 @@ t.test("a login for a database without a grant is denied", async (t) => {
 });
 
 t.test("a login raises the costs of a hash and keeps tokens valid", async (t) => {
-  const { gateway } = await openSetting(t);
+  const { gateway } = await openGatewaySetup(t);
   const { home, accessFile } = gateway;
   const hashParts = () => {
     const [, hash = ""] = /password_hash = "(.*)"/.exec(readFileSync(accessFile, "utf8")) ?? [];
@@ -208,13 +208,13 @@ t.test("a login raises the costs of a hash and keeps tokens valid", async (t) =>
   }
   await stronger.service.stop();
 
-  const { gateway: weaker } = await openSetting(t, { home });
+  const { gateway: weaker } = await openGatewaySetup(t, { home });
   await weaker.login();
   t.strictSame(hashParts(), { costs: "m=128,t=2,p=1", salt }, "and is never lowered");
 });
 
 t.test("a login succeeds although its hash cannot be upgraded", async (t) => {
-  const { gateway } = await openSetting(t);
+  const { gateway } = await openGatewaySetup(t);
   await gateway.service.stop();
   const raised = "argon2_memory_cost = 128\nargon2_time_cost = 2\nargon2_parallelism = 1";
   const setting = await openSettingWith(t, raised, gateway.home);

@@ -1,6 +1,6 @@
 import type { ServerResponse } from "node:http";
 import t, { type Test } from "tap";
-import type { Setting } from "../gateway/kit.ts";
+import type { GatewaySetup } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import type { TestGateway } from "../kit/gateway.ts";
 import { tables } from "../kit/tables.ts";
@@ -15,7 +15,7 @@ const config = tables("routes", [
   { path: "/db/:database/events", access: "INSERT" },
 ]);
 
-function keepOpen({ upstream }: Setting): ServerResponse[] {
+function keepOpen({ upstream }: GatewaySetup): ServerResponse[] {
   const streams: ServerResponse[] = [];
   upstream.answer = (_, response) => {
     response.writeHead(200, { "Content-Type": "text/event-stream" });

@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { grant, user } from "../access/kit.ts";
-import { checkRefusal, openSetting } from "../gateway/kit.ts";
+import { checkRefusal, openGatewaySetup } from "../gateway/kit.ts";
 import { decodePart } from "../identity/forge.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
@@ -124,7 +124,7 @@ t.test("a clock that jumps ahead and back is logged and revives no token", async
   const written = readFileSync(path.join(gateway.home, "revocations"), "utf8");
   t.match(written, String(decodePart(dead, 1).jti), "nothing was pruned");
   await gateway.service.stop();
-  const { gateway: restarted } = await openSetting(t, { home: gateway.home });
+  const { gateway: restarted } = await openGatewaySetup(t, { home: gateway.home });
   t.equal(await insertRefusal(restarted, dead), "token_revoked");
 });
 

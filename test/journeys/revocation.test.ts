@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { openSetting } from "../gateway/kit.ts";
+import { openGatewaySetup } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { insert, queryHeaders } from "../kit/queries.ts";
 import { runWarm } from "../kit/warm-command.ts";
@@ -47,7 +47,7 @@ t.test("a lost right is refused at once, after a restart, and permanently", asyn
   }
   await gateway.service.stop();
 
-  const { gateway: restarted } = await openSetting(t, { home: gateway.home });
+  const { gateway: restarted } = await openGatewaySetup(t, { home: gateway.home });
   for (const [number, { how, code }] of ways.entries()) {
     t.equal(await insertRefusal(restarted, tokens[number] ?? ""), code, `after a restart: ${how}`);
   }

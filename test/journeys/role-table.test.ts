@@ -1,5 +1,5 @@
 import t, { type Test } from "tap";
-import { openSetting } from "../gateway/kit.ts";
+import { openGatewaySetup } from "../gateway/kit.ts";
 
 const column = { name: "id", type: "int", primary_key: true };
 const bodies: Record<string, (database: string) => unknown> = {
@@ -26,7 +26,7 @@ const table: Record<string, { main: string[]; other: string[] }> = {
 };
 const roles = { owner: "Owner", dbadmin: "DbAdmin", writer: "ReadWrite", reader: "ReadOnly" };
 
-const { gateway, upstream } = await openSetting(t);
+const { gateway, upstream } = await openGatewaySetup(t);
 
 async function logInAll(): Promise<Map<string, string>> {
   const tokens = new Map([["admin", await gateway.login()]]);

@@ -5,7 +5,7 @@ import { parseAccessFile } from "../../src/access/parse.ts";
 import type { Snapshot } from "../../src/access/snapshot.ts";
 import { hashPassword } from "../../src/identity/password.ts";
 import { grant, user } from "../access/kit.ts";
-import { openSetting, type Setting } from "../gateway/kit.ts";
+import { type GatewaySetup, openGatewaySetup } from "../gateway/kit.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { type RunOptions, type TestGateway, temporaryHome } from "../kit/gateway.ts";
@@ -47,9 +47,9 @@ export async function openStaffed(
   t: Test,
   grants: readonly string[],
   options: RunOptions & { more?: string } = {},
-): Promise<Setting> {
+): Promise<GatewaySetup> {
   const { more, ...rest } = options;
-  return openSetting(t, { home: await staffedHome(t, grants, more), ...rest });
+  return openGatewaySetup(t, { home: await staffedHome(t, grants, more), ...rest });
 }
 
 export function tokenOf(gateway: TestGateway, name: string, database?: string): Promise<string> {

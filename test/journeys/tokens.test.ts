@@ -4,7 +4,7 @@ import { CompactEncrypt, exportJWK, generateKeyPair } from "jose";
 import t, { type Test } from "tap";
 import { keyFilesIn } from "../../src/identity/key-file.ts";
 import { makeKey } from "../../src/identity/key-store.ts";
-import { openSetting, type Setting, select, sendRaw } from "../gateway/kit.ts";
+import { type GatewaySetup, openGatewaySetup, select, sendRaw } from "../gateway/kit.ts";
 import {
   decodePart,
   encodePart,
@@ -20,7 +20,7 @@ import { refusalOf, send } from "./mcp.ts";
 
 /** A gateway that has verified a token, which it may cache, and the parts of that token. */
 async function openForgery(options: RunOptions) {
-  const setting = await openSetting(t, options);
+  const setting = await openGatewaySetup(t, options);
   const good = await setting.gateway.login();
   await setting.gateway.query(select, good);
   setting.upstream.take();
@@ -38,7 +38,7 @@ async function checkRefused(
   token: string,
   name: string,
   code = "token_invalid",
-  { gateway, upstream }: Setting = shared,
+  { gateway, upstream }: GatewaySetup = shared,
 ): Promise<void> {
   upstream.take();
   for (const time of ["", ", again"]) {

@@ -4,7 +4,14 @@ import t, { type Test } from "tap";
 import { refusedBy, temporaryDirectory } from "../access/kit.ts";
 import { launch, openCallback, openSite } from "./chromium.ts";
 import { exchange, obtainTokens } from "./flow.ts";
-import { authorizeUrl, documentsOf, makePkce, openSetting, PASSWORD, registered } from "./kit.ts";
+import {
+  authorizeUrl,
+  documentsOf,
+  makePkce,
+  openOAuthSetup,
+  PASSWORD,
+  registered,
+} from "./kit.ts";
 
 function screenshotDirectory(t: Test): string {
   return process.env.GATEHOUSE_TEST_SCREENSHOTS ?? temporaryDirectory(t);
@@ -33,7 +40,7 @@ async function logIn(page: Page, password = PASSWORD): Promise<void> {
 }
 
 t.test("a person connects and disconnects an app in a browser", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const browser = await launch(t);
   const directory = screenshotDirectory(t);
   for (const { name, ...screen } of screens) {
@@ -106,7 +113,7 @@ const redirect_uri = "com.example.app:/callback";
 const app = { client_name: "Desk", redirect_uris: [redirect_uri] };
 
 t.test("an app on the user's machine receives the response by its own scheme", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const clientId = await registered(setting, app);
   const tokens = await obtainTokens(setting, { clientId, parameters: { redirect_uri } });
   t.equal(tokens.callback.protocol, "com.example.app:");
@@ -116,7 +123,7 @@ t.test("an app on the user's machine receives the response by its own scheme", a
 });
 
 t.test("an app's redirect URI allows CORS to no page", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const clientId = await registered(setting, {
     redirect_uris: ["com.example.app://pages.example/callback"],
   });
@@ -129,7 +136,7 @@ t.test("an app's redirect URI allows CORS to no page", async (t) => {
 });
 
 t.test("a browser opens the app with the code", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const browser = await launch(t);
   const client_id = await registered(setting, app);
   const page = await browser.newPage();
@@ -175,7 +182,7 @@ async function checkIntact(t: Test, page: Page): Promise<void> {
 }
 
 t.test("markup in a client's name is shown as text", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const browser = await launch(t);
   const redirect_uri = await openCallback(t);
   const context = await browser.newContext({ viewport: { width: 360, height: 740 } });
@@ -199,7 +206,7 @@ t.test("markup in a client's name is shown as text", async (t) => {
 
 // The other site is on the same host, so that SameSite cookies are sent.
 t.test("a page cannot be framed by another site", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const browser = await launch(t);
   const client_id = await registered(setting);
   const source = authorizeUrl(setting, { client_id }).replaceAll("&", "&amp;");
@@ -213,7 +220,7 @@ t.test("a page cannot be framed by another site", async (t) => {
 });
 
 t.test("a form on another site cannot log in", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const browser = await launch(t);
   const client_id = await registered(setting);
   const page = await browser.newPage();
@@ -238,7 +245,7 @@ t.test("a client name with invisible or stacked characters is refused", async (t
   for (const sign of ["\u0301".repeat(8), ...hidden]) {
     const client_name = `Ba${sign}nk`;
     const documents = documentsOf({ [client_id]: { client_id, client_name, redirect_uris } });
-    const setting = await openSetting(t, { documents });
+    const setting = await openOAuthSetup(t, { documents });
     const answer = await fetch(authorizeUrl(setting, { client_id }));
     const label = `U+${sign.charCodeAt(0).toString(16)}`;
     t.equal(answer.status, 400, `${label} in a document`);

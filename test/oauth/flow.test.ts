@@ -16,17 +16,17 @@ import {
   authorizeUrl,
   CONFIGURED,
   defaultUsers,
-  openSetting,
+  type OAuthSetup,
+  openOAuthSetup,
   PASSWORD,
   postForm,
   REDIRECT,
   registered,
-  type Setting,
   userWith,
 } from "./kit.ts";
 
 t.test("the metadata names the endpoints under the public URL", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   for (const name of metadataPaths) {
     const answer = await fetch(setting.url + name, {
       headers: { "x-forwarded-host": "evil.example", "x-forwarded-proto": "https" },
@@ -49,7 +49,7 @@ t.test("the metadata names the endpoints under the public URL", async (t) => {
 });
 
 t.test("a user allows a client, and the client's token opens the resource", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { accessToken, body, callback, clientId } = await obtainTokens(setting, {
     database: "main",
     reach: "read",
@@ -82,7 +82,7 @@ t.test("a user allows a client, and the client's token opens the resource", asyn
 });
 
 t.test("the key set contains only public keys", async (t) => {
-  const { url } = await openSetting(t);
+  const { url } = await openOAuthSetup(t);
   const answer = await fetch(`${url}/oauth/jwks`);
   const text = await answer.text();
   t.match(JSON.parse(text), { keys: [{ kty: "EC", crv: "P-256", alg: "ES256", kid: String }] });
@@ -90,7 +90,7 @@ t.test("the key set contains only public keys", async (t) => {
 });
 
 t.test("a client gets the scopes that it requests, by default all", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { body } = await obtainTokens(setting, { parameters: { scope: "", resource: "" } });
   t.equal(body.scope, "mcp:tools mcp:resources");
   const { accessToken } = await obtainTokens(setting, { parameters: { scope: "mcp:resources" } });
@@ -99,7 +99,7 @@ t.test("a client gets the scopes that it requests, by default all", async (t) =>
 });
 
 t.test("a client of the configuration needs no registration", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const [redirect_uri = ""] = CONFIGURED.redirect_uris;
   const authorized = await authorize(setting, {
     clientId: CONFIGURED.client_id,
@@ -110,7 +110,7 @@ t.test("a client of the configuration needs no registration", async (t) => {
 });
 
 t.test("a loopback redirect may use any port", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const redirect_uri = "http://127.0.0.1:61234/callback";
   const { callback } = await obtainTokens(setting, { parameters: { redirect_uri } });
   t.equal(callback.port, "61234");
@@ -119,7 +119,7 @@ t.test("a loopback redirect may use any port", async (t) => {
 t.test(
   "a refresh token returns the next one and an access token with the same limits",
   async (t) => {
-    const setting = await openSetting(t);
+    const setting = await openOAuthSetup(t);
     const first = await obtainTokens(setting, { database: "main", reach: "read" });
     const stolen = await refresh(setting, await registered(setting), first.refreshToken);
     t.equal(stolen.body.error, "invalid_grant", "another client");
@@ -139,7 +139,7 @@ function holdTime(t: Test): (seconds: number) => void {
 
 t.test("a refresh token that is reused later revokes its whole family", async (t) => {
   const pass = holdTime(t);
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const first = await obtainTokens(setting);
   const second = await refresh(setting, first.clientId, first.refreshToken);
   pass(11);
@@ -155,7 +155,7 @@ t.test("a refresh token that is reused later revokes its whole family", async (t
 
 t.test("parallel refreshes with one token all succeed", async (t) => {
   const pass = holdTime(t);
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { clientId, refreshToken } = await obtainTokens(setting);
   const other = await registered(setting);
   const again = () => refresh(setting, clientId, refreshToken);
@@ -179,7 +179,7 @@ t.test("parallel refreshes with one token all succeed", async (t) => {
 
 t.test("setting the clock back does not allow another reuse", async (t) => {
   const pass = holdTime(t);
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { clientId, refreshToken } = await obtainTokens(setting);
   pass(60);
   t.equal((await refresh(setting, clientId, refreshToken)).status, 200);
@@ -188,7 +188,7 @@ t.test("setting the clock back does not allow another reuse", async (t) => {
 });
 
 t.test("a refresh cannot widen the scope", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { clientId, refreshToken } = await obtainTokens(setting, {
     parameters: { scope: "mcp:resources" },
   });
@@ -210,7 +210,7 @@ t.test("a user who is disabled, removed or has a new password cannot refresh", a
     (await userWith("alice")) + bob,
     (await userWith("alice", undefined, `tokens_valid_after = ${epochSeconds() + 60}`)) + bob,
   ]) {
-    const setting = await openSetting(t);
+    const setting = await openOAuthSetup(t);
     const { clientId, refreshToken } = await obtainTokens(setting);
     setting.setUsers(users + grant("alice", "main", "ReadWrite"));
     t.equal((await refresh(setting, clientId, refreshToken)).body.error, "invalid_grant");
@@ -218,7 +218,7 @@ t.test("a user who is disabled, removed or has a new password cannot refresh", a
 });
 
 t.test("revoking all tokens of a user ends the refresh tokens too", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { clientId, refreshToken } = await obtainTokens(setting);
   setting.revokedBefore.set("alice", epochSeconds() + 1);
   t.equal((await refresh(setting, clientId, refreshToken)).body.error, "invalid_grant");
@@ -227,7 +227,7 @@ t.test("revoking all tokens of a user ends the refresh tokens too", async (t) =>
 });
 
 t.test("revoking a refresh token ends its grant", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { clientId, refreshToken, accessToken } = await obtainTokens(setting);
   const revoke = (client_id: string, token: string) =>
     postForm(`${setting.url}/oauth/revoke`, { client_id, token });
@@ -240,7 +240,7 @@ t.test("revoking a refresh token ends its grant", async (t) => {
 });
 
 t.test("revoking an access token leaves the refresh token valid", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { clientId, refreshToken, accessToken } = await obtainTokens(setting);
   const url = `${setting.url}/oauth/revoke`;
   t.equal((await postForm(url, { client_id: clientId, token: accessToken })).status, 200);
@@ -252,7 +252,7 @@ t.test("revoking an access token leaves the refresh token valid", async (t) => {
 });
 
 t.test("tokens, clients and consent survive a restart", async (t) => {
-  const setting = await openSetting(t, { users: await defaultUsers() });
+  const setting = await openOAuthSetup(t, { users: await defaultUsers() });
   const { clientId, refreshToken, accessToken } = await obtainTokens(setting, { reach: "read" });
   await setting.restart();
   t.match(await setting.server.verify(accessToken), { username: "alice", readOnly: true });
@@ -262,7 +262,7 @@ t.test("tokens, clients and consent survive a restart", async (t) => {
 });
 
 t.test("an access token expires", async (t) => {
-  const setting = await openSetting(t, { tokenLifetime: 1 });
+  const setting = await openOAuthSetup(t, { tokenLifetime: 1 });
   const { accessToken } = await obtainTokens(setting);
   await eventually("the token is refused", async () => {
     const outcome = await setting.server.verify(accessToken).catch((error: unknown) => error);
@@ -272,7 +272,7 @@ t.test("an access token expires", async (t) => {
 
 async function checkErrorAtClient(
   t: Test,
-  setting: Setting,
+  setting: OAuthSetup,
   parameters: Record<string, string>,
   error: string,
 ): Promise<void> {
@@ -285,7 +285,7 @@ async function checkErrorAtClient(
 }
 
 t.test("an invalid authorization request is reported to the client", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const refused: [parameters: Record<string, string>, error: string][] = [
     ...["form_post", "fragment", "jwt", "web_message", "x"].map(
       (response_mode): [Record<string, string>, string] => [
@@ -312,7 +312,7 @@ t.test("an invalid authorization request is reported to the client", async (t) =
 });
 
 t.test("a code is not exchanged for another resource", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const authorized = await authorize(setting);
   const resource = "https://elsewhere.example/mcp";
   t.equal((await exchange(setting, authorized, { resource })).body.error, "invalid_target");
@@ -337,7 +337,7 @@ const unregistered = String.raw`
 `;
 
 t.test("a redirect URI that is not registered gets an error page", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const redirect_uris = ["https://app.example.com/callback", REDIRECT, "com.example.app:/callback"];
   const client_id = await registered(setting, { redirect_uris });
   for (const redirect_uri of ["", ...unregistered.trim().split(/\s+/)]) {
@@ -353,7 +353,7 @@ t.test("a redirect URI that is not registered gets an error page", async (t) => 
 });
 
 t.test("an unknown client gets an error page, without its markup", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const url = authorizeUrl(setting, { client_id: "<script>alert(1)</script>" });
   const page = await new PlainBrowser(setting.url).open(url);
   t.equal(page.status, 400);
@@ -361,7 +361,7 @@ t.test("an unknown client gets an error page, without its markup", async (t) => 
 });
 
 t.test("a code that is used again revokes its tokens", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const tokens = await obtainTokens(setting);
   await setting.server.verify(tokens.accessToken);
   const again = await exchange(setting, tokens);
@@ -374,14 +374,14 @@ t.test("a code that is used again revokes its tokens", async (t) => {
 });
 
 t.test("of several simultaneous exchanges of a code, at most one succeeds", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const authorized = await authorize(setting);
   const answers = await Promise.all(Array.from({ length: 8 }, () => exchange(setting, authorized)));
   t.ok(answers.filter(({ status }) => status === 200).length <= 1);
 });
 
 t.test("a code requires its verifier, client and redirect URI", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const other = await registered(setting);
   for (const change of [
     { verifier: "a".repeat(43) },
@@ -401,7 +401,7 @@ t.test("a code requires its verifier, client and redirect URI", async (t) => {
 t.test(
   "a modified token, or one of another server or for another audience, is refused",
   async (t) => {
-    const setting = await openSetting(t);
+    const setting = await openOAuthSetup(t);
     const { accessToken } = await obtainTokens(setting);
     const { privateKeys } = await openSigningKeys(
       keyFilesIn(path.join(setting.directory, "keys"), { checkRead: true }),
@@ -424,14 +424,14 @@ t.test(
       t.equal(refusal.code, "token_invalid", JSON.stringify(changes));
     }
     const [head, body, signature] = accessToken.split(".");
-    const { accessToken: foreign } = await obtainTokens(await openSetting(t));
+    const { accessToken: foreign } = await obtainTokens(await openOAuthSetup(t));
     for (const token of [foreign, `${head}.${body}.${signature?.toLowerCase()}`, "x", "a.b.c"])
       t.equal((await refusedBy(setting.server.verify(token))).code, "token_invalid");
   },
 );
 
 t.test("paths are matched exactly", async (t) => {
-  const { url } = await openSetting(t);
+  const { url } = await openOAuthSetup(t);
   for (const path of ["/oauth/REGISTER", "/oauth/register/", "/oauth/%74oken", "/oauth/", "/x"]) {
     const answer = await fetch(url + path, { method: "POST" });
     t.equal(answer.status, 404, path);
@@ -443,7 +443,7 @@ t.test("paths are matched exactly", async (t) => {
 });
 
 t.test("authorization requests are limited per address", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const client_id = await registered(setting);
   const ask = () => fetch(authorizeUrl(setting, { client_id }), { redirect: "manual" });
   const answers = await Promise.all(Array.from({ length: 61 }, ask));
@@ -466,7 +466,7 @@ const failing = [
 ] as const;
 
 t.test("a failing request redirects no browser to an unapproved site", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const loggedIn = new PlainBrowser(setting.url);
   await authorize(setting, { browser: loggedIn });
   for (const redirect_uri of [elsewhere, "com.example.app:/callback"]) {
@@ -485,7 +485,7 @@ t.test("a failing request redirects no browser to an unapproved site", async (t)
 });
 
 t.test("errors are redirected to loopback and configured clients", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const [configured = ""] = CONFIGURED.redirect_uris;
   for (const [client_id, redirect_uri] of [
     [await registered(setting), REDIRECT],
@@ -502,7 +502,7 @@ const form = { "Content-Type": "application/x-www-form-urlencoded" };
 const chunked = { "Transfer-Encoding": "chunked" };
 
 t.test("a code can be exchanged with a chunked form", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { clientId, verifier, callback, redirectUri } = await authorize(setting);
   const fields = new URLSearchParams({
     grant_type: "authorization_code",

@@ -2,14 +2,14 @@ import { PlainBrowser } from "./browser.ts";
 import {
   authorizeUrl,
   makePkce,
+  type OAuthSetup,
   PASSWORD,
   postForm,
   REDIRECT,
   registered,
-  type Setting,
 } from "./kit.ts";
 
-type Server = Pick<Setting, "url">;
+type Server = Pick<OAuthSetup, "url">;
 
 export interface Tokens {
   readonly accessToken: string;

@@ -27,7 +27,7 @@ export const CONFIGURED = {
   redirect_uris: ["https://inspector.example.com/callback"],
 };
 
-export interface Setting {
+export interface OAuthSetup {
   readonly url: string;
   readonly directory: string;
   server: AuthorizationServer;
@@ -56,7 +56,7 @@ export async function defaultUsers(): Promise<string> {
   ].join("");
 }
 
-interface SettingOptions {
+interface OAuthSetupOptions {
   readonly documents?: DocumentFetch;
   readonly users?: string;
   readonly tokenLifetime?: number;
@@ -66,14 +66,17 @@ interface SettingOptions {
 }
 
 /** Starts a server that ends with the test. */
-export async function openSetting(t: Test, options: SettingOptions = {}): Promise<Setting> {
+export async function openOAuthSetup(
+  t: Test,
+  options: OAuthSetupOptions = {},
+): Promise<OAuthSetup> {
   const directory = path.join(temporaryDirectory(t), "oauth");
   const http = createServer((request, response) => setting.server.handle(request, response));
   const url = `http://127.0.0.1:${await listening(t, http)}`;
   const issuer = options.issuer ?? url;
   let snapshot: Snapshot = parseAccessFile(options.users ?? (await defaultUsers()), "access.toml");
   const revokedBefore = new Map<string, number>();
-  const events: Setting["events"] = [];
+  const events: OAuthSetup["events"] = [];
   const throttle = createLoginThrottle({ perUserAndAddress: 3, perAddress: 50, window: 60 });
   const hashing = openHashing(costs);
   t.teardown(() => hashing.close());
@@ -117,7 +120,7 @@ export async function openSetting(t: Test, options: SettingOptions = {}): Promis
       log: pino({ level: "silent" }),
       ...(options.documents === undefined ? {} : { fetchDocument: options.documents }),
     });
-  const setting: Setting = {
+  const setting: OAuthSetup = {
     url,
     directory,
     server: await open(),
@@ -146,7 +149,7 @@ export function documentsOf(documents: Readonly<Record<string, unknown>>): Docum
 }
 
 export async function register(
-  { url }: Pick<Setting, "url">,
+  { url }: Pick<OAuthSetup, "url">,
   metadata: object = { client_name: "Notebook", redirect_uris: [REDIRECT] },
 ): Promise<{ status: number; body: Record<string, unknown>; headers: Headers }> {
   const answer = await fetch(`${url}/oauth/register`, {
@@ -158,7 +161,7 @@ export async function register(
 }
 
 /** Registers a client and returns its id. */
-export async function registered(setting: Pick<Setting, "url">, metadata?: object) {
+export async function registered(setting: Pick<OAuthSetup, "url">, metadata?: object) {
   return String((await register(setting, metadata)).body.client_id);
 }
 
@@ -184,7 +187,7 @@ export function makePkce(): { verifier: string; challenge: string } {
 
 /** The URL of an authorization request. An empty parameter is left out. */
 export function authorizeUrl(
-  { url }: Pick<Setting, "url">,
+  { url }: Pick<OAuthSetup, "url">,
   parameters: Readonly<Record<string, string>>,
 ): string {
   const all = {

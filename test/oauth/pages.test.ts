@@ -12,12 +12,12 @@ import {
   authorizeUrl,
   defaultUsers,
   documentsOf,
-  openSetting,
+  type OAuthSetup,
+  openOAuthSetup,
   PASSWORD,
   postForm,
   REDIRECT,
   registered,
-  type Setting,
   userWith,
 } from "./kit.ts";
 
@@ -30,7 +30,7 @@ function csrfIn({ text }: Pick<Page, "text">): string {
 const yes = { database: "*", reach: "full", action: "allow" };
 
 async function openLogin(
-  setting: Setting,
+  setting: OAuthSetup,
   browser = new PlainBrowser(setting.url),
   metadata?: object,
 ): Promise<{ browser: PlainBrowser; page: Page }> {
@@ -39,7 +39,7 @@ async function openLogin(
 }
 
 t.test("the pages allow no scripts, other resources, frames or caching", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { browser, page: login } = await openLogin(setting);
   const consent = await browser.submit(login, right);
   for (const { status, headers, text } of [login, consent]) {
@@ -60,7 +60,7 @@ t.test("the pages allow no scripts, other resources, frames or caching", async (
 });
 
 t.test("the pages name the client and where it redirects", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { browser, page: login } = await openLogin(setting, undefined, {
     client_name: '<b onclick="x">Note&book</b>',
     redirect_uris: [REDIRECT],
@@ -82,7 +82,7 @@ function chosenIn({ text }: Page): (string | undefined)[] {
 }
 
 t.test("the least access is preselected, and the page shows the last consent", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { browser, page: login } = await openLogin(setting);
   const first = await browser.submit(login, right);
   t.strictSame(chosenIn(first), ["archive", "read", "2"]);
@@ -113,7 +113,7 @@ t.test("the page shows an app's earlier name", async (t) => {
   const clientId = "https://app.example.com/client.json";
   const document = { client_id: clientId, client_name: "Notebook", redirect_uris: [REDIRECT] };
   const documents: Record<string, object> = { [clientId]: document };
-  const setting = await openSetting(t, { documents: documentsOf(documents) });
+  const setting = await openOAuthSetup(t, { documents: documentsOf(documents) });
   const browser = new PlainBrowser(setting.url);
   await obtainTokens(setting, { browser, clientId });
   documents[clientId] = { ...document, client_name: "Your Bank" };
@@ -125,13 +125,13 @@ t.test("the page shows an app's earlier name", async (t) => {
 
 t.test("a user with only a grant on * is asked about all databases", async (t) => {
   const users = (await userWith("alice")) + grant("alice", "*", "ReadOnly");
-  const setting = await openSetting(t, { users });
+  const setting = await openOAuthSetup(t, { users });
   const { browser, page } = await openLogin(setting);
   t.strictSame(chosenIn(await browser.submit(page, right)), ["*", "read", "2"]);
 });
 
 t.test("a wrong password and an unknown user look alike", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { browser, page } = await openLogin(setting);
   const wrong = await browser.submit(page, { ...right, password: "wrong horse" });
   t.equal(wrong.status, 401);
@@ -146,7 +146,7 @@ t.test("a wrong password and an unknown user look alike", async (t) => {
 });
 
 t.test("after too many wrong passwords, even the right one has to wait", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { browser, page } = await openLogin(setting);
   for (let at = 0; at < 3; at++) await browser.submit(page, { ...right, password: "wrong" });
   const answer = await browser.submit(page, right);
@@ -156,7 +156,7 @@ t.test("after too many wrong passwords, even the right one has to wait", async (
 });
 
 t.test("a login form requires its own CSRF token", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { browser, page } = await openLogin(setting);
   const { page: foreign } = await openLogin(setting);
   for (const csrf of ["", "x", csrfIn(foreign)]) {
@@ -166,7 +166,7 @@ t.test("a login form requires its own CSRF token", async (t) => {
 });
 
 t.test("cookies are HttpOnly, SameSite and limited to /oauth", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { browser, page } = await openLogin(setting);
   await browser.submit(page, right);
   t.equal(browser.cookies.length > 1, true);
@@ -179,7 +179,7 @@ t.test("cookies are HttpOnly, SameSite and limited to /oauth", async (t) => {
 });
 
 t.test("consent is required each time, but one login per browser", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const browser = new PlainBrowser(setting.url);
   const clientId = await registered(setting);
   await authorize(setting, { browser, clientId });
@@ -194,7 +194,7 @@ t.test("consent is required each time, but one login per browser", async (t) => 
 });
 
 t.test("a user can cancel at the login and at the consent", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   for (const steps of [[{ action: "deny" }], [right, { action: "deny" }]]) {
     const { browser, page: login } = await openLogin(setting);
     let page = login;
@@ -207,7 +207,7 @@ t.test("a user can cancel at the login and at the consent", async (t) => {
 });
 
 t.test("only the offered databases and permissions can be chosen", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { browser, page: login } = await openLogin(setting);
   const page = await browser.submit(login, right);
   t.match(page.text, "Only archive (your role: ReadOnly)");
@@ -219,7 +219,7 @@ t.test("only the offered databases and permissions can be chosen", async (t) => 
 });
 
 t.test("a user can switch to another account", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { browser, page: login } = await openLogin(setting);
   const consent = await browser.submit(login, right);
   const again = await browser.submit(consent, { action: "switch" });
@@ -231,7 +231,7 @@ t.test("a user can switch to another account", async (t) => {
 });
 
 t.test("another user can log in when the client asks for a new login", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const browser = new PlainBrowser(setting.url);
   const clientId = await registered(setting);
   await authorize(setting, { browser, clientId });
@@ -242,7 +242,7 @@ t.test("another user can log in when the client asks for a new login", async (t)
 });
 
 t.test("behind a TLS proxy, cookies and addresses follow the public URL", async (t) => {
-  const setting = await openSetting(t, { issuer: "https://gate.example.com" });
+  const setting = await openOAuthSetup(t, { issuer: "https://gate.example.com" });
   const client_id = await registered(setting);
   const resource = "https://gate.example.com/mcp";
   const answer = await fetch(authorizeUrl(setting, { client_id, resource }), {
@@ -256,7 +256,7 @@ t.test("behind a TLS proxy, cookies and addresses follow the public URL", async 
 });
 
 t.test("a page of another browser cannot be used", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const [victim, attacker] = [new PlainBrowser(setting.url), new PlainBrowser(setting.url)];
   await authorize(setting, { browser: victim });
   const consent = await attacker.submit((await openLogin(setting, attacker)).page, {
@@ -275,7 +275,7 @@ t.test("a page of another browser cannot be used", async (t) => {
 });
 
 t.test("a consent counts only for the user who is logged in", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const browser = new PlainBrowser(setting.url);
   const [first, second] = [
     (await openLogin(setting, browser)).page,
@@ -292,7 +292,7 @@ t.test("a consent counts only for the user who is logged in", async (t) => {
 });
 
 t.test("two pages of one user do not end each other", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const browser = new PlainBrowser(setting.url);
   const [first, second] = [
     (await openLogin(setting, browser)).page,
@@ -303,7 +303,7 @@ t.test("two pages of one user do not end each other", async (t) => {
 });
 
 t.test("a login changes the session id", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const browser = new PlainBrowser(setting.url);
   const session = () => browser.cookies.find(({ name }) => name === "gatehouse_session")?.value;
   const page = (await openLogin(setting, browser)).page;
@@ -313,18 +313,18 @@ t.test("a login changes the session id", async (t) => {
   t.not(session(), planted, "an id planted before the login is worthless");
 });
 
-function placeOf({ url }: Setting): string {
+function placeOf({ url }: OAuthSetup): string {
   return `${url}/oauth/applications`;
 }
 
-async function signIn(setting: Setting, username = "alice") {
+async function signIn(setting: OAuthSetup, username = "alice") {
   const browser = new PlainBrowser(setting.url);
   const login = await browser.open(placeOf(setting));
   const page = await browser.submit(login, { ...right, username });
   return { browser, page };
 }
 
-async function codeOf(setting: Setting, token: string): Promise<string> {
+async function codeOf(setting: OAuthSetup, token: string): Promise<string> {
   const outcome: unknown = await setting.server.verify(token).catch((error: unknown) => error);
   return outcome instanceof Refusal ? outcome.code : "good";
 }
@@ -336,7 +336,7 @@ function checkLogin(t: Test, { status, text }: Page, expected = 200): void {
 }
 
 t.test("a user sees the connected apps and disconnects one with all its tokens", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const first = await obtainTokens(setting, { database: "main", reach: "read" });
   const again = await obtainTokens(setting, { clientId: first.clientId, database: "archive" });
   const otherApp = await registered(setting, { client_name: "Sheet", redirect_uris: [REDIRECT] });
@@ -371,7 +371,7 @@ t.test("a user sees the connected apps and disconnects one with all its tokens",
 });
 
 t.test("an app without access is not listed", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { clientId, refreshToken } = await obtainTokens(setting);
   const { browser, page } = await signIn(setting);
   t.match(page.text, "Notebook");
@@ -385,7 +385,7 @@ t.test("an app without access is not listed", async (t) => {
 });
 
 t.test("the page of applications requires a login", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   await obtainTokens(setting);
   const browser = new PlainBrowser(setting.url);
   const login = await browser.open(placeOf(setting));
@@ -409,7 +409,7 @@ t.test("the page of applications requires a login", async (t) => {
 });
 
 t.test("one login serves both pages until the password changes", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const browser = new PlainBrowser(setting.url);
   await obtainTokens(setting, { browser });
   t.match((await browser.open(placeOf(setting))).text, "Notebook");
@@ -425,7 +425,7 @@ t.test("one login serves both pages until the password changes", async (t) => {
 });
 
 t.test("a form of applications requires the CSRF token of its login", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { accessToken, clientId } = await obtainTokens(setting);
   const { browser, page } = await signIn(setting);
   const { page: second } = await signIn(setting);
@@ -446,7 +446,7 @@ t.test("a form of applications requires the CSRF token of its login", async (t) 
 });
 
 t.test("a login is accepted only from the browser that opened the page", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   for (const cookie of ["x=y", "gatehouse_browser=", "gatehouse_browser=; x=y"]) {
     const headers = { cookie };
     const page = await ask(placeOf(setting), { headers });
@@ -462,7 +462,7 @@ t.test("a login is accepted only from the browser that opened the page", async (
 });
 
 t.test("the id of an access token identifies its grant", async (t) => {
-  const setting = await openSetting(t, { users: await defaultUsers() });
+  const setting = await openOAuthSetup(t, { users: await defaultUsers() });
   const one = await obtainTokens(setting);
   const { body } = await refresh(setting, one.clientId, one.refreshToken);
   const other = await obtainTokens(setting, { clientId: one.clientId });

@@ -17,21 +17,21 @@ import { obtainTokens, refresh } from "./flow.ts";
 import {
   authorizeUrl,
   documentsOf,
-  openSetting,
+  type OAuthSetup,
+  openOAuthSetup,
   REDIRECT,
   register,
   registered,
-  type Setting,
 } from "./kit.ts";
 
-function openState(t: Test, { directory }: Setting): DatabaseSync {
+function openState(t: Test, { directory }: OAuthSetup): DatabaseSync {
   const database = new DatabaseSync(path.join(directory, "state.sqlite"));
   t.teardown(() => database.close());
   return database;
 }
 
 t.test("a client registers itself as a public client", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const { status, body, headers } = await register(setting, {
     client_name: "Notebook",
     redirect_uris: [REDIRECT],
@@ -53,7 +53,7 @@ t.test("a client registers itself as a public client", async (t) => {
 });
 
 t.test("redirects may use https, the loopback address or an app's scheme", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   const redirect_uris = [
     ...["https://app.example.com/cb", "http://localhost:3000/cb", "http://[::1]/cb"],
     ...["com.example.app:/callback", "com.example.app://host/callback?x=1"],
@@ -75,7 +75,7 @@ t.test("redirects may use https, the loopback address or an app's scheme", async
 });
 
 t.test("unsupported client metadata is refused", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openOAuthSetup(t);
   for (const wrong of [
     { token_endpoint_auth_method: "client_secret_basic" },
     { grant_types: ["client_credentials"] },
@@ -90,7 +90,7 @@ t.test("unsupported client metadata is refused", async (t) => {
 });
 
 t.test("ambiguous client metadata is refused", async (t) => {
-  const { url } = await openSetting(t);
+  const { url } = await openOAuthSetup(t);
   const uris = JSON.stringify([REDIRECT]);
   for (const body of [
     `{"redirect_uris":${uris},"redirect_uris":["https://other.example/cb"]}`,
@@ -105,7 +105,7 @@ t.test("ambiguous client metadata is refused", async (t) => {
 });
 
 t.test("registrations are limited per address", async (t) => {
-  const setting = await openSetting(t, { registrationsPerHour: 3 });
+  const setting = await openOAuthSetup(t, { registrationsPerHour: 3 });
   for (let at = 0; at < 3; at++) t.equal((await register(setting)).status, 201);
   const { status, body, headers } = await register(setting);
   t.equal(status, 429);
@@ -116,7 +116,7 @@ t.test("registrations are limited per address", async (t) => {
 t.test(
   "a flood of unused clients removes neither clients in use nor those being authorized",
   async (t) => {
-    const setting = await openSetting(t, { registrationsPerHour: 2000 });
+    const setting = await openOAuthSetup(t, { registrationsPerHour: 2000 });
     const { clientId, refreshToken } = await obtainTokens(setting);
     const waiting = await registered(setting);
     const store = openState(t, setting);
@@ -139,7 +139,7 @@ t.test(
 );
 
 t.test("the state's files are readable only by the gateway", async (t) => {
-  const { directory } = await openSetting(t);
+  const { directory } = await openOAuthSetup(t);
   t.equal(statSync(directory).mode & 0o777, 0o700);
   for (const name of readdirSync(directory)) {
     const { mode } = statSync(path.join(directory, name));
@@ -151,7 +151,7 @@ const CLIENT = "https://app.example.com/client.json";
 
 t.test("a client can be identified by its metadata document", async (t) => {
   const document = { client_id: CLIENT, client_name: "Hosted", redirect_uris: [REDIRECT] };
-  const setting = await openSetting(t, { documents: documentsOf({ [CLIENT]: document }) });
+  const setting = await openOAuthSetup(t, { documents: documentsOf({ [CLIENT]: document }) });
   const url = authorizeUrl(setting, { client_id: CLIENT });
   const page = await new PlainBrowser(setting.url).open(url);
   t.match(page.text, "Hosted");
@@ -169,7 +169,7 @@ t.test("an invalid metadata document is refused", async (t) => {
     { ...base, token_endpoint_auth_method: "client_secret_basic" },
     undefined,
   ]) {
-    const setting = await openSetting(t, { documents: documentsOf({ [CLIENT]: document }) });
+    const setting = await openOAuthSetup(t, { documents: documentsOf({ [CLIENT]: document }) });
     const url = authorizeUrl(setting, { client_id: CLIENT });
     const page = await new PlainBrowser(setting.url).open(url);
     t.equal(page.status, 400, JSON.stringify(document));

@@ -10,12 +10,12 @@ import { type AuditQuestion, searchAudit } from "../../src/observe/audit-search.
 import { summarizeAudit } from "../../src/observe/audit-summary.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import { scan } from "../../src/query/scan.ts";
-import { openSetting, select } from "../gateway/kit.ts";
+import { openGatewaySetup, select } from "../gateway/kit.ts";
 import { decodePart } from "../identity/forge.ts";
 import { callTool } from "../journeys/mcp.ts";
 import { auditOf, startGateway, temporaryHome } from "../kit/gateway.ts";
 
-const { gateway, upstream } = await openSetting(t);
+const { gateway, upstream } = await openGatewaySetup(t);
 const passOn = upstream.answer;
 
 t.test("each decision leaves one line that says who, what, why and by which entry", async (t) => {

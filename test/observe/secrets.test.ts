@@ -2,7 +2,7 @@ import { readFileSync, statSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { createLog } from "../../src/observe/log.ts";
-import { openSetting, type Setting, select } from "../gateway/kit.ts";
+import { type GatewaySetup, openGatewaySetup, select } from "../gateway/kit.ts";
 import { ADMIN_PASSWORD, temporaryHome } from "../kit/gateway.ts";
 import { Service } from "../kit/process.ts";
 
@@ -10,7 +10,7 @@ const cell = "a value that only the row holds";
 const rejected = "tippfehler-statt-name";
 
 /** Sends many kinds of requests. @returns the texts that no log may contain */
-async function live({ gateway, upstream }: Setting): Promise<string[]> {
+async function live({ gateway, upstream }: GatewaySetup): Promise<string[]> {
   const bob = await gateway.addUser("bob", "ReadWrite");
   const admin = await gateway.login();
   const insert = { Insert: { database: "main", table: "t", values: [{ id: 1, secret: cell }] } };
@@ -40,7 +40,7 @@ async function live({ gateway, upstream }: Setting): Promise<string[]> {
 }
 
 t.test("no secret, token, hash or row is logged", async (t) => {
-  const setting = await openSetting(t);
+  const setting = await openGatewaySetup(t);
   const secrets = await live(setting);
   await setting.gateway.service.stop();
   const { output, log } = setting.gateway.service;
@@ -55,7 +55,7 @@ t.test("no secret, token, hash or row is logged", async (t) => {
 t.test("an audit file contains no secret and is readable only by its owner", async (t) => {
   const home = temporaryHome(t);
   const file = path.join(home, "audit.log");
-  const setting = await openSetting(t, { home, config: '[audit]\nfile = "audit.log"\n' });
+  const setting = await openGatewaySetup(t, { home, config: '[audit]\nfile = "audit.log"\n' });
   const secrets = await live(setting);
   await setting.gateway.service.stop();
   t.equal(statSync(file).mode & 0o777, 0o600);

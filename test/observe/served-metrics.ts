@@ -1,6 +1,6 @@
 /** Gateways that serve each metric, with traffic that makes the metrics move. */
 import type { Test } from "tap";
-import { openSetting, type Setting, select } from "../gateway/kit.ts";
+import { type GatewaySetup, openGatewaySetup, select } from "../gateway/kit.ts";
 import { encodePart } from "../identity/forge.ts";
 import { makeCertificate } from "../kit/certificate.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -21,16 +21,16 @@ async function metricsListener(): Promise<{ address: string; section: string }> 
 export async function openMeasured(
   t: Test,
   workers: number,
-): Promise<Setting & { address: string }> {
+): Promise<GatewaySetup & { address: string }> {
   const { address, section } = await metricsListener();
   const other = await new RecordingUpstream().listen(t);
   const elsewhere = `[[upstream.databases]]\ndatabases = ["elsewhere"]\nurl = "${other.url}"\n`;
   const config = `connections = ${workers}\n${elsewhere}${section}[server]\nworkers = ${workers}\n`;
-  return { ...(await openSetting(t, { config })), address };
+  return { ...(await openGatewaySetup(t, { config })), address };
 }
 
 /** Sends requests that make every metric move. */
-export async function exercise({ gateway, upstream }: Setting): Promise<void> {
+export async function exercise({ gateway, upstream }: GatewaySetup): Promise<void> {
   const token = await gateway.login();
   const rita = await gateway.addUser("rita", "ReadOnly");
   await gateway.query(insert, rita);

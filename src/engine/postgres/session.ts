@@ -97,8 +97,8 @@ export class PostgresSession implements Session {
     });
     const [[id, readOnly] = []] = rows;
     // A pooler gives the client a process id of its own.
-    const told = "processID" in this.#client ? this.#client.processID : undefined;
-    if (id !== String(told)) return;
+    const processId = "processID" in this.#client ? this.#client.processID : undefined;
+    if (id !== String(processId)) return;
     await this.#client.query(
       `${settings("set", this.#timeLimit)}; set default_transaction_read_only = on`,
     );
