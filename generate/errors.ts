@@ -105,6 +105,8 @@ const explanations: Readonly<Record<string, string>> = {
   approvals_failed:
     "The query needs an approval, but the approvals file cannot be accessed. The log says why.",
   not_found: "The path does not exist. Fixed parts match exactly as sent.",
+  invalid_group: "A group in a path.",
+  group_not_found: "There is no local group of that name.",
   user_not_found: "The user does not exist, and the caller could manage it.",
   grant_not_found: "There is no such entry to remove.",
   schema_not_found:

@@ -8,6 +8,7 @@ const commands = new Map<string, (subcommand?: string) => Promise<Command>>(
   Object.entries({
     serve: async () => (await import("./commands/serve.ts")).serveCommand(),
     user: async () => (await import("./commands/user.ts")).userCommand(),
+    group: async () => (await import("./commands/group.ts")).groupCommand(),
     access: async (name) => (await import("./commands/access.ts")).accessCommand(name),
     approvals: async () => (await import("./commands/approvals.ts")).approvalsCommand(),
     token: async () => (await import("./commands/token.ts")).tokenCommand(),

@@ -54,6 +54,10 @@ const table = {
     400,
     "Invalid username: 1 to 64 of letters, digits, '.', '_', '-', '@', and not '.' or '..'",
   ],
+  invalid_group: [
+    400,
+    "Invalid group: 1 to 63 of letters, digits, '_', '-' (for entries also <prefix>:<group> of an issuer)",
+  ],
   external_user: [400, "The identity provider manages this user's password: change it there"],
   invalid_database: [400, "Invalid database: '*' or 1 to 63 of letters, digits, '_', '-'"],
   invalid_table: [
@@ -71,6 +75,7 @@ const table = {
 
   not_found: [404, "Not found"],
   user_not_found: [404, "User not found"],
+  group_not_found: [404, "Group not found"],
   grant_not_found: [404, "Grant not found"],
   schema_not_found: [404, "Database or table not found"],
   schema_not_offered: [404, "The upstream does not support schema requests"],

@@ -29,6 +29,7 @@ import {
 const parameters: Readonly<Record<string, Schema>> = {
   username: ref("AnyUsername"),
   database: ref("DatabaseOrEvery"),
+  group: ref("AnyGroup"),
   table: ref("PlainName"),
   table_or_pattern: ref("TableOrPattern"),
   "*": { type: "string", description: "One or more segments." },

@@ -49,24 +49,40 @@ export const schemaRefusals = [
 export const oauth =
   "Pages and responses of the authorization server; see OAuth 2.1 and docs/oauth.md.";
 
-/** Common to entries for databases and for tables. */
-export const entryChange = {
+/** Common to entries for databases and for tables, of users and of groups. */
+const anyEntryChange = {
   body: ref("Entry"),
-  answer: success({ access: listOf(ref("UserGrant")) }),
   refusals: [
     ...change,
-    ...(["invalid_username", "invalid_database", "invalid_role", "invalid_entry"] as const),
-    ...(["user_not_found", "database_case_conflict"] as const),
+    ...(["invalid_database", "invalid_role", "invalid_entry", "database_case_conflict"] as const),
     ...(["entry_narrowed", "entry_lists_tables"] as const),
     ...lastOnes,
   ],
 } as const;
-export const entryRemoval = {
+const anyEntryRemoval = {
   answer: ref("Success"),
   refusals: [
     ...change,
-    ...(["invalid_username", "invalid_database"] as const),
-    ...(["user_not_found", "grant_not_found", "entry_lists_tables"] as const),
+    ...(["invalid_database", "grant_not_found", "entry_lists_tables"] as const),
     ...lastOnes,
   ],
+} as const;
+const ofUser = ["invalid_username", "user_not_found"] as const;
+export const entryChange = {
+  ...anyEntryChange,
+  answer: success({ access: listOf(ref("UserGrant")) }),
+  refusals: [...anyEntryChange.refusals, ...ofUser],
+} as const;
+export const entryRemoval = {
+  ...anyEntryRemoval,
+  refusals: [...anyEntryRemoval.refusals, ...ofUser],
+} as const;
+export const groupEntryChange = {
+  ...anyEntryChange,
+  answer: success({ access: listOf(ref("GroupGrant")) }),
+  refusals: [...anyEntryChange.refusals, "invalid_group"],
+} as const;
+export const groupEntryRemoval = {
+  ...anyEntryRemoval,
+  refusals: [...anyEntryRemoval.refusals, "invalid_group"],
 } as const;

@@ -8,6 +8,8 @@ import {
   engineRefusals,
   entryChange,
   entryRemoval,
+  groupEntryChange,
+  groupEntryRemoval,
   lastOnes,
   narrowed,
   oauth,
@@ -177,7 +179,7 @@ export const operations: Readonly<Record<string, Operation>> = {
   },
   "GET /api/access": {
     summary: "List the entries on databases that the caller may grant on.",
-    answer: success({ access: listOf(ref("UserGrant")) }),
+    answer: success({ access: listOf({ oneOf: [ref("UserGrant"), ref("GroupGrant")] }) }),
     refusals: administrationRefusals,
   },
   "PUT /api/access/:username/:database": {
@@ -197,6 +199,40 @@ export const operations: Readonly<Record<string, Operation>> = {
     summary: "Remove the entry for a table or pattern.",
     ...entryRemoval,
     refusals: [...entryRemoval.refusals, "invalid_table"],
+  },
+  "GET /api/groups": {
+    summary: "List the groups that have entries on databases that the caller may grant on.",
+    answer: success({ groups: listOf(ref("Group")) }),
+    refusals: administrationRefusals,
+  },
+  "PUT /api/groups/:group": {
+    summary: "Add a local group, or replace its members.",
+    body: object({ members: listOf(ref("AnyUsername")) }),
+    answer: success({ group: ref("Group") }),
+    refusals: [...change, "invalid_group", "invalid_username", "user_not_found"],
+  },
+  "DELETE /api/groups/:group": {
+    summary: "Remove a local group with its entries.",
+    answer: ref("Success"),
+    refusals: [...change, "invalid_group", "group_not_found"],
+  },
+  "PUT /api/groups/:group/access/:database": {
+    summary: "Set a group's entry for a whole database, replacing the existing one.",
+    ...groupEntryChange,
+  },
+  "DELETE /api/groups/:group/access/:database": {
+    summary: "Remove a group's entry for a whole database.",
+    ...groupEntryRemoval,
+  },
+  "PUT /api/groups/:group/access/:database/:table_or_pattern": {
+    summary: "Set a group's entry for a table, or for the tables that match a pattern.",
+    ...groupEntryChange,
+    refusals: [...groupEntryChange.refusals, "invalid_table"],
+  },
+  "DELETE /api/groups/:group/access/:database/:table_or_pattern": {
+    summary: "Remove a group's entry for a table or pattern.",
+    ...groupEntryRemoval,
+    refusals: [...groupEntryRemoval.refusals, "invalid_table"],
   },
   "GET /.well-known/jwks.json": {
     summary: "Public keys that verify tokens.",

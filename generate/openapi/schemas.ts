@@ -1,7 +1,7 @@
 import { tablePattern } from "../../src/access/records.ts";
 import { externalName, roles } from "../../src/access/roles.ts";
 import type { Schema } from "../../src/query/kind.ts";
-import { plainNamePattern as plainName } from "../../src/query/names.ts";
+import { plainNamePattern as plainName, wholePlainName } from "../../src/query/names.ts";
 import { entrySchemas } from "../access-schema.ts";
 
 /** JSON Schemas of bodies, except those of queries. */
@@ -208,6 +208,20 @@ export const schemas: Readonly<Record<string, Schema>> = {
   },
   Grant: object(grant),
   UserGrant: object({ username: ref("AnyUsername"), ...grant }),
+  GroupGrant: object({ group: ref("AnyGroup"), ...grant }),
+  AnyGroup: {
+    type: "string",
+    anyOf: [{ pattern: wholePlainName.source }, { pattern: externalName.source }],
+    description: "A local group, or `<prefix>:<group>` of an issuer.",
+  },
+  Group: {
+    ...object({
+      name: ref("AnyGroup"),
+      "members?": listOf(ref("AnyUsername")),
+      access: listOf(ref("Grant")),
+    }),
+    description: "`members` is absent for a group of an issuer.",
+  },
   User: object({
     username: ref("AnyUsername"),
     email: emailOrNull,

@@ -10,7 +10,8 @@ import {
   reachingEntries,
   unrestrictedGrant,
 } from "./entries.ts";
-import { type Grant, type User, updatedUser } from "./grant.ts";
+import type { EntryView } from "./entry-view.ts";
+import { type Grant, type Group, type User, updatedUser } from "./grant.ts";
 import { type Caller, grantsFor, grantsWith } from "./groups.ts";
 import { decide, isAdministrator, mayUseAnywhere } from "./policy.ts";
 import type { Change } from "./record-change.ts";
@@ -18,6 +19,7 @@ import {
   type EntryRole,
   EVERY_DATABASE,
   groupOf,
+  groupSubject,
   isExternalUsername,
   mayGrant,
   obstacleOf,
@@ -27,6 +29,7 @@ import {
   widestRole,
 } from "./roles.ts";
 import {
+  accessList,
   blankUser,
   differingNames,
   grantsOf,
@@ -38,6 +41,29 @@ import {
 
 /** The operator at the command line could edit the access file by hand anyway. */
 export type Actor = Subject | "operator";
+
+/** Names, and `<prefix>:` for all users of an issuer, whose groups only their tokens know. */
+function possibleMembers({ groups }: Snapshot, group: string): readonly string[] {
+  const prefix = group.slice(0, group.indexOf(":") + 1);
+  return groups.get(group)?.members ?? (prefix === "" ? [] : [prefix]);
+}
+
+/** The other users and groups whose entries may also apply to members of the group. */
+function* sharingMembers(snapshot: Snapshot, group: string): Generator<string, undefined> {
+  const members = possibleMembers(snapshot, group);
+  const isMember = (name: string) =>
+    members.some((member) => (member.endsWith(":") ? name.startsWith(member) : name === member));
+  for (const holder of snapshot.grants.keys()) {
+    const other = groupOf(holder);
+    if (other === group) continue;
+    const others = other === undefined ? [holder] : possibleMembers(snapshot, other);
+    const isShared = others.some(
+      (one) =>
+        isMember(one) || (one.endsWith(":") && members.some((member) => member.startsWith(one))),
+    );
+    if (isShared) yield holder;
+  }
+}
 
 function effectiveRole(snapshot: Snapshot, caller: Caller, database: string): Role | undefined {
   return widestRole(reachingEntries(grantsFor(snapshot, caller), database));
@@ -104,7 +130,13 @@ function requireOutranked(
   username: string,
   database: string,
 ): void {
-  const held = effectiveRole(snapshot, { username }, database);
+  const members = snapshot.groups.get(groupOf(username) ?? "")?.members ?? [];
+  const held = widestRole(
+    [username, ...members].flatMap((name) => {
+      const role = effectiveRole(snapshot, { username: name }, database);
+      return role === undefined ? [] : { role };
+    }),
+  );
   if (held === undefined || username === actor.username) return;
   if (isAdministrator(snapshot, actor)) return;
   const reaches = database === EVERY_DATABASE && reachesBeyond(snapshot, actor, held);
@@ -124,7 +156,7 @@ function requireUnrestricted(snapshot: Snapshot, actor: Subject, database: strin
   if (entries.some(isRestricting)) throw new Refusal("role_insufficient");
 }
 
-/** The user's widest role on the database without these entries. */
+/** The widest role on the database, of a user or of a group's members, without these entries. */
 function remainingRole(
   snapshot: Snapshot,
   caller: Caller,
@@ -135,7 +167,10 @@ function remainingRole(
     (grant) => !replaced.includes(grant),
   );
   const left = grantsWith(snapshot, caller, collectGrants(others));
-  return widestRole(reachingEntries(left, database));
+  const group = groupOf(caller.username);
+  const sharing = group === undefined ? [] : [...sharingMembers(snapshot, group)];
+  const all = [left, ...sharing.map((name) => grantsOf(snapshot, name))];
+  return widestRole(all.flatMap((grants) => reachingEntries(grants, database)));
 }
 
 function requireGrantableRoles(
@@ -225,6 +260,34 @@ export function requireManager(snapshot: Snapshot, actor: Subject): void {
   if (!mayUseAnywhere(snapshot, actor, "GRANT")) throw new Refusal("role_insufficient");
 }
 
+export interface GroupView {
+  readonly name: string;
+  /** Absent for a group of an issuer. */
+  readonly members?: readonly string[];
+  readonly access: readonly EntryView[];
+}
+
+export function viewGroup(snapshot: Snapshot, name: string): GroupView {
+  const members = snapshot.groups.get(name)?.members;
+  const access = accessList(snapshot, groupSubject(name));
+  return { name, ...(members === undefined ? {} : { members }), access };
+}
+
+/** The groups that a manager sees, with their visible entries, sorted by name. */
+export function visibleGroups(snapshot: Snapshot, actor: Actor): GroupView[] {
+  const named = [...snapshot.grants.keys()].flatMap((holder) => groupOf(holder) ?? []);
+  const names = new Set([...snapshot.groups.keys(), ...named]);
+  const views = [...names].sort().map((name) => viewGroup(snapshot, name));
+  if (actor === "operator") return views;
+  const { isVisible, isManageable } = manageableBy(snapshot, actor);
+  return views
+    .filter(({ name }) => isManageable({ username: groupSubject(name) }))
+    .map((view) => ({
+      ...view,
+      access: view.access.filter(({ database }) => isVisible(database)),
+    }));
+}
+
 /** Visibility and management rights of an actor who may grant on some database. */
 export function manageableBy(snapshot: Snapshot, actor: Subject) {
   requireManager(snapshot, actor);
@@ -271,7 +334,7 @@ function grantChanges(
   return [...removals, { kind: "set-grant", grant }];
 }
 
-/** A name may have grants before it has a record. The actor needs the right to give them all. */
+/** A name may have grants, or be in a group, before it has a record. The actor needs the right to give them all. */
 export function planAddUser(
   snapshot: Snapshot,
   actor: Actor,
@@ -284,8 +347,11 @@ export function planAddUser(
   if (given !== undefined) requireMayGrant(snapshot, actor, given, []);
   else requireAdministrator(snapshot, actor);
   if (snapshot.users.has(username)) throw new Refusal("user_exists");
-  for (const known of entriesIn(grantsOf(snapshot, username))) {
-    requireGrantable(snapshot, actor, known);
+  const groups = snapshot.groups.values().filter(({ members }) => members.includes(username));
+  for (const holder of [username, ...groups.map(({ name }) => groupSubject(name))]) {
+    for (const known of entriesIn(grantsOf(snapshot, holder))) {
+      requireGrantable(snapshot, actor, known);
+    }
   }
   const add: Change = { kind: "add-user", user };
   if (given === undefined) return [add];
@@ -330,7 +396,7 @@ export function planPatchUser(
   requireSelfOrAdministrator(snapshot, actor, username);
   if (disabled !== undefined || attributes !== undefined) requireAdministrator(snapshot, actor);
   const isExternal = prefixes.some((prefix) => username.startsWith(`${prefix}:`));
-  const isNew = isExternal && !snapshot.users.has(username);
+  const isNew = isExternal && isExternalUsername(username) && !snapshot.users.has(username);
   const user = isNew ? blankUser(username) : requireUser(snapshot, username);
   const areSame = isDeepStrictEqual(attributes ?? new Map(), user.attributes ?? new Map());
   const update = {
@@ -355,6 +421,28 @@ export function planRemoveUser(snapshot: Snapshot, actor: Actor, username: strin
       return { kind: "update-group", group };
     });
   return [{ kind: "remove-user", username }, ...left];
+}
+
+/** A member may lack a record if the file already names it, or an issuer knows it. */
+export function planSetGroup(snapshot: Snapshot, actor: Actor, group: Group): Change[] {
+  requireAdministrator(snapshot, actor);
+  const known = snapshot.groups.get(group.name);
+  for (const member of group.members) {
+    if (known?.members.includes(member) || isExternalUsername(member)) continue;
+    if (!snapshot.users.has(member)) {
+      throw new Refusal("user_not_found", { message: `User not found: ${member}` });
+    }
+  }
+  if (isDeepStrictEqual(known, group)) return [];
+  return [{ kind: known === undefined ? "add-group" : "update-group", group }];
+}
+
+export function planRemoveGroup(snapshot: Snapshot, actor: Actor, name: string): Change[] {
+  requireAdministrator(snapshot, actor);
+  const hasEntries = grantsOf(snapshot, groupSubject(name)).size > 0;
+  const group = snapshot.groups.get(name) ?? (hasEntries ? { name, members: [] } : undefined);
+  if (group === undefined) throw new Refusal("group_not_found");
+  return [{ kind: "remove-group", group }];
 }
 
 function mayLackRecord(username: string): boolean {

@@ -138,6 +138,10 @@ export interface AccessDiff {
   usersAdded: string[];
   usersRemoved: string[];
   usersChanged: string[];
+  groupsAdded: string[];
+  groupsRemoved: string[];
+  /** Other members. */
+  groupsChanged: string[];
   /** Each grant as `user database role`. */
   grantsAdded: string[];
   grantsRemoved: string[];
@@ -168,6 +172,9 @@ export function* diffSteps(before: Snapshot, after: Snapshot): Steps<AccessDiff>
     usersAdded: [],
     usersRemoved: [],
     usersChanged: [],
+    groupsAdded: [],
+    groupsRemoved: [],
+    groupsChanged: [],
     grantsAdded: [],
     grantsRemoved: [],
     grantsRaised: [],
@@ -181,6 +188,12 @@ export function* diffSteps(before: Snapshot, after: Snapshot): Steps<AccessDiff>
     if (user === undefined) diff.usersRemoved.push(name);
     else if (old === undefined) diff.usersAdded.push(name);
     else if (!isDeepStrictEqual(old, user)) diff.usersChanged.push(name);
+  });
+  yield* visitEach(yield* differingKeys(before.groups, after.groups), (name) => {
+    const [old, group] = [before.groups.get(name), after.groups.get(name)];
+    if (group === undefined) diff.groupsRemoved.push(name);
+    else if (old === undefined) diff.groupsAdded.push(name);
+    else if (!isDeepStrictEqual(old, group)) diff.groupsChanged.push(name);
   });
   yield* visitEach(yield* differingKeys(before.grants, after.grants), (name) => {
     const [old, current] = [placesOf(before, name), placesOf(after, name)];

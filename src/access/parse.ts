@@ -8,8 +8,7 @@ import { invocation } from "../product.ts";
 import { lineLocator, parseToml, TomlSyntaxError } from "../toml/toml.ts";
 import type { Change } from "./record-change.ts";
 import { type AccessRecords, type RecordProblem, RecordsError, readRecords } from "./records.ts";
-import { groupOf, isExternalUsername } from "./roles.ts";
-import { indexRecords, type Snapshot } from "./snapshot.ts";
+import { indexRecords, isKnownHolder, type Snapshot } from "./snapshot.ts";
 
 /** A problem in the access file. Never quotes the file. */
 export interface AccessProblem {
@@ -214,8 +213,7 @@ export async function readAccessFile(
 export function* namesWithoutRecord(snapshot: Snapshot): Steps<string[]> {
   const names: string[] = [];
   yield* visitEach(snapshot.grants.keys(), (name) => {
-    const isExempt = isExternalUsername(name) || groupOf(name) !== undefined;
-    if (!isExempt && !snapshot.users.has(name)) names.push(name);
+    if (!isKnownHolder(snapshot, name)) names.push(name);
   });
   return names;
 }

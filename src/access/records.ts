@@ -230,7 +230,8 @@ const boundaryKeys = {
 /** A boundary needs at least one of these keys. */
 const boundingKeys = ["role", ...Object.keys(limits), "rate_limit"];
 
-function writtenHolder({ username }: { readonly username: string }): Record<string, Writable> {
+/** `username` or `group`, whichever the name stands for. */
+export function writtenHolder({ username }: { readonly username: string }): Record<string, string> {
   const group = groupOf(username);
   return group === undefined ? { username } : { group };
 }

@@ -99,6 +99,12 @@ export function groupOf(subject: string): string | undefined {
   return subject.startsWith(GROUP_PREFIX) ? subject.slice(GROUP_PREFIX.length) : undefined;
 }
 
+/** `rita`, or `group analysts`. */
+export function holderName(username: string): string {
+  const group = groupOf(username);
+  return group === undefined ? username : `group ${group}`;
+}
+
 export function isDatabaseOrEvery(text: unknown): text is string {
   return text === EVERY_DATABASE || (typeof text === "string" && isPlainName(text));
 }

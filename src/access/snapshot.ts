@@ -61,6 +61,13 @@ export function blankUser(username: string): User {
   };
 }
 
+/** True for a user with a record, a local group, and any name of an issuer. */
+export function isKnownHolder({ users, groups }: Snapshot, name: string): boolean {
+  const group = groupOf(name);
+  if (group === undefined) return users.has(name) || isExternalUsername(name);
+  return groups.has(group) || isExternalUsername(group);
+}
+
 /** External users with entries but no record. */
 export function* usersWithoutRecord({ users, grants }: Snapshot): Generator<string, void> {
   for (const name of grants.keys()) if (isExternalUsername(name) && !users.has(name)) yield name;

@@ -5,17 +5,26 @@ import {
   planAddUser,
   planGrant,
   planPatchUser,
+  planRemoveGroup,
   planRemoveUser,
   planRevoke,
+  planSetGroup,
   planSetPassword,
   requireSelfOrAdministrator,
   type UserPatch,
 } from "../access/administration.ts";
 import type { EntryPlace } from "../access/entry-view.ts";
-import type { Grant, User } from "../access/grant.ts";
+import type { Grant, Group, User } from "../access/grant.ts";
 import type { Change } from "../access/record-change.ts";
 import { entryKeys } from "../access/records.ts";
-import { isDatabaseOrEvery, isEmail, isRole, isUsername, type Role } from "../access/roles.ts";
+import {
+  isDatabaseOrEvery,
+  isEmail,
+  isExternalUsername,
+  isRole,
+  isUsername,
+  type Role,
+} from "../access/roles.ts";
 import { blankUser, type Snapshot } from "../access/snapshot.ts";
 import { type Configuration, issuerPrefixes } from "../config/schema.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
@@ -34,6 +43,10 @@ export function refusalCodeOf(issue: z.core.$ZodIssue): RefusalCode | undefined 
   return issue.code === "custom" ? issue.params?.code : undefined;
 }
 
+function isAnyUsername(name: unknown): name is string {
+  return isUsername(name) || isExternalUsername(name);
+}
+
 const email = text(isEmail, "invalid_email");
 
 /** The JSON body of each action over HTTP. A console form uses the same checks. */
@@ -49,6 +62,7 @@ export const bodies = {
     .strictObject({ email: email.nullish(), disabled: z.boolean().optional() })
     .refine((fields) => Object.keys(fields).length > 0, "email or disabled must be given"),
   setPassword: z.strictObject({ old_password: z.string().optional(), new_password: z.string() }),
+  setGroup: z.strictObject({ members: z.array(text(isAnyUsername, "invalid_username")) }),
   grant: z.strictObject({
     role: z.string(),
     ...Object.fromEntries(
@@ -63,7 +77,7 @@ interface Named {
   readonly username: string;
 }
 
-export interface Action<Input extends Named> {
+export interface Action<Input> {
   /**
    * Judges the change against the current state. Called before a password is hashed, so that
    * unauthorized callers cannot cause that work, and again under the lock.
@@ -90,7 +104,7 @@ export interface AccountAction extends Action<Named & { readonly passwordHash?: 
   };
 }
 
-function action<Input extends Named>(defined: Action<Input>): Action<Input> {
+function action<Input>(defined: Action<Input>): Action<Input> {
   return defined;
 }
 
@@ -173,6 +187,13 @@ export const actions = {
   patchUser: action<Named & UserPatch>({
     plan: (current, actor, { username, ...patch }, configuration) =>
       planPatchUser(current, actor, username, patch, issuerPrefixes(configuration)),
+  }),
+  setGroup: action<Group>({
+    plan: (current, actor, { name, members }) =>
+      planSetGroup(current, actor, { name, members: [...new Set(members)] }),
+  }),
+  removeGroup: action<Pick<Group, "name">>({
+    plan: (current, actor, { name }) => planRemoveGroup(current, actor, name),
   }),
   grant: action<Named & GrantOptions & { readonly grant: Grant }>({
     plan: (current, actor, { grant, ...options }) => planGrant(current, actor, grant, options),

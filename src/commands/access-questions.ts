@@ -10,8 +10,9 @@ import { limitsInWords, viewEntry } from "../access/entry-view.ts";
 import type { EntryPoint } from "../access/grant.ts";
 import { parseAccess } from "../access/parse.ts";
 import { type AccessExplanation, explainAccess, grantingEntries } from "../access/policy.ts";
+import { writtenHolder } from "../access/records.ts";
 import type { Decision } from "../access/rights.ts";
-import { obstacleOf } from "../access/roles.ts";
+import { groupOf, holderName, obstacleOf } from "../access/roles.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import type { Configuration } from "../config/schema.ts";
 import { openGrammar } from "../gateway/query-grammar.ts";
@@ -127,19 +128,22 @@ async function checkAccess(
 async function whoMay(operation: string, where: string, options: QuestionOptions): Promise<void> {
   const { question, snapshot, context } = await readQuestion(operation, where, options);
   const found = [...snapshot.grants.keys()]
-    .filter((username) => obstacleOf(snapshot, username) === undefined)
+    .filter((name) => groupOf(name) !== undefined || obstacleOf(snapshot, name) === undefined)
     .flatMap((username) =>
       [...grantingEntries(snapshot, { username }, question, context)].map((way) => ({
         username,
+        members: snapshot.groups.get(groupOf(username) ?? "")?.members,
         ...way,
       })),
     );
   const head = ["USERNAME", "ROLE", "ENTRY", "LIMITS"];
-  const cellsOf = ({ username, role, entry, grant }: (typeof found)[number]) => [
-    ...[username, String(role), String(entry), (grant && limitsInWords(grant)) || "-"],
+  const cellsOf = ({ username, members, role, entry, grant }: (typeof found)[number]) => [
+    members === undefined ? username : `${username} (${members.join(", ")})`,
+    ...[String(role), String(entry), (grant && limitsInWords(grant)) || "-"],
   ];
-  printList(found, options, head, cellsOf, ({ username, role, entry, ...way }) => ({
-    ...{ username, role, entry, ...viewLimits(way) },
+  printList(found, options, head, cellsOf, ({ username, members, role, entry, ...way }) => ({
+    ...writtenHolder({ username }),
+    ...{ members, role, entry, ...viewLimits(way) },
   }));
 }
 
@@ -278,7 +282,9 @@ function written(value: unknown): string {
   return value === undefined ? "none" : JSON.stringify(value);
 }
 
-function linesOf({ username, place, gains, loses, limits, before, after }: EffectChange): string[] {
+function linesOf(change: EffectChange): string[] {
+  const { place, gains, loses, limits, before, after } = change;
+  const username = holderName(change.username);
   const by = `${before.role} to ${after.role}`;
   const lines: string[] = [];
   if (gains.length > 0) lines.push(`${username} gains ${gains.join(", ")} on ${place} (${by})`);
@@ -294,16 +300,33 @@ function linesOf({ username, place, gains, loses, limits, before, after }: Effec
 export function printDifference(before: Snapshot, after: Snapshot, json?: true): void {
   const access = [...effectDiff(before, after, Date.now())];
   const { usersChanged, boundariesAdded, boundariesRemoved } = diffSnapshots(before, after);
+  const membersOf = ({ groups }: Snapshot, name: string) => groups.get(name)?.members ?? [];
+  const members = [...new Set([...before.groups.keys(), ...after.groups.keys()])].flatMap(
+    (group) => {
+      const [old, current] = [membersOf(before, group), membersOf(after, group)];
+      const joined = current.filter((name) => !old.includes(name));
+      const left = old.filter((name) => !current.includes(name));
+      return joined.length + left.length === 0 ? [] : [{ group, joined, left }];
+    },
+  );
   const attributesOf = ({ users }: Snapshot, name: string) => users.get(name)?.attributes;
   const attributesChanged = usersChanged.filter(
     (name) => !isDeepStrictEqual(attributesOf(before, name), attributesOf(after, name)),
   );
   if (json) {
-    printJson({ access, attributesChanged, boundariesAdded, boundariesRemoved });
+    const changes = access.map(({ username, ...change }) => ({
+      ...writtenHolder({ username }),
+      ...change,
+    }));
+    printJson({ access: changes, members, attributesChanged, boundariesAdded, boundariesRemoved });
     return;
   }
   const lines = [
     ...access.flatMap(linesOf),
+    ...members.flatMap(({ group, joined, left }) => [
+      ...joined.map((name) => `${name} joins the group ${group}`),
+      ...left.map((name) => `${name} leaves the group ${group}`),
+    ]),
     ...attributesChanged.map((name) => `${name}: attributes changed, which may affect row filters`),
     ...boundariesRemoved.map((name) => `boundary removed: ${name}`),
     ...boundariesAdded.map((name) => `boundary added: ${name}`),

@@ -4,10 +4,11 @@ import { entriesIn, prefixOf } from "../access/entries.ts";
 import { limitsInWords, readCondition, readEntry, viewEntry } from "../access/entry-view.ts";
 import type { Grant } from "../access/grant.ts";
 import { lintEntry } from "../access/lint.ts";
-import { entryKeys, entryRoles } from "../access/records.ts";
-import type { EntryRole } from "../access/roles.ts";
+import { entryKeys, entryRoles, writtenHolder } from "../access/records.ts";
+import { type EntryRole, groupSubject, holderName, isGroupName } from "../access/roles.ts";
 import { grantsOf } from "../access/snapshot.ts";
 import { actions } from "../administration/actions.ts";
+import { Refusal } from "../refusal.ts";
 import { didYouMean } from "../suggestion.ts";
 import { missingNames } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
@@ -67,9 +68,10 @@ async function grantAccess(
     actions.grant.plan(current, "operator", { username, grant, keepsOther }, loaded.configuration);
   const snapshot = await changeAccess(loaded, { username, database: where }, plan, options);
   const limits = limitsInWords(grant);
+  const holder = holderName(username);
   for (const problem of lintEntry(snapshot, grant, Date.now())) warn(problem);
-  print(`${username} is ${role} on ${where}${limits === "" ? "" : `: ${limits}`}.`);
-  const about = `the entry of ${username} for ${where}`;
+  print(`${holder} is ${role} on ${where}${limits === "" ? "" : `: ${limits}`}.`);
+  const about = `the entry of ${holder} for ${where}`;
   for (const missing of await missingNames(loaded, [[about, grant]])) warn(missing);
 }
 
@@ -80,7 +82,7 @@ async function revokeAccess(username: string, where: string, options: CommonOpti
     actions.revoke.plan(current, "operator", target, loaded.configuration);
   const snapshot = await changeAccess(loaded, { username, database: where }, plan, options);
   const left = entriesInWords(snapshot, username);
-  print(`Removed the entry of ${username} for ${where}. Remaining entries: ${left}`);
+  print(`Removed the entry of ${holderName(username)} for ${where}. Remaining entries: ${left}`);
 }
 
 async function listAccess(options: CommonOptions): Promise<void> {
@@ -104,13 +106,14 @@ async function listAccess(options: CommonOptions): Promise<void> {
     ...[grant.username, grant.database, grant.role],
     ...(isPlain ? [] : [grant.tables?.join(", ") ?? "-", limitsInWords(grant) || "-"]),
   ];
-  const viewOf = (grant: Grant) => ({ username: grant.username, ...viewEntry(grant) });
+  const viewOf = (grant: Grant) => ({ ...writtenHolder(grant), ...viewEntry(grant) });
   printList(entries, options, head, cellsOf, viewOf);
 }
 
 const help = `
 grant <username> <place> --force  grant a role, replacing the user's entry for the same place
   <role>        the role on this place
+  --group <group>  instead of <username>: a local group, or <prefix>:<group> of an issuer
   --columns <names>  only these columns, such as id,status
   --writable-columns <names>  only these columns can be written
   --row-filter <condition>  only these rows, such as 'tenant = @tenant' or 'region IN (eu, us)'; may be repeated
@@ -118,26 +121,52 @@ grant <username> <place> --force  grant a role, replacing the user's entry for t
   --max-rows <n>  most rows in a response
   --max-changes <n>  most rows that one query may change
   --require-approval <rights>  rights that need approval, such as DELETE,DROP
-  --approvers <usernames>  who may approve (default: users who may grant here)
+  --approvers <usernames>  who may approve, and groups as group:<name> (default: users who may grant here)
   --expires <time>  when the entry ends: 2h, 30d, tomorrow, 2026-12-24, 2026-12-24T18:00:00Z
   --beside      add a temporary entry to the permanent one; needs --expires
 revoke <username> <place> --force  remove a user's entry for a database or table
+  --group <group>  instead of <username>: a local group, or <prefix>:<group> of an issuer
 list --json     list entries: user, database, role and limits
   --user <username>  only entries of this user
   --database <database>  only entries that name this database; * for entries on every database
   --table <table>  only entries that name or match this table or <database>.<table>
 `;
 
+/** With `--group`, commander passes no username. */
+function ofHolder<Given extends unknown[]>(
+  run: (username: string, ...given: Given) => Promise<void>,
+) {
+  return function (this: Command, ...given: [string, ...Given]) {
+    const { group } = this.opts<{ group?: string }>();
+    return Reflect.apply(run, this, group === undefined ? given : [groupSubject(group), ...given]);
+  };
+}
+
+function readGroup(text: string, earlier?: unknown): string {
+  if (earlier !== undefined) throw new InvalidArgumentError("One group at a time.");
+  if (!isGroupName(text)) throw new Refusal("invalid_group");
+  return text;
+}
+
+/** Without `<username>`, which `--group` replaces. */
+function replaceUsername(command: Command): void {
+  const { registeredArguments: given } = command;
+  command.on("option:group", () => Object.assign(command, { registeredArguments: given.slice(1) }));
+}
+
 function entryCommands(): Command[] {
-  const runs = { grant: grantAccess, revoke: revokeAccess, list: listAccess };
+  const runs = { grant: ofHolder(grantAccess), revoke: ofHolder(revokeAccess), list: listAccess };
   const [names, count] = [{ parse: readNames }, { parse: readCount }];
-  return defineCommands(help, runs, {
+  const commands = defineCommands(help, runs, {
+    group: { parse: readGroup },
     ...{ columns: names, writableColumns: names, requireWhere: names, approvers: names },
     ...{ maxRows: count, maxChanges: count, expires: { parse: readExpiry } },
     role: { choices: entryRoles, parse: readRole },
     rowFilter: { parse: readFilter },
     requireApproval: { parse: (text) => readNames(text.toUpperCase()) },
   });
+  commands.forEach(replaceUsername);
+  return commands;
 }
 
 /** @param name the subcommand on the command line; the others load only if it is not one of these */

@@ -5,6 +5,7 @@ import { entriesIn } from "../access/entries.ts";
 import { placeOf } from "../access/grant.ts";
 import { AccessFileError, readAccessFile } from "../access/parse.ts";
 import { type Change, userLosingTokens } from "../access/record-change.ts";
+import { groupOf, holderName } from "../access/roles.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
@@ -39,13 +40,14 @@ export function entriesInWords(snapshot: Snapshot, username: string): string {
 
 function grantNotFound({ username, database = "*", snapshot }: About): string {
   const grants = snapshot && entriesInWords(snapshot, username);
-  const known =
-    grants === undefined ? "" : ` (${username} has ${grants === "-" ? "none" : grants})`;
-  return `Grant not found: ${username} on ${database}${known}`;
+  const holder = holderName(username);
+  const known = grants === undefined ? "" : ` (${holder} has ${grants === "-" ? "none" : grants})`;
+  return `Grant not found: ${holder} on ${database}${known}`;
 }
 
 const messages: Partial<Record<RefusalCode, (about: About) => string>> = {
   user_not_found: userNotFound,
+  group_not_found: ({ username }) => `Group not found: ${groupOf(username) ?? username}`,
   user_exists: ({ username }) => `User already exists: ${username}`,
   grant_not_found: grantNotFound,
   no_grant: grantNotFound,

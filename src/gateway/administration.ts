@@ -5,11 +5,14 @@ import {
   maySeeGrants,
   requireManager,
   requireSelfOrAdministrator,
+  viewGroup,
+  visibleGroups,
 } from "../access/administration.ts";
 import { entriesIn } from "../access/entries.ts";
 import { type EntryPlace, readEntry, viewEntry } from "../access/entry-view.ts";
 import { grantsFor } from "../access/groups.ts";
 import { type Change, userLosingTokens } from "../access/record-change.ts";
+import { writtenHolder } from "../access/records.ts";
 import { EVERY_DATABASE, isExternalUsername, type Subject } from "../access/roles.ts";
 import {
   accessList,
@@ -35,6 +38,8 @@ import { loginOrigin } from "./origins.ts";
 import {
   databaseParameter,
   entryTableParameter,
+  groupParameter,
+  holderParameter,
   readPage,
   usernameParameter,
 } from "./parameters.ts";
@@ -117,7 +122,7 @@ interface Changing<Input> {
   readonly hasBody?: boolean;
 }
 
-function changing<Input extends { readonly username: string }>(
+function changing<Input>(
   { plan }: Action<Input>,
   { read, view = () => ({}), hasBody = false }: Changing<Input>,
 ): Endpoint {
@@ -190,7 +195,7 @@ export const deleteUser = changing(accountActions.remove, {
 });
 
 function placeOf(exchange: Exchange): EntryPlace {
-  const username = usernameParameter(exchange);
+  const username = holderParameter(exchange);
   const database = databaseParameter(exchange, [EVERY_DATABASE]);
   return { username, database, table: entryTableParameter(exchange) };
 }
@@ -199,7 +204,8 @@ function placeOf(exchange: Exchange): EntryPlace {
 function* visibleGrants(snapshot: Snapshot, actor: Subject): Generator<object | undefined> {
   for (const username of snapshot.grants.keys()) {
     for (const entry of accessList(snapshot, username)) {
-      if (maySeeGrants(snapshot, actor, entry.database)) yield { username, ...entry };
+      if (maySeeGrants(snapshot, actor, entry.database))
+        yield { ...writtenHolder({ username }), ...entry };
     }
     yield undefined;
   }
@@ -216,14 +222,38 @@ export const listAccess: Endpoint = {
   },
 };
 
-/** `PUT /api/access/<u>/<database>[/<table or pattern>]`: creates or replaces a grant. */
+export const listGroups: Endpoint = {
+  authentication: "administration",
+  handle(gateway, exchange) {
+    const groups = visibleGroups(gateway.access.snapshot, requireCaller(exchange).actor);
+    exchange.verdict.allow();
+    return sendList(exchange, "groups", groups.values());
+  },
+};
+
+export const putGroup = changing(actions.setGroup, {
+  hasBody: true,
+  read: (exchange, body) => ({
+    name: groupParameter(exchange),
+    ...parseBody(body, bodies.setGroup),
+  }),
+  view: (written, { name }) => ({ group: viewGroup(written, name) }),
+});
+
+export const deleteGroup = changing(actions.removeGroup, {
+  read: (exchange) => ({ name: groupParameter(exchange) }),
+});
+
+/** `PUT /api/access/<u>/<database>[/<table or pattern>]` and the same for groups: sets an entry. */
 export const putAccess = changing(actions.grant, {
   hasBody: true,
   read(exchange, body) {
     const place = placeOf(exchange);
     return { username: place.username, grant: readEntry(place, parseBody(body, bodies.grant)) };
   },
-  view: (_, { username, grant }) => ({ access: [{ username, ...viewEntry(grant) }] }),
+  view: (_, { username, grant }) => ({
+    access: [{ ...writtenHolder({ username }), ...viewEntry(grant) }],
+  }),
 });
 
 export const deleteAccess = changing(actions.revoke, { read: placeOf });

@@ -4,8 +4,9 @@ import path from "node:path";
 import * as z from "zod";
 import type { ReloadEvent } from "../access/access-rules.ts";
 import type { AccessDiff } from "../access/diff.ts";
-import type { Grant } from "../access/grant.ts";
-import { type Change, usernameOf } from "../access/record-change.ts";
+import type { Grant, Group } from "../access/grant.ts";
+import type { Change } from "../access/record-change.ts";
+import { groupOf } from "../access/roles.ts";
 import { isoTime } from "../clock.ts";
 import { giveToDirectoryOwner, ownerOf } from "../files/guarded.ts";
 import { withLock } from "../files/lock.ts";
@@ -19,9 +20,22 @@ export function entryNames({ database, tables }: Grant): string[] {
   return tables?.map((table) => `${database}.${table}`) ?? [database];
 }
 
+function holderOf(username: string): Pick<AuditedChange, "user" | "group"> {
+  const group = groupOf(username);
+  return group === undefined ? { user: username } : { group };
+}
+
 function ofGrant(change: string, grant: Grant): AuditedChange {
-  const { username: user, role } = grant;
-  return { change, user, entry: entryNames(grant).join(","), role };
+  return {
+    change,
+    ...holderOf(grant.username),
+    entry: entryNames(grant).join(","),
+    role: grant.role,
+  };
+}
+
+function ofGroup(change: string, { name, members }: Group): AuditedChange {
+  return { change, group: name, members };
 }
 
 const fieldNames: Readonly<Record<string, string>> = {
@@ -40,11 +54,11 @@ function describe(change: Change): AuditedChange {
       return { change: "user changed", user: change.username, fields };
     }
     case "add-group":
-      return { change: "group added", user: usernameOf(change) };
+      return ofGroup("group added", change.group);
     case "update-group":
-      return { change: "group changed", user: usernameOf(change) };
+      return ofGroup("group changed", change.group);
     case "remove-group":
-      return { change: "group removed", user: usernameOf(change) };
+      return { change: "group removed", group: change.group.name };
     case "add-grant":
       return ofGrant("grant added", change.grant);
     case "set-grant":
@@ -62,7 +76,7 @@ function describeEntry(change: string, name: string): AuditedChange {
   // A username may contain spaces.
   const [, user = "", entry = "", role = ""] =
     /^(.*?) (\S+(?: for a time)?) (\S+)$/s.exec(name) ?? [];
-  return { change, user, entry, role };
+  return { change, ...holderOf(user), entry, role };
 }
 
 export function describeDiff(diff: AccessDiff): AuditedChange[] {
@@ -70,6 +84,9 @@ export function describeDiff(diff: AccessDiff): AuditedChange[] {
     ...diff.usersAdded.map((user) => ({ change: "user added", user })),
     ...diff.usersRemoved.map((user) => ({ change: "user removed", user })),
     ...diff.usersChanged.map((user) => ({ change: "user changed", user })),
+    ...diff.groupsAdded.map((group) => ({ change: "group added", group })),
+    ...diff.groupsRemoved.map((group) => ({ change: "group removed", group })),
+    ...diff.groupsChanged.map((group) => ({ change: "group changed", group })),
     ...diff.grantsAdded.map((name) => describeEntry("grant added", name)),
     ...diff.grantsRemoved.map((name) => describeEntry("grant removed", name)),
     ...diff.grantsRaised.map((name) => describeEntry("grant raised", name)),

@@ -1,5 +1,11 @@
 import { tablePattern } from "../access/records.ts";
-import { isExternalUsername, isUsername } from "../access/roles.ts";
+import {
+  groupSubject,
+  isExternalUsername,
+  isGroupName,
+  isLocalGroupName,
+  isUsername,
+} from "../access/roles.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
@@ -18,6 +24,25 @@ export function usernameParameter(exchange: Exchange): string {
   const name = decode(exchange, "username");
   if (isUsername(name) || isExternalUsername(name)) return name;
   throw new Refusal("invalid_username");
+}
+
+/** @throws Refusal `invalid_group` unless the path's `<group>` is the name of a local group */
+export function groupParameter(exchange: Exchange): string {
+  const name = decode(exchange, "group");
+  if (isLocalGroupName(name)) return name;
+  throw new Refusal("invalid_group");
+}
+
+/**
+ * The user, or `group:<name>`, whose entry the path means.
+ *
+ * @throws Refusal `invalid_username` or `invalid_group`
+ */
+export function holderParameter(exchange: Exchange): string {
+  if (exchange.routed.parameters.group === undefined) return usernameParameter(exchange);
+  const name = decode(exchange, "group");
+  if (isGroupName(name)) return groupSubject(name);
+  throw new Refusal("invalid_group");
 }
 
 /** @throws Refusal `schema_not_found` unless the path's `<table>` is a plain name */

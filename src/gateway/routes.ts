@@ -101,6 +101,19 @@ export function routeTable(configuration: Configuration): Route[] {
       PUT: administration.putAccess,
       DELETE: administration.deleteAccess,
     }),
+    route("/api/groups", { GET: administration.listGroups }),
+    route("/api/groups/:group", {
+      PUT: administration.putGroup,
+      DELETE: administration.deleteGroup,
+    }),
+    route("/api/groups/:group/access/:database", {
+      PUT: administration.putAccess,
+      DELETE: administration.deleteAccess,
+    }),
+    route("/api/groups/:group/access/:database/:table_or_pattern", {
+      PUT: administration.putAccess,
+      DELETE: administration.deleteAccess,
+    }),
     route("/.well-known/jwks.json", { GET: jwks }),
     ...(mcp.enabled ? mcpRoutes(configuration) : []),
     route("/healthz", { GET: healthz }),

@@ -68,16 +68,26 @@ export type StoredChange =
   /** Keys have their own table, so that no key material stays in the log. */
   | { readonly kind: "keys"; readonly ring: string };
 
+/** Form 2 has groups, and names with the characters that issuers use. */
+export const FORM: number = 2;
+
+const nameOfForm1 = /^(?!group:)(?:[A-Za-z0-9_-]{1,63}:)?(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
+
 /**
- * The lowest log form that reads a kind of change. A kind with new content gets a higher form,
- * which is written only once every running replica can read it.
+ * The lowest log form that reads a change. A change with new content gets a higher form, which is
+ * written only once every running replica can read it.
  */
-const forms = { access: 1, revocation: 1, keys: 1 };
-
-export const FORM: number = Math.max(...Object.values(forms));
-
-export function formOf({ kind }: StoredChange): number {
-  return forms[kind];
+export function formOf(change: StoredChange): number {
+  if (change.kind !== "access") return 1;
+  const { users, boundaries = [] } = change.replacement;
+  const grants = users.values().flatMap((records) => records.grants);
+  const names = [
+    ...users.keys(),
+    ...[...grants, ...boundaries].flatMap(({ username = [], approvers = [] }) =>
+      [username, approvers].flat(),
+    ),
+  ];
+  return names.every((name) => nameOfForm1.test(name)) ? 1 : FORM;
 }
 
 export interface LogEntry {

@@ -345,7 +345,8 @@ export const MIGRATIONS`,
   },
   "src/store/log.ts": {
     "FORM: number = ": "FORM: number = 1 + ",
-    "return forms[kind];": 'return kind === "revocation" ? FORM : forms[kind];',
+    '(change.kind !== "access") return 1;':
+      '(change.kind !== "access") return change.kind === "revocation" ? FORM : 1;',
   },
 };
 

@@ -1,0 +1,81 @@
+import t from "tap";
+import { checkRefusals, done, install, type Refused } from "./kit.ts";
+
+t.test("groups are made, given entries, changed and removed", async (t) => {
+  const gatehouse = install(t);
+  const before = gatehouse.text;
+  const run = (command: string, more: string[] = []) => gatehouse.run(command, more);
+  t.strictSame(
+    await run("group set analysts --add alice --add", ["staff:Jürgen Ö#1"]),
+    done("The group analysts has alice, staff:Jürgen Ö#1."),
+  );
+  t.strictSame(
+    await run("access grant --group analysts main ReadOnly --max-rows 5"),
+    done("group analysts is ReadOnly on main: at most 5 rows."),
+  );
+  await run("access grant main ReadWrite --group staff:engineering");
+  t.match(gatehouse.text, /^group = "analysts"$/m);
+  const groups = [
+    {
+      name: "analysts",
+      members: ["alice", "staff:Jürgen Ö#1"],
+      access: [{ database: "main", role: "ReadOnly", max_rows: 5 }],
+    },
+    { name: "staff:engineering", access: [{ database: "main", role: "ReadWrite" }] },
+  ];
+  t.strictSame(JSON.parse((await run("group list --json")).stdout), groups);
+  const listed = JSON.parse((await run("access list --json")).stdout);
+  t.match(listed.at(-2), { group: "analysts", database: "main", username: undefined });
+  const who = await run("access who Select main");
+  t.match(who.stdout, /^group:analysts \(alice, staff:Jürgen Ö#1\) +ReadOnly +main/m);
+  const ways = JSON.parse((await run("access who Select main --json")).stdout);
+  t.match(ways.at(-2), { group: "analysts", members: ["alice", "staff:Jürgen Ö#1"] });
+  t.strictSame(
+    await run("group set analysts --add bob --remove alice"),
+    done("The group analysts has staff:Jürgen Ö#1, bob."),
+  );
+  t.strictSame(
+    await run("access revoke --group staff:engineering main"),
+    done("Removed the entry of group staff:engineering for main. Remaining entries: -"),
+  );
+  t.strictSame(
+    await run("group remove analysts"),
+    done("Removed the group analysts and its entries."),
+  );
+  t.equal(gatehouse.text.trimEnd(), before.trimEnd());
+});
+
+t.test("an entry of an unknown local group is a warning", async (t) => {
+  const gatehouse = install(t);
+  const { code, stderr } = await gatehouse.run("access grant --group ghosts main ReadOnly");
+  t.equal(code, 0);
+  t.match(stderr, /entry of group ghosts for main: there is no group of this name/);
+  t.equal((await gatehouse.run("group remove ghosts")).code, 0);
+  t.notMatch(gatehouse.text, /ghosts/);
+});
+
+const refused: Refused[] = [
+  ["group set a:b --add alice", 1, /^gatehouse: Invalid group/],
+  ["group set analysts --add a!", 1, /^gatehouse: Invalid username/],
+  ["group set analysts --add alic", 1, /^gatehouse: User not found: alic \(did you mean alice\?\)/],
+  ["group set analysts --remove alice", 1, /^gatehouse: alice is not a member of analysts/],
+  ["group remove analysts", 1, /^gatehouse: Group not found: analysts/],
+  ["access grant --group a! main ReadOnly", 1, /^gatehouse: Invalid group/],
+  ["access grant --group a main", 2, /missing required argument 'role'/],
+  ["access revoke --group a main", 1, /^gatehouse: Grant not found: group a on main/],
+];
+
+t.test("what a group command cannot do is refused", (t) => checkRefusals(t, install(t), refused));
+
+t.test("a difference tells who joins and leaves a group", async (t) => {
+  const gatehouse = install(t);
+  await gatehouse.run("group set analysts --add alice");
+  const old = install(t, gatehouse.text).accessFile;
+  await gatehouse.run("group set analysts --add bob --remove alice");
+  await gatehouse.run("access grant --group analysts main ReadOnly");
+  const { stdout } = await gatehouse.run(`access diff ${old} ${gatehouse.accessFile}`);
+  t.equal(
+    stdout,
+    "group analysts gains SELECT on main (None to ReadOnly)\nbob joins the group analysts\nalice leaves the group analysts\n",
+  );
+});

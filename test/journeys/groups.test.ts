@@ -1,0 +1,139 @@
+import t from "tap";
+import { auditOf } from "../kit/gateway.ts";
+import { openStaffed, putInForce, textOf, tokenOf } from "./staff.ts";
+
+const staff = ["root * Owner", "olga main Owner", "dora main DbAdmin", "rita main ReadOnly"];
+const more = `
+[[groups]]
+name = "leads"
+members = ["rita"]
+
+[[acl]]
+group = "leads"
+database = "*"
+role = "Owner"
+
+[[acl]]
+group = "staff:all"
+database = "main"
+role = "None"
+
+[[acl]]
+username = "staff:boss"
+database = "main"
+role = "Owner"
+`;
+const { gateway } = await openStaffed(t, staff, { more });
+const original = textOf(gateway);
+t.afterEach(() => putInForce(gateway, original));
+
+async function send(caller: string, method: string, path: string, body?: object) {
+  return gateway.send(method, `/api/groups${path}`, body, await tokenOf(gateway, caller));
+}
+
+t.test("an administrator makes, changes, lists and removes a group", async (t) => {
+  const members = ["rita", "staff:Zoë #EXT#"];
+  const made = await send("root", "PUT", "/analysts", { members: [...members, "rita"] });
+  t.match(made, { status: 200, body: { group: { name: "analysts", members, access: [] } } });
+  const given = await send("root", "PUT", "/analysts/access/main/t_*", { role: "ReadOnly" });
+  const entry = { database: "main", role: "ReadOnly", tables: ["t_*"] };
+  t.match(given.body, { access: [{ group: "analysts", username: undefined, ...entry }] });
+  const foreign = await send(
+    "root",
+    "PUT",
+    `/${encodeURIComponent("staff:Zoë & Co")}/access/main`,
+    {
+      role: "ReadOnly",
+    },
+  );
+  t.match(foreign, { status: 400, body: { code: "invalid_group" } });
+  await send("root", "PUT", `/${encodeURIComponent("staff:R/D Süd")}/access/main`, {
+    role: "ReadOnly",
+  });
+  const { body } = await send("root", "GET", "");
+  t.match(body, {
+    groups: [
+      { name: "analysts", members, access: [entry] },
+      { name: "leads", members: ["rita"] },
+      { name: "staff:R/D Süd", members: undefined, access: [{ role: "ReadOnly" }] },
+      { name: "staff:all" },
+    ],
+  });
+  t.equal((await send("root", "DELETE", "/analysts/access/main/t_*")).status, 200);
+  t.equal((await send("root", "DELETE", "/analysts")).status, 200);
+  t.notMatch(textOf(gateway), /analysts|t_\*/);
+});
+
+t.test("entries of groups obey the rights of entries of users", async (t) => {
+  await send("root", "PUT", "/analysts", { members: ["rita"] });
+  await send("root", "PUT", "/robots", { members: [] });
+  await send("root", "PUT", "/bosses", { members: ["olga"] });
+  await send("root", "PUT", "/analysts/access/main", { role: "ReadOnly" });
+  const cases: [caller: string, method: string, path: string, role: string, expected: string][] = [
+    ["dora", "PUT", "/robots", "", "role_insufficient"],
+    ["dora", "DELETE", "/robots", "", "role_insufficient"],
+    ["rita", "PUT", "/robots/access/main", "ReadOnly", "role_insufficient"],
+    ["dora", "PUT", "/robots/access/main", "ReadWrite", "200"],
+    ["dora", "PUT", "/robots/access/main", "Owner", "role_insufficient"],
+    ["dora", "DELETE", "/robots/access/main", "", "200"],
+    // Owners in the group could be lowered, or be what is left.
+    ["dora", "PUT", "/bosses/access/main", "ReadOnly", "role_insufficient"],
+    ["dora", "DELETE", "/analysts/access/main", "", "role_insufficient"],
+    ["dora", "DELETE", "/staff:all/access/main", "", "role_insufficient"],
+    ["olga", "DELETE", "/staff:all/access/main", "", "200"],
+    ["olga", "PUT", "/robots/access/other", "ReadOnly", "no_grant"],
+    ["root", "PUT", "/a:b/access/main", "ReadOnly", "200"],
+    ["root", "PUT", "/a:b", "", "invalid_group"],
+    ["root", "DELETE", "/nobody", "", "group_not_found"],
+    ["root", "DELETE", "/nobody/access/main", "", "grant_not_found"],
+  ];
+  for (const [caller, method, path, role, expected] of cases) {
+    const body = role === "" ? { members: [] } : { role };
+    const answer = await send(caller, method, path, method === "PUT" ? body : undefined);
+    t.equal(String(answer.body.code ?? answer.status), expected, `${caller} ${method} ${path}`);
+  }
+  const unknown = await send("root", "PUT", "/analysts", { members: ["rita", "ghost"] });
+  t.match(unknown, { status: 404, body: { code: "user_not_found", message: /ghost/ } });
+});
+
+t.test("a manager sees groups only by the entries on the manager's databases", async (t) => {
+  await send("root", "PUT", "/analysts", { members: ["rita"] });
+  await send("root", "PUT", "/analysts/access/main", { role: "ReadOnly" });
+  await send("root", "PUT", "/analysts/access/other", { role: "ReadOnly" });
+  const { body } = await send("dora", "GET", "");
+  t.match(body.groups, [
+    { name: "analysts", access: [{ database: "main" }] },
+    { name: "staff:all" },
+  ]);
+  t.equal([body.groups].flat().length, 2);
+  t.match(await send("rita", "GET", ""), { status: 403 });
+});
+
+t.test("a name in a group is added only by those who may give the group's entries", async (t) => {
+  await putInForce(
+    gateway,
+    original.replace('members = ["rita"]', 'members = ["rita", "mallory"]'),
+  );
+  const user = { username: "mallory", password: "long enough", role: "ReadOnly", database: "main" };
+  const add = async (caller: string) =>
+    gateway.send("POST", "/api/users", user, await tokenOf(gateway, caller));
+  t.match(await add("olga"), { status: 403 });
+  t.match(await add("root"), { status: 201 });
+});
+
+t.test("changes of groups are in the audit", async (t) => {
+  const answers = [
+    await send("root", "PUT", "/analysts", { members: ["rita"] }),
+    await send("root", "PUT", "/analysts/access/main", { role: "ReadOnly" }),
+    await send("root", "DELETE", "/analysts"),
+  ];
+  const lines = await Promise.all(answers.map((answer) => auditOf(gateway, answer)));
+  t.match(
+    lines.flatMap(({ changes }) => changes),
+    [
+      { change: "group added", group: "analysts", members: ["rita"] },
+      { change: "grant added", group: "analysts", entry: "main", role: "ReadOnly" },
+      { change: "group removed", group: "analysts" },
+    ],
+  );
+});
