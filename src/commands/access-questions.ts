@@ -2,7 +2,7 @@
 import { readFile } from "node:fs/promises";
 import { buffer } from "node:stream/consumers";
 import { isDeepStrictEqual } from "node:util";
-import type { Command } from "commander";
+import { type Command, InvalidArgumentError } from "commander";
 import * as z from "zod";
 import { diffSnapshots, type EffectChange, effectDiff } from "../access/diff.ts";
 import { entriesIn } from "../access/entries.ts";
@@ -12,7 +12,7 @@ import { parseAccess } from "../access/parse.ts";
 import { type AccessExplanation, explainAccess, grantingEntries } from "../access/policy.ts";
 import { writtenHolder } from "../access/records.ts";
 import type { Decision } from "../access/rights.ts";
-import { groupOf, holderName, obstacleOf } from "../access/roles.ts";
+import { groupOf, holderName, isExternalUsername, obstacleOf } from "../access/roles.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import type { Configuration } from "../config/schema.ts";
 import { openGrammar } from "../gateway/query-grammar.ts";
@@ -25,7 +25,7 @@ import { counted, didYouMean } from "../suggestion.ts";
 import { lineLocator, parseToml } from "../toml/toml.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
-import { type CommonOptions, defineCommands, type Place, readPlace } from "./options.ts";
+import { type CommonOptions, defineCommands, type Place, readNames, readPlace } from "./options.ts";
 import { FAILURE, print, printJson, printList, UsageError } from "./output.ts";
 
 /** @param operation the key of an operation in a query, or the name of a right */
@@ -88,7 +88,18 @@ function viewLimits({ grant, approvals }: Pick<AccessExplanation, "grant" | "app
   return { ...limits, approvals };
 }
 
-type QuestionOptions = CommonOptions & { readonly via: EntryPoint };
+interface QuestionOptions extends CommonOptions {
+  readonly via: EntryPoint;
+  readonly groups?: readonly string[];
+}
+
+function readTokenGroups(text: string): string[] {
+  const groups = readNames(text);
+  if (groups.every(isExternalUsername)) return groups;
+  throw new InvalidArgumentError(
+    "Allowed: groups of an issuer, such as staff:a,staff:b; local groups are known.",
+  );
+}
 
 async function readQuestion(operation: string, where: string, options: QuestionOptions) {
   const loaded = loadFor(options);
@@ -107,8 +118,9 @@ async function checkAccess(
 ): Promise<void> {
   const { question, snapshot, context } = await readQuestion(operation, where, options);
   const { permissions, database, table } = question;
+  const { groups = [] } = options;
   const permission = permissions.join(" and ");
-  const decided = explainAccess(snapshot, { username }, question, context);
+  const decided = explainAccess(snapshot, { username, groups }, question, context);
   const reason: Answer = obstacleOf(snapshot, username) ?? decided.reason;
   const allowed = reason === "allowed";
   const hint = reason === "no_grant" ? tableHint(snapshot, username, question) : "";
@@ -203,7 +215,8 @@ function printOutcome({ user }: QueryCaller, outcome: Outcome): void {
 
 async function explainQuery(user: string, options: QuestionOptions): Promise<void> {
   const judge = await openJudge(options);
-  const caller = { user, via: options.via, client: options.client };
+  const { via, client, groups } = options;
+  const caller = { user, via, client, groups };
   const outcome = judge(caller, await buffer(process.stdin));
   if (options.json) printJson(viewOutcome(caller, outcome));
   else printOutcome(caller, outcome);
@@ -214,6 +227,9 @@ const expectationShape = z.strictObject({
   user: z.string(),
   via: z.enum(["query", "mcp"]).default("query"),
   client: z.string().optional(),
+  groups: z
+    .array(z.string().refine(isExternalUsername, "a group of an issuer is <prefix>:<group>"))
+    .optional(),
   query: z.string(),
   allowed: z.boolean(),
   code: z.string().optional(),
@@ -341,13 +357,15 @@ async function compareAccess(old: string, current: string, { json }: CommonOptio
 
 const help = `
 check <username> <operation> <place> --via <via> --client <client_id> --json  check whether a user may run an operation, and why
+  --groups <groups>  groups that only the user's token knows, such as staff:a,staff:b
 who <operation> <place> --via <via> --client <client_id> --json  list users who may run an operation, with entry and limits
 explain <username> --file <file> --via <via> --client <client_id> --json  judge the query on standard input, and print it as it would be forwarded
+  --groups <groups>  groups that only the user's token knows, such as staff:a,staff:b
 diff --json     show who gains and loses what between two access files
   <old>         an access file
   <new>         another access file
 test --file <file> --json  test the access file against a file of expectations
-  <file>        TOML with [[expect]]: user, via, client, query (JSON), allowed, code
+  <file>        TOML with [[expect]]: user, groups, via, client, query (JSON), allowed, code
 `;
 
 export function questionCommands(): Command[] {
@@ -356,6 +374,7 @@ export function questionCommands(): Command[] {
     ...{ diff: compareAccess, test: testAccess },
   };
   return defineCommands(help, runs, {
+    groups: { parse: readTokenGroups },
     via: { choices: ["query", "mcp"], fallback: ["query"] },
   });
 }

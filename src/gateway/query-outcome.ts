@@ -17,6 +17,8 @@ export interface QueryCaller {
   readonly user: string;
   readonly via: EntryPoint;
   readonly client?: string | undefined;
+  /** Groups of the token; the local ones are known. */
+  readonly groups?: readonly string[] | undefined;
 }
 
 export interface Outcome {
@@ -47,7 +49,7 @@ function deniedOutcome(query: Query, decided: QueryDecision): Outcome {
 
 export function outcomeOf(
   snapshot: Snapshot,
-  { user, via, client }: QueryCaller,
+  { user, via, client, groups = [] }: QueryCaller,
   body: Buffer,
   { queries: { grammar, isEngine }, form }: OutcomeOptions,
 ): Outcome {
@@ -55,7 +57,7 @@ export function outcomeOf(
   if (obstacle !== undefined) return { allowed: false, code: obstacle };
   try {
     const query = scan(body, grammar, true);
-    const subject = { username: user, tokenDatabase: EVERY_DATABASE };
+    const subject = { username: user, groups, tokenDatabase: EVERY_DATABASE };
     const context = { via, client, now: Date.now(), isEngine };
     const decided = decideQuery(snapshot, subject, query, context);
     if (!decided.allowed) return deniedOutcome(query, decided);

@@ -1,3 +1,5 @@
+import { writeFileSync } from "node:fs";
+import path from "node:path";
 import t from "tap";
 import { checkRefusals, done, install, type Refused } from "./kit.ts";
 
@@ -78,4 +80,25 @@ t.test("a difference tells who joins and leaves a group", async (t) => {
     stdout,
     "group analysts gains SELECT on main (None to ReadOnly)\nbob joins the group analysts\nalice leaves the group analysts\n",
   );
+});
+
+t.test("check, explain and test take the groups of a token", async (t) => {
+  const gatehouse = install(t);
+  await gatehouse.run("access grant --group staff:a main ReadOnly");
+  const bob = ["access check staff:bob Select main", "--groups", "staff:a,staff:b"];
+  t.equal((await gatehouse.run(bob[0] ?? "")).code, 1);
+  const checked = await gatehouse.run(bob.join(" "));
+  t.strictSame(
+    checked,
+    done("allowed: staff:bob SELECT on main: ReadOnly by the entry for main (group staff:a)"),
+  );
+  const query = '{"Select": {"database": "main", "from": "t", "columns": ["*"]}}';
+  const explained = await gatehouse.run("access explain staff:bob --groups staff:a", query);
+  t.match(explained, { code: 0, stdout: /^allowed: staff:bob\n/ });
+  t.match(await gatehouse.run("access check staff:bob Select main --groups a"), { code: 2 });
+  const expectation = (groups: string, allowed: boolean) =>
+    `[[expect]]\nuser = "staff:bob"\ngroups = ["${groups}"]\nquery = '${query}'\nallowed = ${allowed}\n`;
+  const file = path.join(gatehouse.home, "expected.toml");
+  writeFileSync(file, `${expectation("staff:a", true)}${expectation("staff:b", false)}`);
+  t.strictSame(await gatehouse.run(`access test ${file}`), done("2 expectations, 0 failed"));
 });

@@ -2,7 +2,13 @@ import t from "tap";
 import { auditOf } from "../kit/gateway.ts";
 import { openStaffed, putInForce, textOf, tokenOf } from "./staff.ts";
 
-const staff = ["root * Owner", "olga main Owner", "dora main DbAdmin", "rita main ReadOnly"];
+const staff = [
+  "root * Owner",
+  "olga main Owner",
+  "dora main DbAdmin",
+  "rita main ReadOnly",
+  "ruth main ReadOnly",
+];
 const more = `
 [[groups]]
 name = "leads"
@@ -106,7 +112,7 @@ t.test("a manager sees groups only by the entries on the manager's databases", a
     { name: "staff:all" },
   ]);
   t.equal([body.groups].flat().length, 2);
-  t.match(await send("rita", "GET", ""), { status: 403 });
+  t.match(await send("ruth", "GET", ""), { status: 403 });
 });
 
 t.test("a name in a group is added only by those who may give the group's entries", async (t) => {
