@@ -25,6 +25,9 @@ const recordKinds = [
   ["usersAdded", "added"],
   ["usersRemoved", "removed with all grants"],
   ["usersChanged", "password, email, state or attributes changed"],
+  ["groupsAdded", "group added"],
+  ["groupsRemoved", "group removed with all grants"],
+  ["groupsChanged", "members of the group changed"],
   ["boundariesAdded", "boundary added"],
   ["boundariesRemoved", "boundary removed"],
 ] as const;
@@ -36,10 +39,10 @@ function describeVersion(
   after: Snapshot,
   diff: AccessDiff,
 ) {
-  const { boundariesAdded: _, boundariesRemoved: __, ...lists } = diff;
+  const lists = Object.entries(diff).filter(([kind]) => !/^(groups|boundaries)/.test(kind));
   // A grant reads `user database role`. Stops early, since a version may change very many users.
   const users = new Set<string>();
-  for (const name of Object.values(lists).flat()) {
+  for (const name of lists.flatMap(([, names]) => names)) {
     users.add(name.split(" ", 1)[0] ?? "");
     if (users.size > USERS) break;
   }

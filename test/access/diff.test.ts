@@ -7,6 +7,7 @@ import { grant, hashWith, user } from "./kit.ts";
 
 const none = {
   ...{ usersAdded: [], usersRemoved: [], usersChanged: [] },
+  ...{ groupsAdded: [], groupsRemoved: [], groupsChanged: [] },
   ...{ grantsAdded: [], grantsRemoved: [], grantsRaised: [], grantsLowered: [] },
   ...{ grantsChanged: [], boundariesAdded: [], boundariesRemoved: [] },
 };
