@@ -22,6 +22,7 @@ export const narrowed = [
   ...(["grant_expired", "name_case_mismatch", "columns_required", "column_denied"] as const),
   ...(["column_unqualified", "limit_required", "limit_too_high", "where_required"] as const),
   ...(["too_many_changes", "row_denied", "attribute_missing", "join_denied"] as const),
+  "group_conflict" as const,
   "not_narrowable" as const,
   "rate_limited" as const,
 ];

@@ -230,7 +230,7 @@ const boundaryKeys = {
 /** A boundary needs at least one of these keys. */
 const boundingKeys = ["role", ...Object.keys(limits), "rate_limit"];
 
-/** `username` or `group`, whichever the name stands for. */
+/** The name as the file and JSON write it: under `username`, or under `group`. */
 export function writtenHolder({ username }: { readonly username: string }): Record<string, string> {
   const group = groupOf(username);
   return group === undefined ? { username } : { group };

@@ -51,7 +51,7 @@ t.test("an entry of an unknown local group is a warning", async (t) => {
   const gatehouse = install(t);
   const { code, stderr } = await gatehouse.run("access grant --group ghosts main ReadOnly");
   t.equal(code, 0);
-  t.match(stderr, /entry of group ghosts for main: there is no group of this name/);
+  t.match(stderr, /entry of group ghosts for main: there is no such group/);
   t.equal((await gatehouse.run("group remove ghosts")).code, 0);
   t.notMatch(gatehouse.text, /ghosts/);
 });
