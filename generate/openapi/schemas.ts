@@ -183,7 +183,10 @@ export const schemas: Readonly<Record<string, Schema>> = {
   Username: { type: "string", pattern: `^${username}$` },
   AnyUsername: {
     type: "string",
-    anyOf: [{ pattern: `^${username}$` }, { pattern: externalName.source }],
+    anyOf: [
+      { type: "string", pattern: `^${username}$` },
+      { type: "string", pattern: externalName.source },
+    ],
     description: "A user, or `<prefix>:<username>` of an issuer.",
   },
   Password: {
@@ -211,7 +214,10 @@ export const schemas: Readonly<Record<string, Schema>> = {
   GroupGrant: object({ group: ref("AnyGroup"), ...grant }),
   AnyGroup: {
     type: "string",
-    anyOf: [{ pattern: wholePlainName.source }, { pattern: externalName.source }],
+    anyOf: [
+      { type: "string", pattern: wholePlainName.source },
+      { type: "string", pattern: externalName.source },
+    ],
     description: "A local group, or `<prefix>:<group>` of an issuer.",
   },
   Group: {

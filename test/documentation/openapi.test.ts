@@ -394,6 +394,37 @@ t.test("grant routes match the OpenAPI document", async (t) => {
   );
 });
 
+t.test("group routes match the OpenAPI document", async (t) => {
+  const group = "/api/groups/{group}";
+  const grant = `${group}/access/{database}`;
+  const inTable = `${grant}/{table_or_pattern}`;
+  const body = { role: "ReadOnly" };
+  const members = ["bob", "staff:Zo\u00eb"];
+  const at = "/api/groups/analysts/access/side";
+  await checkAll(
+    t,
+    [
+      [`PUT ${group}`, 200, { body: { members } }],
+      [`PUT ${group}`, "invalid_body", { body: {} }],
+      [`PUT ${group}`, "invalid_username", { body: { members: ["a!"] } }],
+      [`PUT ${group}`, "user_not_found", { body: { members: ["ghost"] } }],
+      [`PUT ${group}`, "role_insufficient", { body: { members }, token: bob }],
+      [`PUT ${grant}`, 200, { at, body }],
+      [`PUT ${inTable}`, 200, { at: `${at}/t_*`, body }],
+      ["GET /api/groups", 200, { at: "/api/groups" }],
+      ["GET /api/groups", "role_insufficient", { at: "/api/groups", token: bob }],
+      ["GET /api/access", 200, { at: "/api/access" }],
+      [`DELETE ${inTable}`, 200, { at: `${at}/t_*` }],
+      [`DELETE ${grant}`, 200, { at }],
+      [`DELETE ${grant}`, "grant_not_found", { at }],
+      [`DELETE ${group}`, 200],
+      [`DELETE ${group}`, "group_not_found"],
+      [`DELETE ${group}`, "invalid_group", { at: "/api/groups/a:b" }],
+    ],
+    { at: "/api/groups/analysts" },
+  );
+});
+
 t.test("approval routes match the OpenAPI document", async (t) => {
   const entry = { role: "ReadWrite", require_approval: ["DELETE"] };
   const body = { Delete: { database: "held", table: "t", where: null } };

@@ -90,8 +90,8 @@ t.test("entries of groups obey the rights of entries of users", async (t) => {
     ["olga", "PUT", "/robots/access/other", "ReadOnly", "no_grant"],
     ["root", "PUT", "/a:b/access/main", "ReadOnly", "200"],
     ["root", "PUT", "/a:b", "", "invalid_group"],
-    ["root", "DELETE", "/nobody", "", "group_not_found"],
-    ["root", "DELETE", "/nobody/access/main", "", "grant_not_found"],
+    ["root", "DELETE", "/ghosts", "", "group_not_found"],
+    ["root", "DELETE", "/ghosts/access/main", "", "grant_not_found"],
   ];
   for (const [caller, method, path, role, expected] of cases) {
     const body = role === "" ? { members: [] } : { role };
