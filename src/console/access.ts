@@ -13,6 +13,7 @@ import { decidingEntry } from "../access/rights.ts";
 import {
   type EntryRole,
   EVERY_DATABASE,
+  groupOf,
   isExternalUsername,
   roles,
   type Subject,
@@ -105,7 +106,9 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
 
   function rowsOf(username: string): Part[][] {
     const entries = entriesOf(username);
-    const name = html`${userLink(username)} ${accountMark(snapshot.users.get(username))}`;
+    const isUser = groupOf(username) === undefined;
+    const mark = isUser && accountMark(snapshot.users.get(username));
+    const name = html`${userLink(username)} ${mark}`;
     const rows = entries
       .slice(0, SHOWN)
       .map((grant) => [
@@ -115,8 +118,9 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
     const more = entries.length - SHOWN;
     if (rows.length === 0) rows.push([dim("no grants")]);
     if (more > 0) {
+      const text = html`and ${more} more${unseen(" entries of ", username)}`;
       const path = pathOf("/access/user", { user: username });
-      rows.push([html`<a href="${path}">and ${more} more${unseen(" entries of ", username)}</a>`]);
+      rows.push([isUser ? html`<a href="${path}">${text}</a>` : text]);
     }
     return groupRows(name, html`<bdi>${username}</bdi>`, rows);
   }

@@ -1,6 +1,6 @@
 import { limitsInWords, writtenTime } from "../access/entry-view.ts";
 import type { Grant, User } from "../access/grant.ts";
-import type { EntryRole } from "../access/roles.ts";
+import { type EntryRole, groupOf } from "../access/roles.ts";
 import { type Html, html, type Part } from "../pages/html.ts";
 import type { Failure } from "./changes.ts";
 import type { Visitor } from "./visit.ts";
@@ -151,7 +151,10 @@ export function pathOf(path: string, parameters: Parameters): string {
   return given.length > 0 ? `${path}?${new URLSearchParams(given)}` : path;
 }
 
+/** A link to the user, or the name of a group, which has no page. */
 export function userLink(user: string): Html {
+  const group = groupOf(user);
+  if (group !== undefined) return html`group <bdi>${group}</bdi>`;
   return html`<a href="${pathOf("/access/user", { user })}"><bdi>${user}</bdi></a>`;
 }
 

@@ -60,6 +60,18 @@ t.test("for a table, the list shows the entry of each user that decides", async 
   t.equal((await rowsOf(client, "place=main")).length, 4);
 });
 
+t.test("entries of groups are listed, without a link to a user's page", async (t) => {
+  const { gateway, url } = await setting;
+  const token = await gateway.login();
+  await gateway.send("PUT", "/api/groups/analysts", { members: ["bob"] }, token);
+  const path = "/api/groups/analysts/access/reports";
+  t.equal((await gateway.send("PUT", path, { role: "ReadOnly" }, token)).status, 200);
+  const client = await signedIn(t, url);
+  const rows = ["admin |*|Owner|none|never|", "group analysts |reports|ReadOnly|none|never|"];
+  t.strictSame(await rowsOf(client, "place=reports"), rows);
+  t.notMatch((await client.get("/access?place=reports")).text, "user=group");
+});
+
 t.test("a temporary entry is saved beside a permanent one, and edited separately", async (t) => {
   const { url } = await setting;
   const client = await signedIn(t, url);
