@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { exampleFile, withReference } from "../../generate/configuration.ts";
@@ -46,14 +46,20 @@ t.test("the example lists every key, and loads to the defaults", async (t) => {
 });
 
 t.test("the example's commented-out lines are valid, unless they exclude others", async (t) => {
+  const secret = join(temporaryDirectory(t), "introspection");
+  writeFileSync(secret, "secret", { mode: 0o600 });
   const lines = committed.example.replaceAll(/^#(?! |:|$)/gm, "").split("\n");
   const text = lines
     .filter(
       (line) =>
-        !/^(?:authorization_file|database_header|database_argument|urls) = /.test(line) &&
+        !/^(?:authorization_file|database_header|database_argument|jwks_file|urls) = /.test(line) &&
         !/^(?:statement_timeout|pool_size|postgres_databases) = /.test(line),
     )
-    .join("\n");
+    .join("\n")
+    // An issuer and its prefix may be in one of the two lists.
+    .replace("realms/staff", "realms/partners")
+    .replace('prefix = "staff"', 'prefix = "partners"')
+    .replace("/run/secrets/introspection", secret);
   const { configuration } = load(t, text);
   t.equal(configuration.routes.length, 1);
   t.equal(configuration.upstream.authorization, "Bearer ...");
@@ -64,7 +70,9 @@ t.test("the example's commented-out lines are valid, unless they exclude others"
 const needOthers = new Set(["authorization_file", "pool_size", "postgres_databases"]);
 
 t.test("every example value is valid", async (t) => {
-  for (const { name, keys } of sections.filter(({ name }) => !/^routes|\./.test(name))) {
+  for (const { name, keys } of sections.filter(
+    ({ name }) => !/^(?:routes|issuers)|\./.test(name),
+  )) {
     for (const { key, member } of keys) {
       for (const example of member.examples ?? []) {
         const text = `${name}.${key} = ${renderValue(example)}\n`;
