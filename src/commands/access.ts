@@ -81,7 +81,8 @@ async function revokeAccess(username: string, where: string, options: CommonOpti
   const plan: Plan = (current) =>
     actions.revoke.plan(current, "operator", target, loaded.configuration);
   const snapshot = await changeAccess(loaded, { username, database: where }, plan, options);
-  const left = entriesInWords(snapshot, username);
+  const entries = entriesInWords(snapshot, username);
+  const left = entries === "-" ? "none" : entries;
   print(`Removed the entry of ${holderName(username)} for ${where}. Remaining entries: ${left}`);
 }
 

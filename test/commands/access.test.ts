@@ -27,7 +27,7 @@ t.test("access grant and revoke change one entry and report the result", async (
       "Removed the entry of alice for logs. Remaining entries: main:ReadOnly *:ReadOnly",
     ],
     ["revoke alice main", "Removed the entry of alice for main. Remaining entries: *:ReadOnly"],
-    ["revoke alice *", "Removed the entry of alice for *. Remaining entries: -"],
+    ["revoke alice *", "Removed the entry of alice for *. Remaining entries: none"],
   ];
   for (const [command, stdout, role] of steps) {
     const [, username = "", database = ""] = command.split(" ");

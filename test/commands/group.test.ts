@@ -38,7 +38,7 @@ t.test("groups are made, given entries, changed and removed", async (t) => {
   );
   t.strictSame(
     await run("access revoke --group staff:engineering main"),
-    done("Removed the entry of group staff:engineering for main. Remaining entries: -"),
+    done("Removed the entry of group staff:engineering for main. Remaining entries: none"),
   );
   t.strictSame(
     await run("group remove analysts"),
