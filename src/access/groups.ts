@@ -31,13 +31,13 @@ function localGroupsOf({ groups }: Snapshot, username: string): readonly string[
 }
 
 /** The caller's local groups, and the groups of the token. */
-export function groupsOf(snapshot: Snapshot, { username, groups = [] }: Caller): readonly string[] {
+function groupsOf(snapshot: Snapshot, { username, groups = [] }: Caller): readonly string[] {
   const local = localGroupsOf(snapshot, username);
   if (groups.length === 0) return local;
   return local.length === 0 ? groups : [...local, ...groups];
 }
 
-export function isInGroup(snapshot: Snapshot, { username, groups }: Caller, group: string) {
+function isInGroup(snapshot: Snapshot, { username, groups }: Caller, group: string) {
   return groups?.includes(group) === true || localGroupsOf(snapshot, username).includes(group);
 }
 

@@ -12,7 +12,7 @@ import type { Boundary, Grant, Group, User } from "./grant.ts";
 import type { ReadRecords, Report, TableName } from "./records.ts";
 import { EVERY_DATABASE, groupOf, groupSubject, isExternalUsername } from "./roles.ts";
 
-export type { Grant, Group, User } from "./grant.ts";
+export type { Grant, User } from "./grant.ts";
 
 /** Immutable. A request uses only one, so that it never sees half of a change. */
 export interface Snapshot {

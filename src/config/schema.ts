@@ -163,7 +163,7 @@ const introspection = strictObject({
   ),
 });
 
-export const doors = ["mcp", "query"] as const;
+const doors = ["mcp", "query"] as const;
 export type Door = (typeof doors)[number];
 
 const issuer = strictObject({

@@ -23,7 +23,7 @@ export function cheapHash(password: string): Promise<string> {
 }
 
 /** An access file of grants in the form `user database role`; all users have a password. */
-export async function staffFile(grants: readonly string[]): Promise<string> {
+async function staffFile(grants: readonly string[]): Promise<string> {
   const entries = grants.map((entry) => entry.split(" "));
   const names = new Set(entries.map(([name = ""]) => name));
   const users = await Promise.all(
