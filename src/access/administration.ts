@@ -12,7 +12,7 @@ import {
 } from "./entries.ts";
 import type { EntryView } from "./entry-view.ts";
 import { type Grant, type Group, type User, updatedUser } from "./grant.ts";
-import { type Caller, grantsFor, grantsWith } from "./groups.ts";
+import { type Caller, grantsFor, grantsWith, localGroupsOf } from "./groups.ts";
 import { decide, isAdministrator, mayUseAnywhere } from "./policy.ts";
 import type { Change } from "./record-change.ts";
 import {
@@ -347,8 +347,7 @@ export function planAddUser(
   if (given !== undefined) requireMayGrant(snapshot, actor, given, []);
   else requireAdministrator(snapshot, actor);
   if (snapshot.users.has(username)) throw new Refusal("user_exists");
-  const groups = snapshot.groups.values().filter(({ members }) => members.includes(username));
-  for (const holder of [username, ...groups.map(({ name }) => groupSubject(name))]) {
+  for (const holder of [username, ...localGroupsOf(snapshot, username).map(groupSubject)]) {
     for (const known of entriesIn(grantsOf(snapshot, holder))) {
       requireGrantable(snapshot, actor, known);
     }
@@ -413,13 +412,11 @@ export function planPatchUser(
 export function planRemoveUser(snapshot: Snapshot, actor: Actor, username: string): Change[] {
   requireAdministrator(snapshot, actor);
   requireUser(snapshot, username);
-  const left = snapshot.groups
-    .values()
-    .filter(({ members }) => members.includes(username))
-    .map(({ name, members }): Change => {
-      const group = { name, members: members.filter((member) => member !== username) };
-      return { kind: "update-group", group };
-    });
+  const left = localGroupsOf(snapshot, username).map((name): Change => {
+    const members = snapshot.groups.get(name)?.members ?? [];
+    const group = { name, members: members.filter((member) => member !== username) };
+    return { kind: "update-group", group };
+  });
   return [{ kind: "remove-user", username }, ...left];
 }
 

@@ -17,7 +17,8 @@ export type Caller = Pick<Subject, "username" | "groups" | "attributes">;
 
 const memberships = new WeakMap<ReadonlyMap<string, Group>, Map<string, readonly string[]>>();
 
-function localGroupsOf({ groups }: Snapshot, username: string): readonly string[] {
+/** The names of the local groups that have a user as a member. */
+export function localGroupsOf({ groups }: Snapshot, username: string): readonly string[] {
   if (groups.size === 0) return [];
   let index = memberships.get(groups);
   if (index === undefined) {

@@ -19,12 +19,11 @@ import {
   externalNameRule,
   groupOf,
   groupSubject,
+  isAnyUsername,
   isDatabaseOrEvery,
   isEmail,
-  isExternalUsername,
   isGroupName,
   isLocalGroupName,
-  isUsername,
   roles,
 } from "./roles.ts";
 import {
@@ -137,7 +136,6 @@ const columnForm = "a list of columns, each 1 to 128 characters";
 export const entryRoles: readonly EntryRole[] = [...roles, "None"];
 const narrowable: readonly EntryRole[] = ["ReadWrite", "ReadOnly"];
 const countForm = "a whole number from 1";
-const isAnyUsername = (value: unknown) => isUsername(value) || isExternalUsername(value);
 const isApprover = (value: unknown) =>
   isAnyUsername(value) || (typeof value === "string" && isGroupName(groupOf(value)));
 function readMembers(value: unknown): readonly string[] | undefined {

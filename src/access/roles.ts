@@ -80,6 +80,11 @@ export function isExternalUsername(text: unknown): text is string {
   return typeof text === "string" && externalName.test(text) && text === text.normalize("NFC");
 }
 
+/** True for a user of the gateway or of an issuer. */
+export function isAnyUsername(text: unknown): text is string {
+  return isUsername(text) || isExternalUsername(text);
+}
+
 /** True for a local group's name, or a group of an issuer, written `<prefix>:<group>`. */
 export function isGroupName(text: unknown): text is string {
   return isLocalGroupName(text) || isExternalUsername(text);

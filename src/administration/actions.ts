@@ -18,9 +18,9 @@ import type { Grant, Group, User } from "../access/grant.ts";
 import type { Change } from "../access/record-change.ts";
 import { entryKeys } from "../access/records.ts";
 import {
+  isAnyUsername,
   isDatabaseOrEvery,
   isEmail,
-  isExternalUsername,
   isRole,
   isUsername,
   type Role,
@@ -41,10 +41,6 @@ function text<Text extends string>(isValid: (text: unknown) => text is Text, cod
 
 export function refusalCodeOf(issue: z.core.$ZodIssue): RefusalCode | undefined {
   return issue.code === "custom" ? issue.params?.code : undefined;
-}
-
-function isAnyUsername(name: unknown): name is string {
-  return isUsername(name) || isExternalUsername(name);
 }
 
 const email = text(isEmail, "invalid_email");

@@ -98,11 +98,10 @@ async function explainExternal(configuration: Configuration, state: State, token
   }
   const resource = `${publicUrlOf(configuration)}/mcp`;
   const log = pino({ level: "silent" });
-  using issuers = Object.assign(
+  using closing = new DisposableStack();
+  const issuers = closing.adopt(
     createIssuers([settings], () => resource, log),
-    {
-      [Symbol.dispose]: () => issuers.close(),
-    },
+    (open) => open.close(),
   );
   const [door = "query"] = opens;
   const external = await issuers.verify(token, door);

@@ -1,11 +1,5 @@
 import { tablePattern } from "../access/records.ts";
-import {
-  groupSubject,
-  isExternalUsername,
-  isGroupName,
-  isLocalGroupName,
-  isUsername,
-} from "../access/roles.ts";
+import { groupSubject, isAnyUsername, isGroupName, isLocalGroupName } from "../access/roles.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
@@ -22,7 +16,7 @@ function decode({ routed: { parameters } }: Exchange, name: string): string | un
 /** @throws Refusal `invalid_username` unless the path's `<u>` is a username */
 export function usernameParameter(exchange: Exchange): string {
   const name = decode(exchange, "username");
-  if (isUsername(name) || isExternalUsername(name)) return name;
+  if (isAnyUsername(name)) return name;
   throw new Refusal("invalid_username");
 }
 
@@ -85,7 +79,7 @@ export function readPage({ request: { url = "" }, path }: Exchange) {
   const [after, ...others] = query.getAll("after");
   const isOnce = otherLimits.length + others.length === 0;
   const isNumber = /^[1-9]\d{0,3}$/.test(limit) && Number(limit) <= MAX_LIMIT;
-  const isName = after === undefined || isUsername(after) || isExternalUsername(after);
+  const isName = after === undefined || isAnyUsername(after);
   if (!isOnce || !isNumber || !isName) throw new Refusal("invalid_page");
   return { limit: Number(limit), after };
 }

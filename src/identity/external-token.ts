@@ -84,9 +84,9 @@ function readGroups(payload: JWTPayload, { groups_claim: claim, prefix }: Issuer
   if (!isList) return unknown("groups_malformed");
   if (names.length > MAX_GROUPS) return unknown("groups_too_many");
   const all = names.map((name) => `${prefix}:${name}`);
-  const groups = [...new Set(all.filter(isExternalUsername))];
-  const droppedGroups = all.filter((name) => !isExternalUsername(name)).length;
-  return { groups, droppedGroups, groupsProblem: undefined };
+  const valid = all.filter(isExternalUsername);
+  const droppedGroups = all.length - valid.length;
+  return { groups: [...new Set(valid)], droppedGroups, groupsProblem: undefined };
 }
 
 /** Leaves out what filters cannot compare with, so that they deny instead. */

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { open } from "node:fs/promises";
 import path from "node:path";
 import * as z from "zod";
-import { isExternalUsername, isUsername } from "../access/roles.ts";
+import { isAnyUsername } from "../access/roles.ts";
 import { epochSeconds, forgettableBefore, steadySeconds } from "../clock.ts";
 import { LONGEST_TOKEN_SECONDS } from "../config/schema.ts";
 import { runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
@@ -91,7 +91,7 @@ export function revocationOfUser(
 }
 
 const seconds = z.int().nonnegative();
-const username = z.string().refine((name) => isUsername(name) || isExternalUsername(name));
+const username = z.string().refine(isAnyUsername);
 const tokenShape = z.strictObject({ jti: z.string().min(1).max(128), until: seconds });
 const userShape = z.strictObject({ user: username, before: seconds });
 export const lineShape = z.union([tokenShape, userShape]);

@@ -6,10 +6,9 @@ import { grantsFor } from "../access/groups.ts";
 import { decide } from "../access/policy.ts";
 import {
   EVERY_DATABASE,
+  isAnyUsername,
   isDatabaseOrEvery,
-  isExternalUsername,
   isRole,
-  isUsername,
   type Role,
   widestRole,
 } from "../access/roles.ts";
@@ -104,7 +103,7 @@ type TokenRequest = Pick<TokenClaims, "username" | "database" | "role" | "creden
 };
 
 function readClaims({ sub, database, role, cred, jti, iat, exp }: JsonObject): TokenClaims {
-  if (!isUsername(sub) && !isExternalUsername(sub)) throw invalidToken("claim sub");
+  if (!isAnyUsername(sub)) throw invalidToken("claim sub");
   if (!isDatabaseOrEvery(database)) throw invalidToken("claim database");
   if (role !== undefined && !isRole(role)) throw invalidToken("claim role");
   if (typeof cred !== "string") throw invalidToken("claim cred");

@@ -24,7 +24,10 @@ function contextOf({ id }: Row): string {
 }
 
 export const sealedQueries: SealedTable = {
-  ...{ table: "gatehouse.approvals", keys: ["id"], column: "body", contextOf },
+  table: "gatehouse.approvals",
+  keys: ["id"],
+  column: "body",
+  contextOf,
 };
 
 async function begin(send: Query): Promise<ApprovalTransaction> {

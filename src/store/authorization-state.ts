@@ -14,7 +14,10 @@ function contextOf({ model, id }: Row): string {
 }
 
 export const sealedRecords: SealedTable = {
-  ...{ table: "gatehouse.oauth", keys: ["model", "id"], column: "sealed", contextOf },
+  table: "gatehouse.oauth",
+  keys: ["model", "id"],
+  column: "sealed",
+  contextOf,
 };
 
 function decryptRecord(row: Row, secrets: Secrets): string {

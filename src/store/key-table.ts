@@ -14,7 +14,10 @@ function contextOf({ ring, kid }: Row): string {
 }
 
 export const sealedKeys: SealedTable = {
-  ...{ table: "gatehouse.keys", keys: ["ring", "kid"], column: "sealed", contextOf },
+  table: "gatehouse.keys",
+  keys: ["ring", "kid"],
+  column: "sealed",
+  contextOf,
 };
 
 async function decryptKey(row: Row, secrets: Secrets): Promise<StoredKey> {
