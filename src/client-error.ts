@@ -16,3 +16,8 @@ export abstract class ClientError extends Error {
     this.detail = detail;
   }
 }
+
+/** For logs. Anything can be thrown, so it need not be an Error. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : "unknown";
+}

@@ -4,6 +4,7 @@ import { createServer } from "node:http";
 import { getRequestListener } from "@hono/node-server";
 import { Hono } from "hono";
 import { HTTPException } from "hono/http-exception";
+import { messageOf } from "../client-error.ts";
 import { parseListenAddress } from "../config/addresses.ts";
 import { hasEmbeddedServer } from "../config/schema.ts";
 import { openState } from "../gateway/open-state.ts";
@@ -13,7 +14,7 @@ import { createFormGuard, explainLogin, html, loginError, loginFields } from "..
 import { Refusal } from "../refusal.ts";
 import { accessForms, nameSuggestions, showAccess, showUser } from "./access.ts";
 import { decideApproval, showApproval, showApprovals } from "./approvals.ts";
-import { messageOf, showAudit } from "./audit.ts";
+import { showAudit } from "./audit.ts";
 import { addForm } from "./changes.ts";
 import { hidden, postForm, renderConsolePage } from "./frame.ts";
 import { showOverview } from "./overview.ts";

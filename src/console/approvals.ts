@@ -19,6 +19,7 @@ import {
   visibleJson,
   whyRowsHidden,
 } from "../approvals/preview.ts";
+import { messageOf } from "../client-error.ts";
 import type { Gateway } from "../gateway/gateway.ts";
 import { credentialOf, LIMITS_HEADER } from "../gateway/query.ts";
 import { identify } from "../identity/authenticate.ts";
@@ -27,7 +28,6 @@ import { dateOf, type Html, html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { counted } from "../suggestion.ts";
 import { fieldLines } from "../upstream/headers.ts";
-import { messageOf } from "./audit.ts";
 import { Failure, failureOf, requirePassword } from "./changes.ts";
 import { type Column, dim, hidden, hint, mark, ownPassword, postForm, table } from "./frame.ts";
 import { type ConsoleRequest, refreshOf, sendPage, type Visitor, visitorOf } from "./visit.ts";

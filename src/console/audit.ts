@@ -2,6 +2,7 @@ import { Worker } from "node:worker_threads";
 import { requireManager } from "../access/administration.ts";
 import { explainAccess } from "../access/policy.ts";
 import { EVERY_DATABASE, roleAllows, roles } from "../access/roles.ts";
+import { messageOf } from "../client-error.ts";
 import { moments, readMoment } from "../clock.ts";
 import { siblingModule } from "../ipc/child-program.ts";
 import { auditOutcomes, type ReadLine } from "../observe/audit-filter.ts";
@@ -288,8 +289,4 @@ export async function askAudit<Answer>(
     searches -= 1;
     void worker.terminate();
   }
-}
-
-export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : "unknown";
 }

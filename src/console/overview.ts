@@ -1,11 +1,12 @@
 import { entriesIn } from "../access/entries.ts";
 import { type Grant, placeOf } from "../access/grant.ts";
 import { grantsOf } from "../access/snapshot.ts";
+import { messageOf } from "../client-error.ts";
 import { runCooperatively, visitEach } from "../cooperative-scheduling.ts";
 import type { AuditSummary, DeniedName, HourCount } from "../observe/audit-summary.ts";
 import { type Html, html } from "../pages/html.ts";
 import { approvalLink, groupApprovals, timeLeft } from "./approvals.ts";
-import { askAudit, draftedPlace, draftGrant, draftLink, messageOf, visibleTo } from "./audit.ts";
+import { askAudit, draftedPlace, draftGrant, draftLink, visibleTo } from "./audit.ts";
 import { empty, expiry, hint, pathOf, roleBadge, table, unseen, userLink } from "./frame.ts";
 import { type AccessEvent, conditionOf, summary, versionList } from "./state.ts";
 import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";

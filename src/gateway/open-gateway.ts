@@ -3,6 +3,7 @@ import { openAccessFile } from "../access/access-file.ts";
 import type { AccessRules, Plan } from "../access/access-rules.ts";
 import { type Change, usernameOf } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
+import { messageOf } from "../client-error.ts";
 import { watchClock } from "../clock.ts";
 import { storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
@@ -134,10 +135,6 @@ async function changeAsUser(
   return written;
 }
 
-function reasonOf(error: unknown): string {
-  return error instanceof Error ? error.message : "unknown";
-}
-
 async function openKeys({ loaded, store, member, log, metrics }: Base): Promise<LiveKeyRing> {
   const { auth } = loaded.configuration;
   const keyStore =
@@ -158,7 +155,7 @@ async function openKeys({ loaded, store, member, log, metrics }: Base): Promise<
     },
     onFailure(error) {
       metrics?.keysReloaded(false);
-      const reason = reasonOf(error);
+      const reason = messageOf(error);
       log.error({ reason }, "signing keys refused: the last good ones stay in force");
     },
   });
@@ -175,7 +172,7 @@ function openRevokedTokens({ loaded, member, log }: Base): Promise<LiveRevocatio
       : { broadcastReload: () => member.broadcastReload("revocations") }),
     onFailure: (error) =>
       log.error(
-        { reason: reasonOf(error) },
+        { reason: messageOf(error) },
         "revocations refused: the last good state stays in force",
       ),
     onLost: (count) =>
@@ -200,7 +197,7 @@ async function openIdentity(
   opened.defer(() => revocations.close());
   if (store === undefined || settings.access === "file") {
     const onFailure = (user: string, error: unknown) =>
-      log.error({ user, reason: reasonOf(error) }, "tokens could not be revoked permanently");
+      log.error({ user, reason: messageOf(error) }, "tokens could not be revoked permanently");
     opened.defer(revokeOnHandEdits(access, revocations, member?.number ?? 1, onFailure));
   }
   const tokens = createTokenAuthority(() => keys.ring, auth.issuer);
@@ -216,7 +213,7 @@ async function openIdentity(
     tokenLifetime: auth.token_expiration,
     onUpgradeFailed: (error) =>
       log.warn(
-        { reason: reasonOf(error) },
+        { reason: messageOf(error) },
         "a password hash could not be upgraded to the configured costs",
       ),
   };

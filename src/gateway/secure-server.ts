@@ -2,6 +2,7 @@ import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
 import type { ServerOptions } from "node:http";
 import { createServer } from "node:https";
 import { createSecureContext } from "node:tls";
+import { messageOf } from "../client-error.ts";
 import { readGuarded, UnsafeFileError } from "../files/guarded.ts";
 import { watchFile } from "../files/watch.ts";
 import type { Log } from "../observe/log.ts";
@@ -132,7 +133,7 @@ export async function createSecureServer(
       failure = undefined;
       announce(found);
     } catch (error) {
-      failure = error instanceof Error ? error.message : "unknown";
+      failure = messageOf(error);
       log.error({ reason: failure }, "TLS certificate refused: the last good one stays in force");
       onFailure?.();
     }

@@ -1,6 +1,7 @@
 import { mkdirSync } from "node:fs";
 import path from "node:path";
 import type { CountRequests } from "../access/rights.ts";
+import { messageOf } from "../client-error.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { MemoryCounts, type OpenCounts, requestCounter } from "../identity/counts.ts";
@@ -64,7 +65,7 @@ function openSessions(
   const file = path.join(serviceDirectory, name);
   const warn = (error: unknown) =>
     log.warn(
-      { file, reason: error instanceof Error ? error.message : "unknown" },
+      { file, reason: messageOf(error) },
       "sessions or tasks of the upstream MCP server cannot be saved: a restart will end them",
     );
   try {

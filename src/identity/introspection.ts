@@ -1,5 +1,6 @@
 import type { JWTPayload } from "jose";
 import * as z from "zod";
+import { messageOf } from "../client-error.ts";
 import { readCredential } from "../config/resolve.ts";
 import type { IssuerSettings } from "../config/schema.ts";
 import { fetchJson, ISSUER_TIMEOUT_MS, IssuerUnreachable, RETRY_MS } from "./issuer-keys.ts";
@@ -53,7 +54,7 @@ export function createIntrospection(
       return active ? (claims as JWTPayload) : undefined;
     } catch (cause) {
       if (cause instanceof IssuerUnreachable) throw cause;
-      const detail = cause instanceof Error ? cause.message : "unknown";
+      const detail = messageOf(cause);
       throw new IssuerUnreachable(detail, RETRY_MS, cause);
     }
   }

@@ -6,6 +6,7 @@ import {
   type JWTVerifyGetKey,
 } from "jose";
 import * as z from "zod";
+import { messageOf } from "../client-error.ts";
 import { isConfidential } from "../config/addresses.ts";
 import type { IssuerSettings } from "../config/schema.ts";
 import { readGuarded } from "../files/guarded.ts";
@@ -127,7 +128,7 @@ function createRemoteKeys({ issuer, jwks_url: address }: IssuerSettings): Issuer
       state = "unreachable";
       // Without this timer the state would stay `unreachable` until the next token arrives.
       recheck = setTimeout(() => void keys.reload().catch(() => {}), RECHECK_MS).unref();
-      const detail = cause instanceof Error ? cause.message : "unknown";
+      const detail = messageOf(cause);
       throw new IssuerUnreachable(detail, RETRY_MS, cause);
     }
   }
@@ -175,7 +176,7 @@ function createFileKeys(file: string): IssuerKeys {
       state = "ok";
     } catch (cause) {
       state = "unreachable";
-      const detail = cause instanceof Error ? cause.message : "unknown";
+      const detail = messageOf(cause);
       throw new IssuerUnreachable(detail, RETRY_MS, cause);
     }
   }

@@ -7,6 +7,7 @@ import { generateKeyPair } from "jose/key/generate/keypair";
 import { generateSecret } from "jose/key/generate/secret";
 import { importJWK } from "jose/key/import";
 import * as z from "zod";
+import { messageOf } from "../client-error.ts";
 import { epochSeconds } from "../clock.ts";
 import { Refusal } from "../refusal.ts";
 import {
@@ -337,7 +338,7 @@ export async function openLiveKeyRing(
       failure = undefined;
       onReload();
     } catch (error) {
-      failure = error instanceof Error ? error.message : "unknown";
+      failure = messageOf(error);
       onFailure(error);
       requireReachable(error);
       const names = await store.names().catch((error: unknown): string[] => {

@@ -3,6 +3,7 @@ import { open } from "node:fs/promises";
 import path from "node:path";
 import * as z from "zod";
 import { isAnyUsername } from "../access/roles.ts";
+import { messageOf } from "../client-error.ts";
 import { epochSeconds, forgettableBefore, steadySeconds } from "../clock.ts";
 import { LONGEST_TOKEN_SECONDS } from "../config/schema.ts";
 import { runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
@@ -237,7 +238,7 @@ async function revoke(file: string, ...revocations: readonly Revocation[]): Prom
   try {
     await addRevocations(file, revocations);
   } catch (cause) {
-    throw failed(cause instanceof Error ? cause.message : "unknown", cause);
+    throw failed(messageOf(cause), cause);
   }
 }
 
@@ -305,7 +306,7 @@ export async function openRevocations(
       failure = undefined;
     } catch (error) {
       stale = true;
-      failure = error instanceof Error ? error.message : "unknown";
+      failure = messageOf(error);
       onFailure(error);
     }
   }

@@ -1,4 +1,5 @@
 import { appendFileSync, closeSync, existsSync, openSync } from "node:fs";
+import { messageOf } from "../client-error.ts";
 import { isoTime } from "../clock.ts";
 import { giveToDirectoryOwner } from "../files/guarded.ts";
 import type { AuditRecord } from "./audit-line.ts";
@@ -36,10 +37,6 @@ function requireWritable(file: string): void {
   closeSync(openSync(file, "a", MODE));
 }
 
-function reasonOf(error: unknown): string {
-  return error instanceof Error ? error.message : "unknown";
-}
-
 /** Appends a change by a command. @throws the file system's error */
 export function appendChange(file: string, fields: object): void {
   const isNew = !existsSync(file);
@@ -66,7 +63,7 @@ export function createAudit(file: string | undefined, log: Log): Audit {
   try {
     requireWritable(file);
   } catch (cause) {
-    throw new Error(`the audit file cannot be written: ${reasonOf(cause)}`, { cause });
+    throw new Error(`the audit file cannot be written: ${messageOf(cause)}`, { cause });
   }
   const stream = new LineWriter(file, MAX_BUFFER_BYTES, MODE);
   let isFailing = false;
@@ -97,7 +94,7 @@ export function createAudit(file: string | undefined, log: Log): Audit {
         stream.file.reopen();
       } catch (error) {
         // The old file stays in use.
-        log.error({ file, reason: reasonOf(error) }, "the audit file cannot be reopened");
+        log.error({ file, reason: messageOf(error) }, "the audit file cannot be reopened");
       }
     },
     close() {

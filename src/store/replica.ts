@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
 import * as z from "zod";
+import { messageOf } from "../client-error.ts";
 import type { StoreMetrics } from "../observe/metrics.ts";
 import { Refusal } from "../refusal.ts";
 import type { Database } from "./database.ts";
@@ -68,7 +69,7 @@ function unreachable(detail: string): Refusal {
 
 function reasonOf(error: unknown): string {
   if (error instanceof Refusal) return error.detail ?? error.message;
-  return error instanceof Error ? error.message : "unknown";
+  return messageOf(error);
 }
 
 /**

@@ -6,6 +6,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
+import { messageOf } from "../client-error.ts";
 import { watchHeartbeat } from "../ipc/heartbeat.ts";
 import type { Log } from "../observe/log.ts";
 import { parseTarget } from "./target.ts";
@@ -93,7 +94,7 @@ async function whenEnded(engine: ChildProcess): Promise<Record<string, unknown>>
     const [code, signal] = await once(engine, "exit");
     return { code, signal };
   } catch (error) {
-    return { reason: error instanceof Error ? error.message : "unknown" };
+    return { reason: messageOf(error) };
   }
 }
 

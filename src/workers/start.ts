@@ -2,6 +2,7 @@ import { fstatSync } from "node:fs";
 import type { Readable } from "node:stream";
 import { setTimeout as delay } from "node:timers/promises";
 import type { DestinationStream } from "pino";
+import { messageOf } from "../client-error.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { openSharedCounts, type StartOptions } from "../gateway/open-gateway.ts";
@@ -263,7 +264,7 @@ class Supervisor {
       this.#options.log.info({ worker: worker.number, pid: worker.pid }, "a worker serves again");
     } catch (error) {
       if (!(error instanceof ChannelClosedError)) {
-        return { reason: error instanceof Error ? error.message : "unknown" };
+        return { reason: messageOf(error) };
       }
     }
     return worker.ended;
