@@ -83,6 +83,10 @@ const explanations: Readonly<Record<string, string>> = {
   token_read_only: "The token is limited to reading.",
   batch_member_denied:
     'One element of a Batch is denied, so the whole Batch is. Nothing was forwarded. The body names the element, counted from 0, and the reason: `"element": 2, "reason": "column_denied"`.',
+  sign_in_refused:
+    "Sign-in through a provider: the provider refused, or its claims name no valid user. The audit line says which, as `detail`.",
+  sign_in_expired:
+    "Sign-in through a provider: more than 10 minutes passed, or another browser has started it. Start at the login page.",
   insufficient_scope:
     "Only on `/mcp`: `scope` in `WWW-Authenticate` names what the operation needs and what the token has.",
   administration_disabled: "`/api` and `/logout` while `auth.enabled = false`.",

@@ -41,6 +41,8 @@ const table = {
   token_database: [403, "Insufficient permissions for this operation"],
   token_read_only: [403, "Insufficient permissions for this operation"],
   batch_member_denied: [403, "Insufficient permissions for this operation"],
+  sign_in_refused: [403, "The identity provider did not sign you in"],
+  sign_in_expired: [403, "The sign-in has expired or belongs to another browser: start again"],
   insufficient_scope: [403, "The token's scopes do not cover this operation"],
   administration_disabled: [403, "Administration requires authentication, which is disabled"],
   host_not_allowed: [403, "The gateway does not accept this Host"],

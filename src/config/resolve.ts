@@ -1,3 +1,4 @@
+import { createPrivateKey, type KeyObject } from "node:crypto";
 import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs";
 import { dirname, resolve } from "node:path";
 import type { z } from "zod";
@@ -35,10 +36,14 @@ export function resolvePaths(
     if (credential !== undefined) section.authorization_file = resolve(base, credential);
   }
   for (const issuer of issuers) {
-    const { jwks_file: keys, introspection } = issuer;
+    const { jwks_file: keys, introspection, login } = issuer;
     if (keys !== undefined) issuer.jwks_file = resolve(base, keys);
-    if (introspection === undefined) continue;
-    introspection.client_secret_file = resolve(base, introspection.client_secret_file);
+    for (const section of [introspection, login]) {
+      const secret = section?.client_secret_file;
+      if (section && secret !== undefined) section.client_secret_file = resolve(base, secret);
+    }
+    const key = login?.private_key_file;
+    if (login && key !== undefined) login.private_key_file = resolve(base, key);
   }
   for (const key of ["certificate", "key"] as const) {
     const { [key]: path } = server.tls;
@@ -58,12 +63,33 @@ function resolveUrl(base: string, url: string): string {
   return directory === undefined ? url : `sqlite:${resolve(base, directory)}`;
 }
 
+/** A private key in PEM form, or as a JWK (RFC 7517). @throws Error */
+export function parsePrivateKey(text: string): KeyObject {
+  const isJwk = text.startsWith("{");
+  return createPrivateKey(isJwk ? { key: JSON.parse(text), format: "jwk" } : text);
+}
+
+function isPrivateKey(text: string): boolean {
+  try {
+    return parsePrivateKey(text).type === "private";
+  } catch {
+    return false;
+  }
+}
+
+const contents = {
+  credential: [isHeaderValue, "a file of one line of visible ASCII characters"],
+  "private key": [isPrivateKey, "a file with a private key, in PEM or JWK form"],
+} as const;
+
 /** @param refusal makes the error, given what is allowed */
 export function readCredential(
   path: string,
   checkReaders: boolean,
   refusal: (allowed: string) => Error,
+  kind: keyof typeof contents = "credential",
 ): string {
+  const [isValid, form] = contents[kind];
   let descriptor: number;
   try {
     // Without O_NONBLOCK, a pipe would block the start forever.
@@ -81,8 +107,8 @@ export function readCredential(
       throw refusal(`a file with safe permissions, but ${reason}; run: ${remedy}`);
     }
     const value = readFileSync(descriptor, "utf8").trim();
-    if (isHeaderValue(value)) return value;
-    throw refusal("a file of one line of visible ASCII characters");
+    if (isValid(value)) return value;
+    throw refusal(form);
   } finally {
     closeSync(descriptor);
   }
@@ -97,12 +123,20 @@ export function readCredentials(draft: Draft, checked: Checked): void {
       return new ConfigurationError([problemOf(path, allowed, checked)]);
     });
   }
-  for (const [at, { introspection }] of draft.issuers.entries()) {
-    if (introspection === undefined) continue;
-    const path = ["issuers", at, "introspection", "client_secret_file"];
-    // Read again at each use, so that the secret can be replaced.
-    readCredential(introspection.client_secret_file, draft.auth.check_permissions, (allowed) => {
-      return new ConfigurationError([problemOf(path, allowed, checked)]);
-    });
+  for (const [at, issuer] of draft.issuers.entries()) {
+    const { introspection, login } = issuer;
+    for (const [section, key, file] of [
+      ["introspection", "client_secret_file", introspection?.client_secret_file],
+      ["login", "client_secret_file", login?.client_secret_file],
+      ["login", "private_key_file", login?.private_key_file],
+    ] as const) {
+      if (file === undefined) continue;
+      const path = ["issuers", at, section, key];
+      const kind = key === "private_key_file" ? "private key" : "credential";
+      // Read again later, so that the secret can be replaced.
+      const refusal = (allowed: string) =>
+        new ConfigurationError([problemOf(path, allowed, checked)]);
+      readCredential(file, draft.auth.check_permissions, refusal, kind);
+    }
   }
 }

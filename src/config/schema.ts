@@ -72,6 +72,10 @@ const auth = section("Tokens, passwords, and the files that control access.", {
   argon2_parallelism: wholeNumber(1, 64)
     .default(4)
     .describe("Number of lanes of one password hash."),
+  passwords: flag(
+    true,
+    "Let users log in with passwords. If false, users sign in through a provider, which needs an issuer with `login`.",
+  ),
   refuse_common_passwords: flag(
     false,
     "Refuse new passwords that are on a list of common passwords.",
@@ -163,6 +167,42 @@ const introspection = strictObject({
   ),
 });
 
+const login = strictObject({
+  client_id: key(
+    text("1 to 255 visible ASCII characters", /^[!-~]{1,255}$/),
+    "gatehouse",
+    "Client of the gateway at the provider.",
+  ),
+  client_secret_file: key(
+    filePath.optional(),
+    "/run/secrets/provider",
+    "File with the secret of that client. Others may not read it.",
+  ),
+  private_key_file: key(
+    filePath.optional(),
+    "/run/secrets/provider-key.pem",
+    "File with a private key, in PEM or JWK form, with which the client authenticates instead of a secret (`private_key_jwt`).",
+  ),
+  label: key(
+    text("1 to 100 characters", /^\P{Cc}{1,100}$/u),
+    "Sign in with Example",
+    "Text of the button.",
+  ),
+  scopes: key(
+    z.array(text("a scope without spaces", /^[!#-[\]-~]{1,255}$/)).default(["openid", "profile"]),
+    undefined,
+    "Scopes to ask for, besides `openid`. Some providers need `offline_access` for a refresh token.",
+  ),
+  recheck: wholeNumber(1, 86_400)
+    .default(600)
+    .describe(
+      "Seconds of use after which the groups are asked for again. It needs a refresh token; without one, a sign-in lasts an hour.",
+    ),
+}).superRefine(({ client_secret_file: secret, private_key_file: privateKey }, context) => {
+  if ((secret === undefined) !== (privateKey === undefined)) return;
+  refuse(context, ["client_secret_file"], "either client_secret_file or private_key_file");
+});
+
 const doors = ["mcp", "query"] as const;
 export type Door = (typeof doors)[number];
 
@@ -231,6 +271,11 @@ const issuer = strictObject({
   introspection: introspection
     .optional()
     .describe("Where to ask about tokens that the gateway cannot verify itself."),
+  login: login
+    .optional()
+    .describe(
+      "Sign-in through this provider, on the pages of the embedded authorization server and in the console.",
+    ),
 }).superRefine(({ opens, audience, jwks_url: url, jwks_file: file }, context) => {
   if (opens.includes("query") && audience === undefined) {
     refuse(context, ["audience"], 'a value, which an issuer that opens "query" needs');
@@ -881,6 +926,13 @@ export const configurationSchema = z
   })
   .superRefine(refuseIssuersTwice, ifValid("auth", "mcp", "issuers"))
   .superRefine(
+    ({ auth, issuers }, context) => {
+      if (auth.passwords || hasLogin({ issuers })) return;
+      refuse(context, ["auth", "passwords"], "true, since none of [[issuers]] has login");
+    },
+    ifValid("auth", "issuers"),
+  )
+  .superRefine(
     ({ server, auth }, context) => {
       if (auth.enabled || auth.insecure_allow_remote || isLoopback(server.host)) return;
       const rule = `true, since other machines can reach server.host ${JSON.stringify(server.host)}; to go without authentication set server.host = "127.0.0.1", or accept the risk with auth.insecure_allow_remote = true`;
@@ -982,11 +1034,17 @@ export function issuersOf({ issuers, mcp }: Configuration): readonly IssuerSetti
   return [...issuers, ...others];
 }
 
+/** True if users can sign in through a provider. */
+export function hasLogin({ issuers }: Pick<Configuration, "issuers">): boolean {
+  return issuers.some(({ login }) => login !== undefined);
+}
+
 /** True if `/mcp` has an authorization server of its own. */
 export function hasEmbeddedServer(configuration: Configuration): boolean {
   return (
     configuration.mcp.enabled &&
-    !issuersOf(configuration).some(({ opens }) => opens.includes("mcp"))
+    (hasLogin(configuration) ||
+      !issuersOf(configuration).some(({ opens }) => opens.includes("mcp")))
   );
 }
 

@@ -7,6 +7,7 @@ import type { PasswordRule } from "../identity/password.ts";
 import type { LiveRevocations } from "../identity/revocations.ts";
 import type { TokenAuthority } from "../identity/token.ts";
 import type { PrincipalSources } from "../mcp/authenticate.ts";
+import type { SignIns } from "../oauth/client/sign-ins.ts";
 import type { AuthorizationServer } from "../oauth/server/options.ts";
 import type { AuthorizationState } from "../oauth/server/state-store.ts";
 import type { ActivityRecorder } from "../observe/activity.ts";
@@ -52,6 +53,8 @@ export interface Gateway {
   readonly tokens: TokenAuthority;
   /** Undefined without external issuers. */
   readonly issuers: Issuers | undefined;
+  /** Undefined without sign-in through a provider. */
+  readonly signIns: SignIns | undefined;
   readonly login: LoginContext;
   readonly passwordRule: PasswordRule;
   readonly shared: Shared;

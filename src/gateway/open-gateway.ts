@@ -7,7 +7,7 @@ import { messageOf } from "../client-error.ts";
 import { watchClock } from "../clock.ts";
 import { storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { type Configuration, issuersOf } from "../config/schema.ts";
+import { type Configuration, hasLogin, issuersOf } from "../config/schema.ts";
 import { watchFile } from "../files/watch.ts";
 import type { OpenCounts } from "../identity/counts.ts";
 import { revokeOnHandEdits } from "../identity/hand-edits.ts";
@@ -47,6 +47,7 @@ import {
 } from "./change-records.ts";
 import type { Gateway, McpEndpoint } from "./gateway.ts";
 import { openApprovals } from "./open-approvals.ts";
+import { openState } from "./open-state.ts";
 import { dataDirectoryOf, type EngineTarget, hasOwnEngine, knownDatabases } from "./own-engine.ts";
 import { openGrammar } from "./query-grammar.ts";
 import { reportReload, warnOfSuspiciousRules } from "./reload-report.ts";
@@ -229,6 +230,15 @@ async function openIssuers({ loaded, log, metrics, opened }: Base, resource: () 
   opened.defer(() => issuers.close());
   metrics?.exportIssuers(() => issuers.states);
   return issuers;
+}
+
+/** Loads nothing without sign-in through a provider. */
+async function openSignInsOf({ loaded, store, log, opened }: Base, revocations: LiveRevocations) {
+  const { configuration, serviceDirectory } = loaded;
+  if (!hasLogin(configuration)) return undefined;
+  const { openSignIns } = await import("../oauth/client/sign-ins.ts");
+  const state = await openState(store ?? {}, serviceDirectory, opened);
+  return openSignIns({ configuration, state, revocations, log });
 }
 
 /**
@@ -456,6 +466,7 @@ export async function openGateway(
     authorization: store?.authorization,
     ...identity,
     issuers,
+    signIns: await openSignInsOf(base, identity.revocations),
     routing,
     tracing,
     passwordRule,

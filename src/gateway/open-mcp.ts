@@ -303,6 +303,8 @@ async function openOwnAuthorizationServer(
     countRequests: gateway.shared.countRequests,
     snapshot: () => access.snapshot,
     revocations,
+    passwords: configuration.auth.passwords,
+    signIns: gateway.signIns,
     onEvent(name, fields) {
       const { user, outcome = "allowed" } = fields;
       if (name === "oauth_login" && outcome === "allowed")
@@ -346,6 +348,7 @@ export async function openMcp(
               verify: async (token) => (await authorizationServer()).verify(token),
             },
       issuers: gateway.issuers,
+      signIns: gateway.signIns,
       snapshot: () => gateway.access.snapshot,
       revocations: gateway.revocations,
     },

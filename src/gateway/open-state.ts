@@ -4,7 +4,7 @@ import type { Gateway } from "./gateway.ts";
 
 /** Opens the state of the authorization server, in files unless replicas share it. */
 export async function openState(
-  { authorization }: Pick<Gateway, "authorization">,
+  { authorization }: Partial<Pick<Gateway, "authorization">>,
   serviceDirectory: string,
   opened: AsyncDisposableStack,
 ): Promise<AuthorizationState> {

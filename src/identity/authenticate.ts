@@ -9,6 +9,7 @@ import { memoize } from "../memoize.ts";
 import { Refusal } from "../refusal.ts";
 import type { ExternalToken } from "./external-token.ts";
 import type { Revocations } from "./revocations.ts";
+import { isLoggedOut, isSignInEnded, signInOf } from "./sign-in.ts";
 import type { TokenAuthority, TokenClaims } from "./token.ts";
 
 const FINGERPRINT_BYTES = 8;
@@ -79,13 +80,18 @@ export function identify(
   revocations: Pick<Revocations, "isRevoked">,
   token: Pick<TokenClaims, "username" | "credential" | "tokenId" | "issuedAt">,
 ): User {
-  const user = snapshot.users.get(token.username);
+  // Most callers have the credential of a password.
+  const isSignIn = token.credential.startsWith("@");
+  const signIn = isSignIn ? signInOf(token.credential) : undefined;
+  const user = snapshot.users.get(token.username) ?? (signIn && blankUser(token.username));
   if (user === undefined) throw new Refusal("user_gone");
   const revoked = (detail: string) => new Refusal("token_revoked", { detail });
   if (user.disabled) throw revoked("user disabled");
   if (revocations.isRevoked(token)) throw revoked("revocations");
   if (token.issuedAt <= user.tokensValidAfter) throw revoked("tokens_valid_after");
-  if (token.credential !== credentialOf(user)) throw revoked("password changed");
+  if (signIn !== undefined) {
+    if (isSignInEnded(revocations, signIn, token)) throw revoked("signed out");
+  } else if (token.credential !== credentialOf(user)) throw revoked("password changed");
   return user;
 }
 
@@ -131,6 +137,7 @@ export function externalCaller(
     if (user.disabled) throw revoked("disabled");
     if (issuedAt <= user.tokensValidAfter) throw revoked("tokens_valid_after");
     if (revocations.isRevoked({ username, tokenId, issuedAt })) throw revoked("revoked");
+    if (isLoggedOut(revocations, external, { username, issuedAt })) throw revoked("signed out");
     if (groupsProblem !== undefined) {
       throw new Refusal("groups_unavailable", { detail: groupsProblem, token: about });
     }

@@ -7,6 +7,7 @@ import { epochSeconds } from "../clock.ts";
 import type { IssuerSettings } from "../config/schema.ts";
 import { invalidToken } from "./jwt-verification.ts";
 import { tokenIdPattern } from "./revocations.ts";
+import { sessionKey, subjectKey } from "./sign-in.ts";
 
 /** How far `iat` may lie in the future. */
 const CLOCK_AHEAD_SECONDS = 60;
@@ -60,7 +61,7 @@ function claimAt(payload: JWTPayload, path: readonly string[]): unknown {
 
 type GroupsProblem = "groups_missing" | "groups_malformed" | "groups_too_many" | "groups_overage";
 
-interface Groups {
+export interface Groups {
   /** Full names such as `staff:engineering`. Undefined if tokens have no groups. */
   readonly groups: readonly string[] | undefined;
   /** How many names are outside the alphabet. */
@@ -69,7 +70,11 @@ interface Groups {
   readonly groupsProblem: GroupsProblem | undefined;
 }
 
-function readGroups(payload: JWTPayload, { groups_claim: claim, prefix }: IssuerSettings): Groups {
+/** `droppedGroups` counts names outside the alphabet. */
+export function readGroups(
+  payload: JWTPayload,
+  { groups_claim: claim, prefix }: IssuerSettings,
+): Groups {
   const none = { groups: undefined, droppedGroups: 0, groupsProblem: undefined };
   if (claim === undefined) return none;
   const unknown = (groupsProblem: GroupsProblem) => ({ ...none, groupsProblem });
@@ -111,6 +116,19 @@ function requireClaims(payload: JWTPayload, { required_claims: required }: Issue
   }
 }
 
+/**
+ * The user whom verified claims name.
+ *
+ * @throws Refusal `token_invalid` if the name is not valid, or a required claim differs
+ */
+export function readIdentity(payload: JWTPayload, settings: IssuerSettings) {
+  const problem = usernameProblem(payload, settings);
+  if (problem !== undefined) throw invalidToken(problem);
+  requireClaims(payload, settings);
+  const user = `${settings.prefix}:${payload[settings.username_claim]}`;
+  return { user, attributes: readAttributeClaims(payload, settings) };
+}
+
 /** Claims of ID tokens (OpenID Connect Core, section 2), and Keycloak's name of a token's kind. */
 function isOtherKind({ typ, nonce, at_hash: hashOf, c_hash: codeHash, events }: JWTPayload) {
   if (typ === "Bearer") return false;
@@ -130,14 +148,13 @@ export function readExternalToken(token: string, payload: JWTPayload, settings: 
   // Without an issue time, or with one in the future, the token would survive every revocation.
   if (iat === undefined) throw invalidToken("no_issue_time");
   if (iat > epochSeconds() + CLOCK_AHEAD_SECONDS) throw invalidToken("issued_in_future");
-  const { user, ...rest } = describeToken(token, payload, settings);
-  if (user === undefined) throw invalidToken(usernameProblem(payload, settings) ?? "bad_username");
-  requireClaims(payload, settings);
+  const { prefix, username_claim: usernameClaim } = settings;
   return {
-    ...rest,
-    user,
+    ...describeToken(token, payload, settings),
+    ...readIdentity(payload, settings),
     ...readGroups(payload, settings),
-    attributes: readAttributeClaims(payload, settings),
+    session: sessionKey(prefix, payload.sid),
+    subject: subjectKey(prefix, usernameClaim, payload.sub),
     scopes: readScopes(payload, settings.default_scopes),
     issuedAt: iat,
     /** Epoch seconds, with the allowed clock skew. */

@@ -13,7 +13,7 @@ import { readGuarded } from "../files/guarded.ts";
 import { watchFile } from "../files/watch.ts";
 import { readBounded } from "../read-bounded.ts";
 
-const MAX_DOCUMENT_BYTES = 256 * 1024;
+export const MAX_DOCUMENT_BYTES = 256 * 1024;
 /** For metadata, keys and introspection, for which requests with a token wait. */
 export const ISSUER_TIMEOUT_MS = 5000;
 

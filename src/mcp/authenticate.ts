@@ -10,7 +10,9 @@ import {
 import type { ExternalToken } from "../identity/external-token.ts";
 import type { Issuers } from "../identity/issuers.ts";
 import type { Revocations } from "../identity/revocations.ts";
+import { signInOf } from "../identity/sign-in.ts";
 import type { TokenAuthority } from "../identity/token.ts";
+import type { SignIns } from "../oauth/client/sign-ins.ts";
 import type { AccessToken, AuthorizationServer } from "../oauth/server/options.ts";
 import { type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
@@ -38,21 +40,25 @@ export interface PrincipalSources {
     | undefined;
   /** Undefined if none are configured. */
   readonly issuers: Issuers | undefined;
+  /** Undefined without sign-in through a provider. */
+  readonly signIns: Pick<SignIns, "current"> | undefined;
   readonly snapshot: () => Snapshot;
   readonly revocations: Revocations;
 }
 
-function ownPrincipal(sources: PrincipalSources, token: OwnToken): Principal {
+async function ownPrincipal(sources: PrincipalSources, token: OwnToken): Promise<Principal> {
   const requireStillGood = () => {
     requireUnexpired(token);
     token.requireStillGranted();
     identify(sources.snapshot(), sources.revocations, token);
   };
   requireStillGood();
-  const { username, database: tokenDatabase, readOnly: tokenReadOnly } = token;
+  const { username, credential, database: tokenDatabase, readOnly: tokenReadOnly } = token;
   const { scopes, tokenId, clientId, expiresAt, noteCall } = token;
+  const signedIn = signInOf(credential) && (await sources.signIns?.current(credential, username));
   return {
-    subject: { username, tokenDatabase, tokenReadOnly },
+    subject: { username, ...signedIn?.subject, tokenDatabase, tokenReadOnly },
+    droppedGroups: signedIn?.droppedGroups ?? 0,
     scopes,
     tokenId,
     clientId,

@@ -155,7 +155,8 @@ legend { padding: 0; margin-bottom: .25rem; }
 .choice { display: flex; gap: .75rem; align-items: flex-start; padding: .5rem 0; font-weight: 400; }
 .choice input { flex: none; width: 1.125rem; height: 1.125rem; margin: .25rem 0 0; accent-color: var(--accent); }
 .actions { display: flex; flex-wrap: wrap; gap: .75rem; margin-top: 1.5rem; }
-button {
+a.button { text-align: center; text-decoration: none; }
+button, a.button {
   flex: 1 1 8rem; min-height: 2.75rem; padding: .5rem 1.25rem; font: inherit; font-weight: 600;
   border: 1px solid var(--line); border-radius: .375rem; background: transparent;
   color: var(--ink); cursor: pointer;

@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { LRUCache } from "lru-cache";
 import * as z from "zod";
@@ -15,6 +16,7 @@ import {
 } from "../identity/revocations.ts";
 import { ownersOf, type SessionRegister, sessionLimits } from "../mcp/proxy/sessions.ts";
 import type { AuthorizationState } from "../oauth/server/state-store.ts";
+import { SEAL_KEY, SEAL_KEY_BYTES } from "../oauth/server/state-store.ts";
 import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
 import { openAccessStore, type StoreAccess } from "./access-store.ts";
@@ -217,9 +219,11 @@ export async function withStore<Result>(
 export type StoreReplica = Awaited<ReturnType<typeof openReplica>>;
 
 function authorizationOf(shared: StoreAccess, { database, secrets }: Store): AuthorizationState {
+  const store = stateInStore(shared, database, secrets);
   return {
-    store: stateInStore(shared, database, secrets),
+    store,
     keys: keysInStore(shared, database, secrets, AUTHORIZATION_RING),
+    sealKey: () => store.secret(SEAL_KEY, randomBytes(SEAL_KEY_BYTES)),
   };
 }
 

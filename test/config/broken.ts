@@ -35,6 +35,7 @@ function files(table: string): Broken[] {
 
 export const auth = files(String.raw`
 auth.insecure_allow_remote = 0 => true or false
+auth.passwords = "some" => true or false
 auth.refuse_common_passwords = "some" => true or false
 auth.check_permissions = "yes" | 1 => true or false
 auth.token_expiration = 0 | 31622401 => a whole number from 1 to 31622400
@@ -87,6 +88,7 @@ mcp.clients = 1 => an array of tables
 const issuer = '[[issuers]]; issuer = "https://id.example.com"; prefix = "staff"; opens = ["mcp"]';
 const second =
   '[[issuers]]; issuer = "https://b.example.com"; prefix = "b"; opens = ["mcp", "query"]; audience = "a"';
+const login = (more: string) => `login = { client_id = "g", label = "x"${more && `, ${more}`} }`;
 const introspection =
   'introspection = { url = "https://id.example.com", client_id = "g", client_secret_file = "missing" }';
 
@@ -117,7 +119,16 @@ ${issuer}; jwks_file = "" => 5: issuers[0].jwks_file: found ""; allowed: a path
 ${issuer}; introspection = { url = "https://id.example.com", client_id = "", client_secret_file = "s" } => 5: issuers[0].introspection.client_id: found ""; allowed: 1 to 255 visible ASCII characters
 ${issuer}; introspection = { url = "https://id.example.com", client_id = "g", client_secret_file = "s", cache = 301 } => 5: issuers[0].introspection.cache: found 301; allowed: a whole number from 0 to 300
 ${issuer}; introspection = { url = "https://id.example.com", client_id = "g", client_secret_file = "s", always = 1 } => 5: issuers[0].introspection.always: found 1; allowed: true or false
-${issuer}; login = "x" => 5: issuers[0].login: found login; allowed: issuer, prefix, username_claim, opens, audience, groups_claim, required_claims, attribute_claims, default_scopes, jwks_url, jwks_file, introspection
+${issuer}; logins = "x" => 5: issuers[0].logins: found logins; allowed: issuer, prefix, username_claim, opens, audience, groups_claim, required_claims, attribute_claims, default_scopes, jwks_url, jwks_file, introspection, login (did you mean login?)
+${issuer}; ${login("")} => 5: issuers[0].login.client_secret_file: found nothing; allowed: either client_secret_file or private_key_file
+${issuer}; ${login('client_secret_file = "a", private_key_file = "b"')} => 5: issuers[0].login.client_secret_file: found "a"; allowed: either client_secret_file or private_key_file
+${issuer}; ${login('client_secret_file = "missing"')} => 5: issuers[0].login.client_secret_file: found "missing"; allowed: a file that can be read (ENOENT)
+${issuer}; ${login('private_key_file = "missing"')} => 5: issuers[0].login.private_key_file: found "missing"; allowed: a file that can be read (ENOENT)
+${issuer}; ${login('client_secret_file = "a", recheck = %')} => 5: issuers[0].login.recheck: found %; allowed: a whole number from 1 to 86400 <= 0 | 86401
+${issuer}; ${login('client_secret_file = "a", scopes = ["a b"]')} => 5: issuers[0].login.scopes[0]: found "a b"; allowed: a scope without spaces
+${issuer}; login = { client_id = "", label = "x", client_secret_file = "a" } => 5: issuers[0].login.client_id: found ""; allowed: 1 to 255 visible ASCII characters
+${issuer}; login = { client_id = "g", label = "", client_secret_file = "a" } => 5: issuers[0].login.label: found ""; allowed: 1 to 100 characters
+[auth]; passwords = false => 2: auth.passwords: found false; allowed: true, since none of [[issuers]] has login
 `);
 
 export const others = files(String.raw`

@@ -52,14 +52,15 @@ t.test("the example's commented-out lines are valid, unless they exclude others"
   const text = lines
     .filter(
       (line) =>
-        !/^(?:authorization_file|database_header|database_argument|jwks_file|urls) = /.test(line) &&
-        !/^(?:statement_timeout|pool_size|postgres_databases) = /.test(line),
+        !/^(?:authorization_file|database_header|database_argument|jwks_file|private_key_file|urls) = /.test(
+          line,
+        ) && !/^(?:statement_timeout|pool_size|postgres_databases) = /.test(line),
     )
     .join("\n")
     // An issuer and its prefix may be in one of the two lists.
     .replace("realms/staff", "realms/partners")
     .replace('prefix = "staff"', 'prefix = "partners"')
-    .replace("/run/secrets/introspection", secret);
+    .replaceAll(/"\/run\/secrets\/(?:introspection|provider)"/g, JSON.stringify(secret));
   const { configuration } = load(t, text);
   t.equal(configuration.routes.length, 1);
   t.equal(configuration.upstream.authorization, "Bearer ...");

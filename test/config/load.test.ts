@@ -27,7 +27,12 @@ t.test("without a file, every key has its default", async (t) => {
         ...{ enabled: true, insecure_allow_remote: false, check_permissions: true },
         ...{ token_expiration: 86400, signing_algorithm: "ES256", issuer: "gatehouse" },
         ...{ argon2_memory_cost: 65536, argon2_time_cost: 3, argon2_parallelism: 4 },
-        ...{ refuse_common_passwords: false, default_database: "main", failure_window: 900 },
+        ...{
+          passwords: true,
+          refuse_common_passwords: false,
+          default_database: "main",
+          failure_window: 900,
+        },
         ...{ max_failures_per_user_and_address: 10, max_failures_per_address: 100 },
         access_control_file: join(home, "access_control.toml"),
         revocations_file: join(home, "revocations"),

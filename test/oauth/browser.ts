@@ -16,11 +16,12 @@ interface Cookie {
 const MAX_REDIRECTS = 10;
 
 export class PlainBrowser {
-  readonly #origin: string;
+  readonly #origins: readonly string[];
   #cookies: Cookie[] = [];
 
-  constructor(origin: string) {
-    this.#origin = origin;
+  /** Stops at pages of other origins. */
+  constructor(...origins: readonly string[]) {
+    this.#origins = origins;
   }
 
   get cookies(): readonly Cookie[] {
@@ -64,7 +65,8 @@ export class PlainBrowser {
       await answer.body?.cancel();
       next = new URL(location, next).href;
       body = undefined;
-      if (new URL(next).origin !== this.#origin) return { status, url: next, text: "", headers };
+      if (!this.#origins.includes(new URL(next).origin))
+        return { status, url: next, text: "", headers };
     }
     throw new Error("too many redirects");
   }

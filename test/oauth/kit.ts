@@ -116,6 +116,8 @@ export async function openOAuthSetup(
       originOf: ({ socket }) => ({ address: socket.remoteAddress ?? "", isShared: false }),
       snapshot: () => snapshot,
       revocations,
+      passwords: true,
+      signIns: undefined,
       onEvent: (name, fields) => events.push({ name, fields }),
       log: pino({ level: "silent" }),
       ...(options.documents === undefined ? {} : { fetchDocument: options.documents }),

@@ -13,6 +13,7 @@ import {
 } from "./interaction.ts";
 import { calls, describeClient, identityOf, permission, renderPage } from "./pages.ts";
 import { endpoints, lifetimes, sessionCookie } from "./protocol.ts";
+import { takeSignIn } from "./sign-in.ts";
 
 /** Binds forms to a browser until a user logs in. */
 const BROWSER_COOKIE = "gatehouse_browser";
@@ -44,9 +45,10 @@ function formNameOf({ browser, session, username }: Visitor): string {
   return username === undefined ? `applications-login:${browser}` : `applications:${session.uid}`;
 }
 
-function showLogin({ guard }: InteractionContext, visitor: Visitor, failure?: LoginFailure): void {
+function showLogin(context: InteractionContext, visitor: Visitor, failure?: LoginFailure): void {
   visitor.cookies.set(BROWSER_COOKIE, visitor.browser, browserCookie);
-  sendLogin(visitor.response, guard.tokenFor(formNameOf(visitor)), undefined, failure);
+  const csrf = context.guard.tokenFor(formNameOf(visitor));
+  sendLogin(context, visitor.response, csrf, endpoints.applications, undefined, failure);
 }
 
 async function showApplications(
@@ -100,13 +102,22 @@ async function logIn(
   visitor: Visitor,
   form: ReadonlyMap<string, string>,
 ): Promise<void> {
-  const { provider } = context;
-  const { request, cookies, session: old } = visitor;
-  const accountId = await judgeLogin(context, request, form);
+  const accountId = await judgeLogin(context, visitor.request, form);
   if (typeof accountId !== "string") return showLogin(context, visitor, accountId);
+  return finishLogin(context, visitor, accountId, "pwd");
+}
+
+async function finishLogin(
+  context: InteractionContext,
+  visitor: Visitor,
+  accountId: string,
+  method: string,
+): Promise<void> {
+  const { provider } = context;
+  const { cookies, session: old } = visitor;
   if (old.accountId !== undefined) await old.destroy();
   const session = new provider.Session();
-  session.loginAccount({ accountId, amr: ["pwd"], transient: true });
+  session.loginAccount({ accountId, amr: [method], transient: true });
   await session.save(lifetimes.session);
   cookies.set(provider.cookieName("session"), session.jti, sessionCookie);
   return redirectToPage(context, visitor);
@@ -139,6 +150,8 @@ export async function manageApplications(
 ): Promise<void> {
   const visitor = await readVisitor(context, request, response);
   if (request.method === "POST") return submit(context, visitor);
+  const accountId = await takeSignIn(context, request, response);
+  if (accountId !== undefined) return finishLogin(context, visitor, accountId, "fed");
   const { username } = visitor;
   if (username === undefined) return showLogin(context, visitor);
   return showApplications(context, visitor, username);

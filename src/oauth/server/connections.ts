@@ -2,11 +2,12 @@ import type { AuthorizationDetail } from "oidc-provider";
 import * as z from "zod";
 import { permanentGrant } from "../../access/entries.ts";
 import { grantsFor } from "../../access/groups.ts";
-import { EVERY_DATABASE, isDatabaseOrEvery } from "../../access/roles.ts";
+import { EVERY_DATABASE, isDatabaseOrEvery, type Subject } from "../../access/roles.ts";
 import type { Snapshot, User } from "../../access/snapshot.ts";
 import { epochSeconds } from "../../clock.ts";
-import { credentialOf } from "../../identity/authenticate.ts";
+import { identify } from "../../identity/authenticate.ts";
 import type { Revocations } from "../../identity/revocations.ts";
+import { Refusal } from "../../refusal.ts";
 import { lifetimes, type McpScope, mcpScopes } from "./protocol.ts";
 import type { StateStore } from "./state-store.ts";
 
@@ -46,8 +47,11 @@ export interface Choice {
  * The databases that a user can choose from: those with a grant of the user. With a grant on `*`,
  * also all others in the access file.
  */
-export function choicesOf(snapshot: Snapshot, username: string): Choice[] {
-  const grants = grantsFor(snapshot, { username });
+export function choicesOf(
+  snapshot: Snapshot,
+  subject: Pick<Subject, "username" | "groups">,
+): Choice[] {
+  const grants = grantsFor(snapshot, subject);
   const names = new Set(grants.keys());
   if (grants.has(EVERY_DATABASE)) for (const name of snapshot.databases.values()) names.add(name);
   names.delete(EVERY_DATABASE);
@@ -92,6 +96,7 @@ export async function connectionsOf(store: StateStore, username?: string) {
         called,
       };
     })
+    .filter((one) => username === undefined || one.username === username)
     .sort((one, other) => other.allowedAt - one.allowedAt);
 }
 
@@ -122,8 +127,8 @@ export function isTokenOf({ grantId }: Pick<Connection, "grantId">, tokenId: str
 }
 
 /** The user with the credential of the login, so that a password change ends what refers to it. */
-export function accountIdOf(user: User): string {
-  return `${user.username}:${credentialOf(user)}`;
+export function accountIdOf(username: string, credential: string): string {
+  return `${username}:${credential}`;
 }
 
 export function parseAccountId(id: string): { username: string; credential: string } {
@@ -136,17 +141,20 @@ export interface AccountContext {
   readonly revocations: Revocations;
 }
 
-/** Undefined if the user is missing, disabled, revoked since `issued`, or has a new password. */
+/** Undefined if the login has ended. `issued` is undefined for one that is being made. */
 export function findUser(
   { snapshot, revocations }: AccountContext,
   accountId: string,
   issued: { readonly tokenId: string; readonly issuedAt: number } | undefined,
 ): User | undefined {
-  const { username, credential } = parseAccountId(accountId);
-  const user = snapshot().users.get(username);
-  if (user === undefined || user.disabled || user.passwordHash === undefined) return undefined;
-  if (credentialOf(user) !== credential) return undefined;
-  if (issued === undefined) return user;
-  const isEnded = issued.issuedAt <= user.tokensValidAfter;
-  return isEnded || revocations.isRevoked({ username, ...issued }) ? undefined : user;
+  const account = parseAccountId(accountId);
+  try {
+    const { tokenId, issuedAt } = issued ?? { tokenId: "", issuedAt: Number.POSITIVE_INFINITY };
+    const user = identify(snapshot(), revocations, { ...account, tokenId, issuedAt });
+    // A user whose password was removed has the credential of no login.
+    return account.credential === "" ? undefined : user;
+  } catch (error) {
+    if (error instanceof Refusal && error.status === 401) return undefined;
+    throw error;
+  }
 }

@@ -3,7 +3,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import { type Client, errors, type Provider } from "oidc-provider";
 import { EVERY_DATABASE } from "../../access/roles.ts";
 import { epochSeconds } from "../../clock.ts";
-import { earliestIssue } from "../../identity/authenticate.ts";
+import { credentialOf, earliestIssue } from "../../identity/authenticate.ts";
+import { signInOf } from "../../identity/sign-in.ts";
 import {
   dateOf,
   explainLogin,
@@ -40,6 +41,7 @@ import {
   renderPage,
 } from "./pages.ts";
 import { endpoints, lifetimes, type McpScope, OFFLINE_ACCESS } from "./protocol.ts";
+import { takeSignIn } from "./sign-in.ts";
 import type { StateStore } from "./state-store.ts";
 
 export interface InteractionContext {
@@ -73,13 +75,23 @@ export interface LoginFailure {
   readonly refusal: Refusal;
 }
 
+/**
+ * @param next the path of this page
+ * @param client undefined for the page of connected applications
+ */
 export function sendLogin(
+  { options: { passwords, signIns } }: InteractionContext,
   response: ServerResponse,
   csrf: string,
+  next: string,
   client?: ClientView,
   { username = "", refusal }: Partial<LoginFailure> = {},
 ): void {
   const error = refusal && explainLogin(refusal);
+  const links = signIns?.providers.map(
+    ({ prefix, label }) =>
+      html`<p class="actions"><a class="button" href="${endpoints.signIn}/${prefix}?next=${encodeURIComponent(next)}">${label}</a></p>`,
+  );
   const nextSteps = client
     ? html`${clientDetails(client)}
 <p class="quiet">The app never sees your password. On the next page you decide what it may do.</p>`
@@ -88,11 +100,12 @@ export function sendLogin(
     title: error === undefined ? "Log in" : "Error: log in",
     content: html`<h1>${client === undefined ? "Log in to see your connected applications" : html`Log in to continue to <bdi>${client.name}</bdi>`}</h1>
 ${loginError(error)}
+${links ?? nothing}
 <form method="post">
 <input type="hidden" name="csrf" value="${csrf}">
-${loginFields(username, error)}
+${passwords ? loginFields(username, error) : nothing}
 <div class="actions">
-<button class="primary" name="action" value="login">Log in</button>
+${passwords ? html`<button class="primary" name="action" value="login">Log in</button>` : nothing}
 ${client === undefined ? nothing : html`<button name="action" value="deny" formnovalidate>Cancel</button>`}
 </div>
 </form>
@@ -115,11 +128,12 @@ export function requireOwnForm(
 }
 
 function showLogin(
-  { guard }: InteractionContext,
+  context: InteractionContext,
   { response, interaction, view }: Visit,
   failure?: LoginFailure,
 ): void {
-  sendLogin(response, guard.tokenFor(interaction.uid), view, failure);
+  const csrf = context.guard.tokenFor(interaction.uid);
+  sendLogin(context, response, csrf, `${endpoints.interaction}/${interaction.uid}`, view, failure);
 }
 
 /** The browser's session, which another of its pages may have created. */
@@ -149,6 +163,7 @@ export async function judgeLogin(
   client?: string,
 ): Promise<string | LoginFailure> {
   const username = form.get("username") ?? "";
+  if (!options.passwords) return { username, refusal: new Refusal("credentials_invalid") };
   const origin = options.originOf(request);
   // An unknown name is not logged, because it may be a password in the wrong field.
   const known = options.snapshot().users.has(username) ? username : undefined;
@@ -161,7 +176,7 @@ export async function judgeLogin(
     if (seconds > MAX_WAIT_SECONDS) throw new Refusal("credentials_invalid");
     if (seconds > 0) await delay(seconds * 1000);
     options.onEvent("oauth_login", { ...event, outcome: "allowed" });
-    return accountIdOf(user);
+    return accountIdOf(user.username, credentialOf(user));
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     options.onEvent("oauth_login", { ...event, outcome: error.code });
@@ -174,10 +189,21 @@ async function logIn(
   visit: Visit,
   form: ReadonlyMap<string, string>,
 ): Promise<void> {
-  const { provider } = context;
-  const { request, response, interaction, client } = visit;
+  const { request, client } = visit;
   const accountId = await judgeLogin(context, request, form, client.clientId);
   if (typeof accountId !== "string") return showLogin(context, visit, accountId);
+  return finishLogin(context, visit, accountId, "pwd");
+}
+
+/** @param method by which the user has authenticated (RFC 8176) */
+async function finishLogin(
+  context: InteractionContext,
+  visit: Visit,
+  accountId: string,
+  method: string,
+): Promise<void> {
+  const { provider } = context;
+  const { request, response, interaction } = visit;
   const { accountId: current } = await currentSession(context, visit);
   // Ends a login of another user, or one with an older password.
   const isOther = (one: string | undefined) => one !== undefined && one !== accountId;
@@ -185,7 +211,7 @@ async function logIn(
     await forgetSession(context, visit);
   }
   await provider.interactionFinished(request, response, {
-    login: { accountId, amr: ["pwd"], remember: false },
+    login: { accountId, amr: [method], remember: false },
   });
 }
 
@@ -242,8 +268,11 @@ function usernameOf({ interaction }: Visit): string {
   return parseAccountId(interaction.session?.accountId ?? "").username;
 }
 
-function choices({ options }: InteractionContext, visit: Visit): Choice[] {
-  return choicesOf(options.snapshot(), usernameOf(visit));
+async function choices({ options }: InteractionContext, visit: Visit): Promise<Choice[]> {
+  const { accountId = "" } = visit.interaction.session ?? {};
+  const { username, credential } = parseAccountId(accountId);
+  const signedIn = signInOf(credential) && (await options.signIns?.current(credential, username));
+  return choicesOf(options.snapshot(), signedIn?.subject ?? { username });
 }
 
 async function showConsent(context: InteractionContext, visit: Visit): Promise<void> {
@@ -260,7 +289,7 @@ ${scopeList(knownScopes(interaction.params.scope), client.grantTypeAllowed("refr
 ${lastConsent(last, view.name)}
 <form method="post">
 <input type="hidden" name="csrf" value="${context.guard.tokenFor(interaction.uid)}">
-${databases(choices(context, visit), last?.database)}
+${databases(await choices(context, visit), last?.database)}
 ${reach}
 <div class="actions">
 <button class="primary" name="action" value="allow">Allow</button>
@@ -273,14 +302,14 @@ ${reach}
   sendPage(visit.response, page, view.redirectUri);
 }
 
-function readChoice(
+async function readChoice(
   context: InteractionContext,
   visit: Visit,
   form: ReadonlyMap<string, string>,
-): Consent {
+): Promise<Consent> {
   const database = form.get("database");
   const reach = form.get("reach");
-  const offered = [EVERY_DATABASE, ...choices(context, visit).map((choice) => choice.database)];
+  const offered = [EVERY_DATABASE, ...(await choices(context, visit)).map((one) => one.database)];
   if (database === undefined || !offered.includes(database)) {
     throw new OAuthProblem(400, "invalid_request", "choose one of the databases");
   }
@@ -305,7 +334,7 @@ async function allow(
   const { request, response, interaction, client } = visit;
   const accountId = interaction.session?.accountId;
   if (accountId === undefined) throw new OAuthProblem(400, "invalid_request", "not logged in");
-  const consent = readChoice(context, visit, form);
+  const consent = await readChoice(context, visit, form);
   const scopes = knownScopes(interaction.params.scope);
   const grant = new provider.Grant({ accountId, clientId: client.clientId });
   // The library looks the resource up as the client spelled it.
@@ -407,6 +436,10 @@ export async function interact(
 ): Promise<void> {
   const visit = await openVisit(context, request, response);
   if (request.method === "POST") return submit(context, visit);
+  const accountId = await takeSignIn(context, request, response);
+  if (accountId !== undefined && visit.interaction.prompt.name === "login") {
+    return finishLogin(context, visit, accountId, "fed");
+  }
   return visit.interaction.prompt.name === "login"
     ? showLogin(context, visit)
     : showConsent(context, visit);

@@ -5,6 +5,7 @@ import type { Configuration } from "../../config/schema.ts";
 import type { Revocations } from "../../identity/revocations.ts";
 import type { LoginOrigin } from "../../identity/throttle.ts";
 import type { Log } from "../../observe/log.ts";
+import type { SignIns } from "../client/sign-ins.ts";
 import type { DocumentFetch } from "./client-documents.ts";
 import type { McpScope } from "./protocol.ts";
 import type { AuthorizationState } from "./state-store.ts";
@@ -32,6 +33,10 @@ export interface AuthorizationServerOptions {
   readonly countRequests: CountRequests;
   readonly snapshot: () => Snapshot;
   readonly revocations: Revocations;
+  /** False without a password form. */
+  readonly passwords: boolean;
+  /** Undefined without sign-in through a provider. */
+  readonly signIns: SignIns | undefined;
   /** For the audit. `fields` never contain a secret. */
   readonly onEvent: (name: string, fields: Readonly<Record<string, unknown>>) => void;
   readonly log: Log;

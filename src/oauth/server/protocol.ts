@@ -40,6 +40,9 @@ export const endpoints = {
   revocation: "/oauth/revoke",
   interaction: "/oauth/interaction",
   applications: "/oauth/applications",
+  /** Followed by the prefix of an issuer. */
+  signIn: "/oauth/sign-in",
+  callback: "/oauth/callback",
 } as const;
 
 export const sessionCookie = { httpOnly: true, sameSite: "lax", path: "/oauth" } as const;

@@ -28,6 +28,7 @@ import type { AuthorizationServer, AuthorizationServerOptions } from "./options.
 import { errorPage, pageHeaders } from "./pages.ts";
 import { endpoints, lifetimes, metadataPaths, serverMetadata } from "./protocol.ts";
 import { completeRequest, createProvider } from "./provider.ts";
+import { finishSignIn, startSignIn } from "./sign-in.ts";
 import {
   type AccessTokens,
   createAccessTokens,
@@ -75,9 +76,16 @@ function createRoutes(context: InteractionContext, accessTokens: AccessTokens) {
   const metadata = open(async (_, response) => sendJson(response, 200, serverMetadata(issuer)));
   // Each request is stored until its user responds.
   const limit = addressLimit(countRequests, "authorizations", 60, 60);
-  const authorization: Endpoint = async (request, response) => {
+  const requireFew = async (request: IncomingMessage) => {
     const wait = await limit(originOf(request));
     if (wait > 0) throw tooMany("too many requests", wait);
+  };
+  const signIn: Endpoint = async (request, response) => {
+    await requireFew(request);
+    await startSignIn(context, request, response);
+  };
+  const authorization: Endpoint = async (request, response) => {
+    await requireFew(request);
     request.url = completeRequest(request.url ?? "");
     await protocol(request, response);
   };
@@ -92,6 +100,8 @@ function createRoutes(context: InteractionContext, accessTokens: AccessTokens) {
     [`${endpoints.authorization}${below}`, reads, page(protocol)],
     [`${endpoints.interaction}${below}`, forms, page(interaction)],
     [endpoints.applications, forms, page(applications)],
+    [`${endpoints.signIn}${below}`, reads, page(signIn)],
+    [`${endpoints.callback}${below}`, reads, page((...visit) => finishSignIn(context, ...visit))],
     [endpoints.token, posts, token],
     [endpoints.jwks, readsAnywhere, protocol],
     [endpoints.registration, posts, open(createRegistration(options))],

@@ -1,14 +1,22 @@
+import { randomBytes, randomUUID } from "node:crypto";
 import { existsSync } from "node:fs";
-import { mkdir } from "node:fs/promises";
+import { link, mkdir, rm, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import * as z from "zod";
 import { epochSeconds, forgettableBefore } from "../../clock.ts";
+import { readGuardedBytes } from "../../files/guarded.ts";
 import { openWalDatabase } from "../../files/wal-database.ts";
 import { keyFilesIn } from "../../identity/key-file.ts";
 import type { StoredKey } from "../../identity/key-store.ts";
 import { memoize } from "../../memoize.ts";
-import type { AuthorizationState, StateStore, StoredRecord } from "./state-store.ts";
+import {
+  type AuthorizationState,
+  SEAL_KEY,
+  SEAL_KEY_BYTES,
+  type StateStore,
+  type StoredRecord,
+} from "./state-store.ts";
 
 const schema = `
   CREATE TABLE IF NOT EXISTS records (
@@ -173,6 +181,7 @@ export function openStateFile(file: string): StateStore & { sweep(runningMs?: nu
 }
 
 const STATE_FILE = "state.sqlite";
+const SEAL_KEY_FILE = "refresh-tokens.key";
 
 export function stateDirectoryOf(serviceDirectory: string): string {
   return path.join(serviceDirectory, "oauth");
@@ -182,7 +191,25 @@ export function stateDirectoryOf(serviceDirectory: string): string {
 export async function openStateIn(directory: string): Promise<AuthorizationState> {
   await mkdir(directory, { recursive: true, mode: 0o700 });
   const keys = keyFilesIn(path.join(directory, "keys"), { checkRead: true });
-  return { store: openStateFile(path.join(directory, STATE_FILE)), keys };
+  return {
+    store: openStateFile(path.join(directory, STATE_FILE)),
+    keys,
+    sealKey: () => readSealKey(path.join(directory, SEAL_KEY_FILE)),
+  };
+}
+
+/** Beside the database, so that a copy of that file reveals no refresh token. */
+async function readSealKey(file: string): Promise<Uint8Array<ArrayBuffer>> {
+  if (!existsSync(file)) {
+    const own = `${file}.${randomUUID()}`;
+    await writeFile(own, randomBytes(SEAL_KEY_BYTES), { mode: 0o600, flush: true });
+    // Fails if another process was first, whose key then counts.
+    await link(own, file).catch(() => {});
+    await rm(own);
+  }
+  const key = await readGuardedBytes(file, { checkRead: true });
+  if (key.length !== SEAL_KEY_BYTES) throw new Error(`${file} must have ${SEAL_KEY_BYTES} bytes`);
+  return new Uint8Array(key);
 }
 
 /** Undefined if the file does not exist. */
@@ -203,6 +230,8 @@ export async function copyStateIn(directory: string): Promise<StateCopy | undefi
   const file = path.join(directory, STATE_FILE);
   if (!existsSync(file)) return undefined;
   const keys = path.join(directory, "keys");
+  const sealKeyFile = path.join(directory, SEAL_KEY_FILE);
+  const sealKey = existsSync(sealKeyFile) ? await readSealKey(sealKeyFile) : undefined;
   const database = new DatabaseSync(file);
   try {
     const rows = (sql: string, ...values: number[]) => database.prepare(sql).all(...values);
@@ -215,7 +244,10 @@ export async function copyStateIn(directory: string): Promise<StateCopy | undefi
         ),
       ),
       revoked: z.array(revokedShape).parse(rows("SELECT token_id AS tokenId, until FROM revoked")),
-      secrets: z.array(secretShape).parse(rows("SELECT name, value FROM secrets")),
+      secrets: [
+        ...z.array(secretShape).parse(rows("SELECT name, value FROM secrets")),
+        ...(sealKey === undefined ? [] : [{ name: SEAL_KEY, value: sealKey }]),
+      ],
       keys: existsSync(keys) ? await keyFilesIn(keys, { checkRead: true }).read() : [],
     };
   } finally {

@@ -62,7 +62,13 @@ export interface StateStore {
   close(): Promise<void>;
 }
 
+/** The name of the key among the secrets of a store. */
+export const SEAL_KEY = "refresh tokens";
+export const SEAL_KEY_BYTES = 32;
+
 export interface AuthorizationState {
   readonly store: StateStore;
   readonly keys: KeyStore;
+  /** The key that encrypts refresh tokens of identity providers: 32 bytes, created on first use. */
+  sealKey(): Promise<Uint8Array>;
 }

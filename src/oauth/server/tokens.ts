@@ -1,6 +1,6 @@
 import type { KeyObject } from "node:crypto";
 import type { JWK } from "jose";
-import { isDatabaseOrEvery, isUsername } from "../../access/roles.ts";
+import { isAnyUsername, isDatabaseOrEvery } from "../../access/roles.ts";
 import { epochSeconds } from "../../clock.ts";
 import { invalidToken, isSeconds, type JsonObject } from "../../identity/jwt-verification.ts";
 import { type KeyStore, keyState, openKeyRing } from "../../identity/key-store.ts";
@@ -57,7 +57,7 @@ export interface GrantedToken extends Omit<AccessToken, "requireStillGranted" | 
 
 function readClaims(claims: JsonObject): GrantedToken {
   const { sub, database, read_only, scope, cred, jti, client_id, grant, iat, exp } = claims;
-  if (!isUsername(sub)) throw invalidToken("claim sub");
+  if (!isAnyUsername(sub)) throw invalidToken("claim sub");
   if (!isDatabaseOrEvery(database)) throw invalidToken("claim database");
   if (typeof read_only !== "boolean") throw invalidToken("claim read_only");
   if (typeof scope !== "string") throw invalidToken("claim scope");

@@ -1,0 +1,185 @@
+import { calculateJwkThumbprint, exportJWK, importJWK, type JWK, type JWTPayload } from "jose";
+import * as openid from "openid-client";
+import { isConfidential } from "../../config/addresses.ts";
+import { parsePrivateKey, readCredential } from "../../config/resolve.ts";
+import type { IssuerSettings } from "../../config/schema.ts";
+import { ISSUER_TIMEOUT_MS, MAX_DOCUMENT_BYTES } from "../../identity/issuer-keys.ts";
+import { readBounded } from "../../read-bounded.ts";
+
+export type LoginIssuer = IssuerSettings & {
+  readonly login: NonNullable<IssuerSettings["login"]>;
+};
+
+/** The answer of a provider about a user who has signed in. */
+export interface ProviderAnswer {
+  /** Claims of the ID token. Undefined if a refresh has brought no token. */
+  readonly claims: JWTPayload | undefined;
+  readonly refreshToken: string | undefined;
+  /** Asks the userinfo endpoint. Undefined without such an endpoint. */
+  readonly userinfo: (() => Promise<JWTPayload>) | undefined;
+}
+
+const METADATA_AGE_MS = 600_000;
+
+/** Algorithms for `private_key_jwt`, by the kind of the key. */
+const algorithms: Readonly<Record<string, string>> = {
+  RSA: "RS256",
+  "P-256": "ES256",
+  "P-384": "ES384",
+  "P-521": "ES512",
+  Ed25519: "EdDSA",
+};
+
+/** The key's id is the JWK's own, otherwise its thumbprint (RFC 7638). */
+async function readPrivateKey(file: string) {
+  const text = readSecret(file, "private key");
+  const jwk = await exportJWK(parsePrivateKey(text));
+  const { alg, kid }: JWK = text.startsWith("{") ? JSON.parse(text) : {};
+  const key = await importJWK(jwk, alg ?? algorithms[jwk.crv ?? jwk.kty ?? ""]);
+  if (key instanceof Uint8Array) throw new Error(`${file} has no asymmetric key`);
+  return { key, kid: kid ?? (await calculateJwkThumbprint(jwk)) };
+}
+
+function readSecret(file: string, kind?: "private key"): string {
+  return readCredential(file, false, (allowed) => new Error(`${file} is not ${allowed}`), kind);
+}
+
+/** Bounds time and size of responses, and follows no redirect. */
+const fetchBounded: openid.CustomFetch = async (url, options) => {
+  if (!isConfidential(new URL(url))) throw new Error(`${new URL(url).origin} does not use https`);
+  const { body, ...rest } = options;
+  const answer = await fetch(url, { ...rest, ...(body != null && { body }), redirect: "manual" });
+  const bytes = answer.body === null ? null : await readBounded(answer.body, MAX_DOCUMENT_BYTES);
+  return new Response(bytes, { status: answer.status, headers: answer.headers });
+};
+
+/** The gateway as a client of one identity provider (OpenID Connect Core). */
+export function createRelyingParty({ issuer, login }: LoginIssuer) {
+  const { client_id: clientId, client_secret_file: secretFile, private_key_file: keyFile } = login;
+  let known: { readonly at: number; readonly configuration: openid.Configuration } | undefined;
+
+  async function authentication(
+    methods: readonly string[] | undefined,
+  ): Promise<openid.ClientAuth> {
+    if (keyFile !== undefined) return openid.PrivateKeyJwt(await readPrivateKey(keyFile));
+    const secret = readSecret(secretFile ?? "");
+    // Servers without this list support Basic (OpenID Connect Discovery, section 3).
+    const isBasic = methods === undefined || methods.includes("client_secret_basic");
+    return isBasic ? openid.ClientSecretBasic(secret) : openid.ClientSecretPost(secret);
+  }
+
+  async function discover(): Promise<openid.Configuration> {
+    const isPlain = issuer.startsWith("http:");
+    const execute = isPlain ? [openid.allowInsecureRequests] : [];
+    const timeout = ISSUER_TIMEOUT_MS / 1000;
+    const options = { [openid.customFetch]: fetchBounded, execute, timeout };
+    const found = await openid.discovery(new URL(issuer), clientId, undefined, undefined, options);
+    const metadata = found.serverMetadata();
+    const methods = metadata.token_endpoint_auth_methods_supported;
+    const configuration = new openid.Configuration(
+      metadata,
+      clientId,
+      undefined,
+      await authentication(methods),
+    );
+    configuration[openid.customFetch] = fetchBounded;
+    configuration.timeout = timeout;
+    if (isPlain) openid.allowInsecureRequests(configuration);
+    // Verifies signatures of ID tokens too, which TLS could replace.
+    openid.enableNonRepudiationChecks(configuration);
+    return configuration;
+  }
+
+  /** Read again now and then, since metadata and secrets change. */
+  async function current(): Promise<openid.Configuration> {
+    if (known !== undefined && performance.now() - known.at < METADATA_AGE_MS) {
+      return known.configuration;
+    }
+    const configuration = await discover();
+    known = { at: performance.now(), configuration };
+    return configuration;
+  }
+
+  function answerOf(
+    configuration: openid.Configuration,
+    tokens: openid.TokenEndpointResponse & openid.TokenEndpointResponseHelpers,
+    subject: string,
+  ): ProviderAnswer {
+    const hasUserinfo = configuration.serverMetadata().userinfo_endpoint !== undefined;
+    const userinfo = () => openid.fetchUserInfo(configuration, tokens.access_token, subject);
+    return {
+      claims: tokens.claims(),
+      refreshToken: tokens.refresh_token,
+      userinfo: hasUserinfo ? userinfo : undefined,
+    };
+  }
+
+  return {
+    /** Code flow with PKCE (RFC 7636). `isFresh` makes the user authenticate again. */
+    async begin(redirectUri: string, isFresh: boolean) {
+      const configuration = await current();
+      const checks = {
+        state: openid.randomState(),
+        nonce: openid.randomNonce(),
+        verifier: openid.randomPKCECodeVerifier(),
+      };
+      const url = openid.buildAuthorizationUrl(configuration, {
+        redirect_uri: redirectUri,
+        scope: [...new Set(["openid", ...login.scopes])].join(" "),
+        state: checks.state,
+        nonce: checks.nonce,
+        code_challenge: await openid.calculatePKCECodeChallenge(checks.verifier),
+        code_challenge_method: "S256",
+        // With `max_age` the ID token has `auth_time` (OpenID Connect Core, section 2).
+        ...(isFresh && { prompt: "login", max_age: "0" }),
+      });
+      if (!isConfidential(url)) throw new Error(`${url.origin} does not use https`);
+      return { url: url.href, checks };
+    },
+    /** @param url the redirect URI with the parameters of the answer */
+    async finish(
+      url: URL,
+      { state, nonce, verifier }: { state: string; nonce: string; verifier: string },
+    ): Promise<ProviderAnswer> {
+      const configuration = await current();
+      const tokens = await openid.authorizationCodeGrant(configuration, url, {
+        expectedState: state,
+        expectedNonce: nonce,
+        pkceCodeVerifier: verifier,
+        idTokenExpected: true,
+      });
+      return answerOf(configuration, tokens, tokens.claims()?.sub ?? "");
+    },
+    async refresh(refreshToken: string, subject: string): Promise<ProviderAnswer> {
+      const configuration = await current();
+      const tokens = await openid.refreshTokenGrant(configuration, refreshToken);
+      const answer = answerOf(configuration, tokens, subject);
+      if (answer.claims !== undefined && answer.claims.sub !== subject) {
+        throw new ProviderRefused("another user", undefined);
+      }
+      return answer;
+    },
+  };
+}
+
+/** The provider says no, as opposed to an answer that is broken or missing. */
+export class ProviderRefused extends Error {
+  override readonly name = "ProviderRefused";
+
+  constructor(reason: string, cause: unknown) {
+    super(reason, { cause });
+  }
+}
+
+/** Errors of OAuth by which a server says that it, or this client, has a problem (RFC 6749, 5.2). */
+const otherProblems = new Set([
+  ...["invalid_client", "server_error", "temporarily_unavailable", "slow_down"],
+]);
+
+/** The reason if the provider has refused. Undefined if it could not be asked. */
+export function refusalReason(error: unknown): string | undefined {
+  if (error instanceof ProviderRefused) return error.message;
+  const isOAuth =
+    error instanceof openid.ResponseBodyError || error instanceof openid.AuthorizationResponseError;
+  return isOAuth && !otherProblems.has(error.error) ? error.error : undefined;
+}

@@ -1,0 +1,395 @@
+import { createCipheriv, createDecipheriv, hash, randomBytes } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
+import type { JWTPayload } from "jose";
+import { LRUCache } from "lru-cache";
+import * as z from "zod";
+import type { Attributes } from "../../access/grant.ts";
+import type { Subject } from "../../access/roles.ts";
+import { readAttributes } from "../../access/row-filter.ts";
+import { messageOf } from "../../client-error.ts";
+import { epochSeconds } from "../../clock.ts";
+import { type Configuration, type IssuerSettings, issuersOf } from "../../config/schema.ts";
+import { type Groups, readGroups, readIdentity } from "../../identity/external-token.ts";
+import type { LiveRevocations } from "../../identity/revocations.ts";
+import {
+  credentialOfSignIn,
+  isSignInEnded,
+  newSignInId,
+  sessionKey,
+  signInOf,
+  signInRevocation,
+  subjectKey,
+  subjectRevocation,
+} from "../../identity/sign-in.ts";
+import type { Log } from "../../observe/log.ts";
+import { Refusal } from "../../refusal.ts";
+import { lifetimes } from "../server/protocol.ts";
+import type { AuthorizationState } from "../server/state-store.ts";
+import {
+  createRelyingParty,
+  type LoginIssuer,
+  type ProviderAnswer,
+  ProviderRefused,
+  refusalReason,
+} from "./relying-party.ts";
+
+/** Models in the state store. */
+const SIGN_IN = "SignIn";
+const REQUEST = "SignInRequest";
+const TURN = "SignInCheck";
+
+const REQUEST_SECONDS = 600;
+/** A sign-in without a refresh token, and how long an unreachable provider is tolerated. */
+const HOUR = 3600;
+/** Within this time one process checks a sign-in, and others wait for the result. */
+const TURN_SECONDS = 15;
+const MAX_WAIT_SECONDS = 2;
+const MAX_CACHED = 10_000;
+
+const contentShape = z.object({
+  username: z.string(),
+  /** The provider's `sub`. */
+  subject: z.string(),
+  groups: z.array(z.string()).readonly().optional(),
+  droppedGroups: z.number(),
+  groupsProblem: z.string().optional(),
+  attributes: z.record(z.string(), z.unknown()).optional(),
+  authTime: z.number().optional(),
+  /** Epoch seconds of the last answer of the provider. */
+  checkedAt: z.number(),
+  /** Encrypted. */
+  refreshToken: z.string().optional(),
+});
+type Content = z.infer<typeof contentShape>;
+
+const requestShape = z.object({
+  prefix: z.string(),
+  browser: z.string(),
+  redirectUri: z.string(),
+  next: z.string(),
+  state: z.string(),
+  nonce: z.string(),
+  verifier: z.string(),
+});
+
+/** A user who has signed in through a provider. */
+export interface SignedIn {
+  readonly username: string;
+  readonly credential: string;
+  readonly subject: Pick<Subject, "username" | "groups" | "attributes">;
+  readonly droppedGroups: number;
+  /** Epoch seconds at which the user authenticated, if the provider says so. */
+  readonly authTime: number | undefined;
+}
+
+function digest(text: string): string {
+  return hash("sha256", text, "base64url");
+}
+
+/** AES-256-GCM. @param context of the plaintext, without which it cannot be decrypted */
+function createCipher(key: Uint8Array) {
+  return {
+    encrypt(text: string, context: string): string {
+      const nonce = randomBytes(12);
+      const cipher = createCipheriv("aes-256-gcm", key, nonce).setAAD(Buffer.from(context));
+      const bytes = Buffer.concat([cipher.update(text, "utf8"), cipher.final()]);
+      return Buffer.concat([nonce, cipher.getAuthTag(), bytes]).toString("base64url");
+    },
+    decrypt(text: string, context: string): string {
+      const bytes = Buffer.from(text, "base64url");
+      const cipher = createDecipheriv("aes-256-gcm", key, bytes.subarray(0, 12), {
+        authTagLength: 16,
+      });
+      cipher.setAAD(Buffer.from(context)).setAuthTag(bytes.subarray(12, 28));
+      return Buffer.concat([cipher.update(bytes.subarray(28)), cipher.final()]).toString();
+    },
+  };
+}
+
+export type SignIns = Awaited<ReturnType<typeof openSignIns>>;
+
+interface SignInOptions {
+  readonly configuration: Configuration;
+  readonly state: AuthorizationState;
+  readonly revocations: LiveRevocations;
+  readonly log: Log;
+}
+
+/**
+ * Sign-ins through identity providers. Sessions and tokens refer to one by its credential; groups
+ * and attributes stay here, and are asked for again while the sign-in is used.
+ */
+export async function openSignIns({ configuration, state, revocations, log }: SignInOptions) {
+  const { store } = state;
+  const issuers = issuersOf(configuration);
+  const parties = new Map(
+    issuers
+      .filter((one): one is LoginIssuer => one.login !== undefined)
+      .map((settings) => [settings.prefix, { settings, party: createRelyingParty(settings) }]),
+  );
+  const cipher = createCipher(await state.sealKey());
+  const recent = new LRUCache<string, Content>({ max: MAX_CACHED });
+  const checks = new Map<string, Promise<Content>>();
+
+  function partyOf(prefix: string) {
+    const found = parties.get(prefix);
+    if (found === undefined) throw new Refusal("not_found");
+    return found;
+  }
+
+  function failed({ issuer }: LoginIssuer, error: unknown): Refusal {
+    const token = { issuer };
+    const isClaim = error instanceof Refusal && error.code === "token_invalid";
+    if (error instanceof Refusal && !isClaim) return error;
+    const reason = isClaim ? error.detail : refusalReason(error);
+    if (reason !== undefined) {
+      return new Refusal("sign_in_refused", { detail: reason, cause: error, token });
+    }
+    const detail = messageOf(error);
+    log.warn({ issuer, detail }, "an identity provider is unreachable");
+    return new Refusal("issuer_unreachable", { detail, cause: error, retryAfter: 2, token });
+  }
+
+  async function write(id: string, until: number, content: Content): Promise<void> {
+    const record = { payload: JSON.stringify(content), grantId: undefined, uid: undefined };
+    await store.put(SIGN_IN, id, { ...record, expires: until });
+    recent.set(id, content);
+  }
+
+  async function read(id: string): Promise<Content> {
+    const found = await store.find(SIGN_IN, id);
+    if (found === undefined) throw new Refusal("token_revoked", { detail: "signed out" });
+    const content = contentShape.parse(JSON.parse(found.payload));
+    recent.set(id, content);
+    return content;
+  }
+
+  function signedIn(credential: string, content: Content): SignedIn {
+    const { username, groups, groupsProblem, droppedGroups, authTime } = content;
+    if (groupsProblem !== undefined) {
+      throw new Refusal("groups_unavailable", { detail: groupsProblem, token: { user: username } });
+    }
+    const attributes = readAttributes(content.attributes);
+    return {
+      ...{ username, credential, droppedGroups, authTime },
+      subject: { username, ...(groups && { groups }), ...(attributes && { attributes }) },
+    };
+  }
+
+  /** Asks the provider again, unless another process is doing so. */
+  async function check(id: string, until: number, prefix: string): Promise<Content> {
+    const { party, settings } = partyOf(prefix);
+    const content = await read(id);
+    const { recheck } = settings.login;
+    const isDue = (one: Content) => one.checkedAt + recheck <= epochSeconds();
+    if (content.refreshToken === undefined || !isDue(content)) return content;
+    const tolerate = (refusal: Refusal) => {
+      if (content.checkedAt + recheck + HOUR <= epochSeconds()) throw refusal;
+      return content;
+    };
+    const turn = `${id} ${content.checkedAt} ${Math.floor(epochSeconds() / TURN_SECONDS)}`;
+    const expires = epochSeconds() + 2 * TURN_SECONDS;
+    await store.put(TURN, turn, { payload: "{}", grantId: undefined, uid: undefined, expires });
+    if (!(await store.consume(TURN, turn))) {
+      const end = Date.now() + TURN_SECONDS * 1000;
+      while (Date.now() < end) {
+        await delay(100);
+        const now = await read(id);
+        if (!isDue(now)) return now;
+      }
+      return tolerate(new Refusal("issuer_unreachable", { detail: "no answer", retryAfter: 2 }));
+    }
+    try {
+      const old = cipher.decrypt(content.refreshToken, id);
+      const answer = await party.refresh(old, content.subject);
+      const { claims, refreshToken = old } = answer;
+      const identity = claims && readIdentity(claims, settings);
+      if ((identity?.user ?? content.username) !== content.username) {
+        throw new ProviderRefused("another user", undefined);
+      }
+      const next: Content = {
+        ...content,
+        ...(identity && { attributes: writtenAttributes(identity.attributes) }),
+        ...(await groupsIn(answer, settings)),
+        checkedAt: epochSeconds(),
+        refreshToken: cipher.encrypt(refreshToken, id),
+      };
+      await write(id, until, next);
+      return next;
+    } catch (error) {
+      const refusal = failed(settings, error);
+      if (refusal.code !== "sign_in_refused") return tolerate(refusal);
+      await end(id, until);
+      const { detail } = refusal;
+      log.info({ user: content.username, detail }, "the provider has ended a sign-in");
+      throw new Refusal("token_revoked", { detail: detail ?? "refused" });
+    }
+  }
+
+  async function end(id: string, until: number): Promise<void> {
+    recent.delete(id);
+    await revocations.revokeToken({ tokenId: signInRevocation(id), expiresAt: until });
+    await store.remove(SIGN_IN, id);
+  }
+
+  return {
+    /** Issuers with sign-in, in the order of the configuration. */
+    providers: Array.from(parties.values(), ({ settings: { prefix, login } }) => ({
+      prefix,
+      label: login.label,
+    })),
+
+    /**
+     * Starts a sign-in in a browser.
+     *
+     * @param next own path to which the browser goes afterwards
+     * @returns the URL of the provider
+     * @throws Refusal `not_found` or `issuer_unreachable`
+     */
+    async begin(
+      prefix: string,
+      request: { redirectUri: string; next: string; browser: string; isFresh?: boolean },
+    ): Promise<string> {
+      const { party, settings } = partyOf(prefix);
+      const { redirectUri, next, browser, isFresh = false } = request;
+      const { url, checks } = await party.begin(redirectUri, isFresh).catch((error: unknown) => {
+        throw failed(settings, error);
+      });
+      const payload = { prefix, redirectUri, next, browser: digest(browser), ...checks };
+      await store.put(REQUEST, digest(checks.state), {
+        payload: JSON.stringify(payload),
+        ...{ grantId: undefined, uid: undefined, expires: epochSeconds() + REQUEST_SECONDS },
+      });
+      return url;
+    },
+
+    /**
+     * Completes a sign-in, once, in the browser that has started it.
+     *
+     * @param query of the redirect
+     * @throws Refusal `sign_in_expired`, `sign_in_refused` or `issuer_unreachable`
+     */
+    async finish(
+      prefix: string,
+      query: string,
+      browser: string,
+    ): Promise<{ readonly next: string; readonly user: SignedIn }> {
+      const { party, settings } = partyOf(prefix);
+      const id = digest(new URLSearchParams(query).get("state") ?? "");
+      const found = await store.find(REQUEST, id);
+      const request = found && requestShape.parse(JSON.parse(found.payload));
+      const isOwn = request?.prefix === prefix && request.browser === digest(browser);
+      if (!request || !isOwn || !(await store.consume(REQUEST, id))) {
+        throw new Refusal("sign_in_expired");
+      }
+      await store.remove(REQUEST, id);
+      try {
+        const url = new URL(`${request.redirectUri}?${query}`);
+        const answer = await party.finish(url, request);
+        const { claims, refreshToken } = answer;
+        if (claims === undefined) throw new ProviderRefused("no ID token", undefined);
+        const lasts = refreshToken === undefined ? HOUR : lifetimes.grant;
+        const groups = await groupsIn(answer, settings);
+        const user = await open(settings, claims, groups, lasts, refreshToken);
+        return { next: request.next, user };
+      } catch (error) {
+        throw failed(settings, error);
+      }
+    },
+
+    open,
+
+    /**
+     * The user of a sign-in, with groups that are at most `recheck` seconds old.
+     *
+     * @throws Refusal `token_revoked`, `groups_unavailable` or `issuer_unreachable`
+     */
+    async current(credential: string, username: string): Promise<SignedIn> {
+      const signIn = signInOf(credential);
+      const isEnded = () =>
+        signIn === undefined ||
+        isSignInEnded(revocations, signIn, { username, issuedAt: Number.POSITIVE_INFINITY });
+      const ended = () => new Refusal("token_revoked", { detail: "signed out" });
+      if (signIn === undefined || isEnded()) throw ended();
+      const { id, until } = signIn;
+      const prefix = username.slice(0, username.indexOf(":"));
+      const recheck = parties.get(prefix)?.settings.login.recheck;
+      let content = recent.get(id);
+      const isFresh =
+        content !== undefined &&
+        (content.refreshToken === undefined ||
+          (recheck !== undefined && epochSeconds() < content.checkedAt + recheck));
+      if (content === undefined || !isFresh) {
+        const checking =
+          checks.get(id) ??
+          (recheck === undefined ? read(id) : check(id, until, prefix)).finally(() =>
+            checks.delete(id),
+          );
+        checks.set(id, checking);
+        content = await checking;
+        if (isEnded()) throw ended();
+      }
+      if (content.username !== username) throw ended();
+      return signedIn(credential, content);
+    },
+
+    /** Forgets a sign-in whose only session has ended. */
+    async forget(credential: string): Promise<void> {
+      const signIn = signInOf(credential);
+      if (signIn === undefined) return;
+      recent.delete(signIn.id);
+      await store.remove(SIGN_IN, signIn.id);
+    },
+  };
+
+  /**
+   * Records a sign-in from verified claims: of an ID token, or of a provider's assertion.
+   *
+   * @param lasts seconds
+   * @throws Refusal `token_invalid` if they name no valid user or lack a required claim
+   */
+  async function open(
+    settings: IssuerSettings,
+    claims: JWTPayload,
+    groups: Groups,
+    lasts: number,
+    refreshToken?: string,
+  ): Promise<SignedIn> {
+    const { prefix, username_claim: usernameClaim } = settings;
+    const { user: username, attributes } = readIdentity(claims, settings);
+    const { sub: subject = "", sid, auth_time: authTime } = claims;
+    const signIn = newSignInId({
+      until: epochSeconds() + lasts,
+      session: sessionKey(prefix, sid),
+      subject: subjectKey(prefix, usernameClaim, subject),
+    });
+    const { id, until } = signIn;
+    // A revocation covers all that was issued up to a second, so a sign-in in it waits.
+    const earliest = revocations.earliestIssue(subjectRevocation(username, signIn.subject));
+    const seconds = earliest - epochSeconds();
+    if (seconds > 0) await delay(Math.min(seconds, MAX_WAIT_SECONDS) * 1000);
+    const content: Content = {
+      ...{ username, subject, ...groups },
+      attributes: writtenAttributes(attributes),
+      authTime: typeof authTime === "number" ? authTime : undefined,
+      checkedAt: epochSeconds(),
+      refreshToken: refreshToken && cipher.encrypt(refreshToken, id),
+    };
+    await write(id, until, content);
+    return signedIn(credentialOfSignIn(signIn), content);
+  }
+}
+
+function writtenAttributes(attributes: Attributes | undefined) {
+  return attributes && Object.fromEntries(attributes);
+}
+
+/** Groups are in the ID token, or else in the answer of the userinfo endpoint. */
+async function groupsIn(
+  { claims = {}, userinfo }: ProviderAnswer,
+  settings: IssuerSettings,
+): Promise<Groups> {
+  const groups = readGroups(claims, settings);
+  if (groups.groupsProblem !== "groups_missing" || userinfo === undefined) return groups;
+  return readGroups(await userinfo(), settings);
+}

@@ -1,0 +1,104 @@
+import { hash, randomBytes } from "node:crypto";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { parse } from "node:querystring";
+import { epochSeconds } from "../../clock.ts";
+import { Refusal } from "../../refusal.ts";
+import { accountIdOf } from "./connections.ts";
+import { OAuthProblem, seeOther } from "./http.ts";
+import type { InteractionContext } from "./interaction.ts";
+import { endpoints } from "./protocol.ts";
+
+/** Binds a sign-in to the browser that has started it. Providers redirect with a cross-site GET. */
+const COOKIE = "gatehouse_sign_in";
+const cookieOptions = { httpOnly: true, sameSite: "lax", path: "/oauth" } as const;
+
+/** The pages that a sign-in may return to. */
+const ownPage = new RegExp(`^(?:${endpoints.interaction}/[\\w-]{1,64}|${endpoints.applications})$`);
+
+/** A finished sign-in, until its page takes it. */
+const RESULT = "SignInResult";
+const RESULT_SECONDS = 60;
+
+function contextOf(
+  { provider }: InteractionContext,
+  request: IncomingMessage,
+  response: ServerResponse,
+) {
+  const { cookies } = provider.createContext(request, response);
+  const [path = "", query = ""] = (request.url ?? "").split("?");
+  return { cookies, prefix: path.slice(path.lastIndexOf("/") + 1), query };
+}
+
+/** @throws OAuthProblem in place of the refusals of a sign-in */
+function problemOf(error: unknown): unknown {
+  if (!(error instanceof Refusal) || error.status === 503) return error;
+  return new OAuthProblem(error.status, error.code, error.message);
+}
+
+/** Sends the browser to the provider. */
+export async function startSignIn(
+  context: InteractionContext,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  const { signIns, issuer } = context.options;
+  const { cookies, prefix, query } = contextOf(context, request, response);
+  const { next } = parse(query);
+  if (signIns === undefined || typeof next !== "string" || !ownPage.test(next)) {
+    throw new OAuthProblem(404, "not_found", "unknown path");
+  }
+  const browser = cookies.get(COOKIE) || randomBytes(32).toString("base64url");
+  cookies.set(COOKIE, browser, cookieOptions);
+  const redirectUri = `${issuer}${endpoints.callback}/${prefix}`;
+  try {
+    seeOther(response, await signIns.begin(prefix, { redirectUri, next, browser }));
+  } catch (error) {
+    throw problemOf(error);
+  }
+}
+
+/** Receives the provider's answer, and returns to the page that has asked for the sign-in. */
+export async function finishSignIn(
+  context: InteractionContext,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  const { signIns, issuer, onEvent, originOf } = context.options;
+  if (signIns === undefined) throw new OAuthProblem(404, "not_found", "unknown path");
+  const { cookies, prefix, query } = contextOf(context, request, response);
+  const { address } = originOf(request);
+  const browser = cookies.get(COOKIE) ?? "";
+  try {
+    const { next, user } = await signIns.finish(prefix, query, browser);
+    const { username, credential } = user;
+    const result = randomBytes(32).toString("base64url");
+    await context.store.put(RESULT, hash("sha256", `${browser} ${result}`, "base64url"), {
+      payload: JSON.stringify({ result: accountIdOf(username, credential) }),
+      ...{ grantId: undefined, uid: undefined, expires: epochSeconds() + RESULT_SECONDS },
+    });
+    onEvent("oauth_login", { user: username, issuer: prefix, address, outcome: "allowed" });
+    seeOther(response, `${issuer}${next}?sign_in=${result}`);
+  } catch (error) {
+    if (error instanceof Refusal) {
+      const { code: outcome, detail } = error;
+      onEvent("oauth_login", { issuer: prefix, address, outcome, detail });
+    }
+    throw problemOf(error);
+  }
+}
+
+/** @returns the account that has signed in, once, in this browser */
+export async function takeSignIn(
+  context: InteractionContext,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<string | undefined> {
+  const { cookies, query } = contextOf(context, request, response);
+  const { sign_in: result } = parse(query);
+  if (typeof result !== "string") return undefined;
+  const id = hash("sha256", `${cookies.get(COOKIE) ?? ""} ${result}`, "base64url");
+  const found = await context.store.find(RESULT, id);
+  if (found === undefined || !(await context.store.consume(RESULT, id))) return undefined;
+  await context.store.remove(RESULT, id);
+  return String(JSON.parse(found.payload).result);
+}

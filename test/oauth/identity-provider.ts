@@ -1,0 +1,128 @@
+import { randomBytes } from "node:crypto";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { exportJWK, generateKeyPair } from "jose";
+import { Provider } from "oidc-provider";
+import type { Test } from "tap";
+import { listening } from "../kit/listening.ts";
+
+export interface ProviderUser {
+  sub: string;
+  /** Absent: tokens have no such claim. */
+  groups?: readonly string[];
+  [claim: string]: unknown;
+}
+
+interface Clients {
+  readonly redirectUris: readonly string[];
+  readonly backchannelLogoutUri?: string;
+  readonly more?: Readonly<Record<string, unknown>>;
+}
+
+/** A certified OpenID provider over real sockets, which signs `user` in without asking. */
+export class IdentityProvider {
+  static readonly clientId = "gatehouse";
+  readonly clientSecret = randomBytes(16).toString("hex");
+  readonly users = new Map<string, ProviderUser>();
+  /** The user of the next sign-in. */
+  user = "";
+  /** False: sign-ins get no refresh token. */
+  refreshes = true;
+  /** Answers every request with this status, as a broken server does. */
+  failure: number | undefined;
+  /** Paths of all requests. */
+  readonly requests: string[] = [];
+  /** The provider's session ids at this client, newest last. */
+  readonly sids: string[] = [];
+  #provider: Provider | undefined;
+  #url = "";
+
+  static async start(t: Test, ...users: ProviderUser[]): Promise<IdentityProvider> {
+    const own = new IdentityProvider();
+    for (const user of users) own.users.set(user.sub, user);
+    own.user = users[0]?.sub ?? "";
+    const server = createServer((request, response) => own.#serve(request, response));
+    own.#url = `http://127.0.0.1:${await listening(t, server)}`;
+    return own;
+  }
+
+  get url(): string {
+    return this.#url;
+  }
+
+  get provider(): Provider {
+    if (this.#provider === undefined) throw new Error("open comes first");
+    return this.#provider;
+  }
+
+  /** The URLs of the gateway, which are known only once it listens. */
+  async open({ redirectUris, backchannelLogoutUri, more }: Clients): Promise<void> {
+    const { privateKey } = await generateKeyPair("RS256", { extractable: true });
+    const { clientId: client_id } = IdentityProvider;
+    const provider = new Provider(this.#url, {
+      clients: [
+        {
+          client_id,
+          client_secret: this.clientSecret,
+          redirect_uris: [...redirectUris],
+          grant_types: ["authorization_code", "refresh_token"],
+          ...(backchannelLogoutUri && {
+            backchannel_logout_uri: backchannelLogoutUri,
+            backchannel_logout_session_required: true,
+          }),
+          ...more,
+        },
+      ],
+      jwks: { keys: [{ ...(await exportJWK(privateKey)), alg: "RS256", use: "sig", kid: "one" }] },
+      claims: { openid: ["sub", "groups", "tenant_id", "preferred_username", "acct"] },
+      conformIdTokenClaims: false,
+      features: {
+        devInteractions: { enabled: false },
+        backchannelLogout: { enabled: true },
+        introspection: { enabled: true },
+        rpInitiatedLogout: { enabled: true },
+      },
+      cookies: { keys: ["test"], names: { session: "idp", interaction: "idp_i", resume: "idp_r" } },
+      interactions: { url: (_, { uid }) => `/interaction/${uid}` },
+      findAccount: (_, id) => {
+        const user = this.users.get(id);
+        return user && { accountId: id, claims: () => user };
+      },
+      issueRefreshToken: () => this.refreshes,
+      pkce: { required: () => true },
+    });
+    provider.on("authorization.success", ({ oidc: { session, client } }) => {
+      const sid = session?.sidFor(client?.clientId ?? "");
+      if (sid !== undefined) this.sids.push(sid);
+    });
+    this.#provider = provider;
+  }
+
+  async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { url = "" } = request;
+    this.requests.push(url.replace(/\?.*/, ""));
+    if (this.failure !== undefined) {
+      response.writeHead(this.failure).end("broken");
+      return;
+    }
+    if (!url.startsWith("/interaction/")) return this.provider.callback()(request, response);
+    const { provider, user } = this;
+    const { prompt, params, session } = await provider.interactionDetails(request, response);
+    const accountId = session?.accountId ?? user;
+    if (prompt.name === "login") {
+      return provider.interactionFinished(request, response, { login: { accountId: user } });
+    }
+    const grant = new provider.Grant({ accountId, clientId: String(params.client_id) });
+    grant.addOIDCScope(String(params.scope));
+    const grantId = await grant.save();
+    return provider.interactionFinished(request, response, { consent: { grantId } });
+  }
+
+  /** Sends a logout token to the gateway, as the provider does when a session ends. */
+  async logOut(sub: string, sid = this.sids.at(-1) ?? ""): Promise<void> {
+    const client: object | undefined = await this.provider.Client.find(IdentityProvider.clientId);
+    // The declarations of the library lack this method.
+    const notify: unknown = client && Reflect.get(client, "backchannelLogout");
+    if (typeof notify !== "function") throw new Error("no client");
+    await notify.call(client, sub, sid);
+  }
+}
