@@ -4,7 +4,9 @@ import type { Attributes } from "../access/grant.ts";
 import { isExternalUsername } from "../access/roles.ts";
 import { readAttributes } from "../access/row-filter.ts";
 import { epochSeconds } from "../clock.ts";
-import type { IssuerSettings } from "../config/schema.ts";
+import { type IssuerSettings, LONGEST_TOKEN_SECONDS } from "../config/schema.ts";
+import { Refusal } from "../refusal.ts";
+import { claimedIssuer } from "./authenticate.ts";
 import { invalidToken } from "./jwt-verification.ts";
 import { tokenIdPattern } from "./revocations.ts";
 import { sessionKey, subjectKey } from "./sign-in.ts";
@@ -31,8 +33,8 @@ export function describeToken(token: string, payload: JWTPayload, settings: Issu
   const { issuer, prefix, username_claim: claim } = settings;
   const { jti, client_id: client = payload.azp } = payload;
   // A JWT without its signature, which has several encodings.
-  const end = token.lastIndexOf(".");
-  const digest = hash("sha256", end === -1 ? token : token.slice(0, end));
+  const isOpaque = claimedIssuer(token) === undefined;
+  const digest = hash("sha256", isOpaque ? token : token.slice(0, token.lastIndexOf(".")));
   return {
     issuer,
     user:
@@ -129,11 +131,17 @@ export function readIdentity(payload: JWTPayload, settings: IssuerSettings) {
   return { user, attributes: readAttributeClaims(payload, settings) };
 }
 
-/** Claims of ID tokens (OpenID Connect Core, section 2), and Keycloak's name of a token's kind. */
-function isOtherKind({ typ, nonce, at_hash: hashOf, c_hash: codeHash, events }: JWTPayload) {
-  if (typ === "Bearer") return false;
-  const others = new Set<unknown>(["ID", "Refresh", "Offline", "Logout"]);
-  return others.has(typ) || [nonce, hashOf, codeHash, events].some((claim) => claim !== undefined);
+const otherKinds = /^(?:id|refresh|offline|logout)(?:_token)?$/i;
+
+/**
+ * Claims of ID tokens (OpenID Connect Core, section 2), and the names that Keycloak (`typ`), Cognito
+ * and Hydra (`token_use`) and others (`token_type`) give to the kinds of their tokens.
+ */
+function isOtherKind({ typ, token_use: use, token_type: type, ...claims }: JWTPayload): boolean {
+  if ([typ, use, type].some((kind) => typeof kind === "string" && otherKinds.test(kind)))
+    return true;
+  const ofIdTokens = ["nonce", "at_hash", "c_hash", "s_hash", "events"];
+  return typ !== "Bearer" && ofIdTokens.some((claim) => claims[claim] !== undefined);
 }
 
 export type ExternalToken = ReturnType<typeof readExternalToken>;
@@ -148,6 +156,9 @@ export function readExternalToken(token: string, payload: JWTPayload, settings: 
   // Without an issue time, or with one in the future, the token would survive every revocation.
   if (iat === undefined) throw invalidToken("no_issue_time");
   if (iat > epochSeconds() + CLOCK_AHEAD_SECONDS) throw invalidToken("issued_in_future");
+  // Revocations are kept that long. `exp` need not be a whole number (RFC 7519, section 2).
+  const expiresAt = Math.ceil(Math.min(exp + CLOCK_SKEW_SECONDS, iat + LONGEST_TOKEN_SECONDS));
+  if (expiresAt <= epochSeconds()) throw new Refusal("token_expired", { detail: "expired" });
   const { prefix, username_claim: usernameClaim } = settings;
   return {
     ...describeToken(token, payload, settings),
@@ -157,7 +168,7 @@ export function readExternalToken(token: string, payload: JWTPayload, settings: 
     subject: subjectKey(prefix, usernameClaim, payload.sub),
     scopes: readScopes(payload, settings.default_scopes),
     issuedAt: iat,
-    /** Epoch seconds, with the allowed clock skew. */
-    expiresAt: exp + CLOCK_SKEW_SECONDS,
+    /** Whole epoch seconds, with the allowed clock skew. */
+    expiresAt,
   };
 }

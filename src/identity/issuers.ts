@@ -33,6 +33,7 @@ const libraryDetails: Readonly<Record<string, string>> = {
   aud: "wrong_audience",
   nbf: "not_yet_valid",
   [errors.JWKSNoMatchingKey.code]: "unknown_key",
+  [errors.JWKSMultipleMatchingKeys.code]: "unknown_key",
   [errors.JWSSignatureVerificationFailed.code]: "bad_signature",
   [errors.JOSEAlgNotAllowed.code]: "wrong_algorithm",
 };

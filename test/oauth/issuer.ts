@@ -57,8 +57,12 @@ export function issuersWith(...settings: IssuerSettings[]): Issuers {
 export class TestIssuer {
   keys: IssuerKey[];
   readonly others = new Map<string, unknown>();
+  /** Of the keys. */
   fetches = 0;
+  requests = 0;
   failure: number | undefined;
+  /** True if it accepts requests and does not answer them. */
+  isSilent = false;
   place = metadataPlaces["RFC 8414"];
   readonly #server: Server;
   #port = 0;
@@ -66,7 +70,9 @@ export class TestIssuer {
   private constructor(keys: IssuerKey[]) {
     this.keys = keys;
     this.#server = createServer(({ url = "" }, response) => {
+      this.requests++;
       const document = this.#documentAt(url);
+      if (this.isSilent) return;
       const found = document === undefined ? 404 : 200;
       response.writeHead(this.failure ?? found, { "content-type": "application/json" });
       response.end(JSON.stringify(document ?? {}));
