@@ -2,7 +2,8 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import t from "tap";
+import t, { type Test } from "tap";
+import { groupEntries, groups, openExternal } from "../bench/peers/external.ts";
 import { startGatehouse } from "../bench/peers/gatehouse.ts";
 import { columns, rowFilter, withKeys } from "../bench/peers/narrowing.ts";
 import { startNode } from "../bench/peers/node.ts";
@@ -15,9 +16,13 @@ const REQUESTS = 4000;
 const MOST = 1.4;
 /** For a query narrowed by columns and a row filter, against one that is not: about 1.25. */
 const MOST_NARROWED = 1.4;
+/** Without groups in the token, groups in the access file cost nothing; the rest is noise. */
+const MOST_WITHOUT_GROUPS = 1.1;
+/** With 200 groups in the token, against none: about 1.1. */
+const MOST_GROUPS = 1.3;
 const body = '{"Select":{"database":"main","from":"users","columns":["id","name"],"limit":10}}';
 
-t.test("a request costs little more than a proxy without checks", async (t) => {
+async function openWorld(t: Test) {
   const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-test-"));
   t.teardown(() => rmSync(directory, { recursive: true, force: true }));
   const upstream = createServer((request, response) => {
@@ -26,7 +31,11 @@ t.test("a request costs little more than a proxy without checks", async (t) => {
   t.teardown(() => upstream.close());
   const upstreamPort = await freePort();
   upstream.listen(upstreamPort, "127.0.0.1");
-  const world = await World.create(directory);
+  return { world: await World.create(directory), upstreamPort };
+}
+
+t.test("a request costs little more than a proxy without checks", async (t) => {
+  const { world, upstreamPort } = await openWorld(t);
   const gatehouse = await startGatehouse(world, upstreamPort);
   t.teardown(() => gatehouse.program.stop());
   const bare = await startNode("bare", world, upstreamPort);
@@ -45,3 +54,29 @@ t.test("a request costs little more than a proxy without checks", async (t) => {
     `narrowed: best ratio ${ratio.toFixed(2)}, at most ${MOST_NARROWED}`,
   );
 });
+
+t.test(
+  "groups cost a caller without groups nothing, and one with 200 of them little",
+  async (t) => {
+    const { world, upstreamPort } = await openWorld(t);
+    const external = await openExternal(world);
+    const [none, many] = [await external.tokens([]), await external.tokens(groups)];
+    const start = async (name: string, more: string) => {
+      const editAccess = (text: string) => text + external.entries + more;
+      const { config } = external;
+      const system = await startGatehouse(world, upstreamPort, { name, editAccess, config });
+      t.teardown(() => system.program.stop());
+      return system;
+    };
+    const plain = { ...(await start("no groups", "")), tokens: none };
+    const grouped = await start("groups", groupEntries());
+    const sent = { path: "/query", body, tokens: none, requests: REQUESTS };
+    for (const [tokens, most] of [
+      [none, MOST_WITHOUT_GROUPS],
+      [many, MOST_GROUPS],
+    ] as const) {
+      const best = await bestRatio(t, [{ ...grouped, tokens }, plain], sent, most);
+      t.ok(best <= most, `best ratio ${best.toFixed(2)}, at most ${most}`);
+    }
+  },
+);

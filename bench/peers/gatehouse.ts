@@ -23,6 +23,8 @@ export interface GatehouseOptions {
   readonly certificate?: Certificate;
   /** The lines of `[mcp]`, which is off by default. */
   readonly mcp?: string;
+  /** More sections of the configuration. */
+  readonly config?: string;
   /** Connections to the upstream. */
   readonly connections?: number;
   /** Changes the access file before the start. */
@@ -50,6 +52,7 @@ export async function startGatehouse(
     isPinned = true,
     certificate,
     mcp = "enabled = false",
+    config = "",
     connections,
     editAccess = (text) => text,
   }: GatehouseOptions = {},
@@ -75,6 +78,7 @@ file = "${home}/audit.log"
 listen = "127.0.0.1:${metricsPort}"
 [mcp]
 ${mcp}
+${config}
 `,
   );
   if (world.keys !== undefined) cpSync(world.keys, path.join(home, "keys"), { recursive: true });

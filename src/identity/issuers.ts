@@ -192,6 +192,17 @@ export function createIssuers(
     return new Refusal("issuer_unreachable", { detail, cause, retryAfter, token });
   }
 
+  /** A token that has been verified and is still good. */
+  function recall(token: string, door: Door): ExternalToken | undefined {
+    const known = recent.get(token);
+    if (known === undefined) return undefined;
+    if (!known.isGood() || known.token.expiresAt <= epochSeconds()) {
+      recent.delete(token);
+      return undefined;
+    }
+    return known.opens.includes(door) ? known.token : undefined;
+  }
+
   return {
     opens: (door: Door): boolean => settings.some(({ opens }) => opens.includes(door)),
     /** By issuer prefix. */
@@ -206,18 +217,9 @@ export function createIssuers(
     close(): void {
       for (const { keys } of issuers.values()) keys.close();
     },
-    /** A token that has been verified and is still good. */
-    recall(token: string, door: Door): ExternalToken | undefined {
-      const known = recent.get(token);
-      if (known === undefined) return undefined;
-      if (!known.isGood() || known.token.expiresAt <= epochSeconds()) {
-        recent.delete(token);
-        return undefined;
-      }
-      return known.opens.includes(door) ? known.token : undefined;
-    },
+    recall,
     /** @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable`, with its token */
     verify: async (token: string, door: Door): Promise<ExternalToken> =>
-      verifyBy(issuerFor(token, door), token),
+      recall(token, door) ?? verifyBy(issuerFor(token, door), token),
   };
 }

@@ -100,10 +100,7 @@ export async function authenticatePrincipal(
   if (authorizationServer !== undefined && issuer === authorizationServer.issuer) {
     return ownPrincipal(sources, await authorizationServer.verify(token));
   }
-  if (issuers !== undefined) {
-    const external = issuers.recall(token, "mcp") ?? (await issuers.verify(token, "mcp"));
-    return externalPrincipal(sources, external);
-  }
+  if (issuers !== undefined) return externalPrincipal(sources, await issuers.verify(token, "mcp"));
   const detail = issuer === undefined ? "no_jwt" : "unknown_issuer";
   throw new Refusal("token_invalid", { detail, token: {} });
 }

@@ -255,6 +255,31 @@ t.test("a storm of made-up keys costs few fetches, and valid tokens are accepted
   upstream.take();
 });
 
+t.test("a token is verified once, and then recalled at both doors", async (t) => {
+  // Prints each verification that the library makes.
+  const program =
+    "const { subtle } = crypto; const { verify } = subtle; subtle.verify = (...all) => " +
+    "(console.log('{\"verified\":true}'), verify.apply(subtle, all));";
+  const counted = await startGateway(t, {
+    home: await staffedHome(t, ["root * Owner"], rights),
+    upstream: upstream.url,
+    config,
+    env: { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(program)}` },
+  });
+  const verifications = () => counted.service.log.filter(({ verified }) => verified).length;
+  for (const token of [await signCi({ jti: "once" }), await signCi({ jti: "again" })]) {
+    const before = verifications();
+    for (let count = 0; count < 5; count++) {
+      const answer = await counted.query(select, token);
+      t.equal(answer.status, 200);
+      t.equal(refusalOf(await send(counted, list, token)), undefined);
+      await auditOf(counted, answer);
+    }
+    t.equal(verifications(), before + 1);
+  }
+  upstream.take();
+});
+
 t.test("token explain says what the gateway makes of a token", async (t) => {
   const explain = async (token: string, ...flags: string[]) => {
     const { code, stdout, stderr } = await runWarm(gateway.home, [

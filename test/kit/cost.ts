@@ -15,11 +15,12 @@ export interface Sent {
   readonly requests: number;
 }
 
-type Measured = Pick<System, "name" | "port" | "program">;
+type Measured = Pick<System, "name" | "port" | "program"> & Partial<Pick<Sent, "tokens">>;
 
 /** Processor time per request in microseconds. */
-async function cost({ port, program }: Measured, sent: Sent): Promise<number> {
-  const { path, body, tokens, requests } = sent;
+async function cost({ port, program, ...own }: Measured, sent: Sent): Promise<number> {
+  const { path, body, requests } = sent;
+  const { tokens = sent.tokens } = own;
   const pool = new Pool(`http://127.0.0.1:${port}`, { connections: CONNECTIONS });
   const before = program.cpuSeconds();
   let count = 0;
