@@ -4,21 +4,26 @@ import {
   requireAdministrator,
   requireManager,
 } from "../access/administration.ts";
-import { entriesAt, entriesIn } from "../access/entries.ts";
+import { type DecidingEntry, entriesAt, entriesIn } from "../access/entries.ts";
 import { readCondition, viewEntry, writeCondition, writtenTime } from "../access/entry-view.ts";
 import { type Grant, placeOf } from "../access/grant.ts";
+import { localGroupsOf } from "../access/groups.ts";
 import { seeTable, visibilityDenial } from "../access/policy.ts";
-import { entryRoles, type Report, readGrant } from "../access/records.ts";
+import { entryRoles, type Report, readGrant, writtenHolder } from "../access/records.ts";
 import { decidingEntry } from "../access/rights.ts";
 import {
   type EntryRole,
   EVERY_DATABASE,
   groupOf,
+  groupSubject,
+  holderName,
+  isAnyUsername,
   isExternalUsername,
+  isLocalGroupName,
   roles,
   type Subject,
 } from "../access/roles.ts";
-import { firstNames, grantsOf } from "../access/snapshot.ts";
+import { firstNames, grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { type AccountAction, accountActions, actions, bodies } from "../administration/actions.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import type { Gateway } from "../gateway/gateway.ts";
@@ -34,15 +39,16 @@ import {
   invalidFields,
   makeChange,
   mayGrantTo,
+  mayManage,
   requireManageable,
   sendForm,
   visibleEntries,
 } from "./changes.ts";
 import {
-  accountMark,
   boxes,
   checkbox,
   dim,
+  empty,
   expiry,
   type Fields,
   type FormState,
@@ -50,6 +56,7 @@ import {
   groupRows,
   hidden,
   hint,
+  holderMark,
   limitsOf,
   linkButton,
   mark,
@@ -62,98 +69,110 @@ import {
   unseen,
   userLink,
 } from "./frame.ts";
-import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
+import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
 /** Users per page, and entries per user in the list; the user's own page shows all. */
 const PAGE = 50;
 const SHOWN = 6;
 
+function recordsOfGroups({ groups }: Snapshot) {
+  const names = groups.keys().map(groupSubject);
+  return new Map(names.map((username) => [username, { username }]));
+}
+
+/** The list of users, or at `/access/groups` the one of groups. */
 export async function showAccess(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
-  const { snapshot, actor } = visitor;
+  const { snapshot, actor, isAdministrator } = visitor;
   const { isManageable, isVisible } = manageableBy(snapshot, actor);
   const at = (name: string) => (c.req.query(name) ?? "").trim();
   const [user, place] = [at("user"), at("place")];
   const [database = "", ...rest] = place.split(".");
   const after = c.req.query("after");
   const now = Date.now();
+  const isGroups = c.req.path === "/access/groups";
+  const noun = isGroups ? "group" : "user";
+  const records = isGroups ? recordsOfGroups(snapshot) : snapshot.users;
 
-  function entriesOf(username: string): readonly Grant[] {
+  function entriesOf(username: string): readonly Pick<DecidingEntry, "grant" | "name">[] {
     if (rest.length > 0) {
       const found = decidingEntry(snapshot, { username }, database, rest.join("."), now);
-      return found !== undefined && isVisible(found.grant.database) ? [found.grant] : [];
+      return found !== undefined && isVisible(found.grant.database) ? [found] : [];
     }
-    const entries = visibleEntries(visitor, username);
-    if (database === "") return entries;
-    return entries.filter((one) => [database, EVERY_DATABASE].includes(one.database));
+    return visibleEntries(visitor, username)
+      .filter((one) => database === "" || [database, EVERY_DATABASE].includes(one.database))
+      .map((grant) => ({ grant, name: placeOf(grant) }));
   }
   const fits = (username: string) =>
     username.toLowerCase().includes(user.toLowerCase()) &&
     (database === "" || entriesOf(username).length > 0);
   // One name more than a page holds shows whether there is another page.
-  const known = await runCooperatively(
-    firstNames(snapshot.users, PAGE + 1, after, (one) => isManageable(one) && fits(one.username)),
+  const recorded = await runCooperatively(
+    firstNames(records, PAGE + 1, after, (one) => isManageable(one) && fits(one.username)),
   );
-  const external = await runCooperatively(
+  const others = await runCooperatively(
     firstNames(snapshot.grants, PAGE + 1, after, (grants) => {
       const [{ username } = { username: "" }] = entriesIn(grants);
-      const isOther = !snapshot.users.has(username) && grants.keys().some(isVisible);
-      return isOther && fits(username);
+      if (records.has(username) || (isGroups && groupOf(username) === undefined)) return false;
+      return grants.keys().some(isVisible) && fits(username);
     }),
   );
-  const names = [...known, ...external].sort();
+  const names = [...recorded, ...others].sort();
   const shown = names.slice(0, PAGE);
 
   function rowsOf(username: string): Part[][] {
     const entries = entriesOf(username);
-    const isUser = groupOf(username) === undefined;
-    const mark = isUser && accountMark(snapshot.users.get(username));
-    const name = html`${userLink(username)} ${mark}`;
+    const name = html`${userLink(username)} ${holderMark(snapshot, username)}`;
     const rows = entries
       .slice(0, SHOWN)
-      .map((grant) => [
-        html`<code>${placeOf(grant)}</code>`,
+      .map(({ grant, name }) => [
+        html`<code>${groupOf(username) === undefined ? name : placeOf(grant)}</code>`,
         ...[roleBadge(grant.role), limitsOf(grant), expiry(grant, now)],
       ]);
     const more = entries.length - SHOWN;
     if (rows.length === 0) rows.push([dim("no grants")]);
     if (more > 0) {
       const text = html`and ${more} more${unseen(" entries of ", username)}`;
-      const path = pathOf("/access/user", { user: username });
-      rows.push([isUser ? html`<a href="${path}">${text}</a>` : text]);
+      rows.push([html`<a href="${pathOf("/access/user", { user: username })}">${text}</a>`]);
     }
-    return groupRows(name, html`<bdi>${username}</bdi>`, rows);
+    return groupRows(name, html`<bdi>${holderName(username)}</bdi>`, rows);
   }
+  const { path } = c.req;
+  const asked = isGroups ? groupSubject(user) : user;
   const none = [
-    after === undefined ? "No matching users that you may manage." : "No more users.",
+    after === undefined ? `No matching ${noun}s that you may manage.` : `No more ${noun}s.`,
     isExternalUsername(user) &&
-      html` <a href="${pathOf("/access/entry", { user })}">Grant access to <bdi>${user}</bdi></a>.`,
-    (user !== "" || place !== "") && html` <a href="/access">Show all users</a>.`,
+      html` <a href="${pathOf("/access/entry", { user: asked })}">Grant access to <bdi>${user}</bdi></a>.`,
+    (user !== "" || place !== "") && html` <a href="${path}">Show all ${noun}s</a>.`,
   ];
-  const columns = ["User", "Where", "Role", "Limits", ["Expires", "moment"]] as const;
+  const label = isGroups ? "Group" : "User";
+  const columns = [label, "Where", "Role", "Limits", ["Expires", "moment"]] as const;
   const state = { fields: new Map(Object.entries({ user, place })) };
   const pages = [
-    after !== undefined && linkButton("First page", "/access", { user, place }),
-    names.length > PAGE &&
-      linkButton("More users", "/access", { user, place, after: shown.at(-1) }),
+    after !== undefined && linkButton("First page", path, { user, place }),
+    names.length > PAGE && linkButton(`More ${noun}s`, path, { user, place, after: shown.at(-1) }),
   ];
   const rule =
     rest.length > 0
       ? html`Each row is the entry that currently applies to <code>${place}</code>.`
       : html`The most specific entry applies to a table: its name, then a pattern, then its database, then <code>*</code>.`;
   return sendPage(c, {
-    title: "Access",
+    title: isGroups ? "Groups" : "Access",
     section: "Access",
-    actions: [
-      linkButton("Test a query", "/access/check"),
-      linkButton("Add a user", "/access/new", {}, " primary"),
-    ],
-    content: html`<form method="get" action="/access" class="tools" role="search">
-${field(state, { name: "user", label: "User contains", more: html` maxlength="128"` })}
+    ...(isGroups && { path: html`<a href="/access">Access</a>` }),
+    actions: isGroups
+      ? isAdministrator && linkButton("Add a group", "/access/members", {}, " primary")
+      : [
+          linkButton("Groups", "/access/groups"),
+          linkButton("Test a query", "/access/check"),
+          linkButton("Add a user", "/access/new", {}, " primary"),
+        ],
+    content: html`<form method="get" action="${path}" class="tools" role="search">
+${field(state, { name: "user", label: `${label} contains`, more: html` maxlength="264"` })}
 ${field(state, { name: "place", label: "Database or table", more: html` maxlength="127" placeholder="main, or main.tickets"` })}
 <button>Show</button>
 </form>
-${table("Users and grants", columns, shown.flatMap(rowsOf), none)}
+${table(`${label}s and grants`, columns, shown.flatMap(rowsOf), none)}
 ${pages.some(Boolean) && html`<p class="actions">${pages}</p>`}
 <p class="quiet">${rule} Access version <code>${snapshot.version}</code>.</p>`,
   });
@@ -176,12 +195,36 @@ function entryActions(grant: Grant): Html {
   return html`<a href="${pathOf("/access/entry", { ...place, temporary })}">Change${what}</a> <a href="${pathOf("/access/end", place)}">Revoke${what}</a>`;
 }
 
+/** A group's members, or the visible local groups of a user. */
+function membershipOf(visitor: Visitor, username: string): Part {
+  const { snapshot, isAdministrator } = visitor;
+  const group = groupOf(username);
+  const isLocal = isLocalGroupName(group);
+  const names = group
+    ? (snapshot.groups.get(group)?.members ?? [])
+    : localGroupsOf(snapshot, username).map(groupSubject);
+  const list = names.flatMap((name) => {
+    if (mayManage(visitor, name)) return html`<li>${userLink(name)}</li>`;
+    return group ? html`<li><bdi>${name}</bdi></li>` : [];
+  });
+  if (!group && list.length === 0) return undefined;
+  const none = isLocal ? "No members." : "The users whose tokens name this group.";
+  const link = (label: string, path: string, action?: string) =>
+    linkButton(label, path, { user: username, action });
+  const manage = html`<p class="actions">${link("Change members", "/access/members")}${link("Remove group", "/access/act", "remove")}</p>`;
+  return html`<h2>${group ? "Members" : "Groups"}</h2>
+${list.length > 0 ? html`<ul class="plain">${list}</ul>` : empty(none)}
+${isLocal && isAdministrator && manage}`;
+}
+
+/** The page of a user or group. */
 export function showUser(c: ConsoleRequest): Response {
   const visitor = visitorOf(c);
   const { snapshot, isAdministrator } = visitor;
   const username = c.req.query("user") ?? "";
   requireManageable(visitor, username);
   const user = snapshot.users.get(username);
+  const isUser = groupOf(username) === undefined;
   const link = (label: string, path: string, kind?: string) =>
     linkButton(label, path, { user: username }, kind);
   const act = (action: string, label: string) =>
@@ -191,7 +234,7 @@ export function showUser(c: ConsoleRequest): Response {
     user?.disabled ? act("enable", "Enable") : act("disable", "Disable")
   }${user && act("remove", "Remove")}</p>`;
   const grants = table(
-    `Grants of ${username}`,
+    `Grants of ${holderName(username)}`,
     ["Where", "Role", "Limits", ["Expires", "moment"], ["Action", "moment"]],
     visibleEntries(visitor, username).map((grant) => [
       html`<code>${placeOf(grant)}</code>`,
@@ -200,21 +243,22 @@ export function showUser(c: ConsoleRequest): Response {
       expiry(grant, Date.now()),
       entryActions(grant),
     ]),
-    "No grants. This user has no access.",
+    "No grants.",
   );
   return sendPage(c, {
-    title: username,
+    title: holderName(username),
     section: "Access",
     path: html`<a href="/access">Access</a>`,
-    heading: html`<bdi>${username}</bdi> ${accountMark(user)}`,
+    heading: html`<bdi>${holderName(username)}</bdi> ${holderMark(snapshot, username)}`,
     actions: [
-      isAdministrator && link("Sessions", "/sessions"),
-      link("Test a query", "/access/check"),
+      isUser && isAdministrator && link("Sessions", "/sessions"),
+      isUser && link("Test a query", "/access/check"),
       link("Grant access", "/access/entry", " primary"),
     ],
     content: html`${user?.email !== undefined && html`<p class="quiet"><bdi>${user.email}</bdi></p>`}
 <h2>Grants</h2>
 ${grants}
+${membershipOf(visitor, username)}
 ${isAdministrator && (user !== undefined || isExternal) && manage}`,
   });
 }
@@ -245,6 +289,7 @@ function sendCheck(c: ConsoleRequest, state: FormState, outcome?: Outcome): Resp
   const form = html`<div class="group">
 ${field(state, { name: "user", label: "User", more: required })}
 ${field(state, { name: "via", label: "Interface", values: ["query", "mcp"] })}
+${field(state, { name: "groups", label: "Groups of the token", hint: "For users of an issuer, such as staff:engineering" })}
 </div>
 ${field(state, { name: "query", type: "area", label: "Query", hint: 'JSON, such as {"Select": {"database": "main", "from": "users", "columns": ["id"]}}' })}
 <div class="actions"><button class="primary">Test</button></div>`;
@@ -271,7 +316,8 @@ const check: ConsoleForm = {
     const visitor = visitorOf(c);
     const user = fields.get("user") ?? "";
     requireManageable(visitor, user);
-    const caller = { user, via: fields.get("via") === "mcp" ? "mcp" : "query" } as const;
+    const via = fields.get("via") === "mcp" ? "mcp" : "query";
+    const caller = { user, via, groups: parseList(fields.get("groups")) } as const;
     const body = Buffer.from(fields.get("query") ?? "");
     const form = configuration.upstream.query_form;
     const outcome = outcomeOf(visitor.snapshot, caller, body, { queries, form });
@@ -297,9 +343,27 @@ async function readNewHash(c: ConsoleRequest): Promise<string> {
   return hashNewPassword(gateway.login, origin, session?.username, password);
 }
 
-function actionOf(fields: Fields): AccountAction {
+type HolderAction = Pick<AccountAction, "plan" | "needsPassword" | "form">;
+
+const groupActions: Readonly<Record<string, HolderAction>> = {
+  remove: {
+    plan: (current, actor, { username }, settings) =>
+      actions.removeGroup.plan(current, actor, { name: groupOf(username) ?? "" }, settings),
+    form: {
+      title: "Remove",
+      sentence: "Removes the group and all its grants permanently. Its members stay.",
+      button: "Remove permanently",
+      isDangerous: true,
+    },
+  },
+};
+
+function actionOf(fields: Fields): HolderAction {
+  const isGroup = groupOf(fields.get("user") ?? "") !== undefined;
   const [, action] =
-    Object.entries(accountActions).find(([name]) => name === fields.get("action")) ?? [];
+    Object.entries(isGroup ? groupActions : accountActions).find(
+      ([name]) => name === fields.get("action"),
+    ) ?? [];
   if (action === undefined) throw new Refusal("not_found");
   return action;
 }
@@ -318,8 +382,8 @@ const act: ConsoleForm = {
     const { title, sentence, button, isDangerous } = form;
     const state = { fields: new Map(), failure };
     return sendForm(c, state, {
-      ...{ username, sentence, title: `${title} ${username}`, action: "/access/act" },
-      heading: html`${title} <bdi>${username}</bdi>`,
+      ...{ username, sentence, title: `${title} ${holderName(username)}`, action: "/access/act" },
+      heading: html`${title} <bdi>${holderName(username)}</bdi>`,
       listsState: true,
       form: html`${hidden("action", fields.get("action") ?? "")}${needsPassword && newPassword(state, "New password")}`,
       button: html`<button class="${isDangerous ? "danger" : "primary"}">${button}</button>`,
@@ -331,7 +395,7 @@ const act: ConsoleForm = {
     const { snapshot, actor } = visitorOf(c);
     action.plan(snapshot, actor, { username }, c.var.gateway.configuration);
     const passwordHash = action.needsPassword && (await readNewHash(c));
-    await makeChange(c, action, { username, ...(passwordHash && { passwordHash }) });
+    await makeChange(c, username, action, { username, ...(passwordHash && { passwordHash }) });
     const isRemoved = fields.get("action") === "remove";
     return isRemoved ? "/access" : pathOf("/access/user", { user: username });
   },
@@ -380,7 +444,10 @@ ${newPassword(state, "Initial password")}`,
     const user = newUserOf(c.var);
     const { snapshot, actor } = visitorOf(c);
     actions.addUser.plan(snapshot, actor, user, c.var.gateway.configuration);
-    await makeChange(c, actions.addUser, { ...user, passwordHash: await readNewHash(c) });
+    await makeChange(c, user.username, actions.addUser, {
+      ...user,
+      passwordHash: await readNewHash(c),
+    });
     return pathOf("/access/user", { user: user.username });
   },
 };
@@ -434,14 +501,19 @@ ${columns("require_where", "Required conditions", "A change must compare these c
 ${field(state, { name: "max_rows", label: "Row limit", hint: "Rows in one response" })}
 ${field(state, { name: "max_changes", label: "Change limit", hint: "Rows changed by one query" })}
 ${field(state, { name: "require_approval", label: "Require approval", hint: "Such as DELETE, UPDATE" })}
-${field(state, { name: "approvers", label: "Approvers", hint: "Usernames. Empty: everyone who may grant there" })}
+${field(state, { name: "approvers", label: "Approvers", hint: "Usernames, or group:<name>. Empty: everyone who may grant there" })}
 </div>
 ${field(state, { name: "row_filter", type: "area", label: "Row filter", hint: "One condition per line, all must hold: tenant = @tenant, size < 5, region IN (eu, us)" })}
 </details>`;
   const look = html` <button name="look" value="yes" formnovalidate>List tables and columns</button>`;
   return sendForm(c, state, {
-    ...{ username, form, title: `Grant access to ${username}`, action: "/access/entry" },
-    heading: html`Grant access to <bdi>${username}</bdi>`,
+    ...{
+      username,
+      form,
+      title: `Grant access to ${holderName(username)}`,
+      action: "/access/entry",
+    },
+    heading: html`Grant access to <bdi>${holderName(username)}</bdi>`,
     sentence:
       "This entry replaces the one for the same database or table. It takes effect immediately, also for issued tokens.",
     button: html`<button class="primary">Save entry</button>${names.databases.length > 0 && look}`,
@@ -458,7 +530,8 @@ function entryOf(form: Fields): Grant {
     .split(/\s*\n\s*/)
     .filter(Boolean);
   const record: Record<string, unknown> = {
-    ...{ username: at("user"), database: at("database"), role: at("role") },
+    ...writtenHolder({ username: at("user") }),
+    ...{ database: at("database"), role: at("role") },
     ...(at("table") !== "" && { tables: [at("table")] }),
     ...(expires !== "" && { expires }),
     ...Object.fromEntries(
@@ -477,7 +550,7 @@ function entryOf(form: Fields): Grant {
   if (grant !== undefined && wrong.size === 0) return grant;
   // Limits are not parsed if the place or the role is wrong.
   const role = entryRoles.find((one) => one === record.role) ?? "ReadOnly";
-  readGrant({ ...record, role, username: "anybody", database: EVERY_DATABASE }, 0, note);
+  readGrant({ ...record, role, database: EVERY_DATABASE }, 0, note);
   const bad = lines.find((line) => readCondition(line) === undefined);
   if (bad !== undefined) {
     const message = `\`${bad}\` is not a condition such as tenant = @tenant. Write one condition per line, and quote text that is more than one word.`;
@@ -519,10 +592,7 @@ const entry: ConsoleForm = {
     if (entries.length > 1) place.set("beside", "yes");
     return fieldsOf(place, found ?? entries[0]);
   },
-  require(c, fields) {
-    const username = fields.get("user") ?? "";
-    if (!mayGrantTo(visitorOf(c), username)) throw new Refusal("user_not_found");
-  },
+  require: (c, fields) => requireManageable(visitorOf(c), fields.get("user") ?? "", mayGrantTo),
   send: sendEntry,
   async submit(c, fields) {
     // The button that looks up names changes nothing.
@@ -530,7 +600,12 @@ const entry: ConsoleForm = {
     const username = fields.get("user") ?? "";
     const keepsOther = fields.get("beside") === "yes";
     const grant = entryOf(gatherBoxes(fields));
-    await makeChange(c, actions.grant, { username, grant, replacesLimits: true, keepsOther });
+    await makeChange(c, username, actions.grant, {
+      username,
+      grant,
+      replacesLimits: true,
+      keepsOther,
+    });
     return pathOf("/access/user", { user: username });
   },
 };
@@ -544,7 +619,7 @@ const revoke: ConsoleForm = {
     const place = table === "" ? database : `${database}.${table}`;
     return sendForm(c, state, {
       ...{ username, title: `Revoke access to ${place}`, action: "/access/end", listsState: true },
-      heading: html`Revoke the access of <bdi>${username}</bdi> to <code>${place}</code>?`,
+      heading: html`Revoke the access of <bdi>${holderName(username)}</bdi> to <code>${place}</code>?`,
       sentence:
         "Takes effect immediately, also for issued tokens. If there is a broader entry, it applies instead.",
       form: html`${hidden("database", database)}${hidden("table", table)}`,
@@ -554,7 +629,47 @@ const revoke: ConsoleForm = {
   async submit(c, fields) {
     const [username = "", database = ""] = [fields.get("user"), fields.get("database")];
     const table = fields.get("table") || undefined;
-    await makeChange(c, actions.revoke, { username, database, table });
+    await makeChange(c, username, actions.revoke, { username, database, table });
+    return pathOf("/access/user", { user: username });
+  },
+};
+
+/** Adds a group, or changes the members of the one that `user` names. */
+const members: ConsoleForm = {
+  start(c) {
+    const user = c.req.query("user") ?? "";
+    const { members = [] } = visitorOf(c).snapshot.groups.get(groupOf(user) ?? "") ?? {};
+    return new Map(Object.entries({ user, members: members.join("\n") }));
+  },
+  require(c) {
+    const { snapshot, actor } = visitorOf(c);
+    requireAdministrator(snapshot, actor);
+  },
+  send(c, state) {
+    const username = state.fields.get("user") || undefined;
+    const title = username ? `Change members of ${holderName(username)}` : "Add a group";
+    const name = { name: "name", label: "Name", hint: "1 to 63 letters, digits or _ -" };
+    return sendForm(c, state, {
+      ...{ username, title, action: "/access/members" },
+      form: html`${!username && field(state, { ...name, more: required })}
+${field(state, { name: "members", type: "area", label: "Members", hint: "One username per line" })}`,
+      button: html`<button class="primary">Save group</button>`,
+    });
+  },
+  async submit(c, fields) {
+    const known = groupOf(fields.get("user") ?? "");
+    const name = known ?? (fields.get("name") ?? "").trim();
+    const username = groupSubject(name);
+    const given = parseList(fields.get("members")?.replaceAll("\n", ","));
+    const wrong = new Map<string, string>();
+    if (!isLocalGroupName(name)) wrong.set("name", `\`${name}\` is not a group name`);
+    else if (known === undefined && mayManage(visitorOf(c), username)) {
+      wrong.set("name", "This group already exists");
+    }
+    const bad = given.find((member) => !isAnyUsername(member));
+    if (bad !== undefined) wrong.set("members", `\`${bad}\` is not a username`);
+    if (wrong.size > 0) throw invalidFields(wrong);
+    await makeChange(c, username, actions.setGroup, { name, members: given });
     return pathOf("/access/user", { user: username });
   },
 };
@@ -565,6 +680,7 @@ export const accessForms = {
   "/access/new": addUser,
   "/access/entry": entry,
   "/access/end": revoke,
+  "/access/members": members,
 };
 
 const TIMEOUT_MS = 2000;

@@ -203,6 +203,7 @@ function createApp(console: Console): Hono<ConsoleEnv> {
   app.get("/overview", showOverview);
   app.get("/state", showState);
   app.get("/access", showAccess);
+  app.get("/access/groups", showAccess);
   app.get("/access/user", showUser);
   for (const [path, form] of Object.entries(accessForms)) addForm(app, path, form);
   app.get("/approvals", showApprovals);

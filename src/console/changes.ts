@@ -3,7 +3,8 @@ import { manageableBy } from "../access/administration.ts";
 import { entriesIn } from "../access/entries.ts";
 import { limitsInWords } from "../access/entry-view.ts";
 import { placeOf } from "../access/grant.ts";
-import { isExternalUsername } from "../access/roles.ts";
+import { localGroupsOf } from "../access/groups.ts";
+import { groupOf, holderName, isExternalUsername } from "../access/roles.ts";
 import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
 import type { Action } from "../administration/actions.ts";
 import { changeAs } from "../gateway/administration.ts";
@@ -37,33 +38,46 @@ export function visibleEntries({ snapshot, actor }: View, username: string): Gra
   return [...entriesIn(grantsOf(snapshot, username))].filter(({ database }) => isVisible(database));
 }
 
-function mayManage({ snapshot, actor }: View, username: string): boolean {
-  const { isManageable, isVisible } = manageableBy(snapshot, actor);
-  const user = snapshot.users.get(username);
-  if (user !== undefined) return isManageable(user);
-  return isExternalUsername(username) && grantsOf(snapshot, username).keys().some(isVisible);
+/** True for a user, also an external one who is only in local groups, or a group. */
+export function mayManage({ snapshot, actor }: View, username: string): boolean {
+  const { isManageable } = manageableBy(snapshot, actor);
+  const { users, groups, grants } = snapshot;
+  const isRecorded = users.has(username) || groups.has(groupOf(username) ?? "");
+  const isNamed =
+    isRecorded || grants.has(username) || localGroupsOf(snapshot, username).length > 0;
+  return isNamed && isManageable({ username });
 }
 
-/** @throws Refusal `user_not_found` unless the visitor may manage the user */
-export function requireManageable(view: View, username: string): void {
-  if (!mayManage(view, username)) throw new Refusal("user_not_found");
-}
-
-/** True for manageable users and for all external ones, which need no record for a first grant. */
+/** True for manageable users and groups, and for issuers' names, which need no record for a grant. */
 export function mayGrantTo(view: View, username: string): boolean {
-  return mayManage(view, username) || isExternalUsername(username);
+  return mayManage(view, username) || isExternalUsername(groupOf(username) ?? username);
 }
 
-/** The visible state of a user, line by line. A form holds it, so that changes to it are noticed. */
+/** @throws Refusal `user_not_found` or `group_not_found` unless it `isAllowed` */
+export function requireManageable(view: View, username: string, isAllowed = mayManage): void {
+  if (isAllowed(view, username)) return;
+  throw new Refusal(groupOf(username) === undefined ? "user_not_found" : "group_not_found");
+}
+
+function recordState({ users, groups }: Snapshot, username: string): string[] {
+  const members = groups.get(groupOf(username) ?? "")?.members;
+  if (members?.length === 0) return ["no members"];
+  if (members !== undefined) return members.map((member) => `member ${member}`);
+  const user = users.get(username);
+  return [user === undefined ? "no record" : user.disabled ? "disabled" : "enabled"];
+}
+
+/**
+ * The visible state of a user or group, line by line. A form holds it, so that changes to it are
+ * noticed.
+ */
 function stateOf(view: View, username: string): string[] {
-  const user = view.snapshot.users.get(username);
-  const isKnown = user && manageableBy(view.snapshot, view.actor).isManageable(user);
-  const record = isKnown ? (user.disabled ? "disabled" : "enabled") : "no record";
+  const record = mayManage(view, username) ? recordState(view.snapshot, username) : ["no record"];
   const entries = visibleEntries(view, username).map((grant) => {
     const limits = limitsInWords(grant);
     return `${placeOf(grant)}: ${grant.role}${limits && `; ${limits}`}`;
   });
-  return [record, ...entries];
+  return [...record, ...entries];
 }
 
 export async function requirePassword(c: ConsoleRequest): Promise<void> {
@@ -81,10 +95,12 @@ export async function requirePassword(c: ConsoleRequest): Promise<void> {
  * Makes a change for a visitor who has entered their password again. Everything is judged again on
  * the state read under the lock.
  *
- * @throws Failure 409 if the user has changed since the form was loaded
+ * @param username of the user, or `group:<name>`
+ * @throws Failure 409 if the user or group has changed since the form was loaded
  */
-export async function makeChange<Input extends { readonly username: string }>(
+export async function makeChange<Input>(
   c: ConsoleRequest,
+  username: string,
   { plan }: Action<Input>,
   input: Input,
 ): Promise<void> {
@@ -95,9 +111,10 @@ export async function makeChange<Input extends { readonly username: string }>(
   const before = (form.get("seen") ?? "").split(/\r?\n/).filter((line) => line !== "");
   const judged = (current: Snapshot) => {
     identify(current, gateway.revocations, session);
-    const now = stateOf({ snapshot: current, actor }, input.username);
+    const now = stateOf({ snapshot: current, actor }, username);
     if (before.join("\n") !== now.join("\n")) {
-      const message = "Someone else has changed this user. Your change was not saved.";
+      const kind = groupOf(username) === undefined ? "user" : "group";
+      const message = `Someone else has changed this ${kind}. Your change was not saved.`;
       const removed = before.filter((line) => !now.includes(line));
       const added = now.filter((line) => !before.includes(line));
       throw new Failure(409, message, { changed: { removed, added } });
@@ -117,8 +134,8 @@ export function noteChange(c: ConsoleRequest, change: AuditedChange): void {
 interface FormPage {
   readonly title: string;
   readonly heading?: Html;
-  /** Undefined for a new user. */
-  readonly username?: string;
+  /** Or `group:<name>`. Undefined for a new user or group. */
+  readonly username?: string | undefined;
   readonly sentence?: string;
   readonly action: string;
   readonly listsState?: boolean;
@@ -139,7 +156,7 @@ ${postForm(
   action,
   "sheet narrow",
   html`${hidden("seen", seen.join("\n"))}${username !== undefined && hidden("user", username)}
-${listsState && html`<p>Current access of <bdi>${username}</bdi>:</p><ul>${seen.map((line) => html`<li>${line}</li>`)}</ul>`}
+${listsState && html`<p>Current access of <bdi>${holderName(username ?? "")}</bdi>:</p><ul>${seen.map((line) => html`<li>${line}</li>`)}</ul>`}
 ${form}
 ${ownPassword(state)}
 <div class="actions">${button} ${linkButton("Cancel", back)}</div>`,

@@ -1,7 +1,9 @@
 import { limitsInWords, writtenTime } from "../access/entry-view.ts";
-import type { Grant, User } from "../access/grant.ts";
-import { type EntryRole, groupOf } from "../access/roles.ts";
+import type { Grant } from "../access/grant.ts";
+import { type EntryRole, groupOf, holderName, isExternalUsername } from "../access/roles.ts";
+import type { Snapshot } from "../access/snapshot.ts";
 import { type Html, html, type Part } from "../pages/html.ts";
+import { counted } from "../suggestion.ts";
 import type { Failure } from "./changes.ts";
 import type { Visitor } from "./visit.ts";
 
@@ -151,11 +153,9 @@ export function pathOf(path: string, parameters: Parameters): string {
   return given.length > 0 ? `${path}?${new URLSearchParams(given)}` : path;
 }
 
-/** A link to the user, or the name of a group, which has no page. */
+/** A link to the page of a user or group. */
 export function userLink(user: string): Html {
-  const group = groupOf(user);
-  if (group !== undefined) return html`group <bdi>${group}</bdi>`;
-  return html`<a href="${pathOf("/access/user", { user })}"><bdi>${user}</bdi></a>`;
+  return html`<a href="${pathOf("/access/user", { user })}"><bdi>${holderName(user)}</bdi></a>`;
 }
 
 export function linkButton(label: Part, path: string, given: Parameters = {}, kind = ""): Html {
@@ -190,8 +190,15 @@ export function expiry({ expires }: Grant, now: number): Part {
   return expires > now ? time : mark(false, "expired ", time);
 }
 
-export function accountMark(user: User | undefined): Html | undefined {
-  if (user === undefined) return hint("external user");
+/** The state of a user's account, or the size of a group. */
+export function holderMark({ users, groups }: Snapshot, username: string): Html | undefined {
+  const group = groupOf(username);
+  if (group !== undefined) {
+    const members = groups.get(group)?.members;
+    return hint(members ? counted(members.length, "member") : "no local members");
+  }
+  const user = users.get(username);
+  if (user === undefined) return hint(isExternalUsername(username) ? "external user" : "no record");
   if (user.disabled) return mark(false, "disabled");
   return user.passwordHash === undefined ? hint("no password") : undefined;
 }

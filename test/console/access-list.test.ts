@@ -25,8 +25,8 @@ function namesOn(text: string): string[] {
 }
 
 /** The rows of the list as text. */
-async function rowsOf(client: ConsoleClient, query: string): Promise<string[]> {
-  const { text } = await client.get(`/access?${query}`);
+async function rowsOf(client: ConsoleClient, query: string, list = ""): Promise<string[]> {
+  const { text } = await client.get(`/access${list}?${query}`);
   const body = /<tbody[^>]*>([\s\S]*?)<\/tbody>/.exec(text)?.[1] ?? "";
   return body
     .split("</tr>")
@@ -60,16 +60,31 @@ t.test("for a table, the list shows the entry of each user that decides", async 
   t.equal((await rowsOf(client, "place=main")).length, 4);
 });
 
-t.test("entries of groups are listed, without a link to a user's page", async (t) => {
+t.test("groups are listed with their members and entries", async (t) => {
   const { gateway, url } = await setting;
   const token = await gateway.login();
-  await gateway.send("PUT", "/api/groups/analysts", { members: ["bob"] }, token);
-  const path = "/api/groups/analysts/access/reports";
-  t.equal((await gateway.send("PUT", path, { role: "ReadOnly" }, token)).status, 200);
+  const put = (path: string, body: object) =>
+    gateway.send("PUT", `/api/groups/${path}`, body, token);
+  await put("analysts", { members: ["bob", "corp:jane doe"] });
+  await put("idle", { members: [] });
+  await put("analysts/access/reports", { role: "ReadOnly" });
+  await put("corp%3Astaff/access/reports", { role: "None" });
   const client = await signedIn(t, url);
-  const rows = ["admin |*|Owner|none|never|", "group analysts |reports|ReadOnly|none|never|"];
-  t.strictSame(await rowsOf(client, "place=reports"), rows);
-  t.notMatch((await client.get("/access?place=reports")).text, "user=group");
+  const analysts = "group analysts 2 members|reports|ReadOnly|none|never|";
+  const staff = "group corp:staff no local members|reports|None|none|never|";
+  const admin = "admin |*|Owner|none|never|";
+  t.strictSame(await rowsOf(client, "place=reports"), [admin, analysts, staff]);
+  t.strictSame(await rowsOf(client, "place=reports.t"), [
+    admin,
+    "bob |reports (group analysts)|ReadOnly|none|never|",
+    analysts,
+    staff,
+  ]);
+  const idle = "group idle 0 members|no grants||||";
+  t.strictSame(await rowsOf(client, "", "/groups"), [analysts, staff, idle]);
+  t.strictSame(await rowsOf(client, "user=ANA", "/groups"), [analysts]);
+  const { text } = await client.get("/access/groups?user=corp:new");
+  t.match(unescaped(text), "/access/entry?user=group%3Acorp%3Anew");
 });
 
 t.test("a temporary entry is saved beside a permanent one, and edited separately", async (t) => {

@@ -181,6 +181,106 @@ t.test("a DbAdmin sees and changes only managed databases, other users nothing",
   t.equal((await anna.submit(formOf("anna"), wanted)).status, 403);
 });
 
+t.test("an administrator adds, changes and removes a group with a browser", async (t) => {
+  for (const name of ["gina", "gus"]) await gateway.addUser(name, "ReadOnly");
+  await onScreens(async (page, name) => {
+    const confirm = async (button: string) => {
+      await page.getByLabel("Your password").fill(ADMIN_PASSWORD);
+      await page.getByRole("button", { name: button }).click();
+    };
+    await signInBrowser(page, url);
+    await page.goto(`${url}/access`);
+    await page.getByRole("link", { name: "Groups" }).click();
+    await page.getByRole("heading", { name: "Groups" }).waitFor();
+    await page.getByRole("link", { name: "Add a group" }).click();
+    await page.getByLabel("Name", { exact: true }).fill("two words");
+    await page.getByLabel("Members").fill("gina\n<b>, corp:Zoë #1");
+    await confirm("Save group");
+    await page.getByRole("alert").getByText("Correct the 2 marked fields").waitFor();
+    await lookAt(t, page, `new-group-${name}`);
+    await page.getByLabel("Name", { exact: true }).fill("readers");
+    await page.getByLabel("Members").fill("gina\ngus, corp:Zoë #1\ngus");
+    await confirm("Save group");
+    await page.getByRole("heading", { name: "group readers" }).waitFor();
+    t.match(fileOf(gateway), 'name = "readers"\nmembers = ["gina", "gus", "corp:Zoë #1"]');
+    await page.getByRole("link", { name: "Grant access" }).click();
+    await page.getByLabel("Database", { exact: true }).fill("main");
+    await confirm("Save entry");
+    await page.getByRole("link", { name: "Change the entry for main" }).waitFor();
+    t.match(fileOf(gateway), 'group = "readers"\ndatabase = "main"');
+    await lookAt(t, page, `group-${name}`);
+    await page.getByRole("link", { name: "Change members" }).click();
+    await page.getByLabel("Members").fill("gina");
+    await lookAt(t, page, `members-${name}`);
+    await confirm("Save group");
+    await page.getByText("1 member").waitFor();
+    await page.getByRole("link", { name: "gina" }).click();
+    await lookAt(t, page, `member-${name}`);
+    await page.getByRole("link", { name: "group readers" }).click();
+    await page.goto(`${url}/access/groups`);
+    await lookAt(t, page, `groups-${name}`);
+    await page.getByRole("link", { name: "group readers" }).click();
+    await page.getByRole("link", { name: "Revoke the entry for main" }).click();
+    await confirm("Revoke");
+    await page.getByText("No grants.").waitFor();
+    await page.getByRole("link", { name: "Remove group" }).click();
+    await page.getByText("member gina").waitFor();
+    await lookAt(t, page, `remove-group-${name}`);
+    await confirm("Remove permanently");
+    await page.getByRole("heading", { name: "Access" }).waitFor();
+    t.notMatch(fileOf(gateway), "readers");
+  });
+});
+
+t.test("forms of groups obey the same checks as forms of users", async (t) => {
+  await gateway.addUser("greg", "DbAdmin");
+  const client = await signedIn(t, url);
+  const add = (name: string, members: string) =>
+    client.submit("/access/members", { name, members });
+  t.match(await add("writers", "ghost"), { status: 404, text: /User not found: ghost/ });
+  t.equal((await add("writers", "greg")).status, 303);
+  t.match(await add("writers", ""), { status: 400, text: /This group already exists/ });
+  const members = "/access/members?user=group:writers";
+  const entry = "/access/entry?user=group:writers&database=main";
+  const remove = "/access/act?user=group:writers&action=remove";
+  const before = fileOf(gateway);
+  for (const route of [members, entry, remove]) {
+    const { status } = await client.submit(route, { ...wanted, password: "wrong horse" });
+    t.ok([401, 429].includes(status), `${route}: ${status}`);
+  }
+  const seen = await seenOn(client, entry);
+  t.equal(seen, "member greg");
+  t.equal(fileOf(gateway), before);
+  t.equal((await client.submit(members, { members: "" })).status, 303);
+  const outdated = await client.submit(entry, { ...wanted, seen });
+  t.match(outdated, { status: 409, text: /changed this group[\s\S]*Removed:[\s\S]*member greg/ });
+
+  const greg = await signedIn(t, url, "greg");
+  t.equal(
+    (await greg.get("/access/user?user=group:writers")).status,
+    404,
+    "a group without entries",
+  );
+  const issuers = "/access/entry?user=group:corp:all&database=main";
+  t.equal((await greg.submit(issuers, wanted)).status, 303);
+  t.equal((await greg.submit(issuers, { ...wanted, role: "Owner" })).status, 403);
+  const page = await greg.get("/access/user?user=group:corp:all");
+  t.match(page, { status: 200, text: /The users whose tokens name this group/ });
+  t.notMatch(page.text, /Change members|action=remove/);
+  t.equal((await greg.get("/access/members?user=group:corp:all")).status, 403);
+  const query = '{"Select":{"database":"main","from":"t","columns":["id"]}}';
+  await client.submit("/access/entry?user=corp:ada&database=other", wanted);
+  const asked = { user: "corp:ada", query };
+  t.match((await client.post("/access/check", asked)).text, "Denied: ");
+  const found = await client.post("/access/check", { ...asked, groups: "corp:all" });
+  t.match(unescaped(found.text), "main (group corp:all)");
+  t.equal((await greg.submit(issuers.replace("entry", "end"))).status, 303);
+  t.equal((await client.submit(remove)).status, 303);
+  t.equal((await client.get("/access/act?user=group:writers&action=remove")).status, 404);
+  t.equal((await client.get("/access/act?user=group:corp:all&action=disable")).status, 404);
+  t.notMatch(fileOf(gateway), /writers|corp:all/);
+});
+
 t.test("the test of a query shows the deciding entry and the forwarded bytes", async (t) => {
   await gateway.addUser("amy", "ReadWrite");
   const client = await signedIn(t, url);

@@ -115,7 +115,8 @@ t.test("text from others is escaped on every page", async (t) => {
   const pages = await crawl(client, [
     ...["/overview", "/access", "/approvals", "/sessions", "/audit", "/state", "/access/check"],
     ...["access?user", "access?place", "access/user?user", "access/entry?user", "sessions?user"]
-      .concat("audit?user", "audit?table", "access/act?action")
+      .concat("audit?user", "audit?table", "access/act?action", "access/members?user")
+      .concat("access/groups?user")
       .map((route) => `/${route}=${asked}`),
   ]);
   writeFileSync(gateway.accessFile, good);
@@ -210,12 +211,17 @@ t.test("each page is refused to users without the right", async (t) => {
   const { gateway, url } = await startConsole(t, { config: auditFile });
   await gateway.addUser("alice", "ReadWrite");
   await gateway.addUser("dora", "DbAdmin");
+  const token = await gateway.login();
+  await gateway.send("PUT", "/api/groups/readers", { members: [] }, token);
+  await gateway.send("PUT", "/api/groups/readers/access/main", { role: "ReadOnly" }, token);
   const everybody = ["/overview", "/sessions", "/approvals"];
   const user = "/access/user?user=alice";
   const managers = ["/access", user, "/access/entry?user=alice", "/access/new", "/access/check"];
-  const administrators = ["/state", "/access/act?user=alice&action=remove"];
+  managers.push("/access/groups", "/access/user?user=group:readers");
+  const administrators = ["/state", "/access/act?user=alice&action=remove", "/access/members"];
+  administrators.push("/access/act?user=group:readers&action=remove");
   const all = [...everybody, ...managers, "/audit", ...administrators, "/access/user?user=admin"];
-  const allowed = { alice: 3, dora: 9, admin: all.length };
+  const allowed = { alice: 3, dora: 11, admin: all.length };
   for (const [name, count] of Object.entries(allowed)) {
     const client = await signedIn(t, url, name);
     for (const [at, route] of all.entries()) {
