@@ -3,7 +3,7 @@ import { runAtOnce, type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { type PermissionClass, permissionClasses } from "../query/query.ts";
 import { entriesIn } from "./entries.ts";
 import { viewEntry } from "./entry-view.ts";
-import { type Grant, placeOf } from "./grant.ts";
+import { type Grant, type Group, placeOf } from "./grant.ts";
 import { allEntriesOf, grantsFor } from "./groups.ts";
 import { boundaryName, decidingEntry } from "./rights.ts";
 import {
@@ -138,28 +138,36 @@ export interface AccessDiff {
   usersAdded: string[];
   usersRemoved: string[];
   usersChanged: string[];
-  groupsAdded: string[];
+  groupsAdded: Group[];
   groupsRemoved: string[];
   /** Other members. */
-  groupsChanged: string[];
-  /** Each grant as `user database role`. */
-  grantsAdded: string[];
-  grantsRemoved: string[];
-  grantsRaised: string[];
-  grantsLowered: string[];
+  groupsChanged: Group[];
+  grantsAdded: Grant[];
+  grantsRemoved: Grant[];
+  grantsRaised: Grant[];
+  grantsLowered: Grant[];
   /** Same role, but different columns, filters, limits or expiry. */
-  grantsChanged: string[];
+  grantsChanged: Grant[];
   /** Names from `boundaryName`. A changed boundary is listed as removed and added. */
   boundariesAdded: string[];
   boundariesRemoved: string[];
 }
 
+function timedPlace(grant: Grant): string {
+  return grant.expires === undefined ? placeOf(grant) : `${placeOf(grant)} for a time`;
+}
+
+export type DiffItem = string | Group | Grant;
+
+/** A name, or a grant as `user database role`. */
+export function describeItem(item: DiffItem): string {
+  if (typeof item === "string") return item;
+  return "name" in item ? item.name : `${item.username} ${timedPlace(item)} ${item.role}`;
+}
+
 function placesOf(snapshot: Snapshot, username: string): Map<string, Grant> {
-  const places = entriesIn(grantsOf(snapshot, username)).map((grant): [string, Grant] => {
-    const place = placeOf(grant);
-    return [grant.expires === undefined ? place : `${place} for a time`, grant];
-  });
-  return new Map(places);
+  const grants = entriesIn(grantsOf(snapshot, username));
+  return new Map(grants.map((grant) => [timedPlace(grant), grant]));
 }
 
 function boundariesMissing(from: Snapshot, { boundaries }: Snapshot): string[] {
@@ -192,22 +200,19 @@ export function* diffSteps(before: Snapshot, after: Snapshot): Steps<AccessDiff>
   yield* visitEach(yield* differingKeys(before.groups, after.groups), (name) => {
     const [old, group] = [before.groups.get(name), after.groups.get(name)];
     if (group === undefined) diff.groupsRemoved.push(name);
-    else if (old === undefined) diff.groupsAdded.push(name);
-    else if (!isDeepStrictEqual(old, group)) diff.groupsChanged.push(name);
+    else if (old === undefined) diff.groupsAdded.push(group);
+    else if (!isDeepStrictEqual(old, group)) diff.groupsChanged.push(group);
   });
   yield* visitEach(yield* differingKeys(before.grants, after.grants), (name) => {
     const [old, current] = [placesOf(before, name), placesOf(after, name)];
     for (const [place, grant] of current) {
       const was = old.get(place);
-      const entry = `${name} ${place} ${grant.role}`;
-      if (was === undefined) diff.grantsAdded.push(entry);
-      else if (outranks(grant.role, was.role)) diff.grantsRaised.push(entry);
-      else if (outranks(was.role, grant.role)) diff.grantsLowered.push(entry);
-      else if (!isDeepStrictEqual(was, grant)) diff.grantsChanged.push(entry);
+      if (was === undefined) diff.grantsAdded.push(grant);
+      else if (outranks(grant.role, was.role)) diff.grantsRaised.push(grant);
+      else if (outranks(was.role, grant.role)) diff.grantsLowered.push(grant);
+      else if (!isDeepStrictEqual(was, grant)) diff.grantsChanged.push(grant);
     }
-    for (const [place, { role }] of old) {
-      if (!current.has(place)) diff.grantsRemoved.push(`${name} ${place} ${role}`);
-    }
+    for (const [place, grant] of old) if (!current.has(place)) diff.grantsRemoved.push(grant);
   });
   return diff;
 }

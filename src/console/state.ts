@@ -1,6 +1,12 @@
 import type { AccessRules, Author } from "../access/access-rules.ts";
 import { requireAdministrator } from "../access/administration.ts";
-import { type AccessDiff, diffSnapshots, type EffectChange, effectsOn } from "../access/diff.ts";
+import {
+  type AccessDiff,
+  describeItem,
+  diffSnapshots,
+  type EffectChange,
+  effectsOn,
+} from "../access/diff.ts";
 import type { AccessProblem } from "../access/parse.ts";
 import { isAdministrator } from "../access/policy.ts";
 import type { Snapshot } from "../access/snapshot.ts";
@@ -39,13 +45,12 @@ function describeVersion(
   after: Snapshot,
   diff: AccessDiff,
 ) {
-  const lists = Object.entries(diff).filter(([kind]) => !/^(groups|boundaries)/.test(kind));
-  // A grant reads `user database role`. Stops early, since a version may change very many users.
-  const users = new Set<string>();
-  for (const name of lists.flatMap(([, names]) => names)) {
-    users.add(name.split(" ", 1)[0] ?? "");
-    if (users.size > USERS) break;
-  }
+  const { grantsAdded, grantsRemoved, grantsRaised, grantsLowered, grantsChanged } = diff;
+  const grants = [grantsAdded, grantsRemoved, grantsRaised, grantsLowered, grantsChanged].flat();
+  const users = new Set([
+    ...[...diff.usersAdded, ...diff.usersRemoved, ...diff.usersChanged],
+    ...grants.map(({ username }) => username),
+  ]);
   const effects = effectsOn([...users].slice(0, USERS), before, after, origin.at * 1000);
   return {
     ...origin,
@@ -54,7 +59,7 @@ function describeVersion(
     records: recordKinds
       .filter(([kind]) => diff[kind].length > 0)
       .map(([kind, label]) => {
-        const names = diff[kind].slice(0, NAMES);
+        const names = diff[kind].slice(0, NAMES).map(describeItem);
         return { label, names, more: diff[kind].length - names.length };
       }),
   };

@@ -72,26 +72,19 @@ export function describeChanges(changes: readonly Change[]): AuditedChange[] {
   return changes.map(describe);
 }
 
-function describeEntry(change: string, name: string): AuditedChange {
-  // A username may contain spaces.
-  const [, user = "", entry = "", role = ""] =
-    /^(.*?) (\S+(?: for a time)?) (\S+)$/s.exec(name) ?? [];
-  return { change, ...holderOf(user), entry, role };
-}
-
 export function describeDiff(diff: AccessDiff): AuditedChange[] {
   return [
     ...diff.usersAdded.map((user) => ({ change: "user added", user })),
     ...diff.usersRemoved.map((user) => ({ change: "user removed", user })),
     ...diff.usersChanged.map((user) => ({ change: "user changed", user })),
-    ...diff.groupsAdded.map((group) => ({ change: "group added", group })),
+    ...diff.groupsAdded.map((group) => ofGroup("group added", group)),
     ...diff.groupsRemoved.map((group) => ({ change: "group removed", group })),
-    ...diff.groupsChanged.map((group) => ({ change: "group changed", group })),
-    ...diff.grantsAdded.map((name) => describeEntry("grant added", name)),
-    ...diff.grantsRemoved.map((name) => describeEntry("grant removed", name)),
-    ...diff.grantsRaised.map((name) => describeEntry("grant raised", name)),
-    ...diff.grantsLowered.map((name) => describeEntry("grant lowered", name)),
-    ...diff.grantsChanged.map((name) => describeEntry("grant changed", name)),
+    ...diff.groupsChanged.map((group) => ofGroup("group changed", group)),
+    ...diff.grantsAdded.map((grant) => ofGrant("grant added", grant)),
+    ...diff.grantsRemoved.map((grant) => ofGrant("grant removed", grant)),
+    ...diff.grantsRaised.map((grant) => ofGrant("grant raised", grant)),
+    ...diff.grantsLowered.map((grant) => ofGrant("grant lowered", grant)),
+    ...diff.grantsChanged.map((grant) => ofGrant("grant changed", grant)),
     ...diff.boundariesAdded.map((boundary) => ({ change: "boundary added", boundary })),
     ...diff.boundariesRemoved.map((boundary) => ({ change: "boundary removed", boundary })),
   ];

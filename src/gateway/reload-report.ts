@@ -1,4 +1,5 @@
 import type { ReloadEvent } from "../access/access-rules.ts";
+import { type DiffItem, describeItem } from "../access/diff.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
 import { caseConflictsOf } from "../access/policy.ts";
 import type { Snapshot } from "../access/snapshot.ts";
@@ -17,11 +18,11 @@ export interface ReloadRecords {
 
 const MAX_LISTED = 100;
 
-function firstOf(lists: object): Record<string, unknown> {
+function firstOf(lists: Record<string, readonly DiffItem[]>): Record<string, unknown> {
   const more: Record<string, number> = {};
-  const listed = Object.entries(lists).flatMap(([kind, names]: [string, readonly string[]]) => {
-    if (names.length > MAX_LISTED) more[kind] = names.length - MAX_LISTED;
-    return names.length === 0 ? [] : [[kind, names.slice(0, MAX_LISTED)]];
+  const listed = Object.entries(lists).flatMap(([kind, items]) => {
+    if (items.length > MAX_LISTED) more[kind] = items.length - MAX_LISTED;
+    return items.length === 0 ? [] : [[kind, items.slice(0, MAX_LISTED).map(describeItem)]];
   });
   return { ...Object.fromEntries(listed), ...(Object.keys(more).length === 0 ? {} : { more }) };
 }
@@ -54,7 +55,7 @@ export function reportReload(records: ReloadRecords, event: ReloadEvent): void {
     return;
   }
   const { snapshot, diff } = event;
-  const changes = firstOf(diff);
+  const changes = firstOf({ ...diff });
   log.info({ version: snapshot.version, ...changes }, "access file reloaded");
   metrics?.reloaded(snapshot.version);
   void warnOfSuspiciousRules(records, snapshot);

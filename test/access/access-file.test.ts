@@ -53,7 +53,10 @@ t.test("a save in place takes effect and reports what changed", async (t) => {
   await writeFile(file, holding("ReadWrite"));
   await access.untilRole("ReadWrite");
   const event = access.events.at(-1);
-  t.match(event, { kind: "loaded", diff: { grantsRaised: ["alice main ReadWrite"] } });
+  t.match(event, {
+    kind: "loaded",
+    diff: { grantsRaised: [{ username: "alice", database: "main", role: "ReadWrite" }] },
+  });
   t.equal(event?.kind === "loaded" && event.snapshot, access.live.snapshot);
 });
 

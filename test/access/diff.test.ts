@@ -25,10 +25,10 @@ t.test("a difference lists users and grants added, removed, raised and lowered",
     ...none,
     usersAdded: ["carol"],
     usersRemoved: ["bob"],
-    grantsAdded: ["carol * DbAdmin"],
-    grantsRemoved: ["bob logs ReadOnly"],
-    grantsRaised: ["alice logs ReadWrite"],
-    grantsLowered: ["alice main ReadOnly"],
+    grantsAdded: [{ username: "carol", database: "*", role: "DbAdmin" }],
+    grantsRemoved: [{ username: "bob", database: "logs", role: "ReadOnly" }],
+    grantsRaised: [{ username: "alice", database: "logs", role: "ReadWrite" }],
+    grantsLowered: [{ username: "alice", database: "main", role: "ReadOnly" }],
   });
 });
 
@@ -69,7 +69,20 @@ t.test("an entry with the same role and other limits has changed", async (t) => 
     "a.toml",
   );
   t.match(diffSnapshots(before, after), {
-    grantsChanged: ["alice main ReadOnly"],
+    grantsChanged: [{ username: "alice", maxRows: 6 }],
     boundariesAdded: ["mcp"],
+  });
+});
+
+t.test("a group has changed if its members have", async (t) => {
+  const group = (name: string, members: string) =>
+    `[[groups]]\nname = "${name}"\nmembers = [${members}]\n`;
+  const before = user("a") + group("old", "") + group("same", '"a"') + group("team", '"a"');
+  const after = user("a") + group("new", '"b"') + group("same", "'a'") + group("team", '"a", "b"');
+  t.strictSame(diff(before, after), {
+    ...none,
+    groupsAdded: [{ name: "new", members: ["b"] }],
+    groupsRemoved: ["old"],
+    groupsChanged: [{ name: "team", members: ["a", "b"] }],
   });
 });

@@ -50,7 +50,11 @@ for (const workers of [1, 2]) {
     await eventually("the commands' lines are there", () => {
       return audited(gateway).filter((text) => text.startsWith("cli")).length === 4;
     });
-    await gateway.edit((text) => `${text}\n${user("max")}${grant("max", "main", "Owner")}`);
+    const team = '[[groups]]\nname = "team"\nmembers = ["max", "staff:R D Süd"]\n';
+    const external = `${grant("staff:R D Süd", "main", "ReadOnly")}expires = 2199-01-01T00:00:00Z\n`;
+    await gateway.edit(
+      (text) => `${text}\n${user("max")}${grant("max", "main", "Owner")}${team}${external}`,
+    );
     await eventually("the edit's line is there", () =>
       audited(gateway).some((text) => text.includes("max main Owner")),
     );
@@ -69,6 +73,8 @@ for (const workers of [1, 2]) {
         `cli ${self}: tokens revoked rita`,
         `cli ${self}: user changed rita disabled`,
         `file ${self}: grant added max main Owner`,
+        `file ${self}: grant added staff:R D Süd main ReadOnly`,
+        `file ${self}: group added team max,staff:R D Süd`,
         `file ${self}: user added max`,
       ],
     );

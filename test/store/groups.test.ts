@@ -33,7 +33,7 @@ t.test("groups in the store are in force at each replica, and in versions", asyn
   t.match(
     versions.slice(-3).map(({ changes }) => changes[0]),
     [
-      { change: "group added", group: "team" },
+      { change: "group added", group: "team", members },
       { change: "grant added", group: "team", entry: "main" },
       { change: "grant raised", group: "team", entry: "main" },
     ],
