@@ -1,73 +1,262 @@
+import { generateKeyPairSync } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { calculateJwkThumbprint, decodeJwt, exportJWK } from "jose";
 import t from "tap";
 import { grant } from "../access/kit.ts";
-import { startGateway, temporaryHome } from "../kit/gateway.ts";
+import { eventually } from "../kit/eventually.ts";
+import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
-import { exchange } from "../oauth/flow.ts";
+import { exchange, refresh } from "../oauth/flow.ts";
 import { IdentityProvider } from "../oauth/identity-provider.ts";
 import { authorizeUrl, makePkce, REDIRECT, registered } from "../oauth/kit.ts";
 import { callTool, refusalOf, send } from "./mcp.ts";
 import { staffedHome } from "./staff.ts";
 
-const provider = await IdentityProvider.start(
-  t,
-  { sub: "ann", groups: ["engineering"], tenant_id: "acme" },
-  { sub: "bob", groups: [] },
-);
-const secretFile = path.join(temporaryHome(t), "secret");
-writeFileSync(secretFile, provider.clientSecret, { mode: 0o600 });
+const ann = { sub: "ann", groups: ["engineering"], tenant_id: "acme", acct: "employee" };
+const provider = await IdentityProvider.start(t, ann, { sub: "bob", groups: [] });
+const home = temporaryHome(t);
+function secretFile(name: string, text: string): string {
+  const file = path.join(home, name);
+  writeFileSync(file, text, { mode: 0o600 });
+  return file;
+}
+const secret = secretFile("secret", provider.clientSecret);
 const rights = `${grant("staff:bob", "archive", "ReadOnly")}
 [[acl]]
 group = "staff:engineering"
 database = "main"
 role = "ReadOnly"
+[[acl]]
+group = "staff:engineering"
+database = "main"
+tables = ["orders"]
+role = "ReadOnly"
+row_filter = [{ column = "tenant", cmp = "=", value = "@tenant" }]
 `;
 const upstream = await new RecordingUpstream().listen(t);
-const gateway = await startGateway(t, {
-  upstream: upstream.url,
-  home: await staffedHome(t, ["root * Owner"], rights),
-  config: `
-[[issuers]]
-issuer = "${provider.url}"
+
+function issuer(url: string, login: string, more = ""): string {
+  return `[[issuers]]
+issuer = "${url}"
 prefix = "staff"
 opens = ["mcp"]
 groups_claim = "groups"
-login = { client_id = "gatehouse", client_secret_file = "${secretFile}", label = "Sign in with Example", recheck = 1 }
-`,
-});
-await provider.open({ redirectUris: [`${gateway.url}/oauth/callback/staff`] });
-
-async function tokensOf(browser = new PlainBrowser(gateway.url, provider.url)) {
-  const clientId = await registered(gateway);
-  const { verifier, challenge } = makePkce();
-  let page = await browser.open(
-    authorizeUrl(gateway, { client_id: clientId, code_challenge: challenge }),
-  );
-  const [, link = ""] = /href="(\/oauth\/sign-in\/staff[^"]*)"/.exec(page.text) ?? [];
-  page = await browser.open(gateway.url + link);
-  page = await browser.submit(page, { database: "*", reach: "full", action: "allow" });
-  const callback = new URL(page.url);
-  const { body } = await exchange(gateway, { clientId, verifier, callback, redirectUri: REDIRECT });
-  return {
-    accessToken: String(body.access_token),
-    refreshToken: String(body.refresh_token),
-    clientId,
-  };
+${more}
+login = { client_id = "gatehouse", label = "Sign in with Example", ${login} }
+`;
 }
 
-const select = { database: "main", from: "t", columns: ["*"] };
+async function open(
+  config: string,
+  { idp = provider, auth = "", more = {} } = {},
+): Promise<TestGateway> {
+  const staffed = await staffedHome(t, ["root * Owner"], rights);
+  const gateway = await startGateway(t, { upstream: upstream.url, home: staffed, config, auth });
+  await idp.open({ redirectUris: [`${gateway.url}/oauth/callback/staff`], more });
+  return gateway;
+}
+
+const gateway = await open(
+  issuer(
+    provider.url,
+    `client_secret_file = "${secret}", recheck = 1`,
+    'attribute_claims = { tenant = "tenant_id" }\nrequired_claims = { acct = "employee" }',
+  ),
+);
+
+function browserOf(gateway: TestGateway, idp = provider): PlainBrowser {
+  return new PlainBrowser(gateway.url, idp.url);
+}
+
+/** Opens the login page of an authorization request, and follows its link to the provider. */
+async function signIn(gateway: TestGateway, browser = browserOf(gateway)) {
+  const clientId = await registered(gateway);
+  const { verifier, challenge } = makePkce();
+  const request = authorizeUrl(gateway, { client_id: clientId, code_challenge: challenge });
+  const login = await browser.open(request);
+  const [, link = ""] = /href="(\/oauth\/sign-in\/staff[^"]*)"/.exec(login.text) ?? [];
+  return { clientId, verifier, login, link, page: await browser.open(gateway.url + link) };
+}
+
+async function tokensOf(gateway: TestGateway, browser = browserOf(gateway)) {
+  const { clientId, verifier, page: consent } = await signIn(gateway, browser);
+  const answers = { database: "*", reach: "full", action: "allow" };
+  const callback = new URL((await browser.submit(consent, answers)).url);
+  const { body } = await exchange(gateway, { clientId, verifier, callback, redirectUri: REDIRECT });
+  const [accessToken, refreshToken] = [String(body.access_token), String(body.refresh_token)];
+  return { clientId, accessToken, refreshToken, consent, call: () => codeOf(gateway, accessToken) };
+}
+
+const loginEvent = (outcome: string) =>
+  gateway.service.logged((line) => line.msg === "oauth_login" && line.outcome === outcome);
+const from = (database: string, table = "t") => ({ database, from: table, columns: ["*"] });
+
+async function codeOf(gateway: TestGateway, token: string, query = from("main")) {
+  return refusalOf(await callTool(gateway, "select", query, token));
+}
 
 t.test(
   "an MCP client signs in through the provider and has the rights of its groups",
   async (t) => {
     provider.user = "ann";
-    const { accessToken } = await tokensOf();
-    t.match(await callTool(gateway, "select", select, accessToken), { isError: undefined });
-    process.stderr.write(
-      String(await refusalOf(await send(gateway, statelessCall("tools/list"), accessToken))),
-    );
+    const { accessToken, consent } = await tokensOf(gateway);
+    t.match(consent.text, 'value="main"', "the consent page offers databases of the groups");
+    t.equal(await codeOf(gateway, accessToken), undefined);
+    t.equal(await codeOf(gateway, accessToken, from("archive")), "no_grant");
+    await callTool(gateway, "select", from("main", "orders"), accessToken);
+    const asked = String(upstream.received.at(-1)?.body);
+    t.match(asked, '"acme"', "a row filter uses the claim as an attribute");
+    t.match(await loginEvent("allowed"), { user: "staff:ann", issuer: "staff" });
   },
 );
+
+t.test(
+  "groups count until the next check, and a user without groups has own entries",
+  async (t) => {
+    provider.user = "ann";
+    const { call, accessToken } = await tokensOf(gateway);
+    t.equal(await call(), undefined);
+    provider.users.set("ann", { ...ann, groups: ["sales"] });
+    await eventually("the group is gone", async () => (await call()) === "no_grant");
+    provider.users.set("ann", ann);
+    await eventually("the group is back", async () => (await call()) === undefined);
+    t.match(await send(gateway, statelessCall("tools/list"), accessToken), { status: 200 });
+  },
+);
+
+t.test("a provider that refuses ends the sign-in with its tokens", async (t) => {
+  provider.user = "ann";
+  const { call, clientId, refreshToken } = await tokensOf(gateway);
+  t.equal(await call(), undefined);
+  provider.users.delete("ann");
+  await eventually("the token is refused", async () => (await call()) === "token_revoked");
+  provider.users.set("ann", ann);
+  await delay(1100);
+  t.equal(await call(), "token_revoked", "for good");
+  t.match(await refresh(gateway, clientId, refreshToken), { body: { error: "invalid_grant" } });
+});
+
+t.test("an unreachable provider is tolerated, and its next answer counts again", async (t) => {
+  provider.user = "ann";
+  const { call } = await tokensOf(gateway);
+  provider.failure = 500;
+  await delay(1100);
+  t.equal(await call(), undefined);
+  t.match((await browserOf(gateway).open(authorizeUrl(gateway, { client_id: "x" }))).status, 400);
+  provider.failure = undefined;
+  provider.users.set("ann", { ...ann, groups: [] });
+  await eventually("the group is gone", async () => (await call()) === "no_grant");
+  provider.users.set("ann", ann);
+});
+
+t.test("claims that the issuer requires are required of a sign-in", async (t) => {
+  provider.users.set("ann", { ...ann, acct: "guest" });
+  const { page } = await signIn(gateway);
+  t.match(page, { status: 403, text: /identity provider did not sign you in/ });
+  t.match(await loginEvent("sign_in_refused"), { detail: "claim_mismatch", issuer: "staff" });
+  provider.users.set("ann", ann);
+});
+
+t.test("a sign-in ends in the browser in which it began, and only once", async (t) => {
+  provider.user = "ann";
+  const seen: string[] = [];
+  const browser = new PlainBrowser(gateway.url, provider.url);
+  const stopped = new PlainBrowser(gateway.url);
+  const { link } = await signIn(gateway, stopped);
+  const atProvider = await stopped.open(gateway.url + link);
+  const answer = await new PlainBrowser(provider.url).open(atProvider.url);
+  seen.push(answer.url);
+  const refused = { status: 403, text: /another browser/ };
+  t.match(await browser.open(answer.url), refused, "in another browser");
+  const forged = new URL(answer.url);
+  forged.searchParams.set("state", "made-up");
+  t.match(await stopped.open(forged.href), refused, "with a made-up state");
+  const mixedUp = new URL(answer.url);
+  mixedUp.searchParams.set("iss", "https://other.example.com");
+  t.match(await stopped.open(mixedUp.href), { status: 403 }, "from another issuer (RFC 9207)");
+  t.match(await stopped.open(answer.url), refused, "after a first try");
+});
+
+t.test("the page of connected applications offers the sign-in too", async (t) => {
+  provider.user = "ann";
+  const browser = browserOf(gateway);
+  const login = await browser.open(`${gateway.url}/oauth/applications`);
+  const [, link = ""] = /href="(\/oauth\/sign-in\/staff[^"]*)"/.exec(login.text) ?? [];
+  const page = await browser.open(gateway.url + link);
+  t.match(page.text, /Logged in as <strong>staff:ann/);
+  for (const next of ["https://evil.example.com/", "//evil.example.com", "/oauth/token", ""]) {
+    const start = `${gateway.url}/oauth/sign-in/staff?next=${encodeURIComponent(next)}`;
+    t.match(await browser.open(start), { status: 404 }, next);
+  }
+  t.match(
+    await browser.open(
+      link.replace(/.*/, `${gateway.url}/oauth/sign-in/other?next=/oauth/applications`),
+    ),
+    { status: 404 },
+  );
+});
+
+t.test("without a refresh token a sign-in lasts an hour", async (t) => {
+  provider.user = "ann";
+  provider.refreshes = false;
+  const { accessToken, call } = await tokensOf(gateway);
+  provider.refreshes = true;
+  const [, until] = String(decodeJwt(accessToken).cred).split(".");
+  t.ok(Math.abs(Number(until) - Date.now() / 1000 - 3600) < 30, `until ${until}`);
+  provider.users.set("ann", { ...ann, groups: [] });
+  await delay(1100);
+  t.equal(await call(), undefined, "no one can ask for the groups again");
+  provider.users.set("ann", ann);
+});
+
+t.test(
+  "passwords = false leaves only the sign-in, and private_key_jwt authenticates",
+  async (t) => {
+    const { privateKey, publicKey } = generateKeyPairSync("ec", { namedCurve: "P-256" });
+    const pem = String(privateKey.export({ type: "pkcs8", format: "pem" }));
+    const idp = await IdentityProvider.start(t, ann);
+    const login = `private_key_file = "${secretFile("key.pem", pem)}"`;
+    const jwk = await exportJWK(publicKey);
+    const jwks = { keys: [{ ...jwk, alg: "ES256", kid: await calculateJwkThumbprint(jwk) }] };
+    const more = { token_endpoint_auth_method: "private_key_jwt", jwks };
+    const options = { idp, auth: "passwords = false", more };
+    const gateway = await open(issuer(idp.url, login), options);
+    const { login: page } = await signIn(gateway, browserOf(gateway, idp));
+    t.notMatch(page.text, 'type="password"');
+    const { call } = await tokensOf(gateway, browserOf(gateway, idp));
+    t.equal(await call(), undefined);
+    const body = JSON.stringify({ username: "root", password: "root password" });
+    const headers = { "content-type": "application/json" };
+    t.match(await gateway.request("/login", { method: "POST", headers, body }), { status: 404 });
+  },
+);
+
+t.test("groups come from userinfo if the ID token has none", async (t) => {
+  const idp = await IdentityProvider.start(t, ann);
+  idp.groupsInIdToken = false;
+  const login = `client_secret_file = "${secretFile("other", idp.clientSecret)}", recheck = 1`;
+  const gateway = await open(issuer(idp.url, login), { idp });
+  const { call } = await tokensOf(gateway, browserOf(gateway, idp));
+  t.equal(await call(), undefined);
+  idp.users.set("ann", { ...ann, groups: [] });
+  await eventually("the group is gone", async () => (await call()) === "no_grant");
+});
+
+t.test("several workers use a rotating refresh token once each", async (t) => {
+  const idp = await IdentityProvider.start(t, ann);
+  const login = `client_secret_file = "${secretFile("third", idp.clientSecret)}", recheck = 1`;
+  const config = `${issuer(idp.url, login)}[server]\nworkers = 3\n`;
+  const gateway = await open(config, { idp });
+  const { call } = await tokensOf(gateway, browserOf(gateway, idp));
+  for (let round = 0; round < 3; round++) {
+    await delay(1100);
+    const codes = await Promise.all(Array.from({ length: 12 }, call));
+    t.strictSame(new Set(codes), new Set([undefined]));
+  }
+  const refreshes = idp.requests.filter((one) => one === "/token").length;
+  t.ok(refreshes <= 8, `${refreshes} requests to the token endpoint`);
+});

@@ -27,6 +27,8 @@ export class IdentityProvider {
   user = "";
   /** False: sign-ins get no refresh token. */
   refreshes = true;
+  /** False: only the userinfo endpoint tells the groups. */
+  groupsInIdToken = true;
   /** Answers every request with this status, as a broken server does. */
   failure: number | undefined;
   /** Paths of all requests. */
@@ -85,7 +87,10 @@ export class IdentityProvider {
       interactions: { url: (_, { uid }) => `/interaction/${uid}` },
       findAccount: (_, id) => {
         const user = this.users.get(id);
-        return user && { accountId: id, claims: () => user };
+        const { groups, ...rest } = user ?? { sub: id };
+        const claims = (use: string) =>
+          use === "id_token" && !this.groupsInIdToken ? rest : { ...rest, groups };
+        return user && { accountId: id, claims };
       },
       issueRefreshToken: () => this.refreshes,
       pkce: { required: () => true },

@@ -1,5 +1,6 @@
 import { calculateJwkThumbprint, exportJWK, importJWK, type JWK, type JWTPayload } from "jose";
 import * as openid from "openid-client";
+import { messageOf } from "../../client-error.ts";
 import { isConfidential } from "../../config/addresses.ts";
 import { parsePrivateKey, readCredential } from "../../config/resolve.ts";
 import type { IssuerSettings } from "../../config/schema.ts";
@@ -176,9 +177,24 @@ const otherProblems = new Set([
   ...["invalid_client", "server_error", "temporarily_unavailable", "slow_down"],
 ]);
 
+/** Codes of the library for answers that arrived whole, and are not for this sign-in. */
+const wrongAnswers = new Set<unknown>([
+  "OAUTH_INVALID_RESPONSE",
+  "OAUTH_JWT_CLAIM_COMPARISON_FAILED",
+  "OAUTH_JSON_ATTRIBUTE_COMPARISON_FAILED",
+  "OAUTH_JWT_TIMESTAMP_CHECK_FAILED",
+]);
+
+/** For the log, such as `invalid_client` with its description. */
+export function problemOf(error: unknown): string {
+  if (!(error instanceof openid.ResponseBodyError)) return messageOf(error);
+  return [error.error, error.error_description].filter(Boolean).join(": ");
+}
+
 /** The reason if the provider has refused. Undefined if it could not be asked. */
 export function refusalReason(error: unknown): string | undefined {
   if (error instanceof ProviderRefused) return error.message;
+  if (error instanceof openid.ClientError && wrongAnswers.has(error.code)) return error.message;
   const isOAuth =
     error instanceof openid.ResponseBodyError || error instanceof openid.AuthorizationResponseError;
   return isOAuth && !otherProblems.has(error.error) ? error.error : undefined;

@@ -6,7 +6,6 @@ import * as z from "zod";
 import type { Attributes } from "../../access/grant.ts";
 import type { Subject } from "../../access/roles.ts";
 import { readAttributes } from "../../access/row-filter.ts";
-import { messageOf } from "../../client-error.ts";
 import { epochSeconds } from "../../clock.ts";
 import { type Configuration, type IssuerSettings, issuersOf } from "../../config/schema.ts";
 import { type Groups, readGroups, readIdentity } from "../../identity/external-token.ts";
@@ -30,6 +29,7 @@ import {
   type LoginIssuer,
   type ProviderAnswer,
   ProviderRefused,
+  problemOf,
   refusalReason,
 } from "./relying-party.ts";
 
@@ -43,6 +43,8 @@ const REQUEST_SECONDS = 600;
 const HOUR = 3600;
 /** Within this time one process checks a sign-in, and others wait for the result. */
 const TURN_SECONDS = 15;
+/** Between attempts to reach a provider that does not answer. */
+const RETRY_SECONDS = 5;
 const MAX_WAIT_SECONDS = 2;
 const MAX_CACHED = 10_000;
 
@@ -57,6 +59,8 @@ const contentShape = z.object({
   authTime: z.number().optional(),
   /** Epoch seconds of the last answer of the provider. */
   checkedAt: z.number(),
+  /** Epoch seconds of the last attempt since then that brought no answer. */
+  failedAt: z.number().optional(),
   /** Encrypted. */
   refreshToken: z.string().optional(),
 });
@@ -145,9 +149,11 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     if (reason !== undefined) {
       return new Refusal("sign_in_refused", { detail: reason, cause: error, token });
     }
-    const detail = messageOf(error);
+    const detail = problemOf(error);
     log.warn({ issuer, detail }, "an identity provider is unreachable");
-    return new Refusal("issuer_unreachable", { detail, cause: error, retryAfter: 2, token });
+    const message = "The identity provider does not respond: try again shortly";
+    const more = { detail, cause: error, retryAfter: RETRY_SECONDS, token };
+    return new Refusal("issuer_unreachable", { message, ...more });
   }
 
   async function write(id: string, until: number, content: Content): Promise<void> {
@@ -181,13 +187,15 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     const { party, settings } = partyOf(prefix);
     const content = await read(id);
     const { recheck } = settings.login;
-    const isDue = (one: Content) => one.checkedAt + recheck <= epochSeconds();
-    if (content.refreshToken === undefined || !isDue(content)) return content;
+    const { checkedAt, failedAt = 0 } = content;
     const tolerate = (refusal: Refusal) => {
-      if (content.checkedAt + recheck + HOUR <= epochSeconds()) throw refusal;
+      if (checkedAt + recheck + HOUR <= epochSeconds()) throw refusal;
       return content;
     };
-    const turn = `${id} ${content.checkedAt} ${Math.floor(epochSeconds() / TURN_SECONDS)}`;
+    const silent = new Refusal("issuer_unreachable", { detail: "no answer", retryAfter: 2 });
+    if (content.refreshToken === undefined || epochSeconds() < checkedAt + recheck) return content;
+    if (epochSeconds() < failedAt + RETRY_SECONDS) return tolerate(silent);
+    const turn = `${id} ${checkedAt} ${failedAt} ${Math.floor(epochSeconds() / TURN_SECONDS)}`;
     const expires = epochSeconds() + 2 * TURN_SECONDS;
     await store.put(TURN, turn, { payload: "{}", grantId: undefined, uid: undefined, expires });
     if (!(await store.consume(TURN, turn))) {
@@ -195,9 +203,10 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       while (Date.now() < end) {
         await delay(100);
         const now = await read(id);
-        if (!isDue(now)) return now;
+        if (now.checkedAt !== checkedAt) return now;
+        if (now.failedAt !== content.failedAt) break;
       }
-      return tolerate(new Refusal("issuer_unreachable", { detail: "no answer", retryAfter: 2 }));
+      return tolerate(silent);
     }
     try {
       const old = cipher.decrypt(content.refreshToken, id);
@@ -212,13 +221,17 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
         ...(identity && { attributes: writtenAttributes(identity.attributes) }),
         ...(await groupsIn(answer, settings)),
         checkedAt: epochSeconds(),
+        failedAt: undefined,
         refreshToken: cipher.encrypt(refreshToken, id),
       };
       await write(id, until, next);
       return next;
     } catch (error) {
       const refusal = failed(settings, error);
-      if (refusal.code !== "sign_in_refused") return tolerate(refusal);
+      if (refusal.code !== "sign_in_refused") {
+        await write(id, until, { ...content, failedAt: epochSeconds() });
+        return tolerate(refusal);
+      }
       await end(id, until);
       const { detail } = refusal;
       log.info({ user: content.username, detail }, "the provider has ended a sign-in");
