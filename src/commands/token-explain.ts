@@ -1,3 +1,4 @@
+import path from "node:path";
 import { text } from "node:stream/consumers";
 import { decodeJwt, decodeProtectedHeader } from "jose";
 import { pino } from "pino";
@@ -13,14 +14,21 @@ import {
   type Caller,
   claimedIssuer,
   externalCaller,
+  identify,
 } from "../identity/authenticate.ts";
 import { createIssuers } from "../identity/issuers.ts";
+import { keyFilesIn } from "../identity/key-file.ts";
 import { loadKeyRing } from "../identity/key-store.ts";
 import type { Revocations } from "../identity/revocations.ts";
+import { signInOf } from "../identity/sign-in.ts";
 import { createTokenAuthority } from "../identity/token.ts";
+import { recordedSignIn } from "../oauth/client/sign-ins.ts";
+import { SIGNING_ALGORITHM } from "../oauth/server/protocol.ts";
+import { findStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
+import { createAccessTokens, createTokenVerifier } from "../oauth/server/tokens.ts";
 import { Refusal } from "../refusal.ts";
 import { loadFor } from "./load.ts";
-import { keysOf, readAccess, revocationsOf } from "./operator.ts";
+import { keysOf, readAccess, revocationsOf, storeOf } from "./operator.ts";
 import type { CommonOptions } from "./options.ts";
 import { FAILURE, momentOf, plainly, print, printJson } from "./output.ts";
 
@@ -79,6 +87,38 @@ async function explainLogin(loaded: LoadedConfiguration, state: State, token: st
   return viewCaller(state, authenticate(authority, snapshot, revocations, `Bearer ${token}`));
 }
 
+/** An access token of the embedded authorization server. */
+async function explainGranted(loaded: LoadedConfiguration, state: State, token: string) {
+  const issuer = publicUrlOf(loaded.configuration);
+  const directory = stateDirectoryOf(loaded.serviceDirectory);
+  const shared = (await storeOf(loaded))?.authorization;
+  const store = shared?.store ?? findStateIn(directory);
+  const keys = shared?.keys ?? keyFilesIn(path.join(directory, "keys"), { checkRead: true });
+  if (store === undefined || (await keys.names()).length === 0) {
+    throw new Refusal("token_invalid", { detail: "unknown_key" });
+  }
+  await using opened = new AsyncDisposableStack();
+  if (shared === undefined) opened.defer(() => store.close());
+  const ring = await loadKeyRing(keys, SIGNING_ALGORITHM);
+  const tokens = createAccessTokens({ issuer, resource: `${issuer}/mcp` }, ring);
+  const granted = createTokenVerifier(tokens, store, pino({ level: "silent" }))(token);
+  const { username, credential, database, readOnly, scopes, clientId: client } = granted;
+  const { snapshot, revocations } = state;
+  const user = identify(snapshot, revocations, granted);
+  const isSignIn = signInOf(credential) !== undefined;
+  const signedIn = isSignIn ? await recordedSignIn(store, credential) : undefined;
+  const caller: Caller = {
+    user,
+    subject: { username, ...signedIn?.subject, tokenDatabase: database },
+    token: granted,
+    client,
+    droppedGroups: signedIn?.droppedGroups ?? 0,
+    identify: () => user,
+  };
+  const view = viewCaller(state, caller);
+  return { opens: ["mcp"], ...view, read_only: readOnly, scopes: [...scopes] };
+}
+
 /** Fetches keys as the gateway does, but does not send the token anywhere. */
 async function explainExternal(configuration: Configuration, state: State, token: string) {
   const all = issuersOf(configuration);
@@ -94,7 +134,9 @@ async function explainExternal(configuration: Configuration, state: State, token
   const { issuer, prefix, opens, introspection } = settings;
   const about = { issuer, prefix, opens };
   if (introspection !== undefined && (introspection.always || name === undefined)) {
-    return { ...about, verdict: "unknown", asks: introspection.url };
+    const kind = name === undefined ? "an opaque token" : "a token of an issuer with `always`";
+    const note = `${kind}: only introspection by ${issuer} would tell, which was not asked`;
+    return { ...about, verdict: "unknown", asks: introspection.url, note };
   }
   const resource = `${publicUrlOf(configuration)}/mcp`;
   const log = pino({ level: "silent" });
@@ -122,13 +164,15 @@ async function explain(
       return { ...accepted, issuer, ...(await explainLogin(loaded, state, token)) };
     }
     if (hasEmbeddedServer(configuration) && issuer === publicUrlOf(configuration)) {
-      return { verdict: "unknown", issuer, opens: ["mcp"] };
+      return { ...accepted, issuer, ...(await explainGranted(loaded, state, token)) };
     }
     return { ...accepted, ...(await explainExternal(configuration, state, token)) };
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     const { code, message, detail, token: about } = error;
-    return { verdict: "refused", code, message, detail, ...about };
+    const note =
+      detail === "no_jwt" ? "an opaque token, and no issuer has introspection" : undefined;
+    return { verdict: "refused", code, message, detail, ...about, note };
   }
 }
 

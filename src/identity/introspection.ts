@@ -3,6 +3,7 @@ import * as z from "zod";
 import { messageOf } from "../client-error.ts";
 import { readCredential } from "../config/resolve.ts";
 import type { IssuerSettings } from "../config/schema.ts";
+import { fingerprint } from "../files/watch.ts";
 import { fetchJson, ISSUER_TIMEOUT_MS, IssuerUnreachable, RETRY_MS } from "./issuer-keys.ts";
 
 export type Introspection = NonNullable<IssuerSettings["introspection"]>;
@@ -24,6 +25,22 @@ function formEncode(text: string): string {
   return new URLSearchParams([["", text]]).toString().slice(1);
 }
 
+/** Reads a secret again once its file has changed. The last good one stays in use. */
+function createSecretReader(file: string): () => string {
+  let known: { readonly mark: string | undefined; readonly secret: string } | undefined;
+  return () => {
+    const mark = fingerprint(file);
+    if (known?.mark === mark && known !== undefined) return known.secret;
+    try {
+      const refusal = (allowed: string) => new Error(`${file} is not ${allowed}`);
+      known = { mark, secret: readCredential(file, false, refusal) };
+    } catch (error) {
+      if (known === undefined) throw error;
+    }
+    return known.secret;
+  };
+}
+
 /**
  * Asks an issuer about tokens (RFC 7662). Concurrent questions about one token are one request.
  *
@@ -33,17 +50,13 @@ export function createIntrospection(
   settings: Introspection,
 ): (token: string) => Promise<JWTPayload | undefined> {
   const { url, client_id: client, client_secret_file: file } = settings;
+  const readSecret = createSecretReader(file);
   const inFlight = new Map<string, Promise<JWTPayload | undefined>>();
 
   async function ask(token: string): Promise<JWTPayload | undefined> {
     if (inFlight.size > MAX_IN_FLIGHT) throw new IssuerUnreachable("too many questions", 1000);
     try {
-      const secret = readCredential(
-        file,
-        false,
-        (allowed) => new Error(`${file} is not ${allowed}`),
-      );
-      const pair = `${formEncode(client)}:${formEncode(secret)}`;
+      const pair = `${formEncode(client)}:${formEncode(readSecret())}`;
       const answer = await fetchJson(new URL(url), {
         method: "POST",
         signal: AbortSignal.timeout(ISSUER_TIMEOUT_MS),

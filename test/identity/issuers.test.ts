@@ -1,4 +1,4 @@
-import { chmodSync, writeFileSync } from "node:fs";
+import { chmodSync, rmSync, writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import path from "node:path";
 import { text } from "node:stream/consumers";
@@ -352,7 +352,7 @@ async function openEndpoint(t: Test, answer: Answer) {
         ...changes,
       },
     });
-  return { seen, open };
+  return { seen, open, file };
 }
 
 const json = (response: ServerResponse, body: object) => void response.end(JSON.stringify(body));
@@ -433,6 +433,27 @@ t.test("an answer counts for `cache` seconds, and not past the token's expiry", 
   const none = open({ cache: 0 });
   await refusedBy(none.verify("c", "query"));
   t.equal(seen.length, 4);
+});
+
+t.test("a replaced secret is used from the next question on, unless it is unusable", async (t) => {
+  const { seen, open, file } = await openEndpoint(t, (_, response) => json(response, active));
+  const issuers = open({ cache: 0, client_id: "g" });
+  const ask = async () => {
+    await issuers.verify("opaque", "query");
+    const [, sent = ""] = seen.at(-1)?.authorization?.split(" ") ?? [];
+    return Buffer.from(sent, "base64").toString();
+  };
+  t.equal(await ask(), "g:a+secret%3A%2F%3F");
+  writeFileSync(file, "another");
+  t.equal(await ask(), "g:another");
+  for (const content of ["", "two\nlines"]) {
+    writeFileSync(file, content);
+    t.equal(await ask(), "g:another");
+  }
+  rmSync(file);
+  t.equal(await ask(), "g:another");
+  writeFileSync(file, "third", { mode: 0o600 });
+  t.equal(await ask(), "g:third");
 });
 
 t.test("with `always`, the issuer decides about its JWTs too", async (t) => {

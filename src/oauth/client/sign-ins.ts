@@ -23,7 +23,7 @@ import {
 import type { Log } from "../../observe/log.ts";
 import { Refusal } from "../../refusal.ts";
 import { lifetimes } from "../server/protocol.ts";
-import type { AuthorizationState } from "../server/state-store.ts";
+import type { AuthorizationState, StateStore } from "../server/state-store.ts";
 import {
   createRelyingParty,
   type LoginIssuer,
@@ -110,6 +110,25 @@ function createCipher(key: Uint8Array) {
   };
 }
 
+function signedIn(credential: string, content: Content): SignedIn {
+  const { username, groups, groupsProblem, droppedGroups, authTime } = content;
+  if (groupsProblem !== undefined) {
+    throw new Refusal("groups_unavailable", { detail: groupsProblem, token: { user: username } });
+  }
+  const attributes = readAttributes(content.attributes);
+  return {
+    ...{ username, credential, droppedGroups, authTime },
+    subject: { username, ...(groups && { groups }), ...(attributes && { attributes }) },
+  };
+}
+
+/** The user of a sign-in as last recorded, without asking the provider. @throws Refusal */
+export async function recordedSignIn(store: StateStore, credential: string): Promise<SignedIn> {
+  const found = await store.find(SIGN_IN, signInOf(credential)?.id ?? "");
+  if (found === undefined) throw new Refusal("token_revoked", { detail: "signed out" });
+  return signedIn(credential, contentShape.parse(JSON.parse(found.payload)));
+}
+
 export type SignIns = Awaited<ReturnType<typeof openSignIns>>;
 
 interface SignInOptions {
@@ -168,18 +187,6 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     const content = contentShape.parse(JSON.parse(found.payload));
     recent.set(id, content);
     return content;
-  }
-
-  function signedIn(credential: string, content: Content): SignedIn {
-    const { username, groups, groupsProblem, droppedGroups, authTime } = content;
-    if (groupsProblem !== undefined) {
-      throw new Refusal("groups_unavailable", { detail: groupsProblem, token: { user: username } });
-    }
-    const attributes = readAttributes(content.attributes);
-    return {
-      ...{ username, credential, droppedGroups, authTime },
-      subject: { username, ...(groups && { groups }), ...(attributes && { attributes }) },
-    };
   }
 
   /** Asks the provider again, unless another process is doing so. */

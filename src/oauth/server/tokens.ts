@@ -83,8 +83,8 @@ function readClaims(claims: JsonObject): GrantedToken {
 export type AccessTokens = VerifiedTokens<GrantedToken>;
 
 export function createAccessTokens(
-  { issuer, resource }: AuthorizationServerOptions,
-  keys: SigningKeys,
+  { issuer, resource }: Pick<AuthorizationServerOptions, "issuer" | "resource">,
+  keys: Pick<SigningKeys, "verifier">,
 ): AccessTokens {
   const { verifier } = keys;
   // RFC 9068, section 2.1
