@@ -116,15 +116,12 @@ function* lintGrant(snapshot: Snapshot, grant: Grant, now: number) {
 }
 
 function* lintBoundary(snapshot: Snapshot, boundary: Boundary) {
-  const { via, client, username } = boundary;
+  const { username } = boundary;
   if (username !== undefined && isWithoutRecord(snapshot, username)) {
     yield `is for ${username}, who has no record`;
   }
   if (username !== undefined && isUnknownGroup(snapshot, username)) {
     yield "there is no such group, so it never applies";
-  }
-  if (via === "query" && client !== undefined) {
-    yield "never applies: OAuth clients use only mcp";
   }
   yield* lintApproval(snapshot, boundary, username);
 }

@@ -119,8 +119,9 @@ function identityOf(username: string, query: Query, decisions: readonly Decision
   return { username, roles: [...roles.values()], databases: [...roles.keys()] };
 }
 
-export function originOf({ authenticated: { principal } }: Exchange): QueryOrigin {
-  return principal === undefined ? { via: "query" } : { via: "mcp", client: principal.clientId };
+export function originOf({ authenticated: { principal, caller } }: Exchange): QueryOrigin {
+  if (principal !== undefined) return { via: "mcp", client: principal.clientId };
+  return { via: "query", client: caller?.client };
 }
 
 export function isNarrowed({ access }: Gateway, exchange: Exchange): boolean {

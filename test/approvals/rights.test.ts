@@ -89,6 +89,26 @@ t.test("an approval is void if its approver is the requester or was disabled", a
   t.equal(await count(), 13);
 });
 
+t.test("an approver may be a group, of which the author must still be a member", async (t) => {
+  await edit((text) =>
+    text
+      .replace('approvers = ["bot", "dave"]', 'approvers = ["group:leads"]')
+      .concat('\n[[groups]]\nname = "leads"\nmembers = ["wim"]\n'),
+  );
+  const [byDave, byWim, left] = [removeOne(6), removeOne(7), removeOne(8)];
+  const ids = await Promise.all(
+    [byDave, byWim, left].map(async (one) => idIn(await ask(bot, one))),
+  );
+  const [first = "", second = "", third = ""] = ids;
+  await approveAs("dave", first);
+  t.match(await ask(bot, byDave, first), isVoid, "who may grant, and is in no group");
+  await approveAs("wim", second);
+  t.match(await ask(bot, byWim, second), { status: 200 });
+  await approveAs("wim", third);
+  await edit((text) => text.replace('members = ["wim"]', 'members = ["dave"]'));
+  t.match(await ask(bot, left, third), isVoid);
+});
+
 t.test("a query that no longer requires approval runs", async (t) => {
   const query = removeOne(5);
   const id = idIn(await ask(bot, query));

@@ -14,7 +14,7 @@ import { acceptSockets, openSocket } from "../kit/web-socket.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { makeKey, TestIssuer } from "../oauth/issuer.ts";
 import { refusalOf, send } from "./mcp.ts";
-import { staffedHome, succeed, tokenOf } from "./staff.ts";
+import { putInForce, staffedHome, succeed, textOf, tokenOf } from "./staff.ts";
 
 const select = { Select: { database: "main", from: "t", columns: ["*"] } };
 const list = statelessCall("tools/list");
@@ -201,6 +201,28 @@ t.test("groups give rights, those of the token and local ones", async (t) => {
   t.match(upstream.takeOne().body.toString(), '"acme"');
   const without = await sign({ ...tenant, tenant_id: undefined });
   t.equal(codeOf(await gateway.query(shop, without)), "403 attribute_missing");
+  upstream.take();
+});
+
+t.test("a boundary for a client applies to the client of a token, at each route", async (t) => {
+  const before = textOf(gateway);
+  const boundary = '[[boundaries]]\nvia = "query"\nclient = "app"\nrole = "None"\n';
+  await putInForce(gateway, `${before}\n${boundary}`);
+  const tokens = {
+    azp: await sign({ azp: "app" }),
+    client_id: await sign({ azp: "other", client_id: "app" }),
+  };
+  for (const [claim, token] of Object.entries(tokens)) {
+    const answer = await gateway.query(select, token);
+    t.equal(codeOf(answer), "403 role_insufficient", claim);
+    const operations = [{ boundary: "query client=app" }];
+    t.match(await auditOf(gateway, answer), { client: "app", operations });
+    t.equal(codeOf(await gateway.get("/db/main/stats", token)), "403 role_insufficient");
+  }
+  t.equal((await gateway.query(select, await sign({ azp: "other" }))).status, 200);
+  t.equal((await gateway.query(select, await sign({ azp: undefined }))).status, 200);
+  t.equal((await gateway.query(select, root)).status, 200);
+  await putInForce(gateway, before);
   upstream.take();
 });
 
