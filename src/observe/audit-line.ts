@@ -165,6 +165,8 @@ const oauthLine = z
     grant_type: z.unknown().optional().describe("`authorization_code` or `refresh_token`."),
     token: optionalText("Id of the token; for a revocation, the kind of token."),
     outcome: optionalText("`allowed`, or the reason why not."),
+    issuer: optionalText("Identity provider of a sign-in."),
+    detail: optionalText("Why the identity provider or its answer was refused."),
     reason: optionalText("Details of the outcome."),
     author: author.optional(),
     msg: z.enum([

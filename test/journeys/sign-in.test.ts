@@ -110,7 +110,7 @@ t.test(
     await callTool(gateway, "select", from("main", "orders"), accessToken);
     const asked = String(upstream.received.at(-1)?.body);
     t.match(asked, '"acme"', "a row filter uses the claim as an attribute");
-    t.match(await loginEvent("allowed"), { user: "staff:ann", issuer: "staff" });
+    t.match(await loginEvent("allowed"), { user: "staff:ann", issuer: provider.url });
   },
 );
 
@@ -136,7 +136,7 @@ t.test("a provider that refuses ends the sign-in with its tokens", async (t) => 
   await eventually("the token is refused", async () => (await call()) === "token_revoked");
   provider.users.set("ann", ann);
   await delay(1100);
-  t.equal(await call(), "token_revoked", "for good");
+  t.equal(await call(), "token_revoked", "permanently");
   t.match(await refresh(gateway, clientId, refreshToken), { body: { error: "invalid_grant" } });
 });
 
@@ -157,7 +157,7 @@ t.test("claims that the issuer requires are required of a sign-in", async (t) =>
   provider.users.set("ann", { ...ann, acct: "guest" });
   const { page } = await signIn(gateway);
   t.match(page, { status: 403, text: /identity provider did not sign you in/ });
-  t.match(await loginEvent("sign_in_refused"), { detail: "claim_mismatch", issuer: "staff" });
+  t.match(await loginEvent("sign_in_refused"), { detail: "claim_mismatch", issuer: provider.url });
   provider.users.set("ann", ann);
 });
 

@@ -216,7 +216,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       return tolerate(silent);
     }
     try {
-      const old = cipher.decrypt(content.refreshToken, id);
+      const old = decrypt(content.refreshToken, id);
       const answer = await party.refresh(old, content.subject);
       const { claims, refreshToken = old } = answer;
       const identity = claims && readIdentity(claims, settings);
@@ -243,6 +243,14 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       const { detail } = refusal;
       log.info({ user: content.username, detail }, "the provider has ended a sign-in");
       throw new Refusal("token_revoked", { detail: detail ?? "refused" });
+    }
+  }
+
+  function decrypt(refreshToken: string, id: string): string {
+    try {
+      return cipher.decrypt(refreshToken, id);
+    } catch (cause) {
+      throw new ProviderRefused("the key of refresh tokens is lost", cause);
     }
   }
 
@@ -287,20 +295,20 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
      * Completes a sign-in, once, in the browser that has started it.
      *
      * @param query of the redirect
-     * @throws Refusal `sign_in_expired`, `sign_in_refused` or `issuer_unreachable`
+     * @throws Refusal `sign_in_expired`, `sign_in_refused` or `issuer_unreachable`, with its issuer
      */
     async finish(
       prefix: string,
       query: string,
       browser: string,
-    ): Promise<{ readonly next: string; readonly user: SignedIn }> {
+    ): Promise<{ readonly next: string; readonly user: SignedIn; readonly issuer: string }> {
       const { party, settings } = partyOf(prefix);
       const id = digest(new URLSearchParams(query).get("state") ?? "");
       const found = await store.find(REQUEST, id);
       const request = found && requestShape.parse(JSON.parse(found.payload));
       const isOwn = request?.prefix === prefix && request.browser === digest(browser);
       if (!request || !isOwn || !(await store.consume(REQUEST, id))) {
-        throw new Refusal("sign_in_expired");
+        throw new Refusal("sign_in_expired", { token: { issuer: settings.issuer } });
       }
       await store.remove(REQUEST, id);
       try {
@@ -311,7 +319,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
         const lasts = refreshToken === undefined ? HOUR : lifetimes.grant;
         const groups = await groupsIn(answer, settings);
         const user = await open(settings, claims, groups, lasts, refreshToken);
-        return { next: request.next, user };
+        return { next: request.next, user, issuer: settings.issuer };
       } catch (error) {
         throw failed(settings, error);
       }

@@ -69,19 +69,19 @@ export async function finishSignIn(
   const { address } = originOf(request);
   const browser = cookies.get(COOKIE) ?? "";
   try {
-    const { next, user } = await signIns.finish(prefix, query, browser);
+    const { next, user, issuer: by } = await signIns.finish(prefix, query, browser);
     const { username, credential } = user;
     const result = randomBytes(32).toString("base64url");
     await context.store.put(RESULT, hash("sha256", `${browser} ${result}`, "base64url"), {
       payload: JSON.stringify({ result: accountIdOf(username, credential) }),
       ...{ grantId: undefined, uid: undefined, expires: epochSeconds() + RESULT_SECONDS },
     });
-    onEvent("oauth_login", { user: username, issuer: prefix, address, outcome: "allowed" });
+    onEvent("oauth_login", { user: username, issuer: by, address, outcome: "allowed" });
     seeOther(response, `${issuer}${next}?sign_in=${result}`);
   } catch (error) {
     if (error instanceof Refusal) {
-      const { code: outcome, detail } = error;
-      onEvent("oauth_login", { issuer: prefix, address, outcome, detail });
+      const { code: outcome, detail, token } = error;
+      onEvent("oauth_login", { issuer: token?.issuer, address, outcome, detail });
     }
     throw problemOf(error);
   }
