@@ -1,5 +1,6 @@
 /** Arbitrary access files, written as oddly as an operator may write them. */
 import fc from "fast-check";
+import { writtenHolder } from "../../src/access/records.ts";
 import { type Role, roles } from "../../src/access/roles.ts";
 import { hashWith } from "./kit.ts";
 
@@ -12,6 +13,8 @@ export interface UserFields {
 
 export interface Model {
   users: Map<string, UserFields>;
+  /** The members by name. */
+  groups: Map<string, readonly string[]>;
   grants: Map<string, Role>;
 }
 
@@ -65,6 +68,8 @@ export const userFields: fc.Arbitrary<UserFields> = fc.record(
   { requiredKeys: [] },
 );
 
+export const members = fc.uniqueArray(fc.constantFrom("alice", "bob", "p:Zoë #1", "p:x = 'y'"));
+
 /** How one statement is written: numbers that the writer takes choices by. */
 const style = fc.record({
   indent: fc.constantFrom("", "", "  ", "\t"),
@@ -93,7 +98,18 @@ function writtenString(text: string, choice: number): string {
   return basic(text);
 }
 
-function writtenValue(value: string | number | boolean, choice: number): string {
+type Value = string | number | boolean | readonly string[];
+
+function writtenList(texts: readonly string[], choice: number): string {
+  const [open, comma, close] = [
+    ...[["[", ", ", "]"] as const, ["[ ", ",", " ]"] as const, ["[\n  ", ",\n  ", "\n]"] as const],
+  ][choice % 3] ?? ["[", ",", "]"];
+  const last = texts.length > 0 && choice > 2 ? "," : "";
+  return `${open}${texts.map((text) => writtenString(text, choice % 2)).join(comma)}${last}${close}`;
+}
+
+function writtenValue(value: Value, choice: number): string {
+  if (typeof value === "object") return writtenList(value, choice);
   if (typeof value === "number") return choice === 1 ? `+${value}` : String(value);
   return typeof value === "string" ? writtenString(value, choice) : String(value);
 }
@@ -128,7 +144,7 @@ class Writer {
     this.lines.push(style.indent + write(style) + comment);
   }
 
-  table(name: string, fields: Record<string, string | number | boolean | undefined>): void {
+  table(name: string, fields: Record<string, Value | undefined>): void {
     this.statement(({ key, gap }) => `[[${gap}${writtenKey(name, key)}${gap}]]`);
     for (const [key, value] of Object.entries(fields)) {
       if (value === undefined) continue;
@@ -156,20 +172,29 @@ const accounts = fc.uniqueArray(
   { selector: ([name]) => name, maxLength: 4 },
 );
 const entries = fc.uniqueArray(
-  fc.tuple(fc.constantFrom("alice", "bob", "c.d@e", "p:x", "ghost"), database, role),
+  fc.tuple(
+    fc.constantFrom("alice", "bob", "c.d@e", "p:x", "ghost", "group:team", "group:p:r d"),
+    database,
+    role,
+  ),
   { selector: ([name, on]) => `${name} ${on}`, maxLength: 6 },
 );
+
+const memberships = fc.uniqueArray(fc.tuple(fc.constantFrom("team", "leads"), members), {
+  selector: ([name]) => name,
+});
 
 export const documents: fc.Arbitrary<Document> = fc
   .record({
     accounts,
+    memberships,
     entries,
     styles,
     order: fc.infiniteStream(fc.boolean()),
     lineEnd: fc.constantFrom("\n", "\r\n"),
     ending: fc.constantFrom("", "\n", "\n\n# comment-last", "\n# comment-last\n"),
   })
-  .map(({ accounts, entries, styles, order, lineEnd, ending }) => {
+  .map(({ accounts, memberships, entries, styles, order, lineEnd, ending }) => {
     const users = new Map<string, UserFields>([[KEEPER, {}], ...accounts]);
     const writer = new Writer(styles);
     const tables = Array.from(
@@ -178,16 +203,22 @@ export const documents: fc.Arbitrary<Document> = fc
         () =>
           writer.table("users", writtenFields(name, fields)),
     );
-    const acl = entries.map(
+    const groups = memberships.map(
+      ([name, members]) =>
+        () =>
+          writer.table("groups", { name, members }),
+    );
+    const others = entries.map(
       ([username, database, role]) =>
         () =>
-          writer.table("acl", { username, database, role }),
+          writer.table("acl", { ...writtenHolder({ username }), database, role }),
     );
+    const acl = order.next().value ? [...groups, ...others] : [...others, ...groups];
     while (tables.length > 0 || acl.length > 0) {
       const first = order.next().value ? [tables, acl] : [acl, tables];
       for (const queue of first) queue.shift()?.();
     }
     const grants = new Map(entries.map(([name, on, role]) => [`${name} ${on}`, role]));
     const text = (writer.lines.join("\n") + ending).replaceAll("\n", lineEnd);
-    return { text, model: { users, grants } };
+    return { text, model: { users, groups: new Map(memberships), grants } };
   });

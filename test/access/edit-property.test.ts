@@ -4,8 +4,17 @@ import t from "tap";
 import { editText } from "../../src/access/edit.ts";
 import { type Change, usernameOf } from "../../src/access/record-change.ts";
 import type { AccessRecords } from "../../src/access/records.ts";
+import { groupOf, groupSubject } from "../../src/access/roles.ts";
 import { outline } from "../../src/toml/toml.ts";
-import { database, documents, type Model, role, type UserFields, userFields } from "./documents.ts";
+import {
+  database,
+  documents,
+  type Model,
+  members,
+  role,
+  type UserFields,
+  userFields,
+} from "./documents.ts";
 import { parseRecords } from "./kit.ts";
 
 /** Which lines of an access file belong to the records that a change means. */
@@ -14,16 +23,15 @@ function contentLines(text: string): string[] {
   return text.split(/\r?\n/);
 }
 
-function isMeant({ users, grants }: AccessRecords, change: Change) {
+function isMeant({ users, groups, grants }: AccessRecords, change: Change) {
   return (table: string | undefined, index: number): boolean => {
-    if (change.kind === "add-user" || change.kind === "add-grant") return false;
-    if ("group" in change) return false;
+    if (change.kind.startsWith("add-")) return false;
+    if (table === "groups") return "group" in change && groups[index]?.name === change.group.name;
     const record = table === "users" ? users[index] : grants[index];
     if (record?.username !== usernameOf(change)) return false;
-    if (change.kind === "remove-user") return true;
+    if (change.kind === "remove-user" || change.kind === "remove-group") return true;
     if (change.kind === "update-user") return table === "users";
-    const { database } = "grant" in change ? change.grant : change;
-    return table === "acl" && grants[index]?.database === database;
+    return "grant" in change && grants[index]?.database === change.grant.database;
   };
 }
 
@@ -31,7 +39,7 @@ function isMeant({ users, grants }: AccessRecords, change: Change) {
 function ownedLines(text: string, change: Change): Set<number> {
   const meant = isMeant(parseRecords(text, "access.toml"), change);
   const owned = new Set<number>();
-  const records: Record<string, number> = { users: 0, acl: 0 };
+  const records: Record<string, number> = { users: 0, groups: 0, acl: 0 };
   let isOwned = false;
   for (const statement of outline(text)) {
     if (statement.kind === "array-table") {
@@ -49,6 +57,11 @@ function ownedLines(text: string, change: Change): Set<number> {
 }
 
 const name = fc.constantFrom("alice", "bob", "c.d@e", "Dora", "new", "p:x", "ghost");
+const group = fc.constantFrom("team", "leads", "new");
+const holder = fc.oneof(
+  name,
+  fc.constantFrom("team", "leads", "ghosts", "p:r d").map(groupSubject),
+);
 
 /** Keys that are taken out, or set to what they are without being written. */
 const cleared: fc.Arbitrary<UserFields> = fc.record(
@@ -65,9 +78,10 @@ const cleared: fc.Arbitrary<UserFields> = fc.record(
 const intention = fc.oneof(
   fc.record({ act: fc.constant("user" as const), name, fields: userFields }),
   fc.record({ act: fc.constant("user" as const), name, fields: cleared }),
-  fc.record({ act: fc.constant("remove" as const), name }),
-  fc.record({ act: fc.constant("grant" as const), name, database, role }),
-  fc.record({ act: fc.constant("revoke" as const), name, database }),
+  fc.record({ act: fc.constant("remove" as const), name: fc.oneof(name, group.map(groupSubject)) }),
+  fc.record({ act: fc.constant("group" as const), name: group, members }),
+  fc.record({ act: fc.constant("grant" as const), name: holder, database, role }),
+  fc.record({ act: fc.constant("revoke" as const), name: holder, database }),
 );
 type Intention = typeof intention extends fc.Arbitrary<infer I> ? I : never;
 
@@ -84,9 +98,16 @@ function fullUser(username: string, fields: UserFields) {
 /** The change that an intention comes to, and the model after it; undefined if it is senseless. */
 function changeFor(model: Model, wanted: Intention): { change: Change; next: Model } | undefined {
   const users = new Map(model.users);
+  const groups = new Map(model.groups);
   const grants = new Map(model.grants);
-  const next = { users, grants };
+  const next = { users, groups, grants };
   const username = wanted.name;
+  if (wanted.act === "group") {
+    const group = { name: username, members: wanted.members };
+    const kind = groups.has(username) ? "update-group" : "add-group";
+    groups.set(username, wanted.members);
+    return { next, change: { kind, group } };
+  }
   if (wanted.act === "user") {
     const known = users.get(username);
     users.set(username, { ...known, ...wanted.fields });
@@ -96,9 +117,16 @@ function changeFor(model: Model, wanted: Intention): { change: Change; next: Mod
     return { next, change: { kind: "update-user", username, update: wanted.fields } };
   }
   if (wanted.act === "remove") {
-    if (!users.delete(username)) return undefined;
-    for (const key of grants.keys()) if (key.startsWith(`${username} `)) grants.delete(key);
-    return { next, change: { kind: "remove-user", username } };
+    const name = groupOf(username);
+    const isKnown = name === undefined ? users.delete(username) : groups.delete(name);
+    const keys = grants
+      .keys()
+      .filter((key) => key.startsWith(`${username} `))
+      .toArray();
+    if (!isKnown && (name === undefined || keys.length === 0)) return undefined;
+    for (const key of keys) grants.delete(key);
+    if (name === undefined) return { next, change: { kind: "remove-user", username } };
+    return { next, change: { kind: "remove-group", group: { name, members: [] } } };
   }
   const key = `${username} ${wanted.database}`;
   if (wanted.act === "revoke") {
@@ -122,6 +150,9 @@ function requireSays(text: string, model: Model): void {
   const byName = (a: { username: string }, b: { username: string }) =>
     a.username < b.username ? -1 : 1;
   assert.deepEqual(records.users.toSorted(byName), users.sort(byName));
+  const groups = Array.from(model.groups, ([name, members]) => ({ name, members }));
+  const inOrder = (a: { name: string }, b: { name: string }) => (a.name < b.name ? -1 : 1);
+  assert.deepEqual(records.groups.toSorted(inOrder), groups.sort(inOrder));
   const grants = records.grants.map(({ username, database, role }) => [
     `${username} ${database}`,
     role,
@@ -177,14 +208,15 @@ t.test("any change to any file is exact and keeps comments and other lines", asy
 
 t.test("several changes at once equal the same changes in sequence", async (t) => {
   const added = fc.record({ act: fc.constant("user" as const), name, fields: userFields });
-  const given = fc.record({ act: fc.constant("grant" as const), name, database, role });
+  const formed = fc.record({ act: fc.constant("group" as const), name: group, members });
+  const given = fc.record({ act: fc.constant("grant" as const), name: holder, database, role });
   fc.assert(
-    fc.property(documents, fc.tuple(added, given, given), ({ text, model }, intentions) => {
+    fc.property(documents, fc.tuple(added, formed, given, given), ({ text, model }, intentions) => {
       const changes: Change[] = [];
       let current = model;
       for (const wanted of intentions) {
         const planned = changeFor(current, wanted);
-        const isRepeated = planned?.change.kind === "set-grant" && changes.length > 1;
+        const isRepeated = planned?.change.kind === "set-grant" && wanted === intentions[3];
         if (planned === undefined || isRepeated) continue;
         changes.push(planned.change);
         current = planned.next;
