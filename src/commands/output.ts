@@ -52,12 +52,15 @@ export function print(line: string): void {
 
 /** Formats a caller's text as one table cell. Text that could look like other cells is quoted. */
 export function plainly(text: string): string {
-  return /[\p{C}\p{Z}"]/u.test(text)
-    ? JSON.stringify(text).replace(
-        /\p{Cf}/gu,
-        (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`,
-      )
-    : text;
+  return /[\p{C}\p{Z}"]/u.test(text) ? plainJson(text) : text;
+}
+
+/** JSON without characters that a terminal would obey. */
+export function plainJson(value: unknown): string {
+  return JSON.stringify(value).replace(
+    /[\p{Cc}\p{Cf}]/gu,
+    (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`,
+  );
 }
 
 function printTable(head: readonly string[], rows: readonly (readonly string[])[]): void {

@@ -30,7 +30,7 @@ import { Refusal } from "../refusal.ts";
 import { loadFor } from "./load.ts";
 import { keysOf, readAccess, revocationsOf, storeOf } from "./operator.ts";
 import type { CommonOptions } from "./options.ts";
-import { FAILURE, momentOf, plainly, print, printJson } from "./output.ts";
+import { FAILURE, momentOf, plainJson, plainly, print, printJson } from "./output.ts";
 
 type View = Readonly<Record<string, unknown>>;
 
@@ -179,7 +179,7 @@ async function explain(
 function inWords(value: unknown): string {
   if (typeof value === "string") return plainly(value);
   const isList = Array.isArray(value) && value.every((one) => typeof one === "string");
-  return isList ? value.map(plainly).join(", ") || "none" : JSON.stringify(value);
+  return isList ? value.map(plainly).join(", ") || "none" : plainJson(value);
 }
 
 function printView({ claims, entries, ...facts }: View): void {

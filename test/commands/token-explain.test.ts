@@ -3,6 +3,7 @@ import { createServer } from "node:http";
 import path from "node:path";
 import t from "tap";
 import { grant } from "../access/kit.ts";
+import { encodePart } from "../identity/forge.ts";
 import { passwordOf, staffedHome, succeed, tokenOf } from "../journeys/staff.ts";
 import { freePort } from "../kit/free-port.ts";
 import { startGateway, temporaryHome, writeConfiguration } from "../kit/gateway.ts";
@@ -130,3 +131,12 @@ t.test(
     t.match(await explain("opaque", without), refused);
   },
 );
+
+t.test("claims cannot write to the terminal", async (t) => {
+  const clear = "\u009b2J\u001b[2J\u202e";
+  const claims = { iss: clear, [clear]: clear, list: [clear], deep: { list: [clear] } };
+  const token = [{ alg: clear, kid: clear, typ: clear }, claims].map(encodePart).join(".");
+  const { stdout } = await runWarm(gateway.home, ["token", "explain", `${token}.AAAA`]);
+  t.match(stdout, "claim deep: ");
+  t.notMatch(stdout.replaceAll("\n", ""), /[\p{Cc}\p{Cf}]/u);
+});
