@@ -41,7 +41,7 @@ export interface PrincipalSources {
   /** Undefined if none are configured. */
   readonly issuers: Issuers | undefined;
   /** Undefined without sign-in through a provider. */
-  readonly signIns: Pick<SignIns, "current"> | undefined;
+  readonly signIns: Pick<SignIns, "current" | "requireUnchanged"> | undefined;
   readonly snapshot: () => Snapshot;
   readonly revocations: Revocations;
 }
@@ -64,7 +64,10 @@ async function ownPrincipal(sources: PrincipalSources, token: OwnToken): Promise
     clientId,
     expiresAt,
     noteCall,
-    requireStillGood,
+    requireStillGood() {
+      requireStillGood();
+      if (signedIn !== undefined) sources.signIns?.requireUnchanged(signedIn);
+    },
   };
 }
 

@@ -31,6 +31,8 @@ export class IdentityProvider {
   groupsInIdToken = true;
   /** Answers every request with this status, as a broken server does. */
   failure: number | undefined;
+  /** Paths that answer with 500. */
+  readonly failures = new Set<string>();
   /** Paths of all requests. */
   readonly requests: string[] = [];
   /** The provider's session ids at this client, newest last. */
@@ -93,6 +95,7 @@ export class IdentityProvider {
         return user && { accountId: id, claims };
       },
       issueRefreshToken: () => this.refreshes,
+      rotateRefreshToken: true,
       pkce: { required: () => true },
     });
     provider.on("authorization.success", ({ oidc: { session, client } }) => {
@@ -105,8 +108,9 @@ export class IdentityProvider {
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { url = "" } = request;
     this.requests.push(url.replace(/\?.*/, ""));
-    if (this.failure !== undefined) {
-      response.writeHead(this.failure).end("broken");
+    const isBroken = this.failures.has(this.requests.at(-1) ?? "");
+    if (this.failure !== undefined || isBroken) {
+      response.writeHead(this.failure ?? 500).end("broken");
       return;
     }
     if (!url.startsWith("/interaction/")) return this.provider.callback()(request, response);

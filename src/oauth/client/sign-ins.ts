@@ -1,5 +1,6 @@
 import { createCipheriv, createDecipheriv, hash, randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
+import { isDeepStrictEqual } from "node:util";
 import type { JWTPayload } from "jose";
 import { LRUCache } from "lru-cache";
 import * as z from "zod";
@@ -14,6 +15,7 @@ import {
   credentialOfSignIn,
   isSignInEnded,
   newSignInId,
+  type SignInId,
   sessionKey,
   signInOf,
   signInRevocation,
@@ -84,6 +86,10 @@ export interface SignedIn {
   readonly droppedGroups: number;
   /** Epoch seconds at which the user authenticated, if the provider says so. */
   readonly authTime: number | undefined;
+}
+
+function prefixOf(username: string): string {
+  return username.slice(0, username.indexOf(":"));
 }
 
 function digest(text: string): string {
@@ -190,17 +196,19 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
   }
 
   /** Asks the provider again, unless another process is doing so. */
-  async function check(id: string, until: number, prefix: string): Promise<Content> {
-    const { party, settings } = partyOf(prefix);
+  async function check(id: string, until: number): Promise<Content> {
     const content = await read(id);
-    const { recheck } = settings.login;
-    const { checkedAt, failedAt = 0 } = content;
+    const { checkedAt, failedAt = 0, refreshToken, username } = content;
+    const due = dueAt(content);
+    if (refreshToken === undefined || due === undefined || !isDue(content)) return content;
+    const provider = parties.get(prefixOf(username));
+    if (provider === undefined) throw new Refusal("token_revoked", { detail: "unknown issuer" });
+    const { party, settings } = provider;
     const tolerate = (refusal: Refusal) => {
-      if (checkedAt + recheck + HOUR <= epochSeconds()) throw refusal;
+      if (due + HOUR <= epochSeconds()) throw refusal;
       return content;
     };
     const silent = new Refusal("issuer_unreachable", { detail: "no answer", retryAfter: 2 });
-    if (content.refreshToken === undefined || epochSeconds() < checkedAt + recheck) return content;
     if (epochSeconds() < failedAt + RETRY_SECONDS) return tolerate(silent);
     const turn = `${id} ${checkedAt} ${failedAt} ${Math.floor(epochSeconds() / TURN_SECONDS)}`;
     const expires = epochSeconds() + 2 * TURN_SECONDS;
@@ -215,35 +223,74 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       }
       return tolerate(silent);
     }
+    let kept = content;
     try {
-      const old = decrypt(content.refreshToken, id);
+      const old = decrypt(refreshToken, id);
       const answer = await party.refresh(old, content.subject);
-      const { claims, refreshToken = old } = answer;
+      const { claims, refreshToken: next = old } = answer;
+      // The provider may accept the old one no more, whatever happens from here.
+      kept = { ...content, refreshToken: cipher.encrypt(next, id) };
       const identity = claims && readIdentity(claims, settings);
-      if ((identity?.user ?? content.username) !== content.username) {
+      if ((identity?.user ?? username) !== username) {
         throw new ProviderRefused("another user", undefined);
       }
-      const next: Content = {
-        ...content,
+      const checked: Content = {
+        ...kept,
         ...(identity && { attributes: writtenAttributes(identity.attributes) }),
         ...(await groupsIn(answer, settings)),
         checkedAt: epochSeconds(),
         failedAt: undefined,
-        refreshToken: cipher.encrypt(refreshToken, id),
       };
-      await write(id, until, next);
-      return next;
+      await write(id, until, checked);
+      return checked;
     } catch (error) {
       const refusal = failed(settings, error);
       if (refusal.code !== "sign_in_refused") {
-        await write(id, until, { ...content, failedAt: epochSeconds() });
+        await write(id, until, { ...kept, failedAt: epochSeconds() });
         return tolerate(refusal);
       }
       await end(id, until);
       const { detail } = refusal;
-      log.info({ user: content.username, detail }, "the provider has ended a sign-in");
+      log.info({ user: username, detail }, "the provider has ended a sign-in");
       throw new Refusal("token_revoked", { detail: detail ?? "refused" });
     }
+  }
+
+  /**
+   * The user of a sign-in, with groups that are at most `recheck` seconds old.
+   *
+   * @throws Refusal `token_revoked`, `groups_unavailable` or `issuer_unreachable`
+   */
+  async function current(credential: string, username: string): Promise<SignedIn> {
+    const signIn = signInOf(credential);
+    const ended = new Refusal("token_revoked", { detail: "signed out" });
+    const issued = { username, issuedAt: Number.POSITIVE_INFINITY };
+    const requireOpen = (): SignInId => {
+      if (signIn === undefined || isSignInEnded(revocations, signIn, issued)) throw ended;
+      return signIn;
+    };
+    const { id, until } = requireOpen();
+    let content = recent.get(id);
+    if (content === undefined || isDue(content)) {
+      const checking = checks.get(id) ?? check(id, until).finally(() => checks.delete(id));
+      checks.set(id, checking);
+      content = await checking;
+      requireOpen();
+    }
+    const isKnown = issuers.some(({ prefix }) => prefix === prefixOf(username));
+    if (content.username !== username || !isKnown) throw ended;
+    return signedIn(credential, content);
+  }
+
+  /** When the provider is asked again, in epoch seconds. Undefined if it cannot be asked. */
+  function dueAt({ username, checkedAt, refreshToken }: Content): number | undefined {
+    const recheck = parties.get(prefixOf(username))?.settings.login.recheck;
+    if (refreshToken === undefined) return undefined;
+    return recheck === undefined ? 0 : checkedAt + recheck;
+  }
+
+  function isDue(content: Content): boolean {
+    return (dueAt(content) ?? Number.POSITIVE_INFINITY) <= epochSeconds();
   }
 
   function decrypt(refreshToken: string, id: string): string {
@@ -327,38 +374,22 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
 
     open,
 
+    current,
+
     /**
-     * The user of a sign-in, with groups that are at most `recheck` seconds old.
+     * Checks on behalf of an open stream, which keeps the rights that it began with. A check that
+     * is due begins, and the stream learns of its result at the next call.
      *
-     * @throws Refusal `token_revoked`, `groups_unavailable` or `issuer_unreachable`
+     * @throws Refusal `token_revoked` if the groups have changed since
      */
-    async current(credential: string, username: string): Promise<SignedIn> {
-      const signIn = signInOf(credential);
-      const isEnded = () =>
-        signIn === undefined ||
-        isSignInEnded(revocations, signIn, { username, issuedAt: Number.POSITIVE_INFINITY });
-      const ended = () => new Refusal("token_revoked", { detail: "signed out" });
-      if (signIn === undefined || isEnded()) throw ended();
-      const { id, until } = signIn;
-      const prefix = username.slice(0, username.indexOf(":"));
-      const recheck = parties.get(prefix)?.settings.login.recheck;
-      let content = recent.get(id);
-      const isFresh =
-        content !== undefined &&
-        (content.refreshToken === undefined ||
-          (recheck !== undefined && epochSeconds() < content.checkedAt + recheck));
-      if (content === undefined || !isFresh) {
-        const checking =
-          checks.get(id) ??
-          (recheck === undefined ? read(id) : check(id, until, prefix)).finally(() =>
-            checks.delete(id),
-          );
-        checks.set(id, checking);
-        content = await checking;
-        if (isEnded()) throw ended();
+    requireUnchanged({ credential, username, subject }: SignedIn): void {
+      const content = recent.get(signInOf(credential)?.id ?? "");
+      if (content === undefined || isDue(content)) {
+        current(credential, username).catch(() => {});
       }
-      if (content.username !== username) throw ended();
-      return signedIn(credential, content);
+      if (content === undefined || content.groups === subject.groups) return;
+      if (isDeepStrictEqual(content.groups, subject.groups)) return;
+      throw new Refusal("token_revoked", { detail: "groups changed" });
     },
 
     /** Forgets a sign-in whose only session has ended. */
