@@ -128,6 +128,22 @@ t.test(
   },
 );
 
+t.test("an open stream is cut when the groups of its sign-in change", async (t) => {
+  provider.user = "ann";
+  const { accessToken } = await tokensOf(gateway);
+  const { answer } = upstream;
+  upstream.answer = () => {};
+  const asked = codeOf(gateway, accessToken).then(
+    () => "answered",
+    () => "cut",
+  );
+  provider.users.set("ann", { ...ann, groups: ["engineering", "sales"] });
+  t.equal(await asked, "cut");
+  upstream.answer = answer;
+  t.equal(await codeOf(gateway, accessToken), undefined, "a new request has the new groups");
+  provider.users.set("ann", ann);
+});
+
 t.test("a provider that refuses ends the sign-in with its tokens", async (t) => {
   provider.user = "ann";
   const { call, clientId, refreshToken } = await tokensOf(gateway);
