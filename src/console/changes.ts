@@ -1,3 +1,4 @@
+import { hash } from "node:crypto";
 import type { Hono } from "hono";
 import { manageableBy } from "../access/administration.ts";
 import { entriesIn } from "../access/entries.ts";
@@ -13,6 +14,7 @@ import { checkPassword } from "../identity/login.ts";
 import type { AuditedChange } from "../observe/audit-line.ts";
 import { explainLogin, type Html, html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
+import { counted } from "../suggestion.ts";
 import {
   type Fields,
   type FormState,
@@ -59,10 +61,19 @@ export function requireManageable(view: View, username: string, isAllowed = mayM
   throw new Refusal(groupOf(username) === undefined ? "user_not_found" : "group_not_found");
 }
 
+/** Members that a form holds by name. It holds a digest of the others, since forms are limited. */
+const LISTED_MEMBERS = 100;
+
 function recordState({ users, groups }: Snapshot, username: string): string[] {
   const members = groups.get(groupOf(username) ?? "")?.members;
   if (members?.length === 0) return ["no members"];
-  if (members !== undefined) return members.map((member) => `member ${member}`);
+  if (members !== undefined) {
+    const listed = members.slice(0, LISTED_MEMBERS).map((member) => `member ${member}`);
+    const others = members.slice(LISTED_MEMBERS);
+    if (others.length === 0) return listed;
+    const digest = hash("sha256", others.join("\n")).slice(0, 12);
+    return [...listed, `${counted(others.length, "more member")} (${digest})`];
+  }
   const user = users.get(username);
   return [user === undefined ? "no record" : user.disabled ? "disabled" : "enabled"];
 }

@@ -281,6 +281,25 @@ t.test("forms of groups obey the same checks as forms of users", async (t) => {
   t.notMatch(fileOf(gateway), /writers|corp:all/);
 });
 
+t.test("a form of a large group notices a change to any member", async (t) => {
+  const names = Array.from({ length: 10_000 }, (_, at) => `corp:member-${at}`);
+  const members = names.join("\n");
+  const client = await signedIn(t, url);
+  t.equal((await client.submit("/access/members", { name: "many", members })).status, 303);
+  const entry = "/access/entry?user=group:many&database=main";
+  const seen = await seenOn(client, entry);
+  t.match(seen, /^member corp:member-0\n[\s\S]*\n9900 more members \([\da-f]{12}\)$/);
+  t.equal((await client.submit(entry, wanted)).status, 303);
+  const last = { members: `${members}x` };
+  t.equal((await client.submit("/access/members?user=group:many", last)).status, 303);
+  const token = await gateway.login();
+  await gateway.send("DELETE", "/api/groups/many/access/main", undefined, token);
+  const outdated = await client.submit(entry, { ...wanted, seen });
+  t.match(outdated, { status: 409, text: /Removed:[\s\S]*9900 more members/ });
+  t.equal((await client.get("/access/user?user=group:many")).status, 200);
+  await gateway.send("DELETE", "/api/groups/many", undefined, token);
+});
+
 t.test("the test of a query shows the deciding entry and the forwarded bytes", async (t) => {
   await gateway.addUser("amy", "ReadWrite");
   const client = await signedIn(t, url);
