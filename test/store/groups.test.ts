@@ -2,6 +2,7 @@ import { writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { sharedServer } from "../engine/postgres/kit.ts";
+import { eventually } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD } from "../kit/gateway.ts";
 import { insert, makeStore, queryStatus } from "./kit.ts";
 
@@ -15,6 +16,11 @@ t.test("groups in the store are in force at each replica, and in versions", asyn
 
   const members = ["alice", "staff:Jürgen Ö#1"];
   t.equal((await one.send("PUT", "/api/groups/team", { members }, root)).status, 200);
+  await eventually("the other replica audits it", () =>
+    two.service.log.some(
+      ({ msg, changes }) => msg === "change" && /alice.*Ö#1/.test(JSON.stringify(changes)),
+    ),
+  );
   const entry = { role: "ReadOnly" };
   t.equal((await one.send("PUT", "/api/groups/team/access/main", entry, root)).status, 200);
   t.equal(await queryStatus(two, alice), 200, "in force before the response");
