@@ -53,9 +53,14 @@ async function openPage(t: Test, name: string, change = (config: string) => conf
     issuer.keys = [await makeKey("provider-key", "RS256")];
     const keys = path.join(home, `keys-${issuers.length}.json`);
     writeKeys(keys, issuer);
+    const secret = path.join(home, "client-secret");
+    writeFileSync(secret, "secret", { mode: 0o600 });
+    // A table of the page's first issuer.
+    const login = issuers.length === 0 ? page.login : "";
     issuers.push(issuer);
     config.push(
-      block
+      `${block}${login}`
+        .replace(/^client_secret_file = ".*"$/m, `client_secret_file = "${secret}"`)
         .replace(/^issuer = ".*"$/m, `issuer = "${issuer.url}"`)
         .replace(/^jwks_file = ".*"$/m, `jwks_file = "${keys}"`),
     );

@@ -15,6 +15,7 @@ export function readPage(name: string) {
     sh: blocks.filter(({ language }) => language === "sh").map(({ code }) => code),
     /** Blocks for gateway.toml, in order. */
     configuration: toml.filter((code) => code.startsWith("[[issuers]]")),
+    login: toml.find((code) => code.startsWith("[issuers.login]")) ?? "",
     introspection: toml.find((code) => code.startsWith("[issuers.introspection]")) ?? "",
     /** Blocks for the access file, as one text. */
     access: toml.filter((code) => /^\[\[(?:acl|groups)\]\]/.test(code)).join("\n"),

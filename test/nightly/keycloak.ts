@@ -2,7 +2,7 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { refusalOf, send } from "../journeys/mcp.ts";
+import { callTool, refusalOf, send } from "../journeys/mcp.ts";
 import { staffedHome } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
 import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
@@ -11,6 +11,9 @@ import { readPage } from "../kit/page.ts";
 import { runInShell } from "../kit/shell.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { statelessCall } from "../mcp/messages.ts";
+import { PlainBrowser } from "../oauth/browser.ts";
+import { exchange } from "../oauth/flow.ts";
+import { authorizeUrl, makePkce, REDIRECT, registered } from "../oauth/kit.ts";
 
 const page = readPage("connect-keycloak.md");
 const select = { Select: { database: "main", from: "orders", columns: ["*"] } };
@@ -58,13 +61,15 @@ interface Realm {
   readonly alice: string;
   readonly analysts: string;
   readonly secret: string;
+  readonly gatehouse: string;
+  readonly scope: string;
 }
 
 /** The steps of "Configure Keycloak" and "Check it". */
 async function configure(keycloak: Keycloak): Promise<Realm> {
   const closed = { publicClient: false, standardFlowEnabled: false };
   const secret = "secret of the gateway";
-  await keycloak.create("clients", { clientId: "gatehouse", ...closed, secret });
+  const gatehouse = await keycloak.create("clients", { clientId: "gatehouse", ...closed, secret });
   const mappers = await mappersOf(keycloak);
   const createScope = async (name: string, isVisible: boolean) => {
     const attributes = { "include.in.token.scope": String(isVisible) };
@@ -100,7 +105,7 @@ async function configure(keycloak: Keycloak): Promise<Realm> {
     credentials: [{ type: "password", value: password, temporary: false }],
   });
   await keycloak.put(`users/${alice}/groups/${analysts}`);
-  return { keycloak, alice, analysts, secret };
+  return { keycloak, alice, analysts, secret, gatehouse, scope };
 }
 
 /** @param more blocks of configuration after the issuer */
@@ -114,7 +119,7 @@ async function openGateway(
   writeFileSync(file, secret, { mode: 0o600 });
   const config = change([...page.configuration, more].join("\n"))
     .replaceAll("https://login.example.com", keycloak.url)
-    .replace(/^client_secret_file = ".*"$/m, `client_secret_file = "${file}"`)
+    .replaceAll(/^client_secret_file = ".*"$/gm, `client_secret_file = "${file}"`)
     .replace(/^cache = .*$/m, "cache = 1");
   const upstream = await new RecordingUpstream().listen(t);
   return startGateway(t, { home, upstream: upstream.url, config });
@@ -223,6 +228,53 @@ async function play(t: Test): Promise<void> {
     );
     const claims = { aud: "gatehouse", sub: alice, groups: ["/analysts"], scope: "mcp:tools" };
     t.match(example, claims);
+  });
+
+  await t.test("people sign in on the pages of the gateway", async (t) => {
+    const gateway = await openGateway(t, realm, {
+      more: page.login.replace(/^recheck = .*$/m, "recheck = 1"),
+    });
+    const redirectUris = [`${gateway.url}/oauth/callback/staff`];
+    const place = `clients/${realm.gatehouse}`;
+    await keycloak.put(place, { standardFlowEnabled: true, redirectUris });
+    await keycloak.put(`${place}/default-client-scopes/${realm.scope}`);
+    const tokensOf = async () => {
+      const browser = new PlainBrowser(gateway.url);
+      const clientId = await registered(gateway);
+      const { verifier, challenge } = makePkce();
+      const request = { client_id: clientId, code_challenge: challenge };
+      const login = await browser.open(authorizeUrl(gateway, request));
+      const [, link = ""] = /href="(\/oauth\/sign-in\/staff[^"]*)"/.exec(login.text) ?? [];
+      const { url } = await browser.open(gateway.url + link);
+      const back = await keycloak.signIn(url, "alice", password);
+      const consent = await browser.open(back.href);
+      const answers = { database: "*", reach: "full", action: "allow" };
+      const callback = new URL((await browser.submit(consent, answers)).url);
+      const redirectUri = REDIRECT;
+      const { body } = await exchange(gateway, { clientId, verifier, callback, redirectUri });
+      return String(body.access_token);
+    };
+    const call = async (token: string) => {
+      const query = { database: "main", from: "orders", columns: ["*"] };
+      return refusalOf(await callTool(gateway, "select", query, token));
+    };
+    const becomes = async (token: string, expected: string | undefined) => {
+      await eventually(String(expected), async () => (await call(token)) === expected);
+      t.pass(String(expected));
+    };
+    const token = await tokensOf();
+    t.equal(await call(token), undefined, "the group gives its rights");
+    await keycloak.remove(`users/${alice}/groups/${analysts}`);
+    await becomes(token, "groups_unavailable");
+    await keycloak.put(`users/${alice}/groups/${analysts}`);
+    await becomes(token, undefined);
+    await keycloak.logOut(alice);
+    await becomes(token, "token_revoked");
+    const second = await tokensOf();
+    t.equal(await call(second), undefined);
+    await keycloak.put(`users/${alice}`, { enabled: false });
+    await becomes(second, "token_revoked");
+    await keycloak.put(`users/${alice}`, { enabled: true });
   });
 
   const asking = await openGateway(t, realm, { more: page.introspection });
