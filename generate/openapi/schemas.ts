@@ -139,6 +139,14 @@ const answers: Readonly<Record<string, Schema>> = {
 const schemaColumn = object({
   name: { type: "string" },
   type: { type: "string", description: "As the table declares it." },
+  "value_type?": {
+    type: "string",
+    description: "The type that says how values are written, if `type` does not.",
+  },
+  "labels?": {
+    ...listOf({ type: "string" }),
+    description: "The only texts that an enum allows.",
+  },
   primary_key: { type: "boolean" },
   nullable: { type: "boolean" },
   "unique?": { const: true, description: "No two rows have the same value, except null." },
@@ -157,6 +165,7 @@ export const schemaTable = object({
     ...listOf(listOf({ type: "string" })),
     description: "Unique keys, each as a list of columns; the primary key is first.",
   },
+  "view?": { const: true, description: "A view, whose rows come from other tables." },
   "rows?": { type: "integer", description: "Approximate number of rows." },
   "comment?": { type: "string" },
 });

@@ -197,10 +197,10 @@ function rowsSchema(level: Level): Schema {
   };
 }
 
+const rows = { type: "array", items: { type: "object" } };
 const countSchema: Schema = {
   type: "object",
-  properties: { count: { type: "integer" }, narrowed },
-  required: ["count"],
+  properties: { count: { type: "integer" }, rows, truncated: { type: "boolean" }, narrowed },
 };
 
 type Arguments = Readonly<Record<string, unknown>>;
@@ -213,7 +213,7 @@ const ofThisYear = { column: "day", cmp: ">=", value: "2026-01-01" };
 const examples: Readonly<Record<string, Arguments>> = {
   list_databases: {},
   list_tables: main,
-  describe_table: orders,
+  describe_table: { ...main, tables: ["orders", "customers"] },
   whoami: {},
   select: {
     ...main,
@@ -226,7 +226,12 @@ const examples: Readonly<Record<string, Arguments>> = {
     where: ofThisYear,
     order_by: [{ column: "revenue", direction: "DESC" }],
   },
-  count: { ...main, from: "orders", where: { column: "paid", cmp: "=", value: false } },
+  count: {
+    ...main,
+    from: "orders",
+    where: { column: "paid", cmp: "=", value: false },
+    group_by: ["country"],
+  },
   insert: { ...orders, values: [{ customer_id: 3, total: 12.5 }], returning: ["id"] },
   update: { ...orders, set: { paid: true }, where: ofOrder },
   delete: { ...orders, where: ofOrder },
@@ -325,8 +330,15 @@ export function queryTools({ operations, level }: Grammar): readonly QueryTool[]
     .map((name) => queryTool(name, level));
 }
 
-const { database: ofDatabase, from, where, join } = operations.Select.fields;
-const countFields = { database: ofDatabase, from, where, join };
+/** Fields of Select that would change what is counted, or make no sense with it. */
+const notCounted: ReadonlySet<string> = new Set([
+  ...["columns", "aggregate", "distinct", "include"],
+  ...["order_by", "after", "limit", "offset"],
+]);
+
+export const countFields: Fields<OperationDraft> = Object.fromEntries(
+  Object.entries(operations.Select.fields).filter(([name]) => !notCounted.has(name)),
+);
 
 type ToolText = readonly [name: string, title: string, description: string];
 
@@ -350,8 +362,12 @@ function ownTool(
 
 export function countTool({ level }: Grammar): ToolDefinition[] {
   if (level === "core") return [];
-  const text: ToolText = ["count", "Count rows", "Counts rows. To count per group, use select."];
-  const input = inputSchema(countFields, level, ["where", "join"]);
+  const description =
+    "Counts rows. With group_by or having, returns rows with the groups and their count, largest first. If a table has a column count, use select.";
+  const text: ToolText = ["count", "Count rows", description];
+  const described = new Set(["database", "from", "group_by"]);
+  const asInSelect = Object.keys(countFields).filter((name) => !described.has(name));
+  const input = inputSchema(countFields, level, asInSelect);
   return [ownTool(text, input, { outputSchema: countSchema })];
 }
 
@@ -362,7 +378,8 @@ export function batchTool({ inOrder }: Grammar): ToolDefinition {
     items: { type: "object" },
     description: `Objects with one key and the arguments of that tool: ${keys.join(", ")}.`,
   };
-  const description = "Runs operations in order. If one fails, none takes effect.";
+  const description =
+    "Runs operations in order. If one fails, none takes effect. Not supported: a Batch in a Batch, creating and dropping databases.";
   const input = { ...inputSchema({}, "core"), properties: { [batchField]: list } };
   return ownTool(
     ["batch", "Several operations", description],
@@ -385,6 +402,20 @@ export const whoAmITool = ownTool(
   { permissions: [] },
 );
 
+export const MAX_DESCRIBED_TABLES = 20;
+
+const one = inputSchema({ database, table }, "core");
+const tables = {
+  type: "array",
+  items: { type: "string" },
+  maxItems: MAX_DESCRIBED_TABLES,
+};
+const describeSchema: Schema = {
+  ...one,
+  properties: { ...propertiesOf(one), tables },
+  required: ["database"],
+};
+
 export const schemaTools = {
   listDatabases: ownTool(
     ["list_databases", "List databases", "Lists the databases that you may read."],
@@ -398,9 +429,9 @@ export const schemaTools = {
     [
       "describe_table",
       "Describe a table",
-      "Returns columns with types, defaults and references, keys (primary key first), comments, and an approximate row count.",
+      "Returns columns with types, enum labels, defaults and references (foreign keys), keys (primary key first), comments, whether it is a view, and an approximate row count. Describe all tables of a question in one call, with tables instead of table.",
     ],
-    inputSchema({ database, table }, "core"),
+    describeSchema,
   ),
 } as const;
 

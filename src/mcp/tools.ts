@@ -10,12 +10,13 @@ import { readText, visitCheckedMembers, writeMembers } from "../json/members.ts"
 import { memoizeLast } from "../memoize.ts";
 import { BodyReader } from "../query/body-reader.ts";
 import { batchKey, type Grammar } from "../query/grammar.ts";
-import { type Kind, optional, required, type Schema } from "../query/kind.ts";
+import { type Field, type Kind, optional, required, type Schema } from "../query/kind.ts";
 import { ObjectShape } from "../query/object-shape.ts";
 import { definitions, type OperationName } from "../query/operations.ts";
 import type { PermissionClass } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
-import { plainName } from "../query/values.ts";
+import { list, plainName } from "../query/values.ts";
+import { Refusal } from "../refusal.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
 import type { Principal } from "./authenticate.ts";
 import { plainNameIn } from "./message.ts";
@@ -23,7 +24,9 @@ import {
   approvalField,
   batchField,
   batchTool,
+  countFields,
   countTool,
+  MAX_DESCRIBED_TABLES,
   type QueryTool,
   queryTools,
   schemaTools,
@@ -186,14 +189,28 @@ function createOperationTool<Caller>(
 
 /** No table has a column of this name. */
 const countName = "_gatehouse_count";
-const counting = Buffer.from(`[{"fn":"count","as":"${countName}"}]`);
+const groupCountName = "count";
+const largestFirst = Buffer.from(`{"column":"${groupCountName}","direction":"DESC"}`);
+
+function countAs(name: string): Buffer {
+  return Buffer.from(`[{"fn":"count","as":"${name}"}]`);
+}
 
 function createQueryTools<Caller>(
   context: ToolContext<Caller>,
   grammar: Grammar,
 ): readonly Tool<Caller>[] {
-  const count = async (args: Map<string, Buffer>, ask: Ask) =>
-    countResult(await ask("Select", writeMembers(args.set("aggregate", counting))), countName);
+  const count = async (args: Map<string, Buffer>, ask: Ask, caller: Caller) => {
+    const isGrouped = args.has("group_by") || args.has("having");
+    args.set("aggregate", countAs(isGrouped ? groupCountName : countName));
+    if (!isGrouped) return countResult(await ask("Select", writeMembers(args)), countName);
+    args.set("order_by", largestFirst);
+    const database = plainNameIn(args.get("database")) ?? "";
+    const allowed = context.maxRows(caller, database, readTables(args));
+    const limit = limitRows(args, context.rowLimit, allowed);
+    const answer = await ask("Select", writeMembers(args));
+    return rowsOf(answer, { ...limit, bytes: context.resultBytes });
+  };
   const runBatch = async (args: Map<string, Buffer>, ask: Ask) => {
     const answer = await ask(batchKey, args.get(batchField) ?? Buffer.from("[]"));
     return batchResult(answer, { most: context.rowLimit, bytes: context.resultBytes });
@@ -205,38 +222,51 @@ function createQueryTools<Caller>(
   ];
 }
 
-type Names = Record<"database" | "table", string>;
-
-function nameField(key: keyof Names) {
-  return required(
-    plainName<Names>((names, name) => {
-      names[key] = name;
-    }),
-  );
+interface Names {
+  database: string;
+  table?: string;
+  readonly tables: Set<string>;
 }
 
-const database = nameField("database");
-const table = nameField("table");
+const database = required(
+  plainName<Names>((names, name) => {
+    names.database = name;
+  }),
+);
+const table = optional(
+  plainName<Names>((names, name) => {
+    names.table = name;
+  }),
+);
+const tableNames = plainName<Names>(({ tables }, name) => {
+  tables.add(name);
+});
+const tables = optional(list(tableNames, { most: MAX_DESCRIBED_TABLES }));
+
 /** Any value. The query parser checks it. */
 const anyValue: Kind<unknown, Names> = {
   read: (reader) => reader.skipValue(),
   schema: () => ({}),
 };
 
+function unread({ required: isRequired }: Field<unknown, never>) {
+  return isRequired ? required(anyValue) : optional(anyValue);
+}
+
 const shapes = {
   nothing: new ObjectShape<Names>({}, "none"),
   database: new ObjectShape<Names>({ database }),
-  table: new ObjectShape<Names>({ database, table }),
-  count: new ObjectShape<Names>({
-    ...{ database, from: table, where: optional(anyValue), join: optional(anyValue) },
-  }),
+  tables: new ObjectShape<Names>({ database, table, tables }),
+  count: new ObjectShape<Names>(
+    Object.fromEntries(Object.entries(countFields).map(([name, field]) => [name, unread(field)])),
+  ),
   batch: new ObjectShape<Names>({ [batchField]: required(anyValue) }),
 } as const;
 
 const BYTES_PER_STEP = 32 * 1024;
 
 async function readNames(args: Buffer, shape: ObjectShape<Names>): Promise<Names> {
-  const names: Names = { database: "", table: "" };
+  const names: Names = { database: "", tables: new Set() };
   const reader = new BodyReader(args, true);
   reader.pauseEvery(BYTES_PER_STEP);
   // As in a query, where the operation's name comes first.
@@ -273,6 +303,16 @@ function createSchemaTools<Caller>(context: ToolContext<Caller>): readonly Tool<
     };
   }
 
+  async function describe(caller: Caller, database: string, table: string, signal: AbortSignal) {
+    try {
+      return await schema.describeTable(caller, database, table, signal);
+    } catch (error) {
+      const isMissing = error instanceof Refusal && error.code === "schema_not_found";
+      if (!isMissing) throw error;
+      throw new Refusal(error.code, { message: `${error.message}: ${database}.${table}` });
+    }
+  }
+
   return [
     {
       definition: whoAmITool,
@@ -291,10 +331,22 @@ function createSchemaTools<Caller>(context: ToolContext<Caller>): readonly Tool<
     schemaTool(schemaTools.listTables, shapes.database, async (caller, { database }, signal) =>
       listOf("tables", await schema.listTables(caller, database, signal)),
     ),
-    schemaTool(schemaTools.describeTable, shapes.table, async (caller, names, signal) => {
-      const found = await schema.describeTable(caller, names.database, names.table, signal);
-      const { columns, ...more } = found;
-      return listOf("columns", columns, more);
+    schemaTool(schemaTools.describeTable, shapes.tables, async (caller, names, signal) => {
+      const { database, table, tables } = names;
+      if ((table === undefined) === (tables.size === 0)) {
+        const found = table === undefined ? "neither was found" : "both were found";
+        const problem = `either table or tables is expected, ${found}`;
+        throw new QueryRefused("missing_field", problem, { path: "", offset: 0 });
+      }
+      if (table !== undefined) {
+        const { columns, ...more } = await describe(caller, database, table, signal);
+        return listOf("columns", columns, more);
+      }
+      const described: object[] = [];
+      for (const table of tables) {
+        described.push({ table, ...(await describe(caller, database, table, signal)) });
+      }
+      return listOf("tables", described);
     }),
   ];
 }

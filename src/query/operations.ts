@@ -503,7 +503,8 @@ export const operations = {
     effect: "reads",
     inBatch: true,
     title: "Read rows",
-    description: "Reads rows of tables, or aggregates over groups of rows.",
+    description:
+      "Reads rows of tables, or aggregates over groups of rows. Not supported: SQL text, UNION, WITH, window functions, FULL and CROSS joins, regular expressions, and functions other than those listed here.",
     fields: {
       database,
       from: required(tableName, "Table to read."),
@@ -527,7 +528,7 @@ export const operations = {
     effect: "adds",
     inBatch: true,
     title: "Add rows",
-    description: "Adds rows to a table.",
+    description: "Adds rows to a table. Not supported: adding the rows of a Select.",
     fields: insertFields,
   },
   Update: {
@@ -535,7 +536,8 @@ export const operations = {
     effect: "replaces",
     inBatch: true,
     title: "Change rows",
-    description: "Changes the rows of a table that meet a condition.",
+    description:
+      "Changes the rows of a table that meet a condition. Not supported: values computed from other columns.",
     fields: updateFields,
     judge: judgeUpdate,
     rules: updateRules,
@@ -580,7 +582,8 @@ export const operations = {
     effect: "adds",
     inBatch: true,
     title: "Create a table",
-    description: "Creates an empty table.",
+    description:
+      "Creates an empty table. Not supported: indexes, views, CHECK, and changing a table later.",
     fields: { database, table, columns: required(columnDefinitions) },
   },
   DropTable: {

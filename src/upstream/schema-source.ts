@@ -13,6 +13,8 @@ const column = z.object({
   type: z.string(),
   primary_key: z.boolean(),
   nullable: z.boolean(),
+  value_type: words,
+  labels: remark(z.array(z.string())),
   unique: mark,
   serial: mark,
   default: words,
@@ -22,6 +24,7 @@ const column = z.object({
 const table = z.object({
   columns: z.array(column),
   keys: remark(z.array(z.array(z.string()))),
+  view: mark,
   rows: remark(z.number().int().nonnegative()),
   comment: words,
 });

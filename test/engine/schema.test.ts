@@ -158,6 +158,58 @@ t.test("PostgreSQL's comments and defaults are shown as written", async (t) => {
   });
 });
 
+const enums = {
+  PostgreSQL: {
+    fresh: freshPostgres,
+    setup: `create type main.mood as enum ('so, so', 'it''s fine');
+      create domain main.price as numeric(10,2);
+      create domain main.feeling as main.mood;
+      create table main.days (id int primary key, mood main.mood not null, cost main.price,
+        felt main.feeling, moods main.mood[]);
+      create materialized view main.moods as select mood from main.days`,
+    columns: [
+      { type: "integer" },
+      { type: "main.mood" },
+      { type: "main.price", value_type: "numeric(10,2)", labels: undefined },
+      { type: "main.feeling", value_type: "main.mood", labels: ["so, so", "it's fine"] },
+      { type: "main.mood[]", value_type: undefined, labels: undefined },
+    ],
+  },
+  MySQL: {
+    fresh: freshMysql,
+    setup: `create table main.days (id int primary key,
+        mood enum('so, so', 'it''s fine') not null, tags set('a', 'b'), ok boolean, flags bit(3));
+      create view main.moods as select mood from main.days`,
+    columns: [
+      { type: /^int/ },
+      { type: "enum('so, so','it''s fine')" },
+      { type: "set('a','b')", labels: undefined, value_type: undefined },
+      { type: "tinyint(1)", value_type: "boolean" },
+      { type: "bit(3)", value_type: "bigint" },
+    ],
+  },
+};
+
+for (const [name, { fresh, setup, columns }] of Object.entries(enums)) {
+  t.test(`${name}'s enums have labels, views are marked, and types say their values`, async (t) => {
+    const scene = await fresh(t);
+    for (const statement of setup.split(";")) await scene.sql(statement);
+    await scene.ask(createTable("papers", { id: "int", data: "json" }));
+    const describe = async (table: string) => (await schemaOf(scene)(`/main/${table}`)).body.data;
+    const labels = ["so, so", "it's fine"];
+    const [id, mood, ...others] = columns;
+    t.match(await describe("days"), {
+      view: undefined,
+      columns: [id, { ...mood, labels, nullable: false, value_type: undefined }, ...others],
+    });
+    t.match(await describe("moods"), { view: true, columns: [{ name: "mood", labels }] });
+    const isMarked = name === "MySQL";
+    t.match(await describe("papers"), {
+      columns: [{}, { name: "data", value_type: isMarked ? "json" : undefined }],
+    });
+  });
+}
+
 t.test("MySQL's comments are shown, except the engine's own", async (t) => {
   const scene = await freshMysql(t);
   await scene.sql(

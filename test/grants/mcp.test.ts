@@ -56,7 +56,10 @@ t.test("tools return the same rows and columns as queries", async (t) => {
         { operations: [select("tickets", ["salary"], { limit: 1 })] },
         "batch_member_denied",
       ],
+      ["count", { ...rows, group_by: ["salary"] }, "column_denied"],
+      ["count", { ...rows, having: term("salary", ">", 1) }, "invalid_column"],
       ["describe_table", { database: "main", table: "vault" }, "no_grant"],
+      ["describe_table", { database: "main", tables: ["tickets", "vault"] }, "no_grant"],
       ["describe_table", { database: "main", table: "nowhere" }, "no_grant"],
       ["describe_table", { database: "main", table: "Tickets" }, "name_case_mismatch"],
     ];
@@ -91,6 +94,7 @@ t.test("a result says if row filters narrowed it", async (t) => {
   const calls: [tool: string, args: Record<string, unknown>][] = [
     ["select", read],
     ["count", rows],
+    ["count", { ...rows, group_by: ["status"] }],
     ["update", update],
     ["update", { ...update, returning: ["id"] }],
     ["preview", { Update: update }],
@@ -121,12 +125,16 @@ t.test("tools and resources show only granted tables and columns", async (t) => 
   });
   const described = textOf(await call("describe_table", tickets));
   t.match(described, "weight");
+  const several = { database: "main", tables: ["tickets"] };
+  const together = textOf(await call("describe_table", several));
+  t.match(together, "weight");
   const list = await send(site.gateway, statelessCall("resources/list"), loginToken);
   t.match(list.text, "gatehouse:///main/tickets");
   const uri = "gatehouse:///main/tickets";
   const read = await send(site.gateway, statelessCall("resources/read", { uri }), loginToken);
   t.match(read.text, "weight");
-  for (const text of [described, list.text, read.text, textOf(await call("list_databases", {}))]) {
+  const databases = textOf(await call("list_databases", {}));
+  for (const text of [described, together, list.text, read.text, databases]) {
     t.notMatch(text, /salary|code|vault|customers|rows/);
   }
   const hidden = statelessCall("resources/read", { uri: "gatehouse:///main/vault" });

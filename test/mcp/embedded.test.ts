@@ -106,6 +106,45 @@ t.test("count returns a number, with and without a condition", async (t) => {
   });
 });
 
+t.test("count returns the groups with their count, largest first", async (t) => {
+  const { endpoint, ask } = await openEmbedded(t, { grants: owner, rowLimit: 2 });
+  await ask({ CreateTable: users });
+  const values = ["b", "a", "b", "c", "b", "c"].map((name, id) => ({ id, name }));
+  await ask({ Insert: { database: "main", table: "users", values } });
+  const mcp = await connectStateless(t, endpoint.url);
+  const byName = { database: "main", from: "users", group_by: ["name"] };
+  t.same((await mcp.call("count", byName)).structured, {
+    rows: [
+      { name: "b", count: 3 },
+      { name: "c", count: 2 },
+    ],
+    truncated: true,
+  });
+  const having = { column: "count", cmp: "=", value: 2 };
+  t.same((await mcp.call("count", { ...byName, having })).structured, {
+    rows: [{ name: "c", count: 2 }],
+    truncated: false,
+  });
+  const many = { column: "count", cmp: ">", value: 5 };
+  const all = { database: "main", from: "users", having: many };
+  t.same((await mcp.call("count", all)).structured, { rows: [{ count: 6 }], truncated: false });
+});
+
+t.test("several tables are described in one call", async (t) => {
+  const { endpoint, ask } = await openEmbedded(t, { grants: owner });
+  await ask({ CreateTable: users });
+  const columns = [{ name: "user_id", type: "int", references: "users.id" }];
+  await ask({ CreateTable: { database: "main", table: "visits", columns } });
+  const mcp = await connectStateless(t, endpoint.url);
+  const tables = ["visits", "users", "visits"];
+  t.match((await mcp.call("describe_table", { database: "main", tables })).structured, {
+    tables: [
+      { table: "visits", columns: [{ name: "user_id", references: "users.id" }], rows: 0 },
+      { table: "users", columns: [{ name: "id" }, { name: "name" }], keys: [["id"]] },
+    ],
+  });
+});
+
 t.test("a change returns its rows, and a preview the rows before and after", async (t) => {
   const mcp = await open(t, 0);
   const values = [{ id: 1, total: 2.5 }, { id: 2 }];
@@ -260,8 +299,25 @@ t.test("an error of a tool says where it is, what is allowed and what to do next
     ["count", ofOrders, /"table" is unknown; .* \(did you mean from\?\)/],
     [
       "count",
-      { ...fromOrders, group_by: ["region"] },
-      /^Failed: the field "group_by" is unknown; allowed: database, from, where, join/,
+      { ...fromOrders, limit: 1 },
+      /^Failed: the field "limit" is unknown; allowed: database, from, where, join, group_by, having/,
+    ],
+    ["count", { ...fromOrders, group_by: ["region"] }, /"count" .*\(duplicate_column\)$/],
+    [
+      "describe_table",
+      { database: "main" },
+      /^Failed: either table or tables is expected, neither/,
+    ],
+    ["describe_table", { ...ofOrders, tables: ["orders"] }, /expected, both were found/],
+    [
+      "describe_table",
+      { database: "main", tables: ["orders", "things"] },
+      /^Failed: .*: main.things; list_databases .*\(schema_not_found\)$/,
+    ],
+    [
+      "describe_table",
+      { database: "main", tables: Array.from({ length: 21 }, () => "orders") },
+      /^Failed: tables.*20/,
     ],
     ["whoami", { user: "me" }, /"user" is unknown; allowed: none/],
     ["list_tables", { database: "a b" }, /^Failed: database: "a b" .*allowed: .*\(invalid_name\)$/],

@@ -45,6 +45,7 @@ import {
   commentOf,
   descriptionOf,
   kindOf,
+  labelsIn,
   type MysqlKind,
   markOf,
   newType,
@@ -92,8 +93,9 @@ async function describeTable(context: MysqlContext, name: string): Promise<Table
           and reference.referenced_table_schema = described.table_schema limit 1)
     from information_schema.columns as described
     where table_schema = ${schema} and table_name = ${name}`);
-  const [[comment, rows] = []] = await session.rows(sql`
-    select case when table_type = 'BASE TABLE' then table_comment end, table_rows
+  const [[comment, rows, isView] = []] = await session.rows(sql`
+    select case when table_type = 'BASE TABLE' then table_comment end, table_rows,
+      table_type = 'VIEW'
     from information_schema.tables where table_schema = ${schema} and table_name = ${name}`);
   const facts = new Map(found.map(([column, ...rest]) => [String(column), rest]));
   return describe(
@@ -103,6 +105,7 @@ async function describeTable(context: MysqlContext, name: string): Promise<Table
       return {
         ...column,
         isSerial: column.isIdentity,
+        labels: labelsIn(column.type),
         // MariaDB reports a missing default as a word.
         default: session.server.isMariaDb && value === "NULL" ? undefined : value,
         references,
@@ -110,7 +113,11 @@ async function describeTable(context: MysqlContext, name: string): Promise<Table
       };
     }),
     keys,
-    { comment: textsOf([comment ?? null])[0], rows: rows == null ? undefined : Number(rows) },
+    {
+      isView: Number(isView) === 1,
+      comment: textsOf([comment ?? null])[0],
+      rows: rows == null ? undefined : Number(rows),
+    },
   );
 }
 

@@ -198,6 +198,11 @@ function membersOf(columnType: string): string[] {
   );
 }
 
+/** The labels of an `enum`. A `set` combines its members, so they are not all of its values. */
+export function labelsIn(columnType: string): string[] | undefined {
+  return columnType.startsWith("enum(") ? membersOf(columnType) : undefined;
+}
+
 function membersIn(members: readonly string[], text: string): string {
   const named = new Set(text.split(","));
   return members.filter((member) => named.has(member)).join(",");
@@ -427,6 +432,13 @@ function likeText(text: Fragment, pattern: string, foldsCase: boolean): Fragment
     exact,
   );
   return likeBackslash(folded, foldCase(pattern));
+}
+
+/** Undefined if the type's name says how values are written. */
+export function valueTypeOf(type: TypeDescription): string | undefined {
+  if (type.mark !== undefined) return type.mark;
+  if (type.dataType === "bit") return "bigint";
+  return codecOf(type) === booleans ? "boolean" : undefined;
 }
 
 function codecOf(type: TypeDescription): Codec {

@@ -7,10 +7,12 @@ import type { RemoteColumn } from "../remote/dialect.ts";
 import { databaseNotFound, refused } from "../remote/failures.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { MAX_NAMES_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
-import { kindOf, type MysqlKind, markOf } from "./kinds.ts";
+import { kindOf, type MysqlKind, markOf, valueTypeOf } from "./kinds.ts";
 import type { MysqlContext, MysqlSession, RawRow } from "./session.ts";
 
 export interface MysqlColumn extends RemoteColumn, InsertColumn {
+  /** If the type's name does not say how values are written. */
+  readonly valueType: string | undefined;
   readonly kind: MysqlKind;
 }
 
@@ -79,18 +81,19 @@ async function readDocuments({ session, schema }: MysqlContext, name: string): P
 function columnOf(row: RawRow, documents: readonly string[]): MysqlColumn {
   const [, , name, dataType, type, nullable, key, extra, length, scale, precision, comment] =
     row.map((value) => (value === null ? undefined : String(value)));
-  const kind = kindOf({
+  const described = {
     dataType: dataType ?? "",
     columnType: type ?? "",
     mark: documents.includes(name ?? "") ? "json" : markOf(comment ?? ""),
     length: Number(length),
     scale: Number(scale),
     precision: Number(precision ?? 0),
-  });
+  } as const;
   return {
     name: name ?? "",
     type: type ?? "",
-    kind,
+    valueType: valueTypeOf(described),
+    kind: kindOf(described),
     isNullable: nullable === "YES",
     isKey: key === "PRI",
     isIdentity: /\bauto_increment\b/i.test(extra ?? ""),

@@ -81,7 +81,7 @@ async function listTables({ session, database, schema }: PostgresContext): Promi
 
 async function describeTable(context: PostgresContext, name: string): Promise<TableDescription> {
   const { session, schema } = context;
-  const { columns } = await readTable(context, name);
+  const { columns, isTable } = await readTable(context, name);
   const keys = await runSteps(session, readKeys(keysSql(schema, name)));
   const found = await session.rows(sql`
     select attribute.attname,
@@ -108,16 +108,16 @@ async function describeTable(context: PostgresContext, name: string): Promise<Ta
     left join pg_catalog.pg_attrdef as value on value.adrelid = class.oid
       and value.adnum = attribute.attnum
     where namespace.nspname = ${schema} and class.relname = ${name}`);
-  const facts = new Map(found.map(([column, ...rest]) => [column, rest]));
+  const known = new Map(found.map(([column, ...rest]) => [column, rest]));
   const [[, , , , comment, rows] = []] = found;
   return describe(
     Array.from(columns.values(), (column) => {
-      const [value, references, remark] = facts.get(column.name) ?? [];
-      const isSerial = column.isIdentity;
-      return { ...column, isSerial, default: value, references, comment: remark };
+      const [value, references, remark] = known.get(column.name) ?? [];
+      const facts = { labels: column.kind.labels, default: value, references, comment: remark };
+      return { ...column, isSerial: column.isIdentity, ...facts };
     }),
     keys,
-    { comment, rows: rows == null ? undefined : Math.round(Number(rows)) },
+    { isView: !isTable, comment, rows: rows == null ? undefined : Math.round(Number(rows)) },
   );
 }
 

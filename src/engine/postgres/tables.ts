@@ -16,6 +16,8 @@ import { kindOf, type PostgresKind } from "./kinds.ts";
 import type { PostgresContext } from "./session.ts";
 
 export interface PostgresColumn extends RemoteColumn, InsertColumn {
+  /** Of a domain, its base type. */
+  readonly valueType: string | undefined;
   readonly kind: PostgresKind;
 }
 
@@ -48,7 +50,8 @@ export async function readTable(context: PostgresContext, name: string): Promise
         and index.indisprimary and attribute.attnum = any (index.indkey)),
       case when base.typtype = 'e' then (
         select pg_catalog.string_agg(label.enumlabel, pg_catalog.chr(31) order by label.enumsortorder)
-        from pg_catalog.pg_enum as label where label.enumtypid = base.oid) end
+        from pg_catalog.pg_enum as label where label.enumtypid = base.oid) end,
+      case when type.typtype = 'd' then pg_catalog.format_type(base.oid, type.typtypmod) end
     from pg_catalog.pg_namespace as namespace
     left join pg_catalog.pg_class as class on class.relnamespace = namespace.oid
       and class.relname = ${name} and class.relkind in ('r', 'p', 'f', 'v', 'm')
@@ -79,8 +82,8 @@ async function namesIn({ session, schema }: PostgresContext): Promise<string[]> 
 }
 
 function columnOf(row: readonly (string | null)[]): PostgresColumn {
-  const [, name, declared, id, elementId, sqlName, isRequired, identity, modifier, isKey, labels] =
-    row;
+  const [, name, declared, id, elementId, sqlName, isRequired, ...more] = row;
+  const [identity, modifier, isKey, labels, valueType] = more;
   const type = {
     id: Number(id),
     elementId: Number(elementId),
@@ -91,6 +94,7 @@ function columnOf(row: readonly (string | null)[]): PostgresColumn {
   return {
     name: name ?? "",
     type: declared ?? "",
+    valueType: valueType ?? undefined,
     kind: kindOf(type),
     isNullable: !isTrue(isRequired),
     isIdentity: identity === "d",

@@ -171,12 +171,17 @@ interface ColumnFacts {
   readonly isKey: boolean;
   readonly isNullable: boolean;
   readonly isSerial: boolean;
+  /** The type that says how values are written, if `type` does not. */
+  readonly valueType?: string | undefined;
+  /** The only allowed texts. */
+  readonly labels?: readonly string[] | undefined;
   readonly default?: string | null | undefined;
   readonly references?: string | null | undefined;
   readonly comment?: string | null | undefined;
 }
 
 interface TableFacts {
+  readonly isView?: boolean;
   readonly rows?: number | null | undefined;
   readonly comment?: string | null | undefined;
 }
@@ -186,7 +191,7 @@ export type TableDescription = ReturnType<typeof describe>;
 export function describe(
   columns: readonly ColumnFacts[],
   keys: readonly UniqueKey[],
-  { rows, comment }: TableFacts,
+  { isView = false, rows, comment }: TableFacts,
 ) {
   const known = keys.map((key) => key.columns).filter((names) => names.length > 0);
   const isUnique = (name: string) => known.some((names) => names.length === 1 && names[0] === name);
@@ -196,6 +201,8 @@ export function describe(
       type,
       primary_key: isKey,
       nullable: isNullable,
+      ...(facts.valueType && { value_type: facts.valueType }),
+      ...(facts.labels && { labels: facts.labels }),
       ...(isUnique(name) && !isKey && { unique: true }),
       ...(isSerial && { serial: true }),
       ...(facts.default && !isSerial && { default: facts.default }),
@@ -203,6 +210,7 @@ export function describe(
       ...(facts.comment && { comment: facts.comment }),
     })),
     keys: known,
+    ...(isView && { view: true }),
     ...(rows != null && rows >= 0 && { rows }),
     ...(comment && { comment }),
   };

@@ -19,6 +19,7 @@ import { RowWriter, storedValue } from "../sql/values.ts";
 import { findBrokenKey, targetOf } from "./change.ts";
 import { refusalOf } from "./failures.ts";
 import {
+  anyKind,
   constraintOf,
   encodeStored,
   isSerial,
@@ -230,6 +231,7 @@ async function describeTable(context: SqliteContext, name: string): Promise<Tabl
       ...column,
       isNullable: column.isNullable && !column.isKey,
       isSerial: isSerial(column.kind),
+      valueType: column.kind === anyKind ? "any" : undefined,
       default: text(facts.get(column.name)?.[1]),
       references: text(facts.get(column.name)?.[2]),
     })),
