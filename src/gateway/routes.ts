@@ -1,4 +1,4 @@
-import { type Configuration, hasEmbeddedServer } from "../config/schema.ts";
+import { type Configuration, hasEmbeddedServer, hasLogin } from "../config/schema.ts";
 import { setHeaders } from "../mcp/message.ts";
 import { metadataPaths } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
@@ -36,6 +36,16 @@ const authorizationServer: Endpoint = {
     const length = Number(request.headers["content-length"] ?? 0);
     if (length <= SMALL_BODY_BYTES) exchange.sendContinue();
     server.handle(request, response);
+  },
+};
+
+const backchannelLogout: Endpoint = {
+  authentication: "public",
+  readsBody: true,
+  async handle(gateway, exchange) {
+    // Loaded on demand, because most gateways have no sign-in through a provider.
+    const { logOut } = await import("./backchannel-logout.ts");
+    await logOut(gateway, exchange);
   },
 };
 
@@ -115,6 +125,9 @@ export function routeTable(configuration: Configuration): Route[] {
       DELETE: administration.deleteAccess,
     }),
     route("/.well-known/jwks.json", { GET: jwks }),
+    ...(hasLogin(configuration)
+      ? [route("/oauth/backchannel-logout/:prefix", { POST: backchannelLogout })]
+      : []),
     ...(mcp.enabled ? mcpRoutes(configuration) : []),
     route("/healthz", { GET: healthz }),
     route("/readyz", { GET: readyz }),

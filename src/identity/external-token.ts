@@ -1,5 +1,6 @@
 import { hash } from "node:crypto";
 import type { JWTPayload } from "jose";
+import * as z from "zod";
 import type { Attributes } from "../access/grant.ts";
 import { isExternalUsername } from "../access/roles.ts";
 import { readAttributes } from "../access/row-filter.ts";
@@ -9,7 +10,7 @@ import { Refusal } from "../refusal.ts";
 import { claimedIssuer } from "./authenticate.ts";
 import { invalidToken } from "./jwt-verification.ts";
 import { tokenIdPattern } from "./revocations.ts";
-import { sessionKey, subjectKey } from "./sign-in.ts";
+import { SESSION_TOKEN_SECONDS, sessionKey, subjectKey, subjectRevocation } from "./sign-in.ts";
 
 /** How far `iat` may lie in the future. */
 const CLOCK_AHEAD_SECONDS = 60;
@@ -156,19 +157,73 @@ export function readExternalToken(token: string, payload: JWTPayload, settings: 
   // Without an issue time, or with one in the future, the token would survive every revocation.
   if (iat === undefined) throw invalidToken("no_issue_time");
   if (iat > epochSeconds() + CLOCK_AHEAD_SECONDS) throw invalidToken("issued_in_future");
-  // Revocations are kept that long. `exp` need not be a whole number (RFC 7519, section 2).
-  const expiresAt = Math.ceil(Math.min(exp + CLOCK_SKEW_SECONDS, iat + LONGEST_TOKEN_SECONDS));
-  if (expiresAt <= epochSeconds()) throw new Refusal("token_expired", { detail: "expired" });
   const { prefix, username_claim: usernameClaim } = settings;
+  const session = sessionKey(prefix, payload.sid);
+  // Revocations are kept that long. `exp` need not be a whole number (RFC 7519, section 2).
+  const longest = session === "" ? LONGEST_TOKEN_SECONDS : SESSION_TOKEN_SECONDS;
+  const expiresAt = Math.ceil(Math.min(exp + CLOCK_SKEW_SECONDS, iat + longest));
+  if (expiresAt <= epochSeconds()) throw new Refusal("token_expired", { detail: "expired" });
   return {
     ...describeToken(token, payload, settings),
     ...readIdentity(payload, settings),
     ...readGroups(payload, settings),
-    session: sessionKey(prefix, payload.sid),
+    session,
     subject: subjectKey(prefix, usernameClaim, payload.sub),
     scopes: readScopes(payload, settings.default_scopes),
     issuedAt: iat,
     /** Whole epoch seconds, with the allowed clock skew. */
     expiresAt,
+  };
+}
+
+const LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout";
+const name = z.string().min(1);
+const logoutShape = z
+  .object({
+    jti: name,
+    iat: z.number().nonnegative(),
+    exp: z.number(),
+    sub: name.optional(),
+    sid: name.optional(),
+    nonce: z.never().optional(),
+    events: z.object({ [LOGOUT_EVENT]: z.object({}) }),
+  })
+  .refine(({ sub, sid }) => sub !== undefined || sid !== undefined, { path: ["sub"] });
+
+export type Logout = ReturnType<typeof readLogout>;
+
+/**
+ * Reads an authentic logout token (OpenID Connect Back-Channel Logout, section 2.6).
+ *
+ * @throws Refusal `token_invalid`
+ */
+export function readLogout(
+  payload: JWTPayload,
+  { prefix, username_claim: usernameClaim }: IssuerSettings,
+) {
+  const { data, error } = logoutShape.safeParse(payload);
+  if (data === undefined) {
+    const claim = error.issues[0]?.path[0];
+    const isOther = claim === "events" || claim === "nonce";
+    throw invalidToken(isOther ? "wrong_type" : "bad_claim");
+  }
+  const { jti, iat, exp, sub, sid } = data;
+  const now = epochSeconds();
+  if (iat > now + CLOCK_AHEAD_SECONDS) throw invalidToken("issued_in_future");
+  // The id is remembered until then.
+  if (exp > now + LONGEST_TOKEN_SECONDS) throw invalidToken("bad_claim");
+  const user = `${prefix}:${sub}`;
+  const all = subjectRevocation(user, subjectKey(prefix, usernameClaim, sub));
+  const isUsername = usernameClaim === "sub" && sub !== undefined && isExternalUsername(user);
+  return {
+    id: `${prefix} ${jti}`,
+    issuedAt: Math.floor(iat),
+    expiresAt: Math.ceil(exp) + CLOCK_SKEW_SECONDS,
+    /** Empty: everything of the user ends. */
+    session: sessionKey(prefix, sid),
+    /** The name under which it is revoked. Undefined if no user has this `sub`. */
+    subject: sub !== undefined && isExternalUsername(all) ? all : undefined,
+    /** Undefined if another claim names users. */
+    user: isUsername ? user : undefined,
   };
 }

@@ -9,7 +9,9 @@ import {
   CLOCK_SKEW_SECONDS,
   describeToken,
   type ExternalToken,
+  type Logout,
   readExternalToken,
+  readLogout,
 } from "./external-token.ts";
 import { createIntrospection } from "./introspection.ts";
 import { createIssuerKeys, type IssuerState, IssuerUnreachable } from "./issuer-keys.ts";
@@ -22,6 +24,8 @@ const algorithms = [
 ];
 /** Media types of access tokens (RFC 9068), those of older servers, and of SPIFFE (JWT-SVID). */
 const types = new Set(["at+jwt", "application/at+jwt", "jwt", "jose"]);
+/** OpenID Connect Back-Channel Logout, section 2.4. */
+const logoutTypes = new Set(["logout+jwt", "application/logout+jwt", "jwt"]);
 const MAX_TOKEN_LENGTH = 16_384;
 /** The compact form (RFC 7515, section 7.1). Decoders would ignore white space in it. */
 const compact = /^[\w-]+\.[\w-]+\.[\w-]+$/;
@@ -155,6 +159,34 @@ export function createIssuers(
     };
   }
 
+  /**
+   * Verifies a logout token for the client by which users sign in.
+   *
+   * @throws Refusal `not_found`, `token_invalid`, `token_expired` or `issuer_unreachable`
+   */
+  async function verifyLogout(prefix: string, token: string): Promise<Logout> {
+    const issuer = issuers.values().find(({ settings }) => settings.prefix === prefix);
+    if (issuer?.settings.login === undefined) throw new Refusal("not_found");
+    const { settings, keys } = issuer;
+    try {
+      if (!compact.test(token)) throw invalidToken("malformed");
+      const { payload, protectedHeader } = await jwtVerify(token, keys.key, {
+        algorithms,
+        issuer: settings.issuer,
+        audience: issuer.settings.login.client_id,
+        clockTolerance: CLOCK_SKEW_SECONDS,
+      });
+      const { typ = "jwt" } = protectedHeader;
+      if (!logoutTypes.has(typ.toLowerCase())) throw invalidToken("wrong_type");
+      return readLogout(payload, settings);
+    } catch (cause) {
+      const about = { issuer: settings.issuer };
+      if (cause instanceof IssuerUnreachable) throw unreachable(issuer, cause, about);
+      const code = cause instanceof errors.JWTExpired ? "token_expired" : "token_invalid";
+      throw new Refusal(code, { detail: detailOf(cause), cause, token: about });
+    }
+  }
+
   async function verifyBy(issuer: OneIssuer, token: string): Promise<ExternalToken> {
     const { settings } = issuer;
     let about: RefusedToken = { issuer: settings.issuer };
@@ -218,6 +250,7 @@ export function createIssuers(
       for (const { keys } of issuers.values()) keys.close();
     },
     recall,
+    verifyLogout,
     /** @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable`, with its token */
     verify: async (token: string, door: Door): Promise<ExternalToken> =>
       recall(token, door) ?? verifyBy(issuerFor(token, door), token),

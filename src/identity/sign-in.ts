@@ -55,6 +55,12 @@ export function subjectRevocation(username: string, subject: string): string {
   return subject === "" ? username : `${username.slice(0, username.indexOf(":"))}:sub=${subject}`;
 }
 
+/**
+ * A longer lifetime of tokens with a session does not count. The end of a session is remembered a
+ * day longer.
+ */
+export const SESSION_TOKEN_SECONDS = 30 * 86_400;
+
 interface Issued {
   readonly username: string;
   /** Epoch seconds. */

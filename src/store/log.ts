@@ -78,7 +78,11 @@ const nameOfForm1 = /^(?!group:)(?:[A-Za-z0-9_-]{1,63}:)?(?!\.{1,2}$)[A-Za-z0-9.
  * written only once every running replica can read it.
  */
 export function formOf(change: StoredChange): number {
-  if (change.kind !== "access") return 1;
+  if (change.kind === "keys") return 1;
+  if (change.kind === "revocation") {
+    const { revocation } = change;
+    return "jti" in revocation || nameOfForm1.test(revocation.user) ? 1 : FORM;
+  }
   const { users, boundaries = [] } = change.replacement;
   const grants = users.values().flatMap((records) => records.grants);
   const names = [

@@ -1,6 +1,12 @@
 import { randomBytes } from "node:crypto";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import { exportJWK, generateKeyPair } from "jose";
+import {
+  type CryptoKey,
+  exportJWK,
+  generateKeyPair,
+  type JWTHeaderParameters,
+  SignJWT,
+} from "jose";
 import { Provider } from "oidc-provider";
 import type { Test } from "tap";
 import { listening } from "../kit/listening.ts";
@@ -38,6 +44,7 @@ export class IdentityProvider {
   /** The provider's session ids at this client, newest last. */
   readonly sids: string[] = [];
   #provider: Provider | undefined;
+  #privateKey: CryptoKey | undefined;
   #url = "";
 
   static async start(t: Test, ...users: ProviderUser[]): Promise<IdentityProvider> {
@@ -61,6 +68,7 @@ export class IdentityProvider {
   /** The URLs of the gateway, which are known only once it listens. */
   async open({ redirectUris, backchannelLogoutUri, more }: Clients): Promise<void> {
     const { privateKey } = await generateKeyPair("RS256", { extractable: true });
+    this.#privateKey = privateKey;
     const { clientId: client_id } = IdentityProvider;
     const provider = new Provider(this.#url, {
       clients: [
@@ -96,6 +104,9 @@ export class IdentityProvider {
       },
       issueRefreshToken: () => this.refreshes,
       rotateRefreshToken: true,
+      // The library's own dispatcher refuses loopback addresses.
+      fetch: (url, { dispatcher: _, ...options }: RequestInit & { dispatcher?: unknown } = {}) =>
+        fetch(url, options),
       pkce: { required: () => true },
     });
     provider.on("authorization.success", ({ oidc: { session, client } }) => {
@@ -126,12 +137,35 @@ export class IdentityProvider {
     return provider.interactionFinished(request, response, { consent: { grantId } });
   }
 
-  /** Sends a logout token to the gateway, as the provider does when a session ends. */
+  /** A token with the provider's key, in place of what the library would issue. */
+  async sign(
+    claims: Readonly<Record<string, unknown>>,
+    header: Partial<JWTHeaderParameters> = {},
+  ): Promise<string> {
+    if (this.#privateKey === undefined) throw new Error("open comes first");
+    const now = Math.floor(Date.now() / 1000);
+    return new SignJWT({ iss: this.#url, iat: now, exp: now + 120, ...claims })
+      .setProtectedHeader({ alg: "RS256", kid: "one", ...header })
+      .sign(this.#privateKey);
+  }
+
+  /**
+   * Sends a logout token to the gateway, as the provider does when a session ends.
+   *
+   * @param sid empty: the token names only the user
+   */
   async logOut(sub: string, sid = this.sids.at(-1) ?? ""): Promise<void> {
     const client: object | undefined = await this.provider.Client.find(IdentityProvider.clientId);
     // The declarations of the library lack this method.
     const notify: unknown = client && Reflect.get(client, "backchannelLogout");
-    if (typeof notify !== "function") throw new Error("no client");
-    await notify.call(client, sub, sid);
+    if (client === undefined || typeof notify !== "function") throw new Error("no client");
+    const isRequired = "backchannelLogoutSessionRequired";
+    Reflect.set(client, isRequired, sid !== "");
+    try {
+      await notify.call(client, sub, sid);
+    } finally {
+      // Otherwise ID tokens would have no `sid`.
+      Reflect.set(client, isRequired, true);
+    }
   }
 }

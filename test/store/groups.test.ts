@@ -74,6 +74,7 @@ t.test("groups and names of issuers wait until each replica reads their form", a
     ["group", "set", "team", "--add", "alice"],
     ["access", "grant", "--group", "staff:a", "main", "ReadOnly"],
     ["access", "grant", "staff:Jürgen", "main", "ReadOnly"],
+    ["token", "revoke", "--user", "staff:Jürgen"],
     ["access", "grant", "alice", "main", "ReadWrite", "--require-approval", "DELETE"].concat([
       "--approvers",
       "group:team",

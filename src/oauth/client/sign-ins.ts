@@ -9,14 +9,21 @@ import type { Subject } from "../../access/roles.ts";
 import { readAttributes } from "../../access/row-filter.ts";
 import { epochSeconds } from "../../clock.ts";
 import { type Configuration, type IssuerSettings, issuersOf } from "../../config/schema.ts";
-import { type Groups, readGroups, readIdentity } from "../../identity/external-token.ts";
+import {
+  type Groups,
+  type Logout,
+  readGroups,
+  readIdentity,
+} from "../../identity/external-token.ts";
 import type { LiveRevocations } from "../../identity/revocations.ts";
 import {
   credentialOfSignIn,
   isSignInEnded,
   newSignInId,
+  SESSION_TOKEN_SECONDS,
   type SignInId,
   sessionKey,
+  sessionRevocation,
   signInOf,
   signInRevocation,
   subjectKey,
@@ -39,10 +46,12 @@ import {
 const SIGN_IN = "SignIn";
 const REQUEST = "SignInRequest";
 const TURN = "SignInCheck";
+const LOGOUT = "LogoutToken";
 
 const REQUEST_SECONDS = 600;
 /** A sign-in without a refresh token, and how long an unreachable provider is tolerated. */
 const HOUR = 3600;
+const DAY = 24 * HOUR;
 /** Within this time one process checks a sign-in, and others wait for the result. */
 const TURN_SECONDS = 15;
 /** Between attempts to reach a provider that does not answer. */
@@ -59,6 +68,8 @@ const contentShape = z.object({
   groupsProblem: z.string().optional(),
   attributes: z.record(z.string(), z.unknown()).optional(),
   authTime: z.number().optional(),
+  /** Epoch seconds. */
+  openedAt: z.number(),
   /** Epoch seconds of the last answer of the provider. */
   checkedAt: z.number(),
   /** Epoch seconds of the last attempt since then that brought no answer. */
@@ -264,8 +275,8 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
   async function current(credential: string, username: string): Promise<SignedIn> {
     const signIn = signInOf(credential);
     const ended = new Refusal("token_revoked", { detail: "signed out" });
-    const issued = { username, issuedAt: Number.POSITIVE_INFINITY };
-    const requireOpen = (): SignInId => {
+    const requireOpen = (issuedAt = Number.POSITIVE_INFINITY): SignInId => {
+      const issued = { username, issuedAt };
       if (signIn === undefined || isSignInEnded(revocations, signIn, issued)) throw ended;
       return signIn;
     };
@@ -275,8 +286,8 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       const checking = checks.get(id) ?? check(id, until).finally(() => checks.delete(id));
       checks.set(id, checking);
       content = await checking;
-      requireOpen();
     }
+    requireOpen(content.openedAt);
     const isKnown = issuers.some(({ prefix }) => prefix === prefixOf(username));
     if (content.username !== username || !isKnown) throw ended;
     return signedIn(credential, content);
@@ -392,6 +403,34 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       throw new Refusal("token_revoked", { detail: "groups changed" });
     },
 
+    /**
+     * Ends what a logout token names. Resolves when that is in force everywhere.
+     *
+     * @throws Refusal `token_invalid` if the token has been used
+     */
+    async logOut({ id, issuedAt, expiresAt, session, subject }: Logout): Promise<void> {
+      const key = digest(id);
+      const repeated = () => new Refusal("token_invalid", { detail: "repeated" });
+      if ((await store.find(LOGOUT, key))?.consumed !== undefined) throw repeated();
+      if (session !== "") {
+        const longest = Math.max(SESSION_TOKEN_SECONDS, lifetimes.refreshToken);
+        await revocations.revokeToken({
+          tokenId: sessionRevocation(session),
+          expiresAt: epochSeconds() + longest + DAY,
+        });
+      } else if (subject !== undefined) {
+        await revocations.revokeUser(subject);
+        // The clock of the provider, which has issued tokens too, may be ahead.
+        if (revocations.earliestIssue(subject) <= issuedAt) {
+          await revocations.revokeUser(subject, issuedAt + 1);
+        }
+      }
+      // Only now, so that the provider may send the token again after a failure.
+      const record = { payload: "{}", grantId: undefined, uid: undefined, expires: expiresAt };
+      await store.put(LOGOUT, key, record);
+      if (!(await store.consume(LOGOUT, key))) throw repeated();
+    },
+
     /** Forgets a sign-in whose only session has ended. */
     async forget(credential: string): Promise<void> {
       const signIn = signInOf(credential);
@@ -431,6 +470,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       ...{ username, subject, ...groups },
       attributes: writtenAttributes(attributes),
       authTime: typeof authTime === "number" ? authTime : undefined,
+      openedAt: epochSeconds(),
       checkedAt: epochSeconds(),
       refreshToken: refreshToken && cipher.encrypt(refreshToken, id),
     };
