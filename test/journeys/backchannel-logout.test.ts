@@ -185,7 +185,7 @@ t.test("a token that is not a logout token of this provider ends nothing", async
     const answer = await fetch(endpoint, { method: "POST", body, headers });
     t.strictSame([answer.status, await answer.json()], [status, { error: "invalid_request" }]);
   }
-  for (const prefix of ["other", "nobody"]) {
+  for (const prefix of ["other", "unknown"]) {
     const url = `${gateway.url}/oauth/backchannel-logout/${prefix}`;
     t.equal((await post(await sign({}), url)).status, 404, prefix);
   }

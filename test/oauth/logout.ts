@@ -7,7 +7,7 @@ import { exchange } from "./flow.ts";
 import type { IdentityProvider } from "./identity-provider.ts";
 import { authorizeUrl, makePkce, REDIRECT, registered } from "./kit.ts";
 
-/** What a user has after a sign-in through the provider `staff`. */
+/** Tokens of a user who has signed in through the provider `staff`. */
 export interface ProviderSession {
   readonly sid: string;
   readonly clientId: string;
