@@ -18,7 +18,13 @@ import { refresh } from "../oauth/flow.ts";
 import { IdentityProvider } from "../oauth/identity-provider.ts";
 import { makeKey } from "../oauth/issuer.ts";
 import { postForm } from "../oauth/kit.ts";
-import { goodTokens, logoutClaims, type ProviderSession, signInAt } from "../oauth/logout.ts";
+import {
+  goodTokens,
+  logoutClaims,
+  openConsent,
+  type ProviderSession,
+  signInAt,
+} from "../oauth/logout.ts";
 import { soon, staffedHome } from "./staff.ts";
 
 const provider = await IdentityProvider.start(t, { sub: "ann" }, { sub: "bob" });
@@ -116,6 +122,20 @@ t.test("a logout with sub alone ends all of the user, who can sign in at once", 
   t.match((await untilLogged(2)).at(-1), { user: "staff:bob", outcome: "allowed" });
   const unknown = await post(await provider.sign({ ...logoutClaims(), sub: "not,a,user" }));
   t.strictSame([unknown.status, unknown.headers.get("content-length")], [200, "0"]);
+});
+
+t.test("a sign-in that ends before its user has allowed the app begins again", async (t) => {
+  for (const sid of [undefined, ""]) {
+    for (const step of ["reload", "allow"]) {
+      const { browser, page, allow } = await openConsent(gateway, provider, "ann");
+      t.match(page.text, "staff:ann");
+      await provider.logOut("ann", sid);
+      const next = await (step === "allow" ? allow() : browser.open(page.url));
+      t.equal(next.status, 200);
+      t.match(next.text, 'href="/oauth/sign-in/staff', "the login page");
+      t.notMatch(next.text, "staff:ann");
+    }
+  }
 });
 
 t.test("a token that is not a logout token of this provider ends nothing", async (t) => {

@@ -18,22 +18,32 @@ export interface ProviderSession {
   readonly idToken: string;
 }
 
+/** Signs a user in, up to the page that asks what the app may do. */
+export async function openConsent(
+  gateway: Pick<TestGateway, "url">,
+  provider: IdentityProvider,
+  user: string,
+) {
+  provider.user = user;
+  const browser = new PlainBrowser(gateway.url, provider.url);
+  const clientId = await registered(gateway);
+  const { verifier, challenge } = makePkce();
+  const login = await browser.open(
+    authorizeUrl(gateway, { client_id: clientId, code_challenge: challenge }),
+  );
+  const [, link = ""] = /href="(\/oauth\/sign-in\/staff[^"]*)"/.exec(login.text) ?? [];
+  const page = await browser.open(gateway.url + link);
+  const allow = () => browser.submit(page, { database: "*", reach: "full", action: "allow" });
+  return { browser, clientId, verifier, page, allow };
+}
+
 export async function signInAt(
   gateway: Pick<TestGateway, "url">,
   provider: IdentityProvider,
   user: string,
 ): Promise<ProviderSession> {
-  provider.user = user;
-  const browser = new PlainBrowser(gateway.url, provider.url);
-  const clientId = await registered(gateway);
-  const { verifier, challenge } = makePkce();
-  let page = await browser.open(
-    authorizeUrl(gateway, { client_id: clientId, code_challenge: challenge }),
-  );
-  const [, link = ""] = /href="(\/oauth\/sign-in\/staff[^"]*)"/.exec(page.text) ?? [];
-  page = await browser.open(gateway.url + link);
-  page = await browser.submit(page, { database: "*", reach: "full", action: "allow" });
-  const callback = new URL(page.url);
+  const { clientId, verifier, allow } = await openConsent(gateway, provider, user);
+  const callback = new URL((await allow()).url);
   const { body } = await exchange(gateway, { clientId, verifier, callback, redirectUri: REDIRECT });
   const sid = provider.sids.at(-1) ?? "";
   const about = { sub: user, ...provider.users.get(user), sid, jti: randomUUID() };

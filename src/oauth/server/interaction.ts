@@ -435,6 +435,17 @@ export async function interact(
   response: ServerResponse,
 ): Promise<void> {
   const visit = await openVisit(context, request, response);
+  try {
+    await answer(context, visit);
+  } catch (error) {
+    if (!(error instanceof Refusal) || error.code !== "token_revoked") throw error;
+    // The sign-in has ended, so the user signs in again.
+    await switchAccount(context, visit);
+  }
+}
+
+async function answer(context: InteractionContext, visit: Visit): Promise<void> {
+  const { request, response } = visit;
   if (request.method === "POST") return submit(context, visit);
   const accountId = await takeSignIn(context, request, response);
   if (accountId !== undefined && visit.interaction.prompt.name === "login") {

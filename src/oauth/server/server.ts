@@ -249,6 +249,9 @@ function observeProvider(
 
 function problemOf(error: unknown): OAuthProblem {
   if (error instanceof OAuthProblem) return error;
+  if (error instanceof Refusal && error.status < 500) {
+    return new OAuthProblem(error.status, error.code, error.message);
+  }
   const isUnavailable =
     error instanceof StateUnavailable || (error instanceof Refusal && error.status === 503);
   if (!isUnavailable) return new OAuthProblem(500, "server_error", "internal error");
