@@ -161,7 +161,7 @@ const ofEngine: Readonly<Record<string, string>> = {
   batch_not_atomic:
     "On MySQL, the Batch creates or drops a table and also does something else. With several databases of a PostgreSQL server, the Batch uses two of them. None of it was carried out.",
   duplicate_column:
-    "Two columns of a new table have the same name in different case, or a column of an Update is in both `set` and `add`.",
+    "Two columns of a new table have the same name in different case, or a column of an Update is in two of `set`, `add` and `bind`.",
   invalid_name: "The engine or the database reserves the name, or the database cannot store it.",
   invalid_type: "The type is not in the list above, or `serial` is not the sole primary key.",
   invalid_value:
@@ -196,6 +196,8 @@ const ofEngine: Readonly<Record<string, string>> = {
   database_protected:
     "`main` cannot be dropped. On PostgreSQL, the engine's own database and templates cannot be dropped either.",
   table_exists: "A table of this name exists, in any case.",
+  expectation_failed:
+    'An element of the Batch affected another number of rows than its `expect`, or than the one row that a later `bind` needs. The body names the element, counted from 0, and both numbers: `"element": 2, "expected": 1, "affected": 0`. Nothing of the Batch was kept.',
   approval_stale:
     "The rows that the change would affect are no longer those that [were approved](approvals.md). Nothing was changed.",
   too_many_changes:

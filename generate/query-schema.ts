@@ -1,5 +1,12 @@
 import { batchKey, LARGEST_BATCH } from "../src/query/grammar.ts";
-import { collectInto, type Level, named, objectSchema, type Schema } from "../src/query/kind.ts";
+import {
+  collectInto,
+  type Level,
+  named,
+  objectSchema,
+  type Reference,
+  type Schema,
+} from "../src/query/kind.ts";
 import { definitions } from "../src/query/operations.ts";
 import type { QueryRefusalCode } from "../src/query/refusal.ts";
 
@@ -10,7 +17,7 @@ export const beyondSchema = {
     "a column or an `on` of a table that the operation does not use; a name in `having` or `order_by` that is neither an alias nor grouped; two columns with one name in a new table",
   duplicate_column: "an `as` that is already used",
   invalid_value:
-    "a whole number with a point or an exponent; `columns` that differ from `group_by`; an `after` with more or fewer values than `order_by`; a join whose `on` names no table before it",
+    "a whole number with a point or an exponent; `columns` that differ from `group_by`; an `after` with more or fewer values than `order_by`; a join whose `on` names no table before it; a `bind` to an `element` that is not an earlier change",
   nesting_too_deep: "arrays and objects nested deeper than 64",
   lone_surrogate: "half of a surrogate pair in a string",
 } as const satisfies Partial<Record<QueryRefusalCode, string>>;
@@ -36,22 +43,31 @@ export function querySchema(
 ): { body: Schema; definitions: Readonly<Record<string, Schema>> } {
   const schemas = new Map<string, Schema>();
   const reference = collectInto(schemas, prefix, level);
+  const inBatch = collectInto(schemas, prefix, level, true);
   const included = Object.entries(definitions).filter(
     ([, { level: least = "core" }]) => level === "full" || least === level,
   );
-  const operations = included.map(([name, { fields, inBatch, description, rules }]) => {
-    const make = named(name, () => ({
+  const operationSchema = (
+    [name, { fields, description, rules }]: (typeof included)[number],
+    refer: Reference,
+  ) => {
+    const isExtended =
+      refer.inBatch && level === "full" && Object.values(fields).some((field) => field.isOfBatch);
+    const make = named(isExtended ? `${name}Element` : name, (own) => ({
       description,
-      ...objectSchema(fields)(reference),
-      ...rules?.(reference),
+      ...objectSchema(fields)(own),
+      ...rules?.(own),
     }));
-    return { inBatch, schema: keyed(name, make(reference)) };
-  });
-  const elements = operations.filter(({ inBatch }) => inBatch).map(({ schema }) => schema);
+    return keyed(name, make(refer));
+  };
+  const operations = included.map((one) => operationSchema(one, reference));
+  const elements = included
+    .filter(([, definition]) => definition.inBatch)
+    .map((one) => operationSchema(one, inBatch));
   const batch = { type: "array", minItems: 1, maxItems: LARGEST_BATCH, items: { oneOf: elements } };
   const body = {
     description: `One operation, as an object with one key. The gateway also refuses what a schema cannot express: ${Object.values(beyondSchema).join("; ")}.`,
-    oneOf: [...operations.map(({ schema }) => schema), keyed(batchKey, batch)],
+    oneOf: [...operations, keyed(batchKey, batch)],
   };
   return { body, definitions: Object.fromEntries(schemas) };
 }

@@ -80,7 +80,7 @@ export const refusalFields = {
   code: { type: "string", description: "Stable; programs branch on it." },
   "element?": {
     type: "integer",
-    description: "Index of the Batch element that is denied, from 0.",
+    description: "Index of the Batch element that is denied or not as expected, from 0.",
   },
   "reason?": { type: "string", description: "The code for that element." },
   request_id: { type: "string", description: "As in `X-Request-Id` and in the log." },
@@ -103,7 +103,12 @@ export const pendingFields = {
 };
 
 /** The gateway forwards refusals of the engine without a request id. */
-const { request_id: _, ...engineRefusalFields } = refusalFields;
+const { request_id: _, ...otherFields } = refusalFields;
+const engineRefusalFields = {
+  ...otherFields,
+  "expected?": { ...count, description: "Rows that the element had to affect." },
+  "affected?": { ...count, description: "Rows that the element affected." },
+};
 const row = ref("Row");
 
 const answers: Readonly<Record<string, Schema>> = {

@@ -33,6 +33,7 @@ import {
   conditionText,
   filterOf,
   isDemanded,
+  judgeBinding,
   judgeRows,
   judgeUpdate,
   pinnedValues,
@@ -58,7 +59,7 @@ function columnsNamedBy(grant: Grant): FoldedNames {
   return names;
 }
 
-const writing: ReadonlySet<Position> = new Set(["values", "set", "add", "update"]);
+const writing: ReadonlySet<Position> = new Set(["values", "set", "add", "bind", "update"]);
 
 /** In a join, columns of such a table must be qualified. */
 function isPartial({ entry: { grant } }: DecidedTable): boolean {
@@ -476,9 +477,12 @@ function judgeContents(
 ): Objection | undefined {
   switch (operation.name) {
     case "Insert":
-      return judgeRows(operation.fields.values, filter, entry.grant);
+      return (
+        judgeBinding(operation.fields, filter) ??
+        judgeRows(operation.fields.values, filter, entry.grant)
+      );
     case "Update":
-      return judgeUpdate(operation.fields, filter);
+      return judgeBinding(operation.fields, filter) ?? judgeUpdate(operation.fields, filter);
     case "Select": {
       if (!optionalTables(operation).has(table)) return undefined;
       const message = `Join ${table} by INNER, or from the other side: only some of its rows may be read, and an outer join would show the others as missing`;

@@ -230,6 +230,15 @@ export function judgeUpdate(
   return undefined;
 }
 
+/** A bound value is unknown before the query runs. */
+export function judgeBinding(
+  { bind = {} }: { readonly bind?: object },
+  conditions: readonly RowCondition[],
+): Objection | undefined {
+  const bound = conditions.find(({ column }) => Object.hasOwn(bind, column));
+  return bound && denied(bound, `The column ${quoteName(bound.column)} may not be bound`);
+}
+
 /** The conditions that row filters add to a query whose accesses were all decided. */
 export function filterAdditions(
   { accesses }: Query,

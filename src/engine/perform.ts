@@ -1,5 +1,6 @@
 import type { ChangeName, Operation, TableOperation } from "../query/operation-types.ts";
 import type { OperationFields, ReadingName } from "../query/operations.ts";
+import { Bindings, bindingsOf, requireExpected } from "./bindings.ts";
 import { LimitCounter, type QueryLimit } from "./limits.ts";
 import type { Operations, QueryContext, Session } from "./remote/dialect.ts";
 import type { RowOutput, Spool } from "./spool.ts";
@@ -57,11 +58,12 @@ async function performBatch<Leased extends Session>(
 ): Promise<void> {
   const { refusalOf, concernsStatement } = dialect.failures;
   const counter = new LimitCounter(limits);
+  const bindings = new Bindings(operations);
   let answers: Promise<Iterable<string>>[] = [];
   let separator = "";
   async function performElement(operation: TableOperation, element: number) {
     try {
-      return await perform(dialect, session, operation, spool, { counter, element });
+      return await perform(dialect, session, operation, spool, { counter, element, bindings });
     } catch (error) {
       throw concernsStatement(error) ? (refusalOf(error)?.atElement(element) ?? error) : error;
     }
@@ -83,6 +85,8 @@ async function performBatch<Leased extends Session>(
       separator = ",";
       continue;
     }
+    // The rows that it binds must be known.
+    if (bindingsOf(operation).length > 0) await writeAnswers();
     const sent = limits.length === 0 ? session.lastSent?.() : undefined;
     const answer = performElement(operation, index);
     answers.push(answer);
@@ -109,7 +113,7 @@ async function perform<Leased extends Session>(
   spool: Spool,
   inQuery: QueryPosition,
 ): Promise<Iterable<string>> {
-  const { counter } = inQuery;
+  const { counter, element, bindings } = inQuery;
   const context = contextOf(dialect, session, operation.fields.database, counter);
   if (isReading(operation)) {
     await read(dialect, context, operation, spool);
@@ -119,9 +123,16 @@ async function perform<Leased extends Session>(
   if (touched !== undefined && isRowChange(operation)) {
     requireSameRows(await dialect.digestAffected(context, operation), touched);
   }
-  const changed = await change(dialect, context, operation);
+  if (bindings === undefined || element === undefined || !isRowChange(operation)) {
+    const changed = await change(dialect, context, operation);
+    countChanged(changed, inQuery, spool);
+    return changeJson(operation, changed, element !== undefined);
+  }
+  const found = await change(dialect, context, bindings.apply(operation, element));
+  const changed = bindings.take(operation, element, found);
   countChanged(changed, inQuery, spool);
-  return changeJson(operation, changed, inQuery.element !== undefined);
+  requireExpected(operation, element, changed);
+  return changeJson(operation, changed, true);
 }
 
 /** Writes the answer of a Preview, whose change will be rolled back. */

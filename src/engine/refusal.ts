@@ -30,6 +30,7 @@ export const refusalStatuses = {
   database_exists: 409,
   database_in_use: 409,
   database_protected: 409,
+  expectation_failed: 409,
   table_exists: 409,
   too_many_changes: 409,
   too_many_rows: 409,
@@ -91,6 +92,8 @@ export class EngineRefusal extends ClientError {
   /** Denials by access rules get the code that the gateway uses for elements. */
   atElement(element: number): EngineRefusal {
     const { code, message, plain } = this;
+    // The message names the element already.
+    if (code === "expectation_failed") return this;
     if (code !== "row_denied") return this.at(`Batch[${element}]`);
     const members = { element, reason: code };
     return new EngineRefusal("batch_member_denied", message, { plain, members, cause: this });

@@ -124,7 +124,7 @@ function inlining(definitions: Map<string, Schema>, level: Level): Reference {
     definitions.set(name, unnamed);
     return known;
   };
-  const reference: Reference = Object.assign(refer, { level });
+  const reference: Reference = Object.assign(refer, { level, inBatch: false });
   return reference;
 }
 
@@ -371,12 +371,15 @@ export function countTool({ level }: Grammar): ToolDefinition[] {
   return [ownTool(text, input, { outputSchema: countSchema })];
 }
 
-export function batchTool({ inOrder }: Grammar): ToolDefinition {
+const ofBatches =
+  ' Changes also take "expect": 1, the rows they must affect, and insert and update "bind": {"order_id": {"element": 0, "column": "id"}}, a value of the one row that an earlier element affects.';
+
+export function batchTool({ inOrder, level }: Grammar): ToolDefinition {
   const keys = inOrder.filter(({ inBatch }) => inBatch).map(({ name }) => name);
   const list = {
     type: "array",
     items: { type: "object" },
-    description: `Objects with one key and the arguments of that tool: ${keys.join(", ")}.`,
+    description: `Objects with one key and the arguments of that tool: ${keys.join(", ")}.${level === "full" ? ofBatches : ""}`,
   };
   const description =
     "Runs operations in order. If one fails, none takes effect. Not supported: a Batch in a Batch, creating and dropping databases.";

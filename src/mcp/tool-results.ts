@@ -31,6 +31,7 @@ const examples: Readonly<Record<string, string>> = {
   on_conflict: '["id"]',
   update: '["name"], or []',
   returning: '["id"]',
+  bind: '{"order_id": {"element": 0, "column": "id"}}',
   Insert: '{"database": "main", "table": "users", "values": [{"id": 1}]}',
   operations: '[{"Delete": {"database": "main", "table": "users", "where": {..}}}]',
 };
@@ -77,6 +78,7 @@ const advice: Readonly<Record<string, string>> = {
   approval_void: "to request another one, call without approval",
   approval_stale:
     "the rows have changed since the approval; read them, then call without approval to request another one",
+  expectation_failed: "read the rows before you retry",
   outcome_unknown: "the call may have run; read the rows before you retry",
   query_timeout: "ask for less, with a where on a key or with fewer tables",
   upstream_timeout: "ask for less, with a where on a key or with fewer tables",

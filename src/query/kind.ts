@@ -19,6 +19,8 @@ export interface Field<Value, Draft, Required extends boolean = boolean>
   readonly description: string | undefined;
   /** The lowest level of the grammar that has the field. */
   readonly level: Level;
+  /** True for a field that only elements of a Batch have. */
+  readonly isOfBatch?: true;
 }
 
 /** The fields of a closed object, in their usual order. */
@@ -55,6 +57,23 @@ export function extra<Value, Draft>(
   return { ...optional(kind, description), level: "full" };
 }
 
+/** An extra field that only an element of a Batch may have. */
+export function ofBatch<Value>(
+  { read, schema }: Kind<Value>,
+  description: string,
+): Field<Value, OperationDraft, false> {
+  const kind: Kind<Value> = {
+    read(reader, draft) {
+      if (draft.element !== undefined) return read(reader, draft);
+      const name = String(reader.path.at(-1));
+      const problem = `the field "${name}" is allowed only in an element of a Batch`;
+      throw reader.refusal("unknown_field", problem);
+    },
+    schema,
+  };
+  return { ...extra(kind, description), isOfBatch: true };
+}
+
 export function fieldsAt<Draft>(fields: Fields<Draft>, level: Level): Fields<Draft> {
   if (level === "full") return fields;
   return Object.fromEntries(Object.entries(fields).filter(([, field]) => field.level === level));
@@ -67,15 +86,20 @@ export function eitherOf(alternatives: readonly Schema[]): Schema {
 
 /** Requires at least one of these fields. */
 export function oneNeeded<Draft>(fields: Fields<Draft>, names: readonly string[]): MakeSchema {
-  return ({ level }) => {
-    const there = fieldsAt(fields, level);
+  return (reference) => {
+    const there = fieldsOf(fields, reference);
     return eitherOf(names.filter((name) => name in there).map((name) => ({ required: [name] })));
   };
 }
 
+function fieldsOf<Draft>(fields: Fields<Draft>, { level, inBatch }: Reference): Fields<Draft> {
+  const there = Object.entries(fieldsAt(fields, level));
+  return Object.fromEntries(there.filter(([, { isOfBatch }]) => inBatch || !isOfBatch));
+}
+
 export function objectSchema<Draft>(fields: Fields<Draft>): MakeSchema {
   return (reference) => {
-    const entries = Object.entries(fieldsAt(fields, reference.level));
+    const entries = Object.entries(fieldsOf(fields, reference));
     const properties = entries.map(([name, { schema, description }]): [string, Schema] => [
       name,
       { ...schema(reference), ...(description === undefined ? {} : { description }) },
@@ -107,6 +131,8 @@ export type MakeSchema = (reference: Reference) => Schema;
 export interface Reference {
   (name: string, make: MakeSchema): Schema;
   readonly level: Level;
+  /** True for the schemas of a Batch's elements. */
+  readonly inBatch: boolean;
 }
 
 /** A schema that a document defines once under this name. */
@@ -119,6 +145,7 @@ export function collectInto(
   definitions: Map<string, Schema>,
   prefix: string,
   level: Level,
+  inBatch = false,
 ): Reference {
   const refer = (name: string, make: MakeSchema): Schema => {
     if (!definitions.has(name)) {
@@ -128,6 +155,6 @@ export function collectInto(
     }
     return { $ref: `${prefix}${name}` };
   };
-  const reference: Reference = Object.assign(refer, { level });
+  const reference: Reference = Object.assign(refer, { level, inBatch });
   return reference;
 }

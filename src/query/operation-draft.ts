@@ -26,6 +26,7 @@ export type Position =
   | "values"
   | "set"
   | "add"
+  | "bind"
   | "on_conflict"
   | "update"
   | "returning"
@@ -56,8 +57,12 @@ interface TableReference {
   readonly location: BodyLocation;
 }
 
-interface RowsOfBody {
+interface OperationPlace {
   readonly rows: RowReader;
+  /** Index in a Batch. */
+  readonly element: number | undefined;
+  /** The earlier elements that change rows, by index. */
+  readonly changes: ReadonlyMap<number, OperationDraft>;
 }
 
 /** The parts of a Select that need more than rows of tables. */
@@ -106,11 +111,13 @@ export class OperationDraft {
   previewed: string | undefined;
   previewedStart = 0;
   previewedEnd = 0;
-  readonly #body: RowsOfBody;
+  readonly #place: OperationPlace;
+  readonly element: number | undefined;
   #references: TableReference[] | undefined = undefined;
 
-  constructor(body: RowsOfBody, collects: Collects) {
-    this.#body = body;
+  constructor(place: OperationPlace, collects: Collects) {
+    this.#place = place;
+    this.element = place.element;
     this.named = collects === false ? undefined : [];
     this.compared = collects === false ? undefined : [];
     this.others = collects === true ? new Map() : undefined;
@@ -118,7 +125,16 @@ export class OperationDraft {
 
   /** Shared by all operations of a body, since their rows tend to be alike. */
   get rows(): RowReader {
-    return this.#body.rows;
+    return this.#place.rows;
+  }
+
+  /** Records that a later element reads a column of the row that `element` has affected. */
+  bindTo(element: number, column: string): boolean {
+    const change = this.#place.changes.get(element);
+    if (change === undefined) return false;
+    change.position = "returning";
+    change.use(column);
+    return true;
   }
 
   get tables(): string[] {

@@ -13,6 +13,7 @@ import {
   named,
   type ObjectOf,
   objectSchema,
+  ofBatch,
   oneNeeded,
   optional,
   required,
@@ -23,6 +24,7 @@ import type { PermissionClass } from "./query.ts";
 import type { QueryRefused } from "./refusal.ts";
 import {
   additions,
+  bindings,
   changes,
   column,
   columnDefinitions,
@@ -405,7 +407,16 @@ const changedRows = required(
 const values = required(rows, "Rows, each an object of values by column.");
 const returning = extra(at("returning", list(selectedColumn)), "Columns of these rows to return.");
 
-const insertFields = { database, table, values, returning };
+const expect = ofBatch(
+  count,
+  "Number of rows that must be affected; otherwise the Batch is undone.",
+);
+const bind = ofBatch(
+  bindings,
+  "Values by column, each from the one row that an earlier element of the Batch affects.",
+);
+
+const insertFields = { database, table, values, bind, returning, expect };
 const updateFields = {
   database,
   table,
@@ -414,12 +425,14 @@ const updateFields = {
     additions,
     "Numbers by column to add to the current values. Null stays null and counts as affected.",
   ),
+  bind,
   where: changedRows,
   returning,
+  expect,
 };
 /** The part of `judgeUpdate` that a schema can express. */
-const updateRules = oneNeeded(updateFields, ["set", "add"]);
-const deleteFields = { database, table, where: changedRows, returning };
+const updateRules = oneNeeded(updateFields, ["set", "add", "bind"]);
+const deleteFields = { database, table, where: changedRows, returning, expect };
 const upsertFields = {
   database,
   table,
@@ -433,6 +446,7 @@ const upsertFields = {
     "Columns to set if such a row exists; [] leaves it unchanged.",
   ),
   returning,
+  expect,
 };
 
 function previewed<Of extends Fields<OperationDraft>>(
@@ -458,9 +472,10 @@ function previewed<Of extends Fields<OperationDraft>>(
 }
 
 /** @throws QueryRefused `missing_field` */
-function judgeUpdate({ changesColumns }: OperationDraft, reader: BodyReader, start: number): void {
-  if (changesColumns) return;
-  const either = reader.isFull ? "set or add" : "set";
+function judgeUpdate(draft: OperationDraft, reader: BodyReader, start: number): void {
+  if (draft.changesColumns) return;
+  const added = draft.element === undefined ? "set or add" : "set, add or bind";
+  const either = reader.isFull ? added : "set";
   const problem = `the field "set" is missing; required: database, table, ${either}, where`;
   throw reader.refusal("missing_field", problem, start);
 }
@@ -637,6 +652,11 @@ export function permissionsOf(
 }
 
 type Operations = typeof operations;
+
+/** True for an operation that changes the rows of a table. */
+export function isRowChangeName(name: string): boolean {
+  return ["Insert", "Update", "Delete", "Upsert"].includes(name);
+}
 
 export type OperationName = keyof Operations;
 

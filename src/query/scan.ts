@@ -14,7 +14,7 @@ import {
 import { fullOnly } from "./kind.ts";
 import { ReadOperation } from "./operation-detail.ts";
 import { type Collects, OperationDraft } from "./operation-draft.ts";
-import { isOperationName, permissionsOf } from "./operations.ts";
+import { isOperationName, isRowChangeName, permissionsOf } from "./operations.ts";
 import type { Access, Query } from "./query.ts";
 import { type BodyLocation, QueryRefused } from "./refusal.ts";
 import { RowReader } from "./row-reader.ts";
@@ -26,6 +26,7 @@ class QueryReader {
   readonly #grammar: Grammar;
   readonly #collects: Collects;
   readonly #accesses: Access[] = [];
+  readonly changes = new Map<number, OperationDraft>();
   #isBatch = false;
   #rows: RowReader | undefined = undefined;
 
@@ -38,6 +39,10 @@ class QueryReader {
   get rows(): RowReader {
     this.#rows ??= new RowReader(this.#reader);
     return this.#rows;
+  }
+
+  get element(): number | undefined {
+    return this.#isBatch ? this.#accesses.length : undefined;
   }
 
   get query(): Query {
@@ -148,6 +153,7 @@ class QueryReader {
     const { database, tables, named } = draft;
     const permissions = permissionsOf(operation.permissions, draft);
     const end = reader.position;
+    if (this.#isBatch && isRowChangeName(name)) this.changes.set(this.#accesses.length, draft);
     this.#accesses.push({
       operation: name,
       permissions,

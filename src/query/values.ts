@@ -1,7 +1,7 @@
 import type { Steps } from "../cooperative-scheduling.ts";
 import { ObjectKeys } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
-import { ByteText, type Rest, repeat, tokenOf } from "../json/reader.ts";
+import { andThen, ByteText, type Rest, repeat, tokenOf } from "../json/reader.ts";
 import { formatHint } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
 import {
@@ -435,6 +435,13 @@ export const additions: Kind<Record<string, number | bigint>> = {
 };
 
 function readAddition(reader: BodyReader, draft: OperationDraft, columns: ObjectKeys): Rest {
+  readUniqueColumn(reader, draft, columns);
+  reader.expect("a number");
+  reader.skipNumber();
+  return reader.pause();
+}
+
+function readUniqueColumn(reader: BodyReader, draft: OperationDraft, columns: ObjectKeys): void {
   const start = reader.position;
   const column = readColumnName(reader);
   if (!columns.add(column)) {
@@ -443,8 +450,67 @@ function readAddition(reader: BodyReader, draft: OperationDraft, columns: Object
   }
   draft.use(column);
   reader.skipColon();
-  reader.expect("a number");
-  reader.skipNumber();
+}
+
+interface Binding {
+  readonly operation: OperationDraft;
+  element: number;
+  column: string;
+}
+
+const bindingFields = {
+  element: required<number, Binding>({
+    read(reader, binding) {
+      const start = reader.position;
+      readCount(reader);
+      binding.element = Number(reader.bytes.toString("latin1", start, reader.position));
+      return undefined;
+    },
+    schema: count.schema,
+  }),
+  column: required<string, Binding>({
+    read(reader, binding) {
+      binding.column = readColumnName(reader).toString();
+      return undefined;
+    },
+    schema: newColumnSchema,
+  }),
+};
+const bindingShape = new ObjectShape<Binding>(bindingFields);
+
+/** Columns of affected rows by the column that gets their value. */
+export const bindings: Kind<Record<string, ObjectOf<typeof bindingFields>>> = {
+  read(reader, draft) {
+    const start = reader.position;
+    draft.changesColumns = true;
+    if (!reader.openObject()) throw emptyObject(reader, start);
+    const columns = new ObjectKeys();
+    return repeat(
+      () => readBinding(reader, draft, columns),
+      () => reader.nextMember(),
+    );
+  },
+  schema: (reference) => ({
+    type: "object",
+    propertyNames: newColumnSchema(reference),
+    additionalProperties: objectSchema(bindingFields)(reference),
+    minProperties: 1,
+  }),
+};
+
+function readBinding(reader: BodyReader, operation: OperationDraft, columns: ObjectKeys): Rest {
+  operation.position = "bind";
+  readUniqueColumn(reader, operation, columns);
+  const start = reader.position;
+  const binding = { operation, element: 0, column: "" };
+  const requireEarlier = () => {
+    if (operation.bindTo(binding.element, binding.column)) return;
+    const problem = `element ${binding.element} is not an earlier Insert, Update, Delete or Upsert of this Batch`;
+    throw reader.refusal("invalid_value", problem, start);
+  };
+  const rest = bindingShape.read(reader, binding);
+  if (rest !== undefined) return andThen(rest, requireEarlier);
+  requireEarlier();
   return reader.pause();
 }
 

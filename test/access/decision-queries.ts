@@ -147,11 +147,27 @@ function elementOf(choose: Choose): JsonObject {
   }
 }
 
+/** Lets the last of several elements bind a column of the first, if both fit. */
+function bindOf(choose: Choose, elements: readonly JsonObject[]): readonly JsonObject[] {
+  const [name = ""] = Object.keys(elements.at(-1) ?? {});
+  const isFit = elements.length > 1 && (name === "Insert" || name === "Update");
+  if (!isFit || choose([true, false])) return elements;
+  const source = { element: 0, column: choose(namedColumns) };
+  const bind = { [choose(namedColumns)]: source };
+  const fields = Object(elements.at(-1)?.[name]);
+  return [...elements.slice(0, -1), { [name]: { ...fields, bind } }];
+}
+
 function bodyOf(choose: Choose): JsonObject {
   const database = choose(databases);
   switch (choose("one one one one one one batch batch batch preview other extra".split(" "))) {
     case "batch":
-      return { Batch: some(choose, [0], 3).map(() => elementOf(choose)) };
+      return {
+        Batch: bindOf(
+          choose,
+          some(choose, [0], 3).map(() => elementOf(choose)),
+        ),
+      };
     case "preview":
       return { Preview: changeOf(choose, database) };
     case "other":

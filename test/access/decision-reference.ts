@@ -70,6 +70,7 @@ function namedColumns(
     ...at("written", keys(objectsAt(fields, "values"))),
     ...at("written", keys(objectsAt(fields, "set"))),
     ...at("written", keys(objectsAt(fields, "add"))),
+    ...at("written", keys(objectsAt(fields, "bind"))),
     ...at("written", listAt(fields, "update")),
     ...at("on_conflict", listAt(fields, "on_conflict")),
     ...at("returning", listAt(fields, "returning")),
@@ -479,6 +480,7 @@ function rowOpinion(element: Element): { faults: string[]; additions: string[] }
       const { column, cmp, value } = condition;
       const isKept =
         rows.every((row) => holds(condition, row[column])) &&
+        !(column in objectAt(fields, "bind")) &&
         !(column in objectAt(fields, "add")) &&
         (!(column in set) || holds(condition, set[column]));
       if (!isKept) faults.push("row_denied");
@@ -557,11 +559,29 @@ function judgeElement(element: Element) {
   return { faults, asks, additions: rows.additions, amounts: numbers.amounts };
 }
 
+/** The elements, each returning also what the `bind` of others reads. */
+function readByOthers(elements: readonly JsonObject[]): readonly JsonObject[] {
+  const fieldsOf = (element: JsonObject) => objectAt(element, Object.keys(element)[0] ?? "");
+  const sources = elements
+    .map((element) => objectAt(fieldsOf(element), "bind"))
+    .flatMap((bind) => Object.keys(bind).map((name) => objectAt(bind, name)));
+  return elements.map((element, at) => {
+    const read = sources.filter((source) => source.element === at);
+    if (read.length === 0) return element;
+    const [key = ""] = Object.keys(element);
+    const columns = read.map((source) => textAt(source, "column"));
+    const returned = [...listAt(fieldsOf(element), "returning"), ...columns];
+    return { [key]: { ...fieldsOf(element), returning: returned } };
+  });
+}
+
 /** The judgment of each element by the contract. */
 export function opinionsOn(world: World, asked: AskedQuery): readonly Opinion[] {
   const { body } = asked;
   const elements = "Batch" in body ? objectsAt(body, "Batch") : [body];
-  const judged = elements.map((element) => judgeElement(takeApart(world, element, asked)));
+  const judged = readByOthers(elements).map((element) =>
+    judgeElement(takeApart(world, element, asked)),
+  );
   return judged.map(({ faults, additions, asks }, at) => {
     const sofar = judged.slice(0, at + 1).flatMap(({ amounts }) => amounts);
     const sums = (judged[at]?.amounts ?? []).flatMap(({ limiter }) => {

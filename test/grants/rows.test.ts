@@ -101,6 +101,14 @@ const insert = (...values: object[]) => ({ Insert: { ...tickets, values } });
 const update = (set: object, more: object = {}) => ({
   Update: { ...tickets, set, where: null, ...more },
 });
+/** An Insert, or else an Update, that binds columns of the element before it. */
+function bound(columns: Readonly<Record<string, string>>, more?: object) {
+  const bind = Object.fromEntries(
+    Object.entries(columns).map(([name, column]) => [name, { element: 0, column }]),
+  );
+  if (more === undefined) return { Insert: { ...tickets, values: [{ id: 8 }], bind } };
+  return { Update: { ...tickets, bind, where: null } };
+}
 const referring = { name: "a", type: "int", references: "tickets.id" };
 const upsert = { on_conflict: ["id"], update: ["tenant"] };
 
@@ -125,10 +133,18 @@ const changes: Readonly<Record<string, readonly object[]>> = {
   ],
   "403 batch_member_denied (row_denied)": [
     { Batch: [{ Delete: { ...tickets, where: null } }, insert({ id: 9 })] },
+    { Batch: [insert({ id: 9, tenant: "acme" }), bound({ tenant: "tenant" })] },
+    { Batch: [insert({ id: 9, tenant: "acme" }), bound({ tenant: "tenant" }, { set: {} })] },
+  ],
+  "403 batch_member_denied (name_case_mismatch)": [
+    { Batch: [insert({ id: 9, tenant: "acme" }), bound({ status: "Tenant" })] },
+    { Batch: [insert({ id: 9, tenant: "acme" }), bound({ Tenant: "tenant" })] },
   ],
   "403 role_insufficient": [{ DropTable: tickets }],
   "403 no_grant": [{ CreateTable: { database: "main", table: "probe", columns: [referring] } }],
 };
+
+const statusOfFirst = { bind: { status: { element: 0, column: "status" } } };
 
 overEachSite("a row filter limits every kind of change", async (t, site) => {
   await makeTables(site);
@@ -165,6 +181,16 @@ overEachSite("a row filter limits every kind of change", async (t, site) => {
   });
   t.equal(mixed.status, 200, mixed.text);
   t.match(mixed.text, /"affected":2,"data":\[\{"id":2\},\{"id":9\}\]/);
+  const copied = await rita({
+    Batch: [
+      update({ status: "x" }, { where: term("id", "=", 1), expect: 1 }),
+      { Insert: { ...tickets, values: [{ id: 9, tenant: "acme" }], ...statusOfFirst } },
+      { Delete: { ...tickets, where: term("id", "=", 9), returning: ["status"] } },
+    ],
+  });
+  t.match(copied.text, /"Inserted 1 row",\{"affected":1,"data":\[\{"status":"x"\}\]\}/);
+  const others = { Batch: [update({ status: "y" }, { where: term("id", "=", 3), expect: 1 })] };
+  t.match((await rita(others)).body, { code: "expectation_failed", affected: 0 });
   const left = await site.admin(select("tickets", ["id", "status", "weight"], byId));
   t.strictSame(left.body.data, [
     { id: 1, status: "x", weight: 11 },
@@ -313,4 +339,29 @@ overEachSite("an error names nothing hidden", async (t, site) => {
     if ("Batch" in query) t.match(answer.body.message, /^Batch\[1\]: /, "it says where");
   }
   t.match((await olga(select("vaults", ["id"]))).body.message, /did you mean vault/);
+});
+
+overEachSite("bind reads and writes only columns that are allowed", async (t, site) => {
+  await makeTables(site);
+  await site.allow(
+    entry(
+      "rita",
+      "main",
+      "ReadWrite",
+      'tables = ["tickets"]\ncolumns = ["id", "status", "tenant"]\nwritable_columns = ["id", "status"]',
+    ),
+  );
+  const rita = await site.as("rita");
+  const batch = (columns: Readonly<Record<string, string>>, more?: object) =>
+    rita({ Batch: [insert({ id: 9, status: "s" }), bound(columns, more)] });
+  for (const more of [undefined, { set: {} }]) {
+    for (const columns of [{ status: "salary" }, { salary: "status" }, { tenant: "status" }]) {
+      t.match(outcome(await batch(columns, more)), /^403 batch_member_denied \(column_denied\)$/);
+    }
+  }
+  const denied = (await batch({ status: "salary" })).body;
+  t.match(denied, { element: 0 }, "what the earlier element would return is denied there");
+  t.equal(outcome(await batch({ status: "status" })), "200");
+  const found = await site.admin(select("tickets", ["status"], { where: term("id", "=", 8) }));
+  t.strictSame(found.body.data, [{ status: "s" }]);
 });

@@ -183,6 +183,24 @@ t.test("a batch runs whole or not at all, and names the operation that failed", 
     isError: true,
     text: /^Failed: operations\[1\]: .*; describe_table lists .*\(constraint_violation\)$/,
   });
+  const source = { element: 0, column: "id" };
+  const next = { Update: { ...ofOrders, set: { total: 1 }, bind: { id: source }, where: null } };
+  t.match(
+    await mcp.call("batch", { operations: [insert(8), { Update: { ...next.Update, expect: 1 } }] }),
+    {
+      isError: true,
+      text: /^Failed: operations\[1\]: .*/,
+    },
+  );
+  const one = { Delete: { ...ofOrders, where: { column: "id", cmp: "=", value: 9 }, expect: 1 } };
+  t.match(await mcp.call("batch", { operations: [insert(8), one] }), {
+    isError: true,
+    text: /^Failed: operations\[1\]: 0 rows were affected, but expect is 1; .*\(expectation_failed\)$/,
+  });
+  t.match(await mcp.call("insert", { ...ofOrders, values: [{ id: 9 }], expect: 1 }), {
+    isError: true,
+    text: /"expect" is allowed only in an element of a Batch/,
+  });
   t.same((await mcp.call("count", fromOrders)).structured, { count: 4 });
   const wrong: [args: Record<string, unknown>, text: RegExp][] = [
     [{}, /"operations" is missing; required: operations; write operations as \[/],

@@ -60,6 +60,14 @@ export const fullBodies: readonly object[] = [
   { Preview: { Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["id"], update: [] } } },
   { Batch: [{ Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["id"], update: [] } }] },
   {
+    Batch: [
+      { Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["id"], update: [], expect: 1 } },
+      { Insert: { ...target, values: [{}], bind: { a: { element: 0, column: "id" } }, expect: 1 } },
+      { Update: { ...target, where: null, bind: { a: { column: "b", element: 1 } } } },
+      { Delete: { ...target, where: null, expect: 0 } },
+    ],
+  },
+  {
     CreateTable: {
       ...target,
       columns: [{ name: "id", type: "int", default: 7, references: "orders.id" }],

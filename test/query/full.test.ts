@@ -30,6 +30,9 @@ t.test("the core grammar refuses it", async (t) => {
   t.match(refusalOf(text, core).message, "an object is expected, a string was found");
 });
 
+const inserted = { Insert: { ...target, values: [{ id: 1 }] } };
+const bound = (source: object) => ({ ...target, values: [{}], bind: { a: source } });
+
 t.test("contradictory fields are refused", async (t) => {
   const joined = (joins: object[]) => select({ join: joins });
   const orders = { table: "orders", on: "users.id = orders.user_id", join_type: "INNER" };
@@ -109,6 +112,20 @@ t.test("contradictory fields are refused", async (t) => {
       { CreateTable: { ...target, columns: [{ name: "a", type: "int", default: {} }] } },
     ],
     ["invalid_column", { Insert: { ...target, values: [{ id: 1 }], returning: ["orders.id"] } }],
+    ["unknown_field", { Insert: { ...target, values: [{ id: 1 }], expect: 1 } }],
+    ["unknown_field", { Preview: { Delete: { ...target, where: null, expect: 1 } } }],
+    ["unknown_field", { Insert: { ...bound({ element: 0, column: "id" }) } }],
+    ["unknown_field", { Batch: [inserted, { Delete: { ...target, where: null, bind: {} } }] }],
+    ["wrong_type", { Batch: [{ Delete: { ...target, where: null, expect: "1" } }] }],
+    ["invalid_value", { Batch: [{ Delete: { ...target, where: null, expect: -1 } }] }],
+    ["invalid_value", { Batch: [inserted, { Insert: { ...bound({}), bind: {} } }] }],
+    ["missing_field", { Batch: [inserted, { Insert: bound({ element: 0 }) }] }],
+    ["invalid_column", { Batch: [inserted, { Insert: bound({ element: 0, column: "*" }) }] }],
+    ["invalid_column", { Batch: [inserted, { Insert: bound({ element: 0, column: "a.b" }) }] }],
+    ["invalid_value", { Batch: [inserted, { Insert: bound({ element: 1, column: "id" }) }] }],
+    ["invalid_value", { Batch: [inserted, { Insert: bound({ element: 0.5, column: "id" }) }] }],
+    ["invalid_value", { Batch: [select(), { Insert: bound({ element: 0, column: "id" }) }] }],
+    ["missing_field", { Batch: [inserted, { Update: { ...target, where: null } }] }],
   ];
   for (const [code, body] of bad) t.equal(verdict(body), code, JSON.stringify(body));
   const twice =
@@ -129,12 +146,12 @@ t.test("an operation lists every right that it needs", async (t) => {
 });
 
 t.test("columns are listed by position", async (t) => {
-  const usesOf = (body: object) => {
-    const [access] = scan(
+  const usesOf = (body: object, element = 0) => {
+    const access = scan(
       Buffer.from(JSON.stringify(body)),
       createGrammar({ extraFields: [], operations: {} }),
       true,
-    ).accesses;
+    ).accesses[element];
     return Object.fromEntries(
       Array.from(access?.detail?.uses ?? [], ([position, names]) => [position, [...names].join()]),
     );
@@ -178,6 +195,12 @@ t.test("columns are listed by position", async (t) => {
     usesOf({ Update: { ...target, set: { a: 1 }, add: { b: 2 }, where: term("c", "=", 1) } }),
     { set: "a", add: "b", where: "c" },
   );
+  const source = { element: 0, column: "id" };
+  t.strictSame(usesOf({ Batch: [inserted, { Insert: bound(source) }] }), {
+    values: "id",
+    returning: "id",
+  });
+  t.strictSame(usesOf({ Batch: [inserted, { Insert: bound(source) }] }, 1), { bind: "a" });
   t.strictSame(
     usesOf({
       CreateTable: { ...target, columns: [{ name: "a", type: "int", references: "o.id" }] },

@@ -80,7 +80,7 @@ function changed(value: unknown, choose: Choose): unknown {
 
 /** What `beyondSchema` tells, as the scanner says it of bodies that are written from values. */
 const beyond: readonly RegExp[] = [
-  /a column of the table .* is named; allowed:/,
+  ...[/a column of the table .* is named; allowed:/, /is not an earlier Insert/],
   /neither an alias of aggregate nor a column of group_by/,
   ...[/the table already has a column/, /the name .* is taken/],
   ...[/with aggregate, columns must equal group_by/, /each column needs one value/],

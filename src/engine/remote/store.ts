@@ -3,6 +3,7 @@ import { sql } from "kysely";
 import type { Logger } from "pino";
 import type { Operation } from "../../query/operation-types.ts";
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
+import { isChecked } from "../bindings.ts";
 import { LimitCounter, type QueryLimit } from "../limits.ts";
 import { parseBodyExactly } from "../parse.ts";
 import { contextOf, performAll, performPreview, read, type Work } from "../perform.ts";
@@ -286,17 +287,18 @@ class RemoteStore<Leased extends Session> implements Store {
     // A Batch sees one state throughout, as if no other query ran at the same time.
     if (isBatch) {
       const mode = onlyReads ? "snapshot, read only" : "serializable";
-      // Returned rows may need disk space, which must be reserved before the commit.
+      // Returned rows may need disk space, which must be reserved before the commit. A change that
+      // is not as expected must still be rolled back.
       const isShort = !operations.some(
-        (operation) => isReading(operation) || returnsRows(operation),
+        (operation) => isReading(operation) || returnsRows(operation) || isChecked(operation),
       );
       const changes = isShort && limits.length === 0 ? operations.length : 0;
       return { mode, database, changes };
     }
     if (first !== undefined && isReading(first)) return { mode: modeOf(first), database };
-    const isChecked = limits.some((limit) => "written" in limit);
+    const isFiltered = limits.some((limit) => "written" in limit);
     const readsAfterChange =
-      this.#dialect.readsAfterChange && (isChecked || operations.some(returnsRows));
+      this.#dialect.readsAfterChange && (isFiltered || operations.some(returnsRows));
     // Nothing may happen between reading the rows and changing them.
     const isCompared = limits.some((limit) => "touched" in limit);
     const mode = readsAfterChange || isCompared ? "serializable" : "read committed";

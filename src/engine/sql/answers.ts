@@ -1,6 +1,7 @@
 import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
 import { definitions, type OperationFields, type ReadingName } from "../../query/operations.ts";
 import { counted } from "../../suggestion.ts";
+import type { Bindings } from "../bindings.ts";
 import type { LimitCounter } from "../limits.ts";
 import type { EngineRefusal } from "../refusal.ts";
 import type { Spool } from "../spool.ts";
@@ -42,6 +43,7 @@ export function* changeJson(
 export interface QueryPosition {
   readonly counter: LimitCounter;
   readonly element?: number;
+  readonly bindings?: Bindings;
 }
 
 export function countChanged(

@@ -1,0 +1,184 @@
+import { type Answer, createTable, equal, insert, refusal, selectAll } from "./kit.ts";
+import { overEach, type Scene } from "./over-each.ts";
+
+type Ask = Scene["ask"];
+
+const orders = { database: "main", table: "orders" };
+const lines = { database: "main", table: "lines" };
+const ofOrder = { order_id: { element: 0, column: "id" } };
+
+async function makeTables(ask: Ask): Promise<void> {
+  const types = { code: "text", total: "decimal(20,2)", mark: "bigint", at: "timestamp" };
+  await ask(createTable("orders", { id: "serial", ...types, data: "json", raw: "blob" }));
+  const copies = { total: "decimal(20,2)", mark: "bigint", at: "timestamp", data: "json" };
+  const columns = { order_id: "bigint", sku: "text", ...copies, raw: "blob" };
+  await ask(createTable("lines", { id: "serial", ...columns }));
+}
+
+async function countsIn(ask: Ask): Promise<unknown> {
+  const answers = [await ask(selectAll("orders")), await ask(selectAll("lines"))];
+  return answers.map(({ body }) => body.data?.length);
+}
+
+const insertOrder = (fields: object = {}) => ({
+  Insert: { ...orders, values: [{ code: "a" }], ...fields },
+});
+const insertLines = (fields: object = {}) => ({
+  Insert: { ...lines, values: [{ sku: "x" }, { sku: "y" }], bind: ofOrder, ...fields },
+});
+
+function failed(element: number, expected: number, affected: number) {
+  return (answer: Answer) => {
+    const { status, body } = answer;
+    const { message = "", ...rest } = body;
+    return JSON.stringify([status, rest, message.startsWith(`Batch[${element}]: `)]) ===
+      JSON.stringify([
+        409,
+        { status: "error", code: "expectation_failed", element, expected, affected },
+        true,
+      ])
+      ? "as expected"
+      : answer.text;
+  };
+}
+
+overEach("an order gets its lines in one Batch", async (t, { ask }) => {
+  await makeTables(ask);
+  const answer = await ask({ Batch: [insertOrder(), insertLines({ returning: ["order_id"] })] });
+  t.equal(
+    answer.text,
+    '{"status":"success","data":["Inserted 1 row",{"affected":2,"data":[{"order_id":1},{"order_id":1}]}]}',
+  );
+  const returned = await ask({
+    Batch: [
+      insertOrder({ returning: ["code", "orders.code"], expect: 1 }),
+      insertLines({ values: [{}], returning: ["*"] }),
+      insertOrder({ returning: ["*"] }),
+      insertLines({ bind: { order_id: { element: 2, column: "id" } } }),
+    ],
+  });
+  const order = '"total":null,"mark":null,"at":null,"data":null,"raw":null';
+  t.equal(
+    returned.text,
+    `{"status":"success","data":[{"affected":1,"data":[{"code":"a"}]},{"affected":1,"data":[{"id":3,"order_id":2,"sku":null,${order}}]},{"affected":1,"data":[{"id":3,"code":"a",${order}}]},"Inserted 2 rows"]}`,
+  );
+});
+
+overEach("a bound value keeps every digit and byte", async (t, { ask }) => {
+  await makeTables(ask);
+  const cells =
+    '"mark":9223372036854775807,"at":"2026-01-02T03:04:05Z","data":{"b":[1,null],"a":"ü"},"raw":"aGk="';
+  const total = t.fullname.includes("SQLite") ? "0.5" : "123456789012345678.25";
+  const names = ["total", "mark", "at", "data", "raw", "order_id"];
+  const bind = Object.fromEntries(
+    names.map((name) => [name, { element: 0, column: name === "order_id" ? "id" : name }]),
+  );
+  const second = { Insert: { ...lines, values: [{}], bind, returning: names } };
+  const { text } = await ask(
+    `{"Batch":[{"Insert":{"database":"main","table":"orders","values":[{"total":${total},${cells}}]}},${JSON.stringify(second)}]}`,
+  );
+  t.equal(
+    text,
+    `{"status":"success","data":["Inserted 1 row",{"affected":1,"data":[{"total":${total},${cells},"order_id":1}]}]}`,
+  );
+});
+
+overEach("values come from every kind of change, into set too", async (t, { ask }) => {
+  await makeTables(ask);
+  await ask(insert("orders", [{ code: "a", mark: 7 }, { code: "b" }]));
+  await ask(insert("lines", [{ sku: "x" }, { sku: "y" }]));
+  const { text } = await ask({
+    Batch: [
+      { Update: { ...orders, add: { mark: 1 }, where: equal("code", "a") } },
+      { Delete: { ...orders, where: equal("code", "b"), expect: 1 } },
+      {
+        Upsert: {
+          ...orders,
+          values: [{ id: 9, code: "c" }],
+          on_conflict: ["id"],
+          update: ["code"],
+        },
+      },
+      {
+        Update: {
+          ...lines,
+          bind: { mark: { element: 0, column: "mark" }, order_id: { element: 1, column: "id" } },
+          where: equal("sku", "x"),
+        },
+      },
+      {
+        Update: {
+          ...lines,
+          set: { sku: "z" },
+          add: { id: 10 },
+          bind: { order_id: { element: 2, column: "id" }, mark: { element: 3, column: "mark" } },
+          where: equal("sku", "y"),
+          returning: ["id", "order_id", "mark"],
+        },
+      },
+    ],
+  });
+  t.equal(
+    text,
+    '{"status":"success","data":["Updated 1 row","Deleted 1 row","Upserted 1 row","Updated 1 row",{"affected":1,"data":[{"id":12,"order_id":9,"mark":8}]}]}',
+  );
+  const rows = await ask(
+    selectAll("lines", { columns: ["order_id", "mark"], order_by: { column: "id" } }),
+  );
+  t.strictSame(rows.body.data, [
+    { order_id: 2, mark: 8 },
+    { order_id: 9, mark: 8 },
+  ]);
+});
+
+overEach("another number of rows undoes the Batch", async (t, { ask }) => {
+  await makeTables(ask);
+  await ask(insert("orders", [{ code: "a" }, { code: "a" }]));
+  const all = { ...orders, where: null };
+  const update = { Update: { ...all, set: { code: "b" } } };
+  const skipped = { Upsert: { ...orders, values: [{ id: 1 }], on_conflict: ["id"], update: [] } };
+  for (const [Batch, element, expected, affected] of [
+    [[insertOrder({ expect: 2 })], 0, 2, 1],
+    [[insertOrder(), { Update: { ...update.Update, expect: 2 } }], 1, 2, 3],
+    [[insertOrder(), { Delete: { ...orders, where: equal("code", "c"), expect: 1 } }], 1, 1, 0],
+    [[{ Upsert: { ...skipped.Upsert, expect: 1 } }, insertOrder()], 0, 1, 0],
+    [[{ Delete: { ...all, expect: 0, returning: ["id"] } }, insertOrder()], 0, 0, 2],
+    [[update, insertLines()], 0, 1, 2],
+    [[skipped, insertLines()], 0, 1, 0],
+    [[{ Delete: { ...orders, where: equal("code", "c") } }, insertLines()], 0, 1, 0],
+    [[insertOrder({ values: [{}, {}], returning: ["id"] }), insertLines()], 0, 1, 2],
+  ] as const) {
+    const answer = await ask({ Batch });
+    t.equal(failed(element, expected, affected)(answer), "as expected");
+  }
+  t.strictSame(await countsIn(ask), [2, 0]);
+  t.match(
+    await ask({ Batch: [insertOrder(), insertLines({ values: [{ order_id: 1 }] })] }),
+    refusal(
+      400,
+      "duplicate_column",
+      /Batch\[1\]: Column "order_id" is in both bind and values\[0\]/,
+    ),
+  );
+  const added = { ...lines, add: { order_id: 1 }, bind: ofOrder, where: null };
+  t.match(
+    await ask({ Batch: [insertOrder(), { Update: added }] }),
+    refusal(400, "duplicate_column", /in both bind and add/),
+  );
+  const unknown = { order_id: { element: 0, column: "nope" } };
+  t.match(
+    await ask({ Batch: [insertOrder(), insertLines({ bind: unknown })] }),
+    refusal(400, "unknown_column", /"nope" in orders/),
+  );
+  t.match(
+    await ask({ Batch: [insertOrder(), insertLines({ bind: { nope: ofOrder.order_id } })] }),
+    refusal(400, "unknown_column", /Batch\[1\]: .*"nope" in lines/),
+  );
+  t.match(
+    await ask({
+      Batch: [insertOrder(), insertLines({ values: [{}], bind: { sku: ofOrder.order_id } })],
+    }),
+    refusal(400, "invalid_value", /Batch\[1\]: .*"sku"/),
+  );
+  t.strictSame(await countsIn(ask), [2, 0], "nothing was kept");
+});
