@@ -45,7 +45,7 @@ export function readAttributes(value: unknown): Map<string, AttributeValue> | un
 export const attributesForm =
   "names (letters, digits, _ and -; not username) with text, whole numbers, true, false, or lists of one of these";
 
-type Term = Extract<Condition, { readonly column: string }>;
+type Term = Extract<Condition, { readonly value: CellValue }>;
 
 export interface ColumnSpelling {
   readonly table: string;
@@ -53,11 +53,11 @@ export interface ColumnSpelling {
   readonly isQualified: boolean;
 }
 
-/** The comparisons that every row must meet. */
+/** The comparisons with values that every row must meet. */
 function termsOf(where: Condition | null | undefined): readonly Term[] {
   if (where === null || where === undefined) return [];
   const terms = "and" in where ? where.and : [where];
-  return terms.filter((term): term is Term => "column" in term);
+  return terms.filter((term): term is Term => "value" in term);
 }
 
 function isColumn(

@@ -1,11 +1,14 @@
 import { andThen, ByteText, type Rest, tokenOf, type ValueKind } from "../json/reader.ts";
 import type { BodyReader } from "./body-reader.ts";
 import {
+  extra,
+  type Fields,
   type Kind,
   type Level,
   named,
   type ObjectOf,
   objectSchema,
+  optional,
   required,
   type Schema,
 } from "./kind.ts";
@@ -60,27 +63,37 @@ interface ValueRule {
   readonly isFull?: true;
 }
 
-type Comparison = keyof typeof valueRules;
+type ComparisonWord = keyof typeof valueRules;
 
-function isComparison(text: string): text is Comparison {
+function isComparison(text: string): text is ComparisonWord {
   return Object.hasOwn(valueRules, text);
 }
 
 const comparisons = Object.keys(valueRules).filter(isComparison);
+/** The operators that take any value, or another column. */
+const orderings = comparisons.filter((cmp) => valueRules[cmp] === undefined);
 const coreComparisons = comparisons.filter((cmp) => ruleOf(cmp)?.isFull !== true);
 
-function ruleOf(comparison: Comparison): ValueRule | undefined {
+function ruleOf(comparison: ComparisonWord): ValueRule | undefined {
   return valueRules[comparison];
 }
 
 const columnToken = tokenOf("column");
 
+type ColumnText = { toString(): string };
+
 interface ComparisonDraft {
   readonly operation: OperationDraft;
-  comparison: Comparison | undefined;
+  comparison: ComparisonWord | undefined;
   valueKind: ValueKind | undefined;
   elements: number;
   valueStart: number;
+  /** The columns, if the scan collects them. */
+  column: ColumnText | undefined;
+  other: ColumnText | undefined;
+  hasOther: boolean;
+  hasEscape: boolean;
+  foldsLetters: boolean;
 }
 
 const value: Kind<CellValue, ComparisonDraft> = {
@@ -94,35 +107,91 @@ const value: Kind<CellValue, ComparisonDraft> = {
   schema: () => ({}),
 };
 
-const noteComparison = (draft: ComparisonDraft, word: Comparison): void => {
+const noteComparison = (draft: ComparisonDraft, word: ComparisonWord): void => {
   draft.comparison = word;
 };
 const ofAll = oneOf(comparisons, noteComparison, meantComparison);
 const ofCore = oneOf(coreComparisons, noteComparison, meantComparison, comparisons);
 
-const comparisonFields = {
-  column: required<string, ComparisonDraft>({
-    read: (reader, draft) => column.read(reader, draft.operation),
-    schema: column.schema,
-  }),
-  cmp: required<Comparison, ComparisonDraft>({
+const comparedColumn: Kind<string, ComparisonDraft> = {
+  read(reader, draft) {
+    const rest = column.read(reader, draft.operation);
+    draft.column = draft.operation.lastUsed;
+    return rest;
+  },
+  schema: column.schema,
+};
+
+const otherColumn: Kind<string, ComparisonDraft> = {
+  read(reader, draft) {
+    draft.hasOther = true;
+    const rest = column.read(reader, draft.operation);
+    draft.other = draft.operation.lastUsed;
+    return rest;
+  },
+  schema: column.schema,
+};
+
+const escapeCharacter: Kind<string, ComparisonDraft> = {
+  read(reader, draft) {
+    const start = reader.position;
+    draft.hasEscape = true;
+    reader.expect("a string");
+    if ([...reader.readString().toString()].length === 1) return undefined;
+    throw reader.refusal("invalid_value", "escape must be one character", start);
+  },
+  schema: () => ({ type: "string", minLength: 1, maxLength: 1 }),
+};
+
+const coreFields = {
+  column: required(comparedColumn),
+  cmp: required<ComparisonWord, ComparisonDraft>({
     read: (reader, draft) => (reader.isFull ? ofAll : ofCore).read(reader, draft),
     schema: () => ({ enum: comparisons }),
   }),
   value: required(value),
 };
+const otherFields = {
+  column: coreFields.column,
+  cmp: coreFields.cmp,
+  other: { ...required(otherColumn), level: "full" as const },
+};
+const patternFields = {
+  escape: extra(escapeCharacter, "A character that makes the next one literal."),
+};
+const foldingFields = {
+  ...patternFields,
+  fold: extra(
+    oneOf(["unicode"], (draft: ComparisonDraft) => {
+      draft.foldsLetters = true;
+    }),
+    "Ignores the case of all letters, not only ASCII.",
+  ),
+};
+const allFields = {
+  ...coreFields,
+  value: optional(value),
+  other: extra(otherColumn, "A column to compare with, in place of a value."),
+  ...foldingFields,
+};
+
+export type Comparison =
+  | (ObjectOf<typeof coreFields> & ObjectOf<typeof foldingFields>)
+  | ObjectOf<typeof otherFields>;
 
 export type Condition =
-  | ObjectOf<typeof comparisonFields>
+  | Comparison
   | { and: Condition[] }
   | { or: Condition[] }
   | { not: Condition };
 
-const comparisonShape = new ObjectShape<ComparisonDraft>(
-  comparisonFields,
-  "; or only one of and, or, not",
-  ["and", "or", "not"],
-);
+const combining = "; or only one of and, or, not";
+const combiningNames = ["and", "or", "not"];
+const fullShape = new ObjectShape<ComparisonDraft>(allFields, combining, combiningNames);
+const coreShape = new ObjectShape<ComparisonDraft>(coreFields, combining, combiningNames, [
+  "other",
+  ...Object.keys(foldingFields),
+]);
 
 function noteElements(reader: BodyReader, draft: ComparisonDraft, start: number): undefined {
   draft.elements = reader.elements;
@@ -164,16 +233,23 @@ function combine(name: string, kind: Kind<unknown>) {
   return { key: ByteText.from(name), token: tokenOf(name), fields, shape };
 }
 
-/** One schema for all operators that take any value, and one for each other operator. */
-function comparisonSchemas(level: Level) {
+const patternsBeside: Partial<Record<ComparisonWord, Fields<ComparisonDraft>>> = {
+  LIKE: patternFields,
+  ILIKE: foldingFields,
+};
+
+/** Schemas for the operators that take any value, and one for each other operator. */
+function comparisonSchemas(level: Level): Fields<ComparisonDraft>[] {
   const there = level === "full" ? comparisons : coreComparisons;
-  const takesAll = there.filter((cmp) => valueRules[cmp] === undefined);
-  const others = there.filter((cmp) => valueRules[cmp] !== undefined);
-  return [takesAll, ...others.map((cmp) => [cmp])].map((words) => ({
-    ...comparisonFields,
+  const others = there.filter((cmp) => !orderings.includes(cmp));
+  const withValue = [orderings, ...others.map((cmp) => [cmp])].map((words) => ({
+    ...coreFields,
     cmp: required(oneOf(words)),
     value: required({ ...value, schema: () => valueRules[words[0] ?? "="]?.schema ?? {} }),
+    ...patternsBeside[words[0] ?? "="],
   }));
+  if (level === "core") return withValue;
+  return [...withValue, { ...otherFields, cmp: required(oneOf(orderings)) }];
 }
 
 export const where: Kind<Condition | null> = {
@@ -208,17 +284,54 @@ function readComparison(reader: BodyReader, operation: OperationDraft): Rest {
     valueKind: undefined,
     elements: 0,
     valueStart: 0,
+    column: undefined,
+    other: undefined,
+    hasOther: false,
+    hasEscape: false,
+    foldsLetters: false,
   };
-  const rest = comparisonShape.read(reader, draft);
+  const rest = (reader.isFull ? fullShape : coreShape).read(reader, draft);
   if (rest !== undefined) return andThen(rest, () => requireFit(reader, draft, start));
   return requireFit(reader, draft, start);
 }
 
 function requireFit(reader: BodyReader, draft: ComparisonDraft, start: number): undefined {
-  const { comparison, operation } = draft;
-  if (comparison !== undefined) operation.compare(comparison);
-  const rule = comparison && ruleOf(comparison);
+  const { comparison = "=", operation, column: compared, other } = draft;
+  operation.compare(compared, other === undefined ? comparison : `${comparison} ${other}`);
+  if (draft.hasOther || draft.valueKind === undefined) requireEither(reader, draft, start);
+  if (draft.hasEscape || draft.foldsLetters) requirePattern(reader, draft, start);
+  const rule = ruleOf(comparison);
   if (rule === undefined || rule.isMet(draft, reader)) return;
   const problem = `the value does not fit ${comparison}, which needs ${rule.words}`;
+  throw reader.refusal("invalid_value", problem, start);
+}
+
+/** Requires `value` or `other`, and an operator that takes it. */
+function requireEither(
+  reader: BodyReader,
+  { comparison = "=", valueKind, hasOther }: ComparisonDraft,
+  start: number,
+): void {
+  if (!hasOther) {
+    const problem = `the field "value" is missing; required: column, cmp, and value or other${combining}`;
+    throw reader.refusal("missing_field", problem, start);
+  }
+  if (valueKind !== undefined) {
+    throw reader.refusal("invalid_value", "only one of value and other is allowed", start);
+  }
+  if (orderings.includes(comparison)) return;
+  const problem = `${comparison} takes no other column; allowed with other: ${orderings.join(", ")}`;
+  throw reader.refusal("invalid_value", problem, start);
+}
+
+function requirePattern(
+  reader: BodyReader,
+  { comparison, foldsLetters }: ComparisonDraft,
+  start: number,
+): void {
+  if (comparison === "ILIKE" || (comparison === "LIKE" && !foldsLetters)) return;
+  const problem = foldsLetters
+    ? "fold is allowed only with ILIKE"
+    : "escape is allowed only with LIKE and ILIKE";
   throw reader.refusal("invalid_value", problem, start);
 }

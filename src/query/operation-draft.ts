@@ -155,10 +155,14 @@ export class OperationDraft {
     else addUse(this.others, this.position, column);
   }
 
-  /** Records how the last column is compared, if columns are collected. */
-  compare(comparison: string): void {
+  /** The last column, if columns are collected. */
+  get lastUsed(): NamedColumn["column"] | undefined {
+    return this.named?.at(-1)?.column;
+  }
+
+  /** Records how a column is compared, if columns are collected. */
+  compare(column: NamedColumn["column"] | undefined, comparison: string): void {
     const { compared } = this;
-    const column = this.named?.at(-1)?.column;
     if (compared === undefined || column === undefined) return;
     const last = compared.at(-1);
     const isRepeated = last?.column === column && last.comparison === comparison;

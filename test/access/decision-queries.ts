@@ -43,7 +43,8 @@ function columnOf(choose: Choose, among: readonly string[]): string {
 
 function termOf(choose: Choose, among: readonly string[]): JsonObject {
   const column = columnOf(choose, among);
-  const cmp = choose(["=", "=", "=", "!=", "<", "IN"]);
+  const cmp = choose(["=", "=", "=", "!=", "<", "IN", "other"]);
+  if (cmp === "other") return { column, cmp: "=", other: columnOf(choose, among) };
   const value =
     cmp === "IN" ? choose<Json>([["acme", "eu"], some(choose, cells, 3)]) : choose(cells);
   return { column, cmp, value };

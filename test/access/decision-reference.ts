@@ -39,7 +39,8 @@ function namedColumns(
   const aliases = objectsAt(fields, "aggregate").map((one) => textAt(one, "as"));
   const conditions = (value: Json | undefined): readonly string[] => {
     if (!isObject(value)) return [];
-    if ("column" in value) return [textAt(value, "column")];
+    if ("column" in value)
+      return [...listAt(value, "column"), ...listAt(value, "other")].map(String);
     return [...listAt(value, "and"), ...listAt(value, "or"), ...listAt(value, "not")].flatMap(
       conditions,
     );
@@ -82,7 +83,7 @@ const isWhole = (value: unknown) => Number.isSafeInteger(value) || typeof value 
 
 function terms(where: Json | undefined): readonly JsonObject[] {
   if (!isObject(where)) return [];
-  return ("and" in where ? objectsAt(where, "and") : [where]).filter((term) => "column" in term);
+  return ("and" in where ? objectsAt(where, "and") : [where]).filter((term) => "value" in term);
 }
 
 /** How many values a `where` pins a column to; 0 values and more, or undefined. */

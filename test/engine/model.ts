@@ -4,7 +4,8 @@ export type Cell = string | number | bigint | null;
 export type ModelRow = Readonly<Record<string, Cell>>;
 
 export type Where =
-  | { column: string; cmp: string; value: unknown }
+  | { column: string; cmp: string; value: unknown; escape?: string; fold?: "unicode" }
+  | { column: string; cmp: string; other: string }
   | { and: Where[] }
   | { or: Where[] }
   | { not: Where };
@@ -47,10 +48,26 @@ function holds(where: Where, row: ModelRow): boolean | undefined {
     const inner = holds(where.not, row);
     return inner === undefined ? undefined : !inner;
   }
-  return compares(row[where.column] ?? null, where.cmp, where.value);
+  const cell = row[where.column] ?? null;
+  if ("value" in where) return compares(cell, where);
+  const other = row[where.other] ?? null;
+  if (cell === null || other === null) return undefined;
+  // Beside a double, a whole number is a double.
+  const isDouble = typeof cell === "number" || typeof other === "number";
+  const sides =
+    isDouble && typeof cell !== "string" ? [Number(cell), Number(other)] : [cell, other];
+  const [one = null, value = null] = sides;
+  return compares(one, { cmp: where.cmp, value });
 }
 
-function compares(cell: Cell, cmp: string, value: unknown): boolean | undefined {
+interface Compared {
+  readonly cmp: string;
+  readonly value: unknown;
+  readonly escape?: string;
+  readonly fold?: "unicode";
+}
+
+function compares(cell: Cell, { cmp, value, fold, ...more }: Compared): boolean | undefined {
   const wanted = value as Cell;
   if (cmp === "=" && value === null) return cell === null;
   if (cmp === "!=" && value === null) return cell !== null;
@@ -68,9 +85,14 @@ function compares(cell: Cell, cmp: string, value: unknown): boolean | undefined 
       return compare(cell, low) >= 0 && compare(cell, high) <= 0;
     }
     case "LIKE":
-      return like(String(cell), String(value));
+      return like(String(cell), String(value), more.escape, (text) => text);
     case "ILIKE":
-      return like(foldAscii(String(cell)), foldAscii(String(value)));
+      return like(
+        String(cell),
+        String(value),
+        more.escape,
+        fold === undefined ? foldAscii : foldAll,
+      );
     case "=":
       return compare(cell, wanted) === 0;
     case "!=":
@@ -94,12 +116,25 @@ function foldAscii(text: string): string {
   return text.replace(/[A-Z]/g, (letter) => letter.toLowerCase());
 }
 
-function like(text: string, pattern: string): boolean {
-  const source = [...pattern].map((character) => {
-    if (character === "%") return ".*";
-    return character === "_" ? "." : character.replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
-  });
-  return new RegExp(`^${source.join("")}$`, "su").test(text);
+function foldAll(text: string): string {
+  return text.toLowerCase();
+}
+
+function like(
+  text: string,
+  pattern: string,
+  literal: string | undefined,
+  fold: (text: string) => string,
+): boolean {
+  const characters = [...pattern];
+  let source = "";
+  for (let next = characters.shift(); next !== undefined; next = characters.shift()) {
+    const escaped = next === literal ? characters.shift() : undefined;
+    if (escaped === undefined && next === "%") source += ".*";
+    else if (escaped === undefined && next === "_") source += ".";
+    else source += fold(escaped ?? next).replace(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+  }
+  return new RegExp(`^${source}$`, "su").test(fold(text));
 }
 
 function aggregate(rows: readonly ModelRow[], fn: string, column?: string, distinct = false): Cell {

@@ -132,10 +132,12 @@ overEach("several joins link each table to one before it", async (t, { ask }) =>
   t.match(await ask(select(short)), refusal(400, "order_not_unique"));
 });
 
-const modelTypes = { id: "int", region: "text", qty: "bigint", ratio: "double", day: "date" };
+const modelTypes = {
+  ...{ id: "int", region: "text", qty: "bigint", ratio: "double", day: "date", label: "text" },
+};
 const names = Object.keys(modelTypes);
 
-const regions = ["eu", "EU", "us", "é", "a%b", "", "straße", "Z"];
+const regions = ["eu", "EU", "us", "é", "É", "a%b", "", "straße", "Z"];
 const large = [0n, 1n, -1n, 7n, 2n ** 62n, -(2n ** 62n), 2n ** 53n + 1n];
 
 const cells = {
@@ -147,9 +149,11 @@ const cells = {
     { freq: 4 },
   ),
   day: fc.option(fc.constantFrom("2026-01-31", "2026-02-01", "1999-12-31"), { freq: 4 }),
+  label: fc.option(fc.constantFrom(...regions), { freq: 4 }),
 };
 type Name = keyof typeof cells;
-const nullable: readonly Name[] = ["region", "qty", "ratio", "day"];
+const nullable: readonly Name[] = ["region", "qty", "ratio", "day", "label"];
+const comparable = [["region", "label"], ["id", "qty", "ratio"], ["day"]];
 
 const table: fc.Arbitrary<ModelRow[]> = fc
   .array(fc.record(cells), { minLength: 1, maxLength: 25 })
@@ -170,7 +174,23 @@ const comparison: fc.Arbitrary<Where> = fc.constantFrom(...nullable).chain((colu
   );
   const pattern = fc.constantFrom("e%", "E_", "%ß%", "É", "é", "a\\%b", "%");
   const patterns = condition("region", ["LIKE", "ILIKE"], pattern);
-  return fc.oneof(plain, nulls, lists, patterns);
+  const escapes = { escape: fc.constantFrom("!", "e", "%"), fold: fc.constant("unicode" as const) };
+  const escaped = fc.record(
+    {
+      column: fc.constant("region"),
+      cmp: fc.constant("ILIKE"),
+      value: fc.constantFrom("e%u", "!É", "%%", "a!%b", "A%%B", "STRAS%_", "straß!ex"),
+      ...escapes,
+    },
+    { requiredKeys: ["column", "cmp", "value"] },
+  );
+  const others = comparable.find((names) => names.includes(column)) ?? [];
+  const beside = fc.record({
+    column: fc.constant(column),
+    cmp: fc.constantFrom("=", "!=", ">", "<", ">=", "<="),
+    other: fc.constantFrom(...others),
+  });
+  return fc.oneof(plain, nulls, lists, patterns, escaped, beside);
 });
 
 const { where } = fc.letrec<{ where: Where }>((tie) => ({

@@ -66,6 +66,23 @@ function comparison(of: readonly Table[]) {
       }),
       fc.record({
         column: fc.constant(column),
+        cmp: fc.constantFrom("=", "!=", "<", ">="),
+        other: columnOf(of),
+      }),
+      fc.record({
+        column: fc.constant(column),
+        cmp: fc.constant("LIKE"),
+        value: text,
+        escape: fc.constantFrom("e", "%"),
+      }),
+      fc.record({
+        column: fc.constant(column),
+        cmp: fc.constant("ILIKE"),
+        value: text,
+        fold: fc.constant("unicode"),
+      }),
+      fc.record({
+        column: fc.constant(column),
         cmp: fc.constantFrom("LIKE", "ILIKE"),
         value: text,
       }),

@@ -33,6 +33,29 @@ t.test("the core grammar refuses it", async (t) => {
 const inserted = { Insert: { ...target, values: [{ id: 1 }] } };
 const bound = (source: object) => ({ ...target, values: [{}], bind: { a: source } });
 
+const beside = { column: "a", cmp: "=", other: "b" };
+const badComparisons: readonly [string, object][] = [
+  ["missing_field", { column: "a", cmp: "=" }],
+  ["missing_field", { column: "a", cmp: "LIKE", escape: "!" }],
+  ["missing_field", { cmp: "=", other: "a" }],
+  ["invalid_value", { ...beside, value: null }],
+  ...["LIKE", "ILIKE", "IN", "NOT IN", "BETWEEN"].map((cmp): [string, object] => [
+    "invalid_value",
+    { ...beside, cmp },
+  ]),
+  ["wrong_type", { ...beside, other: null }],
+  ["invalid_column", { ...beside, other: "*" }],
+  ["invalid_column", { ...beside, other: "elsewhere.a" }],
+  ["invalid_value", { ...beside, escape: "!" }],
+  ["invalid_value", { ...term("a", "=", "x"), escape: "!" }],
+  ["invalid_value", { ...term("a", "LIKE", "x"), escape: "" }],
+  ["invalid_value", { ...term("a", "LIKE", "x"), escape: "!!" }],
+  ["wrong_type", { ...term("a", "LIKE", "x"), escape: null }],
+  ["invalid_value", { ...term("a", "LIKE", "x"), fold: "unicode" }],
+  ["invalid_value", { ...term("a", "ILIKE", "x"), fold: "ascii" }],
+  ["invalid_value", { ...term("a", "=", "x"), fold: "unicode" }],
+];
+
 t.test("contradictory fields are refused", async (t) => {
   const joined = (joins: object[]) => select({ join: joins });
   const orders = { table: "orders", on: "users.id = orders.user_id", join_type: "INNER" };
@@ -81,6 +104,11 @@ t.test("contradictory fields are refused", async (t) => {
     ["invalid_value", select({ where: term("id", "NOT IN", [1, null]) })],
     ["invalid_value", select({ where: term("id", "NOT IN", 1) })],
     ["invalid_value", select({ where: term("id", "ILIKE", 1) })],
+    ...badComparisons.map(([code, where]): [string, object] => [code, select({ where })]),
+    [
+      "invalid_column",
+      summary({ aggregate: [count], having: { column: "n", cmp: ">", other: "total" } }),
+    ],
     ["missing_field", { Update: { ...target, where: null } }],
     ["invalid_value", { Update: { ...target, add: {}, where: null } }],
     ["wrong_type", { Update: { ...target, add: { a: "1" }, where: null } }],
@@ -190,6 +218,20 @@ t.test("columns are listed by position", async (t) => {
       },
     }),
     { values: "a,b", on_conflict: "a", update: "b", returning: "c" },
+  );
+  t.strictSame(
+    usesOf(
+      summary({
+        group_by: ["g"],
+        aggregate: [sum],
+        having: { column: "revenue", cmp: "<", other: "g" },
+      }),
+    ),
+    { group_by: "g", aggregate: "total", having: "g" },
+  );
+  t.strictSame(
+    usesOf({ Delete: { ...target, where: { other: "c", cmp: "<", column: "users.d" } } }),
+    { where: "c,users.d" },
   );
   t.strictSame(
     usesOf({ Update: { ...target, set: { a: 1 }, add: { b: 2 }, where: term("c", "=", 1) } }),

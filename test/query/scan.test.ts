@@ -258,7 +258,7 @@ judge("a comparison has its three fields and no others", {
       where,
     ),
   ],
-  unknown_field: [where({ ...equal, escape: "!" }), where({ ...equal, and: [equal] })],
+  unknown_field: [where({ ...equal, match: "!" }), where({ ...equal, and: [equal] })],
   duplicate_key: [whereText('{"column":"a","cmp":"=","value":1,"value":2}')],
 });
 

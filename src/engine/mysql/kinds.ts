@@ -1,12 +1,11 @@
 import { sql } from "kysely";
 import type { TypedParameterValue } from "mysql2";
 import driver from "mysql2";
-import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/failures.ts";
-import { type Fragment, likeBackslash } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { readDeclaredType, typesByWord } from "../sql/new-table.ts";
-import type { ColumnKind, ExactComparison, Measure } from "../sql/scope.ts";
+import type { ColumnKind, ExactComparison, Family, FoldedLetters, Measure } from "../sql/scope.ts";
 import {
   cellText,
   decodeBase64,
@@ -396,6 +395,8 @@ export function kindOf(type: TypeDescription): MysqlKind {
     exact: isText || /^(enum|set)$/.test(dataType) ? exactText : undefined,
     // MySQL stores booleans as numbers and JSON as text.
     measure: codec === booleans || mark === "json" ? undefined : measureOf(dataType),
+    family: codec === booleans ? "boolean" : familyOf(type),
+    ...(dataType === "json" ? {} : { beside }),
     ...(isNumber ? { sum } : {}),
   };
 }
@@ -418,20 +419,61 @@ function sum(column: Fragment, amount: unknown): Fragment {
   return sql`${column} + ${amount}`;
 }
 
-function like(column: Fragment, pattern: string, foldsCase: boolean): Fragment {
-  return likeText(sql`cast(${column} as char)`, pattern, foldsCase);
+type Like = NonNullable<ColumnKind["like"]>;
+
+function like(...[column, pattern, folds]: Parameters<Like>): Fragment {
+  return likeText(sql`cast(${column} as char)`, pattern, folds);
+}
+
+function likeText(text: Fragment, pattern: string, folds?: FoldedLetters): Fragment {
+  if (folds === undefined) return sql`${text} like ${pattern}`;
+  if (folds === "ascii") return sql`${foldedAscii(text)} like ${pattern}`;
+  const lower = (folded: unknown) => sql`${caseSql(folded, "lower")} collate utf8mb4_bin`;
+  return sql`${lower(text)} like ${lower(pattern)}`;
 }
 
 /** MySQL's `lower` folds more than ASCII. `replace` matches each letter exactly. */
-function likeText(text: Fragment, pattern: string, foldsCase: boolean): Fragment {
-  if (!foldsCase) return likeBackslash(text, pattern);
+function foldedAscii(text: Fragment): Fragment {
   const exact = sql`convert(${text} using utf8mb4) collate utf8mb4_bin`;
-  const folded = [..."ABCDEFGHIJKLMNOPQRSTUVWXYZ"].reduce<Fragment>(
+  return [..."ABCDEFGHIJKLMNOPQRSTUVWXYZ"].reduce<Fragment>(
     (folding, letter) =>
       sql`replace(${folding}, ${sql.lit(letter)}, ${sql.lit(letter.toLowerCase())})`,
     exact,
   );
-  return likeBackslash(folded, foldCase(pattern));
+}
+
+/** The collation with the most letters, by version comments that only MySQL or MariaDB reads. */
+const mostLetters = sql.raw(
+  "/*!80017 collate utf8mb4_0900_as_cs */ /*M!101001 collate utf8mb4_uca1400_as_cs */",
+);
+
+export function caseSql(text: unknown, wanted: "lower" | "upper"): Fragment {
+  return sql`${sql.raw(wanted)}(convert(${text} using utf8mb4) ${mostLetters})`;
+}
+
+function familyOf({ dataType, mark }: TypeDescription): Family | undefined {
+  if (mark === "json" || dataType === "json") return "json";
+  if (/^(datetime|timestamp)$/.test(dataType)) return "instant";
+  if (dataType === "date" || dataType === "time") return dataType;
+  if (/binary$|blob$/.test(dataType)) return "bytes";
+  const measure = measureOf(dataType);
+  return measure === "moment" || measure === "any" ? undefined : measure;
+}
+
+/** Texts are compared by bytes, whatever their collations. */
+function beside(column: Fragment, family: Family): Fragment {
+  switch (family) {
+    case "double":
+      // A cast would turn infinity into the largest double.
+      return sql`(0e0 + ${column})`;
+    case "text":
+    case "json":
+      return exactText.column(column, false);
+    case "instant":
+      return sql`cast(${column} as datetime(6))`;
+    default:
+      return column;
+  }
 }
 
 /** Undefined if the type's name says how values are written. */

@@ -1,8 +1,8 @@
 import { sql } from "kysely";
 import type { CellValue } from "../../query/values.ts";
-import { foldCase } from "../fold-case.ts";
-import { type Fragment, likeBackslash } from "../sql/fragment.ts";
-import type { ColumnKind, ExactComparison, Measure } from "../sql/scope.ts";
+import { lettersTo } from "../letters.ts";
+import type { Fragment } from "../sql/fragment.ts";
+import type { ColumnKind, ExactComparison, Family, FoldedLetters, Measure } from "../sql/scope.ts";
 import {
   cellText,
   decodeBase64,
@@ -210,7 +210,8 @@ export function kindOf(type: TypeDescription): PostgresKind {
   const isWrittenAs = (id: number) =>
     id === type.id || codecs.get(id) === codec || (codec === strings && !codecs.has(id));
   const values = { store: plain, compare: plain, encode, isWrittenAs };
-  const kind: PostgresKind = { ...values, like, measure };
+  const family = familyOf(codec, type);
+  const kind: PostgresKind = { ...values, like, measure, family, beside };
   const { labels } = type;
   if (labels !== undefined) {
     const ofLabel = (value: PresentValue) =>
@@ -279,17 +280,64 @@ function storeDecimal(
   return plain(value);
 }
 
-function like(column: Fragment, pattern: string, foldsCase: boolean): Fragment {
-  return likeText(sql`cast(${column} as text)`, pattern, foldsCase);
+type Like = NonNullable<ColumnKind["like"]>;
+
+function like(...[column, pattern, folds]: Parameters<Like>): Fragment {
+  return likeText(sql`cast(${column} as text)`, pattern, folds);
 }
 
 const upperCase = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 /** `lower` would depend on the column's collation. */
-function likeText(text: Fragment, pattern: string, foldsCase: boolean): Fragment {
-  if (!foldsCase) return likeBackslash(text, pattern);
-  const folded = sql`pg_catalog.translate(${text}, ${upperCase}, ${upperCase.toLowerCase()})`;
-  return likeBackslash(folded, foldCase(pattern));
+function likeText(text: Fragment, pattern: string, folds?: FoldedLetters): Fragment {
+  return sql`${folds === undefined ? text : foldedSql(text, folds)} like ${pattern}`;
+}
+
+function foldedSql(text: Fragment, folds: FoldedLetters): Fragment {
+  return folds === "ascii"
+    ? sql`pg_catalog.translate(${text}, ${upperCase}, ${upperCase.toLowerCase()})`
+    : caseSql(text, "lower");
+}
+
+/** `translate` compares each character with all letters, so texts of ASCII only avoid it. */
+export function caseSql(text: Fragment, wanted: "lower" | "upper"): Fragment {
+  const [from, to] = lettersTo(wanted);
+  const ofAscii = sql`pg_catalog.${sql.raw(wanted)}(${text} collate "C")`;
+  return sql`case when pg_catalog.octet_length(${text}) = pg_catalog.char_length(${text})
+    then ${ofAscii} else pg_catalog.translate(${text}, ${from}, ${to}) end`;
+}
+
+const families: ReadonlyMap<Codec, Family> = new Map([
+  [integers, "integer"],
+  [decimals, "decimal"],
+  [doubles, "double"],
+  [booleans, "boolean"],
+  [bytes, "bytes"],
+  [documents, "json"],
+  [dates, "date"],
+  [times, "time"],
+  [localTimes, "instant"],
+  [instants, "instant"],
+]);
+
+function familyOf(codec: Codec, { id }: TypeDescription): Family | undefined {
+  return textTypes.has(id) || id === UUID ? "text" : families.get(codec);
+}
+
+/** Texts are compared by bytes, whatever their collations. */
+function beside(column: Fragment, family: Family): Fragment {
+  switch (family) {
+    case "double":
+      return sql`cast(${column} as double precision)`;
+    case "text":
+      return bytesOf(column);
+    case "instant":
+      return sql`cast(${column} as timestamp with time zone)`;
+    case "json":
+      return sql`cast(${column} as jsonb)`;
+    default:
+      return column;
+  }
 }
 
 /** A `uuid` counts as text: PostgreSQL orders UUIDs but has no `min` of them. */

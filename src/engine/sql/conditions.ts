@@ -1,12 +1,21 @@
 import { sql } from "kysely";
-import type { CellValue, Condition } from "../../query/operation-types.ts";
+import type { CellValue, Comparison, Condition } from "../../query/operation-types.ts";
 import { foldCase } from "../fold-case.ts";
+import { withCase } from "../letters.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
-import { type ColumnReference, columnSql, columnsOf, type Resolve, type Scope } from "./scope.ts";
+import {
+  type Column,
+  type ColumnReference,
+  columnSql,
+  columnsOf,
+  type Family,
+  type Resolve,
+  type Scope,
+} from "./scope.ts";
 import { comparedValue, type PresentValue } from "./values.ts";
 
-type Comparison = Extract<Condition, { column: string }>;
+type ValueComparison = Extract<Comparison, { value: CellValue }>;
 
 const orderings = {
   "=": sql`=`,
@@ -26,7 +35,9 @@ export function conditionSql(resolve: Resolve, condition: Condition): Fragment {
   if ("and" in condition) return joined(resolve, condition.and, sql`and`, sql`true`);
   if ("or" in condition) return joined(resolve, condition.or, sql`or`, sql`false`);
   if ("not" in condition) return sql`not (${conditionSql(resolve, condition.not)})`;
-  return comparisonSql(resolve(condition.column), condition);
+  const reference = resolve(condition.column);
+  if ("other" in condition) return besideSql(reference, condition.cmp, resolve(condition.other));
+  return comparisonSql(reference, condition);
 }
 
 /** Nests the operands as a balanced tree: a long chain exceeds a database's depth limit. */
@@ -45,7 +56,44 @@ function joined(
   return sql`(${left} ${operator} ${right})`;
 }
 
-function comparisonSql(reference: ColumnReference, comparison: Comparison): Fragment {
+const numbers = new Set<Family | undefined>(["integer", "decimal", "double"]);
+const moments = new Set<Family | undefined>(["date", "instant"]);
+
+/** Undefined if the columns cannot be compared with each other. */
+function commonFamily(one: Column, other: Column): Family | undefined {
+  const families = [one.kind.family, other.kind.family];
+  const [first, second] = families;
+  if (first === second) return first;
+  if (families.includes("any")) return "any";
+  if (families.every((family) => numbers.has(family))) {
+    return families.includes("double") ? "double" : "decimal";
+  }
+  return families.every((family) => moments.has(family)) ? "instant" : undefined;
+}
+
+function besideSql(one: ColumnReference, cmp: string, other: ColumnReference): Fragment {
+  const family = commonFamily(one.column, other.column);
+  const isOrdered = cmp !== "=" && cmp !== "!=";
+  // A type that the engine does not know equals itself.
+  const isUnknown = family === undefined && one.column.type === other.column.type;
+  const isAllowed = isOrdered ? family !== undefined && family !== "json" : family || isUnknown;
+  if (!isOrdering(cmp) || !isAllowed) throw besideRefused(one.column, cmp, other.column);
+  const side = (reference: ColumnReference): Fragment => {
+    const column = columnSql(reference);
+    const { kind } = reference.column;
+    return family === undefined ? column : (kind.beside?.(column, family) ?? column);
+  };
+  return sql`${side(one)} ${orderings[cmp]} ${side(other)}`;
+}
+
+function besideRefused(one: Column, cmp: string, other: Column): EngineRefusal {
+  const sides = `Column "${one.name}" (${one.type}) cannot be compared with "${other.name}" (${other.type}) by ${cmp}`;
+  const allowed = "two columns of numbers, of texts, or of dates and times";
+  const equal = "by = and != also two columns of one type";
+  return new EngineRefusal("invalid_value", `${sides}; allowed: ${allowed}, and ${equal}`);
+}
+
+function comparisonSql(reference: ColumnReference, comparison: ValueComparison): Fragment {
   const own = ownComparisonSql(reference, comparison);
   const exact = exactComparisonSql(reference, comparison);
   return exact === undefined ? own : sql`(${own} and ${exact})`;
@@ -54,7 +102,7 @@ function comparisonSql(reference: ColumnReference, comparison: Comparison): Frag
 /** Compares by bytes, in addition to the column's own comparison, which an index serves. */
 function exactComparisonSql(
   reference: ColumnReference,
-  { cmp, value }: Comparison,
+  { cmp, value }: ValueComparison,
 ): Fragment | undefined {
   const { table, column } = reference;
   const { exact } = column.kind;
@@ -81,7 +129,8 @@ function isOrdering(cmp: string): cmp is keyof typeof orderings {
   return cmp in orderings;
 }
 
-function ownComparisonSql(reference: ColumnReference, { cmp, value }: Comparison): Fragment {
+function ownComparisonSql(reference: ColumnReference, comparison: ValueComparison): Fragment {
+  const { cmp, value } = comparison;
   const left = comparandSql(reference);
   switch (cmp) {
     case "IN":
@@ -96,7 +145,7 @@ function ownComparisonSql(reference: ColumnReference, { cmp, value }: Comparison
       return exclusionSql(reference, listOf(reference, cmp, value));
     case "LIKE":
     case "ILIKE":
-      if (typeof value === "string") return likeSql(reference, cmp, value);
+      if (typeof value === "string") return likeSql(reference, comparison, value);
       throw new EngineRefusal(
         "invalid_value",
         `Column "${reference.column.name}": ${cmp} requires text`,
@@ -116,14 +165,43 @@ function comparandSql(reference: ColumnReference): Fragment {
   return reference.column.kind.compared?.(column) ?? column;
 }
 
-function likeSql(reference: ColumnReference, cmp: "LIKE" | "ILIKE", pattern: string): Fragment {
+function likeSql(
+  reference: ColumnReference,
+  { cmp, escape: escapes, fold }: ValueComparison,
+  value: string,
+): Fragment {
   const column = columnSql(reference);
-  const foldsCase = cmp === "ILIKE";
-  const own = reference.column.kind.like?.(column, pattern, foldsCase);
-  if (own !== undefined) return own;
-  // SQLite's `lower` folds only ASCII letters.
-  if (foldsCase) return sql`lower(${column}) like ${foldCase(pattern)}`;
+  const pattern = literalsEscaped(value, escapes);
+  if (pattern === undefined) {
+    const problem = `Column "${reference.column.name}": the pattern of ${cmp} ends with its escape character`;
+    throw new EngineRefusal("invalid_value", problem);
+  }
+  const { like = plainLike } = reference.column.kind;
+  if (cmp === "LIKE") return like(column, pattern, undefined);
+  return fold === undefined
+    ? like(column, foldCase(pattern), "ascii")
+    : like(column, withCase(pattern, "lower"), fold);
+}
+
+function plainLike(column: Fragment, pattern: string): Fragment {
   return sql`${column} like ${pattern}`;
+}
+
+/** The pattern with `\\` as its escape character. Undefined if nothing follows the last escape. */
+function literalsEscaped(pattern: string, escapes: string | undefined): string | undefined {
+  if (escapes === undefined) return pattern.replaceAll("\\", "\\\\");
+  let escaped = "";
+  let isLiteral = false;
+  for (const character of pattern) {
+    if (!isLiteral && character === escapes) {
+      isLiteral = true;
+      continue;
+    }
+    const isSpecial = character === "\\" || (isLiteral && /[%_]/.test(character));
+    escaped += isSpecial ? `\\${character}` : character;
+    isLiteral = false;
+  }
+  return isLiteral ? undefined : escaped;
 }
 
 /** A null in the list matches nulls, as `=` with null does. */

@@ -1,12 +1,7 @@
-import { type RawBuilder, sql } from "kysely";
+import type { RawBuilder } from "kysely";
 
 /** A piece of SQL. The builder quotes its names and binds its values. */
 export type Fragment = RawBuilder<unknown>;
-
-/** `like` with literal backslashes, for servers that treat them as escapes. */
-export function likeBackslash(column: Fragment, pattern: string): Fragment {
-  return sql`${column} like ${pattern.replaceAll("\\", "\\\\")}`;
-}
 
 /** Cached shapes per table, and characters of a shape. */
 const SHAPE_LIMIT = 100;

@@ -11,8 +11,17 @@ export interface ColumnKind {
   compare(value: PresentValue): unknown;
   /** The column in comparisons, if not the bare column. */
   compared?(column: Fragment): Fragment;
-  /** The `like` condition, if not the plain one. `foldsCase` ignores the case of ASCII letters. */
-  like?(column: Fragment, pattern: string, foldsCase: boolean): Fragment;
+  /**
+   * The `like` condition, if not the plain one.
+   *
+   * @param pattern with `\\` before each literal `%`, `_` and `\\`
+   * @param folds ignores the case of these letters; the pattern is folded already
+   */
+  like?(column: Fragment, pattern: string, folds: FoldedLetters | undefined): Fragment;
+  /** What the values are, whatever the database calls their type. */
+  readonly family?: Family | undefined;
+  /** The column where it is compared with another one, as a value of `family`, if not the bare column. */
+  beside?(column: Fragment, family: Family): Fragment;
   /** Compares by bytes, where the column's own comparison may treat different values as equal. */
   readonly exact?: ExactComparison | undefined;
   /** How values are aggregated; undefined without an order that all databases share. */
@@ -22,6 +31,14 @@ export interface ColumnKind {
   /** The column plus a stored number, for numeric columns. */
   sum?(column: Fragment, amount: unknown): Fragment;
 }
+
+export type FoldedLetters = "ascii" | "unicode";
+
+export type Family =
+  | ("integer" | "decimal" | "double" | "text" | "date" | "time" | "instant")
+  | ("boolean" | "bytes" | "json")
+  /** Each value has its own type, in SQLite. */
+  | "any";
 
 export interface ExactComparison {
   /** With `isOrdered`, the column only where it holds a number. */

@@ -2,7 +2,7 @@ import { DatabaseSync } from "node:sqlite";
 import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
 import { DatabaseFiles, defaultDatabase } from "./files.ts";
-import { defineSums } from "./kinds.ts";
+import { defineFunctions } from "./kinds.ts";
 import { run, SqliteSession } from "./statements.ts";
 import { createColumnTable } from "./tables.ts";
 
@@ -84,7 +84,7 @@ function openConnection(path: string): DatabaseSync {
     prepareSchema(connection, mainSchema);
     // By default, SQLite's LIKE ignores ASCII case, unlike standard SQL.
     connection.exec("pragma case_sensitive_like = on");
-    defineSums(connection);
+    defineFunctions(connection);
     return connection;
   } catch (error) {
     connection.close();

@@ -1,9 +1,10 @@
 import type { DatabaseSync, SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
+import { withCase } from "../letters.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { typesByWord } from "../sql/new-table.ts";
-import type { ColumnKind, ExactComparison } from "../sql/scope.ts";
+import type { ColumnKind, ExactComparison, Family } from "../sql/scope.ts";
 import {
   cellText,
   decodeBase64,
@@ -36,7 +37,37 @@ const exact: ExactComparison = {
   value: (compared) => compared,
 };
 
+/** SQLite's `lower` folds only ASCII letters, and its `like` has no escape character of its own. */
+const like: ColumnKind["like"] = (column, pattern, folds) => {
+  const text = sql`cast(${column} as text)`;
+  const folded = folds === "ascii" ? sql`lower(${column})` : sql`${sql.id(lower)}(${text})`;
+  const ends = pattern.includes("\\") ? sql` escape ${"\\"}` : sql``;
+  return sql`${folds === undefined ? column : folded} like ${pattern}${ends}`;
+};
+
+/** Texts are compared by bytes, and moments by time, whatever their spelling. */
+function beside(column: Fragment, family: Family): Fragment {
+  switch (family) {
+    case "double":
+      return sql`cast(${column} as real)`;
+    case "text":
+    case "json":
+      return sql`${column} collate binary`;
+    case "time":
+    case "instant":
+      return sql`${sql.id(moment)}(${column})`;
+    case "any":
+      return sql`+${column} collate binary`;
+    default:
+      return column;
+  }
+}
+
+const common = { like, beside };
+
 const text: SqliteKind = {
+  ...common,
+  family: "text",
   exact,
   measure: "text",
   storage: "TEXT",
@@ -48,6 +79,8 @@ const text: SqliteKind = {
 const plus = (column: Fragment, amount: unknown) => sql`${sql.id(sum)}(${column}, ${amount})`;
 
 const integer: SqliteKind = {
+  ...common,
+  family: "integer",
   measure: "integer",
   storage: "INT",
   store: integerOf,
@@ -60,6 +93,8 @@ const integer: SqliteKind = {
 const serial: SqliteKind = { ...integer, storage: "INTEGER" };
 
 const real: SqliteKind = {
+  ...common,
+  family: "double",
   measure: "double",
   storage: "REAL",
   store: exactDouble,
@@ -71,10 +106,13 @@ const real: SqliteKind = {
 /** Doubles that are added digit for digit. */
 const decimal: SqliteKind = {
   ...real,
+  family: "decimal",
   sum: (column, amount) => sql`${sql.id(decimalSum)}(${column}, ${amount})`,
 };
 
 const boolean: SqliteKind = {
+  ...common,
+  family: "boolean",
   storage: "INT",
   store: booleanValue,
   compare: booleanValue,
@@ -83,6 +121,8 @@ const boolean: SqliteKind = {
 
 /** Normalized, so that equal documents are equal texts. */
 const json: SqliteKind = {
+  ...common,
+  family: "json",
   exact,
   storage: "TEXT",
   store: cellText,
@@ -91,6 +131,8 @@ const json: SqliteKind = {
 };
 
 const blob: SqliteKind = {
+  ...common,
+  family: "bytes",
   storage: "BLOB",
   store: decodeBase64,
   compare: decodeBase64,
@@ -99,6 +141,8 @@ const blob: SqliteKind = {
 
 /** For tables that were not created here. Every value keeps its own type. */
 export const anyKind: SqliteKind = {
+  ...common,
+  family: "any",
   exact,
   measure: "any",
   storage: "ANY",
@@ -110,7 +154,10 @@ export const anyKind: SqliteKind = {
 
 const kinds = typesByWord<SqliteKind>({
   ...{ integer, serial, double: real, decimal, boolean, json, jsonb: json, bytes: blob },
-  ...{ text, uuid: text, date: text, time: text, instant: text },
+  ...{ text, uuid: text },
+  date: { ...text, family: "date" },
+  time: { ...text, family: "time" },
+  instant: { ...text, family: "instant" },
 });
 
 export const typeWords: readonly string[] = [...kinds.keys()];
@@ -155,11 +202,33 @@ function scalar(value: PresentValue): SQLInputValue | undefined {
 /** SQL functions that add a number to a column: SQLite's `+` turns an overflow into a double. */
 const sum = "gatehouse_sum";
 const decimalSum = "gatehouse_decimal_sum";
+const lower = "gatehouse_lower";
+const moment = "gatehouse_moment";
 
-export function defineSums(connection: DatabaseSync): void {
+export function defineFunctions(connection: DatabaseSync): void {
   const options = { deterministic: true, directOnly: true, useBigIntArguments: true };
   connection.function(sum, options, (value, amount) => added(value, amount, addDoubles));
   connection.function(decimalSum, options, (value, amount) => added(value, amount, addDecimals));
+  connection.function(lower, options, (value) =>
+    value === null ? null : withCase(String(value), "lower"),
+  );
+  connection.function(moment, options, (value) => microsecondsOf(String(value)));
+}
+
+const clockForm = String.raw`(\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?`;
+const momentForm = new RegExp(
+  `^(?=\\d)(?:(\\d{4}-\\d\\d-\\d\\d)(?:$|[T ]))?(?:${clockForm})?(?:Z|([+-]\\d\\d):?(\\d\\d)?)?$`,
+);
+
+/** Since 1970, or since midnight for a time without a date. Null for other text. */
+function microsecondsOf(text: string): bigint | null {
+  const [found, day = "1970-01-01", hour = "00", minute = "00", second = "00", ...rest] =
+    momentForm.exec(text) ?? [];
+  const [fraction = "", eastHours = "+00", eastMinutes = "00"] = rest;
+  const seconds = Date.parse(`${day}T${hour}:${minute}:${second}Z`) / 1000;
+  if (!found || Number.isNaN(seconds)) return null;
+  const east = (Number(eastHours) * 60 + Number(`${eastHours[0]}${eastMinutes}`)) * 60;
+  return BigInt(seconds - east) * 1_000_000n + BigInt(fraction.padEnd(6, "0").slice(0, 6));
 }
 
 function added(

@@ -1,0 +1,114 @@
+import { lettersTo } from "../../src/engine/letters.ts";
+import { createTable, insert, refusal } from "./kit.ts";
+import { overEach, type Scene } from "./over-each.ts";
+
+const types = {
+  ...{ id: "int", name: "text", label: "varchar(20)", code: "uuid", data: "bytes", extra: "json" },
+  ...{ n: "bigint", price: "decimal(10,2)", ratio: "double", isPaid: "boolean" },
+  ...{ day: "date", at: "timestamp", clock: "time" },
+};
+
+const code = "5f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f";
+const same = { code, data: "AAE=", extra: { a: 1 }, isPaid: true, clock: "13:45:00" };
+const rows = [
+  { id: 1, name: "b", label: "B", n: 2, price: 2, ratio: 2, day: "2026-01-31", ...same },
+  { id: 2, name: "a", label: "a", n: 1, price: 1.5, ratio: 1.25, day: "2026-02-01", ...same },
+  { id: 3, name: null, label: "a", n: null, price: 1, ratio: 2, day: null, ...same },
+].map((row) => ({ ...row, at: "2026-01-31T12:00:00Z" }));
+
+async function fill({ ask }: Scene): Promise<void> {
+  await ask(createTable("items", types));
+  await ask(insert("items", rows));
+}
+
+const database = "main";
+function select(where: object) {
+  const order_by = { column: "id" };
+  return { Select: { database, from: "items", columns: ["id"], where, order_by } };
+}
+
+overEach("columns are compared with each other", async (t, scene) => {
+  await fill(scene);
+  for (const [column, cmp, other, ids] of [
+    ["name", ">", "label", [1]],
+    ["name", "!=", "label", [1]],
+    ["label", "<=", "name", [1, 2]],
+    ["n", "=", "price", [1]],
+    ["n", "<", "price", [2]],
+    ["n", "<", "ratio", [2]],
+    ["price", ">=", "ratio", [1, 2]],
+    ["day", "<", "at", [1]],
+    ["at", "<", "day", [2]],
+    ["clock", "=", "clock", [1, 2, 3]],
+    ["code", ">", "name", []],
+    ["code", "=", "code", [1, 2, 3]],
+    ["data", "<=", "data", [1, 2, 3]],
+    ["isPaid", "=", "items.isPaid", [1, 2, 3]],
+    ["extra", "=", "extra", [1, 2, 3]],
+    ["extra", "!=", "extra", []],
+  ] as const) {
+    const expected = ids.map((id) => ({ id }));
+    const { body } = await scene.ask(select({ column, cmp, other }));
+    t.strictSame(body.data, expected, `${column} ${cmp} ${other}`);
+  }
+  for (const [column, cmp, other] of [
+    ["name", "=", "n"],
+    ["extra", "<", "extra"],
+    ["clock", "=", "at"],
+    ["isPaid", "=", "n"],
+  ]) {
+    const answer = await scene.ask(select({ column, cmp, other }));
+    const words = `Column "${column}" \\(.*\\) cannot be compared with "${other}" \\(.*\\) by ${cmp}`;
+    t.match(answer, refusal(400, "invalid_value", new RegExp(words)));
+  }
+  t.match(
+    await scene.ask(select({ column: "n", cmp: "=", other: "m" })),
+    refusal(400, "unknown_column", /"m"/),
+  );
+});
+
+overEach("changes take conditions on two columns", async (t, { ask, ...scene }) => {
+  await fill({ ask, ...scene });
+  const where = { column: "n", cmp: "<", other: "ratio" };
+  const target = { database, table: "items" };
+  t.match(await ask({ Update: { ...target, set: { n: 9 }, where } }), { body: { affected: 1 } });
+  const turned = { column: "ratio", cmp: "<", other: "n" };
+  t.match(await ask({ Preview: { Delete: { ...target, where: turned } } }), {
+    body: { affected: 1, before: [{ id: 2, n: 9 }] },
+  });
+  t.match(await ask({ Delete: { ...target, where: turned } }), { body: { affected: 1 } });
+  const groups = { group_by: ["label"], aggregate: [{ fn: "max", column: "n", as: "most" }] };
+  const having = { column: "label", cmp: "=", other: "label" };
+  const query = { database, from: "items", ...groups, having, order_by: { column: "label" } };
+  t.match((await ask({ Select: query })).body.data, [{ label: "B" }, { label: "a" }]);
+});
+
+overEach("a pattern has an escape character and folds all letters", async (t, { ask }) => {
+  const [capitals, letters] = lettersTo("lower");
+  const [small, large] = lettersTo("upper");
+  t.match(await ask(createTable("items", { id: "int", name: "text" })), { status: 200 });
+  const names = [capitals, "50% off", "50 off", "a_b\\c", "ÄB", small];
+  await ask(
+    insert(
+      "items",
+      names.map((name, index) => ({ id: index + 1, name })),
+    ),
+  );
+  for (const [where, ids] of [
+    [{ cmp: "ILIKE", value: letters, fold: "unicode" }, [1]],
+    [{ cmp: "ILIKE", value: letters }, []],
+    [{ cmp: "LIKE", value: "50!%%", escape: "!" }, [2]],
+    [{ cmp: "LIKE", value: "50%", escape: "!" }, [2, 3]],
+    [{ cmp: "ILIKE", value: "AX__\\C", escape: "X" }, [4]],
+    [{ cmp: "LIKE", value: "a\\_b\\\\c", escape: "\\" }, [4]],
+    [{ cmp: "LIKE", value: "50%% of_", escape: "%" }, [2]],
+    [{ cmp: "ILIKE", value: "\u{1f600}ä_", escape: "\u{1f600}", fold: "unicode" }, [5]],
+  ] as const) {
+    const expected = ids.map((id) => ({ id }));
+    const { body } = await ask(select({ column: "name", ...where }));
+    t.strictSame(body.data, expected, JSON.stringify(where).slice(0, 80));
+  }
+  t.equal([...small].length, [...large].length);
+  const ending = { column: "name", cmp: "LIKE", value: "a!", escape: "!" };
+  t.match(await ask(select(ending)), refusal(400, "invalid_value", /ends with its escape/));
+});
