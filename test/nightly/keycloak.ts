@@ -135,6 +135,23 @@ async function detailOf(gateway: TestGateway, token: string): Promise<unknown> {
   return `${answer.status} ${detail ?? reason}`;
 }
 
+/** Signs in on the login page of the gateway, as an MCP client has it opened. @returns a token */
+async function signIn(keycloak: Keycloak, gateway: TestGateway): Promise<string> {
+  const browser = new PlainBrowser(gateway.url);
+  const clientId = await registered(gateway);
+  const { verifier, challenge } = makePkce();
+  const request = { client_id: clientId, code_challenge: challenge };
+  const login = await browser.open(authorizeUrl(gateway, request));
+  const [, link = ""] = /href="(\/oauth\/sign-in\/staff[^"]*)"/.exec(login.text) ?? [];
+  const { url } = await browser.open(gateway.url + link);
+  const back = await keycloak.signIn(url, "alice", password);
+  const consent = await browser.open(back.href);
+  const answers = { database: "*", reach: "full", action: "allow" };
+  const callback = new URL((await browser.submit(consent, answers)).url);
+  const { body } = await exchange(gateway, { clientId, verifier, callback, redirectUri: REDIRECT });
+  return String(body.access_token);
+}
+
 async function play(t: Test): Promise<void> {
   const realm = await configure(await startKeycloak(t, "staff"));
   const { keycloak, alice, analysts } = realm;
@@ -231,50 +248,43 @@ async function play(t: Test): Promise<void> {
   });
 
   await t.test("people sign in on the pages of the gateway", async (t) => {
-    const gateway = await openGateway(t, realm, {
-      more: page.login.replace(/^recheck = .*$/m, "recheck = 1"),
-    });
-    const redirectUris = [`${gateway.url}/oauth/callback/staff`];
-    const place = `clients/${realm.gatehouse}`;
-    await keycloak.put(place, { standardFlowEnabled: true, redirectUris });
-    await keycloak.put(`${place}/default-client-scopes/${realm.scope}`);
-    const tokensOf = async () => {
-      const browser = new PlainBrowser(gateway.url);
-      const clientId = await registered(gateway);
-      const { verifier, challenge } = makePkce();
-      const request = { client_id: clientId, code_challenge: challenge };
-      const login = await browser.open(authorizeUrl(gateway, request));
-      const [, link = ""] = /href="(\/oauth\/sign-in\/staff[^"]*)"/.exec(login.text) ?? [];
-      const { url } = await browser.open(gateway.url + link);
-      const back = await keycloak.signIn(url, "alice", password);
-      const consent = await browser.open(back.href);
-      const answers = { database: "*", reach: "full", action: "allow" };
-      const callback = new URL((await browser.submit(consent, answers)).url);
-      const redirectUri = REDIRECT;
-      const { body } = await exchange(gateway, { clientId, verifier, callback, redirectUri });
-      return String(body.access_token);
+    const open = async (recheck: number) => {
+      const more = page.login.replace(/^recheck = .*$/m, `recheck = ${recheck}`);
+      const gateway = await openGateway(t, realm, { more });
+      const logout = `${gateway.url}/oauth/backchannel-logout/staff`;
+      await keycloak.put(`clients/${realm.gatehouse}`, {
+        standardFlowEnabled: true,
+        redirectUris: [`${gateway.url}/oauth/callback/staff`],
+        attributes: {
+          "backchannel.logout.url": logout,
+          "backchannel.logout.session.required": "true",
+        },
+      });
+      return gateway;
     };
-    const call = async (token: string) => {
+    await keycloak.put(`clients/${realm.gatehouse}/default-client-scopes/${realm.scope}`);
+    const becomes = async (gateway: TestGateway, token: string, expected?: string) => {
       const query = { database: "main", from: "orders", columns: ["*"] };
-      return refusalOf(await callTool(gateway, "select", query, token));
-    };
-    const becomes = async (token: string, expected: string | undefined) => {
-      await eventually(String(expected), async () => (await call(token)) === expected);
+      const call = async () => refusalOf(await callTool(gateway, "select", query, token));
+      await eventually(String(expected), async () => (await call()) === expected);
       t.pass(String(expected));
     };
-    const token = await tokensOf();
-    t.equal(await call(token), undefined, "the group gives its rights");
+    const gateway = await open(1);
+    const token = await signIn(keycloak, gateway);
+    await becomes(gateway, token);
     await keycloak.remove(`users/${alice}/groups/${analysts}`);
-    await becomes(token, "groups_unavailable");
+    await becomes(gateway, token, "groups_unavailable");
     await keycloak.put(`users/${alice}/groups/${analysts}`);
-    await becomes(token, undefined);
-    await keycloak.logOut(alice);
-    await becomes(token, "token_revoked");
-    const second = await tokensOf();
-    t.equal(await call(second), undefined);
+    await becomes(gateway, token);
     await keycloak.put(`users/${alice}`, { enabled: false });
-    await becomes(second, "token_revoked");
+    await becomes(gateway, token, "token_revoked");
     await keycloak.put(`users/${alice}`, { enabled: true });
+    const told = await open(86_400);
+    const second = await signIn(keycloak, told);
+    await becomes(told, second);
+    await keycloak.logOut(alice);
+    await becomes(told, second, "token_revoked");
+    t.match(await told.service.logged(({ msg }) => msg === "oauth_logout"), { outcome: "allowed" });
   });
 
   const asking = await openGateway(t, realm, { more: page.introspection });
