@@ -276,6 +276,10 @@ const issuer = strictObject({
     .describe(
       "Sign-in through this provider, on the pages of the embedded authorization server and in the console.",
     ),
+  id_jag: flag(
+    false,
+    "Accept its identity assertions (ID-JAG, Enterprise-Managed Authorization of MCP) at the token endpoint of the embedded authorization server.",
+  ),
 }).superRefine(({ opens, audience, jwks_url: url, jwks_file: file }, context) => {
   if (opens.includes("query") && audience === undefined) {
     refuse(context, ["audience"], 'a value, which an issuer that opens "query" needs');
@@ -933,6 +937,16 @@ export const configurationSchema = z
     ifValid("auth", "issuers"),
   )
   .superRefine(
+    ({ mcp, issuers }, context) => {
+      const at = issuers.findIndex(({ id_jag: isOn }) => isOn);
+      if (at === -1 || hasEmbeddedServer({ mcp, issuers })) return;
+      const rule =
+        'false, since the embedded authorization server is off: it needs mcp.enabled, and an issuer with login if any opens "mcp"';
+      refuse(context, ["issuers", at, "id_jag"], rule);
+    },
+    ifValid("mcp", "issuers"),
+  )
+  .superRefine(
     ({ server, auth }, context) => {
       if (auth.enabled || auth.insecure_allow_remote || isLoopback(server.host)) return;
       const rule = `true, since other machines can reach server.host ${JSON.stringify(server.host)}; to go without authentication set server.host = "127.0.0.1", or accept the risk with auth.insecure_allow_remote = true`;
@@ -1023,13 +1037,17 @@ type WrittenIssuer = Configuration["issuers"][number];
 export type IssuerSettings = Omit<WrittenIssuer, "opens"> & { readonly opens: readonly Door[] };
 
 /** All external issuers, those of `[[mcp.authorization_servers]]` included. */
-export function issuersOf({ issuers, mcp }: Configuration): readonly IssuerSettings[] {
+export function issuersOf({
+  issuers,
+  mcp,
+}: Pick<Configuration, "mcp" | "issuers">): readonly IssuerSettings[] {
   const others = mcp.authorization_servers.map((one) => ({
     ...one,
     opens: ["mcp"] as const,
     required_claims: {},
     attribute_claims: {},
     default_scopes: [],
+    id_jag: false,
   }));
   return [...issuers, ...others];
 }
@@ -1039,8 +1057,13 @@ export function hasLogin({ issuers }: Pick<Configuration, "issuers">): boolean {
   return issuers.some(({ login }) => login !== undefined);
 }
 
+/** True if the embedded authorization server accepts assertions of a provider. */
+export function hasAssertions({ issuers }: Pick<Configuration, "issuers">): boolean {
+  return issuers.some(({ id_jag: isOn }) => isOn);
+}
+
 /** True if `/mcp` has an authorization server of its own. */
-export function hasEmbeddedServer(configuration: Configuration): boolean {
+export function hasEmbeddedServer(configuration: Pick<Configuration, "mcp" | "issuers">): boolean {
   return (
     configuration.mcp.enabled &&
     (hasLogin(configuration) ||

@@ -7,7 +7,7 @@ import { messageOf } from "../client-error.ts";
 import { watchClock } from "../clock.ts";
 import { storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { type Configuration, hasLogin, issuersOf } from "../config/schema.ts";
+import { type Configuration, hasAssertions, hasLogin, issuersOf } from "../config/schema.ts";
 import { watchFile } from "../files/watch.ts";
 import type { OpenCounts } from "../identity/counts.ts";
 import { revokeOnHandEdits } from "../identity/hand-edits.ts";
@@ -232,10 +232,10 @@ async function openIssuers({ loaded, log, metrics, opened }: Base, resource: () 
   return issuers;
 }
 
-/** Loads nothing without sign-in through a provider. */
+/** Loads nothing without sign-in through a provider, or by its assertions. */
 async function openSignInsOf({ loaded, store, log, opened }: Base, revocations: LiveRevocations) {
   const { configuration, serviceDirectory } = loaded;
-  if (!hasLogin(configuration)) return undefined;
+  if (!hasLogin(configuration) && !hasAssertions(configuration)) return undefined;
   const { openSignIns } = await import("../oauth/client/sign-ins.ts");
   const state = await openState(store ?? {}, serviceDirectory, opened);
   return openSignIns({ configuration, state, revocations, log });

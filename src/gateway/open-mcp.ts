@@ -13,7 +13,7 @@ import {
 } from "../access/rights.ts";
 import { EVERY_DATABASE, roleAllows } from "../access/roles.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
-import { hasEmbeddedServer, issuersOf } from "../config/schema.ts";
+import { hasAssertions, hasEmbeddedServer, issuersOf } from "../config/schema.ts";
 import { checkPassword } from "../identity/login.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import type { Principal } from "../mcp/authenticate.ts";
@@ -305,6 +305,7 @@ async function openOwnAuthorizationServer(
     revocations,
     passwords: configuration.auth.passwords,
     signIns: gateway.signIns,
+    assertions: hasAssertions(configuration) ? gateway.issuers : undefined,
     onEvent(name, fields) {
       const { user, outcome = "allowed" } = fields;
       if (name === "oauth_login" && outcome === "allowed")

@@ -138,7 +138,12 @@ const otherKinds = /^(?:id|refresh|offline|logout)(?:_token)?$/i;
  * Claims of ID tokens (OpenID Connect Core, section 2), and the names that Keycloak (`typ`), Cognito
  * and Hydra (`token_use`) and others (`token_type`) give to the kinds of their tokens.
  */
-function isOtherKind({ typ, token_use: use, token_type: type, ...claims }: JWTPayload): boolean {
+export function isOtherKind({
+  typ,
+  token_use: use,
+  token_type: type,
+  ...claims
+}: JWTPayload): boolean {
   if ([typ, use, type].some((kind) => typeof kind === "string" && otherKinds.test(kind)))
     return true;
   const ofIdTokens = ["nonce", "at_hash", "c_hash", "s_hash", "events"];
@@ -150,7 +155,6 @@ export type ExternalToken = ReturnType<typeof readExternalToken>;
 /** Reads an authentic token. @throws Refusal `token_invalid` */
 export function readExternalToken(token: string, payload: JWTPayload, settings: IssuerSettings) {
   const { exp, iat, cnf } = payload;
-  if (isOtherKind(payload)) throw invalidToken("wrong_type");
   // A bearer request cannot prove possession of the key (RFC 9449, RFC 8705).
   if (cnf !== undefined) throw invalidToken("bound_to_key");
   if (exp === undefined) throw invalidToken("no_expiry");

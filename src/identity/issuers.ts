@@ -9,6 +9,7 @@ import {
   CLOCK_SKEW_SECONDS,
   describeToken,
   type ExternalToken,
+  isOtherKind,
   type Logout,
   readExternalToken,
   readLogout,
@@ -26,6 +27,11 @@ const algorithms = [
 const types = new Set(["at+jwt", "application/at+jwt", "jwt", "jose"]);
 /** OpenID Connect Back-Channel Logout, section 2.4. */
 const logoutTypes = new Set(["logout+jwt", "application/logout+jwt", "jwt"]);
+/** An assertion for an authorization server (draft-ietf-oauth-identity-assertion-authz-grant). */
+const ASSERTION_TYPE = "oauth-id-jag+jwt";
+const ASSERTION_CLAIMS = ["sub", "jti", "client_id", "exp", "iat"];
+/** In seconds, whatever its expiry. */
+export const ASSERTION_AGE = 300;
 const MAX_TOKEN_LENGTH = 16_384;
 /** The compact form (RFC 7515, section 7.1). Decoders would ignore white space in it. */
 const compact = /^[\w-]+\.[\w-]+\.[\w-]+$/;
@@ -36,6 +42,7 @@ const CONTENT_LENGTH = 500;
 const libraryDetails: Readonly<Record<string, string>> = {
   aud: "wrong_audience",
   nbf: "not_yet_valid",
+  typ: "wrong_type",
   [errors.JWKSNoMatchingKey.code]: "unknown_key",
   [errors.JWKSMultipleMatchingKeys.code]: "unknown_key",
   [errors.JWSSignatureVerificationFailed.code]: "bad_signature",
@@ -45,7 +52,7 @@ const libraryDetails: Readonly<Record<string, string>> = {
 /** The reason as listed in docs/mcp.md. */
 function detailOf(error: unknown): string {
   if (error instanceof Refusal) return error.detail ?? "malformed";
-  if (error instanceof errors.JWTExpired) return "expired";
+  if (error instanceof errors.JWTExpired) return error.claim === "iat" ? "too_old" : "expired";
   if (error instanceof errors.JWTClaimValidationFailed) {
     return libraryDetails[error.claim] ?? "bad_claim";
   }
@@ -69,6 +76,13 @@ function requireIntrospected(
   if (exp !== undefined && exp <= now - CLOCK_SKEW_SECONDS) {
     throw new Refusal("token_expired", { detail: "expired" });
   }
+}
+
+/** A verified assertion about a user (ID-JAG). */
+export interface Assertion {
+  readonly settings: IssuerSettings;
+  readonly claims: JWTPayload;
+  readonly token: ExternalToken;
 }
 
 interface Verified {
@@ -187,17 +201,19 @@ export function createIssuers(
     }
   }
 
-  async function verifyBy(issuer: OneIssuer, token: string): Promise<ExternalToken> {
+  /** @param read calls its parameter with the claims once they are authentic */
+  async function explained<Content>(
+    issuer: OneIssuer,
+    token: string,
+    read: (describe: (claims: JWTPayload) => void) => Promise<Content>,
+  ): Promise<Content> {
     const { settings } = issuer;
     let about: RefusedToken = { issuer: settings.issuer };
     try {
       if (token.length > MAX_TOKEN_LENGTH) throw invalidToken("too_long");
-      const { payload, isGood, check } = await payloadOf(token, issuer);
-      about = describeToken(token, payload, settings);
-      check();
-      const content = readExternalToken(token, payload, settings);
-      recent.set(token, { token: content, opens: settings.opens, isGood });
-      return content;
+      return await read((claims) => {
+        about = describeToken(token, claims, settings);
+      });
     } catch (cause) {
       const isClaim =
         cause instanceof errors.JWTExpired || cause instanceof errors.JWTClaimValidationFailed;
@@ -210,6 +226,19 @@ export function createIssuers(
       const code = isExpired ? "token_expired" : "token_invalid";
       throw new Refusal(code, { detail: detailOf(cause), cause, token: about });
     }
+  }
+
+  function verifyBy(issuer: OneIssuer, token: string): Promise<ExternalToken> {
+    const { settings } = issuer;
+    return explained(issuer, token, async (describe) => {
+      const { payload, isGood, check } = await payloadOf(token, issuer);
+      describe(payload);
+      check();
+      if (isOtherKind(payload)) throw invalidToken("wrong_type");
+      const content = readExternalToken(token, payload, settings);
+      recent.set(token, { token: content, opens: settings.opens, isGood });
+      return content;
+    });
   }
 
   function unreachable(issuer: OneIssuer, cause: IssuerUnreachable, token: RefusedToken): Refusal {
@@ -251,6 +280,35 @@ export function createIssuers(
     },
     recall,
     verifyLogout,
+    /**
+     * Verifies an assertion for the embedded authorization server. The caller checks its client,
+     * and that it is used once.
+     *
+     * @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable`, with its token
+     */
+    async verifyAssertion(assertion: string, audience: string): Promise<Assertion> {
+      const issuer = issuers.get(claimedIssuer(assertion) ?? "");
+      if (issuer?.settings.id_jag !== true) {
+        throw new Refusal("token_invalid", { detail: "unknown_issuer", token: {} });
+      }
+      const { settings, keys } = issuer;
+      return explained(issuer, assertion, async (describe) => {
+        if (!compact.test(assertion)) throw invalidToken("malformed");
+        const { payload: claims } = await jwtVerify(assertion, keys.key, {
+          ...{ algorithms, audience, issuer: settings.issuer, typ: ASSERTION_TYPE },
+          ...{ clockTolerance: CLOCK_SKEW_SECONDS, maxTokenAge: ASSERTION_AGE },
+          requiredClaims: ASSERTION_CLAIMS,
+        });
+        describe(claims);
+        const { aud, sub, jti, authorization_details: limits } = claims;
+        // Another audience could replay it here.
+        if ([aud].flat().length !== 1) throw invalidToken("wrong_audience");
+        // Unknown limits must not get lost (RFC 9396).
+        const isText = [sub, jti].every((one) => typeof one === "string" && one !== "");
+        if (!isText || limits !== undefined) throw invalidToken("bad_claim");
+        return { settings, claims, token: readExternalToken(assertion, claims, settings) };
+      });
+    },
     /** @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable`, with its token */
     verify: async (token: string, door: Door): Promise<ExternalToken> =>
       recall(token, door) ?? verifyBy(issuerFor(token, door), token),

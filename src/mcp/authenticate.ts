@@ -55,7 +55,11 @@ async function ownPrincipal(sources: PrincipalSources, token: OwnToken): Promise
   requireStillGood();
   const { username, credential, database: tokenDatabase, readOnly: tokenReadOnly } = token;
   const { scopes, tokenId, clientId, expiresAt, noteCall } = token;
-  const signedIn = signInOf(credential) && (await sources.signIns?.current(credential, username));
+  const isSignIn = signInOf(credential) !== undefined;
+  const signedIn = isSignIn ? await sources.signIns?.current(credential, username) : undefined;
+  // Without its groups, a token could have more rights than with them.
+  if (isSignIn && signedIn === undefined)
+    throw new Refusal("token_revoked", { detail: "no sign-in" });
   return {
     subject: { username, ...signedIn?.subject, tokenDatabase, tokenReadOnly },
     droppedGroups: signedIn?.droppedGroups ?? 0,

@@ -162,11 +162,14 @@ const oauthLine = z
     database: optionalText("Database of a consent, or `*`."),
     read_only: z.boolean().optional().describe("True if a consent allows only reading."),
     scopes: z.array(z.string()).optional().describe("Scopes of a consent."),
-    grant_type: z.unknown().optional().describe("`authorization_code` or `refresh_token`."),
+    grant_type: z
+      .unknown()
+      .optional()
+      .describe("`authorization_code`, `refresh_token`, or that of assertions."),
     token: optionalText("Id of the token; for a revocation, the kind of token."),
     outcome: optionalText("`allowed`, or the reason why not."),
-    issuer: optionalText("Identity provider of a sign-in or logout."),
-    detail: optionalText("Why the identity provider or its answer was refused."),
+    issuer: optionalText("Identity provider of a sign-in, logout or assertion."),
+    detail: optionalText("Why the identity provider, its answer or its assertion was refused."),
     reason: optionalText("Details of the outcome."),
     author: author.optional(),
     msg: z.enum([

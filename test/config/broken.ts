@@ -119,7 +119,7 @@ ${issuer}; jwks_file = "" => 5: issuers[0].jwks_file: found ""; allowed: a path
 ${issuer}; introspection = { url = "https://id.example.com", client_id = "", client_secret_file = "s" } => 5: issuers[0].introspection.client_id: found ""; allowed: 1 to 255 visible ASCII characters
 ${issuer}; introspection = { url = "https://id.example.com", client_id = "g", client_secret_file = "s", cache = 301 } => 5: issuers[0].introspection.cache: found 301; allowed: a whole number from 0 to 300
 ${issuer}; introspection = { url = "https://id.example.com", client_id = "g", client_secret_file = "s", always = 1 } => 5: issuers[0].introspection.always: found 1; allowed: true or false
-${issuer}; logins = "x" => 5: issuers[0].logins: found logins; allowed: issuer, prefix, username_claim, opens, audience, groups_claim, required_claims, attribute_claims, default_scopes, jwks_url, jwks_file, introspection, login (did you mean login?)
+${issuer}; logins = "x" => 5: issuers[0].logins: found logins; allowed: issuer, prefix, username_claim, opens, audience, groups_claim, required_claims, attribute_claims, default_scopes, jwks_url, jwks_file, introspection, login, id_jag (did you mean login?)
 ${issuer}; ${login("")} => 5: issuers[0].login.client_secret_file: found nothing; allowed: either client_secret_file or private_key_file
 ${issuer}; ${login('client_secret_file = "a", private_key_file = "b"')} => 5: issuers[0].login.client_secret_file: found "a"; allowed: either client_secret_file or private_key_file
 ${issuer}; ${login('client_secret_file = "missing"')} => 5: issuers[0].login.client_secret_file: found "missing"; allowed: a file that can be read (ENOENT)
@@ -128,6 +128,8 @@ ${issuer}; ${login('client_secret_file = "a", recheck = %')} => 5: issuers[0].lo
 ${issuer}; ${login('client_secret_file = "a", scopes = ["a b"]')} => 5: issuers[0].login.scopes[0]: found "a b"; allowed: a scope without spaces
 ${issuer}; login = { client_id = "", label = "x", client_secret_file = "a" } => 5: issuers[0].login.client_id: found ""; allowed: 1 to 255 visible ASCII characters
 ${issuer}; login = { client_id = "g", label = "", client_secret_file = "a" } => 5: issuers[0].login.label: found ""; allowed: 1 to 100 characters
+${issuer}; id_jag = true => 5: issuers[0].id_jag: found true; allowed: false, since the embedded authorization server is off: it needs mcp.enabled, and an issuer with login if any opens "mcp"
+${second}; id_jag = true; [mcp]; enabled = false => 6: issuers[0].id_jag: found true; allowed: false, since the embedded authorization server is off: it needs mcp.enabled, and an issuer with login if any opens "mcp"
 [auth]; passwords = false => 2: auth.passwords: found false; allowed: true, since none of [[issuers]] has login
 `);
 

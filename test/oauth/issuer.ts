@@ -46,7 +46,7 @@ export function issuerSettings(
   issuer: string,
   changes: Partial<IssuerSettings> = {},
 ): IssuerSettings {
-  const claims = { required_claims: {}, attribute_claims: {}, default_scopes: [] };
+  const claims = { required_claims: {}, attribute_claims: {}, default_scopes: [], id_jag: false };
   return { issuer, prefix: "staff", username_claim: "sub", opens: ["mcp"], ...claims, ...changes };
 }
 

@@ -5,11 +5,15 @@ import { pino } from "pino";
 import type { Test } from "tap";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import type { Snapshot } from "../../src/access/snapshot.ts";
+import { loadConfiguration } from "../../src/config/load.ts";
+import type { IssuerSettings } from "../../src/config/schema.ts";
 import { MemoryCounts, requestCounter } from "../../src/identity/counts.ts";
 import { openHashing } from "../../src/identity/hashing.ts";
+import { createIssuers } from "../../src/identity/issuers.ts";
 import { checkPassword } from "../../src/identity/login.ts";
 import { hashPassword } from "../../src/identity/password.ts";
 import { createLoginThrottle } from "../../src/identity/throttle.ts";
+import { openSignIns, type SignIns } from "../../src/oauth/client/sign-ins.ts";
 import type { ClientDocument, DocumentFetch } from "../../src/oauth/server/client-documents.ts";
 import type { AuthorizationServer, ConfiguredClient } from "../../src/oauth/server/options.ts";
 import { openAuthorizationServer } from "../../src/oauth/server/server.ts";
@@ -31,6 +35,7 @@ export interface OAuthSetup {
   readonly url: string;
   readonly directory: string;
   server: AuthorizationServer;
+  signIns: SignIns | undefined;
   readonly events: { name: string; fields: Readonly<Record<string, unknown>> }[];
   /** Epoch seconds by username. Everything issued before is revoked. */
   readonly revokedBefore: Map<string, number>;
@@ -63,6 +68,8 @@ interface OAuthSetupOptions {
   readonly registrationsPerHour?: number;
   readonly clients?: readonly ConfiguredClient[];
   readonly issuer?: string;
+  /** Whose assertions are accepted. */
+  readonly providers?: readonly IssuerSettings[];
 }
 
 /** Starts a server that ends with the test. */
@@ -84,6 +91,8 @@ export async function openOAuthSetup(
     isRevoked: ({ username, issuedAt }: { username: string; issuedAt: number }) =>
       issuedAt < (revokedBefore.get(username) ?? 0),
     earliestIssue: (username: string) => revokedBefore.get(username) ?? 0,
+    revokeToken: () => Promise.reject(new Error("unused")),
+    revokeUser: () => Promise.reject(new Error("unused")),
   };
   const unused = () => {
     throw new Error("unused");
@@ -100,8 +109,15 @@ export async function openOAuthSetup(
     onUpgradeFailed: unused,
   };
   let state = await openStateIn(directory);
-  const open = () =>
-    openAuthorizationServer({
+  const log = pino({ level: "silent" });
+  const { providers } = options;
+  const { mcp } = loadConfiguration({ cwd: "/", env: {} }).configuration;
+  const assertions = providers && createIssuers(providers, () => `${issuer}/mcp`, log);
+  t.teardown(() => assertions?.close());
+  const open = async () => {
+    const configuration = { mcp, issuers: providers ?? [] };
+    const signIns = providers && (await openSignIns({ configuration, state, revocations, log }));
+    const server = await openAuthorizationServer({
       issuer,
       resource: `${issuer}/mcp`,
       state,
@@ -117,15 +133,18 @@ export async function openOAuthSetup(
       snapshot: () => snapshot,
       revocations,
       passwords: true,
-      signIns: undefined,
+      signIns,
+      assertions,
       onEvent: (name, fields) => events.push({ name, fields }),
-      log: pino({ level: "silent" }),
+      log,
       ...(options.documents === undefined ? {} : { fetchDocument: options.documents }),
     });
+    return { server, signIns };
+  };
   const setting: OAuthSetup = {
     url,
     directory,
-    server: await open(),
+    ...(await open()),
     events,
     revokedBefore,
     setUsers: (text) => {
@@ -134,7 +153,7 @@ export async function openOAuthSetup(
     restart: async () => {
       await state.store.close();
       state = await openStateIn(directory);
-      setting.server = await open();
+      Object.assign(setting, await open());
     },
   };
   t.teardown(() => state.store.close());

@@ -149,9 +149,12 @@ export async function recordedSignIn(store: StateStore, credential: string): Pro
 export type SignIns = Awaited<ReturnType<typeof openSignIns>>;
 
 interface SignInOptions {
-  readonly configuration: Configuration;
+  readonly configuration: Pick<Configuration, "mcp" | "issuers">;
   readonly state: AuthorizationState;
-  readonly revocations: LiveRevocations;
+  readonly revocations: Pick<
+    LiveRevocations,
+    "isRevoked" | "earliestIssue" | "revokeToken" | "revokeUser"
+  >;
   readonly log: Log;
 }
 

@@ -43,6 +43,9 @@ export function createAdapter(model: string, store: StateStore): Adapter {
         expires: epochSeconds() + expiresIn,
       };
       await fromStore(store.put(model, keyOf(id), record));
+      // The library has found no record, but two requests at once would both find none.
+      const isReplay = model === "ReplayDetection" && !(await fromStore(store.consume(model, id)));
+      if (isReplay) throw new errors.InvalidClientAuth("client assertion used twice");
     },
     async find(id) {
       const found = await fromStore(store.find(model, keyOf(id)));

@@ -86,7 +86,8 @@ function application(
   const client = describeClient(options, clientId, appName);
   const items = connections.map((one) => {
     const renewed = one.renewedAt ? html`, last renewed ${dateOf(one.renewedAt)}` : nothing;
-    return html`<li>${permission(one)}, since ${dateOf(one.allowedAt)}${renewed}</li>`;
+    const by = one.byProvider ? html`, allowed by your identity provider` : nothing;
+    return html`<li>${permission(one)}${by}, since ${dateOf(one.allowedAt)}${renewed}</li>`;
   });
   return html`<section class="app">
 <h2><bdi>${client.name}</bdi></h2>

@@ -1,6 +1,7 @@
 import { type LookupAddress, lookup as systemLookup } from "node:dns";
 import { isIP, type LookupFunction } from "node:net";
 import ipaddr from "ipaddr.js";
+import { LRUCache } from "lru-cache";
 import { Agent, request } from "undici";
 import * as z from "zod";
 import {
@@ -11,6 +12,7 @@ import {
 } from "../../config/addresses.ts";
 import { readBounded } from "../../read-bounded.ts";
 import { OAuthProblem } from "./http.ts";
+import { JWT_BEARER } from "./protocol.ts";
 
 /** Hosts that are the user's own machine (RFC 8252, section 7.3). */
 const loopbackHosts: ReadonlySet<string> = new Set(["localhost", "127.0.0.1", "[::1]"]);
@@ -78,6 +80,33 @@ const metadataShape = z.object({
 
 type ClientMetadata = z.infer<typeof metadataShape>;
 
+/** Clients that authenticate with a key, and may therefore use assertions of a provider. */
+const keyedShape = metadataShape
+  .extend({
+    redirect_uris: metadataShape.shape.redirect_uris.or(z.tuple([])).default([]),
+    token_endpoint_auth_method: z.literal("private_key_jwt"),
+    grant_types: z
+      .array(z.string())
+      .default(grantTypes)
+      .transform((types) => types.filter((type) => [...grantTypes, JWT_BEARER].includes(type))),
+    jwks: z.looseObject({ keys: z.array(z.looseObject({ kty: z.string() })) }).optional(),
+    jwks_uri: z
+      .url({ protocol: /^https$/ })
+      .max(2048)
+      .optional(),
+  })
+  .transform(({ response_types: _, ...metadata }) => {
+    const usesCode = metadata.grant_types.includes("authorization_code");
+    return { ...metadata, response_types: usesCode ? ["code"] : [] };
+  })
+  .refine(({ jwks, jwks_uri: uri }) => (jwks === undefined) !== (uri === undefined), {
+    message: "must contain either jwks or jwks_uri",
+  })
+  .refine(({ response_types: types, redirect_uris: uris }) => types.length <= uris.length, {
+    message: "must not be empty",
+    path: ["redirect_uris"],
+  });
+
 /** An error of RFC 7591, section 3.2.2. */
 function badMetadata(path: string, reason: string): OAuthProblem {
   const isRedirect = path.startsWith("redirect_uris");
@@ -85,11 +114,12 @@ function badMetadata(path: string, reason: string): OAuthProblem {
   return new OAuthProblem(400, code, path === "" ? reason : `${path}: ${reason}`);
 }
 
-export function readClientMetadata(
+function readMetadata<Metadata extends { readonly redirect_uris: readonly string[] }>(
+  shape: z.ZodType<Metadata>,
   value: unknown,
   isRedirect: (uri: string) => boolean,
-): ClientMetadata {
-  const parsed = metadataShape.safeParse(value);
+): Metadata {
+  const parsed = shape.safeParse(value);
   if (!parsed.success) {
     const [issue] = parsed.error.issues;
     throw badMetadata(issue?.path.join(".") ?? "", issue?.message ?? "invalid metadata");
@@ -97,6 +127,22 @@ export function readClientMetadata(
   const bad = parsed.data.redirect_uris.findIndex((uri) => !isRedirect(uri));
   if (bad !== -1) throw badMetadata(`redirect_uris.${bad}`, badRedirect);
   return parsed.data;
+}
+
+/** Reads the metadata of a public client. */
+export function readClientMetadata(
+  value: unknown,
+  isRedirect: (uri: string) => boolean,
+): ClientMetadata {
+  return readMetadata(metadataShape, value, isRedirect);
+}
+
+/** Reads a client document, whose client may also authenticate with a key. */
+export function readClientDocument(value: unknown, isRedirect: (uri: string) => boolean) {
+  const keyed = z.object({ token_endpoint_auth_method: z.literal("private_key_jwt") });
+  return keyed.safeParse(value).success
+    ? readMetadata(keyedShape, value, isRedirect)
+    : readMetadata(metadataShape, value, isRedirect);
 }
 
 /** Only for `native` does the library ignore the port of loopback redirects (RFC 8252, 7.3). */
@@ -201,20 +247,43 @@ export function createDocumentFetch({
   };
 }
 
-/** The library sees only validated members, so that no document can make it fetch anything else. */
+const keySetShape = z.object({
+  keys: z.array(z.looseObject({})),
+  client_id: z.undefined().optional(),
+});
+/** The library keeps no key sets of client documents, and would fetch them for each request. */
+const KEYS_AGE_MS = 60_000;
+const MAX_KEY_SETS = 1000;
+
+/**
+ * Fetches client documents and the key sets that they name. The library sees only validated
+ * members, so that no document can make it fetch anything else.
+ *
+ * @param mayFetch whether the current request may fetch one more
+ */
 export function asLibraryFetch(
   fetchDocument: DocumentFetch,
-  readMetadata: (document: unknown) => ClientMetadata,
+  readDocument: (document: unknown) => object,
+  mayFetch: () => Promise<boolean>,
 ): (url: string | URL | Request, options?: RequestInit) => Promise<Response> {
+  const keySets = new LRUCache<string, object>({ max: MAX_KEY_SETS, ttl: KEYS_AGE_MS });
   return async (url, options) => {
     if (typeof url !== "string") throw new Error("only client documents are fetched");
+    const known = keySets.get(url);
+    if (known !== undefined) return Response.json(known);
+    if (!(await mayFetch())) throw new Error("too many documents were fetched");
     const signal = options?.signal ?? AbortSignal.timeout(DOCUMENT_LIMITS.milliseconds);
     const { body, cacheControl } = await fetchDocument(url, signal);
     const document: unknown = JSON.parse(body);
+    const { data: keySet } = keySetShape.safeParse(document);
+    if (keySet !== undefined) {
+      keySets.set(url, keySet);
+      return Response.json(keySet);
+    }
     const hasId = typeof document === "object" && document !== null && "client_id" in document;
     const client_id = hasId ? document.client_id : undefined;
     const headers = cacheControl === undefined ? {} : { "cache-control": cacheControl };
-    const metadata = readMetadata(document);
+    const metadata = readDocument(document);
     return Response.json({ ...metadata, application_type: "native", client_id }, { headers });
   };
 }

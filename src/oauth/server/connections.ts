@@ -19,18 +19,23 @@ const consentShape = z
     database: z.string().refine(isDatabaseOrEvery),
     read_only: z.boolean(),
     app_name: z.string().default(""),
+    by_provider: z.boolean().default(false),
   })
   .transform((detail) => ({
     database: detail.database,
     readOnly: detail.read_only,
     appName: detail.app_name,
+    /** True if the identity provider has decided in the user's place. */
+    byProvider: detail.by_provider,
   }));
 
 /** The limits of a user's consent, stored with the grant as an authorization detail (RFC 9396). */
 export type Consent = z.infer<typeof consentShape>;
 
-export function toDetail({ database, readOnly, appName }: Consent): AuthorizationDetail {
-  return { type: TYPE, database, read_only: readOnly, app_name: appName };
+export function toDetail(consent: Consent): AuthorizationDetail {
+  const { database, readOnly, appName, byProvider } = consent;
+  const detail = { type: TYPE, database, read_only: readOnly, app_name: appName };
+  return byProvider ? { ...detail, by_provider: true } : detail;
 }
 
 /** Undefined if the consent of a grant is missing or malformed: such a grant allows nothing. */

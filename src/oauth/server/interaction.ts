@@ -279,7 +279,9 @@ async function showConsent(context: InteractionContext, visit: Visit): Promise<v
   const { interaction, client, view } = visit;
   const username = usernameOf(visit);
   const connections = await connectionsOf(context.store, username);
-  const last = connections.find(({ clientId }) => clientId === client.clientId);
+  const last = connections.find(
+    ({ clientId, byProvider }) => clientId === client.clientId && !byProvider,
+  );
   const page = renderPage({
     title: "Allow access",
     content: html`<h1>Let <bdi>${view.name}</bdi> use your databases?</h1>
@@ -316,7 +318,7 @@ async function readChoice(
   if (reach !== "read" && reach !== "full") {
     throw new OAuthProblem(400, "invalid_request", "choose what the app may do");
   }
-  return { database, readOnly: reach === "read", appName: visit.view.name };
+  return { database, readOnly: reach === "read", appName: visit.view.name, byProvider: false };
 }
 
 /** The values of a parameter that may be repeated. */

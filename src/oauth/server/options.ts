@@ -2,6 +2,7 @@ import type { IncomingMessage, ServerResponse } from "node:http";
 import type { CountRequests } from "../../access/rights.ts";
 import type { Snapshot, User } from "../../access/snapshot.ts";
 import type { Configuration } from "../../config/schema.ts";
+import type { Issuers } from "../../identity/issuers.ts";
 import type { Revocations } from "../../identity/revocations.ts";
 import type { LoginOrigin } from "../../identity/throttle.ts";
 import type { Log } from "../../observe/log.ts";
@@ -37,6 +38,8 @@ export interface AuthorizationServerOptions {
   readonly passwords: boolean;
   /** Undefined without sign-in through a provider. */
   readonly signIns: SignIns | undefined;
+  /** Undefined if assertions of no provider are accepted. */
+  readonly assertions: Pick<Issuers, "verifyAssertion"> | undefined;
   /** For the audit. `fields` never contain a secret. */
   readonly onEvent: (name: string, fields: Readonly<Record<string, unknown>>) => void;
   readonly log: Log;

@@ -2,11 +2,23 @@
 export const mcpScopes = ["mcp:tools", "mcp:resources"] as const;
 export type McpScope = (typeof mcpScopes)[number];
 
+/** Grant type of assertions (RFC 7523), and their profile: those of an identity provider. */
+export const JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+const ID_JAG_PROFILE = "urn:ietf:params:oauth:grant-profile:id-jag";
+
 /** Signature algorithm of access tokens (RFC 7518, section 3.4). */
 export const SIGNING_ALGORITHM = "ES256";
 
 const HOUR = 3600;
 const DAY = 24 * HOUR;
+
+/** Signature algorithms of clients that authenticate with a key (RFC 7523, section 2.2). */
+export const clientAlgorithms = ["ES256", "EdDSA", "Ed25519", "PS256", "RS256"] as const;
+
+/** Only assertions need a client that authenticates. */
+export function clientAuthMethods(hasAssertions: boolean) {
+  return hasAssertions ? (["none", "private_key_jwt"] as const) : (["none"] as const);
+}
 
 /** In seconds. */
 export const lifetimes = {
@@ -64,8 +76,10 @@ export const metadataPaths = [
 /**
  * The metadata document (RFC 8414, section 2). Its last two members serve clients that expect an
  * OpenID provider. No ID tokens are issued.
+ *
+ * @param hasAssertions whether assertions of a provider are accepted
  */
-export function serverMetadata(issuer: string): object {
+export function serverMetadata(issuer: string, hasAssertions: boolean): object {
   return {
     issuer,
     authorization_endpoint: issuer + endpoints.authorization,
@@ -76,8 +90,16 @@ export function serverMetadata(issuer: string): object {
     scopes_supported: [...mcpScopes, OFFLINE_ACCESS],
     response_types_supported: ["code"],
     response_modes_supported: ["query"],
-    grant_types_supported: ["authorization_code", "refresh_token"],
-    token_endpoint_auth_methods_supported: ["none"],
+    grant_types_supported: [
+      "authorization_code",
+      "refresh_token",
+      ...(hasAssertions ? [JWT_BEARER] : []),
+    ],
+    token_endpoint_auth_methods_supported: clientAuthMethods(hasAssertions),
+    ...(hasAssertions && {
+      token_endpoint_auth_signing_alg_values_supported: clientAlgorithms,
+      authorization_grant_profiles_supported: [ID_JAG_PROFILE],
+    }),
     revocation_endpoint_auth_methods_supported: ["none"],
     code_challenge_methods_supported: ["S256"],
     authorization_response_iss_parameter_supported: true,

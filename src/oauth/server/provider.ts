@@ -17,13 +17,17 @@ import {
   DOCUMENT_LIMITS,
   isClientRedirect,
   isLoopbackRedirect,
+  readClientDocument,
   readClientMetadata,
 } from "./client-documents.ts";
 import { findUser, knownScopes, parseAccountId, readConsent, tokenIdIn } from "./connections.ts";
 import { isAbandoned } from "./http.ts";
+import { isResource, registerAssertions } from "./id-jag.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { renderErrorPage, renderHeldRedirect } from "./pages.ts";
 import {
+  clientAlgorithms,
+  clientAuthMethods,
   endpoints,
   lifetimes,
   mcpScopes,
@@ -91,8 +95,7 @@ export function completeRequest(url: string): string {
 
 /** Settings of the only resource with tokens. @throws InvalidTarget for any other (RFC 8707) */
 function resourceServer(options: AuthorizationServerOptions, keys: SigningKeys, name: string) {
-  const isKnown = URL.parse(name)?.href === new URL(options.resource).href;
-  if (!isKnown) throw new errors.InvalidTarget();
+  if (!isResource(options, name)) throw new errors.InvalidTarget();
   return {
     audience: options.resource,
     scope: mcpScopes.join(" "),
@@ -163,6 +166,7 @@ function configure(
   const { appSchemes, privateClientHosts: privateHosts } = options;
   const { fetchDocument = createDocumentFetch({ privateHosts }) } = options;
   const isRedirect = (uri: string) => isClientRedirect(uri, appSchemes);
+  const readDocument = options.assertions === undefined ? readClientMetadata : readClientDocument;
   const off = { enabled: false };
   return {
     adapter: (model) => createAdapter(model, options.state.store),
@@ -176,7 +180,7 @@ function configure(
       response_types: ["code"],
       token_endpoint_auth_method: "none",
     },
-    clientAuthMethods: ["none"],
+    clientAuthMethods: clientAuthMethods(options.assertions !== undefined),
     clientBasedCORS: (_, origin, client) => isOwnOrigin(origin, client),
     cookies: {
       names: {
@@ -188,7 +192,10 @@ function configure(
       short: { httpOnly: true, sameSite: "lax" },
     },
     jwks: { keys: [...keys.privateKeys] },
-    enabledJWA: { idTokenSigningAlgValues: [SIGNING_ALGORITHM] },
+    enabledJWA: {
+      idTokenSigningAlgValues: [SIGNING_ALGORITHM],
+      clientAuthSigningAlgValues: clientAlgorithms,
+    },
     responseTypes: ["code"],
     scopes: [OFFLINE_ACCESS],
     pkce: { required: () => true },
@@ -202,7 +209,6 @@ function configure(
       clientIdMetadataDocument: {
         enabled: true,
         ack: "draft-02",
-        allowFetch: mayFetch,
         allowClient: () => true,
         cacheDuration: { min: lifetimes.clientDocument, max: lifetimes.session },
       },
@@ -214,7 +220,11 @@ function configure(
         getResourceServerInfo: (_, name) => resourceServer(options, keys, name),
       },
     },
-    fetch: asLibraryFetch(fetchDocument, (document) => readClientMetadata(document, isRedirect)),
+    fetch: asLibraryFetch(
+      fetchDocument,
+      (document) => readDocument(document, isRedirect),
+      mayFetch,
+    ),
     fetchResponseBodyLimits: { "client_id metadata document": DOCUMENT_LIMITS.bytes },
     findAccount: findAccount(options),
     extraTokenClaims: tokenClaims,
@@ -253,7 +263,8 @@ function configure(
     ttl: {
       AccessToken: options.tokenLifetime,
       AuthorizationCode: lifetimes.code,
-      Grant: lifetimes.grant,
+      Grant: (_, { rar }) =>
+        readConsent(rar)?.byProvider ? options.tokenLifetime : lifetimes.grant,
       Interaction: lifetimes.interaction,
       RefreshToken: lifetimes.refreshToken,
       Session: lifetimes.session,
@@ -262,7 +273,8 @@ function configure(
 }
 
 /**
- * Configures the library: authorization code with PKCE and refresh tokens, for public clients.
+ * Configures the library: authorization code with PKCE and refresh tokens, for public clients, and
+ * assertions of identity providers, for clients that authenticate.
  *
  * @param mayFetch whether the current request may fetch one more client document
  */
@@ -272,10 +284,12 @@ export function createProvider(
   mayFetch: () => Promise<boolean>,
 ): Provider {
   const provider = new Provider(options.issuer, configure(options, keys, mayFetch));
+  const server = resourceServer(options, keys, options.resource);
+  registerAssertions(provider, options, new provider.ResourceServer(options.resource, server));
   holdRedirects(provider, options);
   provider.use(async (ctx, next) => {
     await next();
-    if (ctx.status === 503) ctx.set("Retry-After", "1");
+    if (ctx.status === 503) ctx.set("Retry-After", ctx.response.get("Retry-After") || "1");
   });
   // Safe, because this server overwrites the forwarding headers that the library then trusts.
   provider.proxy = true;

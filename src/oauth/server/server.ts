@@ -23,6 +23,7 @@ import {
   tooMany,
   withWholeBody,
 } from "./http.ts";
+import { assertionOf } from "./id-jag.ts";
 import { type InteractionContext, interact } from "./interaction.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "./options.ts";
 import { errorPage, pageHeaders } from "./pages.ts";
@@ -73,7 +74,9 @@ function createRoutes(context: InteractionContext, accessTokens: AccessTokens) {
   const { provider, options } = context;
   const { issuer, originOf, countRequests } = options;
   const protocol: Endpoint = provider.callback();
-  const metadata = open(async (_, response) => sendJson(response, 200, serverMetadata(issuer)));
+  const metadata = open(async (_, response) =>
+    sendJson(response, 200, serverMetadata(issuer, options.assertions !== undefined)),
+  );
   // Each request is stored until its user responds.
   const limit = addressLimit(countRequests, "authorizations", 60, 60);
   const requireFew = async (request: IncomingMessage) => {
@@ -220,6 +223,7 @@ function fieldsOf({ oidc }: KoaContextWithOIDC) {
     user: accountId === undefined ? undefined : parseAccountId(accountId).username,
     grant_type: oidc.params?.grant_type,
     token: token?.jti,
+    ...assertionOf(oidc),
   };
 }
 
@@ -239,8 +243,9 @@ function observeProvider(
     }
     onEvent("oauth_token", { ...fieldsOf(ctx), outcome: "allowed" });
   });
-  provider.on("grant.error", (ctx, { error: outcome, error_detail: reason }) => {
-    onEvent("oauth_token", { ...fieldsOf(ctx), outcome, reason });
+  provider.on("grant.error", (ctx, { error: outcome, error_detail: reason, cause }) => {
+    const why = cause instanceof Refusal ? { detail: cause.detail ?? cause.code } : { reason };
+    onEvent("oauth_token", { ...fieldsOf(ctx), outcome, ...why });
   });
   provider.on("grant.revoked", (ctx) => {
     onEvent("oauth_replay", { ...fieldsOf(ctx), outcome: "grant revoked" });

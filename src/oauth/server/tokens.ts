@@ -4,6 +4,7 @@ import { isAnyUsername, isDatabaseOrEvery } from "../../access/roles.ts";
 import { epochSeconds } from "../../clock.ts";
 import { invalidToken, isSeconds, type JsonObject } from "../../identity/jwt-verification.ts";
 import { type KeyStore, keyState, openKeyRing } from "../../identity/key-store.ts";
+import { signInOf } from "../../identity/sign-in.ts";
 import { VerifiedTokens } from "../../identity/token.ts";
 import type { Log } from "../../observe/log.ts";
 import { Refusal } from "../../refusal.ts";
@@ -34,14 +35,18 @@ export async function openSigningKeys(store: KeyStore): Promise<SigningKeys> {
 const MAX_RECORDED_CALLS = 10_000;
 
 /** Records which tools an app has called, for its user. A failure never blocks a call. */
-function createCallRecorder(store: StateStore, log: Log): (grantId: string, tool: string) => void {
+function createCallRecorder(
+  store: StateStore,
+  log: Log,
+): (token: GrantedToken, tool: string) => void {
   const recorded = new Set<string>();
-  return (grantId, tool) => {
+  return ({ grantId, credential }, tool) => {
     const call = `${grantId} ${tool}`;
     if (recorded.has(call)) return;
     if (recorded.size >= MAX_RECORDED_CALLS) recorded.clear();
     recorded.add(call);
-    store.noteCall(grantId, tool, epochSeconds() + lifetimes.grant).catch((error: unknown) => {
+    const expires = signInOf(credential)?.until ?? epochSeconds() + lifetimes.grant;
+    store.noteCall(grantId, tool, expires).catch((error: unknown) => {
       log.warn({ err: error }, "a tool call was not recorded");
     });
   };
@@ -100,13 +105,14 @@ export function createTokenVerifier(
 ): (token: string) => AccessToken {
   const noteCall = createCallRecorder(store, log);
   return (token) => {
-    const { grantId, ...read } = accessTokens.verify(token);
+    const granted = accessTokens.verify(token);
+    const { grantId, ...read } = granted;
     const requireStillGranted = () => {
       const revoked = (detail: string) => new Refusal("token_revoked", { detail });
       if (store.isTokenRevoked(read.tokenId)) throw revoked("revoked");
       if (store.isGrantEnded(grantId)) throw revoked("grant revoked");
     };
     requireStillGranted();
-    return { ...read, requireStillGranted, noteCall: (tool) => noteCall(grantId, tool) };
+    return { ...read, requireStillGranted, noteCall: (tool) => noteCall(granted, tool) };
   };
 }
