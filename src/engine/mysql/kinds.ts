@@ -234,14 +234,19 @@ function unsignedInteger(value: PresentValue): Bound | undefined {
 }
 
 /** MySQL would round a value with more decimal places than the column. */
-function decimals(scale: number, isTrimmed: boolean): Codec {
+function decimals({ scale, columnType }: TypeDescription, isTrimmed: boolean): Codec {
+  const isPadded = columnType.includes("zerofill");
   return {
     store(value) {
       const text = numberText(value);
       return text === undefined || placesOf(text) > scale ? undefined : decimalSql(text);
     },
     compare: anyNumber,
-    encode: (raw) => (isTrimmed ? trimTrailingZeros(String(raw)) : String(raw)),
+    encode(raw) {
+      // JSON has no numbers with leading zeros.
+      if (isPadded) return String(raw).replace(/^0+(?=\d)/, "");
+      return isTrimmed ? trimTrailingZeros(String(raw)) : String(raw);
+    },
   };
 }
 
@@ -495,7 +500,7 @@ function codecOf(type: TypeDescription): Codec {
       if (/^tinyint\(1\)(?! unsigned)/.test(columnType)) return booleans;
       return integers(/unsigned/.test(columnType));
     case "decimal":
-      return decimals(type.scale, mark === "numeric");
+      return decimals(type, mark === "numeric");
     case "float":
       return floats;
     case "double":
