@@ -18,6 +18,7 @@ const commands = new Map<string, (subcommand?: string) => Promise<Command>>(
     config: async () => (await import("./commands/config.ts")).configCommand(),
     store: async () => (await import("./commands/store.ts")).storeCommand(),
     engine: async () => (await import("./commands/engine.ts")).engineCommand(),
+    types: async () => (await import("./commands/types.ts")).typesCommand(),
     mcp: async () => (await import("./commands/mcp.ts")).mcpCommand(),
   }),
 );

@@ -28,9 +28,9 @@ const table = z.object({
   rows: remark(z.number().int().nonnegative()),
   comment: words,
 });
-const databaseList = z.object({ data: z.object({ databases: z.array(z.string()) }) });
-const tableList = z.object({ data: z.object({ tables: z.array(z.string()) }) });
-const tableDescription = z.object({ data: table });
+export const databaseList = z.object({ data: z.object({ databases: z.array(z.string()) }) });
+export const tableList = z.object({ data: z.object({ tables: z.array(z.string()) }) });
+export const tableDescription = z.object({ data: table });
 const unavailable = z.object({ code: z.literal("database_unavailable") });
 
 /** Properties other than the columns are present only if they apply. */

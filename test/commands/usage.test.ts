@@ -14,6 +14,7 @@ import { hashPasswordCommand } from "../../src/commands/password.ts";
 import { serveCommand } from "../../src/commands/serve.ts";
 import { storeCommand } from "../../src/commands/store.ts";
 import { tokenCommand } from "../../src/commands/token.ts";
+import { typesCommand } from "../../src/commands/types.ts";
 import { userCommand } from "../../src/commands/user.ts";
 import { version } from "../../src/product.ts";
 import { cleanEnvironment } from "../kit/process.ts";
@@ -51,7 +52,7 @@ function subcommandsOf(command: Command): Command[] {
 t.test("every command accepts --config and explains its arguments and options", async (t) => {
   const groups = [serveCommand(), userCommand(), approvalsCommand(), tokenCommand(), keyCommand()];
   groups.push(hashPasswordCommand(), auditCommand(), configCommand(), storeCommand());
-  groups.push(engineCommand(), mcpCommand(), await accessCommand());
+  groups.push(engineCommand(), mcpCommand(), typesCommand(), await accessCommand());
   const commands = groups.flatMap(subcommandsOf);
   t.ok(commands.length > 40, `${commands.length}`);
   for (const command of commands) {
