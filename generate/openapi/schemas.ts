@@ -1,7 +1,9 @@
 import { tablePattern } from "../../src/access/records.ts";
 import { externalName, roles } from "../../src/access/roles.ts";
+import { batchKey } from "../../src/query/grammar.ts";
 import type { Schema } from "../../src/query/kind.ts";
 import { plainNamePattern as plainName, wholePlainName } from "../../src/query/names.ts";
+import { definitions } from "../../src/query/operations.ts";
 import { entrySchemas } from "../access-schema.ts";
 
 /** JSON Schemas of bodies, except those of queries. */
@@ -111,17 +113,36 @@ const engineRefusalFields = {
 };
 const row = ref("Row");
 
+/** The shapes of responses by operation. */
+const answerOf: ReadonlyMap<string, string> = new Map([
+  ...Object.entries(definitions).map(([name, { effect, fields }]) => {
+    if (effect === "reads") return [name, "Rows"] as const;
+    if (effect === "previews") return [name, "Previewed"] as const;
+    return [name, "returning" in fields ? "Changed" : "Done"] as const;
+  }),
+  [batchKey, "BatchDone"] as const,
+]);
+
 const answers: Readonly<Record<string, Schema>> = {
   Row: {
     type: "object",
-    description: "Values by column: any JSON.",
-    additionalProperties: true,
+    description: "Values by column, in the order of the query.",
+    additionalProperties: ref("Json"),
+  },
+  Json: {
+    anyOf: [
+      { type: ["string", "number", "boolean", "null"] },
+      listOf(ref("Json")),
+      { type: "object", additionalProperties: ref("Json") },
+    ],
+    description: "Any JSON.",
   },
   Rows: { ...success({ data: listOf(row) }), description: "The response to a Select." },
   Changed: {
-    ...success({ message: { type: "string" }, "affected?": count, "data?": listOf(row) }),
-    description: "The response to a change; `data` has the rows that `returning` requests.",
+    ...success({ message: text, affected: count, "data?": listOf(row) }),
+    description: "The response to a change of rows; `data` has the rows that `returning` requests.",
   },
+  Done: { ...success({ message: text }), description: "The response to any other change." },
   Previewed: {
     ...success({ affected: count, before: listOf(row), after: listOf(row) }),
     description: "The response to a Preview.",
@@ -137,7 +158,11 @@ const answers: Readonly<Record<string, Schema>> = {
       object({ affected: count, data: listOf(row) }),
     ],
   },
-  Answer: { anyOf: ["Rows", "Changed", "Previewed", "BatchDone"].map(ref) },
+  Answers: {
+    ...object(Object.fromEntries(answerOf.entries().map(([name, shape]) => [name, ref(shape)]))),
+    description: "The response to each operation, by its name.",
+  },
+  Answer: { anyOf: Array.from(new Set(answerOf.values()), ref) },
   EngineRefusal: object(engineRefusalFields),
 };
 

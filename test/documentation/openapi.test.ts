@@ -9,6 +9,8 @@ import { openApiText, pathOf } from "../../generate/openapi/document.ts";
 import { examplesOf, readGuide } from "../../generate/query-cases.ts";
 import { configurationSchema } from "../../src/config/schema.ts";
 import { routeTable } from "../../src/gateway/routes.ts";
+import { batchKey } from "../../src/query/grammar.ts";
+import { operationNames } from "../../src/query/operations.ts";
 import { queryRefusals } from "../../src/query/refusal.ts";
 import { refusals } from "../../src/refusal.ts";
 import { openGatewaySetup } from "../gateway/kit.ts";
@@ -509,13 +511,20 @@ t.test("every answer of the engine matches the OpenAPI document", async (t) => {
     { DropTable: { database: "main", table: "nothing" } },
   ].map((query) => JSON.stringify(query));
   const statuses = new Set<number>();
+  const asked = new Set<string>();
   for (const body of [...examplesOf(readGuide()).map((example) => example.body), ...refused]) {
     const answer = await gateway.query(body, token);
     const holds = answerSchema("POST /query", answer.status);
     t.ok(holds?.(answer.body), `${body}: ${answer.text}: ${JSON.stringify(holds?.errors)}`);
     statuses.add(answer.status);
+    if (answer.status !== 200) continue;
+    const [, operation = ""] = /^\s*\{\s*"(\w+)"/.exec(body) ?? [];
+    const isOwn = schemaAt("components", "schemas", "Answers", "properties", operation);
+    t.ok(isOwn?.(answer.body), `${body}: ${answer.text} is the answer to ${operation}`);
+    asked.add(operation);
   }
   t.strictSame([...statuses].sort(), [200, 400, 404, 409]);
+  t.strictSame([...asked].sort(), [...operationNames, batchKey].sort());
 });
 
 t.test("every query of the grammar matches the OpenAPI document", async (t) => {
@@ -581,9 +590,14 @@ t.test(
         "// @ts-expect-error",
         `export const wrong${at}: Query = ${query};`,
       ]),
+      'type Answers = components["schemas"]["Answers"];',
       ...examples
         .filter(({ answer }) => answer.replace(/\s/g, "").startsWith('{"status":"success"'))
-        .map(({ answer }, at) => `export const answer${at}: Done = ${answer};`),
+        .flatMap(({ body, answer }, at) => [
+          `export const answer${at}: Done = ${answer};`,
+          `export const own${at}: Answers[keyof (typeof asked${at}) & keyof Answers] = ${answer};`,
+          `declare const asked${at}: { ${/\w+/.exec(body)?.[0]}: unknown };`,
+        ]),
       use,
     ];
     const program = path.join(workplace.directory, "program.ts");
