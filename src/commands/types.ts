@@ -75,7 +75,7 @@ export function typesText(databases: Databases, source: string): string {
   ].join("\n");
 }
 
-/** Requests schema information from a gateway. @throws Error that says why there is none */
+/** Requests schema information from a gateway. @throws Error with the reason of a refusal */
 function schemaOf(gateway: URL, token: string) {
   return async <Schema extends z.ZodType>(
     schema: Schema,

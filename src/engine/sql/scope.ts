@@ -18,7 +18,7 @@ export interface ColumnKind {
    * @param folds ignores the case of these letters; the pattern is folded already
    */
   like?(column: Fragment, pattern: string, folds: FoldedLetters | undefined): Fragment;
-  /** What the values are, whatever the database calls their type. */
+  /** The meaning of the values, independent of the database's own types. */
   readonly family?: Family | undefined;
   /** The column where it is compared with another one, as a value of `family`, if not the bare column. */
   beside?(column: Fragment, family: Family): Fragment;
