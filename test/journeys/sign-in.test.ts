@@ -251,6 +251,26 @@ t.test(
   },
 );
 
+t.test("opaque tokens of the provider are introspected, with their groups", async (t) => {
+  const idp = await IdentityProvider.start(t, ann);
+  const file = secretFile("introspection", idp.clientSecret);
+  const introspection = `{ url = "${idp.url}/token/introspection", client_id = "gatehouse", client_secret_file = "${file}", cache = 1 }`;
+  const config = issuer(idp.url, `client_secret_file = "${file}"`)
+    .replace('["mcp"]', '["query"]\naudience = "gatehouse"')
+    .concat(`[issuers.introspection]\n`)
+    .concat(introspection.slice(2, -2).replaceAll(", ", "\n"));
+  const gateway = await open(config, { idp });
+  const token = await idp.issue("ann", "gatehouse");
+  const select = { Select: from("main") };
+  t.match(await gateway.query(select, token.value), { status: 200 });
+  const other = await idp.issue("ann", "another");
+  t.match(await gateway.query(select, other.value), { status: 401 }, "of another audience");
+  await token.end();
+  await eventually("its end counts within a second", async () => {
+    return (await gateway.query(select, token.value)).status === 401;
+  });
+});
+
 t.test("groups come from userinfo if the ID token has none", async (t) => {
   const idp = await IdentityProvider.start(t, ann);
   idp.groupsInIdToken = false;
