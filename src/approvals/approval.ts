@@ -4,7 +4,7 @@ import { z } from "zod";
 import { isMeant } from "../access/groups.ts";
 import { decide } from "../access/policy.ts";
 import type { ApprovalRule } from "../access/rights.ts";
-import { EVERY_DATABASE, groupOf, obstacleOf } from "../access/roles.ts";
+import { EVERY_DATABASE, obstacleOf } from "../access/roles.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { operationsInWords } from "../observe/audit-filter.ts";
 import { permissionClasses } from "../query/query.ts";
@@ -41,10 +41,19 @@ const json = z.string().transform((text): unknown => JSON.parse(text));
 const orNone = <Shape extends z.ZodType>(shape: Shape) =>
   shape.nullable().transform((value) => value ?? undefined);
 
-const authorShape = z.object({ kind: z.enum(["cli", "console"]), name: z.string() });
+const authorShape = z.object({
+  kind: z.enum(["cli", "console"]),
+  name: z.string(),
+  /** Groups of the token at the decision. */
+  groups: z.array(z.string()).readonly().exactOptional(),
+});
 
 /** Who decides: the operator at the command line, or a user of the console. */
 export type Author = Readonly<z.output<typeof authorShape>>;
+
+function nameOf({ kind, name }: Author): Author {
+  return { kind, name };
+}
 
 const operationsShape = z.array(
   z.object({ operation: z.string(), database: z.string(), tables: z.array(z.string()) }),
@@ -286,10 +295,10 @@ export class ApprovalStore {
     }
   }
 
-  async recordShown(id: string, { kind, name }: Author, touched: string): Promise<void> {
+  async recordShown(id: string, author: Author, touched: string): Promise<void> {
     const sql = `INSERT INTO approval_shown VALUES ($1, $2, $3)
       ON CONFLICT (id, author) DO UPDATE SET touched = excluded.touched`;
-    const by = JSON.stringify({ kind, name });
+    const by = JSON.stringify(nameOf(author));
     await this.#transaction(({ query }) => query(sql, id, by, touched));
   }
 
@@ -299,17 +308,17 @@ export class ApprovalStore {
     return this.#transaction(async (tx) => {
       const approval = await find(tx, id);
       if (approval?.state !== "pending") return false;
-      const { kind, name } = author;
+      const own = nameOf(author);
       const ends = state === "approved" ? tx.now + wait : approval.expires;
       await tx.query(
         `UPDATE approvals SET decided = $1, author = $2, reason = $3, expires = $4,
           body = ${this.#keepMs === 0 ? "NULL" : "body"},
           touched = (SELECT s.touched FROM approval_shown s
-            WHERE s.id = approvals.id AND s.author = $2)
+            WHERE s.id = approvals.id AND s.author = $6)
           WHERE id = $5`,
-        ...[tx.now, JSON.stringify({ kind, name }), reason ?? null, ends, id],
+        ...[tx.now, JSON.stringify(author), reason ?? null, ends, id, JSON.stringify(own)],
       );
-      await end(tx, id, state, { author, reason });
+      await end(tx, id, state, { author: own, reason });
       return true;
     });
   }
@@ -319,7 +328,8 @@ export class ApprovalStore {
     return this.#transaction(async (tx) => {
       const approval = await find(tx, id);
       if (approval?.state !== "approved") return false;
-      await end(tx, id, "used", { author: approval.author, requestId });
+      const author = approval.author && nameOf(approval.author);
+      await end(tx, id, "used", { author, requestId });
       return true;
     });
   }
@@ -378,14 +388,11 @@ export function approversOf({ approvers, database }: ApprovalRule): string {
  * True if the author may decide on an approval now. Each rule allows the approvers and the members
  * of groups it names, or else those who may grant there, but never the requester. The operator at
  * the command line is always allowed, since they could edit the access file.
- *
- * @param groups of the author's token
  */
 export function mayApprove(
   snapshot: Snapshot,
-  { kind, name }: Author,
+  { kind, name, groups = [] }: Author,
   { username, rules }: Pick<ApprovalRequest, "username" | "rules">,
-  groups: readonly string[] = [],
 ): boolean {
   if (kind === "cli") return true;
   if (name === username || obstacleOf(snapshot, name) !== undefined) return false;
@@ -395,16 +402,4 @@ export function mayApprove(
       ? decide(snapshot, subject, "GRANT", database).allowed
       : approvers.some((approver) => isMeant(snapshot, subject, approver)),
   );
-}
-
-/** The groups named as approvers that only the tokens of the author's issuer know. */
-export function tokenGroupsAmong(
-  { name }: Author,
-  rules: readonly ApprovalRule[],
-): readonly string[] {
-  const prefix = name.slice(0, name.indexOf(":") + 1);
-  const groups = rules.flatMap(({ approvers = [] }) =>
-    approvers.flatMap((one) => groupOf(one) ?? []),
-  );
-  return prefix === "" ? [] : groups.filter((group) => group.startsWith(prefix));
 }

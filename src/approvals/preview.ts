@@ -1,7 +1,7 @@
 import { z } from "zod";
 import { decideQuery } from "../access/policy.ts";
 import type { BytewiseColumns, QueryLimit } from "../access/rights.ts";
-import { EVERY_DATABASE } from "../access/roles.ts";
+import { EVERY_DATABASE, type Subject } from "../access/roles.ts";
 import { filterAdditions } from "../access/row-filter.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { keepSpelling } from "../json/document.ts";
@@ -61,10 +61,9 @@ export function previewQuery(
 export function whyRowsHidden(
   snapshot: Snapshot,
   grammar: Grammar,
-  approver: string,
+  subject: Subject,
   { operations }: Pick<Approval, "operations">,
 ): string | undefined {
-  const subject = { username: approver, tokenDatabase: EVERY_DATABASE };
   const context = { via: "query", client: undefined, now: Date.now(), isEngine: true } as const;
   const hidden = operations
     .flatMap(({ database, tables }) => tables.map((table) => ({ database, table })))

@@ -9,17 +9,26 @@ import { parseListenAddress } from "../config/addresses.ts";
 import { hasEmbeddedServer } from "../config/schema.ts";
 import { openState } from "../gateway/open-state.ts";
 import type { OpenConsole, OpenedListener } from "../gateway/start.ts";
-import { checkPassword } from "../identity/login.ts";
-import { createFormGuard, explainLogin, html, loginError, loginFields } from "../pages/html.ts";
+import { addressLimit } from "../oauth/server/http.ts";
+import { createFormGuard, html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { accessForms, nameSuggestions, showAccess, showUser } from "./access.ts";
 import { decideApproval, showApproval, showApprovals } from "./approvals.ts";
 import { showAudit } from "./audit.ts";
 import { addForm } from "./changes.ts";
-import { hidden, postForm, renderConsolePage } from "./frame.ts";
+import { renderConsolePage } from "./frame.ts";
 import { showOverview } from "./overview.ts";
 import { endAll, endApplication, endSession, showSessions } from "./own-sessions.ts";
 import { openSessions } from "./sessions.ts";
+import {
+  finishSignIn,
+  postSignIn,
+  postSignOut,
+  safeNext,
+  showSignIn,
+  signInFormOf,
+  startSignIn,
+} from "./sign-in.ts";
 import { openHistory, showState } from "./state.ts";
 import { consoleStyle, icon } from "./style.ts";
 import {
@@ -37,75 +46,6 @@ import {
   type Visitor,
   visitorOf,
 } from "./visit.ts";
-
-/** A path of this console with its query; nothing that a browser could resolve to another site. */
-const ownPath = /^\/(?![/\\])[\w/.@%?=&*:+-]*$/;
-
-function safeNext(given = "/"): string {
-  return ownPath.test(given) ? given : "/";
-}
-
-function signInFormOf(browser: string): string {
-  return `console-sign-in:${browser}`;
-}
-
-function showSignIn(c: ConsoleRequest, user: string, next: string, refusal?: Refusal): Response {
-  const { guard, gateway } = c.var;
-  const browser = browserCookie.read(c) || randomBytes(32).toString("base64url");
-  browserCookie.keep(c, browser);
-  const error = refusal && explainLogin(refusal);
-  const csrf = guard.tokenFor(signInFormOf(browser));
-  const form = html`${hidden("next", next)}
-${loginFields(user, error)}
-<div class="actions"><button class="primary">Sign in</button></div>`;
-  const content = html`${loginError(error)}
-${postForm(csrf, "/sign-in", "", form)}
-<p class="quiet after">Console of the gateway at <bdi>${gateway.publicUrl}</bdi>. Users see and end their own sessions and apps. Administrators and owners also manage access.</p>
-<details class="quiet"><summary>Cannot sign in?</summary>
-<ul>
-<li>When a gateway first starts, it creates the administrator <code>admin</code>. It prints the password or writes it to the file <code>initial_admin_password</code>.</li>
-<li>To reset a lost password, run <code>gatehouse user password &lt;name&gt;</code> on the gateway's machine.</li>
-<li>Users of an external authorization server cannot use the console.</li>
-</ul></details>`;
-  const title = error === undefined ? "Sign in" : "Error: sign in";
-  const page = renderConsolePage({ title, heading: html`Sign in`, content });
-  if (refusal?.retryAfter !== undefined) c.header("Retry-After", String(refusal.retryAfter));
-  if (refusal?.status === 429 || refusal?.status === 503) return c.html(page, refusal.status);
-  return c.html(page, refusal === undefined ? 200 : 401);
-}
-
-async function postSignIn(c: ConsoleRequest): Promise<Response> {
-  const { gateway, listener, sessions, form, session: old } = c.var;
-  const [username = "", password = ""] = [form.get("username"), form.get("password")];
-  const next = safeNext(form.get("next"));
-  const origin = listener.originOf(c.env.incoming);
-  // An unknown username may be a password typed into the wrong field.
-  const known = gateway.access.snapshot.users.has(username) ? username : undefined;
-  const event = { user: known, address: origin.address };
-  try {
-    const user = await checkPassword(gateway.login, username, password, origin);
-    gateway.audit.event("console_login", { ...event, outcome: "allowed" }, "info");
-    if (old !== undefined) await sessions.end(old.tokenId);
-    const userAgent = (c.req.header("user-agent") ?? "").slice(0, 256);
-    sessionCookie.keep(c, await sessions.open(user, { address: origin.address, userAgent }));
-    return c.redirect(next, 303);
-  } catch (error) {
-    if (!(error instanceof Refusal)) throw error;
-    gateway.audit.event("console_login", { ...event, outcome: error.code }, "warn");
-    return showSignIn(c, username, next, error);
-  }
-}
-
-async function postSignOut(c: ConsoleRequest): Promise<Response> {
-  const { gateway, listener, sessions, session } = c.var;
-  if (session !== undefined) {
-    await sessions.end(session.tokenId);
-    const { address } = listener.originOf(c.env.incoming);
-    gateway.audit.event("console_logout", { user: session.username, address }, "info");
-  }
-  sessionCookie.drop(c);
-  return c.redirect("/sign-in", 303);
-}
 
 function redirectToSignIn(c: ConsoleRequest): Response {
   const { pathname, search } = new URL(c.req.url);
@@ -146,6 +86,9 @@ function showError(error: unknown, c: ConsoleRequest): Response {
   });
 }
 
+/** Pages on which a visitor has no rights. */
+const isDoor = /^\/(?:sign-in|sign-out|callback)(?:\/|$)/;
+
 function createApp(console: Console): Hono<ConsoleEnv> {
   const app = new Hono<ConsoleEnv>({ strict: true });
   app.use(async (c, next) => {
@@ -156,6 +99,7 @@ function createApp(console: Console): Hono<ConsoleEnv> {
     c.set("applications", console.applications);
     c.set("suggestNames", console.suggestNames);
     c.set("sessions", console.sessions);
+    c.set("countSignIn", console.countSignIn);
     c.set("guard", console.guard);
     c.set("history", console.history);
     await next();
@@ -173,13 +117,19 @@ function createApp(console: Console): Hono<ConsoleEnv> {
     const secret = sessionCookie.read(c);
     // A page that refreshes itself keeps no session alive.
     const isRefresh = c.req.method === "GET" && c.req.query("refresh") === "auto";
-    if (secret !== undefined) c.set("session", await c.var.sessions.use(secret, isRefresh));
+    const session = secret && (await c.var.sessions.use(secret, isRefresh));
+    if (session) {
+      c.set("session", session);
+      // Signing in and out must work while the provider does not answer.
+      if (!isDoor.test(c.req.path)) c.set("session", await c.var.sessions.addSignIn(session));
+    }
     await next();
   });
   app.post("*", ownForms, async (c, next) => {
-    const form = await readForm(c);
-    const { session, guard } = c.var;
+    const { session, guard, gateway } = c.var;
     const isSigningIn = c.req.path === "/sign-in";
+    if (isSigningIn && !gateway.configuration.auth.passwords) throw new Refusal("not_found");
+    const form = await readForm(c);
     // The session of this page has ended in the meantime.
     if (session === undefined && !isSigningIn) return redirectToSignIn(c);
     const isBrowser = isSigningIn || session === undefined;
@@ -197,6 +147,8 @@ function createApp(console: Console): Hono<ConsoleEnv> {
     return c.var.session === undefined ? showSignIn(c, "", next) : c.redirect(next, 303);
   });
   app.post("/sign-in", postSignIn);
+  app.get("/sign-in/:prefix", startSignIn);
+  app.get("/callback/:prefix", finishSignIn);
   app.use(async (c, next) => (c.var.session === undefined ? redirectToSignIn(c) : next()));
   app.post("/sign-out", postSignOut);
   app.get("/", (c) => c.redirect("/overview", 303));
@@ -219,8 +171,8 @@ function createApp(console: Console): Hono<ConsoleEnv> {
 
 /** Replicas share sessions and the secret of forms: each can continue what another has begun. */
 async function openSharedSessions({ gateway, store }: OpenedListener) {
-  const { access, revocations } = gateway;
-  const context = { snapshot: () => access.snapshot, revocations };
+  const { access, revocations, signIns } = gateway;
+  const context = { snapshot: () => access.snapshot, revocations, signIns };
   if (store === undefined) {
     return { sessions: openSessions(context), guard: createFormGuard(randomBytes(32)) };
   }
@@ -238,6 +190,7 @@ export const openConsole: OpenConsole = async (front, loaded, opened) => {
   const app = createApp({
     ...{ gateway, loaded, listener, store },
     ...(await openSharedSessions(front)),
+    countSignIn: addressLimit(gateway.shared.countRequests, "console sign-ins", 60, 60),
     history: openHistory(gateway.access, settings.access === "store" ? store : undefined),
     applications: hasEmbeddedServer(gateway.configuration)
       ? (await openState(gateway, loaded.serviceDirectory, opened)).store

@@ -2,6 +2,7 @@ import { setTimeout } from "node:timers/promises";
 import { LRUCache } from "lru-cache";
 import { limitsText } from "../access/narrowed-query.ts";
 import type { ApprovalRule } from "../access/rights.ts";
+import { groupSubject, type Subject } from "../access/roles.ts";
 import {
   type Approval,
   type ApprovalState,
@@ -28,8 +29,9 @@ import { dateOf, type Html, html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { counted } from "../suggestion.ts";
 import { fieldLines } from "../upstream/headers.ts";
-import { Failure, failureOf, requirePassword } from "./changes.ts";
-import { type Column, dim, hidden, hint, mark, ownPassword, postForm, table } from "./frame.ts";
+import { Failure, failureOf } from "./changes.ts";
+import { confirmationField, requireConfirmation } from "./confirmation.ts";
+import { type Column, dim, hidden, hint, mark, postForm, table } from "./frame.ts";
 import { type ConsoleRequest, refreshOf, sendPage, type Visitor, visitorOf } from "./visit.ts";
 
 const LONGEST_SUMMARY = 200;
@@ -202,7 +204,12 @@ function querySection(query: Buffer | undefined, isPending: boolean, isHidden: b
 <pre>${visibleJson(query.toString("utf8"))}</pre>`;
 }
 
-function decisionForms({ id, username }: Approval, csrf: string, digest: string | undefined): Html {
+function decisionForms(
+  { id, username }: Approval,
+  csrf: string,
+  digest: string | undefined,
+  confirmation: Html | undefined,
+): Html {
   const form = (decision: string, content: Html) =>
     postForm(
       csrf,
@@ -213,7 +220,7 @@ ${content}`,
     );
   const approve = html`${digest !== undefined && hidden("touched", digest)}<h3>Approve</h3>
 <p>Lets <bdi>${username}</bdi> run this query once.</p>
-${ownPassword()}
+${confirmation}
 <div class="actions"><button class="primary">Approve</button></div>`;
   const deny = html`<h3>Deny</h3>
 <p>The query does not run. <bdi>${username}</bdi> receives the reason.</p>
@@ -243,7 +250,7 @@ export async function showApproval(c: ConsoleRequest, failure?: Failure): Promis
   const isPending = approval.state === "pending";
   const rows =
     relation === "approver" && isPending && body !== undefined
-      ? await previewRows(c.var.gateway, visitor.actor.username, approval, body)
+      ? await previewRows(c.var.gateway, visitor.actor, approval, body)
       : undefined;
   const digest = rows && "digest" in rows ? rows.digest : undefined;
   const shownBefore = failure && c.var.form.get("touched");
@@ -262,7 +269,7 @@ ${isPending && !rows && html`<div class="note"><p>${own}. Approvers: <bdi>${appr
 ${facts(approval)}
 ${rows && rowsSection(approval, rows)}
 ${querySection(body, isPending, !maySeeQuery(visitor, approval))}
-${isPending && rows && decisionForms(approval, visitor.csrf, digest)}`,
+${isPending && rows && decisionForms(approval, visitor.csrf, digest, confirmationField(c))}`,
   });
 }
 
@@ -332,7 +339,7 @@ async function useApprovals<Result>(
 
 async function previewRows(
   gateway: Gateway,
-  approver: string,
+  approver: Subject,
   approval: Approval,
   query: Buffer,
 ): Promise<PreviewRows | NoPreview> {
@@ -344,7 +351,12 @@ async function previewRows(
   if (hidden !== undefined) return { reason: hidden };
   try {
     const answer = await routing.groupFor(preview.query).ask({
-      ...{ user: approver, body: preview.body, isRead: true, largest: LARGEST_PREVIEW_BYTES },
+      ...{
+        user: approver.username,
+        body: preview.body,
+        isRead: true,
+        largest: LARGEST_PREVIEW_BYTES,
+      },
       fields: fieldLines({
         "content-type": "application/json",
         [LIMITS_HEADER]: limitsText(preview.limits),
@@ -362,12 +374,21 @@ async function previewRows(
   }
 }
 
+/** The visitor, with the groups of the token that can count for this approval. */
+function authorOf({ snapshot, actor }: Visitor, { rules }: Approval): Author {
+  const author = { kind: "console", name: actor.username } as const;
+  const groups = actor.groups?.filter((one) => {
+    const subject = groupSubject(one);
+    return snapshot.grants.has(subject) || rules.some((rule) => rule.approvers?.includes(subject));
+  });
+  return groups === undefined || groups.length === 0 ? author : { ...author, groups };
+}
+
 /** The visitor's relation to an approval; undefined if the visitor may not see it. */
 function relationOf(visitor: Visitor, approval: Approval) {
   const { snapshot, actor, maySee, isAdministrator, isManager } = visitor;
   if (approval.username === actor.username) return "requester";
-  const author = { kind: "console", name: actor.username } as const;
-  if (mayApprove(snapshot, author, approval, actor.groups)) return "approver";
+  if (mayApprove(snapshot, authorOf(visitor, approval), approval)) return "approver";
   const manages = isManager && approval.rules.every(({ database }) => maySee(database));
   return isAdministrator || manages ? "observer" : undefined;
 }
@@ -409,10 +430,10 @@ async function describePending(c: ConsoleRequest, visitor: Visitor, approval: Ap
   if (body === undefined) return undefined;
   const text = queryText(body);
   if (relationOf(visitor, approval) !== "approver") return { text, rows: undefined };
-  const { username } = visitor.actor;
-  const rows = await rowCounts.fetch(`${approval.id} ${username}`, {
+  const { actor } = visitor;
+  const rows = await rowCounts.fetch(`${approval.id} ${actor.username}`, {
     async context() {
-      const shown = await previewRows(c.var.gateway, username, approval, body);
+      const shown = await previewRows(c.var.gateway, actor, approval, body);
       return "affected" in shown ? shown.affected : undefined;
     },
   });
@@ -434,7 +455,7 @@ function requireApprover(c: ConsoleRequest, approval: Approval): Author {
   const visitor = visitorOf(c);
   identify(visitor.snapshot, c.var.gateway.revocations, visitor.session);
   if (relationOf(visitor, approval) !== "approver") throw new Refusal("role_insufficient");
-  return { kind: "console", name: visitor.actor.username };
+  return authorOf(visitor, approval);
 }
 
 function alreadyDecided({ author, decided, state }: Approval): Failure {
@@ -455,7 +476,7 @@ export async function decideApproval(c: ConsoleRequest): Promise<Response> {
   const state = decision === "approve" ? "approved" : "denied";
   try {
     const reason = reasonOf(c.var);
-    if (state === "approved") await requirePassword(c);
+    if (state === "approved") await requireConfirmation(c);
     const author = requireApprover(c, approval);
     const touched = form.get("touched") ?? "";
     const wait = gateway.configuration.approvals.wait * 1000;

@@ -10,17 +10,16 @@ import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
 import type { Action } from "../administration/actions.ts";
 import { changeAs } from "../gateway/administration.ts";
 import { identify } from "../identity/authenticate.ts";
-import { checkPassword } from "../identity/login.ts";
 import type { AuditedChange } from "../observe/audit-line.ts";
 import { explainLogin, type Html, html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { counted } from "../suggestion.ts";
+import { confirmationField, requireConfirmation } from "./confirmation.ts";
 import {
   type Fields,
   type FormState,
   hidden,
   linkButton,
-  ownPassword,
   pathOf,
   postForm,
   userLink,
@@ -91,20 +90,9 @@ function stateOf(view: View, username: string): string[] {
   return [...record, ...entries];
 }
 
-export async function requirePassword(c: ConsoleRequest): Promise<void> {
-  const { gateway, listener, session, form } = c.var;
-  const origin = listener.originOf(c.env.incoming);
-  try {
-    await checkPassword(gateway.login, session?.username ?? "", form.get("password") ?? "", origin);
-  } catch (error) {
-    const isWrong = error instanceof Refusal && error.code === "credentials_invalid";
-    throw isWrong ? new Refusal(error.code, { message: "Incorrect password" }) : error;
-  }
-}
-
 /**
- * Makes a change for a visitor who has entered their password again. Everything is judged again on
- * the state read under the lock.
+ * Makes a change that the visitor has confirmed. Everything is judged again on the state read under
+ * the lock.
  *
  * @param username of the user, or `group:<name>`
  * @throws Failure 409 if the user or group has changed since the form was loaded
@@ -117,7 +105,7 @@ export async function makeChange<Input>(
 ): Promise<void> {
   const { gateway, form } = c.var;
   const { actor, session } = visitorOf(c);
-  await requirePassword(c);
+  await requireConfirmation(c);
   // Browsers submit CRLF line ends (HTML, section 4.10.21.7).
   const before = (form.get("seen") ?? "").split(/\r?\n/).filter((line) => line !== "");
   const judged = (current: Snapshot) => {
@@ -154,7 +142,7 @@ interface FormPage {
   readonly button: Html;
 }
 
-/** Sends a form for a change, which asks for the visitor's own password. */
+/** Sends a form for a change, which the visitor has to confirm. */
 export function sendForm(c: ConsoleRequest, state: FormState, page: FormPage): Response {
   const visitor = visitorOf(c);
   const { title, heading, username, sentence, action, listsState, form, button } = page;
@@ -169,7 +157,7 @@ ${postForm(
   html`${hidden("seen", seen.join("\n"))}${username !== undefined && hidden("user", username)}
 ${listsState && html`<p>Current access of <bdi>${holderName(username ?? "")}</bdi>:</p><ul>${seen.map((line) => html`<li>${line}</li>`)}</ul>`}
 ${form}
-${ownPassword(state)}
+${confirmationField(c, state)}
 <div class="actions">${button} ${linkButton("Cancel", back)}</div>`,
 )}`;
   return sendPage(c, {

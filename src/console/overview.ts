@@ -1,6 +1,6 @@
 import { entriesIn } from "../access/entries.ts";
 import { type Grant, placeOf } from "../access/grant.ts";
-import { grantsOf } from "../access/snapshot.ts";
+import { allEntriesOf } from "../access/groups.ts";
 import { messageOf } from "../client-error.ts";
 import { runCooperatively, visitEach } from "../cooperative-scheduling.ts";
 import type { AuditSummary, DeniedName, HourCount } from "../observe/audit-summary.ts";
@@ -137,15 +137,16 @@ async function summarize(c: ConsoleRequest, since: number): Promise<AuditSummary
 async function expiringGrants(visitor: Visitor, now: number): Promise<Grant[]> {
   const { snapshot, actor, maySee, isManager } = visitor;
   const found: Grant[] = [];
-  const visit = (grants: ReturnType<typeof grantsOf>) => {
-    for (const grant of entriesIn(grants)) {
+  const visit = (grants: Iterable<Grant>) => {
+    for (const grant of grants) {
       const { database, expires = 0 } = grant;
       const isSoon = expires > now && expires <= now + WEEK_MS;
       if (isSoon && (!isManager || maySee(database))) found.push(grant);
     }
   };
-  const own = [grantsOf(snapshot, actor.username)];
-  await runCooperatively(visitEach(isManager ? snapshot.grants.values() : own, visit));
+  const own = [allEntriesOf(snapshot, actor)];
+  const all = snapshot.grants.values().map(entriesIn);
+  await runCooperatively(visitEach(isManager ? all : own, visit));
   return found.sort((one, other) => (one.expires ?? 0) - (other.expires ?? 0));
 }
 

@@ -144,7 +144,7 @@ export async function endSession(c: ConsoleRequest): Promise<Response> {
   const session = (await sessions.list()).find(({ tokenId }) => tokenId === form.get("session"));
   if (session !== undefined) {
     requireSelfOrAdministrator(snapshot, actor, session.username);
-    await sessions.end(session.tokenId);
+    await sessions.end(session);
     noteChange(c, { change: "session ended", user: session.username });
   }
   return c.redirect("/sessions", 303);

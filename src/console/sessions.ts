@@ -2,6 +2,8 @@ import { createHash, randomBytes, randomUUID } from "node:crypto";
 import type { User } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
 import { credentialOf, earliestIssue, identify } from "../identity/authenticate.ts";
+import { signInOf } from "../identity/sign-in.ts";
+import type { SignedIn, SignIns } from "../oauth/client/sign-ins.ts";
 import type { AccountContext } from "../oauth/server/connections.ts";
 import { Refusal } from "../refusal.ts";
 
@@ -19,11 +21,16 @@ export interface Session {
   /** Helps users recognize a browser; the browser itself reports it. */
   readonly address: string;
   readonly userAgent: string;
-  /** The fingerprint of the password used to sign in. */
+  /** The fingerprint of the password, or the credential of a sign-in through a provider. */
   readonly credential: string;
   readonly issuedAt: number;
   readonly startedAt: number;
   readonly usedAt: number;
+}
+
+/** A session with the groups and attributes of its sign-in through a provider, if it has one. */
+export interface CurrentSession extends Session {
+  readonly signIn?: SignedIn;
 }
 
 export interface SessionStore {
@@ -70,58 +77,90 @@ function digest(secret: string): string {
 
 export type Sessions = ReturnType<typeof openSessions>;
 
+interface SessionContext extends AccountContext {
+  readonly signIns?: Pick<SignIns, "current" | "forget"> | undefined;
+}
+
 /**
  * The sessions of the console. Each is stored under the hash of its secret, and checked against the
  * access rules and the revocations at every use.
  */
 export function openSessions(
-  { snapshot, revocations }: AccountContext,
+  { snapshot, revocations, signIns }: SessionContext,
   now = () => performance.now(),
   store = sessionsInMemory(now),
 ) {
-  /** Ends the session and returns false if its user may no longer be signed in. */
-  async function isValid(session: Session): Promise<boolean> {
+  /** Ends the session and returns undefined if its user may no longer be signed in. */
+  async function ifValid<Result>(
+    session: Session,
+    read: () => Result | Promise<Result>,
+  ): Promise<Result | undefined> {
     try {
       identify(snapshot(), revocations, session);
-      return true;
+      return await read();
     } catch (error) {
       // A temporary failure, such as an unreachable store, ends no session.
       if (!(error instanceof Refusal) || error.status !== 401) throw error;
-      await store.end(session.tokenId);
-      return false;
+      await end(session);
+      return undefined;
     }
+  }
+
+  async function end({ tokenId, credential }: Session): Promise<void> {
+    await store.end(tokenId);
+    await signIns?.forget(credential);
   }
 
   async function list(username?: string): Promise<Session[]> {
     const valid: Session[] = [];
     for (const session of await store.list(username)) {
-      if (await isValid(session)) valid.push(session);
+      if (await ifValid(session, () => true)) valid.push(session);
     }
     return valid.sort((one, other) => other.usedAt - one.usedAt);
   }
 
   return {
     list,
-    end: store.end,
+    end,
     /** Signs a user in. @returns the secret for the browser */
-    async open(user: User, place: Pick<Session, "address" | "userAgent">): Promise<string> {
+    async open(
+      user: User,
+      place: Pick<Session, "address" | "userAgent">,
+      credential = credentialOf(user),
+    ): Promise<string> {
       const secret = randomBytes(32).toString("base64url");
       const { username } = user;
       await store.add(digest(secret), {
-        ...{ ...place, username, tokenId: randomUUID(), credential: credentialOf(user) },
+        ...{ ...place, username, tokenId: randomUUID(), credential },
         // As for tokens: a revocation up to some second must not end sessions opened after it.
         issuedAt: Math.max(epochSeconds(), earliestIssue(revocations, user)),
         ...{ startedAt: now(), usedAt: now() },
       });
       const tooMany = (await list(username)).slice(PER_USER);
-      for (const { tokenId } of tooMany) await store.end(tokenId);
+      for (const session of tooMany) await end(session);
       return secret;
     },
     async use(secret: string, isPassive = false): Promise<Session | undefined> {
       const session = await store.use(digest(secret), isPassive);
-      return session !== undefined && (await isValid(session)) ? session : undefined;
+      return session && ifValid(session, () => session);
     },
-    msLeft: (session: Session) => msLeft(session, now()),
+    /**
+     * Adds what a sign-in says about its user, asking the provider again if necessary.
+     *
+     * @throws Refusal `groups_unavailable` or `issuer_unreachable`
+     */
+    async addSignIn(session: Session): Promise<CurrentSession | undefined> {
+      const { credential, username } = session;
+      if (signInOf(credential) === undefined) return session;
+      return ifValid(session, async () => {
+        if (signIns === undefined) throw new Refusal("token_revoked");
+        return { ...session, signIn: await signIns.current(credential, username) };
+      });
+    },
+    msLeft(session: Session): number {
+      const { until } = signInOf(session.credential) ?? { until: Number.POSITIVE_INFINITY };
+      return Math.min(msLeft(session, now()), until * 1000 - Date.now());
+    },
     /** Converts a moment of the sessions' clock to epoch seconds. */
     epochOf: (moment: number) => epochSeconds() - Math.round((now() - moment) / 1000),
   };

@@ -88,10 +88,10 @@ textarea {
 fieldset.field legend { font-size: .875rem; }
 .hint { display: block; font-size: .8125rem; font-weight: 400; color: var(--quiet); }
 .console .actions { margin-top: 1.25rem; gap: .5rem; }
-.console .actions button, .button { flex: 0 0 auto; }
+.console .actions button, .console a.button { flex: 0 0 auto; }
 .console button:not(.link), a.button { min-height: 2.5rem; padding: .25rem 1rem; }
 a.button {
-  display: inline-flex; align-items: center; font-weight: 600; background: var(--sheet);
+  display: inline-flex; align-items: center; justify-content: center; font-weight: 600; background: var(--sheet);
   border: 1px solid var(--line); border-radius: .375rem; color: var(--ink); text-decoration: none;
 }
 a.button:hover { border-color: var(--ink); }

@@ -11,13 +11,14 @@ import { isLoopback } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Gateway } from "../gateway/gateway.ts";
 import type { Listener } from "../gateway/server.ts";
+import type { LoginOrigin } from "../identity/throttle.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
 import type { FormGuard } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import type { StoreReplica } from "../store/open.ts";
 import type { nameSuggestions } from "./access.ts";
 import { type ConsolePage, renderConsolePage } from "./frame.ts";
-import type { Session, Sessions } from "./sessions.ts";
+import type { CurrentSession, Session, Sessions } from "./sessions.ts";
 import type { openHistory } from "./state.ts";
 
 export interface Console {
@@ -30,6 +31,8 @@ export interface Console {
   readonly applications: StateStore | undefined;
   readonly suggestNames: ReturnType<typeof nameSuggestions>;
   readonly sessions: Sessions;
+  /** Counts a begun sign-in. @returns seconds until a retry, 0 if allowed */
+  readonly countSignIn: (origin: LoginOrigin) => Promise<number>;
   readonly guard: FormGuard;
   readonly history: ReturnType<typeof openHistory>;
 }
@@ -44,7 +47,7 @@ export interface ConsoleEnv {
   Bindings: HttpBindings;
   Variables: Console & {
     arrival: Arrival;
-    session: Session | undefined;
+    session: CurrentSession | undefined;
     /** Fields of a POST whose form token was checked. */
     form: ReadonlyMap<string, string>;
   };
@@ -53,7 +56,7 @@ export interface ConsoleEnv {
 export type ConsoleRequest = Context<ConsoleEnv>;
 
 export interface Visitor {
-  readonly session: Session;
+  readonly session: CurrentSession;
   readonly actor: Subject;
   readonly csrf: string;
   readonly snapshot: Snapshot;
@@ -72,7 +75,8 @@ export function visitorOf(c: ConsoleRequest): Visitor {
   const { gateway, guard, session } = c.var;
   if (session === undefined) throw new Refusal("unauthenticated");
   const { snapshot } = gateway.access;
-  const actor: Subject = { username: session.username, tokenDatabase: EVERY_DATABASE };
+  const { username, signIn } = session;
+  const actor: Subject = { ...signIn?.subject, username, tokenDatabase: EVERY_DATABASE };
   return {
     session,
     actor,

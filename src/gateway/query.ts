@@ -24,7 +24,6 @@ import {
   type ApprovalStore,
   MOST_PENDING,
   mayApprove,
-  tokenGroupsAmong,
 } from "../approvals/approval.ts";
 import { ClientError } from "../client-error.ts";
 import type { UpstreamTrace } from "../observe/tracing.ts";
@@ -281,12 +280,8 @@ function whyVoid(
 ): string | undefined {
   if (approval.basisHash !== basisHash) return "the caller's grants have changed";
   const { author, touched, username } = approval;
-  if (author !== undefined) {
-    // The groups of the approver's token were checked with the approval, and are not kept.
-    const groups = tokenGroupsAmong(author, rules);
-    if (!mayApprove(access.snapshot, author, { username, rules }, groups)) {
-      return "the approver may not approve it any more";
-    }
+  if (author !== undefined && !mayApprove(access.snapshot, author, { username, rules })) {
+    return "the approver may not approve it any more";
   }
   const isCompared = touched === undefined || queries.isEngine;
   return isCompared ? undefined : "the upstream cannot compare the rows that were shown";

@@ -218,6 +218,8 @@ const consoleLine = z
     user: optionalText("The user; absent for an unknown name."),
     address: optionalText("Address of the request."),
     outcome: optionalText("`allowed`, or the reason why not."),
+    issuer: optionalText("Identity provider of a sign-in."),
+    detail: optionalText("Why the identity provider or its answer was refused."),
     msg: z.enum(["console_login", "console_logout"]),
   })
   .describe("A sign-in, failed sign-in or sign-out at the console.");

@@ -31,6 +31,10 @@ export class IdentityProvider {
   readonly users = new Map<string, ProviderUser>();
   /** The user of the next sign-in. */
   user = "";
+  /** How many seconds ago users authenticate. */
+  loginAge = 0;
+  /** Ignores that a user has to authenticate again, and does not tell when they did. */
+  hidesAuthTime = false;
   /** False: sign-ins get no refresh token. */
   refreshes = true;
   /** False: only the userinfo endpoint tells the groups. */
@@ -128,12 +132,14 @@ export class IdentityProvider {
       response.writeHead(this.failure ?? 500).end("broken");
       return;
     }
+    if (this.hidesAuthTime) request.url = url.replaceAll(/&(?:max_age|prompt)=\w+/g, "");
     if (!url.startsWith("/interaction/")) return this.provider.callback()(request, response);
     const { provider, user } = this;
     const { prompt, params, session } = await provider.interactionDetails(request, response);
     const accountId = session?.accountId ?? user;
     if (prompt.name === "login") {
-      return provider.interactionFinished(request, response, { login: { accountId: user } });
+      const ts = Math.floor(Date.now() / 1000) - this.loginAge;
+      return provider.interactionFinished(request, response, { login: { accountId: user, ts } });
     }
     const grant = new provider.Grant({ accountId, clientId: String(params.client_id) });
     grant.addOIDCScope(String(params.scope));

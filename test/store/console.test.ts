@@ -1,21 +1,39 @@
+import { writeFileSync } from "node:fs";
+import path from "node:path";
 import t from "tap";
 import { careful, idIn } from "../approvals/kit.ts";
 import { ConsoleClient, seenOn, signedIn } from "../console/kit.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
-import { ADMIN_PASSWORD, type TestGateway } from "../kit/gateway.ts";
+import { ADMIN_PASSWORD, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { PlainBrowser } from "../oauth/browser.ts";
+import { IdentityProvider } from "../oauth/identity-provider.ts";
 import { Wire } from "./faults/wire.ts";
 import { makeStore } from "./kit.ts";
 
 const store = await makeStore(t, { maxStaleness: 60 }, await sharedServer());
 await store.addUser("bot");
-await store.addAccess(careful());
+const admins = '[[acl]]\ngroup = "staff:admins"\ndatabase = "*"\nrole = "Owner"\n';
+await store.addAccess(careful() + admins);
 const wire = await Wire.to(t, store.server.port);
+
+const ann = { sub: "ann", groups: ["admins"] };
+const provider = await IdentityProvider.start(t, ann);
+const secretFile = path.join(temporaryHome(t), "secret");
+writeFileSync(secretFile, provider.clientSecret, { mode: 0o600 });
+const issuer = `[[issuers]]
+issuer = "${provider.url}"
+prefix = "staff"
+opens = ["query"]
+audience = "gatehouse"
+groups_claim = "groups"
+login = { client_id = "gatehouse", client_secret_file = "${secretFile}", label = "Example", recheck = 1 }
+`;
 
 async function start(url = store.url): Promise<{ gateway: TestGateway; url: string }> {
   const listen = `127.0.0.1:${await freePort()}`;
-  const section = `[console]\nlisten = "${listen}"\n`;
+  const section = `[console]\nlisten = "${listen}"\n${issuer}`;
   const gateway = await store.replica(url, store.makeHome(), section);
   return { gateway, url: `http://${listen}` };
 }
@@ -78,6 +96,26 @@ t.test("a console session is valid at every replica, and ends at every replica",
     for (const client of clients) t.equal(await isSignedIn(client), false, path);
     await open("another password");
   });
+});
+
+t.test("a sign-in through a provider begins at one replica and ends at another", async (t) => {
+  await provider.open({ redirectUris: [`${one.url}/callback/staff`] });
+  const here = new ConsoleClient(one.url);
+  const { headers } = await here.get("/sign-in/staff?next=%2Fstate");
+  const answer = await new PlainBrowser(provider.url).open(headers.location ?? "");
+  const there = sameAt(two.url, here);
+  const finished = await there.get(answer.url.replace(one.url, ""));
+  t.match(finished, { status: 303, headers: { location: "/state" } });
+  const back = sameAt(one.url, there);
+  for (const client of [back, there]) t.equal((await client.get("/state")).status, 200);
+  provider.users.set("ann", { ...ann, groups: [] });
+  for (const client of [back, there]) {
+    const isDenied = async () => (await client.get("/state")).status === 403;
+    await eventually("the group is gone", isDenied);
+  }
+  provider.users.delete("ann");
+  await eventually("the sign-in has ended", async () => !(await isSignedIn(back)));
+  t.equal(await isSignedIn(there), false);
 });
 
 t.test("an outage of the store ends no session", async (t) => {

@@ -84,6 +84,7 @@ const requestShape = z.object({
   browser: z.string(),
   redirectUri: z.string(),
   next: z.string(),
+  isFresh: z.boolean(),
   state: z.string(),
   nonce: z.string(),
   verifier: z.string(),
@@ -344,7 +345,8 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       const { url, checks } = await party.begin(redirectUri, isFresh).catch((error: unknown) => {
         throw failed(settings, error);
       });
-      const payload = { prefix, redirectUri, next, browser: digest(browser), ...checks };
+      const own = { prefix, redirectUri, next, isFresh, browser: digest(browser) };
+      const payload = { ...own, ...checks };
       await store.put(REQUEST, digest(checks.state), {
         payload: JSON.stringify(payload),
         ...{ grantId: undefined, uid: undefined, expires: epochSeconds() + REQUEST_SECONDS },
@@ -362,7 +364,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       prefix: string,
       query: string,
       browser: string,
-    ): Promise<{ readonly next: string; readonly user: SignedIn; readonly issuer: string }> {
+    ): Promise<{ next: string; isFresh: boolean; user: SignedIn; issuer: string }> {
       const { party, settings } = partyOf(prefix);
       const id = digest(new URLSearchParams(query).get("state") ?? "");
       const found = await store.find(REQUEST, id);
@@ -380,7 +382,8 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
         const lasts = refreshToken === undefined ? HOUR : lifetimes.grant;
         const groups = await groupsIn(answer, settings);
         const user = await open(settings, claims, groups, lasts, refreshToken);
-        return { next: request.next, user, issuer: settings.issuer };
+        const { next, isFresh } = request;
+        return { next, isFresh, user, issuer: settings.issuer };
       } catch (error) {
         throw failed(settings, error);
       }

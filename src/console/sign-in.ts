@@ -1,0 +1,187 @@
+import { randomBytes } from "node:crypto";
+import type { User } from "../access/snapshot.ts";
+import { identify } from "../identity/authenticate.ts";
+import { checkPassword } from "../identity/login.ts";
+import type { SignedIn } from "../oauth/client/sign-ins.ts";
+import { explainLogin, html, loginError, loginFields } from "../pages/html.ts";
+import { Refusal } from "../refusal.ts";
+import { isRecent } from "./confirmation.ts";
+import { hidden, linkButton, pathOf, postForm, renderConsolePage } from "./frame.ts";
+import { browserCookie, type ConsoleRequest, sessionCookie } from "./visit.ts";
+
+/** A path of this console with its query; nothing that a browser could resolve to another site. */
+const ownPath = /^\/(?![/\\])[\w/.@%?=&*:+-]*$/;
+
+export function safeNext(given = "/"): string {
+  return ownPath.test(given) ? given : "/";
+}
+
+export function signInFormOf(browser: string): string {
+  return `console-sign-in:${browser}`;
+}
+
+/** Names the browser, so that a form or a sign-in that it starts ends in the same one. */
+function keepBrowser(c: ConsoleRequest): string {
+  const browser = browserCookie.read(c) || randomBytes(32).toString("base64url");
+  browserCookie.keep(c, browser);
+  return browser;
+}
+
+export function showSignIn(
+  c: ConsoleRequest,
+  user: string,
+  next: string,
+  refusal?: Refusal,
+): Response {
+  const { publicUrl, signIns, configuration } = c.var.gateway;
+  const { passwords } = configuration.auth;
+  const error = refusal && explainLogin(refusal);
+  const csrf = c.var.guard.tokenFor(signInFormOf(keepBrowser(c)));
+  const links = signIns?.providers.map(({ prefix, label }) =>
+    linkButton(label, `/sign-in/${prefix}`, { next }),
+  );
+  const form = html`${hidden("next", next)}
+${loginFields(user, error)}
+<div class="actions"><button class="primary">Sign in</button></div>`;
+  const content = html`${loginError(error)}
+${links && html`<p class="actions">${links}</p>`}
+${passwords && postForm(csrf, "/sign-in", "", form)}
+<p class="quiet after">Console of the gateway at <bdi>${publicUrl}</bdi>. Users see and end their own sessions and apps. Administrators and owners also manage access.</p>
+<details class="quiet"><summary>Cannot sign in?</summary>
+<ul>
+${
+  passwords &&
+  html`<li>When a gateway first starts, it creates the administrator <code>admin</code>. It prints the password or writes it to the file <code>initial_admin_password</code>.</li>
+<li>To reset a lost password, run <code>gatehouse user password &lt;name&gt;</code> on the gateway's machine.</li>`
+}
+<li>Users of an external authorization server cannot use the console${links && ", unless it has a button here"}.</li>
+</ul></details>`;
+  const title = error === undefined ? "Sign in" : "Error: sign in";
+  const page = renderConsolePage({ title, heading: html`Sign in`, content });
+  const { status, retryAfter } = refusal ?? {};
+  if (retryAfter !== undefined) c.header("Retry-After", String(retryAfter));
+  if (status === 429 || status === 503 || status === 403) return c.html(page, status);
+  return c.html(page, refusal === undefined ? 200 : 401);
+}
+
+async function startSession(c: ConsoleRequest, user: User, credential?: string): Promise<void> {
+  const { listener, sessions, session: old } = c.var;
+  if (old !== undefined) await sessions.end(old);
+  const { address } = listener.originOf(c.env.incoming);
+  const userAgent = (c.req.header("user-agent") ?? "").slice(0, 256);
+  sessionCookie.keep(c, await sessions.open(user, { address, userAgent }, credential));
+}
+
+export async function postSignIn(c: ConsoleRequest): Promise<Response> {
+  const { gateway, listener, form } = c.var;
+  const [username = "", password = ""] = [form.get("username"), form.get("password")];
+  const next = safeNext(form.get("next"));
+  const origin = listener.originOf(c.env.incoming);
+  // An unknown username may be a password typed into the wrong field.
+  const known = gateway.access.snapshot.users.has(username) ? username : undefined;
+  const event = { user: known, address: origin.address };
+  try {
+    const user = await checkPassword(gateway.login, username, password, origin);
+    gateway.audit.event("console_login", { ...event, outcome: "allowed" }, "info");
+    await startSession(c, user);
+    return c.redirect(next, 303);
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    gateway.audit.event("console_login", { ...event, outcome: error.code }, "warn");
+    return showSignIn(c, username, next, error);
+  }
+}
+
+/** @throws Refusal `not_found` without sign-in through providers */
+function signInsOf(c: ConsoleRequest) {
+  const { signIns } = c.var.gateway;
+  if (signIns === undefined) throw new Refusal("not_found");
+  return { signIns, prefix: c.req.param("prefix") ?? "" };
+}
+
+/** Sends the browser to the provider. With `again`, the user has to authenticate there again. */
+export async function startSignIn(c: ConsoleRequest): Promise<Response> {
+  const { gateway, listener, arrival, countSignIn } = c.var;
+  const { signIns, prefix } = signInsOf(c);
+  const origin = gateway.configuration.console.public_url || arrival.origin;
+  // The provider redirects to this origin, where the browser then needs its cookie.
+  if (origin !== arrival.origin) {
+    return c.redirect(`${origin}${pathOf(c.req.path, c.req.query())}`, 303);
+  }
+  const retryAfter = await countSignIn(listener.originOf(c.env.incoming));
+  if (retryAfter > 0) {
+    throw new Refusal("rate_limited", { message: "Too many sign-ins were started", retryAfter });
+  }
+  const url = await signIns.begin(prefix, {
+    redirectUri: `${origin}/callback/${prefix}`,
+    next: safeNext(c.req.query("next")),
+    browser: keepBrowser(c),
+    isFresh: c.req.query("again") !== undefined,
+  });
+  return c.redirect(url, 303);
+}
+
+/** @throws Refusal `sign_in_refused` for a disabled user */
+async function admit(
+  { gateway }: ConsoleRequest["var"],
+  user: SignedIn,
+  issuer: string,
+): Promise<User> {
+  const { access, revocations, signIns } = gateway;
+  try {
+    const issued = { tokenId: "", issuedAt: Number.POSITIVE_INFINITY };
+    return identify(access.snapshot, revocations, { ...user, ...issued });
+  } catch (error) {
+    if (!(error instanceof Refusal) || error.status !== 401) throw error;
+    await signIns?.forget(user.credential);
+    const message = "The gateway does not admit this user";
+    const detail = error.detail ?? error.code;
+    throw new Refusal("sign_in_refused", { message, detail, token: { issuer } });
+  }
+}
+
+/** Receives the provider's answer, and returns to the page that has asked for the sign-in. */
+export async function finishSignIn(c: ConsoleRequest): Promise<Response> {
+  const { gateway, listener } = c.var;
+  const { signIns, prefix } = signInsOf(c);
+  const { address } = listener.originOf(c.env.incoming);
+  const query = new URL(c.req.url).search.slice(1);
+  try {
+    const finished = await signIns.finish(prefix, query, browserCookie.read(c) ?? "");
+    const { user, isFresh, issuer } = finished;
+    const next = safeNext(finished.next);
+    await startSession(c, await admit(c.var, user, issuer), user.credential);
+    const event = { user: user.username, issuer, address, outcome: "allowed" };
+    gateway.audit.event("console_login", event, "info");
+    return isFresh && !isRecent(user) ? showUnconfirmed(c, user, next) : c.redirect(next, 303);
+  } catch (error) {
+    if (!(error instanceof Refusal) || error.code === "not_found") throw error;
+    const { code: outcome, detail, token } = error;
+    const event = { issuer: token?.issuer, address, outcome, detail };
+    gateway.audit.event("console_login", event, "warn");
+    return showSignIn(c, "", "/", error);
+  }
+}
+
+/** Without this page, the one that asked for a fresh sign-in would ask again and again. */
+function showUnconfirmed(c: ConsoleRequest, { authTime }: SignedIn, next: string): Response {
+  const problem =
+    authTime === undefined
+      ? html`The identity provider does not tell when you signed in: its ID token has no <code>auth_time</code>.`
+      : html`The identity provider did not ask you to sign in again: <code>auth_time</code> of its ID token is too old.`;
+  const content = html`<div class="note error" role="alert"><p>${problem}</p></div>
+<p>You are signed in and can read every page, but you cannot confirm changes and approvals.</p>
+<p class="actions">${linkButton("Continue", next)}</p>`;
+  return c.html(renderConsolePage({ title: "Sign-in not confirmed", content }));
+}
+
+export async function postSignOut(c: ConsoleRequest): Promise<Response> {
+  const { gateway, listener, sessions, session } = c.var;
+  if (session !== undefined) {
+    await sessions.end(session);
+    const { address } = listener.originOf(c.env.incoming);
+    gateway.audit.event("console_logout", { user: session.username, address }, "info");
+  }
+  sessionCookie.drop(c);
+  return c.redirect("/sign-in", 303);
+}
