@@ -25,7 +25,7 @@ import { isObject } from "./message.ts";
 
 /** Keywords that are left out to keep schemas short. Error messages explain them. */
 const omittedKeywords: ReadonlySet<string> = new Set([
-  ...["pattern", "propertyNames", "minimum", "maximum"],
+  ...["pattern", "propertyNames", "minimum", "maximum", "minLength", "maxLength"],
   ...["minItems", "maxItems", "minProperties", "not", "dependentRequired"],
 ]);
 
@@ -46,7 +46,7 @@ function mergeProperty(one: unknown, other: unknown): unknown {
   if (!isObject(one) || !isObject(other)) return {};
   const { enum: words, description } = one;
   if (Array.isArray(words) && Array.isArray(other.enum)) {
-    return { enum: [...words, ...other.enum] };
+    return { enum: [...new Set([...words, ...other.enum])] };
   }
   return description === undefined ? {} : { description };
 }
@@ -140,7 +140,8 @@ function describedFields(
     if (name === "database" || name === "table")
       return [name, { ...field, description: undefined }];
     if (asInSelect.includes(name)) {
-      return [name, { ...field, schema: () => ({}), description: "As in select." }];
+      const own = field.required ? `${field.description} ` : "";
+      return [name, { ...field, schema: () => ({}), description: `${own}As in select.` }];
     }
     if (!isOperationName(name)) return [name, field];
     const description = `As in ${toolNameOf(name)}.`;
@@ -304,6 +305,7 @@ function queryTool(operation: OperationName, level: Level): QueryTool {
   const { title, description, effect, fields } = definitions[operation];
   const reads = effect === "reads";
   const name = toolNameOf(operation);
+  const asInSelect = reads ? [] : ["where"];
   // Adding to a number is not idempotent.
   const isAdding = "add" in fieldsAt(fields, level);
   return {
@@ -313,7 +315,7 @@ function queryTool(operation: OperationName, level: Level): QueryTool {
     title,
     description,
     permissions: permissionsOfAll(definitions[operation]),
-    inputSchema: { ...inputSchema(fields, level), examples: [exampleOf(name, level)] },
+    inputSchema: { ...inputSchema(fields, level, asInSelect), examples: [exampleOf(name, level)] },
     outputSchema: reads ? rowsSchema(level) : undefined,
     annotations: { ...annotationsOf(effect), ...(isAdding ? { idempotentHint: false } : {}) },
   };

@@ -1,4 +1,5 @@
 /** `gatehouse types`: what it prints compiles, and takes the rows that the database answers. */
+import { DatabaseSync } from "node:sqlite";
 import t, { type Test } from "tap";
 import { typesText } from "../../src/commands/types.ts";
 import { tableDescription } from "../../src/upstream/schema-source.ts";
@@ -79,8 +80,14 @@ async function check(t: Test, name: string, scene: Scene, tables: readonly strin
   return text;
 }
 
-t.test("the types take the rows of SQLite", async (t) => {
-  await check(t, "SQLite", await freshEngine(t));
+t.test("the types take the rows of SQLite, also of tables that others created", async (t) => {
+  const scene = await freshEngine(t);
+  const file = new DatabaseSync(`${scene.directory}/data/main.sqlite`);
+  file.exec(`create table own (id integer primary key, loose integer, yes boolean, raw blob);
+    insert into own values (1, 'text', true, x'00ff'), (2, 2.5, null, null)`);
+  file.close();
+  const text = await check(t, "SQLite", scene, ["own"]);
+  t.match(text, "loose: number | string | null;");
 });
 
 t.test("the types take the rows of PostgreSQL, its enums, domains and arrays", async (t) => {

@@ -49,6 +49,17 @@ t.test("the list of all tools is shorter than 16 KiB", async (t) => {
   t.ok(text.length < MAX_LIST_BYTES, `${text.length} bytes`);
 });
 
+t.test("no word is listed twice, and conditions are described only once", async (t) => {
+  for (const [, words = ""] of text.matchAll(/"enum":\[(.*?)\]/g)) {
+    const list = words.split(",");
+    t.equal(new Set(list).size, list.length, words);
+  }
+  t.equal(text.match(/"LIKE"/g)?.length, 1);
+  t.match(toolNamed("delete").inputSchema, {
+    properties: { where: { description: /null, which must be explicit.*As in select\.$/ } },
+  });
+});
+
 t.test("descriptions name what is not supported", async (t) => {
   for (const name of ["select", "insert", "update", "create_table", "batch"])
     t.match(toolNamed(name).description, /Not supported: /, name);
