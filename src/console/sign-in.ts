@@ -170,7 +170,7 @@ function showUnconfirmed(c: ConsoleRequest, { authTime }: SignedIn, next: string
       ? html`The identity provider does not tell when you signed in: its ID token has no <code>auth_time</code>.`
       : html`The identity provider did not ask you to sign in again: <code>auth_time</code> of its ID token is too old.`;
   const content = html`<div class="note error" role="alert"><p>${problem}</p></div>
-<p>You are signed in and can read every page, but you cannot confirm changes and approvals.</p>
+<p>You are signed in, but you cannot change access or approve queries.</p>
 <p class="actions">${linkButton("Continue", next)}</p>`;
   return c.html(renderConsolePage({ title: "Sign-in not confirmed", content }));
 }

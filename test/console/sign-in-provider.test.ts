@@ -357,6 +357,18 @@ t.test("passwords = false leaves only the button, and sign-ins are limited", asy
   t.strictSame(statuses, [...Array.from({ length: 60 }, () => 303), 429]);
 });
 
+t.test("with public_url, a sign-in begins and ends at that address", async (t) => {
+  const origin = "https://console.example.com";
+  const console = `public_url = "${origin}"`;
+  const { url } = await startConsole(t, { console, config: issuer(provider) });
+  const client = new ConsoleClient(url);
+  t.equal((await client.get(start)).headers.location, `${origin}${start}`);
+  const { headers } = await client.get(start, { host: "console.example.com" });
+  const asked = new URL(headers.location ?? "").searchParams.get("redirect_uri");
+  t.equal(asked, `${origin}/callback/staff`);
+  t.match(headers["set-cookie"], [/^__Host-gatehouse-console-browser=.*HttpOnly; Secure/]);
+});
+
 async function signInBrowser(t: Test) {
   await onScreens(async (page, name) => {
     provider.user = "bob";
