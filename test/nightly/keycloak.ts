@@ -2,6 +2,7 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
+import { consoleConfig } from "../console/kit.ts";
 import { callTool, refusalOf, send } from "../journeys/mcp.ts";
 import { staffedHome } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -248,13 +249,14 @@ async function play(t: Test): Promise<void> {
   });
 
   await t.test("people sign in on the pages of the gateway", async (t) => {
-    const open = async (recheck: number) => {
-      const more = page.login.replace(/^recheck = .*$/m, `recheck = ${recheck}`);
-      const gateway = await openGateway(t, realm, { more });
+    const { config: console, url } = await consoleConfig();
+    const open = async (recheck: number, further = "") => {
+      const login = page.login.replace(/^recheck = .*$/m, `recheck = ${recheck}`);
+      const gateway = await openGateway(t, realm, { more: `${login}${further}` });
       const logout = `${gateway.url}/oauth/backchannel-logout/staff`;
       await keycloak.put(`clients/${realm.gatehouse}`, {
         standardFlowEnabled: true,
-        redirectUris: [`${gateway.url}/oauth/callback/staff`],
+        redirectUris: [`${gateway.url}/oauth/callback/staff`, `${url}/callback/staff`],
         attributes: {
           "backchannel.logout.url": logout,
           "backchannel.logout.session.required": "true",
@@ -279,11 +281,16 @@ async function play(t: Test): Promise<void> {
     await keycloak.put(`users/${alice}`, { enabled: false });
     await becomes(gateway, token, "token_revoked");
     await keycloak.put(`users/${alice}`, { enabled: true });
-    const told = await open(86_400);
+    const told = await open(86_400, console);
     const second = await signIn(keycloak, told);
     await becomes(told, second);
+    const browser = new PlainBrowser(url);
+    const begun = await browser.open(`${url}/sign-in/staff?again=yes&next=%2Foverview`);
+    const overview = await browser.open((await keycloak.signIn(begun.url, "alice", password)).href);
+    t.match(overview.text, `<bdi>staff:${alice}</bdi>`, "the console is open");
     await keycloak.logOut(alice);
     await becomes(told, second, "token_revoked");
+    t.match((await browser.open(`${url}/overview`)).url, "/sign-in", "the console is closed");
     t.match(await told.service.logged(({ msg }) => msg === "oauth_logout"), { outcome: "allowed" });
   });
 
