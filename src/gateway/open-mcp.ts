@@ -148,12 +148,12 @@ function whoIs(gateway: Gateway, exchange: Exchange): object {
 }
 
 /** The row limit for answers about tables, by the caller's grants. Undefined if unlimited. */
-function maxRows(
+async function maxRows(
   gateway: Gateway,
   exchange: Exchange,
   database: string,
-  tables: readonly string[],
-): number | undefined {
+  tables: () => Promise<readonly string[]>,
+): Promise<number | undefined> {
   const { snapshot } = gateway.access;
   const { subject } = principalOf(exchange);
   const origin = originOf(exchange);
@@ -161,7 +161,9 @@ function maxRows(
   if (!isKnown || !mayBeNarrowed(snapshot, subject, origin)) return undefined;
   const now = Date.now();
   const limits = [
-    ...tables.map((table) => decidingEntry(snapshot, subject, database, table, now)?.grant),
+    ...(await tables()).map(
+      (table) => decidingEntry(snapshot, subject, database, table, now)?.grant,
+    ),
     ...boundariesFor(snapshot, subject, database, origin),
   ];
   const most = limits.flatMap((limit) => limit?.maxRows ?? []);

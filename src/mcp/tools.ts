@@ -15,6 +15,7 @@ import { ObjectShape } from "../query/object-shape.ts";
 import { definitions, type OperationName } from "../query/operations.ts";
 import type { PermissionClass } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
+import { scanInSlices } from "../query/scan.ts";
 import { list, plainName } from "../query/values.ts";
 import { Refusal } from "../refusal.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
@@ -61,11 +62,12 @@ export interface ToolContext<Caller> {
   ) => Promise<QueryAnswer>;
   /** If it offers no schema, the schema tools are absent. */
   readonly schema: SchemaSource<Caller>;
+  /** @param tables called only if the caller's grants may set a limit */
   readonly maxRows: (
     caller: Caller,
     database: string,
-    tables: readonly string[],
-  ) => number | undefined;
+    tables: () => Promise<readonly string[]>,
+  ) => Promise<number | undefined>;
   readonly mayNeedApproval?: (caller: Caller) => boolean;
   readonly rowLimit: number;
   readonly resultBytes: number;
@@ -101,18 +103,25 @@ async function readArguments(args: Buffer): Promise<Map<string, Buffer>> {
   return members;
 }
 
-const joinShape = z.object({ table: z.string() });
-const joinsShape = z.union([joinShape.transform((only) => [only]), z.array(joinShape)]);
+const namedTable = z.object({ table: z.string(), as: z.string().optional() });
+const fromShape = z.union([z.string().transform((table) => ({ table })), namedTable]);
+const joinsShape = z.union([namedTable.transform((only) => [only]), z.array(namedTable)]);
 const MAX_JOIN_BYTES = 8 * 1024;
 
-/** The tables that a select reads. Malformed arguments name none. */
-function readTables(args: ReadonlyMap<string, Buffer>): string[] {
-  const from = plainNameIn(args.get("from"));
-  const join = args.get("join");
-  const isShort = join !== undefined && join.length <= MAX_JOIN_BYTES;
-  const others = joinsShape.safeParse(isShort ? JSON.parse(join.toString("utf8")) : []);
-  const names = others.success ? others.data.map(({ table }) => table) : [];
-  return from === undefined ? names : [from, ...names];
+/** The tables whose rows a select combines. Undefined if they are not all tables. */
+function joinedTables(args: ReadonlyMap<string, Buffer>) {
+  const parts = [args.get("from"), args.get("join")];
+  if (parts.some((part) => part !== undefined && part.length > MAX_JOIN_BYTES)) return undefined;
+  const [from, join = []] = parts.map((part) => part && JSON.parse(part.toString("utf8")));
+  const shape = z.tuple([fromShape, joinsShape]).safeParse([from, join]);
+  return shape.success ? [shape.data[0], ...shape.data[1]] : undefined;
+}
+
+/** The tables that a select reads at any level. A malformed one is refused later. */
+async function tablesIn(select: Buffer, grammar: Grammar): Promise<readonly string[]> {
+  const query = writeMembers(new Map([["Select", select]]));
+  const found = await scanInSlices(query, grammar).catch(() => undefined);
+  return found?.accesses.flatMap(({ tables }) => tables) ?? [];
 }
 
 /**
@@ -166,7 +175,7 @@ function createQueryTool<Caller>(
 function createOperationTool<Caller>(
   context: ToolContext<Caller>,
   definition: QueryTool,
-  { level }: Grammar,
+  grammar: Grammar,
 ): Tool<Caller> {
   const { operation, reads } = definition;
   return createQueryTool(context, definition, async (args, ask, caller, signal) => {
@@ -176,13 +185,15 @@ function createOperationTool<Caller>(
       return changeOf(answer, context.resultBytes, isKept ? "Done" : "Previewed, nothing changed");
     }
     const database = plainNameIn(args.get("database")) ?? "";
-    const tables = readTables(args);
-    const allowed = context.maxRows(caller, database, tables);
+    const tables = () => tablesIn(writeMembers(args), grammar);
+    const allowed = await context.maxRows(caller, database, tables);
     const limit = limitRows(args, context.rowLimit, allowed);
     const answer = await ask(operation, writeMembers(args));
-    const nextPage = nextPageOf(args, level, (order) =>
-      context.schema.isUniqueOrder(caller, database, tables, order, signal),
-    );
+    const nextPage = nextPageOf(args, grammar.level, async (order) => {
+      const joined = joinedTables(args);
+      if (joined === undefined) return false;
+      return context.schema.isUniqueOrder(caller, database, joined, order, signal);
+    });
     return rowsOf(answer, { ...limit, bytes: context.resultBytes, nextPage });
   });
 }
@@ -206,7 +217,8 @@ function createQueryTools<Caller>(
     if (!isGrouped) return countResult(await ask("Select", writeMembers(args)), countName);
     args.set("order_by", largestFirst);
     const database = plainNameIn(args.get("database")) ?? "";
-    const allowed = context.maxRows(caller, database, readTables(args));
+    const tables = () => tablesIn(writeMembers(args), grammar);
+    const allowed = await context.maxRows(caller, database, tables);
     const limit = limitRows(args, context.rowLimit, allowed);
     const answer = await ask("Select", writeMembers(args));
     return rowsOf(answer, { ...limit, bytes: context.resultBytes });

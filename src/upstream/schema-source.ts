@@ -151,20 +151,20 @@ export function createSchemaSource<Caller>(options: {
       return read(tableList, await ask(caller, signal, database)).data.tables;
     },
     /**
-     * Whether no two rows of the joined tables can be equal in these columns (`column` or
-     * `table.column`). False if unknown. Never throws.
+     * Whether no two rows of the joined tables can be equal in these columns (`column`, or
+     * `table.column` with the table's name in the query). False if unknown. Never throws.
      */
     async isUniqueOrder(
       caller: Caller,
       database: string,
-      tables: readonly string[],
+      tables: readonly { readonly table: string; readonly as?: string | undefined }[],
       order: readonly string[],
       signal: AbortSignal,
     ): Promise<boolean> {
-      const isUnique = async (table: string) => {
+      const isUnique = async ({ table, as = table }: (typeof tables)[number]) => {
         const { columns } = await describeTable(caller, database, table, signal);
         const isOrdered = ({ name }: { name: string }) =>
-          order.includes(name) || order.includes(`${table}.${name}`);
+          order.includes(name) || order.includes(`${as}.${name}`);
         const key = columns.filter((one) => one.primary_key);
         const isByKey = key.length > 0 && key.every((one) => !one.nullable && isOrdered(one));
         return isByKey || columns.some((one) => one.unique && !one.nullable && isOrdered(one));

@@ -147,7 +147,7 @@ function whoIs({ subject, scopes }: Principal): object {
   return { user: subject.username, scopes: [...scopes], access: [], limits };
 }
 
-function maxRows(): undefined {}
+async function maxRows(): Promise<undefined> {}
 
 /** The URL of an embedded server whose queries are answered by `ask`. */
 export async function openAnswering(t: Test, ask: ToolContext<Principal>["ask"]): Promise<string> {

@@ -1,4 +1,5 @@
 import t from "tap";
+import { createSchemaSource } from "../../src/upstream/schema-source.ts";
 import { freshMysql } from "../engine/mysql/kit.ts";
 import { overEach } from "../engine/over-each.ts";
 import { freshPostgres } from "../engine/postgres/kit.ts";
@@ -179,3 +180,22 @@ for (const [database, fresh] of Object.entries({ PostgreSQL: freshPostgres, MySQ
     }
   });
 }
+
+t.test("an order of a table joined with itself is total with both of its keys", async (t) => {
+  const id = { name: "id", type: "int", primary_key: true, nullable: false };
+  const boss = { name: "boss", type: "int", primary_key: false, nullable: true };
+  const described = { databases: ["main"], columns: [id, boss] };
+  const body = Buffer.from(JSON.stringify({ data: described }));
+  const answer = { status: 200, headers: [], body, isCut: false };
+  const source = createSchemaSource<undefined>({
+    upstreams: [{ holds: () => true, get: async () => answer }],
+    visibilityDenial: () => undefined,
+  });
+  const tables = [{ table: "staff" }, { table: "staff", as: "m" }];
+  const { signal } = new AbortController();
+  const isTotal = (...order: string[]) =>
+    source.isUniqueOrder(undefined, "main", tables, order, signal);
+  t.ok(await isTotal("m.id", "staff.boss", "staff.id"));
+  t.notOk(await isTotal("staff.id", "m.boss"));
+  t.notOk(await isTotal("m.id"));
+});
