@@ -112,6 +112,7 @@ const engineRefusalFields = {
   "affected?": { ...count, description: "Rows that the element affected." },
 };
 const row = ref("Row");
+const previewed = { affected: count, before: listOf(row), after: listOf(row) };
 
 /** The shapes of responses by operation. */
 const answerOf: ReadonlyMap<string, string> = new Map([
@@ -144,7 +145,13 @@ const answers: Readonly<Record<string, Schema>> = {
   },
   Done: { ...success({ message: text }), description: "The response to any other change." },
   Previewed: {
-    ...success({ affected: count, before: listOf(row), after: listOf(row) }),
+    anyOf: [
+      success(previewed),
+      {
+        ...success({ data: listOf(object(previewed)) }),
+        description: "Of a Batch, with one element for each operation.",
+      },
+    ],
     description: "The response to a Preview.",
   },
   BatchDone: {

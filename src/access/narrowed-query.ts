@@ -631,6 +631,12 @@ export function approvalsOf(
   return rules;
 }
 
+/** A Preview changes nothing, so only the approval of what it shows counts. */
+function onlyReading({ rights, boundaries }: GivenRights): GivenRights {
+  const read = rights.map((right) => ({ ...right, permissions: ["SELECT"] as const }));
+  return { rights: read, boundaries };
+}
+
 /** The names are part of stored approvals. */
 function basisOfRight({ table, permissions, entry: { grant, name, isExpired } }: GivenRight) {
   return { table, permissions, entry: { grant, name, isLapsed: isExpired } };
@@ -669,7 +675,8 @@ export function decideNarrowedQuery(
     const { filters, additions } = narrowed;
     const decision = granted(given);
     decisions.push(filters.length === 0 ? decision : { ...decision, filters, additions });
-    approvals.push(...approvalsOf(access.database, given));
+    const isPreview = access.operation === "Preview";
+    approvals.push(...approvalsOf(access.database, isPreview ? onlyReading(given) : given));
     all.push(given);
   }
   const isPending = approvals.length > 0 && context.isApproved !== true;

@@ -218,15 +218,17 @@ export async function runSection(
 }
 
 function renameDatabases(body: JsonObject, nameOf: (database: string) => string): JsonObject {
-  const [[key, value] = ["", null]] = Object.entries(body);
-  if (key === batchKey && Array.isArray(value)) {
-    return { [key]: value.map((one) => (isObject(one) ? renameDatabases(one, nameOf) : one)) };
-  }
-  if (!isObject(value)) return body;
-  const { database } = value;
-  // A Preview holds its operation where others have their fields.
-  if (typeof database !== "string") return { [key]: renameDatabases(value, nameOf) };
-  return { [key]: { ...value, database: nameOf(database) } };
+  const members = Object.entries(body).map(([key, value]): [string, unknown] => {
+    if (key === batchKey && Array.isArray(value)) {
+      return [key, value.map((one) => (isObject(one) ? renameDatabases(one, nameOf) : one))];
+    }
+    if (!isObject(value)) return [key, value];
+    const { database } = value;
+    // A Preview holds its operation where others have their fields.
+    if (typeof database !== "string") return [key, renameDatabases(value, nameOf)];
+    return [key, { ...value, database: nameOf(database) }];
+  });
+  return Object.fromEntries(members);
 }
 
 const ANSWER_TIMEOUT_MS = 60_000;

@@ -4,7 +4,7 @@ import type { Insert, Operation, Row, TableOperation } from "../query/operation-
 import { counted } from "../suggestion.ts";
 import { parseCell } from "./parse.ts";
 import { EngineRefusal } from "./refusal.ts";
-import type { RowChangeName } from "./sql/preview.ts";
+import type { Previewed, RowChangeName } from "./sql/preview.ts";
 import type { Changed } from "./sql/target.ts";
 
 type Binding = NonNullable<Insert["bind"]>[string];
@@ -51,10 +51,17 @@ export class Bindings {
     }
   }
 
-  /** The operation with its bound values, which also returns what later elements need. */
-  apply(operation: Operation<RowChangeName>, element: number): Operation<RowChangeName> {
+  /**
+   * The operation with its bound values, which also returns what later elements need. Without
+   * `returning`, a Preview shows all columns.
+   */
+  apply(
+    operation: Operation<RowChangeName>,
+    element: number,
+    isPreview = false,
+  ): Operation<RowChangeName> {
     const wanted = this.#wanted.get(element);
-    const { returning: own = [] } = operation.fields;
+    const { returning: own = isPreview ? ["*"] : [] } = operation.fields;
     const returning = wanted === undefined ? {} : { returning: [...own, ...wanted] };
     switch (operation.name) {
       case "Insert": {
@@ -90,18 +97,33 @@ export class Bindings {
     const wanted = this.#wanted.get(element);
     if (wanted === undefined) return found;
     const { data = [], ...changed } = found;
-    const [row] = data;
-    if (row === undefined || data.length > 1) {
-      throw unexpected(element, 1, data.length, "bind in a later element requires exactly one");
+    this.#keep(element, wanted, data, data.length);
+    if (returning === undefined) return changed;
+    return { ...changed, data: without(data, wanted, returning, table) };
+  }
+
+  /** As `take`. @throws EngineRefusal `expectation_failed` */
+  takeFromPreview(
+    { fields: { returning, table } }: Operation<RowChangeName>,
+    element: number,
+    { affected, before, after }: Previewed,
+  ): Previewed {
+    const wanted = this.#wanted.get(element);
+    if (wanted === undefined) return { affected, before, after };
+    this.#keep(element, wanted, after.length === 0 ? before : after, affected);
+    const shown = (rows: readonly string[]) =>
+      returning === undefined ? rows : without(rows, wanted, returning, table);
+    return { affected, before: shown(before), after: shown(after) };
+  }
+
+  #keep(element: number, wanted: Columns, rows: readonly string[], affected: number): void {
+    const [row] = rows;
+    if (row === undefined || affected !== 1) {
+      throw unexpected(element, 1, affected, "bind in a later element requires exactly one");
     }
     const members = membersOf(row);
     const values = Array.from(wanted, (name) => [name, parseCell(String(members.get(name)))]);
     this.#rows.set(element, Object.fromEntries(values));
-    if (returning === undefined) return changed;
-    const isReturned = (name: string) =>
-      ["*", name, `${table}.${name}`].some((written) => returning.includes(written));
-    for (const name of wanted) if (!isReturned(name)) members.delete(name);
-    return { ...changed, data: [writeMembers(members).toString()] };
   }
 
   #valuesOf(bindings: Insert["bind"] = {}): Row {
@@ -111,6 +133,24 @@ export class Bindings {
     ]);
     return Object.fromEntries(values);
   }
+}
+
+type Columns = ReadonlySet<string>;
+
+/** The rows without the columns that were read only to bind them. */
+function without(
+  rows: readonly string[],
+  wanted: Columns,
+  returning: readonly string[],
+  table: string,
+): string[] {
+  const isReturned = (name: string) =>
+    ["*", name, `${table}.${name}`].some((written) => returning.includes(written));
+  return rows.map((row) => {
+    const members = membersOf(row);
+    for (const name of wanted) if (!isReturned(name)) members.delete(name);
+    return writeMembers(members).toString();
+  });
 }
 
 function joined(row: Row, bound: Row, place: string): Row {

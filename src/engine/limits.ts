@@ -41,8 +41,12 @@ export class LimitCounter {
     this.#limits = others.map((limit) => ({ limit, changes: 0, rows: 0 }));
   }
 
-  get columns(): readonly string[] | undefined {
-    return this.#limits.find(({ limit }) => limit.columns !== undefined)?.limit.columns;
+  /** The columns that a Preview of an element may show. Undefined for all. */
+  columnsOf(element: number): readonly string[] | undefined {
+    const found = this.#limits.find(
+      ({ limit }) => limit.columns !== undefined && limit.elements?.includes(element) !== false,
+    );
+    return found?.limit.columns;
   }
 
   bytewiseIn(database: string, table: string): BytewiseColumns | undefined {

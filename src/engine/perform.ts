@@ -1,5 +1,5 @@
 import type { ChangeName, Operation, TableOperation } from "../query/operation-types.ts";
-import type { OperationFields, ReadingName } from "../query/operations.ts";
+import { MOST_PREVIEW_ROWS, type OperationFields, type ReadingName } from "../query/operations.ts";
 import { Bindings, bindingsOf, requireExpected } from "./bindings.ts";
 import { LimitCounter, type QueryLimit } from "./limits.ts";
 import type { Operations, QueryContext, Session } from "./remote/dialect.ts";
@@ -10,11 +10,11 @@ import {
   countPreviewed,
   isReading,
   isRowChange,
-  previewedOperation,
+  previewedOperations,
   previewJson,
   type QueryPosition,
 } from "./sql/answers.ts";
-import { requireSameRows } from "./sql/preview.ts";
+import { type RowChangeName, requireSameRows } from "./sql/preview.ts";
 import type { Changed } from "./sql/target.ts";
 
 export interface Work {
@@ -135,7 +135,7 @@ async function perform<Leased extends Session>(
   return changeJson(operation, changed, true);
 }
 
-/** Writes the answer of a Preview, whose change will be rolled back. */
+/** Writes the answer of a Preview, whose changes will be rolled back. */
 export async function performPreview<Leased extends Session>(
   dialect: Operations<Leased>,
   session: Leased,
@@ -143,11 +143,52 @@ export async function performPreview<Leased extends Session>(
   spool: Spool,
   counter: LimitCounter,
 ): Promise<void> {
-  const operation = previewedOperation(fields);
+  const { Batch, limit = MOST_PREVIEW_ROWS } = fields;
+  const operations = previewedOperations(fields);
+  if (Batch === undefined) {
+    spool.write('{"status":"success",');
+    for (const operation of operations) {
+      await previewOne(dialect, session, operation, spool, { counter, limit });
+    }
+    return spool.write("}");
+  }
+  const { refusalOf, concernsStatement } = dialect.failures;
+  const bindings = new Bindings(operations);
+  spool.write('{"status":"success","data":[');
+  for (const [element, operation] of operations.entries()) {
+    spool.write(element === 0 ? "{" : ",{");
+    try {
+      const inQuery = { counter, limit, element, bindings };
+      await previewOne(dialect, session, operation, spool, inQuery);
+    } catch (error) {
+      throw concernsStatement(error) ? (refusalOf(error)?.atElement(element) ?? error) : error;
+    }
+    spool.write("}");
+  }
+  spool.write("]}");
+}
+
+async function previewOne<Leased extends Session>(
+  dialect: Operations<Leased>,
+  session: Leased,
+  operation: Operation<RowChangeName>,
+  spool: Spool,
+  inQuery: QueryPosition & { readonly limit: number },
+): Promise<void> {
+  const { counter, limit, element = 0, bindings } = inQuery;
+  const { touched } = counter;
   const context = contextOf(dialect, session, operation.fields.database, counter);
-  const digest = counter.touched && (await dialect.digestAffected(context, operation));
-  const previewed = await dialect.preview(context, operation, counter);
-  countPreviewed(previewed, counter, spool);
+  const digest = touched && (await dialect.digestAffected(context, operation));
+  const visible = counter.columnsOf(element);
+  // A row that others bind to must be read, even if none is shown.
+  const options = { visible, isForApprover: touched !== undefined, limit: Math.max(limit, 1) };
+  const bound = bindings?.apply(operation, element, true) ?? operation;
+  const found = await dialect.preview(context, bound, options);
+  const whole = bindings?.takeFromPreview(operation, element, found) ?? found;
+  const [before, after] = [whole.before.slice(0, limit), whole.after.slice(0, limit)];
+  const previewed = { ...whole, before, after };
+  countPreviewed(previewed, inQuery, spool);
+  if (bindings !== undefined) requireExpected(operation, element, previewed);
   for (const text of previewJson(previewed, digest)) spool.write(text);
 }
 

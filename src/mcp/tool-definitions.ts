@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import type { ToolAnnotations } from "@modelcontextprotocol/server";
-import type { Grammar } from "../query/grammar.ts";
+import { batchKey, type Grammar } from "../query/grammar.ts";
 import {
   type Fields,
   fieldsAt,
@@ -142,6 +142,9 @@ function describedFields(
     if (asInSelect.includes(name)) {
       const own = field.required ? `${field.description} ` : "";
       return [name, { ...field, schema: () => ({}), description: `${own}As in select.` }];
+    }
+    if (name === batchKey) {
+      return [name, { ...field, schema: () => ({ type: "array", items: { type: "object" } }) }];
     }
     if (!isOperationName(name)) return [name, field];
     const description = `As in ${toolNameOf(name)}.`;

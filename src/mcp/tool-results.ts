@@ -421,6 +421,10 @@ export function changeOf(answer: QueryAnswer, bytes: number, done: string): Tool
   if (answer.isCut) return cutResult(answer, done);
   const found = membersOf(answer);
   const { message, affected } = found;
+  // Only a Preview of a Batch has neither.
+  if (message === undefined && affected === undefined && Array.isArray(found.data)) {
+    return resultWith(narrowedIn(answer), { results: found.data }, bytes);
+  }
   const lists = Object.entries(rowNames).flatMap(([key, name]) => {
     const rows: unknown = found[key];
     return Array.isArray(rows) ? [[name, rows] as const] : [];

@@ -107,16 +107,20 @@ export class OperationDraft {
   whereStart = 0;
   whereEnd = 0;
   hasExtraFields = false;
-  /** The operation under a Preview and the offsets of its fields. Undefined until it is read. */
+  /** The operation under a Preview, or Batch, and the offsets of its fields. Undefined until read. */
   previewed: string | undefined;
   previewedStart = 0;
   previewedEnd = 0;
+  /** The elements of a Batch under a Preview. */
+  previewedElements: OperationDraft[] | undefined;
+  readonly #collects: Collects;
   readonly #place: OperationPlace;
   readonly element: number | undefined;
   #references: TableReference[] | undefined = undefined;
 
   constructor(place: OperationPlace, collects: Collects) {
     this.#place = place;
+    this.#collects = collects;
     this.element = place.element;
     this.named = collects === false ? undefined : [];
     this.compared = collects === false ? undefined : [];
@@ -126,6 +130,15 @@ export class OperationDraft {
   /** Shared by all operations of a body, since their rows tend to be alike. */
   get rows(): RowReader {
     return this.#place.rows;
+  }
+
+  addPreviewed(): OperationDraft {
+    this.previewedElements ??= [];
+    const { rows, previewedElements: elements } = this;
+    const place = { rows, element: elements.length, changes: new Map(elements.entries()) };
+    const draft = new OperationDraft(place, this.#collects);
+    elements.push(draft);
+    return draft;
   }
 
   /** Records that a later element reads a column of the row that `element` has affected. */

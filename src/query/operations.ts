@@ -39,6 +39,7 @@ import {
   ownColumn,
   plainName,
   readColumnName,
+  readElements,
   rows,
   selectedColumn,
 } from "./values.ts";
@@ -460,16 +461,86 @@ function previewed<Of extends Fields<OperationDraft>>(
   });
   return extra<ObjectOf<Of>, OperationDraft>({
     read(reader, draft) {
-      if (draft.previewed !== undefined) {
-        const problem = "a Preview contains one operation";
-        throw reader.refusal("several_operations", problem);
-      }
-      draft.previewed = name;
+      preview(draft, name, reader);
       return kind.read(reader, draft);
     },
     schema: (reference) => ({ ...kind.schema(reference), ...rules(reference) }),
   });
 }
+
+/** @throws QueryRefused `several_operations` */
+function preview(draft: OperationDraft, name: string, reader: BodyReader): void {
+  if (draft.previewed !== undefined) {
+    const problem = `${quoteName(name)} follows ${quoteName(draft.previewed)}; only one of them is allowed`;
+    throw reader.refusal("several_operations", problem);
+  }
+  draft.previewed = name;
+}
+
+const previewedChanges = {
+  Insert: previewed("Insert", insertFields),
+  Update: previewed("Update", updateFields, updateRules),
+  Delete: previewed("Delete", deleteFields),
+  Upsert: previewed("Upsert", upsertFields),
+};
+const previewedShape = new ObjectShape<OperationDraft>(previewedChanges);
+
+const MOST_PREVIEWED = 20;
+
+const previewedBatch: Kind<ObjectOf<typeof previewedChanges>[]> = {
+  read(reader, draft) {
+    preview(draft, "Batch", reader);
+    const start = reader.position;
+    const wrongSize = `a Batch in a Preview has 1 to ${MOST_PREVIEWED} elements`;
+    if (!reader.openArray()) throw reader.refusal("batch_size", wrongSize, start);
+    return readElements(reader, () => {
+      const elementStart = reader.position;
+      const element = draft.addPreviewed();
+      if (element.element === MOST_PREVIEWED) {
+        throw reader.refusal("batch_size", wrongSize, start);
+      }
+      const judge = () => {
+        element.judgeReferences();
+        judgePreview(element, reader, elementStart);
+      };
+      const rest = previewedShape.read(reader, element);
+      if (rest !== undefined) return andThen(rest, judge);
+      judge();
+      return undefined;
+    });
+  },
+  schema: (reference) => {
+    const refer = (name: string, make: MakeSchema) => reference(name, make);
+    const inBatch = Object.assign(refer, { level: reference.level, inBatch: true });
+    const rules = { minProperties: 1, maxProperties: 1 };
+    return {
+      type: "array",
+      items: { ...objectSchema(previewedChanges)(inBatch), ...rules },
+      minItems: 1,
+      maxItems: MOST_PREVIEWED,
+    };
+  },
+};
+
+export const MOST_PREVIEW_ROWS = 100;
+
+const previewLimit: Kind<number> = {
+  read(reader, draft) {
+    const start = reader.position;
+    const rest = count.read(reader, draft);
+    const limit = Number(reader.bytes.toString("latin1", start, reader.position));
+    if (limit <= MOST_PREVIEW_ROWS) return rest;
+    const problem = `the limit is too high; allowed: at most ${MOST_PREVIEW_ROWS}`;
+    throw reader.refusal("invalid_value", problem, start);
+  },
+  schema: (reference) => ({ ...count.schema(reference), maximum: MOST_PREVIEW_ROWS }),
+};
+
+const previewFields = {
+  ...previewedChanges,
+  Batch: extra(previewedBatch, "Up to 20 of these changes, as in a Batch."),
+  limit: extra(previewLimit, "Maximum number of rows before and after a change; 100 if absent."),
+};
 
 /** @throws QueryRefused `missing_field` */
 function judgeUpdate(draft: OperationDraft, reader: BodyReader, start: number): void {
@@ -484,7 +555,8 @@ function judgeUpdate(draft: OperationDraft, reader: BodyReader, start: number): 
 function judgePreview(draft: OperationDraft, reader: BodyReader, start: number): void {
   const name = draft.previewed;
   if (name === undefined) {
-    const problem = "the object is empty; one key is needed: Insert, Update, Delete, Upsert";
+    const batch = draft.element === undefined ? ", Batch" : "";
+    const problem = `one key is needed: Insert, Update, Delete, Upsert${batch}`;
     throw reader.refusal("no_operation", problem, start);
   }
   if (name === "Update") judgeUpdate(draft, reader, start);
@@ -583,14 +655,17 @@ export const operations = {
     title: "Preview a change",
     description:
       "Shows the rows that a change would affect, before and after, without changing them.",
-    fields: {
-      Insert: previewed("Insert", insertFields),
-      Update: previewed("Update", updateFields, updateRules),
-      Delete: previewed("Delete", deleteFields),
-      Upsert: previewed("Upsert", upsertFields),
-    },
+    fields: previewFields,
     judge: judgePreview,
-    rules: () => ({ minProperties: 1, maxProperties: 1 }),
+    rules: () => ({
+      not: {
+        not: {
+          oneOf: Object.keys({ ...previewedChanges, Batch: previewedBatch }).map((name) =>
+            given(name),
+          ),
+        },
+      },
+    }),
   },
   CreateTable: {
     permissions: ["CREATE"],

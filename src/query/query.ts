@@ -34,7 +34,7 @@ export interface Access {
 }
 
 export interface Query {
-  /** True for a `Batch`. Then `accesses` has one entry per element. */
+  /** True for a `Batch`, also under a Preview. Then `accesses` has one entry per element. */
   readonly batch: boolean;
   readonly accesses: readonly Access[];
 }

@@ -9,7 +9,7 @@ export const queryRefusals = {
   unknown_operation: "The operation is not in the grammar and not configured.",
   several_operations: "An object that should name one operation names several.",
   not_in_batch: "The operation cannot be an element of a Batch.",
-  batch_size: "A Batch has no elements or more than 1000.",
+  batch_size: "A Batch has no elements or more than 1000, or more than 20 in a Preview.",
   missing_field: "A required field is missing.",
   unknown_field: "The grammar does not allow this field here.",
   invalid_name: "A database or table name is not a plain name.",

@@ -146,14 +146,28 @@ class QueryReader {
 
   #note(operation: Operation, draft: OperationDraft, start: number): undefined {
     const reader = this.#reader;
-    const { name, reads } = operation;
+    const { name } = operation;
     draft.judgeReferences();
     operation.judge?.(draft, reader, start);
     reader.path.pop();
+    const { previewedElements } = draft;
+    if (previewedElements !== undefined) {
+      this.#isBatch = true;
+      for (const element of previewedElements) {
+        element.hasExtraFields = draft.hasExtraFields;
+        this.#noteAccess(operation, element, start);
+      }
+      return;
+    }
+    if (this.#isBatch && isRowChangeName(name)) this.changes.set(this.#accesses.length, draft);
+    this.#noteAccess(operation, draft, start);
+  }
+
+  #noteAccess(operation: Operation, draft: OperationDraft, start: number): void {
+    const { name, reads } = operation;
     const { database, tables, named } = draft;
     const permissions = permissionsOf(operation.permissions, draft);
-    const end = reader.position;
-    if (this.#isBatch && isRowChangeName(name)) this.changes.set(this.#accesses.length, draft);
+    const end = this.#reader.position;
     this.#accesses.push({
       operation: name,
       permissions,
@@ -162,7 +176,9 @@ class QueryReader {
       tables,
       start,
       end,
-      ...(named === undefined ? {} : { detail: new ReadOperation(name, draft, reader, start) }),
+      ...(named === undefined
+        ? {}
+        : { detail: new ReadOperation(name, draft, this.#reader, start) }),
     });
   }
 

@@ -16,8 +16,9 @@ function operation(body: Buffer, access: Access): Buffer[] {
  * becomes `["batch", operation, ...]`.
  */
 export function toOpForm(body: Buffer, query: Query): Buffer {
-  if (!query.batch)
-    return Buffer.concat(query.accesses.flatMap((access) => operation(body, access)));
+  const [first] = query.accesses;
+  if (first !== undefined && (!query.batch || first.operation === "Preview"))
+    return Buffer.concat(operation(body, first));
   const comma = Buffer.from(",");
   const elements = query.accesses.flatMap((access) => [comma, ...operation(body, access)]);
   return Buffer.concat([Buffer.from('["batch"'), ...elements, Buffer.from("]")]);

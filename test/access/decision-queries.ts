@@ -169,8 +169,11 @@ function bodyOf(choose: Choose): JsonObject {
           some(choose, [0], 3).map(() => elementOf(choose)),
         ),
       };
-    case "preview":
-      return { Preview: changeOf(choose, database) };
+    case "preview": {
+      const changes = some(choose, [0], 3).map(() => changeOf(choose, choose(databases)));
+      const batch = { Batch: bindOf(choose, changes) };
+      return { Preview: choose([changeOf(choose, database), batch]) };
+    }
     case "other":
       return choose<JsonObject>([
         { Truncate: { database, table: choose(tables) } },

@@ -367,14 +367,16 @@ function rightFaults(element: Element): string[] {
   });
 }
 
-/** The rights of an element whose use needs approval. */
+/** The rights of an element whose use needs approval. A Preview only shows rows. */
 function asksOf(element: Element): string[] {
   const { world, database, fitting } = element;
   return rightsOf(element).flatMap(({ table, wanted }) => {
     const grant = decider(world, database, table);
     const rules = isGrant(grant) ? [grant, ...fitting] : fitting;
     const asked = rules.flatMap(({ requireApproval = [] }): readonly string[] => requireApproval);
-    return wanted.filter((right) => asked.includes(right));
+    return wanted.filter(
+      (right) => asked.includes(right) && (!element.isPreview || right === "SELECT"),
+    );
   });
 }
 
@@ -579,10 +581,13 @@ function readByOthers(elements: readonly JsonObject[]): readonly JsonObject[] {
 /** The judgment of each element by the contract. */
 export function opinionsOn(world: World, asked: AskedQuery): readonly Opinion[] {
   const { body } = asked;
+  const previewed = objectsAt(objectAt(body, "Preview"), "Batch");
   const elements = "Batch" in body ? objectsAt(body, "Batch") : [body];
-  const judged = readByOthers(elements).map((element) =>
-    judgeElement(takeApart(world, element, asked)),
-  );
+  const all =
+    previewed.length > 0
+      ? readByOthers(previewed).map((element) => ({ Preview: element }))
+      : readByOthers(elements);
+  const judged = all.map((element) => judgeElement(takeApart(world, element, asked)));
   return judged.map(({ faults, additions, asks }, at) => {
     const sofar = judged.slice(0, at + 1).flatMap(({ amounts }) => amounts);
     const sums = (judged[at]?.amounts ?? []).flatMap(({ limiter }) => {

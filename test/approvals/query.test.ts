@@ -24,6 +24,9 @@ t.test(
     t.equal(idIn(await ask(bot, removal, id)), id, "still pending");
     const insert = { Insert: { ...orders, values: [{ id: 99, state: "x" }] } };
     t.equal((await ask(bot, insert)).status, 200);
+    t.match(await ask(bot, { Preview: removal }), { status: 200, body: { affected: /\d/ } });
+    t.equal((await ask(bot, { Preview: { Batch: [insert, removal] } })).status, 409, "no approval");
+    t.equal((await ask(bot, { Preview: { Batch: [removal, removal] } })).status, 200);
     t.equal((await ask(root, removeOne(99))).status, 200, "other users need no approval");
     await run("deny", id);
   },

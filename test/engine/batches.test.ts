@@ -182,3 +182,84 @@ overEach("another number of rows undoes the Batch", async (t, { ask }) => {
   );
   t.strictSame(await countsIn(ask), [2, 0], "nothing was kept");
 });
+
+const stock = { database: "main", table: "stock" };
+
+async function fillStock(ask: Ask): Promise<string> {
+  await ask(createTable("stock", { id: "serial", name: "text", left: "bigint" }));
+  await ask(
+    insert("stock", [
+      { name: "a", left: 1 },
+      { name: "b", left: 2 },
+      { name: "c", left: 3 },
+    ]),
+  );
+  return (await ask(selectAll("stock", { order_by: { column: "id" } }))).text;
+}
+
+overEach("a Preview shows each change of a Batch after those before it", async (t, { ask }) => {
+  const before = await fillStock(ask);
+  const names = ["name", "left"];
+  const Batch = [
+    { Update: { ...stock, add: { left: 10 }, where: equal("name", "a"), returning: names } },
+    { Delete: { ...stock, where: equal("left", 2), expect: 1, returning: ["name"] } },
+    {
+      Upsert: {
+        ...stock,
+        values: [
+          { id: 1, name: "z" },
+          { id: 99, name: "n" },
+        ],
+        ...{ on_conflict: ["id"], update: ["name"], returning: ["id", "name", "left"] },
+      },
+    },
+    {
+      Update: {
+        ...stock,
+        bind: { left: { element: 0, column: "left" }, name: { element: 1, column: "name" } },
+        where: equal("id", 3),
+      },
+    },
+    { Insert: { ...stock, values: [{ name: "y" }, { name: "x" }], returning: names } },
+  ];
+  const { text } = await ask({ Preview: { Batch } });
+  t.equal(
+    text,
+    `{"status":"success","data":[${[
+      '{"affected":1,"before":[{"name":"a","left":1}],"after":[{"name":"a","left":11}]}',
+      '{"affected":1,"before":[{"name":"b"}],"after":[]}',
+      '{"affected":2,"before":[{"id":1,"name":"a","left":11}],"after":[{"id":1,"name":"z","left":11},{"id":99,"name":"n","left":null}]}',
+      '{"affected":1,"before":[{"id":3,"name":"c","left":3}],"after":[{"id":3,"name":"b","left":11}]}',
+      '{"affected":2,"before":[],"after":[{"name":"y","left":null},{"name":"x","left":null}]}',
+    ].join()}]}`,
+  );
+  const none = await ask({ Preview: { Batch: Batch.slice(0, 4), limit: 0 } });
+  t.match(none.body.data, [
+    { affected: 1, before: [], after: [] },
+    {},
+    {},
+    { affected: 1, before: [] },
+  ]);
+  const all = { Delete: { ...stock, where: null, returning: ["id"] } };
+  const limited = await ask({ Preview: { ...all, limit: 2 } });
+  t.equal(
+    limited.text,
+    '{"status":"success","affected":3,"before":[{"id":1},{"id":2}],"after":[]}',
+  );
+  const raised = { Update: { ...stock, add: { left: 1 }, where: null, returning: ["left"] } };
+  t.equal(
+    (await ask({ Preview: { limit: 1, ...raised } })).text,
+    '{"status":"success","affected":3,"before":[{"left":1}],"after":[{"left":2}]}',
+  );
+  const refused = { Preview: { Batch: [all, { Delete: { ...all.Delete, expect: 1 } }] } };
+  t.equal(failed(1, 1, 0)(await ask(refused)), "as expected");
+  const bound = { ...stock, values: [{}], bind: { left: { element: 0, column: "left" } } };
+  const unbound = { Preview: { Batch: [all, { Insert: bound }] } };
+  t.equal(failed(0, 1, 3)(await ask(unbound)), "as expected");
+  t.match(
+    await ask({ Preview: { Batch: [all, { Insert: { ...stock, values: [{ nope: 1 }] } }] } }),
+    refusal(400, "unknown_column", /^Batch\[1\]: /),
+  );
+  const after = await ask(selectAll("stock", { order_by: { column: "id" } }));
+  t.equal(after.text, before, "nothing was kept");
+});

@@ -175,9 +175,28 @@ const single = fc.oneof(
   { weight: 4, arbitrary: change },
 );
 
+/** Two changes, of which the second binds a column of the first. */
+const bindingChanges = fc
+  .tuple(change, change, columnOf(["tickets"]), columnOf(["tickets"]))
+  .map(([first, second, read, written]) => {
+    const bare = (name: string) => name.slice(name.indexOf(".") + 1);
+    const bind = { [bare(written)]: { element: 0, column: bare(read) } };
+    const { Insert, Update } = Object(second);
+    if (Insert !== undefined) return [first, { Insert: { ...Insert, bind, expect: 1 } }];
+    return Update === undefined ? [first, second] : [first, { Update: { ...Update, bind } }];
+  });
+
 export const curiousQuery: fc.Arbitrary<object> = fc.oneof(
   { weight: 12, arbitrary: single },
   { weight: 2, arbitrary: change.map((one) => ({ Preview: one })) },
+  {
+    weight: 1,
+    arbitrary: fc
+      .tuple(fc.array(change, { minLength: 1, maxLength: 3 }), fc.nat({ max: 5 }))
+      .map(([elements, limit]) => ({ Preview: { Batch: elements, limit } })),
+  },
+  { weight: 1, arbitrary: bindingChanges.map((elements) => ({ Batch: elements })) },
+  { weight: 1, arbitrary: bindingChanges.map((elements) => ({ Preview: { Batch: elements } })) },
   {
     weight: 1,
     arbitrary: fc.array(single, { minLength: 1, maxLength: 3 }).map((elements) => ({

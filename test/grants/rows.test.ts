@@ -121,6 +121,7 @@ const changes: Readonly<Record<string, readonly object[]>> = {
     update({ tenant: null }),
     { Update: { ...tickets, add: { tenant: 1 }, where: null } },
     { Preview: update({ tenant: "other" }) },
+    { Preview: { ...update({ tenant: "other" }), limit: 0 } },
   ],
   "403 name_case_mismatch": [
     insert({ id: 9, Tenant: "other" }),
@@ -134,6 +135,7 @@ const changes: Readonly<Record<string, readonly object[]>> = {
   "403 batch_member_denied (row_denied)": [
     { Batch: [{ Delete: { ...tickets, where: null } }, insert({ id: 9 })] },
     { Batch: [insert({ id: 9, tenant: "acme" }), bound({ tenant: "tenant" })] },
+    { Preview: { Batch: [update({ status: "x" }), update({ tenant: "other" })] } },
     { Batch: [insert({ id: 9, tenant: "acme" }), bound({ tenant: "tenant" }, { set: {} })] },
   ],
   "403 batch_member_denied (name_case_mismatch)": [
@@ -162,6 +164,15 @@ overEachSite("a row filter limits every kind of change", async (t, site) => {
   }
   const preview = await rita({ Preview: { Delete: { ...tickets, where: null } } });
   t.match(preview.body, { affected: 2, before: [{ id: 1 }, { id: 2 }], after: [] });
+  const several = await rita({
+    Preview: {
+      Batch: [
+        { Delete: { ...tickets, where: term("id", ">", 1), expect: 1 } },
+        update({ status: "x" }, { returning: ["id"] }),
+      ],
+    },
+  });
+  t.match(several.body.data, [{ affected: 1 }, { affected: 1, after: [{ id: 1 }] }]);
   t.equal((await all()).text, before, "nothing of it is kept");
 
   const raised = await rita({
@@ -270,6 +281,15 @@ overEachSite("limits count changed and returned rows, not existing ones", async 
     outcome(await rita({ Preview: { Delete: { ...tickets, where: null } } })),
     "409 too_many_rows",
   );
+  const one = { where: term("id", "=", 1), returning: ["id"] };
+  const previews = [change(one), change(one)];
+  t.equal(outcome(await rita({ Preview: { Batch: previews } })), "409 too_many_rows");
+  t.equal(outcome(await rita({ Preview: { Batch: previews, limit: 0 } })), "200");
+  t.equal(outcome(await rita({ Preview: { ...change(), limit: 1 } })), "200");
+  t.equal(
+    outcome(await olga({ Preview: { Batch: [change(one), change(one), change(one)] } })),
+    "409 too_many_changes",
+  );
   t.equal(outcome(await rita(select("tickets", ["id"]))), "403 limit_required");
   t.equal(outcome(await rita(select("tickets", ["id"], { limit: 2 }))), "403 limit_too_high");
   t.equal(
@@ -364,4 +384,24 @@ overEachSite("bind reads and writes only columns that are allowed", async (t, si
   t.equal(outcome(await batch({ status: "status" })), "200");
   const found = await site.admin(select("tickets", ["status"], { where: term("id", "=", 8) }));
   t.strictSame(found.body.data, [{ status: "s" }]);
+  await site.allow(
+    entry("rita", "main", "ReadWrite", 'tables = ["tickets"]\ncolumns = ["id", "status"]') +
+      entry("rita", "main", "ReadWrite", 'tables = ["customers"]\ncolumns = ["id", "tenant"]'),
+  );
+  const [status, customer] = [term("id", "=", 1), term("id", "=", 3)];
+  const customers = { database: "main", table: "customers", where: customer };
+  const shown = await rita({
+    Preview: {
+      Batch: [
+        { Update: { ...tickets, set: { status: "x" }, where: status } },
+        { Delete: { ...customers, where: { and: [customer, term("tenant", "=", "no")] } } },
+        { Update: { ...customers, bind: { tenant: { element: 0, column: "status" } } } },
+      ],
+    },
+  });
+  t.strictSame(shown.body.data, [
+    { affected: 1, before: [{ id: 1, status: "open" }], after: [{ id: 1, status: "x" }] },
+    { affected: 0, before: [], after: [] },
+    { affected: 1, before: [{ id: 3, tenant: "other" }], after: [{ id: 3, tenant: "x" }] },
+  ]);
 });

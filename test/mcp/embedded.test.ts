@@ -168,6 +168,12 @@ t.test("a preview of more rows than it returns is marked as truncated", async (t
   const where = { column: "id", cmp: "<", value: 100 };
   const some = await mcp.call("preview", { Delete: { ...ofOrders, where } });
   t.equal(some.structured?.truncated, undefined);
+  const first = { Delete: { ...ofOrders, where: { column: "id", cmp: "=", value: 1 } } };
+  const batch = await mcp.call("preview", { Batch: [first, first], limit: 1 });
+  t.match(batch.structured?.results, [
+    { affected: 1, before: [{ id: 1 }], after: [] },
+    { affected: 0, before: [], after: [] },
+  ]);
 });
 
 t.test("a batch runs whole or not at all, and names the operation that failed", async (t) => {

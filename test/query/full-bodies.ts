@@ -62,6 +62,16 @@ export const fullBodies: readonly object[] = [
     },
   },
   { Preview: { Delete: { ...target, where: null } } },
+  { Preview: { limit: 0, Update: { ...target, add: { a: 1 }, where: null } } },
+  {
+    Preview: {
+      Batch: [
+        { Delete: { ...target, where: null, returning: ["users.id"], expect: 1 } },
+        { Update: { ...target, where: null, bind: { a: { element: 0, column: "b" } } } },
+      ],
+      limit: 100,
+    },
+  },
   { Preview: { Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["id"], update: [] } } },
   { Batch: [{ Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["id"], update: [] } }] },
   {

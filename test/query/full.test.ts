@@ -30,6 +30,9 @@ t.test("the core grammar refuses it", async (t) => {
   t.match(refusalOf(text, core).message, "an object is expected, a string was found");
 });
 
+const previewOf = (fields: object) => ({ Preview: fields });
+const deleted = { Delete: { ...target, where: null } };
+const elsewhere = { returning: ["orders.id"] };
 const inserted = { Insert: { ...target, values: [{ id: 1 }] } };
 const bound = (source: object) => ({ ...target, values: [{}], bind: { a: source } });
 
@@ -142,6 +145,23 @@ t.test("contradictory fields are refused", async (t) => {
     ["invalid_column", { Insert: { ...target, values: [{ id: 1 }], returning: ["orders.id"] } }],
     ["unknown_field", { Insert: { ...target, values: [{ id: 1 }], expect: 1 } }],
     ["unknown_field", { Preview: { Delete: { ...target, where: null, expect: 1 } } }],
+    ["invalid_value", previewOf({ ...deleted, limit: 101 })],
+    ["invalid_value", previewOf({ ...deleted, limit: -1 })],
+    ["wrong_type", previewOf({ ...deleted, limit: null })],
+    ["no_operation", previewOf({ limit: 1 })],
+    ["several_operations", previewOf({ ...deleted, Batch: [deleted] })],
+    ["several_operations", previewOf({ Batch: [{ ...inserted, ...deleted }] })],
+    ["batch_size", previewOf({ Batch: [] })],
+    ["batch_size", previewOf({ Batch: Array(21).fill(deleted) })],
+    ["wrong_type", previewOf({ Batch: deleted })],
+    ["no_operation", previewOf({ Batch: [{}] })],
+    ["unknown_field", previewOf({ Batch: [select()] })],
+    ["unknown_field", previewOf({ Batch: [{ ...deleted, limit: 1 }] })],
+    ["unknown_field", previewOf({ Batch: [{ Batch: [deleted] }] })],
+    ["missing_field", previewOf({ Batch: [{ Update: { ...target, where: null } }] })],
+    ["invalid_column", previewOf({ Batch: [{ Insert: { ...inserted.Insert, ...elsewhere } }] })],
+    ["invalid_value", previewOf({ Batch: [{ Insert: bound({ element: 0, column: "id" }) }] })],
+    ["not_in_batch", { Batch: [previewOf({ Batch: [deleted] })] }],
     ["unknown_field", { Insert: { ...bound({ element: 0, column: "id" }) } }],
     ["unknown_field", { Batch: [inserted, { Delete: { ...target, where: null, bind: {} } }] }],
     ["wrong_type", { Batch: [{ Delete: { ...target, where: null, expect: "1" } }] }],
@@ -167,6 +187,11 @@ t.test("an operation lists every right that it needs", async (t) => {
   t.strictSame(permissions(upsert), [["INSERT", "UPDATE"]]);
   t.strictSame(permissions({ Preview: upsert }), [["INSERT", "UPDATE", "SELECT"]]);
   t.strictSame(permissions({ Preview: { Delete: { ...target, where: null } } }), [
+    ["DELETE", "SELECT"],
+  ]);
+  const previewed = previewOf({ Batch: [upsert, deleted] });
+  t.strictSame(permissions(previewed), [
+    ["INSERT", "UPDATE", "SELECT"],
     ["DELETE", "SELECT"],
   ]);
   const columns = [{ name: "a", type: "int", references: "orders.id" }];
@@ -242,7 +267,11 @@ t.test("columns are listed by position", async (t) => {
     values: "id",
     returning: "id",
   });
-  t.strictSame(usesOf({ Batch: [inserted, { Insert: bound(source) }] }, 1), { bind: "a" });
+  for (const batch of [{ Batch: [inserted, { Insert: bound(source) }] }]) {
+    t.strictSame(usesOf(batch, 1), { bind: "a" });
+    t.strictSame(usesOf(previewOf(batch)), { values: "id", returning: "id" });
+    t.strictSame(usesOf(previewOf(batch), 1), { bind: "a" });
+  }
   t.strictSame(
     usesOf({
       CreateTable: { ...target, columns: [{ name: "a", type: "int", references: "o.id" }] },

@@ -73,8 +73,8 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
     Update: (context, fields) => runOn(context, fields, (target) => update(target, fields)),
     Delete: (context, fields) => runOn(context, fields, (target) => deleteRows(target, fields)),
     Upsert: (context, fields) => runOn(context, fields, (target) => upsert(target, fields), true),
-    preview: (context, operation, counter) =>
-      runOn(context, operation.fields, (target) => preview(target, operation, counter), true),
+    preview: (context, operation, options) =>
+      runOn(context, operation.fields, (target) => preview(target, operation, options), true),
     digestAffected: (context, operation) =>
       runOn(context, operation.fields, (target) => digestAffected(target, operation), true),
   };

@@ -4,7 +4,7 @@ import type { LimitCounter } from "../limits.ts";
 import type { EngineRefusal } from "../refusal.ts";
 import type { RowOutput } from "../spool.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import type { Previewed, RowChangeName } from "../sql/preview.ts";
+import type { Previewed, PreviewOptions, RowChangeName } from "../sql/preview.ts";
 import type { Column } from "../sql/scope.ts";
 import type { Changed, TableDescription } from "../sql/target.ts";
 
@@ -111,7 +111,7 @@ export interface Operations<Leased extends Session> {
   preview(
     context: QueryContext<Leased>,
     operation: Operation<RowChangeName>,
-    counter: LimitCounter,
+    options: PreviewOptions,
   ): Promise<Previewed>;
   digestAffected(
     context: QueryContext<Leased>,

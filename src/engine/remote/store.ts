@@ -9,7 +9,7 @@ import { parseBodyExactly } from "../parse.ts";
 import { contextOf, performAll, performPreview, read, type Work } from "../perform.ts";
 import { EngineRefusal, UnknownOutcome } from "../refusal.ts";
 import { type Answer, jsonAnswer, type RowStream, Spool } from "../spool.ts";
-import { isOfTables, isReading, previewedOperation, returnsRows } from "../sql/answers.ts";
+import { isOfTables, isReading, previewedOperations, returnsRows } from "../sql/answers.ts";
 import type { QueryRequest, SchemaPath, Store } from "../store.ts";
 import { ConnectionLost, type Dialect, type Mode, type Session } from "./dialect.ts";
 import { refused } from "./failures.ts";
@@ -249,7 +249,9 @@ class RemoteStore<Leased extends Session> implements Store {
     limits: readonly QueryLimit[],
     query: AbortController,
   ): Promise<Answer> {
-    const { database } = previewedOperation(fields).fields;
+    const operations = previewedOperations(fields);
+    if (fields.Batch !== undefined) this.#dialect.requireAtomic?.(operations);
+    const database = operations[0]?.fields.database;
     const options = { mode: "serializable", database, end: "rollback" } as const;
     return this.#spool(options, query, (session, spool) =>
       performPreview(this.#dialect, session, fields, spool, new LimitCounter(limits)),

@@ -58,11 +58,11 @@ export function countChanged(
 
 export function countPreviewed(
   { affected, before, after }: Previewed,
-  counter: LimitCounter,
+  { counter, element }: QueryPosition,
   spool: Spool,
 ): void {
   const rows = Math.max(before.length, after.length);
-  counter.count(0, affected, rows);
+  counter.count(element ?? 0, affected, rows);
   spool.countRows(rows);
 }
 
@@ -70,11 +70,10 @@ export function* previewJson(
   { affected, before, after }: Previewed,
   digest: string | undefined,
 ): Generator<string> {
-  yield `{"status":"success","affected":${affected}`;
+  yield `"affected":${affected}`;
   if (digest !== undefined) yield `,"digest":"${digest}"`;
   yield* rowsJson(',"before":', before);
   yield* rowsJson(',"after":', after);
-  yield "}";
 }
 
 function* rowsJson(key: string, rows: readonly string[]): Generator<string> {
@@ -94,7 +93,15 @@ export function returnsRows({ fields }: TableOperation): boolean {
   return "returning" in fields && fields.returning !== undefined;
 }
 
-export function previewedOperation(fields: OperationFields["Preview"]): Operation<RowChangeName> {
+export function previewedOperations(
+  fields: OperationFields["Preview"],
+): Operation<RowChangeName>[] {
+  return (fields.Batch ?? [fields]).map(previewedOperation);
+}
+
+function previewedOperation(
+  fields: Omit<OperationFields["Preview"], "Batch" | "limit">,
+): Operation<RowChangeName> {
   const { Insert, Update, Delete, Upsert } = fields;
   if (Insert !== undefined) return { name: "Insert", fields: Insert };
   if (Update !== undefined) return { name: "Update", fields: Update };

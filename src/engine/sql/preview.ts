@@ -1,7 +1,6 @@
 import { createHash } from "node:crypto";
 import { sql } from "kysely";
 import type { Operation, Upsert } from "../../query/operation-types.ts";
-import type { LimitCounter } from "../limits.ts";
 import { EngineRefusal } from "../refusal.ts";
 import {
   conflictOf,
@@ -16,7 +15,7 @@ import {
   upsert,
 } from "./changes.ts";
 import { whereSql } from "./conditions.ts";
-import { run, type Steps } from "./fragment.ts";
+import { type Fragment, run, type Steps } from "./fragment.ts";
 import { cellIn } from "./scope.ts";
 import {
   type Changed,
@@ -27,10 +26,6 @@ import {
 } from "./target.ts";
 import { comparedValue } from "./values.ts";
 
-/** Rows of an answer, before and after the change each. */
-const MAX_PREVIEW_ROWS = 100;
-const limit = sql` limit ${sql.lit(MAX_PREVIEW_ROWS)}`;
-
 export type RowChangeName = "Insert" | "Update" | "Delete" | "Upsert";
 
 export interface Previewed {
@@ -39,16 +34,22 @@ export interface Previewed {
   readonly after: readonly string[];
 }
 
-/**
- * Runs a change in a transaction that the caller rolls back. An approver (`touched`) sees all
- * columns, since the requester chooses `returning`.
- */
+export interface PreviewOptions {
+  /** The columns that the caller may see; all if absent. */
+  readonly visible: readonly string[] | undefined;
+  /** An approver sees all columns, since the requester chooses `returning`. */
+  readonly isForApprover: boolean;
+  /** Maximum rows before and after the change each. */
+  readonly limit: number;
+}
+
+/** Runs a change in a transaction that the caller rolls back. */
 export function* preview<Raw>(
   target: Target<Raw>,
   operation: Operation<RowChangeName>,
-  { columns: visible, touched }: Pick<LimitCounter, "columns" | "touched">,
+  { visible, isForApprover, limit }: PreviewOptions,
 ): Steps<Previewed, Raw> {
-  const wanted = touched === undefined ? operation.fields.returning : undefined;
+  const wanted = isForApprover ? undefined : operation.fields.returning;
   const columns = returnedColumns(target, wanted ?? ["*"]).filter(
     ({ name }) => visible?.includes(name) ?? true,
   );
@@ -58,26 +59,34 @@ export function* preview<Raw>(
   const returning = columns.map(({ name }) => name);
   switch (operation.name) {
     case "Insert":
-      return previewed([], yield* insert(target, { ...operation.fields, returning }));
+      return previewed([], yield* insert(target, { ...operation.fields, returning }), limit);
     case "Update":
-      return yield* previewUpdate(target, operation, columns);
+      return yield* previewUpdate(target, operation, columns, limit);
     case "Delete": {
       const { where } = operation.fields;
       const condition = whereSql([target.table], where);
       const key = yield* readPrimaryKey(target);
-      const before = yield* readInOrder(target, columns, key, condition, limit);
+      const before = yield* readInOrder(target, columns, key, condition, limitSql(limit));
       const { database, table } = operation.fields;
-      return previewed(before, yield* deleteRows(target, { database, table, where }));
+      return previewed(before, yield* deleteRows(target, { database, table, where }), limit);
     }
     case "Upsert": {
-      const before = yield* conflicting(target, operation.fields, columns, MAX_PREVIEW_ROWS);
-      return previewed(before, yield* upsert(target, { ...operation.fields, returning }));
+      const before = yield* conflicting(target, operation.fields, columns, limit);
+      return previewed(before, yield* upsert(target, { ...operation.fields, returning }), limit);
     }
   }
 }
 
-function previewed(before: readonly string[], { affected = 0, data = [] }: Changed): Previewed {
-  return { affected, before, after: data.slice(0, MAX_PREVIEW_ROWS) };
+function limitSql(limit: number): Fragment {
+  return sql` limit ${sql.lit(limit)}`;
+}
+
+function previewed(
+  before: readonly string[],
+  { affected = 0, data = [] }: Changed,
+  limit: number,
+): Previewed {
+  return { affected, before, after: data.slice(0, limit) };
 }
 
 /** With a primary key, the rows after an Update are found by the keys of the rows before it. */
@@ -85,15 +94,16 @@ function* previewUpdate<Raw>(
   target: Target<Raw>,
   { fields }: Operation<"Update">,
   columns: readonly TargetColumn<Raw>[],
+  limit: number,
 ): Steps<Previewed, Raw> {
   const condition = whereSql([target.table], fields.where);
   const key = yield* readPrimaryKey(target);
-  const before = yield* readInOrder(target, columns, key, condition, limit);
+  const before = yield* readInOrder(target, columns, key, condition, limitSql(limit));
   if (key.length === 0 || target.check !== undefined) {
     const returning = columns.map(({ name }) => name);
-    return previewed(before, yield* update(target, { ...fields, returning }));
+    return previewed(before, yield* update(target, { ...fields, returning }), limit);
   }
-  const keys = yield* readNewKeys(target, key, fields, condition, limit);
+  const keys = yield* readNewKeys(target, key, fields, condition, limitSql(limit));
   const affected = yield* run<Raw>(updateSql(target, fields));
   return { affected, before, after: yield* readByKeys(target, columns, key, keys) };
 }

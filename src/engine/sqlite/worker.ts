@@ -7,7 +7,7 @@ import { LimitCounter, type QueryLimit } from "../limits.ts";
 import { parseBody } from "../parse.ts";
 import { contextOf, performAll, performPreview, read } from "../perform.ts";
 import { type Answer, Spool } from "../spool.ts";
-import { isOfTables, isReading, previewedOperation } from "../sql/answers.ts";
+import { isOfTables, isReading, previewedOperations } from "../sql/answers.ts";
 import type { SchemaPath } from "../store.ts";
 import { Databases } from "./databases.ts";
 import { operationsIn } from "./dialect.ts";
@@ -58,10 +58,14 @@ async function executeQuery({ body, limits }: LimitedBody, spool: Spool): Promis
   const { isBatch, operations } = parseBody(Buffer.from(body));
   const [only] = operations;
   if (only?.name === "Preview") {
-    const session = databases.open(previewedOperation(only.fields).fields.database);
+    const session = openSession(previewedOperations(only.fields), only.fields.Batch !== undefined);
     const counter = new LimitCounter(limits);
     const work = () => performPreview(operationsIn(session), session, only.fields, spool, counter);
-    return transaction(session, work, "rollback");
+    try {
+      return await transaction(session, work, "rollback");
+    } finally {
+      if (session.schemas.size > 1) session.connection.close();
+    }
   }
   const work = { isBatch, operations: operations.filter(isOfTables), limits };
   const onlyReads = work.operations.every(isReading);
