@@ -387,6 +387,7 @@ interface JudgedAccess extends GivenRights {
 interface Filters {
   readonly filters: readonly string[];
   readonly additions: readonly string[];
+  readonly placed?: readonly (readonly string[])[];
 }
 
 const noFilters: Filters = { filters: [], additions: [] };
@@ -425,6 +426,8 @@ function remedyFor(
   }
   if (operation === "Preview" && !isEngine) return "Do not use Preview with this database";
   if (!detail?.isWhole) return "Use only the query grammar";
+  // Another database may take a column of the condition for one of the tables around it.
+  if (detail.nested.length > 0 && !isEngine) return "Omit exists and select with this database";
   return detail.hasExtraFields ? "Omit the fields that the configuration adds" : undefined;
 }
 
@@ -585,25 +588,65 @@ function judgeNarrowed(judged: JudgedAccess): Filters | Objection {
   const [first] = decided;
   if (first === undefined || detail === undefined) return noFilters;
   if (!isOperationName(detail.operation)) return noFilters;
-  const own = decided.slice(0, tables.length);
+  const own = decided.slice(0, detail.tables.length);
+  const others = decided.slice(own.length, tables.length);
+  const referenced = decided.slice(tables.length);
   const filtered =
-    judgeColumns(detail, decided, own) ??
-    judgeTables(judged, own, decided.slice(own.length)) ??
+    judgeColumns(detail, [...own, ...referenced], own) ??
+    judgeTables(judged, own, referenced) ??
     judgeAliases(judged, own) ??
     judgeRowFilters(judged, detail, own);
   if ("reason" in filtered) return filtered;
-  return judgeNumbers(judged, detail, first) ?? filtered;
+  const numbers = judgeNumbers(judged, detail, first);
+  if (numbers !== undefined || detail.nested.length === 0) return numbers ?? filtered;
+  const nested = judgeNested(judged, detail, own, others);
+  if ("reason" in nested) return nested;
+  const { filters, additions, placed = [] } = nested;
+  return {
+    filters: [...filtered.filters, ...filters],
+    additions: [...filtered.additions, ...additions],
+    placed: [filtered.additions, ...placed],
+  };
 }
 
-/** Tables that a new table refers to need only SELECT. */
-function wantedRights({ permissions, tables, detail }: Access): readonly WantedRight[] {
+/** Judges the Selects and `exists` in conditions as Selects of their own. */
+function judgeNested(
+  judged: JudgedAccess,
+  detail: OperationDetail,
+  own: readonly DecidedTable[],
+  others: readonly DecidedTable[],
+): Filters | Objection {
+  const filters: string[] = [];
+  const placed: (readonly string[])[] = [];
+  const tablesOf = new Map([[detail, own]]);
+  let at = 0;
+  for (const { detail: inner, linked } of detail.nested) {
+    const tables = others.slice(at, at + inner.tables.length);
+    at += tables.length;
+    tablesOf.set(inner, tables);
+    const around = linked === undefined ? [] : (tablesOf.get(linked) ?? []);
+    const filtered =
+      judgeColumns(inner, [...tables, ...around], tables) ?? judgeRowFilters(judged, inner, tables);
+    if ("reason" in filtered) return filtered;
+    filters.push(...filtered.filters);
+    placed.push(filtered.additions);
+  }
+  return { filters, additions: placed.flat(), placed };
+}
+
+/** Tables that a new table refers to and those within conditions need only SELECT. */
+function wantedRights({ operation, permissions, tables, detail }: Access): readonly WantedRight[] {
   if (tables.length === 0) return [{ table: undefined, permissions }];
-  const { referenced = [] } = detail ?? {};
-  if (referenced.length === 0) return tables.map((table) => ({ table, permissions }));
-  const own = permissions.filter((permission) => permission !== "SELECT");
+  const { referenced = [], tables: first = tables } = detail ?? {};
+  if (referenced.length === 0 && first.length === tables.length) {
+    return tables.map((table) => ({ table, permissions }));
+  }
+  const reads = isOperationName(operation) && definitions[operation].permissions.includes("SELECT");
+  const own = reads ? permissions : permissions.filter((permission) => permission !== "SELECT");
   const read = ["SELECT"] as const;
   return [
-    ...tables.map((table) => ({ table, permissions: own })),
+    ...first.map((table) => ({ table, permissions: own })),
+    ...tables.slice(first.length).map((table) => ({ table, permissions: read })),
     ...referenced.map((table) => ({ table, permissions: read })),
   ];
 }
@@ -672,9 +715,8 @@ export function decideNarrowedQuery(
     const judged = { snapshot, subject, context, access, element, tally, rights, boundaries };
     const narrowed = judgeNarrowed(judged);
     if ("reason" in narrowed) return deny(denied({ entry: rights[0]?.entry, ...narrowed }));
-    const { filters, additions } = narrowed;
     const decision = granted(given);
-    decisions.push(filters.length === 0 ? decision : { ...decision, filters, additions });
+    decisions.push(narrowed.filters.length === 0 ? decision : { ...decision, ...narrowed });
     const isPreview = access.operation === "Preview";
     approvals.push(...approvalsOf(access.database, isPreview ? onlyReading(given) : given));
     all.push(given);

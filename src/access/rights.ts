@@ -144,6 +144,8 @@ export interface Decision {
   readonly filters?: readonly string[];
   /** The conditions that the query's own `where` does not already demand. */
   readonly additions?: readonly string[];
+  /** `additions` by place: for the operation, then for each Select or `exists` in its conditions. */
+  readonly placed?: readonly (readonly string[])[];
 }
 
 /** A limit on some elements of a query together, as sent to `gatehouse engine`. */

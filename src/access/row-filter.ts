@@ -245,7 +245,12 @@ export function filterAdditions(
   decisions: readonly Decision[],
 ): AddedConditions[] {
   return accesses.flatMap(({ detail }, at) => {
-    const conditions = decisions[at]?.additions ?? [];
-    return detail === undefined || conditions.length === 0 ? [] : [{ detail, conditions }];
+    const { additions = [], placed = [additions] } = decisions[at] ?? {};
+    if (detail === undefined || additions.length === 0) return [];
+    const details = [detail, ...detail.nested.map((one) => one.detail)];
+    return details.flatMap((one, place) => {
+      const conditions = placed[place] ?? [];
+      return conditions.length === 0 ? [] : [{ detail: one, conditions }];
+    });
   });
 }

@@ -178,11 +178,13 @@ async function openJudge(options: CommonOptions) {
 function viewOutcome(caller: QueryCaller, { query, decided, body, ...outcome }: Outcome): object {
   const conditions = (texts?: readonly string[]) =>
     texts?.map((text) => JSON.parse(text, keepSpelling));
-  const decisions = (decided?.decisions ?? []).map(({ filters, additions, ...decision }, at) => {
-    const { operation, database, tables } = query?.accesses[at] ?? {};
-    const access = { operation, database, tables };
-    return { ...access, ...decision, filters: conditions(filters), added: conditions(additions) };
-  });
+  const decisions = (decided?.decisions ?? []).map(
+    ({ filters, additions, placed: _, ...decision }, at) => {
+      const { operation, database, tables } = query?.accesses[at] ?? {};
+      const access = { operation, database, tables };
+      return { ...access, ...decision, filters: conditions(filters), added: conditions(additions) };
+    },
+  );
   const { limits = [], approvals = [] } = decided ?? {};
   return { ...caller, ...outcome, decisions, limits, approvals, body: body?.toString() };
 }

@@ -105,11 +105,15 @@ function shortenPart(schema: Schema): Schema {
   return isNeeded ? made : others;
 }
 
+/** Its description tells enough. */
+const opaque: ReadonlySet<string> = new Set(["NestedSelect"]);
+
 /** Inlines named schemas. Only recursive ones go into `definitions`. */
 function inlining(definitions: Map<string, Schema>, level: Level): Reference {
   const open = new Set<string>();
   const recursive = new Set<string>();
   const refer = (name: string, make: MakeSchema): Schema => {
+    if (opaque.has(name)) return { type: "object" };
     const known = { $ref: `#/$defs/${name}` };
     if (definitions.has(name)) return known;
     if (open.has(name)) {

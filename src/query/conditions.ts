@@ -14,6 +14,7 @@ import {
 } from "./kind.ts";
 import { ObjectShape } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
+import type { Select } from "./operation-types.ts";
 import { meantComparison } from "./synonyms.ts";
 import { type CellValue, column, list, oneOf } from "./values.ts";
 
@@ -69,6 +70,9 @@ function isComparison(text: string): text is ComparisonWord {
   return Object.hasOwn(valueRules, text);
 }
 
+/** The operators that take a Select. */
+const memberships: readonly ComparisonWord[] = ["IN", "NOT IN"];
+
 const comparisons = Object.keys(valueRules).filter(isComparison);
 /** The operators that take any value, or another column. */
 const orderings = comparisons.filter((cmp) => valueRules[cmp] === undefined);
@@ -92,6 +96,7 @@ interface ComparisonDraft {
   column: ColumnText | undefined;
   other: ColumnText | undefined;
   hasOther: boolean;
+  hasSelect: boolean;
   hasEscape: boolean;
   foldsLetters: boolean;
 }
@@ -132,6 +137,45 @@ const otherColumn: Kind<string, ComparisonDraft> = {
   schema: column.schema,
 };
 
+export interface NestedFields {
+  select: Omit<Select, "database" | "after">;
+  exists: { table: string; on: string; where?: Condition | null };
+}
+
+/** What a condition may contain, set by `operations.ts`, since it contains conditions in turn. */
+export const nesting: { -readonly [Name in keyof NestedFields]?: Kind<NestedFields[Name]> } = {};
+
+/** Reads a Select or `exists` into a draft of its own. */
+function nested<Name extends keyof NestedFields>(name: Name): Kind<NestedFields[Name]> {
+  const kind = () => {
+    const known = nesting[name];
+    if (known === undefined) throw new Error(`operations.ts must set ${name}`);
+    return known;
+  };
+  return {
+    read(reader, outer) {
+      const inner = outer.nest(reader, name === "exists");
+      inner.start = reader.position;
+      const rest = kind().read(reader, inner);
+      if (rest === undefined) inner.end = reader.position;
+      else
+        return andThen(rest, () => {
+          inner.end = reader.position;
+        });
+      return undefined;
+    },
+    schema: (reference) => kind().schema(reference),
+  };
+}
+
+const nestedSelect: Kind<NestedFields["select"], ComparisonDraft> = {
+  read(reader, draft) {
+    draft.hasSelect = true;
+    return nested("select").read(reader, draft.operation);
+  },
+  schema: (reference) => nested("select").schema(reference),
+};
+
 const escapeCharacter: Kind<string, ComparisonDraft> = {
   read(reader, draft) {
     const start = reader.position;
@@ -156,6 +200,11 @@ const otherFields = {
   cmp: coreFields.cmp,
   other: { ...required(otherColumn), level: "full" as const },
 };
+const selectFields = {
+  column: coreFields.column,
+  cmp: coreFields.cmp,
+  select: { ...required(nestedSelect), level: "full" as const },
+};
 const patternFields = {
   escape: extra(escapeCharacter, "A character that makes the next one literal."),
 };
@@ -172,24 +221,36 @@ const allFields = {
   ...coreFields,
   value: optional(value),
   other: extra(otherColumn, "A column to compare with, in place of a value."),
+  select: extra(
+    nestedSelect,
+    "In place of a list: from, columns (one) and more as in a Select, without database.",
+  ),
   ...foldingFields,
 };
 
 export type Comparison =
   | (ObjectOf<typeof coreFields> & ObjectOf<typeof foldingFields>)
-  | ObjectOf<typeof otherFields>;
+  | ObjectOf<typeof otherFields>
+  | { column: string; cmp: "IN" | "NOT IN"; select: NestedFields["select"] };
 
 export type Condition =
   | Comparison
   | { and: Condition[] }
   | { or: Condition[] }
-  | { not: Condition };
+  | { not: Condition }
+  | { exists: NestedFields["exists"] };
 
 const combining = "; or only one of and, or, not";
 const combiningNames = ["and", "or", "not"];
-const fullShape = new ObjectShape<ComparisonDraft>(allFields, combining, combiningNames);
+const inFull = "; or only one of and, or, not, exists";
+const fullShape = new ObjectShape<ComparisonDraft>(allFields, inFull, [
+  ...combiningNames,
+  "exists",
+]);
 const coreShape = new ObjectShape<ComparisonDraft>(coreFields, combining, combiningNames, [
   "other",
+  "select",
+  "exists",
   ...Object.keys(foldingFields),
 ]);
 
@@ -216,16 +277,32 @@ const condition: Kind<Condition> = {
     description: "A comparison, or a combination of conditions.",
     oneOf: [
       ...comparisonSchemas(reference.level).map((fields) => objectSchema(fields)(reference)),
-      ...combinations.map(({ fields }) => objectSchema(fields)(reference)),
+      ...combinationsAt(reference.level === "full").map(({ fields }) =>
+        objectSchema(fields)(reference),
+      ),
     ],
   })),
 };
 
-const combinations = [
+const exists: Kind<NestedFields["exists"]> = {
+  read(reader, draft) {
+    if (draft.position !== "having") return nested("exists").read(reader, draft);
+    const problem = "exists is not allowed in having; put it into where";
+    throw reader.refusal("invalid_value", problem);
+  },
+  schema: nested("exists").schema,
+};
+
+const coreCombinations = [
   combine("and", list(condition)),
   combine("or", list(condition)),
   combine("not", condition),
 ];
+const combinations = [...coreCombinations, combine("exists", exists)];
+
+function combinationsAt(isFull: boolean) {
+  return isFull ? combinations : coreCombinations;
+}
 
 function combine(name: string, kind: Kind<unknown>) {
   const fields = { [name]: required(kind) };
@@ -249,7 +326,11 @@ function comparisonSchemas(level: Level): Fields<ComparisonDraft>[] {
     ...patternsBeside[words[0] ?? "="],
   }));
   if (level === "core") return withValue;
-  return [...withValue, { ...otherFields, cmp: required(oneOf(orderings)) }];
+  return [
+    ...withValue,
+    { ...otherFields, cmp: required(oneOf(orderings)) },
+    { ...selectFields, cmp: required(oneOf(memberships)) },
+  ];
 }
 
 export const where: Kind<Condition | null> = {
@@ -269,11 +350,12 @@ function readCondition(reader: BodyReader, draft: OperationDraft): Rest {
 
 function findCombination(reader: BodyReader) {
   if (reader.firstKeyIs(columnToken)) return undefined;
-  for (const combination of combinations) {
+  const there = combinationsAt(reader.isFull);
+  for (const combination of there) {
     if (reader.firstKeyIs(combination.token)) return combination;
   }
   const first = reader.peekFirstKey();
-  return first && combinations.find(({ key }) => key.equals(first));
+  return first && there.find(({ key }) => key.equals(first));
 }
 
 function readComparison(reader: BodyReader, operation: OperationDraft): Rest {
@@ -287,6 +369,7 @@ function readComparison(reader: BodyReader, operation: OperationDraft): Rest {
     column: undefined,
     other: undefined,
     hasOther: false,
+    hasSelect: false,
     hasEscape: false,
     foldsLetters: false,
   };
@@ -297,8 +380,12 @@ function readComparison(reader: BodyReader, operation: OperationDraft): Rest {
 
 function requireFit(reader: BodyReader, draft: ComparisonDraft, start: number): undefined {
   const { comparison = "=", operation, column: compared, other } = draft;
-  operation.compare(compared, other === undefined ? comparison : `${comparison} ${other}`);
-  if (draft.hasOther || draft.valueKind === undefined) requireEither(reader, draft, start);
+  const beside = draft.hasSelect ? " select" : other === undefined ? "" : ` ${other}`;
+  operation.compare(compared, comparison + beside);
+  if (draft.hasOther || draft.hasSelect || draft.valueKind === undefined) {
+    requireEither(reader, draft, start);
+    if (draft.hasSelect) return;
+  }
   if (draft.hasEscape || draft.foldsLetters) requirePattern(reader, draft, start);
   const rule = ruleOf(comparison);
   if (rule === undefined || rule.isMet(draft, reader)) return;
@@ -306,21 +393,28 @@ function requireFit(reader: BodyReader, draft: ComparisonDraft, start: number): 
   throw reader.refusal("invalid_value", problem, start);
 }
 
-/** Requires `value` or `other`, and an operator that takes it. */
+/** Requires one of `value`, `other` and `select`, and an operator that takes it. */
 function requireEither(
   reader: BodyReader,
-  { comparison = "=", valueKind, hasOther }: ComparisonDraft,
+  { comparison = "=", valueKind, hasOther, hasSelect, hasEscape, foldsLetters }: ComparisonDraft,
   start: number,
 ): void {
-  if (!hasOther) {
-    const problem = `the field "value" is missing; required: column, cmp, and value or other${combining}`;
+  if (!hasOther && !hasSelect) {
+    const problem = `the field "value" is missing; required: column, cmp, and value, other or select${inFull}`;
     throw reader.refusal("missing_field", problem, start);
   }
-  if (valueKind !== undefined) {
-    throw reader.refusal("invalid_value", "only one of value and other is allowed", start);
+  if (valueKind !== undefined || (hasOther && hasSelect)) {
+    const problem = "only one of value, other and select is allowed";
+    throw reader.refusal("invalid_value", problem, start);
   }
-  if (orderings.includes(comparison)) return;
-  const problem = `${comparison} takes no other column; allowed with other: ${orderings.join(", ")}`;
+  if (hasSelect && (hasEscape || foldsLetters)) {
+    const problem = "escape and fold are allowed only with LIKE and ILIKE";
+    throw reader.refusal("invalid_value", problem, start);
+  }
+  const allowed = hasSelect ? memberships : orderings;
+  if (allowed.includes(comparison)) return;
+  const [what, name] = hasSelect ? ["select", "select"] : ["other column", "other"];
+  const problem = `${comparison} takes no ${what}; allowed with ${name}: ${allowed.join(", ")}`;
   throw reader.refusal("invalid_value", problem, start);
 }
 

@@ -53,7 +53,7 @@ function cut(text: string, most: number): string {
   return kept.replace(/\ufffd+$/, "") + CUT;
 }
 
-function shapeOf({ named = [], compared = [] }: OperationDraft, most: number): string {
+function shapeOf({ named = [], compared = [], nested = [] }: OperationDraft, most: number): string {
   const writer = new ShapeWriter();
   for (const one of named) {
     // Compared columns are written with their comparisons.
@@ -65,6 +65,11 @@ function shapeOf({ named = [], compared = [] }: OperationDraft, most: number): s
     writer.add(one);
   }
   writer.end();
+  for (const inner of nested) {
+    if (writer.text.length > most) break;
+    const word = inner.isCorrelated ? "exists" : "select";
+    writer.text += ` ${word} ${inner.tables.join(", ")}[${shapeOf(inner, most)}]`;
+  }
   return cut(writer.text, most);
 }
 
@@ -72,6 +77,12 @@ function shapeOf({ named = [], compared = [] }: OperationDraft, most: number): s
 interface ByteRange {
   readonly start: number;
   readonly end: number;
+}
+
+/** A Select or `exists` within a condition. For `exists`, `on` also names columns of `linked`. */
+export interface NestedDetail {
+  readonly detail: OperationDetail;
+  readonly linked: OperationDetail | undefined;
 }
 
 /** An operation as narrowed grants judge it. For a Preview, the change that it contains. */
@@ -85,6 +96,10 @@ export interface OperationDetail extends ByteRange {
   readonly where: ByteRange | undefined;
   readonly hasExtraFields: boolean;
   readonly isAggregate: boolean;
+  /** Without those within its conditions. */
+  readonly tables: readonly string[];
+  /** The Selects and `exists` within its conditions, in the order of the body. */
+  readonly nested: readonly NestedDetail[];
   /** Tables of the same database that a new table refers to. */
   readonly referenced: readonly string[];
   /**
@@ -112,12 +127,14 @@ export class ReadOperation implements OperationDetail {
   readonly #draft: OperationDraft;
   readonly #reader: BodyReader;
   #uses: ColumnUses | undefined;
+  #nested: readonly NestedDetail[] | undefined;
 
   constructor(name: string, draft: OperationDraft, reader: BodyReader, start: number) {
     const { previewed, previewedStart, previewedEnd } = draft;
     this.operation = previewed ?? name;
     this.start = previewed === undefined ? start : previewedStart;
-    this.end = previewed === undefined ? reader.position : previewedEnd;
+    const end = draft.outer === undefined ? reader.position : draft.end;
+    this.end = previewed === undefined ? end : previewedEnd;
     this.#draft = draft;
     this.#reader = reader;
   }
@@ -128,7 +145,7 @@ export class ReadOperation implements OperationDetail {
   }
 
   get isWhole(): boolean {
-    return !this.#draft.isCut;
+    return !this.#draft.isCut && this.nested.every(({ detail }) => detail.isWhole);
   }
 
   get hasExtraFields(): boolean {
@@ -137,6 +154,16 @@ export class ReadOperation implements OperationDetail {
 
   get isAggregate(): boolean {
     return this.#draft.aggregateStart > 0;
+  }
+
+  get tables(): readonly string[] {
+    return this.#draft.tables;
+  }
+
+  get nested(): readonly NestedDetail[] {
+    if (this.#draft.nested === undefined) return none;
+    this.#nested ??= nestedIn(this, this.#draft, this.#draft.nested, this.#reader);
+    return this.#nested;
   }
 
   get referenced(): readonly string[] {
@@ -167,6 +194,20 @@ export class ReadOperation implements OperationDetail {
   #textOf({ start, end }: ByteRange): string {
     return this.#reader.bytes.toString("utf8", start, end);
   }
+}
+
+function nestedIn(
+  whole: OperationDetail,
+  draft: OperationDraft,
+  nested: readonly OperationDraft[],
+  reader: BodyReader,
+): NestedDetail[] {
+  const details = new Map<OperationDraft | undefined, OperationDetail>([[draft, whole]]);
+  return nested.map((one) => {
+    const detail = new ReadOperation("Select", one, reader, one.start);
+    details.set(one, detail);
+    return { detail, linked: one.isCorrelated ? details.get(one.outer) : undefined };
+  });
 }
 
 function usesOf({ named = [], others, summary }: OperationDraft): ColumnUses {

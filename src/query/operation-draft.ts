@@ -6,6 +6,9 @@ import type { RowReader } from "./row-reader.ts";
 
 export const MOST_JOINS = 4;
 export const MOST_GROUPS = 64;
+/** Levels of Selects, the outermost counted, and the Selects and `exists` of one operation. */
+const MOST_LEVELS = 6;
+const MOST_NESTED = 16;
 /** Collected per operation. A shape needs no more. */
 const MOST_COMPARISONS = 128;
 const MOST_NAMED = 4096;
@@ -113,9 +116,20 @@ export class OperationDraft {
   previewedEnd = 0;
   /** The elements of a Batch under a Preview. */
   previewedElements: OperationDraft[] | undefined;
-  readonly #collects: Collects;
+  /** The operation, Select or `exists` with the condition that contains this one. */
+  outer: OperationDraft | undefined;
+  /** True for `exists`, whose `on` also names columns of `outer`. */
+  isCorrelated = false;
+  /** Offsets of a Select or `exists` within a condition. */
+  start = 0;
+  end = 0;
+  /** Of the whole operation, in the order of the body. */
+  nested: OperationDraft[] | undefined;
   readonly #place: OperationPlace;
+  readonly #collects: Collects;
   readonly element: number | undefined;
+  #level = 1;
+  #onLocation: BodyLocation | undefined;
   #references: TableReference[] | undefined = undefined;
 
   constructor(place: OperationPlace, collects: Collects) {
@@ -193,15 +207,59 @@ export class OperationDraft {
     return this.summary;
   }
 
+  /** Begins a Select or `exists` in a condition of this one. @throws QueryRefused */
+  nest(reader: BodyReader, isCorrelated: boolean): OperationDraft {
+    const inner = new OperationDraft(this.#place, this.#collects);
+    inner.outer = this;
+    inner.isCorrelated = isCorrelated;
+    inner.#level = this.#level + 1;
+    let whole: OperationDraft = this;
+    while (whole.outer !== undefined) whole = whole.outer;
+    whole.nested ??= [];
+    whole.nested.push(inner);
+    const isTooDeep = inner.#level > MOST_LEVELS;
+    if (!isTooDeep && whole.nested.length <= MOST_NESTED) return inner;
+    const problem = isTooDeep
+      ? `conditions contain each other ${MOST_LEVELS} levels deep, the outermost counted; use a Select with join instead`
+      : `an operation contains at most ${MOST_NESTED} of exists and select; split it into several`;
+    throw reader.refusal("invalid_value", problem);
+  }
+
+  /** Requires that an `exists` links its own table to one of the enclosing tables. */
+  #judgeCorrelation(): void {
+    const { outer, table = "", ons: [sides] = [] } = this;
+    if (!this.isCorrelated || outer === undefined || this.#onLocation === undefined) return;
+    for (let around: OperationDraft | undefined = outer; around; around = around.outer) {
+      if (around.tables.includes(table)) {
+        const problem = `the table ${quoteName(table)} is already in use around exists; use IN with a select instead`;
+        throw new QueryRefused("invalid_value", problem, this.#onLocation);
+      }
+      if (!around.isCorrelated) break;
+    }
+    if (sides?.includes(table) && sides.some((side) => outer.tables.includes(side))) return;
+    const allowed = outer.tables.map(quoteName).join(" or ");
+    const problem = `on must compare a column of ${quoteName(table)} with one of ${allowed}`;
+    throw new QueryRefused("invalid_value", problem, this.#onLocation);
+  }
+
   /** Records a table named by a column, for `judgeReferences`. */
   refer(table: ByteText, reader: BodyReader, offset: number): void {
+    if (this.isCorrelated && this.position === "on") {
+      this.#onLocation ??= reader.location(offset);
+      return;
+    }
     this.#references ??= [];
     if (this.#references.length === MOST_REFERENCES) return;
     if (this.#references.some((known) => known.table.equals(table))) return;
     this.#references.push({ table, location: reader.location(offset) });
   }
 
+  /** Requires that columns are of tables in their scope, also within conditions. */
   judgeReferences(): void {
+    for (const one of this.nested ?? []) {
+      one.judgeReferences();
+      one.#judgeCorrelation();
+    }
     if (this.#references === undefined) return;
     const { tables } = this;
     for (const { table, location } of this.#references) {

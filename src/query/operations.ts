@@ -2,7 +2,7 @@ import { quoteName } from "../json/fault.ts";
 import { andThen, type Rest } from "../json/reader.ts";
 import { counted, didYouMean } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
-import { where } from "./conditions.ts";
+import { nesting, where } from "./conditions.ts";
 import {
   eitherOf,
   extra,
@@ -78,7 +78,8 @@ function judgeSelect(draft: OperationDraft, reader: BodyReader, start: number): 
   }
   if (draft.columnsStart > 0) return;
   const unless = reader.isFull ? "; columns may be omitted only with aggregate" : "";
-  const problem = `the field "columns" is missing; required: database, from, columns${unless}`;
+  const database = draft.outer === undefined ? "database, " : "";
+  const problem = `the field "columns" is missing; required: ${database}from, columns${unless}`;
   throw reader.refusal("missing_field", problem, start);
 }
 
@@ -222,9 +223,13 @@ function noting<Value>(
   };
 }
 
-const columns: Kind<string[]> = noting(at("columns", list(selectedColumn)), (draft, start) => {
-  draft.columnsStart = start;
-});
+function columnsOf(kind: Kind<string[]>): Kind<string[]> {
+  return noting(at("columns", kind), (draft, start) => {
+    draft.columnsStart = start;
+  });
+}
+
+const columns = columnsOf(list(selectedColumn));
 
 const joinedTable = plainName((draft: OperationDraft, name) => {
   draft.joined ??= [];
@@ -562,6 +567,70 @@ function judgePreview(draft: OperationDraft, reader: BodyReader, start: number):
   if (name === "Update") judgeUpdate(draft, reader, start);
 }
 
+const selectFields = {
+  database,
+  from: required(tableName, "Table to read."),
+  columns: optional(columns, 'Columns to read; ["*"] for all.'),
+  where: optional(whereField, "Condition for the rows; all rows if absent."),
+  join: optional(join),
+  group_by: extra(groupBy, "Columns to group by; each combination of values is one row."),
+  aggregate: extra(aggregates, "Aggregates over the rows of each group."),
+  having: extra(having, "Condition for the groups, on aliases and columns of group_by."),
+  distinct: extra(distinct, "Return each row once."),
+  order_by: optional(orderBy),
+  after: extra(after, "The last row's values of order_by; the page starts after that row."),
+  limit: optional(count, "Maximum number of rows."),
+  offset: optional(offset, "Number of rows to skip."),
+};
+
+const { database: _, after: __, ...sharedFields } = selectFields;
+const nestedFields = {
+  ...sharedFields,
+  columns: optional(columnsOf(list(column, { most: 1 })), "The column to compare with."),
+};
+const nestedSelect = object(nestedFields);
+
+/** The part of `judgeNested` that a schema can express. */
+const nestedRules: MakeSchema = (reference) => ({
+  ...selectRules(reference),
+  not: {
+    anyOf: [
+      { properties: { group_by: { minItems: 2 } }, ...given("group_by") },
+      { properties: { aggregate: { minItems: 2 } }, ...given("aggregate"), not: given("group_by") },
+    ],
+  },
+  allOf: [eitherOf([given("columns"), given("aggregate")])],
+});
+
+/** Requires one column: with `group_by`, the grouped one. */
+function judgeNested(draft: OperationDraft, reader: BodyReader, start: number): void {
+  judgeSelect(draft, reader, start);
+  if (draft.aggregateStart === 0) return;
+  const { groups, aliases } = draft.summarize();
+  if ((groups.length === 0 ? aliases : groups).length === 1) return;
+  const problem = "a select in a condition needs one column: one aggregate, or one of group_by";
+  throw reader.refusal("invalid_value", problem, start);
+}
+
+nesting.select = {
+  read(reader, draft) {
+    const start = reader.position;
+    const rest = nestedSelect.read(reader, draft);
+    if (rest !== undefined) return andThen(rest, () => judgeNested(draft, reader, start));
+    judgeNested(draft, reader, start);
+    return undefined;
+  },
+  schema: named("NestedSelect", (reference) => ({
+    ...nestedSelect.schema(reference),
+    ...nestedRules(reference),
+  })),
+};
+nesting.exists = object({
+  table: required(tableName),
+  on: required(at("on", joinColumns), "table.column = table.column, one of them around exists."),
+  where: optional(whereField, "On columns of this table."),
+});
+
 export interface OperationDefinition {
   readonly permissions: readonly PermissionClass[];
   /** `replaces` and `removes` may be repeated, and `previews` keeps nothing. */
@@ -592,21 +661,7 @@ export const operations = {
     title: "Read rows",
     description:
       "Reads rows of tables, or aggregates over groups of rows. Not supported: SQL text, UNION, WITH, window functions, FULL and CROSS joins, regular expressions, and functions other than those listed here.",
-    fields: {
-      database,
-      from: required(tableName, "Table to read."),
-      columns: optional(columns, 'Columns to read; ["*"] for all.'),
-      where: optional(whereField, "Condition for the rows; all rows if absent."),
-      join: optional(join),
-      group_by: extra(groupBy, "Columns to group by; each combination of values is one row."),
-      aggregate: extra(aggregates, "Aggregates over the rows of each group."),
-      having: extra(having, "Condition for the groups, on aliases and columns of group_by."),
-      distinct: extra(distinct, "Return each row once."),
-      order_by: optional(orderBy),
-      after: extra(after, "The last row's values of order_by; the page starts after that row."),
-      limit: optional(count, "Maximum number of rows."),
-      offset: optional(offset, "Number of rows to skip."),
-    },
+    fields: selectFields,
     judge: judgeSelect,
     rules: selectRules,
   },
@@ -714,16 +769,17 @@ export function permissionsOfAll({
 
 /**
  * The rights that an operation needs: its own, those of the change under a Preview, and SELECT for
- * tables that a new one refers to.
+ * tables that a new one refers to and those within conditions.
  */
 export function permissionsOf(
   own: readonly PermissionClass[],
-  { previewed: change, referenced }: OperationDraft,
+  { previewed: change, referenced, nested }: OperationDraft,
 ): readonly PermissionClass[] {
   if (change !== undefined && isOperationName(change)) {
     return [...definitions[change].permissions, ...own];
   }
-  return referenced === undefined ? own : [...own, "SELECT"];
+  const reads = (referenced ?? nested) !== undefined && !own.includes("SELECT");
+  return reads ? [...own, "SELECT"] : own;
 }
 
 type Operations = typeof operations;

@@ -24,7 +24,7 @@ export interface Access {
   readonly permissions: readonly PermissionClass[];
   readonly reads: boolean;
   readonly database: string;
-  /** None for a database operation, two for a join. */
+  /** None for a database operation, two for a join; then those within its conditions. */
   readonly tables: readonly string[];
   /** Byte offsets of the object after the operation's key. `end` is exclusive. */
   readonly start: number;

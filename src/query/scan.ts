@@ -165,7 +165,8 @@ class QueryReader {
 
   #noteAccess(operation: Operation, draft: OperationDraft, start: number): void {
     const { name, reads } = operation;
-    const { database, tables, named } = draft;
+    const { database, named } = draft;
+    const tables = tablesOf(draft);
     const permissions = permissionsOf(operation.permissions, draft);
     const end = this.#reader.position;
     this.#accesses.push({
@@ -185,6 +186,10 @@ class QueryReader {
   #allowedKeys(): readonly string[] {
     return [...this.#grammar.operations.keys(), batchKey];
   }
+}
+
+function tablesOf({ tables, nested }: OperationDraft): string[] {
+  return nested === undefined ? tables : [...tables, ...nested.flatMap((one) => one.tables)];
 }
 
 function wrongBatchSize(place: BodyLocation): QueryRefused {

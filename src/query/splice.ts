@@ -13,17 +13,22 @@ function all(conditions: readonly string[]): string {
   return others.length === 0 ? first : `{"and":[${conditions.join(",")}]}`;
 }
 
+interface Edit {
+  readonly at: number;
+  readonly text: string;
+  /** Where the body continues. */
+  readonly next: number;
+}
+
 /**
- * Adds conditions to operations, given in the order of the body. The client's `where` becomes one
+ * Adds conditions to operations, which may contain each other. The client's `where` becomes one
  * of the terms, or is replaced if it is null. No other byte changes.
  */
 export function splice(body: Buffer, additions: readonly AddedConditions[]): Buffer {
   const pieces: Buffer[] = [];
   let copied = 0;
-  const insert = (at: number, text: string, skipped = at) => {
-    pieces.push(body.subarray(copied, at), Buffer.from(text));
-    copied = skipped;
-  };
+  const edits: Edit[] = [];
+  const insert = (at: number, text: string, next = at) => edits.push({ at, text, next });
   for (const { detail, conditions } of additions) {
     const { start, where } = detail;
     if (where === undefined) insert(start + 1, `"where":${all(conditions)},`);
@@ -32,6 +37,10 @@ export function splice(body: Buffer, additions: readonly AddedConditions[]): Buf
       insert(where.start, `{"and":[${conditions.join(",")},`);
       insert(where.end, "]}");
     }
+  }
+  for (const { at, text, next } of edits.sort((one, other) => one.at - other.at)) {
+    pieces.push(body.subarray(copied, at), Buffer.from(text));
+    copied = next;
   }
   return Buffer.concat([...pieces, body.subarray(copied)]);
 }

@@ -41,7 +41,32 @@ function columnOf(choose: Choose, among: readonly string[]): string {
   return isQualified ? `${choose(among)}.${column}` : column;
 }
 
+/** A Select or `exists` on another table, which contains further ones at times. */
+function nestedOf(choose: Choose, among: readonly string[]): JsonObject {
+  const table = choose(tables);
+  const where = maybe(choose, () => ({ where: whereOf(choose, [table]) }), 2);
+  if (choose([true, false])) {
+    const on = `${choose(among)}.${choose(namedColumns)} = ${table}.${choose(namedColumns)}`;
+    return { exists: { table, on, ...where } };
+  }
+  const other = choose(tables.filter((name) => name !== table));
+  const join = {
+    table: other,
+    on: `${table}.${choose(columns)} = ${other}.${choose(columns)}`,
+    join_type: choose(["INNER", "LEFT"]),
+  };
+  const isJoin = choose([true, false, false]);
+  const picked = { columns: [columnOf(choose, isJoin ? [table, other] : [table])] };
+  const counted = { aggregate: [{ fn: "max", column: `${table}.${choose(columns)}`, as: "n" }] };
+  const select = {
+    from: table,
+    ...(isJoin ? { join, ...picked } : { ...choose<JsonObject>([picked, counted]), ...where }),
+  };
+  return { column: columnOf(choose, among), cmp: choose(["IN", "NOT IN"]), select };
+}
+
 function termOf(choose: Choose, among: readonly string[]): JsonObject {
+  if (choose([true, ...Array<boolean>(9).fill(false)])) return nestedOf(choose, among);
   const column = columnOf(choose, among);
   const cmp = choose(["=", "=", "=", "!=", "<", "IN", "other"]);
   if (cmp === "other") return { column, cmp: "=", other: columnOf(choose, among) };

@@ -56,6 +56,7 @@ function namedColumns(
       "on",
       objectsAt(fields, "join").flatMap((join) => textAt(join, "on").split(" = ")),
     ),
+    ...at("on", "on" in fields ? textAt(fields, "on").split(" = ") : []),
     ...at("group_by", listAt(fields, "group_by")),
     ...at(
       "aggregate",
@@ -322,6 +323,28 @@ function takeApart(world: World, element: JsonObject, { context }: AskedQuery): 
   };
 }
 
+/** The Selects and `exists` within the conditions of an element, each as a Select of its own. */
+function nestedIn(element: Element): Element[] {
+  const found = (value: Json | undefined): JsonObject[] => {
+    if (!isObject(value)) return [];
+    const { table, ...exists } = objectAt(value, "exists");
+    return [
+      ...(table === undefined ? [] : [{ from: table, ...exists }]),
+      ...objectsAt(value, "select"),
+      ...["and", "or", "not"].flatMap((key) => listAt(value, key).flatMap(found)),
+    ];
+  };
+  return ["where", "having"].flatMap((key) =>
+    found(element.fields[key]).flatMap((fields) => {
+      const joins = objectsAt(fields, "join");
+      const own = [textAt(fields, "from"), ...joins.map((join) => textAt(join, "table"))];
+      const rest = { operation: "Select", isPreview: false, references: [] };
+      const inner: Element = { ...element, ...rest, fields, joins, own };
+      return [inner, ...nestedIn(inner)];
+    }),
+  );
+}
+
 /** The table of `table.column`. */
 function tableOf(reference: string): string {
   return reference.split(".")[0] ?? "";
@@ -406,7 +429,9 @@ function kindFaults(element: Element): string[] {
   const { world, context, operation, isPreview, fields, database, own, references, fitting } =
     element;
   const isForeign =
-    operation === "Truncate" || "trace" in fields || (isPreview && !context.isEngine);
+    operation === "Truncate" ||
+    "trace" in fields ||
+    (!context.isEngine && (isPreview || nestedIn(element).length > 0));
   const hasColumns = own.some((table) => grantOf(element, table).columns !== undefined);
   const isShown = !context.isEngine && (isPreview || "aggregate" in fields);
   const isFiltered = (table: string) => grantOf(element, table).rowFilter !== undefined;
@@ -514,7 +539,10 @@ function pinnedRows(element: Element): number {
 }
 
 /** The faults of numbers that an element has by itself, and what it adds to those of a Batch. */
-function numberOpinion(element: Element): { faults: string[]; amounts: Amount[] } {
+function numberOpinion(
+  element: Element,
+  nested: readonly Element[],
+): { faults: string[]; amounts: Amount[] } {
   const { operation, isPreview, fields, own, fitting, context } = element;
   const values = objectsAt(fields, "values").length;
   const isCounted = operation === "Update" || operation === "Delete";
@@ -528,7 +556,7 @@ function numberOpinion(element: Element): { faults: string[]; amounts: Amount[] 
     isCounted && requireWhere && pinned === Number.POSITIVE_INFINITY ? ["where_required"] : [];
   const amounts: Amount[] = [];
   for (const limiter of new Set<Limits>([
-    ...own.map((table) => grantOf(element, table)),
+    ...[element, ...nested].flatMap((one) => one.own.map((table) => grantOf(one, table))),
     ...fitting,
   ])) {
     const { maxRows, maxChanges } = limiter;
@@ -548,18 +576,25 @@ function numberOpinion(element: Element): { faults: string[]; amounts: Amount[] 
 }
 
 function judgeElement(element: Element) {
-  const asks = asksOf(element);
-  const barred = rightFaults(element);
+  const nested = nestedIn(element);
+  const asks = [element, ...nested].flatMap(asksOf);
+  const barred = [element, ...nested].flatMap(rightFaults);
   // Nothing else is checked without the right.
   if (barred.length > 0) return { faults: barred, asks, additions: [], amounts: [] };
   const kind = kindFaults(element);
   if (element.operation === "Truncate" || element.own.length === 0) {
     return { faults: kind, asks, additions: [], amounts: [] };
   }
-  const rows = rowOpinion(element);
-  const numbers = numberOpinion(element);
-  const faults = [...kind, ...columnFaults(element), ...rows.faults, ...numbers.faults];
-  return { faults, asks, additions: rows.additions, amounts: numbers.amounts };
+  const rows = [element, ...nested].map(rowOpinion);
+  const numbers = numberOpinion(element, nested);
+  const faults = [
+    ...kind,
+    ...[element, ...nested].flatMap(columnFaults),
+    ...rows.flatMap((one) => one.faults),
+    ...numbers.faults,
+  ];
+  const additions = rows.flatMap((one) => one.additions);
+  return { faults, asks, additions, amounts: numbers.amounts };
 }
 
 /** The elements, each returning also what the `bind` of others reads. */

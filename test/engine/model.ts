@@ -6,6 +6,8 @@ export type ModelRow = Readonly<Record<string, Cell>>;
 export type Where =
   | { column: string; cmp: string; value: unknown; escape?: string; fold?: "unicode" }
   | { column: string; cmp: string; other: string }
+  | { column: string; cmp: string; select: ModelSelect & { from: string } }
+  | { exists: { table: string; on: string; where?: Where | undefined } }
   | { and: Where[] }
   | { or: Where[] }
   | { not: Where };
@@ -34,30 +36,56 @@ function compare(one: Cell, other: Cell): number {
   return one < other ? -1 : Number(one > other);
 }
 
+export type ModelTables = Readonly<Record<string, readonly ModelRow[]>>;
+
 /** Three-valued logic: undefined is neither true nor false. */
-function holds(where: Where, row: ModelRow): boolean | undefined {
+function holds(where: Where, row: ModelRow, tables: ModelTables): boolean | undefined {
   if ("and" in where) {
-    const parts = where.and.map((part) => holds(part, row));
+    const parts = where.and.map((part) => holds(part, row, tables));
     return parts.includes(false) ? false : parts.includes(undefined) ? undefined : true;
   }
   if ("or" in where) {
-    const parts = where.or.map((part) => holds(part, row));
+    const parts = where.or.map((part) => holds(part, row, tables));
     return parts.includes(true) ? true : parts.includes(undefined) ? undefined : false;
   }
   if ("not" in where) {
-    const inner = holds(where.not, row);
+    const inner = holds(where.not, row, tables);
     return inner === undefined ? undefined : !inner;
   }
+  if ("exists" in where) {
+    const { table, on, where: condition } = where.exists;
+    const [one = "", other = ""] = on.split(" = ");
+    const [inner, outer] = one.startsWith(`${table}.`) ? [one, other] : [other, one];
+    const nameOf = (side: string) => side.slice(side.indexOf(".") + 1);
+    return (tables[table] ?? []).some(
+      (found) =>
+        beside(found[nameOf(inner)] ?? null, "=", row[nameOf(outer)] ?? null) === true &&
+        (condition === undefined || holds(condition, found, tables) === true),
+    );
+  }
   const cell = row[where.column] ?? null;
+  if ("select" in where) {
+    const { from, ...select } = where.select;
+    const [name = ""] = select.columns ?? select.group_by ?? [select.aggregate?.[0]?.as ?? ""];
+    const values = evaluate(tables[from] ?? [], select, tables)
+      .map((found) => found[name] ?? null)
+      .filter((found) => found !== null);
+    if (cell === null && values.length > 0) return undefined;
+    const isMember = values.some((found) => beside(cell, "=", found) === true);
+    return isMember === (where.cmp === "IN");
+  }
   if ("value" in where) return compares(cell, where);
-  const other = row[where.other] ?? null;
+  return beside(cell, where.cmp, row[where.other] ?? null);
+}
+
+function beside(cell: Cell, cmp: string, other: Cell): boolean | undefined {
   if (cell === null || other === null) return undefined;
   // Beside a double, a whole number is a double.
   const isDouble = typeof cell === "number" || typeof other === "number";
   const sides =
     isDouble && typeof cell !== "string" ? [Number(cell), Number(other)] : [cell, other];
   const [one = null, value = null] = sides;
-  return compares(one, { cmp: where.cmp, value });
+  return compares(one, { cmp, value });
 }
 
 interface Compared {
@@ -172,7 +200,12 @@ function group(rows: readonly ModelRow[], query: ModelSelect): ModelRow[] {
   });
 }
 
-export function evaluate(table: readonly ModelRow[], query: ModelSelect): ModelRow[] {
+/** @param tables the tables within conditions */
+export function evaluate(
+  table: readonly ModelRow[],
+  query: ModelSelect,
+  tables: ModelTables = {},
+): ModelRow[] {
   const { where, having, order_by: orders = [], after, limit, offset = 0, columns = [] } = query;
   const order = (one: ModelRow, other: ModelRow): number => {
     for (const { column, direction } of orders) {
@@ -181,9 +214,11 @@ export function evaluate(table: readonly ModelRow[], query: ModelSelect): ModelR
     }
     return 0;
   };
-  let rows = table.filter((row) => where === undefined || holds(where, row) === true);
+  let rows = table.filter((row) => where === undefined || holds(where, row, tables) === true);
   if (query.aggregate !== undefined) {
-    rows = group(rows, query).filter((row) => having === undefined || holds(having, row) === true);
+    rows = group(rows, query).filter(
+      (row) => having === undefined || holds(having, row, tables) === true,
+    );
   }
   rows = rows.toSorted(order);
   if (after !== undefined) {

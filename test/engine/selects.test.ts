@@ -11,6 +11,7 @@ import {
   evaluate,
   type ModelRow,
   type ModelSelect,
+  type ModelTables,
   rowText,
   type Where,
 } from "./model.ts";
@@ -193,10 +194,57 @@ const comparison: fc.Arbitrary<Where> = fc.constantFrom(...nullable).chain((colu
   return fc.oneof(plain, nulls, lists, patterns, escaped, beside);
 });
 
+type Nested = Extract<Where, { select: object }>["select"];
+
+/** Conditions on a table by rows of another, up to two levels of them. */
+function nested(own: string, other: string, inner: fc.Arbitrary<Where>): fc.Arbitrary<Where> {
+  const pair = fc
+    .constantFrom(...comparable)
+    .chain((alike) => fc.tuple(fc.constantFrom(...alike), fc.constantFrom(...alike)));
+  const exists = fc
+    .tuple(pair, fc.option(inner, { nil: undefined }))
+    .map(([[one, two], where]): Where => {
+      const condition = where === undefined ? {} : { where };
+      return { exists: { table: other, on: `${other}.${one} = ${own}.${two}`, ...condition } };
+    });
+  const counted = [{ fn: "count", as: "n" }];
+  const member = fc
+    .record({ pair, inner, cmp: fc.constantFrom("IN", "NOT IN"), limit: fc.nat(3) })
+    .chain(({ pair: [column, picked], inner: where, cmp, limit }) => {
+      const ordered = [picked, "id"].map((name) => ({ column: name, direction: "ASC" as const }));
+      const columns = [picked];
+      const having = { column: "n", cmp: ">", value: 1 };
+      return fc
+        .constantFrom<Nested>(
+          { from: other, columns, where },
+          { from: other, columns, where, distinct: true },
+          { from: other, columns, order_by: ordered, limit },
+          { from: own, columns, where: { column: "id", cmp: "<", value: 4 } },
+          { from: other, group_by: columns, aggregate: counted, having },
+          { from: other, aggregate: [{ fn: "max", column: picked, as: "most" }], where },
+        )
+        .map((select): Where => ({ column, cmp, select }));
+    });
+  return fc.oneof(exists, member);
+}
+
+const further = nested("$third", "$other", comparison);
+const others = nested(
+  "$table",
+  "$other",
+  fc.oneof(
+    { weight: 3, arbitrary: comparison },
+    { weight: 1, arbitrary: nested("$other", "$third", comparison) },
+  ),
+);
+const inThird = nested("$table", "$third", fc.oneof(comparison, further));
+
 const { where } = fc.letrec<{ where: Where }>((tie) => ({
   where: fc.oneof(
     { maxDepth: 2 },
     comparison,
+    others,
+    inThird,
     fc.record({ and: fc.array(tie("where"), { minLength: 1, maxLength: 3 }) }),
     fc.record({ or: fc.array(tie("where"), { minLength: 1, maxLength: 3 }) }),
     fc.record({ not: tie("where") }),
@@ -292,12 +340,22 @@ overEach("generated Selects return the rows of relational algebra", async (t, { 
     return name;
   };
   const seed = Math.floor(Math.random() * 2 ** 31);
+  const thirds = fc.sample(table, { seed: seed + 1, numRuns: 3 });
+  const thirdRows = thirds[0] ?? [];
+  const [otherRows = []] = thirds.slice(1);
+  const inside: ModelTables = { $other: otherRows, $third: thirdRows };
+  const names = { other: await fill(otherRows), third: await fill(thirdRows) };
   for (const rows of fc.sample(table, { seed, numRuns: 10 })) {
     const from = await fill(rows);
+    const named = (query: object) =>
+      json(query)
+        .replaceAll("$table", from)
+        .replaceAll("$other", names.other)
+        .replaceAll("$third", names.third);
     const options = { seed: seed + tables, numRuns: 40 };
     for (const query of fc.sample(fc.oneof(listing, different, summary), options)) {
-      const { text } = await ask(json({ Select: { database: "main", from, ...query } }));
-      const expected = answerOf(evaluate(rows, query));
+      const { text } = await ask(named({ Select: { database: "main", from, ...query } }));
+      const expected = answerOf(evaluate(rows, query, { ...inside, $table: rows }));
       if (text === expected) continue;
       t.equal(text, expected, `seed ${seed}: ${json(query)}`);
       t.comment(json(rows));

@@ -100,11 +100,67 @@ function comparison(of: readonly Table[]) {
   });
 }
 
+/** A Select or `exists` on a table, which contains another at times. */
+function nested(of: readonly Table[], depth: number): fc.Arbitrary<object> {
+  return table.chain((one) => {
+    const inner =
+      depth === 0 ? comparison([one]) : fc.oneof(comparison([one]), nested([one], depth - 1));
+    const link = fc
+      .tuple(columnOf([one]), fc.constantFrom(...of))
+      .chain(([column, outer]) =>
+        columnOf([outer]).map((name) => `${one}.${column} = ${outer}.${name}`),
+      );
+    const usual = fc.constant(
+      one === "customers"
+        ? "tickets.customer = customers.id"
+        : `${one}.${one === "tickets" ? "customer" : "id"} = customers.id`,
+    );
+    const exists = fc
+      .record(
+        { table: fc.constant(one), on: fc.oneof(usual, link), where: inner },
+        { requiredKeys: ["table", "on"] },
+      )
+      .map((fields) => ({ exists: fields }));
+    const rows = fc.record(
+      {
+        columns: fc.tuple(columnOf([one])),
+        where: inner,
+        limit: fc.integer({ min: 0, max: 3 }),
+        distinct: fc.boolean(),
+      },
+      { requiredKeys: ["columns"] },
+    );
+    const summary = fc
+      .record({ fn: fc.constantFrom("min", "max", "count"), column: columnOf([one]), where: inner })
+      .map(({ fn, column, where }) => ({ aggregate: [{ fn, column, as: "a1" }], where }));
+    const member = fc
+      .record({
+        column: columnOf(of),
+        cmp: fc.constantFrom("IN", "NOT IN"),
+        select: fc
+          .oneof({ weight: 3, arbitrary: rows }, { weight: 1, arbitrary: summary })
+          .map((select) => ({
+            from: one,
+            ...select,
+            ...("limit" in select ? { order_by: { column: "id" } } : {}),
+          })),
+      })
+      .map(({ select, ...rest }) => {
+        // Which rows a limit cuts is only known in an order of distinct values.
+        const { distinct, ...plain } = { distinct: undefined, ...select };
+        const isCut = "limit" in select;
+        return { ...rest, select: distinct === true && !isCut ? { ...plain, distinct } : plain };
+      });
+    return fc.oneof(exists, member);
+  });
+}
+
 function condition(of: readonly Table[]): fc.Arbitrary<object> {
   return fc.letrec<{ one: object }>((tie) => ({
     one: fc.oneof(
       { maxDepth: 3, withCrossShrink: true },
       comparison(of),
+      nested(of, 1),
       fc.record({ and: fc.array(tie("one"), { minLength: 1, maxLength: 3 }) }),
       fc.record({ or: fc.array(tie("one"), { minLength: 1, maxLength: 3 }) }),
       fc.record({ not: tie("one") }),

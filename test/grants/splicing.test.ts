@@ -3,6 +3,7 @@ import t from "tap";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import { decideQuery } from "../../src/access/policy.ts";
 import type { QueryDecision } from "../../src/access/rights.ts";
+import { filterAdditions } from "../../src/access/row-filter.ts";
 import type { Query } from "../../src/query/query.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
 import { scan } from "../../src/query/scan.ts";
@@ -38,11 +39,7 @@ function decide(query: Query): QueryDecision {
 
 /** The body with what a decision adds, as the gateway makes it. */
 function narrowed(body: Buffer, query: Query, { decisions }: QueryDecision): Buffer {
-  const additions = query.accesses.flatMap(({ detail }, at) => {
-    const conditions = decisions[at]?.additions ?? [];
-    return detail === undefined || conditions.length === 0 ? [] : [{ detail, conditions }];
-  });
-  return splice(body, additions);
+  return splice(body, filterAdditions(query, decisions));
 }
 
 /** The bytes of a body but for each `where` that is null, which gives way. */
@@ -107,4 +104,68 @@ t.test("filters are added once to any query, and every parser sees them", async 
     if (fault !== undefined) t.fail(`seed ${seed}: ${fault}: ${body.toString("base64")}`);
   }
   t.ok(count > 100, `${count} bodies were filtered`);
+});
+
+/** Conditions as sent and as forwarded. `F` is the filter of `tickets`; `orders` has none. */
+const nested: readonly (readonly [sent: string, forwarded: string])[] = [
+  [
+    '{"column":"id","cmp":"IN","select":{"from":"tickets","columns":["n"]}}',
+    '{"and":[F,{"column":"id","cmp":"IN","select":{"where":F,"from":"tickets","columns":["n"]}}]}',
+  ],
+  [
+    '{"exists": {"table":"orders","on":"orders.id = tickets.id","where": null}}',
+    '{"and":[F,{"exists": {"table":"orders","on":"orders.id = tickets.id","where": null}}]}',
+  ],
+  [
+    '{"or":[{"not":{"column":"id","cmp":"NOT IN","select":{"where":F,"from":"tickets","columns":["n"]}}},{"column":"id","cmp":"IN","select":{"from":"orders","columns":["id"],"where":{"exists":{"where" : null,"table":"tickets","on":"orders.id = tickets.id"}}}}]}',
+    '{"and":[F,{"or":[{"not":{"column":"id","cmp":"NOT IN","select":{"where":F,"from":"tickets","columns":["n"]}}},{"column":"id","cmp":"IN","select":{"from":"orders","columns":["id"],"where":{"exists":{"where" : F,"table":"tickets","on":"orders.id = tickets.id"}}}}]}]}',
+  ],
+  [
+    '{"exists":{"table":"orders","on":"orders.id = tickets.id","where":{"exists":{"table":"lines","on":"orders.id = lines.id","where":G}}}}',
+    '{"and":[F,{"exists":{"table":"orders","on":"orders.id = tickets.id","where":{"exists":{"table":"lines","on":"orders.id = lines.id","where":{"and":[F,G]}}}}}]}',
+  ],
+  [
+    '{"column":"id","cmp":"IN","select":{"from":"orders","columns":["orders.id"],"join":{"table":"tickets","on":"orders.id = tickets.id","join_type":"INNER"}}}',
+    '{"and":[F,{"column":"id","cmp":"IN","select":{"where":Q,"from":"orders","columns":["orders.id"],"join":{"table":"tickets","on":"orders.id = tickets.id","join_type":"INNER"}}}]}',
+  ],
+];
+
+t.test("filters are added to every table within conditions", async (t) => {
+  const own = '[{ column = "tenant", cmp = "=", value = "acme" }]';
+  const entries =
+    entry("rita", "*", "ReadWrite", `tables = ["tickets", "lines"]\nrow_filter = ${own}`) +
+    entry("rita", "*", "ReadWrite", 'tables = ["orders"]\ncolumns = ["id"]');
+  const limited = parseAccessFile(entries, "access_control.toml");
+  const decisionOn = (where: string, isEngine = true) => {
+    const text = `{"Delete":{"where":${where},"database":"main","table":"tickets"}}`;
+    const query = scan(Buffer.from(text), plain, true);
+    return {
+      text,
+      query,
+      ...decideQuery(limited, subject, query, { via: "query", now: 0, isEngine }),
+    };
+  };
+  const spelled = (text: string) =>
+    text
+      .replaceAll("F", '{"column":"tenant","cmp":"=","value":"acme"}')
+      .replaceAll("Q", '{"column":"tickets.tenant","cmp":"=","value":"acme"}')
+      .replaceAll("G", '{"column":"id","cmp":">","value":1e0}');
+  for (const [sent, forwarded] of nested) {
+    const { text, query, decisions } = decisionOn(spelled(sent));
+    const found = splice(Buffer.from(text), filterAdditions(query, decisions)).toString();
+    t.equal(
+      found,
+      text.replace(spelled(sent), () => spelled(forwarded)),
+    );
+    t.equal(decisionOn(spelled(sent), false).reason, "not_narrowable");
+  }
+  const denied = {
+    column_denied: '{"exists":{"table":"orders","on":"orders.total = tickets.id"}}',
+    no_grant: '{"exists":{"table":"vault","on":"vault.id = tickets.id"}}',
+    join_denied:
+      '{"column":"id","cmp":"IN","select":{"from":"orders","columns":["orders.id"],"join":{"table":"tickets","on":"orders.id = tickets.id","join_type":"LEFT"}}}',
+  };
+  for (const [reason, where] of Object.entries(denied)) {
+    t.equal(decisionOn(where).reason, reason);
+  }
 });

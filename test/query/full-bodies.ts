@@ -42,6 +42,34 @@ export const fullBodies: readonly object[] = [
   select({ where: term("name", "ILIKE", "a%") }),
   select({ where: term("id", "NOT IN", [1, [null]]) }),
   select({ where: { column: "a", cmp: ">", other: "users.b" } }),
+  ...[
+    { exists: { table: "orders", on: "orders.user_id = users.id" } },
+    { not: { exists: { on: "users.id = orders.user_id", where: null, table: "orders" } } },
+    {
+      exists: {
+        table: "orders",
+        on: "orders.user_id = users.id",
+        where: { exists: { table: "lines", on: "lines.order_id = orders.id" } },
+      },
+    },
+    { column: "id", cmp: "IN", select: { from: "orders", columns: ["orders.user_id"] } },
+    { select: { columns: ["boss"], from: "users", limit: 3 }, cmp: "NOT IN", column: "users.id" },
+    { column: "id", cmp: "IN", select: { from: "orders", aggregate: [sum] } },
+    {
+      column: "id",
+      cmp: "IN",
+      select: {
+        from: "orders",
+        group_by: ["user_id"],
+        aggregate: [count],
+        having: term("n", ">", 2),
+      },
+    },
+  ].flatMap((where) => [select({ where }), { Delete: { ...target, where } }]),
+  summary({
+    aggregate: [sum],
+    having: { column: "revenue", cmp: "IN", select: { from: "goals", columns: ["amount"] } },
+  }),
   summary({ aggregate: [sum, count], having: { other: "n", cmp: "!=", column: "revenue" } }),
   { Delete: { ...target, where: { not: { column: "a", cmp: "=", other: "a" } } } },
   select({ where: { ...term("name", "LIKE", "50!%"), escape: "!" } }),

@@ -59,6 +59,55 @@ const badComparisons: readonly [string, object][] = [
   ["invalid_value", { ...term("a", "=", "x"), fold: "unicode" }],
 ];
 
+const orders = { from: "orders", columns: ["user_id"] };
+const member = { column: "id", cmp: "IN", select: orders };
+const exists = { table: "orders", on: "orders.user_id = users.id" };
+/** Each table in a chain of conditions, innermost last. */
+function chain(length: number, at = 0): object {
+  const on = `t${at}.a = ${at === 0 ? "users" : `t${at - 1}`}.id`;
+  const where = at === length - 1 ? {} : { where: chain(length, at + 1) };
+  return { exists: { table: `t${at}`, on, ...where } };
+}
+const badNested: readonly [string, object][] = [
+  ["missing_field", { exists: { table: "orders" } }],
+  ["missing_field", { exists: { on: exists.on } }],
+  ["unknown_field", { exists: { ...exists, limit: 1 } }],
+  ["unknown_field", { exists, column: "a" }],
+  ["unknown_field", { and: [beside], exists }],
+  ["invalid_value", { exists: { table: "orders", on: "orders.a = orders.b" } }],
+  ["invalid_value", { exists: { table: "orders", on: "users.a = users.b" } }],
+  ["invalid_value", { exists: { table: "orders", on: "orders.a = lines.b" } }],
+  ["invalid_value", { exists: { table: "users", on: "users.a = users.b" } }],
+  ["invalid_column", { exists: { ...exists, where: term("users.id", "=", 1) } }],
+  [
+    "invalid_value",
+    { exists: { ...exists, where: { exists: { table: "lines", on: "lines.a = users.id" } } } },
+  ],
+  [
+    "invalid_value",
+    { exists: { ...exists, where: { exists: { table: "users", on: "users.a = orders.id" } } } },
+  ],
+  ["invalid_value", { ...member, cmp: "=" }],
+  ["invalid_value", { ...member, value: [1] }],
+  ["invalid_value", { ...member, other: "a" }],
+  ["invalid_value", { ...member, escape: "!" }],
+  ["invalid_value", { ...member, select: { ...orders, columns: ["a", "b"] } }],
+  ["invalid_column", { ...member, select: { ...orders, columns: ["*"] } }],
+  ["missing_field", { ...member, select: { from: "orders" } }],
+  ["missing_field", { ...member, select: { columns: ["a"] } }],
+  ["invalid_value", { ...member, select: { from: "orders", aggregate: [count, sum] } }],
+  [
+    "invalid_value",
+    { ...member, select: { from: "orders", group_by: ["a", "b"], aggregate: [count] } },
+  ],
+  ["unknown_field", { ...member, select: { ...orders, database: "main" } }],
+  ["unknown_field", { ...member, select: { ...orders, order_by: order, after: [1] } }],
+  ["invalid_column", { ...member, select: { ...orders, where: term("users.id", "=", 1) } }],
+  ["wrong_type", { ...member, select: [1] }],
+  ["invalid_value", chain(6)],
+  ["invalid_value", { or: Array(17).fill(member) }],
+];
+
 t.test("contradictory fields are refused", async (t) => {
   const joined = (joins: object[]) => select({ join: joins });
   const orders = { table: "orders", on: "users.id = orders.user_id", join_type: "INNER" };
@@ -107,7 +156,15 @@ t.test("contradictory fields are refused", async (t) => {
     ["invalid_value", select({ where: term("id", "NOT IN", [1, null]) })],
     ["invalid_value", select({ where: term("id", "NOT IN", 1) })],
     ["invalid_value", select({ where: term("id", "ILIKE", 1) })],
-    ...badComparisons.map(([code, where]): [string, object] => [code, select({ where })]),
+    ...[...badComparisons, ...badNested].map(([code, where]): [string, object] => [
+      code,
+      select({ where }),
+    ]),
+    ["invalid_value", summary({ aggregate: [count], having: { exists } })],
+    ...badNested.map(([code, where]): [string, object] => [
+      code,
+      previewOf({ Batch: [{ Delete: { ...target, where } }] }),
+    ]),
     [
       "invalid_column",
       summary({ aggregate: [count], having: { column: "n", cmp: ">", other: "total" } }),
@@ -181,6 +238,13 @@ t.test("contradictory fields are refused", async (t) => {
   t.equal(verdict(twice), "duplicate_key");
 });
 
+t.test("conditions contain others up to a depth and a number", async (t) => {
+  t.equal(verdict(select({ where: chain(5) })), "accepted");
+  t.equal(verdict(select({ where: { or: Array(16).fill(member) } })), "accepted");
+  t.match(refusalOf(select({ where: chain(6) })).message, /6 levels deep.*use a Select with join/);
+  t.match(refusalOf(select({ where: { or: Array(17).fill(member) } })).message, /at most 16/);
+});
+
 t.test("an operation lists every right that it needs", async (t) => {
   const permissions = (body: object) => scanBody(body).accesses.map((access) => access.permissions);
   const upsert = { Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["id"], update: [] } };
@@ -194,21 +258,27 @@ t.test("an operation lists every right that it needs", async (t) => {
     ["INSERT", "UPDATE", "SELECT"],
     ["DELETE", "SELECT"],
   ]);
+  const where = { or: [member, { exists }] };
+  t.strictSame(permissions(select({ where })), [["SELECT"]]);
+  t.strictSame(permissions({ Delete: { ...target, where } }), [["DELETE", "SELECT"]]);
+  t.strictSame(permissions({ Preview: { Delete: { ...target, where } } }), [["DELETE", "SELECT"]]);
+  t.strictSame(scanBody({ Delete: { ...target, where } }).accesses[0]?.tables, [
+    ...["users", "orders", "orders"],
+  ]);
   const columns = [{ name: "a", type: "int", references: "orders.id" }];
   t.strictSame(permissions({ CreateTable: { ...target, columns } }), [["CREATE", "SELECT"]]);
 });
 
 t.test("columns are listed by position", async (t) => {
-  const usesOf = (body: object, element = 0) => {
-    const access = scan(
-      Buffer.from(JSON.stringify(body)),
-      createGrammar({ extraFields: [], operations: {} }),
-      true,
-    ).accesses[element];
-    return Object.fromEntries(
-      Array.from(access?.detail?.uses ?? [], ([position, names]) => [position, [...names].join()]),
-    );
+  const detailOf = (body: object, element = 0) => {
+    const grammar = createGrammar({ extraFields: [], operations: {} });
+    return scan(Buffer.from(JSON.stringify(body)), grammar, true).accesses[element]?.detail;
   };
+  const listed = (detail: ReturnType<typeof detailOf>) =>
+    Object.fromEntries(
+      Array.from(detail?.uses ?? [], ([position, names]) => [position, [...names].join()]),
+    );
+  const usesOf = (body: object, element = 0) => listed(detailOf(body, element));
   t.strictSame(
     usesOf(
       select({
@@ -257,6 +327,18 @@ t.test("columns are listed by position", async (t) => {
   t.strictSame(
     usesOf({ Delete: { ...target, where: { other: "c", cmp: "<", column: "users.d" } } }),
     { where: "c,users.d" },
+  );
+  const where = {
+    and: [{ ...member, select: { ...orders, where: term("c", "=", 1) } }, { exists }],
+  };
+  t.strictSame(usesOf({ Delete: { ...target, where } }), { where: "id" });
+  t.strictSame(
+    detailOf({ Delete: { ...target, where } })?.nested.map(({ detail }) => listed(detail)),
+    [{ columns: "user_id", where: "c" }, { on: "orders.user_id,users.id" }],
+  );
+  t.equal(
+    detailOf({ Delete: { ...target, where } })?.shape(200),
+    "where(id IN select) select orders[columns(user_id) where(c =)] exists orders[on(orders.user_id, users.id)]",
   );
   t.strictSame(
     usesOf({ Update: { ...target, set: { a: 1 }, add: { b: 2 }, where: term("c", "=", 1) } }),

@@ -84,7 +84,9 @@ const beyond: readonly RegExp[] = [
   /neither an alias of aggregate nor a column of group_by/,
   ...[/the table already has a column/, /the name .* is taken/],
   ...[/with aggregate, columns must equal group_by/, /each column needs one value/],
-  /join\[\d\]\.on must compare a column of/,
+  /on must compare a column of/,
+  ...[/is already in use around exists/, /levels deep/, /exists is not allowed in having/],
+  /contains at most 16 of exists and select/,
 ];
 
 const bodies = fc

@@ -132,7 +132,7 @@ t.test("a missing field is named with all required ones", async (t) => {
   );
   t.equal(
     messageOf({ Update: { ...target, set: { a: 1 }, where: { column: "a", value: 1 } } }),
-    'the field "cmp" is missing; required: column, cmp; or only one of and, or, not',
+    'the field "cmp" is missing; required: column, cmp; or only one of and, or, not, exists',
   );
 });
 

@@ -8,7 +8,14 @@ import type {
 } from "../../query/operation-types.ts";
 import type { ColumnDefinition, Row } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { bindReadValue, changesOfRows, insertRows, planOn, runSteps } from "../remote/change.ts";
+import {
+  bindReadValue,
+  changesOfRows,
+  insertRows,
+  nestingOn,
+  planOn,
+  runSteps,
+} from "../remote/change.ts";
 import type { Dialect, Mode } from "../remote/dialect.ts";
 import { isNoTable, refused } from "../remote/failures.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
@@ -355,6 +362,7 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
         measure === "text" ? extremeText(fn, column) : sql`${sql.raw(fn)}(${column})`,
     },
     comparesRows: false,
+    locksChanged: true,
     order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,
     limit: (limit, offset) =>
       sql`limit ${countOf(limit ?? EVERY_ROW)} offset ${countOf(offset ?? 0)}`,
@@ -381,7 +389,10 @@ function countOf(count: number | bigint): unknown {
   return unsigned(BigInt(count));
 }
 
-const { preview, digestAffected, ...changes } = changesOfRows(targetOf);
+const { preview, digestAffected, ...changes } = changesOfRows(targetOf, (context, where) => {
+  const dialect = dialectOf(context.session.server.collation);
+  return nestingOn(context, [where], readTable, dialect, true);
+});
 
 const mysql: Dialect<MysqlSession> = {
   name: "MySQL",

@@ -14,6 +14,7 @@ import {
   type Destination,
   type InsertOptions,
   insertRows,
+  nestingOn,
   planOn,
   runSteps,
 } from "../remote/change.ts";
@@ -472,7 +473,9 @@ function bigintSql(value: number): Fragment {
   return sql`cast(${value} as bigint)`;
 }
 
-const { preview, digestAffected, ...changes } = changesOfRows(targetOf);
+const { preview, digestAffected, ...changes } = changesOfRows(targetOf, (context, where) =>
+  nestingOn(context, [where], knownTable, dialect, true),
+);
 
 /** Databases of queries are schemas. */
 const schemaDialect: Dialect<PostgresSession> = {

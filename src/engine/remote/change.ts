@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { Select } from "../../query/operation-types.ts";
+import type { Condition, Select } from "../../query/operation-types.ts";
 import type { OperationFields } from "../../query/operations.ts";
 import type { CellValue, Row } from "../../query/values.ts";
 import { parseCell } from "../parse.ts";
@@ -20,17 +20,20 @@ import {
   type ColumnKind,
   cellIn,
   inRow,
+  type Nesting,
   requireDistinct,
   resolveColumn,
   type Table,
 } from "../sql/scope.ts";
 import {
+  nestingOf,
   planSelect,
   type SelectDialect,
   type SelectedTable,
   type SelectPlan,
   tableKeysOf,
   tablesOf,
+  tablesWithin,
 } from "../sql/select.ts";
 import {
   type Changed,
@@ -55,16 +58,28 @@ type TargetOf<Leased extends Session, Raw> = (
   isRead: boolean,
 ) => Target<Raw> | Promise<Target<Raw>>;
 
+type RowChange = Pick<OperationFields["Insert"], "table" | "returning"> &
+  Pick<OperationFields["Select"], "where">;
+
+/** Reads the tables that the condition of a change contains. */
+type NestingFor<Leased extends Session> = (
+  context: QueryContext<Leased>,
+  condition: Condition | null | undefined,
+) => Promise<Nesting | undefined>;
+
 export function changesOfRows<Leased extends Answering<Raw>, Raw>(
   targetOf: TargetOf<Leased, Raw>,
+  nestingFor: NestingFor<Leased>,
 ): Pick<Changes<Leased>, RowChangeName> & Pick<Dialect<Leased>, "preview" | "digestAffected"> {
   async function runOn<Result>(
     context: QueryContext<Leased>,
-    { table, returning }: Pick<OperationFields["Insert"], "table" | "returning">,
+    { table, returning, where }: RowChange,
     stepsOf: (target: Target<Raw>) => Steps<Result, Raw>,
     isRead = returning !== undefined,
   ): Promise<Result> {
-    const target = await targetOf(context, table, isRead);
+    const found = await targetOf(context, table, isRead);
+    const nesting = await nestingFor(context, where);
+    const target = nesting === undefined ? found : { ...found, table: { ...found.table, nesting } };
     const bytewise = context.counter?.bytewiseIn(context.database, table);
     return runSteps(context.session, stepsOf(narrowed(target, bytewise)));
   }
@@ -107,22 +122,49 @@ export function bindReadValue<Raw>(column: TargetColumn<Raw>, raw: Raw): unknown
 export async function planOn<Leased extends Answering<Raw>, Raw, Kind extends ColumnKind>(
   context: QueryContext<Leased>,
   query: Select,
-  readTable: (
-    context: QueryContext<Leased>,
-    name: string,
-  ) => KnownTable<Kind> | Promise<KnownTable<Kind>>,
+  readTable: ReadTable<Leased, Kind>,
   keysSql: (schema: string, name: string) => Fragment,
   dialect: SelectDialect<Kind>,
 ): Promise<SelectPlan<Kind>> {
-  const { session, database, schema, counter } = context;
+  const { session, schema } = context;
+  const conditions = [query.where, query.having];
+  const nesting = await nestingOn(context, conditions, readTable, dialect, false);
   const tables: SelectedTable<Kind>[] = [];
   for (const name of tablesOf(query)) {
-    const known = await readTable(context, name);
-    const { bytewise } = counter?.bytewiseIn(database, name) ?? {};
-    const table = bytewise === undefined ? known : { ...known, bytewise };
+    const known = await readNarrowed(context, name, readTable);
+    const table = nesting === undefined ? known : { ...known, nesting };
     tables.push(await withKeys(session, table, query, keysSql(schema, name)));
   }
   return planSelect(schema, tables, query, dialect);
+}
+
+type ReadTable<Leased extends Session, Kind extends ColumnKind> = (
+  context: QueryContext<Leased>,
+  name: string,
+) => KnownTable<Kind> | Promise<KnownTable<Kind>>;
+
+async function readNarrowed<Leased extends Session, Kind extends ColumnKind>(
+  context: QueryContext<Leased>,
+  name: string,
+  readTable: ReadTable<Leased, Kind>,
+): Promise<KnownTable<Kind>> {
+  const known = await readTable(context, name);
+  const { bytewise } = context.counter?.bytewiseIn(context.database, name) ?? {};
+  return bytewise === undefined ? known : { ...known, bytewise };
+}
+
+export async function nestingOn<Leased extends Session, Kind extends ColumnKind>(
+  context: QueryContext<Leased>,
+  conditions: readonly (Condition | null | undefined)[],
+  readTable: ReadTable<Leased, Kind>,
+  dialect: SelectDialect<Kind>,
+  isChange: boolean,
+): Promise<Nesting | undefined> {
+  const names = tablesWithin(conditions);
+  if (names.size === 0) return undefined;
+  const tables = new Map<string, KnownTable<Kind>>();
+  for (const name of names) tables.set(name, await readNarrowed(context, name, readTable));
+  return nestingOf(context.schema, tables, dialect, isChange);
 }
 
 type KnownTable<Kind extends ColumnKind> = Table<RemoteColumn & Column<Kind>>;

@@ -6,10 +6,12 @@ import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
 import {
   type Column,
+  type ColumnKind,
   type ColumnReference,
   columnSql,
   columnsOf,
   type Family,
+  type Nesting,
   type Resolve,
   type Scope,
 } from "./scope.ts";
@@ -28,31 +30,57 @@ const orderings = {
 
 export function whereSql(scope: Scope, condition: Condition | null | undefined): Fragment {
   if (condition === null || condition === undefined) return sql``;
-  return sql` where ${conditionSql(columnsOf(scope), condition)}`;
+  return sql` where ${conditionSql(columnsOf(scope), condition, scope)}`;
 }
 
-export function conditionSql(resolve: Resolve, condition: Condition): Fragment {
-  if ("and" in condition) return joined(resolve, condition.and, sql`and`, sql`true`);
-  if ("or" in condition) return joined(resolve, condition.or, sql`or`, sql`false`);
-  if ("not" in condition) return sql`not (${conditionSql(resolve, condition.not)})`;
+export function conditionSql(resolve: Resolve, condition: Condition, scope: Scope): Fragment {
+  if ("and" in condition) return joined(resolve, condition.and, scope, sql`and`, sql`true`);
+  if ("or" in condition) return joined(resolve, condition.or, scope, sql`or`, sql`false`);
+  if ("not" in condition) return sql`not (${conditionSql(resolve, condition.not, scope)})`;
+  if ("exists" in condition) return nestingIn(scope).exists(scope, condition.exists);
   const reference = resolve(condition.column);
   if ("other" in condition) return besideSql(reference, condition.cmp, resolve(condition.other));
+  if ("select" in condition) return memberSql(reference, condition, nestingIn(scope));
   return comparisonSql(reference, condition);
+}
+
+function nestingIn([table]: Scope): Nesting {
+  if (table?.nesting !== undefined) return table.nesting;
+  throw new Error("A condition contains tables that were not read");
+}
+
+/** Columns of one family are compared as in a join, so that an index serves them. */
+function memberSql(
+  reference: ColumnReference,
+  { cmp, select }: Extract<Condition, { select: object }>,
+  nesting: Nesting,
+): Fragment {
+  const { column, statement } = nesting.select(select);
+  const one = reference.column;
+  const family = commonFamily(one, column);
+  if (family === undefined && one.type !== column.type) throw besideRefused(one, cmp, column);
+  const isSame = one.kind.family === column.kind.family && family !== "json";
+  const side = (kind: ColumnKind) => (name: Fragment) =>
+    isSame || family === undefined ? name : (kind.beside?.(name, family) ?? name);
+  const left = side(one.kind)(columnSql(reference));
+  const values = statement(side(column.kind));
+  return cmp === "IN" ? sql`${left} in (${values})` : sql`${left} not in (${values})`;
 }
 
 /** Nests the operands as a balanced tree: a long chain exceeds a database's depth limit. */
 function joined(
   resolve: Resolve,
   conditions: readonly Condition[],
+  scope: Scope,
   operator: Fragment,
   empty: Fragment,
 ): Fragment {
   const [first, second] = conditions;
   if (first === undefined) return empty;
-  if (second === undefined) return conditionSql(resolve, first);
+  if (second === undefined) return conditionSql(resolve, first, scope);
   const middle = conditions.length >> 1;
-  const left = joined(resolve, conditions.slice(0, middle), operator, empty);
-  const right = joined(resolve, conditions.slice(middle), operator, empty);
+  const left = joined(resolve, conditions.slice(0, middle), scope, operator, empty);
+  const right = joined(resolve, conditions.slice(middle), scope, operator, empty);
   return sql`(${left} ${operator} ${right})`;
 }
 

@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { CellValue, Row } from "../../query/operation-types.ts";
+import type { CellValue, NestedFields, Row } from "../../query/operation-types.ts";
 import { didYouMean, formatHint, suggestion } from "../../suggestion.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
@@ -60,6 +60,17 @@ export interface Table<Found extends Column = Column> {
   readonly name: string;
   readonly columns: ReadonlyMap<string, Found>;
   readonly bytewise?: readonly string[];
+  readonly nesting?: Nesting | undefined;
+}
+
+/** Makes SQL of what conditions contain, with the tables that it needs. */
+export interface Nesting {
+  exists(outer: Scope, query: NestedFields["exists"]): Fragment;
+  /** `statement` selects the values that are not null. */
+  select(query: NestedFields["select"]): {
+    readonly column: Column;
+    readonly statement: (side: (column: Fragment) => Fragment) => Fragment;
+  };
 }
 
 export type Scope<Found extends Column = Column> = readonly Table<Found>[];

@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { Join, Order, Select } from "../../query/operation-types.ts";
+import type { Condition, Join, Order, Select } from "../../query/operation-types.ts";
 import type { Aggregate } from "../../query/operations.ts";
 import type { CellValue } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
@@ -12,6 +12,7 @@ import {
   columnSql,
   columnsOf,
   type Measure,
+  type Nesting,
   type Resolve,
   resolveColumn,
   type Scope,
@@ -209,27 +210,90 @@ const joinTypes = {
   RIGHT: sql`right join`,
 };
 
-function joinsOf({ join }: Select): readonly Join[] {
+function joinsOf({ join }: Pick<Select, "join">): readonly Join[] {
   return [join ?? []].flat();
 }
 
-export function tablesOf(query: Select): string[] {
+export function tablesOf(query: Pick<Select, "from" | "join">): string[] {
   const tables = [query.from, ...joinsOf(query).map(({ table }) => table)];
   if (new Set(tables).size === tables.length) return tables;
   throw new EngineRefusal("self_join", "A table cannot be joined with itself");
 }
 
-function joinSql(schema: string, scope: Scope, join: Join): Fragment {
-  const [, left, right] = /^([^.]+\.[^.]+) = ([^.]+\.[^.]+)$/.exec(join.on) ?? [];
+/** The tables that conditions contain, at every level. */
+export function tablesWithin(conditions: readonly (Condition | null | undefined)[]): Set<string> {
+  const tables = new Set<string>();
+  const collect = (condition: Condition | null | undefined): void => {
+    if (condition === null || condition === undefined) return;
+    if ("and" in condition) condition.and.forEach(collect);
+    else if ("or" in condition) condition.or.forEach(collect);
+    else if ("not" in condition) collect(condition.not);
+    else if ("exists" in condition) {
+      tables.add(condition.exists.table);
+      collect(condition.exists.where);
+    } else if ("select" in condition) {
+      for (const table of tablesOf(condition.select)) tables.add(table);
+      collect(condition.select.where);
+      collect(condition.select.having);
+    }
+  };
+  conditions.forEach(collect);
+  return tables;
+}
+
+/** @param isChange true in an Update or Delete, some of which may not read their own table */
+export function nestingOf<Kind extends ColumnKind>(
+  schema: string,
+  tables: ReadonlyMap<string, SelectedTable<Kind>>,
+  dialect: SelectDialect<Kind>,
+  isChange: boolean,
+): Nesting {
+  const tableNamed = (name: string): SelectedTable<Kind> => {
+    const table = tables.get(name);
+    if (table === undefined) throw new Error("A condition contains a table that was not read");
+    return { ...table, nesting };
+  };
+  const picked = sql.id("picked", "c1");
+  const nesting: Nesting = {
+    exists(outer, { table, on, where }) {
+      const inner = tableNamed(table);
+      const more =
+        where === undefined || where === null
+          ? sql``
+          : sql` and ${conditionSql(columnsOf([inner]), where, [inner])}`;
+      const linked = onSql([...outer, inner], on);
+      return sql`exists (select 1 from ${sql.id(schema, table)} where ${linked}${more})`;
+    },
+    select(query) {
+      const isPlain = query.limit === undefined && query.aggregate === undefined;
+      const distinct = query.distinct === true || (isChange && isPlain && dialect.locksChanged);
+      const whole = { ...query, database: "", ...(distinct === true ? { distinct } : {}) };
+      const scope = tablesOf(query).map(tableNamed);
+      const { columns, statements } = planSelect(schema, scope, whole, dialect, true);
+      const [first] = columns;
+      const [inner] = statements(() => 0);
+      if (first === undefined || inner === undefined) throw new Error("A Select has no columns");
+      const statement = (side: (column: Fragment) => Fragment) =>
+        sql`select ${side(picked)} from (${inner}) as ${sql.id("picked")} where ${picked} is not null`;
+      return { column: first.column, statement };
+    },
+  };
+  return nesting;
+}
+
+function onSql(scope: Scope, on: string): Fragment {
+  const [, left, right] = /^([^.]+\.[^.]+) = ([^.]+\.[^.]+)$/.exec(on) ?? [];
   if (left === undefined || right === undefined) {
     throw new EngineRefusal(
       "invalid_value",
       `"on" must have the form "table.column = table.column"`,
     );
   }
-  const leftSql = columnSql(resolveColumn(scope, left));
-  const rightSql = columnSql(resolveColumn(scope, right));
-  return sql`${joinTypes[join.join_type]} ${sql.id(schema, join.table)} on ${leftSql} = ${rightSql}`;
+  return sql`${columnSql(resolveColumn(scope, left))} = ${columnSql(resolveColumn(scope, right))}`;
+}
+
+function joinSql(schema: string, scope: Scope, { table, on, join_type }: Join): Fragment {
+  return sql`${joinTypes[join_type]} ${sql.id(schema, table)} on ${onSql(scope, on)}`;
 }
 
 export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
@@ -237,6 +301,8 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   /** Nulls come first. */
   order(column: Fragment, direction: "ASC" | "DESC", hasNulls: boolean): Fragment;
   limit(limit: number | undefined, offset: number | undefined): Fragment;
+  /** True if a change may not read its own table, unless the rows read are stored first. */
+  readonly locksChanged?: boolean;
   readonly frames?: ByShape<Frame<Kind>>;
   /** Makes a fragment without values cheaper to reuse. */
   flatten?(fragment: Fragment): Fragment;
@@ -257,6 +323,7 @@ export interface SelectedTable<Kind extends ColumnKind> {
   readonly columns: ReadonlyMap<string, Column<Kind> & { readonly isNullable?: boolean }>;
   readonly keys?: TableKeys;
   readonly bytewise?: readonly string[];
+  readonly nesting?: Nesting | undefined;
 }
 
 export interface SelectPlan<Kind extends ColumnKind> {
@@ -275,11 +342,14 @@ export function planSelect<Kind extends ColumnKind>(
   tables: readonly SelectedTable<Kind>[],
   query: Select,
   dialect: SelectDialect<Kind>,
+  isNested = false,
 ): SelectPlan<Kind> {
-  const frame = knownFrame(schema, tables, query, dialect);
+  const frame = isNested
+    ? frameOf(schema, tables, query, dialect, true)
+    : knownFrame(schema, tables, query, dialect);
   const { columns, aliases, terms } = frame;
   const resolve = columnsOf<Column<Kind>>(tables);
-  const having = havingSql(query, (name) => aliases.get(name) ?? resolve(name));
+  const having = havingSql(query, (name) => aliases.get(name) ?? resolve(name), tables);
   const conditions = conditionsOf(tables, query, terms, dialect);
   const parts = {
     head: frame.head,
@@ -308,6 +378,7 @@ function frameOf<Kind extends ColumnKind>(
   tables: readonly SelectedTable<Kind>[],
   query: Select,
   dialect: SelectDialect<Kind>,
+  isNested = false,
 ): Frame<Kind> {
   const { aggregate = [], group_by: groups = [] } = query;
   const resolve = columnsOf<Column<Kind>>(tables);
@@ -321,7 +392,7 @@ function frameOf<Kind extends ColumnKind>(
   if (query.distinct === true && aggregate.length === 0) requireSelected(terms, columns);
   const words = [
     query.distinct === true ? sql`select distinct` : sql`select`,
-    sql.join(columns.map(columnSql)),
+    sql.join(isNested ? columns.map(renamed) : columns.map(columnSql)),
     sql`from ${sql.id(schema, query.from)}`,
     ...joinsOf(query).map((join) => joinSql(schema, tables, join)),
   ];
@@ -334,6 +405,10 @@ function frameOf<Kind extends ColumnKind>(
     groups: grouped.length === 0 ? [] : [sql`group by ${sql.join(grouped.map(columnSql))}`],
     order: orderSql(terms, dialect),
   };
+}
+
+function renamed(reference: ColumnReference, index: number): Fragment {
+  return sql`${columnSql(reference)} as ${sql.id(`c${index + 1}`)}`;
 }
 
 /** A generator function created per Select would get its own class, which V8 collects late. */
@@ -405,16 +480,17 @@ function conditionsOf<Kind extends ColumnKind>(
   }
   const ranges = rangesAfter(terms, after, dialect);
   if (where === undefined || where === null) return ranges.map((range) => sql`where ${range}`);
-  const wanted = conditionSql(columnsOf(tables), where);
+  const wanted = conditionSql(columnsOf(tables), where, tables);
   return ranges.map((range) => sql`where ${wanted} and ${range}`);
 }
 
 function havingSql<Kind extends ColumnKind>(
   { having }: Select,
   resolve: (name: string) => ColumnReference<Column<Kind>>,
+  scope: Scope,
 ): Fragment[] {
   if (having === undefined || having === null) return [];
-  return [sql`having ${conditionSql(resolve, having)}`];
+  return [sql`having ${conditionSql(resolve, having, scope)}`];
 }
 
 function orderSql<Kind extends ColumnKind>(

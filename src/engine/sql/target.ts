@@ -136,7 +136,7 @@ export function narrowed<Raw>(
   const table = { ...target.table, bytewise };
   if (written === undefined) return { ...target, table };
   const kind = { store: () => undefined, compare: () => undefined, encode: String };
-  const within = conditionSql(columnsOf([table]), { and: written });
+  const within = conditionSql(columnsOf([table]), { and: written }, [table]);
   const expression = sql`case when ${within} then 1 else 0 end`;
   return { ...target, table, within, check: { name: "", type: "", kind, expression } };
 }

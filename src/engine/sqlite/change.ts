@@ -5,7 +5,7 @@ import type { BrokenKey } from "../sql/answers.ts";
 import { whereSql } from "../sql/conditions.ts";
 import { type Fragment, rows as rowsOf, type Steps } from "../sql/fragment.ts";
 import type { RowChangeName } from "../sql/preview.ts";
-import { type Column, inRow, requireDistinct, resolveColumn } from "../sql/scope.ts";
+import { type Column, inRow, type Nesting, requireDistinct, resolveColumn } from "../sql/scope.ts";
 import {
   type Changed,
   conflictSql,
@@ -143,12 +143,17 @@ export function findBrokenKey(
   context: SqliteContext,
   fields: Operation<RowChangeName>["fields"],
   isDelete: boolean,
+  nesting: Nesting | undefined,
 ): BrokenKey | undefined {
   const { session, database, schema, counter } = context;
   const { connection } = session;
   // A message may only show rows within the caller's row filters.
   const { bytewise } = counter?.bytewiseIn(database, fields.table) ?? {};
-  const changedTable = { ...readTable(context, fields.table), ...(bytewise && { bytewise }) };
+  const changedTable = {
+    ...readTable(context, fields.table),
+    ...(bytewise && { bytewise }),
+    nesting,
+  };
   const { columns, name: changed } = changedTable;
   const first = (fragment: Fragment) => [...rows(connection, fragment)][0]?.[0];
   const written = "values" in fields ? fields.values : "set" in fields ? [fields.set ?? {}] : [];

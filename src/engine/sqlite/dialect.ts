@@ -5,7 +5,7 @@ import type { CreateTable, DropTable, Operation, Select } from "../../query/oper
 import type { ColumnDefinition } from "../../query/values.ts";
 import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { changesOfRows, planOn, runSteps } from "../remote/change.ts";
+import { changesOfRows, nestingOn, planOn, runSteps } from "../remote/change.ts";
 import type { Operations } from "../remote/dialect.ts";
 import { refused } from "../remote/failures.ts";
 import type { RowOutput } from "../spool.ts";
@@ -198,7 +198,10 @@ function withBrokenKey<Fields extends Operation<RowChangeName>["fields"]>(
       return await change(context, fields);
     } catch (error) {
       const isOfKey = error instanceof Error && error.message === "FOREIGN KEY constraint failed";
-      const broken = isOfKey ? findBrokenKey(context, fields, isDelete) : undefined;
+      if (!isOfKey) throw error;
+      const where = "where" in fields ? fields.where : undefined;
+      const nesting = await nestingOn(context, [where], readTable, dialect, true);
+      const broken = findBrokenKey(context, fields, isDelete, nesting);
       throw broken === undefined ? error : new EngineRefusal(...brokenKey(broken));
     }
   };
@@ -277,6 +280,7 @@ function estimateRows(
 
 const { preview, digestAffected, ...changes } = changesOfRows<SqliteSession, SQLOutputValue>(
   targetOf,
+  (context, where) => nestingOn(context, [where], readTable, dialect, true),
 );
 
 export function operationsIn({ schemas }: SqliteSession): Operations<SqliteSession> {

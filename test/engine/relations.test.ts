@@ -1,0 +1,90 @@
+/** Conditions by rows of other tables, in Selects and changes. */
+import { createTable, equal, insert, refusal } from "./kit.ts";
+import { overEach, type Scene } from "./over-each.ts";
+
+type Ask = Scene["ask"];
+
+async function fill(ask: Ask): Promise<void> {
+  await ask(createTable("staff", { id: "int", name: "text", boss: "int", since: "date" }));
+  await ask(createTable("rentals", { id: "int", staff_id: "int", film: "text", price: "double" }));
+  await ask(
+    insert("staff", [
+      { id: 1, name: "Ann", boss: null, since: "2024-01-01" },
+      { id: 2, name: "Bob", boss: 1, since: "2025-01-01" },
+      { id: 3, name: "Cid", boss: 1, since: "2026-01-01" },
+    ]),
+  );
+  await ask(
+    insert("rentals", [
+      { id: 10, staff_id: 1, film: "A", price: 1 },
+      { id: 11, staff_id: 1, film: "B", price: 2 },
+      { id: 12, staff_id: 2, film: "A", price: 2.5 },
+      { id: 13, staff_id: null, film: "B", price: null },
+    ]),
+  );
+}
+
+const rented = (film: string) => ({
+  exists: {
+    table: "rentals",
+    on: "rentals.staff_id = staff.id",
+    where: equal("film", film),
+  },
+});
+const bosses = { column: "id", cmp: "IN", select: { from: "staff", columns: ["boss"] } };
+const target = { database: "main", table: "staff" };
+
+overEach("rows are found by rows of other tables", async (t, { ask }) => {
+  await fill(ask);
+  const ids = async (where: object) => {
+    const order_by = { column: "id" };
+    const query = { database: "main", from: "staff", columns: ["id"], where, order_by };
+    const { body, text } = await ask({ Select: query });
+    return body.data?.flatMap((row) => Object.values(Object(row))) ?? text;
+  };
+  t.same(await ids({ and: [rented("A"), rented("B")] }), [1]);
+  t.same(await ids({ and: [rented("A"), { not: rented("B") }] }), [2]);
+  t.same(await ids(bosses), [1]);
+  t.same(await ids({ ...bosses, cmp: "NOT IN" }), [2, 3], "nulls in the Select are ignored");
+  t.same(await ids({ not: { ...bosses, cmp: "NOT IN" } }), [1]);
+  const prices = { from: "rentals", columns: ["price"] };
+  t.same(await ids({ column: "id", cmp: "IN", select: prices }), [1, 2], "an int and a double");
+  const top = { from: "rentals", columns: ["staff_id"], order_by: { column: "price" }, limit: 2 };
+  t.same(await ids({ column: "id", cmp: "IN", select: top }), [1], "the limit counts nulls too");
+  const joined = {
+    from: "rentals",
+    columns: ["staff.boss"],
+    join: { table: "staff", on: "staff.id = rentals.staff_id", join_type: "INNER" },
+  };
+  t.same(await ids({ column: "id", cmp: "IN", select: joined }), [1]);
+});
+
+overEach("changes take conditions on other tables and on their own", async (t, { ask }) => {
+  await fill(ask);
+  const having = { column: "n", cmp: ">", value: 1 };
+  const busy = { from: "rentals", group_by: ["staff_id"], aggregate: [{ fn: "count", as: "n" }] };
+  const where = { and: [{ column: "id", cmp: "IN", select: { ...busy, having } }, rented("B")] };
+  const renamed = { Update: { ...target, set: { name: "Zoe" }, where, returning: ["id", "name"] } };
+  t.match((await ask({ Preview: renamed })).text, '"before":[{"id":1,"name":"Ann"}]');
+  t.match((await ask(renamed)).text, '"affected":1,"data":[{"id":1,"name":"Zoe"}]');
+  const promoted = { Update: { ...target, set: { name: "Boss" }, where: bosses } };
+  t.match((await ask(promoted)).text, '"affected":1');
+  t.match((await ask({ Preview: { Delete: { ...target, where: bosses } } })).text, '"affected":1');
+  t.match((await ask({ Delete: { ...target, where: { not: rented("A") } } })).text, '"affected":1');
+  t.match((await ask({ Delete: { ...target, where: bosses } })).text, '"affected":1');
+});
+
+overEach("a refused condition names tables, columns and types", async (t, { ask }) => {
+  await fill(ask);
+  const select = (where: object) =>
+    ask({ Select: { database: "main", from: "staff", columns: ["id"], where } });
+  const member = (column: string, picked: string) =>
+    select({ column, cmp: "IN", select: { from: "rentals", columns: [picked] } });
+  t.match(await member("id", "film"), refusal(400, "invalid_value", /"id" \(.*"film" \(.* by IN/));
+  t.match(await member("since", "staff_id"), refusal(400, "invalid_value"));
+  t.match(await member("id", "films"), refusal(400, "unknown_column", /"films" in rentals/));
+  const elsewhere = { table: "rent", on: "rent.id = staff.id" };
+  t.match(await select({ exists: elsewhere }), refusal(404, "table_not_found", /rent in main/));
+  const unknown = { table: "rentals", on: "rentals.staff = staff.id" };
+  t.match(await select({ exists: unknown }), refusal(400, "unknown_column", /rentals.staff/));
+});
