@@ -188,7 +188,7 @@ const ofEngine: Readonly<Record<string, string>> = {
   table_not_found:
     "The database has no table of this name. The message names one with a similar spelling.",
   constraint_violation:
-    "A value exists already where it must be unique, null is not allowed, or another rule of the database is violated. For a foreign key, the message names the tables and columns, and on SQLite and PostgreSQL the value if the query contains it. Callers who do not see the whole schema get neither.",
+    "A value exists already where it must be unique, null is not allowed, or another rule of the database is violated. The message names the table. For a foreign key, it names both tables and the columns, on PostgreSQL and MySQL the constraint, and on SQLite and PostgreSQL the value if the query contains it. Callers who do not see the whole schema get neither.",
   database_exists:
     "A database of this name exists, in any case. If the access file names one in another case, the gateway returns 403 `database_case_mismatch` without asking the engine.",
   database_in_use:

@@ -11,6 +11,7 @@ import {
   refusal,
   remove,
   selectAll,
+  update,
 } from "./kit.ts";
 import { freshMysql, type MysqlEngine } from "./mysql/kit.ts";
 import { freshPostgres, type PostgresEngine, startOn } from "./postgres/kit.ts";
@@ -231,6 +232,20 @@ t.test("a wrong label of an enum is refused with the labels", async (t) => {
   await sql("alter type main.mood add value 'glad'");
   t.match(await ask(wrong), { status: 200 }, "a new label is known at once");
   t.match((await ask(selectAll("people", condition))).body.data, [{ id: 1, mood: "glad" }]);
+});
+
+t.test("MySQL's wrong label of an enum is refused with the labels too", async (t) => {
+  const { ask, sql } = await freshMysql(t);
+  await sql(
+    "create table main.people (id int primary key, mood enum('sad', 'ok, or so') not null)",
+  );
+  const wrong = insert("people", [{ id: 1, mood: "glad" }]);
+  const labels = /"mood" \(enum\(.+\)\) does not accept this string; allowed: sad, ok, or so$/;
+  t.match(await ask(wrong), refusal(400, "invalid_value", labels));
+  t.match(await ask(update("people", { mood: "glad" })), refusal(400, "invalid_value", labels));
+  const required = 'Table people requires a value in column "mood"';
+  const empty = insert("people", [{ id: 1, mood: null }]);
+  t.match(await ask(empty), refusal(409, "constraint_violation", required));
 });
 
 t.test("names that PostgreSQL would truncate are refused", async (t) => {

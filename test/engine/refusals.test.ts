@@ -143,12 +143,12 @@ overEach("every database has the same messages about constraints", async (t, { a
   await ask(createTable("people", { id: "int", name: { type: "text", nullable: false } }));
   await ask(createTable("pets", { id: "int", owner: { type: "int", references: "people.id" } }));
   t.match(await ask(insert("people", [{ id: 1, name: "Alice" }])), { status: 200 });
-  const required = /^(A table|Table people) requires a value in column "name"$/;
+  const required = /^Table people requires a value in column "name"$/;
   const broken: [table: string, row: object, message: RegExp][] = [
     [
       "people",
       { id: 1, name: "Bob" },
-      /^(A table|Table people) already has a row with this value, which must be unique \(.+\)$/,
+      /^Table people already has a row with this value, which must be unique \(.+\)$/,
     ],
     ["people", { id: 2, name: null }, required],
     ["people", { id: 2 }, required],
@@ -157,6 +157,13 @@ overEach("every database has the same messages about constraints", async (t, { a
   ];
   for (const [table, row, message] of broken) {
     t.match(await ask(insert(table, [row])), refusal(409, "constraint_violation", message));
+    const preview = { Preview: insert(table, [row]) };
+    t.match(await ask(preview), refusal(409, "constraint_violation", message));
+    const Batch = [insert("pets", [{ id: 7 }]), insert(table, [row])];
+    for (const body of [{ Batch }, { Preview: { Batch } }]) {
+      const inBatch = new RegExp(message.source.replace("^", "^Batch\\[1\\]: "));
+      t.match(await ask(body), refusal(409, "constraint_violation", inBatch));
+    }
   }
 });
 
@@ -198,6 +205,32 @@ overEach("a broken foreign key is named, without values of other rows", async (t
   }
 });
 
+t.test("SQLite names a foreign key of several columns, and the table of any other", async (t) => {
+  const { ask, directory } = await freshEngine(t);
+  const file = new DatabaseSync(`${directory}/data/main.sqlite`);
+  file.exec(`create table parts (a int, b int, primary key (a, b)) strict;
+    create table uses (id int, a int, b int, foreign key (a, b) references parts) strict;
+    insert into parts values (1, 2), (1, 3);
+    insert into uses values (1, 1, 2)`);
+  file.close();
+  const raised = { database: "main", table: "uses", add: { b: 7 }, where: null };
+  const broken: [body: object, message: string][] = [
+    [insert("uses", [{ id: 2, a: 1, b: 9 }]), "Table parts has no row for (a, b) of uses"],
+    [remove("parts", equal("b", 2)), "Rows of uses still refer to (a, b)"],
+    [
+      { Update: { database: "main", table: "parts", set: { b: 5 }, where: equal("b", 2) } },
+      "Rows of uses still refer to (a, b)",
+    ],
+    [{ Update: raised }, "Table uses is part of a foreign key that this would break"],
+  ];
+  for (const [body, message] of broken) {
+    t.match(await ask(body), refusal(409, "constraint_violation", message));
+    t.match(await ask({ Preview: body }), refusal(409, "constraint_violation", message));
+  }
+  t.match(await ask(insert("uses", [{ id: 3, a: 1, b: null }])), { status: 200 });
+  t.match(await ask(remove("parts", equal("b", 3))), { status: 200 });
+});
+
 t.test("SQLite's messages about constraints name columns or the constraint", async (t) => {
   const { ask, directory } = await freshEngine(t);
   const file = new DatabaseSync(`${directory}/data/main.sqlite`);
@@ -210,9 +243,9 @@ t.test("SQLite's messages about constraints name columns or the constraint", asy
   const broken: [row: object, message: string][] = [
     [{ id: 1, a: "q", b: "z" }, `Table t ${unique} (id)`],
     [{ a: "x", b: "y" }, `Table t ${unique} (a, b)`],
-    [{ a: "w", b: "z", c: 1 }, `A table ${unique} (index 'folded')`],
+    [{ a: "w", b: "z", c: 1 }, `Table t ${unique} (index 'folded')`],
     [{ a: "z" }, 'Table t requires a value in column "b"'],
-    [{ a: "z", b: "z", c: 0 }, 'A table does not allow this row (constraint "positive")'],
+    [{ a: "z", b: "z", c: 0 }, 'Table t does not allow this row (constraint "positive")'],
   ];
   for (const [row, message] of broken) {
     t.match(await ask(insert("t", [row])), refusal(409, "constraint_violation", message));

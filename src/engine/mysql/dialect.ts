@@ -52,7 +52,6 @@ import {
   commentOf,
   descriptionOf,
   kindOf,
-  labelsIn,
   type MysqlKind,
   markOf,
   newType,
@@ -112,7 +111,7 @@ async function describeTable(context: MysqlContext, name: string): Promise<Table
       return {
         ...column,
         isSerial: column.isIdentity,
-        labels: labelsIn(column.type),
+        labels: column.kind.labels,
         // MariaDB reports a missing default as a word.
         default: session.server.isMariaDb && value === "NULL" ? undefined : value,
         references,
@@ -389,10 +388,14 @@ function countOf(count: number | bigint): unknown {
   return unsigned(BigInt(count));
 }
 
-const { preview, digestAffected, ...changes } = changesOfRows(targetOf, (context, where) => {
-  const dialect = dialectOf(context.session.server.collation);
-  return nestingOn(context, [where], readTable, dialect, true);
-});
+const { preview, digestAffected, ...changes } = changesOfRows(
+  targetOf,
+  (context, where) => {
+    const dialect = dialectOf(context.session.server.collation);
+    return nestingOn(context, [where], readTable, dialect, true);
+  },
+  failures,
+);
 
 const mysql: Dialect<MysqlSession> = {
   name: "MySQL",

@@ -52,10 +52,10 @@ const timeouts = new Set([1317, 1969, 3024]);
 
 export const failures = failuresOf<ServerError>({
   isAnswer: (error) => error instanceof ServerError,
-  read(error) {
+  read(error, table) {
     if (isFileError(error)) return refused.storage;
     if (unavailable.has(error.number)) return refused.unavailable;
-    return violationOf(error) ?? refusals.get(error.number);
+    return violationOf(error, table) ?? refusals.get(error.number);
   },
   concernsStatement: (error) => {
     const { number } = error;
@@ -79,22 +79,26 @@ export function isDuplicate(error: unknown): boolean {
 }
 
 /** Takes only names from fixed places of the server's text, which also quotes values. */
-function violationOf({ number, text }: ServerError): Refused | undefined {
+function violationOf(
+  { number, text }: ServerError,
+  table: string | undefined,
+): Refused | undefined {
+  const place = table === undefined ? "A table" : `Table ${table}`;
   switch (number) {
     case 1048:
     case 1364:
-      return violated(violations.required("A table", /^\w+ '([^']+)'/.exec(text)?.[1] ?? ""));
+      return violated(violations.required(place, /^\w+ '([^']+)'/.exec(text)?.[1] ?? ""));
     case 1062:
     case 1586:
-      return violated(violations.unique("A table", named(/ for key '([^']+)'$/.exec(text))));
+      return violated(violations.unique(place, named(/ for key '([^']+)'$/.exec(text))));
     case 1216:
     case 1451:
     case 1452:
-      return foreignKeyViolation(number, text);
+      return foreignKeyViolation(number, text, place);
     case 3819:
-      return violated(violations.other("A table", named(/^\w+ \w+ '([^']+)'/.exec(text))));
+      return violated(violations.other(place, named(/^\w+ \w+ '([^']+)'/.exec(text))));
     case 4025:
-      return violated(violations.other("A table", named(/^CONSTRAINT `([^`]+)`/.exec(text))));
+      return violated(violations.other(place, named(/^CONSTRAINT `([^`]+)`/.exec(text))));
     default:
       return undefined;
   }
@@ -106,9 +110,9 @@ function violationOf({ number, text }: ServerError): Refused | undefined {
 const foreignKey =
   /\(`[^`]+`\.`([^`]+)`, CONSTRAINT `([^`]+)` FOREIGN KEY \(([^)]+)\) REFERENCES (`[^(]+`) \(([^)]+)\)/;
 
-function foreignKeyViolation(number: number, text: string): Refused {
+function foreignKeyViolation(number: number, text: string, place: string): Refused {
   const [, table, constraint, own = "", other = "", key = ""] = foreignKey.exec(text) ?? [];
-  if (table === undefined) return violated(violations.reference("A table", ""));
+  if (table === undefined) return violated(violations.reference(place, ""));
   const isMissing = number === 1452;
   return brokenKey({
     table,

@@ -198,7 +198,7 @@ function membersOf(columnType: string): string[] {
 }
 
 /** The labels of an `enum`. A `set` combines its members, so they are not all of its values. */
-export function labelsIn(columnType: string): string[] | undefined {
+function labelsIn(columnType: string): string[] | undefined {
   return columnType.startsWith("enum(") ? membersOf(columnType) : undefined;
 }
 
@@ -403,6 +403,7 @@ export function kindOf(type: TypeDescription): MysqlKind {
     family: codec === booleans ? "boolean" : familyOf(type),
     ...(dataType === "json" ? {} : { beside }),
     ...(isNumber ? { sum } : {}),
+    labels: labelsIn(type.columnType),
   };
 }
 

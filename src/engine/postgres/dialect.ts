@@ -473,8 +473,10 @@ function bigintSql(value: number): Fragment {
   return sql`cast(${value} as bigint)`;
 }
 
-const { preview, digestAffected, ...changes } = changesOfRows(targetOf, (context, where) =>
-  nestingOn(context, [where], knownTable, dialect, true),
+const { preview, digestAffected, ...changes } = changesOfRows(
+  targetOf,
+  (context, where) => nestingOn(context, [where], knownTable, dialect, true),
+  failures,
 );
 
 /** Databases of queries are schemas. */

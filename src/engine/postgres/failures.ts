@@ -51,10 +51,10 @@ const transient = new Set(["40001", "40P01"]);
 export const failures = failuresOf<DatabaseError>({
   isAnswer: (error) => error instanceof DatabaseError,
   isObstacle: (error) => error instanceof PasswordMissing,
-  read(error) {
+  read(error, ofQuery) {
     const code = error.code ?? "";
     if (code === "23503") return ofForeignKey(error);
-    if (code.startsWith("23")) return ["constraint_violation", violation(error)];
+    if (code.startsWith("23")) return ["constraint_violation", violation(error, ofQuery)];
     return refusals.get(code) ?? refusals.get(code.slice(0, 2));
   },
   concernsStatement: ({ code }) => !["08", "40", "53", "57"].includes(code?.slice(0, 2) ?? ""),
@@ -67,16 +67,20 @@ export const failures = failuresOf<DatabaseError>({
 });
 
 /** Class 23: integrity constraint violation. */
-function violation({ code, table, column, constraint }: DatabaseError): string {
-  const named = constraint === undefined ? "" : ` (constraint "${constraint}")`;
+function violation(
+  { code, table: named, column, constraint }: DatabaseError,
+  ofQuery: string | undefined,
+): string {
+  const table = named ?? ofQuery;
+  const rule = constraint === undefined ? "" : ` (constraint "${constraint}")`;
   const place = table === undefined ? "A table" : `Table ${table}`;
   switch (code) {
     case "23502":
       return violations.required(place, column ?? "");
     case "23505":
-      return violations.unique(place, named);
+      return violations.unique(place, rule);
     default:
-      return violations.other(place, named);
+      return violations.other(place, rule);
   }
 }
 

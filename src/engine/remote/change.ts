@@ -45,7 +45,7 @@ import {
   type TargetColumn,
 } from "../sql/target.ts";
 import { comparedValue, storedValue } from "../sql/values.ts";
-import type { Changes, Dialect, QueryContext, RemoteColumn, Session } from "./dialect.ts";
+import type { Changes, Dialect, Failures, QueryContext, RemoteColumn, Session } from "./dialect.ts";
 
 interface Answering<Raw> extends Session {
   rows(fragment: Statement["fragment"]): Promise<readonly ResultRow<Raw>[]>;
@@ -70,6 +70,7 @@ type NestingFor<Leased extends Session> = (
 export function changesOfRows<Leased extends Answering<Raw>, Raw>(
   targetOf: TargetOf<Leased, Raw>,
   nestingFor: NestingFor<Leased>,
+  { refusalOf, concernsStatement }: Pick<Failures, "refusalOf" | "concernsStatement">,
 ): Pick<Changes<Leased>, RowChangeName> & Pick<Dialect<Leased>, "preview" | "digestAffected"> {
   async function runOn<Result>(
     context: QueryContext<Leased>,
@@ -81,7 +82,12 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
     const nesting = await nestingFor(context, where);
     const target = nesting === undefined ? found : { ...found, table: { ...found.table, nesting } };
     const bytewise = context.counter?.bytewiseIn(context.database, table);
-    return runSteps(context.session, stepsOf(narrowed(target, bytewise)));
+    try {
+      return await runSteps(context.session, stepsOf(narrowed(target, bytewise)));
+    } catch (error) {
+      // The database does not always name the table, and its errors are read elsewhere too.
+      throw concernsStatement(error) ? (refusalOf(error, table) ?? error) : error;
+    }
   }
   return {
     Insert: (context, fields) => runOn(context, fields, (target) => insert(target, fields)),

@@ -53,8 +53,12 @@ export class ConnectionLost extends Error {
 export type Mode = "read only" | "read committed" | "snapshot, read only" | "serializable";
 
 export interface Failures {
-  /** Returns undefined if the error is not the client's concern. */
-  refusalOf(error: unknown): EngineRefusal | undefined;
+  /**
+   * Returns undefined if the error is not the client's concern.
+   *
+   * @param table the table of the query, for errors that name none
+   */
+  refusalOf(error: unknown, table?: string): EngineRefusal | undefined;
   /** False for an error of the server, the connection or the time limit. */
   concernsStatement(error: unknown): boolean;
   /** True if a retry of the transaction may succeed. */

@@ -10,7 +10,7 @@ export interface ErrorReader<ServerError> {
    * Undefined if the error does not concern the client. Servers quote values and statements, so only
    * schema names may be taken from their text.
    */
-  read(answer: ServerError): Refused | undefined;
+  read(answer: ServerError, table: string | undefined): Refused | undefined;
   concernsStatement(answer: ServerError): boolean;
   isTransient(answer: ServerError): boolean;
   isUnavailable(answer: ServerError): boolean;
@@ -19,12 +19,12 @@ export interface ErrorReader<ServerError> {
 
 export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failures {
   return {
-    refusalOf(error) {
+    refusalOf(error, table) {
       if (error instanceof EngineRefusal) return error;
       if (error instanceof ConnectionLost || reader.isObstacle?.(error)) {
         return new EngineRefusal(...refused.unavailable);
       }
-      const found = reader.isAnswer(error) ? reader.read(error) : undefined;
+      const found = reader.isAnswer(error) ? reader.read(error, table) : undefined;
       return found === undefined ? refusalOfDisk(error) : new EngineRefusal(...found);
     },
     concernsStatement(error) {

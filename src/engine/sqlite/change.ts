@@ -2,6 +2,7 @@ import type { SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
 import type { Operation, Row } from "../../query/operation-types.ts";
 import type { BrokenKey } from "../sql/answers.ts";
+import { keyCondition } from "../sql/changes.ts";
 import { whereSql } from "../sql/conditions.ts";
 import { type Fragment, rows as rowsOf, type Steps } from "../sql/fragment.ts";
 import type { RowChangeName } from "../sql/preview.ts";
@@ -133,12 +134,12 @@ function prepareRow(
 
 interface ForeignKey {
   readonly table: string;
-  readonly column: string;
+  readonly columns: string[];
   readonly other: string;
-  readonly key: string;
+  readonly keys: string[];
 }
 
-/** Finds the single-column foreign key that a change broke, after SQLite has undone the change. */
+/** Finds the foreign key that a change broke, after SQLite has undone the change. */
 export function findBrokenKey(
   context: SqliteContext,
   fields: Operation<RowChangeName>["fields"],
@@ -154,50 +155,66 @@ export function findBrokenKey(
     ...(bytewise && { bytewise }),
     nesting,
   };
-  const { columns, name: changed } = changedTable;
+  const { name: changed } = changedTable;
   const first = (fragment: Fragment) => [...rows(connection, fragment)][0]?.[0];
   const written = "values" in fields ? fields.values : "set" in fields ? [fields.set ?? {}] : [];
-  for (const { table, column, other, key } of foreignKeysOf(context, changed, isDelete)) {
+  const namesOf = (names: readonly string[]) => sql.join(names.map((name) => sql.id(name)));
+  const shown = (values: readonly unknown[]) =>
+    values.length === 1 ? { value: String(values[0]) } : {};
+  for (const { table, columns, other, keys } of foreignKeysOf(context, changed, isDelete)) {
     const to = sql.id(schema, other);
-    const own = table === changed ? columns.get(column) : undefined;
-    for (const row of own === undefined ? [] : written) {
-      const value = own === undefined ? null : storedValue(own, row[column] ?? null);
-      if (value === null) continue;
-      const found = first(sql`select 1 from ${to} where ${sql.id(key)} = ${value}`);
+    for (const row of table === changed ? written : []) {
+      const values = columns.map((name) => {
+        const column = changedTable.columns.get(name);
+        return column === undefined ? null : storedValue(column, row[name] ?? null);
+      });
+      if (values.includes(null)) continue;
+      const found = first(sql`select 1 from ${to} where ${keyCondition(namedBy(keys), values)}`);
       if (found !== undefined) continue;
-      return { table, missingIn: other, columns: [column], value: String(value) };
+      return { table, missingIn: other, columns, ...shown(values) };
     }
-    const changesKey = isDelete || written.some((row) => Object.hasOwn(row, key));
+    const changesKey =
+      isDelete || written.some((row) => keys.some((key) => Object.hasOwn(row, key)));
     if (other !== changed || !("where" in fields) || !changesKey) continue;
-    const touched = sql`select ${sql.id(key)} from ${to}${whereSql([changedTable], fields.where)}`;
-    const value = first(sql`select ${sql.id(column)} from ${sql.id(schema, table)}
-      where ${sql.id(column)} in (${touched}) limit 1`);
-    if (value != null) return { table, columns: [key], value: String(value) };
+    const touched = sql`select ${namesOf(keys)} from ${to}${whereSql([changedTable], fields.where)}`;
+    const value = first(sql`select ${sql.id(columns[0] ?? "")} from ${sql.id(schema, table)}
+      where (${namesOf(columns)}) in (${touched}) limit 1`);
+    if (value != null)
+      return { table, columns: keys, ...(keys.length === 1 ? shown([value]) : {}) };
   }
   return undefined;
 }
 
-/** Single-column foreign keys of a table, and those to it that restrict its changes. */
+function namedBy(names: readonly string[]): { name: string }[] {
+  return names.map((name) => ({ name }));
+}
+
+/** Foreign keys of a table, and those to it that restrict its changes. */
 function foreignKeysOf(
   { session, schema }: SqliteContext,
   name: string,
   isDeleted: boolean,
-): ForeignKey[] {
+): Iterable<ForeignKey> {
   const action = sql.id("reference", isDeleted ? "on_delete" : "on_update");
   const found = rows(
     session.connection,
-    sql`select entry."name", reference."from", reference."table", coalesce(reference."to",
-        (select "name" from pragma_table_info(reference."table", ${schema}) where "pk" = 1))
+    sql`select entry."name", reference."id", reference."from", reference."table",
+        coalesce(reference."to", (select "name" from pragma_table_info(reference."table", ${schema})
+          where "pk" = reference."seq" + 1))
       from ${sql.id(schema, "sqlite_schema")} as entry
       join pragma_foreign_key_list(entry."name", ${schema}) as reference
       where entry."type" = 'table' and (entry."name" = ${name}
         or (reference."table" = ${name} and ${action} in ('NO ACTION', 'RESTRICT')))
-      group by entry."name", reference."id" having count(*) = 1`,
+      order by entry."name", reference."id", reference."seq"`,
   );
-  return Array.from(found, (row) => {
-    const [table = "", column = "", other = "", key = ""] = [0, 1, 2, 3].map((at) =>
-      String(row[at]),
-    );
-    return { table, column, other, key };
-  });
+  const keys = new Map<string, ForeignKey>();
+  for (const row of found) {
+    const [table = "", id = "", column = "", other = "", key = ""] = Object.values(row).map(String);
+    const place = JSON.stringify([table, id]);
+    const known = keys.get(place) ?? { table, columns: [], other, keys: [] };
+    known.columns.push(column);
+    known.keys.push(key);
+    keys.set(place, known);
+  }
+  return keys.values();
 }

@@ -189,22 +189,31 @@ export function planOf(context: SqliteContext, query: Select): Promise<SelectPla
 }
 
 /** SQLite does not name a broken foreign key. */
-function withBrokenKey<Fields extends Operation<RowChangeName>["fields"]>(
+async function withBrokenKey<Result>(
+  context: SqliteContext,
+  fields: Operation<RowChangeName>["fields"],
+  isDelete: boolean,
+  work: () => Promise<Result>,
+): Promise<Result> {
+  try {
+    return await work();
+  } catch (error) {
+    const cause = error instanceof EngineRefusal ? error.cause : error;
+    const isOfKey = cause instanceof Error && cause.message === "FOREIGN KEY constraint failed";
+    if (!isOfKey) throw error;
+    const where = "where" in fields ? fields.where : undefined;
+    const nesting = await nestingOn(context, [where], readTable, dialect, true);
+    const broken = findBrokenKey(context, fields, isDelete, nesting);
+    throw broken === undefined ? error : new EngineRefusal(...brokenKey(broken));
+  }
+}
+
+function namingBrokenKey<Fields extends Operation<RowChangeName>["fields"]>(
   change: (context: SqliteContext, fields: Fields) => Promise<Changed>,
   isDelete = false,
 ): (context: SqliteContext, fields: Fields) => Promise<Changed> {
-  return async (context, fields) => {
-    try {
-      return await change(context, fields);
-    } catch (error) {
-      const isOfKey = error instanceof Error && error.message === "FOREIGN KEY constraint failed";
-      if (!isOfKey) throw error;
-      const where = "where" in fields ? fields.where : undefined;
-      const nesting = await nestingOn(context, [where], readTable, dialect, true);
-      const broken = findBrokenKey(context, fields, isDelete, nesting);
-      throw broken === undefined ? error : new EngineRefusal(...brokenKey(broken));
-    }
-  };
+  return (context, fields) =>
+    withBrokenKey(context, fields, isDelete, () => change(context, fields));
 }
 
 async function listTables({ session, schema }: SqliteContext): Promise<string[]> {
@@ -278,27 +287,33 @@ function estimateRows(
   return Math.round((counted * (lastId - firstId + 1)) / (endId - firstId + 1));
 }
 
+const failures = { refusalOf, concernsStatement: () => true };
+
 const { preview, digestAffected, ...changes } = changesOfRows<SqliteSession, SQLOutputValue>(
   targetOf,
   (context, where) => nestingOn(context, [where], readTable, dialect, true),
+  failures,
 );
 
 export function operationsIn({ schemas }: SqliteSession): Operations<SqliteSession> {
   return {
-    failures: { refusalOf, concernsStatement: () => true },
+    failures,
     visibleSchema: (database) => schemas.get(database) ?? "",
     listTables,
     describeTable,
     reads: { Select: select },
     changes: {
-      Insert: withBrokenKey(changes.Insert),
-      Update: withBrokenKey(changes.Update),
-      Delete: withBrokenKey(changes.Delete, true),
-      Upsert: withBrokenKey(changes.Upsert),
+      Insert: namingBrokenKey(changes.Insert),
+      Update: namingBrokenKey(changes.Update),
+      Delete: namingBrokenKey(changes.Delete, true),
+      Upsert: namingBrokenKey(changes.Upsert),
       CreateTable: createTable,
       DropTable: dropTable,
     },
-    preview,
+    preview: (context, operation, options) =>
+      withBrokenKey(context, operation.fields, operation.name === "Delete", () =>
+        preview(context, operation, options),
+      ),
     digestAffected,
   };
 }

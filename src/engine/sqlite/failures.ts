@@ -4,7 +4,8 @@ import { violations } from "../sql/answers.ts";
 
 const limitMessage = /too (many|large|complex|big|much)/i;
 
-export function refusalOf(error: unknown): EngineRefusal | undefined {
+/** @param table the table of the query, for errors that name none */
+export function refusalOf(error: unknown, table?: string): EngineRefusal | undefined {
   if (error instanceof EngineRefusal) return error;
   if (!(error instanceof Error)) return undefined;
   const storage = "The database cannot be written: its disk is full or failing";
@@ -28,7 +29,7 @@ export function refusalOf(error: unknown): EngineRefusal | undefined {
     case 18: // SQLITE_TOOBIG
       return refusal("query_too_complex", limits);
     case 19: // SQLITE_CONSTRAINT
-      return refusal("constraint_violation", violationOf(error.message));
+      return refusal("constraint_violation", violationOf(error.message, table));
     default:
       return undefined;
   }
@@ -43,7 +44,8 @@ export function refusing<Result>(work: () => Result): Result {
 }
 
 /** Translates messages such as `UNIQUE constraint failed: users.id`. */
-function violationOf(message: string): string {
+function violationOf(message: string, ofQuery: string | undefined): string {
+  const unnamed = ofQuery === undefined ? "A table" : `Table ${ofQuery}`;
   const [, rule, what = ""] = /^([A-Z ]+) constraint failed(?:: (.*))?$/s.exec(message) ?? [];
   const [, table = "", first = ""] = /^([^.]+)\.(.*)$/s.exec(what) ?? [];
   switch (rule) {
@@ -51,12 +53,12 @@ function violationOf(message: string): string {
       return violations.required(`Table ${table}`, first);
     case "UNIQUE":
       // SQLite names an index on expressions instead of its columns.
-      if (table === "") return violations.unique("A table", ` (${what})`);
+      if (table === "") return violations.unique(unnamed, ` (${what})`);
       return violations.unique(`Table ${table}`, ` (${first.replaceAll(`, ${table}.`, ", ")})`);
     case "CHECK":
-      return violations.other("A table", ` (constraint "${what}")`);
+      return violations.other(unnamed, ` (constraint "${what}")`);
     case "FOREIGN KEY":
-      return violations.reference("A table", "");
+      return violations.reference(unnamed, "");
     default:
       return message;
   }
