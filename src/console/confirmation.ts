@@ -8,12 +8,16 @@ import { type FormState, linkButton, ownPassword, pathOf } from "./frame.ts";
 import type { ConsoleRequest } from "./visit.ts";
 
 const RECENT_SECONDS = 300;
+/** How far the provider's clock may be ahead. */
+const CLOCK_AHEAD_SECONDS = 60;
 /** Fields of a form that its page takes from the query. */
 const placeFields = ["user", "action", "database", "table"];
 
 /** True if the provider says that the user authenticated within the last five minutes. */
 export function isRecent({ authTime }: Pick<SignedIn, "authTime">): boolean {
-  return authTime !== undefined && Math.abs(epochSeconds() - authTime) <= RECENT_SECONDS;
+  if (authTime === undefined) return false;
+  const age = epochSeconds() - authTime;
+  return age >= -CLOCK_AHEAD_SECONDS && age <= RECENT_SECONDS;
 }
 
 /** The path of the form, also in response to its submission. */

@@ -99,11 +99,19 @@ function signInsOf(c: ConsoleRequest) {
   return { signIns, prefix: c.req.param("prefix") ?? "" };
 }
 
+function originOf({ var: { gateway, arrival } }: ConsoleRequest): string {
+  return gateway.configuration.console.public_url || arrival.origin;
+}
+
+function redirectUriOf(c: ConsoleRequest): string {
+  return `${originOf(c)}/callback/${c.req.param("prefix")}`;
+}
+
 /** Sends the browser to the provider. With `again`, the user has to authenticate there again. */
 export async function startSignIn(c: ConsoleRequest): Promise<Response> {
-  const { gateway, listener, arrival, countSignIn } = c.var;
+  const { listener, arrival, countSignIn } = c.var;
   const { signIns, prefix } = signInsOf(c);
-  const origin = gateway.configuration.console.public_url || arrival.origin;
+  const origin = originOf(c);
   // The provider redirects to this origin, where the browser then needs its cookie.
   if (origin !== arrival.origin) {
     return c.redirect(`${origin}${pathOf(c.req.path, c.req.query())}`, 303);
@@ -113,7 +121,7 @@ export async function startSignIn(c: ConsoleRequest): Promise<Response> {
     throw new Refusal("rate_limited", { message: "Too many sign-ins were started", retryAfter });
   }
   const url = await signIns.begin(prefix, {
-    redirectUri: `${origin}/callback/${prefix}`,
+    redirectUri: redirectUriOf(c),
     next: safeNext(c.req.query("next")),
     browser: keepBrowser(c),
     isFresh: c.req.query("again") !== undefined,
@@ -147,7 +155,9 @@ export async function finishSignIn(c: ConsoleRequest): Promise<Response> {
   const { address } = listener.originOf(c.env.incoming);
   const query = new URL(c.req.url).search.slice(1);
   try {
-    const finished = await signIns.finish(prefix, query, browserCookie.read(c) ?? "");
+    const browser = browserCookie.read(c) ?? "";
+    const redirectUri = redirectUriOf(c);
+    const finished = await signIns.finish(prefix, { redirectUri, query, browser });
     const { user, isFresh, issuer } = finished;
     const next = safeNext(finished.next);
     await startSession(c, await admit(c.var, user, issuer), user.credential);

@@ -10,7 +10,13 @@ import { Refusal } from "../refusal.ts";
 import { claimedIssuer } from "./authenticate.ts";
 import { invalidToken } from "./jwt-verification.ts";
 import { tokenIdPattern } from "./revocations.ts";
-import { SESSION_TOKEN_SECONDS, sessionKey, subjectKey, subjectRevocation } from "./sign-in.ts";
+import {
+  isSubjectName,
+  SESSION_TOKEN_SECONDS,
+  sessionKey,
+  subjectKey,
+  subjectRevocation,
+} from "./sign-in.ts";
 
 /** How far `iat` may lie in the future. */
 const CLOCK_AHEAD_SECONDS = 60;
@@ -25,7 +31,8 @@ function usernameProblem(payload: JWTPayload, settings: IssuerSettings) {
   if (value === undefined) return "no_username";
   if (claim === "email" && payload.email_verified !== true) return "email_not_verified";
   // An invalid name is refused, never normalized: two names must not become one.
-  const isName = typeof value === "string" && isExternalUsername(`${prefix}:${value}`);
+  const isText = typeof value === "string" && !isSubjectName(value);
+  const isName = isText && isExternalUsername(`${prefix}:${value}`);
   return isName ? undefined : "bad_username";
 }
 

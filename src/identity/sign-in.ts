@@ -55,6 +55,11 @@ export function subjectRevocation(username: string, subject: string): string {
   return subject === "" ? username : `${username.slice(0, username.indexOf(":"))}:sub=${subject}`;
 }
 
+/** True for what follows the prefix in `subjectRevocation`. No user has such a name. */
+export function isSubjectName(name: string): boolean {
+  return /^sub=[\w-]{22}$/.test(name);
+}
+
 /**
  * A longer lifetime of tokens with a session does not count. The end of a session is remembered a
  * day longer.

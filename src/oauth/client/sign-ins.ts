@@ -60,6 +60,7 @@ const MAX_WAIT_SECONDS = 2;
 const MAX_CACHED = 10_000;
 
 const contentShape = z.object({
+  issuer: z.string(),
   username: z.string(),
   /** The provider's `sub`. */
   subject: z.string(),
@@ -206,6 +207,10 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     const found = await store.find(SIGN_IN, id);
     if (found === undefined) throw new Refusal("token_revoked", { detail: "signed out" });
     const content = contentShape.parse(JSON.parse(found.payload));
+    // A prefix whose issuer has changed names other users, and other servers.
+    const prefix = prefixOf(content.username);
+    const isKnown = issuers.some((one) => one.prefix === prefix && one.issuer === content.issuer);
+    if (!isKnown) throw new Refusal("token_revoked", { detail: "unknown issuer" });
     recent.set(id, content);
     return content;
   }
@@ -225,10 +230,14 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     };
     const silent = new Refusal("issuer_unreachable", { detail: "no answer", retryAfter: 2 });
     if (epochSeconds() < failedAt + RETRY_SECONDS) return tolerate(silent);
-    const turn = `${id} ${checkedAt} ${failedAt} ${Math.floor(epochSeconds() / TURN_SECONDS)}`;
+    const period = Math.floor(epochSeconds() / TURN_SECONDS);
+    const turnIn = (one: number) => `${id} ${checkedAt} ${failedAt} ${one}`;
+    const turn = turnIn(period);
     const expires = epochSeconds() + 2 * TURN_SECONDS;
     await store.put(TURN, turn, { payload: "{}", grantId: undefined, uid: undefined, expires });
-    if (!(await store.consume(TURN, turn))) {
+    // Who took a turn at the end of the last period may still be asking.
+    const isTaken = (await store.find(TURN, turnIn(period - 1)))?.consumed !== undefined;
+    if (isTaken || !(await store.consume(TURN, turn))) {
       const end = Date.now() + TURN_SECONDS * 1000;
       while (Date.now() < end) {
         await delay(100);
@@ -292,8 +301,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       content = await checking;
     }
     requireOpen(content.openedAt);
-    const isKnown = issuers.some(({ prefix }) => prefix === prefixOf(username));
-    if (content.username !== username || !isKnown) throw ended;
+    if (content.username !== username) throw ended;
     return signedIn(credential, content);
   }
 
@@ -355,27 +363,27 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     },
 
     /**
-     * Completes a sign-in, once, in the browser that has started it.
+     * Completes a sign-in, once, in the browser and at the redirect URI where it was started.
      *
      * @param query of the redirect
      * @throws Refusal `sign_in_expired`, `sign_in_refused` or `issuer_unreachable`, with its issuer
      */
     async finish(
       prefix: string,
-      query: string,
-      browser: string,
+      { redirectUri, query, browser }: Record<"redirectUri" | "query" | "browser", string>,
     ): Promise<{ next: string; isFresh: boolean; user: SignedIn; issuer: string }> {
       const { party, settings } = partyOf(prefix);
       const id = digest(new URLSearchParams(query).get("state") ?? "");
       const found = await store.find(REQUEST, id);
       const request = found && requestShape.parse(JSON.parse(found.payload));
-      const isOwn = request?.prefix === prefix && request.browser === digest(browser);
-      if (!request || !isOwn || !(await store.consume(REQUEST, id))) {
+      const isHere = request?.prefix === prefix && request.redirectUri === redirectUri;
+      const isOwn = request?.browser === digest(browser);
+      if (!request || !isHere || !isOwn || !(await store.consume(REQUEST, id))) {
         throw new Refusal("sign_in_expired", { token: { issuer: settings.issuer } });
       }
       await store.remove(REQUEST, id);
       try {
-        const url = new URL(`${request.redirectUri}?${query}`);
+        const url = new URL(`${redirectUri}?${query}`);
         const answer = await party.finish(url, request);
         const { claims, refreshToken } = answer;
         if (claims === undefined) throw new ProviderRefused("no ID token", undefined);
@@ -473,15 +481,16 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     const seconds = earliest - epochSeconds();
     if (seconds > 0) await delay(Math.min(seconds, MAX_WAIT_SECONDS) * 1000);
     const content: Content = {
-      ...{ username, subject, ...groups },
+      ...{ issuer: settings.issuer, username, subject, ...groups },
       attributes: writtenAttributes(attributes),
       authTime: typeof authTime === "number" ? authTime : undefined,
       openedAt: epochSeconds(),
       checkedAt: epochSeconds(),
       refreshToken: refreshToken && cipher.encrypt(refreshToken, id),
     };
+    const user = signedIn(credentialOfSignIn(signIn), content);
     await write(id, until, content);
-    return signedIn(credentialOfSignIn(signIn), content);
+    return user;
   }
 }
 

@@ -69,7 +69,9 @@ export async function finishSignIn(
   const { address } = originOf(request);
   const browser = cookies.get(COOKIE) ?? "";
   try {
-    const { next, user, issuer: by } = await signIns.finish(prefix, query, browser);
+    const redirectUri = `${issuer}${endpoints.callback}/${prefix}`;
+    const finished = await signIns.finish(prefix, { redirectUri, query, browser });
+    const { next, user, issuer: by } = finished;
     const { username, credential } = user;
     const result = randomBytes(32).toString("base64url");
     await context.store.put(RESULT, hash("sha256", `${browser} ${result}`, "base64url"), {
