@@ -1,6 +1,6 @@
 import { Command, CommanderError } from "commander";
 import { withHouseStyle } from "./commands/options.ts";
-import { reportFailure, USAGE } from "./commands/output.ts";
+import { FAILURE, reportFailure, USAGE } from "./commands/output.ts";
 import { version } from "./product.ts";
 
 /** The commands in the order of the help. Only the command that runs is loaded. */
@@ -32,6 +32,13 @@ const program = withHouseStyle(new Command("gatehouse"))
   .version(version)
   .enablePositionalOptions();
 for (const command of await Promise.all(loaded)) program.addCommand(command);
+
+// A reader such as `head` that has seen enough. `serve` and `mcp` decide for themselves.
+if (name !== "serve" && name !== "mcp") {
+  process.stdout.on("error", ({ code }: NodeJS.ErrnoException) => {
+    process.exit(code === "EPIPE" ? process.exitCode : FAILURE);
+  });
+}
 
 try {
   await program.parseAsync();

@@ -133,8 +133,9 @@ const answers: Readonly<Record<string, Schema>> = {
   Json: {
     anyOf: [
       { type: ["string", "number", "boolean", "null"] },
-      listOf(ref("Json")),
-      { type: "object", additionalProperties: ref("Json") },
+      // Generators of types accept no type that contains itself.
+      { type: "array", items: {} },
+      { type: "object", additionalProperties: true },
     ],
     description: "Any JSON.",
   },

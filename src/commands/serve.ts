@@ -116,7 +116,10 @@ function logStart(
     const what = isFirstStart
       ? "first start: the administrator's password is in this file"
       : "the administrator's first password is still in this file";
-    log.warn({ user: "admin", file }, `${what}; log in, change it and delete the file`);
+    const remedy = loaded.configuration.auth.passwords
+      ? "log in, change it and delete the file"
+      : "passwords are off, so delete the file";
+    log.warn({ user: "admin", file }, `${what}; ${remedy}`);
   }
   const { configuration, serviceDirectory, file } = loaded;
   const { url: database, urls } = configuration.upstream;

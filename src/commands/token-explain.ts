@@ -147,8 +147,20 @@ async function explainExternal(configuration: Configuration, state: State, token
   );
   const [door = "query"] = opens;
   const external = await issuers.verify(token, door);
-  const caller = externalCaller(state.snapshot, state.revocations, external);
-  return { ...about, ...viewCaller(state, caller), scopes: [...external.scopes] };
+  const scopes = [...external.scopes];
+  try {
+    const caller = externalCaller(state.snapshot, state.revocations, external);
+    return { ...about, ...viewCaller(state, caller), scopes };
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    // An operator who gives the first grant needs the names of the groups.
+    return { ...about, ...viewRefusal(error), groups: external.groups, scopes };
+  }
+}
+
+function viewRefusal({ code, message, detail, token }: Refusal) {
+  const { tokenId, ...about } = token ?? {};
+  return { verdict: "refused", code, message, detail, ...about, token: tokenId };
 }
 
 async function explain(
@@ -169,10 +181,13 @@ async function explain(
     return { ...accepted, ...(await explainExternal(configuration, state, token)) };
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
-    const { code, message, detail, token: about } = error;
-    const note =
-      detail === "no_jwt" ? "an opaque token, and no issuer has introspection" : undefined;
-    return { verdict: "refused", code, message, detail, ...about, note };
+    const notes: Readonly<Record<string, string>> = {
+      no_jwt: "an opaque token, and no issuer has introspection",
+      unknown_issuer: `the configured issuers are ${issuersOf(configuration)
+        .map((one) => one.issuer)
+        .join(", ")}`,
+    };
+    return { ...viewRefusal(error), note: notes[error.detail ?? ""] };
   }
 }
 

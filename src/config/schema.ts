@@ -188,11 +188,12 @@ const login = strictObject({
     "Sign in with Example",
     "Text of the button.",
   ),
-  scopes: key(
-    z.array(text("a scope without spaces", /^[!#-[\]-~]{1,255}$/)).default(["openid", "profile"]),
-    undefined,
-    "Scopes to ask for, besides `openid`. Some providers need `offline_access` for a refresh token.",
-  ),
+  scopes: z
+    .array(text("a scope without spaces", /^[!#-[\]-~]{1,255}$/))
+    .default(["openid", "profile"])
+    .describe(
+      "Scopes to ask for, besides `openid`. Some providers need `offline_access` for a refresh token.",
+    ),
   recheck: wholeNumber(1, 86_400)
     .default(600)
     .describe(

@@ -167,7 +167,7 @@ export async function finishSignIn(c: ConsoleRequest): Promise<Response> {
   } catch (error) {
     if (!(error instanceof Refusal) || error.code === "not_found") throw error;
     const { code: outcome, detail, token } = error;
-    const event = { issuer: token?.issuer, address, outcome, detail };
+    const event = { user: token?.user, issuer: token?.issuer, address, outcome, detail };
     gateway.audit.event("console_login", event, "warn");
     return showSignIn(c, "", "/", error);
   }

@@ -78,11 +78,11 @@ export function isBrowserAtHome({ method, headers }: IncomingMessage, path: stri
 type HomeEntry = [address: string, purpose: string, isPage?: true];
 
 function homeEntries({ configuration, publicUrl, consoleUrl }: Gateway): HomeEntry[] {
-  const { mcp, console } = configuration;
-  const all: HomeEntry[] = [
-    ["POST /login", "exchanges a username and a password for a token"],
-    ["POST /query", "runs a query in JSON, with that token"],
-  ];
+  const { auth, mcp, console } = configuration;
+  const all: HomeEntry[] = [["POST /query", "runs a query in JSON, with a token"]];
+  if (auth.passwords) {
+    all.unshift(["POST /login", "exchanges a username and a password for a token"]);
+  }
   if (mcp.enabled) {
     all.push([`${publicUrl}/mcp`, "is the address for MCP clients"]);
     if (hasEmbeddedServer(configuration)) {

@@ -90,7 +90,7 @@ export function identify(
   if (revocations.isRevoked(token)) throw revoked("revocations");
   if (token.issuedAt <= user.tokensValidAfter) throw revoked("tokens_valid_after");
   if (signIn !== undefined) {
-    if (isSignInEnded(revocations, signIn, token)) throw revoked("signed out");
+    if (isSignInEnded(revocations, signIn, token)) throw revoked("signed_out");
   } else if (token.credential !== credentialOf(user)) throw revoked("password changed");
   return user;
 }
@@ -137,7 +137,7 @@ export function externalCaller(
     if (user.disabled) throw revoked("disabled");
     if (issuedAt <= user.tokensValidAfter) throw revoked("tokens_valid_after");
     if (revocations.isRevoked({ username, tokenId, issuedAt })) throw revoked("revoked");
-    if (isLoggedOut(revocations, external, { username, issuedAt })) throw revoked("signed out");
+    if (isLoggedOut(revocations, external, { username, issuedAt })) throw revoked("signed_out");
     if (groupsProblem !== undefined) {
       throw new Refusal("groups_unavailable", { detail: groupsProblem, token: about });
     }

@@ -141,16 +141,25 @@ export function readIdentity(payload: JWTPayload, settings: IssuerSettings) {
 
 const otherKinds = /^(?:id|refresh|offline|logout)(?:_token)?$/i;
 
+/** Claims that access tokens have (RFC 9068, section 2.2), those of Entra too, and ID tokens lack. */
+const accessClaims = ["client_id", "scope", "scp", "azpacr"];
+
+/**
+ * True for a token of the audience that ID tokens of a sign-in have, which could be one: after a
+ * refresh they lack the claims by which others are recognized.
+ */
+function mayBeIdToken(payload: JWTPayload, { login }: IssuerSettings): boolean {
+  if (login === undefined || ![payload.aud].flat().includes(login.client_id)) return false;
+  return payload.typ !== "Bearer" && accessClaims.every((claim) => payload[claim] === undefined);
+}
+
 /**
  * Claims of ID tokens (OpenID Connect Core, section 2), and the names that Keycloak (`typ`), Cognito
  * and Hydra (`token_use`) and others (`token_type`) give to the kinds of their tokens.
  */
-export function isOtherKind({
-  typ,
-  token_use: use,
-  token_type: type,
-  ...claims
-}: JWTPayload): boolean {
+export function isOtherKind(payload: JWTPayload, settings: IssuerSettings): boolean {
+  const { typ, token_use: use, token_type: type, ...claims } = payload;
+  if (mayBeIdToken(payload, settings)) return true;
   if ([typ, use, type].some((kind) => typeof kind === "string" && otherKinds.test(kind)))
     return true;
   const ofIdTokens = ["nonce", "at_hash", "c_hash", "s_hash", "events"];

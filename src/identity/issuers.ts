@@ -234,7 +234,7 @@ export function createIssuers(
       const { payload, isGood, check } = await payloadOf(token, issuer);
       describe(payload);
       check();
-      if (isOtherKind(payload)) throw invalidToken("wrong_type");
+      if (isOtherKind(payload, settings)) throw invalidToken("wrong_type");
       const content = readExternalToken(token, payload, settings);
       recent.set(token, { token: content, opens: settings.opens, isGood });
       return content;

@@ -216,6 +216,13 @@ t.test("the page of connected applications offers the sign-in too", async (t) =>
   );
 });
 
+t.test("a sign-in that begins at localhost continues at the gateway's own address", async (t) => {
+  const start = "/oauth/sign-in/staff?next=%2Foauth%2Fapplications";
+  const url = gateway.url.replace("127.0.0.1", "localhost");
+  const answer = await fetch(url + start, { redirect: "manual" });
+  t.equal(answer.headers.get("location"), gateway.url + start);
+});
+
 t.test("without a refresh token a sign-in lasts an hour", async (t) => {
   provider.user = "ann";
   provider.refreshes = false;
@@ -265,6 +272,12 @@ t.test("opaque tokens of the provider are introspected, with their groups", asyn
   t.match(await gateway.query(select, token.value), { status: 200 });
   const other = await idp.issue("ann", "another");
   t.match(await gateway.query(select, other.value), { status: 401 }, "of another audience");
+  const jwt = async (more: object) => {
+    const claims = { aud: "gatehouse", sub: "ann", groups: ann.groups, ...more };
+    return (await gateway.query(select, await idp.sign(claims))).status;
+  };
+  t.equal(await jwt({}), 401, "what may be an ID token of the sign-in");
+  t.equal(await jwt({ client_id: "app" }), 200);
   await token.end();
   await eventually("its end counts within a second", async () => {
     return (await gateway.query(select, token.value)).status === 401;

@@ -144,7 +144,7 @@ function signedIn(credential: string, content: Content): SignedIn {
 /** The user of a sign-in as last recorded, without asking the provider. @throws Refusal */
 export async function recordedSignIn(store: StateStore, credential: string): Promise<SignedIn> {
   const found = await store.find(SIGN_IN, signInOf(credential)?.id ?? "");
-  if (found === undefined) throw new Refusal("token_revoked", { detail: "signed out" });
+  if (found === undefined) throw new Refusal("token_revoked", { detail: "signed_out" });
   return signedIn(credential, contentShape.parse(JSON.parse(found.payload)));
 }
 
@@ -185,7 +185,11 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
   function failed({ issuer }: LoginIssuer, error: unknown): Refusal {
     const token = { issuer };
     const isClaim = error instanceof Refusal && error.code === "token_invalid";
-    if (error instanceof Refusal && !isClaim) return error;
+    if (error instanceof Refusal && !isClaim) {
+      const { code, detail = code, token: about } = error;
+      const isGroups = code === "groups_unavailable";
+      return isGroups ? new Refusal(code, { detail, token: { ...about, ...token } }) : error;
+    }
     const reason = isClaim ? error.detail : refusalReason(error);
     if (reason !== undefined) {
       return new Refusal("sign_in_refused", { detail: reason, cause: error, token });
@@ -205,7 +209,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
 
   async function read(id: string): Promise<Content> {
     const found = await store.find(SIGN_IN, id);
-    if (found === undefined) throw new Refusal("token_revoked", { detail: "signed out" });
+    if (found === undefined) throw new Refusal("token_revoked", { detail: "signed_out" });
     const content = contentShape.parse(JSON.parse(found.payload));
     // A prefix whose issuer has changed names other users, and other servers.
     const prefix = prefixOf(content.username);
@@ -222,7 +226,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     const due = dueAt(content);
     if (refreshToken === undefined || due === undefined || !isDue(content)) return content;
     const provider = parties.get(prefixOf(username));
-    if (provider === undefined) throw new Refusal("token_revoked", { detail: "unknown issuer" });
+    if (provider === undefined) throw new Refusal("token_revoked", { detail: "unknown_issuer" });
     const { party, settings } = provider;
     const tolerate = (refusal: Refusal) => {
       if (due + HOUR <= epochSeconds()) throw refusal;
@@ -287,7 +291,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
    */
   async function current(credential: string, username: string): Promise<SignedIn> {
     const signIn = signInOf(credential);
-    const ended = new Refusal("token_revoked", { detail: "signed out" });
+    const ended = new Refusal("token_revoked", { detail: "signed_out" });
     const requireOpen = (issuedAt = Number.POSITIVE_INFINITY): SignInId => {
       const issued = { username, issuedAt };
       if (signIn === undefined || isSignInEnded(revocations, signIn, issued)) throw ended;
@@ -414,7 +418,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       }
       if (content === undefined || content.groups === subject.groups) return;
       if (isDeepStrictEqual(content.groups, subject.groups)) return;
-      throw new Refusal("token_revoked", { detail: "groups changed" });
+      throw new Refusal("token_revoked", { detail: "groups_changed" });
     },
 
     /**

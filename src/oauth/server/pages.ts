@@ -137,6 +137,8 @@ const meanings: Readonly<Record<string, string>> = {
   invalid_request: "The app that sent you here made an invalid request.",
   invalid_target: "The app asks for access to something that this gateway does not protect.",
   sign_in_refused: "Your identity provider did not sign you in. Start again in the app.",
+  groups_unavailable:
+    "Your identity provider does not say in which groups you are. Ask your administrator.",
   sign_in_expired: "The sign-in took too long, or another browser has started it.",
   server_error: "The gateway failed. Its log contains the reason.",
 };

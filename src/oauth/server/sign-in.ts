@@ -2,6 +2,7 @@ import { hash, randomBytes } from "node:crypto";
 import type { IncomingMessage, ServerResponse } from "node:http";
 import { parse } from "node:querystring";
 import { epochSeconds } from "../../clock.ts";
+import { isLoopback } from "../../config/addresses.ts";
 import { Refusal } from "../../refusal.ts";
 import { accountIdOf } from "./connections.ts";
 import { OAuthProblem, seeOther } from "./http.ts";
@@ -43,9 +44,16 @@ export async function startSignIn(
 ): Promise<void> {
   const { signIns, issuer } = context.options;
   const { cookies, prefix, query } = contextOf(context, request, response);
+  const { headers } = request;
   const { next } = parse(query);
   if (signIns === undefined || typeof next !== "string" || !ownPage.test(next)) {
     throw new OAuthProblem(404, "not_found", "unknown path");
+  }
+  // The cookie must be for the name to which the provider returns: 127.0.0.1 is not localhost.
+  const { host, hostname, port } = new URL(issuer);
+  const isOtherName = [`localhost:${port}`, `127.0.0.1:${port}`].includes(headers.host ?? "");
+  if (isLoopback(hostname) && isOtherName && headers.host !== host) {
+    return seeOther(response, `${issuer}${request.url}`);
   }
   const browser = cookies.get(COOKIE) || randomBytes(32).toString("base64url");
   cookies.set(COOKIE, browser, cookieOptions);
@@ -83,7 +91,13 @@ export async function finishSignIn(
   } catch (error) {
     if (error instanceof Refusal) {
       const { code: outcome, detail, token } = error;
-      onEvent("oauth_login", { issuer: token?.issuer, address, outcome, detail });
+      onEvent("oauth_login", {
+        user: token?.user,
+        issuer: token?.issuer,
+        address,
+        outcome,
+        detail,
+      });
     }
     throw problemOf(error);
   }
