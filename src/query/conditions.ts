@@ -142,7 +142,7 @@ export interface NestedFields {
   exists: { table: string; on: string; where?: Condition | null };
 }
 
-/** What a condition may contain, set by `operations.ts`, since it contains conditions in turn. */
+/** The kinds that a condition may contain. `operations.ts` sets them, as they contain conditions. */
 export const nesting: { -readonly [Name in keyof NestedFields]?: Kind<NestedFields[Name]> } = {};
 
 /** Reads a Select or `exists` into a draft of its own. */
