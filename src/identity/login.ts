@@ -1,6 +1,6 @@
 import type { AccessRules } from "../access/access-rules.ts";
 import type { HashCosts } from "../access/password-hash.ts";
-import { EVERY_DATABASE } from "../access/roles.ts";
+import { EVERY_DATABASE, isExternalUsername } from "../access/roles.ts";
 import type { Snapshot, User } from "../access/snapshot.ts";
 import { Refusal } from "../refusal.ts";
 import { credentialOf, earliestIssue } from "./authenticate.ts";
@@ -57,7 +57,9 @@ export async function checkPassword(
   const attempt = await context.throttle.begin(username, origin);
   const snapshot = context.snapshot();
   const user = snapshot.users.get(username);
-  const hash = user?.disabled ? undefined : user?.passwordHash;
+  // Without the groups of its sign-in, an external user could have more rights than with them.
+  const isBarred = user?.disabled || isExternalUsername(username);
+  const hash = isBarred ? undefined : user?.passwordHash;
   let isRight: boolean;
   try {
     const costs = await costsInUse(snapshot, context.costs);

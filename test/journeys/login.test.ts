@@ -68,7 +68,11 @@ t.test("a refused login does not reveal whether the user exists", async (t) => {
   await edit(setting, (text) =>
     text
       .replace('username = "disabled"\n', "$&disabled = true\n")
-      .replace(/(username = "machine"\n)password_hash = .*\n/, "$1"),
+      .replace(/(username = "machine"\n)password_hash = .*\n/, "$1")
+      .concat(
+        user("staff:ann", /password_hash = .*\n/.exec(text.slice(text.indexOf('"alice"')))?.[0]),
+      )
+      .concat(grant("staff:ann", "main", "ReadOnly")),
   );
   const attempts = [
     { username: "alice", password: "a wrong one" },
@@ -79,6 +83,7 @@ t.test("a refused login does not reveal whether the user exists", async (t) => {
     { username: "disabled", password: "disabled password" },
     { username: "machine", password: "machine password" },
     { username: "machine", password: "" },
+    { username: "staff:ann", password: "alice password" },
     { username: "unknown", password: "unknown password" },
     { username: "__proto__", password: "unknown password" },
     { username: "no user's name", password: "whatever it is" },
