@@ -1,6 +1,5 @@
 import { randomBytes } from "node:crypto";
 import type { User } from "../access/snapshot.ts";
-import { identify } from "../identity/authenticate.ts";
 import { checkPassword } from "../identity/login.ts";
 import type { SignedIn } from "../oauth/client/sign-ins.ts";
 import { explainLogin, html, loginError, loginFields } from "../pages/html.ts";
@@ -129,25 +128,6 @@ export async function startSignIn(c: ConsoleRequest): Promise<Response> {
   return c.redirect(url, 303);
 }
 
-/** @throws Refusal `sign_in_refused` for a disabled user */
-async function admit(
-  { gateway }: ConsoleRequest["var"],
-  user: SignedIn,
-  issuer: string,
-): Promise<User> {
-  const { access, revocations, signIns } = gateway;
-  try {
-    const issued = { tokenId: "", issuedAt: Number.POSITIVE_INFINITY };
-    return identify(access.snapshot, revocations, { ...user, ...issued });
-  } catch (error) {
-    if (!(error instanceof Refusal) || error.status !== 401) throw error;
-    await signIns?.forget(user.credential);
-    const message = "The gateway does not admit this user";
-    const detail = error.detail ?? error.code;
-    throw new Refusal("sign_in_refused", { message, detail, token: { issuer } });
-  }
-}
-
 /** Receives the provider's answer, and returns to the page that has asked for the sign-in. */
 export async function finishSignIn(c: ConsoleRequest): Promise<Response> {
   const { gateway, listener } = c.var;
@@ -160,7 +140,8 @@ export async function finishSignIn(c: ConsoleRequest): Promise<Response> {
     const finished = await signIns.finish(prefix, { redirectUri, query, browser });
     const { user, isFresh, issuer } = finished;
     const next = safeNext(finished.next);
-    await startSession(c, await admit(c.var, user, issuer), user.credential);
+    const admitted = await signIns.admit(gateway.access.snapshot, finished);
+    await startSession(c, admitted, user.credential);
     const event = { user: user.username, issuer, address, outcome: "allowed" };
     gateway.audit.event("console_login", event, "info");
     return isFresh && !isRecent(user) ? showUnconfirmed(c, user, next) : c.redirect(next, 303);

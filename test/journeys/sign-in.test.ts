@@ -14,7 +14,7 @@ import { exchange, refresh } from "../oauth/flow.ts";
 import { IdentityProvider } from "../oauth/identity-provider.ts";
 import { authorizeUrl, makePkce, REDIRECT, registered } from "../oauth/kit.ts";
 import { callTool, refusalOf, send } from "./mcp.ts";
-import { staffedHome } from "./staff.ts";
+import { staffedHome, tokenOf } from "./staff.ts";
 
 const ann = { sub: "ann", groups: ["engineering"], tenant_id: "acme", acct: "employee" };
 const provider = await IdentityProvider.start(t, ann, { sub: "bob", groups: [] });
@@ -175,6 +175,19 @@ t.test("claims that the issuer requires are required of a sign-in", async (t) =>
   t.match(page, { status: 403, text: /identity provider did not sign you in/ });
   t.match(await loginEvent("sign_in_refused"), { detail: "claim_mismatch", issuer: provider.url });
   provider.users.set("ann", ann);
+});
+
+t.test("a disabled user is refused, also in the audit", async (t) => {
+  const root = await tokenOf(gateway, "root");
+  const disable = (disabled: boolean) =>
+    gateway.send("PATCH", "/api/users/staff:ann", { disabled }, root);
+  provider.user = "ann";
+  await disable(true);
+  const { page } = await signIn(gateway);
+  t.match(page, { status: 403, text: /The gateway does not admit this user/ });
+  const refused = { outcome: "sign_in_refused", detail: "user disabled", issuer: provider.url };
+  t.match(await gateway.service.logged(({ detail }) => detail === refused.detail), refused);
+  await disable(false);
 });
 
 t.test("a sign-in ends in the browser in which it began, and only once", async (t) => {

@@ -7,8 +7,10 @@ import * as z from "zod";
 import type { Attributes } from "../../access/grant.ts";
 import type { Subject } from "../../access/roles.ts";
 import { readAttributes } from "../../access/row-filter.ts";
+import type { Snapshot, User } from "../../access/snapshot.ts";
 import { epochSeconds } from "../../clock.ts";
 import { type Configuration, type IssuerSettings, issuersOf } from "../../config/schema.ts";
+import { identify } from "../../identity/authenticate.ts";
 import {
   type Groups,
   type Logout,
@@ -401,6 +403,23 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       }
     },
 
+    /** @throws Refusal `sign_in_refused` for a disabled user, whose sign-in ends */
+    async admit(
+      snapshot: Snapshot,
+      { user, issuer }: { readonly user: SignedIn; readonly issuer: string },
+    ): Promise<User> {
+      try {
+        const issued = { tokenId: "", issuedAt: Number.POSITIVE_INFINITY };
+        return identify(snapshot, revocations, { ...user, ...issued });
+      } catch (error) {
+        if (!(error instanceof Refusal) || error.status !== 401) throw error;
+        await forget(user.credential);
+        const message = "The gateway does not admit this user";
+        const detail = error.detail ?? error.code;
+        throw new Refusal("sign_in_refused", { message, detail, token: { issuer } });
+      }
+    },
+
     open,
 
     current,
@@ -449,14 +468,16 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       if (!(await store.consume(LOGOUT, key))) throw repeated();
     },
 
-    /** Forgets a sign-in whose only session has ended. */
-    async forget(credential: string): Promise<void> {
-      const signIn = signInOf(credential);
-      if (signIn === undefined) return;
-      recent.delete(signIn.id);
-      await store.remove(SIGN_IN, signIn.id);
-    },
+    forget,
   };
+
+  /** Forgets a sign-in whose only session has ended. */
+  async function forget(credential: string): Promise<void> {
+    const signIn = signInOf(credential);
+    if (signIn === undefined) return;
+    recent.delete(signIn.id);
+    await store.remove(SIGN_IN, signIn.id);
+  }
 
   /**
    * Records a sign-in from verified claims: of an ID token, or of a provider's assertion.

@@ -80,6 +80,7 @@ export async function finishSignIn(
     const redirectUri = `${issuer}${endpoints.callback}/${prefix}`;
     const finished = await signIns.finish(prefix, { redirectUri, query, browser });
     const { next, user, issuer: by } = finished;
+    await signIns.admit(context.options.snapshot(), finished);
     const { username, credential } = user;
     const result = randomBytes(32).toString("base64url");
     await context.store.put(RESULT, hash("sha256", `${browser} ${result}`, "base64url"), {
