@@ -175,7 +175,7 @@ const ofEngine: Readonly<Record<string, string>> = {
   order_not_unique: "`after` with an order in which two rows may be equal.",
   query_too_complex:
     "The query exceeds a limit of the database: too many columns, values or conditions.",
-  self_join: "A table is joined with itself.",
+  self_join: "A table is joined with itself without another name (`as`).",
   too_many_databases: "A Batch uses more than 11 databases.",
   unknown_column: "The table has no such column. The message names one with a similar spelling.",
   batch_member_denied:

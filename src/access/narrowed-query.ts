@@ -40,7 +40,8 @@ import {
 } from "./row-filter.ts";
 import type { Snapshot } from "./snapshot.ts";
 
-type DecidedTable = GivenRight & { readonly table: string };
+/** `name` is the table's name in the query, which `as` may give. */
+type DecidedTable = GivenRight & { readonly table: string; readonly name: string };
 
 const folded = new WeakMap<Grant, FoldedNames>();
 
@@ -72,8 +73,8 @@ function list(columns: readonly string[] = []): string {
 
 function judgeStar(tables: readonly DecidedTable[]): Objection | undefined {
   const narrowed = tables.filter(({ entry }) => entry.grant.columns !== undefined);
-  const allowed = narrowed.flatMap(({ table, entry: { grant } }) =>
-    (grant.columns ?? []).map((column) => (tables.length === 1 ? column : `${table}.${column}`)),
+  const allowed = narrowed.flatMap(({ name, entry: { grant } }) =>
+    (grant.columns ?? []).map((column) => (tables.length === 1 ? column : `${name}.${column}`)),
   );
   const message = `Name the columns instead of *: ${list(allowed)}`;
   return narrowed[0] && { reason: "columns_required", message, entry: narrowed[0].entry };
@@ -105,7 +106,7 @@ function judgeColumn(
 function qualifiedNames(column: string, tables: readonly DecidedTable[]): string {
   const likely = tables.filter(({ entry }) => entry.grant.columns?.includes(column) !== false);
   const places = likely.length === 0 ? tables : likely;
-  return places.map(({ table }) => quoteName(`${table}.${column}`)).join(" or ");
+  return places.map(({ name }) => quoteName(`${name}.${column}`)).join(" or ");
 }
 
 function judgeUse(
@@ -124,7 +125,7 @@ function judgeUse(
   const column = written.slice(dot + 1);
   const table = dot === -1 ? undefined : written.slice(0, dot);
   for (const one of table === undefined ? own : tables) {
-    if (table !== undefined && one.table !== table) continue;
+    if (table !== undefined && one.name !== table) continue;
     const objection = judgeColumn(position, column, one);
     if (objection !== undefined) return objection;
   }
@@ -464,18 +465,18 @@ function judgeTables(
 function optionalTables({ fields }: Operation<"Select">): ReadonlySet<string> {
   const joins = fields.join === undefined ? [] : [fields.join].flat();
   const optional = new Set<string>();
-  const before = [fields.from];
-  for (const { table, join_type: type } of joins) {
+  const before = [typeof fields.from === "string" ? fields.from : fields.from.as];
+  for (const { table, as: own = table, join_type: type } of joins) {
     if (type === "RIGHT") for (const name of before) optional.add(name);
-    if (type === "LEFT") optional.add(table);
-    before.push(table);
+    if (type === "LEFT") optional.add(own);
+    before.push(own);
   }
   return optional;
 }
 
 function judgeContents(
   operation: Operation,
-  { table, entry }: DecidedTable,
+  { table, name, entry }: DecidedTable,
   filter: readonly RowCondition[],
 ): Objection | undefined {
   switch (operation.name) {
@@ -487,7 +488,7 @@ function judgeContents(
     case "Update":
       return judgeBinding(operation.fields, filter) ?? judgeUpdate(operation.fields, filter);
     case "Select": {
-      if (!optionalTables(operation).has(table)) return undefined;
+      if (!optionalTables(operation).has(name)) return undefined;
       const message = `Join ${table} by INNER, or from the other side: only some of its rows may be read, and an outer join would show the others as missing`;
       return { reason: "join_denied", message };
     }
@@ -502,7 +503,7 @@ function filterTable(
   decided: DecidedTable,
   isJoin: boolean,
 ): Filters | Objection {
-  const { table, entry } = decided;
+  const { table, name, entry } = decided;
   const { rowFilter, requireWhere } = entry.grant;
   // A row filter can be added to an operation with a `where`.
   const isSelective =
@@ -526,7 +527,7 @@ function filterTable(
   const bytewise = filter.map(({ column }) => column);
   tally.compareBytes({ database, table, bytewise, ...(isWritten ? { written: filter } : {}) });
   if (!isSelective) return noFilters;
-  const spelling = { table, isQualified: isJoin };
+  const spelling = { table: name, isQualified: isJoin };
   const where = detail.condition();
   const missing = filter.filter((condition) => !isDemanded(condition, where, spelling));
   const textsOf = (conditions: readonly RowCondition[]) =>
@@ -569,8 +570,8 @@ function judgeRowFilters(
   const additions: string[] = [];
   const seen = new Set<string>();
   for (const one of tables) {
-    if (seen.has(one.table)) continue;
-    seen.add(one.table);
+    if (seen.has(one.name)) continue;
+    seen.add(one.name);
     const filtered = filterTable(judged, detail, one, tables.length > 1);
     if ("reason" in filtered) return { entry: one.entry, ...filtered };
     filters.push(...filtered.filters);
@@ -584,11 +585,13 @@ function judgeNarrowed(judged: JudgedAccess): Filters | Objection {
   const { detail, tables } = access;
   const kind = judgeKind(judged);
   if (kind !== undefined) return kind;
-  const decided = rights.filter((right): right is DecidedTable => right.table !== undefined);
+  const decided = rights.flatMap(({ table, ...right }) =>
+    table === undefined ? [] : [{ ...right, table, name: table }],
+  );
   const [first] = decided;
   if (first === undefined || detail === undefined) return noFilters;
   if (!isOperationName(detail.operation)) return noFilters;
-  const own = decided.slice(0, detail.tables.length);
+  const own = named(decided.slice(0, detail.tables.length), detail.names);
   const others = decided.slice(own.length, tables.length);
   const referenced = decided.slice(tables.length);
   const filtered =
@@ -609,6 +612,10 @@ function judgeNarrowed(judged: JudgedAccess): Filters | Objection {
   };
 }
 
+function named(tables: readonly DecidedTable[], names: readonly string[]): DecidedTable[] {
+  return tables.map((one, at) => ({ ...one, name: names[at] ?? one.table }));
+}
+
 /** Judges the Selects and `exists` in conditions as Selects of their own. */
 function judgeNested(
   judged: JudgedAccess,
@@ -621,7 +628,7 @@ function judgeNested(
   const tablesOf = new Map([[detail, own]]);
   let at = 0;
   for (const { detail: inner, linked } of detail.nested) {
-    const tables = others.slice(at, at + inner.tables.length);
+    const tables = named(others.slice(at, at + inner.tables.length), inner.names);
     at += tables.length;
     tablesOf.set(inner, tables);
     const around = linked === undefined ? [] : (tablesOf.get(linked) ?? []);

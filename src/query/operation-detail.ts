@@ -98,6 +98,8 @@ export interface OperationDetail extends ByteRange {
   readonly isAggregate: boolean;
   /** Without those within its conditions. */
   readonly tables: readonly string[];
+  /** The names by which columns refer to `tables`: those of `as`, or the same. */
+  readonly names: readonly string[];
   /** The Selects and `exists` within its conditions, in the order of the body. */
   readonly nested: readonly NestedDetail[];
   /** Tables of the same database that a new table refers to. */
@@ -158,6 +160,10 @@ export class ReadOperation implements OperationDetail {
 
   get tables(): readonly string[] {
     return this.#draft.tables;
+  }
+
+  get names(): readonly string[] {
+    return this.#draft.names;
   }
 
   get nested(): readonly NestedDetail[] {

@@ -83,6 +83,12 @@ export class OperationDraft {
   database = "";
   table: string | undefined;
   joined: string[] | undefined;
+  /** The name that `as` gives to `table` in a Select, and the names of `joined`. */
+  alias: string | undefined;
+  joinedNames: string[] | undefined;
+  /** `as` of the join that is being read. */
+  joinedAlias: string | undefined;
+  hasAliases = false;
   /** The two tables in each join's `on`, in the order of the joins. */
   ons: (readonly [string, string])[] | undefined;
   /** Tables of the same database that a new table refers to. */
@@ -169,6 +175,12 @@ export class OperationDraft {
     return this.joined === undefined ? [this.table] : [this.table, ...this.joined];
   }
 
+  /** The names by which columns refer to `tables`. */
+  get names(): string[] {
+    if (!this.hasAliases) return this.tables;
+    return [this.alias ?? this.table ?? "", ...(this.joinedNames ?? [])];
+  }
+
   use(column: { toString(): string }): void {
     if (this.named === undefined) return;
     if (this.named.length === MOST_NAMED) this.#useFurther(column);
@@ -230,14 +242,15 @@ export class OperationDraft {
     const { outer, table = "", ons: [sides] = [] } = this;
     if (!this.isCorrelated || outer === undefined || this.#onLocation === undefined) return;
     for (let around: OperationDraft | undefined = outer; around; around = around.outer) {
-      if (around.tables.includes(table)) {
+      // SQLite ignores the case of names.
+      if (around.names.some((name) => name.toLowerCase() === table.toLowerCase())) {
         const problem = `the table ${quoteName(table)} is already in use around exists; use IN with a select instead`;
         throw new QueryRefused("invalid_value", problem, this.#onLocation);
       }
       if (!around.isCorrelated) break;
     }
-    if (sides?.includes(table) && sides.some((side) => outer.tables.includes(side))) return;
-    const allowed = outer.tables.map(quoteName).join(" or ");
+    if (sides?.includes(table) && sides.some((side) => outer.names.includes(side))) return;
+    const allowed = outer.names.map(quoteName).join(" or ");
     const problem = `on must compare a column of ${quoteName(table)} with one of ${allowed}`;
     throw new QueryRefused("invalid_value", problem, this.#onLocation);
   }
@@ -261,7 +274,7 @@ export class OperationDraft {
       one.#judgeCorrelation();
     }
     if (this.#references === undefined) return;
-    const { tables } = this;
+    const { names: tables } = this;
     for (const { table, location } of this.#references) {
       const name = table.toString();
       if (tables.includes(name)) continue;

@@ -65,6 +65,7 @@ const selectRules: MakeSchema = ({ level }) =>
 function judgeSelect(draft: OperationDraft, reader: BodyReader, start: number): void {
   const refuse = (problem: string, offset = start): QueryRefused =>
     reader.refusal("invalid_value", problem, offset);
+  judgeNames(draft, refuse);
   judgeJoins(draft, refuse);
   if (draft.afterStart > 0) judgeAfter(draft, refuse);
   if (draft.aggregateStart > 0) {
@@ -83,15 +84,23 @@ function judgeSelect(draft: OperationDraft, reader: BodyReader, start: number): 
   throw reader.refusal("missing_field", problem, start);
 }
 
+/** With `as`, the names of a Select's tables differ, also in lower case. */
+function judgeNames(draft: OperationDraft, refuse: (problem: string) => QueryRefused): void {
+  if (!draft.hasAliases) return;
+  const { names } = draft;
+  const folded = names.map((name) => name.toLowerCase());
+  const taken = names.find((_, at) => folded.indexOf(folded[at] ?? "") < at);
+  if (taken === undefined) return;
+  throw refuse(`the name ${quoteName(taken)} is taken; each table of a Select needs its own "as"`);
+}
+
 /** With several joins, each `on` needs a column of its own table and one of an earlier table. */
-function judgeJoins(
-  { table = "", joined, ons }: OperationDraft,
-  refuse: (problem: string) => QueryRefused,
-): void {
-  if (joined === undefined || joined.length === 1) return;
-  for (const [index, sides] of (ons ?? []).entries()) {
-    const own = joined[index] ?? "";
-    const before = [table, ...joined.slice(0, index)];
+function judgeJoins(draft: OperationDraft, refuse: (problem: string) => QueryRefused): void {
+  if (draft.joined === undefined || draft.joined.length === 1) return;
+  const { names, ons = [] } = draft;
+  for (const [index, sides] of ons.entries()) {
+    const own = names[index + 1] ?? "";
+    const before = names.slice(0, index + 1);
     const fits = sides.includes(own) && sides.some((side) => before.includes(side));
     if (fits) continue;
     const allowed = before.map(quoteName).join(" or ");
@@ -231,18 +240,59 @@ function columnsOf(kind: Kind<string[]>): Kind<string[]> {
 
 const columns = columnsOf(list(selectedColumn));
 
+const tableName = plainName((draft: OperationDraft, name) => {
+  draft.table = name;
+});
+
 const joinedTable = plainName((draft: OperationDraft, name) => {
   draft.joined ??= [];
   draft.joined.push(name);
 });
 
+const joinedAlias = plainName((draft: OperationDraft, name) => {
+  draft.joinedAlias = name;
+  draft.hasAliases = true;
+});
+
 const joinFields = {
   table: required(joinedTable),
+  as: extra(joinedAlias, "Another name for the table; needed to join a table with itself."),
   on: required(at("on", joinColumns), "table.column = table.column, of tables named before."),
   join_type: required(oneOf(["INNER", "LEFT", "RIGHT"])),
 };
 
-const join = oneOrMany(object(joinFields), MOST_JOINS);
+const join = oneOrMany(
+  spanning(object(joinFields), (draft) => {
+    draft.joinedNames ??= [];
+    draft.joinedNames.push(draft.joinedAlias ?? draft.joined?.at(-1) ?? "");
+    draft.joinedAlias = undefined;
+  }),
+  MOST_JOINS,
+);
+
+const aliasFields = {
+  table: required(tableName, "Table to read."),
+  as: required(
+    plainName((draft: OperationDraft, name) => {
+      draft.alias = name;
+      draft.hasAliases = true;
+    }),
+    "Name of the table in this Select.",
+  ),
+};
+const aliasedTable = object(aliasFields);
+
+/** The name of a table, or in the full grammar the table with another name. */
+const source: Kind<string | ObjectOf<typeof aliasFields>> = {
+  read(reader, draft) {
+    const isAliased = reader.isFull && reader.kind() === "an object";
+    return isAliased ? aliasedTable.read(reader, draft) : tableName.read(reader, draft);
+  },
+  schema: (reference) =>
+    reference.level === "full"
+      ? { oneOf: [tableName.schema(reference), aliasedTable.schema(reference)] }
+      : tableName.schema(reference),
+};
 
 const order = object({ column: required(column), direction: optional(oneOf(["ASC", "DESC"])) });
 
@@ -396,9 +446,6 @@ const distinct: Kind<boolean> = {
 
 const databaseName = plainName((draft: OperationDraft, name) => {
   draft.database = name;
-});
-const tableName = plainName((draft: OperationDraft, name) => {
-  draft.table = name;
 });
 const database = required(databaseName, "Name of the database.");
 const table = required(tableName, "Name of the table.");
@@ -569,7 +616,7 @@ function judgePreview(draft: OperationDraft, reader: BodyReader, start: number):
 
 const selectFields = {
   database,
-  from: required(tableName, "Table to read."),
+  from: required(source, "Table to read."),
   columns: optional(columns, 'Columns to read; ["*"] for all.'),
   where: optional(whereField, "Condition for the rows; all rows if absent."),
   join: optional(join),

@@ -91,19 +91,23 @@ function returningOf(choose: Choose): object {
 }
 
 function selectOf(choose: Choose, database: string): JsonObject {
-  const from = choose(tables);
-  const other = choose(tables.filter((table) => table !== from));
+  const table = choose(tables);
+  const from = choose([table, table, "t1"]);
+  const isSelf = choose([true, false, false]);
+  const joined = isSelf ? table : choose(tables.filter((name) => name !== table));
+  const other = choose(isSelf ? ["t2"] : [joined, joined, "t2"]);
   const isJoin = choose([true, false, false]);
   const among = isJoin ? [from, other] : [from];
   const column = () => columnOf(choose, among);
   const join = {
-    table: other,
+    table: joined,
+    ...(other === joined ? {} : { as: other }),
     on: `${from}.${choose(columns)} = ${other}.${choose(columns)}`,
     join_type: choose(["INNER", "INNER", "LEFT", "RIGHT"]),
   };
   const rest = {
     database,
-    from,
+    from: from === table ? table : { table, as: from },
     ...(isJoin ? { join } : {}),
     ...maybe(choose, () => ({ where: whereOf(choose, among) }), 2),
     ...(choose([true, true, false]) ? { limit: choose([0, 1, 1, 2, 3, 9]) } : {}),

@@ -292,11 +292,27 @@ interface Element {
   readonly database: string;
   readonly joins: readonly JsonObject[];
   readonly own: readonly string[];
+  /** The tables that its columns may name, `own` first, and their names in the query. */
+  readonly named: readonly string[];
+  readonly names: readonly string[];
   readonly references: readonly string[];
   readonly fitting: readonly Boundary[];
 }
 
 const nobody: Grant = { username, database: "", role: "None" };
+
+function tableIn(source: Json): string {
+  return isObject(source) ? textAt(source, "table") : String(source);
+}
+
+function namesIn(fields: JsonObject): string[] {
+  const sources = [
+    ...listAt(fields, "from"),
+    ...listAt(fields, "table"),
+    ...listAt(fields, "join"),
+  ];
+  return sources.map((one) => (isObject(one) && "as" in one ? textAt(one, "as") : tableIn(one)));
+}
 
 /** Takes an element apart. */
 function takeApart(world: World, element: JsonObject, { context }: AskedQuery): Element {
@@ -316,9 +332,12 @@ function takeApart(world: World, element: JsonObject, { context }: AskedQuery): 
       [username, ...groupsOf(world)].includes(user ?? username) &&
       (on ?? database) === database,
   );
+  const own = [...[...listAt(fields, "from"), ...listAt(fields, "table")].map(tableIn), ...joined];
   return {
     ...{ world, context, operation, isPreview, fields, database, joins, fitting },
-    own: [...[...listAt(fields, "from"), ...listAt(fields, "table")].map(String), ...joined],
+    own,
+    named: own,
+    names: namesIn(fields),
     references: defined.flatMap((column) => listAt(column, "references")).map(String),
   };
 }
@@ -337,8 +356,11 @@ function nestedIn(element: Element): Element[] {
   return ["where", "having"].flatMap((key) =>
     found(element.fields[key]).flatMap((fields) => {
       const joins = objectsAt(fields, "join");
-      const own = [textAt(fields, "from"), ...joins.map((join) => textAt(join, "table"))];
-      const rest = { operation: "Select", isPreview: false, references: [] };
+      const own = [...listAt(fields, "from"), ...joins].map(tableIn);
+      const isLinked = "on" in fields;
+      const names = [...namesIn(fields), ...(isLinked ? element.names : [])];
+      const named = [...own, ...(isLinked ? element.named : [])];
+      const rest = { names, named, operation: "Select", isPreview: false, references: [] };
       const inner: Element = { ...element, ...rest, fields, joins, own };
       return [inner, ...nestedIn(inner)];
     }),
@@ -467,6 +489,7 @@ function columnFaults(element: Element): string[] {
       ...(isAllowed ? [] : ["column_denied"]),
     ];
   };
+  const realOf = (name: string) => element.named[element.names.indexOf(name)] ?? name;
   const named = [
     ...namedColumns(operation, fields),
     ...references.map((reference) => ["references", reference] as const),
@@ -475,7 +498,7 @@ function columnFaults(element: Element): string[] {
     const [table, column = ""] = name.includes(".") ? name.split(".") : [undefined, name];
     if (column === "*") return own.some(isHidden) ? ["columns_required"] : [];
     const isBare = table === undefined && own.length > 1 && own.some(isPartial);
-    const about = table === undefined ? own : [table];
+    const about = table === undefined ? own : [realOf(table)];
     return [
       ...(isBare ? ["column_unqualified"] : []),
       ...about.flatMap((one) => judge(position, one, column)),
@@ -484,8 +507,8 @@ function columnFaults(element: Element): string[] {
 }
 
 /** How a column of a table may be written, with `?` in the place of its name. */
-function spellingsOf({ own }: Element, table: string): readonly string[] {
-  return own.length > 1 ? [`${table}.?`] : ["?", `${table}.?`];
+function spellingsOf({ own, names }: Element, at: number): readonly string[] {
+  return own.length > 1 ? [`${names[at]}.?`] : ["?", `${names[at]}.?`];
 }
 
 /** The faults and the conditions that row filters bring. */
@@ -512,7 +535,7 @@ function rowOpinion(element: Element): { faults: string[]; additions: string[] }
         !(column in objectAt(fields, "add")) &&
         (!(column in set) || holds(condition, set[column]));
       if (!isKept) faults.push("row_denied");
-      const spellings = spellingsOf(element, table).map((one) => one.replace("?", column));
+      const spellings = spellingsOf(element, index).map((one) => one.replace("?", column));
       const isThere = terms(fields.where).some(
         (term) =>
           spellings.includes(textAt(term, "column")) &&
@@ -520,7 +543,7 @@ function rowOpinion(element: Element): { faults: string[]; additions: string[] }
           JSON.stringify(term.value) === JSON.stringify(value),
       );
       if (isThere || operation === "Insert") continue;
-      const name = own.length > 1 ? `${table}.${column}` : column;
+      const name = own.length > 1 ? `${element.names[index]}.${column}` : column;
       additions.push(JSON.stringify({ column: name, cmp, value }));
     }
   }
@@ -534,7 +557,7 @@ function pinnedRows(element: Element): number {
   const { requireWhere } = grantOf(element, table);
   if (requireWhere === undefined) return Number.POSITIVE_INFINITY;
   return requireWhere
-    .map((column) => pins(fields.where, column, spellingsOf(element, table)))
+    .map((column) => pins(fields.where, column, spellingsOf(element, 0)))
     .reduce<number>((rows, values) => rows * (values ?? Number.POSITIVE_INFINITY), 1);
 }
 

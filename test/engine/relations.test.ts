@@ -88,3 +88,43 @@ overEach("a refused condition names tables, columns and types", async (t, { ask 
   const unknown = { table: "rentals", on: "rentals.staff = staff.id" };
   t.match(await select({ exists: unknown }), refusal(400, "unknown_column", /rentals.staff/));
 });
+
+overEach("a table is joined with itself under another name", async (t, { ask }) => {
+  await fill(ask);
+  const query = {
+    database: "main",
+    from: { table: "staff", as: "s" },
+    columns: ["s.id", "m.name", "s.name"],
+    join: { table: "staff", as: "m", on: "s.boss = m.id", join_type: "LEFT" },
+    order_by: [{ column: "m.id" }, { column: "s.id", direction: "DESC" }],
+  };
+  const rows = [
+    '{"id":1,"m.name":null,"s.name":"Ann"}',
+    '{"id":3,"m.name":"Ann","s.name":"Cid"}',
+    '{"id":2,"m.name":"Ann","s.name":"Bob"}',
+  ];
+  const answered = async (fields: object, expected: readonly string[]) =>
+    t.match((await ask({ Select: { ...query, ...fields } })).text, `[${expected.join(",")}]`);
+  await answered({}, rows);
+  await answered({ after: [1, 3] }, rows.slice(2));
+  await answered({ where: equal("m.name", "Ann"), limit: 1 }, rows.slice(1, 2));
+  const exists = { table: "rentals", on: "rentals.staff_id = m.id", where: equal("film", "B") };
+  await answered({ where: { exists } }, rows.slice(1));
+  const aggregate = [{ fn: "count", column: "s.id", as: "n" }];
+  const grouped = { columns: ["m.name"], group_by: ["m.name"], aggregate };
+  await answered({ ...grouped, order_by: { column: "n" } }, [
+    ...['{"name":null,"n":1}', '{"name":"Ann","n":2}'],
+  ]);
+  const select = { from: query.from, columns: ["m.boss"], join: query.join };
+  const where = { column: "s.id", cmp: "NOT IN", select };
+  await answered({ where, columns: ["s.id"] }, ['{"id":1}', '{"id":3}', '{"id":2}']);
+  const same = { ...query, from: "staff", join: { ...query.join, as: undefined } };
+  const on = "staff.boss = staff.id";
+  const join = { table: "staff", on, join_type: "INNER" };
+  const refused = await ask({ Select: { ...same, columns: ["id"], order_by: undefined, join } });
+  t.match(refused, refusal(400, "self_join", /use as/));
+  t.match(
+    await ask({ Select: { ...query, columns: ["m.nam"] } }),
+    refusal(400, "unknown_column", /"m.nam" in s and m.*m.name/),
+  );
+});

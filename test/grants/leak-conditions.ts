@@ -4,11 +4,14 @@ import fc from "fast-check";
 /** Stands for the name of the database. */
 export const DATABASE = "db-?";
 
-const tables = ["tickets", "customers", "vault", "vaults"] as const;
+const tables = ["tickets", "customers", "vault", "vaults", "again"] as const;
 export type Table = (typeof tables)[number];
 
+const ofTickets = ["id", "tenant", "customer", "status", "weight", "salary", "code"];
 const columnsOf: Record<Table, readonly string[]> = {
-  tickets: ["id", "tenant", "customer", "status", "weight", "salary", "code"],
+  tickets: ofTickets,
+  // Another name for the same table.
+  again: ofTickets,
   customers: ["id", "tenant", "name", "secret_note"],
   vault: ["id", "ticket"],
   vaults: ["id"],
@@ -100,27 +103,50 @@ function comparison(of: readonly Table[]) {
   });
 }
 
+/** An `exists` on the table that the others are related to. */
+function related(of: readonly Table[], depth: number): fc.Arbitrary<object> {
+  const [outer = "tickets"] = of;
+  const other = outer === "customers" ? "tickets" : "customers";
+  const column = outer === "vault" || outer === "vaults" ? "id" : "customer";
+  const on =
+    outer === "customers" ? "tickets.customer = customers.id" : `customers.id = ${outer}.${column}`;
+  const inner =
+    depth === 0
+      ? comparison([other])
+      : fc.oneof(
+          { weight: 4, arbitrary: comparison([other]) },
+          { weight: 1, arbitrary: nested([other], depth - 1) },
+        );
+  return fc
+    .option(inner, { nil: undefined })
+    .map((where) => ({ exists: { table: other, on, ...(where === undefined ? {} : { where }) } }));
+}
+
 /** A Select or `exists` on a table, which contains another at times. */
 function nested(of: readonly Table[], depth: number): fc.Arbitrary<object> {
   return table.chain((one) => {
     const inner =
-      depth === 0 ? comparison([one]) : fc.oneof(comparison([one]), nested([one], depth - 1));
+      depth === 0
+        ? comparison([one])
+        : fc.oneof(
+            { weight: 3, arbitrary: comparison([one]) },
+            { weight: 1, arbitrary: nested([one], depth - 1) },
+          );
     const link = fc
       .tuple(columnOf([one]), fc.constantFrom(...of))
       .chain(([column, outer]) =>
         columnOf([outer]).map((name) => `${one}.${column} = ${outer}.${name}`),
       );
-    const usual = fc.constant(
-      one === "customers"
-        ? "tickets.customer = customers.id"
-        : `${one}.${one === "tickets" ? "customer" : "id"} = customers.id`,
-    );
-    const exists = fc
+    const any = fc
       .record(
-        { table: fc.constant(one), on: fc.oneof(usual, link), where: inner },
+        { table: fc.constant(one), on: link, where: inner },
         { requiredKeys: ["table", "on"] },
       )
       .map((fields) => ({ exists: fields }));
+    const exists = fc.oneof(
+      { weight: 5, arbitrary: related(of, depth) },
+      { weight: 1, arbitrary: any },
+    );
     const rows = fc.record(
       {
         columns: fc.tuple(columnOf([one])),
@@ -159,8 +185,8 @@ function condition(of: readonly Table[]): fc.Arbitrary<object> {
   return fc.letrec<{ one: object }>((tie) => ({
     one: fc.oneof(
       { maxDepth: 3, withCrossShrink: true },
-      comparison(of),
-      nested(of, 1),
+      { weight: 6, arbitrary: comparison(of) },
+      { weight: 2, arbitrary: nested(of, 1) },
       fc.record({ and: fc.array(tie("one"), { minLength: 1, maxLength: 3 }) }),
       fc.record({ or: fc.array(tie("one"), { minLength: 1, maxLength: 3 }) }),
       fc.record({ not: tie("one") }),

@@ -31,6 +31,17 @@ const joined: fc.Arbitrary<Joined> = fc.oneof(
     }),
   },
   {
+    weight: 2,
+    arbitrary: fc
+      .tuple(fc.boolean(), joinType, fc.constantFrom("id", "customer", "salary"))
+      .map(([isTurned, join_type, column]): Joined => {
+        const on = `tickets.${column} = again.${column}`;
+        return isTurned
+          ? { of: ["again", "tickets"], join: { table: "tickets", on, join_type } }
+          : { of: ["tickets", "again"], join: { table: "tickets", as: "again", on, join_type } };
+      }),
+  },
+  {
     weight: 1,
     arbitrary: fc.tuple(joinType, joinType).map(
       ([first, second]): Joined => ({
@@ -43,6 +54,10 @@ const joined: fc.Arbitrary<Joined> = fc.oneof(
     ),
   },
 );
+
+function sourceOf([first]: readonly Table[]) {
+  return first === "again" ? { table: "tickets", as: first } : first;
+}
 
 /** An order that tells all rows apart, so that what is cut is cut alike. */
 function wholeOrder(of: readonly Table[]) {
@@ -73,7 +88,7 @@ const rowsOf = joined.chain(({ of, join }) =>
       return {
         Select: {
           database: DATABASE,
-          from: of[0],
+          from: sourceOf(of),
           columns: distinct === true ? [...columns, ...order.map(({ column }) => column)] : columns,
           ...more,
           order_by: order,
@@ -105,7 +120,7 @@ const summaryOf = joined.chain(({ of, join }) =>
     .map(({ groups, fn, column, where: filter, having, isOrdered }) => ({
       Select: {
         database: DATABASE,
-        from: of[0],
+        from: sourceOf(of),
         aggregate: [
           { fn, column, as: "a1" },
           { fn: "count", as: "a2" },

@@ -128,6 +128,10 @@ const nested: readonly (readonly [sent: string, forwarded: string])[] = [
     '{"column":"id","cmp":"IN","select":{"from":"orders","columns":["orders.id"],"join":{"table":"tickets","on":"orders.id = tickets.id","join_type":"INNER"}}}',
     '{"and":[F,{"column":"id","cmp":"IN","select":{"where":Q,"from":"orders","columns":["orders.id"],"join":{"table":"tickets","on":"orders.id = tickets.id","join_type":"INNER"}}}]}',
   ],
+  [
+    '{"column":"id","cmp":"IN","select":{"from":{"table":"tickets","as":"a"},"columns":["b.id"],"join":{"table":"tickets","as":"b","on":"a.n = b.id","join_type":"INNER"}}}',
+    '{"and":[F,{"column":"id","cmp":"IN","select":{"where":{"and":[A,B]},"from":{"table":"tickets","as":"a"},"columns":["b.id"],"join":{"table":"tickets","as":"b","on":"a.n = b.id","join_type":"INNER"}}}]}',
+  ],
 ];
 
 t.test("filters are added to every table within conditions", async (t) => {
@@ -149,6 +153,10 @@ t.test("filters are added to every table within conditions", async (t) => {
     text
       .replaceAll("F", '{"column":"tenant","cmp":"=","value":"acme"}')
       .replaceAll("Q", '{"column":"tickets.tenant","cmp":"=","value":"acme"}')
+      .replaceAll(
+        "A,B",
+        '{"column":"a.tenant","cmp":"=","value":"acme"},{"column":"b.tenant","cmp":"=","value":"acme"}',
+      )
       .replaceAll("G", '{"column":"id","cmp":">","value":1e0}');
   for (const [sent, forwarded] of nested) {
     const { text, query, decisions } = decisionOn(spelled(sent));

@@ -42,6 +42,16 @@ export const fullBodies: readonly object[] = [
   select({ where: term("name", "ILIKE", "a%") }),
   select({ where: term("id", "NOT IN", [1, [null]]) }),
   select({ where: { column: "a", cmp: ">", other: "users.b" } }),
+  select({ from: { table: "users", as: "u" }, columns: ["u.a"], where: term("u.b", "=", 1) }),
+  select({ join: { as: "boss", table: "users", on: "users.boss = boss.id", join_type: "LEFT" } }),
+  select({
+    from: { as: "a", table: "users" },
+    join: [
+      { table: "users", as: "b", on: "a.boss = b.id", join_type: "INNER" },
+      { table: "users", as: "c", on: "b.boss = c.id", join_type: "INNER" },
+    ],
+    where: { exists: { table: "users", on: "users.id = c.id" } },
+  }),
   ...[
     { exists: { table: "orders", on: "orders.user_id = users.id" } },
     { not: { exists: { on: "users.id = orders.user_id", where: null, table: "orders" } } },

@@ -156,6 +156,26 @@ t.test("contradictory fields are refused", async (t) => {
     ["invalid_value", select({ where: term("id", "NOT IN", [1, null]) })],
     ["invalid_value", select({ where: term("id", "NOT IN", 1) })],
     ["invalid_value", select({ where: term("id", "ILIKE", 1) })],
+    ["missing_field", select({ from: { table: "users" } })],
+    ["invalid_name", select({ from: { table: "users", as: "a.b" } })],
+    ["unknown_field", select({ from: { table: "users", as: "u", on: "x" } })],
+    ["invalid_column", select({ from: { table: "users", as: "u" }, columns: ["users.a"] })],
+    ["invalid_column", joined([{ ...orders, as: "o" }])],
+    ["invalid_value", joined([{ ...orders, as: "USERS", on: "users.id = USERS.user_id" }])],
+    [
+      "invalid_value",
+      joined([
+        { ...orders, as: "o", on: "users.id = o.user_id" },
+        { ...orders, as: "O", on: "users.id = O.user_id" },
+      ]),
+    ],
+    [
+      "invalid_value",
+      select({
+        from: { table: "users", as: "Orders" },
+        where: { exists: { table: "orders", on: "orders.a = Orders.b" } },
+      }),
+    ],
     ...[...badComparisons, ...badNested].map(([code, where]): [string, object] => [
       code,
       select({ where }),

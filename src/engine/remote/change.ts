@@ -31,9 +31,10 @@ import {
   type SelectDialect,
   type SelectedTable,
   type SelectPlan,
+  sourcesOf,
   tableKeysOf,
-  tablesOf,
   tablesWithin,
+  underName,
 } from "../sql/select.ts";
 import {
   type Changed,
@@ -136,10 +137,10 @@ export async function planOn<Leased extends Answering<Raw>, Raw, Kind extends Co
   const conditions = [query.where, query.having];
   const nesting = await nestingOn(context, conditions, readTable, dialect, false);
   const tables: SelectedTable<Kind>[] = [];
-  for (const name of tablesOf(query)) {
-    const known = await readNarrowed(context, name, readTable);
+  for (const { table: tableName, name } of sourcesOf(query)) {
+    const known = underName(await readNarrowed(context, tableName, readTable), name);
     const table = nesting === undefined ? known : { ...known, nesting };
-    tables.push(await withKeys(session, table, query, keysSql(schema, name)));
+    tables.push(await withKeys(session, table, query, keysSql(schema, tableName)));
   }
   return planSelect(schema, tables, query, dialect);
 }

@@ -17,6 +17,7 @@ import {
   resolveColumn,
   type Scope,
   selectedColumns,
+  type Table,
 } from "./scope.ts";
 import type { UniqueKey } from "./target.ts";
 import { comparedValue } from "./values.ts";
@@ -214,10 +215,35 @@ function joinsOf({ join }: Pick<Select, "join">): readonly Join[] {
   return [join ?? []].flat();
 }
 
-export function tablesOf(query: Pick<Select, "from" | "join">): string[] {
-  const tables = [query.from, ...joinsOf(query).map(({ table }) => table)];
-  if (new Set(tables).size === tables.length) return tables;
-  throw new EngineRefusal("self_join", "A table cannot be joined with itself");
+interface Source {
+  readonly table: string;
+  /** That of `as`, or the same. */
+  readonly name: string;
+}
+
+function sourceOf({ table, as: name = table }: { table: string; as?: string }): Source {
+  return { table, name };
+}
+
+export function sourcesOf(query: Pick<Select, "from" | "join">): Source[] {
+  const { from } = query;
+  const first = typeof from === "string" ? { table: from } : from;
+  const sources = [first, ...joinsOf(query)].map(sourceOf);
+  if (new Set(sources.map(({ name }) => name)).size === sources.length) return sources;
+  const problem = "A table cannot be joined with itself under one name; use as";
+  throw new EngineRefusal("self_join", problem);
+}
+
+/** Columns of its own, since columns are compared and remembered by identity. */
+export function underName<Named extends Table>(table: Named, name: string): Named {
+  if (table.name === name) return table;
+  const columns = new Map(Array.from(table.columns, ([key, column]) => [key, { ...column }]));
+  return { ...table, name, columns };
+}
+
+function sourceSql(schema: string, { table, name }: Source): Fragment {
+  const place = sql.id(schema, table);
+  return table === name ? place : sql`${place} as ${sql.id(name)}`;
 }
 
 /** The tables that conditions contain, at every level. */
@@ -232,7 +258,7 @@ export function tablesWithin(conditions: readonly (Condition | null | undefined)
       tables.add(condition.exists.table);
       collect(condition.exists.where);
     } else if ("select" in condition) {
-      for (const table of tablesOf(condition.select)) tables.add(table);
+      for (const { table } of sourcesOf(condition.select)) tables.add(table);
       collect(condition.select.where);
       collect(condition.select.having);
     }
@@ -268,7 +294,7 @@ export function nestingOf<Kind extends ColumnKind>(
       const isPlain = query.limit === undefined && query.aggregate === undefined;
       const distinct = query.distinct === true || (isChange && isPlain && dialect.locksChanged);
       const whole = { ...query, database: "", ...(distinct === true ? { distinct } : {}) };
-      const scope = tablesOf(query).map(tableNamed);
+      const scope = sourcesOf(query).map(({ table, name }) => underName(tableNamed(table), name));
       const { columns, statements } = planSelect(schema, scope, whole, dialect, true);
       const [first] = columns;
       const [inner] = statements(() => 0);
@@ -292,8 +318,10 @@ function onSql(scope: Scope, on: string): Fragment {
   return sql`${columnSql(resolveColumn(scope, left))} = ${columnSql(resolveColumn(scope, right))}`;
 }
 
-function joinSql(schema: string, scope: Scope, { table, on, join_type }: Join): Fragment {
-  return sql`${joinTypes[join_type]} ${sql.id(schema, table)} on ${onSql(scope, on)}`;
+function joinSql(schema: string, scope: Scope, join: Join): Fragment {
+  const { on, join_type } = join;
+  const joined = sourceSql(schema, sourceOf(join));
+  return sql`${joinTypes[join_type]} ${joined} on ${onSql(scope, on)}`;
 }
 
 export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
@@ -390,10 +418,11 @@ function frameOf<Kind extends ColumnKind>(
       : selectedColumns<Column<Kind>>(tables, query.columns ?? []);
   const terms = orderTerms(tables, query, aliases);
   if (query.distinct === true && aggregate.length === 0) requireSelected(terms, columns);
+  const [first] = sourcesOf(query);
   const words = [
     query.distinct === true ? sql`select distinct` : sql`select`,
     sql.join(isNested ? columns.map(renamed) : columns.map(columnSql)),
-    sql`from ${sql.id(schema, query.from)}`,
+    sql`from ${first === undefined ? sql`` : sourceSql(schema, first)}`,
     ...joinsOf(query).map((join) => joinSql(schema, tables, join)),
   ];
   const head = sql.join(words, space);
