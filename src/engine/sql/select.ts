@@ -287,6 +287,13 @@ export function nestingOf<Kind extends ColumnKind>(
         where === undefined || where === null
           ? sql``
           : sql` and ${conditionSql(columnsOf([inner]), where, [inner])}`;
+      if (dialect.looksUpMembers === true) {
+        const isOwnFirst = on.startsWith(`${table}.`);
+        const sides = on.split(" = ").map((side) => resolveColumn([...outer, inner], side));
+        const [found, key] = (isOwnFirst ? sides : sides.toReversed()).map(columnSql);
+        const rows = sql`${sql.id(schema, table)} where ${found} is not null${more}`;
+        return sql`(${key} is not null and ${key} in (select ${found} from ${rows}))`;
+      }
       const linked = onSql([...outer, inner], on);
       return sql`exists (select 1 from ${sql.id(schema, table)} where ${linked}${more})`;
     },
@@ -329,6 +336,8 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   /** Nulls come first. */
   order(column: Fragment, direction: "ASC" | "DESC", hasNulls: boolean): Fragment;
   limit(limit: number | undefined, offset: number | undefined): Fragment;
+  /** True if the database runs `exists` for each row, but the Select of IN once. */
+  readonly looksUpMembers?: boolean;
   /** True if a change may not read its own table, unless the rows read are stored first. */
   readonly locksChanged?: boolean;
   readonly frames?: ByShape<Frame<Kind>>;

@@ -171,6 +171,7 @@ const aggregates: AggregateDialect<SqliteKind> = {
 const dialect: SelectDialect<SqliteKind> = {
   aggregates,
   comparesRows: true,
+  looksUpMembers: true,
   order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,
   limit: (limit, offset) => sql`limit ${limit ?? -1} offset ${offset ?? 0}`,
 };
