@@ -9,6 +9,7 @@ import {
 } from "../access/diff.ts";
 import type { AccessProblem } from "../access/parse.ts";
 import { isAdministrator } from "../access/policy.ts";
+import { groupOf } from "../access/roles.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
 import { withoutPassword } from "../config/addresses.ts";
@@ -271,12 +272,14 @@ export function summary({ gateway, listener }: Console, state: State): Html {
 const NAMED = 8;
 
 function facts({ gateway, listener }: Console): Html {
-  const { access, revocations, keys, publicUrl } = gateway;
+  const { access, revocations, keys, issuers, publicUrl } = gateway;
   const { secure } = listener;
   const { snapshot } = access;
-  const administrators = snapshot.users
+  const administrators = snapshot.grants
     .keys()
-    .filter((name) => isAdministrator(snapshot, { username: name }));
+    .filter((name) => isAdministrator(snapshot, { username: name }))
+    .map((name) => (groupOf(name) === undefined ? name : `group ${groupOf(name)}`));
+  const providers = Object.entries(issuers?.states ?? {}).map((one) => one.join(": "));
   const names = [...administrators.take(NAMED)].join(", ");
   const inForce = (isCurrent: boolean) =>
     mark(isCurrent, isCurrent ? "Current" : "Older than on disk");
@@ -285,6 +288,7 @@ function facts({ gateway, listener }: Console): Html {
 <dt>Access version</dt><dd><code>${snapshot.version}</code> ${inForce(!access.stale)}</dd>
 <dt>Users</dt><dd>${snapshot.users.size}</dd>
 <dt>Administrators</dt><dd>${names === "" ? "none" : html`<bdi>${names}</bdi>`}</dd>
+${providers.length > 0 && html`<dt>Identity providers</dt><dd><bdi>${providers.join(", ")}</bdi></dd>`}
 <dt>Revocations</dt><dd>${inForce(!revocations.stale)}</dd>
 <dt>Signing keys</dt><dd>${inForce(keys.failure === undefined)}</dd>
 ${
