@@ -133,9 +133,9 @@ const answers: Readonly<Record<string, Schema>> = {
   Json: {
     anyOf: [
       { type: ["string", "number", "boolean", "null"] },
-      // Generators of types accept no type that contains itself.
+      // The compiler refuses a generated type that is a list of itself.
       { type: "array", items: {} },
-      { type: "object", additionalProperties: true },
+      { type: "object", additionalProperties: ref("Json") },
     ],
     description: "Any JSON.",
   },

@@ -401,7 +401,8 @@ t.test("every invalid field has its own message", async (t) => {
     t.match(await limit.getAttribute("aria-describedby"), "max_rows-wrong");
     t.equal(await page.locator("#max_rows-wrong").textContent(), "Must be a whole number from 1");
     t.match(await page.locator("#row_filter-wrong").textContent(), "`nothing` is not a condition");
-    t.ok(await page.locator("#database:focus").isVisible(), "the first has the focus");
+    await page.locator("#database:focus").waitFor();
+    t.pass("the first has the focus");
     await lookAt(t, page, `entry-wrong-${name}`);
   });
   const client = await signedIn(t, url);

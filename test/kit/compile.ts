@@ -6,6 +6,7 @@ import path from "node:path";
 import { text } from "node:stream/consumers";
 import type { Test } from "tap";
 import { temporaryHome } from "./gateway.ts";
+import { nodeCommand } from "./node.ts";
 
 const compiler = path.join(import.meta.dirname, "../../node_modules/typescript/bin/tsc");
 const typeRoots = [path.join(import.meta.dirname, "../../node_modules/@types")];
@@ -31,7 +32,8 @@ export async function compile(
   for (const [name, content] of Object.entries(files)) {
     writeFileSync(path.join(directory, name), content);
   }
-  const child = spawn(process.execPath, [compiler, "--pretty", "false"], { cwd: directory });
+  const [node, flags] = nodeCommand([compiler, "--pretty", "false"]);
+  const child = spawn(node, flags, { cwd: directory });
   const closed = once(child, "close");
   const [output, errors] = await Promise.all([text(child.stdout), text(child.stderr)]);
   await closed;
