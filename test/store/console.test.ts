@@ -31,14 +31,21 @@ groups_claim = "groups"
 login = { client_id = "gatehouse", client_secret_file = "${secretFile}", label = "Example", recheck = 1 }
 `;
 
-async function start(url = store.url): Promise<{ gateway: TestGateway; url: string }> {
-  const listen = `127.0.0.1:${await freePort()}`;
-  const section = `[console]\nlisten = "${listen}"\n${issuer}`;
+const ports = [await freePort(), await freePort()] as const;
+/** Browsers reach all replicas by one address; here it is that of the first. */
+const publicUrl = `http://127.0.0.1:${ports[0]}`;
+
+async function start(
+  port: number,
+  url = store.url,
+): Promise<{ gateway: TestGateway; url: string }> {
+  const listen = `127.0.0.1:${port}`;
+  const section = `[console]\nlisten = "${listen}"\npublic_url = "${publicUrl}"\n${issuer}`;
   const gateway = await store.replica(url, store.makeHome(), section);
   return { gateway, url: `http://${listen}` };
 }
 
-const [one, two] = await Promise.all([start(), start(store.urlBy(wire))]);
+const [one, two] = await Promise.all([start(ports[0]), start(ports[1], store.urlBy(wire))]);
 
 /** The same browser at another replica. */
 function sameAt(url: string, { cookies }: ConsoleClient): ConsoleClient {
