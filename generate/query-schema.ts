@@ -17,7 +17,7 @@ export const beyondSchema = {
     "a column or an `on` of a table that the operation does not use; a name in `having` or `order_by` that is neither an alias nor grouped; two columns with one name in a new table",
   duplicate_column: "an `as` that is already used",
   invalid_value:
-    "a whole number with a point or an exponent; `columns` that differ from `group_by`; an `after` with more or fewer values than `order_by`; a join whose `on` names no table before it; a `bind` to an `element` that is not an earlier change",
+    "a whole number with a point or an exponent; `columns` that differ from `group_by`; an `after` with more or fewer values than `order_by`, or with a computed name there; a join whose `on` names no table before it; a `bind` to an `element` that is not an earlier change",
   nesting_too_deep: "arrays and objects nested deeper than 64",
   lone_surrogate: "half of a surrogate pair in a string",
 } as const satisfies Partial<Record<QueryRefusalCode, string>>;

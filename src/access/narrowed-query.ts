@@ -440,13 +440,24 @@ function judgeKind(judged: JudgedAccess): Objection | undefined {
   return narrowing && { ...unnarrowable(remedy, undefined), ...narrowing };
 }
 
+/** Other databases may let a new name hide a column, even that of a row filter. */
 function judgeAliases(
   { context, access }: JudgedAccess,
   tables: readonly DecidedTable[],
 ): Objection | undefined {
-  if (access.detail?.isAggregate !== true || context.isEngine) return undefined;
-  const narrowed = tables.find(({ entry }) => entry.grant.columns !== undefined);
-  return narrowed && unnarrowable("Do not use aggregate with this database", narrowed.entry);
+  const { isAggregate = false, isComputed = false } = access.detail ?? {};
+  if (context.isEngine || !(isAggregate || isComputed)) return undefined;
+  const narrowed = tables.find(
+    ({ entry: { grant } }) =>
+      grant.columns !== undefined || (isComputed && grant.rowFilter !== undefined),
+  );
+  return (
+    narrowed &&
+    unnarrowable(
+      `Do not use ${isComputed ? "compute" : "aggregate"} with this database`,
+      narrowed.entry,
+    )
+  );
 }
 
 /** Refuses references to filtered tables, since a new table could point at hidden rows. */

@@ -271,7 +271,8 @@ function hasNull(reader: BodyReader, offset: number): boolean {
   });
 }
 
-const condition: Kind<Condition> = {
+/** A condition that is not null. */
+export const condition: Kind<Condition> = {
   read: readCondition,
   schema: named("Condition", (reference) => ({
     description: "A comparison, or a combination of conditions.",

@@ -102,6 +102,7 @@ export interface OperationDetail extends ByteRange {
   readonly names: readonly string[];
   /** The Selects and `exists` within its conditions, in the order of the body. */
   readonly nested: readonly NestedDetail[];
+  readonly isComputed: boolean;
   /** Tables of the same database that a new table refers to. */
   readonly referenced: readonly string[];
   /**
@@ -172,6 +173,10 @@ export class ReadOperation implements OperationDetail {
     return this.#nested;
   }
 
+  get isComputed(): boolean {
+    return this.#draft.computed !== undefined;
+  }
+
   get referenced(): readonly string[] {
     return this.#draft.referenced ?? none;
   }
@@ -216,9 +221,22 @@ function nestedIn(
   });
 }
 
-function usesOf({ named = [], others, summary }: OperationDraft): ColumnUses {
+const computedPositions = [
+  "columns",
+  "where",
+  "group_by",
+  "aggregate",
+  "having",
+  "order_by",
+] as const;
+
+function usesOf({ named = [], others, summary, computed = [] }: OperationDraft): ColumnUses {
   const uses = new Map<Position, Set<string>>(others);
   for (const { position, column } of named) addUse(uses, position, column);
+  // Their columns are in `compute`.
+  for (const position of computedPositions) {
+    for (const name of computed) uses.get(position)?.delete(name);
+  }
   if (summary !== undefined) {
     for (const position of ["having", "order_by"] as const) {
       for (const alias of summary.aliases) uses.get(position)?.delete(alias);

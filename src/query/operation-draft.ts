@@ -20,6 +20,7 @@ export type Collects = false | "shape" | true;
 
 export type Position =
   | "columns"
+  | "compute"
   | "where"
   | "on"
   | "group_by"
@@ -100,6 +101,9 @@ export class OperationDraft {
   /** True if columns beyond the limit were dropped. */
   isCut = false;
   readonly compared: NamedColumn[] | undefined;
+  /** Names that a Select has computed so far. */
+  computed: string[] | undefined;
+  computeStart = 0;
   /** Set by `group_by`, `aggregate` and `having`. */
   summary: Summary | undefined;
   /** Start offsets of a Select's `columns`, `order_by` and `after`, or 0 if absent. */
@@ -207,6 +211,11 @@ export class OperationDraft {
     const isRepeated = last?.column === column && last.comparison === comparison;
     if (isRepeated || compared.length === MOST_COMPARISONS) return;
     compared.push({ position: this.position, column, comparison });
+  }
+
+  /** Only earlier names are in scope of `compute`; anything else there is a column. */
+  isEarlierName(text: ByteText): boolean {
+    return this.position === "compute" && this.computed?.includes(text.toString()) === true;
   }
 
   joinedBy(left: string, right: string): void {

@@ -7,6 +7,7 @@ import type {
   TableOperationName,
 } from "./operations.ts";
 
+export type { Compute, FunctionName, Item, Unit } from "./compute.ts";
 export type { Comparison, Condition, NestedFields } from "./conditions.ts";
 
 export type { CellValue, ColumnDefinition, Row } from "./values.ts";

@@ -2,6 +2,7 @@ import { quoteName } from "../json/fault.ts";
 import { andThen, type Rest } from "../json/reader.ts";
 import { counted, didYouMean } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
+import { type Compute, compute, MOST_COMPUTED } from "./compute.ts";
 import { nesting, where } from "./conditions.ts";
 import {
   eitherOf,
@@ -67,6 +68,7 @@ function judgeSelect(draft: OperationDraft, reader: BodyReader, start: number): 
     reader.refusal("invalid_value", problem, offset);
   judgeNames(draft, refuse);
   judgeJoins(draft, refuse);
+  if (draft.computed !== undefined) judgeComputed(draft, reader, draft.computed);
   if (draft.afterStart > 0) judgeAfter(draft, refuse);
   if (draft.aggregateStart > 0) {
     judgeAggregates(draft, reader);
@@ -124,6 +126,27 @@ function judgeAfter(
   const others = { offset: hasOffset, distinct: isDistinct, aggregate: aggregateStart > 0 };
   const [other] = Object.entries(others).find(([, isGiven]) => isGiven) ?? [];
   if (other !== undefined) throw refuse(`after cannot be combined with ${other}`, afterStart);
+}
+
+/** Names are compared without case, with each other and with aliases. */
+function judgeComputed(
+  draft: OperationDraft,
+  reader: BodyReader,
+  computed: readonly string[],
+): void {
+  const taken = new Set<string>();
+  for (const name of [...computed, ...(draft.summary?.aliases ?? [])]) {
+    if (taken.has(name.toLowerCase())) {
+      const problem = `the name ${quoteName(name)} is taken; each "as" must be unique`;
+      throw reader.refusal("duplicate_column", problem, draft.computeStart);
+    }
+    taken.add(name.toLowerCase());
+  }
+  if (draft.afterStart === 0 || draft.orderStart === 0) return;
+  const ordered = ordersAt(reader, draft.orderStart).find((name) => computed.includes(name));
+  if (ordered === undefined) return;
+  const problem = `after cannot follow the computed name ${quoteName(ordered)}; order by columns`;
+  throw reader.refusal("invalid_value", problem, draft.afterStart);
 }
 
 function judgeAggregates(draft: OperationDraft, reader: BodyReader): void {
@@ -239,6 +262,13 @@ function columnsOf(kind: Kind<string[]>): Kind<string[]> {
 }
 
 const columns = columnsOf(list(selectedColumn));
+
+const computes: Kind<Compute[]> = noting(
+  at("compute", list(compute, { most: MOST_COMPUTED })),
+  (draft, start) => {
+    draft.computeStart = start;
+  },
+);
 
 const tableName = plainName((draft: OperationDraft, name) => {
   draft.table = name;
@@ -618,6 +648,7 @@ const selectFields = {
   database,
   from: required(source, "Table to read."),
   columns: optional(columns, 'Columns to read; ["*"] for all.'),
+  compute: extra(computes, "Names for values computed of columns, usable as columns."),
   where: optional(whereField, "Condition for the rows; all rows if absent."),
   join: optional(join),
   group_by: extra(groupBy, "Columns to group by; each combination of values is one row."),

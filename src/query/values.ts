@@ -298,6 +298,7 @@ function noteColumn(
   draft: OperationDraft,
   start: number,
 ): undefined {
+  if (draft.isEarlierName(text)) return;
   draft.use(text);
   if (draft.position === "having") noteCondition(text, draft);
   if (isColumnName(text)) return;

@@ -90,6 +90,21 @@ function returningOf(choose: Choose): object {
   return maybe(choose, () => ({ returning: some(choose, ["*", ...columns, ...columns], 2) }), 4);
 }
 
+/** Names that may be spelled like columns, and like each other. */
+function computeOf(choose: Choose, among: readonly string[]): readonly JsonObject[] {
+  const names = ["x", "y", ...columns].filter(() => choose([true, false, false]));
+  const item = (): Json =>
+    choose<Json>([columnOf(choose, among), columnOf(choose, among), "x", "y", { value: 1 }]);
+  return (names.length === 0 ? ["x"] : names).map((as) =>
+    choose<JsonObject>([
+      { as, fn: "add", of: [item(), item()] },
+      { as, fn: "json", of: [item()], path: ["tenant"] },
+      // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
+      { as, fn: "if", when: termOf(choose, among), then: item(), else: item() },
+    ]),
+  );
+}
+
 function selectOf(choose: Choose, database: string): JsonObject {
   const table = choose(tables);
   const from = choose([table, table, "t1"]);
@@ -105,9 +120,12 @@ function selectOf(choose: Choose, database: string): JsonObject {
     on: `${from}.${choose(columns)} = ${other}.${choose(columns)}`,
     join_type: choose(["INNER", "INNER", "LEFT", "RIGHT"]),
   };
+  const compute = choose([true, false, false]) ? computeOf(choose, among) : undefined;
+  const computed = compute?.map(({ as }) => String(as)) ?? [];
   const rest = {
     database,
     from: from === table ? table : { table, as: from },
+    ...(compute === undefined ? {} : { compute }),
     ...(isJoin ? { join } : {}),
     ...maybe(choose, () => ({ where: whereOf(choose, among) }), 2),
     ...(choose([true, true, false]) ? { limit: choose([0, 1, 1, 2, 3, 9]) } : {}),
@@ -124,7 +142,10 @@ function selectOf(choose: Choose, database: string): JsonObject {
     const order = maybe(choose, () => ({ order_by: { column: "n" } }), 2);
     return { ...rest, ...groups, aggregate, ...having, ...order };
   }
-  const named = choose([true, true, true, false]) ? some(choose, [0], 3).map(column) : ["*"];
+  const named = [
+    ...(choose([true, true, true, false]) ? some(choose, [0], 3).map(column) : ["*"]),
+    ...computed.filter(() => choose([true, false])),
+  ];
   return {
     ...rest,
     columns: named,

@@ -49,7 +49,18 @@ function namedColumns(
   const at = (position: string, names: readonly Json[]) =>
     names.map((name) => [position, String(name)] as const);
   const keys = (rows: readonly JsonObject[]) => rows.flatMap((row) => Object.keys(row));
+  const computed = objectsAt(fields, "compute");
+  const names = computed.map((one) => textAt(one, "as"));
+  const noName = ([position, name]: readonly [string, string]) =>
+    !["columns", "where", "group_by", "aggregate", "having", "order_by"].includes(position) ||
+    !names.includes(name);
+  const sources = computed.flatMap((one, index) => {
+    const items = [...listAt(one, "of"), ...listAt(one, "then"), ...listAt(one, "else")];
+    const used = [...items.filter((item) => typeof item === "string"), ...conditions(one.when)];
+    return used.filter((name) => !names.slice(0, index).includes(String(name)));
+  });
   return [
+    ...at("compute", sources),
     ...at("columns", operation === "CreateTable" ? [] : listAt(fields, "columns")),
     ...at("where", conditions(fields.where)),
     ...at(
@@ -75,8 +86,8 @@ function namedColumns(
     ...at("written", keys(objectsAt(fields, "bind"))),
     ...at("written", listAt(fields, "update")),
     ...at("on_conflict", listAt(fields, "on_conflict")),
-    ...at("returning", listAt(fields, "returning")),
-  ];
+    ...at("returning", [...listAt(fields, "returning"), ...listAt(fields, "read")]),
+  ].filter(noName);
 }
 
 /** A whole number. */
@@ -353,8 +364,10 @@ function nestedIn(element: Element): Element[] {
       ...["and", "or", "not"].flatMap((key) => listAt(value, key).flatMap(found)),
     ];
   };
-  return ["where", "having"].flatMap((key) =>
-    found(element.fields[key]).flatMap((fields) => {
+  const { where, having } = element.fields;
+  const whens = objectsAt(element.fields, "compute").map((one) => one.when);
+  return [where, having, ...whens].flatMap((condition) =>
+    found(condition).flatMap((fields) => {
       const joins = objectsAt(fields, "join");
       const own = [...listAt(fields, "from"), ...joins].map(tableIn);
       const isLinked = "on" in fields;
@@ -447,6 +460,10 @@ interface Amount {
   readonly changes: number;
 }
 
+function isHiding({ columns, rowFilter }: Grant): boolean {
+  return (columns ?? rowFilter) !== undefined;
+}
+
 function kindFaults(element: Element): string[] {
   const { world, context, operation, isPreview, fields, database, own, references, fitting } =
     element;
@@ -456,12 +473,14 @@ function kindFaults(element: Element): string[] {
     (!context.isEngine && (isPreview || nestedIn(element).length > 0));
   const hasColumns = own.some((table) => grantOf(element, table).columns !== undefined);
   const isShown = !context.isEngine && (isPreview || "aggregate" in fields);
+  const isShadowed = !context.isEngine && "compute" in fields;
   const isFiltered = (table: string) => grantOf(element, table).rowFilter !== undefined;
   const isBound = (table: string) => grantOf(element, table).requireWhere !== undefined;
   const isUpsert = operation === "Upsert";
   return [
     isForeign && isNarrowed(world, fitting, database),
     operation !== "Truncate" && hasColumns && isShown,
+    isShadowed && own.some((table) => isHiding(grantOf(element, table))),
     references.map(tableOf).some(isFiltered),
     isUpsert && own.some((table) => isFiltered(table) || isBound(table)),
   ].flatMap((isWrong) => (isWrong ? ["not_narrowable"] : []));
@@ -620,7 +639,7 @@ function judgeElement(element: Element) {
   return { faults, asks, additions, amounts: numbers.amounts };
 }
 
-/** The elements, each returning also what the `bind` of others reads. */
+/** The elements, each with `read`, the columns that the `bind` of others reads but no answer has. */
 function readByOthers(elements: readonly JsonObject[]): readonly JsonObject[] {
   const fieldsOf = (element: JsonObject) => objectAt(element, Object.keys(element)[0] ?? "");
   const sources = elements
@@ -631,8 +650,7 @@ function readByOthers(elements: readonly JsonObject[]): readonly JsonObject[] {
     if (read.length === 0) return element;
     const [key = ""] = Object.keys(element);
     const columns = read.map((source) => textAt(source, "column"));
-    const returned = [...listAt(fieldsOf(element), "returning"), ...columns];
-    return { [key]: { ...fieldsOf(element), returning: returned } };
+    return { [key]: { ...fieldsOf(element), read: columns } };
   });
 }
 

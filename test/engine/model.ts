@@ -12,7 +12,21 @@ export type Where =
   | { or: Where[] }
   | { not: Where };
 
+type ModelItem = string | { value: Cell };
+
+export interface ModelName {
+  readonly as: string;
+  readonly fn: string;
+  readonly of?: readonly ModelItem[];
+  readonly unit?: string;
+  readonly digits?: number;
+  readonly when?: Where;
+  readonly then?: ModelItem;
+  readonly else?: ModelItem;
+}
+
 export interface ModelSelect {
+  readonly compute?: readonly ModelName[] | undefined;
   readonly columns?: string[] | undefined;
   readonly where?: Where | undefined;
   readonly group_by?: string[] | undefined;
@@ -200,6 +214,129 @@ function group(rows: readonly ModelRow[], query: ModelSelect): ModelRow[] {
   });
 }
 
+/** Thrown where the answer is `number_out_of_range`. */
+export class OutOfRange extends Error {}
+
+function within64Bits(whole: bigint): bigint {
+  if (BigInt.asIntN(64, whole) !== whole) throw new OutOfRange();
+  return whole;
+}
+
+/** A number as a fraction, exact for the halves and quarters of the tests. */
+function exactly(cell: Cell): readonly [bigint, bigint] {
+  if (typeof cell === "bigint") return [cell, 1n];
+  const [, whole = "0", fraction = ""] = /^(-?\d+)\.?(\d*)$/.exec(String(cell)) ?? [];
+  return [BigInt(whole + fraction), 10n ** BigInt(fraction.length)];
+}
+
+/** Of a fraction with so many places, halves away from zero. */
+function rounded([above, below]: readonly [bigint, bigint], places: number): number {
+  const scaled = above * 10n ** BigInt(places);
+  const isNegative = scaled < 0n;
+  const nearest = (2n * (isNegative ? -scaled : scaled) + below) / (2n * below);
+  return Number(`${isNegative ? -nearest : nearest}e-${places}`);
+}
+
+function calculate(fn: string, one: Cell, other: Cell): Cell {
+  if (typeof one === "bigint" && typeof other === "bigint") {
+    if (fn === "div")
+      return other === 0n
+        ? null
+        : rounded([one, other].map((n) => (other < 0n ? -n : n)) as [bigint, bigint], 12);
+    const total = fn === "add" ? one + other : fn === "sub" ? one - other : one * other;
+    return within64Bits(total);
+  }
+  const [left, right] = [Number(one), Number(other)];
+  if (fn === "div") return right === 0 ? null : left / right;
+  return fn === "add" ? left + right : fn === "sub" ? left - right : left * right;
+}
+
+function monday(date: Date): Date {
+  return new Date(date.getTime() - ((date.getUTCDay() + 6) % 7) * 86_400_000);
+}
+
+function dayPart(day: string, unit: string): bigint {
+  const [year = 0, month = 0, date = 0] = day.split("-").map(Number);
+  const at = new Date(`${day}T00:00:00Z`);
+  const thursday = new Date(monday(at).getTime() + 3 * 86_400_000);
+  const ordinal = (thursday.getTime() - Date.UTC(thursday.getUTCFullYear(), 0, 1)) / 86_400_000;
+  const parts: Record<string, number> = { year, month, day: date, hour: 0, minute: 0 };
+  parts.quarter = Math.ceil(month / 3);
+  parts.weekday = at.getUTCDay() === 0 ? 7 : at.getUTCDay();
+  parts.week = Math.floor(ordinal / 7) + 1;
+  return BigInt(parts[unit] ?? 0);
+}
+
+function dayStart(day: string, unit: string): string {
+  const [year = "", month = ""] = day.split("-");
+  if (unit === "year") return `${year}-01-01`;
+  if (unit === "month") return `${year}-${month}-01`;
+  if (unit === "quarter") {
+    return `${year}-${String(Number(month) - ((Number(month) - 1) % 3)).padStart(2, "0")}-01`;
+  }
+  return unit === "week"
+    ? monday(new Date(`${day}T00:00:00Z`))
+        .toISOString()
+        .slice(0, 10)
+    : day;
+}
+
+const secondsIn: Record<string, bigint> = { day: 86400n, hour: 3600n, minute: 60n, second: 1n };
+
+function computedCell(name: ModelName, row: ModelRow, tables: ModelTables): Cell {
+  const { fn, of = [], unit = "day", digits = 0 } = name;
+  const cellOf = (item: ModelItem | undefined): Cell =>
+    typeof item === "string" ? (row[item] ?? null) : (item?.value ?? null);
+  if (fn === "if") {
+    const isMet = name.when !== undefined && holds(name.when, row, tables) === true;
+    return cellOf(isMet ? name.then : name.else);
+  }
+  const cells = of.map(cellOf);
+  const [one = null, other = null] = cells;
+  if (fn === "coalesce") return cells.find((cell) => cell !== null) ?? null;
+  if (fn === "concat") return cells.map((cell) => cell ?? "").join("");
+  if (fn === "nullif") {
+    return one !== null && other !== null && compare(one, other) === 0 ? null : one;
+  }
+  if (cells.includes(null)) return null;
+  switch (fn) {
+    case "add":
+    case "sub":
+    case "mul":
+    case "div":
+      return cells.slice(1).reduce<Cell>((total, cell) => calculate(fn, total, cell), one);
+    case "round":
+      return typeof one === "bigint" ? one : rounded(exactly(one), digits);
+    case "abs":
+      if (typeof one === "bigint") return within64Bits(one < 0n ? -one : one);
+      return Math.abs(Number(one));
+    case "lower":
+      return String(one).toLowerCase();
+    case "upper":
+      return Array.from(String(one), (letter) =>
+        letter === "ß" ? letter : letter.toUpperCase(),
+      ).join("");
+    case "trim":
+      return String(one).replace(/^ +| +$/g, "");
+    case "length":
+      return BigInt([...String(one)].length);
+    case "trunc":
+      return dayStart(String(one), unit);
+    case "part":
+      return dayPart(String(one), unit);
+    default: {
+      const days = Date.parse(String(one)) - Date.parse(String(other));
+      return rounded([BigInt(days) / 1000n, secondsIn[unit] ?? 1n], 12);
+    }
+  }
+}
+
+function withNames(row: ModelRow, names: readonly ModelName[], tables: ModelTables): ModelRow {
+  const known: Record<string, Cell> = { ...row };
+  for (const name of names) known[name.as] = computedCell(name, known, tables);
+  return known;
+}
+
 /** @param tables the tables within conditions */
 export function evaluate(
   table: readonly ModelRow[],
@@ -214,7 +351,8 @@ export function evaluate(
     }
     return 0;
   };
-  let rows = table.filter((row) => where === undefined || holds(where, row, tables) === true);
+  const named = table.map((row) => withNames(row, query.compute ?? [], tables));
+  let rows = named.filter((row) => where === undefined || holds(where, row, tables) === true);
   if (query.aggregate !== undefined) {
     rows = group(rows, query).filter(
       (row) => having === undefined || holds(having, row, tables) === true,

@@ -4,6 +4,7 @@ import t from "tap";
 import { ByShape } from "../../src/engine/sql/fragment.ts";
 import type { Column, ColumnKind } from "../../src/engine/sql/scope.ts";
 import { planSelect, type SelectDialect } from "../../src/engine/sql/select.ts";
+import { computing } from "../../src/engine/sqlite/compute.ts";
 import type { Select } from "../../src/query/operation-types.ts";
 import { createTable, dropTable, equal, insert, refusal, update } from "./kit.ts";
 import {
@@ -421,6 +422,7 @@ const dialect: SelectDialect<ColumnKind> = {
     average: (sum) => sum,
     extreme: (_fn, column) => column,
   },
+  computing,
   comparesRows: true,
   order: (column) => column,
   limit: () => sql``,

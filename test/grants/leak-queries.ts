@@ -59,6 +59,47 @@ function sourceOf([first]: readonly Table[]) {
   return first === "again" ? { table: "tickets", as: first } : first;
 }
 
+/** A few computed names, `c1` and on. */
+function computeOf(of: readonly Table[]) {
+  const item = fc.oneof(
+    { weight: 4, arbitrary: columnOf(of) },
+    { weight: 1, arbitrary: fc.constantFrom("c1", "c2") },
+    { weight: 1, arbitrary: value.map((one) => ({ value: one })) },
+  );
+  const named = (name: string) => (of.length === 1 ? name : `tickets.${name}`);
+  const again = of.includes("again") ? ["again.weight"] : [];
+  const numbers = of.includes("tickets") ? [named("id"), named("weight"), ...again] : ["id"];
+  const numeric = fc.oneof(
+    fc.constantFrom(...numbers),
+    number.map((one) => ({ value: one })),
+  );
+  const rest = fc.oneof(
+    {
+      weight: 4,
+      arbitrary: fc.record({
+        fn: fc.constantFrom("add", "sub", "mul", "div", "coalesce", "nullif"),
+        of: fc.tuple(numeric, numeric),
+      }),
+    },
+    fc.record({ fn: fc.constantFrom("concat", "coalesce", "nullif"), of: fc.tuple(item, item) }),
+    fc.record({
+      fn: fc.constantFrom("abs", "round", "lower", "upper", "trim", "length"),
+      of: fc.tuple(item),
+    }),
+    fc.tuple(where(of), item, item).map(([when, yes, no]) =>
+      // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
+      ({ fn: "if", when: when ?? { column: "id", cmp: ">", value: 1 }, then: yes, else: no }),
+    ),
+  );
+  const names = fc
+    .array(rest, { minLength: 1, maxLength: 2 })
+    .map((all) => all.map((one, index) => ({ as: `c${index + 1}`, ...one })));
+  return fc.oneof(
+    { weight: 2, arbitrary: fc.constant(undefined) },
+    { weight: 1, arbitrary: names },
+  );
+}
+
 /** An order that tells all rows apart, so that what is cut is cut alike. */
 function wholeOrder(of: readonly Table[]) {
   return of.map((one) => ({ column: of.length === 1 ? "id" : `${one}.id` }));
@@ -75,10 +116,19 @@ const rowsOf = joined.chain(({ of, join }) =>
         offset: fc.integer({ min: 0, max: 3 }),
         distinct: fc.boolean(),
         after: fc.boolean(),
+        compute: computeOf(of),
+        isComputed: fc.boolean(),
       },
       { requiredKeys: ["columns", "limit"] },
     )
-    .map(({ order_by: first, after, distinct, columns, ...more }) => {
+    .map(({ order_by: first, after, distinct, columns: plain, isComputed, ...more }) => {
+      const { where: filter, compute: names } = more;
+      if (isComputed === true && names !== undefined) {
+        const computed = { column: "c1", cmp: "!=", value: 0 };
+        more.where = filter ? { and: [computed, filter] } : computed;
+      }
+      const isShown = isComputed === true && more.compute !== undefined;
+      const columns = isShown ? [...plain, "c1"] : plain;
       const ends = wholeOrder(of);
       const order = [
         ...(first === undefined ? [] : [{ column: first, direction: "DESC" }]),
@@ -114,10 +164,16 @@ const summaryOf = joined.chain(({ of, join }) =>
           value: fc.integer({ min: 0, max: 9 }),
         }),
         isOrdered: fc.boolean(),
+        compute: computeOf(of),
       },
       { requiredKeys: ["groups", "fn", "column"] },
     )
-    .map(({ groups, fn, column, where: filter, having, isOrdered }) => ({
+    .map(({ groups: plain, fn, column: own, where: filter, having, isOrdered, compute }) => {
+      const groups = compute === undefined ? plain : [...plain, "c1"];
+      const column = compute === undefined ? own : "c1";
+      return { groups, fn, column, filter, having, isOrdered, compute };
+    })
+    .map(({ groups, fn, column, filter, having, isOrdered, compute }) => ({
       Select: {
         database: DATABASE,
         from: sourceOf(of),
@@ -126,6 +182,7 @@ const summaryOf = joined.chain(({ of, join }) =>
           { fn: "count", as: "a2" },
         ],
         ...(groups.length === 0 ? {} : { group_by: groups, limit: 5 }),
+        ...(compute === undefined ? {} : { compute }),
         ...(groups.length === 0 && isOrdered !== true
           ? {}
           : { order_by: ["a2", "a1", ...groups].map((name) => ({ column: name })) }),

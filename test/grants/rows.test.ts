@@ -78,6 +78,157 @@ const reads: readonly (readonly [query: object, rows: readonly object[]])[] = [
   [select("tickets", ["tickets.id"], { join: [join("INNER"), vault("LEFT")] }), [{ id: 1 }]],
 ];
 
+overEachSite("hidden rows are not computed", async (t, site) => {
+  await makeTables(site);
+  const columns = 'columns = ["id", "tenant", "status", "weight"]';
+  await site.allow(
+    entry("rita", "main", "ReadWrite", `tables = ["tickets"]\n${columns}\n${filter}`),
+  );
+  const rita = await site.as("rita", '{ tenant = "acme" }');
+  const compute = (of: unknown[]) => ({ compute: [{ as: "large", fn: "mul", of }] });
+  // Within 64 bits for the two visible rows, whose weights are 1 and 2, only.
+  const limit = { ...compute(["weight", { value: JSON.rawJSON("4611686018427387903") }]) };
+  const wheres = [
+    { column: "large", cmp: ">", value: 0 },
+    { or: [{ column: "large", cmp: ">", value: 0 }, term("id", "=", 1)] },
+    { and: [{ column: "large", cmp: "!=", value: 0 }, term("id", ">", 0)] },
+    { not: { column: "large", cmp: "=", other: "id" } },
+  ];
+  for (const where of wheres) {
+    const answer = await rita(select("tickets", ["id"], { ...byId, ...limit, where }));
+    t.strictSame(answer.body.data, both, `${JSON.stringify(where)} ${answer.text}`);
+  }
+  const total = { aggregate: [{ fn: "max", column: "large", as: "most" }], group_by: ["status"] };
+  const sums = await rita(
+    summary({ ...limit, ...total, where: wheres[0], order_by: { column: "status" } }),
+  );
+  t.match(sums.body.data, [{ status: "done" }, { status: "open" }]);
+  t.equal(
+    outcome(await rita(select("tickets", ["large"], compute(["salary", "id"])))),
+    "403 column_denied",
+  );
+  const exists = { table: "customers", on: "customers.id = tickets.customer" };
+  await site.allow(
+    entry("rita", "main", "ReadWrite", `tables = ["tickets", "customers"]\n${filter}`),
+  );
+  const branches = Object.fromEntries(["then", "else"].map((key, value) => [key, { value }]));
+  const missing = { compute: [{ as: "missing", fn: "if", when: { exists }, ...branches }] };
+  const seen = await rita(select("tickets", ["id", "missing"], { ...byId, ...missing }));
+  t.strictSame(
+    seen.body.data,
+    [
+      { id: 1, missing: 0 },
+      { id: 2, missing: 1 },
+    ],
+    seen.text,
+  );
+  await site.allow(
+    entry("rita", "main", "ReadWrite", `tables = ["tickets"]\n${columns}\n${filter}`),
+  );
+  const named = { ...compute(["id", "id"]), where: { column: "large", cmp: "=", other: "salary" } };
+  t.equal(outcome(await rita(select("tickets", ["large"], named))), "403 column_denied");
+});
+
+/** Each multiplies weights so that those of hidden rows, but of no visible ones, are out of range. */
+const large = (column: string) => ({
+  compute: [
+    { as: "large", fn: "mul", of: [column, { value: JSON.rawJSON("4611686018427387903") }] },
+  ],
+});
+const twice = {
+  from: { table: "tickets", as: "a" },
+  join: { table: "tickets", as: "b", on: "a.id = b.id", join_type: "INNER" },
+  ...large("b.weight"),
+};
+const isLarge = term("large", ">", 0);
+const groups = { group_by: ["large"], aggregate: [count], order_by: { column: "large" } };
+const computing: readonly (readonly [fields: object, rows: number])[] = [
+  [{ ...twice, columns: ["a.id"], where: isLarge }, 2],
+  [{ ...twice, columns: ["large"], where: { or: [isLarge, term("a.id", "=", 9)] } }, 2],
+  [{ ...twice, columns: ["large"], distinct: true, where: { not: term("large", "=", 1) } }, 2],
+  [{ ...twice, ...groups, having: isLarge }, 2],
+  [{ ...large("weight"), ...groups, having: isLarge }, 2],
+  [{ ...large("weight"), columns: ["large"], distinct: true, order_by: { column: "large" } }, 2],
+  [
+    {
+      columns: ["id"],
+      where: { column: "id", cmp: "IN", select: { ...twice, columns: ["large"] } },
+    },
+    0,
+  ],
+  [
+    {
+      columns: ["id"],
+      where: {
+        ...{ column: "id", cmp: "NOT IN" },
+        select: { from: "tickets", ...large("weight"), columns: ["large"] },
+      },
+    },
+    2,
+  ],
+  [
+    {
+      columns: ["id"],
+      where: {
+        ...{ column: "id", cmp: "NOT IN" },
+        select: { from: "tickets", ...large("weight"), columns: ["large"], distinct: true },
+      },
+    },
+    2,
+  ],
+  [
+    {
+      columns: ["id"],
+      where: {
+        ...{ column: "id", cmp: "NOT IN" },
+        select: { ...twice, group_by: ["large"], aggregate: [count], having: isLarge },
+      },
+    },
+    2,
+  ],
+];
+
+overEachSite(
+  "hidden rows are not computed at any level, nor under other names",
+  async (t, site) => {
+    await makeTables(site);
+    const filters = [
+      filter,
+      'row_filter = [{ column = "tenant", cmp = "IN", value = ["acme", "none", "some"] }]',
+    ];
+    const rita = await site.as("rita", '{ tenant = "acme" }');
+    for (const rule of filters) {
+      await site.allow(entry("rita", "main", "ReadOnly", `tables = ["tickets"]\n${rule}`));
+      for (const [fields, rows] of computing) {
+        const answer = await rita(summary(fields));
+        t.equal(
+          [answer.body.data ?? []].flat().length,
+          rows,
+          `${rule} ${JSON.stringify(fields)} ${answer.text}`,
+        );
+      }
+    }
+    const columns = 'columns = ["id", "tenant", "weight"]';
+    await site.allow(
+      entry("rita", "main", "ReadOnly", `tables = ["tickets"]\n${columns}\n${filter}`),
+    );
+    const ask = async (fields: object) => outcome(await rita(summary({ ...twice, ...fields })));
+    t.equal(await ask({ columns: ["a.id", "large"] }), "200", "a name is no column of a table");
+    t.equal(await ask({ columns: ["b.large"] }), "403 column_denied");
+    for (const used of ["a.salary", "b.salary", "salary", "weight"]) {
+      const reason = used.includes(".") ? "column_denied" : "column_unqualified";
+      t.equal(await ask({ columns: ["large"], ...large(used) }), `403 ${reason}`, used);
+      const when = { column: used, cmp: ">", value: 0 };
+      const branches = Object.fromEntries(["then", "else"].map((key, value) => [key, { value }]));
+      const compute = [{ as: "large", fn: "if", when, ...branches }];
+      t.equal(await ask({ columns: ["large"], compute }), `403 ${reason}`, used);
+    }
+    const hiding = (as: string) => ({ columns: [as], compute: [{ as, fn: "abs", of: ["a.id"] }] });
+    t.equal(await ask(hiding("Tenant")), "400 duplicate_column");
+    t.equal(await ask(hiding("a.tenant")), "400 invalid_column");
+  },
+);
+
 overEachSite("a row filter limits every kind of Select", async (t, site) => {
   await makeTables(site);
   await site.allow(

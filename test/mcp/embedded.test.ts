@@ -324,7 +324,7 @@ t.test("an error of a tool says where it is, what is allowed and what to do next
     [
       "count",
       { ...fromOrders, limit: 1 },
-      /^Failed: the field "limit" is unknown; allowed: database, from, where, join, group_by, having/,
+      /^Failed: the field "limit" is unknown; allowed: database, from, compute, where, join, group_by, having/,
     ],
     ["count", { ...fromOrders, group_by: ["region"] }, /"count" .*\(duplicate_column\)$/],
     [

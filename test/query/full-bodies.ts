@@ -11,6 +11,24 @@ export function summary(fields: object) {
   return { Select: { database: "main", from: "orders", ...fields } };
 }
 
+const when = { and: [{ column: "a", cmp: ">", other: "users.b" }] };
+
+const computed: readonly object[] = [
+  ...["add", "mul", "concat", "coalesce"].flatMap((fn) => [
+    { fn, of: ["a", "users.b"] },
+    { fn, of: Array(8).fill({ value: 1.5 }) },
+  ]),
+  ...["sub", "div", "nullif"].map((fn) => ({ fn, of: ["a", { value: "b" }] })),
+  ...["abs", "lower", "upper", "trim", "length", "round"].map((fn) => ({ fn, of: ["a"] })),
+  { fn: "round", of: ["a"], digits: 12 },
+  { fn: "trunc", of: ["a"], unit: "week" },
+  { fn: "part", of: ["a"], unit: "weekday" },
+  { fn: "diff", of: ["a", "b"], unit: "second" },
+  { fn: "json", of: ["a"], path: ["b", 0, "c d"] },
+  // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
+  { fn: "if", when, then: { value: true }, else: "a" },
+];
+
 export const fullBodies: readonly object[] = [
   summary({ aggregate: [count] }),
   summary({ columns: ["region"], group_by: ["region"], aggregate: [sum, count] }),
@@ -41,8 +59,22 @@ export const fullBodies: readonly object[] = [
   }),
   select({ where: term("name", "ILIKE", "a%") }),
   select({ where: term("id", "NOT IN", [1, [null]]) }),
+  ...computed.map((one) => select({ columns: ["x"], compute: [{ as: "x", ...one }] })),
+  summary({
+    compute: [
+      { fn: "trunc", unit: "month", of: ["created_at"], as: "month" },
+      { as: "next", fn: "concat", of: ["month", { value: null }] },
+    ],
+    ...{ group_by: ["month"], aggregate: [count], having: term("month", "=", "x") },
+    order_by: [{ column: "month" }],
+  }),
   select({ where: { column: "a", cmp: ">", other: "users.b" } }),
   select({ from: { table: "users", as: "u" }, columns: ["u.a"], where: term("u.b", "=", 1) }),
+  select({
+    ...{ from: { table: "users", as: "u" }, columns: ["x"] },
+    join: { table: "users", as: "boss", on: "u.boss = boss.id", join_type: "LEFT" },
+    compute: [{ as: "x", fn: "sub", of: ["u.pay", "boss.pay"] }],
+  }),
   select({ join: { as: "boss", table: "users", on: "users.boss = boss.id", join_type: "LEFT" } }),
   select({
     from: { as: "a", table: "users" },

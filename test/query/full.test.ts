@@ -36,6 +36,35 @@ const elsewhere = { returning: ["orders.id"] };
 const inserted = { Insert: { ...target, values: [{ id: 1 }] } };
 const bound = (source: object) => ({ ...target, values: [{}], bind: { a: source } });
 
+const abs = { fn: "abs", of: ["a"] };
+const badComputes: readonly [string, object][] = [
+  ["missing_field", { fn: "abs" }],
+  ["missing_field", { fn: "trunc", of: ["a"] }],
+  ["missing_field", { fn: "json", of: ["a"] }],
+  ["missing_field", { fn: "if", when: term("a", "=", 1), else: "a" }],
+  ["invalid_value", { fn: "sqrt", of: ["a"] }],
+  ["invalid_value", { fn: "add", of: ["a"] }],
+  ["invalid_value", { fn: "add", of: Array(9).fill("a") }],
+  ["invalid_value", { fn: "sub", of: ["a", "b", "c"] }],
+  ["invalid_value", { fn: "abs", of: [] }],
+  ["invalid_value", { ...abs, unit: "day" }],
+  ["invalid_value", { ...abs, digits: 1 }],
+  ["invalid_value", { fn: "round", of: ["a"], digits: 13 }],
+  ["invalid_value", { fn: "round", of: ["a"], digits: 1.5 }],
+  ["invalid_value", { fn: "trunc", of: ["a"], unit: "weekday" }],
+  ["invalid_value", { fn: "trunc", of: ["a"], unit: "second" }],
+  ["invalid_value", { fn: "diff", of: ["a", "b"], unit: "month" }],
+  ["invalid_value", { fn: "json", of: ["a"], path: [] }],
+  ["invalid_column", { fn: "json", of: ["a"], path: ['"'] }],
+  ["invalid_column", { ...abs, of: ["*"] }],
+  ["invalid_column", { ...abs, of: ["elsewhere.a"] }],
+  ["wrong_type", { ...abs, of: [null] }],
+  ["wrong_type", { ...abs, of: [{ value: [1] }] }],
+  ["missing_field", { ...abs, of: [{}] }],
+  ["wrong_type", { ...abs, of: "a" }],
+  ["invalid_column", { ...abs, as: "a.b" }],
+];
+
 const beside = { column: "a", cmp: "=", other: "b" };
 const badComparisons: readonly [string, object][] = [
   ["missing_field", { column: "a", cmp: "=" }],
@@ -185,6 +214,34 @@ t.test("contradictory fields are refused", async (t) => {
       code,
       previewOf({ Batch: [{ Delete: { ...target, where } }] }),
     ]),
+    ...badComputes.map(([code, one]): [string, object] => [
+      code,
+      select({ compute: [{ as: "x", ...one }] }),
+    ]),
+    [
+      "duplicate_column",
+      select({
+        compute: [
+          { ...abs, as: "x" },
+          { ...abs, as: "X" },
+        ],
+      }),
+    ],
+    ["duplicate_column", summary({ compute: [{ ...abs, as: "N" }], aggregate: [count] })],
+    ["invalid_value", select({ compute: [] })],
+    [
+      "invalid_value",
+      select({ compute: Array.from({ length: 33 }, (_, at) => ({ ...abs, as: `n${at}` })) }),
+    ],
+    [
+      "invalid_value",
+      select({ compute: [{ ...abs, as: "x" }], order_by: { column: "x" }, after: [1] }),
+    ],
+    [
+      "invalid_column",
+      summary({ compute: [{ ...abs, as: "x" }], aggregate: [count], order_by: { column: "x" } }),
+    ],
+    ["unknown_field", { Delete: { ...target, where: null, compute: [{ ...abs, as: "x" }] } }],
     [
       "invalid_column",
       summary({ aggregate: [count], having: { column: "n", cmp: ">", other: "total" } }),
@@ -343,6 +400,25 @@ t.test("columns are listed by position", async (t) => {
       }),
     ),
     { group_by: "g", aggregate: "total", having: "g" },
+  );
+  t.strictSame(
+    usesOf(
+      select({
+        columns: ["x", "a"],
+        compute: [
+          { as: "x", fn: "add", of: ["y", "users.b"] },
+          { as: "y", fn: "nullif", of: ["x", "c"] },
+          {
+            ...{ as: "z", fn: "if", when: { column: "d", cmp: "=", other: "y" } },
+            // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
+            ...{ then: "e", else: { value: 1 } },
+          },
+        ],
+        where: term("y", "=", 1),
+        order_by: { column: "z" },
+      }),
+    ),
+    { columns: "a", compute: "y,users.b,c,d,e", where: "", order_by: "" },
   );
   t.strictSame(
     usesOf({ Delete: { ...target, where: { other: "c", cmp: "<", column: "users.d" } } }),

@@ -30,6 +30,7 @@ const keys = [
   ...new Set([...fieldNames, ...operationNames, "Batch", "op"]),
   ...["column", "cmp", "value", "and", "or", "not", "direction", "on", "join_type", "fn", "as"],
   ...["name", "type", "primary_key", "unique", "nullable", "default", "references"],
+  ...["compute", "of", "unit", "digits", "path", "when", "then", "else", "other", "escape", "fold"],
 ];
 const values: readonly unknown[] = [
   ...[
@@ -82,7 +83,11 @@ function changed(value: unknown, choose: Choose): unknown {
 const beyond: readonly RegExp[] = [
   ...[/a column of the table .* is named; allowed:/, /is not an earlier Insert/],
   /neither an alias of aggregate nor a column of group_by/,
-  ...[/the table already has a column/, /the name .* is taken/],
+  ...[
+    /the table already has a column/,
+    /after cannot follow the computed name/,
+    /the name .* is taken/,
+  ],
   ...[/with aggregate, columns must equal group_by/, /each column needs one value/],
   /on must compare a column of/,
   ...[/is already in use around exists/, /levels deep/, /exists is not allowed in having/],

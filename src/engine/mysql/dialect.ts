@@ -46,6 +46,7 @@ import {
 } from "../sql/values.ts";
 import type { Store } from "../store.ts";
 import { parseAddress } from "./address.ts";
+import { computingIn } from "./compute.ts";
 import { MysqlConnection } from "./connection.ts";
 import { failures, isDuplicate } from "./failures.ts";
 import {
@@ -360,6 +361,7 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
       extreme: (fn, column, measure) =>
         measure === "text" ? extremeText(fn, column) : sql`${sql.raw(fn)}(${column})`,
     },
+    computing: computingIn(collation, double),
     comparesRows: false,
     locksChanged: true,
     order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,

@@ -41,6 +41,7 @@ import {
 import { has64Bits, RowWriter, storedValue } from "../sql/values.ts";
 import type { Store } from "../store.ts";
 import { parseAddress } from "./address.ts";
+import { computing } from "./compute.ts";
 import {
   createDatabase,
   createSchema,
@@ -431,6 +432,7 @@ const aggregates: AggregateDialect<PostgresKind> = {
 };
 
 const dialect: SelectDialect<PostgresKind> = {
+  computing,
   aggregates,
   comparesRows: true,
   // With `=`, the primary key would provide the order too, and be scanned for rows with the value.

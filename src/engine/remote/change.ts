@@ -26,6 +26,7 @@ import {
   type Table,
 } from "../sql/scope.ts";
 import {
+  conditionsIn,
   nestingOf,
   planSelect,
   type SelectDialect,
@@ -134,8 +135,7 @@ export async function planOn<Leased extends Answering<Raw>, Raw, Kind extends Co
   dialect: SelectDialect<Kind>,
 ): Promise<SelectPlan<Kind>> {
   const { session, schema } = context;
-  const conditions = [query.where, query.having];
-  const nesting = await nestingOn(context, conditions, readTable, dialect, false);
+  const nesting = await nestingOn(context, conditionsIn(query), readTable, dialect, false);
   const tables: SelectedTable<Kind>[] = [];
   for (const { table: tableName, name } of sourcesOf(query)) {
     const known = underName(await readNarrowed(context, tableName, readTable), name);

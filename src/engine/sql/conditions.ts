@@ -122,6 +122,12 @@ function besideRefused(one: Column, cmp: string, other: Column): EngineRefusal {
 }
 
 function comparisonSql(reference: ColumnReference, comparison: ValueComparison): Fragment {
+  const { column, expression } = reference;
+  const isEquality = comparison.cmp === "=" || comparison.cmp === "!=";
+  if (expression !== undefined && column.kind.family === "json" && !isEquality) {
+    const problem = `Column "${column.name}" (${column.type}): JSON values are compared only by = and !=`;
+    throw new EngineRefusal("invalid_value", problem);
+  }
   const own = ownComparisonSql(reference, comparison);
   const exact = exactComparisonSql(reference, comparison);
   return exact === undefined ? own : sql`(${own} and ${exact})`;

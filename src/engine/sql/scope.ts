@@ -136,10 +136,9 @@ function nearest(scopes: readonly Scope[], name: string, isQualified: boolean): 
 export function selectedColumns<Found extends Column>(
   scope: Scope<Found>,
   names: readonly string[],
+  resolve: Resolve<Found> = columnsOf(scope),
 ): ColumnReference<Found>[] {
-  const references = names.flatMap((name) =>
-    name === "*" ? everyColumn(scope) : [resolveColumn(scope, name)],
-  );
+  const references = names.flatMap((name) => (name === "*" ? everyColumn(scope) : [resolve(name)]));
   return [...new Map(references.map((reference) => [reference.column, reference])).values()];
 }
 

@@ -1,6 +1,7 @@
 import { DatabaseSync } from "node:sqlite";
 import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
+import { defineComputing } from "./compute.ts";
 import { DatabaseFiles, defaultDatabase } from "./files.ts";
 import { defineFunctions } from "./kinds.ts";
 import { run, SqliteSession } from "./statements.ts";
@@ -85,6 +86,7 @@ function openConnection(path: string): DatabaseSync {
     // By default, SQLite's LIKE ignores ASCII case, unlike standard SQL.
     connection.exec("pragma case_sensitive_like = on");
     defineFunctions(connection);
+    defineComputing(connection);
     return connection;
   } catch (error) {
     connection.close();

@@ -17,6 +17,7 @@ import type { AggregateDialect, SelectDialect, SelectPlan } from "../sql/select.
 import { type Changed, describe, readKeys, type TableDescription } from "../sql/target.ts";
 import { RowWriter, storedValue } from "../sql/values.ts";
 import { findBrokenKey, targetOf } from "./change.ts";
+import { computing } from "./compute.ts";
 import { refusalOf } from "./failures.ts";
 import {
   anyKind,
@@ -169,6 +170,7 @@ const aggregates: AggregateDialect<SqliteKind> = {
 
 /** SQLite sorts nulls first, and has no offset without a limit: -1 means no limit. */
 const dialect: SelectDialect<SqliteKind> = {
+  computing,
   aggregates,
   comparesRows: true,
   looksUpMembers: true,

@@ -221,7 +221,7 @@ const momentForm = new RegExp(
 );
 
 /** Since 1970, or since midnight for a time without a date. Null for other text. */
-function microsecondsOf(text: string): bigint | null {
+export function microsecondsOf(text: string): bigint | null {
   const [found, day = "1970-01-01", hour = "00", minute = "00", second = "00", ...rest] =
     momentForm.exec(text) ?? [];
   const [fraction = "", eastHours = "+00", eastMinutes = "00"] = rest;

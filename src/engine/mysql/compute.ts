@@ -1,0 +1,105 @@
+import { type RawBuilder, sql } from "kysely";
+import type { Unit } from "../../query/operation-types.ts";
+import type { ComputeDialect } from "../sql/compute.ts";
+import type { Fragment } from "../sql/fragment.ts";
+import { jsonPath } from "../sql/json-path.ts";
+import { caseSql, kindOf, type MysqlKind } from "./kinds.ts";
+
+const plain = { mark: undefined, length: 0, scale: 0, precision: 0 };
+const kindNamed = (dataType: string): MysqlKind =>
+  kindOf({ ...plain, dataType, columnType: dataType });
+
+const boolean = kindOf({ ...plain, dataType: "tinyint", columnType: "tinyint(1)" });
+const decimal = { ...plain, dataType: "decimal", columnType: "decimal(65,30)", scale: 30 };
+
+const operators = { add: sql`+`, sub: sql`-`, mul: sql`*` };
+
+const truncations: Partial<Record<Unit, (moment: Fragment) => Fragment>> = {
+  year: (moment) => sql`date_format(${moment}, '%Y-01-01')`,
+  quarter: (moment) =>
+    sql`makedate(year(${moment}), 1) + interval (quarter(${moment}) - 1) * 3 month`,
+  month: (moment) => sql`date_format(${moment}, '%Y-%m-01')`,
+  week: (moment) => sql`date(${moment}) - interval weekday(${moment}) day`,
+  day: (moment) => sql`date(${moment})`,
+  hour: (moment) => sql`date_format(${moment}, '%Y-%m-%d %H:00:00')`,
+  minute: (moment) => sql`date_format(${moment}, '%Y-%m-%d %H:%i:00')`,
+};
+
+const parts: Partial<Record<Unit, (moment: Fragment) => Fragment>> = {
+  year: (moment) => sql`year(${moment})`,
+  quarter: (moment) => sql`quarter(${moment})`,
+  month: (moment) => sql`month(${moment})`,
+  week: (moment) => sql`weekofyear(${moment})`,
+  day: (moment) => sql`dayofmonth(${moment})`,
+  hour: (moment) => sql`hour(${moment})`,
+  minute: (moment) => sql`minute(${moment})`,
+  weekday: (moment) => sql`weekday(${moment}) + 1`,
+};
+
+/** From here on, doubles are whole numbers. */
+const WHOLE_DOUBLES = sql.raw("9007199254740992");
+
+/** MariaDB writes spaces otherwise. MySQL has no such function. */
+const compactStart = sql.raw("/*M!100203 json_compact( */");
+const compactEnd = sql.raw("/*M!100203 ) */");
+
+const longest = (value: Fragment) => sql`cast(${value} as decimal(65, 30))`;
+
+export function computingIn(collation: string, double: MysqlKind): ComputeDialect<MysqlKind> {
+  const bytewise: RawBuilder<unknown> = sql.raw(collation);
+  const text = (value: Fragment) => sql`(convert(${value} using utf8mb4) collate ${bytewise})`;
+  return {
+    kinds: {
+      integer: kindNamed("bigint"),
+      decimal: kindOf({ ...decimal, mark: "numeric" }),
+      double,
+      text: kindNamed("longtext"),
+      boolean: { ...boolean, encode: (raw) => boolean.encode(Number(raw)) },
+      json: kindOf({ ...plain, dataType: "longtext", columnType: "longtext", mark: "json" }),
+    },
+    number(value, family) {
+      if (family === "decimal") return value;
+      return family === "integer" ? sql`cast(${value} as signed)` : sql`(0e0 + ${value})`;
+    },
+    arithmetic(fn, left, right, family) {
+      if (fn !== "div") return sql`(${left} ${operators[fn]} ${right})`;
+      const divisor = sql`nullif(${right}, 0)`;
+      if (family === "double") return sql`(${left} / ${divisor})`;
+      return sql`round(cast(${left} as decimal(50, 20)) / ${divisor}, 12)`;
+    },
+    round(value, digits, family) {
+      const places = sql.raw(String(digits));
+      if (family === "decimal") return sql`round(${value}, ${places})`;
+      const exact = longest(sql`cast(${value} as char)`);
+      return sql`case when abs(${value}) < ${WHOLE_DOUBLES}
+        then 0e0 + round(${exact}, ${places}) else ${value} end`;
+    },
+    abs: (value) => sql`abs(${value})`,
+    trunc(unit, moment, family) {
+      const truncated = truncations[unit]?.(moment) ?? moment;
+      const type = sql.raw(family === "date" ? "date" : "datetime(6)");
+      return sql`cast(${truncated} as ${type})`;
+    },
+    part(unit, moment) {
+      const time = sql`cast(${moment} as datetime(6))`;
+      return sql`cast(${parts[unit]?.(time) ?? time} as signed)`;
+    },
+    microseconds: (first, second) => sql`timestampdiff(microsecond, ${second}, ${first})`,
+    letters: (wanted, value) => text(caseSql(value, wanted)),
+    trim: (value) => sql`trim(${value})`,
+    length: (value) => sql`char_length(${value})`,
+    text,
+    concat: (texts) => sql`concat(${sql.join(texts.map((one) => sql`coalesce(${one}, '')`))})`,
+    json(document, path) {
+      const at = (steps: typeof path) => sql`json_extract(${document}, ${jsonPath(steps)})`;
+      // To the server, a value is also the first element of itself.
+      const lists = path.flatMap((step, index) =>
+        typeof step === "number" ? [sql`json_type(${at(path.slice(0, index))}) = 'ARRAY'`] : [],
+      );
+      const found = sql`nullif(${text(sql`${compactStart}${at(path)}${compactEnd}`)}, 'null')`;
+      return lists.length === 0
+        ? found
+        : sql`case when ${sql.join(lists, sql` and `)} then ${found} end`;
+    },
+  };
+}

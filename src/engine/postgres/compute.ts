@@ -1,0 +1,83 @@
+import { sql } from "kysely";
+import type { ComputeDialect } from "../sql/compute.ts";
+import type { Fragment } from "../sql/fragment.ts";
+import { trimTrailingZeros } from "../sql/values.ts";
+import { caseSql, kindOf, type PostgresKind } from "./kinds.ts";
+
+function kindNamed(sqlName: string, id: number): PostgresKind {
+  return kindOf({ id, elementId: 0, sqlName, scale: undefined });
+}
+
+const decimal = kindNamed("numeric", 1700);
+const types = {
+  integer: sql.raw("bigint"),
+  decimal: sql.raw("numeric"),
+  double: sql.raw("double precision"),
+};
+
+const operators = { add: sql`+`, sub: sql`-`, mul: sql`*` };
+
+/** 24 places, so that rounding to 12 does not round twice. */
+const ONE = sql.raw("1.000000000000000000000000");
+const DIVISION_PLACES = sql.raw("12");
+const LARGEST_INDEX = 2 ** 31 - 1;
+
+const text = (value: Fragment) => sql`(cast(${value} as text) collate "C")`;
+
+/** The session's time zone is UTC. */
+export const computing: ComputeDialect<PostgresKind> = {
+  kinds: {
+    integer: kindNamed("bigint", 20),
+    decimal: { ...decimal, encode: (raw) => trimTrailingZeros(decimal.encode(raw)) },
+    double: kindNamed("double precision", 701),
+    text: kindNamed("text", 25),
+    boolean: kindNamed("boolean", 16),
+    // As text, which can be grouped.
+    json: { ...kindNamed("json", 114), isWrittenAs: () => true },
+  },
+  number: (value, family) => sql`cast(${value} as ${types[family]})`,
+  arithmetic(fn, left, right, family) {
+    if (fn !== "div") return sql`(${left} ${operators[fn]} ${right})`;
+    const divisor = sql`nullif(${right}, 0)`;
+    if (family === "double") return sql`(${left} / ${divisor})`;
+    return sql`pg_catalog.round(${left} * ${ONE} / ${divisor}, ${DIVISION_PLACES})`;
+  },
+  round(value, digits, family) {
+    const places = sql.raw(String(digits));
+    if (family === "decimal") return sql`pg_catalog.round(${value}, ${places})`;
+    // By the shortest digits: a cast of the double itself keeps 15 of them.
+    const exact = sql`cast(cast(${value} as text) as numeric)`;
+    return sql`cast(pg_catalog.round(${exact}, ${places}) as double precision)`;
+  },
+  abs: (value) => sql`pg_catalog.abs(${value})`,
+  trunc(unit, moment, family) {
+    const truncated = sql`pg_catalog.date_trunc(${sql.lit(unit)}, ${moment})`;
+    return family === "date" ? sql`cast(${truncated} as date)` : truncated;
+  },
+  part(unit, moment) {
+    const field = sql.raw(unit === "weekday" ? "isodow" : unit);
+    return sql`cast(extract(${field} from cast(${moment} as timestamp with time zone)) as bigint)`;
+  },
+  microseconds(first, second) {
+    const [one, other] = [first, second].map(
+      (moment) => sql`cast(${moment} as timestamp with time zone)`,
+    );
+    return sql`cast(extract(epoch from (${one} - ${other})) * 1000000 as numeric)`;
+  },
+  letters: (wanted, value) => text(caseSql(value, wanted)),
+  trim: (value) => sql`pg_catalog.btrim(${value}, ' ')`,
+  length: (value) => sql`cast(pg_catalog.char_length(${value}) as bigint)`,
+  text,
+  concat: (texts) =>
+    sql.join(
+      texts.map((one) => sql`coalesce(${one}, '')`),
+      sql` || `,
+    ),
+  json(document, path) {
+    const found = path.reduce<Fragment>((value, step) => {
+      if (typeof step === "string") return sql`${value} -> cast(${step} as text)`;
+      return sql`${value} -> cast(${Math.min(step, LARGEST_INDEX)} as integer)`;
+    }, document);
+    return sql`nullif(cast((${found}) as text) collate "C", 'null')`;
+  },
+};

@@ -1,0 +1,248 @@
+import { andThen, type Rest } from "../json/reader.ts";
+import type { BodyReader } from "./body-reader.ts";
+import { type Condition, condition } from "./conditions.ts";
+import { type Fields, type Kind, named, objectSchema, optional, required } from "./kind.ts";
+import { ObjectShape } from "./object-shape.ts";
+import type { OperationDraft } from "./operation-draft.ts";
+import {
+  type CellValue,
+  column,
+  count,
+  list,
+  literal,
+  newColumnSchema,
+  oneOf,
+  readColumnName,
+} from "./values.ts";
+
+export const MOST_COMPUTED = 32;
+const MOST_ITEMS = 8;
+const MOST_DIGITS = 12;
+
+const truncUnits = ["year", "quarter", "month", "week", "day", "hour", "minute"] as const;
+const partUnits = [...truncUnits, "weekday"] as const;
+const diffUnits = ["day", "hour", "minute", "second"] as const;
+const units = [...partUnits, "second"] as const;
+export type Unit = (typeof units)[number];
+
+interface FunctionRule {
+  /** The fewest and most items of `of`. Undefined if there is no `of`. */
+  readonly of?: readonly [least: number, most: number];
+  readonly unit?: readonly Unit[];
+  readonly needs: readonly FieldName[];
+  readonly takes?: readonly FieldName[];
+}
+
+type FieldName = "of" | "unit" | "digits" | "path" | "when" | "then" | "else";
+
+const one = { of: [1, 1], needs: ["of"] } as const;
+const two = { of: [2, 2], needs: ["of"] } as const;
+const several = { of: [2, MOST_ITEMS], needs: ["of"] } as const;
+
+/** What each function takes. Functions with the same rule share a schema. */
+export const functionRules = {
+  ...{ add: several, mul: several, concat: several, coalesce: several },
+  ...{ sub: two, div: two, nullif: two },
+  ...{ abs: one, lower: one, upper: one, trim: one, length: one },
+  round: { ...one, takes: ["digits"] },
+  trunc: { of: [1, 1], needs: ["of", "unit"], unit: truncUnits },
+  part: { of: [1, 1], needs: ["of", "unit"], unit: partUnits },
+  diff: { of: [2, 2], needs: ["of", "unit"], unit: diffUnits },
+  json: { of: [1, 1], needs: ["of", "path"] },
+  if: { needs: ["when", "then", "else"] },
+} as const satisfies Record<string, FunctionRule>;
+
+export type FunctionName = keyof typeof functionRules;
+
+function isFunction(text: string): text is FunctionName {
+  return Object.hasOwn(functionRules, text);
+}
+
+const functions = Object.keys(functionRules).filter(isFunction);
+
+function ruleOf(fn: FunctionName): FunctionRule {
+  return functionRules[fn];
+}
+
+/** A column or an earlier name, or a literal. */
+export type Item = string | { readonly value: CellValue };
+
+interface ComputeDraft {
+  readonly operation: OperationDraft;
+  fn: FunctionName | undefined;
+  as: string;
+  items: number;
+  unit: Unit | undefined;
+  digitsStart: number;
+  readonly seen: Set<FieldName>;
+}
+
+const literalShape = new ObjectShape<unknown>({ value: required(literal) });
+
+const item: Kind<Item> = {
+  read: (reader, draft) =>
+    reader.kind() === "an object" ? literalShape.read(reader, draft) : column.read(reader, draft),
+  schema: named("Item", (reference) => ({
+    oneOf: [column.schema(reference), objectSchema({ value: required(literal) })(reference)],
+  })),
+};
+
+function seeing<Value>(name: FieldName, kind: Kind<Value>): Kind<Value, ComputeDraft> {
+  return {
+    read(reader, draft) {
+      draft.seen.add(name);
+      return kind.read(reader, draft.operation);
+    },
+    schema: kind.schema,
+  };
+}
+
+const memberName: Kind<string | number, unknown> = {
+  read(reader) {
+    if (reader.kind() === "a number") return count.read(reader, undefined);
+    readColumnName(reader);
+    return undefined;
+  },
+  schema: (reference) => ({ oneOf: [newColumnSchema(reference), count.schema(reference)] }),
+};
+
+const fields = {
+  as: required<string, ComputeDraft>({
+    read(reader, draft) {
+      draft.as = readColumnName(reader).toString();
+      return undefined;
+    },
+    schema: newColumnSchema,
+  }),
+  fn: required(
+    oneOf(functions, (draft: ComputeDraft, word) => {
+      draft.fn = word;
+    }),
+  ),
+  of: optional<Item[], ComputeDraft>({
+    read(reader, draft) {
+      draft.seen.add("of");
+      const counted: Kind<Item> = {
+        read(inner, operation) {
+          draft.items++;
+          return item.read(inner, operation);
+        },
+        schema: item.schema,
+      };
+      return list(counted, { most: MOST_ITEMS }).read(reader, draft.operation);
+    },
+    schema: list(item).schema,
+  }),
+  unit: optional<Unit, ComputeDraft>(
+    oneOf(units, (draft, word) => {
+      draft.unit = word;
+      draft.seen.add("unit");
+    }),
+  ),
+  digits: optional<number, ComputeDraft>({
+    read(reader, draft) {
+      draft.digitsStart = reader.position;
+      draft.seen.add("digits");
+      return count.read(reader, draft);
+    },
+    schema: () => ({ type: "integer", minimum: 0, maximum: MOST_DIGITS }),
+  }),
+  path: optional(seeing("path", list(memberName, { most: MOST_ITEMS }))),
+  when: optional(seeing<Condition>("when", condition)),
+  // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
+  then: optional(seeing("then", item)),
+  else: optional(seeing("else", item)),
+};
+
+export interface Compute {
+  readonly as: string;
+  readonly fn: FunctionName;
+  readonly of?: readonly Item[];
+  readonly unit?: Unit;
+  readonly digits?: number;
+  readonly path?: readonly (string | number)[];
+  readonly when?: Condition;
+  readonly then?: Item;
+  readonly else?: Item;
+}
+
+const shape = new ObjectShape<ComputeDraft>(fields);
+
+/** One schema for the functions that share a rule. */
+function schemasOf() {
+  const groups = Map.groupBy(functions, (fn) => JSON.stringify(functionRules[fn]));
+  return Array.from(groups.values(), (names): Fields<ComputeDraft> => {
+    const { of, unit = units, needs, takes = [] } = ruleOf(names[0] ?? "add");
+    const [least, most] = of ?? [];
+    const taken = (name: FieldName) => ({ ...fields[name], required: needs.includes(name) });
+    const own = [...needs, ...takes].map((name) => [name, taken(name)] as const);
+    const items = { type: "array", minItems: least, maxItems: most };
+    return {
+      as: fields.as,
+      fn: required(oneOf(names)),
+      ...Object.fromEntries(own),
+      ...(of === undefined
+        ? {}
+        : {
+            of: {
+              ...fields.of,
+              required: true,
+              schema: (to) => ({ ...items, items: item.schema(to) }),
+            },
+          }),
+      ...(needs.includes("unit") ? { unit: required(oneOf(unit)) } : {}),
+    };
+  });
+}
+
+/** A name that a Select computes. */
+export const compute: Kind<Compute> = {
+  read(reader, operation) {
+    const start = reader.position;
+    const draft: ComputeDraft = {
+      ...{ operation, fn: undefined, as: "", items: 0, unit: undefined, digitsStart: 0 },
+      seen: new Set(),
+    };
+    const rest: Rest = shape.read(reader, draft);
+    if (rest !== undefined) return andThen(rest, () => requireFit(reader, draft, start));
+    return requireFit(reader, draft, start);
+  },
+  schema: named("Compute", (reference) => ({
+    oneOf: schemasOf().map((group) => objectSchema(group)(reference)),
+  })),
+};
+
+function requireFit(reader: BodyReader, draft: ComputeDraft, start: number): undefined {
+  const { operation, fn = "add", as, items, seen, digitsStart } = draft;
+  const { of: [least, most] = [0, 0], unit: allowed, needs, takes = [] } = ruleOf(fn);
+  const missing = needs.find((name) => !seen.has(name));
+  if (missing !== undefined) {
+    const problem = `the field "${missing}" is missing; ${fn} needs ${needs.join(", ")}`;
+    throw reader.refusal("missing_field", problem, start);
+  }
+  const refuse = (problem: string, offset = start) =>
+    reader.refusal("invalid_value", problem, offset);
+  const other = [...seen].find((name) => !needs.includes(name) && !takes.includes(name));
+  if (other !== undefined) {
+    throw refuse(`${other} is not allowed with ${fn}; allowed: ${[...needs, ...takes].join(", ")}`);
+  }
+  if (items < least || items > most) {
+    const wanted = least === most ? `${least}` : `${least} to ${most}`;
+    throw refuse(`${fn} takes ${wanted} items in of, ${items} were found`);
+  }
+  if (allowed !== undefined && draft.unit !== undefined && !allowed.includes(draft.unit)) {
+    throw refuse(`${fn} has no unit ${draft.unit}; allowed: ${allowed.join(", ")}`);
+  }
+  if (digitsStart > 0 && digitsAt(reader, digitsStart) > MOST_DIGITS) {
+    throw refuse(`digits may be at most ${MOST_DIGITS}`, digitsStart);
+  }
+  operation.computed ??= [];
+  operation.computed.push(as);
+}
+
+function digitsAt(reader: BodyReader, offset: number): number {
+  return reader.reread(offset, () => {
+    reader.skipNumber();
+    return Number(reader.bytes.toString("latin1", offset, reader.position));
+  });
+}

@@ -1,0 +1,449 @@
+import fc from "fast-check";
+import { createTable, insert, refusal } from "./kit.ts";
+import {
+  type Cell,
+  evaluate,
+  type ModelName,
+  type ModelRow,
+  type ModelSelect,
+  OutOfRange,
+  rowText,
+  type Where,
+} from "./model.ts";
+import { overEach } from "./over-each.ts";
+
+const database = "main";
+const types = {
+  ...{ id: "int", small: "int", qty: "bigint", ratio: "double" },
+  ...{ region: "text", label: "varchar(20)", day: "date", due: "date" },
+};
+
+const days = ["2026-01-01", "2024-12-30", "2024-02-29", "2021-01-03", "1999-12-31"];
+const words = ["eu", "EU ", " é", "straße", "", "a%b", "Ω"];
+const optional = <Value>(one: fc.Arbitrary<Value>) => fc.option(one, { freq: 5 });
+const cells = {
+  small: optional(fc.integer({ min: -9, max: 9 }).map(BigInt)),
+  qty: optional(fc.constantFrom(0n, 7n, -1n, 2n ** 62n, -(2n ** 63n), 2n ** 53n + 1n)),
+  ratio: optional(fc.integer({ min: -40, max: 40 }).map((n) => n / 4)),
+  ...{ region: optional(fc.constantFrom(...words)), label: optional(fc.constantFrom(...words)) },
+  ...{ day: optional(fc.constantFrom(...days)), due: optional(fc.constantFrom(...days)) },
+};
+const table: fc.Arbitrary<ModelRow[]> = fc
+  .array(fc.record(cells), { minLength: 1, maxLength: 15 })
+  .map((rows) => rows.map((row, at) => ({ id: BigInt(at + 1), ...row })));
+
+type Choose = <Value>(values: readonly Value[]) => Value;
+
+/** Names of values that are alike. */
+interface Pools {
+  /** Whole numbers and doubles, small whole numbers, and those that no name is made of. */
+  readonly number: string[];
+  readonly small: string[];
+  readonly result: string[];
+  readonly text: string[];
+  readonly day: string[];
+}
+
+const units = ["year", "quarter", "month", "week", "day", "hour", "minute"];
+
+function nameOf(choose: Choose, as: string, pools: Pools): ModelName {
+  const { number, small, result, text, day } = pools;
+  const note = (pool: string[], name: Omit<ModelName, "as">): ModelName => {
+    pool.push(as);
+    return { as, ...name };
+  };
+  const two = (pool: readonly string[], value: Cell) => [
+    choose(pool),
+    choose<string | { value: Cell }>([choose(pool), choose(pool), { value }]),
+  ];
+  const when = conditionOf(choose, pools);
+  switch (choose(["calculate", "div", "round", "abs", "text", "part", "trunc", "diff", "alike"])) {
+    case "calculate":
+      return note(number, { fn: choose(["add", "sub", "mul"]), of: two(number, 3n) });
+    case "div":
+      return note(result, { fn: "div", of: two(small, 7n) });
+    case "round":
+      return note(number, { fn: "round", of: [choose(number)], digits: choose([0, 1, 3]) });
+    case "abs":
+      return note(number, { fn: "abs", of: [choose(number)] });
+    case "text": {
+      const of = [choose(text)];
+      if (choose([true, false, false])) return note(small, { fn: "length", of });
+      if (choose([true, false])) return note(text, { fn: "concat", of: two(text, "-é") });
+      return note(text, { fn: choose(["lower", "upper", "trim"]), of });
+    }
+    case "part":
+      return note(small, { fn: "part", unit: choose([...units, "weekday"]), of: [choose(day)] });
+    case "trunc":
+      return note(day, { fn: "trunc", unit: choose(units), of: [choose(day)] });
+    case "diff": {
+      const unit = choose(["day", "hour", "minute", "second"]);
+      return note(result, { fn: "diff", unit, of: [choose(day), choose(day)] });
+    }
+    default: {
+      const [pool, value] = choose<[string[], Cell]>([
+        [small, 4n],
+        [text, "EU "],
+        [day, "2024-02-29"],
+      ]);
+      const of = two(pool, value);
+      if (choose([true, false])) return note(pool, { fn: choose(["coalesce", "nullif"]), of });
+      const [yes = null, no = null] = [of[0], choose([of[1], { value: null }])];
+      // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
+      return note(pool, { fn: "if", when, then: yes ?? "", else: no ?? { value: null } });
+    }
+  }
+}
+
+function conditionOf(choose: Choose, { number, small, text, day }: Pools): Where {
+  const [pool, value] = choose<[readonly string[], Cell]>([
+    [number, 1n],
+    [small, 2n],
+    [text, "eu"],
+    [day, "2024-12-30"],
+  ]);
+  const column = choose(pool);
+  const cmp = choose(["=", "!=", "<", ">="]);
+  if (choose([true, false, false])) return { column, cmp, other: choose(pool) };
+  if (choose([true, false, false, false])) return { column, cmp: "IN", value: [value, null] };
+  if (choose([true, false, false, false])) return { column, cmp: "=", value: null };
+  return { column, cmp, value };
+}
+
+function queryOf(choose: Choose): ModelSelect {
+  const pools: Pools = {
+    number: ["id", "small", "qty", "ratio"],
+    small: ["id", "small"],
+    result: [],
+    text: ["region", "label"],
+    day: ["day", "due"],
+  };
+  const names = ["n1", "n2", "n3", "n4"].slice(0, choose([1, 2, 3, 4]));
+  const compute = names.map((as) => nameOf(choose, as, pools));
+  const where = choose([undefined, conditionOf(choose, pools)]);
+  const direction = () => choose(["ASC" as const, "DESC" as const]);
+  const shared = { compute, ...(where === undefined ? {} : { where }) };
+  const columns = choose([names, ["id", ...names]]);
+  switch (choose(["rows", "rows", "distinct", "groups"])) {
+    case "distinct": {
+      const order_by = columns.map((column) => ({ column, direction: direction() }));
+      return { ...shared, columns, distinct: true, order_by };
+    }
+    case "groups": {
+      const plain = [...pools.text, ...pools.day, ...pools.small];
+      const group_by = [...new Set([choose(plain), choose(plain)])];
+      const aggregate = [
+        { fn: "count", as: "rows" },
+        { fn: choose(["min", "max", "count"]), column: choose(plain), as: "most" },
+      ];
+      const having = choose<Where | undefined>([
+        undefined,
+        { column: "rows", cmp: ">", value: 1n },
+        { column: group_by[0] ?? "", cmp: "!=", value: null },
+      ]);
+      const order_by = ["rows", ...group_by].map((column) => ({ column, direction: direction() }));
+      return {
+        ...shared,
+        ...{ group_by, aggregate, order_by },
+        ...(having === undefined ? {} : { having }),
+      };
+    }
+    default: {
+      const order_by = [choose(names), "id"].map((column) => ({ column, direction: direction() }));
+      return { ...shared, columns: [...columns, "region"], order_by, limit: choose([3, 20]) };
+    }
+  }
+}
+
+/** JSON with exact integers. */
+function json(value: unknown): string {
+  const marked = JSON.stringify(value, (_key, cell: unknown) =>
+    typeof cell === "bigint" ? `\u0000${cell}` : cell,
+  );
+  return marked.replace(/"\\u0000(-?\d+)"/g, "$1");
+}
+
+function expectedOf(rows: readonly ModelRow[], query: ModelSelect): string | undefined {
+  try {
+    const found = evaluate(rows, query).map(rowText).join(",");
+    return `{"status":"success","data":[${found}]}`;
+  } catch (error) {
+    if (error instanceof OutOfRange) return undefined;
+    throw error;
+  }
+}
+
+overEach("generated Selects compute what the model computes", async (t, { ask }) => {
+  const seed = Math.floor(Math.random() * 2 ** 31);
+  const choices = fc.array(fc.nat(), { minLength: 120, maxLength: 120 });
+  let compared = 0;
+  for (const [index, rows] of fc.sample(table, { seed, numRuns: 10 }).entries()) {
+    const from = `t${index}`;
+    t.match(await ask(createTable(from, types)), { status: 200 });
+    t.match(await ask(json(insert(from, rows))), { status: 200 });
+    for (const numbers of fc.sample(choices, { seed: seed + index, numRuns: 45 })) {
+      let next = 0;
+      const query = queryOf((values) => {
+        const chosen = values[(numbers[next++ % numbers.length] ?? 0) % values.length];
+        if (chosen === undefined && values.length === 0) throw new Error("nothing to choose from");
+        return chosen as (typeof values)[number];
+      });
+      const expected = expectedOf(rows, query);
+      const { text } = await ask(json({ Select: { database, from, ...query } }));
+      if (expected === undefined) {
+        const isWhole = query.distinct === true && query.where === undefined;
+        if (isWhole) t.match(text, /"code":"number_out_of_range"/, json(query));
+        continue;
+      }
+      compared++;
+      if (text === expected) continue;
+      t.equal(text, expected, `seed ${seed}: ${json(query)}`);
+      t.comment(json(rows));
+      return;
+    }
+  }
+  t.ok(compared > 300, `${compared} queries`);
+});
+
+const orders = {
+  ...{ id: "int", name: "text", qty: "bigint", size: "int", price: "decimal(10,2)" },
+  ...{ ratio: "double", day: "date", at: "timestamp", isPaid: "boolean", doc: "json" },
+};
+const first = {
+  ...{ id: 1, name: " Éß ", qty: 7, size: 2, price: 1.25, ratio: 2.5, isPaid: true },
+  ...{ day: "2026-01-01", at: "2026-12-31T23:59:58.5Z", doc: { a: [1, { b: "x" }], c: null } },
+};
+const second = {
+  ...{ id: 2, name: null, qty: -7, size: 0, price: -1.5, ratio: -0.5, isPaid: null },
+  ...{ day: null, at: "2024-12-30T12:30:00Z", doc: [1, 20] },
+};
+
+const lit = (value: unknown) => ({ value });
+const values = (...cells: unknown[]) => cells;
+
+overEach("functions compute their values", async (t, { ask }) => {
+  await ask(createTable("orders", orders));
+  await ask(insert("orders", [first, second]));
+  const isMany = { column: "qty", cmp: ">", other: "size" };
+  for (const [definition, expected] of [
+    [{ fn: "add", of: ["qty", "size", lit(1)] }, values(10, -6)],
+    [{ fn: "sub", of: ["price", lit(0.05)] }, values(1.2, -1.55)],
+    [{ fn: "mul", of: ["qty", "price"] }, values(8.75, 10.5)],
+    [{ fn: "mul", of: ["size", "ratio"] }, values(5, 0)],
+    [{ fn: "div", of: ["qty", "size"] }, values(3.5, null)],
+    [{ fn: "div", of: [lit(2), lit(3)] }, values(0.666666666667, 0.666666666667)],
+    [{ fn: "div", of: ["ratio", "price"] }, values(2, 1 / 3)],
+    [{ fn: "round", of: ["price"], digits: 1 }, values(1.3, -1.5)],
+    [{ fn: "round", of: ["ratio"] }, values(3, -1)],
+    [{ fn: "abs", of: ["price"] }, values(1.25, 1.5)],
+    [
+      { fn: "trunc", unit: "hour", of: ["at"] },
+      values("2026-12-31T23:00:00Z", "2024-12-30T12:00:00Z"),
+    ],
+    [
+      { fn: "trunc", unit: "week", of: ["at"] },
+      values("2026-12-28T00:00:00Z", "2024-12-30T00:00:00Z"),
+    ],
+    [{ fn: "trunc", unit: "quarter", of: ["day"] }, values("2026-01-01", null)],
+    [{ fn: "part", unit: "week", of: ["at"] }, values(53, 1)],
+    [{ fn: "part", unit: "weekday", of: ["at"] }, values(4, 1)],
+    [{ fn: "part", unit: "minute", of: ["at"] }, values(59, 30)],
+    [
+      { fn: "diff", unit: "second", of: ["at", lit("2026-12-31T23:59:00Z")] },
+      values(58.5, -63_199_740),
+    ],
+    [{ fn: "diff", unit: "day", of: ["at", "day"] }, values(364.999982638889, null)],
+    [{ fn: "lower", of: ["name"] }, values(" éß ", null)],
+    [
+      { fn: "upper", of: ["name"] },
+      values(" Éß ".toLocaleUpperCase("en").replace("SS", "ß"), null),
+    ],
+    [{ fn: "trim", of: ["name"] }, values("Éß", null)],
+    [{ fn: "length", of: ["name"] }, values(4, null)],
+    [{ fn: "concat", of: ["name", lit("-"), "qty"] }, values(" Éß -7", "--7")],
+    [{ fn: "coalesce", of: ["isPaid", lit(false)] }, values(true, false)],
+    [{ fn: "coalesce", of: ["day", lit("2000-01-01")] }, values("2026-01-01", "2000-01-01")],
+    [{ fn: "nullif", of: ["size", lit(0)] }, values(2, null)],
+    [{ fn: "if", when: isMany, ...branches(lit(1), lit(0)) }, values(1, 0)],
+    [
+      { fn: "if", when: isMany, ...branches("at", lit(null)) },
+      values("2026-12-31T23:59:58.5Z", null),
+    ],
+    [{ fn: "json", of: ["doc"], path: ["a", 1, "b"] }, values("x", null)],
+    [{ fn: "json", of: ["doc"], path: ["a"] }, values([1, { b: "x" }], null)],
+    [{ fn: "json", of: ["doc"], path: [1] }, values(null, 20)],
+    [{ fn: "json", of: ["doc"], path: ["c"] }, values(null, null)],
+  ] as const) {
+    const query = { database, from: "orders", columns: ["x"], order_by: { column: "id" } };
+    const compute = [{ as: "x", ...definition }];
+    const { body } = await ask({ Select: { ...query, compute } });
+    const found = body.data?.map((row) => Object(row).x);
+    t.strictSame(found, expected, json({ ...definition, body: body.message }));
+  }
+});
+
+function branches(yes: unknown, no: unknown) {
+  // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
+  return { then: yes, else: no };
+}
+
+overEach("a computed name that is not allowed is refused with what is", async (t, { ask }) => {
+  await ask(createTable("orders", orders));
+  await ask(insert("orders", [first, { ...second, qty: 2 ** 52 }]));
+  const invalid = "invalid_value";
+  const doubled = Array.from({ length: 32 }, (_, at) => ({
+    ...{ as: `n${at}`, fn: "add" },
+    of: at === 0 ? ["qty", "qty"] : [`n${at - 1}`, `n${at - 1}`],
+  }));
+  for (const [compute, code, message] of [
+    [
+      [{ as: "x", fn: "lower", of: ["qty"] }],
+      invalid,
+      /"x": lower does not take "qty" \(bigint.*\)/,
+    ],
+    [
+      [{ as: "x", fn: "add", of: ["qty", "name"] }],
+      invalid,
+      /add does not take "name" \(.*text\); allowed: numbers/,
+    ],
+    [
+      [{ as: "x", fn: "trunc", unit: "day", of: ["isPaid"] }],
+      invalid,
+      /trunc does not take "isPaid"/,
+    ],
+    [[{ as: "x", fn: "json", of: ["name"], path: ["a"] }], invalid, /json does not take "name"/],
+    [[{ as: "x", fn: "coalesce", of: ["day", "qty"] }], invalid, /coalesce does not take "qty"/],
+    [[{ as: "QTY", fn: "abs", of: ["qty"] }], "duplicate_column", /"QTY" is taken/],
+    [[{ as: "x", fn: "abs", of: ["x"] }], "unknown_column", /"x"/],
+    [[{ as: "x", fn: "mul", of: ["qty", "qty"] }], "number_out_of_range", /range/],
+    [doubled, "query_too_complex", /compute "n\d+"/],
+  ] as const) {
+    const columns = [compute[0]?.as ?? ""];
+    const answer = await ask({ Select: { database, from: "orders", columns, compute } });
+    t.match(answer, refusal(400, code, message), json(compute).slice(0, 100));
+  }
+  const compute = [{ as: "x", fn: "json", of: ["doc"], path: ["a"] }];
+  const where = { column: "x", cmp: "<", value: 1 };
+  const less = await ask({ Select: { database, from: "orders", columns: ["x"], compute, where } });
+  t.match(less, refusal(400, invalid, /"x" \(json\)/));
+});
+
+overEach("computed names and Selects in conditions contain each other", async (t, { ask }) => {
+  await ask(createTable("orders", orders));
+  await ask(insert("orders", [first, second]));
+  await ask(createTable("notes", { id: "int", order_id: "int" }));
+  await ask(insert("notes", [{ id: 1, order_id: 2 }]));
+  const exists = { table: "notes", on: "notes.order_id = orders.id" };
+  const noted = { as: "noted", fn: "if", when: { exists }, ...branches(lit(1), lit(0)) };
+  const query = { database, from: "orders", order_by: { column: "id" } };
+  const found = await ask({ Select: { ...query, columns: ["id", "noted"], compute: [noted] } });
+  t.strictSame(found.body.data, [
+    { id: 1, noted: 0 },
+    { id: 2, noted: 1 },
+  ]);
+  const twice = { as: "twice", fn: "mul", of: ["order_id", lit(1)] };
+  const inner = { from: "notes", compute: [twice] };
+  for (const select of [
+    { ...inner, columns: ["twice"] },
+    { ...inner, columns: ["twice"], distinct: true },
+    { ...inner, group_by: ["twice"], aggregate: [{ fn: "count", as: "rows" }] },
+    { ...inner, columns: ["order_id"], where: { column: "twice", cmp: ">", value: 1 } },
+  ]) {
+    const where = { column: "id", cmp: "IN", select };
+    const { body, text } = await ask({ Select: { ...query, columns: ["id"], where } });
+    t.strictSame(body.data, [{ id: 2 }], text);
+    const both = { and: [where, { column: "noted", cmp: "=", value: 1 }] };
+    const fields = { ...query, columns: ["id"], compute: [noted], where: both };
+    t.strictSame((await ask({ Select: fields })).body.data, [{ id: 2 }]);
+  }
+});
+
+overEach("names are computed of tables with other names", async (t, { ask }) => {
+  const staff = { id: "int", name: "text", boss: "int", pay: "bigint", since: "date" };
+  await ask(createTable("staff", staff));
+  await ask(
+    insert("staff", [
+      { id: 1, name: "Ann", boss: null, pay: 100, since: "2024-01-01" },
+      { id: 2, name: "Bob", boss: 1, pay: 40, since: "2024-01-11" },
+      { id: 3, name: "Cid", boss: 1, pay: 70, since: "2024-03-01" },
+    ]),
+  );
+  const query = {
+    ...{ database, from: { table: "staff", as: "s" } },
+    join: { table: "staff", as: "m", on: "s.boss = m.id", join_type: "LEFT" },
+    compute: [
+      { as: "gap", fn: "sub", of: ["m.pay", "s.pay"] },
+      { as: "days", fn: "diff", unit: "day", of: ["s.since", "m.since"] },
+      { as: "over", fn: "coalesce", of: ["m.name", lit("none")] },
+      {
+        ...{ as: "far", fn: "if", when: { column: "m.pay", cmp: ">", other: "gap" } },
+        ...branches("s.id", lit(0)),
+      },
+    ],
+  };
+  const answered = async (fields: object, expected: readonly object[]) => {
+    const { body, text } = await ask({ Select: { ...query, ...fields } });
+    t.strictSame(body.data, expected, text);
+  };
+  const ordered = { order_by: [{ column: "m.id" }, { column: "s.id" }] };
+  const all = { ...ordered, columns: ["s.id", "gap", "days", "over", "far"] };
+  const rows = [
+    { id: 1, gap: null, days: null, over: "none", far: 0 },
+    { id: 2, gap: 60, days: 10, over: "Ann", far: 2 },
+    { id: 3, gap: 30, days: 60, over: "Ann", far: 3 },
+  ];
+  await answered(all, rows);
+  await answered({ ...all, after: [1, 2] }, rows.slice(2));
+  const where = {
+    and: [
+      { column: "gap", cmp: ">", value: 30 },
+      { column: "m.id", cmp: "=", value: 1 },
+    ],
+  };
+  await answered({ ...all, where }, rows.slice(1, 2));
+  const sum = { fn: "sum", column: "gap", as: "sum" };
+  const groups = { group_by: ["over"], aggregate: [sum], order_by: { column: "over" } };
+  const having = { column: "sum", cmp: ">", value: 0 };
+  await answered(groups, [
+    { over: "Ann", sum: 90 },
+    { over: "none", sum: null },
+  ]);
+  await answered({ ...groups, having }, [{ over: "Ann", sum: 90 }]);
+  await answered({ columns: ["over"], distinct: true, order_by: { column: "over" } }, [
+    { over: "Ann" },
+    { over: "none" },
+  ]);
+  const { database: _, ...inner } = query;
+  const among = {
+    column: "s.id",
+    cmp: "NOT IN",
+    select: { ...inner, columns: ["far"], ...ordered },
+  };
+  await answered({ columns: ["s.id"], where: among }, [{ id: 1 }]);
+  const half = { ...ordered, limit: 2 };
+  const cut = { column: "s.id", cmp: "IN", select: { ...inner, columns: ["far"], ...half } };
+  await answered({ columns: ["s.id"], where: cut }, [{ id: 2 }]);
+  for (const [compute, code, message] of [
+    [{ as: "x", fn: "abs", of: ["pay"] }, "ambiguous_column", /s.pay or m.pay/],
+    [{ as: "x", fn: "abs", of: ["m.pays"] }, "unknown_column", /"m.pays" in s and m.*m.pay/],
+    [{ as: "x", fn: "abs", of: ["staff.pay"] }, "invalid_column", /staff/],
+    [{ as: "Pay", fn: "abs", of: ["m.pay"] }, "duplicate_column", /"Pay" is taken/],
+  ] as const) {
+    const answer = await ask({ Select: { ...query, columns: [compute.as], compute: [compute] } });
+    t.match(answer, refusal(400, code, message), json(compute));
+  }
+});
+
+overEach("changes take conditions by computed names of their own table", async (t, { ask }) => {
+  await ask(createTable("orders", orders));
+  await ask(insert("orders", [first, second]));
+  const select = {
+    ...{ from: { table: "orders", as: "o" }, columns: ["next"] },
+    compute: [{ as: "next", fn: "add", of: ["o.id", lit(1)] }],
+  };
+  const target = { database, table: "orders", where: { column: "id", cmp: "IN", select } };
+  const update = { Update: { ...target, set: { size: 9 }, returning: ["id", "size"] } };
+  t.match((await ask(update)).text, '"affected":1,"data":[{"id":2,"size":9}]');
+  t.match((await ask({ Preview: { Delete: target } })).text, '"affected":1');
+  t.match((await ask({ Delete: target })).text, '"affected":1');
+});
