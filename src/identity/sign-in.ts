@@ -50,9 +50,14 @@ export function subjectKey(prefix: string, usernameClaim: string, subject: unkno
 export const signInRevocation = (id: string): string => `sign-in:${id}`;
 export const sessionRevocation = (session: string): string => `session:${session}`;
 
+/** The issuer's prefix of an external username. */
+export function prefixOf(username: string): string {
+  return username.slice(0, username.indexOf(":"));
+}
+
 /** The name under which all tokens of a provider's user are revoked. */
 export function subjectRevocation(username: string, subject: string): string {
-  return subject === "" ? username : `${username.slice(0, username.indexOf(":"))}:sub=${subject}`;
+  return subject === "" ? username : `${prefixOf(username)}:sub=${subject}`;
 }
 
 /** True for what follows the prefix in `subjectRevocation`. No user has such a name. */

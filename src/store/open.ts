@@ -16,9 +16,10 @@ import {
 } from "../identity/revocations.ts";
 import { ownersOf, type SessionRegister, sessionLimits } from "../mcp/proxy/sessions.ts";
 import type { AuthorizationState } from "../oauth/server/state-store.ts";
-import { SEAL_KEY, SEAL_KEY_BYTES } from "../oauth/server/state-store.ts";
+import { SEAL_KEY } from "../oauth/server/state-store.ts";
 import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
+import { KEY_BYTES } from "../sealed-bytes.ts";
 import { openAccessStore, type StoreAccess } from "./access-store.ts";
 import { stateInStore } from "./authorization-state.ts";
 import { type Database, openDatabase, type Query, type Row } from "./database.ts";
@@ -223,7 +224,7 @@ function authorizationOf(shared: StoreAccess, { database, secrets }: Store): Aut
   return {
     store,
     keys: keysInStore(shared, database, secrets, AUTHORIZATION_RING),
-    sealKey: () => store.secret(SEAL_KEY, randomBytes(SEAL_KEY_BYTES)),
+    sealKey: () => store.secret(SEAL_KEY, randomBytes(KEY_BYTES)),
   };
 }
 

@@ -1,4 +1,4 @@
-import { createCipheriv, createDecipheriv, hash, randomBytes } from "node:crypto";
+import { hash } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { isDeepStrictEqual } from "node:util";
 import type { JWTPayload } from "jose";
@@ -22,6 +22,7 @@ import {
   credentialOfSignIn,
   isSignInEnded,
   newSignInId,
+  prefixOf,
   SESSION_TOKEN_SECONDS,
   type SignInId,
   sessionKey,
@@ -33,6 +34,7 @@ import {
 } from "../../identity/sign-in.ts";
 import type { Log } from "../../observe/log.ts";
 import { Refusal } from "../../refusal.ts";
+import { seal, unseal } from "../../sealed-bytes.ts";
 import { lifetimes } from "../server/protocol.ts";
 import type { AuthorizationState, StateStore } from "../server/state-store.ts";
 import {
@@ -103,32 +105,8 @@ export interface SignedIn {
   readonly authTime: number | undefined;
 }
 
-function prefixOf(username: string): string {
-  return username.slice(0, username.indexOf(":"));
-}
-
 function digest(text: string): string {
   return hash("sha256", text, "base64url");
-}
-
-/** AES-256-GCM. @param context of the plaintext, without which it cannot be decrypted */
-function createCipher(key: Uint8Array) {
-  return {
-    encrypt(text: string, context: string): string {
-      const nonce = randomBytes(12);
-      const cipher = createCipheriv("aes-256-gcm", key, nonce).setAAD(Buffer.from(context));
-      const bytes = Buffer.concat([cipher.update(text, "utf8"), cipher.final()]);
-      return Buffer.concat([nonce, cipher.getAuthTag(), bytes]).toString("base64url");
-    },
-    decrypt(text: string, context: string): string {
-      const bytes = Buffer.from(text, "base64url");
-      const cipher = createDecipheriv("aes-256-gcm", key, bytes.subarray(0, 12), {
-        authTagLength: 16,
-      });
-      cipher.setAAD(Buffer.from(context)).setAuthTag(bytes.subarray(12, 28));
-      return Buffer.concat([cipher.update(bytes.subarray(28)), cipher.final()]).toString();
-    },
-  };
 }
 
 function signedIn(credential: string, content: Content): SignedIn {
@@ -174,7 +152,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       .filter((one): one is LoginIssuer => one.login !== undefined)
       .map((settings) => [settings.prefix, { settings, party: createRelyingParty(settings) }]),
   );
-  const cipher = createCipher(await state.sealKey());
+  const sealKey = Buffer.from(await state.sealKey());
   const recent = new LRUCache<string, Content>({ max: MAX_CACHED });
   const checks = new Map<string, Promise<Content>>();
 
@@ -259,7 +237,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       const answer = await party.refresh(old, content.subject);
       const { claims, refreshToken: next = old } = answer;
       // The provider may accept the old one no more, whatever happens from here.
-      kept = { ...content, refreshToken: cipher.encrypt(next, id) };
+      kept = { ...content, refreshToken: encrypt(next, id) };
       const identity = claims && readIdentity(claims, settings);
       if ((identity?.user ?? username) !== username) {
         throw new ProviderRefused("another user", undefined);
@@ -322,9 +300,13 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     return (dueAt(content) ?? Number.POSITIVE_INFINITY) <= epochSeconds();
   }
 
+  function encrypt(refreshToken: string, id: string): string {
+    return seal(sealKey, Buffer.from(refreshToken), id).toString("base64url");
+  }
+
   function decrypt(refreshToken: string, id: string): string {
     try {
-      return cipher.decrypt(refreshToken, id);
+      return unseal(sealKey, Buffer.from(refreshToken, "base64url"), id).toString();
     } catch (cause) {
       throw new ProviderRefused("the key of refresh tokens is lost", cause);
     }
@@ -511,7 +493,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       authTime: typeof authTime === "number" ? authTime : undefined,
       openedAt: epochSeconds(),
       checkedAt: epochSeconds(),
-      refreshToken: refreshToken && cipher.encrypt(refreshToken, id),
+      refreshToken: refreshToken && encrypt(refreshToken, id),
     };
     const user = signedIn(credentialOfSignIn(signIn), content);
     await write(id, until, content);

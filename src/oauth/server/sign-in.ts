@@ -20,6 +20,10 @@ const ownPage = new RegExp(`^(?:${endpoints.interaction}/[\\w-]{1,64}|${endpoint
 const RESULT = "SignInResult";
 const RESULT_SECONDS = 60;
 
+function resultKey(browser: string, result: string): string {
+  return hash("sha256", `${browser} ${result}`, "base64url");
+}
+
 function contextOf(
   { provider }: InteractionContext,
   request: IncomingMessage,
@@ -83,7 +87,7 @@ export async function finishSignIn(
     await signIns.admit(context.options.snapshot(), finished);
     const { username, credential } = user;
     const result = randomBytes(32).toString("base64url");
-    await context.store.put(RESULT, hash("sha256", `${browser} ${result}`, "base64url"), {
+    await context.store.put(RESULT, resultKey(browser, result), {
       payload: JSON.stringify({ result: accountIdOf(username, credential) }),
       ...{ grantId: undefined, uid: undefined, expires: epochSeconds() + RESULT_SECONDS },
     });
@@ -113,7 +117,7 @@ export async function takeSignIn(
   const { cookies, query } = contextOf(context, request, response);
   const { sign_in: result } = parse(query);
   if (typeof result !== "string") return undefined;
-  const id = hash("sha256", `${cookies.get(COOKIE) ?? ""} ${result}`, "base64url");
+  const id = resultKey(cookies.get(COOKIE) ?? "", result);
   const found = await context.store.find(RESULT, id);
   if (found === undefined || !(await context.store.consume(RESULT, id))) return undefined;
   await context.store.remove(RESULT, id);

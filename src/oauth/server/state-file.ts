@@ -10,10 +10,10 @@ import { openWalDatabase } from "../../files/wal-database.ts";
 import { keyFilesIn } from "../../identity/key-file.ts";
 import type { StoredKey } from "../../identity/key-store.ts";
 import { memoize } from "../../memoize.ts";
+import { KEY_BYTES } from "../../sealed-bytes.ts";
 import {
   type AuthorizationState,
   SEAL_KEY,
-  SEAL_KEY_BYTES,
   type StateStore,
   type StoredRecord,
 } from "./state-store.ts";
@@ -202,13 +202,13 @@ export async function openStateIn(directory: string): Promise<AuthorizationState
 async function readSealKey(file: string): Promise<Uint8Array<ArrayBuffer>> {
   if (!existsSync(file)) {
     const own = `${file}.${randomUUID()}`;
-    await writeFile(own, randomBytes(SEAL_KEY_BYTES), { mode: 0o600, flush: true });
+    await writeFile(own, randomBytes(KEY_BYTES), { mode: 0o600, flush: true });
     // Fails if another process was first, whose key then counts.
     await link(own, file).catch(() => {});
     await rm(own);
   }
   const key = await readGuardedBytes(file, { checkRead: true });
-  if (key.length !== SEAL_KEY_BYTES) throw new Error(`${file} must have ${SEAL_KEY_BYTES} bytes`);
+  if (key.length !== KEY_BYTES) throw new Error(`${file} must have ${KEY_BYTES} bytes`);
   return new Uint8Array(key);
 }
 

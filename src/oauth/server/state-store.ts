@@ -64,7 +64,6 @@ export interface StateStore {
 
 /** The name of the key among the secrets of a store. */
 export const SEAL_KEY = "refresh tokens";
-export const SEAL_KEY_BYTES = 32;
 
 export interface AuthorizationState {
   readonly store: StateStore;
