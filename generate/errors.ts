@@ -165,19 +165,20 @@ const ofEngine: Readonly<Record<string, string>> = {
   invalid_name: "The engine or the database reserves the name, or the database cannot store it.",
   invalid_type: "The type is not in the list above, or `serial` is not the sole primary key.",
   invalid_value:
-    "The column does not accept the value, or cannot be compared with it. The message names the element of the Batch, the row of the Insert, the column and its type. It also says what the column accepts, such as the labels of an enum.",
+    "The column does not accept the value, or cannot be compared with it. The message names the element of the Batch, the row of the Insert, the column and its type. It also says what the column accepts, such as the labels of an enum or the length of a text.",
   no_unique_key:
     "The columns of `on_conflict` or `references` are not a primary or unique key. The message lists the existing keys.",
   not_supported:
     "MySQL and MariaDB only: the database cannot identify changed rows of a table without a primary key, or cannot run an Upsert on a table with several unique keys.",
   number_out_of_range:
-    "A whole number exceeds 64 bits, or another number exceeds a double. Or the result of `add` does, or the column cannot store it.",
+    "A whole number exceeds 64 bits, or another number exceeds a double. Or the result of `add` or `compute` does, or the column cannot store it. The message names the column and what it allows. If several columns of `add` may be at fault, it names each.",
   order_not_unique: "`after` with an order in which two rows may be equal.",
   query_too_complex:
     "The query exceeds a limit of the database: too many columns, values or conditions.",
   self_join: "A table is joined with itself without another name (`as`).",
   too_many_databases: "A Batch uses more than 11 databases.",
-  unknown_column: "The table has no such column. The message names one with a similar spelling.",
+  unknown_column:
+    "The table has no such column. The message names one with a similar spelling. A column in `bind` is reported where `bind` names it: `Batch[1]: bind.order_id: …`.",
   batch_member_denied:
     "A row that an element of the Batch wrote is outside the caller's row filter. `element` says which one, and `reason` is `row_denied`. Nothing of the Batch was kept.",
   row_denied:
@@ -188,7 +189,7 @@ const ofEngine: Readonly<Record<string, string>> = {
   table_not_found:
     "The database has no table of this name. The message names one with a similar spelling.",
   constraint_violation:
-    "A value exists already where it must be unique, null is not allowed, or another rule of the database is violated. The message names the table. For a foreign key, it names both tables and the columns, on PostgreSQL and MySQL the constraint, and on SQLite and PostgreSQL the value if the query contains it. Callers who do not see the whole schema get neither.",
+    "A value exists already where it must be unique, null is not allowed, or another rule of the database is violated. The message names the table, and the columns that must be unique or need a value. For a foreign key, it names both tables and the columns, on PostgreSQL and MySQL the constraint, and on SQLite and PostgreSQL the value if the query contains it. Callers who do not see the whole schema get neither.",
   database_exists:
     "A database of this name exists, in any case. If the access file names one in another case, the gateway returns 403 `database_case_mismatch` without asking the engine.",
   database_in_use:

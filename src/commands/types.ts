@@ -34,7 +34,10 @@ function jsonTypeOf(type: string): string {
 }
 
 function columnType({ type, value_type, labels, nullable }: Column): string {
-  const values = labels?.map(plainJson).join(" | ") || jsonTypeOf(value_type ?? type);
+  const declared = value_type ?? type;
+  const union = labels?.map(plainJson).join(" | ") || undefined;
+  const isArray = union !== undefined && declared.endsWith("[]");
+  const values = isArray ? `List<${union}>` : (union ?? jsonTypeOf(declared));
   // JSON of any kind includes null.
   return nullable && values !== "Json" ? `${values} | null` : values;
 }

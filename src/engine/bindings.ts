@@ -40,11 +40,13 @@ export function requireExpected(
 
 /** Values that elements of a Batch take from the rows that earlier elements have affected. */
 export class Bindings {
+  readonly #operations: readonly TableOperation[];
   /** Columns that later elements read, by element. */
   readonly #wanted = new Map<number, Set<string>>();
   readonly #rows = new Map<number, Row>();
 
   constructor(operations: readonly TableOperation[]) {
+    this.#operations = operations;
     for (const [, { element, column }] of operations.flatMap(bindingsOf)) {
       const columns = this.#wanted.get(element) ?? new Set();
       this.#wanted.set(element, columns.add(column));
@@ -114,6 +116,23 @@ export class Bindings {
     const shown = (rows: readonly string[]) =>
       returning === undefined ? rows : without(rows, wanted, returning, table);
     return { affected, before: shown(before), after: shown(after) };
+  }
+
+  /** Reports a column of `bind` that does not exist where the Batch names it. */
+  placed(refusal: EngineRefusal, element: number): EngineRefusal {
+    if (refusal.code !== "unknown_column") return refusal.atElement(element);
+    const { cause } = refusal;
+    const unplaced = cause instanceof EngineRefusal ? cause : refusal;
+    const isAbout = (column: string) =>
+      unplaced.plain.startsWith(`There is no column "${column}" in`);
+    for (const [at, operation] of this.#operations.entries()) {
+      for (const [target, source] of bindingsOf(operation)) {
+        const isSource = source.element === element && isAbout(source.column);
+        if (!isSource && !(at === element && isAbout(target))) continue;
+        return unplaced.at(`bind.${target}`).atElement(at);
+      }
+    }
+    return refusal.atElement(element);
   }
 
   #keep(element: number, wanted: Columns, rows: readonly string[], affected: number): void {

@@ -65,7 +65,8 @@ async function performBatch<Leased extends Session>(
     try {
       return await perform(dialect, session, operation, spool, { counter, element, bindings });
     } catch (error) {
-      throw concernsStatement(error) ? (refusalOf(error)?.atElement(element) ?? error) : error;
+      const refusal = concernsStatement(error) ? refusalOf(error) : undefined;
+      throw refusal === undefined ? error : bindings.placed(refusal, element);
     }
   }
   async function writeAnswers(): Promise<void> {
@@ -161,7 +162,8 @@ export async function performPreview<Leased extends Session>(
       const inQuery = { counter, limit, element, bindings };
       await previewOne(dialect, session, operation, spool, inQuery);
     } catch (error) {
-      throw concernsStatement(error) ? (refusalOf(error)?.atElement(element) ?? error) : error;
+      const refusal = concernsStatement(error) ? refusalOf(error) : undefined;
+      throw refusal === undefined ? error : bindings.placed(refusal, element);
     }
     spool.write("}");
   }

@@ -15,7 +15,7 @@ export const queryRefusals = {
   invalid_name: "A database or table name is not a plain name.",
   invalid_column: "A column name is invalid or repeated, or belongs to another table.",
   duplicate_column:
-    'A column is named twice where each is allowed once, or an "as" of an aggregate is taken.',
+    'A column is named twice where each is allowed once, or an "as" of compute or aggregate is taken.',
   invalid_type: "A column type is not a word with an optional length or precision.",
 } as const satisfies Record<string, string>;
 export type QueryRefusalCode = keyof typeof queryRefusals;

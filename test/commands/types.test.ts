@@ -106,6 +106,7 @@ t.test("the types take the rows of PostgreSQL, its enums, domains and arrays", a
   );
   const text = await check(t, "PostgreSQL", scene, ["own", "seen"]);
   t.match(text, String.raw`mood: "so, so" | "it's \"fine\"" | "back\\slash" | null;`);
+  t.match(text, String.raw`moods: List<"so, so" | "it's \"fine\"" | "back\\slash"> | null;`);
   t.match(text, "words: List<string>;");
 });
 

@@ -6,6 +6,7 @@ import {
   createTable,
   dropDatabase,
   dropTable,
+  equal,
   insert,
   query,
   refusal,
@@ -57,7 +58,7 @@ overServers<{ make: string[]; broken: [object, RegExp][] }>(
         "create trigger refuse before insert on main.dogs for each row execute function main.refuse()",
       ],
       broken: [
-        [insert("owners", [{ name }]), /owners_pkey/],
+        [insert("owners", [{ name }]), /unique \(name\)$/],
         [insert("owners", [{ name: "x", age: -1 }]), /owners_age_check/],
         [insert("cats", [{ name: "other", toy: "y" }]), /cats_name_fkey/],
         [remove("owners"), /cats_name_fkey/],
@@ -76,8 +77,11 @@ overServers<{ make: string[]; broken: [object, RegExp][] }>(
           signal sqlstate '45000' set message_text = 'no hunter2 here'`,
       ],
       broken: [
-        [insert("owners", [{ name }]), /PRIMARY/],
-        [insert("owners", [{ name: "' for key 'x" }, { name: "' for key 'x" }]), /PRIMARY/],
+        [insert("owners", [{ name }]), /unique \(name\)$/],
+        [
+          insert("owners", [{ name: "' for key 'x" }, { name: "' for key 'x" }]),
+          /unique \(name\)$/,
+        ],
         [insert("owners", [{ name: "x", age: -1 }]), /adult/],
         [
           insert("cats", [{ name: "hunter2x", toy: "y" }]),
@@ -232,6 +236,173 @@ t.test("a wrong label of an enum is refused with the labels", async (t) => {
   await sql("alter type main.mood add value 'glad'");
   t.match(await ask(wrong), { status: 200 }, "a new label is known at once");
   t.match((await ask(selectAll("people", condition))).body.data, [{ id: 1, mood: "glad" }]);
+});
+
+t.test("a wrong label in an array of an enum is refused with the labels", async (t) => {
+  const { ask, sql } = await freshPostgres(t);
+  await sql(
+    "create type main.mood as enum ('sad', 'ok, or so')",
+    "create domain main.moods as main.mood[]",
+    "create table main.people (id int primary key, past main.mood[], seen main.moods)",
+  );
+  const known = { id: 1, past: ["sad", null, "ok, or so"], seen: [["sad"], ["sad"]] };
+  t.match(await ask(insert("people", [known])), { status: 200 });
+  t.same((await ask(selectAll("people"))).body.data, [known]);
+  const labels = "; allowed: sad, ok, or so";
+  for (const [column, value] of Object.entries({ past: ["sad", "glad"], seen: [["glad"]] })) {
+    const message = `Column "${column}" (main.mood`;
+    for (const [body, place] of [
+      [insert("people", [{ id: 2, [column]: value }]), "values[0]: "],
+      [update("people", { [column]: value }), ""],
+      [selectAll("people", { where: equal(column, value) }), ""],
+    ] as const) {
+      const answer = await ask(body);
+      t.match(answer, refusal(400, "invalid_value", place + message));
+      t.match(answer.body.message, labels);
+      t.notMatch(answer.text, "glad");
+    }
+  }
+  await sql("alter type main.mood add value 'glad'");
+  t.match(await ask(update("people", { past: ["glad"] })), { status: 200 });
+});
+
+overServers(
+  "a value beyond a column's length or range names the column and what is allowed",
+  {
+    PostgreSQL: { float: "real", array: ", few varchar(3)[], ranks smallint[]" },
+    MySQL: { float: "float", array: ", tiny tinyint(2)" },
+  },
+  async (t, { ask, sql }, { float, array }) => {
+    await sql(`create table main.t (id bigint primary key, code varchar(5), small smallint, n int,
+      amount numeric(5, 2), part numeric(2, 2), f ${float}, d double precision ${array})`);
+    await ask(insert("t", [{ id: 1 }]));
+    const range = "number_out_of_range";
+    const cases: [column: string, value: string, code: string, allowed: string][] = [
+      ["code", `"abcdef"`, "invalid_value", "text of at most 5 characters"],
+      ["code", `"abcde "`, "invalid_value", "text of at most 5 characters"],
+      ["small", "32768", range, "a whole number from -32768 to 32767"],
+      ["n", "-2147483649", range, "a whole number from -2147483648 to 2147483647"],
+      ["id", "9223372036854775808", range, "a whole number of 64 bits"],
+      ["amount", "1000", range, "a number of at most 3 digits before and 2 after the point"],
+      ["amount", "1e3", range, "a number of at most 3 digits before and 2 after the point"],
+      ["amount", "1.001", "invalid_value", "a number of at most 3 digits before and 2 after"],
+      ["part", "-1.0", range, "a number of at most 0 digits before and 2 after the point"],
+      ["f", "1e39", range, "a number that a float of 32 bits can hold"],
+      ["f", "1e-60", range, "a number that a float of 32 bits can hold"],
+      ["d", "1e309", range, "a number that a float of 64 bits can hold"],
+    ];
+    if (array.includes("few")) {
+      cases.push([
+        "few",
+        `["abc","abcd"]`,
+        "invalid_value",
+        "an array with values such as text of",
+      ]);
+      cases.push(["ranks", "[[1],[40000]]", range, "an array with values such as a whole number"]);
+    } else cases.push(["tiny", "128", range, "a whole number from -128 to 127"]);
+    for (const [column, value, code, allowed] of cases) {
+      const start = `{"database":"main","table":"t"`;
+      for (const body of [
+        `{"Update":${start},"set":{"${column}":${value}},"where":null}}`,
+        `{"Insert":${start},"values":[{"id":2,"d":1},{"${column}":${value}}]}}`,
+        `{"Preview":{"Update":${start},"set":{"${column}":${value}},"where":null}}}`,
+      ]) {
+        const answer = await ask(body);
+        refused(t, answer, 400, code);
+        t.match(answer.body.message, `Column "${column}" (`);
+        t.match(answer.body.message, `; allowed: ${allowed}`);
+      }
+    }
+    const fit = { code: "äöü😀😀", small: -32768, amount: 999.99, part: 0.99, f: 1e38, d: 1e308 };
+    t.match(await ask(update("t", fit)), { status: 200 });
+    t.match((await ask(selectAll("t"))).body.data, [{ id: 1, ...fit }]);
+    const add = { small: 40_000, amount: -1999.98 };
+    t.match(await ask({ Update: { database: "main", table: "t", add, where: null } }), {
+      status: 200,
+    });
+    t.match((await ask(selectAll("t"))).body.data, [{ small: 7232, amount: -999.99 }]);
+    await sql("alter table main.t add wider varchar(9)", "alter table main.t drop column code");
+    await sql("alter table main.t add code varchar(6)");
+    t.match(await ask(update("t", { code: "abcdef" })), { status: 200 }, "known at once");
+  },
+);
+
+t.test("a number or text that a trigger makes too large is not blamed on the query", async (t) => {
+  const { ask, sql } = await freshPostgres(t);
+  await sql(
+    "create table main.t (id bigint primary key, n int, word varchar(3), flags bit varying(2))",
+    `create function main.grow() returns trigger language plpgsql as $$ begin
+      if new.n = 1 then new.word := 'hunter2'; else new.n := new.n * 2000000000; end if;
+      return new; end $$`,
+    "create trigger grow before insert on main.t for each row execute function main.grow()",
+  );
+  const inside = "^A trigger or function of the database makes a";
+  const number = await ask(insert("t", [{ id: 1, n: 2 }]));
+  refused(t, number, 400, "number_out_of_range");
+  t.match(number.body.message, new RegExp(`${inside} number`));
+  const text = await ask(insert("t", [{ id: 1, n: 1 }]));
+  refused(t, text, 400, "invalid_value");
+  t.match(text.body.message, new RegExp(`${inside} text`));
+  const bits = insert("t", [{ id: 1, n: 0, flags: "010" }]);
+  const suspects = /^A text is longer than its column allows: "flags" \(bit varying\(2\)\)$/;
+  t.match(await ask(bits), refusal(400, "invalid_value", suspects));
+});
+
+t.test("an unsigned bigint of MySQL is exact up to its limits and never wraps", async (t) => {
+  const { ask, sql } = await freshMysql(t);
+  await sql("create table main.t (id bigint primary key, u bigint unsigned, k int unsigned)");
+  const top = "18446744073709551615";
+  const middle = "9223372036854775807";
+  const above = "9223372036854775808";
+  const start = `{"database":"main","table":"t"`;
+  const rows = `{"id":1,"u":${top}},{"id":2,"u":"${top}"},{"id":3,"u":${above}},{"id":4,"u":3,"k":3}`;
+  t.match(await ask(`{"Insert":${start},"values":[${rows}]}}`), { status: 200 });
+  const select = (rest: string) => ask(`{"Select":{"database":"main","from":"t",${rest}}}`);
+  t.match(
+    (await select(`"columns":["u"],"order_by":{"column":"id"}`)).text,
+    `[{"u":${top}},{"u":${top}},{"u":${above}},{"u":3}]`,
+  );
+  const where = (cmp: string, value: string) =>
+    select(`"columns":["id"],"where":{"column":"u","cmp":"${cmp}","value":${value}},
+      "order_by":{"column":"id"}`);
+  t.same((await where("=", top)).body.data, [{ id: 1 }, { id: 2 }]);
+  t.same((await where(">", middle)).body.data, [{ id: 1 }, { id: 2 }, { id: 3 }]);
+  const paged = `"columns":["id"],"order_by":[{"column":"u"},{"column":"id"}],"limit":9`;
+  t.same((await select(`${paged},"after":[${above},3]`)).body.data, [{ id: 1 }, { id: 2 }]);
+  const aggregate = (fn: string) => select(`"aggregate":[{"fn":"${fn}","column":"u","as":"a"}]`);
+  t.match((await aggregate("max")).text, `"a":${top}`);
+  t.match(await aggregate("sum"), refusal(400, "number_out_of_range"));
+
+  const of = (id: number) => `"where":{"column":"id","cmp":"=","value":${id}}`;
+  const add = (id: number, column: string, amount: string) =>
+    ask(`{"Update":${start},"add":{"${column}":${amount}},${of(id)},"returning":["${column}"]}}`);
+  const outOfU = refusal(400, "number_out_of_range", /: "u" \(bigint(\(20\))? unsigned\)$/);
+  t.match(await add(1, "u", "1"), outOfU);
+  t.match(await add(4, "u", top), outOfU);
+  t.match(await add(4, "u", "-4"), outOfU);
+  t.match(await add(4, "k", "-4"), refusal(400, "number_out_of_range", /: "k"/));
+  t.match((await add(4, "k", "-3")).text, `{"k":0}`);
+  t.match((await add(4, "u", "-3")).text, `{"u":0}`);
+  t.match((await add(4, "u", top)).text, `{"u":${top}}`);
+  t.match((await add(3, "u", "-1")).text, `{"u":${middle}}`);
+  const unsigned = refusal(400, "number_out_of_range", new RegExp(`; allowed: .* 0 to ${top}$`));
+  for (const value of ["18446744073709551616", "-1"]) {
+    t.match(await ask(`{"Update":${start},"set":{"u":${value}},${of(1)}}}`), unsigned);
+  }
+
+  const compute = (id: number, fn: string, more = "") =>
+    select(`"columns":["c"],"compute":[{"as":"c","fn":"${fn}","of":["u"${more}]}],${of(id)}`);
+  for (const [fn, more, result] of [
+    ["add", `,{"value":0}`, middle],
+    ["sub", `,{"value":${middle}}`, "0"],
+    ["mul", `,{"value":-1}`, `-${middle}`],
+    ["div", `,{"value":2}`, "4611686018427387903.5"],
+    ["abs", "", middle],
+  ] as const) {
+    t.match((await compute(3, fn, more)).text, `[{"c":${result}}]`, fn);
+    t.match(await compute(1, fn, more), refusal(400, "number_out_of_range"), `no ${fn} wraps`);
+  }
+  t.match(await compute(3, "add", `,{"value":1}`), refusal(400, "number_out_of_range"));
 });
 
 t.test("MySQL's wrong label of an enum is refused with the labels too", async (t) => {

@@ -172,7 +172,7 @@ const enums = {
       { type: "main.mood" },
       { type: "main.price", value_type: "numeric(10,2)", labels: undefined },
       { type: "main.feeling", value_type: "main.mood", labels: ["so, so", "it's fine"] },
-      { type: "main.mood[]", value_type: undefined, labels: undefined },
+      { type: "main.mood[]", value_type: undefined, labels: ["so, so", "it's fine"] },
     ],
   },
   MySQL: {

@@ -20,6 +20,7 @@ import type { Dialect, Mode } from "../remote/dialect.ts";
 import { isNoTable, refused } from "../remote/failures.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
 import type { RowOutput } from "../spool.ts";
+import { violations } from "../sql/answers.ts";
 import { readByKeys } from "../sql/changes.ts";
 import type { Fragment, Steps } from "../sql/fragment.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
@@ -48,7 +49,7 @@ import type { Store } from "../store.ts";
 import { parseAddress } from "./address.ts";
 import { computingIn } from "./compute.ts";
 import { MysqlConnection } from "./connection.ts";
-import { failures, isDuplicate } from "./failures.ts";
+import { duplicateKeyOf, failures, isDuplicate } from "./failures.ts";
 import {
   commentOf,
   descriptionOf,
@@ -397,7 +398,23 @@ const { preview, digestAffected, ...changes } = changesOfRows(
     return nestingOn(context, [where], readTable, dialect, true);
   },
   failures,
+  explainDuplicate,
 );
+
+/** The server names the unique key, but not its columns. */
+async function explainDuplicate(
+  { session }: MysqlContext,
+  { table, keys }: Target<Raw>,
+  error: unknown,
+): Promise<EngineRefusal | undefined> {
+  const key = duplicateKeyOf(error, table.name);
+  if (key === undefined) return undefined;
+  const found = await session.rows(keys);
+  const columns = found.filter(([name]) => name === key).map(([, , column]) => column ?? null);
+  if (columns.length === 0 || columns.includes(null)) return undefined;
+  const message = violations.unique(`Table ${table.name}`, ` (${columns.join(", ")})`);
+  return new EngineRefusal("constraint_violation", message, { cause: error });
+}
 
 const mysql: Dialect<MysqlSession> = {
   name: "MySQL",

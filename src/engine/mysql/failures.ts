@@ -74,8 +74,15 @@ export const failures = failuresOf<ServerError>({
   }),
 });
 
-export function isDuplicate(error: unknown): boolean {
+export function isDuplicate(error: unknown): error is ServerError {
   return error instanceof ServerError && (error.number === 1062 || error.number === 1586);
+}
+
+/** The name of the unique key that the table already holds. MySQL 8 puts the table's name before it. */
+export function duplicateKeyOf(error: unknown, table: string): string | undefined {
+  if (!isDuplicate(error)) return undefined;
+  const name = / for key '([^']+)'$/.exec(error.text)?.[1];
+  return name?.startsWith(`${table}.`) ? name.slice(table.length + 1) : name;
 }
 
 /** Takes only names from fixed places of the server's text, which also quotes values. */
@@ -91,6 +98,10 @@ function violationOf(
     case 1062:
     case 1586:
       return violated(violations.unique(place, named(/ for key '([^']+)'$/.exec(text))));
+    case 1264:
+      return unfit(refused.outOfRange, text);
+    case 1406:
+      return unfit(refused.tooLong, text);
     case 1216:
     case 1451:
     case 1452:
@@ -120,6 +131,12 @@ function foreignKeyViolation(number: number, text: string, place: string): Refus
     columns: (isMissing ? own : key).replaceAll("`", "").split(", "),
     constraint,
   });
+}
+
+/** A trigger may have written the column, so its name is only for who may see the whole schema. */
+function unfit([code, plain]: Refused, text: string): Refused {
+  const column = / for column '([^']+)' at row \d+$/.exec(text)?.[1];
+  return column === undefined ? [code, plain] : [code, `${plain}: "${column}"`, { plain }];
 }
 
 function violated(message: string): Refused {

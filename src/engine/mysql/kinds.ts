@@ -3,6 +3,7 @@ import type { TypedParameterValue } from "mysql2";
 import driver from "mysql2";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/failures.ts";
+import { type Bounds, decimalsOf, doublesOf, integersOf, textsOf } from "../sql/bounds.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { readDeclaredType, typesByWord } from "../sql/new-table.ts";
 import type { ColumnKind, ExactComparison, Family, FoldedLetters, Measure } from "../sql/scope.ts";
@@ -404,7 +405,34 @@ export function kindOf(type: TypeDescription): MysqlKind {
     ...(dataType === "json" ? {} : { beside }),
     ...(isNumber ? { sum } : {}),
     labels: labelsIn(type.columnType),
+    bounds: codec === booleans ? undefined : boundsOf(type),
+    ...(/int.* unsigned/.test(type.columnType) ? { amount } : {}),
+    ...(/^bigint.* unsigned/.test(type.columnType) ? { operand } : {}),
   };
+}
+
+const integerBits: Readonly<Record<string, number>> = {
+  ...{ tinyint: 8, smallint: 16, mediumint: 24, int: 32, bigint: 64 },
+};
+
+function boundsOf({ dataType, columnType, length, mark }: TypeDescription): Bounds | undefined {
+  const bits = integerBits[dataType];
+  if (bits !== undefined) return integersOf(bits, columnType.includes("unsigned"));
+  if (dataType === "float" || dataType === "double")
+    return doublesOf(dataType === "float" ? 32 : 64);
+  const [, precision, scale] = /^decimal\((\d+),(\d+)\)/.exec(columnType) ?? [];
+  if (precision !== undefined) return decimalsOf(Number(precision), Number(scale));
+  return /^(var)?char$/.test(dataType) && mark === undefined ? textsOf(length) : undefined;
+}
+
+/** For an unsigned column, also a negative number. */
+function amount(value: PresentValue): Bound | undefined {
+  return signedInteger(value) ?? unsignedInteger(value);
+}
+
+/** Computed whole numbers have a sign. A cast would wrap, but a negation fails. */
+function operand(column: Fragment): Fragment {
+  return sql`(-(-${column}))`;
 }
 
 /** Compares bytes, whatever the collation, including trailing spaces. */
@@ -529,14 +557,11 @@ function codecOf(type: TypeDescription): Codec {
     case "mediumblob":
     case "longblob":
       return bytes();
-    // Lengths count code points, as MySQL does.
     case "char":
       if (mark === "uuid") return uuids;
       // The server strips trailing spaces.
-      return strings((text) => !text.endsWith(" ") && [...text].length <= length);
+      return strings((text) => !text.endsWith(" "));
     case "varchar":
-      // The server silently strips spaces beyond the length.
-      return strings((text) => [...text].length <= length);
     case "tinytext":
     case "text":
     case "mediumtext":

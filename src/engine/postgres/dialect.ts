@@ -275,6 +275,7 @@ const serial: NewType = { name: "bigint", id: 20, isSerial: true };
 const double: NewType = { name: "double precision", id: 701 };
 const decimal: NewType = { name: "numeric", id: 1700, isSized: true };
 const text: NewType = { name: "text", id: 25, isText: true };
+const VARCHAR = 1043;
 const instant: NewType = { name: "timestamp with time zone", id: 1184 };
 const bytes: NewType = { name: "bytea", id: 17 };
 
@@ -293,8 +294,6 @@ export const typeWords: readonly string[] = [...types.keys()];
 interface ColumnType {
   readonly sql: Fragment;
   readonly description: TypeDescription;
-  /** In characters. */
-  readonly length: number;
   readonly isSerial: boolean;
   readonly isText: boolean;
 }
@@ -308,13 +307,19 @@ function columnType(type: string): ColumnType | undefined {
   const sized = isText && size !== "" ? `varchar${size}` : found.name;
   const name = found.isSized ? found.name + size : sized;
   const [, first, places = "0"] = /^\((\d+)(?:,(\d+))?/.exec(size) ?? [];
-  const scale = found.isSized && first !== undefined ? Number(places) : undefined;
+  const length = first === undefined ? undefined : Number(first);
+  const scale = found.isSized && length !== undefined ? Number(places) : undefined;
   // A cast to a shorter string would truncate it.
   const sqlName = isText ? found.name : name;
   return {
     sql: sql.raw(name),
-    description: { id, elementId: 0, sqlName, scale },
-    length: isText && first !== undefined ? Number(first) : Number.POSITIVE_INFINITY,
+    description: {
+      id: isText && length !== undefined ? VARCHAR : id,
+      elementId: 0,
+      sqlName,
+      length,
+      scale,
+    },
     isSerial,
     isText,
   };
@@ -358,9 +363,6 @@ function declare(
     isSerial: type.isSerial,
     /** A definition takes no parameters, so the server quotes the value first. */
     async literal(value) {
-      if (typeof value === "string" && [...value].length > type.length) {
-        throw new EngineRefusal(...refused.tooLong).at(`Column "${name}"`);
-      }
       const stored = storedValue({ name, type: declared, kind: kindOf(type.description) }, value);
       const [[literal] = []] = await session.rows(
         sql`select pg_catalog.quote_literal(cast(${stored} as text))`,

@@ -54,6 +54,10 @@ export const failures = failuresOf<DatabaseError>({
   read(error, ofQuery) {
     const code = error.code ?? "";
     if (code === "23503") return ofForeignKey(error);
+    if (/ function /.test(error.where ?? "")) {
+      if (code === "22001") return refused.tooLongInside;
+      if (code === "22003") return refused.outOfRangeInside;
+    }
     if (code.startsWith("23")) return ["constraint_violation", violation(error, ofQuery)];
     return refusals.get(code) ?? refusals.get(code.slice(0, 2));
   },
@@ -68,7 +72,7 @@ export const failures = failuresOf<DatabaseError>({
 
 /** Class 23: integrity constraint violation. */
 function violation(
-  { code, table: named, column, constraint }: DatabaseError,
+  { code, table: named, column, constraint, detail: text = "" }: DatabaseError,
   ofQuery: string | undefined,
 ): string {
   const table = named ?? ofQuery;
@@ -77,8 +81,10 @@ function violation(
   switch (code) {
     case "23502":
       return violations.required(place, column ?? "");
-    case "23505":
-      return violations.unique(place, rule);
+    case "23505": {
+      const [, columns] = /^Key \((.+?)\)=\(/s.exec(text) ?? [];
+      return violations.unique(place, columns === undefined ? rule : ` (${unquoted(columns)})`);
+    }
     default:
       return violations.other(place, rule);
   }
@@ -95,5 +101,10 @@ function ofForeignKey({ table = "", constraint, detail: text = "" }: DatabaseErr
     return ["constraint_violation", violations.reference(`Table ${table}`, named)];
   }
   const missingIn = what === "not present in" ? other : undefined;
-  return brokenKey({ table, missingIn, columns: columns.split(", "), value, constraint });
+  const names = unquoted(columns).split(", ");
+  return brokenKey({ table, missingIn, columns: names, value, constraint });
+}
+
+function unquoted(columns: string): string {
+  return columns.replace(/"((?:[^"]|"")*)"/g, (_, name: string) => name.replaceAll('""', '"'));
 }

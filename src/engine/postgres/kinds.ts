@@ -1,6 +1,14 @@
 import { sql } from "kysely";
 import type { CellValue } from "../../query/values.ts";
 import { lettersTo } from "../letters.ts";
+import {
+  arraysOf as arrayBounds,
+  type Bounds,
+  decimalsOf,
+  doublesOf,
+  integersOf,
+  textsOf,
+} from "../sql/bounds.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import type { ColumnKind, ExactComparison, Family, FoldedLetters, Measure } from "../sql/scope.ts";
 import {
@@ -169,7 +177,10 @@ export interface TypeDescription {
   readonly elementId: number;
   /** SQL name without the column's length or precision. */
   readonly sqlName: string;
+  /** Of an enum, or of an array's elements. */
   readonly labels?: readonly string[] | undefined;
+  /** The length of text, or the precision of a `numeric`; undefined without a limit. */
+  readonly length?: number | undefined;
   /** Decimal places; undefined without a limit. */
   readonly scale: number | undefined;
 }
@@ -211,15 +222,17 @@ export function kindOf(type: TypeDescription): PostgresKind {
     id === type.id || codecs.get(id) === codec || (codec === strings && !codecs.has(id));
   const values = { store: plain, compare: plain, encode, isWrittenAs };
   const family = familyOf(codec, type);
-  const kind: PostgresKind = { ...values, like, measure, family, beside };
+  const bounds = boundsOf(type);
+  const kind: PostgresKind = { ...values, like, measure, family, beside, bounds };
   const { labels } = type;
   if (labels !== undefined) {
-    const ofLabel = (value: PresentValue) =>
-      labels.some((label) => label === value) ? plain(value) : undefined;
-    return { ...kind, labels, store: ofLabel, compare: ofLabel, exact: exactOther };
+    return type.elementId === 0 ? { ...kind, labels, exact: exactOther } : { ...kind, labels };
   }
   if (textTypes.has(type.id)) return { ...kind, like: likeText, exact: exactText };
-  if (codec === integers) return { ...kind, sum, compare: (value) => compareInteger(plain, value) };
+  if (codec === integers) {
+    const amount = (value: PresentValue) => castOf(codec.write(value), bigint);
+    return { ...kind, sum, amount, compare: (value) => compareInteger(plain, value) };
+  }
   if (codec === doubles) return { ...kind, sum };
   if (codec === documents) return comparedAsBinary(kind, codec);
   if (codec === decimals)
@@ -238,9 +251,33 @@ const exactText: ExactComparison = {
 /** By the type's own text: case matters in `citext`, and all spellings of an `inet` are equal. */
 const exactOther: ExactComparison = { column: bytesOf, value: bytesOf };
 
-function codecOf({ id, elementId }: TypeDescription): Codec {
-  if (elementId !== 0) return arraysOf(codecs.get(elementId) ?? strings);
-  return codecs.get(id) ?? strings;
+function codecOf({ id, elementId, labels }: TypeDescription): Codec {
+  const codec = labels ? labeled(labels) : (codecs.get(elementId || id) ?? strings);
+  return elementId === 0 ? codec : arraysOf(codec);
+}
+
+function labeled(labels: readonly string[]): Codec {
+  const write = (value: PresentValue) => labels.find((label) => label === value);
+  return { write, read: strings.read };
+}
+
+const integerBits: ReadonlyMap<number, number> = new Map([
+  [20, 64],
+  [21, 16],
+  [23, 32],
+]);
+
+function boundsOf({ id, elementId, length, scale }: TypeDescription): Bounds | undefined {
+  if (elementId !== 0) {
+    const bounds = boundsOf({ id: elementId, elementId: 0, sqlName: "", length, scale });
+    return bounds && arrayBounds(bounds);
+  }
+  const bits = integerBits.get(id);
+  if (bits !== undefined) return integersOf(bits);
+  if (id === 700 || id === 701) return doublesOf(id === 700 ? 32 : 64);
+  if (length === undefined) return undefined;
+  if (id === 1700) return decimalsOf(length, scale ?? 0);
+  return id === 1042 || id === 1043 ? textsOf(length) : undefined;
 }
 
 /** `type` is the server's own name, which it has quoted where needed. */
@@ -248,6 +285,7 @@ function castOf(text: string | undefined, type: Fragment): Fragment | undefined 
   return text === undefined ? undefined : sql`cast(${text} as ${type})`;
 }
 
+const bigint = sql.raw("bigint");
 const numeric = sql.raw("numeric");
 const jsonb = sql.raw("jsonb");
 

@@ -12,7 +12,7 @@ import type { RemoteColumn } from "../remote/dialect.ts";
 import { databaseNotFound } from "../remote/failures.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { MAX_NAMES_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
-import { kindOf, type PostgresKind } from "./kinds.ts";
+import { kindOf, type PostgresKind, type TypeDescription } from "./kinds.ts";
 import type { PostgresContext } from "./session.ts";
 
 export interface PostgresColumn extends RemoteColumn, InsertColumn {
@@ -48,9 +48,10 @@ export async function readTable(context: PostgresContext, name: string): Promise
       case when type.typtype = 'd' then type.typtypmod else attribute.atttypmod end,
       exists (select 1 from pg_catalog.pg_index as index where index.indrelid = class.oid
         and index.indisprimary and attribute.attnum = any (index.indkey)),
-      case when base.typtype = 'e' then (
+      case when 'e' in (base.typtype, element.typtype) then (
         select pg_catalog.string_agg(label.enumlabel, pg_catalog.chr(31) order by label.enumsortorder)
-        from pg_catalog.pg_enum as label where label.enumtypid = base.oid) end,
+        from pg_catalog.pg_enum as label
+        where label.enumtypid = coalesce(element.oid, base.oid)) end,
       case when type.typtype = 'd' then pg_catalog.format_type(base.oid, type.typtypmod) end
     from pg_catalog.pg_namespace as namespace
     left join pg_catalog.pg_class as class on class.relnamespace = namespace.oid
@@ -60,6 +61,7 @@ export async function readTable(context: PostgresContext, name: string): Promise
     left join pg_catalog.pg_type as type on type.oid = attribute.atttypid
     left join pg_catalog.pg_type as base on base.oid =
       case when type.typtype = 'd' then type.typbasetype else type.oid end
+    left join pg_catalog.pg_type as element on base.typcategory = 'A' and element.oid = base.typelem
     where namespace.nspname = ${context.schema}
     order by attribute.attnum`);
   const [first] = found;
@@ -88,7 +90,7 @@ function columnOf(row: readonly (string | null)[]): PostgresColumn {
     id: Number(id),
     elementId: Number(elementId),
     sqlName: sqlName ?? "text",
-    scale: scaleOf(Number(modifier)),
+    ...sizeOf(Number(modifier), Number(elementId) || Number(id)),
     labels: labels == null ? undefined : labels.split("\u001f"),
   };
   return {
@@ -106,11 +108,16 @@ function isTrue(text: string | null | undefined): boolean {
   return text === "t" || text === "true";
 }
 
-/** The lowest 11 bits of `numeric`'s modifier, minus a header of 4, are the signed scale. */
-function scaleOf(modifier: number): number | undefined {
+const NUMERIC = 1700;
+
+/** The modifier of a `numeric` holds its precision, and in its lowest 11 bits the signed scale. */
+function sizeOf(modifier: number, type: number): Pick<TypeDescription, "length" | "scale"> {
   const headerLength = 4;
-  if (modifier < headerLength) return undefined;
-  return (((modifier - headerLength) & 0x7ff) ^ 0x400) - 0x400;
+  if (modifier < headerLength) return { scale: undefined };
+  const size = modifier - headerLength;
+  return type === NUMERIC
+    ? { length: size >> 16, scale: ((size & 0x7ff) ^ 0x400) - 0x400 }
+    : { length: size, scale: undefined };
 }
 
 export function keysSql(schema: string, name: string): Fragment {

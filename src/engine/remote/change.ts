@@ -3,6 +3,7 @@ import type { Condition, Select } from "../../query/operation-types.ts";
 import type { OperationFields } from "../../query/operations.ts";
 import type { CellValue, Row } from "../../query/values.ts";
 import { parseCell } from "../parse.ts";
+import { EngineRefusal } from "../refusal.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
 import {
   ByShape,
@@ -48,6 +49,7 @@ import {
 } from "../sql/target.ts";
 import { comparedValue, storedValue } from "../sql/values.ts";
 import type { Changes, Dialect, Failures, QueryContext, RemoteColumn, Session } from "./dialect.ts";
+import { refused } from "./failures.ts";
 
 interface Answering<Raw> extends Session {
   rows(fragment: Statement["fragment"]): Promise<readonly ResultRow<Raw>[]>;
@@ -61,7 +63,10 @@ type TargetOf<Leased extends Session, Raw> = (
 ) => Target<Raw> | Promise<Target<Raw>>;
 
 type RowChange = Pick<OperationFields["Insert"], "table" | "returning"> &
-  Pick<OperationFields["Select"], "where">;
+  Pick<OperationFields["Select"], "where"> &
+  Partial<
+    Pick<OperationFields["Update"], "set" | "add"> & Pick<OperationFields["Insert"], "values">
+  >;
 
 /** Reads the tables that the condition of a change contains. */
 type NestingFor<Leased extends Session> = (
@@ -73,13 +78,19 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
   targetOf: TargetOf<Leased, Raw>,
   nestingFor: NestingFor<Leased>,
   { refusalOf, concernsStatement }: Pick<Failures, "refusalOf" | "concernsStatement">,
+  explain?: (
+    context: QueryContext<Leased>,
+    target: Target<Raw>,
+    error: unknown,
+  ) => Promise<EngineRefusal | undefined>,
 ): Pick<Changes<Leased>, RowChangeName> & Pick<Dialect<Leased>, "preview" | "digestAffected"> {
   async function runOn<Result>(
     context: QueryContext<Leased>,
-    { table, returning, where }: RowChange,
+    fields: RowChange,
     stepsOf: (target: Target<Raw>) => Steps<Result, Raw>,
-    isRead = returning !== undefined,
+    isRead = fields.returning !== undefined,
   ): Promise<Result> {
+    const { table, where } = fields;
     const found = await targetOf(context, table, isRead);
     const nesting = await nestingFor(context, where);
     const target = nesting === undefined ? found : { ...found, table: { ...found.table, nesting } };
@@ -87,8 +98,10 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
     try {
       return await runSteps(context.session, stepsOf(narrowed(target, bytewise)));
     } catch (error) {
+      if (!concernsStatement(error)) throw error;
       // The database does not always name the table, and its errors are read elsewhere too.
-      throw concernsStatement(error) ? (refusalOf(error, table) ?? error) : error;
+      const refusal = (await explain?.(context, target, error)) ?? refusalOf(error, table);
+      throw (refusal && namingColumns(refusal, target.table, fields)) ?? error;
     }
   }
   return {
@@ -101,6 +114,27 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
     digestAffected: (context, operation) =>
       runOn(context, operation.fields, (target) => digestAffected(target, operation), true),
   };
+}
+
+/**
+ * Adds the columns of the query that may be at fault where the database names none. Other values
+ * were checked before they were sent.
+ */
+function namingColumns(
+  refusal: EngineRefusal,
+  { columns }: Table,
+  { add = {}, set = {}, values = [set] }: RowChange,
+): EngineRefusal {
+  const { code, message } = refusal;
+  const isOfRange = message === refused.outOfRange[1];
+  if (!isOfRange && message !== refused.tooLong[1]) return refusal;
+  const names = isOfRange ? Object.keys(add) : values.flatMap((row) => Object.keys(row));
+  const suspects = [...new Set(names)].flatMap((name) => {
+    const { type = "", kind } = columns.get(name) ?? {};
+    return isOfRange || (kind && !kind.measure && !kind.bounds) ? [`"${name}" (${type})`] : [];
+  });
+  if (suspects.length === 0) return refusal;
+  return new EngineRefusal(code, `${message}: ${suspects.join(" or ")}`, { cause: refusal });
 }
 
 export async function runSteps<Result, Raw>(

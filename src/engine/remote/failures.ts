@@ -53,8 +53,16 @@ export type Refused = Readonly<ConstructorParameters<typeof EngineRefusal>>;
 export const refused = {
   unfit: ["invalid_value", "A value does not fit its column or cannot be compared with it"],
   tooLong: ["invalid_value", "A text is longer than its column allows"],
+  tooLongInside: [
+    "invalid_value",
+    "A trigger or function of the database makes a text that is longer than its column allows",
+  ],
   computed: ["invalid_value", "A column cannot be set, since the database computes it"],
   outOfRange: ["number_out_of_range", "A number is out of its column's range"],
+  outOfRangeInside: [
+    "number_out_of_range",
+    "A trigger or function of the database makes a number that is out of range",
+  ],
   tooComplex: ["query_too_complex", "The query exceeds a limit of the database"],
   inUse: ["busy", "The query conflicts with other queries; retry it"],
   storage: ["storage_failed", "The database cannot be written: its disk is full or failing"],

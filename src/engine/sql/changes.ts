@@ -62,7 +62,9 @@ function entriesOf(
 
 function sumSql(column: Column, amount: CellValue): Fragment {
   const { name, type, kind } = column;
-  if (kind.sum !== undefined) return kind.sum(sql.id(name), storedValue(column, amount));
+  const { store, amount: take = store } = kind;
+  const stored = kind.sum && storedValue({ name, type, kind: { store: take } }, amount);
+  if (kind.sum !== undefined) return kind.sum(sql.id(name), stored);
   throw new EngineRefusal(
     "invalid_value",
     `Column "${name}" (${type}) is not numeric; add requires a numeric column`,

@@ -112,7 +112,8 @@ export class Computed<Kind extends ColumnKind> {
     const size = this.#sizes.get(item) ?? 1;
     const { family: own } = column.kind;
     const family = own === "any" ? this.#dialect.declaredFamily?.(column.type) : own;
-    return { sql: columnSql(reference), column, family, size };
+    const bare = columnSql(reference);
+    return { sql: column.kind.operand?.(bare) ?? bare, column, family, size };
   }
 
   #literal(value: CellValue): Operand<Kind> {

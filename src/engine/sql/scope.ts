@@ -2,6 +2,7 @@ import { sql } from "kysely";
 import type { CellValue, NestedFields, Row } from "../../query/operation-types.ts";
 import { didYouMean, formatHint, suggestion } from "../../suggestion.ts";
 import { EngineRefusal } from "../refusal.ts";
+import type { Bounds } from "./bounds.ts";
 import type { Fragment } from "./fragment.ts";
 import type { PresentValue } from "./values.ts";
 
@@ -22,14 +23,20 @@ export interface ColumnKind {
   readonly family?: Family | undefined;
   /** The column where it is compared with another one, as a value of `family`, if not the bare column. */
   beside?(column: Fragment, family: Family): Fragment;
+  /** The column in computed expressions, if not the bare column. */
+  operand?(column: Fragment): Fragment;
   /** Compares by bytes, where the column's own comparison may treat different values as equal. */
   readonly exact?: ExactComparison | undefined;
   /** How values are aggregated; undefined without an order that all databases share. */
   readonly measure?: Measure | undefined;
-  /** The only allowed texts, if the type name does not list them. */
+  /** The only allowed texts, also of an array, if the type name does not list them. */
   readonly labels?: readonly string[] | undefined;
-  /** The column plus a stored number, for numeric columns. */
+  /** If the column is narrower than its type. `store` ignores it. */
+  readonly bounds?: Bounds | undefined;
+  /** The column plus an amount, for numeric columns. */
   sum?(column: Fragment, amount: unknown): Fragment;
+  /** The bound amount for `sum`, if it is not stored as a value is. */
+  amount?(value: PresentValue): unknown;
 }
 
 export type FoldedLetters = "ascii" | "unicode";

@@ -214,7 +214,7 @@ export class ExactNumber {
   }
 }
 
-const WHOLE_NUMBER = "a whole number of 64 bits";
+export const WHOLE_NUMBER = "a whole number of 64 bits";
 
 /** Allowed values by declared type, for messages. */
 const forms: readonly (readonly [type: RegExp, form: string])[] = [
@@ -272,17 +272,23 @@ function integerFromDigits<Taken>(
 interface Storing<Stored> {
   readonly name: string;
   readonly type: string;
-  readonly kind: Pick<ColumnKind, "labels"> & { store(value: PresentValue): Stored | undefined };
+  readonly kind: Pick<ColumnKind, "labels" | "bounds"> & {
+    store(value: PresentValue): Stored | undefined;
+  };
 }
 
 export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): Stored | null {
   if (value === null) return null;
-  const stored = column.kind.store(value) ?? integerFromDigits(value, column.kind.store);
+  const { store, bounds } = column.kind;
+  const take = (one: PresentValue) => (bounds?.exceeds(one) === true ? undefined : store(one));
+  const stored = take(value) ?? integerFromDigits(value, take);
   if (stored !== undefined) return stored;
   const isTooLarge = formOf(column.type) === WHOLE_NUMBER && exceeds64Bits(value);
+  const code = isTooLarge ? "number_out_of_range" : "invalid_value";
+  const bounded = bounds && `; allowed: ${bounds.allowed}`;
   throw new EngineRefusal(
-    isTooLarge ? "number_out_of_range" : "invalid_value",
-    `Column "${column.name}" (${column.type}) does not accept ${describe(value)}${labelsOf(column) ?? allowedForm(column.type)}`,
+    bounds?.exceeds(value) === true ? bounds.code : code,
+    `Column "${column.name}" (${column.type}) does not accept ${describe(value)}${labelsOf(column) ?? bounded ?? allowedForm(column.type)}`,
   );
 }
 

@@ -161,6 +161,8 @@ export function findBrokenKey(
   const namesOf = (names: readonly string[]) => sql.join(names.map((name) => sql.id(name)));
   const shown = (values: readonly unknown[]) =>
     values.length === 1 ? { value: String(values[0]) } : {};
+  const suspects: BrokenKey[] = [];
+  const added = Object.keys(("add" in fields && fields.add) || {});
   for (const { table, columns, other, keys } of foreignKeysOf(context, changed, isDelete)) {
     const to = sql.id(schema, other);
     for (const row of table === changed ? written : []) {
@@ -175,6 +177,11 @@ export function findBrokenKey(
     }
     const changesKey =
       isDelete || written.some((row) => keys.some((key) => Object.hasOwn(row, key)));
+    if (table === changed && columns.some((name) => added.includes(name))) {
+      suspects.push({ table, missingIn: other, columns });
+    } else if (other === changed && keys.some((name) => added.includes(name))) {
+      suspects.push({ table, columns: keys });
+    }
     if (other !== changed || !("where" in fields) || !changesKey) continue;
     const touched = sql`select ${namesOf(keys)} from ${to}${whereSql([changedTable], fields.where)}`;
     const value = first(sql`select ${sql.id(columns[0] ?? "")} from ${sql.id(schema, table)}
@@ -182,7 +189,8 @@ export function findBrokenKey(
     if (value != null)
       return { table, columns: keys, ...(keys.length === 1 ? shown([value]) : {}) };
   }
-  return undefined;
+  // The sums are unknown, but if only one key has them, it is the one.
+  return suspects.length === 1 ? suspects[0] : undefined;
 }
 
 function namedBy(names: readonly string[]): { name: string }[] {
