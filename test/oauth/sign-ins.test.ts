@@ -80,7 +80,7 @@ t.test("a sign-in ends where it began: pages of the console are another place", 
 t.test("sign-ins end with the issuer, even if another one has its prefix", async (t) => {
   const [old, other] = [await providerOf(ann), await providerOf(ann)];
   const [before, after] = [await processOf(old), await processOf(other)];
-  const revoked = { code: "token_revoked", detail: "unknown issuer" };
+  const revoked = { code: "token_revoked", detail: "unknown_issuer" };
   old.refreshes = false;
   const { credential, username } = await signIn(before, old);
   await t.rejects(after.current(credential, username), revoked);

@@ -194,7 +194,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     // A prefix whose issuer has changed names other users, and other servers.
     const prefix = prefixOf(content.username);
     const isKnown = issuers.some((one) => one.prefix === prefix && one.issuer === content.issuer);
-    if (!isKnown) throw new Refusal("token_revoked", { detail: "unknown issuer" });
+    if (!isKnown) throw new Refusal("token_revoked", { detail: "unknown_issuer" });
     recent.set(id, content);
     return content;
   }
