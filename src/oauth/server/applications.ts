@@ -1,16 +1,8 @@
 import { randomBytes } from "node:crypto";
-import type { IncomingMessage, ServerResponse } from "node:http";
 import { dateOf, type Html, html, nothing } from "../../pages/html.ts";
 import { type Connection, connectionsOf, findUser, isConnected } from "./connections.ts";
 import { readForm, seeOther } from "./http.ts";
-import {
-  type InteractionContext,
-  judgeLogin,
-  type LoginFailure,
-  requireOwnForm,
-  sendLogin,
-  sendPage,
-} from "./interaction.ts";
+import { judgeLogin, requireOwnForm, sendLogin, sendPage, type Visit } from "./interaction.ts";
 import { calls, describeClient, identityOf, permission, renderPage } from "./pages.ts";
 import { endpoints, lifetimes, sessionCookie } from "./protocol.ts";
 import { takeSignIn } from "./sign-in.ts";
@@ -21,11 +13,8 @@ const browserCookie = { httpOnly: true, sameSite: "strict", path: endpoints.appl
 
 type Visitor = Awaited<ReturnType<typeof readVisitor>>;
 
-async function readVisitor(
-  { provider, options }: InteractionContext,
-  request: IncomingMessage,
-  response: ServerResponse,
-) {
+async function readVisitor(visit: Visit) {
+  const { provider, options, request, response } = visit;
   const context = provider.createContext(request, response);
   const session = await provider.Session.get(context);
   const { accountId = "", loginTs: issuedAt = 0 } = session;
@@ -33,10 +22,10 @@ async function readVisitor(
   const username = findUser(options, accountId, { tokenId: "", issuedAt })?.username;
   const { cookies } = context;
   const browser = cookies.get(BROWSER_COOKIE) || randomBytes(32).toString("base64url");
-  return { request, response, cookies, browser, session, username };
+  return { ...visit, cookies, browser, session, username };
 }
 
-function redirectToPage({ options }: InteractionContext, { response }: Visitor): void {
+function redirectToPage({ options, response }: Visitor): void {
   seeOther(response, options.issuer + endpoints.applications);
 }
 
@@ -45,17 +34,15 @@ function formNameOf({ browser, session, username }: Visitor): string {
   return username === undefined ? `applications-login:${browser}` : `applications:${session.uid}`;
 }
 
-function showLogin(context: InteractionContext, visitor: Visitor, failure?: LoginFailure): void {
-  visitor.cookies.set(BROWSER_COOKIE, visitor.browser, browserCookie);
-  const csrf = context.guard.tokenFor(formNameOf(visitor));
-  sendLogin(context, visitor.response, csrf, endpoints.applications, undefined, failure);
+function showLogin(visitor: Visitor, failure?: Parameters<typeof sendLogin>[4]): void {
+  const { cookies, browser, guard } = visitor;
+  cookies.set(BROWSER_COOKIE, browser, browserCookie);
+  const csrf = guard.tokenFor(formNameOf(visitor));
+  sendLogin(visitor, csrf, endpoints.applications, undefined, failure);
 }
 
-async function showApplications(
-  { options, store, guard }: InteractionContext,
-  visitor: Visitor,
-  username: string,
-): Promise<void> {
+async function showApplications(visitor: Visitor, username: string): Promise<void> {
+  const { options, store, guard, response } = visitor;
   const connections = await connectionsOf(store, username);
   const live = connections.filter((one) => isConnected(options, one));
   const byClient = Map.groupBy(live, ({ clientId }) => clientId);
@@ -74,14 +61,11 @@ ${Array.from(byClient.values(), (connections) => application(options, connection
 <button class="link" name="action" value="logout">Log out</button></p>
 </form>`,
   });
-  sendPage(visitor.response, page);
+  sendPage(response, page);
 }
 
 /** @param connections of one client, newest first */
-function application(
-  options: InteractionContext["options"],
-  connections: readonly Connection[],
-): Html {
+function application(options: Visit["options"], connections: readonly Connection[]): Html {
   const { clientId, appName } = connections[0] ?? { clientId: "", appName: "" };
   const client = describeClient(options, clientId, appName);
   const items = connections.map((one) => {
@@ -98,41 +82,29 @@ function application(
 </section>`;
 }
 
-async function logIn(
-  context: InteractionContext,
-  visitor: Visitor,
-  form: ReadonlyMap<string, string>,
-): Promise<void> {
-  const accountId = await judgeLogin(context, visitor.request, form);
-  if (typeof accountId !== "string") return showLogin(context, visitor, accountId);
-  return finishLogin(context, visitor, accountId, "pwd");
-}
-
-async function finishLogin(
-  context: InteractionContext,
-  visitor: Visitor,
-  accountId: string,
-  method: string,
-): Promise<void> {
-  const { provider } = context;
-  const { cookies, session: old } = visitor;
+async function finishLogin(visitor: Visitor, accountId: string): Promise<void> {
+  const { provider, cookies, session: old } = visitor;
   if (old.accountId !== undefined) await old.destroy();
   const session = new provider.Session();
-  session.loginAccount({ accountId, amr: [method], transient: true });
+  session.loginAccount({ accountId, transient: true });
   await session.save(lifetimes.session);
   cookies.set(provider.cookieName("session"), session.jti, sessionCookie);
-  return redirectToPage(context, visitor);
+  return redirectToPage(visitor);
 }
 
-async function submit(context: InteractionContext, visitor: Visitor): Promise<void> {
-  const { options, store } = context;
-  const { request, session, username } = visitor;
+async function submit(visitor: Visitor): Promise<void> {
+  const { options, store, request, session, username } = visitor;
   const form = await readForm(request);
   const action = form.get("action");
   // The login has ended since the page was created.
-  if (username === undefined && action !== "login") return redirectToPage(context, visitor);
-  requireOwnForm(context, formNameOf(visitor), form);
-  if (username === undefined) return logIn(context, visitor, form);
+  if (username === undefined && action !== "login") return redirectToPage(visitor);
+  requireOwnForm(visitor, formNameOf(visitor), form);
+  if (username === undefined) {
+    const account = await judgeLogin(visitor, form);
+    return typeof account === "string"
+      ? finishLogin(visitor, account)
+      : showLogin(visitor, account);
+  }
   const client = form.get("disconnect");
   if (client !== undefined) {
     for (const { clientId, grantId } of await connectionsOf(store, username)) {
@@ -141,19 +113,14 @@ async function submit(context: InteractionContext, visitor: Visitor): Promise<vo
     const { address } = options.originOf(request);
     options.onEvent("oauth_revocation", { user: username, client, token: "all", address });
   } else if (action === "logout") await session.destroy();
-  return redirectToPage(context, visitor);
+  return redirectToPage(visitor);
 }
 
-export async function manageApplications(
-  context: InteractionContext,
-  request: IncomingMessage,
-  response: ServerResponse,
-): Promise<void> {
-  const visitor = await readVisitor(context, request, response);
-  if (request.method === "POST") return submit(context, visitor);
-  const accountId = await takeSignIn(context, request, response);
-  if (accountId !== undefined) return finishLogin(context, visitor, accountId, "fed");
+export async function manageApplications(visit: Visit): Promise<void> {
+  const visitor = await readVisitor(visit);
+  if (visit.request.method === "POST") return submit(visitor);
+  const accountId = await takeSignIn(visit);
+  if (accountId !== undefined) return finishLogin(visitor, accountId);
   const { username } = visitor;
-  if (username === undefined) return showLogin(context, visitor);
-  return showApplications(context, visitor, username);
+  return username === undefined ? showLogin(visitor) : showApplications(visitor, username);
 }

@@ -44,16 +44,20 @@ import { endpoints, lifetimes, type McpScope, OFFLINE_ACCESS } from "./protocol.
 import { takeSignIn } from "./sign-in.ts";
 import type { StateStore } from "./state-store.ts";
 
-export interface InteractionContext {
+export interface PageContext {
   readonly provider: Provider;
   readonly options: AuthorizationServerOptions;
   readonly guard: FormGuard;
   readonly store: StateStore;
 }
 
-interface Visit {
+/** A request to a page. */
+export interface Visit extends PageContext {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
+}
+
+interface Interaction extends Visit {
   readonly interaction: Awaited<ReturnType<Provider["interactionDetails"]>>;
   readonly client: Client;
   readonly view: ClientView;
@@ -70,7 +74,7 @@ export function sendPage(
   response.writeHead(status, { ...pageHeaders(redirectUri), ...headers }).end(page);
 }
 
-export interface LoginFailure {
+interface LoginFailure {
   readonly username: string;
   readonly refusal: Refusal;
 }
@@ -80,8 +84,7 @@ export interface LoginFailure {
  * @param client undefined for the page of connected applications
  */
 export function sendLogin(
-  { options: { passwords, signIns } }: InteractionContext,
-  response: ServerResponse,
+  { options: { passwords, signIns }, response }: Visit,
   csrf: string,
   next: string,
   client?: ClientView,
@@ -118,7 +121,7 @@ ${nextSteps}`,
 
 /** @throws OAuthProblem unless the form has the token of the page that it belongs to */
 export function requireOwnForm(
-  { guard }: InteractionContext,
+  { guard }: Visit,
   name: string,
   form: ReadonlyMap<string, string>,
 ): void {
@@ -127,24 +130,20 @@ export function requireOwnForm(
   throw new OAuthProblem(403, "invalid_request", problem);
 }
 
-function showLogin(
-  context: InteractionContext,
-  { response, interaction, view }: Visit,
-  failure?: LoginFailure,
-): void {
-  const csrf = context.guard.tokenFor(interaction.uid);
-  sendLogin(context, response, csrf, `${endpoints.interaction}/${interaction.uid}`, view, failure);
+function showLogin(visit: Interaction, failure?: LoginFailure): void {
+  const { guard, interaction, view } = visit;
+  const path = `${endpoints.interaction}/${interaction.uid}`;
+  sendLogin(visit, guard.tokenFor(interaction.uid), path, view, failure);
 }
 
 /** The browser's session, which another of its pages may have created. */
-function currentSession({ provider }: InteractionContext, { request, response }: Visit) {
+function currentSession({ provider, request, response }: Visit) {
   return provider.Session.get(provider.createContext(request, response));
 }
 
-async function forgetSession(context: InteractionContext, visit: Visit): Promise<void> {
-  const { provider } = context;
-  const { interaction } = visit;
-  const current = await currentSession(context, visit);
+async function forgetSession(visit: Interaction): Promise<void> {
+  const { provider, interaction } = visit;
+  const current = await currentSession(visit);
   if (current.accountId !== undefined) await current.destroy();
   if (interaction.session === undefined) return;
   const session = await provider.Session.findByUid(interaction.session.uid);
@@ -157,8 +156,7 @@ const MAX_WAIT_SECONDS = 2;
 
 /** @returns the account id, or the failure */
 export async function judgeLogin(
-  { options }: InteractionContext,
-  request: IncomingMessage,
+  { options, request }: Visit,
   form: ReadonlyMap<string, string>,
   client?: string,
 ): Promise<string | LoginFailure> {
@@ -184,35 +182,18 @@ export async function judgeLogin(
   }
 }
 
-async function logIn(
-  context: InteractionContext,
-  visit: Visit,
-  form: ReadonlyMap<string, string>,
-): Promise<void> {
-  const { request, client } = visit;
-  const accountId = await judgeLogin(context, request, form, client.clientId);
-  if (typeof accountId !== "string") return showLogin(context, visit, accountId);
-  return finishLogin(context, visit, accountId, "pwd");
+async function logIn(visit: Interaction, form: ReadonlyMap<string, string>): Promise<void> {
+  const account = await judgeLogin(visit, form, visit.client.clientId);
+  return typeof account === "string" ? finishLogin(visit, account) : showLogin(visit, account);
 }
 
-/** @param method by which the user has authenticated (RFC 8176) */
-async function finishLogin(
-  context: InteractionContext,
-  visit: Visit,
-  accountId: string,
-  method: string,
-): Promise<void> {
-  const { provider } = context;
-  const { request, response, interaction } = visit;
-  const { accountId: current } = await currentSession(context, visit);
+async function finishLogin(visit: Interaction, accountId: string): Promise<void> {
+  const { provider, request, response, interaction } = visit;
+  const { accountId: current } = await currentSession(visit);
   // Ends a login of another user, or one with an older password.
   const isOther = (one: string | undefined) => one !== undefined && one !== accountId;
-  if (isOther(current) || isOther(interaction.session?.accountId)) {
-    await forgetSession(context, visit);
-  }
-  await provider.interactionFinished(request, response, {
-    login: { accountId, amr: [method], remember: false },
-  });
+  if (isOther(current) || isOther(interaction.session?.accountId)) await forgetSession(visit);
+  await provider.interactionFinished(request, response, { login: { accountId, remember: false } });
 }
 
 const meanings: Readonly<Record<McpScope, string>> = {
@@ -264,21 +245,21 @@ const reach = html`<fieldset>
 <span>Read and change<br><span class="quiet">Everything that your own roles allow.</span></span></label>
 </fieldset>`;
 
-function usernameOf({ interaction }: Visit): string {
+function usernameOf({ interaction }: Interaction): string {
   return parseAccountId(interaction.session?.accountId ?? "").username;
 }
 
-async function choices({ options }: InteractionContext, visit: Visit): Promise<Choice[]> {
-  const { accountId = "" } = visit.interaction.session ?? {};
+async function choices({ options, interaction }: Interaction): Promise<Choice[]> {
+  const { accountId = "" } = interaction.session ?? {};
   const { username, credential } = parseAccountId(accountId);
   const signedIn = signInOf(credential) && (await options.signIns?.current(credential, username));
   return choicesOf(options.snapshot(), signedIn?.subject ?? { username });
 }
 
-async function showConsent(context: InteractionContext, visit: Visit): Promise<void> {
-  const { interaction, client, view } = visit;
+async function showConsent(visit: Interaction): Promise<void> {
+  const { store, guard, interaction, client, view } = visit;
   const username = usernameOf(visit);
-  const connections = await connectionsOf(context.store, username);
+  const connections = await connectionsOf(store, username);
   const last = connections.find(
     ({ clientId, byProvider }) => clientId === client.clientId && !byProvider,
   );
@@ -290,8 +271,8 @@ ${localWarning(view)}
 ${scopeList(knownScopes(interaction.params.scope), client.grantTypeAllowed("refresh_token"))}
 ${lastConsent(last, view.name)}
 <form method="post">
-<input type="hidden" name="csrf" value="${context.guard.tokenFor(interaction.uid)}">
-${databases(await choices(context, visit), last?.database)}
+<input type="hidden" name="csrf" value="${guard.tokenFor(interaction.uid)}">
+${databases(await choices(visit), last?.database)}
 ${reach}
 <div class="actions">
 <button class="primary" name="action" value="allow">Allow</button>
@@ -304,14 +285,10 @@ ${reach}
   sendPage(visit.response, page, view.redirectUri);
 }
 
-async function readChoice(
-  context: InteractionContext,
-  visit: Visit,
-  form: ReadonlyMap<string, string>,
-): Promise<Consent> {
+async function readChoice(visit: Interaction, form: ReadonlyMap<string, string>): Promise<Consent> {
   const database = form.get("database");
   const reach = form.get("reach");
-  const offered = [EVERY_DATABASE, ...(await choices(context, visit)).map((one) => one.database)];
+  const offered = [EVERY_DATABASE, ...(await choices(visit)).map((one) => one.database)];
   if (database === undefined || !offered.includes(database)) {
     throw new OAuthProblem(400, "invalid_request", "choose one of the databases");
   }
@@ -327,16 +304,11 @@ function textsIn(parameter: unknown): string[] {
   return values.filter((value) => typeof value === "string");
 }
 
-async function allow(
-  context: InteractionContext,
-  visit: Visit,
-  form: ReadonlyMap<string, string>,
-): Promise<void> {
-  const { provider, options } = context;
-  const { request, response, interaction, client } = visit;
+async function allow(visit: Interaction, form: ReadonlyMap<string, string>): Promise<void> {
+  const { provider, options, request, response, interaction, client } = visit;
   const accountId = interaction.session?.accountId;
   if (accountId === undefined) throw new OAuthProblem(400, "invalid_request", "not logged in");
-  const consent = await readChoice(context, visit, form);
+  const consent = await readChoice(visit, form);
   const scopes = knownScopes(interaction.params.scope);
   const grant = new provider.Grant({ accountId, clientId: client.clientId });
   // The library looks the resource up as the client spelled it.
@@ -356,31 +328,32 @@ async function allow(
   await provider.interactionFinished(request, response, { consent: { grantId } });
 }
 
-function eventOf(visit: Visit) {
+function eventOf(visit: Interaction) {
   const { clientId, clientName } = visit.client;
   return { user: usernameOf(visit), client: clientId, client_name: clientName };
 }
 
 /** Reports `access_denied` to the client (RFC 6749, section 4.1.2.1). */
-function deny(context: InteractionContext, visit: Visit): Promise<void> {
-  context.options.onEvent("oauth_consent", { ...eventOf(visit), outcome: "denied" });
+function deny(visit: Interaction): Promise<void> {
+  const { provider, options, request, response } = visit;
+  options.onEvent("oauth_consent", { ...eventOf(visit), outcome: "denied" });
   const result = { error: "access_denied", error_description: "the user denied access" };
-  return context.provider.interactionFinished(visit.request, visit.response, result);
+  return provider.interactionFinished(request, response, result);
 }
 
-async function switchAccount(context: InteractionContext, visit: Visit): Promise<void> {
-  const { interaction, response } = visit;
-  await forgetSession(context, visit);
+async function switchAccount(visit: Interaction): Promise<void> {
+  const { options, interaction, response } = visit;
+  await forgetSession(visit);
   await interaction.destroy();
   const parameters = new URLSearchParams();
   for (const [name, value] of Object.entries(interaction.params)) {
     for (const text of textsIn(value)) parameters.append(name, text);
   }
-  seeOther(response, `${context.options.issuer}${endpoints.authorization}?${parameters}`);
+  seeOther(response, `${options.issuer}${endpoints.authorization}?${parameters}`);
 }
 
 /** @throws OAuthProblem if the client is unknown, or its document cannot be fetched now */
-async function findClient({ provider }: InteractionContext, clientId: string): Promise<Client> {
+async function findClient({ provider }: Visit, clientId: string): Promise<Client> {
   try {
     const client = await provider.Client.find(clientId);
     if (client !== undefined) return client;
@@ -391,69 +364,55 @@ async function findClient({ provider }: InteractionContext, clientId: string): P
   throw new OAuthProblem(400, "invalid_client", "the client no longer exists");
 }
 
-async function openVisit(
-  context: InteractionContext,
-  request: IncomingMessage,
-  response: ServerResponse,
-): Promise<Visit> {
-  const { provider } = context;
+async function openInteraction(visit: Visit): Promise<Interaction> {
+  const { provider, options, request, response } = visit;
   try {
     const interaction = await provider.interactionDetails(request, response);
-    const client = await findClient(context, String(interaction.params.client_id));
+    const client = await findClient(visit, String(interaction.params.client_id));
     const { redirect_uri: redirectUri } = interaction.params;
     const view = {
-      ...describeClient(context.options, client.clientId, client.clientName),
+      ...describeClient(options, client.clientId, client.clientName),
       redirectUri: typeof redirectUri === "string" ? redirectUri : "",
     };
-    return { request, response, interaction, client, view };
+    return { ...visit, interaction, client, view };
   } catch (error) {
     if (!(error instanceof errors.SessionNotFound)) throw error;
     throw new OAuthProblem(400, "expired", "this page has expired or belongs to another browser");
   }
 }
 
-async function submit(context: InteractionContext, visit: Visit): Promise<void> {
+async function submit(visit: Interaction): Promise<void> {
   const { interaction, request } = visit;
   const form = await readForm(request);
-  requireOwnForm(context, interaction.uid, form);
+  requireOwnForm(visit, interaction.uid, form);
   switch (`${interaction.prompt.name} ${form.get("action")}`) {
     case "login login":
-      return logIn(context, visit, form);
+      return logIn(visit, form);
     case "consent allow":
-      return allow(context, visit, form);
+      return allow(visit, form);
     case "consent switch":
-      return switchAccount(context, visit);
+      return switchAccount(visit);
     case "login deny":
     case "consent deny":
-      return deny(context, visit);
+      return deny(visit);
     default:
       throw new OAuthProblem(400, "invalid_request", "choose one of the buttons");
   }
 }
 
-export async function interact(
-  context: InteractionContext,
-  request: IncomingMessage,
-  response: ServerResponse,
-): Promise<void> {
-  const visit = await openVisit(context, request, response);
+async function show(visit: Interaction): Promise<void> {
+  if (visit.interaction.prompt.name !== "login") return showConsent(visit);
+  const accountId = await takeSignIn(visit);
+  return accountId === undefined ? showLogin(visit) : finishLogin(visit, accountId);
+}
+
+export async function interact(visit: Visit): Promise<void> {
+  const interaction = await openInteraction(visit);
   try {
-    await answer(context, visit);
+    await (visit.request.method === "POST" ? submit(interaction) : show(interaction));
   } catch (error) {
     if (!(error instanceof Refusal) || error.code !== "token_revoked") throw error;
     // The sign-in has ended, so the user signs in again.
-    await switchAccount(context, visit);
+    await switchAccount(interaction);
   }
-}
-
-async function answer(context: InteractionContext, visit: Visit): Promise<void> {
-  const { request, response } = visit;
-  if (request.method === "POST") return submit(context, visit);
-  const accountId = await takeSignIn(context, request, response);
-  if (accountId !== undefined && visit.interaction.prompt.name === "login") {
-    return finishLogin(context, visit, accountId, "fed");
-  }
-  return visit.interaction.prompt.name === "login"
-    ? showLogin(context, visit)
-    : showConsent(context, visit);
 }

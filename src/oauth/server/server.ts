@@ -24,7 +24,7 @@ import {
   withWholeBody,
 } from "./http.ts";
 import { assertionOf } from "./id-jag.ts";
-import { type InteractionContext, interact } from "./interaction.ts";
+import { interact, type PageContext, type Visit } from "./interaction.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "./options.ts";
 import { errorPage, pageHeaders } from "./pages.ts";
 import { endpoints, lifetimes, metadataPaths, serverMetadata } from "./protocol.ts";
@@ -70,7 +70,7 @@ const forms = [...reads, "POST"];
 const posts = ["POST", "OPTIONS"];
 
 /** Any other path or spelling is a 404. */
-function createRoutes(context: InteractionContext, accessTokens: AccessTokens) {
+function createRoutes(context: PageContext, accessTokens: AccessTokens) {
   const { provider, options } = context;
   const { issuer, originOf, countRequests } = options;
   const protocol: Endpoint = provider.callback();
@@ -83,10 +83,10 @@ function createRoutes(context: InteractionContext, accessTokens: AccessTokens) {
     const wait = await limit(originOf(request));
     if (wait > 0) throw tooMany("too many requests", wait);
   };
-  const signIn: Endpoint = async (request, response) => {
-    await requireFew(request);
-    await startSignIn(context, request, response);
-  };
+  const visit =
+    (answer: (visit: Visit) => Promise<void>): Endpoint =>
+    (request, response) =>
+      answer({ ...context, request, response });
   const authorization: Endpoint = async (request, response) => {
     await requireFew(request);
     request.url = completeRequest(request.url ?? "");
@@ -94,17 +94,18 @@ function createRoutes(context: InteractionContext, accessTokens: AccessTokens) {
   };
   const token: Endpoint = async (request, response) =>
     protocol(await withWholeBody(request), response);
-  const interaction: Endpoint = (request, response) => interact(context, request, response);
-  const applications: Endpoint = (request, response) =>
-    manageApplications(context, request, response);
+  const signIn = visit(async (visit) => {
+    await requireFew(visit.request);
+    await startSignIn(visit);
+  });
   const routes: [path: string, methods: readonly string[], endpoint: Endpoint][] = [
     ...metadataPaths.map((path): (typeof routes)[number] => [path, readsAnywhere, metadata]),
     [endpoints.authorization, reads, page(authorization)],
     [`${endpoints.authorization}${below}`, reads, page(protocol)],
-    [`${endpoints.interaction}${below}`, forms, page(interaction)],
-    [endpoints.applications, forms, page(applications)],
+    [`${endpoints.interaction}${below}`, forms, page(visit(interact))],
+    [endpoints.applications, forms, page(visit(manageApplications))],
     [`${endpoints.signIn}${below}`, reads, page(signIn)],
-    [`${endpoints.callback}${below}`, reads, page((...visit) => finishSignIn(context, ...visit))],
+    [`${endpoints.callback}${below}`, reads, page(visit(finishSignIn))],
     [endpoints.token, posts, token],
     [endpoints.jwks, readsAnywhere, protocol],
     [endpoints.registration, posts, open(createRegistration(options))],

@@ -1,12 +1,11 @@
 import { hash, randomBytes } from "node:crypto";
-import type { IncomingMessage, ServerResponse } from "node:http";
 import { parse } from "node:querystring";
 import { epochSeconds } from "../../clock.ts";
 import { isLoopback } from "../../config/addresses.ts";
 import { Refusal } from "../../refusal.ts";
 import { accountIdOf } from "./connections.ts";
 import { OAuthProblem, seeOther } from "./http.ts";
-import type { InteractionContext } from "./interaction.ts";
+import type { Visit } from "./interaction.ts";
 import { endpoints } from "./protocol.ts";
 
 /** Binds a sign-in to the browser that has started it. Providers redirect with a cross-site GET. */
@@ -24,11 +23,7 @@ function resultKey(browser: string, result: string): string {
   return hash("sha256", `${browser} ${result}`, "base64url");
 }
 
-function contextOf(
-  { provider }: InteractionContext,
-  request: IncomingMessage,
-  response: ServerResponse,
-) {
+function contextOf({ provider, request, response }: Visit) {
   const { cookies } = provider.createContext(request, response);
   const [path = "", query = ""] = (request.url ?? "").split("?");
   return { cookies, prefix: path.slice(path.lastIndexOf("/") + 1), query };
@@ -41,13 +36,10 @@ function problemOf(error: unknown): unknown {
 }
 
 /** Sends the browser to the provider. */
-export async function startSignIn(
-  context: InteractionContext,
-  request: IncomingMessage,
-  response: ServerResponse,
-): Promise<void> {
-  const { signIns, issuer } = context.options;
-  const { cookies, prefix, query } = contextOf(context, request, response);
+export async function startSignIn(visit: Visit): Promise<void> {
+  const { request, response } = visit;
+  const { signIns, issuer } = visit.options;
+  const { cookies, prefix, query } = contextOf(visit);
   const { headers } = request;
   const { next } = parse(query);
   if (signIns === undefined || typeof next !== "string" || !ownPage.test(next)) {
@@ -70,24 +62,21 @@ export async function startSignIn(
 }
 
 /** Receives the provider's answer, and returns to the page that has asked for the sign-in. */
-export async function finishSignIn(
-  context: InteractionContext,
-  request: IncomingMessage,
-  response: ServerResponse,
-): Promise<void> {
-  const { signIns, issuer, onEvent, originOf } = context.options;
+export async function finishSignIn(visit: Visit): Promise<void> {
+  const { store, request, response } = visit;
+  const { signIns, issuer, snapshot, onEvent, originOf } = visit.options;
   if (signIns === undefined) throw new OAuthProblem(404, "not_found", "unknown path");
-  const { cookies, prefix, query } = contextOf(context, request, response);
+  const { cookies, prefix, query } = contextOf(visit);
   const { address } = originOf(request);
   const browser = cookies.get(COOKIE) ?? "";
   try {
     const redirectUri = `${issuer}${endpoints.callback}/${prefix}`;
     const finished = await signIns.finish(prefix, { redirectUri, query, browser });
     const { next, user, issuer: by } = finished;
-    await signIns.admit(context.options.snapshot(), finished);
+    await signIns.admit(snapshot(), finished);
     const { username, credential } = user;
     const result = randomBytes(32).toString("base64url");
-    await context.store.put(RESULT, resultKey(browser, result), {
+    await store.put(RESULT, resultKey(browser, result), {
       payload: JSON.stringify({ result: accountIdOf(username, credential) }),
       ...{ grantId: undefined, uid: undefined, expires: epochSeconds() + RESULT_SECONDS },
     });
@@ -109,17 +98,14 @@ export async function finishSignIn(
 }
 
 /** @returns the account that has signed in, once, in this browser */
-export async function takeSignIn(
-  context: InteractionContext,
-  request: IncomingMessage,
-  response: ServerResponse,
-): Promise<string | undefined> {
-  const { cookies, query } = contextOf(context, request, response);
+export async function takeSignIn(visit: Visit): Promise<string | undefined> {
+  const { store } = visit;
+  const { cookies, query } = contextOf(visit);
   const { sign_in: result } = parse(query);
   if (typeof result !== "string") return undefined;
   const id = resultKey(cookies.get(COOKIE) ?? "", result);
-  const found = await context.store.find(RESULT, id);
-  if (found === undefined || !(await context.store.consume(RESULT, id))) return undefined;
-  await context.store.remove(RESULT, id);
+  const found = await store.find(RESULT, id);
+  if (found === undefined || !(await store.consume(RESULT, id))) return undefined;
+  await store.remove(RESULT, id);
   return String(JSON.parse(found.payload).result);
 }
