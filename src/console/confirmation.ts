@@ -1,24 +1,14 @@
 /** Changes and approvals are confirmed with the visitor's password, or by a recent sign-in. */
-import { epochSeconds } from "../clock.ts";
 import { checkPassword } from "../identity/login.ts";
-import type { SignedIn } from "../oauth/client/sign-ins.ts";
+import { isRecent } from "../oauth/client/sign-ins.ts";
 import { type Html, html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { type FormState, linkButton, ownPassword, pathOf } from "./frame.ts";
 import type { ConsoleRequest } from "./visit.ts";
 
-const RECENT_SECONDS = 300;
-/** How far the provider's clock may be ahead. */
-const CLOCK_AHEAD_SECONDS = 60;
+export const RECENT_SECONDS = 300;
 /** Fields of a form that its page takes from the query. */
 const placeFields = ["user", "action", "database", "table"];
-
-/** True if the provider says that the user authenticated within the last five minutes. */
-export function isRecent({ authTime }: Pick<SignedIn, "authTime">): boolean {
-  if (authTime === undefined) return false;
-  const age = epochSeconds() - authTime;
-  return age >= -CLOCK_AHEAD_SECONDS && age <= RECENT_SECONDS;
-}
 
 /** The path of the form, also in response to its submission. */
 function pathOfForm({ req, var: { form } }: ConsoleRequest): string {
@@ -30,7 +20,7 @@ function pathOfForm({ req, var: { form } }: ConsoleRequest): string {
 export function confirmationField(c: ConsoleRequest, state?: FormState): Html | undefined {
   const { session, gateway } = c.var;
   if (session?.signIn === undefined) return ownPassword(state);
-  if (isRecent(session.signIn)) return undefined;
+  if (isRecent(session.signIn, RECENT_SECONDS)) return undefined;
   const prefix = session.username.split(":")[0];
   const provider = gateway.signIns?.providers.find((one) => one.prefix === prefix);
   const given = { again: "yes", next: pathOfForm(c) };
@@ -42,7 +32,7 @@ ${provider && linkButton(`Sign in again: ${provider.label}`, `/sign-in/${prefix}
 export async function requireConfirmation(c: ConsoleRequest): Promise<void> {
   const { gateway, listener, session, form } = c.var;
   if (session?.signIn !== undefined) {
-    if (isRecent(session.signIn)) return;
+    if (isRecent(session.signIn, RECENT_SECONDS)) return;
     const message = "Nothing was changed: sign in again, and submit the form within 5 minutes";
     throw new Refusal("credentials_invalid", { message });
   }

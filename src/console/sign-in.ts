@@ -1,10 +1,10 @@
 import { randomBytes } from "node:crypto";
 import type { User } from "../access/snapshot.ts";
 import { checkPassword } from "../identity/login.ts";
-import type { SignedIn } from "../oauth/client/sign-ins.ts";
+import { isRecent, type SignedIn } from "../oauth/client/sign-ins.ts";
 import { explainLogin, html, loginError, loginFields } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
-import { isRecent } from "./confirmation.ts";
+import { RECENT_SECONDS } from "./confirmation.ts";
 import { hidden, linkButton, pathOf, postForm, renderConsolePage } from "./frame.ts";
 import { browserCookie, type ConsoleRequest, sessionCookie } from "./visit.ts";
 
@@ -98,19 +98,19 @@ function signInsOf(c: ConsoleRequest) {
   return { signIns, prefix: c.req.param("prefix") ?? "" };
 }
 
-function originOf({ var: { gateway, arrival } }: ConsoleRequest): string {
+function publicOriginOf({ var: { gateway, arrival } }: ConsoleRequest): string {
   return gateway.configuration.console.public_url || arrival.origin;
 }
 
 function redirectUriOf(c: ConsoleRequest): string {
-  return `${originOf(c)}/callback/${c.req.param("prefix")}`;
+  return `${publicOriginOf(c)}/callback/${c.req.param("prefix")}`;
 }
 
 /** Sends the browser to the provider. With `again`, the user has to authenticate there again. */
 export async function startSignIn(c: ConsoleRequest): Promise<Response> {
   const { listener, arrival, countSignIn } = c.var;
   const { signIns, prefix } = signInsOf(c);
-  const origin = originOf(c);
+  const origin = publicOriginOf(c);
   // The provider redirects to this origin, where the browser then needs its cookie.
   if (origin !== arrival.origin) {
     return c.redirect(`${origin}${pathOf(c.req.path, c.req.query())}`, 303);
@@ -123,7 +123,7 @@ export async function startSignIn(c: ConsoleRequest): Promise<Response> {
     redirectUri: redirectUriOf(c),
     next: safeNext(c.req.query("next")),
     browser: keepBrowser(c),
-    isFresh: c.req.query("again") !== undefined,
+    ...(c.req.query("again") !== undefined && { prompt: "login", maxAge: 0 }),
   });
   return c.redirect(url, 303);
 }
@@ -135,16 +135,16 @@ export async function finishSignIn(c: ConsoleRequest): Promise<Response> {
   const { address } = listener.originOf(c.env.incoming);
   const query = new URL(c.req.url).search.slice(1);
   try {
-    const browser = browserCookie.read(c) ?? "";
-    const redirectUri = redirectUriOf(c);
-    const finished = await signIns.finish(prefix, { redirectUri, query, browser });
-    const { user, isFresh, issuer } = finished;
+    const { user, signedIn, issuer, maxAge, ...finished } = await signIns.finish(prefix, {
+      ...{ redirectUri: redirectUriOf(c), query, browser: browserCookie.read(c) ?? "" },
+      snapshot: gateway.access.snapshot,
+    });
     const next = safeNext(finished.next);
-    const admitted = await signIns.admit(gateway.access.snapshot, finished);
-    await startSession(c, admitted, user.credential);
+    await startSession(c, user, signedIn.credential);
     const event = { user: user.username, issuer, address, outcome: "allowed" };
     gateway.audit.event("console_login", event, "info");
-    return isFresh && !isRecent(user) ? showUnconfirmed(c, user, next) : c.redirect(next, 303);
+    const isConfirmed = maxAge === undefined || isRecent(signedIn, RECENT_SECONDS);
+    return isConfirmed ? c.redirect(next, 303) : showUnconfirmed(c, signedIn, next);
   } catch (error) {
     if (!(error instanceof Refusal) || error.code === "not_found") throw error;
     const { code: outcome, detail, token } = error;

@@ -214,8 +214,8 @@ export function stateInStore(
     async secret(name, proposed) {
       const payload = JSON.stringify({ secret: Buffer.from(proposed).toString("base64url") });
       const expires = epochSeconds() + lifetimes.forever;
-      const record = { payload, grantId: undefined, uid: undefined, expires };
-      await put(`${insertSql} on conflict (model, id) do nothing`, "Secret", name, record);
+      const insertOnly = `${insertSql} on conflict (model, id) do nothing`;
+      await put(insertOnly, "Secret", name, { payload, expires });
       const kept = (await find("id", "Secret", name))?.payload ?? payload;
       return Buffer.from(secretShape.parse(JSON.parse(kept)).secret, "base64url");
     },

@@ -73,10 +73,11 @@ function browserOf(gateway: TestGateway, idp = provider): PlainBrowser {
 }
 
 /** Opens the login page of an authorization request, and follows its link to the provider. */
-async function signIn(gateway: TestGateway, browser = browserOf(gateway)) {
+async function signIn(gateway: TestGateway, browser = browserOf(gateway), more = {}) {
   const clientId = await registered(gateway);
   const { verifier, challenge } = makePkce();
-  const request = authorizeUrl(gateway, { client_id: clientId, code_challenge: challenge });
+  const parameters = { client_id: clientId, code_challenge: challenge, ...more };
+  const request = authorizeUrl(gateway, parameters);
   const login = await browser.open(request);
   const [, link = ""] = /href="(\/oauth\/sign-in\/staff[^"]*)"/.exec(login.text) ?? [];
   return { clientId, verifier, login, link, page: await browser.open(gateway.url + link) };
@@ -188,6 +189,40 @@ t.test("a disabled user is refused, also in the audit", async (t) => {
   const refused = { outcome: "sign_in_refused", detail: "user disabled", issuer: provider.url };
   t.match(await gateway.service.logged(({ detail }) => detail === refused.detail), refused);
   await disable(false);
+});
+
+t.test("a client may demand that the user authenticates again at the provider", async (t) => {
+  provider.user = "ann";
+  const browser = browserOf(gateway);
+  await signIn(gateway, browser);
+  const stopped = new PlainBrowser(gateway.url);
+  const asked = async (more: object) => {
+    const { searchParams } = new URL((await signIn(gateway, stopped, more)).page.url);
+    return [searchParams.get("prompt"), searchParams.get("max_age")];
+  };
+  t.strictSame(await asked({}), [null, null]);
+  t.strictSame(await asked({ prompt: "login" }), ["login", null]);
+  // `max_age` is a parameter of OpenID Connect.
+  const scope = "openid mcp:tools";
+  t.strictSame(await asked({ scope, max_age: "0" }), ["login", null]);
+  t.strictSame(await asked({ scope, max_age: "60" }), [null, "60"]);
+
+  const { login } = await signIn(gateway, browser);
+  t.match(login.text, "Logged in as", "the browser is logged in");
+  const again = await signIn(gateway, browser, { prompt: "login" });
+  t.match(again.login.text, "Sign in with Example", "prompt=login asks nonetheless");
+  t.match(again.page.text, "Logged in as");
+  await delay(2100);
+  const late = await signIn(gateway, browser, { scope, max_age: "1" });
+  t.match(late.login.text, "Sign in with Example", "and so does a login that is too old");
+  t.match(late.page.text, "Logged in as");
+  provider.loginAge = 60;
+  const refused = await signIn(gateway, browserOf(gateway), { scope, max_age: "30" });
+  provider.loginAge = 0;
+  t.match(refused.page, { status: 403, text: /identity provider did not sign you in/ });
+  t.match(await gateway.service.logged(({ detail }) => detail === "login_too_old"), {
+    ...{ msg: "oauth_login", user: "staff:ann", issuer: provider.url },
+  });
 });
 
 t.test("a sign-in ends in the browser in which it began, and only once", async (t) => {

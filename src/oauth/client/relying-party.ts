@@ -20,6 +20,12 @@ export interface ProviderAnswer {
   readonly userinfo: (() => Promise<JWTPayload>) | undefined;
 }
 
+/** How the user has to authenticate at the provider. `maxAge` in seconds. */
+export interface AuthenticationDemand {
+  readonly prompt?: "login" | undefined;
+  readonly maxAge?: number | undefined;
+}
+
 const METADATA_AGE_MS = 600_000;
 
 /** Algorithms for `private_key_jwt`, by the kind of the key. */
@@ -59,36 +65,29 @@ export function createRelyingParty({ issuer, login }: LoginIssuer) {
   const { client_id: clientId, client_secret_file: secretFile, private_key_file: keyFile } = login;
   let known: { readonly at: number; readonly configuration: openid.Configuration } | undefined;
 
-  async function authentication(
-    methods: readonly string[] | undefined,
-  ): Promise<openid.ClientAuth> {
+  async function authentication(): Promise<openid.ClientAuth> {
     if (keyFile !== undefined) return openid.PrivateKeyJwt(await readPrivateKey(keyFile));
     const secret = readSecret(secretFile ?? "");
-    // Servers without this list support Basic (OpenID Connect Discovery, section 3).
-    const isBasic = methods === undefined || methods.includes("client_secret_basic");
-    return isBasic ? openid.ClientSecretBasic(secret) : openid.ClientSecretPost(secret);
+    const [basic, post] = [openid.ClientSecretBasic(secret), openid.ClientSecretPost(secret)];
+    return (server, ...request) => {
+      const { token_endpoint_auth_methods_supported: methods } = server;
+      // Servers without this list support Basic (OpenID Connect Discovery, section 3).
+      const isBasic = methods === undefined || methods.includes("client_secret_basic");
+      return (isBasic ? basic : post)(server, ...request);
+    };
   }
 
   async function discover(): Promise<openid.Configuration> {
-    const isPlain = issuer.startsWith("http:");
-    const execute = isPlain ? [openid.allowInsecureRequests] : [];
-    const timeout = ISSUER_TIMEOUT_MS / 1000;
-    const options = { [openid.customFetch]: fetchBounded, execute, timeout };
-    const found = await openid.discovery(new URL(issuer), clientId, undefined, undefined, options);
-    const metadata = found.serverMetadata();
-    const methods = metadata.token_endpoint_auth_methods_supported;
-    const configuration = new openid.Configuration(
-      metadata,
-      clientId,
-      undefined,
-      await authentication(methods),
-    );
-    configuration[openid.customFetch] = fetchBounded;
-    configuration.timeout = timeout;
-    if (isPlain) openid.allowInsecureRequests(configuration);
-    // Verifies signatures of ID tokens too, which TLS could replace.
-    openid.enableNonRepudiationChecks(configuration);
-    return configuration;
+    const extensions = [
+      // Verifies signatures of ID tokens too, which TLS could replace.
+      openid.enableNonRepudiationChecks,
+      ...(issuer.startsWith("http:") ? [openid.allowInsecureRequests] : []),
+    ];
+    return openid.discovery(new URL(issuer), clientId, undefined, await authentication(), {
+      [openid.customFetch]: fetchBounded,
+      execute: extensions,
+      timeout: ISSUER_TIMEOUT_MS / 1000,
+    });
   }
 
   /** Read again now and then, since metadata and secrets change. */
@@ -116,8 +115,8 @@ export function createRelyingParty({ issuer, login }: LoginIssuer) {
   }
 
   return {
-    /** Code flow with PKCE (RFC 7636). `isFresh` makes the user authenticate again. */
-    async begin(redirectUri: string, isFresh: boolean) {
+    /** Code flow with PKCE (RFC 7636). */
+    async begin(redirectUri: string, { prompt, maxAge }: AuthenticationDemand) {
       const configuration = await current();
       const checks = {
         state: openid.randomState(),
@@ -131,8 +130,9 @@ export function createRelyingParty({ issuer, login }: LoginIssuer) {
         nonce: checks.nonce,
         code_challenge: await openid.calculatePKCECodeChallenge(checks.verifier),
         code_challenge_method: "S256",
+        ...(prompt && { prompt }),
         // With `max_age` the ID token has `auth_time` (OpenID Connect Core, section 2).
-        ...(isFresh && { prompt: "login", max_age: "0" }),
+        ...(maxAge !== undefined && { max_age: String(maxAge) }),
       });
       if (!isConfidential(url)) throw new Error(`${url.origin} does not use https`);
       return { url: url.href, checks };
@@ -156,7 +156,7 @@ export function createRelyingParty({ issuer, login }: LoginIssuer) {
       const tokens = await openid.refreshTokenGrant(configuration, refreshToken);
       const answer = answerOf(configuration, tokens, subject);
       if (answer.claims !== undefined && answer.claims.sub !== subject) {
-        throw new ProviderRefused("another user", undefined);
+        throw new ProviderRefused("another user");
       }
       return answer;
     },
@@ -167,7 +167,7 @@ export function createRelyingParty({ issuer, login }: LoginIssuer) {
 export class ProviderRefused extends Error {
   override readonly name = "ProviderRefused";
 
-  constructor(reason: string, cause: unknown) {
+  constructor(reason: string, cause?: unknown) {
     super(reason, { cause });
   }
 }

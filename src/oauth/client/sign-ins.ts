@@ -7,7 +7,7 @@ import * as z from "zod";
 import type { Attributes } from "../../access/grant.ts";
 import type { Subject } from "../../access/roles.ts";
 import { readAttributes } from "../../access/row-filter.ts";
-import type { Snapshot, User } from "../../access/snapshot.ts";
+import type { Snapshot } from "../../access/snapshot.ts";
 import { epochSeconds } from "../../clock.ts";
 import { type Configuration, type IssuerSettings, issuersOf } from "../../config/schema.ts";
 import { identify } from "../../identity/authenticate.ts";
@@ -24,7 +24,6 @@ import {
   newSignInId,
   prefixOf,
   SESSION_TOKEN_SECONDS,
-  type SignInId,
   sessionKey,
   sessionRevocation,
   signInOf,
@@ -36,8 +35,14 @@ import type { Log } from "../../observe/log.ts";
 import { Refusal } from "../../refusal.ts";
 import { seal, unseal } from "../../sealed-bytes.ts";
 import { lifetimes } from "../server/protocol.ts";
-import type { AuthorizationState, StateStore } from "../server/state-store.ts";
 import {
+  type AuthorizationState,
+  type StateStore,
+  takeRecord,
+  useOnce,
+} from "../server/state-store.ts";
+import {
+  type AuthenticationDemand,
   createRelyingParty,
   type LoginIssuer,
   type ProviderAnswer,
@@ -85,15 +90,21 @@ const contentShape = z.object({
 type Content = z.infer<typeof contentShape>;
 
 const requestShape = z.object({
-  prefix: z.string(),
-  browser: z.string(),
-  redirectUri: z.string(),
   next: z.string(),
-  isFresh: z.boolean(),
-  state: z.string(),
+  maxAge: z.number().optional(),
   nonce: z.string(),
   verifier: z.string(),
 });
+
+/** Where a sign-in begins and ends: at a provider, a redirect URI, and in a browser. */
+interface Place {
+  readonly redirectUri: string;
+  readonly browser: string;
+}
+
+function requestKey(prefix: string, { redirectUri, browser }: Place, state: string): string {
+  return digest(JSON.stringify([prefix, redirectUri, browser, state]));
+}
 
 /** A user who has signed in through a provider. */
 export interface SignedIn {
@@ -105,8 +116,22 @@ export interface SignedIn {
   readonly authTime: number | undefined;
 }
 
+/** How far the provider's clock may be ahead. */
+const CLOCK_AHEAD_SECONDS = 60;
+
+/** True if the provider says that the user authenticated within the last `seconds`. */
+export function isRecent({ authTime }: Pick<SignedIn, "authTime">, seconds: number): boolean {
+  if (authTime === undefined) return false;
+  const age = epochSeconds() - authTime;
+  return age >= -CLOCK_AHEAD_SECONDS && age <= seconds;
+}
+
 function digest(text: string): string {
   return hash("sha256", text, "base64url");
+}
+
+function signedOut(): Refusal {
+  return new Refusal("token_revoked", { detail: "signed_out" });
 }
 
 function signedIn(credential: string, content: Content): SignedIn {
@@ -124,7 +149,7 @@ function signedIn(credential: string, content: Content): SignedIn {
 /** The user of a sign-in as last recorded, without asking the provider. @throws Refusal */
 export async function recordedSignIn(store: StateStore, credential: string): Promise<SignedIn> {
   const found = await store.find(SIGN_IN, signInOf(credential)?.id ?? "");
-  if (found === undefined) throw new Refusal("token_revoked", { detail: "signed_out" });
+  if (found === undefined) throw signedOut();
   return signedIn(credential, contentShape.parse(JSON.parse(found.payload)));
 }
 
@@ -164,13 +189,12 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
 
   function failed({ issuer }: LoginIssuer, error: unknown): Refusal {
     const token = { issuer };
-    const isClaim = error instanceof Refusal && error.code === "token_invalid";
-    if (error instanceof Refusal && !isClaim) {
+    if (error instanceof Refusal && error.code === "groups_unavailable") {
       const { code, detail = code, token: about } = error;
-      const isGroups = code === "groups_unavailable";
-      return isGroups ? new Refusal(code, { detail, token: { ...about, ...token } }) : error;
+      return new Refusal(code, { detail, token: { ...about, ...token } });
     }
-    const reason = isClaim ? error.detail : refusalReason(error);
+    if (error instanceof Refusal && error.code !== "token_invalid") return error;
+    const reason = error instanceof Refusal ? error.detail : refusalReason(error);
     if (reason !== undefined) {
       return new Refusal("sign_in_refused", { detail: reason, cause: error, token });
     }
@@ -182,14 +206,13 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
   }
 
   async function write(id: string, until: number, content: Content): Promise<void> {
-    const record = { payload: JSON.stringify(content), grantId: undefined, uid: undefined };
-    await store.put(SIGN_IN, id, { ...record, expires: until });
+    await store.put(SIGN_IN, id, { payload: JSON.stringify(content), expires: until });
     recent.set(id, content);
   }
 
   async function read(id: string): Promise<Content> {
     const found = await store.find(SIGN_IN, id);
-    if (found === undefined) throw new Refusal("token_revoked", { detail: "signed_out" });
+    if (found === undefined) throw signedOut();
     const content = contentShape.parse(JSON.parse(found.payload));
     // A prefix whose issuer has changed names other users, and other servers.
     const prefix = prefixOf(content.username);
@@ -216,12 +239,10 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     if (epochSeconds() < failedAt + RETRY_SECONDS) return tolerate(silent);
     const period = Math.floor(epochSeconds() / TURN_SECONDS);
     const turnIn = (one: number) => `${id} ${checkedAt} ${failedAt} ${one}`;
-    const turn = turnIn(period);
     const expires = epochSeconds() + 2 * TURN_SECONDS;
-    await store.put(TURN, turn, { payload: "{}", grantId: undefined, uid: undefined, expires });
     // Who took a turn at the end of the last period may still be asking.
     const isTaken = (await store.find(TURN, turnIn(period - 1)))?.consumed !== undefined;
-    if (isTaken || !(await store.consume(TURN, turn))) {
+    if (isTaken || !(await useOnce(store, TURN, turnIn(period), expires))) {
       const end = Date.now() + TURN_SECONDS * 1000;
       while (Date.now() < end) {
         await delay(100);
@@ -240,7 +261,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       kept = { ...content, refreshToken: encrypt(next, id) };
       const identity = claims && readIdentity(claims, settings);
       if ((identity?.user ?? username) !== username) {
-        throw new ProviderRefused("another user", undefined);
+        throw new ProviderRefused("another user");
       }
       const checked: Content = {
         ...kept,
@@ -257,7 +278,9 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
         await write(id, until, { ...kept, failedAt: epochSeconds() });
         return tolerate(refusal);
       }
-      await end(id, until);
+      recent.delete(id);
+      await revocations.revokeToken({ tokenId: signInRevocation(id), expiresAt: until });
+      await store.remove(SIGN_IN, id);
       const { detail } = refusal;
       log.info({ user: username, detail }, "the provider has ended a sign-in");
       throw new Refusal("token_revoked", { detail: detail ?? "refused" });
@@ -271,13 +294,12 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
    */
   async function current(credential: string, username: string): Promise<SignedIn> {
     const signIn = signInOf(credential);
-    const ended = new Refusal("token_revoked", { detail: "signed_out" });
-    const requireOpen = (issuedAt = Number.POSITIVE_INFINITY): SignInId => {
-      const issued = { username, issuedAt };
-      if (signIn === undefined || isSignInEnded(revocations, signIn, issued)) throw ended;
-      return signIn;
+    if (signIn === undefined) throw signedOut();
+    const requireOpen = (issuedAt: number) => {
+      if (isSignInEnded(revocations, signIn, { username, issuedAt })) throw signedOut();
     };
-    const { id, until } = requireOpen();
+    requireOpen(Number.POSITIVE_INFINITY);
+    const { id, until } = signIn;
     let content = recent.get(id);
     if (content === undefined || isDue(content)) {
       const checking = checks.get(id) ?? check(id, until).finally(() => checks.delete(id));
@@ -285,7 +307,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       content = await checking;
     }
     requireOpen(content.openedAt);
-    if (content.username !== username) throw ended;
+    if (content.username !== username) throw signedOut();
     return signedIn(credential, content);
   }
 
@@ -312,12 +334,6 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     }
   }
 
-  async function end(id: string, until: number): Promise<void> {
-    recent.delete(id);
-    await revocations.revokeToken({ tokenId: signInRevocation(id), expiresAt: until });
-    await store.remove(SIGN_IN, id);
-  }
-
   return {
     /** Issuers with sign-in, in the order of the configuration. */
     providers: Array.from(parties.values(), ({ settings: { prefix, login } }) => ({
@@ -334,18 +350,17 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
      */
     async begin(
       prefix: string,
-      request: { redirectUri: string; next: string; browser: string; isFresh?: boolean },
+      request: Place & AuthenticationDemand & { readonly next: string },
     ): Promise<string> {
       const { party, settings } = partyOf(prefix);
-      const { redirectUri, next, browser, isFresh = false } = request;
-      const { url, checks } = await party.begin(redirectUri, isFresh).catch((error: unknown) => {
+      const { redirectUri, next, maxAge } = request;
+      const { url, checks } = await party.begin(redirectUri, request).catch((error: unknown) => {
         throw failed(settings, error);
       });
-      const own = { prefix, redirectUri, next, isFresh, browser: digest(browser) };
-      const payload = { ...own, ...checks };
-      await store.put(REQUEST, digest(checks.state), {
-        payload: JSON.stringify(payload),
-        ...{ grantId: undefined, uid: undefined, expires: epochSeconds() + REQUEST_SECONDS },
+      const { state, ...secrets } = checks;
+      await store.put(REQUEST, requestKey(prefix, request, state), {
+        payload: JSON.stringify({ next, maxAge, ...secrets }),
+        expires: epochSeconds() + REQUEST_SECONDS,
       });
       return url;
     },
@@ -358,47 +373,30 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
      */
     async finish(
       prefix: string,
-      { redirectUri, query, browser }: Record<"redirectUri" | "query" | "browser", string>,
-    ): Promise<{ next: string; isFresh: boolean; user: SignedIn; issuer: string }> {
+      {
+        query,
+        snapshot,
+        ...place
+      }: Place & { readonly query: string; readonly snapshot: Snapshot },
+    ) {
       const { party, settings } = partyOf(prefix);
-      const id = digest(new URLSearchParams(query).get("state") ?? "");
-      const found = await store.find(REQUEST, id);
-      const request = found && requestShape.parse(JSON.parse(found.payload));
-      const isHere = request?.prefix === prefix && request.redirectUri === redirectUri;
-      const isOwn = request?.browser === digest(browser);
-      if (!request || !isHere || !isOwn || !(await store.consume(REQUEST, id))) {
-        throw new Refusal("sign_in_expired", { token: { issuer: settings.issuer } });
-      }
-      await store.remove(REQUEST, id);
+      const token = { issuer: settings.issuer };
+      const state = new URLSearchParams(query).get("state") ?? "";
+      const found = await takeRecord(store, REQUEST, requestKey(prefix, place, state));
+      if (found === undefined) throw new Refusal("sign_in_expired", { token });
+      const { next, maxAge, ...secrets } = requestShape.parse(JSON.parse(found));
       try {
-        const url = new URL(`${redirectUri}?${query}`);
-        const answer = await party.finish(url, request);
+        const url = new URL(`${place.redirectUri}?${query}`);
+        const answer = await party.finish(url, { state, ...secrets });
         const { claims, refreshToken } = answer;
-        if (claims === undefined) throw new ProviderRefused("no ID token", undefined);
+        if (claims === undefined) throw new ProviderRefused("no ID token");
         const lasts = refreshToken === undefined ? HOUR : lifetimes.grant;
         const groups = await groupsIn(answer, settings);
-        const user = await open(settings, claims, groups, lasts, refreshToken);
-        const { next, isFresh } = request;
-        return { next, isFresh, user, issuer: settings.issuer };
+        const signedIn = await open(settings, claims, groups, lasts, refreshToken);
+        const user = await admit(snapshot, signedIn, settings);
+        return { next, maxAge, user, signedIn, issuer: settings.issuer };
       } catch (error) {
         throw failed(settings, error);
-      }
-    },
-
-    /** @throws Refusal `sign_in_refused` for a disabled user, whose sign-in ends */
-    async admit(
-      snapshot: Snapshot,
-      { user, issuer }: { readonly user: SignedIn; readonly issuer: string },
-    ): Promise<User> {
-      try {
-        const issued = { tokenId: "", issuedAt: Number.POSITIVE_INFINITY };
-        return identify(snapshot, revocations, { ...user, ...issued });
-      } catch (error) {
-        if (!(error instanceof Refusal) || error.status !== 401) throw error;
-        await forget(user.credential);
-        const message = "The gateway does not admit this user";
-        const detail = error.detail ?? error.code;
-        throw new Refusal("sign_in_refused", { message, detail, token: { issuer } });
       }
     },
 
@@ -445,13 +443,25 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
         }
       }
       // Only now, so that the provider may send the token again after a failure.
-      const record = { payload: "{}", grantId: undefined, uid: undefined, expires: expiresAt };
-      await store.put(LOGOUT, key, record);
-      if (!(await store.consume(LOGOUT, key))) throw repeated();
+      if (!(await useOnce(store, LOGOUT, key, expiresAt))) throw repeated();
     },
 
     forget,
   };
+
+  /** @throws Refusal `sign_in_refused` for a disabled user, whose sign-in ends */
+  async function admit(snapshot: Snapshot, signedIn: SignedIn, { issuer }: IssuerSettings) {
+    try {
+      const issued = { tokenId: "", issuedAt: Number.POSITIVE_INFINITY };
+      return identify(snapshot, revocations, { ...signedIn, ...issued });
+    } catch (error) {
+      if (!(error instanceof Refusal) || error.status !== 401) throw error;
+      await forget(signedIn.credential);
+      const message = "The gateway does not admit this user";
+      const detail = error.detail ?? error.code;
+      throw new Refusal("sign_in_refused", { message, detail, token: { issuer } });
+    }
+  }
 
   /** Forgets a sign-in whose only session has ended. */
   async function forget(credential: string): Promise<void> {

@@ -10,6 +10,7 @@ import { StateUnavailable } from "./adapter.ts";
 import { accountIdOf, knownScopes, toDetail } from "./connections.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { JWT_BEARER, type McpScope } from "./protocol.ts";
+import { useOnce } from "./state-store.ts";
 
 /** Model in the state store: an assertion that was used, by its issuer and `jti`. */
 const USED = "Assertion";
@@ -56,8 +57,7 @@ async function consume(
 ): Promise<void> {
   const id = hash("sha256", JSON.stringify([iss, jti]), "base64url");
   const expires = iat + ASSERTION_AGE + MARGIN_SECONDS;
-  await store.put(USED, id, { payload: "{}", grantId: undefined, uid: undefined, expires });
-  if (!(await store.consume(USED, id))) throw invalidToken("replayed");
+  if (!(await useOnce(store, USED, id, expires))) throw invalidToken("replayed");
 }
 
 /**

@@ -54,7 +54,11 @@ const loginCheck = new Check(
   "no_session",
   "the user must log in",
   "login_required",
-  ({ oidc }) => oidc.session?.accountId === undefined || oidc.account === undefined,
+  ({ oidc: { session, account, params, result } }) => {
+    if (session?.accountId === undefined || account === undefined) return true;
+    const age = params?.max_age;
+    return age !== undefined && result?.login === undefined && session.past(Number(age));
+  },
 );
 const consentCheck = new Check(
   "not_asked",
@@ -64,8 +68,8 @@ const consentCheck = new Check(
 );
 
 /**
- * Prompts in order: login, unless the browser is logged in as a current user, and then consent
- * every time. A public client cannot prove its identity, so an earlier consent says nothing about
+ * Prompts in order: login, unless the browser is logged in as a current user and within `max_age`,
+ * and then consent every time. A public client cannot prove its identity, so an earlier consent says nothing about
  * the current caller (RFC 8252, section 8.6).
  */
 const policy = [

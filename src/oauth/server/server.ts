@@ -146,7 +146,6 @@ function createRegistration(options: AuthorizationServerOptions): Endpoint {
     const record = { ...clientRecord(randomUUID(), metadata), client_id_issued_at: issuedAt };
     await store.put("Client", record.client_id, {
       payload: JSON.stringify(record),
-      grantId: undefined,
       uid: addressKey(origin.address),
       expires: issuedAt + lifetimes.unusedClient,
     });

@@ -1,12 +1,16 @@
 import { hash, randomBytes } from "node:crypto";
 import { parse } from "node:querystring";
+import * as z from "zod";
 import { epochSeconds } from "../../clock.ts";
 import { isLoopback } from "../../config/addresses.ts";
 import { Refusal } from "../../refusal.ts";
+import type { AuthenticationDemand } from "../client/relying-party.ts";
+import { isRecent } from "../client/sign-ins.ts";
 import { accountIdOf } from "./connections.ts";
 import { OAuthProblem, seeOther } from "./http.ts";
 import type { Visit } from "./interaction.ts";
 import { endpoints } from "./protocol.ts";
+import { takeRecord } from "./state-store.ts";
 
 /** Binds a sign-in to the browser that has started it. Providers redirect with a cross-site GET. */
 const COOKIE = "gatehouse_sign_in";
@@ -19,14 +23,16 @@ const ownPage = new RegExp(`^(?:${endpoints.interaction}/[\\w-]{1,64}|${endpoint
 const RESULT = "SignInResult";
 const RESULT_SECONDS = 60;
 
-function resultKey(browser: string, result: string): string {
-  return hash("sha256", `${browser} ${result}`, "base64url");
+function resultKey(browser: string, page: string, result: string): string {
+  return hash("sha256", `${browser} ${page} ${result}`, "base64url");
 }
 
-function contextOf({ provider, request, response }: Visit) {
+function partsOf({ provider, options, request, response }: Visit) {
   const { cookies } = provider.createContext(request, response);
   const [path = "", query = ""] = (request.url ?? "").split("?");
-  return { cookies, prefix: path.slice(path.lastIndexOf("/") + 1), query };
+  const prefix = path.slice(path.lastIndexOf("/") + 1);
+  const redirectUri = `${options.issuer}${endpoints.callback}/${prefix}`;
+  return { cookies, path, prefix, query, redirectUri };
 }
 
 /** @throws OAuthProblem in place of the refusals of a sign-in */
@@ -35,27 +41,39 @@ function problemOf(error: unknown): unknown {
   return new OAuthProblem(error.status, error.code, error.message);
 }
 
+const interactionShape = z.object({
+  params: z.object({ prompt: z.string().default(""), max_age: z.coerce.number().optional() }),
+});
+
+/** What the client's authorization request demands. The provider has to do it in our place. */
+async function demandOf({ store }: Visit, page: string): Promise<AuthenticationDemand> {
+  const found = await store.find("Interaction", page.slice(endpoints.interaction.length + 1));
+  if (found === undefined) return {};
+  const { prompt, max_age: maxAge } = interactionShape.parse(JSON.parse(found.payload)).params;
+  return { maxAge, ...(prompt.split(" ").includes("login") && { prompt: "login" }) };
+}
+
 /** Sends the browser to the provider. */
 export async function startSignIn(visit: Visit): Promise<void> {
-  const { request, response } = visit;
-  const { signIns, issuer } = visit.options;
-  const { cookies, prefix, query } = contextOf(visit);
-  const { headers } = request;
+  const { request, response, options } = visit;
+  const { signIns, issuer } = options;
+  const { cookies, prefix, query, redirectUri } = partsOf(visit);
   const { next } = parse(query);
   if (signIns === undefined || typeof next !== "string" || !ownPage.test(next)) {
     throw new OAuthProblem(404, "not_found", "unknown path");
   }
   // The cookie must be for the name to which the provider returns: 127.0.0.1 is not localhost.
   const { host, hostname, port } = new URL(issuer);
-  const isOtherName = [`localhost:${port}`, `127.0.0.1:${port}`].includes(headers.host ?? "");
-  if (isLoopback(hostname) && isOtherName && headers.host !== host) {
+  const { host: given = "" } = request.headers;
+  const isOtherName = [`localhost:${port}`, `127.0.0.1:${port}`].includes(given);
+  if (isLoopback(hostname) && isOtherName && given !== host) {
     return seeOther(response, `${issuer}${request.url}`);
   }
   const browser = cookies.get(COOKIE) || randomBytes(32).toString("base64url");
   cookies.set(COOKIE, browser, cookieOptions);
-  const redirectUri = `${issuer}${endpoints.callback}/${prefix}`;
   try {
-    seeOther(response, await signIns.begin(prefix, { redirectUri, next, browser }));
+    const demand = await demandOf(visit, next);
+    seeOther(response, await signIns.begin(prefix, { redirectUri, next, browser, ...demand }));
   } catch (error) {
     throw problemOf(error);
   }
@@ -63,49 +81,43 @@ export async function startSignIn(visit: Visit): Promise<void> {
 
 /** Receives the provider's answer, and returns to the page that has asked for the sign-in. */
 export async function finishSignIn(visit: Visit): Promise<void> {
-  const { store, request, response } = visit;
-  const { signIns, issuer, snapshot, onEvent, originOf } = visit.options;
+  const { store, request, response, options } = visit;
+  const { signIns, onEvent } = options;
   if (signIns === undefined) throw new OAuthProblem(404, "not_found", "unknown path");
-  const { cookies, prefix, query } = contextOf(visit);
-  const { address } = originOf(request);
+  const { cookies, prefix, query, redirectUri } = partsOf(visit);
+  const { address } = options.originOf(request);
   const browser = cookies.get(COOKIE) ?? "";
   try {
-    const redirectUri = `${issuer}${endpoints.callback}/${prefix}`;
-    const finished = await signIns.finish(prefix, { redirectUri, query, browser });
-    const { next, user, issuer: by } = finished;
-    await signIns.admit(snapshot(), finished);
-    const { username, credential } = user;
+    const answer = { redirectUri, query, browser, snapshot: options.snapshot() };
+    const { next, maxAge, signedIn, issuer } = await signIns.finish(prefix, answer);
+    const { username, credential } = signedIn;
+    if (maxAge !== undefined && !isRecent(signedIn, maxAge)) {
+      const token = { issuer, user: username };
+      throw new Refusal("sign_in_refused", { detail: "login_too_old", token });
+    }
     const result = randomBytes(32).toString("base64url");
-    await store.put(RESULT, resultKey(browser, result), {
-      payload: JSON.stringify({ result: accountIdOf(username, credential) }),
-      ...{ grantId: undefined, uid: undefined, expires: epochSeconds() + RESULT_SECONDS },
+    await store.put(RESULT, resultKey(browser, next, result), {
+      payload: JSON.stringify({ accountId: accountIdOf(username, credential) }),
+      expires: epochSeconds() + RESULT_SECONDS,
     });
-    onEvent("oauth_login", { user: username, issuer: by, address, outcome: "allowed" });
-    seeOther(response, `${issuer}${next}?sign_in=${result}`);
+    onEvent("oauth_login", { user: username, issuer, address, outcome: "allowed" });
+    seeOther(response, `${options.issuer}${next}?sign_in=${result}`);
   } catch (error) {
     if (error instanceof Refusal) {
       const { code: outcome, detail, token } = error;
-      onEvent("oauth_login", {
-        user: token?.user,
-        issuer: token?.issuer,
-        address,
-        outcome,
-        detail,
-      });
+      const { user, issuer } = token ?? {};
+      onEvent("oauth_login", { user, issuer, address, outcome, detail });
     }
     throw problemOf(error);
   }
 }
 
-/** @returns the account that has signed in, once, in this browser */
+/** @returns the account that has signed in for this page, once, in this browser */
 export async function takeSignIn(visit: Visit): Promise<string | undefined> {
-  const { store } = visit;
-  const { cookies, query } = contextOf(visit);
+  const { cookies, path, query } = partsOf(visit);
   const { sign_in: result } = parse(query);
   if (typeof result !== "string") return undefined;
-  const id = resultKey(cookies.get(COOKIE) ?? "", result);
-  const found = await store.find(RESULT, id);
-  if (found === undefined || !(await store.consume(RESULT, id))) return undefined;
-  await store.remove(RESULT, id);
-  return String(JSON.parse(found.payload).result);
+  const key = resultKey(cookies.get(COOKIE) ?? "", path, result);
+  const found = await takeRecord(visit.store, RESULT, key);
+  return found && String(JSON.parse(found).accountId);
 }

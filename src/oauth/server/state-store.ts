@@ -9,9 +9,9 @@ export interface StoredRecord {
 /** `expires` is in epoch seconds. */
 export interface NewRecord {
   readonly payload: string;
-  readonly grantId: string | undefined;
+  readonly grantId?: string | undefined;
   /** Secondary key. For a registered client it is the address that registered it. */
-  readonly uid: string | undefined;
+  readonly uid?: string | undefined;
   readonly expires: number;
 }
 
@@ -60,6 +60,29 @@ export interface StateStore {
   /** The secret of this name. Stores `made` if it does not exist. */
   secret(name: string, made: Uint8Array): Promise<Uint8Array>;
   close(): Promise<void>;
+}
+
+/** Uses up a record. @returns its payload, and undefined if it is missing or was used */
+export async function takeRecord(
+  store: StateStore,
+  model: string,
+  id: string,
+): Promise<string | undefined> {
+  const found = await store.find(model, id);
+  if (found === undefined || !(await store.consume(model, id))) return undefined;
+  await store.remove(model, id);
+  return found.payload;
+}
+
+/** Marks an id as used until `expires`, once across all replicas. @returns false if it was used */
+export async function useOnce(
+  store: StateStore,
+  model: string,
+  id: string,
+  expires: number,
+): Promise<boolean> {
+  await store.put(model, id, { payload: "{}", expires });
+  return store.consume(model, id);
 }
 
 /** The name of the key among the secrets of a store. */
