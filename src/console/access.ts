@@ -221,6 +221,7 @@ ${isLocal && isAdministrator && manage}`;
 export function showUser(c: ConsoleRequest): Response {
   const visitor = visitorOf(c);
   const { snapshot, isAdministrator } = visitor;
+  const { passwords } = c.var.gateway.configuration.auth;
   const username = c.req.query("user") ?? "";
   requireManageable(visitor, username);
   const user = snapshot.users.get(username);
@@ -230,7 +231,7 @@ export function showUser(c: ConsoleRequest): Response {
   const act = (action: string, label: string) =>
     linkButton(label, "/access/act", { user: username, action });
   const isExternal = isExternalUsername(username);
-  const manage = html`<h2>Account</h2><p class="actions">${!isExternal && act("password", "Set password")}${
+  const manage = html`<h2>Account</h2><p class="actions">${passwords && !isExternal && act("password", "Set password")}${
     user?.disabled ? act("enable", "Enable") : act("disable", "Disable")
   }${user && act("remove", "Remove")}</p>`;
   const grants = table(

@@ -85,7 +85,8 @@ async function openRules({ loaded, log, member, store }: Base): Promise<AccessRu
 /** Opens the access rules and reports their reloads. */
 async function openAccess(base: Base): Promise<AccessRules> {
   const { loaded, log, audit, metrics, member, opened } = base;
-  const records = { log, audit, metrics, databases: () => knownDatabases(loaded) };
+  const { configuration } = loaded;
+  const records = { log, audit, metrics, configuration, databases: () => knownDatabases(loaded) };
   const access = await openRules(base);
   access.subscribe((event) => reportReload(records, event));
   opened.defer(() => access.close());

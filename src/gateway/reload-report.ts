@@ -1,9 +1,11 @@
 import type { ReloadEvent } from "../access/access-rules.ts";
 import { type DiffItem, describeItem } from "../access/diff.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
-import { caseConflictsOf } from "../access/policy.ts";
+import { caseConflictsOf, isAdministrator } from "../access/policy.ts";
+import { groupOf } from "../access/roles.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { ConfigurationReload } from "../config/reload.ts";
+import type { Configuration } from "../config/schema.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
@@ -14,6 +16,7 @@ export interface ReloadRecords {
   readonly audit: Audit;
   readonly metrics: Metrics | undefined;
   readonly databases: () => readonly string[];
+  readonly configuration: Pick<Configuration, "auth" | "issuers">;
 }
 
 const MAX_LISTED = 100;
@@ -27,11 +30,38 @@ function firstOf(lists: Record<string, readonly DiffItem[]>): Record<string, unk
   return { ...Object.fromEntries(listed), ...(Object.keys(more).length === 0 ? {} : { more }) };
 }
 
+/**
+ * False if it is certain that no administrator can sign in: passwords are off, and no administrator
+ * is a user, or a group of tokens, of an issuer with `login`.
+ */
+function mayAdministratorSignIn(
+  snapshot: Snapshot,
+  { auth, issuers }: ReloadRecords["configuration"],
+): boolean {
+  if (auth.passwords || !auth.enabled) return true;
+  const { users, groups, grants } = snapshot;
+  const holders = grants
+    .keys()
+    .flatMap((name) => groups.get(groupOf(name) ?? "")?.members ?? [name]);
+  return holders.some((username) => {
+    const group = groupOf(username);
+    const issuer = issuers.find(({ prefix }) => (group ?? username).startsWith(`${prefix}:`));
+    const isKnown = group === undefined || issuer?.groups_claim !== undefined;
+    const mayEnter = issuer?.login !== undefined && isKnown && !users.get(username)?.disabled;
+    return mayEnter && isAdministrator(snapshot, { username });
+  });
+}
+
 /** Warns about valid rules that may not mean what was intended. */
 export async function warnOfSuspiciousRules(
-  { log, databases }: Pick<ReloadRecords, "log" | "databases">,
+  { log, databases, configuration }: Pick<ReloadRecords, "log" | "databases" | "configuration">,
   snapshot: Snapshot,
 ): Promise<void> {
+  if (!mayAdministratorSignIn(snapshot, configuration)) {
+    log.warn(
+      "no administrator can sign in: auth.passwords is false, and no user or group of an issuer with login is Owner of *",
+    );
+  }
   const names = await runCooperatively(namesWithoutRecord(snapshot));
   if (names.length > 0)
     log.warn(firstOf({ names }), "the access file has grants for names without a record");

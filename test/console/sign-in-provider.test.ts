@@ -357,6 +357,36 @@ t.test("passwords = false leaves only the button, and sign-ins are limited", asy
   t.strictSame(statuses, [...Array.from({ length: 60 }, () => 303), 429]);
 });
 
+t.test("with passwords = false an administrator of the provider is needed", async (t) => {
+  const idp = await IdentityProvider.start(t, users.ann);
+  const auth = "passwords = false";
+  const { gateway, url } = await startConsole(t, { config: issuer(idp), auth });
+  await idp.open({ redirectUris: [`${url}/callback/staff`] });
+  const isWarning = ({ msg }: { msg?: unknown }) => /^no administrator can/.test(String(msg));
+  const warnings = () => gateway.service.log.filter(isWarning).length;
+  t.equal(warnings(), 1, "at the start");
+  const text = accessFileOf(gateway);
+  const entryOf = (holder: string) => `[[acl]]\n${holder}\ndatabase = "*"\nrole = "Owner"\n`;
+  const member = '[[groups]]\nname = "admins"\nmembers = ["staff:ann"]\n';
+  await putInForce(gateway, `${text}${entryOf('username = "other:ann"')}`);
+  await eventually("the warning at a reload", async () => warnings() === 2);
+  for (const more of [
+    entryOf('username = "staff:ann"'),
+    `${member}${entryOf('group = "admins"')}`,
+    entryOf('group = "staff:admins"'),
+  ]) {
+    await putInForce(gateway, `${text}${more}`);
+  }
+  t.equal(warnings(), 2);
+  const client = new ConsoleClient(url);
+  const callback = await client.get(start);
+  const answer = await new PlainBrowser(idp.url).open(callback.headers.location ?? "");
+  await client.get(answer.url.replace(url, ""));
+  const page = textOf((await client.get("/access/user?user=admin")).text);
+  t.match(page, "Disable");
+  t.notMatch(page, "Set password");
+});
+
 t.test("with public_url, a sign-in begins and ends at that address", async (t) => {
   const origin = "https://console.example.com";
   const console = `public_url = "${origin}"`;
