@@ -1,10 +1,4 @@
-import {
-  createLocalJWKSet,
-  createRemoteJWKSet,
-  customFetch,
-  errors,
-  type JWTVerifyGetKey,
-} from "jose";
+import { createRemoteJWKSet, customFetch, errors, type JWTVerifyGetKey } from "jose";
 import * as z from "zod";
 import { messageOf } from "../client-error.ts";
 import { isConfidential } from "../config/addresses.ts";
@@ -94,117 +88,82 @@ export interface IssuerKeys {
 }
 
 /**
- * The keys of an issuer (RFC 7517), at `jwks_url` or where its metadata says. They are fetched on
- * first use, when they are old, and for an unknown key id. Known keys stay in use while the issuer
- * is unreachable.
+ * The keys of an issuer (RFC 7517): in `jwks_file`, at `jwks_url`, or where its metadata says. They
+ * are read on first use, for an unknown key id, and when they are old or the file has changed. Known
+ * keys stay in use while the issuer is unreachable or the file is not a key set.
  */
-function createRemoteKeys({ issuer, jwks_url: address }: IssuerSettings): IssuerKeys {
+export function createIssuerKeys(settings: IssuerSettings): IssuerKeys {
+  const { issuer, jwks_url: address, jwks_file: file } = settings;
   let state: IssuerState = "unused";
   let recheck: NodeJS.Timeout | undefined;
   let retryAt = 0;
-  let fetches = 0;
+  let reads = 0;
   /** On the clock by which the library measures its cooldown. */
-  let fetchedAt = 0;
+  let readAt = 0;
   let content = "";
   let generation: object | undefined;
 
-  async function fetchKeys(): Promise<Response> {
-    if (performance.now() < retryAt)
-      throw new IssuerUnreachable("the last attempt has just failed", RETRY_MS);
-    fetches++;
-    clearTimeout(recheck);
+  async function fetchKeys(): Promise<unknown> {
+    if (performance.now() < retryAt) throw new Error("the last attempt has just failed");
     try {
       const signal = AbortSignal.timeout(ISSUER_TIMEOUT_MS);
       const uri = address ?? (await discover(issuer, signal)).jwks_uri;
-      const keys = keySet.parse(await fetchJson(new URL(uri), { signal }));
-      fetchedAt = Date.now();
+      return await fetchJson(new URL(uri), { signal });
+    } catch (error) {
+      retryAt = performance.now() + RETRY_MS;
+      throw error;
+    }
+  }
+
+  async function readFile(name: string): Promise<unknown> {
+    const text = await readGuarded(name, { checkRead: false });
+    if (text.length > MAX_DOCUMENT_BYTES) throw new Error(`${name} is too large`);
+    return JSON.parse(text);
+  }
+
+  async function read(): Promise<Response> {
+    reads++;
+    clearTimeout(recheck);
+    try {
+      const read = keySet.parse(await (file === undefined ? fetchKeys() : readFile(file)));
+      readAt = Date.now();
       state = "ok";
-      const text = JSON.stringify(keys);
+      const text = JSON.stringify(read);
       if (text !== content) generation = {};
       content = text;
-      return Response.json(keys);
+      return Response.json(read);
     } catch (cause) {
-      retryAt = performance.now() + RETRY_MS;
       state = "unreachable";
       // Without this timer the state would stay `unreachable` until the next token arrives.
-      recheck = setTimeout(() => void keys.reload().catch(() => {}), RECHECK_MS).unref();
-      const detail = messageOf(cause);
-      throw new IssuerUnreachable(detail, RETRY_MS, cause);
+      recheck = setTimeout(reload, RECHECK_MS).unref();
+      throw new IssuerUnreachable(messageOf(cause), RETRY_MS, cause);
     }
   }
 
   const keys = createRemoteJWKSet(new URL(issuer), {
-    cacheMaxAge: KEYS_AGE_MS,
-    cooldownDuration: COOLDOWN_MS,
-    [customFetch]: fetchKeys,
+    cacheMaxAge: file === undefined ? KEYS_AGE_MS : Number.POSITIVE_INFINITY,
+    cooldownDuration: file === undefined ? COOLDOWN_MS : 0,
+    [customFetch]: read,
   });
-  const key: JWTVerifyGetKey = async (header, token) => {
-    const before = fetches;
-    try {
-      return await keys(header, token);
-    } catch (error) {
-      // Cached keys may lack one that the issuer has added since, so the token may be valid.
-      if (!(error instanceof errors.JWKSNoMatchingKey) || fetches > before) throw error;
-      const left = fetchedAt + COOLDOWN_MS - Date.now();
-      throw new IssuerUnreachable("its keys have just been fetched", left, error);
-    }
-  };
-  return {
-    key,
-    generation: () => (keys.fresh ? generation : undefined),
-    state: () => state,
-    close: () => clearTimeout(recheck),
-  };
-}
-
-/** Keys in a file, which stay in use if a changed file is not a key set. */
-function createFileKeys(file: string): IssuerKeys {
-  let state: IssuerState = "unused";
-  let content = "";
-  let generation: object | undefined;
-  let find: JWTVerifyGetKey | undefined;
-
-  async function read(): Promise<void> {
-    try {
-      const text = await readGuarded(file, { checkRead: false });
-      if (text.length > MAX_DOCUMENT_BYTES) throw new Error(`${file} is too large`);
-      if (text !== content) {
-        find = createLocalJWKSet(keySet.parse(JSON.parse(text)));
-        content = text;
-        generation = {};
-      }
-      state = "ok";
-    } catch (cause) {
-      state = "unreachable";
-      const detail = messageOf(cause);
-      throw new IssuerUnreachable(detail, RETRY_MS, cause);
-    }
-  }
-
-  const watch = watchFile(file, () => void read().catch(() => {}));
+  const reload = () => void keys.reload().catch(() => {});
+  const watch = file === undefined ? undefined : watchFile(file, reload);
   return {
     async key(header, token) {
-      if (find === undefined) await read();
-      const before = generation;
-      const search = async () => {
-        if (find === undefined) throw new errors.JWKSNoMatchingKey();
-        return find(header, token);
-      };
-      return search().catch(async (error: unknown) => {
-        // The watch notices a new file a little later than the first token with a new key.
-        if (!(error instanceof errors.JWKSNoMatchingKey)) throw error;
-        await read();
-        if (generation === before) throw error;
-        return search();
-      });
+      const before = reads;
+      try {
+        return await keys(header, token);
+      } catch (error) {
+        // Cached keys may lack one that the issuer has added since, so the token may be valid.
+        if (!(error instanceof errors.JWKSNoMatchingKey) || reads > before) throw error;
+        const left = readAt + COOLDOWN_MS - Date.now();
+        throw new IssuerUnreachable("its keys have just been fetched", left, error);
+      }
     },
-    generation: () => generation,
+    generation: () => (keys.fresh ? generation : undefined),
     state: () => state,
-    close: () => void watch.close(),
+    close() {
+      clearTimeout(recheck);
+      void watch?.close();
+    },
   };
-}
-
-export function createIssuerKeys(settings: IssuerSettings): IssuerKeys {
-  const { jwks_file: file } = settings;
-  return file === undefined ? createRemoteKeys(settings) : createFileKeys(file);
 }
