@@ -1,6 +1,9 @@
-import { errors, type JWTPayload, jwtVerify } from "jose";
+import { errors, type JWTPayload, type JWTVerifyOptions, jwtVerify } from "jose";
 import { LRUCache } from "lru-cache";
+import * as z from "zod";
+import { messageOf } from "../client-error.ts";
 import { epochSeconds } from "../clock.ts";
+import { readCredential } from "../config/resolve.ts";
 import type { Door, IssuerSettings } from "../config/schema.ts";
 import type { Log } from "../observe/log.ts";
 import { Refusal, type RefusedToken } from "../refusal.ts";
@@ -14,8 +17,14 @@ import {
   readExternalToken,
   readLogout,
 } from "./external-token.ts";
-import { createIntrospection } from "./introspection.ts";
-import { createIssuerKeys, type IssuerState, IssuerUnreachable } from "./issuer-keys.ts";
+import {
+  createIssuerKeys,
+  fetchJson,
+  ISSUER_TIMEOUT_MS,
+  type IssuerState,
+  IssuerUnreachable,
+  RETRY_MS,
+} from "./issuer-keys.ts";
 import { invalidToken } from "./jwt-verification.ts";
 
 /** Asymmetric algorithms only: anyone who knows a shared secret could forge a token. */
@@ -64,11 +73,10 @@ function detailOf(error: unknown): string {
 function requireIntrospected(
   { iss, aud, exp, nbf }: JWTPayload,
   { issuer }: IssuerSettings,
-  audience: string | readonly string[],
+  audience: readonly string[],
 ): void {
   if (iss !== undefined && iss !== issuer) throw invalidToken("bad_claim");
-  const allowed = [audience].flat();
-  if (![aud].flat().some((one) => one !== undefined && allowed.includes(one))) {
+  if (![aud].flat().some((one) => one !== undefined && audience.includes(one))) {
     throw invalidToken("wrong_audience");
   }
   const now = epochSeconds();
@@ -83,6 +91,69 @@ export interface Assertion {
   readonly settings: IssuerSettings;
   readonly claims: JWTPayload;
   readonly token: ExternalToken;
+}
+
+const answerShape = z.looseObject({
+  active: z.boolean(),
+  iss: z.string().optional(),
+  exp: z.number().nonnegative().optional(),
+  iat: z.number().nonnegative().optional(),
+  nbf: z.number().nonnegative().optional(),
+});
+
+/** As much as a client may cause by inventing tokens. */
+const MAX_IN_FLIGHT = 64;
+
+/** `application/x-www-form-urlencoded` (RFC 6749, section 2.3.1). */
+function formEncode(text: string): string {
+  return new URLSearchParams([["", text]]).toString().slice(1);
+}
+
+/**
+ * Asks an issuer about tokens (RFC 7662). Concurrent questions about one token are one request.
+ *
+ * @returns the claims of an active token, otherwise undefined, or throws IssuerUnreachable
+ */
+function createIntrospection(settings: NonNullable<IssuerSettings["introspection"]>) {
+  const { url, client_id: client, client_secret_file: file } = settings;
+  const inFlight = new Map<string, Promise<JWTPayload | undefined>>();
+  let secret: string | undefined;
+
+  /** Read each time, since it may change. The last good one stays in use. */
+  function readSecret(): string {
+    try {
+      const refusal = (allowed: string) => new Error(`${file} is not ${allowed}`);
+      secret = readCredential(file, false, refusal);
+    } catch (error) {
+      if (secret === undefined) throw error;
+    }
+    return secret;
+  }
+
+  async function ask(token: string): Promise<JWTPayload | undefined> {
+    if (inFlight.size > MAX_IN_FLIGHT) throw new IssuerUnreachable("too many questions", 1000);
+    try {
+      const pair = `${formEncode(client)}:${formEncode(readSecret())}`;
+      const answer = await fetchJson(new URL(url), {
+        method: "POST",
+        signal: AbortSignal.timeout(ISSUER_TIMEOUT_MS),
+        headers: { authorization: `Basic ${Buffer.from(pair).toString("base64")}` },
+        body: new URLSearchParams({ token, token_type_hint: "access_token" }),
+      });
+      const { active, ...claims } = answerShape.parse(answer);
+      return active ? (claims as JWTPayload) : undefined;
+    } catch (cause) {
+      throw new IssuerUnreachable(messageOf(cause), RETRY_MS, cause);
+    }
+  }
+
+  return (token: string) => {
+    const asked = inFlight.get(token);
+    if (asked !== undefined) return asked;
+    const asking = ask(token).finally(() => inFlight.delete(token));
+    inFlight.set(token, asking);
+    return asking;
+  };
 }
 
 interface Verified {
@@ -141,64 +212,12 @@ export function createIssuers(
     throw new Refusal("token_invalid", { detail, token: {} });
   }
 
-  /** Verifies a JWT by the issuer's keys, or asks the issuer. */
-  async function payloadOf(token: string, issuer: OneIssuer) {
-    const { settings, keys, ask } = issuer;
-    const { introspection } = settings;
-    const audience = settings.audience ?? resource();
-    if (ask && (introspection?.always || claimedIssuer(token) === undefined)) {
-      const startedAt = Date.now();
-      const payload = await ask(token);
-      issuer.asked = "ok";
-      if (payload === undefined) throw invalidToken("inactive");
-      const until = startedAt + (introspection?.cache ?? 0) * 1000;
-      const isGood = () => Date.now() < until && Date.now() >= startedAt;
-      return { payload, isGood, check: () => requireIntrospected(payload, settings, audience) };
-    }
+  /** Verifies a JWT by the issuer's keys. */
+  function verifyJwt(token: string, { settings, keys }: OneIssuer, options: JWTVerifyOptions) {
     if (!compact.test(token)) throw invalidToken("malformed");
-    const { payload, protectedHeader } = await jwtVerify(token, keys.key, {
-      algorithms,
-      issuer: settings.issuer,
-      audience: [audience].flat(),
-      clockTolerance: CLOCK_SKEW_SECONDS,
-    });
-    const generation = keys.generation();
-    return {
-      payload,
-      isGood: () => generation !== undefined && keys.generation() === generation,
-      check() {
-        const { typ } = protectedHeader;
-        if (typ !== undefined && !types.has(typ.toLowerCase())) throw invalidToken("wrong_type");
-      },
-    };
-  }
-
-  /**
-   * Verifies a logout token for the client by which users sign in.
-   *
-   * @throws Refusal `not_found`, `token_invalid`, `token_expired` or `issuer_unreachable`
-   */
-  async function verifyLogout(prefix: string, token: string): Promise<Logout> {
-    const issuer = issuers.values().find(({ settings }) => settings.prefix === prefix);
-    if (issuer?.settings.login === undefined) throw new Refusal("not_found");
-    const { settings, keys } = issuer;
-    try {
-      if (!compact.test(token)) throw invalidToken("malformed");
-      const { payload, protectedHeader } = await jwtVerify(token, keys.key, {
-        algorithms,
-        issuer: settings.issuer,
-        audience: issuer.settings.login.client_id,
-        clockTolerance: CLOCK_SKEW_SECONDS,
-      });
-      const { typ = "jwt" } = protectedHeader;
-      if (!logoutTypes.has(typ.toLowerCase())) throw invalidToken("wrong_type");
-      return readLogout(payload, settings);
-    } catch (cause) {
-      const about = { issuer: settings.issuer };
-      if (cause instanceof IssuerUnreachable) throw unreachable(issuer, cause, about);
-      const code = cause instanceof errors.JWTExpired ? "token_expired" : "token_invalid";
-      throw new Refusal(code, { detail: detailOf(cause), cause, token: about });
-    }
+    const clockTolerance = CLOCK_SKEW_SECONDS;
+    const { issuer } = settings;
+    return jwtVerify(token, keys.key, { algorithms, clockTolerance, issuer, ...options });
   }
 
   /** @param read calls its parameter with the claims once they are authentic */
@@ -228,15 +247,36 @@ export function createIssuers(
     }
   }
 
+  /** Verifies a JWT, or asks the issuer about the token. */
   function verifyBy(issuer: OneIssuer, token: string): Promise<ExternalToken> {
-    const { settings } = issuer;
+    const { settings, keys, ask } = issuer;
+    const { introspection, opens } = settings;
+    const audience = [settings.audience ?? resource()].flat();
     return explained(issuer, token, async (describe) => {
-      const { payload, isGood, check } = await payloadOf(token, issuer);
-      describe(payload);
-      check();
+      let payload: JWTPayload;
+      let isGood: () => boolean;
+      if (ask && (introspection?.always || claimedIssuer(token) === undefined)) {
+        const startedAt = Date.now();
+        const active = await ask(token);
+        issuer.asked = "ok";
+        if (active === undefined) throw invalidToken("inactive");
+        payload = active;
+        describe(payload);
+        requireIntrospected(payload, settings, audience);
+        const until = startedAt + (introspection?.cache ?? 0) * 1000;
+        isGood = () => Date.now() < until && Date.now() >= startedAt;
+      } else {
+        const verified = await verifyJwt(token, issuer, { audience });
+        payload = verified.payload;
+        describe(payload);
+        const { typ = "jwt" } = verified.protectedHeader;
+        if (!types.has(typ.toLowerCase())) throw invalidToken("wrong_type");
+        const generation = keys.generation();
+        isGood = () => generation !== undefined && keys.generation() === generation;
+      }
       if (isOtherKind(payload, settings)) throw invalidToken("wrong_type");
       const content = readExternalToken(token, payload, settings);
-      recent.set(token, { token: content, opens: settings.opens, isGood });
+      recent.set(token, { token: content, opens, isGood });
       return content;
     });
   }
@@ -279,7 +319,22 @@ export function createIssuers(
       for (const { keys } of issuers.values()) keys.close();
     },
     recall,
-    verifyLogout,
+    /**
+     * Verifies a logout token for the client by which users sign in.
+     *
+     * @throws Refusal `not_found`, `token_invalid`, `token_expired` or `issuer_unreachable`
+     */
+    async verifyLogout(prefix: string, token: string): Promise<Logout> {
+      const issuer = issuers.values().find(({ settings }) => settings.prefix === prefix);
+      const { login } = issuer?.settings ?? {};
+      if (issuer === undefined || login === undefined) throw new Refusal("not_found");
+      return explained(issuer, token, async () => {
+        const verified = await verifyJwt(token, issuer, { audience: login.client_id });
+        const { typ = "jwt" } = verified.protectedHeader;
+        if (!logoutTypes.has(typ.toLowerCase())) throw invalidToken("wrong_type");
+        return readLogout(verified.payload, issuer.settings);
+      });
+    },
     /**
      * Verifies an assertion for the embedded authorization server. The caller checks its client,
      * and that it is used once.
@@ -291,12 +346,10 @@ export function createIssuers(
       if (issuer?.settings.id_jag !== true) {
         throw new Refusal("token_invalid", { detail: "unknown_issuer", token: {} });
       }
-      const { settings, keys } = issuer;
+      const { settings } = issuer;
       return explained(issuer, assertion, async (describe) => {
-        if (!compact.test(assertion)) throw invalidToken("malformed");
-        const { payload: claims } = await jwtVerify(assertion, keys.key, {
-          ...{ algorithms, audience, issuer: settings.issuer, typ: ASSERTION_TYPE },
-          ...{ clockTolerance: CLOCK_SKEW_SECONDS, maxTokenAge: ASSERTION_AGE },
+        const { payload: claims } = await verifyJwt(assertion, issuer, {
+          ...{ audience, typ: ASSERTION_TYPE, maxTokenAge: ASSERTION_AGE },
           requiredClaims: ASSERTION_CLAIMS,
         });
         describe(claims);
