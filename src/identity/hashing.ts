@@ -19,7 +19,7 @@ export class RecentLogins {
   }
 
   /** Addresses cannot be claimed by others. A claimed username harms only this user. */
-  lineOf({ username, address, isShared }: HashClient): Pick<Line, "name" | "rank"> {
+  lineOf({ username, address, isShared }: HashClient): Line {
     if (!isShared && this.#addresses.has(address)) return { rank: 2, name: `2 ${address}` };
     if (username !== undefined && this.#users.has(username)) {
       return { rank: 1, name: `1 ${username}` };
@@ -44,11 +44,6 @@ export interface HashClient {
   readonly signal?: AbortSignal | undefined;
 }
 
-interface Waiter {
-  readonly memory: number;
-  readonly turn: PromiseWithResolvers<void>;
-}
-
 export function busy(detail?: string): Refusal {
   return new Refusal("login_busy", { retryAfter: 1, ...(detail !== undefined && { detail }) });
 }
@@ -57,7 +52,11 @@ interface Line {
   readonly name: string;
   /** 2 for a known address, 1 for a known user, 0 for a stranger. */
   readonly rank: number;
-  readonly waiters: Waiter[];
+}
+
+interface Waiter extends Line {
+  readonly memory: number;
+  readonly turn: PromiseWithResolvers<void>;
 }
 
 /**
@@ -70,7 +69,8 @@ export class HashQueue implements HashMetrics {
   readonly times: Durations = { add() {} };
   readonly #bounds: HashBounds;
   readonly #recent: RecentLogins;
-  readonly #lines = new Map<string, Line>();
+  /** The line whose first waiter comes first was served least recently. */
+  #waiters: Waiter[] = [];
   #lastRank = 0;
   #running = 0;
   #memory = 0;
@@ -85,15 +85,18 @@ export class HashQueue implements HashMetrics {
   }
 
   get waiting(): number {
-    return this.#lines.values().reduce((sum, { waiters }) => sum + waiters.length, 0);
+    return this.#waiters.length;
   }
 
   /** @throws Refusal `login_busy` if the queue is full, or the client disconnects while it waits */
   async run<T>(memory: number, client: HashClient, task: () => Promise<T>): Promise<T> {
     if (client.signal?.aborted) throw busy();
-    const waiter = { memory, turn: Promise.withResolvers<void>() };
-    const line = this.#join(this.#recent.lineOf(client), waiter);
-    const leave = () => this.#drop(line, waiter);
+    const line = this.#recent.lineOf(client);
+    const waiter = { ...line, memory, turn: Promise.withResolvers<void>() };
+    // A task that can start at once needs no place.
+    if (!this.#hasRoom(waiter)) this.#requirePlace(line);
+    this.#waiters.push(waiter);
+    const leave = () => this.#drop(waiter);
     client.signal?.addEventListener("abort", leave);
     this.#admit();
     try {
@@ -110,32 +113,20 @@ export class HashQueue implements HashMetrics {
     }
   }
 
-  #join({ name, rank }: Pick<Line, "name" | "rank">, waiter: Waiter): Line {
-    const line = this.#lines.get(name) ?? { name, rank, waiters: [] };
-    const ofRank = this.#lines.values().filter((other) => other.rank === rank);
-    const waiting = ofRank.reduce((sum, { waiters }) => sum + waiters.length, 0);
-    // A task that can start at once needs no place.
-    if (waiting >= this.#bounds.waiting && !this.#hasRoom(waiter)) this.#makeRoom(line);
-    this.#lines.set(name, line);
-    line.waiters.push(waiter);
-    return line;
+  /** @throws Refusal `login_busy` if no place of this rank is free, and no other line is longer */
+  #requirePlace({ name, rank }: Line): void {
+    const ofRank = this.#waiters.filter((one) => one.rank === rank);
+    if (ofRank.length < this.#bounds.waiting) return;
+    const lines = Map.groupBy(ofRank, (one) => one.name);
+    const longest = [...lines.values()].reduce((a, b) => (b.length > a.length ? b : a), []);
+    const last = longest.at(-1);
+    if (last === undefined || longest.length <= (lines.get(name)?.length ?? 0) + 1) throw busy();
+    this.#drop(last);
   }
 
-  /** @throws Refusal `login_busy` if no other line of this rank is longer */
-  #makeRoom({ rank, waiters }: Line): void {
-    const [longest] = [...this.#lines.values()]
-      .filter((line) => line.rank === rank && line.waiters.length > waiters.length + 1)
-      .sort((a, b) => b.waiters.length - a.waiters.length);
-    const last = longest?.waiters.at(-1);
-    if (longest === undefined || last === undefined) throw busy();
-    this.#drop(longest, last);
-  }
-
-  #drop(line: Line, waiter: Waiter): void {
-    const at = line.waiters.indexOf(waiter);
-    if (at === -1) return;
-    line.waiters.splice(at, 1);
-    if (line.waiters.length === 0) this.#lines.delete(line.name);
+  #drop(waiter: Waiter): void {
+    this.#waiters = this.#waiters.filter((one) => one !== waiter);
+    // Without effect on a task that has started.
     waiter.turn.reject(busy());
     this.#admit();
   }
@@ -148,17 +139,15 @@ export class HashQueue implements HashMetrics {
   /** Starts tasks until the next one does not fit. Smaller ones must not overtake it forever. */
   #admit(): void {
     for (;;) {
-      const lines = [...this.#lines.values()];
-      const line = lines.find(({ rank }) => rank !== this.#lastRank) ?? lines[0];
-      const [first] = line?.waiters ?? [];
-      if (line === undefined || first === undefined || !this.#hasRoom(first)) return;
-      this.#lines.delete(line.name);
-      if (line.waiters.length > 1) this.#lines.set(line.name, line);
-      line.waiters.shift();
-      this.#lastRank = line.rank;
+      const next = this.#waiters.find(({ rank }) => rank !== this.#lastRank) ?? this.#waiters[0];
+      if (next === undefined || !this.#hasRoom(next)) return;
+      const others = this.#waiters.filter(({ name }) => name !== next.name);
+      const ofLine = this.#waiters.filter((one) => one.name === next.name && one !== next);
+      this.#waiters = [...others, ...ofLine];
+      this.#lastRank = next.rank;
       this.#running++;
-      this.#memory += first.memory;
-      first.turn.resolve();
+      this.#memory += next.memory;
+      next.turn.resolve();
     }
   }
 }
