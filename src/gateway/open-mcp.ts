@@ -14,19 +14,17 @@ import {
 import { EVERY_DATABASE, roleAllows } from "../access/roles.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { hasAssertions, hasEmbeddedServer, issuersOf } from "../config/schema.ts";
-import { checkPassword } from "../identity/login.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import type { Principal } from "../mcp/authenticate.ts";
 import type { Rights } from "../mcp/proxy/proxy.ts";
 import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
-import { lifetimes, mcpScopes } from "../oauth/server/protocol.ts";
+import { mcpScopes } from "../oauth/server/protocol.ts";
 import { openSigningKeys } from "../oauth/server/tokens.ts";
 import type { Log } from "../observe/log.ts";
 import { version } from "../product.ts";
 import { type PermissionClass, permissionClasses } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import { commonHeaders } from "./answer.ts";
-import { resourceOf } from "./authentication.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway, McpEndpoint } from "./gateway.ts";
 import { openState } from "./open-state.ts";
@@ -293,19 +291,13 @@ async function openOwnAuthorizationServer(
   await openSigningKeys(state.keys);
   const options: AuthorizationServerOptions = {
     issuer: publicUrl,
-    resource: resourceOf(gateway),
+    configuration,
     state,
-    clients: configuration.mcp.clients,
-    appSchemes: configuration.mcp.app_schemes,
-    privateClientHosts: configuration.mcp.private_client_hosts,
-    registrationsPerHour: configuration.mcp.registrations_per_hour,
-    tokenLifetime: Math.min(configuration.auth.token_expiration, lifetimes.accessToken),
-    checkPassword: (username, password, origin) => checkPassword(login, username, password, origin),
+    login,
     originOf,
     countRequests: gateway.shared.countRequests,
     snapshot: () => access.snapshot,
     revocations,
-    passwords: configuration.auth.passwords,
     signIns: gateway.signIns,
     assertions: hasAssertions(configuration) ? gateway.issuers : undefined,
     onEvent(name, fields) {

@@ -10,7 +10,6 @@ import type { IssuerSettings } from "../../src/config/schema.ts";
 import { MemoryCounts, requestCounter } from "../../src/identity/counts.ts";
 import { openHashing } from "../../src/identity/hashing.ts";
 import { createIssuers } from "../../src/identity/issuers.ts";
-import { checkPassword } from "../../src/identity/login.ts";
 import { hashPassword } from "../../src/identity/password.ts";
 import { createLoginThrottle } from "../../src/identity/throttle.ts";
 import { openSignIns, type SignIns } from "../../src/oauth/client/sign-ins.ts";
@@ -111,7 +110,7 @@ export async function openOAuthSetup(
   let state = await openStateIn(directory);
   const log = pino({ level: "silent" });
   const { providers } = options;
-  const { mcp } = loadConfiguration({ cwd: "/", env: {} }).configuration;
+  const { auth, mcp } = loadConfiguration({ cwd: "/", env: {} }).configuration;
   const assertions = providers && createIssuers(providers, () => `${issuer}/mcp`, log);
   t.teardown(() => assertions?.close());
   const open = async () => {
@@ -119,20 +118,21 @@ export async function openOAuthSetup(
     const signIns = providers && (await openSignIns({ configuration, state, revocations, log }));
     const server = await openAuthorizationServer({
       issuer,
-      resource: `${issuer}/mcp`,
+      configuration: {
+        auth: { ...auth, token_expiration: options.tokenLifetime ?? 600 },
+        mcp: {
+          ...mcp,
+          clients: [CONFIGURED, ...(options.clients ?? [])],
+          app_schemes: ["editor"],
+          registrations_per_hour: options.registrationsPerHour ?? 1000,
+        },
+      },
       state,
-      clients: [CONFIGURED, ...(options.clients ?? [])],
-      appSchemes: ["editor"],
-      privateClientHosts: [],
-      registrationsPerHour: options.registrationsPerHour ?? 1000,
-      tokenLifetime: options.tokenLifetime ?? 600,
-      checkPassword: (username, password, origin) =>
-        checkPassword(login, username, password, origin),
+      login,
       countRequests: requestCounter(new MemoryCounts()),
       originOf: ({ socket }) => ({ address: socket.remoteAddress ?? "", isShared: false }),
       snapshot: () => snapshot,
       revocations,
-      passwords: true,
       signIns,
       assertions,
       onEvent: (name, fields) => events.push({ name, fields }),

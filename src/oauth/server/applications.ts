@@ -67,7 +67,7 @@ ${Array.from(byClient.values(), (connections) => application(options, connection
 /** @param connections of one client, newest first */
 function application(options: Visit["options"], connections: readonly Connection[]): Html {
   const { clientId, appName } = connections[0] ?? { clientId: "", appName: "" };
-  const client = describeClient(options, clientId, appName);
+  const client = describeClient(options.configuration.mcp, clientId, appName);
   const items = connections.map((one) => {
     const renewed = one.renewedAt ? html`, last renewed ${dateOf(one.renewedAt)}` : nothing;
     const by = one.byProvider ? html`, allowed by your identity provider` : nothing;

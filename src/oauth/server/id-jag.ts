@@ -9,7 +9,7 @@ import { Refusal, type RefusedToken } from "../../refusal.ts";
 import { StateUnavailable } from "./adapter.ts";
 import { accountIdOf, knownScopes, toDetail } from "./connections.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
-import { JWT_BEARER, type McpScope } from "./protocol.ts";
+import { JWT_BEARER, type McpScope, resourceOf, tokenLifetimeOf } from "./protocol.ts";
 import { useOnce } from "./state-store.ts";
 
 /** Model in the state store: an assertion that was used, by its issuer and `jti`. */
@@ -29,8 +29,8 @@ export function assertionOf(oidc: object) {
   return { ...(issuer !== undefined && { issuer }), ...(user !== undefined && { user }) };
 }
 
-export function isResource({ resource }: { readonly resource: string }, name: unknown): boolean {
-  return typeof name === "string" && URL.parse(name)?.href === new URL(resource).href;
+export function isResource(issuer: string, name: unknown): boolean {
+  return typeof name === "string" && URL.parse(name)?.href === new URL(resourceOf(issuer)).href;
 }
 
 /** The reason is for the audit, and never in the answer. */
@@ -70,7 +70,7 @@ export function registerAssertions(
   options: AuthorizationServerOptions,
   resourceServer: ResourceServer,
 ): void {
-  const { assertions, signIns, snapshot, revocations, issuer, tokenLifetime } = options;
+  const { assertions, signIns, snapshot, revocations, issuer } = options;
   if (assertions === undefined || signIns === undefined) return;
 
   const verify = async (oidc: Context["oidc"], text: string): Promise<Assertion> => {
@@ -87,16 +87,21 @@ export function registerAssertions(
   /** @throws Refusal, or InvalidScope */
   const accept = async ({ client, params }: Context["oidc"], assertion: Assertion) => {
     const { claims, token, settings } = assertion;
-    const { client_id: clientId, resource = options.resource } = claims;
+    const { client_id: clientId, resource = resourceOf(issuer) } = claims;
     if (clientId !== client.clientId) throw invalidToken("wrong_client");
     // Optional, since there is only one resource (Enterprise-Managed Authorization, section 4.3).
     const resources: unknown[] = [resource].flat();
-    if (!resources.some((one) => isResource(options, one))) throw invalidToken("wrong_resource");
+    if (!resources.some((one) => isResource(issuer, one))) throw invalidToken("wrong_resource");
     const scopes = grantedScopes(token, params.scope);
     externalCaller(snapshot(), revocations, token);
     await consume(options, claims);
     const groups = readGroups(claims, settings);
-    const { username, credential } = await signIns.open(settings, claims, groups, tokenLifetime);
+    const { username, credential } = await signIns.open(
+      settings,
+      claims,
+      groups,
+      tokenLifetimeOf(options),
+    );
     return { accountId: accountIdOf(username, credential), scope: scopes.join(" ") };
   };
 
@@ -105,7 +110,7 @@ export function registerAssertions(
     const { assertion, resource } = params;
     if (assertion === undefined) throw new errors.InvalidRequest("assertion is missing");
     const requested = [resource ?? []].flat();
-    if (!requested.every((one) => isResource(options, one))) throw new errors.InvalidTarget();
+    if (!requested.every((one) => isResource(issuer, one))) throw new errors.InvalidTarget();
     const { accountId, scope } = await verify(ctx.oidc, assertion)
       .then((verified) => accept(ctx.oidc, verified))
       .catch((error: unknown) => {
@@ -127,7 +132,7 @@ export function registerAssertions(
       expires_in: accessToken.expiration,
       token_type: accessToken.tokenType,
       scope,
-      resource: options.resource,
+      resource: resourceOf(issuer),
     };
   }
 

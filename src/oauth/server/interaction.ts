@@ -4,6 +4,7 @@ import { type Client, errors, type Provider } from "oidc-provider";
 import { EVERY_DATABASE } from "../../access/roles.ts";
 import { epochSeconds } from "../../clock.ts";
 import { credentialOf, earliestIssue } from "../../identity/authenticate.ts";
+import { checkPassword } from "../../identity/login.ts";
 import { signInOf } from "../../identity/sign-in.ts";
 import {
   dateOf,
@@ -84,12 +85,13 @@ interface LoginFailure {
  * @param client undefined for the page of connected applications
  */
 export function sendLogin(
-  { options: { passwords, signIns }, response }: Visit,
+  { options: { configuration, signIns }, response }: Visit,
   csrf: string,
   next: string,
   client?: ClientView,
   { username = "", refusal }: Partial<LoginFailure> = {},
 ): void {
+  const { passwords } = configuration.auth;
   const error = refusal && explainLogin(refusal);
   const links = signIns?.providers.map(
     ({ prefix, label }) =>
@@ -161,13 +163,14 @@ export async function judgeLogin(
   client?: string,
 ): Promise<string | LoginFailure> {
   const username = form.get("username") ?? "";
-  if (!options.passwords) return { username, refusal: new Refusal("credentials_invalid") };
+  if (!options.configuration.auth.passwords)
+    return { username, refusal: new Refusal("credentials_invalid") };
   const origin = options.originOf(request);
   // An unknown name is not logged, because it may be a password in the wrong field.
   const known = options.snapshot().users.has(username) ? username : undefined;
   const event = { user: known, client, address: origin.address };
   try {
-    const user = await options.checkPassword(username, form.get("password") ?? "", origin);
+    const user = await checkPassword(options.login, username, form.get("password") ?? "", origin);
     // A revocation covers everything issued up to a second. A login in that second waits for the
     // next one, so that its tokens do not count as revoked.
     const seconds = earliestIssue(options.revocations, user) - epochSeconds();
@@ -371,7 +374,7 @@ async function openInteraction(visit: Visit): Promise<Interaction> {
     const client = await findClient(visit, String(interaction.params.client_id));
     const { redirect_uri: redirectUri } = interaction.params;
     const view = {
-      ...describeClient(options, client.clientId, client.clientName),
+      ...describeClient(options.configuration.mcp, client.clientId, client.clientName),
       redirectUri: typeof redirectUri === "string" ? redirectUri : "",
     };
     return { ...visit, interaction, client, view };

@@ -1,8 +1,9 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import type { CountRequests } from "../../access/rights.ts";
-import type { Snapshot, User } from "../../access/snapshot.ts";
+import type { Snapshot } from "../../access/snapshot.ts";
 import type { Configuration } from "../../config/schema.ts";
 import type { Issuers } from "../../identity/issuers.ts";
+import type { LoginContext } from "../../identity/login.ts";
 import type { Revocations } from "../../identity/revocations.ts";
 import type { LoginOrigin } from "../../identity/throttle.ts";
 import type { Log } from "../../observe/log.ts";
@@ -16,26 +17,13 @@ export type ConfiguredClient = Configuration["mcp"]["clients"][number];
 export interface AuthorizationServerOptions {
   /** The gateway's public URL without a trailing slash. */
   readonly issuer: string;
-  /** The only resource for which tokens are issued (RFC 8707): the public URL of `/mcp`. */
-  readonly resource: string;
+  readonly configuration: Pick<Configuration, "auth" | "mcp">;
   readonly state: AuthorizationState;
-  readonly clients: readonly ConfiguredClient[];
-  /** Custom schemes without a dot that redirect URIs may use. */
-  readonly appSchemes: readonly string[];
-  /** Hosts whose client documents may come from private addresses. */
-  readonly privateClientHosts: readonly string[];
-  /** Per address. */
-  readonly registrationsPerHour: number;
-  /** In seconds. */
-  readonly tokenLifetime: number;
-  /** @throws Refusal `credentials_invalid`, `too_many_attempts` or `login_busy` */
-  checkPassword(username: string, password: string, origin: LoginOrigin): Promise<User>;
+  readonly login: LoginContext;
   readonly originOf: (request: IncomingMessage) => LoginOrigin;
   readonly countRequests: CountRequests;
   readonly snapshot: () => Snapshot;
   readonly revocations: Revocations;
-  /** False without a password form. */
-  readonly passwords: boolean;
   /** Undefined without sign-in through a provider. */
   readonly signIns: SignIns | undefined;
   /** Undefined if assertions of no provider are accepted. */

@@ -1,3 +1,5 @@
+import type { Configuration } from "../../config/schema.ts";
+
 /** Token scopes, which apply in addition to the user's grants (RFC 6749, section 3.3). */
 export const mcpScopes = ["mcp:tools", "mcp:resources"] as const;
 export type McpScope = (typeof mcpScopes)[number];
@@ -44,6 +46,11 @@ export const lifetimes = {
   forever: 36_500 * DAY,
 } as const;
 
+/** Seconds that an access token is valid. */
+export function tokenLifetimeOf({ configuration }: { configuration: Pick<Configuration, "auth"> }) {
+  return Math.min(configuration.auth.token_expiration, lifetimes.accessToken);
+}
+
 export const endpoints = {
   authorization: "/oauth/authorize",
   token: "/oauth/token",
@@ -56,6 +63,11 @@ export const endpoints = {
   signIn: "/oauth/sign-in",
   callback: "/oauth/callback",
 } as const;
+
+/** The only resource for which tokens are issued (RFC 8707). */
+export function resourceOf(issuer: string): string {
+  return `${issuer}/mcp`;
+}
 
 export const sessionCookie = { httpOnly: true, sameSite: "lax", path: "/oauth" } as const;
 

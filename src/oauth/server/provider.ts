@@ -32,8 +32,10 @@ import {
   lifetimes,
   mcpScopes,
   OFFLINE_ACCESS,
+  resourceOf,
   SIGNING_ALGORITHM,
   sessionCookie,
+  tokenLifetimeOf,
 } from "./protocol.ts";
 import type { SigningKeys } from "./tokens.ts";
 
@@ -99,12 +101,12 @@ export function completeRequest(url: string): string {
 
 /** Settings of the only resource with tokens. @throws InvalidTarget for any other (RFC 8707) */
 function resourceServer(options: AuthorizationServerOptions, keys: SigningKeys, name: string) {
-  if (!isResource(options, name)) throw new errors.InvalidTarget();
+  if (!isResource(options.issuer, name)) throw new errors.InvalidTarget();
   return {
-    audience: options.resource,
+    audience: resourceOf(options.issuer),
     scope: mcpScopes.join(" "),
     accessTokenFormat: "jwt",
-    accessTokenTTL: options.tokenLifetime,
+    accessTokenTTL: tokenLifetimeOf(options),
     jwt: { sign: { alg: SIGNING_ALGORITHM, kid: keys.signer } },
   } as const;
 }
@@ -147,8 +149,9 @@ function isOwnOrigin(origin: string, { redirectUris = [] }: Client): boolean {
  * register a client and use failing requests as an open redirect (RFC 9700, section 4.11.2).
  * Loopback redirects and configured clients are exempt.
  */
-function holdRedirects(provider: Provider, { issuer, clients }: AuthorizationServerOptions): void {
-  const trusted = new Set(clients.map(({ client_id }) => client_id));
+function holdRedirects(provider: Provider, options: AuthorizationServerOptions): void {
+  const { issuer, configuration } = options;
+  const trusted = new Set(configuration.mcp.clients.map(({ client_id }) => client_id));
   provider.use(async (ctx, next) => {
     await next();
     const location = URL.parse(ctx.response.get("Location"));
@@ -167,14 +170,15 @@ function configure(
   keys: SigningKeys,
   mayFetch: () => Promise<boolean>,
 ): Configuration {
-  const { appSchemes, privateClientHosts: privateHosts } = options;
-  const { fetchDocument = createDocumentFetch({ privateHosts }) } = options;
-  const isRedirect = (uri: string) => isClientRedirect(uri, appSchemes);
+  const { clients, app_schemes: schemes, private_client_hosts: hosts } = options.configuration.mcp;
+  const { fetchDocument = createDocumentFetch({ privateHosts: hosts }) } = options;
+  const isRedirect = (uri: string) => isClientRedirect(uri, schemes);
+  const tokenLifetime = tokenLifetimeOf(options);
   const readDocument = options.assertions === undefined ? readClientMetadata : readClientDocument;
   const off = { enabled: false };
   return {
     adapter: (model) => createAdapter(model, options.state.store),
-    clients: options.clients.map(({ client_id, ...rest }) =>
+    clients: clients.map(({ client_id, ...rest }) =>
       clientRecord(client_id, readClientMetadata(rest, isConfiguredRedirect)),
     ),
     clientDefaults: {
@@ -219,7 +223,7 @@ function configure(
       resourceIndicators: {
         enabled: true,
         // The resource may be repeated or missing, since there is only one.
-        defaultResource: (_, __, oneOf) => oneOf?.[0] ?? options.resource,
+        defaultResource: (_, __, oneOf) => oneOf?.[0] ?? resourceOf(options.issuer),
         useGrantedResource: () => true,
         getResourceServerInfo: (_, name) => resourceServer(options, keys, name),
       },
@@ -265,10 +269,9 @@ function configure(
       jwks: endpoints.jwks,
     },
     ttl: {
-      AccessToken: options.tokenLifetime,
+      AccessToken: tokenLifetime,
       AuthorizationCode: lifetimes.code,
-      Grant: (_, { rar }) =>
-        readConsent(rar)?.byProvider ? options.tokenLifetime : lifetimes.grant,
+      Grant: (_, { rar }) => (readConsent(rar)?.byProvider ? tokenLifetime : lifetimes.grant),
       Interaction: lifetimes.interaction,
       RefreshToken: lifetimes.refreshToken,
       Session: lifetimes.session,
@@ -288,8 +291,9 @@ export function createProvider(
   mayFetch: () => Promise<boolean>,
 ): Provider {
   const provider = new Provider(options.issuer, configure(options, keys, mayFetch));
-  const server = resourceServer(options, keys, options.resource);
-  registerAssertions(provider, options, new provider.ResourceServer(options.resource, server));
+  const resource = resourceOf(options.issuer);
+  const server = resourceServer(options, keys, resource);
+  registerAssertions(provider, options, new provider.ResourceServer(resource, server));
   holdRedirects(provider, options);
   provider.use(async (ctx, next) => {
     await next();

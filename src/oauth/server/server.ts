@@ -30,13 +30,7 @@ import { errorPage, pageHeaders } from "./pages.ts";
 import { endpoints, lifetimes, metadataPaths, serverMetadata } from "./protocol.ts";
 import { completeRequest, createProvider } from "./provider.ts";
 import { finishSignIn, startSignIn } from "./sign-in.ts";
-import {
-  type AccessTokens,
-  createAccessTokens,
-  createTokenVerifier,
-  type GrantedToken,
-  openSigningKeys,
-} from "./tokens.ts";
+import { type AccessTokens, createAccessTokens, openSigningKeys } from "./tokens.ts";
 
 type Endpoint = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
@@ -132,14 +126,15 @@ export const clientBounds = { unused: 1000, used: 10_000 };
 
 /** Dynamic registration of public clients (RFC 7591), with limits. */
 function createRegistration(options: AuthorizationServerOptions): Endpoint {
-  const { originOf, onEvent, appSchemes, countRequests, registrationsPerHour } = options;
+  const { originOf, onEvent, countRequests } = options;
+  const { app_schemes: schemes, registrations_per_hour: perHour } = options.configuration.mcp;
   const { store } = options.state;
-  const limit = addressLimit(countRequests, "registrations", registrationsPerHour, 3600);
+  const limit = addressLimit(countRequests, "registrations", perHour, 3600);
   return async (request, response) => {
     const origin = originOf(request);
     const wait = await limit(origin);
     if (wait > 0) throw tooMany("too many registrations", wait);
-    const isRedirect = (uri: string) => isClientRedirect(uri, appSchemes);
+    const isRedirect = (uri: string) => isClientRedirect(uri, schemes);
     const metadata = readClientMetadata(await readJson(request), isRedirect);
     await store.makeRoom(clientBounds);
     const issuedAt = epochSeconds();
@@ -177,9 +172,9 @@ function createRevocation(
   accessTokens: AccessTokens,
   { state: { store }, onEvent }: AuthorizationServerOptions,
 ): Endpoint {
-  function findAccessToken(token: string): GrantedToken | undefined {
+  function findAccessToken(token: string) {
     try {
-      return accessTokens.verify(token);
+      return accessTokens.read(token);
     } catch (error) {
       if (error instanceof Refusal) return undefined;
       throw error;
@@ -273,7 +268,7 @@ function problemOf(error: unknown): OAuthProblem {
 export async function openAuthorizationServer(
   options: AuthorizationServerOptions,
 ): Promise<AuthorizationServer> {
-  const { log, state, countRequests, originOf } = options;
+  const { issuer, log, state, countRequests, originOf } = options;
   const { store } = state;
   const keys = await openSigningKeys(state.keys);
   const requestOrigin = new AsyncLocalStorage<LoginOrigin>();
@@ -284,11 +279,10 @@ export async function openAuthorizationServer(
     return origin !== undefined && (await documentLimit(origin)) === 0;
   });
   observeProvider(provider, options);
-  const accessTokens = createAccessTokens(options, keys);
+  const accessTokens = createAccessTokens({ issuer, store, log }, keys);
   const guard = createFormGuard(await store.secret("forms", randomBytes(32)));
   const routes = createRoutes({ provider, options, guard, store }, accessTokens);
-  const verify = createTokenVerifier(accessTokens, store, log);
-  const { host, protocol } = new URL(options.issuer);
+  const { host, protocol } = new URL(issuer);
 
   async function serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     // The library must use the public address, not the request's headers.
@@ -314,6 +308,6 @@ export async function openAuthorizationServer(
         } else sendProblem(response, problem);
       });
     },
-    verify: async (token) => verify(token),
+    verify: async (token) => accessTokens.verify(token),
   };
 }

@@ -9,8 +9,8 @@ import { VerifiedTokens } from "../../identity/token.ts";
 import type { Log } from "../../observe/log.ts";
 import { Refusal } from "../../refusal.ts";
 import { knownScopes } from "./connections.ts";
-import type { AccessToken, AuthorizationServerOptions } from "./options.ts";
-import { lifetimes, SIGNING_ALGORITHM } from "./protocol.ts";
+import type { AccessToken } from "./options.ts";
+import { lifetimes, resourceOf, SIGNING_ALGORITHM } from "./protocol.ts";
 import type { StateStore } from "./state-store.ts";
 
 export interface SigningKeys {
@@ -56,7 +56,7 @@ function isText(value: unknown): value is string {
   return typeof value === "string" && value !== "";
 }
 
-export interface GrantedToken extends Omit<AccessToken, "requireStillGranted" | "noteCall"> {
+interface GrantedToken extends Omit<AccessToken, "requireStillGranted" | "noteCall"> {
   readonly grantId: string;
 }
 
@@ -85,34 +85,33 @@ function readClaims(claims: JsonObject): GrantedToken {
   };
 }
 
-export type AccessTokens = VerifiedTokens<GrantedToken>;
+export type AccessTokens = ReturnType<typeof createAccessTokens>;
 
 export function createAccessTokens(
-  { issuer, resource }: Pick<AuthorizationServerOptions, "issuer" | "resource">,
-  keys: Pick<SigningKeys, "verifier">,
-): AccessTokens {
-  const { verifier } = keys;
+  { issuer, store, log }: { issuer: string; store: StateStore; log: Log },
+  { verifier }: Pick<SigningKeys, "verifier">,
+) {
   // RFC 9068, section 2.1
-  const expected = { type: "at+jwt", issuer, audience: resource, longest: 8192 };
-  return new VerifiedTokens({ algorithm: SIGNING_ALGORITHM, verifier, ...expected }, readClaims);
-}
-
-/** Verifies access tokens of this server. The caller checks the user. @throws Refusal */
-export function createTokenVerifier(
-  accessTokens: AccessTokens,
-  store: StateStore,
-  log: Log,
-): (token: string) => AccessToken {
+  const expected = { type: "at+jwt", issuer, audience: resourceOf(issuer), longest: 8192 };
+  const tokens = new VerifiedTokens(
+    { algorithm: SIGNING_ALGORITHM, verifier, ...expected },
+    readClaims,
+  );
   const noteCall = createCallRecorder(store, log);
-  return (token) => {
-    const granted = accessTokens.verify(token);
-    const { grantId, ...read } = granted;
-    const requireStillGranted = () => {
-      const revoked = (detail: string) => new Refusal("token_revoked", { detail });
-      if (store.isTokenRevoked(read.tokenId)) throw revoked("revoked");
-      if (store.isGrantEnded(grantId)) throw revoked("grant revoked");
-    };
-    requireStillGranted();
-    return { ...read, requireStillGranted, noteCall: (tool) => noteCall(granted, tool) };
+  return {
+    /** @throws Refusal `token_invalid` or `token_expired` */
+    read: (token: string): GrantedToken => tokens.verify(token),
+    /** Also checks that the token is not revoked. The caller checks the user. @throws Refusal */
+    verify(token: string): AccessToken {
+      const granted = tokens.verify(token);
+      const { grantId, ...read } = granted;
+      const requireStillGranted = () => {
+        const revoked = (detail: string) => new Refusal("token_revoked", { detail });
+        if (store.isTokenRevoked(read.tokenId)) throw revoked("revoked");
+        if (store.isGrantEnded(grantId)) throw revoked("grant revoked");
+      };
+      requireStillGranted();
+      return { ...read, requireStillGranted, noteCall: (tool) => noteCall(granted, tool) };
+    },
   };
 }
