@@ -77,25 +77,23 @@ export function createRelyingParty({ issuer, login }: LoginIssuer) {
     };
   }
 
-  async function discover(): Promise<openid.Configuration> {
-    const extensions = [
-      // Verifies signatures of ID tokens too, which TLS could replace.
-      openid.enableNonRepudiationChecks,
-      ...(issuer.startsWith("http:") ? [openid.allowInsecureRequests] : []),
-    ];
-    return openid.discovery(new URL(issuer), clientId, undefined, await authentication(), {
-      [openid.customFetch]: fetchBounded,
-      execute: extensions,
-      timeout: ISSUER_TIMEOUT_MS / 1000,
-    });
-  }
-
   /** Read again now and then, since metadata and secrets change. */
   async function current(): Promise<openid.Configuration> {
     if (known !== undefined && performance.now() - known.at < METADATA_AGE_MS) {
       return known.configuration;
     }
-    const configuration = await discover();
+    const server = new URL(issuer);
+    const isPlain = server.protocol === "http:";
+    const authenticate = await authentication();
+    const configuration = await openid.discovery(server, clientId, undefined, authenticate, {
+      [openid.customFetch]: fetchBounded,
+      timeout: ISSUER_TIMEOUT_MS / 1000,
+      // Verifies signatures of ID tokens too, which TLS could replace.
+      execute: [
+        openid.enableNonRepudiationChecks,
+        ...(isPlain ? [openid.allowInsecureRequests] : []),
+      ],
+    });
     known = { at: performance.now(), configuration };
     return configuration;
   }

@@ -24,20 +24,13 @@ type Context = TokenEndpointGrantContext<{ assertion?: string; resource?: string
 const described = new WeakMap<object, RefusedToken>();
 
 /** Issuer and user of a request's assertion, as far as they are known. */
-export function assertionOf(oidc: object) {
+export function assertionOf(oidc: object): Pick<RefusedToken, "issuer" | "user"> {
   const { issuer, user } = described.get(oidc) ?? {};
   return { ...(issuer !== undefined && { issuer }), ...(user !== undefined && { user }) };
 }
 
 export function isResource(issuer: string, name: unknown): boolean {
   return typeof name === "string" && URL.parse(name)?.href === new URL(resourceOf(issuer)).href;
-}
-
-/** The reason is for the audit, and never in the answer. */
-function toTokenError(error: unknown): unknown {
-  if (!(error instanceof Refusal)) return error;
-  if (error.status === 503) return new StateUnavailable(error);
-  return new errors.InvalidGrant({ detail: error.detail ?? error.code, cause: error });
 }
 
 /** Scopes that the assertion allows, and no others than the client asks for. */
@@ -50,16 +43,6 @@ function grantedScopes({ scopes }: Assertion["token"], requested: string | undef
   return granted;
 }
 
-/** Marks the assertion as used, once across all replicas. */
-async function consume(
-  { state: { store } }: AuthorizationServerOptions,
-  { iss, jti, iat = 0 }: Assertion["claims"],
-): Promise<void> {
-  const id = hash("sha256", JSON.stringify([iss, jti]), "base64url");
-  const expires = iat + ASSERTION_AGE + MARGIN_SECONDS;
-  if (!(await useOnce(store, USED, id, expires))) throw invalidToken("replayed");
-}
-
 /**
  * Registers the grant for assertions of identity providers (ID-JAG, Enterprise-Managed
  * Authorization of MCP). The provider decides in the user's place. The limits of the token are the
@@ -70,54 +53,48 @@ export function registerAssertions(
   options: AuthorizationServerOptions,
   resourceServer: ResourceServer,
 ): void {
-  const { assertions, signIns, snapshot, revocations, issuer } = options;
+  const { assertions, signIns, snapshot, revocations, issuer, state } = options;
   if (assertions === undefined || signIns === undefined) return;
-
-  const verify = async (oidc: Context["oidc"], text: string): Promise<Assertion> => {
-    try {
-      const assertion = await assertions.verifyAssertion(text, issuer);
-      described.set(oidc, assertion.token);
-      return assertion;
-    } catch (error) {
-      if (error instanceof Refusal && error.token !== undefined) described.set(oidc, error.token);
-      throw error;
-    }
-  };
 
   /** @throws Refusal, or InvalidScope */
   const accept = async ({ client, params }: Context["oidc"], assertion: Assertion) => {
     const { claims, token, settings } = assertion;
-    const { client_id: clientId, resource = resourceOf(issuer) } = claims;
+    const { client_id: clientId, resource = resourceOf(issuer), iss, jti, iat = 0 } = claims;
     if (clientId !== client.clientId) throw invalidToken("wrong_client");
     // Optional, since there is only one resource (Enterprise-Managed Authorization, section 4.3).
     const resources: unknown[] = [resource].flat();
     if (!resources.some((one) => isResource(issuer, one))) throw invalidToken("wrong_resource");
     const scopes = grantedScopes(token, params.scope);
     externalCaller(snapshot(), revocations, token);
-    await consume(options, claims);
+    const id = hash("sha256", JSON.stringify([iss, jti]), "base64url");
+    const isFirst = await useOnce(state.store, USED, id, iat + ASSERTION_AGE + MARGIN_SECONDS);
+    if (!isFirst) throw invalidToken("replayed");
     const groups = readGroups(claims, settings);
-    const { username, credential } = await signIns.open(
-      settings,
-      claims,
-      groups,
-      tokenLifetimeOf(options),
-    );
+    const lasts = tokenLifetimeOf(options);
+    const { username, credential } = await signIns.open(settings, claims, groups, lasts);
     return { accountId: accountIdOf(username, credential), scope: scopes.join(" ") };
   };
 
-  async function exchange(ctx: Context): Promise<void> {
+  const exchange = async (ctx: Context): Promise<void> => {
     const { client, params } = ctx.oidc;
-    const { assertion, resource } = params;
-    if (assertion === undefined) throw new errors.InvalidRequest("assertion is missing");
-    const requested = [resource ?? []].flat();
+    if (params.assertion === undefined) throw new errors.InvalidRequest("assertion is missing");
+    const requested = [params.resource ?? []].flat();
     if (!requested.every((one) => isResource(issuer, one))) throw new errors.InvalidTarget();
-    const { accountId, scope } = await verify(ctx.oidc, assertion)
-      .then((verified) => accept(ctx.oidc, verified))
-      .catch((error: unknown) => {
-        const { retryAfter } = error instanceof Refusal ? error : {};
-        if (retryAfter !== undefined) ctx.set("Retry-After", String(retryAfter));
-        throw toTokenError(error);
-      });
+    let accepted: Awaited<ReturnType<typeof accept>>;
+    try {
+      const assertion = await assertions.verifyAssertion(params.assertion, issuer);
+      described.set(ctx.oidc, assertion.token);
+      accepted = await accept(ctx.oidc, assertion);
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      const { status, retryAfter, token, detail = error.code } = error;
+      if (token !== undefined) described.set(ctx.oidc, token);
+      if (retryAfter !== undefined) ctx.set("Retry-After", String(retryAfter));
+      if (status === 503) throw new StateUnavailable(error);
+      // The reason is for the audit, and never in the answer.
+      throw new errors.InvalidGrant({ detail, cause: error });
+    }
+    const { accountId, scope } = accepted;
     const grant = new provider.Grant({ accountId, clientId: client.clientId });
     const appName = client.clientName ?? "";
     const limits = { database: EVERY_DATABASE, readOnly: false, appName, byProvider: true };
@@ -134,7 +111,7 @@ export function registerAssertions(
       scope,
       resource: resourceOf(issuer),
     };
-  }
+  };
 
   const parameters = ["assertion", "scope", "resource"];
   provider.registerGrantType(JWT_BEARER, exchange, parameters, "resource");

@@ -45,7 +45,7 @@ const interactionShape = z.object({
   params: z.object({ prompt: z.string().default(""), max_age: z.coerce.number().optional() }),
 });
 
-/** What the client's authorization request demands. The provider has to do it in our place. */
+/** Reads what the client's authorization request demands, which the provider then has to do. */
 async function demandOf({ store }: Visit, page: string): Promise<AuthenticationDemand> {
   const found = await store.find("Interaction", page.slice(endpoints.interaction.length + 1));
   if (found === undefined) return {};

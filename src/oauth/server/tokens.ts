@@ -34,24 +34,6 @@ export async function openSigningKeys(store: KeyStore): Promise<SigningKeys> {
 
 const MAX_RECORDED_CALLS = 10_000;
 
-/** Records which tools an app has called, for its user. A failure never blocks a call. */
-function createCallRecorder(
-  store: StateStore,
-  log: Log,
-): (token: GrantedToken, tool: string) => void {
-  const recorded = new Set<string>();
-  return ({ grantId, credential }, tool) => {
-    const call = `${grantId} ${tool}`;
-    if (recorded.has(call)) return;
-    if (recorded.size >= MAX_RECORDED_CALLS) recorded.clear();
-    recorded.add(call);
-    const expires = signInOf(credential)?.until ?? epochSeconds() + lifetimes.grant;
-    store.noteCall(grantId, tool, expires).catch((error: unknown) => {
-      log.warn({ err: error }, "a tool call was not recorded");
-    });
-  };
-}
-
 function isText(value: unknown): value is string {
   return typeof value === "string" && value !== "";
 }
@@ -97,7 +79,20 @@ export function createAccessTokens(
     { algorithm: SIGNING_ALGORITHM, verifier, ...expected },
     readClaims,
   );
-  const noteCall = createCallRecorder(store, log);
+  const recorded = new Set<string>();
+
+  /** Records which tools an app has called, for its user. A failure never blocks a call. */
+  function noteCall({ grantId, credential }: GrantedToken, tool: string): void {
+    const call = `${grantId} ${tool}`;
+    if (recorded.has(call)) return;
+    if (recorded.size >= MAX_RECORDED_CALLS) recorded.clear();
+    recorded.add(call);
+    const expires = signInOf(credential)?.until ?? epochSeconds() + lifetimes.grant;
+    store.noteCall(grantId, tool, expires).catch((error: unknown) => {
+      log.warn({ err: error }, "a tool call was not recorded");
+    });
+  }
+
   return {
     /** @throws Refusal `token_invalid` or `token_expired` */
     read: (token: string): GrantedToken => tokens.verify(token),
