@@ -239,6 +239,20 @@ export function judgeBinding(
   return bound && denied(bound, `The column ${quoteName(bound.column)} may not be bound`);
 }
 
+export interface AddedFilter {
+  /** The table, unless the query has only one. */
+  readonly table: string | undefined;
+  /** As JSON. */
+  readonly condition: string;
+}
+
+export function addedFilters(query: Query, decisions: readonly Decision[]): AddedFilter[] {
+  const isSole = new Set(query.accesses.flatMap(({ tables }) => tables)).size === 1;
+  return filterAdditions(query, decisions).flatMap(({ detail, conditions }) =>
+    conditions.map((condition) => ({ table: isSole ? undefined : detail.names[0], condition })),
+  );
+}
+
 /** The conditions that row filters add to a query whose accesses were all decided. */
 export function filterAdditions(
   { accesses }: Query,

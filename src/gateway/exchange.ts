@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:http";
 import type { Subject } from "../access/roles.ts";
+import type { AddedFilter } from "../access/row-filter.ts";
 import type { Caller } from "../identity/authenticate.ts";
 import type { Principal } from "../mcp/authenticate.ts";
 import type { AuditedChange, AuditedOperation, AuditedRate } from "../observe/audit-line.ts";
@@ -115,7 +116,7 @@ class Verdict {
   count = 0;
   decision: "allow" | "deny" | undefined;
   reason: string | undefined;
-  filters: readonly string[] = [];
+  filters: readonly AddedFilter[] = [];
   /** The refused external token, with the precise reason. */
   refusedToken: (RefusedToken & { readonly detail: string | undefined }) | undefined;
   approval: string | undefined;

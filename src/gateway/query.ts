@@ -16,7 +16,7 @@ import {
   rateWindowsOf,
   seesSchema,
 } from "../access/rights.ts";
-import { filterAdditions } from "../access/row-filter.ts";
+import { type AddedFilter, addedFilters, filterAdditions } from "../access/row-filter.ts";
 import {
   type Approval,
   type ApprovalBinding,
@@ -471,7 +471,7 @@ function admit(
   const requestFor = (sent: ScannedQuery, { decisions, identity, limits, seesSchema }: Judged) => {
     exchange.verdict.allow();
     if (sent !== scanned) {
-      exchange.verdict.filters = decisions.flatMap(({ additions = [] }) => additions);
+      exchange.verdict.filters = addedFilters(scanned.query, decisions);
     }
     if (limits.length > 0) own[LIMITS_HEADER] = limitsText(limits);
     if (!seesSchema && gateway.queries.isEngine) own[NARROWED_HEADER] = "schema";
@@ -549,7 +549,7 @@ export async function ask(
   exchange: Exchange,
   body: Buffer,
   options: AskOptions,
-): Promise<QueryAnswer & { readonly filters: readonly string[] }> {
+): Promise<QueryAnswer & { readonly filters: readonly AddedFilter[] }> {
   try {
     const trace = traceHeaders(exchange.request.headers);
     const own = { "content-type": "application/json", ...trace, ...credentialOf(gateway) };

@@ -4,6 +4,7 @@ import {
   inputRequired,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
+import type { AddedFilter } from "../access/row-filter.ts";
 import { keepSpelling, parseExactly } from "../json/document.ts";
 import { batchKey } from "../query/grammar.ts";
 import type { Level } from "../query/kind.ts";
@@ -286,8 +287,7 @@ export interface QueryAnswer {
   readonly body: Buffer;
   /** True if the answer continues after the body. */
   readonly isCut: boolean;
-  /** Row filter conditions that were added to the query, as JSON. */
-  readonly filters?: readonly string[];
+  readonly filters?: readonly AddedFilter[];
 }
 
 const MAX_FILTER_TEXT_LENGTH = 300;
@@ -295,9 +295,12 @@ const MAX_FILTER_TEXT_LENGTH = 300;
 function narrowedIn({ filters = [] }: QueryAnswer): { readonly narrowed?: string } {
   if (filters.length === 0) return {};
   const textOf = (value: unknown) => (typeof value === "string" ? value : JSON.stringify(value));
-  const conditions = filters.map((filter) => {
-    const { column, cmp, value } = contentOf(filter);
-    return `${column} ${cmp} ${Array.isArray(value) ? `(${value.map(textOf).join(", ")})` : textOf(value)}`;
+  const conditions = filters.map(({ table, condition }) => {
+    const { column, cmp, value } = contentOf(condition);
+    // In a join, the condition itself names the table.
+    const name =
+      table === undefined || String(column).includes(".") ? column : `${table}.${column}`;
+    return `${name} ${cmp} ${Array.isArray(value) ? `(${value.map(textOf).join(", ")})` : textOf(value)}`;
   });
   const text = [...new Set(conditions)].join(" and ");
   const isLong = text.length > MAX_FILTER_TEXT_LENGTH;

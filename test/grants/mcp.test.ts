@@ -109,6 +109,51 @@ t.test("a result says if row filters narrowed it", async (t) => {
   t.notMatch(own.text, "narrowed", "the caller has said it itself");
 });
 
+t.test("if a query reads several tables, a result names those of the row filters", async (t) => {
+  await site.allow(
+    granted + entry("rita", "main", "ReadOnly", `tables = ["customers"]\n${filter}`),
+  );
+  t.teardown(() => site.allow(granted));
+  const exists = { exists: { table: "customers", on: "customers.id = tickets.id" } };
+  const tenant = term("tenant", "=", "acme");
+  const members = { from: "tickets", columns: ["id"] };
+  const customers = { database: "main", from: "customers" };
+  const both = "only rows where tickets.tenant = acme and customers.tenant = acme";
+  const calls: [tool: string, args: Record<string, unknown>, narrowed: string][] = [
+    ["count", { ...rows, where: exists }, both],
+    ["count", { ...rows, group_by: ["status"], where: { not: exists } }, both],
+    [
+      "count",
+      { ...rows, where: { and: [tenant, exists] } },
+      "only rows where customers.tenant = acme",
+    ],
+    [
+      "count",
+      { ...customers, where: { column: "id", cmp: "IN", select: { ...members, where: tenant } } },
+      "only rows where customers.tenant = acme",
+    ],
+    [
+      "count",
+      { ...customers, where: { column: "id", cmp: "NOT IN", select: members } },
+      "only rows where customers.tenant = acme and tickets.tenant = acme",
+    ],
+    [
+      "count",
+      { ...rows, where: { column: "id", cmp: "IN", select: members } },
+      "only rows where tenant = acme",
+    ],
+    [
+      "batch",
+      { operations: [select("tickets", ["id"], { limit: 1 }), select("customers", ["id"])] },
+      both,
+    ],
+  ];
+  for (const [tool, args, narrowed] of calls) {
+    const answer = await call(tool, args);
+    t.match(answer.body, { result: { structuredContent: { narrowed } } }, JSON.stringify(args));
+  }
+});
+
 t.test("a page says how to continue, and the audit has only the query", async (t) => {
   const ordered = { ...rows, columns: ["id"], order_by: { column: "id" }, limit: 1 };
   const answer = await call("select", ordered);
