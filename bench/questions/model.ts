@@ -4,12 +4,11 @@ import { once } from "node:events";
 import { createServer } from "node:http";
 import { buffer, text } from "node:stream/consumers";
 import { z } from "zod";
-import { answersOf, type Outcome } from "./measured.ts";
-import { type Ask, fillIn, isSame, type Question } from "./play.ts";
+import { type Ask, judge, type Outcome, type questions } from "./play.ts";
 import type { Setting } from "./setting.ts";
-import type { Scale } from "./shop.ts";
+import type { Shop } from "./shop.ts";
 
-/** Schema tools, which do not count towards the budget. */
+/** Schema tools, which do not count. */
 const telling: ReadonlySet<string> = new Set([
   ...["whoami", "list_databases", "list_tables", "describe_table"],
 ]);
@@ -98,32 +97,28 @@ async function answerOf(
   return parsed(last) ?? last;
 }
 
-export interface ModelOptions {
+interface ModelOptions {
   readonly setting: Setting;
   /** Calls a tool without the meter, to check the state afterwards. */
   readonly ask: Ask;
-  readonly scale: Scale;
-  readonly asked: readonly Question[];
+  readonly shop: Shop;
+  readonly asked: typeof questions;
 }
 
 export async function* askModel(
   opened: AsyncDisposableStack,
   command: string,
-  { setting, ask, scale, asked }: ModelOptions,
+  { setting, ask, shop, asked }: ModelOptions,
 ): AsyncGenerator<Outcome> {
   const meter = new Meter();
   const GATEHOUSE_MCP_URL = await meteredUrl(opened, setting.url, meter);
   const env = { ...process.env, GATEHOUSE_MCP_URL, GATEHOUSE_TOKEN: setting.token };
-  const expected = answersOf(scale);
-  for (const { id, question, budget, check } of asked) {
+  for (const [id, question] of asked) {
     meter.reset();
     const start = performance.now();
-    const answer = await answerOf(command, question, env);
+    const answer = await answerOf(command, question.question, env);
     const milliseconds = performance.now() - start;
-    const after = check && fillIn(check.answer, [(await ask(check)).result]);
-    const isRight = isSame(answer, expected[id]?.answer) && isSame(after, expected[id]?.after);
     const { calls, bytes } = meter;
-    const isWithinBudget = calls <= budget.calls && bytes <= budget.bytes;
-    yield { id, isRight, isWithinBudget, calls, bytes, milliseconds, found: [answer, after] };
+    yield { id, ...(await judge(question, answer, shop, ask)), calls, bytes, milliseconds };
   }
 }

@@ -1,23 +1,20 @@
-/** Runs the calls of a question and measures them. */
+/** Runs the calls of questions, measures them and compares the answers. */
+import { z } from "zod";
+import { amounts } from "./amounts.ts";
+import { changes } from "./changes.ts";
+import { counts } from "./counts.ts";
+import { groups } from "./groups.ts";
+import { joins } from "./joins.ts";
+import type { Call, Question } from "./question.ts";
+import { relations } from "./relations.ts";
+import type { Shop } from "./shop.ts";
+import { times } from "./times.ts";
 
-/** A tool call. An object `{"$": "0.rows.0.id"}` refers to a part of an earlier result. */
-interface Call {
-  readonly tool: string;
-  readonly arguments: Readonly<Record<string, unknown>>;
-}
-
-/** A question with the best calls of a model that knows the tables. */
-export interface Question {
-  readonly id: string;
-  readonly question: string;
-  readonly calls: readonly Call[];
-  /** The answer as a part of the results. */
-  readonly answer: unknown;
-  /** Calls, and bytes of their arguments and of the text results. */
-  readonly budget: { readonly calls: number; readonly bytes: number };
-  /** The expected state afterwards, if the question asks for a change. */
-  readonly check?: Call & { readonly answer: unknown };
-}
+/** All questions with their ids. None reads rows that another one changes. */
+export const questions = Object.entries<Question>({
+  ...{ ...counts, ...groups, ...joins, ...times, ...amounts, ...relations, ...changes },
+});
+type Asked = typeof questions;
 
 /** A result as text for a model, and as a value. */
 interface Answered {
@@ -27,17 +24,18 @@ interface Answered {
 
 export type Ask = (call: Call) => Promise<Answered>;
 
-export interface Played {
-  readonly answer: unknown;
-  /** The state afterwards; undefined without a check. */
-  readonly after: unknown;
+export interface Outcome {
+  readonly id: string;
+  readonly isRight: boolean;
   readonly calls: number;
+  /** Of arguments and text results, which a model writes and reads. */
   readonly bytes: number;
+  readonly milliseconds: number;
+  /** The answer; for a change, also the state afterwards. */
+  readonly found: readonly unknown[];
 }
 
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
-}
+const content = z.record(z.string(), z.unknown());
 
 function partOf(value: unknown, path: readonly string[]): unknown {
   const [step, ...rest] = path;
@@ -45,38 +43,24 @@ function partOf(value: unknown, path: readonly string[]): unknown {
   if (step === "*")
     return Array.isArray(value) ? value.map((each) => partOf(each, rest)) : undefined;
   if (Array.isArray(value)) return partOf(value.at(Number(step)), rest);
-  return partOf(isObject(value) ? value[step] : undefined, rest);
+  return partOf(content.safeParse(value).data?.[step], rest);
 }
 
 /** Replaces references in the template by parts of the results. */
-export function fillIn(template: unknown, results: readonly unknown[]): unknown {
+function fillIn(template: unknown, results: readonly unknown[]): unknown {
   if (Array.isArray(template)) return template.map((each) => fillIn(each, results));
-  if (!isObject(template)) return template;
-  const { $: path } = template;
-  if (typeof path === "string") return partOf(results, path.split("."));
-  const entries = Object.entries(template).map(([key, each]) => [key, fillIn(each, results)]);
+  const { data } = content.safeParse(template);
+  if (data === undefined) return template;
+  if (typeof data.$ === "string") return partOf(results, data.$.split("."));
+  const entries = Object.entries(data).map(([key, each]) => [key, fillIn(each, results)]);
   return Object.fromEntries(entries);
-}
-
-/** Runs the calls of a question in order. */
-export async function play({ calls, answer, check }: Question, ask: Ask): Promise<Played> {
-  const results: unknown[] = [];
-  let bytes = 0;
-  for (const { tool, arguments: template } of calls) {
-    const args = fillIn(template, results);
-    const { text, result } = await ask({ tool, arguments: isObject(args) ? args : {} });
-    bytes += Buffer.byteLength(JSON.stringify(args)) + Buffer.byteLength(text);
-    results.push(result);
-  }
-  const after = check && fillIn(check.answer, [(await ask(check)).result]);
-  return { answer: fillIn(answer, results), after, calls: calls.length, bytes };
 }
 
 /** Only the values, since a model may name fields as it likes. */
 function valuesOf(answer: unknown): unknown {
   if (Array.isArray(answer)) return answer.map(valuesOf);
-  if (isObject(answer)) return Object.values(answer).map(valuesOf);
-  return answer;
+  const { data } = content.safeParse(answer);
+  return data === undefined ? answer : Object.values(data).map(valuesOf);
 }
 
 /** True if two answers are equal; numbers may differ by the rounding of a double. */
@@ -89,4 +73,47 @@ export function isSame(one: unknown, other: unknown): boolean {
     return left.length === right.length && left.every((each, index) => isSame(each, right[index]));
   }
   return left === right;
+}
+
+/** Compares the answer to a question, and the state after a change, with the rows of the shop. */
+export async function judge({ expected, check }: Question, answer: unknown, shop: Shop, ask: Ask) {
+  const after = check && fillIn(check.answer, [(await ask(check)).result]);
+  const isRight = isSame(answer, expected(shop)) && isSame(after, check?.expected(shop));
+  return { isRight, found: check === undefined ? [answer] : [answer, after] };
+}
+
+/** Runs the prepared calls of each question. */
+export async function* playAll(ask: Ask, shop: Shop, asked: Asked): AsyncGenerator<Outcome> {
+  for (const [id, question] of asked) {
+    const results: unknown[] = [];
+    let bytes = 0;
+    const start = performance.now();
+    for (const { tool, arguments: template } of question.calls) {
+      const args = content.parse(fillIn(template, results));
+      const { text, result } = await ask({ tool, arguments: args });
+      bytes += Buffer.byteLength(JSON.stringify(args)) + Buffer.byteLength(text);
+      results.push(result);
+    }
+    const milliseconds = performance.now() - start;
+    const judged = await judge(question, fillIn(question.answer, results), shop, ask);
+    yield { id, ...judged, calls: results.length, bytes, milliseconds };
+  }
+}
+
+/** What must be reached on average. */
+const GOALS = { right: 0.95, calls: 1.3, bytes: 400 } as const;
+
+/** Sums and averages of all outcomes, and whether they reach the goals. */
+export function summarize(outcomes: readonly Outcome[]) {
+  const right = outcomes.filter(({ isRight }) => isRight).length;
+  const total = (of: "calls" | "bytes" | "milliseconds") =>
+    outcomes.reduce((sum, outcome) => sum + outcome[of], 0);
+  const [calls, bytes, seconds] = [total("calls"), total("bytes"), total("milliseconds") / 1000];
+  const each = { calls: calls / outcomes.length, bytes: bytes / outcomes.length };
+  const isReached =
+    right >= GOALS.right * outcomes.length &&
+    each.calls <= GOALS.calls &&
+    each.bytes <= GOALS.bytes;
+  const text = `${right} of ${outcomes.length} right: ${calls} calls (${each.calls.toFixed(2)} a question), ${bytes} bytes (${each.bytes.toFixed(0)} a question), ${seconds.toFixed(1)} s`;
+  return { text, isReached };
 }

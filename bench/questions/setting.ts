@@ -57,11 +57,11 @@ const answered = z.object({
   result: z.object({
     isError: z.boolean().optional(),
     content: z.array(z.object({ text: z.string() })),
-    structuredContent: z.unknown(),
+    structuredContent: z.unknown().optional(),
   }),
 });
 
-/** Calls tools as `model`; an error is a result `{"error": <text>}`. */
+/** Calls tools as `model`; a refused one has the result `{"isError": true}`. */
 export function askAt({ url, token }: Setting): Ask {
   return async ({ tool, arguments: args }) => {
     const call = statelessCall("tools/call", { name: tool, arguments: args });
@@ -69,6 +69,6 @@ export function askAt({ url, token }: Setting): Ask {
     const response = await fetch(`${url}/mcp`, { method: "POST", headers, body: call.body });
     const { result } = answered.parse(await response.json());
     const text = result.content[0]?.text ?? "";
-    return { text, result: result.isError === true ? { error: text } : result.structuredContent };
+    return { text, result: result.isError === true ? { isError: true } : result.structuredContent };
   };
 }

@@ -1,19 +1,18 @@
 /** A shop in which every row follows from its number, so its size determines all answers. */
 
 /** Rows of the larger tables; each order has one to four `order_lines`. */
-export interface Sizes {
+interface Sizes {
   readonly customers: number;
   readonly products: number;
   readonly orders: number;
   readonly reviews: number;
 }
 
-/** Sizes with checked answers. */
+/** The tests use the small one. */
 export const scales = {
   small: { customers: 400, products: 60, orders: 1640, reviews: 470 },
   million: { customers: 60_000, products: 5_000, orders: 246_000, reviews: 70_000 },
 } as const satisfies Record<string, Sizes>;
-export type Scale = keyof typeof scales;
 
 /** A pseudorandom 32-bit number from field and row. */
 function chance(field: number, row: number): number {
@@ -48,9 +47,12 @@ const statuses = [
   "returned",
   "cancelled",
 ] as const;
+const makers = ["Acme", "Berg", "Corvo", "Delta"] as const;
+const colors = ["blue", "red", "green", "white", "black"] as const;
 const remarks = [null, null, "Works well", "Came broken", "As described", "Too small"] as const;
 const stars = [5, 5, 4, 4, 3, 1] as const;
 const firstDay = Date.UTC(2024, 0, 1);
+const millisecondsOfMinute = 60_000;
 const millisecondsOfDay = 86_400_000;
 
 function day(field: number, row: number): string {
@@ -58,12 +60,14 @@ function day(field: number, row: number): string {
   return new Date(firstDay + offset * millisecondsOfDay).toISOString().slice(0, 10);
 }
 
-export type Customer = ReturnType<typeof customer>;
-export type Product = ReturnType<typeof product>;
-export type Line = ReturnType<Shop["lines"]>[number];
-export type Order = ReturnType<Shop["order"]>;
-export type Review = ReturnType<Shop["review"]>;
+function later(time: string, minutes: number): string {
+  const then = new Date(Date.parse(time) + minutes * millisecondsOfMinute);
+  return then.toISOString().replace(".000", "");
+}
 
+export type Order = Shop["orders"][number];
+
+/** About a third were referred by an earlier customer. */
 function customer(id: number) {
   const [first, last] = [pick(firstNames, 1, id), pick(lastNames, 2, id)];
   return {
@@ -74,10 +78,12 @@ function customer(id: number) {
     city: pick(cities, 4, id),
     vip: chance(5, id) % 20 === 0,
     joined: day(6, id),
+    referred_by: id > 1 && chance(7, id) % 3 === 0 ? 1 + (chance(8, id) % (id - 1)) : null,
   };
 }
 
 function product(id: number) {
+  const maker = { name: pick(makers, 16, id), country: pick(countries, 17, id) };
   return {
     id,
     sku: `SKU-${String(id).padStart(5, "0")}`,
@@ -85,6 +91,7 @@ function product(id: number) {
     category: pick(categories, 13, id),
     price_cents: 100 + (chance(14, id) % 49_900),
     discontinued: chance(15, id) % 12 === 0,
+    details: { maker, colors: [pick(colors, 18, id), pick(colors, 19, id)] },
   };
 }
 
@@ -101,100 +108,83 @@ function coupon(number: number) {
   return { code, percent: 5 * (1 + (number % 6)), uses: chance(51, number) % 30 };
 }
 
-function cart(id: number) {
-  return { id, customer_id: id, product_id: 1 + (id % 9), quantity: 1 + (id % 3) };
+/** The last three products were never sold. */
+function linesOf(orderId: number, { products }: Sizes) {
+  const count = 1 + (chance(21, orderId) % 4);
+  return numbered(count, (line) => {
+    const row = orderId * 4 + line - 1;
+    const { id, price_cents: unit_cents } = product(1 + (chance(22, row) % (products - 3)));
+    const quantity = 1 + (chance(23, row) % 5);
+    const discount_cents = chance(24, row) % 6 === 0 ? 50 * quantity : null;
+    const cents = quantity * unit_cents - (discount_cents ?? 0);
+    return { order_id: orderId, line, product_id: id, quantity, unit_cents, discount_cents, cents };
+  });
 }
 
-function* numbered<Row>(count: number, row: (number: number) => Row): Generator<Row> {
-  for (let number = 1; number <= count; number++) yield row(number);
+/** The last twentieth of the customers have never ordered. */
+function order(id: number, { customers }: Sizes, lines: ReturnType<typeof linesOf>) {
+  const buyer = customer(1 + (chance(31, id) % Math.floor(customers * 0.95)));
+  const status = pick(statuses, 33, id);
+  const isSent = status === "shipped" || status === "returned";
+  const placed = later(day(32, id), chance(36, id) % 1440);
+  return {
+    id,
+    customer_id: buyer.id,
+    day: placed.slice(0, 10),
+    placed,
+    due: later(placed, 5 * 1440),
+    shipped: isSent ? later(placed, 240 + (chance(37, id) % 12_000)) : null,
+    status,
+    country: buyer.country,
+    coupon: chance(34, id) % 10 === 0 ? coupon(1 + (chance(35, id) % 20)).code : null,
+    total_cents: lines.reduce((sum, { cents }) => sum + cents, 0),
+  };
 }
 
-/** The rows of a shop. Row numbers start at 1. */
+function review(id: number, { products, customers }: Sizes) {
+  return {
+    id,
+    product_id: 1 + (chance(61, id) % products),
+    customer_id: 1 + (chance(62, id) % customers),
+    stars: pick(stars, 63, id),
+    text: pick(remarks, 64, id),
+    day: day(65, id),
+  };
+}
+
+function numbered<Row>(count: number, row: (number: number) => Row): Row[] {
+  return Array.from({ length: count }, (_, index) => row(index + 1));
+}
+
+/** The rows of a shop, by table. Those that have an id are in its order, from 1. */
 export class Shop {
-  readonly sizes: Sizes;
+  readonly customers;
+  readonly products;
+  readonly orders;
+  readonly order_lines;
+  readonly reviews;
+  readonly stock;
+  readonly coupons = numbered(20, coupon);
+  readonly carts = numbered(10, (id) => ({
+    ...{ id, customer_id: id, product_id: 1 + (id % 9), quantity: 1 + (id % 3) },
+  }));
+  readonly returns = numbered(5, (id) => ({ id, order_id: id, reason: "Came broken" }));
+  readonly return_lines = numbered(5, (id) => ({ return_id: id, line: 1, quantity: 1 }));
 
   constructor(sizes: Sizes) {
-    this.sizes = sizes;
+    this.customers = numbered(sizes.customers, customer);
+    this.products = numbered(sizes.products, product);
+    const lines = numbered(sizes.orders, (id) => linesOf(id, sizes));
+    this.order_lines = lines.flat();
+    this.orders = lines.map((own, index) => order(index + 1, sizes, own));
+    this.reviews = numbered(sizes.reviews, (id) => review(id, sizes));
+    this.stock = numbered(sizes.products, stockOf);
   }
+}
 
-  customer = customer;
-  product = product;
-  coupon = coupon;
-  stockOf = stockOf;
-
-  /** The last three products were never sold. */
-  lines(orderId: number) {
-    const count = 1 + (chance(21, orderId) % 4);
-    return Array.from({ length: count }, (_, index) => {
-      const row = orderId * 4 + index;
-      const bought = product(1 + (chance(22, row) % (this.sizes.products - 3)));
-      const quantity = 1 + (chance(23, row) % 5);
-      return {
-        order_id: orderId,
-        line: index + 1,
-        product_id: bought.id,
-        quantity,
-        cents: quantity * bought.price_cents,
-      };
-    });
-  }
-
-  /** The last twentieth of the customers have never ordered. */
-  order(id: number) {
-    const buyers = Math.floor(this.sizes.customers * 0.95);
-    const buyer = customer(1 + (chance(31, id) % buyers));
-    const total_cents = this.lines(id).reduce((sum, { cents }) => sum + cents, 0);
-    return {
-      id,
-      customer_id: buyer.id,
-      day: day(32, id),
-      status: pick(statuses, 33, id),
-      country: buyer.country,
-      coupon: chance(34, id) % 10 === 0 ? coupon(1 + (chance(35, id) % 20)).code : null,
-      total_cents,
-    };
-  }
-
-  review(id: number) {
-    return {
-      id,
-      product_id: 1 + (chance(61, id) % this.sizes.products),
-      customer_id: 1 + (chance(62, id) % this.sizes.customers),
-      stars: pick(stars, 63, id),
-      text: pick(remarks, 64, id),
-      day: day(65, id),
-    };
-  }
-
-  customers(): Generator<Customer> {
-    return numbered(this.sizes.customers, customer);
-  }
-
-  products(): Generator<Product> {
-    return numbered(this.sizes.products, product);
-  }
-
-  orders(): Generator<Order> {
-    return numbered(this.sizes.orders, (id) => this.order(id));
-  }
-
-  *orderLines(): Generator<Line> {
-    for (let id = 1; id <= this.sizes.orders; id++) yield* this.lines(id);
-  }
-
-  reviews(): Generator<Review> {
-    return numbered(this.sizes.reviews, (id) => this.review(id));
-  }
-
-  stock() {
-    return numbered(this.sizes.products, stockOf);
-  }
-
-  coupons() {
-    return numbered(20, coupon);
-  }
-
-  carts() {
-    return numbered(10, cart);
-  }
+/** The row with an id. */
+export function byId<Row>(rows: readonly Row[], id: number | null): Row {
+  const row = rows[(id ?? 0) - 1];
+  if (row === undefined) throw new Error(`There is no row ${id}`);
+  return row;
 }

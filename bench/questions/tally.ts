@@ -1,30 +1,12 @@
 /** Aggregates over rows. */
-import type { Shop } from "./shop.ts";
 
-export type Reference = (shop: Shop) => unknown;
-
-export function count<Row>(rows: Iterable<Row>, isMeant: (row: Row) => boolean): number {
-  let found = 0;
-  for (const row of rows) if (isMeant(row)) found++;
-  return found;
-}
-
-export function sum<Row>(rows: Iterable<Row>, amountOf: (row: Row) => number): number {
-  let total = 0;
-  for (const row of rows) total += amountOf(row);
-  return total;
-}
-
-export function* columnsOf<Row, Value>(
-  rows: Iterable<Row>,
-  amountOf: (row: Row) => Value,
-): Generator<Value> {
-  for (const row of rows) yield amountOf(row);
+export function sum<Row>(rows: readonly Row[], amountOf: (row: Row) => number): number {
+  return rows.reduce((total, row) => total + amountOf(row), 0);
 }
 
 /** Aggregates rows by key; counts them by default. */
 export function tally<Row, Key>(
-  rows: Iterable<Row>,
+  rows: readonly Row[],
   keyOf: (row: Row) => Key,
   amountOf: (row: Row) => number = () => 1,
 ): Map<Key, number> {
@@ -36,7 +18,16 @@ export function tally<Row, Key>(
   return found;
 }
 
-/** Sorts pairs by key. */
-export function byText(pairs: Iterable<[string, number]>): [string, number][] {
+/** Sorts pairs by key, as text or as a number. */
+export function byKey<Key extends string | number>(
+  pairs: Iterable<[Key, number]>,
+): [Key, number][] {
   return [...pairs].sort(([one], [other]) => (one < other ? -1 : 1));
+}
+
+/** Sorts pairs by number, the largest first, equal ones by key. */
+export function largestFirst<Key extends string | number>(
+  pairs: Iterable<[Key, number]>,
+): [Key, number][] {
+  return byKey(pairs).sort(([, one], [, other]) => other - one);
 }
