@@ -71,10 +71,10 @@ function list(columns: readonly string[] = []): string {
   return columns.length === 0 ? "none" : columns.map(quoteName).join(", ");
 }
 
-function judgeStar(tables: readonly DecidedTable[]): Objection | undefined {
+function judgeStar(tables: readonly DecidedTable[], isSole: boolean): Objection | undefined {
   const narrowed = tables.filter(({ entry }) => entry.grant.columns !== undefined);
   const allowed = narrowed.flatMap(({ name, entry: { grant } }) =>
-    (grant.columns ?? []).map((column) => (tables.length === 1 ? column : `${name}.${column}`)),
+    (grant.columns ?? []).map((column) => (isSole ? column : `${name}.${column}`)),
   );
   const message = `Name the columns instead of *: ${list(allowed)}`;
   return narrowed[0] && { reason: "columns_required", message, entry: narrowed[0].entry };
@@ -114,10 +114,11 @@ function judgeUse(
   written: string,
   tables: readonly DecidedTable[],
   own: readonly DecidedTable[],
+  isSole: boolean,
 ): Objection | undefined {
-  if (written === "*") return position === "aggregate" ? undefined : judgeStar(own);
+  if (written === "*") return position === "aggregate" ? undefined : judgeStar(own, isSole);
   const dot = written.indexOf(".");
-  const partial = dot === -1 && own.length > 1 ? own.find(isPartial) : undefined;
+  const partial = dot === -1 && !isSole ? own.find(isPartial) : undefined;
   if (partial !== undefined) {
     const message = `Write the column ${quoteName(written)} with its table, as in ${qualifiedNames(written, own)}, since only a part of ${quoteName(partial.table)} may be read`;
     return { reason: "column_unqualified", message, entry: partial.entry };
@@ -132,15 +133,21 @@ function judgeUse(
   return undefined;
 }
 
+/** True if columns need no table's name, since nothing else is read. */
+function readsOneTable({ tables, readsSelect }: OperationDetail): boolean {
+  return tables.length === 1 && !readsSelect;
+}
+
 /** @param tables the operation's `own` tables, then those that a new table refers to */
 function judgeColumns(
-  { uses }: OperationDetail,
+  detail: OperationDetail,
   tables: readonly DecidedTable[],
   own: readonly DecidedTable[],
 ): Objection | undefined {
-  for (const [position, columns] of uses) {
+  const isSole = readsOneTable(detail);
+  for (const [position, columns] of detail.uses) {
     for (const column of columns) {
-      const objection = judgeUse(position, column, tables, own);
+      const objection = judgeUse(position, column, tables, own, isSole);
       if (objection !== undefined) return objection;
     }
   }
@@ -428,7 +435,9 @@ function remedyFor(
   if (operation === "Preview" && !isEngine) return "Do not use Preview with this database";
   if (!detail?.isWhole) return "Use only the query grammar";
   // Another database may take a column of the condition for one of the tables around it.
-  if (detail.nested.length > 0 && !isEngine) return "Omit exists and select with this database";
+  if (detail.nested.length > 0 && !isEngine) {
+    return "Omit exists, select and include with this database";
+  }
   return detail.hasExtraFields ? "Omit the fields that the configuration adds" : undefined;
 }
 
@@ -547,10 +556,12 @@ function filterTable(
   return { filters, additions: missing.length === filter.length ? filters : textsOf(missing) };
 }
 
+/** @param included the tables that a Select includes, which limits bound by themselves */
 function judgeNumbers(
   judged: JudgedAccess,
   detail: OperationDetail,
   { table, entry }: DecidedTable,
+  included: readonly IncludedTable[],
 ): Objection | undefined {
   const { access, context, element, tally } = judged;
   const limiters = limitersOf(judged);
@@ -566,7 +577,11 @@ function judgeNumbers(
   const isPreview = access.operation === "Preview";
   const extent = extentOf(operation, isPreview, entry.grant, spelling, isEngine);
   for (const limiter of limiters) {
-    const objection = tally.add(element, extent, limiter);
+    const times = included
+      .filter(({ grant }) => limiter.by.entry === undefined || grant === limiter.limits)
+      .map(({ rowsPerRow }) => rowsPerRow);
+    const selected = extent.selected * Math.max(1, ...times);
+    const objection = tally.add(element, { ...extent, selected }, limiter);
     if (objection !== undefined) return objection;
   }
   return undefined;
@@ -580,10 +595,11 @@ function judgeRowFilters(
   const filters: string[] = [];
   const additions: string[] = [];
   const seen = new Set<string>();
+  const isJoin = !readsOneTable(detail);
   for (const one of tables) {
     if (seen.has(one.name)) continue;
     seen.add(one.name);
-    const filtered = filterTable(judged, detail, one, tables.length > 1);
+    const filtered = filterTable(judged, detail, one, isJoin);
     if ("reason" in filtered) return { entry: one.entry, ...filtered };
     filters.push(...filtered.filters);
     additions.push(...filtered.additions);
@@ -611,7 +627,8 @@ function judgeNarrowed(judged: JudgedAccess): Filters | Objection {
     judgeAliases(judged, own) ??
     judgeRowFilters(judged, detail, own);
   if ("reason" in filtered) return filtered;
-  const numbers = judgeNumbers(judged, detail, first);
+  const included = includedTables(detail, others);
+  const numbers = judgeNumbers(judged, detail, first, included);
   if (numbers !== undefined || detail.nested.length === 0) return numbers ?? filtered;
   const nested = judgeNested(judged, detail, own, others);
   if ("reason" in nested) return nested;
@@ -627,7 +644,25 @@ function named(tables: readonly DecidedTable[], names: readonly string[]): Decid
   return tables.map((one, at) => ({ ...one, name: names[at] ?? one.table }));
 }
 
-/** Judges the Selects and `exists` in conditions as Selects of their own. */
+interface IncludedTable {
+  readonly grant: Grant;
+  readonly rowsPerRow: number;
+}
+
+/** @param others the tables of nested operations, in the order of the body */
+function includedTables(
+  { nested }: OperationDetail,
+  others: readonly DecidedTable[],
+): IncludedTable[] {
+  let at = 0;
+  return nested.flatMap(({ detail: { tables }, rowsPerRow }) => {
+    const grant = others[at]?.entry.grant;
+    at += tables.length;
+    return rowsPerRow === undefined || grant === undefined ? [] : [{ grant, rowsPerRow }];
+  });
+}
+
+/** Judges nested operations as Selects of their own. */
 function judgeNested(
   judged: JudgedAccess,
   detail: OperationDetail,
@@ -652,7 +687,7 @@ function judgeNested(
   return { filters, additions: placed.flat(), placed };
 }
 
-/** Tables that a new table refers to and those within conditions need only SELECT. */
+/** Tables that a new table refers to and those of nested operations need only SELECT. */
 function wantedRights({ operation, permissions, tables, detail }: Access): readonly WantedRight[] {
   if (tables.length === 0) return [{ table: undefined, permissions }];
   const { referenced = [], tables: first = tables } = detail ?? {};

@@ -144,7 +144,7 @@ export interface Decision {
   readonly filters?: readonly string[];
   /** The conditions that the query's own `where` does not already demand. */
   readonly additions?: readonly string[];
-  /** `additions` by place: for the operation, then for each Select or `exists` in its conditions. */
+  /** `additions` by place: for the operation, then for each operation nested in it. */
   readonly placed?: readonly (readonly string[])[];
 }
 

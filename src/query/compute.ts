@@ -11,6 +11,7 @@ import {
   list,
   literal,
   newColumnSchema,
+  numberAt,
   oneOf,
   readColumnName,
 } from "./values.ts";
@@ -233,16 +234,9 @@ function requireFit(reader: BodyReader, draft: ComputeDraft, start: number): und
   if (allowed !== undefined && draft.unit !== undefined && !allowed.includes(draft.unit)) {
     throw refuse(`${fn} has no unit ${draft.unit}; allowed: ${allowed.join(", ")}`);
   }
-  if (digitsStart > 0 && digitsAt(reader, digitsStart) > MOST_DIGITS) {
+  if (digitsStart > 0 && numberAt(reader, digitsStart) > MOST_DIGITS) {
     throw refuse(`digits may be at most ${MOST_DIGITS}`, digitsStart);
   }
   operation.computed ??= [];
   operation.computed.push(as);
-}
-
-function digitsAt(reader: BodyReader, offset: number): number {
-  return reader.reread(offset, () => {
-    reader.skipNumber();
-    return Number(reader.bytes.toString("latin1", offset, reader.position));
-  });
 }

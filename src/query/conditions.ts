@@ -13,8 +13,8 @@ import {
   type Schema,
 } from "./kind.ts";
 import { ObjectShape } from "./object-shape.ts";
-import type { OperationDraft } from "./operation-draft.ts";
-import type { Select } from "./operation-types.ts";
+import type { Nesting, OperationDraft } from "./operation-draft.ts";
+import type { InnerSelect } from "./operation-types.ts";
 import { meantComparison } from "./synonyms.ts";
 import { type CellValue, column, list, oneOf } from "./values.ts";
 
@@ -138,23 +138,26 @@ const otherColumn: Kind<string, ComparisonDraft> = {
 };
 
 export interface NestedFields {
-  select: Omit<Select, "database" | "after">;
+  select: InnerSelect;
   exists: { table: string; on: string; where?: Condition | null };
 }
 
 /** The kinds that a condition may contain. `operations.ts` sets them, as they contain conditions. */
 export const nesting: { -readonly [Name in keyof NestedFields]?: Kind<NestedFields[Name]> } = {};
 
-/** Reads a Select or `exists` into a draft of its own. */
 function nested<Name extends keyof NestedFields>(name: Name): Kind<NestedFields[Name]> {
-  const kind = () => {
+  return nestedAs(name, () => {
     const known = nesting[name];
     if (known === undefined) throw new Error(`operations.ts must set ${name}`);
     return known;
-  };
+  });
+}
+
+/** Reads an operation within another one into a draft of its own. */
+export function nestedAs<Value>(as: Nesting, kind: () => Kind<Value>): Kind<Value> {
   return {
     read(reader, outer) {
-      const inner = outer.nest(reader, name === "exists");
+      const inner = outer.nest(reader, as);
       inner.start = reader.position;
       const rest = kind().read(reader, inner);
       if (rest === undefined) inner.end = reader.position;

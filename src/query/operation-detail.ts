@@ -67,8 +67,7 @@ function shapeOf({ named = [], compared = [], nested = [] }: OperationDraft, mos
   writer.end();
   for (const inner of nested) {
     if (writer.text.length > most) break;
-    const word = inner.isCorrelated ? "exists" : "select";
-    writer.text += ` ${word} ${inner.tables.join(", ")}[${shapeOf(inner, most)}]`;
+    writer.text += ` ${inner.nesting} ${inner.tables.join(", ")}[${shapeOf(inner, most)}]`;
   }
   return cut(writer.text, most);
 }
@@ -79,10 +78,13 @@ interface ByteRange {
   readonly end: number;
 }
 
-/** A Select or `exists` within a condition. For `exists`, `on` also names columns of `linked`. */
+/** A Select, `exists` or included table within an operation. */
 export interface NestedDetail {
   readonly detail: OperationDetail;
+  /** For `exists` and `include`: the operation whose columns `on` also names. */
   readonly linked: OperationDetail | undefined;
+  /** For `include`: the most rows for each row of the whole Select. */
+  readonly rowsPerRow: number | undefined;
 }
 
 /** An operation as narrowed grants judge it. For a Preview, the change that it contains. */
@@ -96,11 +98,13 @@ export interface OperationDetail extends ByteRange {
   readonly where: ByteRange | undefined;
   readonly hasExtraFields: boolean;
   readonly isAggregate: boolean;
-  /** Without those within its conditions. */
+  /** Without those of nested operations. */
   readonly tables: readonly string[];
   /** The names by which columns refer to `tables`: those of `as`, or the same. */
   readonly names: readonly string[];
-  /** The Selects and `exists` within its conditions, in the order of the body. */
+  /** True if `from` is a Select, whose columns are of none of `tables`. */
+  readonly readsSelect: boolean;
+  /** In the order of the body. */
   readonly nested: readonly NestedDetail[];
   readonly isComputed: boolean;
   /** Tables of the same database that a new table refers to. */
@@ -164,7 +168,11 @@ export class ReadOperation implements OperationDetail {
   }
 
   get names(): readonly string[] {
-    return this.#draft.names;
+    return this.readsSelect ? this.#draft.names.slice(1) : this.#draft.names;
+  }
+
+  get readsSelect(): boolean {
+    return this.#draft.readsSelect;
   }
 
   get nested(): readonly NestedDetail[] {
@@ -217,7 +225,8 @@ function nestedIn(
   return nested.map((one) => {
     const detail = new ReadOperation("Select", one, reader, one.start);
     details.set(one, detail);
-    return { detail, linked: one.isCorrelated ? details.get(one.outer) : undefined };
+    const linked = one.isCorrelated ? details.get(one.outer) : undefined;
+    return { detail, linked, rowsPerRow: one.nesting === "include" ? one.rowsPerRow : undefined };
   });
 }
 

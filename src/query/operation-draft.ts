@@ -9,6 +9,11 @@ export const MOST_GROUPS = 64;
 /** Levels of Selects, the outermost counted, and the Selects and `exists` of one operation. */
 const MOST_LEVELS = 6;
 const MOST_NESTED = 16;
+/** Levels of Selects as `from`, the outermost counted. */
+const MOST_SOURCES = 3;
+export const MOST_INCLUDES = 8;
+const MOST_INCLUDED_LEVELS = 3;
+export const DEFAULT_INCLUDED = 100;
 /** Collected per operation. A shape needs no more. */
 const MOST_COMPARISONS = 128;
 const MOST_NAMED = 4096;
@@ -56,6 +61,9 @@ export interface NamedColumn {
   readonly comparison?: string;
 }
 
+/** How an operation contains another one. */
+export type Nesting = "select" | "exists" | "from" | "include";
+
 interface TableReference {
   readonly table: ByteText;
   readonly location: BodyLocation;
@@ -84,12 +92,14 @@ export class OperationDraft {
   database = "";
   table: string | undefined;
   joined: string[] | undefined;
-  /** The name that `as` gives to `table` in a Select, and the names of `joined`. */
+  /** The name that `as` gives to `table` or a Select as `from`, and the names of `joined`. */
   alias: string | undefined;
   joinedNames: string[] | undefined;
   /** `as` of the join that is being read. */
   joinedAlias: string | undefined;
   hasAliases = false;
+  /** True if `from` is a Select, so that `table` is undefined. */
+  readsSelect = false;
   /** The two tables in each join's `on`, in the order of the joins. */
   ons: (readonly [string, string])[] | undefined;
   /** Tables of the same database that a new table refers to. */
@@ -113,6 +123,7 @@ export class OperationDraft {
   aggregateStart = 0;
   afterCount = 0;
   orderCount = 0;
+  limitStart = 0;
   hasOffset = false;
   isDistinct = false;
   changesColumns = false;
@@ -126,19 +137,27 @@ export class OperationDraft {
   previewedEnd = 0;
   /** The elements of a Batch under a Preview. */
   previewedElements: OperationDraft[] | undefined;
-  /** The operation, Select or `exists` with the condition that contains this one. */
+  /** The operation that contains this one, and how. */
   outer: OperationDraft | undefined;
-  /** True for `exists`, whose `on` also names columns of `outer`. */
-  isCorrelated = false;
-  /** Offsets of a Select or `exists` within a condition. */
+  nesting: Nesting | undefined;
+  /** Offsets of a nested operation. */
   start = 0;
   end = 0;
+  /** The tables that `include` adds to each row, and where the field starts. */
+  includes: OperationDraft[] | undefined;
+  includeStart = 0;
+  /** Of an included table: its member's name, and the most rows for each row of `outer`. */
+  member = "";
+  isOne = false;
+  mostRows = 1;
   /** Of the whole operation, in the order of the body. */
   nested: OperationDraft[] | undefined;
   readonly #place: OperationPlace;
   readonly #collects: Collects;
   readonly element: number | undefined;
   #level = 1;
+  /** Levels of the same nesting. */
+  #depth = 1;
   #onLocation: BodyLocation | undefined;
   #references: TableReference[] | undefined = undefined;
 
@@ -175,7 +194,7 @@ export class OperationDraft {
   }
 
   get tables(): string[] {
-    if (this.table === undefined) return [];
+    if (this.table === undefined) return this.joined ?? [];
     return this.joined === undefined ? [this.table] : [this.table, ...this.joined];
   }
 
@@ -228,35 +247,69 @@ export class OperationDraft {
     return this.summary;
   }
 
-  /** Begins a Select or `exists` in a condition of this one. @throws QueryRefused */
-  nest(reader: BodyReader, isCorrelated: boolean): OperationDraft {
+  /** True if `on` also names columns of `outer`. */
+  get isCorrelated(): boolean {
+    return this.nesting === "exists" || this.nesting === "include";
+  }
+
+  /** Of an included table: the most rows for each row of the whole Select. */
+  get rowsPerRow(): number {
+    return this.nesting === "include" ? this.mostRows * (this.outer?.rowsPerRow ?? 1) : 1;
+  }
+
+  /** Begins an operation within this one. @throws QueryRefused */
+  nest(reader: BodyReader, nesting: Nesting): OperationDraft {
     const inner = new OperationDraft(this.#place, this.#collects);
     inner.outer = this;
-    inner.isCorrelated = isCorrelated;
-    inner.#level = this.#level + 1;
+    inner.nesting = nesting;
+    inner.#depth = nesting === this.nesting ? this.#depth + 1 : 1;
+    // An included table is read by a query of its own.
+    if (nesting !== "include") inner.#level = this.#level + 1;
     let whole: OperationDraft = this;
     while (whole.outer !== undefined) whole = whole.outer;
     whole.nested ??= [];
     whole.nested.push(inner);
-    const isTooDeep = inner.#level > MOST_LEVELS;
-    if (!isTooDeep && whole.nested.length <= MOST_NESTED) return inner;
-    const problem = isTooDeep
-      ? `conditions contain each other ${MOST_LEVELS} levels deep, the outermost counted; use a Select with join instead`
-      : `an operation contains at most ${MOST_NESTED} of exists and select; split it into several`;
+    const problem = inner.#excess(whole.nested);
+    if (problem === undefined) return inner;
     throw reader.refusal("invalid_value", problem);
   }
 
-  /** Requires that an `exists` links its own table to one of the enclosing tables. */
+  #excess(nested: readonly OperationDraft[]): string | undefined {
+    const included = nested.filter(({ nesting }) => nesting === "include").length;
+    if (this.nesting === "include") {
+      if (this.#depth > MOST_INCLUDED_LEVELS) {
+        return `include is at most ${MOST_INCLUDED_LEVELS} levels deep; read further rows by a Select of their own`;
+      }
+      return included > MOST_INCLUDES
+        ? `an operation includes at most ${MOST_INCLUDES} tables; split it into several`
+        : undefined;
+    }
+    if (this.nesting === "from" && this.#depth >= MOST_SOURCES) {
+      return `Selects as from are at most ${MOST_SOURCES} levels deep, the outermost counted; use join or compute instead`;
+    }
+    if (this.#level > MOST_LEVELS) {
+      return `conditions contain each other ${MOST_LEVELS} levels deep, the outermost counted; use a Select with join instead`;
+    }
+    return nested.length - included > MOST_NESTED
+      ? `an operation contains at most ${MOST_NESTED} of exists and select; split it into several`
+      : undefined;
+  }
+
+  /** Requires that `on` links the own table to one of the enclosing tables. */
   #judgeCorrelation(): void {
     const { outer, table = "", ons: [sides] = [] } = this;
     if (!this.isCorrelated || outer === undefined || this.#onLocation === undefined) return;
     for (let around: OperationDraft | undefined = outer; around; around = around.outer) {
       // SQLite ignores the case of names.
       if (around.names.some((name) => name.toLowerCase() === table.toLowerCase())) {
-        const problem = `the table ${quoteName(table)} is already in use around exists; use IN with a select instead`;
+        const remedy =
+          this.nesting === "exists"
+            ? "around exists; use IN with a select instead"
+            : 'around include; give the outer table another name with "as"';
+        const problem = `the table ${quoteName(table)} is already in use ${remedy}`;
         throw new QueryRefused("invalid_value", problem, this.#onLocation);
       }
-      if (!around.isCorrelated) break;
+      if (this.nesting === "include" || around.nesting !== "exists") break;
     }
     if (sides?.includes(table) && sides.some((side) => outer.names.includes(side))) return;
     const allowed = outer.names.map(quoteName).join(" or ");

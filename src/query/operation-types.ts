@@ -10,9 +10,12 @@ import type {
 export type { Compute, FunctionName, Item, Unit } from "./compute.ts";
 export type { Comparison, Condition, NestedFields } from "./conditions.ts";
 
+export type { Include } from "./operations.ts";
 export type { CellValue, ColumnDefinition, Row } from "./values.ts";
 
 export type Select = OperationFields["Select"];
+/** A Select within another operation. */
+export type InnerSelect = Omit<Select, "database" | "after" | "include">;
 type One<Value> = Exclude<Value, undefined | readonly unknown[]>;
 export type Join = One<Select["join"]>;
 export type Order = One<Select["order_by"]>;

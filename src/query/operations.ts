@@ -1,9 +1,9 @@
 import { quoteName } from "../json/fault.ts";
-import { andThen, type Rest } from "../json/reader.ts";
+import { andThen } from "../json/reader.ts";
 import { counted, didYouMean } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { type Compute, compute, MOST_COMPUTED } from "./compute.ts";
-import { nesting, where } from "./conditions.ts";
+import { type Condition, nestedAs, nesting, where } from "./conditions.ts";
 import {
   eitherOf,
   extra,
@@ -20,7 +20,15 @@ import {
   required,
 } from "./kind.ts";
 import { ObjectShape, object } from "./object-shape.ts";
-import { MOST_GROUPS, MOST_JOINS, type OperationDraft, type Position } from "./operation-draft.ts";
+import {
+  DEFAULT_INCLUDED,
+  MOST_GROUPS,
+  MOST_INCLUDES,
+  MOST_JOINS,
+  type OperationDraft,
+  type Position,
+} from "./operation-draft.ts";
+import type { InnerSelect } from "./operation-types.ts";
 import type { PermissionClass } from "./query.ts";
 import type { QueryRefused } from "./refusal.ts";
 import {
@@ -35,6 +43,7 @@ import {
   list,
   literal,
   newColumnSchema,
+  numberAt,
   oneOf,
   oneOrMany,
   ownColumn,
@@ -58,6 +67,7 @@ const selectRules: MakeSchema = ({ level }) =>
         ...eitherOf([given("columns"), given("aggregate")]),
         dependentRequired: { group_by: ["aggregate"], having: ["aggregate"], after: ["order_by"] },
         dependentSchemas: {
+          include: { not: { anyOf: [given("aggregate"), isDistinct] } },
           after: { not: { anyOf: [given("offset"), given("aggregate"), isDistinct] } },
         },
       };
@@ -70,6 +80,10 @@ function judgeSelect(draft: OperationDraft, reader: BodyReader, start: number): 
   judgeJoins(draft, refuse);
   if (draft.computed !== undefined) judgeComputed(draft, reader, draft.computed);
   if (draft.afterStart > 0) judgeAfter(draft, refuse);
+  if (draft.includes !== undefined) {
+    judgeIncludes(draft, reader, draft.includes);
+    judgeProduct(draft, reader);
+  }
   if (draft.aggregateStart > 0) {
     judgeAggregates(draft, reader);
     return;
@@ -149,6 +163,44 @@ function judgeComputed(
   throw reader.refusal("invalid_value", problem, draft.afterStart);
 }
 
+/** Names are compared without case, with each other, computed names and selected columns. */
+function judgeIncludes(
+  draft: OperationDraft,
+  reader: BodyReader,
+  includes: readonly OperationDraft[],
+): void {
+  const { isDistinct, aggregateStart, includeStart, columnsStart, computed = [] } = draft;
+  if (isDistinct || aggregateStart > 0) {
+    const problem = `include cannot be combined with ${isDistinct ? "distinct" : "aggregate"}`;
+    throw reader.refusal("invalid_value", problem, includeStart);
+  }
+  const selected = columnsStart === 0 ? [] : namesAt(reader, columnsStart);
+  const own = selected.map((name) => name.slice(name.indexOf(".") + 1));
+  const taken = new Set([...own, ...computed].map((name) => name.toLowerCase()));
+  for (const name of includes.flatMap(({ member }) => [member, `${member}_more`])) {
+    const folded = name.toLowerCase();
+    if (taken.has(folded)) {
+      const problem = `the name ${quoteName(name)} is taken; include adds "as" and "as" with _more, and no column may have these names`;
+      throw reader.refusal("duplicate_column", problem, includeStart);
+    }
+    taken.add(folded);
+  }
+}
+
+const MOST_INCLUDED_ROWS = 1_000_000;
+
+/** Requires that the limits along each path of includes multiply to a bounded number of rows. */
+function judgeProduct(
+  { nested = [], limitStart, includeStart }: OperationDraft,
+  reader: BodyReader,
+): void {
+  const own = limitStart > 0 ? numberAt(reader, limitStart) : 1;
+  const most = own * Math.max(...nested.map(({ rowsPerRow }) => rowsPerRow));
+  if (most <= MOST_INCLUDED_ROWS) return;
+  const problem = `the limits multiply to ${most} included rows, with ${DEFAULT_INCLUDED} for each include without one; at most ${MOST_INCLUDED_ROWS} are allowed: lower limit`;
+  throw reader.refusal("invalid_value", problem, includeStart);
+}
+
 function judgeAggregates(draft: OperationDraft, reader: BodyReader): void {
   const { groups, aliases, conditions } = draft.summarize();
   requireDistinctAliases(draft, reader);
@@ -189,7 +241,7 @@ function quoted(names: readonly string[]): string {
 }
 
 /** The strings of an array that was read before, and slightly more than `most` if it has more. */
-function namesAt(reader: BodyReader, offset: number, most: number): string[] {
+function namesAt(reader: BodyReader, offset: number, most = Number.POSITIVE_INFINITY): string[] {
   return reader.reread(offset, () => {
     const names: string[] = [];
     for (let more = reader.openArray(); more; more = reader.nextElement()) {
@@ -255,6 +307,23 @@ function noting<Value>(
   };
 }
 
+/** Checks rules between fields after all are read. */
+function judged<Value>(
+  kind: Kind<Value>,
+  judge: (draft: OperationDraft, reader: BodyReader, start: number) => void,
+): Kind<Value> {
+  return {
+    read(reader, draft) {
+      const start = reader.position;
+      const rest = kind.read(reader, draft);
+      if (rest !== undefined) return andThen(rest, () => judge(draft, reader, start));
+      judge(draft, reader, start);
+      return undefined;
+    },
+    schema: kind.schema,
+  };
+}
+
 function columnsOf(kind: Kind<string[]>): Kind<string[]> {
   return noting(at("columns", kind), (draft, start) => {
     draft.columnsStart = start;
@@ -300,31 +369,59 @@ const join = oneOrMany(
   MOST_JOINS,
 );
 
-const aliasFields = {
-  table: required(tableName, "Table to read."),
-  as: required(
-    plainName((draft: OperationDraft, name) => {
-      draft.alias = name;
-      draft.hasAliases = true;
-    }),
-    "Name of the table in this Select.",
+const alias = required(
+  plainName((draft: OperationDraft, name) => {
+    draft.alias = name;
+    draft.hasAliases = true;
+  }),
+  "Name of these rows in this Select.",
+);
+const sourceTable = { table: required(tableName, "Table to read."), as: alias };
+const sourceSelect = {
+  select: required(
+    noting(
+      nestedAs("from", () => innerSelect),
+      (draft) => {
+        draft.readsSelect = true;
+      },
+    ),
+    "Select whose rows are read, without database, after and include.",
   ),
+  as: alias,
 };
-const aliasedTable = object(aliasFields);
+const renamed = judged(
+  object({ table: optional(tableName), select: optional(sourceSelect.select), as: alias }),
+  (draft, reader, start) => {
+    if (draft.readsSelect !== (draft.table !== undefined)) return;
+    const problem = "from as an object needs as, and either table or select";
+    throw reader.refusal(draft.readsSelect ? "invalid_value" : "missing_field", problem, start);
+  },
+);
 
-/** The name of a table, or in the full grammar the table with another name. */
-const source: Kind<string | ObjectOf<typeof aliasFields>> = {
+type Source =
+  | string
+  | { readonly table: string; readonly as: string }
+  | { readonly select: InnerSelect; readonly as: string };
+
+/** The name of a table, or in the full grammar a table or Select with another name. */
+const source: Kind<Source> = {
   read(reader, draft) {
-    const isAliased = reader.isFull && reader.kind() === "an object";
-    return isAliased ? aliasedTable.read(reader, draft) : tableName.read(reader, draft);
+    const isRenamed = reader.isFull && reader.kind() === "an object";
+    return isRenamed ? renamed.read(reader, draft) : tableName.read(reader, draft);
   },
   schema: (reference) =>
     reference.level === "full"
-      ? { oneOf: [tableName.schema(reference), aliasedTable.schema(reference)] }
+      ? {
+          oneOf: [
+            tableName.schema(reference),
+            ...[sourceTable, sourceSelect].map((fields) => objectSchema(fields)(reference)),
+          ],
+        }
       : tableName.schema(reference),
 };
 
-const order = object({ column: required(column), direction: optional(oneOf(["ASC", "DESC"])) });
+const orderFields = { column: required(column), direction: optional(oneOf(["ASC", "DESC"])) };
+const order = object(orderFields);
 
 const orderBy = noting(
   at(
@@ -464,14 +561,30 @@ const offset = noting(count, (draft) => {
   draft.hasOffset = true;
 });
 
-const distinct: Kind<boolean> = {
-  read(reader, draft): Rest {
-    const start = reader.position;
-    const rest = flag.read(reader, draft);
-    draft.isDistinct = reader.bytes[start] === 0x74;
-    return rest;
+function flagged(note: (draft: OperationDraft, isTrue: boolean) => void): Kind<boolean> {
+  return {
+    read(reader, draft) {
+      const isTrue = reader.bytes[reader.position] === 0x74;
+      note(draft, isTrue);
+      return flag.read(reader, draft);
+    },
+    schema: flag.schema,
+  };
+}
+
+const distinct = flagged((draft, isTrue) => {
+  draft.isDistinct = isTrue;
+});
+const one = flagged((draft, isTrue) => {
+  draft.isOne = isTrue;
+});
+
+const memberName: Kind<string> = {
+  read(reader, draft) {
+    draft.member = readColumnName(reader).toString();
+    return undefined;
   },
-  schema: flag.schema,
+  schema: newColumnSchema,
 };
 
 const databaseName = plainName((draft: OperationDraft, name) => {
@@ -644,6 +757,77 @@ function judgePreview(draft: OperationDraft, reader: BodyReader, start: number):
   if (name === "Update") judgeUpdate(draft, reader, start);
 }
 
+/** A table whose rows are a member of each row of a Select. */
+export interface Include {
+  readonly as: string;
+  readonly table: string;
+  /** `table.column = table.column`, one of them of the included table. */
+  readonly on: string;
+  readonly columns: string[];
+  readonly where?: Condition | null;
+  readonly compute?: Compute[];
+  readonly order_by?: ObjectOf<typeof orderFields> | ObjectOf<typeof orderFields>[];
+  readonly limit?: number;
+  readonly one?: boolean;
+  readonly include?: Include[];
+}
+
+const limit = noting(count, (draft, start) => {
+  draft.limitStart = start;
+});
+
+const includes: Kind<Include[]> = noting(
+  {
+    read: (reader, draft) => includeList.read(reader, draft),
+    schema: (reference) => includeList.schema(reference),
+  },
+  (draft, start) => {
+    draft.includeStart = start;
+    draft.includes = [];
+  },
+);
+
+const includeFields = {
+  as: required(memberName, "Name of the member that each row gets."),
+  table: required(tableName),
+  on: required(at("on", joinColumns), "table.column = table.column, one of them of this table."),
+  columns: required(columns),
+  where: optional(whereField, "Condition for these rows; it never changes the outer rows."),
+  compute: optional(computes),
+  order_by: optional(orderBy),
+  limit: optional(limit, `Rows for each outer row, ${DEFAULT_INCLUDED} if absent.`),
+  one: optional(one, "The first row as an object, or null, in place of a list."),
+  include: optional(includes),
+};
+
+const include = judged<Include>(
+  {
+    ...object(includeFields),
+    schema: named("Include", (reference) => ({
+      ...objectSchema(includeFields)(reference),
+      not: { required: ["limit", "one"], properties: { one: { const: true } } },
+    })),
+  },
+  judgeInclude,
+);
+const includeList = list(
+  nestedAs("include", () => include),
+  { most: MOST_INCLUDES },
+);
+
+function judgeInclude(draft: OperationDraft, reader: BodyReader): void {
+  const { outer, limitStart, isOne } = draft;
+  if (isOne && limitStart > 0) {
+    const problem = "limit is not allowed with one, which is the first row by order_by";
+    throw reader.refusal("invalid_value", problem, limitStart);
+  }
+  const most = limitStart > 0 ? numberAt(reader, limitStart) : DEFAULT_INCLUDED;
+  draft.mostRows = isOne ? 1 : most;
+  outer?.includes?.push(draft);
+  if (draft.computed !== undefined) judgeComputed(draft, reader, draft.computed);
+  if (draft.includes !== undefined) judgeIncludes(draft, reader, draft.includes);
+}
+
 const selectFields = {
   database,
   from: required(source, "Table to read."),
@@ -657,11 +841,19 @@ const selectFields = {
   distinct: extra(distinct, "Return each row once."),
   order_by: optional(orderBy),
   after: extra(after, "The last row's values of order_by; the page starts after that row."),
-  limit: optional(count, "Maximum number of rows."),
+  limit: optional(limit, "Maximum number of rows."),
   offset: optional(offset, "Number of rows to skip."),
+  include: extra(includes, "Rows of other tables, as a list or an object in each row."),
 };
 
-const { database: _, after: __, ...sharedFields } = selectFields;
+const { database: _, after: __, include: ___, ...sharedFields } = selectFields;
+const innerSelect: Kind<InnerSelect> = {
+  read: judged(object(sharedFields), judgeSelect).read,
+  schema: named("InnerSelect", (reference) => ({
+    ...objectSchema(sharedFields)(reference),
+    ...selectRules(reference),
+  })),
+};
 const nestedFields = {
   ...sharedFields,
   columns: optional(columnsOf(list(column, { most: 1 })), "The column to compare with."),
@@ -691,13 +883,7 @@ function judgeNested(draft: OperationDraft, reader: BodyReader, start: number): 
 }
 
 nesting.select = {
-  read(reader, draft) {
-    const start = reader.position;
-    const rest = nestedSelect.read(reader, draft);
-    if (rest !== undefined) return andThen(rest, () => judgeNested(draft, reader, start));
-    judgeNested(draft, reader, start);
-    return undefined;
-  },
+  read: judged(nestedSelect, judgeNested).read,
   schema: named("NestedSelect", (reference) => ({
     ...nestedSelect.schema(reference),
     ...nestedRules(reference),

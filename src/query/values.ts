@@ -166,6 +166,14 @@ export function oneOrMany<Value, Draft>(
   };
 }
 
+/** The number at an offset that was read before. */
+export function numberAt(reader: BodyReader, offset: number): number {
+  return reader.reread(offset, () => {
+    reader.skipNumber();
+    return Number(reader.bytes.toString("latin1", offset, reader.position));
+  });
+}
+
 export const literal: Kind<Literal, unknown> = {
   read(reader) {
     const kind = reader.kind();

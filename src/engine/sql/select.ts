@@ -228,7 +228,8 @@ function sourceOf({ table, as: name = table }: { table: string; as?: string }): 
 
 export function sourcesOf(query: Pick<Select, "from" | "join">): Source[] {
   const { from } = query;
-  const first = typeof from === "string" ? { table: from } : from;
+  const first =
+    typeof from === "string" ? { table: from } : "table" in from ? from : { table: from.as };
   const sources = [first, ...joinsOf(query)].map(sourceOf);
   if (new Set(sources.map(({ name }) => name)).size === sources.length) return sources;
   const problem = "A table cannot be joined with itself under one name; use as";
