@@ -105,8 +105,8 @@ function shortenPart(schema: Schema): Schema {
   return isNeeded ? made : others;
 }
 
-/** Its description tells enough. */
-const opaque: ReadonlySet<string> = new Set(["NestedSelect"]);
+/** Their descriptions tell enough. */
+const opaque: ReadonlySet<string> = new Set(["NestedSelect", "InnerSelect", "Include"]);
 
 /** Inlines named schemas. Only recursive ones go into `definitions`. */
 function inlining(definitions: Map<string, Schema>, level: Level): Reference {

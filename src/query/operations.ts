@@ -843,7 +843,10 @@ const selectFields = {
   after: extra(after, "The last row's values of order_by; the page starts after that row."),
   limit: optional(limit, "Maximum number of rows."),
   offset: optional(offset, "Number of rows to skip."),
-  include: extra(includes, "Rows of other tables, as a list or an object in each row."),
+  include: extra(
+    includes,
+    "Rows of other tables in each row, as a list, or with one as an object: as, table, on (table.column = table.column), columns, where, compute, order_by, limit (100 if absent), one, include.",
+  ),
 };
 
 const { database: _, after: __, include: ___, ...sharedFields } = selectFields;
