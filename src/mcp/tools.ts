@@ -137,7 +137,9 @@ function limitRows(
   // An invalid or too high limit is refused later.
   if (!(limit <= allowed)) return { most: rowLimit, isCapped: false };
   const most = Math.min(limit, rowLimit);
-  const requested = Math.min(most + 1, allowed);
+  // One more outer row could exceed what is allowed of included rows.
+  const isExact = args.has("include") && Number.isFinite(allowed);
+  const requested = isExact ? most : Math.min(most + 1, allowed);
   args.set("limit", Buffer.from(String(requested)));
   return { most, isCapped: requested === most };
 }
