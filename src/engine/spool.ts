@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { closeSync, openSync, rmSync, writeSync } from "node:fs";
+import { closeSync, createReadStream, openSync, rmSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -123,6 +123,20 @@ export class Spool implements RowOutput {
     for (const chunk of this.#chunks) writeFully(this.#file, chunk);
     this.#chunks.length = 0;
     this.#onSpilled?.(this.#byteLength);
+  }
+}
+
+/** The lines of a finished text. Closes its file. */
+export async function* linesOf({ body }: Answer): AsyncGenerator<string> {
+  const texts =
+    typeof body === "number"
+      ? createReadStream("", { fd: body, start: 0, encoding: "utf8" })
+      : [Buffer.from(body).toString()];
+  let rest = "";
+  for await (const text of texts) {
+    const lines = `${rest}${text}`.split("\n");
+    rest = lines.pop() ?? "";
+    yield* lines;
   }
 }
 

@@ -23,9 +23,10 @@ import type { RowOutput } from "../spool.ts";
 import { violations } from "../sql/answers.ts";
 import { readByKeys } from "../sql/changes.ts";
 import type { Fragment, Steps } from "../sql/fragment.ts";
+import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
 import { cellIn } from "../sql/scope.ts";
-import type { AggregateDialect, SelectDialect, SelectPlan } from "../sql/select.ts";
+import type { AggregateDialect, SelectDialect } from "../sql/select.ts";
 import {
   type Changed,
   type Conflict,
@@ -42,7 +43,6 @@ import {
   has64Bits,
   numberText,
   type PresentValue,
-  RowWriter,
   storedValue,
 } from "../sql/values.ts";
 import type { Store } from "../store.ts";
@@ -363,6 +363,8 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
         measure === "text" ? extremeText(fn, column) : sql`${sql.raw(fn)}(${column})`,
     },
     computing: computingIn(collation, double),
+    // Only MySQL reads version comments from 5.7 to 9.99 and needs the word.
+    row: sql.raw("/*!80019 row */"),
     comparesRows: false,
     locksChanged: true,
     order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,
@@ -372,18 +374,19 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
 }
 
 async function select(context: MysqlContext, query: Select, output: RowOutput): Promise<void> {
-  const { columns, statements } = await planOf(context, query);
-  const rows = new RowWriter(columns, output);
-  for (const statement of statements(() => rows.count)) {
-    for await (const row of context.session.stream(statement)) {
-      rows.write(row);
-      if (output.backlog !== undefined) await output.backlog;
-    }
-  }
-  rows.end();
+  const source: RowSource<Raw, MysqlKind> = {
+    async each(statement, _columns, onRow) {
+      for await (const row of context.session.stream(statement)) {
+        onRow(row);
+        if (output.backlog !== undefined) await output.backlog;
+      }
+    },
+    bind: bindReadValue,
+  };
+  await writeRows(await planOf(context, query), source, output);
 }
 
-export function planOf(context: MysqlContext, query: Select): Promise<SelectPlan<MysqlKind>> {
+export function planOf(context: MysqlContext, query: Select): Promise<ReadingPlan<MysqlKind>> {
   return planOn(context, query, readTable, keysSql, dialectOf(context.session.server.collation));
 }
 
@@ -395,7 +398,7 @@ const { preview, digestAffected, ...changes } = changesOfRows(
   targetOf,
   (context, where) => {
     const dialect = dialectOf(context.session.server.collation);
-    return nestingOn(context, [where], readTable, dialect, true);
+    return nestingOn(context, where, readTable, dialect);
   },
   failures,
   explainDuplicate,

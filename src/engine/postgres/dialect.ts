@@ -24,9 +24,10 @@ import { KnownTables, OutdatedTable } from "../remote/known-tables.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
 import type { RowOutput } from "../spool.ts";
 import { ByShape, type Fragment, type ResultRow, rows, type Steps } from "../sql/fragment.ts";
+import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
 import { type Declaration, newTableSql, readDeclaredType, typesByWord } from "../sql/new-table.ts";
 import { type Column, cellIn } from "../sql/scope.ts";
-import type { AggregateDialect, SelectDialect, SelectPlan } from "../sql/select.ts";
+import type { AggregateDialect, SelectDialect } from "../sql/select.ts";
 import {
   type Changed,
   type Conflict,
@@ -38,7 +39,7 @@ import {
   type TableDescription,
   type Target,
 } from "../sql/target.ts";
-import { has64Bits, RowWriter, storedValue } from "../sql/values.ts";
+import { has64Bits, storedValue } from "../sql/values.ts";
 import type { Store } from "../store.ts";
 import { parseAddress } from "./address.ts";
 import { computing } from "./compute.ts";
@@ -450,22 +451,26 @@ const dialect: SelectDialect<PostgresKind> = {
 };
 
 async function select(context: PostgresContext, query: Select, output: RowOutput): Promise<void> {
-  const { columns, statements } = await planOf(context, query);
-  const rows = new RowWriter<string>(columns, output);
-  for (const statement of statements(() => rows.count)) {
-    let areKnown = false;
-    await context.session.stream(statement, output, (row, types) => {
-      areKnown ||= columns.every(({ column: { kind } }, index) =>
-        kind.isWrittenAs(types[index]?.dataTypeID ?? 0),
-      );
-      if (!areKnown) throw new OutdatedTable();
-      rows.write(row);
-    });
-  }
-  rows.end();
+  const source: RowSource<string, PostgresKind> = {
+    each(statement, columns, onRow) {
+      let areKnown = false;
+      return context.session.stream(statement, output, (row, types) => {
+        areKnown ||= columns.every(({ column: { kind } }, index) =>
+          kind.isWrittenAs(types[index]?.dataTypeID ?? 0),
+        );
+        if (!areKnown) throw new OutdatedTable();
+        onRow(row);
+      });
+    },
+    bind: bindReadValue,
+  };
+  await writeRows(await planOf(context, query), source, output);
 }
 
-export function planOf(context: PostgresContext, query: Select): Promise<SelectPlan<PostgresKind>> {
+export function planOf(
+  context: PostgresContext,
+  query: Select,
+): Promise<ReadingPlan<PostgresKind>> {
   return planOn(context, query, knownTable, keysSql, dialect);
 }
 
@@ -479,7 +484,7 @@ function bigintSql(value: number): Fragment {
 
 const { preview, digestAffected, ...changes } = changesOfRows(
   targetOf,
-  (context, where) => nestingOn(context, [where], knownTable, dialect, true),
+  (context, where) => nestingOn(context, where, knownTable, dialect),
   failures,
 );
 

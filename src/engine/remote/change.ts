@@ -15,6 +15,7 @@ import {
   type Statement,
   type Steps,
 } from "../sql/fragment.ts";
+import { planIncludes, type ReadingPlan } from "../sql/include.ts";
 import { digestAffected, preview, type RowChangeName } from "../sql/preview.ts";
 import {
   type Column,
@@ -27,16 +28,15 @@ import {
   type Table,
 } from "../sql/scope.ts";
 import {
-  conditionsIn,
-  nestingOf,
+  isOfOneTable,
+  plannerOf,
   planSelect,
   type SelectDialect,
   type SelectedTable,
-  type SelectPlan,
   sourcesOf,
   tableKeysOf,
+  tablesIn,
   tablesWithin,
-  underName,
 } from "../sql/select.ts";
 import {
   type Changed,
@@ -167,16 +167,23 @@ export async function planOn<Leased extends Answering<Raw>, Raw, Kind extends Co
   readTable: ReadTable<Leased, Kind>,
   keysSql: (schema: string, name: string) => Fragment,
   dialect: SelectDialect<Kind>,
-): Promise<SelectPlan<Kind>> {
+): Promise<ReadingPlan<Kind>> {
   const { session, schema } = context;
-  const nesting = await nestingOn(context, conditionsIn(query), readTable, dialect, false);
+  const known = await readTables(context, tablesIn(query), readTable);
+  const planner = plannerOf(schema, known, dialect, false);
+  // What is remembered by table needs the table itself.
+  const scope = isOfOneTable(query) ? [...known.values()] : planner.scopeOf(query);
   const tables: SelectedTable<Kind>[] = [];
-  for (const { table: tableName, name } of sourcesOf(query)) {
-    const known = underName(await readNarrowed(context, tableName, readTable), name);
-    const table = nesting === undefined ? known : { ...known, nesting };
-    tables.push(await withKeys(session, table, query, keysSql(schema, tableName)));
+  for (const [index, source] of sourcesOf(query).entries()) {
+    const table = scope[index];
+    if (table === undefined) continue;
+    const { columns } = ("table" in source ? known.get(source.table) : undefined) ?? {};
+    const keys = columns && "table" in source && keysSql(schema, source.table);
+    tables.push(keys ? await withKeys(session, table, columns, query, keys) : table);
   }
-  return planSelect(schema, tables, query, dialect);
+  const plan = planSelect(schema, tables, query, dialect);
+  const outer = { ...plan, tables };
+  return { ...plan, includes: planIncludes(schema, outer, query.include, planner, dialect) };
 }
 
 type ReadTable<Leased extends Session, Kind extends ColumnKind> = (
@@ -194,18 +201,26 @@ async function readNarrowed<Leased extends Session, Kind extends ColumnKind>(
   return bytewise === undefined ? known : { ...known, bytewise };
 }
 
-export async function nestingOn<Leased extends Session, Kind extends ColumnKind>(
+async function readTables<Leased extends Session, Kind extends ColumnKind>(
   context: QueryContext<Leased>,
-  conditions: readonly (Condition | null | undefined)[],
+  names: Iterable<string>,
   readTable: ReadTable<Leased, Kind>,
-  dialect: SelectDialect<Kind>,
-  isChange: boolean,
-): Promise<Nesting | undefined> {
-  const names = tablesWithin(conditions);
-  if (names.size === 0) return undefined;
+): Promise<Map<string, KnownTable<Kind>>> {
   const tables = new Map<string, KnownTable<Kind>>();
   for (const name of names) tables.set(name, await readNarrowed(context, name, readTable));
-  return nestingOf(context.schema, tables, dialect, isChange);
+  return tables;
+}
+
+export async function nestingOn<Leased extends Session, Kind extends ColumnKind>(
+  context: QueryContext<Leased>,
+  condition: Condition | null | undefined,
+  readTable: ReadTable<Leased, Kind>,
+  dialect: SelectDialect<Kind>,
+): Promise<Nesting | undefined> {
+  const names = tablesWithin([condition]);
+  if (names.size === 0) return undefined;
+  const tables = await readTables(context, names, readTable);
+  return plannerOf(context.schema, tables, dialect, true);
 }
 
 type KnownTable<Kind extends ColumnKind> = Table<RemoteColumn & Column<Kind>>;
@@ -213,13 +228,14 @@ type KnownTable<Kind extends ColumnKind> = Table<RemoteColumn & Column<Kind>>;
 /** For pages, adds the columns that identify rows. Avoids a query if the primary key is enough. */
 async function withKeys<Raw, Kind extends ColumnKind>(
   session: Answering<Raw>,
-  table: KnownTable<Kind>,
+  table: SelectedTable<Kind>,
+  known: KnownTable<Kind>["columns"],
   { after, order_by = [] }: Select,
   keys: Fragment,
 ): Promise<SelectedTable<Kind>> {
   if (after === undefined) return table;
   const { name } = table;
-  const columns = [...table.columns.values()];
+  const columns = [...known.values()];
   const { primary } = tableKeysOf(columns, []);
   const ordered = new Set([order_by].flat().map(({ column }) => column));
   const isOrdered = (column: string) => ordered.has(column) || ordered.has(`${name}.${column}`);

@@ -316,11 +316,9 @@ class RemoteStore<Leased extends Session> implements Store {
   }
 }
 
-/** A page may take several statements, which must see one state. */
-function modeOf({ fields }: Operation<ReadingName>): Mode {
-  return fields.after !== undefined && fields.after.length > 1
-    ? "snapshot, read only"
-    : "read only";
+/** A page and `include` may take several statements, which must see one state. */
+function modeOf({ fields: { after = [], include } }: Operation<ReadingName>): Mode {
+  return after.length > 1 || include !== undefined ? "snapshot, read only" : "read only";
 }
 
 const START_TIMEOUT_MS = 5000;

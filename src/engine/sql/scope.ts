@@ -68,6 +68,8 @@ export interface Table<Found extends Column = Column> {
   readonly columns: ReadonlyMap<string, Found>;
   readonly bytewise?: readonly string[];
   readonly nesting?: Nesting | undefined;
+  /** True for the rows of a Select. */
+  readonly isSelect?: boolean;
 }
 
 /** Makes SQL of what conditions contain, with the tables that it needs. */
@@ -115,7 +117,11 @@ export function resolveColumn<Found extends Column>(
     const near = formatHint(nearest(dot < 0 ? [scope] : [tables, scope], columnName, dot >= 0));
     const hint = /^\w+\(/.test(name) ? "; use aggregate for counts and sums" : "";
     const plain = `There is no column "${name}" in ${places}${hint}`;
-    throw new EngineRefusal("unknown_column", plain + near, { plain });
+    const given = scope
+      .filter(({ isSelect }) => isSelect)
+      .map(formatGiven)
+      .join("");
+    throw new EngineRefusal("unknown_column", plain + near + given, { plain });
   }
   if (others.length === 0) return only;
   const names = found.map(({ table }) => table.name);
@@ -125,6 +131,13 @@ export function resolveColumn<Found extends Column>(
     "ambiguous_column",
     `${which} have a column "${name}"; write table.column: ${full}`,
   );
+}
+
+const MOST_GIVEN = 30;
+
+function formatGiven({ name, columns }: Table): string {
+  const names = [...columns.keys()].slice(0, MOST_GIVEN).join(", ");
+  return `; ${name} gives ${names}${columns.size > MOST_GIVEN ? ", ..." : ""}`;
 }
 
 function nearest(scopes: readonly Scope[], name: string, isQualified: boolean): string | undefined {
@@ -146,6 +159,12 @@ export function selectedColumns<Found extends Column>(
   resolve: Resolve<Found> = columnsOf(scope),
 ): ColumnReference<Found>[] {
   const references = names.flatMap((name) => (name === "*" ? everyColumn(scope) : [resolve(name)]));
+  return once(references);
+}
+
+export function once<Found extends Column>(
+  references: readonly ColumnReference<Found>[],
+): ColumnReference<Found>[] {
   return [...new Map(references.map((reference) => [reference.column, reference])).values()];
 }
 
@@ -161,6 +180,11 @@ export function columnSql({ table, column, expression }: ColumnReference): Fragm
   const name = sql.id(table.name, column.name);
   namesInFull.set(column, name);
   return name;
+}
+
+/** Sets the name of a column that has another one in SQL. */
+export function nameInSql(column: Column, name: Fragment): void {
+  namesInFull.set(column, name);
 }
 
 export function requireDistinct(columns: readonly Column[]): void {

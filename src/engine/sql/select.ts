@@ -1,5 +1,12 @@
 import { sql } from "kysely";
-import type { Condition, Join, Order, Select } from "../../query/operation-types.ts";
+import type {
+  Condition,
+  Include,
+  InnerSelect,
+  Join,
+  Order,
+  Select,
+} from "../../query/operation-types.ts";
 import type { Aggregate } from "../../query/operations.ts";
 import type { CellValue } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
@@ -14,11 +21,12 @@ import {
   columnsOf,
   type Measure,
   type Nesting,
+  nameInSql,
+  once,
   type Resolve,
   resolveColumn,
   type Scope,
   selectedColumns,
-  type Table,
 } from "./scope.ts";
 import type { UniqueKey } from "./target.ts";
 import { comparedValue } from "./values.ts";
@@ -216,45 +224,48 @@ function joinsOf({ join }: Pick<Select, "join">): readonly Join[] {
   return [join ?? []].flat();
 }
 
-interface Source {
-  readonly table: string;
-  /** That of `as`, or the same. */
-  readonly name: string;
-}
-
-function sourceOf({ table, as: name = table }: { table: string; as?: string }): Source {
-  return { table, name };
-}
+type From = Select["from"];
+type Source = Exclude<From, string>;
 
 export function sourcesOf(query: Pick<Select, "from" | "join">): Source[] {
   const { from } = query;
-  const first =
-    typeof from === "string" ? { table: from } : "table" in from ? from : { table: from.as };
-  const sources = [first, ...joinsOf(query)].map(sourceOf);
-  if (new Set(sources.map(({ name }) => name)).size === sources.length) return sources;
+  const sources = [typeof from === "string" ? { table: from, as: from } : from];
+  for (const { table, as: name = table } of joinsOf(query)) sources.push({ table, as: name });
+  if (new Set(sources.map(({ as: name }) => name)).size === sources.length) return sources;
   const problem = "A table cannot be joined with itself under one name; use as";
   throw new EngineRefusal("self_join", problem);
 }
 
-/** Columns of its own, since columns are compared and remembered by identity. */
-export function underName<Named extends Table>(table: Named, name: string): Named {
-  if (table.name === name) return table;
-  const columns = new Map(Array.from(table.columns, ([key, column]) => [key, { ...column }]));
-  return { ...table, name, columns };
-}
-
-function sourceSql(schema: string, { table, name }: Source): Fragment {
-  const place = sql.id(schema, table);
-  return table === name ? place : sql`${place} as ${sql.id(name)}`;
+export function sourceSql(schema: string, { name, place }: SelectedTable<ColumnKind>): Fragment {
+  return place ?? sql.id(schema, name);
 }
 
 /** All conditions of a Select but those within them. */
-export function conditionsIn({
+function conditionsIn({
   where,
   having,
   compute = [],
-}: Pick<Select, "where" | "having" | "compute">): (Condition | null | undefined)[] {
+}: Partial<Pick<Select, "where" | "having" | "compute">>): (Condition | null | undefined)[] {
   return [where, having, ...compute.map(({ when }) => when)];
+}
+
+/** The tables that a Select reads, at every level. */
+export function tablesIn(query: InnerSelect | Select): Set<string> {
+  const tables = new Set<string>();
+  const read = (one: InnerSelect | Select): void => {
+    for (const source of sourcesOf(one)) {
+      if ("table" in source) tables.add(source.table);
+      else read(source.select);
+    }
+    for (const table of tablesWithin(conditionsIn(one))) tables.add(table);
+    if ("include" in one) one.include?.forEach(readIncluded);
+  };
+  const readIncluded = (one: Include): void => {
+    for (const table of [one.table, ...tablesWithin(conditionsIn(one))]) tables.add(table);
+    one.include?.forEach(readIncluded);
+  };
+  read(query);
+  return tables;
 }
 
 /** The tables that conditions contain, at every level. */
@@ -269,28 +280,66 @@ export function tablesWithin(conditions: readonly (Condition | null | undefined)
       tables.add(condition.exists.table);
       collect(condition.exists.where);
     } else if ("select" in condition) {
-      for (const { table } of sourcesOf(condition.select)) tables.add(table);
-      conditionsIn(condition.select).forEach(collect);
+      for (const table of tablesIn(condition.select)) tables.add(table);
     }
   };
   conditions.forEach(collect);
   return tables;
 }
 
+/** True if a Select needs nothing but one table. */
+export function isOfOneTable(query: Select): boolean {
+  const { from, join, include } = query;
+  const isAlone = typeof from === "string" && join === undefined && include === undefined;
+  return isAlone && tablesWithin(conditionsIn(query)).size === 0;
+}
+
+/** Makes the scopes of a Select and of those within it, of tables that were read. */
+export interface Planner<Kind extends ColumnKind> extends Nesting {
+  tableNamed(name: string): SelectedTable<Kind>;
+  /** @param isFenced true if the scope is of rows that a Select around it may compute with */
+  scopeOf(
+    query: Pick<Select, "from" | "join" | "compute">,
+    isFenced?: boolean,
+  ): SelectedTable<Kind>[];
+}
+
 /** @param isChange true in an Update or Delete, some of which may not read their own table */
-export function nestingOf<Kind extends ColumnKind>(
+export function plannerOf<Kind extends ColumnKind>(
   schema: string,
   tables: ReadonlyMap<string, SelectedTable<Kind>>,
   dialect: SelectDialect<Kind>,
   isChange: boolean,
-): Nesting {
+): Planner<Kind> {
   const tableNamed = (name: string): SelectedTable<Kind> => {
     const table = tables.get(name);
-    if (table === undefined) throw new Error("A condition contains a table that was not read");
-    return { ...table, nesting };
+    if (table === undefined) throw new Error("A query contains a table that was not read");
+    return { ...table, nesting: planner };
+  };
+  /** A Select within another query, with its columns named `c1` and so on. */
+  const planWithin = (query: InnerSelect, isFenced: boolean) => {
+    // Keeps conditions out of it, as servers could compute hidden rows for them.
+    const isOpen = (isFenced || query.compute !== undefined) && query.limit === undefined;
+    const whole = { ...query, database: "", ...(isOpen ? { offset: query.offset ?? 0 } : {}) };
+    const scope = planner.scopeOf(query, isFenced);
+    const { columns, statements } = planSelect(schema, scope, whole, dialect, true);
+    const [statement] = statements(() => 0);
+    const [first] = columns;
+    if (first === undefined || statement === undefined) throw new Error("A Select has no columns");
+    return { columns, first: first.column, statement };
   };
   const picked = sql.id("picked", "c1");
-  const nesting: Nesting = {
+  const planner: Planner<Kind> = {
+    tableNamed,
+    scopeOf(query, isFenced = false) {
+      const isComputed = isFenced || query.compute !== undefined;
+      return sourcesOf(query).map((source) => {
+        const { as: name } = source;
+        if ("table" in source) return underName(schema, tableNamed(source.table), name);
+        const { columns, statement } = planWithin(source.select, isComputed);
+        return { ...selectedAs(name, columns, statement), nesting: planner };
+      });
+    },
     exists(outer, { table, on, where }) {
       const inner = tableNamed(table);
       const more =
@@ -309,24 +358,50 @@ export function nestingOf<Kind extends ColumnKind>(
     },
     select(query) {
       const isPlain = query.limit === undefined && query.aggregate === undefined;
-      const distinct = query.distinct === true || (isChange && isPlain && dialect.locksChanged);
-      const isOpen = query.compute !== undefined && query.limit === undefined;
-      const whole = {
-        ...{ ...query, database: "", ...(distinct === true ? { distinct } : {}) },
-        // Keeps the test for null out of it, as servers could compute hidden rows for the test.
-        ...(isOpen ? { offset: query.offset ?? 0 } : {}),
-      };
-      const scope = sourcesOf(query).map(({ table, name }) => underName(tableNamed(table), name));
-      const { columns, statements } = planSelect(schema, scope, whole, dialect, true);
-      const [first] = columns;
-      const [inner] = statements(() => 0);
-      if (first === undefined || inner === undefined) throw new Error("A Select has no columns");
+      const isStored = isChange && isPlain && dialect.locksChanged === true;
+      const whole = isStored ? { ...query, distinct: true } : query;
+      const { first, statement: inner } = planWithin(whole, false);
       const statement = (side: (column: Fragment) => Fragment) =>
         sql`select ${side(picked)} from (${inner}) as ${sql.id("picked")} where ${picked} is not null`;
-      return { column: first.column, statement };
+      return { column: first, statement };
     },
   };
-  return nesting;
+  return planner;
+}
+
+/** Columns of its own, since columns are compared and remembered by identity. */
+function underName<Kind extends ColumnKind>(
+  schema: string,
+  table: SelectedTable<Kind>,
+  name: string,
+): SelectedTable<Kind> {
+  if (table.name === name) return table;
+  const columns = new Map(Array.from(table.columns, ([key, column]) => [key, { ...column }]));
+  const place = sql`${sql.id(schema, table.name)} as ${sql.id(name)}`;
+  return { ...table, name, columns, place };
+}
+
+/** The rows of a Select as a table. */
+function selectedAs<Kind extends ColumnKind>(
+  name: string,
+  selected: readonly ColumnReference<Column<Kind>>[],
+  statement: Fragment,
+): SelectedTable<Kind> {
+  const columns = new Map<string, Column<Kind>>();
+  const taken = new Set<string>();
+  for (const [index, { column }] of selected.entries()) {
+    const folded = column.name.toLowerCase();
+    if (taken.has(folded)) {
+      const problem = `The Select "${name}" returns two columns "${column.name}"; select one of them`;
+      throw new EngineRefusal("duplicate_column", problem);
+    }
+    taken.add(folded);
+    const own = { name: column.name, type: column.type, kind: column.kind };
+    nameInSql(own, sql.id(name, `c${index + 1}`));
+    columns.set(own.name, own);
+  }
+  const keys = { primary: [], unique: new Set<string>() };
+  return { name, columns, keys, isSelect: true, place: sql`(${statement}) as ${sql.id(name)}` };
 }
 
 function onSql(scope: Scope, on: string): Fragment {
@@ -340,15 +415,11 @@ function onSql(scope: Scope, on: string): Fragment {
   return sql`${columnSql(resolveColumn(scope, left))} = ${columnSql(resolveColumn(scope, right))}`;
 }
 
-function joinSql(schema: string, scope: Scope, join: Join): Fragment {
-  const { on, join_type } = join;
-  const joined = sourceSql(schema, sourceOf(join));
-  return sql`${joinTypes[join_type]} ${joined} on ${onSql(scope, on)}`;
-}
-
 export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   readonly aggregates: AggregateDialect<Kind>;
   readonly computing: ComputeDialect<Kind>;
+  /** Precedes each row of `values`. */
+  readonly row?: Fragment;
   /** Nulls come first. */
   order(column: Fragment, direction: "ASC" | "DESC", hasNulls: boolean): Fragment;
   limit(limit: number | undefined, offset: number | undefined): Fragment;
@@ -364,6 +435,7 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
 /** The parts of a Select that do not depend on values. */
 interface Frame<Kind extends ColumnKind> {
   readonly columns: readonly ColumnReference<Column<Kind>>[];
+  readonly selected: readonly ColumnReference<Column<Kind>>[];
   readonly aliases: Aliases<Kind>;
   /** Columns and computed names. */
   readonly resolve: Resolve<Column<Kind>>;
@@ -377,12 +449,18 @@ export interface SelectedTable<Kind extends ColumnKind> {
   readonly name: string;
   readonly columns: ReadonlyMap<string, Column<Kind> & { readonly isNullable?: boolean }>;
   readonly keys?: TableKeys;
+  /** In a `from`, if not its name. */
+  readonly place?: Fragment;
+  /** True for the rows of a Select. */
+  readonly isSelect?: boolean;
   readonly bytewise?: readonly string[];
   readonly nesting?: Nesting | undefined;
 }
 
 export interface SelectPlan<Kind extends ColumnKind> {
   readonly columns: readonly ColumnReference<Column<Kind>>[];
+  /** `columns`, and those that `include` needs. */
+  readonly selected: readonly ColumnReference<Column<Kind>>[];
   /**
    * Several for a page that no single index range covers. `found` returns how many rows the earlier
    * statements have returned.
@@ -402,7 +480,7 @@ export function planSelect<Kind extends ColumnKind>(
   const frame = isNested
     ? frameOf(schema, tables, query, dialect, true)
     : knownFrame(schema, tables, query, dialect);
-  const { columns, aliases, terms, resolve } = frame;
+  const { columns, selected, aliases, terms, resolve } = frame;
   if (query.compute !== undefined && isSummary(query)) {
     return planSummary(frame, tables, query, dialect);
   }
@@ -413,7 +491,7 @@ export function planSelect<Kind extends ColumnKind>(
     conditions,
     tail: [...frame.groups, ...having, ...frame.order],
   };
-  return { columns, statements: (found) => statementsOf(parts, query, dialect, found) };
+  return { columns, selected, statements: (found) => statementsOf(parts, query, dialect, found) };
 }
 
 function knownFrame<Kind extends ColumnKind>(
@@ -444,22 +522,27 @@ function frameOf<Kind extends ColumnKind>(
   const grouped = groups.map(resolve);
   const columns =
     aggregate.length > 0
-      ? [...new Map(grouped.map((term) => [term.column, term])).values(), ...aliases.values()]
+      ? [...once(grouped), ...aliases.values()]
       : selectedColumns<Column<Kind>>(tables, query.columns ?? [], resolve);
+  const keys = (query.include ?? []).map((one) => resolveColumn<Column<Kind>>(tables, keyOf(one)));
+  const selected = once([...columns, ...keys]);
   const terms = orderTerms(resolve, query, aliases);
   if (query.distinct === true && aggregate.length === 0) requireSelected(terms, columns);
   const isNamed = query.compute !== undefined && isSummary(query);
-  const [first] = sourcesOf(query);
+  const [from = sql``, ...joined] = tables.map((table) => sourceSql(schema, table));
   const words = [
     query.distinct === true ? sql`select distinct` : sql`select`,
-    sql.join(isNested || isNamed ? columns.map(renamed) : columns.map(columnSql)),
-    sql`from ${first === undefined ? sql`` : sourceSql(schema, first)}`,
-    ...joinsOf(query).map((join) => joinSql(schema, tables, join)),
+    sql.join(selected.map(isNested || isNamed ? renamed : columnSql)),
+    sql`from ${from}`,
+    ...joinsOf(query).map(({ join_type, on }, index) => {
+      return sql`${joinTypes[join_type]} ${joined[index]} on ${onSql(tables, on)}`;
+    }),
   ];
   const head = sql.join(words, space);
   const isFlat = query.compute === undefined;
   return {
     columns,
+    selected,
     aliases,
     resolve,
     terms,
@@ -472,7 +555,13 @@ function frameOf<Kind extends ColumnKind>(
   };
 }
 
-function renamed(reference: ColumnReference, index: number): Fragment {
+/** The side of `on` that is not of the included table. */
+export function keyOf({ table, on }: Pick<Include, "table" | "on">): string {
+  const [left = "", right = ""] = on.split(" = ");
+  return left.startsWith(`${table}.`) ? right : left;
+}
+
+export function renamed(reference: ColumnReference, index: number): Fragment {
   return sql`${columnSql(reference)} as ${sql.id(`c${index + 1}`)}`;
 }
 
@@ -488,9 +577,9 @@ function groupNames(
   );
 }
 
-function resolveIn<Kind extends ColumnKind>(
+export function resolveIn<Kind extends ColumnKind>(
   tables: readonly SelectedTable<Kind>[],
-  { compute = [] }: Select,
+  { compute = [] }: Pick<Select, "compute">,
   dialect: SelectDialect<Kind>,
 ): Resolve<SelectedColumn<Kind>> {
   const columns = columnsOf<SelectedColumn<Kind>>(tables);
@@ -520,7 +609,7 @@ function namesAny(where: Condition, names: ReadonlySet<string>): boolean {
  * Computes only for rows that meet the other terms: a number out of range in a row behind a row
  * filter would show that row. Servers order the terms of an `and` as they like, but not a `case`.
  */
-function wantedSql(
+export function wantedSql(
   resolve: Resolve,
   { where, compute = [] }: Pick<Select, "where" | "compute">,
   scope: Scope,
@@ -578,7 +667,7 @@ function planSummary<Kind extends ColumnKind>(
     ...orderSql(order, dialect),
     ...(isCut ? [dialect.limit(limit, offset)] : []),
   ];
-  return { columns, statements: () => [sql.join(words, space)] };
+  return { columns, selected: columns, statements: () => [sql.join(words, space)] };
 }
 
 /** A generator function created per Select would get its own class, which V8 collects late. */
@@ -603,9 +692,9 @@ function* statementsOf<Kind extends ColumnKind>(
 }
 
 /** Repeated columns have no effect. */
-function orderTerms<Kind extends ColumnKind>(
+export function orderTerms<Kind extends ColumnKind>(
   resolve: Resolve<SelectedColumn<Kind>>,
-  query: Select,
+  query: Pick<Select, "join" | "order_by">,
   aliases: Aliases<Kind>,
 ): OrderTerm[] {
   const isOuter = joinsOf(query).some(({ join_type }) => join_type !== "INNER");
@@ -665,7 +754,7 @@ function havingSql<Kind extends ColumnKind>(
   return [sql`having ${conditionSql(resolve, having, scope)}`];
 }
 
-function orderSql<Kind extends ColumnKind>(
+export function orderSql<Kind extends ColumnKind>(
   terms: readonly OrderTerm[],
   dialect: SelectDialect<Kind>,
 ): Fragment[] {

@@ -110,7 +110,8 @@ export function encodeRows<Raw>(
   const check = columns.findIndex(({ expression }) => expression !== undefined);
   if (check >= 0 && found.some((row) => String(row[check]) !== "1")) throw rowDenied(table);
   const returned = check < 0 ? columns : columns.slice(0, check);
-  return found.map(createRowEncoder(returned.map((column) => ({ table, column }))));
+  const encode = createRowEncoder<Raw>(returned.map((column) => ({ table, column })));
+  return found.map((row) => encode(row));
 }
 
 /** For a row outside the row filter, or one that cannot be found again to check it. */

@@ -50,7 +50,7 @@ function layoutOf(columns: readonly Named[], form: RowForm): RowLayout {
     : { ...values, head: "", separator: "", end: "}\n", tail: "" };
 }
 
-function keysOf(columns: readonly Named[]): string[] {
+export function keysOf(columns: readonly Named[]): string[] {
   const counts = new Map<string, number>();
   for (const { column } of columns) counts.set(column.name, (counts.get(column.name) ?? 0) + 1);
   return columns.map(({ table, column }) =>
@@ -61,25 +61,25 @@ function keysOf(columns: readonly Named[]): string[] {
 export function createRowEncoder<Raw>(
   columns: readonly Encoding<Raw>[],
   { prefixes, absent, cell, end }: RowLayout = layoutOf(columns, "json"),
-): (row: Readonly<Record<number, Raw | null>>) => string {
+): (row: Readonly<Record<number, Raw | null>>, more?: string) => string {
   const members = columns.map(({ column }, index) => ({
     index,
     prefix: prefixes[index] ?? "",
     kind: column.kind,
   }));
-  return (row) => {
+  return (row, more = "") => {
     let text = "";
     for (const { index, prefix, kind } of members) {
       const value = row[index] ?? null;
       text += prefix + (value === null ? absent : cell(kind.encode(value)));
     }
-    return text + end;
+    return text + more + end;
   };
 }
 
 export class RowWriter<Raw> {
   readonly #layout: RowLayout;
-  readonly #encode: (row: Readonly<Record<number, Raw | null>>) => string;
+  readonly #encode: ReturnType<typeof createRowEncoder<Raw>>;
   readonly #output: RowOutput;
   count = 0;
 
@@ -89,11 +89,12 @@ export class RowWriter<Raw> {
     this.#output = output;
   }
 
-  write(row: Readonly<Record<number, Raw | null>>): void {
+  /** @param more further members of the row's object */
+  write(row: Readonly<Record<number, Raw | null>>, more?: string): void {
     // Nothing is written before the first row, so that earlier failures are still answered as
     // errors.
     const { head, separator } = this.#layout;
-    this.#output.write((this.count === 0 ? head : separator) + this.#encode(row));
+    this.#output.write((this.count === 0 ? head : separator) + this.#encode(row, more));
     this.count += 1;
   }
 

@@ -11,11 +11,12 @@ import { refused } from "../remote/failures.ts";
 import type { RowOutput } from "../spool.ts";
 import { brokenKey } from "../sql/answers.ts";
 import type { Fragment } from "../sql/fragment.ts";
+import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
 import type { RowChangeName } from "../sql/preview.ts";
-import type { AggregateDialect, SelectDialect, SelectPlan } from "../sql/select.ts";
+import type { AggregateDialect, SelectDialect } from "../sql/select.ts";
 import { type Changed, describe, readKeys, type TableDescription } from "../sql/target.ts";
-import { RowWriter, storedValue } from "../sql/values.ts";
+import { storedValue } from "../sql/values.ts";
 import { findBrokenKey, targetOf } from "./change.ts";
 import { computing } from "./compute.ts";
 import { refusalOf } from "./failures.ts";
@@ -179,15 +180,25 @@ const dialect: SelectDialect<SqliteKind> = {
 };
 
 async function select(context: SqliteContext, query: Select, output: RowOutput): Promise<void> {
-  const { columns, statements } = await planOf(context, query);
-  const writer = new RowWriter(columns, output);
-  for (const statement of statements(() => writer.count)) {
-    for (const row of rows(context.session.connection, statement)) writer.write(row);
+  const { connection } = context.session;
+  const plan = await planOf(context, query);
+  const source: RowSource<SQLOutputValue, SqliteKind> = {
+    async each(statement, _columns, onRow) {
+      for (const row of rows(connection, statement)) onRow(row);
+    },
+    bind: (_column, raw) => raw,
+  };
+  // The statements of `include` must see one state.
+  const begins = query.include !== undefined && !connection.isTransaction;
+  if (begins) connection.exec("begin");
+  try {
+    await writeRows(plan, source, output);
+  } finally {
+    if (begins) connection.exec("rollback");
   }
-  writer.end();
 }
 
-export function planOf(context: SqliteContext, query: Select): Promise<SelectPlan<SqliteKind>> {
+export function planOf(context: SqliteContext, query: Select): Promise<ReadingPlan<SqliteKind>> {
   return planOn(context, query, readTable, keysSql, dialect);
 }
 
@@ -205,7 +216,7 @@ async function withBrokenKey<Result>(
     const isOfKey = cause instanceof Error && cause.message === "FOREIGN KEY constraint failed";
     if (!isOfKey) throw error;
     const where = "where" in fields ? fields.where : undefined;
-    const nesting = await nestingOn(context, [where], readTable, dialect, true);
+    const nesting = await nestingOn(context, where, readTable, dialect);
     const broken = findBrokenKey(context, fields, isDelete, nesting);
     throw broken === undefined ? error : new EngineRefusal(...brokenKey(broken));
   }
@@ -294,7 +305,7 @@ const failures = { refusalOf, concernsStatement: () => true };
 
 const { preview, digestAffected, ...changes } = changesOfRows<SqliteSession, SQLOutputValue>(
   targetOf,
-  (context, where) => nestingOn(context, [where], readTable, dialect, true),
+  (context, where) => nestingOn(context, where, readTable, dialect),
   failures,
 );
 

@@ -1,0 +1,294 @@
+import { deserialize, serialize } from "node:v8";
+import { sql } from "kysely";
+import { DEFAULT_INCLUDED } from "../../query/operation-draft.ts";
+import type { Include } from "../../query/operation-types.ts";
+import { EngineRefusal } from "../refusal.ts";
+import { linesOf, type RowOutput, Spool } from "../spool.ts";
+import type { Fragment, ResultRow } from "./fragment.ts";
+import {
+  type Column,
+  type ColumnKind,
+  type ColumnReference,
+  columnSql,
+  once,
+  resolveColumn,
+  selectedColumns,
+} from "./scope.ts";
+import {
+  keyOf,
+  orderSql,
+  orderTerms,
+  type Planner,
+  renamed,
+  resolveIn,
+  type SelectDialect,
+  type SelectedTable,
+  type SelectPlan,
+  sourceSql,
+  wantedSql,
+} from "./select.ts";
+import { createRowEncoder, keysOf, RowWriter } from "./values.ts";
+
+type Columns<Kind extends ColumnKind> = readonly ColumnReference<Column<Kind>>[];
+
+/** Rows of a table for many outer rows, read by their keys. */
+export interface Included<Kind extends ColumnKind> {
+  readonly name: string;
+  readonly isOne: boolean;
+  readonly limit: number;
+  /** The column of the outer rows, and its place there. */
+  readonly key: Column<Kind>;
+  readonly keyPlace: number;
+  readonly columns: Columns<Kind>;
+  /** `columns`, and those that `includes` need. The place of the row's key follows them. */
+  readonly selected: Columns<Kind>;
+  readonly includes: readonly Included<Kind>[];
+  /** Selects rows in the order of the keys, one more for each key than the limit. */
+  statement(keys: readonly unknown[]): Fragment;
+}
+
+interface Level<Kind extends ColumnKind> {
+  readonly tables: readonly SelectedTable<Kind>[];
+  readonly columns: Columns<Kind>;
+  readonly selected: Columns<Kind>;
+}
+
+export function planIncludes<Kind extends ColumnKind>(
+  schema: string,
+  outer: Level<Kind>,
+  includes: readonly Include[] = [],
+  planner: Planner<Kind>,
+  dialect: SelectDialect<Kind>,
+): Included<Kind>[] {
+  const taken = new Set(keysOf(outer.columns).map((name) => name.toLowerCase()));
+  return includes.map((include) => {
+    for (const name of [include.as, `${include.as}_more`]) {
+      if (!taken.has(name.toLowerCase())) continue;
+      const plain = `The name "${name}" of an include is taken`;
+      throw new EngineRefusal("duplicate_column", `${plain} by a selected column`, { plain });
+    }
+    return planInclude(schema, outer, include, planner, dialect);
+  });
+}
+
+/** No table has a name with a space. */
+const listed = "outer keys";
+
+function planInclude<Kind extends ColumnKind>(
+  schema: string,
+  outer: Level<Kind>,
+  include: Include,
+  planner: Planner<Kind>,
+  dialect: SelectDialect<Kind>,
+): Included<Kind> {
+  const { as: name, on, one: isOne = false, include: includes = [] } = include;
+  const limit = isOne ? 1 : (include.limit ?? DEFAULT_INCLUDED);
+  const table = planner.tableNamed(include.table);
+  const tables = [table];
+  const resolve = resolveIn(tables, include, dialect);
+  const columns = selectedColumns<Column<Kind>>(tables, include.columns, resolve);
+  const keys = includes.map((one) => resolveColumn<Column<Kind>>(tables, keyOf(one)));
+  const selected = once([...columns, ...keys]);
+  const outerKey = keyOf(include);
+  const key = resolveColumn<Column<Kind>>(outer.tables, outerKey);
+  const source = outer.tables.find((one) => one.name === key.table.name) ?? table;
+  const sides = on.split(" = ").map((side) => {
+    return side === outerKey ? sql.id(listed, "key") : columnSql(resolveColumn(tables, side));
+  });
+  // The first part, without rows, gives the list the type and collation of the outer column.
+  const typed = sql`select 0 as ${sql.id("n")}, ${columnSql(key)} as ${sql.id("key")}
+    from ${sourceSql(schema, source)} where false`;
+  const order = orderSql(orderTerms(resolve, include, new Map()), dialect);
+  const n = sql.id(listed, "n");
+  const place = sql`row_number() over (partition by ${n} ${sql.join(order)})`;
+  const wanted = wantedSql(resolve, include, tables);
+  const ranked = sql`select ${sql.join(selected.map(renamed))}, ${n} as ${sql.id("n")},
+    ${place} as ${sql.id("place")} from `;
+  const rest = sql`join ${sourceSql(schema, table)} on ${sql.join(sides, sql` = `)}
+    ${wanted === undefined ? sql`` : sql`where ${wanted}`}`;
+  const names = [...selected.map((_, index) => sql.id(`c${index + 1}`)), sql.id("n")];
+  return {
+    ...{ name, isOne, limit, key: key.column, columns, selected },
+    keyPlace: outer.selected.findIndex(({ column }) => column === key.column),
+    includes: planIncludes(schema, { tables, columns, selected }, includes, planner, dialect),
+    statement(values) {
+      const rows = values.map(
+        (value, index) => sql`${dialect.row ?? sql``}(${sql.lit(index + 1)}, ${value})`,
+      );
+      const list = sql`(${typed} union all values ${sql.join(rows)}) as ${sql.id(listed)}`;
+      return sql`select ${sql.join(names)} from (${ranked} ${list} ${rest}) as ${sql.id("ranked")}
+        where ${sql.id("place")} <= ${sql.lit(isOne ? 1 : limit + 1)}
+        order by ${sql.id("n")}, ${sql.id("place")}`;
+    },
+  };
+}
+
+export interface ReadingPlan<Kind extends ColumnKind> extends SelectPlan<Kind> {
+  readonly includes: readonly Included<Kind>[];
+}
+
+/** How a database is read. `Raw` are its values. */
+export interface RowSource<Raw, Kind extends ColumnKind> {
+  each(
+    statement: Fragment,
+    columns: Columns<Kind>,
+    onRow: (row: ResultRow<Raw>) => void,
+  ): Promise<void>;
+  /** Binds a value that was read to compare its column with it. */
+  bind(column: Column<Kind>, raw: Raw): unknown;
+}
+
+type Encoded<Raw> = ColumnKind & { encode(raw: Raw): string };
+
+/** Outer rows whose included rows are read together. */
+const ROWS_PER_CHUNK = 1000;
+
+export async function writeRows<Raw, Kind extends Encoded<Raw>>(
+  { columns, selected, statements, includes }: ReadingPlan<Kind>,
+  source: RowSource<Raw, Kind>,
+  output: RowOutput,
+): Promise<void> {
+  const writer = new RowWriter<Raw>(columns, output);
+  if (includes.length === 0) {
+    for (const statement of statements(() => writer.count)) {
+      await source.each(statement, selected, (row) => writer.write(row));
+    }
+    return writer.end();
+  }
+  if (output.form === "csv") {
+    const problem = "CSV has no place for included rows; accept application/json";
+    throw new EngineRefusal("invalid_value", `${problem} or application/x-ndjson`);
+  }
+  async function write(rows: readonly ResultRow<Raw>[]): Promise<void> {
+    let members: string[];
+    try {
+      members = await new MemberReader(source).read(includes, rows);
+    } catch (error) {
+      const isTooLarge = error instanceof EngineRefusal && error.code === "query_too_complex";
+      if (!isTooLarge || rows.length < 2) throw error;
+      const middle = rows.length >> 1;
+      await write(rows.slice(0, middle));
+      return write(rows.slice(middle));
+    }
+    for (const [index, row] of rows.entries()) {
+      writer.write(row, members[index]);
+      if (output.backlog !== undefined) await output.backlog;
+    }
+  }
+  // A connection reads one statement at a time, so outer rows are kept, on disk if there are many.
+  const kept = new Spool();
+  try {
+    let count = 0;
+    for (const statement of statements(() => count)) {
+      await source.each(statement, selected, (row) => {
+        kept.write(`${serialize(row).toString("base64")}\n`);
+        count += 1;
+      });
+    }
+    let rows: ResultRow<Raw>[] = [];
+    for await (const line of linesOf(kept.finish())) {
+      rows.push(deserialize(Buffer.from(line, "base64")));
+      if (rows.length < ROWS_PER_CHUNK) continue;
+      await write(rows);
+      rows = [];
+    }
+    if (rows.length > 0) await write(rows);
+  } finally {
+    kept.close();
+  }
+  writer.end();
+}
+
+const KEYS_PER_STATEMENT = 1000;
+
+/** In characters, for the outer rows of one chunk. */
+const LARGEST_MEMBERS = 64 * 1024 * 1024;
+
+/** Reads included rows for a chunk of outer rows. */
+class MemberReader<Raw, Kind extends Encoded<Raw>> {
+  readonly #source: RowSource<Raw, Kind>;
+  #length = 0;
+
+  constructor(source: RowSource<Raw, Kind>) {
+    this.#source = source;
+  }
+
+  /** The text that each row gets. @throws EngineRefusal `query_too_complex` */
+  async read(
+    includes: readonly Included<Kind>[],
+    rows: readonly ResultRow<Raw>[],
+  ): Promise<string[]> {
+    const members = rows.map(() => "");
+    for (const include of includes) {
+      const keys = rows.map((row) => row[include.keyPlace] ?? null);
+      const found = new Map<Raw | null, string>();
+      const distinct = [...new Set(keys)].filter((key) => key !== null);
+      for (let at = 0; at < distinct.length; at += KEYS_PER_STATEMENT) {
+        const some = distinct.slice(at, at + KEYS_PER_STATEMENT);
+        const texts = await this.#readMembers(include, some);
+        for (const [index, key] of some.entries()) found.set(key, texts[index] ?? "");
+      }
+      const none = memberText(include, [], false);
+      for (const [index, key] of keys.entries()) members[index] += found.get(key) ?? none;
+    }
+    return members;
+  }
+
+  async #readMembers(include: Included<Kind>, keys: readonly Raw[]): Promise<string[]> {
+    const { key, columns, selected, includes, limit } = include;
+    const encode = createRowEncoder<Raw>(columns);
+    const groups = keys.map(() => ({
+      rows: [] as ResultRow<Raw>[],
+      texts: [] as string[],
+      isCut: false,
+    }));
+    const bound = keys.map((raw) => this.#source.bind(key, raw));
+    await this.#source.each(include.statement(bound), selected, (row) => {
+      const group = groups[Number(row[selected.length]) - 1];
+      if (group === undefined || this.#length > LARGEST_MEMBERS) return;
+      if (group.texts.length === limit) {
+        group.isCut = true;
+        return;
+      }
+      const text = encode(row);
+      this.#length += text.length;
+      group.texts.push(text);
+      if (includes.length > 0) group.rows.push(row);
+    });
+    this.#requireModerate();
+    if (includes.length > 0) {
+      const members = await this.read(
+        includes,
+        groups.flatMap(({ rows }) => rows),
+      );
+      let at = 0;
+      for (const { texts } of groups) {
+        for (const [index, text] of texts.entries()) {
+          const more = members[at] ?? "";
+          this.#length += more.length;
+          this.#requireModerate();
+          texts[index] = `${text.slice(0, -1)}${more}}`;
+          at += 1;
+        }
+      }
+    }
+    return groups.map(({ texts, isCut }) => memberText(include, texts, isCut));
+  }
+
+  #requireModerate(): void {
+    if (this.#length <= LARGEST_MEMBERS) return;
+    const problem = `The rows included in one row exceed ${LARGEST_MEMBERS >> 20} MiB`;
+    throw new EngineRefusal("query_too_complex", `${problem}; lower limit`);
+  }
+}
+
+function memberText(
+  { name, isOne }: Pick<Included<ColumnKind>, "name" | "isOne">,
+  texts: readonly string[],
+  isCut: boolean,
+): string {
+  const key = JSON.stringify(name);
+  if (isOne) return `,${key}:${texts[0] ?? "null"}`;
+  const more = isCut ? `,${JSON.stringify(`${name}_more`)}:true` : "";
+  return `,${key}:[${texts.join(",")}]${more}`;
+}
