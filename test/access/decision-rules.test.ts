@@ -241,6 +241,25 @@ t.test("rows are limited, in a Batch as a sum, by the entry and the boundary", a
   ]);
 });
 
+t.test("included rows are limited by the product of the limits, table by table", async (t) => {
+  const grants = [{ maxRows: 100 }, { tables: ["lines"], maxRows: 50 }];
+  const include = (fields: object = {}) => {
+    const columns = { columns: ["id"], on: "lines.id = tickets.id" };
+    return [{ as: "lines", table: "lines", ...columns, ...fields }];
+  };
+  const codeWith = (limit: number | undefined, fields?: object) =>
+    codeOf({ grants }, select({ ...(limit && { limit }), include: include(fields) }));
+  t.equal(codeWith(undefined, { limit: 1 }), "limit_required");
+  t.equal(codeWith(1), "limit_too_high");
+  t.equal(codeWith(5, { limit: 10 }), "allowed");
+  t.equal(codeWith(5, { limit: 11 }), "limit_too_high");
+  t.equal(codeWith(50, { one: true }), "allowed");
+  t.equal(codeWith(51, { one: true }), "limit_too_high");
+  const orders = { as: "o", table: "orders", on: "orders.id = lines.id", columns: ["id"] };
+  t.equal(codeWith(5, { limit: 10, include: [{ ...orders, limit: 2 }] }), "allowed");
+  t.equal(codeWith(5, { limit: 10, include: [{ ...orders, limit: 3 }] }), "limit_too_high");
+});
+
 t.test("without the engine, changes must select few enough rows by key", async (t) => {
   const counted = { grants: [{ maxChanges: 3 }] };
   const pinned = { grants: [{ maxChanges: 3, requireWhere: ["a", "b"] }] };

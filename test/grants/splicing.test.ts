@@ -134,14 +134,36 @@ const nested: readonly (readonly [sent: string, forwarded: string])[] = [
   ],
 ];
 
-t.test("filters are added to every table within conditions", async (t) => {
+/** Fields of a Select as sent and as forwarded, with the same letters. */
+const selected: readonly (readonly [sent: string, forwarded: string])[] = [
+  [
+    '{"from":"tickets","columns":["id"],"include":[{"as":"l","table":"lines","on":"lines.id = tickets.id","columns":["id"],"include":[{"as":"o","table":"orders","on":"orders.id = lines.id","columns":["id"]}]}]}',
+    '{"where":F,"from":"tickets","columns":["id"],"include":[{"where":F,"as":"l","table":"lines","on":"lines.id = tickets.id","columns":["id"],"include":[{"as":"o","table":"orders","on":"orders.id = lines.id","columns":["id"]}]}]}',
+  ],
+  [
+    '{"include":[{"where":G,"as":"l","table":"lines","on":"lines.id = orders.id","columns":["id"]}],"from":"orders","columns":["id"]}',
+    '{"include":[{"where":{"and":[F,G]},"as":"l","table":"lines","on":"lines.id = orders.id","columns":["id"]}],"from":"orders","columns":["id"]}',
+  ],
+  [
+    '{"from":{"select":{"from":"tickets","columns":["id"],"where":null},"as":"t"},"columns":["*"],"where":{"exists":{"table":"lines","on":"lines.id = t.id"}}}',
+    '{"from":{"select":{"from":"tickets","columns":["id"],"where":F},"as":"t"},"columns":["*"],"where":{"exists":{"where":F,"table":"lines","on":"lines.id = t.id"}}}',
+  ],
+  [
+    '{"from":{"as":"t","select":{"from":"orders","columns":["id"]}},"columns":["tickets.id"],"join":{"table":"tickets","on":"tickets.id = t.id","join_type":"INNER"}}',
+    '{"where":Q,"from":{"as":"t","select":{"from":"orders","columns":["id"]}},"columns":["tickets.id"],"join":{"table":"tickets","on":"tickets.id = t.id","join_type":"INNER"}}',
+  ],
+];
+
+t.test("filters are added to every table of an operation", async (t) => {
   const own = '[{ column = "tenant", cmp = "=", value = "acme" }]';
   const entries =
     entry("rita", "*", "ReadWrite", `tables = ["tickets", "lines"]\nrow_filter = ${own}`) +
     entry("rita", "*", "ReadWrite", 'tables = ["orders"]\ncolumns = ["id"]');
   const limited = parseAccessFile(entries, "access_control.toml");
-  const decisionOn = (where: string, isEngine = true) => {
-    const text = `{"Delete":{"where":${where},"database":"main","table":"tickets"}}`;
+  const deleting = (where: string) =>
+    `{"Delete":{"where":${where},"database":"main","table":"tickets"}}`;
+  const selecting = (fields: string) => `{"Select":${fields.slice(0, -1)},"database":"main"}}`;
+  const decisionOn = (text: string, isEngine = true) => {
     const query = scan(Buffer.from(text), plain, true);
     return {
       text,
@@ -158,14 +180,14 @@ t.test("filters are added to every table within conditions", async (t) => {
         '{"column":"a.tenant","cmp":"=","value":"acme"},{"column":"b.tenant","cmp":"=","value":"acme"}',
       )
       .replaceAll("G", '{"column":"id","cmp":">","value":1e0}');
-  for (const [sent, forwarded] of nested) {
-    const { text, query, decisions } = decisionOn(spelled(sent));
-    const found = splice(Buffer.from(text), filterAdditions(query, decisions)).toString();
-    t.equal(
-      found,
-      text.replace(spelled(sent), () => spelled(forwarded)),
-    );
-    t.equal(decisionOn(spelled(sent), false).reason, "not_narrowable");
+  const pairs = [
+    ...nested.map((pair) => pair.map((one) => deleting(spelled(one)))),
+    ...selected.map((pair) => pair.map((one) => selecting(spelled(one)))),
+  ];
+  for (const [sent = "", forwarded] of pairs) {
+    const { text, query, decisions } = decisionOn(sent);
+    t.equal(splice(Buffer.from(text), filterAdditions(query, decisions)).toString(), forwarded);
+    t.equal(decisionOn(sent, false).reason, "not_narrowable");
   }
   const denied = {
     column_denied: '{"exists":{"table":"orders","on":"orders.total = tickets.id"}}',
@@ -174,6 +196,21 @@ t.test("filters are added to every table within conditions", async (t) => {
       '{"column":"id","cmp":"IN","select":{"from":"orders","columns":["orders.id"],"join":{"table":"tickets","on":"orders.id = tickets.id","join_type":"LEFT"}}}',
   };
   for (const [reason, where] of Object.entries(denied)) {
-    t.equal(decisionOn(where).reason, reason);
+    t.equal(decisionOn(deleting(where)).reason, reason);
+  }
+  const include = (fields: string) =>
+    `{"from":"orders","columns":["id"],"include":[{"as":"l",${fields}}]}`;
+  const included = {
+    column_denied: include(
+      '"table":"lines","on":"lines.id = orders.total","columns":["id"],"limit":1',
+    ),
+    columns_required:
+      '{"from":{"as":"t","select":{"from":"orders","columns":["*"]}},"columns":["id"]}',
+    no_grant: include('"table":"vault","on":"vault.id = orders.id","columns":["id"]'),
+    column_unqualified:
+      '{"from":{"as":"t","select":{"from":"orders","columns":["id"]}},"columns":["n"],"join":{"table":"lines","on":"lines.id = t.id","join_type":"INNER"}}',
+  };
+  for (const [reason, fields] of Object.entries(included)) {
+    t.equal(decisionOn(selecting(fields)).reason, reason);
   }
 });
