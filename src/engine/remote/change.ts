@@ -171,7 +171,7 @@ export async function planOn<Leased extends Answering<Raw>, Raw, Kind extends Co
   const { session, schema } = context;
   const known = await readTables(context, tablesIn(query), readTable);
   const planner = plannerOf(schema, known, dialect, false);
-  // What is remembered by table needs the table itself.
+  // Frames are remembered by table, so a Select of one table uses it as it is.
   const scope = isOfOneTable(query) ? [...known.values()] : planner.scopeOf(query);
   const tables: SelectedTable<Kind>[] = [];
   for (const [index, source] of sourcesOf(query).entries()) {
