@@ -100,7 +100,7 @@ export async function* playAll(ask: Ask, shop: Shop, asked: Asked): AsyncGenerat
   }
 }
 
-/** What must be reached on average. */
+/** Goals for the average. */
 const GOALS = { right: 0.95, calls: 1.3, bytes: 400 } as const;
 
 /** Sums and averages of all outcomes, and whether they reach the goals. */

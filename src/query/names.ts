@@ -55,3 +55,8 @@ export function isColumnName(text: ByteText): boolean {
   }
   return characters >= 1 && characters <= LONGEST_COLUMN_NAME;
 }
+
+/** Folds the case of ASCII letters only. */
+export function foldCase(text: string): string {
+  return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
+}

@@ -1,6 +1,5 @@
 import { sql } from "kysely";
-import { isPlainName } from "../../query/names.ts";
-import { foldCase } from "../fold-case.ts";
+import { foldCase, isPlainName } from "../../query/names.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { InsertColumn } from "../remote/change.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";

@@ -1,6 +1,6 @@
 import { sql } from "kysely";
+import { foldCase } from "../../query/names.ts";
 import type { CellValue, Comparison, Condition } from "../../query/operation-types.ts";
-import { foldCase } from "../fold-case.ts";
 import { withCase } from "../letters.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";

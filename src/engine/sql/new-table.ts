@@ -1,7 +1,7 @@
 import { sql } from "kysely";
+import { foldCase } from "../../query/names.ts";
 import type { ColumnDefinition, CreateTable } from "../../query/operation-types.ts";
 import { formatHint, suggestion } from "../../suggestion.ts";
-import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
 import { describeKeys, isKeyOf, type UniqueKey } from "./target.ts";

@@ -1,9 +1,8 @@
 import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
-import { isPlainName } from "../../query/names.ts";
+import { foldCase, isPlainName } from "../../query/names.ts";
 import type { CreateTable, DropTable, Operation, Select } from "../../query/operation-types.ts";
 import type { ColumnDefinition } from "../../query/values.ts";
-import { foldCase } from "../fold-case.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { changesOfRows, nestingOn, planOn, runSteps } from "../remote/change.ts";
 import type { Operations } from "../remote/dialect.ts";

@@ -9,8 +9,7 @@ import {
 } from "node:fs";
 import { join, resolve } from "node:path";
 import { LockRefusedError, LockTimeoutError, withLock } from "../../files/lock.ts";
-import { isPlainName } from "../../query/names.ts";
-import { foldCase } from "../fold-case.ts";
+import { foldCase, isPlainName } from "../../query/names.ts";
 import { EngineRefusal } from "../refusal.ts";
 
 export const defaultDatabase = "main";
