@@ -1,5 +1,5 @@
 /** Rows within rows, and Selects of Selects. */
-import { createTable, insert } from "./kit.ts";
+import { createTable, equal, insert, refusal, rowsAs } from "./kit.ts";
 import { overEach, type Scene } from "./over-each.ts";
 
 type Ask = Scene["ask"];
@@ -74,4 +74,280 @@ overEach("rows include rows of other tables, at three levels", async (t, { ask }
     await read({ ...lines, include: [payments, films] }),
     '{"name":"Ann","rentals":[{"id":10,"payments":[{"paid":0}],"payments_more":true,"film":{"year":1990}},{"id":11,"payments":[{"paid":10}],"film":{"year":2000}}]},{"name":"Bob","rentals":[{"id":12,"payments":[{"paid":15}],"film":{"year":1990}}]},{"name":"Cid","rentals":[]}',
   );
+});
+
+overEach(
+  "an included table is of joins, of itself, and of computed and nested rows",
+  async (t, { ask }) => {
+    await fill(ask);
+    const join = { table: "films", on: "films.name = rentals.film", join_type: "LEFT" };
+    const joined = { from: "rentals", columns: ["rentals.id", "year"], join, ...byId };
+    const boss = { as: "by", table: "staff", on: "rentals.staff_id = staff.id", one: true };
+    const same = { as: "same", table: "rentals", on: "rentals.film = films.name", columns: ["id"] };
+    const asked = { ...joined, from: { table: "rentals", as: "r" }, columns: ["r.id"] };
+    t.equal(
+      await rowsOf(ask, { ...joined, include: [{ ...boss, columns: ["name"] }] }),
+      '{"id":10,"year":1990,"by":{"name":"Ann"}},{"id":11,"year":2000,"by":{"name":"Ann"}},{"id":12,"year":1990,"by":{"name":"Bob"}},{"id":13,"year":null,"by":null}',
+    );
+    const on = "films.name = r.film";
+    const include = [{ ...same, ...byId }];
+    t.equal(
+      await rowsOf(ask, { ...asked, join: { ...join, on }, order_by: { column: "r.id" }, include }),
+      '{"id":10,"same":[{"id":10},{"id":12}]},{"id":11,"same":[{"id":11}]},{"id":12,"same":[{"id":10},{"id":12}]},{"id":13,"same":[]}',
+    );
+    const team = { as: "team", table: "staff", on: "staff.boss = s.id", columns: ["*"], ...byId };
+    const bosses = { ...staff, from: { table: "staff", as: "s" }, include: [team] };
+    t.equal(
+      await rowsOf(ask, bosses),
+      '{"name":"Ann","team":[{"id":2,"name":"Bob","boss":1},{"id":3,"name":"Cid","boss":1}]},{"name":"Bob","team":[]},{"name":"Cid","team":[]}',
+    );
+    const twice = [{ as: "double", fn: "mul", of: ["price", { value: 2 }] }];
+    const computed = {
+      ...{ ...ofStaff, columns: ["id", "double"], compute: twice },
+      where: {
+        and: [
+          { column: "double", cmp: ">", value: 2 },
+          { column: "id", cmp: ">", value: 9 },
+        ],
+      },
+      order_by: { column: "double", direction: "DESC" },
+    };
+    t.match(
+      await rowsOf(ask, { ...staff, limit: 1, include: [computed] }),
+      '{"name":"Ann","rentals":[{"id":11,"double":4}]}',
+    );
+    const paid = { table: "payments", on: "payments.rental_id = rentals.id" };
+    const select = { from: "films", columns: ["name"], where: equal("year", 1990) };
+    const named = { column: "film", cmp: "IN", select };
+    const where = { and: [{ exists: { ...paid, where: equal("paid", 15) } }, named] };
+    t.equal(
+      await rowsOf(ask, { ...staff, include: [{ ...ofStaff, columns: ["id"], where }] }),
+      '{"name":"Ann","rentals":[]},{"name":"Bob","rentals":[{"id":12}]},{"name":"Cid","rentals":[]}',
+    );
+  },
+);
+
+overEach("names of members and forms of answers are checked", async (t, { ask, engine }) => {
+  await fill(ask);
+  const select = (query: object) => ask({ Select: { database: "main", ...query } });
+  const one = { ...ofStaff, columns: ["id"], ...byId };
+  const all = { ...staff, columns: ["*"] };
+  for (const name of ["Boss", "name"]) {
+    const taken = await select({ ...all, include: [{ ...one, as: name }] });
+    t.match(taken, refusal(400, "duplicate_column", `"${name}"`));
+  }
+  const unknown = { ...one, on: "rentals.staff = staff.id" };
+  t.match(await select({ ...staff, include: [unknown] }), refusal(400, "unknown_column"));
+  const elsewhere = { ...one, on: "rentals.staff_id = films.id" };
+  t.match(await select({ ...staff, include: [elsewhere] }), { status: 400 });
+  const missing = { ...one, table: "rent", on: "rent.staff_id = staff.id" };
+  t.match(await select({ ...staff, include: [missing] }), refusal(404, "table_not_found"));
+  const body = { Select: { database: "main", ...staff, include: [one] } };
+  const lines = await rowsAs(engine.address, body, "application/x-ndjson");
+  t.equal(
+    lines.text,
+    '{"name":"Ann","rentals":[{"id":10},{"id":11}]}\n{"name":"Bob","rentals":[{"id":12}]}\n{"name":"Cid","rentals":[]}\n',
+  );
+  const csv = await rowsAs(engine.address, body, "text/csv");
+  t.match(csv, { status: 400, text: /"invalid_value"/ });
+  const nobody = { ...body.Select, where: equal("id", 9) };
+  t.match((await ask({ Select: nobody })).text, '"data":[]}');
+  t.match((await ask({ Batch: [body, body] })).body.data, [{ length: 3 }, { length: 3 }]);
+});
+
+overEach("5,000 rows include others, in pages too", async (t, { ask }) => {
+  await ask(createTable("a", { id: "int", key: "text" }));
+  await ask(createTable("b", { id: "int", a_id: "int", key: "text" }));
+  const ids = Array.from({ length: 5000 }, (_, index) => index);
+  const keyOf = (id: number) => (id % 50 === 0 ? null : `k${id % 100}`);
+  await ask(
+    insert(
+      "a",
+      ids.map((id) => ({ id, key: keyOf(id) })),
+    ),
+  );
+  await ask(
+    insert(
+      "b",
+      ids.map((id) => ({ id, a_id: (id * 7) % 4000, key: keyOf(id) })),
+    ),
+  );
+  const own = { as: "own", table: "b", on: "b.a_id = a.id", columns: ["id"], ...byId };
+  const alike = {
+    as: "alike",
+    table: "b",
+    on: "a.key = b.key",
+    columns: ["id"],
+    ...byId,
+    limit: 2,
+  };
+  const query = { from: "a", columns: ["id"], ...byId, include: [own, alike] };
+  const { body } = await ask({ Select: { database: "main", ...query } });
+  const owned = ids.map((id) => ids.filter((b) => (b * 7) % 4000 === id).map((b) => ({ id: b })));
+  const expected = ids.map((id) => {
+    const first = id % 100;
+    const isCut = keyOf(id) !== null;
+    const same = isCut ? [{ id: first }, { id: first + 100 }] : [];
+    return { id, own: owned[id], alike: same, ...(isCut ? { alike_more: true } : {}) };
+  });
+  t.same(body.data, expected);
+  const page = { ...query, after: [4990], limit: 3 };
+  t.same(
+    (await ask({ Select: { database: "main", ...page } })).body.data,
+    expected.slice(4991, 4994),
+  );
+});
+
+overEach("keys of each type find their rows", async (t, { ask }) => {
+  const types = {
+    ...{ whole: "bigint", id: "uuid", words: "text", exact: "decimal(20,4)", day: "date" },
+    ...{ moment: "timestamp", is: "boolean", ratio: "double", data: "bytes" },
+  };
+  const rows = [
+    {
+      ...{ whole: 9007199254740993n, id: "0f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f", words: "é' \\\"" },
+      ...{ exact: 12.5, day: "2026-01-31", moment: "2026-01-31T10:00:00.5Z", is: true },
+      ...{ ratio: 0.1, data: "AAH/" },
+    },
+    {
+      ...{ whole: -1n, id: "1f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f", words: "" },
+      ...{ exact: -0.25, day: "1999-12-31", moment: "1999-12-31T23:59:59Z", is: false },
+      ...{ ratio: -1e100, data: "AA==" },
+    },
+  ];
+  const text = (values: readonly object[]) =>
+    JSON.stringify(values, (_, value) => (typeof value === "bigint" ? `n${value}` : value)).replace(
+      /"n(-?\d+)"/g,
+      "$1",
+    );
+  const values = rows.map((row, n) => ({ n, ...row }));
+  for (const table of ["a", "b"]) {
+    await ask(createTable(table, { n: "int", ...types }));
+    await ask(`{"Insert":{"database":"main","table":"${table}","values":${text(values)}}}`);
+  }
+  const include = Object.keys(types).map((name) => {
+    return { as: `by_${name}`, table: "b", on: `b.${name} = a.${name}`, columns: ["n"], ...byN };
+  });
+  const query = (some: object[]) => ({ from: "a", columns: ["n"], ...byN, include: some });
+  for (const some of [include.slice(0, 5), include.slice(5)]) {
+    const found = (n: number) =>
+      `{"n":${n},${some.map(({ as }) => `"${as}":[{"n":${n}}]`).join(",")}}`;
+    t.equal(await rowsOf(ask, query(some)), `${found(0)},${found(1)}`);
+  }
+});
+
+const byN = { order_by: { column: "n" } };
+
+overEach("included rows and outer rows are of one moment", async (t, { ask }) => {
+  await ask(createTable("a", { id: "int", n: "int" }));
+  await ask(createTable("b", { id: "int", n: "int" }));
+  const ids = Array.from({ length: 2500 }, (_, id) => ({ id, n: 0 }));
+  for (const table of ["a", "b"]) await ask(insert(table, ids));
+  let isDone = false;
+  const write = async () => {
+    for (let n = 1; !isDone; n += 1) {
+      const change = (table: string) => ({
+        Update: { database: "main", table, set: { n }, where: null },
+      });
+      await ask({ Batch: [change("a"), change("b")] });
+    }
+  };
+  const writing = write();
+  const b = { as: "b", table: "b", on: "b.id = a.id", columns: ["n"], one: true };
+  for (let round = 0; round < 5; round += 1) {
+    const { text } = await ask({
+      Select: { database: "main", from: "a", columns: ["n"], include: [b] },
+    });
+    const seen = new Set(text.match(/"n":\d+/g));
+    t.equal(seen.size, 1, [...seen].join());
+  }
+  isDone = true;
+  await writing;
+});
+
+overEach("a Select reads the rows of Selects", async (t, { ask }) => {
+  await fill(ask);
+  const count = { fn: "count", as: "n" };
+  const each = {
+    from: "rentals",
+    group_by: ["staff_id"],
+    aggregate: [count, { fn: "sum", column: "price", as: "total" }],
+  };
+  const from = { select: each, as: "each" };
+  t.equal(
+    await rowsOf(ask, {
+      ...{ from, group_by: ["n"], aggregate: [{ fn: "count", as: "many" }] },
+      where: { column: "each.staff_id", cmp: "!=", value: null },
+      order_by: { column: "n" },
+    }),
+    '{"n":1,"many":1},{"n":2,"many":1}',
+  );
+  t.equal(
+    await rowsOf(ask, {
+      from,
+      aggregate: ["sum", "max", "avg"].map((fn) => ({ fn, column: "total", as: fn })),
+    }),
+    '{"sum":6,"max":3,"avg":3}',
+  );
+  const join = { table: "staff", on: "staff.id = each.staff_id", join_type: "LEFT" };
+  const columns = ["each.n", "total", "staff.name"];
+  const joined = { from, columns, join, order_by: { column: "each.staff_id" } };
+  t.equal(
+    await rowsOf(ask, joined),
+    '{"n":1,"total":null,"name":null},{"n":2,"total":3,"name":"Ann"},{"n":1,"total":3,"name":"Bob"}',
+  );
+  const top = { from: "rentals", columns: ["*"], order_by: { column: "price", direction: "DESC" } };
+  const compute = [{ as: "twice", fn: "mul", of: ["price", { value: 2 }] }];
+  const inner = { ...top, columns: ["id", "twice", "film", "staff_id"], compute, limit: 3 };
+  const middle = {
+    ...{ from: { select: inner, as: "top" }, columns: ["id", "film", "more", "staff_id"] },
+    compute: [{ as: "more", fn: "add", of: ["twice", { value: 1 }] }],
+    where: { column: "more", cmp: ">", value: 4 },
+  };
+  const outer = { from: { select: middle, as: "m" }, ...byId };
+  t.equal(
+    await rowsOf(ask, { ...outer, columns: ["*"] }),
+    '{"id":11,"film":"B","more":5,"staff_id":1},{"id":12,"film":"A","more":7,"staff_id":2}',
+  );
+  const film = { as: "film_row", table: "films", on: "films.name = m.film", columns: ["year"] };
+  t.equal(
+    await rowsOf(ask, { ...outer, columns: ["id"], include: [{ ...film, one: true }] }),
+    '{"id":11,"film_row":{"year":2000}},{"id":12,"film_row":{"year":1990}}',
+  );
+  const paid = { table: "payments", on: "payments.rental_id = m.id", where: equal("paid", 15) };
+  const where = { exists: paid };
+  t.equal(await rowsOf(ask, { ...outer, columns: ["m.id"], where }), '{"id":12}');
+  const page = { ...top, columns: ["id"], limit: 2, offset: 1 };
+  t.equal(
+    await rowsOf(ask, { from: { select: page, as: "p" }, columns: ["id"], ...byId }),
+    '{"id":10},{"id":11}',
+  );
+  const films = { from: "rentals", columns: ["film"], distinct: true };
+  const counted = { from: { select: films, as: "f" }, aggregate: [{ ...count, column: "film" }] };
+  t.equal(await rowsOf(ask, counted), '{"n":3}');
+  const nested = { from: { select: each, as: "e" }, columns: ["staff_id"], where: equal("n", 2) };
+  const among = { column: "id", cmp: "IN", select: nested };
+  t.equal(await rowsOf(ask, { ...staff, where: among }), '{"name":"Ann"}');
+});
+
+overEach("a Select of Selects names what it gives", async (t, { ask }) => {
+  await fill(ask);
+  const select = (query: object) => ask({ Select: { database: "main", ...query } });
+  const from = { select: { from: "rentals", columns: ["id", "film"] }, as: "r" };
+  const columns = ["price"];
+  t.match(
+    await select({ from, columns }),
+    refusal(400, "unknown_column", /"price" in r.*r gives id, film/),
+  );
+  t.match(await select({ from, columns: ["rentals.id"] }), refusal(400, "invalid_column"));
+  const both = {
+    ...{ from: "rentals", columns: ["*"] },
+    join: { table: "staff", on: "rentals.staff_id = staff.id", join_type: "INNER" },
+  };
+  const twice = await select({ from: { select: both, as: "r" }, columns: ["*"] });
+  t.match(twice, refusal(400, "duplicate_column", /two columns "id"/));
+  const after = { from, columns: ["id"], ...byId, after: [1] };
+  t.match(await select(after), refusal(400, "order_not_unique"));
+  const join = { table: "staff", as: "r", on: "r.id = r.id", join_type: "INNER" };
+  t.match(await select({ from, columns: ["*"], join }), { status: 400 });
 });

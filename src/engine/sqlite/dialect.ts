@@ -180,7 +180,6 @@ const dialect: SelectDialect<SqliteKind> = {
 
 async function select(context: SqliteContext, query: Select, output: RowOutput): Promise<void> {
   const { connection } = context.session;
-  const plan = await planOf(context, query);
   const source: RowSource<SQLOutputValue, SqliteKind> = {
     async each(statement, _columns, onRow) {
       for (const row of rows(connection, statement)) onRow(row);
@@ -191,7 +190,7 @@ async function select(context: SqliteContext, query: Select, output: RowOutput):
   const begins = query.include !== undefined && !connection.isTransaction;
   if (begins) connection.exec("begin");
   try {
-    await writeRows(plan, source, output);
+    await writeRows(await planOf(context, query), source, output);
   } finally {
     if (begins) connection.exec("rollback");
   }
