@@ -1,5 +1,7 @@
 /** Rows within rows, and Selects of Selects. */
+import t from "tap";
 import { createTable, equal, insert, refusal, rowsAs } from "./kit.ts";
+import { freshMysql } from "./mysql/kit.ts";
 import { overEach, type Scene } from "./over-each.ts";
 
 type Ask = Scene["ask"];
@@ -238,6 +240,70 @@ overEach("keys of each type find their rows", async (t, { ask }) => {
 
 const byN = { order_by: { column: "n" } };
 
+overEach("keys are equal as in a join", async (t, { ask }) => {
+  const types = {
+    ...{ n: "int", small: "int", exact: "decimal(12,2)", ratio: "double", words: "text" },
+    ...{ short: "varchar(9)", day: "date", moment: "timestamp", is: "boolean" },
+  };
+  const rows = [
+    { small: 1, exact: 1, ratio: 1, words: "1", short: "1 ", day: "2026-01-01", is: true },
+    { small: 2, exact: 2.5, ratio: 2.5, words: "b", short: "B", day: "2025-01-01", is: false },
+    { small: 0, exact: 0.1, ratio: 0.1, words: "01", short: "b", is: null },
+  ].map((row, n) => ({ n, ...row, moment: "2026-01-01T00:00:00Z" }));
+  for (const table of ["a", "b"]) {
+    await ask(createTable(table, types));
+    await ask(insert(table, rows));
+  }
+  const names = Object.keys(types);
+  const pairs = names.flatMap((one) => names.map((other) => [one, other]));
+  for (const [one, other] of pairs) {
+    for (const on of [`a.${one} = b.${other}`, `b.${other} = a.${one}`]) {
+      const join = { table: "b", on, join_type: "INNER" };
+      const order_by = [{ column: "a.n" }, { column: "b.n" }];
+      const columns = ["a.n", "b.n"];
+      const joined = await ask({
+        Select: { database: "main", from: "a", columns, join, order_by },
+      });
+      const include = [{ as: "b", table: "b", on, columns: ["n"], ...byN }];
+      const query = { database: "main", from: "a", columns: ["n"], ...byN, include };
+      const included = await ask({ Select: query });
+      t.equal(included.status, joined.status, `${on}: ${joined.text} ${included.text}`);
+      const found = included.body.data?.flatMap((row) => {
+        const { n, b } = Object(row);
+        return b.map((inner: { n: number }) => ({ "a.n": n, "b.n": inner.n }));
+      });
+      t.same(found, joined.body.data, on);
+    }
+  }
+});
+
+t.test("a collation without case finds keys in either case (MySQL)", async (t) => {
+  const { ask, sql } = await freshMysql(t);
+  const text = "varchar(20) collate utf8mb4_general_ci";
+  await sql(
+    `create table main.a (id int primary key, k ${text}, latin varchar(9) charset latin1)`,
+    `create table main.b (id int primary key, k ${text}, latin varchar(9) charset latin1, exact varchar(20) collate utf8mb4_bin)`,
+    "insert into main.a values (1, 'x', 'é'), (2, 'X ', null), (3, 'É', 'E')",
+    "insert into main.b values (1, 'X', 'É', 'x'), (2, 'x', 'e', 'É'), (3, 'é', 'è', 'X')",
+  );
+  const by = (name: string, key = name) => {
+    return { as: `by_${name}`, table: "b", on: `b.${name} = a.${key}`, columns: ["id"], ...byId };
+  };
+  const include = [by("k"), by("latin"), by("exact", "k")];
+  const { body } = await ask({ Select: { database: "main", from: "a", columns: ["id"], include } });
+  for (const { on, as } of include) {
+    const join = { table: "b", on, join_type: "INNER" };
+    const order_by = [{ column: "a.id" }, { column: "b.id" }];
+    const columns = ["a.id", "b.id"];
+    const joined = await ask({ Select: { database: "main", from: "a", columns, join, order_by } });
+    const found = body.data?.flatMap((row) => {
+      const { id, [as]: rows } = Object(row);
+      return rows.map((inner: { id: number }) => ({ "a.id": id, "b.id": inner.id }));
+    });
+    t.same(found, joined.body.data, on);
+  }
+});
+
 overEach("included rows and outer rows are of one moment", async (t, { ask }) => {
   await ask(createTable("a", { id: "int", n: "int" }));
   await ask(createTable("b", { id: "int", n: "int" }));
@@ -350,4 +416,106 @@ overEach("a Select of Selects names what it gives", async (t, { ask }) => {
   t.match(await select(after), refusal(400, "order_not_unique"));
   const join = { table: "staff", as: "r", on: "r.id = r.id", join_type: "INNER" };
   t.match(await select({ from, columns: ["*"], join }), { status: 400 });
+});
+
+overEach("columns of a Select keep their types", async (t, { ask }) => {
+  const types = {
+    ...{ n: "int", whole: "bigint", id: "uuid", words: "text", exact: "decimal(20,4)" },
+    ...{ day: "date", clock: "time", moment: "timestamp", is: "boolean", ratio: "double" },
+    ...{ data: "bytes", doc: "json" },
+  };
+  await ask(createTable("a", types));
+  const row =
+    '{"n":1,"whole":9007199254740993,"id":"0f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f","words":"é ","exact":12.5,"day":"2026-01-31","clock":"10:00:00","moment":"2026-01-31T10:00:00.5Z","is":true,"ratio":0.1,"data":"AAH/","doc":{"a":[1,"b"]}}';
+  await ask(`{"Insert":{"database":"main","table":"a","values":[${row},{"n":2}]}}`);
+  const compute = [
+    { as: "added", fn: "add", of: ["whole", "n"] },
+    { as: "scaled", fn: "mul", of: ["exact", { value: 1.5 }] },
+    { as: "part_of", fn: "div", of: ["n", { value: 3 }] },
+    { as: "rounded", fn: "round", of: ["ratio"], digits: 1 },
+    { as: "month", fn: "trunc", unit: "month", of: ["day"] },
+    { as: "hour", fn: "trunc", unit: "hour", of: ["moment"] },
+    { as: "year", fn: "part", unit: "year", of: ["moment"] },
+    { as: "big", fn: "upper", of: ["words"] },
+    { as: "either", fn: "coalesce", of: ["is", { value: false }] },
+    { as: "inside", fn: "json", of: ["doc"], path: ["a"] },
+  ];
+  const names = [...Object.keys(types), ...compute.map(({ as }) => as)];
+  const inner = { from: "a", columns: names, compute };
+  const rows = await rowsOf(ask, { ...inner, ...byN });
+  t.match(rows, '"inside":[1,"b"]}');
+  const from = { select: inner, as: "t" };
+  t.equal(await rowsOf(ask, { from, columns: ["*"], ...byN }), rows);
+  t.equal(
+    await rowsOf(ask, {
+      from: { select: { from, columns: ["*"] }, as: "u" },
+      columns: ["*"],
+      ...byN,
+    }),
+    rows,
+  );
+  const [first = "{}"] = rows.split(/(?<=\]\}),(?=\{"n":2)|,(?=\{"n":2,)/);
+  const values = new Map<string, unknown>(Object.entries(JSON.parse(first)));
+  const texts = { whole: "9007199254740993", added: "9007199254740994" };
+  for (const name of names) {
+    const value = JSON.stringify(values.get(name));
+    const literal = new Map(Object.entries(texts)).get(name) ?? value;
+    const where = `{"column":"${name}","cmp":"=","value":${literal}}`;
+    const body = `{"Select":{"database":"main","from":${JSON.stringify(from)},"columns":["n"],"where":${where}}}`;
+    t.match((await ask(body)).text, /"data":\[\{"n":1\}/, `${name} = ${literal}`);
+  }
+  const extremes = ["whole", "id", "words", "exact", "day", "moment", "ratio"].map((column) => {
+    return { fn: "max", column, as: `max_${column}` };
+  });
+  const summary = {
+    from: "a",
+    aggregate: [
+      ...extremes,
+      { fn: "sum", column: "exact", as: "sum_exact" },
+      { fn: "sum", column: "n", as: "sum_n" },
+      { fn: "avg", column: "n", as: "avg_n" },
+    ],
+  };
+  const found = await rowsOf(ask, summary);
+  t.match(found, '"sum_n":3,"avg_n":1.5}');
+  const summed = { select: summary, as: "s" };
+  t.equal(await rowsOf(ask, { from: summed, columns: ["*"] }), found);
+  for (const [name, value] of Object.entries(JSON.parse(found))) {
+    const where = `{"column":"${name}","cmp":"=","value":${name === "max_whole" ? texts.whole : JSON.stringify(value)}}`;
+    const body = `{"Select":{"database":"main","from":${JSON.stringify(summed)},"columns":["sum_n"],"where":${where}}}`;
+    t.match((await ask(body)).text, /"data":\[\{"sum_n":3\}/, name);
+  }
+});
+
+overEach("nothing is computed for rows that a Select hides", async (t, { ask }) => {
+  await ask(createTable("a", { id: "int", n: "bigint", seen: "int" }));
+  const most = `{"id":2,"n":9223372036854775807,"seen":0}`;
+  await ask(
+    `{"Insert":{"database":"main","table":"a","values":[{"id":1,"n":5,"seen":1},${most}]}}`,
+  );
+  await ask(createTable("b", { id: "int" }));
+  await ask(insert("b", [{ id: 1 }]));
+  const inner = { from: "a", columns: ["id", "n"], where: equal("seen", 1) };
+  const once = { from: { select: inner, as: "t" }, columns: ["id"] };
+  const twice = { ...once, from: { select: { ...once, columns: ["*"] }, as: "u" } };
+  const compute = [{ as: "more", fn: "add", of: ["n", { value: 1 }] }];
+  const where = { column: "more", cmp: ">", value: 1 };
+  for (const query of [once, twice]) {
+    t.equal(await rowsOf(ask, { ...query, compute, where }), '{"id":1}');
+    const order_by = { column: "more" };
+    t.equal(await rowsOf(ask, { ...query, compute, columns: ["more"], order_by }), '{"more":6}');
+    const aggregate = [{ fn: "max", column: "more", as: "most" }];
+    const grouped = { ...query, columns: undefined, compute, aggregate };
+    t.equal(await rowsOf(ask, grouped), '{"most":6}');
+    const among = { column: "id", cmp: "IN", select: { ...query, compute, where } };
+    t.equal(await rowsOf(ask, { from: "b", columns: ["id"], where: among }), '{"id":1}');
+  }
+  const included = {
+    ...{ as: "a", table: "a", on: "a.id = b.id", columns: ["more"], compute },
+    where: { and: [where, equal("seen", 1)] },
+  };
+  t.equal(
+    await rowsOf(ask, { from: "b", columns: ["id"], include: [included] }),
+    '{"id":1,"a":[{"more":6}]}',
+  );
 });

@@ -428,10 +428,12 @@ const aggregates: AggregateDialect<PostgresKind> = {
     return { expression: sql`sum(cast(${column} as numeric))`, kind: total };
   },
   average: (sum, count) => sql`(cast(${sum} as double precision) / nullif(${count}, 0))`,
-  extreme: (fn, column, measure) =>
-    measure === "text"
-      ? sql`${sql.raw(fn)}(cast(${column} as text) collate "C")`
-      : sql`${sql.raw(fn)}(${column})`,
+  extreme(fn, column, measure, kind) {
+    if (measure !== "text") return sql`${sql.raw(fn)}(${column})`;
+    const found = sql`${sql.raw(fn)}(cast(${column} as text) collate "C")`;
+    // A `uuid` is compared as text too.
+    return kind.isWrittenAs(text.id) ? found : sql`cast(${found} as uuid)`;
+  },
 };
 
 const dialect: SelectDialect<PostgresKind> = {

@@ -150,7 +150,7 @@ export interface AggregateDialect<Kind extends ColumnKind> {
   /** In doubles. */
   average(sum: Fragment, count: Fragment): Fragment;
   /** Text is compared by bytes. */
-  extreme(fn: "min" | "max", column: Fragment, measure: Measure): Fragment;
+  extreme(fn: "min" | "max", column: Fragment, measure: Measure, kind: Kind): Fragment;
 }
 
 type Aliases<Kind extends ColumnKind> = ReadonlyMap<string, ColumnReference<Column<Kind>>>;
@@ -197,7 +197,7 @@ function aggregateSql<Kind extends ColumnKind>(
   if (fn === "count") return { expression: count, kind: dialect.count };
   const measure = requireMeasure(fn, reference.column);
   if (fn === "min" || fn === "max") {
-    return { expression: dialect.extreme(fn, column, measure), kind };
+    return { expression: dialect.extreme(fn, column, measure, kind), kind };
   }
   const sum = dialect.sum(column, measure, kind);
   if (fn === "sum") return sum;

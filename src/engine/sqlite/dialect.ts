@@ -184,7 +184,9 @@ async function select(context: SqliteContext, query: Select, output: RowOutput):
     async each(statement, _columns, onRow) {
       for (const row of rows(connection, statement)) onRow(row);
     },
-    bind: (_column, raw) => raw,
+    // A bound value has no type, but texts and numbers are compared by the types of columns.
+    bind: ({ kind: { storage } }, raw) =>
+      storage === "ANY" ? raw : sql`cast(${raw} as ${sql.raw(storage)})`,
   };
   // The statements of `include` must see one state.
   const begins = query.include !== undefined && !connection.isTransaction;
