@@ -1,6 +1,6 @@
 /** Rows within rows, and Selects of Selects. */
 import t from "tap";
-import { createTable, equal, insert, refusal, rowsAs } from "./kit.ts";
+import { createTable, equal, freshEngine, insert, refusal, rowsAs } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
 import { overEach, type Scene } from "./over-each.ts";
 
@@ -518,4 +518,32 @@ overEach("nothing is computed for rows that a Select hides", async (t, { ask }) 
     await rowsOf(ask, { from: "b", columns: ["id"], include: [included] }),
     '{"id":1,"a":[{"more":6}]}',
   );
+});
+
+t.test("included rows take bounded memory (SQLite)", async (t) => {
+  const { ask } = await freshEngine(t);
+  await ask(createTable("a", { id: "int", all: "int" }));
+  await ask(createTable("b", { id: "int", all: "int", text: "text" }));
+  const ids = Array.from({ length: 10 }, (_, id) => id);
+  const values = ids.map((id) => ({ id, all: 1 }));
+  await ask(insert("a", values));
+  const text = "x".repeat(1024 * 1024);
+  for (const row of values) await ask(insert("b", [{ ...row, text }]));
+  const compute = Array.from({ length: 6 }, (_, at) => ({
+    as: `t${at}`,
+    fn: "trim",
+    of: ["text"],
+  }));
+  const columns = ["text", ...compute.map(({ as: name }) => name)];
+  const own = { as: "own", table: "b", on: "b.id = a.id", columns, compute, ...byId };
+  const select = (include: object) => {
+    return ask({ Select: { database: "main", from: "a", columns: ["id"], include: [include] } });
+  };
+  const { body } = await select(own);
+  t.match(
+    body.data,
+    ids.map((id) => ({ id, own: [{ t5: text }] })),
+  );
+  const all = await select({ ...own, on: "b.all = a.all" });
+  t.match(all, refusal(400, "query_too_complex", /64 MiB; lower limit/));
 });

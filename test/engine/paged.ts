@@ -8,6 +8,10 @@ import { parseAddress as parsePostgres } from "../../src/engine/postgres/address
 import { PostgresConnection } from "../../src/engine/postgres/databases.ts";
 import { planOf as planPostgres } from "../../src/engine/postgres/dialect.ts";
 import { KnownTables } from "../../src/engine/remote/known-tables.ts";
+import type { Fragment } from "../../src/engine/sql/fragment.ts";
+import type { ReadingPlan } from "../../src/engine/sql/include.ts";
+import type { ColumnKind } from "../../src/engine/sql/scope.ts";
+import { comparedValue } from "../../src/engine/sql/values.ts";
 import { Databases } from "../../src/engine/sqlite/databases.ts";
 import { planOf as planSqlite } from "../../src/engine/sqlite/dialect.ts";
 import { rows } from "../../src/engine/sqlite/statements.ts";
@@ -20,8 +24,17 @@ interface StatementPlan {
   readonly isRange: boolean;
 }
 
-/** Explains the statements of a Select on `main`, optionally with limits. */
+/** Explains the statements of a Select on `main`, or of what it includes, optionally with limits. */
 export type Plans = (query: Select, counter?: LimitCounter) => Promise<StatementPlan[]>;
+
+/** The statements of a Select, or of what it includes for 50 rows. */
+function statementsOf<Kind extends ColumnKind>(plan: ReadingPlan<Kind>): Iterable<Fragment> {
+  const ids = Array.from({ length: 50 }, (_, index) => 7 * index);
+  const included = plan.includes.map(({ key, statement }) => {
+    return statement(ids.map((id) => comparedValue(key, id)));
+  });
+  return included.length > 0 ? included : plan.statements(() => 0);
+}
 
 /** The orders that the indexes serve. `rank` may be null, and 8 regions repeat. */
 export const orders = {
@@ -65,18 +78,14 @@ export function fillSqlite(directory: string, count: number): Plans {
   );
   return async (query, counter) => {
     const context = { session, database: "main", schema: "main", counter };
-    const { statements } = await planSqlite(context, query);
-    return Array.from(
-      statements(() => 0),
-      (statement) => {
-        const steps = Array.from(rows(connection, sql`explain query plan ${statement}`), (row) =>
-          String(row[3]),
-        );
-        const isRange =
-          steps.length === 1 && /^SEARCH main\.items USING .*INDEX.* \(.*\)$/.test(steps[0] ?? "");
-        return { words: steps.join("; "), isRange };
-      },
-    );
+    return Array.from(statementsOf(await planSqlite(context, query)), (statement) => {
+      const steps = Array.from(rows(connection, sql`explain query plan ${statement}`), (row) =>
+        String(row[3]),
+      );
+      const isRange =
+        steps.length === 1 && /^SEARCH main\.items USING .*INDEX.* \(.*\)$/.test(steps[0] ?? "");
+      return { words: steps.join("; "), isRange };
+    });
   };
 }
 
@@ -87,6 +96,10 @@ interface PostgresStep {
   readonly "Index Name"?: string;
   readonly Filter?: string;
   readonly Plans?: readonly PostgresStep[];
+}
+
+function stepsIn(step: PostgresStep): PostgresStep[] {
+  return [step, ...(step.Plans ?? []).flatMap(stepsIn)];
 }
 
 interface Server {
@@ -116,15 +129,13 @@ export async function fillPostgres(
   const { session } = connection;
   return async (query, counter) => {
     const context = { session, database: "main", schema: "main", counter };
-    const { statements } = await planPostgres(context, query);
     const plans: StatementPlan[] = [];
-    for (const statement of statements(() => 0)) {
+    for (const statement of statementsOf(await planPostgres(context, query))) {
       const [[json = ""] = []] = await session.rows(
         sql`explain (format json, costs off) ${statement}`,
       );
       const [{ Plan: first }]: [{ Plan: PostgresStep }] = JSON.parse(json ?? "");
-      const all = [first, ...(first.Plans ?? []).flatMap((step) => [step, ...(step.Plans ?? [])])];
-      const words = all.map((step) =>
+      const words = stepsIn(first).map((step) =>
         [
           step["Node Type"],
           step["Index Name"],
@@ -161,9 +172,8 @@ export async function fillMysql(
   const { session } = connection;
   return async (query, counter) => {
     const context = { session, database: "main", schema: "main", counter };
-    const { statements } = await planMysql(context, query);
     const plans: StatementPlan[] = [];
-    for (const statement of statements(() => 0)) {
+    for (const statement of statementsOf(await planMysql(context, query))) {
       const found = await session.rows(sql`explain ${statement}`);
       const words = found.map((row) => [row[3], row[5], row[9]].map(String).join(" "));
       const isRange =

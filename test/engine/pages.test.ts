@@ -64,23 +64,41 @@ async function readFiltered(t: Test, plans: Plans): Promise<void> {
   }
 }
 
-t.test("a page is a range of an index (SQLite)", async (t) => {
+/** Reads rows of the table by its key for other rows. */
+async function readIncluded(t: Test, plans: Plans): Promise<void> {
+  const order_by = { column: "amount" };
+  const own = { as: "own", table: "items", on: "items.id = i.id", columns: ["amount"], order_by };
+  const from = { table: "items", as: "i" };
+  const query = { database: "main", from, columns: ["rank"], include: [own] };
+  for (const { words } of await plans(query)) {
+    t.match(words, /SEARCH main.items [^;]*\(id=\?\)|Scan items_pkey \(id = |ref PRIMARY/, words);
+    t.notMatch(words, /SCAN main.items|Seq Scan/, words);
+  }
+}
+
+t.test("a page is a range of an index, and included rows are found by one (SQLite)", async (t) => {
   const { engine, directory } = await freshEngine(t);
   const plans = fillSqlite(path.join(directory, "data"), rowCount);
   await readPages(t, engine.address, plans);
   await readFiltered(t, plans);
+  await readIncluded(t, plans);
 });
 
-t.test("a page is a range of an index (PostgreSQL)", async (t) => {
-  const { engine, database } = await freshPostgres(t);
-  const plans = await fillPostgres(t, await sharedPostgres(), database, rowCount);
-  await readPages(t, engine.address, plans);
-  await readFiltered(t, plans);
-});
+t.test(
+  "a page is a range of an index, and included rows are found by one (PostgreSQL)",
+  async (t) => {
+    const { engine, database } = await freshPostgres(t);
+    const plans = await fillPostgres(t, await sharedPostgres(), database, rowCount);
+    await readPages(t, engine.address, plans);
+    await readFiltered(t, plans);
+    await readIncluded(t, plans);
+  },
+);
 
-t.test("a page is a range of an index (MySQL)", async (t) => {
+t.test("a page is a range of an index, and included rows are found by one (MySQL)", async (t) => {
   const { engine } = await freshMysql(t);
   const plans = await fillMysql(t, await sharedMysql(), rowCount);
   await readPages(t, engine.address, plans);
   await readFiltered(t, plans);
+  await readIncluded(t, plans);
 });
