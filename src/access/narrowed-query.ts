@@ -181,6 +181,8 @@ interface Extent {
   /** True for a Select that returns rows without a `limit`. */
   readonly isUnlimited: boolean;
   readonly selected: number;
+  /** True if `selected` counts included rows. */
+  readonly includes?: boolean;
   /** Rows returned by `returning` and Preview. */
   readonly returned: number | undefined;
   readonly changed: number | undefined;
@@ -270,7 +272,7 @@ class LimitTally {
 
   #addRows(
     element: number,
-    { isUnlimited, selected, returned }: Extent,
+    { isUnlimited, selected, includes = false, returned }: Extent,
     limiter: Limiter,
     tally: Tally,
   ): Objection | undefined {
@@ -287,7 +289,8 @@ class LimitTally {
     }
     tally.selected += selected + (returned ?? 0);
     if (tally.selected <= maxRows) return undefined;
-    const message = `At most ${counted(maxRows, "row")} may be returned, by all elements of a Batch together: lower the limit, and continue with after or offset`;
+    const limits = includes ? "the limits, also of include (100 without one)" : "the limit";
+    const message = `At most ${counted(maxRows, "row")} may be returned, by all elements of a Batch together: lower ${limits}, and continue with after or offset`;
     return { reason: "limit_too_high", message, ...limiter.by };
   }
 
@@ -581,7 +584,8 @@ function judgeNumbers(
       .filter(({ grant }) => limiter.by.entry === undefined || grant === limiter.limits)
       .map(({ rowsPerRow }) => rowsPerRow);
     const selected = extent.selected * Math.max(1, ...times);
-    const objection = tally.add(element, { ...extent, selected }, limiter);
+    const includes = times.length > 0;
+    const objection = tally.add(element, { ...extent, selected, includes }, limiter);
     if (objection !== undefined) return objection;
   }
   return undefined;
