@@ -114,17 +114,19 @@ t.test("if a query reads several tables, a result names those of the row filters
     granted + entry("rita", "main", "ReadOnly", `tables = ["customers"]\n${filter}`),
   );
   t.teardown(() => site.allow(granted));
-  const exists = { exists: { table: "customers", on: "customers.id = tickets.id" } };
+  const exists = (name = "tickets") => ({
+    exists: { table: "customers", on: `customers.id = ${name}.id` },
+  });
   const tenant = term("tenant", "=", "acme");
   const members = { from: "tickets", columns: ["id"] };
   const customers = { database: "main", from: "customers" };
   const both = "only rows where tickets.tenant = acme and customers.tenant = acme";
   const calls: [tool: string, args: Record<string, unknown>, narrowed: string][] = [
-    ["count", { ...rows, where: exists }, both],
-    ["count", { ...rows, group_by: ["status"], where: { not: exists } }, both],
+    ["count", { ...rows, where: exists() }, both],
+    ["count", { ...rows, group_by: ["status"], where: { not: exists() } }, both],
     [
       "count",
-      { ...rows, where: { and: [tenant, exists] } },
+      { ...rows, where: { and: [tenant, exists()] } },
       "only rows where customers.tenant = acme",
     ],
     [
@@ -142,6 +144,17 @@ t.test("if a query reads several tables, a result names those of the row filters
       { ...rows, where: { column: "id", cmp: "IN", select: members } },
       "only rows where tenant = acme",
     ],
+    [
+      "select",
+      {
+        ...{ ...rows, columns: ["id"], limit: 1 },
+        include: [
+          { as: "buyers", table: "customers", on: "customers.id = tickets.id", columns: ["id"] },
+        ],
+      },
+      both,
+    ],
+    ["count", { ...customers, from: { select: members, as: "t" }, where: exists("t") }, both],
     [
       "batch",
       { operations: [select("tickets", ["id"], { limit: 1 }), select("customers", ["id"])] },
