@@ -198,15 +198,18 @@ const coreFields = {
   }),
   value: required(value),
 };
+const otherText = "A column to compare with, in place of a value.";
+const selectText =
+  "In place of a list: from, columns (one) and more as in a Select, without database.";
 const otherFields = {
   column: coreFields.column,
   cmp: coreFields.cmp,
-  other: { ...required(otherColumn), level: "full" as const },
+  other: { ...required(otherColumn, otherText), level: "full" as const },
 };
 const selectFields = {
   column: coreFields.column,
   cmp: coreFields.cmp,
-  select: { ...required(nestedSelect), level: "full" as const },
+  select: { ...required(nestedSelect, selectText), level: "full" as const },
 };
 const patternFields = {
   escape: extra(escapeCharacter, "A character that makes the next one literal."),
@@ -223,11 +226,8 @@ const foldingFields = {
 const allFields = {
   ...coreFields,
   value: optional(value),
-  other: extra(otherColumn, "A column to compare with, in place of a value."),
-  select: extra(
-    nestedSelect,
-    "In place of a list: from, columns (one) and more as in a Select, without database.",
-  ),
+  other: extra(otherColumn, otherText),
+  select: extra(nestedSelect, selectText),
   ...foldingFields,
 };
 

@@ -660,7 +660,10 @@ export const selectFields = {
   database,
   from: required(source, "Table to read."),
   columns: optional(columns, 'Columns to read; ["*"] for all.'),
-  compute: extra(computes, "Names for values computed of columns, usable as columns."),
+  compute: extra(
+    computes,
+    "Names for values computed of columns, usable as columns. unit is for trunc, part (weekday 1 is Monday) and diff (first minus second), digits for round, path for json, and when, then and else for if.",
+  ),
   where: optional(whereField, "Condition for the rows; all rows if absent."),
   join: optional(join),
   group_by: extra(groupBy, "Columns to group by; each combination of values is one row."),
