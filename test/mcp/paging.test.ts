@@ -152,30 +152,47 @@ for (const [database, fresh] of Object.entries({ PostgreSQL: freshPostgres, MySQ
   t.test(`every tool returns decimals with all their digits (${database})`, async (t) => {
     const { endpoint, ask: query } = await openEmbedded(t, { grants, fresh });
     const table = { database: "main", table: "prices" };
-    const amount = "12345678901234567.8901234567";
+    const amount = "9876543210987654321098765432.0123456789";
     const definitions = [
       { name: "id", type: "int", primary_key: true },
-      { name: "amount", type: "numeric(30,10)" },
+      { name: "amount", type: "numeric(38,10)" },
     ];
     await query({ CreateTable: { ...table, columns: definitions } });
-    const insert = JSON.stringify({ Insert: { ...table, values: [{ id: 1, amount: "AMOUNT" }] } });
-    await query(insert.replace('"AMOUNT"', amount));
     const where = { column: "id", cmp: "=", value: 1 };
     const returning = ["amount"];
+    const values = [{ id: 1, amount: "AMOUNT" }];
     const change = { ...table, set: { id: 1 }, where, returning };
     const select = { database: "main", from: "prices", columns: ["amount"] };
-    const calls = {
-      select,
-      update: change,
-      preview: { Update: { ...table, set: { id: 1 }, where } },
-      batch: { operations: [{ Select: select }, { Update: change }] },
-      delete: { ...table, where, returning },
-    };
-    for (const [name, args] of Object.entries(calls)) {
-      const call = statelessCall("tools/call", { name, arguments: args });
-      const body = (await ask(endpoint.url, call)).body.toString();
+    const total = { aggregate: [{ fn: "sum", column: "amount", as: "total" }] };
+    const same = { as: "same", fn: "add", of: ["amount", { value: 0 }] };
+    const exactly = { column: "amount", cmp: "=", value: "AMOUNT" };
+    const group = { database: "main", from: "prices", group_by: ["amount"], where: exactly };
+    const conflict = { on_conflict: ["id"], update: ["amount"] };
+    const source = { Update: { ...change, set: { amount: "AMOUNT" } } };
+    const bind = { amount: { element: 0, column: "amount" } };
+    const calls: [tool: string, args: object][] = [
+      ["insert", { ...table, values, returning }],
+      ["select", { ...select, where: exactly }],
+      ["select", { ...select, columns: ["same"], compute: [same], where: exactly }],
+      ["select", { database: "main", from: "prices", ...total }],
+      ["count", group],
+      ["update", change],
+      ["upsert", { ...table, values, ...conflict, returning }],
+      ["preview", { Update: { ...table, set: { id: 1 }, where } }],
+      ["batch", { operations: [{ Select: select }, { Update: change }] }],
+      [
+        "batch",
+        { operations: [source, { Insert: { ...table, values: [{ id: 2 }], bind, returning } }] },
+      ],
+      ["delete", { ...table, where, returning }],
+    ];
+    for (const [name, args] of calls) {
+      const written = JSON.stringify(args).replaceAll('"AMOUNT"', amount);
+      const call = statelessCall("tools/call", { name, arguments: "ARGUMENTS" });
+      const sent = { ...call, body: call.body.replace('"ARGUMENTS"', written) };
+      const body = (await ask(endpoint.url, sent)).body.toString();
       const text = JSON.parse(body).result.content[0].text;
-      t.match(text, amount, `the text of ${name}`);
+      t.match(text, amount, `the text of ${name} ${written}`);
       t.match(body, `"structuredContent":${text}`, `the structured content of ${name}`);
     }
   });
