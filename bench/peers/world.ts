@@ -2,7 +2,8 @@ import { createPublicKey, randomUUID } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { exportSPKI, generateKeyPair, importJWK, SignJWT } from "jose";
-import { saltFingerprint } from "../../src/identity/authenticate.ts";
+import { blankUser } from "../../src/access/snapshot.ts";
+import { credentialOf } from "../../src/identity/authenticate.ts";
 import { hashPassword } from "../../src/identity/password.ts";
 
 export type Algorithm = "ES256" | "RS256" | "HS256";
@@ -35,7 +36,8 @@ export class World {
   static async create(directory: string): Promise<World> {
     const costs = { memory: 1024, time: 1, parallelism: 1 };
     const hash = await hashPassword("benchmark password", costs);
-    const world = new World(directory, saltFingerprint(hash) ?? "");
+    const credential = credentialOf({ ...blankUser("user"), passwordHash: hash });
+    const world = new World(directory, credential);
     world.#write("hash", hash);
     const roles = [...writers.map((name) => [name, "write"]), [reader, "read"]];
     world.#write("roles.map", roles.map(([name, role]) => `${name}:main ${role}\n`).join(""));

@@ -9,9 +9,9 @@ import { parseListenAddress } from "../config/addresses.ts";
 import { hasEmbeddedServer } from "../config/schema.ts";
 import { openState } from "../gateway/open-state.ts";
 import type { OpenConsole, OpenedListener } from "../gateway/start.ts";
-import { addressLimit } from "../oauth/server/http.ts";
+import { addressLimit, OAuthProblem, readForm } from "../oauth/server/http.ts";
 import { createFormGuard, html } from "../pages/html.ts";
-import { Refusal } from "../refusal.ts";
+import { Refusal, type RefusalCode } from "../refusal.ts";
 import { accessForms, nameSuggestions, showAccess, showUser } from "./access.ts";
 import { decideApproval, showApproval, showApprovals } from "./approvals.ts";
 import { showAudit } from "./audit.ts";
@@ -41,7 +41,6 @@ import {
   knownHost,
   ownForms,
   ownPages,
-  readForm,
   sessionCookie,
   type Visitor,
   visitorOf,
@@ -53,10 +52,18 @@ function redirectToSignIn(c: ConsoleRequest): Response {
   return c.redirect(`/sign-in${next}`, 303);
 }
 
+/** Codes for the problems of a request, by their status. Any other is a bad request. */
+const refusalCodes: Readonly<Record<number, RefusalCode>> = {
+  403: "origin_not_allowed",
+  413: "body_too_large",
+  415: "unsupported_media_type",
+};
+
 function refusalOf(error: unknown): Refusal {
   if (error instanceof Refusal) return error;
-  if (!(error instanceof HTTPException)) return new Refusal("internal_error", { cause: error });
-  return new Refusal(error.status === 403 ? "origin_not_allowed" : "bad_request", { cause: error });
+  const isOfRequest = error instanceof HTTPException || error instanceof OAuthProblem;
+  const code = isOfRequest ? (refusalCodes[error.status] ?? "bad_request") : "internal_error";
+  return new Refusal(code, { cause: error });
 }
 
 function visitorIfKnown(c: ConsoleRequest): Visitor | undefined {
@@ -89,19 +96,18 @@ function showError(error: unknown, c: ConsoleRequest): Response {
 /** Pages on which a visitor has no rights. */
 const isDoor = /^\/(?:sign-in|sign-out|callback)(?:\/|$)/;
 
+const parts = [
+  ...["gateway", "loaded", "listener", "store", "applications", "sessions", "guard"],
+  ...["suggestNames", "countSignIn", "history"],
+] as const satisfies (keyof Console)[];
+
+/** A query to be tested is the largest value of a form. */
+const FORM_BYTES = 256 * 1024;
+
 function createApp(console: Console): Hono<ConsoleEnv> {
   const app = new Hono<ConsoleEnv>({ strict: true });
   app.use(async (c, next) => {
-    c.set("gateway", console.gateway);
-    c.set("loaded", console.loaded);
-    c.set("listener", console.listener);
-    c.set("store", console.store);
-    c.set("applications", console.applications);
-    c.set("suggestNames", console.suggestNames);
-    c.set("sessions", console.sessions);
-    c.set("countSignIn", console.countSignIn);
-    c.set("guard", console.guard);
-    c.set("history", console.history);
+    for (const name of parts) c.set(name, console[name]);
     await next();
     c.header("Cache-Control", "no-store");
   });
@@ -129,7 +135,7 @@ function createApp(console: Console): Hono<ConsoleEnv> {
     const { session, guard, gateway } = c.var;
     const isSigningIn = c.req.path === "/sign-in";
     if (isSigningIn && !gateway.configuration.auth.passwords) throw new Refusal("not_found");
-    const form = await readForm(c);
+    const form = await readForm(c.env.incoming, FORM_BYTES);
     // The session of this page has ended in the meantime.
     if (session === undefined && !isSigningIn) return redirectToSignIn(c);
     const isBrowser = isSigningIn || session === undefined;

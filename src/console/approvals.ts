@@ -29,8 +29,7 @@ import { dateOf, type Html, html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { counted } from "../suggestion.ts";
 import { fieldLines } from "../upstream/headers.ts";
-import { Failure, failureOf } from "./changes.ts";
-import { confirmationField, requireConfirmation } from "./confirmation.ts";
+import { confirmationField, Failure, failureOf, requireConfirmation } from "./changes.ts";
 import { type Column, dim, hidden, hint, mark, postForm, table } from "./frame.ts";
 import { type ConsoleRequest, refreshOf, sendPage, type Visitor, visitorOf } from "./visit.ts";
 

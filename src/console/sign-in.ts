@@ -4,7 +4,7 @@ import { checkPassword } from "../identity/login.ts";
 import { isRecent, type SignedIn } from "../oauth/client/sign-ins.ts";
 import { explainLogin, html, loginError, loginFields } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
-import { RECENT_SECONDS } from "./confirmation.ts";
+import { RECENT_SECONDS } from "./changes.ts";
 import { hidden, linkButton, pathOf, postForm, renderConsolePage } from "./frame.ts";
 import { browserCookie, type ConsoleRequest, sessionCookie } from "./visit.ts";
 

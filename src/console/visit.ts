@@ -169,29 +169,3 @@ export const sessionCookie = serverCookie("gatehouse-console");
 
 /** Identifies a browser that is not signed in; its sign-in form is bound to this name. */
 export const browserCookie = serverCookie("gatehouse-console-browser");
-
-/** A query to be tested is the largest value of a form. */
-const FORM_BYTES = 256 * 1024;
-
-/** Counts the bytes on arrival, since a reverse proxy may send the body in chunks. */
-export async function readForm(c: ConsoleRequest): Promise<ReadonlyMap<string, string>> {
-  const [type = ""] = (c.req.header("content-type") ?? "").split(";");
-  if (type.trim().toLowerCase() !== "application/x-www-form-urlencoded") {
-    throw new Refusal("unsupported_media_type", { message: "The body must be a form" });
-  }
-  if (Number(c.req.header("content-length")) > FORM_BYTES) throw new Refusal("body_too_large");
-  const chunks: Buffer[] = [];
-  let size = 0;
-  // Keeps the request open when the loop ends early, so that the response can still be sent.
-  for await (const chunk of c.env.incoming.iterator({ destroyOnReturn: false })) {
-    size += chunk.length;
-    if (size > FORM_BYTES) throw new Refusal("body_too_large");
-    chunks.push(chunk);
-  }
-  const fields = new Map<string, string>();
-  for (const [field, value] of new URLSearchParams(Buffer.concat(chunks).toString())) {
-    if (fields.has(field)) throw new Refusal("bad_request", { message: `${field} is given twice` });
-    fields.set(field, value);
-  }
-  return fields;
-}

@@ -15,17 +15,16 @@ import type { TokenAuthority, TokenClaims } from "./token.ts";
 const FINGERPRINT_BYTES = 8;
 const credentials = new WeakMap<User, string>();
 
-/** A fingerprint of the salt. It changes with every new password and reveals nothing about it. */
-export function saltFingerprint(passwordHash: string): string | undefined {
-  const salt = parsePasswordHash(passwordHash)?.salt;
-  if (salt === undefined) return undefined;
-  return hash("sha256", salt, "buffer").subarray(0, FINGERPRINT_BYTES).toString("base64url");
-}
-
-/** The `cred` claim of valid tokens. It changes with the password, and is empty without one. */
+/**
+ * The `cred` claim of valid tokens, a fingerprint of the salt. It changes with every new password,
+ * reveals nothing about it, and is empty without one.
+ */
 export function credentialOf(user: User): string {
-  const { passwordHash = "" } = user;
-  const credential = credentials.get(user) ?? saltFingerprint(passwordHash) ?? "";
+  const known = credentials.get(user);
+  if (known !== undefined) return known;
+  const { salt = "" } = parsePasswordHash(user.passwordHash ?? "") ?? {};
+  const digest = hash("sha256", salt, "buffer").subarray(0, FINGERPRINT_BYTES);
+  const credential = salt === "" ? "" : digest.toString("base64url");
   credentials.set(user, credential);
   return credential;
 }

@@ -23,15 +23,9 @@ export function areSameCosts(one: HashCosts, other: HashCosts): boolean {
 
 function* collect({ users }: Snapshot, configured: HashCosts): Steps<readonly HashCosts[]> {
   const all = new Map([[nameOf(configured), configured]]);
-  const parsed = new Set<string>();
   yield* visitEach(users.values(), ({ passwordHash = "" }) => {
-    const beforeSalt = passwordHash.lastIndexOf("$", passwordHash.lastIndexOf("$") - 1);
-    const spelling = passwordHash.slice(0, beforeSalt);
-    if (parsed.has(spelling)) return;
     const costs = parsePasswordHash(passwordHash)?.costs;
-    if (costs === undefined) return;
-    parsed.add(spelling);
-    all.set(nameOf(costs), costs);
+    if (costs !== undefined) all.set(nameOf(costs), costs);
   });
   return [...all.values()];
 }

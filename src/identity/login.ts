@@ -1,12 +1,12 @@
 import type { AccessRules } from "../access/access-rules.ts";
-import type { HashCosts } from "../access/password-hash.ts";
+import { type HashCosts, parsePasswordHash } from "../access/password-hash.ts";
 import { EVERY_DATABASE, isExternalUsername } from "../access/roles.ts";
 import type { Snapshot, User } from "../access/snapshot.ts";
 import { Refusal } from "../refusal.ts";
 import { credentialOf, earliestIssue } from "./authenticate.ts";
 import { costsInUse } from "./hash.ts";
 import type { HashClient, Hashing } from "./hashing.ts";
-import { hashPassword, isWeaker, strengthenHash, verifyPassword } from "./password.ts";
+import { hashPassword, verifyPassword } from "./password.ts";
 import type { Revocations } from "./revocations.ts";
 import { addressKey, type LoginOrigin, type LoginThrottle } from "./throttle.ts";
 import { type TokenAuthority, tokenRole } from "./token.ts";
@@ -83,17 +83,20 @@ async function upgradeHash(
   password: string,
   origin: LoginOrigin,
 ): Promise<void> {
-  const { passwordHash } = user;
-  if (passwordHash === undefined || !isWeaker(passwordHash, context.costs)) return;
+  const { username, passwordHash = "" } = user;
+  const { costs, hashing } = context;
+  const stored = parsePasswordHash(passwordHash);
+  if (stored === undefined) return;
+  const { memory, time } = stored.costs;
+  const isLower = memory < costs.memory || time < costs.time;
+  if (!isLower || memory > costs.memory || time > costs.time) return;
   try {
-    const stronger = await context.hashing.run(
-      [context.costs],
-      hashClientOf(origin, user.username),
-      (derive) => strengthenHash(password, passwordHash, context.costs, derive),
+    const stronger = await hashing.run([costs], hashClientOf(origin, username), (derive) =>
+      hashPassword(password, costs, { derive, salt: stored.salt }),
     );
     await context.change(({ users }) =>
-      users.get(user.username)?.passwordHash === passwordHash
-        ? [{ kind: "update-user", username: user.username, update: { passwordHash: stronger } }]
+      users.get(username)?.passwordHash === passwordHash
+        ? [{ kind: "update-user", username, update: { passwordHash: stronger } }]
         : [],
     );
   } catch (error) {

@@ -59,23 +59,6 @@ export async function verifyPassword(
   return isRight;
 }
 
-export function isWeaker(passwordHash: string, costs: HashCosts): boolean {
-  const stored = parsePasswordHash(passwordHash)?.costs;
-  if (stored === undefined) return false;
-  const isLower = stored.memory < costs.memory || stored.time < costs.time;
-  return isLower && stored.memory <= costs.memory && stored.time <= costs.time;
-}
-
-export async function strengthenHash(
-  password: string,
-  passwordHash: string,
-  costs: HashCosts,
-  derive: Derive,
-): Promise<string> {
-  const salt = parsePasswordHash(passwordHash)?.salt;
-  return hashPassword(password, costs, { derive, ...(salt && { salt }) });
-}
-
 export type PasswordRule = (password: string) => void;
 
 export async function openPasswordRule({ auth }: Configuration): Promise<PasswordRule> {

@@ -18,12 +18,10 @@ export interface SignInId {
 
 const pattern = /^@([\w-]+)\.(\d+)\.([\w-]*)\.([\w-]*)$/;
 
-export function newSignInId(rest: Omit<SignInId, "id">): SignInId {
-  return { id: randomBytes(16).toString("base64url"), ...rest };
-}
-
-export function credentialOfSignIn({ id, until, session, subject }: SignInId): string {
-  return `@${id}.${until}.${session}.${subject}`;
+/** The id and the credential of a new sign-in. */
+export function newSignIn({ until, session, subject }: Omit<SignInId, "id">) {
+  const id = randomBytes(16).toString("base64url");
+  return { id, credential: `@${id}.${until}.${session}.${subject}` };
 }
 
 /** Undefined for the credential of a password. */

@@ -113,28 +113,6 @@ function readClaims({ sub, database, role, cred, jti, iat, exp }: JsonObject): T
   return { username: sub, database, role, credential: cred, tokenId: jti, ...times };
 }
 
-async function issueToken(
-  ring: KeyRing,
-  issuer: string,
-  { lifetime, notBefore, ...subject }: TokenRequest,
-): Promise<{ token: string; claims: TokenClaims }> {
-  const issuedAt = Math.max(epochSeconds(), notBefore);
-  const expiresAt =
-    lifetime instanceof Date ? Math.ceil(lifetime.getTime() / 1000) : issuedAt + lifetime;
-  const claims = { ...subject, tokenId: randomUUID(), issuedAt, expiresAt };
-  const { database, role, credential: cred } = subject;
-  const token = await new SignJWT({ database, cred, ...(role && { role }) })
-    .setProtectedHeader({ alg: ring.algorithm, kid: ring.signer.kid, typ: TYPE })
-    .setSubject(claims.username)
-    .setIssuer(issuer)
-    .setAudience(LOGIN_AUDIENCE)
-    .setJti(claims.tokenId)
-    .setIssuedAt(issuedAt)
-    .setExpirationTime(claims.expiresAt)
-    .sign(ring.signer.key);
-  return { token, claims };
-}
-
 /** Issues and verifies login tokens. Calls `ring` every time, so that keys can rotate. */
 export function createTokenAuthority(ring: () => KeyRing, issuer: string) {
   const pin: Pin = {
@@ -149,7 +127,24 @@ export function createTokenAuthority(ring: () => KeyRing, issuer: string) {
   };
   const verified = new VerifiedTokens(pin, readClaims);
   return {
-    issue: (request: TokenRequest) => issueToken(ring(), issuer, request),
+    async issue({ lifetime, notBefore, ...subject }: TokenRequest) {
+      const { algorithm, signer } = ring();
+      const issuedAt = Math.max(epochSeconds(), notBefore);
+      const expiresAt =
+        lifetime instanceof Date ? Math.ceil(lifetime.getTime() / 1000) : issuedAt + lifetime;
+      const claims: TokenClaims = { ...subject, tokenId: randomUUID(), issuedAt, expiresAt };
+      const { database, role, credential: cred } = subject;
+      const token = await new SignJWT({ database, cred, ...(role && { role }) })
+        .setProtectedHeader({ alg: algorithm, kid: signer.kid, typ: TYPE })
+        .setSubject(claims.username)
+        .setIssuer(issuer)
+        .setAudience(LOGIN_AUDIENCE)
+        .setJti(claims.tokenId)
+        .setIssuedAt(issuedAt)
+        .setExpirationTime(expiresAt)
+        .sign(signer.key);
+      return { token, claims };
+    },
     /** @throws Refusal `token_expired` or `token_invalid` */
     verify: (token: string): TokenClaims => verified.verify(token),
     metrics: verified.metrics,

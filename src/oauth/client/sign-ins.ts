@@ -19,9 +19,8 @@ import {
 } from "../../identity/external-token.ts";
 import type { LiveRevocations } from "../../identity/revocations.ts";
 import {
-  credentialOfSignIn,
   isSignInEnded,
-  newSignInId,
+  newSignIn,
   prefixOf,
   SESSION_TOKEN_SECONDS,
   sessionKey,
@@ -487,14 +486,11 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     const { prefix, username_claim: usernameClaim } = settings;
     const { user: username, attributes } = readIdentity(claims, settings);
     const { sub: subject = "", sid, auth_time: authTime } = claims;
-    const signIn = newSignInId({
-      until: epochSeconds() + lasts,
-      session: sessionKey(prefix, sid),
-      subject: subjectKey(prefix, usernameClaim, subject),
-    });
-    const { id, until } = signIn;
+    const until = epochSeconds() + lasts;
+    const key = subjectKey(prefix, usernameClaim, subject);
+    const { id, credential } = newSignIn({ until, session: sessionKey(prefix, sid), subject: key });
     // A revocation covers all that was issued up to a second, so a sign-in in it waits.
-    const earliest = revocations.earliestIssue(subjectRevocation(username, signIn.subject));
+    const earliest = revocations.earliestIssue(subjectRevocation(username, key));
     const seconds = earliest - epochSeconds();
     if (seconds > 0) await delay(Math.min(seconds, MAX_WAIT_SECONDS) * 1000);
     const content: Content = {
@@ -505,7 +501,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       checkedAt: epochSeconds(),
       refreshToken: refreshToken && encrypt(refreshToken, id),
     };
-    const user = signedIn(credentialOfSignIn(signIn), content);
+    const user = signedIn(credential, content);
     await write(id, until, content);
     return user;
   }

@@ -97,35 +97,27 @@ export function allowAnyOrigin(request: IncomingMessage, response: ServerRespons
 
 const MAX_BODY_BYTES = 16 * 1024;
 
-function tooLarge(): OAuthProblem {
-  return new OAuthProblem(
-    413,
-    "invalid_request",
-    `the body is larger than ${MAX_BODY_BYTES} bytes`,
-  );
+function requireAtMost(bytes: number, maxBytes: number): void {
+  if (bytes <= maxBytes) return;
+  throw new OAuthProblem(413, "invalid_request", `the body is larger than ${maxBytes} bytes`);
 }
 
 /** @throws OAuthProblem if Content-Length exceeds the limit */
-export function requireSmallBody({ headers }: IncomingMessage): void {
-  if (Number(headers["content-length"] ?? 0) > MAX_BODY_BYTES) throw tooLarge();
+export function requireSmallBody({ headers }: IncomingMessage, maxBytes = MAX_BODY_BYTES): void {
+  requireAtMost(Number(headers["content-length"] ?? 0), maxBytes);
 }
 
 /** Leaves the rest of a body that is too large unread, so that the sender gets a response. */
-async function readBytes(request: IncomingMessage): Promise<Buffer> {
-  const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
+async function readBytes(request: IncomingMessage, maxBytes = MAX_BODY_BYTES): Promise<Buffer> {
+  requireSmallBody(request, maxBytes);
   const chunks: Buffer[] = [];
   let length = 0;
-  const onData = (chunk: Buffer): void => {
+  for await (const chunk of request.iterator({ destroyOnReturn: false })) {
     length += chunk.length;
+    requireAtMost(length, maxBytes);
     chunks.push(chunk);
-    if (length <= MAX_BODY_BYTES) return;
-    request.off("data", onData).pause();
-    reject(tooLarge());
-  };
-  request.on("data", onData);
-  request.once("end", () => resolve(Buffer.concat(chunks)));
-  request.once("error", reject);
-  return promise;
+  }
+  return Buffer.concat(chunks);
 }
 
 /** Buffers the body for the library. @throws OAuthProblem if it is too large */
@@ -139,18 +131,25 @@ export async function withWholeBody(request: IncomingMessage): Promise<IncomingM
   return whole;
 }
 
-async function readTyped(request: IncomingMessage, type: string): Promise<Buffer> {
+async function readTyped(
+  request: IncomingMessage,
+  type: string,
+  maxBytes?: number,
+): Promise<Buffer> {
   const [given = ""] = (request.headers["content-type"] ?? "").split(";");
   if (given.trim().toLowerCase() !== type) {
     throw new OAuthProblem(415, "invalid_request", `the body must be ${type}`);
   }
-  return readBytes(request);
+  return readBytes(request, maxBytes);
 }
 
 /** @throws OAuthProblem if the body is not a form, is too large, or repeats a field */
-export async function readForm(request: IncomingMessage): Promise<ReadonlyMap<string, string>> {
+export async function readForm(
+  request: IncomingMessage,
+  maxBytes?: number,
+): Promise<ReadonlyMap<string, string>> {
   const fields = new Map<string, string>();
-  const bytes = await readTyped(request, "application/x-www-form-urlencoded");
+  const bytes = await readTyped(request, "application/x-www-form-urlencoded", maxBytes);
   for (const [field, value] of new URLSearchParams(bytes.toString())) {
     if (fields.has(field)) throw new OAuthProblem(400, "invalid_request", `${field} is repeated`);
     fields.set(field, value);
