@@ -6,7 +6,6 @@ import { secureHeaders } from "hono/secure-headers";
 import { maySeeGrants } from "../access/administration.ts";
 import { isAdministrator, mayUseAnywhere } from "../access/policy.ts";
 import { EVERY_DATABASE, type Subject } from "../access/roles.ts";
-import type { Snapshot } from "../access/snapshot.ts";
 import { isLoopback } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Gateway } from "../gateway/gateway.ts";
@@ -55,23 +54,14 @@ export interface ConsoleEnv {
 
 export type ConsoleRequest = Context<ConsoleEnv>;
 
-export interface Visitor {
-  readonly session: CurrentSession;
-  readonly actor: Subject;
-  readonly csrf: string;
-  readonly snapshot: Snapshot;
-  readonly isAdministrator: boolean;
-  readonly isManager: boolean;
-  /** True for a database on which the visitor may grant, and so may see grants and queries. */
-  readonly maySee: (database: string) => boolean;
-}
+export type Visitor = ReturnType<typeof visitorOf>;
 
 export function formNameOf({ tokenId }: Session): string {
   return `console:${tokenId}`;
 }
 
 /** @throws Refusal `unauthenticated` if no one is signed in, which the middleware rules out */
-export function visitorOf(c: ConsoleRequest): Visitor {
+export function visitorOf(c: ConsoleRequest) {
   const { gateway, guard, session } = c.var;
   if (session === undefined) throw new Refusal("unauthenticated");
   const { snapshot } = gateway.access;
@@ -84,7 +74,8 @@ export function visitorOf(c: ConsoleRequest): Visitor {
     snapshot,
     isAdministrator: isAdministrator(snapshot, actor),
     isManager: mayUseAnywhere(snapshot, actor, "GRANT"),
-    maySee: (database) => maySeeGrants(snapshot, actor, database),
+    /** True for a database on which the visitor may grant, and so may see grants and queries. */
+    maySee: (database: string) => maySeeGrants(snapshot, actor, database),
   };
 }
 

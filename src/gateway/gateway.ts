@@ -8,7 +8,7 @@ import type { LiveRevocations } from "../identity/revocations.ts";
 import type { TokenAuthority } from "../identity/token.ts";
 import type { PrincipalSources } from "../mcp/authenticate.ts";
 import type { SignIns } from "../oauth/client/sign-ins.ts";
-import type { AuthorizationServer } from "../oauth/server/options.ts";
+import type { AuthorizationServer } from "../oauth/server/server.ts";
 import type { AuthorizationState } from "../oauth/server/state-store.ts";
 import type { ActivityRecorder } from "../observe/activity.ts";
 import type { Audit } from "../observe/audit.ts";

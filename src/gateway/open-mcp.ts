@@ -17,8 +17,9 @@ import { hasAssertions, hasEmbeddedServer, issuersOf } from "../config/schema.ts
 import type { LoginOrigin } from "../identity/throttle.ts";
 import type { Principal } from "../mcp/authenticate.ts";
 import type { Rights } from "../mcp/proxy/proxy.ts";
-import type { AuthorizationServer, AuthorizationServerOptions } from "../oauth/server/options.ts";
+import type { AuthorizationServerOptions } from "../oauth/server/options.ts";
 import { mcpScopes } from "../oauth/server/protocol.ts";
+import type { AuthorizationServer } from "../oauth/server/server.ts";
 import { openSigningKeys } from "../oauth/server/tokens.ts";
 import type { Log } from "../observe/log.ts";
 import { version } from "../product.ts";

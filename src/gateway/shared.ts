@@ -6,7 +6,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { MemoryCounts, type OpenCounts, requestCounter } from "../identity/counts.ts";
 import { configuredCosts } from "../identity/hash.ts";
-import { type Hashing, type LocalHashing, openHashing, RecentLogins } from "../identity/hashing.ts";
+import { type Hashing, openHashing, RecentLogins } from "../identity/hashing.ts";
 import {
   createLoginThrottle,
   type LoginThrottle,
@@ -43,7 +43,7 @@ export interface Condition {
 }
 
 export interface LocalShared extends Shared {
-  readonly hashing: LocalHashing;
+  readonly hashing: ReturnType<typeof openHashing>;
   readonly streams: OpenStreams;
 }
 

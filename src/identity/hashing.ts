@@ -196,10 +196,6 @@ export interface Hashing {
   close(): Promise<void>;
 }
 
-export interface LocalHashing extends Hashing {
-  readonly metrics: HashMetrics;
-}
-
 /** Keeps the threads of hashes, one per Argon2 lane, below the cores. One hash may always run. */
 export function hashBounds(costs: HashCosts, cores = availableParallelism()): HashBounds {
   const atOnce = Math.min(MAX_AT_ONCE, Math.max(1, Math.floor(cores / costs.parallelism)));
@@ -216,7 +212,7 @@ export function openHashing(
   configured: HashCosts,
   onLost: (reason: string) => void = () => {},
   recent = new RecentLogins(),
-): LocalHashing {
+): Hashing & { readonly metrics: HashMetrics } {
   const bounds = hashBounds(configured);
   const queue = new HashQueue(bounds, recent);
   let running: HashProgram | undefined;

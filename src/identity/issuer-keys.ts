@@ -75,24 +75,12 @@ export class IssuerUnreachable extends Error {
   }
 }
 
-export interface IssuerKeys {
-  /**
-   * Throws the library's error if the key does not exist, and IssuerUnreachable if that cannot be
-   * determined now, also during the cooldown.
-   */
-  readonly key: JWTVerifyGetKey;
-  /** Changes whenever the keys do. Undefined before they are known, and once they are old. */
-  readonly generation: () => object | undefined;
-  readonly state: () => IssuerState;
-  readonly close: () => void;
-}
-
 /**
  * The keys of an issuer (RFC 7517): in `jwks_file`, at `jwks_url`, or where its metadata says. They
  * are read on first use, for an unknown key id, and when they are old or the file has changed. Known
  * keys stay in use while the issuer is unreachable or the file is not a key set.
  */
-export function createIssuerKeys(settings: IssuerSettings): IssuerKeys {
+export function createIssuerKeys(settings: IssuerSettings) {
   const { issuer, jwks_url: address, jwks_file: file } = settings;
   let state: IssuerState = "unused";
   let recheck: NodeJS.Timeout | undefined;
@@ -148,7 +136,11 @@ export function createIssuerKeys(settings: IssuerSettings): IssuerKeys {
   const reload = () => void keys.reload().catch(() => {});
   const watch = file === undefined ? undefined : watchFile(file, reload);
   return {
-    async key(header, token) {
+    /**
+     * Throws the library's error if the key does not exist, and IssuerUnreachable if that cannot be
+     * determined now, also during the cooldown.
+     */
+    async key(...[header, token]: Parameters<JWTVerifyGetKey>) {
       const before = reads;
       try {
         return await keys(header, token);
@@ -159,9 +151,10 @@ export function createIssuerKeys(settings: IssuerSettings): IssuerKeys {
         throw new IssuerUnreachable("its keys have just been fetched", left, error);
       }
     },
+    /** Changes whenever the keys do. Undefined before they are known, and once they are old. */
     generation: () => (keys.fresh ? generation : undefined),
     state: () => state,
-    close() {
+    close(): void {
       clearTimeout(recheck);
       void watch?.close();
     },

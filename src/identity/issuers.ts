@@ -156,12 +156,6 @@ function createIntrospection(settings: NonNullable<IssuerSettings["introspection
   };
 }
 
-interface Verified {
-  readonly token: ExternalToken;
-  readonly opens: readonly Door[];
-  readonly isGood: () => boolean;
-}
-
 export type Issuers = ReturnType<typeof createIssuers>;
 type OneIssuer = ReturnType<typeof createIssuer>;
 
@@ -188,7 +182,7 @@ export function createIssuers(
   log: Log,
 ) {
   const issuers = new Map(settings.map((one) => [one.issuer, createIssuer(one)]));
-  const recent = new LRUCache<string, Verified>({
+  const recent = new LRUCache<string, { token: ExternalToken; isGood: () => boolean }>({
     maxSize: MAX_CACHED_LENGTH,
     sizeCalculation: (_, token) => token.length + CONTENT_LENGTH,
   });
@@ -250,7 +244,7 @@ export function createIssuers(
   /** Verifies a JWT, or asks the issuer about the token. */
   function verifyBy(issuer: OneIssuer, token: string): Promise<ExternalToken> {
     const { settings, keys, ask } = issuer;
-    const { introspection, opens } = settings;
+    const { introspection } = settings;
     const audience = [settings.audience ?? resource()].flat();
     return explained(issuer, token, async (describe) => {
       let payload: JWTPayload;
@@ -276,7 +270,7 @@ export function createIssuers(
       }
       if (isOtherKind(payload, settings)) throw invalidToken("wrong_type");
       const content = readExternalToken(token, payload, settings);
-      recent.set(token, { token: content, opens, isGood });
+      recent.set(token, { token: content, isGood });
       return content;
     });
   }
@@ -301,7 +295,8 @@ export function createIssuers(
       recent.delete(token);
       return undefined;
     }
-    return known.opens.includes(door) ? known.token : undefined;
+    const { settings } = issuers.get(known.token.issuer) ?? {};
+    return settings?.opens.includes(door) ? known.token : undefined;
   }
 
   return {

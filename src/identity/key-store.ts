@@ -201,67 +201,55 @@ export async function noteMachineToken(
   });
 }
 
-/** Times are epoch seconds. */
-interface KeyInfo {
-  readonly kid: string;
-  readonly state: KeyState;
-  readonly created: number;
-  /** Undefined for a key that signs. */
-  readonly verifiesUntil: number | undefined;
-}
-
-/** The keys of one algorithm. The newest signs, and all verify until they expire. */
-export interface KeyRing {
-  readonly algorithm: SigningAlgorithm;
-  readonly signer: { readonly kid: string; readonly key: CryptoKey | Uint8Array };
-  verifier(kid: string): KeyObject | undefined;
-  /** A JWK Set (RFC 7517), empty for a symmetric algorithm. */
-  readonly jwks: { keys: JWK[] };
-  readonly keys: readonly KeyInfo[];
-  /** The ring reduced to some keys. */
-  only(names: ReadonlySet<string>): KeyRing;
-}
-
-export interface LiveKeyRing {
-  readonly ring: KeyRing;
-  /** Set while the store differs from the keys in force. */
-  readonly failure: string | undefined;
-  close(): Promise<void>;
-}
-
 interface LoadedKey {
   readonly key: KeyObject;
   readonly stored: StoredKey;
 }
 
-function ringOf(
-  algorithm: SigningAlgorithm,
-  signer: KeyRing["signer"],
-  loaded: ReadonlyMap<string, LoadedKey>,
-): KeyRing {
-  const valid = () =>
-    Array.from(loaded.values(), ({ stored }) => stored).filter(
-      (key) => keyState(key) !== "expired",
-    );
-  return {
-    algorithm,
-    signer,
-    verifier(kid) {
-      const found = loaded.get(kid);
-      return found !== undefined && keyState(found.stored) !== "expired" ? found.key : undefined;
-    },
-    get jwks() {
-      return { keys: algorithm === "HS256" ? [] : valid().map(publicJwk) };
-    },
-    get keys() {
-      return valid().map((key) => {
-        const { kid, created, verifies_until: verifiesUntil } = key;
-        return { kid, created, verifiesUntil, state: keyState(key) };
-      });
-    },
-    only: (names) =>
-      ringOf(algorithm, signer, new Map([...loaded].filter(([kid]) => names.has(kid)))),
-  };
+/** The keys of one algorithm. The newest signs, and all verify until they expire. */
+export class KeyRing {
+  readonly algorithm: SigningAlgorithm;
+  readonly signer: { readonly kid: string; readonly key: CryptoKey | Uint8Array };
+  readonly #loaded: ReadonlyMap<string, LoadedKey>;
+
+  constructor(
+    algorithm: SigningAlgorithm,
+    signer: KeyRing["signer"],
+    loaded: ReadonlyMap<string, LoadedKey>,
+  ) {
+    this.algorithm = algorithm;
+    this.signer = signer;
+    this.#loaded = loaded;
+  }
+
+  verifier(kid: string): KeyObject | undefined {
+    const found = this.#loaded.get(kid);
+    return found !== undefined && keyState(found.stored) !== "expired" ? found.key : undefined;
+  }
+
+  #valid(): StoredKey[] {
+    const all = Array.from(this.#loaded.values(), ({ stored }) => stored);
+    return all.filter((key) => keyState(key) !== "expired");
+  }
+
+  /** A JWK Set (RFC 7517), empty for a symmetric algorithm. */
+  get jwks(): { keys: JWK[] } {
+    return { keys: this.algorithm === "HS256" ? [] : this.#valid().map(publicJwk) };
+  }
+
+  /** For people, without the keys themselves. Times are epoch seconds. */
+  get keys() {
+    return this.#valid().map((key) => {
+      const { kid, created, verifies_until: verifiesUntil } = key;
+      return { kid, created, verifiesUntil, state: keyState(key) };
+    });
+  }
+
+  /** The ring reduced to some keys. */
+  only(names: ReadonlySet<string>): KeyRing {
+    const left = [...this.#loaded].filter(([kid]) => names.has(kid));
+    return new KeyRing(this.algorithm, this.signer, new Map(left));
+  }
 }
 
 /** @throws Error if no key signs, KeyFileError or UnsafeFileError if a key cannot be used */
@@ -279,7 +267,7 @@ export async function loadKeyRing(store: KeyStore, algorithm: SigningAlgorithm):
   const loaded = new Map<string, LoadedKey>();
   for (const stored of usable) loaded.set(stored.kid, { stored, key: await verifierOf(stored) });
   const signer = { kid: newest.kid, key: await importJWK(newest.jwk, algorithm) };
-  return ringOf(algorithm, signer, loaded);
+  return new KeyRing(algorithm, signer, loaded);
 }
 
 /**
@@ -306,26 +294,27 @@ function requireReachable(error: unknown): void {
   if (error instanceof Refusal && error.code === "store_unreachable") throw error;
 }
 
-interface LiveKeyRingOptions {
-  readonly algorithm: SigningAlgorithm;
-  /** True if a missing key may be created. */
-  readonly mayCreate: boolean;
-  readonly onReplaced: () => void;
-  readonly onReload: () => void;
-  readonly onFailure: (error: unknown) => void;
-}
+export type LiveKeyRing = Awaited<ReturnType<typeof openLiveKeyRing>>;
 
 /**
  * Reloads keys within a second of a change. While no key signs, for example because the directory
  * was moved away, the last good keys stay in force. While a key is unusable, no new key is
  * accepted, but deleted keys are still dropped.
  *
+ * @param options.mayCreate true if a missing key may be created
  * @throws Error if no key signs, KeyFileError or UnsafeFileError if a key cannot be used at startup
  */
 export async function openLiveKeyRing(
   store: KeyStore,
-  { algorithm, mayCreate, onReplaced, onReload, onFailure }: LiveKeyRingOptions,
-): Promise<LiveKeyRing> {
+  options: {
+    readonly algorithm: SigningAlgorithm;
+    readonly mayCreate: boolean;
+    readonly onReplaced: () => void;
+    readonly onReload: () => void;
+    readonly onFailure: (error: unknown) => void;
+  },
+) {
+  const { algorithm, mayCreate, onReplaced, onReload, onFailure } = options;
   let ring = await (mayCreate
     ? openKeyRing(store, algorithm, onReplaced)
     : loadKeyRing(store, algorithm));
@@ -360,10 +349,11 @@ export async function openLiveKeyRing(
     get ring() {
       return ring;
     },
+    /** Set while the store differs from the keys in force. */
     get failure() {
       return failure;
     },
-    async close() {
+    async close(): Promise<void> {
       await watch.close();
       await reloading.catch(() => {});
     },

@@ -13,8 +13,9 @@ import type { Revocations } from "../identity/revocations.ts";
 import { signInOf } from "../identity/sign-in.ts";
 import type { TokenAuthority } from "../identity/token.ts";
 import type { SignIns } from "../oauth/client/sign-ins.ts";
-import type { AccessToken, AuthorizationServer } from "../oauth/server/options.ts";
 import { type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
+import type { AuthorizationServer } from "../oauth/server/server.ts";
+import type { AccessToken } from "../oauth/server/tokens.ts";
 import { Refusal } from "../refusal.ts";
 
 export interface Principal {

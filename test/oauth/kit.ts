@@ -14,8 +14,11 @@ import { hashPassword } from "../../src/identity/password.ts";
 import { createLoginThrottle } from "../../src/identity/throttle.ts";
 import { openSignIns, type SignIns } from "../../src/oauth/client/sign-ins.ts";
 import type { ClientDocument, DocumentFetch } from "../../src/oauth/server/client-documents.ts";
-import type { AuthorizationServer, ConfiguredClient } from "../../src/oauth/server/options.ts";
-import { openAuthorizationServer } from "../../src/oauth/server/server.ts";
+import type { ConfiguredClient } from "../../src/oauth/server/options.ts";
+import {
+  type AuthorizationServer,
+  openAuthorizationServer,
+} from "../../src/oauth/server/server.ts";
 import { openStateIn } from "../../src/oauth/server/state-file.ts";
 import { grant, temporaryDirectory, user } from "../access/kit.ts";
 import { listening } from "../kit/listening.ts";

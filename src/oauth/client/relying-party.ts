@@ -1,4 +1,4 @@
-import { calculateJwkThumbprint, exportJWK, importJWK, type JWK, type JWTPayload } from "jose";
+import { calculateJwkThumbprint, exportJWK, importJWK, type JWK } from "jose";
 import * as openid from "openid-client";
 import { messageOf } from "../../client-error.ts";
 import { isConfidential } from "../../config/addresses.ts";
@@ -12,13 +12,7 @@ export type LoginIssuer = IssuerSettings & {
 };
 
 /** The answer of a provider about a user who has signed in. */
-export interface ProviderAnswer {
-  /** Claims of the ID token. Undefined if a refresh has brought no token. */
-  readonly claims: JWTPayload | undefined;
-  readonly refreshToken: string | undefined;
-  /** Asks the userinfo endpoint. Undefined without such an endpoint. */
-  readonly userinfo: (() => Promise<JWTPayload>) | undefined;
-}
+export type ProviderAnswer = ReturnType<typeof answerOf>;
 
 /** How the user has to authenticate at the provider. `maxAge` in seconds. */
 export interface AuthenticationDemand {
@@ -60,6 +54,22 @@ const fetchBounded: openid.CustomFetch = async (url, options) => {
   return new Response(bytes, { status: answer.status, headers: answer.headers });
 };
 
+function answerOf(
+  configuration: openid.Configuration,
+  tokens: openid.TokenEndpointResponse & openid.TokenEndpointResponseHelpers,
+  subject: string,
+) {
+  const hasUserinfo = configuration.serverMetadata().userinfo_endpoint !== undefined;
+  const userinfo = () => openid.fetchUserInfo(configuration, tokens.access_token, subject);
+  return {
+    /** Of the ID token. Undefined if a refresh has brought none. */
+    claims: tokens.claims(),
+    refreshToken: tokens.refresh_token,
+    /** Asks the userinfo endpoint. Undefined without such an endpoint. */
+    userinfo: hasUserinfo ? userinfo : undefined,
+  };
+}
+
 /** The gateway as a client of one identity provider (OpenID Connect Core). */
 export function createRelyingParty({ issuer, login }: LoginIssuer) {
   const { client_id: clientId, client_secret_file: secretFile, private_key_file: keyFile } = login;
@@ -96,20 +106,6 @@ export function createRelyingParty({ issuer, login }: LoginIssuer) {
     });
     known = { at: performance.now(), configuration };
     return configuration;
-  }
-
-  function answerOf(
-    configuration: openid.Configuration,
-    tokens: openid.TokenEndpointResponse & openid.TokenEndpointResponseHelpers,
-    subject: string,
-  ): ProviderAnswer {
-    const hasUserinfo = configuration.serverMetadata().userinfo_endpoint !== undefined;
-    const userinfo = () => openid.fetchUserInfo(configuration, tokens.access_token, subject);
-    return {
-      claims: tokens.claims(),
-      refreshToken: tokens.refresh_token,
-      userinfo: hasUserinfo ? userinfo : undefined,
-    };
   }
 
   return {

@@ -76,6 +76,7 @@ const contentShape = z.object({
   droppedGroups: z.number(),
   groupsProblem: z.string().optional(),
   attributes: z.record(z.string(), z.unknown()).optional(),
+  /** Epoch seconds at which the user authenticated, if the provider says so. */
   authTime: z.number().optional(),
   /** Epoch seconds. */
   openedAt: z.number(),
@@ -106,14 +107,7 @@ function requestKey(prefix: string, { redirectUri, browser }: Place, state: stri
 }
 
 /** A user who has signed in through a provider. */
-export interface SignedIn {
-  readonly username: string;
-  readonly credential: string;
-  readonly subject: Pick<Subject, "username" | "groups" | "attributes">;
-  readonly droppedGroups: number;
-  /** Epoch seconds at which the user authenticated, if the provider says so. */
-  readonly authTime: number | undefined;
-}
+export type SignedIn = ReturnType<typeof signedIn>;
 
 /** How far the provider's clock may be ahead. */
 const CLOCK_AHEAD_SECONDS = 60;
@@ -133,16 +127,17 @@ function signedOut(): Refusal {
   return new Refusal("token_revoked", { detail: "signed_out" });
 }
 
-function signedIn(credential: string, content: Content): SignedIn {
+/** @throws Refusal `groups_unavailable` */
+function signedIn(credential: string, content: Content) {
   const { username, groups, groupsProblem, droppedGroups, authTime } = content;
   if (groupsProblem !== undefined) {
     throw new Refusal("groups_unavailable", { detail: groupsProblem, token: { user: username } });
   }
   const attributes = readAttributes(content.attributes);
-  return {
-    ...{ username, credential, droppedGroups, authTime },
-    subject: { username, ...(groups && { groups }), ...(attributes && { attributes }) },
+  const subject: Pick<Subject, "username" | "groups" | "attributes"> = {
+    ...{ username, ...(groups && { groups }), ...(attributes && { attributes }) },
   };
+  return { username, credential, subject, droppedGroups, authTime };
 }
 
 /** The user of a sign-in as last recorded, without asking the provider. @throws Refusal */
@@ -513,10 +508,10 @@ function writtenAttributes(attributes: Attributes | undefined) {
 
 /** Groups are in the ID token, or else in the answer of the userinfo endpoint. */
 async function groupsIn(
-  { claims = {}, userinfo }: ProviderAnswer,
+  { claims, userinfo }: ProviderAnswer,
   settings: IssuerSettings,
 ): Promise<Groups> {
-  const groups = readGroups(claims, settings);
+  const groups = readGroups(claims ?? {}, settings);
   if (groups.groupsProblem !== "groups_missing" || userinfo === undefined) return groups;
   return readGroups(await userinfo(), settings);
 }

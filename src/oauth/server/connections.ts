@@ -43,19 +43,13 @@ export function readConsent(details: readonly unknown[] = []): Consent | undefin
   return details.length === 1 ? consentShape.safeParse(details[0]).data : undefined;
 }
 
-export interface Choice {
-  readonly database: string;
-  readonly role: string;
-}
+export type Choice = ReturnType<typeof choicesOf>[number];
 
 /**
  * The databases that a user can choose from: those with a grant of the user. With a grant on `*`,
  * also all others in the access file.
  */
-export function choicesOf(
-  snapshot: Snapshot,
-  subject: Pick<Subject, "username" | "groups">,
-): Choice[] {
+export function choicesOf(snapshot: Snapshot, subject: Pick<Subject, "username" | "groups">) {
   const grants = grantsFor(snapshot, subject);
   const names = new Set(grants.keys());
   if (grants.has(EVERY_DATABASE)) for (const name of snapshot.databases.values()) names.add(name);

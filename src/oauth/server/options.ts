@@ -1,4 +1,4 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
+import type { IncomingMessage } from "node:http";
 import type { CountRequests } from "../../access/rights.ts";
 import type { Snapshot } from "../../access/snapshot.ts";
 import type { Configuration } from "../../config/schema.ts";
@@ -9,7 +9,6 @@ import type { LoginOrigin } from "../../identity/throttle.ts";
 import type { Log } from "../../observe/log.ts";
 import type { SignIns } from "../client/sign-ins.ts";
 import type { DocumentFetch } from "./client-documents.ts";
-import type { McpScope } from "./protocol.ts";
 import type { AuthorizationState } from "./state-store.ts";
 
 export type ConfiguredClient = Configuration["mcp"]["clients"][number];
@@ -33,29 +32,4 @@ export interface AuthorizationServerOptions {
   readonly log: Log;
   /** Default: https with an address check. */
   readonly fetchDocument?: DocumentFetch;
-}
-
-/** Claims of an access token (RFC 9068). Times are epoch seconds. */
-export interface AccessToken {
-  readonly username: string;
-  /** `*` for all. */
-  readonly database: string;
-  readonly readOnly: boolean;
-  readonly scopes: ReadonlySet<McpScope>;
-  readonly credential: string;
-  readonly tokenId: string;
-  readonly clientId: string;
-  readonly issuedAt: number;
-  readonly expiresAt: number;
-  /** Checks again, for streams that stay open. @throws Refusal `token_revoked` */
-  requireStillGranted(): void;
-  noteCall(tool: string): void;
-}
-
-export interface AuthorizationServer {
-  /** Paths that it serves. A trailing slash includes everything below. */
-  readonly paths: readonly string[];
-  handle(request: IncomingMessage, response: ServerResponse): void;
-  /** @throws Refusal `token_invalid`, `token_expired` or `token_revoked` */
-  verify(token: string): Promise<AccessToken>;
 }

@@ -6,17 +6,13 @@ import { isLocalRedirect } from "./client-documents.ts";
 import type { Consent } from "./connections.ts";
 import type { ConfiguredClient } from "./options.ts";
 
-export interface KnownClient {
-  readonly name: string;
-  readonly host: string | undefined;
-  readonly isConfigured: boolean;
-}
+export type KnownClient = ReturnType<typeof describeClient>;
 
 export function describeClient(
   { clients }: { readonly clients: readonly ConfiguredClient[] },
   clientId: string,
   name: string | undefined,
-): KnownClient {
+) {
   const documentUrl = URL.parse(clientId);
   const host = documentUrl?.protocol === "https:" ? documentUrl.host : undefined;
   return {

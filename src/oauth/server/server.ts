@@ -25,7 +25,7 @@ import {
 } from "./http.ts";
 import { assertionOf } from "./id-jag.ts";
 import { interact, type PageContext, type Visit } from "./interaction.ts";
-import type { AuthorizationServer, AuthorizationServerOptions } from "./options.ts";
+import type { AuthorizationServerOptions } from "./options.ts";
 import { errorPage, pageHeaders } from "./pages.ts";
 import { endpoints, lifetimes, metadataPaths, serverMetadata } from "./protocol.ts";
 import { completeRequest, createProvider } from "./provider.ts";
@@ -252,15 +252,15 @@ function problemOf(error: unknown): OAuthProblem {
   return new OAuthProblem(503, "temporarily_unavailable", error.message, headers);
 }
 
+export type AuthorizationServer = Awaited<ReturnType<typeof openAuthorizationServer>>;
+
 /**
  * Opens the authorization server for the gateway's own users. It supports the authorization code
  * flow with PKCE for public clients, and issues tokens for one resource.
  *
  * @throws KeyFileError, UnsafeFileError or the store's error if the state cannot be used
  */
-export async function openAuthorizationServer(
-  options: AuthorizationServerOptions,
-): Promise<AuthorizationServer> {
+export async function openAuthorizationServer(options: AuthorizationServerOptions) {
   const { issuer, log, state, countRequests, originOf } = options;
   const { store } = state;
   const keys = await openSigningKeys(state.keys);
@@ -287,8 +287,9 @@ export async function openAuthorizationServer(
   }
 
   return {
-    paths: [...metadataPaths, "/oauth/"],
-    handle(request, response) {
+    /** Paths that it serves. A trailing slash includes everything below. */
+    paths: [...metadataPaths, "/oauth/"] as const,
+    handle(request: IncomingMessage, response: ServerResponse): void {
       serve(request, response).catch((error: unknown) => {
         if (isAbandoned(request)) return;
         const problem = problemOf(error);
@@ -301,6 +302,7 @@ export async function openAuthorizationServer(
         } else sendProblem(response, problem);
       });
     },
-    verify: async (token) => accessTokens.verify(token),
+    /** @throws Refusal `token_invalid`, `token_expired` or `token_revoked` */
+    verify: async (token: string) => accessTokens.verify(token),
   };
 }

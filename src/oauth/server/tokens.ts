@@ -1,5 +1,3 @@
-import type { KeyObject } from "node:crypto";
-import type { JWK } from "jose";
 import { isAnyUsername, isDatabaseOrEvery } from "../../access/roles.ts";
 import { epochSeconds } from "../../clock.ts";
 import { invalidToken, isSeconds, type JsonObject } from "../../identity/jwt-verification.ts";
@@ -9,18 +7,13 @@ import { VerifiedTokens } from "../../identity/token.ts";
 import type { Log } from "../../observe/log.ts";
 import { Refusal } from "../../refusal.ts";
 import { knownScopes } from "./connections.ts";
-import type { AccessToken } from "./options.ts";
 import { lifetimes, resourceOf, SIGNING_ALGORITHM } from "./protocol.ts";
 import type { StateStore } from "./state-store.ts";
 
-export interface SigningKeys {
-  readonly signer: string;
-  readonly privateKeys: readonly (JWK & { kty: string; kid: string })[];
-  verifier(kid: string): KeyObject | undefined;
-}
+export type SigningKeys = Awaited<ReturnType<typeof openSigningKeys>>;
 
 /** Creates the first key if necessary. @throws KeyFileError or UnsafeFileError */
-export async function openSigningKeys(store: KeyStore): Promise<SigningKeys> {
+export async function openSigningKeys(store: KeyStore) {
   const ring = await openKeyRing(store, SIGNING_ALGORITHM);
   const usable = (await store.read()).filter(
     (key) => key.alg === SIGNING_ALGORITHM && keyState(key, epochSeconds()) !== "expired",
@@ -28,7 +21,7 @@ export async function openSigningKeys(store: KeyStore): Promise<SigningKeys> {
   return {
     signer: ring.signer.kid,
     privateKeys: usable.map(({ kid, alg, jwk }) => ({ ...jwk, kid, alg, use: "sig" })),
-    verifier: (kid) => ring.verifier(kid),
+    verifier: (kid: string) => ring.verifier(kid),
   };
 }
 
@@ -38,11 +31,8 @@ function isText(value: unknown): value is string {
   return typeof value === "string" && value !== "";
 }
 
-interface GrantedToken extends Omit<AccessToken, "requireStillGranted" | "noteCall"> {
-  readonly grantId: string;
-}
-
-function readClaims(claims: JsonObject): GrantedToken {
+/** Claims of an access token (RFC 9068). Times are epoch seconds. */
+function readClaims(claims: JsonObject) {
   const { sub, database, read_only, scope, cred, jti, client_id, grant, iat, exp } = claims;
   if (!isAnyUsername(sub)) throw invalidToken("claim sub");
   if (!isDatabaseOrEvery(database)) throw invalidToken("claim database");
@@ -68,13 +58,15 @@ function readClaims(claims: JsonObject): GrantedToken {
 }
 
 export type AccessTokens = ReturnType<typeof createAccessTokens>;
+export type AccessToken = ReturnType<AccessTokens["verify"]>;
 
 export function createAccessTokens(
   { issuer, store, log }: { issuer: string; store: StateStore; log: Log },
-  { verifier }: Pick<SigningKeys, "verifier">,
+  keys: Pick<SigningKeys, "verifier">,
 ) {
   // RFC 9068, section 2.1
   const expected = { type: "at+jwt", issuer, audience: resourceOf(issuer), longest: 8192 };
+  const verifier = (kid: string) => keys.verifier(kid);
   const tokens = new VerifiedTokens(
     { algorithm: SIGNING_ALGORITHM, verifier, ...expected },
     readClaims,
@@ -82,7 +74,7 @@ export function createAccessTokens(
   const recorded = new Set<string>();
 
   /** Records which tools an app has called, for its user. A failure never blocks a call. */
-  function noteCall({ grantId, credential }: GrantedToken, tool: string): void {
+  function noteCall({ grantId, credential }: ReturnType<typeof readClaims>, tool: string): void {
     const call = `${grantId} ${tool}`;
     if (recorded.has(call)) return;
     if (recorded.size >= MAX_RECORDED_CALLS) recorded.clear();
@@ -95,18 +87,19 @@ export function createAccessTokens(
 
   return {
     /** @throws Refusal `token_invalid` or `token_expired` */
-    read: (token: string): GrantedToken => tokens.verify(token),
+    read: (token: string) => tokens.verify(token),
     /** Also checks that the token is not revoked. The caller checks the user. @throws Refusal */
-    verify(token: string): AccessToken {
+    verify(token: string) {
       const granted = tokens.verify(token);
       const { grantId, ...read } = granted;
-      const requireStillGranted = () => {
+      /** For streams that stay open. @throws Refusal `token_revoked` */
+      const requireStillGranted = (): void => {
         const revoked = (detail: string) => new Refusal("token_revoked", { detail });
         if (store.isTokenRevoked(read.tokenId)) throw revoked("revoked");
         if (store.isGrantEnded(grantId)) throw revoked("grant revoked");
       };
       requireStillGranted();
-      return { ...read, requireStillGranted, noteCall: (tool) => noteCall(granted, tool) };
+      return { ...read, requireStillGranted, noteCall: (tool: string) => noteCall(granted, tool) };
     },
   };
 }
