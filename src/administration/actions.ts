@@ -88,7 +88,6 @@ export interface AccountAction extends Action<Named & { readonly passwordHash?: 
   readonly needsPassword?: boolean;
   readonly command: {
     readonly description: string;
-    /** Whether it takes `--force`. */
     readonly hasForce?: true;
     readonly done: (username: string) => string;
   };

@@ -217,7 +217,6 @@ ${list.length > 0 ? html`<ul class="plain">${list}</ul>` : empty(none)}
 ${isLocal && isAdministrator && manage}`;
 }
 
-/** The page of a user or group. */
 export function showUser(c: ConsoleRequest): Response {
   const visitor = visitorOf(c);
   const { snapshot, isAdministrator } = visitor;

@@ -407,7 +407,6 @@ function maySeeQuery(visitor: Visitor, approval: Approval): boolean {
   return relation === "requester" || maySeeAll;
 }
 
-/** Approvals that wait for the visitor or for others, and decided ones. */
 export async function groupApprovals(c: ConsoleRequest, visitor: Visitor) {
   const all = (await useApprovals(c, (store) => store.list())) ?? [];
   return Object.groupBy(all, (approval) => {

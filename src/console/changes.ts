@@ -96,7 +96,6 @@ export const RECENT_SECONDS = 300;
 /** Fields of a form that its page takes from the query. */
 const placeFields = ["user", "action", "database", "table"];
 
-/** The path of the form, also in response to its submission. */
 function pathOfForm({ req, var: { form } }: ConsoleRequest): string {
   if (req.method === "GET") return pathOf(req.path, req.query());
   return pathOf(req.path, Object.fromEntries(placeFields.map((name) => [name, form.get(name)])));
@@ -183,7 +182,6 @@ interface FormPage {
   readonly button: Html;
 }
 
-/** Sends a form for a change, which the visitor has to confirm. */
 export function sendForm(c: ConsoleRequest, state: FormState, page: FormPage): Response {
   const visitor = visitorOf(c);
   const { title, heading, username, sentence, action, listsState, form, button } = page;

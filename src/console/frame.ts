@@ -21,11 +21,8 @@ export interface ConsolePage {
   readonly title: string;
   /** Undefined for a page outside the menu, such as an error. */
   readonly section?: keyof typeof sections;
-  /** Links to the pages above this one. */
   readonly path?: Html;
-  /** The title, if undefined. */
   readonly heading?: Html | undefined;
-  /** Links beside the heading. */
   readonly actions?: Part;
   /** Present for a page that refreshes itself. */
   readonly refresh?: { readonly path: string; readonly isPaused: boolean };
@@ -153,7 +150,6 @@ export function pathOf(path: string, parameters: Parameters): string {
   return given.length > 0 ? `${path}?${new URLSearchParams(given)}` : path;
 }
 
-/** A link to the page of a user or group. */
 export function userLink(user: string): Html {
   return html`<a href="${pathOf("/access/user", { user })}"><bdi>${holderName(user)}</bdi></a>`;
 }
@@ -172,7 +168,6 @@ function span(style: string) {
 }
 export const hint = span("hint");
 export const dim = span("dim");
-/** Text for screen readers only. */
 export const unseen = span("unseen");
 
 export function roleBadge(role: EntryRole): Html {

@@ -117,7 +117,6 @@ export function openHistory(access: AccessRules, log: StoreReplica | undefined) 
   };
 }
 
-/** Rights gained and lost, marked by signs as well as colors. */
 function rightsOf({ gains, loses, limits, before, after }: EffectChange): Html {
   const written = (value: unknown) => (value === undefined ? "none" : JSON.stringify(value));
   const others = limits.map((key) =>

@@ -18,13 +18,11 @@ import {
   subjectRevocation,
 } from "./sign-in.ts";
 
-/** How far `iat` may lie in the future. */
 const CLOCK_AHEAD_SECONDS = 60;
 /** Clock skew allowed for `nbf` and `exp` (RFC 7519, section 4.1). */
 export const CLOCK_SKEW_SECONDS = 30;
 const MAX_GROUPS = 1000;
 
-/** Why the token names no valid user. */
 function usernameProblem(payload: JWTPayload, settings: IssuerSettings) {
   const { username_claim: claim, prefix } = settings;
   const value = Object.hasOwn(payload, claim) ? payload[claim] : undefined;
@@ -71,20 +69,10 @@ function claimAt(payload: JWTPayload, path: readonly string[]): unknown {
 
 type GroupsProblem = "groups_missing" | "groups_malformed" | "groups_too_many" | "groups_overage";
 
-export interface Groups {
-  /** Full names such as `staff:engineering`. Undefined if tokens have no groups. */
-  readonly groups: readonly string[] | undefined;
-  /** How many names are outside the alphabet. */
-  readonly droppedGroups: number;
-  /** Why the groups are unknown. */
-  readonly groupsProblem: GroupsProblem | undefined;
-}
+export type Groups = ReturnType<typeof readGroups>;
 
-/** `droppedGroups` counts names outside the alphabet. */
-export function readGroups(
-  payload: JWTPayload,
-  { groups_claim: claim, prefix }: IssuerSettings,
-): Groups {
+/** Full names such as `staff:engineering`, and how many names are outside the alphabet. */
+export function readGroups(payload: JWTPayload, { groups_claim: claim, prefix }: IssuerSettings) {
   const none = { groups: undefined, droppedGroups: 0, groupsProblem: undefined };
   if (claim === undefined) return none;
   const unknown = (groupsProblem: GroupsProblem) => ({ ...none, groupsProblem });

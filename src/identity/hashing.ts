@@ -40,7 +40,6 @@ export interface HashClient {
   readonly username?: string | undefined;
   /** True for the address of a reverse proxy, which does not identify a client. */
   readonly isShared?: boolean | undefined;
-  /** Removes a waiting task from the queue. */
   readonly signal?: AbortSignal | undefined;
 }
 

@@ -58,7 +58,6 @@ const libraryDetails: Readonly<Record<string, string>> = {
   [errors.JOSEAlgNotAllowed.code]: "wrong_algorithm",
 };
 
-/** The reason as listed in docs/mcp.md. */
 function detailOf(error: unknown): string {
   if (error instanceof Refusal) return error.detail ?? "malformed";
   if (error instanceof errors.JWTExpired) return error.claim === "iat" ? "too_old" : "expired";
@@ -86,7 +85,6 @@ function requireIntrospected(
   }
 }
 
-/** A verified assertion about a user (ID-JAG). */
 export interface Assertion {
   readonly settings: IssuerSettings;
   readonly claims: JWTPayload;
@@ -165,7 +163,6 @@ function createIssuer(settings: IssuerSettings) {
     settings,
     keys: createIssuerKeys(settings),
     ask: introspection && createIntrospection(introspection),
-    /** The state of the last introspection. */
     asked: "unused" as IssuerState,
   };
 }
@@ -206,7 +203,6 @@ export function createIssuers(
     throw new Refusal("token_invalid", { detail, token: {} });
   }
 
-  /** Verifies a JWT by the issuer's keys. */
   function verifyJwt(token: string, { settings, keys }: OneIssuer, options: JWTVerifyOptions) {
     if (!compact.test(token)) throw invalidToken("malformed");
     const clockTolerance = CLOCK_SKEW_SECONDS;

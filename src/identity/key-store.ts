@@ -245,7 +245,6 @@ export class KeyRing {
     });
   }
 
-  /** The ring reduced to some keys. */
   only(names: ReadonlySet<string>): KeyRing {
     const left = [...this.#loaded].filter(([kid]) => names.has(kid));
     return new KeyRing(this.algorithm, this.signer, new Map(left));

@@ -6,7 +6,7 @@ import { isAnyUsername } from "../access/roles.ts";
 import { messageOf } from "../client-error.ts";
 import { epochSeconds, forgettableBefore, steadySeconds } from "../clock.ts";
 import { LONGEST_TOKEN_SECONDS } from "../config/schema.ts";
-import { runCooperatively, type Steps, visitEach } from "../cooperative-scheduling.ts";
+import { runCooperatively, visitEach } from "../cooperative-scheduling.ts";
 import { replaceFile, syncDirectory } from "../files/atomic.ts";
 import { decodeUtf8, giveToDirectoryOwner, readGuardedBytes } from "../files/guarded.ts";
 import { withLock } from "../files/lock.ts";
@@ -45,7 +45,6 @@ export interface RevocationStore {
 export interface LiveRevocations extends Revocations, Omit<RevocationStore, "read"> {
   /** Earliest valid issue time by user. Each change creates a new map. */
   readonly users: ReadonlyMap<string, number>;
-  /** True while the stored revocations are not in force. */
   readonly stale: boolean;
   readonly failure?: string | undefined;
   /** Resolves when the stored revocations are in force or were refused. */
@@ -109,12 +108,6 @@ class RevocationFileError extends Error {
   }
 }
 
-interface Contents {
-  /** By line. */
-  readonly revocations: ReadonlyMap<string, Revocation>;
-  readonly isTorn: boolean;
-}
-
 function parseLine(line: string): Revocation | undefined {
   try {
     return lineShape.safeParse(JSON.parse(line)).data;
@@ -128,9 +121,10 @@ function toLine(revocation: Revocation): string {
   return `${JSON.stringify(revocation)}\n`;
 }
 
-function* contentsSteps(file: string, bytes: Buffer): Steps<Contents> {
+function* contentsSteps(file: string, bytes: Buffer) {
   const lines = decodeUtf8(file, bytes).split("\n");
   const unfinished = lines.pop() ?? "";
+  /** By line. */
   const revocations = new Map<string, Revocation>();
   yield* visitEach(lines, (line, index) => {
     if (line.trim() === "") return;
@@ -144,8 +138,8 @@ function* contentsSteps(file: string, bytes: Buffer): Steps<Contents> {
   return { revocations, isTorn: unfinished !== "" };
 }
 
-async function readContents(file: string, checkRead: boolean): Promise<Contents> {
-  if (!existsSync(file)) return { revocations: new Map(), isTorn: false };
+async function readContents(file: string, checkRead: boolean) {
+  if (!existsSync(file)) return { revocations: new Map<string, Revocation>(), isTorn: false };
   return runCooperatively(contentsSteps(file, await readGuardedBytes(file, { checkRead })));
 }
 
@@ -162,21 +156,15 @@ export function endOf(revocation: Revocation): number {
   return "jti" in revocation ? revocation.until : revocation.before + LONGEST_TOKEN_SECONDS;
 }
 
-interface Joined {
-  readonly inForce: ReadonlyMap<string, Revocation>;
-  readonly index: RevocationIndex;
-  /** In force, but missing in the file. */
-  readonly lost: readonly Revocation[];
-}
-
 /** Joins the revocations in force with those in the file. */
 function* joinSteps(
   current: ReadonlyMap<string, Revocation>,
   read: ReadonlyMap<string, Revocation>,
-): Steps<Joined> {
+) {
   const now = steadySeconds();
   const inForce = new Map<string, Revocation>();
   const index = new RevocationIndex();
+  /** In force, but missing in the file. */
   const lost: Revocation[] = [];
   const take = ([line, revocation]: readonly [string, Revocation]) => {
     inForce.set(line, revocation);
@@ -262,26 +250,25 @@ export function revocationsIn(file: string, options: { checkRead: boolean }): Re
   };
 }
 
-interface RevocationOptions {
-  readonly checkRead: boolean;
-  readonly onFailure: (error: unknown) => void;
-  /** Called with the number of revocations that are missing in the file. */
-  readonly onLost: (count: number) => void;
-  /** Resolves when the other workers have reloaded. */
-  readonly broadcastReload?: () => Promise<void>;
-}
-
 /**
  * Reloads when the file changes. Revocations stay in force whatever happens to the file, and are
  * written back if the file loses them.
  *
+ * @param options.onLost called with the number of revocations that are missing in the file
+ * @param options.broadcastReload resolves when the other workers have reloaded
  * @throws RevocationFileError, UnsafeFileError or the file system's error if the first load fails
  */
 export async function openRevocations(
   file: string,
-  { checkRead, onFailure, onLost, broadcastReload }: RevocationOptions,
+  options: {
+    readonly checkRead: boolean;
+    readonly onFailure: (error: unknown) => void;
+    readonly onLost: (count: number) => void;
+    readonly broadcastReload?: () => Promise<void>;
+  },
 ): Promise<LiveRevocations> {
-  let inForce = (await readContents(file, checkRead)).revocations;
+  const { checkRead, onFailure, onLost, broadcastReload } = options;
+  let inForce: ReadonlyMap<string, Revocation> = (await readContents(file, checkRead)).revocations;
   let index = new RevocationIndex(inForce.values());
   let lost: readonly Revocation[] = [];
   let stale = false;

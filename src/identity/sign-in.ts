@@ -18,7 +18,6 @@ export interface SignInId {
 
 const pattern = /^@([\w-]+)\.(\d+)\.([\w-]*)\.([\w-]*)$/;
 
-/** The id and the credential of a new sign-in. */
 export function newSignIn({ until, session, subject }: Omit<SignInId, "id">) {
   const id = randomBytes(16).toString("base64url");
   return { id, credential: `@${id}.${until}.${session}.${subject}` };
@@ -48,7 +47,6 @@ export function subjectKey(prefix: string, usernameClaim: string, subject: unkno
 export const signInRevocation = (id: string): string => `sign-in:${id}`;
 export const sessionRevocation = (session: string): string => `session:${session}`;
 
-/** The issuer's prefix of an external username. */
 export function prefixOf(username: string): string {
   return username.slice(0, username.indexOf(":"));
 }

@@ -25,7 +25,6 @@ export interface Attempt {
   complete(outcome: Outcome): Promise<void>;
 }
 
-/** Limits failed logins per user and address, and per address. */
 export interface LoginThrottle {
   /** @throws Refusal `too_many_attempts` with the seconds to wait, or `login_busy` */
   begin(username: string, origin: LoginOrigin): Promise<Attempt>;

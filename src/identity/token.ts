@@ -88,7 +88,6 @@ export interface TokenClaims {
   readonly database: string;
   /** Only informs the client. Authorization uses the access file. */
   readonly role: Role | undefined;
-  /** Fingerprint of the password used at login. */
   readonly credential: string;
   readonly tokenId: string;
   readonly issuedAt: number;

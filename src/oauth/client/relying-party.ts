@@ -11,7 +11,6 @@ export type LoginIssuer = IssuerSettings & {
   readonly login: NonNullable<IssuerSettings["login"]>;
 };
 
-/** The answer of a provider about a user who has signed in. */
 export type ProviderAnswer = ReturnType<typeof answerOf>;
 
 /** How the user has to authenticate at the provider. `maxAge` in seconds. */
@@ -65,7 +64,6 @@ function answerOf(
     /** Of the ID token. Undefined if a refresh has brought none. */
     claims: tokens.claims(),
     refreshToken: tokens.refresh_token,
-    /** Asks the userinfo endpoint. Undefined without such an endpoint. */
     userinfo: hasUserinfo ? userinfo : undefined,
   };
 }

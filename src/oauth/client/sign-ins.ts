@@ -50,7 +50,6 @@ import {
   refusalReason,
 } from "./relying-party.ts";
 
-/** Models in the state store. */
 const SIGN_IN = "SignIn";
 const REQUEST = "SignInRequest";
 const TURN = "SignInCheck";
@@ -106,7 +105,6 @@ function requestKey(prefix: string, { redirectUri, browser }: Place, state: stri
   return digest(JSON.stringify([prefix, redirectUri, browser, state]));
 }
 
-/** A user who has signed in through a provider. */
 export type SignedIn = ReturnType<typeof signedIn>;
 
 /** How far the provider's clock may be ahead. */

@@ -129,7 +129,6 @@ function readMetadata<Metadata extends { readonly redirect_uris: readonly string
   return parsed.data;
 }
 
-/** Reads the metadata of a public client. */
 export function readClientMetadata(
   value: unknown,
   isRedirect: (uri: string) => boolean,

@@ -65,7 +65,6 @@ export function knownScopes(scope: unknown): McpScope[] {
   return mcpScopes.filter((known) => requested.includes(known));
 }
 
-/** An app that a user has allowed. */
 export type Connection = Awaited<ReturnType<typeof connectionsOf>>[number];
 
 const grantShape = z.object({

@@ -52,7 +52,6 @@ export interface PageContext {
   readonly store: StateStore;
 }
 
-/** A request to a page. */
 export interface Visit extends PageContext {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
@@ -301,7 +300,6 @@ async function readChoice(visit: Interaction, form: ReadonlyMap<string, string>)
   return { database, readOnly: reach === "read", appName: visit.view.name, byProvider: false };
 }
 
-/** The values of a parameter that may be repeated. */
 function textsIn(parameter: unknown): string[] {
   const values: unknown[] = Array.isArray(parameter) ? parameter : [parameter];
   return values.filter((value) => typeof value === "string");

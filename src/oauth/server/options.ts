@@ -23,9 +23,7 @@ export interface AuthorizationServerOptions {
   readonly countRequests: CountRequests;
   readonly snapshot: () => Snapshot;
   readonly revocations: Revocations;
-  /** Undefined without sign-in through a provider. */
   readonly signIns: SignIns | undefined;
-  /** Undefined if assertions of no provider are accepted. */
   readonly assertions: Pick<Issuers, "verifyAssertion"> | undefined;
   /** For the audit. `fields` never contain a secret. */
   readonly onEvent: (name: string, fields: Readonly<Record<string, unknown>>) => void;

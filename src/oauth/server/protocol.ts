@@ -46,7 +46,6 @@ export const lifetimes = {
   forever: 36_500 * DAY,
 } as const;
 
-/** Seconds that an access token is valid. */
 export function tokenLifetimeOf({ configuration }: { configuration: Pick<Configuration, "auth"> }) {
   return Math.min(configuration.auth.token_expiration, lifetimes.accessToken);
 }
