@@ -11,9 +11,9 @@ import { listening } from "../kit/listening.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
-import { exchange, obtainTokens } from "../oauth/flow.ts";
+import { allowAll, obtainTokens, signInAt } from "../oauth/flow.ts";
 import { IdentityProvider } from "../oauth/identity-provider.ts";
-import { authorizeUrl, makePkce, REDIRECT, registered } from "../oauth/kit.ts";
+import { registered } from "../oauth/kit.ts";
 
 const provider = await IdentityProvider.start(t, { sub: "ann", groups: ["engineering"] });
 let questions = 0;
@@ -84,19 +84,10 @@ t.test("token explain shows user, limits and entries of an app's access token", 
 
 t.test("token explain shows the groups of a sign-in and asks the provider nothing", async (t) => {
   const browser = new PlainBrowser(gateway.url, provider.url);
-  const clientId = await registered(gateway);
-  const { verifier, challenge } = makePkce();
-  const url = authorizeUrl(gateway, { client_id: clientId, code_challenge: challenge });
-  const start = await browser.open(url);
-  const [, link = ""] = /href="(\/oauth\/sign-in\/staff[^"]*)"/.exec(start.text) ?? [];
-  const consent = await browser.open(gateway.url + link);
-  const { url: end } = await browser.submit(consent, {
-    ...{ database: "*", reach: "full", action: "allow" },
-  });
-  const callback = new URL(end);
-  const { body } = await exchange(gateway, { clientId, verifier, callback, redirectUri: REDIRECT });
+  const signedIn = await signInAt(gateway, browser);
+  const { accessToken } = await allowAll(gateway, browser, signedIn);
   const requests = provider.requests.length;
-  t.match(await explain(String(body.access_token)), {
+  t.match(await explain(accessToken), {
     ...{ verdict: "accepted", user: "staff:ann", groups: ["staff:engineering"] },
     entries: [{ entry: "main", role: "ReadOnly", group: "staff:engineering" }],
   });

@@ -12,9 +12,8 @@ import { textOf as accessFileOf, passwordOf, putInForce } from "../journeys/staf
 import { eventually } from "../kit/eventually.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
-import { exchange } from "../oauth/flow.ts";
+import { allowAll, signInAt } from "../oauth/flow.ts";
 import { IdentityProvider, type ProviderUser } from "../oauth/identity-provider.ts";
-import { authorizeUrl, makePkce, REDIRECT, registered } from "../oauth/kit.ts";
 import {
   ConsoleClient,
   consoleConfig,
@@ -160,18 +159,7 @@ t.test("a sign-in ends the browser's earlier session", async (t) => {
 t.test("users see and end their own sessions and apps", async (t) => {
   provider.user = "bob";
   const browser = new PlainBrowser(gateway.url, provider.url);
-  const clientId = await registered(gateway, {
-    client_name: "Notebook",
-    redirect_uris: [REDIRECT],
-  });
-  const { verifier, challenge } = makePkce();
-  const request = { client_id: clientId, code_challenge: challenge };
-  const login = await browser.open(authorizeUrl(gateway, request));
-  const [, link = ""] = /href="(\/oauth\/sign-in\/staff[^"]*)"/.exec(login.text) ?? [];
-  const consent = await browser.open(gateway.url + unescaped(link));
-  const allowed = await browser.submit(consent, { database: "*", reach: "full", action: "allow" });
-  const callback = new URL(allowed.url);
-  await exchange(gateway, { clientId, verifier, callback, redirectUri: REDIRECT });
+  await allowAll(gateway, browser, await signInAt(gateway, browser));
   const client = await signInAs("bob");
   const page = (await client.get("/sessions")).text;
   t.match(page, "<bdi>Notebook</bdi>");

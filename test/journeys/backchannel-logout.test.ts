@@ -14,17 +14,12 @@ import { tables } from "../kit/tables.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { FixtureServer } from "../mcp/fixture-server.ts";
 import { statelessCall } from "../mcp/messages.ts";
-import { refresh } from "../oauth/flow.ts";
+import { PlainBrowser } from "../oauth/browser.ts";
+import { refresh, signInAt } from "../oauth/flow.ts";
 import { IdentityProvider } from "../oauth/identity-provider.ts";
 import { makeKey } from "../oauth/issuer.ts";
 import { postForm } from "../oauth/kit.ts";
-import {
-  goodTokens,
-  logoutClaims,
-  openConsent,
-  type ProviderSession,
-  signInAt,
-} from "../oauth/logout.ts";
+import { goodTokens, logoutClaims, type ProviderSession, signInAs } from "../oauth/logout.ts";
 import { soon, staffedHome } from "./staff.ts";
 
 const provider = await IdentityProvider.start(t, { sub: "ann" }, { sub: "bob" });
@@ -69,7 +64,7 @@ await provider.open({
 
 const good = ["good", "good", "good"];
 const revoked = ["token_revoked", "token_revoked", "token_revoked"];
-const signIn = (user: string) => signInAt(gateway, provider, user);
+const signIn = (user: string) => signInAs(gateway, provider, user);
 const post = (token: string, url = endpoint) => postForm(url, { logout_token: token });
 const logouts = () => gateway.service.log.filter(({ msg }) => msg === "oauth_logout");
 
@@ -127,10 +122,14 @@ t.test("a logout with sub alone ends all of the user, who can sign in at once", 
 t.test("a sign-in that ends before its user has allowed the app begins again", async (t) => {
   for (const sid of [undefined, ""]) {
     for (const step of ["reload", "allow"]) {
-      const { browser, page, allow } = await openConsent(gateway, provider, "ann");
+      provider.user = "ann";
+      const browser = new PlainBrowser(gateway.url, provider.url);
+      const { page } = await signInAt(gateway, browser);
       t.match(page.text, "staff:ann");
       await provider.logOut("ann", sid);
-      const next = await (step === "allow" ? allow() : browser.open(page.url));
+      const next = await (step === "allow"
+        ? browser.submit(page, { database: "*", reach: "full", action: "allow" })
+        : browser.open(page.url));
       t.equal(next.status, 200);
       t.match(next.text, 'href="/oauth/sign-in/staff', "the login page");
       t.notMatch(next.text, "staff:ann");

@@ -10,9 +10,9 @@ import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
-import { exchange, refresh } from "../oauth/flow.ts";
+import { allowAll, refresh, signInAt } from "../oauth/flow.ts";
 import { IdentityProvider } from "../oauth/identity-provider.ts";
-import { authorizeUrl, makePkce, REDIRECT, registered } from "../oauth/kit.ts";
+import { authorizeUrl } from "../oauth/kit.ts";
 import { callTool, refusalOf, send } from "./mcp.ts";
 import { staffedHome, tokenOf } from "./staff.ts";
 
@@ -72,24 +72,14 @@ function browserOf(gateway: TestGateway, idp = provider): PlainBrowser {
   return new PlainBrowser(gateway.url, idp.url);
 }
 
-/** Opens the login page of an authorization request, and follows its link to the provider. */
-async function signIn(gateway: TestGateway, browser = browserOf(gateway), more = {}) {
-  const clientId = await registered(gateway);
-  const { verifier, challenge } = makePkce();
-  const parameters = { client_id: clientId, code_challenge: challenge, ...more };
-  const request = authorizeUrl(gateway, parameters);
-  const login = await browser.open(request);
-  const [, link = ""] = /href="(\/oauth\/sign-in\/staff[^"]*)"/.exec(login.text) ?? [];
-  return { clientId, verifier, login, link, page: await browser.open(gateway.url + link) };
-}
+const signIn = (gateway: TestGateway, browser = browserOf(gateway), more = {}) =>
+  signInAt(gateway, browser, more);
 
 async function tokensOf(gateway: TestGateway, browser = browserOf(gateway)) {
-  const { clientId, verifier, page: consent } = await signIn(gateway, browser);
-  const answers = { database: "*", reach: "full", action: "allow" };
-  const callback = new URL((await browser.submit(consent, answers)).url);
-  const { body } = await exchange(gateway, { clientId, verifier, callback, redirectUri: REDIRECT });
-  const [accessToken, refreshToken] = [String(body.access_token), String(body.refresh_token)];
-  return { clientId, accessToken, refreshToken, consent, call: () => codeOf(gateway, accessToken) };
+  const signedIn = await signInAt(gateway, browser);
+  const tokens = await allowAll(gateway, browser, signedIn);
+  const { clientId, page: consent } = signedIn;
+  return { ...tokens, clientId, consent, call: () => codeOf(gateway, tokens.accessToken) };
 }
 
 const loginEvent = (outcome: string) =>

@@ -13,8 +13,7 @@ import { runInShell } from "../kit/shell.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
-import { exchange } from "../oauth/flow.ts";
-import { authorizeUrl, makePkce, REDIRECT, registered } from "../oauth/kit.ts";
+import { allowAll, signInAt } from "../oauth/flow.ts";
 
 const page = readPage("connect-keycloak.md");
 const select = { Select: { database: "main", from: "orders", columns: ["*"] } };
@@ -139,18 +138,10 @@ async function detailOf(gateway: TestGateway, token: string): Promise<unknown> {
 /** Signs in on the login page of the gateway, as an MCP client has it opened. @returns a token */
 async function signIn(keycloak: Keycloak, gateway: TestGateway): Promise<string> {
   const browser = new PlainBrowser(gateway.url);
-  const clientId = await registered(gateway);
-  const { verifier, challenge } = makePkce();
-  const request = { client_id: clientId, code_challenge: challenge };
-  const login = await browser.open(authorizeUrl(gateway, request));
-  const [, link = ""] = /href="(\/oauth\/sign-in\/staff[^"]*)"/.exec(login.text) ?? [];
-  const { url } = await browser.open(gateway.url + link);
-  const back = await keycloak.signIn(url, "alice", password);
-  const consent = await browser.open(back.href);
-  const answers = { database: "*", reach: "full", action: "allow" };
-  const callback = new URL((await browser.submit(consent, answers)).url);
-  const { body } = await exchange(gateway, { clientId, verifier, callback, redirectUri: REDIRECT });
-  return String(body.access_token);
+  const begun = await signInAt(gateway, browser);
+  const back = await keycloak.signIn(begun.page.url, "alice", password);
+  const page = await browser.open(back.href);
+  return (await allowAll(gateway, browser, { ...begun, page })).accessToken;
 }
 
 async function play(t: Test): Promise<void> {

@@ -1,4 +1,4 @@
-import { PlainBrowser } from "./browser.ts";
+import { type Page, PlainBrowser } from "./browser.ts";
 import {
   authorizeUrl,
   makePkce,
@@ -49,6 +49,28 @@ export async function authorize(setting: Server, options: FlowOptions = {}): Pro
   const { database = "*", reach = "full" } = options;
   page = await browser.submit(page, { database, reach, action: "allow" });
   return { clientId, verifier, callback: new URL(page.url), redirectUri };
+}
+
+/** Opens the login page of an authorization request, and follows its link to the provider `staff`. */
+export async function signInAt(setting: Server, browser: PlainBrowser, more = {}) {
+  const clientId = await registered(setting);
+  const { verifier, challenge } = makePkce();
+  const parameters = { client_id: clientId, code_challenge: challenge, ...more };
+  const login = await browser.open(authorizeUrl(setting, parameters));
+  const [, link = ""] = /href="(\/oauth\/sign-in\/staff[^"]*)"/.exec(login.text) ?? [];
+  return { clientId, verifier, login, link, page: await browser.open(setting.url + link) };
+}
+
+/** Allows everything on the page after a sign-in, and exchanges the code. */
+export async function allowAll(
+  setting: Server,
+  browser: PlainBrowser,
+  { clientId, verifier, page }: { clientId: string; verifier: string; page: Page },
+) {
+  const answers = { database: "*", reach: "full", action: "allow" };
+  const callback = new URL((await browser.submit(page, answers)).url);
+  const { body } = await exchange(setting, { clientId, verifier, callback, redirectUri: REDIRECT });
+  return { accessToken: String(body.access_token), refreshToken: String(body.refresh_token) };
 }
 
 /** Exchanges a code. An empty field is left out. */

@@ -3,9 +3,8 @@ import { refusalOf, send } from "../journeys/mcp.ts";
 import type { TestGateway } from "../kit/gateway.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "./browser.ts";
-import { exchange } from "./flow.ts";
+import { allowAll, signInAt } from "./flow.ts";
 import type { IdentityProvider } from "./identity-provider.ts";
-import { authorizeUrl, makePkce, REDIRECT, registered } from "./kit.ts";
 
 /** Tokens of a user who has signed in through the provider `staff`. */
 export interface ProviderSession {
@@ -18,39 +17,19 @@ export interface ProviderSession {
   readonly idToken: string;
 }
 
-/** Signs a user in, up to the page that asks what the app may do. */
-export async function openConsent(
-  gateway: Pick<TestGateway, "url">,
-  provider: IdentityProvider,
-  user: string,
-) {
-  provider.user = user;
-  const browser = new PlainBrowser(gateway.url, provider.url);
-  const clientId = await registered(gateway);
-  const { verifier, challenge } = makePkce();
-  const login = await browser.open(
-    authorizeUrl(gateway, { client_id: clientId, code_challenge: challenge }),
-  );
-  const [, link = ""] = /href="(\/oauth\/sign-in\/staff[^"]*)"/.exec(login.text) ?? [];
-  const page = await browser.open(gateway.url + link);
-  const allow = () => browser.submit(page, { database: "*", reach: "full", action: "allow" });
-  return { browser, clientId, verifier, page, allow };
-}
-
-export async function signInAt(
+export async function signInAs(
   gateway: Pick<TestGateway, "url">,
   provider: IdentityProvider,
   user: string,
 ): Promise<ProviderSession> {
-  const { clientId, verifier, allow } = await openConsent(gateway, provider, user);
-  const callback = new URL((await allow()).url);
-  const { body } = await exchange(gateway, { clientId, verifier, callback, redirectUri: REDIRECT });
+  provider.user = user;
+  const browser = new PlainBrowser(gateway.url, provider.url);
+  const signedIn = await signInAt(gateway, browser);
+  const tokens = await allowAll(gateway, browser, signedIn);
   const sid = provider.sids.at(-1) ?? "";
   const about = { sub: user, ...provider.users.get(user), sid, jti: randomUUID() };
   return {
-    ...{ sid, clientId },
-    accessToken: String(body.access_token),
-    refreshToken: String(body.refresh_token),
+    ...{ sid, clientId: signedIn.clientId, ...tokens },
     jwt: await provider.sign({ ...about, aud: "api" }),
     idToken: await provider.sign({ ...about, aud: "gatehouse", nonce: "n", at_hash: "h" }),
   };

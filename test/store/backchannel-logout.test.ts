@@ -8,7 +8,7 @@ import { type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { refresh } from "../oauth/flow.ts";
 import { IdentityProvider } from "../oauth/identity-provider.ts";
 import { postForm } from "../oauth/kit.ts";
-import { goodTokens, logoutClaims, signInAt } from "../oauth/logout.ts";
+import { goodTokens, logoutClaims, signInAs } from "../oauth/logout.ts";
 import { Wire } from "./faults/wire.ts";
 import { untilDeciding } from "./kit.ts";
 import { openReplicated } from "./round-robin.ts";
@@ -51,7 +51,7 @@ await provider.open({
 
 const good = ["good", "good", "good"];
 const revoked = ["token_revoked", "token_revoked", "token_revoked"];
-const signIn = () => signInAt(balancer, provider, user.sub);
+const signIn = () => signInAs(balancer, provider, user.sub);
 const post = ({ url }: Pick<TestGateway, "url">, token: string) =>
   postForm(url + pathOf, { logout_token: token });
 
