@@ -1,3 +1,4 @@
+import { setTimeout as delay } from "node:timers/promises";
 import type { AccessRules, ReloadEvent } from "../access/access-rules.ts";
 import type { User } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
@@ -36,7 +37,7 @@ export function revokeOnHandEdits(
   onFailure: (username: string, error: unknown) => void,
 ): () => void {
   const confirmAfterMs = CONFIRM_AFTER_MS + (Math.min(turn, MAX_TURNS) - 1) * TURN_MS;
-  const timers = new Set<NodeJS.Timeout>();
+  const stopped = new AbortController();
   let known = revocations.users;
   /** Users disabled before this process started, perhaps by an edit that no gateway has seen. */
   const disabledAtStart = new Set<string>();
@@ -45,11 +46,7 @@ export function revokeOnHandEdits(
   }
 
   function schedule(delayMs: number, work: () => void): void {
-    const timer = setTimeout(() => {
-      timers.delete(timer);
-      work();
-    }, delayMs);
-    timers.add(timer);
+    delay(delayMs, undefined, { signal: stopped.signal }).then(work, () => {});
   }
 
   function revoke(username: string, before: number): void {
@@ -94,7 +91,5 @@ export function revokeOnHandEdits(
     }
     known = latest;
   });
-  return () => {
-    for (const timer of timers) clearTimeout(timer);
-  };
+  return () => stopped.abort();
 }

@@ -1,5 +1,6 @@
 import { hash, randomBytes } from "node:crypto";
 import type { Revocations } from "./revocations.ts";
+import type { TokenClaims } from "./token.ts";
 
 /**
  * The credential of tokens and sessions of a sign-in through a provider. Others have a fingerprint
@@ -67,11 +68,7 @@ export function isSubjectName(name: string): boolean {
  */
 export const SESSION_TOKEN_SECONDS = 30 * 86_400;
 
-interface Issued {
-  readonly username: string;
-  /** Epoch seconds. */
-  readonly issuedAt: number;
-}
+type Issued = Pick<TokenClaims, "username" | "issuedAt">;
 
 /** True after a logout at the provider that covers what was issued. */
 export function isLoggedOut(

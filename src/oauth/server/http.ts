@@ -72,27 +72,9 @@ export function seeOther(response: ServerResponse, location: string): void {
   response.writeHead(303, headers).end();
 }
 
-export function sendProblem(response: ServerResponse, problem: OAuthProblem): void {
-  const { status, code, message, headers } = problem;
-  sendJson(response, status, { error: code, error_description: message }, headers);
-}
-
 /** True if the client disconnected before its body was complete. */
 export function isAbandoned({ destroyed, complete, socket }: IncomingMessage): boolean {
   return !complete && (destroyed || socket.destroyed);
-}
-
-/** Allows any origin, for endpoints without cookies. Returns true if it answered a preflight. */
-export function allowAnyOrigin(request: IncomingMessage, response: ServerResponse): boolean {
-  response.setHeader("Access-Control-Allow-Origin", "*");
-  if (request.method !== "OPTIONS") return false;
-  response.writeHead(204, {
-    "Access-Control-Allow-Methods": "GET, POST",
-    "Access-Control-Allow-Headers": "Content-Type, MCP-Protocol-Version",
-    "Access-Control-Max-Age": "3600",
-  });
-  response.end();
-  return true;
 }
 
 const MAX_BODY_BYTES = 16 * 1024;

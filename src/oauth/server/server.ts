@@ -12,14 +12,12 @@ import { clientRecord, isClientRedirect, readClientMetadata } from "./client-doc
 import { parseAccountId } from "./connections.ts";
 import {
   addressLimit,
-  allowAnyOrigin,
   isAbandoned,
   OAuthProblem,
   readForm,
   readJson,
   requireSmallBody,
   sendJson,
-  sendProblem,
   tooMany,
   withWholeBody,
 } from "./http.ts";
@@ -37,7 +35,14 @@ type Endpoint = (request: IncomingMessage, response: ServerResponse) => Promise<
 /** Allows any origin, because these endpoints use no cookies. */
 function open(endpoint: Endpoint): Endpoint {
   return async (request, response) => {
-    if (!allowAnyOrigin(request, response)) await endpoint(request, response);
+    response.setHeader("Access-Control-Allow-Origin", "*");
+    if (request.method !== "OPTIONS") return endpoint(request, response);
+    const headers = {
+      "Access-Control-Allow-Methods": "GET, POST",
+      "Access-Control-Allow-Headers": "Content-Type, MCP-Protocol-Version",
+      "Access-Control-Max-Age": "3600",
+    };
+    response.writeHead(204, headers).end();
   };
 }
 
@@ -292,14 +297,16 @@ export async function openAuthorizationServer(options: AuthorizationServerOption
     handle(request: IncomingMessage, response: ServerResponse): void {
       serve(request, response).catch((error: unknown) => {
         if (isAbandoned(request)) return;
-        const problem = problemOf(error);
-        const { status, code, message: description, headers } = problem;
+        const { status, code, message: description, headers } = problemOf(error);
         if (status === 500) log.error({ err: error }, "the authorization server failed");
         if (response.headersSent) response.destroy();
         else if (request.headers.accept?.includes("text/html")) {
           response.writeHead(status, { ...pageHeaders(undefined), ...headers });
           response.end(errorPage({ code, description }));
-        } else sendProblem(response, problem);
+        } else {
+          const body = { error: code, error_description: description };
+          sendJson(response, status, body, headers);
+        }
       });
     },
     /** @throws Refusal `token_invalid`, `token_expired` or `token_revoked` */

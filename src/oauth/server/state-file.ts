@@ -8,7 +8,6 @@ import { epochSeconds, forgettableBefore } from "../../clock.ts";
 import { readGuardedBytes } from "../../files/guarded.ts";
 import { openWalDatabase } from "../../files/wal-database.ts";
 import { keyFilesIn } from "../../identity/key-file.ts";
-import type { StoredKey } from "../../identity/key-store.ts";
 import { memoize } from "../../memoize.ts";
 import { KEY_BYTES } from "../../sealed-bytes.ts";
 import {
@@ -218,15 +217,10 @@ export function findStateIn(directory: string): StateStore | undefined {
   return existsSync(file) ? openStateFile(file) : undefined;
 }
 
-export interface StateCopy {
-  readonly records: readonly z.infer<typeof recordShape>[];
-  readonly revoked: readonly z.infer<typeof revokedShape>[];
-  readonly secrets: readonly z.infer<typeof secretShape>[];
-  readonly keys: readonly StoredKey[];
-}
+export type StateCopy = NonNullable<Awaited<ReturnType<typeof copyStateIn>>>;
 
 /** Reads the state for migration to a store. Undefined if the file does not exist. */
-export async function copyStateIn(directory: string): Promise<StateCopy | undefined> {
+export async function copyStateIn(directory: string) {
   const file = path.join(directory, STATE_FILE);
   if (!existsSync(file)) return undefined;
   const keys = path.join(directory, "keys");
