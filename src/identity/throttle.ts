@@ -51,22 +51,17 @@ interface Pending {
  * has cost a hash, so invented names use little memory.
  */
 export class FailureLimit {
+  failures: number;
+  /** Seconds from a key's first failure until its failures are forgotten. */
+  window: number;
   readonly #counts: KeyCounts;
-  #failures = 0;
-  #windowMs = 0;
   readonly #pending = new Map<string, Pending>();
   #turn: Promise<unknown> = Promise.resolve();
 
-  /** @param window seconds from a key's first failure until its failures are forgotten */
   constructor(failures: number, window: number, counts: KeyCounts) {
+    this.failures = failures;
+    this.window = window;
     this.#counts = counts;
-    this.change(failures, window);
-  }
-
-  /** Changes the limits. Existing counts keep their expiry. */
-  change(failures: number, window: number): void {
-    this.#failures = failures;
-    this.#windowMs = window * 1000;
   }
 
   get size(): number {
@@ -86,7 +81,7 @@ export class FailureLimit {
   async leave(key: string, outcome: Outcome): Promise<void> {
     await this.#inTurn(async () => {
       try {
-        if (outcome === "failed") await this.#counts.add(key, 1, this.#windowMs);
+        if (outcome === "failed") await this.#counts.add(key, 1, this.window * 1000);
       } finally {
         const pending = this.#pending.get(key);
         if (pending !== undefined) {
@@ -105,9 +100,9 @@ export class FailureLimit {
   }
 
   async #take(key: string): Promise<PromiseWithResolvers<void> | undefined> {
-    const failed = await this.#counts.add(key, 0, this.#windowMs);
+    const failed = await this.#counts.add(key, 0, this.window * 1000);
     const pending = this.#pending.get(key);
-    if (failed.count + (pending?.count ?? 0) < this.#failures) {
+    if (failed.count + (pending?.count ?? 0) < this.failures) {
       if (pending !== undefined) pending.count++;
       else this.#pending.set(key, { count: 1, next: Promise.withResolvers() });
       return undefined;
@@ -141,8 +136,9 @@ export function createLoginThrottle(
 
   return {
     change({ perUserAndAddress, perAddress, window }) {
-      pairs.change(perUserAndAddress, window);
-      addresses.change(perAddress, window);
+      // Existing counts keep their expiry.
+      Object.assign(pairs, { failures: perUserAndAddress, window });
+      Object.assign(addresses, { failures: perAddress, window });
     },
     async begin(username, { address: from, isShared, signal }) {
       const address = addressKey(from);
