@@ -455,7 +455,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     }
   }
 
-  /** Forgets a sign-in whose only session has ended. */
+  /** Forgets a sign-in to which no session or token refers. */
   async function forget(credential: string): Promise<void> {
     const signIn = signInOf(credential);
     if (signIn === undefined) return;

@@ -92,6 +92,7 @@ export async function finishSignIn(visit: Visit): Promise<void> {
     const { next, maxAge, signedIn, issuer } = await signIns.finish(prefix, answer);
     const { username, credential } = signedIn;
     if (maxAge !== undefined && !isRecent(signedIn, maxAge)) {
+      await signIns.forget(credential);
       const token = { issuer, user: username };
       throw new Refusal("sign_in_refused", { detail: "login_too_old", token });
     }
