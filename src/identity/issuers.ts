@@ -187,20 +187,18 @@ export function createIssuers(
   /** The issuer that is responsible for a token at a door. */
   function issuerFor(token: string, door: Door): OneIssuer {
     const name = claimedIssuer(token);
-    const named = name === undefined ? undefined : issuers.get(name);
-    if (named !== undefined) {
-      if (named.settings.opens.includes(door)) return named;
-      throw new Refusal("token_invalid", {
-        detail: "wrong_door",
-        token: { issuer: named.settings.issuer },
-      });
+    const isOpen = ({ settings }: OneIssuer) => settings.opens.includes(door);
+    const found =
+      name === undefined
+        ? issuers.values().find((one) => one.ask !== undefined && isOpen(one))
+        : issuers.get(name);
+    if (found === undefined) {
+      const detail = name === undefined ? "no_jwt" : "unknown_issuer";
+      throw new Refusal("token_invalid", { detail, token: {} });
     }
-    const isAsked = ({ ask, settings }: OneIssuer) =>
-      ask !== undefined && settings.opens.includes(door);
-    const asked = name === undefined ? issuers.values().find(isAsked) : undefined;
-    if (asked !== undefined) return asked;
-    const detail = name === undefined ? "no_jwt" : "unknown_issuer";
-    throw new Refusal("token_invalid", { detail, token: {} });
+    if (isOpen(found)) return found;
+    const { issuer } = found.settings;
+    throw new Refusal("token_invalid", { detail: "wrong_door", token: { issuer } });
   }
 
   function verifyJwt(token: string, { settings, keys }: OneIssuer, options: JWTVerifyOptions) {
