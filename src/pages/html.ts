@@ -35,8 +35,6 @@ export function html(strings: TemplateStringsArray, ...parts: Part[]): Html {
   return new Html(String.raw({ raw: strings }, ...parts.map(toText)));
 }
 
-export const nothing = new Html("");
-
 /** Formats a moment to the minute, in UTC. @param seconds since the epoch */
 export function dateOf(seconds: number): string {
   return `${new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC`;

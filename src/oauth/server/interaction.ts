@@ -14,7 +14,6 @@ import {
   html,
   loginError,
   loginFields,
-  nothing,
 } from "../../pages/html.ts";
 import { Refusal } from "../../refusal.ts";
 import { StateUnavailable } from "./adapter.ts";
@@ -96,24 +95,24 @@ export function sendLogin(
     ({ prefix, label }) =>
       html`<p class="actions"><a class="button" href="${endpoints.signIn}/${prefix}?next=${encodeURIComponent(next)}">${label}</a></p>`,
   );
-  const nextSteps = client
-    ? html`${clientDetails(client)}
-<p class="quiet">The app never sees your password. On the next page you decide what it may do.</p>`
-    : nothing;
   const page = renderPage({
     title: error === undefined ? "Log in" : "Error: log in",
     content: html`<h1>${client === undefined ? "Log in to see your connected applications" : html`Log in to continue to <bdi>${client.name}</bdi>`}</h1>
 ${loginError(error)}
-${links ?? nothing}
+${links}
 <form method="post">
 <input type="hidden" name="csrf" value="${csrf}">
-${passwords ? loginFields(username, error) : nothing}
+${passwords && loginFields(username, error)}
 <div class="actions">
-${passwords ? html`<button class="primary" name="action" value="login">Log in</button>` : nothing}
-${client === undefined ? nothing : html`<button name="action" value="deny" formnovalidate>Cancel</button>`}
+${passwords && html`<button class="primary" name="action" value="login">Log in</button>`}
+${client && html`<button name="action" value="deny" formnovalidate>Cancel</button>`}
 </div>
 </form>
-${nextSteps}`,
+${
+  client &&
+  html`${clientDetails(client)}
+<p class="quiet">The app never sees your password. On the next page you decide what it may do.</p>`
+}`,
   });
   const { status, retryAfter } = refusal ?? {};
   const headers = retryAfter === undefined ? {} : { "Retry-After": String(retryAfter) };
@@ -210,13 +209,13 @@ function scopeList(scopes: readonly McpScope[], staysConnected: boolean): Html {
   const items = scopes.map((scope) => html`<li>${meanings[scope]}</li>`);
   const stay = html`<li>Stay connected while you are away, for at most ${days} days or until you disconnect it under <a href="${endpoints.applications}">connected applications</a></li>`;
   return html`<h2 id="scopes">It asks for permission to</h2>
-<ul aria-labelledby="scopes">${items}${staysConnected ? stay : nothing}</ul>`;
+<ul aria-labelledby="scopes">${items}${staysConnected && stay}</ul>`;
 }
 
 function lastConsent(last: Connection | undefined, appName: string): Html {
   if (last === undefined) return html`<p class="quiet">You have not allowed this app before.</p>`;
   const renamed = last.appName !== "" && last.appName !== appName;
-  const name = renamed ? html` Its name was <bdi>${last.appName}</bdi> then.` : nothing;
+  const name = renamed && html` Its name was <bdi>${last.appName}</bdi> then.`;
   return html`<p class="quiet">You last allowed it on ${dateOf(last.allowedAt)}, to ${permission(last)}.${name}
 ${calls(last.called)}</p>`;
 }
@@ -225,7 +224,7 @@ ${calls(last.called)}</p>`;
 function databases(choices: readonly Choice[], last: string | undefined): Html {
   const named = choices.map(({ database }) => database);
   const chosen = named.find((name) => name === last) ?? named[0] ?? EVERY_DATABASE;
-  const mark = (name: string) => (name === chosen ? html` selected` : nothing);
+  const mark = (name: string) => name === chosen && html` selected`;
   const options = choices.map(
     ({ database, role }) =>
       html`<option value="${database}"${mark(database)}>Only ${database} (your role: ${role})</option>`,

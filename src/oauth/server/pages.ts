@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
 import type { KoaContextWithOIDC } from "oidc-provider";
 import { EVERY_DATABASE } from "../../access/roles.ts";
-import { Html, html, nothing, style } from "../../pages/html.ts";
+import { Html, html, style } from "../../pages/html.ts";
 import { isLocalRedirect } from "./client-documents.ts";
 import type { Consent } from "./connections.ts";
 import type { ConfiguredClient } from "./options.ts";
@@ -46,8 +46,8 @@ export function clientDetails(client: ClientView): Html {
 }
 
 /** Warns about redirects to the user's own machine, where any program may receive the response. */
-export function localWarning({ redirectUri }: ClientView): Html {
-  if (!isLocalRedirect(redirectUri)) return nothing;
+export function localWarning({ redirectUri }: ClientView): Html | undefined {
+  if (!isLocalRedirect(redirectUri)) return undefined;
   return html`<div class="note"><p><strong>This gives access to a program on your own computer.</strong>
 Continue only if you have just started it yourself.</p></div>`;
 }
@@ -139,10 +139,9 @@ const meanings: Readonly<Record<string, string>> = {
   server_error: "The gateway failed. Its log contains the reason.",
 };
 
-export function errorPage({ code, description }: PageError, link: Html = nothing): string {
+export function errorPage({ code, description }: PageError, link?: Html): string {
   const meaning = meanings[code] ?? "Start again in the app.";
-  const detail =
-    description === undefined ? nothing : html`<p class="quiet">${code}: ${description}</p>`;
+  const detail = description !== undefined && html`<p class="quiet">${code}: ${description}</p>`;
   return renderPage({
     title: "Request refused",
     content: html`<h1>This request was refused</h1>

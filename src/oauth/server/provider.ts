@@ -71,8 +71,8 @@ const consentCheck = new Check(
 
 /**
  * Prompts in order: login, unless the browser is logged in as a current user and within `max_age`,
- * and then consent every time. A public client cannot prove its identity, so an earlier consent says nothing about
- * the current caller (RFC 8252, section 8.6).
+ * and then consent every time. A public client cannot prove its identity, so an earlier consent says
+ * nothing about the current caller (RFC 8252, section 8.6).
  */
 const policy = [
   new Prompt({ name: "login", requestable: true }, scopeCheck, loginCheck),
