@@ -218,13 +218,12 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
   async function check(id: string, until: number): Promise<Content> {
     const content = await read(id);
     const { checkedAt, failedAt = 0, refreshToken, username } = content;
-    const due = dueAt(content);
-    if (refreshToken === undefined || due === undefined || !isDue(content)) return content;
+    if (refreshToken === undefined || !isDue(content)) return content;
     const provider = parties.get(prefixOf(username));
     if (provider === undefined) throw new Refusal("token_revoked", { detail: "unknown_issuer" });
     const { party, settings } = provider;
     const tolerate = (refusal: Refusal) => {
-      if (due + HOUR <= epochSeconds()) throw refusal;
+      if (dueAt(content) + HOUR <= epochSeconds()) throw refusal;
       return content;
     };
     const silent = new Refusal("issuer_unreachable", { detail: "no answer", retryAfter: 2 });
@@ -303,15 +302,15 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     return signedIn(credential, content);
   }
 
-  /** When the provider is asked again, in epoch seconds. Undefined if it cannot be asked. */
-  function dueAt({ username, checkedAt, refreshToken }: Content): number | undefined {
-    const recheck = parties.get(prefixOf(username))?.settings.login.recheck;
-    if (refreshToken === undefined) return undefined;
-    return recheck === undefined ? 0 : checkedAt + recheck;
+  /** When the provider is asked again, in epoch seconds. */
+  function dueAt({ username, checkedAt, refreshToken }: Content): number {
+    if (refreshToken === undefined) return Number.POSITIVE_INFINITY;
+    const party = parties.get(prefixOf(username));
+    return party === undefined ? 0 : checkedAt + party.settings.login.recheck;
   }
 
   function isDue(content: Content): boolean {
-    return (dueAt(content) ?? Number.POSITIVE_INFINITY) <= epochSeconds();
+    return dueAt(content) <= epochSeconds();
   }
 
   function encrypt(refreshToken: string, id: string): string {
