@@ -1,4 +1,4 @@
-import { DummyDriver, Kysely, MysqlAdapter, MysqlIntrospector, MysqlQueryCompiler } from "kysely";
+import { MysqlQueryCompiler } from "kysely";
 import type {
   Connection,
   ExecuteValues,
@@ -9,7 +9,7 @@ import type {
 import { EngineRefusal, UnknownOutcome } from "../refusal.ts";
 import { ConnectionLost, type QueryContext, type Session } from "../remote/dialect.ts";
 import { refused } from "../remote/failures.ts";
-import type { Fragment } from "../sql/fragment.ts";
+import { compileForServer, type Fragment, tooComplex } from "../sql/fragment.ts";
 import { readError, resultOf } from "./failures.ts";
 
 interface ServerTraits {
@@ -192,31 +192,18 @@ export class MysqlSession implements Session {
 
 export type MysqlContext = QueryContext<MysqlSession>;
 
-/** The protocol counts the parameters of a statement with 16 bits. */
-const PARAMETER_LIMIT = 65_535;
-
 /** For the statement and the lengths of its values. */
 const PACKET_MARGIN_BYTES = 1024 * 1024;
 
 export type Bound = string | number | Buffer | TypedParameterValue | null;
 
-const builder = new Kysely<Record<string, never>>({
-  dialect: {
-    createAdapter: () => new MysqlAdapter(),
-    createDriver: () => new DummyDriver(),
-    createIntrospector: (database) => new MysqlIntrospector(database),
-    createQueryCompiler: () => new MysqlQueryCompiler(),
-  },
-});
+const compiler = new MysqlQueryCompiler();
 
 function compile(
   fragment: Fragment,
   maxPacketBytes: number,
 ): { readonly sql: string; readonly values: ExecuteValues[] } {
-  const { sql, parameters } = fragment.compile(builder);
-  if (parameters.length > PARAMETER_LIMIT) {
-    throw tooComplex(`more than ${PARAMETER_LIMIT} values in one statement`);
-  }
+  const { sql, parameters } = compileForServer(compiler, fragment);
   let length = sql.length + PACKET_MARGIN_BYTES;
   const values = parameters.map((value) => {
     const bound = asBound(value);
@@ -227,13 +214,6 @@ function compile(
     throw tooComplex(`more than its max_allowed_packet of ${maxPacketBytes} bytes`);
   }
   return { sql, values };
-}
-
-function tooComplex(limit: string): EngineRefusal {
-  return new EngineRefusal(
-    "query_too_complex",
-    `The query exceeds a limit of the database: ${limit}`,
-  );
 }
 
 function asBound(value: unknown): Bound {

@@ -1,16 +1,8 @@
-import {
-  DummyDriver,
-  Kysely,
-  PostgresAdapter,
-  PostgresIntrospector,
-  PostgresQueryCompiler,
-  sql,
-} from "kysely";
-import { EngineRefusal } from "../refusal.ts";
+import { PostgresQueryCompiler, sql } from "kysely";
 import type { InsertColumn } from "../remote/change.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import { databaseNotFound } from "../remote/failures.ts";
-import type { Fragment } from "../sql/fragment.ts";
+import { compileForServer, type Fragment } from "../sql/fragment.ts";
 import { MAX_NAMES_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { kindOf, type PostgresKind, type TypeDescription } from "./kinds.ts";
 import type { PostgresContext } from "./session.ts";
@@ -134,32 +126,11 @@ export function keysSql(schema: string, name: string): Fragment {
     order by entry.indisprimary desc, entry.indexrelid, place`;
 }
 
-/** The protocol counts the parameters of a statement with 16 bits. */
-const PARAMETER_LIMIT = 65_535;
-
-const builder = new Kysely<Record<string, never>>({
-  dialect: {
-    createAdapter: () => new PostgresAdapter(),
-    createDriver: () => new DummyDriver(),
-    createIntrospector: (database) => new PostgresIntrospector(database),
-    createQueryCompiler: () => new PostgresQueryCompiler(),
-  },
-});
-
-interface Statement {
-  readonly text: string;
-  readonly values: (string | null)[];
-}
+const compiler = new PostgresQueryCompiler();
 
 /** @throws EngineRefusal `query_too_complex` for more values than a statement can carry */
-export function compile(fragment: Fragment): Statement {
-  const { sql: text, parameters } = fragment.compile(builder);
-  if (parameters.length > PARAMETER_LIMIT) {
-    throw new EngineRefusal(
-      "query_too_complex",
-      `The query exceeds a limit of the database: more than ${PARAMETER_LIMIT} values in one statement`,
-    );
-  }
+export function compile(fragment: Fragment) {
+  const { sql: text, parameters } = compileForServer(compiler, fragment);
   return { text, values: parameters.map(asText) };
 }
 

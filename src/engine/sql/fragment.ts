@@ -1,7 +1,27 @@
-import type { RawBuilder } from "kysely";
+import { createQueryId, type QueryCompiler, type RawBuilder } from "kysely";
+import { EngineRefusal } from "../refusal.ts";
 
 /** A piece of SQL. The builder quotes its names and binds its values. */
 export type Fragment = RawBuilder<unknown>;
+
+export function compile(compiler: QueryCompiler, fragment: Fragment) {
+  return compiler.compileQuery(fragment.toOperationNode(), createQueryId());
+}
+
+/** The protocols of PostgreSQL and MySQL count the parameters of a statement with 16 bits. */
+const PARAMETER_LIMIT = 65_535;
+
+/** @throws EngineRefusal `query_too_complex` for more values than a statement can carry */
+export function compileForServer(compiler: QueryCompiler, fragment: Fragment) {
+  const compiled = compile(compiler, fragment);
+  if (compiled.parameters.length <= PARAMETER_LIMIT) return compiled;
+  throw tooComplex(`more than ${PARAMETER_LIMIT} values in one statement`);
+}
+
+export function tooComplex(limit: string): EngineRefusal {
+  const problem = `The query exceeds a limit of the database: ${limit}`;
+  return new EngineRefusal("query_too_complex", problem);
+}
 
 /** Cached shapes per table, and characters of a shape. */
 const SHAPE_LIMIT = 100;

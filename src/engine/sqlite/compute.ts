@@ -7,28 +7,15 @@ import type { Arithmetic, ComputeDialect, NumberFamily } from "../sql/compute.ts
 import type { Fragment } from "../sql/fragment.ts";
 import { jsonPath } from "../sql/json-path.ts";
 import { has64Bits } from "../sql/values.ts";
-import { kindOf, microsecondsOf, type SqliteKind } from "./kinds.ts";
-
-function kindNamed(word: string): SqliteKind {
-  const kind = kindOf(word);
-  if (kind === undefined) throw new Error(`There is no column type ${word}`);
-  return kind;
-}
-
-const call = (name: string, ...values: readonly Fragment[]) =>
-  sql`${sql.id(`gatehouse_${name}`)}(${sql.join(values)})`;
+import { call, kindOf, plainKinds, type SqliteKind } from "./kinds.ts";
 
 const text = (value: Fragment) => sql`(cast(${value} as text) collate binary)`;
 
 /** SQLite has doubles for decimals, and dates as text, so functions of the engine compute. */
 export const computing: ComputeDialect<SqliteKind> = {
   kinds: {
-    integer: kindNamed("int"),
-    decimal: kindNamed("decimal"),
-    double: kindNamed("double"),
-    text: kindNamed("text"),
-    boolean: { ...kindNamed("boolean"), encode: (value) => String(Number(value) !== 0) },
-    json: kindNamed("json"),
+    ...plainKinds,
+    boolean: { ...plainKinds.boolean, encode: (value) => String(Number(value) !== 0) },
   },
   declaredFamily: (type) => kindOf(type)?.family,
   number(value, family) {
@@ -38,8 +25,8 @@ export const computing: ComputeDialect<SqliteKind> = {
   arithmetic: (fn, left, right, family) => call(`${fn}_${family}`, left, right),
   round: (value, digits) => call("round", value, sql`${digits}`),
   abs: (value) => call("abs", value),
-  trunc: (unit, moment, family) => call("trunc", sql`${unit}`, moment, sql`${family}`),
-  part: (unit, moment) => call("part", sql`${unit}`, moment),
+  trunc: (unit, moment, family) => call(`trunc_${unit}`, moment, sql`${family}`),
+  part: (unit, moment) => call(`part_${unit}`, moment),
   microseconds: (first, second) => sql`(${call("moment", first)} - ${call("moment", second)})`,
   letters: (wanted, value) => call(wanted, value),
   trim: (value) => sql`trim(${value})`,
@@ -53,13 +40,19 @@ export const computing: ComputeDialect<SqliteKind> = {
   json: (document, path) => sql`nullif(${document} -> ${jsonPath(path)}, 'null')`,
 };
 
+type Operand = bigint | number;
+
+function isNumeric(value: SQLOutputValue): value is Operand {
+  return typeof value === "number" || typeof value === "bigint";
+}
+
 /** A number by its shortest digits: `digits` times 10 to the power of minus `places`. */
 interface Decimal {
   readonly digits: bigint;
   readonly places: number;
 }
 
-function decimalOf(value: number | bigint): Decimal {
+function decimalOf(value: Operand): Decimal {
   const [, digits = "0", fraction = "", exponent = "0"] =
     /^(-?\d+)\.?(\d*)(?:e([+-]?\d+))?$/.exec(String(value)) ?? [];
   const places = fraction.length - Number(exponent);
@@ -88,45 +81,44 @@ function abs(value: bigint): bigint {
 
 const DIVISION_PLACES = 12;
 
-function divide(one: Decimal, other: Decimal): Decimal | null {
-  if (other.digits === 0n) return null;
-  const scale = 10n ** BigInt(DIVISION_PLACES + other.places);
-  const digits = quotient(one.digits * scale, other.digits * 10n ** BigInt(one.places));
-  return { digits, places: DIVISION_PLACES };
+interface Calculation {
+  integer(one: bigint, other: bigint): bigint;
+  double(one: number, other: number): number;
 }
 
-const ofDecimals: Record<Arithmetic, (one: Decimal, other: Decimal) => Decimal | null> = {
-  add: (one, other) => sum(one, other, 1n),
-  sub: (one, other) => sum(one, other, -1n),
-  mul: (one, other) => ({
-    digits: one.digits * other.digits,
-    places: one.places + other.places,
-  }),
-  div: divide,
+const calculations: Record<Exclude<Arithmetic, "div">, Calculation> = {
+  add: { integer: (one, other) => one + other, double: (one, other) => one + other },
+  sub: { integer: (one, other) => one - other, double: (one, other) => one - other },
+  mul: { integer: (one, other) => one * other, double: (one, other) => one * other },
 };
 
-function sum(one: Decimal, other: Decimal, sign: bigint): Decimal {
+function calculate(fn: Arithmetic, family: NumberFamily, one: Operand, other: Operand) {
+  if (family === "decimal") return calculateExactly(fn, decimalOf(one), decimalOf(other));
+  if (fn === "div") return Number(other) === 0 ? null : finite(Number(one) / Number(other));
+  const { integer, double } = calculations[fn];
+  return family === "integer"
+    ? whole(integer(BigInt(one), BigInt(other)))
+    : finite(double(Number(one), Number(other)));
+}
+
+/** The double nearest to the decimal result: 0.1 and 0.2 make 0.3. */
+function calculateExactly(fn: Arithmetic, one: Decimal, other: Decimal): number | null {
+  if (fn === "mul") {
+    return numberOf({ digits: one.digits * other.digits, places: one.places + other.places });
+  }
+  if (fn === "div") {
+    if (other.digits === 0n) return null;
+    const scale = 10n ** BigInt(DIVISION_PLACES + other.places);
+    const digits = quotient(one.digits * scale, other.digits * 10n ** BigInt(one.places));
+    return numberOf({ digits, places: DIVISION_PLACES });
+  }
   const places = Math.max(one.places, other.places);
   const scaled = (value: Decimal) => value.digits * 10n ** BigInt(places - value.places);
-  return { digits: scaled(one) + sign * scaled(other), places };
+  return numberOf({ digits: calculations[fn].integer(scaled(one), scaled(other)), places });
 }
 
-const ofIntegers: Record<Arithmetic, (one: bigint, other: bigint) => bigint> = {
-  add: (one, other) => one + other,
-  sub: (one, other) => one - other,
-  mul: (one, other) => one * other,
-  div: (one) => one,
-};
-
-const ofDoubles: Record<Arithmetic, (one: number, other: number) => number | null> = {
-  add: (one, other) => one + other,
-  sub: (one, other) => one - other,
-  mul: (one, other) => one * other,
-  div: (one, other) => (other === 0 ? null : one / other),
-};
-
-function numberOf(decimal: Decimal): number {
-  return finite(Number(`${decimal.digits}e-${decimal.places}`));
+function numberOf({ digits, places }: Decimal): number {
+  return finite(Number(`${digits}e-${places}`));
 }
 
 function finite(value: number): number {
@@ -139,44 +131,31 @@ function whole(value: bigint): bigint {
   throw new EngineRefusal(...refused.outOfRange);
 }
 
-type Operand = bigint | number;
-
-const arithmetic: Record<
-  NumberFamily,
-  (fn: Arithmetic, one: Operand, other: Operand) => Operand | null
-> = {
-  integer: (fn, one, other) => whole(ofIntegers[fn](BigInt(one), BigInt(other))),
-  decimal(fn, one, other) {
-    const result = ofDecimals[fn](decimalOf(one), decimalOf(other));
-    return result && numberOf(result);
-  },
-  double(fn, one, other) {
-    const result = ofDoubles[fn](Number(one), Number(other));
-    return result === null ? null : finite(result);
-  },
-};
-
-function partOf(unit: string, microseconds: bigint): bigint {
-  const date = dateOf(microseconds);
-  const month = date.getUTCMonth();
-  switch (unit) {
-    case "year":
-      return BigInt(date.getUTCFullYear());
-    case "quarter":
-      return BigInt(Math.floor(month / 3) + 1);
-    case "month":
-      return BigInt(month + 1);
-    case "week":
-      return BigInt(weekOf(date));
-    case "day":
-      return BigInt(date.getUTCDate());
-    case "hour":
-      return BigInt(date.getUTCHours());
-    case "minute":
-      return BigInt(date.getUTCMinutes());
-    default:
-      return BigInt(weekdayOf(date));
+/** SQLite's own `+` turns an overflow into a double. */
+function addTo(family: NumberFamily, value: SQLOutputValue, amount: SQLOutputValue) {
+  if (value === null) return null;
+  if (!isNumeric(value) || !isNumeric(amount)) {
+    const problem = "A stored value is not a number, so nothing can be added to it";
+    throw new EngineRefusal("invalid_value", problem);
   }
+  const areIntegers = typeof value === "bigint" && typeof amount === "bigint";
+  return calculate("add", areIntegers ? "integer" : family, value, amount);
+}
+
+const clockForm = String.raw`(\d\d):(\d\d)(?::(\d\d)(?:\.(\d+))?)?`;
+const momentForm = new RegExp(
+  `^(?=\\d)(?:(\\d{4}-\\d\\d-\\d\\d)(?:$|[T ]))?(?:${clockForm})?(?:Z|([+-]\\d\\d):?(\\d\\d)?)?$`,
+);
+
+/** Since 1970, or since midnight for a time without a date. Null for other text. */
+function microsecondsOf(text: string): bigint | null {
+  const [found, day = "1970-01-01", hour = "00", minute = "00", second = "00", ...rest] =
+    momentForm.exec(text) ?? [];
+  const [fraction = "", eastHours = "+00", eastMinutes = "00"] = rest;
+  const seconds = Date.parse(`${day}T${hour}:${minute}:${second}Z`) / 1000;
+  if (!found || Number.isNaN(seconds)) return null;
+  const east = (Number(eastHours) * 60 + Number(`${eastHours[0]}${eastMinutes}`)) * 60;
+  return BigInt(seconds - east) * 1_000_000n + BigInt(fraction.padEnd(6, "0").slice(0, 6));
 }
 
 /** Of the millisecond. */
@@ -184,6 +163,17 @@ function dateOf(microseconds: bigint): Date {
   const below = ((microseconds % 1000n) + 1000n) % 1000n;
   return new Date(Number((microseconds - below) / 1000n));
 }
+
+const parts: Record<string, (date: Date) => number> = {
+  year: (date) => date.getUTCFullYear(),
+  quarter: (date) => Math.floor(date.getUTCMonth() / 3) + 1,
+  month: (date) => date.getUTCMonth() + 1,
+  week: weekOf,
+  day: (date) => date.getUTCDate(),
+  hour: (date) => date.getUTCHours(),
+  minute: (date) => date.getUTCMinutes(),
+  weekday: weekdayOf,
+};
 
 /** 1 is Monday. */
 function weekdayOf(date: Date): number {
@@ -199,39 +189,21 @@ function weekOf(date: Date): number {
   return 1 + Math.floor((thursday.getTime() - first) / (7 * DAY_MS));
 }
 
-function truncated(unit: string, microseconds: bigint): Date {
-  const date = dateOf(microseconds);
-  const [year, month, day] = [date.getUTCFullYear(), date.getUTCMonth(), date.getUTCDate()];
-  const start = (...parts: [number, number, number, number?, number?]) => {
-    const found = new Date(0);
-    found.setUTCFullYear(parts[0], parts[1], parts[2]);
-    found.setUTCHours(parts[3] ?? 0, parts[4] ?? 0);
-    return found;
-  };
-  switch (unit) {
-    case "year":
-      return start(year, 0, 1);
-    case "quarter":
-      return start(year, month - (month % 3), 1);
-    case "month":
-      return start(year, month, 1);
-    case "week":
-      return start(year, month, day + 1 - weekdayOf(date));
-    case "hour":
-      return start(year, month, day, date.getUTCHours());
-    case "minute":
-      return start(year, month, day, date.getUTCHours(), date.getUTCMinutes());
-    default:
-      return start(year, month, day);
-  }
+function truncate(unit: string, date: Date): void {
+  date.setUTCSeconds(0, 0);
+  if (unit === "minute") return;
+  date.setUTCMinutes(0);
+  if (unit === "hour") return;
+  date.setUTCHours(0);
+  const [month, day] = [date.getUTCMonth(), date.getUTCDate()];
+  if (unit === "week") date.setUTCDate(day + 1 - weekdayOf(date));
+  if (unit === "month") date.setUTCDate(1);
+  if (unit === "quarter") date.setUTCMonth(month - (month % 3), 1);
+  if (unit === "year") date.setUTCMonth(0, 1);
 }
 
-function isNumeric(value: SQLOutputValue): value is Operand {
-  return typeof value === "number" || typeof value === "bigint";
-}
-
-/** Defines the functions. Null and what is not of the wanted type gives null. */
-export function defineComputing(connection: DatabaseSync): void {
+/** Gives a connection the functions of `call`. Null and what is not of the wanted type gives null. */
+export function defineFunctions(connection: DatabaseSync): void {
   const options = {
     ...{ deterministic: true, directOnly: true, useBigIntArguments: true },
     varargs: true,
@@ -240,10 +212,17 @@ export function defineComputing(connection: DatabaseSync): void {
     connection.function(`gatehouse_${name}`, options, run);
   const ofText = (name: string, run: (text: string) => SQLInputValue) =>
     define(name, (value = null) => (value === null ? null : run(String(value))));
+  const ofMoment = (name: string, run: (date: Date, family: SQLOutputValue) => SQLInputValue) =>
+    define(name, (value = null, family = null) => {
+      const moment = microsecondsOf(String(value));
+      return moment === null ? null : run(dateOf(moment), family);
+    });
+  define("sum", (value = null, amount = null) => addTo("double", value, amount));
+  define("decimal_sum", (value = null, amount = null) => addTo("decimal", value, amount));
   for (const fn of ["add", "sub", "mul", "div"] as const) {
     for (const family of ["integer", "decimal", "double"] as const) {
       define(`${fn}_${family}`, (one = null, other = null) =>
-        isNumeric(one) && isNumeric(other) ? arithmetic[family](fn, one, other) : null,
+        isNumeric(one) && isNumeric(other) ? calculate(fn, family, one, other) : null,
       );
     }
   }
@@ -254,16 +233,16 @@ export function defineComputing(connection: DatabaseSync): void {
     if (typeof value === "bigint") return whole(abs(value));
     return typeof value === "number" ? Math.abs(value) : null;
   });
+  ofText("lower", (text) => withCase(text, "lower"));
   ofText("upper", (text) => withCase(text, "upper"));
   ofText("length", (text) => BigInt([...text].length));
-  define("part", (unit = null, value = null) => {
-    const moment = value === null ? null : microsecondsOf(String(value));
-    return moment === null ? null : partOf(String(unit), moment);
-  });
-  define("trunc", (unit = null, value = null, family = null) => {
-    const moment = value === null ? null : microsecondsOf(String(value));
-    if (moment === null) return null;
-    const text = truncated(String(unit), moment).toISOString();
-    return family === "date" ? text.slice(0, 10) : `${text.slice(0, 19)}Z`;
-  });
+  ofText("moment", microsecondsOf);
+  for (const [unit, part] of Object.entries(parts)) {
+    ofMoment(`part_${unit}`, (date) => BigInt(part(date)));
+    ofMoment(`trunc_${unit}`, (date, family) => {
+      truncate(unit, date);
+      const text = date.toISOString();
+      return family === "date" ? text.slice(0, 10) : `${text.slice(0, 19)}Z`;
+    });
+  }
 }

@@ -1,9 +1,8 @@
 import { DatabaseSync } from "node:sqlite";
 import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
-import { defineComputing } from "./compute.ts";
+import { defineFunctions } from "./compute.ts";
 import { DatabaseFiles, defaultDatabase } from "./files.ts";
-import { defineFunctions } from "./kinds.ts";
 import { run, SqliteSession } from "./statements.ts";
 import { createColumnTable } from "./tables.ts";
 
@@ -86,7 +85,6 @@ function openConnection(path: string): DatabaseSync {
     // By default, SQLite's LIKE ignores ASCII case, unlike standard SQL.
     connection.exec("pragma case_sensitive_like = on");
     defineFunctions(connection);
-    defineComputing(connection);
     return connection;
   } catch (error) {
     connection.close();

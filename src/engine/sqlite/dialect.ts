@@ -25,6 +25,7 @@ import {
   encodeStored,
   isSerial,
   kindOf,
+  plainKinds,
   type SqliteKind,
   typeWords,
 } from "./kinds.ts";
@@ -122,10 +123,9 @@ function requireUnreferenced({ session, schema }: SqliteContext, name: string): 
   throw new EngineRefusal("constraint_violation", problem);
 }
 
-const integer = kindNamed("int");
 /** In SQLite, sums and averages of doubles overflow to infinity. */
 const double: SqliteKind = {
-  ...kindNamed("double"),
+  ...plainKinds.double,
   encode(value) {
     if (typeof value !== "number" || Number.isFinite(value)) return encodeStored(value);
     throw new EngineRefusal(...refused.outOfRange);
@@ -134,22 +134,16 @@ const double: SqliteKind = {
 
 /** A sum beyond 64 bits comes as a double. */
 const total: SqliteKind = {
-  ...integer,
+  ...plainKinds.integer,
   encode(value) {
     if (typeof value === "bigint") return String(value);
     throw new EngineRefusal(...refused.outOfRange);
   },
 };
 
-function kindNamed(word: string): SqliteKind {
-  const kind = kindOf(word);
-  if (kind === undefined) throw new Error(`There is no column type ${word}`);
-  return kind;
-}
-
 /** SQLite fails if an intermediate sum exceeds 64 bits, so the two halves are summed separately. */
 const aggregates: AggregateDialect<SqliteKind> = {
-  count: integer,
+  count: plainKinds.integer,
   double,
   sum(column, measure) {
     if (measure !== "integer") return { expression: sql`sum(${column})`, kind: double };

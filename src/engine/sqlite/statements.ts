@@ -1,38 +1,25 @@
 import type { DatabaseSync, SQLInputValue, SQLOutputValue, StatementSync } from "node:sqlite";
-import {
-  DummyDriver,
-  Kysely,
-  SqliteAdapter,
-  SqliteIntrospector,
-  SqliteQueryCompiler,
-} from "kysely";
+import { SqliteQueryCompiler } from "kysely";
 import type { QueryContext, Session } from "../remote/dialect.ts";
-import type { Fragment } from "../sql/fragment.ts";
+import { compile, type Fragment } from "../sql/fragment.ts";
 
 /** Values in the order of the columns. Integers are BigInt. */
 export type ResultRow = Record<number, SQLOutputValue>;
 
-const builder = new Kysely<Record<string, never>>({
-  dialect: {
-    createAdapter: () => new SqliteAdapter(),
-    createDriver: () => new DummyDriver(),
-    createIntrospector: (database) => new SqliteIntrospector(database),
-    createQueryCompiler: () => new SqliteQueryCompiler(),
-  },
-});
+const compiler = new SqliteQueryCompiler();
 
 export function prepare(
   connection: DatabaseSync,
   fragment: Fragment,
 ): { readonly statement: StatementSync; readonly values: readonly SQLInputValue[] } {
-  const { sql, parameters } = fragment.compile(builder);
+  const { sql, parameters } = compile(compiler, fragment);
   const statement = connection.prepare(sql, { returnArrays: true, readBigInts: true });
   return { statement, values: parameters.map(bindable) };
 }
 
 export function run(connection: DatabaseSync, fragment: Fragment): number {
-  const { sql, parameters } = fragment.compile(builder);
-  return Number(connection.prepare(sql).run(...parameters.map(bindable)).changes);
+  const { statement, values } = prepare(connection, fragment);
+  return Number(statement.run(...values).changes);
 }
 
 export function rows(connection: DatabaseSync, fragment: Fragment): Iterable<ResultRow> {
