@@ -1,8 +1,7 @@
 import { type RawBuilder, sql } from "kysely";
 import type { Unit } from "../../query/operation-types.ts";
-import type { ComputeDialect } from "../sql/compute.ts";
+import { arithmeticBy, type ComputeDialect, jsonPath } from "../sql/compute.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { jsonPath } from "../sql/json-path.ts";
 import { caseSql, kindOf, type MysqlKind } from "./kinds.ts";
 
 const plain = { mark: undefined, length: 0, scale: 0, precision: 0 };
@@ -11,8 +10,6 @@ const kindNamed = (dataType: string): MysqlKind =>
 
 const boolean = kindOf({ ...plain, dataType: "tinyint", columnType: "tinyint(1)" });
 const decimal = { ...plain, dataType: "decimal", columnType: "decimal(65,30)", scale: 30 };
-
-const operators = { add: sql`+`, sub: sql`-`, mul: sql`*` };
 
 const truncations: Partial<Record<Unit, (moment: Fragment) => Fragment>> = {
   year: (moment) => sql`date_format(${moment}, '%Y-01-01')`,
@@ -61,12 +58,9 @@ export function computingIn(collation: string, double: MysqlKind): ComputeDialec
       if (family === "decimal") return value;
       return family === "integer" ? sql`cast(${value} as signed)` : sql`(0e0 + ${value})`;
     },
-    arithmetic(fn, left, right, family) {
-      if (fn !== "div") return sql`(${left} ${operators[fn]} ${right})`;
-      const divisor = sql`nullif(${right}, 0)`;
-      if (family === "double") return sql`(${left} / ${divisor})`;
-      return sql`round(cast(${left} as decimal(50, 20)) / ${divisor}, 12)`;
-    },
+    arithmetic: arithmeticBy(
+      (left, divisor) => sql`round(cast(${left} as decimal(50, 20)) / ${divisor}, 12)`,
+    ),
     round(value, digits, family) {
       const places = sql.raw(String(digits));
       if (family === "decimal") return sql`round(${value}, ${places})`;
@@ -89,7 +83,6 @@ export function computingIn(collation: string, double: MysqlKind): ComputeDialec
     trim: (value) => sql`trim(${value})`,
     length: (value) => sql`char_length(${value})`,
     text,
-    concat: (texts) => sql`concat(${sql.join(texts.map((one) => sql`coalesce(${one}, '')`))})`,
     json(document, path) {
       const at = (steps: typeof path) => sql`json_extract(${document}, ${jsonPath(steps)})`;
       // To the server, a value is also the first element of itself.

@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { ComputeDialect } from "../sql/compute.ts";
+import { arithmeticBy, type ComputeDialect } from "../sql/compute.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { trimTrailingZeros } from "../sql/values.ts";
 import { caseSql, kindOf, type PostgresKind } from "./kinds.ts";
@@ -14,8 +14,6 @@ const types = {
   decimal: sql.raw("numeric"),
   double: sql.raw("double precision"),
 };
-
-const operators = { add: sql`+`, sub: sql`-`, mul: sql`*` };
 
 /** 24 places, so that rounding to 12 does not round twice. */
 const ONE = sql.raw("1.000000000000000000000000");
@@ -36,12 +34,9 @@ export const computing: ComputeDialect<PostgresKind> = {
     json: { ...kindNamed("json", 114), isWrittenAs: () => true },
   },
   number: (value, family) => sql`cast(${value} as ${types[family]})`,
-  arithmetic(fn, left, right, family) {
-    if (fn !== "div") return sql`(${left} ${operators[fn]} ${right})`;
-    const divisor = sql`nullif(${right}, 0)`;
-    if (family === "double") return sql`(${left} / ${divisor})`;
-    return sql`pg_catalog.round(${left} * ${ONE} / ${divisor}, ${DIVISION_PLACES})`;
-  },
+  arithmetic: arithmeticBy(
+    (left, divisor) => sql`pg_catalog.round(${left} * ${ONE} / ${divisor}, ${DIVISION_PLACES})`,
+  ),
   round(value, digits, family) {
     const places = sql.raw(String(digits));
     if (family === "decimal") return sql`pg_catalog.round(${value}, ${places})`;
@@ -68,11 +63,6 @@ export const computing: ComputeDialect<PostgresKind> = {
   trim: (value) => sql`pg_catalog.btrim(${value}, ' ')`,
   length: (value) => sql`cast(pg_catalog.char_length(${value}) as bigint)`,
   text,
-  concat: (texts) =>
-    sql.join(
-      texts.map((one) => sql`coalesce(${one}, '')`),
-      sql` || `,
-    ),
   json(document, path) {
     const found = path.reduce<Fragment>((value, step) => {
       if (typeof step === "string") return sql`${value} -> cast(${step} as text)`;

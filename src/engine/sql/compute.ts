@@ -2,7 +2,7 @@ import { sql } from "kysely";
 import type { CellValue, Compute, FunctionName, Item, Unit } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/failures.ts";
-import { conditionSql } from "./conditions.ts";
+import { conditionSql, isNumber, type NumberFamily } from "./conditions.ts";
 import type { Fragment } from "./fragment.ts";
 import {
   type Column,
@@ -16,12 +16,18 @@ import {
 import { comparedValue, integerOf, numberText } from "./values.ts";
 
 export type Arithmetic = "add" | "sub" | "mul" | "div";
-export type NumberFamily = "integer" | "decimal" | "double";
-export type MomentFamily = "date" | "instant";
+type MomentFamily = "date" | "instant";
+
+const typeWords = {
+  ...{ integer: "bigint", decimal: "decimal", double: "double", text: "text" },
+  ...{ boolean: "boolean", json: "json" },
+};
+
+type ResultFamily = keyof typeof typeWords;
 
 /** Fragments and kinds of computed values. Operands are not null literals, and null gives null. */
 export interface ComputeDialect<Kind extends ColumnKind> {
-  readonly kinds: Readonly<Record<NumberFamily | "text" | "boolean" | "json", Kind>>;
+  readonly kinds: Readonly<Record<ResultFamily, Kind>>;
   /** By the declared type of a column whose values have types of their own. */
   declaredFamily?(type: string): Family | undefined;
   /** A value as a number of the family. */
@@ -41,14 +47,33 @@ export interface ComputeDialect<Kind extends ColumnKind> {
   length(text: Fragment): Fragment;
   /** Text that sorts by bytes, of text or a whole number. */
   text(value: Fragment): Fragment;
-  concat(texts: readonly Fragment[]): Fragment;
   json(document: Fragment, path: readonly (string | number)[]): Fragment;
 }
 
-interface Operand<Kind extends ColumnKind> {
+/** For databases whose operators refuse overflows. `divide` divides numbers that are no doubles. */
+export function arithmeticBy(
+  divide: (dividend: Fragment, divisor: Fragment) => Fragment,
+): ComputeDialect<ColumnKind>["arithmetic"] {
+  const operators = { add: sql`+`, sub: sql`-`, mul: sql`*` };
+  return (fn, left, right, family) => {
+    if (fn !== "div") return sql`(${left} ${operators[fn]} ${right})`;
+    const divisor = sql`nullif(${right}, 0)`;
+    return family === "double" ? sql`(${left} / ${divisor})` : divide(left, divisor);
+  };
+}
+
+/** A path of SQL/JSON, as SQLite, MySQL and MariaDB read it. Names hold no quotes or backslashes. */
+export function jsonPath(path: readonly (string | number)[]): string {
+  const steps = path.map((step) => (typeof step === "number" ? `[${step}]` : `."${step}"`));
+  return `$${steps.join("")}`;
+}
+
+interface Operand<Kind extends ColumnKind = ColumnKind> {
   readonly sql: Fragment;
   readonly column: Column<Kind>;
   readonly family: Family | undefined;
+  /** Undefined for a column. */
+  readonly literal?: CellValue;
   /** How many columns and literals its expression holds. */
   readonly size: number;
 }
@@ -59,22 +84,15 @@ const repeats: Partial<Record<FunctionName, number>> = {
   ...{ lower: 4, upper: 4, trunc: 4, part: 2, round: 3, nullif: 3, div: 1 },
 };
 
-const numbers: ReadonlySet<unknown> = new Set(["integer", "decimal", "double"]);
-
-const typeWords: Partial<Record<Family, string>> = {
-  ...{ integer: "bigint", decimal: "decimal", double: "double", text: "text" },
-  ...{ boolean: "boolean", json: "json" },
-};
-
 const microsecondsIn: Partial<Record<Unit, number>> = {
   ...{ day: 86_400_000_000, hour: 3_600_000_000, minute: 60_000_000, second: 1_000_000 },
 };
 
 /** The names of a Select, each with its expression. */
 export class Computed<Kind extends ColumnKind> {
-  readonly names = new Map<string, ColumnReference<Column<Kind>>>();
+  readonly resolve: Resolve<Column<Kind>>;
+  readonly #names = new Map<string, ColumnReference<Column<Kind>>>();
   readonly #sizes = new Map<string, number>();
-  readonly #resolve: Resolve<Column<Kind>>;
   readonly #dialect: ComputeDialect<Kind>;
   readonly #scope: Scope<Column<Kind>>;
 
@@ -84,50 +102,45 @@ export class Computed<Kind extends ColumnKind> {
     scope: Scope<Column<Kind>>,
   ) {
     this.#scope = scope;
-    this.#resolve = (name) => this.names.get(name) ?? columns(name);
+    this.resolve = (name) => this.#names.get(name) ?? columns(name);
     this.#dialect = dialect;
   }
 
-  get resolve(): Resolve<Column<Kind>> {
-    return this.#resolve;
-  }
-
   define(definition: Compute): void {
-    const { as: name, fn, of = [], then: yes, else: no } = definition;
-    const items = fn === "if" ? [yes ?? "", no ?? ""] : of;
-    const operands = items.map((item) => this.#operand(item));
-    const sizes = operands.map(({ size }) => size);
-    const own = 1 + sizes.reduce((sum, size) => sum + size, 0) * (repeats[fn] ?? 1);
-    const size = own + conditionSize(definition.when, (one) => this.#sizes.get(one) ?? 1);
+    const { as: name, fn, of = [], when, then: yes = "", else: no = "" } = definition;
+    const operands = (fn === "if" ? [yes, no] : of).map((item) => this.#operand(item));
+    const size =
+      1 +
+      operands.reduce((sum, operand) => sum + operand.size, 0) * (repeats[fn] ?? 1) +
+      conditionSize(when, (one) => this.#sizes.get(one) ?? 1);
     if (size > LARGEST_SIZE) throw new EngineRefusal(...refused.tooComplex).at(`compute "${name}"`);
     const { expression, kind, type } = this.#apply(definition, operands);
     this.#sizes.set(name, size);
-    this.names.set(name, { table: { name: "" }, column: { name, type, kind }, expression });
+    this.#names.set(name, { table: { name: "" }, column: { name, type, kind }, expression });
   }
 
   #operand(item: Item): Operand<Kind> {
     if (typeof item !== "string") return this.#literal(item.value);
-    const reference = this.#resolve(item);
+    const reference = this.resolve(item);
     const { column } = reference;
-    const size = this.#sizes.get(item) ?? 1;
     const { family: own } = column.kind;
     const family = own === "any" ? this.#dialect.declaredFamily?.(column.type) : own;
     const bare = columnSql(reference);
-    return { sql: column.kind.operand?.(bare) ?? bare, column, family, size };
+    const value = column.kind.operand?.(bare) ?? bare;
+    return { sql: value, column, family, size: this.#sizes.get(item) ?? 1 };
   }
 
-  #literal(value: CellValue): Operand<Kind> {
-    const family = familyOf(value);
-    const kind = this.#dialect.kinds[family];
-    const column = { name: "value", type: typeWords[family] ?? "", kind };
-    const bound = sql`${value === null ? null : comparedValue(column, value)}`;
-    const isText = family === "text";
-    const typed = numbers.has(family) ? this.#number(bound, family) : bound;
-    return { sql: isText ? this.#dialect.text(bound) : typed, column, family, size: 1 };
+  #literal(literal: CellValue): Operand<Kind> {
+    const family = familyOf(literal);
+    const column = { name: "value", ...this.#typeOf(family) };
+    const bound = sql`${literal === null ? null : comparedValue(column, literal)}`;
+    const typed = isNumber(family) ? this.#dialect.number(bound, family) : bound;
+    const value = family === "text" ? this.#dialect.text(bound) : typed;
+    return { sql: value, column, family, literal, size: 1 };
   }
 
-  #number(value: Fragment, family: Family): Fragment {
-    return isNumber(family) ? this.#dialect.number(value, family) : value;
+  #typeOf(family: ResultFamily): { readonly kind: Kind; readonly type: string } {
+    return { kind: this.#dialect.kinds[family], type: typeWords[family] };
   }
 
   #apply(
@@ -136,9 +149,8 @@ export class Computed<Kind extends ColumnKind> {
   ): { expression: Fragment; kind: Kind; type: string } {
     const { fn, unit = "day", digits = 0, path = [] } = definition;
     const dialect = this.#dialect;
-    const result = (family: keyof typeof dialect.kinds, expression: Fragment) => ({
-      ...{ expression: sql`(${expression})`, kind: dialect.kinds[family] },
-      type: typeWords[family] ?? "",
+    const result = (family: ResultFamily, expression: Fragment) => ({
+      ...{ expression: sql`(${expression})`, ...this.#typeOf(family) },
     });
     const [first, second] = operands;
     if (first === undefined) throw new Error("The scanner accepted a function without items");
@@ -147,7 +159,7 @@ export class Computed<Kind extends ColumnKind> {
       case "sub":
       case "mul":
       case "div": {
-        const common = this.#numbers(definition, operands);
+        const common = requireNumbers(definition, operands);
         const family = fn === "div" && common === "integer" ? "decimal" : common;
         const sides = operands.map((one) => dialect.number(one.sql, common));
         const expression = sides.reduce((left, right) =>
@@ -156,13 +168,13 @@ export class Computed<Kind extends ColumnKind> {
         return result(family, expression);
       }
       case "round": {
-        const family = this.#numbers(definition, operands);
+        const family = requireNumbers(definition, operands);
         const number = dialect.number(first.sql, family);
         const rounded = family === "integer" ? number : dialect.round(number, digits, family);
         return result(family, rounded);
       }
       case "abs": {
-        const family = this.#numbers(definition, operands);
+        const family = requireNumbers(definition, operands);
         return result(family, dialect.abs(dialect.number(first.sql, family)));
       }
       case "trunc": {
@@ -174,8 +186,7 @@ export class Computed<Kind extends ColumnKind> {
         requireMoment(definition, first);
         return result("integer", dialect.part(unit, first.sql));
       case "diff": {
-        const moments = this.#moments(definition, operands);
-        const [from = first.sql, to = first.sql] = moments;
+        const [from = first.sql, to = first.sql] = momentsOf(definition, operands);
         const length = dialect.number(sql`${sql.lit(microsecondsIn[unit] ?? 1)}`, "decimal");
         const between = dialect.number(dialect.microseconds(from, to), "decimal");
         return result("decimal", dialect.arithmetic("div", between, length, "decimal"));
@@ -188,8 +199,15 @@ export class Computed<Kind extends ColumnKind> {
       case "length":
         return result("integer", dialect.length(this.#text(definition, first)));
       case "concat": {
-        const texts = operands.map((one) => this.#text(definition, one, ["text", "integer"]));
-        return result("text", dialect.concat(texts));
+        const texts = operands.map((one) =>
+          one.family === "integer"
+            ? dialect.text(one.sql)
+            : this.#text(definition, one, "text and whole numbers"),
+        );
+        return result(
+          "text",
+          sql`concat(${sql.join(texts.map((one) => sql`coalesce(${one}, '')`))})`,
+        );
       }
       case "coalesce": {
         const { sides, kind, type } = this.#alike(definition, operands);
@@ -204,7 +222,7 @@ export class Computed<Kind extends ColumnKind> {
       }
       case "if": {
         const { sides, kind, type } = this.#alike(definition, operands);
-        const when = conditionSql(this.#resolve, definition.when ?? { and: [] }, this.#scope);
+        const when = conditionSql(this.resolve, definition.when ?? { and: [] }, this.#scope);
         const expression = sql`case when ${when} then ${sides[0]} else ${sides[1]} end`;
         return { expression: sql`(${expression})`, kind, type };
       }
@@ -214,99 +232,77 @@ export class Computed<Kind extends ColumnKind> {
     }
   }
 
-  #numbers(definition: Compute, operands: readonly Operand<Kind>[]): NumberFamily {
-    const other = operands.find(({ family }) => !isNumber(family));
-    if (other !== undefined) throw unfit(definition, other, "numbers");
-    return widest(operands.map(({ family }) => family));
-  }
-
-  #moments(definition: Compute, operands: readonly Operand<Kind>[]): Fragment[] {
-    const model = operands.find(({ family }) => family === "date" || family === "instant");
-    const [first] = operands;
-    if (model === undefined)
-      throw unfit(definition, first ?? this.#literal(null), "dates and times");
-    return operands.map((one, at) => {
-      const item = definition.of?.[at];
-      const isLiteral = typeof item === "object" && typeof item.value === "string";
-      if (isLiteral) return sql`${comparedValue(model.column, item.value)}`;
-      requireMoment(definition, one);
-      return one.sql;
-    });
-  }
-
-  #text(
-    definition: Compute,
-    operand: Operand<Kind>,
-    families: readonly (Family | undefined)[] = ["text"],
-  ): Fragment {
-    if (families.includes(operand.family)) return this.#dialect.text(operand.sql);
-    const allowed = families.length === 1 ? "text" : "text and whole numbers";
+  #text(definition: Compute, operand: Operand, allowed = "text"): Fragment {
+    if (operand.family === "text") return this.#dialect.text(operand.sql);
     throw unfit(definition, operand, allowed);
   }
 
   /** The operands as values of one type: that of the first column, or the widest number. */
   #alike(definition: Compute, operands: readonly Operand<Kind>[]) {
-    const items =
-      definition.fn === "if"
-        ? [definition.then ?? "", definition.else ?? ""]
-        : (definition.of ?? []);
-    const literalAt = (at: number) => {
-      const item = items[at];
-      return typeof item === "object" ? item : undefined;
-    };
-    const present = operands.filter((_, at) => literalAt(at)?.value !== null);
-    const model = operands.find((_, at) => literalAt(at) === undefined) ?? present[0];
+    const present = operands.filter(({ literal }) => literal !== null);
+    const model = present.find(({ literal }) => literal === undefined) ?? present[0];
     if (model === undefined) {
       throw new EngineRefusal("invalid_value", `compute "${definition.as}": every item is null`);
     }
-    const isNumeric = present.every(({ family }) => isNumber(family));
-    if (isNumeric) {
-      const family = widest(present.map((one) => one.family));
-      const kind = this.#dialect.kinds[family];
+    if (present.every((one) => isNumber(one.family))) {
+      const family = widest(present);
       const sides = operands.map((one) => this.#dialect.number(one.sql, family));
-      return { sides, kind, type: typeWords[family] ?? "", family };
+      return { sides, family, ...this.#typeOf(family) };
     }
     const { family, column } = model;
     if (family === undefined) throw unfit(definition, model, "known types");
-    const sides = operands.map((one, at) => {
-      const literal = literalAt(at);
-      if (literal?.value === null) return sql`null`;
+    const sides = operands.map((one) => {
+      const { literal } = one;
+      if (literal === null) return sql`null`;
       if (literal === undefined && one.family !== family) {
-        throw unfit(definition, one, `the type of "${model.column.name}"`);
+        throw unfit(definition, one, `the type of "${column.name}"`);
       }
       if (literal === undefined || one === model) return one.sql;
-      return sql`${comparedValue(column, literal.value)}`;
+      return sql`${comparedValue(column, literal)}`;
     });
-    const isText = family === "text";
-    const texts = isText ? sides.map((side) => this.#dialect.text(side)) : sides;
-    const kind = isText || family === "boolean" ? this.#dialect.kinds[family] : column.kind;
-    return { sides: texts, kind, type: isText ? "text" : column.type, family };
+    if (family === "text") {
+      return {
+        sides: sides.map((side) => this.#dialect.text(side)),
+        family,
+        ...this.#typeOf(family),
+      };
+    }
+    const kind = family === "boolean" ? this.#dialect.kinds.boolean : column.kind;
+    return { sides, family, kind, type: column.type };
   }
 }
 
-function isNumber(family: Family | undefined): family is NumberFamily {
-  return numbers.has(family);
+function requireNumbers(definition: Compute, operands: readonly Operand[]): NumberFamily {
+  const other = operands.find(({ family }) => !isNumber(family));
+  if (other !== undefined) throw unfit(definition, other, "numbers");
+  return widest(operands);
 }
 
-function widest(families: readonly (Family | undefined)[]): NumberFamily {
+function widest(operands: readonly Operand[]): NumberFamily {
+  const families = operands.map(({ family }) => family);
   if (families.includes("double")) return "double";
   return families.includes("decimal") ? "decimal" : "integer";
 }
 
-function requireMoment<Kind extends ColumnKind>(
-  definition: Compute,
-  operand: Operand<Kind>,
-): MomentFamily {
+/** A literal beside a moment is read as one. */
+function momentsOf(definition: Compute, operands: readonly Operand[]): Fragment[] {
+  const model = operands.find(({ family }) => family === "date" || family === "instant");
+  return operands.map((one) => {
+    if (model !== undefined && typeof one.literal === "string") {
+      return sql`${comparedValue(model.column, one.literal)}`;
+    }
+    requireMoment(definition, one);
+    return one.sql;
+  });
+}
+
+function requireMoment(definition: Compute, operand: Operand): MomentFamily {
   const { family } = operand;
   if (family === "date" || family === "instant") return family;
   throw unfit(definition, operand, "dates and times");
 }
 
-function unfit<Kind extends ColumnKind>(
-  { as: name, fn }: Compute,
-  { column }: Operand<Kind>,
-  allowed: string,
-): EngineRefusal {
+function unfit({ as: name, fn }: Compute, { column }: Operand, allowed: string): EngineRefusal {
   const problem = `compute "${name}": ${fn} does not take "${column.name}" (${column.type}); allowed: ${allowed}`;
   return new EngineRefusal("invalid_value", problem);
 }

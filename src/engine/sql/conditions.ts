@@ -84,7 +84,12 @@ function joined(
   return sql`(${left} ${operator} ${right})`;
 }
 
-const numbers = new Set<Family | undefined>(["integer", "decimal", "double"]);
+export type NumberFamily = "integer" | "decimal" | "double";
+
+export function isNumber(family: Family | undefined): family is NumberFamily {
+  return family === "integer" || family === "decimal" || family === "double";
+}
+
 const moments = new Set<Family | undefined>(["date", "instant"]);
 
 /** Undefined if the columns cannot be compared with each other. */
@@ -93,7 +98,7 @@ function commonFamily(one: Column, other: Column): Family | undefined {
   const [first, second] = families;
   if (first === second) return first;
   if (families.includes("any")) return "any";
-  if (families.every((family) => numbers.has(family))) {
+  if (families.every(isNumber)) {
     return families.includes("double") ? "double" : "decimal";
   }
   return families.every((family) => moments.has(family)) ? "instant" : undefined;

@@ -3,9 +3,9 @@ import { sql } from "kysely";
 import { withCase } from "../letters.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/failures.ts";
-import type { Arithmetic, ComputeDialect, NumberFamily } from "../sql/compute.ts";
+import { type Arithmetic, type ComputeDialect, jsonPath } from "../sql/compute.ts";
+import type { NumberFamily } from "../sql/conditions.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { jsonPath } from "../sql/json-path.ts";
 import { has64Bits } from "../sql/values.ts";
 import { call, kindOf, plainKinds, type SqliteKind } from "./kinds.ts";
 
@@ -32,11 +32,6 @@ export const computing: ComputeDialect<SqliteKind> = {
   trim: (value) => sql`trim(${value})`,
   length: (value) => call("length", value),
   text,
-  concat: (texts) =>
-    sql.join(
-      texts.map((one) => sql`coalesce(${one}, '')`),
-      sql` || `,
-    ),
   json: (document, path) => sql`nullif(${document} -> ${jsonPath(path)}, 'null')`,
 };
 
