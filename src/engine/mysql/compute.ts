@@ -2,14 +2,9 @@ import { type RawBuilder, sql } from "kysely";
 import type { Unit } from "../../query/operation-types.ts";
 import { arithmeticBy, type ComputeDialect, jsonPath } from "../sql/compute.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { caseSql, kindOf, type MysqlKind } from "./kinds.ts";
+import { caseSql, kindOfNew, type MysqlKind } from "./kinds.ts";
 
-const plain = { mark: undefined, length: 0, scale: 0, precision: 0 };
-const kindNamed = (dataType: string): MysqlKind =>
-  kindOf({ ...plain, dataType, columnType: dataType });
-
-const boolean = kindOf({ ...plain, dataType: "tinyint", columnType: "tinyint(1)" });
-const decimal = { ...plain, dataType: "decimal", columnType: "decimal(65,30)", scale: 30 };
+const boolean = kindOfNew({ name: "boolean" });
 
 const truncations: Partial<Record<Unit, (moment: Fragment) => Fragment>> = {
   year: (moment) => sql`date_format(${moment}, '%Y-01-01')`,
@@ -47,12 +42,12 @@ export function computingIn(collation: string, double: MysqlKind): ComputeDialec
   const text = (value: Fragment) => sql`(convert(${value} using utf8mb4) collate ${bytewise})`;
   return {
     kinds: {
-      integer: kindNamed("bigint"),
-      decimal: kindOf({ ...decimal, mark: "numeric" }),
+      integer: kindOfNew({ name: "bigint" }),
+      decimal: kindOfNew({ name: "decimal(65,30)", mark: "numeric" }),
       double,
-      text: kindNamed("longtext"),
+      text: kindOfNew({ name: "longtext" }),
       boolean: { ...boolean, encode: (raw) => boolean.encode(Number(raw)) },
-      json: kindOf({ ...plain, dataType: "longtext", columnType: "longtext", mark: "json" }),
+      json: kindOfNew({ name: "longtext", mark: "json" }),
     },
     number(value, family) {
       if (family === "decimal") return value;

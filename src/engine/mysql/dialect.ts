@@ -52,13 +52,12 @@ import { MysqlConnection } from "./connection.ts";
 import { duplicateKeyOf, failures, isDuplicate } from "./failures.ts";
 import {
   commentOf,
-  descriptionOf,
-  kindOf,
+  kindOfNew,
+  LONGLONG,
   type MysqlKind,
   markOf,
   newType,
   typeWords,
-  unsigned,
 } from "./kinds.ts";
 import type { MysqlContext, MysqlSession, Raw, RawRow } from "./session.ts";
 import {
@@ -295,7 +294,7 @@ function declare(
     catalogType: type.name,
     constraint: isJson ? sql`${comment} check (json_valid(${sql.id(name)}))` : comment,
     literal(value) {
-      const kind = kindOf(descriptionOf({ ...type, name: typeName }));
+      const kind = kindOfNew({ ...type, name: typeName });
       const literal = sql.raw(literalOf(value, storedValue({ name, type: declared, kind }, value)));
       // For a long column, MySQL takes an expression but no literal.
       return typeName.startsWith("long") ? sql`(${literal})` : literal;
@@ -312,10 +311,7 @@ function literalOf(value: PresentValue, stored: unknown): string {
 /** MySQL has no offset without a limit. */
 const EVERY_ROW = 2n ** 64n - 1n;
 
-const plain = { mark: undefined, length: 0, scale: 0, precision: 0 };
-const bigint = kindOf({ ...plain, dataType: "bigint", columnType: "bigint" });
-const anyDouble = kindOf({ ...plain, dataType: "double", columnType: "double" });
-const decimal = kindOf({ ...plain, dataType: "decimal", columnType: "decimal(65)" });
+const anyDouble = kindOfNew({ name: "double" });
 
 /** In MariaDB, sums and averages of doubles overflow to infinity. */
 const double: MysqlKind = {
@@ -328,7 +324,7 @@ const double: MysqlKind = {
 
 /** MySQL adds integers as decimals, so the sum is checked for 64 bits here. */
 const total: MysqlKind = {
-  ...decimal,
+  ...kindOfNew({ name: "decimal(65)" }),
   encode(raw) {
     const text = String(raw);
     if (has64Bits(BigInt(text))) return text;
@@ -337,7 +333,7 @@ const total: MysqlKind = {
 };
 
 const aggregates: Omit<AggregateDialect<MysqlKind>, "extreme"> = {
-  count: bigint,
+  count: kindOfNew({ name: "bigint" }),
   double,
   sum(column, measure, kind) {
     if (measure === "double") {
@@ -369,7 +365,7 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
     locksChanged: true,
     order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,
     limit: (limit, offset) =>
-      sql`limit ${countOf(limit ?? EVERY_ROW)} offset ${countOf(offset ?? 0)}`,
+      sql`limit ${LONGLONG.unsigned(limit ?? EVERY_ROW)} offset ${LONGLONG.unsigned(offset ?? 0)}`,
   };
 }
 
@@ -388,10 +384,6 @@ async function select(context: MysqlContext, query: Select, output: RowOutput): 
 
 export function planOf(context: MysqlContext, query: Select): Promise<ReadingPlan<MysqlKind>> {
   return planOn(context, query, readTable, keysSql, dialectOf(context.session.server.collation));
-}
-
-function countOf(count: number | bigint): unknown {
-  return unsigned(BigInt(count));
 }
 
 const { preview, digestAffected, ...changes } = changesOfRows(

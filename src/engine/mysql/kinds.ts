@@ -1,17 +1,17 @@
 import { sql } from "kysely";
-import type { TypedParameterValue } from "mysql2";
 import driver from "mysql2";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/failures.ts";
 import { type Bounds, decimalsOf, doublesOf, integersOf, textsOf } from "../sql/bounds.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { readDeclaredType, typesByWord } from "../sql/new-table.ts";
-import type { ColumnKind, ExactComparison, Family, FoldedLetters, Measure } from "../sql/scope.ts";
+import type { ColumnKind, ExactComparison, Family, FoldedLetters } from "../sql/scope.ts";
 import {
   cellText,
   decodeBase64,
   integerOf,
   isRoundedInteger,
+  measureOf,
   numberText,
   type PresentValue,
   placesOf,
@@ -69,17 +69,17 @@ export function newType(type: string): NewType | undefined {
   return found === decimal ? { name: `decimal${size}` } : found;
 }
 
-export function descriptionOf({ name, mark }: NewType): TypeDescription {
+export function kindOfNew({ name, mark }: NewType): MysqlKind {
   const columnType = name === "boolean" ? "tinyint(1)" : name;
   const [, dataType = "", first, scale] = /^(\w+)(?:\((\d+)(?:,(\d+))?\))?$/.exec(columnType) ?? [];
-  return {
+  return kindOf({
     dataType,
     columnType,
     mark,
     length: Number(first ?? Number.POSITIVE_INFINITY),
     scale: Number(scale ?? 0),
     precision: Number(first ?? 0),
-  };
+  });
 }
 
 const markPrefix = "gatehouse:";
@@ -109,8 +109,8 @@ interface TypeDescription {
 /** Other stored numbers than 1 and 0 stay numbers. */
 const booleans: Codec = {
   store(value) {
-    if (value === true || value === 1) return signed(1n);
-    return value === false || value === 0 ? signed(0n) : undefined;
+    if (value === true || value === 1) return LONGLONG(1n);
+    return value === false || value === 0 ? LONGLONG(0n) : undefined;
   },
   encode: (raw) => (raw === 0 || raw === 1 ? String(raw === 1) : String(raw)),
 };
@@ -176,17 +176,8 @@ interface Codec {
   encode(raw: Raw): string;
 }
 
-const { LONGLONG } = driver.TypedParameter;
-
-/** From -2^63 to 2^63 - 1. */
-function signed(integer: bigint): TypedParameterValue {
-  return LONGLONG(integer);
-}
-
-/** From 0 to 2^64 - 1. */
-export function unsigned(integer: bigint): TypedParameterValue {
-  return LONGLONG.unsigned(integer);
-}
+/** From -2^63 to 2^63 - 1, or with `unsigned` from 0 to 2^64 - 1. */
+export const { LONGLONG } = driver.TypedParameter;
 
 const uuidForm = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
@@ -198,16 +189,6 @@ function membersOf(columnType: string): string[] {
   );
 }
 
-/** The labels of an `enum`. A `set` combines its members, so they are not all of its values. */
-function labelsIn(columnType: string): string[] | undefined {
-  return columnType.startsWith("enum(") ? membersOf(columnType) : undefined;
-}
-
-function membersIn(members: readonly string[], text: string): string {
-  const named = new Set(text.split(","));
-  return members.filter((member) => named.has(member)).join(",");
-}
-
 /** Of a MySQL decimal: all digits, and those after the point. */
 const MAX_DIGITS = 65;
 const MAX_PLACES = 30;
@@ -217,7 +198,7 @@ const LARGEST_UNSIGNED = 2n ** 64n - 1n;
 /** Not sent as text: MySQL compares an integer with a string as doubles. */
 function integers(isUnsigned: boolean): Codec {
   return {
-    store: (value) => (isUnsigned ? unsignedInteger(value) : signedInteger(value)),
+    store: isUnsigned ? unsignedInteger : signedInteger,
     compare: (value) => unsignedInteger(value) ?? signedInteger(value) ?? anyNumber(value),
     encode: String,
   };
@@ -225,13 +206,13 @@ function integers(isUnsigned: boolean): Codec {
 
 function signedInteger(value: PresentValue): Bound | undefined {
   const integer = integerOf(value);
-  return integer === undefined ? undefined : signed(integer);
+  return integer === undefined ? undefined : LONGLONG(integer);
 }
 
 function unsignedInteger(value: PresentValue): Bound | undefined {
   const integer = typeof value === "bigint" ? value : integerOf(value);
   if (integer === undefined || integer < 0n || integer > LARGEST_UNSIGNED) return undefined;
-  return unsigned(integer);
+  return LONGLONG.unsigned(integer);
 }
 
 /** MySQL would round a value with more decimal places than the column. */
@@ -278,15 +259,11 @@ function decimalSql(text: string): Fragment | undefined {
 }
 
 /** Refuses integers that a double would round. */
-const doubles: Codec = {
-  store: (value) => doubleOf(value),
-  compare: (value) => doubleOf(value),
-  encode: String,
-};
+const doubles: Codec = { store: doubleOf, encode: String };
 
 /** 32-bit floats, written with the fewest digits that distinguish them. */
 const floats: Codec = {
-  store: (value) => doubleOf(value),
+  store: doubleOf,
   compare(value) {
     const double = doubleOf(value);
     return double === undefined ? undefined : Math.fround(double);
@@ -389,23 +366,24 @@ export interface MysqlKind extends ColumnKind {
 }
 
 export function kindOf(type: TypeDescription): MysqlKind {
-  const { dataType, mark } = type;
+  const { dataType } = type;
   const codec = codecOf(type);
   const isText = /^(var)?char$|text$/.test(dataType);
-  const isNumber = /int$|^(decimal|double|float)$/.test(dataType) && codec !== booleans;
+  const family = codec === booleans ? "boolean" : familyOf(type);
+  const isNumber = /int$|^(decimal|double|float)$/.test(dataType) && family !== "boolean";
   return {
     store: codec.store,
     compare: codec.compare ?? codec.store,
     encode: codec.encode,
     like: isText ? likeText : like,
     exact: isText || /^(enum|set)$/.test(dataType) ? exactText : undefined,
-    // MySQL stores booleans as numbers and JSON as text.
-    measure: codec === booleans || mark === "json" ? undefined : measureOf(dataType),
-    family: codec === booleans ? "boolean" : familyOf(type),
+    family,
+    measure: measureOf(family),
     ...(dataType === "json" ? {} : { beside }),
     ...(isNumber ? { sum } : {}),
-    labels: labelsIn(type.columnType),
-    bounds: codec === booleans ? undefined : boundsOf(type),
+    // A `set` combines its members, so they are not all of its values.
+    labels: dataType === "enum" ? membersOf(type.columnType) : undefined,
+    bounds: family === "boolean" ? undefined : boundsOf(type),
     ...(/int.* unsigned/.test(type.columnType) ? { amount } : {}),
     ...(/^bigint.* unsigned/.test(type.columnType) ? { operand } : {}),
   };
@@ -440,14 +418,6 @@ const exactText: ExactComparison = {
   column: (column) => sql`cast(convert(${column} using utf8mb4) as binary)`,
   value: (compared) => (typeof compared === "string" ? Buffer.from(compared) : compared),
 };
-
-function measureOf(dataType: string): Measure | undefined {
-  if (/int$|^year$/.test(dataType)) return "integer";
-  if (dataType === "decimal") return "decimal";
-  if (/^(float|double)$/.test(dataType)) return "double";
-  if (/^(date|time|datetime|timestamp)$/.test(dataType)) return "moment";
-  return /^(var)?char$|text$/.test(dataType) ? "text" : undefined;
-}
 
 function sum(column: Fragment, amount: unknown): Fragment {
   return sql`${column} + ${amount}`;
@@ -488,10 +458,11 @@ export function caseSql(text: unknown, wanted: "lower" | "upper"): Fragment {
 function familyOf({ dataType, mark }: TypeDescription): Family | undefined {
   if (mark === "json" || dataType === "json") return "json";
   if (/^(datetime|timestamp)$/.test(dataType)) return "instant";
-  if (dataType === "date" || dataType === "time") return dataType;
+  if (dataType === "date" || dataType === "time" || dataType === "decimal") return dataType;
+  if (/^(float|double)$/.test(dataType)) return "double";
+  if (/int$|^year$/.test(dataType)) return "integer";
   if (/binary$|blob$/.test(dataType)) return "bytes";
-  const measure = measureOf(dataType);
-  return measure === "moment" || measure === "any" ? undefined : measure;
+  return /^(var)?char$|text$/.test(dataType) ? "text" : undefined;
 }
 
 /** Texts are compared by bytes, whatever their collations. */
@@ -574,7 +545,10 @@ function codecOf(type: TypeDescription): Codec {
     }
     case "set": {
       const members = membersOf(columnType);
-      return strings((text) => membersIn(members, text) === text);
+      return strings((text) => {
+        const named = new Set(text.split(","));
+        return members.filter((member) => named.has(member)).join(",") === text;
+      });
     }
     case "uuid":
       return uuids;

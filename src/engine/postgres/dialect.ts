@@ -404,13 +404,9 @@ function requireShortName(name: string): void {
   );
 }
 
-const bigint = kindOf({ id: 20, elementId: 0, sqlName: "bigint", scale: undefined });
-const doubleKind = kindOf({ id: 701, elementId: 0, sqlName: "double precision", scale: undefined });
-const numeric = kindOf({ id: 1700, elementId: 0, sqlName: "numeric", scale: undefined });
-
 /** PostgreSQL adds integers without bounds, so the sum is checked for 64 bits here. */
 const total: PostgresKind = {
-  ...numeric,
+  ...computing.kinds.decimal,
   encode(text) {
     if (has64Bits(BigInt(text))) return text;
     throw new EngineRefusal(...refused.outOfRange);
@@ -418,11 +414,12 @@ const total: PostgresKind = {
 };
 
 const aggregates: AggregateDialect<PostgresKind> = {
-  count: bigint,
-  double: doubleKind,
+  count: computing.kinds.integer,
+  double: computing.kinds.double,
   sum(column, measure, kind) {
     if (measure === "double") {
-      return { expression: sql`sum(cast(${column} as double precision))`, kind: doubleKind };
+      const expression = sql`sum(cast(${column} as double precision))`;
+      return { expression, kind: computing.kinds.double };
     }
     if (measure === "decimal") return { expression: sql`sum(${column})`, kind };
     return { expression: sql`sum(cast(${column} as numeric))`, kind: total };

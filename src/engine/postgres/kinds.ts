@@ -10,12 +10,13 @@ import {
   textsOf,
 } from "../sql/bounds.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import type { ColumnKind, ExactComparison, Family, FoldedLetters, Measure } from "../sql/scope.ts";
+import type { ColumnKind, ExactComparison, Family, FoldedLetters } from "../sql/scope.ts";
 import {
   cellText,
   decodeBase64,
   integerOf,
   isRoundedInteger,
+  measureOf,
   numberText,
   type PresentValue,
   placesOf,
@@ -23,6 +24,7 @@ import {
 } from "../sql/values.ts";
 
 interface Codec {
+  readonly family?: Family;
   /** Undefined for a value that the type does not take. */
   write(value: PresentValue): string | undefined;
   read(text: string): string;
@@ -32,14 +34,16 @@ interface Codec {
 const notNumbers = new Set(["NaN", "Infinity", "-Infinity"]);
 
 const integers: Codec = {
+  family: "integer",
   write: (value) => integerOf(value)?.toString(),
   read: (text) => text,
 };
 
-const decimals: Codec = { write: writeNumber, read: readNumber };
+const decimals: Codec = { family: "decimal", write: writeNumber, read: readNumber };
 
 /** Refuses integers that a double would round. */
 const doubles: Codec = {
+  family: "double",
   write: (value) => (isRoundedInteger(value) ? undefined : writeNumber(value)),
   // Every database returns the same digits.
   read: (text) => (isNumber(text) ? String(Number(text)) : `"${text}"`),
@@ -55,14 +59,16 @@ const strings: Codec = {
 };
 
 /** PostgreSQL would reinterpret strings of another form. */
-function stringsLike(form: RegExp): Codec {
+function stringsLike(form: RegExp, family: Family): Codec {
   return {
+    family,
     write: (value) => (typeof value === "string" && form.test(value) ? value : undefined),
     read: strings.read,
   };
 }
 
 const booleans: Codec = {
+  family: "boolean",
   write(value) {
     if (value === true || value === 1) return "true";
     return value === false || value === 0 ? "false" : undefined;
@@ -72,6 +78,7 @@ const booleans: Codec = {
 
 /** Base64 text (RFC 4648, section 4). */
 const bytes: Codec = {
+  family: "bytes",
   write(value) {
     const decoded = decodeBase64(value);
     return decoded === undefined ? undefined : `\\x${decoded.toString("hex")}`;
@@ -79,10 +86,7 @@ const bytes: Codec = {
   read: (text) => JSON.stringify(Buffer.from(text.slice("\\x".length), "hex").toString("base64")),
 };
 
-const documents: Codec = {
-  write: cellText,
-  read: withoutSpace,
-};
+const documents: Codec = { family: "json", write: cellText, read: withoutSpace };
 
 function writeNumber(value: PresentValue): string | undefined {
   return typeof value === "string" && notNumbers.has(value) ? value : numberText(value);
@@ -102,13 +106,13 @@ const clock = String.raw`\d\d:\d\d(:\d\d(\.\d{1,6})?)?`;
 const zone = String.raw`(Z|[+-]\d\d(:?\d\d)?)`;
 
 /** `2026-01-02`, followed by ` BC` before year 1, or `infinity` or `-infinity`. */
-const dates = stringsLike(new RegExp(`^(${day}( BC)?|-?infinity)$`));
+const dates = stringsLike(new RegExp(`^(${day}( BC)?|-?infinity)$`), "date");
 
-const times = stringsLike(new RegExp(`^${clock}$`));
+const times = stringsLike(new RegExp(`^${clock}$`), "time");
 
 /** `2026-01-02T03:04:05Z` (ISO 8601). Any offset is accepted, and none means UTC. */
 const instants: Codec = {
-  write: stringsLike(new RegExp(`^(${day}([T ]${clock}${zone}?)?( BC)?|-?infinity)$`)).write,
+  ...stringsLike(new RegExp(`^(${day}([T ]${clock}${zone}?)?( BC)?|-?infinity)$`), "instant"),
   read(text) {
     if (text[10] === " " && text.endsWith("+00"))
       return `"${text.slice(0, 10)}T${text.slice(11, -3)}Z"`;
@@ -118,7 +122,7 @@ const instants: Codec = {
 
 /** Without a zone: `2026-01-02T03:04:05`. */
 const localTimes: Codec = {
-  write: stringsLike(new RegExp(`^(${day}([T ]${clock})?( BC)?|-?infinity)$`)).write,
+  ...stringsLike(new RegExp(`^(${day}([T ]${clock})?( BC)?|-?infinity)$`), "instant"),
   read: (text) => `"${text.replace(" ", "T")}"`,
 };
 
@@ -185,8 +189,6 @@ export interface TypeDescription {
   readonly scale: number | undefined;
 }
 
-const UUID = 2950;
-
 /** By OID, which servers with PostgreSQL's protocol share. */
 const codecs: ReadonlyMap<number, Codec> = new Map([
   [16, booleans],
@@ -203,42 +205,56 @@ const codecs: ReadonlyMap<number, Codec> = new Map([
   [1114, localTimes],
   [1184, instants],
   [1700, decimals],
-  [UUID, stringsLike(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i)],
+  // PostgreSQL orders UUIDs but has no `min` of them.
+  [2950, stringsLike(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i, "text")],
   [3802, documents],
 ]);
-
-const moments: ReadonlySet<Codec> = new Set([dates, times, localTimes, instants]);
 
 /** `name`, `text`, `char` and `varchar`, whose patterns need no cast. */
 const textTypes = new Set([19, 25, 1042, 1043]);
 
 export function kindOf(type: TypeDescription): PostgresKind {
+  const { id, elementId, labels, scale } = type;
   const codec = codecOf(type);
   const sqlType = sql.raw(type.sqlName);
-  const plain = (value: PresentValue): Fragment | undefined => castOf(codec.write(value), sqlType);
-  const measure = measureOf(codec, type);
-  const { read: encode } = codec;
-  const isWrittenAs = (id: number) =>
-    id === type.id || codecs.get(id) === codec || (codec === strings && !codecs.has(id));
-  const values = { store: plain, compare: plain, encode, isWrittenAs };
-  const family = familyOf(codec, type);
-  const bounds = boundsOf(type);
-  const kind: PostgresKind = { ...values, like, measure, family, beside, bounds };
-  const { labels } = type;
+  const store = (value: PresentValue) => castOf(codec.write(value), sqlType);
+  const isText = textTypes.has(id);
+  const family = isText ? "text" : codec.family;
+  const kind: PostgresKind = {
+    ...{ store, compare: store, encode: codec.read, like, beside },
+    ...{ family, measure: measureOf(family), bounds: boundsOf(type) },
+    isWrittenAs: (other) =>
+      other === id || codecs.get(other) === codec || (codec === strings && !codecs.has(other)),
+  };
   if (labels !== undefined) {
-    return type.elementId === 0 ? { ...kind, labels, exact: exactOther } : { ...kind, labels };
+    return elementId === 0 ? { ...kind, labels, exact: exactOther } : { ...kind, labels };
   }
-  if (textTypes.has(type.id)) return { ...kind, like: likeText, exact: exactText };
-  if (codec === integers) {
-    const amount = (value: PresentValue) => castOf(codec.write(value), bigint);
-    return { ...kind, sum, amount, compare: (value) => compareInteger(plain, value) };
-  }
-  if (codec === doubles) return { ...kind, sum };
-  if (codec === documents) return comparedAsBinary(kind, codec);
-  if (codec === decimals)
-    return { ...kind, sum, store: (value) => storeDecimal(type, plain, value) };
-  return codec === strings ? { ...kind, exact: exactOther } : kind;
-}
+  if (isText) return { ...kind, like: likeText, exact: exactText };
+  switch (codec) {
+    case integers: {
+      const amount = (value: PresentValue) => castOf(codec.write(value), bigint);
+      // An index serves a comparison with an integer but not with another number.
+      const compare = (value: PresentValue) => store(value) ?? castOf(numberText(value), numeric);
+      return { ...kind, sum, amount, compare };
+    }
+    case decimals: {
+      // PostgreSQL would round a value with more decimal places than the column.
+      const fits = (value: PresentValue) =>
+        scale === undefined || placesOf(decimals.write(value) ?? "") <= scale;
+      return { ...kind, sum, store: (value) => (fits(value) ? store(value) : undefined) };
+    }
+    case doubles:
+      return { ...kind, sum };
+    case documents: {
+      // Only the binary form of JSON can be compared.
+      const compare = (value: PresentValue) => castOf(codec.write(value), jsonb);
+      return { ...kind, compare, compared: (column) => sql`cast(${column} as jsonb)` };
+    }
+    case strings:
+      return { ...kind, exact: exactOther };
+    default:
+      return kind;
+  }}
 
 const bytesOf = (text: unknown): Fragment => sql`cast(${text} as text) collate "C"`;
 
@@ -289,35 +305,6 @@ const bigint = sql.raw("bigint");
 const numeric = sql.raw("numeric");
 const jsonb = sql.raw("jsonb");
 
-/** An index serves a comparison with an integer but not with another number. */
-function compareInteger(
-  plain: (value: PresentValue) => Fragment | undefined,
-  value: PresentValue,
-): Fragment | undefined {
-  const integer = plain(value);
-  if (integer !== undefined) return integer;
-  return castOf(numberText(value), numeric);
-}
-
-/** Only the binary form of JSON can be compared. */
-function comparedAsBinary(kind: PostgresKind, codec: Codec): PostgresKind {
-  return {
-    ...kind,
-    compare: (value) => castOf(codec.write(value), jsonb),
-    compared: (column) => sql`cast(${column} as jsonb)`,
-  };
-}
-
-/** PostgreSQL would round a value with more decimal places than the column. */
-function storeDecimal(
-  { scale }: TypeDescription,
-  plain: (value: PresentValue) => Fragment | undefined,
-  value: PresentValue,
-): Fragment | undefined {
-  if (scale !== undefined && placesOf(decimals.write(value) ?? "") > scale) return undefined;
-  return plain(value);
-}
-
 type Like = NonNullable<ColumnKind["like"]>;
 
 function like(...[column, pattern, folds]: Parameters<Like>): Fragment {
@@ -345,23 +332,6 @@ export function caseSql(text: Fragment, wanted: "lower" | "upper"): Fragment {
     then ${ofAscii} else pg_catalog.translate(${text}, ${from}, ${to}) end`;
 }
 
-const families: ReadonlyMap<Codec, Family> = new Map([
-  [integers, "integer"],
-  [decimals, "decimal"],
-  [doubles, "double"],
-  [booleans, "boolean"],
-  [bytes, "bytes"],
-  [documents, "json"],
-  [dates, "date"],
-  [times, "time"],
-  [localTimes, "instant"],
-  [instants, "instant"],
-]);
-
-function familyOf(codec: Codec, { id }: TypeDescription): Family | undefined {
-  return textTypes.has(id) || id === UUID ? "text" : families.get(codec);
-}
-
 /** Texts are compared by bytes, whatever their collations. */
 function beside(column: Fragment, family: Family): Fragment {
   switch (family) {
@@ -376,15 +346,6 @@ function beside(column: Fragment, family: Family): Fragment {
     default:
       return column;
   }
-}
-
-/** A `uuid` counts as text: PostgreSQL orders UUIDs but has no `min` of them. */
-function measureOf(codec: Codec, { id }: TypeDescription): Measure | undefined {
-  if (codec === integers) return "integer";
-  if (codec === decimals) return "decimal";
-  if (codec === doubles) return "double";
-  if (textTypes.has(id) || id === UUID) return "text";
-  return moments.has(codec) ? "moment" : undefined;
 }
 
 function sum(column: Fragment, amount: unknown): Fragment {

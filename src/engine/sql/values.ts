@@ -1,7 +1,7 @@
 import type { CellValue } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { RowForm, RowOutput } from "../spool.ts";
-import type { Column, ColumnKind } from "./scope.ts";
+import type { Column, ColumnKind, Family, Measure } from "./scope.ts";
 
 interface Encoding<Raw> extends Named {
   readonly column: Column & {
@@ -268,6 +268,22 @@ function integerFromDigits<Taken>(
   if (typeof value !== "string" || value.length > MAX_INTEGER_LENGTH) return undefined;
   const isRounded = /^-?[1-9]\d{15,}$/.test(value) && !Number.isSafeInteger(Number(value));
   return isRounded ? take(BigInt(value)) : undefined;
+}
+
+/** How values of a family are aggregated, if dates and times have types of their own. */
+export function measureOf(family: Family | undefined): Measure | undefined {
+  switch (family) {
+    case "date":
+    case "time":
+    case "instant":
+      return "moment";
+    case "boolean":
+    case "bytes":
+    case "json":
+      return undefined;
+    default:
+      return family;
+  }
 }
 
 interface Storing<Stored> {
