@@ -4,8 +4,7 @@ import type { Insert, Operation, Row, TableOperation } from "../query/operation-
 import { counted } from "../suggestion.ts";
 import { parseCell } from "./parse.ts";
 import { EngineRefusal } from "./refusal.ts";
-import type { Previewed, RowChangeName } from "./sql/preview.ts";
-import type { Changed } from "./sql/target.ts";
+import type { RowChangeName } from "./sql/preview.ts";
 
 type Binding = NonNullable<Insert["bind"]>[string];
 
@@ -32,7 +31,7 @@ function unexpected(element: number, expected: number, affected: number, why: st
 export function requireExpected(
   { fields: { expect } }: Operation<RowChangeName>,
   element: number,
-  { affected = 0 }: Pick<Changed, "affected">,
+  affected: number,
 ): void {
   if (expect === undefined || expect === affected) return;
   throw unexpected(element, expect, affected, `expect is ${expect}`);
@@ -63,13 +62,14 @@ export class Bindings {
     isPreview = false,
   ): Operation<RowChangeName> {
     const wanted = this.#wanted.get(element);
+    if (wanted === undefined && bindingsOf(operation).length === 0) return operation;
     const { returning: own = isPreview ? ["*"] : [] } = operation.fields;
-    const returning = wanted === undefined ? {} : { returning: [...own, ...wanted] };
+    const returning = wanted && { returning: [...own, ...wanted] };
     switch (operation.name) {
       case "Insert": {
         const { values, bind } = operation.fields;
         const bound = this.#valuesOf(bind);
-        const rows = values.map((row, index) => joined(row, bound, `values[${index}]`));
+        const rows = bind ? values.map((row, at) => joined(row, bound, `values[${at}]`)) : values;
         return { name: "Insert", fields: { ...operation.fields, values: rows, ...returning } };
       }
       case "Update": {
@@ -87,35 +87,38 @@ export class Bindings {
   }
 
   /**
-   * Keeps the columns that later elements need, and removes those that the answer must not have.
+   * Keeps what later elements need of the rows that an element has affected.
    *
-   * @throws EngineRefusal `expectation_failed` if no single row has them
+   * @throws EngineRefusal `expectation_failed` if no single row has it
    */
-  take(
-    { fields: { returning, table } }: Operation<RowChangeName>,
-    element: number,
-    found: Changed,
-  ): Changed {
+  keep(element: number, rows: readonly string[], affected: number): void {
     const wanted = this.#wanted.get(element);
-    if (wanted === undefined) return found;
-    const { data = [], ...changed } = found;
-    this.#keep(element, wanted, data, data.length);
-    if (returning === undefined) return changed;
-    return { ...changed, data: without(data, wanted, returning, table) };
+    if (wanted === undefined) return;
+    const [row] = rows;
+    if (row === undefined || affected !== 1) {
+      throw unexpected(element, 1, affected, "bind in a later element requires exactly one");
+    }
+    const members = membersOf(row);
+    const values = Array.from(wanted, (name) => [name, parseCell(String(members.get(name)))]);
+    this.#rows.set(element, Object.fromEntries(values));
   }
 
-  /** As `take`. @throws EngineRefusal `expectation_failed` */
-  takeFromPreview(
-    { fields: { returning, table } }: Operation<RowChangeName>,
+  /** The rows without the columns that were read only for later elements. */
+  withoutKept(
+    { fields: { returning = ["*"], table } }: Operation<RowChangeName>,
     element: number,
-    { affected, before, after }: Previewed,
-  ): Previewed {
-    const wanted = this.#wanted.get(element);
-    if (wanted === undefined) return { affected, before, after };
-    this.#keep(element, wanted, after.length === 0 ? before : after, affected);
-    const shown = (rows: readonly string[]) =>
-      returning === undefined ? rows : without(rows, wanted, returning, table);
-    return { affected, before: shown(before), after: shown(after) };
+    rows: readonly string[],
+  ): readonly string[] {
+    const isReturned = (name: string) =>
+      ["*", name, `${table}.${name}`].some((written) => returning.includes(written));
+    const wanted = [...(this.#wanted.get(element) ?? [])];
+    const hidden = wanted.filter((name) => !isReturned(name));
+    if (hidden.length === 0) return rows;
+    return rows.map((row) => {
+      const members = membersOf(row);
+      for (const name of hidden) members.delete(name);
+      return writeMembers(members).toString();
+    });
   }
 
   /** Reports a column of `bind` that does not exist where the Batch names it. */
@@ -135,16 +138,6 @@ export class Bindings {
     return refusal.atElement(element);
   }
 
-  #keep(element: number, wanted: Columns, rows: readonly string[], affected: number): void {
-    const [row] = rows;
-    if (row === undefined || affected !== 1) {
-      throw unexpected(element, 1, affected, "bind in a later element requires exactly one");
-    }
-    const members = membersOf(row);
-    const values = Array.from(wanted, (name) => [name, parseCell(String(members.get(name)))]);
-    this.#rows.set(element, Object.fromEntries(values));
-  }
-
   #valuesOf(bindings: Insert["bind"] = {}): Row {
     const values = Object.entries(bindings).map(([name, { element, column }]) => [
       name,
@@ -152,24 +145,6 @@ export class Bindings {
     ]);
     return Object.fromEntries(values);
   }
-}
-
-type Columns = ReadonlySet<string>;
-
-/** The rows without the columns that were read only to bind them. */
-function without(
-  rows: readonly string[],
-  wanted: Columns,
-  returning: readonly string[],
-  table: string,
-): string[] {
-  const isReturned = (name: string) =>
-    ["*", name, `${table}.${name}`].some((written) => returning.includes(written));
-  return rows.map((row) => {
-    const members = membersOf(row);
-    for (const name of wanted) if (!isReturned(name)) members.delete(name);
-    return writeMembers(members).toString();
-  });
 }
 
 function joined(row: Row, bound: Row, place: string): Row {

@@ -6,13 +6,10 @@ import type { Operations, QueryContext, Session } from "./remote/dialect.ts";
 import type { RowOutput, Spool } from "./spool.ts";
 import {
   changeJson,
-  countChanged,
-  countPreviewed,
   isReading,
   isRowChange,
   previewedOperations,
   previewJson,
-  type QueryPosition,
 } from "./sql/answers.ts";
 import { type RowChangeName, requireSameRows } from "./sql/preview.ts";
 import type { Changed } from "./sql/target.ts";
@@ -23,22 +20,31 @@ export interface Work {
   readonly limits: readonly QueryLimit[];
 }
 
+/** A query that is being run. */
+interface Run<Leased extends Session> {
+  readonly dialect: Operations<Leased>;
+  readonly session: Leased;
+  readonly spool: Spool;
+  readonly counter: LimitCounter;
+  readonly bindings: Bindings;
+  readonly isBatch: boolean;
+}
+
 /** @throws EngineRefusal that names the element of a Batch, or the server's error */
 export async function performAll<Leased extends Session>(
   dialect: Operations<Leased>,
   session: Leased,
-  work: Work,
+  { isBatch, operations, limits }: Work,
   spool: Spool,
 ): Promise<void> {
-  const { isBatch, operations } = work;
+  const counter = new LimitCounter(limits);
+  const run = { dialect, session, spool, counter, bindings: new Bindings(operations), isBatch };
   const isRead = isBatch || operations.some(isReading);
   spool.write(`{"status":"success",${isRead ? '"data":' : ""}${isBatch ? "[" : ""}`);
-  if (isBatch) await performBatch(dialect, session, work, spool);
+  if (isBatch) await performBatch(run, operations, limits.length === 0);
   else {
-    const counter = new LimitCounter(work.limits);
     for (const operation of operations) {
-      const texts = await perform(dialect, session, operation, spool, { counter });
-      for (const text of texts) spool.write(text);
+      for (const text of await perform(run, operation)) spool.write(text);
     }
   }
   spool.write(isBatch ? "]}" : "}");
@@ -51,24 +57,13 @@ const MAX_UNANSWERED_CHANGES = 100;
  * earlier ones.
  */
 async function performBatch<Leased extends Session>(
-  dialect: Operations<Leased>,
-  session: Leased,
-  { operations, limits }: Work,
-  spool: Spool,
+  run: Run<Leased>,
+  operations: readonly TableOperation[],
+  isUnlimited: boolean,
 ): Promise<void> {
-  const { refusalOf, concernsStatement } = dialect.failures;
-  const counter = new LimitCounter(limits);
-  const bindings = new Bindings(operations);
+  const { session, spool } = run;
   let answers: Promise<Iterable<string>>[] = [];
   let separator = "";
-  async function performElement(operation: TableOperation, element: number) {
-    try {
-      return await perform(dialect, session, operation, spool, { counter, element, bindings });
-    } catch (error) {
-      const refusal = concernsStatement(error) ? refusalOf(error) : undefined;
-      throw refusal === undefined ? error : bindings.placed(refusal, element);
-    }
-  }
   async function writeAnswers(): Promise<void> {
     for (const answer of await Promise.allSettled(answers)) {
       if (answer.status === "rejected") throw answer.reason;
@@ -78,23 +73,38 @@ async function performBatch<Leased extends Session>(
     }
     answers = [];
   }
-  for (const [index, operation] of operations.entries()) {
+  for (const [element, operation] of operations.entries()) {
+    const performElement = () => inElement(run, element, () => perform(run, operation, element));
     if (isReading(operation)) {
       await writeAnswers();
       spool.write(separator);
-      await performElement(operation, index);
+      await performElement();
       separator = ",";
       continue;
     }
     // The rows that it binds must be known.
     if (bindingsOf(operation).length > 0) await writeAnswers();
-    const sent = limits.length === 0 ? session.lastSent?.() : undefined;
-    const answer = performElement(operation, index);
+    const sent = isUnlimited ? session.lastSent?.() : undefined;
+    const answer = performElement();
     answers.push(answer);
     await Promise.race([sent ?? answer, answer]).catch(writeAnswers);
     if (answers.length === MAX_UNANSWERED_CHANGES) await writeAnswers();
   }
   await writeAnswers();
+}
+
+/** Names the element in its refusal. */
+async function inElement<Leased extends Session, Result>(
+  { dialect: { failures }, bindings }: Run<Leased>,
+  element: number,
+  work: () => Promise<Result>,
+): Promise<Result> {
+  try {
+    return await work();
+  } catch (error) {
+    const refusal = failures.concernsStatement(error) ? failures.refusalOf(error) : undefined;
+    throw refusal === undefined ? error : bindings.placed(refusal, element);
+  }
 }
 
 /** @throws EngineRefusal `database_not_found` for a database that no query can name */
@@ -108,32 +118,32 @@ export function contextOf<Leased extends Session>(
 }
 
 async function perform<Leased extends Session>(
-  dialect: Operations<Leased>,
-  session: Leased,
+  { dialect, session, spool, counter, bindings, isBatch }: Run<Leased>,
   operation: TableOperation,
-  spool: Spool,
-  inQuery: QueryPosition,
+  element = 0,
 ): Promise<Iterable<string>> {
-  const { counter, element, bindings } = inQuery;
   const context = contextOf(dialect, session, operation.fields.database, counter);
   if (isReading(operation)) {
     await read(dialect, context, operation, spool);
     return [];
   }
+  if (!isRowChange(operation)) {
+    return changeJson(operation, await change(dialect, context, operation), isBatch);
+  }
   const { touched } = counter;
-  if (touched !== undefined && isRowChange(operation)) {
+  if (touched !== undefined) {
     requireSameRows(await dialect.digestAffected(context, operation), touched);
   }
-  if (bindings === undefined || element === undefined || !isRowChange(operation)) {
-    const changed = await change(dialect, context, operation);
-    countChanged(changed, inQuery, spool);
-    return changeJson(operation, changed, element !== undefined);
-  }
   const found = await change(dialect, context, bindings.apply(operation, element));
-  const changed = bindings.take(operation, element, found);
-  countChanged(changed, inQuery, spool);
-  requireExpected(operation, element, changed);
-  return changeJson(operation, changed, true);
+  const { affected = 0, data = [] } = found;
+  bindings.keep(element, data, data.length);
+  const isAnswered = operation.fields.returning !== undefined;
+  const rows = isAnswered ? bindings.withoutKept(operation, element, data) : undefined;
+  counter.count(element, affected, rows?.length ?? 0);
+  spool.countAffected(affected);
+  if (rows !== undefined) spool.countRows(rows.length);
+  requireExpected(operation, element, affected);
+  return changeJson(operation, { affected, ...(rows && { data: rows }) }, isBatch);
 }
 
 /** Writes the answer of a Preview, whose changes will be rolled back. */
@@ -146,51 +156,42 @@ export async function performPreview<Leased extends Session>(
 ): Promise<void> {
   const { Batch, limit = MOST_PREVIEW_ROWS } = fields;
   const operations = previewedOperations(fields);
-  if (Batch === undefined) {
-    spool.write('{"status":"success",');
-    for (const operation of operations) {
-      await previewOne(dialect, session, operation, spool, { counter, limit });
-    }
-    return spool.write("}");
-  }
-  const { refusalOf, concernsStatement } = dialect.failures;
-  const bindings = new Bindings(operations);
-  spool.write('{"status":"success","data":[');
+  const isBatch = Batch !== undefined;
+  const run = { dialect, session, spool, counter, bindings: new Bindings(operations), isBatch };
+  spool.write(`{"status":"success",${isBatch ? '"data":[{' : ""}`);
   for (const [element, operation] of operations.entries()) {
-    spool.write(element === 0 ? "{" : ",{");
-    try {
-      const inQuery = { counter, limit, element, bindings };
-      await previewOne(dialect, session, operation, spool, inQuery);
-    } catch (error) {
-      const refusal = concernsStatement(error) ? refusalOf(error) : undefined;
-      throw refusal === undefined ? error : bindings.placed(refusal, element);
-    }
-    spool.write("}");
+    if (element > 0) spool.write("},{");
+    const preview = () => previewOne(run, operation, element, limit);
+    await (isBatch ? inElement(run, element, preview) : preview());
   }
-  spool.write("]}");
+  spool.write(isBatch ? "}]}" : "}");
 }
 
 async function previewOne<Leased extends Session>(
-  dialect: Operations<Leased>,
-  session: Leased,
+  { dialect, session, spool, counter, bindings }: Run<Leased>,
   operation: Operation<RowChangeName>,
-  spool: Spool,
-  inQuery: QueryPosition & { readonly limit: number },
+  element: number,
+  limit: number,
 ): Promise<void> {
-  const { counter, limit, element = 0, bindings } = inQuery;
   const { touched } = counter;
   const context = contextOf(dialect, session, operation.fields.database, counter);
   const digest = touched && (await dialect.digestAffected(context, operation));
   const visible = counter.columnsOf(element);
+  const isForApprover = touched !== undefined;
   // A row that others bind to must be read, even if none is shown.
-  const options = { visible, isForApprover: touched !== undefined, limit: Math.max(limit, 1) };
-  const bound = bindings?.apply(operation, element, true) ?? operation;
-  const found = await dialect.preview(context, bound, options);
-  const whole = bindings?.takeFromPreview(operation, element, found) ?? found;
-  const [before, after] = [whole.before.slice(0, limit), whole.after.slice(0, limit)];
-  const previewed = { ...whole, before, after };
-  countPreviewed(previewed, inQuery, spool);
-  if (bindings !== undefined) requireExpected(operation, element, previewed);
+  const options = { visible, isForApprover, limit: Math.max(limit, 1) };
+  const bound = bindings.apply(operation, element, true);
+  const { affected, before, after } = await dialect.preview(context, bound, options);
+  bindings.keep(element, after.length === 0 ? before : after, affected);
+  const shown = (rows: readonly string[]) => {
+    const some = rows.slice(0, limit);
+    return isForApprover ? some : bindings.withoutKept(operation, element, some);
+  };
+  const previewed = { affected, before: shown(before), after: shown(after) };
+  const count = Math.max(previewed.before.length, previewed.after.length);
+  counter.count(element, affected, count);
+  spool.countRows(count);
+  requireExpected(operation, element, affected);
   for (const text of previewJson(previewed, digest)) spool.write(text);
 }
 

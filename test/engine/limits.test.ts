@@ -109,6 +109,15 @@ overEach("a Preview shows only the allowed columns", async (t, { engine, ask }) 
   t.match(await preview({ Upsert: upsert }), both);
 });
 
+overEach("an approver's Preview shows the columns that bind reads", async (t, scene) => {
+  const { ask } = await stocked(scene);
+  const bind = { n: { element: 0, column: "n" } };
+  const added = { Insert: { ...stock, values: [{ id: 9 }], bind } };
+  const Batch = [setOne(1, { returning: ["id"] }), added];
+  const { text } = await ask([{ touched: "tell" }], { Preview: { Batch } });
+  t.match(text, '"before":[{"id":1,"n":0}],"after":[{"id":1,"n":1}]}');
+});
+
 /** An approved change is bound to the digest of the rows that it would affect. */
 
 const removeThree = remove("stock", upTo(3));

@@ -254,7 +254,8 @@ export function kindOf(type: TypeDescription): PostgresKind {
       return { ...kind, exact: exactOther };
     default:
       return kind;
-  }}
+  }
+}
 
 const bytesOf = (text: unknown): Fragment => sql`cast(${text} as text) collate "C"`;
 

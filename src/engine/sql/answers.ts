@@ -1,10 +1,7 @@
 import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
 import { definitions, type OperationFields, type ReadingName } from "../../query/operations.ts";
 import { counted } from "../../suggestion.ts";
-import type { Bindings } from "../bindings.ts";
-import type { LimitCounter } from "../limits.ts";
 import type { EngineRefusal } from "../refusal.ts";
-import type { Spool } from "../spool.ts";
 import type { Previewed, RowChangeName } from "./preview.ts";
 import type { Changed } from "./target.ts";
 
@@ -38,32 +35,6 @@ export function* changeJson(
   if (affected !== undefined) yield `"affected":${affected}`;
   if (data !== undefined) yield* rowsJson(',"data":', data);
   if (isBatch) yield "}";
-}
-
-export interface QueryPosition {
-  readonly counter: LimitCounter;
-  readonly element?: number;
-  readonly bindings?: Bindings;
-}
-
-export function countChanged(
-  { affected, data }: Changed,
-  { counter, element }: QueryPosition,
-  spool: Spool,
-): void {
-  counter.count(element ?? 0, affected ?? 0, data?.length ?? 0);
-  if (affected !== undefined) spool.countAffected(affected);
-  if (data !== undefined) spool.countRows(data.length);
-}
-
-export function countPreviewed(
-  { affected, before, after }: Previewed,
-  { counter, element }: QueryPosition,
-  spool: Spool,
-): void {
-  const rows = Math.max(before.length, after.length);
-  counter.count(element ?? 0, affected, rows);
-  spool.countRows(rows);
 }
 
 export function* previewJson(

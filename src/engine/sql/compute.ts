@@ -150,7 +150,8 @@ export class Computed<Kind extends ColumnKind> {
     const { fn, unit = "day", digits = 0, path = [] } = definition;
     const dialect = this.#dialect;
     const result = (family: ResultFamily, expression: Fragment) => ({
-      ...{ expression: sql`(${expression})`, ...this.#typeOf(family) },
+      expression: sql`(${expression})`,
+      ...this.#typeOf(family),
     });
     const [first, second] = operands;
     if (first === undefined) throw new Error("The scanner accepted a function without items");
@@ -199,15 +200,13 @@ export class Computed<Kind extends ColumnKind> {
       case "length":
         return result("integer", dialect.length(this.#text(definition, first)));
       case "concat": {
-        const texts = operands.map((one) =>
-          one.family === "integer"
-            ? dialect.text(one.sql)
-            : this.#text(definition, one, "text and whole numbers"),
-        );
-        return result(
-          "text",
-          sql`concat(${sql.join(texts.map((one) => sql`coalesce(${one}, '')`))})`,
-        );
+        const texts = operands.map((one) => {
+          const isInteger = one.family === "integer";
+          const allowed = "text and whole numbers";
+          const text = isInteger ? dialect.text(one.sql) : this.#text(definition, one, allowed);
+          return sql`coalesce(${text}, '')`;
+        });
+        return result("text", sql`concat(${sql.join(texts)})`);
       }
       case "coalesce": {
         const { sides, kind, type } = this.#alike(definition, operands);
