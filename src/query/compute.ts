@@ -1,7 +1,15 @@
 import { andThen, type Rest } from "../json/reader.ts";
 import type { BodyReader } from "./body-reader.ts";
-import { type Condition, condition } from "./conditions.ts";
-import { type Fields, type Kind, named, objectSchema, optional, required } from "./kind.ts";
+import { condition } from "./conditions.ts";
+import {
+  type Fields,
+  type Kind,
+  named,
+  type ObjectOf,
+  objectSchema,
+  optional,
+  required,
+} from "./kind.ts";
 import { ObjectShape } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import {
@@ -70,12 +78,13 @@ export type Item = string | { readonly value: CellValue };
 
 interface ComputeDraft {
   readonly operation: OperationDraft;
+  readonly seen: Set<FieldName>;
   fn: FunctionName | undefined;
   as: string;
   items: number;
   unit: Unit | undefined;
-  digitsStart: number;
-  readonly seen: Set<FieldName>;
+  /** Where too many digits are. */
+  excessAt: number | undefined;
 }
 
 const literalShape = new ObjectShape<unknown>({ value: required(literal) });
@@ -88,10 +97,13 @@ const item: Kind<Item> = {
   })),
 };
 
-function seeing<Value>(name: FieldName, kind: Kind<Value>): Kind<Value, ComputeDraft> {
+function inside<Value>(
+  kind: Kind<Value>,
+  note: (draft: ComputeDraft) => void = () => {},
+): Kind<Value, ComputeDraft> {
   return {
     read(reader, draft) {
-      draft.seen.add(name);
+      note(draft);
       return kind.read(reader, draft.operation);
     },
     schema: kind.schema,
@@ -107,6 +119,30 @@ const memberName: Kind<string | number, unknown> = {
   schema: (reference) => ({ oneOf: [newColumnSchema(reference), count.schema(reference)] }),
 };
 
+const digits: Kind<number, ComputeDraft> = {
+  read(reader, draft) {
+    const start = reader.position;
+    count.read(reader, draft);
+    if (numberAt(reader, start) > MOST_DIGITS) draft.excessAt = start;
+    return undefined;
+  },
+  schema: () => ({ type: "integer", minimum: 0, maximum: MOST_DIGITS }),
+};
+
+function seen<Value>(name: FieldName, { read, schema }: Kind<Value, ComputeDraft>) {
+  return optional<Value, ComputeDraft>({
+    read(reader, draft) {
+      draft.seen.add(name);
+      return read(reader, draft);
+    },
+    schema,
+  });
+}
+
+const countedItem = inside(item, (draft) => {
+  draft.items++;
+});
+
 const fields = {
   as: required<string, ComputeDraft>({
     read(reader, draft) {
@@ -120,52 +156,22 @@ const fields = {
       draft.fn = word;
     }),
   ),
-  of: optional<Item[], ComputeDraft>({
-    read(reader, draft) {
-      draft.seen.add("of");
-      const counted: Kind<Item> = {
-        read(inner, operation) {
-          draft.items++;
-          return item.read(inner, operation);
-        },
-        schema: item.schema,
-      };
-      return list(counted, { most: MOST_ITEMS }).read(reader, draft.operation);
-    },
-    schema: list(item).schema,
-  }),
-  unit: optional<Unit, ComputeDraft>(
-    oneOf(units, (draft, word) => {
+  of: seen("of", list(countedItem, { most: MOST_ITEMS })),
+  unit: seen(
+    "unit",
+    oneOf(units, (draft: ComputeDraft, word) => {
       draft.unit = word;
-      draft.seen.add("unit");
     }),
   ),
-  digits: optional<number, ComputeDraft>({
-    read(reader, draft) {
-      draft.digitsStart = reader.position;
-      draft.seen.add("digits");
-      return count.read(reader, draft);
-    },
-    schema: () => ({ type: "integer", minimum: 0, maximum: MOST_DIGITS }),
-  }),
-  path: optional(seeing("path", list(memberName, { most: MOST_ITEMS }))),
-  when: optional(seeing<Condition>("when", condition)),
+  digits: seen("digits", digits),
+  path: seen("path", list(memberName, { most: MOST_ITEMS })),
+  when: seen("when", inside(condition)),
   // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
-  then: optional(seeing("then", item)),
-  else: optional(seeing("else", item)),
+  then: seen("then", inside(item)),
+  else: seen("else", inside(item)),
 };
 
-export interface Compute {
-  readonly as: string;
-  readonly fn: FunctionName;
-  readonly of?: readonly Item[];
-  readonly unit?: Unit;
-  readonly digits?: number;
-  readonly path?: readonly (string | number)[];
-  readonly when?: Condition;
-  readonly then?: Item;
-  readonly else?: Item;
-}
+export type Compute = ObjectOf<typeof fields>;
 
 const shape = new ObjectShape<ComputeDraft>(fields);
 
@@ -173,25 +179,19 @@ const shape = new ObjectShape<ComputeDraft>(fields);
 function schemasOf() {
   const groups = Map.groupBy(functions, (fn) => JSON.stringify(functionRules[fn]));
   return Array.from(groups.values(), (names): Fields<ComputeDraft> => {
-    const { of, unit = units, needs, takes = [] } = ruleOf(names[0] ?? "add");
+    const { of, unit, needs, takes = [] } = ruleOf(names[0] ?? "add");
+    const own = [...needs, ...takes].map((name) => {
+      return [name, { ...fields[name], required: needs.includes(name) }] as const;
+    });
     const [least, most] = of ?? [];
-    const taken = (name: FieldName) => ({ ...fields[name], required: needs.includes(name) });
-    const own = [...needs, ...takes].map((name) => [name, taken(name)] as const);
     const items = { type: "array", minItems: least, maxItems: most };
     return {
-      as: fields.as,
-      fn: required(oneOf(names)),
+      ...{ as: fields.as, fn: required(oneOf(names)) },
       ...Object.fromEntries(own),
-      ...(of === undefined
-        ? {}
-        : {
-            of: {
-              ...fields.of,
-              required: true,
-              schema: (to) => ({ ...items, items: item.schema(to) }),
-            },
-          }),
-      ...(needs.includes("unit") ? { unit: required(oneOf(unit)) } : {}),
+      ...(of && {
+        of: required({ ...fields.of, schema: (to) => ({ ...items, items: item.schema(to) }) }),
+      }),
+      ...(unit && { unit: required(oneOf(unit)) }),
     };
   });
 }
@@ -201,8 +201,8 @@ export const compute: Kind<Compute> = {
   read(reader, operation) {
     const start = reader.position;
     const draft: ComputeDraft = {
-      ...{ operation, fn: undefined, as: "", items: 0, unit: undefined, digitsStart: 0 },
-      seen: new Set(),
+      ...{ operation, seen: new Set(), fn: undefined, as: "", items: 0 },
+      ...{ unit: undefined, excessAt: undefined },
     };
     const rest: Rest = shape.read(reader, draft);
     if (rest !== undefined) return andThen(rest, () => requireFit(reader, draft, start));
@@ -214,7 +214,7 @@ export const compute: Kind<Compute> = {
 };
 
 function requireFit(reader: BodyReader, draft: ComputeDraft, start: number): undefined {
-  const { operation, fn = "add", as, items, seen, digitsStart } = draft;
+  const { operation, fn = "add", as, items, seen, excessAt } = draft;
   const { of: [least, most] = [0, 0], unit: allowed, needs, takes = [] } = ruleOf(fn);
   const missing = needs.find((name) => !seen.has(name));
   if (missing !== undefined) {
@@ -234,9 +234,7 @@ function requireFit(reader: BodyReader, draft: ComputeDraft, start: number): und
   if (allowed !== undefined && draft.unit !== undefined && !allowed.includes(draft.unit)) {
     throw refuse(`${fn} has no unit ${draft.unit}; allowed: ${allowed.join(", ")}`);
   }
-  if (digitsStart > 0 && numberAt(reader, digitsStart) > MOST_DIGITS) {
-    throw refuse(`digits may be at most ${MOST_DIGITS}`, digitsStart);
-  }
+  if (excessAt !== undefined) throw refuse(`digits may be at most ${MOST_DIGITS}`, excessAt);
   operation.computed ??= [];
   operation.computed.push(as);
 }
