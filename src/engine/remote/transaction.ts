@@ -1,57 +1,18 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { EngineRefusal, queryTimedOut, UnknownOutcome } from "../refusal.ts";
 import type { RowStream } from "../spool.ts";
-import { ConnectionLost, type Dialect, type Mode, type Session } from "./dialect.ts";
+import {
+  type Connection,
+  ConnectionLost,
+  type Dialect,
+  type Mode,
+  type Session,
+} from "./dialect.ts";
 import { OutdatedTable } from "./known-tables.ts";
 import { ConcurrencyLimiter, type ConnectionPool } from "./pool.ts";
 
 /** How long a canceled statement may take to end. */
 const CANCEL_TIME_MS = 1000;
-
-interface LeaseOptions {
-  readonly database: string | undefined;
-  readonly signal: AbortSignal;
-  readonly isFresh: boolean;
-  leavesConnectionUsable(error: unknown): boolean;
-}
-
-/**
- * Leases a connection to `work`. Once `signal` is aborted, the running statement is canceled and the
- * connection discarded.
- */
-async function withLease<Leased, Result>(
-  pool: ConnectionPool<Leased>,
-  { database, signal, isFresh, leavesConnectionUsable }: LeaseOptions,
-  work: (session: Leased) => Promise<Result>,
-): Promise<Result> {
-  const idle = isFresh ? undefined : pool.takeIdle(database);
-  const connection = idle ?? (await pool.open(database));
-  let isBroken = false;
-  /** Awaited before release, because a cancel request must not hit another query. */
-  let canceling: Promise<void> | undefined;
-  let timer: NodeJS.Timeout | undefined;
-  // A cancel request between two statements has no effect, so it is repeated.
-  const interrupt = (): void => {
-    isBroken = true;
-    canceling = connection.cancel();
-    timer = setTimeout(() => {
-      canceling = connection.cancel().finally(() => connection.cut());
-    }, CANCEL_TIME_MS);
-  };
-  signal.addEventListener("abort", interrupt);
-  try {
-    signal.throwIfAborted();
-    return await work(connection.session);
-  } catch (error) {
-    if (!leavesConnectionUsable(error)) isBroken = true;
-    throw signal.aborted && !(error instanceof EngineRefusal) ? signal.reason : error;
-  } finally {
-    signal.removeEventListener("abort", interrupt);
-    await canceling;
-    clearTimeout(timer);
-    pool.release(connection, isBroken);
-  }
-}
 
 /** After losing against another transaction. */
 const RETRY_LIMIT = 5;
@@ -104,26 +65,16 @@ export class Transactions<Leased extends Session> {
       if (stream?.hasProgressed()) timer.refresh();
       else query.abort(queryTimedOut(this.#timeLimit));
     }, this.#timeLimit);
+    const runOnce = () => this.#runOnce(options, signal, work);
+    const mayRetry = (error: unknown) =>
+      !stream?.hasBegun && this.#dialect.failures.isTransient(error);
     try {
-      return await this.#runOnce(options, signal, work);
+      return await runOnce();
     } catch (error) {
-      if (stream?.hasBegun || !this.#dialect.failures.isTransient(error)) throw error;
-      const runOnce = () => this.#runOnce(options, signal, work);
-      return await this.#again.hold(signal, () => this.#runAgain(runOnce, stream));
+      if (!mayRetry(error)) throw error;
+      return await this.#again.hold(signal, () => runAgain(runOnce, mayRetry));
     } finally {
       clearTimeout(timer);
-    }
-  }
-
-  async #runAgain<Result>(run: () => Promise<Result>, stream?: RowStream): Promise<Result> {
-    for (let attempt = 1; ; attempt += 1) {
-      try {
-        return await run();
-      } catch (error) {
-        const isFinal = !this.#dialect.failures.isTransient(error) || attempt === RETRY_LIMIT;
-        if (isFinal || stream?.hasBegun) throw error;
-      }
-      await delay(Math.random() * FIRST_PAUSE_MS * 2 ** attempt);
     }
   }
 
@@ -132,27 +83,62 @@ export class Transactions<Leased extends Session> {
     signal: AbortSignal,
     work: (session: Leased) => Promise<Result>,
   ): Promise<Result> {
-    const { leavesConnectionUsable } = this.#dialect.failures;
-    const { mode, database } = options;
+    const { mode, database, stream } = options;
     let isFresh = false;
     for (let attempt = 1; ; attempt += 1) {
       let leased: Leased | undefined;
       try {
-        const lease = { database, signal, leavesConnectionUsable, isFresh };
-        return await withLease(this.#pool, lease, (session) => {
-          leased = session;
-          return this.#workIn(session, options, work);
-        });
+        const idle = isFresh ? undefined : this.#pool.takeIdle(database);
+        const connection = idle ?? (await this.#pool.open(database));
+        leased = connection.session;
+        return await this.#lease(connection, signal, () =>
+          this.#workIn(connection.session, options, work),
+        );
       } catch (error) {
+        // The query did not cause the loss of a connection that was closed while idle.
         const isStale: boolean =
-          !isFresh && mode.endsWith("read only") && wasClosedWhileIdle(error, leased);
+          !isFresh &&
+          mode.endsWith("read only") &&
+          error instanceof ConnectionLost &&
+          leased?.isUntouched === true;
         const isOutdated = attempt < STALE_TABLE_ATTEMPTS && this.#isOutdated(error, leased);
         // Rows that have been sent must not be sent again.
-        if (!(isStale || isOutdated) || options.stream?.hasBegun) {
-          throw this.#withLimit(error, signal);
-        }
+        if (!(isStale || isOutdated) || stream?.hasBegun) throw this.#withLimit(error, signal);
         isFresh = isStale;
       }
+    }
+  }
+
+  /** Once `signal` is aborted, the running statement is canceled and the connection discarded. */
+  async #lease<Result>(
+    connection: Connection<Leased>,
+    signal: AbortSignal,
+    work: () => Promise<Result>,
+  ): Promise<Result> {
+    let isBroken = false;
+    /** Awaited before release, because a cancel request must not hit another query. */
+    let canceling: Promise<void> | undefined;
+    let timer: NodeJS.Timeout | undefined;
+    // A cancel request between two statements has no effect, so it is repeated.
+    const interrupt = (): void => {
+      isBroken = true;
+      canceling = connection.cancel();
+      timer = setTimeout(() => {
+        canceling = connection.cancel().finally(() => connection.cut());
+      }, CANCEL_TIME_MS);
+    };
+    signal.addEventListener("abort", interrupt);
+    try {
+      signal.throwIfAborted();
+      return await work();
+    } catch (error) {
+      if (!this.#dialect.failures.leavesConnectionUsable(error)) isBroken = true;
+      throw signal.aborted && !(error instanceof EngineRefusal) ? signal.reason : error;
+    } finally {
+      signal.removeEventListener("abort", interrupt);
+      await canceling;
+      clearTimeout(timer);
+      this.#pool.release(connection, isBroken);
     }
   }
 
@@ -199,7 +185,16 @@ export class Transactions<Leased extends Session> {
   }
 }
 
-/** True if the connection was closed while idle, so that the query did not cause the loss. */
-function wasClosedWhileIdle(error: unknown, session: Session | undefined): boolean {
-  return error instanceof ConnectionLost && session?.isUntouched === true;
+async function runAgain<Result>(
+  run: () => Promise<Result>,
+  mayRetry: (error: unknown) => boolean,
+): Promise<Result> {
+  for (let attempt = 1; ; attempt += 1) {
+    try {
+      return await run();
+    } catch (error) {
+      if (attempt === RETRY_LIMIT || !mayRetry(error)) throw error;
+    }
+    await delay(Math.random() * FIRST_PAUSE_MS * 2 ** attempt);
+  }
 }
