@@ -17,16 +17,8 @@ const truncations: Partial<Record<Unit, (moment: Fragment) => Fragment>> = {
   minute: (moment) => sql`date_format(${moment}, '%Y-%m-%d %H:%i:00')`,
 };
 
-const parts: Partial<Record<Unit, (moment: Fragment) => Fragment>> = {
-  year: (moment) => sql`year(${moment})`,
-  quarter: (moment) => sql`quarter(${moment})`,
-  month: (moment) => sql`month(${moment})`,
-  week: (moment) => sql`weekofyear(${moment})`,
-  day: (moment) => sql`dayofmonth(${moment})`,
-  hour: (moment) => sql`hour(${moment})`,
-  minute: (moment) => sql`minute(${moment})`,
-  weekday: (moment) => sql`weekday(${moment}) + 1`,
-};
+/** Where a part is not named as its unit. */
+const partFunctions: Partial<Record<Unit, string>> = { week: "weekofyear", day: "dayofmonth" };
 
 /** From here on, doubles are whole numbers. */
 const WHOLE_DOUBLES = sql.raw("9007199254740992");
@@ -71,7 +63,8 @@ export function computingIn(collation: string, double: MysqlKind): ComputeDialec
     },
     part(unit, moment) {
       const time = sql`cast(${moment} as datetime(6))`;
-      return sql`cast(${parts[unit]?.(time) ?? time} as signed)`;
+      if (unit === "weekday") return sql`cast(weekday(${time}) + 1 as signed)`;
+      return sql`cast(${sql.raw(partFunctions[unit] ?? unit)}(${time}) as signed)`;
     },
     microseconds: (first, second) => sql`timestampdiff(microsecond, ${second}, ${first})`,
     letters: (wanted, value) => text(caseSql(value, wanted)),

@@ -204,12 +204,9 @@ function compile(
   maxPacketBytes: number,
 ): { readonly sql: string; readonly values: ExecuteValues[] } {
   const { sql, parameters } = compileForServer(compiler, fragment);
+  const values = parameters.map(asBound);
   let length = sql.length + PACKET_MARGIN_BYTES;
-  const values = parameters.map((value) => {
-    const bound = asBound(value);
-    length += lengthOf(bound);
-    return bound;
-  });
+  for (const value of values) length += lengthOf(value);
   if (length > maxPacketBytes && length > 2 * PACKET_MARGIN_BYTES) {
     throw tooComplex(`more than its max_allowed_packet of ${maxPacketBytes} bytes`);
   }
@@ -217,9 +214,8 @@ function compile(
 }
 
 function asBound(value: unknown): Bound {
-  if (value === null || Buffer.isBuffer(value)) return value;
+  if (value === null || Buffer.isBuffer(value) || isTyped(value)) return value;
   if (typeof value === "string" || typeof value === "number") return value;
-  if (isTyped(value)) return value;
   throw new TypeError(`A ${typeof value} cannot be bound to an SQL parameter`);
 }
 

@@ -105,12 +105,7 @@ export class PasswordMissing extends Error {
   }
 }
 
-interface LoginAddress {
-  readonly host: string;
-  readonly port: number;
-  readonly user: string;
-  readonly database: string;
-}
+type LoginAddress = Pick<ServerAddress, "host" | "port" | "user" | "database">;
 
 /**
  * Reads `~/.pgpass` or `$PGPASSFILE` (PostgreSQL, libpq, "The Password File"). Like libpq, ignores a

@@ -8,6 +8,7 @@ import { EngineRefusal } from "../refusal.ts";
 import { type Connection, ConnectionLost } from "../remote/dialect.ts";
 import { databaseNotFound, refused } from "../remote/failures.ts";
 import type { KnownTables } from "../remote/known-tables.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { PasswordMissing, type ServerAddress } from "./address.ts";
 import { PostgresSession, type Row } from "./session.ts";
 import type { PostgresTable } from "./tables.ts";
@@ -20,11 +21,6 @@ interface SessionOptions {
   readonly tables: KnownTables<PostgresTable>;
   /** In milliseconds per statement. */
   readonly timeLimit: number;
-}
-
-/** Values stay text, so that no digit is lost. */
-function asText(value: string): string {
-  return value;
 }
 
 export class PostgresConnection implements Connection<PostgresSession> {
@@ -62,7 +58,8 @@ export class PostgresConnection implements Connection<PostgresSession> {
       fallback_application_name: "gatehouse",
       stream: () => socket,
       pipeline: true,
-      types: { getTypeParser: () => asText },
+      // Values stay text, so that no digit is lost.
+      types: { getTypeParser: () => (value: string) => value },
     });
     const session = new PostgresSession(client, tables, timeLimit);
     const connection = new PostgresConnection(address, client, session);
@@ -212,10 +209,9 @@ export async function listDatabases(session: PostgresSession): Promise<string[]>
 }
 
 export async function createDatabase(session: PostgresSession, database: string): Promise<void> {
-  if (isServersDatabase(database)) throw reservedName(database);
-  const [[existing] = []] = await session.rows(sql`select datname from pg_catalog.pg_database
-    where pg_catalog.lower(datname) = pg_catalog.lower(${database})`);
-  if (existing != null) throw databaseExists(existing);
+  const existing = sql`select datname from pg_catalog.pg_database
+    where pg_catalog.lower(datname) = pg_catalog.lower(${database})`;
+  await requireFree(session, database, isServersDatabase(database), existing);
   await session.defineAlone(sql`create database ${sql.id(database)}`);
 }
 
@@ -263,12 +259,9 @@ export async function listSchemas(session: PostgresSession): Promise<string[]> {
 }
 
 export async function createSchema(session: PostgresSession, database: string): Promise<void> {
-  if (isReservedSchema(database)) throw reservedName(database);
-  const [[existing] = []] = await session.rows(
-    sql`select nspname from pg_catalog.pg_namespace
-      where pg_catalog.lower(nspname) = pg_catalog.lower(${database})`,
-  );
-  if (existing != null) throw databaseExists(existing);
+  const existing = sql`select nspname from pg_catalog.pg_namespace
+    where pg_catalog.lower(nspname) = pg_catalog.lower(${database})`;
+  await requireFree(session, database, isReservedSchema(database), existing);
   await session.run(sql`create schema ${sql.id(database)}`);
 }
 
@@ -309,11 +302,18 @@ function clientNames(found: readonly Row[], isServers: (name: string) => boolean
     .sort();
 }
 
-function reservedName(name: string): EngineRefusal {
-  const owner = foldCase(name) === storeSchema ? "Gatehouse" : "PostgreSQL";
-  return new EngineRefusal("invalid_name", `The name ${name} is reserved for ${owner}`);
-}
-
-function databaseExists(name: string): EngineRefusal {
-  return new EngineRefusal("database_exists", `Database ${name} already exists`);
+/** @param existing selects the name of a database that differs at most by case */
+async function requireFree(
+  session: PostgresSession,
+  name: string,
+  isReserved: boolean,
+  existing: Fragment,
+): Promise<void> {
+  if (isReserved) {
+    const owner = foldCase(name) === storeSchema ? "Gatehouse" : "PostgreSQL";
+    throw new EngineRefusal("invalid_name", `The name ${name} is reserved for ${owner}`);
+  }
+  const [[found] = []] = await session.rows(existing);
+  if (found == null) return;
+  throw new EngineRefusal("database_exists", `Database ${found} already exists`);
 }

@@ -134,7 +134,7 @@ async function targetOf(
 ): Promise<Target<string>> {
   const { schema } = context;
   const table = await (isRead ? readTable(context, name) : knownTable(context, name));
-  const destination = { table, name: sql.id(schema, table.name), flatten };
+  const destination = { table, name: sql.id(schema, table.name) };
   return {
     table,
     name: destination.name,

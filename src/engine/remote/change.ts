@@ -272,7 +272,6 @@ const nothing = sql``;
 export interface Destination<Found extends InsertColumn> {
   readonly name: Fragment;
   readonly table: Table<Found>;
-  flatten?(fragment: Fragment): Fragment;
 }
 
 interface Layout {
@@ -330,7 +329,7 @@ function identityOf<Found extends InsertColumn>({ columns }: Table<Found>): Foun
 }
 
 function layoutOf<Found extends InsertColumn>(
-  { name, table, flatten = (fragment) => fragment }: Destination<Found>,
+  { name, table }: Destination<Found>,
   rows: readonly Row[],
   all: readonly Row[],
 ): Layout {
@@ -347,7 +346,7 @@ function layoutOf<Found extends InsertColumn>(
       );
     }
     const columns = columnsOf(table, [...firsts.values()]);
-    const head = flatten(sql`insert into ${name} (${namesSql(columns)}) values `);
+    const head = sql`insert into ${name} (${namesSql(columns)}) values `;
     const around = ["(", ...columns.slice(1).map(() => ", "), ")"];
     return { columns, head, around: Object.assign(around, { raw: around }) };
   });

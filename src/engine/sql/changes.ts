@@ -44,10 +44,6 @@ function assignmentsOf(table: Table, { set, add }: Pick<Update, "set" | "add">):
   ];
 }
 
-function assignmentsSql(assignments: readonly Assignment[]): Fragment {
-  return sql.join(assignments.map(({ column, value }) => sql`${sql.id(column.name)} = ${value}`));
-}
-
 function entriesOf(
   table: Table,
   cells: Readonly<Record<string, CellValue>> = {},
@@ -188,8 +184,10 @@ function* countWithin<Raw>({ name, within = sql`true`, lock }: Target<Raw>): Ste
 }
 
 export function updateSql<Raw>({ table, name }: Target<Raw>, query: Update) {
-  const assignments = assignmentsSql(assignmentsOf(table, query));
-  return sql`update ${name} set ${assignments}${whereSql([table], query.where)}`;
+  const assignments = assignmentsOf(table, query).map(
+    ({ column, value }) => sql`${sql.id(column.name)} = ${value}`,
+  );
+  return sql`update ${name} set ${sql.join(assignments)}${whereSql([table], query.where)}`;
 }
 
 export function* deleteRows<Raw>(

@@ -144,46 +144,35 @@ function requireNames(columns: readonly ColumnDefinition[], dialect: NewTableDia
   }
 }
 
-export interface DeclaredType {
-  /** In lower case. */
-  readonly word: string;
-  /** `(n)`, `(n,m)` or empty. */
-  readonly size: string;
-}
-
-export function readDeclaredType(type: string): DeclaredType {
+/** The word in lower case, and `(n)`, `(n,m)` or nothing. */
+export function readDeclaredType(type: string) {
   const [, word = "", size = ""] = /^(\w+)(\(\d+(?:,\d+)?\))?$/.exec(type) ?? [];
   return { word: word.toLowerCase(), size };
 }
 
 /** The types of CreateTable by meaning, in the order of messages. */
-const vocabulary = {
-  integer: ["int", "integer", "bigint", "smallint", "tinyint"],
-  serial: ["serial", "bigserial"],
-  double: ["float", "double", "real"],
-  decimal: ["numeric", "decimal"],
-  text: ["string", "text", "varchar", "char"],
-  uuid: ["uuid"],
-  date: ["date"],
-  time: ["time"],
-  instant: ["timestamp", "datetime"],
-  boolean: ["bool", "boolean"],
-  json: ["json"],
-  jsonb: ["jsonb"],
-  bytes: ["blob", "bytes"],
-} as const;
+const vocabulary = [
+  ["integer", ["int", "integer", "bigint", "smallint", "tinyint"]],
+  ["serial", ["serial", "bigserial"]],
+  ["double", ["float", "double", "real"]],
+  ["decimal", ["numeric", "decimal"]],
+  ["text", ["string", "text", "varchar", "char"]],
+  ["uuid", ["uuid"]],
+  ["date", ["date"]],
+  ["time", ["time"]],
+  ["instant", ["timestamp", "datetime"]],
+  ["boolean", ["bool", "boolean"]],
+  ["json", ["json"]],
+  ["jsonb", ["jsonb"]],
+  ["bytes", ["blob", "bytes"]],
+] as const;
 
-type Meaning = keyof typeof vocabulary;
-
-function isMeaning(name: string): name is Meaning {
-  return name in vocabulary;
-}
+type Meaning = (typeof vocabulary)[number][0];
 
 export function typesByWord<Type>(
   types: Readonly<Record<Meaning, Type>>,
 ): ReadonlyMap<string, Type> {
-  const meanings = Object.keys(vocabulary).filter(isMeaning);
   return new Map(
-    meanings.flatMap((meaning) => vocabulary[meaning].map((word) => [word, types[meaning]])),
+    vocabulary.flatMap(([meaning, words]) => words.map((word) => [word, types[meaning]])),
   );
 }

@@ -39,7 +39,7 @@ export interface PreviewOptions {
   readonly visible: readonly string[] | undefined;
   /** An approver sees all columns, since the requester chooses `returning`. */
   readonly isForApprover: boolean;
-  /** Maximum rows before and after the change each. */
+  /** Rows to read before and after the change each. A change may return more. */
   readonly limit: number;
 }
 
@@ -59,7 +59,7 @@ export function* preview<Raw>(
   const returning = columns.map(({ name }) => name);
   switch (operation.name) {
     case "Insert":
-      return previewed([], yield* insert(target, { ...operation.fields, returning }), limit);
+      return previewed([], yield* insert(target, { ...operation.fields, returning }));
     case "Update":
       return yield* previewUpdate(target, operation, columns, limit);
     case "Delete": {
@@ -68,11 +68,11 @@ export function* preview<Raw>(
       const key = yield* readPrimaryKey(target);
       const before = yield* readInOrder(target, columns, key, condition, limitSql(limit));
       const { database, table } = operation.fields;
-      return previewed(before, yield* deleteRows(target, { database, table, where }), limit);
+      return previewed(before, yield* deleteRows(target, { database, table, where }));
     }
     case "Upsert": {
       const before = yield* conflicting(target, operation.fields, columns, limit);
-      return previewed(before, yield* upsert(target, { ...operation.fields, returning }), limit);
+      return previewed(before, yield* upsert(target, { ...operation.fields, returning }));
     }
   }
 }
@@ -81,12 +81,8 @@ function limitSql(limit: number): Fragment {
   return sql` limit ${sql.lit(limit)}`;
 }
 
-function previewed(
-  before: readonly string[],
-  { affected = 0, data = [] }: Changed,
-  limit: number,
-): Previewed {
-  return { affected, before, after: data.slice(0, limit) };
+function previewed(before: readonly string[], { affected = 0, data = [] }: Changed): Previewed {
+  return { affected, before, after: data };
 }
 
 /** With a primary key, the rows after an Update are found by the keys of the rows before it. */
@@ -101,7 +97,7 @@ function* previewUpdate<Raw>(
   const before = yield* readInOrder(target, columns, key, condition, limitSql(limit));
   if (key.length === 0 || target.check !== undefined) {
     const returning = columns.map(({ name }) => name);
-    return previewed(before, yield* update(target, { ...fields, returning }), limit);
+    return previewed(before, yield* update(target, { ...fields, returning }));
   }
   const keys = yield* readNewKeys(target, key, fields, condition, limitSql(limit));
   const affected = yield* run<Raw>(updateSql(target, fields));

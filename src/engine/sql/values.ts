@@ -323,14 +323,6 @@ export function comparedValue(column: Column, value: CellValue): unknown {
 function describe(value: PresentValue | null): string {
   if (value === null) return "null";
   if (Array.isArray(value)) return "an array";
-  if (value instanceof ExactNumber) return "this number";
-  switch (typeof value) {
-    case "object":
-      return "an object";
-    case "bigint":
-    case "number":
-      return "this number";
-    default:
-      return `this ${typeof value}`;
-  }
+  if (typeof value === "bigint" || value instanceof ExactNumber) return "this number";
+  return typeof value === "object" ? "an object" : `this ${typeof value}`;
 }
