@@ -277,13 +277,8 @@ export interface Destination<Found extends InsertColumn> {
 interface Layout {
   readonly columns: readonly InsertColumn[];
   readonly head: Fragment;
+  /** What stands around the values of a row. */
   readonly around: TemplateStringsArray;
-}
-
-interface Run {
-  readonly run: readonly Row[];
-  readonly all: readonly Row[];
-  readonly layout: Layout;
 }
 
 const layouts = new ByShape<Layout>();
@@ -296,36 +291,30 @@ export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>
 ): Steps<Changed, Raw> {
   const { table } = destination;
   const { returning, onNumbers, all = values } = options;
-  const identity = identityOf(table);
+  const identity = [...table.columns.values()].find(({ isIdentity }) => isIdentity);
   // All names are checked before the first row is stored.
-  const runs = runsOf(values, identity).map((run) => ({
-    run,
-    all,
-    layout: layoutOf(destination, run, all),
+  const runs = runsOf(values, identity).map((some) => ({
+    some,
+    layout: layoutOf(destination, some, all),
   }));
   const found: ResultRow<Raw>[] = [];
   let affected = 0;
   const [first, ...others] = values;
   const takesNumber = identity !== undefined && first !== undefined && givesNumber(first, identity);
   const isLast = options.endsWithRow === true && others.length === 0 && !takesNumber;
-  for (const part of runs) {
-    for (const statement of statementsOf(part, options)) {
+  for (const { some, layout } of runs) {
+    for (const statement of statementsOf(some, all, layout, options)) {
       if (returning === undefined) affected += yield* runOf<Raw>(statement, isLast);
       else found.push(...(yield* rowsOf<Raw>(statement)));
     }
     if (identity === undefined || onNumbers === undefined) continue;
     yield* onNumbers(
       identity,
-      part.run.map((row) => cellIn(row, identity.name)),
+      some.map((row) => cellIn(row, identity.name)),
     );
   }
   if (returning === undefined) return { affected };
   return { affected: found.length, data: encodeRows({ table }, returning, found) };
-}
-
-function identityOf<Found extends InsertColumn>({ columns }: Table<Found>): Found | undefined {
-  for (const column of columns.values()) if (column.isIdentity) return column;
-  return undefined;
 }
 
 function layoutOf<Found extends InsertColumn>(
@@ -370,20 +359,22 @@ function givesNumber(row: Row, identity: InsertColumn): boolean {
 }
 
 function* statementsOf<Found extends InsertColumn, Raw>(
-  { run, all, layout }: Run,
+  rows: readonly Row[],
+  all: readonly Row[],
+  { columns, head, around }: Layout,
   options: InsertOptions<Found, Raw>,
 ): Generator<Fragment> {
   const { tail = nothing, nextNumber = ofDefault, returning } = options;
   const answered = returning === undefined ? nothing : sql` returning ${namesSql(returning)}`;
-  const parts = run.length === 1 ? [run] : partsOf(run, layout.columns.length, options);
+  const parts = rows.length === 1 ? [rows] : partsOf(rows, columns.length, options);
   for (const some of parts) {
     const tuples = some.map((row) =>
       inRow(
         () => all.indexOf(row),
-        () => tupleOf(layout, row, nextNumber),
+        () => sql(around, ...columns.map((column) => cellOf(column, row, nextNumber))),
       ),
     );
-    yield sql`${layout.head}${sql.join(tuples)}${tail}${answered}`;
+    yield sql`${head}${sql.join(tuples)}${tail}${answered}`;
   }
 }
 
@@ -423,10 +414,6 @@ function columnsOf<Found extends Column>(table: Table<Found>, rows: readonly Row
   const named = new Set(rows.flatMap((row) => Object.keys(row)));
   const columns = all.filter((column) => named.has(column.name));
   return columns.length > 0 ? columns : all.slice(0, 1);
-}
-
-function tupleOf({ columns, around }: Layout, row: Row, nextNumber: Fragment): Fragment {
-  return sql(around, ...columns.map((column) => cellOf(column, row, nextNumber)));
 }
 
 function cellOf(column: InsertColumn, row: Row, nextNumber: Fragment): unknown {
