@@ -81,11 +81,12 @@ function readSchemaPath(path: string): SchemaPath {
   return { database, table };
 }
 
-const offers: readonly { readonly form: RowForm; readonly type: string }[] = [
-  { form: "json", type: "application/json" },
-  { form: "ndjson", type: "application/x-ndjson" },
-  { form: "csv", type: "text/csv" },
-];
+const mediaTypes: Readonly<Record<RowForm, string>> = {
+  json: "application/json",
+  ndjson: "application/x-ndjson",
+  csv: "text/csv; charset=utf-8; header=present",
+};
+const forms = ["json", "ndjson", "csv"] as const;
 
 interface Range {
   readonly type: string;
@@ -98,7 +99,7 @@ interface Range {
  */
 export function preferredForm(accept: string | undefined): RowForm {
   const ranges = (accept ?? "*/*").split(",").flatMap(rangeOf);
-  const rated = offers.map(({ form, type }) => ({ form, ...matchOf(type, ranges) }));
+  const rated = forms.map((form) => ({ form, ...matchOf(mediaTypes[form], ranges) }));
   const [best] = rated
     .filter(({ quality }) => quality > 0)
     .sort((one, other) => other.quality - one.quality || other.precision - one.precision);
@@ -106,7 +107,8 @@ export function preferredForm(accept: string | undefined): RowForm {
 }
 
 /** The most specific range for a media type; its precision is 2 for a named type. */
-function matchOf(type: string, ranges: readonly Range[]): { quality: number; precision: number } {
+function matchOf(mediaType: string, ranges: readonly Range[]) {
+  const [type = ""] = mediaType.split(";");
   const patterns = ["*/*", `${type.slice(0, type.indexOf("/"))}/*`, type];
   for (const precision of [2, 1, 0]) {
     const range = ranges.find((one) => one.type === patterns[precision]);
@@ -310,12 +312,6 @@ const MAX_BACKLOG_BYTES = 256 * 1024;
 
 /** A client that accepts none of its answer for this long is disconnected. */
 const STALLED_CLIENT_TIMEOUT_MS = 60_000;
-
-const mediaTypes: Readonly<Record<RowForm, string>> = {
-  json: "application/json",
-  ndjson: "application/x-ndjson",
-  csv: "text/csv; charset=utf-8; header=present",
-};
 
 /**
  * An answer sent while its rows are still being read. Headers are sent with the first row, so that

@@ -14,7 +14,7 @@ import {
   insertRows,
   nestingOn,
   planOn,
-  runSteps,
+  readWithKeys,
 } from "../remote/change.ts";
 import type { Dialect, Mode } from "../remote/dialect.ts";
 import { isNoTable, refused } from "../remote/failures.ts";
@@ -33,7 +33,6 @@ import {
   describe,
   type Insertion,
   needsPrimaryKey,
-  readKeys,
   readPrimaryKey,
   type TableDescription,
   type Target,
@@ -88,8 +87,7 @@ async function listTables({ session, schema }: MysqlContext): Promise<string[]> 
 
 async function describeTable(context: MysqlContext, name: string): Promise<TableDescription> {
   const { session, schema } = context;
-  const { columns } = await readTable(context, name);
-  const keys = await runSteps(session, readKeys(keysSql(schema, name)));
+  const { columns, keys } = await readWithKeys(context, name, readTable, keysSql);
   const found = await session.rows(sql`
     select column_name, column_default, column_comment,
       (select concat(referenced_table_name, '.', referenced_column_name)
@@ -241,10 +239,7 @@ async function createTable(context: MysqlContext, query: CreateTable): Promise<C
       return existing;
     },
     declare: (column, key) => declare(column, key, collation),
-    async readReferenced(name) {
-      const { columns } = await readTable(context, name);
-      return { columns, keys: await runSteps(session, readKeys(keysSql(schema, name))) };
-    },
+    readReferenced: (name) => readWithKeys(context, name, readTable, keysSql),
     nameOf: (name) => sql.id(schema, name),
   });
   await session.define(sql`create table ${sql.id(schema, query.table)} (${parts})

@@ -10,7 +10,7 @@ import { databaseNotFound, refused } from "../remote/failures.ts";
 import type { KnownTables } from "../remote/known-tables.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { PasswordMissing, type ServerAddress } from "./address.ts";
-import { PostgresSession, type Row } from "./session.ts";
+import { keyOf, PostgresSession, type Row } from "./session.ts";
 import type { PostgresTable } from "./tables.ts";
 
 const CONNECT_TIMEOUT_MS = 5000;
@@ -126,13 +126,6 @@ async function requestCancel(address: ServerAddress, client: Client): Promise<vo
   } finally {
     socket.destroy();
   }
-}
-
-/** The process id and secret that a cancel request must present. */
-function keyOf(client: Client): [number, number] | undefined {
-  const id = "processID" in client ? client.processID : undefined;
-  const secret = "secretKey" in client ? client.secretKey : undefined;
-  return typeof id === "number" && typeof secret === "number" ? [id, secret] : undefined;
 }
 
 function open({ host, port }: ServerAddress): Socket {

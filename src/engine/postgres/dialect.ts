@@ -16,7 +16,7 @@ import {
   insertRows,
   nestingOn,
   planOn,
-  runSteps,
+  readWithKeys,
 } from "../remote/change.ts";
 import type { Dialect } from "../remote/dialect.ts";
 import { databaseNotFound, isNoTable, refused } from "../remote/failures.ts";
@@ -35,7 +35,6 @@ import {
   conflictSql,
   describe,
   type Insertion,
-  readKeys,
   type TableDescription,
   type Target,
 } from "../sql/target.ts";
@@ -58,7 +57,7 @@ import {
   visibleSchema,
 } from "./databases.ts";
 import { failures } from "./failures.ts";
-import { kindOf, type PostgresKind, type TypeDescription } from "./kinds.ts";
+import { kindOf, type PostgresKind } from "./kinds.ts";
 import type { PostgresContext, PostgresSession } from "./session.ts";
 import {
   flatten,
@@ -84,8 +83,7 @@ async function listTables({ session, database, schema }: PostgresContext): Promi
 
 async function describeTable(context: PostgresContext, name: string): Promise<TableDescription> {
   const { session, schema } = context;
-  const { columns, isTable } = await readTable(context, name);
-  const keys = await runSteps(session, readKeys(keysSql(schema, name)));
+  const { columns, keys, isTable } = await readWithKeys(context, name, readTable, keysSql);
   const found = await session.rows(sql`
     select attribute.attname,
       case when attribute.attgenerated = '' then pg_catalog.pg_get_expr(value.adbin, value.adrelid) end,
@@ -292,14 +290,7 @@ const types = typesByWord<NewType>({
 
 export const typeWords: readonly string[] = [...types.keys()];
 
-interface ColumnType {
-  readonly sql: Fragment;
-  readonly description: TypeDescription;
-  readonly isSerial: boolean;
-  readonly isText: boolean;
-}
-
-function columnType(type: string): ColumnType | undefined {
+function columnType(type: string) {
   const { word, size } = readDeclaredType(type);
   const found = types.get(word);
   if (found === undefined) return undefined;
@@ -314,13 +305,13 @@ function columnType(type: string): ColumnType | undefined {
   const sqlName = isText ? found.name : name;
   return {
     sql: sql.raw(name),
-    description: {
+    kind: kindOf({
       id: isText && length !== undefined ? VARCHAR : id,
       elementId: 0,
       sqlName,
       length,
       scale,
-    },
+    }),
     isSerial,
     isText,
   };
@@ -341,10 +332,7 @@ async function createTable(context: PostgresContext, query: CreateTable): Promis
       return existing;
     },
     declare: (column) => declare(context, column, collation),
-    async readReferenced(name) {
-      const { columns } = await readTable(context, name);
-      return { columns, keys: await runSteps(session, readKeys(keysSql(schema, name))) };
-    },
+    readReferenced: (name) => readWithKeys(context, name, readTable, keysSql),
     nameOf: (name) => sql.id(schema, name),
   });
   await session.define(sql`create table ${sql.id(schema, query.table)} (${parts})`);
@@ -364,7 +352,7 @@ function declare(
     isSerial: type.isSerial,
     /** A definition takes no parameters, so the server quotes the value first. */
     async literal(value) {
-      const stored = storedValue({ name, type: declared, kind: kindOf(type.description) }, value);
+      const stored = storedValue({ name, type: declared, kind: type.kind }, value);
       const [[literal] = []] = await session.rows(
         sql`select pg_catalog.quote_literal(cast(${stored} as text))`,
       );

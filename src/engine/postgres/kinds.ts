@@ -134,13 +134,8 @@ function arraysOf(element: Codec): Codec {
 }
 
 function writeArray(element: Codec, values: readonly CellValue[]): string | undefined {
-  const parts: string[] = [];
-  for (const value of values) {
-    const part = writeElement(element, value);
-    if (part === undefined) return undefined;
-    parts.push(part);
-  }
-  return `{${parts.join(",")}}`;
+  const parts = values.map((value) => writeElement(element, value));
+  return parts.includes(undefined) ? undefined : `{${parts.join(",")}}`;
 }
 
 function writeElement(element: Codec, value: CellValue): string | undefined {

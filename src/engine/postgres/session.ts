@@ -97,8 +97,7 @@ export class PostgresSession implements Session {
     });
     const [[id, readOnly] = []] = rows;
     // A pooler gives the client a process id of its own.
-    const processId = "processID" in this.#client ? this.#client.processID : undefined;
-    if (id !== String(processId)) return;
+    if (id !== String(keyOf(this.#client)?.[0])) return;
     await this.#client.query(
       `${settings("set", this.#timeLimit)}; set default_transaction_read_only = on`,
     );
@@ -304,7 +303,11 @@ export class PostgresSession implements Session {
     if (error instanceof DatabaseError) {
       const isOfPlan = !this.#hasFailed && this.#isOfPlan(error);
       this.#hasFailed = true;
-      return isOfPlan ? this.#outdate() : error;
+      if (!isOfPlan) return error;
+      // All connections close, and with them their prepared statements.
+      this.#shared.outdatePlans();
+      this.#reliesOnKnown = true;
+      return new OutdatedTable();
     }
     const isRefused = error instanceof Error && "code" in error && error.code === "EPIPE";
     this.isUntouched = isRefused && !this.#isAnswered;
@@ -319,13 +322,13 @@ export class PostgresSession implements Session {
     if (!this.#isDirect) return false;
     return code === "26000" || (code === "0A000" && routine === "RevalidateCachedQuery");
   }
+}
 
-  /** Makes all connections close, and with them their prepared statements. */
-  #outdate(): OutdatedTable {
-    this.#shared.outdatePlans();
-    this.#reliesOnKnown = true;
-    return new OutdatedTable();
-  }
+/** The process id and secret that a cancel request must present. */
+export function keyOf(client: Client): [number, number] | undefined {
+  const id = "processID" in client ? client.processID : undefined;
+  const secret = "secretKey" in client ? client.secretKey : undefined;
+  return typeof id === "number" && typeof secret === "number" ? [id, secret] : undefined;
 }
 
 export type PostgresContext = QueryContext<PostgresSession>;

@@ -244,6 +244,18 @@ async function withKeys<Raw, Kind extends ColumnKind>(
   return { ...table, keys: tableKeysOf(columns, unique) };
 }
 
+/** The table with its primary and unique keys. */
+export async function readWithKeys<Leased extends Answering<Raw>, Raw, Found extends Table>(
+  context: QueryContext<Leased>,
+  name: string,
+  readTable: (context: QueryContext<Leased>, name: string) => Found | Promise<Found>,
+  keysSql: (schema: string, name: string) => Fragment,
+) {
+  const table = await readTable(context, name);
+  const keys = await runSteps(context.session, readKeys(keysSql(context.schema, name)));
+  return { ...table, keys };
+}
+
 export interface InsertColumn extends Column {
   /** True for a column that generates its numbers but also accepts them. */
   readonly isIdentity: boolean;

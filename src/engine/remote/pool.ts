@@ -69,7 +69,13 @@ export class ConnectionPool<Leased> {
     if (isBroken) {
       this.#forget(connection);
       connection.cut();
-    } else this.#keep(connection);
+      return;
+    }
+    const { target = "", timer } = this.#members.get(connection) ?? {};
+    timer?.refresh();
+    this.#idle.push(connection);
+    const isUnwanted = this.#isClosed || this.#unwanted.has(target);
+    if (isUnwanted || !connection.isUsable) void this.#end(connection);
   }
 
   /** Runs `work` while no idle connection to a database is kept. */
@@ -104,14 +110,6 @@ export class ConnectionPool<Leased> {
     return this.#members.size + this.#opening + this.#ending.size;
   }
 
-  #keep(connection: Connection<Leased>): void {
-    const { target = "", timer } = this.#members.get(connection) ?? {};
-    timer?.refresh();
-    this.#idle.push(connection);
-    const isUnwanted = this.#isClosed || this.#unwanted.has(target);
-    if (isUnwanted || !connection.isUsable) void this.#end(connection);
-  }
-
   #forget(connection: Connection<Leased>): void {
     clearTimeout(this.#members.get(connection)?.timer);
     this.#members.delete(connection);
@@ -144,7 +142,12 @@ export class ConcurrencyLimiter {
     try {
       return await work();
     } finally {
-      this.#release();
+      const [next] = this.#waiting;
+      if (next === undefined) this.#free += 1;
+      else {
+        this.#waiting.delete(next);
+        next();
+      }
     }
   }
 
@@ -161,15 +164,5 @@ export class ConcurrencyLimiter {
     } finally {
       signal.removeEventListener("abort", leave);
     }
-  }
-
-  #release(): void {
-    const [next] = this.#waiting;
-    if (next === undefined) {
-      this.#free += 1;
-      return;
-    }
-    this.#waiting.delete(next);
-    next();
   }
 }

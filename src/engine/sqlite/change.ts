@@ -16,6 +16,7 @@ import {
   type Target,
 } from "../sql/target.ts";
 import { storedValue } from "../sql/values.ts";
+import { isNumber } from "./compute.ts";
 import { prepare, type ResultRow, rows, type SqliteContext } from "./statements.ts";
 import { keysSql, readTable, type SqliteTable } from "./tables.ts";
 
@@ -66,10 +67,6 @@ function compareValues(one: SQLOutputValue, other: SQLOutputValue): number {
   }
   if (one instanceof Uint8Array && other instanceof Uint8Array) return Buffer.compare(one, other);
   return rankOf(one) - rankOf(other);
-}
-
-function isNumber(value: SQLOutputValue): value is number | bigint {
-  return typeof value === "number" || typeof value === "bigint";
 }
 
 function rankOf(value: SQLOutputValue): number {

@@ -37,7 +37,7 @@ export const computing: ComputeDialect<SqliteKind> = {
 
 type Operand = bigint | number;
 
-function isNumeric(value: SQLOutputValue): value is Operand {
+export function isNumber(value: SQLOutputValue): value is Operand {
   return typeof value === "number" || typeof value === "bigint";
 }
 
@@ -129,7 +129,7 @@ function whole(value: bigint): bigint {
 /** SQLite's own `+` turns an overflow into a double. */
 function addTo(family: NumberFamily, value: SQLOutputValue, amount: SQLOutputValue) {
   if (value === null) return null;
-  if (!isNumeric(value) || !isNumeric(amount)) {
+  if (!isNumber(value) || !isNumber(amount)) {
     const problem = "A stored value is not a number, so nothing can be added to it";
     throw new EngineRefusal("invalid_value", problem);
   }
@@ -217,12 +217,12 @@ export function defineFunctions(connection: DatabaseSync): void {
   for (const fn of ["add", "sub", "mul", "div"] as const) {
     for (const family of ["integer", "decimal", "double"] as const) {
       define(`${fn}_${family}`, (one = null, other = null) =>
-        isNumeric(one) && isNumeric(other) ? calculate(fn, family, one, other) : null,
+        isNumber(one) && isNumber(other) ? calculate(fn, family, one, other) : null,
       );
     }
   }
   define("round", (value = null, digits = 0) =>
-    isNumeric(value) ? numberOf(rounded(decimalOf(value), Number(digits))) : null,
+    isNumber(value) ? numberOf(rounded(decimalOf(value), Number(digits))) : null,
   );
   define("abs", (value = null) => {
     if (typeof value === "bigint") return whole(abs(value));

@@ -4,7 +4,7 @@ import { foldCase, isPlainName } from "../../query/names.ts";
 import type { CreateTable, DropTable, Operation, Select } from "../../query/operation-types.ts";
 import type { ColumnDefinition } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { changesOfRows, nestingOn, planOn, runSteps } from "../remote/change.ts";
+import { changesOfRows, nestingOn, planOn, readWithKeys } from "../remote/change.ts";
 import type { Operations } from "../remote/dialect.ts";
 import { refused } from "../remote/failures.ts";
 import type { RowOutput } from "../spool.ts";
@@ -14,7 +14,7 @@ import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
 import type { RowChangeName } from "../sql/preview.ts";
 import type { AggregateDialect, SelectDialect } from "../sql/select.ts";
-import { type Changed, describe, readKeys, type TableDescription } from "../sql/target.ts";
+import { type Changed, describe, type TableDescription } from "../sql/target.ts";
 import { storedValue } from "../sql/values.ts";
 import { findBrokenKey, targetOf } from "./change.ts";
 import { computing } from "./compute.ts";
@@ -51,10 +51,7 @@ async function createTable(context: SqliteContext, query: CreateTable): Promise<
       return findExisting(context, table);
     },
     declare,
-    async readReferenced(name) {
-      const { columns } = readTable(context, name);
-      return { columns, keys: await runSteps(session, readKeys(keysSql(schema, name))) };
-    },
+    readReferenced: (name) => readWithKeys(context, name, readTable, keysSql),
     nameOf: (name) => sql.id(name),
   });
   run(session.connection, sql`create table ${sql.id(schema, table)} (${parts}) strict`);
@@ -236,7 +233,7 @@ async function listTables({ session, schema }: SqliteContext): Promise<string[]>
 
 async function describeTable(context: SqliteContext, name: string): Promise<TableDescription> {
   const { session, schema } = context;
-  const { columns } = readTable(context, name);
+  const { columns, keys } = await readWithKeys(context, name, readTable, keysSql);
   const found = rows(
     session.connection,
     sql`select "name", "dflt_value",
@@ -255,7 +252,7 @@ async function describeTable(context: SqliteContext, name: string): Promise<Tabl
       default: text(facts.get(column.name)?.[1]),
       references: text(facts.get(column.name)?.[2]),
     })),
-    await runSteps(session, readKeys(keysSql(schema, name))),
+    keys,
     { rows: estimateRows(context, name, [...columns.keys()]) },
   );
 }

@@ -119,11 +119,6 @@ const MISSABLE_AT_START = 30;
 /** A task may continue for this long after its client has left. */
 const ABANDONED_TIMEOUT_MS = 500;
 
-const processEnded = [
-  "upstream_broken",
-  "The SQLite process ended before it answered; nothing was changed",
-] as const;
-
 /**
  * Runs one task at a time. SQLite's statements are synchronous, and a terminated thread would
  * continue until its statement ends. A process is killed at once, and the journal undoes its changes.
@@ -180,7 +175,9 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
         const limit = `The time limit of ${limitMs / 1000} seconds was reached`;
         throw new UnknownOutcome(error, isLost ? "The SQLite process ended" : limit);
       }
-      throw isLost ? new EngineRefusal(...processEnded, { cause: error }) : error;
+      if (!isLost) throw error;
+      const problem = "The SQLite process ended before it answered; nothing was changed";
+      throw new EngineRefusal("upstream_broken", problem, { cause: error });
     } finally {
       signal.removeEventListener("abort", abandon);
       clearTimeout(abandoned);
