@@ -114,20 +114,16 @@ type LoginAddress = Pick<ServerAddress, "host" | "port" | "user" | "database">;
  * @throws PasswordMissing
  */
 export async function findPassword(login: LoginAddress): Promise<string> {
-  const password = await readPassword(login);
-  if (password === undefined) throw new PasswordMissing();
-  return password;
-}
-
-async function readPassword(login: LoginAddress): Promise<string | undefined> {
   const file = process.env.PGPASSFILE ?? path.join(homedir(), ".pgpass");
   try {
     const status = await stat(file);
-    if (!status.isFile() || (status.mode & 0o077) !== 0) return undefined;
-    return passwordIn(await readFile(file, "utf8"), login);
+    const isPrivate = status.isFile() && (status.mode & 0o077) === 0;
+    const password = isPrivate ? passwordIn(await readFile(file, "utf8"), login) : undefined;
+    if (password !== undefined) return password;
   } catch {
-    return undefined;
+    // A file that cannot be read holds no password.
   }
+  throw new PasswordMissing();
 }
 
 /** Lines are `host:port:database:user:password`, where `*` matches anything. The first match counts. */

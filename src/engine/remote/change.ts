@@ -62,7 +62,7 @@ type TargetOf<Leased extends Session, Raw> = (
   isRead: boolean,
 ) => Target<Raw> | Promise<Target<Raw>>;
 
-type RowChange = Pick<OperationFields["Insert"], "table" | "returning"> &
+export type RowChange = Pick<OperationFields["Insert"], "table" | "returning"> &
   Pick<OperationFields["Select"], "where"> &
   Partial<
     Pick<OperationFields["Update"], "set" | "add"> & Pick<OperationFields["Insert"], "values">
@@ -82,6 +82,7 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
     context: QueryContext<Leased>,
     target: Target<Raw>,
     error: unknown,
+    fields: RowChange,
   ) => Promise<EngineRefusal | undefined>,
 ): Pick<Changes<Leased>, RowChangeName> & Pick<Dialect<Leased>, "preview" | "digestAffected"> {
   async function runOn<Result>(
@@ -93,14 +94,14 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
     const { table, where } = fields;
     const found = await targetOf(context, table, isRead);
     const nesting = await nestingFor(context, where);
-    const target = nesting === undefined ? found : { ...found, table: { ...found.table, nesting } };
-    const bytewise = context.counter?.bytewiseIn(context.database, table);
+    const whole = nesting === undefined ? found : { ...found, table: { ...found.table, nesting } };
+    const target = narrowed(whole, context.counter?.bytewiseIn(context.database, table));
     try {
-      return await runSteps(context.session, stepsOf(narrowed(target, bytewise)));
+      return await runSteps(context.session, stepsOf(target));
     } catch (error) {
       if (!concernsStatement(error)) throw error;
       // The database does not always name the table, and its errors are read elsewhere too.
-      const refusal = (await explain?.(context, target, error)) ?? refusalOf(error, table);
+      const refusal = (await explain?.(context, target, error, fields)) ?? refusalOf(error, table);
       throw (refusal && namingColumns(refusal, target.table, fields)) ?? error;
     }
   }

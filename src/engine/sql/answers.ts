@@ -67,18 +67,13 @@ export function returnsRows({ fields }: TableOperation): boolean {
 export function previewedOperations(
   fields: OperationFields["Preview"],
 ): Operation<RowChangeName>[] {
-  return (fields.Batch ?? [fields]).map(previewedOperation);
-}
-
-function previewedOperation(
-  fields: Omit<OperationFields["Preview"], "Batch" | "limit">,
-): Operation<RowChangeName> {
-  const { Insert, Update, Delete, Upsert } = fields;
-  if (Insert !== undefined) return { name: "Insert", fields: Insert };
-  if (Update !== undefined) return { name: "Update", fields: Update };
-  if (Delete !== undefined) return { name: "Delete", fields: Delete };
-  if (Upsert !== undefined) return { name: "Upsert", fields: Upsert };
-  throw new Error("The scanner accepted an empty Preview");
+  return (fields.Batch ?? [fields]).map(({ Insert, Update, Delete, Upsert }) => {
+    if (Insert !== undefined) return { name: "Insert", fields: Insert };
+    if (Update !== undefined) return { name: "Update", fields: Update };
+    if (Delete !== undefined) return { name: "Delete", fields: Delete };
+    if (Upsert !== undefined) return { name: "Upsert", fields: Upsert };
+    throw new Error("The scanner accepted an empty Preview");
+  });
 }
 
 /** Messages about constraints. Names come from the schema; values are never shown. */

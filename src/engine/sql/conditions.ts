@@ -215,15 +215,12 @@ function likeSql(
     const problem = `Column "${reference.column.name}": the pattern of ${cmp} ends with its escape character`;
     throw new EngineRefusal("invalid_value", problem);
   }
-  const { like = plainLike } = reference.column.kind;
+  const plain = (text: Fragment, wanted: string) => sql`${text} like ${wanted}`;
+  const { like = plain } = reference.column.kind;
   if (cmp === "LIKE") return like(column, pattern, undefined);
   return fold === undefined
     ? like(column, foldCase(pattern), "ascii")
     : like(column, withCase(pattern, "lower"), fold);
-}
-
-function plainLike(column: Fragment, pattern: string): Fragment {
-  return sql`${column} like ${pattern}`;
 }
 
 /** The pattern with `\\` as its escape character. Undefined if nothing follows the last escape. */

@@ -1,12 +1,12 @@
 import type { SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
-import type { Operation, Row } from "../../query/operation-types.ts";
+import type { Row } from "../../query/operation-types.ts";
+import type { RowChange } from "../remote/change.ts";
 import type { BrokenKey } from "../sql/answers.ts";
 import { keyCondition } from "../sql/changes.ts";
 import { whereSql } from "../sql/conditions.ts";
 import { type Fragment, rows as rowsOf, type Steps } from "../sql/fragment.ts";
-import type { RowChangeName } from "../sql/preview.ts";
-import { type Column, inRow, type Nesting, requireDistinct, resolveColumn } from "../sql/scope.ts";
+import { type Column, inRow, requireDistinct, resolveColumn, type Table } from "../sql/scope.ts";
 import {
   type Changed,
   conflictSql,
@@ -139,27 +139,19 @@ interface ForeignKey {
 /** Finds the foreign key that a change broke, after SQLite has undone the change. */
 export function findBrokenKey(
   context: SqliteContext,
-  fields: Operation<RowChangeName>["fields"],
-  isDelete: boolean,
-  nesting: Nesting | undefined,
+  changedTable: Table,
+  { set, add, values, where }: RowChange,
 ): BrokenKey | undefined {
-  const { session, database, schema, counter } = context;
-  const { connection } = session;
-  // A message may only show rows within the caller's row filters.
-  const { bytewise } = counter?.bytewiseIn(database, fields.table) ?? {};
-  const changedTable = {
-    ...readTable(context, fields.table),
-    ...(bytewise && { bytewise }),
-    nesting,
-  };
+  const { session, schema } = context;
   const { name: changed } = changedTable;
-  const first = (fragment: Fragment) => [...rows(connection, fragment)][0]?.[0];
-  const written = "values" in fields ? fields.values : "set" in fields ? [fields.set ?? {}] : [];
+  const written = values ?? [set ?? {}];
+  const isDelete = !(values ?? set ?? add);
+  const first = (fragment: Fragment) => [...rows(session.connection, fragment)][0]?.[0];
   const namesOf = (names: readonly string[]) => sql.join(names.map((name) => sql.id(name)));
   const shown = (values: readonly unknown[]) =>
     values.length === 1 ? { value: String(values[0]) } : {};
   const suspects: BrokenKey[] = [];
-  const added = Object.keys(("add" in fields && fields.add) || {});
+  const added = Object.keys(add ?? {});
   for (const { table, columns, other, keys } of foreignKeysOf(context, changed, isDelete)) {
     const to = sql.id(schema, other);
     for (const row of table === changed ? written : []) {
@@ -179,8 +171,9 @@ export function findBrokenKey(
     } else if (other === changed && keys.some((name) => added.includes(name))) {
       suspects.push({ table, columns: keys });
     }
-    if (other !== changed || !("where" in fields) || !changesKey) continue;
-    const touched = sql`select ${namesOf(keys)} from ${to}${whereSql([changedTable], fields.where)}`;
+    if (other !== changed || where === undefined || !changesKey) continue;
+    // A message may only show rows within the caller's row filters.
+    const touched = sql`select ${namesOf(keys)} from ${to}${whereSql([changedTable], where)}`;
     const value = first(sql`select ${sql.id(columns[0] ?? "")} from ${sql.id(schema, table)}
       where (${namesOf(columns)}) in (${touched}) limit 1`);
     if (value != null)

@@ -1,10 +1,16 @@
 import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
 import { foldCase, isPlainName } from "../../query/names.ts";
-import type { CreateTable, DropTable, Operation, Select } from "../../query/operation-types.ts";
+import type { CreateTable, DropTable, Select } from "../../query/operation-types.ts";
 import type { ColumnDefinition } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { changesOfRows, nestingOn, planOn, readWithKeys } from "../remote/change.ts";
+import {
+  changesOfRows,
+  nestingOn,
+  planOn,
+  type RowChange,
+  readWithKeys,
+} from "../remote/change.ts";
 import type { Operations } from "../remote/dialect.ts";
 import { refused } from "../remote/failures.ts";
 import type { RowOutput } from "../spool.ts";
@@ -12,9 +18,8 @@ import { brokenKey } from "../sql/answers.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
-import type { RowChangeName } from "../sql/preview.ts";
 import type { AggregateDialect, SelectDialect } from "../sql/select.ts";
-import { type Changed, describe, type TableDescription } from "../sql/target.ts";
+import { type Changed, describe, type TableDescription, type Target } from "../sql/target.ts";
 import { storedValue } from "../sql/values.ts";
 import { findBrokenKey, targetOf } from "./change.ts";
 import { computing } from "./compute.ts";
@@ -193,34 +198,6 @@ export function planOf(context: SqliteContext, query: Select): Promise<ReadingPl
   return planOn(context, query, readTable, keysSql, dialect);
 }
 
-/** SQLite does not name a broken foreign key. */
-async function withBrokenKey<Result>(
-  context: SqliteContext,
-  fields: Operation<RowChangeName>["fields"],
-  isDelete: boolean,
-  work: () => Promise<Result>,
-): Promise<Result> {
-  try {
-    return await work();
-  } catch (error) {
-    const cause = error instanceof EngineRefusal ? error.cause : error;
-    const isOfKey = cause instanceof Error && cause.message === "FOREIGN KEY constraint failed";
-    if (!isOfKey) throw error;
-    const where = "where" in fields ? fields.where : undefined;
-    const nesting = await nestingOn(context, where, readTable, dialect);
-    const broken = findBrokenKey(context, fields, isDelete, nesting);
-    throw broken === undefined ? error : new EngineRefusal(...brokenKey(broken));
-  }
-}
-
-function namingBrokenKey<Fields extends Operation<RowChangeName>["fields"]>(
-  change: (context: SqliteContext, fields: Fields) => Promise<Changed>,
-  isDelete = false,
-): (context: SqliteContext, fields: Fields) => Promise<Changed> {
-  return (context, fields) =>
-    withBrokenKey(context, fields, isDelete, () => change(context, fields));
-}
-
 async function listTables({ session, schema }: SqliteContext): Promise<string[]> {
   const found = rows(
     session.connection,
@@ -298,7 +275,20 @@ const { preview, digestAffected, ...changes } = changesOfRows<SqliteSession, SQL
   targetOf,
   (context, where) => nestingOn(context, where, readTable, dialect),
   failures,
+  explainBrokenKey,
 );
+
+/** SQLite does not name a broken foreign key. */
+async function explainBrokenKey(
+  context: SqliteContext,
+  { table }: Target<SQLOutputValue>,
+  error: unknown,
+  fields: RowChange,
+): Promise<EngineRefusal | undefined> {
+  const isOfKey = error instanceof Error && error.message === "FOREIGN KEY constraint failed";
+  const broken = isOfKey ? findBrokenKey(context, table, fields) : undefined;
+  return broken && new EngineRefusal(...brokenKey(broken));
+}
 
 export function operationsIn({ schemas }: SqliteSession): Operations<SqliteSession> {
   return {
@@ -307,18 +297,8 @@ export function operationsIn({ schemas }: SqliteSession): Operations<SqliteSessi
     listTables,
     describeTable,
     reads: { Select: select },
-    changes: {
-      Insert: namingBrokenKey(changes.Insert),
-      Update: namingBrokenKey(changes.Update),
-      Delete: namingBrokenKey(changes.Delete, true),
-      Upsert: namingBrokenKey(changes.Upsert),
-      CreateTable: createTable,
-      DropTable: dropTable,
-    },
-    preview: (context, operation, options) =>
-      withBrokenKey(context, operation.fields, operation.name === "Delete", () =>
-        preview(context, operation, options),
-      ),
+    changes: { ...changes, CreateTable: createTable, DropTable: dropTable },
+    preview,
     digestAffected,
   };
 }
