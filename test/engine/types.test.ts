@@ -335,6 +335,12 @@ t.test("a table that another program created in MySQL is readable and writable",
       `"local":"2026-01-02T03:04:05.5","instant":"2026-01-02T03:04:05Z","span":"-12:30:00",` +
       `"born":1999,"place":{"x":1,"y":2},"doubled":3998,"old":"Müller"}]}`,
   );
+  const sum = [{ fn: "sum", column: "place", as: "total" }];
+  const message = /"place" \(point\): sum requires numbers/;
+  t.match(
+    await ask({ Select: { database: "main", from: "legacy", aggregate: sum } }),
+    refusal(400, "invalid_value", message),
+  );
   const [row] = body.data ?? [];
   const { id: _, big: __, flag: ___, place: ____, doubled: _____, ...rest } = Object(row);
   t.match(await ask(insert("legacy", [{ ...rest, flag: true }])), { status: 200 });

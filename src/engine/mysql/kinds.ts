@@ -3,6 +3,7 @@ import driver from "mysql2";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/failures.ts";
 import { type Bounds, decimalsOf, doublesOf, integersOf, textsOf } from "../sql/bounds.ts";
+import { isNumber } from "../sql/conditions.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { readDeclaredType, typesByWord } from "../sql/new-table.ts";
 import type { ColumnKind, ExactComparison, Family, FoldedLetters } from "../sql/scope.ts";
@@ -108,6 +109,7 @@ interface TypeDescription {
 
 /** Other stored numbers than 1 and 0 stay numbers. */
 const booleans: Codec = {
+  family: "boolean",
   store(value) {
     if (value === true || value === 1) return LONGLONG(1n);
     return value === false || value === 0 ? LONGLONG(0n) : undefined;
@@ -116,8 +118,12 @@ const booleans: Codec = {
 };
 
 /** MySQL would truncate or reinterpret strings that are not allowed. */
-function strings(isAllowed: (text: string) => boolean = () => true): Codec {
+function strings(
+  family: Family | undefined,
+  isAllowed: (text: string) => boolean = () => true,
+): Codec {
   return {
+    family,
     store: (value) => (typeof value === "string" && isAllowed(value) ? value : undefined),
     compare: (value) => (typeof value === "string" ? value : undefined),
     encode: (raw) => JSON.stringify(raw),
@@ -126,13 +132,15 @@ function strings(isAllowed: (text: string) => boolean = () => true): Codec {
 
 /** Strings of one form, which `read` converts to MySQL's own, compared as `castAs`. */
 function formed(
+  family: Family,
   read: (text: string) => string | undefined,
-  castAs: Fragment | undefined,
+  castAs?: Fragment,
   write: (text: string) => string = (text) => text,
 ): Codec {
   const store = (value: PresentValue): string | undefined =>
     typeof value === "string" ? read(value) : undefined;
   return {
+    family,
     store,
     compare(value) {
       const text = store(value);
@@ -145,30 +153,37 @@ function formed(
 /** Base64 text. MySQL would pad a column of fixed length with zeros. */
 function bytes(fixedLength?: number): Codec {
   return {
+    family: "bytes",
     store(value) {
       const decoded = decodeBase64(value);
       const fits = fixedLength === undefined || decoded?.length === fixedLength;
       return fits ? decoded : undefined;
     },
     compare: decodeBase64,
-    encode: (raw) => JSON.stringify(Buffer.isBuffer(raw) ? raw.toString("base64") : raw),
+    encode: encodeBytes,
   };
 }
 
+function encodeBytes(raw: Raw): string {
+  return JSON.stringify(Buffer.isBuffer(raw) ? raw.toString("base64") : raw);
+}
+
 /** JSON as text, which keeps digits and the order of keys. */
-const documents: Codec = { store: cellText, encode: (raw) => withoutSpace(String(raw)) };
+const documents: Codec = {
+  family: "json",
+  store: cellText,
+  encode: (raw) => withoutSpace(String(raw)),
+};
 
 const nativeDocuments: Codec = {
   ...documents,
   compare: (value) => sql`cast(${cellText(value)} as json)`,
 };
 
-const unknown: Codec = {
-  store: () => undefined,
-  encode: (raw) => JSON.stringify(Buffer.isBuffer(raw) ? raw.toString("base64") : raw),
-};
+const unknown: Codec = { store: () => undefined, encode: encodeBytes };
 
 interface Codec {
+  readonly family?: Family | undefined;
   /** Undefined for a value that the type does not take. */
   store(value: PresentValue): Bound | Fragment | undefined;
   /** If it differs from the stored value. */
@@ -181,7 +196,7 @@ export const { LONGLONG } = driver.TypedParameter;
 
 const uuidForm = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
-const uuids = formed((text) => (uuidForm.test(text) ? text.toLowerCase() : undefined), undefined);
+const uuids = formed("text", (text) => (uuidForm.test(text) ? text.toLowerCase() : undefined));
 
 function membersOf(columnType: string): string[] {
   return Array.from(columnType.matchAll(/'((?:[^']|'')*)'/g), ([, member = ""]) =>
@@ -198,6 +213,7 @@ const LARGEST_UNSIGNED = 2n ** 64n - 1n;
 /** Not sent as text: MySQL compares an integer with a string as doubles. */
 function integers(isUnsigned: boolean): Codec {
   return {
+    family: "integer",
     store: isUnsigned ? unsignedInteger : signedInteger,
     compare: (value) => unsignedInteger(value) ?? signedInteger(value) ?? anyNumber(value),
     encode: String,
@@ -219,6 +235,7 @@ function unsignedInteger(value: PresentValue): Bound | undefined {
 function decimals({ scale, columnType }: TypeDescription, isTrimmed: boolean): Codec {
   const isPadded = columnType.includes("zerofill");
   return {
+    family: "decimal",
     store(value) {
       const text = numberText(value);
       return text === undefined || placesOf(text) > scale ? undefined : decimalSql(text);
@@ -259,10 +276,11 @@ function decimalSql(text: string): Fragment | undefined {
 }
 
 /** Refuses integers that a double would round. */
-const doubles: Codec = { store: doubleOf, encode: String };
+const doubles: Codec = { family: "double", store: doubleOf, encode: String };
 
 /** 32-bit floats, written with the fewest digits that distinguish them. */
 const floats: Codec = {
+  family: "double",
   store: doubleOf,
   compare(value) {
     const double = doubleOf(value);
@@ -368,9 +386,8 @@ export interface MysqlKind extends ColumnKind {
 export function kindOf(type: TypeDescription): MysqlKind {
   const { dataType } = type;
   const codec = codecOf(type);
+  const { family } = codec;
   const isText = /^(var)?char$|text$/.test(dataType);
-  const family = codec === booleans ? "boolean" : familyOf(type);
-  const isNumber = /int$|^(decimal|double|float)$/.test(dataType) && family !== "boolean";
   return {
     store: codec.store,
     compare: codec.compare ?? codec.store,
@@ -380,7 +397,7 @@ export function kindOf(type: TypeDescription): MysqlKind {
     family,
     measure: measureOf(family),
     ...(dataType === "json" ? {} : { beside }),
-    ...(isNumber ? { sum } : {}),
+    ...(isNumber(family) && dataType !== "year" ? { sum } : {}),
     // A `set` combines its members, so they are not all of its values.
     labels: dataType === "enum" ? membersOf(type.columnType) : undefined,
     bounds: family === "boolean" ? undefined : boundsOf(type),
@@ -455,16 +472,6 @@ export function caseSql(text: unknown, wanted: "lower" | "upper"): Fragment {
   return sql`${sql.raw(wanted)}(convert(${text} using utf8mb4) ${mostLetters})`;
 }
 
-function familyOf({ dataType, mark }: TypeDescription): Family | undefined {
-  if (mark === "json" || dataType === "json") return "json";
-  if (/^(datetime|timestamp)$/.test(dataType)) return "instant";
-  if (dataType === "date" || dataType === "time" || dataType === "decimal") return dataType;
-  if (/^(float|double)$/.test(dataType)) return "double";
-  if (/int$|^year$/.test(dataType)) return "integer";
-  if (/binary$|blob$/.test(dataType)) return "bytes";
-  return /^(var)?char$|text$/.test(dataType) ? "text" : undefined;
-}
-
 /** Texts are compared by bytes, whatever their collations. */
 function beside(column: Fragment, family: Family): Fragment {
   switch (family) {
@@ -490,15 +497,13 @@ export function valueTypeOf(type: TypeDescription): string | undefined {
 
 function codecOf(type: TypeDescription): Codec {
   const { dataType, columnType, mark, length, precision } = type;
-  const moments = sql`datetime(6)`;
+  if (integerBits[dataType] !== undefined) {
+    if (/^tinyint\(1\)(?! unsigned)/.test(columnType)) return booleans;
+    return integers(/unsigned/.test(columnType));
+  }
+  if (/^varbinary$|blob$/.test(dataType)) return bytes();
+  if (/^varchar$|text$/.test(dataType)) return mark === "json" ? documents : strings("text");
   switch (dataType) {
-    case "tinyint":
-    case "smallint":
-    case "mediumint":
-    case "int":
-    case "bigint":
-      if (/^tinyint\(1\)(?! unsigned)/.test(columnType)) return booleans;
-      return integers(/unsigned/.test(columnType));
     case "decimal":
       return decimals(type, mark === "numeric");
     case "float":
@@ -510,51 +515,40 @@ function codecOf(type: TypeDescription): Codec {
     case "year":
       return years;
     case "date":
-      return formed(readDay, sql`date`);
+      return formed("date", readDay, sql`date`);
     case "time":
-      return formed((text) => readSpan(text, precision), sql`time(6)`, writeTime);
+      return formed("time", (text) => readSpan(text, precision), sql`time(6)`, writeTime);
     case "timestamp":
-    case "datetime":
-      return dataType === "timestamp" || mark === "timestamp"
-        ? formed((text) => readInstant(text, precision), moments, writeInstant)
-        : formed((text) => readLocal(text, precision), moments, writeTime);
+    case "datetime": {
+      const hasZone = dataType === "timestamp" || mark === "timestamp";
+      const read = hasZone ? readInstant : readLocal;
+      const write = hasZone ? writeInstant : writeTime;
+      return formed("instant", (text) => read(text, precision), sql`datetime(6)`, write);
+    }
     case "json":
       return nativeDocuments;
     case "binary":
       return bytes(length);
-    case "varbinary":
-    case "tinyblob":
-    case "blob":
-    case "mediumblob":
-    case "longblob":
-      return bytes();
     case "char":
-      if (mark === "uuid") return uuids;
       // The server strips trailing spaces.
-      return strings((text) => !text.endsWith(" "));
-    case "varchar":
-    case "tinytext":
-    case "text":
-    case "mediumtext":
-    case "longtext":
-      return mark === "json" ? documents : strings();
+      return mark === "uuid" ? uuids : strings("text", (text) => !text.endsWith(" "));
     case "enum": {
       // The server would take a member's number for the member.
       const members = membersOf(columnType);
-      return strings((text) => members.includes(text));
+      return strings(undefined, (text) => members.includes(text));
     }
     case "set": {
       const members = membersOf(columnType);
-      return strings((text) => {
+      return strings(undefined, (text) => {
         const named = new Set(text.split(","));
         return members.filter((member) => named.has(member)).join(",") === text;
       });
     }
     case "uuid":
-      return uuids;
+      return { ...uuids, family: undefined };
     case "inet4":
     case "inet6":
-      return strings();
+      return strings(undefined);
     default:
       return unknown;
   }
