@@ -440,11 +440,8 @@ function sum(column: Fragment, amount: unknown): Fragment {
   return sql`${column} + ${amount}`;
 }
 
-type Like = NonNullable<ColumnKind["like"]>;
-
-function like(...[column, pattern, folds]: Parameters<Like>): Fragment {
-  return likeText(sql`cast(${column} as char)`, pattern, folds);
-}
+const like: NonNullable<ColumnKind["like"]> = (column, pattern, folds) =>
+  likeText(sql`cast(${column} as char)`, pattern, folds);
 
 function likeText(text: Fragment, pattern: string, folds?: FoldedLetters): Fragment {
   if (folds === undefined) return sql`${text} like ${pattern}`;
@@ -522,7 +519,7 @@ function codecOf(type: TypeDescription): Codec {
     case "datetime": {
       const hasZone = dataType === "timestamp" || mark === "timestamp";
       const read = hasZone ? readInstant : readLocal;
-      const write = hasZone ? writeInstant : writeTime;
+      const write = (text: string) => writeTime(text) + (hasZone ? "Z" : "");
       return formed("instant", (text) => read(text, precision), sql`datetime(6)`, write);
     }
     case "json":
@@ -552,8 +549,4 @@ function codecOf(type: TypeDescription): Codec {
     default:
       return unknown;
   }
-}
-
-function writeInstant(text: string): string {
-  return `${writeTime(text)}Z`;
 }

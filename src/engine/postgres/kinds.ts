@@ -301,23 +301,17 @@ const bigint = sql.raw("bigint");
 const numeric = sql.raw("numeric");
 const jsonb = sql.raw("jsonb");
 
-type Like = NonNullable<ColumnKind["like"]>;
-
-function like(...[column, pattern, folds]: Parameters<Like>): Fragment {
-  return likeText(sql`cast(${column} as text)`, pattern, folds);
-}
+const like: NonNullable<ColumnKind["like"]> = (column, pattern, folds) =>
+  likeText(sql`cast(${column} as text)`, pattern, folds);
 
 const upperCase = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 /** `lower` would depend on the column's collation. */
 function likeText(text: Fragment, pattern: string, folds?: FoldedLetters): Fragment {
-  return sql`${folds === undefined ? text : foldedSql(text, folds)} like ${pattern}`;
-}
-
-function foldedSql(text: Fragment, folds: FoldedLetters): Fragment {
-  return folds === "ascii"
-    ? sql`pg_catalog.translate(${text}, ${upperCase}, ${upperCase.toLowerCase()})`
-    : caseSql(text, "lower");
+  if (folds === undefined) return sql`${text} like ${pattern}`;
+  if (folds === "unicode") return sql`${caseSql(text, "lower")} like ${pattern}`;
+  const folded = sql`pg_catalog.translate(${text}, ${upperCase}, ${upperCase.toLowerCase()})`;
+  return sql`${folded} like ${pattern}`;
 }
 
 /** `translate` compares each character with all letters, so texts of ASCII only avoid it. */

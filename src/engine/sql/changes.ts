@@ -4,7 +4,7 @@ import type { CellValue, Row } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { whereSql } from "./conditions.ts";
 import { type Fragment, type ResultRow, rows, run, type Steps } from "./fragment.ts";
-import { type Column, inRow, requireDistinct, resolveColumn, type Table } from "./scope.ts";
+import { type Column, requireDistinct, resolveColumn, type Table } from "./scope.ts";
 import {
   type Changed,
   type Conflict,
@@ -245,13 +245,8 @@ function requireCells(values: readonly Row[], names: readonly string[]): void {
   for (const [index, row] of values.entries()) {
     const missing = names.find((name) => !Object.hasOwn(row, name));
     if (missing === undefined) continue;
-    inRow(
-      () => index,
-      () => {
-        const problem = `Column "${missing}" is missing; each row needs the columns of on_conflict and update`;
-        throw new EngineRefusal("invalid_value", problem);
-      },
-    );
+    const problem = `Column "${missing}" is missing; each row needs the columns of on_conflict and update`;
+    throw new EngineRefusal("invalid_value", problem).at(`values[${index}]`);
   }
 }
 

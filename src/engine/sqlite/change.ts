@@ -160,7 +160,8 @@ export function findBrokenKey(
         return column === undefined ? null : storedValue(column, row[name] ?? null);
       });
       if (values.includes(null)) continue;
-      const found = first(sql`select 1 from ${to} where ${keyCondition(namedBy(keys), values)}`);
+      const key = keys.map((name) => ({ name }));
+      const found = first(sql`select 1 from ${to} where ${keyCondition(key, values)}`);
       if (found !== undefined) continue;
       return { table, missingIn: other, columns, ...shown(values) };
     }
@@ -181,10 +182,6 @@ export function findBrokenKey(
   }
   // The sums are unknown, but if only one key has them, it is the one.
   return suspects.length === 1 ? suspects[0] : undefined;
-}
-
-function namedBy(names: readonly string[]): { name: string }[] {
-  return names.map((name) => ({ name }));
 }
 
 /** Foreign keys of a table, and those to it that restrict its changes. */
