@@ -432,7 +432,10 @@ const dialect: SelectDialect<PostgresKind> = {
     if (direction === "DESC") return sql`${column} desc${hasNulls ? sql` nulls last` : sql``}`;
     return sql`${column} asc${hasNulls ? sql` nulls first` : sql``}`;
   },
-  limit: (limit, offset) => sql`limit ${limitSql(limit)} offset ${bigintSql(offset ?? 0)}`,
+  limit(limit, offset) {
+    const most = limit === undefined ? sql`all` : bigintSql(limit);
+    return sql`limit ${most} offset ${bigintSql(offset ?? 0)}`;
+  },
   frames: new ByShape(),
   flatten,
 };
@@ -459,10 +462,6 @@ export function planOf(
   query: Select,
 ): Promise<ReadingPlan<PostgresKind>> {
   return planOn(context, query, knownTable, keysSql, dialect);
-}
-
-function limitSql(limit: number | undefined): Fragment {
-  return limit === undefined ? sql`all` : bigintSql(limit);
 }
 
 function bigintSql(value: number): Fragment {

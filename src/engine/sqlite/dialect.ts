@@ -15,7 +15,6 @@ import type { Operations } from "../remote/dialect.ts";
 import { refused } from "../remote/failures.ts";
 import type { RowOutput } from "../spool.ts";
 import { brokenKey } from "../sql/answers.ts";
-import type { Fragment } from "../sql/fragment.ts";
 import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
 import type { AggregateDialect, SelectDialect } from "../sql/select.ts";
@@ -26,7 +25,7 @@ import { computing } from "./compute.ts";
 import { refusalOf } from "./failures.ts";
 import {
   anyKind,
-  constraintOf,
+  checkSql,
   encodeStored,
   isSerial,
   kindOf,
@@ -74,18 +73,6 @@ function declare({ name, type }: ColumnDefinition): Declaration | undefined {
       literal: (value) => sql.raw(literalOf(storedValue({ name, type, kind }, value))),
     }
   );
-}
-
-/** The database enforces what the storage class leaves open, since others may write to the file. */
-function checkSql(name: string, kind: SqliteKind): Fragment | undefined {
-  switch (constraintOf(kind)) {
-    case "boolean":
-      return sql`check (${sql.id(name)} in (0, 1))`;
-    case "json":
-      return sql`check (json_valid(${sql.id(name)}))`;
-    case undefined:
-      return undefined;
-  }
 }
 
 /** An expression in parentheses where SQLite has no literal. */

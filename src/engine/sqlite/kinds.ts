@@ -165,9 +165,10 @@ export function isSerial(kind: SqliteKind): boolean {
   return kind === serial;
 }
 
-export function constraintOf(kind: SqliteKind): "boolean" | "json" | undefined {
-  if (kind === boolean) return "boolean";
-  return kind === json ? "json" : undefined;
+/** The database enforces what the storage class leaves open, since others may write to the file. */
+export function checkSql(column: string, kind: SqliteKind): Fragment | undefined {
+  if (kind === boolean) return sql`check (${sql.id(column)} in (0, 1))`;
+  return kind === json ? sql`check (json_valid(${sql.id(column)}))` : undefined;
 }
 
 function exactDouble(value: PresentValue): SQLInputValue | undefined {
