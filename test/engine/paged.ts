@@ -22,6 +22,8 @@ interface StatementPlan {
   readonly words: string;
   /** True if it only reads one range of an index, in order. */
   readonly isRange: boolean;
+  /** Tables that it reads whole. */
+  readonly scanned: readonly string[];
 }
 
 /** Explains the statements of a Select on `main`, or of what it includes, optionally with limits. */
@@ -84,7 +86,8 @@ export function fillSqlite(directory: string, count: number): Plans {
       );
       const isRange =
         steps.length === 1 && /^SEARCH main\.items USING .*INDEX.* \(.*\)$/.test(steps[0] ?? "");
-      return { words: steps.join("; "), isRange };
+      const scanned = steps.flatMap((step) => /^SCAN main\.(\w+)/.exec(step)?.[1] ?? []);
+      return { words: steps.join("; "), isRange, scanned };
     });
   };
 }
@@ -94,6 +97,7 @@ interface PostgresStep {
   readonly "Node Type": string;
   readonly "Index Cond"?: string;
   readonly "Index Name"?: string;
+  readonly "Relation Name"?: string;
   readonly Filter?: string;
   readonly Plans?: readonly PostgresStep[];
 }
@@ -148,7 +152,10 @@ export async function fillPostgres(
       const isRange =
         words.length === 2 &&
         /^Limit; Index (Only )?Scan \w+ \((?!.*Filter)/.test(words.join("; "));
-      plans.push({ words: words.join("; "), isRange });
+      const scanned = stepsIn(first).flatMap((step) =>
+        step["Node Type"] === "Seq Scan" ? (step["Relation Name"] ?? []) : [],
+      );
+      plans.push({ words: words.join("; "), isRange, scanned });
     }
     return plans;
   };
@@ -179,7 +186,8 @@ export async function fillMysql(
       const isRange =
         words.length === 1 &&
         /^(range|ref) (?!null)(?!.*(filesort|temporary))/.test(words[0] ?? "");
-      plans.push({ words: words.join("; "), isRange });
+      const scanned = found.filter((row) => row[3] === "ALL").map((row) => String(row[2]));
+      plans.push({ words: words.join("; "), isRange, scanned });
     }
     return plans;
   };
