@@ -15,20 +15,14 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { target } from "../test/engine/kit.ts";
 import { startPostgres } from "../test/engine/postgres/server.ts";
-import { childrenOf } from "../test/kit/process-info.ts";
 import { startAdapter } from "./rig/engine.ts";
+import { effortFlags } from "./rig/flags.ts";
 import { describeMachine } from "./rig/machine.ts";
-import { cpuSecondsOf, Program } from "./rig/program.ts";
+import { Program, treeSeconds } from "./rig/program.ts";
 import { quantile, type Summary, summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
 
-const { values: flags } = parseArgs({
-  options: {
-    rounds: { type: "string", default: "5" },
-    seconds: { type: "string", default: "3" },
-    json: { type: "boolean", default: false },
-  },
-});
+const { values: flags } = parseArgs({ options: effortFlags });
 const rowCount = 100_000;
 
 await using opened = new AsyncDisposableStack();
@@ -52,12 +46,7 @@ const byHand = new Program(process.execPath, [script, url, socket]);
 opened.defer(() => byHand.stop());
 await byHand.printed(/(ready)/);
 
-function serverSeconds(): number {
-  const main = server.mainProcess();
-  return [main, ...childrenOf(main)]
-    .map((pid) => cpuSecondsOf(pid, pid === main))
-    .reduce((sum, seconds) => sum + seconds, 0);
-}
+const serverSeconds = () => treeSeconds(server.mainProcess());
 
 let lastId = rowCount;
 function insert() {

@@ -16,17 +16,12 @@ import { bodyFile, scenarios } from "./peers/scenarios.ts";
 import { LOAD_CORE, leadInSeconds } from "./peers/system.ts";
 import { startAnswering } from "./peers/upstream.ts";
 import { World, writers } from "./peers/world.ts";
+import { effortFlags } from "./rig/flags.ts";
 import { load } from "./rig/load.ts";
 import { describeMachine } from "./rig/machine.ts";
 import { summarize } from "./rig/statistics.ts";
 
-const { values: flags } = parseArgs({
-  options: {
-    rounds: { type: "string", default: "5" },
-    seconds: { type: "string", default: "3" },
-    json: { type: "boolean", default: false },
-  },
-});
+const { values: flags } = parseArgs({ options: effortFlags });
 const effort = { rounds: Number(flags.rounds), seconds: Number(flags.seconds) };
 
 const [scenario] = scenarios;

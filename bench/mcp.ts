@@ -16,6 +16,7 @@ import { tokenFile } from "./peers/scenarios.ts";
 import { openScene } from "./peers/scene.ts";
 import { LOAD_CORE, leadInSeconds } from "./peers/system.ts";
 import type { World } from "./peers/world.ts";
+import { effortFlags } from "./rig/flags.ts";
 import { load, type Sample } from "./rig/load.ts";
 import { describeMachine } from "./rig/machine.ts";
 import { type Latency, openLoop } from "./rig/open-loop.ts";
@@ -24,11 +25,10 @@ import { markdownTable } from "./rig/table.ts";
 
 const { values: flags } = parseArgs({
   options: {
+    ...effortFlags,
     rounds: { type: "string", default: "3" },
-    seconds: { type: "string", default: "3" },
     flows: { type: "string", default: "40" },
     only: { type: "string", default: "" },
-    json: { type: "boolean", default: false },
   },
 });
 const CONNECTIONS = 32;

@@ -20,17 +20,16 @@ import { openScene } from "./peers/scene.ts";
 import { LOAD_CORE, type System } from "./peers/system.ts";
 import { NEAREST, selectSystems, startSystems } from "./peers/systems.ts";
 import type { World } from "./peers/world.ts";
+import { effortFlags } from "./rig/flags.ts";
 import { describeMachine } from "./rig/machine.ts";
 import { type Latency, openLoop } from "./rig/open-loop.ts";
 
 const { values: flags } = parseArgs({
   options: {
-    rounds: { type: "string", default: "5" },
-    seconds: { type: "string", default: "3" },
+    ...effortFlags,
     quick: { type: "boolean", default: false },
     only: { type: "string", default: "" },
     systems: { type: "string" },
-    json: { type: "boolean", default: false },
     plot: { type: "string" },
   },
 });

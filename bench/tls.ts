@@ -14,15 +14,10 @@ import { type Scenario, scenarios } from "./peers/scenarios.ts";
 import { openScene } from "./peers/scene.ts";
 import type { System } from "./peers/system.ts";
 import { startTlsProxy } from "./peers/tls-proxy.ts";
+import { effortFlags } from "./rig/flags.ts";
 import { describeMachine } from "./rig/machine.ts";
 
-const { values: flags } = parseArgs({
-  options: {
-    rounds: { type: "string", default: "5" },
-    seconds: { type: "string", default: "3" },
-    json: { type: "boolean", default: false },
-  },
-});
+const { values: flags } = parseArgs({ options: effortFlags });
 const effort = { rounds: Number(flags.rounds), seconds: Number(flags.seconds) };
 
 const [usual] = scenarios;

@@ -11,6 +11,7 @@ import { childrenOf } from "../test/kit/process-info.ts";
 import { type Gatehouse, startGatehouse } from "./peers/gatehouse.ts";
 import { bodyFile, scenarios, tokenFile } from "./peers/scenarios.ts";
 import { openScene } from "./peers/scene.ts";
+import { effortFlags } from "./rig/flags.ts";
 import { load } from "./rig/load.ts";
 import { describeMachine } from "./rig/machine.ts";
 import { cpuSecondsOf } from "./rig/program.ts";
@@ -19,10 +20,9 @@ import { markdownTable } from "./rig/table.ts";
 
 const { values: flags } = parseArgs({
   options: {
+    ...effortFlags,
     workers: { type: "string", default: "2" },
     rounds: { type: "string", default: "3" },
-    seconds: { type: "string", default: "3" },
-    json: { type: "boolean", default: false },
   },
 });
 const counts = [1, Number(flags.workers)];

@@ -3,6 +3,7 @@ import { once } from "node:events";
 import { readFileSync } from "node:fs";
 import { connect } from "node:net";
 import { setTimeout as wait } from "node:timers/promises";
+import { childrenOf } from "../../test/kit/process-info.ts";
 
 /** Clock ticks per second of `/proc/<pid>/stat` on every Linux. */
 const TICKS_PER_SECOND = 100;
@@ -87,6 +88,19 @@ export function cpuSecondsOf(pid: number, withEnded = false): number {
   const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
   const ticks = fields.slice(11, withEnded ? 15 : 13);
   return ticks.reduce((sum, count) => sum + Number(count), 0) / TICKS_PER_SECOND;
+}
+
+/** Seconds of user and system time of a process and its children so far. */
+export function treeSeconds(pid: number): number {
+  const children = childrenOf(pid).map((child) => {
+    try {
+      return cpuSecondsOf(child);
+    } catch {
+      // It has ended in the meantime, so its parent's time contains it.
+      return 0;
+    }
+  });
+  return children.reduce((sum, seconds) => sum + seconds, cpuSecondsOf(pid, true));
 }
 
 async function accepts(port: number): Promise<boolean> {
