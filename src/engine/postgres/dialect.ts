@@ -392,7 +392,7 @@ function requireShortName(name: string): void {
   );
 }
 
-/** PostgreSQL adds integers without bounds, so the sum is checked for 64 bits here. */
+/** PostgreSQL adds `bigint` without bounds as `numeric`, so the sum is checked for 64 bits here. */
 const total: PostgresKind = {
   ...computing.kinds.decimal,
   encode(text) {
@@ -410,7 +410,7 @@ const aggregates: AggregateDialect<PostgresKind> = {
       return { expression, kind: computing.kinds.double };
     }
     if (measure === "decimal") return { expression: sql`sum(${column})`, kind };
-    return { expression: sql`sum(cast(${column} as numeric))`, kind: total };
+    return { expression: sql`sum(cast(${column} as bigint))`, kind: total };
   },
   average: (sum, count) => sql`(cast(${sum} as double precision) / nullif(${count}, 0))`,
   extreme(fn, column, measure, kind) {
