@@ -40,10 +40,14 @@ export interface Gatehouse extends System {
   readonly home: string;
 }
 
-/** Starts Gatehouse as in production: with audit file, metrics and timeouts. */
+/**
+ * Starts Gatehouse as in production: with audit file, metrics and timeouts.
+ *
+ * @param upstream a port, or the URL of a database for the embedded engine
+ */
 export async function startGatehouse(
   world: World,
-  upstreamPort: number,
+  upstream: number | string,
   {
     users,
     workers = 1,
@@ -63,6 +67,7 @@ export async function startGatehouse(
   const access = editAccess(world.accessFile(users));
   writeFileSync(path.join(home, "access_control.toml"), access, { mode: 0o600 });
   if (certificate !== undefined) writePair(home, certificate);
+  const url = typeof upstream === "string" ? upstream : `http://127.0.0.1:${upstream}`;
   writeFileSync(
     path.join(home, "gateway.toml"),
     `[server]
@@ -70,7 +75,7 @@ port = 0
 workers = ${workers}
 ${certificate === undefined ? "" : tlsSection}
 [upstream]
-url = "http://127.0.0.1:${upstreamPort}"
+url = "${url}"
 ${connections === undefined ? "" : `connections = ${connections}`}
 [audit]
 file = "${home}/audit.log"

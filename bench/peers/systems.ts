@@ -37,7 +37,7 @@ const tools: readonly (readonly [tool: string, names: readonly string[]])[] = [
   ["go", goPeers.map(({ name }) => name)],
 ];
 
-function isOnPath(tool: string): boolean {
+export function isOnPath(tool: string): boolean {
   return (process.env.PATH ?? "").split(":").some((place) => existsSync(path.join(place, tool)));
 }
 

@@ -31,7 +31,8 @@ export interface Load {
   readonly connections: number;
   readonly seconds: number;
   readonly tokenFile: string;
-  readonly bodyFile: string;
+  /** GET if absent. */
+  readonly bodyFile?: string;
   readonly core?: number;
 }
 
@@ -51,7 +52,7 @@ export interface Sample {
 /** Loads a port in a closed loop and measures the processor time of `measured`. */
 export async function load(measured: Pick<Program, "cpuSeconds">, options: Load): Promise<Sample> {
   const { port, scheme = "http", path = "/query" } = options;
-  const { connections, seconds, tokenFile, bodyFile, core } = options;
+  const { connections, seconds, tokenFile, bodyFile = "", core } = options;
   const closing = options.isClosing ? { Connection: "close" } : {};
   const headers = Object.entries({ ...options.headers, ...closing }).flat();
   const pinned = core === undefined ? [] : ["taskset", "-c", String(core)];

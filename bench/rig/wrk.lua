@@ -1,16 +1,16 @@
--- Sends the same body with one token after the other. Arguments: file of tokens, file of the body,
--- and names and values of further headers in turn.
+-- Sends the same body with one token after the other. Arguments: file of tokens, file of the body (empty for
+-- a GET), and names and values of further headers in turn.
 local requests = {}
 local at = 0
 
 function init(args)
   local file = io.open(args[2], "rb")
-  local body = file:read("*a")
-  file:close()
+  local body = file and file:read("*a")
+  if file then file:close() end
   for token in io.lines(args[1]) do
     local headers = { ["content-type"] = "application/json", ["authorization"] = "Bearer " .. token }
     for name = 3, #args, 2 do headers[args[name]] = args[name + 1] end
-    requests[#requests + 1] = wrk.format("POST", nil, headers, body)
+    requests[#requests + 1] = wrk.format(body and "POST" or "GET", nil, headers, body)
   end
 end
 

@@ -86,7 +86,7 @@ t.test("a clone installs no package that only benchmarks need", (t: Test) => {
   const ofBench = manifest.devDependencies.filter((name) => bench.has(name) && !test.has(name));
   t.strictSame(ofBench, []);
   t.notOk(manifest.devDependencies.includes("@modelcontextprotocol/conformance"));
-  for (const directory of ["conformance", "peers"]) {
+  for (const directory of ["conformance", "peers", "relations"]) {
     const files = readdirSync(path.join(root, "bench", directory));
     t.ok(files.includes("package.json") && files.includes("package-lock.json"), directory);
   }
