@@ -134,9 +134,12 @@ export async function* linesOf({ body }: Answer): AsyncGenerator<string> {
       : [Buffer.from(body).toString()];
   let rest = "";
   for await (const text of texts) {
-    const lines = `${rest}${text}`.split("\n");
-    rest = lines.pop() ?? "";
-    yield* lines;
+    const [first, ...others] = String(text).split("\n");
+    rest += first;
+    for (const line of others) {
+      yield rest;
+      rest = line;
+    }
   }
 }
 

@@ -355,7 +355,7 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
     },
     computing: computingIn(collation, double),
     // Only MySQL reads version comments from 5.7 to 9.99 and needs the word.
-    row: sql.raw("/*!80019 row */"),
+    row: "/*!80019 row */",
     comparesRows: false,
     locksChanged: true,
     order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,

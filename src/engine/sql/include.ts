@@ -112,10 +112,11 @@ function planInclude<Kind extends ColumnKind>(
     keyPlace: outer.selected.findIndex(({ column }) => column === key.column),
     includes: planIncludes(schema, { tables, columns, selected }, includes, planner, dialect),
     statement(values) {
-      const rows = values.map(
-        (value, index) => sql`${dialect.row ?? sql``}(${sql.lit(index + 1)}, ${value})`,
-      );
-      const list = sql`(${typed} union all values ${sql.join(rows)}) as ${sql.id(listed)}`;
+      const { row = "" } = dialect;
+      const words = values.map((_, index) => `${index === 0 ? "" : "), "}${row}(${index + 1}, `);
+      const around = [...words, ")"];
+      const rows = sql(Object.assign(around, { raw: around }), ...values);
+      const list = sql`(${typed} union all values ${rows}) as ${sql.id(listed)}`;
       return sql`select ${sql.join(names)} from (${ranked} ${list} ${rest}) as ${sql.id("ranked")}
         where ${sql.id("place")} <= ${sql.lit(isOne ? 1 : limit + 1)}
         order by ${sql.id("n")}, ${sql.id("place")}`;
@@ -177,22 +178,24 @@ export async function writeRows<Raw, Kind extends Encoded<Raw>>(
   }
   // A connection reads one statement at a time, so outer rows are kept, on disk if there are many.
   const kept = new Spool();
+  let rows: ResultRow<Raw>[] = [];
+  let count = 0;
+  const keep = () => {
+    kept.write(`${serialize(rows).toString("base64")}\n`);
+    rows = [];
+  };
   try {
-    let count = 0;
     for (const statement of statements(() => count)) {
       await source.each(statement, selected, (row) => {
-        kept.write(`${serialize(row).toString("base64")}\n`);
+        rows.push(row);
         count += 1;
+        if (rows.length === ROWS_PER_CHUNK) keep();
       });
     }
-    let rows: ResultRow<Raw>[] = [];
+    keep();
     for await (const line of linesOf(kept.finish())) {
-      rows.push(deserialize(Buffer.from(line, "base64")));
-      if (rows.length < ROWS_PER_CHUNK) continue;
-      await write(rows);
-      rows = [];
+      await write(deserialize(Buffer.from(line, "base64")));
     }
-    if (rows.length > 0) await write(rows);
   } finally {
     kept.close();
   }

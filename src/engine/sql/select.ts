@@ -419,7 +419,7 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   readonly aggregates: AggregateDialect<Kind>;
   readonly computing: ComputeDialect<Kind>;
   /** Precedes each row of `values`. */
-  readonly row?: Fragment;
+  readonly row?: string;
   /** Nulls come first. */
   order(column: Fragment, direction: "ASC" | "DESC", hasNulls: boolean): Fragment;
   limit(limit: number | undefined, offset: number | undefined): Fragment;
