@@ -396,6 +396,17 @@ overEach("a Select reads the rows of Selects", async (t, { ask }) => {
   t.equal(await rowsOf(ask, { ...staff, where: among }), '{"name":"Ann"}');
 });
 
+overEach("changes take conditions on Selects of Selects", async (t, { ask }) => {
+  await fill(ask);
+  const bosses = { select: { from: "staff", columns: ["boss", "name"] }, as: "b" };
+  const select = { from: bosses, columns: ["boss"] };
+  const where = { column: "id", cmp: "IN", select };
+  const target = { database: "main", table: "staff", where };
+  t.match((await ask({ Update: { ...target, set: { name: "Zoe" } } })).text, '"affected":1');
+  t.match((await ask({ Preview: { Delete: target } })).text, '"before":[{"id":1,"name":"Zoe"');
+  t.match((await ask({ Delete: target })).text, '"affected":1');
+});
+
 overEach("a Select of Selects names what it gives", async (t, { ask }) => {
   await fill(ask);
   const select = (query: object) => ask({ Select: { database: "main", ...query } });

@@ -47,10 +47,8 @@ export interface Included<Kind extends ColumnKind> {
   statement(keys: readonly unknown[]): Fragment;
 }
 
-interface Level<Kind extends ColumnKind> {
+interface Level<Kind extends ColumnKind> extends Pick<Included<Kind>, "columns" | "selected"> {
   readonly tables: readonly SelectedTable<Kind>[];
-  readonly columns: Columns<Kind>;
-  readonly selected: Columns<Kind>;
 }
 
 export function planIncludes<Kind extends ColumnKind>(
@@ -258,7 +256,6 @@ class MemberReader<Raw, Kind extends Encoded<Raw>> {
       group.texts.push(text);
       if (includes.length > 0) group.rows.push(row);
     });
-    this.#requireModerate();
     if (includes.length > 0) {
       const members = await this.read(
         includes,
@@ -269,19 +266,16 @@ class MemberReader<Raw, Kind extends Encoded<Raw>> {
         for (const [index, text] of texts.entries()) {
           const more = members[at] ?? "";
           this.#length += more.length;
-          this.#requireModerate();
           texts[index] = `${text.slice(0, -1)}${more}}`;
           at += 1;
         }
       }
     }
+    if (this.#length > LARGEST_MEMBERS) {
+      const problem = `The rows included in one row exceed ${LARGEST_MEMBERS >> 20} MiB`;
+      throw new EngineRefusal("query_too_complex", `${problem}; lower limit`);
+    }
     return groups.map(({ texts, isCut }) => memberText(include, texts, isCut));
-  }
-
-  #requireModerate(): void {
-    if (this.#length <= LARGEST_MEMBERS) return;
-    const problem = `The rows included in one row exceed ${LARGEST_MEMBERS >> 20} MiB`;
-    throw new EngineRefusal("query_too_complex", `${problem}; lower limit`);
   }
 }
 

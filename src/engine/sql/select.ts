@@ -504,8 +504,8 @@ function knownFrame<Kind extends ColumnKind>(
   const [table, ...others] = tables;
   const isPlain = others.length === 0 && query.compute === undefined;
   if (table === undefined || !isPlain || dialect.frames === undefined) return make();
-  const { columns, distinct, aggregate, group_by, order_by } = query;
-  const shape = JSON.stringify({ columns, distinct, aggregate, group_by, order_by });
+  const { columns, distinct, aggregate, group_by, order_by, include } = query;
+  const shape = JSON.stringify({ columns, distinct, aggregate, group_by, order_by, include });
   return dialect.frames.find(table, shape, make);
 }
 

@@ -177,7 +177,7 @@ async function select(context: SqliteContext, query: Select, output: RowOutput):
   try {
     await writeRows(await planOf(context, query), source, output);
   } finally {
-    if (begins) connection.exec("rollback");
+    if (begins && connection.isTransaction) connection.exec("rollback");
   }
 }
 
