@@ -32,7 +32,7 @@ import { createRowEncoder, keysOf, RowWriter } from "./values.ts";
 type Columns<Kind extends ColumnKind> = readonly ColumnReference<Column<Kind>>[];
 
 /** Rows of a table for many outer rows, read by their keys. */
-export interface Included<Kind extends ColumnKind> {
+interface Included<Kind extends ColumnKind> {
   readonly name: string;
   readonly isOne: boolean;
   readonly limit: number;
