@@ -139,8 +139,9 @@ export interface RowSource<Raw, Kind extends ColumnKind> {
 
 type Encoded<Raw> = ColumnKind & { encode(raw: Raw): string };
 
-/** Outer rows whose included rows are read together. */
+/** Outer rows whose included rows are read together, and the size of their values. */
 const ROWS_PER_CHUNK = 1000;
+const CHUNK_LENGTH = 4 * 1024 * 1024;
 
 export async function writeRows<Raw, Kind extends Encoded<Raw>>(
   { columns, selected, statements, includes }: ReadingPlan<Kind>,
@@ -178,16 +179,19 @@ export async function writeRows<Raw, Kind extends Encoded<Raw>>(
   const kept = new Spool();
   let rows: ResultRow<Raw>[] = [];
   let count = 0;
+  let length = 0;
   const keep = () => {
     kept.write(`${serialize(rows).toString("base64")}\n`);
     rows = [];
+    length = 0;
   };
   try {
     for (const statement of statements(() => count)) {
       await source.each(statement, selected, (row) => {
         rows.push(row);
         count += 1;
-        if (rows.length === ROWS_PER_CHUNK) keep();
+        length += lengthOf(row);
+        if (rows.length === ROWS_PER_CHUNK || length > CHUNK_LENGTH) keep();
       });
     }
     keep();
@@ -198,6 +202,13 @@ export async function writeRows<Raw, Kind extends Encoded<Raw>>(
     kept.close();
   }
   writer.end();
+}
+
+function lengthOf(row: ResultRow<unknown>): number {
+  return Object.values(row).reduce<number>((length, value) => {
+    const isLong = typeof value === "string" || value instanceof Uint8Array;
+    return length + (isLong ? value.length : 1);
+  }, 0);
 }
 
 const KEYS_PER_STATEMENT = 1000;
