@@ -175,7 +175,8 @@ export async function writeRows<Raw, Kind extends Encoded<Raw>>(
       if (output.backlog !== undefined) await output.backlog;
     }
   }
-  // A connection reads one statement at a time, so outer rows are kept, on disk if there are many.
+  // A connection reads one statement at a time, so outer rows are kept, all chunks but the last one
+  // as text, on disk if it is long.
   const kept = new Spool();
   let rows: ResultRow<Raw>[] = [];
   let count = 0;
@@ -194,10 +195,10 @@ export async function writeRows<Raw, Kind extends Encoded<Raw>>(
         if (rows.length === ROWS_PER_CHUNK || length > CHUNK_LENGTH) keep();
       });
     }
-    keep();
     for await (const line of linesOf(kept.finish())) {
       await write(deserialize(Buffer.from(line, "base64")));
     }
+    await write(rows);
   } finally {
     kept.close();
   }
