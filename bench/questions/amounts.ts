@@ -227,16 +227,4 @@ export const amounts: Questions = {
         ({ cents }) => cents,
       ),
   },
-  "blue-first": {
-    question: "How many products have blue as the first of their colors? Answer with a number.",
-    calls: [
-      count("products", {
-        compute: [{ as: "color", fn: "json", of: ["details"], path: ["colors", 0] }],
-        where: term("color", "=", "blue"),
-      }),
-    ],
-    answer: $("0.count"),
-    expected: ({ products }) =>
-      products.filter(({ details }) => details.colors[0] === "blue").length,
-  },
 };

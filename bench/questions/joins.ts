@@ -109,21 +109,6 @@ export const joins: Questions = {
     answer: [$("0.rows.0.product_id"), $("0.rows.0.pieces")],
     expected: bestSeller,
   },
-  "best-seller-name": {
-    question:
-      "What is the name of the product of which the most pieces were sold (of equal ones that with the smaller id)?",
-    calls: [
-      select("order_lines", {
-        group_by: ["product_id"],
-        aggregate: [aggregate("sum", "pieces", "quantity")],
-        order_by: [desc("pieces"), asc("product_id")],
-        limit: 1,
-      }),
-      select("products", { columns: ["name"], where: term("id", "=", $("0.rows.0.product_id")) }),
-    ],
-    answer: $("1.rows.0.name"),
-    expected: (shop) => byId(shop.products, bestSeller(shop)?.[0] ?? 0).name,
-  },
   "never-sold": {
     question:
       "Which products were never sold? Answer with a list of their ids, the smallest first.",

@@ -5,6 +5,7 @@ import { changes } from "./changes.ts";
 import { counts } from "./counts.ts";
 import { groups } from "./groups.ts";
 import { joins } from "./joins.ts";
+import { nested } from "./nested.ts";
 import type { Call, Question } from "./question.ts";
 import { relations } from "./relations.ts";
 import type { Shop } from "./shop.ts";
@@ -12,7 +13,7 @@ import { times } from "./times.ts";
 
 /** All questions with their ids. None reads rows that another one changes. */
 export const questions = Object.entries<Question>({
-  ...{ ...counts, ...groups, ...joins, ...times, ...amounts, ...relations, ...changes },
+  ...{ ...counts, ...groups, ...joins, ...times, ...amounts, ...relations, ...nested, ...changes },
 });
 type Asked = typeof questions;
 

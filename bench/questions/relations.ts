@@ -39,7 +39,6 @@ function exists(table: string, on: string, where?: object): object {
 }
 
 const ofCustomer = "orders.customer_id = customers.id";
-const ofProduct = "reviews.product_id = products.id";
 
 export const relations: Questions = {
   "books-and-toys": {
@@ -98,28 +97,6 @@ export const relations: Questions = {
       buyersWhere(shop, ({ day }) => day < "2025").difference(
         buyersWhere(shop, ({ day }) => day >= "2025"),
       ).size,
-  },
-  loved: {
-    question:
-      "How many products have a review with 5 stars, but none with 1 star? Answer with a number.",
-    calls: [
-      count("products", {
-        where: {
-          and: [
-            exists("reviews", ofProduct, term("stars", "=", 5)),
-            { not: exists("reviews", ofProduct, term("stars", "=", 1)) },
-          ],
-        },
-      }),
-    ],
-    answer: $("0.count"),
-    expected: ({ reviews }) => {
-      const [loved, hated] = [5, 1].map(
-        (stars) =>
-          new Set(reviews.filter((one) => one.stars === stars).map(({ product_id }) => product_id)),
-      );
-      return loved?.difference(hated ?? new Set()).size;
-    },
   },
   "unknown-to-vips": {
     question: "How many products has no VIP reviewed? Answer with a number.",
@@ -242,23 +219,5 @@ export const relations: Questions = {
       const most = largestFirst(tally(referred, ({ referred_by }) => referred_by ?? 0));
       return most.slice(0, 3).map(([id, number]) => [id, byId(customers, id).name, number]);
     },
-  },
-  "older-referrals": {
-    question:
-      "How many customers joined before the customer who referred them? Answer with a number.",
-    calls: [
-      count(
-        { table: "customers", as: "one" },
-        {
-          join: inner("customers", "one.referred_by = other.id", "other"),
-          where: { column: "one.joined", cmp: "<", other: "other.joined" },
-        },
-      ),
-    ],
-    answer: $("0.count"),
-    expected: ({ customers }) =>
-      customers.filter(
-        ({ joined, referred_by: id }) => id !== null && joined < byId(customers, id).joined,
-      ).length,
   },
 };

@@ -20,11 +20,6 @@ function monday(day: string): string {
   return new Date(then).toISOString().slice(0, 10);
 }
 
-function quarter(day: string): string {
-  const month = 3 * Math.floor((Number(day.slice(5, 7)) - 1) / 3) + 1;
-  return `${day.slice(0, 4)}-${String(month).padStart(2, "0")}-01`;
-}
-
 const isLate = ({ shipped, due }: Order) => shipped !== null && shipped > due;
 
 function waits(orders: readonly Order[]): [number, number][] {
@@ -53,27 +48,6 @@ export const times: Questions = {
       const recent = orders.filter(({ day }) => day >= "2025-01-01");
       return byKey(tally(recent, ({ day }) => `${day.slice(0, 7)}-01`));
     },
-  },
-  "revenue-by-quarter": {
-    question:
-      "What did the orders of each quarter come to, in cents? Answer with a list of [first day of the quarter as YYYY-MM-DD, cents], by quarter.",
-    calls: [
-      select("orders", {
-        compute: [{ as: "quarter", fn: "trunc", unit: "quarter", of: ["day"] }],
-        group_by: ["quarter"],
-        aggregate: [aggregate("sum", "cents", "total_cents")],
-        order_by: asc("quarter"),
-      }),
-    ],
-    answer: $("0.rows"),
-    expected: ({ orders }) =>
-      byKey(
-        tally(
-          orders,
-          ({ day }) => quarter(day),
-          ({ total_cents }) => total_cents,
-        ),
-      ),
   },
   "weeks-of-october": {
     question:
@@ -106,23 +80,6 @@ export const times: Questions = {
     ],
     answer: $("0.rows"),
     expected: ({ orders }) => byKey(tally(orders, ({ day }) => weekday(day))),
-  },
-  "weekend-revenue": {
-    question:
-      "What is the sum of all orders of Saturdays and Sundays, in cents? Answer with a number.",
-    calls: [
-      select("orders", {
-        compute: [{ as: "weekday", fn: "part", unit: "weekday", of: ["day"] }],
-        where: term("weekday", ">=", 6),
-        aggregate: [aggregate("sum", "cents", "total_cents")],
-      }),
-    ],
-    answer: $("0.rows.0.cents"),
-    expected: ({ orders }) =>
-      sum(
-        orders.filter(({ day }) => weekday(day) >= 6),
-        ({ total_cents }) => total_cents,
-      ),
   },
   "busiest-hour": {
     question:
@@ -162,13 +119,6 @@ export const times: Questions = {
     answer: $("0.rows.0.days"),
     expected: ({ orders }) => sum(waits(orders), ([, hours]) => hours / 24) / waits(orders).length,
   },
-  "slow-orders": {
-    question:
-      "How many orders were shipped more than 150 hours after they had been placed? Answer with a number.",
-    calls: [count("orders", { compute: wait("hour"), where: term("wait", ">", 150) })],
-    answer: $("0.count"),
-    expected: ({ orders }) => waits(orders).filter(([, hours]) => hours > 150).length,
-  },
   "longest-waits": {
     question:
       "For which three orders did it take longest until they were shipped? Answer with a list of [id, hours], the longest first, equal ones by id.",
@@ -182,12 +132,6 @@ export const times: Questions = {
     ],
     answer: $("0.rows"),
     expected: ({ orders }) => largestFirst(waits(orders)).slice(0, 3),
-  },
-  "late-orders": {
-    question: "How many orders were shipped after they were due? Answer with a number.",
-    calls: [count("orders", { where: { column: "shipped", cmp: ">", other: "due" } })],
-    answer: $("0.count"),
-    expected: ({ orders }) => orders.filter(isLate).length,
   },
   "late-by-country": {
     question:
