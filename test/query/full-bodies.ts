@@ -29,7 +29,132 @@ const computed: readonly object[] = [
   { fn: "if", when, then: { value: true }, else: "a" },
 ];
 
+/** Orders of a user, with the lines of each. */
+export const included = {
+  as: "orders",
+  table: "orders",
+  on: "orders.user_id = users.id",
+  columns: ["id", "total"],
+};
+const lines = { as: "lines", table: "lines", on: "orders.id = lines.order_id", columns: ["*"] };
+
+/** Includes within each other, the outermost first. */
+export function chainOfIncludes(length: number, fields: object = {}, at = 1): object {
+  const around = at === 1 ? "users" : `t${at - 1}`;
+  const inner = at === length ? {} : { include: [chainOfIncludes(length, fields, at + 1)] };
+  const own = { as: `m${at}`, table: `t${at}`, on: `t${at}.a = ${around}.id`, columns: ["id"] };
+  return { ...own, ...fields, ...inner };
+}
+
+export function severalIncludes(length: number): object[] {
+  return Array.from({ length }, (_, at) => ({ ...included, as: `m${at}` }));
+}
+
+export const busy = {
+  from: "orders",
+  group_by: ["user_id"],
+  aggregate: [{ fn: "count", as: "n" }],
+};
+/** Selects as `from` within each other, the outermost counted. */
+export function chainOfSources(length: number): object {
+  const from = length === 2 ? "users" : chainOfSources(length - 1);
+  return { select: { from, columns: ["id"] }, as: "t" };
+}
+
+const including: readonly object[] = [
+  select({ include: [included] }),
+  select({ include: [{ ...included, on: "users.id = orders.user_id", columns: ["*"] }] }),
+  select({
+    include: [
+      {
+        ...included,
+        where: { and: [term("orders.paid", "=", true), term("large", ">", 3)] },
+        compute: [{ as: "large", fn: "mul", of: ["orders.total", { value: 2 }] }],
+        columns: ["id", "large"],
+        order_by: [{ column: "large", direction: "DESC" }, { column: "id" }],
+        limit: 3,
+        one: false,
+        include: [{ ...lines, one: true, where: null, order_by: { column: "lines.id" } }],
+      },
+      { ...included, as: "Lines", table: "lines", on: "lines.user_id = users.id", limit: 0 },
+    ],
+    ...{ order_by: order, after: ["x"], limit: 10 },
+  }),
+  select({
+    ...{ from: { table: "users", as: "u" }, columns: ["u.id", "boss.id"] },
+    join: { table: "users", as: "boss", on: "u.boss = boss.id", join_type: "LEFT" },
+    include: [
+      { ...included, as: "users", table: "users", on: "users.boss = boss.id" },
+      { ...included, as: "mine", on: "orders.user_id = u.id" },
+    ],
+  }),
+  select({
+    include: [
+      {
+        ...included,
+        where: { exists: { table: "lines", on: "lines.order_id = orders.id" } },
+        include: [
+          {
+            ...lines,
+            where: { column: "id", cmp: "IN", select: { from: "users", columns: ["a"] } },
+          },
+          { ...included, as: "owner", table: "users", on: "users.id = orders.user_id", one: true },
+        ],
+      },
+    ],
+  }),
+  select({ distinct: false, include: severalIncludes(8) }),
+  select({ include: [chainOfIncludes(3)] }),
+  select({ limit: 10, include: [chainOfIncludes(2, { limit: 316 })] }),
+  select({ limit: 1_000_000, include: [chainOfIncludes(3, { one: true })] }),
+  select({ limit: 0, include: [chainOfIncludes(3, { limit: 10_000 })] }),
+  { Batch: [select({ include: [included] }), select({ include: severalIncludes(8) })] },
+  select({ from: { select: busy, as: "t" } }),
+  select({
+    from: {
+      as: "t",
+      select: { ...busy, having: term("n", ">", 1), order_by: { column: "n" }, limit: 5 },
+    },
+    ...{ columns: ["t.n", "x"], where: term("t.user_id", ">", 1), order_by: { column: "n" } },
+    compute: [{ as: "x", fn: "mul", of: ["t.n", { value: 2 }] }],
+    join: { table: "users", on: "users.id = t.user_id", join_type: "INNER" },
+    include: [{ ...included, on: "orders.user_id = t.user_id" }],
+  }),
+  summary({
+    from: { select: busy, as: "t" },
+    group_by: ["t.n"],
+    aggregate: [sum],
+    where: { exists: { table: "users", on: "users.id = t.user_id" } },
+  }),
+  summary({
+    from: { select: { from: "orders", columns: ["region"], offset: 1 }, as: "t" },
+    aggregate: [count],
+  }),
+  select({
+    from: {
+      select: { from: "users", columns: ["*"], distinct: true, order_by: order },
+      as: "users",
+    },
+    where: { exists: { table: "orders", on: "orders.user_id = users.id" } },
+  }),
+  select({ from: chainOfSources(3), columns: ["t.id"] }),
+  select({
+    where: { column: "id", cmp: "IN", select: { from: chainOfSources(2), columns: ["id"] } },
+  }),
+  {
+    Delete: {
+      ...target,
+      where: {
+        column: "id",
+        cmp: "IN",
+        select: { from: { select: busy, as: "t" }, columns: ["user_id"] },
+      },
+    },
+  },
+];
+
 export const fullBodies: readonly object[] = [
+  ...including,
   summary({ aggregate: [count] }),
   summary({ columns: ["region"], group_by: ["region"], aggregate: [sum, count] }),
   summary({

@@ -1,7 +1,19 @@
 import t from "tap";
 import { createGrammar } from "../../src/query/grammar.ts";
 import { scan } from "../../src/query/scan.ts";
-import { count, fullBodies, order, sum, summary, target } from "./full-bodies.ts";
+import {
+  busy,
+  chainOfIncludes,
+  chainOfSources,
+  count,
+  fullBodies,
+  included,
+  order,
+  severalIncludes,
+  sum,
+  summary,
+  target,
+} from "./full-bodies.ts";
 import { refusalOf, scanBody, select, term, verdict } from "./kit.ts";
 
 const core = createGrammar({ extraFields: [], operations: {}, level: "core" });
@@ -137,6 +149,82 @@ const badNested: readonly [string, object][] = [
   ["invalid_value", { or: Array(17).fill(member) }],
 ];
 
+/** Each an include in place of `included`, or fields beside it. */
+const badIncludes: readonly [string, object, object?][] = [
+  ...["as", "table", "on", "columns"].map((name): [string, object] => [
+    "missing_field",
+    { ...included, [name]: undefined },
+  ]),
+  ["unknown_field", { ...included, offset: 1 }],
+  ["unknown_field", { ...included, distinct: true }],
+  ["unknown_field", { ...included, aggregate: [count] }],
+  ["unknown_field", { ...included, join: [] }],
+  ["invalid_name", { ...included, as: "a.b" }],
+  ["invalid_name", { ...included, as: "first name" }],
+  ["invalid_name", { ...included, table: "main.orders" }],
+  ["invalid_value", { ...included, columns: [] }],
+  ["invalid_column", { ...included, columns: ["users.id"] }],
+  ["invalid_column", { ...included, as: "mine", columns: ["mine.id"] }],
+  ["invalid_column", { ...included, where: term("users.id", "=", 1) }],
+  ["invalid_column", { ...included, order_by: { column: "users.id" } }],
+  ["invalid_column", { ...included, compute: [{ ...abs, as: "x", of: ["users.id"] }] }],
+  ["invalid_value", { ...included, on: "orders.a = orders.b" }],
+  ["invalid_value", { ...included, on: "users.a = users.b" }],
+  ["invalid_value", { ...included, on: "orders.a = lines.b" }],
+  ["invalid_value", { ...included, table: "users", on: "users.a = users.b" }],
+  ["invalid_value", { ...included, table: "Users", on: "Users.a = users.b" }],
+  ["invalid_value", { ...included, limit: 1, one: true }],
+  ["invalid_value", { ...included, limit: -1 }],
+  ["wrong_type", { ...included, one: 1 }],
+  ["invalid_value", { ...included, include: [] }],
+  [
+    "invalid_value",
+    { ...included, include: [{ ...included, as: "same", on: "orders.a = orders.b" }] },
+  ],
+  ["duplicate_column", { ...included, as: "ID" }, { columns: ["id"] }],
+  ["duplicate_column", { ...included, as: "id" }, { columns: ["users.id"] }],
+  ["duplicate_column", { ...included, as: "x" }, { columns: ["X_MORE"] }],
+  ["duplicate_column", { ...included, as: "X" }, { compute: [{ ...abs, as: "x" }] }],
+  ["duplicate_column", { ...included, as: "x" }, { compute: [{ ...abs, as: "x_more" }] }],
+  [
+    "duplicate_column",
+    { ...included, include: [{ ...chainOfIncludes(1), as: "TOTAL", on: "t1.a = orders.b" }] },
+  ],
+  ["invalid_value", included, { distinct: true }],
+  ["invalid_value", included, { columns: undefined, aggregate: [count] }],
+  ["invalid_value", chainOfIncludes(4)],
+  ["invalid_value", { ...included, limit: 1_000_001 }],
+  ["invalid_value", { ...included, limit: 1001 }, { limit: 1000 }],
+  ["invalid_value", included, { limit: 10_001 }],
+  ["invalid_value", chainOfIncludes(3), { limit: 2 }],
+  ["invalid_value", chainOfIncludes(3, { limit: 101 })],
+];
+
+const badSources: readonly [string, object, object?][] = [
+  ["missing_field", { select: busy }],
+  ["missing_field", { as: "t" }],
+  ["invalid_value", { select: busy, as: "t", table: "orders" }],
+  ["unknown_field", { select: { ...busy, database: "main" }, as: "t" }],
+  [
+    "unknown_field",
+    { select: { from: "a", columns: ["*"], order_by: order, after: [1] }, as: "t" },
+  ],
+  ["unknown_field", { select: { from: "users", columns: ["id"], include: [included] }, as: "t" }],
+  ["wrong_type", { select: "users", as: "t" }],
+  ["invalid_name", { select: busy, as: "t.u" }],
+  ["missing_field", { select: { from: "orders" }, as: "t" }],
+  ["missing_field", { select: { columns: ["*"] }, as: "t" }],
+  ["invalid_column", { select: { from: "orders", columns: ["users.a"] }, as: "t" }],
+  ["invalid_column", { select: busy, as: "t" }, { columns: ["orders.user_id"] }],
+  ["invalid_column", { select: busy, as: "t" }, { columns: ["t.*"] }],
+  [
+    "invalid_value",
+    { select: busy, as: "t" },
+    { join: { table: "T", on: "t.n = T.a", join_type: "INNER" } },
+  ],
+  ["invalid_value", chainOfSources(4)],
+];
+
 t.test("contradictory fields are refused", async (t) => {
   const joined = (joins: object[]) => select({ join: joins });
   const orders = { table: "orders", on: "users.id = orders.user_id", join_type: "INNER" };
@@ -210,6 +298,26 @@ t.test("contradictory fields are refused", async (t) => {
       select({ where }),
     ]),
     ["invalid_value", summary({ aggregate: [count], having: { exists } })],
+    ...badIncludes.map(([code, one, fields]): [string, object] => [
+      code,
+      select({ include: [one], ...fields }),
+    ]),
+    ...badIncludes.map(([code, one, fields]): [string, object] => [
+      code,
+      { Batch: [deleted, select({ include: [one], ...fields })] },
+    ]),
+    ...badSources.map(([code, from, fields]): [string, object] => [
+      code,
+      select({ from, ...fields }),
+    ]),
+    ["invalid_value", select({ include: [] })],
+    ["wrong_type", select({ include: included })],
+    ["invalid_value", select({ include: severalIncludes(9) })],
+    ["duplicate_column", select({ include: [included, { ...included, as: "ORDERS" }] })],
+    ["duplicate_column", select({ include: [included, { ...included, as: "orders_more" }] })],
+    ["unknown_field", select({ where: { ...member, select: { ...orders, include: [included] } } })],
+    ["unknown_field", { Delete: { ...target, where: null, include: [included] } }],
+    ["invalid_value", select({ from: chainOfSources(2), where: { or: Array(16).fill(member) } })],
     ...badNested.map(([code, where]): [string, object] => [
       code,
       previewOf({ Batch: [{ Delete: { ...target, where } }] }),
@@ -322,6 +430,23 @@ t.test("conditions contain others up to a depth and a number", async (t) => {
   t.match(refusalOf(select({ where: { or: Array(17).fill(member) } })).message, /at most 16/);
 });
 
+t.test("a query with too many rows or levels is refused with the remedy", async (t) => {
+  const refused = (fields: object) => refusalOf(select(fields)).message;
+  const rows = refused({ limit: 20, include: [chainOfIncludes(2, { limit: 500 })] });
+  t.match(rows, /5000000|5,000,000/);
+  t.match(rows, /1000000|1,000,000/);
+  t.match(rows, /lower limit/);
+  t.match(refused({ include: [chainOfIncludes(4)] }), /3/);
+  t.match(refused({ include: severalIncludes(9) }), /8/);
+  t.match(refused({ from: chainOfSources(4) }), /3/);
+  t.match(
+    refused({ include: [{ ...included, limit: 1, one: true }] }),
+    /limit is not allowed with one/,
+  );
+  const same = { ...included, table: "users", on: "users.a = users.b" };
+  t.match(refused({ include: [same] }), /"as"|another name|split/);
+});
+
 t.test("an operation lists every right that it needs", async (t) => {
   const permissions = (body: object) => scanBody(body).accesses.map((access) => access.permissions);
   const upsert = { Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["id"], update: [] } };
@@ -342,6 +467,10 @@ t.test("an operation lists every right that it needs", async (t) => {
   t.strictSame(scanBody({ Delete: { ...target, where } }).accesses[0]?.tables, [
     ...["users", "orders", "orders"],
   ]);
+  const nested = select({ from: { select: busy, as: "t" }, include: [chainOfIncludes(2)] });
+  const chained = JSON.parse(JSON.stringify(nested).replace("users.id", "t.n"));
+  t.strictSame(permissions(chained), [["SELECT"]]);
+  t.strictSame(scanBody(chained).accesses[0]?.tables.toSorted(), ["orders", "t1", "t2"]);
   const columns = [{ name: "a", type: "int", references: "orders.id" }];
   t.strictSame(permissions({ CreateTable: { ...target, columns } }), [["CREATE", "SELECT"]]);
 });

@@ -1,16 +1,23 @@
 import { deepStrictEqual } from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
+import type { Access } from "../../src/query/query.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
 import { scan } from "../../src/query/scan.ts";
 import { type Choose, choicesOf, query, seeds, write } from "./arbitrary.ts";
+import { fullSelect } from "./arbitrary-selects.ts";
 import { gist, plain } from "./kit.ts";
 import { referenceAccesses } from "./reference.ts";
+import { tablesOfSelect } from "./reference-selects.ts";
 
 /** The accesses as the scanner tells them; undefined if it refuses the body. */
 function scanned(body: Buffer): object[] | undefined {
+  return accessesOf(body)?.map(gist);
+}
+
+function accessesOf(body: Buffer): readonly Access[] | undefined {
   try {
-    return scan(body, plain).accesses.map(gist);
+    return scan(body, plain).accesses;
   } catch (error) {
     if (error instanceof QueryRefused) return undefined;
     throw error;
@@ -119,6 +126,26 @@ t.test("a changed query is accepted exactly if it is in the grammar", async (t) 
     { numRuns: 6000 },
   );
   t.ok(refused > 1000, "most changes break the grammar");
+});
+
+t.test("a full Select, changed or not, is accepted exactly if it is in the grammar", async (t) => {
+  const seen = { accepted: 0, refused: 0 };
+  fc.assert(
+    fc.property(fullSelect, seeds, fc.boolean(), (value, seed, isChanged) => {
+      const choose = choicesOf(seed);
+      const body = isChanged ? mutated(value, choose) : value;
+      const expected = tablesOfSelect(body);
+      seen[expected === undefined ? "refused" : "accepted"]++;
+      const accesses = accessesOf(Buffer.from(write(body, choose)));
+      deepStrictEqual(
+        accesses?.flatMap(({ tables }) => [...tables].sort()),
+        expected,
+        JSON.stringify(body),
+      );
+    }),
+    { numRuns: 6000 },
+  );
+  t.ok(seen.accepted > 1000 && seen.refused > 1000, JSON.stringify(seen));
 });
 
 /** Copies a body with one to three faults: bytes changed, removed, doubled or moved. */

@@ -31,6 +31,7 @@ const keys = [
   ...["column", "cmp", "value", "and", "or", "not", "direction", "on", "join_type", "fn", "as"],
   ...["name", "type", "primary_key", "unique", "nullable", "default", "references"],
   ...["compute", "of", "unit", "digits", "path", "when", "then", "else", "other", "escape", "fold"],
+  ...["include", "one", "select", "exists"],
 ];
 const values: readonly unknown[] = [
   ...[
@@ -41,6 +42,7 @@ const values: readonly unknown[] = [
     1,
     -1,
     1.5,
+    1_000_001,
     2 ** 53,
     "",
     "*",
@@ -90,7 +92,8 @@ const beyond: readonly RegExp[] = [
   ],
   ...[/with aggregate, columns must equal group_by/, /each column needs one value/],
   /on must compare a column of/,
-  ...[/is already in use around exists/, /levels deep/, /exists is not allowed in having/],
+  ...[/is already in use around/, /levels deep/, /exists is not allowed in having/],
+  ...[/the limits multiply to/, /includes at most 8 tables/],
   /contains at most 16 of exists and select/,
 ];
 

@@ -1,4 +1,4 @@
-/** The query grammar once more, plainly: judges what JSON.parse made of a body. Knows no duplicates. */
+/** The core grammar once more, plainly: judges what JSON.parse made of a body. Knows no duplicates. */
 
 import { z } from "zod";
 
@@ -7,7 +7,7 @@ z.config({ jitless: true });
 
 const name = z.string().regex(/^[\w-]{1,63}$/);
 const forbidden = /[\p{Cc}'"\\`.]/u;
-const isColumn = (text: string) =>
+export const isColumn = (text: string) =>
   text !== "*" && !forbidden.test(text) && [...text].length >= 1 && [...text].length <= 128;
 const bareColumn = z.string().refine(isColumn);
 
