@@ -58,10 +58,16 @@ function nestedOf(choose: Choose, among: readonly string[]): JsonObject {
   const isJoin = choose([true, false, false]);
   const picked = { columns: [columnOf(choose, isJoin ? [table, other] : [table])] };
   const counted = { aggregate: [{ fn: "max", column: `${table}.${choose(columns)}`, as: "n" }] };
-  const select = {
-    from: table,
-    ...(isJoin ? { join, ...picked } : { ...choose<JsonObject>([picked, counted]), ...where }),
-  };
+  const columnsOf = [...columns, "tenant"];
+  const inner = { from: table, columns: choose([["*"], some(choose, columnsOf, 2)]), ...where };
+  const isDerived = !isJoin && choose([true, ...Array<boolean>(5).fill(false)]);
+  const derived = { from: { select: inner, as: "d" }, columns: ["tenant"] };
+  const select = isDerived
+    ? derived
+    : {
+        from: table,
+        ...(isJoin ? { join, ...picked } : { ...choose<JsonObject>([picked, counted]), ...where }),
+      };
   return { column: columnOf(choose, among), cmp: choose(["IN", "NOT IN"]), select };
 }
 
@@ -105,9 +111,39 @@ function computeOf(choose: Choose, among: readonly string[]): readonly JsonObjec
   );
 }
 
-function selectOf(choose: Choose, database: string): JsonObject {
+/** Tables that add members to rows of the tables around, up to three levels of them. */
+function includesOf(choose: Choose, among: readonly string[], depth: number): JsonObject[] {
+  return some(choose, [0], depth === 1 ? 2 : 1).map((_, at) => {
+    const table = choose(tables);
+    const sides = [
+      `${table}.${choose([...columns, choose(namedColumns)])}`,
+      `${choose(among)}.${choose([...columns, choose(namedColumns)])}`,
+    ];
+    const selected = [["*"], some(choose, [0], 2).map(() => columnOf(choose, [table]))];
+    const isDeeper = depth < 3 && choose([true, false, false]);
+    return {
+      ...{ as: `m${at}`, table, on: sides.join(" = ") },
+      columns: choose(selected.concat(selected.slice(1))),
+      ...maybe(choose, () => ({ where: whereOf(choose, [table]) }), 2),
+      ...maybe(choose, () => ({ compute: computeOf(choose, [table]) }), 4),
+      ...maybe(choose, () => ({ order_by: { column: columnOf(choose, [table]) } }), 4),
+      ...choose<JsonObject>([{ limit: choose([0, 1, 2, 3]) }, { one: true }, {}]),
+      ...(isDeeper ? { include: includesOf(choose, [table], depth + 1) } : {}),
+    };
+  });
+}
+
+/** A Select as `from`, which reads another one at times. */
+function derivedOf(choose: Choose, depth: number): JsonObject {
+  const { database: _, include: __, ...select } = selectOf(choose, "main", depth + 1);
+  return { select, as: choose(["t1", "t1", "tickets"]) };
+}
+
+function selectOf(choose: Choose, database: string, depth = 1): JsonObject {
+  const isDerived = depth < 3 && choose([true, false, false, false]);
+  const derived = isDerived ? derivedOf(choose, depth) : undefined;
   const table = choose(tables);
-  const from = choose([table, table, "t1"]);
+  const from = derived === undefined ? choose([table, table, "t1"]) : String(derived.as);
   const isSelf = choose([true, false, false]);
   const joined = isSelf ? table : choose(tables.filter((name) => name !== table));
   const other = choose(isSelf ? ["t2"] : [joined, joined, "t2"]);
@@ -124,7 +160,7 @@ function selectOf(choose: Choose, database: string): JsonObject {
   const computed = compute?.map(({ as }) => String(as)) ?? [];
   const rest = {
     database,
-    from: from === table ? table : { table, as: from },
+    from: derived ?? (from === table ? table : { table, as: from }),
     ...(compute === undefined ? {} : { compute }),
     ...(isJoin ? { join } : {}),
     ...maybe(choose, () => ({ where: whereOf(choose, among) }), 2),
@@ -150,6 +186,7 @@ function selectOf(choose: Choose, database: string): JsonObject {
     ...rest,
     columns: named,
     ...maybe(choose, () => ({ order_by: [{ column: column() }] })),
+    ...maybe(choose, () => ({ include: includesOf(choose, among, 1) })),
   };
 }
 
@@ -246,6 +283,13 @@ export function askedOf(choose: Choose): AskedQuery {
     isEngine: choose([true, true, false]),
   };
   return { body: bodyOf(choose), context };
+}
+
+/** A Select that reads further tables in many ways. */
+export function readingOf(choose: Choose): AskedQuery {
+  const reading = () => ({ Select: selectOf(choose, "main") });
+  const body = choose<JsonObject>([reading(), reading(), { Batch: [reading(), reading()] }]);
+  return { body, context: { ...askedOf(choose).context, isEngine: true } };
 }
 
 export function scanned({ body }: AskedQuery): Query | undefined {

@@ -300,12 +300,18 @@ interface Element {
   readonly operation: string;
   readonly isPreview: boolean;
   readonly fields: JsonObject;
+  /** The object in the query that has its `where`. */
+  readonly place: JsonObject;
   readonly database: string;
   readonly joins: readonly JsonObject[];
   readonly own: readonly string[];
   /** The tables that its columns may name, `own` first, and their names in the query. */
   readonly named: readonly string[];
   readonly names: readonly string[];
+  /** The names of Selects as `from`, whose columns are of no table. */
+  readonly derived: readonly string[];
+  /** Of an included table: its rows for each row of the whole Select. */
+  readonly rowsPerRow?: number;
   readonly references: readonly string[];
   readonly fitting: readonly Boundary[];
 }
@@ -316,13 +322,19 @@ function tableIn(source: Json): string {
   return isObject(source) ? textAt(source, "table") : String(source);
 }
 
-function namesIn(fields: JsonObject): string[] {
-  const sources = [
-    ...listAt(fields, "from"),
-    ...listAt(fields, "table"),
-    ...listAt(fields, "join"),
-  ];
-  return sources.map((one) => (isObject(one) && "as" in one ? textAt(one, "as") : tableIn(one)));
+function isDerived(source: Json): boolean {
+  return isObject(source) && "select" in source;
+}
+
+/** The tables that an element, Select or included table reads itself, and their names. */
+function tablesIn(fields: JsonObject) {
+  const from = [...listAt(fields, "from"), ...listAt(fields, "table")];
+  const sources = [...from, ...listAt(fields, "join")].filter((one) => !isDerived(one));
+  return {
+    own: sources.map(tableIn),
+    names: sources.map((one) => (isObject(one) && "as" in one ? textAt(one, "as") : tableIn(one))),
+    derived: from.filter(isDerived).map((one) => textAt(Object(one), "as")),
+  };
 }
 
 /** Takes an element apart. */
@@ -334,7 +346,6 @@ function takeApart(world: World, element: JsonObject, { context }: AskedQuery): 
   const fields = isPreview ? objectAt(held, operation) : held;
   const database = textAt(fields, "database");
   const joins = objectsAt(fields, "join");
-  const joined = joins.map((join) => textAt(join, "table"));
   const defined = operation === "CreateTable" ? objectsAt(fields, "columns") : [];
   const fitting = world.boundaries.filter(
     ({ via, client, username: user, database: on }) =>
@@ -343,41 +354,52 @@ function takeApart(world: World, element: JsonObject, { context }: AskedQuery): 
       [username, ...groupsOf(world)].includes(user ?? username) &&
       (on ?? database) === database,
   );
-  const own = [...[...listAt(fields, "from"), ...listAt(fields, "table")].map(tableIn), ...joined];
+  const read = tablesIn(fields);
   return {
     ...{ world, context, operation, isPreview, fields, database, joins, fitting },
-    own,
-    named: own,
-    names: namesIn(fields),
+    ...read,
+    place: fields,
+    named: read.own,
     references: defined.flatMap((column) => listAt(column, "references")).map(String),
   };
 }
 
-/** The Selects and `exists` within the conditions of an element, each as a Select of its own. */
+/** The Selects, `exists` and included tables within an element, each as a Select of its own. */
 function nestedIn(element: Element): Element[] {
   const found = (value: Json | undefined): JsonObject[] => {
     if (!isObject(value)) return [];
-    const { table, ...exists } = objectAt(value, "exists");
     return [
-      ...(table === undefined ? [] : [{ from: table, ...exists }]),
+      ...objectsAt(value, "exists"),
       ...objectsAt(value, "select"),
       ...["and", "or", "not"].flatMap((key) => listAt(value, key).flatMap(found)),
     ];
   };
   const { where, having } = element.fields;
   const whens = objectsAt(element.fields, "compute").map((one) => one.when);
-  return [where, having, ...whens].flatMap((condition) =>
-    found(condition).flatMap((fields) => {
-      const joins = objectsAt(fields, "join");
-      const own = [...listAt(fields, "from"), ...joins].map(tableIn);
-      const isLinked = "on" in fields;
-      const names = [...namesIn(fields), ...(isLinked ? element.names : [])];
-      const named = [...own, ...(isLinked ? element.named : [])];
-      const rest = { names, named, operation: "Select", isPreview: false, references: [] };
-      const inner: Element = { ...element, ...rest, fields, joins, own };
-      return [inner, ...nestedIn(inner)];
-    }),
-  );
+  const sources = objectsAt(element.fields, "from").flatMap((one) => objectsAt(one, "select"));
+  const includes = objectsAt(element.fields, "include");
+  const inside = [...sources, ...[where, having, ...whens].flatMap(found), ...includes];
+  return inside.flatMap((place) => {
+    // The `as` of an include is no name of its table.
+    const { as: _, ...fields } = place;
+    const { own, names, derived } = tablesIn(fields);
+    const isLinked = "on" in place;
+    const { rowsPerRow = 1, ...around } = element;
+    const inner: Element = {
+      ...around,
+      ...{ fields, place, own, operation: "Select", isPreview: false, references: [] },
+      ...(includes.includes(place) ? { rowsPerRow: rowsPerRow * includedRows(place) } : {}),
+      joins: objectsAt(fields, "join"),
+      names: [...names, ...(isLinked ? element.names : [])],
+      named: [...own, ...(isLinked ? element.named : [])],
+      derived: [...derived, ...(isLinked ? element.derived : [])],
+    };
+    return [inner, ...nestedIn(inner)];
+  });
+}
+
+function includedRows({ one, limit = 100 }: JsonObject): number {
+  return one === true ? 1 : Number(limit);
 }
 
 /** The table of `table.column`. */
@@ -386,10 +408,11 @@ function tableOf(reference: string): string {
 }
 
 /** Tables with the rights that are needed there; the database itself without a table. */
-function rightsOf({ operation, isPreview, own, references }: Element) {
+function rightsOf({ operation, isPreview, own, derived, references }: Element) {
   const wanted = [...(needs[operation] ?? []), ...(isPreview ? ["SELECT"] : [])];
+  const isWhole = own.length === 0 && derived.length === 0;
   return [
-    ...(own.length === 0 ? [undefined] : own).map((table) => ({ table, wanted })),
+    ...(isWhole ? [undefined] : own).map((table) => ({ table, wanted })),
     ...references.map((reference) => ({ table: tableOf(reference), wanted: ["SELECT"] })),
   ];
 }
@@ -515,8 +538,9 @@ function columnFaults(element: Element): string[] {
   ];
   return named.flatMap(([position, name]) => {
     const [table, column = ""] = name.includes(".") ? name.split(".") : [undefined, name];
+    if (table !== undefined && element.derived.includes(table)) return [];
     if (column === "*") return own.some(isHidden) ? ["columns_required"] : [];
-    const isBare = table === undefined && own.length > 1 && own.some(isPartial);
+    const isBare = table === undefined && !isSole(element) && own.some(isPartial);
     const about = table === undefined ? own : [realOf(table)];
     return [
       ...(isBare ? ["column_unqualified"] : []),
@@ -525,9 +549,15 @@ function columnFaults(element: Element): string[] {
   });
 }
 
+/** True if columns may be written without a table. */
+function isSole({ own, fields }: Element): boolean {
+  return own.length === 1 && !objectsAt(fields, "from").some(isDerived);
+}
+
 /** How a column of a table may be written, with `?` in the place of its name. */
-function spellingsOf({ own, names }: Element, at: number): readonly string[] {
-  return own.length > 1 ? [`${names[at]}.?`] : ["?", `${names[at]}.?`];
+function spellingsOf(element: Element, at: number): readonly string[] {
+  const name = `${element.names[at]}.?`;
+  return isSole(element) ? ["?", name] : [name];
 }
 
 /** The faults and the conditions that row filters bring. */
@@ -535,7 +565,7 @@ function rowOpinion(element: Element): { faults: string[]; additions: string[] }
   const { world, operation, fields, own, joins } = element;
   const faults: string[] = [];
   const additions: string[] = [];
-  const joinType = (at: number) => joins[at - 1]?.join_type;
+  const joinType = (at: number) => joins[at + joins.length - own.length]?.join_type;
   for (const [index, table] of own.entries()) {
     const { rowFilter } = grantOf(element, table);
     const isFilterable = ["Select", "Insert", "Update", "Delete"].includes(operation);
@@ -562,7 +592,7 @@ function rowOpinion(element: Element): { faults: string[]; additions: string[] }
           JSON.stringify(term.value) === JSON.stringify(value),
       );
       if (isThere || operation === "Insert") continue;
-      const name = own.length > 1 ? `${element.names[index]}.${column}` : column;
+      const name = isSole(element) ? column : `${element.names[index]}.${column}`;
       additions.push(JSON.stringify({ column: name, cmp, value }));
     }
   }
@@ -609,7 +639,11 @@ function numberOpinion(
       faults.push("where_required");
     if (isBlind && maxRows !== undefined) faults.push("not_narrowable");
     const limit = Number(fields.limit ?? (isAggregate ? 1 : 0));
-    const selected = isAggregate ? Math.min(1, limit) : limit;
+    const isOfBoundary = fitting.some((boundary) => boundary === limiter);
+    const times = nested
+      .filter((one) => isOfBoundary || one.own.some((table) => grantOf(one, table) === limiter))
+      .map(({ rowsPerRow = 1 }) => rowsPerRow);
+    const selected = isAggregate ? Math.min(1, limit) : limit * Math.max(1, ...times);
     const changes = isCounted ? (context.isEngine ? 0 : pinned) : values;
     const rows = answers && !context.isEngine ? changes : 0;
     amounts.push({ limiter, ...(isSelect ? { rows: selected, changes: 0 } : { rows, changes }) });
@@ -624,7 +658,8 @@ function judgeElement(element: Element) {
   // Nothing else is checked without the right.
   if (barred.length > 0) return { faults: barred, asks, additions: [], amounts: [] };
   const kind = kindFaults(element);
-  if (element.operation === "Truncate" || element.own.length === 0) {
+  const isRead = element.own.length > 0 || element.derived.length > 0;
+  if (element.operation === "Truncate" || !isRead) {
     return { faults: kind, asks, additions: [], amounts: [] };
   }
   const rows = [element, ...nested].map(rowOpinion);
@@ -654,8 +689,7 @@ function readByOthers(elements: readonly JsonObject[]): readonly JsonObject[] {
   });
 }
 
-/** The judgment of each element by the contract. */
-export function opinionsOn(world: World, asked: AskedQuery): readonly Opinion[] {
+function elementsOf(world: World, asked: AskedQuery): readonly Element[] {
   const { body } = asked;
   const previewed = objectsAt(objectAt(body, "Preview"), "Batch");
   const elements = "Batch" in body ? objectsAt(body, "Batch") : [body];
@@ -663,7 +697,34 @@ export function opinionsOn(world: World, asked: AskedQuery): readonly Opinion[] 
     previewed.length > 0
       ? readByOthers(previewed).map((element) => ({ Preview: element }))
       : readByOthers(elements);
-  const judged = all.map((element) => judgeElement(takeApart(world, element, asked)));
+  return all.map((element) => takeApart(world, element, asked));
+}
+
+/** A query without `bind` as it is to be forwarded, with the conditions of row filters. */
+export function filteredBody(world: World, asked: AskedQuery): Json {
+  const additions = new Map(
+    elementsOf(world, asked)
+      .flatMap((element) => [element, ...nestedIn(element)])
+      .map((element) => [element.place, rowOpinion(element).additions]),
+  );
+  const filtered = (value: Json): Json => {
+    if (Array.isArray(value)) return value.map(filtered);
+    if (!isObject(value)) return value;
+    const copy = Object.fromEntries(
+      Object.entries(value).map(([key, member]) => [key, filtered(member)]),
+    );
+    const added = (additions.get(value) ?? []).map((text): Json => JSON.parse(text));
+    if (added.length === 0) return copy;
+    const terms = [...added, ...listAt(copy, "where").filter((one) => one !== null)];
+    const [first = null] = terms;
+    return { ...copy, where: terms.length === 1 ? first : { and: terms } };
+  };
+  return filtered(asked.body);
+}
+
+/** The judgment of each element by the contract. */
+export function opinionsOn(world: World, asked: AskedQuery): readonly Opinion[] {
+  const judged = elementsOf(world, asked).map(judgeElement);
   return judged.map(({ faults, additions, asks }, at) => {
     const sofar = judged.slice(0, at + 1).flatMap(({ amounts }) => amounts);
     const sums = (judged[at]?.amounts ?? []).flatMap(({ limiter }) => {

@@ -260,6 +260,106 @@ t.test("included rows are limited by the product of the limits, table by table",
   t.equal(codeWith(5, { limit: 10, include: [{ ...orders, limit: 3 }] }), "limit_too_high");
 });
 
+const branches = Object.fromEntries(["then", "else"].map((key, value) => [key, { value }]));
+
+/** A Select that includes orders. */
+function including(fields: object, more: object = {}) {
+  const on = "orders.id = tickets.id";
+  return select({
+    include: [{ as: "more", table: "orders", on, columns: ["id"], ...fields }],
+    ...more,
+  });
+}
+function derived(inner: object, more: object = {}) {
+  return select({
+    from: { select: { from: "orders", columns: ["id"], ...inner }, as: "t" },
+    ...more,
+  });
+}
+
+t.test(
+  "limits of included rows hold for a Batch, for boundaries and for Selects as from",
+  async (t) => {
+    const grants = [{}, { tables: ["orders"], maxRows: 10 }];
+    const judged = {
+      limit_required: [derived({ limit: 5 })],
+      limit_too_high: [
+        including({ limit: 0 }, { limit: 11 }),
+        derived({}, { limit: 11 }),
+        { Batch: [including({ limit: 3 }, { limit: 2 }), including({ limit: 5 }, { limit: 1 })] },
+      ],
+      allowed: [
+        including({ limit: 100 }, { limit: 0 }),
+        derived({ limit: 99 }, { limit: 10 }),
+        derived({}, { columns: undefined, aggregate: [{ fn: "count", as: "n" }] }),
+      ],
+    };
+    for (const [expected, bodies] of Object.entries(judged)) {
+      for (const body of bodies) t.equal(codeOf({ grants }, body), expected, JSON.stringify(body));
+    }
+    const ofTickets = [{ tables: ["tickets"], maxRows: 10 }, { tables: ["orders"] }];
+    t.equal(
+      codeOf({ grants: ofTickets }, including({}, { limit: 10 })),
+      "allowed",
+      "of tickets only",
+    );
+    const boundaries: Boundary[] = [{ via: "query", maxRows: 10 }];
+    t.equal(codeOf({ boundaries }, including({ limit: 6 }, { limit: 2 })), "limit_too_high");
+    t.equal(codeOf({ boundaries }, including({ limit: 5 }, { limit: 2 })), "allowed");
+  },
+);
+
+t.test("rights hold at every level of include and of Selects as from", async (t) => {
+  const place = { tables: ["orders"], columns: ["id", "name"] };
+  const grants = [{ columns: ["id", "name"] }, place, { tables: ["vault"], role: "None" as const }];
+  const term = where("secret", ">", 1).where;
+  const secret = { column: "secret" };
+  const compute = [{ as: "x", fn: "abs", of: ["secret"] }];
+  const ofTable = (table: string) => ({
+    as: "in",
+    table,
+    on: `${table}.a = orders.id`,
+    columns: ["id"],
+  });
+  const judged = {
+    role_insufficient: [
+      including({ table: "vault", on: "vault.id = tickets.id" }),
+      including({ include: [ofTable("vault")] }),
+      including({ where: { exists: { table: "vault", on: "vault.id = orders.id" } } }),
+      derived({ from: "vault" }),
+      derived({ from: { select: { from: "vault", columns: ["id"] }, as: "v" } }),
+    ],
+    columns_required: [including({ columns: ["*"] }), derived({ columns: ["*"] })],
+    column_denied: [
+      ...[{ columns: ["secret"] }, { where: term }, { order_by: secret }, { compute }].flatMap(
+        (fields) => [including(fields), derived(fields)],
+      ),
+      including({ on: "orders.secret = tickets.id" }),
+      including({ on: "orders.id = tickets.secret" }),
+      including({ include: [{ ...ofTable("tickets"), on: "tickets.id = orders.secret" }] }),
+      including({ include: [{ ...ofTable("tickets"), on: "tickets.secret = orders.id" }] }),
+      including({ compute: [{ as: "x", fn: "if", when: term, ...branches }] }),
+      derived({ columns: undefined, aggregate: [{ fn: "max", column: "secret", as: "x" }] }),
+      derived({}, { include: [{ ...ofTable("orders"), on: "orders.secret = t.id" }] }),
+    ],
+    allowed: [
+      including({ columns: ["name"] }),
+      derived({}, { columns: ["t.secret"], where: term }),
+      derived({ columns: ["id"] }, { include: [{ ...ofTable("orders"), on: "orders.id = t.a" }] }),
+    ],
+  };
+  for (const [expected, bodies] of Object.entries(judged)) {
+    for (const body of bodies) t.equal(codeOf({ grants }, body), expected, JSON.stringify(body));
+  }
+  const rowFilter = [{ column: "tenant", cmp: "=", value: "a" } as const];
+  const filtered = [{}, { tables: ["orders"], rowFilter }];
+  for (const body of [including({}), derived({})]) {
+    t.equal(codeOf({ grants: filtered }, body, { isEngine: false }), "not_narrowable");
+    const { decisions } = decideOn({ grants: filtered }, body);
+    t.strictSame(decisions[0]?.additions, ['{"column":"tenant","cmp":"=","value":"a"}']);
+  }
+});
+
 t.test("without the engine, changes must select few enough rows by key", async (t) => {
   const counted = { grants: [{ maxChanges: 3 }] };
   const pinned = { grants: [{ maxChanges: 3, requireWhere: ["a", "b"] }] };

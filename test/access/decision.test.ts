@@ -1,17 +1,22 @@
 import assert from "node:assert/strict";
+import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
-import t from "tap";
+import t, { type Test } from "tap";
 import type { Grant } from "../../src/access/grant.ts";
 import { decideQuery } from "../../src/access/policy.ts";
 import { boundaryName, type Decision, type QueryDecision } from "../../src/access/rights.ts";
 import { groupSubject } from "../../src/access/roles.ts";
+import { filterAdditions } from "../../src/access/row-filter.ts";
+import type { Query } from "../../src/query/query.ts";
+import { splice } from "../../src/query/splice.ts";
 import { caseCount } from "../kit/nightly.ts";
-import { type AskedQuery, askedOf, scanned } from "./decision-queries.ts";
-import { opinionsOn } from "./decision-reference.ts";
+import { type AskedQuery, askedOf, readingOf, scanned } from "./decision-queries.ts";
+import { filteredBody, opinionsOn } from "./decision-reference.ts";
 import {
   boundaryOf,
   type Choose,
   now,
+  readableOf,
   seeded,
   snapshotOf,
   subjectOf,
@@ -51,24 +56,52 @@ function disagreement(
   return decision.reason === expected ? undefined : `${decision.reason}, not ${expected}`;
 }
 
+/** How the forwarded body differs from the query with its filters; undefined if it does not. */
+function misplaced(
+  world: World,
+  asked: AskedQuery,
+  query: Query,
+  { allowed, decisions }: QueryDecision,
+): string | undefined {
+  const text = JSON.stringify(asked.body);
+  if (!allowed || text.includes('"bind":')) return undefined;
+  const body = splice(Buffer.from(text), filterAdditions(query, decisions)).toString();
+  const expected = filteredBody(world, asked);
+  return isDeepStrictEqual(JSON.parse(body), expected)
+    ? undefined
+    : `forwards ${body}, not ${JSON.stringify(expected)}`;
+}
+
 const CASES = caseCount(10_000, 100_000);
 const PROPERTY_RUNS = caseCount(1000, 8000);
 
-t.test(`a second reading of the contract agrees on ${CASES} cases`, async (t) => {
+/** Compares decisions on random cases. Returns how often each reason is met, and filters within. */
+function compare(
+  t: Test,
+  cases: number,
+  makeWorld: (choose: Choose) => World,
+  ask: (choose: Choose) => AskedQuery,
+): { outcomes: Map<string, number>; filteredWithin: number } {
   const outcomes = new Map<string, number>();
+  let filteredWithin = 0;
   let judged = 0;
-  for (let seed = 0; judged < CASES; seed++) {
+  for (let seed = 0; judged < cases; seed++) {
     const choose = seeded(seed);
-    const world = worldOf(choose);
+    const world = makeWorld(choose);
     const snapshot = snapshotOf(world);
     for (let more = 0; more < 8; more++) {
-      const asked = askedOf(choose);
+      const asked = ask(choose);
       const query = scanned(asked);
       if (query === undefined) continue;
       judged++;
       const decision = decideQuery(snapshot, subjectOf(world), query, asked.context);
+      const isFilteredWithin = decision.decisions.some(({ placed = [] }) =>
+        placed.slice(1).some((additions) => additions.length > 0),
+      );
+      if (decision.allowed && isFilteredWithin) filteredWithin++;
       outcomes.set(decision.reason, (outcomes.get(decision.reason) ?? 0) + 1);
-      const difference = disagreement(world, asked, decision);
+      const difference =
+        disagreement(world, asked, decision) ?? misplaced(world, asked, query, decision);
       if (difference === undefined) continue;
       t.fail(difference, {
         seed,
@@ -76,13 +109,27 @@ t.test(`a second reading of the contract agrees on ${CASES} cases`, async (t) =>
         world: JSON.stringify(world),
         asked: JSON.stringify(asked),
       });
-      return;
+      return { outcomes, filteredWithin };
     }
   }
   t.comment([...outcomes].map(([reason, count]) => `${reason} ${count}`).join(", "));
+  return { outcomes, filteredWithin };
+}
+
+t.test(`a second reading of the contract agrees on ${CASES} cases`, async (t) => {
+  const { outcomes } = compare(t, CASES, worldOf, askedOf);
   t.ok((outcomes.get("allowed") ?? 0) > CASES / 10, "many are allowed");
   const met = [...outcomes.keys()].filter((reason) => (outcomes.get(reason) ?? 0) > CASES / 2000);
   t.strictSame(met.sort(), [...reasons].sort(), "and every rule is met, again and again");
+});
+
+t.test("it agrees on Selects that include tables and read from other Selects", async (t) => {
+  const cases = CASES / 4;
+  const { outcomes, filteredWithin } = compare(t, cases, readableOf, readingOf);
+  for (const outcome of ["allowed", "column_denied", "limit_required", "limit_too_high"]) {
+    t.ok((outcomes.get(outcome) ?? 0) > cases / 50, outcome);
+  }
+  t.ok(filteredWithin > cases / 50, `${filteredWithin} are filtered within`);
 });
 
 function decideOn(world: World, asked: AskedQuery): QueryDecision | undefined {
