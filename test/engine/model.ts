@@ -2,11 +2,15 @@
 
 export type Cell = string | number | bigint | null;
 export type ModelRow = Readonly<Record<string, Cell>>;
+/** A row with the members that `include` adds. */
+export type ModelAnswer = {
+  readonly [name: string]: Cell | true | ModelAnswer | readonly ModelAnswer[];
+};
 
 export type Where =
   | { column: string; cmp: string; value: unknown; escape?: string; fold?: "unicode" }
   | { column: string; cmp: string; other: string }
-  | { column: string; cmp: string; select: ModelSelect & { from: string } }
+  | { column: string; cmp: string; select: ModelQuery }
   | { exists: { table: string; on: string; where?: Where | undefined } }
   | { and: Where[] }
   | { or: Where[] }
@@ -39,6 +43,30 @@ export interface ModelSelect {
   readonly after?: Cell[] | undefined;
   readonly limit?: number | undefined;
   readonly offset?: number | undefined;
+  readonly include?: readonly ModelInclude[] | undefined;
+}
+
+export type ModelSource =
+  | string
+  | { readonly table: string; readonly as: string }
+  | { readonly select: ModelQuery; readonly as: string };
+
+export interface ModelJoin {
+  readonly table: string;
+  readonly as?: string;
+  readonly on: string;
+  readonly join_type: string;
+}
+
+/** With `join`, columns are named with their tables. */
+export type ModelQuery = ModelSelect & { readonly from: ModelSource; readonly join?: ModelJoin };
+
+export interface ModelInclude extends Omit<ModelSelect, "columns"> {
+  readonly as: string;
+  readonly table: string;
+  readonly on: string;
+  readonly columns: string[];
+  readonly one?: boolean;
 }
 
 /** Null is the smallest value; text is ordered by bytes. */
@@ -68,20 +96,15 @@ function holds(where: Where, row: ModelRow, tables: ModelTables): boolean | unde
   }
   if ("exists" in where) {
     const { table, on, where: condition } = where.exists;
-    const [one = "", other = ""] = on.split(" = ");
-    const [inner, outer] = one.startsWith(`${table}.`) ? [one, other] : [other, one];
-    const nameOf = (side: string) => side.slice(side.indexOf(".") + 1);
-    return (tables[table] ?? []).some(
-      (found) =>
-        beside(found[nameOf(inner)] ?? null, "=", row[nameOf(outer)] ?? null) === true &&
-        (condition === undefined || holds(condition, found, tables) === true),
+    return linked(table, on, row, tables).some(
+      (found) => condition === undefined || holds(condition, found, tables) === true,
     );
   }
   const cell = row[where.column] ?? null;
   if ("select" in where) {
-    const { from, ...select } = where.select;
+    const { select } = where;
     const [name = ""] = select.columns ?? select.group_by ?? [select.aggregate?.[0]?.as ?? ""];
-    const values = evaluate(tables[from] ?? [], select, tables)
+    const values = rowsOf(select, tables)
       .map((found) => found[name] ?? null)
       .filter((found) => found !== null);
     if (cell === null && values.length > 0) return undefined;
@@ -90,6 +113,20 @@ function holds(where: Where, row: ModelRow, tables: ModelTables): boolean | unde
   }
   if ("value" in where) return compares(cell, where);
   return beside(cell, where.cmp, row[where.other] ?? null);
+}
+
+function bare(name: string): string {
+  return name.slice(name.indexOf(".") + 1);
+}
+
+/** The rows of a table that `on` links to a row. */
+function linked(table: string, on: string, row: ModelRow, tables: ModelTables): ModelRow[] {
+  const [one = "", other = ""] = on.split(" = ");
+  const [inner, outer] = one.startsWith(`${table}.`) ? [one, other] : [other, one];
+  const cellOf = (side: string, of: ModelRow) => of[side] ?? of[bare(side)] ?? null;
+  return (tables[table] ?? []).filter(
+    (found) => beside(cellOf(inner, found), "=", cellOf(outer, row)) === true,
+  );
 }
 
 function beside(cell: Cell, cmp: string, other: Cell): boolean | undefined {
@@ -337,13 +374,101 @@ function withNames(row: ModelRow, names: readonly ModelName[], tables: ModelTabl
   return known;
 }
 
+function read(from: ModelSource, tables: ModelTables): readonly ModelRow[] {
+  if (typeof from === "string") return tables[from] ?? [];
+  return "table" in from ? (tables[from.table] ?? []) : rowsOf(from.select, tables);
+}
+
+function sourceOf({ from, join }: ModelQuery, tables: ModelTables): readonly ModelRow[] {
+  const rows = read(from, tables);
+  if (join === undefined) return rows;
+  const { table, as = table, on, join_type: type } = join;
+  const named = (name: string, row: ModelRow): ModelRow =>
+    Object.fromEntries(Object.entries(row).map(([column, cell]) => [`${name}.${column}`, cell]));
+  const left = rows.map((row) => named(typeof from === "string" ? from : from.as, row));
+  const right = read(table, tables).map((row) => named(as, row));
+  const [one = "", other = ""] = on.split(" = ");
+  const isPair = (first: ModelRow, second: ModelRow) => {
+    const row = { ...first, ...second };
+    return beside(row[one] ?? null, "=", row[other] ?? null) === true;
+  };
+  const lonely = (some: readonly ModelRow[], others: readonly ModelRow[]) =>
+    some.filter((row) => !others.some((found) => isPair(row, found)));
+  return [
+    ...left.flatMap((row) =>
+      right.filter((found) => isPair(row, found)).map((found) => ({ ...row, ...found })),
+    ),
+    ...(type === "LEFT" ? lonely(left, right) : []),
+    ...(type === "RIGHT" ? lonely(right, left) : []),
+  ];
+}
+
+/** The rows of a Select that reads tables or another Select. */
+export function rowsOf(query: ModelQuery, tables: ModelTables): ModelRow[] {
+  return evaluate(sourceOf(query, tables), query, tables);
+}
+
+/** As `rowsOf`, with the members that `include` adds. */
+export function answersOf(query: ModelQuery, tables: ModelTables): ModelAnswer[] {
+  return withMembers(sourceOf(query, tables), query, tables);
+}
+
+function withMembers(
+  table: readonly ModelRow[],
+  query: ModelSelect,
+  tables: ModelTables,
+): ModelAnswer[] {
+  const { include } = query;
+  if (include === undefined) return evaluate(table, query, tables);
+  return cut(inOrder(table, query, tables), query).map((row) =>
+    Object.assign(project(row, table, query), ...include.map((one) => memberOf(one, row, tables))),
+  );
+}
+
+function memberOf(include: ModelInclude, parent: ModelRow, tables: ModelTables): ModelAnswer {
+  const { as, table, on, one = false, limit = one ? 1 : 100, ...query } = include;
+  const rows = linked(table, on, parent, tables);
+  const answers = withMembers(rows, { ...query, limit: limit + 1 }, tables);
+  if (one) return { [as]: answers[0] ?? null };
+  const more = answers.length > limit ? { [`${as}_more`]: true as const } : {};
+  return { [as]: answers.slice(0, limit), ...more };
+}
+
+function starOf([first = {}]: readonly ModelRow[]): string[] {
+  return Object.keys(first);
+}
+
+/** The selected columns. Their keys have the table's name where two would be equal without. */
+function project(row: ModelRow, table: readonly ModelRow[], { columns = [] }: ModelSelect) {
+  const names = columns.flatMap((name) => (name === "*" ? starOf(table) : [name]));
+  const isSole = (name: string) => names.every((one) => one === name || bare(one) !== bare(name));
+  return Object.fromEntries(
+    names.map((name) => [isSole(name) ? bare(name) : name, row[name] ?? null]),
+  );
+}
+
+function cut(rows: readonly ModelRow[], { limit, offset = 0 }: ModelSelect): ModelRow[] {
+  return rows.slice(offset, limit === undefined ? undefined : offset + limit);
+}
+
 /** @param tables the tables within conditions */
 export function evaluate(
   table: readonly ModelRow[],
   query: ModelSelect,
   tables: ModelTables = {},
 ): ModelRow[] {
-  const { where, having, order_by: orders = [], after, limit, offset = 0, columns = [] } = query;
+  const rows = inOrder(table, query, tables);
+  if (query.aggregate !== undefined) return cut(rows, query);
+  if (query.distinct !== true) return cut(rows, query).map((row) => project(row, table, query));
+  const different = new Map(
+    rows.map((row) => project(row, table, query)).map((row) => [rowText(row), row]),
+  );
+  return cut([...different.values()], query);
+}
+
+/** All rows or groups with all their columns. */
+function inOrder(table: readonly ModelRow[], query: ModelSelect, tables: ModelTables): ModelRow[] {
+  const { where, having, order_by: orders = [], after } = query;
   const order = (one: ModelRow, other: ModelRow): number => {
     for (const { column, direction } of orders) {
       const found = compare(one[column] ?? null, other[column] ?? null);
@@ -363,20 +488,23 @@ export function evaluate(
     const last = Object.fromEntries(orders.map(({ column }, at) => [column, after[at] ?? null]));
     rows = rows.filter((row) => order(row, last) > 0);
   }
-  if (query.aggregate === undefined) {
-    rows = rows.map((row) => Object.fromEntries(columns.map((name) => [name, row[name] ?? null])));
-  }
-  if (query.distinct === true) {
-    rows = [...new Map(rows.map((row) => [rowText(row), row])).values()];
-  }
-  return rows.slice(offset, limit === undefined ? undefined : offset + limit);
+  return rows;
 }
 
 /** JSON with exact integers. */
-export function rowText(row: ModelRow): string {
-  const members = Object.entries(row).map(([name, cell]) => {
-    const text = typeof cell === "bigint" ? String(cell) : JSON.stringify(cell);
-    return `${JSON.stringify(name)}:${text}`;
-  });
+export function rowText(row: ModelAnswer): string {
+  const members = Object.entries(row).map(
+    ([name, cell]) => `${JSON.stringify(name)}:${text(cell)}`,
+  );
   return `{${members.join(",")}}`;
+}
+
+function text(cell: ModelAnswer[string]): string {
+  if (typeof cell === "bigint") return String(cell);
+  if (typeof cell !== "object" || cell === null) return JSON.stringify(cell);
+  return isList(cell) ? `[${cell.map(rowText).join(",")}]` : rowText(cell);
+}
+
+function isList(cell: ModelAnswer | readonly ModelAnswer[]): cell is readonly ModelAnswer[] {
+  return Array.isArray(cell);
 }
