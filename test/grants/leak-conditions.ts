@@ -39,6 +39,19 @@ export function columnOf(of: readonly Table[]) {
   );
 }
 
+/** As `columnOf`, with hidden and missing ones far less often. */
+export function seenColumnOf(of: readonly Table[]) {
+  const names = of.flatMap((one) =>
+    columnsOf[one]
+      .filter((name) => visible.includes(name))
+      .map((name) => (of.length === 1 ? name : `${one}.${name}`)),
+  );
+  return fc.oneof(
+    { weight: 30, arbitrary: fc.constantFrom(...names) },
+    { weight: 1, arbitrary: columnOf(of) },
+  );
+}
+
 export const number = fc.oneof(
   fc.integer({ min: -1, max: 9 }),
   fc.constantFrom(1.5, -0, 1e300, Number.MAX_SAFE_INTEGER),
@@ -199,5 +212,24 @@ export function where(of: readonly Table[]) {
     { weight: 4, arbitrary: condition(of) },
     { weight: 1, arbitrary: fc.constant(null) },
     { weight: 1, arbitrary: fc.constant({ column: "tenant", cmp: "=", value: "acme" }) },
+  );
+}
+
+/** Conditions that nearly always fit the columns' types. */
+export function plainWhere(of: readonly Table[]) {
+  const plain = seenColumnOf(of).chain((column) =>
+    fc.record({
+      column: fc.constant(column),
+      cmp: fc.constantFrom("=", "!=", "<", ">="),
+      value: valueFor(column),
+    }),
+  );
+  const linked = of.includes("tickets") && of.includes("customers") ? plain : related(of, 0);
+  const either = fc.tuple(plain, plain).map((or) => ({ or }));
+  return fc.oneof(
+    { weight: 4, arbitrary: plain },
+    { weight: 2, arbitrary: linked },
+    { weight: 1, arbitrary: either },
+    { weight: 1, arbitrary: where(of) },
   );
 }

@@ -3,6 +3,8 @@ import {
   columnOf,
   DATABASE,
   number,
+  plainWhere,
+  seenColumnOf,
   type Table,
   table,
   text,
@@ -59,8 +61,17 @@ function sourceOf([first]: readonly Table[]) {
   return first === "again" ? { table: "tickets", as: first } : first;
 }
 
+/** How often conditions and computed names fit the columns' types. */
+interface Habits {
+  readonly whereOf: typeof where;
+  readonly columnOf: typeof columnOf;
+  readonly isPlain: boolean;
+}
+const wild: Habits = { whereOf: where, columnOf, isPlain: false };
+const tame: Habits = { whereOf: plainWhere, columnOf: seenColumnOf, isPlain: true };
+
 /** A few computed names, `c1` and on. */
-function computeOf(of: readonly Table[]) {
+function computeOf(of: readonly Table[], { whereOf, isPlain }: Habits) {
   const item = fc.oneof(
     { weight: 4, arbitrary: columnOf(of) },
     { weight: 1, arbitrary: fc.constantFrom("c1", "c2") },
@@ -81,15 +92,24 @@ function computeOf(of: readonly Table[]) {
         of: fc.tuple(numeric, numeric),
       }),
     },
-    fc.record({ fn: fc.constantFrom("concat", "coalesce", "nullif"), of: fc.tuple(item, item) }),
-    fc.record({
-      fn: fc.constantFrom("abs", "round", "lower", "upper", "trim", "length"),
-      of: fc.tuple(item),
-    }),
-    fc.tuple(where(of), item, item).map(([when, yes, no]) =>
-      // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
-      ({ fn: "if", when: when ?? { column: "id", cmp: ">", value: 1 }, then: yes, else: no }),
-    ),
+    ...(isPlain
+      ? []
+      : [
+          fc.record({
+            fn: fc.constantFrom("concat", "coalesce", "nullif"),
+            of: fc.tuple(item, item),
+          }),
+          fc.record({
+            fn: fc.constantFrom("abs", "round", "lower", "upper", "trim", "length"),
+            of: fc.tuple(item),
+          }),
+        ]),
+    fc
+      .tuple(whereOf(of), isPlain ? numeric : item, isPlain ? numeric : item)
+      .map(([when, yes, no]) =>
+        // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
+        ({ fn: "if", when: when ?? { column: "id", cmp: ">", value: 1 }, then: yes, else: no }),
+      ),
   );
   const names = fc
     .array(rest, { minLength: 1, maxLength: 2 })
@@ -105,93 +125,96 @@ function wholeOrder(of: readonly Table[]) {
   return of.map((one) => ({ column: of.length === 1 ? "id" : `${one}.id` }));
 }
 
-const rowsOf = joined.chain(({ of, join }) =>
-  fc
-    .record(
-      {
-        columns: fc.array(columnOf(of), { minLength: 1, maxLength: 3 }),
-        where: where(of),
-        order_by: columnOf(of),
-        limit: fc.integer({ min: 0, max: 5 }),
-        offset: fc.integer({ min: 0, max: 3 }),
-        distinct: fc.boolean(),
-        after: fc.boolean(),
-        compute: computeOf(of),
-        isComputed: fc.boolean(),
-      },
-      { requiredKeys: ["columns", "limit"] },
-    )
-    .map(({ order_by: first, after, distinct, columns: plain, isComputed, ...more }) => {
-      const { where: filter, compute: names } = more;
-      if (isComputed === true && names !== undefined) {
-        const computed = { column: "c1", cmp: "!=", value: 0 };
-        more.where = filter ? { and: [computed, filter] } : computed;
-      }
-      const isShown = isComputed === true && more.compute !== undefined;
-      const columns = isShown ? [...plain, "c1"] : plain;
-      const ends = wholeOrder(of);
-      const order = [
-        ...(first === undefined ? [] : [{ column: first, direction: "DESC" }]),
-        ...ends.filter(({ column }) => column !== first),
-      ];
-      const isPaged = after === true && distinct !== true && more.offset === undefined;
-      return {
+const rowsBy = (habits: Habits) =>
+  joined.chain(({ of, join }) =>
+    fc
+      .record(
+        {
+          columns: fc.array(habits.columnOf(of), { minLength: 1, maxLength: 3 }),
+          where: habits.whereOf(of),
+          order_by: habits.columnOf(of),
+          limit: fc.integer({ min: 0, max: 5 }),
+          offset: fc.integer({ min: 0, max: 3 }),
+          distinct: fc.boolean(),
+          after: fc.boolean(),
+          compute: computeOf(of, habits),
+          isComputed: fc.boolean(),
+        },
+        { requiredKeys: ["columns", "limit"] },
+      )
+      .map(({ order_by: first, after, distinct, columns: plain, isComputed, ...more }) => {
+        const { where: filter, compute: names } = more;
+        if (isComputed === true && names !== undefined) {
+          const computed = { column: "c1", cmp: "!=", value: 0 };
+          more.where = filter ? { and: [computed, filter] } : computed;
+        }
+        const isShown = isComputed === true && more.compute !== undefined;
+        const columns = isShown ? [...plain, "c1"] : plain;
+        const ends = wholeOrder(of);
+        const order = [
+          ...(first === undefined ? [] : [{ column: first, direction: "DESC" }]),
+          ...ends.filter(({ column }) => column !== first),
+        ];
+        const isPaged = after === true && distinct !== true && more.offset === undefined;
+        return {
+          Select: {
+            database: DATABASE,
+            from: sourceOf(of),
+            columns:
+              distinct === true ? [...columns, ...order.map(({ column }) => column)] : columns,
+            ...more,
+            order_by: order,
+            ...(distinct === true ? { distinct } : {}),
+            ...(isPaged ? { after: order.map(() => 1) } : {}),
+            ...(join === undefined ? {} : { join }),
+          },
+        };
+      }),
+  );
+
+const summaryBy = (habits: Habits) =>
+  joined.chain(({ of, join }) =>
+    fc
+      .record(
+        {
+          groups: fc.uniqueArray(habits.columnOf(of), { maxLength: 2 }),
+          fn: fc.constantFrom("sum", "min", "max", "avg", "count"),
+          column: habits.columnOf(of),
+          where: habits.whereOf(of),
+          having: fc.record({
+            column: fc.oneof(fc.constant("a1"), habits.columnOf(of)),
+            cmp: fc.constantFrom(">", "=", "<="),
+            value: fc.integer({ min: 0, max: 9 }),
+          }),
+          isOrdered: fc.boolean(),
+          compute: computeOf(of, habits),
+        },
+        { requiredKeys: ["groups", "fn", "column"] },
+      )
+      .map(({ groups: plain, fn, column: own, where: filter, having, isOrdered, compute }) => {
+        const groups = compute === undefined ? plain : [...plain, "c1"];
+        const column = compute === undefined ? own : "c1";
+        return { groups, fn, column, filter, having, isOrdered, compute };
+      })
+      .map(({ groups, fn, column, filter, having, isOrdered, compute }) => ({
         Select: {
           database: DATABASE,
           from: sourceOf(of),
-          columns: distinct === true ? [...columns, ...order.map(({ column }) => column)] : columns,
-          ...more,
-          order_by: order,
-          ...(distinct === true ? { distinct } : {}),
-          ...(isPaged ? { after: order.map(() => 1) } : {}),
+          aggregate: [
+            { fn, column, as: "a1" },
+            { fn: "count", as: "a2" },
+          ],
+          ...(groups.length === 0 ? {} : { group_by: groups, limit: 5 }),
+          ...(compute === undefined ? {} : { compute }),
+          ...(groups.length === 0 && isOrdered !== true
+            ? {}
+            : { order_by: ["a2", "a1", ...groups].map((name) => ({ column: name })) }),
+          ...(filter === undefined ? {} : { where: filter }),
+          ...(having === undefined ? {} : { having }),
           ...(join === undefined ? {} : { join }),
         },
-      };
-    }),
-);
-
-const summaryOf = joined.chain(({ of, join }) =>
-  fc
-    .record(
-      {
-        groups: fc.uniqueArray(columnOf(of), { maxLength: 2 }),
-        fn: fc.constantFrom("sum", "min", "max", "avg", "count"),
-        column: columnOf(of),
-        where: where(of),
-        having: fc.record({
-          column: fc.oneof(fc.constant("a1"), columnOf(of)),
-          cmp: fc.constantFrom(">", "=", "<="),
-          value: fc.integer({ min: 0, max: 9 }),
-        }),
-        isOrdered: fc.boolean(),
-        compute: computeOf(of),
-      },
-      { requiredKeys: ["groups", "fn", "column"] },
-    )
-    .map(({ groups: plain, fn, column: own, where: filter, having, isOrdered, compute }) => {
-      const groups = compute === undefined ? plain : [...plain, "c1"];
-      const column = compute === undefined ? own : "c1";
-      return { groups, fn, column, filter, having, isOrdered, compute };
-    })
-    .map(({ groups, fn, column, filter, having, isOrdered, compute }) => ({
-      Select: {
-        database: DATABASE,
-        from: sourceOf(of),
-        aggregate: [
-          { fn, column, as: "a1" },
-          { fn: "count", as: "a2" },
-        ],
-        ...(groups.length === 0 ? {} : { group_by: groups, limit: 5 }),
-        ...(compute === undefined ? {} : { compute }),
-        ...(groups.length === 0 && isOrdered !== true
-          ? {}
-          : { order_by: ["a2", "a1", ...groups].map((name) => ({ column: name })) }),
-        ...(filter === undefined ? {} : { where: filter }),
-        ...(having === undefined ? {} : { having }),
-        ...(join === undefined ? {} : { join }),
-      },
-    })),
-);
+      })),
+  );
 
 /** Cells that are nearly always within what the caller may write. */
 const row = fc.record(
@@ -242,8 +265,8 @@ const change = table.chain((one) => {
 });
 
 const single = fc.oneof(
-  { weight: 5, arbitrary: rowsOf },
-  { weight: 3, arbitrary: summaryOf },
+  { weight: 5, arbitrary: rowsBy(wild) },
+  { weight: 3, arbitrary: summaryBy(wild) },
   { weight: 4, arbitrary: change },
 );
 
@@ -257,6 +280,149 @@ const bindingChanges = fc
     if (Insert !== undefined) return [first, { Insert: { ...Insert, bind, expect: 1 } }];
     return Update === undefined ? [first, second] : [first, { Update: { ...Update, bind } }];
   });
+
+const oddNames = ["m1", "salary", "weight", "m2_more"];
+
+/** A table whose rows become members of those of the tables around. */
+function includeOf(around: readonly Table[], depth: number, name = "inner"): fc.Arbitrary<object> {
+  const free = (["customers", "tickets"] as const).filter((one) => !around.includes(one));
+  const usualTable = fc.constantFrom<Table>(...(free.length === 0 ? ["vaults" as const] : free));
+  const included = fc.oneof({ weight: 12, arbitrary: usualTable }, { weight: 1, arbitrary: table });
+  return included.chain((own) => {
+    const outer = around.find((one) => one !== own && one !== "vault") ?? "tickets";
+    const keyOf = (one: Table) => (one === "tickets" || one === "again" ? "customer" : "id");
+    const usual = `${own}.${keyOf(own)} = ${outer}.${keyOf(outer)}`;
+    const any = fc
+      .tuple(columnOf([own]), columnOf([outer]))
+      .map(([inner, column]) => `${own}.${inner} = ${outer}.${column}`);
+    const deeper = includeOf([own], depth + 1).map((inner) => [inner]);
+    return fc
+      .record(
+        {
+          as: fc.oneof({ weight: 20, arbitrary: fc.constant(name) }, fc.constantFrom(...oddNames)),
+          on: fc.oneof({ weight: 4, arbitrary: fc.constant(usual) }, { weight: 1, arbitrary: any }),
+          columns: fc.array(seenColumnOf([own]), { minLength: 1, maxLength: 2 }),
+          where: plainWhere([own]),
+          compute: computeOf([own], tame),
+          isComputed: fc.boolean(),
+          order_by: seenColumnOf([own]),
+          limit: fc.integer({ min: 0, max: 3 }),
+          one: fc.constant(true),
+          ...(depth < 3 ? { include: deeper } : {}),
+        },
+        { requiredKeys: ["as", "on", "columns", "limit"] },
+      )
+      .map(({ compute, isComputed, columns, order_by: first, limit, ...more }) => {
+        const isShown = isComputed === true && compute !== undefined;
+        const last = first === "id" ? [] : [{ column: "id" }];
+        return {
+          table: own,
+          ...more,
+          ...(compute === undefined ? {} : { compute }),
+          columns: isShown ? [...columns, "c1"] : columns,
+          order_by: [
+            ...(first === undefined ? [] : [{ column: first, direction: "DESC" }]),
+            ...last,
+          ],
+          ...(more.one === true ? {} : { limit }),
+        };
+      });
+  });
+}
+
+const including = rowsBy(tame).chain(({ Select }) => {
+  const { distinct: _, from, join, ...fields } = { distinct: false, join: undefined, ...Select };
+  const joined = [join ?? []]
+    .flat()
+    .map((one: { as?: string; table?: string }) => one.as ?? one.table);
+  const around = [typeof from === "object" ? from.as : from, ...joined] as Table[];
+  return fc
+    .tuple(includeOf(around, 1, "m1"), includeOf(around, 1, "m2"), fc.boolean())
+    .map(([first, second, isSole]) => (isSole ? [first] : [first, second]))
+    .map((include) => ({ Select: { from, ...(join && { join }), ...fields, include } }));
+});
+
+/** Rows of another Select. Of some, names are asked for that it does not return. */
+const derived = fc.oneof(rowsBy(tame), rowsBy(tame), summaryBy(tame)).chain((whole) => {
+  const { database, after: _, ...select } = { after: undefined, ...whole.Select };
+  const selected = "columns" in select ? select.columns : [...(select.group_by ?? []), "a1", "a2"];
+  const own = [...new Set(selected.map((name: string) => name.slice(name.indexOf(".") + 1)))];
+  const one = fc.oneof(
+    { weight: 12, arbitrary: fc.constantFrom(...own) },
+    { weight: 1, arbitrary: fc.constantFrom("salary", "t.weight", "tickets.id", "nothing") },
+  );
+  const numbers = own.filter((name) => ["id", "customer", "weight", "a2"].includes(name));
+  const [first = "id"] = own;
+  const link = fc
+    .constantFrom(...(numbers.length === 0 ? [first] : numbers))
+    .map((name) => `customers.${numbers.length === 0 ? "name" : "id"} = t.${name}`);
+  const filter = fc.oneof(
+    {
+      weight: 4,
+      arbitrary: one.chain((column) =>
+        valueFor(column).map((cell) => ({ column, cmp: "!=", value: cell })),
+      ),
+    },
+    {
+      weight: 1,
+      arbitrary: fc.tuple(one, one).map(([column, other]) => ({ column, cmp: "=", other })),
+    },
+    { weight: 2, arbitrary: link.map((on) => ({ exists: { table: "customers", on } })) },
+  );
+  const number = fc.constantFrom(first, ...numbers);
+  const add =
+    numbers.length === 0
+      ? one.map((name) => [{ as: "c3", fn: "coalesce", of: [name, name] }])
+      : fc.tuple(number, number).map((of) => [{ as: "c3", fn: "mul", of }]);
+  const include = fc.tuple(link, fc.integer({ min: 0, max: 2 })).map(([on, limit]) => [
+    {
+      as: "m1",
+      table: "customers",
+      on,
+      columns: ["id", "name"],
+      limit,
+      order_by: { column: "id" },
+    },
+  ]);
+  const common = { where: filter, compute: add };
+  const rows = fc
+    .record(
+      {
+        ...common,
+        columns: fc.array(one, { minLength: 1, maxLength: 3 }),
+        limit: fc.integer({ min: 0, max: 5 }),
+        include,
+      },
+      { requiredKeys: ["columns", "limit"] },
+    )
+    .map(({ columns, ...more }) => ({
+      columns: more.compute === undefined ? columns : [...columns, "c3"],
+      ...more,
+      order_by: own.slice(0, 8).map((column) => ({ column })),
+    }));
+  const summary = fc
+    .record(
+      { ...common, fn: fc.constantFrom("min", "max", "sum", "count"), column: one },
+      { requiredKeys: ["fn", "column"] },
+    )
+    .map(({ fn, column, ...more }) => ({ ...more, aggregate: [{ fn, column, as: "b1" }] }));
+  return fc
+    .oneof({ weight: 3, arbitrary: rows }, { weight: 1, arbitrary: summary })
+    .map((fields) => ({ Select: { database, from: { select, as: "t" }, ...fields } }));
+});
+
+const nestedRead = fc.oneof(including, derived);
+
+/** Selects that read further tables, alone and beside each other. */
+export const curiousNested: fc.Arbitrary<object> = fc.oneof(
+  { weight: 9, arbitrary: nestedRead },
+  {
+    weight: 1,
+    arbitrary: fc
+      .array(nestedRead, { minLength: 1, maxLength: 2 })
+      .map((elements) => ({ Batch: elements })),
+  },
+);
 
 export const curiousQuery: fc.Arbitrary<object> = fc.oneof(
   { weight: 12, arbitrary: single },
