@@ -217,6 +217,14 @@ const KEYS_PER_STATEMENT = 1000;
 /** In characters, for the outer rows of one chunk. */
 const LARGEST_MEMBERS = 64 * 1024 * 1024;
 
+/** The rows of one key. */
+interface Group<Raw> {
+  /** Only if they include others. */
+  readonly rows: ResultRow<Raw>[];
+  readonly texts: string[];
+  isCut: boolean;
+}
+
 /** Reads included rows for a chunk of outer rows. */
 class MemberReader<Raw, Kind extends Encoded<Raw>> {
   readonly #source: RowSource<Raw, Kind>;
@@ -250,11 +258,7 @@ class MemberReader<Raw, Kind extends Encoded<Raw>> {
   async #readMembers(include: Included<Kind>, keys: readonly Raw[]): Promise<string[]> {
     const { key, columns, selected, includes, limit } = include;
     const encode = createRowEncoder<Raw>(columns);
-    const groups = keys.map(() => ({
-      rows: [] as ResultRow<Raw>[],
-      texts: [] as string[],
-      isCut: false,
-    }));
+    const groups = keys.map((): Group<Raw> => ({ rows: [], texts: [], isCut: false }));
     const bound = keys.map((raw) => this.#source.bind(key, raw));
     await this.#source.each(include.statement(bound), selected, (row) => {
       const group = groups[Number(row[selected.length]) - 1];
