@@ -236,6 +236,9 @@ overEach("keys of each type find their rows", async (t, { ask }) => {
       `{"n":${n},${some.map(({ as }) => `"${as}":[{"n":${n}}]`).join(",")}}`;
     t.equal(await rowsOf(ask, query(some)), `${found(0)},${found(1)}`);
   }
+  const whole = JSON.stringify({ ...include[0], where: equal("whole", 0) });
+  const body = `{"Select":{"database":"main","from":"a","columns":["n"],"limit":1,"order_by":{"column":"n"},"include":[${whole.replace('"value":0', '"value":9007199254740993')}]}}`;
+  t.match((await ask(body)).text, '{"n":0,"by_whole":[{"n":0}]}', "values beyond doubles");
 });
 
 const byN = { order_by: { column: "n" } };

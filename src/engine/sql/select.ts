@@ -502,10 +502,11 @@ function knownFrame<Kind extends ColumnKind>(
 ): Frame<Kind> {
   const make = () => frameOf(schema, tables, query, dialect);
   const [table, ...others] = tables;
-  const isPlain = others.length === 0 && query.compute === undefined;
+  const { compute, include } = query;
+  const isPlain = others.length === 0 && compute === undefined && include === undefined;
   if (table === undefined || !isPlain || dialect.frames === undefined) return make();
-  const { columns, distinct, aggregate, group_by, order_by, include } = query;
-  const shape = JSON.stringify({ columns, distinct, aggregate, group_by, order_by, include });
+  const { columns, distinct, aggregate, group_by, order_by } = query;
+  const shape = JSON.stringify({ columns, distinct, aggregate, group_by, order_by });
   return dialect.frames.find(table, shape, make);
 }
 
