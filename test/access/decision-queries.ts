@@ -115,10 +115,7 @@ function computeOf(choose: Choose, among: readonly string[]): readonly JsonObjec
 function includesOf(choose: Choose, among: readonly string[], depth: number): JsonObject[] {
   return some(choose, [0], depth === 1 ? 2 : 1).map((_, at) => {
     const table = choose(tables);
-    const sides = [
-      `${table}.${choose([...columns, choose(namedColumns)])}`,
-      `${choose(among)}.${choose([...columns, choose(namedColumns)])}`,
-    ];
+    const sides = [table, choose(among)].map((name) => `${name}.${choose(namedColumns)}`);
     const selected = [["*"], some(choose, [0], 2).map(() => columnOf(choose, [table]))];
     const isDeeper = depth < 3 && choose([true, false, false]);
     return {
@@ -140,7 +137,7 @@ function derivedOf(choose: Choose, depth: number): JsonObject {
 }
 
 function selectOf(choose: Choose, database: string, depth = 1): JsonObject {
-  const isDerived = depth < 3 && choose([true, false, false, false]);
+  const isDerived = depth < 3 && choose([true, false, false, false, false]);
   const derived = isDerived ? derivedOf(choose, depth) : undefined;
   const table = choose(tables);
   const from = derived === undefined ? choose([table, table, "t1"]) : String(derived.as);
@@ -154,7 +151,7 @@ function selectOf(choose: Choose, database: string, depth = 1): JsonObject {
     table: joined,
     ...(other === joined ? {} : { as: other }),
     on: `${from}.${choose(columns)} = ${other}.${choose(columns)}`,
-    join_type: choose(["INNER", "INNER", "LEFT", "RIGHT"]),
+    join_type: choose(["INNER", "LEFT", "RIGHT"]),
   };
   const compute = choose([true, false, false]) ? computeOf(choose, among) : undefined;
   const computed = compute?.map(({ as }) => String(as)) ?? [];
@@ -186,7 +183,7 @@ function selectOf(choose: Choose, database: string, depth = 1): JsonObject {
     ...rest,
     columns: named,
     ...maybe(choose, () => ({ order_by: [{ column: column() }] })),
-    ...maybe(choose, () => ({ include: includesOf(choose, among, 1) })),
+    ...maybe(choose, () => ({ include: includesOf(choose, among, 1) }), 4),
   };
 }
 

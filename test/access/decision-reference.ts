@@ -378,10 +378,11 @@ function nestedIn(element: Element): Element[] {
   const whens = objectsAt(element.fields, "compute").map((one) => one.when);
   const sources = objectsAt(element.fields, "from").flatMap((one) => objectsAt(one, "select"));
   const includes = objectsAt(element.fields, "include");
+  // Not what is around the element itself.
+  const linkable = tablesIn(withoutMember(element.place));
   const inside = [...sources, ...[where, having, ...whens].flatMap(found), ...includes];
   return inside.flatMap((place) => {
-    // The `as` of an include is no name of its table.
-    const { as: _, ...fields } = place;
+    const fields = withoutMember(place);
     const { own, names, derived } = tablesIn(fields);
     const isLinked = "on" in place;
     const { rowsPerRow = 1, ...around } = element;
@@ -390,12 +391,17 @@ function nestedIn(element: Element): Element[] {
       ...{ fields, place, own, operation: "Select", isPreview: false, references: [] },
       ...(includes.includes(place) ? { rowsPerRow: rowsPerRow * includedRows(place) } : {}),
       joins: objectsAt(fields, "join"),
-      names: [...names, ...(isLinked ? element.names : [])],
-      named: [...own, ...(isLinked ? element.named : [])],
-      derived: [...derived, ...(isLinked ? element.derived : [])],
+      names: [...names, ...(isLinked ? linkable.names : [])],
+      named: [...own, ...(isLinked ? linkable.own : [])],
+      derived: [...derived, ...(isLinked ? linkable.derived : [])],
     };
     return [inner, ...nestedIn(inner)];
   });
+}
+
+/** An include without `as`, which is no name of its table. */
+function withoutMember({ as: _, ...fields }: JsonObject): JsonObject {
+  return fields;
 }
 
 function includedRows({ one, limit = 100 }: JsonObject): number {

@@ -175,15 +175,14 @@ export function worldOf(choose: Choose): World {
 
 /** Entries that allow the tables to be read but for parts of them. */
 export function readableOf(choose: Choose): World {
-  const { expires: _, role: __, ...whole } = { expires: 0, ...grantOf(choose) };
+  const place = { username, database: "main", role: "ReadWrite" as const };
   const narrowed = ["tickets", "customer_a", "customer_*", "orders"].map((table) => ({
-    ...{ username, database: "main", role: "ReadWrite" as const, tables: [table] },
+    ...{ ...place, tables: [table] },
     ...(choose([true, true, false]) ? narrowOf(choose) : {}),
   }));
-  const base = { ...whole, database: "main", role: "ReadWrite" as const };
-  const { tables: ___, ...rest } = { tables: [], ...base };
+  const whole = choose([[], [{ ...place, ...narrowOf(choose) }]]);
   return {
-    grants: [...(choose([true, false]) ? [rest] : []), ...narrowed],
+    grants: [...whole, ...narrowed],
     boundaries: choose([[], [], [boundaryOf(choose)]]),
     attributes: { tenant: choose(["acme", "eu"]), regions: ["acme", "eu"], level: 2 },
   };

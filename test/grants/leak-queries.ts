@@ -156,19 +156,17 @@ const rowsBy = (habits: Habits) =>
           ...ends.filter(({ column }) => column !== first),
         ];
         const isPaged = after === true && distinct !== true && more.offset === undefined;
-        return {
-          Select: {
-            database: DATABASE,
-            from: sourceOf(of),
-            columns:
-              distinct === true ? [...columns, ...order.map(({ column }) => column)] : columns,
-            ...more,
-            order_by: order,
-            ...(distinct === true ? { distinct } : {}),
-            ...(isPaged ? { after: order.map(() => 1) } : {}),
-            ...(join === undefined ? {} : { join }),
-          },
+        const Select = {
+          database: DATABASE,
+          from: sourceOf(of),
+          columns: distinct === true ? [...columns, ...order.map(({ column }) => column)] : columns,
+          ...more,
+          order_by: order,
+          ...(distinct === true ? { distinct } : {}),
+          ...(isPaged ? { after: order.map(() => 1) } : {}),
+          ...(join === undefined ? {} : { join }),
         };
+        return { of, Select };
       }),
   );
 
@@ -265,7 +263,7 @@ const change = table.chain((one) => {
 });
 
 const single = fc.oneof(
-  { weight: 5, arbitrary: rowsBy(wild) },
+  { weight: 5, arbitrary: rowsBy(wild).map(({ Select }) => ({ Select })) },
   { weight: 3, arbitrary: summaryBy(wild) },
   { weight: 4, arbitrary: change },
 );
@@ -330,16 +328,12 @@ function includeOf(around: readonly Table[], depth: number, name = "inner"): fc.
   });
 }
 
-const including = rowsBy(tame).chain(({ Select }) => {
-  const { distinct: _, from, join, ...fields } = { distinct: false, join: undefined, ...Select };
-  const joined = [join ?? []]
-    .flat()
-    .map((one: { as?: string; table?: string }) => one.as ?? one.table);
-  const around = [typeof from === "object" ? from.as : from, ...joined] as Table[];
+const including = rowsBy(tame).chain(({ of, Select }) => {
+  const { distinct: _, ...fields } = { distinct: false, ...Select };
   return fc
-    .tuple(includeOf(around, 1, "m1"), includeOf(around, 1, "m2"), fc.boolean())
+    .tuple(includeOf(of, 1, "m1"), includeOf(of, 1, "m2"), fc.boolean())
     .map(([first, second, isSole]) => (isSole ? [first] : [first, second]))
-    .map((include) => ({ Select: { from, ...(join && { join }), ...fields, include } }));
+    .map((include) => ({ Select: { ...fields, include } }));
 });
 
 /** Rows of another Select. Of some, names are asked for that it does not return. */
