@@ -5,8 +5,8 @@ import { watch } from "chokidar";
 const POLL_MS = 500;
 /** A file counts as written when it has not changed for this long (debounce). */
 const SETTLE_MS = 100;
-/** Minimum time between two checks in a busy directory, such as one with a log file. */
-const GATHER_MS = 20;
+/** How long events are not watched after one that left the file as it was. */
+const PAUSE_MS = 200;
 /** A file that keeps changing is read after this time. */
 const PATIENCE_MS = 500;
 
@@ -53,8 +53,7 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
   let seen = fingerprint(file);
   let changing: { since: number; last: Fingerprint } | undefined;
   let timer: NodeJS.Timeout | undefined;
-  let gathering: NodeJS.Timeout | undefined;
-  let hasMore = false;
+  let pause: NodeJS.Timeout | undefined;
 
   function checkSettled(): void {
     if (changing === undefined) return;
@@ -68,8 +67,10 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
     changing = undefined;
     seen = now;
     // The path may lead to another directory now.
-    void watcher.close();
-    watcher = watchDirectory(directory, gather);
+    if (pause === undefined) {
+      void watcher.close();
+      watcher = watchDirectory(directory, checkNow);
+    }
     onSettled();
   }
 
@@ -81,22 +82,23 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
     timer = setTimeout(checkSettled, SETTLE_MS);
   }
 
-  /** Checks at once, since a short-lived file would be gone when the events have been gathered. */
-  function gather(): void {
-    if (gathering !== undefined) {
-      hasMore = true;
-      return;
-    }
+  /**
+   * In a directory that also has a log file, chokidar would read all entries again and again, so
+   * events of other files pause the watch.
+   */
+  function checkNow(): void {
     notice();
-    gathering = setTimeout(() => {
-      gathering = undefined;
-      if (hasMore) gather();
-    }, GATHER_MS);
-    hasMore = false;
+    if (changing !== undefined || pause !== undefined) return;
+    void watcher.close();
+    pause = setTimeout(() => {
+      pause = undefined;
+      watcher = watchDirectory(directory, checkNow);
+      notice();
+    }, PAUSE_MS);
   }
 
   const directory = path.dirname(path.resolve(file));
-  let watcher = watchDirectory(directory, gather);
+  let watcher = watchDirectory(directory, checkNow);
   const poll = setInterval(notice, POLL_MS);
 
   return {
@@ -106,7 +108,7 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
     async close() {
       clearInterval(poll);
       clearTimeout(timer);
-      clearTimeout(gathering);
+      clearTimeout(pause);
       await watcher.close();
     },
   };
