@@ -70,6 +70,11 @@ export interface Table<Found extends Column = Column> {
   readonly nesting?: Nesting | undefined;
   /** True for the rows of a Select. */
   readonly isSelect?: boolean;
+  /**
+   * Whether an index begins with a column. Set by databases that would read all rows of the table
+   * for each outer row of `exists` without one.
+   */
+  isIndexed?(column: string): boolean;
 }
 
 /** Makes SQL of what conditions contain, with the tables that it needs. */

@@ -346,12 +346,13 @@ export function plannerOf<Kind extends ColumnKind>(
         where === undefined || where === null
           ? sql``
           : sql` and ${conditionSql(columnsOf([inner]), where, [inner])}`;
-      if (dialect.looksUpMembers === true) {
-        const isOwnFirst = on.startsWith(`${table}.`);
-        const sides = on.split(" = ").map((side) => resolveColumn([...outer, inner], side));
-        const [found, key] = (isOwnFirst ? sides : sides.toReversed()).map(columnSql);
+      const sides = on.split(" = ").map((side) => resolveColumn([...outer, inner], side));
+      const [own, key] = on.startsWith(`${table}.`) ? sides : sides.toReversed();
+      const isAlike = own?.column.kind.family === key?.column.kind.family;
+      if (own && key && inner.isIndexed && !(isAlike && inner.isIndexed(own.column.name))) {
+        const [found, wanted] = [columnSql(own), columnSql(key)];
         const rows = sql`${sql.id(schema, table)} where ${found} is not null${more}`;
-        return sql`(${key} is not null and ${key} in (select ${found} from ${rows}))`;
+        return sql`(${wanted} is not null and ${wanted} in (select ${found} from ${rows}))`;
       }
       const linked = onSql([...outer, inner], on);
       return sql`exists (select 1 from ${sql.id(schema, table)} where ${linked}${more})`;
@@ -423,8 +424,6 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   /** Nulls come first. */
   order(column: Fragment, direction: "ASC" | "DESC", hasNulls: boolean): Fragment;
   limit(limit: number | undefined, offset: number | undefined): Fragment;
-  /** True if the database runs `exists` for each row, but the Select of IN once. */
-  readonly looksUpMembers?: boolean;
   /** True if a change may not read its own table, unless the rows read are stored first. */
   readonly locksChanged?: boolean;
   readonly frames?: ByShape<Frame<Kind>>;
@@ -455,6 +454,7 @@ export interface SelectedTable<Kind extends ColumnKind> {
   readonly isSelect?: boolean;
   readonly bytewise?: readonly string[];
   readonly nesting?: Nesting | undefined;
+  isIndexed?(column: string): boolean;
 }
 
 export interface SelectPlan<Kind extends ColumnKind> {

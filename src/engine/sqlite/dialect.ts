@@ -156,7 +156,6 @@ const dialect: SelectDialect<SqliteKind> = {
   computing,
   aggregates,
   comparesRows: true,
-  looksUpMembers: true,
   order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,
   limit: (limit, offset) => sql`limit ${limit ?? -1} offset ${offset ?? 0}`,
 };

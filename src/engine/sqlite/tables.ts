@@ -31,7 +31,8 @@ export function readTable(context: SqliteContext, name: string): SqliteTable {
       order by info."cid"`,
   );
   const columns = new Map(Array.from(found, columnOf).map((column) => [column.name, column]));
-  if (columns.size > 0) return { name, columns };
+  const isIndexed = (column: string) => startsIndex(context, name, column);
+  if (columns.size > 0) return { name, columns, isIndexed };
   throw tableNotFound(name, context.database, namesIn(context));
 }
 
@@ -43,6 +44,18 @@ function columnOf({ 0: name, 1: storage, 2: declared, 3: isKey, 4: isRequired }:
     isKey: Number(isKey) === 1,
     isNullable: Number(isRequired) !== 1,
   };
+}
+
+function startsIndex({ session, schema }: SqliteContext, table: string, column: string): boolean {
+  const [found] = rows(
+    session.connection,
+    sql`select exists (select 1 from pragma_index_list(${table}, ${schema}) as list
+        join pragma_index_info(list."name", ${schema}) as part
+        where list."partial" = 0 and part."seqno" = 0 and part."name" = ${column})
+      or (select count(*) = 1 and max("name") = ${column} and max("type") = 'INTEGER'
+        from pragma_table_info(${table}, ${schema}) where "pk" > 0)`,
+  );
+  return Number(found?.[0]) === 1;
 }
 
 function namesIn({ session, schema }: SqliteContext): string[] {
