@@ -59,7 +59,7 @@ function allDiffer(names: readonly string[]): void {
   must(new Set(names.map(fold)).size === names.length);
 }
 
-/** What a whole operation adds up. */
+/** The sums over a whole operation. */
 interface Whole {
   readonly tables: string[];
   nested: number;
