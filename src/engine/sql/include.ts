@@ -102,8 +102,8 @@ function planInclude<Kind extends ColumnKind>(
   const wanted = wantedSql(resolve, include, tables);
   const ranked = sql`select ${sql.join(selected.map(renamed))}, ${n} as ${sql.id("n")},
     ${place} as ${sql.id("place")} from `;
-  const rest = sql`join ${sourceSql(schema, table)} on ${sql.join(sides, sql` = `)}
-    ${wanted === undefined ? sql`` : sql`where ${wanted}`}`;
+  const joined = sql`join ${sourceSql(schema, table)} on ${sql.join(sides, sql` = `)}`;
+  const rest = wanted === undefined ? sql`` : sql`where ${wanted}`;
   const names = [...selected.map((_, index) => sql.id(`c${index + 1}`)), sql.id("n")];
   return {
     ...{ name, isOne, limit, key: key.column, columns, selected },
@@ -111,11 +111,15 @@ function planInclude<Kind extends ColumnKind>(
     includes: planIncludes(schema, { tables, columns, selected }, includes, planner, dialect),
     statement(values) {
       const { row = "" } = dialect;
-      const words = values.map((_, index) => `${index === 0 ? "" : "), "}${row}(${index + 1}, `);
+      // Few lengths make few statements to prepare. Keys beyond `values` match nothing.
+      const length = 2 ** Math.ceil(Math.log2(values.length));
+      const all = Array.from({ length }, (_, index) => values[index] ?? values[0]);
+      const words = all.map((_, index) => `${index === 0 ? "" : "), "}${row}(${index + 1}, `);
       const around = [...words, ")"];
-      const rows = sql(Object.assign(around, { raw: around }), ...values);
+      const rows = sql(Object.assign(around, { raw: around }), ...all);
       const list = sql`(${typed} union all values ${rows}) as ${sql.id(listed)}`;
-      return sql`select ${sql.join(names)} from (${ranked} ${list} ${rest}) as ${sql.id("ranked")}
+      const inner = sql`${ranked} ${list} ${joined} and ${n} <= ${values.length} ${rest}`;
+      return sql`select ${sql.join(names)} from (${inner}) as ${sql.id("ranked")}
         where ${sql.id("place")} <= ${sql.lit(isOne ? 1 : limit + 1)}
         order by ${sql.id("n")}, ${sql.id("place")}`;
     },
