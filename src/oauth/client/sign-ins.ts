@@ -248,7 +248,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       const old = decrypt(refreshToken, id);
       const answer = await party.refresh(old, content.subject);
       const { claims, refreshToken: next = old } = answer;
-      // The provider may accept the old one no more, whatever happens from here.
+      // The provider may no longer accept the old one, so the new one is kept even if the rest fails.
       kept = { ...content, refreshToken: encrypt(next, id) };
       const identity = claims && readIdentity(claims, settings);
       if ((identity?.user ?? username) !== username) {

@@ -253,7 +253,8 @@ function problemOf(error: unknown): OAuthProblem {
   const isUnavailable =
     error instanceof StateUnavailable || (error instanceof Refusal && error.status === 503);
   if (!isUnavailable) return new OAuthProblem(500, "server_error", "internal error");
-  const headers = { "Retry-After": "1" };
+  const seconds = error instanceof Refusal ? (error.retryAfter ?? 1) : 1;
+  const headers = { "Retry-After": String(seconds) };
   return new OAuthProblem(503, "temporarily_unavailable", error.message, headers);
 }
 
