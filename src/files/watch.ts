@@ -5,7 +5,7 @@ import { watch } from "chokidar";
 const POLL_MS = 500;
 /** A file counts as written when it has not changed for this long (debounce). */
 const SETTLE_MS = 100;
-/** How long events are not watched after one that left the file as it was. */
+/** Pause of the watch after an event of another file. */
 const PAUSE_MS = 200;
 /** A file that keeps changing is read after this time. */
 const PATIENCE_MS = 500;

@@ -105,7 +105,7 @@ function shortenPart(schema: Schema): Schema {
   return isNeeded ? made : others;
 }
 
-/** Their descriptions tell enough. */
+/** Their descriptions suffice. */
 const opaque: ReadonlySet<string> = new Set(["NestedSelect", "InnerSelect", "Include"]);
 
 /** Inlines named schemas. Only recursive ones go into `definitions`. */

@@ -142,13 +142,13 @@ export interface NestedFields {
   exists: { table: string; on: string; where?: Condition | null };
 }
 
-/** The kinds that a condition may contain. `operations.ts` sets them, as they contain conditions. */
+/** The kinds that a condition may contain. `select.ts` sets them, as they contain conditions. */
 export const nesting: { -readonly [Name in keyof NestedFields]?: Kind<NestedFields[Name]> } = {};
 
 function nested<Name extends keyof NestedFields>(name: Name): Kind<NestedFields[Name]> {
   return nestedAs(name, () => {
     const known = nesting[name];
-    if (known === undefined) throw new Error(`operations.ts must set ${name}`);
+    if (known === undefined) throw new Error(`select.ts must set ${name}`);
     return known;
   });
 }

@@ -281,17 +281,17 @@ export class OperationDraft {
         return `include is at most ${MOST_INCLUDED_LEVELS} levels deep; read further rows by a Select of their own`;
       }
       return included > MOST_INCLUDES
-        ? `an operation includes at most ${MOST_INCLUDES} tables; split it into several`
+        ? `an operation includes at most ${MOST_INCLUDES} tables; send several operations`
         : undefined;
     }
     if (this.nesting === "from" && this.#depth >= MOST_SOURCES) {
       return `Selects as from are at most ${MOST_SOURCES} levels deep, the outermost counted; use join or compute instead`;
     }
     if (this.#level > MOST_LEVELS) {
-      return `conditions contain each other ${MOST_LEVELS} levels deep, the outermost counted; use a Select with join instead`;
+      return `conditions and Selects contain each other at most ${MOST_LEVELS} levels deep, the outermost counted; use a Select with join instead`;
     }
     return nested.length - included > MOST_NESTED
-      ? `an operation contains at most ${MOST_NESTED} of exists and select; split it into several`
+      ? `an operation contains at most ${MOST_NESTED} of exists and select; send several operations`
       : undefined;
   }
 

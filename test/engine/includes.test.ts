@@ -1,4 +1,6 @@
 /** Rows within rows, and Selects of Selects. */
+import path from "node:path";
+import { DatabaseSync } from "node:sqlite";
 import t from "tap";
 import { createTable, equal, freshEngine, insert, refusal, rowsAs } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
@@ -305,6 +307,47 @@ t.test("a collation without case finds keys in either case (MySQL)", async (t) =
     });
     t.same(found, joined.body.data, on);
   }
+});
+
+t.test("keys that no query can write find their rows (MySQL)", async (t) => {
+  const { ask, sql } = await freshMysql(t);
+  await sql(
+    "set sql_mode = ''",
+    "create table main.a (id int primary key, flag tinyint(1), day date)",
+    "create table main.b (id int primary key, flag int, day date)",
+    "insert into main.a values (1, 5, '0000-00-00'), (2, 1, '2026-01-01')",
+    "insert into main.b values (1, 5, '0000-00-00'), (2, 1, '2026-01-01')",
+  );
+  const include = ["flag", "day"].map((name) => {
+    return { as: `by_${name}`, table: "b", on: `b.${name} = a.${name}`, columns: ["id"], ...byId };
+  });
+  const { body } = await ask({
+    Select: { database: "main", from: "a", columns: ["id"], include, ...byId },
+  });
+  t.same(
+    body.data,
+    [1, 2].map((id) => ({ id, by_flag: [{ id }], by_day: [{ id }] })),
+  );
+});
+
+t.test("exists finds the same rows with and without an index (SQLite)", async (t) => {
+  const { ask, directory } = await freshEngine(t);
+  const file = new DatabaseSync(path.join(directory, "data", "main.sqlite"));
+  t.teardown(() => file.close());
+  file.exec(`create table a (id integer primary key, code text);
+    create table b (id integer primary key, code text collate nocase);
+    insert into a values (1, 'x'), (2, 'Y'); insert into b values (1, 'X'), (2, 'Y')`);
+  const ids = async (on: string) => {
+    const where = { exists: { table: "b", on } };
+    const { body } = await ask({
+      Select: { database: "main", from: "a", columns: ["id"], where, ...byId },
+    });
+    return body.data;
+  };
+  const sides = ["b.code = a.code", "a.code = b.code"];
+  const before = await Promise.all(sides.map(ids));
+  file.exec("create index by_code on b (code)");
+  t.same(await Promise.all(sides.map(ids)), before);
 });
 
 overEach("included rows and outer rows are of one moment", async (t, { ask }) => {

@@ -74,6 +74,19 @@ overEach("changes take conditions on other tables and on their own", async (t, {
   t.match((await ask({ Delete: { ...target, where: bosses } })).text, '"affected":1');
 });
 
+overEach(
+  "a change counts the rows of a Select before it counts values once",
+  async (t, { ask }) => {
+    await fill(ask);
+    const rest = { from: "rentals", columns: ["staff_id"], order_by: { column: "id" }, offset: 1 };
+    const where = { column: "id", cmp: "IN", select: rest };
+    const { body } = await ask({
+      Update: { ...target, set: { name: "Zoe" }, where, returning: ["id"] },
+    });
+    t.same(body.data, [{ id: 1 }, { id: 2 }]);
+  },
+);
+
 overEach("a refused condition names tables, columns and types", async (t, { ask }) => {
   await fill(ask);
   const select = (where: object) =>

@@ -372,7 +372,14 @@ async function select(context: MysqlContext, query: Select, output: RowOutput): 
         if (output.backlog !== undefined) await output.backlog;
       }
     },
-    bind: bindReadValue,
+    bind(column, raw) {
+      try {
+        return bindReadValue(column, raw);
+      } catch {
+        // Some stored values, such as the date 0000-00-00, cannot be written in a query.
+        return raw;
+      }
+    },
   };
   await writeRows(await planOf(context, query), source, output);
 }

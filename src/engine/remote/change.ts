@@ -290,7 +290,7 @@ export interface Destination<Found extends InsertColumn> {
 interface Layout {
   readonly columns: readonly InsertColumn[];
   readonly head: Fragment;
-  /** What stands around the values of a row. */
+  /** SQL around the values of a row. */
   readonly around: TemplateStringsArray;
 }
 

@@ -218,8 +218,9 @@ function lengthOf(row: ResultRow<unknown>): number {
 
 const KEYS_PER_STATEMENT = 1000;
 
-/** In characters, for the outer rows of one chunk. */
+/** In characters, for the outer rows of one chunk. A row costs some more than its text. */
 const LARGEST_MEMBERS = 64 * 1024 * 1024;
+const ROW_LENGTH = 50;
 
 /** The rows of one key. */
 interface Group<Raw> {
@@ -272,10 +273,14 @@ class MemberReader<Raw, Kind extends Encoded<Raw>> {
         return;
       }
       const text = encode(row);
-      this.#length += text.length;
+      this.#length += text.length + ROW_LENGTH;
       group.texts.push(text);
       if (includes.length > 0) group.rows.push(row);
     });
+    if (this.#length > LARGEST_MEMBERS) {
+      const problem = `The rows included in one row exceed ${LARGEST_MEMBERS >> 20} MiB`;
+      throw new EngineRefusal("query_too_complex", `${problem}; lower limit`);
+    }
     if (includes.length > 0) {
       const members = await this.read(
         includes,
@@ -284,16 +289,10 @@ class MemberReader<Raw, Kind extends Encoded<Raw>> {
       let at = 0;
       for (const { texts } of groups) {
         for (const [index, text] of texts.entries()) {
-          const more = members[at] ?? "";
-          this.#length += more.length;
-          texts[index] = `${text.slice(0, -1)}${more}}`;
+          texts[index] = `${text.slice(0, -1)}${members[at] ?? ""}}`;
           at += 1;
         }
       }
-    }
-    if (this.#length > LARGEST_MEMBERS) {
-      const problem = `The rows included in one row exceed ${LARGEST_MEMBERS >> 20} MiB`;
-      throw new EngineRefusal("query_too_complex", `${problem}; lower limit`);
     }
     return groups.map(({ texts, isCut }) => memberText(include, texts, isCut));
   }

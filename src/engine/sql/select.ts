@@ -348,19 +348,26 @@ export function plannerOf<Kind extends ColumnKind>(
           : sql` and ${conditionSql(columnsOf([inner]), where, [inner])}`;
       const sides = on.split(" = ").map((side) => resolveColumn([...outer, inner], side));
       const [own, key] = on.startsWith(`${table}.`) ? sides : sides.toReversed();
-      const isAlike = own?.column.kind.family === key?.column.kind.family;
-      if (own && key && inner.isIndexed && !(isAlike && inner.isIndexed(own.column.name))) {
-        const [found, wanted] = [columnSql(own), columnSql(key)];
-        const rows = sql`${sql.id(schema, table)} where ${found} is not null${more}`;
-        return sql`(${wanted} is not null and ${wanted} in (select ${found} from ${rows}))`;
+      if (own === undefined || key === undefined || inner.isIndexed === undefined) {
+        const linked = onSql([...outer, inner], on);
+        return sql`exists (select 1 from ${sql.id(schema, table)} where ${linked}${more})`;
       }
-      const linked = onSql([...outer, inner], on);
-      return sql`exists (select 1 from ${sql.id(schema, table)} where ${linked}${more})`;
+      // The outer column comes first in both forms, since its collation counts.
+      const [found, wanted] = [columnSql(own), columnSql(key)];
+      const isAlike = own.column.kind.family === key.column.kind.family;
+      if (isAlike && inner.isIndexed(own.column.name)) {
+        const linked = sql`${wanted} = ${found}`;
+        return sql`exists (select 1 from ${sql.id(schema, table)} where ${linked}${more})`;
+      }
+      const rows = sql`${sql.id(schema, table)} where ${found} is not null${more}`;
+      return sql`(${wanted} is not null and ${wanted} in (select ${found} from ${rows}))`;
     },
     select(query) {
-      const isPlain = query.limit === undefined && query.aggregate === undefined;
+      const { order_by: _, ...unordered } = query;
+      const { limit, offset, aggregate } = query;
+      const isPlain = limit === undefined && offset === undefined && aggregate === undefined;
       const isStored = isChange && isPlain && dialect.locksChanged === true;
-      const whole = isStored ? { ...query, distinct: true } : query;
+      const whole = isStored ? { ...unordered, distinct: true } : query;
       const { first, statement: inner } = planWithin(whole, false);
       const statement = (side: (column: Fragment) => Fragment) =>
         sql`select ${side(picked)} from (${inner}) as ${sql.id("picked")} where ${picked} is not null`;
@@ -607,8 +614,9 @@ function namesAny(where: Condition, names: ReadonlySet<string>): boolean {
 }
 
 /**
- * Computes only for rows that meet the other terms: a number out of range in a row behind a row
- * filter would show that row. Servers order the terms of an `and` as they like, but not a `case`.
+ * Computes only for rows that meet the other terms: a number out of range in a row that a row
+ * filter hides would reveal that row. Servers may evaluate the terms of an `and` in any order, but
+ * not those of a `case`.
  */
 export function wantedSql(
   resolve: Resolve,
