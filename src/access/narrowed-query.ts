@@ -650,6 +650,7 @@ function named(tables: readonly DecidedTable[], names: readonly string[]): Decid
 
 interface IncludedTable {
   readonly grant: Grant;
+  /** Of all includes of the table, for each row of the whole Select. */
   readonly rowsPerRow: number;
 }
 
@@ -658,12 +659,16 @@ function includedTables(
   { nested }: OperationDetail,
   others: readonly DecidedTable[],
 ): IncludedTable[] {
+  const included = new Map<string, IncludedTable>();
   let at = 0;
-  return nested.flatMap(({ detail: { tables }, rowsPerRow }) => {
-    const grant = others[at]?.entry.grant;
-    at += tables.length;
-    return rowsPerRow === undefined || grant === undefined ? [] : [{ grant, rowsPerRow }];
-  });
+  for (const { detail, rowsPerRow } of nested) {
+    const one = others[at];
+    at += detail.tables.length;
+    if (rowsPerRow === undefined || one === undefined) continue;
+    const earlier = included.get(one.table)?.rowsPerRow ?? 0;
+    included.set(one.table, { grant: one.entry.grant, rowsPerRow: earlier + rowsPerRow });
+  }
+  return [...included.values()];
 }
 
 /** Judges nested operations as Selects of their own. */

@@ -646,9 +646,13 @@ function numberOpinion(
     if (isBlind && maxRows !== undefined) faults.push("not_narrowable");
     const limit = Number(fields.limit ?? (isAggregate ? 1 : 0));
     const isOfBoundary = fitting.some((boundary) => boundary === limiter);
-    const times = nested
-      .filter((one) => isOfBoundary || one.own.some((table) => grantOf(one, table) === limiter))
-      .map(({ rowsPerRow = 1 }) => rowsPerRow);
+    const limited = nested.filter(
+      (one) => isOfBoundary || one.own.some((table) => grantOf(one, table) === limiter),
+    );
+    const byTable = Object.groupBy(limited, ({ own: [table = ""] }) => table);
+    const times = Object.values(byTable).map((all = []) =>
+      all.reduce((sum, { rowsPerRow = 0 }) => sum + rowsPerRow, 0),
+    );
     const selected = isAggregate ? Math.min(1, limit) : limit * Math.max(1, ...times);
     const changes = isCounted ? (context.isEngine ? 0 : pinned) : values;
     const rows = answers && !context.isEngine ? changes : 0;

@@ -258,6 +258,12 @@ t.test("included rows are limited by the product of the limits, table by table",
   const orders = { as: "o", table: "orders", on: "orders.id = lines.id", columns: ["id"] };
   t.equal(codeWith(5, { limit: 10, include: [{ ...orders, limit: 2 }] }), "allowed");
   t.equal(codeWith(5, { limit: 10, include: [{ ...orders, limit: 3 }] }), "limit_too_high");
+  const twice = (limit: number) => {
+    const [one, two] = ["a", "b"].map((as) => ({ ...include({ limit })[0], as }));
+    return codeOf({ grants }, select({ limit: 5, include: [one, two] }));
+  };
+  t.equal(twice(5), "allowed");
+  t.equal(twice(6), "limit_too_high", "includes of one table add up");
 });
 
 const branches = Object.fromEntries(["then", "else"].map((key, value) => [key, { value }]));
