@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { openSync, readdirSync, rmSync } from "node:fs";
-import { type FileHandle, open } from "node:fs/promises";
+import { type FileHandle, open, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Logger } from "pino";
 import { ChannelClosedError } from "../../ipc/channel.ts";
@@ -367,7 +367,7 @@ class SqliteStore implements Store {
     } finally {
       await sending.catch(() => {});
       await file?.close();
-      rmSync(spoolPath, { force: true });
+      await rm(spoolPath, { force: true });
     }
   }
 
@@ -414,7 +414,7 @@ class SqliteStore implements Store {
         ? { ...answer, body: openSync(spoolPath, "r") }
         : answer;
     } finally {
-      rmSync(spoolPath, { force: true });
+      await rm(spoolPath, { force: true });
     }
   }
 
