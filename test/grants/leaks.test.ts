@@ -184,6 +184,11 @@ const loosening: Partial<Record<Kind["name"], (table: string) => string>> = {
     `alter table ${table.replaceAll('"', "`")} modify tenant varchar(20) collate utf8mb4_general_ci`,
 };
 
+/** True if `tenant` does more than being returned. The gateway's callers compare it by bytes. */
+function usesTenant(query: object): boolean {
+  return /tenant"/.test(JSON.stringify(query).replace(/"columns":\[[^\]]*\]/g, ""));
+}
+
 async function hunt(t: Test, site: Site, kind: Kind, sql: Sql): Promise<void> {
   if (kind.name === "PostgreSQL") await sql("create extension if not exists citext schema public");
   for (const database of databases) {
@@ -228,7 +233,8 @@ async function hunt(t: Test, site: Site, kind: Kind, sql: Sql): Promise<void> {
     const nested = new Map<string, number>();
     await fc.assert(
       fc.asyncProperty(curiousNested, async (query) => {
-        await compare(ask, query, nested, copies);
+        const isLoose = kind.name in loosening && usesTenant(query);
+        await compare(ask, query, nested, isLoose ? undefined : copies);
       }),
       { numRuns: 2 * runs[kind.name] },
     );
