@@ -142,13 +142,11 @@ export function createIssuerKeys(settings: IssuerSettings) {
      */
     async key(...[header, token]: Parameters<JWTVerifyGetKey>) {
       const before = reads;
-      const joins = keys.reloading;
       try {
         return await keys(header, token);
       } catch (error) {
         // Cached keys may lack one that the issuer has added since, so the token may be valid.
-        const isCurrent = reads > before || joins;
-        if (!(error instanceof errors.JWKSNoMatchingKey) || isCurrent) throw error;
+        if (!(error instanceof errors.JWKSNoMatchingKey) || reads > before) throw error;
         const left = readAt + COOLDOWN_MS - Date.now();
         throw new IssuerUnreachable("its keys have just been fetched", left, error);
       }
