@@ -90,11 +90,11 @@ export function cpuSecondsOf(pid: number, withEnded = false): number {
   return ticks.reduce((sum, count) => sum + Number(count), 0) / TICKS_PER_SECOND;
 }
 
-/** Seconds of user and system time of a process and its children so far. */
+/** Seconds of user and system time of a process and all below it so far. */
 export function treeSeconds(pid: number): number {
   const children = childrenOf(pid).map((child) => {
     try {
-      return cpuSecondsOf(child);
+      return treeSeconds(child);
     } catch {
       // It has ended in the meantime, so its parent's time contains it.
       return 0;
