@@ -343,24 +343,18 @@ export function plannerOf<Kind extends ColumnKind>(
     exists(outer, { table, on, where }) {
       const inner = tableNamed(table);
       const more =
-        where === undefined || where === null
-          ? sql``
-          : sql` and ${conditionSql(columnsOf([inner]), where, [inner])}`;
-      const sides = on.split(" = ").map((side) => resolveColumn([...outer, inner], side));
-      const [own, key] = on.startsWith(`${table}.`) ? sides : sides.toReversed();
-      if (own === undefined || key === undefined || inner.isIndexed === undefined) {
-        const linked = onSql([...outer, inner], on);
-        return sql`exists (select 1 from ${sql.id(schema, table)} where ${linked}${more})`;
-      }
+        where == null ? sql`` : sql` and ${conditionSql(columnsOf([inner]), where, [inner])}`;
+      const [left, right] = sidesOf([...outer, inner], on);
+      const [own, key] = on.startsWith(`${table}.`) ? [left, right] : [right, left];
       // The outer column comes first in both forms, since its collation counts.
-      const [found, wanted] = [columnSql(own), columnSql(key)];
+      const [wanted, found] = [columnSql(key), columnSql(own)];
+      const place = sourceSql(schema, inner);
       const isAlike = own.column.kind.family === key.column.kind.family;
-      if (isAlike && inner.isIndexed(own.column.name)) {
-        const linked = sql`${wanted} = ${found}`;
-        return sql`exists (select 1 from ${sql.id(schema, table)} where ${linked}${more})`;
-      }
-      const rows = sql`${sql.id(schema, table)} where ${found} is not null${more}`;
-      return sql`(${wanted} is not null and ${wanted} in (select ${found} from ${rows}))`;
+      const { isIndexed } = inner;
+      return isIndexed === undefined || (isAlike && isIndexed(own.column.name))
+        ? sql`exists (select 1 from ${place} where ${wanted} = ${found}${more})`
+        : sql`(${wanted} is not null and ${wanted} in
+            (select ${found} from ${place} where ${found} is not null${more}))`;
     },
     select(query) {
       const { order_by: _, ...unordered } = query;
@@ -412,15 +406,15 @@ function selectedAs<Kind extends ColumnKind>(
   return { name, columns, keys, isSelect: true, place: sql`(${statement}) as ${sql.id(name)}` };
 }
 
+/** The columns of `table.column = table.column`. */
+function sidesOf(scope: Scope, on: string): [left: ColumnReference, right: ColumnReference] {
+  const [left = "", right = ""] = on.split(" = ");
+  return [resolveColumn(scope, left), resolveColumn(scope, right)];
+}
+
 function onSql(scope: Scope, on: string): Fragment {
-  const [, left, right] = /^([^.]+\.[^.]+) = ([^.]+\.[^.]+)$/.exec(on) ?? [];
-  if (left === undefined || right === undefined) {
-    throw new EngineRefusal(
-      "invalid_value",
-      `"on" must have the form "table.column = table.column"`,
-    );
-  }
-  return sql`${columnSql(resolveColumn(scope, left))} = ${columnSql(resolveColumn(scope, right))}`;
+  const [left, right] = sidesOf(scope, on);
+  return sql`${columnSql(left)} = ${columnSql(right)}`;
 }
 
 export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
