@@ -123,16 +123,13 @@ export class Bindings {
 
   /** Reports a column of `bind` that does not exist where the Batch names it. */
   placed(refusal: EngineRefusal, element: number): EngineRefusal {
-    if (refusal.code !== "unknown_column") return refusal.atElement(element);
     const { cause } = refusal;
     const unplaced = cause instanceof EngineRefusal ? cause : refusal;
-    const isAbout = (column: string) =>
-      unplaced.plain.startsWith(`There is no column "${column}" in`);
     for (const [at, operation] of this.#operations.entries()) {
       for (const [target, source] of bindingsOf(operation)) {
-        const isSource = source.element === element && isAbout(source.column);
-        if (!isSource && !(at === element && isAbout(target))) continue;
-        return unplaced.at(`bind.${target}`).atElement(at);
+        const isSource = source.element === element && source.column === unplaced.column;
+        const isTarget = at === element && target === unplaced.column;
+        if (isSource || isTarget) return unplaced.at(`bind.${target}`).atElement(at);
       }
     }
     return refusal.atElement(element);

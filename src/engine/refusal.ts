@@ -67,6 +67,7 @@ interface RefusalOptions extends ErrorOptions {
   readonly plain?: string;
   readonly members?: Readonly<Record<string, number | string>>;
   readonly quoting?: Quoting;
+  readonly column?: string;
 }
 
 /** The message is written for the client. Everything that reads or runs a query may throw one. */
@@ -75,12 +76,15 @@ export class EngineRefusal extends ClientError {
   /** The message for callers who may not see the whole schema: it names only what the query names. */
   readonly plain: string;
   readonly members: Readonly<Record<string, number | string>>;
+  /** The unknown column, as the query names it. */
+  readonly column: string | undefined;
   readonly #quoting: Quoting | undefined;
 
   constructor(code: RefusalCode, message: string, options?: RefusalOptions) {
     super(message, options);
     this.members = options?.members ?? {};
     this.code = code;
+    this.column = options?.column;
     this.#quoting = options?.quoting;
     this.plain = options?.plain ?? (code === "constraint_violation" ? constraintMessage : message);
   }

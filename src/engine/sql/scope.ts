@@ -126,7 +126,7 @@ export function resolveColumn<Found extends Column>(
       .filter(({ isSelect }) => isSelect)
       .map(formatGiven)
       .join("");
-    throw new EngineRefusal("unknown_column", plain + near + given, { plain });
+    throw new EngineRefusal("unknown_column", plain + near + given, { plain, column: name });
   }
   if (others.length === 0) return only;
   const names = found.map(({ table }) => table.name);
