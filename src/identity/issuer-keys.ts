@@ -68,9 +68,11 @@ export type IssuerState = "ok" | "unreachable" | "unused";
 /** The issuer, its keys, or newer ones, cannot be reached now. */
 export class IssuerUnreachable extends Error {
   readonly retryAfter: number;
+  readonly detail: string;
 
-  constructor(message: string, retryAfterMs: number, cause?: unknown) {
+  constructor(message: string, retryAfterMs: number, cause?: unknown, detail = "unreachable") {
     super(message, { cause });
+    this.detail = detail;
     this.retryAfter = Math.max(1, Math.ceil(retryAfterMs / 1000));
   }
 }
@@ -148,7 +150,7 @@ export function createIssuerKeys(settings: IssuerSettings) {
         // Cached keys may lack one that the issuer has added since, so the token may be valid.
         if (!(error instanceof errors.JWKSNoMatchingKey) || reads > before) throw error;
         const left = readAt + COOLDOWN_MS - Date.now();
-        throw new IssuerUnreachable("its keys have just been fetched", left, error);
+        throw new IssuerUnreachable("its keys have just been fetched", left, error, "unknown_key");
       }
     },
     /** Changes whenever the keys do. Undefined before they are known, and once they are old. */

@@ -129,7 +129,9 @@ function createIntrospection(settings: NonNullable<IssuerSettings["introspection
   }
 
   async function ask(token: string): Promise<JWTPayload | undefined> {
-    if (inFlight.size > MAX_IN_FLIGHT) throw new IssuerUnreachable("too many questions", 1000);
+    if (inFlight.size >= MAX_IN_FLIGHT) {
+      throw new IssuerUnreachable("too many questions", 1000, undefined, "too_many_questions");
+    }
     try {
       const pair = `${formEncode(client)}:${formEncode(readSecret())}`;
       const answer = await fetchJson(new URL(url), {
@@ -270,14 +272,12 @@ export function createIssuers(
   }
 
   function unreachable(issuer: OneIssuer, cause: IssuerUnreachable, token: RefusedToken): Refusal {
-    const { message, retryAfter } = cause;
-    const isKeyUnknown = cause.cause instanceof errors.JWKSNoMatchingKey;
-    if (!isKeyUnknown) {
+    const { message, retryAfter, detail } = cause;
+    if (detail === "unreachable") {
       if (issuer.keys.state() !== "unreachable") issuer.asked = "unreachable";
       const { issuer: name } = issuer.settings;
       log.warn({ issuer: name, detail: message }, "an authorization server is unreachable");
     }
-    const detail = isKeyUnknown ? "unknown_key" : "unreachable";
     return new Refusal("issuer_unreachable", { detail, cause, retryAfter, token });
   }
 
