@@ -87,6 +87,7 @@ export function createIssuerKeys(settings: IssuerSettings) {
   let state: IssuerState = "unused";
   let recheck: NodeJS.Timeout | undefined;
   let retryAt = 0;
+  /** Completed ones, since a token may wait for a read that another one has started. */
   let reads = 0;
   /** On the clock by which the library measures its cooldown. */
   let readAt = 0;
@@ -112,10 +113,10 @@ export function createIssuerKeys(settings: IssuerSettings) {
   }
 
   async function read(): Promise<Response> {
-    reads++;
     clearTimeout(recheck);
     try {
       const read = keySet.parse(await (file === undefined ? fetchKeys() : readFile(file)));
+      reads++;
       readAt = Date.now();
       state = "ok";
       const text = JSON.stringify(read);

@@ -251,6 +251,16 @@ t.test("rotated keys are fetched, and unknown key ids cause few fetches", async 
   t.equal(await refusal(outdated, issuers), "token_invalid", "a key that no longer exists");
 });
 
+t.test("tokens that wait for one fetch of the keys get the same answer", async (t) => {
+  const { issuer, fresh, refusal } = await openIssuer(t);
+  const issuers = fresh();
+  const token = await issuer.sign(resource, { header: { kid: "made-up" } });
+  const both = [refusal(token, issuers), refusal(token, issuers)];
+  t.strictSame(await Promise.all(both), ["token_invalid", "token_invalid"]);
+  t.equal(issuer.fetches, 1);
+  t.equal(await refusal(token, issuers), "issuer_unreachable", "after the fetch");
+});
+
 t.test("a valid token with a new key has to wait for the end of the cooldown", async (t) => {
   const { issuer, fresh, verify, refused } = await openIssuer(t);
   stopClock(t);
