@@ -436,6 +436,8 @@ const dialect: SelectDialect<PostgresKind> = {
     const most = limit === undefined ? sql`all` : bigintSql(limit);
     return sql`limit ${most} offset ${bigintSql(offset ?? 0)}`;
   },
+  keyRows: (keys, { sqlType }) => sql`select ordinality, cast(key as ${sqlType})
+    from pg_catalog.unnest(cast(${keys} as text[])) with ordinality as list (key, ordinality)`,
   frames: new ByShape(),
   flatten,
 };
@@ -452,7 +454,7 @@ async function select(context: PostgresContext, query: Select, output: RowOutput
         onRow(row);
       });
     },
-    bind: bindReadValue,
+    bind: (_column, raw) => raw,
   };
   await writeRows(await planOf(context, query), source, output);
 }

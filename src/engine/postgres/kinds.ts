@@ -165,6 +165,7 @@ export interface PostgresKind extends ColumnKind {
   store(value: PresentValue): Fragment | undefined;
   compare(value: PresentValue): Fragment | undefined;
   encode(text: string): string;
+  readonly sqlType: Fragment;
   /** True if the text of the type with this OID is read the same way. */
   isWrittenAs(type: number): boolean;
 }
@@ -216,7 +217,7 @@ export function kindOf(type: TypeDescription): PostgresKind {
   const isText = textTypes.has(id);
   const family = isText ? "text" : codec.family;
   const kind: PostgresKind = {
-    ...{ store, compare: store, encode: codec.read, like, beside },
+    ...{ store, compare: store, encode: codec.read, sqlType, like, beside },
     ...{ family, measure: measureOf(family), bounds: boundsOf(type) },
     isWrittenAs: (other) =>
       other === id || codecs.get(other) === codec || (codec === strings && !codecs.has(other)),

@@ -141,7 +141,7 @@ export function flatten(fragment: Fragment): Fragment {
 }
 
 /** All values are sent as text. Casts tell the server their types. */
-function asText(value: unknown): string | null {
+function asText(value: unknown): string | readonly string[] | null {
   switch (typeof value) {
     case "string":
       return value;
@@ -150,6 +150,7 @@ function asText(value: unknown): string | null {
       return String(value);
     default:
       if (value === null) return null;
+      if (Array.isArray(value)) return value.map(String);
       throw new TypeError(`A ${typeof value} cannot be bound to an SQL parameter`);
   }
 }

@@ -110,20 +110,23 @@ function planInclude<Kind extends ColumnKind>(
     keyPlace: outer.selected.findIndex(({ column }) => column === key.column),
     includes: planIncludes(schema, { tables, columns, selected }, includes, planner, dialect),
     statement(values) {
-      const { row = "" } = dialect;
-      // Few lengths make few statements to prepare. Keys beyond `values` match nothing.
-      const length = 2 ** Math.ceil(Math.log2(values.length));
-      const all = Array.from({ length }, (_, index) => values[index] ?? values[0]);
-      const words = all.map((_, index) => `${index === 0 ? "" : "), "}${row}(${index + 1}, `);
-      const around = [...words, ")"];
-      const rows = sql(Object.assign(around, { raw: around }), ...all);
-      const list = sql`(${typed} union all values ${rows}) as ${sql.id(listed)}`;
+      const rows = dialect.keyRows?.(values, key.column.kind) ?? valuesSql(values, dialect.row);
+      const list = sql`(${typed} union all ${rows}) as ${sql.id(listed)}`;
       const inner = sql`${ranked} ${list} ${joined} and ${n} <= ${values.length} ${rest}`;
       return sql`select ${sql.join(names)} from (${inner}) as ${sql.id("ranked")}
         where ${sql.id("place")} <= ${sql.lit(isOne ? 1 : limit + 1)}
         order by ${sql.id("n")}, ${sql.id("place")}`;
     },
   };
+}
+
+function valuesSql(keys: readonly unknown[], row = ""): Fragment {
+  // Few lengths make few statements to prepare. The statement ignores what exceeds the keys.
+  const length = 2 ** Math.ceil(Math.log2(keys.length));
+  const all = Array.from({ length }, (_, index) => keys[index] ?? keys[0]);
+  const words = all.map((_, index) => `${index === 0 ? "values " : "), "}${row}(${index + 1}, `);
+  const around = [...words, ")"];
+  return sql(Object.assign(around, { raw: around }), ...all);
 }
 
 export interface ReadingPlan<Kind extends ColumnKind> extends SelectPlan<Kind> {

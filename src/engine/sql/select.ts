@@ -422,6 +422,8 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   readonly computing: ComputeDialect<Kind>;
   /** Precedes each row of `values`. */
   readonly row?: string;
+  /** The keys of an include, numbered from 1, if they are bound as one value. */
+  keyRows?(keys: readonly unknown[], kind: Kind): Fragment;
   /** Nulls come first. */
   order(column: Fragment, direction: "ASC" | "DESC", hasNulls: boolean): Fragment;
   limit(limit: number | undefined, offset: number | undefined): Fragment;
