@@ -28,7 +28,6 @@ import {
   type Table,
 } from "../sql/scope.ts";
 import {
-  isOfOneTable,
   plannerOf,
   planSelect,
   type SelectDialect,
@@ -170,17 +169,19 @@ export async function planOn<Leased extends Answering<Raw>, Raw, Kind extends Co
   dialect: SelectDialect<Kind>,
 ): Promise<ReadingPlan<Kind>> {
   const { session, schema } = context;
-  const known = await readTables(context, tablesIn(query), readTable);
+  const names = tablesIn(query);
+  const known = await readTables(context, names, readTable);
   const planner = plannerOf(schema, known, dialect, false);
   // Frames are remembered by table, so a Select of one table uses it as it is.
-  const scope = isOfOneTable(query) ? [...known.values()] : planner.scopeOf(query);
-  const tables: SelectedTable<Kind>[] = [];
-  for (const [index, source] of sourcesOf(query).entries()) {
+  const isOfOneTable = names.length === 1 && typeof query.from === "string";
+  const scope = isOfOneTable ? [...known.values()] : planner.scopeOf(query);
+  const tables = [...scope];
+  for (const [index, source] of query.after === undefined ? [] : sourcesOf(query).entries()) {
+    const stored = "table" in source ? known.get(source.table) : undefined;
     const table = scope[index];
-    if (table === undefined) continue;
-    const { columns } = ("table" in source ? known.get(source.table) : undefined) ?? {};
-    const keys = columns && "table" in source && keysSql(schema, source.table);
-    tables.push(keys ? await withKeys(session, table, columns, query, keys) : table);
+    if (table === undefined || stored === undefined) continue;
+    const keys = keysSql(schema, stored.name);
+    tables[index] = await withKeys(session, table, stored, query, keys);
   }
   const plan = planSelect(schema, tables, query, dialect);
   const outer = { ...plan, tables };
@@ -218,25 +219,24 @@ export async function nestingOn<Leased extends Session, Kind extends ColumnKind>
   readTable: ReadTable<Leased, Kind>,
   dialect: SelectDialect<Kind>,
 ): Promise<Nesting | undefined> {
-  const names = tablesWithin([condition]);
-  if (names.size === 0) return undefined;
+  const names = tablesWithin(condition);
+  if (names.length === 0) return undefined;
   const tables = await readTables(context, names, readTable);
   return plannerOf(context.schema, tables, dialect, true);
 }
 
 type KnownTable<Kind extends ColumnKind> = Table<RemoteColumn & Column<Kind>>;
 
-/** For pages, adds the columns that identify rows. Avoids a query if the primary key is enough. */
+/** Adds the columns that identify rows. Avoids a query if the primary key is enough. */
 async function withKeys<Raw, Kind extends ColumnKind>(
   session: Answering<Raw>,
   table: SelectedTable<Kind>,
-  known: KnownTable<Kind>["columns"],
-  { after, order_by = [] }: Select,
+  stored: KnownTable<Kind>,
+  { order_by = [] }: Select,
   keys: Fragment,
 ): Promise<SelectedTable<Kind>> {
-  if (after === undefined) return table;
   const { name } = table;
-  const columns = [...known.values()];
+  const columns = [...stored.columns.values()];
   const { primary } = tableKeysOf(columns, []);
   const ordered = new Set([order_by].flat().map(({ column }) => column));
   const isOrdered = (column: string) => ordered.has(column) || ordered.has(`${name}.${column}`);

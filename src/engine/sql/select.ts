@@ -249,49 +249,31 @@ function conditionsIn({
   return [where, having, ...compute.map(({ when }) => when)];
 }
 
-/** The tables that a Select reads, at every level. */
-export function tablesIn(query: InnerSelect | Select): Set<string> {
-  const tables = new Set<string>();
-  const read = (one: InnerSelect | Select): void => {
-    for (const source of sourcesOf(one)) {
-      if ("table" in source) tables.add(source.table);
-      else read(source.select);
-    }
-    for (const table of tablesWithin(conditionsIn(one))) tables.add(table);
-    if ("include" in one) one.include?.forEach(readIncluded);
-  };
-  const readIncluded = (one: Include): void => {
-    for (const table of [one.table, ...tablesWithin(conditionsIn(one))]) tables.add(table);
-    one.include?.forEach(readIncluded);
-  };
-  read(query);
-  return tables;
+/** The tables that a Select reads, at every level, each as often as it is named. */
+export function tablesIn(query: InnerSelect | Select): string[] {
+  const sources = sourcesOf(query);
+  return [
+    ...sources.flatMap((source) => ("table" in source ? source.table : tablesIn(source.select))),
+    ...conditionsIn(query).flatMap(tablesWithin),
+    ...("include" in query ? (query.include ?? []).flatMap(tablesIncluded) : []),
+  ];
 }
 
-/** The tables that conditions contain, at every level. */
-export function tablesWithin(conditions: readonly (Condition | null | undefined)[]): Set<string> {
-  const tables = new Set<string>();
-  const collect = (condition: Condition | null | undefined): void => {
-    if (condition === null || condition === undefined) return;
-    if ("and" in condition) condition.and.forEach(collect);
-    else if ("or" in condition) condition.or.forEach(collect);
-    else if ("not" in condition) collect(condition.not);
-    else if ("exists" in condition) {
-      tables.add(condition.exists.table);
-      collect(condition.exists.where);
-    } else if ("select" in condition) {
-      for (const table of tablesIn(condition.select)) tables.add(table);
-    }
-  };
-  conditions.forEach(collect);
-  return tables;
+function tablesIncluded(one: Include): string[] {
+  const { table, include = [] } = one;
+  return [table, ...conditionsIn(one).flatMap(tablesWithin), ...include.flatMap(tablesIncluded)];
 }
 
-/** True if a Select needs nothing but one table. */
-export function isOfOneTable(query: Select): boolean {
-  const { from, join, include } = query;
-  const isAlone = typeof from === "string" && join === undefined && include === undefined;
-  return isAlone && tablesWithin(conditionsIn(query)).size === 0;
+/** The tables that a condition contains, at every level. */
+export function tablesWithin(condition: Condition | null | undefined): string[] {
+  if (condition === null || condition === undefined) return [];
+  if ("and" in condition) return condition.and.flatMap(tablesWithin);
+  if ("or" in condition) return condition.or.flatMap(tablesWithin);
+  if ("not" in condition) return tablesWithin(condition.not);
+  if ("exists" in condition) {
+    return [condition.exists.table, ...tablesWithin(condition.exists.where)];
+  }
+  return "select" in condition ? tablesIn(condition.select) : [];
 }
 
 /** Makes the scopes of a Select and of those within it, of tables that were read. */
