@@ -59,7 +59,14 @@ export function tokenOf(text: string): Buffer {
  */
 export type Rest = Steps<void> | undefined;
 
-export function* andThen(rest: Steps<void>, work: () => void): Steps<void> {
+/** Does `work` when everything is read. */
+export function andThen(rest: Rest, work: () => void): Rest {
+  if (rest !== undefined) return workAfter(rest, work);
+  work();
+  return undefined;
+}
+
+function* workAfter(rest: Steps<void>, work: () => void): Steps<void> {
   yield* rest;
   work();
 }

@@ -1,4 +1,4 @@
-import { andThen, type Rest } from "../json/reader.ts";
+import { andThen } from "../json/reader.ts";
 import type { BodyReader } from "./body-reader.ts";
 import { condition } from "./conditions.ts";
 import {
@@ -204,16 +204,14 @@ export const compute: Kind<Compute> = {
       ...{ operation, seen: new Set(), fn: undefined, as: "", items: 0 },
       ...{ unit: undefined, excessAt: undefined },
     };
-    const rest: Rest = shape.read(reader, draft);
-    if (rest !== undefined) return andThen(rest, () => requireFit(reader, draft, start));
-    return requireFit(reader, draft, start);
+    return andThen(shape.read(reader, draft), () => requireFit(reader, draft, start));
   },
   schema: named("Compute", (reference) => ({
     oneOf: schemasOf().map((group) => objectSchema(group)(reference)),
   })),
 };
 
-function requireFit(reader: BodyReader, draft: ComputeDraft, start: number): undefined {
+function requireFit(reader: BodyReader, draft: ComputeDraft, start: number): void {
   const { operation, fn = "add", as, items, seen, excessAt } = draft;
   const { of: [least, most] = [0, 0], unit: allowed, needs, takes = [] } = ruleOf(fn);
   const missing = needs.find((name) => !seen.has(name));

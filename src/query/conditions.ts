@@ -11,6 +11,7 @@ import {
   optional,
   required,
   type Schema,
+  whenRead,
 } from "./kind.ts";
 import { ObjectShape } from "./object-shape.ts";
 import type { Nesting, OperationDraft } from "./operation-draft.ts";
@@ -101,16 +102,19 @@ interface ComparisonDraft {
   foldsLetters: boolean;
 }
 
-const value: Kind<CellValue, ComparisonDraft> = {
-  read(reader, draft) {
-    draft.valueKind = reader.kind();
-    const start = reader.position;
-    const rest = reader.skipValue();
-    if (rest !== undefined) return andThen(rest, () => noteElements(reader, draft, start));
-    return noteElements(reader, draft, start);
+const value: Kind<CellValue, ComparisonDraft> = whenRead(
+  {
+    read(reader, draft) {
+      draft.valueKind = reader.kind();
+      return reader.skipValue();
+    },
+    schema: () => ({}),
   },
-  schema: () => ({}),
-};
+  (draft, reader, start) => {
+    draft.elements = reader.elements;
+    draft.valueStart = start;
+  },
+);
 
 const noteComparison = (draft: ComparisonDraft, word: ComparisonWord): void => {
   draft.comparison = word;
@@ -159,13 +163,9 @@ export function nestedAs<Value>(as: Nesting, kind: () => Kind<Value>): Kind<Valu
     read(reader, outer) {
       const inner = outer.nest(reader, as);
       inner.start = reader.position;
-      const rest = kind().read(reader, inner);
-      if (rest === undefined) inner.end = reader.position;
-      else
-        return andThen(rest, () => {
-          inner.end = reader.position;
-        });
-      return undefined;
+      return andThen(kind().read(reader, inner), () => {
+        inner.end = reader.position;
+      });
     },
     schema: (reference) => kind().schema(reference),
   };
@@ -256,11 +256,6 @@ const coreShape = new ObjectShape<ComparisonDraft>(coreFields, combining, combin
   "exists",
   ...Object.keys(foldingFields),
 ]);
-
-function noteElements(reader: BodyReader, draft: ComparisonDraft, start: number): undefined {
-  draft.elements = reader.elements;
-  draft.valueStart = start;
-}
 
 /** Whether the array at an offset has a null element. It must have been read before. */
 function hasNull(reader: BodyReader, offset: number): boolean {
@@ -377,12 +372,11 @@ function readComparison(reader: BodyReader, operation: OperationDraft): Rest {
     hasEscape: false,
     foldsLetters: false,
   };
-  const rest = (reader.isFull ? fullShape : coreShape).read(reader, draft);
-  if (rest !== undefined) return andThen(rest, () => requireFit(reader, draft, start));
-  return requireFit(reader, draft, start);
+  const shape = reader.isFull ? fullShape : coreShape;
+  return andThen(shape.read(reader, draft), () => requireFit(reader, draft, start));
 }
 
-function requireFit(reader: BodyReader, draft: ComparisonDraft, start: number): undefined {
+function requireFit(reader: BodyReader, draft: ComparisonDraft, start: number): void {
   const { comparison = "=", operation, column: compared, other } = draft;
   const beside = draft.hasSelect ? " select" : other === undefined ? "" : ` ${other}`;
   operation.compare(compared, comparison + beside);

@@ -1,6 +1,6 @@
 /** Kinds of values in the grammar: reader, schema and type. */
 
-import type { Rest } from "../json/reader.ts";
+import { andThen, type Rest } from "../json/reader.ts";
 import type { BodyReader } from "./body-reader.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 
@@ -11,6 +11,20 @@ export interface Kind<Value, Draft = OperationDraft> {
   readonly schema: MakeSchema;
   /** Never set. Carries the type of the parsed value. */
   readonly value?: Value;
+}
+
+/** Calls `note` with the start of a value when it has been read up to `reader.position`. */
+export function whenRead<Value, Draft>(
+  kind: Kind<Value, Draft>,
+  note: (draft: Draft, reader: BodyReader, start: number) => void,
+): Kind<Value, Draft> {
+  return {
+    read(reader, draft) {
+      const start = reader.position;
+      return andThen(kind.read(reader, draft), () => note(draft, reader, start));
+    },
+    schema: kind.schema,
+  };
 }
 
 export interface Field<Value, Draft, Required extends boolean = boolean>

@@ -261,6 +261,7 @@ export class OperationDraft {
   nest(reader: BodyReader, nesting: Nesting): OperationDraft {
     const inner = new OperationDraft(this.#place, this.#collects);
     inner.outer = this;
+    if (nesting === "from") this.readsSelect = true;
     inner.nesting = nesting;
     inner.#depth = nesting === this.nesting ? this.#depth + 1 : 1;
     // An included table is read by a query of its own.

@@ -13,6 +13,7 @@ import {
   oneNeeded,
   optional,
   required,
+  whenRead,
 } from "./kind.ts";
 import { ObjectShape, object } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
@@ -24,7 +25,6 @@ import {
   judgeSelect,
   selectFields,
   selectRules,
-  spanning,
   table,
   whereField,
 } from "./select.ts";
@@ -97,9 +97,9 @@ function previewed<Of extends Fields<OperationDraft>>(
   fields: Of,
   rules: MakeSchema = () => ({}),
 ) {
-  const kind = spanning(object(fields), (draft, start, end) => {
+  const kind = whenRead(object(fields), (draft, reader, start) => {
     draft.previewedStart = start;
-    draft.previewedEnd = end;
+    draft.previewedEnd = reader.position;
   });
   return extra<ObjectOf<Of>, OperationDraft>({
     read(reader, draft) {
@@ -141,14 +141,10 @@ const previewedBatch: Kind<ObjectOf<typeof previewedChanges>[]> = {
       if (element.element === MOST_PREVIEWED) {
         throw reader.refusal("batch_size", wrongSize, start);
       }
-      const judge = () => {
+      return andThen(previewedShape.read(reader, element), () => {
         element.judgeReferences();
         judgePreview(element, reader, elementStart);
-      };
-      const rest = previewedShape.read(reader, element);
-      if (rest !== undefined) return andThen(rest, judge);
-      judge();
-      return undefined;
+      });
     });
   },
   schema: (reference) => {

@@ -77,9 +77,7 @@ class QueryReader {
         this.#readOperation(this.#batchOperation(key, start)),
       );
     });
-    if (rest !== undefined) return andThen(rest, () => reader.path.pop());
-    reader.path.pop();
-    return undefined;
+    return andThen(rest, () => reader.path.pop());
   }
 
   /** Reads an object with exactly one member. `read` gets its key and the key's offset. */
@@ -92,9 +90,7 @@ class QueryReader {
     }
     const keyStart = reader.position;
     const key = this.#readKey();
-    const rest = read(key, keyStart);
-    if (rest !== undefined) return andThen(rest, () => this.#requireEnd(key));
-    return this.#requireEnd(key);
+    return andThen(read(key, keyStart), () => this.#requireEnd(key));
   }
 
   #readKey(): string {
@@ -105,7 +101,7 @@ class QueryReader {
     return reader.readKey().toString();
   }
 
-  #requireEnd(first: string): undefined {
+  #requireEnd(first: string): void {
     const reader = this.#reader;
     if (!reader.nextMember()) return;
     const start = reader.position;
@@ -139,12 +135,10 @@ class QueryReader {
     const start = reader.position;
     const draft = new OperationDraft(this, this.#collects);
     reader.path.push(operation.name);
-    const rest = operation.shape.read(reader, draft);
-    if (rest !== undefined) return andThen(rest, () => this.#note(operation, draft, start));
-    return this.#note(operation, draft, start);
+    return andThen(operation.shape.read(reader, draft), () => this.#note(operation, draft, start));
   }
 
-  #note(operation: Operation, draft: OperationDraft, start: number): undefined {
+  #note(operation: Operation, draft: OperationDraft, start: number): void {
     const reader = this.#reader;
     const { name } = operation;
     draft.judgeReferences();

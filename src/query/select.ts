@@ -14,6 +14,7 @@ import {
   objectSchema,
   optional,
   required,
+  whenRead,
 } from "./kind.ts";
 import { ObjectShape, object } from "./object-shape.ts";
 import {
@@ -266,63 +267,17 @@ export function at<Value>(position: Position, kind: Kind<Value>): Kind<Value> {
   };
 }
 
-export function spanning<Value>(
-  kind: Kind<Value>,
-  note: (draft: OperationDraft, start: number, end: number) => void,
-): Kind<Value> {
-  return {
-    read(reader, draft) {
-      const start = reader.position;
-      const rest = kind.read(reader, draft);
-      if (rest !== undefined) return andThen(rest, () => note(draft, start, reader.position));
-      note(draft, start, reader.position);
-      return undefined;
-    },
-    schema: kind.schema,
-  };
-}
-
-function noting<Value>(
-  kind: Kind<Value>,
-  note: (draft: OperationDraft, start: number) => void,
-): Kind<Value> {
-  return {
-    read(reader, draft) {
-      note(draft, reader.position);
-      return kind.read(reader, draft);
-    },
-    schema: kind.schema,
-  };
-}
-
-/** Checks rules between fields after all are read. */
-function judged<Value>(
-  kind: Kind<Value>,
-  judge: (draft: OperationDraft, reader: BodyReader, start: number) => void,
-): Kind<Value> {
-  return {
-    read(reader, draft) {
-      const start = reader.position;
-      const rest = kind.read(reader, draft);
-      if (rest !== undefined) return andThen(rest, () => judge(draft, reader, start));
-      judge(draft, reader, start);
-      return undefined;
-    },
-    schema: kind.schema,
-  };
-}
-
 function columnsOf(kind: Kind<string[]>): Kind<string[]> {
-  return noting(at("columns", kind), (draft, start) => {
+  return whenRead(at("columns", kind), (draft, _, start) => {
     draft.columnsStart = start;
   });
 }
 
 const columns = columnsOf(list(selectedColumn));
 
-const computes: Kind<Compute[]> = noting(
+const computes: Kind<Compute[]> = whenRead(
   at("compute", list(compute, { most: MOST_COMPUTED })),
-  (draft, start) => {
+  (draft, _, start) => {
     draft.computeStart = start;
   },
 );
@@ -349,7 +304,7 @@ const joinFields = {
 };
 
 const join = oneOrMany(
-  spanning(object(joinFields), (draft) => {
+  whenRead(object(joinFields), (draft) => {
     draft.joinedNames ??= [];
     draft.joinedNames.push(draft.joinedAlias ?? draft.joined?.at(-1) ?? "");
     draft.joinedAlias = undefined;
@@ -367,17 +322,12 @@ const alias = required(
 const sourceTable = { table: required(tableName, "Table to read."), as: alias };
 const sourceSelect = {
   select: required(
-    noting(
-      nestedAs("from", () => innerSelect),
-      (draft) => {
-        draft.readsSelect = true;
-      },
-    ),
+    nestedAs("from", () => innerSelect),
     "Select whose rows are read, without database, after and include.",
   ),
   as: alias,
 };
-const renamed = judged(
+const renamed = whenRead(
   object({ table: optional(tableName), select: optional(sourceSelect.select), as: alias }),
   (draft, reader, start) => {
     if (draft.readsSelect !== (draft.table !== undefined)) return;
@@ -411,17 +361,17 @@ const source: Kind<Source> = {
 const orderFields = { column: required(column), direction: optional(oneOf(["ASC", "DESC"])) };
 const order = object(orderFields);
 
-const orderBy = noting(
+const orderBy = whenRead(
   at(
     "order_by",
     oneOrMany(
-      noting(order, (draft) => {
+      whenRead(order, (draft) => {
         draft.orderCount++;
       }),
       MOST_ORDERS,
     ),
   ),
-  (draft, start) => {
+  (draft, _, start) => {
     draft.orderStart = start;
   },
 );
@@ -495,9 +445,7 @@ const oneAggregate: Kind<Aggregate> = {
   read(reader, operation) {
     const start = reader.position;
     const draft = { operation, fn: undefined, hasColumn: false, isDistinct: false };
-    const rest = aggregateShape.read(reader, draft);
-    if (rest !== undefined) return andThen(rest, () => requireFit(reader, draft, start));
-    return requireFit(reader, draft, start);
+    return andThen(aggregateShape.read(reader, draft), () => requireFit(reader, draft, start));
   },
   schema: named("Aggregate", (reference) => ({
     ...objectSchema(aggregateFields)(reference),
@@ -509,7 +457,7 @@ const oneAggregate: Kind<Aggregate> = {
   })),
 };
 
-function requireFit(reader: BodyReader, draft: AggregateDraft, start: number): undefined {
+function requireFit(reader: BodyReader, draft: AggregateDraft, start: number): void {
   const { fn, hasColumn, isDistinct } = draft;
   if (fn !== "count" && !hasColumn) {
     throw reader.refusal(
@@ -522,30 +470,30 @@ function requireFit(reader: BodyReader, draft: AggregateDraft, start: number): u
   throw reader.refusal("invalid_value", "distinct is allowed only with count of a column", start);
 }
 
-const aggregates: Kind<Aggregate[]> = noting(
+const aggregates: Kind<Aggregate[]> = whenRead(
   at("aggregate", list(oneAggregate, { most: MOST_GROUPS })),
-  (draft, start) => {
+  (draft, _, start) => {
     draft.aggregateStart = start;
   },
 );
 
-const having = noting(at("having", where), (draft) => {
+const having = whenRead(at("having", where), (draft) => {
   draft.summarize();
 });
 
-const after = noting(
+const after = whenRead(
   list(
-    noting(literal, (draft) => {
+    whenRead(literal, (draft: OperationDraft) => {
       draft.afterCount++;
     }),
     { most: MOST_ORDERS },
   ),
-  (draft, start) => {
+  (draft, _, start) => {
     draft.afterStart = start;
   },
 );
 
-const offset = noting(count, (draft) => {
+const offset = whenRead(count, (draft: OperationDraft) => {
   draft.hasOffset = true;
 });
 
@@ -580,9 +528,9 @@ const databaseName = plainName((draft: OperationDraft, name) => {
 });
 export const database = required(databaseName, "Name of the database.");
 export const table = required(tableName, "Name of the table.");
-export const whereField = spanning(at("where", where), (draft, start, end) => {
+export const whereField = whenRead(at("where", where), (draft, reader, start) => {
   draft.whereStart = start;
-  draft.whereEnd = end;
+  draft.whereEnd = reader.position;
 });
 
 /** A table whose rows are a member of each row of a Select. */
@@ -600,18 +548,17 @@ export interface Include {
   readonly include?: Include[];
 }
 
-const limit = noting(count, (draft, start) => {
+const limit = whenRead(count, (draft: OperationDraft, _, start) => {
   draft.limitStart = start;
 });
 
-const includes: Kind<Include[]> = noting(
+const includes: Kind<Include[]> = whenRead(
   {
     read: (reader, draft) => includeList.read(reader, draft),
     schema: (reference) => includeList.schema(reference),
   },
-  (draft, start) => {
+  (draft, _, start) => {
     draft.includeStart = start;
-    draft.includes = [];
   },
 );
 
@@ -628,7 +575,7 @@ const includeFields = {
   include: optional(includes),
 };
 
-const include = judged<Include>(
+const include = whenRead<Include, OperationDraft>(
   {
     ...object(includeFields),
     schema: named("Include", (reference) => ({
@@ -651,7 +598,10 @@ function judgeInclude(draft: OperationDraft, reader: BodyReader): void {
   }
   const most = limitStart > 0 ? numberAt(reader, limitStart) : DEFAULT_INCLUDED;
   draft.mostRows = isOne ? 1 : most;
-  outer?.includes?.push(draft);
+  if (outer !== undefined) {
+    outer.includes ??= [];
+    outer.includes.push(draft);
+  }
   if (draft.computed !== undefined) judgeComputed(draft, reader, draft.computed);
   if (draft.includes !== undefined) judgeIncludes(draft, reader, draft.includes);
 }
@@ -682,7 +632,7 @@ export const selectFields = {
 
 const { database: _, after: __, include: ___, ...sharedFields } = selectFields;
 const innerSelect: Kind<InnerSelect> = {
-  read: judged(object(sharedFields), judgeSelect).read,
+  read: whenRead(object(sharedFields), judgeSelect).read,
   schema: named("InnerSelect", (reference) => ({
     ...objectSchema(sharedFields)(reference),
     ...selectRules(reference),
@@ -717,7 +667,7 @@ function judgeNested(draft: OperationDraft, reader: BodyReader, start: number): 
 }
 
 nesting.select = {
-  read: judged(nestedSelect, judgeNested).read,
+  read: whenRead(nestedSelect, judgeNested).read,
   schema: named("NestedSelect", (reference) => ({
     ...nestedSelect.schema(reference),
     ...nestedRules(reference),

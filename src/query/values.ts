@@ -512,15 +512,12 @@ function readBinding(reader: BodyReader, operation: OperationDraft, columns: Obj
   readUniqueColumn(reader, operation, columns);
   const start = reader.position;
   const binding = { operation, element: 0, column: "" };
-  const requireEarlier = () => {
+  const rest = andThen(bindingShape.read(reader, binding), () => {
     if (operation.bindTo(binding.element, binding.column)) return;
     const problem = `element ${binding.element} is not an earlier Insert, Update, Delete or Upsert of this Batch`;
     throw reader.refusal("invalid_value", problem, start);
-  };
-  const rest = bindingShape.read(reader, binding);
-  if (rest !== undefined) return andThen(rest, requireEarlier);
-  requireEarlier();
-  return reader.pause();
+  });
+  return rest ?? reader.pause();
 }
 
 interface TableColumns {
