@@ -25,6 +25,7 @@ import {
 } from "../access/roles.ts";
 import { firstNames, grantsOf, type Snapshot } from "../access/snapshot.ts";
 import { type AccountAction, accountActions, actions, bodies } from "../administration/actions.ts";
+import { epochSeconds } from "../clock.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import type { Gateway } from "../gateway/gateway.ts";
 import { credentialOf } from "../gateway/query.ts";
@@ -415,7 +416,7 @@ function newUserOf({ gateway, form }: ConsoleRequest["var"]) {
     ]),
   );
   try {
-    gateway.passwordRule(password);
+    if (gateway.configuration.auth.passwords) gateway.passwordRule(password);
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     wrong.set("new_password", error.message);
@@ -437,17 +438,23 @@ ${field(state, { name: "email", label: "Email", hint: "Optional", type: "email" 
 ${field(state, { name: "database", label: "Database", hint: "A name, or * for all databases", more: required })}
 ${field(state, { name: "role", label: "Role", values: roles })}
 </div>
-${newPassword(state, "Initial password")}`,
+${
+  c.var.gateway.configuration.auth.passwords
+    ? newPassword(state, "Initial password")
+    : html`<p>The user has no password: issue tokens with <code>gatehouse token issue</code>. To grant access to a user of an identity provider, search the list of users for the full name.</p>`
+}`,
       button: html`<button class="primary">Add user</button>`,
     }),
   async submit(c) {
     const user = newUserOf(c.var);
     const { snapshot, actor } = visitorOf(c);
-    actions.addUser.plan(snapshot, actor, user, c.var.gateway.configuration);
-    await makeChange(c, user.username, actions.addUser, {
-      ...user,
-      passwordHash: await readNewHash(c),
-    });
+    const { configuration } = c.var.gateway;
+    actions.addUser.plan(snapshot, actor, user, configuration);
+    // Without a password, only the time tells tokens from those of an earlier user with this name.
+    const credential = configuration.auth.passwords
+      ? { passwordHash: await readNewHash(c) }
+      : { tokensValidAfter: epochSeconds() };
+    await makeChange(c, user.username, actions.addUser, { ...user, ...credential });
     return pathOf("/access/user", { user: user.username });
   },
 };

@@ -367,12 +367,16 @@ t.test("with passwords = false an administrator of the provider is needed", asyn
   }
   t.equal(warnings(), 2);
   const client = new ConsoleClient(url);
-  const callback = await client.get(start);
+  const callback = await client.get(`${start}&again=yes`);
   const answer = await new PlainBrowser(idp.url).open(callback.headers.location ?? "");
   await client.get(answer.url.replace(url, ""));
   const page = textOf((await client.get("/access/user?user=admin")).text);
   t.match(page, "Disable");
   t.notMatch(page, "Set password");
+  t.notMatch((await client.get("/access/new")).text, 'type="password"');
+  const robot = { user: "robot", email: "", database: "main", role: "ReadOnly" };
+  t.equal((await client.submit("/access/new", robot)).status, 303);
+  t.match(accessFileOf(gateway), /username = "robot"\ntokens_valid_after = \d+\n/);
 });
 
 t.test("with public_url, a sign-in begins and ends at that address", async (t) => {
