@@ -199,6 +199,10 @@ t.test("a client may demand that the user authenticates again at the provider", 
 
   const { login } = await signIn(gateway, browser);
   t.match(login.text, "Logged in as", "the browser is logged in");
+  const other = await browser.submit(login, { action: "switch" });
+  const [, link = ""] = /href="(\/oauth\/sign-in\/staff[^"]*)"/.exec(other.text) ?? [];
+  const { searchParams } = new URL((await stopped.open(gateway.url + link)).url);
+  t.equal(searchParams.get("prompt"), "login", "the provider asks who is there");
   const again = await signIn(gateway, browser, { prompt: "login" });
   t.match(again.login.text, "Sign in with Example", "prompt=login asks nonetheless");
   t.match(again.page.text, "Logged in as");

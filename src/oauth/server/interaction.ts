@@ -341,12 +341,12 @@ function deny(visit: Interaction): Promise<void> {
   return provider.interactionFinished(request, response, result);
 }
 
-async function switchAccount(visit: Interaction): Promise<void> {
+async function restart(visit: Interaction, changes: Readonly<Record<string, string>> = {}) {
   const { options, interaction, response } = visit;
   await forgetSession(visit);
   await interaction.destroy();
   const parameters = new URLSearchParams();
-  for (const [name, value] of Object.entries(interaction.params)) {
+  for (const [name, value] of Object.entries({ ...interaction.params, ...changes })) {
     for (const text of textsIn(value)) parameters.append(name, text);
   }
   seeOther(response, `${options.issuer}${endpoints.authorization}?${parameters}`);
@@ -391,7 +391,8 @@ async function submit(visit: Interaction): Promise<void> {
     case "consent allow":
       return allow(visit, form);
     case "consent switch":
-      return switchAccount(visit);
+      // A provider would otherwise sign in the same account again.
+      return restart(visit, { prompt: "login" });
     case "login deny":
     case "consent deny":
       return deny(visit);
@@ -413,6 +414,6 @@ export async function interact(visit: Visit): Promise<void> {
   } catch (error) {
     if (!(error instanceof Refusal) || error.code !== "token_revoked") throw error;
     // The sign-in has ended, so the user signs in again.
-    await switchAccount(interaction);
+    await restart(interaction);
   }
 }
