@@ -1,5 +1,5 @@
 import { randomUUID } from "node:crypto";
-import { closeSync, createReadStream, openSync, rmSync, writeSync } from "node:fs";
+import { close, createReadStream, openSync, rmSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -112,9 +112,9 @@ export class Spool implements RowOutput {
     return { counts, byteLength: this.#byteLength, body };
   }
 
-  /** Closes the file, unless it was handed over. */
+  /** Closes the file, unless it was handed over. The system may take seconds to free a long one. */
   close(): void {
-    if (this.#file !== undefined) closeSync(this.#file);
+    if (this.#file !== undefined) close(this.#file, () => {});
     this.#file = undefined;
   }
 

@@ -1,4 +1,6 @@
 import { readFileSync, statSync } from "node:fs";
+import promises from "node:fs/promises";
+import { syncBuiltinESMExports } from "node:module";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { mock } from "node:test";
@@ -185,6 +187,27 @@ t.test("a time limit reached in a commit of SQLite is reported", nightly, async 
   await signalInCommit("SIGSTOP");
   const message = /^The time limit of 3 seconds was reached/;
   t.match(await changing, refusal(503, "outcome_unknown", message));
+});
+
+t.test("nobody waits until the file of a long answer is removed (SQLite)", async (t) => {
+  const { ask } = await freshEngine(t);
+  await ask(createTable("a", { id: "int", text: "text" }));
+  await ask(insert("a", [{ id: 1, text: "x".repeat(5 * 1024 * 1024) }]));
+  const { promise: removed, resolve: onRemoved } = Promise.withResolvers<void>();
+  const rm = mock.method(promises, "rm", () => removed);
+  syncBuiltinESMExports();
+  t.teardown(() => {
+    onRemoved();
+    rm.mock.restore();
+    syncBuiltinESMExports();
+  });
+  const long = ask(selectAll("a"));
+  await eventually("its file is being removed", () => rm.mock.callCount() === 1);
+  const removal = ask(remove("a"));
+  await eventually("a writer has had its turn", () => rm.mock.callCount() === 2);
+  onRemoved();
+  t.match(await long, { status: 200 });
+  t.match(await removal, { status: 200 });
 });
 
 t.test("idle SQLite processes end after a minute, except one", async (t) => {

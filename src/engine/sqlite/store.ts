@@ -308,11 +308,13 @@ class SqliteStore implements Store {
   ): Promise<Answer> {
     const names = query.accesses.map((access) => access.database);
     const [name = ""] = names;
-    const work = (): Promise<Answer> => this.#inWorker({ kind: "query", body, limits }, signal);
-    if (!query.batch && isReadOnly(query)) return this.#locks.shared(name, work);
+    const work = { kind: "query", body, limits } as const;
+    if (!query.batch && isReadOnly(query)) {
+      return this.#inWorker(work, signal, (run) => this.#locks.shared(name, run));
+    }
     const operation = query.accesses[0]?.operation;
     if (operation !== "CreateDatabase" && operation !== "DropDatabase") {
-      return this.#locks.exclusive(names, work);
+      return this.#inWorker(work, signal, (run) => this.#locks.exclusive(names, run));
     }
     return this.#locks.exclusive(names, async () => {
       signal.throwIfAborted();
@@ -372,12 +374,12 @@ class SqliteStore implements Store {
   }
 
   async readSchema(path: SchemaPath, { signal }: AbortController): Promise<Answer> {
-    if (path.database === undefined) {
+    const { database } = path;
+    if (database === undefined) {
       return jsonAnswer({ status: "success", data: { databases: this.#files.names() } });
     }
-    return this.#locks.shared(path.database, () =>
-      this.#inWorker({ kind: "schema", path }, signal),
-    );
+    const work = { kind: "schema", path } as const;
+    return this.#inWorker(work, signal, (run) => this.#locks.shared(database, run));
   }
 
   async check(): Promise<void> {
@@ -404,12 +406,21 @@ class SqliteStore implements Store {
     this.#files.remove(name);
   }
 
-  /** Removes the file of a long answer even if the worker was killed. */
-  async #inWorker(work: Work, signal: AbortSignal): Promise<Answer> {
-    signal.throwIfAborted();
+  /**
+   * Removes the file of a long answer even if the worker was killed. That may take seconds, for
+   * which nobody waits in `locked`.
+   */
+  async #inWorker(
+    work: Work,
+    signal: AbortSignal,
+    locked: (run: () => Promise<Answer>) => Promise<Answer>,
+  ): Promise<Answer> {
     const spoolPath = this.#newSpoolPath();
     try {
-      const answer = await this.#pool.run({ work, spoolPath }, signal);
+      const answer = await locked(async () => {
+        signal.throwIfAborted();
+        return this.#pool.run({ work, spoolPath }, signal);
+      });
       return typeof answer.body === "number"
         ? { ...answer, body: openSync(spoolPath, "r") }
         : answer;
