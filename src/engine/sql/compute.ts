@@ -2,7 +2,7 @@ import { sql } from "kysely";
 import type { CellValue, Compute, FunctionName, Item, Unit } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/failures.ts";
-import { conditionSql, isNumber, type NumberFamily } from "./conditions.ts";
+import { conditionSql, isNumber, leavesOf, type NumberFamily } from "./conditions.ts";
 import type { Fragment } from "./fragment.ts";
 import {
   type Column,
@@ -314,10 +314,9 @@ function familyOf(value: CellValue): NumberFamily | "text" | "boolean" {
 }
 
 function conditionSize(when: Compute["when"], sizeOf: (name: string) => number): number {
-  if (when === undefined) return 0;
-  if ("not" in when) return conditionSize(when.not, sizeOf);
-  if ("exists" in when) return 1;
-  if ("column" in when) return sizeOf(when.column) + ("other" in when ? sizeOf(when.other) : 0);
-  const parts = "and" in when ? when.and : when.or;
-  return parts.reduce((sum, part) => sum + conditionSize(part, sizeOf), 0);
+  const sizes = leavesOf(when).map((leaf) => {
+    if ("exists" in leaf) return 1;
+    return sizeOf(leaf.column) + ("other" in leaf ? sizeOf(leaf.other) : 0);
+  });
+  return sizes.reduce((sum, size) => sum + size, 0);
 }

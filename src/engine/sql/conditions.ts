@@ -6,7 +6,6 @@ import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
 import {
   type Column,
-  type ColumnKind,
   type ColumnReference,
   columnSql,
   columnsOf,
@@ -17,6 +16,7 @@ import {
 } from "./scope.ts";
 import { comparedValue, type PresentValue } from "./values.ts";
 
+type Leaf = Comparison | Extract<Condition, { exists: object }>;
 type ValueComparison = Extract<Comparison, { value: CellValue }>;
 
 const orderings = {
@@ -44,6 +44,14 @@ export function conditionSql(resolve: Resolve, condition: Condition, scope: Scop
   return comparisonSql(reference, condition);
 }
 
+/** The conditions that `and`, `or` and `not` combine. */
+export function leavesOf(condition: Condition | null | undefined): Leaf[] {
+  if (condition === null || condition === undefined) return [];
+  if ("and" in condition) return condition.and.flatMap(leavesOf);
+  if ("or" in condition) return condition.or.flatMap(leavesOf);
+  return "not" in condition ? leavesOf(condition.not) : [condition];
+}
+
 function nestingIn([table]: Scope): Nesting {
   if (table?.nesting !== undefined) return table.nesting;
   throw new Error("A condition contains tables that were not read");
@@ -60,10 +68,9 @@ function memberSql(
   const family = commonFamily(one, column);
   if (family === undefined && one.type !== column.type) throw besideRefused(one, cmp, column);
   const isSame = one.kind.family === column.kind.family && family !== "json";
-  const side = (kind: ColumnKind) => (name: Fragment) =>
-    isSame || family === undefined ? name : (kind.beside?.(name, family) ?? name);
-  const left = side(one.kind)(columnSql(reference));
-  const values = statement(side(column.kind));
+  const common = isSame ? undefined : family;
+  const left = sideSql(one, columnSql(reference), common);
+  const values = statement((value) => sideSql(column, value, common));
   return cmp === "IN" ? sql`${left} in (${values})` : sql`${left} not in (${values})`;
 }
 
@@ -111,12 +118,12 @@ function besideSql(one: ColumnReference, cmp: string, other: ColumnReference): F
   const isUnknown = family === undefined && one.column.type === other.column.type;
   const isAllowed = isOrdered ? family !== undefined && family !== "json" : family || isUnknown;
   if (!isOrdering(cmp) || !isAllowed) throw besideRefused(one.column, cmp, other.column);
-  const side = (reference: ColumnReference): Fragment => {
-    const column = columnSql(reference);
-    const { kind } = reference.column;
-    return family === undefined ? column : (kind.beside?.(column, family) ?? column);
-  };
-  return sql`${side(one)} ${orderings[cmp]} ${side(other)}`;
+  const [left, right] = [one, other].map((side) => sideSql(side.column, columnSql(side), family));
+  return sql`${left} ${orderings[cmp]} ${right}`;
+}
+
+function sideSql({ kind }: Column, value: Fragment, family: Family | undefined): Fragment {
+  return (family && kind.beside?.(value, family)) ?? value;
 }
 
 function besideRefused(one: Column, cmp: string, other: Column): EngineRefusal {

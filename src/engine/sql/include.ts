@@ -96,7 +96,7 @@ function planInclude<Kind extends ColumnKind>(
   // The first part, without rows, gives the list the type and collation of the outer column.
   const typed = sql`select 0 as ${sql.id("n")}, ${columnSql(key)} as ${sql.id("key")}
     from ${sourceSql(schema, source)} where false`;
-  const order = orderSql(orderTerms(resolve, include, new Map()), dialect);
+  const order = orderSql(orderTerms(resolve, include), dialect);
   const n = sql.id(listed, "n");
   const place = sql`row_number() over (partition by ${n} ${sql.join(order)})`;
   const wanted = wantedSql(resolve, include, tables);

@@ -22,7 +22,7 @@ interface ReferencedTable {
   readonly keys: readonly UniqueKey[];
 }
 
-export interface NewTableDialect {
+interface NewTableDialect {
   readonly typeWords: readonly string[];
   /** Refuses a column name that the database cannot store. */
   requireName?(name: string): void;

@@ -163,18 +163,15 @@ export function selectedColumns<Found extends Column>(
   names: readonly string[],
   resolve: Resolve<Found> = columnsOf(scope),
 ): ColumnReference<Found>[] {
-  const references = names.flatMap((name) => (name === "*" ? everyColumn(scope) : [resolve(name)]));
-  return once(references);
+  const every = () =>
+    scope.flatMap((table) => Array.from(table.columns.values(), (column) => ({ table, column })));
+  return once(names.flatMap((name) => (name === "*" ? every() : [resolve(name)])));
 }
 
 export function once<Found extends Column>(
   references: readonly ColumnReference<Found>[],
 ): ColumnReference<Found>[] {
   return [...new Map(references.map((reference) => [reference.column, reference])).values()];
-}
-
-function everyColumn<Found extends Column>(scope: Scope<Found>): ColumnReference<Found>[] {
-  return scope.flatMap((table) => [...table.columns.values()].map((column) => ({ table, column })));
 }
 
 const namesInFull = new WeakMap<Column, Fragment>();

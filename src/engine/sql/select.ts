@@ -11,7 +11,7 @@ import type { Aggregate } from "../../query/operations.ts";
 import type { CellValue } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { type ComputeDialect, Computed } from "./compute.ts";
-import { conditionSql } from "./conditions.ts";
+import { conditionSql, leavesOf } from "./conditions.ts";
 import type { ByShape, Fragment } from "./fragment.ts";
 import {
   type Column,
@@ -27,6 +27,7 @@ import {
   resolveColumn,
   type Scope,
   selectedColumns,
+  type Table,
 } from "./scope.ts";
 import type { UniqueKey } from "./target.ts";
 import { comparedValue } from "./values.ts";
@@ -60,21 +61,22 @@ export function tableKeysOf(
 /** If two rows were equal in the order, a page that ends between them would lose one. */
 function requireUniqueOrder(
   terms: readonly OrderTerm[],
-  tables: ReadonlyMap<string, TableKeys>,
+  tables: readonly SelectedTable<ColumnKind>[],
 ): void {
-  for (const [table, { primary, unique }] of tables) {
+  for (const { name: table, keys } of tables) {
+    if (keys === undefined) continue;
+    const { primary, unique } = keys;
     const ordered = terms
       .filter(({ reference }) => reference.table.name === table)
       .map(({ reference }) => reference.column.name);
     if (primary.length > 0 && primary.every((name) => ordered.includes(name))) continue;
     if (ordered.some((name) => unique.has(name))) continue;
-    const key = primary.length > 0 ? primary.join(", ") : "none";
-    const remedy =
-      primary.length > 0
-        ? `add ${key} to order_by`
-        : "order by a column that is unique and never null";
+    const key = primary.join(", ");
+    const remedy = key
+      ? `add ${key} to order_by`
+      : "order by a column that is unique and never null";
     const plain = "after requires an order in which no two rows are equal";
-    const problem = `${plain}: ${remedy} (primary key of ${table}: ${key})`;
+    const problem = `${plain}: ${remedy} (primary key of ${table}: ${key || "none"})`;
     throw new EngineRefusal("order_not_unique", problem, { plain });
   }
 }
@@ -153,14 +155,12 @@ export interface AggregateDialect<Kind extends ColumnKind> {
   extreme(fn: "min" | "max", column: Fragment, measure: Measure, kind: Kind): Fragment;
 }
 
-type Aliases<Kind extends ColumnKind> = ReadonlyMap<string, ColumnReference<Column<Kind>>>;
-
 function aliasesOf<Kind extends ColumnKind>(
   aggregates: readonly Aggregate[],
   scope: Scope<Column<Kind>>,
   resolve: Resolve<Column<Kind>>,
   dialect: AggregateDialect<Kind>,
-): Aliases<Kind> {
+): ReadonlyMap<string, ColumnReference<Column<Kind>>> {
   for (const { as: name } of aggregates) requireNewName(name, scope);
   return new Map(
     aggregates.map((aggregate) => {
@@ -214,12 +214,6 @@ function requireMeasure(fn: Aggregate["fn"], { name, type, kind }: Column): Meas
   throw new EngineRefusal("invalid_value", problem);
 }
 
-const joinTypes = {
-  INNER: sql`inner join`,
-  LEFT: sql`left join`,
-  RIGHT: sql`right join`,
-};
-
 function joinsOf({ join }: Pick<Select, "join">): readonly Join[] {
   return [join ?? []].flat();
 }
@@ -266,14 +260,10 @@ function tablesIncluded(one: Include): string[] {
 
 /** The tables that a condition contains, at every level. */
 export function tablesWithin(condition: Condition | null | undefined): string[] {
-  if (condition === null || condition === undefined) return [];
-  if ("and" in condition) return condition.and.flatMap(tablesWithin);
-  if ("or" in condition) return condition.or.flatMap(tablesWithin);
-  if ("not" in condition) return tablesWithin(condition.not);
-  if ("exists" in condition) {
-    return [condition.exists.table, ...tablesWithin(condition.exists.where)];
-  }
-  return "select" in condition ? tablesIn(condition.select) : [];
+  return leavesOf(condition).flatMap((leaf) => {
+    if ("exists" in leaf) return [leaf.exists.table, ...tablesWithin(leaf.exists.where)];
+    return "select" in leaf ? tablesIn(leaf.select) : [];
+  });
 }
 
 /** Makes the scopes of a Select and of those within it, of tables that were read. */
@@ -420,26 +410,22 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
 interface Frame<Kind extends ColumnKind> {
   readonly columns: readonly ColumnReference<Column<Kind>>[];
   readonly selected: readonly ColumnReference<Column<Kind>>[];
-  readonly aliases: Aliases<Kind>;
   /** Columns and computed names. */
   readonly resolve: Resolve<Column<Kind>>;
+  /** Aggregates too. */
+  readonly resolveGrouped: Resolve<Column<Kind>>;
   readonly terms: readonly OrderTerm[];
   readonly head: Fragment;
   readonly groups: readonly Fragment[];
   readonly order: readonly Fragment[];
 }
 
-export interface SelectedTable<Kind extends ColumnKind> {
-  readonly name: string;
-  readonly columns: ReadonlyMap<string, Column<Kind> & { readonly isNullable?: boolean }>;
+type SelectedColumn<Kind extends ColumnKind> = Column<Kind> & { readonly isNullable?: boolean };
+
+export interface SelectedTable<Kind extends ColumnKind> extends Table<SelectedColumn<Kind>> {
   readonly keys?: TableKeys;
   /** In a `from`, if not its name. */
   readonly place?: Fragment;
-  /** True for the rows of a Select. */
-  readonly isSelect?: boolean;
-  readonly bytewise?: readonly string[];
-  readonly nesting?: Nesting | undefined;
-  isIndexed?(column: string): boolean;
 }
 
 export interface SelectPlan<Kind extends ColumnKind> {
@@ -462,20 +448,11 @@ export function planSelect<Kind extends ColumnKind>(
   dialect: SelectDialect<Kind>,
   isNested = false,
 ): SelectPlan<Kind> {
-  const frame = isNested
-    ? frameOf(schema, tables, query, dialect, true)
-    : knownFrame(schema, tables, query, dialect);
-  const { columns, selected, aliases, terms, resolve } = frame;
-  if (query.compute !== undefined && isSummary(query)) {
-    return planSummary(frame, tables, query, dialect);
-  }
-  const having = havingSql(query, (name) => aliases.get(name) ?? resolve(name), tables);
-  const conditions = conditionsOf(tables, resolve, query, terms, dialect);
-  const parts = {
-    head: frame.head,
-    conditions,
-    tail: [...frame.groups, ...having, ...frame.order],
-  };
+  const frame = knownFrame(schema, tables, query, dialect, isNested);
+  const { columns, selected } = frame;
+  const parts = isComputedSummary(query)
+    ? summaryParts(frame, tables, query, dialect)
+    : plainParts(frame, tables, query, dialect);
   return { columns, selected, statements: (found) => statementsOf(parts, query, dialect, found) };
 }
 
@@ -484,12 +461,13 @@ function knownFrame<Kind extends ColumnKind>(
   tables: readonly SelectedTable<Kind>[],
   query: Select,
   dialect: SelectDialect<Kind>,
+  isNested: boolean,
 ): Frame<Kind> {
-  const make = () => frameOf(schema, tables, query, dialect);
+  const make = () => frameOf(schema, tables, query, dialect, isNested);
   const [table, ...others] = tables;
   const { compute, include } = query;
   const isPlain = others.length === 0 && compute === undefined && include === undefined;
-  if (table === undefined || !isPlain || dialect.frames === undefined) return make();
+  if (isNested || table === undefined || !isPlain || dialect.frames === undefined) return make();
   const { columns, distinct, aggregate, group_by, order_by } = query;
   const shape = JSON.stringify({ columns, distinct, aggregate, group_by, order_by });
   return dialect.frames.find(table, shape, make);
@@ -500,7 +478,7 @@ function frameOf<Kind extends ColumnKind>(
   tables: readonly SelectedTable<Kind>[],
   query: Select,
   dialect: SelectDialect<Kind>,
-  isNested = false,
+  isNested: boolean,
 ): Frame<Kind> {
   const { aggregate = [], group_by: groups = [] } = query;
   const resolve = resolveIn(tables, query, dialect);
@@ -512,31 +490,35 @@ function frameOf<Kind extends ColumnKind>(
       : selectedColumns<Column<Kind>>(tables, query.columns ?? [], resolve);
   const keys = (query.include ?? []).map((one) => resolveColumn<Column<Kind>>(tables, keyOf(one)));
   const selected = once([...columns, ...keys]);
-  const terms = orderTerms(resolve, query, aliases);
+  const resolveGrouped = (name: string) => aliases.get(name) ?? resolve(name);
+  const terms = orderTerms(resolveGrouped, query);
   if (query.distinct === true && aggregate.length === 0) requireSelected(terms, columns);
-  const isNamed = query.compute !== undefined && isSummary(query);
+  const isNamed = isComputedSummary(query);
   const [from = sql``, ...joined] = tables.map((table) => sourceSql(schema, table));
   const words = [
     query.distinct === true ? sql`select distinct` : sql`select`,
     sql.join(selected.map(isNested || isNamed ? renamed : columnSql)),
     sql`from ${from}`,
     ...joinsOf(query).map(({ join_type, on }, index) => {
-      return sql`${joinTypes[join_type]} ${joined[index]} on ${onSql(tables, on)}`;
+      const type = sql.raw(join_type.toLowerCase());
+      return sql`${type} join ${joined[index]} on ${onSql(tables, on)}`;
     }),
   ];
   const head = sql.join(words, space);
   const isFlat = query.compute === undefined;
+  const places = columns.map(({ column }) => column);
+  // Servers do not recognize the expressions of computed names, but their places in the list.
+  const groupNames = grouped.map((one) =>
+    isNamed ? sql.raw(String(places.indexOf(one.column) + 1)) : columnSql(one),
+  );
   return {
     columns,
     selected,
-    aliases,
     resolve,
+    resolveGrouped,
     terms,
     head: (isFlat ? dialect.flatten?.(head) : undefined) ?? head,
-    groups:
-      grouped.length === 0
-        ? []
-        : [sql`group by ${sql.join(groupNames(grouped, columns, isNamed))}`],
+    groups: groupNames.length === 0 ? [] : [sql`group by ${sql.join(groupNames)}`],
     order: orderSql(terms, dialect),
   };
 }
@@ -549,18 +531,6 @@ export function keyOf({ table, on }: Pick<Include, "table" | "on">): string {
 
 export function renamed(reference: ColumnReference, index: number): Fragment {
   return sql`${columnSql(reference)} as ${sql.id(`c${index + 1}`)}`;
-}
-
-/** Computed names by their place in the list, as servers do not recognize their expressions. */
-function groupNames(
-  grouped: readonly ColumnReference[],
-  columns: readonly ColumnReference[],
-  byPlace: boolean,
-): Fragment[] {
-  const places = columns.map(({ column }) => column);
-  return grouped.map((one) =>
-    byPlace ? sql.raw(String(places.indexOf(one.column) + 1)) : columnSql(one),
-  );
 }
 
 export function resolveIn<Kind extends ColumnKind>(
@@ -584,11 +554,10 @@ function termsIn(where: Condition): readonly Condition[] {
 }
 
 function namesAny(where: Condition, names: ReadonlySet<string>): boolean {
-  if ("and" in where) return where.and.some((one) => namesAny(one, names));
-  if ("or" in where) return where.or.some((one) => namesAny(one, names));
-  if ("not" in where) return namesAny(where.not, names);
-  if ("exists" in where) return false;
-  return names.has(where.column) || ("other" in where && names.has(where.other));
+  return leavesOf(where).some(
+    (leaf) =>
+      !("exists" in leaf) && (names.has(leaf.column) || ("other" in leaf && names.has(leaf.other))),
+  );
 }
 
 /**
@@ -611,8 +580,26 @@ export function wantedSql(
   return sql`${first} and case when ${first} then ${then} else false end`;
 }
 
-function isSummary({ aggregate, distinct }: Select): boolean {
-  return aggregate !== undefined || distinct === true;
+function isComputedSummary({ compute, aggregate, distinct }: Select): boolean {
+  return compute !== undefined && (aggregate !== undefined || distinct === true);
+}
+
+/** The words of a Select around the condition of each statement. */
+interface Parts {
+  readonly head: Fragment;
+  readonly conditions: readonly Fragment[];
+  readonly tail: readonly Fragment[];
+}
+
+function plainParts<Kind extends ColumnKind>(
+  { head, groups, order, terms, resolve, resolveGrouped }: Frame<Kind>,
+  tables: readonly SelectedTable<Kind>[],
+  query: Select,
+  dialect: SelectDialect<Kind>,
+): Parts {
+  const having = filterSql("having", query.having, resolveGrouped, tables);
+  const conditions = conditionsOf(tables, resolve, query, terms, dialect);
+  return { head, conditions, tail: [...groups, ...having, ...order] };
 }
 
 /**
@@ -620,50 +607,35 @@ function isSummary({ aggregate, distinct }: Select): boolean {
  * one, so the conditions and the order of groups need names. With an offset, servers do not move
  * these conditions to rows, of which some are hidden.
  */
-function planSummary<Kind extends ColumnKind>(
-  { aliases, columns, head, groups, terms, resolve }: Frame<Kind>,
+function summaryParts<Kind extends ColumnKind>(
+  { columns, head, groups, terms, resolve, resolveGrouped }: Frame<Kind>,
   tables: readonly SelectedTable<Kind>[],
   query: Select,
   dialect: SelectDialect<Kind>,
-): SelectPlan<Kind> {
-  const { having, limit, offset } = query;
+): Parts {
   const wanted = wantedSql(resolve, query, tables);
-  const named = new Map(
+  const where = wanted === undefined ? [] : [sql`where ${wanted}`];
+  const named = new Map<Column, ColumnReference>(
     columns.map((reference, index) => {
       const expression = sql.id("grouped", `c${index + 1}`);
-      return [reference.column, { ...reference, expression }] as const;
+      return [reference.column, { ...reference, expression }];
     }),
   );
-  const all = [...named.values()];
-  const resolveGroup = (name: string) => {
-    const reference = aliases.get(name) ?? resolve(name);
-    return named.get(reference.column) ?? reference;
+  const nameOf = (reference: ColumnReference) => named.get(reference.column) ?? reference;
+  const names = sql.join([...named.values()].map(renamed));
+  const inner = sql.join([head, ...where, ...groups, dialect.limit(undefined, 0)], space);
+  const order = terms.map((term) => ({ ...term, reference: nameOf(term.reference) }));
+  const resolveName = (name: string) => nameOf(resolveGrouped(name));
+  return {
+    head: sql`select ${names} from (${inner}) as ${sql.id("grouped")}`,
+    conditions: [sql.join(filterSql("where", query.having, resolveName, tables))],
+    tail: orderSql(order, dialect),
   };
-  const whole = dialect.limit(undefined, 0);
-  const inner = [head, ...(wanted === undefined ? [] : [sql`where ${wanted}`]), ...groups, whole];
-  const groupsWanted =
-    having === undefined || having === null ? [] : [conditionSql(resolveGroup, having, tables)];
-  const isCut = limit !== undefined || offset !== undefined;
-  const order = terms.map((term) => ({
-    ...term,
-    reference: named.get(term.reference.column as Column<Kind>) ?? term.reference,
-  }));
-  const words = [
-    sql`select ${sql.join(all.map(renamed))} from (${sql.join(inner, space)}) as ${sql.id("grouped")}`,
-    ...groupsWanted.map((condition) => sql`where ${condition}`),
-    ...orderSql(order, dialect),
-    ...(isCut ? [dialect.limit(limit, offset)] : []),
-  ];
-  return { columns, selected: columns, statements: () => [sql.join(words, space)] };
 }
 
 /** A generator function created per Select would get its own class, which V8 collects late. */
 function* statementsOf<Kind extends ColumnKind>(
-  parts: {
-    readonly head: Fragment;
-    readonly conditions: readonly Fragment[];
-    readonly tail: readonly Fragment[];
-  },
+  parts: Parts,
   { limit, offset }: Select,
   dialect: SelectDialect<Kind>,
   found: () => number,
@@ -682,12 +654,9 @@ function* statementsOf<Kind extends ColumnKind>(
 export function orderTerms<Kind extends ColumnKind>(
   resolve: Resolve<SelectedColumn<Kind>>,
   query: Pick<Select, "join" | "order_by">,
-  aliases: Aliases<Kind>,
 ): OrderTerm[] {
   const isOuter = joinsOf(query).some(({ join_type }) => join_type !== "INNER");
   const term = ({ column: name, direction = "ASC" }: Order): OrderTerm => {
-    const alias = aliases.get(name);
-    if (alias !== undefined) return { reference: alias, direction, hasNulls: true };
     const reference = resolve(name);
     return { reference, direction, hasNulls: isOuter || reference.column.isNullable !== false };
   };
@@ -696,8 +665,6 @@ export function orderTerms<Kind extends ColumnKind>(
     ...new Map(terms.toReversed().map((one) => [one.reference.column, one])).values(),
   ].reverse();
 }
-
-type SelectedColumn<Kind extends ColumnKind> = Column<Kind> & { readonly isNullable?: boolean };
 
 function requireSelected(terms: readonly OrderTerm[], columns: readonly ColumnReference[]): void {
   const selected = new Set(columns.map(({ column }) => column));
@@ -720,10 +687,7 @@ function conditionsOf<Kind extends ColumnKind>(
   const { after } = query;
   const wanted = wantedSql(resolve, query, tables);
   if (after === undefined) return [wanted === undefined ? sql`` : sql`where ${wanted}`];
-  const keys = tables.flatMap(({ name, keys }) =>
-    keys === undefined ? [] : [[name, keys] as const],
-  );
-  requireUniqueOrder(terms, new Map(keys));
+  requireUniqueOrder(terms, tables);
   if (terms.length !== after.length) {
     throw new EngineRefusal("invalid_value", "With after, order_by must name each column once");
   }
@@ -732,13 +696,14 @@ function conditionsOf<Kind extends ColumnKind>(
   return ranges.map((range) => sql`where ${wanted} and ${range}`);
 }
 
-function havingSql<Kind extends ColumnKind>(
-  { having }: Select,
-  resolve: (name: string) => ColumnReference<Column<Kind>>,
+function filterSql(
+  word: "where" | "having",
+  condition: Condition | null | undefined,
+  resolve: Resolve,
   scope: Scope,
 ): Fragment[] {
-  if (having === undefined || having === null) return [];
-  return [sql`having ${conditionSql(resolve, having, scope)}`];
+  if (condition === undefined || condition === null) return [];
+  return [sql`${sql.raw(word)} ${conditionSql(resolve, condition, scope)}`];
 }
 
 export function orderSql<Kind extends ColumnKind>(

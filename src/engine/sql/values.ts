@@ -15,7 +15,7 @@ interface Named {
   readonly column: Column;
 }
 
-export interface RowLayout {
+interface RowLayout {
   readonly head: string;
   readonly separator: string;
   readonly prefixes: readonly string[];
