@@ -60,3 +60,17 @@ export function isColumnName(text: ByteText): boolean {
 export function foldCase(text: string): string {
   return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
 }
+
+/** The first of `names` that is also an earlier one or one of `taken`, ignoring case. */
+export function findTaken(
+  names: readonly string[],
+  taken: readonly string[] = [],
+): string | undefined {
+  const seen = new Set(taken.map((name) => name.toLowerCase()));
+  for (const name of names) {
+    const folded = name.toLowerCase();
+    if (seen.has(folded)) return name;
+    seen.add(folded);
+  }
+  return undefined;
+}

@@ -16,6 +16,7 @@ import {
   required,
   whenRead,
 } from "./kind.ts";
+import { findTaken } from "./names.ts";
 import { ObjectShape, object } from "./object-shape.ts";
 import {
   DEFAULT_INCLUDED,
@@ -92,9 +93,7 @@ export function judgeSelect(draft: OperationDraft, reader: BodyReader, start: nu
 /** With `as`, the names of a Select's tables differ, also in lower case. */
 function judgeNames(draft: OperationDraft, refuse: (problem: string) => QueryRefused): void {
   if (!draft.hasAliases) return;
-  const { names } = draft;
-  const folded = names.map((name) => name.toLowerCase());
-  const taken = names.find((_, at) => folded.indexOf(folded[at] ?? "") < at);
+  const taken = findTaken(draft.names);
   if (taken === undefined) return;
   throw refuse(`the name ${quoteName(taken)} is taken; each table of a Select needs its own "as"`);
 }
@@ -131,19 +130,15 @@ function judgeAfter(
   if (other !== undefined) throw refuse(`after cannot be combined with ${other}`, afterStart);
 }
 
-/** Names are compared without case, with each other and with aliases. */
 function judgeComputed(
   draft: OperationDraft,
   reader: BodyReader,
   computed: readonly string[],
 ): void {
-  const taken = new Set<string>();
-  for (const name of [...computed, ...(draft.summary?.aliases ?? [])]) {
-    if (taken.has(name.toLowerCase())) {
-      const problem = `the name ${quoteName(name)} is taken; each "as" must be unique`;
-      throw reader.refusal("duplicate_column", problem, draft.computeStart);
-    }
-    taken.add(name.toLowerCase());
+  const taken = findTaken([...computed, ...(draft.summary?.aliases ?? [])]);
+  if (taken !== undefined) {
+    const problem = `the name ${quoteName(taken)} is taken; each "as" must be unique`;
+    throw reader.refusal("duplicate_column", problem, draft.computeStart);
   }
   if (draft.afterStart === 0 || draft.orderStart === 0) return;
   const ordered = ordersAt(reader, draft.orderStart).find((name) => computed.includes(name));
@@ -152,7 +147,6 @@ function judgeComputed(
   throw reader.refusal("invalid_value", problem, draft.afterStart);
 }
 
-/** Names are compared without case, with each other, computed names and selected columns. */
 function judgeIncludes(
   draft: OperationDraft,
   reader: BodyReader,
@@ -164,16 +158,15 @@ function judgeIncludes(
     throw reader.refusal("invalid_value", problem, includeStart);
   }
   const selected = columnsStart === 0 ? [] : namesAt(reader, columnsStart);
-  const own = selected.map((name) => name.slice(name.indexOf(".") + 1));
-  const taken = new Set([...own, ...computed].map((name) => name.toLowerCase()));
-  for (const name of includes.flatMap(({ member }) => [member, `${member}_more`])) {
-    const folded = name.toLowerCase();
-    if (taken.has(folded)) {
-      const problem = `the name ${quoteName(name)} is taken; include adds "as" and "as" with _more, and no column may have these names`;
-      throw reader.refusal("duplicate_column", problem, includeStart);
-    }
-    taken.add(folded);
-  }
+  const members = includes.flatMap(({ member }) => [member, `${member}_more`]);
+  const taken = findTaken(members, [...selected.map(withoutTable), ...computed]);
+  if (taken === undefined) return;
+  const problem = `the name ${quoteName(taken)} is taken; include adds "as" and "as" with _more, and no column may have these names`;
+  throw reader.refusal("duplicate_column", problem, includeStart);
+}
+
+function withoutTable(column: string): string {
+  return column.slice(column.indexOf(".") + 1);
 }
 
 const MOST_INCLUDED_ROWS = 1_000_000;
@@ -192,7 +185,11 @@ function judgeProduct(
 
 function judgeAggregates(draft: OperationDraft, reader: BodyReader): void {
   const { groups, aliases, conditions } = draft.summarize();
-  requireDistinctAliases(draft, reader);
+  const taken = findTaken(aliases, groups.map(withoutTable));
+  if (taken !== undefined) {
+    const problem = `the name ${quoteName(taken)} is taken; each "as" must be unique and no column of group_by`;
+    throw reader.refusal("duplicate_column", problem, draft.aggregateStart);
+  }
   if (draft.columnsStart > 0) {
     const columns = namesAt(reader, draft.columnsStart, groups.length);
     const equal =
@@ -208,20 +205,6 @@ function judgeAggregates(draft: OperationDraft, reader: BodyReader): void {
     if (allowed.has(name)) continue;
     const problem = `${quoteName(name)} is neither an alias of aggregate nor a column of group_by; allowed: ${quoted([...allowed])}${didYouMean(name, allowed)}`;
     throw reader.refusal("invalid_column", problem, draft.aggregateStart);
-  }
-}
-
-/** Aliases are compared without case, with each other and with grouped columns. */
-function requireDistinctAliases(draft: OperationDraft, reader: BodyReader): void {
-  const { groups, aliases } = draft.summarize();
-  const taken = new Set(groups.map((name) => name.slice(name.indexOf(".") + 1).toLowerCase()));
-  for (const alias of aliases) {
-    const folded = alias.toLowerCase();
-    if (taken.has(folded)) {
-      const problem = `the name ${quoteName(alias)} is taken; each "as" must be unique and no column of group_by`;
-      throw reader.refusal("duplicate_column", problem, draft.aggregateStart);
-    }
-    taken.add(folded);
   }
 }
 

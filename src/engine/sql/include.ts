@@ -1,5 +1,6 @@
 import { deserialize, serialize } from "node:v8";
 import { sql } from "kysely";
+import { findTaken } from "../../query/names.ts";
 import { DEFAULT_INCLUDED } from "../../query/operation-draft.ts";
 import type { Include } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
@@ -58,11 +59,11 @@ export function planIncludes<Kind extends ColumnKind>(
   planner: Planner<Kind>,
   dialect: SelectDialect<Kind>,
 ): Included<Kind>[] {
-  const taken = new Set(keysOf(outer.columns).map((name) => name.toLowerCase()));
+  const names = keysOf(outer.columns);
   return includes.map((include) => {
-    for (const name of [include.as, `${include.as}_more`]) {
-      if (!taken.has(name.toLowerCase())) continue;
-      const plain = `The name "${name}" of an include is taken`;
+    const taken = findTaken([include.as, `${include.as}_more`], names);
+    if (taken !== undefined) {
+      const plain = `The name "${taken}" of an include is taken`;
       throw new EngineRefusal("duplicate_column", `${plain} by a selected column`, { plain });
     }
     return planInclude(schema, outer, include, planner, dialect);

@@ -1,4 +1,5 @@
 import { sql } from "kysely";
+import { findTaken } from "../../query/names.ts";
 import type {
   Condition,
   Include,
@@ -362,14 +363,12 @@ function selectedAs<Kind extends ColumnKind>(
   statement: Fragment,
 ): SelectedTable<Kind> {
   const columns = new Map<string, Column<Kind>>();
-  const taken = new Set<string>();
+  const taken = findTaken(selected.map(({ column }) => column.name));
+  if (taken !== undefined) {
+    const problem = `The Select "${name}" returns two columns "${taken}"; select one of them`;
+    throw new EngineRefusal("duplicate_column", problem);
+  }
   for (const [index, { column }] of selected.entries()) {
-    const folded = column.name.toLowerCase();
-    if (taken.has(folded)) {
-      const problem = `The Select "${name}" returns two columns "${column.name}"; select one of them`;
-      throw new EngineRefusal("duplicate_column", problem);
-    }
-    taken.add(folded);
     const own = { name: column.name, type: column.type, kind: column.kind };
     nameInSql(own, sql.id(name, `c${index + 1}`));
     columns.set(own.name, own);
