@@ -1,6 +1,6 @@
 import { writeDigits } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
-import type { OperationDetail } from "../query/operation-detail.ts";
+import type { NestedDetail, OperationDetail } from "../query/operation-detail.ts";
 import type { Position } from "../query/operation-draft.ts";
 import type { Operation } from "../query/operation-types.ts";
 import { definitions, isOperationName } from "../query/operations.ts";
@@ -42,6 +42,8 @@ import type { Snapshot } from "./snapshot.ts";
 
 /** `name` is the table's name in the query, which `as` may give. */
 type DecidedTable = GivenRight & { readonly table: string; readonly name: string };
+
+type NestedTables = NestedDetail & { readonly tables: readonly DecidedTable[] };
 
 const folded = new WeakMap<Grant, FoldedNames>();
 
@@ -398,8 +400,9 @@ interface JudgedAccess extends GivenRights {
 interface Filters {
   readonly filters: readonly string[];
   readonly additions: readonly string[];
-  readonly placed?: readonly (readonly string[])[];
 }
+
+type Narrowing = Filters & Pick<Decision, "placed">;
 
 const noFilters: Filters = { filters: [], additions: [] };
 
@@ -559,12 +562,11 @@ function filterTable(
   return { filters, additions: missing.length === filter.length ? filters : textsOf(missing) };
 }
 
-/** @param included the tables that a Select includes, which limits bound by themselves */
 function judgeNumbers(
   judged: JudgedAccess,
   detail: OperationDetail,
   { table, entry }: DecidedTable,
-  included: readonly IncludedTable[],
+  nested: readonly NestedTables[],
 ): Objection | undefined {
   const { access, context, element, tally } = judged;
   const limiters = limitersOf(judged);
@@ -580,15 +582,25 @@ function judgeNumbers(
   const isPreview = access.operation === "Preview";
   const extent = extentOf(operation, isPreview, entry.grant, spelling, isEngine);
   for (const limiter of limiters) {
-    const times = included
-      .filter(({ grant }) => limiter.by.entry === undefined || grant === limiter.limits)
-      .map(({ rowsPerRow }) => rowsPerRow);
+    const times = includedRows(nested, limiter);
     const selected = extent.selected * Math.max(1, ...times);
     const includes = times.length > 0;
     const objection = tally.add(element, { ...extent, selected, includes }, limiter);
     if (objection !== undefined) return objection;
   }
   return undefined;
+}
+
+/** The most rows of each included table that the limits bound, for each outer row. */
+function includedRows(nested: readonly NestedTables[], { limits, by }: Limiter): number[] {
+  const rows = new Map<string, number>();
+  for (const { tables, rowsPerRow } of nested) {
+    const [one] = tables;
+    if (one === undefined || rowsPerRow === undefined) continue;
+    if (by.entry !== undefined && one.entry.grant !== limits) continue;
+    rows.set(one.table, (rows.get(one.table) ?? 0) + rowsPerRow);
+  }
+  return [...rows.values()];
 }
 
 function judgeRowFilters(
@@ -611,7 +623,7 @@ function judgeRowFilters(
   return { filters, additions };
 }
 
-function judgeNarrowed(judged: JudgedAccess): Filters | Objection {
+function judgeNarrowed(judged: JudgedAccess): Narrowing | Objection {
   const { access, rights } = judged;
   const { detail, tables } = access;
   const kind = judgeKind(judged);
@@ -631,44 +643,20 @@ function judgeNarrowed(judged: JudgedAccess): Filters | Objection {
     judgeAliases(judged, own) ??
     judgeRowFilters(judged, detail, own);
   if ("reason" in filtered) return filtered;
-  const included = includedTables(detail, others);
-  const numbers = judgeNumbers(judged, detail, first, included);
-  if (numbers !== undefined || detail.nested.length === 0) return numbers ?? filtered;
-  const nested = judgeNested(judged, detail, own, others);
-  if ("reason" in nested) return nested;
-  const { filters, additions, placed = [] } = nested;
-  return {
-    filters: [...filtered.filters, ...filters],
-    additions: [...filtered.additions, ...additions],
-    placed: [filtered.additions, ...placed],
-  };
+  const nested = detail.nested.map((one): NestedTables => {
+    const { tables, names } = one.detail;
+    return { ...one, tables: named(others.splice(0, tables.length), names) };
+  });
+  const inner =
+    judgeNumbers(judged, detail, first, nested) ?? judgeNested(judged, detail, own, nested);
+  if ("reason" in inner) return inner;
+  const all = [filtered, ...inner];
+  const placed = all.map(({ additions }) => additions);
+  return { filters: all.flatMap(({ filters }) => filters), additions: placed.flat(), placed };
 }
 
 function named(tables: readonly DecidedTable[], names: readonly string[]): DecidedTable[] {
   return tables.map((one, at) => ({ ...one, name: names[at] ?? one.table }));
-}
-
-interface IncludedTable {
-  readonly grant: Grant;
-  /** Of all includes of the table, for each row of the whole Select. */
-  readonly rowsPerRow: number;
-}
-
-/** @param others the tables of nested operations, in the order of the body */
-function includedTables(
-  { nested }: OperationDetail,
-  others: readonly DecidedTable[],
-): IncludedTable[] {
-  const included = new Map<string, IncludedTable>();
-  let at = 0;
-  for (const { detail, rowsPerRow } of nested) {
-    const one = others[at];
-    at += detail.tables.length;
-    if (rowsPerRow === undefined || one === undefined) continue;
-    const earlier = included.get(one.table)?.rowsPerRow ?? 0;
-    included.set(one.table, { grant: one.entry.grant, rowsPerRow: earlier + rowsPerRow });
-  }
-  return [...included.values()];
 }
 
 /** Judges nested operations as Selects of their own. */
@@ -676,24 +664,19 @@ function judgeNested(
   judged: JudgedAccess,
   detail: OperationDetail,
   own: readonly DecidedTable[],
-  others: readonly DecidedTable[],
-): Filters | Objection {
-  const filters: string[] = [];
-  const placed: (readonly string[])[] = [];
+  nested: readonly NestedTables[],
+): Filters[] | Objection {
+  const all: Filters[] = [];
   const tablesOf = new Map([[detail, own]]);
-  let at = 0;
-  for (const { detail: inner, linked } of detail.nested) {
-    const tables = named(others.slice(at, at + inner.tables.length), inner.names);
-    at += tables.length;
+  for (const { detail: inner, linked, tables } of nested) {
     tablesOf.set(inner, tables);
     const around = linked === undefined ? [] : (tablesOf.get(linked) ?? []);
     const filtered =
       judgeColumns(inner, [...tables, ...around], tables) ?? judgeRowFilters(judged, inner, tables);
     if ("reason" in filtered) return filtered;
-    filters.push(...filtered.filters);
-    placed.push(filtered.additions);
+    all.push(filtered);
   }
-  return { filters, additions: placed.flat(), placed };
+  return all;
 }
 
 /** Tables that a new table refers to and those of nested operations need only SELECT. */
