@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import { close, createReadStream, openSync, rmSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { EngineRefusal } from "./refusal.ts";
 
 /** The format of rows: a JSON answer, lines of JSON objects, or CSV (RFC 4180). */
 export type RowForm = "json" | "ndjson" | "csv";
@@ -11,6 +12,8 @@ export interface RowOutput {
   write(text: string): void;
   /** Called after the last row with the number of rows. */
   countRows(count: number): void;
+  /** Called before a row with the length of the rows that it includes. @throws EngineRefusal */
+  countIncluded?(length: number): void;
   /** Set while the reader lags; resolves when it has caught up or left. */
   readonly backlog: Promise<void> | undefined;
 }
@@ -30,6 +33,9 @@ const CHUNK_LENGTH = 64 * 1024;
 
 /** Longer answers go to a file. */
 const MEMORY_LIMIT = 4 * 1024 * 1024;
+
+/** In characters, for a JSON answer: few outer rows could include a long one thousands of times. */
+const INCLUDED_LIMIT = 256 * 1024 * 1024;
 
 interface RowCounts {
   readonly affected?: number | undefined;
@@ -66,6 +72,7 @@ export class Spool implements RowOutput {
   readonly #chunks: Buffer[] = [];
   #pending = "";
   #byteLength = 0;
+  #includedLength = 0;
   #file: number | undefined;
   #affected: number | undefined;
   #rows: number | undefined;
@@ -87,6 +94,14 @@ export class Spool implements RowOutput {
 
   countRows(count: number): void {
     this.#rows = (this.#rows ?? 0) + count;
+  }
+
+  countIncluded(length: number): void {
+    this.#includedLength += length;
+    if (this.form !== "json" || this.#includedLength <= INCLUDED_LIMIT) return;
+    const problem = `The included rows of a JSON answer exceed ${INCLUDED_LIMIT >> 20} MiB`;
+    const remedy = "lower limit, select fewer columns, or accept application/x-ndjson";
+    throw new EngineRefusal("query_too_complex", `${problem}; ${remedy}`);
   }
 
   countAffected(count: number): void {

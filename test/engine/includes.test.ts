@@ -1,10 +1,23 @@
 /** Rows within rows, and Selects of Selects. */
+import fs from "node:fs";
+import { syncBuiltinESMExports } from "node:module";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
+import { mock } from "node:test";
 import t from "tap";
-import { createTable, equal, freshEngine, insert, refusal, rowsAs } from "./kit.ts";
+import {
+  createTable,
+  endOf,
+  equal,
+  freshEngine,
+  insert,
+  openRows,
+  refusal,
+  rowsAs,
+} from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
 import { overEach, type Scene } from "./over-each.ts";
+import { freshPostgres } from "./postgres/kit.ts";
 
 type Ask = Scene["ask"];
 
@@ -577,30 +590,65 @@ overEach("nothing is computed for rows that a Select hides", async (t, { ask }) 
   );
 });
 
-t.test("included rows take bounded memory (SQLite)", async (t) => {
-  const { ask } = await freshEngine(t);
+/** Ten outer rows, each with one row of 7 MiB by `id` and with ten by `all`. */
+async function fillLong(ask: Ask): Promise<{ own: object; all: object }> {
   await ask(createTable("a", { id: "int", all: "int" }));
   await ask(createTable("b", { id: "int", all: "int", text: "text" }));
-  const ids = Array.from({ length: 10 }, (_, id) => id);
-  const values = ids.map((id) => ({ id, all: 1 }));
+  const values = Array.from({ length: 10 }, (_, id) => ({ id, all: 1 }));
   await ask(insert("a", values));
   const text = "x".repeat(1024 * 1024);
   for (const row of values) await ask(insert("b", [{ ...row, text }]));
-  const compute = Array.from({ length: 6 }, (_, at) => ({
-    as: `t${at}`,
-    fn: "trim",
-    of: ["text"],
-  }));
-  const columns = ["text", ...compute.map(({ as: name }) => name)];
-  const own = { as: "own", table: "b", on: "b.id = a.id", columns, compute, ...byId };
-  const select = (include: object) => {
-    return ask({ Select: { database: "main", from: "a", columns: ["id"], include: [include] } });
-  };
-  const { body } = await select(own);
+  const names = Array.from({ length: 6 }, (_, at) => `t${at}`);
+  const compute = names.map((name) => ({ as: name, fn: "trim", of: ["text"] }));
+  const include = { table: "b", columns: ["text", ...names], compute, ...byId };
+  const own = { as: "own", on: "b.id = a.id", ...include };
+  return { own, all: { as: "all_rows", on: "b.all = a.all", ...include } };
+}
+
+const selectA = (...include: object[]) => {
+  return { Select: { database: "main", from: "a", columns: ["id"], include } };
+};
+
+t.test("included rows take bounded memory (SQLite)", async (t) => {
+  const { ask } = await freshEngine(t);
+  const { own, all } = await fillLong(ask);
+  const { body } = await ask(selectA(own));
+  const t5 = "x".repeat(1024 * 1024);
   t.match(
     body.data,
-    ids.map((id) => ({ id, own: [{ t5: text }] })),
+    Array.from({ length: 10 }, (_, id) => ({ id, own: [{ t5 }] })),
   );
-  const all = await select({ ...own, on: "b.all = a.all" });
-  t.match(all, refusal(400, "query_too_complex", /64 MiB; lower limit/));
+  t.match(await ask(selectA(all)), refusal(400, "query_too_complex", /64 MiB; lower limit/));
+});
+
+t.test("included rows of a JSON answer have a limit, lines have none (SQLite)", async (t) => {
+  const { ask, engine } = await freshEngine(t);
+  const { own, all } = await fillLong(ask);
+  const many = selectA({ ...all, limit: 4 });
+  t.match(await ask(many), refusal(400, "query_too_complex", /256 MiB; .*x-ndjson/));
+  const batch = { Batch: [1, 2, 3, 4].map(() => selectA(own)) };
+  t.match(await ask(batch), refusal(400, "query_too_complex", /Batch\[3\].*256 MiB/));
+  const lines = await openRows(engine.address, many, "application/x-ndjson");
+  t.same(await endOf(lines), { isCut: false, lines: 10 });
+});
+
+t.test("long included rows leave turns to other queries (PostgreSQL)", async (t) => {
+  const { ask } = await freshPostgres(t);
+  const { all } = await fillLong(ask);
+  const writes: number[] = [];
+  const { writeSync } = fs;
+  const write = mock.method(fs, "writeSync", (file: number, bytes: Uint8Array) => {
+    writes[0] = (writes[0] ?? 0) + bytes.length;
+    return writeSync(file, bytes);
+  });
+  const turns = setInterval(() => writes.unshift(0), 1);
+  syncBuiltinESMExports();
+  t.teardown(() => {
+    clearInterval(turns);
+    write.mock.restore();
+    syncBuiltinESMExports();
+  });
+  await ask(selectA({ ...all, limit: 4 }));
+  const longest = Math.max(...writes);
+  t.ok(longest > 0 && longest < 64 * 1024 * 1024, `${longest} bytes are written in one turn`);
 });

@@ -1,3 +1,4 @@
+import { setImmediate } from "node:timers/promises";
 import { deserialize, serialize } from "node:v8";
 import { sql } from "kysely";
 import { findTaken } from "../../query/names.ts";
@@ -178,9 +179,18 @@ export async function writeRows<Raw, Kind extends Encoded<Raw>>(
       await write(rows.slice(0, middle));
       return write(rows.slice(middle));
     }
+    let written = 0;
     for (const [index, row] of rows.entries()) {
-      writer.write(row, members[index]);
+      const member = members[index] ?? "";
+      output.countIncluded?.(member.length);
+      writer.write(row, member);
+      written += member.length;
       if (output.backlog !== undefined) await output.backlog;
+      else if (written > CHUNK_LENGTH) {
+        // Writing to a file blocks, so other queries have their turn.
+        await setImmediate();
+        written = 0;
+      }
     }
   }
   // A connection reads one statement at a time, so outer rows are kept, all chunks but the last one
