@@ -155,7 +155,7 @@ function exactComparisonSql(
   if (exact === undefined || table.bytewise?.includes(column.name) !== true) return undefined;
   const exactValue = (one: PresentValue) => exact.value(comparedValue(column, one), one);
   if (cmp === "IN") {
-    const values = listOf(reference, cmp, value);
+    const values = listOf(value);
     const present = values.filter((one) => one !== null);
     if (present.length === 0) return undefined;
     const left = exact.column(columnSql(reference), false);
@@ -180,22 +180,16 @@ function ownComparisonSql(reference: ColumnReference, comparison: ValueCompariso
   const left = comparandSql(reference);
   switch (cmp) {
     case "IN":
-      return membershipSql(reference, listOf(reference, cmp, value));
+      return membershipSql(reference, listOf(value));
     case "BETWEEN": {
-      const [low, high, ...more] = listOf(reference, cmp, value);
-      if (low === undefined || high === undefined || more.length > 0)
-        throw listRefused(reference, cmp);
-      return sql`${left} between ${comparedValue(reference.column, low)} and ${comparedValue(reference.column, high)}`;
+      const [low, high] = listOf(value).map((one) => comparedValue(reference.column, one));
+      return sql`${left} between ${low} and ${high}`;
     }
     case "NOT IN":
-      return exclusionSql(reference, listOf(reference, cmp, value));
+      return exclusionSql(reference, listOf(value));
     case "LIKE":
     case "ILIKE":
-      if (typeof value === "string") return likeSql(reference, comparison, value);
-      throw new EngineRefusal(
-        "invalid_value",
-        `Column "${reference.column.name}": ${cmp} requires text`,
-      );
+      return likeSql(reference, comparison);
     case "=":
       if (value === null) return sql`${left} is null`;
       break;
@@ -213,11 +207,10 @@ function comparandSql(reference: ColumnReference): Fragment {
 
 function likeSql(
   reference: ColumnReference,
-  { cmp, escape: escapes, fold }: ValueComparison,
-  value: string,
+  { cmp, value, escape: escapes, fold }: ValueComparison,
 ): Fragment {
   const column = columnSql(reference);
-  const pattern = literalsEscaped(value, escapes);
+  const pattern = literalsEscaped(String(value), escapes);
   if (pattern === undefined) {
     const problem = `Column "${reference.column.name}": the pattern of ${cmp} ends with its escape character`;
     throw new EngineRefusal("invalid_value", problem);
@@ -263,12 +256,7 @@ function exclusionSql(reference: ColumnReference, values: readonly CellValue[]):
   return sql`${comparandSql(reference)} not in (${sql.join(compared)})`;
 }
 
-function listOf(reference: ColumnReference, cmp: string, value: CellValue): CellValue[] {
-  if (Array.isArray(value)) return value;
-  throw listRefused(reference, cmp);
-}
-
-function listRefused({ column }: ColumnReference, cmp: string): EngineRefusal {
-  const list = cmp === "BETWEEN" ? "an array of two values" : "an array";
-  return new EngineRefusal("invalid_value", `Column "${column.name}": ${cmp} requires ${list}`);
+/** The scanner has checked that it is one. */
+function listOf(value: CellValue): CellValue[] {
+  return Array.isArray(value) ? value : [value];
 }
