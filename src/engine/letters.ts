@@ -1,3 +1,5 @@
+import { memoize } from "../memoize.ts";
+
 /** Case of all letters by simple mappings, one letter for one (Unicode, UnicodeData.txt). */
 
 type LetterCase = "lower" | "upper";
@@ -8,7 +10,7 @@ const tooNew =
 
 const LAST_LETTER = 0x1ffff;
 
-function mappingsTo(wanted: LetterCase): Map<string, string> {
+function mappingsTo(wanted: string): Map<string, string> {
   const mappings = new Map<string, string>();
   for (let code = 0; code <= LAST_LETTER; code++) {
     const letter = String.fromCodePoint(code);
@@ -24,14 +26,8 @@ function mappingsTo(wanted: LetterCase): Map<string, string> {
   return mappings;
 }
 
-const known = new Map<LetterCase, Map<string, string>>();
-
 /** Made when first needed, since most queries fold only ASCII. */
-function mappings(wanted: LetterCase): Map<string, string> {
-  const found = known.get(wanted) ?? mappingsTo(wanted);
-  known.set(wanted, found);
-  return found;
-}
+const mappings = memoize(mappingsTo);
 
 export function withCase(text: string, wanted: LetterCase): string {
   const byLetter = mappings(wanted);

@@ -25,18 +25,14 @@ export type BytewiseColumns = z.infer<typeof bytewiseShape>;
 
 export type QueryLimit = CountedLimit | BytewiseColumns;
 
-function isBytewise(limit: QueryLimit): limit is BytewiseColumns {
-  return "bytewise" in limit;
-}
-
 export class LimitCounter {
   readonly touched: CountedLimit["touched"];
   readonly #limits: { readonly limit: CountedLimit; changes: number; rows: number }[];
   readonly #bytewise: readonly BytewiseColumns[];
 
   constructor(limits: readonly QueryLimit[]) {
-    this.#bytewise = limits.filter(isBytewise);
-    const others = limits.filter((limit): limit is CountedLimit => !isBytewise(limit));
+    this.#bytewise = limits.filter((limit) => "bytewise" in limit);
+    const others = limits.flatMap((limit) => ("bytewise" in limit ? [] : [limit]));
     this.touched = others.find(({ touched }) => touched !== undefined)?.touched;
     this.#limits = others.map((limit) => ({ limit, changes: 0, rows: 0 }));
   }

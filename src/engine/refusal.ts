@@ -66,7 +66,7 @@ interface Quoting {
 interface RefusalOptions extends ErrorOptions {
   readonly plain?: string;
   readonly members?: Readonly<Record<string, number | string>>;
-  readonly quoting?: Quoting;
+  readonly quoting?: Quoting | undefined;
   readonly column?: string;
 }
 
@@ -109,22 +109,19 @@ export class EngineRefusal extends ClientError {
       value: this.#quoting.value,
       message: `${place}: ${this.#quoting.message}`,
     };
-    return new EngineRefusal(this.code, `${place}: ${this.message}`, {
-      plain,
-      cause: this,
-      ...(quoting === undefined ? {} : { quoting }),
-    });
+    const options = { plain, cause: this, quoting };
+    return new EngineRefusal(this.code, `${place}: ${this.message}`, options);
   }
 
   /** Quotes the value only if the query contains it: any other value may belong to a hidden row. */
   quote(body: Buffer): EngineRefusal {
     if (this.#quoting === undefined) return this;
     const { value, message } = this.#quoting;
-    const number = /^-?\d+$/.test(value) ? `(?<![\\w.+-])${value}(?![\\w.])` : undefined;
+    const isNumber = /^-?\d+$/.test(value);
     const text = body.toString();
     const isHeld =
       text.includes(JSON.stringify(value)) ||
-      (number !== undefined && new RegExp(number).test(text));
+      (isNumber && new RegExp(`(?<![\\w.+-])${value}(?![\\w.])`).test(text));
     return isHeld
       ? new EngineRefusal(this.code, message, { plain: this.plain, cause: this })
       : this;

@@ -12,7 +12,7 @@ import { createGrammar } from "../query/grammar.ts";
 import { isPlainName } from "../query/names.ts";
 import { isReadOnly } from "../query/query.ts";
 import { scan } from "../query/scan.ts";
-import { limitsHeader, narrowedHeader, type QueryLimit } from "./limits.ts";
+import { limitsHeader, narrowedHeader } from "./limits.ts";
 import { callerLimits, EngineRefusal } from "./refusal.ts";
 import type { Answer, RowForm, RowStream } from "./spool.ts";
 import type { SchemaPath, Store } from "./store.ts";
@@ -212,7 +212,9 @@ async function answer(
   }
   requireJson(request);
   const header = request.headers[limitsHeader];
-  const limits = header === undefined ? [] : await limitsOf(header);
+  // Loaded on demand: its library takes 12 MB and 40 ms, and few engines need it.
+  const limits =
+    header === undefined ? [] : (await import("./limits-header.ts")).readLimits(header);
   const body = await readBody(request);
   const query = scan(body, grammar);
   const queryRequest = { body, query, limits };
@@ -221,12 +223,6 @@ async function answer(
   const stream = new StreamedAnswer(response, form);
   await store.stream(queryRequest, stream, client);
   stream.end();
-}
-
-async function limitsOf(header: string | string[]): Promise<readonly QueryLimit[]> {
-  // Loaded on demand: its library takes 12 MB and 40 ms, and few engines need it.
-  const { readLimits } = await import("./limits-header.ts");
-  return readLimits(header);
 }
 
 function route(request: IncomingMessage, response: ServerResponse): string {

@@ -142,39 +142,29 @@ const options = {
 async function targetOf(context: MysqlContext, name: string): Promise<Target<Raw>> {
   const { session, schema } = context;
   const table = await readChangedTable(context, name);
+  const destination = { table, name: sql.id(schema, name) };
   const target: Target<Raw> = {
-    table,
-    name: sql.id(schema, name),
+    ...destination,
     keys: keysSql(schema, name),
     lock: sql` for update`,
     ignoresConflictKey: true,
-    insert(values, how) {
+    *insert(values, how) {
       const { conflict, returning } = how;
       const isAnswered = returning === undefined || session.server.isMariaDb;
       if (conflict === undefined && isAnswered) {
-        return insertRows({ table, name: target.name }, values, { ...options, ...how });
+        return yield* insertRows(destination, values, { ...options, ...how });
       }
-      return returning === undefined && conflict !== undefined && conflict.update.length > 0
-        ? replaceRows(target, table, values, conflict)
-        : insertEach(target, table, values, how);
+      if (conflict === undefined || conflict.update.length === 0 || returning !== undefined) {
+        return yield* insertEach(target, table, values, how);
+      }
+      const tail = onDuplicateSql(conflict);
+      yield* insertRows<MysqlColumn, Raw>(destination, values, { ...options, tail });
+      // All rows count as affected, inserted or updated.
+      return { affected: values.length };
     },
     bind: bindReadValue,
   };
   return target;
-}
-
-/** All rows count as affected, inserted or updated. */
-function* replaceRows(
-  { name }: Target<Raw>,
-  table: MysqlTable,
-  values: readonly Row[],
-  conflict: Conflict,
-): Steps<Changed, Raw> {
-  yield* insertRows<MysqlColumn, Raw>({ table, name }, values, {
-    ...options,
-    tail: onDuplicateSql(conflict),
-  });
-  return { affected: values.length };
 }
 
 function onDuplicateSql({ update }: Conflict): Fragment {
@@ -334,8 +324,7 @@ const aggregates: Omit<AggregateDialect<MysqlKind>, "extreme"> = {
     if (measure === "double") {
       return { expression: sql`sum(cast(${column} as double))`, kind: double };
     }
-    if (measure === "decimal") return { expression: sql`sum(${column})`, kind };
-    return { expression: sql`sum(${column})`, kind: total };
+    return { expression: sql`sum(${column})`, kind: measure === "decimal" ? kind : total };
   },
   // A cast would turn infinity into the largest double.
   average: (sum, count) => sql`((0e0 + ${sum}) / ${count})`,
@@ -343,15 +332,14 @@ const aggregates: Omit<AggregateDialect<MysqlKind>, "extreme"> = {
 
 /** MySQL sorts nulls first, and scans a whole table for `(a, b) > (1, 2)`. */
 function dialectOf(collation: string): SelectDialect<MysqlKind> {
-  const extremeText = (fn: string, column: Fragment): Fragment => {
-    const bytes = sql`cast(convert(${column} using utf8mb4) as binary)`;
-    return sql`(convert(${sql.raw(fn)}(${bytes}) using utf8mb4) collate ${sql.raw(collation)})`;
-  };
   return {
     aggregates: {
       ...aggregates,
-      extreme: (fn, column, measure) =>
-        measure === "text" ? extremeText(fn, column) : sql`${sql.raw(fn)}(${column})`,
+      extreme(fn, column, measure) {
+        if (measure !== "text") return sql`${sql.raw(fn)}(${column})`;
+        const bytes = sql`cast(convert(${column} using utf8mb4) as binary)`;
+        return sql`(convert(${sql.raw(fn)}(${bytes}) using utf8mb4) collate ${sql.raw(collation)})`;
+      },
     },
     computing: computingIn(collation, double),
     // Only MySQL reads version comments from 5.7 to 9.99 and needs the word.

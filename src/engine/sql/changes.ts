@@ -144,7 +144,7 @@ export function* insert<Raw>(
   target: Target<Raw>,
   { values, returning }: Insert,
 ): Steps<Changed, Raw> {
-  const columns = writtenColumns(target, columnsOf(target, returning));
+  const columns = writtenColumns(target, returning);
   return answeredOf(yield* target.insert(values, { returning: columns }), returning);
 }
 
@@ -157,7 +157,7 @@ export function* update<Raw>(target: Target<Raw>, query: Update): Steps<Changed,
   const condition = whereSql([target.table], query.where);
   const change = updateSql(target, query);
   const { returning } = query;
-  const columns = writtenColumns(target, columnsOf(target, returning));
+  const columns = writtenColumns(target, returning);
   if (columns === undefined) return { affected: yield* run(change, true) };
   const key = yield* readPrimaryKey(target);
   if (target.returning !== undefined) {
@@ -197,7 +197,7 @@ export function* deleteRows<Raw>(
   const { table, name, lock } = target;
   const condition = whereSql([table], where);
   const change = sql`delete from ${name}${condition}`;
-  const columns = columnsOf(target, returning);
+  const columns = returning && returnedColumns(target, returning);
   if (columns === undefined) return { affected: yield* run(change, true) };
   const key = yield* readPrimaryKey(target);
   if (target.returning !== undefined) {
@@ -209,10 +209,8 @@ export function* deleteRows<Raw>(
 
 export function* upsert<Raw>(target: Target<Raw>, query: Upsert): Steps<Changed, Raw> {
   const conflict = yield* conflictOf(target, query);
-  return yield* target.insert(query.values, {
-    conflict,
-    returning: columnsOf(target, query.returning),
-  });
+  const returning = query.returning && returnedColumns(target, query.returning);
+  return yield* target.insert(query.values, { conflict, returning });
 }
 
 export function* conflictOf<Raw>(
@@ -248,13 +246,6 @@ function requireCells(values: readonly Row[], names: readonly string[]): void {
     const problem = `Column "${missing}" is missing; each row needs the columns of on_conflict and update`;
     throw new EngineRefusal("invalid_value", problem).at(`values[${index}]`);
   }
-}
-
-function columnsOf<Raw>(
-  target: Target<Raw>,
-  names: readonly string[] | undefined,
-): TargetColumn<Raw>[] | undefined {
-  return names === undefined ? undefined : returnedColumns(target, names);
 }
 
 function changedOf<Raw>(

@@ -68,6 +68,8 @@ export function jsonPath(path: readonly (string | number)[]): string {
   return `$${steps.join("")}`;
 }
 
+type Typed<Kind extends ColumnKind> = Pick<Column<Kind>, "kind" | "type">;
+
 interface Operand<Kind extends ColumnKind = ColumnKind> {
   readonly sql: Fragment;
   readonly column: Column<Kind>;
@@ -109,10 +111,13 @@ export class Computed<Kind extends ColumnKind> {
   define(definition: Compute): void {
     const { as: name, fn, of = [], when, then: yes = "", else: no = "" } = definition;
     const operands = (fn === "if" ? [yes, no] : of).map((item) => this.#operand(item));
-    const size =
-      1 +
-      operands.reduce((sum, operand) => sum + operand.size, 0) * (repeats[fn] ?? 1) +
-      conditionSize(when, (one) => this.#sizes.get(one) ?? 1);
+    const compared = leavesOf(when).map((leaf) => {
+      if ("exists" in leaf) return 1;
+      return this.#sizeOf(leaf.column) + ("other" in leaf ? this.#sizeOf(leaf.other) : 0);
+    });
+    const sum = (sizes: readonly number[]) => sizes.reduce((one, other) => one + other, 0);
+    const items = operands.map((operand) => operand.size);
+    const size = 1 + sum(items) * (repeats[fn] ?? 1) + sum(compared);
     if (size > LARGEST_SIZE) throw new EngineRefusal(...refused.tooComplex).at(`compute "${name}"`);
     const { expression, kind, type } = this.#apply(definition, operands);
     this.#sizes.set(name, size);
@@ -127,7 +132,11 @@ export class Computed<Kind extends ColumnKind> {
     const family = own === "any" ? this.#dialect.declaredFamily?.(column.type) : own;
     const bare = columnSql(reference);
     const value = column.kind.operand?.(bare) ?? bare;
-    return { sql: value, column, family, size: this.#sizes.get(item) ?? 1 };
+    return { sql: value, column, family, size: this.#sizeOf(item) };
+  }
+
+  #sizeOf(name: string): number {
+    return this.#sizes.get(name) ?? 1;
   }
 
   #literal(literal: CellValue): Operand<Kind> {
@@ -139,21 +148,23 @@ export class Computed<Kind extends ColumnKind> {
     return { sql: value, column, family, literal, size: 1 };
   }
 
-  #typeOf(family: ResultFamily): { readonly kind: Kind; readonly type: string } {
+  #typeOf(family: ResultFamily): Typed<Kind> {
     return { kind: this.#dialect.kinds[family], type: typeWords[family] };
   }
 
   #apply(
     definition: Compute,
     operands: readonly Operand<Kind>[],
-  ): { expression: Fragment; kind: Kind; type: string } {
+  ): Typed<Kind> & { readonly expression: Fragment } {
     const { fn, unit = "day", digits = 0, path = [] } = definition;
     const dialect = this.#dialect;
-    const result = (family: ResultFamily, expression: Fragment) => ({
+    const typed = ({ kind, type }: Typed<Kind>, expression: Fragment) => ({
+      ...{ kind, type },
       expression: sql`(${expression})`,
-      ...this.#typeOf(family),
     });
-    const [first, second] = operands;
+    const result = (family: ResultFamily, expression: Fragment) =>
+      typed(this.#typeOf(family), expression);
+    const [first] = operands;
     if (first === undefined) throw new Error("The scanner accepted a function without items");
     switch (fn) {
       case "add":
@@ -180,8 +191,7 @@ export class Computed<Kind extends ColumnKind> {
       }
       case "trunc": {
         const family = requireMoment(definition, first);
-        const { kind, type } = first.column;
-        return { expression: sql`(${dialect.trunc(unit, first.sql, family)})`, kind, type };
+        return typed(first.column, dialect.trunc(unit, first.sql, family));
       }
       case "part":
         requireMoment(definition, first);
@@ -209,21 +219,21 @@ export class Computed<Kind extends ColumnKind> {
         return result("text", sql`concat(${sql.join(texts)})`);
       }
       case "coalesce": {
-        const { sides, kind, type } = this.#alike(definition, operands);
-        return { expression: sql`coalesce(${sql.join(sides)})`, kind, type };
+        const alike = this.#alike(definition, operands);
+        return typed(alike, sql`coalesce(${sql.join(alike.sides)})`);
       }
       case "nullif": {
-        const { sides, kind, type, family } = this.#alike(definition, operands);
-        const beside = (side: Fragment) => kind.beside?.(side, family) ?? side;
-        const [one = first.sql, other = second?.sql ?? first.sql] = sides;
-        const expression = sql`case when ${beside(one)} = ${beside(other)} then null else ${one} end`;
-        return { expression: sql`(${expression})`, kind, type };
+        const alike = this.#alike(definition, operands);
+        const beside = (side: Fragment) => alike.kind.beside?.(side, alike.family) ?? side;
+        const [one = first.sql, other = one] = alike.sides;
+        const isEqual = sql`${beside(one)} = ${beside(other)}`;
+        return typed(alike, sql`case when ${isEqual} then null else ${one} end`);
       }
       case "if": {
-        const { sides, kind, type } = this.#alike(definition, operands);
+        const alike = this.#alike(definition, operands);
         const when = conditionSql(this.resolve, definition.when ?? { and: [] }, this.#scope);
-        const expression = sql`case when ${when} then ${sides[0]} else ${sides[1]} end`;
-        return { expression: sql`(${expression})`, kind, type };
+        const [yes, no] = alike.sides;
+        return typed(alike, sql`case when ${when} then ${yes} else ${no} end`);
       }
       case "json":
         if (first.family !== "json") throw unfit(definition, first, "JSON");
@@ -260,11 +270,8 @@ export class Computed<Kind extends ColumnKind> {
       return sql`${comparedValue(column, literal)}`;
     });
     if (family === "text") {
-      return {
-        sides: sides.map((side) => this.#dialect.text(side)),
-        family,
-        ...this.#typeOf(family),
-      };
+      const texts = sides.map((side) => this.#dialect.text(side));
+      return { sides: texts, family, ...this.#typeOf(family) };
     }
     const kind = family === "boolean" ? this.#dialect.kinds.boolean : column.kind;
     return { sides, family, kind, type: column.type };
@@ -311,12 +318,4 @@ function familyOf(value: CellValue): NumberFamily | "text" | "boolean" {
   if (typeof value === "string" || value === null) return "text";
   if (numberText(value) === undefined) return "text";
   return integerOf(value) === undefined ? "decimal" : "integer";
-}
-
-function conditionSize(when: Compute["when"], sizeOf: (name: string) => number): number {
-  const sizes = leavesOf(when).map((leaf) => {
-    if ("exists" in leaf) return 1;
-    return sizeOf(leaf.column) + ("other" in leaf ? sizeOf(leaf.other) : 0);
-  });
-  return sizes.reduce((sum, size) => sum + size, 0);
 }

@@ -89,23 +89,36 @@ interface PageDialect {
   equalFirst?(column: Fragment, value: unknown): Fragment;
 }
 
+/** A column of the order, with the value that rows come after. */
+interface Bound extends Omit<OrderTerm, "reference"> {
+  readonly column: Fragment;
+  readonly value: unknown;
+}
+
 /** Ranges of an index, in order, for rows after these values; null is the smallest value. */
 function rangesAfter(
   terms: readonly OrderTerm[],
   values: readonly CellValue[],
   dialect: PageDialect,
 ): Fragment[] {
+  const bounds = terms.map(({ reference, ...term }, at): Bound => {
+    const given = values[at] ?? null;
+    const value = given === null ? null : comparedValue(reference.column, given);
+    return { ...term, column: columnSql(reference), value };
+  });
   const directions = new Set(terms.map(({ direction }) => direction));
   const isPlain =
-    directions.size === 1 && terms.every(({ hasNulls }, at) => !hasNulls && values[at] !== null);
-  if (dialect.comparesRows && isPlain) return [rowComparison(terms, values)];
-  const ranges = terms.map((last, at) => {
-    const equal = terms.slice(0, at).map((term, place) => {
-      return equalSql(term, values[place] ?? null, place === 0 ? dialect.equalFirst : undefined);
-    });
-    return rangesBeyond(last, values[at] ?? null).map(
-      (beyond) => sql`(${sql.join([...equal, beyond], sql` and `)})`,
-    );
+    directions.size === 1 && bounds.every(({ hasNulls, value }) => !hasNulls && value !== null);
+  if (dialect.comparesRows && isPlain) {
+    const operator = directions.has("DESC") ? sql`<` : sql`>`;
+    const columns = sql.join(bounds.map(({ column }) => column));
+    return [sql`(${columns}) ${operator} (${sql.join(bounds.map(({ value }) => value))})`];
+  }
+  const ranges = bounds.map((last, at) => {
+    const equal = bounds
+      .slice(0, at)
+      .map((one, place) => equalSql(one, place === 0 ? dialect.equalFirst : undefined));
+    return rangesBeyond(last).map((beyond) => sql`(${sql.join([...equal, beyond], sql` and `)})`);
   });
   // Rows that are equal in more columns come first.
   const inOrder = ranges.toReversed().flat();
@@ -113,31 +126,15 @@ function rangesAfter(
   return dialect.comparesRows ? inOrder : [sql`(${sql.join(inOrder, sql` or `)})`];
 }
 
-function rowComparison(terms: readonly OrderTerm[], values: readonly CellValue[]): Fragment {
-  const columns = terms.map(({ reference }) => columnSql(reference));
-  const compared = terms.map(({ reference }, at) =>
-    comparedValue(reference.column, values[at] ?? null),
-  );
-  const operator = terms[0]?.direction === "DESC" ? sql`<` : sql`>`;
-  return sql`(${sql.join(columns)}) ${operator} (${sql.join(compared)})`;
-}
-
-function equalSql(
-  { reference }: OrderTerm,
-  value: CellValue,
-  equal: PageDialect["equalFirst"] = (column, compared) => sql`${column} = ${compared}`,
-): Fragment {
-  const column = columnSql(reference);
+function equalSql({ column, value }: Bound, equal: PageDialect["equalFirst"]): Fragment {
   if (value === null) return sql`${column} is null`;
-  return equal(column, comparedValue(reference.column, value));
+  return equal?.(column, value) ?? sql`${column} = ${value}`;
 }
 
-function rangesBeyond({ reference, direction, hasNulls }: OrderTerm, value: CellValue): Fragment[] {
-  const column = columnSql(reference);
+function rangesBeyond({ column, direction, hasNulls, value }: Bound): Fragment[] {
   if (value === null) return direction === "DESC" ? [] : [sql`${column} is not null`];
-  const compared = comparedValue(reference.column, value);
-  if (direction === "ASC") return [sql`${column} > ${compared}`];
-  return [sql`${column} < ${compared}`, ...(hasNulls ? [sql`${column} is null`] : [])];
+  if (direction === "ASC") return [sql`${column} > ${value}`];
+  return [sql`${column} < ${value}`, ...(hasNulls ? [sql`${column} is null`] : [])];
 }
 
 interface AggregateSql<Kind> {
@@ -586,6 +583,7 @@ function isComputedSummary({ compute, aggregate, distinct }: Select): boolean {
 /** The words of a Select around the condition of each statement. */
 interface Parts {
   readonly head: Fragment;
+  /** In row order. */
   readonly conditions: readonly Fragment[];
   readonly tail: readonly Fragment[];
 }
@@ -596,9 +594,20 @@ function plainParts<Kind extends ColumnKind>(
   query: Select,
   dialect: SelectDialect<Kind>,
 ): Parts {
+  const { after } = query;
   const having = filterSql("having", query.having, resolveGrouped, tables);
-  const conditions = conditionsOf(tables, resolve, query, terms, dialect);
-  return { head, conditions, tail: [...groups, ...having, ...order] };
+  const tail = [...groups, ...having, ...order];
+  const wanted = wantedSql(resolve, query, tables);
+  if (after === undefined) {
+    return { head, conditions: [wanted === undefined ? sql`` : sql`where ${wanted}`], tail };
+  }
+  requireUniqueOrder(terms, tables);
+  if (terms.length !== after.length) {
+    throw new EngineRefusal("invalid_value", "With after, order_by must name each column once");
+  }
+  const first = wanted === undefined ? sql`where` : sql`where ${wanted} and`;
+  const ranges = rangesAfter(terms, after, dialect);
+  return { head, conditions: ranges.map((range) => sql`${first} ${range}`), tail };
 }
 
 /**
@@ -673,26 +682,6 @@ function requireSelected(terms: readonly OrderTerm[], columns: readonly ColumnRe
     "invalid_value",
     `With distinct, order_by allows only selected columns; "${other.reference.column.name}" is not selected`,
   );
-}
-
-/** The `where` clause of each statement, in row order. */
-function conditionsOf<Kind extends ColumnKind>(
-  tables: readonly SelectedTable<Kind>[],
-  resolve: Resolve<Column<Kind>>,
-  query: Select,
-  terms: readonly OrderTerm[],
-  dialect: SelectDialect<Kind>,
-): readonly Fragment[] {
-  const { after } = query;
-  const wanted = wantedSql(resolve, query, tables);
-  if (after === undefined) return [wanted === undefined ? sql`` : sql`where ${wanted}`];
-  requireUniqueOrder(terms, tables);
-  if (terms.length !== after.length) {
-    throw new EngineRefusal("invalid_value", "With after, order_by must name each column once");
-  }
-  const ranges = rangesAfter(terms, after, dialect);
-  if (wanted === undefined) return ranges.map((range) => sql`where ${range}`);
-  return ranges.map((range) => sql`where ${wanted} and ${range}`);
 }
 
 function filterSql(

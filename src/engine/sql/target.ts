@@ -121,11 +121,13 @@ export function rowDenied({ name }: Pick<Table, "name">): EngineRefusal {
   return new EngineRefusal("row_denied", `${problem}; ${remedy}`);
 }
 
+/** The columns to read of written rows: those to return, and the check. */
 export function writtenColumns<Raw>(
-  { check }: Target<Raw>,
-  answered: readonly TargetColumn<Raw>[] | undefined,
+  target: Target<Raw>,
+  returning: readonly string[] | undefined,
 ): readonly TargetColumn<Raw>[] | undefined {
-  return check === undefined ? answered : [...(answered ?? []), check];
+  const returned = returning && returnedColumns(target, returning);
+  return target.check === undefined ? returned : [...(returned ?? []), target.check];
 }
 
 /** Adds the gateway's limits: comparison by bytes, and the check of written rows. */

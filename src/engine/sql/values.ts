@@ -251,10 +251,6 @@ function labelsOf({ kind: { labels } }: { readonly kind: Pick<ColumnKind, "label
   return `; allowed: ${labels.slice(0, MAX_LABELS).join(", ")}${more}`;
 }
 
-function comparableForm(type: string): string {
-  return allowedForm(type).replace(WHOLE_NUMBER, "a number");
-}
-
 const MAX_INTEGER_LENGTH = 20;
 
 /**
@@ -314,9 +310,10 @@ export function comparedValue(column: Column, value: CellValue): unknown {
   const compared =
     value === null ? undefined : (compare(value) ?? integerFromDigits(value, compare));
   if (compared !== undefined) return compared;
+  const form = allowedForm(column.type).replace(WHOLE_NUMBER, "a number");
   throw new EngineRefusal(
     "invalid_value",
-    `Column "${column.name}" (${column.type}) cannot be compared with ${describe(value)} in this way${labelsOf(column) ?? comparableForm(column.type)}`,
+    `Column "${column.name}" (${column.type}) cannot be compared with ${describe(value)} in this way${labelsOf(column) ?? form}`,
   );
 }
 

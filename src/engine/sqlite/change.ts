@@ -35,11 +35,6 @@ export function targetOf(context: SqliteContext, name: string): Target<SQLOutput
   };
 }
 
-// biome-ignore lint/correctness/useYield: inserts rows with prepared statements
-function* insert(...rows: Parameters<typeof insertRows>): Steps<Changed, SQLOutputValue> {
-  return insertRows(...rows);
-}
-
 function* returning(
   change: Fragment,
   columns: readonly Column[],
@@ -47,16 +42,14 @@ function* returning(
 ): Steps<ResultRow[], SQLOutputValue> {
   const words = sql`${change} returning ${namesSql([...columns, ...key])}`;
   const found = [...(yield* rowsOf<SQLOutputValue>(words))];
-  return found.sort((one, other) => compareKeys(one, other, columns.length, key.length));
-}
-
-/** SQLite returns changed rows in no defined order. */
-function compareKeys(one: ResultRow, other: ResultRow, start: number, count: number): number {
-  for (let index = start; index < start + count; index += 1) {
-    const order = compareValues(one[index] ?? null, other[index] ?? null);
-    if (order !== 0) return order;
-  }
-  return 0;
+  // SQLite returns changed rows in no defined order.
+  return found.sort((one, other) => {
+    for (let index = columns.length; index < columns.length + key.length; index += 1) {
+      const order = compareValues(one[index] ?? null, other[index] ?? null);
+      if (order !== 0) return order;
+    }
+    return 0;
+  });
 }
 
 /** Orders like SQLite: null, numbers, text by its bytes, bytes. */
@@ -79,12 +72,12 @@ function rankOf(value: SQLOutputValue): number {
  * Inserts rows one by one, which avoids SQLite's limit on parameters. One prepared statement serves
  * all rows that name the same columns in the same order.
  */
-function insertRows(
+function* insert(
   context: SqliteContext,
   table: SqliteTable,
   values: readonly Row[],
   { conflict, returning }: Insertion<SQLOutputValue>,
-): Changed {
+): Steps<Changed, SQLOutputValue> {
   const answered = returning === undefined ? sql`` : sql` returning ${namesSql(returning)}`;
   const tail = sql`${conflictSql(conflict)}${answered}`;
   const prepared = new Map<string, ReturnType<typeof prepareRow>>();

@@ -249,10 +249,11 @@ function estimateRows(
     sql`select count(*), min("id"), max("id"), (select max(${id}) from ${table})
       from (select ${id} as "id" from ${table} order by ${id} limit ${sql.lit(COUNTED_ROWS)})`,
   );
-  const [counted, first, end, last] = [0, 1, 2, 3].map((at) => Number(found?.[at] ?? 0));
-  if (counted === undefined || counted < COUNTED_ROWS) return counted;
-  const [firstId = 0, endId = 0, lastId = 0] = [first, end, last];
-  return Math.round((counted * (lastId - firstId + 1)) / (endId - firstId + 1));
+  const [counted = 0, first = 0, end = 0, last = 0] = [0, 1, 2, 3].map((at) =>
+    Number(found?.[at] ?? 0),
+  );
+  if (counted < COUNTED_ROWS) return counted;
+  return Math.round((counted * (last - first + 1)) / (end - first + 1));
 }
 
 const failures = { refusalOf, concernsStatement: () => true };

@@ -4,14 +4,14 @@ import { EngineRefusal } from "../refusal.ts";
 import type { Answer, RowForm } from "../spool.ts";
 import type { SchemaPath } from "../store.ts";
 
+export interface LimitedBody {
+  readonly body: Uint8Array;
+  readonly limits: readonly QueryLimit[];
+}
+
 export type Work =
-  | { readonly kind: "query"; readonly body: Uint8Array; readonly limits: readonly QueryLimit[] }
-  | {
-      readonly kind: "rows";
-      readonly body: Uint8Array;
-      readonly form: RowForm;
-      readonly limits: readonly QueryLimit[];
-    }
+  | ({ readonly kind: "query" } & LimitedBody)
+  | ({ readonly kind: "rows"; readonly form: RowForm } & LimitedBody)
   | { readonly kind: "schema"; readonly path: SchemaPath };
 
 export interface Task {

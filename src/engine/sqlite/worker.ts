@@ -3,7 +3,7 @@ import { Worker } from "node:worker_threads";
 import { leaveSignalsToParent, openParentChannel } from "../../ipc/channel.ts";
 import { siblingModule } from "../../ipc/child-program.ts";
 import type { TableOperation } from "../../query/operation-types.ts";
-import { LimitCounter, type QueryLimit } from "../limits.ts";
+import { LimitCounter } from "../limits.ts";
 import { parseBody } from "../parse.ts";
 import { contextOf, performAll, performPreview, read } from "../perform.ts";
 import { type Answer, Spool } from "../spool.ts";
@@ -14,6 +14,7 @@ import { operationsIn } from "./dialect.ts";
 import { refusalOf } from "./failures.ts";
 import {
   type EngineCalls,
+  type LimitedBody,
   type Task,
   type TaskFailure,
   taskErrors,
@@ -49,55 +50,54 @@ async function run({ work, spoolPath }: Task): Promise<Answer> {
   }
 }
 
-interface LimitedBody {
-  readonly body: Uint8Array;
-  readonly limits: readonly QueryLimit[];
-}
-
 async function executeQuery({ body, limits }: LimitedBody, spool: Spool): Promise<void> {
   const { isBatch, operations } = parseBody(Buffer.from(body));
   const [only] = operations;
   if (only?.name === "Preview") {
-    const session = openSession(previewedOperations(only.fields), only.fields.Batch !== undefined);
+    const { fields } = only;
     const counter = new LimitCounter(limits);
-    const work = () => performPreview(operationsIn(session), session, only.fields, spool, counter);
-    try {
-      return await transaction(session, work, "rollback");
-    } finally {
-      if (session.schemas.size > 1) session.connection.close();
-    }
+    return inSession(previewedOperations(fields), fields.Batch !== undefined, (session) => {
+      const work = () => performPreview(operationsIn(session), session, fields, spool, counter);
+      return transaction(session, work, "rollback");
+    });
   }
   const work = { isBatch, operations: operations.filter(isOfTables), limits };
   const onlyReads = work.operations.every(isReading);
-  const session = openSession(work.operations, isBatch);
-  const perform = async (): Promise<void> => {
-    await performAll(operationsIn(session), session, work, spool);
-    // Reserves disk space before the commit, so that a full disk never reports a committed query as
-    // failed.
-    spool.flush();
-    if (!onlyReads) reportCommit();
-  };
-  try {
-    await (isBatch || !onlyReads ? transaction(session, perform) : perform());
-  } finally {
-    if (session.schemas.size > 1) session.connection.close();
-  }
+  await inSession(work.operations, isBatch, (session) => {
+    const perform = async (): Promise<void> => {
+      await performAll(operationsIn(session), session, work, spool);
+      // Reserves disk space before the commit, so that a full disk never reports a committed query
+      // as failed.
+      spool.flush();
+      if (!onlyReads) reportCommit();
+    };
+    return isBatch || !onlyReads ? transaction(session, perform) : perform();
+  });
 }
 
-function openSession(operations: readonly TableOperation[], isBatch: boolean): SqliteSession {
+/** Runs `work` with a connection to the databases of these operations. */
+async function inSession(
+  operations: readonly TableOperation[],
+  isBatch: boolean,
+  work: (session: SqliteSession) => Promise<void>,
+): Promise<void> {
   const databaseNames = operations.map(({ fields }) => fields.database);
   const names = [...new Set(databaseNames)];
   for (const name of names) {
     try {
       databases.requireExisting(name);
     } catch (error) {
-      throw (
-        (isBatch ? refusalOf(error)?.atElement(databaseNames.indexOf(name)) : undefined) ?? error
-      );
+      const refusal = isBatch ? refusalOf(error) : undefined;
+      throw refusal?.atElement(databaseNames.indexOf(name)) ?? error;
     }
   }
-  const [first = "", ...others] = names;
-  return others.length > 0 ? databases.openTogether(names) : databases.open(first);
+  const [first = ""] = names;
+  const session = names.length > 1 ? databases.openTogether(names) : databases.open(first);
+  try {
+    await work(session);
+  } finally {
+    if (names.length > 1) session.connection.close();
+  }
 }
 
 async function transaction(
