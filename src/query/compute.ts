@@ -19,9 +19,9 @@ import {
   list,
   literal,
   newColumnSchema,
-  numberAt,
   oneOf,
   readColumnName,
+  readCount,
 } from "./values.ts";
 
 export const MOST_COMPUTED = 32;
@@ -122,8 +122,7 @@ const memberName: Kind<string | number, unknown> = {
 const digits: Kind<number, ComputeDraft> = {
   read(reader, draft) {
     const start = reader.position;
-    count.read(reader, draft);
-    if (numberAt(reader, start) > MOST_DIGITS) draft.excessAt = start;
+    if (readCount(reader) > MOST_DIGITS) draft.excessAt = start;
     return undefined;
   },
   schema: () => ({ type: "integer", minimum: 0, maximum: MOST_DIGITS }),

@@ -116,13 +116,14 @@ export class OperationDraft {
   computeStart = 0;
   /** Set by `group_by`, `aggregate` and `having`. */
   summary: Summary | undefined;
-  /** Start offsets of a Select's `columns`, `order_by` and `after`, or 0 if absent. */
+  /** The columns of `order_by`. */
+  orders: ByteText[] | undefined;
+  /** Start offsets of a Select's `columns` and `after`, or 0 if absent. */
   columnsStart = 0;
-  orderStart = 0;
   afterStart = 0;
   aggregateStart = 0;
   afterCount = 0;
-  orderCount = 0;
+  limit: number | undefined;
   limitStart = 0;
   hasOffset = false;
   isDistinct = false;
@@ -146,10 +147,9 @@ export class OperationDraft {
   /** The tables that `include` adds to each row, and where the field starts. */
   includes: OperationDraft[] | undefined;
   includeStart = 0;
-  /** Of an included table: its member's name, and the most rows for each row of `outer`. */
+  /** Of an included table: its member's name, and whether that is a single row. */
   member = "";
   isOne = false;
-  mostRows = 1;
   /** Of the whole operation, in the order of the body. */
   nested: OperationDraft[] | undefined;
   readonly #place: OperationPlace;
@@ -254,7 +254,9 @@ export class OperationDraft {
 
   /** Of an included table: the most rows for each row of the whole Select. */
   get rowsPerRow(): number {
-    return this.nesting === "include" ? this.mostRows * (this.outer?.rowsPerRow ?? 1) : 1;
+    if (this.nesting !== "include") return 1;
+    const most = this.isOne ? 1 : (this.limit ?? DEFAULT_INCLUDED);
+    return most * (this.outer?.rowsPerRow ?? 1);
   }
 
   /** Begins an operation within this one. @throws QueryRefused */

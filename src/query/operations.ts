@@ -36,6 +36,7 @@ import {
   count,
   list,
   ownColumn,
+  readCount,
   readElements,
   rows,
   selectedColumn,
@@ -163,11 +164,9 @@ const previewedBatch: Kind<ObjectOf<typeof previewedChanges>[]> = {
 export const MOST_PREVIEW_ROWS = 100;
 
 const previewLimit: Kind<number> = {
-  read(reader, draft) {
+  read(reader) {
     const start = reader.position;
-    const rest = count.read(reader, draft);
-    const limit = Number(reader.bytes.toString("latin1", start, reader.position));
-    if (limit <= MOST_PREVIEW_ROWS) return rest;
+    if (readCount(reader) <= MOST_PREVIEW_ROWS) return undefined;
     const problem = `the limit is too high; allowed: at most ${MOST_PREVIEW_ROWS}`;
     throw reader.refusal("invalid_value", problem, start);
   },

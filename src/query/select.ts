@@ -36,11 +36,11 @@ import {
   list,
   literal,
   newColumnSchema,
-  numberAt,
   oneOf,
   oneOrMany,
   plainName,
   readColumnName,
+  readCount,
   selectedColumn,
 } from "./values.ts";
 
@@ -115,14 +115,14 @@ function judgeJoins(draft: OperationDraft, refuse: (problem: string) => QueryRef
 }
 
 function judgeAfter(
-  { afterStart, afterCount, orderCount, hasOffset, isDistinct, aggregateStart }: OperationDraft,
+  { afterStart, afterCount, orders, hasOffset, isDistinct, aggregateStart }: OperationDraft,
   refuse: (problem: string, offset: number) => QueryRefused,
 ): void {
-  if (orderCount === 0) {
+  if (orders === undefined) {
     throw refuse("after needs order_by, and one value for each of its columns", afterStart);
   }
-  if (orderCount !== afterCount) {
-    const problem = `after has ${counted(afterCount, "value")} and order_by ${counted(orderCount, "column")}; each column needs one value`;
+  if (orders.length !== afterCount) {
+    const problem = `after has ${counted(afterCount, "value")} and order_by ${counted(orders.length, "column")}; each column needs one value`;
     throw refuse(problem, afterStart);
   }
   const others = { offset: hasOffset, distinct: isDistinct, aggregate: aggregateStart > 0 };
@@ -140,8 +140,8 @@ function judgeComputed(
     const problem = `the name ${quoteName(taken)} is taken; each "as" must be unique`;
     throw reader.refusal("duplicate_column", problem, draft.computeStart);
   }
-  if (draft.afterStart === 0 || draft.orderStart === 0) return;
-  const ordered = ordersAt(reader, draft.orderStart).find((name) => computed.includes(name));
+  if (draft.afterStart === 0) return;
+  const ordered = ordersOf(draft).find((name) => computed.includes(name));
   if (ordered === undefined) return;
   const problem = `after cannot follow the computed name ${quoteName(ordered)}; order by columns`;
   throw reader.refusal("invalid_value", problem, draft.afterStart);
@@ -173,11 +173,10 @@ const MOST_INCLUDED_ROWS = 1_000_000;
 
 /** Requires that the limits along each path of includes multiply to a bounded number of rows. */
 function judgeProduct(
-  { nested = [], limitStart, includeStart }: OperationDraft,
+  { nested = [], limit = 1, includeStart }: OperationDraft,
   reader: BodyReader,
 ): void {
-  const own = limitStart > 0 ? numberAt(reader, limitStart) : 1;
-  const most = own * Math.max(...nested.map(({ rowsPerRow }) => rowsPerRow));
+  const most = limit * Math.max(...nested.map(({ rowsPerRow }) => rowsPerRow));
   if (most <= MOST_INCLUDED_ROWS) return;
   const problem = `the limits multiply to ${most} included rows, with ${DEFAULT_INCLUDED} for each include without one; at most ${MOST_INCLUDED_ROWS} are allowed: lower limit`;
   throw reader.refusal("invalid_value", problem, includeStart);
@@ -200,8 +199,7 @@ function judgeAggregates(draft: OperationDraft, reader: BodyReader): void {
     }
   }
   const allowed = new Set([...groups, ...aliases]);
-  const orders = draft.orderStart > 0 ? ordersAt(reader, draft.orderStart) : [];
-  for (const name of [...conditions, ...orders]) {
+  for (const name of [...conditions, ...ordersOf(draft)]) {
     if (allowed.has(name)) continue;
     const problem = `${quoteName(name)} is neither an alias of aggregate nor a column of group_by; allowed: ${quoted([...allowed])}${didYouMean(name, allowed)}`;
     throw reader.refusal("invalid_column", problem, draft.aggregateStart);
@@ -224,20 +222,8 @@ function namesAt(reader: BodyReader, offset: number, most = Number.POSITIVE_INFI
   });
 }
 
-function ordersAt(reader: BodyReader, offset: number): string[] {
-  return reader.reread(offset, () => {
-    const names: string[] = [];
-    const isList = reader.kind() === "an array";
-    if (isList) reader.openArray();
-    do {
-      for (let more = reader.openObject(); more; more = reader.nextMember()) {
-        const isColumn = reader.readKey().toString() === "column";
-        if (isColumn) names.push(reader.readString().toString());
-        else reader.skipValue();
-      }
-    } while (isList && reader.nextElement());
-    return names;
-  });
+function ordersOf({ orders = [] }: OperationDraft): string[] {
+  return orders.map(String);
 }
 
 export function at<Value>(position: Position, kind: Kind<Value>): Kind<Value> {
@@ -342,39 +328,8 @@ const source: Kind<Source> = {
 };
 
 const orderFields = { column: required(column), direction: optional(oneOf(["ASC", "DESC"])) };
-const order = object(orderFields);
-
-const orderBy = whenRead(
-  at(
-    "order_by",
-    oneOrMany(
-      whenRead(order, (draft) => {
-        draft.orderCount++;
-      }),
-      MOST_ORDERS,
-    ),
-  ),
-  (draft, _, start) => {
-    draft.orderStart = start;
-  },
-);
-
-const groupBy: Kind<string[]> = at(
-  "group_by",
-  list(
-    {
-      read(reader, draft) {
-        const start = reader.position;
-        column.read(reader, draft);
-        const name = reader.reread(start, () => reader.readString().toString());
-        draft.summarize().groups.push(name);
-        return undefined;
-      },
-      schema: column.schema,
-    },
-    { most: MOST_GROUPS },
-  ),
-);
+const orderBy = at("order_by", oneOrMany(object(orderFields), MOST_ORDERS));
+const groupBy = at("group_by", list(column, { most: MOST_GROUPS }));
 
 const functions = ["count", "sum", "min", "max", "avg"] as const;
 
@@ -531,9 +486,14 @@ export interface Include {
   readonly include?: Include[];
 }
 
-const limit = whenRead(count, (draft: OperationDraft, _, start) => {
-  draft.limitStart = start;
-});
+const limit: Kind<number> = {
+  read(reader, draft) {
+    draft.limitStart = reader.position;
+    draft.limit = readCount(reader);
+    return undefined;
+  },
+  schema: count.schema,
+};
 
 const includes: Kind<Include[]> = whenRead(
   {
@@ -574,13 +534,11 @@ const includeList = list(
 );
 
 function judgeInclude(draft: OperationDraft, reader: BodyReader): void {
-  const { outer, limitStart, isOne } = draft;
-  if (isOne && limitStart > 0) {
+  const { outer, limit, limitStart, isOne } = draft;
+  if (isOne && limit !== undefined) {
     const problem = "limit is not allowed with one, which is the first row by order_by";
     throw reader.refusal("invalid_value", problem, limitStart);
   }
-  const most = limitStart > 0 ? numberAt(reader, limitStart) : DEFAULT_INCLUDED;
-  draft.mostRows = isOne ? 1 : most;
   if (outer !== undefined) {
     outer.includes ??= [];
     outer.includes.push(draft);

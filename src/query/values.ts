@@ -102,11 +102,14 @@ export const flag: Kind<boolean, unknown> = {
 };
 
 export const count: Kind<number, unknown> = {
-  read: readCount,
+  read(reader) {
+    readCount(reader);
+    return undefined;
+  },
   schema: () => ({ type: "integer", minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
 };
 
-function readCount(reader: BodyReader): undefined {
+export function readCount(reader: BodyReader): number {
   const { bytes, position: start } = reader;
   reader.expect("a number");
   reader.skipNumber();
@@ -116,7 +119,7 @@ function readCount(reader: BodyReader): undefined {
     // Rounding starts above the limit, so a rounded number is refused too.
     count = byte >= ZERO && byte <= NINE ? count * 10 + (byte - ZERO) : Number.NaN;
   }
-  if (count <= Number.MAX_SAFE_INTEGER) return;
+  if (count <= Number.MAX_SAFE_INTEGER) return count;
   const problem = `the number is not allowed here; allowed: digits only, at most ${Number.MAX_SAFE_INTEGER}`;
   throw reader.refusal("invalid_value", problem, start);
 }
@@ -164,14 +167,6 @@ export function oneOrMany<Value, Draft>(
         ? { oneOf: [kind.schema(reference), many.schema(reference)] }
         : kind.schema(reference),
   };
-}
-
-/** The number at an offset that was read before. */
-export function numberAt(reader: BodyReader, offset: number): number {
-  return reader.reread(offset, () => {
-    reader.skipNumber();
-    return Number(reader.bytes.toString("latin1", offset, reader.position));
-  });
 }
 
 export const literal: Kind<Literal, unknown> = {
@@ -308,7 +303,7 @@ function noteColumn(
 ): undefined {
   if (draft.isEarlierName(text)) return;
   draft.use(text);
-  if (draft.position === "having") noteCondition(text, draft);
+  noteName(text, draft);
   if (isColumnName(text)) return;
   const table = tableOf(text);
   if (table === undefined) {
@@ -324,9 +319,17 @@ function noteColumn(
 /** One more than can be valid, so that an invalid name is found. */
 const MOST_CONDITIONS = 2 * MOST_GROUPS + 1;
 
-function noteCondition(text: ByteText, draft: OperationDraft): void {
-  const { conditions } = draft.summarize();
-  if (conditions.size < MOST_CONDITIONS) conditions.add(text.toString());
+/** Remembers the names that have to fit others of the same Select. */
+function noteName(text: ByteText, draft: OperationDraft): void {
+  const { position } = draft;
+  if (position === "order_by") {
+    draft.orders ??= [];
+    draft.orders.push(text);
+  } else if (position === "group_by") draft.summarize().groups.push(text.toString());
+  else if (position === "having") {
+    const { conditions } = draft.summarize();
+    if (conditions.size < MOST_CONDITIONS) conditions.add(text.toString());
+  }
 }
 
 /** A column of any table: `table.column`. */
@@ -470,9 +473,7 @@ interface Binding {
 const bindingFields = {
   element: required<number, Binding>({
     read(reader, binding) {
-      const start = reader.position;
-      readCount(reader);
-      binding.element = Number(reader.bytes.toString("latin1", start, reader.position));
+      binding.element = readCount(reader);
       return undefined;
     },
     schema: count.schema,
