@@ -189,7 +189,7 @@ t.test("a time limit reached in a commit of SQLite is reported", nightly, async 
   t.match(await changing, refusal(503, "outcome_unknown", message));
 });
 
-t.test("nobody waits until the file of a long answer is removed (SQLite)", async (t) => {
+t.test("no query waits until the file of a long answer is removed (SQLite)", async (t) => {
   const { ask } = await freshEngine(t);
   await ask(createTable("a", { id: "int", text: "text" }));
   await ask(insert("a", [{ id: 1, text: "x".repeat(5 * 1024 * 1024) }]));

@@ -171,10 +171,9 @@ export async function writeRows<Raw, Kind extends Encoded<Raw>>(
   async function write(rows: readonly ResultRow<Raw>[]): Promise<void> {
     let members: string[];
     try {
-      members = await new MemberReader(source).read(includes, rows);
+      members = await new MemberReader(source, rows.length).read(includes, rows);
     } catch (error) {
-      const isTooLarge = error instanceof EngineRefusal && error.code === "query_too_complex";
-      if (!isTooLarge || rows.length < 2) throw error;
+      if (error !== tooManyRows) throw error;
       const middle = rows.length >> 1;
       await write(rows.slice(0, middle));
       return write(rows.slice(middle));
@@ -236,24 +235,30 @@ const KEYS_PER_STATEMENT = 1000;
 const LARGEST_MEMBERS = 64 * 1024 * 1024;
 const ROW_LENGTH = 50;
 
+/** Thrown if fewer outer rows must be read together. */
+const tooManyRows = new Error("The rows included in several rows exceed the limit");
+
 /** The rows of one key. */
 interface Group<Raw> {
   /** Only if they include others. */
   readonly rows: ResultRow<Raw>[];
   readonly texts: string[];
+  length: number;
   isCut: boolean;
 }
 
 /** Reads included rows for a chunk of outer rows. */
 class MemberReader<Raw, Kind extends Encoded<Raw>> {
   readonly #source: RowSource<Raw, Kind>;
+  readonly #outerRows: number;
   #length = 0;
 
-  constructor(source: RowSource<Raw, Kind>) {
+  constructor(source: RowSource<Raw, Kind>, outerRows: number) {
     this.#source = source;
+    this.#outerRows = outerRows;
   }
 
-  /** The text that each row gets. @throws EngineRefusal `query_too_complex` */
+  /** The text that each row gets. @throws EngineRefusal `query_too_complex`, or `tooManyRows` */
   async read(
     includes: readonly Included<Kind>[],
     rows: readonly ResultRow<Raw>[],
@@ -277,24 +282,23 @@ class MemberReader<Raw, Kind extends Encoded<Raw>> {
   async #readMembers(include: Included<Kind>, keys: readonly Raw[]): Promise<string[]> {
     const { key, columns, selected, includes, limit } = include;
     const encode = createRowEncoder<Raw>(columns);
-    const groups = keys.map((): Group<Raw> => ({ rows: [], texts: [], isCut: false }));
+    const groups = keys.map((): Group<Raw> => ({ rows: [], texts: [], length: 0, isCut: false }));
     const bound = keys.map((raw) => this.#source.bind(key, raw));
     await this.#source.each(include.statement(bound), selected, (row) => {
       const group = groups[Number(row[selected.length]) - 1];
-      if (group === undefined || this.#length > LARGEST_MEMBERS) return;
+      if (group === undefined) return;
+      // The rows of one key follow each other, and are read to their end.
+      if (this.#length > LARGEST_MEMBERS && group.length === 0) throw tooManyRows;
       if (group.texts.length === limit) {
         group.isCut = true;
         return;
       }
       const text = encode(row);
-      this.#length += text.length + ROW_LENGTH;
+      this.#add(group, text.length + ROW_LENGTH);
       group.texts.push(text);
       if (includes.length > 0) group.rows.push(row);
     });
-    if (this.#length > LARGEST_MEMBERS) {
-      const problem = `The rows included in one row exceed ${LARGEST_MEMBERS >> 20} MiB`;
-      throw new EngineRefusal("query_too_complex", `${problem}; lower limit`);
-    }
+    if (this.#length > LARGEST_MEMBERS) throw tooManyRows;
     if (includes.length > 0) {
       const members = await this.read(
         includes,
@@ -309,6 +313,15 @@ class MemberReader<Raw, Kind extends Encoded<Raw>> {
       }
     }
     return groups.map(({ texts, isCut }) => memberText(include, texts, isCut));
+  }
+
+  #add(group: Group<Raw>, length: number): void {
+    group.length += length;
+    this.#length += length;
+    const ofOneRow = this.#outerRows === 1 ? this.#length : group.length;
+    if (ofOneRow <= LARGEST_MEMBERS) return;
+    const problem = `The rows included in one row exceed ${LARGEST_MEMBERS >> 20} MiB`;
+    throw new EngineRefusal("query_too_complex", `${problem}; lower limit or select fewer columns`);
   }
 }
 

@@ -407,8 +407,8 @@ class SqliteStore implements Store {
   }
 
   /**
-   * Removes the file of a long answer even if the worker was killed. That may take seconds, for
-   * which nobody waits in `locked`.
+   * Removes the file of a long answer even if the worker was killed. That may take seconds, so the
+   * locks are released before.
    */
   async #inWorker(
     work: Work,
