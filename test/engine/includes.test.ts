@@ -215,6 +215,30 @@ overEach("5,000 rows include others, in pages too", async (t, { ask }) => {
   );
 });
 
+overEach("a list in an include is refused by its length only", async (t, { ask }) => {
+  const ids = Array.from({ length: 1500 }, (_, id) => ({ id, n: id }));
+  for (const table of ["a", "b"]) {
+    await ask(createTable(table, { id: "int", n: "int" }));
+    await ask(insert(table, ids));
+  }
+  const select = (limit: number, length: number) => {
+    const value = Array.from({ length }, (_, id) => id + 1000);
+    const where = { column: "id", cmp: "IN", value };
+    const b = { as: "b", table: "b", on: "b.n = a.n", columns: ["id"], one: true };
+    const inner = { ...b, as: "a", table: "a", on: "a.n = b.n", where };
+    const include = [{ ...b, include: [inner] }];
+    return ask({ Select: { database: "main", from: "a", columns: ["n"], ...byN, limit, include } });
+  };
+  for (const length of [31_741, 31_742, 64_510, 64_511, 65_536]) {
+    const all = await select(1500, length);
+    const one = await select(1, length);
+    t.equal(all.status, one.status, `${length}: ${one.text} ${all.text.slice(0, 200)}`);
+    if (all.status === 200) t.match(all.body.data?.[1000], { n: 1000, b: { a: { id: 1000 } } });
+    else t.match(all, refusal(400, "query_too_complex", /more than (31741|64510|65535) values/));
+    if (length === 31_741) t.equal(all.status, 200);
+  }
+});
+
 overEach("keys of each type find their rows", async (t, { ask }) => {
   const types = {
     ...{ whole: "bigint", id: "uuid", words: "text", exact: "decimal(20,4)", day: "date" },

@@ -22,7 +22,7 @@ import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
 import type { RowOutput } from "../spool.ts";
 import { violations } from "../sql/answers.ts";
 import { readByKeys } from "../sql/changes.ts";
-import type { Fragment, Steps } from "../sql/fragment.ts";
+import { type Fragment, PARAMETER_LIMIT, type Steps } from "../sql/fragment.ts";
 import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
 import { cellIn } from "../sql/scope.ts";
@@ -344,6 +344,7 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
     computing: computingIn(collation, double),
     // Only MySQL reads version comments from 5.7 to 9.99 and needs the word.
     row: "/*!80019 row */",
+    valuesPerStatement: PARAMETER_LIMIT,
     comparesRows: false,
     locksChanged: true,
     order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,

@@ -1,4 +1,4 @@
-import { createQueryId, type QueryCompiler, type RawBuilder } from "kysely";
+import { createQueryId, type QueryCompiler, type RawBuilder, SqliteQueryCompiler } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
 
 /** A piece of SQL. The builder quotes its names and binds its values. */
@@ -8,8 +8,14 @@ export function compile(compiler: QueryCompiler, fragment: Fragment) {
   return compiler.compileQuery(fragment.toOperationNode(), createQueryId());
 }
 
+const anyCompiler = new SqliteQueryCompiler();
+
+export function countValues(fragment: Fragment): number {
+  return compile(anyCompiler, fragment).parameters.length;
+}
+
 /** The protocols of PostgreSQL and MySQL count the parameters of a statement with 16 bits. */
-const PARAMETER_LIMIT = 65_535;
+export const PARAMETER_LIMIT = 65_535;
 
 /** @throws EngineRefusal `query_too_complex` for more values than a statement can carry */
 export function compileForServer(compiler: QueryCompiler, fragment: Fragment) {

@@ -6,7 +6,7 @@ import { DEFAULT_INCLUDED } from "../../query/operation-draft.ts";
 import type { Include } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { linesOf, type RowOutput, Spool } from "../spool.ts";
-import type { Fragment, ResultRow } from "./fragment.ts";
+import { countValues, type Fragment, type ResultRow, tooComplex } from "./fragment.ts";
 import {
   type Column,
   type ColumnKind,
@@ -71,6 +71,9 @@ export function planIncludes<Kind extends ColumnKind>(
   });
 }
 
+/** A power of two, as `valuesSql` makes them. */
+const KEYS_PER_STATEMENT = 1024;
+
 /** No table has a name with a space. */
 const listed = "outer keys";
 
@@ -107,6 +110,12 @@ function planInclude<Kind extends ColumnKind>(
   const joined = sql`join ${sourceSql(schema, table)} on ${sql.join(sides, sql` = `)}`;
   const rest = wanted === undefined ? sql`` : sql`where ${wanted}`;
   const names = [...selected.map((_, index) => sql.id(`c${index + 1}`)), sql.id("n")];
+  if (dialect.valuesPerStatement !== undefined) {
+    // One more is the number of keys.
+    const room = dialect.valuesPerStatement - KEYS_PER_STATEMENT - 1;
+    const isFull = countValues(sql`${typed} ${ranked} ${joined} ${rest}`) > room;
+    if (isFull) throw tooComplex(`more than ${room} values in an include`);
+  }
   return {
     ...{ name, isOne, limit, key: key.column, columns, selected },
     keyPlace: outer.selected.findIndex(({ column }) => column === key.column),
@@ -228,8 +237,6 @@ function lengthOf(row: ResultRow<unknown>): number {
     return length + (isLong ? value.length : 1);
   }, 0);
 }
-
-const KEYS_PER_STATEMENT = 1000;
 
 /** In characters, for the outer rows of one chunk. A row costs some more than its text. */
 const LARGEST_MEMBERS = 64 * 1024 * 1024;

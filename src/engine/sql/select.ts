@@ -390,6 +390,8 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   readonly computing: ComputeDialect<Kind>;
   /** Precedes each row of `values`. */
   readonly row?: string;
+  /** The most, if each key of an include is one. */
+  readonly valuesPerStatement?: number;
   /** The keys of an include, numbered from 1, if they are bound as one value. */
   keyRows?(keys: readonly unknown[], kind: Kind): Fragment;
   /** Nulls come first. */

@@ -156,6 +156,7 @@ const dialect: SelectDialect<SqliteKind> = {
   computing,
   aggregates,
   comparesRows: true,
+  valuesPerStatement: 32_766,
   order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,
   limit: (limit, offset) => sql`limit ${limit ?? -1} offset ${offset ?? 0}`,
 };
