@@ -80,6 +80,11 @@ function mergeAlternatives(alternatives: readonly Schema[]): Schema {
     else kept[at] = mergeObjects(kept[at] ?? {}, schema) ?? schema;
   }
   const oneOf = kept.filter((schema) => !kept.some((other) => isCovered(schema, other)));
+  const type = oneOf.map((schema) => schema.type);
+  const isByType =
+    new Set(type).size === type.length && type.every((one) => typeof one === "string");
+  // Some clients keep only the objects of alternatives, and refuse the name of a table.
+  if (isByType && type.length > 1) return Object.assign({}, ...oneOf, { type });
   return oneOf.length === 1 ? (oneOf[0] ?? {}) : { oneOf };
 }
 
