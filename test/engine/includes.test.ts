@@ -159,6 +159,12 @@ overEach("names of members and forms of answers are checked", async (t, { ask, e
   t.match(await select({ ...staff, include: [elsewhere] }), { status: 400 });
   const missing = { ...one, table: "rent", on: "rent.staff_id = staff.id" };
   t.match(await select({ ...staff, include: [missing] }), refusal(404, "table_not_found"));
+  const compute = [{ as: "more", fn: "add", of: ["film", { value: 1 }] }];
+  const wrong = { ...ofStaff, columns: ["id"], include: [{ ...film, columns: ["year"] }], compute };
+  t.match(
+    await select({ ...staff, include: [wrong] }),
+    refusal(400, "invalid_value", 'include "rentals": compute "more": add does not take "film"'),
+  );
   const body = { Select: { database: "main", ...staff, include: [one] } };
   const lines = await rowsAs(engine.address, body, "application/x-ndjson");
   t.equal(

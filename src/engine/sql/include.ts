@@ -67,7 +67,11 @@ export function planIncludes<Kind extends ColumnKind>(
       const plain = `The name "${taken}" of an include is taken`;
       throw new EngineRefusal("duplicate_column", `${plain} by a selected column`, { plain });
     }
-    return planInclude(schema, outer, include, planner, dialect);
+    try {
+      return planInclude(schema, outer, include, planner, dialect);
+    } catch (error) {
+      throw error instanceof EngineRefusal ? error.at(`include "${include.as}"`) : error;
+    }
   });
 }
 
