@@ -96,7 +96,8 @@ function judgeColumn(
   }
   const { columns, writableColumns } = entry.grant;
   if (columns?.includes(column) === false) {
-    const message = `${written()} may not be used; allowed: ${list(columns)}`;
+    const place = position === "on" ? " in on, which takes only columns of tables" : "";
+    const message = `${written()} may not be used${place}; allowed: ${list(columns)}`;
     return { reason: "column_denied", message, entry };
   }
   if (!writing.has(position) || writableColumns?.includes(column) !== false) return undefined;
@@ -182,6 +183,8 @@ function limitersOf({ rights, boundaries }: GivenRights): Limiter[] {
 interface Extent {
   /** True for a Select that returns rows without a `limit`. */
   readonly isUnlimited: boolean;
+  /** True if `from` is a Select, whose limit does not count. */
+  readonly readsSelect?: boolean;
   readonly selected: number;
   /** True if `selected` counts included rows. */
   readonly includes?: boolean;
@@ -274,14 +277,15 @@ class LimitTally {
 
   #addRows(
     element: number,
-    { isUnlimited, selected, includes = false, returned }: Extent,
+    { isUnlimited, readsSelect = false, selected, includes = false, returned }: Extent,
     limiter: Limiter,
     tally: Tally,
   ): Objection | undefined {
     const { maxRows } = limiter.limits;
     if (maxRows === undefined) return undefined;
     if (isUnlimited) {
-      const message = `Add a limit of at most ${counted(maxRows, "row")}; continue with after or offset`;
+      const place = readsSelect ? " to the outer Select; a limit in from does not count" : "";
+      const message = `Add a limit of at most ${counted(maxRows, "row")}${place}; continue with after or offset`;
       return { reason: "limit_required", message, ...limiter.by };
     }
     if (returned === undefined) tally.returning.push(element);
@@ -585,7 +589,8 @@ function judgeNumbers(
     const times = includedRows(nested, limiter);
     const selected = extent.selected * Math.max(1, ...times);
     const includes = times.length > 0;
-    const objection = tally.add(element, { ...extent, selected, includes }, limiter);
+    const { readsSelect } = detail;
+    const objection = tally.add(element, { ...extent, selected, includes, readsSelect }, limiter);
     if (objection !== undefined) return objection;
   }
   return undefined;

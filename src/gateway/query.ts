@@ -27,7 +27,9 @@ import {
 } from "../approvals/approval.ts";
 import { ClientError } from "../client-error.ts";
 import type { UpstreamTrace } from "../observe/tracing.ts";
+import type { Grammar } from "../query/grammar.ts";
 import { isReadOnly, type Query } from "../query/query.ts";
+import { QueryRefused } from "../query/refusal.ts";
 import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
@@ -77,13 +79,28 @@ export function withFilters(
   if (additions.length === 0) return scanned;
   const body = splice(scanned.body, additions);
   if (body.length > configuration.server.max_body_bytes) throw new Refusal("body_too_large");
-  const rescanned = body.length >= LONG_BODY ? scanInSlices(body, grammar) : scan(body, grammar);
-  return after(rescanned, (query) => {
+  return after(rescan(body, grammar), (query) => {
     if (query === undefined || !isDeepStrictEqual(tablesIn(query), tablesIn(scanned.query))) {
       throw new Error("A query accesses other tables once filters are added");
     }
     return { body, query };
   });
+}
+
+function rescan(body: Buffer, grammar: Grammar): Query | Promise<Query | undefined> {
+  if (body.length >= LONG_BODY) return scanInSlices(body, grammar).catch(refuseDepth);
+  try {
+    return scan(body, grammar);
+  } catch (error) {
+    return refuseDepth(error);
+  }
+}
+
+/** The place in the body with filters would mislead the caller. */
+function refuseDepth(error: unknown): never {
+  if (!(error instanceof QueryRefused) || error.code !== "nesting_too_deep") throw error;
+  const problem = `${error.problem} with the caller's row filters; each takes 2 levels`;
+  throw new QueryRefused(error.code, problem, { path: "", offset: 0 });
 }
 
 function tablesIn({ accesses }: Query) {

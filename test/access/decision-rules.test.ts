@@ -208,6 +208,12 @@ t.test("a refusal says if only an administrator can help", async (t) => {
   );
   const hidden = [{ tables: ["tickets"], columns: ["id"] }, { tables: ["orders"] }];
   t.match(said(hidden, joined), /as in "orders\.name", since only a part of "tickets" may be read/);
+  const include = { as: "o", table: "orders", on: "orders.id = tickets.twice", columns: ["id"] };
+  const compute = [{ as: "twice", fn: "mul", of: ["id", { value: 2 }] }];
+  const byComputed = select({ columns: ["id"], compute, include: [include] });
+  t.match(said(hidden, byComputed), /"twice" of "tickets" .* in on, which takes only columns/);
+  const limited = derived({ limit: 5 });
+  t.match(said([{ maxRows: 10 }], limited), /to the outer Select; a limit in from does not count/);
 });
 
 /** Rules on numbers of rows, approvals and whole databases, by examples. */

@@ -95,6 +95,8 @@ t.test("a filtered query must not exceed depth and size", async (t) => {
   t.equal(outcome(await rita(nested(deepest + 1))), "400 nesting_too_deep");
   while (deepest > 50 && (await rita(nested(deepest))).status !== 200) deepest--;
   t.equal(deepest, 59, "the two levels of the filter count");
+  const refused = await rita(nested(deepest + 1));
+  t.match(Object(refused.body).message, /row filters; each takes 2 levels/);
   site.bodies();
   const long = (bytes: number) => {
     const query = (text: string) =>
