@@ -6,7 +6,7 @@ import { type Bounds, decimalsOf, doublesOf, integersOf, textsOf } from "../sql/
 import { isNumber } from "../sql/conditions.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { readDeclaredType, typesByWord } from "../sql/new-table.ts";
-import type { ColumnKind, ExactComparison, Family, FoldedLetters } from "../sql/scope.ts";
+import type { ColumnKind, Encoded, ExactComparison, Family, FoldedLetters } from "../sql/scope.ts";
 import {
   cellText,
   decodeBase64,
@@ -324,15 +324,14 @@ const years: Codec = {
   },
 };
 
-const dayForm = /^(\d{4})-(\d\d)-(\d\d)$/;
+const dayForm = /^(?!0000)\d{4}-\d\d-\d\d$/;
 const clockForm = /^(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?$/;
 const spanForm = /^-?\d{2,3}:[0-5]\d(?::[0-5]\d(?:\.(\d{1,6}))?)?$/;
 const momentForm = /^(\d{4}-\d\d-\d\d)(?:[T ]([\d:.]+)(Z|[+-]\d\d(?::?\d\d)?)?)?$/;
 
 function readDay(text: string): string | undefined {
-  const [, year = "", month, day] = dayForm.exec(text) ?? [];
-  if (year === "" || year === "0000") return undefined;
-  const date = new Date(`${year}-${month}-${day}T00:00:00Z`);
+  if (!dayForm.test(text)) return undefined;
+  const date = new Date(`${text}T00:00:00Z`);
   // February 30 would be read as a day in March.
   return Number.isNaN(date.getTime()) || !date.toISOString().startsWith(text) ? undefined : text;
 }
@@ -379,9 +378,7 @@ function isFiner(fraction: string, places: number): boolean {
   return fraction.replace(/0+$/, "").length > places;
 }
 
-export interface MysqlKind extends ColumnKind {
-  encode(raw: Raw): string;
-}
+export type MysqlKind = Encoded<Raw>;
 
 export function kindOf(type: TypeDescription): MysqlKind {
   const { dataType } = type;
@@ -389,12 +386,10 @@ export function kindOf(type: TypeDescription): MysqlKind {
   const { family } = codec;
   const isText = /^(var)?char$|text$/.test(dataType);
   return {
-    store: codec.store,
+    ...codec,
     compare: codec.compare ?? codec.store,
-    encode: codec.encode,
     like: isText ? likeText : like,
     exact: isText || /^(enum|set)$/.test(dataType) ? exactText : undefined,
-    family,
     measure: measureOf(family),
     ...(dataType === "json" ? {} : { beside }),
     ...(isNumber(family) && dataType !== "year" ? { sum } : {}),

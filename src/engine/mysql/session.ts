@@ -59,13 +59,6 @@ const sqlMode = [
 /** The server closes idle connections. */
 const IDLE_TIMEOUT_S = 60;
 
-/** In milliseconds, 0 for none. MySQL limits only reads, so the engine itself ends writes. */
-function timeLimitSetting({ isMariaDb }: ServerTraits, timeLimit: number): string {
-  return isMariaDb
-    ? `max_statement_time = ${timeLimit / 1000}`
-    : `max_execution_time = ${timeLimit}`;
-}
-
 export function settings({ collation }: ServerTraits): string[] {
   const variables = [
     `sql_mode = '${sqlMode.join(",")}'`,
@@ -143,10 +136,14 @@ export class MysqlSession implements Session {
     await resultOf((done) => this.#connection.query(sql, done));
   }
 
+  /** In milliseconds, 0 for none. MySQL limits only reads, so the engine itself ends writes. */
   async limitTime(timeLimit: number): Promise<void> {
     if (this.#timeLimit === timeLimit) return;
     this.#timeLimit = undefined;
-    await this.command(`set session ${timeLimitSetting(this.server, timeLimit)}`);
+    const setting = this.server.isMariaDb
+      ? `max_statement_time = ${timeLimit / 1000}`
+      : `max_execution_time = ${timeLimit}`;
+    await this.command(`set session ${setting}`);
     this.#timeLimit = timeLimit;
   }
 
@@ -206,7 +203,9 @@ function compile(
   const { sql, parameters } = compileForServer(compiler, fragment);
   const values = parameters.map(asBound);
   let length = sql.length + PACKET_MARGIN_BYTES;
-  for (const value of values) length += lengthOf(value);
+  for (const value of values) {
+    length += typeof value === "string" || Buffer.isBuffer(value) ? Buffer.byteLength(value) : 8;
+  }
   if (length > maxPacketBytes && length > 2 * PACKET_MARGIN_BYTES) {
     throw tooComplex(`more than its max_allowed_packet of ${maxPacketBytes} bytes`);
   }
@@ -221,8 +220,4 @@ function asBound(value: unknown): Bound {
 
 function isTyped(value: unknown): value is TypedParameterValue {
   return typeof value === "object" && value !== null && "unsigned" in value && "type" in value;
-}
-
-function lengthOf(value: Bound): number {
-  return typeof value === "string" || Buffer.isBuffer(value) ? Buffer.byteLength(value) : 8;
 }

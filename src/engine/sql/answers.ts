@@ -1,5 +1,10 @@
 import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
-import { definitions, type OperationFields, type ReadingName } from "../../query/operations.ts";
+import {
+  definitions,
+  isRowChangeName,
+  type OperationFields,
+  type ReadingName,
+} from "../../query/operations.ts";
 import { counted } from "../../suggestion.ts";
 import type { EngineRefusal } from "../refusal.ts";
 import type { Previewed, RowChangeName } from "./preview.ts";
@@ -56,8 +61,7 @@ function* rowsJson(key: string, rows: readonly string[]): Generator<string> {
 export function isRowChange(
   operation: TableOperation,
 ): operation is Operation<RowChangeName> & TableOperation {
-  const { name } = operation;
-  return name === "Insert" || name === "Update" || name === "Delete" || name === "Upsert";
+  return isRowChangeName(operation.name);
 }
 
 export function returnsRows({ fields }: TableOperation): boolean {

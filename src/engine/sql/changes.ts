@@ -86,15 +86,19 @@ export function* readInOrder<Raw>(
   return encodeRows(target, columns, found);
 }
 
-/** The keys that rows will have after an Update, in the order of their keys before it. */
-export function* readNewKeys<Raw>(
-  { table, name, lock, bind }: Target<Raw>,
+/**
+ * Updates rows, and reads them again by the keys that they then have, in the order of their keys
+ * before.
+ */
+export function* updateByKeys<Raw>(
+  target: Target<Raw>,
+  columns: readonly TargetColumn<Raw>[],
   key: readonly TargetColumn<Raw>[],
   query: Update,
-  condition: Fragment,
   limit = sql``,
-): Steps<KeyCells[], Raw> {
-  const { set = {} } = query;
+): Steps<Changed, Raw> {
+  const { table, name, lock, bind } = target;
+  const { set = {}, where } = query;
   const changes = new Map(assignmentsOf(table, query).map(({ column, value }) => [column, value]));
   const isSet = (column: TargetColumn<Raw>) => Object.hasOwn(set, column.name);
   const cells = key.map((column) => {
@@ -102,15 +106,18 @@ export function* readNewKeys<Raw>(
     return isSet(column) ? own : (changes.get(column) ?? own);
   });
   const found = yield* rows<Raw>(
-    sql`select ${sql.join(cells)} from ${name}${condition} order by ${namesSql(key)}${limit}${lock}`,
+    sql`select ${sql.join(cells)} from ${name}${whereSql([table], where)}
+      order by ${namesSql(key)}${limit}${lock}`,
   );
-  return found.map((row) =>
+  const keys = found.map((row) =>
     key.map((column, index) => {
       const raw = row[index] ?? null;
       if (isSet(column)) return changes.get(column);
       return raw === null ? null : bind(column, raw);
     }),
   );
+  const affected = yield* run<Raw>(updateSql(target, query));
+  return { affected, data: yield* readByKeys(target, columns, key, keys) };
 }
 
 /** Reads rows by key as JSON texts, in key order within each batch. */
@@ -154,7 +161,6 @@ function answeredOf({ data, ...changed }: Changed, returning: readonly string[] 
 }
 
 export function* update<Raw>(target: Target<Raw>, query: Update): Steps<Changed, Raw> {
-  const condition = whereSql([target.table], query.where);
   const change = updateSql(target, query);
   const { returning } = query;
   const columns = writtenColumns(target, returning);
@@ -172,10 +178,7 @@ export function* update<Raw>(target: Target<Raw>, query: Update): Steps<Changed,
     if ((yield* countWithin(target)) !== before) throw rowDenied(target.table);
     return { affected };
   }
-  const keys = yield* readNewKeys(target, key, query, condition);
-  const affected = yield* run<Raw>(change);
-  const data = yield* readByKeys(target, columns, key, keys);
-  return answeredOf({ affected, data }, returning);
+  return answeredOf(yield* updateByKeys(target, columns, key, query), returning);
 }
 
 function* countWithin<Raw>({ name, within = sql`true`, lock }: Target<Raw>): Steps<string, Raw> {
@@ -183,11 +186,12 @@ function* countWithin<Raw>({ name, within = sql`true`, lock }: Target<Raw>): Ste
   return String(row?.[0]);
 }
 
-export function updateSql<Raw>({ table, name }: Target<Raw>, query: Update) {
-  const assignments = assignmentsOf(table, query).map(
+function updateSql<Raw>({ table, name }: Target<Raw>, query: Update): Fragment {
+  const condition = whereSql([table], query.where);
+  const sets = assignmentsOf(table, query).map(
     ({ column, value }) => sql`${sql.id(column.name)} = ${value}`,
   );
-  return sql`update ${name} set ${sql.join(assignments)}${whereSql([table], query.where)}`;
+  return sql`update ${name} set ${sql.join(sets)}${condition}`;
 }
 
 export function* deleteRows<Raw>(

@@ -7,15 +7,13 @@ import {
   deleteRows,
   insert,
   keyCondition,
-  readByKeys,
   readInOrder,
-  readNewKeys,
   update,
-  updateSql,
+  updateByKeys,
   upsert,
 } from "./changes.ts";
 import { whereSql } from "./conditions.ts";
-import { type Fragment, run, type Steps } from "./fragment.ts";
+import type { Steps } from "./fragment.ts";
 import { cellIn } from "./scope.ts";
 import {
   type Changed,
@@ -61,14 +59,21 @@ export function* preview<Raw>(
     case "Insert":
       return previewed([], yield* insert(target, { ...operation.fields, returning }));
     case "Update":
-      return yield* previewUpdate(target, operation, columns, limit);
     case "Delete": {
-      const { where } = operation.fields;
-      const condition = whereSql([target.table], where);
+      const condition = whereSql([target.table], operation.fields.where);
+      const end = sql` limit ${sql.lit(limit)}`;
       const key = yield* readPrimaryKey(target);
-      const before = yield* readInOrder(target, columns, key, condition, limitSql(limit));
-      const { database, table } = operation.fields;
-      return previewed(before, yield* deleteRows(target, { database, table, where }));
+      const before = yield* readInOrder(target, columns, key, condition, end);
+      if (operation.name === "Delete") {
+        const { returning: _, ...fields } = operation.fields;
+        return previewed(before, yield* deleteRows(target, fields));
+      }
+      const { fields } = operation;
+      const change =
+        key.length === 0 || target.check !== undefined
+          ? update(target, { ...fields, returning })
+          : updateByKeys(target, columns, key, fields, end);
+      return previewed(before, yield* change);
     }
     case "Upsert": {
       const before = yield* conflicting(target, operation.fields, columns, limit);
@@ -77,31 +82,8 @@ export function* preview<Raw>(
   }
 }
 
-function limitSql(limit: number): Fragment {
-  return sql` limit ${sql.lit(limit)}`;
-}
-
 function previewed(before: readonly string[], { affected = 0, data = [] }: Changed): Previewed {
   return { affected, before, after: data };
-}
-
-/** With a primary key, the rows after an Update are found by the keys of the rows before it. */
-function* previewUpdate<Raw>(
-  target: Target<Raw>,
-  { fields }: Operation<"Update">,
-  columns: readonly TargetColumn<Raw>[],
-  limit: number,
-): Steps<Previewed, Raw> {
-  const condition = whereSql([target.table], fields.where);
-  const key = yield* readPrimaryKey(target);
-  const before = yield* readInOrder(target, columns, key, condition, limitSql(limit));
-  if (key.length === 0 || target.check !== undefined) {
-    const returning = columns.map(({ name }) => name);
-    return previewed(before, yield* update(target, { ...fields, returning }));
-  }
-  const keys = yield* readNewKeys(target, key, fields, condition, limitSql(limit));
-  const affected = yield* run<Raw>(updateSql(target, fields));
-  return { affected, before, after: yield* readByKeys(target, columns, key, keys) };
 }
 
 /** The existing rows that an Upsert changes, each once, in the order of the values. */

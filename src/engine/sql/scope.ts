@@ -39,6 +39,9 @@ export interface ColumnKind {
   amount?(value: PresentValue): unknown;
 }
 
+/** A kind that writes values other than null, which the database returns as `Raw`, as JSON. */
+export type Encoded<Raw> = ColumnKind & { encode(raw: Raw): string };
+
 export type FoldedLetters = "ascii" | "unicode";
 
 export type Family =

@@ -4,12 +4,10 @@ import type { BytewiseColumns } from "../limits.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { conditionSql } from "./conditions.ts";
 import { type Fragment, type ResultRow, rows, type Steps } from "./fragment.ts";
-import { type Column, type ColumnKind, columnsOf, selectedColumns, type Table } from "./scope.ts";
+import { type Column, columnsOf, type Encoded, selectedColumns, type Table } from "./scope.ts";
 import { createRowEncoder } from "./values.ts";
 
-/** The database returns the column's values as `Raw`. */
-export interface TargetColumn<Raw> extends Column {
-  readonly kind: ColumnKind & { encode(value: Raw): string };
+export interface TargetColumn<Raw> extends Column<Encoded<Raw>> {
   /** Read instead of the column: 1 if a written row is within the row filter. */
   readonly expression?: Fragment;
 }

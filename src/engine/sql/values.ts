@@ -1,36 +1,16 @@
 import type { CellValue } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { RowForm, RowOutput } from "../spool.ts";
-import type { Column, ColumnKind, Family, Measure } from "./scope.ts";
+import type { ResultRow } from "./fragment.ts";
+import type { Column, ColumnKind, ColumnReference, Encoded, Family, Measure } from "./scope.ts";
 
-interface Encoding<Raw> extends Named {
-  readonly column: Column & {
-    /** Returns the JSON text of a value other than null. */
-    readonly kind: { encode(value: Raw): string };
-  };
-}
-
-interface Named {
-  readonly table: { readonly name: string };
-  readonly column: Column;
-}
-
-interface RowLayout {
-  readonly head: string;
-  readonly separator: string;
-  readonly prefixes: readonly string[];
-  readonly end: string;
-  readonly tail: string;
-  /** In place of null. */
-  readonly absent: string;
-  cell(json: string): string;
-}
+type RowLayout = ReturnType<typeof layoutOf>;
 
 /**
  * Builds the layout of these columns. Keys are column names; if two columns share a name, both keys
  * become `table.column`.
  */
-function layoutOf(columns: readonly Named[], form: RowForm): RowLayout {
+function layoutOf(columns: readonly ColumnReference[], form: RowForm) {
   const keys = keysOf(columns);
   if (form === "csv") {
     return {
@@ -39,6 +19,7 @@ function layoutOf(columns: readonly Named[], form: RowForm): RowLayout {
       prefixes: keys.map((_, index) => (index === 0 ? "" : ",")),
       end: "\r\n",
       tail: "",
+      // In place of null.
       absent: "",
       cell: csvCell,
     };
@@ -50,7 +31,7 @@ function layoutOf(columns: readonly Named[], form: RowForm): RowLayout {
     : { ...values, head: "", separator: "", end: "}\n", tail: "" };
 }
 
-export function keysOf(columns: readonly Named[]): string[] {
+export function keysOf(columns: readonly ColumnReference[]): string[] {
   const counts = new Map<string, number>();
   for (const { column } of columns) counts.set(column.name, (counts.get(column.name) ?? 0) + 1);
   return columns.map(({ table, column }) =>
@@ -59,9 +40,9 @@ export function keysOf(columns: readonly Named[]): string[] {
 }
 
 export function createRowEncoder<Raw>(
-  columns: readonly Encoding<Raw>[],
+  columns: readonly ColumnReference<Column<Encoded<Raw>>>[],
   { prefixes, absent, cell, end }: RowLayout = layoutOf(columns, "json"),
-): (row: Readonly<Record<number, Raw | null>>, more?: string) => string {
+): (row: ResultRow<Raw>, more?: string) => string {
   const members = columns.map(({ column }, index) => ({
     index,
     prefix: prefixes[index] ?? "",
@@ -83,14 +64,14 @@ export class RowWriter<Raw> {
   readonly #output: RowOutput;
   count = 0;
 
-  constructor(columns: readonly Encoding<Raw>[], output: RowOutput) {
+  constructor(columns: readonly ColumnReference<Column<Encoded<Raw>>>[], output: RowOutput) {
     this.#layout = layoutOf(columns, output.form);
     this.#encode = createRowEncoder(columns, this.#layout);
     this.#output = output;
   }
 
   /** @param more further members of the row's object */
-  write(row: Readonly<Record<number, Raw | null>>, more?: string): void {
+  write(row: ResultRow<Raw>, more?: string): void {
     // Nothing is written before the first row, so that earlier failures are still answered as
     // errors.
     const { head, separator } = this.#layout;

@@ -153,12 +153,6 @@ function microsecondsOf(text: string): bigint | null {
   return BigInt(seconds - east) * 1_000_000n + BigInt(fraction.padEnd(6, "0").slice(0, 6));
 }
 
-/** Of the millisecond. */
-function dateOf(microseconds: bigint): Date {
-  const below = ((microseconds % 1000n) + 1000n) % 1000n;
-  return new Date(Number((microseconds - below) / 1000n));
-}
-
 const parts: Record<string, (date: Date) => number> = {
   year: (date) => date.getUTCFullYear(),
   quarter: (date) => Math.floor(date.getUTCMonth() / 3) + 1,
@@ -210,7 +204,9 @@ export function defineFunctions(connection: DatabaseSync): void {
   const ofMoment = (name: string, run: (date: Date, family: SQLOutputValue) => SQLInputValue) =>
     define(name, (value = null, family = null) => {
       const moment = microsecondsOf(String(value));
-      return moment === null ? null : run(dateOf(moment), family);
+      if (moment === null) return null;
+      const below = ((moment % 1000n) + 1000n) % 1000n;
+      return run(new Date(Number((moment - below) / 1000n)), family);
     });
   define("sum", (value = null, amount = null) => addTo("double", value, amount));
   define("decimal_sum", (value = null, amount = null) => addTo("decimal", value, amount));

@@ -33,7 +33,13 @@ export function readTable(context: SqliteContext, name: string): SqliteTable {
   const columns = new Map(Array.from(found, columnOf).map((column) => [column.name, column]));
   const isIndexed = (column: string) => startsIndex(context, name, column);
   if (columns.size > 0) return { name, columns, isIndexed };
-  throw tableNotFound(name, context.database, namesIn(context));
+  const existing = rows(
+    session.connection,
+    sql`select "name" from ${sql.id(schema, "sqlite_schema")} where "type" = 'table'
+      limit ${sql.lit(MAX_NAMES_COMPARED)}`,
+  );
+  const names = Array.from(existing, (row) => String(row[0])).filter(isClientTable);
+  throw tableNotFound(name, context.database, names);
 }
 
 function columnOf({ 0: name, 1: storage, 2: declared, 3: isKey, 4: isRequired }: ResultRow) {
@@ -56,15 +62,6 @@ function startsIndex({ session, schema }: SqliteContext, table: string, column: 
         from pragma_table_info(${table}, ${schema}) where "pk" > 0)`,
   );
   return Number(found?.[0]) === 1;
-}
-
-function namesIn({ session, schema }: SqliteContext): string[] {
-  const found = rows(
-    session.connection,
-    sql`select "name" from ${sql.id(schema, "sqlite_schema")} where "type" = 'table'
-      limit ${sql.lit(MAX_NAMES_COMPARED)}`,
-  );
-  return Array.from(found, (row) => String(row[0])).filter(isClientTable);
 }
 
 export function keysSql(schema: string, name: string): Fragment {
