@@ -235,6 +235,9 @@ function route(request: IncomingMessage, response: ServerResponse): string {
   throw new EngineRefusal("method_not_allowed", `This route allows only ${method}`);
 }
 
+/** Shorter answers are sent in one write with their headers: two writes cost twice as much. */
+const SHORT_ANSWER_BYTES = 4096;
+
 async function send(response: ServerResponse, { counts, byteLength, body }: Answer): Promise<void> {
   const { affected, rows } = counts;
   response.writeHead(200, {
@@ -244,18 +247,13 @@ async function send(response: ServerResponse, { counts, byteLength, body }: Answ
     ...(affected === undefined ? {} : { [affectedHeader]: affected }),
     ...(rows === undefined ? {} : { [rowsHeader]: rows }),
   });
-  if (typeof body !== "number")
-    return endWith(response, Buffer.from(body.buffer, body.byteOffset, body.byteLength));
-  endIfStalled(response);
-  await pipeline(createReadStream("", { fd: body, start: 0 }), response);
-}
-
-/** Shorter answers are sent in one write with their headers: two writes cost twice as much. */
-const SHORT_ANSWER_BYTES = 4096;
-
-function endWith(response: ServerResponse, body: Buffer): void {
-  if (body.length > SHORT_ANSWER_BYTES) response.end(body);
-  else response.end(body.toString("latin1"), "latin1");
+  if (typeof body === "number") {
+    endIfStalled(response);
+    return await pipeline(createReadStream("", { fd: body, start: 0 }), response);
+  }
+  const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
+  if (bytes.length > SHORT_ANSWER_BYTES) response.end(bytes);
+  else response.end(bytes.toString("latin1"), "latin1");
   if (response.writableLength > 0) endIfStalled(response);
 }
 

@@ -177,16 +177,28 @@ function isOrdering(cmp: string): cmp is keyof typeof orderings {
 
 function ownComparisonSql(reference: ColumnReference, comparison: ValueComparison): Fragment {
   const { cmp, value } = comparison;
-  const left = comparandSql(reference);
+  const { column } = reference;
+  const name = columnSql(reference);
+  const left = column.kind.compared?.(name) ?? name;
+  const compared = (values: readonly CellValue[]) =>
+    values.map((one) => comparedValue(column, one));
   switch (cmp) {
-    case "IN":
-      return membershipSql(reference, listOf(value));
+    case "IN": {
+      const values = listOf(value);
+      const present = compared(values.filter((one) => one !== null));
+      const among = present.length === 0 ? sql`false` : sql`${left} in (${sql.join(present)})`;
+      // A null in the list matches nulls, as `=` with null does.
+      return present.length === values.length ? among : sql`(${among} or ${left} is null)`;
+    }
+    case "NOT IN": {
+      const values = compared(listOf(value));
+      // Null is never outside a list, except the empty one.
+      return values.length === 0 ? sql`true` : sql`${left} not in (${sql.join(values)})`;
+    }
     case "BETWEEN": {
-      const [low, high] = listOf(value).map((one) => comparedValue(reference.column, one));
+      const [low, high] = compared(listOf(value));
       return sql`${left} between ${low} and ${high}`;
     }
-    case "NOT IN":
-      return exclusionSql(reference, listOf(value));
     case "LIKE":
     case "ILIKE":
       return likeSql(reference, comparison);
@@ -197,12 +209,7 @@ function ownComparisonSql(reference: ColumnReference, comparison: ValueCompariso
       if (value === null) return sql`${left} is not null`;
       break;
   }
-  return sql`${left} ${orderings[cmp]} ${comparedValue(reference.column, value)}`;
-}
-
-function comparandSql(reference: ColumnReference): Fragment {
-  const column = columnSql(reference);
-  return reference.column.kind.compared?.(column) ?? column;
+  return sql`${left} ${orderings[cmp]} ${comparedValue(column, value)}`;
 }
 
 function likeSql(
@@ -238,22 +245,6 @@ function literalsEscaped(pattern: string, escapes: string | undefined): string |
     isLiteral = false;
   }
   return isLiteral ? undefined : escaped;
-}
-
-/** A null in the list matches nulls, as `=` with null does. */
-function membershipSql(reference: ColumnReference, values: readonly CellValue[]): Fragment {
-  const left = comparandSql(reference);
-  const present = values.filter((value) => value !== null);
-  const compared = present.map((value) => comparedValue(reference.column, value));
-  const among = compared.length === 0 ? sql`false` : sql`${left} in (${sql.join(compared)})`;
-  return present.length === values.length ? among : sql`(${among} or ${left} is null)`;
-}
-
-/** Null is never outside a list, except the empty one. */
-function exclusionSql(reference: ColumnReference, values: readonly CellValue[]): Fragment {
-  if (values.length === 0) return sql`true`;
-  const compared = values.map((value) => comparedValue(reference.column, value));
-  return sql`${comparandSql(reference)} not in (${sql.join(compared)})`;
 }
 
 /** The scanner has checked that it is one. */

@@ -117,35 +117,28 @@ function* conflicting<Raw>(
 /** Each takes 32 bytes of memory plus its text. */
 const MAX_DIGEST_ROWS = 100_000;
 
-/** Reads and locks the existing rows that a change affects, with all columns. */
-function* affectedRows<Raw>(
-  target: Target<Raw>,
-  operation: Operation<RowChangeName>,
-): Steps<readonly string[], Raw> {
-  const columns = [...target.table.columns.values()];
-  switch (operation.name) {
-    case "Insert":
-      return [];
-    case "Upsert":
-      return yield* conflicting(target, operation.fields, columns, MAX_DIGEST_ROWS + 1);
-    default: {
-      const condition = whereSql([target.table], operation.fields.where);
-      const end = sql` limit ${sql.lit(MAX_DIGEST_ROWS + 1)}${target.lock}`;
-      return yield* readInOrder(target, columns, [], condition, end);
-    }
-  }
-}
-
 function sha256(text: string | Buffer): Buffer {
   return createHash("sha256").update(text).digest();
 }
 
-/** SHA-256 in hexadecimal over the existing rows that a change affects, in any order. */
+/**
+ * SHA-256 in hexadecimal over the existing rows that a change affects, in any order, with all
+ * columns. Locks the rows of an Update or Delete.
+ */
 export function* digestAffected<Raw>(
   target: Target<Raw>,
   operation: Operation<RowChangeName>,
 ): Steps<string, Raw> {
-  const touched = yield* affectedRows(target, operation);
+  const columns = [...target.table.columns.values()];
+  const most = MAX_DIGEST_ROWS + 1;
+  let touched: readonly string[] = [];
+  if (operation.name === "Upsert") {
+    touched = yield* conflicting(target, operation.fields, columns, most);
+  } else if (operation.name !== "Insert") {
+    const condition = whereSql([target.table], operation.fields.where);
+    const end = sql` limit ${sql.lit(most)}${target.lock}`;
+    touched = yield* readInOrder(target, columns, [], condition, end);
+  }
   if (touched.length > MAX_DIGEST_ROWS) {
     const problem = `More than ${MAX_DIGEST_ROWS} rows are affected, too many to compare`;
     throw new EngineRefusal("too_many_rows", `${problem}; nothing was changed`);

@@ -216,8 +216,7 @@ function joinsOf({ join }: Pick<Select, "join">): readonly Join[] {
   return [join ?? []].flat();
 }
 
-type From = Select["from"];
-type Source = Exclude<From, string>;
+type Source = Exclude<Select["from"], string>;
 
 export function sourcesOf(query: Pick<Select, "from" | "join">): Source[] {
   const { from } = query;
@@ -232,12 +231,10 @@ export function sourceSql(schema: string, { name, place }: SelectedTable<ColumnK
   return place ?? sql.id(schema, name);
 }
 
+type Conditions = Partial<Pick<Select, "where" | "having" | "compute">>;
+
 /** All conditions of a Select but those within them. */
-function conditionsIn({
-  where,
-  having,
-  compute = [],
-}: Partial<Pick<Select, "where" | "having" | "compute">>): (Condition | null | undefined)[] {
+function conditionsIn({ where, having, compute = [] }: Conditions) {
   return [where, having, ...compute.map(({ when }) => when)];
 }
 
@@ -380,11 +377,6 @@ function sidesOf(scope: Scope, on: string): [left: ColumnReference, right: Colum
   return [resolveColumn(scope, left), resolveColumn(scope, right)];
 }
 
-function onSql(scope: Scope, on: string): Fragment {
-  const [left, right] = sidesOf(scope, on);
-  return sql`${columnSql(left)} = ${columnSql(right)}`;
-}
-
 export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   readonly aggregates: AggregateDialect<Kind>;
   readonly computing: ComputeDialect<Kind>;
@@ -499,7 +491,8 @@ function frameOf<Kind extends ColumnKind>(
     sql`from ${from}`,
     ...joinsOf(query).map(({ join_type, on }, index) => {
       const type = sql.raw(join_type.toLowerCase());
-      return sql`${type} join ${joined[index]} on ${onSql(tables, on)}`;
+      const sides = sidesOf(tables, on).map(columnSql);
+      return sql`${type} join ${joined[index]} on ${sql.join(sides, sql` = `)}`;
     }),
   ];
   const head = sql.join(words, space);

@@ -69,7 +69,8 @@ async function executeQuery({ body, limits }: LimitedBody, spool: Spool): Promis
       // Reserves disk space before the commit, so that a full disk never reports a committed query
       // as failed.
       spool.flush();
-      if (!onlyReads) reportCommit();
+      // The message is delivered although the commit then blocks this process.
+      if (!onlyReads) engine.ask("committing", undefined).catch(() => {});
     };
     return isBatch || !onlyReads ? transaction(session, perform) : perform();
   });
@@ -149,17 +150,8 @@ function spillReporter(): (byteLength: number) => void {
   };
 }
 
-/** The message is delivered although the commit then blocks this process. */
-function reportCommit(): void {
-  engine.ask("committing", undefined).catch(() => {});
-}
-
-function forget(database: string): undefined {
-  databases.forget(database);
-}
-
 const engine = openParentChannel<EngineCalls, WorkerCalls, TaskFailure>(
-  { run, forget },
+  { run, forget: (database) => void databases.forget(database) },
   taskErrors,
 );
 
