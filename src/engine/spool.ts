@@ -141,21 +141,10 @@ export class Spool implements RowOutput {
   }
 }
 
-/** The lines of a finished text. Closes its file. */
-export async function* linesOf({ body }: Answer): AsyncGenerator<string> {
-  const texts =
-    typeof body === "number"
-      ? createReadStream("", { fd: body, start: 0, encoding: "utf8" })
-      : [Buffer.from(body).toString()];
-  let rest = "";
-  for await (const text of texts) {
-    const [first, ...others] = String(text).split("\n");
-    rest += first;
-    for (const line of others) {
-      yield rest;
-      rest = line;
-    }
-  }
+/** The bytes of an answer. Closes its file when it was read. */
+export function bytesOf({ body }: Answer): AsyncIterable<Buffer> | Iterable<Buffer> {
+  const isFile = typeof body === "number";
+  return isFile ? createReadStream("", { fd: body, start: 0 }) : [Buffer.from(body)];
 }
 
 /** No other process can open the file, and the system frees it when its descriptor is closed. */

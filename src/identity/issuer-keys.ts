@@ -5,7 +5,7 @@ import { isConfidential } from "../config/addresses.ts";
 import type { IssuerSettings } from "../config/schema.ts";
 import { readGuarded } from "../files/guarded.ts";
 import { watchFile } from "../files/watch.ts";
-import { readBounded } from "../read-bounded.ts";
+import { readBounded } from "../read-stream.ts";
 
 export const MAX_DOCUMENT_BYTES = 256 * 1024;
 /** For metadata, keys and introspection, for which requests with a token wait. */

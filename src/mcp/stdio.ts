@@ -14,6 +14,7 @@ import {
 import { Agent, setGlobalDispatcher } from "undici";
 import { z } from "zod";
 import { keepSpelling } from "../json/document.ts";
+import { readLines } from "../read-stream.ts";
 import {
   errorCode,
   isObject,
@@ -443,22 +444,6 @@ export class StdioBridge {
 
   #write(message: object): void {
     this.#options.write(JSON.stringify(message));
-  }
-}
-
-const NEWLINE = 0x0a;
-
-/** Only a line feed ends a line. JSON strings may contain other Unicode line separators. */
-async function* readLines(input: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
-  let partial: Buffer[] = [];
-  for await (const chunk of input) {
-    let start = 0;
-    for (let end = chunk.indexOf(NEWLINE); end !== -1; end = chunk.indexOf(NEWLINE, start)) {
-      yield Buffer.concat([...partial, chunk.subarray(start, end)]);
-      partial = [];
-      start = end + 1;
-    }
-    if (start < chunk.length) partial.push(chunk.subarray(start));
   }
 }
 

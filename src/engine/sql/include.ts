@@ -4,8 +4,9 @@ import { sql } from "kysely";
 import { findTaken } from "../../query/names.ts";
 import { DEFAULT_INCLUDED } from "../../query/operation-draft.ts";
 import type { Include } from "../../query/operation-types.ts";
+import { readLines } from "../../read-stream.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { linesOf, type RowOutput, Spool } from "../spool.ts";
+import { bytesOf, type RowOutput, Spool } from "../spool.ts";
 import { countValues, type Fragment, type ResultRow, tooComplex } from "./fragment.ts";
 import {
   type Column,
@@ -225,8 +226,8 @@ export async function writeRows<Raw, Kind extends Encoded<Raw>>(
         if (rows.length === ROWS_PER_CHUNK || length > CHUNK_LENGTH) keep();
       });
     }
-    for await (const line of linesOf(kept.finish())) {
-      await write(deserialize(Buffer.from(line, "base64")));
+    for await (const line of readLines(bytesOf(kept.finish()))) {
+      await write(deserialize(Buffer.from(line.toString(), "base64")));
     }
     await write(rows);
   } finally {

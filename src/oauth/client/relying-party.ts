@@ -5,7 +5,7 @@ import { isConfidential } from "../../config/addresses.ts";
 import { parsePrivateKey, readCredential } from "../../config/resolve.ts";
 import type { IssuerSettings } from "../../config/schema.ts";
 import { ISSUER_TIMEOUT_MS, MAX_DOCUMENT_BYTES } from "../../identity/issuer-keys.ts";
-import { readBounded } from "../../read-bounded.ts";
+import { readBounded } from "../../read-stream.ts";
 
 export type LoginIssuer = IssuerSettings & {
   readonly login: NonNullable<IssuerSettings["login"]>;

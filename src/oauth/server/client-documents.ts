@@ -10,7 +10,7 @@ import {
   isReverseDomainScheme,
   schemeOf,
 } from "../../config/addresses.ts";
-import { readBounded } from "../../read-bounded.ts";
+import { readBounded } from "../../read-stream.ts";
 import { OAuthProblem } from "./http.ts";
 import { JWT_BEARER } from "./protocol.ts";
 
