@@ -1,10 +1,5 @@
 import { connect, type Socket } from "node:net";
-import {
-  type Connection as Client,
-  type ConnectionOptions,
-  createConnection,
-  type RowDataPacket,
-} from "mysql2";
+import { type Connection as Client, createConnection, type RowDataPacket } from "mysql2";
 import type { Connection } from "../remote/dialect.ts";
 import type { ServerAddress } from "./address.ts";
 import { resultOf } from "./failures.ts";
@@ -98,27 +93,19 @@ export interface Opened {
 
 /** Creates the socket, since the driver does not reject pending calls when it closes its own. */
 function open(address: ServerAddress, timeoutMs: number): Opened {
-  const { host, port, socketPath } = address;
+  const { host, port, socketPath, user, password, ssl } = address;
   const socket = socketPath === undefined ? connect(port, host) : connect(socketPath);
   socket.setNoDelay(true).setKeepAlive(true);
-  const client = createConnection({ ...optionsOf(address), stream: () => socket });
-  client.on("error", () => {});
-  const ready = resultOf<unknown>((done) => client.connect((error) => done(error, undefined)));
-  const timer = setTimeout(() => socket.destroy(), timeoutMs);
-  return { client, socket, ready, stopTimer: () => clearTimeout(timer) };
-}
-
-/** A fake server can read no local file and gets no password in clear text. */
-function optionsOf({ host, socketPath, user, password, ssl }: ServerAddress): ConnectionOptions {
-  return {
+  const client = createConnection({
     host,
     user,
     ...(socketPath === undefined ? {} : { socketPath }),
     ...(password === undefined ? {} : { password }),
     ...(ssl === undefined ? {} : { ssl }),
+    // A fake server can read no local file and gets no password in clear text.
     flags: ["-LOCAL_FILES"],
-    multipleStatements: false,
     enableCleartextPlugin: false,
+    multipleStatements: false,
     connectAttributes: { program_name: "gatehouse" },
     maxPreparedStatements: PREPARED_STATEMENTS,
     disableEval: true,
@@ -127,5 +114,10 @@ function optionsOf({ host, socketPath, user, password, ssl }: ServerAddress): Co
     bigNumberStrings: true,
     dateStrings: true,
     jsonStrings: true,
-  };
+    stream: () => socket,
+  });
+  client.on("error", () => {});
+  const ready = resultOf<unknown>((done) => client.connect((error) => done(error, undefined)));
+  const timer = setTimeout(() => socket.destroy(), timeoutMs);
+  return { client, socket, ready, stopTimer: () => clearTimeout(timer) };
 }

@@ -392,7 +392,7 @@ export function kindOf(type: TypeDescription): MysqlKind {
     exact: isText || /^(enum|set)$/.test(dataType) ? exactText : undefined,
     measure: measureOf(family),
     ...(dataType === "json" ? {} : { beside }),
-    ...(isNumber(family) && dataType !== "year" ? { sum } : {}),
+    ...(isNumber(family) && dataType !== "year" ? { sum: plus } : {}),
     // A `set` combines its members, so they are not all of its values.
     labels: dataType === "enum" ? membersOf(type.columnType) : undefined,
     bounds: family === "boolean" ? undefined : boundsOf(type),
@@ -431,9 +431,7 @@ const exactText: ExactComparison = {
   value: (compared) => (typeof compared === "string" ? Buffer.from(compared) : compared),
 };
 
-function sum(column: Fragment, amount: unknown): Fragment {
-  return sql`${column} + ${amount}`;
-}
+const plus = (column: Fragment, amount: unknown) => sql`${column} + ${amount}`;
 
 const like: NonNullable<ColumnKind["like"]> = (column, pattern, folds) =>
   likeText(sql`cast(${column} as char)`, pattern, folds);

@@ -202,14 +202,11 @@ function ownComparisonSql(reference: ColumnReference, comparison: ValueCompariso
     case "LIKE":
     case "ILIKE":
       return likeSql(reference, comparison);
-    case "=":
-      if (value === null) return sql`${left} is null`;
-      break;
-    case "!=":
-      if (value === null) return sql`${left} is not null`;
-      break;
+    default:
+      if (value === null && cmp === "=") return sql`${left} is null`;
+      if (value === null && cmp === "!=") return sql`${left} is not null`;
+      return sql`${left} ${orderings[cmp]} ${comparedValue(column, value)}`;
   }
-  return sql`${left} ${orderings[cmp]} ${comparedValue(column, value)}`;
 }
 
 function likeSql(

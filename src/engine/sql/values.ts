@@ -263,9 +263,7 @@ export function measureOf(family: Family | undefined): Measure | undefined {
   }
 }
 
-interface Storing<Stored> {
-  readonly name: string;
-  readonly type: string;
+interface Storing<Stored> extends Pick<Column, "name" | "type"> {
   readonly kind: Pick<ColumnKind, "labels" | "bounds"> & {
     store(value: PresentValue): Stored | undefined;
   };

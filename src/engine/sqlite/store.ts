@@ -278,7 +278,9 @@ export async function openSqliteStore(
   files.makeDirectory();
   const unlock = await lockDirectory(files.directory);
   try {
-    removeSpoolFiles(files.directory);
+    for (const entry of readdirSync(files.directory)) {
+      if (entry.startsWith(spoolFilePrefix)) rmSync(join(files.directory, entry), { force: true });
+    }
     files.makeDefault();
     return new SqliteStore(files, new WorkerPool(files.directory, limitMs, log), unlock);
   } catch (error) {
@@ -431,11 +433,5 @@ class SqliteStore implements Store {
 
   #newSpoolPath(): string {
     return join(this.#files.directory, spoolFilePrefix + randomUUID());
-  }
-}
-
-function removeSpoolFiles(directory: string): void {
-  for (const entry of readdirSync(directory)) {
-    if (entry.startsWith(spoolFilePrefix)) rmSync(join(directory, entry), { force: true });
   }
 }
