@@ -3,12 +3,14 @@ import type { BodyReader } from "./body-reader.ts";
 import { condition } from "./conditions.ts";
 import {
   type Fields,
+  inside,
   type Kind,
   named,
   type ObjectOf,
   objectSchema,
   optional,
   required,
+  whenRead,
 } from "./kind.ts";
 import { ObjectShape } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
@@ -18,9 +20,8 @@ import {
   count,
   list,
   literal,
-  newColumnSchema,
+  newName,
   oneOf,
-  readColumnName,
   readCount,
 } from "./values.ts";
 
@@ -97,26 +98,10 @@ const item: Kind<Item> = {
   })),
 };
 
-function inside<Value>(
-  kind: Kind<Value>,
-  note: (draft: ComputeDraft) => void = () => {},
-): Kind<Value, ComputeDraft> {
-  return {
-    read(reader, draft) {
-      note(draft);
-      return kind.read(reader, draft.operation);
-    },
-    schema: kind.schema,
-  };
-}
-
-const memberName: Kind<string | number, unknown> = {
-  read(reader) {
-    if (reader.kind() === "a number") return count.read(reader, undefined);
-    readColumnName(reader);
-    return undefined;
-  },
-  schema: (reference) => ({ oneOf: [newColumnSchema(reference), count.schema(reference)] }),
+const memberName = newName(() => {});
+const pathStep: Kind<string | number, unknown> = {
+  read: (reader, draft) => (reader.kind() === "a number" ? count : memberName).read(reader, draft),
+  schema: (reference) => ({ oneOf: [memberName.schema(reference), count.schema(reference)] }),
 };
 
 const digits: Kind<number, ComputeDraft> = {
@@ -128,28 +113,20 @@ const digits: Kind<number, ComputeDraft> = {
   schema: () => ({ type: "integer", minimum: 0, maximum: MOST_DIGITS }),
 };
 
-function seen<Value>(name: FieldName, { read, schema }: Kind<Value, ComputeDraft>) {
-  return optional<Value, ComputeDraft>({
-    read(reader, draft) {
-      draft.seen.add(name);
-      return read(reader, draft);
-    },
-    schema,
-  });
+function seen<Value>(name: FieldName, kind: Kind<Value, ComputeDraft>) {
+  return optional(whenRead(kind, (draft) => draft.seen.add(name)));
 }
 
-const countedItem = inside(item, (draft) => {
+const countedItem = whenRead(inside(item), (draft: ComputeDraft) => {
   draft.items++;
 });
 
 const fields = {
-  as: required<string, ComputeDraft>({
-    read(reader, draft) {
-      draft.as = readColumnName(reader).toString();
-      return undefined;
-    },
-    schema: newColumnSchema,
-  }),
+  as: required(
+    newName((draft: ComputeDraft, name) => {
+      draft.as = name;
+    }),
+  ),
   fn: required(
     oneOf(functions, (draft: ComputeDraft, word) => {
       draft.fn = word;
@@ -163,7 +140,7 @@ const fields = {
     }),
   ),
   digits: seen("digits", digits),
-  path: seen("path", list(memberName, { most: MOST_ITEMS })),
+  path: seen("path", list(pathStep, { most: MOST_ITEMS })),
   when: seen("when", inside(condition)),
   // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
   then: seen("then", inside(item)),

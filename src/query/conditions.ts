@@ -3,6 +3,7 @@ import type { BodyReader } from "./body-reader.ts";
 import {
   extra,
   type Fields,
+  inside,
   type Kind,
   type Level,
   named,
@@ -122,24 +123,14 @@ const noteComparison = (draft: ComparisonDraft, word: ComparisonWord): void => {
 const ofAll = oneOf(comparisons, noteComparison, meantComparison);
 const ofCore = oneOf(coreComparisons, noteComparison, meantComparison, comparisons);
 
-const comparedColumn: Kind<string, ComparisonDraft> = {
-  read(reader, draft) {
-    const rest = column.read(reader, draft.operation);
-    draft.column = draft.operation.lastUsed;
-    return rest;
-  },
-  schema: column.schema,
-};
+const comparedColumn = whenRead(inside(column), (draft: ComparisonDraft) => {
+  draft.column = draft.operation.lastUsed;
+});
 
-const otherColumn: Kind<string, ComparisonDraft> = {
-  read(reader, draft) {
-    draft.hasOther = true;
-    const rest = column.read(reader, draft.operation);
-    draft.other = draft.operation.lastUsed;
-    return rest;
-  },
-  schema: column.schema,
-};
+const otherColumn = whenRead(inside(column), (draft: ComparisonDraft) => {
+  draft.hasOther = true;
+  draft.other = draft.operation.lastUsed;
+});
 
 export interface NestedFields {
   select: InnerSelect;
@@ -171,13 +162,9 @@ export function nestedAs<Value>(as: Nesting, kind: () => Kind<Value>): Kind<Valu
   };
 }
 
-const nestedSelect: Kind<NestedFields["select"], ComparisonDraft> = {
-  read(reader, draft) {
-    draft.hasSelect = true;
-    return nested("select").read(reader, draft.operation);
-  },
-  schema: (reference) => nested("select").schema(reference),
-};
+const nestedSelect = whenRead(inside(nested("select")), (draft: ComparisonDraft) => {
+  draft.hasSelect = true;
+});
 
 const escapeCharacter: Kind<string, ComparisonDraft> = {
   read(reader, draft) {
@@ -190,27 +177,17 @@ const escapeCharacter: Kind<string, ComparisonDraft> = {
   schema: () => ({ type: "string", minLength: 1, maxLength: 1 }),
 };
 
-const coreFields = {
+const comparing = {
   column: required(comparedColumn),
   cmp: required<ComparisonWord, ComparisonDraft>({
     read: (reader, draft) => (reader.isFull ? ofAll : ofCore).read(reader, draft),
     schema: () => ({ enum: comparisons }),
   }),
-  value: required(value),
 };
+const coreFields = { ...comparing, value: required(value) };
 const otherText = "A column to compare with, in place of a value.";
 const selectText =
   "In place of a list: from, columns (one) and more as in a Select, without database.";
-const otherFields = {
-  column: coreFields.column,
-  cmp: coreFields.cmp,
-  other: { ...required(otherColumn, otherText), level: "full" as const },
-};
-const selectFields = {
-  column: coreFields.column,
-  cmp: coreFields.cmp,
-  select: { ...required(nestedSelect, selectText), level: "full" as const },
-};
 const patternFields = {
   escape: extra(escapeCharacter, "A character that makes the next one literal."),
 };
@@ -233,7 +210,7 @@ const allFields = {
 
 export type Comparison =
   | (ObjectOf<typeof coreFields> & ObjectOf<typeof foldingFields>)
-  | ObjectOf<typeof otherFields>
+  | { column: string; cmp: ComparisonWord; other: string }
   | { column: string; cmp: "IN" | "NOT IN"; select: NestedFields["select"] };
 
 export type Condition =
@@ -327,8 +304,12 @@ function comparisonSchemas(level: Level): Fields<ComparisonDraft>[] {
   if (level === "core") return withValue;
   return [
     ...withValue,
-    { ...otherFields, cmp: required(oneOf(orderings)) },
-    { ...selectFields, cmp: required(oneOf(memberships)) },
+    { ...comparing, cmp: required(oneOf(orderings)), other: required(otherColumn, otherText) },
+    {
+      ...comparing,
+      cmp: required(oneOf(memberships)),
+      select: required(nestedSelect, selectText),
+    },
   ];
 }
 

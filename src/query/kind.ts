@@ -2,7 +2,7 @@
 
 import { andThen, type Rest } from "../json/reader.ts";
 import type { BodyReader } from "./body-reader.ts";
-import type { OperationDraft } from "./operation-draft.ts";
+import type { OperationDraft, Position } from "./operation-draft.ts";
 
 /** A kind of value. `Draft` collects notes while it is read. */
 export interface Kind<Value, Draft = OperationDraft> {
@@ -24,6 +24,25 @@ export function whenRead<Value, Draft>(
       return andThen(kind.read(reader, draft), () => note(draft, reader, start));
     },
     schema: kind.schema,
+  };
+}
+
+/** Reads a value into the draft of the operation that contains a smaller part. */
+export function inside<Value, Draft extends { readonly operation: OperationDraft }>({
+  read,
+  schema,
+}: Kind<Value>): Kind<Value, Draft> {
+  return { read: (reader, { operation }) => read(reader, operation), schema };
+}
+
+/** Columns within the value are at this position. */
+export function at<Value>(position: Position, { read, schema }: Kind<Value>): Kind<Value> {
+  return {
+    read(reader, draft) {
+      draft.position = position;
+      return read(reader, draft);
+    },
+    schema,
   };
 }
 

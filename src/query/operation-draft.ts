@@ -263,11 +263,15 @@ export class OperationDraft {
   nest(reader: BodyReader, nesting: Nesting): OperationDraft {
     const inner = new OperationDraft(this.#place, this.#collects);
     inner.outer = this;
-    if (nesting === "from") this.readsSelect = true;
     inner.nesting = nesting;
     inner.#depth = nesting === this.nesting ? this.#depth + 1 : 1;
     // An included table is read by a query of its own.
-    if (nesting !== "include") inner.#level = this.#level + 1;
+    inner.#level = nesting === "include" ? this.#level : this.#level + 1;
+    if (nesting === "from") this.readsSelect = true;
+    if (nesting === "include") {
+      this.includes ??= [];
+      this.includes.push(inner);
+    }
     let whole: OperationDraft = this;
     while (whole.outer !== undefined) whole = whole.outer;
     whole.nested ??= [];

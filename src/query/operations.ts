@@ -2,6 +2,7 @@ import { quoteName } from "../json/fault.ts";
 import { andThen } from "../json/reader.ts";
 import type { BodyReader } from "./body-reader.ts";
 import {
+  at,
   extra,
   type Fields,
   type Kind,
@@ -19,7 +20,6 @@ import { ObjectShape, object } from "./object-shape.ts";
 import type { OperationDraft } from "./operation-draft.ts";
 import type { PermissionClass } from "./query.ts";
 import {
-  at,
   database,
   given,
   judgeSelect,
@@ -283,9 +283,7 @@ export const operations = {
     rules: () => ({
       not: {
         not: {
-          oneOf: Object.keys({ ...previewedChanges, Batch: previewedBatch }).map((name) =>
-            given(name),
-          ),
+          oneOf: [...Object.keys(previewedChanges), "Batch"].map(given),
         },
       },
     }),

@@ -5,8 +5,10 @@ import type { BodyReader } from "./body-reader.ts";
 import { type Compute, compute, MOST_COMPUTED } from "./compute.ts";
 import { type Condition, nestedAs, nesting, where } from "./conditions.ts";
 import {
+  at,
   eitherOf,
   extra,
+  inside,
   type Kind,
   type MakeSchema,
   named,
@@ -24,10 +26,8 @@ import {
   MOST_INCLUDES,
   MOST_JOINS,
   type OperationDraft,
-  type Position,
 } from "./operation-draft.ts";
 import type { InnerSelect } from "./operation-types.ts";
-import type { QueryRefused } from "./refusal.ts";
 import {
   column,
   count,
@@ -35,11 +35,10 @@ import {
   joinColumns,
   list,
   literal,
-  newColumnSchema,
+  newName,
   oneOf,
   oneOrMany,
   plainName,
-  readColumnName,
   readCount,
   selectedColumn,
 } from "./values.ts";
@@ -64,12 +63,9 @@ export const selectRules: MakeSchema = ({ level }) =>
 
 /** @throws QueryRefused `missing_field`, `invalid_value`, `invalid_column` or `duplicate_column` */
 export function judgeSelect(draft: OperationDraft, reader: BodyReader, start: number): void {
-  const refuse = (problem: string, offset = start): QueryRefused =>
-    reader.refusal("invalid_value", problem, offset);
-  judgeNames(draft, refuse);
-  judgeJoins(draft, refuse);
+  judgeTables(draft, reader, start);
   if (draft.computed !== undefined) judgeComputed(draft, reader, draft.computed);
-  if (draft.afterStart > 0) judgeAfter(draft, refuse);
+  if (draft.afterStart > 0) judgeAfter(draft, reader);
   if (draft.includes !== undefined) {
     judgeIncludes(draft, reader, draft.includes);
     judgeProduct(draft, reader);
@@ -90,44 +86,45 @@ export function judgeSelect(draft: OperationDraft, reader: BodyReader, start: nu
   throw reader.refusal("missing_field", problem, start);
 }
 
-/** With `as`, the names of a Select's tables differ, also in lower case. */
-function judgeNames(draft: OperationDraft, refuse: (problem: string) => QueryRefused): void {
-  if (!draft.hasAliases) return;
-  const taken = findTaken(draft.names);
-  if (taken === undefined) return;
-  throw refuse(`the name ${quoteName(taken)} is taken; each table of a Select needs its own "as"`);
-}
-
-/** With several joins, each `on` needs a column of its own table and one of an earlier table. */
-function judgeJoins(draft: OperationDraft, refuse: (problem: string) => QueryRefused): void {
-  if (draft.joined === undefined || draft.joined.length === 1) return;
-  const { names, ons = [] } = draft;
+/**
+ * With `as`, the names of tables must differ. With several joins, each `on` needs a column of its
+ * own table and one of an earlier table.
+ */
+function judgeTables(draft: OperationDraft, reader: BodyReader, start: number): void {
+  if (!draft.hasAliases && draft.joined === undefined) return;
+  const { hasAliases, joined = [], names, ons = [] } = draft;
+  const taken = hasAliases ? findTaken(names) : undefined;
+  if (taken !== undefined) {
+    const problem = `the name ${quoteName(taken)} is taken; each table of a Select needs its own "as"`;
+    throw reader.refusal("invalid_value", problem, start);
+  }
+  if (joined.length < 2) return;
   for (const [index, sides] of ons.entries()) {
     const own = names[index + 1] ?? "";
     const before = names.slice(0, index + 1);
     const fits = sides.includes(own) && sides.some((side) => before.includes(side));
     if (fits) continue;
     const allowed = before.map(quoteName).join(" or ");
-    throw refuse(
-      `join[${index}].on must compare a column of ${quoteName(own)} with one of ${allowed}`,
-    );
+    const problem = `join[${index}].on must compare a column of ${quoteName(own)} with one of ${allowed}`;
+    throw reader.refusal("invalid_value", problem, start);
   }
 }
 
 function judgeAfter(
   { afterStart, afterCount, orders, hasOffset, isDistinct, aggregateStart }: OperationDraft,
-  refuse: (problem: string, offset: number) => QueryRefused,
+  reader: BodyReader,
 ): void {
+  const refuse = (problem: string) => reader.refusal("invalid_value", problem, afterStart);
   if (orders === undefined) {
-    throw refuse("after needs order_by, and one value for each of its columns", afterStart);
+    throw refuse("after needs order_by, and one value for each of its columns");
   }
   if (orders.length !== afterCount) {
     const problem = `after has ${counted(afterCount, "value")} and order_by ${counted(orders.length, "column")}; each column needs one value`;
-    throw refuse(problem, afterStart);
+    throw refuse(problem);
   }
   const others = { offset: hasOffset, distinct: isDistinct, aggregate: aggregateStart > 0 };
   const [other] = Object.entries(others).find(([, isGiven]) => isGiven) ?? [];
-  if (other !== undefined) throw refuse(`after cannot be combined with ${other}`, afterStart);
+  if (other !== undefined) throw refuse(`after cannot be combined with ${other}`);
 }
 
 function judgeComputed(
@@ -224,16 +221,6 @@ function namesAt(reader: BodyReader, offset: number, most = Number.POSITIVE_INFI
 
 function ordersOf({ orders = [] }: OperationDraft): string[] {
   return orders.map(String);
-}
-
-export function at<Value>(position: Position, kind: Kind<Value>): Kind<Value> {
-  return {
-    read(reader, draft) {
-      draft.position = position;
-      return kind.read(reader, draft);
-    },
-    schema: kind.schema,
-  };
 }
 
 function columnsOf(kind: Kind<string[]>): Kind<string[]> {
@@ -346,32 +333,19 @@ const aggregateFields = {
       draft.fn = word;
     }),
   ),
-  column: optional<string, AggregateDraft>({
-    read(reader, draft) {
+  column: optional(
+    whenRead(inside(column), (draft: AggregateDraft) => {
       draft.hasColumn = true;
-      return column.read(reader, draft.operation);
-    },
-    schema: column.schema,
-  }),
-  distinct: optional<boolean, AggregateDraft>(
-    {
-      read(reader, draft) {
-        draft.isDistinct = true;
-        return flag.read(reader, draft);
-      },
-      schema: flag.schema,
-    },
+    }),
+  ),
+  distinct: optional(
+    whenRead(flag, (draft: AggregateDraft) => {
+      draft.isDistinct = true;
+    }),
     "Only for count: counts distinct values.",
   ),
-  as: required<string, AggregateDraft>(
-    {
-      read(reader, { operation }) {
-        const { aliases } = operation.summarize();
-        aliases.push(readColumnName(reader).toString());
-        return undefined;
-      },
-      schema: newColumnSchema,
-    },
+  as: required(
+    newName(({ operation }: AggregateDraft, name) => operation.summarize().aliases.push(name)),
     "Name of the result.",
   ),
 };
@@ -453,13 +427,9 @@ const one = flagged((draft, isTrue) => {
   draft.isOne = isTrue;
 });
 
-const memberName: Kind<string> = {
-  read(reader, draft) {
-    draft.member = readColumnName(reader).toString();
-    return undefined;
-  },
-  schema: newColumnSchema,
-};
+const memberName = newName((draft: OperationDraft, name) => {
+  draft.member = name;
+});
 
 const databaseName = plainName((draft: OperationDraft, name) => {
   draft.database = name;
@@ -534,14 +504,10 @@ const includeList = list(
 );
 
 function judgeInclude(draft: OperationDraft, reader: BodyReader): void {
-  const { outer, limit, limitStart, isOne } = draft;
+  const { limit, limitStart, isOne } = draft;
   if (isOne && limit !== undefined) {
     const problem = "limit is not allowed with one, which is the first row by order_by";
     throw reader.refusal("invalid_value", problem, limitStart);
-  }
-  if (outer !== undefined) {
-    outer.includes ??= [];
-    outer.includes.push(draft);
   }
   if (draft.computed !== undefined) judgeComputed(draft, reader, draft.computed);
   if (draft.includes !== undefined) judgeIncludes(draft, reader, draft.includes);

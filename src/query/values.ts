@@ -5,8 +5,10 @@ import { andThen, ByteText, type Rest, repeat, tokenOf } from "../json/reader.ts
 import { formatHint } from "../suggestion.ts";
 import type { BodyReader } from "./body-reader.ts";
 import {
+  at,
   extra,
   fullOnly,
+  inside,
   type Kind,
   type MakeSchema,
   named,
@@ -235,7 +237,7 @@ const DOT = 0x2e;
 const ASTERISK = 0x2a;
 const asteriskToken = tokenOf("*");
 
-export function readColumnName(reader: BodyReader): ByteText {
+function readColumnName(reader: BodyReader): ByteText {
   const start = reader.position;
   reader.expect("a string");
   const text = reader.readString();
@@ -251,10 +253,21 @@ const columnSchema = named("Column", () => ({
   pattern: `^(?:${columnNamePattern}|${qualifiedColumnPattern})$`,
 }));
 
-export const newColumnSchema: MakeSchema = named("NewColumn", () => ({
+const newColumnSchema: MakeSchema = named("NewColumn", () => ({
   type: "string",
   pattern: `^${columnNamePattern}$`,
 }));
+
+/** The name of a new column, passed to `note`. */
+export function newName<Draft>(note: (draft: Draft, name: string) => void): Kind<string, Draft> {
+  return {
+    read(reader, draft) {
+      note(draft, readColumnName(reader).toString());
+      return undefined;
+    },
+    schema: newColumnSchema,
+  };
+}
 
 /** `column`, or `table.column` with a table of the operation. */
 export const column: Kind<string> = { read: readColumn, schema: columnSchema };
@@ -333,6 +346,11 @@ function noteName(text: ByteText, draft: OperationDraft): void {
 }
 
 /** A column of any table: `table.column`. */
+const foreignColumn: Kind<string> = {
+  read: readForeignColumn,
+  schema: () => ({ type: "string", pattern: `^${qualifiedColumnPattern}$` }),
+};
+
 function readForeignColumn(reader: BodyReader, draft: OperationDraft): undefined {
   const start = reader.position;
   reader.expect("a string");
@@ -478,13 +496,11 @@ const bindingFields = {
     },
     schema: count.schema,
   }),
-  column: required<string, Binding>({
-    read(reader, binding) {
-      binding.column = readColumnName(reader).toString();
-      return undefined;
-    },
-    schema: newColumnSchema,
-  }),
+  column: required(
+    newName((binding: Binding, name) => {
+      binding.column = name;
+    }),
+  ),
 };
 const bindingShape = new ObjectShape<Binding>(bindingFields);
 
@@ -543,13 +559,7 @@ const definitionFields = {
   nullable: optional(flag, "True by default, except for the primary key."),
   default: extra(literal, "Value for rows without this column."),
   references: extra<string, TableColumns>(
-    {
-      read(reader, { operation }) {
-        operation.position = "references";
-        return readForeignColumn(reader, operation);
-      },
-      schema: () => ({ type: "string", pattern: `^${qualifiedColumnPattern}$` }),
-    },
+    inside(at("references", foreignColumn)),
     "table.column whose values are allowed.",
   ),
 };
