@@ -44,7 +44,7 @@ async function openSqlite(): Promise<Database> {
   const data = path.join(directory, "data");
   const { program, address } = await startAdapter(`sqlite:${data}`, directory, "sqlite");
   opened.defer(() => program.end());
-  return { name: "SQLite", address, plans: fillSqlite(data, rowCount) };
+  return { name: "SQLite", address, plans: await fillSqlite(data, rowCount) };
 }
 
 async function openPostgres(): Promise<Database> {

@@ -10,10 +10,10 @@ import { planOf as planPostgres } from "../../src/engine/postgres/dialect.ts";
 import { KnownTables } from "../../src/engine/remote/known-tables.ts";
 import type { Fragment } from "../../src/engine/sql/fragment.ts";
 import type { ReadingPlan } from "../../src/engine/sql/include.ts";
-import type { ColumnKind } from "../../src/engine/sql/scope.ts";
+import type { Column, ColumnKind } from "../../src/engine/sql/scope.ts";
 import { comparedValue } from "../../src/engine/sql/values.ts";
 import { Databases } from "../../src/engine/sqlite/databases.ts";
-import { planOf as planSqlite } from "../../src/engine/sqlite/dialect.ts";
+import { bindKey, operationsIn, planOf as planSqlite } from "../../src/engine/sqlite/dialect.ts";
 import { rows } from "../../src/engine/sqlite/statements.ts";
 import type { Select } from "../../src/query/operation-types.ts";
 import type { Teardown } from "./guarded.ts";
@@ -29,11 +29,14 @@ interface StatementPlan {
 /** Explains the statements of a Select on `main`, or of what it includes, optionally with limits. */
 export type Plans = (query: Select, counter?: LimitCounter) => Promise<StatementPlan[]>;
 
-/** The statements of a Select, or of what it includes for 50 rows. */
-function statementsOf<Kind extends ColumnKind>(plan: ReadingPlan<Kind>): Iterable<Fragment> {
+/** The statements of a Select, or of what it includes for 50 rows, whose keys `bind` binds. */
+function statementsOf<Kind extends ColumnKind>(
+  plan: ReadingPlan<Kind>,
+  bind = (column: Column<Kind>, id: number): unknown => comparedValue(column, id),
+): Iterable<Fragment> {
   const ids = Array.from({ length: 50 }, (_, index) => 7 * index);
   const included = plan.includes.map(({ key, statement }) => {
-    return statement(ids.map((id) => comparedValue(key, id)));
+    return statement(ids.map((id) => bind(key, id)));
   });
   return included.length > 0 ? included : plan.statements(() => 0);
 }
@@ -68,19 +71,28 @@ const indexes = (nulls: string) => [
   `create index by_rank on items (${nulls}, id)`,
 ];
 
-export function fillSqlite(directory: string, count: number): Plans {
+export async function fillSqlite(directory: string, count: number): Promise<Plans> {
   const databases = new Databases(directory);
   const session = databases.open("main");
   const { connection } = session;
+  const context = { session, database: "main", schema: "main", counter: undefined };
+  const columnsOfItems = [
+    { name: "id", type: "bigint", primary_key: true },
+    { name: "rank", type: "int" },
+    { name: "region", type: "text", nullable: false },
+    { name: "amount", type: "int", nullable: false },
+  ];
+  const items = { database: "main", table: "items", columns: columnsOfItems };
+  await operationsIn(session).changes.CreateTable(context, items);
   connection.exec(
-    `create table items (id bigint not null primary key, rank int, region text not null, amount int not null);
-    with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < ${count})
+    `with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < ${count})
       insert into items select ${columns("n", percent)} from numbers;
     ${indexes("rank").join(";")}; analyze`,
   );
   return async (query, counter) => {
-    const context = { session, database: "main", schema: "main", counter };
-    return Array.from(statementsOf(await planSqlite(context, query)), (statement) => {
+    const plan = await planSqlite({ ...context, counter }, query);
+    const statements = statementsOf(plan, ({ kind }, id) => bindKey(kind, id));
+    return Array.from(statements, (statement) => {
       const steps = Array.from(rows(connection, sql`explain query plan ${statement}`), (row) =>
         String(row[3]),
       );

@@ -78,7 +78,7 @@ async function readIncluded(t: Test, plans: Plans): Promise<void> {
 
 t.test("a page is a range of an index, and included rows are found by one (SQLite)", async (t) => {
   const { engine, directory } = await freshEngine(t);
-  const plans = fillSqlite(path.join(directory, "data"), rowCount);
+  const plans = await fillSqlite(path.join(directory, "data"), rowCount);
   await readPages(t, engine.address, plans);
   await readFiltered(t, plans);
   await readIncluded(t, plans);

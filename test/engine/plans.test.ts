@@ -34,13 +34,16 @@ const scenes: Readonly<Record<string, (t: Test, rowCount: number) => Promise<Sce
   async SQLite(t, rowCount) {
     const directory = temporaryDirectory(t);
     const { address } = await startService(t, `sqlite:${directory}`);
-    const plans = fillSqlite(directory, rowCount);
+    const plans = await fillSqlite(directory, rowCount);
+    const columns = ["id", "item_id", "amount"].map((name) => ({ name, type: "int" }));
+    await query(address, { CreateTable: { database: "main", table: "lines", columns } });
     const path = join(directory, "main.sqlite");
     const file = new DatabaseSync(path);
     const whole = `(n - 1) / ${linesPerItem}`;
-    file.exec(`${table};
+    file.exec(`
       with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < ${rowCount})
-        insert into main.lines select ${values("n", whole)} from numbers;
+        insert into lines select ${values("n", whole)} from numbers;
+      create unique index by_id on lines (id);
       ${index.replace("by_item on main.", "main.by_item on ")}; analyze`);
     file.close();
     return { address, plans, url: `sqlite:${path}` };

@@ -209,7 +209,9 @@ async function readTables<Leased extends Session, Kind extends ColumnKind>(
   readTable: ReadTable<Leased, Kind>,
 ): Promise<Map<string, KnownTable<Kind>>> {
   const tables = new Map<string, KnownTable<Kind>>();
-  for (const name of names) tables.set(name, await readNarrowed(context, name, readTable));
+  for (const name of new Set(names)) {
+    tables.set(name, await readNarrowed(context, name, readTable));
+  }
   return tables;
 }
 

@@ -100,8 +100,13 @@ function planInclude<Kind extends ColumnKind>(
   const outerKey = keyOf(include);
   const key = resolveColumn<Column<Kind>>(outer.tables, outerKey);
   const source = outer.tables.find((one) => one.name === key.table.name) ?? table;
+  let isIndexed = false;
   const sides = on.split(" = ").map((side) => {
-    return side === outerKey ? sql.id(listed, "key") : columnSql(resolveColumn(tables, side));
+    if (side === outerKey) return sql.id(listed, "key");
+    const own = resolveColumn(tables, side);
+    const isAlike = own.column.kind.family === key.column.kind.family;
+    isIndexed = isAlike && table.isIndexed?.(own.column.name) === true;
+    return columnSql(own);
   });
   // The first part, without rows, gives the list the type and collation of the outer column.
   const typed = sql`select 0 as ${sql.id("n")}, ${columnSql(key)} as ${sql.id("key")}
@@ -112,7 +117,9 @@ function planInclude<Kind extends ColumnKind>(
   const wanted = wantedSql(resolve, include, tables);
   const ranked = sql`select ${sql.join(selected.map(renamed))}, ${n} as ${sql.id("n")},
     ${place} as ${sql.id("place")} from `;
-  const joined = sql`join ${sourceSql(schema, table)} on ${sql.join(sides, sql` = `)}`;
+  // SQLite misjudges the length of the list, and would read the whole table.
+  const words = isIndexed ? sql`cross join` : sql`join`;
+  const joined = sql`${words} ${sourceSql(schema, table)} on ${sql.join(sides, sql` = `)}`;
   const rest = wanted === undefined ? sql`` : sql`where ${wanted}`;
   const names = [...selected.map((_, index) => sql.id(`c${index + 1}`)), sql.id("n")];
   if (dialect.valuesPerStatement !== undefined) {

@@ -74,8 +74,8 @@ export interface Table<Found extends Column = Column> {
   /** True for the rows of a Select. */
   readonly isSelect?: boolean;
   /**
-   * Whether an index begins with a column. Set by databases that would read all rows of the table
-   * for each outer row of `exists` without one.
+   * Whether an index begins with a column. Set by databases that need to be told to use it: otherwise
+   * they read all rows, for `exists` even once for each outer row.
    */
   isIndexed?(column: string): boolean;
 }

@@ -161,15 +161,18 @@ const dialect: SelectDialect<SqliteKind> = {
   limit: (limit, offset) => sql`limit ${limit ?? -1} offset ${offset ?? 0}`,
 };
 
+/** A bound value has no type, but texts and numbers are compared by the types of columns. */
+export function bindKey({ storage }: SqliteKind, key: SQLOutputValue): unknown {
+  return storage === "ANY" ? key : sql`cast(${key} as ${sql.raw(storage)})`;
+}
+
 async function select(context: SqliteContext, query: Select, output: RowOutput): Promise<void> {
   const { connection } = context.session;
   const source: RowSource<SQLOutputValue, SqliteKind> = {
     async each(statement, _columns, onRow) {
       for (const row of rows(connection, statement)) onRow(row);
     },
-    // A bound value has no type, but texts and numbers are compared by the types of columns.
-    bind: ({ kind: { storage } }, raw) =>
-      storage === "ANY" ? raw : sql`cast(${raw} as ${sql.raw(storage)})`,
+    bind: ({ kind }, raw) => bindKey(kind, raw),
   };
   // The statements of `include` must see one state.
   const begins = query.include !== undefined && !connection.isTransaction;
