@@ -103,14 +103,14 @@ export class EngineRefusal extends ClientError {
     return new EngineRefusal("batch_member_denied", message, { plain, members, cause: this });
   }
 
-  at(place: string): EngineRefusal {
-    const plain = `${place}: ${this.plain}`;
+  at(place: string, hint = ""): EngineRefusal {
+    const plain = `${place}: ${this.plain}${hint}`;
     const quoting = this.#quoting && {
       value: this.#quoting.value,
       message: `${place}: ${this.#quoting.message}`,
     };
     const options = { plain, cause: this, quoting };
-    return new EngineRefusal(this.code, `${place}: ${this.message}`, options);
+    return new EngineRefusal(this.code, `${place}: ${this.message}${hint}`, options);
   }
 
   /** Quotes the value only if the query contains it: any other value may belong to a hidden row. */

@@ -579,7 +579,9 @@ export class JsonReader {
   }
 
   #unexpected(wanted: string): JsonFault {
-    const found = this.position >= this.bytes.length ? "the body ends" : "something else is";
+    const sign = String.fromCharCode(this.bytes[this.position] ?? 0);
+    const other = "{}[]:,".includes(sign) ? `${sign} is` : "something else is";
+    const found = this.position >= this.bytes.length ? "the body ends" : other;
     return new JsonFault("invalid_json", `${found} where ${wanted} is expected`, this.position);
   }
 }

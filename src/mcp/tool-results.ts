@@ -418,6 +418,21 @@ function cutResult(answer: QueryAnswer, done: string): ToolResult {
   });
 }
 
+type RowLists = readonly (readonly [name: string, rows: readonly unknown[]])[];
+
+function listsIn(found: Content): RowLists {
+  return Object.entries(rowNames).flatMap(([key, name]) => {
+    const rows: unknown = found[key];
+    return Array.isArray(rows) ? [[name, rows] as const] : [];
+  });
+}
+
+/** True if fewer rows are shown than were affected. */
+function isShortened(affected: unknown, lists: RowLists): boolean {
+  const returned = Math.max(...lists.map(([, rows]) => rows.length));
+  return typeof affected === "number" && lists.length > 0 && affected > returned;
+}
+
 /** @param done used if the answer has no message */
 export function changeOf(answer: QueryAnswer, bytes: number, done: string): ToolResult {
   requireSuccess(answer);
@@ -426,14 +441,14 @@ export function changeOf(answer: QueryAnswer, bytes: number, done: string): Tool
   const { message, affected } = found;
   // Only a Preview of a Batch has neither.
   if (message === undefined && affected === undefined && Array.isArray(found.data)) {
-    return resultWith(narrowedIn(answer), { results: found.data }, bytes);
+    const isCut = found.data.some(
+      (one) => isContent(one) && isShortened(one.affected, listsIn(one)),
+    );
+    const summary = { ...(isCut ? { truncated: true } : {}), ...narrowedIn(answer) };
+    return resultWith(summary, { results: found.data }, bytes);
   }
-  const lists = Object.entries(rowNames).flatMap(([key, name]) => {
-    const rows: unknown = found[key];
-    return Array.isArray(rows) ? [[name, rows] as const] : [];
-  });
-  const returned = Math.max(...lists.map(([, rows]) => rows.length));
-  const isMore = typeof affected === "number" && lists.length > 0 && affected > returned;
+  const lists = listsIn(found);
+  const isMore = isShortened(affected, lists);
   const summary = {
     ...(typeof message === "string" ? { message } : lists.length === 0 ? { message: done } : {}),
     ...(typeof affected === "number" ? { affected } : {}),

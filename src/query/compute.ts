@@ -91,8 +91,13 @@ interface ComputeDraft {
 const literalShape = new ObjectShape<unknown>({ value: required(literal) });
 
 const item: Kind<Item> = {
-  read: (reader, draft) =>
-    reader.kind() === "an object" ? literalShape.read(reader, draft) : column.read(reader, draft),
+  read(reader, draft) {
+    const kind = reader.kind();
+    if (kind === "an object") return literalShape.read(reader, draft);
+    if (kind === "a string") return column.read(reader, draft);
+    const problem = `a column name or a literal such as {"value": 2} is expected, ${kind} was found`;
+    throw reader.refusal("wrong_type", problem);
+  },
   schema: named("Item", (reference) => ({
     oneOf: [column.schema(reference), objectSchema({ value: required(literal) })(reference)],
   })),

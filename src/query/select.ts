@@ -151,7 +151,8 @@ function judgeIncludes(
 ): void {
   const { isDistinct, aggregateStart, includeStart, columnsStart, computed = [] } = draft;
   if (isDistinct || aggregateStart > 0) {
-    const problem = `include cannot be combined with ${isDistinct ? "distinct" : "aggregate"}`;
+    const other = isDistinct ? "distinct" : "aggregate";
+    const problem = `include cannot be combined with ${other}; put ${other} into from, as {"select": ..., "as": ...}`;
     throw reader.refusal("invalid_value", problem, includeStart);
   }
   const selected = columnsStart === 0 ? [] : namesAt(reader, columnsStart);

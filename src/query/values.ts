@@ -531,7 +531,7 @@ function readBinding(reader: BodyReader, operation: OperationDraft, columns: Obj
   const binding = { operation, element: 0, column: "" };
   const rest = andThen(bindingShape.read(reader, binding), () => {
     if (operation.bindTo(binding.element, binding.column)) return;
-    const problem = `element ${binding.element} is not an earlier Insert, Update, Delete or Upsert of this Batch`;
+    const problem = `element ${binding.element} is not an earlier Insert, Update, Delete or Upsert of this Batch; the first element is 0`;
     throw reader.refusal("invalid_value", problem, start);
   });
   return rest ?? reader.pause();

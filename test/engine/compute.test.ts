@@ -1,5 +1,6 @@
 import fc from "fast-check";
-import { createTable, insert, refusal } from "./kit.ts";
+import t from "tap";
+import { createTable, freshEngine, insert, refusal } from "./kit.ts";
 import {
   type Cell,
   evaluate,
@@ -287,6 +288,26 @@ function branches(yes: unknown, no: unknown) {
   return { then: yes, else: no };
 }
 
+t.test("what is no date in SQLite computes to null", async (t) => {
+  const { ask } = await freshEngine(t);
+  await ask(createTable("days", { id: "int", day: "date" }));
+  const days = ["2026-02-30", "2026-13-01", "2026-1-5", "none", "2024-02-29"];
+  await ask(
+    insert(
+      "days",
+      days.map((day, id) => ({ id, day })),
+    ),
+  );
+  const compute = [{ as: "month", fn: "trunc", unit: "month", of: ["day"] }];
+  const rows = { database, from: "days", columns: ["month"], compute, order_by: { column: "id" } };
+  const months = [...days.slice(1).map(() => null), "2024-02-01"];
+  const { body } = await ask({ Select: rows });
+  t.strictSame(
+    body.data,
+    months.map((month) => ({ month })),
+  );
+});
+
 overEach("a computed name that is not allowed is refused with what is", async (t, { ask }) => {
   await ask(createTable("orders", orders));
   await ask(insert("orders", [first, { ...second, qty: 2 ** 52 }]));
@@ -313,6 +334,23 @@ overEach("a computed name that is not allowed is refused with what is", async (t
     ],
     [[{ as: "x", fn: "json", of: ["name"], path: ["a"] }], invalid, /json does not take "name"/],
     [[{ as: "x", fn: "coalesce", of: ["day", "qty"] }], invalid, /coalesce does not take "qty"/],
+    [
+      [
+        {
+          as: "x",
+          fn: "if",
+          when: { column: "qty", cmp: ">", value: 1 },
+          ...branches(lit(1), lit("no")),
+        },
+      ],
+      invalid,
+      /^compute "x": if does not take a literal \(text\); allowed: items of one type, here bigint$/,
+    ],
+    [
+      [{ as: "x", fn: "concat", of: ["name", "elsewhere"] }],
+      "unknown_column",
+      /^compute "x": There is no column "elsewhere" in orders; orders has .*; write a text as {"value": "elsewhere"}$/,
+    ],
     [[{ as: "QTY", fn: "abs", of: ["qty"] }], "duplicate_column", /"QTY" is taken/],
     [[{ as: "x", fn: "abs", of: ["x"] }], "unknown_column", /"x"/],
     [[{ as: "x", fn: "mul", of: ["qty", "qty"] }], "number_out_of_range", /range/],
@@ -326,6 +364,14 @@ overEach("a computed name that is not allowed is refused with what is", async (t
   const where = { column: "x", cmp: "<", value: 1 };
   const less = await ask({ Select: { database, from: "orders", columns: ["x"], compute, where } });
   t.match(less, refusal(400, invalid, /"x" \(json\)/));
+  const aggregate = [{ fn: "sum", column: "qty", as: "sum" }];
+  for (const early of [
+    { where: { column: "sum", cmp: ">", value: 1 } },
+    { compute: [{ as: "x", fn: "round", of: ["sum"] }] },
+  ]) {
+    const found = await ask({ Select: { database, from: "orders", aggregate, ...early } });
+    t.match(found, refusal(400, "unknown_column", /"sum" is aggregated after .*; use having/));
+  }
 });
 
 overEach("computed names and Selects in conditions contain each other", async (t, { ask }) => {

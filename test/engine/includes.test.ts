@@ -503,7 +503,7 @@ overEach("a Select of Selects names what it gives", async (t, { ask }) => {
   const columns = ["price"];
   t.match(
     await select({ from, columns }),
-    refusal(400, "unknown_column", /"price" in r.*r gives id, film/),
+    refusal(400, "unknown_column", /"price" in r.*r has id, film/),
   );
   t.match(await select({ from, columns: ["rentals.id"] }), refusal(400, "invalid_column"));
   const both = {

@@ -174,6 +174,9 @@ t.test("a preview of more rows than it returns is marked as truncated", async (t
     { affected: 1, before: [{ id: 1 }], after: [] },
     { affected: 0, before: [], after: [] },
   ]);
+  t.equal(batch.structured?.truncated, undefined);
+  const cut = await mcp.call("preview", { Batch: [all], limit: 1 });
+  t.match(cut.structured, { truncated: true, results: [{ affected: 101, before: [{ id: 0 }] }] });
 });
 
 t.test("a batch runs whole or not at all, and names the operation that failed", async (t) => {

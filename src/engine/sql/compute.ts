@@ -109,8 +109,23 @@ export class Computed<Kind extends ColumnKind> {
   }
 
   define(definition: Compute): void {
-    const { as: name, fn, of = [], when, then: yes = "", else: no = "" } = definition;
-    const operands = (fn === "if" ? [yes, no] : of).map((item) => this.#operand(item));
+    const { as: name, fn, of = [], then: yes = "", else: no = "" } = definition;
+    const items = fn === "if" ? [yes, no] : of;
+    try {
+      this.#define(definition, items);
+    } catch (error) {
+      if (!(error instanceof EngineRefusal)) throw error;
+      const { column = "" } = error;
+      const hint = items.includes(column)
+        ? `; write a text as {"value": ${JSON.stringify(column)}}`
+        : "";
+      throw error.at(`compute "${name}"`, hint);
+    }
+  }
+
+  #define(definition: Compute, given: readonly Item[]): void {
+    const { as: name, fn, when } = definition;
+    const operands = given.map((item) => this.#operand(item));
     const compared = leavesOf(when).map((leaf) => {
       if ("exists" in leaf) return 1;
       return this.#sizeOf(leaf.column) + ("other" in leaf ? this.#sizeOf(leaf.other) : 0);
@@ -118,7 +133,7 @@ export class Computed<Kind extends ColumnKind> {
     const sum = (sizes: readonly number[]) => sizes.reduce((one, other) => one + other, 0);
     const items = operands.map((operand) => operand.size);
     const size = 1 + sum(items) * (repeats[fn] ?? 1) + sum(compared);
-    if (size > LARGEST_SIZE) throw new EngineRefusal(...refused.tooComplex).at(`compute "${name}"`);
+    if (size > LARGEST_SIZE) throw new EngineRefusal(...refused.tooComplex);
     const { expression, kind, type } = this.#apply(definition, operands);
     this.#sizes.set(name, size);
     this.#names.set(name, { table: { name: "" }, column: { name, type, kind }, expression });
@@ -251,7 +266,7 @@ export class Computed<Kind extends ColumnKind> {
     const present = operands.filter(({ literal }) => literal !== null);
     const model = present.find(({ literal }) => literal === undefined) ?? present[0];
     if (model === undefined) {
-      throw new EngineRefusal("invalid_value", `compute "${definition.as}": every item is null`);
+      throw new EngineRefusal("invalid_value", `every item of ${definition.fn} is null`);
     }
     if (present.every((one) => isNumber(one.family))) {
       const family = widest(present);
@@ -263,8 +278,10 @@ export class Computed<Kind extends ColumnKind> {
     const sides = operands.map((one) => {
       const { literal } = one;
       if (literal === null) return sql`null`;
-      if (literal === undefined && one.family !== family) {
-        throw unfit(definition, one, `the type of "${column.name}"`);
+      if ((literal ?? model.literal) === undefined) {
+        if (one.family !== family) throw unfit(definition, one, `the type of "${column.name}"`);
+      } else if (model.literal !== undefined && one.family !== family) {
+        throw unfit(definition, one, `items of one type, here ${column.type}`);
       }
       if (literal === undefined || one === model) return one.sql;
       return sql`${comparedValue(column, literal)}`;
@@ -308,8 +325,9 @@ function requireMoment(definition: Compute, operand: Operand): MomentFamily {
   throw unfit(definition, operand, "dates and times");
 }
 
-function unfit({ as: name, fn }: Compute, { column }: Operand, allowed: string): EngineRefusal {
-  const problem = `compute "${name}": ${fn} does not take "${column.name}" (${column.type}); allowed: ${allowed}`;
+function unfit({ fn }: Compute, { column, literal }: Operand, allowed: string): EngineRefusal {
+  const what = literal === undefined ? `"${column.name}"` : "a literal";
+  const problem = `${fn} does not take ${what} (${column.type}); allowed: ${allowed}`;
   return new EngineRefusal("invalid_value", problem);
 }
 

@@ -216,7 +216,7 @@ function likeSql(
   const column = columnSql(reference);
   const pattern = literalsEscaped(String(value), escapes);
   if (pattern === undefined) {
-    const problem = `Column "${reference.column.name}": the pattern of ${cmp} ends with its escape character`;
+    const problem = `Column "${reference.column.name}": the pattern of ${cmp} ends with its escape character; write it twice to match it`;
     throw new EngineRefusal("invalid_value", problem);
   }
   const plain = (text: Fragment, wanted: string) => sql`${text} like ${wanted}`;

@@ -71,8 +71,6 @@ export interface Table<Found extends Column = Column> {
   readonly columns: ReadonlyMap<string, Found>;
   readonly bytewise?: readonly string[];
   readonly nesting?: Nesting | undefined;
-  /** True for the rows of a Select. */
-  readonly isSelect?: boolean;
   /**
    * Whether an index begins with a column. Set by databases that need to be told to use it: otherwise
    * they read all rows, for `exists` even once for each outer row.
@@ -125,10 +123,7 @@ export function resolveColumn<Found extends Column>(
     const near = formatHint(nearest(dot < 0 ? [scope] : [tables, scope], columnName, dot >= 0));
     const hint = /^\w+\(/.test(name) ? "; use aggregate for counts and sums" : "";
     const plain = `There is no column "${name}" in ${places}${hint}`;
-    const given = scope
-      .filter(({ isSelect }) => isSelect)
-      .map(formatGiven)
-      .join("");
+    const given = near === "" ? scope.map(formatColumns).join("") : "";
     throw new EngineRefusal("unknown_column", plain + near + given, { plain, column: name });
   }
   if (others.length === 0) return only;
@@ -141,11 +136,11 @@ export function resolveColumn<Found extends Column>(
   );
 }
 
-const MOST_GIVEN = 30;
+const MOST_LISTED = 30;
 
-function formatGiven({ name, columns }: Table): string {
-  const names = [...columns.keys()].slice(0, MOST_GIVEN).join(", ");
-  return `; ${name} gives ${names}${columns.size > MOST_GIVEN ? ", ..." : ""}`;
+function formatColumns({ name, columns }: Table): string {
+  const names = [...columns.keys()].slice(0, MOST_LISTED).join(", ");
+  return `; ${name} has ${names}${columns.size > MOST_LISTED ? ", ..." : ""}`;
 }
 
 function nearest(scopes: readonly Scope[], name: string, isQualified: boolean): string | undefined {

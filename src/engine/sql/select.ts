@@ -368,7 +368,7 @@ function selectedAs<Kind extends ColumnKind>(
     columns.set(own.name, own);
   }
   const keys = { primary: [], unique: new Set<string>() };
-  return { name, columns, keys, isSelect: true, place: sql`(${statement}) as ${sql.id(name)}` };
+  return { name, columns, keys, place: sql`(${statement}) as ${sql.id(name)}` };
 }
 
 /** The columns of `table.column = table.column`. */
@@ -526,10 +526,15 @@ export function renamed(reference: ColumnReference, index: number): Fragment {
 
 export function resolveIn<Kind extends ColumnKind>(
   tables: readonly SelectedTable<Kind>[],
-  { compute = [] }: Pick<Select, "compute">,
+  { compute = [], aggregate = [] }: Pick<Select, "compute" | "aggregate">,
   dialect: SelectDialect<Kind>,
 ): Resolve<SelectedColumn<Kind>> {
-  const columns = columnsOf<SelectedColumn<Kind>>(tables);
+  const later = new Set(aggregate.map(({ as: name }) => name));
+  const columns: Resolve<SelectedColumn<Kind>> = (name) => {
+    if (!later.has(name)) return resolveColumn(tables, name);
+    const problem = `"${name}" is aggregated after where and compute; use having, or from with this Select`;
+    throw new EngineRefusal("unknown_column", problem);
+  };
   if (compute.length === 0) return columns;
   const computed = new Computed<Kind>(columns, dialect.computing, tables);
   for (const definition of compute) {

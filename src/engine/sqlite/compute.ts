@@ -148,7 +148,9 @@ function microsecondsOf(text: string): bigint | null {
     momentForm.exec(text) ?? [];
   const [fraction = "", eastHours = "+00", eastMinutes = "00"] = rest;
   const seconds = Date.parse(`${day}T${hour}:${minute}:${second}Z`) / 1000;
-  if (!found || Number.isNaN(seconds)) return null;
+  // The 30th of February would become a day of March.
+  const isDay = new Date(day).getUTCDate() === Number(day.slice(-2));
+  if (!found || !isDay || Number.isNaN(seconds)) return null;
   const east = (Number(eastHours) * 60 + Number(`${eastHours[0]}${eastMinutes}`)) * 60;
   return BigInt(seconds - east) * 1_000_000n + BigInt(fraction.padEnd(6, "0").slice(0, 6));
 }
