@@ -16,13 +16,14 @@ function blocks(language: string): string[] {
   return Array.from(page.matchAll(fence), ([, text = ""]) => text);
 }
 
-const [shown = "", client = "", program = "", wrong = ""] = blocks("ts");
-const [createTable = ""] = blocks("json");
-const [printed = ""] = blocks("console");
+const [shown = "", client = "", start = "", nested = "", wrong = ""] = blocks("ts");
+const program = start + nested;
+const [createTables = ""] = blocks("json");
+const printed = blocks("console").join("");
 
 const gateway = await startGateway(t);
 const token = await gateway.login();
-const created = await gateway.query(createTable, token);
+const created = await gateway.query(createTables, token);
 const env = { GATEHOUSE_TOKEN: token };
 const types = await runCommand(gateway.home, ["types", "--url", gateway.url], { env });
 const files = {
