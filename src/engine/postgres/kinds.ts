@@ -237,14 +237,18 @@ export function kindOf(type: TypeDescription): PostgresKind {
       // PostgreSQL would round a value with more decimal places than the column.
       const fits = (value: PresentValue) =>
         scale === undefined || placesOf(decimals.write(value) ?? "") <= scale;
-      return { ...kind, sum, store: (value) => (fits(value) ? store(value) : undefined) };
+      const stored = (value: PresentValue) => (fits(value) ? store(value) : undefined);
+      return { ...kind, sum, store: stored, castFails: true };
     }
     case doubles:
       return { ...kind, sum };
+    case dates:
+      return { ...kind, castFails: true };
     case documents: {
       // Only the binary form of JSON can be compared.
       const compare = (value: PresentValue) => castOf(codec.write(value), jsonb);
-      return { ...kind, compare, compared: (column) => sql`cast(${column} as jsonb)` };
+      const compared = (column: Fragment) => sql`cast(${column} as jsonb)`;
+      return { ...kind, compare, compared, castFails: true };
     }
     case strings:
       return { ...kind, exact: exactOther };

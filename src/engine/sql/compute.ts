@@ -1,9 +1,8 @@
 import { sql } from "kysely";
 import type { CellValue, Compute, FunctionName, Item, Unit } from "../../query/operation-types.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { refused } from "../remote/failures.ts";
-import { conditionSql, isNumber, leavesOf, type NumberFamily } from "./conditions.ts";
-import type { Fragment } from "./fragment.ts";
+import { conditionSql, isNumber, type NumberFamily } from "./conditions.ts";
+import { type Fragment, SizeBudget, tooComplex } from "./fragment.ts";
 import {
   type Column,
   type ColumnKind,
@@ -95,6 +94,7 @@ export class Computed<Kind extends ColumnKind> {
   readonly resolve: Resolve<Column<Kind>>;
   readonly #names = new Map<string, ColumnReference<Column<Kind>>>();
   readonly #sizes = new Map<string, number>();
+  readonly #budget: SizeBudget;
   readonly #dialect: ComputeDialect<Kind>;
   readonly #scope: Scope<Column<Kind>>;
 
@@ -104,7 +104,12 @@ export class Computed<Kind extends ColumnKind> {
     scope: Scope<Column<Kind>>,
   ) {
     this.#scope = scope;
-    this.resolve = (name) => this.#names.get(name) ?? columns(name);
+    this.#budget = scope.find(({ nesting }) => nesting)?.nesting?.budget ?? new SizeBudget();
+    this.resolve = (name) => {
+      const known = this.#names.get(name);
+      if (known !== undefined) this.#budget.spend(this.#sizeOf(name));
+      return known ?? columns(name);
+    };
     this.#dialect = dialect;
   }
 
@@ -123,18 +128,14 @@ export class Computed<Kind extends ColumnKind> {
     }
   }
 
-  #define(definition: Compute, given: readonly Item[]): void {
+  #define(definition: Compute, items: readonly Item[]): void {
     const { as: name, fn, when } = definition;
-    const operands = given.map((item) => this.#operand(item));
-    const compared = leavesOf(when).map((leaf) => {
-      if ("exists" in leaf) return 1;
-      return this.#sizeOf(leaf.column) + ("other" in leaf ? this.#sizeOf(leaf.other) : 0);
-    });
-    const sum = (sizes: readonly number[]) => sizes.reduce((one, other) => one + other, 0);
-    const items = operands.map((operand) => operand.size);
-    const size = 1 + sum(items) * (repeats[fn] ?? 1) + sum(compared);
-    if (size > LARGEST_SIZE) throw new EngineRefusal(...refused.tooComplex);
+    const operands = items.map((item) => this.#operand(item));
+    const { spent } = this.#budget;
     const { expression, kind, type } = this.#apply(definition, operands);
+    const ofItems = operands.reduce((sum, { size }) => sum + size, 0) * (repeats[fn] ?? 1);
+    const size = 1 + ofItems + weightOf(when) + this.#budget.spent - spent;
+    if (size > LARGEST_SIZE) throw tooComplex("a computed name repeats too many others");
     this.#sizes.set(name, size);
     this.#names.set(name, { table: { name: "" }, column: { name, type, kind }, expression });
   }
@@ -160,7 +161,7 @@ export class Computed<Kind extends ColumnKind> {
     const bound = sql`${literal === null ? null : comparedValue(column, literal)}`;
     const typed = isNumber(family) ? this.#dialect.number(bound, family) : bound;
     const value = family === "text" ? this.#dialect.text(bound) : typed;
-    return { sql: value, column, family, literal, size: 1 };
+    return { sql: value, column, family, literal, size: weightOf(literal) };
   }
 
   #typeOf(family: ResultFamily): Typed<Kind> {
@@ -329,6 +330,13 @@ function unfit({ fn }: Compute, { column, literal }: Operand, allowed: string): 
   const what = literal === undefined ? `"${column.name}"` : "a literal";
   const problem = `${fn} does not take ${what} (${column.type}); allowed: ${allowed}`;
   return new EngineRefusal("invalid_value", problem);
+}
+
+/** The size of the SQL that a part of a query becomes, in columns and literals. */
+function weightOf(part: unknown): number {
+  if (typeof part === "string") return 1 + (part.length >> 4);
+  if (typeof part !== "object" || part === null) return 1;
+  return Object.values(part).reduce<number>((sum, one) => sum + weightOf(one), 1);
 }
 
 function familyOf(value: CellValue): NumberFamily | "text" | "boolean" {

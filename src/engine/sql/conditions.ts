@@ -28,9 +28,50 @@ const orderings = {
   "<=": sql`<=`,
 };
 
-export function whereSql(scope: Scope, condition: Condition | null | undefined): Fragment {
+export function whereSql(
+  scope: Scope,
+  condition: Condition | null | undefined,
+  resolve = columnsOf(scope),
+): Fragment {
   if (condition === null || condition === undefined) return sql``;
-  return sql` where ${conditionSql(columnsOf(scope), condition, scope)}`;
+  return sql` where ${guardedSql(resolve, condition, scope)}`;
+}
+
+/** The terms of which every row must meet each. */
+function termsIn(where: Condition): readonly Condition[] {
+  return "and" in where ? where.and.flatMap(termsIn) : [where];
+}
+
+/** Separates the terms that may fail for some values: they compute, or compare after a cast. */
+export function splitTerms(resolve: Resolve, where: Condition, scope: Scope) {
+  const terms = Map.groupBy(termsIn(where), (term) =>
+    leavesOf(term).some((leaf) => mayFail(resolve, leaf, scope)),
+  );
+  return { safe: terms.get(false) ?? [], failing: terms.get(true) ?? [] };
+}
+
+function mayFail(resolve: Resolve, leaf: Leaf, scope: Scope): boolean {
+  if ("exists" in leaf) return false;
+  const { column, expression } = resolve(leaf.column);
+  if (expression !== undefined) return true;
+  const { castFails = false, compared, family } = column.kind;
+  if ("value" in leaf) return castFails && compared !== undefined;
+  const other = "other" in leaf ? resolve(leaf.other) : undefined;
+  if (other?.expression !== undefined) return true;
+  if (!castFails && other?.column.kind.castFails !== true) return false;
+  const beside = "select" in leaf ? nestingIn(scope).select(leaf.select).column : other?.column;
+  return family === "json" || family !== beside?.kind.family;
+}
+
+/**
+ * A term that fails for the values of a row that a row filter hides would reveal that row. Servers
+ * may evaluate the terms of an `and` in any order, but not those of a `case`.
+ */
+export function guardedSql(resolve: Resolve, where: Condition, scope: Scope): Fragment {
+  const { safe, failing } = splitTerms(resolve, where, scope);
+  if (safe.length === 0 || failing.length === 0) return conditionSql(resolve, where, scope);
+  const [first, then] = [safe, failing].map((and) => conditionSql(resolve, { and }, scope));
+  return sql`${first} and case when ${first} then ${then} else false end`;
 }
 
 export function conditionSql(resolve: Resolve, condition: Condition, scope: Scope): Fragment {

@@ -29,6 +29,20 @@ export function tooComplex(limit: string): EngineRefusal {
   return new EngineRefusal("query_too_complex", problem);
 }
 
+/** About one for each column or literal. A thousand take a database 10 ms. */
+const LARGEST_STATEMENT = 20_000;
+
+/** Limits what names add to statements: each is an expression, which may repeat others. */
+export class SizeBudget {
+  spent = 0;
+
+  /** @throws EngineRefusal `query_too_complex` */
+  spend(size: number): void {
+    this.spent += size;
+    if (this.spent > LARGEST_STATEMENT) throw tooComplex("computed names are used too often");
+  }
+}
+
 /** Cached shapes per table, and characters of a shape. */
 const SHAPE_LIMIT = 100;
 const MAX_SHAPE_LENGTH = 4096;

@@ -7,6 +7,7 @@ import type { Include } from "../../query/operation-types.ts";
 import { readLines } from "../../read-stream.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { bytesOf, type RowOutput, Spool } from "../spool.ts";
+import { whereSql } from "./conditions.ts";
 import { countValues, type Fragment, type ResultRow, tooComplex } from "./fragment.ts";
 import {
   type Column,
@@ -18,6 +19,8 @@ import {
   selectedColumns,
 } from "./scope.ts";
 import {
+  fenced,
+  fenceOf,
   keyOf,
   orderSql,
   orderTerms,
@@ -28,7 +31,6 @@ import {
   type SelectedTable,
   type SelectPlan,
   sourceSql,
-  wantedSql,
 } from "./select.ts";
 import { createRowEncoder, keysOf, RowWriter } from "./values.ts";
 
@@ -93,9 +95,11 @@ function planInclude<Kind extends ColumnKind>(
   const limit = isOne ? 1 : (include.limit ?? DEFAULT_INCLUDED);
   const table = planner.tableNamed(include.table);
   const tables = [table];
-  const resolve = resolveIn(tables, include, dialect);
-  const columns = selectedColumns<Column<Kind>>(tables, include.columns, resolve);
-  const keys = includes.map((one) => resolveColumn<Column<Kind>>(tables, keyOf(one)));
+  const fence = fenceOf(tables, include, dialect);
+  const scope = fence?.tables ?? tables;
+  const resolve = resolveIn(scope, include, dialect);
+  const columns = selectedColumns<Column<Kind>>(scope, include.columns, resolve);
+  const keys = includes.map((one) => resolveColumn<Column<Kind>>(scope, keyOf(one)));
   const selected = once([...columns, ...keys]);
   const outerKey = keyOf(include);
   const key = resolveColumn<Column<Kind>>(outer.tables, outerKey);
@@ -113,29 +117,34 @@ function planInclude<Kind extends ColumnKind>(
     from ${sourceSql(schema, source)} where false`;
   const order = orderSql(orderTerms(resolve, include), dialect);
   const n = sql.id(listed, "n");
-  const place = sql`row_number() over (partition by ${n} ${sql.join(order)})`;
-  const wanted = wantedSql(resolve, include, tables);
-  const ranked = sql`select ${sql.join(selected.map(renamed))}, ${n} as ${sql.id("n")},
+  const number = fence === undefined ? n : sql.id(fenced, "n");
+  const place = sql`row_number() over (partition by ${number} ${sql.join(order)})`;
+  const ranked = sql`select ${sql.join(selected.map(renamed))}, ${number} as ${sql.id("n")},
     ${place} as ${sql.id("place")} from `;
   // SQLite misjudges the length of the list, and would read the whole table.
   const words = isIndexed ? sql`cross join` : sql`join`;
   const joined = sql`${words} ${sourceSql(schema, table)} on ${sql.join(sides, sql` = `)}`;
-  const rest = wanted === undefined ? sql`` : sql`where ${wanted}`;
+  const rest = whereSql(scope, fence?.where ?? include.where, resolve);
   const names = [...selected.map((_, index) => sql.id(`c${index + 1}`)), sql.id("n")];
   if (dialect.valuesPerStatement !== undefined) {
     // One more is the number of keys.
     const room = dialect.valuesPerStatement - KEYS_PER_STATEMENT - 1;
-    const isFull = countValues(sql`${typed} ${ranked} ${joined} ${rest}`) > room;
+    const from = fence?.around(joined) ?? joined;
+    const isFull = countValues(sql`${typed} ${ranked} ${from} ${rest}`) > room;
     if (isFull) throw tooComplex(`more than ${room} values in an include`);
   }
   return {
     ...{ name, isOne, limit, key: key.column, columns, selected },
-    keyPlace: outer.selected.findIndex(({ column }) => column === key.column),
+    keyPlace: outer.selected.findIndex(
+      ({ table, column }) => table.name === key.table.name && column.name === key.column.name,
+    ),
     includes: planIncludes(schema, { tables, columns, selected }, includes, planner, dialect),
     statement(values) {
       const rows = dialect.keyRows?.(values, key.column.kind) ?? valuesSql(values, dialect.row);
       const list = sql`(${typed} union all ${rows}) as ${sql.id(listed)}`;
-      const inner = sql`${ranked} ${list} ${joined} and ${n} <= ${values.length} ${rest}`;
+      const source = sql`${list} ${joined} and ${n} <= ${values.length}`;
+      const from = fence?.around(source, sql`${n} as ${sql.id("n")}`) ?? source;
+      const inner = sql`${ranked} ${from}${rest}`;
       return sql`select ${sql.join(names)} from (${inner}) as ${sql.id("ranked")}
         where ${sql.id("place")} <= ${sql.lit(isOne ? 1 : limit + 1)}
         order by ${sql.id("n")}, ${sql.id("place")}`;

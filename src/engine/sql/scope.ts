@@ -3,7 +3,7 @@ import type { CellValue, NestedFields, Row } from "../../query/operation-types.t
 import { didYouMean, formatHint, suggestion } from "../../suggestion.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Bounds } from "./bounds.ts";
-import type { Fragment } from "./fragment.ts";
+import type { Fragment, SizeBudget } from "./fragment.ts";
 import type { PresentValue } from "./values.ts";
 
 export interface ColumnKind {
@@ -23,6 +23,8 @@ export interface ColumnKind {
   readonly family?: Family | undefined;
   /** The column where it is compared with another one, as a value of `family`, if not the bare column. */
   beside?(column: Fragment, family: Family): Fragment;
+  /** True if `compared` or `beside` fails for some values. */
+  readonly castFails?: boolean;
   /** The column in computed expressions, if not the bare column. */
   operand?(column: Fragment): Fragment;
   /** Compares by bytes, where the column's own comparison may treat different values as equal. */
@@ -80,6 +82,8 @@ export interface Table<Found extends Column = Column> {
 
 /** Makes SQL of what conditions contain, with the tables that it needs. */
 export interface Nesting {
+  /** For the names that all parts of an operation use. */
+  readonly budget: SizeBudget;
   exists(outer: Scope, query: NestedFields["exists"]): Fragment;
   /** `statement` selects the values that are not null. */
   select(query: NestedFields["select"]): {

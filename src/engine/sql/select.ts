@@ -12,8 +12,8 @@ import type { Aggregate } from "../../query/operations.ts";
 import type { CellValue } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { type ComputeDialect, Computed } from "./compute.ts";
-import { conditionSql, leavesOf } from "./conditions.ts";
-import type { ByShape, Fragment } from "./fragment.ts";
+import { conditionSql, guardedSql, leavesOf, splitTerms, whereSql } from "./conditions.ts";
+import { type ByShape, type Fragment, SizeBudget } from "./fragment.ts";
 import {
   type Column,
   type ColumnKind,
@@ -297,6 +297,7 @@ export function plannerOf<Kind extends ColumnKind>(
   };
   const picked = sql.id("picked", "c1");
   const planner: Planner<Kind> = {
+    budget: new SizeBudget(),
     tableNamed,
     scopeOf(query, isFenced = false) {
       const isComputed = isFenced || query.compute !== undefined;
@@ -310,7 +311,7 @@ export function plannerOf<Kind extends ColumnKind>(
     exists(outer, { table, on, where }) {
       const inner = tableNamed(table);
       const more =
-        where == null ? sql`` : sql` and ${conditionSql(columnsOf([inner]), where, [inner])}`;
+        where == null ? sql`` : sql` and ${guardedSql(columnsOf([inner]), where, [inner])}`;
       const [left, right] = sidesOf([...outer, inner], on);
       const [own, key] = on.startsWith(`${table}.`) ? [left, right] : [right, left];
       // The outer column comes first in both forms, since its collation counts.
@@ -380,6 +381,8 @@ function sidesOf(scope: Scope, on: string): [left: ColumnReference, right: Colum
 export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   readonly aggregates: AggregateDialect<Kind>;
   readonly computing: ComputeDialect<Kind>;
+  /** True if the database evaluates conditions on rows that others exclude, even within a `case`. */
+  readonly needsFence?: boolean;
   /** Precedes each row of `values`. */
   readonly row?: string;
   /** The most, if each key of an include is one. */
@@ -438,22 +441,95 @@ export function planSelect<Kind extends ColumnKind>(
   dialect: SelectDialect<Kind>,
   isNested = false,
 ): SelectPlan<Kind> {
-  const frame = knownFrame(schema, tables, query, dialect, isNested);
+  const fence = fenceOf(tables, query, dialect);
+  const scope = fence?.tables ?? tables;
+  const rest = fence === undefined ? query : { ...query, where: fence.where };
+  const frame = knownFrame(scope, rest, dialect, isNested, () => {
+    const source = joinedSql(schema, tables, query);
+    return fence?.around(source) ?? source;
+  });
   const { columns, selected } = frame;
   const parts = isComputedSummary(query)
-    ? summaryParts(frame, tables, query, dialect)
-    : plainParts(frame, tables, query, dialect);
+    ? summaryParts(frame, scope, rest, dialect)
+    : plainParts(frame, scope, rest, dialect);
   return { columns, selected, statements: (found) => statementsOf(parts, query, dialect, found) };
 }
 
-function knownFrame<Kind extends ColumnKind>(
+function joinedSql<Kind extends ColumnKind>(
   schema: string,
+  tables: readonly SelectedTable<Kind>[],
+  query: Select,
+): Fragment {
+  const [from = sql``, ...joined] = tables.map((table) => sourceSql(schema, table));
+  const joins = joinsOf(query).map(({ join_type, on }, index) => {
+    const type = sql.raw(join_type.toLowerCase());
+    const sides = sidesOf(tables, on).map(columnSql);
+    return sql`${type} join ${joined[index]} on ${sql.join(sides, sql` = `)}`;
+  });
+  return sql.join([from, ...joins], space);
+}
+
+/** Rows that meet the terms that cannot fail, as tables of their own. */
+interface Fence<Kind extends ColumnKind> {
+  readonly tables: readonly SelectedTable<Kind>[];
+  /** The other terms. */
+  readonly where: Condition;
+  /** @param source what follows `from`, and `more` a further column of it */
+  around(source: Fragment, more?: Fragment): Fragment;
+}
+
+export const fenced = "fenced";
+
+/** Undefined unless the database needs it for this query. */
+export function fenceOf<Kind extends ColumnKind>(
+  tables: readonly SelectedTable<Kind>[],
+  query: Pick<Select, "where" | "compute" | "aggregate">,
+  dialect: SelectDialect<Kind>,
+): Fence<Kind> | undefined {
+  const { where, compute } = query;
+  if (dialect.needsFence !== true || compute === undefined || where == null) return undefined;
+  const { safe, failing } = splitTerms(resolveIn(tables, query, dialect), where, tables);
+  if (safe.length === 0 || failing.length === 0) return undefined;
+  const used = new Set(namesIn(query));
+  const selected: Fragment[] = [];
+  const within = tables.map((table) => {
+    const columns = Array.from(table.columns, ([name, column]) => {
+      const own = { ...column };
+      if (used.has("*") || used.has(name)) {
+        const place = `c${selected.length + 1}`;
+        selected.push(sql`${columnSql({ table, column })} as ${sql.id(place)}`);
+        nameInSql(own, sql.id(fenced, place));
+      }
+      return [name, own] as const;
+    });
+    return { ...table, columns: new Map(columns) };
+  });
+  const wanted = conditionSql(columnsOf(tables), { and: safe }, tables);
+  return {
+    ...{ tables: within, where: { and: failing } },
+    around(source, more = sql`1`) {
+      return sql`(select ${sql.join([...selected, more])} from ${source} where ${wanted}
+        ${dialect.limit(undefined, 0)}) as ${sql.id(fenced)}`;
+    },
+  };
+}
+
+/** All that may be names of columns, without their tables. */
+function namesIn(part: unknown): string[] {
+  if (typeof part === "string") {
+    return [part, ...part.split(" = ")].map((name) => name.slice(name.indexOf(".") + 1));
+  }
+  return typeof part === "object" && part !== null ? Object.values(part).flatMap(namesIn) : [];
+}
+
+function knownFrame<Kind extends ColumnKind>(
   tables: readonly SelectedTable<Kind>[],
   query: Select,
   dialect: SelectDialect<Kind>,
   isNested: boolean,
+  sourceOf: () => Fragment,
 ): Frame<Kind> {
-  const make = () => frameOf(schema, tables, query, dialect, isNested);
+  const make = () => frameOf(tables, query, dialect, isNested, sourceOf());
   const [table, ...others] = tables;
   const { compute, include } = query;
   const isPlain = others.length === 0 && compute === undefined && include === undefined;
@@ -464,11 +540,11 @@ function knownFrame<Kind extends ColumnKind>(
 }
 
 function frameOf<Kind extends ColumnKind>(
-  schema: string,
   tables: readonly SelectedTable<Kind>[],
   query: Select,
   dialect: SelectDialect<Kind>,
   isNested: boolean,
+  source: Fragment,
 ): Frame<Kind> {
   const { aggregate = [], group_by: groups = [] } = query;
   const resolve = resolveIn(tables, query, dialect);
@@ -484,18 +560,9 @@ function frameOf<Kind extends ColumnKind>(
   const terms = orderTerms(resolveGrouped, query);
   if (query.distinct === true && aggregate.length === 0) requireSelected(terms, columns);
   const isNamed = isComputedSummary(query);
-  const [from = sql``, ...joined] = tables.map((table) => sourceSql(schema, table));
-  const words = [
-    query.distinct === true ? sql`select distinct` : sql`select`,
-    sql.join(selected.map(isNested || isNamed ? renamed : columnSql)),
-    sql`from ${from}`,
-    ...joinsOf(query).map(({ join_type, on }, index) => {
-      const type = sql.raw(join_type.toLowerCase());
-      const sides = sidesOf(tables, on).map(columnSql);
-      return sql`${type} join ${joined[index]} on ${sql.join(sides, sql` = `)}`;
-    }),
-  ];
-  const head = sql.join(words, space);
+  const words = query.distinct === true ? sql`select distinct` : sql`select`;
+  const all = sql.join(selected.map(isNested || isNamed ? renamed : columnSql));
+  const head = sql`${words} ${all} from ${source}`;
   const isFlat = query.compute === undefined;
   const places = columns.map(({ column }) => column);
   // Servers do not recognize the expressions of computed names, but their places in the list.
@@ -544,38 +611,6 @@ export function resolveIn<Kind extends ColumnKind>(
   return computed.resolve;
 }
 
-/** The terms of which every row must meet each. */
-function termsIn(where: Condition): readonly Condition[] {
-  return "and" in where ? where.and.flatMap(termsIn) : [where];
-}
-
-function namesAny(where: Condition, names: ReadonlySet<string>): boolean {
-  return leavesOf(where).some(
-    (leaf) =>
-      !("exists" in leaf) && (names.has(leaf.column) || ("other" in leaf && names.has(leaf.other))),
-  );
-}
-
-/**
- * Computes only for rows that meet the other terms: a number out of range in a row that a row
- * filter hides would reveal that row. Servers may evaluate the terms of an `and` in any order, but
- * not those of a `case`.
- */
-export function wantedSql(
-  resolve: Resolve,
-  { where, compute = [] }: Pick<Select, "where" | "compute">,
-  scope: Scope,
-): Fragment | undefined {
-  if (where === undefined || where === null) return undefined;
-  const names = new Set(compute.map(({ as: name }) => name));
-  const terms = names.size === 0 ? [] : termsIn(where);
-  const computed = terms.filter((term) => namesAny(term, names));
-  const others = terms.filter((term) => !namesAny(term, names));
-  if (computed.length === 0 || others.length === 0) return conditionSql(resolve, where, scope);
-  const [first, then] = [others, computed].map((and) => conditionSql(resolve, { and }, scope));
-  return sql`${first} and case when ${first} then ${then} else false end`;
-}
-
 function isComputedSummary({ compute, aggregate, distinct }: Select): boolean {
   return compute !== undefined && (aggregate !== undefined || distinct === true);
 }
@@ -597,15 +632,13 @@ function plainParts<Kind extends ColumnKind>(
   const { after } = query;
   const having = filterSql("having", query.having, resolveGrouped, tables);
   const tail = [...groups, ...having, ...order];
-  const wanted = wantedSql(resolve, query, tables);
-  if (after === undefined) {
-    return { head, conditions: [wanted === undefined ? sql`` : sql`where ${wanted}`], tail };
-  }
+  const wanted = whereSql(tables, query.where, resolve);
+  if (after === undefined) return { head, conditions: [wanted], tail };
   requireUniqueOrder(terms, tables);
   if (terms.length !== after.length) {
     throw new EngineRefusal("invalid_value", "With after, order_by must name each column once");
   }
-  const first = wanted === undefined ? sql`where` : sql`where ${wanted} and`;
+  const first = query.where == null ? sql`where` : sql`${wanted} and`;
   const ranges = rangesAfter(terms, after, dialect);
   return { head, conditions: ranges.map((range) => sql`${first} ${range}`), tail };
 }
@@ -621,8 +654,7 @@ function summaryParts<Kind extends ColumnKind>(
   query: Select,
   dialect: SelectDialect<Kind>,
 ): Parts {
-  const wanted = wantedSql(resolve, query, tables);
-  const where = wanted === undefined ? [] : [sql`where ${wanted}`];
+  const where = whereSql(tables, query.where, resolve);
   const named = new Map<Column, ColumnReference>(
     columns.map((reference, index) => {
       const expression = sql.id("grouped", `c${index + 1}`);
@@ -631,7 +663,7 @@ function summaryParts<Kind extends ColumnKind>(
   );
   const nameOf = (reference: ColumnReference) => named.get(reference.column) ?? reference;
   const names = sql.join([...named.values()].map(renamed));
-  const inner = sql.join([head, ...where, ...groups, dialect.limit(undefined, 0)], space);
+  const inner = sql.join([head, where, ...groups, dialect.limit(undefined, 0)], space);
   const order = terms.map((term) => ({ ...term, reference: nameOf(term.reference) }));
   const resolveName = (name: string) => nameOf(resolveGrouped(name));
   return {

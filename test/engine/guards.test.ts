@@ -1,0 +1,226 @@
+/** Rows that one term excludes have no effect on others, and short queries make no long statements. */
+import t from "tap";
+import { createTable, insert, refusal } from "./kit.ts";
+import { freshMysql } from "./mysql/kit.ts";
+import { overEach } from "./over-each.ts";
+import { freshPostgres } from "./postgres/kit.ts";
+
+const database = "main";
+const lit = (value: unknown) => ({ value });
+const term = (column: string, cmp: string, value: unknown) => ({ column, cmp, value });
+const largest = "9223372036854775807";
+
+/** Row filters. The row 2 is of no tenant that they allow. */
+const filters = [
+  term("tenant", "=", "acme"),
+  term("tenant", "IN", ["acme"]),
+  term("tenant", "IN", ["acme", "globex"]),
+  term("tenant", "!=", "other"),
+  term("level", ">", 5),
+];
+
+/** Terms that are about the hidden row. */
+const pins: readonly object[] = [
+  term("id", "=", 2),
+  term("id", "BETWEEN", [2, 2]),
+  term("id", "IN", [2]),
+  term("id", ">", 1),
+  { or: [term("id", "=", 2), term("id", "=", 9)] },
+  { not: term("id", "!=", 2) },
+  { column: "id", cmp: "=", other: "level" },
+];
+
+const compute = [{ as: "over", fn: "add", of: ["weight", lit(1)] }];
+const over = term("over", ">", 0);
+const columns = ["id"];
+
+/** Selects of `items` with a condition that computes. */
+function selects(and: readonly object[]): Record<string, object> {
+  const where = { and: [...and, over] };
+  const own = { from: "items", columns, compute, where };
+  const item = { table: "items", as: "one" };
+  const same = { table: "items", on: "items.id = one.id", columns };
+  const ofOne = (name: string) => ({ ...own, columns: [`items.${name}`] });
+  return {
+    plain: own,
+    ordered: { ...own, order_by: { column: "over" }, limit: 1 },
+    distinct: { ...own, distinct: true },
+    counted: { from: "items", compute, where, aggregate: [{ fn: "count", as: "n" }] },
+    grouped: {
+      from: "items",
+      compute,
+      where: { and },
+      group_by: ["over"],
+      columns: ["over"],
+      aggregate: [{ fn: "count", as: "n" }],
+      having: term("over", ">", 0),
+    },
+    selected: { from: "items", compute, where: { and }, columns: ["over"] },
+    sorted: { from: "items", compute, where: { and }, columns, order_by: { column: "over" } },
+    "in a condition": { from: "others", columns, where: { column: "id", cmp: "IN", select: own } },
+    "as from": { from: { select: own, as: "t" }, columns },
+    "around a Select": {
+      from: { select: { from: "items", columns: ["*"], where: { and } }, as: "items" },
+      ...{ columns, compute, where: over },
+    },
+    included: {
+      from: item,
+      columns: ["one.id"],
+      include: [{ as: "same", ...same, compute, where }],
+    },
+    joined: {
+      ...ofOne("id"),
+      join: { table: "others", on: "others.id = items.id", join_type: "INNER" },
+      compute: [{ as: "over", fn: "add", of: ["items.weight", lit(1)] }],
+      where: { and: [...and.map((one) => qualified(one)), over] },
+    },
+  };
+}
+
+/** The same condition with columns of `items`. */
+function qualified(condition: object): object {
+  const text = JSON.stringify(condition).replace(/"(column|other)":"/g, '"$1":"items.');
+  return JSON.parse(text);
+}
+
+overEach("rows that a term excludes are never computed", async (t, { ask }) => {
+  const types = { id: "int", tenant: "varchar(20)", level: "int", weight: "bigint" };
+  await ask(createTable("items", types));
+  await ask(createTable("others", { id: "int" }));
+  await ask(insert("others", [{ id: 2 }]));
+  const hidden = `{"id":2,"tenant":"other","level":2,"weight":${largest}}`;
+  const insertion = insert("items", [{ id: 1, tenant: "acme", level: 9, weight: 5 }]);
+  await ask(JSON.stringify(insertion).replace("[{", `[${hidden},{`));
+  for (const filter of filters) {
+    for (const pin of pins) {
+      for (const [name, select] of Object.entries(selects([filter, pin]))) {
+        const { status, text } = await ask({ Select: { database, ...select } });
+        const about = `${name}, ${JSON.stringify([filter, pin])}: ${text}`;
+        if (status !== 200) t.fail(about);
+      }
+    }
+  }
+  const visible = selects([term("id", "=", 2)]);
+  const found = await ask({ Select: { database, ...visible.plain } });
+  t.match(found, refusal(400, "number_out_of_range"), "a row that no term excludes is computed");
+});
+
+t.test("rows that a row filter excludes are not computed by an index (MySQL)", async (t) => {
+  const { ask, sql } = await freshMysql(t);
+  await ask(createTable("items", { id: "int", tenant: "varchar(20)", weight: "bigint" }));
+  const filler = Array.from({ length: 500 }, (_, at) => ({ id: at, tenant: "acme", weight: at }));
+  await ask(insert("items", filler));
+  await ask(
+    `{"Insert":{"database":"main","table":"items","values":[{"id":900,"tenant":"other","weight":${largest}}]}}`,
+  );
+  await sql("use main", "create index by_weight on items (weight)", "analyze table items");
+  const self = { table: "items", as: "two", on: "one.tenant = two.tenant", join_type: "INNER" };
+  for (const pin of [
+    term("weight", ">", 4000),
+    term("weight", "IN", [1, 2 ** 53]),
+    term("id", "=", 900),
+  ]) {
+    const and = [term("tenant", "=", "acme"), pin, over];
+    const plain = { from: "items", columns, compute, where: { and } };
+    const joined = {
+      ...{ from: { table: "items", as: "one" }, join: self, columns: ["one.id"] },
+      compute: [{ as: "over", fn: "add", of: ["one.weight", lit(1)] }],
+      where: {
+        and: [
+          ...[term("two.tenant", "=", "acme"), { ...pin, column: "one.id" }],
+          ...[term("one.tenant", "=", "acme"), over],
+        ],
+      },
+    };
+    for (const select of [plain, joined]) {
+      const { status, text } = await ask({ Select: { database, ...select } });
+      t.equal(status, 200, `${JSON.stringify(select)}: ${text}`);
+    }
+  }
+});
+
+t.test("rows that a row filter excludes are not cast (PostgreSQL)", async (t) => {
+  const { ask, sql } = await freshPostgres(t);
+  await sql(
+    `create table main.items (id int primary key, tenant text not null, exact numeric,
+      about double precision, doc json, day date, moment timestamptz)`,
+    `insert into main.items values (1, 'acme', 1, 1, '{"a": 1}', '2026-01-01', '2026-01-01'),
+      (2, 'other', 1e400, 1, '{"a": "\\u0000"}', '5874897-01-01', '2026-01-01')`,
+    "create table main.others (id int primary key, about double precision, item_id int)",
+    "insert into main.others values (1, 1, 2)",
+  );
+  const tenants = Array.from("abcdefgh", (letter) => `tenant ${letter}`);
+  const filter = term("tenant", "IN", ["acme", ...tenants]);
+  const about = { from: "others", columns: ["about"] };
+  for (const one of [
+    { column: "exact", cmp: "=", other: "about" },
+    { column: "about", cmp: "<", other: "exact" },
+    { column: "day", cmp: "=", other: "moment" },
+    { column: "doc", cmp: "=", other: "doc" },
+    { column: "exact", cmp: "IN", select: about },
+    term("doc", "=", { a: 1 }),
+  ]) {
+    for (const where of [{ and: [filter, one] }, { and: [one, filter] }]) {
+      const select = { from: "items", columns, where };
+      const exists = { table: "items", on: "items.id = others.item_id", where };
+      for (const body of [
+        { Select: { database, ...select } },
+        { Select: { database, from: "others", columns, where: { exists } } },
+        {
+          Select: { database, from: "others", columns, where: { column: "id", cmp: "IN", select } },
+        },
+        { Update: { database, table: "items", set: { about: 1 }, where } },
+        { Delete: { database, table: "items", where: { and: [term("id", "=", 9), where] } } },
+      ]) {
+        const { status, text } = await ask(body);
+        t.equal(status, 200, `${JSON.stringify(body)}: ${text}`);
+      }
+    }
+  }
+});
+
+overEach("names that repeat too many expressions are refused", async (t, { ask }) => {
+  await ask(createTable("plain", { id: "int", word: "text" }));
+  await ask(insert("plain", [{ id: 1, word: "a" }]));
+  const eight = (name: string) => Array.from({ length: 8 }, () => name);
+  const names = ["id", "a1", "a2", "a3"];
+  const nested = names.slice(1).map((name, at) => {
+    return { as: name, fn: "add", of: eight(names[at] ?? "") };
+  });
+  const terms = (name: string, count: number) => {
+    return { and: Array.from({ length: count }, () => term(name, "!=", 7)) };
+  };
+  const own = { from: "plain", columns };
+  const level = (left: number): object => ({
+    ...{ from: "plain", columns: ["a2"] },
+    compute: [
+      {
+        ...{
+          as: "a0",
+          fn: "if",
+          when: left === 0 ? term("id", "=", 1) : inner(left),
+          else: lit(0),
+        },
+        // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
+        then: "id",
+      },
+      { as: "a1", fn: "add", of: eight("a0") },
+      { as: "a2", fn: "add", of: eight("a1") },
+    ],
+  });
+  const inner = (left: number) => ({ column: "id", cmp: "IN", select: level(left - 1) });
+  const long = [{ as: "a1", fn: "concat", of: ["word", lit("x".repeat(200_000))] }];
+  const some = { ...own, compute: nested.slice(0, 2) };
+  for (const select of [
+    { ...own, compute: nested, where: terms("a3", 1000) },
+    { ...own, compute: nested, where: terms("a3", 100) },
+    level(3),
+    { ...own, where: inner(3) },
+    { ...own, compute: [...long, { as: "a2", fn: "concat", of: eight("a1") }] },
+  ]) {
+    const answer = await ask({ Select: { database, ...select } });
+    t.match(answer, refusal(400, "query_too_complex", /limit of the database: .*name/));
+  }
+  t.match(await ask({ Select: { database, ...some, where: terms("a2", 100) } }), { status: 200 });
+  t.match(await ask({ Select: { database, ...level(0) } }), { status: 200 });
+});
