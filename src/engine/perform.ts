@@ -2,7 +2,9 @@ import type { ChangeName, Operation, TableOperation } from "../query/operation-t
 import { MOST_PREVIEW_ROWS, type OperationFields, type ReadingName } from "../query/operations.ts";
 import { Bindings, bindingsOf, requireExpected } from "./bindings.ts";
 import { LimitCounter, type QueryLimit } from "./limits.ts";
+import { EngineRefusal } from "./refusal.ts";
 import type { Operations, QueryContext, Session } from "./remote/dialect.ts";
+import { refused } from "./remote/failures.ts";
 import type { RowOutput, Spool } from "./spool.ts";
 import {
   changeJson,
@@ -203,11 +205,29 @@ function change<Leased extends Session, Name extends ChangeName>(
   return changes[name](context, fields);
 }
 
-export function read<Leased extends Session, Name extends ReadingName>(
-  { reads }: Operations<Leased>,
+export async function read<Leased extends Session, Name extends ReadingName>(
+  { reads, failures }: Operations<Leased>,
   context: QueryContext<Leased>,
   { name, fields }: Operation<Name>,
   output: RowOutput,
 ): Promise<void> {
-  return reads[name](context, fields, output);
+  try {
+    await reads[name](context, fields, output);
+  } catch (error) {
+    const refusal = failures.concernsStatement(error) ? failures.refusalOf(error) : undefined;
+    const names = refusal?.message === refused.outOfRange[1] ? computedIn(fields) : [];
+    if (refusal === undefined || names.length === 0) throw error;
+    const problem = `A number is out of range: ${names.join(" or ")}`;
+    throw new EngineRefusal(refusal.code, problem, { cause: refusal });
+  }
+}
+
+const arithmetic: ReadonlySet<unknown> = new Set(["add", "sub", "mul", "div", "abs", "sum", "avg"]);
+
+/** The names of a Select whose numbers may be out of range, at every level. */
+function computedIn(part: unknown): string[] {
+  if (typeof part !== "object" || part === null) return [];
+  const names = Object.values(part).flatMap(computedIn);
+  const isName = "fn" in part && "as" in part && arithmetic.has(part.fn);
+  return isName ? [JSON.stringify(part.as), ...names] : names;
 }

@@ -13,7 +13,9 @@ import {
   selectAll,
   update,
 } from "./kit.ts";
+import { freshMysql } from "./mysql/kit.ts";
 import { overEach } from "./over-each.ts";
+import { freshPostgres } from "./postgres/kit.ts";
 
 const users = createTable("users", { id: "int", name: "text" });
 
@@ -111,6 +113,40 @@ overEach("names that look like SQL are names", async (t, { ask }) => {
     const expected = JSON.stringify([Object.fromEntries([[name, value]])]);
     t.equal(JSON.stringify((await ask(select)).body.data), expected);
   }
+});
+
+for (const [server, fresh] of Object.entries({ PostgreSQL: freshPostgres, MySQL: freshMysql })) {
+  t.test(`a date or time that does not exist is refused by its column (${server})`, async (t) => {
+    const { ask } = await fresh(t);
+    const types = { id: "int", day: "date", at: "timestamp", clock: "time" };
+    await ask(createTable("days", types));
+    for (const [column, value] of [
+      ["day", "2026-02-30"],
+      ["day", "2026-13-01"],
+      ["at", "2026-02-29T10:00:00Z"],
+      ["at", "2026-02-28T25:00:00Z"],
+      ["clock", "10:60:00"],
+    ] as const) {
+      const named = refusal(400, "invalid_value", new RegExp(`Column "${column}" \\(.*\\)`));
+      t.match(await ask(insert("days", [{ id: 1, [column]: value }])), named, value);
+      t.match(await ask(selectAll("days", { where: equal(column, value) })), named, value);
+    }
+    const last = { id: 1, day: "2024-02-29", at: "2026-12-31T23:59:59Z", clock: "23:59:59" };
+    t.match(await ask(insert("days", [last])), { status: 200 });
+  });
+}
+
+overEach("a computed number out of range names what computes it", async (t, { ask }) => {
+  await ask(createTable("numbers", { id: "int", n: "bigint" }));
+  await ask(
+    '{"Insert":{"database":"main","table":"numbers","values":[{"id":1,"n":9223372036854775807}]}}',
+  );
+  const compute = [{ as: "over", fn: "add", of: ["n", { value: 1 }] }];
+  const over = { from: "numbers", columns: ["over"], compute };
+  const found = refusal(400, "number_out_of_range", /^A number is out of range: "over"$/);
+  t.match(await ask({ Select: { database: "main", ...over } }), found);
+  const where = { column: "n", cmp: "IN", select: over };
+  t.match(await ask(selectAll("numbers", { where })), found);
 });
 
 t.test("a name cannot reach a file outside the directory", async (t) => {

@@ -58,13 +58,20 @@ const strings: Codec = {
   read: (text) => (needsEscapes.test(text) ? JSON.stringify(text) : `"${text}"`),
 };
 
-/** PostgreSQL would reinterpret strings of another form. */
+/** PostgreSQL would reinterpret strings of another form, and names no column if the day is wrong. */
 function stringsLike(form: RegExp, family: Family): Codec {
+  const fits = (text: string) => form.test(text) && hasDay(text);
   return {
     family,
-    write: (value) => (typeof value === "string" && form.test(value) ? value : undefined),
+    write: (value) => (typeof value === "string" && fits(value) ? value : undefined),
     read: strings.read,
   };
+}
+
+/** False for a date of four digits for the year whose month lacks the day. */
+function hasDay(text: string): boolean {
+  const [day, , date] = /^\d{4}-(\d\d)-(\d\d)(?!.*BC$)/.exec(text) ?? [];
+  return day === undefined || new Date(day).getUTCDate() === Number(date);
 }
 
 const booleans: Codec = {
@@ -102,7 +109,7 @@ function isNumber(text: string): boolean {
 }
 
 const day = String.raw`\d{4,6}-\d\d-\d\d`;
-const clock = String.raw`\d\d:\d\d(:\d\d(\.\d{1,6})?)?`;
+const clock = String.raw`([01]\d|2[0-4]):[0-5]\d(:([0-5]\d|60)(\.\d{1,6})?)?`;
 const zone = String.raw`(Z|[+-]\d\d(:?\d\d)?)`;
 
 /** `2026-01-02`, followed by ` BC` before year 1, or `infinity` or `-infinity`. */
