@@ -1,5 +1,6 @@
 import { writeDigits } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
+import { memoizeLast } from "../memoize.ts";
 import type { NestedDetail, OperationDetail } from "../query/operation-detail.ts";
 import type { Position } from "../query/operation-draft.ts";
 import type { Operation } from "../query/operation-types.ts";
@@ -209,21 +210,22 @@ function pinnedRows(
   return rows;
 }
 
-/** @param isEngine true if the upstream counts unknown numbers itself and rolls back */
+/**
+ * @param operation undefined for a Select
+ * @param isEngine true if the upstream counts unknown numbers itself and rolls back
+ */
 function extentOf(
-  operation: Operation,
+  { mostRows }: OperationDetail,
+  operation: Operation | undefined,
   isPreview: boolean,
   grant: Grant,
   spelling: ColumnSpelling,
   isEngine: boolean,
 ): Extent {
-  switch (operation.name) {
-    case "Select": {
-      const { aggregate, group_by: groups, limit } = operation.fields;
-      const isSingle = aggregate !== undefined && groups === undefined;
-      const rows = isSingle ? Math.min(1, limit ?? 1) : limit;
-      return { ...noRows, isUnlimited: rows === undefined, selected: rows ?? 0 };
-    }
+  switch (operation?.name) {
+    case undefined:
+    case "Select":
+      return { ...noRows, isUnlimited: mostRows === undefined, selected: mostRows ?? 0 };
     case "Insert":
     case "Upsert": {
       const changed = operation.fields.values.length;
@@ -399,6 +401,8 @@ interface JudgedAccess extends GivenRights {
   /** Index in a Batch. */
   readonly element: number;
   readonly tally: LimitTally;
+  /** The parsed fields. Undefined for a Select, of which the scan has noted all that matters. */
+  readonly fields: (detail: OperationDetail) => Operation | undefined;
 }
 
 interface Filters {
@@ -491,22 +495,9 @@ function judgeTables(
   return filtered && unnarrowable(`Omit references to ${filtered.table}`, filtered.entry);
 }
 
-/** The tables of a Select that an outer join may fill with nulls. */
-function optionalTables({ fields }: Operation<"Select">): ReadonlySet<string> {
-  const joins = fields.join === undefined ? [] : [fields.join].flat();
-  const optional = new Set<string>();
-  const before = [typeof fields.from === "string" ? fields.from : fields.from.as];
-  for (const { table, as: own = table, join_type: type } of joins) {
-    if (type === "RIGHT") for (const name of before) optional.add(name);
-    if (type === "LEFT") optional.add(own);
-    before.push(own);
-  }
-  return optional;
-}
-
 function judgeContents(
   operation: Operation,
-  { table, name, entry }: DecidedTable,
+  { entry }: DecidedTable,
   filter: readonly RowCondition[],
 ): Objection | undefined {
   switch (operation.name) {
@@ -517,18 +508,13 @@ function judgeContents(
       );
     case "Update":
       return judgeBinding(operation.fields, filter) ?? judgeUpdate(operation.fields, filter);
-    case "Select": {
-      if (!optionalTables(operation).has(name)) return undefined;
-      const message = `Join ${table} by INNER, or from the other side: only some of its rows may be read, and an outer join would show the others as missing`;
-      return { reason: "join_denied", message };
-    }
     default:
       return undefined;
   }
 }
 
 function filterTable(
-  { snapshot, subject, access: { database }, tally }: JudgedAccess,
+  { snapshot, subject, access: { database }, tally, fields }: JudgedAccess,
   detail: OperationDetail,
   decided: DecidedTable,
   isJoin: boolean,
@@ -549,17 +535,20 @@ function filterTable(
   if (rowFilter === undefined) return noFilters;
   const filter = filterOf(entry.grant, subject, snapshot.users.get(subject.username));
   if ("reason" in filter) return filter;
-  // A Select of one table needs no parsing, because its contents cannot break a row filter.
-  const operation = detail.operation === "Select" && !isJoin ? undefined : detail.fields();
+  if (detail.optional.has(name)) {
+    const message = `Join ${table} by INNER, or from the other side: only some of its rows may be read, and an outer join would show the others as missing`;
+    return { reason: "join_denied", message };
+  }
+  const isWritten = detail.operation === "Insert" || detail.operation === "Update";
+  const operation = isWritten ? fields(detail) : undefined;
   const objection = operation && judgeContents(operation, decided, filter);
   if (objection !== undefined) return objection;
-  const isWritten = detail.operation === "Insert" || detail.operation === "Update";
   const bytewise = filter.map(({ column }) => column);
   tally.compareBytes({ database, table, bytewise, ...(isWritten ? { written: filter } : {}) });
   if (!isSelective) return noFilters;
   const spelling = { table: name, isQualified: isJoin };
-  const where = detail.condition();
-  const missing = filter.filter((condition) => !isDemanded(condition, where, spelling));
+  const { terms } = detail;
+  const missing = filter.filter((condition) => !isDemanded(condition, terms, spelling));
   const textsOf = (conditions: readonly RowCondition[]) =>
     conditions.map((condition) => conditionText(condition, spelling));
   const filters = textsOf(filter);
@@ -572,19 +561,18 @@ function judgeNumbers(
   { table, entry }: DecidedTable,
   nested: readonly NestedTables[],
 ): Objection | undefined {
-  const { access, context, element, tally } = judged;
+  const { access, context, element, tally, fields } = judged;
   const limiters = limitersOf(judged);
   if (limiters.length === 0 && entry.grant.requireWhere === undefined) return undefined;
-  const operation = detail.fields();
-  if (operation === undefined) return undefined;
+  const operation = fields(detail);
   const spelling = { table, isQualified: false };
   const { isEngine } = context;
-  if (operation.name === "Update" || operation.name === "Delete") {
+  if (operation?.name === "Update" || operation?.name === "Delete") {
     const objection = judgePins(operation, entry, limiters, spelling, isEngine);
     if (objection !== undefined) return objection;
   }
   const isPreview = access.operation === "Preview";
-  const extent = extentOf(operation, isPreview, entry.grant, spelling, isEngine);
+  const extent = extentOf(detail, operation, isPreview, entry.grant, spelling, isEngine);
   for (const limiter of limiters) {
     const times = includedRows(nested, limiter);
     const selected = extent.selected * Math.max(1, ...times);
@@ -754,6 +742,10 @@ export function decideNarrowedQuery(
   const decisions: Decision[] = [];
   const approvals: ApprovalRule[] = [];
   const all: GivenRights[] = [];
+  // For one operation at a time, since a parsed one may be large.
+  const fields = memoizeLast((detail: OperationDetail) =>
+    detail.operation === "Select" ? undefined : detail.fields(),
+  );
   const deny = (decision: Decision): QueryDecision => {
     decisions.push(decision);
     return { allowed: false, reason: decision.reason, decisions, limits: [], approvals: [] };
@@ -762,7 +754,8 @@ export function decideNarrowedQuery(
     const given = judgeRights(snapshot, subject, access.database, wantedRights(access), context);
     if ("reason" in given) return deny(given);
     const { rights, boundaries } = given;
-    const judged = { snapshot, subject, context, access, element, tally, rights, boundaries };
+    const judging = { snapshot, subject, context, element, tally, fields };
+    const judged = { ...judging, access, rights, boundaries };
     const narrowed = judgeNarrowed(judged);
     if ("reason" in narrowed) return deny(denied({ entry: rights[0]?.entry, ...narrowed }));
     const decision = granted(given);

@@ -1,5 +1,6 @@
 import { quoteName } from "../json/fault.ts";
 import type { Condition } from "../query/conditions.ts";
+import type { Term } from "../query/operation-detail.ts";
 import type { Query } from "../query/query.ts";
 import type { AddedConditions } from "../query/splice.ts";
 import type { CellValue, Row } from "../query/values.ts";
@@ -44,8 +45,6 @@ export function readAttributes(value: unknown): Map<string, AttributeValue> | un
 
 export const attributesForm =
   "names (letters, digits, _ and -; not username) with text, whole numbers, true, false, or lists of one of these";
-
-type Term = Extract<Condition, { readonly value: CellValue }>;
 
 export interface ColumnSpelling {
   readonly table: string;
@@ -174,13 +173,13 @@ function isSameValue(one: AttributeValue, other: CellValue): boolean {
   );
 }
 
-/** True if `where` already demands the condition of every row. */
+/** True if the terms of a `where` already demand the condition of every row. */
 export function isDemanded(
   { column, cmp, value }: RowCondition,
-  where: Condition | null | undefined,
+  terms: readonly Term[],
   spelling: ColumnSpelling,
 ): boolean {
-  return termsOf(where).some(
+  return terms.some(
     (term) =>
       term.cmp === cmp && isColumn(term.column, column, spelling) && isSameValue(value, term.value),
   );

@@ -361,6 +361,7 @@ function requireFit(reader: BodyReader, draft: ComparisonDraft, start: number): 
   const { comparison = "=", operation, column: compared, other } = draft;
   const beside = draft.hasSelect ? " select" : other === undefined ? "" : ` ${other}`;
   operation.compare(compared, comparison + beside);
+  if (draft.valueKind !== undefined && isTerm(reader)) operation.demand(start, reader.position);
   if (draft.hasOther || draft.hasSelect || draft.valueKind === undefined) {
     requireEither(reader, draft, start);
     if (draft.hasSelect) return;
@@ -370,6 +371,11 @@ function requireFit(reader: BodyReader, draft: ComparisonDraft, start: number): 
   if (rule === undefined || rule.isMet(draft, reader)) return;
   const problem = `the value does not fit ${comparison}, which needs ${rule.words}`;
   throw reader.refusal("invalid_value", problem, start);
+}
+
+/** True at the top of `where`, or in its top-level `and`. */
+function isTerm({ path }: BodyReader): boolean {
+  return path.at(-1) === "where" || (path.at(-2) === "and" && path.at(-3) === "where");
 }
 
 /** Requires one of `value`, `other` and `select`, and an operator that takes it. */

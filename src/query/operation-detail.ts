@@ -72,6 +72,9 @@ function shapeOf({ named = [], compared = [], nested = [] }: OperationDraft, mos
   return cut(writer.text, most);
 }
 
+/** A comparison with a value. */
+export type Term = Extract<Condition, { readonly value: CellValue }>;
+
 /** Byte offsets in a body. `end` is exclusive. */
 interface ByteRange {
   readonly start: number;
@@ -107,6 +110,10 @@ export interface OperationDetail extends ByteRange {
   /** In the order of the body. */
   readonly nested: readonly NestedDetail[];
   readonly isComputed: boolean;
+  /** The names of tables that an outer join may fill with nulls. */
+  readonly optional: ReadonlySet<string>;
+  /** The most rows that a Select returns. Undefined without a limit. */
+  readonly mostRows: number | undefined;
   /** Tables of the same database that a new table refers to. */
   readonly referenced: readonly string[];
   /**
@@ -116,10 +123,10 @@ export interface OperationDetail extends ByteRange {
    * @param most maximum bytes, at least three. A shape that is cut ends with `...`
    */
   shape(most: number): string;
-  /** The parsed `where`. Undefined if it is absent. */
-  condition(): Condition | null | undefined;
+  /** Comparisons in `where` that every row must meet. May lack some if `where` is long. */
+  readonly terms: readonly Term[];
   /**
-   * The parsed fields. Undefined for a configured operation. Whole numbers beyond 2^53 become
+   * Parses the fields, at the cost of their length. Undefined for a configured operation. Whole numbers beyond 2^53 become
    * bigint. Numbers with a fraction or exponent become an object, which equals nothing.
    */
   fields(): Operation | undefined;
@@ -135,6 +142,7 @@ export class ReadOperation implements OperationDetail {
   readonly #reader: BodyReader;
   #uses: ColumnUses | undefined;
   #nested: readonly NestedDetail[] | undefined;
+  #terms: readonly Term[] | undefined;
 
   constructor(name: string, draft: OperationDraft, reader: BodyReader, start: number) {
     const { previewed, previewedStart, previewedEnd } = draft;
@@ -185,6 +193,23 @@ export class ReadOperation implements OperationDetail {
     return this.#draft.computed !== undefined;
   }
 
+  get optional(): ReadonlySet<string> {
+    const { names, joinTypes = [] } = this.#draft;
+    const optional = new Set<string>();
+    for (const [at, type] of joinTypes.entries()) {
+      const from = type === "LEFT" ? at + 1 : 0;
+      const to = type === "INNER" ? 0 : type === "LEFT" ? at + 2 : at + 1;
+      for (const name of names.slice(from, to)) optional.add(name);
+    }
+    return optional;
+  }
+
+  get mostRows(): number | undefined {
+    const { limit, summary } = this.#draft;
+    const isSingle = this.isAggregate && summary?.groups.length === 0;
+    return isSingle ? Math.min(1, limit ?? 1) : limit;
+  }
+
   get referenced(): readonly string[] {
     return this.#draft.referenced ?? none;
   }
@@ -198,9 +223,10 @@ export class ReadOperation implements OperationDetail {
     return shapeOf(this.#draft, most);
   }
 
-  condition(): Condition | null | undefined {
-    const { where } = this;
-    return where && parseFields(this.#textOf(where));
+  get terms(): readonly Term[] {
+    const { terms = none } = this.#draft;
+    this.#terms ??= terms.map(([start, end]) => parseFields(this.#textOf({ start, end })));
+    return this.#terms;
   }
 
   fields(): Operation | undefined {

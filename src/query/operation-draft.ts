@@ -16,6 +16,8 @@ const MOST_INCLUDED_LEVELS = 3;
 export const DEFAULT_INCLUDED = 100;
 /** Collected per operation. A shape needs no more. */
 const MOST_COMPARISONS = 128;
+/** Bytes of the terms collected per operation. Row filters are shorter. */
+const MOST_TERM_BYTES = 64 * 1024;
 const MOST_NAMED = 4096;
 /** One more than an operation has tables, so that one of them is another table. */
 const MOST_REFERENCES = MOST_JOINS + 2;
@@ -95,6 +97,7 @@ export class OperationDraft {
   /** The name that `as` gives to `table` or a Select as `from`, and the names of `joined`. */
   alias: string | undefined;
   joinedNames: string[] | undefined;
+  joinTypes: ("INNER" | "LEFT" | "RIGHT")[] | undefined;
   /** `as` of the join that is being read. */
   joinedAlias: string | undefined;
   hasAliases = false;
@@ -111,6 +114,9 @@ export class OperationDraft {
   /** True if columns beyond the limit were dropped. */
   isCut = false;
   readonly compared: NamedColumn[] | undefined;
+  /** Offsets of comparisons with values that every row must meet, if all columns are collected. */
+  terms: (readonly [start: number, end: number])[] | undefined;
+  #termBytes = 0;
   /** Names that a Select has computed so far. */
   computed: string[] | undefined;
   computeStart = 0;
@@ -230,6 +236,15 @@ export class OperationDraft {
     const isRepeated = last?.column === column && last.comparison === comparison;
     if (isRepeated || compared.length === MOST_COMPARISONS) return;
     compared.push({ position: this.position, column, comparison });
+  }
+
+  /** Records a comparison with a value that every row must meet, unless it is too long. */
+  demand(start: number, end: number): void {
+    const total = this.#termBytes + end - start;
+    if (this.others === undefined || total > MOST_TERM_BYTES) return;
+    this.#termBytes = total;
+    this.terms ??= [];
+    this.terms.push([start, end]);
   }
 
   /** Only earlier names are in scope of `compute`; anything else there is a column. */

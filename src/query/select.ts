@@ -257,7 +257,12 @@ const joinFields = {
   table: required(joinedTable),
   as: extra(joinedAlias, "Another name for the table; needed to join a table with itself."),
   on: required(at("on", joinColumns), "table.column = table.column, of tables named before."),
-  join_type: required(oneOf(["INNER", "LEFT", "RIGHT"])),
+  join_type: required(
+    oneOf(["INNER", "LEFT", "RIGHT"], (draft: OperationDraft, type) => {
+      draft.joinTypes ??= [];
+      draft.joinTypes.push(type);
+    }),
+  ),
 };
 
 const join = oneOrMany(

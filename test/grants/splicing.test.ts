@@ -214,3 +214,59 @@ t.test("filters are added to every table of an operation", async (t) => {
     t.equal(decisionOn(selecting(fields)).reason, reason);
   }
 });
+
+t.test("a long body is parsed at most once to judge it", async (t) => {
+  const file = `[[users]]\nusername = "rita"\n${attributes}\n\n${entry("rita", "*", "ReadWrite", `row_filter = [${filters[0]}]\nrequire_where = ["id"]\nmax_rows = 100000\nmax_changes = 100000`)}`;
+  const limited = parseAccessFile(file, "access_control.toml");
+  const parse = t.capture(JSON, "parse", JSON.parse);
+  const parsedBytes = (text: string) => {
+    const query = scan(Buffer.from(text), plain, true);
+    parse();
+    const { reason } = decideQuery(limited, subject, query, {
+      via: "query",
+      now: 0,
+      isEngine: true,
+    });
+    t.match(reason, /^(allowed|row_denied)$/, text.slice(0, 100));
+    return parse().reduce((sum, { args: [one] }) => sum + one.length, 0);
+  };
+  const pin = '{"column":"id","cmp":"=","value":1}';
+  const joins = [1, 2, 3, 4].map(
+    (n) => `{"join_type":"INNER","table":"tickets","as":"j${n}","on":"m.id = j${n}.id"}`,
+  );
+  const from = `"from":{"table":"tickets","as":"m"},"join":[${joins}],"columns":["m.id"]`;
+  for (const length of [5_000, 50_000]) {
+    const list = `[${Array(length).fill("1.5")}]`;
+    let where = `{"column":"m.id","cmp":"IN","value":${list}}`;
+    for (let level = 6; level > 1; level--) {
+      where = `{"column":"m.id","cmp":"IN","select":{${from},"where":${where}}}`;
+    }
+    const bodies = [
+      `{"Select":{"database":"main",${from},"limit":1,"where":${where}}}`,
+      `{"Update":{"database":"main","table":"tickets","set":{"x":${list}},"where":${pin}}}`,
+      `{"Insert":{"database":"main","table":"tickets","values":[{"x":${list}}]}}`,
+    ];
+    for (const body of bodies) {
+      const bytes = parsedBytes(body);
+      t.ok(bytes <= 1.1 * body.length, `${bytes} of ${body.length}: ${body.slice(0, 80)}`);
+    }
+  }
+});
+
+t.test("a filter is added after more columns than a shape has, even if one fits it", async (t) => {
+  const text = '[[users]]\nusername = "rita"\n\n';
+  const own = '[{ column = "tenant", cmp = "=", value = "a" }]';
+  const limited = parseAccessFile(
+    text + entry("rita", "*", "ReadWrite", `row_filter = ${own}`),
+    "access_control.toml",
+  );
+  const additionsFor = (column: string) => {
+    const columns = JSON.stringify(Array(5000).fill("tenant"));
+    const body = `{"Select":{"database":"main","from":"tickets","columns":${columns},"where":{"value":"a","cmp":"=","c\\u006flumn":"${column}"}}}`;
+    const query = scan(Buffer.from(body), plain, true);
+    const context = { via: "query", now: 0, isEngine: true } as const;
+    return decideQuery(limited, subject, query, context).decisions[0]?.additions?.length;
+  };
+  t.equal(additionsFor("status"), 1);
+  t.equal(additionsFor("tenant"), 0);
+});
