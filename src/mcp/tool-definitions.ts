@@ -113,7 +113,10 @@ function shortenPart(schema: Schema): Schema {
 /** Their descriptions suffice. */
 const opaque: ReadonlySet<string> = new Set(["NestedSelect", "InnerSelect", "Include"]);
 
-/** Inlines named schemas. Only recursive ones go into `definitions`. */
+/** Used several times in select. */
+const shared: ReadonlySet<string> = new Set(["Item"]);
+
+/** Inlines named schemas. Only recursive and shared ones go into `definitions`. */
 function inlining(definitions: Map<string, Schema>, level: Level): Reference {
   const open = new Set<string>();
   const recursive = new Set<string>();
@@ -128,7 +131,7 @@ function inlining(definitions: Map<string, Schema>, level: Level): Reference {
     open.add(name);
     const schema = make(reference);
     open.delete(name);
-    if (!recursive.has(name)) return schema;
+    if (!recursive.has(name) && !shared.has(name)) return schema;
     const { description: _, ...unnamed } = shortenPart(schema);
     definitions.set(name, unnamed);
     return known;
@@ -379,7 +382,7 @@ export function countTool({ level }: Grammar): ToolDefinition[] {
   const description =
     "Counts rows. With group_by or having, returns rows with the groups and their count, largest first. If a table has a column count, use select.";
   const text: ToolText = ["count", "Count rows", description];
-  const described = new Set(["database", "from", "group_by"]);
+  const described = new Set(["database", "group_by"]);
   const asInSelect = Object.keys(countFields).filter((name) => !described.has(name));
   const input = inputSchema(countFields, level, asInSelect);
   return [ownTool(text, input, { outputSchema: countSchema })];
@@ -457,7 +460,7 @@ export const approvalField = "approval";
 /** The tool for a caller who may need approvals. Its result can also say that one is pending. */
 export function withApproval(definition: ToolDefinition): ToolDefinition {
   const { inputSchema, outputSchema } = definition;
-  const description = "Approval id, once this exact call is approved.";
+  const description = "Approval id of this exact call.";
   const approval = { type: "string", description };
   const properties = { ...propertiesOf(inputSchema), [approvalField]: approval };
   const { required: _, ...open } = outputSchema ?? {};

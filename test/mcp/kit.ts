@@ -166,6 +166,7 @@ interface EmbeddedSettingOptions {
   readonly resultBytes?: number;
   readonly hasSchema?: boolean;
   readonly level?: Level;
+  readonly mayNeedApproval?: () => boolean;
   readonly fresh?: FreshEngine;
 }
 
@@ -178,6 +179,7 @@ export async function openEmbedded(
     resultBytes = 1024 * 1024,
     hasSchema = true,
     level = "full",
+    mayNeedApproval = () => false,
     fresh = freshEngine,
   }: EmbeddedSettingOptions,
 ) {
@@ -192,6 +194,7 @@ export async function openEmbedded(
     rowLimit,
     resultBytes,
     mayUse: mayUseBy(snapshot),
+    mayNeedApproval,
     serverVersion: "1.2.3",
   });
   const url = await listen(t, (request, response, body) =>

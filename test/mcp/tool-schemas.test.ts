@@ -31,8 +31,8 @@ const listed = z.object({
 
 const grants = { alice: { "*": "Owner" } } as const;
 
-async function listAt(level: Level) {
-  const { endpoint } = await openEmbedded(t, { grants, level });
+async function listAt(level: Level, mayNeedApproval = () => false) {
+  const { endpoint } = await openEmbedded(t, { grants, level, mayNeedApproval });
   const text = (await ask(endpoint.url, statelessCall("tools/list"))).body.toString();
   return { text, tools: listed.parse(JSON.parse(text)).result.tools };
 }
@@ -47,6 +47,11 @@ function toolNamed(name: string) {
 
 t.test("the list of all tools is shorter than 16 KiB", async (t) => {
   t.ok(text.length < MAX_LIST_BYTES, `${text.length} bytes`);
+  const approved = await listAt("full", () => true);
+  const { inputSchema } = approved.tools.find(({ name }) => name === "delete") ?? {};
+  t.match(inputSchema, { properties: { approval: { type: "string" } } });
+  const bytes = approved.text.length;
+  t.ok(bytes < MAX_LIST_BYTES, `${bytes} bytes with approvals`);
 });
 
 t.test("no word is listed twice, and conditions are described only once", async (t) => {
