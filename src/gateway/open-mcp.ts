@@ -146,12 +146,12 @@ function whoIs(gateway: Gateway, exchange: Exchange): object {
   };
 }
 
-/** The row limit for answers about tables, by the caller's grants. Undefined if unlimited. */
+/** The highest limit that the caller's grants allow a select. Undefined if unlimited. */
 async function maxRows(
   gateway: Gateway,
   exchange: Exchange,
   database: string,
-  tables: () => Promise<readonly string[]>,
+  tables: () => Promise<ReadonlyMap<string, number>>,
 ): Promise<number | undefined> {
   const { snapshot } = gateway.access;
   const { subject } = principalOf(exchange);
@@ -159,13 +159,18 @@ async function maxRows(
   const isKnown = gateway.configuration.auth.enabled;
   if (!isKnown || !mayBeNarrowed(snapshot, subject, origin)) return undefined;
   const now = Date.now();
-  const limits = [
-    ...(await tables()).map(
-      (table) => decidingEntry(snapshot, subject, database, table, now)?.grant,
-    ),
-    ...boundariesFor(snapshot, subject, database, origin),
-  ];
-  const most = limits.flatMap((limit) => limit?.maxRows ?? []);
+  const included = await tables();
+  const boundaries = boundariesFor(snapshot, subject, database, origin);
+  // A grant counts the included rows of its own tables, and a boundary those of any table.
+  const most = Array.from(included, ([table, rows]) => {
+    const grant = decidingEntry(snapshot, subject, database, table, now)?.grant;
+    return [grant, ...boundaries].flatMap((limits) => {
+      if (limits?.maxRows === undefined) return [];
+      // If one outer row already has too many, the denial says which limits to lower.
+      const least = Math.min(1, limits.maxRows);
+      return Math.max(least, Math.floor(limits.maxRows / Math.max(1, rows)));
+    });
+  }).flat();
   return most.length === 0 ? undefined : Math.min(...most);
 }
 

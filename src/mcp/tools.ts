@@ -62,11 +62,16 @@ export interface ToolContext<Caller> {
   ) => Promise<QueryAnswer>;
   /** If it offers no schema, the schema tools are absent. */
   readonly schema: SchemaSource<Caller>;
-  /** @param tables called only if the caller's grants may set a limit */
+  /**
+   * The highest limit of a select that the caller's grants allow.
+   *
+   * @param tables called only if grants may set a limit; returns the tables that the select reads,
+   * with the most included rows of each for each outer row
+   */
   readonly maxRows: (
     caller: Caller,
     database: string,
-    tables: () => Promise<readonly string[]>,
+    tables: () => Promise<ReadonlyMap<string, number>>,
   ) => Promise<number | undefined>;
   readonly mayNeedApproval?: (caller: Caller) => boolean;
   readonly rowLimit: number;
@@ -117,11 +122,18 @@ function joinedTables(args: ReadonlyMap<string, Buffer>) {
   return shape.success ? [shape.data[0], ...shape.data[1]] : undefined;
 }
 
-/** The tables that a select reads at any level. A malformed one is refused later. */
-async function tablesIn(select: Buffer, grammar: Grammar): Promise<readonly string[]> {
+/** The tables for `ToolContext.maxRows`. A malformed select is refused later. */
+async function tablesIn(select: Buffer, grammar: Grammar): Promise<ReadonlyMap<string, number>> {
   const query = writeMembers(new Map([["Select", select]]));
-  const found = await scanInSlices(query, grammar).catch(() => undefined);
-  return found?.accesses.flatMap(({ tables }) => tables) ?? [];
+  const found = await scanInSlices(query, grammar, undefined, "shape").catch(() => undefined);
+  const rows = new Map<string, number>();
+  for (const { tables, detail } of found?.accesses ?? []) {
+    for (const table of tables) rows.set(table, 0);
+    for (const { detail: inner, rowsPerRow = 0 } of detail?.nested ?? []) {
+      for (const table of inner.tables) rows.set(table, (rows.get(table) ?? 0) + rowsPerRow);
+    }
+  }
+  return rows;
 }
 
 /**

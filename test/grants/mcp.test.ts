@@ -167,6 +167,31 @@ t.test("if a query reads several tables, a result names those of the row filters
   }
 });
 
+t.test("without a limit, a select with include asks for what every grant allows", async (t) => {
+  const outer = entry("rita", "main", "ReadOnly", 'tables = ["customers"]\nmax_rows = 50');
+  t.teardown(() => site.allow(granted));
+  const boundary = '\n[[boundaries]]\nvia = "mcp"\nmax_rows = 3\n';
+  const include = (fields: object) => ({
+    ...{ as: "m", table: "tickets", on: "tickets.id = customers.id", columns: ["id"] },
+    ...fields,
+  });
+  const read = { database: "main", from: "customers", columns: ["id"], order_by: { column: "id" } };
+  for (const [more, limit, expected] of [
+    ["", 2, [1, 2]],
+    ["", 5, [1]],
+    [boundary, 1, [1, 2, 3]],
+    [boundary, 2, [1]],
+  ] as const) {
+    await site.allow(granted + outer + more);
+    const answer = await call("select", { ...read, include: [include({ limit })] });
+    const rows = expected.map((id) => ({ id }));
+    const structuredContent = { rows };
+    t.match(answer.body, { result: { structuredContent } }, `${limit}${more} ${answer.text}`);
+  }
+  const denied = await call("select", { ...read, include: [include({})] });
+  t.match(textOf(denied), /lower the limits, also of include.*\(limit_too_high\)/);
+});
+
 t.test("a page says how to continue, and the audit has only the query", async (t) => {
   const ordered = { ...rows, columns: ["id"], order_by: { column: "id" }, limit: 1 };
   const answer = await call("select", ordered);
