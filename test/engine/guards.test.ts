@@ -100,6 +100,15 @@ overEach("rows that a term excludes are never computed", async (t, { ask }) => {
       }
     }
   }
+  // Terms that compute may also name columns, within and around other tables.
+  const exists = { table: "others", on: "others.id = items.id" };
+  const some = { or: [term("over", "=", 6), { and: [term("items.level", "=", 2), { exists }] }] };
+  for (const columns of [["id", "weight"], ["*"]]) {
+    const where = { and: [term("tenant", "IN", ["acme"]), some] };
+    const { body } = await ask({ Select: { database, from: "items", columns, compute, where } });
+    t.match(body.data, [{ id: 1, weight: 5 }]);
+    t.equal(body.data?.length, 1);
+  }
   const visible = selects([term("id", "=", 2)]);
   const found = await ask({ Select: { database, ...visible.plain } });
   t.match(found, refusal(400, "number_out_of_range"), "a row that no term excludes is computed");
