@@ -103,7 +103,16 @@ const item: Kind<Item> = {
   })),
 };
 
-const memberName = newName(() => {});
+/** Any text, unlike the name of a column. */
+const memberName: Kind<string, unknown> = {
+  read(reader) {
+    reader.expect("a string");
+    reader.readString();
+    return undefined;
+  },
+  schema: () => ({ type: "string" }),
+};
+
 const pathStep: Kind<string | number, unknown> = {
   read: (reader, draft) => (reader.kind() === "a number" ? count : memberName).read(reader, draft),
   schema: (reference) => ({ oneOf: [memberName.schema(reference), count.schema(reference)] }),

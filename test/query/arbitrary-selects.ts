@@ -70,6 +70,10 @@ function compute(choose: Chooser, scope: readonly string[], depth: number): obje
       const as = `x${at + 1}`;
       if (choose.isOneIn(3)) return { as, fn: "lower", of: [one] };
       if (choose.isOneIn(2)) return { as, fn: "add", of: [one, item()] };
+      if (choose.isOneIn(2)) {
+        const path = choose.some(3, () => choose.one<unknown>("a.b", "", '"', "*", 0, 7, null));
+        return { as, fn: "json", of: [one], path };
+      }
       const when = condition(choose, scope, depth + 1);
       // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
       return { as, fn: "if", when, then: one, else: item() };

@@ -25,6 +25,7 @@ const computed: readonly object[] = [
   { fn: "part", of: ["a"], unit: "weekday" },
   { fn: "diff", of: ["a", "b"], unit: "second" },
   { fn: "json", of: ["a"], path: ["b", 0, "c d"] },
+  { fn: "json", of: ["a"], path: ["", "*", "a.b", "it's", '"', "\\", "\n", "é"] },
   // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
   { fn: "if", when, then: { value: true }, else: "a" },
 ];

@@ -67,7 +67,7 @@ const badComputes: readonly [string, object][] = [
   ["invalid_value", { fn: "trunc", of: ["a"], unit: "second" }],
   ["invalid_value", { fn: "diff", of: ["a", "b"], unit: "month" }],
   ["invalid_value", { fn: "json", of: ["a"], path: [] }],
-  ["invalid_column", { fn: "json", of: ["a"], path: ['"'] }],
+  ["wrong_type", { fn: "json", of: ["a"], path: [null] }],
   ["invalid_column", { ...abs, of: ["*"] }],
   ["invalid_column", { ...abs, of: ["elsewhere.a"] }],
   ["wrong_type", { ...abs, of: [null] }],

@@ -151,8 +151,13 @@ function link(on: unknown, own: string, around: readonly string[]): void {
   must(sides.includes(own) && sides.some((side) => around.includes(side)));
 }
 
+/** A member, whatever its name, or an element. */
+function pathStep(value: unknown): void {
+  if (typeof value !== "string") count(value);
+}
+
 const mostItems: Readonly<Record<string, readonly [number, number]>> = {
-  ...{ add: [2, 8], concat: [2, 8], sub: [2, 2], abs: [1, 1], lower: [1, 1] },
+  ...{ add: [2, 8], concat: [2, 8], sub: [2, 2], abs: [1, 1], lower: [1, 1], json: [1, 1] },
 };
 
 /** Returns the names. */
@@ -170,7 +175,9 @@ function compute(value: unknown, scope: Scope, whole: Whole): string[] {
       for (const branch of [one.then, one.else]) item(branch);
     } else {
       const [least, most] = mostItems[String(one.fn)] ?? [1, 0];
-      const items = listOf(fieldsOf(one, "as fn of").of);
+      const { of, path } = fieldsOf(one, one.fn === "json" ? "as fn of path" : "as fn of");
+      const items = listOf(of);
+      if (one.fn === "json") listOf(path, 8).forEach(pathStep);
       must(typeof one.fn === "string" && items.length >= least && items.length <= most);
       items.forEach(item);
     }

@@ -61,9 +61,11 @@ export function arithmeticBy(
   };
 }
 
-/** A path of SQL/JSON, as SQLite, MySQL and MariaDB read it. Names hold no quotes or backslashes. */
+/** A path of SQL/JSON, as SQLite, MySQL and MariaDB read it. */
 export function jsonPath(path: readonly (string | number)[]): string {
-  const steps = path.map((step) => (typeof step === "number" ? `[${step}]` : `."${step}"`));
+  const steps = path.map((step) =>
+    typeof step === "number" ? `[${step}]` : `.${JSON.stringify(step)}`,
+  );
   return `$${steps.join("")}`;
 }
 
