@@ -27,6 +27,22 @@ const WHOLE_DOUBLES = sql.raw("9007199254740992");
 const compactStart = sql.raw("/*M!100203 json_compact( */");
 const compactEnd = sql.raw("/*M!100203 ) */");
 
+/** 24 places, so that a quotient has more than the 12 it is rounded to. */
+const ONE = sql.raw("1.000000000000000000000000");
+
+/** The largest decimals have 65 digits, and quotients 12 of them after the point. */
+const LARGEST_QUOTIENT = sql.raw(`1${"0".repeat(53)}`);
+const LARGEST_INTEGER = sql.raw("9223372036854775807");
+
+/** The server would silently cut what exceeds a decimal, so the sum of integers fails before. */
+function quotient(dividend: Fragment, divisor: Fragment): Fragment {
+  const rounded = sql`round(${dividend} * ${ONE} / ${divisor}, 12)`;
+  return sql`case when ${LARGEST_INTEGER} + (abs(${rounded}) >= ${LARGEST_QUOTIENT})
+    then cast(${rounded} as decimal(65, 12)) end`;
+}
+
+const calculate = arithmeticBy(quotient);
+
 const longest = (value: Fragment) => sql`cast(${value} as decimal(65, 30))`;
 
 export function computingIn(collation: string, double: MysqlKind): ComputeDialect<MysqlKind> {
@@ -45,9 +61,13 @@ export function computingIn(collation: string, double: MysqlKind): ComputeDialec
       if (family === "decimal") return value;
       return family === "integer" ? sql`cast(${value} as signed)` : sql`(0e0 + ${value})`;
     },
-    arithmetic: arithmeticBy(
-      (left, divisor) => sql`round(cast(${left} as decimal(50, 20)) / ${divisor}, 12)`,
-    ),
+    arithmetic(fn, left, right, family) {
+      const result = calculate(fn, left, right, family);
+      // MariaDB subtracts the smallest integer from 0 without an error.
+      return fn === "sub" && family === "integer"
+        ? sql`case when ${left} = 0 then -${right} else ${result} end`
+        : result;
+    },
     round(value, digits, family) {
       const places = sql.raw(String(digits));
       if (family === "decimal") return sql`round(${value}, ${places})`;

@@ -84,7 +84,7 @@ interface Operand<Kind extends ColumnKind = ColumnKind> {
 /** Expressions repeat what they are computed of, so names of names grow fast. */
 const LARGEST_SIZE = 2000;
 const repeats: Partial<Record<FunctionName, number>> = {
-  ...{ lower: 4, upper: 4, trunc: 4, part: 2, round: 3, nullif: 3, div: 1 },
+  ...{ lower: 4, upper: 4, trunc: 4, part: 2, round: 3, nullif: 3, sub: 2, div: 2, diff: 2 },
 };
 
 const microsecondsIn: Partial<Record<Unit, number>> = {
