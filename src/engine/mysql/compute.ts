@@ -9,7 +9,7 @@ const boolean = kindOfNew({ name: "boolean" });
 const truncations: Partial<Record<Unit, (moment: Fragment) => Fragment>> = {
   year: (moment) => sql`date_format(${moment}, '%Y-01-01')`,
   quarter: (moment) =>
-    sql`makedate(year(${moment}), 1) + interval (quarter(${moment}) - 1) * 3 month`,
+    sql`cast(date_format(${moment}, '%Y-01-01') as date) + interval (quarter(${moment}) - 1) * 3 month`,
   month: (moment) => sql`date_format(${moment}, '%Y-%m-01')`,
   week: (moment) => sql`date(${moment}) - interval weekday(${moment}) day`,
   day: (moment) => sql`date(${moment})`,

@@ -20,6 +20,10 @@ const ONE = sql.raw("1.000000000000000000000000");
 const DIVISION_PLACES = sql.raw("12");
 const LARGEST_INDEX = 2 ** 31 - 1;
 
+/** As a timestamp in UTC; null for `infinity`, which has no parts. */
+const finite = (moment: Fragment) =>
+  sql`nullif(nullif(cast(${moment} as timestamp with time zone), 'infinity'), '-infinity')`;
+
 const text = (value: Fragment) => sql`(cast(${value} as text) collate "C")`;
 
 /** The session's time zone is UTC. */
@@ -51,13 +55,11 @@ export const computing: ComputeDialect<PostgresKind> = {
   },
   part(unit, moment) {
     const field = sql.raw(unit === "weekday" ? "isodow" : unit);
-    return sql`cast(extract(${field} from cast(${moment} as timestamp with time zone)) as bigint)`;
+    return sql`cast(extract(${field} from ${finite(moment)}) as bigint)`;
   },
   microseconds(first, second) {
-    const [one, other] = [first, second].map(
-      (moment) => sql`cast(${moment} as timestamp with time zone)`,
-    );
-    return sql`cast(extract(epoch from (${one} - ${other})) * 1000000 as numeric)`;
+    const between = sql`${finite(first)} - ${finite(second)}`;
+    return sql`cast(extract(epoch from (${between})) * 1000000 as numeric)`;
   },
   letters: (wanted, value) => text(caseSql(value, wanted)),
   trim: (value) => sql`pg_catalog.btrim(${value}, ' ')`,

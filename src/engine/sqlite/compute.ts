@@ -176,7 +176,8 @@ const DAY_MS = 86_400_000;
 /** ISO 8601: the week of the year that has the week's Thursday. */
 function weekOf(date: Date): number {
   const thursday = new Date(date.getTime() + (4 - weekdayOf(date)) * DAY_MS);
-  const first = Date.UTC(thursday.getUTCFullYear(), 0, 1);
+  // `Date.UTC` takes the years before 100 for those after 1900.
+  const first = new Date(thursday).setUTCMonth(0, 1);
   return 1 + Math.floor((thursday.getTime() - first) / (7 * DAY_MS));
 }
 
