@@ -35,7 +35,11 @@ export const computing: ComputeDialect<PostgresKind> = {
     text: kindNamed("text", 25),
     boolean: kindNamed("boolean", 16),
     // As text, which can be grouped.
-    json: { ...kindNamed("json", 114), isWrittenAs: () => true },
+    json: {
+      ...kindNamed("json", 114),
+      isWrittenAs: () => true,
+      operand: (column) => sql`cast(${column} as json)`,
+    },
   },
   number: (value, family) => sql`cast(${value} as ${types[family]})`,
   arithmetic: arithmeticBy(

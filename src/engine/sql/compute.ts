@@ -289,7 +289,7 @@ export class Computed<Kind extends ColumnKind> {
       if (literal === undefined || one === model) return one.sql;
       return sql`${comparedValue(column, literal)}`;
     });
-    if (family === "text") {
+    if (family === "text" || family === "json") {
       const texts = sides.map((side) => this.#dialect.text(side));
       return { sides: texts, family, ...this.#typeOf(family) };
     }
