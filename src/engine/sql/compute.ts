@@ -24,7 +24,7 @@ const typeWords = {
 
 type ResultFamily = keyof typeof typeWords;
 
-/** Fragments and kinds of computed values. Operands are not null literals, and null gives null. */
+/** Fragments and kinds of computed values. Null gives null. */
 export interface ComputeDialect<Kind extends ColumnKind> {
   readonly kinds: Readonly<Record<ResultFamily, Kind>>;
   /** By the declared type of a column whose values have types of their own. */
@@ -160,7 +160,9 @@ export class Computed<Kind extends ColumnKind> {
   #literal(literal: CellValue): Operand<Kind> {
     const family = familyOf(literal);
     const column = { name: "value", ...this.#typeOf(family) };
-    const bound = sql`${literal === null ? null : comparedValue(column, literal)}`;
+    // Without a type, which would become that of the result.
+    if (literal === null) return { sql: sql`null`, column, family, literal, size: 1 };
+    const bound = sql`${comparedValue(column, literal)}`;
     const typed = isNumber(family) ? this.#dialect.number(bound, family) : bound;
     const value = family === "text" ? this.#dialect.text(bound) : typed;
     return { sql: value, column, family, literal, size: weightOf(literal) };
@@ -208,6 +210,7 @@ export class Computed<Kind extends ColumnKind> {
         return result(family, dialect.abs(dialect.number(first.sql, family)));
       }
       case "trunc": {
+        if (first.literal === null) return result("text", dialect.text(first.sql));
         const family = requireMoment(definition, first);
         return typed(first.column, dialect.trunc(unit, first.sql, family));
       }
@@ -244,6 +247,8 @@ export class Computed<Kind extends ColumnKind> {
         const alike = this.#alike(definition, operands);
         const beside = (side: Fragment) => alike.kind.beside?.(side, alike.family) ?? side;
         const [one = first.sql, other = one] = alike.sides;
+        // A null of the other item's type.
+        if (first.literal === null) return typed(alike, sql`case when false then ${other} end`);
         const isEqual = sql`${beside(one)} = ${beside(other)}`;
         return typed(alike, sql`case when ${isEqual} then null else ${one} end`);
       }
@@ -254,6 +259,7 @@ export class Computed<Kind extends ColumnKind> {
         return typed(alike, sql`case when ${when} then ${yes} else ${no} end`);
       }
       case "json":
+        if (first.literal === null) return result("json", dialect.text(first.sql));
         if (first.family !== "json") throw unfit(definition, first, "JSON");
         return result("json", dialect.json(first.sql, path));
     }
@@ -299,7 +305,7 @@ export class Computed<Kind extends ColumnKind> {
 }
 
 function requireNumbers(definition: Compute, operands: readonly Operand[]): NumberFamily {
-  const other = operands.find(({ family }) => !isNumber(family));
+  const other = operands.find(({ family, literal }) => literal !== null && !isNumber(family));
   if (other !== undefined) throw unfit(definition, other, "numbers");
   return widest(operands);
 }
@@ -323,9 +329,10 @@ function momentsOf(definition: Compute, operands: readonly Operand[]): Fragment[
 }
 
 function requireMoment(definition: Compute, operand: Operand): MomentFamily {
-  const { family } = operand;
+  const { family, literal } = operand;
   if (family === "date" || family === "instant") return family;
-  throw unfit(definition, operand, "dates and times");
+  if (literal === null) return "instant";
+  throw unfit(definition, operand, "dates, and dates with times");
 }
 
 function unfit({ fn }: Compute, { column, literal }: Operand, allowed: string): EngineRefusal {
