@@ -29,6 +29,8 @@ export interface ComputeDialect<Kind extends ColumnKind> {
   readonly kinds: Readonly<Record<ResultFamily, Kind>>;
   /** By the declared type of a column whose values have types of their own. */
   declaredFamily?(type: string): Family | undefined;
+  /** The kind with which a literal is read as a date or time, if not that of the column beside it. */
+  momentKind?(kind: Kind): Kind;
   /** A value as a number of the family. */
   number(value: Fragment, family: NumberFamily): Fragment;
   /** Of operands that are numbers of `family`. Overflows fail; division by zero is null. */
@@ -218,7 +220,7 @@ export class Computed<Kind extends ColumnKind> {
         requireMoment(definition, first);
         return result("integer", dialect.part(unit, first.sql));
       case "diff": {
-        const [from = first.sql, to = first.sql] = momentsOf(definition, operands);
+        const [from = first.sql, to = first.sql] = this.#moments(definition, operands);
         const length = dialect.number(sql`${sql.lit(microsecondsIn[unit] ?? 1)}`, "decimal");
         const between = dialect.number(dialect.microseconds(from, to), "decimal");
         return result("decimal", dialect.arithmetic("div", between, length, "decimal"));
@@ -302,6 +304,20 @@ export class Computed<Kind extends ColumnKind> {
     const kind = family === "boolean" ? this.#dialect.kinds.boolean : column.kind;
     return { sides, family, kind, type: column.type };
   }
+
+  /** A literal beside a moment is read as one. */
+  #moments(definition: Compute, operands: readonly Operand<Kind>[]): Fragment[] {
+    const model = operands.find(({ family }) => family === "date" || family === "instant");
+    return operands.map((one) => {
+      if (model === undefined || typeof one.literal !== "string") {
+        requireMoment(definition, one);
+        return one.sql;
+      }
+      const { column } = model;
+      const kind = this.#dialect.momentKind?.(column.kind) ?? column.kind;
+      return sql`${comparedValue({ ...column, kind }, one.literal)}`;
+    });
+  }
 }
 
 function requireNumbers(definition: Compute, operands: readonly Operand[]): NumberFamily {
@@ -314,18 +330,6 @@ function widest(operands: readonly Operand[]): NumberFamily {
   const families = operands.map(({ family }) => family);
   if (families.includes("double")) return "double";
   return families.includes("decimal") ? "decimal" : "integer";
-}
-
-/** A literal beside a moment is read as one. */
-function momentsOf(definition: Compute, operands: readonly Operand[]): Fragment[] {
-  const model = operands.find(({ family }) => family === "date" || family === "instant");
-  return operands.map((one) => {
-    if (model !== undefined && typeof one.literal === "string") {
-      return sql`${comparedValue(model.column, one.literal)}`;
-    }
-    requireMoment(definition, one);
-    return one.sql;
-  });
 }
 
 function requireMoment(definition: Compute, operand: Operand): MomentFamily {

@@ -18,6 +18,11 @@ export const computing: ComputeDialect<SqliteKind> = {
     boolean: { ...plainKinds.boolean, encode: (value) => String(Number(value) !== 0) },
   },
   declaredFamily: (type) => kindOf(type)?.family,
+  momentKind: (kind) => ({
+    ...kind,
+    compare: (value) =>
+      typeof value === "string" && microsecondsOf(value) !== null ? value : undefined,
+  }),
   number(value, family) {
     if (family === "decimal") return value;
     return family === "integer" ? sql`cast(${value} as integer)` : sql`cast(${value} as real)`;
