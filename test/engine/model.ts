@@ -1,6 +1,40 @@
 /** Selects as relational algebra over rows in memory, the expected result of every database. */
 
-export type Cell = string | number | bigint | null;
+export type Cell = string | number | bigint | boolean | Decimal | Json | null;
+
+/** An exact number, `digits` times 10 to the power of minus `places`, without zeros at the end. */
+export class Decimal {
+  readonly digits: bigint;
+  readonly places: number;
+
+  constructor(digits: bigint, places: number) {
+    let [left, kept] = [digits, places];
+    for (; kept > 0 && left % 10n === 0n; kept--) left /= 10n;
+    this.digits = left;
+    this.places = kept;
+  }
+
+  toString(): string {
+    const digits = String(this.digits < 0n ? -this.digits : this.digits);
+    const padded = digits.padStart(this.places + 1, "0");
+    const point = padded.length - this.places;
+    const fraction = this.places === 0 ? "" : `.${padded.slice(point)}`;
+    return `${this.digits < 0n ? "-" : ""}${padded.slice(0, point)}${fraction}`;
+  }
+}
+
+/** A JSON value by its text without white space, since databases keep the order of members. */
+export class Json {
+  readonly text: string;
+
+  constructor(value: unknown) {
+    this.text = JSON.stringify(value);
+  }
+
+  toString(): string {
+    return this.text;
+  }
+}
 export type ModelRow = Readonly<Record<string, Cell>>;
 /** A row with the members that `include` adds. */
 export type ModelAnswer = {
@@ -24,6 +58,7 @@ export interface ModelName {
   readonly of?: readonly ModelItem[];
   readonly unit?: string;
   readonly digits?: number;
+  readonly path?: readonly (string | number)[];
   readonly when?: Where;
   readonly then?: ModelItem;
   readonly else?: ModelItem;
@@ -72,8 +107,13 @@ export interface ModelInclude extends Omit<ModelSelect, "columns"> {
 /** Null is the smallest value; text is ordered by bytes. */
 function compare(one: Cell, other: Cell): number {
   if (one === null || other === null) return Number(one !== null) - Number(other !== null);
+  if (one instanceof Json || other instanceof Json) return compare(String(one), String(other));
   if (typeof one === "string" && typeof other === "string") {
     return Buffer.compare(Buffer.from(one), Buffer.from(other));
+  }
+  if (one instanceof Decimal || other instanceof Decimal) {
+    const { digits } = sumOf(exactly(one), exactly(other), -1n);
+    return compare(digits, 0n);
   }
   return one < other ? -1 : Number(one > other);
 }
@@ -133,10 +173,19 @@ function beside(cell: Cell, cmp: string, other: Cell): boolean | undefined {
   if (cell === null || other === null) return undefined;
   // Beside a double, a whole number is a double.
   const isDouble = typeof cell === "number" || typeof other === "number";
+  // A date is midnight beside a date with a time.
+  const isMixed = isDay(cell) !== isDay(other) && typeof cell === "string";
+  const toNumber = isMixed ? (side: Cell) => Date.parse(String(side)) : Number;
   const sides =
-    isDouble && typeof cell !== "string" ? [Number(cell), Number(other)] : [cell, other];
+    isMixed || (isDouble && typeof cell !== "string")
+      ? [toNumber(cell), toNumber(other)]
+      : [cell, other];
   const [one = null, value = null] = sides;
   return compares(one, { cmp, value });
+}
+
+function isDay(cell: Cell): boolean {
+  return typeof cell === "string" && /^\d{4}-\d\d-\d\d$/.test(cell);
 }
 
 interface Compared {
@@ -219,7 +268,7 @@ function like(
 function aggregate(rows: readonly ModelRow[], fn: string, column?: string, distinct = false): Cell {
   if (column === undefined) return BigInt(rows.length);
   const cells = rows.map((row) => row[column] ?? null).filter((cell) => cell !== null);
-  if (fn === "count") return BigInt(distinct ? new Set(cells).size : cells.length);
+  if (fn === "count") return BigInt(distinct ? new Set(cells.map(String)).size : cells.length);
   if (cells.length === 0) return null;
   const sorted = cells.toSorted(compare);
   if (fn === "min") return sorted[0] ?? null;
@@ -259,45 +308,68 @@ function within64Bits(whole: bigint): bigint {
   return whole;
 }
 
-/** A number as a fraction, exact for the halves and quarters of the tests. */
-function exactly(cell: Cell): readonly [bigint, bigint] {
-  if (typeof cell === "bigint") return [cell, 1n];
-  const [, whole = "0", fraction = ""] = /^(-?\d+)\.?(\d*)$/.exec(String(cell)) ?? [];
-  return [BigInt(whole + fraction), 10n ** BigInt(fraction.length)];
+/** A double by its shortest digits. */
+function exactly(cell: Cell): Decimal {
+  if (cell instanceof Decimal) return cell;
+  const [, whole = "0", fraction = "", exponent = "0"] =
+    /^(-?\d+)\.?(\d*)(?:e([+-]\d+))?$/.exec(String(cell)) ?? [];
+  const places = fraction.length - Number(exponent);
+  const digits = BigInt(whole + fraction);
+  return new Decimal(digits * 10n ** BigInt(Math.max(-places, 0)), Math.max(places, 0));
+}
+
+function sumOf(one: Decimal, other: Decimal, sign: bigint): Decimal {
+  const places = Math.max(one.places, other.places);
+  const scaled = (value: Decimal) => value.digits * 10n ** BigInt(places - value.places);
+  return new Decimal(scaled(one) + sign * scaled(other), places);
 }
 
 /** Of a fraction with so many places, halves away from zero. */
-function rounded([above, below]: readonly [bigint, bigint], places: number): number {
-  const scaled = above * 10n ** BigInt(places);
-  const isNegative = scaled < 0n;
-  const nearest = (2n * (isNegative ? -scaled : scaled) + below) / (2n * below);
-  return Number(`${isNegative ? -nearest : nearest}e-${places}`);
+function quotient(above: bigint, below: bigint, places: number): Decimal {
+  const magnitude = (value: bigint) => (value < 0n ? -value : value);
+  const [dividend, divisor] = [magnitude(above) * 10n ** BigInt(places), magnitude(below)];
+  const nearest = (2n * dividend + divisor) / (2n * divisor);
+  return new Decimal(above < 0n === below < 0n ? nearest : -nearest, places);
+}
+
+function rounded({ digits, places }: Decimal, most: number): Decimal {
+  return quotient(digits, 10n ** BigInt(places), most);
 }
 
 function calculate(fn: string, one: Cell, other: Cell): Cell {
-  if (typeof one === "bigint" && typeof other === "bigint") {
-    if (fn === "div")
-      return other === 0n
-        ? null
-        : rounded([one, other].map((n) => (other < 0n ? -n : n)) as [bigint, bigint], 12);
-    const total = fn === "add" ? one + other : fn === "sub" ? one - other : one * other;
-    return within64Bits(total);
+  if (typeof one === "number" || typeof other === "number") {
+    const [left, right] = [Number(one), Number(other)];
+    if (fn === "div") return right === 0 ? null : left / right;
+    return fn === "add" ? left + right : fn === "sub" ? left - right : left * right;
   }
-  const [left, right] = [Number(one), Number(other)];
-  if (fn === "div") return right === 0 ? null : left / right;
-  return fn === "add" ? left + right : fn === "sub" ? left - right : left * right;
+  const [left, right] = [exactly(one), exactly(other)];
+  if (fn === "div") {
+    if (right.digits === 0n) return null;
+    const scale = (places: number) => 10n ** BigInt(places);
+    return quotient(left.digits * scale(right.places), right.digits * scale(left.places), 12);
+  }
+  const total =
+    fn === "mul"
+      ? new Decimal(left.digits * right.digits, left.places + right.places)
+      : sumOf(left, right, fn === "add" ? 1n : -1n);
+  const isWhole = typeof one === "bigint" && typeof other === "bigint";
+  return isWhole ? within64Bits(total.digits) : total;
 }
 
 function monday(date: Date): Date {
   return new Date(date.getTime() - ((date.getUTCDay() + 6) % 7) * 86_400_000);
 }
 
-function dayPart(day: string, unit: string): bigint {
+function partOf(moment: string, unit: string): bigint {
+  const [day = "", clock = "00:00"] = moment.split("T");
+  if (unit === "hour") return BigInt(clock.slice(0, 2));
+  if (unit === "minute") return BigInt(clock.slice(3, 5));
   const [year = 0, month = 0, date = 0] = day.split("-").map(Number);
   const at = new Date(`${day}T00:00:00Z`);
   const thursday = new Date(monday(at).getTime() + 3 * 86_400_000);
-  const ordinal = (thursday.getTime() - Date.UTC(thursday.getUTCFullYear(), 0, 1)) / 86_400_000;
-  const parts: Record<string, number> = { year, month, day: date, hour: 0, minute: 0 };
+  const first = Date.parse(`${thursday.toISOString().slice(0, 4)}-01-01`);
+  const ordinal = (thursday.getTime() - first) / 86_400_000;
+  const parts: Record<string, number> = { year, month, day: date };
   parts.quarter = Math.ceil(month / 3);
   parts.weekday = at.getUTCDay() === 0 ? 7 : at.getUTCDay();
   parts.week = Math.floor(ordinal / 7) + 1;
@@ -318,10 +390,28 @@ function dayStart(day: string, unit: string): string {
     : day;
 }
 
+function startOf(moment: string, unit: string): string {
+  const [day = "", clock] = moment.split("T");
+  if (clock === undefined) return dayStart(day, unit);
+  if (unit === "hour") return `${day}T${clock.slice(0, 2)}:00:00Z`;
+  return unit === "minute" ? `${day}T${clock.slice(0, 5)}:00Z` : `${dayStart(day, unit)}T00:00:00Z`;
+}
+
+/** The value at the path, if it is there and not null. */
+function jsonAt(document: string, path: readonly (string | number)[]): Json | null {
+  let found: unknown = JSON.parse(document);
+  for (const step of path) {
+    const fits = Array.isArray(found) === (typeof step === "number");
+    if (!fits || typeof found !== "object" || found === null) return null;
+    found = Object.getOwnPropertyDescriptor(found, step)?.value ?? null;
+  }
+  return found === null ? null : new Json(found);
+}
+
 const secondsIn: Record<string, bigint> = { day: 86400n, hour: 3600n, minute: 60n, second: 1n };
 
 function computedCell(name: ModelName, row: ModelRow, tables: ModelTables): Cell {
-  const { fn, of = [], unit = "day", digits = 0 } = name;
+  const { fn, of = [], unit = "day", digits = 0, path = [] } = name;
   const cellOf = (item: ModelItem | undefined): Cell =>
     typeof item === "string" ? (row[item] ?? null) : (item?.value ?? null);
   if (fn === "if") {
@@ -343,9 +433,13 @@ function computedCell(name: ModelName, row: ModelRow, tables: ModelTables): Cell
     case "div":
       return cells.slice(1).reduce<Cell>((total, cell) => calculate(fn, total, cell), one);
     case "round":
-      return typeof one === "bigint" ? one : rounded(exactly(one), digits);
+      if (typeof one === "bigint") return one;
+      return typeof one === "number"
+        ? Number(rounded(exactly(one), digits))
+        : rounded(exactly(one), digits);
     case "abs":
       if (typeof one === "bigint") return within64Bits(one < 0n ? -one : one);
+      if (one instanceof Decimal) return compare(one, 0n) < 0 ? calculate("sub", 0n, one) : one;
       return Math.abs(Number(one));
     case "lower":
       return String(one).toLowerCase();
@@ -358,12 +452,14 @@ function computedCell(name: ModelName, row: ModelRow, tables: ModelTables): Cell
     case "length":
       return BigInt([...String(one)].length);
     case "trunc":
-      return dayStart(String(one), unit);
+      return startOf(String(one), unit);
     case "part":
-      return dayPart(String(one), unit);
+      return partOf(String(one), unit);
+    case "json":
+      return jsonAt(String(one), path);
     default: {
-      const days = Date.parse(String(one)) - Date.parse(String(other));
-      return rounded([BigInt(days) / 1000n, secondsIn[unit] ?? 1n], 12);
+      const length = Date.parse(String(one)) - Date.parse(String(other));
+      return quotient(BigInt(length), 1000n * (secondsIn[unit] ?? 1n), 12);
     }
   }
 }
@@ -491,7 +587,7 @@ function inOrder(table: readonly ModelRow[], query: ModelSelect, tables: ModelTa
   return rows;
 }
 
-/** JSON with exact integers. */
+/** JSON with exact numbers. */
 export function rowText(row: ModelAnswer): string {
   const members = Object.entries(row).map(
     ([name, cell]) => `${JSON.stringify(name)}:${text(cell)}`,
@@ -500,7 +596,9 @@ export function rowText(row: ModelAnswer): string {
 }
 
 function text(cell: ModelAnswer[string]): string {
-  if (typeof cell === "bigint") return String(cell);
+  if (typeof cell === "bigint" || cell instanceof Decimal || cell instanceof Json) {
+    return String(cell);
+  }
   if (typeof cell !== "object" || cell === null) return JSON.stringify(cell);
   return isList(cell) ? `[${cell.map(rowText).join(",")}]` : rowText(cell);
 }
