@@ -1,6 +1,9 @@
+import t from "tap";
 import { lettersTo } from "../../src/engine/letters.ts";
 import { createTable, insert, refusal } from "./kit.ts";
+import { freshMysql } from "./mysql/kit.ts";
 import { overEach, type Scene } from "./over-each.ts";
+import { freshPostgres } from "./postgres/kit.ts";
 
 const types = {
   ...{ id: "int", name: "text", label: "varchar(20)", code: "uuid", data: "bytes", extra: "json" },
@@ -66,6 +69,32 @@ overEach("columns are compared with each other", async (t, scene) => {
     refusal(400, "unknown_column", /"m"/),
   );
 });
+
+for (const [name, fresh] of Object.entries({ PostgreSQL: freshPostgres, MySQL: freshMysql })) {
+  t.test(`a number beyond the type of a column is compared with its rows (${name})`, async (t) => {
+    const { ask, sql } = await fresh(t);
+    await sql("create table main.items (id int not null primary key, name smallint)");
+    await sql("insert into main.items values (1, 1), (2, -2), (2147483647, 32767)");
+    const [beyond, all] = [3_000_000_000, [1, 2, 2_147_483_647]];
+    for (const [column, cmp, value, ids] of [
+      ["id", "<", beyond, all],
+      ["id", ">", -beyond, all],
+      ["id", "=", beyond, []],
+      ["id", "!=", beyond, all],
+      ["id", "IN", [1, beyond, 2 ** 70], [1]],
+      ["id", "BETWEEN", [2, beyond], [2, 2_147_483_647]],
+      ["name", "<=", 32_768, all],
+      ["name", "IN", [-32_769, -2], [2]],
+    ] as const) {
+      const { body } = await ask(select({ column, cmp, value }));
+      const expected = ids.map((id) => ({ id }));
+      t.strictSame(body.data, expected, `${column} ${cmp} ${JSON.stringify(value)}`);
+    }
+    const { Select } = select({ column: "id", cmp: "!=", value: beyond });
+    t.equal((await ask({ Select: { ...Select, after: [beyond] } })).body.data?.length, 0);
+    t.equal((await ask({ Select: { ...Select, after: [-beyond] } })).body.data?.length, 3);
+  });
+}
 
 overEach("changes take conditions on two columns", async (t, { ask, ...scene }) => {
   await fill({ ask, ...scene });

@@ -237,7 +237,11 @@ export function kindOf(type: TypeDescription): PostgresKind {
     case integers: {
       const amount = (value: PresentValue) => castOf(codec.write(value), bigint);
       // An index serves a comparison with an integer but not with another number.
-      const compare = (value: PresentValue) => store(value) ?? castOf(numberText(value), numeric);
+      const compare = (value: PresentValue) => {
+        const whole = integerOf(value);
+        if (whole === undefined) return castOf(numberText(value), numeric);
+        return kind.bounds?.exceeds(whole) === true ? amount(whole) : store(whole);
+      };
       return { ...kind, sum, amount, compare };
     }
     case decimals: {
