@@ -78,11 +78,22 @@ function link(choose: Chooser, table: string, { own, names }: Place): string {
   return (choose.isOneIn(2) ? sides : sides.toReversed()).join(" = ");
 }
 
+function like(choose: Chooser, column: string): Where {
+  const pattern = choose.one("e_", "%é%", "A!%_", "stra!SS!e", "STRA_e", "!%", "%!!", "");
+  return {
+    column,
+    value: pattern,
+    ...(choose.isOneIn(2) ? { escape: "!" } : {}),
+    ...choose.one({ cmp: "LIKE" }, { cmp: "ILIKE" }, { cmp: "ILIKE", fold: "unicode" as const }),
+  };
+}
+
 function comparison(choose: Chooser, columns: Columns): Where {
   const column = choose.one(...namesOf(columns));
   const kind = columns[column] ?? "text";
   const value = () => choose.one(...literals[kind]);
   const cmp = choose.one("=", "!=", ">", "<", ">=", "<=");
+  if (kind === "text" && choose.isOneIn(4)) return like(choose, column);
   switch (choose.bound(5)) {
     case 0:
       return { column, cmp: choose.one("=", "!="), value: null };
@@ -129,6 +140,16 @@ function member(choose: Chooser, { columns, depth }: Place): Where {
   );
   const chosen = from === "$a" ? pair(choose, { x: kind })[0] : choose.one(...picked);
   return { column, cmp, select: { from, columns: [chosen] } };
+}
+
+/** A condition on groups, which cannot contain `exists`. */
+function groupCondition(choose: Chooser, place: Place): Where {
+  const deeper = { ...place, depth: place.depth + 1 };
+  const kind = place.depth > 3 ? 0 : choose.bound(6);
+  if (kind < 2) return comparison(choose, place.columns);
+  if (kind < 5) return member(choose, deeper);
+  const inner = () => groupCondition(choose, deeper);
+  return choose.isOneIn(2) ? { not: inner() } : { or: choose.some(2, inner) };
 }
 
 /** One or two names, and all columns with them. */
@@ -221,7 +242,7 @@ const summing: readonly (readonly [fn: string, of: Kind, to: Kind])[] = [
 
 function summary(
   choose: Chooser,
-  { columns, depth }: Place,
+  { columns, depth, ...place }: Place,
 ): { fields: ModelSelect; columns: Columns } {
   const texts = namesOf(columns, (kind) => kind === "text" || kind === "day");
   const groups = texts.length === 0 ? [] : [...new Set(choose.some(2, () => choose.one(...texts)))];
@@ -237,11 +258,14 @@ function summary(
     aggregate.push(Object.assign({ fn, as }, { column }));
     found[as] = to;
   }
-  const having = { column: counted, cmp: choose.one(">", "<="), value: choose.bound(3) };
+  const counts = { column: counted, cmp: choose.one(">", "<="), value: choose.bound(3) };
+  const having = choose.isOneIn(3)
+    ? counts
+    : groupCondition(choose, { ...place, columns: found, depth });
   const fields = {
     group_by: groups,
     aggregate,
-    ...(choose.isOneIn(2) ? { having } : {}),
+    ...(choose.isOneIn(4) ? {} : { having }),
     order_by: order(choose, found, Object.keys(found)),
   };
   const { group_by: _, ...ungrouped } = fields;

@@ -16,7 +16,7 @@ function json(value: unknown): string {
 overEach("generated nested Selects return the rows of relational algebra", async (t, { ask }) => {
   const seed = Math.floor(Math.random() * 2 ** 31);
   const choose = new Chooser(choicesOf(seed));
-  const seen = { rows: 0, members: 0, more: 0, from: 0 };
+  const seen = { rows: 0, members: 0, more: 0, from: 0, groups: 0 };
   for (let world = 0; world < 10; world++) {
     const tables: ModelTables = Object.fromEntries(
       tableNames.map((name) => [name, rowsFor(choose)]),
@@ -39,6 +39,7 @@ overEach("generated nested Selects return the rows of relational algebra", async
       if (/"m0":[{[][^\]]/.test(answers)) seen.members++;
       if (answers.includes('_more":true')) seen.more++;
       if (asked.includes('"from":{"select"')) seen.from++;
+      if (/"having":\{[^{}]*"select"/.test(asked)) seen.groups++;
       if (text === expected) continue;
       t.equal(text, expected, `seed ${seed}: ${asked}`);
       t.comment(json(tables));
@@ -48,6 +49,7 @@ overEach("generated nested Selects return the rows of relational algebra", async
   }
   t.comment(JSON.stringify(seen));
   t.ok(seen.rows > 100 && seen.members > 40 && seen.more > 10 && seen.from > 100);
+  t.ok(seen.groups > 0);
 });
 
 overEach("a row includes 100 rows unless the limit says otherwise", async (t, { ask }) => {

@@ -87,6 +87,29 @@ overEach(
   },
 );
 
+overEach("groups are compared with the values of a Select", async (t, { ask }) => {
+  await fill(ask);
+  const counted = (aggregate: object) => ({
+    from: "rentals",
+    group_by: ["film"],
+    aggregate: [{ as: "n", ...aggregate }],
+    order_by: { column: "film" },
+  });
+  const values = { from: "staff", columns: ["id"], where: { column: "id", cmp: "<", value: 3 } };
+  for (const [aggregate, column, cmp, films] of [
+    [{ fn: "count" }, "n", "IN", ["A", "B"]],
+    [{ fn: "count" }, "n", "NOT IN", []],
+    [{ fn: "max", column: "staff_id" }, "n", "IN", ["A", "B"]],
+    [{ fn: "max", column: "price" }, "n", "IN", ["B"]],
+    [{ fn: "max", column: "price" }, "n", "NOT IN", ["A"]],
+  ] as const) {
+    const having = { column, cmp, select: values };
+    const { body } = await ask({ Select: { database: "main", ...counted(aggregate), having } });
+    const found = body.data?.map((row) => Object(row).film);
+    t.same(found, films, `${JSON.stringify(aggregate)} ${cmp}`);
+  }
+});
+
 overEach("a refused condition names tables, columns and types", async (t, { ask }) => {
   await fill(ask);
   const select = (where: object) =>

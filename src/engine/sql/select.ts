@@ -449,7 +449,7 @@ export function planSelect<Kind extends ColumnKind>(
     return fence?.around(source) ?? source;
   });
   const { columns, selected } = frame;
-  const parts = isComputedSummary(query)
+  const parts = isNestedSummary(query)
     ? summaryParts(frame, scope, rest, dialect)
     : plainParts(frame, scope, rest, dialect);
   return { columns, selected, statements: (found) => statementsOf(parts, query, dialect, found) };
@@ -532,7 +532,8 @@ function knownFrame<Kind extends ColumnKind>(
   const make = () => frameOf(tables, query, dialect, isNested, sourceOf());
   const [table, ...others] = tables;
   const { compute, include } = query;
-  const isPlain = others.length === 0 && compute === undefined && include === undefined;
+  const isCommon = compute === undefined && include === undefined && !isNestedSummary(query);
+  const isPlain = others.length === 0 && isCommon;
   if (isNested || table === undefined || !isPlain || dialect.frames === undefined) return make();
   const { columns, distinct, aggregate, group_by, order_by } = query;
   const shape = JSON.stringify({ columns, distinct, aggregate, group_by, order_by });
@@ -559,7 +560,7 @@ function frameOf<Kind extends ColumnKind>(
   const resolveGrouped = (name: string) => aliases.get(name) ?? resolve(name);
   const terms = orderTerms(resolveGrouped, query);
   if (query.distinct === true && aggregate.length === 0) requireSelected(terms, columns);
-  const isNamed = isComputedSummary(query);
+  const isNamed = isNestedSummary(query);
   const words = query.distinct === true ? sql`select distinct` : sql`select`;
   const all = sql.join(selected.map(isNested || isNamed ? renamed : columnSql));
   const head = sql`${words} ${all} from ${source}`;
@@ -611,7 +612,9 @@ export function resolveIn<Kind extends ColumnKind>(
   return computed.resolve;
 }
 
-function isComputedSummary({ compute, aggregate, distinct }: Select): boolean {
+function isNestedSummary({ compute, aggregate, distinct, having }: Select): boolean {
+  // MariaDB finds no aggregate in a Select, and within `exists` `count(*)` would count its rows.
+  if (leavesOf(having).some((leaf) => "select" in leaf)) return true;
   return compute !== undefined && (aggregate !== undefined || distinct === true);
 }
 
