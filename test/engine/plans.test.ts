@@ -50,6 +50,8 @@ const scenes: Readonly<Record<string, (t: Test, rowCount: number) => Promise<Sce
   },
   async PostgreSQL(t, rowCount) {
     const { database, url, sql } = await freshPostgres(t);
+    // The values of a Select exceed it, as those of a larger table exceed the usual one.
+    await sql(`alter database ${database} set work_mem = '1MB'`);
     const plans = await fillPostgres(t, await sharedPostgres(), database, rowCount);
     const whole = `(n - 1) / ${linesPerItem}`;
     const fill = `insert into main.lines select ${values("n", whole)} from generate_series(1, ${rowCount}) as n`;
@@ -141,6 +143,30 @@ const cases: Readonly<Record<string, Case>> = {
     byHand: [
       `select id, region from main.items where id in (select item_id from main.lines
         where id <= 8000) order by id`,
+    ],
+    most: 3,
+  },
+  "NOT IN with a Select that has a limit": {
+    indexed: ["items"],
+    // PostgreSQL could also compare each row with all values.
+    index: /Hash Join|LIST SUBQUERY|range PRIMARY/,
+    select: {
+      ...{ ...from, columns: ["id"], order_by },
+      where: {
+        and: [
+          { column: "id", cmp: "BETWEEN", value: [99_801, 100_000] },
+          {
+            column: "id",
+            cmp: "NOT IN",
+            select: { from: "lines", columns: ["item_id"], order_by, limit: 100_000 },
+          },
+        ],
+      },
+    },
+    byHand: [
+      `select id from main.items where id between 99801 and 100000 and not exists (select 1 from
+        (select item_id from main.lines order by id limit 100000) as picked
+        where picked.item_id = items.id) order by id`,
     ],
     most: 3,
   },

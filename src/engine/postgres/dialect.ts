@@ -425,6 +425,7 @@ const dialect: SelectDialect<PostgresKind> = {
   computing,
   aggregates,
   comparesRows: true,
+  joinsExcluded: true,
   // With `=`, the primary key would provide the order too, and be scanned for rows with the value.
   equalFirst: (column, value) => sql`${column} = any(array[${value}])`,
   // Without nulls, any index serves the order.

@@ -77,7 +77,11 @@ export function guardedSql(resolve: Resolve, where: Condition, scope: Scope): Fr
 export function conditionSql(resolve: Resolve, condition: Condition, scope: Scope): Fragment {
   if ("and" in condition) return joined(resolve, condition.and, scope, sql`and`, sql`true`);
   if ("or" in condition) return joined(resolve, condition.or, scope, sql`or`, sql`false`);
-  if ("not" in condition) return sql`not (${conditionSql(resolve, condition.not, scope)})`;
+  if ("not" in condition) {
+    const { not } = condition;
+    if (!("select" in not)) return sql`not (${conditionSql(resolve, not, scope)})`;
+    return conditionSql(resolve, { ...not, cmp: not.cmp === "IN" ? "NOT IN" : "IN" }, scope);
+  }
   if ("exists" in condition) return nestingIn(scope).exists(scope, condition.exists);
   const reference = resolve(condition.column);
   if ("other" in condition) return besideSql(reference, condition.cmp, resolve(condition.other));
@@ -104,15 +108,18 @@ function memberSql(
   { cmp, select }: Extract<Condition, { select: object }>,
   nesting: Nesting,
 ): Fragment {
-  const { column, statement } = nesting.select(select);
+  const { column, statement, excludes } = nesting.select(select);
   const one = reference.column;
   const family = commonFamily(one, column);
   if (family === undefined && one.type !== column.type) throw besideRefused(one, cmp, column);
   const isSame = one.kind.family === column.kind.family && family !== "json";
   const common = isSame ? undefined : family;
   const left = sideSql(one, columnSql(reference), common);
-  const values = statement((value) => sideSql(column, value, common));
-  return cmp === "IN" ? sql`${left} in (${values})` : sql`${left} not in (${values})`;
+  const right = (value: Fragment) => sideSql(column, value, common);
+  if (cmp === "IN") return sql`${left} in (${statement(right)})`;
+  // A database could convert hidden values in a join, and fail where it cannot.
+  const joined = common === undefined ? excludes(left, right) : undefined;
+  return joined ?? sql`${left} not in (${statement(right)})`;
 }
 
 /** Nests the operands as a balanced tree: a long chain exceeds a database's depth limit. */

@@ -89,6 +89,8 @@ export interface Nesting {
   select(query: NestedFields["select"]): {
     readonly column: Column;
     readonly statement: (side: (column: Fragment) => Fragment) => Fragment;
+    /** The condition of NOT IN, if not the plain one. */
+    excludes(left: Fragment, side: (column: Fragment) => Fragment): Fragment | undefined;
   };
 }
 

@@ -13,7 +13,7 @@ import type { CellValue } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { type ComputeDialect, Computed } from "./compute.ts";
 import { conditionSql, guardedSql, leavesOf, splitTerms, whereSql } from "./conditions.ts";
-import { type ByShape, type Fragment, SizeBudget } from "./fragment.ts";
+import { type ByShape, countValues, type Fragment, SizeBudget } from "./fragment.ts";
 import {
   type Column,
   type ColumnKind,
@@ -271,6 +271,12 @@ export interface Planner<Kind extends ColumnKind> extends Nesting {
   ): SelectedTable<Kind>[];
 }
 
+/** No table has a name with a space, so it hides none that a condition within may name. */
+const pickedName = "picked values";
+
+/** Values of a Select that a statement may contain twice, as their number has a limit. */
+const MOST_REPEATED = 1000;
+
 /** @param isChange true in an Update or Delete, some of which may not read their own table */
 export function plannerOf<Kind extends ColumnKind>(
   schema: string,
@@ -295,7 +301,7 @@ export function plannerOf<Kind extends ColumnKind>(
     if (first === undefined || statement === undefined) throw new Error("A Select has no columns");
     return { columns, first: first.column, statement };
   };
-  const picked = sql.id("picked", "c1");
+  const picked = sql.id(pickedName, "c1");
   const planner: Planner<Kind> = {
     budget: new SizeBudget(),
     tableNamed,
@@ -331,9 +337,19 @@ export function plannerOf<Kind extends ColumnKind>(
       const isStored = isChange && isPlain && dialect.locksChanged === true;
       const whole = isStored ? { ...unordered, distinct: true } : query;
       const { first, statement: inner } = planWithin(whole, false);
+      const from = sql`from (${inner}) as ${sql.id(pickedName)}`;
       const statement = (side: (column: Fragment) => Fragment) =>
-        sql`select ${side(picked)} from (${inner}) as ${sql.id("picked")} where ${picked} is not null`;
-      return { column: first, statement };
+        sql`select ${side(picked)} ${from} where ${picked} is not null`;
+      return {
+        column: first,
+        statement,
+        excludes(left, side) {
+          const isJoined = dialect.joinsExcluded && countValues(inner) <= MOST_REPEATED;
+          if (!isJoined) return undefined;
+          return sql`(not exists (select 1 ${from} where ${left} = ${side(picked)})
+            and (${left} is not null or not exists (${statement(side)}) or null))`;
+        },
+      };
     },
   };
   return planner;
@@ -392,6 +408,8 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   /** Nulls come first. */
   order(column: Fragment, direction: "ASC" | "DESC", hasNulls: boolean): Fragment;
   limit(limit: number | undefined, offset: number | undefined): Fragment;
+  /** True if the database joins for `not exists`, but may compare each row with all of `not in`. */
+  readonly joinsExcluded?: boolean;
   /** True if a change may not read its own table, unless the rows read are stored first. */
   readonly locksChanged?: boolean;
   readonly frames?: ByShape<Frame<Kind>>;
