@@ -1,6 +1,9 @@
 /** Conditions by rows of other tables, in Selects and changes. */
-import { createTable, equal, insert, refusal } from "./kit.ts";
+import t from "tap";
+import { createTable, equal, insert, query, refusal } from "./kit.ts";
+import { freshMysql } from "./mysql/kit.ts";
 import { overEach, type Scene } from "./over-each.ts";
+import { startOn } from "./postgres/kit.ts";
 
 type Ask = Scene["ask"];
 
@@ -107,6 +110,28 @@ overEach("groups are compared with the values of a Select", async (t, { ask }) =
     const { body } = await ask({ Select: { database: "main", ...counted(aggregate), having } });
     const found = body.data?.map((row) => Object(row).film);
     t.same(found, films, `${JSON.stringify(aggregate)} ${cmp}`);
+  }
+});
+
+t.test("texts are found among many of another table (MySQL)", async (t) => {
+  const { ask, sql, url } = await freshMysql(t);
+  for (const table of ["many", "few"]) {
+    await ask(createTable(table, { id: "int", name: "text" }));
+    await sql(
+      "use main",
+      `insert into ${table} select seq, concat('name ', seq) from seq_1_to_30000`,
+    );
+  }
+  await sql("delete from main.few where id > 29990", "insert into main.few values (0, null)");
+  const { address } = await startOn(t, url, { queryTimeLimit: 10_000 });
+  for (const [cmp, n] of [
+    ["IN", 29_990],
+    ["NOT IN", 10],
+  ] as const) {
+    const where = { column: "name", cmp, select: { from: "few", columns: ["name"] } };
+    const aggregate = [{ fn: "count", as: "n" }];
+    const asked = { Select: { database: "main", from: "many", aggregate, where } };
+    t.match(await query(address, asked), { status: 200, body: { data: [{ n }] } }, cmp);
   }
 });
 

@@ -80,6 +80,7 @@ export function kindOfNew({ name, mark }: NewType): MysqlKind {
     length: Number(first ?? Number.POSITIVE_INFINITY),
     scale: Number(scale ?? 0),
     precision: Number(first ?? 0),
+    isBytewise: true,
   });
 }
 
@@ -105,6 +106,8 @@ interface TypeDescription {
   readonly scale: number;
   /** Decimal places of seconds. */
   readonly precision: number;
+  /** True if texts are equal only if their bytes are. */
+  readonly isBytewise: boolean;
 }
 
 /** Other stored numbers than 1 and 0 stay numbers. */
@@ -391,6 +394,7 @@ export function kindOf(type: TypeDescription): MysqlKind {
     like: isText ? likeText : like,
     exact: isText || /^(enum|set)$/.test(dataType) ? exactText : undefined,
     measure: measureOf(family),
+    ...(type.isBytewise && family === "text" && dataType.endsWith("text") ? { digest } : {}),
     ...(dataType === "json" ? {} : { beside }),
     ...(isNumber(family) && dataType !== "year" ? { sum: plus } : {}),
     // A `set` combines its members, so they are not all of its values.
@@ -430,6 +434,9 @@ const exactText: ExactComparison = {
   column: (column) => sql`cast(convert(${column} using utf8mb4) as binary)`,
   value: (compared) => (typeof compared === "string" ? Buffer.from(compared) : compared),
 };
+
+/** The server stores a `text` without an index, and would compare it with each value. */
+const digest = (column: Fragment) => sql`unhex(sha2(${column}, 256))`;
 
 const plus = (column: Fragment, amount: unknown) => sql`${column} + ${amount}`;
 

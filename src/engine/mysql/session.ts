@@ -23,7 +23,7 @@ interface ServerTraits {
 }
 
 /** By bytes, without padding: since MariaDB 10.2, and since MySQL 8.0.17. */
-const collations = ["utf8mb4_nopad_bin", "utf8mb4_0900_bin"];
+export const collations: readonly string[] = ["utf8mb4_nopad_bin", "utf8mb4_0900_bin"];
 
 export const traitsQuery = `select @@version, @@lower_case_table_names, @@max_allowed_packet,
   (select collation_name from information_schema.collations

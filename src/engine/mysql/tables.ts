@@ -7,7 +7,7 @@ import { databaseNotFound, refused } from "../remote/failures.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { MAX_NAMES_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { kindOf, type MysqlKind, markOf, valueTypeOf } from "./kinds.ts";
-import type { MysqlContext, MysqlSession, RawRow } from "./session.ts";
+import { collations, type MysqlContext, type MysqlSession, type RawRow } from "./session.ts";
 
 export interface MysqlColumn extends RemoteColumn, InsertColumn {
   /** If the type's name does not say how values are written. */
@@ -22,7 +22,8 @@ export async function readTable(context: MysqlContext, name: string): Promise<My
   const { session, schema } = context;
   const found = await session.rows(sql`
     select table_schema, table_name, column_name, data_type, column_type, is_nullable, column_key,
-      extra, character_maximum_length, numeric_scale, datetime_precision, column_comment
+      extra, character_maximum_length, numeric_scale, datetime_precision, column_comment,
+      collation_name
     from information_schema.columns where table_schema = ${schema} and table_name = ${name}
     order by ordinal_position`);
   const rows = found.filter(([inSchema, ofTable]) => inSchema === schema && ofTable === name);
@@ -78,8 +79,9 @@ async function readDocuments({ session, schema }: MysqlContext, name: string): P
 }
 
 function columnOf(row: RawRow, documents: readonly string[]): MysqlColumn {
-  const [, , name, dataType, type, nullable, key, extra, length, scale, precision, comment] =
+  const [, , name, dataType, type, nullable, key, extra, length, scale, precision, ...more] =
     row.map((value) => (value === null ? undefined : String(value)));
+  const [comment, collation] = more;
   const described = {
     dataType: dataType ?? "",
     columnType: type ?? "",
@@ -87,6 +89,7 @@ function columnOf(row: RawRow, documents: readonly string[]): MysqlColumn {
     length: Number(length),
     scale: Number(scale),
     precision: Number(precision ?? 0),
+    isBytewise: collations.includes(collation ?? ""),
   } as const;
   return {
     name: name ?? "",

@@ -114,8 +114,11 @@ function memberSql(
   if (family === undefined && one.type !== column.type) throw besideRefused(one, cmp, column);
   const isSame = one.kind.family === column.kind.family && family !== "json";
   const common = isSame ? undefined : family;
-  const left = sideSql(one, columnSql(reference), common);
-  const right = (value: Fragment) => sideSql(column, value, common);
+  const isLong = [one, column].every(({ kind }) => kind.digest !== undefined);
+  const side = (of: Column, value: Fragment) =>
+    (isLong ? of.kind.digest?.(value) : undefined) ?? sideSql(of, value, common);
+  const left = side(one, columnSql(reference));
+  const right = (value: Fragment) => side(column, value);
   if (cmp === "IN") return sql`${left} in (${statement(right)})`;
   // A database could convert hidden values in a join, and fail where it cannot.
   const joined = common === undefined ? excludes(left, right) : undefined;

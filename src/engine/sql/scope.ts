@@ -25,6 +25,11 @@ export interface ColumnKind {
   beside?(column: Fragment, family: Family): Fragment;
   /** True if `compared` or `beside` fails for some values. */
   readonly castFails?: boolean;
+  /**
+   * A short value in place of the column, different for different values. Set where the database
+   * could not store the values of a Select with an index.
+   */
+  digest?(column: Fragment): Fragment;
   /** The column in computed expressions, if not the bare column. */
   operand?(column: Fragment): Fragment;
   /** Compares by bytes, where the column's own comparison may treat different values as equal. */
