@@ -357,7 +357,7 @@ t.test("keys that no query can write find their rows (MySQL)", async (t) => {
   await sql(
     "set sql_mode = ''",
     "create table main.a (id int primary key, flag tinyint(1), day date)",
-    "create table main.b (id int primary key, flag int, day date)",
+    "create table main.b (id int primary key, flag tinyint(1), day date)",
     "insert into main.a values (1, 5, '0000-00-00'), (2, 1, '2026-01-01')",
     "insert into main.b values (1, 5, '0000-00-00'), (2, 1, '2026-01-01')",
   );

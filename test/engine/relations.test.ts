@@ -113,6 +113,77 @@ overEach("groups are compared with the values of a Select", async (t, { ask }) =
   }
 });
 
+const linked = {
+  n: "int",
+  word: "text",
+  code: "uuid",
+  day: "date",
+  at: "timestamp",
+  paid: "boolean",
+};
+const code = "5f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f";
+const largestOdd = "9007199254740993";
+
+overEach("on compares columns of different types as other does", async (t, { ask }) => {
+  const types = { id: "int", ratio: "double", big: "bigint", ...linked };
+  for (const table of ["one", "two"]) {
+    await ask(createTable(table, types));
+    const moments = `"day": "2026-01-31", "at": "2026-01-31T00:00:00Z"`;
+    await ask(`{"Insert": {"database": "main", "table": "${table}", "values": [
+      {"id": 1, "n": 1, "word": "${code}", "code": "${code}", "paid": true, ${moments},
+        "ratio": 9007199254740992, "big": ${largestOdd}},
+      {"id": 2, "n": 2, "word": "1x", "big": 2, "ratio": 2}]}}`);
+  }
+  const asked = (on: string) => {
+    const from = {
+      database: "main",
+      from: "one",
+      columns: ["one.id"],
+      order_by: [{ column: "one.id" }],
+    };
+    const include = [{ as: "rows", table: "two", on, columns: ["id"] }];
+    return Promise.all([
+      ask({ Select: { ...from, join: { table: "two", on, join_type: "INNER" } } }),
+      ask({ Select: { ...from, where: { exists: { table: "two", on } } } }),
+      ask({ Select: { ...from, include } }),
+    ]);
+  };
+  for (const [one, other, ids] of [
+    ["day", "at", [1]],
+    ["at", "day", [1]],
+    ["ratio", "big", [1, 2]],
+    ["big", "ratio", [1, 2]],
+    ["n", "ratio", [2]],
+    ["word", "code", [1]],
+    ["code", "word", [1]],
+    ["paid", "paid", [1]],
+  ] as const) {
+    const [joined, existing, included] = await asked(`one.${one} = two.${other}`);
+    const expected = ids.map((id) => ({ id }));
+    t.same(joined?.body.data, expected, `join: ${one} = ${other}`);
+    t.same(existing?.body.data, expected, `exists: ${one} = ${other}`);
+    const members = included?.body.data?.map((row) => Object(row).rows.map(Object));
+    const found = [1, 2].map((id) => (ids.some((one) => one === id) ? [{ id }] : []));
+    t.same(members, found, `include: ${one} = ${other}`);
+  }
+  for (const [one, other] of [
+    ["n", "word"],
+    ["paid", "n"],
+    ["word", "day"],
+  ]) {
+    const named = new RegExp(
+      `"(${one}|${other})" \\(.*\\) cannot be compared with "(${one}|${other})"`,
+    );
+    for (const answer of await asked(`two.${other} = one.${one}`)) {
+      t.match(answer, refusal(400, "invalid_value", named));
+    }
+  }
+  const select = { from: "two", columns: ["word"] };
+  const where = { column: "code", cmp: "IN", select };
+  const { body } = await ask({ Select: { database: "main", from: "one", columns: ["id"], where } });
+  t.same(body.data, [{ id: 1 }], "a UUID and texts");
+});
+
 t.test("texts are found among many of another table (MySQL)", async (t) => {
   const { ask, sql, url } = await freshMysql(t);
   for (const table of ["many", "few"]) {

@@ -345,8 +345,6 @@ function beside(column: Fragment, family: Family): Fragment {
       return sql`cast(${column} as double precision)`;
     case "text":
       return bytesOf(column);
-    case "instant":
-      return sql`cast(${column} as timestamp with time zone)`;
     case "json":
       return sql`cast(${column} as jsonb)`;
     default:

@@ -102,7 +102,7 @@ function nestingIn([table]: Scope): Nesting {
   throw new Error("A condition contains tables that were not read");
 }
 
-/** Columns of one family are compared as in a join, so that an index serves them. */
+/** Columns of one family are compared as they are, so that an index serves them. */
 function memberSql(
   reference: ColumnReference,
   { cmp, select }: Extract<Condition, { select: object }>,
@@ -112,8 +112,7 @@ function memberSql(
   const one = reference.column;
   const family = commonFamily(one, column);
   if (family === undefined && one.type !== column.type) throw besideRefused(one, cmp, column);
-  const isSame = one.kind.family === column.kind.family && family !== "json";
-  const common = isSame ? undefined : family;
+  const common = isAlike(one, column) ? undefined : family;
   const isLong = [one, column].every(({ kind }) => kind.digest !== undefined);
   const side = (of: Column, value: Fragment) =>
     (isLong ? of.kind.digest?.(value) : undefined) ?? sideSql(of, value, common);
@@ -123,6 +122,24 @@ function memberSql(
   // A database could convert hidden values in a join, and fail where it cannot.
   const joined = common === undefined ? excludes(left, right) : undefined;
   return joined ?? sql`${left} not in (${statement(right)})`;
+}
+
+/** The columns of an `on` as they are compared by `=`. */
+export function linkSides(
+  one: Column,
+  other: Column,
+): (column: Column, value: Fragment) => Fragment {
+  const families = [one.kind.family, other.kind.family];
+  const isOpen = families.includes(undefined) || families.includes("any");
+  if (isOpen || isAlike(one, other)) return (_column, value) => value;
+  const family = commonFamily(one, other);
+  if (family === undefined) throw besideRefused(one, "=", other);
+  return (column, value) => sideSql(column, value, family);
+}
+
+/** A UUID of PostgreSQL is a text, but not beside other texts. */
+function isAlike({ kind: one }: Column, { kind: other }: Column): boolean {
+  return one.family === other.family && one.exact === other.exact && one.family !== "json";
 }
 
 /** Nests the operands as a balanced tree: a long chain exceeds a database's depth limit. */

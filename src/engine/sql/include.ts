@@ -7,7 +7,7 @@ import type { Include } from "../../query/operation-types.ts";
 import { readLines } from "../../read-stream.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { bytesOf, type RowOutput, Spool } from "../spool.ts";
-import { whereSql } from "./conditions.ts";
+import { linkSides, whereSql } from "./conditions.ts";
 import { countValues, type Fragment, type ResultRow, tooComplex } from "./fragment.ts";
 import {
   type Column,
@@ -104,14 +104,14 @@ function planInclude<Kind extends ColumnKind>(
   const outerKey = keyOf(include);
   const key = resolveColumn<Column<Kind>>(outer.tables, outerKey);
   const source = outer.tables.find((one) => one.name === key.table.name) ?? table;
-  let isIndexed = false;
-  const sides = on.split(" = ").map((side) => {
-    if (side === outerKey) return sql.id(listed, "key");
-    const own = resolveColumn(tables, side);
-    const isAlike = own.column.kind.family === key.column.kind.family;
-    isIndexed = isAlike && table.isIndexed?.(own.column.name) === true;
-    return columnSql(own);
-  });
+  const ends = on.split(" = ");
+  const own = resolveColumn(tables, ends.find((end) => end !== outerKey) ?? "");
+  const isAlike = own.column.kind.family === key.column.kind.family;
+  const isIndexed = isAlike && table.isIndexed?.(own.column.name) === true;
+  const side = linkSides(own.column, key.column);
+  const sides = ends.map((end) =>
+    end === outerKey ? side(key.column, sql.id(listed, "key")) : side(own.column, columnSql(own)),
+  );
   // The first part, without rows, gives the list the type and collation of the outer column.
   const typed = sql`select 0 as ${sql.id("n")}, ${columnSql(key)} as ${sql.id("key")}
     from ${sourceSql(schema, source)} where false`;

@@ -12,7 +12,14 @@ import type { Aggregate } from "../../query/operations.ts";
 import type { CellValue } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { type ComputeDialect, Computed } from "./compute.ts";
-import { conditionSql, guardedSql, leavesOf, splitTerms, whereSql } from "./conditions.ts";
+import {
+  conditionSql,
+  guardedSql,
+  leavesOf,
+  linkSides,
+  splitTerms,
+  whereSql,
+} from "./conditions.ts";
 import { type ByShape, countValues, type Fragment, SizeBudget } from "./fragment.ts";
 import {
   type Column,
@@ -321,7 +328,8 @@ export function plannerOf<Kind extends ColumnKind>(
       const [left, right] = sidesOf([...outer, inner], on);
       const [own, key] = on.startsWith(`${table}.`) ? [left, right] : [right, left];
       // The outer column comes first in both forms, since its collation counts.
-      const [wanted, found] = [columnSql(key), columnSql(own)];
+      const side = linkSides(left.column, right.column);
+      const [wanted, found] = [key, own].map((one) => side(one.column, columnSql(one)));
       const place = sourceSql(schema, inner);
       const isAlike = own.column.kind.family === key.column.kind.family;
       const { isIndexed } = inner;
@@ -481,7 +489,9 @@ function joinedSql<Kind extends ColumnKind>(
   const [from = sql``, ...joined] = tables.map((table) => sourceSql(schema, table));
   const joins = joinsOf(query).map(({ join_type, on }, index) => {
     const type = sql.raw(join_type.toLowerCase());
-    const sides = sidesOf(tables, on).map(columnSql);
+    const [left, right] = sidesOf(tables, on);
+    const side = linkSides(left.column, right.column);
+    const sides = [left, right].map((one) => side(one.column, columnSql(one)));
     return sql`${type} join ${joined[index]} on ${sql.join(sides, sql` = `)}`;
   });
   return sql.join([from, ...joins], space);
