@@ -1,6 +1,6 @@
 /** Conditions by rows of other tables, in Selects and changes. */
 import t from "tap";
-import { createTable, equal, insert, query, refusal } from "./kit.ts";
+import { createTable, equal, insert, query, refusal, selectAll } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
 import { overEach, type Scene } from "./over-each.ts";
 import { startOn } from "./postgres/kit.ts";
@@ -259,4 +259,30 @@ overEach("a table is joined with itself under another name", async (t, { ask }) 
     await ask({ Select: { ...query, columns: ["m.nam"] } }),
     refusal(400, "unknown_column", /"m.nam" in s and m.*m.name/),
   );
+});
+
+overEach("Selects of texts within Selects find what each finds", async (t, { ask }) => {
+  await ask(createTable("outer", { id: "int", day: "date" }));
+  await ask(createTable("inner", { id: "int", day: "date", region: "text", label: "text" }));
+  const days = ["2026-01-31", "2026-02-01", null, null];
+  await ask(
+    insert(
+      "outer",
+      Array.from({ length: 12 }, (_, id) => ({ id, day: days[id % 4] })),
+    ),
+  );
+  const rows = Array.from({ length: 11 }, (_, id) => ({
+    ...{ id, day: days[id % 4], region: `region ${id % 3}`, label: `label ${id % 5}` },
+  }));
+  await ask(insert("inner", rows));
+  const labels = { from: "inner", columns: ["label"], where: { column: "id", cmp: "<", value: 4 } };
+  const where = { column: "region", cmp: "IN", select: labels };
+  const found = { from: "inner", columns: ["day"], where };
+  for (const condition of [
+    { column: "day", cmp: "IN", select: found },
+    { not: { column: "day", cmp: "NOT IN", select: found } },
+  ]) {
+    const { body } = await ask(selectAll("outer", { where: condition }));
+    t.strictSame(body.data, []);
+  }
 });

@@ -71,7 +71,11 @@ export function guardedSql(resolve: Resolve, where: Condition, scope: Scope): Fr
   const { safe, failing } = splitTerms(resolve, where, scope);
   if (safe.length === 0 || failing.length === 0) return conditionSql(resolve, where, scope);
   const [first, then] = [safe, failing].map((and) => conditionSql(resolve, { and }, scope));
-  return sql`${first} and case when ${first} then ${then} else false end`;
+  const guard = sql`case when ${first} then ${then} else false end`;
+  // For indexes. Selects are not repeated, since those within them would be at each level.
+  const isSimple = (leaf: Leaf) => !("exists" in leaf || "select" in leaf);
+  const and = safe.filter((term) => leavesOf(term).every(isSimple));
+  return and.length === 0 ? guard : sql`${conditionSql(resolve, { and }, scope)} and ${guard}`;
 }
 
 export function conditionSql(resolve: Resolve, condition: Condition, scope: Scope): Fragment {

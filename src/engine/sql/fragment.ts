@@ -14,6 +14,12 @@ export function countValues(fragment: Fragment): number {
   return compile(anyCompiler, fragment).parameters.length;
 }
 
+/** True if a statement may contain it twice, at each level of Selects. */
+export function isShort(fragment: Fragment): boolean {
+  const { sql, parameters } = compile(anyCompiler, fragment);
+  return parameters.length <= 1000 && sql.length <= 16 * 1024;
+}
+
 /** The protocols of PostgreSQL and MySQL count the parameters of a statement with 16 bits. */
 export const PARAMETER_LIMIT = 65_535;
 

@@ -20,7 +20,7 @@ import {
   splitTerms,
   whereSql,
 } from "./conditions.ts";
-import { type ByShape, countValues, type Fragment, SizeBudget } from "./fragment.ts";
+import { type ByShape, type Fragment, isShort, SizeBudget } from "./fragment.ts";
 import {
   type Column,
   type ColumnKind,
@@ -281,9 +281,6 @@ export interface Planner<Kind extends ColumnKind> extends Nesting {
 /** No table has a name with a space, so it hides none that a condition within may name. */
 const pickedName = "picked values";
 
-/** Values of a Select that a statement may contain twice, as their number has a limit. */
-const MOST_REPEATED = 1000;
-
 /** @param isChange true in an Update or Delete, some of which may not read their own table */
 export function plannerOf<Kind extends ColumnKind>(
   schema: string,
@@ -344,7 +341,9 @@ export function plannerOf<Kind extends ColumnKind>(
       const isPlain = limit === undefined && offset === undefined && aggregate === undefined;
       const isStored = isChange && isPlain && dialect.locksChanged === true;
       const whole = isStored ? { ...unordered, distinct: true } : query;
-      const { first, statement: inner } = planWithin(whole, false);
+      // MariaDB merges Selects within each other wrongly if the inner ones compare expressions.
+      const isFenced = dialect.needsFence === true && tablesWithin(query.where).length > 0;
+      const { first, statement: inner } = planWithin(whole, isFenced);
       const from = sql`from (${inner}) as ${sql.id(pickedName)}`;
       const statement = (side: (column: Fragment) => Fragment) =>
         sql`select ${side(picked)} ${from} where ${picked} is not null`;
@@ -352,8 +351,7 @@ export function plannerOf<Kind extends ColumnKind>(
         column: first,
         statement,
         excludes(left, side) {
-          const isJoined = dialect.joinsExcluded && countValues(inner) <= MOST_REPEATED;
-          if (!isJoined) return undefined;
+          if (dialect.joinsExcluded !== true || !isShort(inner)) return undefined;
           return sql`(not exists (select 1 ${from} where ${left} = ${side(picked)})
             and (${left} is not null or not exists (${statement(side)}) or null))`;
         },
