@@ -50,7 +50,7 @@ const two = { of: [2, 2], needs: ["of"] } as const;
 const several = { of: [2, MOST_ITEMS], needs: ["of"] } as const;
 
 /** What each function takes. Functions with the same rule share a schema. */
-export const functionRules = {
+const functionRules = {
   ...{ add: several, mul: several, concat: several, coalesce: several },
   ...{ sub: two, div: two, nullif: two },
   ...{ abs: one, lower: one, upper: one, trim: one, length: one },

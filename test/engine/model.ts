@@ -86,7 +86,7 @@ export type ModelSource =
   | { readonly table: string; readonly as: string }
   | { readonly select: ModelQuery; readonly as: string };
 
-export interface ModelJoin {
+interface ModelJoin {
   readonly table: string;
   readonly as?: string;
   readonly on: string;
@@ -500,7 +500,7 @@ function sourceOf({ from, join }: ModelQuery, tables: ModelTables): readonly Mod
 }
 
 /** The rows of a Select that reads tables or another Select. */
-export function rowsOf(query: ModelQuery, tables: ModelTables): ModelRow[] {
+function rowsOf(query: ModelQuery, tables: ModelTables): ModelRow[] {
   return evaluate(sourceOf(query, tables), query, tables);
 }
 

@@ -137,7 +137,7 @@ function namingColumns(
   return new EngineRefusal(code, `${message}: ${suspects.join(" or ")}`, { cause: refusal });
 }
 
-export async function runSteps<Result, Raw>(
+async function runSteps<Result, Raw>(
   session: Answering<Raw>,
   steps: Steps<Result, Raw>,
 ): Promise<Result> {
