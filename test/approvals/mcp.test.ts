@@ -85,7 +85,7 @@ t.test("tools mention approvals only to users who need them", async (t) => {
     };
     const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/list" });
     const { text } = await gateway.request("/mcp", { method: "POST", headers, body });
-    return text.includes("Approval id, once");
+    return text.includes("Approval id of");
   };
   t.equal(await schemaOf(root), false);
   t.equal(await schemaOf(bot), true);
