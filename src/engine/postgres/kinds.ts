@@ -15,6 +15,7 @@ import {
   cellText,
   decodeBase64,
   integerOf,
+  isDay,
   isRoundedInteger,
   measureOf,
   numberText,
@@ -70,8 +71,8 @@ function stringsLike(form: RegExp, family: Family): Codec {
 
 /** False for a date of four digits for the year whose month lacks the day. */
 function hasDay(text: string): boolean {
-  const [day, , date] = /^\d{4}-(\d\d)-(\d\d)(?!.*BC$)/.exec(text) ?? [];
-  return day === undefined || new Date(day).getUTCDate() === Number(date);
+  const [day] = /^\d{4}-\d\d-\d\d(?!.*BC$)/.exec(text) ?? [];
+  return day === undefined || isDay(day);
 }
 
 const booleans: Codec = {
@@ -253,8 +254,6 @@ export function kindOf(type: TypeDescription): PostgresKind {
     }
     case doubles:
       return { ...kind, sum };
-    case dates:
-      return { ...kind, castFails: true };
     case documents: {
       // Only the binary form of JSON can be compared.
       const compare = (value: PresentValue) => castOf(codec.write(value), jsonb);

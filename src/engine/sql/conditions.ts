@@ -142,7 +142,7 @@ export function linkSides(
 }
 
 /** A UUID of PostgreSQL is a text, but not beside other texts. */
-function isAlike({ kind: one }: Column, { kind: other }: Column): boolean {
+export function isAlike({ kind: one }: Column, { kind: other }: Column): boolean {
   return one.family === other.family && one.exact === other.exact && one.family !== "json";
 }
 

@@ -7,7 +7,7 @@ import type { Include } from "../../query/operation-types.ts";
 import { readLines } from "../../read-stream.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { bytesOf, type RowOutput, Spool } from "../spool.ts";
-import { linkSides, whereSql } from "./conditions.ts";
+import { isAlike, linkSides, whereSql } from "./conditions.ts";
 import { countValues, type Fragment, type ResultRow, tooComplex } from "./fragment.ts";
 import {
   type Column,
@@ -106,8 +106,7 @@ function planInclude<Kind extends ColumnKind>(
   const source = outer.tables.find((one) => one.name === key.table.name) ?? table;
   const ends = on.split(" = ");
   const own = resolveColumn(tables, ends.find((end) => end !== outerKey) ?? "");
-  const isAlike = own.column.kind.family === key.column.kind.family;
-  const isIndexed = isAlike && table.isIndexed?.(own.column.name) === true;
+  const isIndexed = isAlike(own.column, key.column) && table.isIndexed?.(own.column.name) === true;
   const side = linkSides(own.column, key.column);
   const sides = ends.map((end) =>
     end === outerKey ? side(key.column, sql.id(listed, "key")) : side(own.column, columnSql(own)),

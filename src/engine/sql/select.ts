@@ -15,6 +15,7 @@ import { type ComputeDialect, Computed } from "./compute.ts";
 import {
   conditionSql,
   guardedSql,
+  isAlike,
   leavesOf,
   linkSides,
   splitTerms,
@@ -328,9 +329,9 @@ export function plannerOf<Kind extends ColumnKind>(
       const side = linkSides(left.column, right.column);
       const [wanted, found] = [key, own].map((one) => side(one.column, columnSql(one)));
       const place = sourceSql(schema, inner);
-      const isAlike = own.column.kind.family === key.column.kind.family;
       const { isIndexed } = inner;
-      return isIndexed === undefined || (isAlike && isIndexed(own.column.name))
+      return isIndexed === undefined ||
+        (isAlike(own.column, key.column) && isIndexed(own.column.name))
         ? sql`exists (select 1 from ${place} where ${wanted} = ${found}${more})`
         : sql`(${wanted} is not null and ${wanted} in
             (select ${found} from ${place} where ${found} is not null${more}))`;

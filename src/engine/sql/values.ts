@@ -180,6 +180,11 @@ export function trimTrailingZeros(digits: string): string {
   return digits.includes(".") ? digits.replace(/\.?0+$/, "") : digits;
 }
 
+/** False for a date such as `2026-02-30`, which `Date` takes for a day of March. */
+export function isDay(date: string): boolean {
+  return new Date(date).getUTCDate() === Number(date.slice(-2));
+}
+
 /** RFC 4648, section 4, with padding. */
 export function decodeBase64(value: PresentValue): Buffer | undefined {
   if (typeof value !== "string") return undefined;

@@ -6,7 +6,7 @@ import { refused } from "../remote/failures.ts";
 import { type Arithmetic, type ComputeDialect, jsonPath } from "../sql/compute.ts";
 import type { NumberFamily } from "../sql/conditions.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { has64Bits } from "../sql/values.ts";
+import { has64Bits, isDay } from "../sql/values.ts";
 import { call, kindOf, plainKinds, type SqliteKind } from "./kinds.ts";
 
 const text = (value: Fragment) => sql`(cast(${value} as text) collate binary)`;
@@ -153,9 +153,7 @@ function microsecondsOf(text: string): bigint | null {
     momentForm.exec(text) ?? [];
   const [fraction = "", eastHours = "+00", eastMinutes = "00"] = rest;
   const seconds = Date.parse(`${day}T${hour}:${minute}:${second}Z`) / 1000;
-  // The 30th of February would become a day of March.
-  const isDay = new Date(day).getUTCDate() === Number(day.slice(-2));
-  if (!found || !isDay || Number.isNaN(seconds)) return null;
+  if (!found || !isDay(day) || Number.isNaN(seconds)) return null;
   const east = (Number(eastHours) * 60 + Number(`${eastHours[0]}${eastMinutes}`)) * 60;
   return BigInt(seconds - east) * 1_000_000n + BigInt(fraction.padEnd(6, "0").slice(0, 6));
 }
