@@ -126,8 +126,9 @@ export interface OperationDetail extends ByteRange {
   /** Comparisons in `where` that every row must meet. May lack some if `where` is long. */
   readonly terms: readonly Term[];
   /**
-   * Parses the fields, at the cost of their length. Undefined for a configured operation. Whole numbers beyond 2^53 become
-   * bigint. Numbers with a fraction or exponent become an object, which equals nothing.
+   * Parses the fields, at the cost of their length. Undefined for a configured operation. Whole
+   * numbers beyond 2^53 become bigint. Numbers with a fraction or exponent become an object, which
+   * equals nothing.
    */
   fields(): Operation | undefined;
 }
@@ -197,9 +198,8 @@ export class ReadOperation implements OperationDetail {
     const { names, joinTypes = [] } = this.#draft;
     const optional = new Set<string>();
     for (const [at, type] of joinTypes.entries()) {
-      const from = type === "LEFT" ? at + 1 : 0;
-      const to = type === "INNER" ? 0 : type === "LEFT" ? at + 2 : at + 1;
-      for (const name of names.slice(from, to)) optional.add(name);
+      if (type === "LEFT") optional.add(names[at + 1] ?? "");
+      if (type === "RIGHT") for (const name of names.slice(0, at + 1)) optional.add(name);
     }
     return optional;
   }
