@@ -114,7 +114,7 @@ ${homeEntries(gateway).map(([address, purpose, isPage]) => {
 </ul>
 <p class="quiet">For more, see README.md, docs/http.md and docs/mcp.md of Gatehouse.</p>`;
   const bytes = Buffer.from(renderPage({ title: "Gateway", content }));
-  const headers = { ...pageHeaders(undefined), "Content-Length": String(bytes.length) };
+  const headers = { ...pageHeaders, "Content-Length": String(bytes.length) };
   exchange.response.writeHead(200, [...Object.entries(headers).flat(), ...commonHeaders(exchange)]);
   exchange.response.end(exchange.request.method === "HEAD" ? undefined : bytes);
 }

@@ -1,7 +1,9 @@
+import { createServer } from "node:http";
 import path from "node:path";
 import type { Page } from "playwright-core";
 import t, { type Test } from "tap";
 import { refusedBy, temporaryDirectory } from "../access/kit.ts";
+import { listening } from "../kit/listening.ts";
 import { launch, openCallback, openSite } from "./chromium.ts";
 import { exchange, obtainTokens } from "./flow.ts";
 import {
@@ -154,6 +156,80 @@ t.test("a browser opens the app with the code", async (t) => {
     errors.filter((text) => /Content Security Policy/.test(text)),
     [],
   );
+});
+
+/** A client whose callback redirects once more, as those of hosted apps do. */
+async function openRedirecting(t: Test, target: (query: string) => string) {
+  let calls = 0;
+  const server = createServer(({ url = "" }, response) => {
+    if (!url.startsWith("/callback")) return response.writeHead(404).end();
+    calls += 1;
+    return response.writeHead(307, { location: target(url.slice("/callback".length)) }).end();
+  });
+  const port = await listening(t, server);
+  return { redirect: `http://127.0.0.1:${port}/callback`, calls: () => calls };
+}
+
+async function openConsent(t: Test, redirect: string) {
+  const setting = await openOAuthSetup(t);
+  const clientId = await registered(setting, { redirect_uris: [redirect] });
+  const { verifier, challenge } = makePkce();
+  const page = await (await launch(t)).newPage();
+  const errors: string[] = [];
+  page.on("console", (message) => errors.push(message.text()));
+  const client = { client_id: clientId, redirect_uri: redirect, code_challenge: challenge };
+  await page.goto(authorizeUrl(setting, client));
+  const redeem = (callback: URL) =>
+    exchange(setting, { clientId, verifier, callback, redirectUri: redirect });
+  return { setting, page, errors, redeem };
+}
+
+t.test("a client's callback may redirect to another origin", async (t) => {
+  const other = await openSite(t, "Connected.");
+  const { redirect } = await openRedirecting(t, (query) => `${other}/done${query}`);
+  for (const choice of ["Allow", "Deny", "Cancel"]) {
+    const { page, errors, redeem } = await openConsent(t, redirect);
+    if (choice !== "Cancel") await logIn(page);
+    await page.getByRole("button", { name: choice }).click();
+    await page.waitForURL(`${other}/done?**`);
+    t.strictSame(errors, [], choice);
+    if (choice !== "Allow") t.match(page.url(), "error=access_denied");
+    else t.equal((await redeem(new URL(page.url()))).status, 200);
+  }
+});
+
+t.test("a client's callback may open an app", async (t) => {
+  const { redirect } = await openRedirecting(t, (query) => `claude://callback${query}`);
+  const { page, errors } = await openConsent(t, redirect);
+  await logIn(page);
+  const opened = page.waitForRequest((request) => request.url().startsWith("claude:"));
+  await page.getByRole("button", { name: "Allow" }).click();
+  t.match((await opened).url(), "code=");
+  t.notOk(errors.some((text) => /Content Security Policy/.test(text)));
+});
+
+t.test("a code is lost neither by a reload nor by a second click", async (t) => {
+  const opened: string[] = [];
+  const redirect = "com.example.app:/callback";
+  const { page, redeem } = await openConsent(t, redirect);
+  page.on("request", (request) => void opened.push(request.url()));
+  await logIn(page);
+  await page.getByRole("button", { name: "Allow" }).waitFor();
+  const consent = page.url();
+  await page.getByRole("button", { name: "Allow" }).click();
+  const link = page.getByRole("link", { name: "Return to the app" });
+  const target = (await link.getAttribute("href")) ?? "";
+  t.match(target, /^com\.example\.app:\/callback\?code=/);
+  await page.reload();
+  t.equal(await link.getAttribute("href"), target, "a reload");
+  await page.goto(consent);
+  t.equal(await link.getAttribute("href"), target, "the page before");
+  await link.click();
+  t.ok(opened.filter((url) => url === target).length >= 1, "the app is opened");
+  t.equal((await redeem(new URL(target))).status, 200);
+  await page.goto(consent);
+  await page.getByRole("heading", { name: "The app already has its answer" }).waitFor();
+  t.equal(await link.count(), 0, "a used code is not sent again");
 });
 
 const names = [

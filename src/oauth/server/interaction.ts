@@ -40,7 +40,7 @@ import {
   permission,
   renderPage,
 } from "./pages.ts";
-import { endpoints, lifetimes, type McpScope, OFFLINE_ACCESS } from "./protocol.ts";
+import { endpoints, lifetimes, type McpScope, OFFLINE_ACCESS, resumePath } from "./protocol.ts";
 import { takeSignIn } from "./sign-in.ts";
 import type { StateStore } from "./state-store.ts";
 
@@ -62,15 +62,13 @@ interface Interaction extends Visit {
   readonly view: ClientView;
 }
 
-/** @param redirectUri where a form on the page may redirect */
 export function sendPage(
   response: ServerResponse,
   page: string,
-  redirectUri?: string,
   status = 200,
   headers: Readonly<Record<string, string>> = {},
 ): void {
-  response.writeHead(status, { ...pageHeaders(redirectUri), ...headers }).end(page);
+  response.writeHead(status, { ...pageHeaders, ...headers }).end(page);
 }
 
 interface LoginFailure {
@@ -116,7 +114,7 @@ ${
   });
   const { status, retryAfter } = refusal ?? {};
   const headers = retryAfter === undefined ? {} : { "Retry-After": String(retryAfter) };
-  sendPage(response, page, client?.redirectUri, status, headers);
+  sendPage(response, page, status, headers);
 }
 
 /** @throws OAuthProblem unless the form has the token of the page that it belongs to */
@@ -283,7 +281,7 @@ ${reach}
 <button class="link" name="action" value="switch" formnovalidate>Use another account</button></p>
 </form>`,
   });
-  sendPage(visit.response, page, view.redirectUri);
+  sendPage(visit.response, page);
 }
 
 async function readChoice(visit: Interaction, form: ReadonlyMap<string, string>): Promise<Consent> {
@@ -364,7 +362,8 @@ async function findClient({ provider }: Visit, clientId: string): Promise<Client
   throw new OAuthProblem(400, "invalid_client", "the client no longer exists");
 }
 
-async function openInteraction(visit: Visit): Promise<Interaction> {
+/** @returns undefined if the interaction is over or belongs to another browser */
+async function openInteraction(visit: Visit): Promise<Interaction | undefined> {
   const { provider, options, request, response } = visit;
   try {
     const interaction = await provider.interactionDetails(request, response);
@@ -376,8 +375,8 @@ async function openInteraction(visit: Visit): Promise<Interaction> {
     };
     return { ...visit, interaction, client, view };
   } catch (error) {
-    if (!(error instanceof errors.SessionNotFound)) throw error;
-    throw new OAuthProblem(400, "expired", "this page has expired or belongs to another browser");
+    if (error instanceof errors.SessionNotFound) return undefined;
+    throw error;
   }
 }
 
@@ -408,9 +407,14 @@ async function show(visit: Interaction): Promise<void> {
 }
 
 export async function interact(visit: Visit): Promise<void> {
+  const { options, request, response } = visit;
   const interaction = await openInteraction(visit);
+  if (interaction === undefined) {
+    const [path = ""] = (request.url ?? "").split("?");
+    return seeOther(response, options.issuer + resumePath(path.slice(path.lastIndexOf("/") + 1)));
+  }
   try {
-    await (visit.request.method === "POST" ? submit(interaction) : show(interaction));
+    await (request.method === "POST" ? submit(interaction) : show(interaction));
   } catch (error) {
     if (!(error instanceof Refusal) || error.code !== "token_revoked") throw error;
     // The sign-in has ended, so the user signs in again.

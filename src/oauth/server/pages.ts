@@ -88,37 +88,20 @@ ${content}
 `);
 }
 
-/** Hosts that are safe in a CSP source (section 2.3.1). Others would end or widen the directive. */
-const plainHost = /^[a-z0-9._-]+$/;
-
-/**
- * CSP targets of forms: this server, and the client through the redirect. The scheme stands for
- * hosts that CSP cannot name, such as IPv6 addresses and custom schemes.
- */
-function formTargets(redirectUri: string | undefined): string {
-  const url = redirectUri === undefined ? null : URL.parse(redirectUri);
-  if (url === null) return "'self'";
-  const isNamed = /^https?:$/.test(url.protocol) && plainHost.test(url.hostname);
-  return `'self' ${isNamed ? url.origin : url.protocol}`;
-}
-
-export function pageHeaders(redirectUri: string | undefined): Record<string, string> {
-  const policy = [
+export const pageHeaders = {
+  "Content-Type": "text/html; charset=utf-8",
+  "Content-Security-Policy": [
     "default-src 'none'",
     `style-src ${styleSource}`,
-    `form-action ${formTargets(redirectUri)}`,
+    "form-action 'self'",
     "frame-ancestors 'none'",
     "base-uri 'none'",
-  ];
-  return {
-    "Content-Type": "text/html; charset=utf-8",
-    "Content-Security-Policy": policy.join("; "),
-    "Cache-Control": "no-store",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",
-  };
-}
+  ].join("; "),
+  "Cache-Control": "no-store",
+  "X-Content-Type-Options": "nosniff",
+  "X-Frame-Options": "DENY",
+  "Referrer-Policy": "same-origin",
+} as const;
 
 interface PageError {
   readonly code: string;
@@ -131,6 +114,7 @@ const meanings: Readonly<Record<string, string>> = {
   invalid_client: "This gateway does not know the app that sent you here.",
   invalid_redirect_uri: "The app wants to redirect you to an address that it has not registered.",
   invalid_request: "The app that sent you here made an invalid request.",
+  expired: "This page has expired or belongs to another browser. Start again in the app.",
   invalid_target: "The app asks for access to something that this gateway does not protect.",
   sign_in_refused: "Your identity provider did not sign you in. Start again in the app.",
   groups_unavailable:
@@ -154,7 +138,7 @@ ${detail}`,
 
 /** Sends a page to browsers and JSON to programs (RFC 6749, section 5.2). */
 export function renderErrorPage(answer: Answer, error: PageError, link?: Html): void {
-  answer.set(pageHeaders(undefined));
+  answer.set(pageHeaders);
   if (answer.accepts("html", "json") === "json") {
     answer.set({ "Content-Type": "application/json; charset=utf-8" });
     answer.body = { error: error.code, error_description: error.description };
@@ -170,4 +154,21 @@ export function renderHeldRedirect(answer: Answer, location: URL): void {
   };
   const link = html`<p><a href="${href}" rel="noreferrer">Return to <bdi>${destinationOf(href)}</bdi></a>.</p>`;
   renderErrorPage(answer, error, link);
+}
+
+/**
+ * A page that refreshes to the client. The link is for browsers that open apps only after a click.
+ *
+ * @param isUsed true if the client has already used the answer
+ */
+export function departurePage({ href }: URL, isUsed: boolean): string {
+  return renderPage({
+    title: "Return to the app",
+    content: isUsed
+      ? html`<h1>The app already has its answer</h1>
+<p>You can close this page. If the app is not connected, start again there.</p>`
+      : html`<h1>Returning to <bdi>${destinationOf(href)}</bdi></h1>
+<p>If nothing happens, continue with the button.</p>
+<p class="actions"><a class="button" href="${href}" rel="noreferrer">Return to the app</a></p>`,
+  });
 }

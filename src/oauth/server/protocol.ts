@@ -63,6 +63,11 @@ export const endpoints = {
   callback: "/oauth/callback",
 } as const;
 
+/** The path at which the library finishes an interaction. */
+export function resumePath(interactionId: string): string {
+  return `${endpoints.authorization}/${interactionId}`;
+}
+
 /** The only resource for which tokens are issued (RFC 8707). */
 export function resourceOf(issuer: string): string {
   return `${issuer}/mcp`;

@@ -260,8 +260,9 @@ function configure(
       policy,
       url: (_, { uid }) => `${options.issuer}${endpoints.interaction}/${uid}`,
     },
-    renderError: (ctx, { error, error_description }) => {
-      renderErrorPage(ctx, { code: error, description: error_description });
+    renderError: (ctx, { error, error_description: description }, cause) => {
+      const code = cause instanceof errors.SessionNotFound ? "expired" : error;
+      renderErrorPage(ctx, { code, description });
     },
     routes: {
       authorization: endpoints.authorization,

@@ -10,6 +10,7 @@ import { StateUnavailable } from "./adapter.ts";
 import { manageApplications } from "./applications.ts";
 import { clientRecord, isClientRedirect, readClientMetadata } from "./client-documents.ts";
 import { parseAccountId } from "./connections.ts";
+import { finishInteraction, leadToClients } from "./departure.ts";
 import {
   addressLimit,
   isAbandoned,
@@ -91,6 +92,8 @@ function createRoutes(context: PageContext, accessTokens: AccessTokens) {
     request.url = completeRequest(request.url ?? "");
     await protocol(request, response);
   };
+  const finishing: Endpoint = (request, response) =>
+    finishInteraction({ ...context, request, response }, () => protocol(request, response));
   const token: Endpoint = async (request, response) =>
     protocol(await withWholeBody(request), response);
   const signIn = visit(async (visit) => {
@@ -100,7 +103,7 @@ function createRoutes(context: PageContext, accessTokens: AccessTokens) {
   const routes: [path: string, methods: readonly string[], endpoint: Endpoint][] = [
     ...metadataPaths.map((path): (typeof routes)[number] => [path, readsAnywhere, metadata]),
     [endpoints.authorization, reads, page(authorization)],
-    [`${endpoints.authorization}${below}`, reads, page(protocol)],
+    [`${endpoints.authorization}${below}`, reads, page(finishing)],
     [`${endpoints.interaction}${below}`, forms, page(visit(interact))],
     [endpoints.applications, forms, page(visit(manageApplications))],
     [`${endpoints.signIn}${below}`, reads, page(signIn)],
@@ -278,6 +281,7 @@ export async function openAuthorizationServer(options: AuthorizationServerOption
     return origin !== undefined && (await documentLimit(origin)) === 0;
   });
   observeProvider(provider, options);
+  leadToClients(provider, options);
   const accessTokens = createAccessTokens({ issuer, store, log }, keys);
   const guard = createFormGuard(await store.secret("forms", randomBytes(32)));
   const routes = createRoutes({ provider, options, guard, store }, accessTokens);
@@ -302,7 +306,7 @@ export async function openAuthorizationServer(options: AuthorizationServerOption
         if (status === 500) log.error({ err: error }, "the authorization server failed");
         if (response.headersSent) response.destroy();
         else if (request.headers.accept?.includes("text/html")) {
-          response.writeHead(status, { ...pageHeaders(undefined), ...headers });
+          response.writeHead(status, { ...pageHeaders, ...headers });
           response.end(errorPage({ code, description }));
         } else {
           const body = { error: code, error_description: description };
