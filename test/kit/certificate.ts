@@ -25,7 +25,8 @@ const tags = {
 function der(tag: number, ...parts: readonly Uint8Array[]): Buffer {
   const body = Buffer.concat(parts);
   const { length } = body;
-  const head = length < 0x80 ? [length] : [0x82, length >> 8, length & 0xff];
+  const digits = length < 0x100 ? [length] : [length >> 8, length & 0xff];
+  const head = length < 0x80 ? digits : [0x80 + digits.length, ...digits];
   return Buffer.concat([Buffer.from([tag, ...head]), body]);
 }
 

@@ -1,8 +1,10 @@
 import { createServer } from "node:http";
+import { createServer as createSecureServer } from "node:https";
 import path from "node:path";
 import type { Page } from "playwright-core";
 import t, { type Test } from "tap";
 import { refusedBy, temporaryDirectory } from "../access/kit.ts";
+import { makeCertificate } from "../kit/certificate.ts";
 import { listening } from "../kit/listening.ts";
 import { launch, openCallback, openSite } from "./chromium.ts";
 import { exchange, obtainTokens } from "./flow.ts";
@@ -281,6 +283,35 @@ t.test("markup in a client's name is shown as text", async (t) => {
 });
 
 // The other site is on the same host, so that SameSite cookies are sent.
+t.test("over https, login cookies are bound to the host", async (t) => {
+  const { cert, key } = makeCertificate("localhost");
+  const front = createSecureServer({ cert, key }, (request, response) =>
+    setting.server.handle(request, response),
+  );
+  const issuer = `https://localhost:${await listening(t, front)}`;
+  const setting = await openOAuthSetup(t, { issuer });
+  const browser = await launch(t);
+  const context = await browser.newContext({ ignoreHTTPSErrors: true });
+  const page = await context.newPage();
+  await page.goto(`${issuer}/oauth/applications`);
+  await logIn(page);
+  await page.getByText("No app is connected.").waitFor();
+  const redirect = await openCallback(t);
+  const client_id = await registered(setting, { redirect_uris: [redirect] });
+  const resource = `${issuer}/mcp`;
+  const parameters = { client_id, redirect_uri: redirect, resource };
+  await page.goto(authorizeUrl({ url: issuer }, parameters));
+  await page.getByText("Logged in as alice").waitFor();
+  for (const { name, domain, path, secure, httpOnly } of await context.cookies()) {
+    t.match({ domain, secure, httpOnly }, { domain: "localhost", secure: true, httpOnly: true });
+    const ofOnePage = ["gatehouse_interaction", "gatehouse_resume"].includes(name);
+    if (ofOnePage) t.match(path, /^\/oauth\/(?:interaction|authorize)\//);
+    else t.match(`${name} ${path}`, /^__Host-gatehouse_(?:session|browser) \/$/);
+  }
+  await page.getByRole("button", { name: "Allow" }).click();
+  await page.waitForURL(`${redirect}?**`);
+});
+
 t.test("a page cannot be framed by another site", async (t) => {
   const setting = await openOAuthSetup(t);
   const browser = await launch(t);

@@ -4,12 +4,13 @@ import { type Connection, connectionsOf, findUser, isConnected } from "./connect
 import { readForm, seeOther } from "./http.ts";
 import { judgeLogin, requireOwnForm, sendLogin, sendPage, type Visit } from "./interaction.ts";
 import { calls, describeClient, identityOf, permission, renderPage } from "./pages.ts";
-import { endpoints, lifetimes, sessionCookie } from "./protocol.ts";
+import { cookieFor, endpoints, lifetimes, sessionCookie } from "./protocol.ts";
 import { takeSignIn } from "./sign-in.ts";
 
 /** Binds forms to a browser until a user logs in. */
-const BROWSER_COOKIE = "gatehouse_browser";
-const browserCookie = { httpOnly: true, sameSite: "strict", path: endpoints.applications } as const;
+function browserCookie({ options }: Visit) {
+  return cookieFor(options.issuer, "gatehouse_browser");
+}
 
 type Visitor = Awaited<ReturnType<typeof readVisitor>>;
 
@@ -21,7 +22,7 @@ async function readVisitor(visit: Visit) {
   // Undefined without a valid login.
   const username = findUser(options, accountId, { tokenId: "", issuedAt })?.username;
   const { cookies } = context;
-  const browser = cookies.get(BROWSER_COOKIE) || randomBytes(32).toString("base64url");
+  const browser = cookies.get(browserCookie(visit).name) || randomBytes(32).toString("base64url");
   return { ...visit, cookies, browser, session, username };
 }
 
@@ -36,7 +37,8 @@ function formNameOf({ browser, session, username }: Visitor): string {
 
 function showLogin(visitor: Visitor, failure?: Parameters<typeof sendLogin>[4]): void {
   const { cookies, browser, guard } = visitor;
-  cookies.set(BROWSER_COOKIE, browser, browserCookie);
+  const cookie = browserCookie(visitor);
+  cookies.set(cookie.name, browser, cookie.options);
   const csrf = guard.tokenFor(formNameOf(visitor));
   sendLogin(visitor, csrf, endpoints.applications, undefined, failure);
 }
@@ -83,12 +85,13 @@ function application(options: Visit["options"], connections: readonly Connection
 }
 
 async function finishLogin(visitor: Visitor, accountId: string): Promise<void> {
-  const { provider, cookies, session: old } = visitor;
+  const { provider, options, cookies, session: old } = visitor;
   if (old.accountId !== undefined) await old.destroy();
   const session = new provider.Session();
   session.loginAccount({ accountId, transient: true });
   await session.save(lifetimes.session);
-  cookies.set(provider.cookieName("session"), session.jti, sessionCookie);
+  const cookie = sessionCookie(options.issuer);
+  cookies.set(cookie.name, session.jti, cookie.options);
   return redirectToPage(visitor);
 }
 

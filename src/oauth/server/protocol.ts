@@ -73,7 +73,16 @@ export function resourceOf(issuer: string): string {
   return `${issuer}/mcp`;
 }
 
-export const sessionCookie = { httpOnly: true, sameSite: "lax", path: "/oauth" } as const;
+/** A cookie of the pages. Over https it is bound to the host (RFC 6265bis, section 4.1.3.2). */
+export function cookieFor(issuer: string, name: string) {
+  const isBound = issuer.startsWith("https:");
+  const options = { httpOnly: true, sameSite: "lax", path: isBound ? "/" : "/oauth" } as const;
+  return { name: isBound ? `__Host-${name}` : name, options };
+}
+
+export function sessionCookie(issuer: string) {
+  return cookieFor(issuer, "gatehouse_session");
+}
 
 /** Requests a refresh token (OpenID Connect Core, section 11). */
 export const OFFLINE_ACCESS = "offline_access";

@@ -176,6 +176,7 @@ function configure(
   const tokenLifetime = tokenLifetimeOf(options);
   const readDocument = options.assertions === undefined ? readClientMetadata : readClientDocument;
   const off = { enabled: false };
+  const session = sessionCookie(options.issuer);
   return {
     adapter: (model) => createAdapter(model, options.state.store),
     clients: clients.map(({ client_id, ...rest }) =>
@@ -192,11 +193,12 @@ function configure(
     clientBasedCORS: (_, origin, client) => isOwnOrigin(origin, client),
     cookies: {
       names: {
-        session: "gatehouse_session",
+        session: session.name,
+        // The path of each names its page, so that several can be open.
         interaction: "gatehouse_interaction",
         resume: "gatehouse_resume",
       },
-      long: sessionCookie,
+      long: session.options,
       short: { httpOnly: true, sameSite: "lax" },
     },
     jwks: { keys: [...keys.privateKeys] },

@@ -9,12 +9,8 @@ import { isRecent } from "../client/sign-ins.ts";
 import { accountIdOf } from "./connections.ts";
 import { OAuthProblem, seeOther } from "./http.ts";
 import type { Visit } from "./interaction.ts";
-import { endpoints } from "./protocol.ts";
+import { cookieFor, endpoints } from "./protocol.ts";
 import { takeRecord } from "./state-store.ts";
-
-/** Binds a sign-in to the browser that has started it. Providers redirect with a cross-site GET. */
-const COOKIE = "gatehouse_sign_in";
-const cookieOptions = { httpOnly: true, sameSite: "lax", path: "/oauth" } as const;
 
 /** The pages that a sign-in may return to. */
 const ownPage = new RegExp(`^(?:${endpoints.interaction}/[\\w-]{1,64}|${endpoints.applications})$`);
@@ -29,10 +25,12 @@ function resultKey(browser: string, page: string, result: string): string {
 
 function partsOf({ provider, options, request, response }: Visit) {
   const { cookies } = provider.createContext(request, response);
+  // Binds a sign-in to the browser that has started it. Providers redirect with a cross-site GET.
+  const cookie = cookieFor(options.issuer, "gatehouse_sign_in");
   const [path = "", query = ""] = (request.url ?? "").split("?");
   const prefix = path.slice(path.lastIndexOf("/") + 1);
   const redirectUri = `${options.issuer}${endpoints.callback}/${prefix}`;
-  return { cookies, path, prefix, query, redirectUri };
+  return { cookies, cookie, path, prefix, query, redirectUri };
 }
 
 /** @throws OAuthProblem in place of the refusals of a sign-in */
@@ -57,7 +55,7 @@ async function demandOf({ store }: Visit, page: string): Promise<AuthenticationD
 export async function startSignIn(visit: Visit): Promise<void> {
   const { request, response, options } = visit;
   const { signIns, issuer } = options;
-  const { cookies, prefix, query, redirectUri } = partsOf(visit);
+  const { cookies, cookie, prefix, query, redirectUri } = partsOf(visit);
   const { next } = parse(query);
   if (signIns === undefined || typeof next !== "string" || !ownPage.test(next)) {
     throw new OAuthProblem(404, "not_found", "unknown path");
@@ -69,8 +67,8 @@ export async function startSignIn(visit: Visit): Promise<void> {
   if (isLoopback(hostname) && isOtherName && given !== host) {
     return seeOther(response, `${issuer}${request.url}`);
   }
-  const browser = cookies.get(COOKIE) || randomBytes(32).toString("base64url");
-  cookies.set(COOKIE, browser, cookieOptions);
+  const browser = cookies.get(cookie.name) || randomBytes(32).toString("base64url");
+  cookies.set(cookie.name, browser, cookie.options);
   try {
     const demand = await demandOf(visit, next);
     seeOther(response, await signIns.begin(prefix, { redirectUri, next, browser, ...demand }));
@@ -84,9 +82,9 @@ export async function finishSignIn(visit: Visit): Promise<void> {
   const { store, request, response, options } = visit;
   const { signIns, onEvent } = options;
   if (signIns === undefined) throw new OAuthProblem(404, "not_found", "unknown path");
-  const { cookies, prefix, query, redirectUri } = partsOf(visit);
+  const { cookies, cookie, prefix, query, redirectUri } = partsOf(visit);
   const { address } = options.originOf(request);
-  const browser = cookies.get(COOKIE) ?? "";
+  const browser = cookies.get(cookie.name) ?? "";
   try {
     const answer = { redirectUri, query, browser, snapshot: options.snapshot() };
     const { next, maxAge, signedIn, issuer } = await signIns.finish(prefix, answer);
@@ -115,10 +113,10 @@ export async function finishSignIn(visit: Visit): Promise<void> {
 
 /** @returns the account that has signed in for this page, once, in this browser */
 export async function takeSignIn(visit: Visit): Promise<string | undefined> {
-  const { cookies, path, query } = partsOf(visit);
+  const { cookies, cookie, path, query } = partsOf(visit);
   const { sign_in: result } = parse(query);
   if (typeof result !== "string") return undefined;
-  const key = resultKey(cookies.get(COOKIE) ?? "", path, result);
+  const key = resultKey(cookies.get(cookie.name) ?? "", path, result);
   const found = await takeRecord(visit.store, RESULT, key);
   return found && String(JSON.parse(found).accountId);
 }
