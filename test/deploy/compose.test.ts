@@ -6,7 +6,7 @@ import { startPostgres } from "../engine/postgres/server.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
-import { temporaryHome } from "../kit/gateway.ts";
+import { ADMIN_PASSWORD, TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { nightly } from "../kit/nightly.ts";
 import { runCommand, Service } from "../kit/process.ts";
 import { makeRole, runSqlFile } from "../store/role.ts";
@@ -60,12 +60,12 @@ for (const file of files) {
 }
 
 const { text, compose, services } = read("compose.yaml");
-const gateway: string = compose.configs.gateway.content;
+const configuration: string = compose.configs.gateway.content;
 
 t.test("the reverse proxy is trusted and finds the gateway", async (t) => {
   const { gatehouse, front, engine, database } = compose.services;
   const [, address = ""] = /ipv4_address: (\S+)/.exec(text) ?? [];
-  t.match(gateway, `trusted_proxies = ["${address}"]`);
+  t.match(configuration, `trusted_proxies = ["${address}"]`);
   t.equal(front.environment.GATEHOUSE, "gatehouse:8080");
   t.match(deployed("Caddyfile"), "reverse_proxy {$GATEHOUSE:");
   t.ok(gatehouse.read_only && engine.read_only);
@@ -73,13 +73,26 @@ t.test("the reverse proxy is trusted and finds the gateway", async (t) => {
   t.notOk(namesIn(gatehouse.networks).some((name) => databaseNetworks.includes(name)));
 });
 
+for (const file of files) {
+  t.test(`in ${file} no service but the database knows the superuser`, (t) => {
+    const { database, ...others } = read(file).services;
+    t.match(String(database?.volumes), "app.sql:/docker-entrypoint-initdb.d/");
+    t.notMatch(JSON.stringify(others), /superuser|postgres:\/\/(?:postgres|gatehouse)@/);
+    t.end();
+  });
+}
+
 t.test("gateway and engine of compose.yaml work with PostgreSQL", async (t) => {
   const home = temporaryHome(t);
   const server = await startPostgres(t);
-  const url = server.url(await server.createDatabase());
+  await runSqlFile(server, "replicas/app.sql");
+  const [role] = await server.sql("select * from pg_roles where rolname = 'app'");
+  for (const right of ["super", "createdb", "createrole", "replication", "bypassrls"]) {
+    t.equal(role?.[`rol${right}`], false, right);
+  }
   const socket = path.join(home, "engine.sock");
   const places: Record<string, string> = {
-    "postgres://gatehouse@database:5432/gatehouse": url,
+    "postgres://app@database:5432/app": server.url("app", "app"),
     "unix:/run/gatehouse/engine.sock": `unix:${socket}`,
     "/etc/gatehouse/gateway.toml": path.join(home, "gateway.toml"),
   };
@@ -88,19 +101,31 @@ t.test("gateway and engine of compose.yaml work with PostgreSQL", async (t) => {
   const port = await freePort();
   writeFileSync(
     path.join(home, "gateway.toml"),
-    fill(gateway, {
+    fill(configuration, {
       'host = "0.0.0.0"': `host = "127.0.0.1"\nport = ${port}`,
       "unix:/run/gatehouse/engine.sock": `unix:${socket}`,
     }),
   );
-  for (const name of ["engine", "gatehouse"]) {
-    const service = new Service(home, commandOf(name));
+  const start = (name: string) => {
+    const env = { GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD };
+    const service = new Service(home, commandOf(name), env);
     t.teardown(() => service.stop("SIGKILL"));
-    if (name === "engine") await service.logged(({ msg }) => msg === "engine listening");
-  }
-  const isReady = () => ask(`http://127.0.0.1:${port}/readyz`).then(({ status }) => status === 200);
+    return service;
+  };
+  await start("engine").logged(({ msg }) => msg === "engine listening");
+  const gateway = new TestGateway(home, start("gatehouse"), `http://127.0.0.1:${port}`);
+  const isReady = () => ask(`${gateway.url}/readyz`).then(({ status }) => status === 200);
   await eventually("the gateway is ready", () => isReady().catch(() => false));
-  t.pass("ready");
+  const place = { database: "main", table: "notes" };
+  const columns = [{ name: "id", type: "int", primary_key: true }];
+  const token = await gateway.login();
+  for (const change of [
+    { CreateDatabase: { database: "main" } },
+    { CreateTable: { ...place, columns } },
+    { Insert: { ...place, values: [{ id: 1 }] } },
+  ]) {
+    t.equal((await gateway.query(change, token)).status, 200, JSON.stringify(change));
+  }
 });
 
 t.test("replicas of replicas/compose.yaml work with PostgreSQL", nightly, async (t) => {
