@@ -158,6 +158,7 @@ const oauthLine = z
     client: optionalText("The OAuth client."),
     client_name: optionalText("Name that the client gives itself."),
     redirect_uris: z.array(z.string()).optional().describe("Redirect URIs of a registration."),
+    document: optionalText("URL of a client's metadata document or key set that was refused."),
     address: optionalText("Address of the request."),
     database: optionalText("Database of a consent, or `*`."),
     read_only: z.boolean().optional().describe("True if a consent allows only reading."),
@@ -174,6 +175,7 @@ const oauthLine = z
     author: author.optional(),
     msg: z.enum([
       "oauth_registration",
+      "oauth_client",
       "oauth_login",
       "oauth_logout",
       "oauth_consent",

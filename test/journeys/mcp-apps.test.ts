@@ -292,6 +292,8 @@ t.test("client documents on private hosts are fetched only from configured hosts
   named.served.set("/app.json", { location: `${unnamed.url}/app.json` });
   const page = await browser.open(authorizeUrl(gateway, { client_id }));
   t.equal(page.status, 400, "nor by a redirect");
+  const logged = await gateway.service.logged(({ document }) => document === client_id);
+  t.match(logged.reason, "returned 302 instead of 200; redirects are not followed");
   t.ok(named.reached() > 0, "it has been asked itself");
   t.equal(unnamed.reached(), 0);
 });

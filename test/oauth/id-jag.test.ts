@@ -268,6 +268,12 @@ t.test("only a client that authenticates with its own key may use an assertion",
   const answers = await Promise.all([use(), use(), use()]);
   t.equal(answers.filter(({ status }) => status === 200).length, 1, "once");
   t.match(await use(), { status: 401, body: { error: "invalid_client" } }, "replayed");
+  const optional = { token_endpoint_auth_methods_supported: ["none"] };
+  const lax = await openServer(t, { more: { [CLIENT]: { ...documents[CLIENT], ...optional } } });
+  const unsigned = { client_id: CLIENT, client_assertion_type: undefined };
+  const refused = await exchange(lax, { assertion: await assertion(lax), ...unsigned });
+  t.match(refused, { status: 401, body: { error: "invalid_client" } }, "the key is optional");
+  t.equal((await exchange(lax, { assertion: await assertion(lax) })).status, 200);
   const text = await assertion(opened, { client_id: PUBLIC });
   const anonymous = { client_id: PUBLIC, client_assertion_type: undefined, assertion: text };
   t.match(await exchange(opened, anonymous), { status: 400, body: { error: "invalid_request" } });
@@ -384,7 +390,7 @@ t.test("the metadata announces assertions only if they are accepted", async (t) 
   });
   const off = await announced(false);
   t.strictSame(off.metadata.grant_types_supported, ["authorization_code", "refresh_token"]);
-  t.strictSame(off.metadata.token_endpoint_auth_methods_supported, ["none"]);
+  t.strictSame(off.metadata.token_endpoint_auth_methods_supported, ["none", "private_key_jwt"]);
   t.notOk(Object.hasOwn(off.metadata, "authorization_grant_profiles_supported"));
   const { body } = await postForm(`${off.setting.url}/oauth/token`, {
     ...{ grant_type: JWT_BEARER, assertion: "x", client_id: "inspector" },

@@ -13,7 +13,7 @@ import { clientBounds } from "../../src/oauth/server/server.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import { PlainBrowser } from "./browser.ts";
 import { openDocumentHost } from "./document-host.ts";
-import { obtainTokens, refresh } from "./flow.ts";
+import { authorize, exchange, obtainTokens, refresh } from "./flow.ts";
 import {
   authorizeUrl,
   documentsOf,
@@ -77,16 +77,63 @@ t.test("redirects may use https, the loopback address or an app's scheme", async
 t.test("unsupported client metadata is refused", async (t) => {
   const setting = await openOAuthSetup(t);
   for (const wrong of [
-    { token_endpoint_auth_method: "client_secret_basic" },
+    { token_endpoint_auth_method: 1 },
     { grant_types: ["client_credentials"] },
     { response_types: ["token"] },
     { client_name: "x".repeat(101) },
   ]) {
     const { status, body } = await register(setting, { redirect_uris: [REDIRECT], ...wrong });
     t.match({ status, body }, { status: 400, body: { error: "invalid_client_metadata" } });
+    t.match(setting.events.at(-1), {
+      name: "oauth_registration",
+      fields: { outcome: "invalid_client_metadata", reason: body.error_description },
+    });
   }
   const huge = await register(setting, { redirect_uris: [REDIRECT], x: "x".repeat(20_000) });
   t.equal(huge.status, 413);
+});
+
+t.test("a client that asks for another authentication is registered as public", async (t) => {
+  const setting = await openOAuthSetup(t);
+  for (const method of [
+    "client_secret_basic",
+    "client_secret_post",
+    "private_key_jwt",
+    "x",
+    null,
+  ]) {
+    const { status, body } = await register(setting, {
+      ...{ redirect_uris: [REDIRECT], token_endpoint_auth_method: method },
+      ...{ client_name: null, grant_types: null, response_types: null, jwks: null, scope: null },
+    });
+    t.match({ status, body }, { status: 201, body: { token_endpoint_auth_method: "none" } });
+    t.notOk(Object.hasOwn(body, "client_secret"));
+    const { status: connected } = await exchange(
+      setting,
+      await authorize(setting, { clientId: String(body.client_id) }),
+    );
+    t.equal(connected, 200, String(method));
+  }
+  const { body } = await register(setting, { redirect_uris: null });
+  t.equal(body.error, "invalid_redirect_uri");
+});
+
+t.test("the refusal of a scheme names the scheme and the key that allows it", async (t) => {
+  const setting = await openOAuthSetup(t);
+  for (const [uri, named] of [
+    ["otherapp://callback", true],
+    ["other-app:/callback", true],
+    ["javascript:/alert(1)", false],
+    ["http://app.example.com/cb", false],
+  ] as const) {
+    const { status, body } = await register(setting, { redirect_uris: [REDIRECT, uri] });
+    t.match({ status, body }, { status: 400, body: { error: "invalid_redirect_uri" } });
+    const { error_description: description } = body;
+    const [scheme] = uri.split(":");
+    const expected = `redirect_uris.1: the scheme ${scheme} is not in mcp.app_schemes`;
+    t.equal(String(description).startsWith(expected), named, uri);
+    t.equal(setting.events.at(-1)?.fields.reason, description);
+  }
 });
 
 t.test("ambiguous client metadata is refused", async (t) => {

@@ -11,7 +11,7 @@ import {
   schemeOf,
 } from "../../config/addresses.ts";
 import { readBounded } from "../../read-stream.ts";
-import { OAuthProblem } from "./http.ts";
+import { OAuthProblem, tooMany } from "./http.ts";
 import { JWT_BEARER } from "./protocol.ts";
 
 /** Hosts that are the user's own machine (RFC 8252, section 7.3). */
@@ -58,14 +58,13 @@ const name = z
   .refine((text) => !/\p{M}{5}/u.test(text), "has too many combining marks in a row");
 
 const grantTypes = ["authorization_code", "refresh_token"];
-const badRedirect =
-  "must use https, http on a loopback address, or an app's own scheme, without a fragment";
+
+const redirectUris = z.array(z.string().max(2048)).max(10);
 
 /** The members of RFC 7591, section 2, that are used. All others are dropped. */
 const metadataShape = z.object({
   client_name: name.optional(),
-  redirect_uris: z.array(z.string().max(2048)).min(1).max(10),
-  token_endpoint_auth_method: z.literal("none").default("none"),
+  redirect_uris: redirectUris.min(1),
   grant_types: z
     .array(z.string())
     .default(grantTypes)
@@ -76,20 +75,44 @@ const metadataShape = z.object({
     .default(["code"])
     .refine((types) => types.includes("code"), "must contain code")
     .transform((): "code"[] => ["code"]),
+  // A registration may ask for another method and is told this one (RFC 7591, section 3.2.1).
+  token_endpoint_auth_method: z
+    .string()
+    .default("none")
+    .transform((): "none" => "none"),
 });
 
 type ClientMetadata = z.infer<typeof metadataShape>;
 
+const member = z.string().min(1);
+const anyKey = {
+  ...{ kid: member.optional(), alg: member.optional(), use: member.optional() },
+  d: z.undefined().optional(),
+};
+const publicKey = z.discriminatedUnion("kty", [
+  z.object({ ...anyKey, kty: z.literal("EC"), crv: member, x: member, y: member }),
+  z.object({ ...anyKey, kty: z.literal("OKP"), crv: member, x: member }),
+  z.object({ ...anyKey, kty: z.literal("RSA"), n: member, e: member }),
+]);
+
+/** Public keys of a client. Entries that are none are ignored (RFC 7517, section 5). */
+const keySet = z.object({
+  keys: z
+    .array(z.unknown())
+    .transform((keys) => keys.flatMap((key) => publicKey.safeParse(key).data ?? []))
+    .refine((keys) => keys.length > 0, "must contain a public key of type EC, OKP or RSA"),
+});
+
 /** Clients that authenticate with a key, and may therefore use assertions of a provider. */
 const keyedShape = metadataShape
   .extend({
-    redirect_uris: metadataShape.shape.redirect_uris.or(z.tuple([])).default([]),
+    redirect_uris: redirectUris.default([]),
     token_endpoint_auth_method: z.literal("private_key_jwt"),
     grant_types: z
       .array(z.string())
       .default(grantTypes)
       .transform((types) => types.filter((type) => [...grantTypes, JWT_BEARER].includes(type))),
-    jwks: z.looseObject({ keys: z.array(z.looseObject({ kty: z.string() })) }).optional(),
+    jwks: keySet.optional(),
     jwks_uri: z
       .url({ protocol: /^https$/ })
       .max(2048)
@@ -107,6 +130,12 @@ const keyedShape = metadataShape
     path: ["redirect_uris"],
   });
 
+/** The methods that a client document names: one, or a choice for the server. */
+const methodsShape = z.looseObject({
+  token_endpoint_auth_method: z.string().optional(),
+  token_endpoint_auth_methods_supported: z.array(z.unknown()).default([]),
+});
+
 /** An error of RFC 7591, section 3.2.2. */
 function badMetadata(path: string, reason: string): OAuthProblem {
   const isRedirect = path.startsWith("redirect_uris");
@@ -114,35 +143,65 @@ function badMetadata(path: string, reason: string): OAuthProblem {
   return new OAuthProblem(400, code, path === "" ? reason : `${path}: ${reason}`);
 }
 
-function readMetadata<Metadata extends { readonly redirect_uris: readonly string[] }>(
-  shape: z.ZodType<Metadata>,
-  value: unknown,
-  isRedirect: (uri: string) => boolean,
-): Metadata {
-  const parsed = shape.safeParse(value);
-  if (!parsed.success) {
-    const [issue] = parsed.error.issues;
-    throw badMetadata(issue?.path.join(".") ?? "", issue?.message ?? "invalid metadata");
-  }
-  const bad = parsed.data.redirect_uris.findIndex((uri) => !isRedirect(uri));
-  if (bad !== -1) throw badMetadata(`redirect_uris.${bad}`, badRedirect);
-  return parsed.data;
+/** Members that are null count as absent. */
+function read<Metadata>(shape: z.ZodType<Metadata>, value: unknown): Metadata {
+  const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
+  const members = isObject && Object.entries(value).filter(([, member]) => member !== null);
+  const parsed = shape.safeParse(members ? Object.fromEntries(members) : value);
+  if (parsed.success) return parsed.data;
+  const [issue] = parsed.error.issues;
+  throw badMetadata(issue?.path.join(".") ?? "", issue?.message ?? "invalid metadata");
+}
+
+function requireRedirects(uris: readonly string[], isRedirect: (uri: string) => boolean): void {
+  const bad = uris.findIndex((uri) => !isRedirect(uri));
+  const uri = uris[bad];
+  if (uri === undefined) return;
+  const allowed =
+    "must use https, http on a loopback address, or an app's own scheme, without a fragment";
+  const reason = isAppRedirect(uri)
+    ? `the scheme ${schemeOf(uri)} is not in mcp.app_schemes, where the operator can allow it`
+    : allowed;
+  throw badMetadata(`redirect_uris.${bad}`, reason);
 }
 
 export function readClientMetadata(
   value: unknown,
   isRedirect: (uri: string) => boolean,
 ): ClientMetadata {
-  return readMetadata(metadataShape, value, isRedirect);
+  const metadata = read(metadataShape, value);
+  requireRedirects(metadata.redirect_uris, isRedirect);
+  return metadata;
 }
 
-/** Reads a client document, whose client may also authenticate with a key. */
-export function readClientDocument(value: unknown, isRedirect: (uri: string) => boolean) {
-  const keyed = z.object({ token_endpoint_auth_method: z.literal("private_key_jwt") });
-  return keyed.safeParse(value).success
-    ? readMetadata(keyedShape, value, isRedirect)
-    : readMetadata(metadataShape, value, isRedirect);
+/**
+ * Reads a client document, whose client may also authenticate with a key.
+ *
+ * @param hasAssertions whether the client may have the grant type of assertions
+ */
+export function readClientDocument(
+  value: unknown,
+  isRedirect: (uri: string) => boolean,
+  hasAssertions: boolean,
+) {
+  const { token_endpoint_auth_method: preferred, token_endpoint_auth_methods_supported: others } =
+    read(methodsShape, value);
+  const methods = new Set([preferred, ...others]);
+  const isPublic = methods.has("none") || (preferred === undefined && others.length === 0);
+  if (!methods.has("private_key_jwt")) {
+    if (isPublic) return readClientMetadata(value, isRedirect);
+    throw badMetadata("token_endpoint_auth_method", "must be none or private_key_jwt");
+  }
+  const keyed = { ...Object(value), token_endpoint_auth_method: "private_key_jwt" };
+  const { grant_types: grants, ...metadata } = read(keyedShape, keyed);
+  requireRedirects(metadata.redirect_uris, isRedirect);
+  const grant_types = grants.filter((type) => type !== JWT_BEARER || hasAssertions);
+  if (grant_types.length === 0) throw badMetadata("grant_types", "contains no supported type");
+  return { ...metadata, grant_types, [KEY_IS_OPTIONAL]: isPublic };
 }
+
+/** Own member of a client's record: its document allows it to leave its key out. */
+export const KEY_IS_OPTIONAL = "key_is_optional";
 
 /** Only for `native` does the library ignore the port of loopback redirects (RFC 8252, 7.3). */
 export function clientRecord(clientId: string, metadata: ClientMetadata) {
@@ -185,8 +244,8 @@ export interface ClientDocument {
   readonly cacheControl: string | undefined;
 }
 
-/** Limits of a document: body size in bytes, and time for the whole fetch. */
-export const DOCUMENT_LIMITS = { bytes: 5 * 1024, milliseconds: 5000 } as const;
+/** In bytes, and the time for a whole fetch. */
+export const DOCUMENT_LIMITS = { bytes: 5 * 1024, keySet: 64 * 1024, milliseconds: 5000 } as const;
 
 /**
  * Connection pool whose DNS lookup returns only allowed addresses. The socket connects to the
@@ -235,10 +294,11 @@ export function createDocumentFetch({
     });
     if (statusCode !== 200) {
       body.destroy();
-      throw new Error(`the document's server returned ${statusCode}`);
+      const hint = statusCode >= 300 && statusCode < 400 ? "; redirects are not followed" : "";
+      throw new Error(`the document's server returned ${statusCode} instead of 200${hint}`);
     }
     const cacheControl = headers["cache-control"];
-    const bytes = await readBounded(body, DOCUMENT_LIMITS.bytes);
+    const bytes = await readBounded(body, DOCUMENT_LIMITS.keySet);
     return {
       body: new TextDecoder("utf-8", { fatal: true }).decode(bytes),
       cacheControl: typeof cacheControl === "string" ? cacheControl : undefined,
@@ -246,43 +306,91 @@ export function createDocumentFetch({
   };
 }
 
-const keySetShape = z.object({
-  keys: z.array(z.looseObject({})),
-  client_id: z.undefined().optional(),
-});
 /** The library keeps no key sets of client documents, and would fetch them for each request. */
 const KEYS_AGE_MS = 60_000;
+/** Keys that rotate are found earlier, but a made-up `kid` causes no further fetch. */
+const KEYS_MIN_AGE_MS = 5000;
 const MAX_KEY_SETS = 1000;
+
+function memberOf(value: unknown, name: string): unknown {
+  return typeof value === "object" && value !== null ? Reflect.get(value, name) : undefined;
+}
+
+function parse(body: string): unknown {
+  try {
+    return JSON.parse(body);
+  } catch {
+    throw badMetadata("", "the document is not JSON");
+  }
+}
+
+export interface DocumentRules {
+  readonly fetchDocument: DocumentFetch;
+  readonly readDocument: (document: unknown) => object;
+  /** Whether the current request may fetch one more. */
+  readonly mayFetch: () => Promise<boolean>;
+  /** The key that the current request is signed with, if it says so. */
+  readonly wantedKey: () => string | undefined;
+  /** Told the exact reason. Clients learn nothing about this gateway's network. */
+  readonly onRefused: (url: string, reason: string) => void;
+}
 
 /**
  * Fetches client documents and the key sets that they name. The library sees only validated
  * members, so that no document can make it fetch anything else.
- *
- * @param mayFetch whether the current request may fetch one more
  */
-export function asLibraryFetch(
-  fetchDocument: DocumentFetch,
-  readDocument: (document: unknown) => object,
-  mayFetch: () => Promise<boolean>,
-): (url: string | URL | Request, options?: RequestInit) => Promise<Response> {
-  const keySets = new LRUCache<string, object>({ max: MAX_KEY_SETS, ttl: KEYS_AGE_MS });
-  return async (url, options) => {
-    if (typeof url !== "string") throw new Error("only client documents are fetched");
+export function asLibraryFetch({
+  fetchDocument,
+  readDocument,
+  mayFetch,
+  wantedKey,
+  onRefused,
+}: DocumentRules): (url: string | URL | Request) => Promise<Response> {
+  const keySets = new LRUCache<string, z.infer<typeof keySet>>({
+    max: MAX_KEY_SETS,
+    ttl: KEYS_AGE_MS,
+  });
+
+  function knownKeys(url: string) {
     const known = keySets.get(url);
-    if (known !== undefined) return Response.json(known);
-    if (!(await mayFetch())) throw new Error("too many documents were fetched");
-    const signal = options?.signal ?? AbortSignal.timeout(DOCUMENT_LIMITS.milliseconds);
+    if (known === undefined) return undefined;
+    const kid = wantedKey();
+    const isNew = KEYS_AGE_MS - keySets.getRemainingTTL(url) < KEYS_MIN_AGE_MS;
+    const isEnough = isNew || kid === undefined || known.keys.some((key) => key.kid === kid);
+    return isEnough ? known : undefined;
+  }
+
+  async function load(url: string): Promise<Response> {
+    if (!(await mayFetch())) throw tooMany("too many documents were fetched", 60);
+    const signal = AbortSignal.timeout(DOCUMENT_LIMITS.milliseconds);
     const { body, cacheControl } = await fetchDocument(url, signal);
-    const document: unknown = JSON.parse(body);
-    const { data: keySet } = keySetShape.safeParse(document);
-    if (keySet !== undefined) {
-      keySets.set(url, keySet);
-      return Response.json(keySet);
+    const document = parse(body);
+    const clientId = memberOf(document, "client_id");
+    if (clientId === undefined && memberOf(document, "keys") !== undefined) {
+      const found = read(keySet, document);
+      keySets.set(url, found);
+      return Response.json(found);
     }
-    const hasId = typeof document === "object" && document !== null && "client_id" in document;
-    const client_id = hasId ? document.client_id : undefined;
+    if (body.length > DOCUMENT_LIMITS.bytes) {
+      throw badMetadata("", `the document is larger than ${DOCUMENT_LIMITS.bytes} bytes`);
+    }
+    if (clientId !== url) throw badMetadata("client_id", "must be the URL of the document");
     const headers = cacheControl === undefined ? {} : { "cache-control": cacheControl };
-    const metadata = readDocument(document);
-    return Response.json({ ...metadata, application_type: "native", client_id }, { headers });
+    const client = { ...readDocument(document), application_type: "native", client_id: clientId };
+    return Response.json(client, { headers });
+  }
+
+  return async (url) => {
+    if (typeof url !== "string") throw new Error("only client documents are fetched");
+    const known = knownKeys(url);
+    if (known !== undefined) return Response.json(known);
+    try {
+      return await load(url);
+    } catch (error) {
+      onRefused(url, error instanceof Error ? error.message : String(error));
+      throw error instanceof OAuthProblem
+        ? error
+        : badMetadata("", "the document cannot be fetched");
+    }
   };
 }

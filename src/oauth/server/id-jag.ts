@@ -77,6 +77,9 @@ export function registerAssertions(
 
   const exchange = async (ctx: Context): Promise<void> => {
     const { client, params } = ctx.oidc;
+    if (client.tokenEndpointAuthMethod === "none") {
+      throw new errors.InvalidClientAuth("the client has not authenticated");
+    }
     if (params.assertion === undefined) throw new errors.InvalidRequest("assertion is missing");
     const requested = [params.resource ?? []].flat();
     if (!requested.every((one) => isResource(issuer, one))) throw new errors.InvalidTarget();

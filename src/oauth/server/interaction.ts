@@ -358,6 +358,7 @@ async function findClient({ provider }: Visit, clientId: string): Promise<Client
   } catch (error) {
     const isUnavailable = error instanceof StateUnavailable;
     if (isUnavailable || !(error instanceof errors.OIDCProviderError)) throw error;
+    if (error.cause instanceof OAuthProblem) throw error.cause;
   }
   throw new OAuthProblem(400, "invalid_client", "the client no longer exists");
 }

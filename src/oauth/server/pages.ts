@@ -111,7 +111,10 @@ interface PageError {
 type Answer = Pick<KoaContextWithOIDC, "set" | "accepts" | "body">;
 
 const meanings: Readonly<Record<string, string>> = {
-  invalid_client: "This gateway does not know the app that sent you here.",
+  invalid_client:
+    "This gateway does not know the app that sent you here. Remove this gateway from the app and add it again.",
+  invalid_client_metadata:
+    "This gateway does not know the app that sent you here: it cannot use what the app says about itself. Try again in a few minutes. If that does not help, ask the operator of this gateway, whose log has the reason.",
   invalid_redirect_uri: "The app wants to redirect you to an address that it has not registered.",
   invalid_request: "The app that sent you here made an invalid request.",
   expired: "This page has expired or belongs to another browser. Start again in the app.",

@@ -17,10 +17,7 @@ const DAY = 24 * HOUR;
 /** Signature algorithms of clients that authenticate with a key (RFC 7523, section 2.2). */
 export const clientAlgorithms = ["ES256", "EdDSA", "Ed25519", "PS256", "RS256"] as const;
 
-/** Only assertions need a client that authenticates. */
-export function clientAuthMethods(hasAssertions: boolean) {
-  return hasAssertions ? (["none", "private_key_jwt"] as const) : (["none"] as const);
-}
+export const clientAuthMethods = ["none", "private_key_jwt"] as const;
 
 /** In seconds. */
 export const lifetimes = {
@@ -120,11 +117,9 @@ export function serverMetadata(issuer: string, hasAssertions: boolean): object {
       "refresh_token",
       ...(hasAssertions ? [JWT_BEARER] : []),
     ],
-    token_endpoint_auth_methods_supported: clientAuthMethods(hasAssertions),
-    ...(hasAssertions && {
-      token_endpoint_auth_signing_alg_values_supported: clientAlgorithms,
-      authorization_grant_profiles_supported: [ID_JAG_PROFILE],
-    }),
+    token_endpoint_auth_methods_supported: clientAuthMethods,
+    token_endpoint_auth_signing_alg_values_supported: clientAlgorithms,
+    ...(hasAssertions && { authorization_grant_profiles_supported: [ID_JAG_PROFILE] }),
     revocation_endpoint_auth_methods_supported: ["none"],
     code_challenge_methods_supported: ["S256"],
     authorization_response_iss_parameter_supported: true,

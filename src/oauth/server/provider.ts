@@ -1,5 +1,6 @@
 import type { EventEmitter } from "node:events";
 import type { IncomingMessage } from "node:http";
+import { decodeProtectedHeader } from "jose";
 import {
   type Client,
   type Configuration,
@@ -15,13 +16,15 @@ import {
   clientRecord,
   createDocumentFetch,
   DOCUMENT_LIMITS,
+  type DocumentRules,
   isClientRedirect,
   isLoopbackRedirect,
+  KEY_IS_OPTIONAL,
   readClientDocument,
   readClientMetadata,
 } from "./client-documents.ts";
 import { findUser, knownScopes, parseAccountId, readConsent, tokenIdIn } from "./connections.ts";
-import { isAbandoned } from "./http.ts";
+import { isAbandoned, OAuthProblem } from "./http.ts";
 import { isResource, registerAssertions } from "./id-jag.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { renderErrorPage, renderHeldRedirect } from "./pages.ts";
@@ -38,6 +41,8 @@ import {
   tokenLifetimeOf,
 } from "./protocol.ts";
 import type { SigningKeys } from "./tokens.ts";
+
+type DocumentRequests = Pick<DocumentRules, "mayFetch" | "onRefused">;
 
 const { Check, Prompt } = interactionPolicy;
 
@@ -168,13 +173,13 @@ function holdRedirects(provider: Provider, options: AuthorizationServerOptions):
 function configure(
   options: AuthorizationServerOptions,
   keys: SigningKeys,
-  mayFetch: () => Promise<boolean>,
+  requests: DocumentRequests,
 ): Configuration {
   const { clients, app_schemes: schemes, private_client_hosts: hosts } = options.configuration.mcp;
   const { fetchDocument = createDocumentFetch({ privateHosts: hosts }) } = options;
   const isRedirect = (uri: string) => isClientRedirect(uri, schemes);
   const tokenLifetime = tokenLifetimeOf(options);
-  const readDocument = options.assertions === undefined ? readClientMetadata : readClientDocument;
+  const hasAssertions = options.assertions !== undefined;
   const off = { enabled: false };
   const session = sessionCookie(options.issuer);
   return {
@@ -189,7 +194,8 @@ function configure(
       response_types: ["code"],
       token_endpoint_auth_method: "none",
     },
-    clientAuthMethods: clientAuthMethods(options.assertions !== undefined),
+    clientAuthMethods: [...clientAuthMethods],
+    extraClientMetadata: { properties: [KEY_IS_OPTIONAL] },
     clientBasedCORS: (_, origin, client) => isOwnOrigin(origin, client),
     cookies: {
       names: {
@@ -219,7 +225,14 @@ function configure(
       clientIdMetadataDocument: {
         enabled: true,
         ack: "draft-02",
-        allowClient: () => true,
+        allowClient(ctx, client) {
+          const isSigned = ctx?.oidc.params?.client_assertion !== undefined;
+          if (client[KEY_IS_OPTIONAL] === true && !isSigned) {
+            // The library has made the client for this request.
+            Object.assign(client, { tokenEndpointAuthMethod: "none" });
+          }
+          return true;
+        },
         cacheDuration: { min: lifetimes.clientDocument, max: lifetimes.session },
       },
       resourceIndicators: {
@@ -230,12 +243,18 @@ function configure(
         getResourceServerInfo: (_, name) => resourceServer(options, keys, name),
       },
     },
-    fetch: asLibraryFetch(
+    fetch: asLibraryFetch({
       fetchDocument,
-      (document) => readDocument(document, isRedirect),
-      mayFetch,
-    ),
-    fetchResponseBodyLimits: { "client_id metadata document": DOCUMENT_LIMITS.bytes },
+      readDocument: (document) => readClientDocument(document, isRedirect, hasAssertions),
+      mayFetch: requests.mayFetch,
+      wantedKey() {
+        const assertion = Provider.ctx?.oidc.params?.client_assertion;
+        return typeof assertion === "string" ? decodeProtectedHeader(assertion).kid : undefined;
+      },
+      onRefused: requests.onRefused,
+    }),
+    // Of what is left of a document that was read.
+    fetchResponseBodyLimits: { "client_id metadata document": 2 * DOCUMENT_LIMITS.bytes },
     findAccount: findAccount(options),
     extraTokenClaims: tokenClaims,
     formats: {
@@ -262,9 +281,15 @@ function configure(
       policy,
       url: (_, { uid }) => `${options.issuer}${endpoints.interaction}/${uid}`,
     },
-    renderError: (ctx, { error, error_description: description }, cause) => {
-      const code = cause instanceof errors.SessionNotFound ? "expired" : error;
-      renderErrorPage(ctx, { code, description });
+    renderError: (ctx, { error, error_description: description }, reason) => {
+      const { cause } = reason;
+      if (cause instanceof OAuthProblem) {
+        ctx.status = cause.status;
+        renderErrorPage(ctx, { code: "invalid_client_metadata", description: cause.message });
+      } else {
+        const code = reason instanceof errors.SessionNotFound ? "expired" : error;
+        renderErrorPage(ctx, { code, description });
+      }
     },
     routes: {
       authorization: endpoints.authorization,
@@ -286,14 +311,14 @@ function configure(
  * Configures the library: authorization code with PKCE and refresh tokens, for public clients, and
  * assertions of identity providers, for clients that authenticate.
  *
- * @param mayFetch whether the current request may fetch one more client document
+ * @param requests what the current request may fetch
  */
 export function createProvider(
   options: AuthorizationServerOptions,
   keys: SigningKeys,
-  mayFetch: () => Promise<boolean>,
+  requests: DocumentRequests,
 ): Provider {
-  const provider = new Provider(options.issuer, configure(options, keys, mayFetch));
+  const provider = new Provider(options.issuer, configure(options, keys, requests));
   const resource = resourceOf(options.issuer);
   const server = resourceServer(options, keys, resource);
   registerAssertions(provider, options, new provider.ResourceServer(resource, server));

@@ -134,7 +134,7 @@ export const clientBounds = { unused: 1000, used: 10_000 };
 
 /** Dynamic registration of public clients (RFC 7591), with limits. */
 function createRegistration(options: AuthorizationServerOptions): Endpoint {
-  const { originOf, onEvent, countRequests } = options;
+  const { originOf, onEvent, countRequests, log } = options;
   const { app_schemes: schemes, registrations_per_hour: perHour } = options.configuration.mcp;
   const { store } = options.state;
   const limit = addressLimit(countRequests, "registrations", perHour, 3600);
@@ -143,7 +143,16 @@ function createRegistration(options: AuthorizationServerOptions): Endpoint {
     const wait = await limit(origin);
     if (wait > 0) throw tooMany("too many registrations", wait);
     const isRedirect = (uri: string) => isClientRedirect(uri, schemes);
-    const metadata = readClientMetadata(await readJson(request), isRedirect);
+    const metadata = await readJson(request)
+      .then((body) => readClientMetadata(body, isRedirect))
+      .catch((error: unknown) => {
+        if (error instanceof OAuthProblem) {
+          const { code: outcome, message: reason } = error;
+          log.warn({ address: origin.address, reason }, "a registration was refused");
+          onEvent("oauth_registration", { address: origin.address, outcome, reason });
+        }
+        throw error;
+      });
     await store.makeRoom(clientBounds);
     const issuedAt = epochSeconds();
     const record = { ...clientRecord(randomUUID(), metadata), client_id_issued_at: issuedAt };
@@ -270,15 +279,22 @@ export type AuthorizationServer = Awaited<ReturnType<typeof openAuthorizationSer
  * @throws KeyFileError, UnsafeFileError or the store's error if the state cannot be used
  */
 export async function openAuthorizationServer(options: AuthorizationServerOptions) {
-  const { issuer, log, state, countRequests, originOf } = options;
+  const { issuer, log, state, countRequests, originOf, onEvent } = options;
   const { store } = state;
   const keys = await openSigningKeys(state.keys);
   const requestOrigin = new AsyncLocalStorage<LoginOrigin>();
   // Each fetch of a client document loads a foreign server.
   const documentLimit = addressLimit(countRequests, "documents", 30, 60);
-  const provider = createProvider(options, keys, async () => {
-    const origin = requestOrigin.getStore();
-    return origin !== undefined && (await documentLimit(origin)) === 0;
+  const provider = createProvider(options, keys, {
+    async mayFetch() {
+      const origin = requestOrigin.getStore();
+      return origin !== undefined && (await documentLimit(origin)) === 0;
+    },
+    onRefused(document, reason) {
+      const { address } = requestOrigin.getStore() ?? {};
+      log.warn({ document, reason }, "a client's document was refused");
+      onEvent("oauth_client", { document, address, outcome: "refused", reason });
+    },
   });
   observeProvider(provider, options);
   leadToClients(provider, options);
