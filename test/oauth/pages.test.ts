@@ -230,15 +230,32 @@ t.test("a user can switch to another account", async (t) => {
   t.match((await browser.submit(bob, yes)).url, /code=/);
 });
 
-t.test("another user can log in when the client asks for a new login", async (t) => {
+t.test("another user can log in when the client asks for a login or an account", async (t) => {
   const setting = await openOAuthSetup(t);
   const browser = new PlainBrowser(setting.url);
   const clientId = await registered(setting);
   await authorize(setting, { browser, clientId });
-  const url = authorizeUrl(setting, { client_id: clientId, prompt: "login" });
-  const consent = await browser.submit(await browser.open(url), { ...right, username: "bob" });
-  t.match(consent.text, "Logged in as <strong>bob</strong>");
-  t.match((await browser.submit(consent, yes)).url, /code=/);
+  for (const prompt of ["login", "select_account", "select_account consent", "create login"]) {
+    const url = authorizeUrl(setting, { client_id: clientId, prompt });
+    const page = await browser.open(url);
+    t.match(page.text, "Log in to continue", prompt);
+    const consent = await browser.submit(page, { ...right, username: "bob" });
+    t.match(consent.text, "Logged in as <strong>bob</strong>");
+    t.match((await browser.submit(consent, yes)).url, /code=/);
+  }
+});
+
+t.test("unknown prompts are ignored", async (t) => {
+  const setting = await openOAuthSetup(t);
+  const browser = new PlainBrowser(setting.url);
+  const client_id = await registered(setting);
+  await authorize(setting, { browser, clientId: client_id });
+  for (const prompt of ["create", "LOGIN", "x y consent", "  "]) {
+    const page = await browser.open(authorizeUrl(setting, { client_id, prompt }));
+    t.match(page.text, "Logged in as <strong>alice</strong>", prompt);
+  }
+  const silent = await browser.open(authorizeUrl(setting, { client_id, prompt: "none create" }));
+  t.match(silent.url, /error=consent_required/);
 });
 
 t.test("behind a TLS proxy, cookies and addresses follow the public URL", async (t) => {

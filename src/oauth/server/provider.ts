@@ -84,6 +84,14 @@ const policy = [
   new Prompt({ name: "consent", requestable: true }, consentCheck),
 ];
 
+/** Values of `prompt`. A new login is also a choice of the account. Others are ignored. */
+const knownPrompts: ReadonlyMap<string, string> = new Map([
+  ["none", "none"],
+  ["login", "login"],
+  ["select_account", "login"],
+  ["consent", "consent"],
+]);
+
 /**
  * Normalizes an authorization request. Without a scope it requests all scopes of the resource. Any
  * request that may show a page requires consent. Only `response_mode=query` is accepted, because
@@ -97,10 +105,10 @@ export function completeRequest(url: string): string {
     // An unsupported mode, which the library refuses.
     parameters.set("response_mode", "refused");
   }
-  const prompts = (parameters.get("prompt") ?? "").split(" ").filter(Boolean);
-  if (!prompts.includes("none") && !prompts.includes("consent")) {
-    parameters.set("prompt", [...prompts, "consent"].join(" "));
-  }
+  const asked = (parameters.get("prompt") ?? "").split(" ");
+  const prompts = new Set(asked.flatMap((prompt) => knownPrompts.get(prompt) ?? []));
+  if (!prompts.has("none")) prompts.add("consent");
+  parameters.set("prompt", [...prompts].join(" "));
   return `${at === -1 ? url : url.slice(0, at)}?${parameters}`;
 }
 
