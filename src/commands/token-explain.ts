@@ -23,7 +23,7 @@ import type { Revocations } from "../identity/revocations.ts";
 import { signInOf } from "../identity/sign-in.ts";
 import { createTokenAuthority } from "../identity/token.ts";
 import { recordedSignIn } from "../oauth/client/sign-ins.ts";
-import { SIGNING_ALGORITHM } from "../oauth/server/protocol.ts";
+import { resourcesOf, SIGNING_ALGORITHM } from "../oauth/server/protocol.ts";
 import { findStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
 import { createAccessTokens } from "../oauth/server/tokens.ts";
 import { Refusal } from "../refusal.ts";
@@ -138,7 +138,7 @@ async function explainExternal(configuration: Configuration, state: State, token
     const note = `${kind}: only introspection by ${issuer} would tell, which was not asked`;
     return { ...about, verdict: "unknown", asks: introspection.url, note };
   }
-  const resource = `${publicUrlOf(configuration)}/mcp`;
+  const resource = resourcesOf(publicUrlOf(configuration));
   const log = pino({ level: "silent" });
   using closing = new DisposableStack();
   const issuers = closing.adopt(

@@ -8,7 +8,8 @@ import {
 } from "../identity/authenticate.ts";
 import type { ExternalToken } from "../identity/external-token.ts";
 import { authenticatePrincipal } from "../mcp/authenticate.ts";
-import { mcpScopes } from "../oauth/server/protocol.ts";
+import { memoize } from "../memoize.ts";
+import { mcpScopes, resourceOf, resourcesOf } from "../oauth/server/protocol.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange, ResourceChallenge } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
@@ -18,13 +19,19 @@ import type { Endpoint } from "./route.ts";
 /** The path of the metadata of the protected resource `/mcp` (RFC 9728, section 3.1). */
 export const metadataPath = "/.well-known/oauth-protected-resource";
 
-/** The protected resource, which is the audience of its tokens (RFC 8707). */
-export function resourceOf({ publicUrl }: Pick<Gateway, "publicUrl">): string {
-  return `${publicUrl}/mcp`;
+const originOf = memoize((url) => URL.parse(url)?.origin ?? "", 64);
+
+/** The gateway's URL. Without a public one, a client on this machine may use another name of it. */
+export function urlFor({ configuration, publicUrl }: Gateway, { request }: Exchange): string {
+  if (configuration.server.public_url !== "") return publicUrl;
+  const [scheme = ""] = publicUrl.split("/", 1);
+  const origin = originOf(`${scheme}//${request.headers.host}`);
+  return resourcesOf(publicUrl).includes(resourceOf(origin)) ? origin : publicUrl;
 }
 
-export function mcpChallenge({ publicUrl }: Gateway): ResourceChallenge {
-  return { metadata: `${publicUrl}${metadataPath}/mcp`, scope: mcpScopes.join(" ") };
+export function mcpChallenge(gateway: Gateway, exchange: Exchange): ResourceChallenge {
+  const metadata = `${urlFor(gateway, exchange)}${metadataPath}/mcp`;
+  return { metadata, scope: mcpScopes.join(" ") };
 }
 
 /**

@@ -18,6 +18,7 @@ import type { LoginContext } from "../identity/login.ts";
 import { openPasswordRule } from "../identity/password.ts";
 import { type LiveRevocations, openRevocations } from "../identity/revocations.ts";
 import { createTokenAuthority } from "../identity/token.ts";
+import { resourcesOf } from "../oauth/server/protocol.ts";
 import {
   type ActivityRecorder,
   activityFile,
@@ -37,7 +38,6 @@ import {
 } from "../upstream/backends.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
-import { resourceOf } from "./authentication.ts";
 import { BodyBudget } from "./body.ts";
 import {
   type ChangeJournal,
@@ -223,7 +223,10 @@ async function openIdentity(
 }
 
 /** Loads nothing without external issuers. */
-async function openIssuers({ loaded, log, metrics, opened }: Base, resource: () => string) {
+async function openIssuers(
+  { loaded, log, metrics, opened }: Base,
+  resource: () => readonly string[],
+) {
   const settings = issuersOf(loaded.configuration);
   if (settings.length === 0) return undefined;
   const { createIssuers } = await import("../identity/issuers.ts");
@@ -451,7 +454,7 @@ export async function openGateway(
   const shared = await openShared(base);
   const changes = openChanges(base, access);
   const identity = await openIdentity(base, access, changes, shared);
-  const issuers = await openIssuers(base, () => resourceOf(gateway));
+  const issuers = await openIssuers(base, () => resourcesOf(gateway.publicUrl));
   const routing = await openUpstream(base, options.engine);
   const tracing = await openTraces(base, routing);
   const approvals = await openApprovals(base);

@@ -223,10 +223,16 @@ const answerHeaders = [
   ...["WWW-Authenticate", "Mcp-Session-Id"],
 ].join(", ");
 
+/** Pages of any origin may read these documents, which need no cookies. */
+function isDocument(path = ""): boolean {
+  return path.startsWith("/.well-known/");
+}
+
 export function corsHeaders(
-  origin: string | undefined,
+  { url, headers: { origin } }: IncomingMessage,
   allowedOrigins: readonly string[],
 ): readonly string[] {
+  if (isDocument(url)) return ["Access-Control-Allow-Origin", "*"];
   if (allowedOrigins.length === 0) return [];
   if (origin === undefined || !allowedOrigins.includes(origin)) return ["Vary", "Origin"];
   return [
@@ -239,7 +245,8 @@ export function corsHeaders(
 export function isPreflight({ request }: Exchange, allowedOrigins: readonly string[]): boolean {
   const { origin, "access-control-request-method": method } = request.headers;
   const isAsked = request.method === "OPTIONS" && method !== undefined;
-  return isAsked && origin !== undefined && allowedOrigins.includes(origin);
+  const isAllowed = isDocument(request.url) || allowedOrigins.includes(origin ?? "");
+  return isAsked && origin !== undefined && isAllowed;
 }
 
 export function sendPreflight(exchange: Exchange, route: Route): void {

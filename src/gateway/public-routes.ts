@@ -1,10 +1,10 @@
 import type { IncomingMessage } from "node:http";
 import { hasEmbeddedServer } from "../config/schema.ts";
-import { mcpScopes } from "../oauth/server/protocol.ts";
+import { mcpScopes, resourceOf } from "../oauth/server/protocol.ts";
 import { version } from "../product.ts";
 import { type RefusalCode, refusals } from "../refusal.ts";
 import { commonHeaders, sendJson, sendSuccess } from "./answer.ts";
-import { resourceOf } from "./authentication.ts";
+import { urlFor } from "./authentication.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import type { Endpoint } from "./route.ts";
@@ -61,7 +61,7 @@ export const protectedResource: Endpoint = {
   async handle(gateway, exchange) {
     const { issuers } = await gateway.mcp();
     sendJson(exchange, 200, {
-      resource: resourceOf(gateway),
+      resource: resourceOf(urlFor(gateway, exchange)),
       authorization_servers: issuers,
       scopes_supported: mcpScopes,
       bearer_methods_supported: ["header"],

@@ -204,7 +204,7 @@ function findEndpoint(gateway: Gateway, router: Router, exchange: Exchange): End
     pattern: route.pattern,
     parameters,
     isQuiet: endpoint?.isQuiet ?? false,
-    resource: endpoint?.authentication === "mcp" ? mcpChallenge(gateway) : undefined,
+    resource: endpoint?.authentication === "mcp" ? mcpChallenge(gateway, exchange) : undefined,
   };
   if (gateway.tracing !== undefined) exchange.trace = begin(gateway.tracing, exchange);
   if (endpoint !== undefined) return endpoint;
@@ -319,7 +319,7 @@ export async function openListener(gateway: Gateway, port: number) {
       );
     }
     const { allowed_origins: origins } = gateway.configuration.server;
-    const cors = corsHeaders(request.headers.origin, origins);
+    const cors = corsHeaders(request, origins);
     const extraHeaders = gateway.transportHeaders.concat(cors);
     // The bytes after a request with `Upgrade` are not parsed as HTTP/1.1.
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false;

@@ -177,7 +177,7 @@ function createIssuer(settings: IssuerSettings) {
  */
 export function createIssuers(
   settings: readonly IssuerSettings[],
-  resource: () => string,
+  resource: () => string | readonly string[],
   log: Log,
 ) {
   const issuers = new Map(settings.map((one) => [one.issuer, createIssuer(one)]));

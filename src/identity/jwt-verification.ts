@@ -84,7 +84,8 @@ export interface Pin extends PinnedKeys {
   /** The exact `typ`. Other spellings of the same media type are refused. */
   readonly type: string;
   readonly issuer: string;
-  readonly audience: string;
+  /** One, or several of which a token has one. */
+  readonly audience: string | readonly string[];
   readonly longest: number;
 }
 
@@ -131,7 +132,7 @@ export function verifyPinned(pin: Pin, token: string) {
   if (JSON.stringify(claims) !== text) throw invalidToken("not as it was issued");
   const { iss, aud, nbf = 0, exp, cnf } = claims;
   if (iss !== pin.issuer) throw invalidToken("claim iss");
-  if (aud !== pin.audience) throw invalidToken("claim aud");
+  if (![pin.audience].flat().some((one) => one === aud)) throw invalidToken("claim aud");
   // Requires proof of possession of a key (RFC 7800), which a bearer request does not have.
   if (cnf !== undefined) throw invalidToken("claim cnf");
   const now = epochSeconds();

@@ -17,11 +17,11 @@ import { StreamableHTTPClientTransport as EarlierTransport } from "@modelcontext
 import t, { type Test } from "tap";
 import * as z from "zod";
 import { eventually, PATIENCE_MS } from "../kit/eventually.ts";
-import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { startGateway, TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { nightly } from "../kit/nightly.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
-import { launch, openCallback } from "../oauth/chromium.ts";
+import { launch, openCallback, openSite } from "../oauth/chromium.ts";
 import { type DocumentHost, openDocumentHost } from "../oauth/document-host.ts";
 import { obtainTokens } from "../oauth/flow.ts";
 import { authorizeUrl, postForm, REDIRECT } from "../oauth/kit.ts";
@@ -203,6 +203,37 @@ for (const { name, make, Unauthorized } of libraries) {
     });
   }
 }
+
+for (const { name, make, Unauthorized } of libraries) {
+  t.test(`${name}: an app may reach a local gateway as localhost`, async (t) => {
+    const url = shared.url.replace("127.0.0.1", "localhost");
+    const notebook = new Notebook(await openCallback(t));
+    const named = new TestGateway(shared.home, shared.service, url);
+    const knocking = make(t, named, notebook);
+    await isUnauthorized(t, knocking.connect(), Unauthorized);
+    t.equal(notebook.sentTo?.searchParams.get("resource"), `${url}/mcp`);
+    await knocking.finishAuth(await letIn(notebook));
+    const app = make(t, named, notebook);
+    await app.connect();
+    t.ok((await app.listTools()).tools.length > 0);
+    spoilToken(notebook);
+    t.ok((await app.listTools()).tools.length > 0, "it refreshes");
+  });
+}
+
+t.test("a page of any origin finds the authorization server", async (t) => {
+  const page = await browser.newPage();
+  await page.goto(await openSite(t, "An inspector."));
+  const script = `(async (url) => {
+    const headers = { "MCP-Protocol-Version": "2025-11-25" };
+    const read = async (path) => (await fetch(url + path, { headers })).json();
+    const { authorization_servers: [server] } = await read("/.well-known/oauth-protected-resource/mcp");
+    const found = await read("/.well-known/oauth-authorization-server");
+    return [server, found.issuer];
+  })("${shared.url}")`;
+  t.strictSame(await page.evaluate(script), [shared.url, shared.url]);
+  await page.close();
+});
 
 function scopesOf(text: string | null | undefined): string[] {
   return (text ?? "")

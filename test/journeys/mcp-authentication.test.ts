@@ -3,7 +3,7 @@ import { checkRefusal, sendRaw } from "../gateway/kit.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { select } from "../kit/queries.ts";
 import { initialize, statelessCall } from "../mcp/messages.ts";
-import { obtainTokens } from "../oauth/flow.ts";
+import { authorize, exchange, obtainTokens } from "../oauth/flow.ts";
 import { callTool, refusalOf, send } from "./mcp.ts";
 import { passwordOf, staffedHome, tokenOf } from "./staff.ts";
 
@@ -88,6 +88,74 @@ t.test("behind a reverse proxy, metadata has the public URL", async (t) => {
   t.match(server.body, { issuer: url, token_endpoint: `${url}/oauth/token` });
   const raw = await sendRaw(gateway.url, ["GET /mcp HTTP/1.1", "Host: gate.example.com"]);
   t.equal(raw.status, 401, "the host of the front is the gateway's own");
+});
+
+t.test("a client on this machine may use any of its names", async (t) => {
+  const { port } = new URL(shared.url);
+  const get = async (host: string, path: string) =>
+    sendRaw(shared.url, [`GET ${path} HTTP/1.1`, `Host: ${host}`]);
+  const options = { username: "alice", password: passwordOf("alice") };
+  for (const host of [`localhost:${port}`, `127.0.0.1:${port}`, `[::1]:${port}`]) {
+    const url = `http://${host}`;
+    const refused = await get(host, "/mcp");
+    t.match(refused.head, `WWW-Authenticate: ${challenge(url)}`, host);
+    for (const path of [metadataPath, `${metadataPath}/mcp`]) {
+      const { text } = await get(host.toUpperCase(), path);
+      t.match(text, `"resource":"${url}/mcp","authorization_servers":["${shared.url}"]`);
+    }
+    const parameters = { resource: `${url}/mcp` };
+    const authorized = await authorize(shared, { ...options, parameters });
+    const { body } = await exchange(shared, authorized, parameters);
+    const accessToken = String(body.access_token);
+    t.equal((await send(shared, list, accessToken)).status, 200, host);
+    const [, claims = ""] = accessToken.split(".");
+    t.match(Buffer.from(claims, "base64url").toString(), `"aud":"${url}/mcp"`);
+  }
+  for (const host of ["localhost:1", "localhost", "evil.example.com", `localhost.:${port}`]) {
+    const { text } = await get(host, metadataPath);
+    t.match(text, `"resource":"${shared.url}/mcp"`, host);
+  }
+  const elsewhere = { parameters: { resource: "http://localhost:1/mcp" }, ...options };
+  await t.rejects(obtainTokens(shared, elsewhere));
+  const named = await open(t, '[server]\npublic_url = "https://gate.example.com"\n');
+  const { port: other } = new URL(named.url);
+  const lines = [`GET ${metadataPath} HTTP/1.1`, `Host: localhost:${other}`];
+  t.match((await sendRaw(named.url, lines)).text, '"resource":"https://gate.example.com/mcp"');
+});
+
+t.test("a page of any origin may read the documents that are well known", async (t) => {
+  const allowed = "https://allowed.example.com";
+  const config = `[server]\nallowed_origins = ["${allowed}"]\n`;
+  for (const gateway of [shared, await open(t, config)]) {
+    for (const origin of ["https://inspector.example.com", allowed, "null"]) {
+      for (const name of [
+        ...["oauth-protected-resource", "oauth-protected-resource/mcp", "jwks.json"],
+        ...["oauth-authorization-server", "oauth-authorization-server/mcp"],
+        ...["openid-configuration", "openid-configuration/mcp", "unknown"],
+      ]) {
+        const path = `/.well-known/${name}`;
+        const preflight = await gateway.request(path, {
+          method: "OPTIONS",
+          headers: {
+            origin,
+            "access-control-request-method": "GET",
+            "access-control-request-headers": "mcp-protocol-version",
+          },
+        });
+        const answer = await gateway.request(path, { headers: { origin } });
+        for (const { headers } of [preflight, answer]) {
+          t.equal(headers.get("access-control-allow-origin"), "*", `${path} for ${origin}`);
+        }
+        const isKnown = name !== "unknown";
+        t.equal(answer.status, isKnown ? 200 : 404);
+        t.equal(preflight.status, isKnown ? 204 : 404);
+        const headers = preflight.headers.get("access-control-allow-headers");
+        if (isKnown) t.match(headers, /MCP-Protocol-Version/i);
+      }
+    }
+  }
+  const other = await shared.request("/healthz", { headers: { origin: allowed } });
+  t.equal(other.headers.get("access-control-allow-origin"), null);
 });
 
 t.test("foreign origins and rebound host names are refused", async (t) => {

@@ -1,8 +1,10 @@
 import { createHash } from "node:crypto";
 import { mock } from "node:test";
 import { UnsecuredJWT } from "jose";
+import { pino } from "pino";
 import t, { type Test } from "tap";
-import type { Issuers } from "../../src/identity/issuers.ts";
+import { createIssuers, type Issuers } from "../../src/identity/issuers.ts";
+import { resourcesOf } from "../../src/oauth/server/protocol.ts";
 import { refusedBy } from "../access/kit.ts";
 import { encodePart } from "../identity/forge.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -158,6 +160,26 @@ t.test("scopes may be text or a list, in scope or else in scp", async (t) => {
     const read = await fresh().verify(await issuer.sign(resource, { claims }), "mcp");
     t.strictSame(read.scopes, scopes, JSON.stringify(claims));
   }
+});
+
+t.test("each name of a local resource is an audience of its tokens", async (t) => {
+  const issuer = await TestIssuer.start(t);
+  const names = resourcesOf("http://127.0.0.1:8080");
+  const hosts = ["127.0.0.1", "localhost", "[::1]"];
+  t.strictSame(
+    names,
+    hosts.map((host) => `http://${host}:8080/mcp`),
+  );
+  t.equal(resourcesOf("http://[::]:8080").length, 4);
+  t.strictSame(resourcesOf("https://gate.example.com"), [resource]);
+  const log = pino({ level: "silent" });
+  const issuers = createIssuers([issuerSettings(issuer.url)], () => names, log);
+  t.teardown(() => issuers.close());
+  for (const name of names) {
+    t.match(await issuers.verify(await issuer.sign(name), "mcp"), { user: "staff:alice" });
+  }
+  const other = await issuer.sign("http://localhost:8081/mcp");
+  t.match(await refusedBy(issuers.verify(other, "mcp")), { detail: "wrong_audience" });
 });
 
 t.test("the configured audience of an issuer replaces the default", async (t) => {

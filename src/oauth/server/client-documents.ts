@@ -12,14 +12,13 @@ import {
 } from "../../config/addresses.ts";
 import { readBounded } from "../../read-stream.ts";
 import { OAuthProblem, tooMany } from "./http.ts";
-import { JWT_BEARER } from "./protocol.ts";
+import { JWT_BEARER, loopbackHosts } from "./protocol.ts";
 
-/** Hosts that are the user's own machine (RFC 8252, section 7.3). */
-const loopbackHosts: ReadonlySet<string> = new Set(["localhost", "127.0.0.1", "[::1]"]);
+const isLoopbackHost = ({ hostname }: URL) => loopbackHosts.some((host) => host === hostname);
 
 export function isLoopbackRedirect(uri: string): boolean {
   const url = URL.parse(uri);
-  return url?.protocol === "http:" && loopbackHosts.has(url.hostname);
+  return url?.protocol === "http:" && isLoopbackHost(url);
 }
 
 export function isLocalRedirect(uri: string): boolean {
@@ -45,7 +44,7 @@ export function isClientRedirect(uri: string, appSchemes: readonly string[]): bo
     return isReverseDomainScheme(scheme) || appSchemes.includes(scheme);
   }
   if (!isRedirectUri(uri) || !plainHost.test(url.hostname)) return false;
-  return loopbackHosts.has(url.hostname) === (url.protocol === "http:");
+  return isLoopbackHost(url) === (url.protocol === "http:");
 }
 
 /** Users decide by this name, so it must not contain invisible characters or line breaks. */

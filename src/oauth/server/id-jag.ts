@@ -9,7 +9,7 @@ import { Refusal, type RefusedToken } from "../../refusal.ts";
 import { StateUnavailable } from "./adapter.ts";
 import { accountIdOf, knownScopes, toDetail } from "./connections.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
-import { JWT_BEARER, type McpScope, resourceOf, tokenLifetimeOf } from "./protocol.ts";
+import { JWT_BEARER, type McpScope, resourceOf, resourcesOf, tokenLifetimeOf } from "./protocol.ts";
 import { useOnce } from "./state-store.ts";
 
 /** Model in the state store: an assertion that was used, by its issuer and `jti`. */
@@ -29,8 +29,10 @@ export function assertionOf(oidc: object): Pick<RefusedToken, "issuer" | "user">
   return { ...(issuer !== undefined && { issuer }), ...(user !== undefined && { user }) };
 }
 
-export function isResource(issuer: string, name: unknown): boolean {
-  return typeof name === "string" && URL.parse(name)?.href === new URL(resourceOf(issuer)).href;
+/** The resource that a client has named, in any spelling of its URL. */
+export function findResource(issuer: string, name: unknown): string | undefined {
+  const href = typeof name === "string" ? URL.parse(name)?.href : undefined;
+  return resourcesOf(issuer).find((resource) => new URL(resource).href === href);
 }
 
 /** Scopes that the assertion allows, and no others than the client asks for. */
@@ -63,7 +65,7 @@ export function registerAssertions(
     if (clientId !== client.clientId) throw invalidToken("wrong_client");
     // Optional, since there is only one resource (Enterprise-Managed Authorization, section 4.3).
     const resources: unknown[] = [resource].flat();
-    if (!resources.some((one) => isResource(issuer, one))) throw invalidToken("wrong_resource");
+    if (!resources.some((one) => findResource(issuer, one))) throw invalidToken("wrong_resource");
     const scopes = grantedScopes(token, params.scope);
     externalCaller(snapshot(), revocations, token);
     const id = hash("sha256", JSON.stringify([iss, jti]), "base64url");
@@ -82,7 +84,7 @@ export function registerAssertions(
     }
     if (params.assertion === undefined) throw new errors.InvalidRequest("assertion is missing");
     const requested = [params.resource ?? []].flat();
-    if (!requested.every((one) => isResource(issuer, one))) throw new errors.InvalidTarget();
+    if (!requested.every((one) => findResource(issuer, one))) throw new errors.InvalidTarget();
     let accepted: Awaited<ReturnType<typeof accept>>;
     try {
       const assertion = await assertions.verifyAssertion(params.assertion, issuer);

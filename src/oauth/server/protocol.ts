@@ -1,4 +1,6 @@
+import { isLoopback, isUnspecified } from "../../config/addresses.ts";
 import type { Configuration } from "../../config/schema.ts";
+import { memoize } from "../../memoize.ts";
 
 /** Token scopes, which apply in addition to the user's grants (RFC 6749, section 3.3). */
 export const mcpScopes = ["mcp:tools", "mcp:resources"] as const;
@@ -65,10 +67,22 @@ export function resumePath(interactionId: string): string {
   return `${endpoints.authorization}/${interactionId}`;
 }
 
+/** Hosts that are the user's own machine (RFC 8252, section 7.3). */
+export const loopbackHosts = ["localhost", "127.0.0.1", "[::1]"] as const;
+
 /** The only resource for which tokens are issued (RFC 8707). */
 export function resourceOf(issuer: string): string {
   return `${issuer}/mcp`;
 }
+
+/** The same resource by each name under which clients on this machine reach it. */
+export const resourcesOf: (issuer: string) => readonly string[] = memoize((issuer) => {
+  const host = new URL(issuer).hostname.replace(/^\[|\]$/g, "");
+  const isLocal = isLoopback(host) || isUnspecified(host);
+  const others = isLocal ? loopbackHosts : [];
+  const urls = others.map((name) => Object.assign(new URL(issuer), { hostname: name }).origin);
+  return [...new Set([issuer, ...urls])].map(resourceOf);
+}, 16);
 
 /** A cookie of the pages. Over https it is bound to the host (RFC 6265bis, section 4.1.3.2). */
 export function cookieFor(issuer: string, name: string) {

@@ -25,7 +25,7 @@ import {
 } from "./client-documents.ts";
 import { findUser, knownScopes, parseAccountId, readConsent, tokenIdIn } from "./connections.ts";
 import { isAbandoned, OAuthProblem } from "./http.ts";
-import { isResource, registerAssertions } from "./id-jag.ts";
+import { findResource, registerAssertions } from "./id-jag.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { renderErrorPage, renderHeldRedirect } from "./pages.ts";
 import {
@@ -114,9 +114,10 @@ export function completeRequest(url: string): string {
 
 /** Settings of the only resource with tokens. @throws InvalidTarget for any other (RFC 8707) */
 function resourceServer(options: AuthorizationServerOptions, keys: SigningKeys, name: string) {
-  if (!isResource(options.issuer, name)) throw new errors.InvalidTarget();
+  const audience = findResource(options.issuer, name);
+  if (audience === undefined) throw new errors.InvalidTarget();
   return {
-    audience: resourceOf(options.issuer),
+    audience,
     scope: mcpScopes.join(" "),
     accessTokenFormat: "jwt",
     accessTokenTTL: tokenLifetimeOf(options),

@@ -7,7 +7,7 @@ import { VerifiedTokens } from "../../identity/token.ts";
 import type { Log } from "../../observe/log.ts";
 import { Refusal } from "../../refusal.ts";
 import { knownScopes } from "./connections.ts";
-import { lifetimes, resourceOf, SIGNING_ALGORITHM } from "./protocol.ts";
+import { lifetimes, resourcesOf, SIGNING_ALGORITHM } from "./protocol.ts";
 import type { StateStore } from "./state-store.ts";
 
 export type SigningKeys = Awaited<ReturnType<typeof openSigningKeys>>;
@@ -65,7 +65,7 @@ export function createAccessTokens(
   keys: Pick<SigningKeys, "verifier">,
 ) {
   // RFC 9068, section 2.1
-  const expected = { type: "at+jwt", issuer, audience: resourceOf(issuer), longest: 8192 };
+  const expected = { type: "at+jwt", issuer, audience: resourcesOf(issuer), longest: 8192 };
   const verifier = (kid: string) => keys.verifier(kid);
   const tokens = new VerifiedTokens(
     { algorithm: SIGNING_ALGORITHM, verifier, ...expected },
