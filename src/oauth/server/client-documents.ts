@@ -74,7 +74,7 @@ const metadataShape = z.object({
     .default(["code"])
     .refine((types) => types.includes("code"), "must contain code")
     .transform((): "code"[] => ["code"]),
-  // A registration may ask for another method and is told this one (RFC 7591, section 3.2.1).
+  // A registration that asks for another method receives this one (RFC 7591, section 3.2.1).
   token_endpoint_auth_method: z
     .string()
     .default("none")
@@ -94,7 +94,7 @@ const publicKey = z.discriminatedUnion("kty", [
   z.object({ ...anyKey, kty: z.literal("RSA"), n: member, e: member }),
 ]);
 
-/** Public keys of a client. Entries that are none are ignored (RFC 7517, section 5). */
+/** Public keys of a client. Other entries are ignored (RFC 7517, section 5). */
 const keySet = z.object({
   keys: z
     .array(z.unknown())
@@ -330,7 +330,7 @@ export interface DocumentRules {
   readonly mayFetch: () => Promise<boolean>;
   /** The key that the current request is signed with, if it says so. */
   readonly wantedKey: () => string | undefined;
-  /** Told the exact reason. Clients learn nothing about this gateway's network. */
+  /** Called with the exact reason, which clients must not learn: it may describe the network. */
   readonly onRefused: (url: string, reason: string) => void;
 }
 

@@ -363,7 +363,7 @@ async function findClient({ provider }: Visit, clientId: string): Promise<Client
   throw new OAuthProblem(400, "invalid_client", "the client no longer exists");
 }
 
-/** @returns undefined if the interaction is over or belongs to another browser */
+/** @returns undefined if the interaction has ended or belongs to another browser */
 async function openInteraction(visit: Visit): Promise<Interaction | undefined> {
   const { provider, options, request, response } = visit;
   try {

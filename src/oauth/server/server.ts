@@ -148,7 +148,7 @@ function createRegistration(options: AuthorizationServerOptions): Endpoint {
       .catch((error: unknown) => {
         if (error instanceof OAuthProblem) {
           const { code: outcome, message: reason } = error;
-          log.warn({ address: origin.address, reason }, "a registration was refused");
+          log.info({ address: origin.address, reason }, "a registration was refused");
           onEvent("oauth_registration", { address: origin.address, outcome, reason });
         }
         throw error;
@@ -292,7 +292,7 @@ export async function openAuthorizationServer(options: AuthorizationServerOption
     },
     onRefused(document, reason) {
       const { address } = requestOrigin.getStore() ?? {};
-      log.warn({ document, reason }, "a client's document was refused");
+      log.info({ document, reason }, "a client's document was refused");
       onEvent("oauth_client", { document, address, outcome: "refused", reason });
     },
   });
