@@ -31,6 +31,8 @@ const explanations: Readonly<Record<string, string>> = {
   password_too_long: "A new password, counted in UTF-8.",
   password_common:
     "A new password on the list, whatever its case, with `auth.refuse_common_passwords = true`.",
+  unknown_parameter:
+    "A query parameter that the configured route does not list. The message says which are allowed.",
   path_not_canonical:
     "A configured route whose path an upstream might read differently. Also refused are `#`, and encoded `;`, dots, control characters and percent signs (`%3b`, `%2e`, `%0a`, `%252f`). So are incomplete or non-UTF-8 encodings, and anything but visible ASCII.",
   request_timeout: "The request did not arrive completely within `server.request_timeout`.",

@@ -73,6 +73,7 @@ const table = {
   password_too_short: [400, "Password must be at least 8 characters"],
   password_common: [400, "Password is on a list of common passwords: choose another one"],
   password_too_long: [400, "Password must be at most 1024 bytes"],
+  unknown_parameter: [400, "Unknown query parameter"],
   path_not_canonical: [400, "The path contains dot segments, '//', ';', '\\', '%2f' or '%5c'"],
 
   not_found: [404, "Not found"],

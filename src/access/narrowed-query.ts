@@ -419,20 +419,26 @@ function unnarrowable(what: string, entry: DecidingEntry | undefined): Objection
   return { reason: "not_narrowable", message, entry };
 }
 
-/** The entry or boundary that keeps a caller from everything the role would allow on a database. */
+/**
+ * The entry or boundary that keeps a caller from everything the role would allow on a database.
+ *
+ * @param ofTable the deciding entry of a table, if only that table is reached
+ */
 export function narrowingOn(
   snapshot: Snapshot,
   caller: Caller,
   database: string,
   boundaries: readonly Boundary[],
   now: number,
+  ofTable?: DecidingEntry,
 ): Pick<Objection, "entry" | "boundary"> | undefined {
   const grants = grantsFor(snapshot, caller, now);
-  const [entry] = entriesInForce(grants, database, now)
-    .filter(
-      ({ grant: { requireApproval, ...grant }, isExpired }) => isExpired || isNarrowing(grant),
-    )
-    .toArray()
+  const entries = ofTable ? [ofTable] : [...entriesInForce(grants, database, now)];
+  const [entry] = entries
+    .filter(({ grant: { requireApproval, tables, ...grant }, isExpired }) => {
+      const isOfPart = ofTable === undefined && tables !== undefined;
+      return isExpired || isOfPart || isNarrowing(grant);
+    })
     .sort((one, other) => (one.name < other.name ? -1 : 1));
   if (entry !== undefined) return { entry };
   const boundary = boundaries.find(isLimiting);

@@ -204,30 +204,32 @@ export function decideWholeDatabase(
   permission: PermissionClass,
   database: string,
   origin: QueryOrigin,
+  table?: string,
 ): Decision {
   const now = Date.now();
   if (!mayBeNarrowed(snapshot, subject, origin)) {
     return decide(snapshot, subject, permission, database, now);
   }
-  const wanted = [{ table: undefined, permissions: [permission] }];
+  const wanted = [{ table, permissions: [permission] }];
   const given = judgeRights(snapshot, subject, database, wanted, { ...origin, now });
   if ("reason" in given) return given;
   const needsApproval = ({ requireApproval = [] }: Limits) => requireApproval.includes(permission);
   const entry = given.rights[0]?.entry;
   const boundary = given.boundaries.find(needsApproval);
   const narrowing =
-    narrowingOn(snapshot, subject, database, given.boundaries, now) ??
+    narrowingOn(snapshot, subject, database, given.boundaries, now, table ? entry : undefined) ??
     (entry && needsApproval(entry.grant) ? { entry } : undefined) ??
     (boundary && { boundary: boundaryName(boundary) });
-  return narrowing === undefined ? granted(given) : unnarrowable(database, narrowing, entry);
+  const place = table === undefined ? database : `${database}.${table}`;
+  return narrowing === undefined ? granted(given) : unnarrowable(place, narrowing, entry);
 }
 
 function unnarrowable(
-  database: string,
+  place: string,
   narrowing: Pick<Objection, "entry" | "boundary">,
   entry?: DecidingEntry,
 ): DeniedDecision {
-  const message = `Use queries instead: this reaches all of ${database}, but the caller may use only a part of it`;
+  const message = `Use queries instead: this reaches all of ${place}, but the caller may use only a part of it`;
   return denied({ entry, reason: "not_narrowable", message, ...narrowing });
 }
 

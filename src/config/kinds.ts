@@ -43,6 +43,11 @@ export function text(allowed: string, rule: RegExp | ((text: string) => boolean)
   return string.meta({ title: allowed });
 }
 
+export const headerName: z.ZodString = text(
+  "a header name that is not hop-by-hop, no credential, and not set by the gateway itself",
+  isForwardableHeader,
+);
+
 export function flag(byDefault: boolean, description: string): z.ZodDefault<z.ZodBoolean> {
   return z.boolean().default(byDefault).describe(description);
 }

@@ -1,7 +1,7 @@
 import { strictObject, z } from "zod";
 import { fieldNames, operationKeys } from "../query/grammar.ts";
 import { plainNameRule, wholePlainName } from "../query/names.ts";
-import { isPermissionClass, permissionClasses } from "../query/query.ts";
+import { permissionClasses } from "../query/query.ts";
 import {
   isAddressOrNetwork,
   isAppScheme,
@@ -26,7 +26,7 @@ import {
   credentialKeys,
   filePath,
   flag,
-  isForwardableHeader,
+  headerName,
   key,
   listenAddress,
   live,
@@ -37,6 +37,7 @@ import {
   text,
   wholeNumber,
 } from "./kinds.ts";
+import { routes } from "./routes.ts";
 
 /** 366 days. */
 export const LONGEST_TOKEN_SECONDS = 31_622_400;
@@ -503,89 +504,6 @@ const query = section("Level of the query grammar, and operations and fields bey
     "Additional operations, each with the right that it requires.",
   ),
 });
-
-/** First segments of the gateway's own paths; a configured route may not begin with one. */
-const builtInSegments: ReadonlySet<string> = new Set([
-  ...[".well-known", "api", "healthz", "login", "logout"],
-  ...["mcp", "oauth", "query", "readyz", "schema"],
-]);
-
-const methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] as const;
-/** Unreserved characters, which have only one spelling (RFC 3986, section 2.3). */
-const literal = /^(?!\.{1,2}$)[A-Za-z0-9._~-]+$/;
-const parameter = /^:[A-Za-z_][A-Za-z0-9_]*$/;
-
-const path = text(
-  "/ and segments of letters, digits, -, ., _, ~ or :name, not under a path of the gateway's own",
-  isRoutePath,
-);
-const access = z.enum(["public", "authenticated", "administrator", ...permissionClasses]);
-const headerName = text(
-  "a header name that is not hop-by-hop, no credential, and not set by the gateway itself",
-  isForwardableHeader,
-);
-
-function isRoutePath(path: string): boolean {
-  const [root, first, ...rest] = path.split("/");
-  if (root !== "" || first === undefined) return false;
-  if (!literal.test(first) || builtInSegments.has(first.toLowerCase())) return false;
-  const parameters = rest.filter((segment) => parameter.test(segment));
-  return (
-    rest.every((segment) => literal.test(segment) || parameter.test(segment)) &&
-    new Set(parameters).size === parameters.length
-  );
-}
-
-const route = strictObject({
-  path: key(
-    path,
-    "/db/:database/stats",
-    "Path of the route, matched as sent. :name matches one segment.",
-  ),
-  methods: z.array(z.enum(methods)).min(1).default(["GET"]).describe("HTTP methods of the route."),
-  access: key(
-    access,
-    "SELECT",
-    "Callers that are allowed: everyone, every user, administrators, or users with this right on the database.",
-  ),
-  database_header: key(
-    headerName.optional(),
-    "X-Database",
-    "Request header that contains the name of the database, if the path has no :database.",
-  ),
-  upgrade: flag(false, "Allow WebSocket connections, by GET."),
-  upgrade_idle_timeout: seconds
-    .default(600)
-    .describe("Seconds without a byte in either direction after which a WebSocket is closed."),
-}).superRefine((route, context) => {
-  if (route.upgrade && !route.methods.includes("GET")) {
-    refuse(context, ["upgrade"], "true only where GET is one of the methods");
-  }
-  const named = route.path.split("/").includes(":database");
-  const sources = Number(named) + Number(route.database_header !== undefined);
-  if (!isPermissionClass(route.access) || sources === 1) return;
-  const rule = "a right on a database, which :database in the path or database_header names";
-  refuse(context, ["access"], sources === 0 ? rule : `${rule}, and not both`);
-});
-
-/** Paths that differ only in parameter names are equal. */
-const shapeOf = (path: string) => path.replace(/(?<=\/:)[^/]*/g, "");
-
-const routes = z
-  .array(route)
-  .superRefine((routes, context) => {
-    const values = routes.flatMap(({ path, methods }, at) =>
-      [...new Set(methods)].map(
-        (method): ValueAtPath => [`${method} ${shapeOf(path)}`, [at, "path"]],
-      ),
-    );
-    const rule = (earlier: string) => `each path and method once, and ${earlier} is already there`;
-    refuseRepeats(context, values, rule);
-  })
-  .default([])
-  .meta(
-    live("Additional paths of the upstream that clients can reach, each with its allowed callers."),
-  );
 
 const proxy = text("an IP address or a network such as 10.0.0.0/8", isAddressOrNetwork);
 const origin = text(

@@ -2,69 +2,202 @@ import { requireAdministrator } from "../access/administration.ts";
 import { decideWholeDatabase, wholeDatabaseDenial } from "../access/policy.ts";
 import { EVERY_DATABASE, judgeName, type Subject } from "../access/roles.ts";
 import { foldHeader } from "../config/kinds.ts";
+import { databaseOf, fits, isBuiltIn, valuesOf } from "../config/routes.ts";
 import type { Configuration } from "../config/schema.ts";
-import { isPlainName } from "../query/names.ts";
+import { quoteName } from "../json/fault.ts";
+import { memoizeLast } from "../memoize.ts";
 import { isPermissionClass, type PermissionClass } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
-import { gatewayHeaders, type Identity, streamHeaders } from "../upstream/headers.ts";
+import { gatewayHeaders, type Identity, routeHeaders } from "../upstream/headers.ts";
 import { asWebSocket } from "../upstream/web-socket.ts";
 import { commonHeaders } from "./answer.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { requireOwnOrigin } from "./origins.ts";
-import { databaseParameter } from "./parameters.ts";
 import { originOf, requireAllowed } from "./query.ts";
-import { type Endpoint, isAmbiguous } from "./route.ts";
+import { type Endpoint, methodIn, type Router } from "./route.ts";
 import { cutWhenStalled, guardStream } from "./stream-limits.ts";
 
 type RouteSettings = Configuration["routes"][number];
 
-function namesDatabase({ path, database_header: header }: RouteSettings): boolean {
-  return header !== undefined || path.split("/").includes(":database");
+/** Parts that an upstream might normalize to another path. */
+const ambiguous =
+  /\/\/|\/\.{1,2}(?:\/|$)|[;\\#]|%(?:2[ef]|3b|5c|[01][0-9a-f]|7f|25[0-9a-f]{2})|[^!-~]/i;
+const separator = /[/;\\#]|%2f|%5c/i;
+
+/** True for a path that an upstream might read as a different one. */
+function isAmbiguous(path: string): boolean {
+  if (ambiguous.test(path)) return true;
+  try {
+    // Parsers differ on incomplete percent-encoding and on invalid UTF-8.
+    decodeURIComponent(path);
+    return false;
+  } catch {
+    return true;
+  }
 }
 
-function readDatabase(exchange: Exchange, { database_header: header }: RouteSettings): string {
-  if (header === undefined) return databaseParameter(exchange);
-  const name = exchange.request.headers[header.toLowerCase()];
-  if (typeof name === "string" && isPlainName(name)) return name;
-  const message = `The header ${header} must name a database: 1 to 63 of letters, digits, '_', '-'`;
+/** A slash at the end makes no segment. */
+function segmentsOf(path: string): string[] {
+  const segments = path.slice(1).split("/");
+  return segments.at(-1) === "" ? segments.slice(0, -1) : segments;
+}
+
+const isParameter = (segment: string) => segment.startsWith(":");
+
+/** Sorts each path before all wider ones: a literal before a parameter before `*`. */
+function rankOf({ path }: RouteSettings): string {
+  const rank = (one: string) => (one === "*" ? 2 : Number(isParameter(one)));
+  return segmentsOf(path).map(rank).join("");
+}
+
+/** Equal for routes between which only the exact spelling and values of a path decide. */
+function shapeOf({ path }: RouteSettings): string {
+  return segmentsOf(path)
+    .map((one) => (isParameter(one) ? ":" : one.toLowerCase()))
+    .join("/");
+}
+
+/**
+ * True if an upstream could take the path for one of the route, since many decode literals, ignore
+ * their case, or ignore a slash at the end. A wider route does not decide then.
+ *
+ * @param decoded the segments of the path
+ */
+function resembles({ path }: RouteSettings, decoded: readonly string[]): boolean {
+  const pattern = segmentsOf(path);
+  const isOpen = pattern.at(-1) === "*";
+  if (isOpen ? decoded.length < pattern.length : decoded.length !== pattern.length) return false;
+  const fold = (segment = "") => segment.toUpperCase().toLowerCase();
+  return pattern.every((one, at) => /^[:*]/.test(one) || fold(one) === fold(decoded[at]));
+}
+
+/** The values of the path's parameters, decoded exactly once. */
+function parametersIn({ path: pattern }: RouteSettings, path: string): Map<string, string> {
+  const segments = segmentsOf(path);
+  const parameters = new Map<string, string>();
+  for (const [at, one] of segmentsOf(pattern).entries()) {
+    if (isParameter(one)) parameters.set(one.slice(1), decodeURIComponent(segments[at] ?? ""));
+  }
+  return parameters;
+}
+
+function matches(route: RouteSettings, path: string): boolean {
+  const segments = segmentsOf(path);
+  const isClosed = !route.path.endsWith("*");
+  if (isClosed && path.endsWith("/") !== route.path.endsWith("/")) return false;
+  return (
+    segmentsOf(route.path).every((one, at) => /^[:*]/.test(one) || one === segments[at]) &&
+    parametersIn(route, path)
+      .entries()
+      .every(([name, value]) => fits(value, valuesOf(route, name)))
+  );
+}
+
+/** Returns the routes that decide on a path, by method. */
+type RouteFinder = (path: string) => ReadonlyMap<string, RouteSettings>;
+
+const finderFor = memoizeLast((routes: Configuration["routes"]): RouteFinder => {
+  const ordered = routes.toSorted((one, other) => (rankOf(one) < rankOf(other) ? -1 : 1));
+  const groups = [...Map.groupBy(ordered, shapeOf).values()];
+  const roots = new Set(routes.map(({ path }) => segmentsOf(path)[0] ?? ""));
+  const isOpen = roots.keys().some((root) => /^[:*]/.test(root));
+  return (path) => {
+    if (isAmbiguous(path)) {
+      // Also if it matches no route as written, since an upstream might read it as one that does.
+      const root = path.split(separator).find((part) => part !== "") ?? "";
+      if (!isBuiltIn(root) && (isOpen || roots.has(root))) throw new Refusal("path_not_canonical");
+      return new Map();
+    }
+    const decoded = segmentsOf(path).map(decodeURIComponent);
+    if (isBuiltIn(decoded[0] ?? "")) return new Map();
+    const deciding = groups.find(([one]) => one !== undefined && resembles(one, decoded));
+    const matching = deciding?.filter((route) => matches(route, path)) ?? [];
+    return new Map(matching.flatMap((route) => route.methods.map((method) => [method, route])));
+  };
+});
+
+/** @throws Refusal `path_not_canonical`, from the returned router */
+export function configuredRouter(routes: Configuration["routes"]): Router {
+  const find = finderFor(routes);
+  return (path) => {
+    const found = find(path);
+    const [settings] = found.values();
+    if (settings === undefined) return undefined;
+    const methods = new Map(found.entries().map(([method, one]) => [method, endpointOf(one)]));
+    return { route: { pattern: settings.path, methods }, parameters: {} };
+  };
+}
+
+function databaseIn({ request }: Exchange, header: string): string {
+  const name = request.headers[header.toLowerCase()];
+  if (typeof name === "string" && fits(name)) return name;
+  const message = `The header ${header} must name a database: 1 to 63 of letters, digits, '_', '-', and not '_' first`;
   throw new Refusal("invalid_database", { message });
 }
 
-function requireOnDatabase(
+interface Place {
+  /** Undefined if the route names none. */
+  readonly database: string | undefined;
+  readonly table: string | undefined;
+}
+
+/** @throws Refusal `invalid_database` */
+function placeOf(exchange: Exchange, settings: RouteSettings): Place {
+  const parameters = parametersIn(settings, exchange.path);
+  const fill = (template?: string) =>
+    template?.replace(/:(\w+)/g, (_, name: string) => parameters.get(name) ?? "");
+  const { database_header: header, table } = settings;
+  const database = header === undefined ? fill(databaseOf(settings)) : databaseIn(exchange, header);
+  return { database, table: fill(table) };
+}
+
+/** @throws Refusal `unknown_parameter` or `bad_request` */
+function requireListedQuery({ request: { url = "" } }: Exchange, settings: RouteSettings): void {
+  const start = url.indexOf("?");
+  if (start === -1) return;
+  const { access, query: listed = isPermissionClass(access) ? [] : ["*"] } = settings;
+  const seen = new Set<string>();
+  // Some parsers take `;` for `&`.
+  for (const name of new URLSearchParams(url.slice(start).replaceAll(";", "&")).keys()) {
+    if (!listed.includes("*") && !listed.includes(name)) {
+      const message = `Unknown query parameter ${quoteName(name)}; allowed: ${listed.join(", ") || "none"}`;
+      throw new Refusal("unknown_parameter", { message });
+    }
+    if (seen.has(name)) {
+      const message = `Bad request: the query parameter ${quoteName(name)} is sent twice`;
+      throw new Refusal("bad_request", { message });
+    }
+    seen.add(name);
+  }
+}
+
+function requireRight(
   gateway: Gateway,
   exchange: Exchange,
-  settings: RouteSettings,
   permission: PermissionClass,
+  { database, table }: Place,
 ): Identity | undefined {
-  const database = readDatabase(exchange, settings);
+  if (database === undefined) throw new Refusal("invalid_database");
   const { subject } = exchange.authenticated;
   if (subject === undefined) return undefined;
   const { snapshot } = gateway.access;
-  const decision = decideWholeDatabase(snapshot, subject, permission, database, originOf(exchange));
+  const origin = originOf(exchange);
+  const decision = decideWholeDatabase(snapshot, subject, permission, database, origin, table);
   const { role, entry, boundary } = decision;
-  exchange.verdict.record([{ operation: permission, database, tables: [], role, entry, boundary }]);
+  const tables = table === undefined ? [] : [table];
+  exchange.verdict.record([{ operation: permission, database, tables, role, entry, boundary }]);
   requireAllowed(decision);
   return { username: subject.username, roles: [role ?? ""], databases: [database] };
-}
-
-/** A token for one database opens only routes that name that database. */
-function requireTokenFor(exchange: Exchange, settings: RouteSettings, limit: string): void {
-  if (limit === EVERY_DATABASE) return;
-  if (!namesDatabase(settings) || readDatabase(exchange, settings) !== limit) {
-    throw new Refusal("token_database");
-  }
 }
 
 /** These requests cannot be narrowed, so access to part of a database is not enough. */
 function requireWhole(
   { access }: Gateway,
   exchange: Exchange,
-  settings: RouteSettings,
   subject: Subject,
+  database: string,
 ): void {
-  if (!namesDatabase(settings)) return;
-  const database = readDatabase(exchange, settings);
   const objection = judgeName(access.snapshot, subject, "SELECT", database);
   if (objection !== undefined) throw new Refusal(objection);
   const denial = wholeDatabaseDenial(access.snapshot, subject, database, originOf(exchange));
@@ -74,44 +207,60 @@ function requireWhole(
 function authorize(
   gateway: Gateway,
   exchange: Exchange,
-  settings: RouteSettings,
+  { access }: RouteSettings,
+  place: Place,
 ): Identity | undefined {
-  const { access } = settings;
-  if (isPermissionClass(access)) return requireOnDatabase(gateway, exchange, settings, access);
+  if (isPermissionClass(access)) return requireRight(gateway, exchange, access, place);
   const { subject } = exchange.authenticated;
   if (access === "public" || subject === undefined) return undefined;
   const { username, tokenDatabase } = subject;
+  const { database } = place;
   if (access === "administrator") requireAdministrator(gateway.access.snapshot, subject);
-  else requireTokenFor(exchange, settings, tokenDatabase);
-  requireWhole(gateway, exchange, settings, subject);
+  // A token for one database opens only routes that name that database.
+  else if (tokenDatabase !== EVERY_DATABASE && tokenDatabase !== database) {
+    throw new Refusal("token_database");
+  }
+  if (database !== undefined) requireWhole(gateway, exchange, subject, database);
   return { username, roles: [], databases: [] };
 }
 
+/** @throws Refusal `unsupported_media_type` for a coding that the upstream would not hear of */
 function headersOf(
   { headers: policy }: Gateway,
-  { request, requestId, peer }: Exchange,
-  { database_header: header }: RouteSettings,
+  { request: { headers }, requestId, peer, isHandshake }: Exchange,
+  { database_header: header, forward_headers: added }: RouteSettings,
   identity: Identity | undefined,
 ): NodeJS.Dict<string | string[]> {
-  const { forwardedFor, proto, host, isTrusted } = peer;
-  const kept = streamHeaders(request.headers, policy, isTrusted);
+  const { forwardedFor, proto, host } = peer;
+  const names = new Set(added.map((name) => name.toLowerCase()));
+  const kept = routeHeaders(
+    headers,
+    policy,
+    (name) => names.has(name) || (isHandshake && name.startsWith("sec-websocket-")),
+  );
+  if (headers["content-encoding"] !== undefined && kept["content-encoding"] === undefined) {
+    const message = "Content-Encoding is not forwarded on this route: send the body without one";
+    throw new Refusal("unsupported_media_type", { message });
+  }
   if (header !== undefined) {
     // The upstream gets exactly the judged value, even if `Connection` lists the header. Other
     // spellings that an upstream may fold to the same name are removed.
     for (const name in kept) if (foldHeader(name) === foldHeader(header)) delete kept[name];
-    kept[header.toLowerCase()] = request.headers[header.toLowerCase()];
+    kept[header.toLowerCase()] = headers[header.toLowerCase()];
   }
   return { ...kept, ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }) };
 }
 
-/** @throws Refusal `not_found` if the route was removed or its access requirement changed */
-function requireSameRoute({ configuration: { routes } }: Gateway, settings: RouteSettings): void {
-  const isSame = (route: RouteSettings) =>
-    route.path === settings.path &&
-    route.access === settings.access &&
-    route.database_header === settings.database_header &&
-    settings.methods.every((method) => route.methods.includes(method));
-  if (!routes.includes(settings) && !routes.some(isSame)) throw new Refusal("not_found");
+/** @throws Refusal if the request would not be allowed by the routes of the present configuration */
+function requireStillAllowed(gateway: Gateway, exchange: Exchange, before: RouteSettings): void {
+  const { request, path, isHandshake } = exchange;
+  const settings = methodIn(finderFor(gateway.configuration.routes)(path), request.method ?? "");
+  const isClosed = before.access === "public" && settings?.access !== "public";
+  if (settings === undefined || isClosed || (isHandshake && !settings.upgrade)) {
+    throw new Refusal("not_found");
+  }
+  requireListedQuery(exchange, settings);
+  authorize(gateway, exchange, settings, placeOf(exchange, settings));
 }
 
 async function handle(
@@ -120,37 +269,31 @@ async function handle(
   settings: RouteSettings,
 ): Promise<void> {
   // A target has no fragment (RFC 9112, section 3.2). Some servers cut it off, others do not.
-  const hasFragment = exchange.request.url?.includes("#") ?? false;
-  if (hasFragment || isAmbiguous(exchange.path)) throw new Refusal("path_not_canonical");
+  if (exchange.request.url?.includes("#")) throw new Refusal("path_not_canonical");
+  requireListedQuery(exchange, settings);
   // A page of any site may open a WebSocket through its visitor's browser.
   if (exchange.isHandshake) requireOwnOrigin(gateway, exchange);
-  const identity = authorize(gateway, exchange, settings);
-  // With several upstreams, the database that the route names chooses one.
-  const isAboutOne = !gateway.routing.isSingle && namesDatabase(settings);
-  const database = isAboutOne ? readDatabase(exchange, settings) : undefined;
-  const group = gateway.routing.groupOf(database);
+  const place = placeOf(exchange, settings);
+  const identity = authorize(gateway, exchange, settings, place);
+  const headers = headersOf(gateway, exchange, settings, identity);
   exchange.verdict.allow();
-  const stream = {
-    request: exchange.request,
-    response: exchange.response,
-    headers: headersOf(gateway, exchange, settings, identity),
-    answerHeaders: commonHeaders(exchange),
-  };
-  const { method = "" } = exchange.request;
-  exchange.forwardUpstream({ method, headers: stream.headers, target: gateway.tracing?.upstream });
+  const { request, response } = exchange;
+  const { method = "" } = request;
+  const stream = { request, response, headers, answerHeaders: commonHeaders(exchange) };
+  exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
   exchange.sendContinue();
-  exchange.verdict.requireStillAllowed = () => {
-    requireSameRoute(gateway, settings);
-    authorize(gateway, exchange, settings);
-  };
+  exchange.verdict.requireStillAllowed = () => requireStillAllowed(gateway, exchange, settings);
   guardStream(gateway, exchange);
-  if (!exchange.isHandshake) cutWhenStalled(exchange.response);
+  if (!exchange.isHandshake) cutWhenStalled(response);
   const idleTimeout = settings.upgrade_idle_timeout * 1000;
-  await group.forwardStream(exchange.isHandshake ? asWebSocket(stream, idleTimeout) : stream);
+  // With several upstreams, the database that the route names chooses one.
+  await gateway.routing
+    .groupOf(place.database)
+    .forwardStream(exchange.isHandshake ? asWebSocket(stream, idleTimeout) : stream);
 }
 
-/** An endpoint from `[[routes]]`: authorized by its settings, then streamed in both directions. */
-export function configuredRoute(settings: RouteSettings): Endpoint {
+/** Authorized by the route's settings, then streamed in both directions. */
+function endpointOf(settings: RouteSettings): Endpoint {
   return {
     authentication: settings.access === "public" ? "public" : "data",
     readsBody: true,

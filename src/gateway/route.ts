@@ -1,5 +1,3 @@
-import type { Configuration } from "../config/schema.ts";
-import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
@@ -78,8 +76,8 @@ export function createRouter(routes: readonly Route[]): Router {
   };
 }
 
-/** The endpoint for a method. HEAD is allowed where GET is (RFC 9110, section 9.3.2). */
-export function endpointFor({ methods }: Route, method: string): Endpoint | undefined {
+/** What serves a method. HEAD is allowed where GET is (RFC 9110, section 9.3.2). */
+export function methodIn<One>(methods: ReadonlyMap<string, One>, method: string): One | undefined {
   return methods.get(method) ?? (method === "HEAD" ? methods.get("GET") : undefined);
 }
 
@@ -87,38 +85,4 @@ export function allowedMethods({ methods }: Route): string {
   const names = [...methods.keys()];
   if (methods.has("GET")) names.push("HEAD");
   return names.join(", ");
-}
-
-/** Parts that an upstream might normalize to another path. */
-const ambiguous =
-  /\/\/|\/\.{1,2}(?:\/|$)|[;\\#]|%(?:2[ef]|3b|5c|[01][0-9a-f]|7f|25[0-9a-f]{2})|[^!-~]/i;
-const separator = /[/;\\#]|%2f|%5c/i;
-
-/** True for a path that an upstream might read as a different one. */
-export function isAmbiguous(path: string): boolean {
-  if (ambiguous.test(path)) return true;
-  try {
-    // Parsers differ on incomplete percent-encoding and on invalid UTF-8.
-    decodeURIComponent(path);
-    return false;
-  } catch {
-    return true;
-  }
-}
-
-/**
- * Refuses ambiguous spellings of paths under configured routes, even if they match no route as
- * written. An upstream or a proxy might read them as one that does match.
- *
- * @throws Refusal `path_not_canonical`, from the returned router
- */
-export function refuseAmbiguousPaths(router: Router, routes: Configuration["routes"]): Router {
-  const roots = new Set(routes.map(({ path }) => path.split("/")[1]));
-  return (path) => {
-    const match = router(path);
-    if (match !== undefined || !isAmbiguous(path)) return match;
-    const [root] = path.slice(1).split(separator);
-    if (roots.has(root)) throw new Refusal("path_not_canonical");
-    return undefined;
-  };
 }

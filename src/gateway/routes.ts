@@ -5,7 +5,6 @@ import { Refusal } from "../refusal.ts";
 import * as administration from "./administration.ts";
 import { metadataPath } from "./authentication.ts";
 import { SMALL_BODY_BYTES } from "./body.ts";
-import { configuredRoute } from "./configured-routes.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { healthz, jwks, protectedResource, readyz } from "./public-routes.ts";
@@ -51,17 +50,6 @@ const backchannelLogout: Endpoint = {
 
 function route(pattern: string, methods: Record<string, Endpoint>): Route {
   return { pattern, methods: new Map(Object.entries(methods)) };
-}
-
-function configuredRoutes({ routes }: Configuration): Route[] {
-  const byPattern = new Map<string, Map<string, Endpoint>>();
-  for (const settings of routes) {
-    const methods = byPattern.get(settings.path) ?? new Map<string, Endpoint>();
-    const endpoint = configuredRoute(settings);
-    for (const method of settings.methods) methods.set(method, endpoint);
-    byPattern.set(settings.path, methods);
-  }
-  return Array.from(byPattern, ([pattern, methods]) => ({ pattern, methods }));
 }
 
 function mcpRoutes(configuration: Configuration): Route[] {
@@ -131,6 +119,5 @@ export function routeTable(configuration: Configuration): Route[] {
     ...(mcp.enabled ? mcpRoutes(configuration) : []),
     route("/healthz", { GET: healthz }),
     route("/readyz", { GET: readyz }),
-    ...configuredRoutes(configuration),
   ];
 }

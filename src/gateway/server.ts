@@ -21,6 +21,7 @@ import {
   requireLength,
   SMALL_BODY_BYTES,
 } from "./body.ts";
+import { configuredRouter } from "./configured-routes.ts";
 import { type BrokenRequest, Connections } from "./connections.ts";
 import {
   Exchange,
@@ -41,14 +42,7 @@ import {
   sendPreflight,
 } from "./origins.ts";
 import { home, isBrowserAtHome } from "./public-routes.ts";
-import {
-  allowedMethods,
-  createRouter,
-  type Endpoint,
-  endpointFor,
-  type Router,
-  refuseAmbiguousPaths,
-} from "./route.ts";
+import { allowedMethods, createRouter, type Endpoint, methodIn, type Router } from "./route.ts";
 import { routeTable } from "./routes.ts";
 import type { SecureServer } from "./secure-server.ts";
 import { limitConnections } from "./system-limits.ts";
@@ -199,7 +193,7 @@ function findEndpoint(gateway: Gateway, router: Router, exchange: Exchange): End
     throw new Refusal("not_found");
   }
   const { route, parameters } = match;
-  const endpoint = endpointFor(route, exchange.request.method ?? "");
+  const endpoint = methodIn(route.methods, exchange.request.method ?? "");
   exchange.routed = {
     pattern: route.pattern,
     parameters,
@@ -250,7 +244,7 @@ function isWebSocketTaken(router: Router, request: IncomingMessage): boolean {
   if (method !== "GET" || httpVersion !== "1.1" || !isAsked || !isPlain || !hasKey) return false;
   try {
     const match = router(pathOf(request));
-    return match !== undefined && endpointFor(match.route, "GET")?.takesWebSocket === true;
+    return match !== undefined && methodIn(match.route.methods, "GET")?.takesWebSocket === true;
   } catch {
     return false;
   }
@@ -289,7 +283,9 @@ const MAX_HEADER_BYTES = 16 * 1024;
 export type Listener = Awaited<ReturnType<typeof openListener>>;
 
 function routerOf(configuration: Configuration): Router {
-  return refuseAmbiguousPaths(createRouter(routeTable(configuration)), configuration.routes);
+  const own = createRouter(routeTable(configuration));
+  const configured = configuredRouter(configuration.routes);
+  return (path) => own(path) ?? configured(path);
 }
 
 function timeouts({ request_timeout: seconds }: Configuration["server"]) {

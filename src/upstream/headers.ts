@@ -8,6 +8,11 @@ import { fieldIn } from "./http1/answer-reader.ts";
 const traceNames = ["traceparent", "tracestate", "baggage"];
 /** Client headers sent with a query, besides `Accept*` and configured ones. */
 const forwarded = new Set(["content-type", "user-agent", ...traceNames]);
+/** Client headers also sent on a configured route (RFC 9110, sections 13 and 14). */
+const forwardedOnRoutes: ReadonlySet<string> = new Set([
+  ...["if-match", "if-none-match", "if-modified-since", "if-unmodified-since"],
+  ...["range", "if-range", "content-range"],
+]);
 
 /** Headers that claim where a request came from. They are trusted only from trusted proxies. */
 const provenanceClaim =
@@ -102,11 +107,14 @@ function keptHeaders(
   return kept;
 }
 
-/** The client headers sent with a query (an allow-list). */
+/** True for a client header sent with a query (an allow-list). */
+function isForwarded(name: string, { forwardHeaders }: HeaderPolicy): boolean {
+  return forwarded.has(name) || name.startsWith("accept") || forwardHeaders.has(name);
+}
+
+/** The client headers sent with a query. */
 export function queryHeaders(headers: IncomingHttpHeaders, policy: HeaderPolicy) {
-  const isAllowed = (name: string) =>
-    forwarded.has(name) || name.startsWith("accept") || policy.forwardHeaders.has(name);
-  return keptHeaders(headers, isAllowed, policy);
+  return keptHeaders(headers, (name) => isForwarded(name, policy), policy);
 }
 
 /** The client headers sent with requests that the gateway makes on its behalf. */
@@ -150,12 +158,20 @@ export function passedHeaders(
   return keptHeaders(headers, isAllowed, policy);
 }
 
-export function streamHeaders(
+/**
+ * The client headers sent on a configured route (an allow-list).
+ *
+ * @param isAdded true for headers that this route also forwards
+ */
+export function routeHeaders(
   headers: IncomingHttpHeaders,
   policy: HeaderPolicy,
-  fromTrustedPeer: boolean,
+  isAdded: (name: string) => boolean,
 ): IncomingHttpHeaders {
-  return Object.assign(passedHeaders(headers, policy, fromTrustedPeer), framing(headers));
+  const isAllowed = (name: string) =>
+    (isForwarded(name, policy) || forwardedOnRoutes.has(name) || isAdded(name)) &&
+    acceptedFrom(name) === "all";
+  return Object.assign(keptHeaders(headers, isAllowed, policy), framing(headers));
 }
 
 /** True for a response header that the upstream may set. */

@@ -170,17 +170,35 @@ query.extra_fields = ["hint", "database" | "Order_By" | "orderby" | "op" | "Sele
 `);
 
 export const routes = files(String.raw`
-[[routes]]; path = %; access = "public" => 2: routes[0].path: found %; allowed: / and segments of letters, digits, -, ., _, ~ or :name, not under a path of the gateway's own <= "" | "/" | "stats" | "/a/" | "/a//b" | "/a/./b" | "/a/../b" | "/a;b" | "/a\\b" | "/a%62" | "/a b" | "/a?b" | "/:any" | "/a/:" | "/a/x:y" | "/a/:b/:b" | "/a/*" | "/login" | "/LOGIN" | "/query" | "/mcp" | "/api/stats" | "/.well-known/x" | "/oauth/x" | "/healthz" | "/readyz" | "/logout"
+[[routes]]; path = %; access = "public" => 2: routes[0].path: found %; allowed: / and segments of letters, digits, -, ., _, ~ or :name, not under a path of the gateway's own; the last one may be empty or * <= "" | "stats" | "//" | "/a//" | "/a//b" | "/a/./b" | "/a/../b" | "/a/.." | "/a;b" | "/a\\b" | "/a%62" | "/a b" | "/a?b" | "/a/:" | "/a/x:y" | "/a/:b/:b" | "/*/a" | "/a/*/" | "/a/b*" | "/login" | "/login/" | "/LOGIN" | "/query" | "/query/*" | "/mcp" | "/api/stats" | "/.well-known/x" | "/oauth/x" | "/healthz" | "/readyz" | "/logout"
 [[routes]]; path = "/a"; access = "public"; [[routes]]; path = "/b";  => 4: routes[1].access: found nothing; allowed: "public", "authenticated", "administrator", "SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "CREATE DATABASE", "DROP DATABASE", "GRANT"
 [[routes]]; path = "/a"; access = "select" => 3: routes[0].access: found "select"; allowed: "public", "authenticated", "administrator", "SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "CREATE DATABASE", "DROP DATABASE", "GRANT"
-[[routes]]; path = "/a"; access = "SELECT" => 3: routes[0].access: found "SELECT"; allowed: a right on a database, which :database in the path or database_header names
-[[routes]]; path = "/a/:database"; access = "SELECT"; database_header = "X-Database" => 3: routes[0].access: found "SELECT"; allowed: a right on a database, which :database in the path or database_header names, and not both
+[[routes]]; path = "/a"; access = "SELECT" => 3: routes[0].access: found "SELECT"; allowed: a right on a database, which :database in the path, database or database_header names
+[[routes]]; path = "/a/:database/*"; access = "SELECT" => 3: routes[0].access: found "SELECT"; allowed: public, authenticated or administrator, since the path ends in *
+[[routes]]; path = "/a/:database"; access = %; database_header = "X-Database" => 4: routes[0].database_header: found "X-Database"; allowed: nothing, since the path or database names the database <= "SELECT" | "authenticated"
 [[routes]]; path = "/a"; access = "public"; methods = ["POST", %] => 4: routes[0].methods[1]: found %; allowed: "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS" <= "CONNECT" | "TRACE" | "get"
 [[routes]]; path = "/a"; access = "public"; methods = [] => 4: routes[0].methods: found an array; allowed: a non-empty array of ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 [[routes]]; path = "/a"; access = "public"; database_header = "Cookie" => 4: routes[0].database_header: found "Cookie"; allowed: a header name that is not hop-by-hop, no credential, and not set by the gateway itself
+[[routes]]; path = "/a"; access = "public"; forward_headers = ["Prefer", %] => 4: routes[0].forward_headers[1]: found %; allowed: a header name that is not hop-by-hop, no credential, and not set by the gateway itself <= "Authorization" | "X_Gatehouse_User" | "X-Forwarded-For" | "a b"
+[[routes]]; path = "/:a"; access = "SELECT"; database = % => 4: routes[0].database: found %; allowed: a name or :name, or two of them with a dot between, no name beginning with _ <= "" | ".." | "_all" | "*" | "a/b" | "a.b.c" | ":" | ":a." | ":a:b" | "a%62"
+[[routes]]; path = "/:a"; access = "SELECT"; database = % => 4: routes[0].database: found %; allowed: a parameter of the path, which has no :b <= ":b" | ":a.:b" | ":b.main"
+[[routes]]; path = "/:a"; access = "SELECT"; database = "main"; table = % => 5: routes[0].table: found %; allowed: a name that does not begin with _, or :name <= "" | "_all" | "*" | "logs-*" | "a.b" | ":a.b" | ":"
+[[routes]]; path = "/:a"; access = "SELECT"; database = "main"; table = ":b" => 5: routes[0].table: found ":b"; allowed: a parameter of the path, which has no :b
+[[routes]]; path = "/:a"; access = %; database = "main"; table = ":a" => 5: routes[0].table: found ":a"; allowed: a table only where access is one of SELECT, INSERT, UPDATE, DELETE, CREATE, DROP <= "authenticated" | "public" | "administrator" | "GRANT" | "DROP DATABASE"
+[[routes]]; path = "/:a"; access = "public"; values.a = % => 4: routes[0].values.a: found %; allowed: "plain", "number", "uuid", "any", or a non-empty array of segments <= "word" | "" | 1 | true
+[[routes]]; path = "/:a"; access = "public"; values.a = % => 4: routes[0].values.a: found an array; allowed: "plain", "number", "uuid", "any", or a non-empty array of segments <= [] | [1]
+[[routes]]; path = "/:a"; access = "public"; values.a = ["a", %] => 4: routes[0].values.a[1]: found %; allowed: "plain", "number", "uuid", "any", or a non-empty array of segments <= "b/c" | ".." | "a%62" | ""
+[[routes]]; path = "/:a"; access = "public"; values.b = "any" => 4: routes[0].values: found a table; allowed: parameters of the path, which has no :b
+[[routes]]; path = "/a/:database"; access = "SELECT"; values.database = "any" => 4: routes[0].values.database: found "any"; allowed: "plain", "number", "uuid", or an array of plain names that do not begin with _, since :database names a database or table
+[[routes]]; path = "/a/:database"; access = "SELECT"; values.database = % => 4: routes[0].values.database: found an array; allowed: "plain", "number", "uuid", or an array of plain names that do not begin with _, since :database names a database or table <= ["main", "_all"] | ["a.b"] | ["a~"]
+[[routes]]; path = "/a/:t"; access = "SELECT"; database = "main"; table = ":t"; values.t = "any" => 6: routes[0].values.t: found "any"; allowed: "plain", "number", "uuid", or an array of plain names that do not begin with _, since :t names a database or table
+[[routes]]; path = "/:a"; access = "public"; values.a = % => 4: routes[0].values.a: found an array; allowed: no first segment of the gateway's own paths <= ["x", "query"] | ["API"]
+[[routes]]; path = "/a"; access = "public"; query = [%] => 4: routes[0].query[0]: found %; allowed: a parameter name or * <= "" | "a=b" | "a&b" | "a;b" | "a*"
 [[routes]]; path = "/a"; access = "public"; methods = ["POST"]; upgrade = true => 5: routes[0].upgrade: found true; allowed: true only where GET is one of the methods
 [[routes]]; path = "/a"; access = "public"; upgrade_idle_timeout = 0 => 4: routes[0].upgrade_idle_timeout: found 0; allowed: a whole number from 1 to 86400
-[[routes]]; path = "/a/:x"; access = "public"; [[routes]]; path = "/a/:y"; access = "public"; methods = ["POST", "GET"] => 5: routes[1].path: found "/a/:y"; allowed: each path and method once, and GET /a/: is already there
+[[routes]]; path = "/a/:x"; access = "public"; [[routes]]; path = "/a/:y"; access = "public"; methods = ["POST", "GET"] => 5: routes[1].path: found "/a/:y"; allowed: a path that matches no request of routes[0], GET /a/:x
+[[routes]]; path = "/a/*"; access = "public"; [[routes]]; path = "/a/*"; access = "administrator" => 5: routes[1].path: found "/a/*"; allowed: a path that matches no request of routes[0], GET /a/*
+[[routes]]; path = "/a/:x"; access = "public"; values.x = %; [[routes]]; path = "/a/:y"; access = "public"; values.y = ["get", "5"] => 6: routes[1].path: found "/a/:y"; allowed: a path that matches no request of routes[0], GET /a/:x <= "plain" | "number" | "any" | ["put", "get"]
 [routes]; path = "/a" => 1: routes: found a table; allowed: an array of tables (did you mean [[routes]]?)
 `);
 

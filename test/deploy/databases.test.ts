@@ -5,7 +5,7 @@ import { startGateway } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { deployed, deployedPath, fill } from "./programs.ts";
 
-type Who = "nobody" | "reader" | "writer" | "admin";
+type Who = "nobody" | "stranger" | "reader" | "writer" | "admin";
 type Case = [who: Who, line: string, status: number, body?: string];
 
 const base64 = (text: string) => Buffer.from(text).toString("base64");
@@ -20,6 +20,11 @@ const databases: Record<string, { url: string; cases: Case[] }> = {
       ["writer", "POST /v3/kv/put", 403, pair],
       ["admin", "POST /v3/kv/put", 200, pair],
       ["reader", "POST /v3/kv/range", 200, key],
+      ["reader", "POST /v3/watch", 200, `{"create_request":${key}}`],
+      ["stranger", "POST /v3/kv/range", 403, key],
+      ["stranger", "POST /v3/watch", 403, `{"create_request":${key}}`],
+      ["reader", "POST /v3/kv/range?key=Zm9v", 400, key],
+      ["reader", "POST /v3/kv/rang%65", 404, key],
       ["reader", "POST /v3/kv/deleterange", 403, key],
       ["admin", "POST /v3/kv/deleterange", 200, key],
       ["writer", "POST /v3/kv/txn", 403, "{}"],
@@ -39,9 +44,14 @@ const databases: Record<string, { url: string; cases: Case[] }> = {
       ["writer", "GET /HGET/other/greeting", 403],
       ["writer", "GET /HGET/MAIN/greeting", 403],
       ["reader", "GET /HINCRBY/main/count/5", 403],
-      ["writer", "GET /HINCRBY/main/count/5", 200],
+      ["writer", "GET /HINCRBY/main/count/-5", 200],
+      ["writer", "GET /HINCRBY/main/count/5.txt", 404],
       ["reader", "GET /HGETALL/main", 200],
-      ["admin", "GET /HGETALL/main.txt", 400],
+      ["reader", "GET /HGET/main/greeting?type=text/html", 400],
+      ["reader", "GET /HGET/main/greeting?callback=x", 400],
+      ["stranger", "GET /HGET/main/greeting", 403],
+      ["admin", "GET /HGETALL/main.txt", 404],
+      ["admin", "GET /HGETALL/_all", 404],
       ["admin", "GET /HGETALL/main%2fx", 400],
       ["reader", "GET /HDEL/main/count", 403],
       ["writer", "GET /HDEL/main/count", 200],
@@ -70,6 +80,7 @@ for (const [name, { url, cases }] of Object.entries(databases)) {
     const gateway = await startGateway(t, { config });
     const tokens: Record<string, string> = {
       admin: await gateway.login(),
+      stranger: await gateway.addUser("stranger", "ReadOnly", "other"),
       reader: await gateway.addUser("reader", "ReadOnly"),
       writer: await gateway.addUser("writer", "ReadWrite"),
     };

@@ -207,7 +207,7 @@ t.test("the document has every route of the gateway's own, and no other", (t) =>
 });
 
 const elsewhere: ReadonlySet<string> = new Set([
-  ...["not_found", "method_not_allowed", "path_not_canonical"],
+  ...["not_found", "method_not_allowed", "path_not_canonical", "unknown_parameter"],
   ...["insufficient_scope", "token_read_only", "sign_in_refused", "sign_in_expired"],
   ...["key_not_found", "version_conflict"],
 ]);

@@ -9,7 +9,7 @@ import { Witness } from "./witness.ts";
 const methods = ["GET", "POST"];
 const routes = tables("routes", [
   { path: "/open", methods, access: "public" },
-  { path: "/db/:database/stats", methods, access: "SELECT" },
+  { path: "/db/:database/stats", methods, access: "SELECT", query: ["*"] },
 ]);
 const policy = tables("mcp.tools", [{ name: "look", permission: "SELECT", database: "main" }]);
 

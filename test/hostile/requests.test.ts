@@ -41,9 +41,14 @@ const ofGateway = await tokenOf(issuing, "root");
 const ofIssuer = await issuer.sign(`${publicUrl}/mcp`, { claims: { jti: "j-1" } });
 const reading = { methods: ["GET", "POST"], access: "SELECT" };
 const routes = tables("routes", [
-  { path: "/db/:database/files/:name", ...reading, methods: ["GET", "POST", "DELETE"] },
+  {
+    path: "/db/:database/files/:name",
+    ...reading,
+    methods: ["GET", "POST", "DELETE"],
+    "values.name": "any",
+  },
   { path: "/export", ...reading, database_header: "X-Database" },
-  { path: "/public/:name", access: "public" },
+  { path: "/public/:name", access: "public", "values.name": "any" },
 ]);
 
 const routeWitness = await new Witness().listen(t);

@@ -1,8 +1,10 @@
+import { readFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
+import path from "node:path";
 import t, { type Test } from "tap";
 import type { GatewaySetup } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
-import type { TestGateway } from "../kit/gateway.ts";
+import { putInPlace, type TestGateway } from "../kit/gateway.ts";
 import { tables } from "../kit/tables.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 import { oneWayEach } from "./losses.ts";
@@ -123,3 +125,51 @@ t.test("a stream is not cut when an unrelated token or grant is lost", async (t)
   t.notOk(anyUser.isClosed, "a route for everybody needs no grant");
   anyUser.cut();
 });
+
+t.test(
+  "a stream is cut when its table's grant or its route changes, and others stay open",
+  async (t) => {
+    const grants = ["root * Owner", "bob main ReadWrite"];
+    const more = tables("acl", [
+      { username: "bob", database: "main", tables: ["orders"], role: "ReadOnly" },
+    ]);
+    const own = { access: "SELECT", database: "main", table: ":table" };
+    const before = [
+      { path: "/t/:table/events", ...own },
+      { path: "/old/:name", access: "authenticated" },
+      { path: "/open/:name", access: "public" },
+    ];
+    const setting = await openStaffed(t, grants, { config: tables("routes", before), more });
+    const { gateway } = setting;
+    const streams = keepOpen(setting);
+    const token = await tokenOf(gateway, "bob");
+    const orders = await openStream(gateway, "/t/orders/events", token);
+    const items = await openStream(gateway, "/t/items/events", token);
+    const old = await openStream(gateway, "/old/a", token);
+    const taken = await openStream(gateway, "/old/b?x=1", token);
+    const closed = await openStream(gateway, "/open/a");
+    const open = await openStream(gateway, "/open/b");
+
+    await gateway.edit((text) => text.replace('role = "ReadOnly"', 'role = "None"'));
+    await soon(t, "the table's grant", () => orders.isClosed);
+    t.notOk(items.isClosed, "another table");
+
+    const file = path.join(gateway.home, "gateway.toml");
+    const after = [
+      { path: "/open/a", access: "authenticated" },
+      { path: "/old/b", access: "authenticated", query: [] },
+      { path: "/old/:any", access: "authenticated" },
+      { path: "/open/:name", access: "public" },
+      { path: "/t/:table/events", ...own },
+    ];
+    const text = readFileSync(file, "utf8").replace(/\[\[routes\]\].*$/s, tables("routes", after));
+    await putInPlace(file, text);
+    await soon(t, "a route that now requires a user", () => closed.isClosed);
+    await soon(t, "a route that now takes no parameter", () => taken.isClosed);
+    sendMore(streams);
+    for (const stream of [items, old, open]) {
+      await stream.until(/data: more/);
+      stream.cut();
+    }
+  },
+);

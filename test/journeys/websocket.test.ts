@@ -1,10 +1,13 @@
+import { readFileSync } from "node:fs";
+import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { WebSocket } from "ws";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
-import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { putInPlace, startGateway, type TestGateway } from "../kit/gateway.ts";
 import { RawUpstream } from "../kit/raw-upstream.ts";
+import { tables } from "../kit/tables.ts";
 import {
   type Accepted,
   acceptSockets,
@@ -34,6 +37,8 @@ upgrade_idle_timeout = 1
 [[routes]]
 path = "/db/:database/live"
 access = "INSERT"
+query = ["x"]
+forward_headers = ["X-Client"]
 upgrade = true
 [[routes]]
 path = "/db/:database/plain"
@@ -78,6 +83,7 @@ t.test("a permitted user's WebSocket is opened with the gateway's identity heade
     "X-Forwarded-For": "192.0.2.1",
     "X-Client": "kept",
     Cookie: "a=b",
+    "X-WEBAUTH-USER": "root",
   };
   const client = await SocketClient.open(`${gateway.url}/db/main/live?x=1`, headers, ["chat"]);
 
@@ -88,7 +94,7 @@ t.test("a permitted user's WebSocket is opened with the gateway's identity heade
     ...{ "x-gatehouse-user": "bob", "x-gatehouse-role": "ReadWrite" },
     ...{ "x-gatehouse-database": "main", "x-forwarded-for": "127.0.0.1", "x-client": "kept" },
   });
-  for (const name of ["authorization", "cookie", "x_gatehouse_role"]) {
+  for (const name of ["authorization", "cookie", "x_gatehouse_role", "x-webauth-user"]) {
     t.notOk(request?.headers[name], name);
   }
   t.match(client.answer.headers, {
@@ -125,6 +131,8 @@ t.test("a handshake without the right is refused and not forwarded", async (t) =
     ["/live", handshake(undefined, { "Sec-WebSocket-Protocol": bob }), 401, "unauthenticated"],
     ["/db/main/live", handshake(alice), 403, "role_insufficient"],
     ["/db/side/live", handshake(bob), 403, "no_grant"],
+    ["/db/_all/live", handshake(bob), 404, "not_found"],
+    ["/db/main/live?y=1", handshake(bob), 400, "unknown_parameter"],
     ["/db/main/live", handshake(bob, foreign), 403, "origin_not_allowed"],
     ["/public/live", handshake(undefined, foreign), 403, "origin_not_allowed"],
     ["/public/live", handshake(undefined, { Origin: "null" }), 403, "origin_not_allowed"],
@@ -257,6 +265,20 @@ t.test("a drain cuts WebSockets after the grace period", async (t) => {
 
 /** So many that each of two processes almost certainly has some. */
 const SOCKETS = 40;
+
+t.test("a WebSocket is cut when its route accepts none any more", async (t) => {
+  acceptSockets(t, upstream);
+  const config = tables("routes", [{ path: "/live/:name", access: "public" }]);
+  const own = await startGateway(t, {
+    upstream: upstream.url,
+    config: `${config}upgrade = true\n`,
+  });
+  const socket = await openSocket(`${own.url}/live/a`);
+  const file = path.join(own.home, "gateway.toml");
+  await putInPlace(file, readFileSync(file, "utf8").replace("upgrade = true", "upgrade = false"));
+  await soon(t, "the socket is cut", () => socket.isClosed);
+  t.match(await auditOf(socket, own), { status: 101, reason: "not_found" });
+});
 
 t.test("a handshake with a silent upstream is 504, and 502 if it is down", async (t) => {
   const mute = await new RawUpstream(() => {}).listen();
