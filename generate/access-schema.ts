@@ -10,7 +10,12 @@ import {
 import { EVERY_DATABASE, externalName, username as ownUsername } from "../src/access/roles.ts";
 import { attributeName } from "../src/access/row-filter.ts";
 import type { Schema } from "../src/query/kind.ts";
-import { columnNamePattern, plainNamePattern, wholePlainName } from "../src/query/names.ts";
+import {
+  columnNamePattern,
+  databasePattern,
+  plainNamePattern,
+  wholePlainName,
+} from "../src/query/names.ts";
 
 type Properties = { readonly [T in TableName]: Record<(typeof tables)[T][number], Schema> };
 
@@ -124,7 +129,7 @@ const properties: Properties = {
     group,
     database: {
       type: "string",
-      pattern: `^(?:\\${EVERY_DATABASE}|${plainNamePattern})$`,
+      pattern: `^(?:\\${EVERY_DATABASE}|${databasePattern})$`,
       description: 'A database, or "*" for every database without an entry of its own.',
     },
     role: {
@@ -175,7 +180,7 @@ const properties: Properties = {
     group: { ...group, description: "Only for the members of this group." },
     database: {
       type: "string",
-      pattern: `^${plainNamePattern}$`,
+      pattern: `^${databasePattern}$`,
       description: "Only on this database.",
     },
     role: { type: "string", enum: entryRoles, description: "The widest role that applies." },

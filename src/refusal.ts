@@ -61,7 +61,10 @@ const table = {
     "Invalid group: 1 to 63 of letters, digits, '_', '-' (for entries also <prefix>:<group> of an issuer)",
   ],
   external_user: [400, "The identity provider manages this user's password: change it there"],
-  invalid_database: [400, "Invalid database: '*' or 1 to 63 of letters, digits, '_', '-'"],
+  invalid_database: [
+    400,
+    "Invalid database: '*' or 1 to 63 of letters, digits, '_', '-', or two such names with a dot between",
+  ],
   invalid_table: [
     400,
     "Invalid table: 1 to 63 of letters, digits, '_', '-', or the beginning of such a name and '*'",

@@ -2,7 +2,7 @@ import { tablePattern } from "../../src/access/records.ts";
 import { externalName, roles } from "../../src/access/roles.ts";
 import { batchKey } from "../../src/query/grammar.ts";
 import type { Schema } from "../../src/query/kind.ts";
-import { plainNamePattern as plainName, wholePlainName } from "../../src/query/names.ts";
+import { databasePattern, wholePlainName } from "../../src/query/names.ts";
 import { definitions } from "../../src/query/operations.ts";
 import { entrySchemas } from "../access-schema.ts";
 
@@ -224,7 +224,7 @@ export const schemas: Readonly<Record<string, Schema>> = {
   Role: { enum: roles },
   DatabaseOrEvery: {
     type: "string",
-    pattern: `^(?:\\*|${plainName})$`,
+    pattern: `^(?:\\*|${databasePattern})$`,
     description: "A database, or `*` for every one.",
   },
   Username: { type: "string", pattern: `^${username}$` },

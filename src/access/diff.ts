@@ -1,5 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import { runAtOnce, type Steps, visitEach } from "../cooperative-scheduling.ts";
+import { placeName } from "../place.ts";
 import { type PermissionClass, permissionClasses } from "../query/query.ts";
 import { entriesIn } from "./entries.ts";
 import { viewEntry } from "./entry-view.ts";
@@ -89,7 +90,7 @@ function changeAt(
     (key) => isKept && !isDeepStrictEqual(before.limits[key], after.limits[key]),
   );
   if (gains.length + loses.length + limits.length === 0) return undefined;
-  const place = table === undefined ? database : `${database}.${table}`;
+  const place = placeName(database, table);
   return { username, place, gains, loses, limits, before, after };
 }
 

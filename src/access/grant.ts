@@ -1,3 +1,4 @@
+import { placeName } from "../place.ts";
 import type { PermissionClass } from "../query/query.ts";
 import type { Writable } from "../toml/toml.ts";
 import type { EntryRole } from "./roles.ts";
@@ -97,7 +98,7 @@ export function isNarrowing(grant: Grant): boolean {
 
 /** Such as `main`, `main.tickets` or `*.a,b_*`. */
 export function placeOf({ database, tables }: Pick<Grant, "database" | "tables">): string {
-  return tables === undefined ? database : `${database}.${tables.join(",")}`;
+  return placeName(database, tables?.join(","));
 }
 
 /** Changes to a user's record. `undefined` removes the key. */

@@ -1,5 +1,7 @@
 /** Group membership, and the entries that a caller has from groups. */
+
 import { isDeepStrictEqual } from "node:util";
+import { placeName } from "../place.ts";
 import {
   DatabaseGrants,
   type DecidingEntry,
@@ -166,11 +168,12 @@ function entriesAtPlace(
   now: number,
 ): readonly DecidingEntry[] {
   if (!(source instanceof DatabaseGrants)) {
-    return table === undefined ? entriesOfSlot({ permanent: source }, database, now) : [];
+    return table === undefined
+      ? entriesOfSlot({ permanent: source }, placeName(database), now)
+      : [];
   }
   const [name, slot] = source.slotAt(table) ?? [];
-  const place = name === undefined ? database : `${database}.${name}`;
-  return slot === undefined ? [] : entriesOfSlot(slot, place, now);
+  return slot === undefined ? [] : entriesOfSlot(slot, placeName(database, name), now);
 }
 
 /** The entries of all holders for one place, the deciding one first. */

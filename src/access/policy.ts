@@ -1,3 +1,4 @@
+import { placeName } from "../place.ts";
 import type { PermissionClass, Query } from "../query/query.ts";
 import { DatabaseGrants, displayName, unrestrictedGrant } from "./entries.ts";
 import { type Boundary, type Grant, isNarrowing, type Limits } from "./grant.ts";
@@ -55,7 +56,7 @@ export function decide(
   const limit = judgeToken(subject, permission, database);
   if (limit !== undefined) return deny(limit);
   const grants = grantsFor(snapshot, subject, now);
-  let entry = database;
+  let entry = placeName(database);
   let grant = grants.get(database);
   if (grant === undefined) {
     const known = snapshot.databases.get(database.toLowerCase());
@@ -220,7 +221,7 @@ export function decideWholeDatabase(
     narrowingOn(snapshot, subject, database, given.boundaries, now, table ? entry : undefined) ??
     (entry && needsApproval(entry.grant) ? { entry } : undefined) ??
     (boundary && { boundary: boundaryName(boundary) });
-  const place = table === undefined ? database : `${database}.${table}`;
+  const place = placeName(database, table);
   return narrowing === undefined ? granted(given) : unnarrowable(place, narrowing, entry);
 }
 

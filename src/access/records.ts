@@ -1,5 +1,10 @@
 import { quoteName } from "../json/fault.ts";
-import { columnNamePattern, plainNamePattern, plainNameRule } from "../query/names.ts";
+import {
+  columnNamePattern,
+  databasePattern,
+  plainNamePattern,
+  plainNameRule,
+} from "../query/names.ts";
 import { type PermissionClass, permissionClasses } from "../query/query.ts";
 import { didYouMean, formatHint, suggestion } from "../suggestion.ts";
 import type { Writable } from "../toml/toml.ts";
@@ -209,7 +214,7 @@ const boundaryKeys = {
   group: { field: "username", read: readGroupSubject, form: "the name of a group" },
   database: {
     field: "database",
-    read: asIf(matching(new RegExp(`^${plainNamePattern}$`))),
+    read: asIf(matching(new RegExp(`^${databasePattern}$`))),
     form: "a database",
   },
   role: {
@@ -461,7 +466,10 @@ export function readGrant(value: unknown, index: number, report: Report): Grant 
     fail("username", "username" in record ? nameReason : "`username` or `group` is required");
   }
   if (!isPlace)
-    fail("database", "`database` must be \"*\" or 1 to 63 of letters, digits, '_', '-'");
+    fail(
+      "database",
+      "`database` must be \"*\" or 1 to 63 of letters, digits, '_', '-', or two such names with a dot between",
+    );
   if (given === undefined) {
     const hint = typeof role === "string" ? didYouMean(role, entryRoles) : "";
     fail("role", `\`role\` must be one of ${entryRoles.join(", ")}${hint}`);

@@ -1,3 +1,4 @@
+import { placeName } from "../place.ts";
 import type { PermissionClass } from "../query/query.ts";
 import {
   DatabaseGrants,
@@ -32,9 +33,9 @@ function* slotsFor(
     const entries = grants.get(at);
     if (entries instanceof DatabaseGrants) {
       for (const [table, slot] of choose(entries)) {
-        yield { slot, place: table === undefined ? at : `${at}.${table}` };
+        yield { slot, place: placeName(at, table) };
       }
-    } else if (entries !== undefined) yield { slot: { permanent: entries }, place: at };
+    } else if (entries !== undefined) yield { slot: { permanent: entries }, place: placeName(at) };
   }
 }
 
@@ -73,7 +74,7 @@ export function otherSpellingOf(
     if (!(entries instanceof DatabaseGrants)) continue;
     const spelling = entries.otherSpelling(table);
     const slot = spelling === undefined ? undefined : entries.slotOf(spelling);
-    const [entry] = slot ? entriesOfSlot(slot, `${at}.${spelling}`, now) : [];
+    const [entry] = slot ? entriesOfSlot(slot, placeName(at, spelling), now) : [];
     if (spelling !== undefined && entry !== undefined) return { spelling, entry };
   }
   return undefined;
@@ -94,7 +95,7 @@ export function* entriesInForce(
     if (entry === undefined) continue;
     yield entry;
     // The entry for the whole database comes last.
-    if (place === database) return;
+    if (place === placeName(database)) return;
   }
 }
 
@@ -319,7 +320,7 @@ function requireEntry(
     return { reason: "name_case_mismatch", message, entry: other.entry };
   }
   if (entry === undefined) {
-    const where = table === undefined ? database : `${database}.${table}`;
+    const where = placeName(database, table);
     return { reason: "no_grant", message: `There is no grant for ${where}` };
   }
   if (entry.isExpired) {

@@ -1,4 +1,4 @@
-import { isPlainName } from "../query/names.ts";
+import { isDatabaseName, isPlainName } from "../query/names.ts";
 import type { PermissionClass } from "../query/query.ts";
 import type { Attributes } from "./grant.ts";
 import type { Denial } from "./rights.ts";
@@ -111,7 +111,7 @@ export function holderName(username: string): string {
 }
 
 export function isDatabaseOrEvery(text: unknown): text is string {
-  return text === EVERY_DATABASE || (typeof text === "string" && isPlainName(text));
+  return text === EVERY_DATABASE || (typeof text === "string" && isDatabaseName(text));
 }
 
 export function isEmail(text: unknown): text is string {

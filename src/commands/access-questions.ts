@@ -18,6 +18,7 @@ import type { Configuration } from "../config/schema.ts";
 import { openGrammar } from "../gateway/query-grammar.ts";
 import { type Outcome, outcomeOf, type QueryCaller } from "../gateway/query-outcome.ts";
 import { keepSpelling } from "../json/document.ts";
+import { type Place, placeName } from "../place.ts";
 import { batchKey } from "../query/grammar.ts";
 import { definitions, permissionsOfAll } from "../query/operations.ts";
 import { isPermissionClass, type PermissionClass, permissionClasses } from "../query/query.ts";
@@ -25,7 +26,7 @@ import { counted, didYouMean } from "../suggestion.ts";
 import { lineLocator, parseToml } from "../toml/toml.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
-import { type CommonOptions, defineCommands, type Place, readNames, readPlace } from "./options.ts";
+import { type CommonOptions, defineCommands, readNames, readPlace } from "./options.ts";
 import { FAILURE, print, printJson, printList, UsageError } from "./output.ts";
 
 /** @param operation the key of an operation in a query, or the name of a right */
@@ -77,7 +78,7 @@ function tableHint(snapshot: Snapshot, username: string, { database, table }: Pl
   const named = entriesIn(grantsOf(snapshot, username))
     .filter((grant) => table === undefined && grant.database === database)
     .flatMap(({ tables = [] }) => tables)
-    .map((name) => `${database}.${name}`)
+    .map((name) => placeName(database, name))
     .toArray();
   return named.length === 0 ? "" : `; there are entries for tables: ${named.join(", ")}`;
 }

@@ -2,6 +2,7 @@ import { Argument, Command, Help, InvalidArgumentError, Option } from "commander
 import { tablePattern } from "../access/records.ts";
 import { isDatabaseOrEvery } from "../access/roles.ts";
 import { readMoment, unitMs } from "../clock.ts";
+import { type Place, splitPlace } from "../place.ts";
 import { invocation } from "../product.ts";
 import { Refusal } from "../refusal.ts";
 import { failureLabel } from "./output.ts";
@@ -42,7 +43,7 @@ const common: ReadonlyMap<string, string> = new Map([
   ["<username>", "the user"],
   [
     "<place>",
-    "<database>[.<table>]; * means every database, and a table may end in * to match a prefix",
+    "<database>[.<table>], with quotes around a database that contains a dot; * means every database, and a table may end in * to match a prefix",
   ],
   ["<operation>", "an operation such as Select, or a right such as SELECT"],
   ["--via <via>", "the entry point, which boundaries may limit"],
@@ -123,21 +124,14 @@ export function commandGroup(name: string, description: string, commands: readon
   return group;
 }
 
-/** A database or `*`, optionally with a table or a table pattern. */
-export interface Place {
-  readonly database: string;
-  readonly table?: string;
-}
-
-/** Parses `main`, `main.tickets` or `*.customer_*`. */
+/** Parses `main`, `main.tickets`, `*.customer_*` or `'acme.shop'.tickets`. */
 export function readPlace(text: string): Place {
-  const dot = text.indexOf(".");
-  const database = dot === -1 ? text : text.slice(0, dot);
-  if (!isDatabaseOrEvery(database)) throw new Refusal("invalid_database");
-  if (dot === -1) return { database };
-  const table = text.slice(dot + 1);
-  if (!tablePattern.test(table)) throw new Refusal("invalid_table");
-  return { database, table };
+  const place = splitPlace(text);
+  if (!isDatabaseOrEvery(place.database)) throw new Refusal("invalid_database");
+  if (place.table !== undefined && !tablePattern.test(place.table)) {
+    throw new Refusal("invalid_table");
+  }
+  return place;
 }
 
 export function readNames(text: string): string[] {

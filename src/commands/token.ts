@@ -15,7 +15,7 @@ import {
 } from "../oauth/server/connections.ts";
 import { findStateIn, stateDirectoryOf } from "../oauth/server/state-file.ts";
 import { invocation } from "../product.ts";
-import { isPlainName } from "../query/names.ts";
+import { isDatabaseName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import { loadFor } from "./load.ts";
 import {
@@ -137,7 +137,8 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   const loaded = loadFor(options);
   const { auth } = loaded.configuration;
   const { database = EVERY_DATABASE, expires } = options;
-  if (database !== EVERY_DATABASE && !isPlainName(database)) throw new Refusal("invalid_database");
+  if (database !== EVERY_DATABASE && !isDatabaseName(database))
+    throw new Refusal("invalid_database");
   const snapshot = await readAccess(loaded);
   const user = snapshot.users.get(username);
   if (user === undefined) throw refusalOf("user_not_found", { username, snapshot });

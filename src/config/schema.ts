@@ -1,6 +1,6 @@
 import { strictObject, z } from "zod";
 import { fieldNames, operationKeys } from "../query/grammar.ts";
-import { plainNameRule, wholePlainName } from "../query/names.ts";
+import { plainNameRule, wholeDatabase, wholePlainName } from "../query/names.ts";
 import { permissionClasses } from "../query/query.ts";
 import {
   isAddressOrNetwork,
@@ -620,7 +620,14 @@ function refuseUrlAndUrls({ url, urls }: Target, context: z.core.$RefinementCtx)
 
 const otherUpstream = strictObject({
   databases: key(
-    z.array(plainName).min(1),
+    z
+      .array(
+        text(
+          "1 to 63 letters, digits, - and _, or two such names with a dot between",
+          wholeDatabase,
+        ),
+      )
+      .min(1),
     ["analytics", "archive"],
     "Databases on this upstream. They are on no other.",
   ),

@@ -32,6 +32,7 @@ import { credentialOf } from "../gateway/query.ts";
 import { type Outcome, outcomeOf } from "../gateway/query-outcome.ts";
 import { hashNewPassword } from "../identity/login.ts";
 import { type Html, html, type Part } from "../pages/html.ts";
+import { placeName, splitPlace } from "../place.ts";
 import { Refusal } from "../refusal.ts";
 import { fieldLines } from "../upstream/headers.ts";
 import { createSchemaSource } from "../upstream/schema-source.ts";
@@ -88,7 +89,7 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
   const { isManageable, isVisible } = manageableBy(snapshot, actor);
   const at = (name: string) => (c.req.query(name) ?? "").trim();
   const [user, place] = [at("user"), at("place")];
-  const [database = "", ...rest] = place.split(".");
+  const { database, table: ofTable } = splitPlace(place);
   const after = c.req.query("after");
   const now = Date.now();
   const isGroups = c.req.path === "/access/groups";
@@ -96,8 +97,8 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
   const records = isGroups ? recordsOfGroups(snapshot) : snapshot.users;
 
   function entriesOf(username: string): readonly Pick<DecidingEntry, "grant" | "name">[] {
-    if (rest.length > 0) {
-      const found = decidingEntry(snapshot, { username }, database, rest.join("."), now);
+    if (ofTable !== undefined) {
+      const found = decidingEntry(snapshot, { username }, database, ofTable, now);
       return found !== undefined && isVisible(found.grant.database) ? [found] : [];
     }
     return visibleEntries(visitor, username)
@@ -154,7 +155,7 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
     names.length > PAGE && linkButton(`More ${noun}s`, path, { user, place, after: shown.at(-1) }),
   ];
   const rule =
-    rest.length > 0
+    ofTable !== undefined
       ? html`Each row is the entry that currently applies to <code>${place}</code>.`
       : html`The most specific entry applies to a table: its name, then a pattern, then its database, then <code>*</code>.`;
   return sendPage(c, {
@@ -623,7 +624,7 @@ const revoke: ConsoleForm = {
   send(c, state) {
     const at = (name: string) => state.fields.get(name) ?? "";
     const [username, database, table] = [at("user"), at("database"), at("table")];
-    const place = table === "" ? database : `${database}.${table}`;
+    const place = placeName(database, table || undefined);
     return sendForm(c, state, {
       ...{ username, title: `Revoke access to ${place}`, action: "/access/end", listsState: true },
       heading: html`Revoke the access of <bdi>${holderName(username)}</bdi> to <code>${place}</code>?`,

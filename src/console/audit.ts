@@ -9,6 +9,7 @@ import { auditOutcomes, type ReadLine } from "../observe/audit-filter.ts";
 import type { AuditAnswer, AuditQuestion, VisibleDatabases } from "../observe/audit-search.ts";
 import type { SummaryQuestion } from "../observe/audit-summary.ts";
 import { type Html, html, type Part } from "../pages/html.ts";
+import { placeName } from "../place.ts";
 import { definitions, isOperationName, permissionsOfAll } from "../query/operations.ts";
 import { Refusal } from "../refusal.ts";
 import { type Failure, failureOf, mayGrantTo } from "./changes.ts";
@@ -52,7 +53,7 @@ export function draftLink(draft: DraftedGrant, ...words: Part[]): Html {
 }
 
 export function draftedPlace({ database, table }: DraftedGrant): string {
-  return table === undefined ? database : `${database}.${table}`;
+  return placeName(database, table);
 }
 
 const spans = [
@@ -120,7 +121,7 @@ function who({ user = "-", via, client, author, msg }: ReadLine): Html {
 
 function operationText(one: ReadLine["operations"][number]): Html {
   const { operation, database, tables, shape } = one;
-  const place = tables.map((table) => `${database}.${table}`).join(", ") || database;
+  const place = tables.map((table) => placeName(database, table)).join(", ") || placeName(database);
   return html`<div><code>${`${operation} ${place}`.trim()}</code>${shape && hint(shape)}</div>`;
 }
 

@@ -5,6 +5,7 @@ import { messageOf } from "../client-error.ts";
 import { runCooperatively, visitEach } from "../cooperative-scheduling.ts";
 import type { AuditSummary, DeniedName, HourCount } from "../observe/audit-summary.ts";
 import { type Html, html } from "../pages/html.ts";
+import { splitPlace } from "../place.ts";
 import { approvalLink, groupApprovals, timeLeft } from "./approvals.ts";
 import { askAudit, draftedPlace, draftGrant, draftLink, visibleTo } from "./audit.ts";
 import { empty, expiry, hint, pathOf, roleBadge, table, unseen, userLink } from "./frame.ts";
@@ -158,7 +159,7 @@ async function recentChanges(c: ConsoleRequest, visitor: Visitor): Promise<Acces
     .flatMap((event): AccessEvent[] => {
       if (!("version" in event)) return [];
       const effects = event.effects.filter(({ place }) =>
-        visitor.maySee(place.split(".")[0] ?? ""),
+        visitor.maySee(splitPlace(place).database),
       );
       return effects.length === 0 ? [] : [{ ...event, effects, records: [], hasOthers: false }];
     })

@@ -27,7 +27,7 @@ import { runCooperatively } from "../cooperative-scheduling.ts";
 import { type Caller, credentialOf } from "../identity/authenticate.ts";
 import { checkPassword, hashNewPassword, logIn } from "../identity/login.ts";
 import type { AuditedChange } from "../observe/audit-line.ts";
-import { isPlainName } from "../query/names.ts";
+import { isDatabaseName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import { sendList, sendSuccess } from "./answer.ts";
 import { parseBody, SMALL_BODY_BYTES } from "./body.ts";
@@ -36,7 +36,7 @@ import { type Exchange, unauthenticated } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { loginOrigin } from "./origins.ts";
 import {
-  databaseParameter,
+  accessDatabaseParameter,
   entryTableParameter,
   groupParameter,
   holderParameter,
@@ -196,7 +196,7 @@ export const deleteUser = changing(accountActions.remove, {
 
 function placeOf(exchange: Exchange): EntryPlace {
   const username = holderParameter(exchange);
-  const database = databaseParameter(exchange, [EVERY_DATABASE]);
+  const database = accessDatabaseParameter(exchange);
   return { username, database, table: entryTableParameter(exchange) };
 }
 
@@ -272,7 +272,7 @@ export const login: Endpoint = {
     const { username, password, database } = parseBody(body, credentials);
     // `*` means the same as no database.
     const limit = database === EVERY_DATABASE ? undefined : database;
-    if (limit !== undefined && !isPlainName(limit)) throw new Refusal("invalid_database");
+    if (limit !== undefined && !isDatabaseName(limit)) throw new Refusal("invalid_database");
     const attempt = { operation: "login", database: "", tables: [] };
     exchange.verdict.record([{ ...attempt, role: undefined, entry: undefined }]);
     // Text that is not the name of a user may be a mistyped password.

@@ -14,10 +14,11 @@ import { watchFile } from "../files/watch.ts";
 import { type Audit, appendChange } from "../observe/audit.ts";
 import { type AuditedChange, type Author, auditedChange, author } from "../observe/audit-line.ts";
 import type { Log } from "../observe/log.ts";
+import { placeName } from "../place.ts";
 
 /** `main`, or `main.tickets` for each of its tables. */
 export function entryNames({ database, tables }: Grant): string[] {
-  return tables?.map((table) => `${database}.${table}`) ?? [database];
+  return tables?.map((table) => placeName(database, table)) ?? [placeName(database)];
 }
 
 function holderOf(username: string): Pick<AuditedChange, "user" | "group"> {

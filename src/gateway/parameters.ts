@@ -1,5 +1,11 @@
 import { tablePattern } from "../access/records.ts";
-import { groupSubject, isAnyUsername, isGroupName, isLocalGroupName } from "../access/roles.ts";
+import {
+  groupSubject,
+  isAnyUsername,
+  isDatabaseOrEvery,
+  isGroupName,
+  isLocalGroupName,
+} from "../access/roles.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
@@ -54,15 +60,19 @@ export function entryTableParameter(exchange: Exchange): string | undefined {
   throw new Refusal("invalid_table");
 }
 
-/**
- * @param others values allowed besides plain names
- * @throws Refusal `invalid_database`
- */
-export function databaseParameter(exchange: Exchange, others: readonly string[] = []): string {
+/** @throws Refusal `invalid_database` unless the path's `<database>` is a plain name */
+export function databaseParameter(exchange: Exchange): string {
   const name = decode(exchange, "database");
-  if (name !== undefined && (isPlainName(name) || others.includes(name))) return name;
-  const allowed = [...others.map((other) => `'${other}'`), "1 to 63 of letters, digits, '_', '-'"];
-  throw new Refusal("invalid_database", { message: `Invalid database: ${allowed.join(" or ")}` });
+  if (name !== undefined && isPlainName(name)) return name;
+  const message = "Invalid database: 1 to 63 of letters, digits, '_', '-'";
+  throw new Refusal("invalid_database", { message });
+}
+
+/** @throws Refusal `invalid_database` unless entries may be for the path's `<database>` */
+export function accessDatabaseParameter(exchange: Exchange): string {
+  const name = decode(exchange, "database");
+  if (isDatabaseOrEvery(name)) return name;
+  throw new Refusal("invalid_database");
 }
 
 export const DEFAULT_LIMIT = 100;

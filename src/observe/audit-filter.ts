@@ -1,4 +1,5 @@
 import { z } from "zod";
+import { placeName, splitPlace } from "../place.ts";
 
 export const NAMED_OPERATIONS = 16;
 
@@ -19,7 +20,9 @@ export function operationsInWords(
   const [first] = operations;
   if (first === undefined) return undefined;
   const { operation, database, tables } = first;
-  const objects = tables.length === 0 ? [database] : tables.map((table) => `${database}.${table}`);
+  const objects = (tables.length === 0 ? [undefined] : tables).map((table) =>
+    placeName(database, table),
+  );
   const rest = count > 1 ? `and ${count - 1} more` : "";
   return [operation, objects.join(","), rest].filter((word) => word !== "").join(" ");
 }
@@ -91,10 +94,17 @@ export function parseLine(line: Buffer): ReadLine | undefined {
   }
 }
 
+/** A table, or `<database>.<table>`. */
+function askedTable(text = ""): { readonly database?: string; readonly table?: string } {
+  const { database, table } = splitPlace(text);
+  if (table === undefined) return text === "" ? {} : { table: text };
+  return { database, table };
+}
+
 /** Texts that every matching line contains. Other lines are not parsed. */
 export function needlesOf(filter: AuditFilter): string[] {
   const { user, database, table, operation, outcome } = filter;
-  const names = [user, database, table?.split(".").at(-1), operation];
+  const names = [user, database, askedTable(table).table, operation];
   const needles = names.flatMap((name) => (name === undefined ? [] : [JSON.stringify(name)]));
   const mark = outcome && outcomeMarks[outcome].map((word) => JSON.stringify(word)).join(":");
   return mark === undefined ? needles : [...needles, mark];
@@ -103,13 +113,13 @@ export function needlesOf(filter: AuditFilter): string[] {
 export function matcherOf(filter: AuditFilter): (line: ReadLine) => boolean {
   const { user, database, table, operation, outcome, since, until } = filter;
   const [member, word] = outcome === undefined ? [] : outcomeMarks[outcome];
-  const [tableName = "", tableDatabase] = (table ?? "").split(".").reverse();
+  const asked = askedTable(table);
   const asksOperation = [database, table, operation].some((one) => one !== undefined);
   const fits = (one: ReadLine["operations"][number]) =>
     (database === undefined || one.database === database) &&
     (operation === undefined || one.operation === operation) &&
-    (table === undefined || one.tables.includes(tableName)) &&
-    (tableDatabase === undefined || one.database === tableDatabase);
+    (asked.table === undefined || one.tables.includes(asked.table)) &&
+    (asked.database === undefined || one.database === asked.database);
   return (line) => {
     const time = Date.parse(line.time);
     const users = [line.user, line.author?.name, ...line.changes.map((change) => change.user)];

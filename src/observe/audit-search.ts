@@ -2,6 +2,7 @@ import { createReadStream } from "node:fs";
 import { type FileHandle, open, readdir, stat } from "node:fs/promises";
 import path from "node:path";
 import { pipeline } from "node:stream";
+import { splitPlace } from "../place.ts";
 import {
   type AuditFilter,
   matcherOf,
@@ -184,7 +185,7 @@ function databasesOf({ operations, changes }: ReadLine): string[] | undefined {
   const tables = entries.flatMap((entry) => (entry ?? "").split(","));
   return [
     ...operations.map(({ database }) => database),
-    ...tables.map((table) => table.trim().split(".")[0] ?? ""),
+    ...tables.map((table) => splitPlace(table.trim()).database),
   ];
 }
 

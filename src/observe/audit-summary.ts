@@ -1,4 +1,5 @@
 import { type FileHandle, open } from "node:fs/promises";
+import { placeName } from "../place.ts";
 import { parseLine, type ReadLine } from "./audit-filter.ts";
 import {
   auditFilesOf,
@@ -66,7 +67,7 @@ export async function summarizeAudit(question: SummaryQuestion) {
     hour.denials += weight;
     note(users, user, line, weight);
     const names = operations.flatMap(({ database, tables }) =>
-      tables.map((table) => `${database}.${table}`),
+      tables.map((table) => placeName(database, table)),
     );
     for (const name of new Set(names)) note(tables, name, line, weight);
   }

@@ -20,6 +20,14 @@ export function isPlainText({ bytes, start, end }: ByteText): boolean {
 export const columnNameRule =
   "1 to 128 characters, not *, without control characters, quotes, backslash, backtick or dot";
 
+/** A database of a configured route may be two plain names. The regular expression has no anchors. */
+export const databasePattern: string = `${plainNamePattern}(?:\\.${plainNamePattern})?`;
+export const wholeDatabase: RegExp = new RegExp(`^${databasePattern}$`);
+
+export function isDatabaseName(text: string): boolean {
+  return wholeDatabase.test(text);
+}
+
 /** True for a valid name of a database or table, which cannot reach into another database. */
 export function isPlainName(text: string): boolean {
   return wholePlainName.test(text);

@@ -54,7 +54,7 @@ ${record}; tokens_valid_after = % => 3: ^\`tokens_valid_after\` must be a whole 
 [[acl]]; database = "a"; role = "Owner" => 1: ^\`username\` or \`group\` is required
 [[acl]]; username = "*"; database = "main"; role = "Owner" => 2: ^\`username\` must be 1 to 64 of letters
 ${entry}; role = "Owner" => 1: ^\`database\` must be "\*" or 1 to 63
-${entry}; database = "%"; role = "Owner" => 3: ^\`database\` must be "\*" or 1 to 63 <=  | ** | a b | a.b | a/b | ${SECRET}% | é | ${"a".repeat(64)} | main\u0000
+${entry}; database = "%"; role = "Owner" => 3: ^\`database\` must be "\*" or 1 to 63 <=  | ** | a b | a.b.c | a. | .a | a..b | a.* | a/b | ${SECRET}% | é | ${"a".repeat(64)} | main\u0000
 ${entry}; database = ["main"]; role = "Owner" => 3: ^\`database\` must be "\*" or 1 to 63
 ${entry}; database = "main" => 1: ^\`role\` must be one of .*; it is missing$
 ${entry}; database = "main"; role = "%" => 4: ^\`role\` must be one of Owner, DbAdmin, ReadWrite, ReadOnly, None(?: \(did you mean \w+\?\))?$ <=  | ${SECRET} | owner | OWNER |  Owner | ReadWrite  | Admin

@@ -56,7 +56,7 @@ const hostileEmail = hostileText
 
 const hash = fc.constantFrom(...["m=64,t=1,p=1", "p=1,t=2,m=128", "m=8,p=1,t=64"].map(hashWith));
 export const role = fc.constantFrom(...roles);
-export const database = fc.constantFrom("main", "logs", "a-b_c", "Z", "*");
+export const database = fc.constantFrom("main", "logs", "a-b_c", "acme.shop", "Z", "*");
 
 export const userFields: fc.Arbitrary<UserFields> = fc.record(
   {

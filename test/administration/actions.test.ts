@@ -29,7 +29,7 @@ for (const [name, { plan }] of Object.entries<AccountAction>(accountActions)) {
 }
 
 t.test("an invalid text is refused with the code of its field", async (t) => {
-  const user = { username: "a b", email: "a\nb", password: "x", role: "King", database: "a.b" };
+  const user = { username: "a b", email: "a\nb", password: "x", role: "King", database: "a.b." };
   const { error } = bodies.addUser.safeParse(user);
   const codes = error?.issues.map((issue) => issue.code === "custom" && issue.params?.code);
   t.strictSame(codes, ["invalid_username", "invalid_email", "invalid_role", "invalid_database"]);

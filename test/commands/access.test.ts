@@ -39,6 +39,31 @@ t.test("access grant and revoke change one entry and report the result", async (
   t.notOk(gatehouse.snapshot.grants.has("alice"));
 });
 
+t.test("quotes tell a database of two names from a table", async (t) => {
+  const gatehouse = install(t);
+  const check = async (place: string) =>
+    (await gatehouse.run(`access check github:carol Select ${place}`)).code;
+  const granted = await gatehouse.run("access grant github:carol 'acme.shop' ReadOnly");
+  t.match(granted, { code: 0, stdout: /github:carol is ReadOnly on 'acme\.shop'\.\n/ });
+  t.equal((await gatehouse.run('access grant github:carol "acme.logs".orders ReadOnly')).code, 0);
+  t.equal((await gatehouse.run("access grant github:carol acme.items ReadOnly")).code, 0);
+  const databases = ["acme.shop", "acme.logs", "acme"];
+  t.strictSame([...grantsOf(gatehouse.snapshot, "github:carol").keys()], databases);
+  const allowed = ["'acme.shop'", "'acme.shop'.any", "'acme.logs'.orders", "acme.items"];
+  for (const place of allowed) t.equal(await check(place), 0, place);
+  for (const place of ["acme.shop", "acme", "'acme.logs'", "'acme.items'"]) {
+    t.equal(await check(place), 1, place);
+  }
+  for (const place of ["'a.b.c'", "'acme.shop", "'acme.shop'x", "''", "acme.shop.orders"]) {
+    t.match(await gatehouse.run(`access check github:carol Select ${place}`), {
+      code: 1,
+      stderr: /Invalid/,
+    });
+  }
+  t.equal((await gatehouse.run("access revoke github:carol 'acme.shop'")).code, 0);
+  t.equal(await check("'acme.shop'"), 1);
+});
+
 const nobody = /^gatehouse: User not found: nobody \(`\S+ user list` lists all users\)\n$/;
 const refused: Refused[] = [
   ["access grant nobody main ReadOnly", 1, nobody],

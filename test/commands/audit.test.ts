@@ -2,6 +2,8 @@ import { readFileSync, renameSync, statSync, utimesSync, writeFileSync } from "n
 import path from "node:path";
 import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
+import { parseLine } from "../../src/observe/audit-filter.ts";
+import { visibilityFilter } from "../../src/observe/audit-search.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
 import { runWarm } from "../kit/warm-command.ts";
@@ -199,6 +201,40 @@ t.test("audit unused lists entries that allowed no request", async (t) => {
   t.match(further.stderr, /warning: the audit begins \d{4}-/);
   t.notMatch(further.stdout, "max");
 });
+
+t.test(
+  "a database of two names is not taken for a table in searches and unused entries",
+  async (t) => {
+    const acl = (database: string, more = "") =>
+      `[[acl]]\nusername = "rita"\ndatabase = "${database}"\nrole = "ReadOnly"\n${more}`;
+    const rules = `[[users]]\nusername = "rita"\n${acl("acme.shop")}${acl("acme", 'tables = ["shop"]\n')}`;
+    const used = (database: string, table: string, entry: string) =>
+      line({ more: { operations: [{ operation: "SELECT", database, tables: [table], entry }] } });
+    const files = {
+      "audit.log": used("acme.shop", "orders", "'acme.shop'") + used("acme", "orders", "*"),
+    };
+    const home = auditHome(t, files, rules);
+    const unused = await runWarm(home, ["audit", "unused", "--since", "30d", "--json"]);
+    t.match(JSON.parse(unused.stdout), [{ username: "rita", entry: "acme.shop" }]);
+    const found = async (table: string) => {
+      const { stdout } = await runWarm(home, ["audit", "--table", table]);
+      return stdout.match(/SELECT \S+/g);
+    };
+    t.strictSame(await found("'acme.shop'.orders"), ["SELECT 'acme.shop'.orders"]);
+    t.strictSame(await found("acme.orders"), ["SELECT acme.orders"]);
+    t.equal((await found("orders"))?.length, 2);
+    const isVisible = visibilityFilter({ named: new Map([["acme", true]]), others: false });
+    const changed = (entry: string) => {
+      const changes = [{ change: "grant_added", user: "rita", entry, role: "ReadOnly" }];
+      const read = parseLine(Buffer.from(line({ more: { operations: [], changes } })));
+      return read !== undefined && isVisible(read);
+    };
+    t.strictSame(
+      [changed("acme.shop"), changed("'acme.shop'"), changed("'acme.shop'.a")],
+      [true, false, false],
+    );
+  },
+);
 
 t.test("audit reads the file that a gateway writes", async (t) => {
   const gateway = await startGateway(t, { config: '[audit]\nfile = "audit.log"\n' });

@@ -106,7 +106,10 @@ t.test("token issue refuses users who could not use the token", async (t) => {
       "robot --database MAIN",
       "Grant not found: robot on MAIN (robot has main:ReadWrite); the access file spells this database in another case",
     ],
-    ["robot --database a.b", "Invalid database: '*' or 1 to 63 of letters, digits, '_', '-'"],
+    [
+      "robot --database a.b.c",
+      "Invalid database: '*' or 1 to 63 of letters, digits, '_', '-', or two such names with a dot between",
+    ],
   ];
   for (const [flags, reason] of refused) {
     t.strictSame(await gatehouse.run(`token issue ${flags}`), failed(1, reason), flags);

@@ -261,5 +261,5 @@ upstream.query_form = "op" => "keyed", which the engine that the gateway starts 
 [[upstream.databases]]; databases = ["x"] => 1: upstream.databases[0].url: found nothing; allowed: either url or urls
 [[upstream.databases]]; databases = ["x"]; url = "http://a:1"; urls = ["http://b:1"] => 4: upstream.databases[0].urls: found an array; allowed: either url or urls, not both
 [[upstream.databases]]; databases = ["x", "X"]; url = "http://a:1" => 2: upstream.databases[0].databases[1]: found "X"; allowed: each database once, whatever its case
-[[upstream.databases]]; databases = ["a/b"]; url = "http://a:1" => 2: upstream.databases[0].databases[0]: found "a/b"; allowed: 1 to 63 letters, digits, - and _
+[[upstream.databases]]; databases = ["a/b"]; url = "http://a:1" => 2: upstream.databases[0].databases[0]: found "a/b"; allowed: 1 to 63 letters, digits, - and _, or two such names with a dot between
 `);

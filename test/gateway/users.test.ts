@@ -101,7 +101,7 @@ t.test("invalid users are refused with a code", async (t) => {
     [{ password: "é".repeat(513) }, "password_too_long"],
     [{ role: "owner4" }, "invalid_role"],
     [{ role: "toString" }, "invalid_role"],
-    [{ database: "a.b" }, "invalid_database"],
+    [{ database: "a.b.c" }, "invalid_database"],
     [{ database: "" }, "invalid_database"],
     [{ database: "x".repeat(64) }, "invalid_database"],
     [{ database: "MAIN" }, "database_case_conflict"],

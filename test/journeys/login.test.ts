@@ -179,7 +179,7 @@ t.test("a login for a database without a grant is denied", async (t) => {
   checkRefusal(t, other, { ...denied, code: "no_grant" });
   const cased = await logIn(setting, { ...fields, database: "Main" });
   checkRefusal(t, cased, { ...denied, code: "database_case_mismatch" });
-  const invalid = await logIn(setting, { ...fields, database: "a.b" });
+  const invalid = await logIn(setting, { ...fields, database: "a.b.c" });
   checkRefusal(t, invalid, { status: 400, code: "invalid_database" });
   const wrong = await logIn(setting, { ...fields, password: "a wrong one", database: "other" });
   t.equal(wrong.status, 401, "the password is judged first");

@@ -572,6 +572,70 @@ max_changes = 3
   });
 });
 
+const perTenant = tables("routes", [
+  { path: "/:tenant/:database", access: "SELECT", database: ":tenant.:database" },
+  {
+    path: "/:tenant/:database/:collection",
+    access: "SELECT",
+    database: ":tenant.:database",
+    table: ":collection",
+  },
+  { path: "/info/:database", access: "authenticated", database: "own.:database" },
+]);
+
+t.test("a database of two names has grants, tokens and audit lines of its own", async (t) => {
+  const upstream = await new RecordingUpstream().listen(t);
+  const gateway = await startGateway(t, { upstream: upstream.url, config: perTenant });
+  const admin = await gateway.login();
+  const anna = await gateway.addUser("anna", "ReadOnly", "acme.shop");
+  const bert = await gateway.addUser("bert", "ReadOnly", "acme");
+  const table = { role: "ReadOnly" };
+  const put = (route: string) => gateway.send("PUT", `/api/access/${route}`, table, admin);
+  t.equal((await put("bert/other.shop/orders")).status, 200);
+  t.equal((await put("bert/acme/shop")).status, 200);
+  t.match(await put("anna/ACME.shop"), { status: 409, body: { code: "database_case_conflict" } });
+  const limited = await gateway.login("anna", "anna password", "acme.shop");
+  const cases: [route: string, token: string, status: number, code?: string][] = [
+    ["/acme/shop", anna, 200],
+    ["/acme/shop/orders", anna, 200],
+    ["/acme/shop", limited, 200],
+    ["/acme/other", anna, 403, "no_grant"],
+    ["/acme/SHOP", anna, 403, "database_case_mismatch"],
+    ["/shop/acme", anna, 403, "no_grant"],
+    ["/acme/shop", bert, 403, "no_grant"],
+    ["/acme/shop/orders", bert, 403, "no_grant"],
+    ["/other/shop/orders", bert, 200],
+    ["/other/shop/Orders", bert, 403, "name_case_mismatch"],
+    ["/other/shop", bert, 403, "no_grant"],
+    ["/other/shop", admin, 200],
+    ["/acme/shop.x", admin, 404, "not_found"],
+    ["/_acme/shop", admin, 404, "not_found"],
+    ["/acme/_all/orders", admin, 404, "not_found"],
+    ["/info/shop", limited, 403, "token_database"],
+    ["/info/shop", anna, 200],
+  ];
+  upstream.take();
+  for (const [route, token, status, code] of cases) {
+    const answer = await gateway.get(route, token);
+    t.equal(answer.status, status, route);
+    if (code !== undefined) t.equal(answer.body.code, code, route);
+    const received = upstream.take();
+    t.strictSame(
+      received.map(({ url }) => url),
+      status === 200 ? [route] : [],
+    );
+    if (route === "/acme/shop" && status === 200) {
+      t.equal(received[0]?.headers["x-gatehouse-database"], "acme.shop");
+    }
+  }
+  const line = await auditOf(gateway, await gateway.get("/other/shop/orders", bert));
+  t.match(line.operations, [
+    { database: "other.shop", tables: ["orders"], entry: "'other.shop'.orders" },
+  ]);
+  const { text } = await gateway.get("/api/access", admin);
+  t.match(text, '"database":"acme.shop"');
+});
+
 t.test("without authentication, routes still accept only their paths and parameters", async (t) => {
   const upstream = await new RecordingUpstream().listen(t);
   const [auth, config] = ["enabled = false", `${perTable}${listing}`];

@@ -86,11 +86,19 @@ t.test("queries are routed by database and forwarded byte for byte", async (t) =
 [upstream]
 url = "${home.url}"
 [[upstream.databases]]
-databases = ["sales", "stock"]
+databases = ["sales", "stock", "acme.shop"]
 url = "${elsewhere.url}"
 [[routes]]
 path = "/db/:database/stats"
 access = "SELECT"
+[[routes]]
+path = "/:tenant/:name"
+access = "SELECT"
+database = ":tenant.:name"
+[[routes]]
+path = "/fixed"
+access = "SELECT"
+database = "stock"
 [[routes]]
 path = "/ping"
 access = "authenticated"
@@ -116,12 +124,14 @@ access = "authenticated"
   t.match(mixed.body, { code: "batch_across_upstreams", message: /are on several: main, sales$/ });
   t.strictSame([...bodies(home), ...bodies(elsewhere)], [], "before anything is sent");
 
-  for (const route of ["/db/sales/stats", "/db/%73tock/stats", "/db/main/stats", "/ping"]) {
+  const away = ["/db/sales/stats", "/db/%73tock/stats", "/fixed", "/acme/shop"];
+  const atHome = ["/db/main/stats", "/acme/other", "/ping"];
+  for (const route of [...away, ...atHome]) {
     t.equal((await gateway.get(route, token)).status, 200, route);
   }
   const paths = (upstream: RecordingUpstream) => upstream.take().map(({ url }) => url);
-  t.strictSame(paths(elsewhere), ["/db/sales/stats", "/db/%73tock/stats"]);
-  t.strictSame(paths(home), ["/db/main/stats", "/ping"]);
+  t.strictSame(paths(elsewhere), away);
+  t.strictSame(paths(home), atHome);
 
   const tool = { database: "sales", from: "t", columns: ["*"] };
   const called = await callTool(gateway, "select", tool, token);

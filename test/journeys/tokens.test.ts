@@ -93,7 +93,7 @@ t.test("a token with a missing, mistyped or foreign claim is refused", async (t)
   for (const value of [null, 1, "owner", "", ["Owner"], "Root"]) {
     await refuse({ ...claims, role: value }, `role as ${JSON.stringify(value)}`);
   }
-  const foreign = { iss: "Gatehouse", aud: "gatehouse/mcp", database: "a.b", sub: "a b" };
+  const foreign = { iss: "Gatehouse", aud: "gatehouse/mcp", database: "a.b.c", sub: "a b" };
   for (const [name, value] of Object.entries(foreign)) {
     await refuse({ ...claims, [name]: value }, `${name} ${value}`);
   }
