@@ -64,7 +64,7 @@ interface Quoting {
   readonly message: string;
 }
 
-/** What the log says about an error of the database: nothing that may quote a row. */
+/** An error of the database for the log: nothing that may quote a row. */
 export interface Incident {
   readonly code: string;
   readonly reason: string;

@@ -330,9 +330,9 @@ t.test("MariaDB's errors are answered with their reason and object", async (t) =
     "create table main.old (a int, b int)",
     "create view main.narrow as select b as c from main.old",
     "alter table main.old rename column b to d",
-    "create definer = nobody@localhost sql security definer view main.orphan as select a from main.old",
+    "create definer = gone@localhost sql security definer view main.orphan as select a from main.old",
     "create table main.owned (id int primary key)",
-    `create definer = nobody@localhost trigger main.theirs after insert on main.owned
+    `create definer = gone@localhost trigger main.theirs after insert on main.owned
       for each row insert into main.log values (9, 9)`,
   );
   const code = (text: string) => insert("t", [{ id: 1, code: text, n: 1 }]);

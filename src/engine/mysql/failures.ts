@@ -108,7 +108,7 @@ const reasons: ReadonlyMap<number, string> = new Map([
   [1449, "the account that defines a view, trigger or function no longer exists"],
 ]);
 
-/** What a view, trigger or function lacks. The server's own words name accounts and other databases. */
+/** Says that a view, trigger or function lacks something. The server names accounts and other databases. */
 function brokenObject({ number, text }: ServerError, origin: Origin | undefined) {
   const [, schema, name] = /(?:['`]|(?:FUNCTION|PROCEDURE) )([^'`.]+)\.([^'` ]+)/.exec(text) ?? [];
   const isNear = name !== undefined && schema === origin?.schema;

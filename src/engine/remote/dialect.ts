@@ -50,7 +50,7 @@ export class ConnectionLost extends Error {
   }
 }
 
-/** What a statement is about, for errors that do not say it. */
+/** The subject of a statement, for errors that do not name it. */
 export interface Origin {
   readonly schema: string;
   readonly tables: readonly string[];

@@ -44,7 +44,7 @@ export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failu
   };
 }
 
-/** The operator can mend what causes these, so the log says more than the answer. */
+/** The operator can fix the cause of these, so the log says more than the answer. */
 export const operatorsCodes: ReadonlySet<string> = new Set(["statement_failed", "storage_failed"]);
 
 export type Refused = Readonly<ConstructorParameters<typeof EngineRefusal>>;

@@ -53,7 +53,7 @@ function read({ message }: Error, errcode: number, origin: Origin | undefined): 
     case 20: // SQLITE_MISMATCH
       return ["invalid_value", "An integer primary key takes only whole numbers of 64 bits"];
     default:
-      // SQLITE_ERROR also stands for limits, and for what functions do not take.
+      // SQLITE_ERROR also reports limits, and values that functions do not take.
       if (limitMessage.test(message)) return tooComplex(message);
       if (message === "malformed JSON") return notJson;
       return failed(origin, ownWords(message));
