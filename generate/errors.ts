@@ -186,12 +186,12 @@ const ofEngine: Readonly<Record<string, string>> = {
   row_denied:
     "A row as it would be stored is outside the caller's [row filter](grants.md#values-and-their-bytes). Nothing was changed.",
   permission_denied:
-    "PostgreSQL or MySQL does not allow this for the engine's own user. Or the target is a view or a table without transactions that does not allow it.",
+    "PostgreSQL or MySQL does not allow this for the engine's own user. Or the target is a view or a table without transactions that does not allow it, or its row-level security does not.",
   database_not_found: "No database has this name.",
   table_not_found:
     "The database has no table of this name. The message names one with a similar spelling.",
   constraint_violation:
-    "A value exists already where it must be unique, null is not allowed, or another rule of the database is violated. The message names the table, and the columns that must be unique or need a value. For a foreign key, it names both tables and the columns, on PostgreSQL and MySQL the constraint, and on SQLite and PostgreSQL the value if the query contains it. Callers who do not see the whole schema get neither.",
+    "A value exists already where it must be unique, null is not allowed, or another rule of the database is violated. The message names the table, and the columns that must be unique or need a value. It contains what a trigger or function says, if that has neither digits nor quotation marks. For a foreign key, it names both tables and the columns, on PostgreSQL and MySQL the constraint, and on SQLite and PostgreSQL the value if the query contains it. Callers who do not see the whole schema get none of these.",
   database_exists:
     "A database of this name exists, in any case. If the access file names one in another case, the gateway returns 403 `database_case_mismatch` without asking the engine.",
   database_in_use:
@@ -199,6 +199,8 @@ const ofEngine: Readonly<Record<string, string>> = {
   database_protected:
     "`main` cannot be dropped. On PostgreSQL, the engine's own database and templates cannot be dropped either.",
   table_exists: "A table of this name exists, in any case.",
+  statement_failed:
+    "The database itself cannot run the query: a view, trigger, function, index or file is broken, or does not allow this. The message names the object and the reason where that reveals no row, and only to callers who see the whole schema. The log contains the database's code, a reason without values, and the file.",
   expectation_failed:
     'An element of the Batch affected another number of rows than its `expect`, or than the one row that a later `bind` needs. The body names the element, counted from 0, and both numbers: `"element": 2, "expected": 1, "affected": 0`. Nothing of the Batch was kept.',
   approval_stale:
@@ -208,11 +210,12 @@ const ofEngine: Readonly<Record<string, string>> = {
   too_many_rows:
     "The change would return more rows than the caller's grant allows. Nothing was changed.",
   body_too_large: `The body has more than ${BODY_LIMIT / 2 ** 20} MiB. The gateway's own limit is lower by default.`,
-  internal_error: "The engine has a fault. Its log contains the cause.",
+  internal_error: "The engine has a fault. Its log contains the type, code and stack of the cause.",
   upstream_broken:
     "The process that runs SQLite ended before it responded. Nothing was carried out.",
   busy: "Another process holds the SQLite file, or other queries on PostgreSQL or MySQL conflict with this one. Send it again.",
-  database_unavailable: "PostgreSQL or MySQL cannot be reached. Nothing was carried out.",
+  database_unavailable:
+    "PostgreSQL or MySQL cannot be reached, or lacks a resource, or needs another server that cannot be reached. Nothing was carried out.",
   outcome_unknown:
     "The connection was lost, SQLite's process ended, or the time limit was reached during the commit. The change, or the Batch as a whole, may or may not have been carried out. Read the rows before you send it again.",
   query_timeout:

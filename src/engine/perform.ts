@@ -14,6 +14,7 @@ import {
   previewJson,
 } from "./sql/answers.ts";
 import { type RowChangeName, requireSameRows } from "./sql/preview.ts";
+import { tablesIn } from "./sql/select.ts";
 import type { Changed } from "./sql/target.ts";
 
 export interface Work {
@@ -214,9 +215,11 @@ export async function read<Leased extends Session, Name extends ReadingName>(
   try {
     await reads[name](context, fields, output);
   } catch (error) {
-    const refusal = failures.concernsStatement(error) ? failures.refusalOf(error) : undefined;
+    if (!failures.concernsStatement(error)) throw error;
+    const origin = { schema: context.schema, tables: tablesIn(fields), isReading: true };
+    const refusal = failures.refusalOf(error, origin);
     const names = refusal?.message === refused.outOfRange[1] ? computedIn(fields) : [];
-    if (refusal === undefined || names.length === 0) throw error;
+    if (refusal === undefined || names.length === 0) throw refusal ?? error;
     const problem = `A number is out of range: ${names.join(" or ")}`;
     throw new EngineRefusal(refusal.code, problem, { cause: refusal });
   }

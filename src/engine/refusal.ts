@@ -31,6 +31,7 @@ export const refusalStatuses = {
   database_in_use: 409,
   database_protected: 409,
   expectation_failed: 409,
+  statement_failed: 409,
   table_exists: 409,
   too_many_changes: 409,
   too_many_rows: 409,
@@ -63,8 +64,16 @@ interface Quoting {
   readonly message: string;
 }
 
+/** An error of the database for the log: nothing that may quote a row. */
+export interface Incident {
+  readonly code: string;
+  readonly reason: string;
+  readonly file?: string | undefined;
+}
+
 interface RefusalOptions extends ErrorOptions {
   readonly plain?: string;
+  readonly incident?: Incident | undefined;
   readonly members?: Readonly<Record<string, number | string>>;
   readonly quoting?: Quoting | undefined;
   readonly column?: string;
@@ -78,6 +87,7 @@ export class EngineRefusal extends ClientError {
   readonly members: Readonly<Record<string, number | string>>;
   /** The unknown column, as the query names it. */
   readonly column: string | undefined;
+  readonly incident: Incident | undefined;
   readonly #quoting: Quoting | undefined;
 
   constructor(code: RefusalCode, message: string, options?: RefusalOptions) {
@@ -85,6 +95,7 @@ export class EngineRefusal extends ClientError {
     this.members = options?.members ?? {};
     this.code = code;
     this.column = options?.column;
+    this.incident = options?.incident;
     this.#quoting = options?.quoting;
     this.plain = options?.plain ?? (code === "constraint_violation" ? constraintMessage : message);
   }
@@ -109,7 +120,7 @@ export class EngineRefusal extends ClientError {
       value: this.#quoting.value,
       message: `${place}: ${this.#quoting.message}`,
     };
-    const options = { plain, cause: this, quoting };
+    const options = { plain, cause: this, quoting, incident: this.incident };
     return new EngineRefusal(this.code, `${place}: ${this.message}${hint}`, options);
   }
 

@@ -278,8 +278,9 @@ function answerError(response: ServerResponse, error: unknown, log: Logger, isPl
     sendJson(response, status, { status: "error", message, code, ...members });
   };
   if (error instanceof EngineRefusal) {
-    const { status, code, message, plain, members } = error;
-    if (code === "storage_failed") log.error({ code }, message);
+    const { status, code, message, plain, members, incident } = error;
+    if (incident !== undefined) log.error({ ...incident, answer: plain }, "a query failed");
+    else if (code === "storage_failed") log.error({ code }, message);
     sendError(status, code, isPlain ? plain : message, members);
   } else if (error instanceof ClientError) {
     sendError(error.status, error.code, error.message);

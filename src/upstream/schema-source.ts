@@ -76,7 +76,8 @@ function read<Schema extends z.ZodType>(
   schema: Schema,
   { status, body }: QueryAnswer,
 ): z.output<Schema> {
-  if (status === 404 || status === 400) throw new Refusal("schema_not_found");
+  // 409: the database cannot describe it, such as a view of a table that is gone.
+  if ([400, 404, 409].includes(status)) throw new Refusal("schema_not_found");
   const detail = `schema: status ${status}`;
   if (status >= 500) throw new Refusal("upstream_unreachable", { detail });
   const parsed = schema.safeParse(parse(body));

@@ -214,7 +214,7 @@ overServers<{ make: string[]; user: string; code: RegExp }>(
   async (t, scene, { make, user, code }) => {
     await scene.sql("create table main.rows (id bigint primary key)", ...make);
     const { service, address } = await startService(t, urlFor(scene, `${user}:hunter2`));
-    refused(t, await query(address, insert("rows", [{ id: 4711 }])), 500, "internal_error");
+    refused(t, await query(address, insert("rows", [{ id: 4711 }])), 409, "statement_failed");
     await service.logged(({ msg }) => msg === "a query failed");
     t.match(service.output, code);
     t.notMatch(service.output, /hunter2|4711|insert into/i);

@@ -1,3 +1,4 @@
+import { mkdirSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import path from "node:path";
 import t, { type Test } from "tap";
@@ -28,6 +29,25 @@ async function hasSchemaTools(gateway: TestGateway, token: string): Promise<bool
   const names = await toolNames(gateway, token);
   return schemaTools.every((name) => names.includes(name));
 }
+
+t.test("a database that is broken has no schema, and its queries say why", async (t) => {
+  const home = temporaryDirectory(t);
+  mkdirSync(path.join(home, "data"), { mode: 0o700 });
+  writeFileSync(path.join(home, "data", "broken.sqlite"), "no database at all. ".repeat(100));
+  const { address } = await startService(t, `sqlite:${home}/data`);
+  const gateway = await startGateway(t, { upstream: address });
+  const root = await gateway.login();
+  for (const route of ["/schema/broken", "/schema/broken/notes"]) {
+    t.match(await gateway.get(route, root), { status: 404, body: { code: "schema_not_found" } });
+  }
+  const rita = await gateway.addUser("rita", "ReadOnly", "broken");
+  const answer = await gateway.query(
+    { Select: { database: "broken", from: "notes", columns: ["id"] } },
+    rita,
+  );
+  const message = /file is not a database \(database broken\)$/;
+  t.match(answer, { status: 409, body: { code: "statement_failed", message } });
+});
 
 t.test("the schema routes show each caller only what it may read", async (t) => {
   const server = await startPostgres(t);

@@ -14,18 +14,19 @@ import {
   insertRows,
   nestingOn,
   planOn,
+  type RowChange,
   readWithKeys,
 } from "../remote/change.ts";
 import type { Dialect, Mode } from "../remote/dialect.ts";
 import { isNoTable, refused } from "../remote/failures.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
 import type { RowOutput } from "../spool.ts";
-import { violations } from "../sql/answers.ts";
-import { readByKeys } from "../sql/changes.ts";
-import { type Fragment, PARAMETER_LIMIT, type Steps } from "../sql/fragment.ts";
+import { elsewhere, violations } from "../sql/answers.ts";
+import { keyCondition, readByKeys } from "../sql/changes.ts";
+import { type Fragment, PARAMETER_LIMIT, rows, type Steps } from "../sql/fragment.ts";
 import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
-import { cellIn } from "../sql/scope.ts";
+import { type Column, cellIn } from "../sql/scope.ts";
 import type { AggregateDialect, SelectDialect } from "../sql/select.ts";
 import {
   type Changed,
@@ -38,6 +39,7 @@ import {
   type Target,
 } from "../sql/target.ts";
 import {
+  allowedForm,
   comparedValue,
   has64Bits,
   numberText,
@@ -48,7 +50,14 @@ import type { Store } from "../store.ts";
 import { parseAddress } from "./address.ts";
 import { computingIn } from "./compute.ts";
 import { MysqlConnection } from "./connection.ts";
-import { duplicateKeyOf, failures, isDuplicate } from "./failures.ts";
+import {
+  duplicateKeyOf,
+  failures,
+  isDuplicate,
+  requiredColumn,
+  ServerError,
+  unfitPlaceOf,
+} from "./failures.ts";
 import {
   commentOf,
   kindOfNew,
@@ -137,6 +146,12 @@ const options = {
   lengthPerStatement: 256 * 1024,
   // With `NO_AUTO_VALUE_ON_ZERO`, `default` would be zero.
   nextNumber: sql`null`,
+  /** Keeps which row of the query the server blames. */
+  noteRow(error: unknown, part: readonly Row[], all: readonly Row[]) {
+    if (!(error instanceof ServerError)) return;
+    const row = part[unfitPlaceOf(error).row - 1];
+    if (row !== undefined) error.row = all.indexOf(row);
+  },
 };
 
 async function targetOf(context: MysqlContext, name: string): Promise<Target<Raw>> {
@@ -182,9 +197,16 @@ function* insertEach(
 ): Steps<Changed, Raw> {
   const key = returning === undefined ? [] : yield* readPrimaryKey(target);
   if (returning !== undefined && key.length === 0) throw needsPrimaryKey(target, "returning");
-  const columns = key.flatMap(({ name }) => table.columns.get(name) ?? []);
   const tail = conflict === undefined ? sql`` : onDuplicateSql(conflict);
-  const skips = conflict !== undefined && conflict.update.length === 0;
+  const skipped = conflict?.update.length === 0 ? conflict.key : undefined;
+  const cellsOf = (key: readonly Column[], row: Row) =>
+    key.map((column) => {
+      const { name } = column;
+      const value = cellIn(row, name);
+      const isNumbered = table.columns.get(name)?.isIdentity === true && (value ?? null) === null;
+      if (isNumbered) return sql`last_insert_id()`;
+      return value === undefined ? sql`default(${sql.id(name)})` : comparedValue(column, value);
+    });
   const data: string[] = [];
   let affected = 0;
   for (const row of values) {
@@ -192,18 +214,16 @@ function* insertEach(
     try {
       yield* insertRows<MysqlColumn, Raw>({ table, name: target.name }, [row], how);
     } catch (error) {
-      if (!skips || !isDuplicate(error)) throw error;
+      if (skipped === undefined || !isDuplicate(error)) throw error;
+      // A trigger may have met the unique key of another table.
+      const own = keyCondition(skipped, cellsOf(skipped, row));
+      const [held] = yield* rows<Raw>(sql`select 1 from ${target.name} where ${own}`);
+      if (held === undefined) throw error;
       continue;
     }
     affected += 1;
     if (returning === undefined) continue;
-    const cells = columns.map(({ name, isIdentity, ...column }) => {
-      const value = cellIn(row, name);
-      if (isIdentity && (value ?? null) === null) return sql`last_insert_id()`;
-      if (value === undefined) return sql`default(${sql.id(name)})`;
-      return comparedValue({ name, ...column }, value);
-    });
-    data.push(...(yield* readByKeys(target, returning, key, [cells])));
+    data.push(...(yield* readByKeys(target, returning, key, [cellsOf(key, row)])));
   }
   return { affected, ...(returning === undefined ? {} : { data }) };
 }
@@ -385,22 +405,66 @@ const { preview, digestAffected, ...changes } = changesOfRows(
     return nestingOn(context, where, readTable, dialect);
   },
   failures,
-  explainDuplicate,
+  explain,
 );
 
-/** The server names the unique key, but not its columns. */
-async function explainDuplicate(
-  { session }: MysqlContext,
+/** Adds what the server does not say: the columns of a unique key, and whose table is meant. */
+async function explain(
+  { session, schema }: MysqlContext,
   { table, keys }: Target<Raw>,
   error: unknown,
+  fields: RowChange,
 ): Promise<EngineRefusal | undefined> {
-  const key = duplicateKeyOf(error, table.name);
-  if (key === undefined) return undefined;
-  const found = await session.rows(keys);
+  if (!(error instanceof ServerError)) return undefined;
+  const { set = {}, values = [set] } = fields;
+  const required = requiredColumn(error);
+  if (required !== undefined) {
+    const isGiven = values.every((row) => (cellIn(row, required) ?? null) !== null);
+    if (!isGiven && table.columns.has(required)) return undefined;
+    return violated(violations.other(elsewhere, ""), error);
+  }
+  if (!isDuplicate(error)) return unfitCell(error, schema, table, fields);
+  const { key, table: holder = table.name } = duplicateKeyOf(error);
+  const found = holder === table.name ? await session.rows(keys) : [];
   const columns = found.filter(([name]) => name === key).map(([, , column]) => column ?? null);
   if (columns.length === 0 || columns.includes(null)) return undefined;
-  const message = violations.unique(`Table ${table.name}`, ` (${columns.join(", ")})`);
-  return new EngineRefusal("constraint_violation", message, { cause: error });
+  // In MariaDB, a trigger's own Insert fails with the same words.
+  const [trigger] = session.server.isMariaDb
+    ? await session.rows(sql`select 1 from information_schema.triggers
+        where event_object_schema = ${schema} and event_object_table = ${table.name} limit 1`)
+    : [];
+  const other = trigger === undefined ? "" : ", or another one that a trigger changes,";
+  const place = `Table ${table.name}${other}`;
+  return violated(violations.unique(place, ` (${columns.join(", ")})`), error);
+}
+
+function violated(message: string, cause: ServerError): EngineRefusal {
+  return new EngineRefusal("constraint_violation", message, { cause });
+}
+
+/** Names the cell of the query that the server blames. */
+function unfitCell(
+  error: ServerError,
+  schema: string,
+  table: Target<Raw>["table"],
+  { set = {}, values }: RowChange,
+): EngineRefusal | undefined {
+  const place = unfitPlaceOf(error);
+  const column = table.columns.get(place.column ?? "");
+  const row = values === undefined ? set : values[error.row ?? -1];
+  const isOwn =
+    [undefined, table.name].includes(place.table) && [undefined, schema].includes(place.schema);
+  if (column === undefined || row === undefined || !isOwn || !Object.hasOwn(row, column.name)) {
+    return undefined;
+  }
+  const refusal = failures.refusalOf(error);
+  if (refusal === undefined) return undefined;
+  const limit = column.kind.family === "text" ? "its character set" : "the range of its type";
+  const form = allowedForm(column.type);
+  const allowed = form === "" ? "" : `${form} in ${limit}`;
+  const problem = `Column "${column.name}" (${column.type}) does not accept this value${allowed}`;
+  const found = new EngineRefusal(refusal.code, problem, { cause: error });
+  return values === undefined ? found : found.at(`values[${error.row}]`);
 }
 
 const mysql: Dialect<MysqlSession> = {

@@ -1,12 +1,21 @@
-import { ConnectionLost } from "../remote/dialect.ts";
-import { failuresOf, type Refused, refused } from "../remote/failures.ts";
-import { brokenKey, violations } from "../sql/answers.ts";
+import { ConnectionLost, type Origin } from "../remote/dialect.ts";
+import {
+  failed,
+  failuresOf,
+  type Refused,
+  raised,
+  refused,
+  unfit,
+  wordsOf,
+} from "../remote/failures.ts";
+import { brokenKey, elsewhere, violations } from "../sql/answers.ts";
 
 /** By error number of MySQL or MariaDB. */
 const refusals: ReadonlyMap<number, Refused> = new Map<number, Refused>([
   ...numbers(refused.unfit, 1292, 1366, 1411, 1525, 1267, 1270, 1271, 3140, 3141, 3988, 4078),
   ...numbers(refused.tooLong, 1406),
   ...numbers(refused.outOfRange, 1264, 1690, 1916),
+  ...numbers(refused.dividedByZero, 1365),
   ...numbers(refused.computed, 1906, 3105),
   ...numbers(refused.lastNumber, 1467),
   ...numbers(refused.tooComplex, 1038, 1074, 1104, 1117, 1118, 1153, 1301, 1390, 1436, 1463, 3170),
@@ -14,12 +23,11 @@ const refusals: ReadonlyMap<number, Refused> = new Map<number, Refused>([
   ...numbers(refused.storage, 1021, 1026, 1114),
   ...numbers(refused.readOnly, 1036, 1290, 1792, 1836),
   ...numbers(refused.depended, 1217, 3730),
-  ...numbers(refused.byTrigger, 1644),
   ...numbers(refused.byView, 1369),
   ...numbers(refused.ofView, 1288, 1348, 1393, 1394, 1395, 1471),
   ...numbers(refused.forbidden, 1044, 1142, 1143, 1227, 1370, 1419),
   ...numbers(refused.noDatabase, 1008, 1049),
-  ...numbers(refused.noTable, 1051, 1146, 1356),
+  ...numbers(refused.noTable, 1051, 1146),
   ...numbers(refused.noColumn, 1054),
   ...numbers(refused.twoColumns, 1060),
   ...numbers(refused.notForKeys, 1071, 1170, 3152),
@@ -52,78 +60,144 @@ const timeouts = new Set([1317, 1969, 3024]);
 
 export const failures = failuresOf<ServerError>({
   isAnswer: (error) => error instanceof ServerError,
-  read(error, table) {
+  read(error, origin) {
+    const { number, state, text } = error;
+    const words = wordsOf(text, origin);
+    if (isRaised(error)) return raised(words);
     if (isFileError(error)) return refused.storage;
-    if (unavailable.has(error.number)) return refused.unavailable;
-    return violationOf(error, table) ?? refusals.get(error.number);
+    if (unavailable.has(number)) return refused.unavailable;
+    if (reasons.has(number)) return failed(origin, undefined, reasons.get(number));
+    const broken = brokenObject(error, origin);
+    if (broken !== undefined) return failed(origin, broken);
+    const known = violationOf(error, origin) ?? refusals.get(number);
+    if (known !== undefined) return known;
+    if (state.startsWith("22")) return unfit(words);
+    if (state.startsWith("23")) return violated(violations.other(placeOf(origin), ""));
+    return state.startsWith("40") ? refused.inUse : failed(origin, words);
   },
   concernsStatement: (error) => {
     const { number } = error;
-    return !(
-      isFileError(error) ||
-      unavailable.has(number) ||
-      transient.has(number) ||
-      timeouts.has(number)
+    return (
+      isRaised(error) ||
+      !(
+        isFileError(error) ||
+        unavailable.has(number) ||
+        transient.has(number) ||
+        timeouts.has(number)
+      )
     );
   },
-  isTransient: ({ number }) => transient.has(number),
+  isTransient: (error) => transient.has(error.number) && !isRaised(error),
   isUnavailable: ({ number }) => unavailable.has(number) && !refusesUser.has(number),
-  describe: ({ number }) => ({
+  describe: ({ number, state }) => ({
     code: String(number),
-    message: `MySQL refused a statement: error ${number}`,
+    reason: `MySQL refused a statement: error ${number}, SQLSTATE ${state}`,
   }),
 });
+
+/** By `signal` in a trigger or function, with a number of its own or without one. */
+function isRaised({ number, state }: ServerError): boolean {
+  return number === 1643 || number === 1644 || state.startsWith("45");
+}
+
+/** Of a failed statement, in words that name nothing. */
+const reasons: ReadonlyMap<number, string> = new Map([
+  [1172, "a subquery of a view, trigger or function finds several rows"],
+  [1242, "a subquery of a view, trigger or function finds several rows"],
+  [1442, "a trigger or function changes a table that the query uses itself"],
+  [1449, "the account that defines a view, trigger or function no longer exists"],
+]);
+
+/** Says that a view, trigger or function lacks something. The server names accounts and other databases. */
+function brokenObject({ number, text }: ServerError, origin: Origin | undefined) {
+  const [, schema, name] = /(?:['`]|(?:FUNCTION|PROCEDURE) )([^'`.]+)\.([^'` ]+)/.exec(text) ?? [];
+  const isNear = name !== undefined && schema === origin?.schema;
+  const named = isNear ? `${name} ` : "";
+  switch (number) {
+    case 1146:
+      if (origin === undefined || (isNear && origin.tables.includes(name))) return undefined;
+      return `table ${named}does not exist, but a view, trigger or function uses it`;
+    case 1305:
+      return `function ${named}does not exist, but a view, trigger or column uses it`;
+    case 1356:
+      return `view ${named}uses a table, column or function that does not exist, or its definer lacks a privilege`;
+    default:
+      return undefined;
+  }
+}
 
 export function isDuplicate(error: unknown): error is ServerError {
   return error instanceof ServerError && (error.number === 1062 || error.number === 1586);
 }
 
-/** The name of the unique key that the table already holds. MySQL 8 puts the table's name before it. */
-export function duplicateKeyOf(error: unknown, table: string): string | undefined {
-  if (!isDuplicate(error)) return undefined;
-  const name = / for key '([^']+)'$/.exec(error.text)?.[1];
-  return name?.startsWith(`${table}.`) ? name.slice(table.length + 1) : name;
+/** The unique key that already has the value. MySQL 8 puts its table in front, MariaDB does not. */
+export function duplicateKeyOf({ text }: ServerError): { key: string; table?: string | undefined } {
+  const name = / for key '([^']+)'$/.exec(text)?.[1] ?? "";
+  const dot = name.indexOf(".");
+  return { key: name.slice(dot + 1), table: dot < 0 ? undefined : name.slice(0, dot) };
+}
+
+function placeOf(origin: Origin | undefined): string {
+  return origin?.tables[0] === undefined ? "A table" : `Table ${origin.tables[0]}`;
 }
 
 /** Takes only names from fixed places of the server's text, which also quotes values. */
-function violationOf(
-  { number, text }: ServerError,
-  table: string | undefined,
-): Refused | undefined {
-  const place = table === undefined ? "A table" : `Table ${table}`;
+function violationOf(error: ServerError, origin: Origin | undefined): Refused | undefined {
+  const { number, text } = error;
+  const place = placeOf(origin);
   switch (number) {
     case 1048:
     case 1364:
-      return violated(violations.required(place, /^\w+ '([^']+)'/.exec(text)?.[1] ?? ""));
+      return violated(violations.required(place, requiredColumn(error) ?? ""));
     case 1062:
-    case 1586:
-      return violated(violations.unique(place, named(/ for key '([^']+)'$/.exec(text))));
+    case 1586: {
+      const { key, table } = duplicateKeyOf(error);
+      const isOwn = table === undefined || origin?.tables.includes(table);
+      return violated(violations.unique(isOwn ? place : elsewhere, ` (constraint "${key}")`));
+    }
     case 1264:
-      return unfit(refused.outOfRange, text);
+      return unfitColumn(refused.outOfRange, text);
     case 1406:
-      return unfit(refused.tooLong, text);
+      return unfitColumn(refused.tooLong, text);
     case 1216:
     case 1451:
     case 1452:
-      return foreignKeyViolation(number, text, place);
+      return foreignKeyViolation(number, text, origin);
+    case 1526:
+      return violated(`${place} has no partition for this row`);
     case 3819:
       return violated(violations.other(place, named(/^\w+ \w+ '([^']+)'/.exec(text))));
-    case 4025:
-      return violated(violations.other(place, named(/^CONSTRAINT `([^`]+)`/.exec(text))));
+    case 4025: {
+      const [, rule, schema, table] =
+        /^CONSTRAINT `([^`]+)` failed for `([^`]+)`\.`([^`]+)`/.exec(text) ?? [];
+      if (origin !== undefined && schema !== origin.schema) {
+        return violated(violations.other(elsewhere, ""));
+      }
+      return violated(violations.other(`Table ${table}`, ` (constraint "${rule}")`));
+    }
     default:
       return undefined;
   }
+}
+
+export function requiredColumn({ number, text }: ServerError): string | undefined {
+  return number === 1048 || number === 1364 ? /^\w+ '([^']+)'/.exec(text)?.[1] : undefined;
 }
 
 /**
  * Matches "(`main`.`cats`, CONSTRAINT `owned` FOREIGN KEY (`name`) REFERENCES `owners` (`name`))".
  */
 const foreignKey =
-  /\(`[^`]+`\.`([^`]+)`, CONSTRAINT `([^`]+)` FOREIGN KEY \(([^)]+)\) REFERENCES (`[^(]+`) \(([^)]+)\)/;
+  /\(`([^`]+)`\.`([^`]+)`, CONSTRAINT `([^`]+)` FOREIGN KEY \(([^)]+)\) REFERENCES (`[^(]+`) \(([^)]+)\)/;
 
-function foreignKeyViolation(number: number, text: string, place: string): Refused {
-  const [, table, constraint, own = "", other = "", key = ""] = foreignKey.exec(text) ?? [];
-  if (table === undefined) return violated(violations.reference(place, ""));
+function foreignKeyViolation(number: number, text: string, origin: Origin | undefined): Refused {
+  const [, schema, table = "", constraint, own = "", other = "", key = ""] =
+    foreignKey.exec(text) ?? [];
+  if (schema === undefined) return violated(violations.reference(placeOf(origin), ""));
+  // Databases other than the query's are named with a dot.
+  if ((origin !== undefined && schema !== origin.schema) || other.includes(".")) {
+    return violated(violations.reference(elsewhere, ""));
+  }
   const isMissing = number === 1452;
   return brokenKey({
     table,
@@ -133,8 +207,16 @@ function foreignKeyViolation(number: number, text: string, place: string): Refus
   });
 }
 
+/** Where the server says that a value does not fit. MariaDB names database and table too. */
+export function unfitPlaceOf({ text }: ServerError) {
+  const found =
+    / for column (?:`([^`]+)`\.`([^`]+)`\.)?[`']([^`']+)[`'] at row (\d+)$/.exec(text) ?? [];
+  const [, schema, table, column, row] = found;
+  return { schema, table, column, row: Number(row) };
+}
+
 /** A trigger may have written the column, so its name is only for who may see the whole schema. */
-function unfit([code, plain]: Refused, text: string): Refused {
+function unfitColumn([code, plain]: Refused, text: string): Refused {
   const column = / for column '([^']+)' at row \d+$/.exec(text)?.[1];
   return column === undefined ? [code, plain] : [code, `${plain}: "${column}"`, { plain }];
 }
@@ -153,30 +235,36 @@ function numbers(refusal: Refused, ...all: number[]): [number, Refused][] {
 
 export class ServerError extends Error {
   readonly number: number;
+  /** SQLSTATE. */
+  readonly state: string;
   /** The server's text, which quotes values. */
   readonly text: string;
+  /** Of an Insert, the index of the row that the server blames. */
+  row: number | undefined;
 
-  constructor(number: number, text: string, cause: Error) {
+  constructor(number: number, state: string, text: string, cause: Error) {
     super(`The server refused a statement: ${number}`, { cause });
     this.name = "ServerError";
     this.number = number;
+    this.state = state;
     this.text = text;
   }
 }
 
-/** Lower numbers concern the server's files, such as a temporary table that it cannot write. */
-const FIRST_NUMBER = 1000;
+/** These concern the server's files, such as a temporary table that it cannot write. */
+const LAST_FILE_ERROR = 119;
 
-function isFileError({ number }: ServerError): boolean {
-  return number < FIRST_NUMBER;
+function isFileError({ number, state }: ServerError): boolean {
+  return number <= LAST_FILE_ERROR && state === "HY000";
 }
 
 export function readError(error: unknown): ServerError | ConnectionLost {
   if (!(error instanceof Error)) return new ConnectionLost(error);
   // System errors have an `errno` too, but no `sqlState`.
-  const number = "errno" in error && "sqlState" in error ? error.errno : undefined;
+  const state = "sqlState" in error ? error.sqlState : undefined;
+  const number = "errno" in error && state !== undefined ? error.errno : undefined;
   if (typeof number !== "number") return new ConnectionLost(error);
-  return new ServerError(number, error.message, error);
+  return new ServerError(number, String(state), error.message, error);
 }
 
 export function resultOf<Result>(

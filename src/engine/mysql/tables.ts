@@ -3,7 +3,7 @@ import { foldCase, isPlainName } from "../../query/names.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { InsertColumn } from "../remote/change.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";
-import { databaseNotFound, refused } from "../remote/failures.ts";
+import { databaseNotFound, failed, refused } from "../remote/failures.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { MAX_NAMES_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { kindOf, type MysqlKind, markOf, valueTypeOf } from "./kinds.ts";
@@ -44,11 +44,11 @@ export async function tableMissing(
   await requireDatabase(session, schema);
   const found = await session.rows(sql`select table_name from information_schema.tables
     where table_schema = ${schema} limit ${sql.lit(MAX_NAMES_COMPARED)}`);
-  return tableNotFound(
-    name,
-    schema,
-    found.map(([other]) => String(other)),
-  );
+  const names = found.map(([other]) => String(other));
+  if (!names.includes(name)) return tableNotFound(name, schema, names);
+  // The server lists no columns of a view whose tables or columns are gone.
+  const reason = "it uses a table, column or function that does not exist, or its definer is gone";
+  return new EngineRefusal(...failed({ schema, tables: [name] }, undefined, reason));
 }
 
 /** Refuses a storage engine that cannot roll back, since half of a query could remain. */

@@ -1,4 +1,5 @@
 import { sql } from "kysely";
+import { DatabaseError } from "pg";
 import { isPlainName } from "../../query/names.ts";
 import type {
   CreateTable,
@@ -16,10 +17,11 @@ import {
   insertRows,
   nestingOn,
   planOn,
+  type RowChange,
   readWithKeys,
 } from "../remote/change.ts";
 import type { Dialect } from "../remote/dialect.ts";
-import { databaseNotFound, isNoTable, refused } from "../remote/failures.ts";
+import { databaseNotFound, isNoTable, refused, wordsOf } from "../remote/failures.ts";
 import { KnownTables, OutdatedTable } from "../remote/known-tables.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
 import type { RowOutput } from "../spool.ts";
@@ -58,8 +60,9 @@ import {
 } from "./databases.ts";
 import { failures } from "./failures.ts";
 import { kindOf, type PostgresKind } from "./kinds.ts";
-import type { PostgresContext, PostgresSession } from "./session.ts";
+import { type PostgresContext, type PostgresSession, unreadText } from "./session.ts";
 import {
+  compile,
   flatten,
   keysSql,
   knownTable,
@@ -475,7 +478,32 @@ const { preview, digestAffected, ...changes } = changesOfRows(
   targetOf,
   (context, where) => nestingOn(context, where, knownTable, dialect),
   failures,
+  explainUnread,
 );
+
+/** Names the cell whose text the server could not read as a value of the column's type. */
+async function explainUnread(
+  _context: PostgresContext,
+  { table }: Target<string>,
+  error: unknown,
+  { set = {}, values }: RowChange,
+): Promise<EngineRefusal | undefined> {
+  if (!(error instanceof DatabaseError) || !error.code?.startsWith("22")) return undefined;
+  const unread = unreadText(error);
+  if (unread === undefined) return undefined;
+  const words = wordsOf(error.message) ?? "the database cannot read it";
+  for (const [index, row] of (values ?? [set]).entries()) {
+    for (const [name, value] of Object.entries(row)) {
+      const { type = "", kind } = table.columns.get(name) ?? {};
+      const stored = value === null ? undefined : kind?.store(value);
+      if (stored === undefined || compile(sql`${stored}`).values[0] !== unread) continue;
+      const problem = `Column "${name}" (${type}) does not accept this value: ${words}`;
+      const refusal = new EngineRefusal("invalid_value", problem, { cause: error });
+      return values === undefined ? refusal : refusal.at(`values[${index}]`);
+    }
+  }
+  return undefined;
+}
 
 /** Databases of queries are schemas. */
 const schemaDialect: Dialect<PostgresSession> = {

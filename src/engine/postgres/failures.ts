@@ -1,15 +1,25 @@
 import { DatabaseError } from "pg";
-import { failuresOf, type Refused, refused } from "../remote/failures.ts";
-import { brokenKey, violations } from "../sql/answers.ts";
+import type { Origin } from "../remote/dialect.ts";
+import {
+  failed,
+  failuresOf,
+  type Refused,
+  raised,
+  refused,
+  unfit,
+  wordsOf,
+} from "../remote/failures.ts";
+import { brokenKey, elsewhere, violations } from "../sql/answers.ts";
 import { PasswordMissing } from "./address.ts";
 
 /** By SQLSTATE, or by its first two characters for a whole class. */
 const refusals: ReadonlyMap<string, Refused> = new Map<string, Refused>([
-  ["08", refused.unavailable],
-  ["21000", ["invalid_value", "Two rows of the Upsert have keys that are equal in the database"]],
-  ["22", refused.unfit],
+  ["08", refused.foreignServer],
+  // PostgreSQL itself and poolers use this one.
+  ["08P01", refused.unavailable],
   ["22001", refused.tooLong],
   ["22003", refused.outOfRange],
+  ["22012", refused.dividedByZero],
   ["2200H", refused.lastNumber],
   ["25006", refused.readOnly],
   ["28", refused.unavailable],
@@ -32,16 +42,47 @@ const refusals: ReadonlyMap<string, Refused> = new Map<string, Refused>([
   ["42809", refused.ofView],
   ["42P22", refused.unfit],
   ["44000", refused.byView],
-  ["53", refused.unavailable],
+  ["53", refused.exhausted],
   ["53100", refused.storage],
+  ["53300", refused.unavailable],
   ["54", refused.tooComplex],
-  ["55000", refused.ofView],
   ["55006", refused.inUse],
   ["55P03", refused.inUse],
   ["57", refused.unavailable],
   ["57014", refused.queryTimedOut],
   ["58030", refused.storage],
-  ["P0001", refused.byTrigger],
+]);
+
+/** By the same, for errors that a trigger or function raises on purpose. */
+const raisable: ReadonlyMap<string, Refused> = new Map<string, Refused>([
+  ["08", refused.raisedOutage],
+  ["22", refused.raisedValue],
+  ["40", refused.inUse],
+  ["42501", refused.raisedDenial],
+  ["53", refused.raisedOutage],
+  ["57P", refused.raisedOutage],
+  ["58", ["statement_failed", "A trigger or function of the database has failed"]],
+  ["XX", ["statement_failed", "A trigger or function of the database has failed"]],
+]);
+
+/** By the server's own function, where several errors share an SQLSTATE. */
+const byRoutine: ReadonlyMap<string, Refused> = new Map<string, Refused>([
+  [
+    "ExecOnConflictUpdate",
+    ["invalid_value", "Two rows of the Upsert have keys that are equal in the database"],
+  ],
+  ["ExecWithCheckOptions 42501", refused.byRowSecurity],
+  ["error_view_not_updatable", refused.ofView],
+  ["rewriteTargetView", refused.ofView],
+]);
+
+/** Of a failed statement, by the server's own function or by SQLSTATE. */
+const reasons: ReadonlyMap<string, string> = new Map([
+  ["CheckCmdReplicaIdentity", "its changes are published, but it has no replica identity"],
+  ["ExecOpenScanRelation", "the materialized view must be refreshed first"],
+  ["42P01", "a table that it uses does not exist"],
+  ["42703", "a column that it uses does not exist"],
+  ["42883", "a function or operator that it uses does not exist"],
 ]);
 
 /** The transaction lost against another one and is retried. */
@@ -51,38 +92,71 @@ const transient = new Set(["40001", "40P01"]);
 export const failures = failuresOf<DatabaseError>({
   isAnswer: (error) => error instanceof DatabaseError,
   isObstacle: (error) => error instanceof PasswordMissing,
-  read(error, ofQuery) {
-    const code = error.code ?? "";
-    if (code === "23503") return ofForeignKey(error);
-    if (/ function /.test(error.where ?? "")) {
+  read(error, origin) {
+    const { code = "", where = "", routine = "", message: text } = error;
+    const words = wordsOf(text, origin);
+    if (isRaised(error)) return raised(words, find(raisable, code));
+    if (code === "23503") return ofForeignKey(error, origin);
+    if (code.startsWith("23")) return ["constraint_violation", violation(error, origin)];
+    const [, name] = / function "?(?:[^"\s(]+\.)?([^"\s(.]+)/.exec(where) ?? [];
+    if (name !== undefined) {
       if (code === "22001") return refused.tooLongInside;
       if (code === "22003") return refused.outOfRangeInside;
+      if (/^(21|42(?!501))/.test(code))
+        return failed(origin, inFunction(name, reasons.get(code) ?? words));
     }
-    if (code.startsWith("23")) return ["constraint_violation", violation(error, ofQuery)];
-    return refusals.get(code) ?? refusals.get(code.slice(0, 2));
+    if (code === "25006" && origin?.isReading) {
+      return failed(
+        origin,
+        undefined,
+        "a Select may not change data, but a function that it uses does",
+      );
+    }
+    const known =
+      byRoutine.get(routine) ?? byRoutine.get(`${routine} ${code}`) ?? find(refusals, code);
+    if (known !== undefined) return known;
+    if (code.startsWith("22")) return unfit(words);
+    const reason = reasons.get(routine);
+    return failed(origin, reason === undefined ? inFunction(name, words) : undefined, reason);
   },
-  concernsStatement: ({ code }) => !["08", "40", "53", "57"].includes(code?.slice(0, 2) ?? ""),
+  concernsStatement: (error) =>
+    isRaised(error) ? !transient.has(error.code ?? "") : !/^(08|40|53|57)/.test(error.code ?? ""),
   isTransient: ({ code }) => transient.has(code ?? ""),
   isUnavailable: ({ code }) => /^(08|53|57P)/.test(code ?? ""),
-  describe: ({ code = "none", routine = "unknown" }) => ({
+  describe: ({ code = "none", routine = "unknown", file }) => ({
     code,
-    message: `PostgreSQL refused a statement: SQLSTATE ${code}, routine ${routine}`,
+    reason: `PostgreSQL refused a statement: SQLSTATE ${code}, routine ${routine}`,
+    file,
   }),
 });
 
+/** By PL/pgSQL's `raise` or `assert`, which choose the SQLSTATE. */
+function isRaised({ routine }: DatabaseError): boolean {
+  return routine === "exec_stmt_raise" || routine === "exec_stmt_assert";
+}
+
+function inFunction(name: string | undefined, words: string | undefined): string | undefined {
+  if (name === undefined) return words;
+  return `function ${name} fails${words === undefined ? "" : `: ${words}`}`;
+}
+
+/** The refusal for the longest beginning of an SQLSTATE. */
+function find(known: ReadonlyMap<string, Refused>, code: string): Refused | undefined {
+  return known.get(code) ?? known.get(code.slice(0, 3)) ?? known.get(code.slice(0, 2));
+}
+
 /** Class 23: integrity constraint violation. */
-function violation(
-  { code, table: named, column, constraint, detail: text = "" }: DatabaseError,
-  ofQuery: string | undefined,
-): string {
-  const table = named ?? ofQuery;
-  const rule = constraint === undefined ? "" : ` (constraint "${constraint}")`;
-  const place = table === undefined ? "A table" : `Table ${table}`;
+function violation(error: DatabaseError, origin: Origin | undefined): string {
+  const { code, table = origin?.tables[0], column, constraint, detail: text = "" } = error;
+  const isHidden = isElsewhere(error, origin);
+  const rule = constraint === undefined || isHidden ? "" : ` (constraint "${constraint}")`;
+  const named = table === undefined ? "A table" : `Table ${table}`;
+  const place = isHidden ? elsewhere : named;
   switch (code) {
     case "23502":
-      return violations.required(place, column ?? "");
+      return isHidden ? violations.other(place, "") : violations.required(place, column ?? "");
     case "23505": {
-      const [, columns] = /^Key \((.+?)\)=\(/s.exec(text) ?? [];
+      const [, columns] = isHidden ? [] : (/^Key \((.+?)\)=\(/s.exec(text) ?? []);
       return violations.unique(place, columns === undefined ? rule : ` (${unquoted(columns)})`);
     }
     default:
@@ -90,10 +164,19 @@ function violation(
   }
 }
 
+/** True for a table of another schema, which the caller may not see. */
+function isElsewhere({ schema }: DatabaseError, origin: Origin | undefined): boolean {
+  return schema !== undefined && origin !== undefined && schema !== origin.schema;
+}
+
 /** PostgreSQL's message for a key that another table lacks or still refers to. */
 const detail = /^Key \((.+)\)=\((.*)\) is (not present in|still referenced from) table "(.+)"\.$/s;
 
-function ofForeignKey({ table = "", constraint, detail: text = "" }: DatabaseError): Refused {
+function ofForeignKey(error: DatabaseError, origin: Origin | undefined): Refused {
+  const { table = "", constraint, detail: text = "" } = error;
+  if (isElsewhere(error, origin)) {
+    return ["constraint_violation", violations.reference(elsewhere, "")];
+  }
   const [, columns = "", value, what, other = ""] = detail.exec(text) ?? [];
   if (what === undefined) {
     // A message in another language, or columns that the engine's user may not read.

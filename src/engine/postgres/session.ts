@@ -46,6 +46,16 @@ function settings(words: "set" | "set local", timeLimit: number): string {
   return entries.map(([name, value]) => `${words} ${name} = '${value}'`).join("; ");
 }
 
+/** Where the server could not read the text of a value. */
+const ofParameter = /parameter \$(\d+)/;
+
+/** That text, by the server's error. */
+const unreadTexts = new WeakMap<DatabaseError, unknown>();
+
+export function unreadText(error: DatabaseError): unknown {
+  return unreadTexts.get(error);
+}
+
 /**
  * Sends statements without waiting for the replies to earlier ones. Each ends with a `Sync`, so the
  * server carries out what follows a failed statement; in a failed transaction, it refuses that. If
@@ -230,7 +240,15 @@ export class PostgresSession implements Session {
     const statement = await this.#prepare(fragment);
     const answer = this.#client.query<Row>(statement);
     if (isLast) this.#noteLast();
-    return this.#answerOf(answer);
+    try {
+      return await this.#answerOf(answer);
+    } catch (error) {
+      if (error instanceof DatabaseError) {
+        const [, place] = ofParameter.exec(error.where ?? "") ?? [];
+        if (place !== undefined) unreadTexts.set(error, statement.values?.[Number(place) - 1]);
+      }
+      throw error;
+    }
   }
 
   /** Sends the beginning of the transaction if it has not begun. Names the statement. */
@@ -318,8 +336,9 @@ export class PostgresSession implements Session {
   /**
    * True if a table has changed since a statement was prepared, or the prepared statement is gone.
    */
-  #isOfPlan({ code, routine }: DatabaseError): boolean {
-    if (!this.#isDirect) return false;
+  #isOfPlan({ code, routine, where }: DatabaseError): boolean {
+    // With a context, the statement is one of a trigger or function.
+    if (!this.#isDirect || where !== undefined) return false;
     return code === "26000" || (code === "0A000" && routine === "RevalidateCachedQuery");
   }
 }

@@ -100,7 +100,8 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
     } catch (error) {
       if (!concernsStatement(error)) throw error;
       // The database does not always name the table, and its errors are read elsewhere too.
-      const refusal = (await explain?.(context, target, error, fields)) ?? refusalOf(error, table);
+      const origin = { schema: context.schema, tables: [table] };
+      const refusal = (await explain?.(context, target, error, fields)) ?? refusalOf(error, origin);
       throw (refusal && namingColumns(refusal, target.table, fields)) ?? error;
     }
   }
@@ -276,6 +277,8 @@ export interface InsertOptions<Found extends InsertColumn, Raw> {
   readonly lengthPerStatement?: number;
   /** SQL for the next number in an identity column. Defaults to `default`. */
   readonly nextNumber?: Fragment;
+  /** Called with the error of the statement that inserts `part`. */
+  noteRow?(error: unknown, part: readonly Row[], all: readonly Row[]): void;
   /** Called with the numbers that rows have just set in the identity column. */
   onNumbers?(identity: Found, numbers: readonly (CellValue | undefined)[]): Steps<void, Raw>;
 }
@@ -318,9 +321,14 @@ export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>
   const takesNumber = identity !== undefined && first !== undefined && givesNumber(first, identity);
   const isLast = options.endsWithRow === true && others.length === 0 && !takesNumber;
   for (const { some, layout } of runs) {
-    for (const statement of statementsOf(some, all, layout, options)) {
-      if (returning === undefined) affected += yield* runOf<Raw>(statement, isLast);
-      else found.push(...(yield* rowsOf<Raw>(statement)));
+    for (const { statement, part } of statementsOf(some, all, layout, options)) {
+      try {
+        if (returning === undefined) affected += yield* runOf<Raw>(statement, isLast);
+        else found.push(...(yield* rowsOf<Raw>(statement)));
+      } catch (error) {
+        options.noteRow?.(error, part, all);
+        throw error;
+      }
     }
     if (identity === undefined || onNumbers === undefined) continue;
     yield* onNumbers(
@@ -378,7 +386,7 @@ function* statementsOf<Found extends InsertColumn, Raw>(
   all: readonly Row[],
   { columns, head, around }: Layout,
   options: InsertOptions<Found, Raw>,
-): Generator<Fragment> {
+): Generator<{ readonly statement: Fragment; readonly part: readonly Row[] }> {
   const { tail = nothing, nextNumber = ofDefault, returning } = options;
   const answered = returning === undefined ? nothing : sql` returning ${namesSql(returning)}`;
   const parts = rows.length === 1 ? [rows] : partsOf(rows, columns.length, options);
@@ -389,7 +397,7 @@ function* statementsOf<Found extends InsertColumn, Raw>(
         () => sql(around, ...columns.map((column) => cellOf(column, row, nextNumber))),
       ),
     );
-    yield sql`${head}${sql.join(tuples)}${tail}${answered}`;
+    yield { statement: sql`${head}${sql.join(tuples)}${tail}${answered}`, part: some };
   }
 }
 

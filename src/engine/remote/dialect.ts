@@ -50,15 +50,18 @@ export class ConnectionLost extends Error {
   }
 }
 
+/** The subject of a statement, for errors that do not name it. */
+export interface Origin {
+  readonly schema: string;
+  readonly tables: readonly string[];
+  readonly isReading?: boolean;
+}
+
 export type Mode = "read only" | "read committed" | "snapshot, read only" | "serializable";
 
 export interface Failures {
-  /**
-   * Returns undefined if the error is not the client's concern.
-   *
-   * @param table the table of the query, for errors that name none
-   */
-  refusalOf(error: unknown, table?: string): EngineRefusal | undefined;
+  /** Returns undefined for an error that no database has answered. */
+  refusalOf(error: unknown, origin?: Origin): EngineRefusal | undefined;
   /** False for an error of the server, the connection or the time limit. */
   concernsStatement(error: unknown): boolean;
   /** True if a retry of the transaction may succeed. */
@@ -67,8 +70,6 @@ export interface Failures {
   leavesConnectionUsable(error: unknown): boolean;
   /** True if the server is down, starting, or out of connections. */
   isUnavailable(error: unknown): boolean;
-  /** Returns an error that may be logged: without the server's text, which quotes values. */
-  redact(error: unknown): unknown;
 }
 
 export interface RemoteColumn extends Column {

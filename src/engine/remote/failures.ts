@@ -1,31 +1,32 @@
-import { EngineRefusal, UnknownOutcome } from "../refusal.ts";
+import { EngineRefusal, type Incident, UnknownOutcome } from "../refusal.ts";
 import { isStorageError } from "../spool.ts";
-import { ConnectionLost, type Failures } from "./dialect.ts";
+import { ConnectionLost, type Failures, type Origin } from "./dialect.ts";
 
 export interface ErrorReader<ServerError> {
   isAnswer(error: unknown): error is ServerError;
   /** True for an error that occurred before the server was asked. */
   isObstacle?(error: unknown): boolean;
-  /**
-   * Undefined if the error does not concern the client. Servers quote values and statements, so only
-   * schema names may be taken from their text.
-   */
-  read(answer: ServerError, table: string | undefined): Refused | undefined;
+  /** Servers quote values and statements: see `wordsOf` and take only schema names from their text. */
+  read(answer: ServerError, origin: Origin | undefined): Refused;
   concernsStatement(answer: ServerError): boolean;
   isTransient(answer: ServerError): boolean;
   isUnavailable(answer: ServerError): boolean;
-  describe(answer: ServerError): { readonly message: string; readonly code: string };
+  describe(answer: ServerError): Incident;
 }
 
 export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failures {
   return {
-    refusalOf(error, table) {
+    refusalOf(error, origin) {
       if (error instanceof EngineRefusal) return error;
       if (error instanceof ConnectionLost || reader.isObstacle?.(error)) {
         return new EngineRefusal(...refused.unavailable);
       }
-      const found = reader.isAnswer(error) ? reader.read(error, table) : undefined;
-      return found === undefined ? refusalOfDisk(error) : new EngineRefusal(...found);
+      if (!reader.isAnswer(error)) return refusalOfDisk(error);
+      const found = reader.read(error, origin);
+      const [code, message, options] = found;
+      const isForOperator = operatorsCodes.has(code) || found === refused.foreignServer;
+      const incident = isForOperator ? reader.describe(error) : undefined;
+      return new EngineRefusal(code, message, { ...options, incident });
     },
     concernsStatement(error) {
       if (error instanceof EngineRefusal) return true;
@@ -40,15 +41,50 @@ export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failu
       if (error instanceof ConnectionLost) return true;
       return reader.isAnswer(error) && reader.isUnavailable(error);
     },
-    redact(error) {
-      if (!reader.isAnswer(error)) return error;
-      const { message, code } = reader.describe(error);
-      return Object.assign(new Error(message), { code });
-    },
   };
 }
 
+/** The operator can fix the cause of these, so the log says more than the answer. */
+export const operatorsCodes: ReadonlySet<string> = new Set(["statement_failed", "storage_failed"]);
+
 export type Refused = Readonly<ConstructorParameters<typeof EngineRefusal>>;
+
+const quoted = /(["'`])(?:[\w$-]+\1?\.\1?)?([\w$-]+)\1/g;
+
+/**
+ * The database's own words, or those before the first colon, if they are prose: no digit and no
+ * quotation other than names of the query's tables. Databases quote values and count with digits.
+ */
+export function wordsOf(text: string, origin?: Origin): string | undefined {
+  const isOwn = (name: string) => origin?.tables.includes(name) === true;
+  const isProse = (part: string) =>
+    /^(?:[\p{L}\p{M} ,.;:()!?_-]|(?<=\p{L})'(?=\p{L}))+$/u.test(
+      part.replace(quoted, (all, _, name) => (isOwn(name) ? "" : all)),
+    );
+  const found = [text, text.replace(/: .*$/s, "")].find(isProse);
+  return found?.replace(quoted, "$2").replace(/[.:]$/, "");
+}
+
+/** Words are only for callers who may see the whole schema: a trigger may put anything into them. */
+function worded([code, plain]: Refused, words: string | undefined): Refused {
+  return [code, words === undefined ? plain : `${plain}: ${words}`, { plain }];
+}
+
+/** The author of a trigger or function raised the error. */
+export function raised(words: string | undefined, of: Refused = refused.byTrigger): Refused {
+  return worded(of, words);
+}
+
+export function unfit(words: string | undefined): Refused {
+  return worded(refused.unfit, words);
+}
+
+/** @param reason for every caller, unlike `words` */
+export function failed(origin: Origin | undefined, words?: string, reason?: string): Refused {
+  const tables = [...new Set(origin?.tables)].join(", ");
+  const plain = `The database cannot run this${tables && ` on ${tables}`}`;
+  return worded(["statement_failed", reason === undefined ? plain : `${plain}: ${reason}`], words);
+}
 
 export const refused = {
   unfit: ["invalid_value", "A value does not fit its column or cannot be compared with it"],
@@ -57,6 +93,7 @@ export const refused = {
     "invalid_value",
     "A trigger or function of the database makes a text that is longer than its column allows",
   ],
+  dividedByZero: ["invalid_value", "A view, trigger or column of the database divides by zero"],
   computed: ["invalid_value", "A column cannot be set, since the database computes it"],
   outOfRange: ["number_out_of_range", "A number is out of its column's range"],
   outOfRangeInside: [
@@ -69,11 +106,26 @@ export const refused = {
   readOnly: ["storage_failed", "The database is read-only"],
   depended: ["constraint_violation", "Other objects in the database depend on it"],
   lastNumber: ["constraint_violation", "A serial column has reached its last number"],
-  byTrigger: ["constraint_violation", "A trigger of the database refused the change"],
+  byTrigger: ["constraint_violation", "A trigger or function of the database refused this"],
+  raisedOutage: [
+    "database_unavailable",
+    "A trigger or function of the database reports that something is unavailable",
+  ],
+  raisedValue: ["invalid_value", "A trigger or function of the database refused a value"],
+  raisedDenial: ["permission_denied", "A trigger or function of the database does not allow this"],
+  byRowSecurity: [
+    "permission_denied",
+    "A row-level security policy of the database does not allow this row",
+  ],
   byView: ["constraint_violation", "A view of the database does not allow this row"],
   ofView: ["permission_denied", "The database does not allow this on a view"],
   forbidden: ["permission_denied", "The engine's database user lacks the privilege for this"],
   unavailable: ["database_unavailable", "The database cannot be reached"],
+  foreignServer: [
+    "database_unavailable",
+    "Another server that the database asks for this cannot be reached",
+  ],
+  exhausted: ["database_unavailable", "The database lacks memory or another resource for this now"],
   queryTimedOut: ["query_timeout", "The query was canceled because it took too long"],
   noDatabase: ["database_not_found", "The database no longer exists"],
   noTable: ["table_not_found", "A table no longer exists"],

@@ -206,13 +206,13 @@ class RemoteStore<Leased extends Session> implements Store {
       this.#reachability.noteSuccess();
       return answer;
     } catch (error) {
-      const { refusalOf, redact } = this.#dialect.failures;
+      const { refusalOf } = this.#dialect.failures;
       const failure = error instanceof UnknownOutcome ? error.cause : error;
       // If the engine itself cut the connection, that says nothing about the server.
-      if (!signal.aborted && refusalOf(failure)?.code === "database_unavailable") {
+      if (!signal.aborted && refusalOf(failure)?.message === refused.unavailable[1]) {
         this.#reachability.noteFailure(failure);
       }
-      throw refusalOf(error) ?? redact(error);
+      throw refusalOf(error) ?? error;
     }
   }
 

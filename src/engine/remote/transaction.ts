@@ -160,10 +160,11 @@ export class Transactions<Leased extends Session> {
 
   async #workIn<Result>(
     session: Leased,
-    { mode, end = "commit", changes = 0, stream }: TransactionOptions,
+    { mode, database, end = "commit", changes = 0, stream }: TransactionOptions,
     work: (session: Leased) => Promise<Result>,
   ): Promise<Result> {
-    const { leavesConnectionUsable, concernsStatement, isTransient } = this.#dialect.failures;
+    const { visibleSchema, failures } = this.#dialect;
+    const { leavesConnectionUsable, concernsStatement, isTransient, refusalOf } = failures;
     // The server would count the time during which the client does not read.
     const timeLimit = stream === undefined ? this.#timeLimit : 0;
     await this.#dialect.begin(session, mode, timeLimit, changes);
@@ -177,6 +178,9 @@ export class Transactions<Leased extends Session> {
     try {
       await session.end(end);
     } catch (error) {
+      if (database !== undefined && concernsStatement(error)) {
+        throw refusalOf(error, { schema: visibleSchema(database), tables: [] }) ?? error;
+      }
       const isAnswer = concernsStatement(error) || isTransient(error);
       const changesNothing = end === "rollback" || mode.endsWith("read only");
       throw isAnswer || changesNothing ? error : new UnknownOutcome(error);

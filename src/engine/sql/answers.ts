@@ -90,6 +90,9 @@ export const violations = {
   other: (table: string, name: string) => `${table} does not allow this row${name}`,
 };
 
+/** In place of a table that the query does not name, and that another database may hold. */
+export const elsewhere = "Another table, which a trigger or foreign key changes,";
+
 export interface BrokenKey {
   readonly table: string;
   /** The table without the referenced row. Absent if rows still refer to these columns. */

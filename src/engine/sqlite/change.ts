@@ -177,6 +177,13 @@ export function findBrokenKey(
   return suspects.length === 1 ? suspects[0] : undefined;
 }
 
+/** True if a foreign key of the table, or to it, restricts a change. */
+export function isInForeignKey(context: SqliteContext, table: string): boolean {
+  return [true, false].some(
+    (isDeleted) => [...foreignKeysOf(context, table, isDeleted)].length > 0,
+  );
+}
+
 /** Foreign keys of a table, and those to it that restrict its changes. */
 function foreignKeysOf(
   { session, schema }: SqliteContext,

@@ -2,6 +2,7 @@ import { DatabaseSync } from "node:sqlite";
 import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
 import { defineFunctions } from "./compute.ts";
+import { refusalOf } from "./failures.ts";
 import { DatabaseFiles, defaultDatabase } from "./files.ts";
 import { run, SqliteSession } from "./statements.ts";
 import { createColumnTable } from "./tables.ts";
@@ -25,7 +26,7 @@ export class Databases {
     const known = this.#open.get(name);
     if (known !== undefined) return known;
     this.#files.requireExisting(name);
-    const connection = openConnection(this.#files.path(name));
+    const connection = this.#opening(name, openConnection);
     const session = new SqliteSession(connection, new Map([[name, mainSchema]]));
     this.#open.set(name, session);
     return session;
@@ -39,13 +40,15 @@ export class Databases {
     }
     for (const name of names) this.requireExisting(name);
     const [first = defaultDatabase, ...others] = names;
-    const connection = openConnection(this.#files.path(first));
+    const connection = this.#opening(first, openConnection);
     const schemas = new Map([[first, mainSchema]]);
     try {
       others.forEach((name, index) => {
         const schema = `attached${index}`;
-        run(connection, sql`attach database ${this.#files.path(name)} as ${sql.id(schema)}`);
-        prepareSchema(connection, schema);
+        this.#opening(name, (path) => {
+          run(connection, sql`attach database ${path} as ${sql.id(schema)}`);
+          prepareSchema(connection, schema);
+        });
         schemas.set(name, schema);
       });
     } catch (error) {
@@ -53,6 +56,23 @@ export class Databases {
       throw error;
     }
     return new SqliteSession(connection, schemas);
+  }
+
+  /** Names the database whose file is broken. */
+  #opening<Result>(name: string, open: (path: string) => Result): Result {
+    const path = this.#files.path(name);
+    try {
+      return open(path);
+    } catch (error) {
+      const refusal = refusalOf(error);
+      if (refusal?.incident === undefined) throw error;
+      const { code, message, incident } = refusal;
+      throw new EngineRefusal(code, `${message} (database ${name})`, {
+        plain: `${refusal.plain} (database ${name})`,
+        incident: { ...incident, file: path },
+        cause: error,
+      });
+    }
   }
 
   forget(name: string): void {

@@ -14,13 +14,14 @@ import {
 import type { Operations } from "../remote/dialect.ts";
 import { refused } from "../remote/failures.ts";
 import type { RowOutput } from "../spool.ts";
-import { brokenKey } from "../sql/answers.ts";
+import { brokenKey, elsewhere, violations } from "../sql/answers.ts";
 import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
+import { cellIn } from "../sql/scope.ts";
 import type { AggregateDialect, SelectDialect } from "../sql/select.ts";
 import { type Changed, describe, type TableDescription, type Target } from "../sql/target.ts";
-import { storedValue } from "../sql/values.ts";
-import { findBrokenKey, targetOf } from "./change.ts";
+import { storedValue, WHOLE_NUMBER } from "../sql/values.ts";
+import { findBrokenKey, isInForeignKey, targetOf } from "./change.ts";
 import { computing } from "./compute.ts";
 import { refusalOf } from "./failures.ts";
 import {
@@ -41,6 +42,7 @@ import {
   keysSql,
   readTable,
   requireClientTable,
+  type SqliteTable,
   storeColumnTypes,
 } from "./tables.ts";
 
@@ -266,19 +268,54 @@ const { preview, digestAffected, ...changes } = changesOfRows<SqliteSession, SQL
   targetOf,
   (context, where) => nestingOn(context, where, readTable, dialect),
   failures,
-  explainBrokenKey,
+  explain,
 );
 
-/** SQLite does not name a broken foreign key. */
-async function explainBrokenKey(
+/** Adds what SQLite does not say: the foreign key, the table of a rule, the column of a value. */
+async function explain(
   context: SqliteContext,
   { table }: Target<SQLOutputValue>,
   error: unknown,
   fields: RowChange,
 ): Promise<EngineRefusal | undefined> {
-  const isOfKey = error instanceof Error && error.message === "FOREIGN KEY constraint failed";
-  const broken = isOfKey ? findBrokenKey(context, table, fields) : undefined;
-  return broken && new EngineRefusal(...brokenKey(broken));
+  if (!(error instanceof Error)) return undefined;
+  const { message } = error;
+  if (message === "FOREIGN KEY constraint failed") {
+    const broken = findBrokenKey(context, table, fields);
+    if (broken !== undefined) return new EngineRefusal(...brokenKey(broken));
+    if (isInForeignKey(context, table.name)) return undefined;
+    return new EngineRefusal("constraint_violation", violations.reference(elsewhere, ""));
+  }
+  if (message === "datatype mismatch") return findMismatch(readTable(context, table.name), fields);
+  const [, check, index = check] =
+    /^(?:CHECK constraint failed: (.+)|UNIQUE constraint failed: index '(.+)')$/s.exec(message) ??
+    [];
+  if (index === undefined) return undefined;
+  // The rule may be of a table that a trigger changes.
+  const found = rows(
+    context.session.connection,
+    sql`select "tbl_name" from ${sql.id(context.schema, "sqlite_schema")}
+      where case when ${check ?? null} is null then "type" = 'index' and "name" = ${index}
+        else "type" = 'table' and instr("sql", ${index}) > 0 end`,
+  );
+  const holders = Array.from(found, (row) => String(row[0]));
+  const holder = holders.find((name) => name === table.name) ?? holders[0];
+  return holder === undefined
+    ? undefined
+    : refusalOf(error, { schema: context.schema, tables: [holder] });
+}
+
+/** An integer primary key is the only column without a type of its own that SQLite does not convert. */
+function findMismatch({ columns }: SqliteTable, { set = {}, values }: RowChange) {
+  const key = [...columns.values()].find(({ isKey, type }) => isKey && /^integer$/i.test(type));
+  const rows = values ?? [set];
+  const index = rows.findIndex(
+    (row) => !Number.isInteger(Number(cellIn(row, key?.name ?? "") ?? 0)),
+  );
+  if (key === undefined || index < 0) return undefined;
+  const problem = `Column "${key.name}" (${key.type}) does not accept this value; allowed: ${WHOLE_NUMBER}`;
+  const refusal = new EngineRefusal("invalid_value", problem);
+  return values === undefined ? refusal : refusal.at(`values[${index}]`);
 }
 
 export function operationsIn({ schemas }: SqliteSession): Operations<SqliteSession> {

@@ -1,38 +1,79 @@
-import { EngineRefusal, type RefusalCode } from "../refusal.ts";
+import { EngineRefusal, type Incident } from "../refusal.ts";
+import type { Origin } from "../remote/dialect.ts";
+import {
+  failed,
+  operatorsCodes,
+  type Refused,
+  raised,
+  refused,
+  wordsOf,
+} from "../remote/failures.ts";
 import { isStorageError } from "../spool.ts";
 import { violations } from "../sql/answers.ts";
 
 const limitMessage = /too (many|large|complex|big|much)/i;
 
-/** @param table the table of the query, for errors that name none */
-export function refusalOf(error: unknown, table?: string): EngineRefusal | undefined {
+export function refusalOf(error: unknown, origin?: Origin): EngineRefusal | undefined {
   if (error instanceof EngineRefusal) return error;
   if (!(error instanceof Error)) return undefined;
-  const storage = "The database cannot be written: its disk is full or failing";
-  const limits = `The query exceeds a limit of the database: ${error.message}`;
-  const refusal = (code: RefusalCode, message: string) =>
-    new EngineRefusal(code, message, { cause: error });
-  if (isStorageError(error)) return refusal("storage_failed", storage);
+  if (isStorageError(error)) return withCause(refused.storage, error);
   if (!("errcode" in error)) return undefined;
-  // The low byte is the primary code (https://sqlite.org/rescode.html).
-  switch (Number(error.errcode) & 0xff) {
-    case 1: // SQLITE_ERROR
-      return limitMessage.test(error.message) ? refusal("query_too_complex", limits) : undefined;
+  return withCause(read(error, Number(error.errcode), origin), error);
+}
+
+function withCause([code, message, options]: Refused, cause: Error): EngineRefusal {
+  const isForOperator = operatorsCodes.has(code) && "errcode" in cause;
+  const incident = isForOperator ? incidentOf(cause) : undefined;
+  return new EngineRefusal(code, message, { cause, incident, ...options });
+}
+
+function incidentOf(error: Error): Incident {
+  const text = (name: "errcode" | "errstr") =>
+    name in error ? String(Reflect.get(error, name)) : "";
+  return { code: `SQLite ${text("errcode")}`, reason: ownWords(error.message) ?? text("errstr") };
+}
+
+/** By the low byte, the primary code (https://sqlite.org/rescode.html). */
+function read({ message }: Error, errcode: number, origin: Origin | undefined): Refused {
+  switch (errcode & 0xff) {
     case 5: // SQLITE_BUSY
     case 6: // SQLITE_LOCKED
-      return refusal("busy", "The database is in use by another process");
+      return ["busy", "The database is in use by another process"];
     case 8: // SQLITE_READONLY
     case 10: // SQLITE_IOERR
     case 13: // SQLITE_FULL
     case 14: // SQLITE_CANTOPEN
-      return refusal("storage_failed", storage);
+      return refused.storage;
     case 18: // SQLITE_TOOBIG
-      return refusal("query_too_complex", limits);
+      return tooComplex(message);
     case 19: // SQLITE_CONSTRAINT
-      return refusal("constraint_violation", violationOf(error.message, table));
+      return errcode === CONSTRAINT_TRIGGER
+        ? raised(wordsOf(message, origin))
+        : ["constraint_violation", violationOf(message, origin?.tables[0])];
+    case 20: // SQLITE_MISMATCH
+      return ["invalid_value", "An integer primary key takes only whole numbers of 64 bits"];
     default:
-      return undefined;
+      // SQLITE_ERROR also reports limits, and values that functions do not take.
+      if (limitMessage.test(message)) return tooComplex(message);
+      if (message === "malformed JSON") return notJson;
+      return failed(origin, ownWords(message));
   }
+}
+
+const notJson: Refused = [
+  "invalid_value",
+  "An index, view, trigger or column of the database needs JSON and finds another text",
+];
+
+/** SQLite quotes what is not a name or a number of its own. */
+function ownWords(message: string): string | undefined {
+  return /["'`]/.test(message) ? undefined : message;
+}
+
+const CONSTRAINT_TRIGGER = 1811;
+
+function tooComplex(message: string): Refused {
+  return ["query_too_complex", `The query exceeds a limit of the database: ${message}`];
 }
 
 export function refusing<Result>(work: () => Result): Result {

@@ -34,19 +34,19 @@ export type WorkerCalls = {
 };
 
 export type TaskFailure =
-  | Pick<EngineRefusal, "code" | "message" | "plain" | "members">
+  | Pick<EngineRefusal, "code" | "message" | "plain" | "members" | "incident">
   | { readonly error: unknown };
 
 export const taskErrors: ErrorCodec<TaskFailure> = {
   encode(error) {
     if (!(error instanceof EngineRefusal)) return { error };
-    const { code, message, plain, members } = error;
-    return { code, message, plain, members };
+    const { code, message, plain, members, incident } = error;
+    return { code, message, plain, members, incident };
   },
   decode(failure) {
     if ("code" in failure) {
-      const { code, message, plain, members } = failure;
-      return new EngineRefusal(code, message, { plain, members });
+      const { code, message, plain, members, incident } = failure;
+      return new EngineRefusal(code, message, { plain, members, incident });
     }
     return failure.error instanceof Error ? failure.error : new Error(String(failure.error));
   },

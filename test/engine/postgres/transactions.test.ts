@@ -163,7 +163,7 @@ t.test("reads cannot write, nor changes if the database is read-only", async (t)
     $$ insert into main.found (id) values (1) returning id $$;
   create view main.writing as select main.sly() as id`,
   );
-  t.match(await ask(selectAll("writing")), { body: { code: "storage_failed" } });
+  t.match(await ask(selectAll("writing")), { body: { code: "statement_failed" } });
   t.match(await ask(insert("found", [{ id: 2 }])), { status: 200 });
   await sql(`alter database ${database} set default_transaction_read_only = on`);
   const { address } = await startOn(t, url);
