@@ -43,6 +43,8 @@ const insertSql = `insert into gatehouse.oauth
 const putSql = `${insertSql} on conflict (model, id) do update set grant_id = excluded.grant_id,
   uid = excluded.uid, username = excluded.username, issued = excluded.issued,
   sealed = excluded.sealed, expires = excluded.expires`;
+const claimSql = `${insertSql} on conflict (model, id) do update set expires = excluded.expires
+  where oauth.expires <= clock_timestamp() returning id`;
 const noteSql = `insert into gatehouse.oauth (model, id, grant_id, uid, sealed, expires)
   values ('Call', $1, $2, $3, '', clock_timestamp() + make_interval(secs => $4))
   on conflict (model, id) do nothing`;
@@ -114,11 +116,11 @@ export function stateInStore(
     model: string,
     id: string,
     { payload, grantId, uid, expires }: NewRecord,
-  ): Promise<void> {
+  ): Promise<Row[]> {
     const key = keyOf(id);
     const { accountId, iat } = namesShape.parse(JSON.parse(payload));
     const isOfUser = model === "Grant" && accountId !== undefined;
-    await query(sql, [
+    return query(sql, [
       ...[model, key],
       ...[grantId, uid].map((name) => (name === undefined ? null : keyOf(name))),
       ...[isOfUser ? parseAccountId(accountId).username : null, iat ?? null],
@@ -169,11 +171,16 @@ export function stateInStore(
     replica && setInterval(() => void sweep(query).catch(() => {}), SWEEP_MS).unref();
 
   return {
-    put: (model, id, record) => put(putSql, model, id, record),
+    async put(model, id, record) {
+      await put(putSql, model, id, record);
+    },
     find: (model, id) => find("id", model, id),
     findByUid: (model, uid) => find("uid", model, uid),
     async consume(model, id, reuse = -1) {
       return (await query(consumeSql, [model, keyOf(id), reuse])).length === 1;
+    },
+    async claim(model, id, expires) {
+      return (await put(claimSql, model, id, { payload: "{}", expires })).length === 1;
     },
     async remove(model, id) {
       if (model === "Grant") await endGrant(id);

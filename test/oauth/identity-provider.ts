@@ -43,6 +43,8 @@ export class IdentityProvider {
   failure: number | undefined;
   /** Paths that answer with 500. */
   readonly failures = new Set<string>();
+  /** Requests wait for it before they are answered. */
+  held: Promise<unknown> | undefined;
   /** Paths of all requests. */
   readonly requests: string[] = [];
   /** The provider's session ids at this client, newest last. */
@@ -126,8 +128,10 @@ export class IdentityProvider {
 
   async #serve(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const { url = "" } = request;
-    this.requests.push(url.replace(/\?.*/, ""));
-    const isBroken = this.failures.has(this.requests.at(-1) ?? "");
+    const place = url.replace(/\?.*/, "");
+    this.requests.push(place);
+    await this.held;
+    const isBroken = this.failures.has(place);
     if (this.failure !== undefined || isBroken) {
       response.writeHead(this.failure ?? 500).end("broken");
       return;

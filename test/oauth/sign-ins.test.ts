@@ -2,7 +2,7 @@ import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { pino } from "pino";
-import t from "tap";
+import t, { type Test } from "tap";
 import { emptySnapshot } from "../../src/access/snapshot.ts";
 import { epochSeconds } from "../../src/clock.ts";
 import { loadConfiguration } from "../../src/config/load.ts";
@@ -11,7 +11,9 @@ import { RevocationIndex } from "../../src/identity/revocations.ts";
 import { subjectKey } from "../../src/identity/sign-in.ts";
 import { isRecent, openSignIns, type SignIns } from "../../src/oauth/client/sign-ins.ts";
 import { openStateIn } from "../../src/oauth/server/state-file.ts";
+import type { StateStore } from "../../src/oauth/server/state-store.ts";
 import { temporaryDirectory } from "../access/kit.ts";
+import { eventually } from "../kit/eventually.ts";
 import { PlainBrowser } from "./browser.ts";
 import { IdentityProvider, type ProviderUser } from "./identity-provider.ts";
 import { issuerSettings } from "./issuer.ts";
@@ -19,6 +21,7 @@ import { issuerSettings } from "./issuer.ts";
 const redirectUri = "http://127.0.0.1:4999/oauth/callback/staff";
 const elsewhere = "http://127.0.0.1:4998/callback/staff";
 const browser = "one";
+const RECHECK_SECONDS = 60;
 const place = { redirectUri, browser, snapshot: emptySnapshot };
 const ann = { sub: "ann", groups: ["engineering"] };
 
@@ -38,12 +41,13 @@ async function providerOf(...users: ProviderUser[]): Promise<IdentityProvider> {
 function processOf(
   { url, clientSecret }: IdentityProvider,
   changes: Partial<IssuerSettings> = { groups_claim: "groups" },
+  store: StateStore = state.store,
 ): Promise<SignIns> {
   const file = path.join(directory, clientSecret);
   writeFileSync(file, clientSecret, { mode: 0o600 });
   const login = {
     ...{ client_id: "gatehouse", client_secret_file: file },
-    ...{ label: "Sign in", scopes: [], recheck: 1 },
+    ...{ label: "Sign in", scopes: [], recheck: RECHECK_SECONDS },
   };
   const index = new RevocationIndex();
   const revocations = {
@@ -55,7 +59,12 @@ function processOf(
     revokeUser: () => Promise.reject(new Error("unused")),
   };
   const issuers = [issuerSettings(url, { login, ...changes })];
-  return openSignIns({ configuration: { mcp, issuers }, state, revocations, log });
+  return openSignIns({
+    configuration: { mcp, issuers },
+    state: { ...state, store },
+    revocations,
+    log,
+  });
 }
 
 /** Signs the provider's user in. @returns the query of the redirect */
@@ -88,31 +97,139 @@ t.test("sign-ins end with the issuer, even if another one has its prefix", async
   await t.rejects(after.current(credential, username), revoked);
   old.refreshes = true;
   const renewable = await signIn(before, old);
-  await delay(1100);
-  await t.rejects(after.current(renewable.credential, username), revoked);
-  t.strictSame(other.requests, [], "it never gets a refresh token of the other");
-});
-
-t.test("a slow check remains the only one when the next period begins", async (t) => {
-  const provider = await providerOf(ann);
-  const [one, two] = [await processOf(provider), await processOf(provider)];
-  const { credential, username } = await signIn(one, provider);
-  const asked = () => provider.requests.filter((route) => route === "/token").length;
-  await delay(1100);
   const { now } = Date;
   t.teardown(() => {
     Date.now = now;
   });
-  const first = one.current(credential, username);
-  await delay(1);
-  const rest = 15_000 - (now() % 15_000);
-  Date.now = () => now() + rest;
-  const both = await Promise.all([first, two.current(credential, username)]);
-  t.strictSame(
-    both.map(({ subject }) => subject.groups),
-    [["staff:engineering"], ["staff:engineering"]],
+  Date.now = () => now() + (RECHECK_SECONDS + 1) * 1000;
+  await t.rejects(after.current(renewable.credential, username), revoked);
+  t.strictSame(other.requests, [], "it never gets a refresh token of the other");
+});
+
+/** A sign-in that is due, at two processes. The second one stalls at its turn until `goOn`. */
+async function dueSignIn(t: Test, stalls: "before" | "after" = "before") {
+  const provider = await providerOf(ann);
+  const turn = Promise.withResolvers<void>();
+  const late = Promise.withResolvers<void>();
+  const { store } = state;
+  const [one, two] = [
+    await processOf(provider),
+    await processOf(provider, undefined, {
+      ...store,
+      async claim(...taken) {
+        const early = stalls === "after" ? await store.claim(...taken) : undefined;
+        turn.resolve();
+        await late.promise;
+        return early ?? store.claim(...taken);
+      },
+    }),
+  ];
+  const { credential, username } = await signIn(one, provider);
+  const { now } = Date;
+  t.teardown(() => {
+    Date.now = now;
+  });
+  let ahead = 0;
+  const pass = (seconds: number) => {
+    ahead += seconds * 1000;
+    Date.now = () => now() + ahead;
+  };
+  pass(RECHECK_SECONDS + 1);
+  return {
+    ...{ provider, pass, turn: turn.promise, goOn: late.resolve },
+    askOne: () => one.current(credential, username),
+    askTwo: () => two.current(credential, username),
+    refreshes: () => provider.requests.filter((route) => route === "/token").length - 1,
+  };
+}
+
+const engineering = { subject: { groups: ["staff:engineering"] } };
+
+t.test("a slow check remains the only one, whenever another process takes its turn", async (t) => {
+  const { provider, pass, turn, goOn, askOne, askTwo, refreshes } = await dueSignIn(t);
+  const held = Promise.withResolvers<void>();
+  provider.held = held.promise;
+  const second = askTwo();
+  await turn;
+  pass(14);
+  const first = askOne();
+  await eventually("the provider is asked", () => refreshes() === 1);
+  pass(14);
+  goOn();
+  await delay(300);
+  t.equal(refreshes(), 1);
+  held.resolve();
+  t.match(await Promise.all([first, second]), [engineering, engineering]);
+  t.equal(refreshes(), 1, "the refresh token was used once");
+});
+
+t.test("a process that stalls before its turn uses no refresh token that is used up", async (t) => {
+  const { turn, pass, goOn, askOne, askTwo, refreshes } = await dueSignIn(t);
+  const second = askTwo();
+  await turn;
+  t.match(await askOne(), engineering);
+  pass(120);
+  goOn();
+  t.match(await second, engineering, "it takes the result of the other");
+  t.equal(refreshes(), 1);
+});
+
+t.test("a process that stalls does not repeat a check that failed meanwhile", async (t) => {
+  const { provider, turn, pass, goOn, askOne, askTwo, refreshes } = await dueSignIn(t);
+  const second = askTwo();
+  await turn;
+  provider.failures.add("/token");
+  t.match(await askOne(), engineering, "the outage is tolerated");
+  pass(120);
+  goOn();
+  t.match(await second, engineering);
+  t.equal(refreshes(), 1);
+});
+
+t.test("the turn of a process that has died ends, and nobody uses its token again", async (t) => {
+  const { pass, turn, goOn, askOne, askTwo, refreshes } = await dueSignIn(t, "after");
+  const second = askTwo();
+  await turn;
+  pass(31);
+  t.match(await askOne(), engineering);
+  t.equal(refreshes(), 1);
+  goOn();
+  t.match(await second, engineering, "it had only stalled");
+  t.equal(refreshes(), 1);
+});
+
+t.test("many processes at once ask a provider once each time", async (t) => {
+  const provider = await providerOf(ann);
+  const { store } = state;
+  const slowly =
+    <Given extends unknown[], Answer>(run: (...given: Given) => Promise<Answer>) =>
+    async (...given: Given) => {
+      await delay(Math.random() * 20);
+      const answer = await run(...given);
+      await delay(Math.random() * 20);
+      return answer;
+    };
+  const [find, put, claim] = [slowly(store.find), slowly(store.put), slowly(store.claim)];
+  const slow = { ...store, find, put, claim };
+  const processes = await Promise.all(
+    Array.from({ length: 4 }, () => processOf(provider, undefined, slow)),
   );
-  t.equal(asked(), 2, "one code and one refresh token");
+  const [first] = processes;
+  if (first === undefined) throw new Error("no process");
+  const { credential, username } = await signIn(first, provider);
+  const { now } = Date;
+  t.teardown(() => {
+    Date.now = now;
+  });
+  for (let round = 1; round <= 12; round++) {
+    Date.now = () => now() + round * (RECHECK_SECONDS + 7) * 1000;
+    const answers = processes.map((one) => one.current(credential, username));
+    t.match(
+      await Promise.all(answers),
+      processes.map(() => engineering),
+    );
+    t.equal(provider.requests.filter((route) => route === "/token").length, 1 + round);
+  }
 });
 
 t.test("no user has the name under which the logout of another one is kept", async (t) => {

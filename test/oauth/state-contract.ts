@@ -29,6 +29,22 @@ export function testState(t: Test, open: (t: Test) => Promise<[StateStore, State
     t.match(await other.find("RefreshToken", "a"), { consumed: Number });
   });
 
+  t.test("an id is claimed by one of many, and again once that has expired", async (t) => {
+    const stores = await open(t);
+    const [one] = stores;
+    const claims = (id: string, expires: number) =>
+      Promise.all([0, 1, 0, 1].map((at) => stores[at]?.claim("SignInCheck", id, expires)));
+    for (let round = 0; round < 20; round++) {
+      const claimed = await claims(`a${round}`, later());
+      t.equal(claimed.filter(Boolean).length, 1);
+    }
+    t.notOk(await one.claim("SignInCheck", "a0", later()));
+    t.ok(await one.find("SignInCheck", "a0"));
+    t.ok(await one.claim("SignInCheck", "b", epochSeconds() - 1));
+    t.equal(await one.find("SignInCheck", "b"), undefined);
+    t.equal((await claims("b", later())).filter(Boolean).length, 1);
+  });
+
   t.test("an expired record is not found and takes no room", async (t) => {
     const [store] = await open(t);
     await store.put("Client", "a", { ...record, expires: epochSeconds() });

@@ -34,12 +34,7 @@ import type { Log } from "../../observe/log.ts";
 import { Refusal } from "../../refusal.ts";
 import { seal, unseal } from "../../sealed-bytes.ts";
 import { lifetimes } from "../server/protocol.ts";
-import {
-  type AuthorizationState,
-  type StateStore,
-  takeRecord,
-  useOnce,
-} from "../server/state-store.ts";
+import { type AuthorizationState, type StateStore, takeRecord } from "../server/state-store.ts";
 import {
   type AuthenticationDemand,
   createRelyingParty,
@@ -59,8 +54,13 @@ const REQUEST_SECONDS = 600;
 /** A sign-in without a refresh token, and how long an unreachable provider is tolerated. */
 const HOUR = 3600;
 const DAY = 24 * HOUR;
-/** Within this time one process checks a sign-in, and others wait for the result. */
-const TURN_SECONDS = 15;
+/**
+ * For which one process alone may ask about a sign-in: longer than the up to four requests of a
+ * check, which end after 5 seconds each.
+ */
+const TURN_SECONDS = 30;
+/** For which others wait for its result. */
+const WAIT_SECONDS = 15;
 /** Between attempts to reach a provider that does not answer. */
 const RETRY_SECONDS = 5;
 const MAX_WAIT_SECONDS = 2;
@@ -228,20 +228,17 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     };
     const silent = new Refusal("issuer_unreachable", { detail: "no answer", retryAfter: 2 });
     if (epochSeconds() < failedAt + RETRY_SECONDS) return tolerate(silent);
-    const period = Math.floor(epochSeconds() / TURN_SECONDS);
-    const turnIn = (one: number) => `${id} ${checkedAt} ${failedAt} ${one}`;
-    const expires = epochSeconds() + 2 * TURN_SECONDS;
-    // Who took a turn at the end of the last period may still be asking.
-    const isTaken = (await store.find(TURN, turnIn(period - 1)))?.consumed !== undefined;
-    if (isTaken || !(await useOnce(store, TURN, turnIn(period), expires))) {
-      const end = Date.now() + TURN_SECONDS * 1000;
-      while (Date.now() < end) {
-        await delay(100);
-        const now = await read(id);
-        if (now.checkedAt !== checkedAt) return now;
-        if (now.failedAt !== content.failedAt) break;
-      }
-      return tolerate(silent);
+    const turn = `${id} ${checkedAt} ${failedAt}`;
+    const isOurs = await store.claim(TURN, turn, epochSeconds() + TURN_SECONDS);
+    const end = performance.now() + WAIT_SECONDS * 1000;
+    while (true) {
+      // A turn before this one may have ended since `content` was read.
+      const now = await read(id);
+      if (now.checkedAt !== checkedAt) return now;
+      if (now.failedAt !== content.failedAt) return tolerate(silent);
+      if (isOurs) break;
+      if (performance.now() > end) return tolerate(silent);
+      await delay(100);
     }
     let kept = content;
     try {
@@ -419,7 +416,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     async logOut({ id, issuedAt, expiresAt, session, subject }: Logout): Promise<void> {
       const key = digest(id);
       const repeated = () => new Refusal("token_invalid", { detail: "repeated" });
-      if ((await store.find(LOGOUT, key))?.consumed !== undefined) throw repeated();
+      if ((await store.find(LOGOUT, key)) !== undefined) throw repeated();
       if (session !== "") {
         const longest = Math.max(SESSION_TOKEN_SECONDS, lifetimes.refreshToken);
         await revocations.revokeToken({
@@ -434,7 +431,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
         }
       }
       // Only now, so that the provider may send the token again after a failure.
-      if (!(await useOnce(store, LOGOUT, key, expiresAt))) throw repeated();
+      if (!(await store.claim(LOGOUT, key, expiresAt))) throw repeated();
     },
 
     forget,

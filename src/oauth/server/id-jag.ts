@@ -10,7 +10,6 @@ import { StateUnavailable } from "./adapter.ts";
 import { accountIdOf, knownScopes, toDetail } from "./connections.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { JWT_BEARER, type McpScope, resourceOf, resourcesOf, tokenLifetimeOf } from "./protocol.ts";
-import { useOnce } from "./state-store.ts";
 
 /** Model in the state store: an assertion that was used, by its issuer and `jti`. */
 const USED = "Assertion";
@@ -69,7 +68,7 @@ export function registerAssertions(
     const scopes = grantedScopes(token, params.scope);
     externalCaller(snapshot(), revocations, token);
     const id = hash("sha256", JSON.stringify([iss, jti]), "base64url");
-    const isFirst = await useOnce(state.store, USED, id, iat + ASSERTION_AGE + MARGIN_SECONDS);
+    const isFirst = await state.store.claim(USED, id, iat + ASSERTION_AGE + MARGIN_SECONDS);
     if (!isFirst) throw invalidToken("replayed");
     const groups = readGroups(claims, settings);
     const lasts = tokenLifetimeOf(options);

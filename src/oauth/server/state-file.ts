@@ -124,6 +124,12 @@ export function openStateFile(file: string): StateStore & { sweep(runningMs?: nu
         AND (consumed IS NULL OR abs(consumed - ?1) <= ?4)`;
       return prepare(sql).run(epochSeconds(), model, id, reuse).changes === 1;
     },
+    async claim(model, id, expires) {
+      const sql = `INSERT INTO records (model, id, payload, expires) VALUES (?1, ?2, '{}', ?3)
+        ON CONFLICT (model, id) DO UPDATE SET expires = excluded.expires
+        WHERE records.expires <= ?4`;
+      return prepare(sql).run(model, id, expires, epochSeconds()).changes === 1;
+    },
     remove: async (model, id) => remove("id", model, id),
     removeByGrant: async (model, grantId) => remove("grant_id", model, grantId),
     async endGrant(grantId) {

@@ -37,6 +37,11 @@ export interface StateStore {
    * @param reuse seconds around the first use in which another use is accepted. Default: none.
    */
   consume(model: string, id: string, reuse?: number): Promise<boolean>;
+  /**
+   * Takes an id until `expires`, in one step and by the clock of the storage. False while another
+   * process has it.
+   */
+  claim(model: string, id: string, expires: number): Promise<boolean>;
   remove(model: string, id: string): Promise<void>;
   /** Removes a model's records under a grant, but not the grant. */
   removeByGrant(model: string, grantId: string): Promise<void>;
@@ -72,17 +77,6 @@ export async function takeRecord(
   if (found === undefined || !(await store.consume(model, id))) return undefined;
   await store.remove(model, id);
   return found.payload;
-}
-
-/** Marks an id as used until `expires`, once across all replicas. @returns false if it was used */
-export async function useOnce(
-  store: StateStore,
-  model: string,
-  id: string,
-  expires: number,
-): Promise<boolean> {
-  await store.put(model, id, { payload: "{}", expires });
-  return store.consume(model, id);
 }
 
 /** The name of the key among the secrets of a store. */
