@@ -7,7 +7,12 @@ import {
   tablePattern,
   type tables,
 } from "../src/access/records.ts";
-import { EVERY_DATABASE, externalName, username as ownUsername } from "../src/access/roles.ts";
+import {
+  EVERY_DATABASE,
+  externalGroup,
+  externalName,
+  username as ownUsername,
+} from "../src/access/roles.ts";
 import { attributeName } from "../src/access/row-filter.ts";
 import type { Schema } from "../src/query/kind.ts";
 import {
@@ -28,7 +33,7 @@ const username = {
 
 const group = {
   type: "string",
-  anyOf: patterns(wholePlainName, externalName),
+  anyOf: patterns(wholePlainName, externalGroup),
   description: "A local group, or a group of an issuer, `<prefix>:<group>`.",
 };
 
@@ -62,7 +67,7 @@ const limits = {
         username,
         {
           type: "string",
-          pattern: `^group:(?:${plainNamePattern}|${externalName.source.slice(1, -1)})$`,
+          pattern: `^group:(?:${plainNamePattern}|${externalGroup.source.slice(1, -1)})$`,
         },
       ],
     }),

@@ -154,6 +154,8 @@ export interface RefusedToken {
   readonly user?: string | undefined;
   readonly tokenId?: string;
   readonly client?: string | undefined;
+  /** A sentence, where a document or an answer of the issuer is at fault. */
+  readonly cause?: string | undefined;
 }
 
 export interface RefusalOptions {

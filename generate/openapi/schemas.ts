@@ -1,5 +1,5 @@
 import { tablePattern } from "../../src/access/records.ts";
-import { externalName, roles } from "../../src/access/roles.ts";
+import { externalGroup, externalName, roles } from "../../src/access/roles.ts";
 import { batchKey } from "../../src/query/grammar.ts";
 import type { Schema } from "../../src/query/kind.ts";
 import { databasePattern, wholePlainName } from "../../src/query/names.ts";
@@ -263,7 +263,7 @@ export const schemas: Readonly<Record<string, Schema>> = {
     type: "string",
     anyOf: [
       { type: "string", pattern: wholePlainName.source },
-      { type: "string", pattern: externalName.source },
+      { type: "string", pattern: externalGroup.source },
     ],
     description: "A local group, or `<prefix>:<group>` of an issuer.",
   },

@@ -209,7 +209,7 @@ function decideAmongGroups(entries: readonly DecidingEntry[]): DecidingEntry {
   const { username, database, tables } = first.grant;
   return {
     grant: { username, database, role: "None", ...(tables && { tables }) },
-    name: first.name.replace(/ \(group .*$/, ` (groups ${groups.join(", ")})`),
+    name: first.name.replace(/ \(group .*$/s, ` (groups ${groups.join(", ")})`),
     isExpired: false,
     conflict: groups,
   };

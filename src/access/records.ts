@@ -21,6 +21,7 @@ import {
 import { parsePasswordHash } from "./password-hash.ts";
 import {
   type EntryRole,
+  externalGroupRule,
   externalNameRule,
   groupOf,
   groupSubject,
@@ -348,7 +349,7 @@ function failing(table: TableName, record: TomlTable, index: number, report: Rep
 
 const nameReason = `\`username\` must be 1 to 64 of letters, digits, '.', '_', '-', '@'; or, for an external user, \`prefix:\` and ${externalNameRule}`;
 
-const groupReason = `\`group\` must be a local group's name, ${plainNameRule}, or \`prefix:\` and ${externalNameRule}`;
+const groupReason = `\`group\` must be a local group's name, ${plainNameRule}, or \`prefix:\` and ${externalGroupRule}`;
 
 /** Returns undefined if a problem was reported that makes the user unusable. */
 export function readUser(value: unknown, index: number, report: Report): User | undefined {

@@ -68,6 +68,12 @@ export const externalName: RegExp = new RegExp(
   `^(?!${GROUP_PREFIX})[A-Za-z0-9_-]{1,63}:(?=.{1,200}$)${externalCharacters}(?: ${externalCharacters})*$`,
   "u",
 );
+/** Any text that a provider may call a group. */
+export const externalGroup: RegExp = new RegExp(
+  `^(?!${GROUP_PREFIX})[A-Za-z0-9_-]{1,63}:[^\\p{Cc}\\p{Cs}]{1,200}$`,
+  "u",
+);
+export const externalGroupRule = "1 to 200 characters in NFC without control characters";
 export const externalNameRule =
   "1 to 200 letters, marks and digits of any script and . _ - @ + : / # ' = | with single spaces between, in NFC";
 
@@ -87,7 +93,12 @@ export function isAnyUsername(text: unknown): text is string {
 
 /** True for a local group's name, or a group of an issuer, written `<prefix>:<group>`. */
 export function isGroupName(text: unknown): text is string {
-  return isLocalGroupName(text) || isExternalUsername(text);
+  return isLocalGroupName(text) || isExternalGroup(text);
+}
+
+/** True for a group of an issuer, written `<prefix>:<group>`. */
+export function isExternalGroup(text: unknown): text is string {
+  return typeof text === "string" && externalGroup.test(text) && text === text.normalize("NFC");
 }
 
 export function isLocalGroupName(text: unknown): text is string {
@@ -102,6 +113,28 @@ export function groupSubject(group: string): string {
 /** The group that such a name means. */
 export function groupOf(subject: string): string | undefined {
   return subject.startsWith(GROUP_PREFIX) ? subject.slice(GROUP_PREFIX.length) : undefined;
+}
+
+const listItem = /(?:\s*"((?:[^"]|"")*)"\s*|([^,]*))(?:,|$)/y;
+
+/** Splits a list at its commas. A name in double quotes may have commas, as in CSV. */
+export function splitNames(text: string): string[] {
+  const names: string[] = [];
+  let item = ",";
+  listItem.lastIndex = 0;
+  while (item.endsWith(",")) {
+    const [whole = "", quoted, plain = ""] = listItem.exec(text) ?? [];
+    item = whole;
+    names.push(quoted?.replaceAll('""', '"') ?? plain.trim());
+  }
+  return names;
+}
+
+/** Writes a list for `splitNames`. */
+export function joinNames(names: readonly string[]): string {
+  return names
+    .map((name) => (/^\s|[",]|\s$/.test(name) ? `"${name.replaceAll('"', '""')}"` : name))
+    .join(", ");
 }
 
 /** `rita`, or `group analysts`. */

@@ -10,7 +10,13 @@ import {
 import { type EntryView, viewEntry } from "./entry-view.ts";
 import type { Boundary, Grant, Group, User } from "./grant.ts";
 import type { ReadRecords, Report, TableName } from "./records.ts";
-import { EVERY_DATABASE, groupOf, groupSubject, isExternalUsername } from "./roles.ts";
+import {
+  EVERY_DATABASE,
+  groupOf,
+  groupSubject,
+  isExternalGroup,
+  isExternalUsername,
+} from "./roles.ts";
 
 export type { Grant, User } from "./grant.ts";
 
@@ -65,7 +71,7 @@ export function blankUser(username: string): User {
 export function isKnownHolder({ users, groups }: Snapshot, name: string): boolean {
   const group = groupOf(name);
   if (group === undefined) return users.has(name) || isExternalUsername(name);
-  return groups.has(group) || isExternalUsername(group);
+  return groups.has(group) || isExternalGroup(group);
 }
 
 /** External users with entries but no record. */

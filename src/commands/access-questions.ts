@@ -12,7 +12,7 @@ import { parseAccess } from "../access/parse.ts";
 import { type AccessExplanation, explainAccess, grantingEntries } from "../access/policy.ts";
 import { writtenHolder } from "../access/records.ts";
 import type { Decision } from "../access/rights.ts";
-import { groupOf, holderName, isExternalUsername, obstacleOf } from "../access/roles.ts";
+import { groupOf, holderName, isExternalGroup, obstacleOf } from "../access/roles.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import type { Configuration } from "../config/schema.ts";
 import { openGrammar } from "../gateway/query-grammar.ts";
@@ -94,11 +94,11 @@ interface QuestionOptions extends CommonOptions {
   readonly groups?: readonly string[];
 }
 
-function readTokenGroups(text: string): string[] {
+function readTokenGroups(text: string, earlier?: unknown): string[] {
   const groups = readNames(text);
-  if (groups.every(isExternalUsername)) return groups;
+  if (groups.every(isExternalGroup)) return [...(Array.isArray(earlier) ? earlier : []), ...groups];
   throw new InvalidArgumentError(
-    "Allowed: groups of an issuer, such as staff:a,staff:b; local groups are known.",
+    'Allowed: groups of an issuer, such as staff:a,staff:b or "staff:Sales, EU"; local groups are known.',
   );
 }
 
@@ -231,7 +231,7 @@ const expectationShape = z.strictObject({
   via: z.enum(["query", "mcp"]).default("query"),
   client: z.string().optional(),
   groups: z
-    .array(z.string().refine(isExternalUsername, "a group of an issuer is <prefix>:<group>"))
+    .array(z.string().refine(isExternalGroup, "a group of an issuer is <prefix>:<group>"))
     .optional(),
   query: z.string(),
   allowed: z.boolean(),
@@ -360,10 +360,10 @@ async function compareAccess(old: string, current: string, { json }: CommonOptio
 
 const help = `
 check <username> <operation> <place> --via <via> --client <client_id> --json  check whether a user may run an operation, and why
-  --groups <groups>  groups that only the user's token knows, such as staff:a,staff:b
+  --groups <groups>  groups that only the user's token knows, such as staff:a,staff:b; may be repeated
 who <operation> <place> --via <via> --client <client_id> --json  list users who may run an operation, with entry and limits
 explain <username> --file <file> --via <via> --client <client_id> --json  judge the query on standard input, and print it as it would be forwarded
-  --groups <groups>  groups that only the user's token knows, such as staff:a,staff:b
+  --groups <groups>  groups that only the user's token knows, such as staff:a,staff:b; may be repeated
 diff --json     show who gains and loses what between two access files
   <old>         an access file
   <new>         another access file

@@ -1,6 +1,6 @@
 import { Argument, Command, Help, InvalidArgumentError, Option } from "commander";
 import { tablePattern } from "../access/records.ts";
-import { isDatabaseOrEvery } from "../access/roles.ts";
+import { isDatabaseOrEvery, splitNames } from "../access/roles.ts";
 import { readMoment, unitMs } from "../clock.ts";
 import { type Place, splitPlace } from "../place.ts";
 import { invocation } from "../product.ts";
@@ -135,7 +135,7 @@ export function readPlace(text: string): Place {
 }
 
 export function readNames(text: string): string[] {
-  return text.trim() === "" ? [] : text.split(",").map((name) => name.trim());
+  return text.trim() === "" ? [] : splitNames(text);
 }
 
 export function readCount(text: string): number {

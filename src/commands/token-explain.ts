@@ -116,7 +116,8 @@ async function explainGranted(loaded: LoadedConfiguration, state: State, token: 
     identify: () => user,
   };
   const view = viewCaller(state, caller);
-  return { opens: ["mcp"], ...view, read_only: readOnly, scopes: [...scopes] };
+  const more = { read_only: readOnly, scopes: [...scopes] };
+  return { opens: ["mcp"], ...view, ignored_group_names: signedIn?.ignoredGroups, ...more };
 }
 
 /** Fetches keys as the gateway does, but does not send the token anywhere. */
@@ -147,14 +148,16 @@ async function explainExternal(configuration: Configuration, state: State, token
   );
   const [door = "query"] = opens;
   const external = await issuers.verify(token, door);
-  const scopes = [...external.scopes];
+  const { droppedGroups, ignoredGroups: ignored_group_names } = external;
+  const more = { ignored_group_names, scopes: [...external.scopes] };
   try {
     const caller = externalCaller(state.snapshot, state.revocations, external);
-    return { ...about, ...viewCaller(state, caller), scopes };
+    return { ...about, ...viewCaller(state, caller), ...more };
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     // An operator who gives the first grant needs the names of the groups.
-    return { ...about, ...viewRefusal(error), groups: external.groups, scopes };
+    const known = { groups: external.groups, ignored_groups: droppedGroups };
+    return { ...about, ...viewRefusal(error), ...known, ...more };
   }
 }
 

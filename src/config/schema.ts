@@ -143,17 +143,16 @@ const confidentialUrl = text(
 );
 const literalClaim = z.union([z.string(), z.int(), z.boolean()]);
 
+/** RFC 6749, appendix A.1. */
+const clientId = text("1 to 255 printable ASCII characters", /^[ -~]{1,255}$/);
+
 const introspection = strictObject({
   url: key(
     confidentialUrl,
     "https://login.example.com/realms/staff/protocol/openid-connect/token/introspect",
     "Introspection endpoint of the issuer (RFC 7662).",
   ),
-  client_id: key(
-    text("1 to 255 visible ASCII characters", /^[!-~]{1,255}$/),
-    "gatehouse",
-    "Client of the gateway at the issuer.",
-  ),
+  client_id: key(clientId, "gatehouse", "Client of the gateway at the issuer."),
   client_secret_file: key(
     filePath,
     "/run/secrets/introspection",
@@ -169,11 +168,7 @@ const introspection = strictObject({
 });
 
 const login = strictObject({
-  client_id: key(
-    text("1 to 255 visible ASCII characters", /^[!-~]{1,255}$/),
-    "gatehouse",
-    "Client of the gateway at the provider.",
-  ),
+  client_id: key(clientId, "gatehouse", "Client of the gateway at the provider."),
   client_secret_file: key(
     filePath.optional(),
     "/run/secrets/provider",
@@ -231,6 +226,10 @@ const issuer = strictObject({
     "realm_access.roles",
     "Claim that contains the user's groups. Dots are a path into objects; an array of one text is a name that itself has dots. If absent: tokens have no groups.",
   ),
+  groups_claim_optional: flag(
+    false,
+    "If true, a token without the groups claim belongs to no group: Keycloak and Entra ID leave the claim out for users in no group. If false, the response is 403 `groups_unavailable`.",
+  ),
   required_claims: key(
     z
       .record(
@@ -241,7 +240,7 @@ const issuer = strictObject({
       )
       .default({}),
     { repository: "acme/app" },
-    "Claims that each token must have, with the value, or one of several.",
+    "Claims that each token must have, with the value, or one of several. One element of a list, or one word of `scope` or `scp`, must match.",
   ),
   attribute_claims: key(
     z
@@ -970,6 +969,7 @@ export function issuersOf({
   const others = mcp.authorization_servers.map((one) => ({
     ...one,
     opens: ["mcp"] as const,
+    groups_claim_optional: false,
     required_claims: {},
     attribute_claims: {},
     default_scopes: [],

@@ -18,8 +18,10 @@ import {
   groupSubject,
   holderName,
   isAnyUsername,
+  isExternalGroup,
   isExternalUsername,
   isLocalGroupName,
+  joinNames,
   roles,
   type Subject,
 } from "../access/roles.ts";
@@ -143,7 +145,7 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
   const asked = isGroups ? groupSubject(user) : user;
   const none = [
     after === undefined ? `No matching ${noun}s that you may manage.` : `No more ${noun}s.`,
-    isExternalUsername(user) &&
+    (isGroups ? isExternalGroup(user) : isExternalUsername(user)) &&
       html` <a href="${pathOf("/access/entry", { user: asked })}">Grant access to <bdi>${user}</bdi></a>.`,
     (user !== "" || place !== "") && html` <a href="${path}">Show all ${noun}s</a>.`,
   ];
@@ -291,7 +293,7 @@ function sendCheck(c: ConsoleRequest, state: FormState, outcome?: Outcome): Resp
   const form = html`<div class="group">
 ${field(state, { name: "user", label: "User", more: required })}
 ${field(state, { name: "via", label: "Interface", values: ["query", "mcp"] })}
-${field(state, { name: "groups", label: "Groups of the token", hint: "For users of an issuer, such as staff:engineering" })}
+${field(state, { name: "groups", label: "Groups of the token", hint: "For users of an issuer, such as staff:engineering. Put a name with a comma in double quotes" })}
 </div>
 ${field(state, { name: "query", type: "area", label: "Query", hint: 'JSON, such as {"Select": {"database": "main", "from": "users", "columns": ["id"]}}' })}
 <div class="actions"><button class="primary">Test</button></div>`;
@@ -572,7 +574,7 @@ function fieldsOf(place: Fields, entry: Grant | undefined): Fields {
   const { tables: _, ...keys } = viewEntry(entry);
   const texts = Object.entries(keys).map(
     ([key, value]) =>
-      [key, Array.isArray(value) ? value.join(", ") || "-" : String(value)] as const,
+      [key, Array.isArray(value) ? joinNames(value.map(String)) || "-" : String(value)] as const,
   );
   const fields = new Map([...texts, ...place]);
   const { rowFilter, expires } = entry;

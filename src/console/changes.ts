@@ -5,7 +5,7 @@ import { entriesIn } from "../access/entries.ts";
 import { limitsInWords } from "../access/entry-view.ts";
 import { placeOf } from "../access/grant.ts";
 import { localGroupsOf } from "../access/groups.ts";
-import { groupOf, holderName, isExternalUsername } from "../access/roles.ts";
+import { groupOf, holderName, isExternalGroup, isExternalUsername } from "../access/roles.ts";
 import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
 import type { Action } from "../administration/actions.ts";
 import { changeAs } from "../gateway/administration.ts";
@@ -53,7 +53,9 @@ export function mayManage({ snapshot, actor }: View, username: string): boolean 
 
 /** True for manageable users and groups, and for issuers' names, which need no record for a grant. */
 export function mayGrantTo(view: View, username: string): boolean {
-  return mayManage(view, username) || isExternalUsername(groupOf(username) ?? username);
+  const group = groupOf(username);
+  const isOfIssuer = group === undefined ? isExternalUsername(username) : isExternalGroup(group);
+  return isOfIssuer || mayManage(view, username);
 }
 
 /** @throws Refusal `user_not_found` or `group_not_found` unless it `isAllowed` */

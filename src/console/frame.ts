@@ -1,6 +1,12 @@
 import { limitsInWords, writtenTime } from "../access/entry-view.ts";
 import type { Grant } from "../access/grant.ts";
-import { type EntryRole, groupOf, holderName, isExternalUsername } from "../access/roles.ts";
+import {
+  type EntryRole,
+  groupOf,
+  holderName,
+  isExternalUsername,
+  splitNames,
+} from "../access/roles.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { type Html, html, type Part } from "../pages/html.ts";
 import { counted } from "../suggestion.ts";
@@ -260,8 +266,7 @@ export function checkbox(name: string, isChecked: boolean, label: Part): Html {
 
 /** Parses a comma-separated list such as `id, name`. */
 export function parseList(text = ""): string[] {
-  const names = text.split(",").map((one) => one.trim());
-  return names.filter((one) => one !== "");
+  return splitNames(text).filter((one) => one !== "");
 }
 
 /** A check box per name, checked if the field's text lists it. */

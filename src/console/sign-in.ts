@@ -119,13 +119,29 @@ export async function startSignIn(c: ConsoleRequest): Promise<Response> {
   if (retryAfter > 0) {
     throw new Refusal("rate_limited", { message: "Too many sign-ins were started", retryAfter });
   }
-  const url = await signIns.begin(prefix, {
-    redirectUri: redirectUriOf(c),
-    next: safeNext(c.req.query("next")),
-    browser: keepBrowser(c),
-    ...(c.req.query("again") !== undefined && { prompt: "login", maxAge: 0 }),
-  });
-  return c.redirect(url, 303);
+  try {
+    const url = await signIns.begin(prefix, {
+      redirectUri: redirectUriOf(c),
+      next: safeNext(c.req.query("next")),
+      browser: keepBrowser(c),
+      ...(c.req.query("again") !== undefined && { prompt: "login", maxAge: 0 }),
+    });
+    return c.redirect(url, 303);
+  } catch (error) {
+    return showFailure(c, error);
+  }
+}
+
+/** Shows and audits why a sign-in through a provider failed. */
+function showFailure(c: ConsoleRequest, error: unknown): Response {
+  if (!(error instanceof Refusal) || error.code === "not_found") throw error;
+  const { gateway, listener } = c.var;
+  const { address } = listener.originOf(c.env.incoming);
+  const { code: outcome, detail, token } = error;
+  const { user, issuer, cause } = token ?? {};
+  const event = { user, issuer, address, outcome, detail, cause };
+  gateway.audit.event("console_login", event, "warn");
+  return showSignIn(c, "", "/", error);
 }
 
 /** Receives the provider's answer, and returns to the page that has asked for the sign-in. */
@@ -146,11 +162,7 @@ export async function finishSignIn(c: ConsoleRequest): Promise<Response> {
     const isConfirmed = maxAge === undefined || isRecent(signedIn, RECENT_SECONDS);
     return isConfirmed ? c.redirect(next, 303) : showUnconfirmed(c, signedIn, next);
   } catch (error) {
-    if (!(error instanceof Refusal) || error.code === "not_found") throw error;
-    const { code: outcome, detail, token } = error;
-    const event = { user: token?.user, issuer: token?.issuer, address, outcome, detail };
-    gateway.audit.event("console_login", event, "warn");
-    return showSignIn(c, "", "/", error);
+    return showFailure(c, error);
   }
 }
 

@@ -46,7 +46,8 @@ export async function logOut(gateway: Gateway, exchange: Exchange): Promise<void
     if (wait > 0) problem = tooMany("too many failures", wait);
     else {
       const { code: outcome, detail = error.message } = error;
-      audit.event("oauth_logout", { ...event, outcome, detail }, "warn");
+      const { cause } = (error instanceof Refusal && error.token) || {};
+      audit.event("oauth_logout", { ...event, outcome, detail, cause }, "warn");
     }
     verdict.deny(error.code, problem.status);
     const { status, code, headers } = problem;

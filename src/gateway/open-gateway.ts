@@ -12,6 +12,7 @@ import { watchFile } from "../files/watch.ts";
 import type { OpenCounts } from "../identity/counts.ts";
 import { revokeOnHandEdits } from "../identity/hand-edits.ts";
 import { configuredCosts } from "../identity/hash.ts";
+import type { Issuers } from "../identity/issuers.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
 import { type LiveKeyRing, openLiveKeyRing } from "../identity/key-store.ts";
 import type { LoginContext } from "../identity/login.ts";
@@ -237,12 +238,17 @@ async function openIssuers(
 }
 
 /** Loads nothing without sign-in through a provider, or by its assertions. */
-async function openSignInsOf({ loaded, store, log, opened }: Base, revocations: LiveRevocations) {
+async function openSignInsOf(
+  { loaded, store, log, opened }: Base,
+  revocations: LiveRevocations,
+  issuers: Issuers | undefined,
+) {
   const { configuration, serviceDirectory } = loaded;
-  if (!hasLogin(configuration) && !hasAssertions(configuration)) return undefined;
+  const isUsed = hasLogin(configuration) || hasAssertions(configuration);
+  if (issuers === undefined || !isUsed) return undefined;
   const { openSignIns } = await import("../oauth/client/sign-ins.ts");
   const state = await openState(store ?? {}, serviceDirectory, opened);
-  return openSignIns({ configuration, state, revocations, log });
+  return openSignIns({ configuration, state, revocations, issuers, log });
 }
 
 /**
@@ -470,7 +476,7 @@ export async function openGateway(
     authorization: store?.authorization,
     ...identity,
     issuers,
-    signIns: await openSignInsOf(base, identity.revocations),
+    signIns: await openSignInsOf(base, identity.revocations, issuers),
     routing,
     tracing,
     passwordRule,

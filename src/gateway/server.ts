@@ -118,6 +118,7 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
     decision,
     reason: verdict.reason,
     detail: refusedToken?.detail,
+    cause: refusedToken?.cause,
     droppedGroups: caller?.droppedGroups || principal?.droppedGroups || undefined,
     narrowed: verdict.filters.length > 0 ? "rows" : undefined,
     approval: verdict.approval,

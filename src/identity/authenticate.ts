@@ -43,7 +43,7 @@ export interface Caller {
   readonly token: Pick<TokenClaims, "username" | "database" | "tokenId" | "expiresAt">;
   /** The client that the token was issued to, if the token names it. */
   readonly client?: string | undefined;
-  /** How many groups of the token have names outside the alphabet. */
+  /** How many groups of the token have no valid name. */
   readonly droppedGroups?: number;
   /** Checks user and revocations again, in this snapshot. @throws Refusal */
   identify(snapshot: Snapshot): User;

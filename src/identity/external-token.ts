@@ -2,7 +2,7 @@ import { hash } from "node:crypto";
 import type { JWTPayload } from "jose";
 import * as z from "zod";
 import type { Attributes } from "../access/grant.ts";
-import { isExternalUsername } from "../access/roles.ts";
+import { isExternalGroup, isExternalUsername } from "../access/roles.ts";
 import { readAttributes } from "../access/row-filter.ts";
 import { epochSeconds } from "../clock.ts";
 import { type IssuerSettings, LONGEST_TOKEN_SECONDS } from "../config/schema.ts";
@@ -71,9 +71,10 @@ type GroupsProblem = "groups_missing" | "groups_malformed" | "groups_too_many" |
 
 export type Groups = ReturnType<typeof readGroups>;
 
-/** Full names such as `staff:engineering`, and how many names are outside the alphabet. */
-export function readGroups(payload: JWTPayload, { groups_claim: claim, prefix }: IssuerSettings) {
-  const none = { groups: undefined, droppedGroups: 0, groupsProblem: undefined };
+/** Full names such as `staff:engineering`, apart from those that are not valid. */
+export function readGroups(payload: JWTPayload, settings: IssuerSettings) {
+  const { groups_claim: claim, groups_claim_optional: isOptional, prefix } = settings;
+  const none = { groups: undefined, droppedGroups: 0, ignoredGroups: [], groupsProblem: undefined };
   if (claim === undefined) return none;
   const unknown = (groupsProblem: GroupsProblem) => ({ ...none, groupsProblem });
   // Entra leaves the groups of users in many groups out, and says so.
@@ -81,15 +82,16 @@ export function readGroups(payload: JWTPayload, { groups_claim: claim, prefix }:
     return unknown("groups_overage");
   }
   const value = claimAt(payload, typeof claim === "string" ? claim.split(".") : claim);
-  if (value === undefined) return unknown("groups_missing");
+  if (value === undefined) return isOptional ? { ...none, groups: [] } : unknown("groups_missing");
   const names: unknown = typeof value === "string" ? [value] : value;
   const isList = Array.isArray(names) && names.every((name) => typeof name === "string");
   if (!isList) return unknown("groups_malformed");
   if (names.length > MAX_GROUPS) return unknown("groups_too_many");
   const all = names.map((name) => `${prefix}:${name}`);
-  const valid = all.filter(isExternalUsername);
-  const droppedGroups = all.length - valid.length;
-  return { groups: [...new Set(valid)], droppedGroups, groupsProblem: undefined };
+  const groups = [...new Set(all.filter(isExternalGroup))];
+  const ignoredGroups = names.filter((_, at) => !isExternalGroup(all[at]));
+  const droppedGroups = ignoredGroups.length;
+  return { groups, droppedGroups, ignoredGroups, groupsProblem: undefined };
 }
 
 /** Leaves out what filters cannot compare with, so that they deny instead. */
@@ -107,10 +109,15 @@ function readAttributeClaims(
 }
 
 function requireClaims(payload: JWTPayload, { required_claims: required }: IssuerSettings): void {
-  for (const [claim, allowed] of Object.entries(required)) {
-    const value = claimAt(payload, [claim]);
-    const values: readonly unknown[] = Array.isArray(allowed) ? allowed : [allowed];
-    if (!values.includes(value)) throw invalidToken("claim_mismatch");
+  for (const [claim, wanted] of Object.entries(required)) {
+    const allowed: readonly unknown[] = [wanted].flat();
+    const found = [claimAt(payload, [claim])].flat();
+    // Texts of several scopes (RFC 8693, section 4.2; `scp` at Entra ID).
+    const isScope = claim === "scope" || claim === "scp";
+    const words = isScope && typeof found[0] === "string" ? found[0].split(" ") : [];
+    if (![...found, ...words].some((one) => allowed.includes(one))) {
+      throw invalidToken("claim_mismatch");
+    }
   }
 }
 

@@ -1,4 +1,4 @@
-import { errors, type JWTPayload, type JWTVerifyOptions, jwtVerify } from "jose";
+import { compactVerify, errors, type JWTPayload, type JWTVerifyOptions, jwtVerify } from "jose";
 import { LRUCache } from "lru-cache";
 import * as z from "zod";
 import { messageOf } from "../client-error.ts";
@@ -24,6 +24,7 @@ import {
   type IssuerState,
   IssuerUnreachable,
   RETRY_MS,
+  UnusableKey,
 } from "./issuer-keys.ts";
 import { invalidToken } from "./jwt-verification.ts";
 
@@ -60,6 +61,7 @@ const libraryDetails: Readonly<Record<string, string>> = {
 
 function detailOf(error: unknown): string {
   if (error instanceof Refusal) return error.detail ?? "malformed";
+  if (error instanceof UnusableKey) return "unusable_key";
   if (error instanceof errors.JWTExpired) return error.claim === "iat" ? "too_old" : "expired";
   if (error instanceof errors.JWTClaimValidationFailed) {
     return libraryDetails[error.claim] ?? "bad_claim";
@@ -140,7 +142,12 @@ function createIntrospection(settings: NonNullable<IssuerSettings["introspection
         headers: { authorization: `Basic ${Buffer.from(pair).toString("base64")}` },
         body: new URLSearchParams({ token, token_type_hint: "access_token" }),
       });
-      const { active, ...claims } = answerShape.parse(answer);
+      const { data, error } = answerShape.safeParse(answer);
+      if (data === undefined) {
+        const member = error.issues[0]?.path.join(".") || "document";
+        throw new Error(`${url} answered with an invalid ${member}`);
+      }
+      const { active, ...claims } = data;
       return active ? (claims as JWTPayload) : undefined;
     } catch (cause) {
       throw new IssuerUnreachable(messageOf(cause), RETRY_MS, cause);
@@ -233,6 +240,7 @@ export function createIssuers(
         cause instanceof errors.JWTExpired ||
         (cause instanceof Refusal && cause.code === "token_expired");
       const code = isExpired ? "token_expired" : "token_invalid";
+      if (cause instanceof UnusableKey) about = { ...about, cause: cause.message };
       throw new Refusal(code, { detail: detailOf(cause), cause, token: about });
     }
   }
@@ -271,13 +279,14 @@ export function createIssuers(
     });
   }
 
-  function unreachable(issuer: OneIssuer, cause: IssuerUnreachable, token: RefusedToken): Refusal {
+  function unreachable(issuer: OneIssuer, cause: IssuerUnreachable, about: RefusedToken): Refusal {
     const { message, retryAfter, detail } = cause;
     if (detail === "unreachable") {
       if (issuer.keys.state() !== "unreachable") issuer.asked = "unreachable";
       const { issuer: name } = issuer.settings;
-      log.warn({ issuer: name, detail: message }, "an authorization server is unreachable");
+      log.warn({ issuer: name, detail, cause: message }, "an authorization server is unreachable");
     }
+    const token = { ...about, cause: message };
     return new Refusal("issuer_unreachable", { detail, cause, retryAfter, token });
   }
 
@@ -308,6 +317,27 @@ export function createIssuers(
       for (const { keys } of issuers.values()) keys.close();
     },
     recall,
+    /**
+     * Verifies the signature of an ID token. The client that received it checks the claims.
+     *
+     * @throws Refusal `token_invalid`, or `issuer_unreachable` if the keys cannot tell
+     */
+    async verifyIdToken({ issuer: name }: IssuerSettings, token: string): Promise<void> {
+      const issuer = issuers.get(name);
+      if (issuer === undefined) throw new Refusal("not_found");
+      try {
+        await compactVerify(token, issuer.keys.key, { algorithms });
+      } catch (cause) {
+        const about = { issuer: name };
+        if (cause instanceof IssuerUnreachable) throw unreachable(issuer, cause, about);
+        const detail = detailOf(cause);
+        if (detail !== "unknown_key" && detail !== "unusable_key") {
+          throw new Refusal("token_invalid", { detail, cause, token: about });
+        }
+        const failure = new IssuerUnreachable(messageOf(cause), RETRY_MS, cause, detail);
+        throw unreachable(issuer, failure, about);
+      }
+    },
     /**
      * Verifies a logout token for the client by which users sign in.
      *

@@ -62,6 +62,9 @@ const operation = z.strictObject({
   shape: z.string().optional(),
 });
 
+const cause = optionalText(
+  "A sentence, where a document or an answer of the identity provider is at fault.",
+);
 const rate = z.strictObject({ boundary: z.string(), limit: z.string(), counted: z.number() });
 
 const requestLine = z
@@ -95,6 +98,7 @@ const requestLine = z
       "Why the request was denied or the response was cut: a code of docs/errors.md.",
     ),
     detail: optionalText("Why an external token was refused: a word of docs/mcp.md."),
+    cause,
     droppedGroups: z
       .number()
       .optional()
@@ -171,6 +175,7 @@ const oauthLine = z
     outcome: optionalText("`allowed`, or the reason why not."),
     issuer: optionalText("Identity provider of a sign-in, logout or assertion."),
     detail: optionalText("Why the identity provider, its answer or its assertion was refused."),
+    cause,
     reason: optionalText("Details of the outcome."),
     author: author.optional(),
     msg: z.enum([
@@ -222,6 +227,7 @@ const consoleLine = z
     outcome: optionalText("`allowed`, or the reason why not."),
     issuer: optionalText("Identity provider of a sign-in."),
     detail: optionalText("Why the identity provider or its answer was refused."),
+    cause,
     msg: z.enum(["console_login", "console_logout"]),
   })
   .describe("A sign-in, failed sign-in or sign-out at the console.");

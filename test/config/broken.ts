@@ -103,6 +103,7 @@ ${issuer}; audience = ["a", "b c"] => 5: issuers[0].audience[1]: found "b c"; al
 ${issuer}; groups_claim = % => 5: issuers[0].groups_claim: found %; allowed: the name of a claim, a path with dots, or an array of one name with dots <= "" | 1
 ${issuer}; groups_claim = ["a", "b"] => 5: issuers[0].groups_claim: found an array; allowed: the name of a claim, a path with dots, or an array of one name with dots
 ${issuer}; required_claims = { a = % } => 5: issuers[0].required_claims.a: found %; allowed: text, a whole number, true, false, or a non-empty array of them <= 1.5
+${issuer}; groups_claim_optional = "yes" => 5: issuers[0].groups_claim_optional: found "yes"; allowed: true or false
 ${issuer}; attribute_claims = { username = "sub" } => 5: issuers[0].attribute_claims.username: found username; allowed: letters, digits, _ and -, not username
 ${issuer}; default_scopes = ["openid"] => 5: issuers[0].default_scopes[0]: found "openid"; allowed: "mcp:tools", "mcp:resources"
 ${issuer}; jwks_url = % => 5: issuers[0].jwks_url: found %; allowed: an https:// URL without credentials and fragment, or http:// on loopback <= "http://id.example.com/keys" | "ftp://id.example.com"
@@ -116,17 +117,17 @@ ${issuer}; [[mcp.authorization_servers]]; issuer = "https://c.example.com"; pref
 ${issuer}; [auth]; issuer = "https://id.example.com" => 2: issuers[0].issuer: found "https://id.example.com"; allowed: another value than auth.issuer
 ${issuer}; username_claim = "" => 5: issuers[0].username_claim: found ""; allowed: the name of a claim
 ${issuer}; jwks_file = "" => 5: issuers[0].jwks_file: found ""; allowed: a path
-${issuer}; introspection = { url = "https://id.example.com", client_id = "", client_secret_file = "s" } => 5: issuers[0].introspection.client_id: found ""; allowed: 1 to 255 visible ASCII characters
+${issuer}; introspection = { url = "https://id.example.com", client_id = %, client_secret_file = "s" } => 5: issuers[0].introspection.client_id: found %; allowed: 1 to 255 printable ASCII characters <= "" | "é"
 ${issuer}; introspection = { url = "https://id.example.com", client_id = "g", client_secret_file = "s", cache = 301 } => 5: issuers[0].introspection.cache: found 301; allowed: a whole number from 0 to 300
 ${issuer}; introspection = { url = "https://id.example.com", client_id = "g", client_secret_file = "s", always = 1 } => 5: issuers[0].introspection.always: found 1; allowed: true or false
-${issuer}; logins = "x" => 5: issuers[0].logins: found logins; allowed: issuer, prefix, username_claim, opens, audience, groups_claim, required_claims, attribute_claims, default_scopes, jwks_url, jwks_file, introspection, login, id_jag (did you mean login?)
+${issuer}; logins = "x" => 5: issuers[0].logins: found logins; allowed: issuer, prefix, username_claim, opens, audience, groups_claim, groups_claim_optional, required_claims, attribute_claims, default_scopes, jwks_url, jwks_file, introspection, login, id_jag (did you mean login?)
 ${issuer}; ${login("")} => 5: issuers[0].login.client_secret_file: found nothing; allowed: either client_secret_file or private_key_file
 ${issuer}; ${login('client_secret_file = "a", private_key_file = "b"')} => 5: issuers[0].login.client_secret_file: found "a"; allowed: either client_secret_file or private_key_file
 ${issuer}; ${login('client_secret_file = "missing"')} => 5: issuers[0].login.client_secret_file: found "missing"; allowed: a file that can be read (ENOENT)
 ${issuer}; ${login('private_key_file = "missing"')} => 5: issuers[0].login.private_key_file: found "missing"; allowed: a file that can be read (ENOENT)
 ${issuer}; ${login('client_secret_file = "a", recheck = %')} => 5: issuers[0].login.recheck: found %; allowed: a whole number from 1 to 86400 <= 0 | 86401
 ${issuer}; ${login('client_secret_file = "a", scopes = ["a b"]')} => 5: issuers[0].login.scopes[0]: found "a b"; allowed: a scope without spaces
-${issuer}; login = { client_id = "", label = "x", client_secret_file = "a" } => 5: issuers[0].login.client_id: found ""; allowed: 1 to 255 visible ASCII characters
+${issuer}; login = { client_id = %, label = "x", client_secret_file = "a" } => 5: issuers[0].login.client_id: found %; allowed: 1 to 255 printable ASCII characters <= "" | "é"
 ${issuer}; login = { client_id = "g", label = "", client_secret_file = "a" } => 5: issuers[0].login.label: found ""; allowed: 1 to 100 characters
 ${issuer}; id_jag = true => 5: issuers[0].id_jag: found true; allowed: false, since the embedded authorization server is off: it needs mcp.enabled, and an issuer with login if any opens "mcp"
 ${second}; id_jag = true; [mcp]; enabled = false => 6: issuers[0].id_jag: found true; allowed: false, since the embedded authorization server is off: it needs mcp.enabled, and an issuer with login if any opens "mcp"

@@ -281,6 +281,21 @@ t.test("a sign-in leads only to the console's own pages", async (t) => {
   t.equal(await statusOf(new ConsoleClient(url), "/sign-in/other"), 404);
 });
 
+t.test("the audit says why a provider cannot be used, and the page does not", async (t) => {
+  const secret = path.join(temporaryHome(t), "secret");
+  writeFileSync(secret, "secret", { mode: 0o600 });
+  const login = '[[issuers]]\nissuer = "http://127.0.0.1:9/x"\nprefix = "gone"\nopens = ["query"]';
+  const more = `audience = "gatehouse"\nlogin = { client_id = "a b", client_secret_file = "${secret}", label = "Gone" }\n`;
+  const { gateway, url } = await startConsole(t, { config: `${login}\n${more}` });
+  const page = await new ConsoleClient(url).get("/sign-in/gone?next=%2Faccess");
+  t.equal(page.status, 503);
+  t.match(textOf(page.text), "The identity provider does not respond as expected");
+  t.notMatch(page.text, "ECONNREFUSED");
+  const cause = "http://127.0.0.1:9/x/.well-known/openid-configuration cannot be read: bad port";
+  const line = await gateway.service.logged(({ msg }) => msg === "console_login");
+  t.match(line, { outcome: "issuer_unreachable", detail: "unreachable", cause });
+});
+
 t.test("a disabled user is refused, and a broken provider is a 503", async (t) => {
   provider.user = "eve";
   const disable = (disabled: boolean) =>
@@ -297,6 +312,9 @@ t.test("a disabled user is refused, and a broken provider is a 503", async (t) =
   provider.failure = undefined;
   t.equal(broken.status, 503);
   t.match(broken.headers["retry-after"], /^\d+$/);
+  const event = { issuer: provider.url, detail: "unreachable" };
+  const cause = "unexpected HTTP response status code: 500";
+  t.match(await loginEvent("issuer_unreachable"), { ...event, cause });
 });
 
 async function openSigned(current: () => Promise<never>) {

@@ -163,11 +163,49 @@ t.test("groups that are missing, malformed or too many are unknown, not empty", 
   t.equal((await read({ groups: many.slice(1) }, { groups_claim: "groups" })).groups?.length, 1000);
 });
 
-t.test("group names outside the alphabet are dropped and counted", async (t) => {
-  const groups = ["ok", "a b", "", "a\u0308", "x".repeat(201), "a,b", "tab\there", "ü/ber"];
+t.test("a group may have any name in NFC without control characters", async (t) => {
+  const names = [
+    "ok",
+    "a,b",
+    "R&D (EU)",
+    ' "x" ',
+    "a\\b;c?d%2f",
+    "<b>",
+    "..",
+    "*",
+    "\u2028",
+    "ü/ber",
+  ];
+  const longest = "\u{1f600}".repeat(200);
+  const ignored = ["", "a\u0308", "x".repeat(201), "tab\there", "\u007f", "\ud800", `${longest}x`];
+  const groups = [...names, longest, ...ignored];
   const token = await read({ groups }, { groups_claim: "groups" });
-  t.strictSame(token.groups, ["staff:ok", "staff:a b", "staff:ü/ber"]);
-  t.equal(token.droppedGroups, 5);
+  t.strictSame(
+    token.groups,
+    [...names, longest].map((name) => `staff:${name}`),
+  );
+  t.equal(token.droppedGroups, 7);
+  t.strictSame(token.ignoredGroups, ignored);
+});
+
+t.test("with groups_claim_optional, a token without the claim has no groups", async (t) => {
+  const optional = { groups_claim_optional: true };
+  for (const groups_claim of ["groups", "realm_access.roles"]) {
+    t.match(await read({}, { groups_claim, ...optional }), {
+      groups: [],
+      groupsProblem: undefined,
+    });
+  }
+  const problems: [problem: string, claims: Claims][] = [
+    ["groups_malformed", { groups: { a: "b" } }],
+    ["groups_malformed", { groups: null }],
+    ["groups_overage", { hasgroups: true }],
+    ["groups_overage", { _claim_names: { groups: "src1" } }],
+  ];
+  for (const [problem, claims] of problems) {
+    const { groups, groupsProblem } = await read(claims, { groups_claim: "groups", ...optional });
+    t.strictSame([groups, groupsProblem], [undefined, problem]);
+  }
 });
 
 t.test("a token's group is never a local one or another issuer's", async (t) => {
@@ -183,15 +221,33 @@ t.test("a token's group is never a local one or another issuer's", async (t) => 
 
 t.test("required claims must equal the value, or one of several", async (t) => {
   const required = (required_claims: IssuerSettings["required_claims"]) => ({ required_claims });
-  const claims = { tenant: "acme", level: 3, isHuman: false, list: ["acme"] };
-  const good = { tenant: ["beta", "acme"], level: 3, isHuman: false };
-  t.match(await read(claims, required(good)), { user: "staff:alice" });
+  const claims = { tenant: "acme", level: 3, isHuman: false, list: ["acme", 7], words: "a b" };
+  for (const good of [
+    { tenant: ["beta", "acme"], level: 3, isHuman: false },
+    { list: "acme" },
+    { list: ["other", 7] },
+    { scope: "mcp:tools" },
+    { scope: "mcp:resources" },
+    { scope: ["none", "mcp:tools"] },
+    { scope: "mcp:tools mcp:resources" },
+  ]) {
+    t.match(await read(claims, required(good)), { user: "staff:alice" }, JSON.stringify(good));
+  }
+  const scp = { scope: undefined, scp: "mcp:tools other" };
+  t.match(await read(scp, required({ scp: "mcp:tools" })), { user: "staff:alice" });
+  const scps = { scope: undefined, scp: ["mcp:tools", "a b"] };
+  t.match(await read(scps, required({ scp: "mcp:tools" })), { user: "staff:alice" });
+  t.equal(await detailOf(scps, required({ scp: "a" })), "claim_mismatch", "elements are whole");
   for (const wrong of [
     { tenant: "ACME" },
     { tenant: ["a", "b"] },
     { level: "3" },
     { isHuman: true },
-    { list: "acme" },
+    { list: "7" },
+    { list: "acm" },
+    { words: "a" },
+    { scope: "mcp" },
+    { scope: "" },
     { absent: "acme" },
     { toString: "acme" },
   ]) {
@@ -404,6 +460,37 @@ t.test("an issuer is asked about tokens that are not JWTs", async (t) => {
   t.equal((await refusedBy(foreign)).detail, "unknown_issuer");
   t.equal((await refusedBy(issuers.verify("good", "mcp"))).detail, "no_jwt", "not at that door");
   t.equal(seen.length, asked, "JWTs are verified here");
+});
+
+t.test("members of an answer that are null count as absent", async (t) => {
+  const nulls = { nbf: null, iss: null, jti: null, client_id: null, scope: null, scp: null };
+  const more = {
+    cnf: null,
+    _claim_names: null,
+    hasgroups: null,
+    typ: null,
+    nonce: null,
+    sid: null,
+  };
+  const answers: Record<string, object> = {
+    good: { ...active, ...nulls, ...more, realm_access: { roles: ["x"], other: null } },
+    groupless: { ...active, realm_access: { roles: null } },
+    listed: { ...active, realm_access: { roles: ["x", null] } },
+    eternal: { ...active, exp: null },
+    nameless: { ...active, sub: null },
+    unsure: { ...active, active: null },
+  };
+  const { open } = await openEndpoint(t, (token, response) => json(response, answers[token] ?? {}));
+  const issuers = open({}, { groups_claim: "realm_access.roles", default_scopes: ["mcp:tools"] });
+  const good = await issuers.verify("good", "query");
+  t.match(good, { user: "staff:alice", groups: ["staff:x"], scopes: new Set(["mcp:tools"]) });
+  t.match(await issuers.verify("groupless", "query"), { groupsProblem: "groups_missing" });
+  t.match(await issuers.verify("listed", "query"), { groupsProblem: "groups_malformed" });
+  const refusal = (token: string) => refusedBy(issuers.verify(token, "query"));
+  t.match(await refusal("eternal"), { status: 401, detail: "no_expiry" });
+  t.match(await refusal("nameless"), { status: 401, detail: "no_username" });
+  const cause = /\/introspect answered with an invalid active/;
+  t.match(await refusal("unsure"), { code: "issuer_unreachable", token: { cause } });
 });
 
 t.test("an answer counts for `cache` seconds, and not past the token's expiry", async (t) => {

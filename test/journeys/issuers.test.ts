@@ -163,7 +163,7 @@ t.test("a user without an entry is 403, and one with unknown groups as well", as
   t.equal(codeOf(missing), "403 groups_unavailable");
   const why = { detail: "groups_missing", user: "staff:alice", issuer: staff.url };
   t.match(await auditOf(gateway, missing), why);
-  const dropped = await gateway.query(select, await sign({ groups: ["a,b", "c", "d  e"] }));
+  const dropped = await gateway.query(select, await sign({ groups: ["a\u0308", "c", ""] }));
   t.equal(dropped.status, 200);
   t.match(await auditOf(gateway, dropped), { droppedGroups: 2 });
   upstream.take();
@@ -322,6 +322,19 @@ t.test("token explain says what the gateway makes of a token", async (t) => {
   t.match(text_, "verdict: accepted\n");
   t.match(text_, "entry: ReadOnly on main");
   t.match(text_, "claim sub: alice\n");
+  const odd = await sign({ groups: ["R&D, EU", "x".repeat(201), "a\u0308"] });
+  t.match(await view(odd), {
+    ...{ groups: ["staff:R&D, EU"], ignored_groups: 2 },
+    ignored_group_names: ["x".repeat(201), "a\u0308"],
+  });
+  const stranger = await sign({ sub: "stranger", groups: ["", "ok"] });
+  const noGrant = { code: "no_grant", groups: ["staff:ok"], ignored_group_names: [""] };
+  t.match(await view(stranger), noGrant);
+  staff.raw.set("/keys", { body: "\u{feff}{}" });
+  const cause = `${staff.origin}/keys begins with a byte-order mark, which JSON does not allow`;
+  t.match(await view(token), { code: "issuer_unreachable", detail: "unreachable", cause });
+  t.match((await explain(token)).stdout, `cause: "${cause}"\n`);
+  staff.raw.clear();
   const wrong = await sign({ aud: "another" });
   t.equal((await explain(wrong)).code, 1);
   t.match(await view(wrong), {

@@ -6,12 +6,13 @@ import { calculateJwkThumbprint, decodeJwt, exportJWK } from "jose";
 import t from "tap";
 import { grant } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
-import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { auditOf, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
 import { allowAll, refresh, signInAt } from "../oauth/flow.ts";
 import { IdentityProvider } from "../oauth/identity-provider.ts";
+import { TestIssuer } from "../oauth/issuer.ts";
 import { authorizeUrl } from "../oauth/kit.ts";
 import { callTool, refusalOf, send } from "./mcp.ts";
 import { staffedHome, tokenOf } from "./staff.ts";
@@ -158,6 +159,32 @@ t.test("an unreachable provider is tolerated, and its next answer counts again",
   provider.users.set("ann", { ...ann, groups: [] });
   await eventually("the group is gone", async () => (await call()) === "no_grant");
   provider.users.set("ann", ann);
+});
+
+t.test("why a provider cannot be used is in audit and log, and not on the page", async (t) => {
+  const broken = await TestIssuer.start(t);
+  const place = "/staff/.well-known/openid-configuration";
+  broken.others.set(place, { issuer: `${broken.url}/`, jwks_uri: `${broken.origin}/keys` });
+  broken.place = "";
+  const gateway = await startGateway(t, {
+    ...{ upstream: upstream.url, home: await staffedHome(t, ["root * Owner"], rights) },
+    config: issuer(broken.url, `client_secret_file = "${secret}"`),
+  });
+  const cause = `${broken.origin}${place} has issuer "${broken.url}/", expected "${broken.url}"`;
+  const why = { detail: "unreachable", issuer: broken.url, cause };
+  const start = `${gateway.url}/oauth/sign-in/staff?next=/oauth/applications`;
+  const page = await new PlainBrowser(gateway.url).open(start);
+  t.match(page, { status: 503, text: /The identity provider does not respond as expected/ });
+  t.notMatch(page.text, "expected &quot;");
+  const ofSignIn = await gateway.service.logged(({ msg }) => msg === "oauth_login");
+  t.match(ofSignIn, { ...why, outcome: "issuer_unreachable", level: "warn" });
+  t.match(await gateway.service.logged(({ msg }) => /provider is unreachable/.test(`${msg}`)), why);
+  const token = await broken.sign(`${gateway.url}/mcp`);
+  const answer = await send(gateway, statelessCall("tools/list"), token);
+  t.equal(answer.status, 503);
+  t.notMatch(answer.text, broken.origin);
+  t.match(await auditOf(gateway, answer), { ...why, reason: "issuer_unreachable" });
+  t.match(await gateway.service.logged(({ msg }) => msg === "refused"), why);
 });
 
 t.test("claims that the issuer requires are required of a sign-in", async (t) => {

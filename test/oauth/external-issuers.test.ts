@@ -1,6 +1,6 @@
-import { createHash } from "node:crypto";
+import { createHash, generateKeyPairSync } from "node:crypto";
 import { mock } from "node:test";
-import { UnsecuredJWT } from "jose";
+import { exportJWK, UnsecuredJWT } from "jose";
 import { pino } from "pino";
 import t, { type Test } from "tap";
 import { createIssuers, type Issuers } from "../../src/identity/issuers.ts";
@@ -9,6 +9,7 @@ import { refusedBy } from "../access/kit.ts";
 import { encodePart } from "../identity/forge.ts";
 import { eventually } from "../kit/eventually.ts";
 import {
+  type IssuerKey,
   issuerSettings,
   issuersWith,
   makeKey,
@@ -335,6 +336,117 @@ t.test("an invalid key set is refused", async (t) => {
   }
   issuer.others.set("/keys", { keys: [{ kty: "oct", kid: "first", alg: "HS256", k: "c2VjcmV0" }] });
   t.equal(await refusal({}), "token_invalid", "a shared secret");
+});
+
+t.test("entries of a key set that are no keys, or that repeat one, do not matter", async (t) => {
+  const { issuer, verify, refused } = await openIssuer(t);
+  const [{ jwk } = await makeKey("first")] = issuer.keys;
+  const other = await makeKey("other");
+  const { kid: _, ...nameless } = jwk;
+  const sets: Record<string, unknown[]> = {
+    "no kty": [{ kid: "first" }, jwk],
+    null: [null, jwk],
+    "no object": [7, "key", [], jwk],
+    "a kty that is no text": [{ kty: 5, kid: "first" }, jwk],
+    "a member of a wrong type": [{ ...jwk, x: 5, kid: "bad" }, jwk],
+    repeated: [jwk, jwk],
+    "repeated with and without alg": [jwk, { ...jwk, alg: undefined }],
+    "repeated for encryption": [jwk, { ...jwk, use: "enc" }],
+    "beside a broken one of its name": [{ ...jwk, x: "AAAA" }, jwk],
+  };
+  for (const [name, keys] of Object.entries(sets)) {
+    issuer.others.set("/keys", { keys });
+    t.equal(await verify(await issuer.sign(resource)), "staff:alice", name);
+  }
+  const header = { kid: undefined } as const;
+  issuer.others.set("/keys", { keys: [jwk, { ...jwk, kid: "second" }, nameless] });
+  t.equal(await verify(await issuer.sign(resource, { header })), "staff:alice", "without kid");
+  issuer.others.set("/keys", { keys: [jwk, { ...other.jwk, kid: "first" }] });
+  t.match(await refused({}), { code: "token_invalid", detail: "unknown_key" }, "really ambiguous");
+});
+
+t.test("a key that cannot be used is named", async (t) => {
+  const { issuer, refused } = await openIssuer(t);
+  const pair = (modulusLength: number) =>
+    generateKeyPairSync("rsa", { modulusLength }).publicKey.export({ format: "jwk" });
+  const rsa = { kid: "first", alg: "RS256" };
+  const key = { ...(await makeKey("first", "RS256")), ...rsa };
+  const [{ jwk, privateKey } = await makeKey("first")] = issuer.keys;
+  const unusable: [cause: RegExp, keys: object[], signer?: IssuerKey][] = [
+    [/found RSA of 1024 bits, expected at least 2048$/, [{ ...pair(1024), ...rsa }], key],
+    [/cannot be used: ./, [{ kty: "RSA", x5c: ["MIIB"], ...rsa }], key],
+    [/cannot be used: ./, [{ ...jwk, x: "AAAA" }]],
+    [/public keys/, [{ ...(await exportJWK(privateKey)), kid: "first" }]],
+    [
+      /none of its entries/,
+      [
+        { ...jwk, x: "AAAA" },
+        { ...jwk, x: "BBBB" },
+      ],
+    ],
+  ];
+  for (const [cause, keys, signer] of unusable) {
+    issuer.others.set("/keys", { keys });
+    const refusal = await refused({ ...(signer && { key: signer }) });
+    t.match(refusal, { code: "token_invalid", detail: "unusable_key", token: { cause } });
+    t.match(refusal.token?.cause, `The key "first" of ${issuer.origin}/keys cannot be used`);
+  }
+});
+
+t.test("why an issuer's documents cannot be used is said", async (t) => {
+  const { issuer, refused } = await openIssuer(t);
+  const { origin, url } = issuer;
+  const place = "/staff/.well-known/openid-configuration";
+  const at = `${origin}${place}`;
+  issuer.place = "";
+  const document = { issuer: url, jwks_uri: `${origin}/keys` };
+  const body = JSON.stringify(document);
+  const cases: Record<string, { status?: number; headers?: object; body?: string }> = {
+    [`${at} answered 404`]: { status: 404 },
+    [`${at} answered 500`]: { status: 500 },
+    [`${at} redirects to "https://elsewhere.example/x", which the gateway does not follow`]: {
+      ...{ status: 302, headers: { location: "https://elsewhere.example/x" } },
+    },
+    [`${at} has issuer "${url}/", expected "${url}"`]: {
+      body: JSON.stringify({ ...document, issuer: `${url}/` }),
+    },
+    [`${at} has issuer "https://login.example/{tenantid}/v2.0", expected "${url}"`]: {
+      body: JSON.stringify({ ...document, issuer: "https://login.example/{tenantid}/v2.0" }),
+    },
+    [`${at} has issuer nothing, expected "${url}"`]: { body: "{}" },
+    [`${at} has jwks_uri "http://keys.example/k", expected an https URL`]: {
+      body: JSON.stringify({ ...document, jwks_uri: "http://keys.example/k" }),
+    },
+    [`${at} has jwks_uri nothing, expected an https URL`]: {
+      body: JSON.stringify({ issuer: url }),
+    },
+    [`${at} begins with a byte-order mark, which JSON does not allow`]: { body: `\u{feff}${body}` },
+    [`${at} is not JSON`]: { body: "<html>Sign in</html>" },
+    [`${at} is not a JSON object`]: { body: "[]" },
+    [`${at} cannot be read: the document is larger than 262144 bytes`]: {
+      body: " ".repeat(262_145),
+    },
+  };
+  for (const [cause, answer] of Object.entries(cases)) {
+    issuer.raw.set(place, answer);
+    const expected = { code: "issuer_unreachable", detail: "unreachable", token: { cause } };
+    t.match(await refused({}), { ...expected, message: /^(?!.*127)/ }, cause);
+  }
+  issuer.raw.set(place, { body });
+  for (const [cause, answer] of Object.entries({
+    [`${origin}/keys is not JSON`]: { body: "-----BEGIN" },
+    [`${origin}/keys answered 403`]: { status: 403 },
+    [`${origin}/keys begins with a byte-order mark`]: { body: '\u{feff}{"keys": []}' },
+    [`${origin}/keys is not a key set: it has no list keys`]: { body: '{"keys": {}}' },
+    [`${origin}/keys has no key`]: { body: '{"keys": [null]}' },
+  })) {
+    issuer.raw.set("/keys", answer);
+    const { token } = await refused({});
+    t.match(token?.cause, cause);
+  }
+  await issuer.stop();
+  const { token } = await refused({});
+  t.match(token?.cause, /cannot be read: connect ECONNREFUSED 127\.0\.0\.1/);
 });
 
 t.test("an unreachable issuer is rechecked without a token", async (t) => {

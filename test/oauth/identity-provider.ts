@@ -4,6 +4,7 @@ import {
   type CryptoKey,
   exportJWK,
   generateKeyPair,
+  type JWK,
   type JWTHeaderParameters,
   SignJWT,
 } from "jose";
@@ -43,6 +44,8 @@ export class IdentityProvider {
   failure: number | undefined;
   /** Paths that answer with 500. */
   readonly failures = new Set<string>();
+  /** The entries of the published key set, from its one key. */
+  keySet: ((key: JWK) => unknown[]) | undefined;
   /** Requests wait for it before they are answered. */
   held: Promise<unknown> | undefined;
   /** Paths of all requests. */
@@ -51,6 +54,7 @@ export class IdentityProvider {
   readonly sids: string[] = [];
   #provider: Provider | undefined;
   #privateKey: CryptoKey | undefined;
+  #publicKey: JWK = {};
   #url = "";
 
   static async start(t: Test, ...users: ProviderUser[]): Promise<IdentityProvider> {
@@ -73,8 +77,9 @@ export class IdentityProvider {
 
   /** The URLs of the gateway, which are known only once it listens. */
   async open({ redirectUris, backchannelLogoutUri, more }: Clients): Promise<void> {
-    const { privateKey } = await generateKeyPair("RS256", { extractable: true });
+    const { privateKey, publicKey } = await generateKeyPair("RS256", { extractable: true });
     this.#privateKey = privateKey;
+    this.#publicKey = { ...(await exportJWK(publicKey)), alg: "RS256", kid: "one" };
     const { clientId: client_id } = IdentityProvider;
     const provider = new Provider(this.#url, {
       clients: [
@@ -134,6 +139,10 @@ export class IdentityProvider {
     const isBroken = this.failures.has(place);
     if (this.failure !== undefined || isBroken) {
       response.writeHead(this.failure ?? 500).end("broken");
+      return;
+    }
+    if (place === "/jwks" && this.keySet !== undefined) {
+      response.end(JSON.stringify({ keys: this.keySet(this.#publicKey) }));
       return;
     }
     if (this.hidesAuthTime) request.url = url.replaceAll(/&(?:max_age|prompt)=\w+/g, "");

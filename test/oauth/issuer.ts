@@ -46,8 +46,9 @@ export function issuerSettings(
   issuer: string,
   changes: Partial<IssuerSettings> = {},
 ): IssuerSettings {
-  const claims = { required_claims: {}, attribute_claims: {}, default_scopes: [], id_jag: false };
-  return { issuer, prefix: "staff", username_claim: "sub", opens: ["mcp"], ...claims, ...changes };
+  const claims = { groups_claim_optional: false, required_claims: {}, attribute_claims: {} };
+  const others = { default_scopes: [], id_jag: false, opens: ["mcp"] as const, ...claims };
+  return { issuer, prefix: "staff", username_claim: "sub", ...others, ...changes };
 }
 
 export function issuersWith(...settings: IssuerSettings[]): Issuers {
@@ -57,6 +58,8 @@ export function issuersWith(...settings: IssuerSettings[]): Issuers {
 export class TestIssuer {
   keys: IssuerKey[];
   readonly others = new Map<string, unknown>();
+  /** Answers that are not JSON, by path. */
+  readonly raw = new Map<string, { status?: number; headers?: object; body?: string }>();
   /** Of the keys. */
   fetches = 0;
   requests = 0;
@@ -73,6 +76,11 @@ export class TestIssuer {
       this.requests++;
       const document = this.#documentAt(url);
       if (this.isSilent) return;
+      const raw = this.raw.get(url);
+      if (raw !== undefined) {
+        response.writeHead(raw.status ?? 200, { ...raw.headers }).end(raw.body);
+        return;
+      }
       const found = document === undefined ? 404 : 200;
       response.writeHead(this.failure ?? found, { "content-type": "application/json" });
       response.end(JSON.stringify(document ?? {}));

@@ -118,7 +118,9 @@ export async function openOAuthSetup(
   t.teardown(() => assertions?.close());
   const open = async () => {
     const configuration = { mcp, issuers: providers ?? [] };
-    const signIns = providers && (await openSignIns({ configuration, state, revocations, log }));
+    const signIns =
+      assertions &&
+      (await openSignIns({ configuration, state, revocations, issuers: assertions, log }));
     const server = await openAuthorizationServer({
       issuer,
       configuration: {

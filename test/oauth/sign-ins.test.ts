@@ -1,6 +1,8 @@
+import { generateKeyPairSync } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
+import type { JWK } from "jose";
 import { pino } from "pino";
 import t, { type Test } from "tap";
 import { emptySnapshot } from "../../src/access/snapshot.ts";
@@ -16,7 +18,7 @@ import { temporaryDirectory } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { PlainBrowser } from "./browser.ts";
 import { IdentityProvider, type ProviderUser } from "./identity-provider.ts";
-import { issuerSettings } from "./issuer.ts";
+import { issuerSettings, issuersWith } from "./issuer.ts";
 
 const redirectUri = "http://127.0.0.1:4999/oauth/callback/staff";
 const elsewhere = "http://127.0.0.1:4998/callback/staff";
@@ -58,9 +60,11 @@ function processOf(
     },
     revokeUser: () => Promise.reject(new Error("unused")),
   };
-  const issuers = [issuerSettings(url, { login, ...changes })];
+  const settings = issuerSettings(url, { login, ...changes });
+  const issuers = issuersWith(settings);
   return openSignIns({
-    configuration: { mcp, issuers },
+    configuration: { mcp, issuers: [settings] },
+    issuers,
     state: { ...state, store },
     revocations,
     log,
@@ -174,7 +178,7 @@ t.test("a process that stalls before its turn uses no refresh token that is used
   t.equal(refreshes(), 1);
 });
 
-t.test("a process that stalls does not repeat a check that failed meanwhile", async (t) => {
+t.test("a process that stalls does not repeat a check that has failed", async (t) => {
   const { provider, turn, pass, goOn, askOne, askTwo, refreshes } = await dueSignIn(t);
   const second = askTwo();
   await turn;
@@ -186,7 +190,7 @@ t.test("a process that stalls does not repeat a check that failed meanwhile", as
   t.equal(refreshes(), 1);
 });
 
-t.test("the turn of a process that has died ends, and nobody uses its token again", async (t) => {
+t.test("the turn of a process that has died ends, and its token is used once", async (t) => {
   const { pass, turn, goOn, askOne, askTwo, refreshes } = await dueSignIn(t, "after");
   const second = askTwo();
   await turn;
@@ -230,6 +234,73 @@ t.test("many processes at once ask a provider once each time", async (t) => {
     );
     t.equal(provider.requests.filter((route) => route === "/token").length, 1 + round);
   }
+});
+
+t.test("one usable key of a provider is enough for a sign-in", async (t) => {
+  const provider = await providerOf(ann);
+  const sets: ((key: JWK) => unknown[])[] = [
+    (key) => [null, key],
+    (key) => [{ kid: "one" }, "key", key],
+    (key) => [key, { ...key, alg: undefined }],
+  ];
+  for (const keySet of sets) {
+    provider.keySet = keySet;
+    t.match(await signIn(await processOf(provider), provider), engineering);
+  }
+});
+
+t.test("a key of a provider that cannot be used is no refusal of the provider", async (t) => {
+  const provider = await providerOf(ann);
+  const { publicKey } = generateKeyPairSync("rsa", { modulusLength: 1024 });
+  const short = { ...publicKey.export({ format: "jwk" }), alg: "RS256", kid: "one" };
+  const unreachable = { code: "issuer_unreachable", detail: "unusable_key" };
+  provider.keySet = () => [short];
+  const cause = /^The key "one" of \S+\/jwks cannot be used: found RSA of 1024 bits/;
+  await t.rejects(signIn(await processOf(provider), provider), {
+    ...{ ...unreachable, token: { issuer: provider.url, cause } },
+  });
+  provider.keySet = ({ n: _, e: __, ...key }) => [{ ...key, x5c: ["MIIB"] }];
+  await t.rejects(signIn(await processOf(provider), provider), unreachable);
+  provider.keySet = (key) => [{ ...key, kid: "another" }];
+  const unknown = { code: "issuer_unreachable", detail: "unknown_key" };
+  await t.rejects(signIn(await processOf(provider), provider), unknown);
+  const stranger = generateKeyPairSync("rsa", { modulusLength: 2048 }).publicKey;
+  provider.keySet = (key) => [{ ...key, ...stranger.export({ format: "jwk" }) }];
+  const refused = { code: "sign_in_refused", detail: "bad_signature" };
+  await t.rejects(signIn(await processOf(provider), provider), refused);
+});
+
+t.test("a renewed refresh token is kept although the keys cannot be read just then", async (t) => {
+  const provider = await providerOf(ann);
+  const { credential, username } = await signIn(await processOf(provider), provider);
+  const later = await processOf(provider);
+  const { now } = Date;
+  t.teardown(() => {
+    Date.now = now;
+  });
+  Date.now = () => now() + (RECHECK_SECONDS + 1) * 1000;
+  provider.failures.add("/jwks");
+  t.match(await later.current(credential, username), engineering, "tolerated");
+  provider.failures.clear();
+  Date.now = () => now() + (RECHECK_SECONDS + 20) * 1000;
+  await delay(2100);
+  provider.users.set("ann", { ...ann, groups: ["sales"] });
+  const sales = { subject: { groups: ["staff:sales"] } };
+  t.match(await later.current(credential, username), sales, "the provider accepts the new one");
+});
+
+t.test("where the groups claim is optional, users in no group sign in", async (t) => {
+  const provider = await providerOf({ sub: "zoe" });
+  const optional = { groups_claim: "groups", groups_claim_optional: true };
+  const none = { subject: { groups: [] } };
+  t.match(await signIn(await processOf(provider, optional), provider), none);
+  provider.groupsInIdToken = false;
+  t.match(await signIn(await processOf(provider, optional), provider), none);
+  provider.users.set("zoe", { sub: "zoe", groups: ["R&D, EU"] });
+  const found = { subject: { groups: ["staff:R&D, EU"] } };
+  t.match(await signIn(await processOf(provider, optional), provider), found, "of userinfo");
+  provider.users.set("zoe", { sub: "zoe" });
+  await t.rejects(signIn(await processOf(provider), provider), { code: "groups_unavailable" });
 });
 
 t.test("no user has the name under which the logout of another one is kept", async (t) => {

@@ -4,7 +4,12 @@ import { messageOf } from "../../client-error.ts";
 import { isConfidential } from "../../config/addresses.ts";
 import { parsePrivateKey, readCredential } from "../../config/resolve.ts";
 import type { IssuerSettings } from "../../config/schema.ts";
-import { ISSUER_TIMEOUT_MS, MAX_DOCUMENT_BYTES } from "../../identity/issuer-keys.ts";
+import {
+  fetchMetadata,
+  ISSUER_TIMEOUT_MS,
+  MAX_DOCUMENT_BYTES,
+  reasonOf,
+} from "../../identity/issuer-keys.ts";
 import { readBounded } from "../../read-stream.ts";
 
 export type LoginIssuer = IssuerSettings & {
@@ -46,11 +51,15 @@ function readSecret(file: string, kind?: "private key"): string {
 
 /** Bounds time and size of responses, and follows no redirect. */
 const fetchBounded: openid.CustomFetch = async (url, options) => {
-  if (!isConfidential(new URL(url))) throw new Error(`${new URL(url).origin} does not use https`);
+  if (!isConfidential(new URL(url))) throw new Error(`${url} does not use https`);
   const { body, ...rest } = options;
-  const answer = await fetch(url, { ...rest, ...(body != null && { body }), redirect: "manual" });
-  const bytes = answer.body === null ? null : await readBounded(answer.body, MAX_DOCUMENT_BYTES);
-  return new Response(bytes, { status: answer.status, headers: answer.headers });
+  try {
+    const answer = await fetch(url, { ...rest, ...(body != null && { body }), redirect: "manual" });
+    const bytes = answer.body === null ? null : await readBounded(answer.body, MAX_DOCUMENT_BYTES);
+    return new Response(bytes, { status: answer.status, headers: answer.headers });
+  } catch (error) {
+    throw new Error(`${url} cannot be read: ${reasonOf(error)}`);
+  }
 };
 
 function answerOf(
@@ -61,7 +70,8 @@ function answerOf(
   const hasUserinfo = configuration.serverMetadata().userinfo_endpoint !== undefined;
   const userinfo = () => openid.fetchUserInfo(configuration, tokens.access_token, subject);
   return {
-    /** Of the ID token. Undefined if a refresh has brought none. */
+    /** Its signature is not verified yet. Undefined if a refresh has brought none. */
+    idToken: tokens.id_token,
     claims: tokens.claims(),
     refreshToken: tokens.refresh_token,
     userinfo: hasUserinfo ? userinfo : undefined,
@@ -91,17 +101,16 @@ export function createRelyingParty({ issuer, login }: LoginIssuer) {
       return known.configuration;
     }
     const server = new URL(issuer);
-    const isPlain = server.protocol === "http:";
+    const place = `${issuer.replace(/\/$/, "")}/.well-known/openid-configuration`;
+    const signal = AbortSignal.timeout(ISSUER_TIMEOUT_MS);
+    const metadata = await fetchMetadata(new URL(place), issuer, signal);
     const authenticate = await authentication();
     const configuration = await openid.discovery(server, clientId, undefined, authenticate, {
-      [openid.customFetch]: fetchBounded,
+      [openid.customFetch]: async () => Response.json(metadata),
       timeout: ISSUER_TIMEOUT_MS / 1000,
-      // Verifies signatures of ID tokens too, which TLS could replace.
-      execute: [
-        openid.enableNonRepudiationChecks,
-        ...(isPlain ? [openid.allowInsecureRequests] : []),
-      ],
+      execute: server.protocol === "http:" ? [openid.allowInsecureRequests] : [],
     });
+    configuration[openid.customFetch] = fetchBounded;
     known = { at: performance.now(), configuration };
     return configuration;
   }
@@ -148,7 +157,7 @@ export function createRelyingParty({ issuer, login }: LoginIssuer) {
       const tokens = await openid.refreshTokenGrant(configuration, refreshToken);
       const answer = answerOf(configuration, tokens, subject);
       if (answer.claims !== undefined && answer.claims.sub !== subject) {
-        throw new ProviderRefused("another user");
+        throw new ProviderRefused("another_user");
       }
       return answer;
     },
@@ -159,8 +168,9 @@ export function createRelyingParty({ issuer, login }: LoginIssuer) {
 export class ProviderRefused extends Error {
   override readonly name = "ProviderRefused";
 
-  constructor(reason: string, cause?: unknown) {
-    super(reason, { cause });
+  /** @param detail a word for audit and log */
+  constructor(detail: string, cause?: unknown) {
+    super(detail, { cause });
   }
 }
 
@@ -177,17 +187,26 @@ const wrongAnswers = new Set<unknown>([
   "OAUTH_JWT_TIMESTAMP_CHECK_FAILED",
 ]);
 
-/** For the log, such as `invalid_client` with its description. */
-export function problemOf(error: unknown): string {
-  if (!(error instanceof openid.ResponseBodyError)) return messageOf(error);
-  return [error.error, error.error_description].filter(Boolean).join(": ");
+function isOAuthError(error: unknown) {
+  return (
+    error instanceof openid.ResponseBodyError || error instanceof openid.AuthorizationResponseError
+  );
 }
 
-/** The reason if the provider has refused. Undefined if it could not be asked. */
+/** A sentence for audit and log, such as `invalid_client` with its description. */
+export function problemOf(error: unknown): string {
+  if (isOAuthError(error)) {
+    return [error.error, error.error_description].filter(Boolean).join(": ");
+  }
+  if (!(error instanceof openid.ClientError)) return messageOf(error);
+  const { message, cause } = error;
+  if (cause instanceof Response) return `${message}: ${cause.status}`;
+  return cause instanceof Error ? `${message}: ${cause.message}` : message;
+}
+
+/** A word for the reason if the provider has refused. Undefined if it could not be asked. */
 export function refusalReason(error: unknown): string | undefined {
   if (error instanceof ProviderRefused) return error.message;
-  if (error instanceof openid.ClientError && wrongAnswers.has(error.code)) return error.message;
-  const isOAuth =
-    error instanceof openid.ResponseBodyError || error instanceof openid.AuthorizationResponseError;
-  return isOAuth && !otherProblems.has(error.error) ? error.error : undefined;
+  if (error instanceof openid.ClientError && wrongAnswers.has(error.code)) return "invalid_answer";
+  return isOAuthError(error) && !otherProblems.has(error.error) ? error.error : undefined;
 }

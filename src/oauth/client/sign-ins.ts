@@ -17,6 +17,7 @@ import {
   readGroups,
   readIdentity,
 } from "../../identity/external-token.ts";
+import type { Issuers } from "../../identity/issuers.ts";
 import type { LiveRevocations } from "../../identity/revocations.ts";
 import {
   isSignInEnded,
@@ -73,6 +74,7 @@ const contentShape = z.object({
   subject: z.string(),
   groups: z.array(z.string()).readonly().optional(),
   droppedGroups: z.number(),
+  ignoredGroups: z.array(z.string()).readonly().optional(),
   groupsProblem: z.string().optional(),
   attributes: z.record(z.string(), z.unknown()).optional(),
   /** Epoch seconds at which the user authenticated, if the provider says so. */
@@ -107,6 +109,9 @@ function requestKey(prefix: string, { redirectUri, browser }: Place, state: stri
 
 export type SignedIn = ReturnType<typeof signedIn>;
 
+const PROVIDER_MESSAGE =
+  "The identity provider does not respond as expected. Try again shortly, or ask an administrator.";
+
 /** How far the provider's clock may be ahead. */
 const CLOCK_AHEAD_SECONDS = 60;
 
@@ -127,7 +132,7 @@ function signedOut(): Refusal {
 
 /** @throws Refusal `groups_unavailable` */
 function signedIn(credential: string, content: Content) {
-  const { username, groups, groupsProblem, droppedGroups, authTime } = content;
+  const { username, groups, groupsProblem, droppedGroups, ignoredGroups, authTime } = content;
   if (groupsProblem !== undefined) {
     throw new Refusal("groups_unavailable", { detail: groupsProblem, token: { user: username } });
   }
@@ -135,7 +140,7 @@ function signedIn(credential: string, content: Content) {
   const subject: Pick<Subject, "username" | "groups" | "attributes"> = {
     ...{ username, ...(groups && { groups }), ...(attributes && { attributes }) },
   };
-  return { username, credential, subject, droppedGroups, authTime };
+  return { username, credential, subject, droppedGroups, ignoredGroups, authTime };
 }
 
 /** The user of a sign-in as last recorded, without asking the provider. @throws Refusal */
@@ -154,6 +159,7 @@ interface SignInOptions {
     LiveRevocations,
     "isRevoked" | "earliestIssue" | "revokeToken" | "revokeUser"
   >;
+  readonly issuers: Pick<Issuers, "verifyIdToken">;
   readonly log: Log;
 }
 
@@ -161,7 +167,8 @@ interface SignInOptions {
  * Sign-ins through identity providers. Sessions and tokens refer to one by its credential; groups
  * and attributes stay here, and are asked for again while the sign-in is used.
  */
-export async function openSignIns({ configuration, state, revocations, log }: SignInOptions) {
+export async function openSignIns(options: SignInOptions) {
+  const { configuration, state, revocations, log } = options;
   const { store } = state;
   const issuers = issuersOf(configuration);
   const parties = new Map(
@@ -185,16 +192,19 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       const { code, detail = code, token: about } = error;
       return new Refusal(code, { detail, token: { ...about, ...token } });
     }
-    if (error instanceof Refusal && error.code !== "token_invalid") return error;
-    const reason = error instanceof Refusal ? error.detail : refusalReason(error);
+    const known = error instanceof Refusal ? error : undefined;
+    if (known && known.code !== "token_invalid" && known.code !== "issuer_unreachable")
+      return known;
+    const isAnswer = known === undefined && !(error instanceof ProviderRefused);
+    const about = { ...token, cause: isAnswer ? problemOf(error) : known?.token?.cause };
+    const reason = known?.code === "token_invalid" ? known.detail : refusalReason(error);
     if (reason !== undefined) {
-      return new Refusal("sign_in_refused", { detail: reason, cause: error, token });
+      return new Refusal("sign_in_refused", { detail: reason, cause: error, token: about });
     }
-    const detail = problemOf(error);
-    log.warn({ issuer, detail }, "an identity provider is unreachable");
-    const message = "The identity provider does not respond: try again shortly";
-    const more = { detail, cause: error, retryAfter: RETRY_SECONDS, token };
-    return new Refusal("issuer_unreachable", { message, ...more });
+    const detail = known?.detail ?? "unreachable";
+    log.warn({ detail, ...about }, "an identity provider is unreachable");
+    const more = { detail, cause: error, retryAfter: RETRY_SECONDS, token: about };
+    return new Refusal("issuer_unreachable", { message: PROVIDER_MESSAGE, ...more });
   }
 
   async function write(id: string, until: number, content: Content): Promise<void> {
@@ -247,9 +257,10 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
       const { claims, refreshToken: next = old } = answer;
       // The provider may no longer accept the old one, so the new one is kept even if the rest fails.
       kept = { ...content, refreshToken: encrypt(next, id) };
+      await requireSigned(settings, answer);
       const identity = claims && readIdentity(claims, settings);
       if ((identity?.user ?? username) !== username) {
-        throw new ProviderRefused("another user");
+        throw new ProviderRefused("another_user");
       }
       const checked: Content = {
         ...kept,
@@ -299,6 +310,10 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     return signedIn(credential, content);
   }
 
+  async function requireSigned(settings: IssuerSettings, { idToken }: ProviderAnswer) {
+    if (idToken !== undefined) await options.issuers.verifyIdToken(settings, idToken);
+  }
+
   /** When the provider is asked again, in epoch seconds. */
   function dueAt({ username, checkedAt, refreshToken }: Content): number {
     if (refreshToken === undefined) return Number.POSITIVE_INFINITY;
@@ -318,7 +333,7 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
     try {
       return unseal(sealKey, Buffer.from(refreshToken, "base64url"), id).toString();
     } catch (cause) {
-      throw new ProviderRefused("the key of refresh tokens is lost", cause);
+      throw new ProviderRefused("refresh_key_lost", cause);
     }
   }
 
@@ -377,7 +392,8 @@ export async function openSignIns({ configuration, state, revocations, log }: Si
         const url = new URL(`${place.redirectUri}?${query}`);
         const answer = await party.finish(url, { state, ...secrets });
         const { claims, refreshToken } = answer;
-        if (claims === undefined) throw new ProviderRefused("no ID token");
+        if (claims === undefined) throw new ProviderRefused("no_id_token");
+        await requireSigned(settings, answer);
         const lasts = refreshToken === undefined ? HOUR : lifetimes.grant;
         const groups = await groupsIn(answer, settings);
         const signedIn = await open(settings, claims, groups, lasts, refreshToken);
@@ -505,7 +521,8 @@ async function groupsIn(
   { claims, userinfo }: ProviderAnswer,
   settings: IssuerSettings,
 ): Promise<Groups> {
-  const groups = readGroups(claims ?? {}, settings);
-  if (groups.groupsProblem !== "groups_missing" || userinfo === undefined) return groups;
+  if (userinfo === undefined) return readGroups(claims ?? {}, settings);
+  const groups = readGroups(claims ?? {}, { ...settings, groups_claim_optional: false });
+  if (groups.groupsProblem !== "groups_missing") return groups;
   return readGroups(await userinfo(), settings);
 }

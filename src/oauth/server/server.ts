@@ -249,7 +249,10 @@ function observeProvider(
     onEvent("oauth_token", { ...fieldsOf(ctx), outcome: "allowed" });
   });
   provider.on("grant.error", (ctx, { error: outcome, error_detail: reason, cause }) => {
-    const why = cause instanceof Refusal ? { detail: cause.detail ?? cause.code } : { reason };
+    const why =
+      cause instanceof Refusal
+        ? { detail: cause.detail ?? cause.code, cause: cause.token?.cause }
+        : { reason };
     onEvent("oauth_token", { ...fieldsOf(ctx), outcome, ...why });
   });
   provider.on("grant.revoked", (ctx) => {

@@ -33,10 +33,14 @@ function partsOf({ provider, options, request, response }: Visit) {
   return { cookies, cookie, path, prefix, query, redirectUri };
 }
 
-/** @throws OAuthProblem in place of the refusals of a sign-in */
-function problemOf(error: unknown): unknown {
-  if (!(error instanceof Refusal) || error.status === 503) return error;
-  return new OAuthProblem(error.status, error.code, error.message);
+/** Audits why a sign-in failed. @returns the error for its page */
+function failed({ request, options }: Visit, error: unknown): unknown {
+  if (!(error instanceof Refusal) || error.code === "not_found") return error;
+  const { status, code, message, detail, token } = error;
+  const { user, issuer, cause } = token ?? {};
+  const { address } = options.originOf(request);
+  options.onEvent("oauth_login", { user, issuer, address, outcome: code, detail, cause });
+  return status === 503 ? error : new OAuthProblem(status, code, message);
 }
 
 const interactionShape = z.object({
@@ -73,7 +77,7 @@ export async function startSignIn(visit: Visit): Promise<void> {
     const demand = await demandOf(visit, next);
     seeOther(response, await signIns.begin(prefix, { redirectUri, next, browser, ...demand }));
   } catch (error) {
-    throw problemOf(error);
+    throw failed(visit, error);
   }
 }
 
@@ -102,12 +106,7 @@ export async function finishSignIn(visit: Visit): Promise<void> {
     onEvent("oauth_login", { user: username, issuer, address, outcome: "allowed" });
     seeOther(response, `${options.issuer}${next}?sign_in=${result}`);
   } catch (error) {
-    if (error instanceof Refusal) {
-      const { code: outcome, detail, token } = error;
-      const { user, issuer } = token ?? {};
-      onEvent("oauth_login", { user, issuer, address, outcome, detail });
-    }
-    throw problemOf(error);
+    throw failed(visit, error);
   }
 }
 
