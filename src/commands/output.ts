@@ -57,10 +57,14 @@ export function plainly(text: string): string {
 
 /** JSON without characters that a terminal would obey. */
 export function plainJson(value: unknown): string {
-  return JSON.stringify(value).replace(
-    /[\p{Cc}\p{Cf}]/gu,
-    (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`,
-  );
+  return JSON.stringify(value).replace(/[\p{Cc}\p{Cf}]/gu, escaped);
+}
+
+/** Invisible characters could reorder a terminal's line, or end it. */
+const invisible = /[\p{Cf}\p{Zl}\p{Zp}]/gu;
+
+function escaped(character: string): string {
+  return `\\u{${character.codePointAt(0)?.toString(16)}}`;
 }
 
 function printTable(head: readonly string[], rows: readonly (readonly string[])[]): void {
@@ -73,7 +77,8 @@ function printTable(head: readonly string[], rows: readonly (readonly string[])[
       .map((cell, at) => cell.padEnd(widths[at] ?? 0))
       .join("  ")
       .trimEnd();
-  print([styleText("bold", line(head)), ...rows.map(line)].join("\n"));
+  const lines = rows.map((row) => line(row).replace(invisible, escaped));
+  print([styleText("bold", line(head)), ...lines].join("\n"));
 }
 
 export function momentOf(seconds: number): string {

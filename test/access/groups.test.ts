@@ -1,3 +1,4 @@
+import fc from "fast-check";
 import t from "tap";
 import { effectDiff } from "../../src/access/diff.ts";
 import { entriesIn } from "../../src/access/entries.ts";
@@ -6,7 +7,7 @@ import { lintAccess } from "../../src/access/lint.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import { decide, explainAccess, isAdministrator } from "../../src/access/policy.ts";
 import type { Subject } from "../../src/access/roles.ts";
-import { isExternalUsername, isGroupName } from "../../src/access/roles.ts";
+import { isExternalUsername, isGroupName, joinNames, splitNames } from "../../src/access/roles.ts";
 import { filterOf } from "../../src/access/row-filter.ts";
 import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { user } from "./kit.ts";
@@ -163,6 +164,25 @@ t.test("lint names groups that are unknown, empty or without entries", async (t)
   ]);
 });
 
+t.test("a list may have names in double quotes", async (t) => {
+  const lists: [text: string, names: string[]][] = [
+    ["", [""]],
+    ["a", ["a"]],
+    [" a , b,", ["a", "b", ""]],
+    ['"a,b", c', ["a,b", "c"]],
+    ['"a ""b"" ",c', ['a "b" ', "c"]],
+    ['a "b" c,"d"e', ['a "b" c', '"d"e']],
+    ['"open, end', ['"open', "end"]],
+    ['""', [""]],
+  ];
+  for (const [text, names] of lists) t.strictSame(splitNames(text), names, text);
+  const name = fc.string({ unit: fc.constantFrom("a", ",", '"', " ", ":"), minLength: 1 });
+  const property = fc.property(fc.array(name, { minLength: 1 }), (names) => {
+    t.strictSame(splitNames(joinNames(names)), names);
+  });
+  fc.assert(property, { numRuns: 200 });
+});
+
 t.test("names of issuers are of any script, in NFC", async (t) => {
   const good = [
     "s:a",
@@ -183,8 +203,13 @@ t.test("names of issuers are of any script, in NFC", async (t) => {
     `s:${"x".repeat(201)}`,
   ];
   for (const name of good) t.ok(isExternalUsername(name) && isGroupName(name), name);
-  for (const name of [...bad, "group:a"])
-    t.notOk(isExternalUsername(name) || isGroupName(name), name);
+  for (const name of [...bad, "group:a"]) t.notOk(isExternalUsername(name), name);
+  for (const name of ["s:a  b", "s: a", "s:a*", 's:a"', "s:a,b", "s:\u2028"]) {
+    t.ok(isGroupName(name), encodeURI(name));
+  }
+  for (const name of ["s:", "s:a\u0308", "s:a\n", `s:${"x".repeat(201)}`, "s:\ud800", "group:a"]) {
+    t.notOk(isGroupName(name));
+  }
   t.ok(isGroupName("analysts"));
   t.notOk(isGroupName("an analyst"));
 });

@@ -82,6 +82,55 @@ t.test("a difference tells who joins and leaves a group", async (t) => {
   );
 });
 
+t.test("groups of an issuer with commas and quotes can be named everywhere", async (t) => {
+  const gatehouse = install(t);
+  const before = gatehouse.text;
+  const run = (...words: string[]) => gatehouse.run(words.slice(0, 1).join(), words.slice(1));
+  const [sales, quoted] = ["staff:Sales, EU", 'staff:the "A" team'];
+  t.strictSame(
+    await run("access grant main ReadOnly --group", sales),
+    done(`group ${sales} is ReadOnly on main.`),
+  );
+  await run(
+    "access grant archive ReadOnly --require-approval SELECT --group",
+    quoted,
+    "--approvers",
+    `alice,"group:${sales}"`,
+  );
+  t.match(gatehouse.text, `group = "${sales}"`);
+  t.match(gatehouse.text, 'group = "staff:the \\"A\\" team"');
+  t.match(gatehouse.text, `approvers = ["alice", "group:${sales}"]`);
+  const explained = await run("access check staff:bob Select main --groups", `"${sales}",staff:b`);
+  t.strictSame(
+    explained,
+    done(`allowed: staff:bob SELECT on main: ReadOnly by the entry for main (group ${sales})`),
+  );
+  const csv = `"${quoted.replaceAll('"', '""')}"`;
+  const two = ["--groups", csv, "--groups", `"${sales}"`];
+  for (const database of ["main", "archive"]) {
+    const command = `access check staff:bob Select ${database}`;
+    t.match(await run(command, ...two), { code: 0 }, "repeated options add up");
+  }
+  t.match(await run("access check staff:bob Select archive --groups", quoted), { code: 0 });
+  const refused = await run("access check staff:bob Select main --groups", sales);
+  t.match(refused, { code: 2, stderr: /"staff:Sales, EU"/ });
+  const listed = JSON.parse((await run("group list --json")).stdout);
+  t.strictSame(
+    listed.map(({ name }: { name: string }) => name),
+    [sales, quoted],
+  );
+  await run("access grant main ReadOnly --group", "staff:a\u202eb");
+  t.match((await run("group list")).stdout, /^staff:a\\u\{202e\}b +-/m);
+  for (const [group, database] of [
+    [sales, "main"],
+    ["staff:a\u202eb", "main"],
+    [quoted, "archive"],
+  ] as const) {
+    t.equal((await run(`access revoke ${database} --group`, group)).code, 0);
+  }
+  t.equal(gatehouse.text.trimEnd(), before.trimEnd());
+});
+
 t.test("check, explain and test take the groups of a token", async (t) => {
   const gatehouse = install(t);
   await gatehouse.run("access grant --group staff:a main ReadOnly");
