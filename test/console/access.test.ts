@@ -281,6 +281,31 @@ t.test("forms of groups obey the same checks as forms of users", async (t) => {
   t.notMatch(fileOf(gateway), /writers|corp:all/);
 });
 
+t.test("forms take any name of an issuer's group", async (t) => {
+  const client = await signedIn(t, url);
+  const user = 'group:corp:R&D, "EU"';
+  const place = (path: string) => `${path}?${new URLSearchParams({ user, database: "main" })}`;
+  const found = await client.get(`/access/groups?${new URLSearchParams({ user: user.slice(6) })}`);
+  t.match(found.text, "Grant access to <bdi>corp:R&amp;D, &quot;EU&quot;</bdi>");
+  const approvers = `admin, "${user.replaceAll('"', '""')}"`;
+  const limits = { require_approval: "SELECT", approvers };
+  t.equal((await client.submit(place("/access/entry"), { ...wanted, ...limits })).status, 303);
+  t.match(fileOf(gateway), 'group = "corp:R&D, \\"EU\\""');
+  t.match(fileOf(gateway), 'approvers = ["admin", "group:corp:R&D, \\"EU\\""]');
+  t.match(unescaped((await client.get(place("/access/entry"))).text), approvers);
+  t.match(await client.get(place("/access/user")), { status: 200, text: /R&amp;D/ });
+  const query = '{"Select":{"database":"main","from":"t","columns":["id"]}}';
+  await client.submit("/access/entry?user=corp:ada&database=other", wanted);
+  const asked = { user: "corp:ada", query, groups: `"${user.slice(6).replaceAll('"', '""')}"` };
+  t.match(
+    unescaped((await client.post("/access/check", asked)).text),
+    `main (${user.replace(":", " ")})`,
+  );
+  t.equal((await client.submit(place("/access/end"))).status, 303);
+  t.equal((await client.submit("/access/end?user=corp:ada&database=other")).status, 303);
+  t.notMatch(fileOf(gateway), "R&D");
+});
+
 t.test("a form of a large group notices a change to any member", async (t) => {
   const names = Array.from({ length: 10_000 }, (_, at) => `corp:member-${at}`);
   const members = names.join("\n");

@@ -174,6 +174,7 @@ t.test("groups give rights, those of the token and local ones", async (t) => {
     '[[groups]]\nname = "engineering"\nmembers = ["staff:eve"]\n',
     '[[acl]]\ngroup = "staff:engineering"\ndatabase = "main"\nrole = "ReadOnly"\n',
     '[[acl]]\ngroup = "engineering"\ndatabase = "local"\nrole = "ReadOnly"\n',
+    '[[acl]]\ngroup = "staff:R&D, \\"EU\\""\ndatabase = "odd"\nrole = "ReadOnly"\n',
     '[[acl]]\ngroup = "staff:tenants"\ndatabase = "shop"\nrole = "ReadOnly"\nrow_filter = [{ column = "tenant", cmp = "=", value = "@tenant" }]\n',
   ].join("");
   const before = (await gateway.request("/readyz")).body.access_version;
@@ -189,6 +190,11 @@ t.test("groups give rights, those of the token and local ones", async (t) => {
   t.match((await gateway.get("/api/me", dan)).body.access, [{ database: "main" }]);
   const local = { Select: { database: "local", from: "t", columns: ["*"] } };
   t.equal(codeOf(await gateway.query(local, dan)), "403 no_grant", "a local group is another one");
+  const odd = { Select: { database: "odd", from: "t", columns: ["*"] } };
+  const rita = await gateway.query(odd, await sign({ sub: "rita", groups: ['R&D, "EU"'] }));
+  t.equal(rita.status, 200);
+  const byOdd = [{ entry: 'odd (group staff:R&D, "EU")' }];
+  t.match(await auditOf(gateway, rita), { operations: byOdd, droppedGroups: undefined });
   const eve = await sign({ sub: "eve", groups: [] });
   t.equal((await gateway.query(local, eve)).status, 200);
   t.equal(codeOf(await gateway.query(select, eve)), "403 no_grant");
