@@ -130,9 +130,8 @@ function requireOutranked(
   username: string,
   database: string,
 ): void {
-  const members = snapshot.groups.get(groupOf(username) ?? "")?.members ?? [];
   const held = widestRole(
-    [username, ...members].flatMap((name) => {
+    [username, ...membersOf(snapshot, username)].flatMap((name) => {
       const role = effectiveRole(snapshot, { username: name }, database);
       return role === undefined ? [] : { role };
     }),
@@ -488,37 +487,68 @@ export function planRevoke(
 
 export const administratorGrant = { database: "*", role: "Owner" } as const;
 
-/** Databases with a permanent Owner who can act, and `*` if one of those can also log in. */
-function* ownedDatabases(snapshot: Snapshot, among: Iterable<string>): Steps<Set<string>> {
-  const owned = new Set<string>();
-  yield* visitEach(among, (username) => {
+/** How a user owns a database or, on `*`, administers. A greater one counts before a smaller one. */
+export const standing = { withoutPassword: 1, byGroup: 2, byOwnEntry: 3 } as const;
+
+/**
+ * The greatest standing that any of these users has on each database, and on `*`.
+ *
+ * @param mayLogIn by default, a user with a password
+ */
+export function* greatestStandings(
+  snapshot: Snapshot,
+  mayLogIn = (username: string) => snapshot.users.get(username)?.passwordHash !== undefined,
+  usernames: Iterable<string> = everyone(snapshot),
+): Steps<Map<string, number>> {
+  const greatest = new Map<string, number>();
+  yield* visitEach(usernames, (username) => {
     if (obstacleOf(snapshot, username) !== undefined) return;
-    const hasPassword = snapshot.users.get(username)?.passwordHash !== undefined;
-    const grants = grantsOf(snapshot, username);
+    const grants = grantsFor(snapshot, { username });
     for (const database of grants.keys()) {
-      const counts = hasPassword || database !== EVERY_DATABASE;
-      if (counts && unrestrictedGrant(grants, database)?.role === "Owner") owned.add(database);
+      const grant = unrestrictedGrant(grants, database);
+      if (grant?.role !== "Owner") continue;
+      const { withoutPassword, byGroup, byOwnEntry } = standing;
+      const through = groupOf(grant.username) === undefined ? byOwnEntry : byGroup;
+      const held = database === EVERY_DATABASE && !mayLogIn(username) ? withoutPassword : through;
+      greatest.set(database, Math.max(held, greatest.get(database) ?? 0));
     }
   });
-  return owned;
+  return greatest;
 }
 
-export function* hasAdministrator(snapshot: Snapshot): Steps<boolean> {
-  return (yield* ownedDatabases(snapshot, snapshot.grants.keys())).has(EVERY_DATABASE);
+function membersOf({ groups }: Snapshot, holder: string): readonly string[] {
+  return groups.get(groupOf(holder) ?? "")?.members ?? [];
 }
 
-/** The refusal code for what the users in `among` have lost, if anything. */
-function* lossAmong(before: Snapshot, after: Snapshot, among: (of: Snapshot) => Iterable<string>) {
-  const past = yield* ownedDatabases(before, among(before));
-  const lost = past.difference(yield* ownedDatabases(after, among(after)));
-  if (lost.has(EVERY_DATABASE)) return "last_administrator";
-  return lost.size === 0 ? undefined : "last_owner";
+function everyone({ grants, groups }: Snapshot): Set<string> {
+  return new Set([...grants.keys(), ...groups.values().flatMap(({ members }) => members)]);
 }
 
+/** The refusal code if the greatest standing of the users in `among` falls on some database. */
+function* lossAmong(before: Snapshot, after: Snapshot, among?: Iterable<string>) {
+  const past = yield* greatestStandings(before, undefined, among);
+  const left = yield* greatestStandings(after, undefined, among);
+  const lost = past.entries().filter(([name, held]) => held > (left.get(name) ?? 0));
+  const databases = [...lost.map(([name]) => name)];
+  if (databases.includes(EVERY_DATABASE)) return "last_administrator";
+  return databases.length === 0 ? undefined : "last_owner";
+}
+
+/**
+ * Protects the last administrator, and the last Owner of each database: by entries of users while
+ * there are any, otherwise by local groups.
+ *
+ * @throws Refusal `last_administrator` or `last_owner`
+ */
 export function* requireRemainingOwners(before: Snapshot, after: Snapshot): Steps<void> {
   const changed = yield* differingNames(before, after);
+  for (const name of [...changed]) {
+    for (const member of [...membersOf(before, name), ...membersOf(after, name)]) {
+      changed.add(member);
+    }
+  }
   // All other users need to be searched only if the changed users lost something.
-  if ((yield* lossAmong(before, after, () => changed)) === undefined) return;
-  const lost = yield* lossAmong(before, after, ({ grants }) => grants.keys());
+  if ((yield* lossAmong(before, after, changed)) === undefined) return;
+  const lost = yield* lossAmong(before, after);
   if (lost !== undefined) throw new Refusal(lost);
 }

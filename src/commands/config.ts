@@ -1,6 +1,5 @@
 import { existsSync } from "node:fs";
 import type { Command } from "commander";
-import { hasAdministrator } from "../access/administration.ts";
 import { entriesIn } from "../access/entries.ts";
 import { placeOf } from "../access/grant.ts";
 import { lintAccess } from "../access/lint.ts";
@@ -11,6 +10,7 @@ import { storeName, storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { runAtOnce } from "../cooperative-scheduling.ts";
 import { hasOwnEngine, knownDatabases, ownDatabaseUrl } from "../gateway/own-engine.ts";
+import { administratorWarning } from "../gateway/reload-report.ts";
 import { readCertificate } from "../gateway/secure-server.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
 import { counted } from "../suggestion.ts";
@@ -87,11 +87,8 @@ async function* checkAccess(loaded: LoadedConfiguration): Findings {
   for (const name of runAtOnce(namesWithoutRecord(snapshot))) {
     yield { warning: `${name} has grants but no user record` };
   }
-  if (!runAtOnce(hasAdministrator(snapshot))) {
-    const warning =
-      "no administrator can log in: no user with a password is permanently Owner of *";
-    yield { warning };
-  }
+  const warning = runAtOnce(administratorWarning(snapshot, loaded.configuration));
+  if (warning !== undefined) yield { warning };
   yield* firstOf(runAtOnce(lintAccess(snapshot, Date.now())));
   const named = [
     ...entries.map(

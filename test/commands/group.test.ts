@@ -1,7 +1,8 @@
-import { writeFileSync } from "node:fs";
+import { appendFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { checkRefusals, done, install, type Refused } from "./kit.ts";
+import { grant } from "../access/kit.ts";
+import { checkRefusals, done, failed, install, people, type Refused } from "./kit.ts";
 
 t.test("groups are made, given entries, changed and removed", async (t) => {
   const gatehouse = install(t);
@@ -54,6 +55,39 @@ t.test("an entry of an unknown local group is a warning", async (t) => {
   t.match(stderr, /entry of group ghosts for main: there is no such group/);
   t.equal((await gatehouse.run("group remove ghosts")).code, 0);
   t.notMatch(gatehouse.text, /ghosts/);
+});
+
+t.test("the last administrator by a group is protected, unless forced", async (t) => {
+  const byGroup = `[[groups]]\nname = "admins"\nmembers = ["alice"]\n\n[[acl]]\ngroup = "admins"\ndatabase = "*"\nrole = "Owner"\n`;
+  const others = people
+    .replace(grant("root", "*", "Owner"), "")
+    .replace(grant("alice", "*", "ReadOnly"), "");
+  const gatehouse = install(t, others + byGroup);
+  const sentence = "The last administrator cannot be removed, lowered or disabled";
+  for (const command of [
+    "group remove admins",
+    "group set admins --remove alice",
+    "access revoke --group admins *",
+    "access grant --group admins * DbAdmin",
+    "access grant alice * ReadOnly",
+    "user disable alice",
+    "user remove alice",
+  ]) {
+    t.strictSame(await gatehouse.run(command), failed(1, sentence), command);
+  }
+  const { stderr } = await gatehouse.run("config check");
+  t.match(stderr, /by an entry of their own; administrators are only members of groups: admins$/m);
+  t.equal((await gatehouse.run("group set admins --remove alice --force")).code, 0);
+  t.match((await gatehouse.run("config check")).stderr, /^warning: no administrator can log in/m);
+  await gatehouse.run("access grant --group staff:ops * Owner");
+  t.match((await gatehouse.run("config check")).stderr, /^warning: no administrator can log in/m);
+  const issuer =
+    '[[issuers]]\nissuer = "https://login.example"\nprefix = "staff"\nopens = ["mcp"]\ngroups_claim = "groups"\n';
+  appendFileSync(path.join(gatehouse.home, "gateway.toml"), issuer);
+  t.match((await gatehouse.run("config check")).stderr, /members of groups: staff:ops$/m);
+  await gatehouse.run("access grant root * Owner");
+  t.notMatch((await gatehouse.run("config check")).stderr, /administrator/);
+  t.equal((await gatehouse.run("group remove admins")).code, 0);
 });
 
 const refused: Refused[] = [
