@@ -218,7 +218,7 @@ for (const [way, text] of Object.entries(starts)) {
       }
       return true;
     });
-    fc.assert(walk, { numRuns: caseCount(300, 5000) });
+    fc.assert(walk, { numRuns: caseCount(2000, 20_000) });
     t.strictSame([...refused].sort(), ["last_administrator", "last_owner"]);
   });
 }
