@@ -140,9 +140,13 @@ export const operations: Readonly<Record<string, Operation>> = {
     ],
   },
   "PATCH /api/users/:username": {
-    summary: "Change the email, or disable or enable the user.",
+    summary: "Change the email or another name of the person, or disable or enable the user.",
     body: {
-      ...object({ "email?": emailOrNull, "disabled?": { type: "boolean" } }),
+      ...object({
+        "email?": emailOrNull,
+        "disabled?": { type: "boolean" },
+        "same_as?": { anyOf: [ref("AnyUsername"), { type: "null" }] },
+      }),
       minProperties: 1,
     },
     answer: success({ user: ref("User") }),

@@ -371,12 +371,24 @@ export function planSetPassword(snapshot: Snapshot, username: string, passwordHa
   return [{ kind: "update-user", username, update: { passwordHash } }] satisfies Change[];
 }
 
+/** @throws Refusal `invalid_username`, or `user_not_found` for a local user without a record */
+function requireOtherName(snapshot: Snapshot, username: string, sameAs: string): void {
+  if (sameAs === username) {
+    const message = "Invalid username: same_as must be another name of the person";
+    throw new Refusal("invalid_username", { message });
+  }
+  if (isExternalUsername(sameAs) || snapshot.users.has(sameAs)) return;
+  throw new Refusal("user_not_found", { message: `User not found: ${sameAs}` });
+}
+
 export interface UserPatch {
   /** Null removes it. */
   readonly email?: string | null | undefined;
   readonly disabled?: boolean | undefined;
   /** Replaces all attributes. An empty map removes them. */
   readonly attributes?: User["attributes"] | undefined;
+  /** Null removes it. */
+  readonly sameAs?: string | null | undefined;
 }
 
 /**
@@ -388,19 +400,24 @@ export function planPatchUser(
   snapshot: Snapshot,
   actor: Actor,
   username: string,
-  { email, disabled, attributes }: UserPatch,
+  { email, disabled, attributes, sameAs }: UserPatch,
   prefixes: readonly string[] = [],
 ): Change[] {
   requireSelfOrAdministrator(snapshot, actor, username);
-  if (disabled !== undefined || attributes !== undefined) requireAdministrator(snapshot, actor);
+  const isEmailAlone = [disabled, attributes, sameAs].every((one) => one === undefined);
+  if (!isEmailAlone) requireAdministrator(snapshot, actor);
   const isExternal = prefixes.some((prefix) => username.startsWith(`${prefix}:`));
   const isNew = isExternal && isExternalUsername(username) && !snapshot.users.has(username);
   const user = isNew ? blankUser(username) : requireUser(snapshot, username);
+  if (typeof sameAs === "string") requireOtherName(snapshot, username, sameAs);
   const areSame = isDeepStrictEqual(attributes ?? new Map(), user.attributes ?? new Map());
   const update = {
     ...(email === undefined || email === (user.email ?? null) ? {} : { email: email ?? undefined }),
     ...(disabled === undefined || disabled === user.disabled ? {} : { disabled }),
     ...(attributes === undefined || areSame ? {} : { attributes }),
+    ...(sameAs === undefined || sameAs === (user.sameAs ?? null)
+      ? {}
+      : { sameAs: sameAs ?? undefined }),
   };
   if (Object.keys(update).length === 0) return [];
   if (isNew) return [{ kind: "add-user", user: updatedUser(user, update) }];
@@ -416,7 +433,18 @@ export function planRemoveUser(snapshot: Snapshot, actor: Actor, username: strin
     const group = { name, members: members.filter((member) => member !== username) };
     return { kind: "update-group", group };
   });
-  return [{ kind: "remove-user", username }, ...left];
+  // Another person may get the name later.
+  const others = isExternalUsername(username)
+    ? []
+    : [...snapshot.users.values().filter(({ sameAs }) => sameAs === username)];
+  const unlinked = others.map(
+    (other): Change => ({
+      kind: "update-user",
+      username: other.username,
+      update: { sameAs: undefined },
+    }),
+  );
+  return [{ kind: "remove-user", username }, ...left, ...unlinked];
 }
 
 /** A member may lack a record if the file already names it, or an issuer knows it. */

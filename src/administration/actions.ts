@@ -55,8 +55,13 @@ export const bodies = {
     database: text(isDatabaseOrEvery, "invalid_database").optional(),
   }),
   patchUser: z
-    .strictObject({ email: email.nullish(), disabled: z.boolean().optional() })
-    .refine((fields) => Object.keys(fields).length > 0, "email or disabled must be given"),
+    .strictObject({
+      email: email.nullish(),
+      disabled: z.boolean().optional(),
+      same_as: text(isAnyUsername, "invalid_username").nullish(),
+    })
+    .refine((fields) => Object.keys(fields).length > 0, "email, disabled or same_as must be given")
+    .transform(({ same_as: sameAs, ...fields }) => ({ ...fields, sameAs })),
   setPassword: z.strictObject({ old_password: z.string().optional(), new_password: z.string() }),
   setGroup: z.strictObject({ members: z.array(text(isAnyUsername, "invalid_username")) }),
   grant: z.strictObject({

@@ -16,7 +16,7 @@ import type { RevocationStore } from "../identity/revocations.ts";
 import type { KnownActivity } from "../observe/activity.ts";
 import type { AuditedChange, Author } from "../observe/audit-line.ts";
 import { invocation } from "../product.ts";
-import { Refusal, type RefusalCode } from "../refusal.ts";
+import { Refusal, type RefusalCode, refusals } from "../refusal.ts";
 import type { StoreOperator } from "../store/open.ts";
 import { didYouMean } from "../suggestion.ts";
 import { explain, warn } from "./output.ts";
@@ -66,6 +66,8 @@ export async function naming<T>(about: About, work: () => Promise<T>): Promise<T
     return await work();
   } catch (error) {
     if (!(error instanceof Refusal) || messages[error.code] === undefined) throw error;
+    // A message of its own is about another name.
+    if (error.message !== refusals[error.code][1]) throw error;
     throw refusalOf(error.code, about);
   }
 }

@@ -23,7 +23,7 @@ import {
   roles,
   type Subject,
 } from "../access/roles.ts";
-import { firstNames, grantsOf, type Snapshot } from "../access/snapshot.ts";
+import { firstNames, grantsOf, namesOfPerson, type Snapshot } from "../access/snapshot.ts";
 import { type AccountAction, accountActions, actions, bodies } from "../administration/actions.ts";
 import { epochSeconds } from "../clock.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
@@ -227,6 +227,7 @@ export function showUser(c: ConsoleRequest): Response {
   requireManageable(visitor, username);
   const user = snapshot.users.get(username);
   const isUser = groupOf(username) === undefined;
+  const otherNames = [...namesOfPerson(snapshot, username)].filter((name) => name !== username);
   const link = (label: string, path: string, kind?: string) =>
     linkButton(label, path, { user: username }, kind);
   const act = (action: string, label: string) =>
@@ -258,6 +259,7 @@ export function showUser(c: ConsoleRequest): Response {
       link("Grant access", "/access/entry", " primary"),
     ],
     content: html`${user?.email !== undefined && html`<p class="quiet"><bdi>${user.email}</bdi></p>`}
+${otherNames.length > 0 && html`<p class="quiet">Same person as <bdi>${otherNames.join(", ")}</bdi>: approvals count all names as one.</p>`}
 <h2>Grants</h2>
 ${grants}
 ${membershipOf(visitor, username)}

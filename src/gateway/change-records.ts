@@ -41,6 +41,7 @@ function ofGroup(change: string, { name, members }: Group): AuditedChange {
 
 const fieldNames: Readonly<Record<string, string>> = {
   passwordHash: "password",
+  sameAs: "same_as",
   tokensValidAfter: "tokens_valid_after",
 };
 

@@ -113,4 +113,10 @@ t.test("groups and names of issuers wait until each replica reads their form", a
   await store.sql("delete from gatehouse.leases");
   await store.good(["group", "set", "team", "--add", "alice"]);
   t.equal(await form(), 2, "it does not start any more");
+  await store.sql(lease.replace("1, 0)", "2, 0)"));
+  const same = ["user", "set", "alice", "--same-as", "staff:alice"];
+  t.match(await store.run(same), { code: 1, stderr: /A running replica cannot read/ });
+  await store.sql("delete from gatehouse.leases");
+  await store.good(same);
+  t.equal(await form(), 3);
 });
