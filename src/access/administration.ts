@@ -48,18 +48,24 @@ function possibleMembers({ groups }: Snapshot, group: string): readonly string[]
   return groups.get(group)?.members ?? (prefix === "" ? [] : [prefix]);
 }
 
+/** True for a member of a local group, and for every user of the issuer of another group. */
+export function mayBeMember(snapshot: Snapshot, group: string, username: string): boolean {
+  return possibleMembers(snapshot, group).some((member) =>
+    member.endsWith(":") ? username.startsWith(member) : username === member,
+  );
+}
+
 /** The other users and groups whose entries may also apply to members of the group. */
 function* sharingMembers(snapshot: Snapshot, group: string): Generator<string, undefined> {
   const members = possibleMembers(snapshot, group);
-  const isMember = (name: string) =>
-    members.some((member) => (member.endsWith(":") ? name.startsWith(member) : name === member));
   for (const holder of snapshot.grants.keys()) {
     const other = groupOf(holder);
     if (other === group) continue;
     const others = other === undefined ? [holder] : possibleMembers(snapshot, other);
     const isShared = others.some(
       (one) =>
-        isMember(one) || (one.endsWith(":") && members.some((member) => member.startsWith(one))),
+        mayBeMember(snapshot, group, one) ||
+        (one.endsWith(":") && members.some((member) => member.startsWith(one))),
     );
     if (isShared) yield holder;
   }

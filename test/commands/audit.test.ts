@@ -235,6 +235,56 @@ t.test(
     );
   },
 );
+t.test("audit unused counts uses of a group's entries by any of its members", async (t) => {
+  const entryOf = (holder: string, place: string, role = "ReadOnly") =>
+    `[[acl]]\n${holder}\n${place}\nrole = "${role}"\n`;
+  const main = 'database = "main"';
+  const text = [
+    '[[groups]]\nname = "readers"\nmembers = ["rita", "staff:Jörg"]\n',
+    '[[groups]]\nname = "leads"\nmembers = ["boss"]\n',
+    entryOf('group = "readers"', main),
+    entryOf('group = "readers"', `${main}\ntables = ["a", "b"]`),
+    entryOf('group = "readers"', 'database = "side"'),
+    entryOf('group = "staff:R/D Süd"', main),
+    entryOf('group = "staff:idle"', main),
+    entryOf('group = "staff:admins"', main, "DbAdmin"),
+    entryOf('group = "leads"', 'database = "*"', "Owner"),
+    entryOf('group = "ghosts"', main),
+    entryOf('username = "rita"', main),
+    entryOf('username = "staff:Jörg"', main),
+    entryOf('username = "chef"', 'database = "*"', "Owner"),
+  ].join("\n");
+  const login = (user: string, outcome: string) =>
+    `${JSON.stringify({ level: "info", time: new Date().toISOString(), user, outcome, msg: "console_login" })}\n`;
+  const files = {
+    "audit.log": [
+      line({ user: "rita", entry: "main (group readers)" }),
+      line({ user: "staff:Jörg", entry: "main.b (group readers), main (group staff:R/D Süd)" }),
+      line({ user: "staff:Jörg" }),
+      line({ user: "boss", more: { operations: [], path: "/api/groups", method: "GET" } }),
+      line({ user: "staff:eve", more: { operations: [], path: "/api/users", method: "GET" } }),
+      login("chef", "allowed"),
+    ].join(""),
+  };
+  const unusedIn = async (home: string) => {
+    const { stdout } = await runWarm(home, ["audit", "unused", "--since", "30d", "--json"]);
+    return JSON.parse(stdout);
+  };
+  const idle = [
+    { group: "readers", entry: "side", role: "ReadOnly" },
+    { group: "staff:idle", entry: "main", role: "ReadOnly" },
+    { group: "ghosts", entry: "main", role: "ReadOnly" },
+    { username: "rita", entry: "main", role: "ReadOnly" },
+  ];
+  t.strictSame(await unusedIn(auditHome(t, files, text)), idle);
+  const refused = {
+    "audit.log": files["audit.log"].replace(
+      '"outcome":"allowed"',
+      '"outcome":"credentials_invalid"',
+    ),
+  };
+  t.match((await unusedIn(auditHome(t, refused, text))).at(-1), { username: "chef" });
+});
 
 t.test("audit reads the file that a gateway writes", async (t) => {
   const gateway = await startGateway(t, { config: '[audit]\nfile = "audit.log"\n' });
