@@ -11,7 +11,7 @@ import {
   unrestrictedGrant,
 } from "./entries.ts";
 import type { EntryView } from "./entry-view.ts";
-import { type Grant, type Group, type User, updatedUser } from "./grant.ts";
+import { type Grant, type Group, membersGone, type User, updatedUser } from "./grant.ts";
 import { type Caller, grantsFor, grantsWith, localGroupsOf } from "./groups.ts";
 import { decide, isAdministrator, mayUseAnywhere } from "./policy.ts";
 import type { Change } from "./record-change.ts";
@@ -437,7 +437,7 @@ export function planRemoveUser(snapshot: Snapshot, actor: Actor, username: strin
   const left = localGroupsOf(snapshot, username).map((name): Change => {
     const members = snapshot.groups.get(name)?.members ?? [];
     const group = { name, members: members.filter((member) => member !== username) };
-    return { kind: "update-group", group };
+    return { kind: "update-group", group, left: [username] };
   });
   // Another person may get the name later.
   const others = isExternalUsername(username)
@@ -464,7 +464,8 @@ export function planSetGroup(snapshot: Snapshot, actor: Actor, group: Group): Ch
     }
   }
   if (isDeepStrictEqual(known, group)) return [];
-  return [{ kind: known === undefined ? "add-group" : "update-group", group }];
+  if (known === undefined) return [{ kind: "add-group", group }];
+  return [{ kind: "update-group", group, left: membersGone(known, group) }];
 }
 
 export function planRemoveGroup(snapshot: Snapshot, actor: Actor, name: string): Change[] {

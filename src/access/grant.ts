@@ -28,6 +28,11 @@ export interface Group {
   readonly members: readonly string[];
 }
 
+/** The members of a group whom its later state lacks. */
+export function membersGone(earlier: Group, { members }: Pick<Group, "members">): string[] {
+  return earlier.members.filter((member) => !members.includes(member));
+}
+
 export const rowComparisons = ["=", "!=", ">", ">=", "<", "<=", "IN"] as const;
 export type RowComparison = (typeof rowComparisons)[number];
 

@@ -12,6 +12,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import { entryNames } from "../gateway/change-records.ts";
 import {
   type AuditFilter,
+  changeInWords,
   matcherOf,
   NAMED_OPERATIONS,
   needlesOf,
@@ -162,11 +163,9 @@ async function unused(options: CommonOptions & { readonly since: number }): Prom
 }
 
 function changesOf({ changes }: ReadLine): string[] {
-  return changes.map(({ change, ...about }) => {
-    const words = Object.values(about)
-      .flat()
-      .filter((word) => word !== undefined);
-    return [change, ...words.map((word) => plainly(String(word)))].join(" ");
+  return changes.map((one) => {
+    const [change, ...words] = changeInWords(one);
+    return [change, ...words.map(plainly)].join(" ");
   });
 }
 

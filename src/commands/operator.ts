@@ -1,12 +1,13 @@
 /** Reads and changes a gateway's state, whether it runs or not. Rarely used parts load on demand. */
 import { statSync } from "node:fs";
 import type { Plan } from "../access/access-rules.ts";
-import { entriesIn } from "../access/entries.ts";
+import { displayName } from "../access/entries.ts";
 import { placeOf } from "../access/grant.ts";
+import { allEntriesOf } from "../access/groups.ts";
 import { AccessFileError, readAccessFile } from "../access/parse.ts";
 import { type Change, userLosingTokens } from "../access/record-change.ts";
 import { groupOf, holderName } from "../access/roles.ts";
-import { grantsOf, type Snapshot } from "../access/snapshot.ts";
+import type { Snapshot } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { nameOfUser, permissionProblem } from "../files/guarded.ts";
@@ -33,9 +34,13 @@ function userNotFound({ username, snapshot }: About): string {
   return `User not found: ${username}${hint || ` (\`${invocation} user list\` lists all users)`}`;
 }
 
+/** The entries of a user and of the user's local groups, or those of a group. */
 export function entriesInWords(snapshot: Snapshot, username: string): string {
-  const entries = [...entriesIn(grantsOf(snapshot, username))];
-  return entries.map((grant) => `${placeOf(grant)}:${grant.role}`).join(" ") || "-";
+  const entries = allEntriesOf(snapshot, { username }).map((grant) => {
+    const entry = `${placeOf(grant)}:${grant.role}`;
+    return grant.username === username ? entry : displayName(entry, grant);
+  });
+  return [...entries].join(" ") || "-";
 }
 
 function grantNotFound({ username, database = "*", snapshot }: About): string {

@@ -5,8 +5,16 @@ import type { Plan } from "../access/access-rules.ts";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
 import { readAttribute, viewAttributes } from "../access/entry-view.ts";
 import { type Attributes, updatedUser } from "../access/grant.ts";
-import { isAnyUsername, isEmail, isExternalUsername, isUsername } from "../access/roles.ts";
+import { localGroupsOf } from "../access/groups.ts";
 import {
+  groupSubject,
+  isAnyUsername,
+  isEmail,
+  isExternalUsername,
+  isUsername,
+} from "../access/roles.ts";
+import {
+  accessList,
   blankUser,
   emptySnapshot,
   type Snapshot,
@@ -125,7 +133,12 @@ async function list(options: CommonOptions): Promise<void> {
     const { login, use } = activity.of(user.username);
     const last = { last_login: momentOrNull(login), last_use: momentOrNull(use) };
     const attributes = viewAttributes(user.attributes);
-    return { ...viewUser(snapshot, user), attributes, ...last };
+    const groups = localGroupsOf(snapshot, user.username);
+    const access = groups.flatMap((group) =>
+      accessList(snapshot, groupSubject(group)).map((entry) => ({ group, ...entry })),
+    );
+    const view = viewUser(snapshot, user);
+    return { ...view, access: [...view.access, ...access], attributes, ...last };
   });
   const head = ["USERNAME", "EMAIL", "STATE", "LAST LOGIN", "LAST USE", "ATTRIBUTES", "ACCESS"];
   printList(users, options, head, ({ username, email, disabled, ...last }) => [
@@ -224,7 +237,7 @@ add             add a user
   --admin       make the user an administrator, which is Owner of every database
   --password-stdin  read the password from standard input
   --no-password  add the user without a password, for machines and external users
-list --json     list users with their state and entries
+list --json     list users with their state, their entries and those of their local groups
 set <username>  set a user's email, the attributes for row filters, and another name of the same person
   --email <email>  the new email address
   --no-email    remove the email address

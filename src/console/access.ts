@@ -4,7 +4,7 @@ import {
   requireAdministrator,
   requireManager,
 } from "../access/administration.ts";
-import { type DecidingEntry, entriesAt, entriesIn } from "../access/entries.ts";
+import { type DecidingEntry, displayName, entriesAt, entriesIn } from "../access/entries.ts";
 import { readCondition, viewEntry, writeCondition, writtenTime } from "../access/entry-view.ts";
 import { type Grant, placeOf } from "../access/grant.ts";
 import { localGroupsOf } from "../access/groups.ts";
@@ -45,6 +45,7 @@ import {
   requireManageable,
   sendForm,
   visibleEntries,
+  visibleGroupEntries,
 } from "./changes.ts";
 import {
   boxes,
@@ -101,9 +102,9 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
       const found = decidingEntry(snapshot, { username }, database, ofTable, now);
       return found !== undefined && isVisible(found.grant.database) ? [found] : [];
     }
-    return visibleEntries(visitor, username)
+    return [...visibleEntries(visitor, username), ...visibleGroupEntries(visitor, username)]
       .filter((one) => database === "" || [database, EVERY_DATABASE].includes(one.database))
-      .map((grant) => ({ grant, name: placeOf(grant) }));
+      .map((grant) => ({ grant, name: displayName(placeOf(grant), grant) }));
   }
   const fits = (username: string) =>
     username.toLowerCase().includes(user.toLowerCase()) &&
@@ -239,13 +240,17 @@ export function showUser(c: ConsoleRequest): Response {
   const grants = table(
     `Grants of ${holderName(username)}`,
     ["Where", "Role", "Limits", ["Expires", "moment"], ["Action", "moment"]],
-    visibleEntries(visitor, username).map((grant) => [
-      html`<code>${placeOf(grant)}</code>`,
-      html`${roleBadge(grant.role)}${hint(rights[grant.role])}`,
-      limitsOf(grant),
-      expiry(grant, Date.now()),
-      entryActions(grant),
-    ]),
+    [...visibleEntries(visitor, username), ...visibleGroupEntries(visitor, username)].map(
+      (grant) => [
+        html`<code>${placeOf(grant)}</code>`,
+        html`${roleBadge(grant.role)}${hint(rights[grant.role])}`,
+        limitsOf(grant),
+        expiry(grant, Date.now()),
+        grant.username === username
+          ? entryActions(grant)
+          : html`by <bdi>${holderName(grant.username)}</bdi>`,
+      ],
+    ),
     "No grants.",
   );
   return sendPage(c, {
@@ -587,6 +592,16 @@ function placeIn(c: ConsoleRequest): Map<string, string> {
   return new Map(["user", "database", "table"].map((name) => [name, c.req.query(name) ?? ""]));
 }
 
+/** The entry that a drafted grant would override: its limits are kept. */
+function draftedFrom(c: ConsoleRequest, place: Fields): Grant | undefined {
+  const { snapshot, maySee } = visitorOf(c);
+  const [username = "", database = "", table] = place.values();
+  const groups = c.req.queries("group") ?? [];
+  const caller = { username, groups };
+  const found = decidingEntry(snapshot, caller, database, table || undefined, Date.now());
+  return found?.isExpired === false && maySee(found.grant.database) ? found.grant : undefined;
+}
+
 const entry: ConsoleForm = {
   start(c) {
     const { snapshot, maySee } = visitorOf(c);
@@ -600,7 +615,10 @@ const entry: ConsoleForm = {
     const isTemporary = c.req.query("temporary") !== undefined;
     const found = entries.find(({ expires }) => (expires !== undefined) === isTemporary);
     if (entries.length > 1) place.set("beside", "yes");
-    return fieldsOf(place, found ?? entries[0]);
+    return fieldsOf(
+      place,
+      found ?? entries[0] ?? (role === undefined ? undefined : draftedFrom(c, place)),
+    );
   },
   require: (c, fields) => requireManageable(visitorOf(c), fields.get("user") ?? "", mayGrantTo),
   send: sendEntry,

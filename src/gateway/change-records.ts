@@ -39,6 +39,18 @@ function ofGroup(change: string, { name, members }: Group): AuditedChange {
   return { change, group: name, members };
 }
 
+function ofChangedGroup(group: Group, left: readonly string[] = []): AuditedChange {
+  return { ...ofGroup("group changed", group), ...(left.length === 0 ? {} : { left }) };
+}
+
+function ofRemovedGroup({ name, members }: Group): AuditedChange {
+  return {
+    change: "group removed",
+    group: name,
+    ...(members.length === 0 ? {} : { left: members }),
+  };
+}
+
 const fieldNames: Readonly<Record<string, string>> = {
   passwordHash: "password",
   sameAs: "same_as",
@@ -58,9 +70,9 @@ function describe(change: Change): AuditedChange {
     case "add-group":
       return ofGroup("group added", change.group);
     case "update-group":
-      return ofGroup("group changed", change.group);
+      return ofChangedGroup(change.group, change.left);
     case "remove-group":
-      return { change: "group removed", group: change.group.name };
+      return ofRemovedGroup(change.group);
     case "add-grant":
       return ofGrant("grant added", change.grant);
     case "set-grant":
@@ -80,8 +92,8 @@ export function describeDiff(diff: AccessDiff): AuditedChange[] {
     ...diff.usersRemoved.map((user) => ({ change: "user removed", user })),
     ...diff.usersChanged.map((user) => ({ change: "user changed", user })),
     ...diff.groupsAdded.map((group) => ofGroup("group added", group)),
-    ...diff.groupsRemoved.map((group) => ({ change: "group removed", group })),
-    ...diff.groupsChanged.map((group) => ofGroup("group changed", group)),
+    ...diff.groupsRemoved.map(ofRemovedGroup),
+    ...diff.groupsChanged.map((group) => ofChangedGroup(group, group.left)),
     ...diff.grantsAdded.map((grant) => ofGrant("grant added", grant)),
     ...diff.grantsRemoved.map((grant) => ofGrant("grant removed", grant)),
     ...diff.grantsRaised.map((grant) => ofGrant("grant raised", grant)),

@@ -286,6 +286,36 @@ t.test("audit unused counts uses of a group's entries by any of its members", as
   t.match((await unusedIn(auditHome(t, refused, text))).at(-1), { username: "chef" });
 });
 
+t.test("audit finds the changes of a group by those who join and leave it", async (t) => {
+  const change = (fields: object) =>
+    `${JSON.stringify({
+      ...{ level: "info", time: new Date().toISOString(), msg: "change" },
+      author: { kind: "cli", name: "root" },
+      changes: [fields],
+    })}\n`;
+  const home = auditHome(t, {
+    "audit.log": [
+      change({ change: "group added", group: "a", members: ["rita"] }),
+      change({ change: "group changed", group: "a", members: ["max"], left: ["rita", "al c"] }),
+      change({ change: "group removed", group: "a", left: ["max"] }),
+      change({ change: "grant added", group: "rita", entry: "main", role: "ReadOnly" }),
+    ].join(""),
+  });
+  const found = async (user: string) =>
+    (await runWarm(home, ["audit", "--user", user])).stdout
+      .trim()
+      .split("\n")
+      .map((text) => text.split("  ").at(-1));
+  t.strictSame(await found("rita"), [
+    "group added a rita",
+    'group changed a max without rita "al c"',
+  ]);
+  t.strictSame(await found("max"), [
+    'group changed a max without rita "al c"',
+    "group removed a without max",
+  ]);
+});
+
 t.test("audit reads the file that a gateway writes", async (t) => {
   const gateway = await startGateway(t, { config: '[audit]\nfile = "audit.log"\n' });
   const token = await gateway.login();

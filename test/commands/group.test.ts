@@ -90,6 +90,29 @@ t.test("the last administrator by a group is protected, unless forced", async (t
   t.equal((await gatehouse.run("group remove admins")).code, 0);
 });
 
+t.test("lists show what a user has by groups", async (t) => {
+  const gatehouse = install(t, people.replace(grant("bob", "main", "ReadOnly"), ""));
+  await gatehouse.run("group set analysts --add bob --add alice");
+  await gatehouse.run("access grant --group analysts side ReadOnly --max-rows 5");
+  const { stdout } = await gatehouse.run("user list");
+  t.match(stdout, /^bob .* side:ReadOnly \(group analysts\)$/m);
+  t.match(stdout, /^alice .* main:ReadWrite \*:ReadOnly side:ReadOnly \(group analysts\)$/m);
+  const [, , bob] = JSON.parse((await gatehouse.run("user list --json")).stdout);
+  const entry = { group: "analysts", database: "side", role: "ReadOnly", max_rows: 5 };
+  t.strictSame(bob.access, [entry]);
+  const own = (await gatehouse.run("access list --user bob")).stdout;
+  t.match(own, /^group:analysts +side +ReadOnly/m);
+  t.strictSame(JSON.parse((await gatehouse.run("access list --user bob --json")).stdout), [entry]);
+  const alice = JSON.parse((await gatehouse.run("access list --user alice --json")).stdout);
+  t.equal(alice.length, 3);
+  t.strictSame(
+    JSON.parse((await gatehouse.run("access list --user bob --database main --json")).stdout),
+    [],
+  );
+  const revoked = await gatehouse.run("access revoke alice main");
+  t.match(revoked.stdout, "Remaining entries: *:ReadOnly side:ReadOnly (group analysts)");
+});
+
 const refused: Refused[] = [
   ["group set a:b --add alice", 1, /^gatehouse: Invalid group/],
   ["group set analysts --add a!", 1, /^gatehouse: Invalid username/],

@@ -172,6 +172,7 @@ t.test("changes of groups are in the audit", async (t) => {
   const answers = [
     await send("root", "PUT", "/analysts", { members: ["rita"] }),
     await send("root", "PUT", "/analysts/access/main", { role: "ReadOnly" }),
+    await send("root", "PUT", "/analysts", { members: ["ruth", "staff:bob"] }),
     await send("root", "DELETE", "/analysts"),
   ];
   const lines = await Promise.all(answers.map((answer) => auditOf(gateway, answer)));
@@ -180,7 +181,13 @@ t.test("changes of groups are in the audit", async (t) => {
     [
       { change: "group added", group: "analysts", members: ["rita"] },
       { change: "grant added", group: "analysts", entry: "main", role: "ReadOnly" },
-      { change: "group removed", group: "analysts" },
+      {
+        change: "group changed",
+        group: "analysts",
+        members: ["ruth", "staff:bob"],
+        left: ["rita"],
+      },
+      { change: "group removed", group: "analysts", left: ["ruth", "staff:bob"] },
     ],
   );
 });
