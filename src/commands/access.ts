@@ -72,7 +72,7 @@ async function grantAccess(
   for (const problem of lintEntry(snapshot, grant, Date.now())) warn(problem);
   print(`${holder} is ${role} on ${where}${limits === "" ? "" : `: ${limits}`}.`);
   const about = `the entry of ${holder} for ${where}`;
-  for (const missing of await missingNames(loaded, [[about, grant]])) warn(missing);
+  for (const missing of await missingNames(loaded, snapshot, [[about, grant]])) warn(missing);
 }
 
 async function revokeAccess(username: string, where: string, options: CommonOptions) {

@@ -6,6 +6,7 @@ import { lintAccess } from "../access/lint.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
 import { caseConflictsOf } from "../access/policy.ts";
 import { boundaryName } from "../access/rights.ts";
+import { holderName } from "../access/roles.ts";
 import { storeName, storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { runAtOnce } from "../cooperative-scheduling.ts";
@@ -92,11 +93,11 @@ async function* checkAccess(loaded: LoadedConfiguration): Findings {
   yield* firstOf(runAtOnce(lintAccess(snapshot, Date.now())));
   const named = [
     ...entries.map(
-      (grant) => [`the entry of ${grant.username} for ${placeOf(grant)}`, grant] as const,
+      (grant) => [`the entry of ${holderName(grant.username)} for ${placeOf(grant)}`, grant] as const,
     ),
     ...snapshot.boundaries.map((one) => [`the boundary ${boundaryName(one)}`, one] as const),
   ];
-  yield* firstOf(await missingNames(loaded, named));
+  yield* firstOf(await missingNames(loaded, snapshot, named));
   for (const { named, database, users } of caseConflictsOf(snapshot, knownDatabases(loaded))) {
     const also = users.length === 0 ? "" : `, also to ${users.join(", ")}`;
     const warning = `the access file names ${named}, but the database is called ${database}; it is denied to everyone${also}`;
