@@ -21,6 +21,7 @@ import {
   isAnyUsername,
   isDatabaseOrEvery,
   isEmail,
+  isExternalUsername,
   isRole,
   isUsername,
   type Role,
@@ -91,10 +92,12 @@ export interface Action<Input> {
 /** An action on a user that takes no input but, at most, a new password. */
 export interface AccountAction extends Action<Named & { readonly passwordHash?: string }> {
   readonly needsPassword?: boolean;
+  /** Also clears the user's failed logins. */
+  readonly unlocks?: true;
   readonly command: {
     readonly description: string;
     readonly hasForce?: true;
-    readonly done: (username: string) => string;
+    readonly done: (username: string, user: User | undefined) => string;
   };
   readonly form: {
     readonly title: string;
@@ -121,6 +124,7 @@ export const accountActions = {
       return planSetPassword(current, username, passwordHash);
     },
     needsPassword: true,
+    unlocks: true,
     command: {
       description: "set a user's password and revoke their tokens",
       done: (username) => `Set a new password for ${username}. All earlier tokens are revoked.`,
@@ -162,14 +166,17 @@ export const accountActions = {
   },
   enable: {
     plan: setDisabled(false),
+    unlocks: true,
     command: {
-      description: "let a disabled user log in again; earlier tokens stay revoked",
-      done: (username) =>
-        `Enabled ${username}. The password works again; earlier tokens stay revoked.`,
+      description:
+        "let a disabled user in again and clear failed logins; earlier tokens stay revoked",
+      done: (username, user) =>
+        `Enabled ${username}. ${user?.passwordHash === undefined || isExternalUsername(username) ? "New tokens are accepted" : "The password works again"}; earlier tokens stay revoked.`,
     },
     form: {
       title: "Enable",
-      sentence: "The user can log in again. Earlier tokens, apps and sessions stay revoked.",
+      sentence:
+        "The user can sign in again, and failed logins are cleared. Earlier tokens, apps and sessions stay revoked.",
       button: "Enable",
     },
   },

@@ -93,7 +93,8 @@ async function* checkAccess(loaded: LoadedConfiguration): Findings {
   yield* firstOf(runAtOnce(lintAccess(snapshot, Date.now())));
   const named = [
     ...entries.map(
-      (grant) => [`the entry of ${holderName(grant.username)} for ${placeOf(grant)}`, grant] as const,
+      (grant) =>
+        [`the entry of ${holderName(grant.username)} for ${placeOf(grant)}`, grant] as const,
     ),
     ...snapshot.boundaries.map((one) => [`the boundary ${boundaryName(one)}`, one] as const),
   ];

@@ -11,7 +11,12 @@ import type { Snapshot } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { nameOfUser, permissionProblem } from "../files/guarded.ts";
-import { changeNotesOf, describeChanges, recordCommand } from "../gateway/change-records.ts";
+import {
+  changeNotesOf,
+  describeChanges,
+  noteUnlocked,
+  recordCommand,
+} from "../gateway/change-records.ts";
 import type { KeyStore } from "../identity/key-store.ts";
 import type { RevocationStore } from "../identity/revocations.ts";
 import type { KnownActivity } from "../observe/activity.ts";
@@ -136,6 +141,23 @@ export function changeAccess(
     }
     return snapshot;
   });
+}
+
+/** Clears the failed logins of a user, in a running gateway or in the store. */
+export async function unlock(loaded: LoadedConfiguration, username: string): Promise<void> {
+  try {
+    if (loaded.configuration.store.url === undefined) {
+      return await noteUnlocked(changeNotesOf(loaded.serviceDirectory), username);
+    }
+    const { PAIRS, pairEnding } = await import("../identity/throttle.ts");
+    const { withStore } = await import("../store/open.ts");
+    const { forgetCounts } = await import("../store/shared-counts.ts");
+    await withStore(loaded, ({ database }) =>
+      forgetCounts(database.query, PAIRS, pairEnding(username)),
+    );
+  } catch (error) {
+    warn(`failed logins of ${username} could not be cleared: ${explain(error)}`);
+  }
 }
 
 /** Records a command's changes for the audit. If that fails, the changes stay in force. */

@@ -42,6 +42,7 @@ import {
   readAccess,
   refusalOf,
   revocationsOf,
+  unlock,
 } from "./operator.ts";
 import {
   type CommonOptions,
@@ -153,7 +154,7 @@ async function list(options: CommonOptions): Promise<void> {
 }
 
 async function act(
-  { plan, needsPassword, command }: AccountAction,
+  { plan, needsPassword, unlocks, command }: AccountAction,
   username: string,
   options: CommonOptions,
 ): Promise<void> {
@@ -175,7 +176,9 @@ async function act(
   // A user disabled by a manual edit may still have tokens, which would work again after another.
   const isStillDisabled = wasDisabled && users.get(username)?.disabled;
   if (isStillDisabled) await (await revocationsOf(loaded)).revokeUser(username);
-  print(command.done(username));
+  const user = users.get(username);
+  if (unlocks && user?.passwordHash !== undefined) await unlock(loaded, username);
+  print(command.done(username, user));
 }
 
 function readAttributeOption(text: string, earlier: Attributes = new Map()): Attributes {

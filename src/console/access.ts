@@ -352,7 +352,7 @@ async function readNewHash(c: ConsoleRequest): Promise<string> {
   return hashNewPassword(gateway.login, origin, session?.username, password);
 }
 
-type HolderAction = Pick<AccountAction, "plan" | "needsPassword" | "form">;
+type HolderAction = Pick<AccountAction, "plan" | "needsPassword" | "unlocks" | "form">;
 
 const groupActions: Readonly<Record<string, HolderAction>> = {
   remove: {
@@ -405,6 +405,7 @@ const act: ConsoleForm = {
     action.plan(snapshot, actor, { username }, c.var.gateway.configuration);
     const passwordHash = action.needsPassword && (await readNewHash(c));
     await makeChange(c, username, action, { username, ...(passwordHash && { passwordHash }) });
+    if (action.unlocks) await c.var.gateway.shared.throttle.unlock(username);
     const isRemoved = fields.get("action") === "remove";
     return isRemoved ? "/access" : pathOf("/access/user", { user: username });
   },

@@ -133,6 +133,8 @@ const noteShape = z.object({
   accessVersion: z.string().optional(),
   author: author.optional(),
   changes: z.array(auditedChange).optional(),
+  /** A user whose failed logins a command has cleared. */
+  unlocked: z.string().optional(),
 });
 type ChangeNote = z.infer<typeof noteShape>;
 
@@ -156,6 +158,11 @@ export async function recordCommand(
   if (audit === undefined) return addNote(notes, { ...version, author, changes: [...changes] });
   appendChange(audit, changeFields(author, changes, accessVersion, isoTime()));
   if (accessVersion !== undefined) await addNote(notes, version);
+}
+
+/** Asks the running gateway to clear the failed logins of a user. */
+export function noteUnlocked(notes: string, username: string): Promise<void> {
+  return addNote(notes, { unlocked: username });
 }
 
 async function addNote(file: string, note: Omit<ChangeNote, "at">): Promise<void> {
@@ -200,8 +207,9 @@ export function openChangeJournal(options: {
   readonly accessFile: string;
   readonly notes: string;
   readonly isFirst: boolean;
+  readonly unlock: (username: string) => void;
 }) {
-  const { audit, log, accessFile, notes, isFirst } = options;
+  const { audit, log, accessFile, notes, isFirst, unlock } = options;
   const versions = new Set<string>();
   const waiting = new Map<NodeJS.Timeout, () => void>();
 
@@ -218,7 +226,8 @@ export function openChangeJournal(options: {
   async function drain(): Promise<void> {
     if (!existsSync(notes)) return;
     try {
-      for (const { at, author, changes = [], accessVersion } of await takeNotes(notes)) {
+      for (const { at, author, changes = [], accessVersion, unlocked } of await takeNotes(notes)) {
+        if (unlocked !== undefined) unlock(unlocked);
         if (accessVersion !== undefined) remember(accessVersion);
         if (author !== undefined) write(author, changes, accessVersion, at);
       }

@@ -223,6 +223,24 @@ t.test("user add and user set write attributes, and user set keeps all others", 
   t.notMatch(gatehouse.text, "attributes");
 });
 
+t.test("user enable promises a password only to users who have one", async (t) => {
+  const gatehouse = install(t);
+  await gatehouse.run("user add machine --no-password");
+  await gatehouse.run("user add staff:ann --no-password");
+  const enabled = async (name: string) => {
+    await gatehouse.run(`user disable ${name}`);
+    return (await gatehouse.run(`user enable ${name}`)).stdout;
+  };
+  t.match(
+    await enabled("alice"),
+    "Enabled alice. The password works again; earlier tokens stay revoked.",
+  );
+  for (const name of ["machine", "staff:ann"]) {
+    const expected = `Enabled ${name}. New tokens are accepted; earlier tokens stay revoked.`;
+    t.match(await enabled(name), expected);
+  }
+});
+
 t.test("user set records another name of the same person, and removes it", async (t) => {
   const gatehouse = install(t);
   t.strictSame(

@@ -151,6 +151,18 @@ t.test("an external user can be disabled without a record, but gets no password"
   t.equal((await act("enable")).status, 303);
 });
 
+t.test("enabling a user in the console clears failed logins", async (t) => {
+  await gateway.addUser("lara", "ReadOnly");
+  const attempt = async (password: string) => {
+    const { status } = await gateway.send("POST", "/login", { username: "lara", password });
+    return status;
+  };
+  while ((await attempt("a wrong one")) === 401);
+  const client = await signedIn(t, url);
+  t.equal((await client.submit("/access/act?user=lara&action=enable")).status, 303);
+  t.equal(await attempt("lara password"), 200);
+});
+
 t.test("the console keeps the last administrator by a group", async (t) => {
   const more = `[[groups]]\nname = "admins"\nmembers = ["gail"]\n\n[[acl]]\ngroup = "admins"\ndatabase = "*"\nrole = "Owner"\n`;
   const staffed = await staffedConsole(t, ["gail side ReadOnly", "rita main ReadOnly"], "", more);
