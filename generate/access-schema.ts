@@ -119,6 +119,10 @@ const properties: Properties = {
       description:
         "Values for row filters, which refer to them by @name: text, whole numbers, booleans, or lists.",
     },
+    same_as: {
+      ...username,
+      description: "Another name of the same person. Approvals count both names as one.",
+    },
   },
   groups: {
     name: { type: "string", pattern: wholePlainName.source, description: "The group's name." },

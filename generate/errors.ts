@@ -125,8 +125,9 @@ const explanations: Readonly<Record<string, string>> = {
   entry_narrowed:
     "A role without other keys would replace an entry with columns, filters, limits or an expiry.",
   entry_lists_tables: "The entry is for other tables too.",
-  last_owner: "The change would leave a database without an Owner.",
-  last_administrator: "After the change, no administrator could log in.",
+  last_owner: "The change would take away the last Owner of a database, by the same rules.",
+  last_administrator:
+    "The change would take away the last administrator by an own entry, or by a local group if no user has one ([rules](grants.md#the-last-administrator)).",
   access_file_read_only:
     'The file or its directory is read-only, or the disk is full. With `store.access = "file"`, always. Nothing was written.',
   access_file_invalid: "The file on disk cannot be parsed. Nothing was written.",

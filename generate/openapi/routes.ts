@@ -140,9 +140,13 @@ export const operations: Readonly<Record<string, Operation>> = {
     ],
   },
   "PATCH /api/users/:username": {
-    summary: "Change the email, or disable or enable the user.",
+    summary: "Change the email or another name of the person, or disable or enable the user.",
     body: {
-      ...object({ "email?": emailOrNull, "disabled?": { type: "boolean" } }),
+      ...object({
+        "email?": emailOrNull,
+        "disabled?": { type: "boolean" },
+        "same_as?": { anyOf: [ref("AnyUsername"), { type: "null" }] },
+      }),
       minProperties: 1,
     },
     answer: success({ user: ref("User") }),
@@ -209,12 +213,12 @@ export const operations: Readonly<Record<string, Operation>> = {
     summary: "Add a local group, or replace its members.",
     body: object({ members: listOf(ref("AnyUsername")) }),
     answer: success({ group: ref("Group") }),
-    refusals: [...change, "invalid_group", "invalid_username", "user_not_found"],
+    refusals: [...change, ...lastOnes, "invalid_group", "invalid_username", "user_not_found"],
   },
   "DELETE /api/groups/:group": {
     summary: "Remove a local group with its entries.",
     answer: ref("Success"),
-    refusals: [...change, "invalid_group", "group_not_found"],
+    refusals: [...change, ...lastOnes, "invalid_group", "group_not_found"],
   },
   "PUT /api/groups/:group/access/:database": {
     summary: "Set a group's entry for a whole database, replacing the existing one.",

@@ -280,6 +280,7 @@ export const schemas: Readonly<Record<string, Schema>> = {
     email: emailOrNull,
     disabled: { type: "boolean" },
     "external?": { const: true },
+    "same_as?": ref("AnyUsername"),
     access: listOf(ref("Grant")),
   }),
   JwkSet: {

@@ -11,7 +11,7 @@ import {
   unrestrictedGrant,
 } from "./entries.ts";
 import type { EntryView } from "./entry-view.ts";
-import { type Grant, type Group, type User, updatedUser } from "./grant.ts";
+import { type Grant, type Group, membersGone, type User, updatedUser } from "./grant.ts";
 import { type Caller, grantsFor, grantsWith, localGroupsOf } from "./groups.ts";
 import { decide, isAdministrator, mayUseAnywhere } from "./policy.ts";
 import type { Change } from "./record-change.ts";
@@ -48,18 +48,24 @@ function possibleMembers({ groups }: Snapshot, group: string): readonly string[]
   return groups.get(group)?.members ?? (prefix === "" ? [] : [prefix]);
 }
 
+/** True for a member of a local group, and for every user of the issuer of another group. */
+export function mayBeMember(snapshot: Snapshot, group: string, username: string): boolean {
+  return possibleMembers(snapshot, group).some((member) =>
+    member.endsWith(":") ? username.startsWith(member) : username === member,
+  );
+}
+
 /** The other users and groups whose entries may also apply to members of the group. */
 function* sharingMembers(snapshot: Snapshot, group: string): Generator<string, undefined> {
   const members = possibleMembers(snapshot, group);
-  const isMember = (name: string) =>
-    members.some((member) => (member.endsWith(":") ? name.startsWith(member) : name === member));
   for (const holder of snapshot.grants.keys()) {
     const other = groupOf(holder);
     if (other === group) continue;
     const others = other === undefined ? [holder] : possibleMembers(snapshot, other);
     const isShared = others.some(
       (one) =>
-        isMember(one) || (one.endsWith(":") && members.some((member) => member.startsWith(one))),
+        mayBeMember(snapshot, group, one) ||
+        (one.endsWith(":") && members.some((member) => member.startsWith(one))),
     );
     if (isShared) yield holder;
   }
@@ -130,9 +136,8 @@ function requireOutranked(
   username: string,
   database: string,
 ): void {
-  const members = snapshot.groups.get(groupOf(username) ?? "")?.members ?? [];
   const held = widestRole(
-    [username, ...members].flatMap((name) => {
+    [username, ...membersOf(snapshot, username)].flatMap((name) => {
       const role = effectiveRole(snapshot, { username: name }, database);
       return role === undefined ? [] : { role };
     }),
@@ -372,12 +377,24 @@ export function planSetPassword(snapshot: Snapshot, username: string, passwordHa
   return [{ kind: "update-user", username, update: { passwordHash } }] satisfies Change[];
 }
 
+/** @throws Refusal `invalid_username`, or `user_not_found` for a local user without a record */
+function requireOtherName(snapshot: Snapshot, username: string, sameAs: string): void {
+  if (sameAs === username) {
+    const message = "Invalid username: same_as must be another name of the person";
+    throw new Refusal("invalid_username", { message });
+  }
+  if (isExternalUsername(sameAs) || snapshot.users.has(sameAs)) return;
+  throw new Refusal("user_not_found", { message: `User not found: ${sameAs}` });
+}
+
 export interface UserPatch {
   /** Null removes it. */
   readonly email?: string | null | undefined;
   readonly disabled?: boolean | undefined;
   /** Replaces all attributes. An empty map removes them. */
   readonly attributes?: User["attributes"] | undefined;
+  /** Null removes it. */
+  readonly sameAs?: string | null | undefined;
 }
 
 /**
@@ -389,19 +406,24 @@ export function planPatchUser(
   snapshot: Snapshot,
   actor: Actor,
   username: string,
-  { email, disabled, attributes }: UserPatch,
+  { email, disabled, attributes, sameAs }: UserPatch,
   prefixes: readonly string[] = [],
 ): Change[] {
   requireSelfOrAdministrator(snapshot, actor, username);
-  if (disabled !== undefined || attributes !== undefined) requireAdministrator(snapshot, actor);
+  const isEmailAlone = [disabled, attributes, sameAs].every((one) => one === undefined);
+  if (!isEmailAlone) requireAdministrator(snapshot, actor);
   const isExternal = prefixes.some((prefix) => username.startsWith(`${prefix}:`));
   const isNew = isExternal && isExternalUsername(username) && !snapshot.users.has(username);
   const user = isNew ? blankUser(username) : requireUser(snapshot, username);
+  if (typeof sameAs === "string") requireOtherName(snapshot, username, sameAs);
   const areSame = isDeepStrictEqual(attributes ?? new Map(), user.attributes ?? new Map());
   const update = {
     ...(email === undefined || email === (user.email ?? null) ? {} : { email: email ?? undefined }),
     ...(disabled === undefined || disabled === user.disabled ? {} : { disabled }),
     ...(attributes === undefined || areSame ? {} : { attributes }),
+    ...(sameAs === undefined || sameAs === (user.sameAs ?? null)
+      ? {}
+      : { sameAs: sameAs ?? undefined }),
   };
   if (Object.keys(update).length === 0) return [];
   if (isNew) return [{ kind: "add-user", user: updatedUser(user, update) }];
@@ -415,9 +437,20 @@ export function planRemoveUser(snapshot: Snapshot, actor: Actor, username: strin
   const left = localGroupsOf(snapshot, username).map((name): Change => {
     const members = snapshot.groups.get(name)?.members ?? [];
     const group = { name, members: members.filter((member) => member !== username) };
-    return { kind: "update-group", group };
+    return { kind: "update-group", group, left: [username] };
   });
-  return [{ kind: "remove-user", username }, ...left];
+  // Another person may get the name later.
+  const others = isExternalUsername(username)
+    ? []
+    : [...snapshot.users.values().filter(({ sameAs }) => sameAs === username)];
+  const unlinked = others.map(
+    (other): Change => ({
+      kind: "update-user",
+      username: other.username,
+      update: { sameAs: undefined },
+    }),
+  );
+  return [{ kind: "remove-user", username }, ...left, ...unlinked];
 }
 
 /** A member may lack a record if the file already names it, or an issuer knows it. */
@@ -431,7 +464,8 @@ export function planSetGroup(snapshot: Snapshot, actor: Actor, group: Group): Ch
     }
   }
   if (isDeepStrictEqual(known, group)) return [];
-  return [{ kind: known === undefined ? "add-group" : "update-group", group }];
+  if (known === undefined) return [{ kind: "add-group", group }];
+  return [{ kind: "update-group", group, left: membersGone(known, group) }];
 }
 
 export function planRemoveGroup(snapshot: Snapshot, actor: Actor, name: string): Change[] {
@@ -488,37 +522,68 @@ export function planRevoke(
 
 export const administratorGrant = { database: "*", role: "Owner" } as const;
 
-/** Databases with a permanent Owner who can act, and `*` if one of those can also log in. */
-function* ownedDatabases(snapshot: Snapshot, among: Iterable<string>): Steps<Set<string>> {
-  const owned = new Set<string>();
-  yield* visitEach(among, (username) => {
+/** How a user owns a database or, on `*`, administers. A greater one counts before a smaller one. */
+export const standing = { withoutPassword: 1, byGroup: 2, byOwnEntry: 3 } as const;
+
+/**
+ * The greatest standing that any of these users has on each database, and on `*`.
+ *
+ * @param mayLogIn by default, a user with a password
+ */
+export function* greatestStandings(
+  snapshot: Snapshot,
+  mayLogIn = (username: string) => snapshot.users.get(username)?.passwordHash !== undefined,
+  usernames: Iterable<string> = everyone(snapshot),
+): Steps<Map<string, number>> {
+  const greatest = new Map<string, number>();
+  yield* visitEach(usernames, (username) => {
     if (obstacleOf(snapshot, username) !== undefined) return;
-    const hasPassword = snapshot.users.get(username)?.passwordHash !== undefined;
-    const grants = grantsOf(snapshot, username);
+    const grants = grantsFor(snapshot, { username });
     for (const database of grants.keys()) {
-      const counts = hasPassword || database !== EVERY_DATABASE;
-      if (counts && unrestrictedGrant(grants, database)?.role === "Owner") owned.add(database);
+      const grant = unrestrictedGrant(grants, database);
+      if (grant?.role !== "Owner") continue;
+      const { withoutPassword, byGroup, byOwnEntry } = standing;
+      const through = groupOf(grant.username) === undefined ? byOwnEntry : byGroup;
+      const held = database === EVERY_DATABASE && !mayLogIn(username) ? withoutPassword : through;
+      greatest.set(database, Math.max(held, greatest.get(database) ?? 0));
     }
   });
-  return owned;
+  return greatest;
 }
 
-export function* hasAdministrator(snapshot: Snapshot): Steps<boolean> {
-  return (yield* ownedDatabases(snapshot, snapshot.grants.keys())).has(EVERY_DATABASE);
+function membersOf({ groups }: Snapshot, holder: string): readonly string[] {
+  return groups.get(groupOf(holder) ?? "")?.members ?? [];
 }
 
-/** The refusal code for what the users in `among` have lost, if anything. */
-function* lossAmong(before: Snapshot, after: Snapshot, among: (of: Snapshot) => Iterable<string>) {
-  const past = yield* ownedDatabases(before, among(before));
-  const lost = past.difference(yield* ownedDatabases(after, among(after)));
-  if (lost.has(EVERY_DATABASE)) return "last_administrator";
-  return lost.size === 0 ? undefined : "last_owner";
+function everyone({ grants, groups }: Snapshot): Set<string> {
+  return new Set([...grants.keys(), ...groups.values().flatMap(({ members }) => members)]);
 }
 
+/** The refusal code if the greatest standing of the users in `among` falls on some database. */
+function* lossAmong(before: Snapshot, after: Snapshot, among?: Iterable<string>) {
+  const past = yield* greatestStandings(before, undefined, among);
+  const left = yield* greatestStandings(after, undefined, among);
+  const lost = past.entries().filter(([name, held]) => held > (left.get(name) ?? 0));
+  const databases = [...lost.map(([name]) => name)];
+  if (databases.includes(EVERY_DATABASE)) return "last_administrator";
+  return databases.length === 0 ? undefined : "last_owner";
+}
+
+/**
+ * Protects the last administrator, and the last Owner of each database: by entries of users while
+ * there are any, otherwise by local groups.
+ *
+ * @throws Refusal `last_administrator` or `last_owner`
+ */
 export function* requireRemainingOwners(before: Snapshot, after: Snapshot): Steps<void> {
   const changed = yield* differingNames(before, after);
+  for (const name of [...changed]) {
+    for (const member of [...membersOf(before, name), ...membersOf(after, name)]) {
+      changed.add(member);
+    }
+  }
   // All other users need to be searched only if the changed users lost something.
-  if ((yield* lossAmong(before, after, () => changed)) === undefined) return;
-  const lost = yield* lossAmong(before, after, ({ grants }) => grants.keys());
+  if ((yield* lossAmong(before, after, changed)) === undefined) return;
+  const lost = yield* lossAmong(before, after);
   if (lost !== undefined) throw new Refusal(lost);
 }

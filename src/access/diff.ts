@@ -4,7 +4,7 @@ import { placeName } from "../place.ts";
 import { type PermissionClass, permissionClasses } from "../query/query.ts";
 import { entriesIn } from "./entries.ts";
 import { viewEntry } from "./entry-view.ts";
-import { type Grant, type Group, placeOf } from "./grant.ts";
+import { type Grant, type Group, membersGone, placeOf } from "./grant.ts";
 import { allEntriesOf, grantsFor } from "./groups.ts";
 import { boundaryName, decidingEntry } from "./rights.ts";
 import {
@@ -140,9 +140,9 @@ export interface AccessDiff {
   usersRemoved: string[];
   usersChanged: string[];
   groupsAdded: Group[];
-  groupsRemoved: string[];
+  groupsRemoved: Group[];
   /** Other members. */
-  groupsChanged: Group[];
+  groupsChanged: (Group & { readonly left: readonly string[] })[];
   grantsAdded: Grant[];
   grantsRemoved: Grant[];
   grantsRaised: Grant[];
@@ -200,9 +200,12 @@ export function* diffSteps(before: Snapshot, after: Snapshot): Steps<AccessDiff>
   });
   yield* visitEach(yield* differingKeys(before.groups, after.groups), (name) => {
     const [old, group] = [before.groups.get(name), after.groups.get(name)];
-    if (group === undefined) diff.groupsRemoved.push(name);
-    else if (old === undefined) diff.groupsAdded.push(group);
-    else if (!isDeepStrictEqual(old, group)) diff.groupsChanged.push(group);
+    if (old === undefined) {
+      if (group !== undefined) diff.groupsAdded.push(group);
+    } else if (group === undefined) diff.groupsRemoved.push(old);
+    else if (!isDeepStrictEqual(old, group)) {
+      diff.groupsChanged.push({ ...group, left: membersGone(old, group) });
+    }
   });
   yield* visitEach(yield* differingKeys(before.grants, after.grants), (name) => {
     const [old, current] = [placesOf(before, name), placesOf(after, name)];

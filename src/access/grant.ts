@@ -18,12 +18,19 @@ export interface User {
   /** Epoch seconds. A token whose `iat` is not later is refused. */
   readonly tokensValidAfter: number;
   readonly attributes?: Attributes;
+  /** Another name of the same person. */
+  readonly sameAs?: string;
 }
 
 /** A local group. Its entries are those of the subject `group:<name>`. */
 export interface Group {
   readonly name: string;
   readonly members: readonly string[];
+}
+
+/** The members of a group whom its later state lacks. */
+export function membersGone(earlier: Group, { members }: Pick<Group, "members">): string[] {
+  return earlier.members.filter((member) => !members.includes(member));
 }
 
 export const rowComparisons = ["=", "!=", ">", ">=", "<", "<=", "IN"] as const;
@@ -102,17 +109,18 @@ export function placeOf({ database, tables }: Pick<Grant, "database" | "tables">
 }
 
 /** Changes to a user's record. `undefined` removes the key. */
-export type UserUpdate = Partial<Omit<User, "username" | "attributes">> & {
+export type UserUpdate = Partial<Omit<User, "username" | "attributes" | "sameAs">> & {
   readonly attributes?: User["attributes"] | undefined;
+  readonly sameAs?: User["sameAs"] | undefined;
 };
 
 export function updatedUser(user: User, update: UserUpdate): User {
-  const { attributes, ...rest } = { ...user, ...update };
-  return attributes === undefined || attributes.size === 0 ? rest : { ...rest, attributes };
-}
-
-export function writtenAttributes({ attributes }: User): Record<string, Writable> {
-  return attributes === undefined ? {} : { attributes: Object.fromEntries(attributes) };
+  const { attributes, sameAs, ...rest } = { ...user, ...update };
+  return {
+    ...rest,
+    ...(attributes === undefined || attributes.size === 0 ? {} : { attributes }),
+    ...(sameAs === undefined ? {} : { sameAs }),
+  };
 }
 
 export function writtenGroup({ name, members }: Group): Record<string, Writable> {
@@ -121,13 +129,14 @@ export function writtenGroup({ name, members }: Group): Record<string, Writable>
 
 /** A user's record under the keys of the file, without defaults. */
 export function writtenUser(user: User): Record<string, Writable> {
-  const { username, email, passwordHash, disabled, tokensValidAfter } = user;
+  const { username, email, passwordHash, disabled, tokensValidAfter, attributes, sameAs } = user;
   return {
     username,
     ...(email === undefined ? {} : { email }),
     ...(passwordHash === undefined ? {} : { password_hash: passwordHash }),
     ...(disabled ? { disabled } : {}),
     ...(tokensValidAfter === 0 ? {} : { tokens_valid_after: tokensValidAfter }),
-    ...writtenAttributes(user),
+    ...(attributes === undefined ? {} : { attributes: Object.fromEntries(attributes) }),
+    ...(sameAs === undefined ? {} : { same_as: sameAs }),
   };
 }

@@ -193,15 +193,18 @@ function limitsOf({ username: _, tables: __, expires: ___, ...limits }: Grant) {
   return limits;
 }
 
+/** Of equal roles, a permanent one is wider: only its holder may grant. */
+function isWider({ role, expires }: Grant, other: Grant): boolean {
+  if (role !== other.role) return outranks(role, other.role);
+  return expires === undefined && other.expires !== undefined;
+}
+
 function decideAmongGroups(entries: readonly DecidingEntry[]): DecidingEntry {
   const [first, ...others] = entries as [DecidingEntry, ...DecidingEntry[]];
   const none = entries.find(({ grant }) => grant.role === "None");
   if (none !== undefined) return none;
   if (!entries.some(({ grant: { tables: _, ...grant } }) => isNarrowing(grant))) {
-    return others.reduce(
-      (widest, one) => (outranks(one.grant.role, widest.grant.role) ? one : widest),
-      first,
-    );
+    return others.reduce((widest, one) => (isWider(one.grant, widest.grant) ? one : widest), first);
   }
   const limits = limitsOf(first.grant);
   if (others.every(({ grant }) => isDeepStrictEqual(limitsOf(grant), limits))) return first;

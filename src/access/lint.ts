@@ -19,7 +19,7 @@ import {
   roleAllows,
 } from "./roles.ts";
 import { attributeReference } from "./row-filter.ts";
-import { grantsOf, type Snapshot, type User } from "./snapshot.ts";
+import { grantsOf, namesOfPerson, type Snapshot, type User } from "./snapshot.ts";
 
 function beyond(names: readonly string[] = [], allowed: readonly string[] | undefined): string {
   const outside = allowed === undefined ? [] : names.filter((name) => !allowed.includes(name));
@@ -55,7 +55,8 @@ function* lintApproval(snapshot: Snapshot, limits: Limits, requester: string | u
   if (unknown.length > 0) yield `\`approvers\` names users without a record: ${unknown.join(", ")}`;
   const missing = approvers.filter((name) => isUnknownGroup(snapshot, name));
   if (missing.length > 0) yield `\`approvers\` names unknown groups: ${missing.join(", ")}`;
-  if (approvers.every((name) => name === requester)) {
+  const own = requester === undefined ? undefined : namesOfPerson(snapshot, requester);
+  if (approvers.every((name) => own?.has(name))) {
     yield "`approvers` names only the user, and users cannot approve their own queries";
   }
 }
@@ -155,6 +156,10 @@ export function* lintEntry(snapshot: Snapshot, grant: Grant, now: number): Gener
 /** Lint of the whole file. Each sentence names its entry or boundary. */
 export function* lintAccess(snapshot: Snapshot, now: number): Steps<string[]> {
   const findings: string[] = [];
+  yield* visitEach(snapshot.users.values(), ({ username, sameAs }) => {
+    if (sameAs === undefined || !isWithoutRecord(snapshot, sameAs)) return;
+    findings.push(`the user ${username}: \`same_as\` names a user without a record: ${sameAs}`);
+  });
   yield* visitEach(snapshot.grants, ([, grants]) => {
     for (const grant of entriesIn(grants)) findings.push(...lintEntry(snapshot, grant, now));
   });

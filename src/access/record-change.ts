@@ -24,7 +24,7 @@ export type Change =
   | { readonly kind: "update-user"; readonly username: string; readonly update: UserUpdate }
   | { readonly kind: "remove-user"; readonly username: string }
   | { readonly kind: "add-group"; readonly group: Group }
-  | { readonly kind: "update-group"; readonly group: Group }
+  | { readonly kind: "update-group"; readonly group: Group; readonly left?: readonly string[] }
   /** With the group's entries. */
   | { readonly kind: "remove-group"; readonly group: Group }
   | { readonly kind: "add-grant"; readonly grant: Grant }

@@ -17,6 +17,7 @@ import {
   type RowCondition,
   rowComparisons,
   type User,
+  updatedUser,
 } from "./grant.ts";
 import { parsePasswordHash } from "./password-hash.ts";
 import {
@@ -269,7 +270,15 @@ function keysOf<Key extends string>(keys: Readonly<Record<Key, unknown>>): reado
 }
 
 export const tables = {
-  users: ["username", "email", "password_hash", "disabled", "tokens_valid_after", "attributes"],
+  users: [
+    "username",
+    "email",
+    "password_hash",
+    "disabled",
+    "tokens_valid_after",
+    "attributes",
+    "same_as",
+  ],
   groups: ["name", "members"],
   acl: ["username", "group", "database", "role", ...keysOf(entryKeys)],
   boundaries: ["via", ...keysOf(boundaryKeys)],
@@ -351,11 +360,13 @@ const nameReason = `\`username\` must be 1 to 64 of letters, digits, '.', '_', '
 
 const groupReason = `\`group\` must be a local group's name, ${plainNameRule}, or \`prefix:\` and ${externalGroupRule}`;
 
+const otherNameForm = "the name of another user, or of a user of an issuer with its `prefix:`";
+
 /** Returns undefined if a problem was reported that makes the user unusable. */
 export function readUser(value: unknown, index: number, report: Report): User | undefined {
   const record = readTable("users", value, index, report);
   if (record === undefined) return undefined;
-  const { username, email, password_hash: passwordHash } = record;
+  const { username, email, password_hash: passwordHash, same_as: sameAs } = record;
   const { disabled = false, tokens_valid_after: tokensValidAfter = 0 } = record;
   const attributes =
     "attributes" in record ? readAttributes(record.attributes) : new Map<string, AttributeValue>();
@@ -369,9 +380,10 @@ export function readUser(value: unknown, index: number, report: Report): User | 
     typeof tokensValidAfter === "number" &&
     Number.isSafeInteger(tokensValidAfter) &&
     tokensValidAfter >= 0;
-  if (isNamed && isMail && isHash && isSwitch && isTime && attributes !== undefined) {
+  const isOther = sameAs === undefined || (isAnyUsername(sameAs) && sameAs !== username);
+  if (isNamed && isMail && isHash && isSwitch && isTime && attributes !== undefined && isOther) {
     const user = { username, email, passwordHash, disabled, tokensValidAfter };
-    return attributes.size === 0 ? user : { ...user, attributes };
+    return updatedUser(user, { attributes, sameAs });
   }
   const fail = failing("users", record, index, report);
   if (!isNamed) fail("username", nameReason);
@@ -385,6 +397,7 @@ export function readUser(value: unknown, index: number, report: Report): User | 
     fail("tokens_valid_after", "`tokens_valid_after` must be a whole number of epoch seconds");
   }
   if (attributes === undefined) fail("attributes", `\`attributes\` must be ${attributesForm}`);
+  if (!isOther) fail("same_as", `\`same_as\` must be ${otherNameForm}`);
   return undefined;
 }
 

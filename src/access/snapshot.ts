@@ -74,6 +74,27 @@ export function isKnownHolder({ users, groups }: Snapshot, name: string): boolea
   return groups.has(group) || isExternalGroup(group);
 }
 
+const people = new WeakMap<Snapshot["users"], Map<string, ReadonlySet<string>>>();
+
+/** All names of a person: those that `same_as` joins, in either direction and over several records. */
+export function namesOfPerson({ users }: Snapshot, username: string): ReadonlySet<string> {
+  let joined = people.get(users);
+  if (joined === undefined) {
+    joined = new Map();
+    for (const { username, sameAs } of users.values()) {
+      if (sameAs === undefined) continue;
+      const names = new Set<string>();
+      for (const name of [username, sameAs]) {
+        names.add(name);
+        for (const other of joined.get(name) ?? []) names.add(other);
+      }
+      for (const name of names) joined.set(name, names);
+    }
+    people.set(users, joined);
+  }
+  return joined.get(username) ?? new Set([username]);
+}
+
 /** External users with entries but no record. */
 export function* usersWithoutRecord({ users, grants }: Snapshot): Generator<string, void> {
   for (const name of grants.keys()) if (isExternalUsername(name) && !users.has(name)) yield name;
@@ -85,6 +106,7 @@ export interface UserView {
   email: string | null;
   disabled: boolean;
   external?: true;
+  same_as?: string;
   access: EntryView[];
 }
 
@@ -94,6 +116,7 @@ export function viewUser(snapshot: Snapshot, user: User): UserView {
     email: user.email ?? null,
     disabled: user.disabled,
     ...(isExternalUsername(user.username) ? { external: true } : {}),
+    ...(user.sameAs === undefined ? {} : { same_as: user.sameAs }),
     access: accessList(snapshot, user.username),
   };
 }

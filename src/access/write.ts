@@ -173,7 +173,8 @@ export function changeAccessFile(
 const header = `# Who may do what. Edit this file while the gateway runs: a change is in force within a second.
 #
 # [[users]]  username, email, password_hash (made by: gatehouse hash-password), disabled = true,
-#            tokens_valid_after = epoch seconds, attributes = { name = "value" }
+#            tokens_valid_after = epoch seconds, attributes = { name = "value" },
+#            same_as = "another name of the same person"
 # [[groups]] name, members = ["rita"]
 # [[acl]]    username (or group), database ("*" for every database), role: Owner, DbAdmin, ReadWrite, ReadOnly, None
 #            The entry for a named database wins over the entry for "*". Limits of an entry: tables,

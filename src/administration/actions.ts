@@ -21,6 +21,7 @@ import {
   isAnyUsername,
   isDatabaseOrEvery,
   isEmail,
+  isExternalUsername,
   isRole,
   isUsername,
   type Role,
@@ -55,8 +56,13 @@ export const bodies = {
     database: text(isDatabaseOrEvery, "invalid_database").optional(),
   }),
   patchUser: z
-    .strictObject({ email: email.nullish(), disabled: z.boolean().optional() })
-    .refine((fields) => Object.keys(fields).length > 0, "email or disabled must be given"),
+    .strictObject({
+      email: email.nullish(),
+      disabled: z.boolean().optional(),
+      same_as: text(isAnyUsername, "invalid_username").nullish(),
+    })
+    .refine((fields) => Object.keys(fields).length > 0, "email, disabled or same_as must be given")
+    .transform(({ same_as: sameAs, ...fields }) => ({ ...fields, sameAs })),
   setPassword: z.strictObject({ old_password: z.string().optional(), new_password: z.string() }),
   setGroup: z.strictObject({ members: z.array(text(isAnyUsername, "invalid_username")) }),
   grant: z.strictObject({
@@ -86,10 +92,12 @@ export interface Action<Input> {
 /** An action on a user that takes no input but, at most, a new password. */
 export interface AccountAction extends Action<Named & { readonly passwordHash?: string }> {
   readonly needsPassword?: boolean;
+  /** Also clears the user's failed logins. */
+  readonly unlocks?: true;
   readonly command: {
     readonly description: string;
     readonly hasForce?: true;
-    readonly done: (username: string) => string;
+    readonly done: (username: string, user: User | undefined) => string;
   };
   readonly form: {
     readonly title: string;
@@ -116,6 +124,7 @@ export const accountActions = {
       return planSetPassword(current, username, passwordHash);
     },
     needsPassword: true,
+    unlocks: true,
     command: {
       description: "set a user's password and revoke their tokens",
       done: (username) => `Set a new password for ${username}. All earlier tokens are revoked.`,
@@ -157,14 +166,17 @@ export const accountActions = {
   },
   enable: {
     plan: setDisabled(false),
+    unlocks: true,
     command: {
-      description: "let a disabled user log in again; earlier tokens stay revoked",
-      done: (username) =>
-        `Enabled ${username}. The password works again; earlier tokens stay revoked.`,
+      description:
+        "let a disabled user in again and clear failed logins; earlier tokens stay revoked",
+      done: (username, user) =>
+        `Enabled ${username}. ${user?.passwordHash === undefined || isExternalUsername(username) ? "New tokens are accepted" : "The password works again"}; earlier tokens stay revoked.`,
     },
     form: {
       title: "Enable",
-      sentence: "The user can log in again. Earlier tokens, apps and sessions stay revoked.",
+      sentence:
+        "The user can sign in again, and failed logins are cleared. Earlier tokens, apps and sessions stay revoked.",
       button: "Enable",
     },
   },

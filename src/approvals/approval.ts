@@ -5,7 +5,7 @@ import { isMeant } from "../access/groups.ts";
 import { decide } from "../access/policy.ts";
 import type { ApprovalRule } from "../access/rights.ts";
 import { EVERY_DATABASE, obstacleOf } from "../access/roles.ts";
-import type { Snapshot } from "../access/snapshot.ts";
+import { namesOfPerson, type Snapshot } from "../access/snapshot.ts";
 import { operationsInWords } from "../observe/audit-filter.ts";
 import { permissionClasses } from "../query/query.ts";
 
@@ -386,7 +386,7 @@ export function approversOf({ approvers, database }: ApprovalRule): string {
 
 /**
  * True if the author may decide on an approval now. Each rule allows the approvers and the members
- * of groups it names, or else those who may grant there, but never the requester. The operator at
+ * of groups it names, or else those who may grant there, but never the requester under any name. The operator at
  * the command line is always allowed, since they could edit the access file.
  */
 export function mayApprove(
@@ -395,7 +395,8 @@ export function mayApprove(
   { username, rules }: Pick<ApprovalRequest, "username" | "rules">,
 ): boolean {
   if (kind === "cli") return true;
-  if (name === username || obstacleOf(snapshot, name) !== undefined) return false;
+  if (namesOfPerson(snapshot, username).has(name)) return false;
+  if (obstacleOf(snapshot, name) !== undefined) return false;
   const subject = { username: name, tokenDatabase: EVERY_DATABASE, groups };
   return rules.every(({ approvers, database }) =>
     approvers === undefined

@@ -318,7 +318,8 @@ function linesOf(change: EffectChange): string[] {
 
 export function printDifference(before: Snapshot, after: Snapshot, json?: true): void {
   const access = [...effectDiff(before, after, Date.now())];
-  const { usersChanged, boundariesAdded, boundariesRemoved } = diffSnapshots(before, after);
+  const { usersAdded, usersRemoved, usersChanged, ...diff } = diffSnapshots(before, after);
+  const { boundariesAdded, boundariesRemoved } = diff;
   const membersOf = ({ groups }: Snapshot, name: string) => groups.get(name)?.members ?? [];
   const members = [...new Set([...before.groups.keys(), ...after.groups.keys()])].flatMap(
     (group) => {
@@ -332,12 +333,19 @@ export function printDifference(before: Snapshot, after: Snapshot, json?: true):
   const attributesChanged = usersChanged.filter(
     (name) => !isDeepStrictEqual(attributesOf(before, name), attributesOf(after, name)),
   );
+  const sameAsChanged = [...usersAdded, ...usersRemoved, ...usersChanged].flatMap((user) => {
+    const [was, sameAs] = [before, after].map(({ users }) => users.get(user)?.sameAs);
+    return was === sameAs
+      ? []
+      : [{ user, ...(was && { was }), ...(sameAs && { same_as: sameAs }) }];
+  });
   if (json) {
     const changes = access.map(({ username, ...change }) => ({
       ...writtenHolder({ username }),
       ...change,
     }));
-    printJson({ access: changes, members, attributesChanged, boundariesAdded, boundariesRemoved });
+    const others = { members, attributesChanged, sameAsChanged };
+    printJson({ access: changes, ...others, boundariesAdded, boundariesRemoved });
     return;
   }
   const lines = [
@@ -347,6 +355,11 @@ export function printDifference(before: Snapshot, after: Snapshot, json?: true):
       ...left.map((name) => `${name} leaves the group ${group}`),
     ]),
     ...attributesChanged.map((name) => `${name}: attributes changed, which may affect row filters`),
+    ...sameAsChanged.map(({ user, was, same_as: sameAs }) =>
+      sameAs === undefined
+        ? `${user} is no longer the same person as ${was}`
+        : `${user} is now the same person as ${sameAs}`,
+    ),
     ...boundariesRemoved.map((name) => `boundary removed: ${name}`),
     ...boundariesAdded.map((name) => `boundary added: ${name}`),
   ];

@@ -152,14 +152,14 @@ async function rollBack(text: string, options: ChangeFlags): Promise<void> {
 }
 
 const help = `
-export          print the store's grants, boundaries and attributes
+export          print the store's grants, boundaries, attributes and same_as
 apply --force   apply an edited export, unless the store has changed since
   <file>        the edited export
   --dry-run     only show who would gain and lose what
 edit --force    export, open $EDITOR, and apply
 history --json  list the store's latest versions with author and changes
   --last <count>  the number of versions
-rollback --force  restore grants, boundaries and attributes of a version
+rollback --force  restore grants, boundaries, attributes and same_as of a version
   <version>     a version number, as shown by "access history"
   --dry-run     only show who would gain and lose what
 `;

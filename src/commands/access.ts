@@ -3,10 +3,10 @@ import type { Plan } from "../access/access-rules.ts";
 import { entriesIn, prefixOf } from "../access/entries.ts";
 import { limitsInWords, readCondition, readEntry, viewEntry } from "../access/entry-view.ts";
 import type { Grant } from "../access/grant.ts";
+import { allEntriesOf } from "../access/groups.ts";
 import { lintEntry } from "../access/lint.ts";
 import { entryKeys, entryRoles, writtenHolder } from "../access/records.ts";
 import { type EntryRole, groupSubject, holderName, isGroupName } from "../access/roles.ts";
-import { grantsOf } from "../access/snapshot.ts";
 import { actions } from "../administration/actions.ts";
 import { Refusal } from "../refusal.ts";
 import { didYouMean } from "../suggestion.ts";
@@ -72,7 +72,7 @@ async function grantAccess(
   for (const problem of lintEntry(snapshot, grant, Date.now())) warn(problem);
   print(`${holder} is ${role} on ${where}${limits === "" ? "" : `: ${limits}`}.`);
   const about = `the entry of ${holder} for ${where}`;
-  for (const missing of await missingNames(loaded, [[about, grant]])) warn(missing);
+  for (const missing of await missingNames(loaded, snapshot, [[about, grant]])) warn(missing);
 }
 
 async function revokeAccess(username: string, where: string, options: CommonOptions) {
@@ -97,10 +97,11 @@ async function listAccess(options: CommonOptions): Promise<void> {
   const isSelected = (grant: Grant) =>
     [database, tableDatabase].every((one) => one === undefined || grant.database === one) &&
     (name === undefined || grant.tables?.some(coversTable));
-  const names = user === undefined ? snapshot.grants.keys() : [user].values();
-  const entries = [
-    ...names.flatMap((name) => entriesIn(grantsOf(snapshot, name)).filter(isSelected)),
-  ];
+  const all =
+    user === undefined
+      ? snapshot.grants.values().flatMap(entriesIn)
+      : allEntriesOf(snapshot, { username: user });
+  const entries = [...all.filter(isSelected)];
   const isPlain = entries.every((one) => one.tables === undefined && limitsInWords(one) === "");
   const head = ["USERNAME", "DATABASE", "ROLE", ...(isPlain ? [] : ["TABLES", "LIMITS"])];
   const cellsOf = (grant: Grant) => [
@@ -128,7 +129,7 @@ grant <username> <place> --force  grant a role, replacing the user's entry for t
 revoke <username> <place> --force  remove a user's entry for a database or table
   --group <group>  instead of <username>: a local group, or <prefix>:<group> of an issuer
 list --json     list entries: user, database, role and limits
-  --user <username>  only entries of this user
+  --user <username>  only entries of this user and of the user's local groups
   --database <database>  only entries that name this database; * for entries on every database
   --table <table>  only entries that name or match this table or <database>.<table>
 `;

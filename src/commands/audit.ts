@@ -1,12 +1,18 @@
 import { once } from "node:events";
 import { type Command, InvalidArgumentError } from "commander";
-import { entriesIn } from "../access/entries.ts";
+import * as z from "zod";
+import { mayBeMember } from "../access/administration.ts";
+import { displayName, entriesIn } from "../access/entries.ts";
+import type { Grant } from "../access/grant.ts";
+import { writtenHolder } from "../access/records.ts";
+import { groupOf } from "../access/roles.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { moments, readMoment } from "../clock.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { entryNames } from "../gateway/change-records.ts";
 import {
   type AuditFilter,
+  changeInWords,
   matcherOf,
   NAMED_OPERATIONS,
   needlesOf,
@@ -30,6 +36,8 @@ const administering = new Set(["Owner", "DbAdmin"]);
  */
 async function findUnused(snapshot: Snapshot, files: readonly string[], since: number) {
   const used = new Set<string>();
+  /** The texts that name an entry of a group, which several users may have used. */
+  const usedByGroups = new Set<string>();
   const administrators = new Set<string>();
   /** Users for whom the audit does not name every used entry. */
   const uncertain = new Set<string>();
@@ -44,33 +52,50 @@ async function findUnused(snapshot: Snapshot, files: readonly string[], since: n
       return;
     }
     begins ??= Date.parse(time ?? "") || undefined;
-    const user = /"user":"([^"]+)"/.exec(line)?.[1];
-    if (user === undefined || !line.includes('"decision":"allow"')) return;
-    for (const [, entries = ""] of line.matchAll(/"entry":"([^"]+)"/g)) {
+    const user = textOf(/"user":("[^"]+")/.exec(line)?.[1]);
+    if (user === "") return;
+    const isSignIn = line.includes('"msg":"console_login"') && line.includes('"outcome":"allowed"');
+    const isAllowed = line.includes('"decision":"allow"');
+    if (isSignIn || (isAllowed && line.includes('"path":"/api/'))) administrators.add(user);
+    if (!isAllowed) return;
+    for (const [, written] of line.matchAll(/"entry":("(?:[^"\\]|\\.)+")/g)) {
+      const entries = textOf(written);
+      if (entries.includes(" (group ")) usedByGroups.add(entries);
       for (const entry of entries.split(",")) used.add(`${user} ${entry.trim()}`);
     }
-    if (line.includes('"path":"/api/')) administrators.add(user);
     const [, count = "0"] = /"operationCount":(\d+)/.exec(line) ?? [];
     if (Number(count) > NAMED_OPERATIONS) uncertain.add(user);
   }
 
   for (const file of files) {
     for await (const piece of piecesSince(file, since)) {
-      for (const { bytes } of linesIn(piece, [])) take(bytes.toString("latin1"));
+      for (const { bytes } of linesIn(piece, [])) take(bytes.toString());
     }
   }
+  const isNamed = (name: string, { username }: Grant): boolean => {
+    if (groupOf(username) === undefined) return used.has(`${username} ${name}`);
+    // A group's name may contain commas, which also separate entries.
+    return usedByGroups.values().some((text) => `, ${text},`.includes(`, ${name},`));
+  };
   const entries = [...snapshot.grants.values()]
     .flatMap((held) => [...entriesIn(held)])
     .flatMap((grant) => {
       const { username, role } = grant;
-      const names = entryNames(grant);
+      const group = groupOf(username);
+      const isMeant = (user: string) =>
+        group === undefined ? user === username : mayBeMember(snapshot, group, user);
       const isUsed =
-        uncertain.has(username) ||
-        (administrators.has(username) && administering.has(role)) ||
-        names.some((name) => used.has(`${username} ${name}`));
-      return role === "None" || isUsed ? [] : [{ username, entry: names.join(","), role }];
+        uncertain.values().some(isMeant) ||
+        (administering.has(role) && administrators.values().some(isMeant)) ||
+        entryNames(grant).some((name) => isNamed(displayName(name, grant), grant));
+      const entry = entryNames(grant).join(",");
+      return role === "None" || isUsed ? [] : [{ username, entry, role }];
     });
   return { entries, begins };
+}
+
+function textOf(jsonString = '""'): string {
+  return z.string().parse(JSON.parse(jsonString));
 }
 
 /** @throws Error if the audit is written to the log */
@@ -128,15 +153,19 @@ async function unused(options: CommonOptions & { readonly since: number }): Prom
     warn(`the audit ${start}; earlier use is unknown`);
   }
   const head = ["USERNAME", "ENTRY", "ROLE"];
-  printList(entries, options, head, ({ username, entry, role }) => [username, entry, role]);
+  printList(
+    entries,
+    options,
+    head,
+    ({ username, entry, role }) => [username, entry, role],
+    ({ username, entry, role }) => ({ ...writtenHolder({ username }), entry, role }),
+  );
 }
 
 function changesOf({ changes }: ReadLine): string[] {
-  return changes.map(({ change, ...about }) => {
-    const words = Object.values(about)
-      .flat()
-      .filter((word) => word !== undefined);
-    return [change, ...words.map((word) => plainly(String(word)))].join(" ");
+  return changes.map((one) => {
+    const [change, ...words] = changeInWords(one);
+    return [change, ...words.map(plainly)].join(" ");
   });
 }
 

@@ -1,16 +1,17 @@
 import { existsSync } from "node:fs";
 import type { Command } from "commander";
-import { hasAdministrator } from "../access/administration.ts";
 import { entriesIn } from "../access/entries.ts";
 import { placeOf } from "../access/grant.ts";
 import { lintAccess } from "../access/lint.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
 import { caseConflictsOf } from "../access/policy.ts";
 import { boundaryName } from "../access/rights.ts";
+import { holderName } from "../access/roles.ts";
 import { storeName, storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { runAtOnce } from "../cooperative-scheduling.ts";
 import { hasOwnEngine, knownDatabases, ownDatabaseUrl } from "../gateway/own-engine.ts";
+import { administratorWarning } from "../gateway/reload-report.ts";
 import { readCertificate } from "../gateway/secure-server.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
 import { counted } from "../suggestion.ts";
@@ -87,19 +88,17 @@ async function* checkAccess(loaded: LoadedConfiguration): Findings {
   for (const name of runAtOnce(namesWithoutRecord(snapshot))) {
     yield { warning: `${name} has grants but no user record` };
   }
-  if (!runAtOnce(hasAdministrator(snapshot))) {
-    const warning =
-      "no administrator can log in: no user with a password is permanently Owner of *";
-    yield { warning };
-  }
+  const warning = runAtOnce(administratorWarning(snapshot, loaded.configuration));
+  if (warning !== undefined) yield { warning };
   yield* firstOf(runAtOnce(lintAccess(snapshot, Date.now())));
   const named = [
     ...entries.map(
-      (grant) => [`the entry of ${grant.username} for ${placeOf(grant)}`, grant] as const,
+      (grant) =>
+        [`the entry of ${holderName(grant.username)} for ${placeOf(grant)}`, grant] as const,
     ),
     ...snapshot.boundaries.map((one) => [`the boundary ${boundaryName(one)}`, one] as const),
   ];
-  yield* firstOf(await missingNames(loaded, named));
+  yield* firstOf(await missingNames(loaded, snapshot, named));
   for (const { named, database, users } of caseConflictsOf(snapshot, knownDatabases(loaded))) {
     const also = users.length === 0 ? "" : `, also to ${users.join(", ")}`;
     const warning = `the access file names ${named}, but the database is called ${database}; it is denied to everyone${also}`;

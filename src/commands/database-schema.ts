@@ -5,7 +5,9 @@ import path from "node:path";
 import * as z from "zod";
 import { prefixOf } from "../access/entries.ts";
 import type { Grant } from "../access/grant.ts";
+import { decidingEntry } from "../access/rights.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
+import type { Snapshot } from "../access/snapshot.ts";
 import { isServerUrl } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { hasOwnEngine, ownDatabaseUrl } from "../gateway/own-engine.ts";
@@ -109,14 +111,32 @@ export function listDatabases(loaded: LoadedConfiguration): Promise<readonly str
   return withNames(loaded, (list) => list(loaded.configuration.auth.default_database));
 }
 
-type Named = Pick<Partial<Grant>, Exclude<keyof Grant, "username" | "role">>;
+type Named = Omit<Partial<Grant>, "role">;
+
+/** 0 if the entry names the table, 1 if a pattern of it matches, 2 if it is for the whole database. */
+function widthAt({ tables }: Pick<Grant, "tables">, table: string): number {
+  if (tables === undefined) return 2;
+  return tables.includes(table) ? 0 : 1;
+}
+
+/** True if a narrower entry of the same user, of one of the user's groups, or of the same group decides. */
+function isOverridden(snapshot: Snapshot, entry: Named, database: string, table: string): boolean {
+  if (entry.username === undefined) return false;
+  const caller = { username: entry.username };
+  const deciding = decidingEntry(snapshot, caller, database, table, Date.now());
+  return deciding !== undefined && widthAt(deciding.grant, table) < widthAt(entry, table);
+}
 
 function hintFor(name: string, all: readonly string[] = []): string {
   const isListed = all.length > 0 && all.length <= MOST_LISTED;
   return didYouMean(name, all) || (isListed ? ` (known: ${all.join(", ")})` : "");
 }
 
-async function* missingIn(entry: Named, list: ListNames): AsyncGenerator<string, undefined> {
+async function* missingIn(
+  snapshot: Snapshot,
+  entry: Named,
+  list: ListNames,
+): AsyncGenerator<string, undefined> {
   const { database = EVERY_DATABASE, tables } = entry;
   if (database === EVERY_DATABASE) return;
   const databases = await list(database);
@@ -153,9 +173,12 @@ async function* missingIn(entry: Named, list: ListNames): AsyncGenerator<string,
     columnsOf.set(table, columns);
   }
   for (const column of used) {
-    const lacking = [...covered].filter((table) => !columnsOf.get(table)?.includes(column));
-    // Each table needs the column of a filter. A column list may name columns of only some tables.
-    const [first = ""] = filters.includes(column) || lacking.length === covered.size ? lacking : [];
+    const without = [...covered].filter((table) => !columnsOf.get(table)?.includes(column));
+    // Each table that a filter applies to needs its column. A list may name columns of some tables.
+    const lacking = filters.includes(column)
+      ? without.filter((table) => !isOverridden(snapshot, entry, database, table))
+      : without.filter(() => without.length === covered.size);
+    const [first = ""] = lacking;
     if (first === "") continue;
     const more = lacking.length > 1 ? ` and ${counted(lacking.length - 1, "other table")}` : "";
     yield `${database}.${first}${more} has no column ${column}${hintFor(column, columnsOf.get(first))}`;
@@ -165,12 +188,14 @@ async function* missingIn(entry: Named, list: ListNames): AsyncGenerator<string,
 /** @param named entries and boundaries with their names for warnings */
 export async function missingNames(
   loaded: LoadedConfiguration,
+  snapshot: Snapshot,
   named: Iterable<readonly [about: string, entry: Named]>,
 ): Promise<string[]> {
   const found: string[] = [];
   await withNames(loaded, async (list) => {
     for (const [about, entry] of named) {
-      for await (const problem of missingIn(entry, list)) found.push(`${about}: ${problem}`);
+      for await (const problem of missingIn(snapshot, entry, list))
+        found.push(`${about}: ${problem}`);
     }
   });
   return found;

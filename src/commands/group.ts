@@ -51,27 +51,27 @@ async function set(name: string, { add = [], remove = [], ...options }: GroupOpt
     const members = [...known.filter((member) => !remove.includes(member)), ...add];
     return actions.setGroup.plan(current, "operator", { name, members }, loaded.configuration);
   };
-  const { groups } = await changeAccess(loaded, { username: groupSubject(name) }, plan);
+  const { groups } = await changeAccess(loaded, { username: groupSubject(name) }, plan, options);
   const members = groups.get(name)?.members.join(", ") || "no members";
   print(`The group ${name} has ${members}.`);
 }
 
-async function remove(name: string, options: CommonOptions): Promise<void> {
+async function remove(name: string, options: GroupOptions): Promise<void> {
   requireLocalName(name);
   const loaded = loadFor(options);
   const plan: Plan = (current) =>
     actions.removeGroup.plan(current, "operator", { name }, loaded.configuration);
-  await changeAccess(loaded, { username: groupSubject(name) }, plan);
+  await changeAccess(loaded, { username: groupSubject(name) }, plan, options);
   print(`Removed the group ${name} and its entries.`);
 }
 
 const help = `
 list --json     list groups with their members and entries
-set             add a local group, or change its members
+set --force     add a local group, or change its members
   <name>        1 to 63 of letters, digits, _ -
   --add <username>  a user who joins, such as rita or staff:bob; may be repeated
   --remove <username>  a member who leaves; may be repeated
-remove          remove a local group and its entries
+remove --force  remove a local group and its entries
   <name>        the group
 `;
 

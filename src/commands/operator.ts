@@ -1,22 +1,28 @@
 /** Reads and changes a gateway's state, whether it runs or not. Rarely used parts load on demand. */
 import { statSync } from "node:fs";
 import type { Plan } from "../access/access-rules.ts";
-import { entriesIn } from "../access/entries.ts";
+import { displayName } from "../access/entries.ts";
 import { placeOf } from "../access/grant.ts";
+import { allEntriesOf } from "../access/groups.ts";
 import { AccessFileError, readAccessFile } from "../access/parse.ts";
 import { type Change, userLosingTokens } from "../access/record-change.ts";
 import { groupOf, holderName } from "../access/roles.ts";
-import { grantsOf, type Snapshot } from "../access/snapshot.ts";
+import type { Snapshot } from "../access/snapshot.ts";
 import { changeAccessFile } from "../access/write.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { nameOfUser, permissionProblem } from "../files/guarded.ts";
-import { changeNotesOf, describeChanges, recordCommand } from "../gateway/change-records.ts";
+import {
+  changeNotesOf,
+  describeChanges,
+  noteUnlocked,
+  recordCommand,
+} from "../gateway/change-records.ts";
 import type { KeyStore } from "../identity/key-store.ts";
 import type { RevocationStore } from "../identity/revocations.ts";
 import type { KnownActivity } from "../observe/activity.ts";
 import type { AuditedChange, Author } from "../observe/audit-line.ts";
 import { invocation } from "../product.ts";
-import { Refusal, type RefusalCode } from "../refusal.ts";
+import { Refusal, type RefusalCode, refusals } from "../refusal.ts";
 import type { StoreOperator } from "../store/open.ts";
 import { didYouMean } from "../suggestion.ts";
 import { explain, warn } from "./output.ts";
@@ -33,9 +39,13 @@ function userNotFound({ username, snapshot }: About): string {
   return `User not found: ${username}${hint || ` (\`${invocation} user list\` lists all users)`}`;
 }
 
+/** The entries of a user and of the user's local groups, or those of a group. */
 export function entriesInWords(snapshot: Snapshot, username: string): string {
-  const entries = [...entriesIn(grantsOf(snapshot, username))];
-  return entries.map((grant) => `${placeOf(grant)}:${grant.role}`).join(" ") || "-";
+  const entries = allEntriesOf(snapshot, { username }).map((grant) => {
+    const entry = `${placeOf(grant)}:${grant.role}`;
+    return grant.username === username ? entry : displayName(entry, grant);
+  });
+  return [...entries].join(" ") || "-";
 }
 
 function grantNotFound({ username, database = "*", snapshot }: About): string {
@@ -66,6 +76,8 @@ export async function naming<T>(about: About, work: () => Promise<T>): Promise<T
     return await work();
   } catch (error) {
     if (!(error instanceof Refusal) || messages[error.code] === undefined) throw error;
+    // A message of its own is about another name.
+    if (error.message !== refusals[error.code][1]) throw error;
     throw refusalOf(error.code, about);
   }
 }
@@ -129,6 +141,23 @@ export function changeAccess(
     }
     return snapshot;
   });
+}
+
+/** Clears the failed logins of a user, in a running gateway or in the store. */
+export async function unlock(loaded: LoadedConfiguration, username: string): Promise<void> {
+  try {
+    if (loaded.configuration.store.url === undefined) {
+      return await noteUnlocked(changeNotesOf(loaded.serviceDirectory), username);
+    }
+    const { PAIRS, pairEnding } = await import("../identity/throttle.ts");
+    const { withStore } = await import("../store/open.ts");
+    const { forgetCounts } = await import("../store/shared-counts.ts");
+    await withStore(loaded, ({ database }) =>
+      forgetCounts(database.query, PAIRS, pairEnding(username)),
+    );
+  } catch (error) {
+    warn(`failed logins of ${username} could not be cleared: ${explain(error)}`);
+  }
 }
 
 /** Records a command's changes for the audit. If that fails, the changes stay in force. */

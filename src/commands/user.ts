@@ -5,8 +5,16 @@ import type { Plan } from "../access/access-rules.ts";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
 import { readAttribute, viewAttributes } from "../access/entry-view.ts";
 import { type Attributes, updatedUser } from "../access/grant.ts";
-import { isEmail, isExternalUsername, isUsername } from "../access/roles.ts";
+import { localGroupsOf } from "../access/groups.ts";
 import {
+  groupSubject,
+  isAnyUsername,
+  isEmail,
+  isExternalUsername,
+  isUsername,
+} from "../access/roles.ts";
+import {
+  accessList,
   blankUser,
   emptySnapshot,
   type Snapshot,
@@ -34,6 +42,7 @@ import {
   readAccess,
   refusalOf,
   revocationsOf,
+  unlock,
 } from "./operator.ts";
 import {
   type CommonOptions,
@@ -68,6 +77,8 @@ interface UserOptions extends CommonOptions {
   readonly email?: string | false;
   readonly attribute?: Attributes;
   readonly removeAttribute?: readonly string[];
+  /** False for `--no-same-as`. */
+  readonly sameAs?: string | false;
   readonly admin?: true;
   /** False for `--no-password`. */
   readonly password?: boolean;
@@ -123,11 +134,16 @@ async function list(options: CommonOptions): Promise<void> {
     const { login, use } = activity.of(user.username);
     const last = { last_login: momentOrNull(login), last_use: momentOrNull(use) };
     const attributes = viewAttributes(user.attributes);
-    return { ...viewUser(snapshot, user), attributes, ...last };
+    const groups = localGroupsOf(snapshot, user.username);
+    const access = groups.flatMap((group) =>
+      accessList(snapshot, groupSubject(group)).map((entry) => ({ group, ...entry })),
+    );
+    const view = viewUser(snapshot, user);
+    return { ...view, access: [...view.access, ...access], attributes, ...last };
   });
   const head = ["USERNAME", "EMAIL", "STATE", "LAST LOGIN", "LAST USE", "ATTRIBUTES", "ACCESS"];
   printList(users, options, head, ({ username, email, disabled, ...last }) => [
-    username,
+    last.same_as === undefined ? username : `${username} (same person as ${last.same_as})`,
     email === null ? "-" : plainly(email),
     disabled ? "disabled" : "active",
     last.last_login ?? "-",
@@ -138,7 +154,7 @@ async function list(options: CommonOptions): Promise<void> {
 }
 
 async function act(
-  { plan, needsPassword, command }: AccountAction,
+  { plan, needsPassword, unlocks, command }: AccountAction,
   username: string,
   options: CommonOptions,
 ): Promise<void> {
@@ -160,7 +176,9 @@ async function act(
   // A user disabled by a manual edit may still have tokens, which would work again after another.
   const isStillDisabled = wasDisabled && users.get(username)?.disabled;
   if (isStillDisabled) await (await revocationsOf(loaded)).revokeUser(username);
-  print(command.done(username));
+  const user = users.get(username);
+  if (unlocks && user?.passwordHash !== undefined) await unlock(loaded, username);
+  print(command.done(username, user));
 }
 
 function readAttributeOption(text: string, earlier: Attributes = new Map()): Attributes {
@@ -177,11 +195,13 @@ function readAttributeOption(text: string, earlier: Attributes = new Map()): Att
 async function set(username: string, options: UserOptions): Promise<void> {
   const { attribute, removeAttribute = [] } = options;
   const email = options.email === false ? null : options.email;
+  const sameAs = options.sameAs === false ? null : options.sameAs;
   if (typeof email === "string" && !isEmail(email)) throw new Refusal("invalid_email");
+  if (typeof sameAs === "string" && !isAnyUsername(sameAs)) throw new Refusal("invalid_username");
   const areChanged = attribute !== undefined || removeAttribute.length > 0;
-  if (email === undefined && !areChanged) {
+  if (email === undefined && sameAs === undefined && !areChanged) {
     throw new UsageError(
-      "nothing to set; use --email, --no-email, --attribute or --remove-attribute",
+      "nothing to set; use --email, --no-email, --attribute, --remove-attribute, --same-as or --no-same-as",
     );
   }
   const both = removeAttribute.find((name) => attribute?.has(name));
@@ -198,7 +218,7 @@ async function set(username: string, options: UserOptions): Promise<void> {
       throw new Error(`${username} has no attribute ${name}; it has: ${known}`);
     }
     for (const [name, value] of attribute ?? []) attributes.set(name, value);
-    const patch = { username, email, attributes: areChanged ? attributes : undefined };
+    const patch = { username, email, sameAs, attributes: areChanged ? attributes : undefined };
     const changes = actions.patchUser.plan(current, "operator", patch, loaded.configuration);
     isChanged = changes.length > 0;
     return changes;
@@ -207,7 +227,8 @@ async function set(username: string, options: UserOptions): Promise<void> {
   const user = users.get(username);
   const known = attributesInWords(user);
   const attributes = known === undefined ? "no attributes" : `attributes ${known}`;
-  const state = `${username} has ${user?.email ?? "no email"} and ${attributes}.`;
+  const same = user?.sameAs === undefined ? "" : ` It is the same person as ${user.sameAs}.`;
+  const state = `${username} has ${user?.email ?? "no email"} and ${attributes}.${same}`;
   print(isChanged ? state : `${state} Nothing was changed.`);
 }
 
@@ -219,12 +240,14 @@ add             add a user
   --admin       make the user an administrator, which is Owner of every database
   --password-stdin  read the password from standard input
   --no-password  add the user without a password, for machines and external users
-list --json     list users with their state and entries
-set <username>  set a user's email and the attributes for row filters
+list --json     list users with their state, their entries and those of their local groups
+set <username>  set a user's email, the attributes for row filters, and another name of the same person
   --email <email>  the new email address
   --no-email    remove the email address
   --attribute <name=value>  an attribute for row filters, such as tenant=acme or 'regions=(eu, us)'; may be repeated
   --remove-attribute <names>  remove these attributes, such as tenant,level
+  --same-as <username>  another name of the same person, such as staff:ann: one cannot approve queries of the other
+  --no-same-as  remove the other name
 `;
 
 function actionCommand([name, action]: readonly [string, AccountAction]): Command {

@@ -4,7 +4,7 @@ import {
   requireAdministrator,
   requireManager,
 } from "../access/administration.ts";
-import { type DecidingEntry, entriesAt, entriesIn } from "../access/entries.ts";
+import { type DecidingEntry, displayName, entriesAt, entriesIn } from "../access/entries.ts";
 import { readCondition, viewEntry, writeCondition, writtenTime } from "../access/entry-view.ts";
 import { type Grant, placeOf } from "../access/grant.ts";
 import { localGroupsOf } from "../access/groups.ts";
@@ -25,7 +25,7 @@ import {
   roles,
   type Subject,
 } from "../access/roles.ts";
-import { firstNames, grantsOf, type Snapshot } from "../access/snapshot.ts";
+import { firstNames, grantsOf, namesOfPerson, type Snapshot } from "../access/snapshot.ts";
 import { type AccountAction, accountActions, actions, bodies } from "../administration/actions.ts";
 import { epochSeconds } from "../clock.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
@@ -47,6 +47,7 @@ import {
   requireManageable,
   sendForm,
   visibleEntries,
+  visibleGroupEntries,
 } from "./changes.ts";
 import {
   boxes,
@@ -103,9 +104,9 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
       const found = decidingEntry(snapshot, { username }, database, ofTable, now);
       return found !== undefined && isVisible(found.grant.database) ? [found] : [];
     }
-    return visibleEntries(visitor, username)
+    return [...visibleEntries(visitor, username), ...visibleGroupEntries(visitor, username)]
       .filter((one) => database === "" || [database, EVERY_DATABASE].includes(one.database))
-      .map((grant) => ({ grant, name: placeOf(grant) }));
+      .map((grant) => ({ grant, name: displayName(placeOf(grant), grant) }));
   }
   const fits = (username: string) =>
     username.toLowerCase().includes(user.toLowerCase()) &&
@@ -229,6 +230,7 @@ export function showUser(c: ConsoleRequest): Response {
   requireManageable(visitor, username);
   const user = snapshot.users.get(username);
   const isUser = groupOf(username) === undefined;
+  const otherNames = [...namesOfPerson(snapshot, username)].filter((name) => name !== username);
   const link = (label: string, path: string, kind?: string) =>
     linkButton(label, path, { user: username }, kind);
   const act = (action: string, label: string) =>
@@ -240,13 +242,17 @@ export function showUser(c: ConsoleRequest): Response {
   const grants = table(
     `Grants of ${holderName(username)}`,
     ["Where", "Role", "Limits", ["Expires", "moment"], ["Action", "moment"]],
-    visibleEntries(visitor, username).map((grant) => [
-      html`<code>${placeOf(grant)}</code>`,
-      html`${roleBadge(grant.role)}${hint(rights[grant.role])}`,
-      limitsOf(grant),
-      expiry(grant, Date.now()),
-      entryActions(grant),
-    ]),
+    [...visibleEntries(visitor, username), ...visibleGroupEntries(visitor, username)].map(
+      (grant) => [
+        html`<code>${placeOf(grant)}</code>`,
+        html`${roleBadge(grant.role)}${hint(rights[grant.role])}`,
+        limitsOf(grant),
+        expiry(grant, Date.now()),
+        grant.username === username
+          ? entryActions(grant)
+          : html`by <bdi>${holderName(grant.username)}</bdi>`,
+      ],
+    ),
     "No grants.",
   );
   return sendPage(c, {
@@ -260,6 +266,7 @@ export function showUser(c: ConsoleRequest): Response {
       link("Grant access", "/access/entry", " primary"),
     ],
     content: html`${user?.email !== undefined && html`<p class="quiet"><bdi>${user.email}</bdi></p>`}
+${otherNames.length > 0 && html`<p class="quiet">Same person as <bdi>${otherNames.join(", ")}</bdi>: approvals count all names as one.</p>`}
 <h2>Grants</h2>
 ${grants}
 ${membershipOf(visitor, username)}
@@ -347,7 +354,7 @@ async function readNewHash(c: ConsoleRequest): Promise<string> {
   return hashNewPassword(gateway.login, origin, session?.username, password);
 }
 
-type HolderAction = Pick<AccountAction, "plan" | "needsPassword" | "form">;
+type HolderAction = Pick<AccountAction, "plan" | "needsPassword" | "unlocks" | "form">;
 
 const groupActions: Readonly<Record<string, HolderAction>> = {
   remove: {
@@ -400,6 +407,7 @@ const act: ConsoleForm = {
     action.plan(snapshot, actor, { username }, c.var.gateway.configuration);
     const passwordHash = action.needsPassword && (await readNewHash(c));
     await makeChange(c, username, action, { username, ...(passwordHash && { passwordHash }) });
+    if (action.unlocks) await c.var.gateway.shared.throttle.unlock(username);
     const isRemoved = fields.get("action") === "remove";
     return isRemoved ? "/access" : pathOf("/access/user", { user: username });
   },
@@ -587,6 +595,16 @@ function placeIn(c: ConsoleRequest): Map<string, string> {
   return new Map(["user", "database", "table"].map((name) => [name, c.req.query(name) ?? ""]));
 }
 
+/** The entry that a drafted grant would override: its limits are kept. */
+function draftedFrom(c: ConsoleRequest, place: Fields): Grant | undefined {
+  const { snapshot, maySee } = visitorOf(c);
+  const [username = "", database = "", table] = place.values();
+  const groups = c.req.queries("group") ?? [];
+  const caller = { username, groups };
+  const found = decidingEntry(snapshot, caller, database, table || undefined, Date.now());
+  return found?.isExpired === false && maySee(found.grant.database) ? found.grant : undefined;
+}
+
 const entry: ConsoleForm = {
   start(c) {
     const { snapshot, maySee } = visitorOf(c);
@@ -600,7 +618,10 @@ const entry: ConsoleForm = {
     const isTemporary = c.req.query("temporary") !== undefined;
     const found = entries.find(({ expires }) => (expires !== undefined) === isTemporary);
     if (entries.length > 1) place.set("beside", "yes");
-    return fieldsOf(place, found ?? entries[0]);
+    return fieldsOf(
+      place,
+      found ?? entries[0] ?? (role === undefined ? undefined : draftedFrom(c, place)),
+    );
   },
   require: (c, fields) => requireManageable(visitorOf(c), fields.get("user") ?? "", mayGrantTo),
   send: sendEntry,

@@ -3,6 +3,7 @@ import { LRUCache } from "lru-cache";
 import { limitsText } from "../access/narrowed-query.ts";
 import type { ApprovalRule } from "../access/rights.ts";
 import { groupSubject, type Subject } from "../access/roles.ts";
+import { namesOfPerson } from "../access/snapshot.ts";
 import {
   type Approval,
   type ApprovalState,
@@ -386,7 +387,7 @@ function authorOf({ snapshot, actor }: Visitor, { rules }: Approval): Author {
 /** The visitor's relation to an approval; undefined if the visitor may not see it. */
 function relationOf(visitor: Visitor, approval: Approval) {
   const { snapshot, actor, maySee, isAdministrator, isManager } = visitor;
-  if (approval.username === actor.username) return "requester";
+  if (namesOfPerson(snapshot, approval.username).has(actor.username)) return "requester";
   if (mayApprove(snapshot, authorOf(visitor, approval), approval)) return "approver";
   const manages = isManager && approval.rules.every(({ database }) => maySee(database));
   return isAdministrator || manages ? "observer" : undefined;

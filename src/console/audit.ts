@@ -1,11 +1,11 @@
 import { Worker } from "node:worker_threads";
 import { requireManager } from "../access/administration.ts";
 import { explainAccess } from "../access/policy.ts";
-import { EVERY_DATABASE, roleAllows, roles } from "../access/roles.ts";
+import { EVERY_DATABASE, groupOf, roleAllows, roles } from "../access/roles.ts";
 import { messageOf } from "../client-error.ts";
 import { moments, readMoment } from "../clock.ts";
 import { siblingModule } from "../ipc/child-program.ts";
-import { auditOutcomes, type ReadLine } from "../observe/audit-filter.ts";
+import { auditOutcomes, changeInWords, type ReadLine } from "../observe/audit-filter.ts";
 import type { AuditAnswer, AuditQuestion, VisibleDatabases } from "../observe/audit-search.ts";
 import type { SummaryQuestion } from "../observe/audit-summary.ts";
 import { type Html, html, type Part } from "../pages/html.ts";
@@ -24,11 +24,19 @@ const liftable: ReadonlySet<string | undefined> = new Set([
   "batch_member_denied",
 ]);
 
+/** The groups of a token that decided a line. Its other groups are unknown. */
+function groupsNamed({ snapshot }: Visitor, { operations }: ReadLine): string[] {
+  const known = [...snapshot.grants.keys()].flatMap((holder) => groupOf(holder) ?? []);
+  const names = operations.flatMap(({ entry = [] }) => entry);
+  return known.filter((group) => names.some((name) => name.includes(` (group ${group})`)));
+}
+
 /** The smallest grant that lifts the first denial in a line, if it would still be denied. */
 export function draftGrant(visitor: Visitor, line: ReadLine) {
   const { user, decision, reason, via, client } = line;
   if (user === undefined || !mayGrantTo(visitor, user)) return undefined;
   if (decision !== "deny" || !liftable.has(reason)) return undefined;
+  const groups = groupsNamed(visitor, line);
   const context = { via: via === "mcp" ? "mcp" : "query", client, now: Date.now() } as const;
   for (const { operation, database, tables } of line.operations) {
     const permissions = isOperationName(operation) ? permissionsOfAll(definitions[operation]) : [];
@@ -38,9 +46,9 @@ export function draftGrant(visitor: Visitor, line: ReadLine) {
     const isOfTables = role === "ReadOnly" || role === "ReadWrite";
     for (const table of isOfTables && tables.length > 0 ? tables : [undefined]) {
       const place = { permissions, database, table };
-      const now = explainAccess(visitor.snapshot, { username: user }, place, context);
+      const now = explainAccess(visitor.snapshot, { username: user, groups }, place, context);
       const isLiftable = now.boundary === undefined && liftable.has(now.reason);
-      if (!now.allowed && isLiftable) return { user, database, table, role };
+      if (!now.allowed && isLiftable) return { user, database, table, role, groups };
     }
   }
   return undefined;
@@ -48,8 +56,9 @@ export function draftGrant(visitor: Visitor, line: ReadLine) {
 
 type DraftedGrant = NonNullable<ReturnType<typeof draftGrant>>;
 
-export function draftLink(draft: DraftedGrant, ...words: Part[]): Html {
-  return hint(html`<a href="${pathOf("/access/entry", { ...draft })}">${words}</a>`);
+export function draftLink({ groups, ...draft }: DraftedGrant, ...words: Part[]): Html {
+  const more = groups.map((group) => `&group=${encodeURIComponent(group)}`).join("");
+  return hint(html`<a href="${pathOf("/access/entry", draft) + more}">${words}</a>`);
 }
 
 export function draftedPlace({ database, table }: DraftedGrant): string {
@@ -125,10 +134,8 @@ function operationText(one: ReadLine["operations"][number]): Html {
   return html`<div><code>${`${operation} ${place}`.trim()}</code>${shape && hint(shape)}</div>`;
 }
 
-function changeText({ change, ...about }: ReadLine["changes"][number]): Html {
-  const values = Object.values(about).flat();
-  const words = values.filter((value) => value !== undefined).map(String);
-  return hint(html`<bdi>${[change, ...words].join(" ")}</bdi>`);
+function changeText(change: ReadLine["changes"][number]): Html {
+  return hint(html`<bdi>${changeInWords(change).join(" ")}</bdi>`);
 }
 
 function more(count: number): Part {

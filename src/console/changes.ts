@@ -5,7 +5,13 @@ import { entriesIn } from "../access/entries.ts";
 import { limitsInWords } from "../access/entry-view.ts";
 import { placeOf } from "../access/grant.ts";
 import { localGroupsOf } from "../access/groups.ts";
-import { groupOf, holderName, isExternalGroup, isExternalUsername } from "../access/roles.ts";
+import {
+  groupOf,
+  groupSubject,
+  holderName,
+  isExternalGroup,
+  isExternalUsername,
+} from "../access/roles.ts";
 import { type Grant, grantsOf, type Snapshot } from "../access/snapshot.ts";
 import type { Action } from "../administration/actions.ts";
 import { changeAs } from "../gateway/administration.ts";
@@ -39,6 +45,12 @@ type View = Pick<Visitor, "snapshot" | "actor">;
 export function visibleEntries({ snapshot, actor }: View, username: string): Grant[] {
   const { isVisible } = manageableBy(snapshot, actor);
   return [...entriesIn(grantsOf(snapshot, username))].filter(({ database }) => isVisible(database));
+}
+
+/** The visible entries of a user's local groups. */
+export function visibleGroupEntries(view: View, username: string): Grant[] {
+  const groups = localGroupsOf(view.snapshot, username).map(groupSubject);
+  return groups.flatMap((group) => visibleEntries(view, group));
 }
 
 /** True for a user, also an external one who is only in local groups, or a group. */

@@ -31,7 +31,7 @@ const NAMES = 20;
 const recordKinds = [
   ["usersAdded", "added"],
   ["usersRemoved", "removed with all grants"],
-  ["usersChanged", "password, email, state or attributes changed"],
+  ["usersChanged", "password, email, state, attributes or same_as changed"],
   ["groupsAdded", "group added"],
   ["groupsRemoved", "group removed with all grants"],
   ["groupsChanged", "members of the group changed"],

@@ -119,12 +119,13 @@ function newHash({ login }: Gateway, exchange: Exchange, password: string): Prom
 interface Changing<Input> {
   readonly read: (exchange: Exchange, body: Buffer) => Input;
   readonly view?: (written: Snapshot, input: Input) => object;
+  readonly finish?: (gateway: Gateway, input: Input) => Promise<void>;
   readonly hasBody?: boolean;
 }
 
 function changing<Input>(
   { plan }: Action<Input>,
-  { read, view = () => ({}), hasBody = false }: Changing<Input>,
+  { read, view = () => ({}), finish, hasBody = false }: Changing<Input>,
 ): Endpoint {
   return administrative(
     async (gateway, exchange, body) => {
@@ -132,6 +133,7 @@ function changing<Input>(
       const written = await changeAccess(gateway, exchange, (current, actor) =>
         plan(current, actor, input, gateway.configuration),
       );
+      await finish?.(gateway, input);
       return view(written, input);
     },
     { hasBody },
@@ -188,6 +190,10 @@ export const patchUser = changing(actions.patchUser, {
     ...parseBody(body, bodies.patchUser),
   }),
   view: (written, input) => ({ user: viewUserOf(written, input) }),
+  // Also if the user was not disabled.
+  async finish({ shared }, { username, disabled }) {
+    if (disabled === false) await shared.throttle.unlock(username);
+  },
 });
 
 export const deleteUser = changing(accountActions.remove, {

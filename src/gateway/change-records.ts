@@ -39,8 +39,21 @@ function ofGroup(change: string, { name, members }: Group): AuditedChange {
   return { change, group: name, members };
 }
 
+function ofChangedGroup(group: Group, left: readonly string[] = []): AuditedChange {
+  return { ...ofGroup("group changed", group), ...(left.length === 0 ? {} : { left }) };
+}
+
+function ofRemovedGroup({ name, members }: Group): AuditedChange {
+  return {
+    change: "group removed",
+    group: name,
+    ...(members.length === 0 ? {} : { left: members }),
+  };
+}
+
 const fieldNames: Readonly<Record<string, string>> = {
   passwordHash: "password",
+  sameAs: "same_as",
   tokensValidAfter: "tokens_valid_after",
 };
 
@@ -57,9 +70,9 @@ function describe(change: Change): AuditedChange {
     case "add-group":
       return ofGroup("group added", change.group);
     case "update-group":
-      return ofGroup("group changed", change.group);
+      return ofChangedGroup(change.group, change.left);
     case "remove-group":
-      return { change: "group removed", group: change.group.name };
+      return ofRemovedGroup(change.group);
     case "add-grant":
       return ofGrant("grant added", change.grant);
     case "set-grant":
@@ -79,8 +92,8 @@ export function describeDiff(diff: AccessDiff): AuditedChange[] {
     ...diff.usersRemoved.map((user) => ({ change: "user removed", user })),
     ...diff.usersChanged.map((user) => ({ change: "user changed", user })),
     ...diff.groupsAdded.map((group) => ofGroup("group added", group)),
-    ...diff.groupsRemoved.map((group) => ({ change: "group removed", group })),
-    ...diff.groupsChanged.map((group) => ofGroup("group changed", group)),
+    ...diff.groupsRemoved.map(ofRemovedGroup),
+    ...diff.groupsChanged.map((group) => ofChangedGroup(group, group.left)),
     ...diff.grantsAdded.map((grant) => ofGrant("grant added", grant)),
     ...diff.grantsRemoved.map((grant) => ofGrant("grant removed", grant)),
     ...diff.grantsRaised.map((grant) => ofGrant("grant raised", grant)),
@@ -120,6 +133,8 @@ const noteShape = z.object({
   accessVersion: z.string().optional(),
   author: author.optional(),
   changes: z.array(auditedChange).optional(),
+  /** A user whose failed logins a command has cleared. */
+  unlocked: z.string().optional(),
 });
 type ChangeNote = z.infer<typeof noteShape>;
 
@@ -143,6 +158,11 @@ export async function recordCommand(
   if (audit === undefined) return addNote(notes, { ...version, author, changes: [...changes] });
   appendChange(audit, changeFields(author, changes, accessVersion, isoTime()));
   if (accessVersion !== undefined) await addNote(notes, version);
+}
+
+/** Asks the running gateway to clear the failed logins of a user. */
+export function noteUnlocked(notes: string, username: string): Promise<void> {
+  return addNote(notes, { unlocked: username });
 }
 
 async function addNote(file: string, note: Omit<ChangeNote, "at">): Promise<void> {
@@ -187,8 +207,9 @@ export function openChangeJournal(options: {
   readonly accessFile: string;
   readonly notes: string;
   readonly isFirst: boolean;
+  readonly unlock: (username: string) => void;
 }) {
-  const { audit, log, accessFile, notes, isFirst } = options;
+  const { audit, log, accessFile, notes, isFirst, unlock } = options;
   const versions = new Set<string>();
   const waiting = new Map<NodeJS.Timeout, () => void>();
 
@@ -205,7 +226,8 @@ export function openChangeJournal(options: {
   async function drain(): Promise<void> {
     if (!existsSync(notes)) return;
     try {
-      for (const { at, author, changes = [], accessVersion } of await takeNotes(notes)) {
+      for (const { at, author, changes = [], accessVersion, unlocked } of await takeNotes(notes)) {
+        if (unlocked !== undefined) unlock(unlocked);
         if (accessVersion !== undefined) remember(accessVersion);
         if (author !== undefined) write(author, changes, accessVersion, at);
       }

@@ -10,7 +10,7 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import { type Configuration, hasAssertions, hasLogin, issuersOf } from "../config/schema.ts";
 import { watchFile } from "../files/watch.ts";
 import type { OpenCounts } from "../identity/counts.ts";
-import { revokeOnHandEdits } from "../identity/hand-edits.ts";
+import { revokeOnHandEdits, usersUnlockedBy } from "../identity/hand-edits.ts";
 import { configuredCosts } from "../identity/hash.ts";
 import type { Issuers } from "../identity/issuers.ts";
 import { keyFilesIn, keysDirectoryOf } from "../identity/key-file.ts";
@@ -105,15 +105,29 @@ async function openAccess(base: Base): Promise<AccessRules> {
   return access;
 }
 
-function openChanges({ loaded, audit, log, member, opened }: Base, access: AccessRules) {
+function openChanges(
+  { loaded, audit, log, member, opened }: Base,
+  access: AccessRules,
+  { throttle }: Shared,
+) {
+  const isFirst = member?.isFirst ?? true;
+  const unlock = (user: string) => {
+    throttle.unlock(user).catch((error: unknown) => {
+      log.error({ user, reason: messageOf(error) }, "failed logins could not be cleared");
+    });
+  };
   const journal = openChangeJournal({
     audit,
     log,
     accessFile: loaded.configuration.auth.access_control_file,
     notes: changeNotesOf(loaded.serviceDirectory),
-    isFirst: member?.isFirst ?? true,
+    isFirst,
+    unlock,
   });
-  access.subscribe((event) => journal.onReload(event));
+  access.subscribe((event) => {
+    journal.onReload(event);
+    if (isFirst && event.kind === "loaded") usersUnlockedBy(event).forEach(unlock);
+  });
   opened.defer(() => journal.close());
   return journal;
 }
@@ -458,7 +472,7 @@ export async function openGateway(
   const activity = await openActivity(base);
   const access = await openAccess(base);
   const shared = await openShared(base);
-  const changes = openChanges(base, access);
+  const changes = openChanges(base, access, shared);
   const identity = await openIdentity(base, access, changes, shared);
   const issuers = await openIssuers(base, () => resourcesOf(gateway.publicUrl));
   const routing = await openUpstream(base, options.engine);

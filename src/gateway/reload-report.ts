@@ -1,12 +1,13 @@
 import type { ReloadEvent } from "../access/access-rules.ts";
+import { greatestStandings, standing } from "../access/administration.ts";
 import { type DiffItem, describeItem } from "../access/diff.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
 import { caseConflictsOf, isAdministrator } from "../access/policy.ts";
-import { groupOf } from "../access/roles.ts";
+import { EVERY_DATABASE, groupOf, obstacleOf } from "../access/roles.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import type { ConfigurationReload } from "../config/reload.ts";
 import type { Configuration } from "../config/schema.ts";
-import { runCooperatively } from "../cooperative-scheduling.ts";
+import { runCooperatively, type Steps } from "../cooperative-scheduling.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
@@ -30,26 +31,35 @@ function firstOf(lists: Record<string, readonly DiffItem[]>): Record<string, unk
   return { ...Object.fromEntries(listed), ...(Object.keys(more).length === 0 ? {} : { more }) };
 }
 
-/**
- * False if it is certain that no administrator can sign in: passwords are off, and no administrator
- * is a user, or a group of tokens, of an issuer with `login`.
- */
-function mayAdministratorSignIn(
+/** Warns unless a user with an own entry can administer, and says which groups do. */
+export function* administratorWarning(
   snapshot: Snapshot,
   { auth, issuers }: ReloadRecords["configuration"],
-): boolean {
-  if (auth.passwords || !auth.enabled) return true;
-  const { users, groups, grants } = snapshot;
-  const holders = grants
-    .keys()
-    .flatMap((name) => groups.get(groupOf(name) ?? "")?.members ?? [name]);
-  return holders.some((username) => {
-    const group = groupOf(username);
-    const issuer = issuers.find(({ prefix }) => (group ?? username).startsWith(`${prefix}:`));
-    const isKnown = group === undefined || issuer?.groups_claim !== undefined;
-    const mayEnter = issuer?.login !== undefined && isKnown && !users.get(username)?.disabled;
-    return mayEnter && isAdministrator(snapshot, { username });
+): Steps<string | undefined> {
+  if (!auth.enabled) return undefined;
+  const issuerOf = (name: string) => issuers.find(({ prefix }) => name.startsWith(`${prefix}:`));
+  const signsIn = (username: string) => issuerOf(username)?.login !== undefined;
+  const standings = yield* greatestStandings(snapshot, auth.passwords ? undefined : signsIn);
+  if (standings.get(EVERY_DATABASE) === standing.byOwnEntry) return undefined;
+  const administers = (username: string) =>
+    obstacleOf(snapshot, username) === undefined &&
+    isAdministrator(snapshot, { username }) &&
+    (auth.passwords || signsIn(username));
+  const groups = snapshot.grants.keys().flatMap((holder) => {
+    const group = groupOf(holder);
+    if (group === undefined || !isAdministrator(snapshot, { username: holder })) return [];
+    const members = snapshot.groups.get(group)?.members;
+    const isOfTokens = issuerOf(group)?.groups_claim !== undefined;
+    const isEntered = auth.passwords || issuerOf(group)?.login !== undefined;
+    return (members?.some(administers) ?? (isOfTokens && isEntered)) ? [group] : [];
   });
+  const names = [...groups].join(", ");
+  if (names !== "") {
+    return `no user who can log in is permanently Owner of * by an entry of their own; administrators are only members of groups: ${names}`;
+  }
+  return auth.passwords
+    ? "no administrator can log in: no user with a password is permanently Owner of *"
+    : "no administrator can sign in: auth.passwords is false, and no user or group of an issuer with login is Owner of *";
 }
 
 /** Warns about valid rules that may not mean what was intended. */
@@ -57,11 +67,8 @@ export async function warnOfSuspiciousRules(
   { log, databases, configuration }: Pick<ReloadRecords, "log" | "databases" | "configuration">,
   snapshot: Snapshot,
 ): Promise<void> {
-  if (!mayAdministratorSignIn(snapshot, configuration)) {
-    log.warn(
-      "no administrator can sign in: auth.passwords is false, and no user or group of an issuer with login is Owner of *",
-    );
-  }
+  const warning = await runCooperatively(administratorWarning(snapshot, configuration));
+  if (warning !== undefined) log.warn(warning);
   const names = await runCooperatively(namesWithoutRecord(snapshot));
   if (names.length > 0)
     log.warn(firstOf({ names }), "the access file has grants for names without a record");

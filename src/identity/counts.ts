@@ -10,6 +10,8 @@ export interface KeyCounts {
   /** Resolves to the new total. 0 points only read. */
   add(key: string, points: number, windowMs: number): Promise<WindowCount>;
   forget(key: string): Promise<void>;
+  /** Forgets all keys that end with this text. */
+  forgetEnding(ending: string): Promise<void>;
 }
 
 /** Opens the counts of a name, which all workers and replicas share. */
@@ -46,6 +48,10 @@ export class MemoryCounts implements KeyCounts {
 
   async forget(key: string): Promise<void> {
     this.#known.delete(key);
+  }
+
+  async forgetEnding(ending: string): Promise<void> {
+    for (const key of this.#known.keys()) if (key.endsWith(ending)) this.#known.delete(key);
   }
 }
 

@@ -23,6 +23,15 @@ function endedBy({ previous, snapshot, diff }: Loaded): User[] {
   });
 }
 
+/** Users who were enabled or got another password, so that earlier failed logins do not count. */
+export function usersUnlockedBy({ previous, snapshot, diff }: Loaded): string[] {
+  return diff.usersChanged.filter((name) => {
+    const [before, after] = [previous, snapshot].map(({ users }) => users.get(name));
+    if (before === undefined || after === undefined) return false;
+    return credentialOf(before) !== credentialOf(after) || (before.disabled && !after.disabled);
+  });
+}
+
 /**
  * Revokes the tokens of users whom an edit of the access file removes, disables or gives another
  * password. The tokens then stay refused after the edit is undone.

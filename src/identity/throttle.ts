@@ -28,6 +28,8 @@ export interface Attempt {
 export interface LoginThrottle {
   /** @throws Refusal `too_many_attempts` with the seconds to wait, or `login_busy` */
   begin(username: string, origin: LoginOrigin): Promise<Attempt>;
+  /** Clears the user's failures from all addresses. Addresses stay blocked for other users. */
+  unlock(username: string): Promise<void>;
 }
 
 /** The unit that is blocked: an IPv4 address, or a /64 of IPv6, which one subscriber has. */
@@ -99,6 +101,10 @@ export class FailureLimit {
     await this.#inTurn(() => this.#counts.forget(key));
   }
 
+  async forgetEnding(ending: string): Promise<void> {
+    await this.#inTurn(() => this.#counts.forgetEnding(ending));
+  }
+
   async #take(key: string): Promise<PromiseWithResolvers<void> | undefined> {
     const failed = await this.#counts.add(key, 0, this.window * 1000);
     const pending = this.#pending.get(key);
@@ -123,6 +129,14 @@ export class FailureLimit {
 const MAX_WAITING = 1024;
 const MAX_WAITING_OF_ADDRESS = 64;
 
+/** The name of the counts by user and address. */
+export const PAIRS = "user and address";
+
+/** Ends the keys of a user, whose name has no space. */
+export function pairEnding(username: string): string {
+  return ` ${username}`;
+}
+
 /** @param recent records each successful login @param openCounts default: in memory */
 export function createLoginThrottle(
   bounds: ThrottleBounds,
@@ -130,7 +144,7 @@ export function createLoginThrottle(
   openCounts: OpenCounts = () => new MemoryCounts(),
 ): LoginThrottle & { change(bounds: ThrottleBounds): void } {
   const { perUserAndAddress, perAddress, window } = bounds;
-  const pairs = new FailureLimit(perUserAndAddress, window, openCounts("user and address"));
+  const pairs = new FailureLimit(perUserAndAddress, window, openCounts(PAIRS));
   const addresses = new FailureLimit(perAddress, window, openCounts("address"));
   const waiting: string[] = [];
 
@@ -140,9 +154,10 @@ export function createLoginThrottle(
       Object.assign(pairs, { failures: perUserAndAddress, window });
       Object.assign(addresses, { failures: perAddress, window });
     },
+    unlock: (username) => pairs.forgetEnding(pairEnding(username)),
     async begin(username, { address: from, isShared, signal }) {
       const address = addressKey(from);
-      const pair = `${address} ${isUsername(username) ? username : "?"}`;
+      const pair = address + pairEnding(isUsername(username) ? username : "?");
       const own = waiting.filter((one) => one === address);
       if (waiting.length >= MAX_WAITING || own.length >= MAX_WAITING_OF_ADDRESS) throw busy();
       waiting.push(address);

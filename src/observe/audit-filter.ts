@@ -28,7 +28,7 @@ export function operationsInWords(
 }
 
 export interface AuditFilter {
-  /** The caller, the author of a change, or the user whom a change is about. */
+  /** The caller, the author of a change, or the user whom a change or a group's members are about. */
   readonly user?: string | undefined;
   readonly database?: string | undefined;
   /** `table` or `database.table`. */
@@ -42,6 +42,7 @@ export interface AuditFilter {
 
 const text = z.string().optional().catch(undefined);
 const count = z.number().optional().catch(undefined);
+const names = z.array(z.string()).optional().catch(undefined);
 const operationShape = z.looseObject({
   operation: z.string().catch(""),
   database: z.string().catch(""),
@@ -76,13 +77,30 @@ const lineShape = z.looseObject({
   operationCount: z.number().catch(0),
   author: z.object({ kind: z.string(), name: z.string() }).optional().catch(undefined),
   changes: z
-    .array(z.looseObject({ change: z.string(), user: text, entry: text, role: text }))
+    .array(
+      z.looseObject({
+        change: z.string(),
+        user: text,
+        group: text,
+        members: names,
+        left: names,
+        entry: text,
+        role: text,
+      }),
+    )
     .catch([]),
 });
 export type ReadLine = z.infer<typeof lineShape>;
 
 export function parseRecord(value: unknown): ReadLine | undefined {
   return lineShape.safeParse(value).data;
+}
+
+/** For example `group changed`, `analysts`, `rita`, `without`, `bob`. */
+export function changeInWords({ change, left = [], ...about }: ReadLine["changes"][number]) {
+  const words = Object.values(about).flat();
+  const gone = left.length === 0 ? [] : ["without", ...left];
+  return [change, ...words.filter((word) => word !== undefined).map(String), ...gone];
 }
 
 /** Returns undefined for anything but an audit line, such as a line cut by a crash. */
@@ -122,7 +140,10 @@ export function matcherOf(filter: AuditFilter): (line: ReadLine) => boolean {
     (asked.database === undefined || one.database === asked.database);
   return (line) => {
     const time = Date.parse(line.time);
-    const users = [line.user, line.author?.name, ...line.changes.map((change) => change.user)];
+    const users = [
+      ...[line.user, line.author?.name],
+      ...line.changes.flatMap(({ user, members = [], left = [] }) => [user, ...members, ...left]),
+    ];
     return (
       time >= since &&
       time <= until &&

@@ -35,6 +35,7 @@ export const auditedChange = z.strictObject({
   user: z.string().optional(),
   group: z.string().optional(),
   members: z.array(z.string()).readonly().optional(),
+  left: z.array(z.string()).readonly().optional(),
   entry: z.string().optional(),
   role: z.string().optional(),
   fields: z.array(z.string()).optional(),
@@ -48,7 +49,7 @@ const changes = z
   .array(auditedChange)
   .readonly()
   .describe(
-    "The first 100 changes: `change` such as `grant added`, `grant lowered`, `user changed`, `group changed`, `token issued`, `tokens revoked`, `application ended`, `key added`, `key revoked`, and where they apply `user` or `group`, `members` (all that the group then has), `entry` (as in `operations`), `role`, `fields`, `boundary`, `key`, `token`, `client`.",
+    "The first 100 changes: `change` such as `grant added`, `grant lowered`, `user changed`, `group changed`, `token issued`, `tokens revoked`, `application ended`, `key added`, `key revoked`, and where they apply `user` or `group`, `members` (all that the group then has), `left` (members who left it), `entry` (as in `operations`), `role`, `fields`, `boundary`, `key`, `token`, `client`.",
   );
 
 const operation = z.strictObject({

@@ -1,7 +1,7 @@
 import * as z from "zod";
 import type { AccessRules, Author, ChangeOptions } from "../access/access-rules.ts";
 import { requireRemainingOwners } from "../access/administration.ts";
-import { updatedUser, writtenAttributes, writtenGroup, writtenUser } from "../access/grant.ts";
+import { updatedUser, writtenGroup, writtenUser } from "../access/grant.ts";
 import {
   indexOf,
   isEmpty,
@@ -282,22 +282,26 @@ export function replacementBy(
   return { users: new Map(differing), ...(isSame ? {} : { boundaries }) };
 }
 
+/** The fields of a user that an edited export may change. */
+function editablePart({ username, attributes, sameAs }: User): User {
+  return updatedUser(blankUser(username), { attributes, sameAs });
+}
+
 export function editableUser(user: User): TomlTable {
-  return { username: user.username, ...writtenAttributes(user) };
+  return writtenUser(editablePart(user));
 }
 
-/** A user of an external authorization server, known only by attributes. */
-function newRecord({ username, attributes }: User): User {
-  return updatedUser(blankUser(username), { attributes });
-}
-
-/** Takes groups, grants, boundaries and attributes from the second argument, and all else from the first. */
+/**
+ * Takes groups, grants, boundaries, attributes and `same_as` from the second argument, and all else
+ * from the first.
+ */
 function merge(current: Snapshot, { users, ...records }: AccessRecords): AccessRecords {
   const wanted = new Map(users.map((user) => [user.username, user]));
-  const kept = Array.from(current.users.values(), (user) =>
-    updatedUser(user, { attributes: wanted.get(user.username)?.attributes }),
-  );
-  const added = users.filter(({ username }) => !current.users.has(username)).map(newRecord);
+  const kept = Array.from(current.users.values(), (user) => {
+    const { attributes, sameAs } = wanted.get(user.username) ?? {};
+    return updatedUser(user, { attributes, sameAs });
+  });
+  const added = users.filter(({ username }) => !current.users.has(username)).map(editablePart);
   return { ...records, users: [...kept, ...added] };
 }
 
@@ -308,14 +312,14 @@ function objection(current: Snapshot, user: User): string | undefined {
   // Users with a password are added and removed by other commands.
   if (record === undefined && !isExternalUsername(username))
     return `${username} has no record: create it with \`user add\``;
-  const known = record ?? newRecord(user);
+  const known = record ?? editablePart(user);
   const isSame =
     (email === undefined || email === known.email) &&
     (passwordHash === undefined || passwordHash === known.passwordHash) &&
     (!disabled || known.disabled) &&
     (tokensValidAfter === 0 || tokensValidAfter === known.tokensValidAfter);
   if (isSame) return undefined;
-  return `${username}: only attributes can be changed here; use \`user\` for the rest`;
+  return `${username}: only attributes and same_as can be changed here; use \`user\` for the rest`;
 }
 
 const MAX_OBJECTIONS = 20;

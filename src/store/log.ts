@@ -68,8 +68,8 @@ export type StoredChange =
   /** Keys have their own table, so that no key material stays in the log. */
   | { readonly kind: "keys"; readonly ring: string };
 
-/** Form 2 has groups, and names with the characters that issuers use. */
-export const FORM: number = 2;
+/** Form 2 has groups, and names with the characters that issuers use; form 3 has `same_as`. */
+export const FORM: number = 3;
 
 const nameOfForm1 = /^(?!group:)(?:[A-Za-z0-9_-]{1,63}:)?(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
 
@@ -81,9 +81,10 @@ export function formOf(change: StoredChange): number {
   if (change.kind === "keys") return 1;
   if (change.kind === "revocation") {
     const { revocation } = change;
-    return "jti" in revocation || nameOfForm1.test(revocation.user) ? 1 : FORM;
+    return "jti" in revocation || nameOfForm1.test(revocation.user) ? 1 : 2;
   }
   const { users, boundaries = [] } = change.replacement;
+  if (users.values().some(({ user }) => user?.sameAs !== undefined)) return 3;
   const grants = users.values().flatMap((records) => records.grants);
   const names = [
     ...users.keys(),
@@ -91,7 +92,7 @@ export function formOf(change: StoredChange): number {
       [username, approvers].flat(),
     ),
   ];
-  return names.every((name) => nameOfForm1.test(name)) ? 1 : FORM;
+  return names.every((name) => nameOfForm1.test(name)) ? 1 : 2;
 }
 
 export interface LogEntry {

@@ -1,7 +1,7 @@
 import { LRUCache } from "lru-cache";
 import * as z from "zod";
 import type { OpenCounts, WindowCount } from "../identity/counts.ts";
-import type { Database } from "./database.ts";
+import type { Database, Query } from "./database.ts";
 import type { Store } from "./open.ts";
 
 const BATCH = 1000;
@@ -38,6 +38,12 @@ const countSql = `
       and exists (select from given g where (g.name, g.key) = (c.name, c.key)
         and points = 0 and not is_reset)
   ) counted`;
+
+/** Deletes the counts of this name whose keys end with a text. Replicas read that with their next count. */
+export async function forgetCounts(query: Query, name: string, ending: string): Promise<void> {
+  const sql = "delete from gatehouse.counters where name = $1 and right(key, length($2)) = $2";
+  await query(sql, [name, ending]);
+}
 
 const sweepSql = `delete from gatehouse.counters where (name, key) in (
   select name, key from gatehouse.counters where ends < clock_timestamp()
@@ -137,6 +143,16 @@ export class SharedCounters {
     if (!this.#isUnreachable) await this.#exchange();
   }
 
+  /** Resets all counts of this name whose keys end with a text. */
+  async forgetEnding(name: string, ending: string): Promise<void> {
+    for (const id of [...this.#known.keys(), ...this.#pending.keys()]) {
+      if (!id.startsWith(`${name}\n`) || !id.endsWith(ending)) continue;
+      this.#known.delete(id);
+      this.#pending.delete(id);
+    }
+    await forgetCounts(this.#database.query, name, ending);
+  }
+
   async close(): Promise<void> {
     if (this.#pending.size > 0) await this.#exchange();
     clearTimeout(this.#timer);
@@ -216,5 +232,6 @@ export function openCounts({ database }: Store, opened: AsyncDisposableStack): O
   return (name) => ({
     add: (key, points, windowMs) => counters.add(name, key, points, windowMs),
     forget: (key) => counters.forget(name, key),
+    forgetEnding: (ending) => counters.forgetEnding(name, ending),
   });
 }

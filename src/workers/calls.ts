@@ -36,6 +36,7 @@ export type WorkerCalls = {
   readonly claimPort: Call<Nothing, number>;
   readonly beginLogin: Call<Omit<LoginOrigin, "signal"> & { readonly username: string }, number>;
   readonly completeLogin: Call<{ readonly attempt: number; readonly outcome: Outcome }, void>;
+  readonly unlockLogin: Call<string, void>;
   readonly enterHashing: Call<
     { readonly costs: readonly HashCosts[]; readonly client: Omit<HashClient, "signal"> },
     number
@@ -151,6 +152,7 @@ export function openWorkerHandlers(shared: LocalShared, common: CommonCalls) {
     async completeLogin({ attempt, outcome }) {
       await attempts.take(attempt)?.complete(outcome);
     },
+    unlockLogin: (username) => throttle.unlock(username),
     enterHashing({ costs, client }, signal) {
       const entered = Promise.withResolvers<number>();
       const left = Promise.withResolvers<void>();

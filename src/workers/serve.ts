@@ -19,6 +19,7 @@ function remoteShared(main: MainChannel): Shared {
         const attempt = await main.ask("beginLogin", { username, address, isShared }, signal);
         return { complete: (outcome) => main.ask("completeLogin", { attempt, outcome }) };
       },
+      unlock: (username) => main.ask("unlockLogin", username),
     },
     hashing: {
       async run(costs, { signal, ...client }, work) {

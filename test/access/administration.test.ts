@@ -377,8 +377,16 @@ t.test("an administrator who cannot log in does not count", async (t) => {
 });
 
 t.test("a file without an administrator needs none", async (t) => {
-  const idle = user("idle", "") + grant("idle", "*", "Owner");
+  const idle = user("idle", disabled) + grant("idle", "*", "Owner");
   t.equal(succession(idle, ""), undefined);
+});
+
+t.test("without a better one, an administrator without a password is protected", async (t) => {
+  const machine = user("machine", "") + grant("machine", "*", "Owner");
+  const external = grant("github:gil", "*", "Owner");
+  for (const last of [machine, external]) t.equal(succession(last, ""), "last_administrator");
+  t.equal(succession(machine + external, external), undefined);
+  t.equal(succession(machine, rooted), undefined);
 });
 
 t.test("the last Owner of a database stays, regardless of entries for *", async (t) => {

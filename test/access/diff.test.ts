@@ -77,12 +77,12 @@ t.test("an entry with the same role and other limits has changed", async (t) => 
 t.test("a group has changed if its members have", async (t) => {
   const group = (name: string, members: string) =>
     `[[groups]]\nname = "${name}"\nmembers = [${members}]\n`;
-  const before = user("a") + group("old", "") + group("same", '"a"') + group("team", '"a"');
+  const before = user("a") + group("old", '"a"') + group("same", '"a"') + group("team", '"a", "c"');
   const after = user("a") + group("new", '"b"') + group("same", "'a'") + group("team", '"a", "b"');
   t.strictSame(diff(before, after), {
     ...none,
     groupsAdded: [{ name: "new", members: ["b"] }],
-    groupsRemoved: ["old"],
-    groupsChanged: [{ name: "team", members: ["a", "b"] }],
+    groupsRemoved: [{ name: "old", members: ["a"] }],
+    groupsChanged: [{ name: "team", members: ["a", "b"], left: ["c"] }],
   });
 });

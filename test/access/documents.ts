@@ -9,6 +9,7 @@ export interface UserFields {
   passwordHash?: string | undefined;
   disabled?: boolean;
   tokensValidAfter?: number;
+  sameAs?: string | undefined;
 }
 
 export interface Model {
@@ -64,6 +65,7 @@ export const userFields: fc.Arbitrary<UserFields> = fc.record(
     passwordHash: hash,
     disabled: fc.boolean(),
     tokensValidAfter: fc.nat({ max: 2_000_000_000 }),
+    sameAs: fc.constantFrom("another", "p:Zoë #1", "p:x = 'y'"),
   },
   { requiredKeys: [] },
 );
@@ -157,13 +159,14 @@ class Writer {
 }
 
 function writtenFields(username: string, fields: UserFields) {
-  const { email, passwordHash, disabled, tokensValidAfter } = fields;
+  const { email, passwordHash, disabled, tokensValidAfter, sameAs } = fields;
   return {
     email,
     username,
     disabled,
     password_hash: passwordHash,
     tokens_valid_after: tokensValidAfter,
+    same_as: sameAs,
   };
 }
 

@@ -70,6 +70,7 @@ const cleared: fc.Arbitrary<UserFields> = fc.record(
     passwordHash: fc.constant(undefined),
     disabled: fc.constant(false),
     tokensValidAfter: fc.constant(0),
+    sameAs: fc.constant(undefined),
   },
   { requiredKeys: [] },
 );
@@ -92,6 +93,7 @@ function fullUser(username: string, fields: UserFields) {
     passwordHash: fields.passwordHash,
     disabled: fields.disabled ?? false,
     tokensValidAfter: fields.tokensValidAfter ?? 0,
+    ...(fields.sameAs === undefined ? {} : { sameAs: fields.sameAs }),
   };
 }
 

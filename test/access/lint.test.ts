@@ -45,6 +45,12 @@ const cases: [tables: string, expected: RegExp][] = [
     entry(`${write}require_approval = ["DELETE"]\napprovers = ["rita"]`),
     /users cannot approve their own queries/,
   ],
+  [
+    entry(`${write}require_approval = ["DELETE"]\napprovers = ["staff:rita"]`) +
+      user("staff:rita", 'same_as = "rita"'),
+    /users cannot approve their own queries/,
+  ],
+  [user("ann", 'same_as = "gone"'), /the user ann: `same_as` names a user without a record: gone/],
   [filter('cmp = "=", value = "@team"'), /refers to @team, which the user's record lacks/],
   [filter('cmp = "=", value = "@regions"'), /@regions, but = needs a single value/],
   [filter('cmp = "IN", value = "@tenant"'), /@tenant, but IN needs a list/],

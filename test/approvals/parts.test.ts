@@ -2,10 +2,11 @@
 import { mkdirSync, statSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
+import { parseAccessFile } from "../../src/access/parse.ts";
 import { mayApprove } from "../../src/approvals/approval.ts";
 import { openBodyKey } from "../../src/approvals/approval-file.ts";
 import { seal, unseal } from "../../src/sealed-bytes.ts";
-import { snapshotOf } from "../access/kit.ts";
+import { grant, snapshotOf, user } from "../access/kit.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 
 t.test("processes create one key, which decrypts a query only under its id", async (t) => {
@@ -57,4 +58,31 @@ t.test("approvers are the named users, else those who may grant, never the reque
   }
   t.ok(mayApprove(snapshot, { kind: "cli", name: "x" }, { username: "bot", rules: [named] }));
   t.end();
+});
+
+t.test("a person with several names approves no query of one under another", async (t) => {
+  const people = [
+    user("ann", 'same_as = "staff:ann"'),
+    user("ann2", 'same_as = "staff:ann"'),
+    user("staff:late", 'same_as = "ann2"'),
+    user("bea", 'same_as = "staff:bea"'),
+    user("dora", ""),
+  ];
+  const names = ["ann", "ann2", "staff:ann", "staff:late"];
+  const others = ["bea", "staff:bea", "dora", "staff:x"];
+  const acl = [...names, ...others].map((name) => grant(name, "*", "Owner"));
+  const text = [...people, ...acl].join("");
+  const may = (name: string, username: string) =>
+    mayApprove(
+      parseAccessFile(text, "access.toml"),
+      { kind: "console", name },
+      { username, rules: [{ ...rule, approvers: [name] }, rule] },
+    );
+  for (const username of names) {
+    for (const name of names) t.notOk(may(name, username), `${name} for ${username}`);
+    for (const name of others) t.ok(may(name, username), `${name} for ${username}`);
+  }
+  t.notOk(may("staff:bea", "bea"));
+  t.notOk(may("bea", "staff:bea"));
+  t.ok(may("staff:ann", "bea"));
 });

@@ -89,6 +89,15 @@ t.test("an approval is void if its approver is the requester or was disabled", a
   t.equal(await count(), 13);
 });
 
+t.test("an approval is void once its approver is recorded as the same person", async (t) => {
+  const query = removeOne(9);
+  const id = idIn(await ask(bot, query));
+  await approveAs("dave", id);
+  await edit((text) => text.replace('username = "dave"', 'username = "dave"\nsame_as = "bot"'));
+  t.match(await ask(bot, query, id), isVoid);
+  await edit((text) => text.replace('\nsame_as = "bot"', ""));
+});
+
 t.test("an approver may be a group, of which the author must still be a member", async (t) => {
   await edit((text) =>
     text

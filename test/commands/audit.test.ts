@@ -235,6 +235,86 @@ t.test(
     );
   },
 );
+t.test("audit unused counts uses of a group's entries by any of its members", async (t) => {
+  const entryOf = (holder: string, place: string, role = "ReadOnly") =>
+    `[[acl]]\n${holder}\n${place}\nrole = "${role}"\n`;
+  const main = 'database = "main"';
+  const text = [
+    '[[groups]]\nname = "readers"\nmembers = ["rita", "staff:Jörg"]\n',
+    '[[groups]]\nname = "leads"\nmembers = ["boss"]\n',
+    entryOf('group = "readers"', main),
+    entryOf('group = "readers"', `${main}\ntables = ["a", "b"]`),
+    entryOf('group = "readers"', 'database = "side"'),
+    entryOf('group = "staff:R/D Süd"', main),
+    entryOf('group = "staff:idle"', main),
+    entryOf('group = "staff:admins"', main, "DbAdmin"),
+    entryOf('group = "leads"', 'database = "*"', "Owner"),
+    entryOf('group = "ghosts"', main),
+    entryOf('username = "rita"', main),
+    entryOf('username = "staff:Jörg"', main),
+    entryOf('username = "chef"', 'database = "*"', "Owner"),
+  ].join("\n");
+  const login = (user: string, outcome: string) =>
+    `${JSON.stringify({ level: "info", time: new Date().toISOString(), user, outcome, msg: "console_login" })}\n`;
+  const files = {
+    "audit.log": [
+      line({ user: "rita", entry: "main (group readers)" }),
+      line({ user: "staff:Jörg", entry: "main.b (group readers), main (group staff:R/D Süd)" }),
+      line({ user: "staff:Jörg" }),
+      line({ user: "boss", more: { operations: [], path: "/api/groups", method: "GET" } }),
+      line({ user: "staff:eve", more: { operations: [], path: "/api/users", method: "GET" } }),
+      login("chef", "allowed"),
+    ].join(""),
+  };
+  const unusedIn = async (home: string) => {
+    const { stdout } = await runWarm(home, ["audit", "unused", "--since", "30d", "--json"]);
+    return JSON.parse(stdout);
+  };
+  const idle = [
+    { group: "readers", entry: "side", role: "ReadOnly" },
+    { group: "staff:idle", entry: "main", role: "ReadOnly" },
+    { group: "ghosts", entry: "main", role: "ReadOnly" },
+    { username: "rita", entry: "main", role: "ReadOnly" },
+  ];
+  t.strictSame(await unusedIn(auditHome(t, files, text)), idle);
+  const refused = {
+    "audit.log": files["audit.log"].replace(
+      '"outcome":"allowed"',
+      '"outcome":"credentials_invalid"',
+    ),
+  };
+  t.match((await unusedIn(auditHome(t, refused, text))).at(-1), { username: "chef" });
+});
+
+t.test("audit finds the changes of a group by those who join and leave it", async (t) => {
+  const change = (fields: object) =>
+    `${JSON.stringify({
+      ...{ level: "info", time: new Date().toISOString(), msg: "change" },
+      author: { kind: "cli", name: "root" },
+      changes: [fields],
+    })}\n`;
+  const home = auditHome(t, {
+    "audit.log": [
+      change({ change: "group added", group: "a", members: ["rita"] }),
+      change({ change: "group changed", group: "a", members: ["max"], left: ["rita", "al c"] }),
+      change({ change: "group removed", group: "a", left: ["max"] }),
+      change({ change: "grant added", group: "rita", entry: "main", role: "ReadOnly" }),
+    ].join(""),
+  });
+  const found = async (user: string) =>
+    (await runWarm(home, ["audit", "--user", user])).stdout
+      .trim()
+      .split("\n")
+      .map((text) => text.split("  ").at(-1));
+  t.strictSame(await found("rita"), [
+    "group added a rita",
+    'group changed a max without rita "al c"',
+  ]);
+  t.strictSame(await found("max"), [
+    'group changed a max without rita "al c"',
+    "group removed a without max",
+  ]);
+});
 
 t.test("audit reads the file that a gateway writes", async (t) => {
   const gateway = await startGateway(t, { config: '[audit]\nfile = "audit.log"\n' });

@@ -58,6 +58,51 @@ t.test("access grant warns about names that the database does not have", async (
   await untilPrinted(gateway.home, ["config", "check", "--json"], ...all);
 });
 
+t.test("a filter is checked only against tables that no narrower entry decides", async (t) => {
+  const gateway = await startGateway(t, {});
+  const admin = await gateway.login();
+  for (const table of ["orders", "tenants", "log_a", "log_b"]) {
+    const columns = [
+      { name: "id", type: "int", primary_key: true },
+      ...(table === "orders" ? [{ name: "tenant", type: "text" }] : []),
+    ];
+    const made = await gateway.query({ CreateTable: { database: "main", table, columns } }, admin);
+    t.equal(made.status, 200);
+  }
+  await gateway.addUser("alice", "ReadOnly");
+  const run = async (command: string, more: string[] = []) => {
+    const { code, stderr } = await runWarm(gateway.home, [...command.split(" "), ...more]);
+    t.equal(code, 0, stderr);
+  };
+  const filter = ["--row-filter", "tenant = acme"];
+  await run("access grant alice main.tenants ReadOnly");
+  await run("access grant alice main.log_* None");
+  await run("access grant alice main ReadOnly", filter);
+  await run("group set eu --add alice");
+  await run("access grant --group eu main.tenants None");
+  await run("access grant --group eu main.log_* ReadOnly");
+  const configuration = ["config", "check", "--json"];
+  const warnings = async () => {
+    const { stdout } = await runWarm(gateway.home, configuration);
+    return JSON.parse(stdout).warnings;
+  };
+  t.strictSame(await warnings(), []);
+  await run("access grant --group eu main ReadWrite", [...filter, "--require-where", "tenant"]);
+  t.strictSame(await warnings(), []);
+  await run("access revoke --group eu main.tenants");
+  const about = "the entry of group eu for main: main.tenants has no column tenant";
+  await untilPrinted(gateway.home, configuration, about);
+  await run("access revoke alice main.log_*");
+  t.strictSame((await warnings()).length, 1, "the group's pattern decides for alice");
+  await run("access revoke --group eu main.log_*");
+  await untilPrinted(
+    gateway.home,
+    configuration,
+    "the entry of alice for main: main.log_a and 1 other table has no column tenant",
+    "the entry of group eu for main: main.log_a and 2 other tables has no column tenant",
+  );
+});
+
 t.test("without a running gateway, commands ask PostgreSQL for its names", async (t) => {
   const server = await sharedServer();
   const database = await server.createDatabase();

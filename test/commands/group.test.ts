@@ -1,7 +1,8 @@
-import { writeFileSync } from "node:fs";
+import { appendFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { checkRefusals, done, install, type Refused } from "./kit.ts";
+import { grant } from "../access/kit.ts";
+import { checkRefusals, done, failed, install, people, type Refused } from "./kit.ts";
 
 t.test("groups are made, given entries, changed and removed", async (t) => {
   const gatehouse = install(t);
@@ -54,6 +55,62 @@ t.test("an entry of an unknown local group is a warning", async (t) => {
   t.match(stderr, /entry of group ghosts for main: there is no such group/);
   t.equal((await gatehouse.run("group remove ghosts")).code, 0);
   t.notMatch(gatehouse.text, /ghosts/);
+});
+
+t.test("the last administrator by a group is protected, unless forced", async (t) => {
+  const byGroup = `[[groups]]\nname = "admins"\nmembers = ["alice"]\n\n[[acl]]\ngroup = "admins"\ndatabase = "*"\nrole = "Owner"\n`;
+  const others = people
+    .replace(grant("root", "*", "Owner"), "")
+    .replace(grant("alice", "*", "ReadOnly"), "");
+  const gatehouse = install(t, others + byGroup);
+  const sentence = "The last administrator cannot be removed, lowered or disabled";
+  for (const command of [
+    "group remove admins",
+    "group set admins --remove alice",
+    "access revoke --group admins *",
+    "access grant --group admins * DbAdmin",
+    "access grant alice * ReadOnly",
+    "user disable alice",
+    "user remove alice",
+  ]) {
+    t.strictSame(await gatehouse.run(command), failed(1, sentence), command);
+  }
+  const { stderr } = await gatehouse.run("config check");
+  t.match(stderr, /by an entry of their own; administrators are only members of groups: admins$/m);
+  t.equal((await gatehouse.run("group set admins --remove alice --force")).code, 0);
+  t.match((await gatehouse.run("config check")).stderr, /^warning: no administrator can log in/m);
+  await gatehouse.run("access grant --group staff:ops * Owner");
+  t.match((await gatehouse.run("config check")).stderr, /^warning: no administrator can log in/m);
+  const issuer =
+    '[[issuers]]\nissuer = "https://login.example"\nprefix = "staff"\nopens = ["mcp"]\ngroups_claim = "groups"\n';
+  appendFileSync(path.join(gatehouse.home, "gateway.toml"), issuer);
+  t.match((await gatehouse.run("config check")).stderr, /members of groups: staff:ops$/m);
+  await gatehouse.run("access grant root * Owner");
+  t.notMatch((await gatehouse.run("config check")).stderr, /administrator/);
+  t.equal((await gatehouse.run("group remove admins")).code, 0);
+});
+
+t.test("lists show what a user has by groups", async (t) => {
+  const gatehouse = install(t, people.replace(grant("bob", "main", "ReadOnly"), ""));
+  await gatehouse.run("group set analysts --add bob --add alice");
+  await gatehouse.run("access grant --group analysts side ReadOnly --max-rows 5");
+  const { stdout } = await gatehouse.run("user list");
+  t.match(stdout, /^bob .* side:ReadOnly \(group analysts\)$/m);
+  t.match(stdout, /^alice .* main:ReadWrite \*:ReadOnly side:ReadOnly \(group analysts\)$/m);
+  const [, , bob] = JSON.parse((await gatehouse.run("user list --json")).stdout);
+  const entry = { group: "analysts", database: "side", role: "ReadOnly", max_rows: 5 };
+  t.strictSame(bob.access, [entry]);
+  const own = (await gatehouse.run("access list --user bob")).stdout;
+  t.match(own, /^group:analysts +side +ReadOnly/m);
+  t.strictSame(JSON.parse((await gatehouse.run("access list --user bob --json")).stdout), [entry]);
+  const alice = JSON.parse((await gatehouse.run("access list --user alice --json")).stdout);
+  t.equal(alice.length, 3);
+  t.strictSame(
+    JSON.parse((await gatehouse.run("access list --user bob --database main --json")).stdout),
+    [],
+  );
+  const revoked = await gatehouse.run("access revoke alice main");
+  t.match(revoked.stdout, "Remaining entries: *:ReadOnly side:ReadOnly (group analysts)");
 });
 
 const refused: Refused[] = [

@@ -223,6 +223,53 @@ t.test("user add and user set write attributes, and user set keeps all others", 
   t.notMatch(gatehouse.text, "attributes");
 });
 
+t.test("user enable promises a password only to users who have one", async (t) => {
+  const gatehouse = install(t);
+  await gatehouse.run("user add machine --no-password");
+  await gatehouse.run("user add staff:ann --no-password");
+  const enabled = async (name: string) => {
+    await gatehouse.run(`user disable ${name}`);
+    return (await gatehouse.run(`user enable ${name}`)).stdout;
+  };
+  t.match(
+    await enabled("alice"),
+    "Enabled alice. The password works again; earlier tokens stay revoked.",
+  );
+  for (const name of ["machine", "staff:ann"]) {
+    const expected = `Enabled ${name}. New tokens are accepted; earlier tokens stay revoked.`;
+    t.match(await enabled(name), expected);
+  }
+});
+
+t.test("user set records another name of the same person, and removes it", async (t) => {
+  const gatehouse = install(t);
+  t.strictSame(
+    await gatehouse.run("user set alice --same-as staff:alice"),
+    done("alice has no email and no attributes. It is the same person as staff:alice."),
+  );
+  t.match(gatehouse.text, /username = "alice"\n.*\nsame_as = "staff:alice"\n/);
+  t.match((await gatehouse.run("user list")).stdout, /^alice \(same person as staff:alice\) /m);
+  t.match(JSON.parse((await gatehouse.run("user list --json")).stdout), [
+    {},
+    { username: "alice", same_as: "staff:alice" },
+  ]);
+  const old = install(t, gatehouse.text).accessFile;
+  await gatehouse.run("user set bob --same-as alice");
+  await gatehouse.run("user set alice --no-same-as");
+  const flags = [old, gatehouse.accessFile];
+  t.strictSame(
+    await gatehouse.run("access diff", flags),
+    done("alice is no longer the same person as staff:alice\nbob is now the same person as alice"),
+  );
+  const { sameAsChanged } = JSON.parse((await gatehouse.run("access diff --json", flags)).stdout);
+  t.strictSame(sameAsChanged, [
+    { user: "alice", was: "staff:alice" },
+    { user: "bob", same_as: "alice" },
+  ]);
+  await gatehouse.run("user remove alice");
+  t.notMatch(gatehouse.text, "same_as");
+});
+
 t.test("a change of a file that others may read warns that gateways reject it", async (t) => {
   const gatehouse = install(t);
   chmodSync(gatehouse.accessFile, 0o644);
@@ -266,7 +313,10 @@ const refused: Refused[] = [
   ["hash-password --password-stdin", 1, tooShort, "\nlater lines do not count"],
   ["hash-password --password-stdin", 1, /: Password must be at most 1024 bytes/, tooLongPassword],
   ["hash-password", 2, noTerminalHint, PASSWORD],
-  ["user set alice", 2, /nothing to set; use --email, --no-email, --attribute or --remove-attr/],
+  ["user set alice", 2, /nothing to set; use --email, .*, --same-as or --no-same-as/],
+  ["user set alice --same-as alice", 1, /: Invalid username: same_as must be another name of/],
+  ["user set alice --same-as a!", 1, /^gatehouse: Invalid username/],
+  ["user set alice --same-as ghost", 1, /^gatehouse: User not found: ghost/],
   ["user set alice --attribute tenant", 2, /such as tenant=acme, level=3 or 'regions=\(eu, us\)'/],
   ["user set alice --attribute username=bob", 2, /and is not username/],
   [`user set alice --email ${"x".repeat(255)}`, 1, /^gatehouse: Invalid email/],

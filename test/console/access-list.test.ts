@@ -73,13 +73,20 @@ t.test("groups are listed with their members and entries", async (t) => {
   const analysts = "group analysts 2 members|reports|ReadOnly|none|never|";
   const staff = "group corp:staff no local members|reports|None|none|never|";
   const admin = "admin |*|Owner|none|never|";
-  t.strictSame(await rowsOf(client, "place=reports"), [admin, analysts, staff]);
-  t.strictSame(await rowsOf(client, "place=reports.t"), [
-    admin,
-    "bob |reports (group analysts)|ReadOnly|none|never|",
-    analysts,
-    staff,
+  const bob = "bob |reports (group analysts)|ReadOnly|none|never|";
+  for (const place of ["reports", "reports.t"]) {
+    t.strictSame(await rowsOf(client, `place=${place}`), [admin, bob, analysts, staff], place);
+  }
+  t.match(await rowsOf(client, "user=bob"), [
+    /^bob \|other\|ReadOnly/,
+    /\|reports \(group analysts\)\|/,
   ]);
+  await gateway.send("DELETE", "/api/access/bob/other", undefined, token);
+  t.strictSame(await rowsOf(client, "user=bob"), [bob], "never as without grants");
+  const page = unescaped((await client.get("/access/user?user=bob")).text);
+  t.match(page, /<code>reports<\/code>.*by <bdi>group analysts<\/bdi>/s);
+  t.notMatch(page, "No grants.");
+  await gateway.send("PUT", "/api/access/bob/other", { role: "ReadOnly" }, token);
   const idle = "group idle 0 members|no grants||||";
   t.strictSame(await rowsOf(client, "", "/groups"), [analysts, staff, idle]);
   t.strictSame(await rowsOf(client, "user=ANA", "/groups"), [analysts]);
@@ -103,11 +110,11 @@ t.test("a temporary entry is saved beside a permanent one, and edited separately
   t.match((await client.get(route)).text, /name="expires" type="datetime-local" value=""/);
   t.equal((await client.submit(route, { role: "DbAdmin", beside: "yes" })).status, 303);
   t.match(
-    (await rowsOf(client, "user=bob")).sort().join(),
+    (await rowsOf(client, "user=bob&place=other")).sort().join(),
     /DbAdmin.*ReadWrite|ReadWrite.*DbAdmin/,
   );
   t.equal((await client.submit(route, { role: "ReadOnly" })).status, 303);
-  t.equal((await rowsOf(client, "user=bob")).length, 1, "both are replaced");
+  t.equal((await rowsOf(client, "user=bob&place=other")).length, 1, "both are replaced");
 });
 
 t.test("of two changes at the same moment, one is saved and one sees the other", async (t) => {

@@ -186,6 +186,27 @@ t.test("requesters and users without the right cannot decide", async (t) => {
   t.match(await ask(bot, removal, id), { status: 202 }, "it is still pending");
 });
 
+t.test("a requester cannot decide under another name of the same person", async (t) => {
+  const { ask, bot, url, gateway, root } = await open(t, 'approvers = ["dave", "root"]');
+  const page = `/approvals/${idIn(await ask(bot, removal))}`;
+  const [dave] = await signedInAs(t, url, "dave");
+  t.match((await dave?.get(page))?.text, /name="decision"/);
+  const patched = await gateway.send("PATCH", "/api/users/bot", { same_as: "dave" }, root);
+  t.match(patched, { status: 200, body: { user: { username: "bot", same_as: "dave" } } });
+  const own = await dave?.get(page);
+  t.match(own?.text, "You requested this, so another approver must decide");
+  t.notMatch(own?.text, /name="decision"|Rows/);
+  t.equal((await dave?.post(page, approve("dave")))?.status, 403);
+  const [admin] = await signedInAs(t, url, "root");
+  for (const [name, other] of [
+    ["bot", "dave"],
+    ["dave", "bot"],
+  ] as const) {
+    const { text } = (await admin?.get(`/access/user?user=${name}`)) ?? {};
+    t.match(text, `Same person as <bdi>${other}</bdi>`, name);
+  }
+});
+
 t.test("an observer cannot see a query on a database that they may not read", async (t) => {
   const also = '[[acl]]\nusername = "bot"\ndatabase = "side"\nrole = "ReadWrite"\n';
   const { ask, bot, url } = await open(t, `approvers = ["wim"]\n${also}`);

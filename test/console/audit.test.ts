@@ -1,4 +1,4 @@
-import { readFileSync } from "node:fs";
+import { appendFileSync, readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { tokenOf } from "../journeys/staff.ts";
@@ -13,6 +13,7 @@ import {
   signedIn,
   signInBrowser,
   staffedConsole,
+  unescaped,
 } from "./kit.ts";
 
 const staff = [
@@ -114,6 +115,59 @@ t.test("a denial links to a drafted grant", async (t) => {
   const later = await root.get("/audit?outcome=denied&table=main.orders");
   t.match(later.text, "Delete main.orders");
   t.notMatch(later.text, "Draft a grant", "the grant now allows it");
+});
+
+t.test("a drafted grant knows the groups that decided, and keeps their limits", async (t) => {
+  const group = (name: string, role: string, more = "") =>
+    `[[acl]]\ngroup = "${name}"\ndatabase = "main"\nrole = "${role}"\n${more}\n`;
+  const filter = 'row_filter = [{ column = "state", cmp = "=", value = "new" }]\nmax_rows = 5\n';
+  const eng = group("staff:R/D #1", "ReadOnly", filter);
+  const local = '[[groups]]\nname = "readers"\nmembers = ["rita"]\n';
+  const more = `${eng}${local}${group("readers", "ReadOnly", filter)}`;
+  const { gateway, url } = await staffedConsole(
+    t,
+    ["root * Owner", "rita side ReadOnly"],
+    auditFile,
+    more,
+  );
+  const line = (user: string, name: string) =>
+    `${JSON.stringify({
+      ...{ level: "warn", time: new Date().toISOString(), user, via: "query", decision: "deny" },
+      ...{ reason: "role_insufficient", status: 403, operationCount: 1, msg: "request" },
+      operations: [
+        {
+          ...{ operation: "Update", database: "main", tables: ["orders"], role: "ReadOnly" },
+          entry: `main (group ${name})`,
+        },
+      ],
+    })}\n`;
+  const file = path.join(gateway.home, "audit.log");
+  appendFileSync(file, line("staff:bob", "staff:R/D #1") + line("rita", "readers"));
+  const root = await signedIn(t, url, "root");
+  const draftsFor = async (user: string) => {
+    const { text } = await root.get(`/audit?outcome=denied&user=${user}`);
+    return [...text.matchAll(/href="(\/access\/entry[^"]*)"/g)].map(([, link = ""]) =>
+      unescaped(link),
+    );
+  };
+  for (const [user, groups] of [
+    ["staff:bob", "&group=staff%3AR%2FD%20%231"],
+    ["rita", "&group=readers"],
+  ] as const) {
+    const [link = ""] = await draftsFor(user);
+    t.match(link, /database=main&table=orders&role=ReadWrite/);
+    t.ok(link.endsWith(groups), link);
+    const form = unescaped((await root.get(link)).text);
+    t.match(form, "state = new</textarea>", user);
+    t.match(form, 'name="max_rows" type="text" value="5"', user);
+    t.match(form, "<option selected>ReadWrite</option>", user);
+  }
+  await gateway.edit((text) =>
+    text.replaceAll('role = "ReadOnly"\nrow', 'role = "ReadWrite"\nrow'),
+  );
+  for (const user of ["staff:bob", "rita"]) {
+    await eventually(`${user} may by the group`, async () => (await draftsFor(user)).length === 0);
+  }
 });
 
 t.test("without an audit file, the page explains how to set one", async (t) => {

@@ -1,6 +1,6 @@
 import t, { type Test } from "tap";
 import { grantOn } from "../../src/access/snapshot.ts";
-import type { Answer, TestGateway } from "../kit/gateway.ts";
+import { type Answer, auditOf, type TestGateway } from "../kit/gateway.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { openStaffed, putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";
 
@@ -220,6 +220,38 @@ t.test("the last Owner and the last administrator can be removed only with --for
     const { code } = await runWarm(gateway.home, [...command.split(" "), "--force"]);
     t.equal(code, 0, command);
   }
+});
+
+t.test("an administrator records that two names are the same person", async (t) => {
+  const text = textOf(gateway);
+  t.teardown(() => putInForce(gateway, text));
+  const token = await tokenOf(gateway, "wide");
+  const root = await tokenOf(gateway, "root");
+  const patch = (name: string, body: object, by = root) =>
+    gateway.send("PATCH", `/api/users/${name}`, body, by);
+  const cases: [name: string, body: object, by: string, status: number, code: string][] = [
+    ["wim", { same_as: "wim" }, root, 400, "invalid_username"],
+    ["wim", { same_as: "a b" }, root, 400, "invalid_username"],
+    ["wim", { same_as: "ghost" }, root, 404, "user_not_found"],
+    ["wim", { same_as: 1 }, root, 400, "invalid_body"],
+    ["ghost", { same_as: "wim" }, root, 404, "user_not_found"],
+    ["wide", { same_as: "staff:wim" }, token, 403, "role_insufficient"],
+  ];
+  for (const [name, body, by, status, code] of cases) {
+    t.match(await patch(name, body, by), { status, body: { code } }, JSON.stringify(body));
+  }
+  const made = await patch("wim", { same_as: "staff:wim" });
+  t.match(made, { status: 200, body: { user: { username: "wim", same_as: "staff:wim" } } });
+  const { changes } = await auditOf(gateway, made);
+  t.strictSame(changes, [{ change: "user changed", user: "wim", fields: ["same_as"] }]);
+  const listed = await gateway.get("/api/users", root);
+  t.match(listed.text, '"username":"wim"');
+  t.match(listed.text, '"same_as":"staff:wim"');
+  t.equal((await patch("vera", { same_as: "wim" })).status, 200);
+  t.match(textOf(gateway), 'same_as = "wim"');
+  t.match((await patch("wim", { same_as: null })).body, { user: { same_as: undefined } });
+  t.equal((await gateway.send("DELETE", "/api/users/wim", undefined, root)).status, 200);
+  t.notMatch(textOf(gateway), "same_as", "a new user of this name would be another person");
 });
 
 t.test("a caller sees the users and grants of its databases, and never a hash", async (t) => {

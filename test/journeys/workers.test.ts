@@ -134,6 +134,12 @@ t.test("failed and waiting logins are counted over all workers", async (t) => {
   const ids = answers.map((answer) => /^X-Request-Id: (.+)\r$/im.exec(answer)?.[1] ?? "");
   const workers = await Promise.all(ids.map((id) => workerOf(gateway, id)));
   t.equal(new Set(workers).size, COUNT, "all of them were asked");
+  await runCommand(gateway.home, ["user", "enable", "fay"]);
+  const right = { username: "fay", password: passwordOf("fay") };
+  await soon(t, "the end of the lock", async () => {
+    const init = { method: "POST", headers, body: JSON.stringify(right) };
+    return (await gateway.request("/login", init)).status === 200;
+  });
 });
 
 t.test("SIGHUP makes every worker reload its files", async (t) => {

@@ -43,7 +43,10 @@ t.test("an edited export takes effect at every replica", async (t) => {
 
   const file = await exportTo(store, (text) =>
     raised(text)
-      .replace('username = "alice"\n', 'username = "alice"\nattributes = { tenant = "acme" }\n')
+      .replace(
+        'username = "alice"\n',
+        'username = "alice"\nattributes = { tenant = "acme" }\nsame_as = "staff:alice"\n',
+      )
       .concat(
         '\n[[users]]\nusername = "staff:eve"\nattributes = { tenant = "b" }\n',
         '\n[[acl]]\nusername = "staff:eve"\ndatabase = "main"\nrole = "ReadOnly"\n',
@@ -54,6 +57,7 @@ t.test("an edited export takes effect at every replica", async (t) => {
     "alice gains INSERT, UPDATE, DELETE on main (ReadOnly to ReadWrite)",
     "staff:eve gains SELECT on main (None to ReadOnly)",
     "alice: attributes changed, which may affect row filters",
+    "alice is now the same person as staff:alice",
     "boundary added: ",
   ];
   const dry = await store.good(["access", "apply", file, "--dry-run"]);
@@ -65,6 +69,10 @@ t.test("an edited export takes effect at every replica", async (t) => {
   for (const line of lines) t.ok(applied.includes(line), `${line} in ${applied}`);
   t.match(applied, /Now version \d+\.\n$/);
   t.equal((await replica.query(insert, token)).status, 200);
+  t.match(
+    await store.good(["access", "export"]),
+    /username = "alice".*\nsame_as = "staff:alice"\n/s,
+  );
   const after = await accounts(store);
   t.match(after, [...before, { username: "staff:eve", hash: null }]);
 

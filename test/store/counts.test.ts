@@ -75,6 +75,24 @@ t.test("failed logins are counted over all replicas", async (t) => {
     await two.login("carol", "carol password");
   });
 
+  await t.test("a command and a new password clear the failures everywhere", async (t) => {
+    const right = { username: "carol", password: "carol password" };
+    const statuses = () =>
+      Promise.all(replicas.map(async (one) => (await one.send("POST", "/login", right)).status));
+    while (await guess(one as TestGateway, "carol"));
+    await eventually("all replicas refuse", async () =>
+      (await statuses()).every((one) => one === 429),
+    );
+    await store.good(["user", "enable", "carol"]);
+    t.strictSame(await statuses(), [200, 200, 200]);
+    while (await guess(two as TestGateway, "carol"));
+    right.password = "another password";
+    await store.good(["user", "password", "carol", "--password-stdin"], `${right.password}\n`);
+    await eventually("all replicas accept", async () =>
+      (await statuses()).every((one) => one === 200),
+    );
+  });
+
   await t.test("a new replica knows the counts", async (t) => {
     const again = await store.replica(store.url, store.makeHome(), "", { auth });
     t.equal(await guess(again, "alice"), false);

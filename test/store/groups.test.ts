@@ -51,6 +51,31 @@ t.test("groups in the store are in force at each replica, and in versions", asyn
   t.equal((await two.query(insert, alice)).status, 200);
 });
 
+t.test("no edit or rollback takes away the last administrator by a group", async (t) => {
+  const store = await makeStore(t, {}, await sharedServer());
+  await store.addUser("alice");
+  await store.good(["group", "set", "admins", "--add", "alice"]);
+  const earlier = /^# access version (\d+)/.exec(await store.good(["access", "export"]))?.[1] ?? "";
+  await store.good(["access", "grant", "--group", "admins", "*", "Owner"]);
+  t.match(await store.run(["access", "revoke", "admin", "*"]), { code: 1 });
+  await store.good(["access", "revoke", "admin", "*", "--force"]);
+  const refused = { code: 1, stderr: /The last administrator cannot be removed/ };
+  const text = await store.good(["access", "export"]);
+  const edits = {
+    member: text.replace(/members = .*/, "members = []"),
+    entry: text.replace(/\[\[acl\]\]\ngroup = "admins"[^[]*/, ""),
+    role: text.replace('"Owner"', '"DbAdmin"'),
+  };
+  for (const [what, edited] of Object.entries(edits)) {
+    const file = path.join(store.home, `${what}.toml`);
+    writeFileSync(file, edited);
+    t.match(await store.run(["access", "apply", file]), refused, what);
+  }
+  const back = await store.run(["access", "rollback", earlier]);
+  t.equal(back.code, 0, "the own entry of admin is back");
+  await store.good(["group", "remove", "admins"]);
+});
+
 t.test("an import replaces the groups of the store", async (t) => {
   const store = await makeStore(t, {}, await sharedServer());
   await store.good(["group", "set", "old", "--add", "admin"]);
@@ -88,4 +113,10 @@ t.test("groups and names of issuers wait until each replica reads their form", a
   await store.sql("delete from gatehouse.leases");
   await store.good(["group", "set", "team", "--add", "alice"]);
   t.equal(await form(), 2, "it does not start any more");
+  await store.sql(lease.replace("1, 0)", "2, 0)"));
+  const same = ["user", "set", "alice", "--same-as", "staff:alice"];
+  t.match(await store.run(same), { code: 1, stderr: /A running replica cannot read/ });
+  await store.sql("delete from gatehouse.leases");
+  await store.good(same);
+  t.equal(await form(), 3);
 });
