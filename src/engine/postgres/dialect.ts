@@ -26,7 +26,7 @@ import type { RowOutput } from "../spool.ts";
 import { ByShape, type Fragment, type ResultRow, rows, type Steps } from "../sql/fragment.ts";
 import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
 import { type Declaration, newTableSql, readDeclaredType, typesByWord } from "../sql/new-table.ts";
-import { type Column, cellIn } from "../sql/scope.ts";
+import { type Column, cellIn, columnAlias } from "../sql/scope.ts";
 import type { AggregateDialect, SelectDialect } from "../sql/select.ts";
 import {
   type Changed,
@@ -180,18 +180,20 @@ function* insertGroups(
   return options.returning === undefined ? { affected } : { affected, data };
 }
 
+const changedRows = sql.id("changed rows");
+
 function* returning(
   change: Fragment,
   columns: readonly Column[],
   key: readonly Column[],
 ): Steps<readonly ResultRow<string>[], string> {
   const all = [...columns, ...key];
-  const names = all.map((_, index) => sql.id(`c${index}`));
+  const names = all.map((_, index) => sql.id(columnAlias(index)));
   const answered = all.map((column, index) => sql`${columnNameSql(column)} as ${names[index]}`);
   const order = key.length === 0 ? sql`` : sql` order by ${sql.join(names.slice(-key.length))}`;
   return yield* rows<string>(
-    sql`with changed as (${change} returning ${sql.join(answered)})
-      select ${sql.join(names.slice(0, columns.length))} from changed${order}`,
+    sql`with ${changedRows} as (${change} returning ${sql.join(answered)})
+      select ${sql.join(names.slice(0, columns.length))} from ${changedRows}${order}`,
   );
 }
 

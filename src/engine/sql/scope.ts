@@ -193,6 +193,14 @@ export function columnSql({ table, column, expression }: ColumnReference): Fragm
   return name;
 }
 
+/**
+ * The name of a column of a derived table. As every name that the engine makes, it has a character
+ * that queries cannot write: a table of the same name would take its place in a nested query.
+ */
+export function columnAlias(index: number): string {
+  return `.${index + 1}`;
+}
+
 /** Sets the name of a column that has another one in SQL. */
 export function nameInSql(column: Column, name: Fragment): void {
   namesInFull.set(column, name);

@@ -26,6 +26,7 @@ import {
   type Column,
   type ColumnKind,
   type ColumnReference,
+  columnAlias,
   columnSql,
   columnsOf,
   type Measure,
@@ -279,7 +280,6 @@ export interface Planner<Kind extends ColumnKind> extends Nesting {
   ): SelectedTable<Kind>[];
 }
 
-/** No table has a name with a space, so it hides none that a condition within may name. */
 const pickedName = "picked values";
 
 /** @param isChange true in an Update or Delete, some of which may not read their own table */
@@ -294,7 +294,7 @@ export function plannerOf<Kind extends ColumnKind>(
     if (table === undefined) throw new Error("A query contains a table that was not read");
     return { ...table, nesting: planner };
   };
-  /** A Select within another query, with its columns named `c1` and so on. */
+  /** A Select within another query, with aliases for its columns. */
   const planWithin = (query: InnerSelect, isFenced: boolean) => {
     // Keeps conditions out of it, as servers could compute hidden rows for them.
     const isOpen = (isFenced || query.compute !== undefined) && query.limit === undefined;
@@ -306,7 +306,7 @@ export function plannerOf<Kind extends ColumnKind>(
     if (first === undefined || statement === undefined) throw new Error("A Select has no columns");
     return { columns, first: first.column, statement };
   };
-  const picked = sql.id(pickedName, "c1");
+  const picked = sql.id(pickedName, columnAlias(0));
   const planner: Planner<Kind> = {
     budget: new SizeBudget(),
     tableNamed,
@@ -388,7 +388,7 @@ function selectedAs<Kind extends ColumnKind>(
   }
   for (const [index, { column }] of selected.entries()) {
     const own = { name: column.name, type: column.type, kind: column.kind };
-    nameInSql(own, sql.id(name, `c${index + 1}`));
+    nameInSql(own, sql.id(name, columnAlias(index)));
     columns.set(own.name, own);
   }
   const keys = { primary: [], unique: new Set<string>() };
@@ -505,7 +505,7 @@ interface Fence<Kind extends ColumnKind> {
   around(source: Fragment, more?: Fragment): Fragment;
 }
 
-export const fenced = "fenced";
+export const fenced = "fenced rows";
 
 /** Undefined unless the database needs it for this query. */
 export function fenceOf<Kind extends ColumnKind>(
@@ -523,7 +523,7 @@ export function fenceOf<Kind extends ColumnKind>(
     const columns = Array.from(table.columns, ([name, column]) => {
       const own = { ...column };
       if (used.has("*") || used.has(name)) {
-        const place = `c${selected.length + 1}`;
+        const place = columnAlias(selected.length);
         selected.push(sql`${columnSql({ table, column })} as ${sql.id(place)}`);
         nameInSql(own, sql.id(fenced, place));
       }
@@ -616,7 +616,7 @@ export function keyOf({ table, on }: Pick<Include, "table" | "on">): string {
 }
 
 export function renamed(reference: ColumnReference, index: number): Fragment {
-  return sql`${columnSql(reference)} as ${sql.id(`c${index + 1}`)}`;
+  return sql`${columnSql(reference)} as ${sql.id(columnAlias(index))}`;
 }
 
 export function resolveIn<Kind extends ColumnKind>(
@@ -644,6 +644,8 @@ function isNestedSummary({ compute, aggregate, distinct, having }: Select): bool
   if (leavesOf(having).some((leaf) => "select" in leaf)) return true;
   return compute !== undefined && (aggregate !== undefined || distinct === true);
 }
+
+const groupedName = "grouped rows";
 
 /** The words of a Select around the condition of each statement. */
 interface Parts {
@@ -687,7 +689,7 @@ function summaryParts<Kind extends ColumnKind>(
   const where = whereSql(tables, query.where, resolve);
   const named = new Map<Column, ColumnReference>(
     columns.map((reference, index) => {
-      const expression = sql.id("grouped", `c${index + 1}`);
+      const expression = sql.id(groupedName, columnAlias(index));
       return [reference.column, { ...reference, expression }];
     }),
   );
@@ -697,7 +699,7 @@ function summaryParts<Kind extends ColumnKind>(
   const order = terms.map((term) => ({ ...term, reference: nameOf(term.reference) }));
   const resolveName = (name: string) => nameOf(resolveGrouped(name));
   return {
-    head: sql`select ${names} from (${inner}) as ${sql.id("grouped")}`,
+    head: sql`select ${names} from (${inner}) as ${sql.id(groupedName)}`,
     conditions: [sql.join(filterSql("where", query.having, resolveName, tables))],
     tail: orderSql(order, dialect),
   };
