@@ -7,7 +7,7 @@ import type { Include } from "../../query/operation-types.ts";
 import { readLines } from "../../read-stream.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { bytesOf, type RowOutput, Spool } from "../spool.ts";
-import { isAlike, linkSides, whereSql } from "./conditions.ts";
+import { isAlike, linkMayFail, linkSides, termsAbout, whereSql } from "./conditions.ts";
 import { countValues, type Fragment, type ResultRow, tooComplex } from "./fragment.ts";
 import {
   type Column,
@@ -20,6 +20,7 @@ import {
   selectedColumns,
 } from "./scope.ts";
 import {
+  castSourceSql,
   fenced,
   fenceOf,
   keyOf,
@@ -128,7 +129,9 @@ function planInclude<Kind extends ColumnKind>(
     ${place} as ${placeAlias} from `;
   // SQLite misjudges the length of the list, and would read the whole table.
   const words = isIndexed ? sql`cross join` : sql`join`;
-  const joined = sql`${words} ${sourceSql(schema, table)} on ${sql.join(sides, sql` = `)}`;
+  const terms = linkMayFail([own, key]) ? termsAbout(table, resolve, include.where, tables) : [];
+  const joinedTable = castSourceSql(schema, table, terms, dialect);
+  const joined = sql`${words} ${joinedTable} on ${sql.join(sides, sql` = `)}`;
   const rest = whereSql(scope, fence?.where ?? include.where, resolve);
   const names = [...selected.map((_, index) => sql.id(columnAlias(index))), numberAlias];
   if (dialect.valuesPerStatement !== undefined) {

@@ -90,8 +90,20 @@ export interface Nesting {
   /** For the names that all parts of an operation use. */
   readonly budget: SizeBudget;
   exists(outer: Scope, query: NestedFields["exists"]): Fragment;
-  /** `statement` selects the values that are not null. */
-  select(query: NestedFields["select"]): {
+  /** The columns that `exists` compares. */
+  link(
+    outer: Scope,
+    query: NestedFields["exists"],
+  ): [left: ColumnReference, right: ColumnReference];
+  /**
+   * `statement` selects the values that are not null.
+   *
+   * @param beside what they are compared with
+   */
+  select(
+    query: NestedFields["select"],
+    beside?: Column,
+  ): {
     readonly column: Column;
     readonly statement: (side: (column: Fragment) => Fragment) => Fragment;
     /** The condition of NOT IN, if not the plain one. */

@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import { findTaken } from "../../query/names.ts";
+import { findTaken, optionalNames } from "../../query/names.ts";
 import type {
   Condition,
   Include,
@@ -13,12 +13,16 @@ import type { CellValue } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { type ComputeDialect, Computed } from "./compute.ts";
 import {
+  besideMayFail,
   conditionSql,
   guardedSql,
   isAlike,
+  type Leaf,
   leavesOf,
+  linkMayFail,
   linkSides,
   splitTerms,
+  termsAbout,
   whereSql,
 } from "./conditions.ts";
 import { type ByShape, type Fragment, isShort, SizeBudget } from "./fragment.ts";
@@ -240,6 +244,19 @@ export function sourceSql(schema: string, { name, place }: SelectedTable<ColumnK
   return place ?? sql.id(schema, name);
 }
 
+/** A table whose values are cast to link them: first, only for rows that meet its own terms. */
+export function castSourceSql<Kind extends ColumnKind>(
+  schema: string,
+  table: SelectedTable<Kind>,
+  terms: Condition[],
+  dialect: SelectDialect<Kind>,
+): Fragment {
+  const source = sourceSql(schema, table);
+  if (terms.length === 0) return source;
+  const wanted = conditionSql(columnsOf([table]), { and: terms }, [table]);
+  return sql`(select * from ${source} where ${wanted} ${dialect.limit(undefined, 0)}) as ${sql.id(table.name)}`;
+}
+
 type Conditions = Partial<Pick<Select, "where" | "having" | "compute">>;
 
 /** All conditions of a Select but those within them. */
@@ -270,14 +287,13 @@ export function tablesWithin(condition: Condition | null | undefined): string[] 
   });
 }
 
+type ScopedQuery = Pick<Select, "from" | "join" | "where" | "compute" | "aggregate">;
+
 /** Makes the scopes of a Select and of those within it, of tables that were read. */
 export interface Planner<Kind extends ColumnKind> extends Nesting {
   tableNamed(name: string): SelectedTable<Kind>;
   /** @param isFenced true if the scope is of rows that a Select around it may compute with */
-  scopeOf(
-    query: Pick<Select, "from" | "join" | "compute">,
-    isFenced?: boolean,
-  ): SelectedTable<Kind>[];
+  scopeOf(query: ScopedQuery, isFenced?: boolean): SelectedTable<Kind>[];
 }
 
 const pickedName = "picked values";
@@ -312,13 +328,18 @@ export function plannerOf<Kind extends ColumnKind>(
     tableNamed,
     scopeOf(query, isFenced = false) {
       const isComputed = isFenced || query.compute !== undefined;
-      return sourcesOf(query).map((source) => {
-        const { as: name } = source;
-        if ("table" in source) return underName(schema, tableNamed(source.table), name);
-        const { columns, statement } = planWithin(source.select, isComputed);
-        return { ...selectedAs(name, columns, statement), nesting: planner };
-      });
+      const scopeWith = (isFenced: boolean) =>
+        sourcesOf(query).map((source) => {
+          const { as: name } = source;
+          if ("table" in source) return underName(schema, tableNamed(source.table), name);
+          const { columns, statement } = planWithin(source.select, isFenced);
+          return { ...selectedAs(name, columns, statement), nesting: planner };
+        });
+      const scope = scopeWith(isComputed);
+      const isPlain = isComputed || typeof query.from === "string" || "table" in query.from;
+      return isPlain || !mayCast(scope, query, dialect) ? scope : scopeWith(true);
     },
+    link: (outer, { table, on }) => sidesOf([...outer, tableNamed(table)], on),
     exists(outer, { table, on, where }) {
       const inner = tableNamed(table);
       const more =
@@ -328,7 +349,10 @@ export function plannerOf<Kind extends ColumnKind>(
       // The outer column comes first in both forms, since its collation counts.
       const side = linkSides(left.column, right.column);
       const [wanted, found] = [key, own].map((one) => side(one.column, columnSql(one)));
-      const place = sourceSql(schema, inner);
+      const terms = linkMayFail([left, right])
+        ? termsAbout(inner, columnsOf([inner]), where, [inner])
+        : [];
+      const place = castSourceSql(schema, inner, terms, dialect);
       const { isIndexed } = inner;
       return isIndexed === undefined ||
         (isAlike(own.column, key.column) && isIndexed(own.column.name))
@@ -336,7 +360,7 @@ export function plannerOf<Kind extends ColumnKind>(
         : sql`(${wanted} is not null and ${wanted} in
             (select ${found} from ${place} where ${found} is not null${more}))`;
     },
-    select(query) {
+    select(query, beside) {
       const { order_by: _, ...unordered } = query;
       const { limit, offset, aggregate } = query;
       const isPlain = limit === undefined && offset === undefined && aggregate === undefined;
@@ -344,7 +368,9 @@ export function plannerOf<Kind extends ColumnKind>(
       const whole = isStored ? { ...unordered, distinct: true } : query;
       // MariaDB merges Selects within each other wrongly if the inner ones compare expressions.
       const isFenced = dialect.needsFence === true && tablesWithin(query.where).length > 0;
-      const { first, statement: inner } = planWithin(whole, isFenced);
+      const open = planWithin(whole, isFenced);
+      const isCast = !isFenced && beside !== undefined && besideMayFail(beside, open.first);
+      const { first, statement: inner } = isCast ? planWithin(whole, true) : open;
       const from = sql`from (${inner}) as ${sql.id(pickedName)}`;
       const statement = (side: (column: Fragment) => Fragment) =>
         sql`select ${side(picked)} ${from} where ${picked} is not null`;
@@ -393,6 +419,21 @@ function selectedAs<Kind extends ColumnKind>(
   }
   const keys = { primary: [], unique: new Set<string>() };
   return { name, columns, keys, place: sql`(${statement}) as ${sql.id(name)}` };
+}
+
+function linksOf(scope: Scope, query: Pick<Select, "join">) {
+  return joinsOf(query).map(({ on }) => sidesOf(scope, on));
+}
+
+/** True if a Select, which computes nothing, casts columns that it joins or compares. */
+function mayCast<Kind extends ColumnKind>(
+  scope: readonly SelectedTable<Kind>[],
+  query: ScopedQuery,
+  dialect: SelectDialect<Kind>,
+): boolean {
+  if (linksOf(scope, query).some(linkMayFail)) return true;
+  const resolve = resolveIn(scope, query, dialect);
+  return splitTerms(resolve, query.where ?? { and: [] }, scope).failing.length > 0;
 }
 
 /** The columns of `table.column = table.column`. */
@@ -470,7 +511,7 @@ export function planSelect<Kind extends ColumnKind>(
   const scope = fence?.tables ?? tables;
   const rest = fence === undefined ? query : { ...query, where: fence.where };
   const frame = knownFrame(scope, rest, dialect, isNested, () => {
-    const source = joinedSql(schema, tables, query);
+    const source = joinedSql(schema, tables, query, dialect);
     return fence?.around(source) ?? source;
   });
   const { columns, selected } = frame;
@@ -484,11 +525,27 @@ function joinedSql<Kind extends ColumnKind>(
   schema: string,
   tables: readonly SelectedTable<Kind>[],
   query: Select,
+  dialect: SelectDialect<Kind>,
 ): Fragment {
-  const [from = sql``, ...joined] = tables.map((table) => sourceSql(schema, table));
-  const joins = joinsOf(query).map(({ join_type, on }, index) => {
-    const type = sql.raw(join_type.toLowerCase());
-    const [left, right] = sidesOf(tables, on);
+  const types = joinsOf(query).map(({ join_type }) => join_type);
+  const links = linksOf(tables, query);
+  const cast = new Set(
+    links.filter(linkMayFail).flatMap((sides) => sides.map(({ table }) => table.name)),
+  );
+  const optional = optionalNames(
+    tables.map(({ name }) => name),
+    types,
+  );
+  const resolve = cast.size === 0 ? undefined : resolveIn(tables, query, dialect);
+  const [from = sql``, ...joined] = tables.map((table) => {
+    if (resolve === undefined || !cast.has(table.name) || optional.has(table.name)) {
+      return sourceSql(schema, table);
+    }
+    const terms = termsAbout(table, resolve, query.where, tables);
+    return castSourceSql(schema, table, terms, dialect);
+  });
+  const joins = links.map(([left, right], index) => {
+    const type = sql.raw((types[index] ?? "").toLowerCase());
     const side = linkSides(left.column, right.column);
     const sides = [left, right].map((one) => side(one.column, columnSql(one)));
     return sql`${type} join ${joined[index]} on ${sql.join(sides, sql` = `)}`;
@@ -639,10 +696,13 @@ export function resolveIn<Kind extends ColumnKind>(
   return computed.resolve;
 }
 
-function isNestedSummary({ compute, aggregate, distinct, having }: Select): boolean {
+function isNestedSummary({ compute, aggregate = [], distinct, having }: Select): boolean {
   // MariaDB finds no aggregate in a Select, and within `exists` `count(*)` would count its rows.
-  if (leavesOf(having).some((leaf) => "select" in leaf)) return true;
-  return compute !== undefined && (aggregate !== undefined || distinct === true);
+  // PostgreSQL could cast grouped columns of rows that `where` excludes.
+  const aliases = new Set(aggregate.map(({ as: name }) => name));
+  const isPlain = (leaf: Leaf) => "value" in leaf && aliases.has(leaf.column);
+  if (!leavesOf(having).every(isPlain)) return true;
+  return compute !== undefined && (aggregate.length > 0 || distinct === true);
 }
 
 const groupedName = "grouped rows";
