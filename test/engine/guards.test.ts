@@ -326,7 +326,7 @@ overEach("names that repeat too many expressions are refused", async (t, { ask }
     ],
   });
   const inner = (left: number) => ({ column: "id", cmp: "IN", select: level(left - 1) });
-  const long = [{ as: "a1", fn: "concat", of: ["word", lit("x".repeat(200_000))] }];
+  const long = [{ as: "a1", fn: "concat", of: ["word", lit("x".repeat(400_000))] }];
   const some = { ...own, compute: nested.slice(0, 2) };
   for (const select of [
     { ...own, compute: nested, where: terms("a3", 1000) },

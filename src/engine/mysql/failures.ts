@@ -100,6 +100,10 @@ function violationOf(
       return violated(violations.unique(place, named(/ for key '([^']+)'$/.exec(text))));
     case 1264:
       return unfit(refused.outOfRange, text);
+    case 1690:
+      return /^DOUBLE value is out of range in 'exp\(\(?709 \+ /.test(text)
+        ? refused.textTooLong
+        : undefined;
     case 1406:
       return unfit(refused.tooLong, text);
     case 1216:

@@ -53,6 +53,7 @@ export const failures = failuresOf<DatabaseError>({
   isObstacle: (error) => error instanceof PasswordMissing,
   read(error, ofQuery) {
     const code = error.code ?? "";
+    if (code === "54000" && error.routine === "rpad") return refused.textTooLong;
     if (code === "23503") return ofForeignKey(error);
     if (/ function /.test(error.where ?? "")) {
       if (code === "22001") return refused.tooLongInside;

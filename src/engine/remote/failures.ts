@@ -63,6 +63,10 @@ export const refused = {
     "number_out_of_range",
     "A trigger or function of the database makes a number that is out of range",
   ],
+  textTooLong: [
+    "query_too_complex",
+    "A computed text is longer than 1 MiB in a row; compute shorter texts",
+  ],
   tooComplex: ["query_too_complex", "The query exceeds a limit of the database"],
   inUse: ["busy", "The query conflicts with other queries; retry it"],
   storage: ["storage_failed", "The database cannot be written: its disk is full or failing"],
