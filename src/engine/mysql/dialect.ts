@@ -203,7 +203,7 @@ function* insertEach(
       if (value === undefined) return sql`default(${sql.id(name)})`;
       return comparedValue({ name, ...column }, value);
     });
-    data.push(...(yield* readByKeys(target, returning, key, [cells])));
+    for (const text of yield* readByKeys(target, returning, key, [cells])) data.push(text);
   }
   return { affected, ...(returning === undefined ? {} : { data }) };
 }

@@ -1,3 +1,4 @@
+import { RowTooLong } from "../refusal.ts";
 import { ConnectionLost } from "../remote/dialect.ts";
 import { failuresOf, type Refused, refused } from "../remote/failures.ts";
 import { brokenKey, violations } from "../sql/answers.ts";
@@ -175,7 +176,8 @@ function isFileError({ number }: ServerError): boolean {
   return number < FIRST_NUMBER;
 }
 
-export function readError(error: unknown): ServerError | ConnectionLost {
+export function readError(error: unknown): ServerError | ConnectionLost | RowTooLong {
+  if (error instanceof RowTooLong) return error;
   if (!(error instanceof Error)) return new ConnectionLost(error);
   // System errors have an `errno` too, but no `sqlState`.
   const number = "errno" in error && "sqlState" in error ? error.errno : undefined;

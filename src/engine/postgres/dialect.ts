@@ -175,7 +175,7 @@ function* insertGroups(
   for (const some of parts) {
     const changed = yield* insertRows(destination, some, options);
     affected += changed.affected ?? 0;
-    data.push(...(changed.data ?? []));
+    for (const text of changed.data ?? []) data.push(text);
   }
   return options.returning === undefined ? { affected } : { affected, data };
 }

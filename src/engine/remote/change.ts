@@ -320,7 +320,7 @@ export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>
   for (const { some, layout } of runs) {
     for (const statement of statementsOf(some, all, layout, options)) {
       if (returning === undefined) affected += yield* runOf<Raw>(statement, isLast);
-      else found.push(...(yield* rowsOf<Raw>(statement)));
+      else for (const row of yield* rowsOf<Raw>(statement)) found.push(row);
     }
     if (identity === undefined || onNumbers === undefined) continue;
     yield* onNumbers(

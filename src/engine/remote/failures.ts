@@ -1,4 +1,4 @@
-import { EngineRefusal, UnknownOutcome } from "../refusal.ts";
+import { EngineRefusal, RowTooLong, UnknownOutcome } from "../refusal.ts";
 import { isStorageError } from "../spool.ts";
 import { ConnectionLost, type Failures } from "./dialect.ts";
 
@@ -33,7 +33,7 @@ export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failu
     },
     isTransient: (error) => reader.isAnswer(error) && reader.isTransient(error),
     leavesConnectionUsable(error) {
-      if (error instanceof UnknownOutcome) return false;
+      if (error instanceof UnknownOutcome || isOfRow(error)) return false;
       return reader.isAnswer(error) || error instanceof EngineRefusal;
     },
     isUnavailable(error) {
@@ -46,6 +46,10 @@ export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failu
       return Object.assign(new Error(message), { code });
     },
   };
+}
+
+function isOfRow(error: unknown): boolean {
+  return error instanceof RowTooLong || (error instanceof EngineRefusal && isOfRow(error.cause));
 }
 
 export type Refused = Readonly<ConstructorParameters<typeof EngineRefusal>>;

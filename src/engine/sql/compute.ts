@@ -369,8 +369,10 @@ export class Computed<Kind extends ColumnKind> {
 
 /** Of the result. More than `MOST_TEXT_BYTES` are refused where they are computed. */
 function mostBytes({ fn }: Compute, operands: readonly Operand[]): number {
-  const bytes = operands.map((one) => one.bytes);
-  return fn === "concat" ? bytes.reduce((sum, one) => sum + one) : Math.max(...bytes);
+  return operands.reduce(
+    (most, { bytes }) => (fn === "concat" ? most + bytes : Math.max(most, bytes)),
+    0,
+  );
 }
 
 /** Each item once, with how often it stands there. */

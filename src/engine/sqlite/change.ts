@@ -95,7 +95,7 @@ function* insert(
         const given = Object.values(row);
         const cells = columns.map((column, at) => storedValue(column, given[at] ?? null));
         if (returning === undefined) affected += Number(statement.run(...cells, ...rest).changes);
-        else found.push(...statement.iterate(...cells, ...rest));
+        else for (const row of statement.iterate(...cells, ...rest)) found.push(row);
       },
     );
   }
