@@ -156,7 +156,9 @@ export function* lintEntry(snapshot: Snapshot, grant: Grant, now: number): Gener
 export function* lintAccess(snapshot: Snapshot, now: number): Steps<string[]> {
   const findings: string[] = [];
   yield* visitEach(snapshot.grants, ([, grants]) => {
-    for (const grant of entriesIn(grants)) findings.push(...lintEntry(snapshot, grant, now));
+    for (const grant of entriesIn(grants)) {
+      for (const finding of lintEntry(snapshot, grant, now)) findings.push(finding);
+    }
   });
   yield* visitEach(snapshot.groups.values(), (group) => {
     for (const finding of lintGroup(snapshot, group)) {

@@ -176,7 +176,7 @@ function judgeProduct(
   { nested = [], limit = 1, includeStart }: OperationDraft,
   reader: BodyReader,
 ): void {
-  const most = limit * Math.max(...nested.map(({ rowsPerRow }) => rowsPerRow));
+  const most = limit * nested.reduce((rows, one) => Math.max(rows, one.rowsPerRow), 0);
   if (most <= MOST_INCLUDED_ROWS) return;
   const problem = `the limits multiply to ${most} included rows, with ${DEFAULT_INCLUDED} for each include without one; at most ${MOST_INCLUDED_ROWS} are allowed: lower limit`;
   throw reader.refusal("invalid_value", problem, includeStart);
