@@ -177,7 +177,7 @@ const ofEngine: Readonly<Record<string, string>> = {
     "A whole number exceeds 64 bits, or another number exceeds a double. Or the result of `add` or `compute` does, or the column cannot store it. The message names the column and what it allows. If several columns of `add` may be at fault, it names each.",
   order_not_unique: "`after` with an order in which two rows may be equal.",
   query_too_complex:
-    "The query exceeds a limit of the database: too many columns, values or conditions. Or [included rows](query.md#included-rows) are too long.",
+    "The query exceeds a limit of the database: too many columns, values or conditions. Or [included rows](query.md#included-rows), a [computed text](query.md#computed-names) or a stored row are too long.",
   self_join: "A table is joined with itself without another name (`as`).",
   too_many_databases: "A Batch uses more than 11 databases.",
   unknown_column:

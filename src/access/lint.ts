@@ -161,7 +161,9 @@ export function* lintAccess(snapshot: Snapshot, now: number): Steps<string[]> {
     findings.push(`the user ${username}: \`same_as\` names a user without a record: ${sameAs}`);
   });
   yield* visitEach(snapshot.grants, ([, grants]) => {
-    for (const grant of entriesIn(grants)) findings.push(...lintEntry(snapshot, grant, now));
+    for (const grant of entriesIn(grants)) {
+      for (const finding of lintEntry(snapshot, grant, now)) findings.push(finding);
+    }
   });
   yield* visitEach(snapshot.groups.values(), (group) => {
     for (const finding of lintGroup(snapshot, group)) {

@@ -581,7 +581,7 @@ function judgeNumbers(
   const extent = extentOf(detail, operation, isPreview, entry.grant, spelling, isEngine);
   for (const limiter of limiters) {
     const times = includedRows(nested, limiter);
-    const selected = extent.selected * Math.max(1, ...times);
+    const selected = extent.selected * times.reduce((most, one) => Math.max(most, one), 1);
     const includes = times.length > 0;
     const { readsSelect } = detail;
     const objection = tally.add(element, { ...extent, selected, includes, readsSelect }, limiter);
@@ -616,8 +616,8 @@ function judgeRowFilters(
     seen.add(one.name);
     const filtered = filterTable(judged, detail, one, isJoin);
     if ("reason" in filtered) return { entry: one.entry, ...filtered };
-    filters.push(...filtered.filters);
-    additions.push(...filtered.additions);
+    for (const one of filtered.filters) filters.push(one);
+    for (const one of filtered.additions) additions.push(one);
   }
   return { filters, additions };
 }
@@ -767,7 +767,8 @@ export function decideNarrowedQuery(
     const decision = granted(given);
     decisions.push(narrowed.filters.length === 0 ? decision : { ...decision, ...narrowed });
     const isPreview = access.operation === "Preview";
-    approvals.push(...approvalsOf(access.database, isPreview ? onlyReading(given) : given));
+    const used = isPreview ? onlyReading(given) : given;
+    for (const one of approvalsOf(access.database, used)) approvals.push(one);
     all.push(given);
   }
   const isPending = approvals.length > 0 && context.isApproved !== true;

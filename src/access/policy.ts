@@ -299,7 +299,7 @@ export interface AccessExplanation extends Decision {
 
 function lowest(limits: readonly (number | undefined)[]): number | undefined {
   const set = limits.filter((limit) => limit !== undefined);
-  return set.length === 0 ? undefined : Math.min(...set);
+  return set.length === 0 ? undefined : set.reduce((least, one) => Math.min(least, one));
 }
 
 function within(grant: Grant, boundaries: readonly Boundary[]): Grant {

@@ -86,7 +86,7 @@ export function pinnedValues(
       values?.every((one) => typeof one === "string" || isWhole(one));
     return isPin && values !== undefined ? [values.length] : [];
   });
-  return counts.length === 0 ? undefined : Math.min(...counts);
+  return counts.length === 0 ? undefined : counts.reduce((least, one) => Math.min(least, one));
 }
 
 function isList(value: AttributeValue | undefined): value is readonly Literal[] {

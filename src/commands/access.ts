@@ -177,7 +177,7 @@ export async function accessCommand(name?: string): Promise<Command> {
   if (!commands.some((command) => command.name() === name)) {
     const { questionCommands } = await import("./access-questions.ts");
     const { versionCommands } = await import("./access-versions.ts");
-    commands.push(...questionCommands(), ...versionCommands());
+    for (const one of [...questionCommands(), ...versionCommands()]) commands.push(one);
   }
   return commandGroup("access", "grant and revoke roles, and check what they allow", commands);
 }

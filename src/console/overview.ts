@@ -40,7 +40,7 @@ function auditPath({ begin, denials }: Hour): string {
 
 function chart(hours: readonly Hour[]): Html {
   // Even, so that half of it is a whole number.
-  const most = 2 * Math.ceil(Math.max(4, ...hours.map(({ queries }) => queries)) / 2);
+  const most = 2 * Math.ceil(hours.reduce((most, { queries }) => Math.max(most, queries), 4) / 2);
   // Even a single query is visible.
   const heightOf = (count: number) => count && Math.max(3, Math.round((count / most) * HEIGHT));
   const width = COLUMN * HOURS;

@@ -40,7 +40,7 @@ export function sessionsInStore({ query }: Database, replica: Replica): SessionS
   /** Returns the sessions once this replica has applied the versions known when they began. */
   async function readAll(rows: readonly unknown[]): Promise<Session[]> {
     const known = rows.map((row) => rowShape.parse(row));
-    const newest = Math.max(...known.map(({ version }) => version));
+    const newest = known.reduce((most, { version }) => Math.max(most, version), 0);
     if (newest > replica.appliedVersion) await replica.poll();
     if (newest > replica.appliedVersion) {
       throw new Refusal("store_unreachable", { retryAfter: 1 });

@@ -153,6 +153,14 @@ export class UnknownOutcome extends EngineRefusal {
   }
 }
 
+/** The connection that was to read the row is gone. */
+export class RowTooLong extends EngineRefusal {
+  constructor(cause?: unknown) {
+    const problem = "A row is too long to be read: at most 64 MiB are";
+    super("query_too_complex", `${problem}; select fewer columns`, { cause });
+  }
+}
+
 export function queryTimedOut(limitMs: number): EngineRefusal {
   return new EngineRefusal(
     "query_timeout",

@@ -12,7 +12,7 @@ export function commonHeaders(exchange: Exchange): string[] {
   const headers = ["X-Request-Id", exchange.requestId];
   if (decision !== undefined) headers.push("X-Gatehouse-Decision", decision);
   if (filters.length > 0) headers.push("X-Gatehouse-Narrowed", "rows");
-  headers.push(...exchange.extraHeaders);
+  for (const one of exchange.extraHeaders) headers.push(one);
   return headers;
 }
 

@@ -171,7 +171,7 @@ async function maxRows(
       return Math.max(least, Math.floor(limits.maxRows / Math.max(1, rows)));
     });
   }).flat();
-  return most.length === 0 ? undefined : Math.min(...most);
+  return most.length === 0 ? undefined : most.reduce((least, one) => Math.min(least, one));
 }
 
 /** The principal of all callers while authentication is off. */

@@ -345,7 +345,7 @@ async function countIn(
     counted: counts[at]?.counted ?? 0,
   }));
   verdict.rates = [...(verdict.rates ?? []), ...rates];
-  const retryAfter = Math.max(...counts.map((count) => count.retryAfter));
+  const retryAfter = counts.reduce((most, count) => Math.max(most, count.retryAfter), 0);
   if (retryAfter > 0) throw new Refusal("rate_limited", { retryAfter });
   // Counting may have waited for the store, and the token been revoked in the meantime.
   requireStillGood(gateway, exchange);

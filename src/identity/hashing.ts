@@ -246,7 +246,7 @@ export function openHashing(
   return {
     metrics: queue,
     run(costs, client, work) {
-      const memory = Math.max(...costs.map((cost) => cost.memory));
+      const memory = costs.reduce((most, cost) => Math.max(most, cost.memory), 0);
       return queue.run(memory, client, () => work(derive));
     },
     async close() {

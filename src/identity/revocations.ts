@@ -222,7 +222,7 @@ function failed(detail: string, cause: unknown): Refusal {
 }
 
 /** @throws Refusal `revocation_failed` */
-async function revoke(file: string, ...revocations: readonly Revocation[]): Promise<void> {
+async function revoke(file: string, revocations: readonly Revocation[]): Promise<void> {
   try {
     await addRevocations(file, revocations);
   } catch (cause) {
@@ -239,13 +239,13 @@ export function revocationsIn(file: string, options: { checkRead: boolean }): Re
 
   return {
     read: () => read(options),
-    revokeToken: ({ tokenId, expiresAt }) => revoke(file, { jti: tokenId, until: expiresAt }),
+    revokeToken: ({ tokenId, expiresAt }) => revoke(file, [{ jti: tokenId, until: expiresAt }]),
     async revokeUser(user, before) {
-      if (before !== undefined) return revoke(file, { user, before });
+      if (before !== undefined) return revoke(file, [{ user, before }]);
       const known = await read({ checkRead: false }).catch((cause: unknown) => {
         throw failed(`${file} cannot be read`, cause);
       });
-      return revoke(file, revocationOfUser(known, user));
+      return revoke(file, [revocationOfUser(known, user)]);
     },
   };
 }
@@ -304,7 +304,7 @@ export async function openRevocations(
   }
 
   async function add(revocation: Revocation): Promise<void> {
-    await revoke(file, revocation, ...lost);
+    await revoke(file, [revocation, ...lost]);
     await Promise.all([reload(), broadcastReload?.()]);
   }
 

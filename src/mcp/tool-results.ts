@@ -429,7 +429,7 @@ function listsIn(found: Content): RowLists {
 
 /** True if fewer rows are shown than were affected. */
 function isShortened(affected: unknown, lists: RowLists): boolean {
-  const returned = Math.max(...lists.map(([, rows]) => rows.length));
+  const returned = lists.reduce((most, [, rows]) => Math.max(most, rows.length), 0);
   return typeof affected === "number" && lists.length > 0 && affected > returned;
 }
 

@@ -69,6 +69,19 @@ export function foldCase(text: string): string {
   return text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
 }
 
+/** The names of joined tables that an outer join may fill with nulls. */
+export function optionalNames(
+  names: readonly string[],
+  joinTypes: readonly string[],
+): ReadonlySet<string> {
+  const optional = new Set<string>();
+  for (const [at, type] of joinTypes.entries()) {
+    if (type === "LEFT") optional.add(names[at + 1] ?? "");
+    if (type === "RIGHT") for (const name of names.slice(0, at + 1)) optional.add(name);
+  }
+  return optional;
+}
+
 /** The first of `names` that is also an earlier one or one of `taken`, ignoring case. */
 export function findTaken(
   names: readonly string[],

@@ -1,5 +1,6 @@
 import type { BodyReader } from "./body-reader.ts";
 import type { Condition } from "./conditions.ts";
+import { optionalNames } from "./names.ts";
 import {
   addUse,
   type ColumnUses,
@@ -195,13 +196,7 @@ export class ReadOperation implements OperationDetail {
   }
 
   get optional(): ReadonlySet<string> {
-    const { names, joinTypes = [] } = this.#draft;
-    const optional = new Set<string>();
-    for (const [at, type] of joinTypes.entries()) {
-      if (type === "LEFT") optional.add(names[at + 1] ?? "");
-      if (type === "RIGHT") for (const name of names.slice(0, at + 1)) optional.add(name);
-    }
-    return optional;
+    return optionalNames(this.#draft.names, this.#draft.joinTypes ?? none);
   }
 
   get mostRows(): number | undefined {

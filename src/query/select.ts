@@ -88,7 +88,7 @@ export function judgeSelect(draft: OperationDraft, reader: BodyReader, start: nu
 
 /**
  * With `as`, the names of tables must differ. With several joins, each `on` needs a column of its
- * own table and one of an earlier table.
+ * own table and one of an earlier table. With one, it needs columns of both.
  */
 function judgeTables(draft: OperationDraft, reader: BodyReader, start: number): void {
   if (!draft.hasAliases && draft.joined === undefined) return;
@@ -98,14 +98,16 @@ function judgeTables(draft: OperationDraft, reader: BodyReader, start: number): 
     const problem = `the name ${quoteName(taken)} is taken; each table of a Select needs its own "as"`;
     throw reader.refusal("invalid_value", problem, start);
   }
-  if (joined.length < 2) return;
+  const isSole = joined.length === 1;
   for (const [index, sides] of ons.entries()) {
     const own = names[index + 1] ?? "";
     const before = names.slice(0, index + 1);
-    const fits = sides.includes(own) && sides.some((side) => before.includes(side));
+    const fits = isSole
+      ? new Set(sides).size === new Set(names).size
+      : sides.includes(own) && sides.some((side) => before.includes(side));
     if (fits) continue;
     const allowed = before.map(quoteName).join(" or ");
-    const problem = `join[${index}].on must compare a column of ${quoteName(own)} with one of ${allowed}`;
+    const problem = `join${isSole ? "" : `[${index}]`}.on must compare a column of ${quoteName(own)} with one of ${allowed}`;
     throw reader.refusal("invalid_value", problem, start);
   }
 }
@@ -174,7 +176,7 @@ function judgeProduct(
   { nested = [], limit = 1, includeStart }: OperationDraft,
   reader: BodyReader,
 ): void {
-  const most = limit * Math.max(...nested.map(({ rowsPerRow }) => rowsPerRow));
+  const most = limit * nested.reduce((rows, one) => Math.max(rows, one.rowsPerRow), 0);
   if (most <= MOST_INCLUDED_ROWS) return;
   const problem = `the limits multiply to ${most} included rows, with ${DEFAULT_INCLUDED} for each include without one; at most ${MOST_INCLUDED_ROWS} are allowed: lower limit`;
   throw reader.refusal("invalid_value", problem, includeStart);

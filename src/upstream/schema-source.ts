@@ -144,7 +144,7 @@ export function createSchemaSource<Caller>(options: {
         const { data } = read(databaseList, await get(caller, "/schema", signal));
         const isSeen = (name: string) =>
           holds(name) && visibilityDenial(caller, name) === undefined;
-        found.push(...data.databases.filter(isSeen));
+        for (const name of data.databases.filter(isSeen)) found.push(name);
       }
       return found.sort();
     },

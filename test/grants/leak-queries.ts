@@ -26,31 +26,31 @@ const joined: fc.Arbitrary<Joined> = fc.oneof(
   {
     weight: 2,
     arbitrary: fc.tuple(fc.boolean(), joinType).map(([isTurned, join_type]): Joined => {
-      const on = "tickets.customer = customers.id";
+      const on = "grouped.customer = fenced.id";
       return isTurned
-        ? { of: ["customers", "tickets"], join: { table: "tickets", on, join_type } }
-        : { of: ["tickets", "customers"], join: { table: "customers", on, join_type } };
+        ? { of: ["fenced", "grouped"], join: { table: "grouped", on, join_type } }
+        : { of: ["grouped", "fenced"], join: { table: "fenced", on, join_type } };
     }),
   },
   {
     weight: 2,
     arbitrary: fc
-      .tuple(fc.boolean(), joinType, fc.constantFrom("id", "customer", "salary"))
+      .tuple(fc.boolean(), joinType, fc.constantFrom("id", "customer", "c2"))
       .map(([isTurned, join_type, column]): Joined => {
-        const on = `tickets.${column} = again.${column}`;
+        const on = `grouped.${column} = again.${column}`;
         return isTurned
-          ? { of: ["again", "tickets"], join: { table: "tickets", on, join_type } }
-          : { of: ["tickets", "again"], join: { table: "tickets", as: "again", on, join_type } };
+          ? { of: ["again", "grouped"], join: { table: "grouped", on, join_type } }
+          : { of: ["grouped", "again"], join: { table: "grouped", as: "again", on, join_type } };
       }),
   },
   {
     weight: 1,
     arbitrary: fc.tuple(joinType, joinType).map(
       ([first, second]): Joined => ({
-        of: ["tickets", "customers", "vault"],
+        of: ["grouped", "fenced", "ranked"],
         join: [
-          { table: "customers", on: "customers.id = tickets.customer", join_type: first },
-          { table: "vault", on: "vault.ticket = tickets.id", join_type: second },
+          { table: "fenced", on: "fenced.id = grouped.customer", join_type: first },
+          { table: "ranked", on: "ranked.ticket = grouped.id", join_type: second },
         ],
       }),
     ),
@@ -58,7 +58,7 @@ const joined: fc.Arbitrary<Joined> = fc.oneof(
 );
 
 function sourceOf([first]: readonly Table[]) {
-  return first === "again" ? { table: "tickets", as: first } : first;
+  return first === "again" ? { table: "grouped", as: first } : first;
 }
 
 /** How often conditions and computed names fit the columns' types. */
@@ -70,16 +70,16 @@ interface Habits {
 const wild: Habits = { whereOf: where, columnOf, isPlain: false };
 const tame: Habits = { whereOf: plainWhere, columnOf: seenColumnOf, isPlain: true };
 
-/** A few computed names, `c1` and on. */
+/** A few computed names, `x1` and on. */
 function computeOf(of: readonly Table[], { whereOf, isPlain }: Habits) {
   const item = fc.oneof(
     { weight: 4, arbitrary: columnOf(of) },
-    { weight: 1, arbitrary: fc.constantFrom("c1", "c2") },
+    { weight: 1, arbitrary: fc.constantFrom("x1", "x2") },
     { weight: 1, arbitrary: value.map((one) => ({ value: one })) },
   );
-  const named = (name: string) => (of.length === 1 ? name : `tickets.${name}`);
+  const named = (name: string) => (of.length === 1 ? name : `grouped.${name}`);
   const again = of.includes("again") ? ["again.weight"] : [];
-  const numbers = of.includes("tickets") ? [named("id"), named("weight"), ...again] : ["id"];
+  const numbers = of.includes("grouped") ? [named("id"), named("weight"), ...again] : ["id"];
   const numeric = fc.oneof(
     fc.constantFrom(...numbers),
     number.map((one) => ({ value: one })),
@@ -113,7 +113,7 @@ function computeOf(of: readonly Table[], { whereOf, isPlain }: Habits) {
   );
   const names = fc
     .array(rest, { minLength: 1, maxLength: 2 })
-    .map((all) => all.map((one, index) => ({ as: `c${index + 1}`, ...one })));
+    .map((all) => all.map((one, index) => ({ as: `x${index + 1}`, ...one })));
   return fc.oneof(
     { weight: 2, arbitrary: fc.constant(undefined) },
     { weight: 1, arbitrary: names },
@@ -139,35 +139,40 @@ const rowsBy = (habits: Habits) =>
           after: fc.boolean(),
           compute: computeOf(of, habits),
           isComputed: fc.boolean(),
+          isEither: fc.boolean(),
         },
         { requiredKeys: ["columns", "limit"] },
       )
-      .map(({ order_by: first, after, distinct, columns: plain, isComputed, ...more }) => {
-        const { where: filter, compute: names } = more;
-        if (isComputed === true && names !== undefined) {
-          const computed = { column: "c1", cmp: "!=", value: 0 };
-          more.where = filter ? { and: [computed, filter] } : computed;
-        }
-        const isShown = isComputed === true && more.compute !== undefined;
-        const columns = isShown ? [...plain, "c1"] : plain;
-        const ends = wholeOrder(of);
-        const order = [
-          ...(first === undefined ? [] : [{ column: first, direction: "DESC" }]),
-          ...ends.filter(({ column }) => column !== first),
-        ];
-        const isPaged = after === true && distinct !== true && more.offset === undefined;
-        const Select = {
-          database: DATABASE,
-          from: sourceOf(of),
-          columns: distinct === true ? [...columns, ...order.map(({ column }) => column)] : columns,
-          ...more,
-          order_by: order,
-          ...(distinct === true ? { distinct } : {}),
-          ...(isPaged ? { after: order.map(() => 1) } : {}),
-          ...(join === undefined ? {} : { join }),
-        };
-        return { of, Select };
-      }),
+      .map(
+        ({ order_by: first, after, distinct, columns: plain, isComputed, isEither, ...more }) => {
+          const { where: filter, compute: names } = more;
+          if (isComputed === true && names !== undefined) {
+            const computed = { column: "x1", cmp: isEither === true ? "=" : "!=", value: 0 };
+            const both = [computed, filter ?? computed];
+            more.where = isEither === true ? { or: both } : { and: both };
+          }
+          const isShown = isComputed === true && more.compute !== undefined;
+          const columns = isShown ? [...plain, "x1"] : plain;
+          const ends = wholeOrder(of);
+          const order = [
+            ...(first === undefined ? [] : [{ column: first, direction: "DESC" }]),
+            ...ends.filter(({ column }) => column !== first),
+          ];
+          const isPaged = after === true && distinct !== true && more.offset === undefined;
+          const Select = {
+            database: DATABASE,
+            from: sourceOf(of),
+            columns:
+              distinct === true ? [...columns, ...order.map(({ column }) => column)] : columns,
+            ...more,
+            order_by: order,
+            ...(distinct === true ? { distinct } : {}),
+            ...(isPaged ? { after: order.map(() => 1) } : {}),
+            ...(join === undefined ? {} : { join }),
+          };
+          return { of, Select };
+        },
+      ),
   );
 
 const summaryBy = (habits: Habits) =>
@@ -190,8 +195,8 @@ const summaryBy = (habits: Habits) =>
         { requiredKeys: ["groups", "fn", "column"] },
       )
       .map(({ groups: plain, fn, column: own, where: filter, having, isOrdered, compute }) => {
-        const groups = compute === undefined ? plain : [...plain, "c1"];
-        const column = compute === undefined ? own : "c1";
+        const groups = compute === undefined ? plain : [...plain, "x1"];
+        const column = compute === undefined ? own : "x1";
         return { groups, fn, column, filter, having, isOrdered, compute };
       })
       .map(({ groups, fn, column, filter, having, isOrdered, compute }) => ({
@@ -225,7 +230,7 @@ const row = fc.record(
     customer: fc.constantFrom(1, 2, 3, 77, null),
     status: text,
     weight: number,
-    salary: number,
+    c2: number,
   },
   { requiredKeys: ["id", "tenant"] },
 );
@@ -238,7 +243,7 @@ const customerRow = fc.record({
 const change = table.chain((one) => {
   const target = { database: DATABASE, table: one };
   const returning = fc.array(columnOf([one]), { minLength: 1, maxLength: 2 });
-  const values = fc.array(one === "customers" ? customerRow : row, { minLength: 1, maxLength: 2 });
+  const values = fc.array(one === "fenced" ? customerRow : row, { minLength: 1, maxLength: 2 });
   const assigned = columnOf([one]).chain((name) =>
     valueFor(name).map((cell) => ({ [name]: cell })),
   );
@@ -270,7 +275,7 @@ const single = fc.oneof(
 
 /** Two changes, of which the second binds a column of the first. */
 const bindingChanges = fc
-  .tuple(change, change, columnOf(["tickets"]), columnOf(["tickets"]))
+  .tuple(change, change, columnOf(["grouped"]), columnOf(["grouped"]))
   .map(([first, second, read, written]) => {
     const bare = (name: string) => name.slice(name.indexOf(".") + 1);
     const bind = { [bare(written)]: { element: 0, column: bare(read) } };
@@ -279,16 +284,16 @@ const bindingChanges = fc
     return Update === undefined ? [first, second] : [first, { Update: { ...Update, bind } }];
   });
 
-const oddNames = ["m1", "salary", "weight", "m2_more"];
+const oddNames = ["m1", "c2", "weight", "m2_more"];
 
 /** A table whose rows become members of those of the tables around. */
 function includeOf(around: readonly Table[], depth: number, name = "inner"): fc.Arbitrary<object> {
-  const free = (["customers", "tickets"] as const).filter((one) => !around.includes(one));
-  const usualTable = fc.constantFrom<Table>(...(free.length === 0 ? ["vaults" as const] : free));
+  const free = (["fenced", "grouped"] as const).filter((one) => !around.includes(one));
+  const usualTable = fc.constantFrom<Table>(...(free.length === 0 ? ["t" as const] : free));
   const included = fc.oneof({ weight: 12, arbitrary: usualTable }, { weight: 1, arbitrary: table });
   return included.chain((own) => {
-    const outer = around.find((one) => one !== own && one !== "vault") ?? "tickets";
-    const keyOf = (one: Table) => (one === "tickets" || one === "again" ? "customer" : "id");
+    const outer = around.find((one) => one !== own && one !== "ranked") ?? "grouped";
+    const keyOf = (one: Table) => (one === "grouped" || one === "again" ? "customer" : "id");
     const usual = `${own}.${keyOf(own)} = ${outer}.${keyOf(outer)}`;
     const any = fc
       .tuple(columnOf([own]), columnOf([outer]))
@@ -317,7 +322,7 @@ function includeOf(around: readonly Table[], depth: number, name = "inner"): fc.
           table: own,
           ...more,
           ...(compute === undefined ? {} : { compute }),
-          columns: isShown ? [...columns, "c1"] : columns,
+          columns: isShown ? [...columns, "x1"] : columns,
           order_by: [
             ...(first === undefined ? [] : [{ column: first, direction: "DESC" }]),
             ...last,
@@ -343,13 +348,13 @@ const derived = fc.oneof(rowsBy(tame), rowsBy(tame), summaryBy(tame)).chain((who
   const own = [...new Set(selected.map((name: string) => name.slice(name.indexOf(".") + 1)))];
   const one = fc.oneof(
     { weight: 12, arbitrary: fc.constantFrom(...own) },
-    { weight: 1, arbitrary: fc.constantFrom("salary", "t.weight", "tickets.id", "nothing") },
+    { weight: 1, arbitrary: fc.constantFrom("c2", "t.weight", "grouped.id", "nothing") },
   );
   const numbers = own.filter((name) => ["id", "customer", "weight", "a2"].includes(name));
   const [first = "id"] = own;
   const link = fc
     .constantFrom(...(numbers.length === 0 ? [first] : numbers))
-    .map((name) => `customers.${numbers.length === 0 ? "name" : "id"} = t.${name}`);
+    .map((name) => `fenced.${numbers.length === 0 ? "name" : "id"} = t.${name}`);
   const filter = fc.oneof(
     {
       weight: 4,
@@ -361,17 +366,17 @@ const derived = fc.oneof(rowsBy(tame), rowsBy(tame), summaryBy(tame)).chain((who
       weight: 1,
       arbitrary: fc.tuple(one, one).map(([column, other]) => ({ column, cmp: "=", other })),
     },
-    { weight: 2, arbitrary: link.map((on) => ({ exists: { table: "customers", on } })) },
+    { weight: 2, arbitrary: link.map((on) => ({ exists: { table: "fenced", on } })) },
   );
   const number = fc.constantFrom(first, ...numbers);
   const add =
     numbers.length === 0
-      ? one.map((name) => [{ as: "c3", fn: "coalesce", of: [name, name] }])
-      : fc.tuple(number, number).map((of) => [{ as: "c3", fn: "mul", of }]);
+      ? one.map((name) => [{ as: "x3", fn: "coalesce", of: [name, name] }])
+      : fc.tuple(number, number).map((of) => [{ as: "x3", fn: "mul", of }]);
   const include = fc.tuple(link, fc.integer({ min: 0, max: 2 })).map(([on, limit]) => [
     {
       as: "m1",
-      table: "customers",
+      table: "fenced",
       on,
       columns: ["id", "name"],
       limit,
@@ -390,7 +395,7 @@ const derived = fc.oneof(rowsBy(tame), rowsBy(tame), summaryBy(tame)).chain((who
       { requiredKeys: ["columns", "limit"] },
     )
     .map(({ columns, ...more }) => ({
-      columns: more.compute === undefined ? columns : [...columns, "c3"],
+      columns: more.compute === undefined ? columns : [...columns, "x3"],
       ...more,
       order_by: own.slice(0, 8).map((column) => ({ column })),
     }));

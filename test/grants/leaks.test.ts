@@ -20,14 +20,14 @@ const runs: Record<Kind["name"], number> = {
 const id = { name: "id", type: "int", primary_key: true };
 const tenant = { name: "tenant", type: "text" };
 const definitions = {
-  customers: [id, tenant, { name: "name", type: "text" }, { name: "secret_note", type: "text" }],
-  tickets: [
+  fenced: [id, tenant, { name: "name", type: "text" }, { name: "c1", type: "text" }],
+  grouped: [
     id,
     tenant,
     { name: "customer", type: "int" },
     { name: "status", type: "text" },
     { name: "weight", type: "bigint" },
-    { name: "salary", type: "bigint" },
+    { name: "c2", type: "bigint" },
     { name: "code", type: "text", nullable: false, default: "c" },
   ],
 };
@@ -37,38 +37,38 @@ const largest = 9223372036854775807n;
 /** The rows that the caller sees are the same; all else is not. */
 function rowsOf(database: Database) {
   const isFirst = database === "db-a";
-  const [salary, other] = isFirst ? [5, 6] : [largest, 3];
+  const [c2, other] = isFirst ? [5, 6] : [largest, 3];
   const [secret, code] = isFirst ? ["open\\", "zz"] : ["zz", "a"];
-  const customers = [
-    { id: 1, tenant: "acme", name: "Ann", secret_note: secret },
-    { id: 2, tenant: "acme", name: "Bob", secret_note: code },
+  const fenced = [
+    { id: 1, tenant: "acme", name: "Ann", c1: secret },
+    { id: 2, tenant: "acme", name: "Bob", c1: code },
     ...(isFirst
-      ? [{ id: 3, tenant: "other", name: "open\\", secret_note: "x" }]
-      : [40, 41, 42].map((at) => ({ id: at, tenant: "ACME", name: "Ann", secret_note: null }))),
+      ? [{ id: 3, tenant: "other", name: "open\\", c1: "x" }]
+      : [40, 41, 42].map((at) => ({ id: at, tenant: "ACME", name: "Ann", c1: null }))),
   ];
-  const tickets = [
-    { id: 1, tenant: "acme", customer: 1, status: "open", weight: 1, salary, code: secret },
-    { id: 2, tenant: "acme", customer: 2, status: "done", weight: 2, salary: other, code },
-    { id: 3, tenant: "acme", customer: 1, status: "5", weight: null, salary: null, code: "c" },
-    { id: 4, tenant: "acme", customer: 9, status: null, weight: 4, salary: 4, code: "d" },
+  const grouped = [
+    { id: 1, tenant: "acme", customer: 1, status: "open", weight: 1, c2, code: secret },
+    { id: 2, tenant: "acme", customer: 2, status: "done", weight: 2, c2: other, code },
+    { id: 3, tenant: "acme", customer: 1, status: "5", weight: null, c2: null, code: "c" },
+    { id: 4, tenant: "acme", customer: 9, status: null, weight: 4, c2: 4, code: "d" },
     ...(isFirst
       ? [
-          { id: 50, tenant: "other", customer: 1, status: "open\\", weight: largest, salary: 1 },
-          { id: 51, tenant: "other", customer: 2, status: "a%", weight: -largest, salary: 1 },
+          { id: 50, tenant: "other", customer: 1, status: "open\\", weight: largest, c2: 1 },
+          { id: 51, tenant: "other", customer: 2, status: "a%", weight: -largest, c2: 1 },
         ]
       : [
-          { id: 60, tenant: null, customer: 1, status: "é", weight: 0, salary: largest },
-          { id: 61, tenant: "acme ", customer: 2, status: "open", weight: 3, salary: 2 },
-          { id: 62, tenant: "acmé", customer: 1, status: "done", weight: largest, salary: 3 },
+          { id: 60, tenant: null, customer: 1, status: "é", weight: 0, c2: largest },
+          { id: 61, tenant: "acme ", customer: 2, status: "open", weight: 3, c2: 2 },
+          { id: 62, tenant: "acmé", customer: 1, status: "done", weight: largest, c2: 3 },
         ]
     ).map((row) => ({ ...row, code: "h" })),
   ];
-  return { customers, tickets };
+  return { fenced, grouped };
 }
 
 const visible: Readonly<Record<string, readonly string[]>> = {
-  customers: ["id", "tenant", "name"],
-  tickets: ["id", "tenant", "customer", "status", "weight"],
+  fenced: ["id", "tenant", "name"],
+  grouped: ["id", "tenant", "customer", "status", "weight"],
 };
 /** Copies of the tables with what the caller sees, filtered by hand. */
 const COPIES = "db-c";
@@ -117,23 +117,23 @@ const columns = 'columns = ["id", "tenant", "customer", "status", "weight"]';
 /** Ways to hide the same: by table, by pattern and in what is left, with limits and without. */
 const policies: Record<string, (database: string) => string> = {
   tables: (database) =>
-    entry("rita", database, "ReadOnly", 'tables = ["vaults"]') +
-    entry("rita", database, "ReadWrite", `tables = ["tickets"]\n${columns}\n${filter}`) +
+    entry("rita", database, "ReadOnly", 'tables = ["t"]') +
+    entry("rita", database, "ReadWrite", `tables = ["grouped"]\n${columns}\n${filter}`) +
     entry(
       "rita",
       database,
       "ReadWrite",
-      `tables = ["customers"]\ncolumns = ["id", "tenant", "name"]\n${filter}`,
+      `tables = ["fenced"]\ncolumns = ["id", "tenant", "name"]\n${filter}`,
     ),
   patterns: (database) =>
     entry(
       "rita",
       database,
       "ReadWrite",
-      `tables = ["tick*"]\n${columns}\n${filter}\nmax_rows = 5\nmax_changes = 2`,
+      `tables = ["grou*"]\n${columns}\n${filter}\nmax_rows = 5\nmax_changes = 2`,
     ) +
     entry("rita", database, "ReadOnly", `${filter}\ncolumns = ["id", "tenant", "name"]`) +
-    entry("rita", database, "None", 'tables = ["vau*"]'),
+    entry("rita", database, "None", 'tables = ["t*", "ranked"]'),
 };
 
 /** The same rights through a group. */
@@ -203,7 +203,7 @@ async function hunt(t: Test, site: Site, kind: Kind, sql: Sql): Promise<void> {
   await site.admin({
     CreateTable: {
       database: "db-a",
-      table: "vault",
+      table: "ranked",
       columns: [id, { name: "ticket", type: "int" }],
     },
   });

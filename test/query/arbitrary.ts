@@ -43,12 +43,13 @@ const row = fc.dictionary(bareColumn, cell, { maxKeys: 5 });
 const target = fc.record({ database: name, table: name });
 
 function joinOf(from: string, joined: string) {
-  const qualified = fc
-    .tuple(fc.constantFrom(from, joined), fc.constantFrom("id", "größe", "a-b"))
-    .map((parts) => parts.join("."));
+  const column = fc.constantFrom("id", "größe", "a-b");
+  const tables = fc.constantFrom([from, joined], [joined, from]);
   return fc.record({
     table: fc.constant(joined),
-    on: fc.tuple(qualified, qualified).map((sides) => sides.join(" = ")),
+    on: fc.tuple(tables, column, column).map(([[one, other], left, right]) => {
+      return `${one}.${left} = ${other}.${right}`;
+    }),
     join_type: fc.constantFrom("INNER", "LEFT", "RIGHT"),
   });
 }

@@ -260,6 +260,9 @@ t.test("contradictory fields are refused", async (t) => {
     ["invalid_value", select({ order_by: [] })],
     ["invalid_value", joined([])],
     ["invalid_value", joined([orders, { ...orders, table: "lines" }])],
+    ["invalid_value", joined([{ ...orders, on: "users.id = users.boss" }])],
+    ["invalid_value", select({ join: { ...orders, on: "orders.id = orders.user_id" } })],
+    ["invalid_value", joined([{ ...orders, as: "o", on: "o.id = o.user_id" }])],
     [
       "invalid_value",
       joined([

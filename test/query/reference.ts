@@ -39,7 +39,9 @@ function on(tables: readonly unknown[]) {
   return z.string().refine((text) => {
     const sides = text.split(" = ");
     const side = qualified(tables).refine((half) => !/[ =]/.test(half));
-    return sides.length === 2 && sides.every((half) => side.safeParse(half).success);
+    const named = new Set(sides.map((half) => half.slice(0, half.indexOf("."))));
+    const isOfBoth = named.size === new Set(tables).size;
+    return sides.length === 2 && isOfBoth && sides.every((half) => side.safeParse(half).success);
   });
 }
 

@@ -179,6 +179,9 @@ judge("on is exactly table.column = table.column, both of this Select", {
     ...["users.id = orders.id OR 1=1", "users.id = other.id", "other.id = orders.id"],
     "users.id > orders.id",
   ].map((on) => select({ join: { ...join, on } })),
+  invalid_value: ["users.id = users.boss", "orders.id = orders.id"].map((on) =>
+    select({ join: { ...join, on } }),
+  ),
 });
 
 judge("order_by is one column and a direction", {

@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from "kysely";
 import type { Unit } from "../../query/operation-types.ts";
-import { arithmeticBy, type ComputeDialect, jsonPath } from "../sql/compute.ts";
+import { arithmeticBy, type ComputeDialect, jsonPath, mostTextBytes } from "../sql/compute.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { caseSql, kindOfNew, type MysqlKind } from "./kinds.ts";
 
@@ -91,6 +91,9 @@ export function computingIn(collation: string, double: MysqlKind): ComputeDialec
     trim: (value) => sql`trim(${value})`,
     length: (value) => sql`char_length(${value})`,
     text,
+    // `failures.ts` knows the error by these words.
+    limited: (value, bytes) =>
+      sql`case when exp(709 + (${bytes} > ${mostTextBytes})) then ${value} end`,
     json(document, path) {
       const at = (steps: typeof path) => sql`json_extract(${document}, ${jsonPath(steps)})`;
       // To the server, a value is also the first element of itself.

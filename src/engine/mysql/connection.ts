@@ -1,9 +1,20 @@
 import { connect, type Socket } from "node:net";
+import { Duplex } from "node:stream";
 import { type Connection as Client, createConnection, type RowDataPacket } from "mysql2";
 import type { Connection } from "../remote/dialect.ts";
+import { guardReading } from "../remote/reading.ts";
 import type { ServerAddress } from "./address.ts";
 import { resultOf } from "./failures.ts";
 import { MysqlSession, readTraits, settings, traitsQuery } from "./session.ts";
+
+const LONGEST_PACKET = 0xffffff;
+
+/** The length in three bytes, and a number. A packet of the greatest length goes on in the next. */
+const framing = {
+  headerBytes: 4,
+  lengthAt: (bytes: Buffer, at: number) => bytes.readUIntLE(at, 3),
+  goesOn: (length: number) => length === LONGEST_PACKET,
+};
 
 /** Includes the settings. */
 const CONNECT_TIMEOUT_MS = 5000;
@@ -39,6 +50,11 @@ export class MysqlConnection implements Connection<MysqlSession> {
       const session = new MysqlSession(opened.client, server);
       for (const words of settings(server)) await session.command(words);
       await session.limitTime(limitMs);
+      // With TLS, it is not the socket.
+      const { client } = opened;
+      if ("stream" in client && client.stream instanceof Duplex) {
+        guardReading(client.stream, framing);
+      }
       return new MysqlConnection(address, opened, session);
     } catch (error) {
       opened.socket.destroy();

@@ -223,7 +223,8 @@ function* insertEach(
     }
     affected += 1;
     if (returning === undefined) continue;
-    data.push(...(yield* readByKeys(target, returning, key, [cellsOf(key, row)])));
+    const found = yield* readByKeys(target, returning, key, [cellsOf(key, row)]);
+    for (const text of found) data.push(text);
   }
   return { affected, ...(returning === undefined ? {} : { data }) };
 }

@@ -1,3 +1,4 @@
+import { RowTooLong } from "../refusal.ts";
 import { ConnectionLost, type Origin } from "../remote/dialect.ts";
 import {
   failed,
@@ -157,6 +158,10 @@ function violationOf(error: ServerError, origin: Origin | undefined): Refused | 
     }
     case 1264:
       return unfitColumn(refused.outOfRange, text);
+    case 1690:
+      return /^DOUBLE value is out of range in 'exp\(\(?709 \+ /.test(text)
+        ? refused.textTooLong
+        : undefined;
     case 1406:
       return unfitColumn(refused.tooLong, text);
     case 1216:
@@ -258,7 +263,8 @@ function isFileError({ number, state }: ServerError): boolean {
   return number <= LAST_FILE_ERROR && state === "HY000";
 }
 
-export function readError(error: unknown): ServerError | ConnectionLost {
+export function readError(error: unknown): ServerError | ConnectionLost | RowTooLong {
+  if (error instanceof RowTooLong) return error;
   if (!(error instanceof Error)) return new ConnectionLost(error);
   // System errors have an `errno` too, but no `sqlState`.
   const state = "sqlState" in error ? error.sqlState : undefined;

@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import { arithmeticBy, type ComputeDialect } from "../sql/compute.ts";
+import { arithmeticBy, type ComputeDialect, mostTextBytes } from "../sql/compute.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { trimTrailingZeros } from "../sql/values.ts";
 import { caseSql, kindOf, type PostgresKind } from "./kinds.ts";
@@ -25,6 +25,9 @@ const finite = (moment: Fragment) =>
   sql`nullif(nullif(cast(${moment} as timestamp with time zone), 'infinity'), '-infinity')`;
 
 const text = (value: Fragment) => sql`(cast(${value} as text) collate "C")`;
+
+/** An error, in class 54. The server would evaluate a constant when it plans. */
+const textTooLong = sql`pg_catalog.rpad('', cast(pg_catalog.random() as integer) | 1073741824)`;
 
 /** The session's time zone is UTC. */
 export const computing: ComputeDialect<PostgresKind> = {
@@ -69,6 +72,8 @@ export const computing: ComputeDialect<PostgresKind> = {
   trim: (value) => sql`pg_catalog.btrim(${value}, ' ')`,
   length: (value) => sql`cast(pg_catalog.char_length(${value}) as bigint)`,
   text,
+  limited: (value, bytes) =>
+    sql`case when ${bytes} > ${mostTextBytes} then ${textTooLong} else ${value} end`,
   json(document, path) {
     const found = path.reduce<Fragment>((value, step) => {
       if (typeof step === "string") return sql`${value} -> cast(${step} as text)`;

@@ -8,6 +8,7 @@ import { EngineRefusal } from "../refusal.ts";
 import { type Connection, ConnectionLost } from "../remote/dialect.ts";
 import { databaseNotFound, refused } from "../remote/failures.ts";
 import type { KnownTables } from "../remote/known-tables.ts";
+import { guardReading } from "../remote/reading.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { PasswordMissing, type ServerAddress } from "./address.ts";
 import { keyOf, PostgresSession, type Row } from "./session.ts";
@@ -16,6 +17,13 @@ import type { PostgresTable } from "./tables.ts";
 const CONNECT_TIMEOUT_MS = 5000;
 
 const END_TIMEOUT_MS = 1000;
+
+/** A type, then the length of what follows with its own four bytes (PostgreSQL, "Message Formats"). */
+const framing = {
+  headerBytes: 5,
+  lengthAt: (bytes: Buffer, at: number) => bytes.readUInt32BE(at + 1) - 4,
+  goesOn: () => false,
+};
 
 interface SessionOptions {
   readonly tables: KnownTables<PostgresTable>;
@@ -64,6 +72,9 @@ export class PostgresConnection implements Connection<PostgresSession> {
     const session = new PostgresSession(client, tables, timeLimit);
     const connection = new PostgresConnection(address, client, session);
     let timer: NodeJS.Timeout | undefined;
+    client.connection.once(ssl === false ? "connect" : "sslconnect", () => {
+      guardReading(client.connection.stream, framing);
+    });
     try {
       await client.connect();
       timer = setTimeout(() => socket.destroy(), connectTimeoutMs);

@@ -28,7 +28,7 @@ import type { RowOutput } from "../spool.ts";
 import { ByShape, type Fragment, type ResultRow, rows, type Steps } from "../sql/fragment.ts";
 import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
 import { type Declaration, newTableSql, readDeclaredType, typesByWord } from "../sql/new-table.ts";
-import { type Column, cellIn } from "../sql/scope.ts";
+import { type Column, cellIn, columnAlias } from "../sql/scope.ts";
 import type { AggregateDialect, SelectDialect } from "../sql/select.ts";
 import {
   type Changed,
@@ -36,6 +36,7 @@ import {
   columnNameSql,
   conflictSql,
   describe,
+  existingRows,
   type Insertion,
   type TableDescription,
   type Target,
@@ -159,6 +160,7 @@ function insert(
     valuesPerStatement: VALUES_PER_STATEMENT,
     all: values,
     endsWithRow: conflict === undefined,
+    alias: conflict && existingRows,
     tail: conflictSql(conflict),
     returning,
     onNumbers: (identity, numbers) => advanceSequence(schema, name, identity.name, numbers),
@@ -178,10 +180,12 @@ function* insertGroups(
   for (const some of parts) {
     const changed = yield* insertRows(destination, some, options);
     affected += changed.affected ?? 0;
-    data.push(...(changed.data ?? []));
+    for (const text of changed.data ?? []) data.push(text);
   }
   return options.returning === undefined ? { affected } : { affected, data };
 }
+
+const changedRows = sql.id("changed rows");
 
 function* returning(
   change: Fragment,
@@ -189,12 +193,12 @@ function* returning(
   key: readonly Column[],
 ): Steps<readonly ResultRow<string>[], string> {
   const all = [...columns, ...key];
-  const names = all.map((_, index) => sql.id(`c${index}`));
+  const names = all.map((_, index) => sql.id(columnAlias(index)));
   const answered = all.map((column, index) => sql`${columnNameSql(column)} as ${names[index]}`);
   const order = key.length === 0 ? sql`` : sql` order by ${sql.join(names.slice(-key.length))}`;
   return yield* rows<string>(
-    sql`with changed as (${change} returning ${sql.join(answered)})
-      select ${sql.join(names.slice(0, columns.length))} from changed${order}`,
+    sql`with ${changedRows} as (${change} returning ${sql.join(answered)})
+      select ${sql.join(names.slice(0, columns.length))} from ${changedRows}${order}`,
   );
 }
 

@@ -94,6 +94,7 @@ export const failures = failuresOf<DatabaseError>({
   isObstacle: (error) => error instanceof PasswordMissing,
   read(error, origin) {
     const { code = "", where = "", routine = "", message: text } = error;
+    if (code === "54000" && routine === "rpad") return refused.textTooLong;
     const words = wordsOf(text, origin);
     if (isRaised(error)) return raised(words, find(raisable, code));
     if (code === "23503") return ofForeignKey(error, origin);

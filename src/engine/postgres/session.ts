@@ -5,7 +5,7 @@ import {
   type QueryArrayConfig,
   type QueryArrayResult,
 } from "pg";
-import { UnknownOutcome } from "../refusal.ts";
+import { RowTooLong, UnknownOutcome } from "../refusal.ts";
 import { ConnectionLost, type Mode, type QueryContext, type Session } from "../remote/dialect.ts";
 import { KnownTables, OutdatedTable } from "../remote/known-tables.ts";
 import type { RowOutput } from "../spool.ts";
@@ -329,7 +329,7 @@ export class PostgresSession implements Session {
     }
     const isRefused = error instanceof Error && "code" in error && error.code === "EPIPE";
     this.isUntouched = isRefused && !this.#isAnswered;
-    const lost = new ConnectionLost(error);
+    const lost = error instanceof RowTooLong ? error : new ConnectionLost(error);
     return this.#ended === undefined || this.isUntouched ? lost : new UnknownOutcome(lost);
   }
 

@@ -270,6 +270,8 @@ export interface InsertOptions<Found extends InsertColumn, Raw> {
   readonly all?: readonly Row[];
   /** True if nothing follows the insertion of a single row without a number of its own. */
   readonly endsWithRow?: boolean;
+  /** After the name of the table. */
+  readonly alias?: Fragment | undefined;
   readonly tail?: Fragment;
   readonly returning?: readonly TargetColumn<Raw>[] | undefined;
   readonly valuesPerStatement: number;
@@ -313,7 +315,7 @@ export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>
   // All names are checked before the first row is stored.
   const runs = runsOf(values, identity).map((some) => ({
     some,
-    layout: layoutOf(destination, some, all),
+    layout: layoutOf(destination, some, all, options.alias),
   }));
   const found: ResultRow<Raw>[] = [];
   let affected = 0;
@@ -324,7 +326,7 @@ export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>
     for (const { statement, part } of statementsOf(some, all, layout, options)) {
       try {
         if (returning === undefined) affected += yield* runOf<Raw>(statement, isLast);
-        else found.push(...(yield* rowsOf<Raw>(statement)));
+        else for (const row of yield* rowsOf<Raw>(statement)) found.push(row);
       } catch (error) {
         options.noteRow?.(error, part, all);
         throw error;
@@ -344,13 +346,15 @@ function layoutOf<Found extends InsertColumn>(
   { name, table }: Destination<Found>,
   rows: readonly Row[],
   all: readonly Row[],
+  alias: Fragment | undefined,
 ): Layout {
   const firsts = new Map<string, Row>();
   for (const row of rows) {
     const keys = JSON.stringify(Object.keys(row));
     if (!firsts.has(keys)) firsts.set(keys, row);
   }
-  return layouts.find(table, [...firsts.keys()].join(), () => {
+  const end = alias === undefined ? "" : " as";
+  return layouts.find(table, [...firsts.keys()].join() + end, () => {
     for (const row of firsts.values()) {
       inRow(
         () => all.indexOf(row),
@@ -358,7 +362,7 @@ function layoutOf<Found extends InsertColumn>(
       );
     }
     const columns = columnsOf(table, [...firsts.values()]);
-    const head = sql`insert into ${name} (${namesSql(columns)}) values `;
+    const head = sql`insert into ${name}${alias ?? nothing} (${namesSql(columns)}) values `;
     const around = ["(", ...columns.slice(1).map(() => ", "), ")"];
     return { columns, head, around: Object.assign(around, { raw: around }) };
   });

@@ -1,4 +1,4 @@
-import { EngineRefusal, type Incident, UnknownOutcome } from "../refusal.ts";
+import { EngineRefusal, type Incident, RowTooLong, UnknownOutcome } from "../refusal.ts";
 import { isStorageError } from "../spool.ts";
 import { ConnectionLost, type Failures, type Origin } from "./dialect.ts";
 
@@ -34,7 +34,7 @@ export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failu
     },
     isTransient: (error) => reader.isAnswer(error) && reader.isTransient(error),
     leavesConnectionUsable(error) {
-      if (error instanceof UnknownOutcome) return false;
+      if (error instanceof UnknownOutcome || isOfRow(error)) return false;
       return reader.isAnswer(error) || error instanceof EngineRefusal;
     },
     isUnavailable(error) {
@@ -46,6 +46,10 @@ export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failu
 
 /** The operator can fix the cause of these, so the log says more than the answer. */
 export const operatorsCodes: ReadonlySet<string> = new Set(["statement_failed", "storage_failed"]);
+
+function isOfRow(error: unknown): boolean {
+  return error instanceof RowTooLong || (error instanceof EngineRefusal && isOfRow(error.cause));
+}
 
 export type Refused = Readonly<ConstructorParameters<typeof EngineRefusal>>;
 
@@ -99,6 +103,10 @@ export const refused = {
   outOfRangeInside: [
     "number_out_of_range",
     "A trigger or function of the database makes a number that is out of range",
+  ],
+  textTooLong: [
+    "query_too_complex",
+    "A computed text is longer than 1 MiB in a row; compute shorter texts",
   ],
   tooComplex: ["query_too_complex", "The query exceeds a limit of the database"],
   inUse: ["busy", "The query conflicts with other queries; retry it"],

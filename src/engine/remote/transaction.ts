@@ -153,7 +153,8 @@ export class Transactions<Leased extends Session> {
 
   /** A request that seems wrong may rely on an outdated table description. */
   #isOutdated(error: unknown, session: Leased | undefined): boolean {
-    const status = this.#dialect.failures.refusalOf(error)?.status;
+    const { refusalOf, leavesConnectionUsable } = this.#dialect.failures;
+    const status = leavesConnectionUsable(error) ? refusalOf(error)?.status : undefined;
     const isOfTable = error instanceof OutdatedTable || status === 400 || status === 404;
     return isOfTable && session?.forgetTables?.() === true;
   }

@@ -5,6 +5,8 @@ export interface Bounds {
   readonly code: "invalid_value" | "number_out_of_range";
   /** For messages. */
   readonly allowed: string;
+  /** The length of a text. */
+  readonly characters?: number;
   exceeds(value: PresentValue): boolean;
 }
 
@@ -53,6 +55,7 @@ export function textsOf(length: number): Bounds {
   return {
     code: "invalid_value",
     allowed: `text of at most ${length} characters`,
+    characters: length,
     exceeds: (value) =>
       typeof value === "string" && value.length > length && [...value].length > length,
   };

@@ -135,7 +135,7 @@ export function* readByKeys<Raw>(
       sql`select ${namesSql(columns)} from ${target.name}
         where ${sql.join(conditions, sql` or `)} order by ${namesSql(key)}`,
     );
-    data.push(...encodeRows(target, columns, found));
+    for (const text of encodeRows(target, columns, found)) data.push(text);
   }
   const isChecked = columns.some(({ expression }) => expression !== undefined);
   if (isChecked && data.length !== keys.length) throw rowDenied(target.table);

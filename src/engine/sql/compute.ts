@@ -12,7 +12,7 @@ import {
   type Resolve,
   type Scope,
 } from "./scope.ts";
-import { comparedValue, integerOf, numberText } from "./values.ts";
+import { cellText, comparedValue, integerOf, numberText } from "./values.ts";
 
 export type Arithmetic = "add" | "sub" | "mul" | "div";
 type MomentFamily = "date" | "instant";
@@ -48,6 +48,8 @@ export interface ComputeDialect<Kind extends ColumnKind> {
   length(text: Fragment): Fragment;
   /** Text that sorts by bytes, of text or a whole number. */
   text(value: Fragment): Fragment;
+  /** The text, or an error that is `query_too_complex` if `bytes` exceeds `MOST_TEXT_BYTES`. */
+  limited(text: Fragment, bytes: Fragment): Fragment;
   json(document: Fragment, path: readonly (string | number)[]): Fragment;
 }
 
@@ -71,6 +73,10 @@ export function jsonPath(path: readonly (string | number)[]): string {
   return `$${steps.join("")}`;
 }
 
+/** Of a computed text: names of names grow fast. */
+const MOST_TEXT_BYTES = 1024 * 1024;
+export const mostTextBytes = sql.lit(MOST_TEXT_BYTES);
+
 type Typed<Kind extends ColumnKind> = Pick<Column<Kind>, "kind" | "type">;
 
 interface Operand<Kind extends ColumnKind = ColumnKind> {
@@ -81,7 +87,13 @@ interface Operand<Kind extends ColumnKind = ColumnKind> {
   readonly literal?: CellValue;
   /** How many columns and literals its expression holds. */
   readonly size: number;
+  /** The most bytes of its text. Infinite if unknown. */
+  readonly bytes: number;
 }
+
+/** UTF-8 of a character, and the digits of a whole number. */
+const CHARACTER_BYTES = 4;
+const INTEGER_BYTES = 20;
 
 /** Expressions repeat what they are computed of, so names of names grow fast. */
 const LARGEST_SIZE = 2000;
@@ -98,6 +110,7 @@ export class Computed<Kind extends ColumnKind> {
   readonly resolve: Resolve<Column<Kind>>;
   readonly #names = new Map<string, ColumnReference<Column<Kind>>>();
   readonly #sizes = new Map<string, number>();
+  readonly #bytes = new Map<string, number>();
   readonly #budget: SizeBudget;
   readonly #dialect: ComputeDialect<Kind>;
   readonly #scope: Scope<Column<Kind>>;
@@ -136,11 +149,18 @@ export class Computed<Kind extends ColumnKind> {
     const { as: name, fn, when } = definition;
     const operands = items.map((item) => this.#operand(item));
     const { spent } = this.#budget;
-    const { expression, kind, type } = this.#apply(definition, operands);
+    const { expression, kind, type } = this.#apply(definition, items, operands);
     const ofItems = operands.reduce((sum, { size }) => sum + size, 0) * (repeats[fn] ?? 1);
-    const size = 1 + ofItems + weightOf(when) + this.#budget.spent - spent;
+    const bytes = mostBytes(definition, operands);
+    const measured = bytes > MOST_TEXT_BYTES ? countsOf(items, operands) : [];
+    const ofLength = measured.reduce(
+      (sum, [{ literal, size }]) => sum + (literal === undefined ? size : 0),
+      0,
+    );
+    const size = 1 + ofItems + ofLength + weightOf(when) + this.#budget.spent - spent;
     if (size > LARGEST_SIZE) throw tooComplex("a computed name repeats too many others");
     this.#sizes.set(name, size);
+    this.#bytes.set(name, Math.min(bytes, MOST_TEXT_BYTES));
     this.#names.set(name, { table: { name: "" }, column: { name, type, kind }, expression });
   }
 
@@ -152,7 +172,12 @@ export class Computed<Kind extends ColumnKind> {
     const family = own === "any" ? this.#dialect.declaredFamily?.(column.type) : own;
     const bare = columnSql(reference);
     const value = column.kind.operand?.(bare) ?? bare;
-    return { sql: value, column, family, size: this.#sizeOf(item) };
+    const longest =
+      own === "integer"
+        ? INTEGER_BYTES
+        : (column.kind.bounds?.characters ?? Infinity) * CHARACTER_BYTES;
+    const bytes = this.#bytes.get(item) ?? longest;
+    return { sql: value, column, family, size: this.#sizeOf(item), bytes };
   }
 
   #sizeOf(name: string): number {
@@ -163,11 +188,12 @@ export class Computed<Kind extends ColumnKind> {
     const family = familyOf(literal);
     const column = { name: "value", ...this.#typeOf(family) };
     // Without a type, which would become that of the result.
-    if (literal === null) return { sql: sql`null`, column, family, literal, size: 1 };
+    if (literal === null) return { sql: sql`null`, column, family, literal, size: 1, bytes: 0 };
     const bound = sql`${comparedValue(column, literal)}`;
     const typed = isNumber(family) ? this.#dialect.number(bound, family) : bound;
     const value = family === "text" ? this.#dialect.text(bound) : typed;
-    return { sql: value, column, family, literal, size: weightOf(literal) };
+    const bytes = Buffer.byteLength(typeof literal === "string" ? literal : cellText(literal));
+    return { sql: value, column, family, literal, size: weightOf(literal), bytes };
   }
 
   #typeOf(family: ResultFamily): Typed<Kind> {
@@ -176,6 +202,7 @@ export class Computed<Kind extends ColumnKind> {
 
   #apply(
     definition: Compute,
+    items: readonly Item[],
     operands: readonly Operand<Kind>[],
   ): Typed<Kind> & { readonly expression: Fragment } {
     const { fn, unit = "day", digits = 0, path = [] } = definition;
@@ -186,6 +213,8 @@ export class Computed<Kind extends ColumnKind> {
     });
     const result = (family: ResultFamily, expression: Fragment) =>
       typed(this.#typeOf(family), expression);
+    const textResult = (text: Fragment, length?: Fragment) =>
+      result("text", this.#limited(text, mostBytes(definition, operands), length));
     const [first] = operands;
     if (first === undefined) throw new Error("The scanner accepted a function without items");
     switch (fn) {
@@ -227,23 +256,31 @@ export class Computed<Kind extends ColumnKind> {
       }
       case "lower":
       case "upper":
-        return result("text", dialect.letters(fn, this.#text(definition, first)));
+        return textResult(dialect.letters(fn, this.#text(definition, first)));
       case "trim":
-        return result("text", dialect.trim(this.#text(definition, first)));
+        return textResult(dialect.trim(this.#text(definition, first)));
       case "length":
         return result("integer", dialect.length(this.#text(definition, first)));
       case "concat": {
-        const texts = operands.map((one) => {
+        const text = (one: Operand) => {
           const isInteger = one.family === "integer";
           const allowed = "text and whole numbers";
-          const text = isInteger ? dialect.text(one.sql) : this.#text(definition, one, allowed);
-          return sql`coalesce(${text}, '')`;
-        });
-        return result("text", sql`concat(${sql.join(texts)})`);
+          const whole = isInteger ? dialect.text(one.sql) : this.#text(definition, one, allowed);
+          return sql`coalesce(${whole}, '')`;
+        };
+        const lengths = countsOf(items, operands).map(([one, count]) =>
+          one.literal === undefined
+            ? sql`${sql.raw(`${count}.0`)} * octet_length(${text(one)})`
+            : sql.raw(`${count * one.bytes}.0`),
+        );
+        return textResult(
+          sql`concat(${sql.join(operands.map(text))})`,
+          sql.join(lengths, sql` + `),
+        );
       }
       case "coalesce": {
         const alike = this.#alike(definition, operands);
-        return typed(alike, sql`coalesce(${sql.join(alike.sides)})`);
+        return typed(alike, sql`coalesce(${sql.join(alike.limited)})`);
       }
       case "nullif": {
         const alike = this.#alike(definition, operands);
@@ -252,12 +289,12 @@ export class Computed<Kind extends ColumnKind> {
         // A null of the other item's type.
         if (first.literal === null) return typed(alike, sql`case when false then ${other} end`);
         const isEqual = sql`${beside(one)} = ${beside(other)}`;
-        return typed(alike, sql`case when ${isEqual} then null else ${one} end`);
+        return typed(alike, sql`case when ${isEqual} then null else ${alike.limited[0]} end`);
       }
       case "if": {
         const alike = this.#alike(definition, operands);
         const when = conditionSql(this.resolve, definition.when ?? { and: [] }, this.#scope);
-        const [yes, no] = alike.sides;
+        const [yes, no] = alike.limited;
         return typed(alike, sql`case when ${when} then ${yes} else ${no} end`);
       }
       case "json":
@@ -265,6 +302,10 @@ export class Computed<Kind extends ColumnKind> {
         if (first.family !== "json") throw unfit(definition, first, "JSON");
         return result("json", dialect.json(first.sql, path));
     }
+  }
+
+  #limited(text: Fragment, bytes: number, length = sql`octet_length(${text})`): Fragment {
+    return bytes > MOST_TEXT_BYTES ? this.#dialect.limited(text, length) : text;
   }
 
   #text(definition: Compute, operand: Operand, allowed = "text"): Fragment {
@@ -282,7 +323,7 @@ export class Computed<Kind extends ColumnKind> {
     if (present.every((one) => isNumber(one.family))) {
       const family = widest(present);
       const sides = operands.map((one) => this.#dialect.number(one.sql, family));
-      return { sides, family, ...this.#typeOf(family) };
+      return { sides, limited: sides, family, ...this.#typeOf(family) };
     }
     const { family, column } = model;
     if (family === undefined) throw unfit(definition, model, "known types");
@@ -299,10 +340,16 @@ export class Computed<Kind extends ColumnKind> {
     });
     if (family === "text" || family === "json") {
       const texts = sides.map((side) => this.#dialect.text(side));
-      return { sides: texts, family, ...this.#typeOf(family) };
+      const limited = texts.map((text, at) => this.#limited(text, operands[at]?.bytes ?? 0));
+      return {
+        sides: texts,
+        limited: family === "text" ? limited : texts,
+        family,
+        ...this.#typeOf(family),
+      };
     }
     const kind = family === "boolean" ? this.#dialect.kinds.boolean : column.kind;
-    return { sides, family, kind, type: column.type };
+    return { sides, limited: sides, family, kind, type: column.type };
   }
 
   /** A literal beside a moment is read as one. */
@@ -318,6 +365,24 @@ export class Computed<Kind extends ColumnKind> {
       return sql`${comparedValue({ ...column, kind }, one.literal)}`;
     });
   }
+}
+
+/** Of the result. More than `MOST_TEXT_BYTES` are refused where they are computed. */
+function mostBytes({ fn }: Compute, operands: readonly Operand[]): number {
+  return operands.reduce(
+    (most, { bytes }) => (fn === "concat" ? most + bytes : Math.max(most, bytes)),
+    0,
+  );
+}
+
+/** Each item once, with how often it stands there. */
+function countsOf(items: readonly Item[], operands: readonly Operand[]) {
+  const counts = new Map<Item, [one: Operand, count: number]>();
+  for (const [at, one] of operands.entries()) {
+    const item = items[at] ?? "";
+    counts.set(item, [one, (counts.get(item)?.[1] ?? 0) + 1]);
+  }
+  return [...counts.values()];
 }
 
 function requireNumbers(definition: Compute, operands: readonly Operand[]): NumberFamily {
@@ -347,7 +412,7 @@ function unfit({ fn }: Compute, { column, literal }: Operand, allowed: string): 
 
 /** The size of the SQL that a part of a query becomes, in columns and literals. */
 function weightOf(part: unknown): number {
-  if (typeof part === "string") return 1 + (part.length >> 4);
+  if (typeof part === "string") return 1 + (part.length >> 10);
   if (typeof part !== "object" || part === null) return 1;
   return Object.values(part).reduce<number>((sum, one) => sum + weightOf(one), 1);
 }

@@ -13,10 +13,11 @@ import {
   type Nesting,
   type Resolve,
   type Scope,
+  type Table,
 } from "./scope.ts";
 import { comparedValue, type PresentValue } from "./values.ts";
 
-type Leaf = Comparison | Extract<Condition, { exists: object }>;
+export type Leaf = Comparison | Extract<Condition, { exists: object }>;
 type ValueComparison = Extract<Comparison, { value: CellValue }>;
 
 const orderings = {
@@ -51,16 +52,38 @@ export function splitTerms(resolve: Resolve, where: Condition, scope: Scope) {
 }
 
 function mayFail(resolve: Resolve, leaf: Leaf, scope: Scope): boolean {
-  if ("exists" in leaf) return false;
+  if ("exists" in leaf) return linkMayFail(nestingIn(scope).link(scope, leaf.exists));
   const { column, expression } = resolve(leaf.column);
   if (expression !== undefined) return true;
-  const { castFails = false, compared, family } = column.kind;
+  const { castFails = false, compared } = column.kind;
   if ("value" in leaf) return castFails && compared !== undefined;
-  const other = "other" in leaf ? resolve(leaf.other) : undefined;
-  if (other?.expression !== undefined) return true;
-  if (!castFails && other?.column.kind.castFails !== true) return false;
-  const beside = "select" in leaf ? nestingIn(scope).select(leaf.select).column : other?.column;
-  return family === "json" || family !== beside?.kind.family;
+  if ("select" in leaf) {
+    return castFails && besideMayFail(column, nestingIn(scope).select(leaf.select).column);
+  }
+  const other = resolve(leaf.other);
+  return other.expression !== undefined || besideMayFail(column, other.column);
+}
+
+/** True if the columns are compared after a cast that fails for some values. */
+export function besideMayFail({ kind: one }: Column, { kind: other }: Column): boolean {
+  const areCast = one.family === "json" || one.family !== other.family;
+  return areCast && (one.castFails === true || other.castFails === true);
+}
+
+export function linkMayFail([left, right]: readonly [ColumnReference, ColumnReference]): boolean {
+  return besideMayFail(left.column, right.column);
+}
+
+/** The terms that compare columns of one table with values and never fail. */
+export function termsAbout(
+  { name }: Pick<Table, "name">,
+  resolve: Resolve,
+  where: Condition | null | undefined,
+  scope: Scope,
+): Condition[] {
+  const isAbout = (leaf: Leaf) => "value" in leaf && resolve(leaf.column).table.name === name;
+  const { safe } = splitTerms(resolve, where ?? { and: [] }, scope);
+  return safe.filter((term) => leavesOf(term).every(isAbout));
 }
 
 /**
@@ -71,7 +94,9 @@ export function guardedSql(resolve: Resolve, where: Condition, scope: Scope): Fr
   const { safe, failing } = splitTerms(resolve, where, scope);
   if (safe.length === 0 || failing.length === 0) return conditionSql(resolve, where, scope);
   const [first, then] = [safe, failing].map((and) => conditionSql(resolve, { and }, scope));
-  const guard = sql`case when ${first} then ${then} else false end`;
+  // As a value instead of a condition, SQLite would evaluate both sides of an `or`.
+  const met = sql`case when ${then} then true else false end`;
+  const guard = sql`case when ${first} then ${met} else false end`;
   // For indexes. Selects are not repeated, since those within them would be at each level.
   const isSimple = (leaf: Leaf) => !("exists" in leaf || "select" in leaf);
   const and = safe.filter((term) => leavesOf(term).every(isSimple));
@@ -112,7 +137,7 @@ function memberSql(
   { cmp, select }: Extract<Condition, { select: object }>,
   nesting: Nesting,
 ): Fragment {
-  const { column, statement, excludes } = nesting.select(select);
+  const { column, statement, excludes } = nesting.select(select, reference.column);
   const one = reference.column;
   const family = commonFamily(one, column);
   if (family === undefined && one.type !== column.type) throw besideRefused(one, cmp, column);

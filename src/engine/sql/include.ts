@@ -7,18 +7,20 @@ import type { Include } from "../../query/operation-types.ts";
 import { readLines } from "../../read-stream.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { bytesOf, type RowOutput, Spool } from "../spool.ts";
-import { isAlike, linkSides, whereSql } from "./conditions.ts";
+import { isAlike, linkMayFail, linkSides, termsAbout, whereSql } from "./conditions.ts";
 import { countValues, type Fragment, type ResultRow, tooComplex } from "./fragment.ts";
 import {
   type Column,
   type ColumnKind,
   type ColumnReference,
+  columnAlias,
   columnSql,
   once,
   resolveColumn,
   selectedColumns,
 } from "./scope.ts";
 import {
+  castSourceSql,
   fenced,
   fenceOf,
   keyOf,
@@ -81,8 +83,11 @@ export function planIncludes<Kind extends ColumnKind>(
 /** A power of two, as `valuesSql` makes them. */
 const KEYS_PER_STATEMENT = 1024;
 
-/** No table has a name with a space. */
 const listed = "outer keys";
+const rankedName = sql.id("ranked rows");
+const keyAlias = ".key";
+const numberAlias = sql.id(".n");
+const placeAlias = sql.id(".place");
 
 function planInclude<Kind extends ColumnKind>(
   schema: string,
@@ -109,22 +114,26 @@ function planInclude<Kind extends ColumnKind>(
   const isIndexed = isAlike(own.column, key.column) && table.isIndexed?.(own.column.name) === true;
   const side = linkSides(own.column, key.column);
   const sides = ends.map((end) =>
-    end === outerKey ? side(key.column, sql.id(listed, "key")) : side(own.column, columnSql(own)),
+    end === outerKey
+      ? side(key.column, sql.id(listed, keyAlias))
+      : side(own.column, columnSql(own)),
   );
   // The first part, without rows, gives the list the type and collation of the outer column.
-  const typed = sql`select 0 as ${sql.id("n")}, ${columnSql(key)} as ${sql.id("key")}
+  const typed = sql`select 0 as ${numberAlias}, ${columnSql(key)} as ${sql.id(keyAlias)}
     from ${sourceSql(schema, source)} where false`;
   const order = orderSql(orderTerms(resolve, include), dialect);
-  const n = sql.id(listed, "n");
-  const number = fence === undefined ? n : sql.id(fenced, "n");
+  const n = sql`${sql.id(listed)}.${numberAlias}`;
+  const number = fence === undefined ? n : sql`${sql.id(fenced)}.${numberAlias}`;
   const place = sql`row_number() over (partition by ${number} ${sql.join(order)})`;
-  const ranked = sql`select ${sql.join(selected.map(renamed))}, ${number} as ${sql.id("n")},
-    ${place} as ${sql.id("place")} from `;
+  const ranked = sql`select ${sql.join(selected.map(renamed))}, ${number} as ${numberAlias},
+    ${place} as ${placeAlias} from `;
   // SQLite misjudges the length of the list, and would read the whole table.
   const words = isIndexed ? sql`cross join` : sql`join`;
-  const joined = sql`${words} ${sourceSql(schema, table)} on ${sql.join(sides, sql` = `)}`;
+  const terms = linkMayFail([own, key]) ? termsAbout(table, resolve, include.where, tables) : [];
+  const joinedTable = castSourceSql(schema, table, terms, dialect);
+  const joined = sql`${words} ${joinedTable} on ${sql.join(sides, sql` = `)}`;
   const rest = whereSql(scope, fence?.where ?? include.where, resolve);
-  const names = [...selected.map((_, index) => sql.id(`c${index + 1}`)), sql.id("n")];
+  const names = [...selected.map((_, index) => sql.id(columnAlias(index))), numberAlias];
   if (dialect.valuesPerStatement !== undefined) {
     // One more is the number of keys.
     const room = dialect.valuesPerStatement - KEYS_PER_STATEMENT - 1;
@@ -142,11 +151,11 @@ function planInclude<Kind extends ColumnKind>(
       const rows = dialect.keyRows?.(values, key.column.kind) ?? valuesSql(values, dialect.row);
       const list = sql`(${typed} union all ${rows}) as ${sql.id(listed)}`;
       const source = sql`${list} ${joined} and ${n} <= ${values.length}`;
-      const from = fence?.around(source, sql`${n} as ${sql.id("n")}`) ?? source;
+      const from = fence?.around(source, sql`${n} as ${numberAlias}`) ?? source;
       const inner = sql`${ranked} ${from}${rest}`;
-      return sql`select ${sql.join(names)} from (${inner}) as ${sql.id("ranked")}
-        where ${sql.id("place")} <= ${sql.lit(isOne ? 1 : limit + 1)}
-        order by ${sql.id("n")}, ${sql.id("place")}`;
+      return sql`select ${sql.join(names)} from (${inner}) as ${rankedName}
+        where ${placeAlias} <= ${sql.lit(isOne ? 1 : limit + 1)}
+        order by ${numberAlias}, ${placeAlias}`;
     },
   };
 }

@@ -90,8 +90,20 @@ export interface Nesting {
   /** For the names that all parts of an operation use. */
   readonly budget: SizeBudget;
   exists(outer: Scope, query: NestedFields["exists"]): Fragment;
-  /** `statement` selects the values that are not null. */
-  select(query: NestedFields["select"]): {
+  /** The columns that `exists` compares. */
+  link(
+    outer: Scope,
+    query: NestedFields["exists"],
+  ): [left: ColumnReference, right: ColumnReference];
+  /**
+   * `statement` selects the values that are not null.
+   *
+   * @param beside what they are compared with
+   */
+  select(
+    query: NestedFields["select"],
+    beside?: Column,
+  ): {
     readonly column: Column;
     readonly statement: (side: (column: Fragment) => Fragment) => Fragment;
     /** The condition of NOT IN, if not the plain one. */
@@ -191,6 +203,14 @@ export function columnSql({ table, column, expression }: ColumnReference): Fragm
   const name = sql.id(table.name, column.name);
   namesInFull.set(column, name);
   return name;
+}
+
+/**
+ * The name of a column of a derived table. As every name that the engine makes, it has a character
+ * that queries cannot write: a table of the same name would take its place in a nested query.
+ */
+export function columnAlias(index: number): string {
+  return `.${index + 1}`;
 }
 
 /** Sets the name of a column that has another one in SQL. */

@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import { findTaken } from "../../query/names.ts";
+import { findTaken, optionalNames } from "../../query/names.ts";
 import type {
   Condition,
   Include,
@@ -13,12 +13,16 @@ import type { CellValue } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { type ComputeDialect, Computed } from "./compute.ts";
 import {
+  besideMayFail,
   conditionSql,
   guardedSql,
   isAlike,
+  type Leaf,
   leavesOf,
+  linkMayFail,
   linkSides,
   splitTerms,
+  termsAbout,
   whereSql,
 } from "./conditions.ts";
 import { type ByShape, type Fragment, isShort, SizeBudget } from "./fragment.ts";
@@ -26,6 +30,7 @@ import {
   type Column,
   type ColumnKind,
   type ColumnReference,
+  columnAlias,
   columnSql,
   columnsOf,
   type Measure,
@@ -239,6 +244,19 @@ export function sourceSql(schema: string, { name, place }: SelectedTable<ColumnK
   return place ?? sql.id(schema, name);
 }
 
+/** A table whose values are cast to link them: first, only for rows that meet its own terms. */
+export function castSourceSql<Kind extends ColumnKind>(
+  schema: string,
+  table: SelectedTable<Kind>,
+  terms: Condition[],
+  dialect: SelectDialect<Kind>,
+): Fragment {
+  const source = sourceSql(schema, table);
+  if (terms.length === 0) return source;
+  const wanted = conditionSql(columnsOf([table]), { and: terms }, [table]);
+  return sql`(select * from ${source} where ${wanted} ${dialect.limit(undefined, 0)}) as ${sql.id(table.name)}`;
+}
+
 type Conditions = Partial<Pick<Select, "where" | "having" | "compute">>;
 
 /** All conditions of a Select but those within them. */
@@ -269,17 +287,15 @@ export function tablesWithin(condition: Condition | null | undefined): string[] 
   });
 }
 
+type ScopedQuery = Pick<Select, "from" | "join" | "where" | "compute" | "aggregate">;
+
 /** Makes the scopes of a Select and of those within it, of tables that were read. */
 export interface Planner<Kind extends ColumnKind> extends Nesting {
   tableNamed(name: string): SelectedTable<Kind>;
   /** @param isFenced true if the scope is of rows that a Select around it may compute with */
-  scopeOf(
-    query: Pick<Select, "from" | "join" | "compute">,
-    isFenced?: boolean,
-  ): SelectedTable<Kind>[];
+  scopeOf(query: ScopedQuery, isFenced?: boolean): SelectedTable<Kind>[];
 }
 
-/** No table has a name with a space, so it hides none that a condition within may name. */
 const pickedName = "picked values";
 
 /** @param isChange true in an Update or Delete, some of which may not read their own table */
@@ -294,7 +310,7 @@ export function plannerOf<Kind extends ColumnKind>(
     if (table === undefined) throw new Error("A query contains a table that was not read");
     return { ...table, nesting: planner };
   };
-  /** A Select within another query, with its columns named `c1` and so on. */
+  /** A Select within another query, with aliases for its columns. */
   const planWithin = (query: InnerSelect, isFenced: boolean) => {
     // Keeps conditions out of it, as servers could compute hidden rows for them.
     const isOpen = (isFenced || query.compute !== undefined) && query.limit === undefined;
@@ -306,19 +322,24 @@ export function plannerOf<Kind extends ColumnKind>(
     if (first === undefined || statement === undefined) throw new Error("A Select has no columns");
     return { columns, first: first.column, statement };
   };
-  const picked = sql.id(pickedName, "c1");
+  const picked = sql.id(pickedName, columnAlias(0));
   const planner: Planner<Kind> = {
     budget: new SizeBudget(),
     tableNamed,
     scopeOf(query, isFenced = false) {
       const isComputed = isFenced || query.compute !== undefined;
-      return sourcesOf(query).map((source) => {
-        const { as: name } = source;
-        if ("table" in source) return underName(schema, tableNamed(source.table), name);
-        const { columns, statement } = planWithin(source.select, isComputed);
-        return { ...selectedAs(name, columns, statement), nesting: planner };
-      });
+      const scopeWith = (isFenced: boolean) =>
+        sourcesOf(query).map((source) => {
+          const { as: name } = source;
+          if ("table" in source) return underName(schema, tableNamed(source.table), name);
+          const { columns, statement } = planWithin(source.select, isFenced);
+          return { ...selectedAs(name, columns, statement), nesting: planner };
+        });
+      const scope = scopeWith(isComputed);
+      const isPlain = isComputed || typeof query.from === "string" || "table" in query.from;
+      return isPlain || !mayCast(scope, query, dialect) ? scope : scopeWith(true);
     },
+    link: (outer, { table, on }) => sidesOf([...outer, tableNamed(table)], on),
     exists(outer, { table, on, where }) {
       const inner = tableNamed(table);
       const more =
@@ -328,7 +349,10 @@ export function plannerOf<Kind extends ColumnKind>(
       // The outer column comes first in both forms, since its collation counts.
       const side = linkSides(left.column, right.column);
       const [wanted, found] = [key, own].map((one) => side(one.column, columnSql(one)));
-      const place = sourceSql(schema, inner);
+      const terms = linkMayFail([left, right])
+        ? termsAbout(inner, columnsOf([inner]), where, [inner])
+        : [];
+      const place = castSourceSql(schema, inner, terms, dialect);
       const { isIndexed } = inner;
       return isIndexed === undefined ||
         (isAlike(own.column, key.column) && isIndexed(own.column.name))
@@ -336,7 +360,7 @@ export function plannerOf<Kind extends ColumnKind>(
         : sql`(${wanted} is not null and ${wanted} in
             (select ${found} from ${place} where ${found} is not null${more}))`;
     },
-    select(query) {
+    select(query, beside) {
       const { order_by: _, ...unordered } = query;
       const { limit, offset, aggregate } = query;
       const isPlain = limit === undefined && offset === undefined && aggregate === undefined;
@@ -344,7 +368,9 @@ export function plannerOf<Kind extends ColumnKind>(
       const whole = isStored ? { ...unordered, distinct: true } : query;
       // MariaDB merges Selects within each other wrongly if the inner ones compare expressions.
       const isFenced = dialect.needsFence === true && tablesWithin(query.where).length > 0;
-      const { first, statement: inner } = planWithin(whole, isFenced);
+      const open = planWithin(whole, isFenced);
+      const isCast = !isFenced && beside !== undefined && besideMayFail(beside, open.first);
+      const { first, statement: inner } = isCast ? planWithin(whole, true) : open;
       const from = sql`from (${inner}) as ${sql.id(pickedName)}`;
       const statement = (side: (column: Fragment) => Fragment) =>
         sql`select ${side(picked)} ${from} where ${picked} is not null`;
@@ -388,11 +414,26 @@ function selectedAs<Kind extends ColumnKind>(
   }
   for (const [index, { column }] of selected.entries()) {
     const own = { name: column.name, type: column.type, kind: column.kind };
-    nameInSql(own, sql.id(name, `c${index + 1}`));
+    nameInSql(own, sql.id(name, columnAlias(index)));
     columns.set(own.name, own);
   }
   const keys = { primary: [], unique: new Set<string>() };
   return { name, columns, keys, place: sql`(${statement}) as ${sql.id(name)}` };
+}
+
+function linksOf(scope: Scope, query: Pick<Select, "join">) {
+  return joinsOf(query).map(({ on }) => sidesOf(scope, on));
+}
+
+/** True if a Select, which computes nothing, casts columns that it joins or compares. */
+function mayCast<Kind extends ColumnKind>(
+  scope: readonly SelectedTable<Kind>[],
+  query: ScopedQuery,
+  dialect: SelectDialect<Kind>,
+): boolean {
+  if (linksOf(scope, query).some(linkMayFail)) return true;
+  const resolve = resolveIn(scope, query, dialect);
+  return splitTerms(resolve, query.where ?? { and: [] }, scope).failing.length > 0;
 }
 
 /** The columns of `table.column = table.column`. */
@@ -470,7 +511,7 @@ export function planSelect<Kind extends ColumnKind>(
   const scope = fence?.tables ?? tables;
   const rest = fence === undefined ? query : { ...query, where: fence.where };
   const frame = knownFrame(scope, rest, dialect, isNested, () => {
-    const source = joinedSql(schema, tables, query);
+    const source = joinedSql(schema, tables, query, dialect);
     return fence?.around(source) ?? source;
   });
   const { columns, selected } = frame;
@@ -484,11 +525,27 @@ function joinedSql<Kind extends ColumnKind>(
   schema: string,
   tables: readonly SelectedTable<Kind>[],
   query: Select,
+  dialect: SelectDialect<Kind>,
 ): Fragment {
-  const [from = sql``, ...joined] = tables.map((table) => sourceSql(schema, table));
-  const joins = joinsOf(query).map(({ join_type, on }, index) => {
-    const type = sql.raw(join_type.toLowerCase());
-    const [left, right] = sidesOf(tables, on);
+  const types = joinsOf(query).map(({ join_type }) => join_type);
+  const links = linksOf(tables, query);
+  const cast = new Set(
+    links.filter(linkMayFail).flatMap((sides) => sides.map(({ table }) => table.name)),
+  );
+  const optional = optionalNames(
+    tables.map(({ name }) => name),
+    types,
+  );
+  const resolve = cast.size === 0 ? undefined : resolveIn(tables, query, dialect);
+  const [from = sql``, ...joined] = tables.map((table) => {
+    if (resolve === undefined || !cast.has(table.name) || optional.has(table.name)) {
+      return sourceSql(schema, table);
+    }
+    const terms = termsAbout(table, resolve, query.where, tables);
+    return castSourceSql(schema, table, terms, dialect);
+  });
+  const joins = links.map(([left, right], index) => {
+    const type = sql.raw((types[index] ?? "").toLowerCase());
     const side = linkSides(left.column, right.column);
     const sides = [left, right].map((one) => side(one.column, columnSql(one)));
     return sql`${type} join ${joined[index]} on ${sql.join(sides, sql` = `)}`;
@@ -505,7 +562,7 @@ interface Fence<Kind extends ColumnKind> {
   around(source: Fragment, more?: Fragment): Fragment;
 }
 
-export const fenced = "fenced";
+export const fenced = "fenced rows";
 
 /** Undefined unless the database needs it for this query. */
 export function fenceOf<Kind extends ColumnKind>(
@@ -523,7 +580,7 @@ export function fenceOf<Kind extends ColumnKind>(
     const columns = Array.from(table.columns, ([name, column]) => {
       const own = { ...column };
       if (used.has("*") || used.has(name)) {
-        const place = `c${selected.length + 1}`;
+        const place = columnAlias(selected.length);
         selected.push(sql`${columnSql({ table, column })} as ${sql.id(place)}`);
         nameInSql(own, sql.id(fenced, place));
       }
@@ -616,7 +673,7 @@ export function keyOf({ table, on }: Pick<Include, "table" | "on">): string {
 }
 
 export function renamed(reference: ColumnReference, index: number): Fragment {
-  return sql`${columnSql(reference)} as ${sql.id(`c${index + 1}`)}`;
+  return sql`${columnSql(reference)} as ${sql.id(columnAlias(index))}`;
 }
 
 export function resolveIn<Kind extends ColumnKind>(
@@ -639,11 +696,16 @@ export function resolveIn<Kind extends ColumnKind>(
   return computed.resolve;
 }
 
-function isNestedSummary({ compute, aggregate, distinct, having }: Select): boolean {
+function isNestedSummary({ compute, aggregate = [], distinct, having }: Select): boolean {
   // MariaDB finds no aggregate in a Select, and within `exists` `count(*)` would count its rows.
-  if (leavesOf(having).some((leaf) => "select" in leaf)) return true;
-  return compute !== undefined && (aggregate !== undefined || distinct === true);
+  // PostgreSQL could cast grouped columns of rows that `where` excludes.
+  const aliases = new Set(aggregate.map(({ as: name }) => name));
+  const isPlain = (leaf: Leaf) => "value" in leaf && aliases.has(leaf.column);
+  if (!leavesOf(having).every(isPlain)) return true;
+  return compute !== undefined && (aggregate.length > 0 || distinct === true);
 }
+
+const groupedName = "grouped rows";
 
 /** The words of a Select around the condition of each statement. */
 interface Parts {
@@ -687,7 +749,7 @@ function summaryParts<Kind extends ColumnKind>(
   const where = whereSql(tables, query.where, resolve);
   const named = new Map<Column, ColumnReference>(
     columns.map((reference, index) => {
-      const expression = sql.id("grouped", `c${index + 1}`);
+      const expression = sql.id(groupedName, columnAlias(index));
       return [reference.column, { ...reference, expression }];
     }),
   );
@@ -697,7 +759,7 @@ function summaryParts<Kind extends ColumnKind>(
   const order = terms.map((term) => ({ ...term, reference: nameOf(term.reference) }));
   const resolveName = (name: string) => nameOf(resolveGrouped(name));
   return {
-    head: sql`select ${names} from (${inner}) as ${sql.id("grouped")}`,
+    head: sql`select ${names} from (${inner}) as ${sql.id(groupedName)}`,
     conditions: [sql.join(filterSql("where", query.having, resolveName, tables))],
     tail: orderSql(order, dialect),
   };

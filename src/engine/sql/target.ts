@@ -157,6 +157,12 @@ export function needsPrimaryKey({ table }: { table: Table }, what: string): Engi
   );
 }
 
+/**
+ * After the target of an insert with a conflict clause, where a table called `excluded` would hide
+ * the rows of that name.
+ */
+export const existingRows = sql` as ${sql.id("existing rows")}`;
+
 /** The conflict clause after the values of an insert, for SQLite and PostgreSQL. */
 export function conflictSql(conflict: Conflict | undefined): Fragment {
   if (conflict === undefined) return sql``;

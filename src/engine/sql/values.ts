@@ -1,5 +1,5 @@
 import type { CellValue } from "../../query/values.ts";
-import { EngineRefusal } from "../refusal.ts";
+import { EngineRefusal, RowTooLong } from "../refusal.ts";
 import type { RowForm, RowOutput } from "../spool.ts";
 import type { ResultRow } from "./fragment.ts";
 import type { Column, ColumnKind, ColumnReference, Encoded, Family, Measure } from "./scope.ts";
@@ -50,12 +50,23 @@ export function createRowEncoder<Raw>(
   }));
   return (row, more = "") => {
     let text = "";
-    for (const { index, prefix, kind } of members) {
-      const value = row[index] ?? null;
-      text += prefix + (value === null ? absent : cell(kind.encode(value)));
+    try {
+      for (const { index, prefix, kind } of members) {
+        const value = row[index] ?? null;
+        text += prefix + (value === null ? absent : cell(kind.encode(value)));
+      }
+      return text + more + end;
+    } catch (error) {
+      throw isTooLong(error) ? new RowTooLong(error) : error;
     }
-    return text + more + end;
   };
+}
+
+/** Of strings and their encodings. */
+function isTooLong(error: unknown): boolean {
+  const isOfString =
+    error instanceof Error && "code" in error && error.code === "ERR_STRING_TOO_LONG";
+  return isOfString || (error instanceof RangeError && error.message === "Invalid string length");
 }
 
 export class RowWriter<Raw> {

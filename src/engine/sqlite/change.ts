@@ -11,6 +11,7 @@ import {
   type Changed,
   conflictSql,
   encodeRows,
+  existingRows,
   type Insertion,
   namesSql,
   type Target,
@@ -80,6 +81,7 @@ function* insert(
 ): Steps<Changed, SQLOutputValue> {
   const answered = returning === undefined ? sql`` : sql` returning ${namesSql(returning)}`;
   const tail = sql`${conflictSql(conflict)}${answered}`;
+  const target = sql`${sql.id(context.schema, table.name)}${conflict === undefined ? sql`` : existingRows}`;
   const prepared = new Map<string, ReturnType<typeof prepareRow>>();
   const found: ResultRow[] = [];
   let affected = 0;
@@ -90,12 +92,12 @@ function* insert(
       () => index,
       () => {
         const { columns, statement, rest } =
-          prepared.get(shape) ?? prepareRow(context, table, keys, tail);
+          prepared.get(shape) ?? prepareRow(context, table, keys, target, tail);
         prepared.set(shape, { columns, statement, rest });
         const given = Object.values(row);
         const cells = columns.map((column, at) => storedValue(column, given[at] ?? null));
         if (returning === undefined) affected += Number(statement.run(...cells, ...rest).changes);
-        else found.push(...statement.iterate(...cells, ...rest));
+        else for (const row of statement.iterate(...cells, ...rest)) found.push(row);
       },
     );
   }
@@ -105,14 +107,14 @@ function* insert(
 
 /** `rest` are the values that follow those of the row. */
 function prepareRow(
-  { session, schema }: SqliteContext,
+  { session }: SqliteContext,
   table: SqliteTable,
   keys: readonly string[],
+  target: Fragment,
   tail: Fragment,
 ) {
   const columns = keys.map((key) => resolveColumn([table], key).column);
   requireDistinct(columns);
-  const target = sql.id(schema, table.name);
   const values = sql.join(columns.map(() => null));
   const fragment =
     columns.length === 0

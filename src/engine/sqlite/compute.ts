@@ -3,7 +3,7 @@ import { sql } from "kysely";
 import { withCase } from "../letters.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/failures.ts";
-import { type Arithmetic, type ComputeDialect, jsonPath } from "../sql/compute.ts";
+import { type Arithmetic, type ComputeDialect, jsonPath, mostTextBytes } from "../sql/compute.ts";
 import type { NumberFamily } from "../sql/conditions.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { has64Bits, isDay } from "../sql/values.ts";
@@ -37,6 +37,8 @@ export const computing: ComputeDialect<SqliteKind> = {
   trim: (value) => sql`trim(${value})`,
   length: (value) => call("length", value),
   text,
+  limited: (value, bytes) =>
+    sql`case when ${bytes} > ${mostTextBytes} then ${call("too_long")} else ${value} end`,
   json: (document, path) => sql`nullif(${document} -> ${jsonPath(path)}, 'null')`,
 };
 
@@ -214,6 +216,10 @@ export function defineFunctions(connection: DatabaseSync): void {
       const below = ((moment % 1000n) + 1000n) % 1000n;
       return run(new Date(Number((moment - below) / 1000n)), family);
     });
+  // Not deterministic, so that it is called only where it stands.
+  connection.function("gatehouse_too_long", { directOnly: true }, () => {
+    throw new EngineRefusal(...refused.textTooLong);
+  });
   define("sum", (value = null, amount = null) => addTo("double", value, amount));
   define("decimal_sum", (value = null, amount = null) => addTo("decimal", value, amount));
   for (const fn of ["add", "sub", "mul", "div"] as const) {

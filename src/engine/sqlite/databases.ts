@@ -90,6 +90,9 @@ const mainSchema = "main";
 /** For locks of other processes. */
 const BUSY_TIMEOUT_MS = 1000;
 
+/** A worker holds a value several times. */
+const LONGEST_VALUE_BYTES = 64 * 1024 * 1024;
+
 /**
  * Every database uses a rollback journal. Unlike write-ahead logs, it makes a transaction over
  * several files atomic, even through a power failure. Readers wait in the store's own locks.
@@ -99,6 +102,7 @@ function openConnection(path: string): DatabaseSync {
     timeout: BUSY_TIMEOUT_MS,
     enableDoubleQuotedStringLiterals: false,
     defensive: true,
+    limits: { length: LONGEST_VALUE_BYTES },
   });
   try {
     prepareSchema(connection, mainSchema);
