@@ -1,6 +1,6 @@
 /**
  * Measures a Select and an Insert by primary key on PostgreSQL, and a Batch of ten Inserts: processor time
- * of the engine and of PostgreSQL, and latency. Compares with a small HTTP server that uses only `pg`,
+ * of a gateway without authentication and of PostgreSQL, and latency. Compares with a small HTTP server that uses only `pg`,
  * one statement at a time and without checks.
  *
  * `node bench/by-key.ts [--rounds 5] [--seconds 3] [--json]`
@@ -15,7 +15,7 @@ import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import { target } from "../test/engine/kit.ts";
 import { startPostgres } from "../test/engine/postgres/server.ts";
-import { startAdapter } from "./rig/engine.ts";
+import { startOpenGateway } from "./rig/engine.ts";
 import { effortFlags } from "./rig/flags.ts";
 import { describeMachine } from "./rig/machine.ts";
 import { Program, treeSeconds } from "./rig/program.ts";
@@ -38,7 +38,7 @@ await server.sql(`create schema main;
 await server.sql("vacuum analyze main.users");
 
 const url = server.socketUrl("postgres");
-const engine = await startAdapter(url, directory);
+const engine = await startOpenGateway(url, directory);
 opened.defer(() => engine.program.end());
 const script = fileURLToPath(new URL("engine/by-hand.js", import.meta.url));
 const socket = path.join(directory, "by-hand.sock");
@@ -115,7 +115,7 @@ async function load(
 
 const ways: readonly Way[] = [
   { name: "pg by hand", address: `unix:${socket}`, program: byHand },
-  { name: "engine", address: engine.address, program: engine.program },
+  { name: "gateway", address: engine.address, program: engine.program },
 ];
 const cases = (["Select", "Insert", "Batch"] as const).flatMap((name) =>
   [16, 1].flatMap((connections) => ways.map((way) => ({ name, connections, way }))),

@@ -1,6 +1,6 @@
 /**
- * Measures the export of a million PostgreSQL rows as CSV and as JSON lines: processor time of the engine,
- * of engine and gateway together, and of `psql --csv` to `/dev/null`, next to PostgreSQL's own.
+ * Measures the export of a million PostgreSQL rows as CSV and as JSON lines: processor time of the gateway,
+ * and of `psql --csv` to `/dev/null`, next to PostgreSQL's own.
  *
  * `node bench/export.ts [--rows 1000000] [--rounds 5] [--json]`
  */
@@ -15,7 +15,7 @@ import { parseArgs } from "node:util";
 import { target } from "../test/engine/kit.ts";
 import { startPostgres } from "../test/engine/postgres/server.ts";
 import { childrenOf } from "../test/kit/process-info.ts";
-import { startAdapter, startGateway } from "./rig/engine.ts";
+import { startGateway } from "./rig/engine.ts";
 import { describeMachine } from "./rig/machine.ts";
 import { cpuSecondsOf } from "./rig/program.ts";
 import { type Summary, summarize } from "./rig/statistics.ts";
@@ -46,9 +46,7 @@ await server.sql(`create schema main;
     from generate_series(1, ${rowCount}) as i`);
 await server.sql("vacuum analyze main.orders");
 
-const engine = await startAdapter(server.socketUrl("postgres"), directory);
-opened.defer(() => engine.program.end());
-const gateway = await startGateway(engine.address, directory);
+const gateway = await startGateway(server.socketUrl("postgres"), directory);
 opened.defer(() => gateway.program.end());
 
 interface Cost {
@@ -97,20 +95,9 @@ async function runPsql(program: string, options: readonly string[]): Promise<Cos
   return { bytes: 0, seconds: seconds.reduce((sum, part) => sum + part, 0) };
 }
 
-async function fetchRows(
-  {
-    url,
-    token,
-    programs,
-  }: { url: string; token?: string; programs: readonly { cpuSeconds(): number }[] },
-  accept: string,
-): Promise<Cost> {
-  const used = () => programs.reduce((sum, program) => sum + program.cpuSeconds(), 0);
-  const before = used();
-  const headers = {
-    ...{ "content-type": "application/json", accept },
-    ...(token === undefined ? {} : { authorization: `Bearer ${token}` }),
-  };
+async function fetchRows({ url, token, program }: typeof gateway, accept: string): Promise<Cost> {
+  const before = program.cpuSeconds();
+  const headers = { "content-type": "application/json", accept, authorization: `Bearer ${token}` };
   const options = { ...target(url), path: "/query", method: "POST", headers, agent: false };
   const outgoing = request(options).end(select);
   const [response] = await once(outgoing, "response");
@@ -118,17 +105,11 @@ async function fetchRows(
     throw new Error(`${response.statusCode}: ${await text(response)}`);
   let bytes = 0;
   for await (const chunk of response) bytes += chunk.length;
-  return { bytes, seconds: used() - before };
+  return { bytes, seconds: program.cpuSeconds() - before };
 }
 
 const csv = "text/csv";
 const ndjson = "application/x-ndjson";
-const alone = { url: engine.address, programs: [engine.program] };
-const both = {
-  url: gateway.url,
-  token: gateway.token,
-  programs: [engine.program, gateway.program],
-};
 const psql = findPsql();
 if (psql === undefined) throw new Error("psql is missing; install the package postgresql-client");
 const copy = "copy main.orders to stdout with (format csv, header)";
@@ -137,11 +118,9 @@ const ways: readonly (readonly [name: string, run: () => Promise<Cost>])[] = [
   ["psql --csv", () => runPsql(psql, ["--csv", "-c", rows])],
   ["psql --csv, by a cursor", () => runPsql(psql, ["--csv", "-v", "FETCH_COUNT=1000", "-c", rows])],
   ["psql, COPY", () => runPsql(psql, ["-c", copy])],
-  ["engine, CSV", () => fetchRows(alone, csv)],
-  ["engine, lines of JSON", () => fetchRows(alone, ndjson)],
-  ["engine, one JSON answer", () => fetchRows(alone, "application/json")],
-  ["engine and gateway, CSV", () => fetchRows(both, csv)],
-  ["engine and gateway, lines of JSON", () => fetchRows(both, ndjson)],
+  ["gateway, CSV", () => fetchRows(gateway, csv)],
+  ["gateway, lines of JSON", () => fetchRows(gateway, ndjson)],
+  ["gateway, one JSON answer", () => fetchRows(gateway, "application/json")],
 ];
 const measured = ways.map(([name, run]) => {
   return {

@@ -12,7 +12,7 @@ import { query } from "../test/engine/kit.ts";
 import { startMysql } from "../test/engine/mysql/server.ts";
 import { fillMysql, fillPostgres, fillSqlite, orders, type Plans } from "../test/engine/paged.ts";
 import { startPostgres } from "../test/engine/postgres/server.ts";
-import { startAdapter } from "./rig/engine.ts";
+import { startOpenGateway } from "./rig/engine.ts";
 import { describeMachine } from "./rig/machine.ts";
 import { summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
@@ -42,7 +42,7 @@ interface Database {
 
 async function openSqlite(): Promise<Database> {
   const data = path.join(directory, "data");
-  const { program, address } = await startAdapter(`sqlite:${data}`, directory, "sqlite");
+  const { program, address } = await startOpenGateway(`sqlite:${data}`, directory, "sqlite");
   opened.defer(() => program.end());
   return { name: "SQLite", address, plans: await fillSqlite(data, rowCount) };
 }
@@ -50,7 +50,7 @@ async function openSqlite(): Promise<Database> {
 async function openPostgres(): Promise<Database> {
   const server = await startPostgres(scope);
   const database = await server.createDatabase();
-  const { program, address } = await startAdapter(server.url(database), directory, "postgres");
+  const { program, address } = await startOpenGateway(server.url(database), directory, "postgres");
   opened.defer(() => program.end());
   const plans = await fillPostgres(scope, server, database, rowCount);
   return { name: "PostgreSQL", address, plans };
@@ -59,7 +59,7 @@ async function openPostgres(): Promise<Database> {
 async function openMysql(): Promise<Database> {
   const server = await startMysql(scope);
   const plans = await fillMysql(scope, server, rowCount);
-  const { program, address } = await startAdapter(server.url, directory, "mysql");
+  const { program, address } = await startOpenGateway(server.url, directory, "mysql");
   opened.defer(() => program.end());
   return { name: "MariaDB", address, plans };
 }

@@ -320,7 +320,7 @@ const commands = `user list,user list --json,user add cli --no-password,user add
 access list --json,access grant cli main ReadOnly,access grant cli main Nope,access show cli,access who main,
 access check cli Select main,access explain cli main,access lint,access history,access revoke cli main,
 user disable cli,user remove cli,user zz,token list,token issue rita,key list,audit --limit 3,config check,
-config show,approvals list,engine zz,nope,--version,--help`;
+config show,approvals list,upstream zz,nope,--version,--help`;
 for (const command of commands.split(/,\s*/)) {
   const { code, stdout, stderr } = await runCommand(home, command.split(" "), { root });
   console.log(masked(`## gatehouse ${command}\n${stdout}${stderr}[exit ${code}]`));

@@ -22,7 +22,7 @@ const proxied = '[upstream]\nurl = "http://127.0.0.1:9"\n';
 const kinds = {
   "MCP off": `${proxied}[mcp]\nenabled = false\n`,
   "MCP on": proxied,
-  "MCP on, the embedded engine": "",
+  "MCP on, SQLite": "",
 } as const;
 
 interface Start {
@@ -36,8 +36,8 @@ function megabytesOf(pid: number): number {
   return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024;
 }
 
-/** Memory of the engine's process, the only child after a start. */
-function engineMegabytes(pid: number): number | undefined {
+/** Memory of the process that runs SQLite, the only child after a start. */
+function sqliteMegabytes(pid: number): number | undefined {
   const [child] = readFileSync(`/proc/${pid}/task/${pid}/children`, "utf8").trim().split(" ");
   return child === undefined || child === "" ? undefined : megabytesOf(Number(child));
 }
@@ -54,7 +54,7 @@ async function start(home: string, engines: number[]): Promise<Start> {
   await (await fetch(`${url}/healthz`)).text();
   const seconds = (performance.now() - began) / 1000;
   const found = { cpu: running.cpuSeconds(), seconds, megabytes: running.residentMegabytes() };
-  const engine = engineMegabytes(running.child.pid ?? 0);
+  const engine = sqliteMegabytes(running.child.pid ?? 0);
   if (engine !== undefined) engines.push(engine);
   await running.end();
   return found;

@@ -1,6 +1,5 @@
 import { writeFileSync } from "node:fs";
 import { refusalStatuses } from "../src/engine/refusal.ts";
-import { BODY_LIMIT } from "../src/engine/server.ts";
 import { queryRefusals } from "../src/query/refusal.ts";
 import { type RefusalCode, refusals } from "../src/refusal.ts";
 
@@ -72,9 +71,9 @@ const explanations: Readonly<Record<string, string>> = {
   where_required:
     "The `where` of an Update or Delete does not identify the rows by `=` or `IN`. The message names the columns.",
   too_many_changes:
-    "The rows of `values`, or their sum in a Batch, exceed what the caller may change with one query. `gatehouse engine` returns it with 409, after counting.",
+    "The rows of `values`, or their sum in a Batch, exceed what the caller may change with one query. The engine returns it with 409, after counting.",
   row_denied:
-    "A row of `values`, or a `set` or `add`, is outside the rows that the caller may reach. The message says what each column must contain. `gatehouse engine` also returns it if a row as stored would [differ](grants.md#values-and-their-bytes).",
+    "A row of `values`, or a `set` or `add`, is outside the rows that the caller may reach. The message says what each column must contain. The engine also returns it if a row as stored would [differ](grants.md#values-and-their-bytes).",
   attribute_missing:
     "A row filter refers to an attribute that is missing in the user record or has another kind of value. An administrator sets it.",
   join_denied:
@@ -117,7 +116,7 @@ const explanations: Readonly<Record<string, string>> = {
   grant_not_found: "There is no such entry to remove.",
   schema_not_found:
     "`/schema`, or a tool or resource of `/mcp`, names a database or table that does not exist.",
-  schema_not_offered: "The upstream does not answer `GET /schema` as `gatehouse engine` does.",
+  schema_not_offered: "The upstream does not answer `GET /schema`.",
   key_not_found: "`gatehouse key revoke` with a name that no signing key has.",
   method_not_allowed: "The path exists. `Allow` lists its methods.",
   user_exists: "A user with this name exists.",
@@ -210,7 +209,6 @@ const ofEngine: Readonly<Record<string, string>> = {
     "The change affects more rows than the caller's grant allows. Nothing was changed.",
   too_many_rows:
     "The change would return more rows than the caller's grant allows. Nothing was changed.",
-  body_too_large: `The body has more than ${BODY_LIMIT / 2 ** 20} MiB. The gateway's own limit is lower by default.`,
   internal_error: "The engine has a fault. Its log contains the type, code and stack of the cause.",
   upstream_broken:
     "The process that runs SQLite ended before it responded. Nothing was carried out.",
@@ -221,24 +219,9 @@ const ofEngine: Readonly<Record<string, string>> = {
     "The connection was lost, SQLite's process ended, or the time limit was reached during the commit. The change, or the Batch as a whole, may or may not have been carried out. Read the rows before you send it again.",
   query_timeout:
     "The query took longer than 30 seconds in the database and was canceled. Nothing was carried out.",
-  closing: "The engine is shutting down.",
   storage_failed:
     "The disk is full, or the database file cannot be written. Nothing of the query was carried out.",
-  unauthorized: "The `Authorization` header is not the secret that the engine was started with.",
-  host_not_allowed: "The engine listens on a port, and `Host` is not a loopback name.",
-  not_found: "Unknown route.",
-  method_not_allowed: "`Allow` contains the method of the route.",
-  unsupported_media_type: "The body is not `application/json`, or is encoded.",
 } satisfies Record<keyof typeof refusalStatuses | "internal_error", string>;
-
-/** Never seen through the gateway. */
-const direct = new Set([
-  "unauthorized",
-  "host_not_allowed",
-  "not_found",
-  "method_not_allowed",
-  "unsupported_media_type",
-]);
 
 type Row = readonly [code: string, status: number, ...cells: string[]];
 
@@ -275,10 +258,10 @@ function gatewaySections(): string[] {
   );
 }
 
-function engineTable(isDirect: boolean): string {
-  const rows = Object.entries({ ...refusalStatuses, internal_error: 500 })
-    .filter(([code]) => direct.has(code) === isDirect)
-    .map(([code, status]): Row => [code, status, ofEngine[code] ?? ""]);
+function engineTable(): string {
+  const rows = Object.entries({ ...refusalStatuses, internal_error: 500 }).map(
+    ([code, status]): Row => [code, status, ofEngine[code] ?? ""],
+  );
   return table("When, and what to do", rows);
 }
 
@@ -296,11 +279,9 @@ export function errorsText(): string {
     "## Invalid queries",
     "A refused query body gets one of these codes. The message says where and why, and never contains the value of a cell.",
     table("Meaning", ofQueries),
-    "## Errors of the embedded engine",
-    "The engine returns these codes in addition, on SQLite and on [PostgreSQL and MySQL](databases.md). Its responses have no `request_id` in the body, but the header `X-Request-Id`. `X-Gatehouse-Decision: allow` says that the gateway allowed the query.",
-    engineTable(false),
-    "Only clients that connect to the engine directly, without the gateway, get these:",
-    engineTable(true),
+    "## Errors of the engine",
+    "The engine returns these codes in addition, on SQLite and on [PostgreSQL and MySQL](databases.md). `X-Gatehouse-Decision: allow` says that the caller was allowed to send the query.",
+    engineTable(),
   ].join("\n\n")}\n`;
 }
 

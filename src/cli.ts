@@ -17,7 +17,7 @@ const commands = new Map<string, (subcommand?: string) => Promise<Command>>(
     audit: async () => (await import("./commands/audit.ts")).auditCommand(),
     config: async () => (await import("./commands/config.ts")).configCommand(),
     store: async () => (await import("./commands/store.ts")).storeCommand(),
-    engine: async () => (await import("./commands/engine.ts")).engineCommand(),
+    upstream: async () => (await import("./commands/upstream.ts")).upstreamCommand(),
     types: async () => (await import("./commands/types.ts")).typesCommand(),
     mcp: async () => (await import("./commands/mcp.ts")).mcpCommand(),
   }),

@@ -25,15 +25,3 @@ function inClone(): string {
  * another package of that name.
  */
 export const invocation = runsFromSources ? inClone() : "gatehouse";
-
-/**
- * The `Server` header of the engine's `/healthz` (RFC 9110, section 10.2.4). It tells the gateway
- * that the status is that of the database and not of some other HTTP server.
- */
-export const engineName = "gatehouse-engine";
-
-/** Tells the gateway how many rows a query has changed and how many it returns. */
-export const affectedHeader = "x-gatehouse-affected";
-export const rowsHeader = "x-gatehouse-rows";
-/** Tells the gateway, by a code, which of the caller's limits denied a query. */
-export const deniedHeader = "x-gatehouse-denied";

@@ -57,20 +57,3 @@ t.test("a start loads only the libraries that it needs", async (t) => {
   t.equal(metadata.status, 200);
   await service.logged(({ library }) => library === "oidc-provider");
 });
-
-t.test("an engine starts early and loads no configuration", async (t) => {
-  const service = new Service(temporaryHome(t), ["serve", "--port", "0"], {
-    GATEHOUSE_ADMIN_PASSWORD: "correct horse",
-    NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(hook)}`,
-  });
-  t.teardown(() => service.stop());
-  await service.logged(({ msg }) => String(msg).startsWith("listening on"));
-  const loadedBy = (name: string) =>
-    service.log.filter(({ program }) => program === name).map(({ library }) => library);
-  const parts = loadedBy("serve").filter((name) => name === "upstream" || name === "approvals");
-  t.strictSame(parts, ["upstream", "approvals"], "the engine starts before the rest is loaded");
-  await service.logged(({ msg }) => msg === "engine listening");
-  const engine = loadedBy("engine");
-  t.ok(engine.includes("pino"), "its libraries are reported");
-  t.notOk(engine.includes("zod") || engine.includes("smol-toml"), engine.join(" "));
-});

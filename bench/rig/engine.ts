@@ -9,27 +9,29 @@ const program = fileURLToPath(new URL("../../bin/gatehouse.js", import.meta.url)
 const password = "correct horse";
 const loginShape = z.object({ token: z.string() });
 
-/** Starts `gatehouse engine` on a Unix socket. */
-export async function startAdapter(
+/** Starts a gateway over a database, with authentication off. */
+export async function startOpenGateway(
   url: string,
   directory: string,
-  name = "engine",
+  name = "open",
 ): Promise<{ readonly program: Program; readonly address: string }> {
   const home = makeHome(directory, name);
-  const flags = [program, "engine", "--url", url, "--listen", `unix:${home}/engine.sock`];
+  const auth = "[auth]\nenabled = false\n[mcp]\nenabled = false\n";
+  writeFileSync(path.join(home, "gateway.toml"), `${auth}[upstream]\nurl = "${url}"\n`);
+  const flags = [program, "serve", "--port", "0"];
   const running = new Program(process.execPath, flags, undefined, cleanEnvironment(home));
-  return { program: running, address: await running.printed(/"address":"([^"]+)"/) };
+  return { program: running, address: await running.printed(/"url":"(http:[^"]+)"/) };
 }
 
-/** Starts a gateway for it and logs in. */
+/** Starts a gateway over a database and logs in. */
 export async function startGateway(
-  engine: string,
+  database: string,
   directory: string,
 ): Promise<{ readonly program: Program; readonly url: string; readonly token: string }> {
   const home = makeHome(directory, "gateway");
   writeFileSync(
     path.join(home, "gateway.toml"),
-    `[upstream]\nurl = "${engine}"\n[audit]\nfile = "${home}/audit.log"\n[mcp]\nenabled = false\n`,
+    `[upstream]\nurl = "${database}"\n[audit]\nfile = "${home}/audit.log"\n[mcp]\nenabled = false\n`,
   );
   const env = { ...cleanEnvironment(home), GATEHOUSE_ADMIN_PASSWORD: password };
   const flags = [program, "serve", "--port", "0"];

@@ -1,4 +1,4 @@
--- Role and database for the queries of `gatehouse engine`. The store uses another role.
+-- Role and database for the queries. The store uses another role.
 \set ON_ERROR_STOP on
 \set password `cat "${APP_PASSWORD_FILE:-app-password}"`
 create role app login password :'password'

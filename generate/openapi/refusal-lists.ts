@@ -26,16 +26,11 @@ export const narrowed = [
   "not_narrowable" as const,
   "rate_limited" as const,
 ];
-/** Engine refusals that only a defect of the gateway can cause. */
-const ofGateway = [
-  ...["unauthorized", "host_not_allowed", "not_found", "method_not_allowed"],
-  "unsupported_media_type",
-];
-/** Codes of engine refusals that the gateway forwards, with their statuses. */
-export const engineRefusals: Readonly<Record<string, number>> = Object.fromEntries([
-  ...Object.entries(refusalStatuses).filter(([code]) => !ofGateway.includes(code)),
-  ["internal_error", 500],
-]);
+/** Codes of the engine's refusals, with their statuses. */
+export const engineRefusals: Readonly<Record<string, number>> = {
+  ...refusalStatuses,
+  internal_error: 500,
+};
 /** Responses to queries that need approval. */
 export const approvals = [
   ...(["approval_required", "approval_denied", "approval_not_found"] as const),

@@ -81,8 +81,7 @@ export const operations: Readonly<Record<string, Operation>> = {
         description: "The id of an approval for exactly these bytes; each approval works once.",
       },
     },
-    others:
-      "The unchanged response of an upstream other than `gatehouse engine`, with `X-Gatehouse-Decision: allow`.",
+    others: "The unchanged response of a foreign upstream, with `X-Gatehouse-Decision: allow`.",
   },
   "GET /schema": {
     summary: "List the databases that the caller may read.",

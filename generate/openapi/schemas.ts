@@ -104,10 +104,8 @@ export const pendingFields = {
   request_id: { type: "string", description: "As in `X-Request-Id` and in the log." },
 };
 
-/** The gateway forwards refusals of the engine without a request id. */
-const { request_id: _, ...otherFields } = refusalFields;
 const engineRefusalFields = {
-  ...otherFields,
+  ...refusalFields,
   "expected?": { ...count, description: "Rows that the element had to affect." },
   "affected?": { ...count, description: "Rows that the element affected." },
 };

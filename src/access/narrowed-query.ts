@@ -1,6 +1,6 @@
 import { writeDigits } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
-import { memoizeLast } from "../memoize.ts";
+import type { BytewiseColumns } from "../query/limits.ts";
 import type { NestedDetail, OperationDetail } from "../query/operation-detail.ts";
 import type { Position } from "../query/operation-draft.ts";
 import type { Operation } from "../query/operation-types.ts";
@@ -12,12 +12,12 @@ import { type Boundary, type Grant, isNarrowing, type Limits, type RowCondition 
 import { type Caller, grantsFor } from "./groups.ts";
 import {
   type ApprovalRule,
-  type BytewiseColumns,
   boundaryName,
   type DecidingEntry,
   type Decision,
   type DecisionContext,
   denied,
+  type ElementLimit,
   entriesInForce,
   type GivenRight,
   type GivenRights,
@@ -25,7 +25,6 @@ import {
   judgeRights,
   type Objection,
   type QueryDecision,
-  type QueryLimit,
   type WantedRight,
 } from "./rights.ts";
 import type { Subject } from "./roles.ts";
@@ -260,7 +259,7 @@ interface Tally {
 class LimitTally {
   readonly #tallies = new Map<Limits, Tally>();
   readonly #isEngine: boolean;
-  readonly #previews: QueryLimit[] = [];
+  readonly #previews: ElementLimit[] = [];
   readonly #bytewise = new Map<string, BytewiseColumns>();
 
   constructor(isEngine: boolean) {
@@ -333,7 +332,7 @@ class LimitTally {
     return [...this.#bytewise.values()];
   }
 
-  limits(): QueryLimit[] {
+  limits(): ElementLimit[] {
     const totals = Array.from(this.#tallies, ([{ maxRows, maxChanges }, tally]) => [
       ...(maxChanges === undefined || tally.isChangeKnown
         ? []
@@ -383,14 +382,6 @@ function judgePins(
     message: `At most ${most} rows may be changed: ${remedy}`,
     ...limiter.by,
   };
-}
-
-/** Limits as a header value: ASCII JSON with every digit of whole numbers. */
-export function limitsText(limits: readonly object[]): string {
-  return JSON.stringify(limits, writeDigits).replace(
-    /[\u007f-\uffff]/g,
-    (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`,
-  );
 }
 
 interface JudgedAccess extends GivenRights {
@@ -748,10 +739,8 @@ export function decideNarrowedQuery(
   const decisions: Decision[] = [];
   const approvals: ApprovalRule[] = [];
   const all: GivenRights[] = [];
-  // For one operation at a time, since a parsed one may be large.
-  const fields = memoizeLast((detail: OperationDetail) =>
-    detail.operation === "Select" ? undefined : detail.fields(),
-  );
+  const fields = (detail: OperationDetail) =>
+    detail.operation === "Select" ? undefined : detail.fields();
   const deny = (decision: Decision): QueryDecision => {
     decisions.push(decision);
     return { allowed: false, reason: decision.reason, decisions, limits: [], approvals: [] };

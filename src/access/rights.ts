@@ -1,4 +1,5 @@
 import { placeName } from "../place.ts";
+import type { BytewiseColumns, CountedLimit } from "../query/limits.ts";
 import type { PermissionClass } from "../query/query.ts";
 import {
   DatabaseGrants,
@@ -8,7 +9,7 @@ import {
   type NamedSlot,
   type UserGrants,
 } from "./entries.ts";
-import type { Boundary, EntryPoint, Limits, RateLimit, RowCondition } from "./grant.ts";
+import type { Boundary, EntryPoint, Limits, RateLimit } from "./grant.ts";
 import { allEntriesOf, type Caller, grantsFor, isMeant } from "./groups.ts";
 import {
   type EntryRole,
@@ -149,25 +150,9 @@ export interface Decision {
   readonly placed?: readonly (readonly string[])[];
 }
 
-/** A limit on some elements of a query together, as sent to `gatehouse engine`. */
-export interface QueryLimit {
-  /** Indices in a Batch, or 0 for a single query. */
+/** A limit on some elements of a query together, kept by the engine. */
+export interface ElementLimit extends CountedLimit {
   readonly elements: readonly number[];
-  readonly changes?: number;
-  /** Of `returning` and Preview. */
-  readonly rows?: number;
-  /** Of a Preview. */
-  readonly columns?: readonly string[];
-}
-
-/** Columns that `gatehouse engine` also compares by bytes. */
-export interface BytewiseColumns {
-  readonly database: string;
-  readonly table: string;
-  /** The columns of row filters and `require_where`. */
-  readonly bytewise: readonly string[];
-  /** The row filter that inserted and updated rows must satisfy. */
-  readonly written?: readonly RowCondition[];
 }
 
 export interface ApprovalRule {
@@ -188,7 +173,7 @@ export interface QueryDecision {
   /** One decision per access, up to and including the first denial. */
   readonly decisions: readonly Decision[];
   /** Limits that the database must enforce, since the numbers are unknown before the query runs. */
-  readonly limits: readonly QueryLimit[];
+  readonly limits: readonly ElementLimit[];
   readonly bytewise?: readonly BytewiseColumns[];
   /** The rules that require approval, whether or not it was given. */
   readonly approvals: readonly ApprovalRule[];
@@ -203,7 +188,7 @@ export interface QueryOrigin {
 
 export interface DecisionContext extends QueryOrigin {
   readonly now: number;
-  /** True if the upstream is `gatehouse engine`, which enforces limits and compiles aliases. */
+  /** True if the engine runs the query, which enforces limits and compiles aliases. */
   readonly isEngine: boolean;
   readonly isApproved?: boolean;
 }

@@ -1,11 +1,11 @@
 import { z } from "zod";
 import { decideQuery } from "../access/policy.ts";
-import type { BytewiseColumns, QueryLimit } from "../access/rights.ts";
 import { EVERY_DATABASE, type Subject } from "../access/roles.ts";
 import { filterAdditions } from "../access/row-filter.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { keepSpelling } from "../json/document.ts";
 import type { Grammar } from "../query/grammar.ts";
+import type { QueryLimit } from "../query/limits.ts";
 import { operations } from "../query/operations.ts";
 import type { Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
@@ -16,7 +16,7 @@ import type { Approval } from "./approval.ts";
 interface PreviewQuery {
   readonly body: Buffer;
   readonly query: Query;
-  readonly limits: readonly (QueryLimit | BytewiseColumns | { readonly touched: "tell" })[];
+  readonly limits: readonly QueryLimit[];
 }
 
 export interface NoPreview {
@@ -92,7 +92,11 @@ const refusedShape = z.object({ message: z.string() });
 export function readPreviewRows(status: number, text: string): PreviewRows | NoPreview {
   const answer: unknown = JSON.parse(text, keepSpelling);
   if (status === 200) return shownShape.parse(answer);
-  return { reason: `the database refuses it: ${refusedShape.parse(answer).message}` };
+  return { reason: refusedPreview(refusedShape.parse(answer).message) };
+}
+
+export function refusedPreview(message: string): string {
+  return `the database refuses it: ${message}`;
 }
 
 /** JSON text with invisible characters escaped. */

@@ -171,7 +171,6 @@ async function openJudge(options: CommonOptions) {
   const { file } = options;
   const snapshot = file === undefined ? await readAccess(loaded) : await readAccessAt(file);
   const queries = openGrammar(loaded);
-  await queries.identified;
   const context = { queries, form: loaded.configuration.upstream.query_form };
   return (caller: QueryCaller, body: Buffer) => outcomeOf(snapshot, caller, body, context);
 }

@@ -1,6 +1,5 @@
 import { existsSync } from "node:fs";
 import type { Command } from "commander";
-import { limitsText } from "../access/narrowed-query.ts";
 import {
   type Approval,
   type ApprovalDecision,
@@ -16,16 +15,17 @@ import {
   type PreviewRows,
   previewQuery,
   readPreviewRows,
+  refusedPreview,
   visibleJson,
 } from "../approvals/preview.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { EngineRefusal } from "../engine/refusal.ts";
+import { textOf } from "../engine/spool.ts";
 import { systemUser } from "../files/guarded.ts";
 import { keepSpelling } from "../json/document.ts";
 import { createGrammar } from "../query/grammar.ts";
 import { counted } from "../suggestion.ts";
-import { askTarget } from "../upstream/health-check.ts";
-import { parseTarget } from "../upstream/target.ts";
-import { findEngine } from "./database-schema.ts";
+import { openAsGuest } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
 import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
@@ -34,28 +34,21 @@ import { explain, momentOf, plainly, print, printJson, printList } from "./outpu
 const TIMEOUT_MS = 60_000;
 
 async function readPreview(loaded: LoadedConfiguration, approval: Approval, body: Buffer) {
-  const { query, upstream } = loaded.configuration;
+  await using opened = new AsyncDisposableStack();
+  const { query } = loaded.configuration;
   const options = { extraFields: query.extra_fields, operations: query.operations };
   const snapshot = await readAccess(loaded);
   const preview = previewQuery(snapshot, createGrammar(options), approval, body);
   if ("reason" in preview) return preview;
-  const socketPath = await findEngine(loaded);
-  const noEngine = "the upstream is not a gatehouse engine, or does not respond";
-  if (socketPath === undefined) return { reason: noEngine };
-  const { authorization } = upstream;
-  const headers = {
-    "content-type": "application/json",
-    "x-gatehouse-limits": limitsText(preview.limits),
-    ...(authorization === undefined ? {} : { authorization }),
-  };
   try {
-    const { status, text } = await askTarget(parseTarget(`unix:${socketPath}`), {
-      ...{ path: "/query", method: "POST", headers, body: preview.body, agent: false },
-      signal: AbortSignal.timeout(TIMEOUT_MS),
-    });
-    return readPreviewRows(status, text);
+    const store = await openAsGuest(loaded, TIMEOUT_MS);
+    if (store === undefined) return { reason: "a foreign upstream cannot show the rows" };
+    opened.defer(() => store.close());
+    const answer = await store.execute(preview, new AbortController());
+    return readPreviewRows(200, await textOf(answer));
   } catch (error) {
-    return { reason: `the engine does not respond: ${explain(error)}` };
+    if (error instanceof EngineRefusal) return { reason: refusedPreview(error.message) };
+    return { reason: `the database does not respond: ${explain(error)}` };
   }
 }
 

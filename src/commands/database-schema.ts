@@ -1,7 +1,4 @@
 /** Names in the gateway's database, for hints and warnings of commands. */
-import { mkdtemp, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
-import path from "node:path";
 import * as z from "zod";
 import { prefixOf } from "../access/entries.ts";
 import type { Grant } from "../access/grant.ts";
@@ -10,49 +7,41 @@ import { EVERY_DATABASE } from "../access/roles.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { isServerUrl } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
+import { textOf } from "../engine/spool.ts";
+import type { Store } from "../engine/store.ts";
 import { hasOwnEngine, ownDatabaseUrl } from "../gateway/own-engine.ts";
 import { counted, didYouMean } from "../suggestion.ts";
-import { engineSockets } from "../upstream/engine-process.ts";
-import { askTarget, HealthCheck } from "../upstream/health-check.ts";
+import { askTarget } from "../upstream/health-check.ts";
 import { parseTarget } from "../upstream/target.ts";
 
 const TIMEOUT_MS = 2000;
 /** A warning lists all names if there are no more than this. */
 const MOST_LISTED = 8;
 
-/** The socket of this gateway's engine, if it responds. */
-export async function findEngine(loaded: LoadedConfiguration): Promise<string | undefined> {
-  const { url } = loaded.configuration.upstream;
-  const { socketPath } = url === undefined || hasOwnEngine(loaded) ? {} : parseTarget(url);
-  const candidates = hasOwnEngine(loaded) ? engineSockets(loaded.serviceDirectory) : [socketPath];
-  for (const candidate of candidates) {
-    if (candidate === undefined) continue;
-    const check = new HealthCheck({ target: parseTarget(`unix:${candidate}`) });
-    await check.check();
-    if (check.isEngine) return candidate;
+/**
+ * Opens the engine over this gateway's database, for a command that changes nothing there. Undefined
+ * for a foreign upstream.
+ *
+ * @throws Error if a database server refuses the engine
+ */
+export async function openAsGuest(
+  loaded: LoadedConfiguration,
+  queryTimeLimit = TIMEOUT_MS,
+): Promise<Store | undefined> {
+  if (!hasOwnEngine(loaded)) return undefined;
+  const url = URL.parse(ownDatabaseUrl(loaded));
+  if (url !== null && isServerUrl(url.href)) {
+    const key = url.protocol.startsWith("postgres") ? "connect_timeout" : "connect-timeout";
+    // One second, because the engine connects twice.
+    url.searchParams.set(key, "1");
   }
-  return undefined;
-}
-
-async function startEngineFor(loaded: LoadedConfiguration, opened: AsyncDisposableStack) {
-  const url = ownDatabaseUrl(loaded);
-  // Not for SQLite: this command may run as another user, who would own the files it creates.
-  if (!isServerUrl(url)) return undefined;
-  const bounded = new URL(url);
-  const key = bounded.protocol.startsWith("postgres") ? "connect_timeout" : "connect-timeout";
-  // One second, because the engine connects twice.
-  bounded.searchParams.set(key, "1");
-  const directory = await mkdtemp(path.join(tmpdir(), "gatehouse-"));
-  opened.defer(() => rm(directory, { recursive: true, force: true }));
   const { pino } = await import("pino");
-  const { startEngine } = await import("../engine/engine.ts");
-  const { postgres_databases: databases = "schemas" } = loaded.configuration.upstream;
-  const engine = await startEngine({
-    ...{ url: bounded.href, databases, listen: `unix:${path.join(directory, "engine.sock")}` },
-    ...{ queryTimeLimit: TIMEOUT_MS, poolSize: 1, log: pino({ level: "silent" }) },
+  const { openStore } = await import("../engine/open.ts");
+  const { postgres_databases: databases } = loaded.configuration.upstream;
+  return openStore({
+    ...{ url: url?.href ?? ownDatabaseUrl(loaded), databases, queryTimeLimit },
+    ...{ poolSize: 1, isGuest: true, log: pino({ level: "silent" }) },
   });
-  opened.defer(() => engine.close());
-  return engine.address;
 }
 
 const answerShape = z.object({
@@ -80,25 +69,31 @@ async function withNames<Result>(
   const known = new Map<string, ReturnType<ListNames>>();
   try {
     await using opened = new AsyncDisposableStack();
+    const store = await openAsGuest(loaded);
+    opened.defer(() => store?.close());
     const { url, urls: [first] = [] } = upstream;
-    let home = url ?? first;
-    if (hasOwnEngine(loaded)) {
-      const socket = await findEngine(loaded).catch(() => undefined);
-      home = socket === undefined ? await startEngineFor(loaded, opened) : `unix:${socket}`;
-    }
     const signal = AbortSignal.timeout(TIMEOUT_MS);
-    return await work(async (database, ...path) => {
+    async function read(address: string | undefined, names: string[]): Promise<string> {
+      if (address === undefined) {
+        const [database, table] = names;
+        const answer = await store?.readSchema({ database, table }, new AbortController());
+        return answer === undefined ? "{}" : textOf(answer);
+      }
+      const path = ["/schema", ...names.map(encodeURIComponent)].join("/");
+      const options = { path, signal, headers, agent: false };
+      return (await askTarget(parseTarget(address), options)).text;
+    }
+    return await work((database, ...path) => {
       const own = upstream.databases.find(({ databases }) => databases.includes(database));
+      const home = store === undefined ? (url ?? first) : undefined;
       const address = own === undefined ? home : (own.url ?? own.urls?.[0]);
-      if (address === undefined) return undefined;
-      const route = ["/schema", ...path.map(encodeURIComponent)].join("/");
-      const options = { path: route, signal, headers, agent: false };
+      const key = JSON.stringify([address, path]);
       const answer =
-        known.get(address + route) ??
-        askTarget(parseTarget(address), options).then(
-          ({ text }) => Object.values(answerShape.safeParse(JSON.parse(text)).data?.data ?? {})[0],
+        known.get(key) ??
+        read(address, path).then(
+          (body) => Object.values(answerShape.safeParse(JSON.parse(body)).data?.data ?? {})[0],
         );
-      known.set(address + route, answer);
+      known.set(key, answer);
       return answer;
     });
   } catch {

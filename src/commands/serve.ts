@@ -16,7 +16,7 @@ import { loadFor, searchOf } from "./load.ts";
 import { type CommonOptions, defineCommand } from "./options.ts";
 import { FAILURE, print } from "./output.ts";
 import { shutdownSignal } from "./shutdown-signal.ts";
-import { explainStartFailure, exposureWarnings, requireSocketDirectory } from "./start-checks.ts";
+import { explainStartFailure, exposureWarnings } from "./start-checks.ts";
 
 const unspecifiedHosts = new Map([
   ["0.0.0.0", ["IPv4"]],
@@ -138,33 +138,18 @@ function logStart(
 
 async function start(
   loaded: LoadedConfiguration,
-  options: Omit<StartOptions, "engine"> & { readonly output: DestinationStream },
+  options: StartOptions & { readonly output: DestinationStream },
 ): Promise<RunningGateway> {
   const { requireFreeAddresses } = await import("../gateway/system-limits.ts");
   await requireFreeAddresses(loaded.configuration);
-  requireSocketDirectory(loaded);
-  const { openEngine } = await import("../gateway/own-engine.ts");
-  await using opened = new AsyncDisposableStack();
-  // The engine starts while the rest of the code loads.
-  const engine = await openEngine(loaded, options.log, opened);
   const count = workerCount(loaded.configuration);
-  let gateway: RunningGateway;
   if (count === 1) {
     const { startGateway } = await import("../gateway/start.ts");
     const loadConsole = () => import("../console/app.ts");
-    gateway = await startGateway(loaded, { ...options, engine, loadConsole });
-  } else {
-    const { startWorkers } = await import("../workers/start.ts");
-    gateway = await startWorkers(loaded, { ...options, engine, count });
+    return startGateway(loaded, { ...options, loadConsole });
   }
-  const kept = opened.move();
-  return {
-    ...gateway,
-    async close() {
-      await gateway.close();
-      await kept.disposeAsync();
-    },
-  };
+  const { startWorkers } = await import("../workers/start.ts");
+  return startWorkers(loaded, { ...options, count });
 }
 
 async function run(options: CommonOptions & { wait?: true }): Promise<void> {

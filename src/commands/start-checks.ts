@@ -4,7 +4,7 @@ import { isLoopback, isUnspecified, storesAccess } from "../config/addresses.ts"
 import type { LoadedConfiguration } from "../config/load.ts";
 import { type Configuration, hasEmbeddedServer } from "../config/schema.ts";
 import { directoryProblem } from "../files/guarded.ts";
-import { dataDirectoryOf, hasOwnEngine } from "../gateway/own-engine.ts";
+import { dataDirectoryOf } from "../gateway/own-engine.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
 import { stateDirectoryOf } from "../oauth/server/state-file.ts";
 import { invocation } from "../product.ts";
@@ -127,14 +127,6 @@ function explainListenFailure(error: unknown, { server, console }: Configuration
   const other = console.listen?.endsWith(`:${error.port}`) ? "console.listen" : "metrics.listen";
   const remedy = isMain ? "--port (or server.port)" : other;
   return new Error(`${place} ${reason}; choose another with ${remedy}`, { cause: error });
-}
-
-/** Throws if the engine could not create its socket; the engine itself prints only the errno. */
-export function requireSocketDirectory(loaded: LoadedConfiguration): void {
-  const directory = { file: loaded.serviceDirectory, isDirectory: true };
-  if (hasOwnEngine(loaded) && problemOf(directory) !== undefined) {
-    throw new Error("The engine cannot create its socket.");
-  }
 }
 
 export function explainStartFailure(error: unknown, loaded: LoadedConfiguration): unknown {

@@ -79,6 +79,21 @@ export function isEngineUrl(text: string): boolean {
   return isServerUrl(text) || sqliteDirectory(text) !== undefined;
 }
 
+interface UpstreamAddress {
+  readonly url?: string | undefined;
+  readonly urls?: readonly string[] | undefined;
+}
+
+/** The engine's kind of database, or undefined if a foreign upstream runs the queries. */
+export function engineOver({ url, urls }: UpstreamAddress): "sqlite" | "server" | undefined {
+  if (url === undefined) return urls === undefined ? "sqlite" : undefined;
+  if (isServerUrl(url)) return "server";
+  return sqliteDirectory(url) === undefined ? undefined : "sqlite";
+}
+
+/** Connections of the engine to a database server, unless `upstream.pool_size` says another number. */
+export const DEFAULT_POOL_SIZE = 16;
+
 /** A URL for display: that of a database without its password and its parameters. */
 export function withoutPassword(url: string): string {
   if (!isServerUrl(url)) return url;

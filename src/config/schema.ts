@@ -3,6 +3,8 @@ import { fieldNames, operationKeys } from "../query/grammar.ts";
 import { plainNameRule, wholeDatabase, wholePlainName } from "../query/names.ts";
 import { permissionClasses } from "../query/query.ts";
 import {
+  DEFAULT_POOL_SIZE,
+  engineOver,
   isAddressOrNetwork,
   isAppScheme,
   isBaseUrl,
@@ -477,7 +479,7 @@ const query = section("Level of the query grammar, and operations and fields bey
   level: key(
     z.enum(["core", "full"]).optional(),
     "full",
-    'Level of the query grammar that is accepted. If absent: "full" for gatehouse engine, "core" for ' +
+    'Level of the query grammar that is accepted. If absent: "full" for the engine, "core" for ' +
       "another upstream, since one that ignores what it does not know would give wrong results.",
   ),
   extra_fields: key(
@@ -646,7 +648,7 @@ const keys = strictObject({
   url: key(
     homeUrl.optional(),
     "http://127.0.0.1:9090",
-    "URL of the upstream, or of a database that the gateway starts an engine for, such as postgres://user@host/database. If absent: an engine over SQLite files in data/.",
+    "URL of the upstream, or of a database that the engine in the gateway uses, such as postgres://user@host/database. If absent: SQLite files in data/.",
   ),
   urls: key(
     z.array(url).min(1).optional(),
@@ -677,7 +679,7 @@ const keys = strictObject({
   health_path: key(
     healthPath.default(""),
     "/healthz",
-    "Path that returns 2xx if a URL can be used. If empty: a URL can be used if it accepts a connection, or, for `gatehouse engine`, if it reports that its database is available.",
+    "Path that returns 2xx if a URL can be used. If empty: a URL can be used if it accepts a connection.",
   ),
   health_interval: seconds
     .default(5)
@@ -685,12 +687,12 @@ const keys = strictObject({
   statement_timeout: key(
     seconds.optional(),
     10,
-    "Seconds that an engine started by the gateway gives the database for one query. If absent: 30.",
+    "Seconds that the engine gives the database for one query. If absent: 30.",
   ),
   pool_size: key(
     wholeNumber(1, 1000).optional(),
     32,
-    "Queries that an engine started by the gateway runs on a database server at one time, each on its own connection. If absent: 16.",
+    `Queries that the engine runs on a database server at one time, each on its own connection; the workers share them. If absent: ${DEFAULT_POOL_SIZE}.`,
   ),
   postgres_databases: key(
     z.enum(["schemas", "databases"]).optional(),
@@ -724,18 +726,17 @@ function refuseDatabasesTwice({ databases: groups }: Upstream, context: z.core.$
 
 /** Refuses keys without effect, since an operator would rely on them. */
 function refuseForEngine(upstream: Upstream, context: z.core.$RefinementCtx): void {
-  const { url, urls } = upstream;
-  const hasEngine = url === undefined ? urls === undefined : isEngineUrl(url);
-  if (upstream.query_form === "op" && hasEngine) {
-    refuse(context, ["query_form"], '"keyed", which the engine that the gateway starts requires');
+  const engine = engineOver(upstream);
+  if (upstream.query_form === "op" && engine !== undefined) {
+    refuse(context, ["query_form"], '"keyed", which the engine requires');
   }
-  if (upstream.statement_timeout !== undefined && !hasEngine) {
-    refuse(context, ["statement_timeout"], "nothing, unless the gateway starts the engine itself");
+  if (upstream.statement_timeout !== undefined && engine === undefined) {
+    refuse(context, ["statement_timeout"], "nothing, unless url is that of a database");
   }
-  if (upstream.pool_size !== undefined && !isServerUrl(url ?? "")) {
+  if (upstream.pool_size !== undefined && engine !== "server") {
     refuse(context, ["pool_size"], "nothing, unless url is that of a database server");
   }
-  if (upstream.postgres_databases !== undefined && !/^postgres/.test(url ?? "")) {
+  if (upstream.postgres_databases !== undefined && !/^postgres/.test(upstream.url ?? "")) {
     refuse(context, ["postgres_databases"], "nothing, unless url is that of PostgreSQL");
   }
 }
@@ -902,9 +903,18 @@ export const configurationSchema = z
   )
   .superRefine(
     ({ server, upstream }, context) => {
-      if (upstream.connections >= server.workers) return;
-      const allowed = `at least one for each of server.workers, which is ${server.workers}`;
-      refuse(context, ["upstream", "connections"], allowed);
+      const { workers } = server;
+      const engine = engineOver(upstream);
+      if (engine === "sqlite" && workers > 1) {
+        const allowed =
+          "1 over SQLite, whose files one process writes; for more workers use PostgreSQL or MySQL";
+        refuse(context, ["server", "workers"], allowed);
+      }
+      const allowed = `at least one for each of server.workers, which is ${workers}`;
+      if (engine === "server" && (upstream.pool_size ?? DEFAULT_POOL_SIZE) < workers) {
+        refuse(context, ["upstream", "pool_size"], allowed);
+      }
+      if (upstream.connections < workers) refuse(context, ["upstream", "connections"], allowed);
     },
     ifValid("server", "upstream"),
   );

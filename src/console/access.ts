@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import {
   manageableBy,
   maySeeGrants,
@@ -36,6 +37,7 @@ import { hashNewPassword } from "../identity/login.ts";
 import { type Html, html, type Part } from "../pages/html.ts";
 import { placeName, splitPlace } from "../place.ts";
 import { Refusal } from "../refusal.ts";
+import { ask } from "../upstream/database.ts";
 import { fieldLines } from "../upstream/headers.ts";
 import { createSchemaSource } from "../upstream/schema-source.ts";
 import {
@@ -724,11 +726,11 @@ const origin = { via: "query" } as const;
 /** Suggests names on which a user may grant, as far as the upstream returns them in time. */
 export function nameSuggestions({ access, routing, headers }: Gateway) {
   const source = createSchemaSource<Subject>({
-    upstreams: routing.upstreams.map(({ holds, group }) => ({
+    upstreams: routing.upstreams.map(({ holds, database }) => ({
       holds,
-      get: ({ username }, path, signal) =>
-        group.ask({
-          ...{ user: username, path, body: Buffer.alloc(0), isRead: true, signal },
+      get: ({ username: user }, schema, signal) =>
+        ask(database, {
+          ...{ user, schema, signal, requestId: randomUUID() },
           fields: fieldLines({ accept: "application/json", ...credentialOf({ headers }) }),
           largest: LARGEST_ANSWER_BYTES,
           hold: () => {},

@@ -1,6 +1,6 @@
+import { randomUUID } from "node:crypto";
 import { setTimeout } from "node:timers/promises";
 import { LRUCache } from "lru-cache";
-import { limitsText } from "../access/narrowed-query.ts";
 import type { ApprovalRule } from "../access/rights.ts";
 import { groupSubject, type Subject } from "../access/roles.ts";
 import { namesOfPerson } from "../access/snapshot.ts";
@@ -23,13 +23,12 @@ import {
 } from "../approvals/preview.ts";
 import { messageOf } from "../client-error.ts";
 import type { Gateway } from "../gateway/gateway.ts";
-import { credentialOf, LIMITS_HEADER } from "../gateway/query.ts";
 import { identify } from "../identity/authenticate.ts";
 import { keepSpelling } from "../json/document.ts";
 import { dateOf, type Html, html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { counted } from "../suggestion.ts";
-import { fieldLines } from "../upstream/headers.ts";
+import { ask } from "../upstream/database.ts";
 import { confirmationField, Failure, failureOf, requireConfirmation } from "./changes.ts";
 import { type Column, dim, hidden, hint, mark, postForm, table } from "./frame.ts";
 import { type ConsoleRequest, refreshOf, sendPage, type Visitor, visitorOf } from "./visit.ts";
@@ -344,24 +343,20 @@ async function previewRows(
   query: Buffer,
 ): Promise<PreviewRows | NoPreview> {
   const { queries, access, log, routing } = gateway;
-  if (!queries.isEngine) return { reason: "no gatehouse engine answers behind the gateway" };
+  if (!queries.isEngine) return { reason: "a foreign upstream cannot show them" };
   const preview = previewQuery(access.snapshot, queries.grammar, approval, query);
   if ("reason" in preview) return preview;
   const hidden = whyRowsHidden(access.snapshot, queries.grammar, approver, approval);
   if (hidden !== undefined) return { reason: hidden };
   try {
-    const answer = await routing.groupFor(preview.query).ask({
-      ...{
-        user: approver.username,
-        body: preview.body,
-        isRead: true,
-        largest: LARGEST_PREVIEW_BYTES,
-      },
-      fields: fieldLines({
-        "content-type": "application/json",
-        [LIMITS_HEADER]: limitsText(preview.limits),
-        ...credentialOf(gateway),
-      }),
+    const answer = await ask(routing.databaseFor(preview.query), {
+      ...preview,
+      user: approver.username,
+      requestId: randomUUID(),
+      fields: "",
+      isRead: true,
+      seesSchema: true,
+      largest: LARGEST_PREVIEW_BYTES,
       hold: () => {},
       signal: AbortSignal.timeout(PREVIEW_TIMEOUT_MS),
     });

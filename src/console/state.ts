@@ -12,8 +12,6 @@ import { isAdministrator } from "../access/policy.ts";
 import { groupOf } from "../access/roles.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
-import { withoutPassword } from "../config/addresses.ts";
-import { hasOwnEngine, ownDatabaseUrl } from "../gateway/own-engine.ts";
 import { dateOf, type Html, html, type Part } from "../pages/html.ts";
 import { version as release } from "../product.ts";
 import { Refusal } from "../refusal.ts";
@@ -308,15 +306,12 @@ async function storeState({ store, replica }: StoreReplica) {
   return { own, isReachable: status !== undefined && isReachable, lag, status };
 }
 
-export async function conditionOf({ gateway, loaded, store }: Console) {
+export async function conditionOf({ gateway, store }: Console) {
   const { routing, shared } = gateway;
   const upstreams = routing.targets.map(async (target) => {
     const { busy, waiting, isLive } = target;
     const databases = routing.databasesAt(target);
-    // The embedded engine listens on a private socket whose name means nothing to users.
-    const isOwnEngine = databases === undefined && hasOwnEngine(loaded);
-    const name = isOwnEngine ? withoutPassword(ownDatabaseUrl(loaded)) : target.name;
-    return { name, databases, busy, waiting, isLive, isUp: await target.isUp() };
+    return { name: target.name, databases, busy, waiting, isLive, isUp: await target.isUp() };
   });
   return {
     configurationFailure: (await shared.condition()).configurationFailure,

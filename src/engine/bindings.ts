@@ -1,8 +1,8 @@
 import { runAtOnce } from "../cooperative-scheduling.ts";
+import { parseExact } from "../json/exact.ts";
 import { visitCheckedMembers, writeMembers } from "../json/members.ts";
 import type { Insert, Operation, Row, TableOperation } from "../query/operation-types.ts";
 import { counted } from "../suggestion.ts";
-import { parseCell } from "./parse.ts";
 import { EngineRefusal } from "./refusal.ts";
 import type { RowChangeName } from "./sql/preview.ts";
 
@@ -99,7 +99,7 @@ export class Bindings {
       throw unexpected(element, 1, affected, "bind in a later element requires exactly one");
     }
     const members = membersOf(row);
-    const values = Array.from(wanted, (name) => [name, parseCell(String(members.get(name)))]);
+    const values = Array.from(wanted, (name) => [name, parseExact(String(members.get(name)))]);
     this.#rows.set(element, Object.fromEntries(values));
   }
 

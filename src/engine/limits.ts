@@ -1,29 +1,6 @@
-import type { z } from "zod";
+import type { BytewiseColumns, CountedLimit, QueryLimit } from "../query/limits.ts";
 import { counted } from "../suggestion.ts";
-import type { bytewiseShape, limitShape } from "./limits-header.ts";
 import { EngineRefusal, type RefusalCode } from "./refusal.ts";
-
-/** The header with the gateway's limits for a query. */
-export const limitsHeader = "x-gatehouse-limits";
-
-/** The header for callers who may not see the whole schema. */
-export const narrowedHeader = "x-gatehouse-narrowed";
-
-/**
- * Limits that some elements of a query share: at most `changes` rows inserted, updated or deleted,
- * and at most `rows` returned. A Preview shows only `columns`. `elements` are positions in a Batch;
- * all if omitted. `touched` makes a Preview report the digest of all affected rows, or is the
- * digest that a single change must match.
- */
-type CountedLimit = z.infer<typeof limitShape>;
-
-/**
- * `bytewise` are columns that comparisons in the query distinguish by bytes. Rows that the query
- * inserts or updates must satisfy `written`.
- */
-export type BytewiseColumns = z.infer<typeof bytewiseShape>;
-
-export type QueryLimit = CountedLimit | BytewiseColumns;
 
 export class LimitCounter {
   readonly touched: CountedLimit["touched"];

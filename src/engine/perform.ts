@@ -1,7 +1,8 @@
+import type { QueryLimit } from "../query/limits.ts";
 import type { ChangeName, Operation, TableOperation } from "../query/operation-types.ts";
 import { MOST_PREVIEW_ROWS, type OperationFields, type ReadingName } from "../query/operations.ts";
 import { Bindings, bindingsOf, requireExpected } from "./bindings.ts";
-import { LimitCounter, type QueryLimit } from "./limits.ts";
+import { LimitCounter } from "./limits.ts";
 import { EngineRefusal } from "./refusal.ts";
 import type { Operations, QueryContext, Session } from "./remote/dialect.ts";
 import { refused } from "./remote/failures.ts";

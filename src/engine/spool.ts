@@ -147,6 +147,10 @@ export function bytesOf({ body }: Answer): AsyncIterable<Buffer> | Iterable<Buff
   return isFile ? createReadStream("", { fd: body, start: 0 }) : [Buffer.from(body)];
 }
 
+export async function textOf(answer: Answer): Promise<string> {
+  return Buffer.concat(await Array.fromAsync(bytesOf(answer))).toString();
+}
+
 /** No other process can open the file, and the system frees it when its descriptor is closed. */
 function openUnnamedFile(): number {
   const path = join(tmpdir(), `.gatehouse-answer-${randomUUID()}`);

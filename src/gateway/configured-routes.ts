@@ -288,7 +288,7 @@ async function handle(
   const idleTimeout = settings.upgrade_idle_timeout * 1000;
   // With several upstreams, the database that the route names chooses one.
   await gateway.routing
-    .groupOf(place.database)
+    .databaseOf(place.database)
     .forwardStream(exchange.isHandshake ? asWebSocket(stream, idleTimeout) : stream);
 }
 

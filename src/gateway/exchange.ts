@@ -7,7 +7,7 @@ import type { Principal } from "../mcp/authenticate.ts";
 import type { AuditedChange, AuditedOperation, AuditedRate } from "../observe/audit-line.ts";
 import type { RequestTrace, UpstreamRequest, UpstreamTrace } from "../observe/tracing.ts";
 import { Refusal, type RefusedToken } from "../refusal.ts";
-import type { EngineReport } from "../upstream/headers.ts";
+import type { RunReport } from "../upstream/database.ts";
 import type { Peer } from "./origins.ts";
 
 /** The maximum number of headers. The parser limits their size. */
@@ -121,7 +121,7 @@ class Verdict {
   refusedToken: (RefusedToken & { readonly detail: string | undefined }) | undefined;
   approval: string | undefined;
   rates: readonly AuditedRate[] | undefined;
-  report: EngineReport | undefined;
+  report: RunReport | undefined;
   changes: readonly AuditedChange[] | undefined;
   /** Set for streams. Throws a Refusal once the request would no longer be allowed. */
   requireStillAllowed: (() => void) | undefined;

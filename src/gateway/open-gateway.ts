@@ -5,7 +5,7 @@ import { type Change, usernameOf } from "../access/record-change.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { messageOf } from "../client-error.ts";
 import { watchClock } from "../clock.ts";
-import { storesAccess } from "../config/addresses.ts";
+import { storesAccess, withoutPassword } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { type Configuration, hasAssertions, hasLogin, issuersOf } from "../config/schema.ts";
 import { watchFile } from "../files/watch.ts";
@@ -34,9 +34,11 @@ import type { Store, StoreReplica } from "../store/open.ts";
 import {
   BackendGroup,
   type BackendOptions,
+  CLIENT_TIMEOUT_MS,
   DatabaseRouting,
   QueryMetrics,
 } from "../upstream/backends.ts";
+import type { Database } from "../upstream/database.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
 import { BodyBudget } from "./body.ts";
@@ -49,7 +51,13 @@ import {
 import type { Gateway, McpEndpoint } from "./gateway.ts";
 import { openApprovals } from "./open-approvals.ts";
 import { openState } from "./open-state.ts";
-import { dataDirectoryOf, type EngineTarget, hasOwnEngine, knownDatabases } from "./own-engine.ts";
+import {
+  dataDirectoryOf,
+  hasOwnEngine,
+  knownDatabases,
+  openEngine,
+  ownDatabaseUrl,
+} from "./own-engine.ts";
 import { openGrammar } from "./query-grammar.ts";
 import { reportReload, warnOfSuspiciousRules } from "./reload-report.ts";
 import { openSchema } from "./schema.ts";
@@ -319,11 +327,23 @@ export async function openSharedCounts(
   return openCounts(store, opened);
 }
 
-/** Opens the configured upstreams, or an embedded engine as the first one. */
-async function openUpstream(
-  { loaded, log, metrics, opened }: Base,
-  engine: EngineTarget,
-): Promise<DatabaseRouting> {
+async function openOwnDatabase(loaded: LoadedConfiguration, log: Log, metrics: QueryMetrics) {
+  const { connections, response_timeout: seconds } = loaded.configuration.upstream;
+  const store = await openEngine(loaded, log);
+  // Loaded on demand, because gateways with a foreign upstream do not need it.
+  const { EngineDatabase } = await import("../upstream/engine-database.ts");
+  return new EngineDatabase(store, {
+    name: withoutPassword(ownDatabaseUrl(loaded)),
+    connections,
+    waitTimeoutMs: seconds * 1000,
+    clientTimeoutMs: CLIENT_TIMEOUT_MS,
+    metrics,
+    log,
+  });
+}
+
+/** Opens the configured upstreams, or the engine as the first one. */
+async function openUpstream({ loaded, log, metrics, opened }: Base): Promise<DatabaseRouting> {
   const { upstream } = loaded.configuration;
   const options: BackendOptions = {
     connections: upstream.connections,
@@ -338,15 +358,14 @@ async function openUpstream(
       else log.warn({ target }, "an upstream failed and takes no queries until a check passes");
     },
   };
-  const openGroup = (targets: readonly UpstreamTarget[], own = options): BackendGroup =>
-    opened.adopt(new BackendGroup(targets, own), (group) => group.close());
+  const openGroup = (targets: readonly UpstreamTarget[]): BackendGroup =>
+    opened.adopt(new BackendGroup(targets, options), (group) => group.close());
   const targetsOf = ({ url, urls = [] }: Pick<typeof upstream, "url" | "urls">) =>
     (url === undefined ? urls : [url]).map(parseTarget);
-  // The configured path belongs to the operator's servers, not to the engine.
   const home = hasOwnEngine(loaded)
-    ? openGroup([await engine()], { ...options, healthPath: "/healthz" })
+    ? opened.adopt(await openOwnDatabase(loaded, log, options.metrics), (one) => one.close())
     : openGroup(targetsOf(upstream));
-  const elsewhere = new Map<string, BackendGroup>();
+  const elsewhere = new Map<string, Database>();
   for (const { databases, ...where } of upstream.databases) {
     const group = openGroup(targetsOf(where));
     for (const database of databases) elsewhere.set(database, group);
@@ -363,7 +382,6 @@ export interface StartOptions {
   readonly chosenPassword: string | undefined;
   /** True if a generated password can be shown once on a terminal. */
   readonly hasTerminal: boolean;
-  readonly engine: EngineTarget;
 }
 
 export interface MemberOptions extends StartOptions {
@@ -430,7 +448,7 @@ export interface OpenedGateway {
   readonly mcp: PromiseWithResolvers<McpEndpoint>;
   readonly store: StoreReplica | undefined;
   readonly firstPassword: FirstPassword | undefined;
-  /** The embedded engine's data directory. Undefined with an external upstream. */
+  /** The directory of the SQLite files. Undefined for another database. */
   readonly dataDirectory: string | undefined;
 }
 
@@ -475,7 +493,7 @@ export async function openGateway(
   const changes = openChanges(base, access, shared);
   const identity = await openIdentity(base, access, changes, shared);
   const issuers = await openIssuers(base, () => resourcesOf(gateway.publicUrl));
-  const routing = await openUpstream(base, options.engine);
+  const routing = await openUpstream(base);
   const tracing = await openTraces(base, routing);
   const approvals = await openApprovals(base);
   metrics?.exportApprovals(() => approvals.counts());

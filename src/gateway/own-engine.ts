@@ -1,59 +1,41 @@
 import path from "node:path";
-import { isEngineUrl, sqliteDirectory } from "../config/addresses.ts";
+import { engineOver, sqliteDirectory } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { DatabaseFiles } from "../engine/sqlite/files.ts";
+import type { Store } from "../engine/store.ts";
 import type { Log } from "../observe/log.ts";
-import type { UpstreamTarget } from "../upstream/target.ts";
 
-/** True if the gateway starts an embedded engine instead of using `upstream.url`. */
+/** True if the engine runs queries, and not a foreign upstream. */
 export function hasOwnEngine({ configuration: { upstream } }: LoadedConfiguration): boolean {
-  return upstream.url === undefined ? upstream.urls === undefined : isEngineUrl(upstream.url);
+  return engineOver(upstream) !== undefined;
 }
 
-/** The embedded engine's database, in the form that `gatehouse engine --url` accepts. */
+/** The URL of the engine's database. */
 export function ownDatabaseUrl({ configuration, serviceDirectory }: LoadedConfiguration): string {
   return configuration.upstream.url ?? `sqlite:${path.join(serviceDirectory, "data")}`;
 }
 
-/** The directory of the embedded engine's SQLite files. Undefined without an embedded engine. */
+/** The directory of the SQLite files. Undefined for another database. */
 export function dataDirectoryOf(loaded: LoadedConfiguration): string | undefined {
   return hasOwnEngine(loaded) ? sqliteDirectory(ownDatabaseUrl(loaded)) : undefined;
 }
 
-function engineFlags({ configuration: { upstream } }: LoadedConfiguration): string[] {
-  const { statement_timeout: timeout, pool_size: size, postgres_databases: kind } = upstream;
-  return [
-    ...(timeout === undefined ? [] : ["--statement-timeout", String(timeout)]),
-    ...(size === undefined ? [] : ["--pool-size", String(size)]),
-    ...(kind === undefined ? [] : ["--databases", kind]),
-  ];
-}
-
-export type EngineTarget = () => Promise<UpstreamTarget>;
-
 /**
- * Starts the embedded engine's process, if there is one. The stack closes it.
+ * Opens the engine over the configured database.
  *
- * @returns a function that waits until the engine listens, and rejects if it fails to start
+ * @throws Error for an unusable URL or directory, and for a server that refuses the engine
  */
-export async function openEngine(
-  loaded: LoadedConfiguration,
-  log: Log,
-  opened: AsyncDisposableStack,
-): Promise<EngineTarget> {
-  if (!hasOwnEngine(loaded)) return () => Promise.reject(new Error("the upstream is another's"));
-  // Loaded on demand, because gateways with an external database do not need it.
-  const { startEngine } = await import("../upstream/engine-process.ts");
-  const engine = startEngine({
+export async function openEngine(loaded: LoadedConfiguration, log: Log): Promise<Store> {
+  const { upstream } = loaded.configuration;
+  // Loaded on demand, because gateways with a foreign upstream do not need it.
+  const { openStore } = await import("../engine/open.ts");
+  return openStore({
     url: ownDatabaseUrl(loaded),
-    flags: engineFlags(loaded),
-    directory: loaded.serviceDirectory,
+    databases: upstream.postgres_databases,
+    queryTimeLimit: upstream.statement_timeout && upstream.statement_timeout * 1000,
+    poolSize: upstream.pool_size,
     log,
   });
-  // Callers who wait for the engine get the error.
-  const ended = engine.catch(() => undefined);
-  opened.defer(async () => (await ended)?.close());
-  return async () => (await engine).target;
 }
 
 function ownDatabases(loaded: LoadedConfiguration): string[] {

@@ -1,16 +1,13 @@
 import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
-import { limitsText } from "../access/narrowed-query.ts";
 import { decideQuery } from "../access/policy.ts";
 import { writeRateLimit } from "../access/records.ts";
 import {
   type ApprovalRule,
-  type BytewiseColumns,
   type Decision,
   limitsFor,
   mayBeNarrowed,
   type QueryDecision,
-  type QueryLimit,
   type QueryOrigin,
   type RateWindow,
   rateWindowsOf,
@@ -26,17 +23,24 @@ import {
   mayApprove,
 } from "../approvals/approval.ts";
 import { ClientError } from "../client-error.ts";
+import { runCooperatively, whileWanted } from "../cooperative-scheduling.ts";
 import type { UpstreamTrace } from "../observe/tracing.ts";
 import type { Grammar } from "../query/grammar.ts";
+import type { QueryLimit } from "../query/limits.ts";
 import { isReadOnly, type Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
 import { abandoned, ClientAnswer, type QueryAnswer } from "../upstream/answer-stream.ts";
-import type { BackendGroup, UpstreamQuery } from "../upstream/backends.ts";
 import {
-  engineReportOf,
+  ask as askDatabase,
+  type Database,
+  type DatabaseQuery,
+  type RunReport,
+  type SchemaQuery,
+} from "../upstream/database.ts";
+import {
   fieldLines,
   gatewayHeaders,
   type Identity,
@@ -145,9 +149,6 @@ export function isNarrowed({ access }: Gateway, exchange: Exchange): boolean {
   return subject !== undefined && mayBeNarrowed(access.snapshot, subject, originOf(exchange));
 }
 
-/** `touched` is the digest of the rows that an approval covers. */
-type EngineLimit = QueryLimit | BytewiseColumns | { readonly touched: string };
-
 interface NeededApproval {
   readonly rules: readonly ApprovalRule[];
   readonly basis: string;
@@ -165,7 +166,7 @@ interface Judged {
   readonly decisions: readonly Decision[];
   /** Undefined while authentication is off. */
   readonly identity: Identity | undefined;
-  readonly limits: readonly EngineLimit[];
+  readonly limits: readonly QueryLimit[];
   readonly approval: NeededApproval | undefined;
   /** False if part of the schema is hidden from the caller, including in errors. */
   readonly seesSchema: boolean;
@@ -381,40 +382,38 @@ export function countCall(gateway: Gateway, exchange: Exchange): Promise<void> |
   return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
 }
 
-interface PreparedQuery extends UpstreamQuery {
-  readonly group: BackendGroup;
+interface PreparedQuery extends DatabaseQuery {
+  readonly database: Database;
   readonly trace: UpstreamTrace | undefined;
 }
 
-/** For `gatehouse engine`. */
-export const LIMITS_HEADER = "x-gatehouse-limits";
-/** Errors of `gatehouse engine` may then name only schema objects that the query itself names. */
-const NARROWED_HEADER = "x-gatehouse-narrowed";
-
 type OwnHeaders = Record<string, string | string[]>;
 
-function upstreamFields(
+function addressed(
   gateway: Gateway,
   exchange: Exchange,
+  database: Database,
   method: "GET" | "POST",
-  own: OwnHeaders,
+  makeHeaders: () => OwnHeaders,
   identity: Identity | undefined,
-): Pick<PreparedQuery, "user" | "fields" | "trace"> {
+): Pick<PreparedQuery, "user" | "requestId" | "fields" | "trace" | "database"> {
   const { requestId, peer } = exchange;
-  const { forwardedFor, proto, host } = peer;
-  const trace = exchange.forwardUpstream({
-    method,
-    headers: own,
-    target: gateway.tracing?.upstream,
-  });
-  const added = gatewayHeaders({ requestId, forwardedFor, proto, host, identity });
-  // No name occurs in both. The configuration does not allow headers that the gateway sets.
-  return { user: fairnessKey(exchange), fields: fieldLines(own) + fieldLines(added), trace };
+  const headers = database.isEngine ? {} : makeHeaders();
+  const trace = exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
+  let fields = "";
+  if (!database.isEngine) {
+    const { forwardedFor, proto, host } = peer;
+    const added = gatewayHeaders({ requestId, forwardedFor, proto, host, identity });
+    // No name occurs in both. The configuration does not allow headers that the gateway sets.
+    fields = fieldLines(headers) + fieldLines(added);
+  }
+  return { user: fairnessKey(exchange), requestId, fields, trace, database };
 }
 
 interface PrepareOptions {
-  /** Headers besides those that the gateway adds to all upstream requests. */
-  readonly own: OwnHeaders;
+  /** Makes the headers besides those that the gateway adds to all requests to a foreign upstream. */
+  readonly own: () => OwnHeaders;
+  readonly accept?: string | undefined;
   readonly approval: string | undefined;
   /** False once no one is waiting for the response. */
   readonly isWanted: () => boolean;
@@ -457,10 +456,23 @@ function read(
       return refuse(error);
     }
   }
-  return scanInSlices(body, grammar, isWanted, collects).then((query) => {
+  return readInSlices(body, grammar, isWanted, collects).then((query) => {
     if (query !== undefined) requireStillGood(gateway, exchange);
     return query;
   }, refuse);
+}
+
+/** Rows of narrowed callers are judged, so they are parsed here. */
+async function readInSlices(
+  body: Buffer,
+  grammar: Grammar,
+  isWanted: () => boolean,
+  collects: true | "shape",
+): Promise<Query | undefined> {
+  const query = await scanInSlices(body, grammar, isWanted, collects);
+  if (query === undefined || collects !== true) return query;
+  const parsed = await runCooperatively(whileWanted(query.operations.parse(), isWanted));
+  return parsed && query;
 }
 
 async function countInvalid(gateway: Gateway, exchange: Exchange, error: unknown): Promise<never> {
@@ -474,10 +486,10 @@ function admit(
   gateway: Gateway,
   exchange: Exchange,
   scanned: ScannedQuery,
-  { own, approval: id }: PrepareOptions,
+  { own, accept, approval: id }: PrepareOptions,
 ): PreparedQuery | Promise<PreparedQuery> {
   // A query without a target is refused before it is judged.
-  const group = gateway.routing.groupFor(scanned.query);
+  const database = gateway.routing.databaseFor(scanned.query);
   const judged = judge(gateway, exchange, scanned.query);
   const judgeAgain = () => {
     requireStillGood(gateway, exchange);
@@ -490,15 +502,17 @@ function admit(
     if (sent !== scanned) {
       exchange.verdict.filters = addedFilters(scanned.query, decisions);
     }
-    if (limits.length > 0) own[LIMITS_HEADER] = limitsText(limits);
-    if (!seesSchema && gateway.queries.isEngine) own[NARROWED_HEADER] = "schema";
     const isOpForm = gateway.configuration.upstream.query_form === "op";
     return {
-      ...upstreamFields(gateway, exchange, "POST", own, identity),
-      group,
+      ...addressed(gateway, exchange, database, "POST", own, identity),
+      query: sent.query,
       body: isOpForm ? toOpForm(sent.body, sent.query) : sent.body,
       isRead: isReadOnly(sent.query),
+      limits,
+      seesSchema,
+      accept,
       judgeAgain,
+      report: (report: RunReport) => noteReport(exchange, report),
     };
   };
   return after(withFilters(gateway, scanned, judged.decisions), (sent) => {
@@ -528,30 +542,27 @@ interface AskOptions {
   readonly approval?: string | undefined;
 }
 
-function noteReport(
-  { queries }: Gateway,
-  { verdict }: Exchange,
-): ((headers: readonly string[]) => void) | undefined {
-  if (!queries.isEngine) return undefined;
-  return (headers) => {
-    verdict.report = engineReportOf(headers);
-    if (verdict.report.denied !== undefined) verdict.deny(verdict.report.denied, 409);
-  };
+function noteReport({ verdict }: Exchange, report: RunReport): void {
+  verdict.report = report;
+  if (report.denied !== undefined) verdict.deny(report.denied, 409);
 }
 
 async function askUpstream(
   gateway: Gateway,
   exchange: Exchange,
-  { group, trace, ...request }: PreparedQuery,
+  {
+    database,
+    trace,
+    ...request
+  }: (DatabaseQuery | SchemaQuery) & Pick<PreparedQuery, "database" | "trace">,
   options: AskOptions,
 ): Promise<QueryAnswer> {
-  const answer = await group.ask({
+  const answer = await askDatabase(database, {
     ...request,
     ...options,
     hold: (bytes) => gateway.budget.take(exchange, bytes),
   });
   trace?.end(answer.status);
-  if (request.path === undefined) noteReport(gateway, exchange)?.(answer.headers);
   if (answer.status >= 500) gateway.metrics?.upstreamError();
   return answer;
 }
@@ -569,7 +580,11 @@ export async function ask(
 ): Promise<QueryAnswer & { readonly filters: readonly AddedFilter[] }> {
   try {
     const trace = traceHeaders(exchange.request.headers);
-    const own = { "content-type": "application/json", ...trace, ...credentialOf(gateway) };
+    const own = () => ({
+      "content-type": "application/json",
+      ...trace,
+      ...credentialOf(gateway),
+    });
     const isWanted = () => !options.signal.aborted;
     const { approval } = options;
     const request = await prepare(gateway, exchange, body, { own, approval, isWanted });
@@ -584,28 +599,28 @@ export async function ask(
 
 /** Requests schema information on behalf of the caller. */
 export function requestSchema(
-  path: string,
+  schema: readonly string[],
   gateway: Gateway,
   exchange: Exchange,
-  group: BackendGroup,
+  database: Database,
   options: AskOptions,
 ): Promise<QueryAnswer> {
   const { subject } = exchange.authenticated;
   const identity = subject && { username: subject.username, roles: [], databases: [] };
-  const own = {
+  const own = () => ({
     accept: "application/json",
     ...traceHeaders(exchange.request.headers),
     ...credentialOf(gateway),
-  };
-  const headers = upstreamFields(gateway, exchange, "GET", own, identity);
-  const request = { ...headers, group, path, body: Buffer.alloc(0), isRead: true };
+  });
+  const request = { ...addressed(gateway, exchange, database, "GET", own, identity), schema };
   return askUpstream(gateway, exchange, request, options);
 }
 
 function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void {
   const { request, response } = exchange;
   const options = {
-    own: queryHeaders(request.headers, gateway.headers),
+    own: () => queryHeaders(request.headers, gateway.headers),
+    accept: request.headers.accept,
     approval: request.headers[APPROVAL_HEADER]?.toString(),
     isWanted: () => !response.destroyed,
   };
@@ -613,10 +628,9 @@ function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<voi
     const sink = new ClientAnswer({
       response,
       answerHeaders: commonHeaders(exchange),
-      onHeaders: noteReport(gateway, exchange),
       fail: (error) => reject(gateway, exchange, error),
     });
-    prepared?.group.forward(prepared, sink);
+    prepared?.database.run(prepared, sink);
   });
 }
 

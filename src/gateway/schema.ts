@@ -48,10 +48,13 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
   }
 
   const source = createSchemaSource<Exchange>({
-    upstreams: gateway.routing.upstreams.map(({ holds, group }) => ({
+    upstreams: gateway.routing.upstreams.map(({ holds, database }) => ({
       holds,
-      get: (exchange, path, signal) =>
-        requestSchema(path, gateway, exchange, group, { signal, largest: LARGEST_ANSWER_BYTES }),
+      get: (exchange, names, signal) =>
+        requestSchema(names, gateway, exchange, database, {
+          signal,
+          largest: LARGEST_ANSWER_BYTES,
+        }),
     })),
     visibilityDenial: whyHidden,
   });

@@ -116,11 +116,11 @@ const requestLine = z
     affected: z
       .number()
       .optional()
-      .describe("Rows inserted, updated and deleted; only with `gatehouse engine`."),
+      .describe("Rows inserted, updated and deleted; not for foreign upstreams."),
     rows: z
       .number()
       .optional()
-      .describe("Rows returned; only with `gatehouse engine`, and not for streamed results."),
+      .describe("Rows returned; not for foreign upstreams and streamed results."),
     author: author.optional(),
     changes: changes.optional(),
     accessVersion,

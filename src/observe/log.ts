@@ -112,11 +112,3 @@ export function logUncaughtErrors(log: Log): void {
     log.error({ origin, err: error }, "uncaught error");
   });
 }
-
-/** Ends the process on an uncaught error as Node does, but without printing the message. */
-export function exitOnUncaughtErrors(log: Log): void {
-  process.on("uncaughtException", (error, origin) => {
-    log.fatal({ origin, err: error }, "uncaught error");
-    process.exit(1);
-  });
-}

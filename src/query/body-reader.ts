@@ -2,16 +2,32 @@ import { JsonFault } from "../json/fault.ts";
 import { JsonReader } from "../json/reader.ts";
 import { type BodyLocation, type QueryRefusalCode, QueryRefused } from "./refusal.ts";
 
+/** Conditions, columns, items and members of one operation, without its rows and listed values. */
+const MOST_PARTS = 50_000;
+
 /** A reader of query bodies that tracks its place in the grammar for error messages. */
 export class BodyReader extends JsonReader {
   /** The fields and indices that lead to the current value. Maintained by the callers. */
   readonly path: (string | number)[] = [];
   /** False if only the core grammar is accepted. */
   readonly isFull: boolean;
+  #parts = 0;
 
   constructor(bytes: Buffer, isFull: boolean) {
     super(bytes);
     this.isFull = isFull;
+  }
+
+  beginOperation(): void {
+    this.#parts = 0;
+  }
+
+  /** @throws QueryRefused `query_too_complex` */
+  countPart(): void {
+    this.#parts++;
+    if (this.#parts <= MOST_PARTS) return;
+    const problem = `the operation has more than ${MOST_PARTS} parts (conditions, columns, items and members); send several operations`;
+    throw this.refusal("query_too_complex", problem);
   }
 
   moveIndexOn(): void {

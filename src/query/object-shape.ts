@@ -94,6 +94,7 @@ export class ObjectShape<Draft> {
       throw reader.refusal("duplicate_key", problem, start);
     }
     seen.push(field);
+    reader.countPart();
     reader.path.push(field.name);
     return field.read(reader, draft);
   }

@@ -1,3 +1,4 @@
+import { parseExact } from "../json/exact.ts";
 import type { BodyReader } from "./body-reader.ts";
 import type { Condition } from "./conditions.ts";
 import { optionalNames } from "./names.ts";
@@ -9,7 +10,6 @@ import {
   type Position,
 } from "./operation-draft.ts";
 import type { Operation } from "./operation-types.ts";
-import { isOperationName } from "./operations.ts";
 import type { CellValue } from "./values.ts";
 
 const CUT = "...";
@@ -126,11 +126,7 @@ export interface OperationDetail extends ByteRange {
   shape(most: number): string;
   /** Comparisons in `where` that every row must meet. May lack some if `where` is long. */
   readonly terms: readonly Term[];
-  /**
-   * Parses the fields, at the cost of their length. Undefined for a configured operation. Whole
-   * numbers beyond 2^53 become bigint. Numbers with a fraction or exponent become an object, which
-   * equals nothing.
-   */
+  /** The operation as it will be run. Undefined for a configured one, and for a nested one. */
   fields(): Operation | undefined;
 }
 
@@ -140,13 +136,21 @@ export class ReadOperation implements OperationDetail {
   readonly operation: string;
   readonly start: number;
   readonly end: number;
+  readonly fields: () => Operation | undefined;
   readonly #draft: OperationDraft;
   readonly #reader: BodyReader;
   #uses: ColumnUses | undefined;
   #nested: readonly NestedDetail[] | undefined;
   #terms: readonly Term[] | undefined;
 
-  constructor(name: string, draft: OperationDraft, reader: BodyReader, start: number) {
+  constructor(
+    name: string,
+    draft: OperationDraft,
+    reader: BodyReader,
+    start: number,
+    fields: () => Operation | undefined = () => undefined,
+  ) {
+    this.fields = fields;
     const { previewed, previewedStart, previewedEnd } = draft;
     this.operation = previewed ?? name;
     this.start = previewed === undefined ? start : previewedStart;
@@ -220,15 +224,8 @@ export class ReadOperation implements OperationDetail {
 
   get terms(): readonly Term[] {
     const { terms = none } = this.#draft;
-    this.#terms ??= terms.map(([start, end]) => parseFields(this.#textOf({ start, end })));
+    this.#terms ??= terms.map(([start, end]) => parseExact(this.#textOf({ start, end })));
     return this.#terms;
-  }
-
-  fields(): Operation | undefined {
-    const { operation } = this;
-    return isOperationName(operation)
-      ? { name: operation, fields: parseFields(this.#textOf(this)) }
-      : undefined;
   }
 
   #textOf({ start, end }: ByteRange): string {
@@ -273,18 +270,4 @@ function usesOf({ named = [], others, summary, computed = [] }: OperationDraft):
     }
   }
   return uses;
-}
-
-function parseFields(text: string) {
-  return fractionOrLong.test(text) ? JSON.parse(text, keepNumber) : JSON.parse(text);
-}
-
-/** Matches text with a number that may not be whole, or that a double would write differently. */
-const fractionOrLong = /\d{16}|\d[.eE]/;
-
-function keepNumber(_key: string, value: CellValue, context?: { source: string }): CellValue {
-  if (typeof value !== "number") return value;
-  const source = context?.source ?? "";
-  if (!/^-?\d+$/.test(source)) return { number: source };
-  return Number.isSafeInteger(value) ? value : BigInt(source);
 }

@@ -1,4 +1,5 @@
 import type { OperationDetail } from "./operation-detail.ts";
+import type { ParsedOperations } from "./parsed-operations.ts";
 
 /** The rights that roles give. GRANT covers the management of users and grants. */
 export const permissionClasses = [
@@ -37,6 +38,7 @@ export interface Query {
   /** True for a `Batch`, also under a Preview. Then `accesses` has one entry per element. */
   readonly batch: boolean;
   readonly accesses: readonly Access[];
+  readonly operations: ParsedOperations;
 }
 
 /** True for a query that may be sent again. */

@@ -16,6 +16,8 @@ export const queryRefusals = {
   invalid_column: "A column name is invalid or repeated, or belongs to another table.",
   duplicate_column:
     'A column is named twice where each is allowed once, or an "as" of compute or aggregate is taken.',
+  query_too_complex:
+    "The operation has more than 50,000 parts, or its rows name more than 4,096 columns. The engine also returns it for what it cannot bound otherwise.",
   invalid_type: "A column type is not a word with an optional length or precision.",
 } as const satisfies Record<string, string>;
 export type QueryRefusalCode = keyof typeof queryRefusals;

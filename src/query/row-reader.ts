@@ -16,8 +16,8 @@ interface ColumnListener {
   use(column: ByteText): void;
 }
 
-/** Keys remembered from row to row, so that memory stays bounded. */
-const MOST_KEYS = 4096;
+/** In one Insert or Upsert. No database has tables with more. */
+const MOST_COLUMNS = 4096;
 
 const QUOTE = 0x22;
 const COMMA = 0x2c;
@@ -54,12 +54,12 @@ export class RowReader {
   /** Stands before the first key of every row. */
   #origin = newKey(noText, 0);
   #previous = this.#origin;
-  /** Further keys of this row, beyond those that are remembered. */
-  readonly #others = new Set<string>();
   #row = 0;
   #listener: ColumnListener | undefined = undefined;
   /** The first row of this listener, to which keys of earlier rows are still unknown. */
   #firstRow = 1;
+  /** Different columns of this listener. */
+  #columns = 0;
   #isElement = false;
 
   constructor(reader: BodyReader) {
@@ -79,16 +79,10 @@ export class RowReader {
    */
   read(listener: ColumnListener, isElement: boolean): Rest {
     const reader = this.#reader;
-    if (this.#known.size >= MOST_KEYS) {
-      this.#known.clear();
-      this.#origin = newKey(noText, 0);
-    }
-    if (this.#others.size > 0) this.#others.clear();
-    this.#previous = this.#origin;
     this.#row++;
+    if (listener !== this.#listener) this.#begin(listener);
+    this.#previous = this.#origin;
     this.#isElement = isElement;
-    if (listener !== this.#listener) this.#firstRow = this.#row;
-    this.#listener = listener;
     for (let more = reader.openObject(); more; more = reader.nextMember()) {
       this.#skipUsualCells();
       this.#readKey();
@@ -96,6 +90,17 @@ export class RowReader {
       if (rest !== undefined) return this.#readOn(rest);
     }
     return undefined;
+  }
+
+  #begin(listener: ColumnListener): void {
+    // Keys are remembered from one operation to the next, within bounds.
+    if (this.#known.size > MOST_COLUMNS) {
+      this.#known.clear();
+      this.#origin = newKey(noText, 0);
+    }
+    this.#firstRow = this.#row;
+    this.#columns = 0;
+    this.#listener = listener;
   }
 
   *#readOn(begun: Steps<void>): Steps<void> {
@@ -116,7 +121,7 @@ export class RowReader {
   #skipUsualCells(): void {
     const { bytes, pauseAt } = this.#reader;
     const firstRow = this.#firstRow;
-    const mayMoveOn = this.#isElement && this.#others.size === 0;
+    const mayMoveOn = this.#isElement;
     let { position } = this.#reader;
     let row = this.#row;
     let previous = this.#previous;
@@ -172,11 +177,6 @@ export class RowReader {
     const name = text.toString();
     let key = this.#known.get(name);
     if (key === undefined) {
-      // One that is not in the table is not linked either: it would hide a duplicate.
-      if (this.#known.size >= MOST_KEYS) {
-        this.#noteOther(text, name, start);
-        return;
-      }
       key = newKey(text, start);
       this.#known.set(name, key);
     }
@@ -185,19 +185,22 @@ export class RowReader {
     if (key.end === 0) key.end = reader.position;
   }
 
-  #noteOther(text: ByteText, name: string, start: number): void {
-    if (this.#others.has(name)) throw this.#givenTwice(text, start);
-    this.#others.add(name);
-    this.#listener?.use(text);
-    this.#reader.skipColon();
-  }
-
   #note(key: RowKey, start: number): void {
     if (key.row === this.#row) throw this.#givenTwice(key.text, start);
-    if (key.row < this.#firstRow) this.#listener?.use(key.text);
+    if (key.row < this.#firstRow) this.#use(key.text, start);
     key.row = this.#row;
     this.#previous.next = key;
     this.#previous = key;
+  }
+
+  #use(column: ByteText, start: number): void {
+    this.#columns++;
+    if (!this.#isElement) this.#reader.countPart();
+    else if (this.#columns > MOST_COLUMNS) {
+      const problem = `the rows name more than ${MOST_COLUMNS} different columns`;
+      throw this.#reader.refusal("query_too_complex", problem, start);
+    }
+    this.#listener?.use(column);
   }
 
   #givenTwice(column: ByteText, start: number): QueryRefused {

@@ -15,6 +15,7 @@ import { fullOnly } from "./kind.ts";
 import { ReadOperation } from "./operation-detail.ts";
 import { type Collects, OperationDraft } from "./operation-draft.ts";
 import { isOperationName, isRowChangeName, permissionsOf } from "./operations.ts";
+import { ParsedOperations } from "./parsed-operations.ts";
 import type { Access, Query } from "./query.ts";
 import { type BodyLocation, QueryRefused } from "./refusal.ts";
 import { RowReader } from "./row-reader.ts";
@@ -26,6 +27,7 @@ class QueryReader {
   readonly #grammar: Grammar;
   readonly #collects: Collects;
   readonly #accesses: Access[] = [];
+  readonly #operations: ParsedOperations;
   readonly changes = new Map<number, OperationDraft>();
   #isBatch = false;
   #rows: RowReader | undefined = undefined;
@@ -34,6 +36,7 @@ class QueryReader {
     this.#reader = reader;
     this.#grammar = grammar;
     this.#collects = collects;
+    this.#operations = new ParsedOperations(reader.bytes);
   }
 
   get rows(): RowReader {
@@ -46,7 +49,7 @@ class QueryReader {
   }
 
   get query(): Query {
-    return { batch: this.#isBatch, accesses: this.#accesses };
+    return { batch: this.#isBatch, accesses: this.#accesses, operations: this.#operations };
   }
 
   read(): Rest {
@@ -135,6 +138,7 @@ class QueryReader {
     const start = reader.position;
     const draft = new OperationDraft(this, this.#collects);
     reader.path.push(operation.name);
+    reader.beginOperation();
     return andThen(operation.shape.read(reader, draft), () => this.#note(operation, draft, start));
   }
 
@@ -163,6 +167,8 @@ class QueryReader {
     const tables = tablesOf(draft);
     const permissions = permissionsOf(operation.permissions, draft);
     const end = this.#reader.position;
+    const index = this.#accesses.length;
+    const fields = () => this.#operations.at(index);
     this.#accesses.push({
       operation: name,
       permissions,
@@ -173,7 +179,7 @@ class QueryReader {
       end,
       ...(named === undefined
         ? {}
-        : { detail: new ReadOperation(name, draft, this.#reader, start) }),
+        : { detail: new ReadOperation(name, draft, this.#reader, start, fields) }),
     });
   }
 

@@ -183,6 +183,11 @@ export const literal: Kind<Literal, unknown> = {
 
 type Literal = null | boolean | number | bigint | string;
 
+function emptyArray(reader: BodyReader, start: number): QueryRefused {
+  const problem = "the array is empty; at least one element is needed";
+  return reader.refusal("invalid_value", problem, start);
+}
+
 function readList(
   reader: BodyReader,
   readElement: () => Rest,
@@ -191,12 +196,17 @@ function readList(
   const start = reader.position;
   if (!reader.openArray()) {
     if (least === 0) return undefined;
-    const problem = "the array is empty; at least one element is needed";
-    throw reader.refusal("invalid_value", problem, start);
+    throw emptyArray(reader, start);
   }
-  if (most === undefined) return readElements(reader, readElement);
+  if (most === undefined) {
+    return readElements(reader, () => {
+      reader.countPart();
+      return readElement();
+    });
+  }
   let left = most;
   return readElements(reader, () => {
+    reader.countPart();
     if (left-- > 0) return readElement();
     const problem = `the array is too long; at most ${most} elements are allowed`;
     throw reader.refusal("invalid_value", problem, start);
@@ -430,7 +440,15 @@ const row: Kind<Row> = {
   }),
 };
 
-export const rows: Kind<Row[]> = list(row);
+/** Not counted as parts: a long Insert is not complex. */
+export const rows: Kind<Row[]> = {
+  ...list(row),
+  read(reader, draft) {
+    const start = reader.position;
+    if (!reader.openArray()) throw emptyArray(reader, start);
+    return readElements(reader, () => row.read(reader, draft));
+  },
+};
 
 export const changes: Kind<Row> = {
   read(reader, draft) {
@@ -473,6 +491,7 @@ function readAddition(reader: BodyReader, draft: OperationDraft, columns: Object
 
 function readUniqueColumn(reader: BodyReader, draft: OperationDraft, columns: ObjectKeys): void {
   const start = reader.position;
+  reader.countPart();
   const column = readColumnName(reader);
   if (!columns.add(column)) {
     const problem = `the column ${quoteName(column.toString())} is given twice; each column is allowed once`;

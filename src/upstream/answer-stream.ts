@@ -55,7 +55,6 @@ export interface ClientAnswerOptions {
   /** Alternating names and values. */
   readonly answerHeaders: readonly string[];
   readonly receive?: AnswerSink["receive"];
-  readonly onHeaders?: ((rawHeaders: readonly string[]) => void) | undefined;
   /**
    * Called if there is no response and none has begun: with Refusal `upstream_unreachable`,
    * `upstream_broken`, `upstream_timeout` or `upstream_overloaded`.
@@ -99,7 +98,6 @@ export class ClientAnswer implements AnswerSink {
       throw new Refusal("upstream_broken", { cause });
     }
     if (isStream) this.#response.flushHeaders();
-    this.#options.onHeaders?.(rawHeaders);
   }
 
   write(piece: Buffer): boolean {

@@ -1,15 +1,20 @@
-import type { Durations, TargetMetrics, UpstreamMetrics } from "../observe/metrics.ts";
+import type { Durations, UpstreamMetrics } from "../observe/metrics.ts";
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import {
   type AnswerSink,
   AnswerStream,
-  BufferedAnswer,
-  type BufferedAnswerOptions,
   type OnComplete,
-  type QueryAnswer,
   type StreamLimits,
 } from "./answer-stream.ts";
+import {
+  type Database,
+  type DatabaseQuery,
+  type DatabaseTarget,
+  overloaded,
+  type SchemaQuery,
+  withSlot,
+} from "./database.ts";
 import { FairLimiter } from "./fair-limiter.ts";
 import { HealthCheck } from "./health-check.ts";
 import { ConnectionPool } from "./http1/connection.ts";
@@ -82,25 +87,7 @@ export class LoadBalancer<C extends Candidate> {
   }
 }
 
-export interface UpstreamQuery {
-  /** Connections are shared fairly between users. */
-  readonly user: string;
-  /** The bytes that were judged, sent unchanged. */
-  readonly body: Buffer;
-  readonly fields: string;
-  /** A query that only reads may be sent again if its connection breaks before a response. */
-  readonly isRead: boolean;
-  /** Set for a `GET` of this path instead of a query. */
-  readonly path?: string;
-  /**
-   * Called after it has waited for a connection.
-   *
-   * @throws Refusal if it may no longer be sent
-   */
-  readonly judgeAgain?: (() => void) | undefined;
-}
-
-const CLIENT_TIMEOUT_MS = 60_000;
+export const CLIENT_TIMEOUT_MS = 60_000;
 /** The maximum number of waiting queries, as a multiple of the connections. */
 const WAITING_PER_CONNECTION = 16;
 const MAX_FAILURES = 3;
@@ -127,7 +114,7 @@ export interface BackendOptions {
  * over. It returns when a check passes. A single backend is never ejected because there is nothing
  * to fail over to.
  */
-export class Backend implements Candidate, TargetMetrics {
+export class Backend implements Candidate, DatabaseTarget {
   readonly name: string;
   /** Queries wait here rather than in the pool, so no user waits for another user's flood. */
   readonly limiter: FairLimiter;
@@ -178,14 +165,20 @@ export class Backend implements Candidate, TargetMetrics {
   }
 
   /** @param isRepeat uses a new connection, because another idle one might be stale too */
-  send(query: UpstreamQuery, sink: AnswerSink, isRepeat: boolean, complete: OnComplete) {
+  send(
+    query: DatabaseQuery | SchemaQuery,
+    sink: AnswerSink,
+    isRepeat: boolean,
+    complete: OnComplete,
+  ) {
     const connection = isRepeat ? this.#pool.open() : this.#pool.take();
     const { metrics } = this.#options;
-    const { path, fields, body } = query;
+    const { fields } = query;
+    const body = "schema" in query ? nothing : query.body;
     const head =
-      path === undefined
-        ? `POST /query${this.#common}content-length: ${body.length}\r\n${fields}\r\n`
-        : `GET ${path}${this.#common}${fields}\r\n`;
+      "schema" in query
+        ? `GET ${schemaPath(query)}${this.#common}${fields}\r\n`
+        : `POST /query${this.#common}content-length: ${body.length}\r\n${fields}\r\n`;
     const stream = new AnswerStream(sink, connection, this.#limits, complete, metrics);
     connection.send(head, body, stream);
     return connection;
@@ -253,9 +246,10 @@ export class Backend implements Candidate, TargetMetrics {
 }
 
 const none: ReadonlySet<Backend> = new Set();
+const nothing = Buffer.alloc(0);
 
-function overloaded(): Refusal {
-  return new Refusal("upstream_overloaded", { retryAfter: 1 });
+function schemaPath({ schema }: SchemaQuery): string {
+  return ["/schema", ...schema.map(encodeURIComponent)].join("/");
 }
 
 /**
@@ -270,15 +264,18 @@ function overloaded(): Refusal {
  * upstream may just have closed an idle connection.
  */
 class Delivery {
-  readonly #query: UpstreamQuery;
+  readonly #query: DatabaseQuery | SchemaQuery;
   readonly #sink: AnswerSink;
   readonly #balancer: LoadBalancer<Backend>;
   #tried: Set<Backend> | undefined;
-  #hasWaited = false;
   #isRepeat = false;
   #failure: Refusal | undefined;
 
-  constructor(balancer: LoadBalancer<Backend>, query: UpstreamQuery, sink: AnswerSink) {
+  constructor(
+    balancer: LoadBalancer<Backend>,
+    query: DatabaseQuery | SchemaQuery,
+    sink: AnswerSink,
+  ) {
     this.#balancer = balancer;
     this.#query = query;
     this.#sink = sink;
@@ -296,24 +293,12 @@ class Delivery {
   }
 
   #sendTo(backend: Backend): void {
-    const { limiter } = backend;
-    const { user } = this.#query;
-    if (limiter.tryTake(user)) {
-      this.#send(backend);
-      return;
-    }
-    this.#hasWaited = true;
-    const cancel = limiter.wait(user, (end) => {
-      this.#sink.whenGone = undefined;
-      if (end === "slot") this.#send(backend);
-      else if (this.#sink.isGone) return;
-      else if (end === "dismissed") {
-        this.#noteTried(backend);
-        this.start();
-      } else this.#sink.fail(overloaded());
-    });
-    if (cancel === undefined) this.#sink.fail(overloaded());
-    else this.#sink.whenGone = cancel;
+    const onDismissed = () => {
+      this.#noteTried(backend);
+      this.start();
+    };
+    const send = () => this.#send(backend);
+    withSlot(backend.limiter, this.#query, this.#sink, send, onDismissed);
   }
 
   #send(backend: Backend): void {
@@ -321,15 +306,6 @@ class Delivery {
     if (this.#sink.isGone) {
       release();
       return;
-    }
-    if (this.#hasWaited) {
-      try {
-        this.#query.judgeAgain?.();
-      } catch (error) {
-        release();
-        this.#sink.fail(error);
-        return;
-      }
     }
     const complete: OnComplete = (failure, hasReceived) => {
       const { isGone } = this.#sink;
@@ -355,7 +331,7 @@ class Delivery {
   ): void {
     const tried = this.#noteTried(backend);
     const mayRepeat =
-      (this.#query.isRead || isUnsent) && !this.#isRepeat && !hasReceived && hasBroken(failure);
+      (this.#isRead || isUnsent) && !this.#isRepeat && !hasReceived && hasBroken(failure);
     const nextForRead = mayRepeat ? this.#balancer.leastBusy(tried) : undefined;
     const next = isUnsent ? this.#nextBackend() : nextForRead;
     if (mayRepeat && (next === undefined || !isUnsent)) this.#isRepeat = true;
@@ -368,13 +344,18 @@ class Delivery {
     else this.#sendTo(next);
   }
 
+  get #isRead(): boolean {
+    return "schema" in this.#query || this.#query.isRead;
+  }
+
   #noteTried(backend: Backend): ReadonlySet<Backend> {
     this.#tried ??= new Set();
     return this.#tried.add(backend);
   }
 }
 
-export class BackendGroup {
+export class BackendGroup implements Database {
+  readonly isEngine = false;
   readonly targets: readonly Backend[];
   readonly #balancer: LoadBalancer<Backend>;
 
@@ -384,14 +365,8 @@ export class BackendGroup {
     this.#balancer = new LoadBalancer(this.targets);
   }
 
-  forward(query: UpstreamQuery, sink: AnswerSink): void {
+  run(query: DatabaseQuery | SchemaQuery, sink: AnswerSink): void {
     new Delivery(this.#balancer, query, sink).start();
-  }
-
-  ask(query: UpstreamQuery & BufferedAnswerOptions): Promise<QueryAnswer> {
-    const sink = new BufferedAnswer(query);
-    this.forward(query, sink);
-    return sink.answer;
   }
 
   /**
@@ -423,12 +398,12 @@ export class BackendGroup {
 
 const MAX_NAMED = 8;
 
-/** Maps each database to its backends. */
+/** Maps each database of a query to where it is. */
 export class DatabaseRouting {
-  readonly #home: BackendGroup;
-  readonly #elsewhere: ReadonlyMap<string, BackendGroup>;
+  readonly #home: Database;
+  readonly #elsewhere: ReadonlyMap<string, Database>;
 
-  constructor(home: BackendGroup, elsewhere: ReadonlyMap<string, BackendGroup>) {
+  constructor(home: Database, elsewhere: ReadonlyMap<string, Database>) {
     this.#home = home;
     this.#elsewhere = elsewhere;
   }
@@ -438,9 +413,9 @@ export class DatabaseRouting {
   }
 
   /** @throws Refusal `batch_across_upstreams` if the query's databases are in different groups */
-  groupFor(query: Query): BackendGroup {
+  databaseFor(query: Query): Database {
     if (this.isSingle) return this.#home;
-    const groups = new Set(query.accesses.map(({ database }) => this.groupOf(database)));
+    const groups = new Set(query.accesses.map(({ database }) => this.databaseOf(database)));
     const [group = this.#home] = groups;
     if (groups.size <= 1) return group;
     const names = [...new Set(query.accesses.map(({ database }) => database))];
@@ -450,26 +425,26 @@ export class DatabaseRouting {
     throw new Refusal("batch_across_upstreams", { message });
   }
 
-  groupOf(database: string | undefined): BackendGroup {
+  databaseOf(database: string | undefined): Database {
     return (database === undefined ? undefined : this.#elsewhere.get(database)) ?? this.#home;
   }
 
-  get upstreams(): { group: BackendGroup; holds(database: string): boolean }[] {
-    return this.#groups.map((group) => ({
-      group,
-      holds: (database) => this.groupOf(database) === group,
+  get upstreams(): { database: Database; holds(name: string): boolean }[] {
+    return this.#groups.map((database) => ({
+      database,
+      holds: (name) => this.databaseOf(name) === database,
     }));
   }
 
-  get #groups(): BackendGroup[] {
+  get #groups(): Database[] {
     return [this.#home, ...new Set(this.#elsewhere.values())];
   }
 
-  get targets(): Backend[] {
+  get targets(): DatabaseTarget[] {
     return this.#groups.flatMap(({ targets }) => targets);
   }
 
-  databasesAt(target: Backend): string[] | undefined {
+  databasesAt(target: DatabaseTarget): string[] | undefined {
     if (this.#home.targets.includes(target)) return undefined;
     const here = this.#elsewhere.entries().filter(([, group]) => group.targets.includes(target));
     return here.map(([database]) => database).toArray();

@@ -2,7 +2,6 @@ import type { IncomingHttpHeaders } from "node:http";
 import { foldHeader, hopByHop } from "../config/kinds.ts";
 import { memoize, memoizeLast } from "../memoize.ts";
 import { http } from "../node-http.ts";
-import { affectedHeader, deniedHeader, rowsHeader } from "../product.ts";
 import { fieldIn } from "./http1/answer-reader.ts";
 
 const traceNames = ["traceparent", "tracestate", "baggage"];
@@ -181,24 +180,6 @@ const isAnswerHeader = memoize((name) => {
   const isCrossOrigin = folded.startsWith("access-control-");
   return !(hopByHop.has(name.toLowerCase()) || isGatewayOwn(folded) || isCrossOrigin);
 });
-
-export interface EngineReport {
-  /** Rows changed and rows returned, if known. */
-  readonly affected: number | undefined;
-  readonly rows: number | undefined;
-  /** The code of the caller's limit that denied the query. */
-  readonly denied: string | undefined;
-}
-
-/** @param raw the headers of a response of `gatehouse engine`, as alternating names and values */
-export function engineReportOf(raw: readonly string[]): EngineReport {
-  const count = (name: string): number | undefined => {
-    const value = fieldIn(raw, name);
-    return value === undefined ? undefined : Number(value);
-  };
-  const denied = fieldIn(raw, deniedHeader);
-  return { affected: count(affectedHeader), rows: count(rowsHeader), denied };
-}
 
 /** The headers that may reach the client. The parser returns the same list for an identical head. */
 export const answerHeaders = memoizeLast((raw: readonly string[]): readonly string[] => {

@@ -2,7 +2,6 @@ import type { IncomingMessage, RequestOptions } from "node:http";
 import { connect } from "node:net";
 import { text } from "node:stream/consumers";
 import { http } from "../node-http.ts";
-import { engineName } from "../product.ts";
 import { hostAndPort, type UpstreamTarget } from "./target.ts";
 
 /** An upstream that does not connect or respond within this time is down. */
@@ -11,10 +10,7 @@ const FRESH_MS = 1000;
 
 interface HealthCheckOptions {
   readonly target: UpstreamTarget;
-  /**
-   * The path must answer with 2xx. If empty, accepting a connection is enough, except for the
-   * engine, which also reports whether its database answers.
-   */
+  /** The path must answer with 2xx. If empty, accepting a connection is enough. */
   readonly path?: string;
   readonly authorization?: string | undefined;
 }
@@ -70,29 +66,24 @@ export async function askTarget(
   };
 }
 
-async function ask(
+async function isGood(
   { target, authorization }: HealthCheckOptions,
   path: string,
-): Promise<{ isGood: boolean; isEngine: boolean } | undefined> {
+): Promise<boolean> {
   const signal = AbortSignal.timeout(TIMEOUT_MS);
   const headers = authorization === undefined ? {} : { authorization };
   try {
     const response = await request(target, { path, agent: false, signal, headers });
     const { statusCode = 0 } = response;
     response.destroy();
-    return {
-      isGood: statusCode >= 200 && statusCode < 300,
-      isEngine: response.headers.server === engineName,
-    };
+    return statusCode >= 200 && statusCode < 300;
   } catch {
-    return undefined;
+    return false;
   }
 }
 
 /** Checks whether the upstream is up. Concurrent callers share one check. */
 export class HealthCheck {
-  /** True for `gatehouse engine`. Undefined until it has answered since it was last down. */
-  isEngine: boolean | undefined;
   readonly #options: HealthCheckOptions;
   #asking: Promise<boolean> | undefined;
   /** `performance.now()` until which the upstream counts as up. */
@@ -115,22 +106,9 @@ export class HealthCheck {
   async #ask(): Promise<boolean> {
     const { path = "" } = this.#options;
     const isUp =
-      path === "" ? await this.#isThere() : ((await ask(this.#options, path))?.isGood ?? false);
+      path === "" ? await takesConnection(this.#options.target) : await isGood(this.#options, path);
     this.#freshUntil = isUp ? performance.now() + FRESH_MS : Number.NEGATIVE_INFINITY;
     this.#asking = undefined;
     return isUp;
-  }
-
-  async #isThere(): Promise<boolean> {
-    if (this.isEngine !== false) {
-      const answer = await ask(this.#options, "/healthz");
-      if (answer !== undefined) this.isEngine = answer.isEngine;
-      // An engine that stops responding is down. For any other upstream a connection is enough.
-      if (this.isEngine) return answer?.isGood ?? false;
-      if (answer !== undefined) return true;
-    }
-    const isThere = await takesConnection(this.#options.target);
-    if (!isThere) this.isEngine = undefined;
-    return isThere;
   }
 }

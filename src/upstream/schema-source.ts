@@ -38,8 +38,12 @@ export type TableDescription = Readonly<z.output<typeof table>>;
 
 interface SchemaUpstream<Caller> {
   readonly holds: (database: string) => boolean;
-  /** Sends `GET` of a path, charged to the caller. */
-  readonly get: (caller: Caller, path: string, signal: AbortSignal) => Promise<QueryAnswer>;
+  /** Asks for all databases, the tables of one, or the columns of a table; charged to the caller. */
+  readonly get: (
+    caller: Caller,
+    names: readonly string[],
+    signal: AbortSignal,
+  ) => Promise<QueryAnswer>;
 }
 
 const FRESH_MS = 5000;
@@ -55,7 +59,7 @@ function offerAt<Caller>({ get }: SchemaUpstream<Caller>) {
   let freshUntil = Number.NEGATIVE_INFINITY;
   return async (caller: Caller, signal: AbortSignal): Promise<Found> => {
     if (performance.now() < freshUntil) return known;
-    const found = await get(caller, "/schema", signal).then(isOffer, () => undefined);
+    const found = await get(caller, [], signal).then(isOffer, () => undefined);
     if (found === undefined) return known;
     known = found;
     freshUntil = performance.now() + FRESH_MS;
@@ -116,8 +120,7 @@ export function createSchemaSource<Caller>(options: {
     const upstream = upstreams.find(({ holds }) => holds(database));
     const isOffered = await upstream?.isOffered(caller, signal);
     if (upstream === undefined || isOffered === false) throw new Refusal("schema_not_found");
-    const names = [database, ...table].map(encodeURIComponent);
-    return upstream.get(caller, `/schema/${names.join("/")}`, signal);
+    return upstream.get(caller, [database, ...table], signal);
   }
 
   async function describeTable(
@@ -141,7 +144,7 @@ export function createSchemaSource<Caller>(options: {
       const found: string[] = [];
       for (const { isOffered, holds, get } of upstreams) {
         if ((await isOffered(caller, signal)) === false) continue;
-        const { data } = read(databaseList, await get(caller, "/schema", signal));
+        const { data } = read(databaseList, await get(caller, [], signal));
         const isSeen = (name: string) =>
           holds(name) && visibilityDenial(caller, name) === undefined;
         for (const name of data.databases.filter(isSeen)) found.push(name);

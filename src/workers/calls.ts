@@ -16,7 +16,6 @@ import {
 } from "../ipc/channel.ts";
 import type { MetricValues } from "../observe/metrics.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
-import type { UpstreamTarget } from "../upstream/target.ts";
 
 type Nothing = undefined;
 
@@ -32,7 +31,6 @@ export interface WorkerSettings {
 }
 
 export type WorkerCalls = {
-  readonly engine: Call<Nothing, UpstreamTarget>;
   readonly claimPort: Call<Nothing, number>;
   readonly beginLogin: Call<Omit<LoginOrigin, "signal"> & { readonly username: string }, number>;
   readonly completeLogin: Call<{ readonly attempt: number; readonly outcome: Outcome }, void>;
@@ -93,7 +91,7 @@ export type MainChannel = Channel<MainCalls, WorkerCalls, RefusalFailure>;
 
 export type CommonCalls = Pick<
   Handlers<WorkerCalls>,
-  "engine" | "claimPort" | "countRequests" | "condition" | "broadcastReload"
+  "claimPort" | "countRequests" | "condition" | "broadcastReload"
 >;
 
 /** Objects of a worker by handle, until they are released or the worker is gone. */

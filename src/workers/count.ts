@@ -1,4 +1,5 @@
 import { availableParallelism } from "node:os";
+import { DEFAULT_POOL_SIZE, engineOver } from "../config/addresses.ts";
 import type { Configuration } from "../config/schema.ts";
 import { bodyBytesLimit } from "../gateway/system-limits.ts";
 
@@ -8,8 +9,16 @@ const sharing: ReadonlySet<NodeJS.Platform> = new Set(["linux", "freebsd", "suno
 
 /** One per core, as long as each worker gets a share of every gateway-wide limit. */
 function automaticCount({ server, upstream }: Configuration): number {
+  const engine = engineOver(upstream);
+  if (engine === "sqlite") return 1;
   const byBodies = Math.floor(bodyBytesLimit(server) / server.max_body_bytes);
-  return Math.max(1, Math.min(availableParallelism(), MOST, byBodies, upstream.connections));
+  const byPool = engine === undefined ? MOST : poolSizeOf(upstream);
+  const most = Math.min(availableParallelism(), MOST, byBodies, upstream.connections, byPool);
+  return Math.max(1, most);
+}
+
+function poolSizeOf({ pool_size: size = DEFAULT_POOL_SIZE }: Configuration["upstream"]): number {
+  return size;
 }
 
 /** @throws Error if several processes are configured on a system that cannot share a port */
@@ -36,6 +45,7 @@ export function configurationOf(
   number: number,
 ): Configuration {
   const { server, upstream } = configuration;
+  const poolSize = shareOf(poolSizeOf(upstream), count, number);
   return {
     ...configuration,
     server: {
@@ -46,6 +56,10 @@ export function configurationOf(
         shareOf(bodyBytesLimit(server), count, number),
       ),
     },
-    upstream: { ...upstream, connections: shareOf(upstream.connections, count, number) },
+    upstream: {
+      ...upstream,
+      connections: shareOf(upstream.connections, count, number),
+      pool_size: engineOver(upstream) === "server" ? poolSize : undefined,
+    },
   };
 }

@@ -72,9 +72,8 @@ async function start(settings: WorkerSettings) {
   const stream = await openLogStream(process.stdout.isTTY ?? false);
   const log = createLog(stream).child({ worker: number });
   const member = memberOf(settings);
-  const engine = () => main.ask("engine", undefined);
   const gateway = await startGateway(loaded, {
-    ...{ log, chosenPassword, hasTerminal, engine, member },
+    ...{ log, chosenPassword, hasTerminal, member },
     loadConsole: () => import("../console/app.ts"),
   });
   logUncaughtErrors(log);

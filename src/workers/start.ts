@@ -333,7 +333,7 @@ async function listenForMetrics(
 
 async function open(
   loaded: LoadedConfiguration,
-  { count, log, output, chosenPassword, hasTerminal, engine }: WorkersOptions,
+  { count, log, output, chosenPassword, hasTerminal }: WorkersOptions,
   opened: AsyncDisposableStack,
 ): Promise<Omit<RunningGateway, "close">> {
   let { configuration } = loaded;
@@ -347,7 +347,6 @@ async function open(
     return {
       countRequests: shared.countRequests,
       condition: shared.condition,
-      engine,
       claimPort: () => port.claim(),
       broadcastReload: (file) => supervisor.reload(file, number),
     };

@@ -6,6 +6,7 @@ import { decide, decideQuery, explainAccess, isAdministrator } from "../../src/a
 import { type Decision, decidingEntry, otherSpellingOf } from "../../src/access/rights.ts";
 import { isRole, mayGrant, outranks, roles, widestRole } from "../../src/access/roles.ts";
 import { emptySnapshot, grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
+import { ParsedOperations } from "../../src/query/parsed-operations.ts";
 import { type Access, type PermissionClass, permissionClasses } from "../../src/query/query.ts";
 import { grant, snapshotOf, user } from "./kit.ts";
 
@@ -96,6 +97,7 @@ t.test("a token for one database is denied on all others", async (t) => {
 });
 
 const context = { via: "query", now: 0, isEngine: false } as const;
+const operations = new ParsedOperations(Buffer.from("{}"));
 
 function access(permission: PermissionClass, database: string): Access {
   const place = { database, tables: [], start: 0, end: 0 };
@@ -105,7 +107,7 @@ function access(permission: PermissionClass, database: string): Access {
 t.test("a query is allowed only if every access in it is", async (t) => {
   const snapshot = snapshotOf("alice main ReadWrite", "alice logs ReadOnly");
   const ask = (...accesses: Access[]) =>
-    decideQuery(snapshot, unlimited("alice"), { batch: true, accesses }, context);
+    decideQuery(snapshot, unlimited("alice"), { batch: true, accesses, operations }, context);
   t.ok(ask(access("INSERT", "main"), access("SELECT", "logs")).allowed);
   const denied = ask(access("SELECT", "main"), access("INSERT", "logs"), access("SELECT", "main"));
   t.notOk(denied.allowed);

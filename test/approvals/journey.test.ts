@@ -3,7 +3,6 @@ import type { Page } from "playwright-core";
 import t from "tap";
 import { consoleConfig, signInBrowser } from "../console/kit.ts";
 import { passwordOf } from "../journeys/staff.ts";
-import { servedBy } from "../journeys/supervised.ts";
 import { connectStateless, type ToolAnswer } from "../mcp/clients.ts";
 import { launch } from "../oauth/chromium.ts";
 import { careful, openCareful, orders, removeOne, step, stepsOf } from "./kit.ts";
@@ -11,7 +10,7 @@ import { careful, openCareful, orders, removeOne, step, stepsOf } from "./kit.ts
 const { config, url: consoleUrl } = await consoleConfig();
 const { gateway, ask, bot, root, count } = await openCareful(t, {
   more: careful('approvers = ["dave"]'),
-  ...servedBy(2, { config }),
+  config,
 });
 const old = { ...orders, where: { column: "state", cmp: "=", value: "old" } };
 

@@ -36,7 +36,7 @@ t.test("the same bytes are forwarded without the approval header", async (t) => 
   t.equal(queriesIn(upstream).length, 0);
   t.match(await run("show", id), {
     query: remove,
-    preview: { reason: "the upstream is not a gatehouse engine, or does not respond" },
+    preview: { reason: "a foreign upstream cannot show the rows" },
   });
   await run("approve", id);
   t.equal(await metric('gatehouse_approvals_total{outcome="approved"}'), 1);

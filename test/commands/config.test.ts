@@ -182,10 +182,16 @@ t.test("config check names users who lose a database to a name in another case",
   writeFileSync(path.join(gatehouse.home, "data", "side.sqlite"), "");
   const { code, stderr } = await gatehouse.run("config check");
   t.equal(code, 0);
-  t.strictSame(stderr.trimEnd().split("\n"), [
-    "warning: the access file names Main, but the database is called main; it is denied to everyone, also to root",
-    "warning: the access file names SIDE, but the database is called side; it is denied to everyone, also to root, alice",
-  ]);
+  const warnings = stderr.trimEnd().split("\n");
+  const isMissing = (line: string) => /the database \w+ does not exist/.test(line);
+  t.equal(warnings.filter(isMissing).length, 3);
+  t.strictSame(
+    warnings.filter((line) => !isMissing(line)),
+    [
+      "warning: the access file names Main, but the database is called main; it is denied to everyone, also to root",
+      "warning: the access file names SIDE, but the database is called side; it is denied to everyone, also to root, alice",
+    ],
+  );
 });
 
 t.test("config check refuses keys without an access file", async (t) => {
@@ -222,7 +228,7 @@ t.test("every command reads the file in --config, and fails if it is missing", a
     const result = await runCommand(elsewhere.home, flags);
     t.strictSame([result.code, result.stderr], [0, ""], command);
   }
-  for (const command of [...readers, "serve", "engine"]) {
+  for (const command of [...readers, "serve"]) {
     const { code, stderr } = await gatehouse.run(`${command} --config missing.toml`);
     t.match({ code, stderr }, { code: 1, stderr: /^gatehouse: .*missing\.toml/ }, command);
   }

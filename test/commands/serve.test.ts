@@ -158,7 +158,10 @@ for (const workers of [1, 2]) {
       await once(other, "listening");
       const metrics = `[metrics]\nlisten = "127.0.0.1:${port}"\n[server]\nport = 0`;
       for (const section of [`[server]\nport = ${port}`, metrics]) {
-        configure(gatehouse, `${section}\nworkers = ${workers}\n`);
+        configure(
+          gatehouse,
+          `${section}\nworkers = ${workers}\n[upstream]\nurl = "http://127.0.0.1:1"\n`,
+        );
         const refused = new Terminal(t, gatehouse.home, ["serve"]);
         t.equal(await refused.ended(), 1);
         t.match(refused.shown, `127.0.0.1:${port} is in use by another process`);

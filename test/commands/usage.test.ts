@@ -7,7 +7,6 @@ import { accessCommand } from "../../src/commands/access.ts";
 import { approvalsCommand } from "../../src/commands/approvals.ts";
 import { auditCommand } from "../../src/commands/audit.ts";
 import { configCommand } from "../../src/commands/config.ts";
-import { engineCommand } from "../../src/commands/engine.ts";
 import { keyCommand } from "../../src/commands/key.ts";
 import { mcpCommand } from "../../src/commands/mcp.ts";
 import { hashPasswordCommand } from "../../src/commands/password.ts";
@@ -15,6 +14,7 @@ import { serveCommand } from "../../src/commands/serve.ts";
 import { storeCommand } from "../../src/commands/store.ts";
 import { tokenCommand } from "../../src/commands/token.ts";
 import { typesCommand } from "../../src/commands/types.ts";
+import { upstreamCommand } from "../../src/commands/upstream.ts";
 import { userCommand } from "../../src/commands/user.ts";
 import { version } from "../../src/product.ts";
 import { cleanEnvironment } from "../kit/process.ts";
@@ -37,8 +37,7 @@ t.test("--help prints to standard output", async (t) => {
     "serve --help":
       /--host <host>.*\(default:\s+server\.host,\s+else\s+127\.0\.0\.1\).*--port <port>.*else\s+8080\)/s,
     "token issue --help": /--expires <time>.*\(default: 90d\)/s,
-    "engine --help":
-      /--url <url>.*--databases <kind>.*"schemas", "databases".*--listen <address>.*\$GATEHOUSE_ENGINE_AUTHORIZATION/s,
+    "upstream test --help": /--url <url>.*--level <level>.*choices:\s+"core", "full"/s,
   };
   for (const [flags, text] of Object.entries(helps)) {
     t.match(await gatehouse.run(flags), { code: 0, stderr: "", stdout: text }, flags);
@@ -52,7 +51,7 @@ function subcommandsOf(command: Command): Command[] {
 t.test("every command accepts --config and explains its arguments and options", async (t) => {
   const groups = [serveCommand(), userCommand(), approvalsCommand(), tokenCommand(), keyCommand()];
   groups.push(hashPasswordCommand(), auditCommand(), configCommand(), storeCommand());
-  groups.push(engineCommand(), mcpCommand(), typesCommand(), await accessCommand());
+  groups.push(upstreamCommand(), mcpCommand(), typesCommand(), await accessCommand());
   const commands = groups.flatMap(subcommandsOf);
   t.ok(commands.length > 40, `${commands.length}`);
   for (const command of commands) {
@@ -86,10 +85,7 @@ t.test("an invalid command line exits with 2 and says what is allowed", async (t
     "serve --port 70000": /^gatehouse: --port: .*; allowed: a whole number from 0 to 65535/,
     "serve --port x": /^gatehouse: .*'x' is invalid\. .*\n\(add --help to see what is allowed\)\n$/,
     "user list --config": /option '--config <file>' argument missing/,
-    "engine --databases schemas --url sqlite:x":
-      /^gatehouse: --databases works only with PostgreSQL, whose --url begins with postgres:\n$/,
-    "engine --databases databases --url mysql://app@h/":
-      /^gatehouse: --databases works only with PostgreSQL/,
+    engine: /^gatehouse: unknown command 'engine'/,
     "access list --jsno": /unknown option '--jsno'/,
   };
   for (const [flags, text] of Object.entries(invalid)) {

@@ -209,7 +209,9 @@ server.port = "eighty" | -1 | 65536 | 80.5 | true | nan => a whole number from 0
 server.workers = -1 | "auto" | 1.5 => a whole number from 0 to 64
 [server]; workers = 65; max_body_bytes = 1000 => 2: server.workers: found 65; allowed: a whole number from 0 to 64
 [server]; workers = 64 => 1: server.max_buffered_bytes: found 268435456; allowed: at least max_body_bytes for each of 64 workers, which is 671088640
-[server]; workers = 8; [upstream]; connections = 7 => 4: upstream.connections: found 7; allowed: at least one for each of server.workers, which is 8
+[server]; workers = 8; [upstream]; url = "http://a:1"; connections = 7 => 5: upstream.connections: found 7; allowed: at least one for each of server.workers, which is 8
+[server]; workers = 2 => 2: server.workers: found 2; allowed: 1 over SQLite, whose files one process writes; for more workers use PostgreSQL or MySQL
+[server]; workers = 3; [upstream]; url = "postgres://app@db/app"; pool_size = 2 => 5: upstream.pool_size: found 2; allowed: at least one for each of server.workers, which is 3
 server.public_url = "gate.example.com" | "https://gate.example.com/x" | "https://gate.example.com?x" | "https://gate.example.com#x" | "ftp://gate.example.com" | "https:\\gate" => an http:// or https:// URL without path, query and credentials, or an empty string
 server.max_body_bytes = 0 | 1.5 => a whole number from 1 to 1073741824
 [server]; max_body_bytes = 1073741825; max_buffered_bytes = 1073741825 => 2: server.max_body_bytes: found 1073741825; allowed: a whole number from 1 to 1073741824
@@ -249,9 +251,9 @@ upstream.response_timeout = 86401 => a whole number from 1 to 86400
 upstream.query_form = "Op" => "keyed", "op"
 upstream.health_path = "healthz" | "/a b" | "/a#b" | "/é" => nothing, or / and visible ASCII characters but #
 upstream.health_interval = 0 => a whole number from 1 to 86400
-upstream.query_form = "op" => "keyed", which the engine that the gateway starts requires
+upstream.query_form = "op" => "keyed", which the engine requires
 [upstream]; urls = ["postgres://app:hunter2@db/shop"] => 2: upstream.urls[0]: found "postgres://***@db/shop"; allowed: http://host:port, https://host:port or unix:/path, without path, query and credentials
-[upstream]; url = "http://a:1"; statement_timeout = 5 => 3: upstream.statement_timeout: found 5; allowed: nothing, unless the gateway starts the engine itself
+[upstream]; url = "http://a:1"; statement_timeout = 5 => 3: upstream.statement_timeout: found 5; allowed: nothing, unless url is that of a database
 [upstream]; url = "sqlite:shop"; pool_size = 5 => 3: upstream.pool_size: found 5; allowed: nothing, unless url is that of a database server
 [upstream]; url = "mysql://app@db/"; postgres_databases = "schemas" => 3: upstream.postgres_databases: found "schemas"; allowed: nothing, unless url is that of PostgreSQL
 [upstream]; url = "mysql://app@db/"; pool_size = 1001 => 3: upstream.pool_size: found 1001; allowed: a whole number from 1 to 1000

@@ -8,7 +8,7 @@ import { runCommand } from "../kit/process.ts";
 
 overEach("the engine passes every conformance case", async (t, { engine }) => {
   const home = temporaryDirectory(t);
-  const flags = ["engine", "test", "--url", engine.address, "--level", "full"];
+  const flags = ["upstream", "test", "--url", engine.address, "--level", "full"];
   const { code, stdout, stderr } = await runCommand(home, flags);
   t.equal(code, 0, stdout + stderr);
   t.match(stdout, /^\d+ cases at level full, 0 failed$/m);
@@ -19,7 +19,7 @@ t.test("the engine passes every case through the gateway", async (t) => {
   const home = temporaryDirectory(t);
   const file = path.join(home, "authorization");
   writeFileSync(file, `Bearer ${await gateway.login()}`, { mode: 0o600 });
-  const flags = ["engine", "test", "--url", gateway.url, "--authorization-file", file];
+  const flags = ["upstream", "test", "--url", gateway.url, "--authorization-file", file];
   const { code, stdout, stderr } = await runCommand(home, [...flags, "--level", "full"]);
   t.equal(code, 0, stdout + stderr);
 });

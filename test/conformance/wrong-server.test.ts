@@ -4,10 +4,8 @@ import { writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import path from "node:path";
 import { text } from "node:stream/consumers";
-import { pino } from "pino";
 import t, { type Test } from "tap";
 import { z } from "zod";
-import { startEngine } from "../../src/engine/engine.ts";
 import {
   type Answer,
   databaseFiles,
@@ -16,6 +14,7 @@ import {
   temporaryDirectory,
 } from "../engine/kit.ts";
 import { freePort } from "../kit/free-port.ts";
+import { startGateway } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
 import { cleanEnvironment, gatehouseCommand, runCommand } from "../kit/process.ts";
 
@@ -30,7 +29,7 @@ async function serve(t: Test, handle: Handle): Promise<string> {
 }
 
 function run(t: Test, ...flags: string[]) {
-  return runCommand(temporaryDirectory(t), ["engine", "test", ...flags]);
+  return runCommand(temporaryDirectory(t), ["upstream", "test", ...flags]);
 }
 
 type Distort = (body: string, answer: Answer) => { status: number; type: string; text: string };
@@ -142,7 +141,7 @@ t.test("Ctrl-C ends the run after the current section and its databases are drop
     const answer = await query(engine.address, body);
     response.writeHead(answer.status, { "content-type": "application/json" }).end(answer.text);
   });
-  const command = gatehouseCommand(["engine", "test", "--url", url]);
+  const command = gatehouseCommand(["upstream", "test", "--url", url]);
   const process = spawn(...command, { env: cleanEnvironment(temporaryDirectory(t)) });
   child.resolve(process);
   const printed = text(process.stdout);
@@ -176,19 +175,12 @@ t.test("invalid arguments are exit status 2", async (t) => {
 });
 
 t.test("the Authorization header comes from a file", async (t) => {
-  const directory = temporaryDirectory(t);
-  const engine = await startEngine({
-    url: `sqlite:${path.join(directory, "data")}`,
-    listen: `unix:${path.join(directory, "engine.sock")}`,
-    authorization: "Bearer abc",
-    log: pino({ level: "silent" }),
-  });
-  t.teardown(() => engine.close());
-  const file = path.join(directory, "authorization");
-  writeFileSync(file, "Bearer abc\n", { mode: 0o600 });
-  t.match(await run(t, "--url", engine.address), { code: 1, stdout: /the status is 401, not 200/ });
-  const allowed = await run(t, "--url", engine.address, "--authorization-file", file);
+  const gateway = await startGateway(t);
+  const file = path.join(temporaryDirectory(t), "authorization");
+  writeFileSync(file, `Bearer ${await gateway.login()}\n`, { mode: 0o600 });
+  t.match(await run(t, "--url", gateway.url), { code: 1, stdout: /the status is 401, not 200/ });
+  const allowed = await run(t, "--url", gateway.url, "--authorization-file", file);
   t.match(allowed, { code: 0, stdout: /0 failed/ });
-  const missing = await run(t, "--url", engine.address, "--authorization-file", `${file}2`);
+  const missing = await run(t, "--url", gateway.url, "--authorization-file", `${file}2`);
   t.match(missing, { code: 1, stderr: /allowed: a file that can be read \(ENOENT\)/ });
 });

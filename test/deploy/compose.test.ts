@@ -63,14 +63,14 @@ const { text, compose, services } = read("compose.yaml");
 const configuration: string = compose.configs.gateway.content;
 
 t.test("the reverse proxy is trusted and finds the gateway", async (t) => {
-  const { gatehouse, front, engine, database } = compose.services;
+  const { gatehouse, front, database } = compose.services;
   const [, address = ""] = /ipv4_address: (\S+)/.exec(text) ?? [];
   t.match(configuration, `trusted_proxies = ["${address}"]`);
   t.equal(front.environment.GATEHOUSE, "gatehouse:8080");
   t.match(deployed("Caddyfile"), "reverse_proxy {$GATEHOUSE:");
-  t.ok(gatehouse.read_only && engine.read_only);
+  t.ok(gatehouse.read_only);
   const databaseNetworks = namesIn(database.networks);
-  t.notOk(namesIn(gatehouse.networks).some((name) => databaseNetworks.includes(name)));
+  t.notOk(namesIn(front.networks).some((name) => databaseNetworks.includes(name)));
 });
 
 for (const file of files) {
@@ -82,7 +82,7 @@ for (const file of files) {
   });
 }
 
-t.test("gateway and engine of compose.yaml work with PostgreSQL", async (t) => {
+t.test("the gateway of compose.yaml works with PostgreSQL", async (t) => {
   const home = temporaryHome(t);
   const server = await startPostgres(t);
   await runSqlFile(server, "replicas/app.sql");
@@ -90,10 +90,7 @@ t.test("gateway and engine of compose.yaml work with PostgreSQL", async (t) => {
   for (const right of ["super", "createdb", "createrole", "replication", "bypassrls"]) {
     t.equal(role?.[`rol${right}`], false, right);
   }
-  const socket = path.join(home, "engine.sock");
   const places: Record<string, string> = {
-    "postgres://app@database:5432/app": server.url("app", "app"),
-    "unix:/run/gatehouse/engine.sock": `unix:${socket}`,
     "/etc/gatehouse/gateway.toml": path.join(home, "gateway.toml"),
   };
   const commandOf = (name: string) =>
@@ -103,7 +100,7 @@ t.test("gateway and engine of compose.yaml work with PostgreSQL", async (t) => {
     path.join(home, "gateway.toml"),
     fill(configuration, {
       'host = "0.0.0.0"': `host = "127.0.0.1"\nport = ${port}`,
-      "unix:/run/gatehouse/engine.sock": `unix:${socket}`,
+      "postgres://app@database:5432/app": server.url("app", "app"),
     }),
   );
   const start = (name: string) => {
@@ -112,7 +109,6 @@ t.test("gateway and engine of compose.yaml work with PostgreSQL", async (t) => {
     t.teardown(() => service.stop("SIGKILL"));
     return service;
   };
-  await start("engine").logged(({ msg }) => msg === "engine listening");
   const gateway = new TestGateway(home, start("gatehouse"), `http://127.0.0.1:${port}`);
   const isReady = () => ask(`${gateway.url}/readyz`).then(({ status }) => status === 200);
   await eventually("the gateway is ready", () => isReady().catch(() => false));
@@ -144,25 +140,19 @@ t.test("replicas of replicas/compose.yaml work with PostgreSQL", nightly, async 
   const url = await makeRole(server);
   await runSqlFile(server, "replicas/app.sql");
   const home = temporaryHome(t);
-  const socket = `unix:${path.join(home, "engine.sock")}`;
   const port = await freePort();
   const config = fill(toml, {
     'host = "0.0.0.0"': `host = "127.0.0.1"\nport = ${port}`,
-    "unix:/run/gatehouse/engine.sock": socket,
+    "postgres://app@database:5432/app": server.url("app", "app"),
     "postgres://gatehouse@database/gatehouse": url,
     "0.0.0.0:9464": `127.0.0.1:${await freePort()}`,
   });
   writeFileSync(path.join(home, "gateway.toml"), config);
   const places: Record<string, string> = {
-    "postgres://app@database:5432/app": server.url("app", "app"),
-    "unix:/run/gatehouse/engine.sock": socket,
     "/etc/gatehouse/gateway.toml": path.join(home, "gateway.toml"),
   };
   const commandOf = (name: string) =>
     (replicas[name]?.command ?? []).map((word) => places[word] ?? word);
-  const engine = new Service(home, commandOf("engine"));
-  t.teardown(() => engine.stop("SIGKILL"));
-  await engine.logged(({ msg }) => msg === "engine listening");
   const made = await runCommand(home, commandOf("init"));
   t.equal(made.code, 0, made.stderr);
   const replica = new Service(home, commandOf("gatehouse-2"));

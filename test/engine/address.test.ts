@@ -3,7 +3,6 @@ import { chmodSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { pino } from "pino";
 import t, { type Test } from "tap";
-import { startEngine } from "../../src/engine/engine.ts";
 import { parseAddress as parseMysql } from "../../src/engine/mysql/address.ts";
 import { parseAddress as parsePostgres, passwordIn } from "../../src/engine/postgres/address.ts";
 import { query, refusal, selectAll, temporaryDirectory } from "./kit.ts";
@@ -11,9 +10,10 @@ import { sharedServer as sharedMysql } from "./mysql/kit.ts";
 import { LyingServer } from "./mysql/lying-server.ts";
 import { sharedServer as sharedPostgres, silentServer, startOn } from "./postgres/kit.ts";
 import { startService } from "./postgres/service.ts";
+import { startEngine } from "./server.ts";
 
 const log = pino({ level: "silent" });
-const start = (url: string) => startEngine({ url, listen: "127.0.0.1:0", log });
+const start = (url: string) => startEngine({ url, log });
 const select = selectAll("t");
 
 t.test("a URL names the server and the user", async (t) => {

@@ -30,7 +30,7 @@ const insertLines = (fields: object = {}) => ({
 function failed(element: number, expected: number, affected: number) {
   return (answer: Answer) => {
     const { status, body } = answer;
-    const { message = "", ...rest } = body;
+    const { message = "", request_id: _, ...rest } = body;
     return JSON.stringify([status, rest, message.startsWith(`Batch[${element}]: `)]) ===
       JSON.stringify([
         409,

@@ -5,7 +5,6 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { pino } from "pino";
 import t from "tap";
-import { startEngine } from "../../src/engine/engine.ts";
 import { eventually } from "../kit/eventually.ts";
 import { nodeCommand } from "../kit/node.ts";
 import { childrenOf, isAlive } from "../kit/process-info.ts";
@@ -21,26 +20,26 @@ import {
   startOver,
   temporaryDirectory,
 } from "./kit.ts";
+import { startEngine } from "./server.ts";
 
 const program = `
   import { pino } from "pino";
-  import { startEngine } from ${JSON.stringify(new URL("../../src/engine/engine.ts", import.meta.url))};
-  const [url, listen] = process.argv.slice(1);
-  const engine = await startEngine({ url, listen, log: pino({ level: "silent" }) });
+  import { startEngine } from ${JSON.stringify(new URL("server.ts", import.meta.url))};
+  const [url] = process.argv.slice(1);
+  const engine = await startEngine({ url, log: pino({ level: "silent" }) });
   console.log(engine.address);
 `;
 
 async function spawnEngine(directory: string): Promise<{ engine: ChildProcess; address: string }> {
   const url = `sqlite:${join(directory, "data")}`;
-  const listen = `unix:${join(directory, "engine.sock")}`;
-  const engine = spawn(...nodeCommand(["--input-type=module", "-e", program, url, listen]), {
+  const engine = spawn(...nodeCommand(["--input-type=module", "-e", program, url]), {
     stdio: ["ignore", "pipe", "inherit"],
   });
   const [address] = await once(createInterface(engine.stdout), "line");
   return { engine, address };
 }
 
-t.test("acknowledged changes survive a kill, and the stale socket is replaced", async (t) => {
+t.test("acknowledged changes survive a kill", async (t) => {
   const directory = temporaryDirectory(t);
   const { engine, address } = await spawnEngine(directory);
   t.teardown(() => engine.kill("SIGKILL"));
@@ -48,7 +47,6 @@ t.test("acknowledged changes survive a kill, and the stale socket is replaced", 
   t.equal((await query(address, insert("users", [{ id: 1 }]))).status, 200);
   engine.kill("SIGKILL");
   await once(engine, "exit");
-  t.ok(existsSync(join(directory, "engine.sock")), "a killed engine leaves its socket");
   const restarted = await startOver(t, directory);
   t.same((await query(restarted.address, selectAll("users"))).body.data, [{ id: 1 }]);
 });
@@ -97,7 +95,7 @@ t.test("a directory that another engine uses is refused and not changed", async 
   const first = await startOver(t, directory);
   await query(first.address, createTable("rows", { id: "int" }));
   const data = join(directory, "data");
-  await t.rejects(startEngine({ url: `sqlite:${data}`, listen: "127.0.0.1:0", log }), {
+  await t.rejects(startEngine({ url: `sqlite:${data}`, log }), {
     message: `Another engine uses the databases in ${data}. Stop it, or use another directory.`,
   });
   t.match(await query(first.address, insert("rows", [{ id: 1 }])), { status: 200 });
@@ -108,7 +106,7 @@ t.test("a start waits for an engine that is shutting down", async (t) => {
   const first = await startOver(t, directory);
   await query(first.address, createTable("rows", { id: "int" }));
   const url = `sqlite:${join(directory, "data")}`;
-  const second = startEngine({ url, listen: "127.0.0.1:0", log });
+  const second = startEngine({ url, log });
   t.match(await query(first.address, insert("rows", [{ id: 1 }])), { status: 200 });
   await first.close();
   const engine = await second;
@@ -116,17 +114,9 @@ t.test("a start waits for an engine that is shutting down", async (t) => {
   t.same((await query(engine.address, selectAll("rows"))).body.data, [{ id: 1 }]);
 });
 
-t.test("a failed start unlocks the directory", async (t) => {
-  const directory = temporaryDirectory(t);
-  const url = `sqlite:${join(directory, "data")}`;
-  await t.rejects(startEngine({ url, listen: `unix:${directory}`, log }), /is not a socket/);
-  const engine = await startEngine({ url, listen: "127.0.0.1:0", log });
-  await engine.close();
-});
-
 t.test("a missing parent directory is not created: it may have been moved", async (t) => {
   const parent = join(temporaryDirectory(t), "moved");
   const url = `sqlite:${join(parent, "data")}`;
-  await t.rejects(startEngine({ url, listen: "127.0.0.1:0", log }), { code: "ENOENT" });
+  await t.rejects(startEngine({ url, log }), { code: "ENOENT" });
   t.notOk(existsSync(parent));
 });

@@ -5,15 +5,21 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { pino } from "pino";
-import { type Engine, startEngine } from "../../src/engine/engine.ts";
 import type { Teardown } from "./guarded.ts";
+import { type Engine, startEngine } from "./server.ts";
 
 export interface Answer {
   readonly status: number;
   readonly headers: IncomingMessage["headers"];
   readonly text: string;
   /** Parsed, so integers beyond 2^53 are only exact in `text`. */
-  readonly body: { status?: string; message?: string; code?: string; data?: unknown[] };
+  readonly body: {
+    status?: string;
+    message?: string;
+    code?: string;
+    data?: unknown[];
+    request_id?: string;
+  };
 }
 
 /** Sends a request to `unix:/path` or `http://host:port` and reads the whole answer. */
@@ -124,7 +130,6 @@ export async function startOver(
 ): Promise<Engine> {
   const engine = await startEngine({
     url: `sqlite:${join(directory, "data")}`,
-    listen: `unix:${join(directory, "engine.sock")}`,
     log: pino({ level: "silent" }),
     ...options,
   });

@@ -1,8 +1,8 @@
 import t, { type Test } from "tap";
-import type { Engine } from "../../src/engine/engine.ts";
 import { type Answer, freshEngine } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
 import { freshPostgres } from "./postgres/kit.ts";
+import type { Engine } from "./server.ts";
 
 export interface Scene {
   readonly engine: Engine;

@@ -27,12 +27,12 @@ async function fillPostgres(): Promise<string> {
   return database;
 }
 
-async function onPostgres(t: Test, flags: readonly string[] = []) {
+async function onPostgres(t: Test, keys: Readonly<Record<string, number>> = {}) {
   const server = await sharedPostgres();
   filled ??= fillPostgres();
   const database = await filled;
   const sql = (words: string) => server.sql(words, database);
-  const { service, address } = await startService(t, server.url(database), {}, flags);
+  const { service, address } = await startService(t, server.url(database), {}, keys);
   await query(address, selectAll("items", { limit: 1 }));
   const active = async (and = "true"): Promise<number> => {
     const rows = await sql(
@@ -54,7 +54,7 @@ async function onPostgres(t: Test, flags: readonly string[] = []) {
   return { address, pid, rowCount: 100_000, database, sql, active, waiting, hasWaited, cut };
 }
 
-async function onMysql(t: Test, flags: readonly string[] = []) {
+async function onMysql(t: Test, keys: Readonly<Record<string, number>> = {}) {
   const server = await sharedMysql();
   await freshMysql(t);
   await server.sql(
@@ -63,7 +63,7 @@ async function onMysql(t: Test, flags: readonly string[] = []) {
       with recursive numbers as (select 1 as id union all select id + 1 from numbers where id < 1000)
       select 1000 * (a.id - 1) + b.id, repeat('x', 1000) from numbers as a, numbers as b where a.id <= 50`,
   );
-  const { service, address } = await startService(t, server.url, {}, flags);
+  const { service, address } = await startService(t, server.url, {}, keys);
   await query(address, selectAll("items", { limit: 1 }));
   const sending = () =>
     server.sql(
@@ -82,8 +82,7 @@ async function onMysql(t: Test, flags: readonly string[] = []) {
 
 for (const [name, scene] of Object.entries({ PostgreSQL: onPostgres, MySQL: onMysql })) {
   t.test(`a client may read for longer than the time limit (${name})`, async (t) => {
-    const flags = ["--statement-timeout", "1"];
-    const { address, pid, rowCount, active, hasWaited } = await scene(t, flags);
+    const { address, pid, rowCount, active, hasWaited } = await scene(t, { statement_timeout: 1 });
     await (await openRows(address, selectAll("items", { limit: 5000 }), ndjson)).forEach(() => {});
     const before = residentBytes(pid);
     const slow = await openRows(address, items, ndjson);

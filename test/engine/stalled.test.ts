@@ -216,7 +216,11 @@ t.test("idle SQLite processes end after a minute, except one", async (t) => {
   const before = childrenOf(process.pid);
   const processes = () => childrenOf(process.pid).filter((pid) => !before.includes(pid));
   const directory = join(temporaryDirectory(t), "data");
-  const store = await openSqliteStore(directory, 30_000, pino({ level: "silent" }));
+  const store = await openSqliteStore(directory, {
+    timeLimit: 30_000,
+    log: pino({ level: "silent" }),
+    isGuest: false,
+  });
   t.teardown(() => store.close());
   const look = () => store.readSchema({ database: "main" }, new AbortController());
   await Promise.all([look(), look(), look()]);

@@ -12,12 +12,10 @@ import {
   freshEngine,
   insert,
   openRows,
-  query,
   refusal,
   remove,
   rowsAs,
   selectAll,
-  send,
 } from "./kit.ts";
 import { overEach } from "./over-each.ts";
 
@@ -186,14 +184,4 @@ t.test("the engine survives clients that leave in the middle", async (t) => {
     (await openRows(engine.address, selectAll("items"), "application/json")).destroy();
   t.equal((await ask(selectAll("items", { limit: 1 }))).status, 200);
   t.match(await ask(dropTable("items")), { status: 200 });
-});
-
-t.test("close waits until a pending answer has been read", async (t) => {
-  const { engine } = await filled(t, 10_000);
-  const response = await openRows(engine.address, selectAll("items"), "application/json");
-  const closed = engine.close();
-  t.match(await query(engine.address, selectAll("items")), refusal(503, "closing"));
-  t.equal(JSON.parse(await text(response)).data.length, 10_000);
-  await closed;
-  await t.rejects(send(engine.address, { path: "/healthz" }));
 });

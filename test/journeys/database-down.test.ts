@@ -4,7 +4,6 @@ import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { startMysql } from "../engine/mysql/server.ts";
 import { startPostgres } from "../engine/postgres/server.ts";
-import { startService } from "../engine/postgres/service.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { startGateway } from "../kit/gateway.ts";
@@ -51,8 +50,7 @@ t.test("a start without the database logs one warning", async (t) => {
 
 t.test("readiness and metrics follow PostgreSQL behind the engine", async (t) => {
   const server = await startPostgres(t);
-  const { address } = await startService(t, server.url());
-  const { gateway, token, metric, sees } = await scene(t, address);
+  const { gateway, token, metric, sees } = await scene(t, server.url());
   await sees("it is there", 200);
 
   await server.crash();
@@ -73,8 +71,7 @@ t.test("readiness and metrics follow PostgreSQL behind the engine", async (t) =>
 
 t.test("readiness and metrics follow MySQL behind the engine", nightly, async (t) => {
   const server = await startMysql(t);
-  const { address } = await startService(t, server.url);
-  const { sees } = await scene(t, address);
+  const { sees } = await scene(t, server.url);
   await sees("it is there", 200);
   await server.crash();
   await sees("it is gone", 503);
@@ -105,8 +102,7 @@ const all = { Select: { database: "main", from: "rows", columns: ["tag"] } };
 
 t.test("after PostgreSQL was killed under load, no acknowledged write is lost", async (t) => {
   const server = await startPostgres(t);
-  const { service: engine, address } = await startService(t, server.url());
-  const gateway = await startGateway(t, { upstream: address });
+  const gateway = await startGateway(t, { upstream: server.url() });
   const token = await gateway.login();
   await gateway.query({ CreateDatabase: { database: "main" } }, token);
   t.match(await gateway.query(create, token), { status: 200 });
@@ -130,9 +126,8 @@ t.test("after PostgreSQL was killed under load, no acknowledged write is lost", 
   const successes = () => outcomes.filter(({ status }) => status === 200).length;
   const writers = Array.from({ length: CLIENTS }, write);
   await eventually("writes succeed", () => successes() > 200);
-  const pids = [gateway.service, engine].map(({ child }) => child.pid ?? 0);
-  const sum = (of: (pid: number) => number) => pids.reduce((total, pid) => total + of(pid), 0);
-  const held = () => ({ sockets: sum(openSockets), megabytes: sum(residentBytes) / MEGABYTE });
+  const pid = gateway.service.child.pid ?? 0;
+  const held = () => ({ sockets: openSockets(pid), megabytes: residentBytes(pid) / MEGABYTE });
   const before = held();
 
   await server.crash();

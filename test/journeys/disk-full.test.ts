@@ -101,30 +101,6 @@ t.test("on a full disk the embedded database refuses writes and still reads", as
   t.equal((await gateway.query(insert, token)).status, 200, "with room it goes on");
 });
 
-t.test("the embedded engine starts on a full disk, and reads", nightly, async (t) => {
-  const { gateway, token, root } = await scene(t);
-  const columns = [{ name: "text", type: "text" }];
-  const table = { database: "main", table: "notes" };
-  const insert = { Insert: { ...table, values: [{ text: "kept" }] } };
-  const read = { Select: { database: "main", from: "notes", columns: ["*"] } };
-  await gateway.query({ CreateTable: { ...table, columns } }, root);
-  t.equal((await gateway.query(insert, token)).status, 200);
-
-  // The next engine inherits the limits of the gateway.
-  fill(gateway);
-  const children = childrenOf(gateway.service.child.pid ?? 0);
-  const isEngine = (pid: number) =>
-    fs.readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0").includes("engine");
-  for (const pid of children.filter(isEngine)) process.kill(pid, "SIGKILL");
-  await gateway.service.logged(({ msg }) => msg === "the engine exited and is restarted");
-  await eventually("it reads", async () => (await gateway.query(read, token)).status === 200);
-  t.strictSame((await gateway.query(read, token)).body.data, [{ text: "kept" }]);
-  t.equal((await gateway.query(insert, token)).status, 507);
-  t.equal((await gateway.request("/readyz")).status, 200);
-  fill(gateway, "unlimited");
-  t.equal((await gateway.query(insert, token)).status, 200, "with room it writes");
-});
-
 t.test("a gateway starts on a full disk, reads, and writes once there is room", async (t) => {
   const { gateway, root } = await scene(t);
   const columns = [{ name: "text", type: "text" }];

@@ -1,4 +1,4 @@
-import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { startMysql } from "../engine/mysql/server.ts";
@@ -25,15 +25,12 @@ function commandOf(pid: number): string {
   return readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ");
 }
 
-async function engineOf({ service }: TestGateway): Promise<number> {
+/** The process that runs SQLite. */
+async function sqliteOf({ service }: TestGateway): Promise<number> {
   const find = () =>
-    childrenOf(service.child.pid ?? 0).filter((pid) => /\bengine\b/.test(commandOf(pid)));
-  await eventually("there is one engine", () => find().length === 1);
+    childrenOf(service.child.pid ?? 0).filter((pid) => commandOf(pid).includes("sqlite/worker"));
+  await eventually("a process runs SQLite", () => find().length > 0);
   return find()[0] ?? 0;
-}
-
-function socketOf({ home }: TestGateway): string {
-  return path.join(home, readdirSync(home).find((name) => name.endsWith(".sock")) ?? "missing");
 }
 
 async function scene(t: Test, home?: string) {
@@ -44,7 +41,7 @@ async function scene(t: Test, home?: string) {
     t.equal((await gateway.query(insertOf(1), token)).status, 200);
   }
   const pid = gateway.service.child.pid ?? 0;
-  return { gateway, token, pid, engine: await engineOf(gateway), socket: socketOf(gateway) };
+  return { gateway, token, pid, sqlite: await sqliteOf(gateway) };
 }
 
 async function answers(t: Test, gateway: TestGateway, token: string, rows?: object[]) {
@@ -63,9 +60,8 @@ t.test("a second gateway on a service directory is refused at once", async (t) =
     `another gateway already uses the service directory ${gateway.home}: stop it first, or give ` +
     "this one a service directory of its own with $GATEHOUSE_HOME, or another upstream.url with --config";
   for (const chosen of ["0", port]) {
-    const { code, stdout, stderr } = await runCommand(gateway.home, ["serve", "--port", chosen]);
+    const { code, stderr } = await runCommand(gateway.home, ["serve", "--port", chosen]);
     t.strictSame([code, stderr], [1, `gatehouse: ${message}\n`]);
-    t.notMatch(stdout, /engine/, "no engine is started");
   }
   t.equal((await gateway.query(select, token)).status, 200);
 
@@ -73,58 +69,54 @@ t.test("a second gateway on a service directory is refused at once", async (t) =
     env: { GATEHOUSE_HOME: path.join(gateway.home, "other") },
   });
   t.match(elsewhere.stderr, `:${port} is in use by another process`);
-  t.notMatch(elsewhere.stdout, /engine/, "nor where the port is taken");
   await gateway.service.stop();
   await startGateway(t, { home: gateway.home });
 });
 
-t.test("the engine has its own socket and session, and keeps its data", async (t) => {
-  const { gateway, token, pid, engine, socket } = await scene(t);
-  t.equal(statSync(socket).mode & 0o777, 0o600);
-  t.equal(statSync(path.dirname(socket)).mode & 0o077, 0, "and so is its directory");
+t.test("a killed SQLite process is replaced, and none outlives the gateway", async (t) => {
+  const { gateway, token, pid, sqlite } = await scene(t);
   // A negative id is a process group, which a terminal's Ctrl-C signals. The gateway is in another.
-  process.kill(-engine, "SIGINT");
-  t.ok(isAlive(engine) && isAlive(pid));
-  for (let killed = engine, round = 0; round < 2; round++) {
-    process.kill(killed, "SIGKILL");
-    await gateway.service.logged(({ msg }) => String(msg).startsWith("the engine exited"));
-    await answers(t, gateway, token, [{ id: 1 }]);
-    t.not(await engineOf(gateway), killed, "by another process");
-    killed = await engineOf(gateway);
-  }
-  const last = await engineOf(gateway);
+  process.kill(-sqlite, "SIGINT");
+  t.ok(isAlive(sqlite) && isAlive(pid));
+  process.kill(sqlite, "SIGKILL");
+  await gateway.service.logged(({ msg }) => msg === "a SQLite process died and is replaced");
+  await answers(t, gateway, token, [{ id: 1 }]);
+  const next = await sqliteOf(gateway);
+  t.not(next, sqlite);
   t.equal(await gateway.service.stop(), 0);
-  t.notOk(existsSync(socket) || isAlive(last));
+  t.notOk(isAlive(next));
 
   const again = await scene(t, gateway.home);
   await answers(t, again.gateway, again.token, [{ id: 1 }]);
   await again.gateway.service.stop("SIGKILL");
-  await eventually("the engine never outlives the gateway", () => !isAlive(again.engine));
-  t.notOk(existsSync(again.socket));
+  await eventually("it never outlives the gateway", () => !isAlive(again.sqlite));
   const third = await scene(t, gateway.home);
   await answers(t, third.gateway, third.token, [{ id: 1 }]);
 });
 
-t.test("a signal to gateway and engine together lets the request in flight finish", async (t) => {
-  const { gateway, token, pid, engine } = await scene(t);
-  const body = JSON.stringify(insertOf(5000, 2));
-  const request = wireRequest("POST /query", queryHeaders(token), body);
-  const wire = await Wire.open(gateway.url);
-  t.teardown(() => wire.cut());
-  // Without the last byte the request is surely in flight.
-  wire.send(request.slice(0, -1));
-  await gateway.request("/healthz");
-  for (const each of [engine, pid]) process.kill(each, "SIGINT");
-  await gateway.service.logged(({ msg }) => String(msg).startsWith("draining"));
-  for (const each of [engine, pid]) process.kill(each, "SIGTERM");
-  wire.send(request.slice(-1));
-  t.match(await wire.untilClosed(), /^HTTP\/1\.1 200 .*"status":"success"/s);
-  t.equal(await gateway.service.stop(), 0);
-  await eventually("the engine ends too", () => !isAlive(engine));
-  const again = await scene(t, gateway.home);
-  const rows = (await again.gateway.query(select, again.token)).body.data;
-  t.equal(Array.isArray(rows) && rows.length, 5001, "what was answered was done");
-});
+t.test(
+  "a signal to gateway and SQLite process together lets the request in flight finish",
+  async (t) => {
+    const { gateway, token, pid, sqlite } = await scene(t);
+    const body = JSON.stringify(insertOf(5000, 2));
+    const request = wireRequest("POST /query", queryHeaders(token), body);
+    const wire = await Wire.open(gateway.url);
+    t.teardown(() => wire.cut());
+    // Without the last byte the request is surely in flight.
+    wire.send(request.slice(0, -1));
+    await gateway.request("/healthz");
+    for (const each of [sqlite, pid]) process.kill(each, "SIGINT");
+    await gateway.service.logged(({ msg }) => String(msg).startsWith("draining"));
+    for (const each of [sqlite, pid]) process.kill(each, "SIGTERM");
+    wire.send(request.slice(-1));
+    t.match(await wire.untilClosed(), /^HTTP\/1\.1 200 .*"status":"success"/s);
+    t.equal(await gateway.service.stop(), 0);
+    await eventually("the SQLite process ends too", () => !isAlive(sqlite));
+    const again = await scene(t, gateway.home);
+    const rows = (await again.gateway.query(select, again.token)).body.data;
+    t.equal(Array.isArray(rows) && rows.length, 5001, "what was answered was done");
+  },
+);
 
 async function live(t: Test, upstream: string, secret: string, config = ""): Promise<void> {
   const gateway = await startGateway(t, { upstream, config });
@@ -134,25 +126,22 @@ async function live(t: Test, upstream: string, secret: string, config = ""): Pro
   t.equal(made.status, 200, made.text);
   const { body } = await gateway.get("/schema/main", token);
   t.match(body, { data: { tables: ["t"] } });
-  const engine = await engineOf(gateway);
-  t.notMatch(commandOf(engine), secret, "the password is not in the list of processes");
-  process.kill(engine, "SIGKILL");
-  await eventually("it is gone", () => !isAlive(engine));
   await answers(t, gateway, token);
-  const next = await engineOf(gateway);
+  const pid = gateway.service.child.pid ?? 0;
+  const commands = [pid, ...childrenOf(pid)].map(commandOf);
+  t.notMatch(commands.join("\n"), secret, "the password is not in the list of processes");
   await gateway.service.stop("SIGKILL");
-  await eventually("the engine never outlives the gateway", () => !isAlive(next));
   t.notMatch(gateway.service.output, secret);
 }
 
-t.test("a URL of PostgreSQL makes the gateway start the engine itself", async (t) => {
+t.test("a URL of PostgreSQL is all that the gateway needs", async (t) => {
   const server = await startPostgres(t);
   await server.requirePassword("app", "hunter2");
   await server.sql("alter role app superuser");
   await live(t, `postgres://app:hunter2@127.0.0.1:${server.port}/postgres`, "hunter2");
 });
 
-t.test("a URL of MySQL makes the gateway start the engine itself", nightly, async (t) => {
+t.test("a URL of MySQL is all that the gateway needs", nightly, async (t) => {
   const server = await startMysql(t);
   await server.sql("create user app identified by 'hunter2'", "grant all on *.* to app");
   const url = `mysql://app:hunter2@127.0.0.1:${server.port}/`;
@@ -209,30 +198,37 @@ t.test("the start fails with the reason if the database refuses the engine", asy
   t.notMatch(stdout + stderr, /wrong-one/);
 });
 
-t.test("a stopped engine is reported at once and replaced later", nightly, async (t) => {
-  const { gateway, token, engine } = await scene(t);
-  process.kill(engine, "SIGSTOP");
-  await eventually("it is reported", async () => (await gateway.request("/readyz")).status === 503);
-  t.ok(isAlive(engine));
-  await gateway.service.logged(({ msg }) => msg === "the engine does not respond: it is killed");
-  await answers(t, gateway, token);
-  t.not(await engineOf(gateway), engine);
-  t.notOk(isAlive(engine));
+t.test("several workers over SQLite are refused at the start", async (t) => {
+  const home = temporaryHome(t);
+  const file = path.join(home, "gateway.toml");
+  const start = () => runCommand(home, ["serve", "--port", "0"]);
+  for (const upstream of ["", '[upstream]\nurl = "sqlite:shop"\n']) {
+    writeFileSync(file, `[server]\nworkers = 2\n${upstream}`, { mode: 0o600 });
+    const { code, stderr } = await start();
+    t.equal(code, 1);
+    t.match(stderr, /2: server\.workers: found 2; allowed: 1 over SQLite/);
+  }
+  const database = '[upstream]\nurl = "postgres://app@127.0.0.1:1/app"\npool_size = 2\n';
+  writeFileSync(file, `[server]\nworkers = 3\n${database}`, { mode: 0o600 });
+  t.match(await start(), { code: 1, stderr: /5: upstream\.pool_size: found 2; allowed: at least/ });
+  const gateway = await startGateway(t, { config: "[server]\nworkers = 0\n" });
+  t.equal((await gateway.query(createTable, await gateway.login())).status, 200);
 });
 
-t.test("an engine listens again after its socket was deleted", nightly, async (t) => {
-  const { gateway, token, engine, socket } = await scene(t);
-  rmSync(socket);
-  await eventually("it is there again", () => existsSync(socket));
-  await answers(t, gateway, token);
-  t.equal(await engineOf(gateway), engine, "by the same process");
-  t.equal(await gateway.service.stop(), 0);
-  t.notOk(existsSync(socket));
-});
-
-t.test("the engine restarts although the configuration has become invalid", nightly, async (t) => {
-  const { gateway, token, engine } = await scene(t);
-  writeFileSync(path.join(gateway.home, "gateway.toml"), "nonsense = ");
-  process.kill(engine, "SIGKILL");
-  await answers(t, gateway, token);
+t.test("workers share the connections to a database server", async (t) => {
+  const server = await startPostgres(t);
+  const config = "pool_size = 4\n[server]\nworkers = 2\n";
+  const gateway = await startGateway(t, { upstream: server.url(), config });
+  const token = await gateway.login();
+  await server.sql(
+    "create schema main; create view main.t as select 1 as id, pg_sleep(1)::text as x",
+  );
+  const all = Array.from({ length: 24 }, () => gateway.query(select, token));
+  let most = 0;
+  let isOver = false;
+  const over = Promise.all(all).finally(() => (isOver = true));
+  const sleeping = "select count(*)::int as n from pg_stat_activity where wait_event = 'PgSleep'";
+  while (!isOver) most = Math.max(most, Number((await server.sql(sleeping))[0]?.n));
+  for (const answer of await over) t.equal(answer.status, 200, answer.text);
+  t.ok(most > 2 && most <= 4, `${most}`);
 });

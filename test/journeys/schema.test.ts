@@ -2,12 +2,10 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { startOver, temporaryDirectory } from "../engine/kit.ts";
 import { startPostgres } from "../engine/postgres/server.ts";
-import { startService } from "../engine/postgres/service.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
-import { startGateway, type TestGateway } from "../kit/gateway.ts";
+import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { statelessCall } from "../mcp/messages.ts";
@@ -31,11 +29,10 @@ async function hasSchemaTools(gateway: TestGateway, token: string): Promise<bool
 }
 
 t.test("a database that is broken has no schema, and its queries say why", async (t) => {
-  const home = temporaryDirectory(t);
+  const home = temporaryHome(t);
   mkdirSync(path.join(home, "data"), { mode: 0o700 });
   writeFileSync(path.join(home, "data", "broken.sqlite"), "no database at all. ".repeat(100));
-  const { address } = await startService(t, `sqlite:${home}/data`);
-  const gateway = await startGateway(t, { upstream: address });
+  const gateway = await startGateway(t, { home });
   const root = await gateway.login();
   for (const route of ["/schema/broken", "/schema/broken/notes"]) {
     t.match(await gateway.get(route, root), { status: 404, body: { code: "schema_not_found" } });
@@ -51,8 +48,7 @@ t.test("a database that is broken has no schema, and its queries say why", async
 
 t.test("the schema routes show each caller only what it may read", async (t) => {
   const server = await startPostgres(t);
-  const { address } = await startService(t, server.url());
-  const gateway = await startGateway(t, { upstream: address });
+  const gateway = await startGateway(t, { upstream: server.url() });
   const root = await gateway.login();
   for (const database of ["main", "hidden"]) {
     await gateway.query({ CreateDatabase: { database } }, root);
@@ -107,16 +103,15 @@ t.test("the schema routes show each caller only what it may read", async (t) => 
   t.ok(await hasSchemaTools(gateway, rita), "while the database is gone, its tools stay");
 });
 
-t.test("the schema includes engines that start later or run elsewhere", async (t) => {
-  const directories = [temporaryDirectory(t), temporaryDirectory(t)] as const;
-  const [here, there] = directories.map(
-    (directory) => `unix:${path.join(directory, "engine.sock")}`,
-  );
+t.test("the schema includes upstreams that start later or run elsewhere", async (t) => {
+  const ports = [await freePort(), await freePort()] as const;
+  const [here, there] = ports.map((port) => `http://127.0.0.1:${port}`);
   const elsewhere = `[[upstream.databases]]\ndatabases = ["far"]\nurl = "${there}"\n`;
   const gateway = await startGateway(t, { upstream: String(here), config: elsewhere });
   const root = await gateway.login();
   t.match(await gateway.get("/schema", root), { status: 502 });
-  for (const directory of directories) await startOver(t, directory);
+  const open = { auth: "enabled = false", config: "[mcp]\nenabled = false\n" };
+  for (const port of ports) await startGateway(t, { ...open, port });
   t.strictSame((await gateway.get("/schema", root)).body.data, { databases: ["main"] });
   for (const database of ["far", "near"]) {
     await gateway.query({ CreateDatabase: { database } }, root);

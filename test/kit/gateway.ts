@@ -125,12 +125,22 @@ export function writeConfiguration(home: string, options: RunOptions): void {
   writeFileSync(path.join(home, "gateway.toml"), `${auth}${upstream}${options.config ?? ""}`);
 }
 
+/** Several workers need a database that is not SQLite: by default, the reference upstream. */
+async function withUpstream(t: Pick<Test, "teardown">, options: RunOptions): Promise<RunOptions> {
+  const { upstream, config = "" } = options;
+  if (upstream !== undefined || config.includes("[upstream]") || !/^workers = [2-9]/m.test(config))
+    return options;
+  const reference = { auth: "enabled = false", config: "[mcp]\nenabled = false\n" };
+  const { url } = await startGateway(t, reference);
+  return { ...options, upstream: url, config: `${config}\n[query]\nlevel = "full"\n` };
+}
+
 export async function startGateway(
   t: Pick<Test, "teardown">,
   options: RunOptions = {},
 ): Promise<TestGateway> {
   const home = options.home ?? temporaryHome(t);
-  writeConfiguration(home, options);
+  writeConfiguration(home, await withUpstream(t, options));
   const env = { GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD, ...options.env };
   const limit = ["sh", "-c", `ulimit ${options.limits}; exec "$0" "$@"`];
   const through = options.limits === undefined ? options.through : limit;

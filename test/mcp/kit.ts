@@ -119,7 +119,8 @@ function schemaBy(snapshot: Snapshot, address: string): SchemaSource<Principal> 
     upstreams: [
       {
         holds: () => true,
-        async get(_caller, path) {
+        async get(_caller, names) {
+          const path = ["/schema", ...names].join("/");
           const { status, text } = await send(address, { path });
           return { status, headers: [], body: Buffer.from(text), isCut: false };
         },

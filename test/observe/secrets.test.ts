@@ -4,7 +4,6 @@ import t from "tap";
 import { createLog } from "../../src/observe/log.ts";
 import { type GatewaySetup, openGatewaySetup, select } from "../gateway/kit.ts";
 import { ADMIN_PASSWORD, temporaryHome } from "../kit/gateway.ts";
-import { Service } from "../kit/process.ts";
 
 const cell = "a value that only the row holds";
 const rejected = "tippfehler-statt-name";
@@ -118,20 +117,4 @@ t.test("an unexpected error is logged without its message", async (t) => {
     stack: /^ {4}at new URL/,
   });
   t.strictSame(loggedAs("hunter2"), { type: "string" });
-});
-
-t.test("an engine that an unexpected error ends does not print the message", async (t) => {
-  const fault = 'process.on("SIGUSR2", function stray() { throw new Error("hunter2"); });';
-  const preload = `data:text/javascript;base64,${btoa(fault)}`;
-  const home = temporaryHome(t);
-  const env = { NODE_OPTIONS: `--import=${preload}` };
-  const engine = new Service(home, ["engine", "--listen", "127.0.0.1:0"], env);
-  t.teardown(() => engine.stop("SIGKILL"));
-  await engine.logged(({ msg }) => msg === "engine listening");
-  t.equal(await engine.stop("SIGUSR2"), 1);
-  t.match(engine.log.at(-1), {
-    level: "fatal",
-    err: { type: "Error", stack: /at process\.stray/ },
-  });
-  t.notMatch(engine.output, "hunter2");
 });

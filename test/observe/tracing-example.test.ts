@@ -43,7 +43,10 @@ function layOut(t: Test): string {
 t.test("the example of the documentation traces every worker", async (t) => {
   const recorder = new Recorder(t);
   const home = temporaryHome(t);
-  writeFileSync(path.join(home, "gateway.toml"), "[server]\nworkers = 2\n");
+  writeFileSync(
+    path.join(home, "gateway.toml"),
+    '[server]\nworkers = 2\n[upstream]\nurl = "http://127.0.0.1:1"\n',
+  );
   const command = block("sh", "--import").trim().split(" ").slice(1);
   const flags = command.map((flag) =>
     flag.replace("/etc/gatehouse/otel", layOut(t)).replace("bin", path.join(project, "bin")),

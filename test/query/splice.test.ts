@@ -1,6 +1,7 @@
 import { deepStrictEqual } from "node:assert";
 import fc from "fast-check";
 import t from "tap";
+import { ExactNumber } from "../../src/json/exact.ts";
 import type { OperationDetail } from "../../src/query/operation-detail.ts";
 import { scan } from "../../src/query/scan.ts";
 import { splice } from "../../src/query/splice.ts";
@@ -91,7 +92,7 @@ t.test("an operation has details if requested", async (t) => {
   t.strictSame(insert?.fields()?.fields, {
     database: "m",
     table: "a",
-    values: [{ n: 18446744073709551617n, f: { number: "1.0" }, i: 7 }],
+    values: [{ n: 18446744073709551617n, f: new ExactNumber("1.0"), i: 7 }],
   });
   const truncate = Buffer.from('{"Truncate":{"database":"m","table":"a","trace":1}}');
   const [mapped] = scan(truncate, widened, true).accesses;

@@ -1,10 +1,8 @@
 import type { ServerResponse } from "node:http";
+import { ParsedOperations } from "../../src/query/parsed-operations.ts";
 import { type AnswerSink, ClientAnswer } from "../../src/upstream/answer-stream.ts";
-import {
-  type BackendOptions,
-  QueryMetrics,
-  type UpstreamQuery,
-} from "../../src/upstream/backends.ts";
+import { type BackendOptions, QueryMetrics } from "../../src/upstream/backends.ts";
+import type { DatabaseQuery } from "../../src/upstream/database.ts";
 import { fieldLines } from "../../src/upstream/headers.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 
@@ -23,17 +21,22 @@ export function backendOptions(options: Partial<BackendOptions>): BackendOptions
   };
 }
 
+export const plainQuery: DatabaseQuery = {
+  user: "alice",
+  requestId: "r",
+  query: { batch: false, accesses: [], operations: new ParsedOperations(Buffer.from("{}")) },
+  body: Buffer.from("{}"),
+  fields: fieldLines({ "content-type": "application/json" }),
+  isRead: true,
+  limits: [],
+  seesSchema: true,
+};
+
 /** A query, and a sink that streams the response to the client of a plain server. */
 export function queryFor(
   response: ServerResponse,
-  query: Partial<UpstreamQuery>,
-): [UpstreamQuery, AnswerSink] {
-  const usual = {
-    user: "alice",
-    body: Buffer.from("{}"),
-    fields: fieldLines({ "content-type": "application/json" }),
-    isRead: true,
-  };
+  query: Partial<DatabaseQuery>,
+): [DatabaseQuery, AnswerSink] {
   const sink = new ClientAnswer({
     response,
     answerHeaders: [],
@@ -42,5 +45,5 @@ export function queryFor(
       response.writeHead(502).end(code);
     },
   });
-  return [{ ...usual, ...query }, sink];
+  return [{ ...plainQuery, ...query }, sink];
 }

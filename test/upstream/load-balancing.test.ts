@@ -2,12 +2,13 @@ import { createServer } from "node:http";
 import type { Socket } from "node:net";
 import t, { type Test } from "tap";
 import { BackendGroup, LoadBalancer, QueryMetrics } from "../../src/upstream/backends.ts";
+import { ask } from "../../src/upstream/database.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { eventually } from "../kit/eventually.ts";
 import { listening } from "../kit/listening.ts";
 import { sentBytes } from "../kit/process-info.ts";
 import { type OnRequest, RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
-import { backendOptions, queryFor } from "./asking.ts";
+import { backendOptions, plainQuery, queryFor } from "./asking.ts";
 
 const answering: OnRequest = (socket) => socket.write(wireAnswer("{}"));
 
@@ -19,9 +20,7 @@ const held = {
   largest: 100,
   hold() {},
   signal: new AbortController().signal,
-  user: "alice",
-  body: Buffer.from("{}"),
-  fields: "",
+  ...plainQuery,
 };
 
 const none = new Set<ReturnType<typeof candidate>>();
@@ -53,7 +52,7 @@ async function balanced(t: Test, urls: readonly string[], connections = 8) {
   );
   t.teardown(() => group.close());
   const server = createServer((request, response) => {
-    group.forward(...queryFor(response, { isRead: request.url === "/read" }));
+    group.run(...queryFor(response, { isRead: request.url === "/read" }));
   });
   const url = `http://127.0.0.1:${await listening(t, server)}`;
   const send = async (kind: "read" | "write") => {
@@ -114,7 +113,7 @@ for (const [how, end] of Object.entries(endings)) {
     // The next request is written only after the sockets have been read again.
     await new Promise((resolve) => setImmediate(resolve));
     for (const socket of sockets.slice(0, 1)) end(socket);
-    t.equal((await group.ask({ ...held, isRead: false })).body.toString(), "{}");
+    t.equal((await ask(group, { ...held, isRead: false })).body.toString(), "{}");
     t.equal(queriesOf(only), 2);
     t.equal(new Set(sockets).size, 2, "on a new connection");
   });

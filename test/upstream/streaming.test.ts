@@ -206,7 +206,7 @@ async function forwarder(
   const group = new BackendGroup([parseTarget(upstream.url)], backendOptions(options));
   const server = createServer((request, response) => {
     const body = Buffer.from(request.url ?? "");
-    group.forward(...queryFor(response, { body }));
+    group.run(...queryFor(response, { body }));
   });
   t.teardown(() => group.close());
   return `http://127.0.0.1:${await listening(t, server)}`;

@@ -68,7 +68,7 @@ const numbers = [1, 2, 3];
 t.test("limits of the whole gateway are divided without remainder", (t) => {
   const configuration = configurationSchema.parse({
     server: { workers: 3, max_buffered_bytes: 100_000_001 },
-    upstream: { connections: 64 },
+    upstream: { url: "postgres://app@db/app", connections: 64 },
   });
   const shares = numbers.map((number) => configurationOf(configuration, 3, number));
   const bodies = shares.map(({ server }) => server.max_buffered_bytes);
@@ -77,22 +77,32 @@ t.test("limits of the whole gateway are divided without remainder", (t) => {
     shares.map(({ upstream }) => upstream.connections),
     [22, 21, 21],
   );
+  t.strictSame(
+    shares.map(({ upstream }) => upstream.pool_size),
+    [6, 5, 5],
+  );
   t.end();
 });
 
 t.test("workers = 0 means one per core, as long as each gets a share of every limit", (t) => {
+  const upstream = { url: "http://127.0.0.1:1" };
   const count = (content: object) =>
     workerCount(configurationSchema.parse({ server: { workers: 0 }, ...content }), "linux");
-  t.equal(count({}), Math.min(25, availableParallelism()));
-  t.equal(count({ upstream: { connections: 1 } }), 1);
+  t.equal(count({ upstream }), Math.min(25, availableParallelism()));
+  t.equal(count({ upstream: { ...upstream, connections: 1 } }), 1);
+  t.equal(count({ upstream: { url: "postgres://app@db/app", pool_size: 1 } }), 1);
+  t.equal(count({}), 1, "over SQLite");
   const server = { workers: 0, max_body_bytes: 100, max_buffered_bytes: 199 };
-  t.equal(count({ server }), 1);
+  t.equal(count({ server, upstream }), 1);
   t.end();
 });
 
 t.test("a system that cannot share a port runs one worker", (t) => {
   const of = (workers: number) =>
-    configurationSchema.parse({ server: { workers, max_body_bytes: 1000 } });
+    configurationSchema.parse({
+      server: { workers, max_body_bytes: 1000 },
+      upstream: { url: "http://127.0.0.1:1" },
+    });
   t.equal(workerCount(of(0), "darwin"), 1);
   t.equal(workerCount(of(1), "darwin"), 1);
   t.throws(() => workerCount(of(2), "darwin"), /server\.workers: darwin .* set it to 1/);
@@ -105,7 +115,10 @@ t.test(
   { skip: noTerminal },
   async (t) => {
     const { home } = installNothing(t);
-    writeFileSync(path.join(home, "gateway.toml"), "[server]\nworkers = 2\n");
+    writeFileSync(
+      path.join(home, "gateway.toml"),
+      '[server]\nworkers = 2\n[upstream]\nurl = "http://127.0.0.1:1"\n',
+    );
     const terminal = new Terminal(t, home, ["serve", "--port", "0"]);
     await terminal.until(/The password, shown only once, is \S+\n/);
     await terminal.until(/Next, in another terminal:\n\n.*\n\n/);

@@ -1,8 +1,8 @@
 import { sql } from "kysely";
+import { parseExact } from "../../json/exact.ts";
 import type { Condition, Select } from "../../query/operation-types.ts";
 import type { OperationFields } from "../../query/operations.ts";
 import type { CellValue, Row } from "../../query/values.ts";
-import { parseCell } from "../parse.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
 import {
@@ -159,7 +159,7 @@ async function runSteps<Result, Raw>(
 }
 
 export function bindReadValue<Raw>(column: TargetColumn<Raw>, raw: Raw): unknown {
-  return comparedValue(column, parseCell(column.kind.encode(raw)));
+  return comparedValue(column, parseExact(column.kind.encode(raw)));
 }
 
 export async function planOn<Leased extends Answering<Raw>, Raw, Kind extends ColumnKind>(
@@ -349,9 +349,14 @@ function layoutOf<Found extends InsertColumn>(
   alias: Fragment | undefined,
 ): Layout {
   const firsts = new Map<string, Row>();
+  let last: readonly string[] = [];
   for (const row of rows) {
-    const keys = JSON.stringify(Object.keys(row));
-    if (!firsts.has(keys)) firsts.set(keys, row);
+    const keys = Object.keys(row);
+    // Rows tend to have the same keys, and a text of each takes long.
+    if (keys.length === last.length && keys.every((key, at) => key === last[at])) continue;
+    last = keys;
+    const text = JSON.stringify(keys);
+    if (!firsts.has(text)) firsts.set(text, row);
   }
   const end = alias === undefined ? "" : " as";
   return layouts.find(table, [...firsts.keys()].join() + end, () => {

@@ -1,11 +1,11 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { sql } from "kysely";
 import type { Logger } from "pino";
+import type { QueryLimit } from "../../query/limits.ts";
 import type { Operation } from "../../query/operation-types.ts";
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
 import { isChecked } from "../bindings.ts";
-import { LimitCounter, type QueryLimit } from "../limits.ts";
-import { parseBodyExactly } from "../parse.ts";
+import { LimitCounter } from "../limits.ts";
 import { contextOf, performAll, performPreview, read, type Work } from "../perform.ts";
 import { EngineRefusal, UnknownOutcome } from "../refusal.ts";
 import { type Answer, jsonAnswer, type RowStream, Spool } from "../spool.ts";
@@ -140,8 +140,11 @@ class RemoteStore<Leased extends Session> implements Store {
     this.#reachability = new Reachability(dialect.name, log);
   }
 
-  async execute({ body, limits }: QueryRequest, query: AbortController): Promise<Answer> {
-    const { isBatch, operations } = parseBodyExactly(body);
+  async execute(
+    { body, query: { operations: parsed }, limits }: QueryRequest,
+    query: AbortController,
+  ): Promise<Answer> {
+    const { isBatch, all: operations } = parsed;
     const work = { isBatch, operations: operations.filter(isOfTables), limits };
     if (isBatch) this.#dialect.requireAtomic?.(work.operations);
     const [first] = operations;
@@ -157,11 +160,11 @@ class RemoteStore<Leased extends Session> implements Store {
   }
 
   async stream(
-    { body, limits }: QueryRequest,
+    { query: { operations }, limits }: QueryRequest,
     stream: RowStream,
     query: AbortController,
   ): Promise<void> {
-    const [operation] = parseBodyExactly(body).operations.filter(isReading);
+    const [operation] = operations.all.filter(isReading);
     if (operation === undefined) throw new Error("Only a Select can be streamed");
     const { database } = operation.fields;
     const options = { mode: modeOf(operation), database, stream };

@@ -1,6 +1,6 @@
 import { sql } from "kysely";
+import type { BytewiseColumns } from "../../query/limits.ts";
 import type { Row } from "../../query/values.ts";
-import type { BytewiseColumns } from "../limits.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { conditionSql } from "./conditions.ts";
 import { type Fragment, type ResultRow, rows, type Steps } from "./fragment.ts";
@@ -137,9 +137,13 @@ export function narrowed<Raw>(
   const table = { ...target.table, bytewise };
   if (written === undefined) return { ...target, table };
   const kind = { store: () => undefined, compare: () => undefined, encode: String };
-  const within = conditionSql(columnsOf([table]), { and: written }, [table]);
+  const within = conditionSql(columnsOf([table]), { and: written.map(conditionOf) }, [table]);
   const expression = sql`case when ${within} then 1 else 0 end`;
   return { ...target, table, within, check: { name: "", type: "", kind, expression } };
+}
+
+function conditionOf({ column, cmp, value }: NonNullable<BytewiseColumns["written"]>[number]) {
+  return { column, cmp, value: typeof value === "object" ? [...value] : value };
 }
 
 export function namesSql(columns: readonly (Column & { expression?: Fragment })[]): Fragment {

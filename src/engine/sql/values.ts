@@ -1,3 +1,4 @@
+import { ExactNumber } from "../../json/exact.ts";
 import type { CellValue } from "../../query/values.ts";
 import { EngineRefusal, RowTooLong } from "../refusal.ts";
 import type { RowForm, RowOutput } from "../spool.ts";
@@ -201,15 +202,6 @@ export function decodeBase64(value: PresentValue): Buffer | undefined {
   if (typeof value !== "string") return undefined;
   const decoded = Buffer.from(value, "base64");
   return decoded.toString("base64") === value ? decoded : undefined;
-}
-
-/** A JSON number that a double would write differently, kept as received. */
-export class ExactNumber {
-  readonly source: string;
-
-  constructor(source: string) {
-    this.source = source;
-  }
 }
 
 export const WHOLE_NUMBER = "a whole number of 64 bits";

@@ -11,10 +11,13 @@ import { createColumnTable } from "./tables.ts";
 const SESSION_LIMIT = 11;
 
 export class Databases {
+  /** True if a gateway uses the files, so that nothing may be written to them. */
+  readonly isGuest: boolean;
   readonly #files: DatabaseFiles;
   readonly #open = new Map<string, SqliteSession>();
 
-  constructor(directory: string) {
+  constructor(directory: string, isGuest = false) {
+    this.isGuest = isGuest;
     this.#files = new DatabaseFiles(directory);
   }
 
@@ -26,7 +29,8 @@ export class Databases {
     const known = this.#open.get(name);
     if (known !== undefined) return known;
     this.#files.requireExisting(name);
-    const connection = this.#opening(name, openConnection);
+    const open = (path: string) => openConnection(path, this.isGuest);
+    const connection = this.#opening(name, open);
     const session = new SqliteSession(connection, new Map([[name, mainSchema]]));
     this.#open.set(name, session);
     return session;
@@ -40,14 +44,15 @@ export class Databases {
     }
     for (const name of names) this.requireExisting(name);
     const [first = defaultDatabase, ...others] = names;
-    const connection = this.#opening(first, openConnection);
+    const open = (path: string) => openConnection(path, this.isGuest);
+    const connection = this.#opening(first, open);
     const schemas = new Map([[first, mainSchema]]);
     try {
       others.forEach((name, index) => {
         const schema = `attached${index}`;
         this.#opening(name, (path) => {
           run(connection, sql`attach database ${path} as ${sql.id(schema)}`);
-          prepareSchema(connection, schema);
+          prepareSchema(connection, schema, this.isGuest);
         });
         schemas.set(name, schema);
       });
@@ -97,7 +102,7 @@ const LONGEST_VALUE_BYTES = 64 * 1024 * 1024;
  * Every database uses a rollback journal. Unlike write-ahead logs, it makes a transaction over
  * several files atomic, even through a power failure. Readers wait in the store's own locks.
  */
-function openConnection(path: string): DatabaseSync {
+function openConnection(path: string, isGuest: boolean): DatabaseSync {
   const connection = new DatabaseSync(path, {
     timeout: BUSY_TIMEOUT_MS,
     enableDoubleQuotedStringLiterals: false,
@@ -105,7 +110,7 @@ function openConnection(path: string): DatabaseSync {
     limits: { length: LONGEST_VALUE_BYTES },
   });
   try {
-    prepareSchema(connection, mainSchema);
+    prepareSchema(connection, mainSchema, isGuest);
     // By default, SQLite's LIKE ignores ASCII case, unlike standard SQL.
     connection.exec("pragma case_sensitive_like = on");
     defineFunctions(connection);
@@ -120,7 +125,13 @@ function openConnection(path: string): DatabaseSync {
  * After a power failure, a deleted journal can come back and undo an acknowledged commit. A journal
  * that was truncated and synced cannot.
  */
-function prepareSchema(connection: DatabaseSync, schema: string): void {
+function prepareSchema(connection: DatabaseSync, schema: string, isGuest: boolean): void {
+  if (isGuest) {
+    // Changes of a guest stay in memory and are rolled back.
+    connection.exec("pragma cache_spill = off");
+    run(connection, sql`pragma ${sql.id(schema)}.journal_mode = memory`);
+    return;
+  }
   connection.exec("pragma fullfsync = on");
   run(connection, sql`pragma ${sql.id(schema)}.synchronous = full`);
   run(connection, sql`pragma ${sql.id(schema)}.journal_mode = truncate`);

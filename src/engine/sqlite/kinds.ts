@@ -1,9 +1,12 @@
 import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
+import { isInteger } from "../../json/exact.ts";
+import { quoteName } from "../../json/fault.ts";
+import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { typesByWord } from "../sql/new-table.ts";
 import type { ColumnKind, ExactComparison, Family } from "../sql/scope.ts";
-import { cellText, decodeBase64, integerOf, type PresentValue } from "../sql/values.ts";
+import { cellText, decodeBase64, has64Bits, integerOf, type PresentValue } from "../sql/values.ts";
 
 export interface SqliteKind extends ColumnKind {
   readonly storage: "INT" | "INTEGER" | "REAL" | "TEXT" | "BLOB" | "ANY";
@@ -191,4 +194,30 @@ function scalar(value: PresentValue): SQLInputValue | undefined {
   if (typeof value === "boolean") return value ? 1 : 0;
   if (typeof value === "number") return Number.isSafeInteger(value) ? BigInt(value) : value;
   return typeof value === "object" ? undefined : value;
+}
+
+/**
+ * SQLite has integers of 64 bits and doubles. Integers that a double cannot hold become BigInt.
+ *
+ * @throws EngineRefusal `number_out_of_range`
+ */
+export function doubleOrInteger(source: string, key: string): number | bigint {
+  const value = Number(source);
+  if (!isInteger(source)) {
+    if (!Number.isFinite(value)) throw outOfRange("a number", key);
+    return value;
+  }
+  if (Number.isSafeInteger(value)) return value;
+  if (source.length > 20) throw outOfRange("an integer", key);
+  const integer = BigInt(source);
+  if (!has64Bits(integer)) throw outOfRange("an integer", key);
+  return integer;
+}
+
+function outOfRange(what: string, key: string): EngineRefusal {
+  const path = key === "" ? "" : ` under ${quoteName(key)}`;
+  return new EngineRefusal(
+    "number_out_of_range",
+    `The body contains ${what} out of range${path}: integers have 64 bits, other numbers are doubles`,
+  );
 }

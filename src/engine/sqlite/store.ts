@@ -31,16 +31,16 @@ const WORKER_LIMIT = 6;
 
 /** Workers are started when needed, and replaced after they were killed. */
 class WorkerPool {
-  readonly #directory: string;
+  readonly #args: readonly string[];
   readonly #timeLimitMs: number;
   readonly #log: Logger;
   readonly #workers = new Set<WorkerProcess>();
   readonly #idle: WorkerProcess[] = [];
   readonly #slots = new ConcurrencyLimiter(WORKER_LIMIT);
 
-  constructor(directory: string, timeLimitMs: number, log: Logger) {
-    this.#directory = directory;
-    this.#timeLimitMs = timeLimitMs;
+  constructor(directory: string, { timeLimit, log, isGuest }: SqliteOptions) {
+    this.#args = [directory, isGuest ? "guest" : "owner"];
+    this.#timeLimitMs = timeLimit;
     this.#log = log;
     this.#idle.push(this.#start());
   }
@@ -91,7 +91,7 @@ class WorkerPool {
   }
 
   #start(): WorkerProcess {
-    const worker = new WorkerProcess(this.#directory);
+    const worker = new WorkerProcess(this.#args);
     this.#workers.add(worker);
     void worker.ended.then((ending) => {
       this.#remove(worker);
@@ -130,14 +130,12 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
   isLost = true;
   #isCommitting = false;
 
-  constructor(directory: string) {
-    const { GATEHOUSE_ENGINE_AUTHORIZATION: _, GATEHOUSE_ENGINE_URL: __, ...env } = process.env;
+  constructor(args: readonly string[]) {
     super(siblingModule(import.meta.url, "worker"), {
-      args: [directory],
+      args,
       fork: {
         // A terminal's Ctrl-C must only reach the engine.
         detached: true,
-        env,
         execArgv: ["--disable-warning=ExperimentalWarning"],
         stdio: ["pipe", "pipe", "inherit", "ipc"],
       },
@@ -264,17 +262,23 @@ export class DatabaseLocks {
 /** Such files that a crash left are removed at startup. */
 const spoolFilePrefix = ".answer-";
 
+interface SqliteOptions {
+  readonly timeLimit: number;
+  readonly log: Logger;
+  /** The directory is used, and locked, by a gateway. */
+  readonly isGuest: boolean;
+}
+
 /**
  * Creates the directory (mode 0700) and the database `main` if needed.
  *
  * @throws DirectoryInUseError, or the file system's error if the directory cannot be used
  */
-export async function openSqliteStore(
-  directory: string,
-  limitMs: number,
-  log: Logger,
-): Promise<Store> {
+export async function openSqliteStore(directory: string, options: SqliteOptions): Promise<Store> {
   const files = new DatabaseFiles(directory);
+  if (options.isGuest) {
+    return new SqliteStore(files, new WorkerPool(files.directory, options), async () => {});
+  }
   files.makeDirectory();
   const unlock = await lockDirectory(files.directory);
   try {
@@ -282,7 +286,7 @@ export async function openSqliteStore(
       if (entry.startsWith(spoolFilePrefix)) rmSync(join(files.directory, entry), { force: true });
     }
     files.makeDefault();
-    return new SqliteStore(files, new WorkerPool(files.directory, limitMs, log), unlock);
+    return new SqliteStore(files, new WorkerPool(files.directory, options), unlock);
   } catch (error) {
     await unlock();
     throw error;

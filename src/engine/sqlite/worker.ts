@@ -3,8 +3,8 @@ import { Worker } from "node:worker_threads";
 import { leaveSignalsToParent, openParentChannel } from "../../ipc/channel.ts";
 import { siblingModule } from "../../ipc/child-program.ts";
 import type { TableOperation } from "../../query/operation-types.ts";
+import { ParsedOperations } from "../../query/parsed-operations.ts";
 import { LimitCounter } from "../limits.ts";
-import { parseBody } from "../parse.ts";
 import { contextOf, performAll, performPreview, read } from "../perform.ts";
 import { type Answer, Spool } from "../spool.ts";
 import { isOfTables, isReading, previewedOperations } from "../sql/answers.ts";
@@ -12,6 +12,7 @@ import type { SchemaPath } from "../store.ts";
 import { Databases } from "./databases.ts";
 import { operationsIn } from "./dialect.ts";
 import { refusalOf } from "./failures.ts";
+import { doubleOrInteger } from "./kinds.ts";
 import {
   type EngineCalls,
   type LimitedBody,
@@ -21,16 +22,17 @@ import {
   type WorkerCalls,
 } from "./protocol.ts";
 import type { SqliteSession } from "./statements.ts";
+import { createColumnTable } from "./tables.ts";
 
 const SPILL_REPORT_BYTES = 1024 * 1024;
 
-const [directory] = process.argv.slice(2);
+const [directory, standing] = process.argv.slice(2);
 if (directory === undefined) throw new Error("A worker requires a directory");
 
 leaveSignalsToParent();
 new Worker(siblingModule(import.meta.url, "watchdog")).unref();
 
-const databases = new Databases(directory);
+const databases = new Databases(directory, standing === "guest");
 
 async function run({ work, spoolPath }: Task): Promise<Answer> {
   const stream = work.kind === "rows" ? { form: work.form, onSpilled: spillReporter() } : undefined;
@@ -51,7 +53,7 @@ async function run({ work, spoolPath }: Task): Promise<Answer> {
 }
 
 async function executeQuery({ body, limits }: LimitedBody, spool: Spool): Promise<void> {
-  const { isBatch, operations } = parseBody(Buffer.from(body));
+  const { isBatch, all: operations } = parse(body);
   const [only] = operations;
   if (only?.name === "Preview") {
     const { fields } = only;
@@ -74,6 +76,10 @@ async function executeQuery({ body, limits }: LimitedBody, spool: Spool): Promis
     };
     return isBatch || !onlyReads ? transaction(session, perform) : perform();
   });
+}
+
+function parse(body: Uint8Array): ParsedOperations {
+  return new ParsedOperations(Buffer.from(body), doubleOrInteger);
 }
 
 /** Runs `work` with a connection to the databases of these operations. */
@@ -106,7 +112,17 @@ async function transaction(
   work: () => Promise<void>,
   end: "commit" | "rollback" = "commit",
 ): Promise<void> {
-  const { connection } = session;
+  const { connection, schemas } = session;
+  if (databases.isGuest) {
+    connection.exec("begin");
+    try {
+      for (const schema of schemas.values()) createColumnTable(connection, schema);
+      await work();
+    } finally {
+      if (connection.isTransaction) connection.exec("rollback");
+    }
+    return;
+  }
   // Takes the write lock at once, so that a busy file refuses before any work is done.
   connection.exec("begin immediate");
   try {
@@ -120,7 +136,7 @@ async function transaction(
 }
 
 async function executeSelect({ body, limits }: LimitedBody, spool: Spool): Promise<void> {
-  const [operation] = parseBody(Buffer.from(body)).operations.filter(isReading);
+  const [operation] = parse(body).all.filter(isReading);
   if (operation === undefined) throw new Error("Only a Select can be streamed");
   const { database } = operation.fields;
   const session = databases.open(database);
@@ -133,11 +149,14 @@ async function executeSchema({ database = "", table }: SchemaPath, spool: Spool)
   const session = databases.open(database);
   const operations = operationsIn(session);
   const context = contextOf(operations, session, database);
-  const data =
-    table === undefined
-      ? { tables: await operations.listTables(context) }
-      : await operations.describeTable(context, table);
-  spool.write(JSON.stringify({ status: "success", data }));
+  const describe = async (): Promise<void> => {
+    const data =
+      table === undefined
+        ? { tables: await operations.listTables(context) }
+        : await operations.describeTable(context, table);
+    spool.write(JSON.stringify({ status: "success", data }));
+  };
+  await (databases.isGuest ? transaction(session, describe) : describe());
 }
 
 function spillReporter(): (byteLength: number) => void {

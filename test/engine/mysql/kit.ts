@@ -1,8 +1,8 @@
 import t from "tap";
-import type { Engine } from "../../../src/engine/engine.ts";
 import type { Teardown } from "../guarded.ts";
 import { type Answer, query } from "../kit.ts";
 import { startOn } from "../postgres/kit.ts";
+import type { Engine } from "../server.ts";
 import { type MysqlServer, startMysql } from "./server.ts";
 
 let server: Promise<MysqlServer> | undefined;

@@ -192,11 +192,11 @@ t.test("a missing privilege of the engine's database user is a 403", async (t) =
   t.match(await ask(selectAll("rows", {}, "closed")), { status: 200 });
 });
 
-t.test("--databases selects schemas or databases", async (t) => {
+t.test("postgres_databases selects schemas or databases", async (t) => {
   const server = await sharedServer();
   const url = server.url(await server.createDatabase());
   for (const [kind, isOfServer] of Object.entries({ schemas: false, databases: true })) {
-    const { address } = await startService(t, url, {}, ["--databases", kind]);
+    const { address } = await startService(t, url, {}, { postgres_databases: kind });
     t.match(await query(address, create("flagged")), { status: 200 });
     const found = await server.sql("select 1 from pg_database where datname = 'flagged'");
     t.equal(found.length === 1, isOfServer, kind);

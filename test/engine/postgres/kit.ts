@@ -2,9 +2,9 @@ import { once } from "node:events";
 import { type AddressInfo, connect, createServer, type Socket } from "node:net";
 import { pino } from "pino";
 import t from "tap";
-import { type Engine, type EngineOptions, startEngine } from "../../../src/engine/engine.ts";
 import type { Teardown } from "../guarded.ts";
 import { type Answer, query } from "../kit.ts";
+import { type Engine, type EngineOptions, startEngine } from "../server.ts";
 import { type PostgresServer, startPostgres } from "./server.ts";
 
 let server: Promise<PostgresServer> | undefined;
@@ -43,7 +43,7 @@ export async function startOn(
   options: Pick<EngineOptions, "queryTimeLimit" | "databases"> = {},
 ): Promise<Engine> {
   const log = pino({ level: "silent" });
-  const engine = await startEngine({ url, listen: "127.0.0.1:0", log, ...options });
+  const engine = await startEngine({ url, log, ...options });
   test.teardown(() => engine.close());
   return engine;
 }

@@ -1,17 +1,28 @@
+import { writeFileSync } from "node:fs";
+import path from "node:path";
 import { Service } from "../../kit/process.ts";
 import type { Teardown } from "../guarded.ts";
 import { temporaryDirectory } from "../kit.ts";
 
+/**
+ * Starts a gateway over a database with authentication off, which is the reference upstream.
+ *
+ * @param keys further keys of `[upstream]`
+ */
 export async function startService(
   test: Teardown,
   url: string,
   env: NodeJS.ProcessEnv = {},
-  flags: readonly string[] = [],
+  keys: Readonly<Record<string, string | number>> = {},
 ): Promise<{ service: Service; address: string }> {
   const home = temporaryDirectory(test);
-  const command = ["engine", "--url", url, "--listen", "127.0.0.1:0", ...flags];
-  const service = new Service(home, command, env);
+  const lines = Object.entries({ url, ...keys }).map(
+    ([key, value]) => `${key} = ${JSON.stringify(value)}`,
+  );
+  const parts = ["[auth]", "enabled = false", "[mcp]", "enabled = false", "[upstream]", ...lines];
+  writeFileSync(path.join(home, "gateway.toml"), `${parts.join("\n")}\n`, { mode: 0o600 });
+  const service = new Service(home, ["serve", "--port", "0"], env);
   test.teardown(() => service.stop("SIGKILL"));
-  const { address } = await service.logged(({ msg }) => msg === "engine listening");
+  const { url: address } = await service.logged(({ msg }) => /^listening on /.test(String(msg)));
   return { service, address: String(address) };
 }

@@ -1,0 +1,59 @@
+import type { Logger } from "pino";
+import type { PostgresDatabases } from "./postgres/dialect.ts";
+import type { Store } from "./store.ts";
+
+export interface StoreOptions {
+  /** `sqlite:DIRECTORY`, `postgres://user@host:port/database` or `mysql://user@host:port/`. */
+  readonly url: string;
+  /** Defaults to schemas of the URL's database. */
+  readonly databases?: PostgresDatabases | undefined;
+  /** Milliseconds that the database may take for one query; default 30 seconds. */
+  readonly queryTimeLimit?: number | undefined;
+  /** Concurrent queries on a database server; default 16. */
+  readonly poolSize?: number | undefined;
+  /** True for a command that only reads the schema, or runs a Preview: creates and locks nothing. */
+  readonly isGuest?: boolean;
+  readonly log: Logger;
+}
+
+/**
+ * Opens the engine over a database.
+ *
+ * @throws Error for an unusable URL or directory, and for a server that refuses the engine
+ */
+export async function openStore({
+  url,
+  databases = "schemas",
+  queryTimeLimit: timeLimit = 30_000,
+  poolSize = 16,
+  isGuest = false,
+  log,
+}: StoreOptions): Promise<Store> {
+  const options = { timeLimit, log, databases, poolSize };
+  const scheme = url.slice(0, url.indexOf(":") + 1);
+  // Drivers are loaded on demand, since the others would only delay the start.
+  switch (scheme) {
+    case "sqlite:": {
+      const directory = url.replace(/^sqlite:(\/\/(?=\/))?/, "");
+      if (directory === "") {
+        throw new Error("The engine's URL names no directory. Use sqlite:DIRECTORY.");
+      }
+      const { openSqliteStore } = await import("./sqlite/store.ts");
+      return openSqliteStore(directory, { timeLimit, log, isGuest });
+    }
+    case "postgres:":
+    case "postgresql:": {
+      const { openPostgresStore } = await import("./postgres/dialect.ts");
+      return openPostgresStore(url, options);
+    }
+    case "mysql:":
+    case "mariadb:": {
+      const { openMysqlStore } = await import("./mysql/dialect.ts");
+      return openMysqlStore(url, options);
+    }
+    default:
+      throw new Error(
+        `The engine cannot open a database of the kind "${scheme || url}": use sqlite:DIRECTORY, postgres://user@host:port/database or mysql://user@host:port/.`,
+      );
+  }
+}

@@ -1,0 +1,107 @@
+import { once } from "node:events";
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { buffer } from "node:stream/consumers";
+import type { Logger } from "pino";
+import { ClientError } from "../../src/client-error.ts";
+import { openStore, type StoreOptions } from "../../src/engine/open.ts";
+import { keepDigits } from "../../src/json/document.ts";
+import { createGrammar } from "../../src/query/grammar.ts";
+import { isReadOnly } from "../../src/query/query.ts";
+import { scan } from "../../src/query/scan.ts";
+import { ClientAnswer } from "../../src/upstream/answer-stream.ts";
+import { QueryMetrics } from "../../src/upstream/backends.ts";
+import { EngineDatabase } from "../../src/upstream/engine-database.ts";
+
+export interface EngineOptions extends Omit<StoreOptions, "log" | "isGuest"> {
+  readonly log: Logger;
+  /** Milliseconds that a client may read nothing. */
+  readonly clientTimeoutMs?: number;
+}
+
+export interface Engine {
+  readonly address: string;
+  close(): Promise<void>;
+}
+
+const grammar = createGrammar({ extraFields: [], operations: {} });
+const noBody = Buffer.alloc(0);
+
+/**
+ * Serves the engine over HTTP without authentication, so that its tests need no users. The header
+ * `x-test-limits` holds the limits that a decision would set, `x-test-narrowed` hides the schema, and
+ * the answer's `x-test-report` tells what the engine reports.
+ */
+export async function startEngine({
+  clientTimeoutMs = 60_000,
+  ...options
+}: EngineOptions): Promise<Engine> {
+  const store = await openStore(options);
+  const database = new EngineDatabase(store, {
+    name: "test",
+    connections: 1000,
+    waitTimeoutMs: 30_000,
+    clientTimeoutMs,
+    metrics: new QueryMetrics(),
+    log: options.log,
+  });
+  const server = createServer((request, response) => {
+    serve(database, request, response).catch((error: unknown) => fail(response, error));
+  });
+  server.listen(0, "127.0.0.1");
+  await once(server, "listening");
+  const address = server.address();
+  const port = typeof address === "object" ? address?.port : undefined;
+  return {
+    address: `http://127.0.0.1:${port}`,
+    async close() {
+      server.close();
+      await database.close();
+      server.closeAllConnections();
+    },
+  };
+}
+
+async function serve(
+  database: EngineDatabase,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  const { headers, url = "" } = request;
+  const requestId = "test";
+  const sink = new ClientAnswer({
+    response,
+    answerHeaders: [],
+    fail: (error) => fail(response, error),
+  });
+  if (url === "/healthz") {
+    response.writeHead((await database.isUp()) ? 200 : 503).end();
+    return;
+  }
+  if (url.startsWith("/schema")) {
+    const schema = url.split("/").slice(2);
+    database.run({ user: "test", requestId, fields: "", schema }, sink);
+    return;
+  }
+  const body = request.method === "POST" ? await buffer(request) : noBody;
+  const query = scan(body, grammar);
+  database.run(
+    {
+      ...{ user: "test", requestId, fields: "", query, body, isRead: isReadOnly(query) },
+      limits: JSON.parse(String(headers["x-test-limits"] ?? "[]"), keepDigits),
+      seesSchema: headers["x-test-narrowed"] === undefined,
+      accept: headers.accept,
+      report: (report) => response.setHeader("x-test-report", JSON.stringify(report)),
+    },
+    sink,
+  );
+}
+
+function fail(response: ServerResponse, error: unknown): void {
+  if (!(error instanceof ClientError)) {
+    response.writeHead(500).end(String(error));
+    return;
+  }
+  const { status, code, message } = error;
+  response.writeHead(status, { "content-type": "application/json" });
+  response.end(JSON.stringify({ status: "error", message, code }));
+}
