@@ -123,7 +123,9 @@ class Verdict {
   rates: readonly AuditedRate[] | undefined;
   report: EngineReport | undefined;
   changes: readonly AuditedChange[] | undefined;
-  /** Set for streams. Throws a Refusal once the request would no longer be allowed. */
+  /** True for streams, which are cut even before the first byte of an answer. */
+  isStream = false;
+  /** Set for long answers. Throws a Refusal once the request would no longer be allowed. */
   requireStillAllowed: (() => void) | undefined;
 
   record(operations: readonly AuditedOperation[], count = operations.length): void {

@@ -50,6 +50,7 @@ import { type Exchange, fairnessKey } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { databaseParameter, tableParameter } from "./parameters.ts";
 import type { Endpoint } from "./route.ts";
+import { cutOnChange } from "./stream-limits.ts";
 
 export interface ScannedQuery {
   readonly body: Buffer;
@@ -616,6 +617,7 @@ function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<voi
       onHeaders: noteReport(gateway, exchange),
       fail: (error) => reject(gateway, exchange, error),
     });
+    if (prepared?.isRead) exchange.verdict.requireStillAllowed = prepared.judgeAgain;
     prepared?.group.forward(prepared, sink);
   });
 }
@@ -632,6 +634,7 @@ function schemaRoute(
     async handle(gateway, exchange) {
       const client = new AbortController();
       exchange.response.once("close", () => client.abort());
+      cutOnChange(gateway, exchange);
       const isOffered = await gateway.schema.isOffered(exchange, client.signal);
       if (isOffered === false) throw new Refusal("schema_not_offered");
       const data = await find(gateway, exchange, client.signal);

@@ -45,6 +45,7 @@ import { home, isBrowserAtHome } from "./public-routes.ts";
 import { allowedMethods, createRouter, type Endpoint, methodIn, type Router } from "./route.ts";
 import { routeTable } from "./routes.ts";
 import type { SecureServer } from "./secure-server.ts";
+import { limitAnswers } from "./stream-limits.ts";
 import { limitConnections } from "./system-limits.ts";
 
 const LOGIN_PATH = "/login";
@@ -159,6 +160,22 @@ function attempt(gateway: Gateway, exchange: Exchange, step: () => Promise<void>
     step()?.catch((error: unknown) => reject(gateway, exchange, error));
   } catch (error) {
     reject(gateway, exchange, error);
+  }
+}
+
+/** Cuts an answer within a second of losing its token or what its decision relied on. */
+function cutOnceRefused(gateway: Gateway, exchange: Exchange): void {
+  const { response, requestId, verdict } = exchange;
+  const isOpen = verdict.isStream || (response.headersSent && verdict.decision === "allow");
+  if (!isOpen || response.destroyed) return;
+  try {
+    requireStillGood(gateway, exchange);
+    verdict.requireStillAllowed?.();
+  } catch (error) {
+    const code = error instanceof Refusal ? error.code : "internal_error";
+    gateway.log.info({ requestId, code }, "an open stream is cut");
+    verdict.reason = code;
+    response.destroy();
   }
 }
 
@@ -373,6 +390,10 @@ export async function openListener(gateway: Gateway, port: number) {
   limitConnections(server, gateway.log);
   const finishBroken = (what: BrokenRequest) => accountBroken(gateway, what);
   const connections = new Connections(server, { serve, finish, finishBroken });
+  const limits = limitAnswers(
+    () => connections.exchanges(),
+    (exchange) => cutOnceRefused(gateway, exchange),
+  );
   server.on("request", (request, response) => onRequest(request, response));
   server.on("upgrade", (request, _socket, head) => {
     onRequest(request, detachedResponse(request, head), true);
@@ -409,6 +430,7 @@ export async function openListener(gateway: Gateway, port: number) {
     async drain(grace: number): Promise<void> {
       await secure?.close();
       await connections.drain(grace);
+      clearInterval(limits);
     },
   };
 }
