@@ -96,8 +96,11 @@ const GROWTH = 8;
  * than the budget counts. If the client disconnects first, the receiver is not called, and the
  * exchange ends as usual.
  *
+ * A declared length is reserved before the first byte is read. Otherwise many bodies could each
+ * hold a part of the budget, and none could be read to its end.
+ *
  * @param limit in bytes
- * @throws Refusal `body_too_large` if the head announces more
+ * @throws Refusal `body_too_large` if the head announces more, `busy` if there is no room for it
  */
 export function readBody(
   exchange: Exchange,
@@ -107,17 +110,25 @@ export function readBody(
 ): void {
   const { request } = exchange;
   requireLength(request, limit);
+  const declared = request.headers["content-length"];
+  const expected = Number(declared ?? limit);
+  let reserved = 0;
+  if (declared !== undefined) reserve(expected);
   exchange.sendContinue();
-  const expected = Number(request.headers["content-length"] ?? limit);
   let buffer = Buffer.alloc(0);
   let length = 0;
+
+  function reserve(bytes: number): void {
+    if (bytes <= reserved) return;
+    budget.take(exchange, bytes - reserved);
+    reserved = bytes;
+  }
 
   function add(piece: Buffer<ArrayBuffer>): void {
     const needed = length + piece.length;
     if (needed > limit) throw bodyTooLarge(limit);
     if (piece.length === expected) {
       // A body that arrives in one piece is used without copying.
-      budget.take(exchange, needed);
       buffer = piece;
     } else {
       if (needed > buffer.length) grow(needed);
@@ -130,7 +141,7 @@ export function readBody(
   function grow(needed: number): void {
     const ready = Math.min(Math.max(GROWTH * length, FIRST_CAPACITY_BYTES), expected);
     const capacity = Math.max(needed, ready);
-    budget.take(exchange, capacity - buffer.length);
+    reserve(capacity);
     const grown = Buffer.allocUnsafeSlow(capacity);
     buffer.copy(grown, 0, 0, length);
     freeMemory(buffer);
@@ -142,6 +153,9 @@ export function readBody(
       add(piece);
     } catch (error) {
       request.off("data", onData).off("end", onEnd).pause();
+      // The rest of the body may arrive for a long time, and others need the room now.
+      budget.release(exchange);
+      freeMemory(buffer);
       receiver.fail(error);
     }
   };
