@@ -114,7 +114,7 @@ const table = {
   body_too_large: [413, "Request body too large"],
   unsupported_media_type: [
     415,
-    "Content-Type must be application/json in UTF-8, without a Content-Encoding",
+    "Send JSON: Content-Type must be application/json in UTF-8, without a Content-Encoding (docs/http.md)",
   ],
   too_many_attempts: [429, "Too many failed attempts"],
   too_many_approvals: [429, "Too many of the caller's approvals are pending"],
