@@ -7,6 +7,7 @@ import { HTTPException } from "hono/http-exception";
 import { messageOf } from "../client-error.ts";
 import { parseListenAddress } from "../config/addresses.ts";
 import { hasEmbeddedServer } from "../config/schema.ts";
+import { resolveTarget } from "../gateway/exchange.ts";
 import { openState } from "../gateway/open-state.ts";
 import type { OpenConsole, OpenedListener } from "../gateway/start.ts";
 import { limitAnswers } from "../gateway/stream-limits.ts";
@@ -224,6 +225,7 @@ export const openConsole: OpenConsole = async (front, loaded, opened) => {
     getRequestListener(app.fetch, { overrideGlobalObjects: false }),
   );
   http.prependListener("request", (request, response) => {
+    resolveTarget(request);
     open.set(request, { response });
     response.once("close", () => open.delete(request));
   });

@@ -29,6 +29,7 @@ import {
   occurrences,
   pathOf,
   requirePlainHead,
+  resolveTarget,
   UNKNOWN_ROUTE,
 } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
@@ -261,6 +262,7 @@ function isWebSocketTaken(router: Router, request: IncomingMessage): boolean {
   const hasKey = handshakeKey.test(headers["sec-websocket-key"] ?? "");
   if (method !== "GET" || httpVersion !== "1.1" || !isAsked || !isPlain || !hasKey) return false;
   try {
+    resolveTarget(request);
     const match = router(pathOf(request));
     return match !== undefined && methodIn(match.route.methods, "GET")?.takesWebSocket === true;
   } catch {
@@ -324,6 +326,7 @@ export async function openListener(gateway: Gateway, port: number) {
     response: ServerResponse,
     isHandshake = false,
   ): void {
+    resolveTarget(request);
     const peer = readPeer(request);
     if (peer.isUntrustedProxy && !hasWarned) {
       hasWarned = true;
