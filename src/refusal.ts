@@ -45,7 +45,10 @@ const table = {
   sign_in_expired: [403, "The sign-in has expired or belongs to another browser: start again"],
   insufficient_scope: [403, "The token's scopes do not cover this operation"],
   administration_disabled: [403, "Administration requires authentication, which is disabled"],
-  host_not_allowed: [403, "The gateway does not accept this Host"],
+  host_not_allowed: [
+    403,
+    "The gateway does not accept this Host: use the URL in server.public_url or a loopback address",
+  ],
   origin_not_allowed: [403, "Web pages of this Origin may not use the gateway"],
 
   bad_request: [400, "Bad request"],

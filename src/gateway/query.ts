@@ -33,6 +33,7 @@ import { QueryRefused } from "../query/refusal.ts";
 import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
+import { counted } from "../suggestion.ts";
 import { abandoned, ClientAnswer, type QueryAnswer } from "../upstream/answer-stream.ts";
 import type { BackendGroup, UpstreamQuery } from "../upstream/backends.ts";
 import {
@@ -347,7 +348,10 @@ async function countIn(
   }));
   verdict.rates = [...(verdict.rates ?? []), ...rates];
   const retryAfter = counts.reduce((most, count) => Math.max(most, count.retryAfter), 0);
-  if (retryAfter > 0) throw new Refusal("rate_limited", { retryAfter });
+  if (retryAfter > 0) {
+    const message = `The rate limit of a permission boundary is exceeded: try again in ${counted(retryAfter, "second")}`;
+    throw new Refusal("rate_limited", { retryAfter, message });
+  }
   // Counting may have waited for the store, and the token been revoked in the meantime.
   requireStillGood(gateway, exchange);
 }

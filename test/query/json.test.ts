@@ -129,7 +129,7 @@ t.test("a body that is not an object is refused", async (t) => {
   const remedy = '; send JSON, such as {"Select": {"database": "main", ...}}; see docs/query.md';
   for (const [body, problem] of [
     ["SELECT * FROM orders", "something else is where a value is expected"],
-    ["truncate table orders", "something else is where a value is expected"],
+    ["truncate table orders", "a word is not true, false or null"],
     ["db.orders.find({})", "something else is where a value is expected"],
     ["", "the body ends where a value is expected"],
     ['"SELECT 1"', "an object with one operation key is expected, a string was found"],
