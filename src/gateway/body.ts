@@ -6,6 +6,7 @@ import { refusalCodeOf } from "../administration/actions.ts";
 import { keepDigits, requireOneReading } from "../json/document.ts";
 import { JsonFault } from "../json/fault.ts";
 import { Refusal } from "../refusal.ts";
+import { Sums } from "../sums.ts";
 import { freeMemory } from "../upstream/http1/connection.ts";
 import { type Exchange, fairnessKey, hasBody } from "./exchange.ts";
 
@@ -15,7 +16,7 @@ import { type Exchange, fairnessKey, hasBody } from "./exchange.ts";
  */
 export class BodyBudget {
   limit: number;
-  readonly #heldBy = new Map<string, number>();
+  readonly #heldBy = new Sums();
   #held = 0;
 
   constructor(limit: number) {
@@ -25,7 +26,7 @@ export class BodyBudget {
   /** @throws Refusal `busy` if the bytes exceed the limit or the sender's share */
   take(exchange: Exchange, bytes: number): void {
     if (exchange.body.heldBytes === 0) exchange.body.chargedTo = fairnessKey(exchange);
-    const own = this.#heldBy.get(exchange.body.chargedTo) ?? 0;
+    const own = this.#heldBy.of(exchange.body.chargedTo);
     const left = this.limit - this.#held - bytes;
     // A sender's only body may use all free memory. Only its own size limit applies.
     const isOnly = own === exchange.body.heldBytes;
@@ -33,16 +34,14 @@ export class BodyBudget {
       throw new Refusal("busy", { detail: "max_buffered_bytes", retryAfter: 1 });
     }
     this.#held += bytes;
-    this.#heldBy.set(exchange.body.chargedTo, own + bytes);
+    this.#heldBy.add(exchange.body.chargedTo, bytes);
     exchange.body.heldBytes += bytes;
   }
 
   release(exchange: Exchange): void {
     const { heldBytes, chargedTo } = exchange.body;
     if (heldBytes === 0) return;
-    const rest = (this.#heldBy.get(chargedTo) ?? 0) - heldBytes;
-    if (rest > 0) this.#heldBy.set(chargedTo, rest);
-    else this.#heldBy.delete(chargedTo);
+    this.#heldBy.add(chargedTo, -heldBytes);
     this.#held -= heldBytes;
     exchange.body.heldBytes = 0;
   }

@@ -124,17 +124,20 @@ async function sendWebResponse(
 
 function reportFailures(server: McpServer, onFailure: (reason: string) => void): void {
   const connect = server.connect.bind(server);
-  server.connect = (transport) => {
+  // Named first, or V8 keeps the request for long (upstream/answer-stream.ts).
+  const connectWatched: typeof connect = (transport) => {
     const send = transport.send.bind(transport);
-    transport.send = (message, options) => {
+    const sendWatched: typeof send = (message, options) => {
       if ("error" in message) onFailure(reasonOf(message.error.code));
       else if ("result" in message && message.result.isError === true) {
         onFailure(reasonOf(errorCode("invalidParams")));
       }
       return send(message, options);
     };
+    transport.send = sendWatched;
     return connect(transport);
   };
+  server.connect = connectWatched;
 }
 
 interface EmbeddedMcpOptions<Caller> extends ToolContext<Caller> {
