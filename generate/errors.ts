@@ -137,7 +137,7 @@ const explanations: Readonly<Record<string, string>> = {
   too_many_attempts:
     "Failed logins of this user from this address, or of any user from this address. `Retry-After` says when to try again.",
   rate_limited:
-    "The `rate_limit` of a boundary is used up. `Retry-After` says when the window ends. Denied requests and invalid queries count too, and a Batch counts as its elements.",
+    "The `rate_limit` of a boundary is used up. `Retry-After` says when the window ends; over MCP it is a tool error whose text says so. Denied requests and invalid queries count too, and a Batch counts as its elements.",
   internal_error: "A bug of the gateway. Find it in the log by the request id.",
   upstream_unreachable: "No connection could be made.",
   upstream_broken:

@@ -45,7 +45,10 @@ const table = {
   sign_in_expired: [403, "The sign-in has expired or belongs to another browser: start again"],
   insufficient_scope: [403, "The token's scopes do not cover this operation"],
   administration_disabled: [403, "Administration requires authentication, which is disabled"],
-  host_not_allowed: [403, "The gateway does not accept this Host"],
+  host_not_allowed: [
+    403,
+    "The gateway does not accept this Host: use the URL in server.public_url or a loopback address",
+  ],
   origin_not_allowed: [403, "Web pages of this Origin may not use the gateway"],
 
   bad_request: [400, "Bad request"],
@@ -114,7 +117,7 @@ const table = {
   body_too_large: [413, "Request body too large"],
   unsupported_media_type: [
     415,
-    "Content-Type must be application/json in UTF-8, without a Content-Encoding",
+    "Send JSON: Content-Type must be application/json in UTF-8, without a Content-Encoding (docs/http.md)",
   ],
   too_many_attempts: [429, "Too many failed attempts"],
   too_many_approvals: [429, "Too many of the caller's approvals are pending"],

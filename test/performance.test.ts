@@ -8,7 +8,7 @@ import { startGatehouse } from "../bench/peers/gatehouse.ts";
 import { columns, rowFilter, withKeys } from "../bench/peers/narrowing.ts";
 import { startNode } from "../bench/peers/node.ts";
 import { World, writers } from "../bench/peers/world.ts";
-import { bestRatio } from "./kit/cost.ts";
+import { bestRatio, send } from "./kit/cost.ts";
 import { freePort } from "./kit/free-port.ts";
 
 const REQUESTS = 4000;
@@ -20,6 +20,8 @@ const MOST_NARROWED = 1.4;
 const MOST_WITHOUT_GROUPS = 1.1;
 /** With 200 groups in the token, against none: about 1.1. */
 const MOST_GROUPS = 1.3;
+/** Bytes that a request leaves behind for a collection of the whole heap: about 200. */
+const MOST_LEFT = 1000;
 const body = '{"Select":{"database":"main","from":"users","columns":["id","name"],"limit":10}}';
 
 async function openWorld(t: Test) {
@@ -80,3 +82,22 @@ t.test(
     }
   },
 );
+
+t.test("a request leaves nothing behind for a collection of the whole heap", async (t) => {
+  const { world, upstreamPort } = await openWorld(t);
+  const gatehouse = await startGatehouse(world, upstreamPort, { nodeFlags: ["--trace-gc"] });
+  t.teardown(() => gatehouse.program.stop());
+  const tokens = await Promise.all(writers.map((name) => world.token(name)));
+  const sent = { path: "/query", body, tokens, requests: 8000 };
+  await send(gatehouse, sent);
+  const before = gatehouse.program.output.length;
+  await send(gatehouse, sent);
+  const left = [...gatehouse.program.output.slice(before).matchAll(/Scavenge .*? -> ([\d.]+) \(/g)];
+  const megabytes = left.map(([, size]) => Number(size));
+  const growth = megabytes.slice(1).map((size, at) => size - (megabytes[at] ?? 0));
+  // The heap shrinks only by a collection of the whole of it.
+  const grown = growth.filter((size) => size > -2).reduce((sum, size) => sum + size, 0);
+  t.ok(growth.length >= 3, `${growth.length} collections of young objects`);
+  const bytes = (grown * 1e6) / sent.requests;
+  t.ok(bytes <= MOST_LEFT, `${bytes.toFixed(0)} bytes a request, at most ${MOST_LEFT}`);
+});

@@ -1,6 +1,6 @@
-import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import { fetchBy } from "../install.ts";
 
 /** A program from the Go module proxy. */
 export interface GoModule {
@@ -16,7 +16,7 @@ const folder = path.join(import.meta.dirname, "built");
 /**
  * Builds a program unless it exists, and returns its path.
  *
- * @throws Error with the compiler's output
+ * @throws Error with the compiler's last line
  */
 export function buildGo({ name, module, version, package: built = module }: GoModule): string {
   const program = path.join(folder, `${name}-${version}`);
@@ -27,7 +27,6 @@ export function buildGo({ name, module, version, package: built = module }: GoMo
   // An import makes Go resolve the program's own requirements too.
   writeFileSync(path.join(source, "import.go"), `package bench\n\nimport _ "${built}"\n`);
   console.error(`building ${name} ${version}, which takes minutes the first time`);
-  const flags = ["build", "-mod=mod", "-o", program, built];
-  execFileSync("go", flags, { cwd: source, stdio: ["ignore", "ignore", "inherit"] });
+  fetchBy("go", ["build", "-mod=mod", "-o", program, built], source);
   return program;
 }

@@ -1,5 +1,6 @@
 import { existsSync } from "node:fs";
 import path from "node:path";
+import { reasonOf } from "../install.ts";
 import { startEnvoy } from "./envoy.ts";
 import { startGatehouse } from "./gatehouse.ts";
 import { goPeers, startGo } from "./go-peers.ts";
@@ -74,7 +75,9 @@ export function selectSystems(list: string | undefined): Selection {
   return { all, nearest: all.slice(0, NEAREST) };
 }
 
-/** Starts these systems; they stop with the stack. */
+const leftOut = new Set<string>();
+
+/** Starts these systems, but for peers that cannot be built or started; they stop with the stack. */
 export async function startSystems(
   world: World,
   port: number,
@@ -83,10 +86,17 @@ export async function startSystems(
 ): Promise<System[]> {
   const systems: System[] = [];
   for (const name of wanted) {
-    const system = await starts.get(name)?.(world, port);
-    if (system === undefined) continue;
-    opened.defer(() => system.program.stop());
-    systems.push(system);
+    if (leftOut.has(name)) continue;
+    try {
+      const system = await starts.get(name)?.(world, port);
+      if (system === undefined) continue;
+      opened.defer(() => system.program.stop());
+      systems.push(system);
+    } catch (error) {
+      if (name === "gatehouse") throw error;
+      leftOut.add(name);
+      console.error(`${name} is left out: ${reasonOf(error)}`);
+    }
   }
   return systems;
 }

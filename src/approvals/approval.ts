@@ -344,16 +344,24 @@ export class ApprovalStore {
     });
   }
 
-  /** Passes each step to `write` exactly once, even if several processes call this together. */
-  async takeSteps(write: (name: string, fields: StepFields) => void): Promise<void> {
+  /**
+   * Passes each step to `write` once, even if several processes call this together, and removes the
+   * steps when `written` resolves. After a crash in between they are passed again.
+   */
+  async takeSteps(
+    write: (name: string, fields: StepFields) => void,
+    written: () => Promise<void>,
+  ): Promise<void> {
     // Most polls find nothing due, and need no lock for that.
     if (!(await this.#database.hasDue(this.#keepMs))) return;
     await this.#transaction(async ({ query }) => {
-      for (const row of await query("SELECT * FROM approval_steps ORDER BY number")) {
-        const { number, name, fields } = stepShape.parse(row);
-        write(name, fields);
-        await query("DELETE FROM approval_steps WHERE number = $1", number);
-      }
+      const rows = await query("SELECT * FROM approval_steps ORDER BY number");
+      const steps = rows.map((row) => stepShape.parse(row));
+      const last = steps.at(-1);
+      if (last === undefined) return;
+      for (const { name, fields } of steps) write(name, fields);
+      await written();
+      await query("DELETE FROM approval_steps WHERE number <= $1", last.number);
     });
   }
 

@@ -1,14 +1,16 @@
 import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { createServer } from "node:http";
+import { createServer, type ServerResponse } from "node:http";
 import { getRequestListener } from "@hono/node-server";
 import { Hono } from "hono";
 import { HTTPException } from "hono/http-exception";
 import { messageOf } from "../client-error.ts";
 import { parseListenAddress } from "../config/addresses.ts";
 import { hasEmbeddedServer } from "../config/schema.ts";
+import { resolveTarget } from "../gateway/exchange.ts";
 import { openState } from "../gateway/open-state.ts";
 import type { OpenConsole, OpenedListener } from "../gateway/start.ts";
+import { limitAnswers } from "../gateway/stream-limits.ts";
 import { addressLimit, OAuthProblem, readForm } from "../oauth/server/http.ts";
 import { createFormGuard, html } from "../pages/html.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
@@ -19,7 +21,7 @@ import { addForm } from "./changes.ts";
 import { renderConsolePage } from "./frame.ts";
 import { showOverview } from "./overview.ts";
 import { endAll, endApplication, endSession, showSessions } from "./own-sessions.ts";
-import { openSessions } from "./sessions.ts";
+import { openSessions, type Session } from "./sessions.ts";
 import {
   finishSignIn,
   postSignIn,
@@ -104,7 +106,14 @@ const parts = [
 /** A query to be tested is the largest value of a form. */
 const FORM_BYTES = 256 * 1024;
 
-function createApp(console: Console): Hono<ConsoleEnv> {
+interface OpenPage {
+  readonly response: ServerResponse;
+  session?: Session;
+}
+
+type OpenPages = Map<ConsoleEnv["Bindings"]["incoming"], OpenPage>;
+
+function createApp(console: Console, open: OpenPages): Hono<ConsoleEnv> {
   const app = new Hono<ConsoleEnv>({ strict: true });
   app.use(async (c, next) => {
     for (const name of parts) c.set(name, console[name]);
@@ -126,6 +135,8 @@ function createApp(console: Console): Hono<ConsoleEnv> {
     const session = secret && (await c.var.sessions.use(secret, isRefresh));
     if (session) {
       c.set("session", session);
+      const answer = open.get(c.env.incoming);
+      if (answer !== undefined) answer.session = session;
       // Signing in and out must work while the provider does not answer.
       if (!isDoor.test(c.req.path)) c.set("session", await c.var.sessions.addSignIn(session));
     }
@@ -193,21 +204,37 @@ export const openConsole: OpenConsole = async (front, loaded, opened) => {
   const { console, server, store: settings } = gateway.configuration;
   const listen = console.listen && parseListenAddress(console.listen);
   if (!listen) return undefined;
-  const app = createApp({
-    ...{ gateway, loaded, listener, store },
-    ...(await openSharedSessions(front)),
-    countSignIn: addressLimit(gateway.shared.countRequests, "console sign-ins", 60, 60),
-    history: openHistory(gateway.access, settings.access === "store" ? store : undefined),
-    applications: hasEmbeddedServer(gateway.configuration)
-      ? (await openState(gateway, loaded.serviceDirectory, opened)).store
-      : undefined,
-    suggestNames: nameSuggestions(gateway),
-  });
+  const open: OpenPages = new Map();
+  const { sessions, guard } = await openSharedSessions(front);
+  const app = createApp(
+    {
+      ...{ gateway, loaded, listener, store, sessions, guard },
+      countSignIn: addressLimit(gateway.shared.countRequests, "console sign-ins", 60, 60),
+      history: openHistory(gateway.access, settings.access === "store" ? store : undefined),
+      applications: hasEmbeddedServer(gateway.configuration)
+        ? (await openState(gateway, loaded.serviceDirectory, opened)).store
+        : undefined,
+      suggestNames: nameSuggestions(gateway),
+    },
+    open,
+  );
   const timeout = server.request_timeout * 1000;
   const http = createServer(
     { requestTimeout: timeout, headersTimeout: timeout },
     // By default the library replaces Node's global Request and Response.
     getRequestListener(app.fetch, { overrideGlobalObjects: false }),
+  );
+  http.prependListener("request", (request, response) => {
+    resolveTarget(request);
+    open.set(request, { response });
+    response.once("close", () => open.delete(request));
+  });
+  const limits = limitAnswers(
+    () => open.values(),
+    ({ response, session }) => {
+      const isLost = session !== undefined && !sessions.isGood(session);
+      if (isLost && response.headersSent) response.destroy();
+    },
   );
   http.listen(listen);
   await once(http, "listening");
@@ -216,6 +243,7 @@ export const openConsole: OpenConsole = async (front, loaded, opened) => {
     http.close();
     http.closeAllConnections();
     await closed;
+    clearInterval(limits);
   });
   const address = http.address();
   const port = address !== null && typeof address === "object" ? address.port : listen.port;

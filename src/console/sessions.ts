@@ -106,6 +106,16 @@ export function openSessions(
     }
   }
 
+  /** False once the user may no longer be signed in. */
+  function isGood(session: Session): boolean {
+    try {
+      identify(snapshot(), revocations, session);
+      return true;
+    } catch {
+      return false;
+    }
+  }
+
   async function end({ tokenId, credential }: Session): Promise<void> {
     await store.end(tokenId);
     await signIns?.forget(credential);
@@ -122,6 +132,7 @@ export function openSessions(
   return {
     list,
     end,
+    isGood,
     /** Signs a user in. @returns the secret for the browser */
     async open(
       user: User,

@@ -124,7 +124,11 @@ export const headers = secureHeaders({
 /** Rejects requests under any name but the console's own (DNS rebinding). */
 export const knownHost: MiddlewareHandler<ConsoleEnv> = async (c, next) => {
   const arrival = arrivalOf(c);
-  if (arrival === undefined) throw new Refusal("host_not_allowed");
+  if (arrival === undefined) {
+    const message =
+      "The console does not accept this Host: use the URL in console.public_url or a loopback address";
+    throw new Refusal("host_not_allowed", { message });
+  }
   c.set("arrival", arrival);
   await next();
 };

@@ -44,6 +44,7 @@ import {
   usernameParameter,
 } from "./parameters.ts";
 import type { Endpoint } from "./route.ts";
+import { cutOnChange } from "./stream-limits.ts";
 
 /** @throws Refusal `unauthenticated` if the request has no caller */
 function requireCaller({ authenticated }: Exchange): { caller: Caller; actor: Subject } {
@@ -166,6 +167,7 @@ export const listUsers: Endpoint = {
   async handle(gateway, exchange) {
     const { limit, after } = readPage(exchange);
     const { snapshot } = gateway.access;
+    cutOnChange(gateway, exchange);
     const { isManageable, view } = manageableBy(snapshot, requireCaller(exchange).actor);
     // One more item than the limit shows whether there is another page.
     const recorded = await runCooperatively(
@@ -223,6 +225,7 @@ export const listAccess: Endpoint = {
     const { snapshot } = gateway.access;
     const { actor } = requireCaller(exchange);
     requireManager(snapshot, actor);
+    cutOnChange(gateway, exchange);
     exchange.verdict.allow();
     return sendList(exchange, "access", visibleGrants(snapshot, actor));
   },
@@ -232,6 +235,7 @@ export const listGroups: Endpoint = {
   authentication: "administration",
   handle(gateway, exchange) {
     const groups = visibleGroups(gateway.access.snapshot, requireCaller(exchange).actor);
+    cutOnChange(gateway, exchange);
     exchange.verdict.allow();
     return sendList(exchange, "groups", groups.values());
   },

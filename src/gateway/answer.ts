@@ -1,4 +1,5 @@
 import { once } from "node:events";
+import { pipeline, Readable } from "node:stream";
 import { ClientError } from "../client-error.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import { JsonFault } from "../json/fault.ts";
@@ -42,7 +43,16 @@ function sendText(
 ): void {
   const bytes = Buffer.from(text);
   beginJson(exchange, status, ["Content-Length", String(bytes.length), ...headers]);
-  endJson(exchange, exchange.request.method === "HEAD" ? undefined : bytes);
+  if (exchange.request.method === "HEAD") endJson(exchange, undefined);
+  else if (bytes.length <= PIECE_LENGTH) endJson(exchange, bytes);
+  else pipeline(Readable.from(piecesOf(bytes)), exchange.response, () => {});
+}
+
+/** Pieces show how far a slow client has read. */
+function* piecesOf(bytes: Buffer): Generator<Buffer> {
+  for (let at = 0; at < bytes.length; at += PIECE_LENGTH) {
+    yield bytes.subarray(at, at + PIECE_LENGTH);
+  }
 }
 
 export function sendJson(
@@ -58,11 +68,11 @@ export function sendSuccess(exchange: Exchange, status: number, fields: object):
   sendJson(exchange, status, { status: "success", ...fields });
 }
 
-const PIECE_CHARACTERS = 1 << 16;
+const PIECE_LENGTH = 1 << 16;
 
 function* pieceSteps(items: Iterator<object | undefined>, isFirst: boolean) {
   let text = "";
-  while (text.length < PIECE_CHARACTERS) {
+  while (text.length < PIECE_LENGTH) {
     const { value, done } = items.next();
     if (done === true) return { text, isLast: true };
     if (value !== undefined) {

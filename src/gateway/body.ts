@@ -6,6 +6,7 @@ import { refusalCodeOf } from "../administration/actions.ts";
 import { keepDigits, requireOneReading } from "../json/document.ts";
 import { JsonFault } from "../json/fault.ts";
 import { Refusal } from "../refusal.ts";
+import { Sums } from "../sums.ts";
 import { freeMemory } from "../upstream/http1/connection.ts";
 import { type Exchange, fairnessKey, hasBody } from "./exchange.ts";
 
@@ -15,7 +16,7 @@ import { type Exchange, fairnessKey, hasBody } from "./exchange.ts";
  */
 export class BodyBudget {
   limit: number;
-  readonly #heldBy = new Map<string, number>();
+  readonly #heldBy = new Sums();
   #held = 0;
 
   constructor(limit: number) {
@@ -25,7 +26,7 @@ export class BodyBudget {
   /** @throws Refusal `busy` if the bytes exceed the limit or the sender's share */
   take(exchange: Exchange, bytes: number): void {
     if (exchange.body.heldBytes === 0) exchange.body.chargedTo = fairnessKey(exchange);
-    const own = this.#heldBy.get(exchange.body.chargedTo) ?? 0;
+    const own = this.#heldBy.of(exchange.body.chargedTo);
     const left = this.limit - this.#held - bytes;
     // A sender's only body may use all free memory. Only its own size limit applies.
     const isOnly = own === exchange.body.heldBytes;
@@ -33,16 +34,14 @@ export class BodyBudget {
       throw new Refusal("busy", { detail: "max_buffered_bytes", retryAfter: 1 });
     }
     this.#held += bytes;
-    this.#heldBy.set(exchange.body.chargedTo, own + bytes);
+    this.#heldBy.add(exchange.body.chargedTo, bytes);
     exchange.body.heldBytes += bytes;
   }
 
   release(exchange: Exchange): void {
     const { heldBytes, chargedTo } = exchange.body;
     if (heldBytes === 0) return;
-    const rest = (this.#heldBy.get(chargedTo) ?? 0) - heldBytes;
-    if (rest > 0) this.#heldBy.set(chargedTo, rest);
-    else this.#heldBy.delete(chargedTo);
+    this.#heldBy.add(chargedTo, -heldBytes);
     this.#held -= heldBytes;
     exchange.body.heldBytes = 0;
   }
@@ -96,8 +95,11 @@ const GROWTH = 8;
  * than the budget counts. If the client disconnects first, the receiver is not called, and the
  * exchange ends as usual.
  *
+ * A declared length is reserved before the first byte is read. Otherwise many bodies could each
+ * hold a part of the budget, and none could be read to its end.
+ *
  * @param limit in bytes
- * @throws Refusal `body_too_large` if the head announces more
+ * @throws Refusal `body_too_large` if the head announces more, `busy` if there is no room for it
  */
 export function readBody(
   exchange: Exchange,
@@ -107,17 +109,25 @@ export function readBody(
 ): void {
   const { request } = exchange;
   requireLength(request, limit);
+  const declared = request.headers["content-length"];
+  const expected = Number(declared ?? limit);
+  let reserved = 0;
+  if (declared !== undefined) reserve(expected);
   exchange.sendContinue();
-  const expected = Number(request.headers["content-length"] ?? limit);
   let buffer = Buffer.alloc(0);
   let length = 0;
+
+  function reserve(bytes: number): void {
+    if (bytes <= reserved) return;
+    budget.take(exchange, bytes - reserved);
+    reserved = bytes;
+  }
 
   function add(piece: Buffer<ArrayBuffer>): void {
     const needed = length + piece.length;
     if (needed > limit) throw bodyTooLarge(limit);
     if (piece.length === expected) {
       // A body that arrives in one piece is used without copying.
-      budget.take(exchange, needed);
       buffer = piece;
     } else {
       if (needed > buffer.length) grow(needed);
@@ -130,7 +140,7 @@ export function readBody(
   function grow(needed: number): void {
     const ready = Math.min(Math.max(GROWTH * length, FIRST_CAPACITY_BYTES), expected);
     const capacity = Math.max(needed, ready);
-    budget.take(exchange, capacity - buffer.length);
+    reserve(capacity);
     const grown = Buffer.allocUnsafeSlow(capacity);
     buffer.copy(grown, 0, 0, length);
     freeMemory(buffer);
@@ -142,6 +152,9 @@ export function readBody(
       add(piece);
     } catch (error) {
       request.off("data", onData).off("end", onEnd).pause();
+      // The rest of the body may arrive for a long time, and others need the room now.
+      budget.release(exchange);
+      freeMemory(buffer);
       receiver.fail(error);
     }
   };

@@ -182,11 +182,16 @@ function parseNote(line: string): ChangeNote[] {
   }
 }
 
-async function takeNotes(file: string): Promise<ChangeNote[]> {
-  return withLock(file, async () => {
+/** Removes the notes only after `write`, so that a crash loses none. */
+async function takeNotes(
+  file: string,
+  write: (notes: readonly ChangeNote[]) => Promise<void>,
+): Promise<void> {
+  await withLock(file, async () => {
     const text = await readFile(file, "utf8").catch(() => "");
-    if (text !== "") await rm(file);
-    return text.split("\n").flatMap(parseNote);
+    if (text === "") return;
+    await write(text.split("\n").flatMap(parseNote));
+    await rm(file);
   });
 }
 
@@ -226,11 +231,14 @@ export function openChangeJournal(options: {
   async function drain(): Promise<void> {
     if (!existsSync(notes)) return;
     try {
-      for (const { at, author, changes = [], accessVersion, unlocked } of await takeNotes(notes)) {
-        if (unlocked !== undefined) unlock(unlocked);
-        if (accessVersion !== undefined) remember(accessVersion);
-        if (author !== undefined) write(author, changes, accessVersion, at);
-      }
+      await takeNotes(notes, async (taken) => {
+        for (const { at, author, changes = [], accessVersion, unlocked } of taken) {
+          if (unlocked !== undefined) unlock(unlocked);
+          if (accessVersion !== undefined) remember(accessVersion);
+          if (author !== undefined) write(author, changes, accessVersion, at);
+        }
+        if (taken.some(({ author }) => author !== undefined)) await audit.flush();
+      });
     } catch (error) {
       log.error({ file: notes, err: error }, "changes by commands are not in the audit yet");
     }

@@ -16,7 +16,6 @@ import type { Gateway } from "./gateway.ts";
 import { requireOwnOrigin } from "./origins.ts";
 import { originOf, requireAllowed } from "./query.ts";
 import { type Endpoint, methodIn, type Router } from "./route.ts";
-import { cutWhenStalled, guardStream } from "./stream-limits.ts";
 
 type RouteSettings = Configuration["routes"][number];
 
@@ -282,9 +281,9 @@ async function handle(
   const stream = { request, response, headers, answerHeaders: commonHeaders(exchange) };
   exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
   exchange.sendContinue();
-  exchange.verdict.requireStillAllowed = () => requireStillAllowed(gateway, exchange, settings);
-  guardStream(gateway, exchange);
-  if (!exchange.isHandshake) cutWhenStalled(response);
+  const mayStay = () => requireStillAllowed(gateway, exchange, settings);
+  exchange.verdict.requireStillAllowed = mayStay;
+  exchange.verdict.isStream = true;
   const idleTimeout = settings.upgrade_idle_timeout * 1000;
   // With several upstreams, the database that the route names chooses one.
   await gateway.routing

@@ -85,6 +85,11 @@ export class Connections {
       .find((raw) => raw.remotePort === remotePort && raw.remoteAddress === remoteAddress);
   }
 
+  /** The requests that are being served. */
+  *exchanges(): Generator<Exchange, undefined> {
+    for (const { current } of this.#open.values()) if (current !== undefined) yield current;
+  }
+
   /** True if a request that arrives now is served at once, neither queued nor dropped. */
   isFree(socket: Duplex): boolean {
     const connection = this.#open.get(socket);

@@ -16,6 +16,22 @@ const MAX_HEADERS = 128;
 /** RFC 9110, section 7.2, with the characters of DNS names and IP addresses only. */
 const authority = /^(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::\d{1,5})?$/i;
 
+const absoluteForm = /^https?:\/\/([^/?#]+)((?:[/?].*)?)$/i;
+
+/**
+ * Reads a target in absolute form: its path becomes the target, and its host replaces that of
+ * `Host` (RFC 9112, sections 3.2.2 and 3.3). An invalid target or `Host` is left to be refused.
+ */
+export function resolveTarget(request: IncomingMessage): void {
+  const { url = "", headers } = request;
+  if (url.startsWith("/")) return;
+  const [, host = "", path = ""] = absoluteForm.exec(url) ?? [];
+  const isPlain = authority.test(host) && authority.test(headers.host ?? host);
+  if (!isPlain) return;
+  request.url = path.startsWith("/") ? path : `/${path}`;
+  headers.host = host;
+}
+
 /** A length in canonical decimal form, small enough for every parser. */
 const plainLength = /^(?:0|[1-9]\d{0,14})$/;
 
@@ -123,7 +139,9 @@ class Verdict {
   rates: readonly AuditedRate[] | undefined;
   report: RunReport | undefined;
   changes: readonly AuditedChange[] | undefined;
-  /** Set for streams. Throws a Refusal once the request would no longer be allowed. */
+  /** True for streams, which are cut even before the first byte of an answer. */
+  isStream = false;
+  /** Set for long answers. Throws a Refusal once the request would no longer be allowed. */
   requireStillAllowed: (() => void) | undefined;
 
   record(operations: readonly AuditedOperation[], count = operations.length): void {

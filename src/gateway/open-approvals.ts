@@ -60,7 +60,7 @@ export async function openApprovals({
       await current.takeSteps((name, fields) => {
         const isRefused = name === "approval_denied" || name === "approval_void";
         audit.event(name, fields, isRefused ? "warn" : "info");
-      });
+      }, audit.flush);
     } catch (error) {
       // An unreachable store has already been logged, and the steps stay in it.
       if (error instanceof Refusal) return;

@@ -49,12 +49,13 @@ function rightsOf(gateway: Gateway, exchange: Exchange): Rights {
       if (decision.allowed) verdict.allow();
       else verdict.deny(decision.reason, 403);
       const { tools } = gateway.configuration.mcp;
-      verdict.requireStillAllowed = () => {
+      const requireStillAllowed = () => {
         const { tools: now } = gateway.configuration.mcp;
         const isRuled = now === tools || now.some((other) => isDeepStrictEqual(other, rule));
         if (!isRuled) throw new Refusal("no_grant");
         requireAllowed(judge());
       };
+      verdict.requireStillAllowed = requireStillAllowed;
       return decision;
     },
     countCall: () => countCall(gateway, exchange),

@@ -32,6 +32,7 @@ import { QueryRefused } from "../query/refusal.ts";
 import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
+import { counted } from "../suggestion.ts";
 import { abandoned, ClientAnswer, type QueryAnswer } from "../upstream/answer-stream.ts";
 import {
   ask as askDatabase,
@@ -54,6 +55,7 @@ import { type Exchange, fairnessKey } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { databaseParameter, tableParameter } from "./parameters.ts";
 import type { Endpoint } from "./route.ts";
+import { cutOnChange } from "./stream-limits.ts";
 
 export interface ScannedQuery {
   readonly body: Buffer;
@@ -347,7 +349,10 @@ async function countIn(
   }));
   verdict.rates = [...(verdict.rates ?? []), ...rates];
   const retryAfter = counts.reduce((most, count) => Math.max(most, count.retryAfter), 0);
-  if (retryAfter > 0) throw new Refusal("rate_limited", { retryAfter });
+  if (retryAfter > 0) {
+    const message = `The rate limit of a permission boundary is exceeded: try again in ${counted(retryAfter, "second")}`;
+    throw new Refusal("rate_limited", { retryAfter, message });
+  }
   // Counting may have waited for the store, and the token been revoked in the meantime.
   requireStillGood(gateway, exchange);
 }
@@ -630,6 +635,7 @@ function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<voi
       answerHeaders: commonHeaders(exchange),
       fail: (error) => reject(gateway, exchange, error),
     });
+    if (prepared?.isRead) exchange.verdict.requireStillAllowed = prepared.judgeAgain;
     prepared?.database.run(prepared, sink);
   });
 }
@@ -646,6 +652,7 @@ function schemaRoute(
     async handle(gateway, exchange) {
       const client = new AbortController();
       exchange.response.once("close", () => client.abort());
+      cutOnChange(gateway, exchange);
       const isOffered = await gateway.schema.isOffered(exchange, client.signal);
       if (isOffered === false) throw new Refusal("schema_not_offered");
       const data = await find(gateway, exchange, client.signal);

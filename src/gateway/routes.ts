@@ -10,12 +10,10 @@ import type { Gateway } from "./gateway.ts";
 import { healthz, jwks, protectedResource, readyz } from "./public-routes.ts";
 import { databases, query, table, tables } from "./query.ts";
 import type { Endpoint, Route } from "./route.ts";
-import { cutWhenStalled, guardStream } from "./stream-limits.ts";
 
 async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
   const mcp = await gateway.mcp();
-  if (exchange.authenticated.principal !== undefined) guardStream(gateway, exchange);
-  cutWhenStalled(exchange.response);
+  exchange.verdict.isStream = true;
   exchange.verdict.allow();
   await mcp.handle(exchange, exchange.request.method === "POST" ? body : undefined);
 }

@@ -29,6 +29,7 @@ import {
   occurrences,
   pathOf,
   requirePlainHead,
+  resolveTarget,
   UNKNOWN_ROUTE,
 } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
@@ -45,6 +46,7 @@ import { home, isBrowserAtHome } from "./public-routes.ts";
 import { allowedMethods, createRouter, type Endpoint, methodIn, type Router } from "./route.ts";
 import { routeTable } from "./routes.ts";
 import type { SecureServer } from "./secure-server.ts";
+import { limitAnswers } from "./stream-limits.ts";
 import { limitConnections } from "./system-limits.ts";
 
 const LOGIN_PATH = "/login";
@@ -162,6 +164,22 @@ function attempt(gateway: Gateway, exchange: Exchange, step: () => Promise<void>
   }
 }
 
+/** Cuts an answer within a second of losing its token or what its decision relied on. */
+function cutOnceRefused(gateway: Gateway, exchange: Exchange): void {
+  const { response, requestId, verdict } = exchange;
+  const isOpen = verdict.isStream || (response.headersSent && verdict.decision === "allow");
+  if (!isOpen || response.destroyed) return;
+  try {
+    requireStillGood(gateway, exchange);
+    verdict.requireStillAllowed?.();
+  } catch (error) {
+    const code = error instanceof Refusal ? error.code : "internal_error";
+    gateway.log.info({ requestId, code }, "an open stream is cut");
+    verdict.reason = code;
+    response.destroy();
+  }
+}
+
 /** Endpoints that a replica without a valid lease still serves. */
 const alwaysAnswered: ReadonlySet<string> = new Set(["/healthz", "/readyz"]);
 
@@ -244,6 +262,7 @@ function isWebSocketTaken(router: Router, request: IncomingMessage): boolean {
   const hasKey = handshakeKey.test(headers["sec-websocket-key"] ?? "");
   if (method !== "GET" || httpVersion !== "1.1" || !isAsked || !isPlain || !hasKey) return false;
   try {
+    resolveTarget(request);
     const match = router(pathOf(request));
     return match !== undefined && methodIn(match.route.methods, "GET")?.takesWebSocket === true;
   } catch {
@@ -307,6 +326,7 @@ export async function openListener(gateway: Gateway, port: number) {
     response: ServerResponse,
     isHandshake = false,
   ): void {
+    resolveTarget(request);
     const peer = readPeer(request);
     if (peer.isUntrustedProxy && !hasWarned) {
       hasWarned = true;
@@ -373,6 +393,10 @@ export async function openListener(gateway: Gateway, port: number) {
   limitConnections(server, gateway.log);
   const finishBroken = (what: BrokenRequest) => accountBroken(gateway, what);
   const connections = new Connections(server, { serve, finish, finishBroken });
+  const limits = limitAnswers(
+    () => connections.exchanges(),
+    (exchange) => cutOnceRefused(gateway, exchange),
+  );
   server.on("request", (request, response) => onRequest(request, response));
   server.on("upgrade", (request, _socket, head) => {
     onRequest(request, detachedResponse(request, head), true);
@@ -409,6 +433,7 @@ export async function openListener(gateway: Gateway, port: number) {
     async drain(grace: number): Promise<void> {
       await secure?.close();
       await connections.drain(grace);
+      clearInterval(limits);
     },
   };
 }

@@ -1,46 +1,64 @@
 import type { ServerResponse } from "node:http";
+import { isDeepStrictEqual } from "node:util";
+import { allEntriesOf } from "../access/groups.ts";
 import { Refusal } from "../refusal.ts";
-import { requireStillGood } from "./authentication.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
+/** How often open answers are checked: a lost right cuts them within a second. */
 const INTERVAL_MS = 500;
-
-function whileOpen(response: ServerResponse, milliseconds: number, step: () => void): void {
-  // A closed response emits no other `close`, so nothing would stop the timer.
-  if (response.closed) return;
-  const timer = setInterval(step, milliseconds);
-  response.once("close", () => clearInterval(timer));
-}
-
-/** Cuts a response within a second of losing its token or what its decision relied on. */
-export function guardStream(gateway: Gateway, exchange: Exchange): void {
-  const { response, requestId, verdict } = exchange;
-  whileOpen(response, INTERVAL_MS, () => {
-    try {
-      requireStillGood(gateway, exchange);
-      verdict.requireStillAllowed?.();
-    } catch (error) {
-      const code = error instanceof Refusal ? error.code : "internal_error";
-      gateway.log.info({ requestId, code }, "an open stream is cut");
-      verdict.reason = code;
-      response.destroy();
-    }
-  });
-}
-
 const CLIENT_TIMEOUT_MS = 60_000;
 
-/** Cuts a response that the client does not read, because its buffers are needed for others. */
-export function cutWhenStalled(response: ServerResponse, timeout = CLIENT_TIMEOUT_MS): void {
-  let since: number | undefined;
-  whileOpen(response, timeout / 60, () => {
-    const { writableNeedDrain, writableEnded, writableFinished } = response;
-    const isWaiting = writableNeedDrain || (writableEnded && !writableFinished);
-    since = isWaiting ? (since ?? performance.now()) : undefined;
-    if (since !== undefined && performance.now() - since > timeout) response.destroy();
-  });
-  response.on("drain", () => {
-    since = undefined;
-  });
+interface Stall {
+  readonly flushed: number;
+  readonly since: number;
+}
+
+/**
+ * Cuts answers that the client does not read, because their buffers are needed for others, and
+ * those that `requireAllowed` refuses. A request that is answered at once pays nothing for this.
+ *
+ * @param open the answers under way; each must keep its identity between checks
+ * @param requireAllowed cuts the answer itself, or does nothing
+ */
+export function limitAnswers<Answer extends { readonly response: ServerResponse }>(
+  open: () => Iterable<Answer>,
+  requireAllowed: (answer: Answer) => void,
+  timeoutMs = CLIENT_TIMEOUT_MS,
+): NodeJS.Timeout {
+  const stalls = new WeakMap<ServerResponse, Stall>();
+
+  function isStalled(response: ServerResponse): boolean {
+    const { writableNeedDrain, writableEnded, socket } = response;
+    // The socket of an answer that has been sent is gone.
+    if (socket === null || !(writableNeedDrain || writableEnded)) return false;
+    const flushed = socket.bytesWritten - socket.writableLength;
+    const stall = stalls.get(response);
+    const now = performance.now();
+    if (stall?.flushed === flushed) return now - stall.since > timeoutMs;
+    stalls.set(response, { flushed, since: now });
+    return false;
+  }
+
+  return setInterval(
+    () => {
+      for (const answer of open()) {
+        if (isStalled(answer.response)) answer.response.destroy();
+        else requireAllowed(answer);
+      }
+    },
+    Math.min(INTERVAL_MS, timeoutMs / 4),
+  ).unref();
+}
+
+/** Has a list cut once the caller's entries change: it may show what they no longer allow. */
+export function cutOnChange({ access }: Gateway, { authenticated, verdict }: Exchange): void {
+  const { subject } = authenticated;
+  if (subject === undefined) return;
+  const { snapshot } = access;
+  verdict.requireStillAllowed = () => {
+    if (access.snapshot === snapshot) return;
+    const [now, before] = [access.snapshot, snapshot].map((one) => [...allEntriesOf(one, subject)]);
+    if (!isDeepStrictEqual(now, before)) throw new Refusal("role_insufficient");
+  };
 }

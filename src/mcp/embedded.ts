@@ -21,6 +21,7 @@ import {
   type ResponseHooks,
   readMessage,
   reasonOf,
+  requireCallRate,
   requireMethod,
   sendMcpRefusal,
   setHeaders,
@@ -104,7 +105,10 @@ async function sendWebResponse(
   try {
     const body = Buffer.from(await answer.arrayBuffer());
     if (response.destroyed) return;
-    for (const [name, value] of answer.headers) response.setHeader(name, value);
+    for (const [name, value] of answer.headers) {
+      // Whether the connection is kept is between the client and the HTTP server.
+      if (name !== "connection") response.setHeader(name, value);
+    }
     if (!response.hasHeader("cache-control")) response.setHeader("Cache-Control", "no-store");
     response.setHeader("X-Content-Type-Options", "nosniff");
     response.setHeader("Content-Length", body.length);
@@ -120,17 +124,20 @@ async function sendWebResponse(
 
 function reportFailures(server: McpServer, onFailure: (reason: string) => void): void {
   const connect = server.connect.bind(server);
-  server.connect = (transport) => {
+  // Named first, or V8 keeps the request for long (upstream/answer-stream.ts).
+  const connectWatched: typeof connect = (transport) => {
     const send = transport.send.bind(transport);
-    transport.send = (message, options) => {
+    const sendWatched: typeof send = (message, options) => {
       if ("error" in message) onFailure(reasonOf(message.error.code));
       else if ("result" in message && message.result.isError === true) {
         onFailure(reasonOf(errorCode("invalidParams")));
       }
       return send(message, options);
     };
+    transport.send = sendWatched;
     return connect(transport);
   };
+  server.connect = connectWatched;
 }
 
 interface EmbeddedMcpOptions<Caller> extends ToolContext<Caller> {
@@ -247,7 +254,7 @@ export function createEmbeddedMcp<Caller>(options: EmbeddedMcpOptions<Caller>) {
         message = await readMessage(body);
         requireMethod(message, call.principal, judgeHeaders(request.headers, message));
         parsed = { parsedBody: envelopeOf(body, message) };
-        if (isToolCall(message)) await options.countCall?.(call.caller);
+        if (isToolCall(message)) await requireCallRate(message, options.countCall?.(call.caller));
       }
       server = await createServer(message, call, webRequest.signal);
     } catch (error) {

@@ -54,11 +54,19 @@ export class McpRefused extends ClientError {
   /** Additional members of the error, safe to show to the client. */
   readonly data: Members | undefined;
   readonly id: MessageId | undefined;
+  /** Sent instead of a JSON-RPC error. */
+  readonly result: Members | undefined;
 
   constructor(
     error: ErrorName,
     message: string,
-    options: { status?: number; code?: string; data?: Members; id?: MessageId | undefined } = {},
+    options: {
+      status?: number;
+      code?: string;
+      data?: Members;
+      id?: MessageId | undefined;
+      result?: Members;
+    } = {},
   ) {
     super(message);
     const [rpcCode, code] = errors[error];
@@ -67,6 +75,7 @@ export class McpRefused extends ClientError {
     this.status = options.status ?? 400;
     this.data = options.data;
     this.id = options.id;
+    this.result = options.result;
   }
 }
 
@@ -91,11 +100,11 @@ export function sendMcpRefusal(
 ): void {
   onRefused(refused.code);
   if (response.headersSent || response.destroyed) return;
-  const { id = null, rpcCode: code, message, data, status } = refused;
-  const error = { code, message, data };
+  const { id = null, rpcCode: code, message, data, status, result } = refused;
+  const outcome = result === undefined ? { error: { code, message, data } } : { result };
   // An accepted notification has no response body, not even for a refusal.
   const hasBody = status !== 202;
-  const bytes = Buffer.from(hasBody ? JSON.stringify({ jsonrpc: "2.0", id, error }) : "");
+  const bytes = Buffer.from(hasBody ? JSON.stringify({ jsonrpc: "2.0", id, ...outcome }) : "");
   setHeaders(response, answerHeaders());
   if (hasBody) response.setHeader("Content-Type", "application/json");
   response.setHeader("Content-Length", bytes.length);
@@ -285,4 +294,25 @@ export function requireMethod(message: McpMessage, principal: Principal, era: Er
   const scope = scopes.get(method);
   if (scope === undefined || principal.scopes.has(scope)) return;
   throw new Refusal("insufficient_scope", { scope });
+}
+
+/**
+ * Counts a tool call. An exceeded limit is a tool error, which models read and can wait for; some
+ * clients end the session at a 429.
+ *
+ * @throws McpRefused `rate_limited`, or another Refusal of `count`
+ */
+export async function requireCallRate(
+  { id, protocolVersion }: McpMessage,
+  count: Promise<void> | undefined,
+): Promise<void> {
+  try {
+    await count;
+  } catch (error) {
+    if (!(error instanceof Refusal) || error.code !== "rate_limited") throw error;
+    const text = `Failed: ${error.message} (${error.code})`;
+    const version = protocolVersion === undefined ? {} : { resultType: "complete" };
+    const result = { ...version, isError: true, content: [{ type: "text", text }] };
+    throw new McpRefused("denied", text, { status: 200, code: error.code, id, result });
+  }
 }

@@ -17,6 +17,8 @@ export interface Audit {
   request(record: AuditRecord): void;
   /** For changes by commands, edits of the access file and similar events. */
   event(name: string, fields: object, level?: AuditLevel): void;
+  /** Resolves when the lines just added are written, or cannot be. */
+  flush(): Promise<void>;
   reopen(): void;
   close(): void;
 }
@@ -56,6 +58,7 @@ export function createAudit(file: string | undefined, log: Log): Audit {
     return {
       request: (record) => inLog[levelOf(record)](record, "request"),
       event: (name, fields, level = "info") => inLog[level](fields, name),
+      flush: () => new Promise((resolve) => inLog.flush(() => resolve())),
       reopen: () => {},
       close: () => {},
     };
@@ -87,6 +90,7 @@ export function createAudit(file: string | undefined, log: Log): Audit {
   return {
     request: (record) => write("request", record, levelOf(record)),
     event: (name, fields, level = "info") => write(name, fields, level),
+    flush: () => new Promise((resolve) => stream.flush(resolve)),
     reopen() {
       try {
         requireWritable(file);

@@ -1,7 +1,9 @@
+import { once } from "node:events";
 import { type DestinationStream, destination, type Logger, pino } from "pino";
 
 const MAX_BUFFER_LENGTH = 32 * 1024;
 const FLUSH_MS = 20;
+const LONGEST_WRITE_MS = 1000;
 
 /** Buffers lines, because a system call per line would cost more than the line. */
 export class LineWriter implements DestinationStream {
@@ -20,15 +22,19 @@ export class LineWriter implements DestinationStream {
   write(line: string): void {
     this.#buffer += line;
     if (this.#buffer.length >= MAX_BUFFER_LENGTH) this.flush();
-    else this.#timer ??= setTimeout(this.flush, FLUSH_MS).unref();
+    else this.#timer ??= setTimeout(() => this.flush(), FLUSH_MS).unref();
   }
 
-  readonly flush = (): void => {
+  /** @param done called when the lines are written or cannot be, or after a second */
+  readonly flush = (done?: () => void): void => {
     clearTimeout(this.#timer);
     this.#timer = undefined;
     const lines = this.#buffer;
     this.#buffer = "";
     if (lines !== "") this.file.write(lines);
+    if (done === undefined) return;
+    const signal = AbortSignal.timeout(LONGEST_WRITE_MS);
+    once(this.file, "drain", { signal }).then(done, done);
   };
 
   /** Writes everything synchronously. @throws the file system's error */

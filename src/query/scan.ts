@@ -1,6 +1,6 @@
 import { runAtOnce, runCooperatively, type Steps, whileWanted } from "../cooperative-scheduling.ts";
 import { requireEnd, requireUtf8 } from "../json/document.ts";
-import { quoteName } from "../json/fault.ts";
+import { JsonFault, quoteName } from "../json/fault.ts";
 import { andThen, type Rest } from "../json/reader.ts";
 import { formatHint } from "../suggestion.ts";
 import { BodyReader } from "./body-reader.ts";
@@ -53,20 +53,30 @@ class QueryReader {
   }
 
   read(): Rest {
-    const reader = this.#reader;
-    reader.skipSpace();
-    const kind = reader.kind();
-    if (kind !== "an object") {
-      // Text that only begins like `null` or `true` is a syntax error.
-      if (kind === "null" || kind === "a boolean") reader.skipValue();
-      const problem = `an object with one operation key is expected, ${kind} was found`;
-      throw reader.refusal("not_an_object", problem);
-    }
+    this.#reader.skipSpace();
+    this.#requireObject();
     return this.#readSoleMember((key, start) => {
       if (key !== batchKey) return this.#readOperation(this.#operation(key, start));
       this.#isBatch = true;
       return this.#readBatch();
     });
+  }
+
+  /** Some callers send SQL or the language of another database, so they learn what to send. */
+  #requireObject(): void {
+    const reader = this.#reader;
+    const remedy = 'send JSON, such as {"Select": {"database": "main", ...}}; see docs/query.md';
+    try {
+      const kind = reader.kind();
+      if (kind === "an object") return;
+      // Text that only begins like `null` or `true` is a syntax error.
+      if (kind === "null" || kind === "a boolean") reader.skipValue();
+      const problem = `an object with one operation key is expected, ${kind} was found; ${remedy}`;
+      throw reader.refusal("not_an_object", problem);
+    } catch (error) {
+      if (!(error instanceof JsonFault)) throw error;
+      throw reader.refusal(error.code, `${error.problem}; ${remedy}`, error.offset);
+    }
   }
 
   #readBatch(): Rest {

@@ -95,7 +95,7 @@ function judgeTables(draft: OperationDraft, reader: BodyReader, start: number): 
   const { hasAliases, joined = [], names, ons = [] } = draft;
   const taken = hasAliases ? findTaken(names) : undefined;
   if (taken !== undefined) {
-    const problem = `the name ${quoteName(taken)} is taken; each table of a Select needs its own "as"`;
+    const problem = `the name ${quoteName(taken)} is taken by another table of the Select; each table needs its own "as"`;
     throw reader.refusal("invalid_value", problem, start);
   }
   const isSole = joined.length === 1;
@@ -136,7 +136,7 @@ function judgeComputed(
 ): void {
   const taken = findTaken([...computed, ...(draft.summary?.aliases ?? [])]);
   if (taken !== undefined) {
-    const problem = `the name ${quoteName(taken)} is taken; each "as" must be unique`;
+    const problem = `the name ${quoteName(taken)} is taken by another "as" of compute or aggregate; each must be unique`;
     throw reader.refusal("duplicate_column", problem, draft.computeStart);
   }
   if (draft.afterStart === 0) return;
@@ -159,9 +159,11 @@ function judgeIncludes(
   }
   const selected = columnsStart === 0 ? [] : namesAt(reader, columnsStart);
   const members = includes.flatMap(({ member }) => [member, `${member}_more`]);
-  const taken = findTaken(members, [...selected.map(withoutTable), ...computed]);
+  const others = [...selected.map(withoutTable), ...computed];
+  const taken = findTaken(members, others);
   if (taken === undefined) return;
-  const problem = `the name ${quoteName(taken)} is taken; include adds "as" and "as" with _more, and no column may have these names`;
+  const owner = findTaken([taken], others) ? "a column or computed name" : "another include";
+  const problem = `the name ${quoteName(taken)} is taken by ${owner}; include adds "as" and "as" with _more, and nothing else may have these names`;
   throw reader.refusal("duplicate_column", problem, includeStart);
 }
 
@@ -184,15 +186,17 @@ function judgeProduct(
 
 function judgeAggregates(draft: OperationDraft, reader: BodyReader): void {
   const { groups, aliases, conditions } = draft.summarize();
-  const taken = findTaken(aliases, groups.map(withoutTable));
+  const columns = groups.map(withoutTable);
+  const taken = findTaken(aliases, columns);
   if (taken !== undefined) {
-    const problem = `the name ${quoteName(taken)} is taken; each "as" must be unique and no column of group_by`;
+    const owner = findTaken([taken], columns) ? "a column of group_by" : 'another "as"';
+    const problem = `the name ${quoteName(taken)} is taken by ${owner}; each "as" must be unique`;
     throw reader.refusal("duplicate_column", problem, draft.aggregateStart);
   }
   if (draft.columnsStart > 0) {
-    const columns = namesAt(reader, draft.columnsStart, groups.length);
+    const selected = namesAt(reader, draft.columnsStart, groups.length);
     const equal =
-      columns.length === groups.length && columns.every((name, at) => name === groups[at]);
+      selected.length === groups.length && selected.every((name, at) => name === groups[at]);
     if (!equal) {
       const problem = `with aggregate, columns must equal group_by or be omitted; group_by is ${quoted(groups)}`;
       throw reader.refusal("invalid_value", problem, draft.columnsStart);

@@ -7,6 +7,7 @@ import {
   type AnswerReceiver,
   NOT_MODIFIED,
   RESET_CONTENT,
+  SHORT_LAST,
   withoutLength,
 } from "./http1/answer-reader.ts";
 import { type Connection, freeMemory, writeTogether } from "./http1/connection.ts";
@@ -62,9 +63,6 @@ export interface ClientAnswerOptions {
   fail(error: unknown): void;
 }
 
-/** A final piece of up to this many bytes is sent as text. */
-const SENT_AS_TEXT = 4096;
-
 export class ClientAnswer implements AnswerSink {
   whenGone: (() => void) | undefined;
   whenDrained: (() => void) | undefined;
@@ -107,7 +105,7 @@ export class ClientAnswer implements AnswerSink {
   end(last: Buffer): void {
     const response = this.#response;
     // A string is sent together with the head. As Latin-1, the bytes stay the same.
-    const rest = last.length <= SENT_AS_TEXT ? last.toString("latin1") : last;
+    const rest = last.length <= SHORT_LAST ? last.toString("latin1") : last;
     writeTogether(() => response.end(rest, "latin1"));
   }
 
@@ -265,12 +263,16 @@ export class AnswerStream implements AnswerReceiver {
     this.#limits = limits;
     this.#metrics = metrics;
     this.#complete = complete;
-    sink.whenGone = () => this.#fail(new Error("no one is waiting for the response"));
-    sink.whenDrained = () => {
+    // Named first: V8 allocates a function long-lived that is written where a property is assigned.
+    // All that it refers to, here the request, would stay until the whole heap is collected.
+    const onGone = () => this.#fail(new Error("no one is waiting for the response"));
+    const onDrained = () => {
       clearTimeout(this.#stall);
       this.#isStalled = false;
       this.#resume();
     };
+    sink.whenGone = onGone;
+    sink.whenDrained = onDrained;
   }
 
   onBytes(): void {

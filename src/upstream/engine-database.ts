@@ -137,7 +137,9 @@ export class EngineDatabase implements Database, DatabaseTarget {
   async #answer(query: DatabaseQuery | SchemaQuery, sink: AnswerSink): Promise<void> {
     const client = new AbortController();
     if (sink.isGone) return;
-    sink.whenGone = () => client.abort();
+    // Named first, as in `AnswerStream`.
+    const onGone = () => client.abort();
+    sink.whenGone = onGone;
     const startedAt = performance.now();
     try {
       if ("schema" in query) {

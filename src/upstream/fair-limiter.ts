@@ -1,3 +1,5 @@
+import { Sums } from "../sums.ts";
+
 /** How a wait ends. `dismissed` by `dismissAll`; `cancelled` also if it takes too long. */
 type WaitEnd = "slot" | "dismissed" | "cancelled";
 
@@ -24,7 +26,7 @@ interface FairLimiterOptions {
 export class FairLimiter {
   readonly #options: FairLimiterOptions;
   readonly #waits: { add(seconds: number): void };
-  readonly #slotsByUser = new Map<string, number>();
+  readonly #slots = new Sums();
   /** Waiters by user. The user served least recently comes first. */
   readonly #queues = new Map<string, Waiter[]>();
   #busy = 0;
@@ -49,12 +51,8 @@ export class FairLimiter {
   tryTake(user: string): boolean {
     if (this.#busy >= this.#options.slots) return false;
     this.#busy++;
-    this.#slotsByUser.set(user, this.#slotsOf(user) + 1);
+    this.#slots.add(user, 1);
     return true;
-  }
-
-  #slotsOf(user: string): number {
-    return this.#slotsByUser.get(user) ?? 0;
   }
 
   /**
@@ -78,9 +76,7 @@ export class FairLimiter {
   }
 
   release(user: string): void {
-    const left = this.#slotsOf(user) - 1;
-    if (left > 0) this.#slotsByUser.set(user, left);
-    else this.#slotsByUser.delete(user);
+    this.#slots.add(user, -1);
     this.#busy--;
     // A waiter may release its slot at once, and the loop prevents recursion.
     if (this.#isAssigning) return;
@@ -101,7 +97,7 @@ export class FairLimiter {
     let fewest = Number.POSITIVE_INFINITY;
     let next: Waiter[] | undefined;
     for (const [user, queue] of this.#queues) {
-      const slots = this.#slotsOf(user);
+      const slots = this.#slots.of(user);
       if (slots >= fewest) continue;
       fewest = slots;
       next = queue;

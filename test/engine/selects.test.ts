@@ -78,7 +78,11 @@ overEach("an aggregate that is not allowed is refused with what is", async (t, {
     [x("sum", "region"), invalid, /"region".*sum requires numbers/],
     [x("avg", "paid"), invalid, /"paid".*avg requires numbers/],
     [x("min", "paid"), invalid, /"paid".*min requires numbers, text/],
-    [{ aggregate: [{ fn: "count", as: "REGION" }] }, "duplicate_column", /"REGION" is taken/],
+    [
+      { aggregate: [{ fn: "count", as: "REGION" }] },
+      "duplicate_column",
+      /"REGION" is taken by a column: table orders has a column "region"; choose/,
+    ],
     [x("count", "regon"), "unknown_column", /"regon"/],
     [
       { columns: ["region"], distinct: true, order_by: { column: "id" } },
@@ -433,3 +437,51 @@ t.test("a Select creates no class, which would outlive it", async (t) => {
   const [one, other] = [plan(), plan()].map(({ statements }) => statements(() => 0));
   t.equal(Object.getPrototypeOf(one), Object.getPrototypeOf(other));
 });
+
+overEach(
+  "an alias is refused with what took its name, and may be any other column",
+  async (t, { ask }) => {
+    await fill(ask);
+    await ask(createTable("staff", { id: "int", pay: "int" }));
+    const count = (as: string) => ({ fn: "count", as });
+    const grouped = (as: string, more: object = {}) =>
+      ask(select({ group_by: ["region"], aggregate: [count(as)], ...more }));
+    const compute = [{ as: "n", fn: "abs", of: ["id"] }];
+    for (const [answer, message] of [
+      [await grouped("Region"), /"Region" is taken by a column of group_by/],
+      [await grouped("QTY"), /"QTY" is taken by a column: table orders has a column "qty"/],
+      [await grouped("n", { aggregate: [count("n"), count("N")] }), /"N" is taken by another "as"/],
+      [await grouped("n", { compute }), /"n" is taken by another "as" of compute or aggregate/],
+      [
+        await ask(select({ columns: ["id"], compute: [{ ...compute[0], as: "code" }] })),
+        /"code" is taken by a column: table orders/,
+      ],
+    ] as const) {
+      t.match(answer, refusal(400, "duplicate_column", message));
+    }
+    t.match(
+      await grouped("pay", { limit: 1 }),
+      { status: 200 },
+      "a column of a table that is not used",
+    );
+    const inner = { from: "orders", columns: ["region"] };
+    const outer = {
+      from: { as: "t", select: inner },
+      group_by: ["region"],
+      aggregate: [count("qty")],
+    };
+    t.match(
+      await ask({ Select: { database: "main", ...outer } }),
+      { status: 200 },
+      "a column that from does not select",
+    );
+    const include = { as: "qty", table: "staff", on: "staff.id = orders.id", columns: ["pay"] };
+    t.match(
+      await ask(select({ columns: ["id"], include: [include] })),
+      { status: 200 },
+      "a column that is not selected",
+    );
+    const twice = await ask(select({ columns: ["qty"], include: [include] }));
+    t.match(twice, refusal(400, "duplicate_column", /"qty" is taken by a column or computed name/));
+  },
+);

@@ -1,7 +1,11 @@
+import { pipeline, Readable } from "node:stream";
+import { buffer } from "node:stream/consumers";
 import t from "tap";
 import { grant, user } from "../access/kit.ts";
-import { openStaffed, tokenOf } from "../journeys/staff.ts";
-import { checkRefusal } from "./kit.ts";
+import { openStaffed, soon, succeed, tokenOf } from "../journeys/staff.ts";
+import { open as openAnswer } from "../kit/client.ts";
+import { queryHeaders } from "../kit/queries.ts";
+import { checkRefusal, type GatewaySetup, select } from "./kit.ts";
 
 const MANY = 5000;
 
@@ -118,4 +122,66 @@ t.test("a client that leaves in the middle of a list causes no error", async (t)
   );
   t.equal((await get("/api/me", root)).status, 200);
   t.notOk(gateway.service.log.some(({ msg }) => msg === "unexpected error"));
+});
+
+/** A thousand entries of this width are more than the buffers of a connection hold. */
+const columns = Array.from({ length: 200 }, (_, at) => `"column_${at}_${"x".repeat(22)}"`);
+const wide = `columns = [${columns}]\n\n`;
+const wideEntries = Array.from({ length: 1000 }, (_, at) => {
+  const entry = grant(`wide${at}`, "main", "ReadOnly").trimEnd();
+  const ofGroup = entry.replace("username =", "group =");
+  const group = `[[groups]]\nname = "wide${at}"\nmembers = []\n\n`;
+  return `${user(`wide${at}`, "")}${group}${entry}\n${wide}${ofGroup}\n${wide}`;
+}).join("");
+
+/** Opens each route as its caller and reads nothing. */
+async function openUnread(setting: GatewaySetup, callers: readonly (readonly [string, string])[]) {
+  return Promise.all(
+    callers.map(async ([route, name]) => {
+      const headers = { authorization: `Bearer ${await tokenOf(setting.gateway, name)}` };
+      const answer = await openAnswer(`${setting.gateway.url}${route}`, { headers });
+      t.equal(answer.statusCode, 200, route);
+      return { route, answer };
+    }),
+  );
+}
+
+t.test("a list that is still being sent is cut when its token or its right is lost", async (t) => {
+  const managers = ["root * Owner", "rex * Owner", "kim * Owner"];
+  const setting = await openStaffed(t, managers, { more: wideEntries });
+  const { gateway, upstream } = setting;
+  upstream.answer = (_, response) => {
+    response.writeHead(200, { "Content-Type": "application/x-ndjson" });
+    pipeline(Readable.from(Array(400).fill(Buffer.alloc(65_536, "x"))), response, () => {});
+  };
+  const export_ = async (name: string) => {
+    const body = JSON.stringify(select);
+    const headers = queryHeaders(await tokenOf(gateway, name));
+    return {
+      route: "/query",
+      answer: await openAnswer(`${gateway.url}/query`, { method: "POST", headers, body }),
+    };
+  };
+  const routes = ["/api/access", "/api/users?limit=1000", "/api/groups"];
+  const revoked = await openUnread(
+    setting,
+    routes.map((route) => [route, "rex"]),
+  );
+  const lowered = await openUnread(
+    setting,
+    routes.map((route) => [route, "kim"]),
+  );
+  const open = [...revoked, ...lowered, await export_("rex"), await export_("kim")];
+  const root = await tokenOf(gateway, "root");
+  const kept = await openUnread(setting, [["/api/access", "root"]]);
+  const isCut = () =>
+    gateway.service.log.filter(({ msg }) => msg === "an open stream is cut").length;
+  t.equal(isCut(), 0);
+  await succeed(gateway.send("DELETE", "/api/users/rex/tokens", undefined, root));
+  await succeed(gateway.send("DELETE", "/api/access/kim/*", undefined, root));
+  await soon(t, "each is cut", () => isCut() === open.length);
+  for (const { route, answer } of open)
+    await t.rejects(buffer(answer), { code: "ECONNRESET" }, route);
+  for (const { answer } of kept)
+    t.equal(JSON.parse((await buffer(answer)).toString()).status, "success");
 });

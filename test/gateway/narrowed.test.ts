@@ -5,9 +5,19 @@ import { configurationSchema } from "../../src/config/schema.ts";
 import { type ScannedQuery, withFilters } from "../../src/gateway/query.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import { LONG_BODY, scan } from "../../src/query/scan.ts";
+import {
+  beginSession,
+  callTool,
+  checkDenied,
+  openProxied,
+  revision,
+  send,
+} from "../journeys/mcp.ts";
+import { openStaffed, tokenOf } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
 import { type Answer, auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
+import { handshakeCall, statelessCall } from "../mcp/messages.ts";
 
 async function editInForce(gateway: TestGateway, change: (text: string) => string) {
   const version = async () => {
@@ -140,6 +150,43 @@ t.test("a boundary for MCP does not limit queries", async (t) => {
   });
   t.match(answer.text, "role_insufficient");
   t.equal(bodies(upstream).length, 1);
+});
+
+t.test("a rate limit over MCP is a tool error that says when to try again", async (t) => {
+  const boundary = '[[boundaries]]\nvia = "mcp"\nusername = "alice"\nrate_limit = "2/hour"\n';
+  const own = await openStaffed(t, ["alice main ReadOnly"], { more: boundary });
+  const foreign = await openProxied(t, ["alice main ReadOnly"]);
+  await editInForce(foreign.gateway, (text) => `${text}\n${boundary}`);
+  for (const [gateway, name] of [
+    [own.gateway, "whoami"],
+    [foreign.gateway, "test_simple_text"],
+  ] as const) {
+    const token = await tokenOf(gateway, "alice");
+    for (let call = 0; call < 2; call++) {
+      t.equal((await callTool(gateway, name, {}, token)).status, 200);
+    }
+    const limited = await callTool(gateway, name, {}, token);
+    t.equal(limited.status, 200, name);
+    const text =
+      /^Failed: The rate limit .* is exceeded: try again in \d+ seconds \(rate_limited\)$/;
+    const result = { isError: true, content: [{ type: "text", text }] };
+    t.match(limited.body, { id: 1, result: { ...result, resultType: "complete" } });
+    await checkDenied(t, gateway, limited, "rate_limited");
+    const session = { "mcp-session-id": await beginSession(gateway, token), ...revision };
+    const earlier = await send(
+      gateway,
+      handshakeCall("tools/call", { name, arguments: {} }, name === "whoami" ? revision : session),
+      token,
+    );
+    t.match(earlier, { status: 200, body: { id: 1, result } }, "in an earlier revision");
+    t.notMatch(earlier.text, "resultType");
+  }
+  t.equal(
+    (await send(own.gateway, statelessCall("tools/list"), await tokenOf(own.gateway, "alice")))
+      .status,
+    200,
+    "lists do not count",
+  );
 });
 
 t.test("an open stream is cut when the entry that opened it expires", async (t) => {

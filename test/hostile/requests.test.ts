@@ -193,8 +193,16 @@ t.test("other spellings of a path do not reach its endpoint", async (t) => {
     ...["\\query", "/query#x"],
     ...["/QUERY", "/query\\", "/../query", "/query/.", "query", "*", "/quer%79"],
     ...["/query%20", "/query&"],
-    ...["http://127.0.0.1/query", "http://evil.test/query", "//127.0.0.1/query", "/query\xe9"],
-    ...["//mcp", "/mcp/", "/MCP", "/mcp;x", "/%6dcp", "/mcp%2f", "http://127.0.0.1/mcp"],
+    ...["//127.0.0.1/query", "/query\xe9"],
+    ...["//mcp", "/mcp/", "/MCP", "/mcp;x", "/%6dcp", "/mcp%2f"],
+    ...["http://127.0.0.1//query", "http://127.0.0.1/%71uery", "http://127.0.0.1/http://x/query"],
+    ...["http:/query", "http:///query", "http://a@127.0.0.1/query", "http://127.0.0.1:x/query"],
+    ...[
+      "ftp://127.0.0.1/query",
+      "http://127.0.0.1\\/query",
+      "http:127.0.0.1/query",
+      "http://a,b/query",
+    ],
   ];
   for (const target of elsewhere) {
     const text = await sendBytes(site, through(site.query, { line: `POST ${target}` }));
@@ -211,7 +219,7 @@ t.test("other spellings of a path do not reach its endpoint", async (t) => {
     ...["/db/main%2fstats/stats", "/db/main/stats;x", "/db/main%00/stats", "/db/main/stats?x#y"],
     ...["/db/m\xe9in/stats", "/db/%2e%2e/stats", "/db/main\\..\\x/stats", "/%6fpen"],
     ...["/OPEN", "/Db/main/stats"],
-    ...["http://evil.test/open", "http://127.0.0.1/db/main/stats"],
+    ...["http://127.0.0.1/open/", "http://127.0.0.1/db/./stats", "http://127.0.0.1/open#"],
   ];
   for (const target of onRoutes) {
     const text = await sendBytes(site, through(site.route, { line: `GET ${target}` }));
@@ -222,6 +230,45 @@ t.test("other spellings of a path do not reach its endpoint", async (t) => {
     );
   }
   t.equal(site.witness.takeBytes(), "");
+});
+
+t.test("a target in absolute form is read as its path and its host", async (t) => {
+  for (const origin of ["http://127.0.0.1", "HTTPS://example.com:8443", "http://[::1]:80"]) {
+    for (const [door, line] of [
+      [site.query, `POST ${origin}/query`],
+      [site.mcp, `POST ${origin}/mcp`],
+      [site.route, `GET ${origin}/open?a=1`],
+    ] as const) {
+      site.witness.takeBytes();
+      const answer = statusesOf(await sendBytes(site, through(door, { line })));
+      const isRefused = door === site.mcp && origin.includes("example.com");
+      t.strictSame(answer, [isRefused ? 403 : 200], line);
+      const bytes = site.witness.takeBytes();
+      t.notMatch(bytes, /^(?:GET|POST) http/i, "its path is forwarded");
+      if (door === site.route) {
+        t.match(bytes, "GET /open?a=1 HTTP/1.1");
+        t.match(
+          bytes,
+          new RegExp(`x-forwarded-host: ${RegExp.escape(origin.split("//")[1] ?? "")}`, "i"),
+        );
+      }
+    }
+  }
+  const home = await sendBytes(
+    site,
+    "GET http://127.0.0.1?x HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+  );
+  t.strictSame(statusesOf(home), [404], "an empty path is /");
+  for (const host of ["a b", "a@b", ""]) {
+    const line = "POST http://127.0.0.1/query";
+    checkRefused(
+      t,
+      await sendBytes(site, through(site.query, { line, host })),
+      400,
+      "bad_request",
+      `Host: ${host}`,
+    );
+  }
 });
 
 t.test("bytes that are not a request are audited and counted", async (t) => {

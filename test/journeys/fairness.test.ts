@@ -1,4 +1,6 @@
-import type { ServerResponse } from "node:http";
+import { request, type ServerResponse } from "node:http";
+import { text } from "node:stream/consumers";
+import { setTimeout } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
@@ -24,10 +26,10 @@ async function scene(t: Test, config: string, env: NodeJS.ProcessEnv = {}) {
 t.test("a flood of slow queries delays another user by one turn", async (t) => {
   const config = "connections = 4\nresponse_timeout = 600\n";
   const { gateway, held, flood, alice } = await scene(t, config);
-  const request = wireRequest("POST /query", queryHeaders(flood), select);
+  const flooding = wireRequest("POST /query", queryHeaders(flood), select);
   const wires = await Promise.all(Array.from({ length: 500 }, () => Wire.open(gateway.url)));
   t.teardown(() => wires.map((wire) => wire.cut()));
-  for (const wire of wires) wire.send(request);
+  for (const wire of wires) wire.send(flooding);
   const refused = () => wires.filter(({ text }) => text.includes("upstream_overloaded")).length;
   await eventually("the line is full", () => refused() === 500 - 4 - 4 * 16);
   await eventually("without other users the flood has all connections", () => held.length === 4);
@@ -69,6 +71,62 @@ for (const [limit, keys, env] of [
     held[3]?.response.end("{}");
     t.equal((await again).status, 200);
   });
+
+const BODIES = 30;
+const large = Buffer.from(select.padEnd(9_500_000));
+const PIECE = 512 * 1024;
+
+/** Sends the same body on many connections, a piece of each in turn. @returns status and code of each */
+async function sendTogether(url: string, tokens: readonly string[], isChunked: boolean) {
+  const framing = isChunked ? {} : { "content-length": String(large.length) };
+  const answers: Promise<string>[] = [];
+  const requests = Array.from({ length: BODIES }, (_, at) => {
+    const headers = { ...queryHeaders(tokens[at % tokens.length] ?? ""), ...framing };
+    const sent = request(`${url}/query`, { method: "POST", agent: false, headers });
+    answers.push(
+      new Promise((resolve, reject) => {
+        sent.once("error", reject);
+        sent.once("response", async (answer) => {
+          const { code = "" } = JSON.parse(await text(answer));
+          resolve(`${answer.statusCode} ${code}`);
+        });
+      }),
+    );
+    return sent;
+  });
+  for (let at = 0; at < large.length; at += PIECE) {
+    for (const sent of requests) sent.write(large.subarray(at, at + PIECE));
+    await setTimeout(10);
+  }
+  for (const sent of requests) sent.end();
+  return Promise.all(answers);
+}
+
+const halfGibibyte = "--import=data:text/javascript,process.constrainedMemory=()=>512*1024*1024";
+t.test("of many large bodies that arrive together, as many as fit are served", async (t) => {
+  const upstream = await new RecordingUpstream().listen(t);
+  const env = { NODE_OPTIONS: halfGibibyte };
+  const gateway = await startGateway(t, { upstream: upstream.url, env });
+  const names = ["ann", "bob", "cid", "dan", "eve", "fay"];
+  const tokens: string[] = [];
+  for (const name of names) tokens.push(await gateway.addUser(name, "ReadWrite"));
+  const [one = ""] = tokens;
+  for (let round = 0; round < 3; round++) {
+    for (const [sender, senders, isChunked, least] of [
+      ["six users", tokens, false, 3],
+      ["one user", [one], false, 1],
+      ["six users, without a length,", tokens, true, 1],
+      ["one user, without a length,", [one], true, 1],
+    ] as const) {
+      const answers = await sendTogether(gateway.url, senders, isChunked);
+      const served = answers.filter((answer) => answer === "200 ").length;
+      const busy = answers.filter((answer) => answer === "503 busy").length;
+      t.ok(served >= least, `${served} of ${sender} are served in round ${round}`);
+      t.equal(served + busy, BODIES, "all others are refused");
+      t.equal(upstream.take().length, served);
+    }
+  }
+});
 
 t.test("a queued query is authorized by the rights at the time that it is forwarded", async (t) => {
   const metrics = `127.0.0.1:${await freePort()}`;

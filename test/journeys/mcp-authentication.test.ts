@@ -2,9 +2,10 @@ import t, { type Test } from "tap";
 import { checkRefusal, sendRaw } from "../gateway/kit.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { select } from "../kit/queries.ts";
-import { initialize, statelessCall } from "../mcp/messages.ts";
+import { tables } from "../kit/tables.ts";
+import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
 import { authorize, exchange, obtainTokens } from "../oauth/flow.ts";
-import { callTool, refusalOf, send } from "./mcp.ts";
+import { callTool, openProxied, refusalOf, revision, send, staff } from "./mcp.ts";
 import { passwordOf, staffedHome, tokenOf } from "./staff.ts";
 
 const people = ["root * Owner", "alice main ReadWrite"];
@@ -170,13 +171,25 @@ t.test("foreign origins and rebound host names are refused", async (t) => {
   for (const origin of [shared.url, `http://localhost:${port}`, "http://[::1]:3000"]) {
     t.equal((await from(origin, token)).status, 200, origin);
   }
+  const own = `localhost:${port}`;
   for (const host of ["evil.example.com", `rebound.test:${port}`, "127.0.0.1.evil.test"]) {
-    const raw = await sendRaw(shared.url, ["GET /mcp HTTP/1.1", `Host: ${host}`]);
-    t.equal(raw.status, 403, host);
-    t.match(raw.text, /"host_not_allowed"/);
+    for (const lines of [
+      ["GET /mcp HTTP/1.1", `Host: ${host}`],
+      [`GET http://${host}/mcp HTTP/1.1`, `Host: ${own}`],
+    ]) {
+      const raw = await sendRaw(shared.url, lines);
+      t.equal(raw.status, 403, lines.join());
+      t.match(raw.text, /"host_not_allowed"/);
+      t.match(raw.text, /use the URL in server.public_url or a loopback address/);
+    }
   }
-  for (const host of [`localhost:${port}`, "127.0.0.1", "[::1]"]) {
-    t.equal((await sendRaw(shared.url, ["GET /mcp HTTP/1.1", `Host: ${host}`])).status, 401, host);
+  for (const host of [own, "127.0.0.1", "[::1]"]) {
+    for (const lines of [
+      ["GET /mcp HTTP/1.1", `Host: ${host}`],
+      [`GET http://${host}/mcp HTTP/1.1`, "Host: evil.example.com"],
+    ]) {
+      t.equal((await sendRaw(shared.url, lines)).status, 401, lines.join());
+    }
   }
 });
 
@@ -277,4 +290,29 @@ t.test("with MCP disabled, /mcp and its metadata do not exist", async (t) => {
   const gateway = await open(t, "[mcp]\nenabled = false\n");
   const paths = ["/mcp", metadataPath, "/.well-known/oauth-authorization-server", "/oauth/token"];
   for (const path of paths) t.equal((await gateway.request(path)).status, 404, path);
+});
+
+t.test("an event stream ends its connection if the client says so", async (t) => {
+  const token = await tokenOf(shared, "alice");
+  const listen = statelessCall("subscriptions/listen", {
+    notifications: { toolsListChanged: true },
+  });
+  const earlier = handshakeCall("tools/list", {}, revision);
+  const name = "test_tool_with_progress";
+  const policy = tables("mcp.tools", [{ name, permission: "SELECT", database: "main" }]);
+  const proxied = await openProxied(t, staff, policy);
+  for (const [gateway, { headers, body }] of [
+    [shared, listen],
+    [shared, earlier],
+    [proxied.gateway, statelessCall("tools/call", { name, arguments: {} })],
+  ] as const) {
+    const bearer = gateway === shared ? token : await tokenOf(gateway, "alice");
+    const lines = Object.entries({ ...headers, authorization: `Bearer ${bearer}` });
+    const sent = ["POST /mcp HTTP/1.1", ...lines.map(([name, value]) => `${name}: ${value}`)];
+    const { head, status } = await sendRaw(gateway.url, sent, body);
+    t.equal(status, 200, "it is closed");
+    t.match(head, /^content-type: text\/event-stream/im);
+    t.match(head, /^connection: close$/im);
+    t.notMatch(head, /keep-alive/i);
+  }
 });

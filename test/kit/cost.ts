@@ -17,12 +17,10 @@ export interface Sent {
 
 type Measured = Pick<System, "name" | "port" | "program"> & Partial<Pick<Sent, "tokens">>;
 
-/** Processor time per request in microseconds. */
-async function cost({ port, program, ...own }: Measured, sent: Sent): Promise<number> {
-  const { path, body, requests } = sent;
-  const { tokens = sent.tokens } = own;
+/** Sends requests over several connections. @throws Error if one does not succeed */
+export async function send({ port }: Pick<System, "port">, sent: Sent): Promise<void> {
+  const { path, body, requests, tokens } = sent;
   const pool = new Pool(`http://127.0.0.1:${port}`, { connections: CONNECTIONS });
-  const before = program.cpuSeconds();
   let count = 0;
   async function client(): Promise<void> {
     while (count < requests) {
@@ -35,7 +33,13 @@ async function cost({ port, program, ...own }: Measured, sent: Sent): Promise<nu
   }
   await Promise.all(Array.from({ length: CONNECTIONS }, client));
   await pool.close();
-  return ((program.cpuSeconds() - before) * 1e6) / requests;
+}
+
+/** Processor time per request in microseconds. */
+async function cost({ program, ...system }: Measured, sent: Sent): Promise<number> {
+  const before = program.cpuSeconds();
+  await send(system, { ...sent, tokens: system.tokens ?? sent.tokens });
+  return ((program.cpuSeconds() - before) * 1e6) / sent.requests;
 }
 
 /** The lowest ratio of a system's time to another one's; stops at the first that is low enough. */

@@ -1,13 +1,29 @@
-import { appendFileSync, readFileSync, renameSync, utimesSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  existsSync,
+  readFileSync,
+  renameSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import fc from "fast-check";
-import t from "tap";
+import t, { type Test } from "tap";
 import { z } from "zod";
 import { auditPage, withAuditFields } from "../../generate/audit-fields.ts";
-import { auditLines } from "../../src/observe/audit-line.ts";
+import { openApprovalsIn } from "../../src/approvals/approval-file.ts";
+import {
+  changeNotesOf,
+  openChangeJournal,
+  recordCommand,
+} from "../../src/gateway/change-records.ts";
+import { createAudit } from "../../src/observe/audit.ts";
+import { type Author, auditLines } from "../../src/observe/audit-line.ts";
 import { type AuditQuestion, searchAudit } from "../../src/observe/audit-search.ts";
 import { summarizeAudit } from "../../src/observe/audit-summary.ts";
+import { createLog, LineWriter } from "../../src/observe/log.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import { scan } from "../../src/query/scan.ts";
 import { openGatewaySetup, select } from "../gateway/kit.ts";
@@ -457,4 +473,60 @@ t.test("a summary samples each hour of a large file and estimates the rest", asy
     t.ok(Math.abs(denials - 700) < 150, `about 700: ${denials}`);
   }
   t.match(users, [{ name: "bob" }]);
+});
+
+function openLogged(t: Test) {
+  const directory = temporaryHome(t);
+  const file = path.join(directory, "log");
+  const log = createLog(new LineWriter(file, 1024 * 1024));
+  return { directory, file, audit: createAudit(undefined, log), log };
+}
+
+t.test("the note of a command is removed only once its line is written", async (t) => {
+  const { directory, file, audit, log } = openLogged(t);
+  const notes = changeNotesOf(directory);
+  const change = { change: "user added", user: "rita" };
+  const writer: Author = { kind: "cli", name: "ann" };
+  await recordCommand({ audit: undefined, notes }, writer, [change]);
+  const journal = openChangeJournal({
+    audit,
+    log,
+    accessFile: "",
+    notes,
+    isFirst: true,
+    unlock: () => {},
+  });
+  t.teardown(() => journal.close());
+  while (existsSync(notes)) await nextTurn();
+  t.match(
+    readFileSync(file, "utf8"),
+    /"author":{"kind":"cli","name":"ann"},"changes":\[{"change":"user added"/,
+  );
+});
+
+t.test("the step of an approval is removed only once its line is written", async (t) => {
+  const { directory, file, audit } = openLogged(t);
+  const store = await openApprovalsIn(directory, 30);
+  t.teardown(() => store.close());
+  const binding = {
+    username: "bot",
+    via: "query",
+    client: undefined,
+    bodyHash: "",
+    basisHash: "",
+  } as const;
+  const asked = { body: Buffer.from("{}"), operations: [], operationCount: 0, rules: [] };
+  await store.ask({ ...binding, ...asked, requestId: "first" }, 60_000);
+  const failed = store.takeSteps(
+    () => {},
+    () => Promise.reject(new Error("the process ends here")),
+  );
+  await t.rejects(failed, /ends here/);
+  const isWritten: boolean[] = [];
+  await store.takeSteps(audit.event, async () => {
+    await audit.flush();
+    isWritten.push(readFileSync(file, "utf8").includes('"requestId":"first"'));
+  });
+  t.strictSame(isWritten, [true], "it is passed again, and is in the file when it is removed");
+  await store.takeSteps(() => t.fail("no step is left"), audit.flush);
 });

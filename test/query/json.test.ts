@@ -126,6 +126,17 @@ t.test("a body that is not an object is refused", async (t) => {
   }
   for (const body of ["", " ", "Select", "not JSON", "\u0000"])
     t.equal(verdict(body), "invalid_json", body);
+  const remedy = '; send JSON, such as {"Select": {"database": "main", ...}}; see docs/query.md';
+  for (const [body, problem] of [
+    ["SELECT * FROM orders", "something else is where a value is expected"],
+    ["truncate table orders", "a word is not true, false or null"],
+    ["db.orders.find({})", "something else is where a value is expected"],
+    ["", "the body ends where a value is expected"],
+    ['"SELECT 1"', "an object with one operation key is expected, a string was found"],
+    ["[]", "an object with one operation key is expected, an array was found"],
+  ] as const) {
+    t.equal(refusalOf(body).message, `query body, byte 0: ${problem}${remedy}`);
+  }
 });
 
 t.test("white space is accepted wherever JSON allows it", async (t) => {

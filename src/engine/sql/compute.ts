@@ -122,11 +122,12 @@ export class Computed<Kind extends ColumnKind> {
   ) {
     this.#scope = scope;
     this.#budget = scope.find(({ nesting }) => nesting)?.nesting?.budget ?? new SizeBudget();
-    this.resolve = (name) => {
+    const resolve: Resolve<Column<Kind>> = (name) => {
       const known = this.#names.get(name);
       if (known !== undefined) this.#budget.spend(this.#sizeOf(name));
       return known ?? columns(name);
     };
+    this.resolve = resolve;
     this.#dialect = dialect;
   }
 

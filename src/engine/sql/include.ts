@@ -69,8 +69,8 @@ export function planIncludes<Kind extends ColumnKind>(
   return includes.map((include) => {
     const taken = findTaken([include.as, `${include.as}_more`], names);
     if (taken !== undefined) {
-      const plain = `The name "${taken}" of an include is taken`;
-      throw new EngineRefusal("duplicate_column", `${plain} by a selected column`, { plain });
+      const problem = `The name "${taken}" of an include is taken by a selected column; choose another name`;
+      throw new EngineRefusal("duplicate_column", problem);
     }
     try {
       return planInclude(schema, outer, include, planner, dialect);

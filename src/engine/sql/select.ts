@@ -189,9 +189,14 @@ function requireNewName(name: string, scope: Scope): void {
   for (const { name: table, columns } of scope) {
     const existing = [...columns.keys()].find((column) => column.toLowerCase() === folded);
     if (existing === undefined) continue;
-    const plain = `"as": "${name}" is taken`;
-    const problem = `${plain}: table ${table} has a column "${existing}"`;
-    throw new EngineRefusal("duplicate_column", problem, { plain });
+    const taken = `"as": "${name}" is taken by a column`;
+    const remedy = "choose a name that no table of the query has";
+    const plain = `${taken} of a table of the query; ${remedy}`;
+    throw new EngineRefusal(
+      "duplicate_column",
+      `${taken}: table ${table} has a column "${existing}"; ${remedy}`,
+      { plain },
+    );
   }
 }
 

@@ -27,6 +27,7 @@ import {
   type ResponseHooks,
   readKnownMembers,
   readMessage,
+  requireCallRate,
   requireMethod,
   sendMcpRefusal,
 } from "../message.ts";
@@ -115,7 +116,7 @@ async function identify(
   if (message?.method.startsWith("tasks/") && !policy().some(mayUse))
     throw denied(message, "no_grant");
   if (message?.method !== "tools/call") return { username, roles: [], databases: [] };
-  await rights.countCall?.();
+  await requireCallRate(message, rights.countCall?.());
   // The policy may have changed while the steps above waited.
   const rule = policy().find(({ name }) => name === message.name);
   if (rule === undefined) throw denied(message, "tool_without_policy");
