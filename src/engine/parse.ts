@@ -59,10 +59,11 @@ function reviveNumber(key: string, value: unknown, context?: { source: string })
     return value;
   }
   if (Number.isSafeInteger(value)) return value;
-  if (source.length > 20) throw outOfRange("an integer", key);
-  const integer = BigInt(source);
-  if (!has64Bits(integer)) throw outOfRange("an integer", key);
-  return integer;
+  const integer = source.length > 20 ? undefined : BigInt(source);
+  if (integer !== undefined && has64Bits(integer)) return integer;
+  // As answers spell a double.
+  if (String(value) === source) return value;
+  throw outOfRange("an integer", key);
 }
 
 function reviveExactly(_key: string, value: unknown, context?: { source: string }): unknown {

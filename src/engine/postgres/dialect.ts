@@ -451,9 +451,12 @@ async function select(context: PostgresContext, query: Select, output: RowOutput
     each(statement, columns, onRow) {
       let areKnown = false;
       return context.session.stream(statement, output, (row, types) => {
-        areKnown ||= columns.every(({ column: { kind } }, index) =>
-          kind.isWrittenAs(types[index]?.dataTypeID ?? 0),
-        );
+        areKnown ||= columns.every(({ column, expression }, index) => {
+          const { dataTypeID = 0 } = types[index] ?? {};
+          const isStored = expression === undefined && "isKey" in column;
+          const isGrouped = !isStored && column.kind.grouped !== undefined;
+          return column.kind.isWrittenAs(dataTypeID) || (isGrouped && dataTypeID === text.id);
+        });
         if (!areKnown) throw new OutdatedTable();
         onRow(row);
       });

@@ -77,6 +77,8 @@ interface Operand<Kind extends ColumnKind = ColumnKind> {
   readonly sql: Fragment;
   readonly column: Column<Kind>;
   readonly family: Family | undefined;
+  /** The column without a conversion; undefined for a literal. */
+  readonly bare?: Fragment;
   /** Undefined for a column. */
   readonly literal?: CellValue;
   /** How many columns and literals its expression holds. */
@@ -152,7 +154,7 @@ export class Computed<Kind extends ColumnKind> {
     const family = own === "any" ? this.#dialect.declaredFamily?.(column.type) : own;
     const bare = columnSql(reference);
     const value = column.kind.operand?.(bare) ?? bare;
-    return { sql: value, column, family, size: this.#sizeOf(item) };
+    return { sql: value, bare, column, family, size: this.#sizeOf(item) };
   }
 
   #sizeOf(name: string): number {
@@ -209,7 +211,8 @@ export class Computed<Kind extends ColumnKind> {
       }
       case "abs": {
         const family = requireNumbers(definition, operands);
-        return result(family, dialect.abs(dialect.number(first.sql, family)));
+        const absolute = dialect.abs(dialect.number(first.sql, family));
+        return first.column.kind.isFloat ? typed(first.column, absolute) : result(family, absolute);
       }
       case "trunc": {
         if (first.literal === null) return result("text", dialect.text(first.sql));
@@ -279,13 +282,22 @@ export class Computed<Kind extends ColumnKind> {
     if (model === undefined) {
       throw new EngineRefusal("invalid_value", `every item of ${definition.fn} is null`);
     }
-    if (present.every((one) => isNumber(one.family))) {
-      const family = widest(present);
-      const sides = operands.map((one) => this.#dialect.number(one.sql, family));
-      return { sides, family, ...this.#typeOf(family) };
-    }
     const { family, column } = model;
     if (family === undefined) throw unfit(definition, model, "known types");
+    const own = { family, kind: column.kind, type: column.type };
+    const isRenamed = model.bare !== undefined && present.every(({ bare }) => bare === model.bare);
+    // A renamed column keeps its values as they are. Computed decimals have no zeros at the end.
+    if (isRenamed && family !== "decimal") {
+      return { ...own, sides: operands.map(({ sql: value, bare = value }) => bare) };
+    }
+    if (present.every((one) => isNumber(one.family))) {
+      const common = widest(present);
+      const sides = operands.map((one) => this.#dialect.number(one.sql, common));
+      const isOther = present.some((one) => one.bare !== undefined && !one.column.kind.isFloat);
+      return column.kind.isFloat === true && !isOther
+        ? { ...own, sides }
+        : { sides, family: common, ...this.#typeOf(common) };
+    }
     const sides = operands.map((one) => {
       const { literal } = one;
       if (literal === null) return sql`null`;

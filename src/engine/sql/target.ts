@@ -174,6 +174,7 @@ interface ColumnFacts {
   readonly isSerial: boolean;
   /** The type that says how values are written, if `type` does not. */
   readonly valueType?: string | undefined;
+  readonly isComputed?: boolean | undefined;
   /** The only allowed texts. */
   readonly labels?: readonly string[] | undefined;
   readonly default?: string | null | undefined;
@@ -206,6 +207,7 @@ export function describe(
       ...(facts.labels && { labels: facts.labels }),
       ...(isUnique(name) && !isKey && { unique: true }),
       ...(isSerial && { serial: true }),
+      ...(facts.isComputed && { computed: true }),
       ...(facts.default && !isSerial && { default: facts.default }),
       ...(facts.references && { references: facts.references }),
       ...(facts.comment && { comment: facts.comment }),
