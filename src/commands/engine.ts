@@ -148,6 +148,7 @@ async function serve(options: EngineOptions): Promise<void> {
     authorization: process.env.GATEHOUSE_ENGINE_AUTHORIZATION,
   });
   process.send?.("ready");
+  void engine.reportUnavailable();
   await stopped;
   await engine.close();
   process.exit();

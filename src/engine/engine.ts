@@ -7,7 +7,8 @@ import type { Logger } from "pino";
 import type { PostgresDatabases } from "./postgres/dialect.ts";
 import type { RemoteOptions } from "./remote/store.ts";
 import { createEngineServer } from "./server.ts";
-import type { Store } from "./store.ts";
+import { bytesOf } from "./spool.ts";
+import type { SchemaPath, Store } from "./store.ts";
 
 const SOCKET_POLL_MS = 1000;
 
@@ -127,6 +128,8 @@ export interface EngineOptions {
 
 export interface Engine {
   readonly address: string;
+  /** Logs the tables whose names queries cannot contain. Never rejects. */
+  reportUnavailable(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -152,6 +155,7 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
     const stopPolling = keepListening(server, endpoint, log);
     return {
       address,
+      reportUnavailable: () => reportUnavailable(store, log).catch(() => {}),
       async close() {
         stopPolling();
         await drain();
@@ -161,6 +165,19 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
   } catch (error) {
     await store.close();
     throw error;
+  }
+}
+
+/** @throws Error if the database cannot be reached yet */
+async function reportUnavailable(store: Store, log: Logger): Promise<void> {
+  const read = async (path: SchemaPath) => {
+    const chunks = bytesOf(await store.readSchema(path, new AbortController()));
+    return JSON.parse(Buffer.concat(await Array.fromAsync(chunks)).toString()).data;
+  };
+  for (const database of (await read({})).databases) {
+    const { unavailable: tables } = await read({ database });
+    const problem = "queries cannot contain the names of these tables; create views for them";
+    if (tables !== undefined) log.warn({ database, tables }, problem);
   }
 }
 

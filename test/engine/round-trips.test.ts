@@ -1,26 +1,9 @@
 /** What a read returned is accepted again: as filter, in lists, to page, to set, to insert, to bind. */
-import { DatabaseSync } from "node:sqlite";
 import t, { type Test } from "tap";
-import { type Answer, freshEngine, rowsAs } from "./kit.ts";
+import { type Answer, rowsAs } from "./kit.ts";
+import { freshSqlite, type LegacyScene } from "./legacy.ts";
 import { freshMysql } from "./mysql/kit.ts";
-import type { Scene } from "./over-each.ts";
 import { freshPostgres } from "./postgres/kit.ts";
-
-interface LegacyScene extends Scene {
-  sql(...statements: string[]): Promise<unknown>;
-}
-
-async function freshSqlite(test: Test): Promise<LegacyScene> {
-  const scene = await freshEngine(test);
-  return {
-    ...scene,
-    async sql(...statements) {
-      const connection = new DatabaseSync(`${scene.directory}/data/main.sqlite`);
-      for (const statement of statements) connection.exec(statement.replaceAll("main.", ""));
-      connection.close();
-    },
-  };
-}
 
 /** Values as SQL, by the type of their column. */
 type Columns = Readonly<Record<string, readonly string[]>>;

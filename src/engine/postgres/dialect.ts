@@ -1,6 +1,5 @@
 import { sql } from "kysely";
 import { DatabaseError } from "pg";
-import { isPlainName } from "../../query/names.ts";
 import type {
   CreateTable,
   DropTable,
@@ -78,10 +77,7 @@ async function listTables({ session, database, schema }: PostgresContext): Promi
       and class.relkind in ('r', 'p', 'f', 'v', 'm')
     where namespace.nspname = ${schema}`);
   if (found.length === 0) throw databaseNotFound(database);
-  return found
-    .map(([table]) => table ?? "")
-    .filter(isPlainName)
-    .sort();
+  return found.flatMap(([table]) => table ?? []);
 }
 
 async function describeTable(context: PostgresContext, name: string): Promise<TableDescription> {

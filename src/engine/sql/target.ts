@@ -1,4 +1,5 @@
 import { sql } from "kysely";
+import { isPlainName } from "../../query/names.ts";
 import type { Row } from "../../query/values.ts";
 import type { BytewiseColumns } from "../limits.ts";
 import { EngineRefusal } from "../refusal.ts";
@@ -164,6 +165,14 @@ export function conflictSql(conflict: Conflict | undefined): Fragment {
   if (update.length === 0) return sql` on conflict (${namesSql(key)}) do nothing`;
   const sets = update.map(({ name }) => sql`${sql.id(name)} = ${sql.id("excluded", name)}`);
   return sql` on conflict (${namesSql(key)}) do update set ${sql.join(sets)}`;
+}
+
+/** The tables of a database. Queries cannot contain the names of the `unavailable` ones. */
+export function tableList(names: readonly string[]) {
+  const { tables = [], unavailable } = Object.groupBy([...names].sort(), (name) =>
+    isPlainName(name) ? "tables" : "unavailable",
+  );
+  return { tables, ...(unavailable && { unavailable }) };
 }
 
 interface ColumnFacts {

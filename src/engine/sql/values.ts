@@ -273,11 +273,14 @@ interface Storing<Stored> extends Pick<Column, "name" | "type" | "isComputed"> {
   };
 }
 
+export function requireSettable({ name, isComputed }: Pick<Column, "name" | "isComputed">): void {
+  if (isComputed !== true) return;
+  const problem = `Column "${name}" cannot be set, since the database computes it`;
+  throw new EngineRefusal("invalid_value", problem);
+}
+
 export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): Stored | null {
-  if (column.isComputed === true) {
-    const problem = `Column "${column.name}" cannot be set, since the database computes it`;
-    throw new EngineRefusal("invalid_value", problem);
-  }
+  requireSettable(column);
   if (value === null) return null;
   const { store, bounds } = column.kind;
   const take = (one: PresentValue) => (bounds?.exceeds(one) === true ? undefined : store(one));

@@ -19,7 +19,7 @@ import {
   type Target,
   type TargetColumn,
 } from "../sql/target.ts";
-import { storedValue } from "../sql/values.ts";
+import { requireSettable, storedValue } from "../sql/values.ts";
 import { isNumber } from "./compute.ts";
 import {
   invalidText,
@@ -69,7 +69,7 @@ function requireTexts(
 ): void {
   for (const row of found) {
     const place = Number(row[columns.length] ?? 0);
-    if (place > 0) throw invalidText(name, columns[place - 1]?.name ?? "");
+    if (place > 0) throw invalidText(columns[place - 1]?.name, name);
   }
 }
 
@@ -153,6 +153,7 @@ function prepareRow(
 ) {
   const columns = keys.map((key) => resolveColumn([table], key).column);
   requireDistinct(columns);
+  for (const column of columns) requireSettable(column);
   const target = sql.id(schema, table.name);
   const values = sql.join(columns.map(() => null));
   const fragment =

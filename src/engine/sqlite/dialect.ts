@@ -1,6 +1,6 @@
 import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
-import { foldCase, isPlainName } from "../../query/names.ts";
+import { foldCase } from "../../query/names.ts";
 import type { CreateTable, DropTable, Select } from "../../query/operation-types.ts";
 import type { ColumnDefinition } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
@@ -191,13 +191,8 @@ export function planOf(context: SqliteContext, query: Select): Promise<ReadingPl
 }
 
 async function listTables({ session, schema }: SqliteContext): Promise<string[]> {
-  const found = rows(
-    session.connection,
-    sql`select "name" from ${tablesSql(schema)} order by "name"`,
-  );
-  return Array.from(found, (row) => String(row[0])).filter(
-    (name) => isPlainName(name) && isClientTable(name),
-  );
+  const found = rows(session.connection, sql`select "name" from ${tablesSql(schema)}`);
+  return Array.from(found, (row) => String(row[0])).filter(isClientTable);
 }
 
 async function describeTable(context: SqliteContext, name: string): Promise<TableDescription> {

@@ -52,10 +52,11 @@ export function invalidTextSql(columns: readonly Fragment[]): Fragment {
   return sql`case ${sql.join(cases, sql` `)} end`;
 }
 
-export function invalidText(table: string, column: string): EngineRefusal {
+export function invalidText(column: string | null = null, table: string | null = null) {
+  const place = column === null ? "A computed name" : `Column "${column}" of table ${table}`;
+  const problem = `${place} holds text that is not valid UTF-8`;
+  const remedy = "leave it out, or store the text again";
   const plain = "A stored text is not valid UTF-8";
-  const problem = `Column "${column}" of table ${table} holds text that is not valid UTF-8`;
-  const remedy = "leave the column out, or store the text again";
   return new EngineRefusal("invalid_value", `${problem}; ${remedy}`, { plain });
 }
 
@@ -73,8 +74,8 @@ function requireTexts(
     .prepare(`with read (${list}) as (${text}) select ${place} as place from read where place > 0`)
     .get(...values);
   if (found === undefined) return;
-  const { table, column, name } = columns[Number(found.place) - 1] ?? {};
-  throw invalidText(table ?? "a query", column ?? name ?? "");
+  const { column, table } = columns[Number(found.place) - 1] ?? {};
+  throw invalidText(column, table);
 }
 
 function bindable(value: unknown): SQLInputValue {

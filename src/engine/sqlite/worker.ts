@@ -8,6 +8,7 @@ import { parseBody } from "../parse.ts";
 import { contextOf, performAll, performPreview, read } from "../perform.ts";
 import { type Answer, Spool } from "../spool.ts";
 import { isOfTables, isReading, previewedOperations } from "../sql/answers.ts";
+import { tableList } from "../sql/target.ts";
 import type { SchemaPath } from "../store.ts";
 import { Databases } from "./databases.ts";
 import { operationsIn } from "./dialect.ts";
@@ -135,7 +136,7 @@ async function executeSchema({ database = "", table }: SchemaPath, spool: Spool)
   const context = contextOf(operations, session, database);
   const data =
     table === undefined
-      ? { tables: await operations.listTables(context) }
+      ? tableList(await operations.listTables(context))
       : await operations.describeTable(context, table);
   spool.write(JSON.stringify({ status: "success", data }));
 }
