@@ -1,4 +1,4 @@
-/** What a read returned is accepted again: as filter, in lists, to page, to set, to insert, to bind. */
+/** Values that a read returned are accepted again: as filter, in lists, to page, to set, to insert, to bind. */
 import t, { type Test } from "tap";
 import { type Answer, rowsAs } from "./kit.ts";
 import { freshSqlite, type LegacyScene } from "./legacy.ts";
@@ -152,7 +152,7 @@ function roundTrips(
   columns: Columns,
 ): void {
   t.test(
-    `what a read of another program's table returned is accepted again (${server})`,
+    `values of another program's table are accepted as they were read (${server})`,
     async (t) => {
       const scene = await fresh(t);
       await scene.sql("create table main.started (id integer)");
