@@ -90,7 +90,15 @@ export const operations: Readonly<Record<string, Operation>> = {
   },
   "GET /schema/:database": {
     summary: "List the tables of a database.",
-    answer: success({ data: object({ tables: listOf({ type: "string" }) }) }),
+    answer: success({
+      data: object({
+        tables: listOf({ type: "string" }),
+        "unavailable?": {
+          ...listOf({ type: "string" }),
+          description: "Tables whose names no query can contain.",
+        },
+      }),
+    }),
     refusals: schemaRefusals,
   },
   "GET /schema/:database/:table": {

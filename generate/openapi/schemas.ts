@@ -187,6 +187,7 @@ const schemaColumn = object({
   nullable: { type: "boolean" },
   "unique?": { const: true, description: "No two rows have the same value, except null." },
   "serial?": { const: true, description: "A row without a value gets the next number." },
+  "computed?": { const: true, description: "The database computes the values; none can be set." },
   "default?": {
     type: "string",
     description: "The value of a row that omits the column, as SQL.",

@@ -1,5 +1,6 @@
 import { isIP } from "node:net";
 import ipaddr from "ipaddr.js";
+import { isPercentEncoded } from "../percent-encoding.ts";
 
 export interface ListenAddress {
   readonly host: string;
@@ -68,7 +69,8 @@ export function normalBaseUrl(text: string): string {
 }
 
 export function isServerUrl(text: string): boolean {
-  return /^(?:postgres|postgresql|mysql|mariadb):\/\/[^\s\\]+$/.test(text) && URL.canParse(text);
+  const isServer = /^(?:postgres|postgresql|mysql|mariadb):\/\/[^\s\\]+$/.test(text);
+  return isServer && isPercentEncoded(text) && URL.canParse(text);
 }
 
 export function sqliteDirectory(url: string): string | undefined {

@@ -598,7 +598,7 @@ const url = text(
   (url) => isBaseUrl(url) || isUnixSocketUrl(url),
 ).overwrite(normalBaseUrl);
 const homeUrl = text(
-  "http://host:port, https://host:port or unix:/path, without path, query and credentials; or a database: postgres://, mysql://, mariadb:// or sqlite:DIRECTORY",
+  "http://host:port, https://host:port or unix:/path, without path, query and credentials; or a database: postgres://, mysql:// or mariadb:// with a percent-encoded user and password, or sqlite:DIRECTORY",
   (url) => isBaseUrl(url) || isUnixSocketUrl(url) || isEngineUrl(url),
 ).overwrite(normalBaseUrl);
 /** A path with query (RFC 9112, section 3.2.1), or an empty text. */
@@ -779,7 +779,7 @@ const consolePages = section(
 export const storeKeyFile = "store.key";
 
 const postgresUrl = text(
-  "postgres://user@host:port/database",
+  "postgres://user@host:port/database, with a percent-encoded user and password",
   (url) => /^postgres(?:ql)?:/.test(url) && isServerUrl(url),
 );
 

@@ -749,9 +749,10 @@ export function nameSuggestions({ access, routing, headers }: Gateway) {
   return async (actor: Subject, database: string, table: string) => {
     const signal = AbortSignal.timeout(TIMEOUT_MS);
     const isNamed = database !== "" && database !== EVERY_DATABASE;
+    const listed = isNamed && source.listTables(actor, database, signal);
     const [databases, all] = await Promise.all([
       source.listDatabases(actor, signal).catch(none),
-      isNamed ? source.listTables(actor, database, signal).catch(none) : [],
+      listed ? listed.then(({ tables }) => tables).catch(none) : [],
     ]);
     const tables = all.flatMap((name) => {
       const seen = seeTable(access.snapshot, actor, database, name, origin);

@@ -1,6 +1,7 @@
 import type { Logger } from "pino";
 import type { PostgresDatabases } from "./postgres/dialect.ts";
-import type { Store } from "./store.ts";
+import { textOf } from "./spool.ts";
+import type { SchemaPath, Store } from "./store.ts";
 
 export interface StoreOptions {
   /** `sqlite:DIRECTORY`, `postgres://user@host:port/database` or `mysql://user@host:port/`. */
@@ -55,5 +56,20 @@ export async function openStore({
       throw new Error(
         `The engine cannot open a database of the kind "${scheme || url}": use sqlite:DIRECTORY, postgres://user@host:port/database or mysql://user@host:port/.`,
       );
+  }
+}
+
+/** Logs the tables whose names queries cannot contain. Never rejects. */
+export async function reportUnavailable(store: Store, log: Logger): Promise<void> {
+  const read = async (path: SchemaPath) =>
+    JSON.parse(await textOf(await store.readSchema(path, new AbortController()))).data;
+  try {
+    for (const database of (await read({})).databases) {
+      const { unavailable: tables } = await read({ database });
+      const problem = "queries cannot contain the names of these tables; create views for them";
+      if (tables !== undefined) log.warn({ database, tables }, problem);
+    }
+  } catch {
+    // The database cannot be reached yet, which is reported elsewhere.
   }
 }

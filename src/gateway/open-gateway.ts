@@ -327,9 +327,9 @@ export async function openSharedCounts(
   return openCounts(store, opened);
 }
 
-async function openOwnDatabase(loaded: LoadedConfiguration, log: Log, metrics: QueryMetrics) {
+async function openOwnDatabase({ loaded, log, member }: Base, metrics: QueryMetrics) {
   const { connections, response_timeout: seconds } = loaded.configuration.upstream;
-  const store = await openEngine(loaded, log);
+  const store = await openEngine(loaded, log, member?.isFirst ?? true);
   // Loaded on demand, because gateways with a foreign upstream do not need it.
   const { EngineDatabase } = await import("../upstream/engine-database.ts");
   return new EngineDatabase(store, {
@@ -343,7 +343,8 @@ async function openOwnDatabase(loaded: LoadedConfiguration, log: Log, metrics: Q
 }
 
 /** Opens the configured upstreams, or the engine as the first one. */
-async function openUpstream({ loaded, log, metrics, opened }: Base): Promise<DatabaseRouting> {
+async function openUpstream(base: Base): Promise<DatabaseRouting> {
+  const { loaded, log, metrics, opened } = base;
   const { upstream } = loaded.configuration;
   const options: BackendOptions = {
     connections: upstream.connections,
@@ -363,7 +364,7 @@ async function openUpstream({ loaded, log, metrics, opened }: Base): Promise<Dat
   const targetsOf = ({ url, urls = [] }: Pick<typeof upstream, "url" | "urls">) =>
     (url === undefined ? urls : [url]).map(parseTarget);
   const home = hasOwnEngine(loaded)
-    ? opened.adopt(await openOwnDatabase(loaded, log, options.metrics), (one) => one.close())
+    ? opened.adopt(await openOwnDatabase(base, options.metrics), (one) => one.close())
     : openGroup(targetsOf(upstream));
   const elsewhere = new Map<string, Database>();
   for (const { databases, ...where } of upstream.databases) {

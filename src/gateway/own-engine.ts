@@ -25,17 +25,23 @@ export function dataDirectoryOf(loaded: LoadedConfiguration): string | undefined
  *
  * @throws Error for an unusable URL or directory, and for a server that refuses the engine
  */
-export async function openEngine(loaded: LoadedConfiguration, log: Log): Promise<Store> {
+export async function openEngine(
+  loaded: LoadedConfiguration,
+  log: Log,
+  isFirst: boolean,
+): Promise<Store> {
   const { upstream } = loaded.configuration;
   // Loaded on demand, because gateways with a foreign upstream do not need it.
-  const { openStore } = await import("../engine/open.ts");
-  return openStore({
+  const { openStore, reportUnavailable } = await import("../engine/open.ts");
+  const store = await openStore({
     url: ownDatabaseUrl(loaded),
     databases: upstream.postgres_databases,
     queryTimeLimit: upstream.statement_timeout && upstream.statement_timeout * 1000,
     poolSize: upstream.pool_size,
     log,
   });
+  if (isFirst) void reportUnavailable(store, log);
+  return store;
 }
 
 function ownDatabases(loaded: LoadedConfiguration): string[] {

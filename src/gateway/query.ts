@@ -666,9 +666,9 @@ export const databases = schemaRoute(async ({ schema }, exchange, signal) => ({
   databases: await schema.listDatabases(exchange, signal),
 }));
 
-export const tables = schemaRoute(async ({ schema }, exchange, signal) => ({
-  tables: await schema.listTables(exchange, databaseParameter(exchange), signal),
-}));
+export const tables = schemaRoute(({ schema }, exchange, signal) =>
+  schema.listTables(exchange, databaseParameter(exchange), signal),
+);
 
 export const table = schemaRoute(({ schema }, exchange, signal) =>
   schema.describeTable(exchange, databaseParameter(exchange), tableParameter(exchange), signal),

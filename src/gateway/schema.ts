@@ -60,8 +60,14 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
   });
 
   async function listTables(exchange: Exchange, database: string, signal: AbortSignal) {
-    const tables = await source.listTables(exchange, database, signal);
-    return tables.filter((table) => typeof visiblePart(exchange, database, table) !== "string");
+    const found = await source.listTables(exchange, database, signal);
+    const isVisible = (table: string) => typeof visiblePart(exchange, database, table) !== "string";
+    const { tables, unavailable } = found;
+    const areAllVisible = !isNarrowed(gateway, exchange);
+    return {
+      tables: tables.filter(isVisible),
+      ...(unavailable && areAllVisible ? { unavailable } : {}),
+    };
   }
 
   async function describeTable(

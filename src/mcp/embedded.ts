@@ -44,7 +44,7 @@ function registerResources<Caller>(
     async list({ mcpReq: { signal } }) {
       const resources: ListResourcesResult["resources"] = [];
       for (const database of await schema.listDatabases(caller, signal)) {
-        for (const table of await schema.listTables(caller, database, signal)) {
+        for (const table of (await schema.listTables(caller, database, signal)).tables) {
           const name = `${database}/${table}`;
           resources.push({ uri: `${scheme}${name}`, name, mimeType });
           if (resources.length === MAX_LISTED_TABLES) return { resources };

@@ -355,7 +355,7 @@ function createSchemaTools<Caller>(context: ToolContext<Caller>): readonly Tool<
       listOf("databases", await schema.listDatabases(caller, signal)),
     ),
     schemaTool(schemaTools.listTables, shapes.database, async (caller, { database }, signal) =>
-      listOf("tables", await schema.listTables(caller, database, signal)),
+      listOf("tables", (await schema.listTables(caller, database, signal)).tables),
     ),
     schemaTool(schemaTools.describeTable, shapes.tables, async (caller, names, signal) => {
       const { database, table, tables } = names;

@@ -17,6 +17,7 @@ const column = z.object({
   labels: remark(z.array(z.string())),
   unique: mark,
   serial: mark,
+  computed: mark,
   default: words,
   references: words,
   comment: words,
@@ -29,9 +30,16 @@ const table = z.object({
   comment: words,
 });
 export const databaseList = z.object({ data: z.object({ databases: z.array(z.string()) }) });
-export const tableList = z.object({ data: z.object({ tables: z.array(z.string()) }) });
+const tables = z.object({
+  tables: z.array(z.string()),
+  /** Tables whose names no query can contain. */
+  unavailable: remark(z.array(z.string())),
+});
+export const tableList = z.object({ data: tables });
 export const tableDescription = z.object({ data: table });
 const unavailable = z.object({ code: z.literal("database_unavailable") });
+
+export type TableList = Readonly<z.output<typeof tables>>;
 
 /** Properties other than the columns are present only if they apply. */
 export type TableDescription = Readonly<z.output<typeof table>>;
@@ -151,8 +159,8 @@ export function createSchemaSource<Caller>(options: {
       }
       return found.sort();
     },
-    async listTables(caller: Caller, database: string, signal: AbortSignal): Promise<string[]> {
-      return read(tableList, await ask(caller, signal, database)).data.tables;
+    async listTables(caller: Caller, database: string, signal: AbortSignal): Promise<TableList> {
+      return read(tableList, await ask(caller, signal, database)).data;
     },
     /**
      * Whether no two rows of the joined tables can be equal in these columns (`column`, or

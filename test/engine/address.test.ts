@@ -37,7 +37,7 @@ t.test("an unusable URL or server ends the start without showing the password", 
     ["mysql://app:hunter2@127.0.0.1/?ssl-mode=VERIFY_IDENTITY", /needs a host name/],
     ["mysql://app:hunter2@db/?connect-timeout=2s", /invalid connect-timeout: use 1 to 9999/],
     ["mysql://app:hunter2@db/?ssl-ca=/nowhere", /cannot be read: ssl-ca=\/nowhere/],
-    ["mysql://app:hunter2%@db/", /percent-encoded/],
+    ["mysql://app:%ffhunter2@db/", /percent-encode special/],
     ["postgres://ann:hunter2@[::bad/x", /is invalid/],
     ["postgres://ann:hunter2@db/x?sslmod=verify-full", /unknown parameter "sslmod"; use host/],
     ["postgres://ann:hunter2@db/x?sslmode=verify_full", /unknown sslmode; use disable, /],
@@ -51,6 +51,49 @@ t.test("an unusable URL or server ends the start without showing the password", 
     t.match(error, message);
     t.notMatch(error, /hunter2/);
   }
+});
+
+t.test("a password that is not percent-encoded is refused, and no piece of it shown", async (t) => {
+  const passwords = [
+    "p@ss/w:rd#%",
+    "12/34@5",
+    "12?34@5",
+    "12?sslmode=34",
+    "34#5",
+    "34%",
+    "3%4@5",
+    "@34",
+  ];
+  for (const password of passwords) {
+    for (const [scheme, path] of [
+      ["postgres", "shop"],
+      ["postgresql", ""],
+      ["mysql", ""],
+    ]) {
+      const error = await start(`${scheme}://app:${password}@host/${path}`).then(String, String);
+      t.match(error, /is invalid: percent-encode special characters .* @ \(%40\)/, password);
+      t.notMatch(error.replace(/\(%.*\)/, ""), /[34]|host/, password);
+    }
+  }
+  const encoded = "app:p%40ss%2Fw%3Ard%23%25@host";
+  const password = "p@ss/w:rd#%";
+  t.match(parseMysql(`mysql://${encoded}/`), { host: "host", user: "app", password });
+  const address = parsePostgres(`postgres://${encoded}/db`);
+  t.match(address, { host: "host", user: "app", database: "db" });
+  t.equal(await address.password("db"), password);
+});
+
+t.test("the driver prints nothing about an sslmode, and verifies in all but two", async (t) => {
+  const warnings: Error[] = [];
+  const note = (warning: Error) => warnings.push(warning);
+  process.on("warning", note);
+  t.teardown(() => process.off("warning", note));
+  const sslOf = (mode: string) => parsePostgres(`postgres://app@db/shop?sslmode=${mode}`).ssl;
+  for (const mode of ["prefer", "require", "verify-ca", "verify-full"]) t.same(sslOf(mode), {});
+  t.same(sslOf("no-verify"), { rejectUnauthorized: false });
+  t.equal(sslOf("disable"), false);
+  await new Promise(setImmediate);
+  t.same(warnings, []);
 });
 
 t.test("a line of a password file matches by its fields", async (t) => {

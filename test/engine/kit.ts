@@ -139,7 +139,7 @@ export async function startOver(
     return closing;
   };
   test.teardown(close);
-  return { address: engine.address, close };
+  return { ...engine, close };
 }
 
 export async function freshEngine(

@@ -97,6 +97,13 @@ overEach("integers inside a json cell stay exact", async (t, { ask }) => {
   t.match((await ask(selectAll("documents", { where }))).body.data, [{ id: 2 }]);
 });
 
+overEach("of equal keys in a json cell, the last one counts", async (t, { ask }) => {
+  await ask(createTable("documents", { id: "int", body: "json" }));
+  const values = `[{"id":1,"body":{"a":{"b":1,"b":2},"c":3,"a":4}}]`;
+  await ask(`{"Insert":{"database":"main","table":"documents","values":${values}}}`);
+  t.same((await ask(selectAll("documents"))).body.data, [{ id: 1, body: { a: 4, c: 3 } }]);
+});
+
 t.test("a SQLite table that another program created is readable", async (t) => {
   const { ask, directory } = await freshEngine(t);
   const other = new DatabaseSync(`${directory}/data/main.sqlite`);

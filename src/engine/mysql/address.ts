@@ -1,6 +1,7 @@
 import { readFileSync } from "node:fs";
 import { isIP } from "node:net";
 import type { SslOptions } from "mysql2";
+import { isPercentEncoded, percentEncode } from "../../percent-encoding.ts";
 
 export interface ServerAddress {
   readonly host: string;
@@ -27,6 +28,7 @@ const DEFAULT_PORT = 3306;
 
 /** @throws Error that does not repeat the URL, which may hold the password */
 export function parseAddress(url: string): ServerAddress {
+  if (!isPercentEncoded(url)) throw wrong(`is invalid: ${percentEncode}`);
   const parsed = URL.parse(url);
   if (parsed === null) throw wrong("is invalid: use mysql://user@host:port/");
   const { pathname, searchParams } = parsed;
@@ -87,7 +89,7 @@ function decode(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
-    throw wrong("has a % in the user or password that is not percent-encoded (%25)");
+    throw wrong(`is invalid: ${percentEncode}`);
   }
 }
 

@@ -2,7 +2,7 @@ import { type RawBuilder, sql } from "kysely";
 import type { Unit } from "../../query/operation-types.ts";
 import { arithmeticBy, type ComputeDialect, jsonPath, mostTextBytes } from "../sql/compute.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { caseSql, kindOfNew, type MysqlKind } from "./kinds.ts";
+import { caseSql, compactSql, kindOfNew, type MysqlKind } from "./kinds.ts";
 
 const boolean = kindOfNew({ name: "boolean" });
 
@@ -22,10 +22,6 @@ const partFunctions: Partial<Record<Unit, string>> = { week: "weekofyear", day: 
 
 /** From here on, doubles are whole numbers. */
 const WHOLE_DOUBLES = sql.raw("9007199254740992");
-
-/** MariaDB writes spaces otherwise. MySQL has no such function. */
-const compactStart = sql.raw("/*M!100203 json_compact( */");
-const compactEnd = sql.raw("/*M!100203 ) */");
 
 /** 24 places, so that a quotient has more than the 12 it is rounded to. */
 const ONE = sql.raw("1.000000000000000000000000");
@@ -55,7 +51,11 @@ export function computingIn(collation: string, double: MysqlKind): ComputeDialec
       double,
       text: kindOfNew({ name: "longtext" }),
       boolean: { ...boolean, encode: (raw) => boolean.encode(Number(raw)) },
-      json: kindOfNew({ name: "longtext", mark: "json" }),
+      json: {
+        ...kindOfNew({ name: "longtext", mark: "json" }),
+        compared: (value) => value,
+        grouped: undefined,
+      },
     },
     number(value, family) {
       if (family === "decimal") return value;
@@ -100,7 +100,7 @@ export function computingIn(collation: string, double: MysqlKind): ComputeDialec
       const lists = path.flatMap((step, index) =>
         typeof step === "number" ? [sql`json_type(${at(path.slice(0, index))}) = 'ARRAY'`] : [],
       );
-      const found = sql`nullif(${text(sql`${compactStart}${at(path)}${compactEnd}`)}, 'null')`;
+      const found = sql`nullif(${text(compactSql(at(path)))}, 'null')`;
       return lists.length === 0
         ? found
         : sql`case when ${sql.join(lists, sql` and `)} then ${found} end`;

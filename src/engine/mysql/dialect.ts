@@ -1,5 +1,4 @@
 import { sql } from "kysely";
-import { isPlainName } from "../../query/names.ts";
 import type {
   CreateTable,
   DropTable,
@@ -88,10 +87,7 @@ async function listTables({ session, schema }: MysqlContext): Promise<string[]> 
   const found = await session.rows(
     sql`select table_name from information_schema.tables where table_schema = ${schema}`,
   );
-  return found
-    .map(([table]) => String(table))
-    .filter(isPlainName)
-    .sort();
+  return found.map(([table]) => String(table));
 }
 
 async function describeTable(context: MysqlContext, name: string): Promise<TableDescription> {

@@ -2,7 +2,14 @@ import { sql } from "kysely";
 import driver from "mysql2";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/failures.ts";
-import { type Bounds, decimalsOf, doublesOf, integersOf, textsOf } from "../sql/bounds.ts";
+import {
+  type Bounds,
+  decimalsOf,
+  doublesOf,
+  integersOf,
+  momentsOf,
+  textsOf,
+} from "../sql/bounds.ts";
 import { isNumber } from "../sql/conditions.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { readDeclaredType, typesByWord } from "../sql/new-table.ts";
@@ -11,6 +18,7 @@ import {
   cellText,
   decodeBase64,
   integerOf,
+  isDay,
   isRoundedInteger,
   measureOf,
   numberText,
@@ -19,13 +27,14 @@ import {
   trimTrailingZeros,
   withoutSpace,
 } from "../sql/values.ts";
+import { lackingIn } from "./character-sets.ts";
 import type { Bound, Raw } from "./session.ts";
 
 /**
  * Types that MySQL lacks are recorded in the column's comment: JSON that keeps its digits, UUIDs,
- * instants beyond 2038, and decimals without a declared length.
+ * instants beyond 2038, decimals without a declared length, and booleans without other numbers.
  */
-type Mark = "json" | "uuid" | "timestamp" | "numeric";
+type Mark = "json" | "uuid" | "timestamp" | "numeric" | "boolean";
 
 export interface NewType {
   readonly name: string;
@@ -56,7 +65,7 @@ const types = typesByWord<NewType>({
   uuid: { name: "char(36)", mark: "uuid", isText: true },
   date: { name: "date" },
   time: { name: "time(6)" },
-  boolean: { name: "boolean" },
+  boolean: { name: "boolean", mark: "boolean" },
 });
 
 export const typeWords: readonly string[] = [...types.keys()];
@@ -81,6 +90,7 @@ export function kindOfNew({ name, mark }: NewType): MysqlKind {
     scale: Number(scale ?? 0),
     precision: Number(first ?? 0),
     isBytewise: true,
+    characterSet: "utf8mb4",
   });
 }
 
@@ -91,7 +101,7 @@ export function commentOf(mark: Mark): string {
 }
 
 export function markOf(comment: string): Mark | undefined {
-  const marks = ["json", "uuid", "timestamp", "numeric"] as const;
+  const marks = ["json", "uuid", "timestamp", "numeric", "boolean"] as const;
   return marks.find((mark) => comment === commentOf(mark));
 }
 
@@ -108,9 +118,9 @@ interface TypeDescription {
   readonly precision: number;
   /** True if texts are equal only if their bytes are. */
   readonly isBytewise: boolean;
+  readonly characterSet: string;
 }
 
-/** Other stored numbers than 1 and 0 stay numbers. */
 const booleans: Codec = {
   family: "boolean",
   store(value) {
@@ -118,6 +128,17 @@ const booleans: Codec = {
     return value === false || value === 0 ? LONGLONG(0n) : undefined;
   },
   encode: (raw) => (raw === 0 || raw === 1 ? String(raw === 1) : String(raw)),
+};
+
+/** A `tinyint(1)` of another program, which may hold other numbers than 1 and 0. */
+const flags: Codec = {
+  ...booleans,
+  store: (value) => booleans.store(value) ?? signedInteger(value),
+};
+
+const flagBounds: Bounds = {
+  ...integersOf(8),
+  allowed: "true, false or a whole number from -128 to 127",
 };
 
 /** MySQL would truncate or reinterpret strings that are not allowed. */
@@ -169,6 +190,11 @@ function bytes(fixedLength?: number): Codec {
 
 function encodeBytes(raw: Raw): string {
   return JSON.stringify(Buffer.isBuffer(raw) ? raw.toString("base64") : raw);
+}
+
+/** MariaDB writes spaces otherwise. MySQL has no such function. */
+export function compactSql(document: Fragment): Fragment {
+  return sql`/*M!100203 json_compact( */${document}/*M!100203 ) */`;
 }
 
 /** JSON as text, which keeps digits and the order of keys. */
@@ -327,41 +353,44 @@ const years: Codec = {
   },
 };
 
-const dayForm = /^(?!0000)\d{4}-\d\d-\d\d$/;
-const clockForm = /^(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6}))?)?$/;
-const spanForm = /^-?\d{2,3}:[0-5]\d(?::[0-5]\d(?:\.(\d{1,6}))?)?$/;
+const dayForm = /^\d{4}-(?:0\d|1[0-2])-(?:[0-2]\d|3[01])$/;
+const clockForm = /^(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,6})0*)?)?$/;
+const spanForm = /^(-?\d{2,3}:[0-5]\d(?::[0-5]\d(?:\.\d{1,6})?)?)0*$/;
 const momentForm = /^(\d{4}-\d\d-\d\d)(?:[T ]([\d:.]+)(Z|[+-]\d\d(?::?\d\d)?)?)?$/;
 
-function readDay(text: string): string | undefined {
-  if (!dayForm.test(text)) return undefined;
-  const date = new Date(`${text}T00:00:00Z`);
-  // February 30 would be read as a day in March.
-  return Number.isNaN(date.getTime()) || !date.toISOString().startsWith(text) ? undefined : text;
+/** Dates of MySQL may have zeros, such as `0000-00-00` and `2013-03-00`. */
+function isPartial(day: string): boolean {
+  return /^0000-|-00/.test(day);
 }
 
-function readSpan(text: string, places: number): string | undefined {
-  const [whole, fraction = ""] = spanForm.exec(text) ?? [];
-  return whole === undefined || isFiner(fraction, places) ? undefined : whole;
+function readDay(text: string): string | undefined {
+  return dayForm.test(text) && (isPartial(text) || isDay(text)) ? text : undefined;
+}
+
+function readSpan(text: string): string | undefined {
+  return spanForm.exec(text)?.[1];
 }
 
 /** A date and time without a zone. */
-function readLocal(text: string, places: number): string | undefined {
-  return momentForm.exec(text)?.[3] === undefined ? readInstant(text, places) : undefined;
+function readLocal(text: string): string | undefined {
+  return momentForm.exec(text)?.[3] === undefined ? readInstant(text) : undefined;
 }
 
 /** Converts ISO 8601 with any offset, or none for UTC, to MySQL's form in UTC. */
-function readInstant(text: string, places: number): string | undefined {
+function readInstant(text: string): string | undefined {
   const [, day = "", clock = "00:00:00", zone = "Z"] = momentForm.exec(text) ?? [];
   const [, hour, minute, second = "00", fraction = ""] = clockForm.exec(clock) ?? [];
   const offset = offsetOf(zone);
   if (readDay(day) === undefined || hour === undefined || offset === undefined) return undefined;
-  if (isFiner(fraction, places)) return undefined;
-  const local = Date.parse(`${day}T${hour}:${minute}:${second}Z`);
+  // A date with zeros has no moment that an offset could move.
+  if (isPartial(day) && offset !== 0) return undefined;
+  const local = Date.parse(`${isPartial(day) ? "2000-01-01" : day}T${hour}:${minute}:${second}Z`);
   if (Number.isNaN(local) || hour === "24") return undefined;
   const moment = new Date(local - offset * 60_000).toISOString();
   // Years before 1 and after 9999 start with a sign or are all zeros.
   if (!/^(?!0000)\d{4}-/.test(moment)) return undefined;
-  return `${moment.slice(0, 10)} ${moment.slice(11, 19)}${fraction === "" ? "" : `.${fraction}`}`;
+  const date = isPartial(day) ? day : moment.slice(0, 10);
+  return `${date} ${moment.slice(11, 19)}${fraction === "" ? "" : `.${fraction}`}`;
 }
 
 function writeTime(text: string): string {
@@ -377,10 +406,6 @@ function offsetOf(zone: string): number | undefined {
   return sign === "-" ? -offset : offset;
 }
 
-function isFiner(fraction: string, places: number): boolean {
-  return fraction.replace(/0+$/, "").length > places;
-}
-
 export type MysqlKind = Encoded<Raw>;
 
 export function kindOf(type: TypeDescription): MysqlKind {
@@ -388,10 +413,12 @@ export function kindOf(type: TypeDescription): MysqlKind {
   const codec = codecOf(type);
   const { family } = codec;
   const isText = /^(var)?char$|text$/.test(dataType);
+  const { compare = codec.store } = codec;
   return {
     ...codec,
-    compare: codec.compare ?? codec.store,
+    compare,
     like: isText ? likeText : like,
+    ...(isText ? comparingTexts(type.characterSet, compare) : {}),
     exact: isText || /^(enum|set)$/.test(dataType) ? exactText : undefined,
     measure: measureOf(family),
     ...(type.isBytewise && family === "text" && dataType.endsWith("text") ? { digest } : {}),
@@ -399,9 +426,34 @@ export function kindOf(type: TypeDescription): MysqlKind {
     ...(isNumber(family) && dataType !== "year" ? { sum: plus } : {}),
     // A `set` combines its members, so they are not all of its values.
     labels: dataType === "enum" ? membersOf(type.columnType) : undefined,
-    bounds: family === "boolean" ? undefined : boundsOf(type),
+    isFloat: codec === floats,
+    // Other programs store spaces, which reads leave out.
+    ...(codec === documents ? { compared: compactSql, grouped: compactSql } : {}),
+    bounds: family === "boolean" ? (codec === flags ? flagBounds : undefined) : boundsOf(type),
     ...(/int.* unsigned/.test(type.columnType) ? { amount } : {}),
     ...(/^bigint.* unsigned/.test(type.columnType) ? { operand } : {}),
+  };
+}
+
+/**
+ * Compares texts with a character that the column's set lacks by bytes, since the server would refuse
+ * to. No stored text equals one.
+ */
+function comparingTexts(
+  characterSet: string,
+  compare: MysqlKind["compare"],
+): Pick<MysqlKind, "compare" | "forms" | "like"> {
+  const isLacking = lackingIn(characterSet);
+  if (isLacking === undefined) return { compare };
+  const lacks = (value: unknown) => typeof value === "string" && isLacking(value);
+  const bytewise = (text: unknown) => sql`convert(${text} using utf8mb4) collate utf8mb4_bin`;
+  return {
+    compare: (value) => (lacks(value) ? bytewise(value) : compare(value)),
+    forms: (value) => (lacks(value) ? [] : undefined),
+    like: (text, pattern, folds) =>
+      folds === undefined && lacks(pattern)
+        ? sql`${text} like ${bytewise(pattern)}`
+        : likeText(text, pattern, folds),
   };
 }
 
@@ -409,11 +461,14 @@ const integerBits: Readonly<Record<string, number>> = {
   ...{ tinyint: 8, smallint: 16, mediumint: 24, int: 32, bigint: 64 },
 };
 
-function boundsOf({ dataType, columnType, length, mark }: TypeDescription): Bounds | undefined {
+function boundsOf(type: TypeDescription): Bounds | undefined {
+  const { dataType, columnType, length, precision: places, mark } = type;
   const bits = integerBits[dataType];
   if (bits !== undefined) return integersOf(bits, columnType.includes("unsigned"));
   if (dataType === "float" || dataType === "double")
     return doublesOf(dataType === "float" ? 32 : 64);
+  if (dataType === "time") return momentsOf(places, "13:45:00");
+  if (/^(datetime|timestamp)$/.test(dataType)) return momentsOf(places, "2026-01-31T13:45:00");
   const [, precision, scale] = /^decimal\((\d+),(\d+)\)/.exec(columnType) ?? [];
   if (precision !== undefined) return decimalsOf(Number(precision), Number(scale));
   return /^(var)?char$/.test(dataType) && mark === undefined ? textsOf(length) : undefined;
@@ -489,13 +544,15 @@ function beside(column: Fragment, family: Family): Fragment {
 export function valueTypeOf(type: TypeDescription): string | undefined {
   if (type.mark !== undefined) return type.mark;
   if (type.dataType === "bit") return "bigint";
-  return codecOf(type) === booleans ? "boolean" : undefined;
+  return codecOf(type).family === "boolean" ? "boolean" : undefined;
 }
 
 function codecOf(type: TypeDescription): Codec {
-  const { dataType, columnType, mark, length, precision } = type;
+  const { dataType, columnType, mark, length } = type;
   if (integerBits[dataType] !== undefined) {
-    if (/^tinyint\(1\)(?! unsigned)/.test(columnType)) return booleans;
+    if (/^tinyint\(1\)(?! unsigned)/.test(columnType)) {
+      return mark === "boolean" ? booleans : flags;
+    }
     return integers(/unsigned/.test(columnType));
   }
   if (/^varbinary$|blob$/.test(dataType)) return bytes();
@@ -514,13 +571,13 @@ function codecOf(type: TypeDescription): Codec {
     case "date":
       return formed("date", readDay, sql`date`);
     case "time":
-      return formed("time", (text) => readSpan(text, precision), sql`time(6)`, writeTime);
+      return formed("time", readSpan, sql`time(6)`, writeTime);
     case "timestamp":
     case "datetime": {
       const hasZone = dataType === "timestamp" || mark === "timestamp";
       const read = hasZone ? readInstant : readLocal;
       const write = (text: string) => writeTime(text) + (hasZone ? "Z" : "");
-      return formed("instant", (text) => read(text, precision), sql`datetime(6)`, write);
+      return formed("instant", read, sql`datetime(6)`, write);
     }
     case "json":
       return nativeDocuments;

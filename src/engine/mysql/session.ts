@@ -46,11 +46,12 @@ export function readTraits(row: readonly unknown[]): ServerTraits {
   };
 }
 
-/** A value that does not fit is an error. Zero is a number like any other, and not a date. */
+/**
+ * A value that does not fit is an error. Zero is a number like any other. Dates with zeros stay as
+ * they are: with `NO_ZERO_IN_DATE`, the server would turn them into 0000-00-00 in temporary tables.
+ */
 const sqlMode = [
   "STRICT_ALL_TABLES",
-  "NO_ZERO_DATE",
-  "NO_ZERO_IN_DATE",
   "ERROR_FOR_DIVISION_BY_ZERO",
   "NO_ENGINE_SUBSTITUTION",
   "NO_AUTO_VALUE_ON_ZERO",
@@ -181,7 +182,10 @@ export class MysqlSession implements Session {
     const warnings = await resultOf<RowDataPacket[][]>((done) =>
       this.#connection.query("show warnings", done),
     );
-    if (warnings.some(([, number]) => silentChanges.has(Number(number)))) {
+    // Notes are about what the database computes itself, such as a default that it rounds.
+    if (
+      warnings.some(([level, code]) => String(level) !== "Note" && silentChanges.has(Number(code)))
+    ) {
       throw new EngineRefusal(...refused.unfit);
     }
   }

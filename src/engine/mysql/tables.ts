@@ -23,7 +23,7 @@ export async function readTable(context: MysqlContext, name: string): Promise<My
   const found = await session.rows(sql`
     select table_schema, table_name, column_name, data_type, column_type, is_nullable, column_key,
       extra, character_maximum_length, numeric_scale, datetime_precision, column_comment,
-      collation_name
+      collation_name, character_set_name
     from information_schema.columns where table_schema = ${schema} and table_name = ${name}
     order by ordinal_position`);
   const rows = found.filter(([inSchema, ofTable]) => inSchema === schema && ofTable === name);
@@ -81,7 +81,7 @@ async function readDocuments({ session, schema }: MysqlContext, name: string): P
 function columnOf(row: RawRow, documents: readonly string[]): MysqlColumn {
   const [, , name, dataType, type, nullable, key, extra, length, scale, precision, ...more] =
     row.map((value) => (value === null ? undefined : String(value)));
-  const [comment, collation] = more;
+  const [comment, collation, characterSet] = more;
   const described = {
     dataType: dataType ?? "",
     columnType: type ?? "",
@@ -90,6 +90,7 @@ function columnOf(row: RawRow, documents: readonly string[]): MysqlColumn {
     scale: Number(scale),
     precision: Number(precision ?? 0),
     isBytewise: collations.includes(collation ?? ""),
+    characterSet: characterSet ?? "utf8mb4",
   } as const;
   return {
     name: name ?? "",
@@ -99,6 +100,8 @@ function columnOf(row: RawRow, documents: readonly string[]): MysqlColumn {
     isNullable: nullable === "YES",
     isKey: key === "PRI",
     isIdentity: /\bauto_increment\b/i.test(extra ?? ""),
+    // Not `DEFAULT_GENERATED`, an expression as default.
+    isComputed: /\b(virtual|stored|persistent)\b/i.test(extra ?? ""),
   };
 }
 

@@ -3,6 +3,7 @@ import { homedir } from "node:os";
 import path from "node:path";
 import type { ConnectionOptions } from "node:tls";
 import { Client } from "pg";
+import { isPercentEncoded, percentEncode } from "../../percent-encoding.ts";
 
 export interface ServerAddress {
   /** A host name, or the directory of a Unix socket. */
@@ -30,6 +31,7 @@ export interface ServerAddress {
  * @throws Error that does not repeat the URL, which may hold the password
  */
 export function parseAddress(url: string, name = "The engine's URL"): ServerAddress {
+  if (!isPercentEncoded(url)) throw new Error(`${name} is invalid: ${percentEncode}.`);
   const given = URL.parse(url)?.searchParams ?? new URLSearchParams();
   requireKnown(given, name);
   const connectTimeoutMs = readTimeout(given.get("connect_timeout"), name);
@@ -61,7 +63,7 @@ const parameters = [
   "sslkey",
 ];
 
-/** `pg` treats all modes but the first and the last as `verify-full`. */
+/** All modes but the first and the last mean `verify-full`. */
 const sslModes = ["disable", "prefer", "require", "verify-ca", "verify-full", "no-verify"];
 
 /** `pg` ignores unknown parameters, and a misspelled `sslmode` would connect without TLS. */
@@ -86,8 +88,11 @@ function readTimeout(text: string | null, urlName: string): number | undefined {
 /** Uses `pg` only as a parser. The client never connects. */
 function readUrl(url: string, urlName: string): Client {
   try {
-    new URL(url);
-    return new Client({ connectionString: url });
+    const parsed = new URL(url);
+    const mode = parsed.searchParams.get("sslmode") ?? "";
+    // The driver prints a warning about the other names of this mode.
+    if (sslModes.slice(1, -1).includes(mode)) parsed.searchParams.set("sslmode", "verify-full");
+    return new Client({ connectionString: parsed.href });
   } catch (error) {
     if (error instanceof Error && "path" in error) {
       throw new Error(`${urlName} names a file that cannot be read: ${error.path}.`);

@@ -41,6 +41,7 @@ export const computing: ComputeDialect<PostgresKind> = {
     json: {
       ...kindNamed("json", 114),
       isWrittenAs: () => true,
+      grouped: undefined,
       operand: (column) => sql`cast(${column} as json)`,
     },
   },

@@ -1,6 +1,5 @@
 import { sql } from "kysely";
 import { DatabaseError } from "pg";
-import { isPlainName } from "../../query/names.ts";
 import type {
   CreateTable,
   DropTable,
@@ -79,10 +78,7 @@ async function listTables({ session, database, schema }: PostgresContext): Promi
       and class.relkind in ('r', 'p', 'f', 'v', 'm')
     where namespace.nspname = ${schema}`);
   if (found.length === 0) throw databaseNotFound(database);
-  return found
-    .map(([table]) => table ?? "")
-    .filter(isPlainName)
-    .sort();
+  return found.flatMap(([table]) => table ?? []);
 }
 
 async function describeTable(context: PostgresContext, name: string): Promise<TableDescription> {
@@ -455,9 +451,12 @@ async function select(context: PostgresContext, query: Select, output: RowOutput
     each(statement, columns, onRow) {
       let areKnown = false;
       return context.session.stream(statement, output, (row, types) => {
-        areKnown ||= columns.every(({ column: { kind } }, index) =>
-          kind.isWrittenAs(types[index]?.dataTypeID ?? 0),
-        );
+        areKnown ||= columns.every(({ column, expression }, index) => {
+          const { dataTypeID = 0 } = types[index] ?? {};
+          const isStored = expression === undefined && "isKey" in column;
+          const isGrouped = !isStored && column.kind.grouped !== undefined;
+          return column.kind.isWrittenAs(dataTypeID) || (isGrouped && dataTypeID === text.id);
+        });
         if (!areKnown) throw new OutdatedTable();
         onRow(row);
       });

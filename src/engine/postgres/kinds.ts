@@ -7,6 +7,7 @@ import {
   decimalsOf,
   doublesOf,
   integersOf,
+  momentsOf,
   textsOf,
 } from "../sql/bounds.ts";
 import type { Fragment } from "../sql/fragment.ts";
@@ -109,8 +110,8 @@ function isNumber(text: string): boolean {
   return text.charCodeAt(text.length - 1) <= 0x39;
 }
 
-const day = String.raw`\d{4,6}-\d\d-\d\d`;
-const clock = String.raw`([01]\d|2[0-4]):[0-5]\d(:([0-5]\d|60)(\.\d{1,6})?)?`;
+const day = String.raw`\d{4,7}-\d\d-\d\d`;
+const clock = String.raw`([01]\d|2[0-4]):[0-5]\d(:([0-5]\d|60)(\.\d{1,6}0*)?)?`;
 const zone = String.raw`(Z|[+-]\d\d(:?\d\d)?)`;
 
 /** `2026-01-02`, followed by ` BC` before year 1, or `infinity` or `-infinity`. */
@@ -134,10 +135,16 @@ const localTimes: Codec = {
   read: (text) => `"${text.replace(" ", "T")}"`,
 };
 
+/** An array whose indexes do not begin at 1, which no JSON array could say. */
+const hasBounds = /^(\[-?\d+:-?\d+\])+=\{/;
+
 function arraysOf(element: Codec): Codec {
   return {
-    write: (value) => (Array.isArray(value) ? writeArray(element, value) : undefined),
-    read: (text) => readArray(element, text),
+    write(value) {
+      if (typeof value === "string" && hasBounds.test(value)) return value;
+      return Array.isArray(value) ? writeArray(element, value) : undefined;
+    },
+    read: (text) => (hasBounds.test(text) ? strings.read(text) : readArray(element, text)),
   };
 }
 
@@ -155,11 +162,10 @@ function writeElement(element: Codec, value: CellValue): string | undefined {
 
 const token = /"((?:[^"\\]|\\.)*)"|[^{},"]+|[{},]/gs;
 
-/** Parses `{1,NULL,"a b"}`, with optional bounds in front: `[0:2]={...}`. */
+/** Parses `{1,NULL,"a b"}`. */
 function readArray(element: Codec, text: string): string {
-  const start = text.startsWith("[") ? text.indexOf("=") + 1 : 0;
   let json = "";
-  for (const [sign, quoted] of text.slice(start).matchAll(token)) {
+  for (const [sign, quoted] of text.matchAll(token)) {
     if (quoted !== undefined) json += element.read(quoted.replace(/\\(.)/gs, "$1"));
     else if (sign === "{") json += "[";
     else if (sign === "}") json += "]";
@@ -187,11 +193,13 @@ export interface TypeDescription {
   readonly sqlName: string;
   /** Of an enum, or of an array's elements. */
   readonly labels?: readonly string[] | undefined;
-  /** The length of text, or the precision of a `numeric`; undefined without a limit. */
+  /** The length of text, or the precision of a `numeric` or time; undefined without a limit. */
   readonly length?: number | undefined;
   /** Decimal places; undefined without a limit. */
   readonly scale: number | undefined;
 }
+
+const JSON_TYPE = 114;
 
 /** By OID, which servers with PostgreSQL's protocol share. */
 const codecs: ReadonlyMap<number, Codec> = new Map([
@@ -214,6 +222,11 @@ const codecs: ReadonlyMap<number, Codec> = new Map([
   [3802, documents],
 ]);
 
+/** Types without an order, some without an equality by value: `xml`, `point`, `box`, `xid`, ... */
+const unordered = new Set([
+  28, 29, 142, 600, 601, 602, 603, 604, 628, 718, 1020, 1033, 2970, 4072, 5038,
+]);
+
 /** `name`, `text`, `char` and `varchar`, whose patterns need no cast. */
 const textTypes = new Set([19, 25, 1042, 1043]);
 
@@ -234,6 +247,20 @@ export function kindOf(type: TypeDescription): PostgresKind {
     return elementId === 0 ? { ...kind, labels, exact: exactOther } : { ...kind, labels };
   }
   if (isText) return { ...kind, like: likeText, exact: exactText };
+  if (unordered.has(elementId || id)) {
+    const compare = (value: PresentValue) => {
+      const stored = store(value);
+      return stored && bytesOf(stored);
+    };
+    return { ...kind, compare, compared: bytesOf, grouped: bytesOf, exact: exactOther };
+  }
+  if ((elementId || id) === JSON_TYPE) {
+    // Only the binary form of JSON can be compared.
+    const type = elementId === 0 ? jsonb : sql.raw("jsonb[]");
+    const compare = (value: PresentValue) => castOf(codec.write(value), type);
+    const compared = (column: Fragment) => sql`cast(${column} as ${type})`;
+    return { ...kind, compare, compared, castFails: true, grouped: withoutSpaceSql };
+  }
   switch (codec) {
     case integers: {
       const amount = (value: PresentValue) => castOf(codec.write(value), bigint);
@@ -253,13 +280,7 @@ export function kindOf(type: TypeDescription): PostgresKind {
       return { ...kind, sum, store: stored, castFails: true };
     }
     case doubles:
-      return { ...kind, sum };
-    case documents: {
-      // Only the binary form of JSON can be compared.
-      const compare = (value: PresentValue) => castOf(codec.write(value), jsonb);
-      const compared = (column: Fragment) => sql`cast(${column} as jsonb)`;
-      return { ...kind, compare, compared, castFails: true };
-    }
+      return id === 700 ? { ...kind, sum, operand: shortestDouble } : { ...kind, sum };
     case strings:
       return { ...kind, exact: exactOther };
     default:
@@ -268,6 +289,16 @@ export function kindOf(type: TypeDescription): PostgresKind {
 }
 
 const bytesOf = (text: unknown): Fragment => sql`cast(${text} as text) collate "C"`;
+
+/** The double with the digits of a `real`, of which a cast would make more. */
+const shortestDouble = (column: Fragment): Fragment =>
+  sql`cast(cast(${column} as text) as double precision)`;
+
+/** As `withoutSpace` does. The same text in each place of a statement, since groups must match. */
+const withoutSpaceSql = (column: Fragment): Fragment =>
+  sql`(pg_catalog.regexp_replace(cast(${column} as text), ${spaces}, E'\\\\1', 'g') collate "C")`;
+
+const spaces = sql.raw(String.raw`E'("(?:[^"\\\\]|\\\\.)*")|\\s+'`);
 
 /** Uses the value as given: a cast to `char(n)` would drop its trailing spaces. */
 const exactText: ExactComparison = {
@@ -294,6 +325,16 @@ const integerBits: ReadonlyMap<number, number> = new Map([
   [23, 32],
 ]);
 
+const MICROSECONDS = 6;
+
+/** `time` and `timestamp`, without and with a time zone. */
+const momentExamples: ReadonlyMap<number, string> = new Map([
+  [1083, "13:45:00"],
+  [1114, "2026-01-31T13:45:00"],
+  [1184, "2026-01-31T13:45:00Z"],
+  [1266, "13:45:00+02"],
+]);
+
 function boundsOf({ id, elementId, length, scale }: TypeDescription): Bounds | undefined {
   if (elementId !== 0) {
     const bounds = boundsOf({ id: elementId, elementId: 0, sqlName: "", length, scale });
@@ -301,6 +342,8 @@ function boundsOf({ id, elementId, length, scale }: TypeDescription): Bounds | u
   }
   const bits = integerBits.get(id);
   if (bits !== undefined) return integersOf(bits);
+  const moment = momentExamples.get(id);
+  if (moment !== undefined) return momentsOf(length ?? MICROSECONDS, moment);
   if (id === 700 || id === 701) return doublesOf(id === 700 ? 32 : 64);
   if (length === undefined) return undefined;
   if (id === 1700) return decimalsOf(length, scale ?? 0);

@@ -35,7 +35,7 @@ export async function readTable(context: PostgresContext, name: string): Promise
   const found = await context.session.rows(sql`
     select class.relkind, attribute.attname,
       pg_catalog.format_type(attribute.atttypid, attribute.atttypmod),
-      base.oid, case when base.typcategory = 'A' then base.typelem else 0 end,
+      base.oid, coalesce(element.oid, 0),
       pg_catalog.format_type(base.oid, -1), attribute.attnotnull, attribute.attidentity,
       case when type.typtype = 'd' then type.typtypmod else attribute.atttypmod end,
       exists (select 1 from pg_catalog.pg_index as index where index.indrelid = class.oid
@@ -44,7 +44,8 @@ export async function readTable(context: PostgresContext, name: string): Promise
         select pg_catalog.string_agg(label.enumlabel, pg_catalog.chr(31) order by label.enumsortorder)
         from pg_catalog.pg_enum as label
         where label.enumtypid = coalesce(element.oid, base.oid)) end,
-      case when type.typtype = 'd' then pg_catalog.format_type(base.oid, type.typtypmod) end
+      case when type.typtype = 'd' then pg_catalog.format_type(base.oid, type.typtypmod) end,
+      attribute.attgenerated <> '' or attribute.attidentity = 'a'
     from pg_catalog.pg_namespace as namespace
     left join pg_catalog.pg_class as class on class.relnamespace = namespace.oid
       and class.relname = ${name} and class.relkind in ('r', 'p', 'f', 'v', 'm')
@@ -54,6 +55,7 @@ export async function readTable(context: PostgresContext, name: string): Promise
     left join pg_catalog.pg_type as base on base.oid =
       case when type.typtype = 'd' then type.typbasetype else type.oid end
     left join pg_catalog.pg_type as element on base.typcategory = 'A' and element.oid = base.typelem
+      and element.typarray = base.oid and element.typdelim = ','
     where namespace.nspname = ${context.schema}
     order by attribute.attnum`);
   const [first] = found;
@@ -77,7 +79,7 @@ async function namesIn({ session, schema }: PostgresContext): Promise<string[]> 
 
 function columnOf(row: readonly (string | null)[]): PostgresColumn {
   const [, name, declared, id, elementId, sqlName, isRequired, ...more] = row;
-  const [identity, modifier, isKey, labels, valueType] = more;
+  const [identity, modifier, isKey, labels, valueType, isComputed] = more;
   const type = {
     id: Number(id),
     elementId: Number(elementId),
@@ -92,6 +94,7 @@ function columnOf(row: readonly (string | null)[]): PostgresColumn {
     kind: kindOf(type),
     isNullable: !isTrue(isRequired),
     isIdentity: identity === "d",
+    isComputed: isTrue(isComputed),
     isKey: isTrue(isKey),
   };
 }
@@ -102,8 +105,12 @@ function isTrue(text: string | null | undefined): boolean {
 
 const NUMERIC = 1700;
 
+/** Types whose modifier is the number of digits after the second. */
+const moments = new Set([1083, 1114, 1184, 1266]);
+
 /** The modifier of a `numeric` holds its precision, and in its lowest 11 bits the signed scale. */
 function sizeOf(modifier: number, type: number): Pick<TypeDescription, "length" | "scale"> {
+  if (moments.has(type) && modifier >= 0) return { length: modifier, scale: undefined };
   const headerLength = 4;
   if (modifier < headerLength) return { scale: undefined };
   const size = modifier - headerLength;

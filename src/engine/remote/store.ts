@@ -10,6 +10,7 @@ import { contextOf, performAll, performPreview, read, type Work } from "../perfo
 import { EngineRefusal, UnknownOutcome } from "../refusal.ts";
 import { type Answer, jsonAnswer, type RowStream, Spool } from "../spool.ts";
 import { isOfTables, isReading, previewedOperations, returnsRows } from "../sql/answers.ts";
+import { tableList } from "../sql/target.ts";
 import type { QueryRequest, SchemaPath, Store } from "../store.ts";
 import { ConnectionLost, type Dialect, type Mode, type Session } from "./dialect.ts";
 import { refused } from "./failures.ts";
@@ -314,7 +315,7 @@ class RemoteStore<Leased extends Session> implements Store {
   async #describe(session: Leased, { database, table }: SchemaPath): Promise<object> {
     if (database === undefined) return { databases: await this.#dialect.listDatabases(session) };
     const context = contextOf(this.#dialect, session, database);
-    if (table === undefined) return { tables: await this.#dialect.listTables(context) };
+    if (table === undefined) return tableList(await this.#dialect.listTables(context));
     return this.#dialect.describeTable(context, table);
   }
 }

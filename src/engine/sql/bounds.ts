@@ -61,6 +61,19 @@ export function textsOf(length: number): Bounds {
   };
 }
 
+/** Dates with times, and times. `places` are the digits after the second. */
+export function momentsOf(places: number, example: string): Bounds {
+  const digits = places === 0 ? "no fraction of a second" : `at most ${places} digits of a second`;
+  return {
+    code: "invalid_value",
+    allowed: `text such as ${example} with ${digits}`,
+    exceeds(value) {
+      const fraction = typeof value === "string" ? /:\d\d\.(\d+)/.exec(value)?.[1] : undefined;
+      return (fraction ?? "").replace(/0+$/, "").length > places;
+    },
+  };
+}
+
 export function arraysOf({ code, allowed, exceeds }: Bounds): Bounds {
   const anyExceeds = (value: PresentValue): boolean =>
     Array.isArray(value)

@@ -59,7 +59,7 @@ function entriesOf(
 function sumSql(column: Column, amount: CellValue): Fragment {
   const { name, type, kind } = column;
   const { store, amount: take = store } = kind;
-  const stored = kind.sum && storedValue({ name, type, kind: { store: take } }, amount);
+  const stored = kind.sum && storedValue({ ...column, kind: { store: take } }, amount);
   if (kind.sum !== undefined) return kind.sum(sql.id(name), stored);
   throw new EngineRefusal(
     "invalid_value",

@@ -83,6 +83,8 @@ interface Operand<Kind extends ColumnKind = ColumnKind> {
   readonly sql: Fragment;
   readonly column: Column<Kind>;
   readonly family: Family | undefined;
+  /** The column without a conversion; undefined for a literal. */
+  readonly bare?: Fragment;
   /** Undefined for a column. */
   readonly literal?: CellValue;
   /** How many columns and literals its expression holds. */
@@ -178,7 +180,7 @@ export class Computed<Kind extends ColumnKind> {
         ? INTEGER_BYTES
         : (column.kind.bounds?.characters ?? Infinity) * CHARACTER_BYTES;
     const bytes = this.#bytes.get(item) ?? longest;
-    return { sql: value, column, family, size: this.#sizeOf(item), bytes };
+    return { sql: value, bare, column, family, size: this.#sizeOf(item), bytes };
   }
 
   #sizeOf(name: string): number {
@@ -239,7 +241,8 @@ export class Computed<Kind extends ColumnKind> {
       }
       case "abs": {
         const family = requireNumbers(definition, operands);
-        return result(family, dialect.abs(dialect.number(first.sql, family)));
+        const absolute = dialect.abs(dialect.number(first.sql, family));
+        return first.column.kind.isFloat ? typed(first.column, absolute) : result(family, absolute);
       }
       case "trunc": {
         if (first.literal === null) return result("text", dialect.text(first.sql));
@@ -309,6 +312,10 @@ export class Computed<Kind extends ColumnKind> {
     return bytes > MOST_TEXT_BYTES ? this.#dialect.limited(text, length) : text;
   }
 
+  #limitedEach(texts: readonly Fragment[], operands: readonly Operand[]): Fragment[] {
+    return texts.map((text, at) => this.#limited(text, operands[at]?.bytes ?? 0));
+  }
+
   #text(definition: Compute, operand: Operand, allowed = "text"): Fragment {
     if (operand.family === "text") return this.#dialect.text(operand.sql);
     throw unfit(definition, operand, allowed);
@@ -321,13 +328,27 @@ export class Computed<Kind extends ColumnKind> {
     if (model === undefined) {
       throw new EngineRefusal("invalid_value", `every item of ${definition.fn} is null`);
     }
-    if (present.every((one) => isNumber(one.family))) {
-      const family = widest(present);
-      const sides = operands.map((one) => this.#dialect.number(one.sql, family));
-      return { sides, limited: sides, family, ...this.#typeOf(family) };
-    }
     const { family, column } = model;
     if (family === undefined) throw unfit(definition, model, "known types");
+    const own = { family, kind: column.kind, type: column.type };
+    const isRenamed = model.bare !== undefined && present.every(({ bare }) => bare === model.bare);
+    // A renamed column keeps its values as they are. Computed decimals have no zeros at the end.
+    if (isRenamed && family !== "decimal") {
+      const sides = operands.map(({ sql: value, bare = value }) => bare);
+      return {
+        ...own,
+        sides,
+        limited: family === "text" ? this.#limitedEach(sides, operands) : sides,
+      };
+    }
+    if (present.every((one) => isNumber(one.family))) {
+      const common = widest(present);
+      const sides = operands.map((one) => this.#dialect.number(one.sql, common));
+      const isOther = present.some((one) => one.bare !== undefined && !one.column.kind.isFloat);
+      return column.kind.isFloat === true && !isOther
+        ? { ...own, sides, limited: sides }
+        : { sides, limited: sides, family: common, ...this.#typeOf(common) };
+    }
     const sides = operands.map((one) => {
       const { literal } = one;
       if (literal === null) return sql`null`;
@@ -341,7 +362,7 @@ export class Computed<Kind extends ColumnKind> {
     });
     if (family === "text" || family === "json") {
       const texts = sides.map((side) => this.#dialect.text(side));
-      const limited = texts.map((text, at) => this.#limited(text, operands[at]?.bytes ?? 0));
+      const limited = this.#limitedEach(texts, operands);
       return {
         sides: texts,
         limited: family === "text" ? limited : texts,

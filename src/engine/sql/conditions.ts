@@ -277,33 +277,48 @@ function ownComparisonSql(reference: ColumnReference, comparison: ValueCompariso
   const { column } = reference;
   const name = columnSql(reference);
   const left = column.kind.compared?.(name) ?? name;
-  const compared = (values: readonly CellValue[]) =>
-    values.map((one) => comparedValue(column, one));
+  const formsOf = (one: CellValue): readonly unknown[] =>
+    (one === null ? undefined : column.kind.forms?.(one)) ?? [comparedValue(column, one)];
   switch (cmp) {
     case "IN": {
       const values = listOf(value);
-      const present = compared(values.filter((one) => one !== null));
-      const among = present.length === 0 ? sql`false` : sql`${left} in (${sql.join(present)})`;
+      const present = values.filter((one) => one !== null);
+      const among =
+        present.length === 0 ? sql`false` : amongSql(left, present.flatMap(formsOf), true);
       // A null in the list matches nulls, as `=` with null does.
       return present.length === values.length ? among : sql`(${among} or ${left} is null)`;
     }
     case "NOT IN": {
-      const values = compared(listOf(value));
+      const values = listOf(value);
       // Null is never outside a list, except the empty one.
-      return values.length === 0 ? sql`true` : sql`${left} not in (${sql.join(values)})`;
+      return values.length === 0 ? sql`true` : amongSql(left, values.flatMap(formsOf), false);
     }
     case "BETWEEN": {
-      const [low, high] = compared(listOf(value));
+      const [low, high] = listOf(value).map((one) => comparedValue(column, one));
       return sql`${left} between ${low} and ${high}`;
     }
     case "LIKE":
     case "ILIKE":
       return likeSql(reference, comparison);
+    case "=":
+    case "!=": {
+      const isEqual = cmp === "=";
+      if (value === null) return isEqual ? sql`${left} is null` : sql`${left} is not null`;
+      const forms = formsOf(value);
+      if (forms.length !== 1) return amongSql(left, forms, isEqual);
+      return sql`${left} ${orderings[cmp]} ${forms[0]}`;
+    }
     default:
-      if (value === null && cmp === "=") return sql`${left} is null`;
-      if (value === null && cmp === "!=") return sql`${left} is not null`;
       return sql`${left} ${orderings[cmp]} ${comparedValue(column, value)}`;
   }
+}
+
+/** Null is neither among values nor outside them, also if there are none. */
+function amongSql(left: Fragment, values: readonly unknown[], isAmong: boolean): Fragment {
+  if (values.length === 0) {
+    return isAmong ? sql`(${left} is null and null)` : sql`(${left} is not null or null)`;
+  }
+  return sql`${left} ${isAmong ? sql`in` : sql`not in`} (${sql.join(values)})`;
 }
 
 function likeSql(

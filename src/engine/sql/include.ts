@@ -10,6 +10,7 @@ import { bytesOf, type RowOutput, Spool } from "../spool.ts";
 import { isAlike, linkMayFail, linkSides, termsAbout, whereSql } from "./conditions.ts";
 import { countValues, type Fragment, type ResultRow, tooComplex } from "./fragment.ts";
 import {
+  asGrouped,
   type Column,
   type ColumnKind,
   type ColumnReference,
@@ -121,7 +122,10 @@ function planInclude<Kind extends ColumnKind>(
   // The first part, without rows, gives the list the type and collation of the outer column.
   const typed = sql`select 0 as ${numberAlias}, ${columnSql(key)} as ${sql.id(keyAlias)}
     from ${sourceSql(schema, source)} where false`;
-  const order = orderSql(orderTerms(resolve, include), dialect);
+  const order = orderSql(
+    orderTerms((one) => asGrouped(resolve(one)), include),
+    dialect,
+  );
   const n = sql`${sql.id(listed)}.${numberAlias}`;
   const number = fence === undefined ? n : sql`${sql.id(fenced)}.${numberAlias}`;
   const place = sql`row_number() over (partition by ${number} ${sql.join(order)})`;

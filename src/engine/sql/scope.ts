@@ -10,6 +10,8 @@ export interface ColumnKind {
   /** The bound value or fragment to store; undefined if the column does not take the value. */
   store(value: PresentValue): unknown;
   compare(value: PresentValue): unknown;
+  /** All stored values that are returned like this one, for `=` and lists, if not one as `compare`. */
+  forms?(value: PresentValue): readonly unknown[] | undefined;
   /** The column in comparisons, if not the bare column. */
   compared?(column: Fragment): Fragment;
   /**
@@ -23,6 +25,8 @@ export interface ColumnKind {
   readonly family?: Family | undefined;
   /** The column where it is compared with another one, as a value of `family`, if not the bare column. */
   beside?(column: Fragment, family: Family): Fragment;
+  /** The column where values are grouped or sorted, if not the bare column. */
+  readonly grouped?: ((column: Fragment) => Fragment) | undefined;
   /** True if `compared` or `beside` fails for some values. */
   readonly castFails?: boolean;
   /**
@@ -32,6 +36,8 @@ export interface ColumnKind {
   digest?(column: Fragment): Fragment;
   /** The column in computed expressions, if not the bare column. */
   operand?(column: Fragment): Fragment;
+  /** True for floats of 32 bits, where a double would have more digits. */
+  readonly isFloat?: boolean;
   /** Compares by bytes, where the column's own comparison may treat different values as equal. */
   readonly exact?: ExactComparison | undefined;
   /** How values are aggregated; undefined without an order that all databases share. */
@@ -71,6 +77,8 @@ export interface Column<Kind extends ColumnKind = ColumnKind> {
   /** As declared. */
   readonly type: string;
   readonly kind: Kind;
+  /** True if the database computes the values, so that no query sets them. */
+  readonly isComputed?: boolean;
 }
 
 export interface Table<Found extends Column = Column> {
@@ -211,6 +219,14 @@ export function columnSql({ table, column, expression }: ColumnReference): Fragm
  */
 export function columnAlias(index: number): string {
   return `.${index + 1}`;
+}
+
+/** A column of which the database cannot group or sort the values themselves. */
+export function asGrouped<Found extends Column>(
+  reference: ColumnReference<Found>,
+): ColumnReference<Found> {
+  const { grouped } = reference.column.kind;
+  return grouped ? { ...reference, expression: grouped(columnSql(reference)) } : reference;
 }
 
 /** Sets the name of a column that has another one in SQL. */

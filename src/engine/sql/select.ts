@@ -27,6 +27,7 @@ import {
 } from "./conditions.ts";
 import { type ByShape, type Fragment, isShort, SizeBudget } from "./fragment.ts";
 import {
+  asGrouped,
   type Column,
   type ColumnKind,
   type ColumnReference,
@@ -44,7 +45,7 @@ import {
   type Table,
 } from "./scope.ts";
 import type { UniqueKey } from "./target.ts";
-import { comparedValue } from "./values.ts";
+import { comparedValue, type PresentValue } from "./values.ts";
 
 interface OrderTerm {
   readonly reference: ColumnReference;
@@ -116,7 +117,7 @@ function rangesAfter(
 ): Fragment[] {
   const bounds = terms.map(({ reference, ...term }, at): Bound => {
     const given = values[at] ?? null;
-    const value = given === null ? null : comparedValue(reference.column, given);
+    const value = given === null ? null : sortedValue(reference.column, given);
     return { ...term, column: columnSql(reference), value };
   });
   const directions = new Set(terms.map(({ direction }) => direction));
@@ -137,6 +138,12 @@ function rangesAfter(
   const inOrder = ranges.toReversed().flat();
   if (inOrder.length === 0) return [sql`false`];
   return dialect.comparesRows ? inOrder : [sql`(${sql.join(inOrder, sql` or `)})`];
+}
+
+function sortedValue({ kind, ...column }: Column, given: PresentValue): unknown {
+  const { grouped, store } = kind;
+  if (grouped === undefined) return comparedValue({ kind, ...column }, given);
+  return grouped(sql`${comparedValue({ ...column, kind: { ...kind, compare: store } }, given)}`);
 }
 
 function equalSql({ column, value }: Bound, equal: PageDialect["equalFirst"]): Fragment {
@@ -207,7 +214,7 @@ function aggregateSql<Kind extends ColumnKind>(
 ): AggregateSql<Kind> {
   if (name === undefined) return { expression: sql`count(*)`, kind: dialect.count };
   const reference = resolve(name);
-  const column = columnSql(reference);
+  const column = columnSql(distinct === true ? asGrouped(reference) : reference);
   const { kind } = reference.column;
   const count = distinct === true ? sql`count(distinct ${column})` : sql`count(${column})`;
   if (fn === "count") return { expression: count, kind: dialect.count };
@@ -639,14 +646,16 @@ function frameOf<Kind extends ColumnKind>(
   const { aggregate = [], group_by: groups = [] } = query;
   const resolve = resolveIn(tables, query, dialect);
   const aliases = aliasesOf(aggregate, tables, resolve, dialect.aggregates);
-  const grouped = groups.map(resolve);
+  const grouped = groups.map((name) => asGrouped(resolve(name)));
   const columns =
     aggregate.length > 0
       ? [...once(grouped), ...aliases.values()]
-      : selectedColumns<Column<Kind>>(tables, query.columns ?? [], resolve);
+      : selectedColumns<Column<Kind>>(tables, query.columns ?? [], resolve).map((one) =>
+          query.distinct === true ? asGrouped(one) : one,
+        );
   const keys = (query.include ?? []).map((one) => resolveColumn<Column<Kind>>(tables, keyOf(one)));
   const selected = once([...columns, ...keys]);
-  const resolveGrouped = (name: string) => aliases.get(name) ?? resolve(name);
+  const resolveGrouped = (name: string) => aliases.get(name) ?? asGrouped(resolve(name));
   const terms = orderTerms(resolveGrouped, query);
   if (query.distinct === true && aggregate.length === 0) requireSelected(terms, columns);
   const isNamed = isNestedSummary(query);

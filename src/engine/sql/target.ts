@@ -1,5 +1,6 @@
 import { sql } from "kysely";
 import type { BytewiseColumns } from "../../query/limits.ts";
+import { isPlainName } from "../../query/names.ts";
 import type { Row } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { conditionSql } from "./conditions.ts";
@@ -176,6 +177,14 @@ export function conflictSql(conflict: Conflict | undefined): Fragment {
   return sql` on conflict (${namesSql(key)}) do update set ${sql.join(sets)}`;
 }
 
+/** The tables of a database. Queries cannot contain the names of the `unavailable` ones. */
+export function tableList(names: readonly string[]) {
+  const { tables = [], unavailable } = Object.groupBy([...names].sort(), (name) =>
+    isPlainName(name) ? "tables" : "unavailable",
+  );
+  return { tables, ...(unavailable && { unavailable }) };
+}
+
 interface ColumnFacts {
   readonly name: string;
   readonly type: string;
@@ -184,6 +193,7 @@ interface ColumnFacts {
   readonly isSerial: boolean;
   /** The type that says how values are written, if `type` does not. */
   readonly valueType?: string | undefined;
+  readonly isComputed?: boolean | undefined;
   /** The only allowed texts. */
   readonly labels?: readonly string[] | undefined;
   readonly default?: string | null | undefined;
@@ -216,6 +226,7 @@ export function describe(
       ...(facts.labels && { labels: facts.labels }),
       ...(isUnique(name) && !isKey && { unique: true }),
       ...(isSerial && { serial: true }),
+      ...(facts.isComputed && { computed: true }),
       ...(facts.default && !isSerial && { default: facts.default }),
       ...(facts.references && { references: facts.references }),
       ...(facts.comment && { comment: facts.comment }),

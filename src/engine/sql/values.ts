@@ -149,8 +149,7 @@ export function has64Bits(integer: bigint): boolean {
 }
 
 function exceeds64Bits(value: PresentValue): boolean {
-  const text =
-    typeof value === "object" || typeof value === "bigint" ? numberText(value) : undefined;
+  const text = numberText(value);
   return text !== undefined && /^-?\d+$/.test(text) && !has64Bits(BigInt(text));
 }
 
@@ -214,8 +213,8 @@ const forms: readonly (readonly [type: RegExp, form: string])[] = [
   [/^(?:(?:tiny|small|medium|big)?int|(?:big|small)?serial|year)/, WHOLE_NUMBER],
   [/^(?:float|double|real|numeric|decimal)/, "a number"],
   [/^date$/, "text such as 2026-01-31"],
-  [/^(?:timestamp|datetime)/, "text such as 2026-01-31T13:45:00"],
-  [/^time/, "text such as 13:45:00"],
+  [/^(?:timestamp|datetime)/, "text such as 2026-01-31T13:45:00 with at most 6 digits of a second"],
+  [/^time/, "text such as 13:45:00 with at most 6 digits of a second"],
   [/^uuid/, "text such as 5f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f"],
   [/^json/, "any JSON"],
   [/^bytea|^bytes|blob|binary/, "bytes as base64 text"],
@@ -271,13 +270,20 @@ export function measureOf(family: Family | undefined): Measure | undefined {
   }
 }
 
-interface Storing<Stored> extends Pick<Column, "name" | "type"> {
+interface Storing<Stored> extends Pick<Column, "name" | "type" | "isComputed"> {
   readonly kind: Pick<ColumnKind, "labels" | "bounds"> & {
     store(value: PresentValue): Stored | undefined;
   };
 }
 
+export function requireSettable({ name, isComputed }: Pick<Column, "name" | "isComputed">): void {
+  if (isComputed !== true) return;
+  const problem = `Column "${name}" cannot be set, since the database computes it`;
+  throw new EngineRefusal("invalid_value", problem);
+}
+
 export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): Stored | null {
+  requireSettable(column);
   if (value === null) return null;
   const { store, bounds } = column.kind;
   const take = (one: PresentValue) => (bounds?.exceeds(one) === true ? undefined : store(one));

@@ -1,29 +1,41 @@
 import type { SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
 import type { Row } from "../../query/operation-types.ts";
+import { EngineRefusal } from "../refusal.ts";
 import type { RowChange } from "../remote/change.ts";
+import { refused } from "../remote/failures.ts";
 import type { BrokenKey } from "../sql/answers.ts";
 import { keyCondition } from "../sql/changes.ts";
 import { whereSql } from "../sql/conditions.ts";
 import { type Fragment, rows as rowsOf, type Steps } from "../sql/fragment.ts";
-import { type Column, inRow, requireDistinct, resolveColumn, type Table } from "../sql/scope.ts";
+import { inRow, requireDistinct, resolveColumn, type Table } from "../sql/scope.ts";
 import {
   type Changed,
+  columnNameSql,
   conflictSql,
   encodeRows,
   existingRows,
   type Insertion,
   namesSql,
   type Target,
+  type TargetColumn,
 } from "../sql/target.ts";
-import { storedValue } from "../sql/values.ts";
+import { requireSettable, storedValue } from "../sql/values.ts";
 import { isNumber } from "./compute.ts";
-import { prepare, type ResultRow, rows, type SqliteContext } from "./statements.ts";
+import {
+  invalidText,
+  invalidTextSql,
+  prepare,
+  type ResultRow,
+  rows,
+  type SqliteContext,
+} from "./statements.ts";
 import { keysSql, readTable, type SqliteTable } from "./tables.ts";
 
 export function targetOf(context: SqliteContext, name: string): Target<SQLOutputValue> {
   const { schema } = context;
   const table = readTable(context, name);
+  if (table.isView) requireTriggers(context, name);
   return {
     table,
     name: sql.id(schema, name),
@@ -31,18 +43,46 @@ export function targetOf(context: SqliteContext, name: string): Target<SQLOutput
     lock: sql``,
     ignoresConflictKey: false,
     insert: (values, how) => insert(context, table, values, how),
-    returning,
+    returning: (change, columns, key) => returning(table, change, columns, key),
     bind: (_column, raw) => raw,
   };
 }
 
+/** Only triggers write to a view. */
+function requireTriggers({ session, schema }: SqliteContext, name: string): void {
+  const [trigger] = rows(
+    session.connection,
+    sql`select 1 from ${sql.id(schema, "sqlite_schema")}
+      where "type" = 'trigger' and "tbl_name" = ${name} collate nocase`,
+  );
+  if (trigger === undefined) throw new EngineRefusal(...refused.ofView);
+}
+
+/** The columns, and the place of the first one whose text cannot be returned. */
+function returningSql(columns: readonly TargetColumn<SQLOutputValue>[]): Fragment {
+  return sql` returning ${namesSql(columns)}, ${invalidTextSql(columns.map(columnNameSql))}`;
+}
+
+function requireTexts(
+  { name }: Table,
+  columns: readonly TargetColumn<SQLOutputValue>[],
+  found: readonly ResultRow[],
+): void {
+  for (const row of found) {
+    const place = Number(row[columns.length] ?? 0);
+    if (place > 0) throw invalidText(columns[place - 1]?.name, name);
+  }
+}
+
 function* returning(
+  table: Table,
   change: Fragment,
-  columns: readonly Column[],
-  key: readonly Column[],
+  columns: readonly TargetColumn<SQLOutputValue>[],
+  key: readonly TargetColumn<SQLOutputValue>[],
 ): Steps<ResultRow[], SQLOutputValue> {
-  const words = sql`${change} returning ${namesSql([...columns, ...key])}`;
-  const found = [...(yield* rowsOf<SQLOutputValue>(words))];
+  const all = [...columns, ...key];
+  const found = [...(yield* rowsOf<SQLOutputValue>(sql`${change}${returningSql(all)}`))];
+  requireTexts(table, all, found);
   // SQLite returns changed rows in no defined order.
   return found.sort((one, other) => {
     for (let index = columns.length; index < columns.length + key.length; index += 1) {
@@ -79,7 +119,7 @@ function* insert(
   values: readonly Row[],
   { conflict, returning }: Insertion<SQLOutputValue>,
 ): Steps<Changed, SQLOutputValue> {
-  const answered = returning === undefined ? sql`` : sql` returning ${namesSql(returning)}`;
+  const answered = returning === undefined ? sql`` : returningSql(returning);
   const tail = sql`${conflictSql(conflict)}${answered}`;
   const target = sql`${sql.id(context.schema, table.name)}${conflict === undefined ? sql`` : existingRows}`;
   const prepared = new Map<string, ReturnType<typeof prepareRow>>();
@@ -102,6 +142,7 @@ function* insert(
     );
   }
   if (returning === undefined) return { affected };
+  requireTexts(table, returning, found);
   return { affected: found.length, data: encodeRows({ table }, returning, found) };
 }
 
@@ -115,6 +156,7 @@ function prepareRow(
 ) {
   const columns = keys.map((key) => resolveColumn([table], key).column);
   requireDistinct(columns);
+  for (const column of columns) requireSettable(column);
   const values = sql.join(columns.map(() => null));
   const fragment =
     columns.length === 0

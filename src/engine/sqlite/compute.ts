@@ -55,6 +55,7 @@ interface Decimal {
 }
 
 function decimalOf(value: Operand): Decimal {
+  if (typeof value === "number") finite(value);
   const [, digits = "0", fraction = "", exponent = "0"] =
     /^(-?\d+)\.?(\d*)(?:e([+-]?\d+))?$/.exec(String(value)) ?? [];
   const places = fraction.length - Number(exponent);
@@ -236,6 +237,7 @@ export function defineFunctions(connection: DatabaseSync): void {
     if (typeof value === "bigint") return whole(abs(value));
     return typeof value === "number" ? Math.abs(value) : null;
   });
+  define("same", (value = null) => value);
   ofText("lower", (text) => withCase(text, "lower"));
   ofText("upper", (text) => withCase(text, "upper"));
   ofText("length", (text) => BigInt([...text].length));

@@ -1,6 +1,6 @@
 import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
-import { foldCase, isPlainName } from "../../query/names.ts";
+import { foldCase } from "../../query/names.ts";
 import type { CreateTable, DropTable, Select } from "../../query/operation-types.ts";
 import type { ColumnDefinition } from "../../query/values.ts";
 import { EngineRefusal } from "../refusal.ts";
@@ -12,7 +12,7 @@ import {
   readWithKeys,
 } from "../remote/change.ts";
 import type { Operations } from "../remote/dialect.ts";
-import { refused } from "../remote/failures.ts";
+import { isNoTable, refused } from "../remote/failures.ts";
 import type { RowOutput } from "../spool.ts";
 import { brokenKey, elsewhere, violations } from "../sql/answers.ts";
 import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
@@ -25,7 +25,6 @@ import { findBrokenKey, isInForeignKey, targetOf } from "./change.ts";
 import { computing } from "./compute.ts";
 import { refusalOf } from "./failures.ts";
 import {
-  anyKind,
   checkSql,
   encodeStored,
   isSerial,
@@ -44,6 +43,7 @@ import {
   requireClientTable,
   type SqliteTable,
   storeColumnTypes,
+  tablesSql,
 } from "./tables.ts";
 
 /** Creates a STRICT table, in which a column holds only values of its type. */
@@ -93,7 +93,7 @@ function hexOf(bytes: string | Uint8Array): string {
 }
 
 async function dropTable(context: SqliteContext, { table }: DropTable): Promise<Changed> {
-  readTable(context, table);
+  if (readTable(context, table).isView) throw isNoTable(table, context.database);
   requireUnreferenced(context, table);
   run(context.session.connection, sql`drop table ${sql.id(context.schema, table)}`);
   deleteColumnTypes(context, table);
@@ -191,18 +191,13 @@ export function planOf(context: SqliteContext, query: Select): Promise<ReadingPl
 }
 
 async function listTables({ session, schema }: SqliteContext): Promise<string[]> {
-  const found = rows(
-    session.connection,
-    sql`select "name" from ${sql.id(schema, "sqlite_schema")} where "type" = 'table' order by "name"`,
-  );
-  return Array.from(found, (row) => String(row[0])).filter(
-    (name) => isPlainName(name) && isClientTable(name),
-  );
+  const found = rows(session.connection, sql`select "name" from ${tablesSql(schema)}`);
+  return Array.from(found, (row) => String(row[0])).filter(isClientTable);
 }
 
 async function describeTable(context: SqliteContext, name: string): Promise<TableDescription> {
   const { session, schema } = context;
-  const { columns, keys } = await readWithKeys(context, name, readTable, keysSql);
+  const { columns, keys, isView } = await readWithKeys(context, name, readTable, keysSql);
   const found = rows(
     session.connection,
     sql`select "name", "dflt_value",
@@ -217,12 +212,12 @@ async function describeTable(context: SqliteContext, name: string): Promise<Tabl
       ...column,
       isNullable: column.isNullable && !column.isKey,
       isSerial: isSerial(column.kind),
-      valueType: column.kind === anyKind ? "any" : undefined,
+      valueType: column.kind.family === "any" ? "any" : undefined,
       default: text(facts.get(column.name)?.[1]),
       references: text(facts.get(column.name)?.[2]),
     })),
     keys,
-    { rows: estimateRows(context, name, [...columns.keys()]) },
+    { isView, rows: isView ? undefined : estimateRows(context, name, [...columns.keys()]) },
   );
 }
 

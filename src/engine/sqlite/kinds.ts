@@ -1,6 +1,6 @@
 import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
-import { isInteger } from "../../json/exact.ts";
+import { ExactNumber, isInteger } from "../../json/exact.ts";
 import { quoteName } from "../../json/fault.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "../sql/fragment.ts";
@@ -15,11 +15,16 @@ export interface SqliteKind extends ColumnKind {
   encode(value: SQLOutputValue): string;
 }
 
-/** Bytes become base64 text (RFC 4648, section 4). */
+/** Bytes become base64 text (RFC 4648, section 4), and infinite numbers, which JSON lacks, words. */
 export function encodeStored(value: SQLOutputValue): string {
   if (typeof value === "bigint") return value.toString();
+  if (typeof value === "number") return Number.isFinite(value) ? String(value) : `"${value}"`;
   if (value instanceof Uint8Array) return JSON.stringify(Buffer.from(value).toString("base64"));
   return JSON.stringify(value);
+}
+
+function infinityOf(value: PresentValue): number | undefined {
+  return value === "Infinity" || value === "-Infinity" ? Number(value) : undefined;
 }
 
 /** Ignores affinity and collation: a value equals nothing of another type or spelling. */
@@ -94,8 +99,8 @@ const real: SqliteKind = {
   family: "double",
   measure: "double",
   storage: "REAL",
-  store: exactDouble,
-  compare: numeric,
+  store: (value) => exactDouble(value) ?? infinityOf(value),
+  compare: (value) => numeric(value) ?? infinityOf(value),
   sum: plus,
 };
 
@@ -135,7 +140,7 @@ const blob: SqliteKind = {
 };
 
 /** For tables that were not created here. Every value keeps its own type. */
-export const anyKind: SqliteKind = {
+const anyKind: SqliteKind = {
   ...common,
   family: "any",
   exact,
@@ -145,6 +150,28 @@ export const anyKind: SqliteKind = {
   compare: scalar,
   sum: plus,
 };
+
+function anyOf(read: (value: PresentValue) => SQLInputValue | undefined): SqliteKind {
+  const store = (value: PresentValue) => read(value) ?? scalar(value);
+  const forms = (value: PresentValue) => {
+    if (typeof value !== "string") return undefined;
+    const all = [store(value), scalar(value), decodeBase64(value), infinityOf(value)];
+    return [...new Set(all)].filter((form) => form !== undefined);
+  };
+  return { ...anyKind, store, compare: store, forms };
+}
+
+const untyped = anyOf(() => undefined);
+const anyBlob = anyOf(decodeBase64);
+const anyNumber = anyOf(infinityOf);
+
+/** By the declared type (SQLite, "Determination Of Column Affinity"). */
+export function legacyKind(type: string): SqliteKind {
+  if (type === "") return untyped;
+  if (/int/i.test(type)) return anyNumber;
+  if (/char|clob|text/i.test(type)) return anyKind;
+  return /blob/i.test(type) ? anyBlob : anyNumber;
+}
 
 export const plainKinds = { integer, decimal, double: real, text, boolean, json };
 
@@ -176,13 +203,14 @@ export function checkSql(column: string, kind: SqliteKind): Fragment | undefined
 
 function exactDouble(value: PresentValue): SQLInputValue | undefined {
   if (typeof value === "number") return value;
+  if (value instanceof ExactNumber) return Number(value.source);
   if (typeof value !== "bigint") return undefined;
   return BigInt(Number(value)) === value ? Number(value) : undefined;
 }
 
 /** SQLite compares integers and doubles exactly. */
 function numeric(value: PresentValue): SQLInputValue | undefined {
-  return typeof value === "number" ? value : integerOf(value);
+  return typeof value === "number" ? value : (integerOf(value) ?? exactDouble(value));
 }
 
 function booleanValue(value: PresentValue): SQLInputValue | undefined {
@@ -192,8 +220,7 @@ function booleanValue(value: PresentValue): SQLInputValue | undefined {
 
 function scalar(value: PresentValue): SQLInputValue | undefined {
   if (typeof value === "boolean") return value ? 1 : 0;
-  if (typeof value === "number") return Number.isSafeInteger(value) ? BigInt(value) : value;
-  return typeof value === "object" ? undefined : value;
+  return typeof value === "string" ? value : (integerOf(value) ?? exactDouble(value));
 }
 
 /**
@@ -208,10 +235,11 @@ export function doubleOrInteger(source: string, key: string): number | bigint {
     return value;
   }
   if (Number.isSafeInteger(value)) return value;
-  if (source.length > 20) throw outOfRange("an integer", key);
-  const integer = BigInt(source);
-  if (!has64Bits(integer)) throw outOfRange("an integer", key);
-  return integer;
+  const integer = source.length > 20 ? undefined : BigInt(source);
+  if (integer !== undefined && has64Bits(integer)) return integer;
+  // As answers spell a double.
+  if (String(value) === source) return value;
+  throw outOfRange("an integer", key);
 }
 
 function outOfRange(what: string, key: string): EngineRefusal {

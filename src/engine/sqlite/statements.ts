@@ -1,5 +1,6 @@
 import type { DatabaseSync, SQLInputValue, SQLOutputValue, StatementSync } from "node:sqlite";
-import { SqliteQueryCompiler } from "kysely";
+import { SqliteQueryCompiler, sql } from "kysely";
+import { EngineRefusal } from "../refusal.ts";
 import type { QueryContext, Session } from "../remote/dialect.ts";
 import { compile, type Fragment } from "../sql/fragment.ts";
 
@@ -11,10 +12,14 @@ const compiler = new SqliteQueryCompiler();
 export function prepare(
   connection: DatabaseSync,
   fragment: Fragment,
-): { readonly statement: StatementSync; readonly values: readonly SQLInputValue[] } {
+): {
+  readonly sql: string;
+  readonly statement: StatementSync;
+  readonly values: readonly SQLInputValue[];
+} {
   const { sql, parameters } = compile(compiler, fragment);
   const statement = connection.prepare(sql, { returnArrays: true, readBigInts: true });
-  return { statement, values: parameters.map(bindable) };
+  return { sql, statement, values: parameters.map(bindable) };
 }
 
 export function run(connection: DatabaseSync, fragment: Fragment): number {
@@ -22,9 +27,55 @@ export function run(connection: DatabaseSync, fragment: Fragment): number {
   return Number(statement.run(...values).changes);
 }
 
-export function rows(connection: DatabaseSync, fragment: Fragment): Iterable<ResultRow> {
-  const { statement, values } = prepare(connection, fragment);
-  return { [Symbol.iterator]: () => statement.iterate(...values) };
+/** @throws EngineRefusal for a text that the driver would change, since it is not UTF-8 */
+export function* rows(connection: DatabaseSync, fragment: Fragment): Generator<ResultRow> {
+  const { sql, statement, values } = prepare(connection, fragment);
+  let isChecked = !sql.startsWith("select");
+  for (const row of statement.iterate(...values)) {
+    if (!isChecked && Object.values(row).some(isSuspect)) {
+      requireTexts(connection, statement, sql, values);
+      isChecked = true;
+    }
+    yield row;
+  }
+}
+
+function isSuspect(value: SQLOutputValue): boolean {
+  return typeof value === "string" && value.includes("\ufffd");
+}
+
+/** The place, from 1, of the first column whose text is not what the driver reads, or null. */
+export function invalidTextSql(columns: readonly Fragment[]): Fragment {
+  const cases = columns.map(
+    (column, at) => sql`when ${column} is not gatehouse_same(${column}) then ${sql.lit(at + 1)}`,
+  );
+  return sql`case ${sql.join(cases, sql` `)} end`;
+}
+
+export function invalidText(column: string | null = null, table: string | null = null) {
+  const place = column === null ? "A computed name" : `Column "${column}" of table ${table}`;
+  const problem = `${place} holds text that is not valid UTF-8`;
+  const remedy = "leave it out, or store the text again";
+  const plain = "A stored text is not valid UTF-8";
+  return new EngineRefusal("invalid_value", `${problem}; ${remedy}`, { plain });
+}
+
+function requireTexts(
+  connection: DatabaseSync,
+  statement: StatementSync,
+  text: string,
+  values: readonly SQLInputValue[],
+): void {
+  const columns = statement.columns();
+  const names = columns.map((_, at) => sql.id(`c${at + 1}`));
+  const place = compile(compiler, invalidTextSql(names)).sql;
+  const list = columns.map((_, at) => `c${at + 1}`).join();
+  const found = connection
+    .prepare(`with read (${list}) as (${text}) select ${place} as place from read where place > 0`)
+    .get(...values);
+  if (found === undefined) return;
+  const { column, table } = columns[Number(found.place) - 1] ?? {};
+  throw invalidText(column, table);
 }
 
 function bindable(value: unknown): SQLInputValue {

@@ -6,14 +6,26 @@ import { EngineRefusal } from "../refusal.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { MAX_NAMES_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
-import { anyKind, kindOf, type SqliteKind } from "./kinds.ts";
+import { kindOf, legacyKind, type SqliteKind } from "./kinds.ts";
 import { type ResultRow, rows, run, type SqliteContext } from "./statements.ts";
 
 interface SqliteColumn extends RemoteColumn {
   readonly kind: SqliteKind;
 }
 
-export type SqliteTable = Table<SqliteColumn>;
+export interface SqliteTable extends Table<SqliteColumn> {
+  readonly isView: boolean;
+}
+
+/**
+ * Tables and views that queries may name. Shadow tables hold the data of virtual ones, such as those
+ * of FTS5.
+ */
+export function tablesSql(schema: string): Fragment {
+  return sql`(select entry."name", entry."type" from ${sql.id(schema, "sqlite_schema")} as entry
+    join pragma_table_list(entry."name") as listed on listed."schema" = ${schema}
+    where entry."type" in ('table', 'view') and listed."type" <> 'shadow') as entry`;
+}
 
 /** Names are compared exactly, so that only one spelling reaches a table. */
 export function readTable(context: SqliteContext, name: string): SqliteTable {
@@ -22,33 +34,39 @@ export function readTable(context: SqliteContext, name: string): SqliteTable {
   const found = rows(
     session.connection,
     sql`select info."name", info."type", declared."type", info."pk" > 0,
-        info."notnull" or (info."pk" and info."type" = 'INTEGER')
-      from ${sql.id(schema, "sqlite_schema")} as entry
+        info."notnull" or (info."pk" and info."type" = 'INTEGER'), info."hidden" > 1,
+        entry."type" = 'view'
+      from ${tablesSql(schema)}
       join pragma_table_xinfo(entry."name", ${schema}) as info
       left join ${sql.id(schema, columnTableName)} as declared
         on declared."table" = entry."name" and declared."column" = info."name"
-      where entry."type" = 'table' and entry."name" = ${name} and info."hidden" = 0
+      where entry."name" = ${name} and info."hidden" <> 1
       order by info."cid"`,
   );
-  const columns = new Map(Array.from(found, columnOf).map((column) => [column.name, column]));
+  const all = [...found];
+  const isView = Number(all[0]?.[6]) === 1;
+  const columns = new Map(all.map((row) => columnOf(row, isView)).map((one) => [one.name, one]));
   const isIndexed = (column: string) => startsIndex(context, name, column);
-  if (columns.size > 0) return { name, columns, isIndexed };
+  if (columns.size > 0) return { name, isView, columns, isIndexed };
   const existing = rows(
     session.connection,
-    sql`select "name" from ${sql.id(schema, "sqlite_schema")} where "type" = 'table'
-      limit ${sql.lit(MAX_NAMES_COMPARED)}`,
+    sql`select "name" from ${tablesSql(schema)} limit ${sql.lit(MAX_NAMES_COMPARED)}`,
   );
   const names = Array.from(existing, (row) => String(row[0])).filter(isClientTable);
   throw tableNotFound(name, context.database, names);
 }
 
-function columnOf({ 0: name, 1: storage, 2: declared, 3: isKey, 4: isRequired }: ResultRow) {
+function columnOf(row: ResultRow, isView: boolean): SqliteColumn {
+  const { 0: name, 1: storage, 2: declared, 3: isKey, 4: isRequired, 5: isComputed } = row;
+  // SQLite calls the expressions of a view blobs.
+  const type = String(declared || storage).replace(isView ? /^blob$/i : /^$/, "");
   return {
     name: String(name),
-    type: String(declared || storage),
-    kind: kindOf(String(declared ?? "")) ?? anyKind,
+    type,
+    kind: kindOf(String(declared ?? "")) ?? legacyKind(type),
     isKey: Number(isKey) === 1,
     isNullable: Number(isRequired) !== 1,
+    isComputed: Number(isComputed) === 1,
   };
 }
 

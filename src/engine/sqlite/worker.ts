@@ -8,6 +8,7 @@ import { LimitCounter } from "../limits.ts";
 import { contextOf, performAll, performPreview, read } from "../perform.ts";
 import { type Answer, Spool } from "../spool.ts";
 import { isOfTables, isReading, previewedOperations } from "../sql/answers.ts";
+import { tableList } from "../sql/target.ts";
 import type { SchemaPath } from "../store.ts";
 import { Databases } from "./databases.ts";
 import { operationsIn } from "./dialect.ts";
@@ -152,7 +153,7 @@ async function executeSchema({ database = "", table }: SchemaPath, spool: Spool)
   const describe = async (): Promise<void> => {
     const data =
       table === undefined
-        ? { tables: await operations.listTables(context) }
+        ? tableList(await operations.listTables(context))
         : await operations.describeTable(context, table);
     spool.write(JSON.stringify({ status: "success", data }));
   };

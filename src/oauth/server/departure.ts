@@ -35,7 +35,10 @@ export function leadToClients(
     await next();
     const location = URL.parse(ctx.response.get("Location"));
     if (!ctx.path.startsWith(resumePath("")) || location === null) return;
-    const record = { payload: location.href, expires: epochSeconds() + lifetimes.interaction };
+    const record = {
+      payload: JSON.stringify(location.href),
+      expires: epochSeconds() + lifetimes.interaction,
+    };
     await store
       .put(DEPARTURE, keyOf(ctx.oidc.session?.uid ?? "", ctx.path), record)
       .catch((error: unknown) => log.warn({ err: error }, "a page cannot be loaded again"));
@@ -57,7 +60,7 @@ export async function finishInteraction(visit: Visit, finish: () => Promise<void
   const { uid } = await provider.Session.get(provider.createContext(request, response));
   const earlier = await store.find(DEPARTURE, keyOf(uid, path));
   if (earlier === undefined) return finish();
-  const location = new URL(earlier.payload);
+  const location = new URL(JSON.parse(earlier.payload));
   const { href, searchParams } = location;
   if (!needsPage(options.issuer, location, request)) return seeOther(response, href);
   const code = searchParams.get("code");

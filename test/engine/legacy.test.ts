@@ -1,0 +1,244 @@
+/** Schemas and values of other programs. */
+import { pino } from "pino";
+import t, { type Test } from "tap";
+import { openStore, reportUnavailable } from "../../src/engine/open.ts";
+import { equal, insert, refusal, rowsAs, selectAll, send, update } from "./kit.ts";
+import { freshSqlite, type LegacyScene } from "./legacy.ts";
+import { freshMysql } from "./mysql/kit.ts";
+import { freshPostgres } from "./postgres/kit.ts";
+
+const fresh: Readonly<Record<string, (test: Test) => Promise<LegacyScene>>> = {
+  SQLite: freshSqlite,
+  PostgreSQL: freshPostgres,
+  MariaDB: freshMysql,
+};
+
+async function describe({ engine }: LegacyScene, table = "") {
+  const path = `/schema/main${table && `/${table}`}`;
+  return (await send(engine.address, { path })).body.data;
+}
+
+for (const [server, open] of Object.entries(fresh)) {
+  t.test(`generated columns are read, marked, and set by no query (${server})`, async (t) => {
+    const scene = await open(t);
+    const { ask, sql } = scene;
+    await sql(
+      `create table main.items (id integer primary key, net numeric(8,2),
+        gross numeric(8,1) generated always as (net * 1.25) stored)`,
+    );
+    t.match(await ask(insert("items", [{ id: 1, net: 1.1 }])), { status: 200 });
+    t.match(await ask(update("items", { net: 10.1 })), { body: { affected: 1 } });
+    const data = [{ id: 1, net: 10.1, gross: server === "SQLite" ? 12.625 : 12.6 }];
+    t.match((await ask(selectAll("items"))).body.data, data);
+    const where = { column: "gross", cmp: ">", value: 12 };
+    t.match((await ask(selectAll("items", { where }))).body.data, data);
+    const columns = [{ computed: undefined }, { computed: undefined }, { computed: true }];
+    t.match(await describe(scene, "items"), { columns });
+    const refused = refusal(
+      400,
+      "invalid_value",
+      /"gross" cannot be set, since the database computes/,
+    );
+    const upsert = { database: "main", table: "items", on_conflict: ["id"], update: ["gross"] };
+    for (const query of [
+      insert("items", [{ id: 2, gross: 1 }]),
+      update("items", { gross: null }),
+      { Update: { database: "main", table: "items", add: { gross: 1 }, where: null } },
+      { Upsert: { ...upsert, values: [{ id: 1, gross: 2 }] } },
+    ]) {
+      t.match(await ask(query), refused, JSON.stringify(query));
+    }
+  });
+
+  t.test(`a table whose name no query can contain is mentioned (${server})`, async (t) => {
+    const scene = await open(t);
+    const quote = server === "MariaDB" ? "`" : '"';
+    await scene.sql(
+      "create table main.plain (id integer)",
+      `create table main.${quote}my table${quote} (id integer)`,
+    );
+    t.same(await describe(scene), { tables: ["plain"], unavailable: ["my table"] });
+  });
+}
+
+t.test("the start mentions tables whose names no query can contain", async (t) => {
+  const { sql, url } = await freshPostgres(t);
+  await sql('create table main."Ünits" (id int)');
+  const lines: string[] = [];
+  const log = pino({ level: "warn" }, { write: (line) => lines.push(line) });
+  const store = await openStore({ url, log });
+  t.teardown(() => store.close());
+  await reportUnavailable(store, log);
+  t.match(
+    lines.map((line) => JSON.parse(line)),
+    [{ database: "main", tables: ["Ünits"] }],
+  );
+});
+
+t.test("SQLite's views are read, and written where a trigger does it", async (t) => {
+  const scene = await freshSqlite(t);
+  const { ask, sql } = scene;
+  await sql(
+    "create table people (id integer primary key, name text, photo blob)",
+    "insert into people values (1, 'Ann', x'6869'), (2, 'Bob', null)",
+    "create view named as select id, upper(name) as name, photo from people",
+    `create trigger rename instead of update on named begin
+      update people set name = new.name where id = new.id; end`,
+    "create view fixed as select id from people",
+  );
+  t.same(await describe(scene), { tables: ["fixed", "named", "people"] });
+  t.match(await describe(scene, "named"), {
+    view: true,
+    columns: [{ name: "id" }, { name: "name" }, {}],
+  });
+  const rows = [{ id: 1, name: "ANN", photo: "aGk=" }];
+  for (const where of [equal("name", "ANN"), equal("photo", "aGk="), equal("id", 1)]) {
+    t.same((await ask(selectAll("named", { where }))).body.data, rows);
+  }
+  t.match(await ask(update("named", { name: "Eve" }, equal("id", 2))), { status: 200 });
+  t.match((await ask(selectAll("people", { where: equal("id", 2) }))).body.data, [{ name: "Eve" }]);
+  t.match(await ask(insert("fixed", [{ id: 3 }])), refusal(403, "permission_denied", /view/));
+  const drop = { DropTable: { database: "main", table: "fixed" } };
+  t.match(await ask(drop), refusal(404, "table_not_found", /is a view/));
+});
+
+t.test("the tables in which FTS5 keeps its index are neither listed nor found", async (t) => {
+  const scene = await freshSqlite(t);
+  const { ask, sql } = scene;
+  await sql(
+    "create virtual table notes using fts5(title, body)",
+    "insert into notes values ('a', 'b')",
+  );
+  t.same(await describe(scene), { tables: ["notes"] });
+  t.same((await ask(selectAll("notes"))).body.data, [{ title: "a", body: "b" }]);
+  for (const name of ["notes_data", "notes_content"]) {
+    t.match(await ask(selectAll(name)), refusal(404, "table_not_found"), name);
+  }
+});
+
+t.test("a text of SQLite that is not UTF-8 is refused, not changed", async (t) => {
+  const { ask, sql, engine } = await freshSqlite(t);
+  await sql(
+    "create table words (id integer primary key, word text, note text)",
+    "insert into words values (1, char(65533), 'good'), (2, cast(x'ff41' as text), char(65533))",
+    "create table links (word_id integer)",
+    "insert into links values (2)",
+  );
+  const good = { where: equal("id", 1) };
+  t.same((await ask(selectAll("words", good))).body.data, [
+    { id: 1, word: "\ufffd", note: "good" },
+  ]);
+  t.same((await ask(selectAll("words", { columns: ["note"] }))).body.data?.length, 2);
+  const refused = refusal(400, "invalid_value", /Column "word" of table words .* not valid UTF-8/);
+  const where = equal("id", 2);
+  const include = { as: "w", table: "words", on: "words.id = links.word_id", columns: ["word"] };
+  const compute = [{ as: "w", fn: "concat", of: ["word", { value: "" }] }];
+  const from = { as: "inner", select: { from: "words", columns: ["word"] } };
+  const change = { database: "main", table: "words", where, returning: ["word"] };
+  for (const query of [
+    selectAll("words"),
+    { Select: { database: "main", from, columns: ["word"] } },
+    selectAll("links", { include: [include] }),
+    { Update: { ...change, set: { note: "n" } } },
+    { Delete: change },
+    { Preview: { Delete: { database: "main", table: "words", where } } },
+  ]) {
+    t.match(await ask(query), refused, JSON.stringify(query));
+  }
+  const computed = { Select: { database: "main", from: "words", compute, columns: ["w"], where } };
+  t.match(await ask(computed), refusal(400, "invalid_value", /computed name .* not valid UTF-8/));
+  t.match(await rowsAs(engine.address, selectAll("words", { where }), "text/csv"), { status: 400 });
+  t.match(await ask(update("words", { word: "ÿA" }, where)), { body: { affected: 1 } });
+  t.same((await ask(selectAll("words"))).status, 200);
+});
+
+t.test("an infinite double of SQLite is a word, in JSON, CSV and lines", async (t) => {
+  const { ask, sql, engine } = await freshSqlite(t);
+  await sql(
+    "create table n (id integer primary key, v double)",
+    "insert into n values (1, -9e999)",
+  );
+  t.same((await ask(selectAll("n"))).body.data, [{ id: 1, v: "-Infinity" }]);
+  t.equal(
+    (await rowsAs(engine.address, selectAll("n"), "text/csv")).text,
+    "id,v\r\n1,-Infinity\r\n",
+  );
+  const round = [{ as: "r", fn: "round", of: ["v"] }];
+  const query = { Select: { database: "main", from: "n", compute: round, columns: ["r"] } };
+  t.match(await ask(query), refusal(400, "number_out_of_range"));
+});
+
+t.test("MariaDB's defaults and generated columns may round, but no value of a query", async (t) => {
+  const { ask, sql } = await freshMysql(t);
+  await sql(
+    `create table main.orders (id int primary key, price decimal(6,2),
+      taxed decimal(6,1) as (price * 1.19) stored, day date default current_timestamp,
+      at datetime default current_timestamp(6))`,
+  );
+  t.match(await ask(insert("orders", [{ id: 1, price: 1.11 }])), { status: 200 });
+  t.match(await ask(update("orders", { price: 2.22 })), { status: 200 });
+  t.match(await ask(update("orders", { price: 2.225 })), refusal(400, "invalid_value"));
+  const values = [{ id: 2, price: 3.33 }];
+  const returning = { Insert: { database: "main", table: "orders", values, returning: ["taxed"] } };
+  t.match(await ask(returning), { body: { data: [{ taxed: 4 }] } });
+});
+
+t.test("a character that a column of MariaDB cannot hold is no match", async (t) => {
+  const { ask, sql } = await freshMysql(t);
+  const sets = ["latin1", "ascii", "utf8mb3", "cp1251", "sjis"];
+  const columns = sets.map((set) => `, ${set} varchar(9) character set ${set}`);
+  await sql(
+    `create table main.old (id int primary key${columns.join("")})`,
+    "insert into main.old values (1, 'a', 'a', 'a', 'a', 'a'), (2, null, null, null, null, null)",
+  );
+  const ids = async (where: object) => {
+    const answer = await ask(selectAll("old", { columns: ["id"], where }));
+    return answer.status === 200 ? answer.body.data : answer.text;
+  };
+  for (const column of sets) {
+    const value = "\u{1f600}";
+    t.same(await ids(equal(column, value)), [], column);
+    t.same(await ids({ not: equal(column, value) }), [{ id: 1 }], column);
+    t.same(await ids({ column, cmp: "!=", value }), [{ id: 1 }], column);
+    t.same(await ids({ column, cmp: "IN", value: [value, "A"] }), [{ id: 1 }], column);
+    t.same(await ids({ column, cmp: "IN", value: [value] }), [], column);
+    t.same(await ids({ column, cmp: "IN", value: [value, null] }), [{ id: 2 }], column);
+    t.same(await ids({ column, cmp: "NOT IN", value: [value] }), [{ id: 1 }], column);
+    t.same(await ids({ column, cmp: "LIKE", value: `%${value}%` }), [], column);
+    t.same(await ids({ column, cmp: "<", value }), [{ id: 1 }], column);
+  }
+  t.same(await ids(equal("latin1", "漢")), []);
+  t.same(await ids(equal("cp1251", "é")), []);
+});
+
+const digits = ["2026-01-02T03:04:05.1234567", "2026-01-02T03:04:05.123456789"];
+for (const [server, open] of [
+  ["PostgreSQL", freshPostgres],
+  ["MariaDB", freshMysql],
+] as const) {
+  t.test(
+    `more digits of a second than a column holds are refused, with the limit (${server})`,
+    async (t) => {
+      const { ask, sql } = await open(t);
+      const type = server === "MariaDB" ? "datetime" : "timestamp";
+      await sql(`create table main.times (id int primary key, fine ${type}(6), coarse ${type}(0))`);
+      const put = (cells: object) => ask(insert("times", [{ id: 1, ...cells }]));
+      for (const fine of digits) {
+        t.match(await put({ fine }), refusal(400, "invalid_value", /at most 6 digits of a second/));
+      }
+      const where = equal("fine", digits[0]);
+      t.match(
+        await ask(selectAll("times", { where })),
+        refusal(400, "invalid_value", /6 digits of a second/),
+      );
+      const coarse = "2026-01-02T03:04:05.5";
+      t.match(await put({ coarse }), refusal(400, "invalid_value", /no fraction of a second/));
+      t.match(await put({ fine: `${coarse}00000000`, coarse: coarse.replace("5.5", "5.000") }), {
+        status: 200,
+      });
+      t.match((await ask(selectAll("times"))).body.data, [
+        { fine: coarse, coarse: coarse.slice(0, -2) },
+      ]);
+    },
+  );
+}
