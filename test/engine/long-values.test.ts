@@ -91,7 +91,8 @@ t.test("a value that is too long fails its query alone (PostgreSQL)", async (t) 
   t.match(await scene.ask(whole), tooLong);
   await sql(`alter table main.texts add raw bytea`);
   await sql(`update main.texts set word = '', raw = convert_to(repeat('x', 40000000), 'UTF8')`);
-  t.match(await scene.ask(whole), tooLong, "as the server writes it");
+  const raw = { Select: { database, from: "texts", columns: ["raw"] } };
+  t.match(await scene.ask(raw), tooLong, "as the server writes it");
   t.match(await scene.ask({ Select: { database, from: "texts", columns: ["n"] } }), {
     status: 200,
   });
