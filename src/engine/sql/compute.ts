@@ -332,14 +332,12 @@ export class Computed<Kind extends ColumnKind> {
     if (family === undefined) throw unfit(definition, model, "known types");
     const own = { family, kind: column.kind, type: column.type };
     const isRenamed = model.bare !== undefined && present.every(({ bare }) => bare === model.bare);
-    // A renamed column keeps its values as they are. Computed decimals have no zeros at the end.
-    if (isRenamed && family !== "decimal") {
+    // Computed decimals have no zeros at the end, and texts of any length are checked below.
+    const isComputed = family === "decimal" || (family === "text" && model.bytes > MOST_TEXT_BYTES);
+    if (isRenamed && !isComputed) {
+      // The column keeps its values as they are.
       const sides = operands.map(({ sql: value, bare = value }) => bare);
-      return {
-        ...own,
-        sides,
-        limited: family === "text" ? this.#limitedEach(sides, operands) : sides,
-      };
+      return { ...own, sides, limited: sides };
     }
     if (present.every((one) => isNumber(one.family))) {
       const common = widest(present);
