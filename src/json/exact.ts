@@ -1,5 +1,5 @@
 import { isAscii } from "node:buffer";
-import { runAtOnce, type Steps } from "../cooperative-scheduling.ts";
+import type { Steps } from "../cooperative-scheduling.ts";
 
 /** A JSON number that a double would write differently, kept as received. */
 export class ExactNumber {
@@ -34,6 +34,9 @@ export function isInteger(source: string): boolean {
 /** Matches every number that a double may not return as written, and also some strings. */
 const inexact = /\d{16}|\d[.eE]/;
 
+/** Matches every query that may hold an object as a cell, and some others. */
+const documents = /"(?:values|set)"\s*:\s*\[?\s*\{[\s\S]*?:\s*[[{]|"value"\s*:\s*(?:\[\s*)?\{/;
+
 /** Shorter text is parsed natively if it has no unusual number, else at once. */
 const SHORT_LENGTH = 64 * 1024;
 /** A step takes well under a millisecond. */
@@ -55,6 +58,13 @@ const PLAIN_DIGITS = 15;
 
 type Container = unknown[] | Record<string, unknown>;
 
+const sources = new WeakMap<object, string>();
+
+/** The text of a parsed object that has lost one of equal keys, or has its keys in another order. */
+export function sourceOf(parsed: object): string | undefined {
+  return sources.get(parsed);
+}
+
 /**
  * Parses JSON that a strict reader has accepted, such as a body after its scan. A reviver of
  * `JSON.parse` takes eight times as long, and neither can pause.
@@ -64,6 +74,8 @@ class ExactParser {
   readonly #readNumber: ReadNumber;
   readonly #containers: Container[] = [];
   readonly #keys: string[] = [];
+  readonly #starts: number[] = [];
+  readonly #changed = new Set<Container>();
   #at = 0;
   value: unknown;
 
@@ -79,7 +91,7 @@ class ExactParser {
     do {
       const code = this.#text.charCodeAt(this.#at);
       if (code === OPEN_BRACE || code === OPEN_BRACKET) {
-        this.#at++;
+        const start = this.#at++;
         this.#skipSpace();
         const container: Container = code === OPEN_BRACE ? {} : [];
         if (this.#text.charCodeAt(this.#at) === code + 2) {
@@ -89,6 +101,7 @@ class ExactParser {
         }
         this.#containers.push(container);
         this.#keys.push("");
+        this.#starts.push(start);
         if (code === OPEN_BRACE) this.#readKey();
       } else if (this.#put(this.#readScalar(code))) return true;
     } while (this.#at < until);
@@ -117,7 +130,12 @@ class ExactParser {
         return true;
       }
       if (Array.isArray(container)) container.push(value);
-      else setMember(container, this.#keys.at(-1) ?? "", value);
+      else {
+        const key = this.#keys.at(-1) ?? "";
+        // Keys that are numbers come first.
+        if (Object.hasOwn(container, key) || /^\d/.test(key)) this.#changed.add(container);
+        setMember(container, key, value);
+      }
       this.#skipSpace();
       const code = this.#text.charCodeAt(this.#at);
       this.#at++;
@@ -129,6 +147,10 @@ class ExactParser {
       if (code !== CLOSE_BRACE && code !== CLOSE_BRACKET) throw new SyntaxError("no comma");
       this.#containers.pop();
       this.#keys.pop();
+      const start = this.#starts.pop();
+      if (this.#changed.delete(container)) {
+        sources.set(container, this.#text.slice(start, this.#at));
+      }
       value = container;
     }
   }
@@ -226,12 +248,14 @@ export function* parseExactlyInSteps(
   readNumber: ReadNumber = exactNumber,
 ): Steps<Parsed> {
   const isShort = text.length <= SHORT_LENGTH;
-  if (isShort && !inexact.test(text)) return JSON.parse(text);
+  if (isShort && !inexact.test(text) && !documents.test(text)) return JSON.parse(text);
   const parser = new ExactParser(text, readNumber);
   while (!parser.advance(isShort ? text.length : STEP_LENGTH)) yield;
   return parser.value;
 }
 
 export function parseExact(text: string): Parsed {
-  return runAtOnce(parseExactlyInSteps(text));
+  const parser = new ExactParser(text, exactNumber);
+  parser.advance(text.length);
+  return parser.value;
 }

@@ -97,11 +97,25 @@ overEach("integers inside a json cell stay exact", async (t, { ask }) => {
   t.match((await ask(selectAll("documents", { where }))).body.data, [{ id: 2 }]);
 });
 
-overEach("of equal keys in a json cell, the last one counts", async (t, { ask }) => {
+overEach("a json cell keeps equal keys and the order of keys", async (t, { ask }) => {
   await ask(createTable("documents", { id: "int", body: "json" }));
-  const values = `[{"id":1,"body":{"a":{"b":1,"b":2},"c":3,"a":4}}]`;
-  await ask(`{"Insert":{"database":"main","table":"documents","values":${values}}}`);
-  t.same((await ask(selectAll("documents"))).body.data, [{ id: 1, body: { a: 4, c: 3 } }]);
+  const cells = [`{"a":{"b":1,"b":2},"c":3,"a":[{"2":1,"1":[]}]}`, `[{"10":0,"9":{}}]`];
+  const put = (id: number, cell: string) =>
+    ask(
+      `{"Insert":{"database":"main","table":"documents","values":[{"id":${id},"body":${cell}}]}}`,
+    );
+  for (const [id, cell] of cells.entries()) {
+    t.match(await put(id, cell.replaceAll(":", " :\n ")), { status: 200 });
+    const where = equal("id", id);
+    const { text } = await ask(selectAll("documents", { columns: ["body"], where }));
+    t.equal(text, `{"status":"success","data":[{"body":${cell}}]}`);
+    const set = `{"Update":{"database":"main","table":"documents","set":{"body":${cell}},"where":null}}`;
+    t.match(await ask(set), { status: 200 });
+    const found = await ask(
+      `{"Select":{"database":"main","from":"documents","columns":["id"],"where":{"column":"body","cmp":"=","value":${cell}}}}`,
+    );
+    t.equal(found.body.data?.length, id + 1, cell);
+  }
 });
 
 t.test("a SQLite table that another program created is readable", async (t) => {

@@ -1,4 +1,4 @@
-import { ExactNumber } from "../../json/exact.ts";
+import { ExactNumber, sourceOf } from "../../json/exact.ts";
 import type { CellValue } from "../../query/values.ts";
 import { EngineRefusal, RowTooLong } from "../refusal.ts";
 import type { RowForm, RowOutput } from "../spool.ts";
@@ -122,6 +122,8 @@ export function cellText(value: CellValue): string {
   if (value instanceof ExactNumber) return value.source;
   if (Array.isArray(value)) return `[${value.map(cellText).join(",")}]`;
   if (typeof value === "object" && value !== null) {
+    const source = sourceOf(value);
+    if (source !== undefined) return withoutSpace(source);
     const members = Object.entries(value).map(
       ([key, member]) => `${JSON.stringify(key)}:${cellText(member)}`,
     );
