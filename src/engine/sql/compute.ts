@@ -312,10 +312,6 @@ export class Computed<Kind extends ColumnKind> {
     return bytes > MOST_TEXT_BYTES ? this.#dialect.limited(text, length) : text;
   }
 
-  #limitedEach(texts: readonly Fragment[], operands: readonly Operand[]): Fragment[] {
-    return texts.map((text, at) => this.#limited(text, operands[at]?.bytes ?? 0));
-  }
-
   #text(definition: Compute, operand: Operand, allowed = "text"): Fragment {
     if (operand.family === "text") return this.#dialect.text(operand.sql);
     throw unfit(definition, operand, allowed);
@@ -360,7 +356,7 @@ export class Computed<Kind extends ColumnKind> {
     });
     if (family === "text" || family === "json") {
       const texts = sides.map((side) => this.#dialect.text(side));
-      const limited = this.#limitedEach(texts, operands);
+      const limited = texts.map((text, at) => this.#limited(text, operands[at]?.bytes ?? 0));
       return {
         sides: texts,
         limited: family === "text" ? limited : texts,
