@@ -204,9 +204,12 @@ async function work({ gateway }: ConsoleSetting): Promise<number> {
     id = (await gateway.query(query, rita)).headers.get("x-request-id") ?? "";
   }
   const file = path.join(gateway.home, "audit.log");
-  await eventually("the lines are written", async () => readFileSync(file, "utf8").includes(id));
-  const lines = readFileSync(file, "utf8").split("\n");
-  return lines.filter((line) => /"operations":\[\{.*"decision":/.test(line)).length;
+  const decided = () =>
+    readFileSync(file, "utf8")
+      .split("\n")
+      .filter((line) => /"operations":\[\{.*"decision":/.test(line));
+  await eventually("the lines are written", async () => decided().at(-1)?.includes(id) ?? false);
+  return decided().length;
 }
 
 const used = open(t).then(async (setting) => ({ ...setting, count: await work(setting) }));
