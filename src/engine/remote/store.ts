@@ -338,7 +338,7 @@ interface Server<Leased extends Session> {
   readonly connections: ConnectionSource<Leased>;
   readonly host: string;
   readonly port: number;
-  /** What the connection is for, in the error message: `to database shop`, `of user ann`. */
+  /** The end of the error message: `to database shop` or `of user ann`. */
   readonly requested: string;
 }
 
