@@ -4,7 +4,7 @@ const needed = 24;
 
 /**
  * Keeps the signals that come while the sources are loaded, for the first who listens. A gateway must
- * not end by a reload that is asked for early, nor its engine by what is meant for the gateway.
+ * not end by a reload that is asked for early, nor its SQLite process by what is meant for the gateway.
  */
 function keepEarlySignals() {
   for (const signal of ["SIGHUP", "SIGINT", "SIGTERM"]) {

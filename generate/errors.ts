@@ -209,7 +209,7 @@ const ofEngine: Readonly<Record<string, string>> = {
     "The change affects more rows than the caller's grant allows. Nothing was changed.",
   too_many_rows:
     "The change would return more rows than the caller's grant allows. Nothing was changed.",
-  internal_error: "The engine has a fault. Its log contains the type, code and stack of the cause.",
+  internal_error: "The engine has a fault. The log contains the type, code and stack of the cause.",
   upstream_broken:
     "The process that runs SQLite ended before it responded. Nothing was carried out.",
   busy: "Another process holds the SQLite file, or other queries on PostgreSQL or MySQL conflict with this one. Send it again.",

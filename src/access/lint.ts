@@ -57,7 +57,7 @@ function* lintApproval(snapshot: Snapshot, limits: Limits, requester: string | u
   if (missing.length > 0) yield `\`approvers\` names unknown groups: ${missing.join(", ")}`;
   const own = requester === undefined ? undefined : namesOfPerson(snapshot, requester);
   if (approvers.every((name) => own?.has(name))) {
-    yield "`approvers` names only the user, and users cannot approve their own queries";
+    yield "`approvers` names only the user, also by other names (`same_as`), and users cannot approve their own queries";
   }
 }
 

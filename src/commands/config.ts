@@ -6,7 +6,7 @@ import { lintAccess } from "../access/lint.ts";
 import { namesWithoutRecord } from "../access/parse.ts";
 import { caseConflictsOf } from "../access/policy.ts";
 import { boundaryName } from "../access/rights.ts";
-import { holderName } from "../access/roles.ts";
+import { groupOf, holderName } from "../access/roles.ts";
 import { storeName, storesAccess } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { runAtOnce } from "../cooperative-scheduling.ts";
@@ -15,7 +15,7 @@ import { administratorWarning } from "../gateway/reload-report.ts";
 import { readCertificate } from "../gateway/secure-server.ts";
 import { keysDirectoryOf } from "../identity/key-file.ts";
 import { counted } from "../suggestion.ts";
-import { missingNames } from "./database-schema.ts";
+import { missingNames, openAsGuest } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import { keysOf, readAccess, revocationsOf } from "./operator.ts";
 import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
@@ -52,11 +52,14 @@ async function* checkDatabase(loaded: LoadedConfiguration): Findings {
   const { parseAddress } = isPostgres
     ? await import("../engine/postgres/address.ts")
     : await import("../engine/mysql/address.ts");
+  const { host, port, user } = parseAddress(url);
+  yield ok("database", `${user} on ${host}:${port} (the URL is valid)`);
   try {
-    const { host, port, user } = parseAddress(url);
-    yield ok("database", `${user} on ${host}:${port} (the URL is valid)`);
+    const store = await openAsGuest(loaded);
+    await store?.close();
   } catch (error) {
-    throw new Error(`upstream.url: ${explain(error)}`);
+    // Not an error, since the service may have another environment and password file.
+    yield { warning: explain(error) };
   }
 }
 
@@ -86,7 +89,7 @@ async function* checkAccess(loaded: LoadedConfiguration): Findings {
   const source = storesAccess(loaded.configuration) ? "in the store" : auth.access_control_file;
   yield ok("access file", `${source} (${counts})`);
   for (const name of runAtOnce(namesWithoutRecord(snapshot))) {
-    yield { warning: `${name} has grants but no user record` };
+    if (groupOf(name) === undefined) yield { warning: `${name} has grants but no user record` };
   }
   const warning = runAtOnce(administratorWarning(snapshot, loaded.configuration));
   if (warning !== undefined) yield { warning };

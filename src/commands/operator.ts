@@ -35,6 +35,9 @@ interface About {
 }
 
 function userNotFound({ username, snapshot }: About): string {
+  if (snapshot?.groups.has(username)) {
+    return `User not found: ${username} is a group; for its entries, use --group ${username}`;
+  }
   const hint = didYouMean(username, snapshot?.users.keys() ?? []);
   return `User not found: ${username}${hint || ` (\`${invocation} user list\` lists all users)`}`;
 }

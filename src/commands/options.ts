@@ -127,7 +127,10 @@ export function commandGroup(name: string, description: string, commands: readon
 /** Parses `main`, `main.tickets`, `*.customer_*` or `'acme.shop'.tickets`. */
 export function readPlace(text: string): Place {
   const place = splitPlace(text);
-  if (!isDatabaseOrEvery(place.database)) throw new Refusal("invalid_database");
+  if (!isDatabaseOrEvery(place.database)) {
+    const { message } = new Refusal("invalid_database");
+    throw new Error(`${message}; write main, main.users or '"acme.shop".users'`);
+  }
   if (place.table !== undefined && !tablePattern.test(place.table)) {
     throw new Refusal("invalid_table");
   }

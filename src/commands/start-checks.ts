@@ -133,7 +133,9 @@ export function explainStartFailure(error: unknown, loaded: LoadedConfiguration)
   const explained = explainListenFailure(error, loaded.configuration);
   const [problem] = writeProblems(loaded);
   if (explained !== error || problem === undefined || !(error instanceof Error)) return explained;
-  const remedy = "Make it writable, or choose another service directory with $GATEHOUSE_HOME.";
+  const remedy = problem.startsWith(`cannot write ${loaded.serviceDirectory}`)
+    ? "Make it writable, or choose another service directory with $GATEHOUSE_HOME."
+    : "Correct this, or name another place in the configuration.";
   const what = "errno" in error ? "The gateway cannot start." : error.message;
   return new Error(`${what}\n${problem}\n${remedy}`, { cause: error });
 }

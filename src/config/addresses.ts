@@ -73,8 +73,9 @@ export function isServerUrl(text: string): boolean {
   return isServer && isPercentEncoded(text) && URL.canParse(text);
 }
 
+/** Undefined for `sqlite://name`, where the directory `name` would look like one of the root. */
 export function sqliteDirectory(url: string): string | undefined {
-  return /^sqlite:(?:\/\/(?=\/))?([^\0]+)$/.exec(url)?.[1];
+  return /^sqlite:(?!\/\/[^/])(?:\/\/(?=\/))?([^\0]+)$/.exec(url)?.[1];
 }
 
 export function isEngineUrl(text: string): boolean {

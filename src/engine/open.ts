@@ -37,7 +37,7 @@ export async function openStore({
     case "sqlite:": {
       const directory = url.replace(/^sqlite:(\/\/(?=\/))?/, "");
       if (directory === "") {
-        throw new Error("The engine's URL names no directory. Use sqlite:DIRECTORY.");
+        throw new Error("upstream.url names no directory: use sqlite:DIRECTORY.");
       }
       const { openSqliteStore } = await import("./sqlite/store.ts");
       return openSqliteStore(directory, { timeLimit, log, isGuest });

@@ -48,7 +48,7 @@ const cases: [tables: string, expected: RegExp][] = [
   [
     entry(`${write}require_approval = ["DELETE"]\napprovers = ["staff:rita"]`) +
       user("staff:rita", 'same_as = "rita"'),
-    /users cannot approve their own queries/,
+    /names only the user, also by other names \(`same_as`\), and users cannot approve/,
   ],
   [user("ann", 'same_as = "gone"'), /the user ann: `same_as` names a user without a record: gone/],
   [filter('cmp = "=", value = "@team"'), /refers to @team, which the user's record lacks/],

@@ -48,6 +48,15 @@ t.test("groups are made, given entries, changed and removed", async (t) => {
   t.equal(gatehouse.text.trimEnd(), before.trimEnd());
 });
 
+t.test("an entry for a group without --group is refused with that flag", async (t) => {
+  const gatehouse = install(t);
+  t.equal((await gatehouse.run("group set crew --add bob")).code, 0);
+  t.strictSame(
+    await gatehouse.run("access grant crew main ReadOnly"),
+    failed(1, "User not found: crew is a group; for its entries, use --group crew"),
+  );
+});
+
 t.test("an entry of an unknown local group is a warning", async (t) => {
   const gatehouse = install(t);
   const { code, stderr } = await gatehouse.run("access grant --group ghosts main ReadOnly");

@@ -48,6 +48,18 @@ t.test(
   },
 );
 
+t.test("serve on a SQLite file says that it needs a directory", async (t) => {
+  const gatehouse = install(t);
+  const file = path.join(temporaryHome(t), "app.db");
+  writeFileSync(file, "");
+  const configuration = path.join(gatehouse.home, "gateway.toml");
+  writeFileSync(configuration, `[upstream]\nurl = "sqlite:${file}"\n`);
+  const { code, stderr } = await gatehouse.run("serve --port 0");
+  t.equal(code, 1);
+  t.match(stderr, `cannot write ${file}: ${file} is not a directory`);
+  t.match(stderr, "Correct this, or name another place in the configuration.");
+});
+
 t.test("--port is checked like server.port", async (t) => {
   const gatehouse = install(t);
   for (const port of ["99999", "-1", "80.5"]) {

@@ -237,7 +237,7 @@ store.max_staleness = 1 | 3601 | 2.5 | "10" => a whole number from 2 to 3600
 `);
 
 export const upstream = files(String.raw`
-upstream.url = "127.0.0.1:9090" | "http://127.0.0.1:9090/query" | "http://127.0.0.1:9090?a=b" | "http://127.0.0.1:99999" | "unix:" | "tcp://127.0.0.1" | "postgres://" | "sqlite:" => http://host:port, https://host:port or unix:/path, without path, query and credentials; or a database: postgres://, mysql:// or mariadb:// with a percent-encoded user and password, or sqlite:DIRECTORY
+upstream.url = "127.0.0.1:9090" | "http://127.0.0.1:9090/query" | "http://127.0.0.1:9090?a=b" | "http://127.0.0.1:99999" | "unix:" | "tcp://127.0.0.1" | "postgres://" | "sqlite:" | "sqlite://shop" => http://host:port, https://host:port or unix:/path, without path, query and credentials; or a database: postgres://, mysql:// or mariadb:// with a percent-encoded user and password, or sqlite:DIRECTORY
 [upstream]; url = "http://user:pa@ss@127.0.0.1:9090" => 2: upstream.url: found "http://***@127.0.0.1:9090"; allowed: http://host:port, https://host:port or unix:/path, without path, query and credentials; or a database: postgres://, mysql:// or mariadb:// with a percent-encoded user and password, or sqlite:DIRECTORY
 [upstream]; authorization = "Bearer hunter2\n" => 2: upstream.authorization: found a secret (not shown); allowed: a header value of visible ASCII characters
 [upstream]; authorization = "Bearer hunter2"; authorization_file = "secret" => 3: upstream.authorization_file: found "secret"; allowed: either authorization or authorization_file, not both

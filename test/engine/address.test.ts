@@ -127,7 +127,10 @@ t.test("PostgreSQL's password is in the URL, the environment or a private file",
     [url, { PGPASSFILE: file }],
   ]);
   chmodSync(file, 0o644);
-  await t.rejects(startService(t, url, { PGPASSFILE: file }), /refuses the engine/);
+  await t.rejects(
+    startService(t, url, { PGPASSFILE: file }),
+    /refuses the connection to database postgres: it requires a password/,
+  );
 });
 
 t.test("MySQL's password is in the URL or the environment", async (t) => {
@@ -139,7 +142,7 @@ t.test("MySQL's password is in the URL or the environment", async (t) => {
     [url, { MYSQL_PWD: "hunter2" }],
   ]);
   await t.rejects(start(url.replace("ann@", "ann:hunter3@")), {
-    message: /^MySQL on 127.0.0.1:\d+ refuses the engine for ann: (?!.*hunter3)/,
+    message: /^MySQL on 127.0.0.1:\d+ refuses the connection of user ann: (?!.*hunter3)/,
   });
 });
 

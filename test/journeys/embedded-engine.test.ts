@@ -182,21 +182,28 @@ t.test("the engine applies the configured limits", async (t) => {
   t.equal(most, 2, "no more than so many at one time");
 });
 
-t.test("the start fails with the reason if the database refuses the engine", async (t) => {
-  const server = await startPostgres(t);
-  await server.requirePassword("app", "hunter2");
-  const wrong = `postgres://app:wrong-one@127.0.0.1:${server.port}/postgres`;
-  const home = temporaryHome(t);
-  const env = {
-    GATEHOUSE_ADMIN_PASSWORD: "correct horse",
-    GATEHOUSE_CONFIG: path.join(home, "c.toml"),
-  };
-  writeFileSync(env.GATEHOUSE_CONFIG, `[upstream]\nurl = "${wrong}"\n`, { mode: 0o600 });
-  const { code, stdout, stderr } = await runCommand(home, ["serve", "--port", "0"], { env });
-  t.equal(code, 1);
-  t.match(stdout + stderr, /refuses the engine for postgres/);
-  t.notMatch(stdout + stderr, /wrong-one/);
-});
+t.test(
+  "the start fails with the reason if the database refuses it, and config check warns",
+  async (t) => {
+    const server = await startPostgres(t);
+    await server.requirePassword("app", "hunter2");
+    const wrong = `postgres://app:wrong-one@127.0.0.1:${server.port}/postgres`;
+    const home = temporaryHome(t);
+    const env = {
+      GATEHOUSE_ADMIN_PASSWORD: "correct horse",
+      GATEHOUSE_CONFIG: path.join(home, "c.toml"),
+    };
+    writeFileSync(env.GATEHOUSE_CONFIG, `[upstream]\nurl = "${wrong}"\n`, { mode: 0o600 });
+    const { code, stdout, stderr } = await runCommand(home, ["serve", "--port", "0"], { env });
+    t.equal(code, 1);
+    const refused =
+      /PostgreSQL on 127.0.0.1:\d+ refuses the connection to database postgres: 28P01: /;
+    t.match(stdout + stderr, refused);
+    const checked = await runCommand(home, ["config", "check"], { env });
+    t.match(checked, { code: 0, stderr: refused });
+    t.notMatch([stdout, stderr, checked.stdout, checked.stderr].join(), /wrong-one/);
+  },
+);
 
 t.test("several workers over SQLite are refused at the start", async (t) => {
   const home = temporaryHome(t);

@@ -94,5 +94,5 @@ function decode(text: string): string {
 }
 
 function wrong(problem: string): Error {
-  return new Error(`The engine's URL ${problem}.`);
+  return new Error(`upstream.url ${problem}.`);
 }

@@ -522,5 +522,6 @@ export async function openMysqlStore(url: string, options: RemoteOptions): Promi
     targetOf: () => "",
     open: () => MysqlConnection.open(address, options.timeLimit),
   };
-  return openRemoteStore({ dialect: mysql, connections, host, port, requested: user }, options);
+  const requested = `of user ${user}`;
+  return openRemoteStore({ dialect: mysql, connections, host, port, requested }, options);
 }

@@ -30,7 +30,7 @@ export interface ServerAddress {
  * @param name of the URL in error messages
  * @throws Error that does not repeat the URL, which may hold the password
  */
-export function parseAddress(url: string, name = "The engine's URL"): ServerAddress {
+export function parseAddress(url: string, name = "upstream.url"): ServerAddress {
   if (!isPercentEncoded(url)) throw new Error(`${name} is invalid: ${percentEncode}.`);
   const given = URL.parse(url)?.searchParams ?? new URLSearchParams();
   requireKnown(given, name);

@@ -566,7 +566,7 @@ export async function openPostgresStore(url: string, options: PostgresOptions): 
   const { host, port, database: home } = address;
   const { timeLimit } = options;
   const tables = new KnownTables<PostgresTable>();
-  const server = { host, port, requested: home };
+  const server = { host, port, requested: `to database ${home}` };
   if (options.databases === "schemas") {
     const connections = {
       targetOf: () => home,

@@ -338,7 +338,7 @@ interface Server<Leased extends Session> {
   readonly connections: ConnectionSource<Leased>;
   readonly host: string;
   readonly port: number;
-  /** The user or database, for the error message. */
+  /** The end of the error message: `to database shop` or `of user ann`. */
   readonly requested: string;
 }
 
@@ -362,10 +362,9 @@ export async function openRemoteStore<Leased extends Session>(
     if (!isSlow && !dialect.failures.isUnavailable(error)) {
       await check.close();
       throw new Error(
-        `${dialect.name} on ${host}:${port} refuses the engine for ${requested}: ${reasonOf(error)}`,
+        `${dialect.name} on ${host}:${port} refuses the connection ${requested}: ${reasonOf(error)}`,
       );
     }
-    log.warn({ host, port, reason: reasonOf(error) }, `${dialect.name} cannot be reached yet`);
   }
   const pool = new ConnectionPool(connections, poolSize);
   return new RemoteStore({ dialect, pool, poolSize, check, timeLimit, log });
