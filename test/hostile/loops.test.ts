@@ -215,8 +215,10 @@ t.test("no query blocks the event loop", async (t) => {
   await checkEach(t, gateway, [...queries, ...others], owner, "/query");
 });
 
-const columns = Array.from({ length: 1_600_000 }, (_, at) => `"c${at}":0`);
-const body = `{"Insert":{"database":"main","table":"t","values":[{${columns}}]}}`;
+const cell = "\\u0061".repeat(200);
+const columns = Array.from({ length: 4000 }, (_, at) => `"c${at}":"${cell}"`);
+const rows = Array.from({ length: 10 }, () => `{${columns}}`);
+const body = `{"Insert":{"database":"main","table":"t","values":[${rows}]}}`;
 
 function insertBy(token: string): string {
   return wireRequest("POST /query", { ...queryHeaders(token), Connection: "close" }, body);
