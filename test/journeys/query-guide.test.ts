@@ -32,7 +32,7 @@ const authors = readFileSync(
 function settled(json: string): string {
   return json
     .replace(/("(?:[^"\\]|\\.)*")|\s+/g, (_, token: string | undefined) => token ?? "")
-    .replace(/"request_id":"[^"]*"/, '"request_id":"..."');
+    .replace(/,"request_id":"[^"]*"/, "");
 }
 
 t.test("every query of the guide gets the answer that the guide shows", async (t) => {

@@ -10,7 +10,8 @@ const upstream = await new RecordingUpstream().listen(t);
 const fixture = new FixtureServer();
 const tool = await fixture.listen();
 t.teardown(() => fixture.close());
-const route = '[[routes]]\npath = "/db/:database/stats"\nmethods = ["GET"]\naccess = "SELECT"\n';
+const route =
+  '[[routes]]\npath = "/db/:database/stats"\nmethods = ["GET"]\naccess = "SELECT"\nquery = ["key"]\n';
 const tools = `[mcp]\nupstream = "${tool}"\n[[mcp.tools]]\nname = "test_simple_text"\npermission = "SELECT"\ndatabase = "main"\n`;
 const recorder = new Recorder(t);
 const options = { upstream: upstream.url, config: route + tools, env: recorder.env };

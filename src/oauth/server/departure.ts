@@ -36,7 +36,7 @@ export function leadToClients(
     const location = URL.parse(ctx.response.get("Location"));
     if (!ctx.path.startsWith(resumePath("")) || location === null) return;
     const record = {
-      payload: JSON.stringify(location.href),
+      payload: JSON.stringify({ location: location.href }),
       expires: epochSeconds() + lifetimes.interaction,
     };
     await store
@@ -60,7 +60,7 @@ export async function finishInteraction(visit: Visit, finish: () => Promise<void
   const { uid } = await provider.Session.get(provider.createContext(request, response));
   const earlier = await store.find(DEPARTURE, keyOf(uid, path));
   if (earlier === undefined) return finish();
-  const location = new URL(JSON.parse(earlier.payload));
+  const location = new URL(JSON.parse(earlier.payload).location);
   const { href, searchParams } = location;
   if (!needsPage(options.issuer, location, request)) return seeOther(response, href);
   const code = searchParams.get("code");
