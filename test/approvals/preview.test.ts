@@ -1,5 +1,6 @@
 /** Previews for approvers. */
 import t from "tap";
+import { sharedServer } from "../engine/postgres/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { connectStateless } from "../mcp/clients.ts";
@@ -61,6 +62,38 @@ t.test("an approval does not cover rows that have changed, gone or appeared", as
     t.equal(await count(), rows);
   }
 });
+
+const urls = {
+  SQLite: async () => undefined,
+  PostgreSQL: async () => {
+    const server = await sharedServer();
+    const name = await server.createDatabase();
+    await server.sql("create schema main", name);
+    return server.url(name);
+  },
+};
+for (const [database, urlOf] of Object.entries(urls)) {
+  t.test(`a Preview keeps to the requester's row filters (${database})`, async (t) => {
+    const upstream = await urlOf();
+    const more = careful('row_filter = [{ column = "id", cmp = "<", value = 5 }]');
+    const filtered = await openCareful(t, { more, ...(upstream && { upstream }) });
+    const { ask, bot, run, count } = filtered;
+    const nested = { and: [removal.Delete.where, { column: "id", cmp: ">", value: 1 }] };
+    const queries = [
+      { query: { Delete: { ...orders, where: nested } }, ids: [2, 3, 4] },
+      { query: { Delete: { ...orders, where: null } }, ids: [0, 1] },
+    ];
+    for (const { query, ids } of queries) {
+      const id = idIn(await ask(bot, query));
+      const before = ids.map((one) => ({ id: one }));
+      t.match(await run("show", id), { preview: { affected: ids.length, before } });
+      await run("approve", id);
+      const answer = await ask(bot, query, id);
+      t.match(answer, { status: 200, body: { affected: ids.length } });
+    }
+    t.equal(await count(), 10);
+  });
+}
 
 t.test("other rows may change before an approved query runs", async (t) => {
   const id = idIn(await ask(bot, removal));

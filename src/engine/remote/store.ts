@@ -142,7 +142,7 @@ class RemoteStore<Leased extends Session> implements Store {
   }
 
   async execute(
-    { body, query: { operations: parsed }, limits }: QueryRequest,
+    { query: { operations: parsed }, limits }: QueryRequest,
     query: AbortController,
   ): Promise<Answer> {
     const { isBatch, all: operations } = parsed;
@@ -156,7 +156,7 @@ class RemoteStore<Leased extends Session> implements Store {
       return this.#perform(work, query);
     });
     return answer.catch((error: unknown) => {
-      throw error instanceof EngineRefusal ? error.quote(body) : error;
+      throw error instanceof EngineRefusal ? error.quote(parsed.body) : error;
     });
   }
 
