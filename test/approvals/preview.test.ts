@@ -147,3 +147,19 @@ t.test("`audit --denied` finds denials by the engine", async (t) => {
     { ...denied, reason: "approval_stale", approval: id, status: 409 },
   ]);
 });
+
+t.test("changes wait while a command shows a Preview", async (t) => {
+  const { ask, bot, root, run } = await openCareful(t);
+  for (let start = 1000; start < 95_000; start += 47_000) {
+    const values = Array.from({ length: 47_000 }, (_, at) => ({ id: start + at, state: "large" }));
+    t.match(await ask(root, { Insert: { ...orders, values } }), { status: 200 });
+  }
+  const everything = { Delete: { ...orders, where: { column: "id", cmp: ">", value: 0 } } };
+  const id = idIn(await ask(bot, everything));
+  let isShowing = true;
+  const shown = run("show", id).finally(() => (isShowing = false));
+  for (let changes = 0; isShowing; changes++) {
+    t.match(await ask(root, set(0, `state ${changes}`)), { status: 200 });
+  }
+  t.match(await shown, { id });
+});
