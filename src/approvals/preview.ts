@@ -3,13 +3,14 @@ import { decideQuery } from "../access/policy.ts";
 import { EVERY_DATABASE, type Subject } from "../access/roles.ts";
 import { filterAdditions } from "../access/row-filter.ts";
 import type { Snapshot } from "../access/snapshot.ts";
+import { runCooperatively, type Steps } from "../cooperative-scheduling.ts";
 import { keepSpelling } from "../json/document.ts";
 import type { Grammar } from "../query/grammar.ts";
 import type { QueryLimit } from "../query/limits.ts";
 import { operations } from "../query/operations.ts";
 import type { Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
-import { scan } from "../query/scan.ts";
+import { STEP_BYTES, scan, scanInSteps } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
 import type { Approval } from "./approval.ts";
 
@@ -27,12 +28,12 @@ export interface NoPreview {
 const SHOWN_ROWS = 100;
 
 /** The Preview of a pending query, limited by the requester's current rights and row filters. */
-export function previewQuery(
+export async function previewQuery(
   snapshot: Snapshot,
   grammar: Grammar,
   { username, via, client, operations: [only], operationCount }: Approval,
   body: Buffer,
-): PreviewQuery | NoPreview {
+): Promise<PreviewQuery | NoPreview> {
   if (
     operationCount !== 1 ||
     only === undefined ||
@@ -42,19 +43,34 @@ export function previewQuery(
   }
   const preview = Buffer.concat([Buffer.from('{"Preview":'), body, Buffer.from("}")]);
   try {
-    const query = scan(preview, grammar, true);
+    const query = await readQuery(preview, grammar);
     const context = { via, client, now: Date.now(), isEngine: true, isApproved: true };
     const subject = { username, tokenDatabase: EVERY_DATABASE };
     const decided = decideQuery(snapshot, subject, query, context);
     const { allowed, reason, decisions, limits, bytewise = [] } = decided;
     if (!allowed) return { reason: `${username} may not see the rows (${reason})` };
     const additions = filterAdditions(query, decisions);
-    const filtered = additions.length === 0 ? preview : splice(preview, additions);
-    return { body: filtered, query, limits: [...limits, ...bytewise, { touched: "tell" }] };
+    const filtered =
+      additions.length === 0 ? query : await readQuery(splice(preview, additions), grammar);
+    return {
+      body: filtered.operations.body,
+      query: filtered,
+      limits: [...limits, ...bytewise, { touched: "tell" }],
+    };
   } catch (error) {
     if (error instanceof QueryRefused) return { reason: error.message };
     throw error;
   }
+}
+
+function readQuery(body: Buffer, grammar: Grammar): Promise<Query> {
+  return runCooperatively(readInSteps(body, grammar));
+}
+
+function* readInSteps(body: Buffer, grammar: Grammar): Steps<Query> {
+  const query = yield* scanInSteps(body, grammar, STEP_BYTES, true);
+  yield* query.operations.parse();
+  return query;
 }
 
 /** Why an approver may not see the rows of these tables; undefined if all rows are readable. */

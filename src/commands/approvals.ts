@@ -38,7 +38,7 @@ async function readPreview(loaded: LoadedConfiguration, approval: Approval, body
   const { query } = loaded.configuration;
   const options = { extraFields: query.extra_fields, operations: query.operations };
   const snapshot = await readAccess(loaded);
-  const preview = previewQuery(snapshot, createGrammar(options), approval, body);
+  const preview = await previewQuery(snapshot, createGrammar(options), approval, body);
   if ("reason" in preview) return preview;
   try {
     const store = await openAsGuest(loaded, TIMEOUT_MS);

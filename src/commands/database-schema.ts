@@ -14,6 +14,7 @@ import { counted, didYouMean } from "../suggestion.ts";
 import { askTarget } from "../upstream/health-check.ts";
 import { parseTarget } from "../upstream/target.ts";
 
+/** A Preview locks a SQLite file for no longer than the gateway's queries wait for it. */
 const TIMEOUT_MS = 2000;
 /** A warning lists all names if there are no more than this. */
 const MOST_LISTED = 8;
@@ -30,7 +31,8 @@ export async function openAsGuest(
 ): Promise<Store | undefined> {
   if (!hasOwnEngine(loaded)) return undefined;
   const url = URL.parse(ownDatabaseUrl(loaded));
-  if (url !== null && isServerUrl(url.href)) {
+  const isServer = url !== null && isServerUrl(url.href);
+  if (isServer) {
     const key = url.protocol.startsWith("postgres") ? "connect_timeout" : "connect-timeout";
     // One second, because the engine connects twice.
     url.searchParams.set(key, "1");
@@ -39,7 +41,8 @@ export async function openAsGuest(
   const { openStore } = await import("../engine/open.ts");
   const { postgres_databases: databases } = loaded.configuration.upstream;
   return openStore({
-    ...{ url: url?.href ?? ownDatabaseUrl(loaded), databases, queryTimeLimit },
+    ...{ url: url?.href ?? ownDatabaseUrl(loaded), databases },
+    queryTimeLimit: isServer ? queryTimeLimit : TIMEOUT_MS,
     ...{ poolSize: 1, isGuest: true, log: pino({ level: "silent" }) },
   });
 }

@@ -344,7 +344,7 @@ async function previewRows(
 ): Promise<PreviewRows | NoPreview> {
   const { queries, access, log, routing } = gateway;
   if (!queries.isEngine) return { reason: "a foreign upstream cannot show them" };
-  const preview = previewQuery(access.snapshot, queries.grammar, approval, query);
+  const preview = await previewQuery(access.snapshot, queries.grammar, approval, query);
   if ("reason" in preview) return preview;
   const hidden = whyRowsHidden(access.snapshot, queries.grammar, approver, approval);
   if (hidden !== undefined) return { reason: hidden };

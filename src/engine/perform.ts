@@ -1,3 +1,4 @@
+import { setImmediate } from "node:timers/promises";
 import type { QueryLimit } from "../query/limits.ts";
 import type { ChangeName, Operation, TableOperation } from "../query/operation-types.ts";
 import { MOST_PREVIEW_ROWS, type OperationFields, type ReadingName } from "../query/operations.ts";
@@ -14,6 +15,7 @@ import {
   previewedOperations,
   previewJson,
 } from "./sql/answers.ts";
+import { requireShortLists } from "./sql/conditions.ts";
 import { type RowChangeName, requireSameRows } from "./sql/preview.ts";
 import { tablesIn } from "./sql/select.ts";
 import type { Changed } from "./sql/target.ts";
@@ -55,6 +57,8 @@ export async function performAll<Leased extends Session>(
 }
 
 const MAX_UNANSWERED_CHANGES = 100;
+/** Changes that do not wait for replies let the event loop take a turn after this long. */
+const LONGEST_TURN_MS = 8;
 
 /**
  * Runs the elements of a Batch. Without limits to count, changes do not wait for the replies to
@@ -77,7 +81,12 @@ async function performBatch<Leased extends Session>(
     }
     answers = [];
   }
+  let turnBegan = performance.now();
   for (const [element, operation] of operations.entries()) {
+    if (performance.now() - turnBegan > LONGEST_TURN_MS) {
+      await setImmediate();
+      turnBegan = performance.now();
+    }
     const performElement = () => inElement(run, element, () => perform(run, operation, element));
     if (isReading(operation)) {
       await writeAnswers();
@@ -136,6 +145,7 @@ async function perform<Leased extends Session>(
   }
   const { touched } = counter;
   if (touched !== undefined) {
+    requireShortLists(operation.fields);
     requireSameRows(await dialect.digestAffected(context, operation), touched);
   }
   const found = await change(dialect, context, bindings.apply(operation, element));
@@ -179,6 +189,7 @@ async function previewOne<Leased extends Session>(
 ): Promise<void> {
   const { touched } = counter;
   const context = contextOf(dialect, session, operation.fields.database, counter);
+  requireShortLists(operation.fields);
   const digest = touched && (await dialect.digestAffected(context, operation));
   const visible = counter.columnsOf(element);
   const isForApprover = touched !== undefined;
@@ -204,6 +215,7 @@ function change<Leased extends Session, Name extends ChangeName>(
   context: QueryContext<Leased>,
   { name, fields }: Operation<Name>,
 ): Promise<Changed> {
+  requireShortLists(fields);
   return changes[name](context, fields);
 }
 
@@ -213,6 +225,7 @@ export async function read<Leased extends Session, Name extends ReadingName>(
   { name, fields }: Operation<Name>,
   output: RowOutput,
 ): Promise<void> {
+  requireShortLists(fields);
   try {
     await reads[name](context, fields, output);
   } catch (error) {

@@ -3,7 +3,6 @@ import type { Query } from "../query/query.ts";
 import type { Answer, RowStream } from "./spool.ts";
 
 export interface QueryRequest {
-  readonly body: Buffer;
   readonly query: Query;
   readonly limits: readonly QueryLimit[];
 }

@@ -65,6 +65,13 @@ export function sourceOf(parsed: object): string | undefined {
   return sources.get(parsed);
 }
 
+/** Containers whose text is too long to visit in one turn of the event loop. */
+const longContainers = new WeakSet<object>();
+
+export function isLong(value: unknown): value is object {
+  return typeof value === "object" && value !== null && longContainers.has(value);
+}
+
 /**
  * Parses JSON that a strict reader has accepted, such as a body after its scan. A reviver of
  * `JSON.parse` takes eight times as long, and neither can pause.
@@ -147,7 +154,8 @@ class ExactParser {
       if (code !== CLOSE_BRACE && code !== CLOSE_BRACKET) throw new SyntaxError("no comma");
       this.#containers.pop();
       this.#keys.pop();
-      const start = this.#starts.pop();
+      const start = this.#starts.pop() ?? 0;
+      if (this.#at - start > STEP_LENGTH) longContainers.add(container);
       if (this.#changed.delete(container)) {
         sources.set(container, this.#text.slice(start, this.#at));
       }

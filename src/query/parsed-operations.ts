@@ -9,13 +9,13 @@ type Scanned = Readonly<Record<string, never>>;
 
 /** The operations of a body that was scanned, as typed values. They are parsed once, if needed. */
 export class ParsedOperations {
-  readonly #body: Buffer;
+  readonly body: Buffer;
   readonly #readNumber: ReadNumber | undefined;
   #all: readonly Operation[] | undefined;
   #isBatch = false;
 
   constructor(body: Buffer, readNumber?: ReadNumber) {
-    this.#body = body;
+    this.body = body;
     this.#readNumber = readNumber;
   }
 
@@ -39,7 +39,7 @@ export class ParsedOperations {
 
   *parse(): Steps<readonly Operation[]> {
     if (this.#all !== undefined) return this.#all;
-    const body: Scanned = yield* parseExactlyInSteps(textOf(this.#body), this.#readNumber);
+    const body: Scanned = yield* parseExactlyInSteps(textOf(this.body), this.#readNumber);
     const elements: readonly Scanned[] | undefined = body[batchKey];
     this.#isBatch = elements !== undefined;
     this.#all = (elements ?? [body]).flatMap(operationsIn);

@@ -209,7 +209,7 @@ function wrongBatchSize(place: BodyLocation): QueryRefused {
 /** Bodies from this size take a few milliseconds and should be scanned in slices. */
 export const LONG_BODY = 512 * 1024;
 /** A step takes well under a millisecond. */
-const STEP_BYTES = 16 * 1024;
+export const STEP_BYTES = 16 * 1024;
 
 /**
  * Reads a query body in one pass, without building its rows, and returns the databases and tables

@@ -2,7 +2,6 @@ import { createReadStream } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Logger } from "pino";
 import { ClientError } from "../client-error.ts";
-import { runCooperatively } from "../cooperative-scheduling.ts";
 import { callerLimits, EngineRefusal } from "../engine/refusal.ts";
 import type { Answer, RowForm, RowStream } from "../engine/spool.ts";
 import type { Store } from "../engine/store.ts";
@@ -10,7 +9,6 @@ import { isPlainName } from "../query/names.ts";
 import { isOperationName } from "../query/operations.ts";
 import { isReadOnly, type Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
-import { LONG_BODY } from "../query/scan.ts";
 import { Refusal } from "../refusal.ts";
 import type { AnswerSink } from "./answer-stream.ts";
 import type { QueryMetrics } from "./backends.ts";
@@ -148,10 +146,8 @@ export class EngineDatabase implements Database, DatabaseTarget {
         await this.#send(await this.#store.readSchema({ database, table }, client), sink, client);
         return;
       }
-      const { accept, body, query: asked, report } = query;
+      const { accept, query: asked, report } = query;
       requireKnown(asked);
-      // Parsed here, since nothing may block the event loop for long.
-      if (body.length >= LONG_BODY) await runCooperatively(asked.operations.parse());
       const form = !asked.batch && isReadOnly(asked) ? preferredForm(accept) : "json";
       if (form === "json") {
         const answer = await this.#store.execute(query, client);

@@ -1,5 +1,6 @@
 /** Previews for approvers. */
 import t from "tap";
+import { sharedServer } from "../engine/postgres/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { connectStateless } from "../mcp/clients.ts";
@@ -62,6 +63,38 @@ t.test("an approval does not cover rows that have changed, gone or appeared", as
   }
 });
 
+const urls = {
+  SQLite: async () => undefined,
+  PostgreSQL: async () => {
+    const server = await sharedServer();
+    const name = await server.createDatabase();
+    await server.sql("create schema main", name);
+    return server.url(name);
+  },
+};
+for (const [database, urlOf] of Object.entries(urls)) {
+  t.test(`a Preview keeps to the requester's row filters (${database})`, async (t) => {
+    const upstream = await urlOf();
+    const more = careful('row_filter = [{ column = "id", cmp = "<", value = 5 }]');
+    const filtered = await openCareful(t, { more, ...(upstream && { upstream }) });
+    const { ask, bot, run, count } = filtered;
+    const nested = { and: [removal.Delete.where, { column: "id", cmp: ">", value: 1 }] };
+    const queries = [
+      { query: { Delete: { ...orders, where: nested } }, ids: [2, 3, 4] },
+      { query: { Delete: { ...orders, where: null } }, ids: [0, 1] },
+    ];
+    for (const { query, ids } of queries) {
+      const id = idIn(await ask(bot, query));
+      const before = ids.map((one) => ({ id: one }));
+      t.match(await run("show", id), { preview: { affected: ids.length, before } });
+      await run("approve", id);
+      const answer = await ask(bot, query, id);
+      t.match(answer, { status: 200, body: { affected: ids.length } });
+    }
+    t.equal(await count(), 10);
+  });
+}
+
 t.test("other rows may change before an approved query runs", async (t) => {
   const id = idIn(await ask(bot, removal));
   await run("show", id);
@@ -113,4 +146,20 @@ t.test("`audit --denied` finds denials by the engine", async (t) => {
     { ...denied, reason: "approval_required", status: 202 },
     { ...denied, reason: "approval_stale", approval: id, status: 409 },
   ]);
+});
+
+t.test("changes wait while a command shows a Preview", async (t) => {
+  const { ask, bot, root, run } = await openCareful(t);
+  for (let start = 1000; start < 95_000; start += 47_000) {
+    const values = Array.from({ length: 47_000 }, (_, at) => ({ id: start + at, state: "large" }));
+    t.match(await ask(root, { Insert: { ...orders, values } }), { status: 200 });
+  }
+  const everything = { Delete: { ...orders, where: { column: "id", cmp: ">", value: 0 } } };
+  const id = idIn(await ask(bot, everything));
+  let isShowing = true;
+  const shown = run("show", id).finally(() => (isShowing = false));
+  for (let changes = 0; isShowing; changes++) {
+    t.match(await ask(root, set(0, `state ${changes}`)), { status: 200 });
+  }
+  t.match(await shown, { id });
 });

@@ -122,8 +122,8 @@ async function describeTable(context: PostgresContext, name: string): Promise<Ta
   );
 }
 
-/** Well below the protocol's limit of 65,535. */
-const VALUES_PER_STATEMENT = 20_000;
+/** Far below the protocol's limit of 65,535: a statement is built in one turn of the event loop. */
+const VALUES_PER_STATEMENT = 4000;
 
 async function targetOf(
   context: PostgresContext,

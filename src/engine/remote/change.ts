@@ -1,3 +1,4 @@
+import { setImmediate } from "node:timers/promises";
 import { sql } from "kysely";
 import { parseExact } from "../../json/exact.ts";
 import type { Condition, Select } from "../../query/operation-types.ts";
@@ -144,6 +145,11 @@ async function runSteps<Result, Raw>(
 ): Promise<Result> {
   let step = steps.next();
   while (step.done !== true) {
+    if (step.value === undefined) {
+      await setImmediate();
+      step = steps.next({ rows: [], count: 0 });
+      continue;
+    }
     const { fragment, wants, isLast } = step.value;
     let reply: Reply<Raw>;
     try {
@@ -313,15 +319,15 @@ export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>
   const { returning, onNumbers, all = values } = options;
   const identity = [...table.columns.values()].find(({ isIdentity }) => isIdentity);
   // All names are checked before the first row is stored.
-  const runs = runsOf(values, identity).map((some) => ({
-    some,
-    layout: layoutOf(destination, some, all, options.alias),
-  }));
+  const runs: { readonly some: readonly Row[]; readonly layout: Layout }[] = [];
+  for (const some of yield* runsOf<Raw>(values, identity)) {
+    runs.push({ some, layout: yield* layoutOf<Found, Raw>(destination, some, all, options.alias) });
+  }
   const found: ResultRow<Raw>[] = [];
   let affected = 0;
-  const [first, ...others] = values;
+  const [first] = values;
   const takesNumber = identity !== undefined && first !== undefined && givesNumber(first, identity);
-  const isLast = options.endsWithRow === true && others.length === 0 && !takesNumber;
+  const isLast = options.endsWithRow === true && values.length === 1 && !takesNumber;
   for (const { some, layout } of runs) {
     for (const { statement, part } of statementsOf(some, all, layout, options)) {
       try {
@@ -342,15 +348,19 @@ export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>
   return { affected: found.length, data: encodeRows({ table }, returning, found) };
 }
 
-function layoutOf<Found extends InsertColumn>(
+/** Rows that are looked at in one turn of the event loop. */
+const ROWS_PER_TURN = 16_384;
+
+function* layoutOf<Found extends InsertColumn, Raw>(
   { name, table }: Destination<Found>,
   rows: readonly Row[],
   all: readonly Row[],
   alias: Fragment | undefined,
-): Layout {
+): Steps<Layout, Raw> {
   const firsts = new Map<string, Row>();
   let last: readonly string[] = [];
-  for (const row of rows) {
+  for (const [at, row] of rows.entries()) {
+    if ((at + 1) % ROWS_PER_TURN === 0) yield;
     const keys = Object.keys(row);
     // Rows tend to have the same keys, and a text of each takes long.
     if (keys.length === last.length && keys.every((key, at) => key === last[at])) continue;
@@ -374,11 +384,16 @@ function layoutOf<Found extends InsertColumn>(
 }
 
 /** Separates rows that set their number from those that receive the next one. */
-function runsOf(rows: readonly Row[], identity: InsertColumn | undefined): Row[][] {
+function* runsOf<Raw>(
+  rows: readonly Row[],
+  identity: InsertColumn | undefined,
+): Steps<readonly (readonly Row[])[], Raw> {
+  if (identity === undefined) return [rows];
   const runs: Row[][] = [];
   let isNumbered: boolean | undefined;
-  for (const row of rows) {
-    const isGiven = identity !== undefined && givesNumber(row, identity);
+  for (const [at, row] of rows.entries()) {
+    if ((at + 1) % ROWS_PER_TURN === 0) yield;
+    const isGiven = givesNumber(row, identity);
     if (isGiven !== isNumbered) runs.push([]);
     runs.at(-1)?.push(row);
     isNumbered = isGiven;

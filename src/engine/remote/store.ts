@@ -1,9 +1,12 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { sql } from "kysely";
 import type { Logger } from "pino";
+import { runCooperatively } from "../../cooperative-scheduling.ts";
 import type { QueryLimit } from "../../query/limits.ts";
 import type { Operation } from "../../query/operation-types.ts";
 import type { OperationFields, ReadingName } from "../../query/operations.ts";
+import type { ParsedOperations } from "../../query/parsed-operations.ts";
+import { LONG_BODY } from "../../query/scan.ts";
 import { isChecked } from "../bindings.ts";
 import { LimitCounter } from "../limits.ts";
 import { contextOf, performAll, performPreview, read, type Work } from "../perform.ts";
@@ -11,6 +14,7 @@ import { EngineRefusal, UnknownOutcome } from "../refusal.ts";
 import { type Answer, jsonAnswer, type RowStream, Spool } from "../spool.ts";
 import { isOfTables, isReading, previewedOperations, returnsRows } from "../sql/answers.ts";
 import { tableList } from "../sql/target.ts";
+import { writeLongCells } from "../sql/values.ts";
 import type { QueryRequest, SchemaPath, Store } from "../store.ts";
 import { ConnectionLost, type Dialect, type Mode, type Session } from "./dialect.ts";
 import { refused } from "./failures.ts";
@@ -142,9 +146,10 @@ class RemoteStore<Leased extends Session> implements Store {
   }
 
   async execute(
-    { body, query: { operations: parsed }, limits }: QueryRequest,
+    { query: { operations: parsed }, limits }: QueryRequest,
     query: AbortController,
   ): Promise<Answer> {
+    await parseLong(parsed);
     const { isBatch, all: operations } = parsed;
     const work = { isBatch, operations: operations.filter(isOfTables), limits };
     if (isBatch) this.#dialect.requireAtomic?.(work.operations);
@@ -156,7 +161,7 @@ class RemoteStore<Leased extends Session> implements Store {
       return this.#perform(work, query);
     });
     return answer.catch((error: unknown) => {
-      throw error instanceof EngineRefusal ? error.quote(body) : error;
+      throw error instanceof EngineRefusal ? error.quote(parsed.body) : error;
     });
   }
 
@@ -165,6 +170,7 @@ class RemoteStore<Leased extends Session> implements Store {
     stream: RowStream,
     query: AbortController,
   ): Promise<void> {
+    await parseLong(operations);
     const [operation] = operations.all.filter(isReading);
     if (operation === undefined) throw new Error("Only a Select can be streamed");
     const { database } = operation.fields;
@@ -318,6 +324,13 @@ class RemoteStore<Leased extends Session> implements Store {
     if (table === undefined) return tableList(await this.#dialect.listTables(context));
     return this.#dialect.describeTable(context, table);
   }
+}
+
+/** Nothing may block the event loop for long. */
+async function parseLong(operations: ParsedOperations): Promise<void> {
+  if (operations.body.length < LONG_BODY) return;
+  await runCooperatively(operations.parse());
+  for (const { fields } of operations.all) await runCooperatively(writeLongCells(fields));
 }
 
 /** A page and `include` may take several statements, which must see one state. */

@@ -3,7 +3,7 @@ import { foldCase } from "../../query/names.ts";
 import type { CellValue, Comparison, Condition } from "../../query/operation-types.ts";
 import { withCase } from "../letters.ts";
 import { EngineRefusal } from "../refusal.ts";
-import type { Fragment } from "./fragment.ts";
+import { type Fragment, listSql, requireSendable, tooComplex } from "./fragment.ts";
 import {
   type Column,
   type ColumnReference,
@@ -116,6 +116,29 @@ export function conditionSql(resolve: Resolve, condition: Condition, scope: Scop
   if ("other" in condition) return besideSql(reference, condition.cmp, resolve(condition.other));
   if ("select" in condition) return memberSql(reference, condition, nestingIn(scope));
   return comparisonSql(reference, condition);
+}
+
+/**
+ * Refuses what no statement can carry before it is built, which would take minutes. Rows are sent in
+ * parts.
+ *
+ * @throws EngineRefusal `query_too_complex`
+ */
+export function requireShortLists(fields: object): void {
+  requireSendable(countListed(fields));
+}
+
+function countListed(part: object): number {
+  let count = 0;
+  for (const [key, member] of Object.entries(part)) {
+    if (typeof member !== "object" || member === null) continue;
+    const isOfCells = key === "value" || key === "values" || key === "set" || key === "add";
+    if (!isOfCells) count += countListed(member);
+    else if ("cmp" in part && Array.isArray(member)) {
+      if (part.cmp === "IN" || part.cmp === "NOT IN") count += member.length;
+    }
+  }
+  return count;
 }
 
 /** The conditions that `and`, `or` and `not` combine. */
@@ -256,7 +279,7 @@ function exactComparisonSql(
     const present = values.filter((one) => one !== null);
     if (present.length === 0) return undefined;
     const left = exact.column(columnSql(reference), false);
-    const among = sql`${left} in (${sql.join(present.map(exactValue))})`;
+    const among = sql`${left} in ${listSql(present.map(exactValue))}`;
     return present.length === values.length
       ? among
       : sql`(${among} or ${columnSql(reference)} is null)`;
@@ -318,7 +341,7 @@ function amongSql(left: Fragment, values: readonly unknown[], isAmong: boolean):
   if (values.length === 0) {
     return isAmong ? sql`(${left} is null and null)` : sql`(${left} is not null or null)`;
   }
-  return sql`${left} ${isAmong ? sql`in` : sql`not in`} (${sql.join(values)})`;
+  return sql`${left} ${isAmong ? sql`in` : sql`not in`} ${listSql(values)}`;
 }
 
 function likeSql(
@@ -339,9 +362,15 @@ function likeSql(
     : like(column, withCase(pattern, "lower"), fold);
 }
 
+/** SQLite takes no longer patterns. */
+const LONGEST_ESCAPED = 50_000;
+
 /** The pattern with `\\` as its escape character. Undefined if nothing follows the last escape. */
 function literalsEscaped(pattern: string, escapes: string | undefined): string | undefined {
   if (escapes === undefined) return pattern.replaceAll("\\", "\\\\");
+  if (pattern.length > LONGEST_ESCAPED) {
+    throw tooComplex(`more than ${LONGEST_ESCAPED} characters in a pattern with an escape`);
+  }
   let escaped = "";
   let isLiteral = false;
   for (const character of pattern) {

@@ -1,4 +1,12 @@
-import { createQueryId, type QueryCompiler, type RawBuilder, SqliteQueryCompiler } from "kysely";
+import {
+  createQueryId,
+  isExpression,
+  PrimitiveValueListNode,
+  type QueryCompiler,
+  type RawBuilder,
+  SqliteQueryCompiler,
+  sql,
+} from "kysely";
 import { EngineRefusal } from "../refusal.ts";
 
 /** A piece of SQL. The builder quotes its names and binds its values. */
@@ -24,10 +32,21 @@ export function isShort(fragment: Fragment): boolean {
 export const PARAMETER_LIMIT = 65_535;
 
 /** @throws EngineRefusal `query_too_complex` for more values than a statement can carry */
+export function requireSendable(count: number): void {
+  if (count > PARAMETER_LIMIT)
+    throw tooComplex(`more than ${PARAMETER_LIMIT} values in one statement`);
+}
+
 export function compileForServer(compiler: QueryCompiler, fragment: Fragment) {
   const compiled = compile(compiler, fragment);
-  if (compiled.parameters.length <= PARAMETER_LIMIT) return compiled;
-  throw tooComplex(`more than ${PARAMETER_LIMIT} values in one statement`);
+  requireSendable(compiled.parameters.length);
+  return compiled;
+}
+
+/** Values in parentheses. A node for each would take several times as long to build and compile. */
+export function listSql(values: readonly unknown[]): Fragment {
+  if (values.some(isExpression)) return sql`(${sql.join(values)})`;
+  return sql`${{ toOperationNode: () => PrimitiveValueListNode.create(values) }}`;
 }
 
 export function tooComplex(limit: string): EngineRefusal {
@@ -85,8 +104,11 @@ export interface Reply<Raw> {
   readonly count: number;
 }
 
-/** Database work that yields statements and receives the replies, whatever the driver. */
-export type Steps<Result, Raw> = Generator<Statement, Result, Reply<Raw>>;
+/**
+ * Database work that yields statements and receives the replies, whatever the driver. Long work
+ * yields undefined to let the event loop take a turn.
+ */
+export type Steps<Result, Raw> = Generator<Statement | undefined, Result, Reply<Raw>>;
 
 export function* run<Raw>(fragment: Fragment, isLast = false): Steps<number, Raw> {
   return (yield { fragment, wants: "count", isLast }).count;

@@ -1,4 +1,5 @@
-import { ExactNumber, sourceOf } from "../../json/exact.ts";
+import type { Steps } from "../../cooperative-scheduling.ts";
+import { ExactNumber, isLong, sourceOf } from "../../json/exact.ts";
 import type { CellValue } from "../../query/values.ts";
 import { EngineRefusal, RowTooLong } from "../refusal.ts";
 import type { RowForm, RowOutput } from "../spool.ts";
@@ -116,8 +117,13 @@ function csvText(text: string): string {
 
 export type PresentValue = Exclude<CellValue, null>;
 
+/** Texts of long cells, which were written in steps. */
+const longTexts = new WeakMap<object, string>();
+
 /** JSON text without white space, with exact numbers. */
 export function cellText(value: CellValue): string {
+  const known = isLong(value) ? longTexts.get(value) : undefined;
+  if (known !== undefined) return known;
   if (typeof value === "bigint") return value.toString();
   if (value instanceof ExactNumber) return value.source;
   if (Array.isArray(value)) return `[${value.map(cellText).join(",")}]`;
@@ -130,6 +136,55 @@ export function cellText(value: CellValue): string {
     return `{${members.join(",")}}`;
   }
   return JSON.stringify(value);
+}
+
+/** Writes the long cells of an operation, or of a part of one, for `cellText`. */
+export function* writeLongCells(part: object): Steps<void> {
+  for (const [key, member] of Object.entries(part)) {
+    if (!isLong(member)) continue;
+    if (key === "value") yield* writeLong(member);
+    else if (key === "set") yield* writeLongCellsOf(member);
+    else if (key !== "values") yield* writeLongCells(member);
+    else yield* visitLong(Object.values(member), writeLongCellsOf);
+  }
+}
+
+function writeLongCellsOf(row: object): Steps<void> {
+  return visitLong(Object.values(row), writeLong);
+}
+
+function* visitLong(
+  values: readonly unknown[],
+  visit: (value: object) => Steps<void>,
+): Steps<void> {
+  for (const [at, value] of values.entries()) {
+    if (at % VALUES_PER_STEP === 0) yield;
+    if (isLong(value)) yield* visit(value);
+  }
+}
+
+const VALUES_PER_STEP = 1024;
+
+function* writeLong(cell: object): Steps<void> {
+  if (sourceOf(cell) !== undefined) return;
+  const isList = Array.isArray(cell);
+  const keys = isList ? undefined : Object.keys(cell);
+  const values = isList ? cell : Object.values(cell);
+  let text = "";
+  for (let start = 0; start < values.length; start += VALUES_PER_STEP) {
+    const end = Math.min(start + VALUES_PER_STEP, values.length);
+    const members: string[] = [];
+    for (let at = start; at < end; at++) {
+      const value = values[at];
+      if (isLong(value)) yield* writeLong(value);
+      const name = keys === undefined ? "" : `${JSON.stringify(keys[at])}:`;
+      members.push(name + cellText(value));
+    }
+    // Joined at once, since a string of a million pieces takes long to be put together.
+    text += `${start === 0 ? "" : ","}${members.join()}`;
+    yield;
+  }
+  longTexts.set(cell, isList ? `[${text}]` : `{${text}}`);
 }
 
 export function withoutSpace(json: string): string {

@@ -92,8 +92,8 @@ export class Databases {
 
 const mainSchema = "main";
 
-/** For locks of other processes. */
-const BUSY_TIMEOUT_MS = 1000;
+/** For locks of other processes, such as commands that show a Preview for at most two seconds. */
+const BUSY_TIMEOUT_MS = 3000;
 
 /** A worker holds a value several times. */
 const LONGEST_VALUE_BYTES = 64 * 1024 * 1024;

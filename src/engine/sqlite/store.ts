@@ -308,13 +308,10 @@ class SqliteStore implements Store {
     this.#unlock = unlock;
   }
 
-  async execute(
-    { body, query, limits }: QueryRequest,
-    { signal }: AbortController,
-  ): Promise<Answer> {
+  async execute({ query, limits }: QueryRequest, { signal }: AbortController): Promise<Answer> {
     const names = query.accesses.map((access) => access.database);
     const [name = ""] = names;
-    const work = { kind: "query", body, limits } as const;
+    const work = { kind: "query", body: query.operations.body, limits } as const;
     if (!query.batch && isReadOnly(query)) {
       return this.#inWorker(work, signal, (run) => this.#locks.shared(name, run));
     }
@@ -337,11 +334,12 @@ class SqliteStore implements Store {
    * SQLite blocks writers while it reads.
    */
   async stream(
-    { body, query, limits }: QueryRequest,
+    { query, limits }: QueryRequest,
     stream: RowStream,
     { signal }: AbortController,
   ): Promise<void> {
     const [name = ""] = query.accesses.map((access) => access.database);
+    const { body } = query.operations;
     const work = { kind: "rows", body, form: stream.form, limits } as const;
     const spoolPath = this.#newSpoolPath();
     let file: FileHandle | undefined;
