@@ -16,7 +16,7 @@ import {
   withSlot,
 } from "./database.ts";
 import { FairLimiter } from "./fair-limiter.ts";
-import { HealthCheck } from "./health-check.ts";
+import { answersWell, HealthCheck, takesConnection } from "./health-check.ts";
 import { ConnectionPool } from "./http1/connection.ts";
 import type { ReverseProxy, StreamForward } from "./reverse-proxy.ts";
 import { hasBroken, targetName, type UpstreamTarget } from "./target.ts";
@@ -145,7 +145,9 @@ export class Backend implements Candidate, DatabaseTarget {
     this.#limits = { responseTimeoutMs, clientTimeoutMs };
     this.#pool = new ConnectionPool(target, options);
     this.#common = ` HTTP/1.1\r\nhost: ${host}\r\nconnection: keep-alive\r\n`;
-    this.#healthCheck = new HealthCheck({ target, path, authorization });
+    this.#healthCheck = new HealthCheck(() =>
+      path === "" ? takesConnection(target) : answersWell(target, path, authorization),
+    );
     this.#target = target;
     this.#options = options;
     this.#isSingle = isSingle;

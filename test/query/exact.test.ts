@@ -4,7 +4,7 @@ import t from "tap";
 import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { ExactNumber, exactNumber, parseExact, parseExactlyInSteps } from "../../src/json/exact.ts";
 
-/** What a reviver makes of each number's source (ECMAScript, JSON.parse source text access). */
+/** Reads each number from its source in a reviver (ECMAScript, JSON.parse source text access). */
 function revive(_key: string, value: unknown, context?: { readonly source?: string }): unknown {
   return typeof value === "number" ? exactNumber(context?.source ?? "") : value;
 }
