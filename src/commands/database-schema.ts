@@ -12,7 +12,7 @@ import type { Store } from "../engine/store.ts";
 import { hasOwnEngine, ownDatabaseUrl } from "../gateway/own-engine.ts";
 import { counted, didYouMean } from "../suggestion.ts";
 import { askTarget } from "../upstream/health-check.ts";
-import { parseTarget } from "../upstream/target.ts";
+import { parseTarget, schemaPath } from "../upstream/target.ts";
 
 const TIMEOUT_MS = 2000;
 /** A warning lists all names if there are no more than this. */
@@ -79,8 +79,7 @@ async function withNames<Result>(
         const answer = await store?.readSchema({ database, table }, new AbortController());
         return answer === undefined ? "{}" : textOf(answer);
       }
-      const path = ["/schema", ...names.map(encodeURIComponent)].join("/");
-      const options = { path, signal, headers, agent: false };
+      const options = { path: schemaPath(names), signal, headers, agent: false };
       return (await askTarget(parseTarget(address), options)).text;
     }
     return await work((database, ...path) => {

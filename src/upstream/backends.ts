@@ -19,7 +19,7 @@ import { FairLimiter } from "./fair-limiter.ts";
 import { answersWell, HealthCheck, takesConnection } from "./health-check.ts";
 import { ConnectionPool } from "./http1/connection.ts";
 import type { ReverseProxy, StreamForward } from "./reverse-proxy.ts";
-import { hasBroken, targetName, type UpstreamTarget } from "./target.ts";
+import { hasBroken, schemaPath, targetName, type UpstreamTarget } from "./target.ts";
 
 export class QueryMetrics implements UpstreamMetrics {
   readonly waits: Durations = { add() {} };
@@ -179,7 +179,7 @@ export class Backend implements Candidate, DatabaseTarget {
     const body = "schema" in query ? nothing : query.body;
     const head =
       "schema" in query
-        ? `GET ${schemaPath(query)}${this.#common}${fields}\r\n`
+        ? `GET ${schemaPath(query.schema)}${this.#common}${fields}\r\n`
         : `POST /query${this.#common}content-length: ${body.length}\r\n${fields}\r\n`;
     const stream = new AnswerStream(sink, connection, this.#limits, complete, metrics);
     connection.send(head, body, stream);
@@ -249,10 +249,6 @@ export class Backend implements Candidate, DatabaseTarget {
 
 const none: ReadonlySet<Backend> = new Set();
 const nothing = Buffer.alloc(0);
-
-function schemaPath({ schema }: SchemaQuery): string {
-  return ["/schema", ...schema.map(encodeURIComponent)].join("/");
-}
 
 /**
  * Delivers one query to one of the backends, with the rules for retries and failover:
