@@ -18,3 +18,9 @@ export class Sums {
     else this.#byName.delete(name);
   }
 }
+
+/** The lowest of the numbers that are set, however many there are. */
+export function lowest(numbers: readonly (number | undefined)[]): number | undefined {
+  const set = numbers.filter((one) => one !== undefined);
+  return set.length === 0 ? undefined : set.reduce((least, one) => Math.min(least, one));
+}

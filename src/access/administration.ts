@@ -440,10 +440,9 @@ export function planRemoveUser(snapshot: Snapshot, actor: Actor, username: strin
     return { kind: "update-group", group, left: [username] };
   });
   // Another person may get the name later.
-  const others = isExternalUsername(username)
-    ? []
-    : [...snapshot.users.values().filter(({ sameAs }) => sameAs === username)];
-  const unlinked = others.map(
+  const isLinked = ({ sameAs }: User) => sameAs === username && !isExternalUsername(username);
+  const unlinked = Array.from(
+    snapshot.users.values().filter(isLinked),
     (other): Change => ({
       kind: "update-user",
       username: other.username,

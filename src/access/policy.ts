@@ -1,5 +1,6 @@
 import { placeName } from "../place.ts";
 import type { PermissionClass, Query } from "../query/query.ts";
+import { lowest } from "../sums.ts";
 import { DatabaseGrants, displayName, unrestrictedGrant } from "./entries.ts";
 import { type Boundary, type Grant, isNarrowing, type Limits } from "./grant.ts";
 import { type Caller, grantsFor } from "./groups.ts";
@@ -295,11 +296,6 @@ export interface AccessExplanation extends Decision {
   /** The deciding entry, combined with the limits of boundaries. */
   readonly grant?: Grant;
   readonly approvals?: readonly ApprovalRule[];
-}
-
-function lowest(limits: readonly (number | undefined)[]): number | undefined {
-  const set = limits.filter((limit) => limit !== undefined);
-  return set.length === 0 ? undefined : set.reduce((least, one) => Math.min(least, one));
 }
 
 function within(grant: Grant, boundaries: readonly Boundary[]): Grant {

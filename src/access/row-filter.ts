@@ -4,6 +4,7 @@ import type { Term } from "../query/operation-detail.ts";
 import type { Query } from "../query/query.ts";
 import type { AddedConditions } from "../query/splice.ts";
 import type { CellValue, Row } from "../query/values.ts";
+import { lowest } from "../sums.ts";
 import type { AttributeValue, Grant, Literal, RowComparison, RowCondition, User } from "./grant.ts";
 import type { Caller } from "./groups.ts";
 import type { Decision, Objection } from "./rights.ts";
@@ -86,7 +87,7 @@ export function pinnedValues(
       values?.every((one) => typeof one === "string" || isWhole(one));
     return isPin && values !== undefined ? [values.length] : [];
   });
-  return counts.length === 0 ? undefined : counts.reduce((least, one) => Math.min(least, one));
+  return lowest(counts);
 }
 
 function isList(value: AttributeValue | undefined): value is readonly Literal[] {

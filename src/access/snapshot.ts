@@ -1,12 +1,6 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { Refusal } from "../refusal.ts";
-import {
-  entriesIn,
-  GrantCollection,
-  type GrantConflict,
-  permanentGrant,
-  type UserGrants,
-} from "./entries.ts";
+import { entriesIn, GrantCollection, type GrantConflict, type UserGrants } from "./entries.ts";
 import { type EntryView, viewEntry } from "./entry-view.ts";
 import type { Boundary, Grant, Group, User } from "./grant.ts";
 import type { ReadRecords, Report, TableName } from "./records.ts";
@@ -47,10 +41,6 @@ const none: UserGrants = new GrantCollection();
 
 export function grantsOf(snapshot: Snapshot, username: string): UserGrants {
   return snapshot.grants.get(username) ?? none;
-}
-
-export function grantOn(snapshot: Snapshot, username: string, database: string): Grant | undefined {
-  return permanentGrant(grantsOf(snapshot, username), database);
 }
 
 export function accessList(snapshot: Snapshot, username: string): EntryView[] {

@@ -12,7 +12,7 @@ import type { Store } from "../engine/store.ts";
 import { hasOwnEngine, ownDatabaseUrl } from "../gateway/own-engine.ts";
 import { counted, didYouMean } from "../suggestion.ts";
 import { askTarget } from "../upstream/health-check.ts";
-import { parseTarget } from "../upstream/target.ts";
+import { parseTarget, schemaPath } from "../upstream/target.ts";
 
 /** A Preview locks a SQLite file for no longer than the gateway's queries wait for it. */
 const TIMEOUT_MS = 2000;
@@ -82,8 +82,7 @@ async function withNames<Result>(
         const answer = await store?.readSchema({ database, table }, new AbortController());
         return answer === undefined ? "{}" : textOf(answer);
       }
-      const path = ["/schema", ...names.map(encodeURIComponent)].join("/");
-      const options = { path, signal, headers, agent: false };
+      const options = { path: schemaPath(names), signal, headers, agent: false };
       return (await askTarget(parseTarget(address), options)).text;
     }
     return await work((database, ...path) => {

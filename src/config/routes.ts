@@ -57,11 +57,12 @@ function isRoutePath(path: string): boolean {
   );
 }
 
-export function parametersOf(path: string): string[] {
-  return path
-    .split("/")
-    .filter((one) => parameter.test(one))
-    .map((one) => one.slice(1));
+/** The parameters of a path, or in a name such as `:tenant.:database`. */
+function parametersOf(template = ""): string[] {
+  return template
+    .split(/[/.]/)
+    .filter((part) => parameter.test(part))
+    .map((part) => part.slice(1));
 }
 
 const name = `(?:(?!_)${plainNamePattern}|:[A-Za-z_][A-Za-z0-9_]*)`;
@@ -153,13 +154,13 @@ function requireConsistent(route: Route, context: z.core.$RefinementCtx): void {
     refuse(context, ["table"], `a table only where access is one of ${tableRights.join(", ")}`);
   }
   const parameters = parametersOf(path);
-  const judged = { database: namesIn(route.database), table: namesIn(table) };
+  const judged = { database: parametersOf(route.database), table: parametersOf(table) };
   for (const [key, names] of Object.entries(judged)) {
     const unknown = names.find((name) => !parameters.includes(name));
     if (unknown !== undefined)
       refuse(context, [key], `a parameter of the path, which has no :${unknown}`);
   }
-  const named = new Set([...namesIn(database), ...judged.table]);
+  const named = new Set([...parametersOf(database), ...judged.table]);
   for (const [name, rule] of Object.entries(values)) {
     const list = typeof rule === "string" ? [] : rule;
     if (!parameters.includes(name)) {
@@ -179,14 +180,6 @@ const tableRights: readonly string[] = ["SELECT", "INSERT", "UPDATE", "DELETE", 
 /** The name or template of the database that a route reaches, if it is not in a header. */
 export function databaseOf({ path, database }: Pick<Route, "path" | "database">) {
   return database ?? (parametersOf(path).includes("database") ? ":database" : undefined);
-}
-
-/** The parameters in a name such as `:tenant.:database`. */
-function namesIn(template = ""): string[] {
-  return template
-    .split(".")
-    .filter((part) => parameter.test(part))
-    .map((part) => part.slice(1));
 }
 
 /** Paths that differ only in parameter names are equal. */

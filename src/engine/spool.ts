@@ -143,8 +143,8 @@ export class Spool implements RowOutput {
 
 /** The bytes of an answer. Closes its file when it was read. */
 export function bytesOf({ body }: Answer): AsyncIterable<Buffer> | Iterable<Buffer> {
-  const isFile = typeof body === "number";
-  return isFile ? createReadStream("", { fd: body, start: 0 }) : [Buffer.from(body)];
+  if (typeof body === "number") return createReadStream("", { fd: body, start: 0 });
+  return [Buffer.from(body.buffer, body.byteOffset, body.byteLength)];
 }
 
 export async function textOf(answer: Answer): Promise<string> {

@@ -25,6 +25,7 @@ import type { Log } from "../observe/log.ts";
 import { version } from "../product.ts";
 import { type PermissionClass, permissionClasses } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
+import { lowest } from "../sums.ts";
 import { commonHeaders } from "./answer.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway, McpEndpoint } from "./gateway.ts";
@@ -172,7 +173,7 @@ async function maxRows(
       return Math.max(least, Math.floor(limits.maxRows / Math.max(1, rows)));
     });
   }).flat();
-  return most.length === 0 ? undefined : most.reduce((least, one) => Math.min(least, one));
+  return lowest(most);
 }
 
 /** The principal of all callers while authentication is off. */

@@ -517,7 +517,10 @@ function admit(
       seesSchema,
       accept,
       judgeAgain,
-      report: (report: RunReport) => noteReport(exchange, report),
+      report(report: RunReport) {
+        exchange.verdict.report = report;
+        if (report.denied !== undefined) exchange.verdict.deny(report.denied, 409);
+      },
     };
   };
   return after(withFilters(gateway, scanned, judged.decisions), (sent) => {
@@ -545,11 +548,6 @@ interface AskOptions {
   /** In bytes, charged to the user's account until the response has been sent. */
   readonly largest: number;
   readonly approval?: string | undefined;
-}
-
-function noteReport({ verdict }: Exchange, report: RunReport): void {
-  verdict.report = report;
-  if (report.denied !== undefined) verdict.deny(report.denied, 409);
 }
 
 async function askUpstream(

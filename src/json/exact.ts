@@ -1,5 +1,6 @@
 import { isAscii } from "node:buffer";
 import type { Steps } from "../cooperative-scheduling.ts";
+import { characterTable } from "./reader.ts";
 
 /** A JSON number that a double would write differently, kept as received. */
 export class ExactNumber {
@@ -53,6 +54,7 @@ const LETTER_T = 0x74;
 const LETTER_F = 0x66;
 const LETTER_N = 0x6e;
 const BLANK = 0x20;
+const inNumber = characterTable("+-.0123456789Ee");
 /** The longest whole numbers that surely are exact. */
 const PLAIN_DIGITS = 15;
 
@@ -205,23 +207,17 @@ class ExactParser {
       value = value * 10 + code - 0x30;
       code = text.charCodeAt(++at);
     }
-    const isPlain = at > start && at - start <= PLAIN_DIGITS && !isNumberCharacter(code);
+    const isPlain = at > start && at - start <= PLAIN_DIGITS && inNumber[code] !== 1;
     if (isPlain) {
       this.#at = at;
       return value;
     }
-    while (isNumberCharacter(text.charCodeAt(at))) at++;
+    while (inNumber[text.charCodeAt(at)] === 1) at++;
     if (at === start) throw new SyntaxError("no value");
     this.#at = at;
     const isInArray = Array.isArray(this.#containers.at(-1));
     return this.#readNumber(text.slice(start, at), isInArray ? "" : (this.#keys.at(-1) ?? ""));
   }
-}
-
-function isNumberCharacter(code: number): boolean {
-  return (code >= 0x30 && code <= 0x39) || code === 0x2d || code === 0x2b || code === 0x2e
-    ? true
-    : (code | 0x20) === 0x65;
 }
 
 /** True if an odd number of backslashes precedes. */

@@ -16,10 +16,10 @@ import {
   withSlot,
 } from "./database.ts";
 import { FairLimiter } from "./fair-limiter.ts";
-import { HealthCheck } from "./health-check.ts";
+import { answersWell, HealthCheck, takesConnection } from "./health-check.ts";
 import { ConnectionPool } from "./http1/connection.ts";
 import type { ReverseProxy, StreamForward } from "./reverse-proxy.ts";
-import { hasBroken, targetName, type UpstreamTarget } from "./target.ts";
+import { hasBroken, schemaPath, targetName, type UpstreamTarget } from "./target.ts";
 
 export class QueryMetrics implements UpstreamMetrics {
   readonly waits: Durations = { add() {} };
@@ -145,7 +145,9 @@ export class Backend implements Candidate, DatabaseTarget {
     this.#limits = { responseTimeoutMs, clientTimeoutMs };
     this.#pool = new ConnectionPool(target, options);
     this.#common = ` HTTP/1.1\r\nhost: ${host}\r\nconnection: keep-alive\r\n`;
-    this.#healthCheck = new HealthCheck({ target, path, authorization });
+    this.#healthCheck = new HealthCheck(() =>
+      path === "" ? takesConnection(target) : answersWell(target, path, authorization),
+    );
     this.#target = target;
     this.#options = options;
     this.#isSingle = isSingle;
@@ -177,7 +179,7 @@ export class Backend implements Candidate, DatabaseTarget {
     const body = "schema" in query ? nothing : query.body;
     const head =
       "schema" in query
-        ? `GET ${schemaPath(query)}${this.#common}${fields}\r\n`
+        ? `GET ${schemaPath(query.schema)}${this.#common}${fields}\r\n`
         : `POST /query${this.#common}content-length: ${body.length}\r\n${fields}\r\n`;
     const stream = new AnswerStream(sink, connection, this.#limits, complete, metrics);
     connection.send(head, body, stream);
@@ -247,10 +249,6 @@ export class Backend implements Candidate, DatabaseTarget {
 
 const none: ReadonlySet<Backend> = new Set();
 const nothing = Buffer.alloc(0);
-
-function schemaPath({ schema }: SchemaQuery): string {
-  return ["/schema", ...schema.map(encodeURIComponent)].join("/");
-}
 
 /**
  * Delivers one query to one of the backends, with the rules for retries and failover:

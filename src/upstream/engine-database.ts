@@ -1,9 +1,8 @@
-import { createReadStream } from "node:fs";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Logger } from "pino";
 import { ClientError } from "../client-error.ts";
 import { callerLimits, EngineRefusal } from "../engine/refusal.ts";
-import type { Answer, RowForm, RowStream } from "../engine/spool.ts";
+import { type Answer, bytesOf, type RowForm, type RowStream } from "../engine/spool.ts";
 import type { Store } from "../engine/store.ts";
 import { isPlainName } from "../query/names.ts";
 import { isOperationName } from "../query/operations.ts";
@@ -20,6 +19,7 @@ import {
   withSlot,
 } from "./database.ts";
 import { FairLimiter } from "./fair-limiter.ts";
+import { HealthCheck } from "./health-check.ts";
 
 const mediaTypes: Readonly<Record<RowForm, string>> = {
   json: "application/json",
@@ -72,8 +72,6 @@ function rangeOf(text: string): Range[] {
 
 /** Queries that wait for a slot, as a multiple of the slots. */
 const WAITING_PER_SLOT = 16;
-const CHECK_TIMEOUT_MS = 2000;
-const FRESH_MS = 1000;
 const CLOSE_TIMEOUT_MS = 10_000;
 
 export interface EngineDatabaseOptions {
@@ -97,10 +95,9 @@ export class EngineDatabase implements Database, DatabaseTarget {
   readonly #store: Store;
   readonly #options: EngineDatabaseOptions;
   readonly #limiter: FairLimiter;
+  readonly #healthCheck: HealthCheck;
   #running = 0;
   #onIdle: (() => void) | undefined;
-  #checking: Promise<boolean> | undefined;
-  #upUntil = Number.NEGATIVE_INFINITY;
 
   constructor(store: Store, options: EngineDatabaseOptions) {
     const { name, connections: slots, waitTimeoutMs: timeoutMs, metrics } = options;
@@ -110,6 +107,12 @@ export class EngineDatabase implements Database, DatabaseTarget {
     const limits = { slots, maxWaiting: slots * WAITING_PER_SLOT, timeoutMs };
     this.#limiter = new FairLimiter(limits, metrics.waits);
     metrics.include(this.#limiter);
+    this.#healthCheck = new HealthCheck(() =>
+      store.check().then(
+        () => true,
+        () => false,
+      ),
+    );
   }
 
   get busy(): number {
@@ -168,35 +171,22 @@ export class EngineDatabase implements Database, DatabaseTarget {
   }
 
   async #send(answer: Answer, sink: AnswerSink, client: AbortController): Promise<void> {
-    const { byteLength, body } = answer;
-    if (typeof body !== "number") {
+    const { byteLength } = answer;
+    const output = new Drain(sink, this.#options.clientTimeoutMs, client);
+    let sent = 0;
+    // Leaving the loop closes the file of a long answer.
+    for await (const piece of bytesOf(answer)) {
       if (sink.isGone) return;
-      const bytes = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
-      sink.begin(200, { rawHeaders: jsonHead(byteLength) });
+      if (sent === 0) sink.begin(200, { rawHeaders: jsonHead(byteLength) });
+      sent += piece.length;
       if (byteLength <= CHUNK_LENGTH) {
-        sink.end(bytes);
+        sink.end(piece);
         return;
       }
-      const output = new Drain(sink, this.#options.clientTimeoutMs, client);
-      output.write(bytes);
+      output.write(piece);
       await output.backlog;
-      if (!sink.isGone) sink.end(nothing);
-      return;
     }
-    const pieces = createReadStream("", { fd: body, start: 0 });
-    try {
-      if (sink.isGone) return;
-      sink.begin(200, { rawHeaders: jsonHead(byteLength) });
-      const output = new Drain(sink, this.#options.clientTimeoutMs, client);
-      for await (const piece of pieces) {
-        output.write(piece);
-        await output.backlog;
-        if (sink.isGone) return;
-      }
-      sink.end(nothing);
-    } finally {
-      pieces.destroy();
-    }
+    if (!sink.isGone) sink.end(nothing);
   }
 
   /**
@@ -248,24 +238,8 @@ export class EngineDatabase implements Database, DatabaseTarget {
     throw new Refusal("not_found");
   }
 
-  async isUp(): Promise<boolean> {
-    if (performance.now() < this.#upUntil) return true;
-    this.#checking ??= this.#check();
-    return this.#checking;
-  }
-
-  async #check(): Promise<boolean> {
-    const timer = Promise.withResolvers<boolean>();
-    const timeout = setTimeout(() => timer.resolve(false), CHECK_TIMEOUT_MS);
-    const answered = this.#store.check().then(
-      () => true,
-      () => false,
-    );
-    const isUp = await Promise.race([answered, timer.promise]);
-    clearTimeout(timeout);
-    this.#upUntil = isUp ? performance.now() + FRESH_MS : Number.NEGATIVE_INFINITY;
-    this.#checking = undefined;
-    return isUp;
+  isUp(): Promise<boolean> {
+    return this.#healthCheck.isUp();
   }
 
   /** Waits for the queries that are running, then closes the store. Gives up after ten seconds. */

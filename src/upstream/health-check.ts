@@ -8,13 +8,6 @@ import { hostAndPort, type UpstreamTarget } from "./target.ts";
 const TIMEOUT_MS = 2000;
 const FRESH_MS = 1000;
 
-interface HealthCheckOptions {
-  readonly target: UpstreamTarget;
-  /** The path must answer with 2xx. If empty, accepting a connection is enough. */
-  readonly path?: string;
-  readonly authorization?: string | undefined;
-}
-
 /** True if the upstream accepts a connection. Sends nothing on it. */
 export function takesConnection(target: UpstreamTarget): Promise<boolean> {
   return new Promise((resolve) => {
@@ -66,9 +59,11 @@ export async function askTarget(
   };
 }
 
-async function isGood(
-  { target, authorization }: HealthCheckOptions,
+/** True if the upstream answers a `GET` of the path with 2xx. */
+export async function answersWell(
+  target: UpstreamTarget,
   path: string,
+  authorization: string | undefined,
 ): Promise<boolean> {
   const signal = AbortSignal.timeout(TIMEOUT_MS);
   const headers = authorization === undefined ? {} : { authorization };
@@ -82,15 +77,16 @@ async function isGood(
   }
 }
 
-/** Checks whether the upstream is up. Concurrent callers share one check. */
+/** Remembers for a second that a database is up. Concurrent callers share one check. */
 export class HealthCheck {
-  readonly #options: HealthCheckOptions;
+  readonly #ask: () => Promise<boolean>;
   #asking: Promise<boolean> | undefined;
-  /** `performance.now()` until which the upstream counts as up. */
+  /** `performance.now()` until which the database counts as up. */
   #freshUntil = Number.NEGATIVE_INFINITY;
 
-  constructor(options: HealthCheckOptions) {
-    this.#options = options;
+  /** @param ask never rejects */
+  constructor(ask: () => Promise<boolean>) {
+    this.#ask = ask;
   }
 
   async isUp(): Promise<boolean> {
@@ -99,14 +95,12 @@ export class HealthCheck {
   }
 
   check(): Promise<boolean> {
-    this.#asking ??= this.#ask();
+    this.#asking ??= this.#check();
     return this.#asking;
   }
 
-  async #ask(): Promise<boolean> {
-    const { path = "" } = this.#options;
-    const isUp =
-      path === "" ? await takesConnection(this.#options.target) : await isGood(this.#options, path);
+  async #check(): Promise<boolean> {
+    const isUp = await this.#ask();
     this.#freshUntil = isUp ? performance.now() + FRESH_MS : Number.NEGATIVE_INFINITY;
     this.#asking = undefined;
     return isUp;

@@ -61,3 +61,8 @@ export function hasBroken({ cause }: Refusal): boolean {
   if (cause instanceof ConnectionError) return cause.failure === "closed";
   return cause instanceof Error && brokenConnection.has(codeOf(cause));
 }
+
+/** The path that describes all databases, one of them, or one of its tables. */
+export function schemaPath(names: readonly string[]): string {
+  return ["/schema", ...names.map(encodeURIComponent)].join("/");
+}

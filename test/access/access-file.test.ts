@@ -18,9 +18,8 @@ import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { openAccessFile } from "../../src/access/access-file.ts";
 import type { ReloadEvent } from "../../src/access/access-rules.ts";
-import { grantOn } from "../../src/access/snapshot.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
-import { accessFile, temporaryDirectory, user } from "./kit.ts";
+import { accessFile, grantOn, temporaryDirectory, user } from "./kit.ts";
 import { holding, watched } from "./watched.ts";
 
 /** A file that pauses for less than this is not read in between, in milliseconds. */

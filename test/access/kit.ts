@@ -2,9 +2,11 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import type { Test } from "tap";
+import { permanentGrant } from "../../src/access/entries.ts";
+import type { Grant } from "../../src/access/grant.ts";
 import { parseAccessFile, readRecordsOf } from "../../src/access/parse.ts";
 import type { AccessRecords } from "../../src/access/records.ts";
-import type { Snapshot } from "../../src/access/snapshot.ts";
+import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
 import { Refusal } from "../../src/refusal.ts";
 
 /** Sixteen bytes of salt and thirty-two of hash, in base64. */
@@ -22,6 +24,10 @@ export function user(username: string, keys = `password_hash = "${hashWith()}"`)
 
 export function grant(username: string, database: string, role: string): string {
   return `[[acl]]\nusername = "${username}"\ndatabase = "${database}"\nrole = "${role}"\n\n`;
+}
+
+export function grantOn(snapshot: Snapshot, username: string, database: string): Grant | undefined {
+  return permanentGrant(grantsOf(snapshot, username), database);
 }
 
 /** The records of an access file in their order. @throws AccessFileError */

@@ -4,9 +4,9 @@ import t from "tap";
 import { openAccessFile } from "../../src/access/access-file.ts";
 import { planAddUser, planGrant } from "../../src/access/administration.ts";
 import { parseAccess, readRecordsOf } from "../../src/access/parse.ts";
-import { blankUser, grantOn } from "../../src/access/snapshot.ts";
+import { blankUser } from "../../src/access/snapshot.ts";
 import { LONGEST_STALL_MS, longestStall, requireNoStall } from "../kit/stall.ts";
-import { accessFile, grant, hashWith, refusedBy, user } from "./kit.ts";
+import { accessFile, grant, grantOn, hashWith, refusedBy, user } from "./kit.ts";
 import { watched } from "./watched.ts";
 
 const USERS = 5000;

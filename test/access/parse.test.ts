@@ -2,10 +2,10 @@ import assert from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
 import { AccessFileError, namesWithoutRecord, parseAccessFile } from "../../src/access/parse.ts";
-import { grantOn, grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
+import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
 import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { brokenFiles, SECRET } from "./broken-files.ts";
-import { grant, hashWith, parseRecords, user } from "./kit.ts";
+import { grant, grantOn, hashWith, parseRecords, user } from "./kit.ts";
 
 function parse(text: string): Snapshot {
   return parseAccessFile(text, "access.toml");

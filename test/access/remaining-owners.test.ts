@@ -15,11 +15,11 @@ import { isAdministrator } from "../../src/access/policy.ts";
 import { type Change, replacementOf, replaceRecords } from "../../src/access/record-change.ts";
 import { entryRoles } from "../../src/access/records.ts";
 import { groupSubject } from "../../src/access/roles.ts";
-import { blankUser, grantOn, type Snapshot } from "../../src/access/snapshot.ts";
+import { blankUser, type Snapshot } from "../../src/access/snapshot.ts";
 import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { Refusal } from "../../src/refusal.ts";
 import { caseCount } from "../kit/nightly.ts";
-import { grant, hashWith, user } from "./kit.ts";
+import { grant, grantOn, hashWith, user } from "./kit.ts";
 
 const disabled = `password_hash = "${hashWith()}"\ndisabled = true`;
 

@@ -3,9 +3,8 @@
 import type { Test } from "tap";
 import { openAccessFile } from "../../src/access/access-file.ts";
 import type { AccessRules, ReloadEvent } from "../../src/access/access-rules.ts";
-import { grantOn } from "../../src/access/snapshot.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
-import { grant, user } from "./kit.ts";
+import { grant, grantOn, user } from "./kit.ts";
 
 export function holding(role: string): string {
   return user("alice") + grant("alice", "main", role);

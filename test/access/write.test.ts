@@ -26,10 +26,10 @@ import {
   planRemoveUser,
 } from "../../src/access/administration.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
-import { blankUser, grantOn } from "../../src/access/snapshot.ts";
+import { blankUser } from "../../src/access/snapshot.ts";
 import { changeAccessFile } from "../../src/access/write.ts";
 import { Refusal } from "../../src/refusal.ts";
-import { accessFile, grant, hashWith, refusedBy, user } from "./kit.ts";
+import { accessFile, grant, grantOn, hashWith, refusedBy, user } from "./kit.ts";
 
 const text = `# kept\n${user("root")}${user("alice")}${grant("root", "*", "Owner")}`;
 

@@ -2,8 +2,8 @@ import { appendFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { entriesIn } from "../../src/access/entries.ts";
-import { grantOn, grantsOf } from "../../src/access/snapshot.ts";
-import { grant, user } from "../access/kit.ts";
+import { grantsOf } from "../../src/access/snapshot.ts";
+import { grant, grantOn, user } from "../access/kit.ts";
 import {
   checkRefusals,
   done,

@@ -9,9 +9,8 @@ import {
 } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { grantOn } from "../../src/access/snapshot.ts";
 import { verifyPassword } from "../../src/identity/password.ts";
-import { grant, user } from "../access/kit.ts";
+import { grant, grantOn, user } from "../access/kit.ts";
 import { freePort } from "../kit/free-port.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import {

@@ -1,5 +1,5 @@
 import t, { type Test } from "tap";
-import { grantOn } from "../../src/access/snapshot.ts";
+import { grantOn } from "../access/kit.ts";
 import { type Answer, auditOf, type TestGateway } from "../kit/gateway.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { openStaffed, putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";

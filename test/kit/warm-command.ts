@@ -9,7 +9,7 @@ import { type CommandResult, cleanEnvironment, runCommand } from "./process.ts";
 const program = fileURLToPath(new URL("./warm-command-program.ts", import.meta.url));
 
 /** Commands that run until a signal, or that end their process. */
-const own = new Set(["serve", "engine", "mcp"]);
+const own = new Set(["serve", "mcp"]);
 
 /** Commands that have run in their own process. */
 const known = new Set<string>();

@@ -418,7 +418,7 @@ async function explain(
   if (required !== undefined) {
     const isGiven = values.every((row) => (cellIn(row, required) ?? null) !== null);
     if (!isGiven && table.columns.has(required)) return undefined;
-    return violated(violations.other(elsewhere, ""), error);
+    return new EngineRefusal(...violations.other(elsewhere, ""), { cause: error });
   }
   if (!isDuplicate(error)) return unfitCell(error, schema, table, fields);
   const { key, table: holder = table.name } = duplicateKeyOf(error);
@@ -431,12 +431,8 @@ async function explain(
         where event_object_schema = ${schema} and event_object_table = ${table.name} limit 1`)
     : [];
   const other = trigger === undefined ? "" : ", or another one that a trigger changes,";
-  const place = `Table ${table.name}${other}`;
-  return violated(violations.unique(place, ` (${columns.join(", ")})`), error);
-}
-
-function violated(message: string, cause: ServerError): EngineRefusal {
-  return new EngineRefusal("constraint_violation", message, { cause });
+  const unique = violations.unique(`Table ${table.name}${other}`, ` (${columns.join(", ")})`);
+  return new EngineRefusal(...unique, { cause: error });
 }
 
 /** Names the cell of the query that the server blames. */

@@ -1,15 +1,7 @@
 import { RowTooLong } from "../refusal.ts";
 import { ConnectionLost, type Origin } from "../remote/dialect.ts";
-import {
-  failed,
-  failuresOf,
-  type Refused,
-  raised,
-  refused,
-  unfit,
-  wordsOf,
-} from "../remote/failures.ts";
-import { brokenKey, elsewhere, violations } from "../sql/answers.ts";
+import { failed, failuresOf, type Refused, refused, worded, wordsOf } from "../remote/failures.ts";
+import { brokenKey, elsewhere, tableNamed, violated, violations } from "../sql/answers.ts";
 
 /** By error number of MySQL or MariaDB. */
 const refusals: ReadonlyMap<number, Refused> = new Map<number, Refused>([
@@ -64,7 +56,7 @@ export const failures = failuresOf<ServerError>({
   read(error, origin) {
     const { number, state, text } = error;
     const words = wordsOf(text, origin);
-    if (isRaised(error)) return raised(words);
+    if (isRaised(error)) return worded(refused.byTrigger, words);
     if (isFileError(error)) return refused.storage;
     if (unavailable.has(number)) return refused.unavailable;
     if (reasons.has(number)) return failed(origin, undefined, reasons.get(number));
@@ -72,8 +64,8 @@ export const failures = failuresOf<ServerError>({
     if (broken !== undefined) return failed(origin, broken);
     const known = violationOf(error, origin) ?? refusals.get(number);
     if (known !== undefined) return known;
-    if (state.startsWith("22")) return unfit(words);
-    if (state.startsWith("23")) return violated(violations.other(placeOf(origin), ""));
+    if (state.startsWith("22")) return worded(refused.unfit, words);
+    if (state.startsWith("23")) return violations.other(tableNamed(origin?.tables[0]), "");
     return state.startsWith("40") ? refused.inUse : failed(origin, words);
   },
   concernsStatement: (error) => {
@@ -138,23 +130,19 @@ export function duplicateKeyOf({ text }: ServerError): { key: string; table?: st
   return { key: name.slice(dot + 1), table: dot < 0 ? undefined : name.slice(0, dot) };
 }
 
-function placeOf(origin: Origin | undefined): string {
-  return origin?.tables[0] === undefined ? "A table" : `Table ${origin.tables[0]}`;
-}
-
 /** Takes only names from fixed places of the server's text, which also quotes values. */
 function violationOf(error: ServerError, origin: Origin | undefined): Refused | undefined {
   const { number, text } = error;
-  const place = placeOf(origin);
+  const place = tableNamed(origin?.tables[0]);
   switch (number) {
     case 1048:
     case 1364:
-      return violated(violations.required(place, requiredColumn(error) ?? ""));
+      return violations.required(place, requiredColumn(error) ?? "");
     case 1062:
     case 1586: {
       const { key, table } = duplicateKeyOf(error);
       const isOwn = table === undefined || origin?.tables.includes(table);
-      return violated(violations.unique(isOwn ? place : elsewhere, ` (constraint "${key}")`));
+      return violations.unique(isOwn ? place : elsewhere, ` (constraint "${key}")`);
     }
     case 1264:
       return unfitColumn(refused.outOfRange, text);
@@ -171,14 +159,14 @@ function violationOf(error: ServerError, origin: Origin | undefined): Refused | 
     case 1526:
       return violated(`${place} has no partition for this row`);
     case 3819:
-      return violated(violations.other(place, named(/^\w+ \w+ '([^']+)'/.exec(text))));
+      return violations.other(place, named(/^\w+ \w+ '([^']+)'/.exec(text)));
     case 4025: {
       const [, rule, schema, table] =
         /^CONSTRAINT `([^`]+)` failed for `([^`]+)`\.`([^`]+)`/.exec(text) ?? [];
       if (origin !== undefined && schema !== origin.schema) {
-        return violated(violations.other(elsewhere, ""));
+        return violations.other(elsewhere, "");
       }
-      return violated(violations.other(`Table ${table}`, ` (constraint "${rule}")`));
+      return violations.other(`Table ${table}`, ` (constraint "${rule}")`);
     }
     default:
       return undefined;
@@ -198,10 +186,10 @@ const foreignKey =
 function foreignKeyViolation(number: number, text: string, origin: Origin | undefined): Refused {
   const [, schema, table = "", constraint, own = "", other = "", key = ""] =
     foreignKey.exec(text) ?? [];
-  if (schema === undefined) return violated(violations.reference(placeOf(origin), ""));
+  if (schema === undefined) return violations.reference(tableNamed(origin?.tables[0]), "");
   // Databases other than the query's are named with a dot.
   if ((origin !== undefined && schema !== origin.schema) || other.includes(".")) {
-    return violated(violations.reference(elsewhere, ""));
+    return violations.reference(elsewhere, "");
   }
   const isMissing = number === 1452;
   return brokenKey({
@@ -224,10 +212,6 @@ export function unfitPlaceOf({ text }: ServerError) {
 function unfitColumn([code, plain]: Refused, text: string): Refused {
   const column = / for column '([^']+)' at row \d+$/.exec(text)?.[1];
   return column === undefined ? [code, plain] : [code, `${plain}: "${column}"`, { plain }];
-}
-
-function violated(message: string): Refused {
-  return ["constraint_violation", message];
 }
 
 function named(found: RegExpExecArray | null): string {

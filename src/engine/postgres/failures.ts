@@ -1,15 +1,7 @@
 import { DatabaseError } from "pg";
 import type { Origin } from "../remote/dialect.ts";
-import {
-  failed,
-  failuresOf,
-  type Refused,
-  raised,
-  refused,
-  unfit,
-  wordsOf,
-} from "../remote/failures.ts";
-import { brokenKey, elsewhere, violations } from "../sql/answers.ts";
+import { failed, failuresOf, type Refused, refused, worded, wordsOf } from "../remote/failures.ts";
+import { brokenKey, elsewhere, tableNamed, violations } from "../sql/answers.ts";
 import { PasswordMissing } from "./address.ts";
 
 /** By SQLSTATE, or by its first two characters for a whole class. */
@@ -96,9 +88,9 @@ export const failures = failuresOf<DatabaseError>({
     const { code = "", where = "", routine = "", message: text } = error;
     if (code === "54000" && routine === "rpad") return refused.textTooLong;
     const words = wordsOf(text, origin);
-    if (isRaised(error)) return raised(words, find(raisable, code));
+    if (isRaised(error)) return worded(find(raisable, code) ?? refused.byTrigger, words);
     if (code === "23503") return ofForeignKey(error, origin);
-    if (code.startsWith("23")) return ["constraint_violation", violation(error, origin)];
+    if (code.startsWith("23")) return violation(error, origin);
     const [, name] = / function "?(?:[^"\s(]+\.)?([^"\s(.]+)/.exec(where) ?? [];
     if (name !== undefined) {
       if (code === "22001") return refused.tooLongInside;
@@ -116,7 +108,7 @@ export const failures = failuresOf<DatabaseError>({
     const known =
       byRoutine.get(routine) ?? byRoutine.get(`${routine} ${code}`) ?? find(refusals, code);
     if (known !== undefined) return known;
-    if (code.startsWith("22")) return unfit(words);
+    if (code.startsWith("22")) return worded(refused.unfit, words);
     const reason = reasons.get(routine);
     return failed(origin, reason === undefined ? inFunction(name, words) : undefined, reason);
   },
@@ -147,12 +139,11 @@ function find(known: ReadonlyMap<string, Refused>, code: string): Refused | unde
 }
 
 /** Class 23: integrity constraint violation. */
-function violation(error: DatabaseError, origin: Origin | undefined): string {
+function violation(error: DatabaseError, origin: Origin | undefined): Refused {
   const { code, table = origin?.tables[0], column, constraint, detail: text = "" } = error;
   const isHidden = isElsewhere(error, origin);
   const rule = constraint === undefined || isHidden ? "" : ` (constraint "${constraint}")`;
-  const named = table === undefined ? "A table" : `Table ${table}`;
-  const place = isHidden ? elsewhere : named;
+  const place = isHidden ? elsewhere : tableNamed(table);
   switch (code) {
     case "23502":
       return isHidden ? violations.other(place, "") : violations.required(place, column ?? "");
@@ -175,14 +166,11 @@ const detail = /^Key \((.+)\)=\((.*)\) is (not present in|still referenced from)
 
 function ofForeignKey(error: DatabaseError, origin: Origin | undefined): Refused {
   const { table = "", constraint, detail: text = "" } = error;
-  if (isElsewhere(error, origin)) {
-    return ["constraint_violation", violations.reference(elsewhere, "")];
-  }
+  if (isElsewhere(error, origin)) return violations.reference(elsewhere, "");
   const [, columns = "", value, what, other = ""] = detail.exec(text) ?? [];
   if (what === undefined) {
     // A message in another language, or columns that the engine's user may not read.
-    const named = ` (constraint "${constraint}")`;
-    return ["constraint_violation", violations.reference(`Table ${table}`, named)];
+    return violations.reference(`Table ${table}`, ` (constraint "${constraint}")`);
   }
   const missingIn = what === "not present in" ? other : undefined;
   const names = unquoted(columns).split(", ");

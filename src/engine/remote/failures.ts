@@ -70,17 +70,8 @@ export function wordsOf(text: string, origin?: Origin): string | undefined {
 }
 
 /** Words are only for callers who may see the whole schema: a trigger may put anything into them. */
-function worded([code, plain]: Refused, words: string | undefined): Refused {
+export function worded([code, plain]: Refused, words: string | undefined): Refused {
   return [code, words === undefined ? plain : `${plain}: ${words}`, { plain }];
-}
-
-/** The author of a trigger or function raised the error. */
-export function raised(words: string | undefined, of: Refused = refused.byTrigger): Refused {
-  return worded(of, words);
-}
-
-export function unfit(words: string | undefined): Refused {
-  return worded(refused.unfit, words);
 }
 
 /** @param reason for every caller, unlike `words` */

@@ -80,15 +80,25 @@ export function previewedOperations(
   });
 }
 
-/** Messages about constraints. Names come from the schema; values are never shown. */
+export function violated(message: string) {
+  return ["constraint_violation", message] as const;
+}
+
+/** Refusals about constraints. Names come from the schema; values are never shown. */
 export const violations = {
-  required: (table: string, column: string) => `${table} requires a value in column "${column}"`,
+  required: (table: string, column: string) =>
+    violated(`${table} requires a value in column "${column}"`),
   reference: (table: string, name: string) =>
-    `${table} is part of a foreign key that this would break${name}`,
+    violated(`${table} is part of a foreign key that this would break${name}`),
   unique: (table: string, name: string) =>
-    `${table} already has a row with this value, which must be unique${name}`,
-  other: (table: string, name: string) => `${table} does not allow this row${name}`,
+    violated(`${table} already has a row with this value, which must be unique${name}`),
+  other: (table: string, name: string) => violated(`${table} does not allow this row${name}`),
 };
+
+/** A table for messages, of which the database may not say the name. */
+export function tableNamed(name: string | undefined): string {
+  return name === undefined ? "A table" : `Table ${name}`;
+}
 
 /** In place of a table that the query does not name, and that another database may hold. */
 export const elsewhere = "Another table, which a trigger or foreign key changes,";

@@ -336,7 +336,7 @@ function ownComparisonSql(reference: ColumnReference, comparison: ValueCompariso
   }
 }
 
-/** Null is neither among values nor outside them, also if there are none. */
+/** Null is neither in a list nor outside it, even if the list is empty. */
 function amongSql(left: Fragment, values: readonly unknown[], isAmong: boolean): Fragment {
   if (values.length === 0) {
     return isAmong ? sql`(${left} is null and null)` : sql`(${left} is not null or null)`;

@@ -279,7 +279,7 @@ async function explain(
     const broken = findBrokenKey(context, table, fields);
     if (broken !== undefined) return new EngineRefusal(...brokenKey(broken));
     if (isInForeignKey(context, table.name)) return undefined;
-    return new EngineRefusal("constraint_violation", violations.reference(elsewhere, ""));
+    return new EngineRefusal(...violations.reference(elsewhere, ""));
   }
   if (message === "datatype mismatch") return findMismatch(readTable(context, table.name), fields);
   const [, check, index = check] =

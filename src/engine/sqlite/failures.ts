@@ -4,12 +4,12 @@ import {
   failed,
   operatorsCodes,
   type Refused,
-  raised,
   refused,
+  worded,
   wordsOf,
 } from "../remote/failures.ts";
 import { isStorageError } from "../spool.ts";
-import { violations } from "../sql/answers.ts";
+import { tableNamed, violated, violations } from "../sql/answers.ts";
 
 const limitMessage = /too (many|large|complex|big|much)/i;
 
@@ -48,8 +48,8 @@ function read({ message }: Error, errcode: number, origin: Origin | undefined): 
       return tooComplex(message);
     case 19: // SQLITE_CONSTRAINT
       return errcode === CONSTRAINT_TRIGGER
-        ? raised(wordsOf(message, origin))
-        : ["constraint_violation", violationOf(message, origin?.tables[0])];
+        ? worded(refused.byTrigger, wordsOf(message, origin))
+        : violationOf(message, origin?.tables[0]);
     case 20: // SQLITE_MISMATCH
       return ["invalid_value", "An integer primary key takes only whole numbers of 64 bits"];
     default:
@@ -85,8 +85,8 @@ export function refusing<Result>(work: () => Result): Result {
 }
 
 /** Translates messages such as `UNIQUE constraint failed: users.id`. */
-function violationOf(message: string, ofQuery: string | undefined): string {
-  const unnamed = ofQuery === undefined ? "A table" : `Table ${ofQuery}`;
+function violationOf(message: string, ofQuery: string | undefined): Refused {
+  const unnamed = tableNamed(ofQuery);
   const [, rule, what = ""] = /^([A-Z ]+) constraint failed(?:: (.*))?$/s.exec(message) ?? [];
   const [, table = "", first = ""] = /^([^.]+)\.(.*)$/s.exec(what) ?? [];
   switch (rule) {
@@ -101,6 +101,6 @@ function violationOf(message: string, ofQuery: string | undefined): string {
     case "FOREIGN KEY":
       return violations.reference(unnamed, "");
     default:
-      return message;
+      return violated(message);
   }
 }
