@@ -345,8 +345,8 @@ export const MIGRATIONS`,
   },
   "src/store/log.ts": {
     "FORM: number = ": "FORM: number = 1 + ",
-    '(change.kind !== "access") return 1;':
-      '(change.kind !== "access") return change.kind === "revocation" ? FORM : 1;',
+    '  if (change.kind === "revocation") {':
+      '  if (change.kind === "revocation") {\n    return FORM;',
   },
 };
 
