@@ -290,19 +290,23 @@ t.test("made-up keys and a silent issuer keep no valid token waiting", async (t)
   const issuer = await TestIssuer.start(t);
   const issuers = issuersWith(issuerSettings(issuer.url, { opens: ["query"], audience: "a" }));
   t.teardown(() => issuers.close());
-  const verify = async (header = {}) =>
-    issuers.verify(await issuer.sign("a", { header, claims: { jti: undefined } }), "query");
+  const sign = (header = {}) => issuer.sign("a", { header, claims: { jti: undefined } });
+  const verify = async (header = {}) => issuers.verify(await sign(header), "query");
   await verify();
   mock.timers.enable({ apis: ["Date"], now: Date.now() + 6000 });
   t.teardown(() => mock.timers.reset());
   issuer.isSilent = true;
   let refused = 0;
-  const storm = Array.from({ length: 200 }, async (_, at) => {
-    const refusal = await refusedBy(verify({ kid: `made-up-${at}` }));
+  const before = issuer.requests;
+  const tokens = await Promise.all(
+    Array.from({ length: 200 }, (_, at) => sign({ kid: `made-up-${at}` })),
+  );
+  const storm = tokens.map(async (token) => {
+    const refusal = await refusedBy(issuers.verify(token, "query"));
     refused++;
     return refusal;
   });
-  await eventually("the issuer is asked", () => issuer.requests > 2);
+  await eventually("the issuer is asked", () => issuer.requests > before);
   const asked = issuer.requests;
   t.match(await verify({ cty: "fresh" }), { user: "staff:alice" });
   t.equal(refused, 0, "the storm still waits");
