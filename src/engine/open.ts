@@ -10,8 +10,8 @@ export interface StoreOptions {
   readonly databases?: PostgresDatabases | undefined;
   /** Milliseconds that the database may take for one query; default 30 seconds. */
   readonly queryTimeLimit?: number | undefined;
-  /** Concurrent queries on a database server; default 16. */
-  readonly poolSize?: number | undefined;
+  /** Concurrent queries on a database server. */
+  readonly poolSize: number;
   /** True for a command that only reads the schema, or runs a Preview: creates and locks nothing. */
   readonly isGuest?: boolean;
   readonly log: Logger;
@@ -26,7 +26,7 @@ export async function openStore({
   url,
   databases = "schemas",
   queryTimeLimit: timeLimit = 30_000,
-  poolSize = 16,
+  poolSize,
   isGuest = false,
   log,
 }: StoreOptions): Promise<Store> {

@@ -1,5 +1,5 @@
 import path from "node:path";
-import { engineOver, sqliteDirectory } from "../config/addresses.ts";
+import { DEFAULT_POOL_SIZE, engineOver, sqliteDirectory } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { DatabaseFiles } from "../engine/sqlite/files.ts";
 import type { Store } from "../engine/store.ts";
@@ -37,7 +37,7 @@ export async function openEngine(
     url: ownDatabaseUrl(loaded),
     databases: upstream.postgres_databases,
     queryTimeLimit: upstream.statement_timeout && upstream.statement_timeout * 1000,
-    poolSize: upstream.pool_size,
+    poolSize: upstream.pool_size ?? DEFAULT_POOL_SIZE,
     log,
   });
   if (isFirst) void reportUnavailable(store, log);

@@ -9,16 +9,13 @@ const sharing: ReadonlySet<NodeJS.Platform> = new Set(["linux", "freebsd", "suno
 
 /** One per core, as long as each worker gets a share of every gateway-wide limit. */
 function automaticCount({ server, upstream }: Configuration): number {
+  const { pool_size: poolSize = DEFAULT_POOL_SIZE } = upstream;
   const engine = engineOver(upstream);
   if (engine === "sqlite") return 1;
   const byBodies = Math.floor(bodyBytesLimit(server) / server.max_body_bytes);
-  const byPool = engine === undefined ? MOST : poolSizeOf(upstream);
+  const byPool = engine === undefined ? MOST : poolSize;
   const most = Math.min(availableParallelism(), MOST, byBodies, upstream.connections, byPool);
   return Math.max(1, most);
-}
-
-function poolSizeOf({ pool_size: size = DEFAULT_POOL_SIZE }: Configuration["upstream"]): number {
-  return size;
 }
 
 /** @throws Error if several processes are configured on a system that cannot share a port */
@@ -45,7 +42,7 @@ export function configurationOf(
   number: number,
 ): Configuration {
   const { server, upstream } = configuration;
-  const poolSize = shareOf(poolSizeOf(upstream), count, number);
+  const { pool_size: poolSize = DEFAULT_POOL_SIZE } = upstream;
   return {
     ...configuration,
     server: {
@@ -59,7 +56,7 @@ export function configurationOf(
     upstream: {
       ...upstream,
       connections: shareOf(upstream.connections, count, number),
-      pool_size: engineOver(upstream) === "server" ? poolSize : undefined,
+      pool_size: engineOver(upstream) === "server" ? shareOf(poolSize, count, number) : undefined,
     },
   };
 }

@@ -66,7 +66,7 @@ t.test("the start mentions tables whose names no query can contain", async (t) =
   await sql('create table main."Ünits" (id int)');
   const lines: string[] = [];
   const log = pino({ level: "warn" }, { write: (line) => lines.push(line) });
-  const store = await openStore({ url, log });
+  const store = await openStore({ url, log, poolSize: 1 });
   t.teardown(() => store.close());
   await reportUnavailable(store, log);
   t.match(

@@ -12,7 +12,7 @@ import { ClientAnswer } from "../../src/upstream/answer-stream.ts";
 import { QueryMetrics } from "../../src/upstream/backends.ts";
 import { EngineDatabase } from "../../src/upstream/engine-database.ts";
 
-export interface EngineOptions extends Omit<StoreOptions, "log" | "isGuest"> {
+export interface EngineOptions extends Omit<StoreOptions, "log" | "isGuest" | "poolSize"> {
   readonly log: Logger;
   /** Milliseconds that a client may read nothing. */
   readonly clientTimeoutMs?: number;
@@ -35,7 +35,7 @@ export async function startEngine({
   clientTimeoutMs = 60_000,
   ...options
 }: EngineOptions): Promise<Engine> {
-  const store = await openStore(options);
+  const store = await openStore({ ...options, poolSize: 16 });
   const database = new EngineDatabase(store, {
     name: "test",
     connections: 1000,

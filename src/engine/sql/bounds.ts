@@ -1,3 +1,4 @@
+import { isInteger } from "../../json/exact.ts";
 import { numberText, type PresentValue, WHOLE_NUMBER } from "./values.ts";
 
 /** The length or range of a column that is narrower than its values. */
@@ -19,7 +20,7 @@ export function integersOf(bits: number, isUnsigned = false): Bounds {
     allowed: isWidest ? WHOLE_NUMBER : `a whole number from ${least} to ${most}`,
     exceeds(value) {
       const text = numberText(value);
-      if (text === undefined || !/^-?\d+$/.test(text)) return false;
+      if (text === undefined || !isInteger(text)) return false;
       const integer = BigInt(text);
       return integer < least || integer > most;
     },

@@ -1,5 +1,5 @@
 import type { Steps } from "../../cooperative-scheduling.ts";
-import { ExactNumber, isLong, sourceOf } from "../../json/exact.ts";
+import { ExactNumber, isInteger, isLong, sourceOf } from "../../json/exact.ts";
 import type { CellValue } from "../../query/values.ts";
 import { EngineRefusal, RowTooLong } from "../refusal.ts";
 import type { RowForm, RowOutput } from "../spool.ts";
@@ -207,7 +207,7 @@ export function has64Bits(integer: bigint): boolean {
 
 function exceeds64Bits(value: PresentValue): boolean {
   const text = numberText(value);
-  return text !== undefined && /^-?\d+$/.test(text) && !has64Bits(BigInt(text));
+  return text !== undefined && isInteger(text) && !has64Bits(BigInt(text));
 }
 
 export function numberText(value: PresentValue): string | undefined {
@@ -226,7 +226,7 @@ export function placesOf(number: string): number {
 
 export function isRoundedInteger(value: PresentValue): boolean {
   if (typeof value === "bigint") return isRounded(value.toString());
-  return value instanceof ExactNumber && /^-?\d+$/.test(value.source) && isRounded(value.source);
+  return value instanceof ExactNumber && isInteger(value.source) && isRounded(value.source);
 }
 
 /** A whole number written like `1e3` or `1.0`, with few enough digits to be exact. */
