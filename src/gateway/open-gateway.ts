@@ -31,10 +31,10 @@ import type { Metrics } from "../observe/metrics.ts";
 import type { Tracing } from "../observe/tracing.ts";
 import { version } from "../product.ts";
 import type { Store, StoreReplica } from "../store/open.ts";
+import { CLIENT_TIMEOUT_MS } from "../upstream/answer-stream.ts";
 import {
   BackendGroup,
   type BackendOptions,
-  CLIENT_TIMEOUT_MS,
   DatabaseRouting,
   QueryMetrics,
 } from "../upstream/backends.ts";

@@ -2,12 +2,12 @@ import type { ServerResponse } from "node:http";
 import { isDeepStrictEqual } from "node:util";
 import { allEntriesOf } from "../access/groups.ts";
 import { Refusal } from "../refusal.ts";
+import { CLIENT_TIMEOUT_MS } from "../upstream/answer-stream.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
 /** How often open answers are checked: a lost right cuts them within a second. */
 const INTERVAL_MS = 500;
-const CLIENT_TIMEOUT_MS = 60_000;
 
 interface Stall {
   readonly flushed: number;

@@ -13,6 +13,9 @@ import {
 import { type Connection, freeMemory, writeTogether } from "./http1/connection.ts";
 import { asRefusal } from "./target.ts";
 
+/** How long a client may read nothing of its answer. */
+export const CLIENT_TIMEOUT_MS = 60_000;
+
 /** Transforms a response body piece by piece. An exception ends the response. */
 export interface BodyFilter {
   pass(piece: Buffer): Buffer | Promise<Buffer>;

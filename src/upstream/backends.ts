@@ -4,6 +4,7 @@ import { Refusal } from "../refusal.ts";
 import {
   type AnswerSink,
   AnswerStream,
+  CLIENT_TIMEOUT_MS,
   type OnComplete,
   type StreamLimits,
 } from "./answer-stream.ts";
@@ -87,7 +88,6 @@ export class LoadBalancer<C extends Candidate> {
   }
 }
 
-export const CLIENT_TIMEOUT_MS = 60_000;
 /** The maximum number of waiting queries, as a multiple of the connections. */
 const WAITING_PER_CONNECTION = 16;
 const MAX_FAILURES = 3;

@@ -1,6 +1,7 @@
 import type { ServerResponse } from "node:http";
 import {
   AnswerStream,
+  CLIENT_TIMEOUT_MS,
   ClientAnswer,
   type OnComplete,
   type ResponseHandling,
@@ -24,7 +25,6 @@ export interface BufferedRequest {
 }
 
 const nothing = Buffer.alloc(0);
-const CLIENT_TIMEOUT_MS = 60_000;
 
 /** Forwards buffered requests to one address through a connection pool. */
 export class PooledProxy {
