@@ -2,7 +2,7 @@ import { createServer, type ServerResponse } from "node:http";
 import { pipeline, Readable } from "node:stream";
 import { buffer } from "node:stream/consumers";
 import { setTimeout } from "node:timers/promises";
-import t from "tap";
+import t, { type Test } from "tap";
 import { limitAnswers } from "../../src/gateway/stream-limits.ts";
 import { staffedHome, tokenOf } from "../journeys/staff.ts";
 import { open } from "../kit/client.ts";
@@ -12,8 +12,8 @@ import { listening } from "../kit/listening.ts";
 /** More than the buffers of a connection hold. */
 const whole = Buffer.alloc(50 * 1024 * 1024, "x");
 
-t.test("a response that the client does not read is cut", async (t) => {
-  const cut = Promise.withResolvers<ServerResponse>();
+/** @returns a list: an answer in it is cut once its client has read nothing for 600 ms */
+function limited(t: Test): { response: ServerResponse }[] {
   const answers: { response: ServerResponse }[] = [];
   const timer = limitAnswers(
     () => answers,
@@ -21,6 +21,12 @@ t.test("a response that the client does not read is cut", async (t) => {
     600,
   );
   t.teardown(() => clearInterval(timer));
+  return answers;
+}
+
+t.test("a response that the client does not read is cut", async (t) => {
+  const cut = Promise.withResolvers<ServerResponse>();
+  const answers = limited(t);
   const server = createServer((_request, response) => {
     answers.push({ response });
     response.once("close", () => cut.resolve(response));
@@ -38,13 +44,7 @@ t.test("a response that the client does not read is cut", async (t) => {
 });
 
 t.test("a response that the client reads slowly is not cut", async (t) => {
-  const answers: { response: ServerResponse }[] = [];
-  const timer = limitAnswers(
-    () => answers,
-    () => {},
-    600,
-  );
-  t.teardown(() => clearInterval(timer));
+  const answers = limited(t);
   const server = createServer((_request, response) => {
     answers.push({ response });
     pipeline(Readable.from(Array(200).fill(whole.subarray(0, 65_536))), response, () => {});
