@@ -1,8 +1,8 @@
 import { writeDigits } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
+import { termsOf } from "../query/conditions.ts";
 import type { BytewiseColumns } from "../query/limits.ts";
-import type { NestedDetail, OperationDetail } from "../query/operation-detail.ts";
-import type { Position } from "../query/operation-draft.ts";
+import type { OperationNode, Position } from "../query/node.ts";
 import type { Operation } from "../query/operation-types.ts";
 import { definitions, isOperationName } from "../query/operations.ts";
 import type { Access, PermissionClass, Query } from "../query/query.ts";
@@ -37,13 +37,17 @@ import {
   judgeRows,
   judgeUpdate,
   pinnedValues,
+  tableNames,
 } from "./row-filter.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /** `name` is the table's name in the query, which `as` may give. */
 type DecidedTable = GivenRight & { readonly table: string; readonly name: string };
 
-type NestedTables = NestedDetail & { readonly tables: readonly DecidedTable[] };
+interface NestedTables {
+  readonly node: OperationNode;
+  readonly tables: readonly DecidedTable[];
+}
 
 const folded = new WeakMap<Grant, FoldedNames>();
 
@@ -137,18 +141,18 @@ function judgeUse(
 }
 
 /** True if columns need no table's name, since nothing else is read. */
-function readsOneTable({ tables, readsSelect }: OperationDetail): boolean {
+function readsOneTable({ tables, readsSelect }: OperationNode): boolean {
   return tables.length === 1 && !readsSelect;
 }
 
 /** @param tables the operation's `own` tables, then those that a new table refers to */
 function judgeColumns(
-  detail: OperationDetail,
+  detail: OperationNode,
   tables: readonly DecidedTable[],
   own: readonly DecidedTable[],
 ): Objection | undefined {
   const isSole = readsOneTable(detail);
-  for (const [position, columns] of detail.uses) {
+  for (const [position, columns] of detail.columnUses()) {
     for (const column of columns) {
       const objection = judgeUse(position, column, tables, own, isSole);
       if (objection !== undefined) return objection;
@@ -214,7 +218,7 @@ function pinnedRows(
  * @param isEngine true if the upstream counts unknown numbers itself and rolls back
  */
 function extentOf(
-  { mostRows }: OperationDetail,
+  { mostRows }: OperationNode,
   operation: Operation | undefined,
   isPreview: boolean,
   grant: Grant,
@@ -393,7 +397,7 @@ interface JudgedAccess extends GivenRights {
   readonly element: number;
   readonly tally: LimitTally;
   /** The parsed fields. Undefined for a Select, of which the scan has noted all that matters. */
-  readonly fields: (detail: OperationDetail) => Operation | undefined;
+  readonly fields: (detail: OperationNode) => Operation | undefined;
 }
 
 interface Filters {
@@ -436,20 +440,16 @@ export function narrowingOn(
   return boundary && { boundary: boundaryName(boundary) };
 }
 
-function remedyFor(
-  { operation, detail }: Access,
-  { isEngine }: DecisionContext,
-): string | undefined {
+function remedyFor({ operation, node }: Access, { isEngine }: DecisionContext): string | undefined {
   if (!isOperationName(operation)) {
     return `Use Select, Insert, Update or Delete instead of ${operation}`;
   }
   if (operation === "Preview" && !isEngine) return "Do not use Preview with this database";
-  if (!detail?.isWhole) return "Use only the query grammar";
   // Another database may take a column of the condition for one of the tables around it.
-  if (detail.nested.length > 0 && !isEngine) {
+  if (node.nested.length > 0 && !isEngine) {
     return "Omit exists, select and include with this database";
   }
-  return detail.hasExtraFields ? "Omit the fields that the configuration adds" : undefined;
+  return node.hasExtraFields ? "Omit the fields that the configuration adds" : undefined;
 }
 
 function judgeKind(judged: JudgedAccess): Objection | undefined {
@@ -465,7 +465,8 @@ function judgeAliases(
   { context, access }: JudgedAccess,
   tables: readonly DecidedTable[],
 ): Objection | undefined {
-  const { isAggregate = false, isComputed = false } = access.detail ?? {};
+  const { isAggregate, computed } = access.node;
+  const isComputed = computed.length > 0;
   if (context.isEngine || !(isAggregate || isComputed)) return undefined;
   const narrowed = tables.find(
     ({ entry: { grant } }) =>
@@ -512,7 +513,7 @@ function judgeContents(
 
 function filterTable(
   { snapshot, subject, access: { database }, tally, fields }: JudgedAccess,
-  detail: OperationDetail,
+  detail: OperationNode,
   decided: DecidedTable,
   isJoin: boolean,
 ): Filters | Objection {
@@ -544,7 +545,7 @@ function filterTable(
   tally.compareBytes({ database, table, bytewise, ...(isWritten ? { written: filter } : {}) });
   if (!isSelective) return noFilters;
   const spelling = { table: name, isQualified: isJoin };
-  const { terms } = detail;
+  const terms = termsOf(detail.condition);
   const missing = filter.filter((condition) => !isDemanded(condition, terms, spelling));
   const textsOf = (conditions: readonly RowCondition[]) =>
     conditions.map((condition) => conditionText(condition, spelling));
@@ -554,7 +555,7 @@ function filterTable(
 
 function judgeNumbers(
   judged: JudgedAccess,
-  detail: OperationDetail,
+  detail: OperationNode,
   { table, entry }: DecidedTable,
   nested: readonly NestedTables[],
 ): Objection | undefined {
@@ -584,18 +585,18 @@ function judgeNumbers(
 /** The most rows of each included table that the limits bound, for each outer row. */
 function includedRows(nested: readonly NestedTables[], { limits, by }: Limiter): number[] {
   const rows = new Map<string, number>();
-  for (const { tables, rowsPerRow } of nested) {
+  for (const { node, tables } of nested) {
     const [one] = tables;
-    if (one === undefined || rowsPerRow === undefined) continue;
+    if (one === undefined || node.nesting !== "include") continue;
     if (by.entry !== undefined && one.entry.grant !== limits) continue;
-    rows.set(one.table, (rows.get(one.table) ?? 0) + rowsPerRow);
+    rows.set(one.table, (rows.get(one.table) ?? 0) + node.rowsPerRow);
   }
   return [...rows.values()];
 }
 
 function judgeRowFilters(
   judged: JudgedAccess,
-  detail: OperationDetail,
+  detail: OperationNode,
   tables: readonly DecidedTable[],
 ): Filters | Objection {
   const filters: string[] = [];
@@ -615,16 +616,16 @@ function judgeRowFilters(
 
 function judgeNarrowed(judged: JudgedAccess): Narrowing | Objection {
   const { access, rights } = judged;
-  const { detail, tables } = access;
+  const { node: detail, tables } = access;
   const kind = judgeKind(judged);
   if (kind !== undefined) return kind;
   const decided = rights.flatMap(({ table, ...right }) =>
     table === undefined ? [] : [{ ...right, table, name: table }],
   );
   const [first] = decided;
-  if (first === undefined || detail === undefined) return noFilters;
+  if (first === undefined) return noFilters;
   if (!isOperationName(detail.operation)) return noFilters;
-  const own = named(decided.slice(0, detail.tables.length), detail.names);
+  const own = named(decided.slice(0, detail.tables.length), tableNames(detail));
   const others = decided.slice(own.length, tables.length);
   const referenced = decided.slice(tables.length);
   const filtered =
@@ -633,9 +634,9 @@ function judgeNarrowed(judged: JudgedAccess): Narrowing | Objection {
     judgeAliases(judged, own) ??
     judgeRowFilters(judged, detail, own);
   if ("reason" in filtered) return filtered;
-  const nested = detail.nested.map((one): NestedTables => {
-    const { tables, names } = one.detail;
-    return { ...one, tables: named(others.splice(0, tables.length), names) };
+  const nested = detail.nested.map((node): NestedTables => {
+    const tables = named(others.splice(0, node.tables.length), tableNames(node));
+    return { node, tables };
   });
   const inner =
     judgeNumbers(judged, detail, first, nested) ?? judgeNested(judged, detail, own, nested);
@@ -652,15 +653,15 @@ function named(tables: readonly DecidedTable[], names: readonly string[]): Decid
 /** Judges nested operations as Selects of their own. */
 function judgeNested(
   judged: JudgedAccess,
-  detail: OperationDetail,
+  detail: OperationNode,
   own: readonly DecidedTable[],
   nested: readonly NestedTables[],
 ): Filters[] | Objection {
   const all: Filters[] = [];
   const tablesOf = new Map([[detail, own]]);
-  for (const { detail: inner, linked, tables } of nested) {
+  for (const { node: inner, tables } of nested) {
     tablesOf.set(inner, tables);
-    const around = linked === undefined ? [] : (tablesOf.get(linked) ?? []);
+    const around = (inner.isCorrelated && inner.outer && tablesOf.get(inner.outer)) || [];
     const filtered =
       judgeColumns(inner, [...tables, ...around], tables) ?? judgeRowFilters(judged, inner, tables);
     if ("reason" in filtered) return filtered;
@@ -670,9 +671,9 @@ function judgeNested(
 }
 
 /** Tables that a new table refers to and those of nested operations need only SELECT. */
-function wantedRights({ operation, permissions, tables, detail }: Access): readonly WantedRight[] {
+function wantedRights({ operation, permissions, tables, node }: Access): readonly WantedRight[] {
   if (tables.length === 0) return [{ table: undefined, permissions }];
-  const { referenced = [], tables: first = tables } = detail ?? {};
+  const { referenced, tables: first } = node;
   if (referenced.length === 0 && first.length === tables.length) {
     return tables.map((table) => ({ table, permissions }));
   }
@@ -732,20 +733,22 @@ function basisOf(given: readonly GivenRights[], decisions: readonly Decision[]):
 export function decideNarrowedQuery(
   snapshot: Snapshot,
   subject: Subject,
-  { accesses }: Query,
+  { accesses, operations }: Query,
   context: DecisionContext,
 ): QueryDecision {
+  // Rows and lists are compared with row filters.
+  operations.complete();
   const tally = new LimitTally(context.isEngine);
   const decisions: Decision[] = [];
   const approvals: ApprovalRule[] = [];
   const all: GivenRights[] = [];
-  const fields = (detail: OperationDetail) =>
-    detail.operation === "Select" ? undefined : detail.fields();
   const deny = (decision: Decision): QueryDecision => {
     decisions.push(decision);
     return { allowed: false, reason: decision.reason, decisions, limits: [], approvals: [] };
   };
   for (const [element, access] of accesses.entries()) {
+    const fields = ({ operation }: OperationNode) =>
+      operation === "Select" ? undefined : operations.at(element);
     const given = judgeRights(snapshot, subject, access.database, wantedRights(access), context);
     if ("reason" in given) return deny(given);
     const { rights, boundaries } = given;

@@ -1,6 +1,6 @@
 import { quoteName } from "../json/fault.ts";
-import type { Condition } from "../query/conditions.ts";
-import type { Term } from "../query/operation-detail.ts";
+import { type Condition, type Term, termsOf } from "../query/conditions.ts";
+import type { OperationNode } from "../query/node.ts";
 import type { Query } from "../query/query.ts";
 import type { AddedConditions } from "../query/splice.ts";
 import type { CellValue, Row } from "../query/values.ts";
@@ -51,13 +51,6 @@ export interface ColumnSpelling {
   readonly table: string;
   /** True in a join, where only a qualified column belongs to a table. */
   readonly isQualified: boolean;
-}
-
-/** The comparisons with values that every row must meet. */
-function termsOf(where: Condition | null | undefined): readonly Term[] {
-  if (where === null || where === undefined) return [];
-  const terms = "and" in where ? where.and : [where];
-  return terms.filter((term): term is Term => "value" in term);
 }
 
 function isColumn(
@@ -239,6 +232,11 @@ export function judgeBinding(
   return bound && denied(bound, `The column ${quoteName(bound.column)} may not be bound`);
 }
 
+/** The names by which columns refer to the node's tables, without a Select as `from`. */
+export function tableNames({ readsSelect, names }: OperationNode): readonly string[] {
+  return readsSelect ? names.slice(1) : names;
+}
+
 export interface AddedFilter {
   /** The table, unless the query has only one. */
   readonly table: string | undefined;
@@ -248,8 +246,8 @@ export interface AddedFilter {
 
 export function addedFilters(query: Query, decisions: readonly Decision[]): AddedFilter[] {
   const isSole = new Set(query.accesses.flatMap(({ tables }) => tables)).size === 1;
-  return filterAdditions(query, decisions).flatMap(({ detail, conditions }) =>
-    conditions.map((condition) => ({ table: isSole ? undefined : detail.names[0], condition })),
+  return filterAdditions(query, decisions).flatMap(({ node, conditions }) =>
+    conditions.map((condition) => ({ table: isSole ? undefined : tableNames(node)[0], condition })),
   );
 }
 
@@ -258,13 +256,12 @@ export function filterAdditions(
   { accesses }: Query,
   decisions: readonly Decision[],
 ): AddedConditions[] {
-  return accesses.flatMap(({ detail }, at) => {
+  return accesses.flatMap(({ node }, at) => {
     const { additions = [], placed = [additions] } = decisions[at] ?? {};
-    if (detail === undefined || additions.length === 0) return [];
-    const details = [detail, ...detail.nested.map((one) => one.detail)];
-    return details.flatMap((one, place) => {
+    if (additions.length === 0) return [];
+    return [node, ...node.nested].flatMap((one, place) => {
       const conditions = placed[place] ?? [];
-      return conditions.length === 0 ? [] : [{ detail: one, conditions }];
+      return conditions.length === 0 ? [] : [{ node: one, conditions }];
     });
   });
 }

@@ -68,7 +68,7 @@ function readQuery(body: Buffer, grammar: Grammar): Promise<Query> {
 }
 
 function* readInSteps(body: Buffer, grammar: Grammar): Steps<Query> {
-  const query = yield* scanInSteps(body, grammar, STEP_BYTES, true);
+  const query = yield* scanInSteps(body, grammar, STEP_BYTES);
   yield* query.operations.parse();
   return query;
 }
@@ -85,7 +85,7 @@ export function whyRowsHidden(
     .flatMap(({ database, tables }) => tables.map((table) => ({ database, table })))
     .find(({ database, table }) => {
       const select = { database, from: table, columns: ["*"], limit: SHOWN_ROWS };
-      const query = scan(Buffer.from(JSON.stringify({ Select: select })), grammar, true);
+      const query = scan(Buffer.from(JSON.stringify({ Select: select })), grammar);
       const { allowed, decisions } = decideQuery(snapshot, subject, query, context);
       return !allowed || filterAdditions(query, decisions).length > 0;
     });

@@ -56,7 +56,7 @@ export function outcomeOf(
   const obstacle = obstacleOf(snapshot, user);
   if (obstacle !== undefined) return { allowed: false, code: obstacle };
   try {
-    const query = scan(body, grammar, true);
+    const query = scan(body, grammar);
     const subject = { username: user, groups, tokenDatabase: EVERY_DATABASE };
     const context = { via, client, now: Date.now(), isEngine };
     const decided = decideQuery(snapshot, subject, query, context);

@@ -25,6 +25,7 @@ import {
 import { ClientError } from "../client-error.ts";
 import { runCooperatively, whileWanted } from "../cooperative-scheduling.ts";
 import type { UpstreamTrace } from "../observe/tracing.ts";
+import { shapeOf } from "../query/audit-shape.ts";
 import type { Grammar } from "../query/grammar.ts";
 import type { QueryLimit } from "../query/limits.ts";
 import { isReadOnly, type Query } from "../query/query.ts";
@@ -123,9 +124,9 @@ function note(exchange: Exchange, { accesses }: Query, decisions: readonly Decis
   let left = LONGEST_SHAPES_BYTES;
   const operations = accesses
     .slice(0, AUDITED_OPERATIONS)
-    .map(({ operation, database, tables, detail }, at) => {
+    .map(({ operation, database, tables, node }, at) => {
       const { role, entry, boundary } = decisions[at] ?? { role: undefined, entry: undefined };
-      const shape = left < SHORTEST_SHAPE_BYTES ? "" : (detail?.shape(left) ?? "");
+      const shape = left < SHORTEST_SHAPE_BYTES ? "" : shapeOf(node, left);
       left -= Buffer.byteLength(shape);
       return { operation, database, tables, role, entry, boundary, shape: shape || undefined };
     });
@@ -451,17 +452,17 @@ function read(
   body: Buffer,
   isWanted: () => boolean,
 ): Query | Promise<Query | undefined> {
-  const collects = isNarrowed(gateway, exchange) || "shape";
   const { grammar } = gateway.queries;
   const refuse = (error: unknown) => countInvalid(gateway, exchange, error);
   if (body.length < LONG_BODY) {
     try {
-      return scan(body, grammar, collects);
+      return scan(body, grammar);
     } catch (error) {
       return refuse(error);
     }
   }
-  return readInSlices(body, grammar, isWanted, collects).then((query) => {
+  const isWhole = isNarrowed(gateway, exchange);
+  return readInSlices(body, grammar, isWanted, isWhole).then((query) => {
     if (query !== undefined) requireStillGood(gateway, exchange);
     return query;
   }, refuse);
@@ -472,10 +473,10 @@ async function readInSlices(
   body: Buffer,
   grammar: Grammar,
   isWanted: () => boolean,
-  collects: true | "shape",
+  isWhole: boolean,
 ): Promise<Query | undefined> {
-  const query = await scanInSlices(body, grammar, isWanted, collects);
-  if (query === undefined || collects !== true) return query;
+  const query = await scanInSlices(body, grammar, isWanted);
+  if (query === undefined || !isWhole) return query;
   const parsed = await runCooperatively(whileWanted(query.operations.parse(), isWanted));
   return parsed && query;
 }

@@ -1,23 +1,4 @@
-import { isUtf8 } from "node:buffer";
-import { JsonFault, quoteName } from "./fault.ts";
-import { type ByteText, JsonReader, type Rest, repeat } from "./reader.ts";
-
-/** Refuses invalid UTF-8 and a byte-order mark. @throws JsonFault */
-export function requireUtf8(bytes: Buffer): void {
-  if (!isUtf8(bytes)) throw new JsonFault("invalid_utf8", "the body is not valid UTF-8", 0);
-  if (bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf) {
-    const problem = "the body begins with a byte-order mark; UTF-8 without one is expected";
-    throw new JsonFault("byte_order_mark", problem, 0);
-  }
-}
-
-/** Refuses anything after the body's value. @throws JsonFault */
-export function requireEnd(reader: JsonReader): void {
-  reader.skipSpace();
-  if (reader.position === reader.bytes.length) return;
-  const problem = "something follows the end of the object; allowed: white space";
-  throw new JsonFault("trailing_data", problem, reader.position);
-}
+import { Tape, UNIQUE } from "./tape.ts";
 
 /**
  * Checks that a body is UTF-8 and one JSON value, with unique keys in all objects and at most 64
@@ -26,59 +7,7 @@ export function requireEnd(reader: JsonReader): void {
  * @throws JsonFault
  */
 export function requireOneReading(bytes: Buffer): void {
-  requireUtf8(bytes);
-  const reader = new JsonReader(bytes);
-  reader.skipSpace();
-  skipUniqueKeys(reader);
-  requireEnd(reader);
-}
-
-/** Most objects have no more keys, for which comparing is faster than a set. */
-const FEW = 16;
-
-export class ObjectKeys {
-  readonly #few: ByteText[] = [];
-  #all: Set<string> | undefined = undefined;
-
-  /** False if the object has the key already. */
-  add(key: ByteText): boolean {
-    if (this.#all === undefined) {
-      for (const other of this.#few) if (key.equals(other)) return false;
-      if (this.#few.push(key) > FEW) this.#all = new Set(this.#few.map(String));
-      return true;
-    }
-    const { size } = this.#all;
-    return this.#all.add(key.toString()).size > size;
-  }
-}
-
-/** Skips a value and checks that the unescaped keys of each object are unique. @throws JsonFault */
-export function skipUniqueKeys(reader: JsonReader): Rest {
-  const kind = reader.kind();
-  if (kind === "an array") {
-    if (!reader.openArray()) return undefined;
-    return repeat(
-      () => skipUniqueKeys(reader) ?? reader.pause(),
-      () => reader.nextElement(),
-    );
-  }
-  if (kind !== "an object") return reader.skipValue();
-  if (!reader.openObject()) return undefined;
-  const keys = new ObjectKeys();
-  return repeat(
-    () => skipMember(reader, keys),
-    () => reader.nextMember(),
-  );
-}
-
-function skipMember(reader: JsonReader, keys: ObjectKeys): Rest {
-  const start = reader.position;
-  const key = reader.readKey();
-  if (!keys.add(key)) {
-    const problem = `the key ${quoteName(key.toString())} is given twice; each key is allowed once`;
-    throw new JsonFault("duplicate_key", problem, start);
-  }
-  return skipUniqueKeys(reader) ?? reader.pause();
+  new Tape(bytes, true, UNIQUE).run();
 }
 
 declare global {

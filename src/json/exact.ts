@@ -1,6 +1,6 @@
 import { isAscii } from "node:buffer";
 import type { Steps } from "../cooperative-scheduling.ts";
-import { characterTable } from "./reader.ts";
+import { characterTable } from "./lexical.ts";
 
 /** A JSON number that a double would write differently, kept as received. */
 export class ExactNumber {
@@ -244,15 +244,21 @@ export function textOf(bytes: Buffer): string {
   return isAscii(bytes) ? bytes.toString("latin1") : bytes.toString("utf8");
 }
 
-type Parsed = ReturnType<typeof JSON.parse>;
+/** A value whose type the caller knows. */
+export type Parsed = ReturnType<typeof JSON.parse>;
 
-/** Parses JSON that a strict reader has accepted, in steps if it is long. */
+/**
+ * Parses JSON that a strict reader has accepted, in steps if it is long.
+ *
+ * @param mayHoldObjects true if the source of an object in a cell may be needed (`sourceOf`)
+ */
 export function* parseExactlyInSteps(
   text: string,
   readNumber: ReadNumber = exactNumber,
+  mayHoldObjects: boolean = documents.test(text),
 ): Steps<Parsed> {
   const isShort = text.length <= SHORT_LENGTH;
-  if (isShort && !inexact.test(text) && !documents.test(text)) return JSON.parse(text);
+  if (isShort && !mayHoldObjects && !inexact.test(text)) return JSON.parse(text);
   const parser = new ExactParser(text, readNumber);
   while (!parser.advance(isShort ? text.length : STEP_LENGTH)) yield;
   return parser.value;

@@ -1,7 +1,6 @@
 import type { Steps } from "../cooperative-scheduling.ts";
-import { ObjectKeys, requireEnd, requireUtf8, skipUniqueKeys } from "./document.ts";
 import { JsonFault } from "./fault.ts";
-import { JsonReader } from "./reader.ts";
+import { type Mode, SKIPPED, STRIDE, Tape, UNIQUE } from "./tape.ts";
 
 /** The members of a JSON object, each with the bytes of its value as sent. */
 export type Members = ReadonlyMap<string, Buffer>;
@@ -10,28 +9,40 @@ const BYTES_PER_STEP = 32 * 1024;
 
 export type VisitMember = (key: string, value: Buffer) => void;
 
-/** @param areChecked true if keys and values were checked before */
-function* visitAll(reader: JsonReader, visit: VisitMember, areChecked: boolean): Steps<void> {
-  const keys = areChecked ? undefined : new ObjectKeys();
-  for (let more = reader.openObject(); more; more = reader.nextMember()) {
-    const keyStart = reader.position;
-    const key = reader.readKey();
-    if (keys?.add(key) === false) {
-      throw new JsonFault("duplicate_key", "a key is given twice", keyStart);
-    }
-    const start = reader.position;
-    const rest = (areChecked ? reader.skipValue() : skipUniqueKeys(reader)) ?? reader.pause();
-    if (rest !== undefined) yield* rest;
-    visit(key.toString(), reader.bytes.subarray(start, reader.position));
+/** The tokens of an object and its members, whose values are only checked. */
+export class MembersTape extends Tape {
+  readonly #mode: Mode;
+
+  constructor(bytes: Buffer, mode: Mode) {
+    super(bytes, false);
+    this.#mode = mode;
+  }
+
+  protected override modeOf(): Mode {
+    return this.#mode;
   }
 }
 
-function readerOf(bytes: Buffer): JsonReader {
-  const reader = new JsonReader(bytes);
-  reader.pauseEvery(BYTES_PER_STEP);
-  reader.skipSpace();
-  return reader;
+function* visitAll(bytes: Buffer, visit: VisitMember, mode: Mode): Steps<void> {
+  const tape = new MembersTape(bytes, mode);
+  while (!tape.run(BYTES_PER_STEP)) yield;
+  const found = tape.kind(0);
+  if (found !== "an object") {
+    throw new JsonFault("wrong_type", `an object is expected, ${found} was found`, tape.start(0));
+  }
+  const keys = new Set<string>();
+  const end = tape.next(0);
+  for (let key = STRIDE; key < end; key = tape.next(key + STRIDE)) {
+    const name = tape.name(key);
+    if (keys.has(name))
+      throw new JsonFault("duplicate_key", "a key is given twice", tape.start(key));
+    keys.add(name);
+    visit(name, bytes.subarray(tape.start(key + STRIDE), tape.end(key + STRIDE)));
+    if (keys.size % MEMBERS_PER_STEP === 0) yield;
+  }
 }
+
+const MEMBERS_PER_STEP = 256;
 
 /**
  * Visits the members of one JSON object without building their values.
@@ -39,18 +50,15 @@ function readerOf(bytes: Buffer): JsonReader {
  * @throws JsonFault for invalid UTF-8, a byte-order mark, anything but one object, a duplicate key
  *   at any depth, a lone surrogate, and nesting over 64
  */
-export function* visitMembers(bytes: Buffer, visit: VisitMember): Steps<void> {
-  requireUtf8(bytes);
-  const reader = readerOf(bytes);
-  yield* visitAll(reader, visit, false);
-  requireEnd(reader);
+export function visitMembers(bytes: Buffer, visit: VisitMember): Steps<void> {
+  return visitAll(bytes, visit, UNIQUE);
 }
 
 /**
  * As `visitMembers` but faster, for an object inside one that `visitMembers` has already checked.
  */
-export function* visitCheckedMembers(bytes: Buffer, visit: VisitMember): Steps<void> {
-  yield* visitAll(readerOf(bytes), visit, true);
+export function visitCheckedMembers(bytes: Buffer, visit: VisitMember): Steps<void> {
+  return visitAll(bytes, visit, SKIPPED);
 }
 
 export function writeMembers(members: Members): Buffer {

@@ -10,7 +10,6 @@ import {
   type Reference,
   type Schema,
 } from "../query/kind.ts";
-import type { OperationDraft } from "../query/operation-draft.ts";
 import {
   configuredFields,
   definitions,
@@ -144,10 +143,7 @@ export function toolNameOf(operation: OperationName): string {
   return operation.replace(/(?<=[a-z])(?=[A-Z])/g, "_").toLowerCase();
 }
 
-function describedFields(
-  fields: Fields<OperationDraft>,
-  asInSelect: readonly string[],
-): Fields<OperationDraft> {
+function describedFields(fields: Fields, asInSelect: readonly string[]): Fields {
   const entries = Object.entries(fields).map(([name, field]): [string, typeof field] => {
     if (name === "database" || name === "table")
       return [name, { ...field, description: undefined }];
@@ -180,11 +176,7 @@ function withoutNull(schema: Schema): Schema {
 }
 
 /** @param asInSelect fields that the tool select describes */
-function inputSchema(
-  fields: Fields<OperationDraft>,
-  level: Level,
-  asInSelect: readonly string[] = [],
-): Schema {
+function inputSchema(fields: Fields, level: Level, asInSelect: readonly string[] = []): Schema {
   const definitions = new Map<string, Schema>();
   const make = objectSchema(describedFields(fields, asInSelect));
   const schema = withoutNull(shorten(make(inlining(definitions, level))));
@@ -353,7 +345,7 @@ const notCounted: ReadonlySet<string> = new Set([
   ...["order_by", "after", "limit", "offset"],
 ]);
 
-export const countFields: Fields<OperationDraft> = Object.fromEntries(
+export const countFields: Fields = Object.fromEntries(
   Object.entries(operations.Select.fields).filter(([name]) => !notCounted.has(name)),
 );
 

@@ -5,17 +5,19 @@ import type {
   StandardSchemaWithJSON,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
-import { runCooperatively } from "../cooperative-scheduling.ts";
+import { runCooperatively, type Steps } from "../cooperative-scheduling.ts";
 import { readText, visitCheckedMembers, writeMembers } from "../json/members.ts";
+import { type Mode, SKIPPED, TOKENS, Word } from "../json/tape.ts";
 import { memoizeLast } from "../memoize.ts";
-import { BodyReader } from "../query/body-reader.ts";
 import { batchKey, type Grammar } from "../query/grammar.ts";
 import { type Field, type Kind, optional, required, type Schema } from "../query/kind.ts";
+import { OperationNode } from "../query/node.ts";
 import { ObjectShape } from "../query/object-shape.ts";
 import { definitions, type OperationName } from "../query/operations.ts";
 import type { PermissionClass } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { scanInSlices } from "../query/scan.ts";
+import { QueryTape } from "../query/tape.ts";
 import { list, plainName } from "../query/values.ts";
 import { Refusal } from "../refusal.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
@@ -125,12 +127,13 @@ function joinedTables(args: ReadonlyMap<string, Buffer>) {
 /** The tables for `ToolContext.maxRows`. A malformed select is refused later. */
 async function tablesIn(select: Buffer, grammar: Grammar): Promise<ReadonlyMap<string, number>> {
   const query = writeMembers(new Map([["Select", select]]));
-  const found = await scanInSlices(query, grammar, undefined, "shape").catch(() => undefined);
+  const found = await scanInSlices(query, grammar).catch(() => undefined);
   const rows = new Map<string, number>();
-  for (const { tables, detail } of found?.accesses ?? []) {
+  for (const { tables, node } of found?.accesses ?? []) {
     for (const table of tables) rows.set(table, 0);
-    for (const { detail: inner, rowsPerRow = 0 } of detail?.nested ?? []) {
-      for (const table of inner.tables) rows.set(table, (rows.get(table) ?? 0) + rowsPerRow);
+    for (const { nesting, tables, rowsPerRow } of node.nested) {
+      const added = nesting === "include" ? rowsPerRow : 0;
+      for (const table of tables) rows.set(table, (rows.get(table) ?? 0) + added);
     }
   }
   return rows;
@@ -167,7 +170,7 @@ function createQueryTool<Caller>(
     caller: Caller,
     signal: AbortSignal,
   ) => Promise<ToolResult>,
-  shape?: ObjectShape<Names>,
+  shape?: ObjectShape,
 ): Tool<Caller> {
   return {
     definition,
@@ -249,61 +252,62 @@ function createQueryTools<Caller>(
 }
 
 interface Names {
-  database: string;
-  table?: string;
-  readonly tables: Set<string>;
+  readonly database: string;
+  readonly table?: string;
+  readonly tables?: readonly string[];
 }
 
-const database = required(
-  plainName<Names>((names, name) => {
-    names.database = name;
-  }),
-);
-const table = optional(
-  plainName<Names>((names, name) => {
-    names.table = name;
-  }),
-);
-const tableNames = plainName<Names>(({ tables }, name) => {
-  tables.add(name);
-});
-const tables = optional(list(tableNames, { most: MAX_DESCRIBED_TABLES }));
+const database = required(plainName);
+const table = optional(plainName);
+const tables = optional(list(plainName, { most: MAX_DESCRIBED_TABLES }));
 
 /** Any value. The query parser checks it. */
-const anyValue: Kind<unknown, Names> = {
-  read: (reader) => reader.skipValue(),
-  schema: () => ({}),
-};
+const unparsed: Kind<undefined> = { parse: () => undefined, schema: () => ({}) };
 
-function unread({ required: isRequired }: Field<unknown, never>) {
-  return isRequired ? required(anyValue) : optional(anyValue);
+function unread({ required: isRequired }: Field<unknown>) {
+  return isRequired ? required(unparsed) : optional(unparsed);
 }
 
 const shapes = {
-  nothing: new ObjectShape<Names>({}, "none"),
-  database: new ObjectShape<Names>({ database }),
-  tables: new ObjectShape<Names>({ database, table, tables }),
-  count: new ObjectShape<Names>(
+  nothing: new ObjectShape({}, "none"),
+  database: new ObjectShape({ database }),
+  tables: new ObjectShape({ database, table, tables }),
+  count: new ObjectShape(
     Object.fromEntries(Object.entries(countFields).map(([name, field]) => [name, unread(field)])),
   ),
-  batch: new ObjectShape<Names>({ [batchField]: required(anyValue) }),
+  batch: new ObjectShape({ [batchField]: required(unparsed) }),
 } as const;
 
 const BYTES_PER_STEP = 32 * 1024;
+const tablesWord = new Word("tables");
 
-async function readNames(args: Buffer, shape: ObjectShape<Names>): Promise<Names> {
-  const names: Names = { database: "", tables: new Set() };
-  const reader = new BodyReader(args, true);
-  reader.pauseEvery(BYTES_PER_STEP);
-  // As in a query, where the operation's name comes first.
-  reader.path.push("");
-  try {
-    const rest = shape.read(reader, names);
-    if (rest !== undefined) await runCooperatively(rest);
-    return names;
-  } catch (error) {
-    throw reader.asRefusal(error);
+const noQuery = { level: "full", inOrder: [], extraFields: new Set<string>() } as const;
+
+/** The tokens of a tool's arguments, of which all values but a list of tables are skipped. */
+class ArgumentsTape extends QueryTape {
+  protected override modeOf(key: number): Mode {
+    return this.is(key, tablesWord) ? TOKENS : SKIPPED;
   }
+}
+
+function* parseNames(args: Buffer, shape: ObjectShape): Steps<Names> {
+  const tape = new ArgumentsTape(args, false, noQuery);
+  try {
+    while (!tape.run(BYTES_PER_STEP)) yield;
+    const node = new OperationNode({ tape, changes: new Map(), deferred: [] });
+    return shape.parse(tape, 0, node);
+  } catch (error) {
+    const refusal = tape.asRefusal(error);
+    if (!(refusal instanceof QueryRefused)) throw refusal;
+    // As in a query, where the operation's name comes first.
+    const { code, problem, location } = refusal;
+    const path = location.path === "" ? "" : `.${location.path}`;
+    throw new QueryRefused(code, problem, { ...location, path });
+  }
+}
+
+function readNames(args: Buffer, shape: ObjectShape): Promise<Names> {
+  return runCooperatively(parseNames(args, shape));
 }
 
 function createSchemaTools<Caller>(context: ToolContext<Caller>): readonly Tool<Caller>[] {
@@ -318,7 +322,7 @@ function createSchemaTools<Caller>(context: ToolContext<Caller>): readonly Tool<
 
   function schemaTool(
     definition: ToolDefinition,
-    shape: ObjectShape<Names>,
+    shape: ObjectShape,
     describe: (caller: Caller, names: Names, signal: AbortSignal) => Promise<ToolResult>,
   ): Tool<Caller> {
     return {
@@ -358,8 +362,8 @@ function createSchemaTools<Caller>(context: ToolContext<Caller>): readonly Tool<
       listOf("tables", (await schema.listTables(caller, database, signal)).tables),
     ),
     schemaTool(schemaTools.describeTable, shapes.tables, async (caller, names, signal) => {
-      const { database, table, tables } = names;
-      if ((table === undefined) === (tables.size === 0)) {
+      const { database, table, tables = [] } = names;
+      if ((table === undefined) === (tables.length === 0)) {
         const found = table === undefined ? "neither was found" : "both were found";
         const problem = `either table or tables is expected, ${found}`;
         throw new QueryRefused("missing_field", problem, { path: "", offset: 0 });
@@ -369,7 +373,7 @@ function createSchemaTools<Caller>(context: ToolContext<Caller>): readonly Tool<
         return listOf("columns", columns, more);
       }
       const described: object[] = [];
-      for (const table of tables) {
+      for (const table of new Set(tables)) {
         described.push({ table, ...(await describe(caller, database, table, signal)) });
       }
       return listOf("tables", described);

@@ -1,29 +1,17 @@
-import { andThen } from "../json/reader.ts";
-import type { BodyReader } from "./body-reader.ts";
+import { Word } from "../json/tape.ts";
 import { condition } from "./conditions.ts";
 import {
   type Fields,
-  inside,
   type Kind,
   named,
   type ObjectOf,
   objectSchema,
   optional,
   required,
-  whenRead,
 } from "./kind.ts";
-import { ObjectShape } from "./object-shape.ts";
-import type { OperationDraft } from "./operation-draft.ts";
-import {
-  type CellValue,
-  column,
-  count,
-  list,
-  literal,
-  newName,
-  oneOf,
-  readCount,
-} from "./values.ts";
+import { object } from "./object-shape.ts";
+import type { QueryTape } from "./tape.ts";
+import { type CellValue, column, count, list, literal, newName, oneOf } from "./values.ts";
 
 export const MOST_COMPUTED = 32;
 const MOST_ITEMS = 8;
@@ -51,9 +39,18 @@ const several = { of: [2, MOST_ITEMS], needs: ["of"] } as const;
 
 /** What each function takes. Functions with the same rule share a schema. */
 const functionRules = {
-  ...{ add: several, mul: several, concat: several, coalesce: several },
-  ...{ sub: two, div: two, nullif: two },
-  ...{ abs: one, lower: one, upper: one, trim: one, length: one },
+  add: several,
+  mul: several,
+  concat: several,
+  coalesce: several,
+  sub: two,
+  div: two,
+  nullif: two,
+  abs: one,
+  lower: one,
+  upper: one,
+  trim: one,
+  length: one,
   round: { ...one, takes: ["digits"] },
   trunc: { of: [1, 1], needs: ["of", "unit"], unit: truncUnits },
   part: { of: [1, 1], needs: ["of", "unit"], unit: partUnits },
@@ -77,98 +74,63 @@ function ruleOf(fn: FunctionName): FunctionRule {
 /** A column or an earlier name, or a literal. */
 export type Item = string | { readonly value: CellValue };
 
-interface ComputeDraft {
-  readonly operation: OperationDraft;
-  readonly seen: Set<FieldName>;
-  fn: FunctionName | undefined;
-  as: string;
-  items: number;
-  unit: Unit | undefined;
-  /** Where too many digits are. */
-  excessAt: number | undefined;
-}
-
-const literalShape = new ObjectShape<unknown>({ value: required(literal) });
+const literalItem = object({ value: required(literal) });
 
 const item: Kind<Item> = {
-  read(reader, draft) {
-    const kind = reader.kind();
-    if (kind === "an object") return literalShape.read(reader, draft);
-    if (kind === "a string") return column.read(reader, draft);
+  parse(tape, token, node) {
+    const kind = tape.kind(token);
+    if (kind === "an object") return literalItem.parse(tape, token, node);
+    if (kind === "a string") return column.parse(tape, token, node);
     const problem = `a column name or a literal such as {"value": 2} is expected, ${kind} was found`;
-    throw reader.refusal("wrong_type", problem);
+    throw tape.refusal("wrong_type", problem, token);
   },
   schema: named("Item", (reference) => ({
-    oneOf: [column.schema(reference), objectSchema({ value: required(literal) })(reference)],
+    oneOf: [column.schema(reference), literalItem.schema(reference)],
   })),
 };
 
 /** Any text, unlike the name of a column. */
-const memberName: Kind<string, unknown> = {
-  read(reader) {
-    reader.expect("a string");
-    reader.readString();
-    return undefined;
+const memberName: Kind<string> = {
+  parse(tape, token) {
+    tape.expect(token, "a string");
+    return tape.name(token);
   },
   schema: () => ({ type: "string" }),
 };
 
-const pathStep: Kind<string | number, unknown> = {
-  read: (reader, draft) => (reader.kind() === "a number" ? count : memberName).read(reader, draft),
+const pathStep: Kind<string | number> = {
+  parse: (tape, token, node) =>
+    (tape.kind(token) === "a number" ? count : memberName).parse(tape, token, node),
   schema: (reference) => ({ oneOf: [memberName.schema(reference), count.schema(reference)] }),
 };
 
-const digits: Kind<number, ComputeDraft> = {
-  read(reader, draft) {
-    const start = reader.position;
-    if (readCount(reader) > MOST_DIGITS) draft.excessAt = start;
-    return undefined;
-  },
+const digits: Kind<number> = {
+  parse: count.parse,
   schema: () => ({ type: "integer", minimum: 0, maximum: MOST_DIGITS }),
 };
 
-function seen<Value>(name: FieldName, kind: Kind<Value, ComputeDraft>) {
-  return optional(whenRead(kind, (draft) => draft.seen.add(name)));
-}
-
-const countedItem = whenRead(inside(item), (draft: ComputeDraft) => {
-  draft.items++;
-});
-
 const fields = {
-  as: required(
-    newName((draft: ComputeDraft, name) => {
-      draft.as = name;
-    }),
-  ),
-  fn: required(
-    oneOf(functions, (draft: ComputeDraft, word) => {
-      draft.fn = word;
-    }),
-  ),
-  of: seen("of", list(countedItem, { most: MOST_ITEMS })),
-  unit: seen(
-    "unit",
-    oneOf(units, (draft: ComputeDraft, word) => {
-      draft.unit = word;
-    }),
-  ),
-  digits: seen("digits", digits),
-  path: seen("path", list(pathStep, { most: MOST_ITEMS })),
-  when: seen("when", inside(condition)),
+  as: required(newName),
+  fn: required(oneOf(functions)),
+  of: optional(list(item, { most: MOST_ITEMS })),
+  unit: optional(oneOf(units)),
+  digits: optional(digits),
+  path: optional(list(pathStep, { most: MOST_ITEMS })),
+  when: optional(condition),
   // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
-  then: seen("then", inside(item)),
-  else: seen("else", inside(item)),
+  then: optional(item),
+  else: optional(item),
 };
+const dependent = ["of", "unit", "digits", "path", "when", "then", "else"] as const;
 
 export type Compute = ObjectOf<typeof fields>;
 
-const shape = new ObjectShape<ComputeDraft>(fields);
+const shape = object(fields);
 
 /** One schema for the functions that share a rule. */
 function schemasOf() {
   const groups = Map.groupBy(functions, (fn) => JSON.stringify(functionRules[fn]));
-  return Array.from(groups.values(), (names): Fields<ComputeDraft> => {
+  return Array.from(groups.values(), (names): Fields => {
     const { of, unit, needs, takes = [] } = ruleOf(names[0] ?? "add");
     const own = [...needs, ...takes].map((name) => {
       return [name, { ...fields[name], required: needs.includes(name) }] as const;
@@ -176,7 +138,8 @@ function schemasOf() {
     const [least, most] = of ?? [];
     const items = { type: "array", minItems: least, maxItems: most };
     return {
-      ...{ as: fields.as, fn: required(oneOf(names)) },
+      as: fields.as,
+      fn: required(oneOf(names)),
       ...Object.fromEntries(own),
       ...(of && {
         of: required({ ...fields.of, schema: (to) => ({ ...items, items: item.schema(to) }) }),
@@ -186,43 +149,45 @@ function schemasOf() {
   });
 }
 
+const digitsWord = new Word("digits");
+
 /** A name that a Select computes. */
 export const compute: Kind<Compute> = {
-  read(reader, operation) {
-    const start = reader.position;
-    const draft: ComputeDraft = {
-      ...{ operation, seen: new Set(), fn: undefined, as: "", items: 0 },
-      ...{ unit: undefined, excessAt: undefined },
-    };
-    return andThen(shape.read(reader, draft), () => requireFit(reader, draft, start));
+  parse(tape, token, node) {
+    const parsed = shape.parse(tape, token, node);
+    requireFit(parsed, tape, token);
+    node.computed.push(parsed.as);
+    return parsed;
   },
   schema: named("Compute", (reference) => ({
     oneOf: schemasOf().map((group) => objectSchema(group)(reference)),
   })),
 };
 
-function requireFit(reader: BodyReader, draft: ComputeDraft, start: number): void {
-  const { operation, fn = "add", as, items, seen, excessAt } = draft;
+function requireFit(parsed: Compute, tape: QueryTape, token: number): void {
+  const { fn, of: items = [], unit, digits = 0 } = parsed;
   const { of: [least, most] = [0, 0], unit: allowed, needs, takes = [] } = ruleOf(fn);
-  const missing = needs.find((name) => !seen.has(name));
+  const missing = needs.find((name) => parsed[name] === undefined);
   if (missing !== undefined) {
     const problem = `the field "${missing}" is missing; ${fn} needs ${needs.join(", ")}`;
-    throw reader.refusal("missing_field", problem, start);
+    throw tape.refusal("missing_field", problem, token);
   }
-  const refuse = (problem: string, offset = start) =>
-    reader.refusal("invalid_value", problem, offset);
-  const other = [...seen].find((name) => !needs.includes(name) && !takes.includes(name));
+  const refuse = (problem: string, offset?: number) =>
+    tape.refusal("invalid_value", problem, token, offset);
+  const other = dependent.find(
+    (name) => parsed[name] !== undefined && !needs.includes(name) && !takes.includes(name),
+  );
   if (other !== undefined) {
     throw refuse(`${other} is not allowed with ${fn}; allowed: ${[...needs, ...takes].join(", ")}`);
   }
-  if (items < least || items > most) {
+  if (items.length < least || items.length > most) {
     const wanted = least === most ? `${least}` : `${least} to ${most}`;
-    throw refuse(`${fn} takes ${wanted} items in of, ${items} were found`);
+    throw refuse(`${fn} takes ${wanted} items in of, ${items.length} were found`);
   }
-  if (allowed !== undefined && draft.unit !== undefined && !allowed.includes(draft.unit)) {
-    throw refuse(`${fn} has no unit ${draft.unit}; allowed: ${allowed.join(", ")}`);
+  if (allowed !== undefined && unit !== undefined && !allowed.includes(unit)) {
+    throw refuse(`${fn} has no unit ${unit}; allowed: ${allowed.join(", ")}`);
   }
-  if (excessAt !== undefined) throw refuse(`digits may be at most ${MOST_DIGITS}`, excessAt);
-  operation.computed ??= [];
-  operation.computed.push(as);
+  if (digits <= MOST_DIGITS) return;
+  const place = tape.start(tape.member(token, digitsWord) ?? token);
+  throw refuse(`digits may be at most ${MOST_DIGITS}`, place);
 }

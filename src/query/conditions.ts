@@ -1,9 +1,8 @@
-import { andThen, ByteText, type Rest, tokenOf, type ValueKind } from "../json/reader.ts";
-import type { BodyReader } from "./body-reader.ts";
+import type { Parsed } from "../json/exact.ts";
+import { STRIDE, Word } from "../json/tape.ts";
 import {
   extra,
   type Fields,
-  inside,
   type Kind,
   type Level,
   named,
@@ -12,13 +11,13 @@ import {
   optional,
   required,
   type Schema,
-  whenRead,
 } from "./kind.ts";
+import type { Nesting, OperationNode } from "./node.ts";
 import { ObjectShape } from "./object-shape.ts";
-import type { Nesting, OperationDraft } from "./operation-draft.ts";
 import type { InnerSelect } from "./operation-types.ts";
 import { meantComparison } from "./synonyms.ts";
-import { type CellValue, column, list, oneOf } from "./values.ts";
+import type { QueryTape } from "./tape.ts";
+import { anyValue, type CellValue, column, list, oneOf } from "./values.ts";
 
 /** The rule that each operator has for its value. */
 const valueRules = {
@@ -30,37 +29,36 @@ const valueRules = {
   "<=": undefined,
   LIKE: {
     words: "a string",
-    isMet: ({ valueKind }) => valueKind === "a string",
+    isMet: (tape, value) => tape.kind(value) === "a string",
     schema: { type: "string" },
   },
   ILIKE: {
     words: "a string",
-    isMet: ({ valueKind }) => valueKind === "a string",
+    isMet: (tape, value) => tape.kind(value) === "a string",
     schema: { type: "string" },
     isFull: true,
   },
   IN: {
     words: "an array",
-    isMet: ({ valueKind }) => valueKind === "an array",
+    isMet: (tape, value) => tape.kind(value) === "an array",
     schema: { type: "array" },
   },
   "NOT IN": {
     words: "an array without null",
-    isMet: ({ valueKind, valueStart }, reader) =>
-      valueKind === "an array" && !hasNull(reader, valueStart),
+    isMet: (tape, value) => tape.kind(value) === "an array" && !tape.hasNull(value),
     schema: { type: "array", items: { not: { type: "null" } } },
     isFull: true,
   },
   BETWEEN: {
     words: "an array of two",
-    isMet: ({ valueKind, elements }) => valueKind === "an array" && elements === 2,
+    isMet: (tape, value) => tape.kind(value) === "an array" && tape.size(value) === 2,
     schema: { type: "array", minItems: 2, maxItems: 2 },
   },
 } as const satisfies Record<string, ValueRule | undefined>;
 
 interface ValueRule {
   readonly words: string;
-  readonly isMet: (draft: ComparisonDraft, reader: BodyReader) => boolean;
+  readonly isMet: (tape: QueryTape, value: number) => boolean;
   readonly schema: Schema;
   /** Set for an operator that only the full grammar has. */
   readonly isFull?: true;
@@ -84,53 +82,8 @@ function ruleOf(comparison: ComparisonWord): ValueRule | undefined {
   return valueRules[comparison];
 }
 
-const columnToken = tokenOf("column");
-
-type ColumnText = { toString(): string };
-
-interface ComparisonDraft {
-  readonly operation: OperationDraft;
-  comparison: ComparisonWord | undefined;
-  valueKind: ValueKind | undefined;
-  elements: number;
-  valueStart: number;
-  /** The columns, if the scan collects them. */
-  column: ColumnText | undefined;
-  other: ColumnText | undefined;
-  hasOther: boolean;
-  hasSelect: boolean;
-  hasEscape: boolean;
-  foldsLetters: boolean;
-}
-
-const value: Kind<CellValue, ComparisonDraft> = whenRead(
-  {
-    read(reader, draft) {
-      draft.valueKind = reader.kind();
-      return reader.skipValue();
-    },
-    schema: () => ({}),
-  },
-  (draft, reader, start) => {
-    draft.elements = reader.elements;
-    draft.valueStart = start;
-  },
-);
-
-const noteComparison = (draft: ComparisonDraft, word: ComparisonWord): void => {
-  draft.comparison = word;
-};
-const ofAll = oneOf(comparisons, noteComparison, meantComparison);
-const ofCore = oneOf(coreComparisons, noteComparison, meantComparison, comparisons);
-
-const comparedColumn = whenRead(inside(column), (draft: ComparisonDraft) => {
-  draft.column = draft.operation.lastUsed;
-});
-
-const otherColumn = whenRead(inside(column), (draft: ComparisonDraft) => {
-  draft.hasOther = true;
-  draft.other = draft.operation.lastUsed;
-});
+const ofAll = oneOf(comparisons, meantComparison);
+const ofCore = oneOf(coreComparisons, meantComparison, comparisons);
 
 export interface NestedFields {
   select: InnerSelect;
@@ -148,43 +101,36 @@ function nested<Name extends keyof NestedFields>(name: Name): Kind<NestedFields[
   });
 }
 
-/** Reads an operation within another one into a draft of its own. */
+/** An operation within another one, with a node of its own. */
 export function nestedAs<Value>(as: Nesting, kind: () => Kind<Value>): Kind<Value> {
   return {
-    read(reader, outer) {
-      const inner = outer.nest(reader, as);
-      inner.start = reader.position;
-      return andThen(kind().read(reader, inner), () => {
-        inner.end = reader.position;
-      });
+    parse(tape, token, outer) {
+      const inner = outer.nest(as, token);
+      inner.range = { start: tape.start(token), end: tape.end(token) };
+      return kind().parse(tape, token, inner);
     },
     schema: (reference) => kind().schema(reference),
   };
 }
 
-const nestedSelect = whenRead(inside(nested("select")), (draft: ComparisonDraft) => {
-  draft.hasSelect = true;
-});
-
-const escapeCharacter: Kind<string, ComparisonDraft> = {
-  read(reader, draft) {
-    const start = reader.position;
-    draft.hasEscape = true;
-    reader.expect("a string");
-    if ([...reader.readString().toString()].length === 1) return undefined;
-    throw reader.refusal("invalid_value", "escape must be one character", start);
+const escapeCharacter: Kind<string> = {
+  parse(tape, token) {
+    tape.expect(token, "a string");
+    const text = tape.name(token);
+    if ([...text].length === 1) return text;
+    throw tape.refusal("invalid_value", "escape must be one character", token);
   },
   schema: () => ({ type: "string", minLength: 1, maxLength: 1 }),
 };
 
 const comparing = {
-  column: required(comparedColumn),
-  cmp: required<ComparisonWord, ComparisonDraft>({
-    read: (reader, draft) => (reader.isFull ? ofAll : ofCore).read(reader, draft),
+  column: required(column),
+  cmp: required<ComparisonWord>({
+    parse: (tape, token, node) => (tape.isFull ? ofAll : ofCore).parse(tape, token, node),
     schema: () => ({ enum: comparisons }),
   }),
 };
-const coreFields = { ...comparing, value: required(value) };
+const coreFields = { ...comparing, value: required(anyValue) };
 const otherText = "A column to compare with, in place of a value.";
 const selectText =
   "In place of a list: from, columns (one) and more as in a Select, without database.";
@@ -193,18 +139,13 @@ const patternFields = {
 };
 const foldingFields = {
   ...patternFields,
-  fold: extra(
-    oneOf(["unicode"], (draft: ComparisonDraft) => {
-      draft.foldsLetters = true;
-    }),
-    "Ignores the case of all letters, not only ASCII.",
-  ),
+  fold: extra(oneOf(["unicode"]), "Ignores the case of all letters, not only ASCII."),
 };
 const allFields = {
   ...coreFields,
-  value: optional(value),
-  other: extra(otherColumn, otherText),
-  select: extra(nestedSelect, selectText),
+  value: optional(anyValue),
+  other: extra(column, otherText),
+  select: extra(nested("select"), selectText),
   ...foldingFields,
 };
 
@@ -220,35 +161,30 @@ export type Condition =
   | { not: Condition }
   | { exists: NestedFields["exists"] };
 
+/** A comparison with a value. */
+export type Term = Extract<Condition, { readonly value: CellValue }>;
+
+/** The comparisons with values that every row must meet. */
+export function termsOf(where: Condition | null | undefined): readonly Term[] {
+  if (where === null || where === undefined) return [];
+  const terms = "and" in where ? where.and : [where];
+  return terms.filter((term): term is Term => "value" in term);
+}
+
 const combining = "; or only one of and, or, not";
 const combiningNames = ["and", "or", "not"];
 const inFull = "; or only one of and, or, not, exists";
-const fullShape = new ObjectShape<ComparisonDraft>(allFields, inFull, [
-  ...combiningNames,
-  "exists",
-]);
-const coreShape = new ObjectShape<ComparisonDraft>(coreFields, combining, combiningNames, [
+const fullShape = new ObjectShape(allFields, inFull, [...combiningNames, "exists"]);
+const coreShape = new ObjectShape(coreFields, combining, combiningNames, [
   "other",
   "select",
   "exists",
   ...Object.keys(foldingFields),
 ]);
 
-/** Whether the array at an offset has a null element. It must have been read before. */
-function hasNull(reader: BodyReader, offset: number): boolean {
-  return reader.reread(offset, () => {
-    let found = false;
-    for (let more = reader.openArray(); more; more = reader.nextElement()) {
-      found ||= reader.kind() === "null";
-      reader.skipValue();
-    }
-    return found;
-  });
-}
-
 /** A condition that is not null. */
 export const condition: Kind<Condition> = {
-  read: readCondition,
+  parse: parseCondition,
   schema: named("Condition", (reference) => ({
     description: "A comparison, or a combination of conditions.",
     oneOf: [
@@ -261,10 +197,10 @@ export const condition: Kind<Condition> = {
 };
 
 const exists: Kind<NestedFields["exists"]> = {
-  read(reader, draft) {
-    if (draft.position !== "having") return nested("exists").read(reader, draft);
+  parse(tape, token, node) {
+    if (node.position !== "having") return nested("exists").parse(tape, token, node);
     const problem = "exists is not allowed in having; put it into where";
-    throw reader.refusal("invalid_value", problem);
+    throw tape.refusal("invalid_value", problem, token);
   },
   schema: nested("exists").schema,
 };
@@ -282,135 +218,125 @@ function combinationsAt(isFull: boolean) {
 
 function combine(name: string, kind: Kind<unknown>) {
   const fields = { [name]: required(kind) };
-  const shape = new ObjectShape<OperationDraft>(fields);
-  return { key: ByteText.from(name), token: tokenOf(name), fields, shape };
+  return { word: new Word(name), fields, shape: new ObjectShape(fields) };
 }
 
-const patternsBeside: Partial<Record<ComparisonWord, Fields<ComparisonDraft>>> = {
+const patternsBeside: Partial<Record<ComparisonWord, Fields>> = {
   LIKE: patternFields,
   ILIKE: foldingFields,
 };
 
 /** Schemas for the operators that take any value, and one for each other operator. */
-function comparisonSchemas(level: Level): Fields<ComparisonDraft>[] {
+function comparisonSchemas(level: Level): Fields[] {
   const there = level === "full" ? comparisons : coreComparisons;
   const others = there.filter((cmp) => !orderings.includes(cmp));
   const withValue = [orderings, ...others.map((cmp) => [cmp])].map((words) => ({
     ...coreFields,
     cmp: required(oneOf(words)),
-    value: required({ ...value, schema: () => valueRules[words[0] ?? "="]?.schema ?? {} }),
+    value: required({ ...anyValue, schema: () => valueRules[words[0] ?? "="]?.schema ?? {} }),
     ...patternsBeside[words[0] ?? "="],
   }));
   if (level === "core") return withValue;
   return [
     ...withValue,
-    { ...comparing, cmp: required(oneOf(orderings)), other: required(otherColumn, otherText) },
+    { ...comparing, cmp: required(oneOf(orderings)), other: required(column, otherText) },
     {
       ...comparing,
       cmp: required(oneOf(memberships)),
-      select: required(nestedSelect, selectText),
+      select: required(nested("select"), selectText),
     },
   ];
 }
 
 export const where: Kind<Condition | null> = {
-  read: (reader, draft) =>
-    reader.kind() === "null" ? reader.skipValue() : readCondition(reader, draft),
+  parse: (tape, token, node) => (tape.isNull(token) ? null : parseCondition(tape, token, node)),
   schema: named("Where", (reference) => ({
     oneOf: [condition.schema(reference), { type: "null" }],
   })),
 };
 
-function readCondition(reader: BodyReader, draft: OperationDraft): Rest {
-  const combination = findCombination(reader);
-  return combination === undefined
-    ? readComparison(reader, draft)
-    : combination.shape.read(reader, draft);
-}
+const columnWord = new Word("column");
+const valueWord = new Word("value");
 
-function findCombination(reader: BodyReader) {
-  if (reader.firstKeyIs(columnToken)) return undefined;
-  const there = combinationsAt(reader.isFull);
-  for (const combination of there) {
-    if (reader.firstKeyIs(combination.token)) return combination;
+function parseCondition(tape: QueryTape, token: number, node: OperationNode): Condition {
+  const key = token + STRIDE;
+  const hasKey = tape.kind(token) === "an object" && tape.size(token) > 0;
+  if (hasKey && !tape.is(key, columnWord)) {
+    for (const { word, shape } of combinationsAt(tape.isFull)) {
+      if (tape.is(key, word)) return shape.parse(tape, token, node);
+    }
   }
-  const first = reader.peekFirstKey();
-  return first && there.find(({ key }) => key.equals(first));
-}
-
-function readComparison(reader: BodyReader, operation: OperationDraft): Rest {
-  const start = reader.position;
-  const draft: ComparisonDraft = {
-    operation,
-    comparison: undefined,
-    valueKind: undefined,
-    elements: 0,
-    valueStart: 0,
-    column: undefined,
-    other: undefined,
-    hasOther: false,
-    hasSelect: false,
-    hasEscape: false,
-    foldsLetters: false,
-  };
-  const shape = reader.isFull ? fullShape : coreShape;
-  return andThen(shape.read(reader, draft), () => requireFit(reader, draft, start));
-}
-
-function requireFit(reader: BodyReader, draft: ComparisonDraft, start: number): void {
-  const { comparison = "=", operation, column: compared, other } = draft;
-  const beside = draft.hasSelect ? " select" : other === undefined ? "" : ` ${other}`;
-  operation.compare(compared, comparison + beside);
-  if (draft.valueKind !== undefined && isTerm(reader)) operation.demand(start, reader.position);
-  if (draft.hasOther || draft.hasSelect || draft.valueKind === undefined) {
-    requireEither(reader, draft, start);
-    if (draft.hasSelect) return;
+  const first = node.uses.length;
+  const parsed: Parsed = (tape.isFull ? fullShape : coreShape).parse(tape, token, node);
+  requireFit(parsed, tape, token);
+  const beside = parsed.select ? " select" : parsed.other === undefined ? "" : ` ${parsed.other}`;
+  for (let index = first; index < node.uses.length; index++) {
+    const use = node.uses[index];
+    if (use === undefined || use.column !== parsed.column) continue;
+    use.comparison = parsed.cmp + beside;
+    break;
   }
-  if (draft.hasEscape || draft.foldsLetters) requirePattern(reader, draft, start);
-  const rule = ruleOf(comparison);
-  if (rule === undefined || rule.isMet(draft, reader)) return;
-  const problem = `the value does not fit ${comparison}, which needs ${rule.words}`;
-  throw reader.refusal("invalid_value", problem, start);
+  return parsed;
 }
 
-/** True at the top of `where`, or in its top-level `and`. */
-function isTerm({ path }: BodyReader): boolean {
-  return path.at(-1) === "where" || (path.at(-2) === "and" && path.at(-3) === "where");
+interface ParsedComparison {
+  readonly cmp: ComparisonWord;
+  readonly other?: string;
+  readonly select?: object;
+  readonly escape?: string;
+  readonly fold?: string;
+}
+
+function requireFit(comparison: ParsedComparison, tape: QueryTape, token: number): void {
+  const { cmp, other, select } = comparison;
+  const value = tape.member(token, valueWord);
+  if (other !== undefined || select !== undefined || value === undefined) {
+    requireEither(comparison, value, tape, token);
+    if (select !== undefined) return;
+  }
+  if (takesPattern(comparison)) requirePattern(comparison, tape, token);
+  const rule = ruleOf(cmp);
+  if (rule === undefined || value === undefined || rule.isMet(tape, value)) return;
+  const problem = `the value does not fit ${cmp}, which needs ${rule.words}`;
+  throw tape.refusal("invalid_value", problem, token);
+}
+
+function takesPattern(comparison: ParsedComparison): boolean {
+  return comparison.escape !== undefined || comparison.fold !== undefined;
 }
 
 /** Requires one of `value`, `other` and `select`, and an operator that takes it. */
 function requireEither(
-  reader: BodyReader,
-  { comparison = "=", valueKind, hasOther, hasSelect, hasEscape, foldsLetters }: ComparisonDraft,
-  start: number,
+  comparison: ParsedComparison,
+  value: number | undefined,
+  tape: QueryTape,
+  token: number,
 ): void {
-  if (!hasOther && !hasSelect) {
+  const { cmp, other, select } = comparison;
+  if (other === undefined && select === undefined) {
     const problem = `the field "value" is missing; required: column, cmp, and value, other or select${inFull}`;
-    throw reader.refusal("missing_field", problem, start);
+    throw tape.refusal("missing_field", problem, token);
   }
-  if (valueKind !== undefined || (hasOther && hasSelect)) {
+  if (value !== undefined || (other !== undefined && select !== undefined)) {
     const problem = "only one of value, other and select is allowed";
-    throw reader.refusal("invalid_value", problem, start);
+    throw tape.refusal("invalid_value", problem, token);
   }
-  if (hasSelect && (hasEscape || foldsLetters)) {
+  if (select !== undefined && takesPattern(comparison)) {
     const problem = "escape and fold are allowed only with LIKE and ILIKE";
-    throw reader.refusal("invalid_value", problem, start);
+    throw tape.refusal("invalid_value", problem, token);
   }
-  const allowed = hasSelect ? memberships : orderings;
-  if (allowed.includes(comparison)) return;
-  const [what, name] = hasSelect ? ["select", "select"] : ["other column", "other"];
-  const problem = `${comparison} takes no ${what}; allowed with ${name}: ${allowed.join(", ")}`;
-  throw reader.refusal("invalid_value", problem, start);
+  const allowed = select === undefined ? orderings : memberships;
+  if (allowed.includes(cmp)) return;
+  const [what, name] = select === undefined ? ["other column", "other"] : ["select", "select"];
+  const problem = `${cmp} takes no ${what}; allowed with ${name}: ${allowed.join(", ")}`;
+  throw tape.refusal("invalid_value", problem, token);
 }
 
-function requirePattern(
-  reader: BodyReader,
-  { comparison, foldsLetters }: ComparisonDraft,
-  start: number,
-): void {
-  if (comparison === "ILIKE" || (comparison === "LIKE" && !foldsLetters)) return;
-  const problem = foldsLetters
-    ? "fold is allowed only with ILIKE"
-    : "escape is allowed only with LIKE and ILIKE";
-  throw reader.refusal("invalid_value", problem, start);
+function requirePattern({ cmp, fold }: ParsedComparison, tape: QueryTape, token: number): void {
+  if (cmp === "ILIKE" || (cmp === "LIKE" && fold === undefined)) return;
+  const problem =
+    fold === undefined
+      ? "escape is allowed only with LIKE and ILIKE"
+      : "fold is allowed only with ILIKE";
+  throw tape.refusal("invalid_value", problem, token);
 }

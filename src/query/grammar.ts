@@ -1,8 +1,6 @@
-import { skipUniqueKeys } from "../json/document.ts";
-import { tokenOf } from "../json/reader.ts";
+import { Word } from "../json/tape.ts";
 import { type Fields, type Kind, type Level, optional } from "./kind.ts";
 import { ObjectShape } from "./object-shape.ts";
-import type { OperationDraft } from "./operation-draft.ts";
 import {
   configuredFields,
   definitions,
@@ -23,17 +21,17 @@ export interface GrammarOptions {
 
 export interface Operation {
   readonly name: string;
-  /** The key with quotes, as it nearly always appears in a body. */
-  readonly token: Uint8Array;
+  readonly word: Word;
   readonly permissions: readonly PermissionClass[];
   readonly reads: boolean;
   readonly inBatch: boolean;
-  readonly shape: ObjectShape<OperationDraft>;
-  readonly judge: OperationDefinition["judge"];
+  readonly shape: ObjectShape;
+  readonly check: OperationDefinition["check"];
 }
 
 export interface Grammar {
   readonly level: Level;
+  readonly extraFields: ReadonlySet<string>;
   readonly operations: ReadonlyMap<string, Operation>;
   /** The operations, the most likely first. */
   readonly inOrder: readonly Operation[];
@@ -44,10 +42,11 @@ export const LARGEST_BATCH = 1000;
 /** Other engines name the operation by this key, so beside an operation it allows two readings. */
 export const foreignOperationKey = "op";
 
-const anyValue: Kind<unknown> = {
-  read(reader, draft) {
-    draft.hasExtraFields = true;
-    return skipUniqueKeys(reader);
+/** The tape has checked the value. */
+const extraValue: Kind<undefined> = {
+  parse(_tape, _token, node) {
+    node.hasExtraFields = true;
+    return undefined;
   },
   schema: () => ({}),
 };
@@ -58,15 +57,18 @@ export function createGrammar({
   operations,
   level = "full",
 }: GrammarOptions): Grammar {
-  const extra = Object.fromEntries(extraFields.map((name) => [name, optional(anyValue)]));
-  const shapeOf = (fields: Fields<OperationDraft>) => new ObjectShape({ ...fields, ...extra });
+  const extra = Object.fromEntries(extraFields.map((name) => [name, optional(extraValue)]));
+  const shapeOf = (fields: Fields) => new ObjectShape({ ...fields, ...extra });
   const known = operationNames
     .map((name) => ({ name, ...definitions[name] }))
     .filter((definition) => level === "full" || definition.level !== "full")
     .map(
-      ({ name, permissions, effect, inBatch, fields, judge }): Operation => ({
-        ...{ name, permissions, inBatch, judge },
-        token: tokenOf(name),
+      ({ name, permissions, effect, inBatch, fields, check }): Operation => ({
+        name,
+        permissions,
+        inBatch,
+        check,
+        word: new Word(name),
         reads: effect === "reads",
         shape: shapeOf(fields),
       }),
@@ -74,18 +76,19 @@ export function createGrammar({
   const configured = Object.entries(operations).map(
     ([name, permission]): Operation => ({
       name,
-      token: tokenOf(name),
+      word: new Word(name),
       permissions: [permission],
       // Its effect is unknown, so it is never sent twice and never part of a Batch.
       reads: false,
       inBatch: false,
       shape: shapeOf(configuredFields),
-      judge: undefined,
+      check: undefined,
     }),
   );
   const all = [...known, ...configured];
   return {
     level,
+    extraFields: new Set(extraFields),
     operations: new Map(all.map((operation) => [operation.name, operation])),
     inOrder: all,
   };

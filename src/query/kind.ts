@@ -1,53 +1,47 @@
-/** Kinds of values in the grammar: reader, schema and type. */
+/** Kinds of values in the grammar: parser, schema and type. */
 
-import { andThen, type Rest } from "../json/reader.ts";
-import type { BodyReader } from "./body-reader.ts";
-import type { OperationDraft, Position } from "./operation-draft.ts";
+import { STRIDE } from "../json/tape.ts";
+import type { OperationNode, Position } from "./node.ts";
+import type { QueryTape } from "./tape.ts";
 
-/** A kind of value. `Draft` collects notes while it is read. */
-export interface Kind<Value, Draft = OperationDraft> {
-  /** Reads past a value and notes what matters. @throws QueryRefused for an invalid value */
-  readonly read: (reader: BodyReader, draft: Draft) => Rest;
+/** A kind of value. */
+export interface Kind<Value> {
+  /**
+   * Makes the value of a token, and reports to `node` the tables and columns that it names.
+   *
+   * @throws QueryRefused
+   */
+  readonly parse: (tape: QueryTape, token: number, node: OperationNode) => Value;
   readonly schema: MakeSchema;
-  /** Never set. Carries the type of the parsed value. */
-  readonly value?: Value;
 }
 
-/** Calls `note` with the start of a value when it has been read up to `reader.position`. */
-export function whenRead<Value, Draft>(
-  kind: Kind<Value, Draft>,
-  note: (draft: Draft, reader: BodyReader, start: number) => void,
-): Kind<Value, Draft> {
+/** @param check throws QueryRefused, or notes the value */
+export function checked<Value>(
+  { parse, schema }: Kind<Value>,
+  check: (value: Value, node: OperationNode, token: number, tape: QueryTape) => void,
+): Kind<Value> {
   return {
-    read(reader, draft) {
-      const start = reader.position;
-      return andThen(kind.read(reader, draft), () => note(draft, reader, start));
-    },
-    schema: kind.schema,
-  };
-}
-
-/** Reads a value into the draft of the operation that contains a smaller part. */
-export function inside<Value, Draft extends { readonly operation: OperationDraft }>({
-  read,
-  schema,
-}: Kind<Value>): Kind<Value, Draft> {
-  return { read: (reader, { operation }) => read(reader, operation), schema };
-}
-
-/** Columns within the value are at this position. */
-export function at<Value>(position: Position, { read, schema }: Kind<Value>): Kind<Value> {
-  return {
-    read(reader, draft) {
-      draft.position = position;
-      return read(reader, draft);
+    parse(tape, token, node) {
+      const value = parse(tape, token, node);
+      check(value, node, token, tape);
+      return value;
     },
     schema,
   };
 }
 
-export interface Field<Value, Draft, Required extends boolean = boolean>
-  extends Kind<Value, Draft> {
+/** Columns within the value are at this position. */
+export function at<Value>(position: Position, { parse, schema }: Kind<Value>): Kind<Value> {
+  return {
+    parse(tape, token, node) {
+      node.position = position;
+      return parse(tape, token, node);
+    },
+    schema,
+  };
+}
+
+export interface Field<Value, Required extends boolean = boolean> extends Kind<Value> {
   readonly required: Required;
   readonly description: string | undefined;
   /** The lowest level of the grammar that has the field. */
@@ -57,9 +51,9 @@ export interface Field<Value, Draft, Required extends boolean = boolean>
 }
 
 /** The fields of a closed object, in their usual order. */
-export type Fields<Draft> = Readonly<Record<string, Field<unknown, Draft>>>;
+export type Fields = Readonly<Record<string, Field<unknown>>>;
 
-type ValueOf<Of> = Of extends { readonly value?: infer Value } ? Value : never;
+type ValueOf<Of> = Of extends Kind<infer Value> ? Value : never;
 type RequiredNames<Of> = {
   [Name in keyof Of]: Of[Name] extends { readonly required: true } ? Name : never;
 }[keyof Of];
@@ -68,46 +62,43 @@ export type ObjectOf<Of> = { [Name in RequiredNames<Of>]: ValueOf<Of[Name]> } & 
   [Name in Exclude<keyof Of, RequiredNames<Of>>]?: ValueOf<Of[Name]>;
 };
 
-export function required<Value, Draft>(
-  { read, schema }: Kind<Value, Draft>,
+export function required<Value>(
+  { parse, schema }: Kind<Value>,
   description?: string,
-): Field<Value, Draft, true> {
-  return { read, schema, required: true, description, level: "core" };
+): Field<Value, true> {
+  return { parse, schema, required: true, description, level: "core" };
 }
 
-export function optional<Value, Draft>(
-  { read, schema }: Kind<Value, Draft>,
+export function optional<Value>(
+  { parse, schema }: Kind<Value>,
   description?: string,
-): Field<Value, Draft, false> {
-  return { read, schema, required: false, description, level: "core" };
+): Field<Value, false> {
+  return { parse, schema, required: false, description, level: "core" };
 }
 
 /** An optional field that only the full grammar has. */
-export function extra<Value, Draft>(
-  kind: Kind<Value, Draft>,
-  description?: string,
-): Field<Value, Draft, false> {
+export function extra<Value>(kind: Kind<Value>, description?: string): Field<Value, false> {
   return { ...optional(kind, description), level: "full" };
 }
 
 /** An extra field that only an element of a Batch may have. */
 export function ofBatch<Value>(
-  { read, schema }: Kind<Value>,
+  { parse, schema }: Kind<Value>,
   description: string,
-): Field<Value, OperationDraft, false> {
+): Field<Value, false> {
   const kind: Kind<Value> = {
-    read(reader, draft) {
-      if (draft.element !== undefined) return read(reader, draft);
-      const name = String(reader.path.at(-1));
+    parse(tape, token, node) {
+      if (node.element !== undefined) return parse(tape, token, node);
+      const name = tape.name(token - STRIDE);
       const problem = `the field "${name}" is allowed only in an element of a Batch`;
-      throw reader.refusal("unknown_field", problem);
+      throw tape.refusal("unknown_field", problem, token);
     },
     schema,
   };
   return { ...extra(kind, description), isOfBatch: true };
 }
 
-export function fieldsAt<Draft>(fields: Fields<Draft>, level: Level): Fields<Draft> {
+export function fieldsAt(fields: Fields, level: Level): Fields {
   if (level === "full") return fields;
   return Object.fromEntries(Object.entries(fields).filter(([, field]) => field.level === level));
 }
@@ -118,19 +109,19 @@ export function eitherOf(alternatives: readonly Schema[]): Schema {
 }
 
 /** Requires at least one of these fields. */
-export function oneNeeded<Draft>(fields: Fields<Draft>, names: readonly string[]): MakeSchema {
+export function oneNeeded(fields: Fields, names: readonly string[]): MakeSchema {
   return (reference) => {
     const there = fieldsOf(fields, reference);
     return eitherOf(names.filter((name) => name in there).map((name) => ({ required: [name] })));
   };
 }
 
-function fieldsOf<Draft>(fields: Fields<Draft>, { level, inBatch }: Reference): Fields<Draft> {
+function fieldsOf(fields: Fields, { level, inBatch }: Reference): Fields {
   const there = Object.entries(fieldsAt(fields, level));
   return Object.fromEntries(there.filter(([, { isOfBatch }]) => inBatch || !isOfBatch));
 }
 
-export function objectSchema<Draft>(fields: Fields<Draft>): MakeSchema {
+export function objectSchema(fields: Fields): MakeSchema {
   return (reference) => {
     const entries = Object.entries(fieldsOf(fields, reference));
     const properties = entries.map(([name, { schema, description }]): [string, Schema] => [

@@ -1,4 +1,4 @@
-import { type ByteText, byteTable, characterTable } from "../json/reader.ts";
+import { type ByteText, byteTable, characterTable } from "../json/lexical.ts";
 
 export const plainNameRule = "1 to 63 ASCII letters, digits, _ and -";
 
@@ -6,17 +6,6 @@ export const plainNameRule = "1 to 63 ASCII letters, digits, _ and -";
 export const plainNamePattern = "[A-Za-z0-9_-]{1,63}";
 
 export const wholePlainName = new RegExp(`^${plainNamePattern}$`);
-const LONGEST_PLAIN_NAME = 63;
-const plainByte = byteTable((byte) => isPlainName(String.fromCharCode(byte)));
-
-export function isPlainText({ bytes, start, end }: ByteText): boolean {
-  if (end === start || end - start > LONGEST_PLAIN_NAME) return false;
-  for (let position = start; position < end; position++) {
-    if (plainByte[bytes[position] ?? 0] !== 1) return false;
-  }
-  return true;
-}
-
 export const columnNameRule =
   "1 to 128 characters, not *, without control characters, quotes, backslash, backtick or dot";
 
@@ -38,6 +27,12 @@ const columnCharacter = "[^\\u0000-\\u001f\\u007f-\\u009f'\"\\\\`.]";
 export const columnNamePattern = `(?!\\*$)${columnCharacter}{1,128}`;
 /** `table.column` as a regular expression without anchors. It must be followed by `$`. */
 export const qualifiedColumnPattern = `${plainNamePattern}\\.${columnNamePattern}`;
+const wholeColumnName = new RegExp(`^${columnNamePattern}$`, "u");
+
+export function isColumnText(text: string): boolean {
+  return wholeColumnName.test(text);
+}
+
 /** One side of a join's `on`. */
 export const joinSidePattern = `${plainNamePattern}\\.(?!\\*(?: |$))(?:(?![ =])${columnCharacter}){1,128}`;
 
@@ -47,7 +42,7 @@ const LONGEST_COLUMN_NAME = 128;
 export const LONGEST_COLUMN_BYTES = 4 * LONGEST_COLUMN_NAME;
 const columnByte = byteTable((byte) => byte >= 0x20 && byte !== 0x7f && forbidden[byte] !== 1);
 
-/** Takes bytes, since it checks the keys of rows. */
+/** As `isColumnText`, for the keys of rows. */
 export function isColumnName(text: ByteText): boolean {
   const { bytes, start, end } = text;
   if (end - start > LONGEST_COLUMN_BYTES) return false;

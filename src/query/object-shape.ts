@@ -1,29 +1,28 @@
-import type { Steps } from "../cooperative-scheduling.ts";
+import type { Parsed } from "../json/exact.ts";
 import { quoteName } from "../json/fault.ts";
-import { ByteText, type Rest, tokenOf } from "../json/reader.ts";
+import { STRIDE, Word } from "../json/tape.ts";
 import { formatHint } from "../suggestion.ts";
-import type { BodyReader } from "./body-reader.ts";
+import { Deferred } from "./deferred.ts";
 import { type Fields, fieldsAt, fullOnly, type Kind, type ObjectOf, objectSchema } from "./kind.ts";
-import type { OperationDraft } from "./operation-draft.ts";
+import type { OperationNode } from "./node.ts";
 import { meantField } from "./synonyms.ts";
+import type { QueryTape } from "./tape.ts";
 
-interface KnownField<Draft> {
+interface KnownField {
   readonly name: string;
   readonly required: boolean;
-  readonly read: Kind<unknown, Draft>["read"];
+  readonly parse: Kind<unknown>["parse"];
   readonly index: number;
-  readonly text: ByteText;
-  /** The key as it nearly always appears, compared before the key is parsed. */
-  readonly token: Uint8Array;
+  readonly word: Word;
 }
 
 /** An object of exactly these fields, in any order, each at most once. */
-export class ObjectShape<Draft> {
-  readonly #fields: readonly KnownField<Draft>[];
+export class ObjectShape {
+  readonly #fields: readonly KnownField[];
   readonly #allowed: string;
   readonly #needed: string;
   /** The same object in the core grammar. */
-  readonly #core: ObjectShape<Draft>;
+  readonly #core: ObjectShape;
   readonly #instead: readonly string[];
   readonly #ofFull: readonly string[];
 
@@ -33,16 +32,15 @@ export class ObjectShape<Draft> {
    * @param ofFull names of fields that only the full grammar has here
    */
   constructor(
-    fields: Fields<Draft>,
+    fields: Fields,
     alternative = "",
     instead: readonly string[] = [],
     ofFull: readonly string[] = [],
   ) {
     this.#instead = instead;
     this.#ofFull = ofFull;
-    this.#fields = Object.entries(fields).map(([name, { required, read }], index) => {
-      const text = ByteText.from(name);
-      return { name, required, read, index, text, token: tokenOf(name) };
+    this.#fields = Object.entries(fields).map(([name, { required, parse }], index) => {
+      return { name, required, parse, index, word: new Word(name) };
     });
     this.#allowed = namesOf(this.#fields) + alternative;
     this.#needed = namesOf(this.#fields.filter((field) => field.required)) + alternative;
@@ -52,83 +50,48 @@ export class ObjectShape<Draft> {
     this.#core = others.length === 0 ? this : new ObjectShape(core, alternative, instead, others);
   }
 
-  read(reader: BodyReader, draft: Draft): Rest {
-    return (reader.isFull ? this : this.#core).#read(reader, draft);
+  /** The object of the fields. @throws QueryRefused */
+  parse(tape: QueryTape, object: number, node: OperationNode): Parsed {
+    return (tape.isFull ? this : this.#core).#parse(tape, object, node);
   }
 
-  #read(reader: BodyReader, draft: Draft): Rest {
-    const start = reader.position;
-    const seen: KnownField<Draft>[] = [];
-    for (let more = reader.openObject(); more; more = reader.nextMember()) {
-      const rest = this.#readField(reader, draft, seen);
-      if (rest !== undefined) return this.#readOn(rest, reader, draft, seen, start);
-      reader.path.pop();
+  #parse(tape: QueryTape, object: number, node: OperationNode): Parsed {
+    tape.expect(object, "an object");
+    const parsed: Parsed = {};
+    const seen: KnownField[] = [];
+    const end = tape.next(object);
+    let likely = 0;
+    for (let key = object + STRIDE; key < end; key = tape.next(key + STRIDE)) {
+      const field = this.#fieldOf(tape, key, likely);
+      likely = field.index + 1;
+      if (seen.includes(field)) {
+        const problem = `the field ${quoteName(field.name)} is given twice; each field is allowed once`;
+        throw tape.refusal("duplicate_key", problem, key);
+      }
+      seen.push(field);
+      const value = field.parse(tape, key + STRIDE, node);
+      if (value === undefined) continue;
+      parsed[field.name] = value;
+      if (value instanceof Deferred) value.belongTo(parsed, field.name);
     }
-    this.#requireAll(reader, seen, start);
-    return undefined;
-  }
-
-  *#readOn(
-    begun: Steps<void>,
-    reader: BodyReader,
-    draft: Draft,
-    seen: KnownField<Draft>[],
-    start: number,
-  ): Steps<void> {
-    yield* begun;
-    reader.path.pop();
-    while (reader.nextMember()) {
-      const rest = this.#readField(reader, draft, seen);
-      if (rest !== undefined) yield* rest;
-      reader.path.pop();
-    }
-    this.#requireAll(reader, seen, start);
-  }
-
-  /** Reads a key and its value. Leaves the field on the path. */
-  #readField(reader: BodyReader, draft: Draft, seen: KnownField<Draft>[]): Rest {
-    const start = reader.position;
-    const field = this.#readKey(reader, (seen.at(-1)?.index ?? -1) + 1);
-    if (seen.includes(field)) {
-      const problem = `the field ${quoteName(field.name)} is given twice; each field is allowed once`;
-      throw reader.refusal("duplicate_key", problem, start);
-    }
-    seen.push(field);
-    reader.countPart();
-    reader.path.push(field.name);
-    return field.read(reader, draft);
+    const missing = this.#fields.find((field) => field.required && !seen.includes(field));
+    if (missing === undefined) return parsed;
+    const problem = `the field ${quoteName(missing.name)} is missing; required: ${this.#needed}`;
+    throw tape.refusal("missing_field", problem, object);
   }
 
   /** @param likely index of the field to try first, since bodies tend to keep the order */
-  #readKey(reader: BodyReader, likely: number): KnownField<Draft> {
+  #fieldOf(tape: QueryTape, key: number, likely: number): KnownField {
     const first = this.#fields[likely];
-    if (first !== undefined && reader.skipKeyToken(first.token)) return first;
-    for (const field of this.#fields) {
-      if (reader.skipKeyToken(field.token)) return field;
-    }
-    return this.#readRareKey(reader);
-  }
-
-  /** Reads a key that is written with escapes, or is unknown. */
-  #readRareKey(reader: BodyReader): KnownField<Draft> {
-    const start = reader.position;
-    const key = reader.readKey();
-    const field = this.#fields.find(({ text }) => text.equals(key));
-    if (field !== undefined) return field;
-    const name = key.toString();
+    if (first !== undefined && tape.is(key, first.word)) return first;
+    for (const field of this.#fields) if (tape.is(key, field.word)) return field;
+    const name = tape.name(key);
     const meant = meantField(name, [...this.#fields.map((known) => known.name), ...this.#instead]);
     const alone = `; ${name} must be the only field: put the others into it, or both into and`;
     const others = this.#instead.includes(name) ? alone : formatHint(meant);
     const hint = this.#ofFull.includes(name) ? fullOnly : others;
     const problem = `the field ${quoteName(name)} is unknown; allowed: ${this.#allowed}${hint}`;
-    throw reader.refusal("unknown_field", problem, start);
-  }
-
-  #requireAll(reader: BodyReader, seen: KnownField<Draft>[], start: number): void {
-    const missing = this.#fields.find((field) => field.required && !seen.includes(field));
-    if (missing === undefined) return;
-    const problem = `the field ${quoteName(missing.name)} is missing; required: ${this.#needed}`;
-    throw reader.refusal("missing_field", problem, start);
+    throw tape.refusal("unknown_field", problem, key);
   }
 }
 
@@ -136,7 +99,10 @@ function namesOf(fields: readonly { readonly name: string }[]): string {
   return fields.map((field) => field.name).join(", ");
 }
 
-export function object<Of extends Fields<OperationDraft>>(fields: Of): Kind<ObjectOf<Of>> {
-  const shape = new ObjectShape<OperationDraft>(fields);
-  return { read: (reader, draft) => shape.read(reader, draft), schema: objectSchema(fields) };
+export function object<Of extends Fields>(fields: Of): Kind<ObjectOf<Of>> {
+  const shape = new ObjectShape(fields);
+  return {
+    parse: (tape, token, node) => shape.parse(tape, token, node),
+    schema: objectSchema(fields),
+  };
 }

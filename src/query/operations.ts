@@ -1,8 +1,9 @@
+import type { Parsed } from "../json/exact.ts";
 import { quoteName } from "../json/fault.ts";
-import { andThen } from "../json/reader.ts";
-import type { BodyReader } from "./body-reader.ts";
+import { STRIDE } from "../json/tape.ts";
 import {
   at,
+  checked,
   extra,
   type Fields,
   type Kind,
@@ -14,20 +15,20 @@ import {
   oneNeeded,
   optional,
   required,
-  whenRead,
 } from "./kind.ts";
+import { type Body, OperationNode } from "./node.ts";
 import { ObjectShape, object } from "./object-shape.ts";
-import type { OperationDraft } from "./operation-draft.ts";
 import type { PermissionClass } from "./query.ts";
 import {
   database,
   given,
-  judgeSelect,
+  requireSelect,
   selectFields,
   selectRules,
   table,
   whereField,
 } from "./select.ts";
+import type { QueryTape } from "./tape.ts";
 import {
   additions,
   bindings,
@@ -36,8 +37,6 @@ import {
   count,
   list,
   ownColumn,
-  readCount,
-  readElements,
   rows,
   selectedColumn,
 } from "./values.ts";
@@ -74,7 +73,7 @@ const updateFields = {
   returning,
   expect,
 };
-/** The part of `judgeUpdate` that a schema can express. */
+/** The part of `requireChanges` that a schema can express. */
 const updateRules = oneNeeded(updateFields, ["set", "add", "bind"]);
 const deleteFields = { database, table, where: changedRows, returning, expect };
 const upsertFields = {
@@ -93,31 +92,25 @@ const upsertFields = {
   expect,
 };
 
-function previewed<Of extends Fields<OperationDraft>>(
-  name: string,
-  fields: Of,
-  rules: MakeSchema = () => ({}),
-) {
-  const kind = whenRead(object(fields), (draft, reader, start) => {
-    draft.previewedStart = start;
-    draft.previewedEnd = reader.position;
-  });
-  return extra<ObjectOf<Of>, OperationDraft>({
-    read(reader, draft) {
-      preview(draft, name, reader);
-      return kind.read(reader, draft);
+function previewed<Of extends Fields>(name: string, fields: Of, rules: MakeSchema = () => ({})) {
+  const { parse, schema } = object(fields);
+  return extra<ObjectOf<Of>>({
+    parse(tape, token, node) {
+      preview(node, name, token, tape);
+      node.range = { start: tape.start(token), end: tape.end(token) };
+      return parse(tape, token, node);
     },
-    schema: (reference) => ({ ...kind.schema(reference), ...rules(reference) }),
+    schema: (reference) => ({ ...schema(reference), ...rules(reference) }),
   });
 }
 
 /** @throws QueryRefused `several_operations` */
-function preview(draft: OperationDraft, name: string, reader: BodyReader): void {
-  if (draft.previewed !== undefined) {
-    const problem = `${quoteName(name)} follows ${quoteName(draft.previewed)}; only one of them is allowed`;
-    throw reader.refusal("several_operations", problem);
+function preview(node: OperationNode, name: string, token: number, tape: QueryTape): void {
+  if (node.previewed !== undefined) {
+    const problem = `${quoteName(name)} follows ${quoteName(node.previewed)}; only one of them is allowed`;
+    throw tape.refusal("several_operations", problem, token);
   }
-  draft.previewed = name;
+  node.previewed = name;
 }
 
 const previewedChanges = {
@@ -126,27 +119,34 @@ const previewedChanges = {
   Delete: previewed("Delete", deleteFields),
   Upsert: previewed("Upsert", upsertFields),
 };
-const previewedShape = new ObjectShape<OperationDraft>(previewedChanges);
+const previewedShape = new ObjectShape(previewedChanges);
 
 const MOST_PREVIEWED = 20;
 
 const previewedBatch: Kind<ObjectOf<typeof previewedChanges>[]> = {
-  read(reader, draft) {
-    preview(draft, "Batch", reader);
-    const start = reader.position;
+  parse(tape, token, node) {
+    preview(node, "Batch", token, tape);
+    tape.expect(token, "an array");
     const wrongSize = `a Batch in a Preview has 1 to ${MOST_PREVIEWED} elements`;
-    if (!reader.openArray()) throw reader.refusal("batch_size", wrongSize, start);
-    return readElements(reader, () => {
-      const elementStart = reader.position;
-      const element = draft.addPreviewed();
-      if (element.element === MOST_PREVIEWED) {
-        throw reader.refusal("batch_size", wrongSize, start);
+    if (tape.size(token) === 0) throw tape.refusal("batch_size", wrongSize, token);
+    const end = tape.next(token);
+    const changes = new Map<number, OperationNode>();
+    const body: Body = { ...node.body, changes };
+    const elements: ObjectOf<typeof previewedChanges>[] = [];
+    for (let element = token + STRIDE; element < end; element = tape.next(element)) {
+      const index = elements.length;
+      if (index === MOST_PREVIEWED) {
+        throw tape.refusal("batch_size", wrongSize, element, tape.start(token));
       }
-      return andThen(previewedShape.read(reader, element), () => {
-        element.judgeReferences();
-        judgePreview(element, reader, elementStart);
-      });
-    });
+      const inner = new OperationNode(body, index);
+      const fields = previewedShape.parse(tape, element, inner);
+      inner.requireReferences();
+      requirePreview(fields, inner, element, tape);
+      elements.push(fields);
+      changes.set(index, inner);
+    }
+    node.previewedElements = [...changes.values()];
+    return elements;
   },
   schema: (reference) => {
     const refer = (name: string, make: MakeSchema) => reference(name, make);
@@ -164,12 +164,11 @@ const previewedBatch: Kind<ObjectOf<typeof previewedChanges>[]> = {
 export const MOST_PREVIEW_ROWS = 100;
 
 const previewLimit: Kind<number> = {
-  read(reader) {
-    const start = reader.position;
-    if (readCount(reader) <= MOST_PREVIEW_ROWS) return undefined;
+  parse: checked(count, (limit, _node, token, tape) => {
+    if (limit <= MOST_PREVIEW_ROWS) return;
     const problem = `the limit is too high; allowed: at most ${MOST_PREVIEW_ROWS}`;
-    throw reader.refusal("invalid_value", problem, start);
-  },
+    throw tape.refusal("invalid_value", problem, token);
+  }).parse,
   schema: (reference) => ({ ...count.schema(reference), maximum: MOST_PREVIEW_ROWS }),
 };
 
@@ -180,23 +179,32 @@ const previewFields = {
 };
 
 /** @throws QueryRefused `missing_field` */
-function judgeUpdate(draft: OperationDraft, reader: BodyReader, start: number): void {
-  if (draft.changesColumns) return;
-  const added = draft.element === undefined ? "set or add" : "set, add or bind";
-  const either = reader.isFull ? added : "set";
+function requireChanges(
+  { set, add, bind }: ObjectOf<typeof updateFields>,
+  node: OperationNode,
+  token: number,
+  tape: QueryTape,
+): void {
+  if (set !== undefined || add !== undefined || bind !== undefined) return;
+  const added = node.element === undefined ? "set or add" : "set, add or bind";
+  const either = tape.isFull ? added : "set";
   const problem = `the field "set" is missing; required: database, table, ${either}, where`;
-  throw reader.refusal("missing_field", problem, start);
+  throw tape.refusal("missing_field", problem, token);
 }
 
 /** @throws QueryRefused `no_operation`, or the refusal of the operation it contains */
-function judgePreview(draft: OperationDraft, reader: BodyReader, start: number): void {
-  const name = draft.previewed;
-  if (name === undefined) {
-    const batch = draft.element === undefined ? ", Batch" : "";
+function requirePreview(
+  { Update }: Partial<ObjectOf<typeof previewFields>>,
+  node: OperationNode,
+  token: number,
+  tape: QueryTape,
+): void {
+  if (node.previewed === undefined) {
+    const batch = node.element === undefined ? ", Batch" : "";
     const problem = `one key is needed: Insert, Update, Delete, Upsert${batch}`;
-    throw reader.refusal("no_operation", problem, start);
+    throw tape.refusal("no_operation", problem, token);
   }
-  if (name === "Update") judgeUpdate(draft, reader, start);
+  if (Update !== undefined) requireChanges(Update, node, token, tape);
 }
 
 export interface OperationDefinition {
@@ -206,19 +214,19 @@ export interface OperationDefinition {
   readonly inBatch: boolean;
   readonly title: string;
   readonly description: string;
-  readonly fields: Fields<OperationDraft>;
+  readonly fields: Fields;
   /** The lowest level of the grammar that has it. */
   readonly level?: Level;
-  /** Checks rules between fields after all are read. @throws QueryRefused */
-  readonly judge?: (draft: OperationDraft, reader: BodyReader, start: number) => void;
-  /** The part of `judge` that a schema can express. */
+  /** Checks rules between fields after all are parsed. @throws QueryRefused */
+  readonly check?: (fields: Parsed, node: OperationNode, token: number, tape: QueryTape) => void;
+  /** The part of `check` that a schema can express. */
   readonly rules?: MakeSchema;
 }
 
 export const configuredFields = { database, table };
 
 /**
- * The query grammar. The scanner, the engine's types, and the schemas for OpenAPI and MCP tools are
+ * The query grammar. The parser, the engine's types, and the schemas for OpenAPI and MCP tools are
  * derived from this table.
  */
 export const operations = {
@@ -230,7 +238,7 @@ export const operations = {
     description:
       "Reads rows of tables, or aggregates over groups of rows. Not supported: SQL text, UNION, WITH, window functions, FULL and CROSS joins, regular expressions, and functions other than those listed here.",
     fields: selectFields,
-    judge: judgeSelect,
+    check: requireSelect,
     rules: selectRules,
   },
   Insert: {
@@ -249,7 +257,7 @@ export const operations = {
     description:
       "Changes the rows of a table that meet a condition. Not supported: values computed from other columns.",
     fields: updateFields,
-    judge: judgeUpdate,
+    check: requireChanges,
     rules: updateRules,
   },
   Delete: {
@@ -279,7 +287,7 @@ export const operations = {
     description:
       "Shows the rows that a change would affect, before and after, without changing them.",
     fields: previewFields,
-    judge: judgePreview,
+    check: requirePreview,
     rules: () => ({
       not: {
         not: {
@@ -339,12 +347,12 @@ export function permissionsOfAll({
  */
 export function permissionsOf(
   own: readonly PermissionClass[],
-  { previewed: change, referenced, nested }: OperationDraft,
+  { previewed: change, referenced, nested }: OperationNode,
 ): readonly PermissionClass[] {
   if (change !== undefined && isOperationName(change)) {
     return [...definitions[change].permissions, ...own];
   }
-  const reads = (referenced ?? nested) !== undefined && !own.includes("SELECT");
+  const reads = referenced.length + nested.length > 0 && !own.includes("SELECT");
   return reads ? [...own, "SELECT"] : own;
 }
 

@@ -1,32 +1,40 @@
 import { runAtOnce, type Steps } from "../cooperative-scheduling.ts";
-import { parseExactlyInSteps, type ReadNumber, textOf } from "../json/exact.ts";
+import { type Parsed, parseExactlyInSteps, type ReadNumber, textOf } from "../json/exact.ts";
+import type { Deferred } from "./deferred.ts";
 import { batchKey } from "./grammar.ts";
 import type { Operation } from "./operation-types.ts";
 import { isOperationName } from "./operations.ts";
 
-/** The scanner has checked the fields against the grammar. */
-type Scanned = Readonly<Record<string, never>>;
-
-/** The operations of a body that was scanned, as typed values. They are parsed once, if needed. */
+/** The operations of a body as typed values. Long values are read once, if someone needs them. */
 export class ParsedOperations {
   readonly body: Buffer;
-  readonly #readNumber: ReadNumber | undefined;
-  #all: readonly Operation[] | undefined;
-  #isBatch = false;
-
-  constructor(body: Buffer, readNumber?: ReadNumber) {
-    this.body = body;
-    this.#readNumber = readNumber;
-  }
-
-  /** Without configured operations, which the engine does not run. Parses at once. */
-  get all(): readonly Operation[] {
-    return this.#all ?? runAtOnce(this.parse());
-  }
-
   /** True for a `Batch` itself, not for one under a Preview. */
-  get isBatch(): boolean {
-    return this.all.length > 0 && this.#isBatch;
+  readonly isBatch: boolean;
+  readonly #operations: readonly Operation[];
+  readonly #deferred: readonly Deferred[];
+  #isWhole = false;
+
+  constructor(
+    body: Buffer,
+    isBatch: boolean,
+    operations: readonly Operation[],
+    deferred: readonly Deferred[] = [],
+  ) {
+    this.body = body;
+    this.isBatch = isBatch;
+    this.#operations = operations;
+    this.#deferred = deferred;
+  }
+
+  /** Without configured operations, which the engine does not run. */
+  get all(): readonly Operation[] {
+    this.complete();
+    return this.#operations;
+  }
+
+  /** Reads at once what was deferred. */
+  complete(): void {
+    if (!this.#isWhole) runAtOnce(this.parse());
   }
 
   /** The operation at an index of the query's accesses; that of a Preview is the change in it. */
@@ -37,18 +45,29 @@ export class ParsedOperations {
     return operationsIn(Batch?.[index] ?? single)[0];
   }
 
+  /** As `complete`, in steps. */
   *parse(): Steps<readonly Operation[]> {
-    if (this.#all !== undefined) return this.#all;
-    const body: Scanned = yield* parseExactlyInSteps(textOf(this.body), this.#readNumber);
-    const elements: readonly Scanned[] | undefined = body[batchKey];
-    this.#isBatch = elements !== undefined;
-    this.#all = (elements ?? [body]).flatMap(operationsIn);
-    return this.#all;
+    if (!this.#isWhole) {
+      for (const value of this.#deferred) {
+        yield* value.read();
+        yield;
+      }
+      this.#isWhole = true;
+    }
+    return this.#operations;
   }
 }
 
-function operationsIn(keyed: object): Operation[] {
+function operationsIn(keyed: Readonly<Record<string, Parsed>>): Operation[] {
   return Object.entries(keyed).flatMap(([name, fields]) =>
     isOperationName(name) ? [{ name, fields }] : [],
   );
+}
+
+/** The operations of a body that was parsed against the grammar before. */
+export function readAgain(body: Buffer, readNumber: ReadNumber): ParsedOperations {
+  const keyed: Parsed = runAtOnce(parseExactlyInSteps(textOf(body), readNumber));
+  const elements: readonly Parsed[] | undefined = keyed[batchKey];
+  const operations = (elements ?? [keyed]).flatMap(operationsIn);
+  return new ParsedOperations(body, elements !== undefined, operations);
 }

@@ -1,4 +1,4 @@
-import type { OperationDetail } from "./operation-detail.ts";
+import type { OperationNode } from "./node.ts";
 import type { ParsedOperations } from "./parsed-operations.ts";
 
 /** The rights that roles give. GRANT covers the management of users and grants. */
@@ -30,8 +30,8 @@ export interface Access {
   /** Byte offsets of the object after the operation's key. `end` is exclusive. */
   readonly start: number;
   readonly end: number;
-  /** Present if the scan collected details. */
-  readonly detail?: OperationDetail;
+  /** For a Preview, the change that it contains. */
+  readonly node: OperationNode;
 }
 
 export interface Query {

@@ -1,9 +1,9 @@
 import { runAtOnce, runCooperatively, type Steps, whileWanted } from "../cooperative-scheduling.ts";
-import { requireEnd, requireUtf8 } from "../json/document.ts";
 import { JsonFault, quoteName } from "../json/fault.ts";
-import { andThen, type Rest } from "../json/reader.ts";
+import { kindAt, literalEnd, spaceEnd } from "../json/lexical.ts";
+import { STRIDE } from "../json/tape.ts";
 import { formatHint } from "../suggestion.ts";
-import { BodyReader } from "./body-reader.ts";
+import type { Deferred } from "./deferred.ts";
 import {
   batchKey,
   foreignOperationKey,
@@ -12,185 +12,162 @@ import {
   type Operation,
 } from "./grammar.ts";
 import { fullOnly } from "./kind.ts";
-import { ReadOperation } from "./operation-detail.ts";
-import { type Collects, OperationDraft } from "./operation-draft.ts";
+import { type Body, OperationNode } from "./node.ts";
+import type { Operation as ParsedOperation } from "./operation-types.ts";
 import { isOperationName, isRowChangeName, permissionsOf } from "./operations.ts";
 import { ParsedOperations } from "./parsed-operations.ts";
 import type { Access, Query } from "./query.ts";
-import { type BodyLocation, QueryRefused } from "./refusal.ts";
-import { RowReader } from "./row-reader.ts";
+import { QueryRefused } from "./refusal.ts";
 import { meantOperation } from "./synonyms.ts";
-import { readElements } from "./values.ts";
+import { QueryTape } from "./tape.ts";
 
-class QueryReader {
-  readonly #reader: BodyReader;
+/** Some callers send SQL or the language of another database, so they learn what to send. */
+function requireObject(bytes: Buffer): void {
+  const remedy = 'send JSON, such as {"Select": {"database": "main", ...}}; see docs/query.md';
+  const start = spaceEnd(bytes, 0);
+  const place = { path: "", offset: start };
+  try {
+    const kind = kindAt(bytes, start);
+    if (kind === "an object") return;
+    // Text that only begins like `null` or `true` is a syntax error.
+    if (kind === "null" || kind === "a boolean") literalEnd(bytes, start);
+    const problem = `an object with one operation key is expected, ${kind} was found; ${remedy}`;
+    throw new QueryRefused("not_an_object", problem, place);
+  } catch (error) {
+    if (!(error instanceof JsonFault)) throw error;
+    throw new QueryRefused(error.code, `${error.problem}; ${remedy}`, place);
+  }
+}
+
+/** Makes the tree of a body whose tokens were read. */
+class QueryParser {
+  readonly #tape: QueryTape;
   readonly #grammar: Grammar;
-  readonly #collects: Collects;
   readonly #accesses: Access[] = [];
-  readonly #operations: ParsedOperations;
-  readonly changes = new Map<number, OperationDraft>();
+  readonly #operations: ParsedOperation[] = [];
+  readonly #deferred: Deferred[] = [];
+  readonly #changes = new Map<number, OperationNode>();
+  readonly #body: Body;
   #isBatch = false;
-  #rows: RowReader | undefined = undefined;
 
-  constructor(reader: BodyReader, grammar: Grammar, collects: Collects) {
-    this.#reader = reader;
+  constructor(tape: QueryTape, grammar: Grammar) {
+    this.#tape = tape;
     this.#grammar = grammar;
-    this.#collects = collects;
-    this.#operations = new ParsedOperations(reader.bytes);
+    this.#body = { tape, changes: this.#changes, deferred: this.#deferred };
   }
 
-  get rows(): RowReader {
-    this.#rows ??= new RowReader(this.#reader);
-    return this.#rows;
-  }
-
-  get element(): number | undefined {
-    return this.#isBatch ? this.#accesses.length : undefined;
-  }
-
-  get query(): Query {
-    return { batch: this.#isBatch, accesses: this.#accesses, operations: this.#operations };
-  }
-
-  read(): Rest {
-    this.#reader.skipSpace();
-    this.#requireObject();
-    return this.#readSoleMember((key, start) => {
-      if (key !== batchKey) return this.#readOperation(this.#operation(key, start));
+  /** Pauses between the elements of a Batch. */
+  *parse(): Steps<Query> {
+    const tape = this.#tape;
+    const key = this.#requireKey(0);
+    const isBatch = tape.name(key) === batchKey;
+    if (!isBatch) this.#parseOperation(key, this.#operation(key));
+    else {
       this.#isBatch = true;
-      return this.#readBatch();
-    });
-  }
-
-  /** Some callers send SQL or the language of another database, so they learn what to send. */
-  #requireObject(): void {
-    const reader = this.#reader;
-    const remedy = 'send JSON, such as {"Select": {"database": "main", ...}}; see docs/query.md';
-    try {
-      const kind = reader.kind();
-      if (kind === "an object") return;
-      // Text that only begins like `null` or `true` is a syntax error.
-      if (kind === "null" || kind === "a boolean") reader.skipValue();
-      const problem = `an object with one operation key is expected, ${kind} was found; ${remedy}`;
-      throw reader.refusal("not_an_object", problem);
-    } catch (error) {
-      if (!(error instanceof JsonFault)) throw error;
-      throw reader.refusal(error.code, `${error.problem}; ${remedy}`, error.offset);
-    }
-  }
-
-  #readBatch(): Rest {
-    const reader = this.#reader;
-    reader.path.push(batchKey);
-    const place = reader.location();
-    if (!reader.openArray()) throw wrongBatchSize(place);
-    const rest = readElements(reader, () => {
-      if (this.#accesses.length === LARGEST_BATCH) throw wrongBatchSize(place);
-      return this.#readSoleMember((key, start) =>
-        this.#readOperation(this.#batchOperation(key, start)),
-      );
-    });
-    return andThen(rest, () => reader.path.pop());
-  }
-
-  /** Reads an object with exactly one member. `read` gets its key and the key's offset. */
-  #readSoleMember(read: (key: string, start: number) => Rest): Rest {
-    const reader = this.#reader;
-    const start = reader.position;
-    if (!reader.openObject()) {
-      const problem = `the object is empty; one key is needed: ${this.#allowedKeys().join(", ")}`;
-      throw reader.refusal("no_operation", problem, start);
-    }
-    const keyStart = reader.position;
-    const key = this.#readKey();
-    return andThen(read(key, keyStart), () => this.#requireEnd(key));
-  }
-
-  #readKey(): string {
-    const reader = this.#reader;
-    for (const { name, token } of this.#grammar.inOrder) {
-      if (reader.skipKeyToken(token)) return name;
-    }
-    return reader.readKey().toString();
-  }
-
-  #requireEnd(first: string): void {
-    const reader = this.#reader;
-    if (!reader.nextMember()) return;
-    const start = reader.position;
-    const key = reader.readKey().toString();
-    const problem = `the key ${quoteName(key)} follows ${quoteName(first)}; only one key is allowed`;
-    if (key === first) throw reader.refusal("duplicate_key", problem, start);
-    const isOperation =
-      key === batchKey || key === foreignOperationKey || this.#grammar.operations.has(key);
-    throw reader.refusal(isOperation ? "several_operations" : "unknown_field", problem, start);
-  }
-
-  #operation(key: string, start: number, allowed = this.#allowedKeys()): Operation {
-    const operation = this.#grammar.operations.get(key);
-    if (operation !== undefined) return operation;
-    // A known operation that is missing here can only belong to the full grammar.
-    const hint = isOperationName(key) ? fullOnly : formatHint(meantOperation(key, allowed));
-    const problem = `the operation ${quoteName(key)} is unknown; allowed: ${allowed.join(", ")}${hint}`;
-    throw this.#reader.refusal("unknown_operation", problem, start);
-  }
-
-  #batchOperation(key: string, start: number): Operation {
-    const allowed = this.#grammar.inOrder.filter(({ inBatch }) => inBatch).map(({ name }) => name);
-    const operation = key === batchKey ? undefined : this.#operation(key, start, allowed);
-    if (operation?.inBatch === true) return operation;
-    const problem = `${quoteName(key)} cannot be in a Batch; allowed: ${allowed.join(", ")}`;
-    throw this.#reader.refusal("not_in_batch", problem, start);
-  }
-
-  #readOperation(operation: Operation): Rest {
-    const reader = this.#reader;
-    const start = reader.position;
-    const draft = new OperationDraft(this, this.#collects);
-    reader.path.push(operation.name);
-    reader.beginOperation();
-    return andThen(operation.shape.read(reader, draft), () => this.#note(operation, draft, start));
-  }
-
-  #note(operation: Operation, draft: OperationDraft, start: number): void {
-    const reader = this.#reader;
-    const { name } = operation;
-    draft.judgeReferences();
-    operation.judge?.(draft, reader, start);
-    reader.path.pop();
-    const { previewedElements } = draft;
-    if (previewedElements !== undefined) {
-      this.#isBatch = true;
-      for (const element of previewedElements) {
-        element.hasExtraFields = draft.hasExtraFields;
-        this.#noteAccess(operation, element, start);
+      const batch = key + STRIDE;
+      tape.expect(batch, "an array");
+      const end = tape.next(batch);
+      let parts = 0;
+      for (let element = batch + STRIDE; element < end; element = tape.next(element)) {
+        if (this.#accesses.length === LARGEST_BATCH) throw this.#wrongBatchSize(batch);
+        const key = this.#requireKey(element);
+        this.#parseOperation(key, this.#batchOperation(key));
+        this.#requireSole(element, key);
+        parts += tape.next(element) - element;
+        if (parts < PARTS_PER_STEP) continue;
+        parts = 0;
+        yield;
       }
+      if (this.#accesses.length === 0) throw this.#wrongBatchSize(batch);
+    }
+    this.#requireSole(0, key);
+    const operations = new ParsedOperations(tape.bytes, isBatch, this.#operations, this.#deferred);
+    return { batch: this.#isBatch, accesses: this.#accesses, operations };
+  }
+
+  #wrongBatchSize(batch: number): QueryRefused {
+    return this.#tape.refusal("batch_size", `a Batch has 1 to ${LARGEST_BATCH} elements`, batch);
+  }
+
+  /** The first key of an object. */
+  #requireKey(object: number): number {
+    const tape = this.#tape;
+    tape.expect(object, "an object");
+    if (tape.size(object) > 0) return object + STRIDE;
+    const problem = `the object is empty; one key is needed: ${this.#allowedKeys().join(", ")}`;
+    throw tape.refusal("no_operation", problem, object);
+  }
+
+  /** Requires that an object has no second key. */
+  #requireSole(object: number, first: number): void {
+    const tape = this.#tape;
+    if (tape.size(object) === 1) return;
+    const second = tape.next(first + STRIDE);
+    const name = tape.name(second);
+    const firstName = tape.name(first);
+    const problem = `the key ${quoteName(name)} follows ${quoteName(firstName)}; only one key is allowed`;
+    if (name === firstName) throw tape.refusal("duplicate_key", problem, second);
+    const isOperation =
+      name === batchKey || name === foreignOperationKey || this.#grammar.operations.has(name);
+    throw tape.refusal(isOperation ? "several_operations" : "unknown_field", problem, second);
+  }
+
+  #operation(key: number, allowed = this.#allowedKeys()): Operation {
+    for (const operation of this.#grammar.inOrder) {
+      if (this.#tape.is(key, operation.word)) return operation;
+    }
+    const name = this.#tape.name(key);
+    // A known operation that is missing here can only belong to the full grammar.
+    const hint = isOperationName(name) ? fullOnly : formatHint(meantOperation(name, allowed));
+    const problem = `the operation ${quoteName(name)} is unknown; allowed: ${allowed.join(", ")}${hint}`;
+    throw this.#tape.refusal("unknown_operation", problem, key);
+  }
+
+  #batchOperation(key: number): Operation {
+    const allowed = this.#grammar.inOrder.filter(({ inBatch }) => inBatch).map(({ name }) => name);
+    const name = this.#tape.name(key);
+    const operation = name === batchKey ? undefined : this.#operation(key, allowed);
+    if (operation?.inBatch === true) return operation;
+    const problem = `${quoteName(name)} cannot be in a Batch; allowed: ${allowed.join(", ")}`;
+    throw this.#tape.refusal("not_in_batch", problem, key);
+  }
+
+  #parseOperation(key: number, { name, shape, check, permissions, reads }: Operation): void {
+    const tape = this.#tape;
+    const token = key + STRIDE;
+    const index = this.#accesses.length;
+    const node = new OperationNode(this.#body, this.#isBatch ? index : undefined);
+    const fields = shape.parse(tape, token, node);
+    node.requireReferences();
+    check?.(fields, node, token, tape);
+    if (isOperationName(name)) this.#operations.push({ name, fields });
+    const range = { start: tape.start(token), end: tape.end(token) };
+    const note = (one: OperationNode) => {
+      one.operation = one.previewed ?? name;
+      if (one.previewed === undefined) one.range = range;
+      const { database, tables, nested } = one;
+      this.#accesses.push({
+        operation: name,
+        permissions: permissionsOf(permissions, one),
+        reads,
+        database,
+        tables:
+          nested.length === 0 ? tables : [...tables, ...nested.flatMap((each) => each.tables)],
+        start: range.start,
+        end: range.end,
+        node: one,
+      });
+    };
+    if (node.previewedElements === undefined) {
+      if (this.#isBatch && isRowChangeName(name)) this.#changes.set(index, node);
+      note(node);
       return;
     }
-    if (this.#isBatch && isRowChangeName(name)) this.changes.set(this.#accesses.length, draft);
-    this.#noteAccess(operation, draft, start);
-  }
-
-  #noteAccess(operation: Operation, draft: OperationDraft, start: number): void {
-    const { name, reads } = operation;
-    const { database, named } = draft;
-    const tables = tablesOf(draft);
-    const permissions = permissionsOf(operation.permissions, draft);
-    const end = this.#reader.position;
-    const index = this.#accesses.length;
-    const fields = () => this.#operations.at(index);
-    this.#accesses.push({
-      operation: name,
-      permissions,
-      reads,
-      database,
-      tables,
-      start,
-      end,
-      ...(named === undefined
-        ? {}
-        : { detail: new ReadOperation(name, draft, this.#reader, start, fields) }),
-    });
+    this.#isBatch = true;
+    for (const element of node.previewedElements) {
+      element.hasExtraFields = node.hasExtraFields;
+      note(element);
+    }
   }
 
   #allowedKeys(): readonly string[] {
@@ -198,65 +175,50 @@ class QueryReader {
   }
 }
 
-function tablesOf({ tables, nested }: OperationDraft): string[] {
-  return nested === undefined ? tables : [...tables, ...nested.flatMap((one) => one.tables)];
-}
-
-function wrongBatchSize(place: BodyLocation): QueryRefused {
-  return new QueryRefused("batch_size", `a Batch has 1 to ${LARGEST_BATCH} elements`, place);
-}
-
-/** Bodies from this size take a few milliseconds and should be scanned in slices. */
+/** Bodies from this size take a few milliseconds and should be parsed in slices. */
 export const LONG_BODY = 512 * 1024;
 /** A step takes well under a millisecond. */
 export const STEP_BYTES = 16 * 1024;
+/** Integers of the tape. A step takes well under a millisecond. */
+const PARTS_PER_STEP = 4 * 1024;
 
 /**
- * Reads a query body in one pass, without building its rows, and returns the databases and tables
- * that it names.
- *
- * @param collects what to collect as details of each access (`Access.detail`)
+ * Parses a query body.
  *
  * @throws QueryRefused for every body outside the grammar, and for every body that two JSON parsers
  * could read differently
  */
-export function scan(body: Buffer, grammar: Grammar, collects: Collects = false): Query {
-  return runAtOnce(scanInSteps(body, grammar, Number.POSITIVE_INFINITY, collects));
+export function scan(body: Buffer, grammar: Grammar): Query {
+  return runAtOnce(scanInSteps(body, grammar, Number.POSITIVE_INFINITY));
 }
 
 /** As `scan`, in steps. */
-export function* scanInSteps(
-  body: Buffer,
-  grammar: Grammar,
-  bytesPerStep: number,
-  collects: Collects = false,
-): Steps<Query> {
-  const reader = new BodyReader(body, grammar.level === "full");
+export function* scanInSteps(body: Buffer, grammar: Grammar, bytesPerStep: number): Steps<Query> {
+  const isAtOnce = bytesPerStep === Number.POSITIVE_INFINITY;
+  let tape: QueryTape | undefined;
   try {
-    requireUtf8(body);
+    tape = new QueryTape(body, isAtOnce, grammar);
+    requireObject(body);
     yield;
-    reader.pauseEvery(bytesPerStep);
-    const queryReader = new QueryReader(reader, grammar, collects);
-    const rest = queryReader.read();
-    if (rest !== undefined) yield* rest;
-    requireEnd(reader);
-    return queryReader.query;
+    while (!tape.run(bytesPerStep)) yield;
+    return yield* new QueryParser(tape, grammar).parse();
   } catch (error) {
-    throw reader.asRefusal(error);
+    if (tape !== undefined) throw tape.asRefusal(error);
+    if (!(error instanceof JsonFault)) throw error;
+    throw new QueryRefused(error.code, error.problem, { path: "", offset: error.offset });
   }
 }
 
 /**
- * As `scan`, in slices of a few milliseconds. The bytes must not change during the scan.
+ * As `scan`, in slices of a few milliseconds. The bytes must not change during the parsing.
  *
- * @param isWanted polled to cancel a scan whose result is no longer needed
- * @returns undefined if the scan was canceled
+ * @param isWanted polled to cancel work whose result is no longer needed
+ * @returns undefined if it was canceled
  */
 export function scanInSlices(
   body: Buffer,
   grammar: Grammar,
   isWanted: () => boolean = () => true,
-  collects: Collects = false,
 ): Promise<Query | undefined> {
-  return runCooperatively(whileWanted(scanInSteps(body, grammar, STEP_BYTES, collects), isWanted));
+  return runCooperatively(whileWanted(scanInSteps(body, grammar, STEP_BYTES), isWanted));
 }

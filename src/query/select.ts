@@ -1,14 +1,14 @@
+import type { Parsed } from "../json/exact.ts";
 import { quoteName } from "../json/fault.ts";
-import { andThen } from "../json/reader.ts";
+import { Word } from "../json/tape.ts";
 import { counted, didYouMean } from "../suggestion.ts";
-import type { BodyReader } from "./body-reader.ts";
 import { type Compute, compute, MOST_COMPUTED } from "./compute.ts";
 import { type Condition, nestedAs, nesting, where } from "./conditions.ts";
 import {
   at,
+  checked,
   eitherOf,
   extra,
-  inside,
   type Kind,
   type MakeSchema,
   named,
@@ -16,30 +16,26 @@ import {
   objectSchema,
   optional,
   required,
-  whenRead,
 } from "./kind.ts";
 import { findTaken } from "./names.ts";
-import { ObjectShape, object } from "./object-shape.ts";
-import {
-  DEFAULT_INCLUDED,
-  MOST_GROUPS,
-  MOST_INCLUDES,
-  MOST_JOINS,
-  type OperationDraft,
-} from "./operation-draft.ts";
+import { DEFAULT_INCLUDED, MOST_INCLUDES, MOST_JOINS, type OperationNode } from "./node.ts";
+import { object } from "./object-shape.ts";
 import type { InnerSelect } from "./operation-types.ts";
+import type { QueryRefusalCode } from "./refusal.ts";
+import type { QueryTape } from "./tape.ts";
 import {
   column,
   count,
   flag,
   joinColumns,
+  joinedTables,
   list,
   literal,
+  MOST_GROUPS,
   newName,
   oneOf,
   oneOrMany,
   plainName,
-  readCount,
   selectedColumn,
 } from "./values.ts";
 
@@ -48,7 +44,7 @@ const MOST_ORDERS = 8;
 export const given = (name: string) => ({ required: [name] });
 const isDistinct = { ...given("distinct"), properties: { distinct: { const: true } } };
 
-/** The part of `judgeSelect` that a schema can express. */
+/** The part of `requireSelect` that a schema can express. */
 export const selectRules: MakeSchema = ({ level }) =>
   level === "core"
     ? eitherOf([given("columns")])
@@ -61,45 +57,96 @@ export const selectRules: MakeSchema = ({ level }) =>
         },
       };
 
-/** @throws QueryRefused `missing_field`, `invalid_value`, `invalid_column` or `duplicate_column` */
-export function judgeSelect(draft: OperationDraft, reader: BodyReader, start: number): void {
-  judgeTables(draft, reader, start);
-  if (draft.computed !== undefined) judgeComputed(draft, reader, draft.computed);
-  if (draft.afterStart > 0) judgeAfter(draft, reader);
-  if (draft.includes !== undefined) {
-    judgeIncludes(draft, reader, draft.includes);
-    judgeProduct(draft, reader);
+/** The fields of a Select, an included table or a Select within another operation. */
+interface SelectFields {
+  readonly columns?: readonly string[];
+  readonly compute?: readonly Compute[];
+  readonly join?: Join | readonly Join[];
+  readonly group_by?: readonly string[];
+  readonly aggregate?: readonly Aggregate[];
+  readonly having?: Condition | null;
+  readonly distinct?: boolean;
+  readonly order_by?: Order | readonly Order[];
+  readonly after?: readonly unknown[];
+  readonly limit?: number;
+  readonly offset?: number;
+  readonly include?: readonly Include[];
+}
+
+type Refuse = (code: QueryRefusalCode, problem: string, field?: string) => Error;
+
+/** Refuses a Select at one of its fields. */
+function refusing(tape: QueryTape, token: number): Refuse {
+  return (code, problem, field) => {
+    const place = field === undefined ? token : (tape.member(token, new Word(field)) ?? token);
+    return tape.refusal(code, problem, token, tape.start(place));
+  };
+}
+
+function listOf<Value>(one: Value | readonly Value[] | undefined): readonly Value[] {
+  if (one === undefined) return [];
+  return isList(one) ? one : [one];
+}
+
+function isList<Value>(one: Value | readonly Value[]): one is readonly Value[] {
+  return Array.isArray(one);
+}
+
+/**
+ * Checks the rules between the fields of a Select.
+ *
+ * @throws QueryRefused `missing_field`, `invalid_value`, `invalid_column` or `duplicate_column`
+ */
+export function requireSelect(
+  select: SelectFields,
+  node: OperationNode,
+  token: number,
+  tape: QueryTape,
+): void {
+  const { columns, aggregate, group_by, having, include, limit } = select;
+  const refuse = refusing(tape, token);
+  node.aliases = aggregate?.map(({ as }) => as) ?? [];
+  node.isAggregate = aggregate !== undefined;
+  const isSingle = aggregate !== undefined && group_by === undefined;
+  node.mostRows = isSingle ? Math.min(1, limit ?? 1) : limit;
+  requireNames(listOf(select.join), node, refuse);
+  if (select.compute !== undefined) requireComputed(select, node, refuse);
+  if (select.after !== undefined) requireAfter(select, select.after.length, refuse);
+  if (include !== undefined) {
+    requireIncludes(select, include, refuse);
+    requireProduct(node, limit, refuse);
   }
-  if (draft.aggregateStart > 0) {
-    judgeAggregates(draft, reader);
+  if (aggregate !== undefined) {
+    requireAggregates(select, node, refuse);
     return;
   }
-  if (draft.summary !== undefined) {
+  if (group_by !== undefined || having !== undefined) {
     const problem =
       'group_by and having need aggregate, which is missing; "distinct": true returns each row once';
-    throw reader.refusal("missing_field", problem, start);
+    throw refuse("missing_field", problem);
   }
-  if (draft.columnsStart > 0) return;
-  const unless = reader.isFull ? "; columns may be omitted only with aggregate" : "";
-  const database = draft.outer === undefined ? "database, " : "";
+  if (columns !== undefined) return;
+  const unless = tape.isFull ? "; columns may be omitted only with aggregate" : "";
+  const database = node.outer === undefined ? "database, " : "";
   const problem = `the field "columns" is missing; required: ${database}from, columns${unless}`;
-  throw reader.refusal("missing_field", problem, start);
+  throw refuse("missing_field", problem);
 }
 
 /**
  * With `as`, the names of tables must differ. With several joins, each `on` needs a column of its
  * own table and one of an earlier table. With one, it needs columns of both.
  */
-function judgeTables(draft: OperationDraft, reader: BodyReader, start: number): void {
-  if (!draft.hasAliases && draft.joined === undefined) return;
-  const { hasAliases, joined = [], names, ons = [] } = draft;
-  const taken = hasAliases ? findTaken(names) : undefined;
+function requireNames(joins: readonly Join[], node: OperationNode, refuse: Refuse): void {
+  if (!node.hasAliases && joins.length === 0) return;
+  const { names } = node;
+  const taken = node.hasAliases ? findTaken(names) : undefined;
   if (taken !== undefined) {
     const problem = `the name ${quoteName(taken)} is taken by another table of the Select; each table needs its own "as"`;
-    throw reader.refusal("invalid_value", problem, start);
+    throw refuse("invalid_value", problem);
   }
-  const isSole = joined.length === 1;
-  for (const [index, sides] of ons.entries()) {
+  const isSole = joins.length === 1;
+  for (const [index, { on }] of joins.entries()) {
+    const sides: readonly string[] = joinedTables(on) ?? [];
     const own = names[index + 1] ?? "";
     const before = names.slice(0, index + 1);
     const fits = isSole
@@ -108,63 +155,64 @@ function judgeTables(draft: OperationDraft, reader: BodyReader, start: number): 
     if (fits) continue;
     const allowed = before.map(quoteName).join(" or ");
     const problem = `join${isSole ? "" : `[${index}]`}.on must compare a column of ${quoteName(own)} with one of ${allowed}`;
-    throw reader.refusal("invalid_value", problem, start);
+    throw refuse("invalid_value", problem);
   }
 }
 
-function judgeAfter(
-  { afterStart, afterCount, orders, hasOffset, isDistinct, aggregateStart }: OperationDraft,
-  reader: BodyReader,
+function requireAfter(
+  { order_by, offset, distinct = false, aggregate }: SelectFields,
+  count: number,
+  refuse: Refuse,
 ): void {
-  const refuse = (problem: string) => reader.refusal("invalid_value", problem, afterStart);
-  if (orders === undefined) {
-    throw refuse("after needs order_by, and one value for each of its columns");
+  const orders = listOf(order_by);
+  if (order_by === undefined) {
+    const problem = "after needs order_by, and one value for each of its columns";
+    throw refuse("invalid_value", problem, "after");
   }
-  if (orders.length !== afterCount) {
-    const problem = `after has ${counted(afterCount, "value")} and order_by ${counted(orders.length, "column")}; each column needs one value`;
-    throw refuse(problem);
+  if (orders.length !== count) {
+    const problem = `after has ${counted(count, "value")} and order_by ${counted(orders.length, "column")}; each column needs one value`;
+    throw refuse("invalid_value", problem, "after");
   }
-  const others = { offset: hasOffset, distinct: isDistinct, aggregate: aggregateStart > 0 };
+  const others = { offset: offset !== undefined, distinct, aggregate: aggregate !== undefined };
   const [other] = Object.entries(others).find(([, isGiven]) => isGiven) ?? [];
-  if (other !== undefined) throw refuse(`after cannot be combined with ${other}`);
+  if (other === undefined) return;
+  throw refuse("invalid_value", `after cannot be combined with ${other}`, "after");
 }
 
-function judgeComputed(
-  draft: OperationDraft,
-  reader: BodyReader,
-  computed: readonly string[],
+function requireComputed(
+  { after, order_by }: SelectFields,
+  { computed, aliases }: OperationNode,
+  refuse: Refuse,
 ): void {
-  const taken = findTaken([...computed, ...(draft.summary?.aliases ?? [])]);
+  const taken = findTaken([...computed, ...aliases]);
   if (taken !== undefined) {
     const problem = `the name ${quoteName(taken)} is taken by another "as" of compute or aggregate; each must be unique`;
-    throw reader.refusal("duplicate_column", problem, draft.computeStart);
+    throw refuse("duplicate_column", problem, "compute");
   }
-  if (draft.afterStart === 0) return;
-  const ordered = ordersOf(draft).find((name) => computed.includes(name));
+  if (after === undefined) return;
+  const ordered = listOf(order_by).find((order) => computed.includes(order.column));
   if (ordered === undefined) return;
-  const problem = `after cannot follow the computed name ${quoteName(ordered)}; order by columns`;
-  throw reader.refusal("invalid_value", problem, draft.afterStart);
+  const problem = `after cannot follow the computed name ${quoteName(ordered.column)}; order by columns`;
+  throw refuse("invalid_value", problem, "after");
 }
 
-function judgeIncludes(
-  draft: OperationDraft,
-  reader: BodyReader,
-  includes: readonly OperationDraft[],
+function requireIncludes(
+  { distinct, aggregate, columns = [], compute = [] }: SelectFields,
+  include: readonly Include[],
+  refuse: Refuse,
 ): void {
-  const { isDistinct, aggregateStart, includeStart, columnsStart, computed = [] } = draft;
-  if (isDistinct || aggregateStart > 0) {
-    const other = isDistinct ? "distinct" : "aggregate";
+  if (distinct === true || aggregate !== undefined) {
+    const other = distinct === true ? "distinct" : "aggregate";
     const problem = `include cannot be combined with ${other}; put ${other} into from, as {"select": ..., "as": ...}`;
-    throw reader.refusal("invalid_value", problem, includeStart);
+    throw refuse("invalid_value", problem, "include");
   }
-  const selected = columnsStart === 0 ? [] : namesAt(reader, columnsStart);
-  const members = includes.flatMap(({ member }) => [member, `${member}_more`]);
-  const others = [...selected.map(withoutTable), ...computed];
+  const members = include.flatMap(({ as }) => [as, `${as}_more`]);
+  const others = [...columns.map(withoutTable), ...compute.map(({ as }) => as)];
   const taken = findTaken(members, others);
   if (taken === undefined) return;
   const owner = findTaken([taken], others) ? "a column or computed name" : "another include";
   const problem = `the name ${quoteName(taken)} is taken by ${owner}; include adds "as" and "as" with _more, and nothing else may have these names`;
-  throw reader.refusal("duplicate_column", problem, includeStart);
+  throw refuse("duplicate_column", problem, "include");
 }
 
 function withoutTable(column: string): string {
@@ -174,39 +222,39 @@ function withoutTable(column: string): string {
 const MOST_INCLUDED_ROWS = 1_000_000;
 
 /** Requires that the limits along each path of includes multiply to a bounded number of rows. */
-function judgeProduct(
-  { nested = [], limit = 1, includeStart }: OperationDraft,
-  reader: BodyReader,
-): void {
+function requireProduct({ nested }: OperationNode, limit = 1, refuse: Refuse): void {
   const most = limit * nested.reduce((rows, one) => Math.max(rows, one.rowsPerRow), 0);
   if (most <= MOST_INCLUDED_ROWS) return;
   const problem = `the limits multiply to ${most} included rows, with ${DEFAULT_INCLUDED} for each include without one; at most ${MOST_INCLUDED_ROWS} are allowed: lower limit`;
-  throw reader.refusal("invalid_value", problem, includeStart);
+  throw refuse("invalid_value", problem, "include");
 }
 
-function judgeAggregates(draft: OperationDraft, reader: BodyReader): void {
-  const { groups, aliases, conditions } = draft.summarize();
-  const columns = groups.map(withoutTable);
-  const taken = findTaken(aliases, columns);
+function requireAggregates(
+  { columns, group_by: groups = [], order_by }: SelectFields,
+  { aliases, uses }: OperationNode,
+  refuse: Refuse,
+): void {
+  const grouped = groups.map(withoutTable);
+  const taken = findTaken(aliases, grouped);
   if (taken !== undefined) {
-    const owner = findTaken([taken], columns) ? "a column of group_by" : 'another "as"';
+    const owner = findTaken([taken], grouped) ? "a column of group_by" : 'another "as"';
     const problem = `the name ${quoteName(taken)} is taken by ${owner}; each "as" must be unique`;
-    throw reader.refusal("duplicate_column", problem, draft.aggregateStart);
+    throw refuse("duplicate_column", problem, "aggregate");
   }
-  if (draft.columnsStart > 0) {
-    const selected = namesAt(reader, draft.columnsStart, groups.length);
-    const equal =
-      selected.length === groups.length && selected.every((name, at) => name === groups[at]);
-    if (!equal) {
-      const problem = `with aggregate, columns must equal group_by or be omitted; group_by is ${quoted(groups)}`;
-      throw reader.refusal("invalid_value", problem, draft.columnsStart);
-    }
+  const isEqual =
+    columns === undefined ||
+    (columns.length === groups.length && columns.every((name, at) => name === groups[at]));
+  if (!isEqual) {
+    const problem = `with aggregate, columns must equal group_by or be omitted; group_by is ${quoted(groups)}`;
+    throw refuse("invalid_value", problem, "columns");
   }
   const allowed = new Set([...groups, ...aliases]);
-  for (const name of [...conditions, ...ordersOf(draft)]) {
+  const conditions = uses.flatMap((use) => (use.position === "having" ? [use.column] : []));
+  const orders = listOf(order_by).map((order) => order.column);
+  for (const name of [...conditions, ...orders]) {
     if (allowed.has(name)) continue;
     const problem = `${quoteName(name)} is neither an alias of aggregate nor a column of group_by; allowed: ${quoted([...allowed])}${didYouMean(name, allowed)}`;
-    throw reader.refusal("invalid_column", problem, draft.aggregateStart);
+    throw refuse("invalid_column", problem, "aggregate");
   }
 }
 
@@ -214,80 +262,26 @@ function quoted(names: readonly string[]): string {
   return names.length === 0 ? "empty" : names.map(quoteName).join(", ");
 }
 
-/** The strings of an array that was read before, and slightly more than `most` if it has more. */
-function namesAt(reader: BodyReader, offset: number, most = Number.POSITIVE_INFINITY): string[] {
-  return reader.reread(offset, () => {
-    const names: string[] = [];
-    for (let more = reader.openArray(); more; more = reader.nextElement()) {
-      names.push(reader.readString().toString());
-      if (names.length > most) break;
-    }
-    return names;
-  });
-}
-
-function ordersOf({ orders = [] }: OperationDraft): string[] {
-  return orders.map(String);
-}
-
-function columnsOf(kind: Kind<string[]>): Kind<string[]> {
-  return whenRead(at("columns", kind), (draft, _, start) => {
-    draft.columnsStart = start;
-  });
-}
-
-const columns = columnsOf(list(selectedColumn));
-
-const computes: Kind<Compute[]> = whenRead(
-  at("compute", list(compute, { most: MOST_COMPUTED })),
-  (draft, _, start) => {
-    draft.computeStart = start;
-  },
-);
-
-const tableName = plainName((draft: OperationDraft, name) => {
-  draft.table = name;
-});
-
-const joinedTable = plainName((draft: OperationDraft, name) => {
-  draft.joined ??= [];
-  draft.joined.push(name);
-});
-
-const joinedAlias = plainName((draft: OperationDraft, name) => {
-  draft.joinedAlias = name;
-  draft.hasAliases = true;
-});
+const columns = at("columns", list(selectedColumn));
+const computes = at("compute", list(compute, { most: MOST_COMPUTED }));
 
 const joinFields = {
-  table: required(joinedTable),
-  as: extra(joinedAlias, "Another name for the table; needed to join a table with itself."),
+  table: required(plainName),
+  as: extra(plainName, "Another name for the table; needed to join a table with itself."),
   on: required(at("on", joinColumns), "table.column = table.column, of tables named before."),
-  join_type: required(
-    oneOf(["INNER", "LEFT", "RIGHT"], (draft: OperationDraft, type) => {
-      draft.joinTypes ??= [];
-      draft.joinTypes.push(type);
-    }),
-  ),
+  join_type: required(oneOf(["INNER", "LEFT", "RIGHT"])),
 };
+type Join = ObjectOf<typeof joinFields>;
 
-const join = oneOrMany(
-  whenRead(object(joinFields), (draft) => {
-    draft.joinedNames ??= [];
-    draft.joinedNames.push(draft.joinedAlias ?? draft.joined?.at(-1) ?? "");
-    draft.joinedAlias = undefined;
-  }),
-  MOST_JOINS,
-);
+const join = checked(oneOrMany(object(joinFields), MOST_JOINS), (joins, node) => {
+  node.joins = listOf<Join>(joins).map(({ table, as, join_type: type }) => {
+    if (as !== undefined) node.hasAliases = true;
+    return { table, name: as ?? table, type };
+  });
+});
 
-const alias = required(
-  plainName((draft: OperationDraft, name) => {
-    draft.alias = name;
-    draft.hasAliases = true;
-  }),
-  "Name of these rows in this Select.",
-);
-const sourceTable = { table: required(tableName, "Table to read."), as: alias };
+const alias = required(plainName, "Name of these rows in this Select.");
+const sourceTable = { table: required(plainName, "Table to read."), as: alias };
 const sourceSelect = {
   select: required(
     nestedAs("from", () => innerSelect),
@@ -295,12 +289,14 @@ const sourceSelect = {
   ),
   as: alias,
 };
-const renamed = whenRead(
-  object({ table: optional(tableName), select: optional(sourceSelect.select), as: alias }),
-  (draft, reader, start) => {
-    if (draft.readsSelect !== (draft.table !== undefined)) return;
+const renamed = checked(
+  object({ table: optional(plainName), select: optional(sourceSelect.select), as: alias }),
+  ({ table, select, as }, node, token, tape) => {
+    node.source = { table, name: as };
+    node.hasAliases = true;
+    if ((table === undefined) !== (select === undefined)) return;
     const problem = "from as an object needs as, and either table or select";
-    throw reader.refusal(draft.readsSelect ? "invalid_value" : "missing_field", problem, start);
+    throw tape.refusal(select === undefined ? "missing_field" : "invalid_value", problem, token);
   },
 );
 
@@ -309,11 +305,16 @@ type Source =
   | { readonly table: string; readonly as: string }
   | { readonly select: InnerSelect; readonly as: string };
 
+const tableName = checked(plainName, (table, node) => {
+  node.source = { table, name: table };
+});
+
 /** The name of a table, or in the full grammar a table or Select with another name. */
 const source: Kind<Source> = {
-  read(reader, draft) {
-    const isRenamed = reader.isFull && reader.kind() === "an object";
-    return isRenamed ? renamed.read(reader, draft) : tableName.read(reader, draft);
+  parse(tape, token, node) {
+    const isRenamed = tape.isFull && tape.kind(token) === "an object";
+    const parsed: Parsed = (isRenamed ? renamed : tableName).parse(tape, token, node);
+    return parsed;
   },
   schema: (reference) =>
     reference.level === "full"
@@ -327,50 +328,29 @@ const source: Kind<Source> = {
 };
 
 const orderFields = { column: required(column), direction: optional(oneOf(["ASC", "DESC"])) };
+type Order = ObjectOf<typeof orderFields>;
 const orderBy = at("order_by", oneOrMany(object(orderFields), MOST_ORDERS));
 const groupBy = at("group_by", list(column, { most: MOST_GROUPS }));
 
-const functions = ["count", "sum", "min", "max", "avg"] as const;
-
-interface AggregateDraft {
-  readonly operation: OperationDraft;
-  fn: (typeof functions)[number] | undefined;
-  hasColumn: boolean;
-  isDistinct: boolean;
-}
-
 const aggregateFields = {
-  fn: required(
-    oneOf(functions, (draft: AggregateDraft, word) => {
-      draft.fn = word;
-    }),
-  ),
-  column: optional(
-    whenRead(inside(column), (draft: AggregateDraft) => {
-      draft.hasColumn = true;
-    }),
-  ),
-  distinct: optional(
-    whenRead(flag, (draft: AggregateDraft) => {
-      draft.isDistinct = true;
-    }),
-    "Only for count: counts distinct values.",
-  ),
-  as: required(
-    newName(({ operation }: AggregateDraft, name) => operation.summarize().aliases.push(name)),
-    "Name of the result.",
-  ),
+  fn: required(oneOf(["count", "sum", "min", "max", "avg"])),
+  column: optional(column),
+  distinct: optional(flag, "Only for count: counts distinct values."),
+  as: required(newName, "Name of the result."),
 };
-const aggregateShape = new ObjectShape<AggregateDraft>(aggregateFields);
 
 export type Aggregate = ObjectOf<typeof aggregateFields>;
 
 const oneAggregate: Kind<Aggregate> = {
-  read(reader, operation) {
-    const start = reader.position;
-    const draft = { operation, fn: undefined, hasColumn: false, isDistinct: false };
-    return andThen(aggregateShape.read(reader, draft), () => requireFit(reader, draft, start));
-  },
+  parse: checked(object(aggregateFields), ({ fn, column, distinct }, _node, token, tape) => {
+    if (fn !== "count" && column === undefined) {
+      const problem = `${fn} needs a column; only count works without one`;
+      throw tape.refusal("missing_field", problem, token);
+    }
+    if (distinct === undefined || (fn === "count" && column !== undefined)) return;
+    const problem = "distinct is allowed only with count of a column";
+    throw tape.refusal("invalid_value", problem, token);
+  }).parse,
   schema: named("Aggregate", (reference) => ({
     ...objectSchema(aggregateFields)(reference),
     ...eitherOf([
@@ -381,76 +361,20 @@ const oneAggregate: Kind<Aggregate> = {
   })),
 };
 
-function requireFit(reader: BodyReader, draft: AggregateDraft, start: number): void {
-  const { fn, hasColumn, isDistinct } = draft;
-  if (fn !== "count" && !hasColumn) {
-    throw reader.refusal(
-      "missing_field",
-      `${fn} needs a column; only count works without one`,
-      start,
-    );
-  }
-  if (!isDistinct || (fn === "count" && hasColumn)) return;
-  throw reader.refusal("invalid_value", "distinct is allowed only with count of a column", start);
-}
+const aggregates = at("aggregate", list(oneAggregate, { most: MOST_GROUPS }));
+const having = at("having", where);
+const after = list(literal, { most: MOST_ORDERS });
 
-const aggregates: Kind<Aggregate[]> = whenRead(
-  at("aggregate", list(oneAggregate, { most: MOST_GROUPS })),
-  (draft, _, start) => {
-    draft.aggregateStart = start;
-  },
+export const database = required(
+  checked(plainName, (name, node) => {
+    node.database = name;
+  }),
+  "Name of the database.",
 );
-
-const having = whenRead(at("having", where), (draft) => {
-  draft.summarize();
-});
-
-const after = whenRead(
-  list(
-    whenRead(literal, (draft: OperationDraft) => {
-      draft.afterCount++;
-    }),
-    { most: MOST_ORDERS },
-  ),
-  (draft, _, start) => {
-    draft.afterStart = start;
-  },
-);
-
-const offset = whenRead(count, (draft: OperationDraft) => {
-  draft.hasOffset = true;
-});
-
-function flagged(note: (draft: OperationDraft, isTrue: boolean) => void): Kind<boolean> {
-  return {
-    read(reader, draft) {
-      const isTrue = reader.bytes[reader.position] === 0x74;
-      note(draft, isTrue);
-      return flag.read(reader, draft);
-    },
-    schema: flag.schema,
-  };
-}
-
-const distinct = flagged((draft, isTrue) => {
-  draft.isDistinct = isTrue;
-});
-const one = flagged((draft, isTrue) => {
-  draft.isOne = isTrue;
-});
-
-const memberName = newName((draft: OperationDraft, name) => {
-  draft.member = name;
-});
-
-const databaseName = plainName((draft: OperationDraft, name) => {
-  draft.database = name;
-});
-export const database = required(databaseName, "Name of the database.");
 export const table = required(tableName, "Name of the table.");
-export const whereField = whenRead(at("where", where), (draft, reader, start) => {
-  draft.whereStart = start;
-  draft.whereEnd = reader.position;
+export const whereField = checked(at("where", where), (condition, node, token, tape) => {
+  node.condition = condition;
+  node.where = { start: tape.start(token), end: tape.end(token) };
 });
 
 /** A table whose rows are a member of each row of a Select. */
@@ -462,68 +386,54 @@ export interface Include {
   readonly columns: string[];
   readonly where?: Condition | null;
   readonly compute?: Compute[];
-  readonly order_by?: ObjectOf<typeof orderFields> | ObjectOf<typeof orderFields>[];
+  readonly order_by?: Order | Order[];
   readonly limit?: number;
   readonly one?: boolean;
   readonly include?: Include[];
 }
 
-const limit: Kind<number> = {
-  read(reader, draft) {
-    draft.limitStart = reader.position;
-    draft.limit = readCount(reader);
-    return undefined;
-  },
-  schema: count.schema,
+const includes: Kind<Include[]> = {
+  parse: (tape, token, node) => includeList.parse(tape, token, node),
+  schema: (reference) => includeList.schema(reference),
 };
 
-const includes: Kind<Include[]> = whenRead(
-  {
-    read: (reader, draft) => includeList.read(reader, draft),
-    schema: (reference) => includeList.schema(reference),
-  },
-  (draft, _, start) => {
-    draft.includeStart = start;
-  },
-);
-
 const includeFields = {
-  as: required(memberName, "Name of the member that each row gets."),
+  as: required(newName, "Name of the member that each row gets."),
   table: required(tableName),
   on: required(at("on", joinColumns), "table.column = table.column, one of them of this table."),
   columns: required(columns),
   where: optional(whereField, "Condition for these rows; it never changes the outer rows."),
   compute: optional(computes),
   order_by: optional(orderBy),
-  limit: optional(limit, `Rows for each outer row, ${DEFAULT_INCLUDED} if absent.`),
-  one: optional(one, "The first row as an object, or null, in place of a list."),
+  limit: optional(count, `Rows for each outer row, ${DEFAULT_INCLUDED} if absent.`),
+  one: optional(flag, "The first row as an object, or null, in place of a list."),
   include: optional(includes),
 };
 
-const include = whenRead<Include, OperationDraft>(
+const include = checked<Include>(
   {
-    ...object(includeFields),
+    parse: object(includeFields).parse,
     schema: named("Include", (reference) => ({
       ...objectSchema(includeFields)(reference),
       not: { required: ["limit", "one"], properties: { one: { const: true } } },
     })),
   },
-  judgeInclude,
+  (fields, node, token, tape) => {
+    const { limit, one = false, compute, include } = fields;
+    const refuse = refusing(tape, token);
+    if (one && limit !== undefined) {
+      const problem = "limit is not allowed with one, which is the first row by order_by";
+      throw refuse("invalid_value", problem, "limit");
+    }
+    node.mostRows = one ? 1 : (limit ?? DEFAULT_INCLUDED);
+    if (compute !== undefined) requireComputed(fields, node, refuse);
+    if (include !== undefined) requireIncludes(fields, include, refuse);
+  },
 );
 const includeList = list(
   nestedAs("include", () => include),
   { most: MOST_INCLUDES },
 );
-
-function judgeInclude(draft: OperationDraft, reader: BodyReader): void {
-  const { limit, limitStart, isOne } = draft;
-  if (isOne && limit !== undefined) {
-    const problem = "limit is not allowed with one, which is the first row by order_by";
-    throw reader.refusal("invalid_value", problem, limitStart);
-  }
-  if (draft.computed !== undefined) judgeComputed(draft, reader, draft.computed);
-  if (draft.includes !== undefined) judgeIncludes(draft, reader, draft.includes);
-}
 
 export const selectFields = {
   database,
@@ -538,11 +448,11 @@ export const selectFields = {
   group_by: extra(groupBy, "Columns to group by; each combination of values is one row."),
   aggregate: extra(aggregates, "Aggregates over the rows of each group."),
   having: extra(having, "Condition for the groups, on aliases and columns of group_by."),
-  distinct: extra(distinct, "Return each row once."),
+  distinct: extra(flag, "Return each row once."),
   order_by: optional(orderBy),
   after: extra(after, "The last row's values of order_by; the page starts after that row."),
-  limit: optional(limit, "Maximum number of rows."),
-  offset: optional(offset, "Number of rows to skip."),
+  limit: optional(count, "Maximum number of rows."),
+  offset: optional(count, "Number of rows to skip."),
   include: extra(
     includes,
     "Rows of other tables in each row, as a list, or with one as an object: as, table, on (table.column = table.column), columns, where, compute, order_by, limit (100 if absent), one, include.",
@@ -551,7 +461,7 @@ export const selectFields = {
 
 const { database: _, after: __, include: ___, ...sharedFields } = selectFields;
 const innerSelect: Kind<InnerSelect> = {
-  read: whenRead(object(sharedFields), judgeSelect).read,
+  parse: checked(object(sharedFields), requireSelect).parse,
   schema: named("InnerSelect", (reference) => ({
     ...objectSchema(sharedFields)(reference),
     ...selectRules(reference),
@@ -559,11 +469,11 @@ const innerSelect: Kind<InnerSelect> = {
 };
 const nestedFields = {
   ...sharedFields,
-  columns: optional(columnsOf(list(column, { most: 1 })), "The column to compare with."),
+  columns: optional(at("columns", list(column, { most: 1 })), "The column to compare with."),
 };
 const nestedSelect = object(nestedFields);
 
-/** The part of `judgeNested` that a schema can express. */
+/** The part of `requireOneColumn` that a schema can express. */
 const nestedRules: MakeSchema = (reference) => ({
   ...selectRules(reference),
   not: {
@@ -576,17 +486,21 @@ const nestedRules: MakeSchema = (reference) => ({
 });
 
 /** Requires one column: with `group_by`, the grouped one. */
-function judgeNested(draft: OperationDraft, reader: BodyReader, start: number): void {
-  judgeSelect(draft, reader, start);
-  if (draft.aggregateStart === 0) return;
-  const { groups, aliases } = draft.summarize();
-  if ((groups.length === 0 ? aliases : groups).length === 1) return;
+function requireOneColumn(
+  select: ObjectOf<typeof nestedFields>,
+  node: OperationNode,
+  token: number,
+  tape: QueryTape,
+): void {
+  requireSelect(select, node, token, tape);
+  const { aggregate, group_by: groups = [] } = select;
+  if (aggregate === undefined || (groups.length === 0 ? aggregate : groups).length === 1) return;
   const problem = "a select in a condition needs one column: one aggregate, or one of group_by";
-  throw reader.refusal("invalid_value", problem, start);
+  throw tape.refusal("invalid_value", problem, token);
 }
 
 nesting.select = {
-  read: whenRead(nestedSelect, judgeNested).read,
+  parse: checked(nestedSelect, requireOneColumn).parse,
   schema: named("NestedSelect", (reference) => ({
     ...nestedSelect.schema(reference),
     ...nestedRules(reference),

@@ -1,8 +1,8 @@
-import type { OperationDetail } from "./operation-detail.ts";
+import type { OperationNode } from "./node.ts";
 
 /** Conditions as JSON text that an operation's rows must meet in addition to its own `where`. */
 export interface AddedConditions {
-  readonly detail: OperationDetail;
+  readonly node: OperationNode;
   readonly conditions: readonly string[];
 }
 
@@ -29,8 +29,11 @@ export function splice(body: Buffer, additions: readonly AddedConditions[]): Buf
   let copied = 0;
   const edits: Edit[] = [];
   const insert = (at: number, text: string, next = at) => edits.push({ at, text, next });
-  for (const { detail, conditions } of additions) {
-    const { start, where } = detail;
+  for (const { node, conditions } of additions) {
+    const {
+      range: { start },
+      where,
+    } = node;
     if (where === undefined) insert(start + 1, `"where":${all(conditions)},`);
     else if (body[where.start] === LETTER_N) insert(where.start, all(conditions), where.end);
     else {

@@ -1,14 +1,13 @@
-import type { Steps } from "../cooperative-scheduling.ts";
-import { ObjectKeys } from "../json/document.ts";
+import { exactNumber, type Parsed } from "../json/exact.ts";
 import { quoteName } from "../json/fault.ts";
-import { andThen, ByteText, type Rest, repeat, tokenOf } from "../json/reader.ts";
+import { STRIDE, Word } from "../json/tape.ts";
 import { formatHint } from "../suggestion.ts";
-import type { BodyReader } from "./body-reader.ts";
+import { Deferred } from "./deferred.ts";
 import {
   at,
+  checked,
   extra,
   fullOnly,
-  inside,
   type Kind,
   type MakeSchema,
   named,
@@ -21,110 +20,88 @@ import {
 import {
   columnNamePattern,
   columnNameRule,
-  isColumnName,
-  isPlainText,
+  isColumnText,
+  isPlainName,
   joinSidePattern,
   LONGEST_COLUMN_BYTES,
   plainNamePattern,
   plainNameRule,
   qualifiedColumnPattern,
 } from "./names.ts";
-import { ObjectShape } from "./object-shape.ts";
-import { MOST_GROUPS, type OperationDraft, type Position } from "./operation-draft.ts";
-import type { QueryRefused } from "./refusal.ts";
+import type { OperationNode } from "./node.ts";
+import { object } from "./object-shape.ts";
 import { meantWord } from "./synonyms.ts";
+import type { QueryTape } from "./tape.ts";
+
+export const MOST_GROUPS = 64;
 
 const NINE = 0x39;
 const ZERO = 0x30;
 
-/** The name of a database or table, passed to `note`. */
-export function plainName<Draft>(note: (draft: Draft, name: string) => void): Kind<string, Draft> {
-  return {
-    read: (reader, draft) => {
-      note(draft, readPlainName(reader));
-      return undefined;
-    },
-    schema: named("PlainName", () => ({ type: "string", pattern: `^${plainNamePattern}$` })),
-  };
-}
-
-function readPlainName(reader: BodyReader): string {
-  const start = reader.position;
-  reader.expect("a string");
-  const text = reader.readString();
-  if (!isPlainText(text)) {
-    const problem = `${quoteName(text.toString())} is not a plain name; allowed: ${plainNameRule}`;
-    throw reader.refusal("invalid_name", problem, start);
-  }
-  return text.toString();
-}
+/** The name of a database or table. */
+export const plainName: Kind<string> = {
+  parse(tape, token) {
+    tape.expect(token, "a string");
+    const name = tape.name(token);
+    if (isPlainName(name)) return name;
+    const problem = `${quoteName(name)} is not a plain name; allowed: ${plainNameRule}`;
+    throw tape.refusal("invalid_name", problem, token);
+  },
+  schema: named("PlainName", () => ({ type: "string", pattern: `^${plainNamePattern}$` })),
+};
 
 type MeantWord = (found: string, words: readonly string[]) => string | undefined;
 
 /**
  * One of a few words, spelled exactly.
  *
- * @param note receives it
  * @param meant finds the intended word for a wrong one
  * @param ofFull words that only the full grammar has here
  */
-export function oneOf<const Word extends string, Draft = unknown>(
-  words: readonly Word[],
-  note: (draft: Draft, word: Word) => void = () => {},
+export function oneOf<const Name extends string>(
+  names: readonly Name[],
   meant: MeantWord = meantWord,
   ofFull: readonly string[] = [],
-): Kind<Word, Draft> {
-  const tokens = words.map((word) => ({ word, token: tokenOf(word) }));
-  const readWord = (reader: BodyReader): Word => {
-    for (const { word, token } of tokens) if (reader.skipToken(token)) return word;
-    const start = reader.position;
-    reader.expect("a string");
-    const found = reader.readString().toString();
-    const known = words.find((word) => word === found);
-    if (known !== undefined) return known;
-    const hint = ofFull.includes(found) ? fullOnly : formatHint(meant(found, words));
-    const problem = `the value ${quoteName(found)} is not one of those allowed: ${words.join(", ")}${hint}`;
-    throw reader.refusal("invalid_value", problem, start);
-  };
+): Kind<Name> {
+  const words = names.map((name) => ({ name, word: new Word(name) }));
   return {
-    read(reader, draft) {
-      note(draft, readWord(reader));
-      return undefined;
+    parse(tape, token) {
+      for (const { name, word } of words) if (tape.is(token, word)) return name;
+      tape.expect(token, "a string");
+      const found = tape.name(token);
+      const hint = ofFull.includes(found) ? fullOnly : formatHint(meant(found, names));
+      const problem = `the value ${quoteName(found)} is not one of those allowed: ${names.join(", ")}${hint}`;
+      throw tape.refusal("invalid_value", problem, token);
     },
-    schema: () => ({ enum: words }),
+    schema: () => ({ enum: names }),
   };
 }
 
-export const flag: Kind<boolean, unknown> = {
-  read(reader) {
-    reader.expect("a boolean");
-    return reader.skipValue();
+export const flag: Kind<boolean> = {
+  parse(tape, token) {
+    tape.expect(token, "a boolean");
+    return tape.isTrue(token);
   },
   schema: () => ({ type: "boolean" }),
 };
 
-export const count: Kind<number, unknown> = {
-  read(reader) {
-    readCount(reader);
-    return undefined;
+export const count: Kind<number> = {
+  parse(tape, token) {
+    tape.expect(token, "a number");
+    const { bytes } = tape;
+    const end = tape.end(token);
+    let count = 0;
+    for (let position = tape.start(token); position < end; position++) {
+      const byte = bytes[position] ?? 0;
+      // Rounding starts above the limit, so a rounded number is refused too.
+      count = byte >= ZERO && byte <= NINE ? count * 10 + (byte - ZERO) : Number.NaN;
+    }
+    if (count <= Number.MAX_SAFE_INTEGER) return count;
+    const problem = `the number is not allowed here; allowed: digits only, at most ${Number.MAX_SAFE_INTEGER}`;
+    throw tape.refusal("invalid_value", problem, token);
   },
   schema: () => ({ type: "integer", minimum: 0, maximum: Number.MAX_SAFE_INTEGER }),
 };
-
-export function readCount(reader: BodyReader): number {
-  const { bytes, position: start } = reader;
-  reader.expect("a number");
-  reader.skipNumber();
-  let count = 0;
-  for (let position = start; position < reader.position; position++) {
-    const byte = bytes[position] ?? 0;
-    // Rounding starts above the limit, so a rounded number is refused too.
-    count = byte >= ZERO && byte <= NINE ? count * 10 + (byte - ZERO) : Number.NaN;
-  }
-  if (count <= Number.MAX_SAFE_INTEGER) return count;
-  const problem = `the number is not allowed here; allowed: digits only, at most ${Number.MAX_SAFE_INTEGER}`;
-  throw reader.refusal("invalid_value", problem, start);
-}
 
 interface ListBounds {
   /** 1 by default. */
@@ -132,13 +109,22 @@ interface ListBounds {
   readonly most?: number;
 }
 
-export function list<Value, Draft>(
-  kind: Kind<Value, Draft>,
-  bounds: ListBounds = {},
-): Kind<Value[], Draft> {
+export function list<Value>(kind: Kind<Value>, bounds: ListBounds = {}): Kind<Value[]> {
   const { least = 1, most } = bounds;
   return {
-    read: (reader, draft) => readList(reader, () => kind.read(reader, draft), bounds),
+    parse(tape, token, node) {
+      requireArray(tape, token, least);
+      const end = tape.next(token);
+      const values: Value[] = [];
+      for (let element = token + STRIDE; element < end; element = tape.next(element)) {
+        if (values.length === most) {
+          const problem = `the array is too long; at most ${most} elements are allowed`;
+          throw tape.refusal("invalid_value", problem, element, tape.start(token));
+        }
+        values.push(kind.parse(tape, element, node));
+      }
+      return values;
+    },
     schema: (reference) => ({
       type: "array",
       items: kind.schema(reference),
@@ -148,21 +134,25 @@ export function list<Value, Draft>(
   };
 }
 
+function requireArray(tape: QueryTape, token: number, least = 1): void {
+  tape.expect(token, "an array");
+  if (tape.size(token) >= least) return;
+  const problem = "the array is empty; at least one element is needed";
+  throw tape.refusal("invalid_value", problem, token);
+}
+
 /** An object, or in the full grammar an array of up to `most` objects. */
-export function oneOrMany<Value, Draft>(
-  kind: Kind<Value, Draft>,
-  most: number,
-): Kind<Value | Value[], Draft> {
+export function oneOrMany<Value>(kind: Kind<Value>, most: number): Kind<Value | Value[]> {
   const many = list(kind, { most });
   return {
-    read(reader, draft) {
-      const found = reader.kind();
-      if (found === "an object") return kind.read(reader, draft);
+    parse(tape, token, node) {
+      const found = tape.kind(token);
+      if (found === "an object") return kind.parse(tape, token, node);
       const isArray = found === "an array";
-      if (isArray && reader.isFull) return many.read(reader, draft);
-      const wanted = reader.isFull ? "an object or an array" : "an object";
+      if (isArray && tape.isFull) return many.parse(tape, token, node);
+      const wanted = tape.isFull ? "an object or an array" : "an object";
       const problem = `${wanted} is expected, ${found} was found${isArray ? fullOnly : ""}`;
-      throw reader.refusal("wrong_type", problem);
+      throw tape.refusal("wrong_type", problem, token);
     },
     schema: (reference) =>
       reference.level === "full"
@@ -171,92 +161,51 @@ export function oneOrMany<Value, Draft>(
   };
 }
 
-export const literal: Kind<Literal, unknown> = {
-  read(reader) {
-    const kind = reader.kind();
-    if (kind !== "an array" && kind !== "an object") return reader.skipValue();
+type Literal = null | boolean | number | bigint | string;
+
+export const literal: Kind<Literal> = {
+  parse(tape, token) {
+    const kind = tape.kind(token);
+    if (kind !== "an array" && kind !== "an object") return parseScalar(tape, token);
     const problem = `a string, a number, true, false or null is expected, ${kind} was found`;
-    throw reader.refusal("wrong_type", problem);
+    throw tape.refusal("wrong_type", problem, token);
   },
   schema: () => ({ type: ["string", "number", "boolean", "null"] }),
 };
 
-type Literal = null | boolean | number | bigint | string;
-
-function emptyArray(reader: BodyReader, start: number): QueryRefused {
-  const problem = "the array is empty; at least one element is needed";
-  return reader.refusal("invalid_value", problem, start);
-}
-
-function readList(
-  reader: BodyReader,
-  readElement: () => Rest,
-  { least = 1, most }: ListBounds,
-): Rest {
-  const start = reader.position;
-  if (!reader.openArray()) {
-    if (least === 0) return undefined;
-    throw emptyArray(reader, start);
-  }
-  if (most === undefined) {
-    return readElements(reader, () => {
-      reader.countPart();
-      return readElement();
-    });
-  }
-  let left = most;
-  return readElements(reader, () => {
-    reader.countPart();
-    if (left-- > 0) return readElement();
-    const problem = `the array is too long; at most ${most} elements are allowed`;
-    throw reader.refusal("invalid_value", problem, start);
-  });
-}
-
-/**
- * Reads the elements of a non-empty array after `openArray`. A `readElement` that reads several
- * elements must advance the index itself.
- */
-export function readElements(reader: BodyReader, readElement: () => Rest): Rest {
-  const { path } = reader;
-  let index = 0;
-  do {
-    path.push(index);
-    const rest = readElement() ?? reader.pause();
-    if (rest !== undefined) return readElementsAfter(rest, reader, readElement);
-    index = Number(path.pop()) + 1;
-  } while (reader.nextElement());
-  return undefined;
-}
-
-function* readElementsAfter(
-  begun: Steps<void>,
-  reader: BodyReader,
-  readElement: () => Rest,
-): Steps<void> {
-  const { path } = reader;
-  yield* begun;
-  for (let index = Number(path.pop()) + 1; reader.nextElement(); index = Number(path.pop()) + 1) {
-    path.push(index);
-    const rest = readElement() ?? reader.pause();
-    if (rest !== undefined) yield* rest;
+function parseScalar(tape: QueryTape, token: number): Parsed {
+  switch (tape.kind(token)) {
+    case "null":
+      return null;
+    case "a boolean":
+      return tape.isTrue(token);
+    case "a string":
+      return tape.string(token);
+    default:
+      return exactNumber(tape.source(token));
   }
 }
 
-const DOT = 0x2e;
-const ASTERISK = 0x2a;
-const asteriskToken = tokenOf("*");
-
-function readColumnName(reader: BodyReader): ByteText {
-  const start = reader.position;
-  reader.expect("a string");
-  const text = reader.readString();
-  if (!isColumnName(text)) {
-    const problem = `${quoteName(text.toString())} is not a column name; allowed: ${columnNameRule}`;
-    throw reader.refusal("invalid_column", problem, start);
-  }
-  return text;
+function defer(tape: QueryTape, token: number, { body }: OperationNode): Parsed {
+  const [start, end] = [tape.start(token), tape.end(token)];
+  const deferred = new Deferred(tape.bytes, start, end, tape.hasObject(token));
+  body.deferred.push(deferred);
+  return deferred;
 }
+
+/** Longer values are read only if they are needed. */
+const LONG_VALUE = 1024;
+
+/** Any JSON. */
+export const anyValue: Kind<CellValue> = {
+  parse(tape, token, node) {
+    const kind = tape.kind(token);
+    const isShort = tape.end(token) - tape.start(token) <= LONG_VALUE;
+    if (isShort && kind !== "an array" && kind !== "an object") return parseScalar(tape, token);
+    return defer(tape, token, node);
+  },
+  schema: () => ({}),
+};
 
 const columnSchema = named("Column", () => ({
   type: "string",
@@ -268,147 +217,113 @@ const newColumnSchema: MakeSchema = named("NewColumn", () => ({
   pattern: `^${columnNamePattern}$`,
 }));
 
-/** The name of a new column, passed to `note`. */
-export function newName<Draft>(note: (draft: Draft, name: string) => void): Kind<string, Draft> {
-  return {
-    read(reader, draft) {
-      note(draft, readColumnName(reader).toString());
-      return undefined;
-    },
-    schema: newColumnSchema,
-  };
-}
-
-/** `column`, or `table.column` with a table of the operation. */
-export const column: Kind<string> = { read: readColumn, schema: columnSchema };
-
-export const selectedColumn: Kind<string> = {
-  read: readSelectedColumn,
-  schema: (reference) => ({ oneOf: [{ const: "*" }, columnSchema(reference)] }),
-};
-
-export const ownColumn: Kind<string> = {
-  read(reader, draft) {
-    draft.use(readColumnName(reader));
-    return undefined;
+/** The name of a new column. */
+export const newName: Kind<string> = {
+  parse(tape, token) {
+    tape.expect(token, "a string");
+    return parseColumnName(tape, token);
   },
   schema: newColumnSchema,
 };
 
-/** The `on` of a join: `table.column = table.column`, with tables of the Select. */
-export const joinColumns: Kind<string> = {
-  read: readJoinColumns,
-  schema: () => ({ type: "string", pattern: `^${joinSidePattern} = ${joinSidePattern}$` }),
+function parseColumnName(tape: QueryTape, token: number): string {
+  const name = tape.name(token);
+  if (isColumnText(name)) return name;
+  const problem = `${quoteName(name)} is not a column name; allowed: ${columnNameRule}`;
+  throw tape.refusal("invalid_column", problem, token);
+}
+
+/** `column`, or `table.column` with a table of the operation. */
+export const column: Kind<string> = {
+  parse(tape, token, node) {
+    tape.expect(token, "a string");
+    return useColumn(tape, token, node);
+  },
+  schema: columnSchema,
 };
 
-function readColumn(reader: BodyReader, draft: OperationDraft): undefined {
-  const start = reader.position;
-  reader.expect("a string");
-  noteColumn(reader.readString(), reader, draft, start);
+export const selectedColumn: Kind<string> = {
+  parse(tape, token, node) {
+    tape.expect(token, "a string");
+    if (tape.name(token) !== "*") return useColumn(tape, token, node);
+    node.use("*");
+    return "*";
+  },
+  schema: (reference) => ({ oneOf: [{ const: "*" }, columnSchema(reference)] }),
+};
+
+export const ownColumn: Kind<string> = checked(newName, (name, node) => node.use(name));
+
+function useColumn(tape: QueryTape, token: number, node: OperationNode): string {
+  const name = tape.name(token);
+  if (node.isEarlierName(name)) return name;
+  node.use(name);
+  const dot = name.indexOf(".");
+  if (isColumnText(dot === -1 ? name : name.slice(dot + 1))) {
+    if (dot !== -1) node.refer(name.slice(0, dot), token);
+    return name;
+  }
+  const allowed = `a column (${columnNameRule}), or table.column with a table of the operation`;
+  const isCount = name === "*" && node.position === "aggregate";
+  const hint = isCount ? "; to count rows, leave column out" : "";
+  const problem = `${quoteName(name)} is not a column; allowed: ${allowed}${hint}`;
+  throw tape.refusal("invalid_column", problem, token);
 }
 
-function readSelectedColumn(reader: BodyReader, draft: OperationDraft): undefined {
-  const start = reader.position;
-  if (!reader.skipToken(asteriskToken)) {
-    reader.expect("a string");
-    const text = reader.readString();
-    const everything = text.end - text.start === 1 && text.bytes[text.start] === ASTERISK;
-    if (!everything) return noteColumn(text, reader, draft, start);
-  }
-  draft.use("*");
-}
-
-function noteColumn(
-  text: ByteText,
-  reader: BodyReader,
-  draft: OperationDraft,
-  start: number,
-): undefined {
-  if (draft.isEarlierName(text)) return;
-  draft.use(text);
-  noteName(text, draft);
-  if (isColumnName(text)) return;
-  const table = tableOf(text);
-  if (table === undefined) {
-    const allowed = `a column (${columnNameRule}), or table.column with a table of the operation`;
-    const isCount = text.toString() === "*" && draft.position === "aggregate";
-    const hint = isCount ? "; to count rows, leave column out" : "";
-    const problem = `${quoteName(text.toString())} is not a column; allowed: ${allowed}${hint}`;
-    throw reader.refusal("invalid_column", problem, start);
-  }
-  draft.refer(table, reader, start);
-}
-
-/** One more than can be valid, so that an invalid name is found. */
-const MOST_CONDITIONS = 2 * MOST_GROUPS + 1;
-
-/** Remembers the names that have to fit others of the same Select. */
-function noteName(text: ByteText, draft: OperationDraft): void {
-  const { position } = draft;
-  if (position === "order_by") {
-    draft.orders ??= [];
-    draft.orders.push(text);
-  } else if (position === "group_by") draft.summarize().groups.push(text.toString());
-  else if (position === "having") {
-    const { conditions } = draft.summarize();
-    if (conditions.size < MOST_CONDITIONS) conditions.add(text.toString());
-  }
+/** The table in `table.column`. Undefined for other text. */
+function tableOf(text: string): string | undefined {
+  const dot = text.indexOf(".");
+  return dot !== -1 && isColumnText(text.slice(dot + 1)) ? text.slice(0, dot) : undefined;
 }
 
 /** A column of any table: `table.column`. */
 const foreignColumn: Kind<string> = {
-  read: readForeignColumn,
+  parse(tape, token, node) {
+    tape.expect(token, "a string");
+    const name = tape.name(token);
+    const table = tableOf(name);
+    if (table === undefined || !isPlainName(table)) {
+      const problem = `${quoteName(name)} is not a column of a table; allowed: table.column`;
+      throw tape.refusal("invalid_column", problem, token);
+    }
+    node.use(name);
+    node.referenced.push(table);
+    return name;
+  },
   schema: () => ({ type: "string", pattern: `^${qualifiedColumnPattern}$` }),
 };
-
-function readForeignColumn(reader: BodyReader, draft: OperationDraft): undefined {
-  const start = reader.position;
-  reader.expect("a string");
-  const text = reader.readString();
-  const table = tableOf(text);
-  if (table === undefined || !isPlainText(table)) {
-    const problem = `${quoteName(text.toString())} is not a column of a table; allowed: table.column`;
-    throw reader.refusal("invalid_column", problem, start);
-  }
-  draft.use(text);
-  draft.referenced ??= [];
-  draft.referenced.push(table.toString());
-}
-
-/** The table in `table.column`. Undefined for other text. */
-function tableOf({ bytes, start, end }: ByteText): ByteText | undefined {
-  for (let position = start; position < end; position++) {
-    if (bytes[position] !== DOT) continue;
-    const column = new ByteText(bytes, position + 1, end);
-    return isColumnName(column) ? new ByteText(bytes, start, position) : undefined;
-  }
-  return undefined;
-}
 
 /** Maximum bytes of an `on`: two qualified columns and what is between them. */
 const LONGEST_JOIN_TEXT = 2 * (2 * LONGEST_COLUMN_BYTES);
 
-function readJoinColumns(reader: BodyReader, draft: OperationDraft): undefined {
-  const start = reader.position;
-  reader.expect("a string");
-  const text = reader.readString();
-  const isShort = text.end - text.start <= LONGEST_JOIN_TEXT;
-  const sides = isShort ? text.toString().split(" = ") : [];
-  const tables = sides.map((side) =>
-    /[ =]/.test(side) ? undefined : tableOf(ByteText.from(side)),
+/** The tables of the two columns of an `on`. Undefined for other text. */
+export function joinedTables(on: string): readonly [string, string] | undefined {
+  const sides = on.split(" = ");
+  const [left, right, ...more] = sides.map((side) =>
+    /[ =]/.test(side) ? undefined : tableOf(side),
   );
-  const [left, right, ...more] = tables;
-  if (left === undefined || right === undefined || more.length > 0) {
-    const allowed =
-      "table.column = table.column, with one space on either side of the =, and no other space or =";
-    const problem = `${quoteName(text.toString())} does not join two columns; allowed: ${allowed}`;
-    throw reader.refusal("invalid_column", problem, start);
-  }
-  for (const side of sides) draft.use(side);
-  draft.refer(left, reader, start);
-  draft.refer(right, reader, start);
-  draft.joinedBy(left.toString(), right.toString());
+  return left === undefined || right === undefined || more.length > 0 ? undefined : [left, right];
 }
+
+/** The `on` of a join: `table.column = table.column`, with tables of the Select. */
+export const joinColumns: Kind<string> = {
+  parse(tape, token, node) {
+    tape.expect(token, "a string");
+    const on = tape.name(token);
+    const tables =
+      tape.end(token) - tape.start(token) <= LONGEST_JOIN_TEXT ? joinedTables(on) : undefined;
+    if (tables === undefined) {
+      const allowed =
+        "table.column = table.column, with one space on either side of the =, and no other space or =";
+      const problem = `${quoteName(on)} does not join two columns; allowed: ${allowed}`;
+      throw tape.refusal("invalid_column", problem, token);
+    }
+    for (const side of on.split(" = ")) node.use(side);
+    node.join(tables, token);
+    return on;
+  },
+  schema: () => ({ type: "string", pattern: `^${joinSidePattern} = ${joinSidePattern}$` }),
+};
 
 export type CellValue =
   | null
@@ -421,202 +336,142 @@ export type CellValue =
 
 export type Row = Record<string, CellValue>;
 
-function readRow(draft: OperationDraft, position: Position): Rest {
-  draft.position = position;
-  return draft.rows.read(draft, position === "values");
-}
+const rowSchema: MakeSchema = (reference): Schema => ({
+  type: "object",
+  propertyNames: newColumnSchema(reference),
+  additionalProperties: true,
+});
 
-function emptyObject(reader: BodyReader, start: number): QueryRefused {
-  const problem = "the object is empty; at least one column is needed";
-  return reader.refusal("invalid_value", problem, start);
-}
-
-const row: Kind<Row> = {
-  read: (_reader, draft) => readRow(draft, "values"),
-  schema: (reference): Schema => ({
-    type: "object",
-    propertyNames: newColumnSchema(reference),
-    additionalProperties: true,
-  }),
-};
-
-/** Not counted as parts: a long Insert is not complex. */
+/** The tape has read the rows, and counted no parts: a long Insert is not complex. */
 export const rows: Kind<Row[]> = {
-  ...list(row),
-  read(reader, draft) {
-    const start = reader.position;
-    if (!reader.openArray()) throw emptyArray(reader, start);
-    return readElements(reader, () => row.read(reader, draft));
+  parse(tape, token, node) {
+    requireArray(tape, token);
+    node.position = "values";
+    for (const column of tape.columnsOf(token)) node.use(column);
+    return defer(tape, token, node);
   },
+  schema: (reference) => ({ type: "array", items: rowSchema(reference), minItems: 1 }),
 };
+
+function requireColumns(tape: QueryTape, token: number): void {
+  tape.expect(token, "an object");
+  if (tape.size(token) > 0) return;
+  const problem = "the object is empty; at least one column is needed";
+  throw tape.refusal("invalid_value", problem, token);
+}
 
 export const changes: Kind<Row> = {
-  read(reader, draft) {
-    const start = reader.position;
-    draft.changesColumns = true;
-    const rest = readRow(draft, "set");
-    if (rest === undefined && draft.rows.isEmpty) throw emptyObject(reader, start);
-    return rest;
+  parse(tape, token, node) {
+    requireColumns(tape, token);
+    node.position = "set";
+    for (const column of tape.columnsOf(token)) node.use(column);
+    return defer(tape, token, node);
   },
-  schema: (reference) => ({ ...row.schema(reference), minProperties: 1 }),
+  schema: (reference) => ({ ...rowSchema(reference), minProperties: 1 }),
+};
+
+/** Values by column. Each column is given once. */
+function byColumn<Value>({ parse, schema }: Kind<Value>): Kind<Record<string, Value>> {
+  return {
+    parse(tape, token, node) {
+      requireColumns(tape, token);
+      const end = tape.next(token);
+      const { position } = node;
+      const values = new Map<string, Value>();
+      for (let key = token + STRIDE; key < end; key = tape.next(key + STRIDE)) {
+        const column = parseColumnName(tape, key);
+        if (values.has(column)) {
+          const problem = `the column ${quoteName(column)} is given twice; each column is allowed once`;
+          throw tape.refusal("duplicate_key", problem, key);
+        }
+        node.position = position;
+        node.use(column);
+        values.set(column, parse(tape, key + STRIDE, node));
+      }
+      return Object.fromEntries(values);
+    },
+    schema: (reference) => ({
+      type: "object",
+      propertyNames: newColumnSchema(reference),
+      additionalProperties: schema(reference),
+      minProperties: 1,
+    }),
+  };
+}
+
+const addition: Kind<number | bigint> = {
+  parse(tape, token) {
+    tape.expect(token, "a number");
+    const number: Parsed = exactNumber(tape.source(token));
+    return number;
+  },
+  schema: () => ({ type: "number" }),
 };
 
 /** Numbers by column that an Update adds to the existing values. */
-export const additions: Kind<Record<string, number | bigint>> = {
-  read(reader, draft) {
-    const start = reader.position;
-    draft.changesColumns = true;
-    draft.position = "add";
-    if (!reader.openObject()) throw emptyObject(reader, start);
-    const columns = new ObjectKeys();
-    return repeat(
-      () => readAddition(reader, draft, columns),
-      () => reader.nextMember(),
-    );
-  },
-  schema: (reference) => ({
-    type: "object",
-    propertyNames: newColumnSchema(reference),
-    additionalProperties: { type: "number" },
-    minProperties: 1,
-  }),
-};
+export const additions: Kind<Record<string, number | bigint>> = at("add", byColumn(addition));
 
-function readAddition(reader: BodyReader, draft: OperationDraft, columns: ObjectKeys): Rest {
-  readUniqueColumn(reader, draft, columns);
-  reader.expect("a number");
-  reader.skipNumber();
-  return reader.pause();
-}
-
-function readUniqueColumn(reader: BodyReader, draft: OperationDraft, columns: ObjectKeys): void {
-  const start = reader.position;
-  reader.countPart();
-  const column = readColumnName(reader);
-  if (!columns.add(column)) {
-    const problem = `the column ${quoteName(column.toString())} is given twice; each column is allowed once`;
-    throw reader.refusal("duplicate_key", problem, start);
-  }
-  draft.use(column);
-  reader.skipColon();
-}
-
-interface Binding {
-  readonly operation: OperationDraft;
-  element: number;
-  column: string;
-}
-
-const bindingFields = {
-  element: required<number, Binding>({
-    read(reader, binding) {
-      binding.element = readCount(reader);
-      return undefined;
-    },
-    schema: count.schema,
-  }),
-  column: required(
-    newName((binding: Binding, name) => {
-      binding.column = name;
-    }),
-  ),
-};
-const bindingShape = new ObjectShape<Binding>(bindingFields);
+const bindingFields = { element: required(count), column: required(newName) };
 
 /** Columns of affected rows by the column that gets their value. */
-export const bindings: Kind<Record<string, ObjectOf<typeof bindingFields>>> = {
-  read(reader, draft) {
-    const start = reader.position;
-    draft.changesColumns = true;
-    if (!reader.openObject()) throw emptyObject(reader, start);
-    const columns = new ObjectKeys();
-    return repeat(
-      () => readBinding(reader, draft, columns),
-      () => reader.nextMember(),
-    );
-  },
-  schema: (reference) => ({
-    type: "object",
-    propertyNames: newColumnSchema(reference),
-    additionalProperties: objectSchema(bindingFields)(reference),
-    minProperties: 1,
-  }),
-};
-
-function readBinding(reader: BodyReader, operation: OperationDraft, columns: ObjectKeys): Rest {
-  operation.position = "bind";
-  readUniqueColumn(reader, operation, columns);
-  const start = reader.position;
-  const binding = { operation, element: 0, column: "" };
-  const rest = andThen(bindingShape.read(reader, binding), () => {
-    if (operation.bindTo(binding.element, binding.column)) return;
-    const problem = `element ${binding.element} is not an earlier Insert, Update, Delete or Upsert of this Batch; the first element is 0`;
-    throw reader.refusal("invalid_value", problem, start);
-  });
-  return rest ?? reader.pause();
-}
-
-interface TableColumns {
-  readonly operation: OperationDraft;
-  readonly names: ObjectKeys;
-}
-
-const newColumn: Kind<string, TableColumns> = { read: readNewColumnName, schema: newColumnSchema };
+export const bindings: Kind<Record<string, ObjectOf<typeof bindingFields>>> = at(
+  "bind",
+  byColumn(
+    checked(object(bindingFields), ({ element, column }, node, token, tape) => {
+      if (node.bindTo(element, column)) return;
+      const problem = `element ${element} is not an earlier Insert, Update, Delete or Upsert of this Batch; the first element is 0`;
+      throw tape.refusal("invalid_value", problem, token);
+    }),
+  ),
+);
 
 const typePattern = "^[A-Za-z][A-Za-z0-9_]{0,62}(\\([0-9]{1,9}(,[0-9]{1,9})?\\))?$";
 const columnType = new RegExp(typePattern);
-const type: Kind<string, TableColumns> = {
-  read: readColumnType,
+const LONGEST_TYPE = 63 + "(123456789,123456789)".length;
+
+const type: Kind<string> = {
+  parse(tape, token) {
+    tape.expect(token, "a string");
+    const text = tape.name(token);
+    if (text.length <= LONGEST_TYPE && columnType.test(text)) return text;
+    const allowed =
+      "a word of at most 63 ASCII letters, digits and _, optionally with (n) or (n,m)";
+    const problem = `${quoteName(text)} is not a column type; allowed: ${allowed}`;
+    throw tape.refusal("invalid_type", problem, token);
+  },
   schema: () => ({ type: "string", pattern: typePattern }),
 };
 
 const definitionFields = {
-  name: required(newColumn),
+  name: required(newName),
   type: required(type, "A word such as int, text, boolean, varchar(20), decimal(10,2)."),
   primary_key: optional(flag),
   unique: optional(flag),
   nullable: optional(flag, "True by default, except for the primary key."),
   default: extra(literal, "Value for rows without this column."),
-  references: extra<string, TableColumns>(
-    inside(at("references", foreignColumn)),
-    "table.column whose values are allowed.",
-  ),
+  references: extra(at("references", foreignColumn), "table.column whose values are allowed."),
 };
 
 export type ColumnDefinition = ObjectOf<typeof definitionFields>;
 
-const shape = new ObjectShape<TableColumns>(definitionFields);
-const definitions = list<ColumnDefinition, TableColumns>({
-  read: (reader, columns) => shape.read(reader, columns),
-  schema: named("ColumnDefinition", objectSchema(definitionFields)),
-});
+const nameWord = new Word("name");
 
 /** The `columns` of a CreateTable, with unique names. */
-export const columnDefinitions: Kind<ColumnDefinition[]> = {
-  read: (reader, operation) => definitions.read(reader, { operation, names: new ObjectKeys() }),
-  schema: definitions.schema,
-};
-
-function readNewColumnName(reader: BodyReader, { names }: TableColumns): undefined {
-  const start = reader.position;
-  const name = readColumnName(reader);
-  if (!names.add(name)) {
-    const problem = `the table already has a column ${quoteName(name.toString())}; each name must be unique`;
-    throw reader.refusal("invalid_column", problem, start);
-  }
-}
-
-const LONGEST_TYPE = 63 + "(123456789,123456789)".length;
-
-function readColumnType(reader: BodyReader): undefined {
-  const start = reader.position;
-  reader.expect("a string");
-  const text = reader.readString();
-  const isShort = text.end - text.start <= LONGEST_TYPE;
-  if (!isShort || !columnType.test(text.toString())) {
-    const allowed =
-      "a word of at most 63 ASCII letters, digits and _, optionally with (n) or (n,m)";
-    const problem = `${quoteName(text.toString())} is not a column type; allowed: ${allowed}`;
-    throw reader.refusal("invalid_type", problem, start);
-  }
-}
+export const columnDefinitions: Kind<ColumnDefinition[]> = checked(
+  list({
+    parse: object(definitionFields).parse,
+    schema: named("ColumnDefinition", objectSchema(definitionFields)),
+  }),
+  (definitions, _node, token, tape) => {
+    const names = new Set<string>();
+    let element = token + STRIDE;
+    for (const { name } of definitions) {
+      if (names.has(name)) {
+        const problem = `the table already has a column ${quoteName(name)}; each name must be unique`;
+        throw tape.refusal("invalid_column", problem, tape.member(element, nameWord) ?? element);
+      }
+      names.add(name);
+      element = tape.next(element);
+    }
+  },
+);

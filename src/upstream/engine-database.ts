@@ -260,12 +260,12 @@ const nothing = Buffer.alloc(0);
 
 /** @throws QueryRefused for what only a foreign upstream understands (`[query]`) */
 function requireKnown({ accesses }: Query): void {
-  for (const { operation, detail, start } of accesses) {
+  for (const { operation, node, start } of accesses) {
     const place = { path: operation, offset: start };
     if (!isOperationName(operation)) {
       throw new QueryRefused("unknown_operation", "the engine does not know this operation", place);
     }
-    if (detail?.hasExtraFields === true) {
+    if (node.hasExtraFields) {
       throw new QueryRefused("unknown_field", "the engine knows no additional fields", place);
     }
   }

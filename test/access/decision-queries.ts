@@ -291,7 +291,7 @@ export function readingOf(choose: Choose): AskedQuery {
 
 export function scanned({ body }: AskedQuery): Query | undefined {
   try {
-    return scan(Buffer.from(JSON.stringify(body)), grammar, true);
+    return scan(Buffer.from(JSON.stringify(body)), grammar);
   } catch (error) {
     if (error instanceof QueryRefused) return undefined;
     throw error;

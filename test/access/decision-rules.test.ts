@@ -29,7 +29,7 @@ function snapshotBy({ grants = [{}], boundaries = [], attributes = {} }: Rules) 
 
 function decideOn(rules: Rules, body: unknown, context: Partial<DecisionContext> = {}) {
   const text = typeof body === "string" ? body : JSON.stringify(body);
-  const query = scan(Buffer.from(text), grammar, true);
+  const query = scan(Buffer.from(text), grammar);
   const how = { via: "query", now, isEngine: true, ...context } as const;
   return decideQuery(snapshotBy(rules), subject, query, how);
 }

@@ -6,8 +6,10 @@ import { decide, decideQuery, explainAccess, isAdministrator } from "../../src/a
 import { type Decision, decidingEntry, otherSpellingOf } from "../../src/access/rights.ts";
 import { isRole, mayGrant, outranks, roles, widestRole } from "../../src/access/roles.ts";
 import { emptySnapshot, grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
+import { createGrammar } from "../../src/query/grammar.ts";
 import { ParsedOperations } from "../../src/query/parsed-operations.ts";
-import { type Access, type PermissionClass, permissionClasses } from "../../src/query/query.ts";
+import { type PermissionClass, permissionClasses, type Query } from "../../src/query/query.ts";
+import { scan } from "../../src/query/scan.ts";
 import { grant, snapshotOf, user } from "./kit.ts";
 
 /** The documented rights of each role, in the order of `columns`. */
@@ -97,26 +99,27 @@ t.test("a token for one database is denied on all others", async (t) => {
 });
 
 const context = { via: "query", now: 0, isEngine: false } as const;
-const operations = new ParsedOperations(Buffer.from("{}"));
-
-function access(permission: PermissionClass, database: string): Access {
-  const place = { database, tables: [], start: 0, end: 0 };
-  return { operation: "X", permissions: [permission], reads: false, ...place };
-}
+const grammar = createGrammar({ extraFields: [], operations: {} });
+const reading = (database: string) => ({ Select: { database, from: "a", columns: ["*"] } });
+const adding = (database: string) => ({ Insert: { database, table: "a", values: [{ id: 1 }] } });
 
 t.test("a query is allowed only if every access in it is", async (t) => {
   const snapshot = snapshotOf("alice main ReadWrite", "alice logs ReadOnly");
-  const ask = (...accesses: Access[]) =>
-    decideQuery(snapshot, unlimited("alice"), { batch: true, accesses, operations }, context);
-  t.ok(ask(access("INSERT", "main"), access("SELECT", "logs")).allowed);
-  const denied = ask(access("SELECT", "main"), access("INSERT", "logs"), access("SELECT", "main"));
+  const ask = (query: Query) => decideQuery(snapshot, unlimited("alice"), query, context);
+  const asking = (...Batch: object[]) => ask(scan(Buffer.from(JSON.stringify({ Batch })), grammar));
+  t.ok(asking(adding("main"), reading("logs")).allowed);
+  const denied = asking(reading("main"), adding("logs"), reading("main"));
   t.notOk(denied.allowed);
   t.strictSame(
     denied.decisions.map(({ reason }) => reason),
     ["allowed", "role_insufficient"],
     "it stops at the first that is denied",
   );
-  t.notOk(ask().allowed, "to ask for nothing allows nothing");
+  const nothing = new ParsedOperations(Buffer.from("{}"), true, []);
+  t.notOk(
+    ask({ batch: true, accesses: [], operations: nothing }).allowed,
+    "to ask for nothing allows nothing",
+  );
 });
 
 t.test("roles are ordered, and only their exact spelling is known", async (t) => {

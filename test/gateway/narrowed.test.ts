@@ -234,7 +234,7 @@ function scannedQuery(keys: number, length = 1): ScannedQuery {
   const or = Array.from({ length: keys }, () => ({ column: "id", cmp: "=", value }));
   const select = { database: "main", from: "a", columns: ["id"], where: { or } };
   const body = Buffer.from(JSON.stringify({ Select: select }));
-  return { body, query: scan(body, grammar, true) };
+  return { body, query: scan(body, grammar) };
 }
 
 t.test("others are served while long queries are scanned again with filters", async (t) => {

@@ -26,7 +26,7 @@ const subject = { username: "rita", tokenDatabase: "*" };
 /** The query, or the code by which it is refused. */
 function read(body: Buffer): Query | string {
   try {
-    return scan(body, plain, true);
+    return scan(body, plain);
   } catch (error) {
     if (error instanceof QueryRefused) return error.code;
     throw error;
@@ -46,8 +46,8 @@ function narrowed(body: Buffer, query: Query, { decisions }: QueryDecision): Buf
 function kept(body: Buffer, { accesses }: Query, { decisions }: QueryDecision): Buffer {
   const pieces: Buffer[] = [];
   let from = 0;
-  for (const [at, { detail }] of accesses.entries()) {
-    const where = detail?.where;
+  for (const [at, { node }] of accesses.entries()) {
+    const { where } = node;
     const isAdded = (decisions[at]?.additions?.length ?? 0) > 0;
     if (where === undefined || !isAdded || body[where.start] !== 0x6e) continue;
     pieces.push(body.subarray(from, where.start));
@@ -77,10 +77,10 @@ function faultOf(body: Buffer, query: Query, decision: QueryDecision): string | 
   const second = decide(again);
   if (!second.allowed) return `denied then: ${second.reason}`;
   if (!narrowed(up, again, second).equals(up)) return "filtered twice";
-  for (const [at, { detail }] of again.accesses.entries()) {
+  for (const [at, { node }] of again.accesses.entries()) {
     const demanded = decision.decisions[at]?.filters ?? [];
     const said =
-      detail?.where === undefined ? "" : up.toString("utf8", detail.where.start, detail.where.end);
+      node.where === undefined ? "" : up.toString("utf8", node.where.start, node.where.end);
     if (decision.decisions[at]?.additions === undefined) continue;
     if (!demanded.every((one) => said.includes(one))) return "a filter is missing";
   }
@@ -164,7 +164,7 @@ t.test("filters are added to every table of an operation", async (t) => {
     `{"Delete":{"where":${where},"database":"main","table":"tickets"}}`;
   const selecting = (fields: string) => `{"Select":${fields.slice(0, -1)},"database":"main"}}`;
   const decisionOn = (text: string, isEngine = true) => {
-    const query = scan(Buffer.from(text), plain, true);
+    const query = scan(Buffer.from(text), plain);
     return {
       text,
       query,
@@ -220,7 +220,7 @@ t.test("a long body is parsed at most once to judge it", async (t) => {
   const limited = parseAccessFile(file, "access_control.toml");
   const parse = t.capture(JSON, "parse", JSON.parse);
   const parsedBytes = (text: string) => {
-    const query = scan(Buffer.from(text), plain, true);
+    const query = scan(Buffer.from(text), plain);
     parse();
     const { reason } = decideQuery(limited, subject, query, {
       via: "query",
@@ -263,7 +263,7 @@ t.test("a filter is added after more columns than a shape has, even if one fits 
   const additionsFor = (column: string) => {
     const columns = JSON.stringify(Array(5000).fill("tenant"));
     const body = `{"Select":{"database":"main","from":"tickets","columns":${columns},"where":{"value":"a","cmp":"=","c\\u006flumn":"${column}"}}}`;
-    const query = scan(Buffer.from(body), plain, true);
+    const query = scan(Buffer.from(body), plain);
     const context = { via: "query", now: 0, isEngine: true } as const;
     return decideQuery(limited, subject, query, context).decisions[0]?.additions?.length;
   };

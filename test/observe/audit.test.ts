@@ -24,6 +24,7 @@ import { type Author, auditLines } from "../../src/observe/audit-line.ts";
 import { type AuditQuestion, searchAudit } from "../../src/observe/audit-search.ts";
 import { summarizeAudit } from "../../src/observe/audit-summary.ts";
 import { createLog, LineWriter } from "../../src/observe/log.ts";
+import { shapeOf } from "../../src/query/audit-shape.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import { scan } from "../../src/query/scan.ts";
 import { openGatewaySetup, select } from "../gateway/kit.ts";
@@ -177,8 +178,9 @@ t.test("the level distinguishes denials and failures", async (t) => {
 });
 
 const full = createGrammar({ extraFields: [], operations: {}, level: "full" });
-function shapeOf(body: object, most = 2048): string | undefined {
-  return scan(Buffer.from(JSON.stringify(body)), full, true).accesses[0]?.detail?.shape(most);
+function shapeIn(body: object, most = 2048, element = 0): string | undefined {
+  const access = scan(Buffer.from(JSON.stringify(body)), full).accesses[element];
+  return access && shapeOf(access.node, most);
 }
 
 t.test("a shape has columns by position and comparisons", async (t) => {
@@ -197,26 +199,25 @@ t.test("a shape has columns by position and comparisons", async (t) => {
   const join = { table: "orders", on: "people.id = orders.person", join_type: "INNER" };
   const order = { column: "people.name" };
   t.equal(
-    shapeOf({ Select: { ...from, join, where, order_by: order } }),
+    shapeIn({ Select: { ...from, join, where, order_by: order } }),
     "columns(people.id, *) on(people.id, orders.person) order_by(people.name) where(people.age >, people.name LIKE)",
   );
   const rows = [
     { id: 1, name: "a" },
     { name: "b", id: 2, age: 3 },
   ];
-  t.equal(shapeOf({ Insert: { ...place, values: rows } }), "values(id, name, age)");
+  t.equal(shapeIn({ Insert: { ...place, values: rows } }), "values(id, name, age)");
   const batch = {
     Batch: [{ Insert: { ...place, values: rows } }, { Insert: { ...place, values: rows } }],
   };
-  const shapes = scan(Buffer.from(JSON.stringify(batch)), full, true).accesses;
-  t.equal(shapes[1]?.detail?.shape(99), "values(id, name, age)", "the same for the second");
-  t.equal(shapeOf({ Delete: { ...place, where: null } }), "");
+  t.equal(shapeIn(batch, 99, 1), "values(id, name, age)", "the same for the second");
+  t.equal(shapeIn({ Delete: { ...place, where: null } }), "");
 });
 
 t.test("a long shape is truncated between characters", async (t) => {
   for (const letter of ["a", "é", "𝒳"]) {
     const columns = Array.from({ length: 60 }, (_, at) => letter.repeat(40) + at);
-    const shape = shapeOf({ Select: { database: "main", from: "t", columns } }) ?? "";
+    const shape = shapeIn({ Select: { database: "main", from: "t", columns } }) ?? "";
     t.ok(Buffer.byteLength(shape) <= 2048 && Buffer.byteLength(shape) > 2040, letter);
     t.match(shape, /\.\.\.$/);
     t.notMatch(shape, /\ufffd/);

@@ -1,5 +1,7 @@
 import t from "tap";
+import { shapeOf } from "../../src/query/audit-shape.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
+import type { OperationNode } from "../../src/query/node.ts";
 import { scan } from "../../src/query/scan.ts";
 import {
   busy,
@@ -478,15 +480,15 @@ t.test("an operation lists every right that it needs", async (t) => {
 });
 
 t.test("columns are listed by position", async (t) => {
-  const detailOf = (body: object, element = 0) => {
+  const nodeOf = (body: object, element = 0) => {
     const grammar = createGrammar({ extraFields: [], operations: {} });
-    return scan(Buffer.from(JSON.stringify(body)), grammar, true).accesses[element]?.detail;
+    return scan(Buffer.from(JSON.stringify(body)), grammar).accesses[element]?.node;
   };
-  const listed = (detail: ReturnType<typeof detailOf>) =>
+  const listed = (node: OperationNode | undefined) =>
     Object.fromEntries(
-      Array.from(detail?.uses ?? [], ([position, names]) => [position, [...names].join()]),
+      Array.from(node?.columnUses() ?? [], ([position, names]) => [position, [...names].join()]),
     );
-  const usesOf = (body: object, element = 0) => listed(detailOf(body, element));
+  const usesOf = (body: object, element = 0) => listed(nodeOf(body, element));
   t.strictSame(
     usesOf(
       select({
@@ -549,7 +551,7 @@ t.test("columns are listed by position", async (t) => {
         order_by: { column: "z" },
       }),
     ),
-    { columns: "a", compute: "y,users.b,c,d,e", where: "", order_by: "" },
+    { columns: "a", compute: "y,users.b,c,d,e" },
   );
   t.strictSame(
     usesOf({ Delete: { ...target, where: { other: "c", cmp: "<", column: "users.d" } } }),
@@ -559,12 +561,13 @@ t.test("columns are listed by position", async (t) => {
     and: [{ ...member, select: { ...orders, where: term("c", "=", 1) } }, { exists }],
   };
   t.strictSame(usesOf({ Delete: { ...target, where } }), { where: "id" });
-  t.strictSame(
-    detailOf({ Delete: { ...target, where } })?.nested.map(({ detail }) => listed(detail)),
-    [{ columns: "user_id", where: "c" }, { on: "orders.user_id,users.id" }],
-  );
+  t.strictSame(nodeOf({ Delete: { ...target, where } })?.nested.map(listed), [
+    { columns: "user_id", where: "c" },
+    { on: "orders.user_id,users.id" },
+  ]);
+  const nested = nodeOf({ Delete: { ...target, where } });
   t.equal(
-    detailOf({ Delete: { ...target, where } })?.shape(200),
+    nested && shapeOf(nested, 200),
     "where(id IN select) select orders[columns(user_id) where(c =)] exists orders[on(orders.user_id, users.id)]",
   );
   t.strictSame(

@@ -1,4 +1,4 @@
-import { DEEPEST_NESTING } from "../../src/json/reader.ts";
+import { DEEPEST_NESTING } from "../../src/json/tape.ts";
 import { operationNames } from "../../src/query/operations.ts";
 
 /** JSON (RFC 8259) read once more, plainly and from text, keeping every member of an object. */

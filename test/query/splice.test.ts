@@ -2,7 +2,7 @@ import { deepStrictEqual } from "node:assert";
 import fc from "fast-check";
 import t from "tap";
 import { ExactNumber } from "../../src/json/exact.ts";
-import type { OperationDetail } from "../../src/query/operation-detail.ts";
+import type { Access } from "../../src/query/query.ts";
 import { scan } from "../../src/query/scan.ts";
 import { splice } from "../../src/query/splice.ts";
 import { choicesOf, query, seeds, write } from "./arbitrary.ts";
@@ -14,14 +14,14 @@ const filters = [
 ];
 const takesWhere = new Set(["Select", "Update", "Delete"]);
 
-function detailsOf(body: Buffer): OperationDetail[] {
-  return scan(body, plain, true).accesses.flatMap(({ detail }) => detail ?? []);
+function accessesOf(body: Buffer): readonly Access[] {
+  return scan(body, plain).accesses;
 }
 
 function filtered(body: Buffer, conditions: readonly string[]): Buffer {
-  const additions = detailsOf(body)
-    .filter(({ operation }) => takesWhere.has(operation))
-    .map((detail) => ({ detail, conditions }));
+  const additions = accessesOf(body)
+    .filter(({ node }) => takesWhere.has(node.operation))
+    .map(({ node }) => ({ node, conditions }));
   return splice(body, additions);
 }
 
@@ -82,21 +82,21 @@ t.test("the client's bytes stay unchanged", async (t) => {
   );
 });
 
-t.test("an operation has details if requested", async (t) => {
+t.test("a Preview has the node and the fields of the change in it", async (t) => {
   const text =
     '{"Preview":{"Insert":{"database":"m","table":"a","values":[{"n":18446744073709551617,"f":1.0,"i":7}]}}}';
-  const [insert] = detailsOf(Buffer.from(text));
-  t.equal(insert?.operation, "Insert");
-  t.equal(text.slice(insert?.start, insert?.end), text.slice(21, -2));
-  t.equal(insert?.where, undefined);
-  t.strictSame(insert?.fields()?.fields, {
+  const query = scan(Buffer.from(text), plain);
+  const node = query.accesses[0]?.node;
+  t.equal(node?.operation, "Insert");
+  t.equal(text.slice(node?.range.start, node?.range.end), text.slice(21, -2));
+  t.equal(node?.where, undefined);
+  t.strictSame(query.operations.at(0)?.fields, {
     database: "m",
     table: "a",
     values: [{ n: 18446744073709551617n, f: new ExactNumber("1.0"), i: 7 }],
   });
   const truncate = Buffer.from('{"Truncate":{"database":"m","table":"a","trace":1}}');
-  const [mapped] = scan(truncate, widened, true).accesses;
-  t.equal(mapped?.detail?.fields(), undefined);
-  t.equal(mapped?.detail?.hasExtraFields, true);
-  t.equal(scan(truncate, widened).accesses[0]?.detail, undefined, "only if asked for");
+  const configured = scan(truncate, widened);
+  t.equal(configured.operations.at(0), undefined);
+  t.equal(configured.accesses[0]?.node.hasExtraFields, true);
 });

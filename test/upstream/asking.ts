@@ -24,7 +24,11 @@ export function backendOptions(options: Partial<BackendOptions>): BackendOptions
 export const plainQuery: DatabaseQuery = {
   user: "alice",
   requestId: "r",
-  query: { batch: false, accesses: [], operations: new ParsedOperations(Buffer.from("{}")) },
+  query: {
+    batch: false,
+    accesses: [],
+    operations: new ParsedOperations(Buffer.from("{}"), false, []),
+  },
   body: Buffer.from("{}"),
   fields: fieldLines({ "content-type": "application/json" }),
   isRead: true,

@@ -2,7 +2,7 @@ import { setImmediate } from "node:timers/promises";
 import { deserialize, serialize } from "node:v8";
 import { sql } from "kysely";
 import { findTaken } from "../../query/names.ts";
-import { DEFAULT_INCLUDED } from "../../query/operation-draft.ts";
+import { DEFAULT_INCLUDED } from "../../query/node.ts";
 import type { Include } from "../../query/operation-types.ts";
 import { readLines } from "../../read-stream.ts";
 import { EngineRefusal } from "../refusal.ts";

@@ -3,7 +3,7 @@ import { Worker } from "node:worker_threads";
 import { leaveSignalsToParent, openParentChannel } from "../../ipc/channel.ts";
 import { siblingModule } from "../../ipc/child-program.ts";
 import type { TableOperation } from "../../query/operation-types.ts";
-import { ParsedOperations } from "../../query/parsed-operations.ts";
+import { type ParsedOperations, readAgain } from "../../query/parsed-operations.ts";
 import { LimitCounter } from "../limits.ts";
 import { contextOf, performAll, performPreview, read } from "../perform.ts";
 import { type Answer, Spool } from "../spool.ts";
@@ -80,7 +80,7 @@ async function executeQuery({ body, limits }: LimitedBody, spool: Spool): Promis
 }
 
 function parse(body: Uint8Array): ParsedOperations {
-  return new ParsedOperations(Buffer.from(body), doubleOrInteger);
+  return readAgain(Buffer.from(body), doubleOrInteger);
 }
 
 /** Runs `work` with a connection to the databases of these operations. */
