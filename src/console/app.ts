@@ -99,8 +99,17 @@ function showError(error: unknown, c: ConsoleRequest): Response {
 const isDoor = /^\/(?:sign-in|sign-out|callback)(?:\/|$)/;
 
 const parts = [
-  ...["gateway", "loaded", "listener", "store", "applications", "sessions", "guard"],
-  ...["suggestNames", "countSignIn", "history"],
+  "gateway",
+  "loaded",
+  "listener",
+  "store",
+  "approvals",
+  "applications",
+  "suggestNames",
+  "sessions",
+  "countSignIn",
+  "guard",
+  "history",
 ] as const satisfies (keyof Console)[];
 
 /** A query to be tested is the largest value of a form. */
@@ -200,7 +209,7 @@ async function openSharedSessions({ gateway, store }: OpenedListener) {
 }
 
 export const openConsole: OpenConsole = async (front, loaded, opened) => {
-  const { gateway, listener, store } = front;
+  const { gateway, listener, store, approvals } = front;
   const { console, server, store: settings } = gateway.configuration;
   const listen = console.listen && parseListenAddress(console.listen);
   if (!listen) return undefined;
@@ -208,7 +217,13 @@ export const openConsole: OpenConsole = async (front, loaded, opened) => {
   const { sessions, guard } = await openSharedSessions(front);
   const app = createApp(
     {
-      ...{ gateway, loaded, listener, store, sessions, guard },
+      gateway,
+      loaded,
+      listener,
+      store,
+      approvals,
+      sessions,
+      guard,
       countSignIn: addressLimit(gateway.shared.countRequests, "console sign-ins", 60, 60),
       history: openHistory(gateway.access, settings.access === "store" ? store : undefined),
       applications: hasEmbeddedServer(gateway.configuration)

@@ -332,7 +332,7 @@ async function useApprovals<Result>(
   c: ConsoleRequest,
   work: (store: ApprovalStore) => Promise<Result>,
 ): Promise<Result | undefined> {
-  const { approvals } = c.var.gateway;
+  const { approvals } = c.var;
   return (await approvals.counts()) === undefined ? undefined : approvals.use(work);
 }
 

@@ -9,6 +9,7 @@ import { EVERY_DATABASE, type Subject } from "../access/roles.ts";
 import { isLoopback } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Gateway } from "../gateway/gateway.ts";
+import type { Approvals } from "../gateway/open-approvals.ts";
 import type { Listener } from "../gateway/server.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
@@ -26,6 +27,7 @@ export interface Console {
   readonly listener: Pick<Listener, "secure" | "originOf">;
   /** Undefined if all state is in files. */
   readonly store: StoreReplica | undefined;
+  readonly approvals: Approvals;
   /** State of the embedded authorization server; undefined without one. */
   readonly applications: StateStore | undefined;
   readonly suggestNames: ReturnType<typeof nameSuggestions>;

@@ -11,10 +11,10 @@ import { Refusal } from "../refusal.ts";
 import { gatewayHeaders, type Identity, routeHeaders } from "../upstream/headers.ts";
 import { asWebSocket } from "../upstream/web-socket.ts";
 import { commonHeaders } from "./answer.ts";
-import type { Exchange } from "./exchange.ts";
+import { type Exchange, originOf } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { requireOwnOrigin } from "./origins.ts";
-import { originOf, requireAllowed } from "./query.ts";
+import { requireAllowed } from "./query.ts";
 import { type Endpoint, methodIn, type Router } from "./route.ts";
 
 type RouteSettings = Configuration["routes"][number];

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:http";
+import type { QueryOrigin } from "../access/rights.ts";
 import type { Subject } from "../access/roles.ts";
 import type { AddedFilter } from "../access/row-filter.ts";
 import type { Caller } from "../identity/authenticate.ts";
@@ -227,4 +228,9 @@ export class Exchange {
 /** The account to which scarce resources are charged. */
 export function fairnessKey({ authenticated, peer }: Exchange): string {
   return authenticated.username ?? peer.address;
+}
+
+export function originOf({ authenticated: { principal, caller } }: Exchange): QueryOrigin {
+  if (principal !== undefined) return { via: "mcp", client: principal.clientId };
+  return { via: "query", client: caller?.client };
 }

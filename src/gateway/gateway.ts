@@ -1,4 +1,5 @@
 import type { AccessRules } from "../access/access-rules.ts";
+import type { ApprovalRule } from "../access/rights.ts";
 import type { Configuration } from "../config/schema.ts";
 import type { Issuers } from "../identity/issuers.ts";
 import type { LiveKeyRing } from "../identity/key-store.ts";
@@ -15,6 +16,8 @@ import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
 import type { Tracing } from "../observe/tracing.ts";
+import type { QueryLimit } from "../query/limits.ts";
+import type { Query } from "../query/query.ts";
 import type { Replica } from "../store/replica.ts";
 import type { DatabaseRouting } from "../upstream/backends.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
@@ -22,7 +25,6 @@ import type { SchemaSource } from "../upstream/schema-source.ts";
 import type { BodyBudget } from "./body.ts";
 import type { ChangeJournal } from "./change-records.ts";
 import type { Exchange } from "./exchange.ts";
-import type { Approvals } from "./open-approvals.ts";
 import type { QueryInterface } from "./query-grammar.ts";
 import type { Shared } from "./shared.ts";
 
@@ -34,6 +36,36 @@ export interface McpEndpoint {
   readonly issuers: readonly string[];
   /** Answers an authenticated request. The body is undefined for GET and DELETE. */
   handle(exchange: Exchange, body: Buffer | undefined): Promise<void>;
+}
+
+/** A query as it was received. */
+export interface ScannedQuery {
+  readonly body: Buffer;
+  readonly query: Query;
+}
+
+/** Why the caller's grants do not allow a query by themselves. */
+export interface NeededApproval {
+  readonly rules: readonly ApprovalRule[];
+  readonly basis: string;
+}
+
+/** Decides on queries that the caller's grants do not allow by themselves. */
+export interface Admission {
+  /** True if queries of the caller may have to wait. */
+  mayWait(gateway: Gateway, exchange: Exchange): boolean;
+  /**
+   * @param id of the approval that the caller presents
+   * @returns limits for the query in addition to those of the grants
+   * @throws Refusal unless the query may run now
+   */
+  admit(
+    gateway: Gateway,
+    exchange: Exchange,
+    query: ScannedQuery,
+    needed: NeededApproval,
+    id: string | undefined,
+  ): Promise<readonly QueryLimit[]>;
 }
 
 export interface Gateway {
@@ -64,7 +96,7 @@ export interface Gateway {
   readonly routing: DatabaseRouting;
   readonly schema: SchemaSource<Exchange>;
   readonly mcp: () => Promise<McpEndpoint>;
-  readonly approvals: Approvals;
+  readonly admission: Admission;
   readonly log: Log;
   readonly audit: Audit;
   readonly activity: ActivityRecorder;

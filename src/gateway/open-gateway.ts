@@ -41,6 +41,7 @@ import {
 import type { Database } from "../upstream/database.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
+import { admitApproved } from "./approval-admission.ts";
 import { BodyBudget } from "./body.ts";
 import {
   type ChangeJournal,
@@ -49,7 +50,7 @@ import {
   openChangeJournal,
 } from "./change-records.ts";
 import type { Gateway, McpEndpoint } from "./gateway.ts";
-import { openApprovals } from "./open-approvals.ts";
+import { type Approvals, openApprovals } from "./open-approvals.ts";
 import { openState } from "./open-state.ts";
 import {
   dataDirectoryOf,
@@ -448,6 +449,7 @@ export interface OpenedGateway {
   };
   readonly mcp: PromiseWithResolvers<McpEndpoint>;
   readonly store: StoreReplica | undefined;
+  readonly approvals: Approvals;
   readonly firstPassword: FirstPassword | undefined;
   /** The directory of the SQLite files. Undefined for another database. */
   readonly dataDirectory: string | undefined;
@@ -520,7 +522,7 @@ export async function openGateway(
     mcp: () => mcp.promise,
     headers: headerPolicy(configuration),
     queries: openGrammar(loaded),
-    approvals,
+    admission: admitApproved(approvals),
     budget: new BodyBudget(bodyBytesLimit(server)),
     log,
     audit,
@@ -529,5 +531,5 @@ export async function openGateway(
     metrics,
   };
   const schema: Gateway["schema"] = openSchema(gateway);
-  return { gateway, mcp, store, firstPassword, dataDirectory: dataDirectoryOf(loaded) };
+  return { gateway, mcp, store, approvals, firstPassword, dataDirectory: dataDirectoryOf(loaded) };
 }

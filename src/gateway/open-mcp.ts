@@ -27,10 +27,11 @@ import { type PermissionClass, permissionClasses } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import { lowest } from "../sums.ts";
 import { commonHeaders } from "./answer.ts";
-import type { Exchange } from "./exchange.ts";
+import { type Exchange, originOf } from "./exchange.ts";
 import type { Gateway, McpEndpoint } from "./gateway.ts";
 import { openState } from "./open-state.ts";
-import { ask, countCall, mayNeedApproval, originOf, requireAllowed } from "./query.ts";
+import { ask, requireAllowed } from "./query.ts";
+import { countCall } from "./rates.ts";
 
 const allowed: Decision = { allowed: true, reason: "allowed", role: undefined, entry: undefined };
 
@@ -248,7 +249,7 @@ async function openServer(
     },
     whoIs: (exchange) => whoIs(gateway, exchange),
     maxRows: (exchange, ...of) => maxRows(gateway, exchange, ...of),
-    mayNeedApproval: (exchange) => mayNeedApproval(gateway, exchange),
+    mayNeedApproval: (exchange) => gateway.admission.mayWait(gateway, exchange),
     mayUse: (exchange, permission) => rightsOf(gateway, exchange).mayUse(permission),
     countCall: (exchange) => countCall(gateway, exchange),
     serverVersion: version,

@@ -1,27 +1,7 @@
-import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { decideQuery } from "../access/policy.ts";
-import { writeRateLimit } from "../access/records.ts";
-import {
-  type ApprovalRule,
-  type Decision,
-  limitsFor,
-  mayBeNarrowed,
-  type QueryDecision,
-  type QueryOrigin,
-  type RateWindow,
-  rateWindowsOf,
-  seesSchema,
-} from "../access/rights.ts";
+import { type Decision, mayBeNarrowed, type QueryDecision, seesSchema } from "../access/rights.ts";
 import { type AddedFilter, addedFilters, filterAdditions } from "../access/row-filter.ts";
-import {
-  type Approval,
-  type ApprovalBinding,
-  type ApprovalState,
-  type ApprovalStore,
-  MOST_PENDING,
-  mayApprove,
-} from "../approvals/approval.ts";
 import { ClientError } from "../client-error.ts";
 import { runCooperatively, whileWanted } from "../cooperative-scheduling.ts";
 import type { UpstreamTrace } from "../observe/tracing.ts";
@@ -32,8 +12,7 @@ import { isReadOnly, type Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
-import { Refusal, type RefusalCode } from "../refusal.ts";
-import { counted } from "../suggestion.ts";
+import { Refusal } from "../refusal.ts";
 import { abandoned, ClientAnswer, type QueryAnswer } from "../upstream/answer-stream.ts";
 import {
   ask as askDatabase,
@@ -50,18 +29,12 @@ import {
   traceHeaders,
 } from "../upstream/headers.ts";
 import { toOpForm } from "../upstream/query-form.ts";
-import { commonHeaders, reject, sendSuccess } from "./answer.ts";
+import { commonHeaders, reject } from "./answer.ts";
 import { requireStillGood } from "./authentication.ts";
-import { type Exchange, fairnessKey } from "./exchange.ts";
-import type { Gateway } from "./gateway.ts";
-import { databaseParameter, tableParameter } from "./parameters.ts";
+import { type Exchange, fairnessKey, originOf } from "./exchange.ts";
+import type { Gateway, NeededApproval, ScannedQuery } from "./gateway.ts";
+import { countCall, countQuery } from "./rates.ts";
 import type { Endpoint } from "./route.ts";
-import { cutOnChange } from "./stream-limits.ts";
-
-export interface ScannedQuery {
-  readonly body: Buffer;
-  readonly query: Query;
-}
 
 /** Continues with a value at once if it is there. Most queries take no promise on their way. */
 function after<Value, Next>(
@@ -114,7 +87,7 @@ function tablesIn({ accesses }: Query) {
   return accesses.map(({ operation, database, tables }) => [operation, database, ...tables]);
 }
 
-const AUDITED_OPERATIONS = 16;
+export const AUDITED_OPERATIONS = 16;
 
 const LONGEST_SHAPES_BYTES = 2048;
 /** Shorter shapes carry too little information to record. */
@@ -142,27 +115,9 @@ function identityOf(username: string, query: Query, decisions: readonly Decision
   return { username, roles: [...roles.values()], databases: [...roles.keys()] };
 }
 
-export function originOf({ authenticated: { principal, caller } }: Exchange): QueryOrigin {
-  if (principal !== undefined) return { via: "mcp", client: principal.clientId };
-  return { via: "query", client: caller?.client };
-}
-
 export function isNarrowed({ access }: Gateway, exchange: Exchange): boolean {
   const { subject } = exchange.authenticated;
   return subject !== undefined && mayBeNarrowed(access.snapshot, subject, originOf(exchange));
-}
-
-interface NeededApproval {
-  readonly rules: readonly ApprovalRule[];
-  readonly basis: string;
-}
-
-export function mayNeedApproval({ access }: Gateway, exchange: Exchange): boolean {
-  const { subject } = exchange.authenticated;
-  if (subject === undefined) return false;
-  return limitsFor(access.snapshot, subject, originOf(exchange)).some(
-    ({ requireApproval }) => requireApproval !== undefined,
-  );
 }
 
 interface Judged {
@@ -227,171 +182,12 @@ function judge({ access, queries }: Gateway, exchange: Exchange, query: Query): 
   };
 }
 
-const APPROVAL_HEADER = "x-gatehouse-approval";
-
-/** RFC 9562, section 4. */
-const uuid = /^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/;
-
-function sha256(content: Buffer | string): string {
-  return createHash("sha256").update(content).digest("hex");
-}
-
-function bindingOf(exchange: Exchange, body: Buffer, basis: string): ApprovalBinding {
-  const { via, client } = originOf(exchange);
-  const { subject } = exchange.authenticated;
-  if (subject === undefined) throw new Error("An approval requires a signed-in user");
-  return {
-    ...{ username: subject.username, via, client },
-    ...{ bodyHash: sha256(body), basisHash: sha256(basis) },
-  };
-}
-
-function pending({ consoleUrl }: Gateway, { id, expires }: Approval): Refusal {
-  const until = new Date(expires).toISOString();
-  const page = consoleUrl === undefined ? {} : { url: `${consoleUrl}/approvals/${id}` };
-  const message = `Approval required before ${until}. After the approval, send the same bytes again with X-Gatehouse-Approval: ${id}`;
-  return new Refusal("approval_required", {
-    message,
-    members: { approval: { id, ...page, expires: until } },
-  });
-}
-
-async function requestApproval(
-  gateway: Gateway,
-  exchange: Exchange,
-  { body, query }: ScannedQuery,
-  { rules, basis }: NeededApproval,
-  store: ApprovalStore,
-): Promise<Refusal> {
-  const operations = query.accesses
-    .slice(0, AUDITED_OPERATIONS)
-    .map(({ operation, database, tables }) => ({ operation, database, tables: [...tables] }));
-  const request = {
-    ...bindingOf(exchange, body, basis),
-    ...{ body, operations, rules, requestId: exchange.requestId },
-    operationCount: query.accesses.length,
-  };
-  const approval = await store.ask(request, gateway.configuration.approvals.wait * 1000);
-  if (approval !== undefined) {
-    exchange.verdict.approval = approval.id;
-    return pending(gateway, approval);
-  }
-  const message = `${MOST_PENDING} of the caller's approvals are pending, which is the maximum`;
-  return new Refusal("too_many_approvals", { message });
-}
-
-function refusalFor({ state, reason }: Pick<Approval, "state" | "reason">): Refusal {
-  const codes: Record<ApprovalState, RefusalCode> = {
-    pending: "approval_required",
-    approved: "approval_used",
-    denied: "approval_denied",
-    expired: "approval_expired",
-    used: "approval_used",
-    void: "approval_void",
-  };
-  const message = state === "denied" && reason !== undefined && `Approval denied: ${reason}`;
-  return new Refusal(codes[state], message ? { message } : {});
-}
-
-function whyVoid(
-  { access, queries }: Gateway,
-  approval: Approval,
-  { rules }: NeededApproval,
-  basisHash: string,
-): string | undefined {
-  if (approval.basisHash !== basisHash) return "the caller's grants have changed";
-  const { author, touched, username } = approval;
-  if (author !== undefined && !mayApprove(access.snapshot, author, { username, rules })) {
-    return "the approver may not approve it any more";
-  }
-  const isCompared = touched === undefined || queries.isEngine;
-  return isCompared ? undefined : "the upstream cannot compare the rows that were shown";
-}
-
-async function consumeApproval(
-  gateway: Gateway,
-  exchange: Exchange,
-  { body }: ScannedQuery,
-  needed: NeededApproval,
-  store: ApprovalStore,
-  id: string,
-): Promise<Approval> {
-  const binding = bindingOf(exchange, body, needed.basis);
-  const approval = uuid.test(id) ? await store.find(id) : undefined;
-  if (approval?.username !== binding.username) throw new Refusal("approval_not_found");
-  const { via, client, bodyHash, state } = approval;
-  const isSame = via === binding.via && client === binding.client && bodyHash === binding.bodyHash;
-  if (!isSame) throw new Refusal("approval_mismatch");
-  if (state !== "pending" && state !== "approved") throw refusalFor(approval);
-  const problem = whyVoid(gateway, approval, needed, binding.basisHash);
-  if (problem !== undefined) {
-    await store.invalidate(id, problem);
-    throw new Refusal("approval_void");
-  }
-  if (state === "pending") throw pending(gateway, approval);
-  exchange.verdict.approval = id;
-  if (await store.consume(id, exchange.requestId)) return approval;
-  throw refusalFor((await store.find(id)) ?? { state: "used", reason: undefined });
-}
-
-/** @throws Refusal `rate_limited` */
-async function countIn(
-  gateway: Gateway,
-  exchange: Exchange,
-  windows: readonly RateWindow[],
-): Promise<void> {
-  const { shared } = gateway;
-  const { verdict } = exchange;
-  const counts = await Promise.all(windows.map((window) => shared.countRequests(window)));
-  const rates = windows.map(({ boundary, limit }, at) => ({
-    boundary,
-    limit: writeRateLimit(limit),
-    counted: counts[at]?.counted ?? 0,
-  }));
-  verdict.rates = [...(verdict.rates ?? []), ...rates];
-  const retryAfter = counts.reduce((most, count) => Math.max(most, count.retryAfter), 0);
-  if (retryAfter > 0) {
-    const message = `The rate limit of a permission boundary is exceeded: try again in ${counted(retryAfter, "second")}`;
-    throw new Refusal("rate_limited", { retryAfter, message });
-  }
-  // Counting may have waited for the store, and the token been revoked in the meantime.
-  requireStillGood(gateway, exchange);
-}
-
-function windowsOf({ access }: Gateway, exchange: Exchange, databases?: readonly string[]) {
-  const { subject } = exchange.authenticated;
-  if (subject === undefined) return [];
-  return rateWindowsOf(access.snapshot, subject, originOf(exchange), databases);
-}
-
-/** Counts each element of a query in the caller's rate limits. Returns undefined without limits. */
-function countQuery(
-  gateway: Gateway,
-  exchange: Exchange,
-  { accesses }: Query,
-): Promise<void> | undefined {
-  if (gateway.access.snapshot.boundaries.length === 0) return undefined;
-  const databases = accesses.map(({ database }) => database);
-  // The tool call was already counted in windows that are not limited to a database.
-  const alreadyCounted = exchange.authenticated.principal === undefined ? 0 : 1;
-  const windows = windowsOf(gateway, exchange, databases)
-    .map((window) => ({
-      ...window,
-      points: window.points - (window.isOfDatabase ? 0 : alreadyCounted),
-    }))
-    .filter(({ points }) => points > 0);
-  return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
-}
-
-export function countCall(gateway: Gateway, exchange: Exchange): Promise<void> | undefined {
-  const windows = windowsOf(gateway, exchange);
-  return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
-}
-
 interface PreparedQuery extends DatabaseQuery {
   readonly database: Database;
   readonly trace: UpstreamTrace | undefined;
 }
+
+const APPROVAL_HEADER = "x-gatehouse-approval";
 
 type OwnHeaders = Record<string, string | string[]>;
 
@@ -528,16 +324,12 @@ function admit(
     if (sent !== scanned) requireStillGood(gateway, exchange);
     const needed = judged.approval;
     if (needed === undefined) return requestFor(sent, judged);
-    const approved = gateway.approvals.use(async (store) => {
-      if (id === undefined) throw await requestApproval(gateway, exchange, scanned, needed, store);
-      return consumeApproval(gateway, exchange, scanned, needed, store, id);
-    });
-    return approved.then(({ touched }) => {
+    return gateway.admission.admit(gateway, exchange, scanned, needed, id).then((added) => {
       requireStillGood(gateway, exchange);
       // Changes made since the request, including new row filters, were not approved.
       const now = judge(gateway, exchange, scanned.query);
       if (now.approval?.basis !== needed.basis) throw new Refusal("approval_void");
-      const limits = touched === undefined ? now.limits : [...now.limits, { touched }];
+      const limits = [...now.limits, ...added];
       // It is sent at most once.
       return { ...requestFor(sent, { ...now, limits }), isRead: false };
     });
@@ -642,33 +434,3 @@ function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<voi
 export function query(bodyLimit: number): Endpoint {
   return { authentication: "data", bodyLimit, handle };
 }
-
-function schemaRoute(
-  find: (gateway: Gateway, exchange: Exchange, signal: AbortSignal) => Promise<object>,
-): Endpoint {
-  return {
-    authentication: "data",
-    async handle(gateway, exchange) {
-      const client = new AbortController();
-      exchange.response.once("close", () => client.abort());
-      cutOnChange(gateway, exchange);
-      const isOffered = await gateway.schema.isOffered(exchange, client.signal);
-      if (isOffered === false) throw new Refusal("schema_not_offered");
-      const data = await find(gateway, exchange, client.signal);
-      exchange.verdict.allow();
-      sendSuccess(exchange, 200, { data });
-    },
-  };
-}
-
-export const databases = schemaRoute(async ({ schema }, exchange, signal) => ({
-  databases: await schema.listDatabases(exchange, signal),
-}));
-
-export const tables = schemaRoute(({ schema }, exchange, signal) =>
-  schema.listTables(exchange, databaseParameter(exchange), signal),
-);
-
-export const table = schemaRoute(({ schema }, exchange, signal) =>
-  schema.describeTable(exchange, databaseParameter(exchange), tableParameter(exchange), signal),
-);

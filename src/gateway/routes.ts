@@ -8,8 +8,9 @@ import { SMALL_BODY_BYTES } from "./body.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { healthz, jwks, protectedResource, readyz } from "./public-routes.ts";
-import { databases, query, table, tables } from "./query.ts";
+import { query } from "./query.ts";
 import type { Endpoint, Route } from "./route.ts";
+import { databases, table, tables } from "./schema.ts";
 
 async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
   const mcp = await gateway.mcp();

@@ -5,9 +5,13 @@ import {
   type SchemaSource,
   type TableDescription,
 } from "../upstream/schema-source.ts";
-import type { Exchange } from "./exchange.ts";
+import { sendSuccess } from "./answer.ts";
+import { type Exchange, originOf } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { isNarrowed, originOf, requestSchema } from "./query.ts";
+import { databaseParameter, tableParameter } from "./parameters.ts";
+import { isNarrowed, requestSchema } from "./query.ts";
+import type { Endpoint } from "./route.ts";
+import { cutOnChange } from "./stream-limits.ts";
 
 /** The maximum number of schema lookups per request in the audit. Further ones are only counted. */
 const MAX_AUDITED_LOOKUPS = 16;
@@ -118,3 +122,33 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
     isUniqueOrder: source.isUniqueOrder,
   };
 }
+
+function schemaRoute(
+  find: (gateway: Gateway, exchange: Exchange, signal: AbortSignal) => Promise<object>,
+): Endpoint {
+  return {
+    authentication: "data",
+    async handle(gateway, exchange) {
+      const client = new AbortController();
+      exchange.response.once("close", () => client.abort());
+      cutOnChange(gateway, exchange);
+      const isOffered = await gateway.schema.isOffered(exchange, client.signal);
+      if (isOffered === false) throw new Refusal("schema_not_offered");
+      const data = await find(gateway, exchange, client.signal);
+      exchange.verdict.allow();
+      sendSuccess(exchange, 200, { data });
+    },
+  };
+}
+
+export const databases = schemaRoute(async ({ schema }, exchange, signal) => ({
+  databases: await schema.listDatabases(exchange, signal),
+}));
+
+export const tables = schemaRoute(({ schema }, exchange, signal) =>
+  schema.listTables(exchange, databaseParameter(exchange), signal),
+);
+
+export const table = schemaRoute(({ schema }, exchange, signal) =>
+  schema.describeTable(exchange, databaseParameter(exchange), tableParameter(exchange), signal),
+);

@@ -48,7 +48,7 @@ export interface RunningMember extends RunningGateway {
   stopListening(): Promise<void>;
 }
 
-export type OpenedListener = Pick<OpenedGateway, "gateway" | "store"> & {
+export type OpenedListener = Pick<OpenedGateway, "gateway" | "store" | "approvals"> & {
   readonly listener: Listener;
 };
 
@@ -66,7 +66,7 @@ export interface StartGatewayOptions extends MemberOptions {
 
 /** Listens, then opens what needs the gateway's URL. The stack closes both. */
 async function listen(
-  { gateway, mcp, store }: OpenedGateway,
+  { gateway, mcp, store, approvals }: OpenedGateway,
   loaded: LoadedConfiguration,
   { member, loadConsole }: StartGatewayOptions,
   opened: AsyncDisposableStack,
@@ -97,7 +97,11 @@ async function listen(
   // Several processes share the gateway's port, but only one of them holds console sessions.
   if (gateway.configuration.console.listen !== undefined && (member?.number ?? 1) === 1) {
     const { openConsole } = await loadConsole();
-    gateway.consoleUrl = await openConsole({ gateway, listener, store }, loaded, behindListener);
+    gateway.consoleUrl = await openConsole(
+      { gateway, listener, store, approvals },
+      loaded,
+      behindListener,
+    );
   }
   return { listener, url };
 }

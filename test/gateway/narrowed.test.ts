@@ -2,7 +2,8 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { configurationSchema } from "../../src/config/schema.ts";
-import { type ScannedQuery, withFilters } from "../../src/gateway/query.ts";
+import type { ScannedQuery } from "../../src/gateway/gateway.ts";
+import { withFilters } from "../../src/gateway/query.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import { LONG_BODY, scan } from "../../src/query/scan.ts";
 import {
