@@ -294,7 +294,7 @@ function* parseNames(args: Buffer, shape: ObjectShape): Steps<Names> {
   const tape = new ArgumentsTape(args, false, noQuery);
   try {
     while (!tape.run(BYTES_PER_STEP)) yield;
-    const node = new OperationNode({ tape, changes: new Map(), deferred: [] });
+    const node = new OperationNode({ changes: new Map(), deferred: [] });
     return shape.parse(tape, 0, node);
   } catch (error) {
     const refusal = tape.asRefusal(error);

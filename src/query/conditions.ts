@@ -105,7 +105,7 @@ function nested<Name extends keyof NestedFields>(name: Name): Kind<NestedFields[
 export function nestedAs<Value>(as: Nesting, kind: () => Kind<Value>): Kind<Value> {
   return {
     parse(tape, token, outer) {
-      const inner = outer.nest(as, token);
+      const inner = outer.nest(as, token, tape);
       inner.range = { start: tape.start(token), end: tape.end(token) };
       return kind().parse(tape, token, inner);
     },

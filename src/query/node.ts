@@ -69,7 +69,6 @@ export interface Joined extends Source {
 
 /** What the operations of a body share while it is parsed. */
 export interface Body {
-  readonly tape: QueryTape;
   /** The earlier elements of a Batch that change rows, by index. */
   readonly changes: ReadonlyMap<number, OperationNode>;
   /** Values that are read later. */
@@ -210,7 +209,7 @@ export class OperationNode {
   }
 
   /** Begins an operation within this one. @throws QueryRefused */
-  nest(nesting: Nesting, token: number): OperationNode {
+  nest(nesting: Nesting, token: number, tape: QueryTape): OperationNode {
     const inner = new OperationNode(this.body, undefined, this, nesting);
     inner.#depth = nesting === this.nesting ? this.#depth + 1 : 1;
     // An included table is read by a query of its own.
@@ -218,7 +217,7 @@ export class OperationNode {
     this.nested.push(inner);
     const problem = inner.#excess();
     if (problem === undefined) return inner;
-    throw this.body.tape.refusal("invalid_value", problem, token);
+    throw tape.refusal("invalid_value", problem, token);
   }
 
   #excess(): string | undefined {
@@ -259,11 +258,11 @@ export class OperationNode {
   }
 
   /** Requires that columns are of tables in their scope, also within conditions. */
-  requireReferences(): void {
+  requireReferences(tape: QueryTape): void {
     if (this.outer === undefined) {
       for (const one of this.nested) {
-        one.requireReferences();
-        one.#requireCorrelation();
+        one.requireReferences(tape);
+        one.#requireCorrelation(tape);
       }
     }
     if (this.#references === undefined) return;
@@ -272,17 +271,17 @@ export class OperationNode {
       if (names.includes(table)) continue;
       const allowed = names.map(quoteName).join(" and ");
       const problem = `a column of the table ${quoteName(table)} is named; allowed: ${allowed}`;
-      throw this.body.tape.refusal("invalid_column", problem, token);
+      throw tape.refusal("invalid_column", problem, token);
     }
   }
 
   /** Requires that `on` links the own table to one of the enclosing tables. */
-  #requireCorrelation(): void {
+  #requireCorrelation(tape: QueryTape): void {
     const { outer } = this;
     if (outer === undefined || this.#onToken === undefined) return;
     const table = this.source?.table ?? "";
     const refuse = (problem: string, token: number) =>
-      this.body.tape.refusal("invalid_value", problem, token);
+      tape.refusal("invalid_value", problem, token);
     for (let around: OperationNode | undefined = outer; around; around = around.outer) {
       // SQLite ignores the case of names.
       if (around.names.some((name) => name.toLowerCase() === table.toLowerCase())) {

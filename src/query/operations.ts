@@ -140,7 +140,7 @@ const previewedBatch: Kind<ObjectOf<typeof previewedChanges>[]> = {
       }
       const inner = new OperationNode(body, index);
       const fields = previewedShape.parse(tape, element, inner);
-      inner.requireReferences();
+      inner.requireReferences(tape);
       requirePreview(fields, inner, element, tape);
       elements.push(fields);
       changes.set(index, inner);

@@ -53,7 +53,7 @@ class QueryParser {
   constructor(tape: QueryTape, grammar: Grammar) {
     this.#tape = tape;
     this.#grammar = grammar;
-    this.#body = { tape, changes: this.#changes, deferred: this.#deferred };
+    this.#body = { changes: this.#changes, deferred: this.#deferred };
   }
 
   /** Pauses between the elements of a Batch. */
@@ -138,7 +138,7 @@ class QueryParser {
     const index = this.#accesses.length;
     const node = new OperationNode(this.#body, this.#isBatch ? index : undefined);
     const fields = shape.parse(tape, token, node);
-    node.requireReferences();
+    node.requireReferences(tape);
     check?.(fields, node, token, tape);
     if (isOperationName(name)) this.#operations.push({ name, fields });
     const range = { start: tape.start(token), end: tape.end(token) };
