@@ -1,5 +1,7 @@
 import { placeName } from "../place.ts";
+import type { Term } from "../query/conditions.ts";
 import type { BytewiseColumns, CountedLimit } from "../query/limits.ts";
+import type { OperationNode } from "../query/node.ts";
 import type { PermissionClass } from "../query/query.ts";
 import {
   DatabaseGrants,
@@ -142,12 +144,16 @@ export interface Decision {
   readonly boundary?: string;
   /** A sentence for the caller: what is wrong and what is allowed. */
   readonly message?: string;
-  /** Conditions as JSON that every row read or changed must meet. */
-  readonly filters?: readonly string[];
-  /** The conditions that the query's own `where` does not already demand. */
-  readonly additions?: readonly string[];
-  /** `additions` by place: for the operation, then for each operation nested in it. */
-  readonly placed?: readonly (readonly string[])[];
+  /** The row filters, in the order of the query's tables. */
+  readonly filters?: readonly TableFilter[];
+}
+
+/** The row filter of a table, as conditions of the operation that reads or changes it. */
+export interface TableFilter {
+  readonly node: OperationNode;
+  readonly conditions: readonly Term[];
+  /** The conditions that the operation's own `where` does not already demand. */
+  readonly added: readonly Term[];
 }
 
 /** A limit on some elements of a query together, kept by the engine. */
@@ -199,6 +205,16 @@ export interface Objection {
   /** Undefined if no single entry decides. */
   readonly entry?: DecidingEntry | undefined;
   readonly boundary?: string;
+}
+
+/** Ends the judging of a query. */
+export class Denied extends Error {
+  readonly objection: Objection;
+
+  constructor(objection: Objection) {
+    super(objection.message);
+    this.objection = objection;
+  }
 }
 
 /** A boundary's display name, such as `mcp` or `mcp client=.. username=rita database=main`. */
@@ -276,8 +292,8 @@ export interface GivenRight extends WantedRight {
   readonly matching: readonly DecidingEntry[];
 }
 
-export interface GivenRights {
-  readonly rights: readonly GivenRight[];
+export interface GivenRights<Right extends GivenRight = GivenRight> {
+  readonly rights: readonly Right[];
   readonly boundaries: readonly Boundary[];
 }
 
@@ -343,13 +359,13 @@ export function denied({ reason, message, entry, boundary }: Objection): DeniedD
   };
 }
 
-export function judgeRights(
+export function judgeRights<Wanted extends WantedRight>(
   snapshot: Snapshot,
   subject: Subject,
   database: string,
-  wanted: readonly WantedRight[],
+  wanted: readonly Wanted[],
   context: QueryOrigin & { readonly now: number },
-): GivenRights | DeniedDecision {
+): GivenRights<Wanted & GivenRight> | DeniedDecision {
   for (const { permissions } of wanted) {
     for (const permission of permissions) {
       const reason = judgeName(snapshot, subject, permission, database);
@@ -359,14 +375,15 @@ export function judgeRights(
   }
   const grants = grantsFor(snapshot, subject, context.now);
   const boundaries = boundariesFor(snapshot, subject, database, context);
-  const rights: GivenRight[] = [];
-  for (const { table, permissions } of wanted) {
+  const rights: (Wanted & GivenRight)[] = [];
+  for (const one of wanted) {
+    const { table, permissions } = one;
     const matching = matchingEntries(grants, database, table, context.now);
     const entry = requireEntry(grants, database, table, matching[0], context.now);
     if ("reason" in entry) return denied(entry);
     const objection = judgeRoles(permissions, entry, boundaries);
     if (objection !== undefined) return denied(objection);
-    rights.push({ table, permissions, entry, matching });
+    rights.push({ ...one, entry, matching });
   }
   return { rights, boundaries };
 }

@@ -1,13 +1,20 @@
+import { writeDigits } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
+import type { Addition } from "../query/additions.ts";
 import { type Condition, type Term, termsOf } from "../query/conditions.ts";
 import type { OperationNode } from "../query/node.ts";
-import type { Query } from "../query/query.ts";
-import type { AddedConditions } from "../query/splice.ts";
+import type { Operation } from "../query/operation-types.ts";
+import { definitions, isOperationName } from "../query/operations.ts";
+import type { Access, Query } from "../query/query.ts";
 import type { CellValue, Row } from "../query/values.ts";
 import { lowest } from "../sums.ts";
+import { readsOneTable, type TableRight } from "./column-checks.ts";
 import type { AttributeValue, Grant, Literal, RowComparison, RowCondition, User } from "./grant.ts";
 import type { Caller } from "./groups.ts";
-import type { Decision, Objection } from "./rights.ts";
+import { type DecidingEntry, type Decision, Denied, type TableFilter } from "./rights.ts";
+import type { Subject } from "./roles.ts";
+import type { LimitTally } from "./row-limits.ts";
+import type { Snapshot } from "./snapshot.ts";
 
 export const attributeName = "[A-Za-z_][A-Za-z0-9_-]{0,63}";
 export const attributeReference = new RegExp(`^@${attributeName}$`);
@@ -92,11 +99,13 @@ function kindOf(cmp: RowComparison): string {
   return cmp === "=" || cmp === "!=" ? "a single value" : "a whole number";
 }
 
-export function filterOf(
-  { rowFilter = [] }: Grant,
+/** The row filter of an entry with the caller's attributes. @throws Denied */
+function filterOf(
+  entry: DecidingEntry,
   { username, attributes }: Caller,
   record: User | undefined,
-): readonly RowCondition[] | Objection {
+): readonly RowCondition[] {
+  const { rowFilter = [] } = entry.grant;
   const isReference = (one: Literal) => typeof one === "string" && attributeReference.test(one);
   const meaningOf = (one: Literal): AttributeValue | undefined => {
     if (typeof one !== "string" || !one.startsWith("@")) return one;
@@ -119,7 +128,7 @@ export function filterOf(
     if (resolved === undefined || !isFit) {
       const name = isList(value) ? value.find(isReference) : value;
       const message = `Rows are limited by ${quoteName(column)} ${cmp} ${String(name)}, but ${username} has no such attribute that is ${kind}: an administrator must set it`;
-      return { reason: "attribute_missing", message };
+      throw new Denied({ reason: "attribute_missing", message, entry });
     }
     filter.push({ column, cmp, value: resolved });
   }
@@ -142,20 +151,9 @@ function isSatisfied({ cmp, value }: RowCondition, cell: CellValue): boolean {
   return cmp === "<=" && held <= bound;
 }
 
-function literalText(value: Literal): string {
-  return typeof value === "string" ? JSON.stringify(value) : String(value);
-}
-
-function valueText(value: AttributeValue): string {
-  return isList(value) ? `[${value.map(literalText).join(",")}]` : literalText(value);
-}
-
-export function conditionText(
-  { column, cmp, value }: RowCondition,
-  { table, isQualified }: ColumnSpelling,
-): string {
-  const name = JSON.stringify(isQualified ? `${table}.${column}` : column);
-  return `{"column":${name},"cmp":"${cmp}","value":${valueText(value)}}`;
+/** A condition as JSON, with all digits of its numbers. */
+export function termText(term: Term): string {
+  return JSON.stringify(term, writeDigits);
 }
 
 function isSameValue(one: AttributeValue, other: CellValue): boolean {
@@ -167,28 +165,29 @@ function isSameValue(one: AttributeValue, other: CellValue): boolean {
   );
 }
 
-/** True if the terms of a `where` already demand the condition of every row. */
-export function isDemanded(
+/** True if a `where` already demands the condition of every row. */
+function isDemanded(
   { column, cmp, value }: RowCondition,
-  terms: readonly Term[],
+  where: Condition | null | undefined,
   spelling: ColumnSpelling,
 ): boolean {
-  return terms.some(
+  return termsOf(where).some(
     (term) =>
       term.cmp === cmp && isColumn(term.column, column, spelling) && isSameValue(value, term.value),
   );
 }
 
-function denied({ column, cmp, value }: RowCondition, problem: string, remedy = ""): Objection {
-  const wanted = `${quoteName(column)} ${cmp} ${valueText(value)}${remedy}`;
-  return { reason: "row_denied", message: `${problem}: written rows must meet ${wanted}` };
+function rowDenied({ column, cmp, value }: RowCondition, problem: string, remedy = ""): Denied {
+  const text = JSON.stringify(value, writeDigits);
+  const message = `${problem}: written rows must meet ${quoteName(column)} ${cmp} ${text}${remedy}`;
+  return new Denied({ reason: "row_denied", message });
 }
 
-export function judgeRows(
+function checkRows(
   rows: readonly Row[],
   conditions: readonly RowCondition[],
   { columns, writableColumns }: Grant,
-): Objection | undefined {
+): void {
   for (const [index, row] of rows.entries()) {
     for (const condition of conditions) {
       const { column } = condition;
@@ -198,38 +197,115 @@ export function judgeRows(
         );
         const why = `, and ${quoteName(column)} may not be written, so this grant allows no Insert; an administrator can change it`;
         const problem = `The row values[${index}] lacks ${quoteName(column)}`;
-        return denied(condition, problem, isClosed ? why : "");
+        throw rowDenied(condition, problem, isClosed ? why : "");
       }
       if (isSatisfied(condition, row[column] ?? null)) continue;
-      return denied(condition, `The row values[${index}] is not among the writable rows`);
+      throw rowDenied(condition, `The row values[${index}] is not among the writable rows`);
     }
   }
-  return undefined;
 }
 
-export function judgeUpdate(
-  { set = {}, add = {} }: { readonly set?: Row; readonly add?: Row },
+/** Checks the rows that an Insert adds, or the values that an Update sets. @throws Denied */
+function checkContents(
+  { name, fields }: Operation<"Insert" | "Update">,
   conditions: readonly RowCondition[],
-): Objection | undefined {
+  grant: Grant,
+): void {
+  const { bind = {} } = fields;
+  // A bound value is unknown before the query runs.
+  const bound = conditions.find(({ column }) => Object.hasOwn(bind, column));
+  if (bound !== undefined) {
+    throw rowDenied(bound, `The column ${quoteName(bound.column)} may not be bound`);
+  }
+  if (name === "Insert") {
+    checkRows(fields.values, conditions, grant);
+    return;
+  }
+  const { set = {}, add = {} } = fields;
   for (const condition of conditions) {
     const { column } = condition;
     if (Object.hasOwn(add, column)) {
-      return denied(condition, `The column ${quoteName(column)} may not be changed by add`);
+      throw rowDenied(condition, `The column ${quoteName(column)} may not be changed by add`);
     }
     if (Object.hasOwn(set, column) && !isSatisfied(condition, set[column] ?? null)) {
-      return denied(condition, `Set ${quoteName(column)} to another value`);
+      throw rowDenied(condition, `Set ${quoteName(column)} to another value`);
     }
   }
-  return undefined;
 }
 
-/** A bound value is unknown before the query runs. */
-export function judgeBinding(
-  { bind = {} }: { readonly bind?: object },
-  conditions: readonly RowCondition[],
-): Objection | undefined {
-  const bound = conditions.find(({ column }) => Object.hasOwn(bind, column));
-  return bound && denied(bound, `The column ${quoteName(bound.column)} may not be bound`);
+interface Filtering {
+  readonly snapshot: Snapshot;
+  readonly subject: Subject;
+  readonly access: Access;
+  readonly tally: LimitTally;
+  readonly operation: Operation | undefined;
+}
+
+/** The filters of the tables of an operation, or of one nested in it. @throws Denied */
+export function filterRows(
+  filtering: Filtering,
+  node: OperationNode,
+  tables: readonly TableRight[],
+): TableFilter[] {
+  const isQualified = !readsOneTable(node);
+  const filters: TableFilter[] = [];
+  const seen = new Set<string>();
+  for (const table of tables) {
+    if (seen.has(table.name)) continue;
+    seen.add(table.name);
+    const filter = filterTable(filtering, node, table, { table: table.name, isQualified });
+    if (filter !== undefined) filters.push(filter);
+  }
+  return filters;
+}
+
+function filterTable(
+  { snapshot, subject, access: { database }, tally, operation }: Filtering,
+  node: OperationNode,
+  { table, name, entry }: TableRight,
+  spelling: ColumnSpelling,
+): TableFilter | undefined {
+  const { rowFilter, requireWhere } = entry.grant;
+  // A row filter can be added to an operation with a `where`.
+  const isSelective =
+    isOperationName(node.operation) && "where" in definitions[node.operation].fields;
+  if (!isSelective && node.operation !== "Insert" && (rowFilter ?? requireWhere) !== undefined) {
+    const message = `Use Insert or Update instead of ${node.operation}: it cannot be limited to what the caller may read and change`;
+    throw new Denied({ reason: "not_narrowable", message, entry });
+  }
+  const isPinned = node.operation === "Update" || node.operation === "Delete";
+  if (isPinned && requireWhere !== undefined) {
+    tally.compareBytes({ database, table, bytewise: requireWhere });
+  }
+  if (rowFilter === undefined) return undefined;
+  const filter = filterOf(entry, subject, snapshot.users.get(subject.username));
+  if (node.optional.has(name)) {
+    const message = `Join ${table} by INNER, or from the other side: only some of its rows may be read, and an outer join would show the others as missing`;
+    throw new Denied({ reason: "join_denied", message, entry });
+  }
+  const isWritten = operation?.name === "Insert" || operation?.name === "Update";
+  const writes = isWritten && node.outer === undefined;
+  if (writes) {
+    try {
+      checkContents(operation, filter, entry.grant);
+    } catch (error) {
+      throw error instanceof Denied ? new Denied({ ...error.objection, entry }) : error;
+    }
+  }
+  const bytewise = filter.map(({ column }) => column);
+  tally.compareBytes({ database, table, bytewise, ...(writes ? { written: filter } : {}) });
+  if (!isSelective) return undefined;
+  const termOf = ({ column, cmp, value }: RowCondition): Term => ({
+    column: spelling.isQualified ? `${name}.${column}` : column,
+    cmp,
+    value: isList(value) ? [...value] : value,
+  });
+  const conditions = filter.map(termOf);
+  const added = conditions.filter((_, at) => {
+    const condition = filter[at];
+    return condition !== undefined && !isDemanded(condition, node.condition, spelling);
+  });
+  return { node, conditions, added };
 }
 
 /** The names by which columns refer to the node's tables, without a Select as `from`. */
@@ -244,24 +320,28 @@ export interface AddedFilter {
   readonly condition: string;
 }
 
+/** The conditions that were added to a query. */
 export function addedFilters(query: Query, decisions: readonly Decision[]): AddedFilter[] {
   const isSole = new Set(query.accesses.flatMap(({ tables }) => tables)).size === 1;
-  return filterAdditions(query, decisions).flatMap(({ node, conditions }) =>
-    conditions.map((condition) => ({ table: isSole ? undefined : tableNames(node)[0], condition })),
+  return additionsOf(decisions).flatMap(({ node, conditions }) =>
+    conditions.map((condition) => ({
+      table: isSole ? undefined : tableNames(node)[0],
+      condition: termText(condition),
+    })),
   );
 }
 
-/** The conditions that row filters add to a query whose accesses were all decided. */
-export function filterAdditions(
-  { accesses }: Query,
-  decisions: readonly Decision[],
-): AddedConditions[] {
-  return accesses.flatMap(({ node }, at) => {
-    const { additions = [], placed = [additions] } = decisions[at] ?? {};
-    if (additions.length === 0) return [];
-    return [node, ...node.nested].flatMap((one, place) => {
-      const conditions = placed[place] ?? [];
-      return conditions.length === 0 ? [] : [{ node: one, conditions }];
-    });
-  });
+/** The conditions that filters add, as JSON. */
+export function addedTexts(filters: readonly TableFilter[] = []): string[] {
+  return filters.flatMap(({ added }) => added.map(termText));
+}
+
+/** The conditions that row filters add to the operations of a query. */
+export function additionsOf(decisions: readonly Decision[]): Addition[] {
+  const filters = decisions.flatMap((decision) => decision.filters ?? []);
+  const byNode = Map.groupBy(filters, ({ node }) => node);
+  return Array.from(byNode, ([node, some]) => ({
+    node,
+    conditions: some.flatMap(({ added }) => added),
+  })).filter(({ conditions }) => conditions.length > 0);
 }

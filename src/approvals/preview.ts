@@ -1,17 +1,17 @@
 import { z } from "zod";
 import { decideQuery } from "../access/policy.ts";
 import { EVERY_DATABASE, type Subject } from "../access/roles.ts";
-import { filterAdditions } from "../access/row-filter.ts";
+import { additionsOf } from "../access/row-filter.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { runCooperatively, type Steps } from "../cooperative-scheduling.ts";
 import { keepSpelling } from "../json/document.ts";
+import { addToBytes } from "../query/additions.ts";
 import type { Grammar } from "../query/grammar.ts";
 import type { QueryLimit } from "../query/limits.ts";
 import { operations } from "../query/operations.ts";
 import type { Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { STEP_BYTES, scan, scanInSteps } from "../query/scan.ts";
-import { splice } from "../query/splice.ts";
 import type { Approval } from "./approval.ts";
 
 interface PreviewQuery {
@@ -49,12 +49,14 @@ export async function previewQuery(
     const decided = decideQuery(snapshot, subject, query, context);
     const { allowed, reason, decisions, limits, bytewise = [] } = decided;
     if (!allowed) return { reason: `${username} may not see the rows (${reason})` };
-    const additions = filterAdditions(query, decisions);
+    const additions = additionsOf(decisions);
+    const read = { body: preview, query };
     const filtered =
-      additions.length === 0 ? query : await readQuery(splice(preview, additions), grammar);
+      additions.length === 0
+        ? read
+        : await runCooperatively(addToBytes(read, additions, grammar, STEP_BYTES));
     return {
-      body: filtered.operations.body,
-      query: filtered,
+      ...filtered,
       limits: [...limits, ...bytewise, { touched: "tell" }],
     };
   } catch (error) {
@@ -87,7 +89,7 @@ export function whyRowsHidden(
       const select = { database, from: table, columns: ["*"], limit: SHOWN_ROWS };
       const query = scan(Buffer.from(JSON.stringify({ Select: select })), grammar);
       const { allowed, decisions } = decideQuery(snapshot, subject, query, context);
-      return !allowed || filterAdditions(query, decisions).length > 0;
+      return !allowed || additionsOf(decisions).length > 0;
     });
   return hidden && `you may not read all of ${hidden.database}.${hidden.table}`;
 }

@@ -13,12 +13,14 @@ import { type AccessExplanation, explainAccess, grantingEntries } from "../acces
 import { writtenHolder } from "../access/records.ts";
 import type { Decision } from "../access/rights.ts";
 import { groupOf, holderName, isExternalGroup, obstacleOf } from "../access/roles.ts";
+import { addedTexts, termText } from "../access/row-filter.ts";
 import { grantsOf, type Snapshot } from "../access/snapshot.ts";
 import type { Configuration } from "../config/schema.ts";
 import { openGrammar } from "../gateway/query-grammar.ts";
 import { type Outcome, outcomeOf, type QueryCaller } from "../gateway/query-outcome.ts";
 import { keepSpelling } from "../json/document.ts";
 import { type Place, placeName } from "../place.ts";
+import type { Term } from "../query/conditions.ts";
 import { batchKey } from "../query/grammar.ts";
 import { definitions, permissionsOfAll } from "../query/operations.ts";
 import { isPermissionClass, type PermissionClass, permissionClasses } from "../query/query.ts";
@@ -176,15 +178,20 @@ async function openJudge(options: CommonOptions) {
 }
 
 function viewOutcome(caller: QueryCaller, { query, decided, body, ...outcome }: Outcome): object {
-  const conditions = (texts?: readonly string[]) =>
-    texts?.map((text) => JSON.parse(text, keepSpelling));
-  const decisions = (decided?.decisions ?? []).map(
-    ({ filters, additions, placed: _, ...decision }, at) => {
-      const { operation, database, tables } = query?.accesses[at] ?? {};
-      const access = { operation, database, tables };
-      return { ...access, ...decision, filters: conditions(filters), added: conditions(additions) };
-    },
-  );
+  const viewOf = (terms: readonly Term[] = []): unknown[] =>
+    terms.map((term) => JSON.parse(termText(term), keepSpelling));
+  const decisions = (decided?.decisions ?? []).map(({ filters, ...decision }, at) => {
+    const { operation, database, tables } = query?.accesses[at] ?? {};
+    const added = filters?.flatMap((filter) => viewOf(filter.added));
+    return {
+      operation,
+      database,
+      tables,
+      ...decision,
+      filters: filters?.flatMap(({ conditions }) => viewOf(conditions)),
+      added,
+    };
+  });
   const { limits = [], approvals = [] } = decided ?? {};
   return { ...caller, ...outcome, decisions, limits, approvals, body: body?.toString() };
 }
@@ -195,11 +202,12 @@ function printOutcome({ user }: QueryCaller, outcome: Outcome): void {
   const why = message === undefined ? "" : `: ${message}`;
   print(allowed ? `allowed: ${user}` : `denied: ${user}: ${code}${where}${why}`);
   const { decisions = [], limits = [], approvals = [] } = decided ?? {};
-  for (const [at, { role, entry, boundary, additions = [] }] of decisions.entries()) {
+  for (const [at, { role, entry, boundary, filters }] of decisions.entries()) {
     const { operation, database, tables = [] } = query?.accesses[at] ?? {};
     const place = tables.length === 0 ? database : `${database}.${tables.join(", ")}`;
     const by = entry === undefined ? "no entry" : `${role} by the entry for ${entry}`;
     const within = boundary === undefined ? "" : `, within the boundary ${boundary}`;
+    const additions = addedTexts(filters);
     const added = additions.length === 0 ? "" : `; added: ${additions.join(", ")}`;
     print(`${operation} on ${place}: ${by}${within}${added}`);
   }

@@ -26,6 +26,7 @@ import {
   roles,
   type Subject,
 } from "../access/roles.ts";
+import { addedTexts } from "../access/row-filter.ts";
 import { firstNames, grantsOf, namesOfPerson, type Snapshot } from "../access/snapshot.ts";
 import { type AccountAction, accountActions, actions, bodies } from "../administration/actions.ts";
 import { epochSeconds } from "../clock.ts";
@@ -277,19 +278,18 @@ ${isAdministrator && (user !== undefined || isExternal) && manage}`,
 }
 
 function checkResult({ allowed, code, message, body, query, decided }: Outcome): Html {
-  const rows = (decided?.decisions ?? []).map(
-    ({ role, entry, boundary, reason, additions = [] }, at) => {
-      const { operation = "", database = "", tables = [] } = query?.accesses[at] ?? {};
-      return [
-        operation,
-        html`<code>${tables.length === 0 ? database : `${database}.${tables.join(", ")}`}</code>`,
-        entry === undefined ? "no entry" : html`${role} by <code>${entry}</code>`,
-        boundary ?? "-",
-        reason,
-        additions.length === 0 ? "-" : html`<code>${additions.join(", ")}</code>`,
-      ];
-    },
-  );
+  const rows = (decided?.decisions ?? []).map(({ role, entry, boundary, reason, filters }, at) => {
+    const additions = addedTexts(filters);
+    const { operation = "", database = "", tables = [] } = query?.accesses[at] ?? {};
+    return [
+      operation,
+      html`<code>${tables.length === 0 ? database : `${database}.${tables.join(", ")}`}</code>`,
+      entry === undefined ? "no entry" : html`${role} by <code>${entry}</code>`,
+      boundary ?? "-",
+      reason,
+      additions.length === 0 ? "-" : html`<code>${additions.join(", ")}</code>`,
+    ];
+  });
   const columns = ["Operation", "Where", "Decided by", "Boundary", "Reason", "Added conditions"];
   const verdict = allowed ? mark(true, "Allowed") : mark(false, html`Denied: <code>${code}</code>`);
   return html`<section aria-live="polite"><h2>Result</h2><p>${verdict}</p>

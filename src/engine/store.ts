@@ -15,6 +15,8 @@ export interface SchemaPath {
 
 /** The interface that a new kind of database implements. */
 export interface Store {
+  /** True if it runs the bytes of a query, not its tree. */
+  readonly readsBytes: boolean;
   /**
    * Runs a query. When it resolves, the changes are durable. When it rejects, none remain. It stops
    * when `query` is aborted, and aborts it after the time limit.

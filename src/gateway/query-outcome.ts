@@ -4,12 +4,13 @@ import type { EntryPoint } from "../access/grant.ts";
 import { decideQuery } from "../access/policy.ts";
 import type { QueryDecision } from "../access/rights.ts";
 import { EVERY_DATABASE, obstacleOf } from "../access/roles.ts";
-import { filterAdditions } from "../access/row-filter.ts";
+import { additionsOf } from "../access/row-filter.ts";
 import type { Snapshot } from "../access/snapshot.ts";
+import { runAtOnce } from "../cooperative-scheduling.ts";
+import { addToBytes } from "../query/additions.ts";
 import type { Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { scan } from "../query/scan.ts";
-import { splice } from "../query/splice.ts";
 import { toOpForm } from "../upstream/query-form.ts";
 import type { QueryInterface } from "./query-grammar.ts";
 
@@ -61,10 +62,10 @@ export function outcomeOf(
     const context = { via, client, now: Date.now(), isEngine };
     const decided = decideQuery(snapshot, subject, query, context);
     if (!decided.allowed) return deniedOutcome(query, decided);
-    const filtered = splice(body, filterAdditions(query, decided.decisions));
-    const read = scan(filtered, grammar);
-    const sent = form === "op" ? toOpForm(filtered, read) : filtered;
-    return { allowed: true, code: "allowed", query, decided, body: sent };
+    const additions = additionsOf(decided.decisions);
+    const sent = runAtOnce(addToBytes({ body, query }, additions, grammar, Infinity));
+    const forwarded = form === "op" ? toOpForm(sent.body, sent.query) : sent.body;
+    return { allowed: true, code: "allowed", query, decided, body: forwarded };
   } catch (error) {
     if (!(error instanceof QueryRefused)) throw error;
     return { allowed: false, code: error.code, message: error.message };

@@ -1,17 +1,16 @@
 import { isDeepStrictEqual } from "node:util";
 import { decideQuery } from "../access/policy.ts";
 import { type Decision, mayBeNarrowed, type QueryDecision, seesSchema } from "../access/rights.ts";
-import { type AddedFilter, addedFilters, filterAdditions } from "../access/row-filter.ts";
+import { type AddedFilter, addedFilters, additionsOf } from "../access/row-filter.ts";
 import { ClientError } from "../client-error.ts";
-import { runCooperatively, whileWanted } from "../cooperative-scheduling.ts";
+import { runAtOnce, runCooperatively, whileWanted } from "../cooperative-scheduling.ts";
 import type { UpstreamTrace } from "../observe/tracing.ts";
+import { addToBytes, addToTree } from "../query/additions.ts";
 import { shapeOf } from "../query/audit-shape.ts";
 import type { Grammar } from "../query/grammar.ts";
 import type { QueryLimit } from "../query/limits.ts";
 import { isReadOnly, type Query } from "../query/query.ts";
-import { QueryRefused } from "../query/refusal.ts";
-import { LONG_BODY, scan, scanInSlices } from "../query/scan.ts";
-import { splice } from "../query/splice.ts";
+import { LONG_BODY, STEP_BYTES, scan, scanInSlices } from "../query/scan.ts";
 import { Refusal } from "../refusal.ts";
 import { abandoned, ClientAnswer, type QueryAnswer } from "../upstream/answer-stream.ts";
 import {
@@ -45,46 +44,31 @@ function after<Value, Next>(
 }
 
 /**
- * Adds missing row filters to a query. The result is parsed again: it must follow the grammar and
- * access the same tables.
+ * Adds missing row filters to a query.
  *
+ * @param readsBytes true if whoever runs the query reads its bytes, not its tree
  * @throws QueryRefused, or Refusal `body_too_large`
  */
 export function withFilters(
   { queries: { grammar }, configuration }: Pick<Gateway, "queries" | "configuration">,
-  scanned: ScannedQuery,
+  parsed: ScannedQuery,
   decisions: readonly Decision[],
+  readsBytes: boolean,
 ): ScannedQuery | Promise<ScannedQuery> {
-  const additions = filterAdditions(scanned.query, decisions);
-  if (additions.length === 0) return scanned;
-  const body = splice(scanned.body, additions);
-  if (body.length > configuration.server.max_body_bytes) throw new Refusal("body_too_large");
-  return after(rescan(body, grammar), (query) => {
-    if (query === undefined || !isDeepStrictEqual(tablesIn(query), tablesIn(scanned.query))) {
-      throw new Error("A query accesses other tables once filters are added");
-    }
-    return { body, query };
-  });
-}
-
-function rescan(body: Buffer, grammar: Grammar): Query | Promise<Query | undefined> {
-  if (body.length >= LONG_BODY) return scanInSlices(body, grammar).catch(refuseDepth);
-  try {
-    return scan(body, grammar);
-  } catch (error) {
-    return refuseDepth(error);
+  const additions = additionsOf(decisions);
+  if (additions.length === 0) return parsed;
+  const { body, query } = parsed;
+  const isLong = body.length >= LONG_BODY;
+  if (!readsBytes) {
+    const steps = addToTree(query, additions);
+    if (!isLong) return { body, query: runAtOnce(steps) };
+    return runCooperatively(steps).then((query) => ({ body, query }));
   }
-}
-
-/** The place in the body with filters would mislead the caller. */
-function refuseDepth(error: unknown): never {
-  if (!(error instanceof QueryRefused) || error.code !== "nesting_too_deep") throw error;
-  const problem = `${error.problem} with the caller's row filters; each takes 2 levels`;
-  throw new QueryRefused(error.code, problem, { path: "", offset: 0 });
-}
-
-function tablesIn({ accesses }: Query) {
-  return accesses.map(({ operation, database, tables }) => [operation, database, ...tables]);
+  const steps = addToBytes(parsed, additions, grammar, isLong ? STEP_BYTES : Infinity);
+  return after(isLong ? runCooperatively(steps) : runAtOnce(steps), (filtered) => {
+    if (filtered.body.length <= configuration.server.max_body_bytes) return filtered;
+    throw new Refusal("body_too_large");
+  });
 }
 
 export const AUDITED_OPERATIONS = 16;
@@ -320,7 +304,7 @@ function admit(
       },
     };
   };
-  return after(withFilters(gateway, scanned, judged.decisions), (sent) => {
+  return after(withFilters(gateway, scanned, judged.decisions, database.readsBytes), (sent) => {
     if (sent !== scanned) requireStillGood(gateway, exchange);
     const needed = judged.approval;
     if (needed === undefined) return requestFor(sent, judged);

@@ -102,12 +102,14 @@ function nested<Name extends keyof NestedFields>(name: Name): Kind<NestedFields[
 }
 
 /** An operation within another one, with a node of its own. */
-export function nestedAs<Value>(as: Nesting, kind: () => Kind<Value>): Kind<Value> {
+export function nestedAs<Value extends object>(as: Nesting, kind: () => Kind<Value>): Kind<Value> {
   return {
     parse(tape, token, outer) {
       const inner = outer.nest(as, token, tape);
       inner.range = { start: tape.start(token), end: tape.end(token) };
-      return kind().parse(tape, token, inner);
+      const fields = kind().parse(tape, token, inner);
+      inner.fields = fields;
+      return fields;
     },
     schema: (reference) => kind().schema(reference),
   };

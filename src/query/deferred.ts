@@ -1,19 +1,15 @@
-import type { Steps } from "../cooperative-scheduling.ts";
+import { runAtOnce, type Steps } from "../cooperative-scheduling.ts";
 import { type Parsed, parseExactlyInSteps, type ReadNumber, textOf } from "../json/exact.ts";
 
 /** Rows, a list or a long value, which is read once someone needs it. */
 export class Deferred {
-  readonly #bytes: Buffer;
-  readonly #start: number;
-  readonly #end: number;
+  readonly #source: Buffer;
   readonly #hasObject: boolean;
   #owner: Parsed;
   #name = "";
 
-  constructor(bytes: Buffer, start: number, end: number, hasObject: boolean) {
-    this.#bytes = bytes;
-    this.#start = start;
-    this.#end = end;
+  constructor(source: Buffer, hasObject: boolean) {
+    this.#source = source;
     this.#hasObject = hasObject;
   }
 
@@ -23,8 +19,20 @@ export class Deferred {
     this.#name = name;
   }
 
-  *read(readNumber?: ReadNumber): Steps<void> {
-    const text = textOf(this.#bytes.subarray(this.#start, this.#end));
-    this.#owner[this.#name] = yield* parseExactlyInSteps(text, readNumber, this.#hasObject);
+  *read(readNumber?: ReadNumber): Steps<Parsed> {
+    const value = yield* parseExactlyInSteps(textOf(this.#source), readNumber, this.#hasObject);
+    this.#owner[this.#name] = value;
+    return value;
+  }
+
+  /** The value. Reads it at once if that was not done. */
+  value(): Parsed {
+    const value: Parsed = this.#owner[this.#name];
+    return value === this ? runAtOnce(this.read()) : value;
+  }
+
+  /** True if both are spelled alike. */
+  equals(other: Deferred): boolean {
+    return this.#source.equals(other.#source);
   }
 }

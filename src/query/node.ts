@@ -103,6 +103,8 @@ export class OperationNode {
   /** Tables of the same database that a new table refers to. */
   readonly referenced: string[] = [];
   hasExtraFields = false;
+  /** The object of fields, as it is in the tree. */
+  fields: object = {};
   /** Of the object of fields. */
   range: ByteRange = { start: 0, end: 0 };
   /** The value of `where`, which may be null. Undefined if it is absent. */

@@ -98,7 +98,9 @@ function previewed<Of extends Fields>(name: string, fields: Of, rules: MakeSchem
     parse(tape, token, node) {
       preview(node, name, token, tape);
       node.range = { start: tape.start(token), end: tape.end(token) };
-      return parse(tape, token, node);
+      const fields = parse(tape, token, node);
+      node.fields = fields;
+      return fields;
     },
     schema: (reference) => ({ ...schema(reference), ...rules(reference) }),
   });

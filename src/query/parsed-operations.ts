@@ -32,6 +32,16 @@ export class ParsedOperations {
     return this.#operations;
   }
 
+  /** The operations as they are, with values that are still deferred. */
+  get unread(): readonly Operation[] {
+    return this.#operations;
+  }
+
+  /** The sources of values that were deferred, by value. */
+  sources(): ReadonlyMap<unknown, Deferred> {
+    return new Map(this.#deferred.map((deferred) => [deferred.value(), deferred]));
+  }
+
   /** Reads at once what was deferred. */
   complete(): void {
     if (!this.#isWhole) runAtOnce(this.parse());

@@ -144,7 +144,10 @@ class QueryParser {
     const range = { start: tape.start(token), end: tape.end(token) };
     const note = (one: OperationNode) => {
       one.operation = one.previewed ?? name;
-      if (one.previewed === undefined) one.range = range;
+      if (one.previewed === undefined) {
+        one.range = range;
+        one.fields = fields;
+      }
       const { database, tables, nested } = one;
       this.#accesses.push({
         operation: name,

@@ -1,7 +1,7 @@
 import type { OperationNode } from "./node.ts";
 
-/** Conditions as JSON text that an operation's rows must meet in addition to its own `where`. */
-export interface AddedConditions {
+/** Conditions as JSON text, for an operation. */
+interface AddedText {
   readonly node: OperationNode;
   readonly conditions: readonly string[];
 }
@@ -24,7 +24,7 @@ interface Edit {
  * Adds conditions to operations, which may contain each other. The client's `where` becomes one
  * of the terms, or is replaced if it is null. No other byte changes.
  */
-export function splice(body: Buffer, additions: readonly AddedConditions[]): Buffer {
+export function splice(body: Buffer, additions: readonly AddedText[]): Buffer {
   const pieces: Buffer[] = [];
   let copied = 0;
   const edits: Edit[] = [];

@@ -187,8 +187,8 @@ function parseScalar(tape: QueryTape, token: number): Parsed {
 }
 
 function defer(tape: QueryTape, token: number, { body }: OperationNode): Parsed {
-  const [start, end] = [tape.start(token), tape.end(token)];
-  const deferred = new Deferred(tape.bytes, start, end, tape.hasObject(token));
+  const source = tape.bytes.subarray(tape.start(token), tape.end(token));
+  const deferred = new Deferred(source, tape.hasObject(token));
   body.deferred.push(deferred);
   return deferred;
 }

@@ -354,6 +354,7 @@ class Delivery {
 
 export class BackendGroup implements Database {
   readonly isEngine = false;
+  readonly readsBytes = true;
   readonly targets: readonly Backend[];
   readonly #balancer: LoadBalancer<Backend>;
 

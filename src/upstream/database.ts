@@ -64,6 +64,8 @@ export interface DatabaseTarget extends TargetMetrics {
 export interface Database {
   /** True for the engine, which enforces limits itself and returns a Preview's digest. */
   readonly isEngine: boolean;
+  /** True if it runs the bytes of a query, not its tree. */
+  readonly readsBytes: boolean;
   readonly targets: readonly DatabaseTarget[];
   run(query: DatabaseQuery | SchemaQuery, sink: AnswerSink): void;
   /** @throws Refusal as a reverse proxy does */

@@ -115,6 +115,10 @@ export class EngineDatabase implements Database, DatabaseTarget {
     );
   }
 
+  get readsBytes(): boolean {
+    return this.#store.readsBytes;
+  }
+
   get busy(): number {
     return this.#limiter.busy;
   }

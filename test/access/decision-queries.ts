@@ -20,7 +20,7 @@ export interface AskedQuery {
   readonly context: DecisionContext;
 }
 
-const grammar = createGrammar({
+export const grammar = createGrammar({
   extraFields: ["trace"],
   operations: { Truncate: "DELETE" },
   level: "full",

@@ -6,11 +6,12 @@ import type { Grant } from "../../src/access/grant.ts";
 import { decideQuery } from "../../src/access/policy.ts";
 import { boundaryName, type Decision, type QueryDecision } from "../../src/access/rights.ts";
 import { groupSubject } from "../../src/access/roles.ts";
-import { filterAdditions } from "../../src/access/row-filter.ts";
+import { addedTexts, additionsOf } from "../../src/access/row-filter.ts";
+import { runAtOnce } from "../../src/cooperative-scheduling.ts";
+import { addToBytes } from "../../src/query/additions.ts";
 import type { Query } from "../../src/query/query.ts";
-import { splice } from "../../src/query/splice.ts";
 import { caseCount } from "../kit/nightly.ts";
-import { type AskedQuery, askedOf, readingOf, scanned } from "./decision-queries.ts";
+import { type AskedQuery, askedOf, grammar, readingOf, scanned } from "./decision-queries.ts";
 import { filteredBody, opinionsOn } from "./decision-reference.ts";
 import {
   boundaryOf,
@@ -42,13 +43,13 @@ function disagreement(
   decision: QueryDecision,
 ): string | undefined {
   const opinions = opinionsOn(world, asked);
-  for (const [at, { allowed, reason, additions = [] }] of decision.decisions.entries()) {
+  for (const [at, { allowed, reason, filters }] of decision.decisions.entries()) {
     const opinion = opinions[at];
     if (opinion === undefined) return `there is no element ${at}`;
     const faults = [...opinion.faults].join() || "none";
     if (!allowed) return opinion.faults.has(reason) ? undefined : `${at}: ${reason}, not ${faults}`;
     if (opinion.faults.size > 0) return `${at}: allowed, not ${faults}`;
-    const added = [additions, opinion.additions].map((some) => [...some].sort().join());
+    const added = [addedTexts(filters), opinion.additions].map((some) => [...some].sort().join());
     if (added[0] !== added[1]) return `${at}: adds ${added[0]}, not ${added[1]}`;
   }
   const asks = opinions.some((opinion) => opinion.asks.length > 0);
@@ -65,7 +66,9 @@ function misplaced(
 ): string | undefined {
   const text = JSON.stringify(asked.body);
   if (!allowed || text.includes('"bind":')) return undefined;
-  const body = splice(Buffer.from(text), filterAdditions(query, decisions)).toString();
+  const read = { body: Buffer.from(text), query };
+  const steps = addToBytes(read, additionsOf(decisions), grammar, Number.POSITIVE_INFINITY);
+  const body = runAtOnce(steps).body.toString();
   const expected = filteredBody(world, asked);
   return isDeepStrictEqual(JSON.parse(body), expected)
     ? undefined
@@ -95,8 +98,8 @@ function compare(
       if (query === undefined) continue;
       judged++;
       const decision = decideQuery(snapshot, subjectOf(world), query, asked.context);
-      const isFilteredWithin = decision.decisions.some(({ placed = [] }) =>
-        placed.slice(1).some((additions) => additions.length > 0),
+      const isFilteredWithin = additionsOf(decision.decisions).some(
+        ({ node }) => node.outer !== undefined,
       );
       if (decision.allowed && isFilteredWithin) filteredWithin++;
       outcomes.set(decision.reason, (outcomes.get(decision.reason) ?? 0) + 1);

@@ -5,12 +5,15 @@ import { entriesIn } from "../../src/access/entries.ts";
 import { grantsFor } from "../../src/access/groups.ts";
 import { lintAccess } from "../../src/access/lint.ts";
 import { parseAccessFile } from "../../src/access/parse.ts";
-import { decide, explainAccess, isAdministrator } from "../../src/access/policy.ts";
+import { decide, decideQuery, explainAccess, isAdministrator } from "../../src/access/policy.ts";
 import type { Subject } from "../../src/access/roles.ts";
 import { isExternalUsername, isGroupName, joinNames, splitNames } from "../../src/access/roles.ts";
-import { filterOf } from "../../src/access/row-filter.ts";
 import { runAtOnce } from "../../src/cooperative-scheduling.ts";
+import { createGrammar } from "../../src/query/grammar.ts";
+import { scan } from "../../src/query/scan.ts";
 import { user } from "./kit.ts";
+
+const grammar = createGrammar({ extraFields: [], operations: {} });
 
 const groups = `
 [[groups]]
@@ -141,10 +144,12 @@ t.test("row filters take a record's attribute before the token's", async (t) => 
     [text.slice(record.length), "other"],
   ] as const) {
     const snapshot = parseAccessFile(file, "access.toml");
-    const [grant] = entriesIn(grantsFor(snapshot, bob));
     const caller = { ...bob, attributes };
-    const filtered = grant && filterOf(grant, caller, snapshot.users.get("staff:bob"));
-    t.match(filtered, [{ value: tenant }]);
+    const select = { database: "main", from: "a", columns: ["*"] };
+    const query = scan(Buffer.from(JSON.stringify({ Select: select })), grammar);
+    const context = { via: "query", now: 0, isEngine: true } as const;
+    const { decisions } = decideQuery(snapshot, caller, query, context);
+    t.match(decisions[0]?.filters, [{ conditions: [{ value: tenant }] }]);
   }
 });
 

@@ -1,6 +1,7 @@
 /** Callers whose entries have limits besides a role. */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
+import type { Decision } from "../../src/access/rights.ts";
 import { configurationSchema } from "../../src/config/schema.ts";
 import type { ScannedQuery } from "../../src/gateway/gateway.ts";
 import { withFilters } from "../../src/gateway/query.ts";
@@ -225,10 +226,13 @@ const filtering = {
   configuration: configurationSchema.parse({ server: { max_body_bytes: 8 * LONG_BODY } }),
   queries: { grammar, isEngine: false, identified: Promise.resolve() },
 };
-const own = '{"column":"tenant","cmp":"=","value":"acme"}';
-const decisions = [
-  { allowed: true, reason: "allowed", role: "ReadOnly", entry: "main.a", additions: [own] },
-] as const;
+const own = { column: "tenant", cmp: "=", value: "acme" } as const;
+
+/** A decision that adds a filter. */
+function decisionsOn({ query }: ScannedQuery): readonly Decision[] {
+  const filters = query.accesses.map(({ node }) => ({ node, conditions: [own], added: [own] }));
+  return [{ allowed: true, reason: "allowed", role: "ReadOnly", entry: "main.a", filters }];
+}
 
 function scannedQuery(keys: number, length = 1): ScannedQuery {
   const value = "x".repeat(length);
@@ -244,7 +248,7 @@ t.test("others are served while long queries are scanned again with filters", as
   let isRead = false;
   // Several, since a fast machine may scan one within a single turn.
   const reads = Promise.all(
-    Array.from({ length: 8 }, () => withFilters(filtering, scanned, decisions)),
+    Array.from({ length: 8 }, () => withFilters(filtering, scanned, decisionsOn(scanned), true)),
   );
   const whenRead = reads.finally(() => {
     isRead = true;
@@ -253,7 +257,7 @@ t.test("others are served while long queries are scanned again with filters", as
   for (; !isRead; turns++) await nextTurn();
   t.ok(turns > 1, `${turns} turns in between`);
   for (const { body, query } of await whenRead) {
-    t.equal(body.length, scanned.body.length + `{"and":[${own},]}`.length);
+    t.equal(body.length, scanned.body.length + `{"and":[${JSON.stringify(own)},]}`.length);
     t.strictSame(query.accesses[0]?.tables, ["a"]);
   }
 });
@@ -262,8 +266,11 @@ t.test("a query that becomes too long with its filters is refused", (t) => {
   const scanned = scannedQuery(100);
   const server = { max_body_bytes: scanned.body.length };
   const configuration = configurationSchema.parse({ server });
-  t.throws(() => withFilters({ ...filtering, configuration }, scanned, decisions), {
-    code: "body_too_large",
-  });
+  t.throws(
+    () => withFilters({ ...filtering, configuration }, scanned, decisionsOn(scanned), true),
+    {
+      code: "body_too_large",
+    },
+  );
   t.end();
 });

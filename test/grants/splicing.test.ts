@@ -3,7 +3,7 @@ import t from "tap";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import { decideQuery } from "../../src/access/policy.ts";
 import type { QueryDecision } from "../../src/access/rights.ts";
-import { filterAdditions } from "../../src/access/row-filter.ts";
+import { addedTexts, additionsOf, termText } from "../../src/access/row-filter.ts";
 import type { Query } from "../../src/query/query.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
 import { scan } from "../../src/query/scan.ts";
@@ -38,8 +38,12 @@ function decide(query: Query): QueryDecision {
 }
 
 /** The body with what a decision adds, as the gateway makes it. */
-function narrowed(body: Buffer, query: Query, { decisions }: QueryDecision): Buffer {
-  return splice(body, filterAdditions(query, decisions));
+function narrowed(body: Buffer, { decisions }: QueryDecision): Buffer {
+  const additions = additionsOf(decisions).map(({ node, conditions }) => ({
+    node,
+    conditions: conditions.map(termText),
+  }));
+  return splice(body, additions);
 }
 
 /** The bytes of a body but for each `where` that is null, which gives way. */
@@ -48,7 +52,7 @@ function kept(body: Buffer, { accesses }: Query, { decisions }: QueryDecision): 
   let from = 0;
   for (const [at, { node }] of accesses.entries()) {
     const { where } = node;
-    const isAdded = (decisions[at]?.additions?.length ?? 0) > 0;
+    const isAdded = addedTexts(decisions[at]?.filters).length > 0;
     if (where === undefined || !isAdded || body[where.start] !== 0x6e) continue;
     pieces.push(body.subarray(from, where.start));
     from = where.end;
@@ -65,7 +69,7 @@ function isWithin(part: Buffer, whole: Buffer): boolean {
 
 /** The fault of a filtered body, if any. */
 function faultOf(body: Buffer, query: Query, decision: QueryDecision): string | undefined {
-  const up = narrowed(body, query, decision);
+  const up = narrowed(body, decision);
   const again = read(up);
   // The gateway refuses what is too deep by its filters.
   if (typeof again === "string") return again === "nesting_too_deep" ? undefined : again;
@@ -76,12 +80,13 @@ function faultOf(body: Buffer, query: Query, decision: QueryDecision): string | 
   if (!isWithin(kept(body, query, decision), up)) return "bytes of the client's are gone";
   const second = decide(again);
   if (!second.allowed) return `denied then: ${second.reason}`;
-  if (!narrowed(up, again, second).equals(up)) return "filtered twice";
+  if (!narrowed(up, second).equals(up)) return "filtered twice";
   for (const [at, { node }] of again.accesses.entries()) {
-    const demanded = decision.decisions[at]?.filters ?? [];
+    const { filters = [] } = decision.decisions[at] ?? {};
+    const demanded = filters.flatMap(({ conditions }) => conditions.map(termText));
     const said =
       node.where === undefined ? "" : up.toString("utf8", node.where.start, node.where.end);
-    if (decision.decisions[at]?.additions === undefined) continue;
+    if (addedTexts(filters).length === 0) continue;
     if (!demanded.every((one) => said.includes(one))) return "a filter is missing";
   }
   return undefined;
@@ -97,7 +102,7 @@ t.test("filters are added once to any query, and every parser sees them", async 
     if (typeof query === "string") continue;
     const decision = decide(query);
     if (!decision.allowed) continue;
-    if (decision.decisions.every(({ additions = [] }) => additions.length === 0)) continue;
+    if (additionsOf(decision.decisions).length === 0) continue;
     count++;
     maker.keep(body);
     const fault = faultOf(body, query, decision);
@@ -185,8 +190,8 @@ t.test("filters are added to every table of an operation", async (t) => {
     ...selected.map((pair) => pair.map((one) => selecting(spelled(one)))),
   ];
   for (const [sent = "", forwarded] of pairs) {
-    const { text, query, decisions } = decisionOn(sent);
-    t.equal(splice(Buffer.from(text), filterAdditions(query, decisions)).toString(), forwarded);
+    const { text, query, ...decided } = decisionOn(sent);
+    t.equal(narrowed(Buffer.from(text), decided).toString(), forwarded);
     t.equal(decisionOn(sent, false).reason, "not_narrowable");
   }
   const denied = {
@@ -265,7 +270,7 @@ t.test("a filter is added after more columns than a shape has, even if one fits 
     const body = `{"Select":{"database":"main","from":"tickets","columns":${columns},"where":{"value":"a","cmp":"=","c\\u006flumn":"${column}"}}}`;
     const query = scan(Buffer.from(body), plain);
     const context = { via: "query", now: 0, isEngine: true } as const;
-    return decideQuery(limited, subject, query, context).decisions[0]?.additions?.length;
+    return addedTexts(decideQuery(limited, subject, query, context).decisions[0]?.filters).length;
   };
   t.equal(additionsFor("status"), 1);
   t.equal(additionsFor("tenant"), 0);

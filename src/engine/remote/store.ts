@@ -126,6 +126,7 @@ interface RemoteStoreOptions<Leased extends Session> {
 
 /** The databases of one server. Every query is one transaction. */
 class RemoteStore<Leased extends Session> implements Store {
+  readonly readsBytes = false;
   readonly #dialect: Dialect<Leased>;
   readonly #pool: ConnectionPool<Leased>;
   readonly #check: HealthCheck<Leased>;

@@ -297,6 +297,8 @@ const PIECE_LENGTH = 64 * 1024;
 
 /** Creates and deletes files. Only workers run SQLite. */
 class SqliteStore implements Store {
+  /** Its processes read them. */
+  readonly readsBytes = true;
   readonly #files: DatabaseFiles;
   readonly #pool: WorkerPool;
   readonly #unlock: () => Promise<void>;
