@@ -59,7 +59,7 @@ export function checkColumns(
   others: readonly TableRight[] = [],
 ): void {
   const isSole = readsOneTable(node);
-  for (const [position, columns] of node.columnUses()) {
+  for (const [position, columns] of node.columnUses) {
     for (const column of columns) {
       if (column !== "*") checkUse(position, column, own, others, isSole);
       else if (position !== "aggregate") checkStar(own, isSole);

@@ -19,13 +19,14 @@ import {
   type GivenRights,
   granted,
   judgeRights,
+  type KnownEntries,
   type Objection,
   type QueryDecision,
   type TableFilter,
   type WantedRight,
 } from "./rights.ts";
 import type { Subject } from "./roles.ts";
-import { filterRows, tableNames, termText } from "./row-filter.ts";
+import { filterRows, type RowFilters, tableNames, termText } from "./row-filter.ts";
 import { checkNumbers, isLimiting, LimitTally, limitersOf } from "./row-limits.ts";
 import type { Snapshot } from "./snapshot.ts";
 
@@ -38,6 +39,7 @@ interface Judged extends GivenRights<WantedTable & GivenRight> {
   /** Index in a Batch. */
   readonly element: number;
   readonly tally: LimitTally;
+  readonly rowFilters: RowFilters;
   readonly operation: Operation | undefined;
 }
 
@@ -228,6 +230,8 @@ export function decideNarrowedQuery(
   // Rows and lists are compared with row filters.
   operations.complete();
   const tally = new LimitTally(context.isEngine);
+  const known: KnownEntries = new Map();
+  const rowFilters: RowFilters = new Map();
   const decisions: Decision[] = [];
   const approvals: ApprovalRule[] = [];
   const all: GivenRights[] = [];
@@ -236,10 +240,12 @@ export function decideNarrowedQuery(
     return { allowed: false, reason: decision.reason, decisions, limits: [], approvals: [] };
   };
   for (const [element, access] of accesses.entries()) {
-    const given = judgeRights(snapshot, subject, access.database, wantedRights(access), context);
+    const wanted = wantedRights(access);
+    const given = judgeRights(snapshot, subject, access.database, wanted, context, known);
     if ("reason" in given) return deny(given);
     const operation = access.node.operation === "Select" ? undefined : operations.at(element);
-    const judged = { ...given, snapshot, subject, context, access, element, tally, operation };
+    const judging = { snapshot, subject, context, access, element, tally, operation };
+    const judged = { ...given, ...judging, rowFilters };
     try {
       const filters = narrow(judged);
       decisions.push({ ...granted(given), ...(filters.length === 0 ? {} : { filters }) });

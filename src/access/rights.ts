@@ -359,12 +359,16 @@ export function denied({ reason, message, entry, boundary }: Objection): DeniedD
   };
 }
 
+/** The entries that match a table, found once for all elements of a query. */
+export type KnownEntries = Map<string, readonly [DecidingEntry | Objection, DecidingEntry[]]>;
+
 export function judgeRights<Wanted extends WantedRight>(
   snapshot: Snapshot,
   subject: Subject,
   database: string,
   wanted: readonly Wanted[],
   context: QueryOrigin & { readonly now: number },
+  known: KnownEntries = new Map(),
 ): GivenRights<Wanted & GivenRight> | DeniedDecision {
   for (const { permissions } of wanted) {
     for (const permission of permissions) {
@@ -378,8 +382,14 @@ export function judgeRights<Wanted extends WantedRight>(
   const rights: (Wanted & GivenRight)[] = [];
   for (const one of wanted) {
     const { table, permissions } = one;
-    const matching = matchingEntries(grants, database, table, context.now);
-    const entry = requireEntry(grants, database, table, matching[0], context.now);
+    const place = JSON.stringify([database, table]);
+    let found = known.get(place);
+    if (found === undefined) {
+      const matching = matchingEntries(grants, database, table, context.now);
+      found = [requireEntry(grants, database, table, matching[0], context.now), matching];
+      known.set(place, found);
+    }
+    const [entry, matching] = found;
     if ("reason" in entry) return denied(entry);
     const objection = judgeRoles(permissions, entry, boundaries);
     if (objection !== undefined) return denied(objection);

@@ -70,8 +70,9 @@ function isColumn(
 
 /** Compares JSON type and characters. Whole numbers are compared by value. */
 function areEqual(one: Literal, other: CellValue): boolean {
-  if (isWhole(one)) return isWhole(other) && BigInt(one) === BigInt(other);
-  return one === other;
+  if (one === other) return true;
+  const isLarge = typeof one === "bigint" || typeof other === "bigint";
+  return isLarge && isWhole(one) && isWhole(other) && BigInt(one) === BigInt(other);
 }
 
 /** The number of values that `where` allows a column. Undefined if it is not pinned. */
@@ -233,11 +234,15 @@ function checkContents(
   }
 }
 
+/** The row filters of entries with the caller's attributes, made once for all elements. */
+export type RowFilters = Map<DecidingEntry, readonly RowCondition[]>;
+
 interface Filtering {
   readonly snapshot: Snapshot;
   readonly subject: Subject;
   readonly access: Access;
   readonly tally: LimitTally;
+  readonly rowFilters: RowFilters;
   readonly operation: Operation | undefined;
 }
 
@@ -260,7 +265,7 @@ export function filterRows(
 }
 
 function filterTable(
-  { snapshot, subject, access: { database }, tally, operation }: Filtering,
+  { snapshot, subject, access: { database }, tally, rowFilters, operation }: Filtering,
   node: OperationNode,
   { table, name, entry }: TableRight,
   spelling: ColumnSpelling,
@@ -278,7 +283,11 @@ function filterTable(
     tally.compareBytes({ database, table, bytewise: requireWhere });
   }
   if (rowFilter === undefined) return undefined;
-  const filter = filterOf(entry, subject, snapshot.users.get(subject.username));
+  let filter = rowFilters.get(entry);
+  if (filter === undefined) {
+    filter = filterOf(entry, subject, snapshot.users.get(subject.username));
+    rowFilters.set(entry, filter);
+  }
   if (node.optional.has(name)) {
     const message = `Join ${table} by INNER, or from the other side: only some of its rows may be read, and an outer join would show the others as missing`;
     throw new Denied({ reason: "join_denied", message, entry });

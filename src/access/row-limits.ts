@@ -177,6 +177,8 @@ export class LimitTally {
   compareBytes({ database, table, bytewise, ...rest }: BytewiseColumns): void {
     const key = JSON.stringify([database, table]);
     const known = this.#bytewise.get(key);
+    const isWritten = rest.written === undefined || known?.written !== undefined;
+    if (isWritten && bytewise.every((column) => known?.bytewise.includes(column))) return;
     const columns = [...new Set([...(known?.bytewise ?? []), ...bytewise])];
     this.#bytewise.set(key, { ...known, database, table, bytewise: columns, ...rest });
   }

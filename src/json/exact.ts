@@ -19,14 +19,14 @@ export type ReadNumber = (source: string, key: string) => number | bigint | Exac
  * number of moderate length, else `ExactNumber`.
  */
 export function exactNumber(source: string): number | bigint | ExactNumber {
+  if (source.length > LONGEST_NUMBER) return new ExactNumber(source);
   const value = Number(source);
   if (!isInteger(source)) return String(value) === source ? value : new ExactNumber(source);
-  if (Number.isSafeInteger(value)) return value;
-  return source.length > LONGEST_INTEGER ? new ExactNumber(source) : BigInt(source);
+  return Number.isSafeInteger(value) ? value : BigInt(source);
 }
 
-/** Characters of a whole number that becomes BigInt, whose parsing takes quadratic time. */
-const LONGEST_INTEGER = 100;
+/** In characters. No double is written longer, and parsing a BigInt takes quadratic time. */
+const LONGEST_NUMBER = 100;
 
 export function isInteger(source: string): boolean {
   return /^-?\d+$/.test(source);

@@ -127,6 +127,7 @@ export class OperationNode {
   /** The first `on` that names a column of `outer`. */
   #onToken: number | undefined;
   #sides: readonly string[] = [];
+  #columnUses: ColumnUses | undefined;
   #references: { readonly table: string; readonly token: number }[] | undefined;
 
   constructor(body: Body, element?: number, outer?: OperationNode, nesting?: Nesting) {
@@ -177,7 +178,12 @@ export class OperationNode {
   }
 
   /** Columns named, by position, without names that the operation itself makes. */
-  columnUses(): ColumnUses {
+  get columnUses(): ColumnUses {
+    this.#columnUses ??= this.#groupUses();
+    return this.#columnUses;
+  }
+
+  #groupUses(): ColumnUses {
     const uses = new Map<Position, Set<string>>();
     for (const { position, column } of this.uses) {
       if (this.#isOwnName(position, column)) continue;

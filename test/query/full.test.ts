@@ -486,7 +486,7 @@ t.test("columns are listed by position", async (t) => {
   };
   const listed = (node: OperationNode | undefined) =>
     Object.fromEntries(
-      Array.from(node?.columnUses() ?? [], ([position, names]) => [position, [...names].join()]),
+      Array.from(node?.columnUses ?? [], ([position, names]) => [position, [...names].join()]),
     );
   const usesOf = (body: object, element = 0) => listed(nodeOf(body, element));
   t.strictSame(
