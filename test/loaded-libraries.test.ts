@@ -21,9 +21,19 @@ process.on("SIGUSR2", () => console.log(JSON.stringify({ ofNode: process.moduleL
 
 /** Loaded only once a request or the configuration needs it. */
 const later = [
-  ...["@modelcontextprotocol/server", "@modelcontextprotocol/client", "oidc-provider", "hono"],
-  ...["http-proxy-3", "kysely", "pg", "mysql2", "undici", "@inquirer/password"],
-  ...["pino-pretty", "prom-client", "@opentelemetry/api"],
+  "@modelcontextprotocol/server",
+  "@modelcontextprotocol/client",
+  "oidc-provider",
+  "hono",
+  "http-proxy-3",
+  "kysely",
+  "pg",
+  "mysql2",
+  "undici",
+  "@inquirer/password",
+  "pino-pretty",
+  "prom-client",
+  "@opentelemetry/api",
 ];
 /** Modules of Node: its `fetch` takes 11 MB, TLS 5 MB. */
 const laterOfNode = ["internal/deps/undici/undici", "tls", "https", "zlib"];

@@ -399,7 +399,9 @@ t.test("the form for an entry suggests existing databases, tables and columns", 
   await gateway.addUser("abel", "ReadWrite");
   const token = await gateway.login();
   const columns = ["id", "state", "tenant"].map((name) => ({
-    ...{ name, type: name === "id" ? "int" : "text", primary_key: name === "id" },
+    name,
+    type: name === "id" ? "int" : "text",
+    primary_key: name === "id",
   }));
   for (const database of ["main", "payroll"]) {
     await gateway.query({ CreateDatabase: { database } }, token);

@@ -17,8 +17,11 @@ import {
 } from "./kit.ts";
 
 const staff = [
-  ...["root * Owner", "dora main DbAdmin", "rita main ReadOnly"],
-  ...["rita payroll ReadWrite", "paul payroll ReadWrite"],
+  "root * Owner",
+  "dora main DbAdmin",
+  "rita main ReadOnly",
+  "rita payroll ReadWrite",
+  "paul payroll ReadWrite",
 ];
 const select = (database: string, from = "orders") => ({
   Select: { database, from, columns: ["id", "state"] },
@@ -54,7 +57,11 @@ t.test("the audit is searched by user, table, operation, outcome and time", asyn
   const dropped = "DropTable main.people";
   const both = ["Delete payroll.orders", "Select main.people"];
   t.strictSame(await operationsOn(root, "user=rita"), [
-    ...[dropped, ...both, "Delete payroll.orders", "Delete main.orders", "Select main.orders"],
+    dropped,
+    ...both,
+    "Delete payroll.orders",
+    "Delete main.orders",
+    "Select main.orders",
     "login",
   ]);
   t.strictSame(await operationsOn(root, "table=people"), [dropped, ...both]);
@@ -75,7 +82,9 @@ t.test("the audit is searched by user, table, operation, outcome and time", asyn
 t.test("a DbAdmin sees only lines of managed databases, other users none", async (t) => {
   const dora = await signedIn(t, url, "dora");
   t.strictSame(await operationsOn(dora), [
-    ...["DropTable main.people", "Delete main.orders", "Select main.orders"],
+    "DropTable main.people",
+    "Delete main.orders",
+    "Select main.orders",
   ]);
   const { text } = await dora.get("/audit");
   t.notMatch(text, /payroll|login|signed/);
@@ -132,11 +141,21 @@ t.test("a drafted grant knows the groups that decided, and keeps their limits", 
   );
   const line = (user: string, name: string) =>
     `${JSON.stringify({
-      ...{ level: "warn", time: new Date().toISOString(), user, via: "query", decision: "deny" },
-      ...{ reason: "role_insufficient", status: 403, operationCount: 1, msg: "request" },
+      level: "warn",
+      time: new Date().toISOString(),
+      user,
+      via: "query",
+      decision: "deny",
+      reason: "role_insufficient",
+      status: 403,
+      operationCount: 1,
+      msg: "request",
       operations: [
         {
-          ...{ operation: "Update", database: "main", tables: ["orders"], role: "ReadOnly" },
+          operation: "Update",
+          database: "main",
+          tables: ["orders"],
+          role: "ReadOnly",
           entry: `main (group ${name})`,
         },
       ],

@@ -113,7 +113,13 @@ t.test("text from others is escaped on every page", async (t) => {
   );
   const asked = encodeURIComponent(markup("asked"));
   const pages = await crawl(client, [
-    ...["/overview", "/access", "/approvals", "/sessions", "/audit", "/state", "/access/check"],
+    "/overview",
+    "/access",
+    "/approvals",
+    "/sessions",
+    "/audit",
+    "/state",
+    "/access/check",
     ...["access?user", "access?place", "access/user?user", "access/entry?user", "sessions?user"]
       .concat("audit?user", "audit?table", "access/act?action", "access/members?user")
       .concat("access/groups?user")

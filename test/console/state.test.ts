@@ -195,7 +195,9 @@ async function work({ gateway }: ConsoleSetting): Promise<number> {
   const where = { column: "id", cmp: "=", value: 7 };
   const queries = [
     ...Array.from({ length: 12 }, () => select("main")),
-    ...[select("shop"), select("shop"), select("payroll")],
+    select("shop"),
+    select("shop"),
+    select("payroll"),
     { Update: { database: "main", table: "people", set: { id: 1 }, where } },
     { Delete: { database: "main", table: "orders", where } },
   ];

@@ -13,7 +13,15 @@ import { deployed, deployedPath, findProgram } from "./programs.ts";
 const added = new Set(["job", "instance", "le"]);
 const reasons = new Set(["allowed", ...Object.keys(refusals), ...Object.keys(queryRefusals)]);
 const functions = new Set([
-  ...["sum", "min", "count", "topk", "by", "rate", "increase", "histogram_quantile", "time"],
+  "sum",
+  "min",
+  "count",
+  "topk",
+  "by",
+  "rate",
+  "increase",
+  "histogram_quantile",
+  "time",
   "label_values",
 ]);
 const ending = /_(?:bucket|sum|count)$/;

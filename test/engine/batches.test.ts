@@ -210,7 +210,9 @@ overEach("a Preview shows each change of a Batch after those before it", async (
           { id: 1, name: "z" },
           { id: 99, name: "n" },
         ],
-        ...{ on_conflict: ["id"], update: ["name"], returning: ["id", "name", "left"] },
+        on_conflict: ["id"],
+        update: ["name"],
+        returning: ["id", "name", "left"],
       },
     },
     {

@@ -53,7 +53,8 @@ overEach("a change returns the rows that it has changed", async (t, { ask }) => 
     [
       { Insert: { ...stock, values, returning: ["id", "stock.name"] } },
       "Inserted 2 rows",
-      ...[2, '{"id":4,"name":"z"},{"id":5,"name":"a"}'],
+      2,
+      '{"id":4,"name":"z"},{"id":5,"name":"a"}',
     ],
     [
       updateStock({ ...first, returning: ["*"] }),
@@ -63,11 +64,15 @@ overEach("a change returns the rows that it has changed", async (t, { ask }) => 
     ],
     [
       updateStock({ set: { name: "x" }, where: equal("id", 99), returning: ["id"] }),
-      ...["Updated 0 rows", 0, ""],
+      "Updated 0 rows",
+      0,
+      "",
     ],
     [
       deleteStock({ where: byName("x"), returning: ["count", "id", "count"] }),
-      ...["Deleted 2 rows", 2, '{"count":10,"id":1},{"count":20,"id":2}'],
+      "Deleted 2 rows",
+      2,
+      '{"count":10,"id":1},{"count":20,"id":2}',
     ],
   ] as const) {
     const expected = success(`"message":"${message}","affected":${affected},"data":[${data}]`);
@@ -232,7 +237,8 @@ overEach("an ambiguous Upsert is refused", async (t, { ask }) => {
     [{ update: ["name", "name"] }, "duplicate_column", /"name" is given twice/],
     [
       values({ id: 1, name: "x" }, { id: 2 }),
-      ...["invalid_value", /^values\[1\]: Column "name" is missing/],
+      "invalid_value",
+      /^values\[1\]: Column "name" is missing/,
     ],
     [values({ id: 1, name: 7 }), "invalid_value", /^values\[0\]: Column "name" /],
   ] as const) {
@@ -272,11 +278,15 @@ overEach("a Preview shows the rows before and after, and changes nothing", async
     [deleteStock({ where: byName("nut"), returning: ["id"] }), 1, '{"id":3}', ""],
     [
       updateStock({ ...nails, returning: ["count", "id"] }),
-      ...[1, '{"count":10,"id":1}', '{"count":11,"id":1}'],
+      1,
+      '{"count":10,"id":1}',
+      '{"count":11,"id":1}',
     ],
     [
       insert("stock", [{ id: 9, name: "pin" }]),
-      ...[1, "", '{"id":9,"name":"pin","count":null,"price":null}'],
+      1,
+      "",
+      '{"id":9,"name":"pin","count":null,"price":null}',
     ],
   ] as const) {
     const expected = `"affected":${affected},"before":[${before}],"after":[${after}]`;

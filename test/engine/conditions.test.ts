@@ -6,9 +6,19 @@ import { overEach, type Scene } from "./over-each.ts";
 import { freshPostgres } from "./postgres/kit.ts";
 
 const types = {
-  ...{ id: "int", name: "text", label: "varchar(20)", code: "uuid", data: "bytes", extra: "json" },
-  ...{ n: "bigint", price: "decimal(10,2)", ratio: "double", isPaid: "boolean" },
-  ...{ day: "date", at: "timestamp", clock: "time" },
+  id: "int",
+  name: "text",
+  label: "varchar(20)",
+  code: "uuid",
+  data: "bytes",
+  extra: "json",
+  n: "bigint",
+  price: "decimal(10,2)",
+  ratio: "double",
+  isPaid: "boolean",
+  day: "date",
+  at: "timestamp",
+  clock: "time",
 };
 
 const code = "5f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f";

@@ -120,7 +120,9 @@ overEach(
     );
     const twice = [{ as: "double", fn: "mul", of: ["price", { value: 2 }] }];
     const computed = {
-      ...{ ...ofStaff, columns: ["id", "double"], compute: twice },
+      ...ofStaff,
+      columns: ["id", "double"],
+      compute: twice,
       where: {
         and: [
           { column: "double", cmp: ">", value: 2 },
@@ -247,19 +249,38 @@ overEach("a list in an include is refused by its length only", async (t, { ask }
 
 overEach("keys of each type find their rows", async (t, { ask }) => {
   const types = {
-    ...{ whole: "bigint", id: "uuid", words: "text", exact: "decimal(20,4)", day: "date" },
-    ...{ moment: "timestamp", is: "boolean", ratio: "double", data: "bytes" },
+    whole: "bigint",
+    id: "uuid",
+    words: "text",
+    exact: "decimal(20,4)",
+    day: "date",
+    moment: "timestamp",
+    is: "boolean",
+    ratio: "double",
+    data: "bytes",
   };
   const rows = [
     {
-      ...{ whole: 9007199254740993n, id: "0f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f", words: "é' \\\"" },
-      ...{ exact: 12.5, day: "2026-01-31", moment: "2026-01-31T10:00:00.5Z", is: true },
-      ...{ ratio: 0.1, data: "AAH/" },
+      whole: 9007199254740993n,
+      id: "0f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f",
+      words: "é' \\\"",
+      exact: 12.5,
+      day: "2026-01-31",
+      moment: "2026-01-31T10:00:00.5Z",
+      is: true,
+      ratio: 0.1,
+      data: "AAH/",
     },
     {
-      ...{ whole: -1n, id: "1f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f", words: "" },
-      ...{ exact: -0.25, day: "1999-12-31", moment: "1999-12-31T23:59:59Z", is: false },
-      ...{ ratio: -1e100, data: "AA==" },
+      whole: -1n,
+      id: "1f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f",
+      words: "",
+      exact: -0.25,
+      day: "1999-12-31",
+      moment: "1999-12-31T23:59:59Z",
+      is: false,
+      ratio: -1e100,
+      data: "AA==",
     },
   ];
   const text = (values: readonly object[]) =>
@@ -290,8 +311,15 @@ const byN = { order_by: { column: "n" } };
 
 overEach("keys are equal as in a join", async (t, { ask }) => {
   const types = {
-    ...{ n: "int", small: "int", exact: "decimal(12,2)", ratio: "double", words: "text" },
-    ...{ short: "varchar(9)", day: "date", moment: "timestamp", is: "boolean" },
+    n: "int",
+    small: "int",
+    exact: "decimal(12,2)",
+    ratio: "double",
+    words: "text",
+    short: "varchar(9)",
+    day: "date",
+    moment: "timestamp",
+    is: "boolean",
   };
   const rows = [
     { small: 1, exact: 1, ratio: 1, words: "1", short: "1 ", day: "2026-01-01", is: true },
@@ -431,7 +459,9 @@ overEach("a Select reads the rows of Selects", async (t, { ask }) => {
   const from = { select: each, as: "each" };
   t.equal(
     await rowsOf(ask, {
-      ...{ from, group_by: ["n"], aggregate: [{ fn: "count", as: "many" }] },
+      from,
+      group_by: ["n"],
+      aggregate: [{ fn: "count", as: "many" }],
       where: { column: "each.staff_id", cmp: "!=", value: null },
       order_by: { column: "n" },
     }),
@@ -455,7 +485,8 @@ overEach("a Select reads the rows of Selects", async (t, { ask }) => {
   const compute = [{ as: "twice", fn: "mul", of: ["price", { value: 2 }] }];
   const inner = { ...top, columns: ["id", "twice", "film", "staff_id"], compute, limit: 3 };
   const middle = {
-    ...{ from: { select: inner, as: "top" }, columns: ["id", "film", "more", "staff_id"] },
+    from: { select: inner, as: "top" },
+    columns: ["id", "film", "more", "staff_id"],
     compute: [{ as: "more", fn: "add", of: ["twice", { value: 1 }] }],
     where: { column: "more", cmp: ">", value: 4 },
   };
@@ -507,7 +538,8 @@ overEach("a Select of Selects names what it gives", async (t, { ask }) => {
   );
   t.match(await select({ from, columns: ["rentals.id"] }), refusal(400, "invalid_column"));
   const both = {
-    ...{ from: "rentals", columns: ["*"] },
+    from: "rentals",
+    columns: ["*"],
     join: { table: "staff", on: "rentals.staff_id = staff.id", join_type: "INNER" },
   };
   const twice = await select({ from: { select: both, as: "r" }, columns: ["*"] });
@@ -520,9 +552,18 @@ overEach("a Select of Selects names what it gives", async (t, { ask }) => {
 
 overEach("columns of a Select keep their types", async (t, { ask }) => {
   const types = {
-    ...{ n: "int", whole: "bigint", id: "uuid", words: "text", exact: "decimal(20,4)" },
-    ...{ day: "date", clock: "time", moment: "timestamp", is: "boolean", ratio: "double" },
-    ...{ data: "bytes", doc: "json" },
+    n: "int",
+    whole: "bigint",
+    id: "uuid",
+    words: "text",
+    exact: "decimal(20,4)",
+    day: "date",
+    clock: "time",
+    moment: "timestamp",
+    is: "boolean",
+    ratio: "double",
+    data: "bytes",
+    doc: "json",
   };
   await ask(createTable("a", types));
   const row =
@@ -611,7 +652,11 @@ overEach("nothing is computed for rows that a Select hides", async (t, { ask }) 
     t.equal(await rowsOf(ask, { from: "b", columns: ["id"], where: among }), '{"id":1}');
   }
   const included = {
-    ...{ as: "a", table: "a", on: "a.id = b.id", columns: ["more"], compute },
+    as: "a",
+    table: "a",
+    on: "a.id = b.id",
+    columns: ["more"],
+    compute,
     where: { and: [where, equal("seen", 1)] },
   };
   t.equal(

@@ -15,8 +15,14 @@ function json(value: unknown): string {
 
 /** Words of the engine's own statements, or close to them, in place of names. */
 const words: Readonly<Record<string, string>> = {
-  ...{ $a: "fenced", $b: "grouped", $c: "ranked" },
-  ...{ region: "c1", label: "c2", qty: "n", ratio: "key", day: "place" },
+  $a: "fenced",
+  $b: "grouped",
+  $c: "ranked",
+  region: "c1",
+  label: "c2",
+  qty: "n",
+  ratio: "key",
+  day: "place",
 };
 const named = (text: string) =>
   text.replaceAll(/\$[abc]|region|label|qty|ratio|day/g, (name) => words[name] ?? name);

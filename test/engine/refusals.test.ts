@@ -99,8 +99,16 @@ overEach("values that look like SQL are values", async (t, { ask }) => {
 
 overEach("names that look like SQL are names", async (t, { ask }) => {
   const odd = [
-    ...["a b", "grüße-$1", "x as y", "select", "id) values (1); --", "a, b", "名前", "[x]"],
-    ...["__proto__", "?"],
+    "a b",
+    "grüße-$1",
+    "x as y",
+    "select",
+    "id) values (1); --",
+    "a, b",
+    "名前",
+    "[x]",
+    "__proto__",
+    "?",
   ];
   // `fromEntries` also defines `__proto__`, which an assignment would not.
   const row = Object.fromEntries(odd.map((name) => [name, `in ${name}`]));

@@ -245,7 +245,8 @@ overEach("a table is joined with itself under another name", async (t, { ask }) 
   const aggregate = [{ fn: "count", column: "s.id", as: "n" }];
   const grouped = { columns: ["m.name"], group_by: ["m.name"], aggregate };
   await answered({ ...grouped, order_by: { column: "n" } }, [
-    ...['{"name":null,"n":1}', '{"name":"Ann","n":2}'],
+    '{"name":null,"n":1}',
+    '{"name":"Ann","n":2}',
   ]);
   const select = { from: query.from, columns: ["m.boss"], join: query.join };
   const where = { column: "s.id", cmp: "NOT IN", select };
@@ -272,7 +273,10 @@ overEach("Selects of texts within Selects find what each finds", async (t, { ask
     ),
   );
   const rows = Array.from({ length: 11 }, (_, id) => ({
-    ...{ id, day: days[id % 4], region: `region ${id % 3}`, label: `label ${id % 5}` },
+    id,
+    day: days[id % 4],
+    region: `region ${id % 3}`,
+    label: `label ${id % 5}`,
   }));
   await ask(insert("inner", rows));
   const labels = { from: "inner", columns: ["label"], where: { column: "id", cmp: "<", value: 4 } };

@@ -86,7 +86,8 @@ overEach("an aggregate that is not allowed is refused with what is", async (t, {
     [x("count", "regon"), "unknown_column", /"regon"/],
     [
       { columns: ["region"], distinct: true, order_by: { column: "id" } },
-      ...[invalid, /order_by allows only selected columns/],
+      invalid,
+      /order_by allows only selected columns/,
     ],
   ] as const) {
     t.match(await ask(select(fields)), refusal(400, code, message));
@@ -139,7 +140,12 @@ overEach("several joins link each table to one before it", async (t, { ask }) =>
 });
 
 const modelTypes = {
-  ...{ id: "int", region: "text", qty: "bigint", ratio: "double", day: "date", label: "text" },
+  id: "int",
+  region: "text",
+  qty: "bigint",
+  ratio: "double",
+  day: "date",
+  label: "text",
 };
 const names = Object.keys(modelTypes);
 

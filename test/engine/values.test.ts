@@ -40,12 +40,23 @@ t.test("every type returns its values, also after a restart", async (t) => {
   const directory = temporaryDirectory(t);
   const first = await startOver(t, directory);
   const types = {
-    ...{ id: "INT", price: "decimal(10,2)", label: "string", code: "VARCHAR(8)" },
-    ...{ active: "boolean", profile: "jsonb", picture: "blob", at: "timestamp" },
+    id: "INT",
+    price: "decimal(10,2)",
+    label: "string",
+    code: "VARCHAR(8)",
+    active: "boolean",
+    profile: "jsonb",
+    picture: "blob",
+    at: "timestamp",
   };
   const row = {
-    ...{ id: 1, price: 19.99, label: "007", code: "a\u0000b\u{1f600}", active: true },
-    ...{ profile: { b: [1, null, { c: "d" }], a: 1.5 }, picture: "aGVsbG8=" },
+    id: 1,
+    price: 19.99,
+    label: "007",
+    code: "a\u0000b\u{1f600}",
+    active: true,
+    profile: { b: [1, null, { c: "d" }], a: 1.5 },
+    picture: "aGVsbG8=",
     at: "2026-01-02T03:04:05Z",
   };
   await query(first.address, createTable("everything", types));

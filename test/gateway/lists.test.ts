@@ -75,8 +75,18 @@ t.test("an invalid page is refused before the caller is checked", async (t) => {
   for (const name of ["root", "rita"]) {
     const token = await tokenOf(gateway, name);
     for (const query of [
-      ...["limit=0", "limit=1001", "limit=-1", "limit=1.5", "limit=1e2", "limit=", "limit=010"],
-      ...["limit=1&limit=2", "after=", "after=a%20b", "after=a&after=b", "after=%ff"],
+      "limit=0",
+      "limit=1001",
+      "limit=-1",
+      "limit=1.5",
+      "limit=1e2",
+      "limit=",
+      "limit=010",
+      "limit=1&limit=2",
+      "after=",
+      "after=a%20b",
+      "after=a&after=b",
+      "after=%ff",
     ]) {
       const answer = await get(`/api/users?${query}`, token);
       const message = "Invalid page: limit is 1 to 1000, and after is a username";

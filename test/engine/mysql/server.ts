@@ -11,9 +11,14 @@ import { endGuard, type Teardown, untilAnswering } from "../guarded.ts";
 
 /** Commits survive a crash of the server but not of the machine, so they do not wait for the disk. */
 const settings = [
-  ...["--bind-address=127.0.0.1", "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M"],
-  ...["--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync", "--key-buffer-size=1M"],
-  ...["--skip-log-bin", "--skip-name-resolve"],
+  "--bind-address=127.0.0.1",
+  "--innodb-buffer-pool-size=32M",
+  "--innodb-log-file-size=8M",
+  "--innodb-flush-log-at-trx-commit=2",
+  "--innodb-flush-method=nosync",
+  "--key-buffer-size=1M",
+  "--skip-log-bin",
+  "--skip-name-resolve",
 ];
 
 /** Ends the server when standard input closes, however this process ends. */
@@ -77,11 +82,16 @@ export class MysqlServer {
   async start(): Promise<void> {
     const file = (name: string) => path.join(this.#directory, name);
     const flags = [
-      ...["--no-defaults", `--datadir=${this.#data}`, `--port=${this.port}`],
-      ...[`--socket=${this.#socket}`, `--pid-file=${file("pid")}`, `--log-error=${this.log}`],
+      "--no-defaults",
+      `--datadir=${this.#data}`,
+      `--port=${this.port}`,
+      `--socket=${this.#socket}`,
+      `--pid-file=${file("pid")}`,
+      `--log-error=${this.log}`,
       // A starting server removes all temporary tables in its directory.
       `--tmpdir=${this.temporary}`,
-      ...[`--ssl-cert=${file("server.crt")}`, `--ssl-key=${file("server.key")}`],
+      `--ssl-cert=${file("server.crt")}`,
+      `--ssl-key=${file("server.key")}`,
       ...(process.getuid?.() === 0 ? ["--user=root"] : []),
       ...settings,
     ];
