@@ -8,8 +8,7 @@ import {
   auditFile,
   type ConsoleClient,
   lookAt,
-  onScreens,
-  sharedBrowser,
+  openPage,
   signedIn,
   signInBrowser,
   staffedConsole,
@@ -94,29 +93,28 @@ t.test("a DbAdmin sees only lines of managed databases, other users none", async
 });
 
 t.test("a denial links to a drafted grant", async (t) => {
-  await onScreens(async (page, name) => {
-    await signInBrowser(page, url, "root");
-    await page.getByRole("link", { name: "Audit" }).click();
-    await page.getByRole("heading", { name: "Audit" }).waitFor();
-    await lookAt(t, page, `audit-${name}`);
-    await page.getByLabel("User").fill("rita");
-    await page.getByLabel("Table").fill("main.orders");
-    await page.getByLabel("Outcome").selectOption("Denied");
-    await page.keyboard.press("Tab");
-    await page.getByRole("button", { name: "Show" }).click();
-    await page.getByText("Delete main.orders").waitFor();
-    await lookAt(t, page, `audit-denied-${name}`);
-    await page.getByRole("link", { name: "Draft a grant: ReadWrite on main.orders" }).click();
-    await page.getByRole("heading", { name: "Grant access to rita" }).waitFor();
-    const before = readFileSync(gateway.accessFile, "utf8");
-    t.equal(await page.getByLabel("Database").inputValue(), "main");
-    t.equal(await page.getByLabel("Table", { exact: true }).inputValue(), "orders");
-    t.equal(await page.getByLabel("Role").inputValue(), "ReadWrite");
-    t.equal(readFileSync(gateway.accessFile, "utf8"), before, "nothing is granted yet");
-    await page.goto(`${url}/audit?user=nobody&outcome=denied&since=7d`);
-    await page.getByText("No lines found for").waitFor();
-    await lookAt(t, page, `audit-none-${name}`);
-  });
+  const page = await openPage(t);
+  await signInBrowser(page, url, "root");
+  await page.getByRole("link", { name: "Audit" }).click();
+  await page.getByRole("heading", { name: "Audit" }).waitFor();
+  await lookAt(t, page, "audit");
+  await page.getByLabel("User").fill("rita");
+  await page.getByLabel("Table").fill("main.orders");
+  await page.getByLabel("Outcome").selectOption("Denied");
+  await page.keyboard.press("Tab");
+  await page.getByRole("button", { name: "Show" }).click();
+  await page.getByText("Delete main.orders").waitFor();
+  await lookAt(t, page, "audit-denied");
+  await page.getByRole("link", { name: "Draft a grant: ReadWrite on main.orders" }).click();
+  await page.getByRole("heading", { name: "Grant access to rita" }).waitFor();
+  const before = readFileSync(gateway.accessFile, "utf8");
+  t.equal(await page.getByLabel("Database").inputValue(), "main");
+  t.equal(await page.getByLabel("Table", { exact: true }).inputValue(), "orders");
+  t.equal(await page.getByLabel("Role").inputValue(), "ReadWrite");
+  t.equal(readFileSync(gateway.accessFile, "utf8"), before, "nothing is granted yet");
+  await page.goto(`${url}/audit?user=nobody&outcome=denied&since=7d`);
+  await page.getByText("No lines found for").waitFor();
+  await lookAt(t, page, "audit-none");
   const root = await signedIn(t, url, "root");
   const form = { user: "rita", database: "main", table: "orders", role: "ReadWrite" };
   const given = await root.submit(`/access/entry?${new URLSearchParams(form)}`);
@@ -191,8 +189,7 @@ t.test("a drafted grant knows the groups that decided, and keeps their limits", 
 
 t.test("without an audit file, the page explains how to set one", async (t) => {
   const { url } = await staffedConsole(t, staff, "");
-  const browser = await sharedBrowser();
-  const page = await browser.newPage();
+  const page = await openPage(t);
   await signInBrowser(page, url, "root");
   await page.goto(`${url}/audit`);
   await page.getByText("The audit is written to the log").waitFor();
