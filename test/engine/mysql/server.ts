@@ -1,12 +1,21 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import { createConnection } from "mysql2/promise";
 import { makeCertificate } from "../../kit/certificate.ts";
 import { freePort } from "../../kit/free-port.ts";
+import { copyDirectory, preparedDirectory } from "../../kit/prepared.ts";
 import { endGuard, type Teardown, untilAnswering } from "../guarded.ts";
 
 /** Commits survive a crash of the server but not of the machine, so they do not wait for the disk. */
@@ -58,20 +67,8 @@ export class MysqlServer {
   }
 
   async initialize(): Promise<void> {
-    // Two concurrent installations would conflict in the system's temporary directory.
-    const places = [`--datadir=${this.#data}`, `--tmpdir=${this.#directory}`];
-    const flags = ["--no-defaults", ...places, "--skip-test-db"];
-    const child = spawn(
-      findProgram("mariadb-install-db"),
-      [...flags, "--auth-root-authentication-method=normal", "--innodb-flush-method=nosync"],
-      { stdio: ["ignore", "pipe", "pipe"] },
-    );
-    const [output, errors, [code]] = await Promise.all([
-      text(child.stdout),
-      text(child.stderr),
-      once(child, "exit"),
-    ]);
-    if (code !== 0) throw new Error(`mariadb-install-db: ${output}${errors}`);
+    const { size } = statSync(findProgram("mariadbd"));
+    await copyDirectory(await preparedDirectory(`mysql-${size}`, install), this.#data);
     mkdirSync(this.temporary);
     const { cert, key } = makeCertificate("localhost");
     for (const [name, content] of Object.entries({ "server.crt": cert, "server.key": key })) {
@@ -148,6 +145,23 @@ export async function startMysql(test: Teardown & { passing?(): boolean }): Prom
   await server.initialize();
   await server.start();
   return server;
+}
+
+async function install(directory: string): Promise<void> {
+  // Two concurrent installations would conflict in the system's temporary directory.
+  const places = [`--datadir=${directory}`, `--tmpdir=${directory}`];
+  const flags = ["--no-defaults", ...places, "--skip-test-db"];
+  const child = spawn(
+    findProgram("mariadb-install-db"),
+    [...flags, "--auth-root-authentication-method=normal", "--innodb-flush-method=nosync"],
+    { stdio: ["ignore", "pipe", "pipe"] },
+  );
+  const [output, errors, [code]] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    once(child, "exit"),
+  ]);
+  if (code !== 0) throw new Error(`mariadb-install-db: ${output}${errors}`);
 }
 
 function findProgram(name: string): string {
