@@ -1,5 +1,5 @@
 import { type Answer, createTable, equal, insert, refusal, remove, selectAll } from "./kit.ts";
-import { overEach, type Scene } from "./over-each.ts";
+import { overEach, overSqlite, type Scene } from "./over-each.ts";
 
 type Ask = Scene["ask"];
 
@@ -101,7 +101,7 @@ overEach("a changed key is returned as it is now", async (t, { ask }) => {
   t.strictSame((await ask(set)).body.data, [{ id: 7, name: "nut" }]);
 });
 
-overEach("an element of a Batch returns its rows", async (t, { ask }) => {
+overSqlite("an element of a Batch returns its rows", async (t, { ask }) => {
   await fillStock(ask);
   const peg = { values: [{ id: 4, name: "peg" }], on_conflict: ["id"], update: ["name"] };
   const Batch = [
@@ -225,7 +225,7 @@ overEach("an Upsert changes or skips existing rows", async (t, { ask }) => {
   ]);
 });
 
-overEach("an ambiguous Upsert is refused", async (t, { ask }) => {
+overSqlite("an ambiguous Upsert is refused", async (t, { ask }) => {
   await fillStock(ask);
   const key = { on_conflict: ["id"], update: ["name"] };
   const upsert = { ...stock, values: [{ id: 1, name: "x" }], ...key };
@@ -309,7 +309,7 @@ overEach("a Preview shows the rows before and after, and changes nothing", async
   t.strictSame(await rowsIn(ask), rows);
 });
 
-overEach("a Preview shows a hundred rows and counts all", async (t, { ask }) => {
+overSqlite("a Preview shows a hundred rows and counts all", async (t, { ask }) => {
   await ask(createTable("many", { id: "int", n: "int" }));
   const many = { database: "main", table: "many" };
   const values = Array.from({ length: 250 }, (_, id) => ({ id: 250 - id, n: 0 }));

@@ -2,7 +2,7 @@
 import t from "tap";
 import { createTable, insert, refusal } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
-import { overEach } from "./over-each.ts";
+import { overEach, overSqlite } from "./over-each.ts";
 import { freshPostgres } from "./postgres/kit.ts";
 
 const database = "main";
@@ -389,7 +389,7 @@ t.test("rows that a row filter excludes are not cast (PostgreSQL)", async (t) =>
   }
 });
 
-overEach("names that repeat too many expressions are refused", async (t, { ask }) => {
+overSqlite("names that repeat too many expressions are refused", async (t, { ask }) => {
   await ask(createTable("plain", { id: "int", word: "text" }));
   await ask(insert("plain", [{ id: 1, word: "a" }]));
   const eight = (name: string) => Array.from({ length: 8 }, () => name);

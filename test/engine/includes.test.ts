@@ -16,7 +16,7 @@ import {
   rowsAs,
 } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
-import { overEach, type Scene } from "./over-each.ts";
+import { overEach, overSqlite, type Scene } from "./over-each.ts";
 import { freshPostgres } from "./postgres/kit.ts";
 
 type Ask = Scene["ask"];
@@ -64,7 +64,7 @@ async function rowsOf(ask: Ask, query: object): Promise<string> {
 
 const staff = { from: "staff", columns: ["name"], ...byId };
 
-overEach("rows include rows of other tables, at three levels", async (t, { ask }) => {
+overSqlite("rows include rows of other tables, at three levels", async (t, { ask }) => {
   await fill(ask);
   const lines = { ...ofStaff, columns: ["id"], ...byId };
   const read = (...include: object[]) => rowsOf(ask, { ...staff, include });
@@ -93,7 +93,7 @@ overEach("rows include rows of other tables, at three levels", async (t, { ask }
   );
 });
 
-overEach(
+overSqlite(
   "an included table is of joins, of itself, and of computed and nested rows",
   async (t, { ask }) => {
     await fill(ask);
@@ -146,7 +146,7 @@ overEach(
   },
 );
 
-overEach("names of members and forms of answers are checked", async (t, { ask, engine }) => {
+overSqlite("names of members and forms of answers are checked", async (t, { ask, engine }) => {
   await fill(ask);
   const select = (query: object) => ask({ Select: { database: "main", ...query } });
   const one = { ...ofStaff, columns: ["id"], ...byId };
@@ -180,7 +180,7 @@ overEach("names of members and forms of answers are checked", async (t, { ask, e
   t.match((await ask({ Batch: [body, body] })).body.data, [{ length: 3 }, { length: 3 }]);
 });
 
-overEach("5,000 rows include others, in pages too", async (t, { ask }) => {
+overSqlite("5,000 rows include others, in pages too", async (t, { ask }) => {
   await ask(createTable("a", { id: "int", key: "text" }));
   await ask(createTable("b", { id: "int", a_id: "int", key: "text" }));
   const ids = Array.from({ length: 5000 }, (_, index) => index);
@@ -448,7 +448,7 @@ overEach("included rows and outer rows are of one moment", async (t, { ask }) =>
   await writing;
 });
 
-overEach("a Select reads the rows of Selects", async (t, { ask }) => {
+overSqlite("a Select reads the rows of Selects", async (t, { ask }) => {
   await fill(ask);
   const count = { fn: "count", as: "n" };
   const each = {
@@ -527,7 +527,7 @@ overEach("changes take conditions on Selects of Selects", async (t, { ask }) => 
   t.match((await ask({ Delete: target })).text, '"affected":1');
 });
 
-overEach("a Select of Selects names what it gives", async (t, { ask }) => {
+overSqlite("a Select of Selects names what it gives", async (t, { ask }) => {
   await fill(ask);
   const select = (query: object) => ask({ Select: { database: "main", ...query } });
   const from = { select: { from: "rentals", columns: ["id", "film"] }, as: "r" };

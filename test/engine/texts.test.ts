@@ -1,6 +1,6 @@
 /** Computed texts have at most 1 MiB in a row, however they are nested. */
 import { createTable, insert, refusal } from "./kit.ts";
-import { overEach, type Scene } from "./over-each.ts";
+import { overEach, overSqlite, type Scene } from "./over-each.ts";
 
 const database = "main";
 const MOST = 1024 * 1024;
@@ -107,7 +107,7 @@ overEach("a computed text has at most 1 MiB in a row", async (t, scene) => {
   await fails(1, [concat("t", [long, long, long, "word", lit("x".repeat(200_000))])]);
 });
 
-overEach("a computed text counts over all levels and wherever it stands", async (t, scene) => {
+overSqlite("a computed text counts over all levels and wherever it stands", async (t, scene) => {
   await fill(scene);
   const first = term("id", "=", 1);
   const level = (from: unknown) => ({ from, columns: ["n", "t"], compute: times("word") });
