@@ -134,7 +134,7 @@ t.test("the State page names the embedded engine's database and refreshes itself
 });
 
 t.test("with a store, the State page shows replicas, leases and all versions", async (t) => {
-  const store = await makeStore(t);
+  const store = await makeStore(t, { maxStaleness: 3 });
   await store.good(["user", "add", "alice", "--no-password"]);
   await store.good(["access", "grant", "alice", "main", "ReadOnly"]);
   const { config, url } = await consoleConfig();

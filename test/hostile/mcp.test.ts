@@ -349,18 +349,22 @@ t.test("a body of GET, DELETE or HEAD is not forwarded", async (t) => {
       smuggled,
     ],
   } as const;
-  for (const method of ["GET", "DELETE", "HEAD"]) {
-    for (const [what, [line, body]] of Object.entries(shapes)) {
-      witness.takeBytes();
+  const methods = ["GET", "DELETE", "HEAD"];
+  witness.takeBytes();
+  // At once, since the gateway waits before it closes a connection with an unread body.
+  const sent = methods.flatMap((method) =>
+    Object.entries(shapes).map(async ([what, [line, body]]) => {
       const lines = [`${method} /mcp HTTP/1.1`, `Authorization: Bearer ${alice}`, line];
       const [status] = statusesOf(await sendLines(lines, body));
       t.equal(status, 200, `${method} with ${what}`);
-      const bytes = witness.takeBytes();
-      t.match(bytes, new RegExp(`^${method} /mcp HTTP/1\\.1\r\n`));
-      t.ok(bytes.endsWith("\r\n\r\n"), "only the head is forwarded");
-      t.notMatch(bytes, /change|root/);
-    }
-  }
+    }),
+  );
+  await Promise.all(sent);
+  const bytes = witness.takeBytes();
+  const heads = bytes.split(/(?<=\r\n\r\n)/);
+  t.equal(heads.length, sent.length, "only heads are forwarded");
+  for (const head of heads) t.match(head, /^(?:GET|DELETE|HEAD) \/mcp HTTP\/1\.1\r\n.*\r\n\r\n$/s);
+  t.notMatch(bytes, /change|root/);
 });
 
 t.test("headers in other spellings are not forwarded", async (t) => {
