@@ -6,6 +6,7 @@ import t from "tap";
 import { parseListenAddress } from "../../src/config/addresses.ts";
 import { schemaTables } from "../../src/config/issues.ts";
 import { findConfiguration, loadConfiguration, serviceDirectoryOf } from "../../src/config/load.ts";
+import { words } from "../kit/words.ts";
 import { auth, issuers, mcp, others, query, routes, server, store, upstream } from "./broken.ts";
 import { linesOf, load, problemsOf, temporaryDirectory } from "./support.ts";
 
@@ -306,25 +307,10 @@ database_header = "X-Database"
   t.strictSame(configuration.routes[0]?.methods, ["GET"]);
 });
 
-const names = [
-  "hint",
-  "timeout_ms",
-  "Batch",
-  "op",
-  "OP",
-  "Select",
-  "select",
-  "truncate",
-  "Truncate",
-  "database",
-  "Data_Base",
-  "order_by",
-  "OrderBy",
-  "where",
-  "constructor",
-  "a",
-  "x1",
-];
+const names = words(`
+  hint timeout_ms Batch op OP Select select truncate Truncate database Data_Base order_by OrderBy
+  where constructor a x1
+`);
 
 t.test("configured names must not be names of the grammar", async (t) => {
   const isValid = (text: string) => problemsOf(t, `[query]\n${text}\n`).length === 0;

@@ -200,7 +200,7 @@ const allRules =
   '["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"], rules: { "meta-refresh": { enabled: false } }';
 const ruleNames = (...names: string[]) => JSON.stringify({ type: "rule", values: names });
 const colors = ["color-contrast", "link-in-text-block"];
-/** What a width or a color can break; the rest is the same on each screen. */
+/** Rules that depend on the width or the colors. The others have the same result on each screen. */
 const phoneRules = ruleNames("target-size", "scrollable-region-focusable", "label", ...colors);
 
 const screens = [

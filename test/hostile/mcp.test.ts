@@ -7,6 +7,7 @@ import { RawUpstream } from "../kit/raw-upstream.ts";
 import { tables } from "../kit/tables.ts";
 import type { ReceivedRequest } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
+import { words } from "../kit/words.ts";
 import { handshakeCall, initialize, postHeaders, statelessCall } from "../mcp/messages.ts";
 import { statusesOf } from "./kit.ts";
 import { Witness } from "./witness.ts";
@@ -133,33 +134,21 @@ function envelopes(params: string): Record<string, string> {
 const wrongMeta = '{"io.modelcontextprotocol/protocolVersion":1}';
 
 const methods = [
-  "Tools/Call",
-  "TOOLS/CALL",
+  ...words(`
+  Tools/Call TOOLS/CALL tools//call /tools/call tools/call/ rpc.tools/call tools.call tool/call *
+  notifications/tools/call notifications/cancelled sampling/createMessage __proto__ roots/list
+  elicitation/create constructor tools/call?x
+`),
   "tools/call ",
   " tools/call",
   "tools/call\\u0000",
-  "tools//call",
-  "/tools/call",
-  "tools/call/",
-  "rpc.tools/call",
-  "tools.call",
   "tools\\\\call",
-  "tool/call",
   "tools\\uff0fcall",
   "tools/ca\\u217cl",
   "tools/call\\u200b",
   "t\\u043eols/call",
   "",
-  "*",
-  "notifications/tools/call",
-  "notifications/cancelled",
-  "sampling/createMessage",
-  "__proto__",
-  "roots/list",
-  "elicitation/create",
-  "constructor",
   "$/tools/call",
-  "tools/call?x",
 ];
 
 function names(tool: string): string[] {

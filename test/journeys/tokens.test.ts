@@ -14,6 +14,7 @@ import {
   signText,
 } from "../identity/forge.ts";
 import { ADMIN_PASSWORD, type RunOptions } from "../kit/gateway.ts";
+import { words } from "../kit/words.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { obtainTokens } from "../oauth/flow.ts";
 import { refusalOf, send } from "./mcp.ts";
@@ -65,17 +66,7 @@ const under = (header: unknown) => forge(header, JSON.stringify(claims));
 
 t.test("a token has exactly the documented claims", async (t) => {
   t.strictSame(decodePart(good, 0), { alg: "ES256", kid: key.kid, typ: "JWT" });
-  t.strictSame(Object.keys(claims).sort(), [
-    "aud",
-    "cred",
-    "database",
-    "exp",
-    "iat",
-    "iss",
-    "jti",
-    "role",
-    "sub",
-  ]);
+  t.strictSame(Object.keys(claims).sort(), words("aud cred database exp iat iss jti role sub"));
   const named = { sub: "admin", role: "Owner", database: "*", iss: "gatehouse", aud: "gatehouse" };
   t.match(claims, named);
   t.equal(Number(claims.exp) - Number(claims.iat), 86_400);
