@@ -3,6 +3,7 @@ import path from "node:path";
 import t from "tap";
 import { temporaryHome } from "./kit/gateway.ts";
 import { Service } from "./kit/process.ts";
+import { words } from "./kit/words.ts";
 
 /**
  * Loaded before the gateway and its engine. Prints each library and some source folders when they
@@ -20,11 +21,10 @@ registerHooks({ load(url, context, next) {
 process.on("SIGUSR2", () => console.log(JSON.stringify({ ofNode: process.moduleLoadList })));`;
 
 /** Loaded only once a request or the configuration needs it. */
-const later = [
-  ...["@modelcontextprotocol/server", "@modelcontextprotocol/client", "oidc-provider", "hono"],
-  ...["http-proxy-3", "kysely", "pg", "mysql2", "undici", "@inquirer/password"],
-  ...["pino-pretty", "prom-client", "@opentelemetry/api"],
-];
+const later = words(`
+  @modelcontextprotocol/server @modelcontextprotocol/client oidc-provider hono http-proxy-3 kysely
+  pg mysql2 undici @inquirer/password pino-pretty prom-client @opentelemetry/api
+`);
 /** Modules of Node: its `fetch` takes 11 MB, TLS 5 MB. */
 const laterOfNode = ["internal/deps/undici/undici", "tls", "https", "zlib"];
 

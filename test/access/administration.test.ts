@@ -276,8 +276,13 @@ function mayRevoke(snapshot: Snapshot, actor: Actor, username: string, database:
 }
 
 const team = [
-  ...["root * Owner", "olga main Owner", "otto main Owner", "dora main DbAdmin"],
-  ...["dirk main DbAdmin", "wim main ReadWrite", "rita main ReadOnly"],
+  "root * Owner",
+  "olga main Owner",
+  "otto main Owner",
+  "dora main DbAdmin",
+  "dirk main DbAdmin",
+  "wim main ReadWrite",
+  "rita main ReadOnly",
 ];
 
 const revocations = rulesOf(

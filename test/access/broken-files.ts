@@ -95,11 +95,20 @@ ${record}; [[boundaries]]; via = "mcp"; database = "*" => 5: ^\`database\` must 
 `;
 
 const hashes = [
-  ...["", SECRET, "$2b$12$abcdefghijklmnopqrstuv", `$argon2i$v=19$m=64,t=1,p=1$${SALT}$${SALT}`],
-  ...[`$argon2d$v=19$m=64,t=1,p=1$${SALT}$${SALT}`, `$argon2id$m=64,t=1,p=1$${SALT}$${SALT}`],
-  ...[`$argon2id$v=16$m=64,t=1,p=1$${SALT}$${SALT}`, `$argon2id$v=19$m=64,t=1,p=1$${SALT}`],
-  ...[`$argon2id$v=19$m=64,t=1,p=1$c2FsdA$${SALT}`, `$argon2id$v=19$m=64,t=1,p=1$${SALT}$c2FsdA`],
-  ...[`${hashWith()} `, ` ${hashWith()}`, `${hashWith()}\\n`, `${hashWith()}${"A".repeat(512)}`],
+  "",
+  SECRET,
+  "$2b$12$abcdefghijklmnopqrstuv",
+  `$argon2i$v=19$m=64,t=1,p=1$${SALT}$${SALT}`,
+  `$argon2d$v=19$m=64,t=1,p=1$${SALT}$${SALT}`,
+  `$argon2id$m=64,t=1,p=1$${SALT}$${SALT}`,
+  `$argon2id$v=16$m=64,t=1,p=1$${SALT}$${SALT}`,
+  `$argon2id$v=19$m=64,t=1,p=1$${SALT}`,
+  `$argon2id$v=19$m=64,t=1,p=1$c2FsdA$${SALT}`,
+  `$argon2id$v=19$m=64,t=1,p=1$${SALT}$c2FsdA`,
+  `${hashWith()} `,
+  ` ${hashWith()}`,
+  `${hashWith()}\\n`,
+  `${hashWith()}${"A".repeat(512)}`,
   ...["m=64,t=1", "m=64,t=1,p=1,p=1", "m=64,m=64,p=1", "m=64,t=1,x=1", "t=1,p=1"].map(hashWith),
   ...["m=7,t=1,p=1", "m=1048577,t=1,p=1", "m=64,t=0,p=1", "m=64,t=65,p=1"].map(hashWith),
   ...["m=1024,t=1,p=0", "m=1024,t=1,p=65", "m=8,t=1,p=2", "m=-64,t=1,p=1"].map(hashWith),
@@ -110,7 +119,9 @@ const nothing = /contains no user and no grant/;
 
 export const brokenFiles: readonly BrokenFile[] = [
   ...["", " \n\r\n\t\n", `# ${SECRET}\n# [[users]]\n`, "users = []\nacl = []\n"].map((text) => ({
-    ...{ text, line: undefined, reason: nothing },
+    text,
+    line: undefined,
+    reason: nothing,
   })),
   { text: `[[users]]\nusername = "${SECRET}"\npassword_ha`, line: 3, reason: /./ },
   { text: `[[users]]\nusername = "${SECRET}"\n\n[[ac`, line: 4, reason: /./ },

@@ -6,10 +6,19 @@ import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { grant, hashWith, user } from "./kit.ts";
 
 const none = {
-  ...{ usersAdded: [], usersRemoved: [], usersChanged: [] },
-  ...{ groupsAdded: [], groupsRemoved: [], groupsChanged: [] },
-  ...{ grantsAdded: [], grantsRemoved: [], grantsRaised: [], grantsLowered: [] },
-  ...{ grantsChanged: [], boundariesAdded: [], boundariesRemoved: [] },
+  usersAdded: [],
+  usersRemoved: [],
+  usersChanged: [],
+  groupsAdded: [],
+  groupsRemoved: [],
+  groupsChanged: [],
+  grantsAdded: [],
+  grantsRemoved: [],
+  grantsRaised: [],
+  grantsLowered: [],
+  grantsChanged: [],
+  boundariesAdded: [],
+  boundariesRemoved: [],
 };
 
 function diff(before: string, after: string) {

@@ -104,7 +104,9 @@ type Value = string | number | boolean | readonly string[];
 
 function writtenList(texts: readonly string[], choice: number): string {
   const [open, comma, close] = [
-    ...[["[", ", ", "]"] as const, ["[ ", ",", " ]"] as const, ["[\n  ", ",\n  ", "\n]"] as const],
+    ["[", ", ", "]"] as const,
+    ["[ ", ",", " ]"] as const,
+    ["[\n  ", ",\n  ", "\n]"] as const,
   ][choice % 3] ?? ["[", ",", "]"];
   const last = texts.length > 0 && choice > 2 ? "," : "";
   return `${open}${texts.map((text) => writtenString(text, choice % 2)).join(comma)}${last}${close}`;

@@ -50,9 +50,11 @@ const spellings: Record<string, string> = {
   "with multi-line literal strings": plain.replace(/"([^"\n]*)"$/gm, "'''\n$1'''"),
   "with the tables the other way round": plain.replace(/(\[\[users]].*)(\[\[acl]].*)/s, "$2\n$1"),
   "as inline arrays": [
-    ...[`acl = [{ username = "alice", database = "main", role = "ReadWrite" }]`, `users = [ # one`],
+    `acl = [{ username = "alice", database = "main", role = "ReadWrite" }]`,
+    `users = [ # one`,
     `  { username = "alice", email = "alice@example.com", disabled = true,`,
-    ...[`    password_hash = '${hashWith()}', tokens_valid_after = 1_763_700_000 },`, "]"],
+    `    password_hash = '${hashWith()}', tokens_valid_after = 1_763_700_000 },`,
+    "]",
   ].join("\n"),
 };
 
@@ -160,9 +162,13 @@ t.test("a broken file is refused with line and reason, without its text", async 
 
 t.test("all errors of a file are reported in order", async (t) => {
   const text = [
-    ...[`[[users]]\nusername = "a b"\nemail = 1\n${SECRET} = 2\nrolle = 3\n\n`, user("a")],
-    ...[grant("a", "main", "Reader"), user("a"), grant("a", "Main", "Owner")],
-    ...[`[[acl]]\nusername = "b"\ndatabse = "main"\n`, grant("a", "Main", "Owner")],
+    `[[users]]\nusername = "a b"\nemail = 1\n${SECRET} = 2\nrolle = 3\n\n`,
+    user("a"),
+    grant("a", "main", "Reader"),
+    user("a"),
+    grant("a", "Main", "Owner"),
+    `[[acl]]\nusername = "b"\ndatabse = "main"\n`,
+    grant("a", "Main", "Owner"),
     grant("c", "main", "Owner"),
   ].join("");
   const found = errorOf(text)?.problems.map(
@@ -170,8 +176,13 @@ t.test("all errors of a file are reported in order", async (t) => {
       `${line} ${reason.replace(/ (?:must be|allowed|only by case).*?(?=$| \(did)/, "")}`,
   );
   t.strictSame(found, [
-    ...["2 `username`", "3 `email`", "4 unknown key;", "5 unknown key;", "14 `role`"],
-    ...["17 this user already has a record", "25 `role`"],
+    "2 `username`",
+    "3 `email`",
+    "4 unknown key;",
+    "5 unknown key;",
+    "14 `role`",
+    "17 this user already has a record",
+    "25 `role`",
     '27 unknown key "databse"; (did you mean database?)',
     "28 this user already has an entry for this database",
     "35 another entry names a database that differs from this one",

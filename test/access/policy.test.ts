@@ -296,7 +296,9 @@ t.test("each user is judged by the user's own entries", async (t) => {
   for (let index = 0; index < MANY; index += 97) {
     const name = `user${index}`;
     t.match(decided(parsed, name, `team${index % 100}`), {
-      ...{ allowed: true, role: "ReadWrite", entry: `main.team${index % 100}` },
+      allowed: true,
+      role: "ReadWrite",
+      entry: `main.team${index % 100}`,
       grant: { username: name, columns: ["id", "tenant", "status"], maxRows: 200 },
     });
     t.match(decided(parsed, name, `own_${index + 1}_x`), { allowed: false, entry: "main" });

@@ -266,11 +266,17 @@ t.test("each change is judged after those before it", async (t) => {
   t.strictSame(
     results.map((result) => (result.status === "rejected" ? result.reason.code : "written")),
     [
-      ...["written", "user_exists", "written", "written", "written", "written"],
-      ...[
-        ...["role_insufficient", "last_administrator", "written", "database_case_conflict"],
-        "written",
-      ],
+      "written",
+      "user_exists",
+      "written",
+      "written",
+      "written",
+      "written",
+      "role_insufficient",
+      "last_administrator",
+      "written",
+      "database_case_conflict",
+      "written",
     ],
   );
   const { users } = parseAccessFile(await readFile(file, "utf8"), file);

@@ -152,11 +152,26 @@ function entriesOf(gatehouse: Installation, username: string) {
 t.test("access grant writes all limits of an entry", async (t) => {
   const gatehouse = install(t);
   const flags = [
-    ...["--columns", "id, tenant,status", "--writable-columns", "status"],
-    ...["--row-filter", "tenant = @tenant", "--row-filter", "region IN (eu, 'us')"],
-    ...["--require-where", "id", "--max-rows", "200", "--max-changes", "20"],
-    ...["--require-approval", "delete,UPDATE", "--approvers", "root,idp:ann"],
-    ...["--expires", "2126-12-24T18:00:00+01:00"],
+    "--columns",
+    "id, tenant,status",
+    "--writable-columns",
+    "status",
+    "--row-filter",
+    "tenant = @tenant",
+    "--row-filter",
+    "region IN (eu, 'us')",
+    "--require-where",
+    "id",
+    "--max-rows",
+    "200",
+    "--max-changes",
+    "20",
+    "--require-approval",
+    "delete,UPDATE",
+    "--approvers",
+    "root,idp:ann",
+    "--expires",
+    "2126-12-24T18:00:00+01:00",
   ];
   const words =
     "columns id, tenant, status; writes status; rows where tenant = @tenant and region IN (eu, us); " +
@@ -168,14 +183,21 @@ t.test("access grant writes all limits of an entry", async (t) => {
       "warning: the entry of alice for main.tickets: `row_filter` refers to @tenant, which the user's record lacks: every query is denied\n",
   });
   t.strictSame(entriesOf(gatehouse, "alice")[1], {
-    ...{ username: "alice", database: "main", role: "ReadWrite", tables: ["tickets"] },
-    ...{ columns: ["id", "tenant", "status"], writableColumns: ["status"] },
+    username: "alice",
+    database: "main",
+    role: "ReadWrite",
+    tables: ["tickets"],
+    columns: ["id", "tenant", "status"],
+    writableColumns: ["status"],
     rowFilter: [
       { column: "tenant", cmp: "=", value: "@tenant" },
       { column: "region", cmp: "IN", value: ["eu", "us"] },
     ],
-    ...{ requireWhere: ["id"], maxRows: 200, maxChanges: 20 },
-    ...{ requireApproval: ["DELETE", "UPDATE"], approvers: ["root", "idp:ann"] },
+    requireWhere: ["id"],
+    maxRows: 200,
+    maxChanges: 20,
+    requireApproval: ["DELETE", "UPDATE"],
+    approvers: ["root", "idp:ann"],
     expires: Date.UTC(2126, 11, 24, 17),
   });
   t.strictSame(
@@ -302,8 +324,17 @@ t.test("--row-filter accepts every kind of value that the access file does", asy
 t.test("--row-filter refuses two conditions, and half of one", async (t) => {
   const gatehouse = install(t, people);
   for (const text of [
-    ...["a !== x", "a = b AND c = d", "a = 'b' or c = 'd'", "a = b c", "a = 'b", "a = b'c'"],
-    ...["a IN (b c)", "a IN ('b'c)", "a IN (b, c) AND d = e", "a != x OR 1=1", "a = (b)"],
+    "a !== x",
+    "a = b AND c = d",
+    "a = 'b' or c = 'd'",
+    "a = b c",
+    "a = 'b",
+    "a = b'c'",
+    "a IN (b c)",
+    "a IN ('b'c)",
+    "a IN (b, c) AND d = e",
+    "a != x OR 1=1",
+    "a = (b)",
   ]) {
     const flags = ["--row-filter", text];
     const { code } = await gatehouse.run("access grant alice main.t ReadOnly", flags);
@@ -380,12 +411,19 @@ t.test("access check --json prints the decision as data", async (t) => {
   const gatehouse = install(t);
   const insert = await gatehouse.run("access check alice Insert other --json");
   t.match(JSON.parse(insert.stdout), {
-    ...{ username: "alice", permission: "INSERT", database: "other", allowed: false },
-    ...{ reason: "role_insufficient", role: "ReadOnly", entry: "*" },
+    username: "alice",
+    permission: "INSERT",
+    database: "other",
+    allowed: false,
+    reason: "role_insufficient",
+    role: "ReadOnly",
+    entry: "*",
   });
   const disabled = await gatehouse.run("access check bob Select main --json");
   t.match(JSON.parse(disabled.stdout), {
-    ...{ allowed: false, reason: "user_disabled", explanation: "the user is disabled" },
+    allowed: false,
+    reason: "user_disabled",
+    explanation: "the user is disabled",
   });
   t.strictSame([insert.code, disabled.code], [1, 1]);
 });
@@ -450,9 +488,17 @@ t.test("access check names the entry for a table and its limits", async (t) => {
     { entry: "main.tickets", database: "main", permissions: ["DELETE"], approvers: ["alice"] },
   ];
   t.match(JSON.parse(stdout), {
-    ...{ username: "rita", permission: "DELETE", database: "main", table: "tickets" },
-    ...{ allowed: true, reason: "allowed", role: "ReadWrite", entry: "main.tickets" },
-    ...{ columns: ["id", "tenant", "status"], expires: "2126-01-01T00:00:00Z", approvals },
+    username: "rita",
+    permission: "DELETE",
+    database: "main",
+    table: "tickets",
+    allowed: true,
+    reason: "allowed",
+    role: "ReadWrite",
+    entry: "main.tickets",
+    columns: ["id", "tenant", "status"],
+    expires: "2126-01-01T00:00:00Z",
+    approvals,
     row_filter: [{ column: "tenant", cmp: "=", value: "@tenant" }],
   });
 });
@@ -542,7 +588,9 @@ t.test("access explain prints the form that the configured upstream takes", asyn
   const { stdout } = await explain(gatehouse, "alice --json", select('["id"]'));
   const { body } = JSON.parse(stdout);
   t.strictSame(JSON.parse(body), {
-    ...{ op: "select", database: "main", from: "tickets" },
+    op: "select",
+    database: "main",
+    from: "tickets",
     columns: ["id"],
   });
   const full = select('["id"]', ', "distinct": true');

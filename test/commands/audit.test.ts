@@ -31,14 +31,24 @@ function line({
   const { entry = "main", deny = false, more = {} } = made;
   const one = { operation, database: "main", tables: [table], role: "ReadWrite", entry };
   return `${JSON.stringify({
-    ...{ level: "info", time: new Date(Date.now() - ago * HOUR_MS).toISOString(), requestId: "r" },
-    ...{ address: "::1", method: "POST", path: "/query", user, via: "query", operations: [one] },
-    ...{
-      operationCount: 1,
-      decision: deny ? "deny" : "allow",
-      ...(deny ? { reason: "no_grant" } : {}),
-    },
-    ...{ ...more, accessVersion: "abc", status: 200, ms: 1, bytes: 9, msg: "request" },
+    level: "info",
+    time: new Date(Date.now() - ago * HOUR_MS).toISOString(),
+    requestId: "r",
+    address: "::1",
+    method: "POST",
+    path: "/query",
+    user,
+    via: "query",
+    operations: [one],
+    operationCount: 1,
+    decision: deny ? "deny" : "allow",
+    ...(deny ? { reason: "no_grant" } : {}),
+    ...more,
+    accessVersion: "abc",
+    status: 200,
+    ms: 1,
+    bytes: 9,
+    msg: "request",
   })}\n`;
 }
 
@@ -289,7 +299,9 @@ t.test("audit unused counts uses of a group's entries by any of its members", as
 t.test("audit finds the changes of a group by those who join and leave it", async (t) => {
   const change = (fields: object) =>
     `${JSON.stringify({
-      ...{ level: "info", time: new Date().toISOString(), msg: "change" },
+      level: "info",
+      time: new Date().toISOString(),
+      msg: "change",
       author: { kind: "cli", name: "root" },
       changes: [fields],
     })}\n`;

@@ -221,9 +221,14 @@ function installNowhere(t: Test) {
 }
 
 const readers = [
-  ...["user list", "user add carol --no-password", "user remove carol", "access list"],
-  ...["access grant alice logs ReadOnly", "access revoke alice logs"],
-  ...["access check alice Select main", "config check"],
+  "user list",
+  "user add carol --no-password",
+  "user remove carol",
+  "access list",
+  "access grant alice logs ReadOnly",
+  "access revoke alice logs",
+  "access check alice Select main",
+  "config check",
 ];
 t.test("every command reads the file in --config, and fails if it is missing", async (t) => {
   const gatehouse = install(t);
@@ -254,7 +259,10 @@ t.test("config check --json prints all findings, even for broken files", async (
     return { code, stderr, ...JSON.parse(stdout) };
   };
   t.match(await check(), {
-    ...{ code: 0, stderr: "", ok: true, errors: [] },
+    code: 0,
+    stderr: "",
+    ok: true,
+    errors: [],
     warnings: ["ghost has grants but no user record"],
     parts: [
       { part: "configuration", state: "ok", text: `${home}/gateway.toml` },
@@ -264,10 +272,7 @@ t.test("config check --json prints all findings, even for broken files", async (
     ],
   });
   writeFileSync(path.join(home, "revocations"), "nonsense\n", { mode: 0o600 });
-  t.match(await check(), {
-    ...{ code: 1, stderr: "", ok: false },
-    errors: [/revocations:1: must be/],
-  });
+  t.match(await check(), { code: 1, stderr: "", ok: false, errors: [/revocations:1: must be/] });
   writeFileSync(path.join(home, "gateway.toml"), "[server]\nport = 70000\nhots = 1\n");
   t.match(await check(), { code: 1, errors: [/toml:2: server\.port/, /toml:3: /], parts: [] });
 });

@@ -12,7 +12,8 @@ import { install } from "./kit.ts";
 
 const products = {
   CreateTable: {
-    ...{ database: "main", table: "products" },
+    database: "main",
+    table: "products",
     columns: [
       { name: "id", type: "int", primary_key: true },
       { name: "tenant", type: "text" },

@@ -39,7 +39,8 @@ t.test(
     const mounts = `mount --bind ${home} ${home}; mount -o remount,bind,ro ${home}; exec "$0" "$@"`;
     const env = { GATEHOUSE_HOME: undefined };
     const { code, stderr } = await runCommand(home, ["serve", "--port", "0"], {
-      ...{ through: [...unshare, mounts], env },
+      through: [...unshare, mounts],
+      env,
     });
     t.equal(code, 1);
     t.match(stderr, `cannot write ${directory}`);

@@ -46,7 +46,9 @@ login = { client_id = "gatehouse", client_secret_file = "${secretFile}", label =
 const upstream = await new RecordingUpstream().listen(t);
 const gateway = await startGateway(t, {
   home: await staffedHome(t, ["root * Owner", "alice app ReadOnly"], rights),
-  ...{ port, config, upstream: upstream.url },
+  port,
+  config,
+  upstream: upstream.url,
 });
 await provider.open({ redirectUris: [`${gateway.url}/oauth/callback/staff`] });
 
@@ -59,13 +61,24 @@ async function explain(token: string, home = gateway.home) {
 t.test("token explain shows user, limits and entries of an app's access token", async (t) => {
   const clientId = await registered(gateway);
   const { accessToken } = await obtainTokens(gateway, {
-    ...{ clientId, username: "alice", password: passwordOf("alice") },
-    ...{ database: "main", reach: "read" },
+    clientId,
+    username: "alice",
+    password: passwordOf("alice"),
+    database: "main",
+    reach: "read",
   });
   t.match(await explain(accessToken), {
-    ...{ exit: 0, verdict: "accepted", issuer: gateway.url, opens: ["mcp"], user: "alice" },
-    ...{ client: clientId, database: "main", read_only: true, type: "at+jwt" },
-    ...{ scopes: ["mcp:tools", "mcp:resources"], claims: { sub: "alice", grant: String } },
+    exit: 0,
+    verdict: "accepted",
+    issuer: gateway.url,
+    opens: ["mcp"],
+    user: "alice",
+    client: clientId,
+    database: "main",
+    read_only: true,
+    type: "at+jwt",
+    scopes: ["mcp:tools", "mcp:resources"],
+    claims: { sub: "alice", grant: String },
     entries: [
       { entry: "app", role: "ReadOnly" },
       { entry: "main", role: "ReadWrite" },
@@ -88,7 +101,9 @@ t.test("token explain shows the groups of a sign-in and asks the provider nothin
   const { accessToken } = await allowAll(gateway, browser, signedIn);
   const requests = provider.requests.length;
   t.match(await explain(accessToken), {
-    ...{ verdict: "accepted", user: "staff:ann", groups: ["staff:engineering"] },
+    verdict: "accepted",
+    user: "staff:ann",
+    groups: ["staff:engineering"],
     entries: [{ entry: "main", role: "ReadOnly", group: "staff:engineering" }],
   });
   t.equal(provider.requests.length, requests);
@@ -97,8 +112,13 @@ t.test("token explain shows the groups of a sign-in and asks the provider nothin
 t.test("token explain shows user and entries of a login token", async (t) => {
   const token = await tokenOf(gateway, "alice", "main");
   t.match(await explain(token), {
-    ...{ exit: 0, verdict: "accepted", issuer: "gatehouse", user: "alice", database: "main" },
-    ...{ type: "JWT", claims: { sub: "alice", aud: "gatehouse" } },
+    exit: 0,
+    verdict: "accepted",
+    issuer: "gatehouse",
+    user: "alice",
+    database: "main",
+    type: "JWT",
+    claims: { sub: "alice", aud: "gatehouse" },
     entries: [{ entry: "app" }, { entry: "main", role: "ReadWrite" }, { entry: "archive" }],
   });
   await succeed(gateway.send("POST", "/logout", undefined, token));
@@ -109,7 +129,11 @@ t.test(
   "token explain sends an opaque token nowhere, and names the issuer that would know",
   async (t) => {
     const known = {
-      ...{ verdict: "unknown", issuer: provider.url, prefix: "staff", opens: ["query"], asks },
+      verdict: "unknown",
+      issuer: provider.url,
+      prefix: "staff",
+      opens: ["query"],
+      asks,
       note: `an opaque token: only introspection by ${provider.url} would tell, which was not asked`,
     };
     for (const token of ["ya29.opaque", "a.b.c"]) {

@@ -47,7 +47,15 @@ t.test("token issue prints only the token on standard output", async (t) => {
   t.match(stdout, /^[\w-]+\.[\w-]+\.[\w-]+\n$/);
   const claims = decodePart(stdout.trim(), 1);
   t.strictSame(Object.keys(claims).sort(), [
-    ...["aud", "cred", "database", "exp", "iat", "iss", "jti", "role", "sub"],
+    "aud",
+    "cred",
+    "database",
+    "exp",
+    "iat",
+    "iss",
+    "jti",
+    "role",
+    "sub",
   ]);
   t.match(claims, { sub: "robot", database: "main", role: "ReadWrite", cred: "" });
   t.match(claims, { iss: "gatehouse", aud: "gatehouse" });

@@ -126,7 +126,11 @@ t.test("the types take the rows of MySQL, its enums and unsigned numbers", async
 t.test("a name or label cannot become code", async (t) => {
   const hostile = ['x: never; } } //"', "*/ evil", "\u202eevil", "__proto__", "a\nb", "` + b", "é"];
   const columns = hostile.map((name) => ({
-    ...{ name, type: name, labels: [name, "`"], primary_key: false, nullable: true },
+    name,
+    type: name,
+    labels: [name, "`"],
+    primary_key: false,
+    nullable: true,
   }));
   const tables = new Map(hostile.map((name) => [name, { columns }]));
   const text = typesText(new Map([["a-b", tables]]), "a test");

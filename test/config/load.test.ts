@@ -6,6 +6,7 @@ import t from "tap";
 import { parseListenAddress } from "../../src/config/addresses.ts";
 import { schemaTables } from "../../src/config/issues.ts";
 import { findConfiguration, loadConfiguration, serviceDirectoryOf } from "../../src/config/load.ts";
+import { words } from "../kit/words.ts";
 import { auth, issuers, mcp, others, query, routes, server, store, upstream } from "./broken.ts";
 import { linesOf, load, problemsOf, temporaryDirectory } from "./support.ts";
 
@@ -19,36 +20,65 @@ t.test("without a file, every key has its default", async (t) => {
     warnings: [],
     configuration: {
       server: {
-        ...{ host: "127.0.0.1", port: 8080, workers: 1, public_url: "", tls: {} },
-        ...{ max_body_bytes: 10485760, max_buffered_bytes: 268435456, request_timeout: 30 },
-        ...{ shutdown_delay: 0, shutdown_grace: 10, trusted_proxies: [], allowed_origins: [] },
+        host: "127.0.0.1",
+        port: 8080,
+        workers: 1,
+        public_url: "",
+        tls: {},
+        max_body_bytes: 10485760,
+        max_buffered_bytes: 268435456,
+        request_timeout: 30,
+        shutdown_delay: 0,
+        shutdown_grace: 10,
+        trusted_proxies: [],
+        allowed_origins: [],
       },
       auth: {
-        ...{ enabled: true, insecure_allow_remote: false, check_permissions: true },
-        ...{ token_expiration: 86400, signing_algorithm: "ES256", issuer: "gatehouse" },
-        ...{ argon2_memory_cost: 65536, argon2_time_cost: 3, argon2_parallelism: 4 },
-        ...{
-          passwords: true,
-          refuse_common_passwords: false,
-          default_database: "main",
-          failure_window: 900,
-        },
-        ...{ max_failures_per_user_and_address: 10, max_failures_per_address: 100 },
+        enabled: true,
+        insecure_allow_remote: false,
+        check_permissions: true,
+        token_expiration: 86400,
+        signing_algorithm: "ES256",
+        issuer: "gatehouse",
+        argon2_memory_cost: 65536,
+        argon2_time_cost: 3,
+        argon2_parallelism: 4,
+        passwords: true,
+        refuse_common_passwords: false,
+        default_database: "main",
+        failure_window: 900,
+        max_failures_per_user_and_address: 10,
+        max_failures_per_address: 100,
         access_control_file: join(home, "access_control.toml"),
         revocations_file: join(home, "revocations"),
       },
       upstream: {
-        ...{ forward_authorization: false, forward_headers: [], connections: 64, databases: [] },
-        ...{ connect_timeout: 5, response_timeout: 30, query_form: "keyed" },
-        ...{ health_path: "", health_interval: 5 },
+        forward_authorization: false,
+        forward_headers: [],
+        connections: 64,
+        databases: [],
+        connect_timeout: 5,
+        response_timeout: 30,
+        query_form: "keyed",
+        health_path: "",
+        health_interval: 5,
       },
       query: { extra_fields: [], operations: {} },
-      ...{ routes: [], metrics: {}, audit: {}, approvals: { keep: 30, wait: 600 } },
+      routes: [],
+      metrics: {},
+      audit: {},
+      approvals: { keep: 30, wait: 600 },
       store: { key_file: join(home, "store.key"), access: "store", max_staleness: 10 },
       mcp: {
-        ...{ enabled: true, max_body_bytes: 1048576, row_limit: 500, result_bytes: 1048576 },
+        enabled: true,
+        max_body_bytes: 1048576,
+        row_limit: 500,
+        result_bytes: 1048576,
         app_schemes: ["cursor", "vscode", "vscode-insiders", "windsurf", "zed"],
-        ...{ registrations_per_hour: 200, private_client_hosts: [], tools: [], clients: [] },
+        registrations_per_hour: 200,
+        private_client_hosts: [],
+        tools: [],
+        clients: [],
         authorization_servers: [],
       },
       console: { public_url: "" },
@@ -277,10 +307,10 @@ database_header = "X-Database"
   t.strictSame(configuration.routes[0]?.methods, ["GET"]);
 });
 
-const names = [
-  ...["hint", "timeout_ms", "Batch", "op", "OP", "Select", "select", "truncate", "Truncate"],
-  ...["database", "Data_Base", "order_by", "OrderBy", "where", "constructor", "a", "x1"],
-];
+const names = words(`
+  hint timeout_ms Batch op OP Select select truncate Truncate database Data_Base order_by OrderBy
+  where constructor a x1
+`);
 
 t.test("configured names must not be names of the grammar", async (t) => {
   const isValid = (text: string) => problemsOf(t, `[query]\n${text}\n`).length === 0;

@@ -4,7 +4,7 @@ import { ADMIN_PASSWORD, type TestGateway } from "../kit/gateway.ts";
 import {
   auditFile,
   lookAt,
-  onScreens,
+  openPage,
   seenOn,
   signedIn,
   signInBrowser,
@@ -28,48 +28,47 @@ const { gateway, url } = await startConsole(t, { config: issuer });
 await gateway.addUser("alice", "ReadWrite");
 
 t.test("an administrator grants, limits and revokes with a browser", async (t) => {
-  await onScreens(async (page, name) => {
-    await signInBrowser(page, url);
-    await page.getByRole("link", { name: "Access" }).click();
-    await page.getByRole("heading", { name: "Access" }).waitFor();
-    await lookAt(t, page, `access-${name}`);
-    await page.getByRole("link", { name: "alice" }).first().click();
-    await page.getByRole("heading", { name: "Grants" }).waitFor();
-    await lookAt(t, page, `user-${name}`);
-    await page.getByRole("link", { name: "Grant access", exact: true }).click();
-    await page.getByLabel("Database", { exact: true }).fill("main");
-    await page.getByLabel("Table", { exact: true }).fill("tickets");
-    await page.getByText("Limits", { exact: true }).click();
-    await page.getByLabel("Row filter").fill("tenant = acme\nsize < 5");
-    await page.getByLabel("Row limit").fill("200");
-    await page.getByLabel("Your password").fill("wrong horse");
-    await page.getByRole("button", { name: "Save entry" }).click();
-    await page.getByRole("alert").getByText("Incorrect password").waitFor();
-    await lookAt(t, page, `entry-${name}`);
-    await page.getByLabel("Your password").fill(ADMIN_PASSWORD);
-    await page.keyboard.press("Enter");
-    await page.getByText("rows where tenant = acme and size < 5; at most 200 rows").waitFor();
-    t.match(fileOf(gateway), /tables = \["tickets"\]/);
-    await page.getByRole("link", { name: "Revoke the entry for main.tickets" }).click();
-    await lookAt(t, page, `end-${name}`);
-    await page.getByLabel("Your password").fill(ADMIN_PASSWORD);
-    await page.getByRole("button", { name: "Revoke" }).click();
-    await page.getByRole("heading", { name: "Grants" }).waitFor();
-    t.notMatch(fileOf(gateway), "tickets");
-    await page.goto(`${url}/access/new`);
-    await lookAt(t, page, `new-user-${name}`);
-    await page.goto(`${url}/access/act?user=alice&action=password`);
-    await lookAt(t, page, `password-${name}`);
-    await page.goto(`${url}/access/check?user=alice`);
-    await page
-      .getByLabel("Query")
-      .fill('{"Delete":{"database":"main","table":"users","where":null}}');
-    await page.getByRole("button", { name: "Test" }).click();
-    await page.getByText("Allowed", { exact: true }).waitFor();
-    await lookAt(t, page, `check-${name}`);
-    await page.goto(`${url}/access?user=nobody`);
-    await lookAt(t, page, `nobody-${name}`);
-  });
+  const page = await openPage(t);
+  await signInBrowser(page, url);
+  await page.getByRole("link", { name: "Access" }).click();
+  await page.getByRole("heading", { name: "Access" }).waitFor();
+  await lookAt(t, page, "access");
+  await page.getByRole("link", { name: "alice" }).first().click();
+  await page.getByRole("heading", { name: "Grants" }).waitFor();
+  await lookAt(t, page, "user");
+  await page.getByRole("link", { name: "Grant access", exact: true }).click();
+  await page.getByLabel("Database", { exact: true }).fill("main");
+  await page.getByLabel("Table", { exact: true }).fill("tickets");
+  await page.getByText("Limits", { exact: true }).click();
+  await page.getByLabel("Row filter").fill("tenant = acme\nsize < 5");
+  await page.getByLabel("Row limit").fill("200");
+  await page.getByLabel("Your password").fill("wrong horse");
+  await page.getByRole("button", { name: "Save entry" }).click();
+  await page.getByRole("alert").getByText("Incorrect password").waitFor();
+  await lookAt(t, page, "entry");
+  await page.getByLabel("Your password").fill(ADMIN_PASSWORD);
+  await page.keyboard.press("Enter");
+  await page.getByText("rows where tenant = acme and size < 5; at most 200 rows").waitFor();
+  t.match(fileOf(gateway), /tables = \["tickets"\]/);
+  await page.getByRole("link", { name: "Revoke the entry for main.tickets" }).click();
+  await lookAt(t, page, "end");
+  await page.getByLabel("Your password").fill(ADMIN_PASSWORD);
+  await page.getByRole("button", { name: "Revoke" }).click();
+  await page.getByRole("heading", { name: "Grants" }).waitFor();
+  t.notMatch(fileOf(gateway), "tickets");
+  await page.goto(`${url}/access/new`);
+  await lookAt(t, page, "new-user");
+  await page.goto(`${url}/access/act?user=alice&action=password`);
+  await lookAt(t, page, "password");
+  await page.goto(`${url}/access/check?user=alice`);
+  await page
+    .getByLabel("Query")
+    .fill('{"Delete":{"database":"main","table":"users","where":null}}');
+  await page.getByRole("button", { name: "Test" }).click();
+  await page.getByText("Allowed", { exact: true }).waitFor();
+  await lookAt(t, page, "check");
+  await page.goto(`${url}/access?user=nobody`);
+  await lookAt(t, page, "nobody");
 });
 
 t.test("an outdated form shows what has changed, and can be submitted again", async (t) => {
@@ -214,53 +213,52 @@ t.test("a DbAdmin sees and changes only managed databases, other users nothing",
 
 t.test("an administrator adds, changes and removes a group with a browser", async (t) => {
   for (const name of ["gina", "gus"]) await gateway.addUser(name, "ReadOnly");
-  await onScreens(async (page, name) => {
-    const confirm = async (button: string) => {
-      await page.getByLabel("Your password").fill(ADMIN_PASSWORD);
-      await page.getByRole("button", { name: button }).click();
-    };
-    await signInBrowser(page, url);
-    await page.goto(`${url}/access`);
-    await page.getByRole("link", { name: "Groups" }).click();
-    await page.getByRole("heading", { name: "Groups" }).waitFor();
-    await page.getByRole("link", { name: "Add a group" }).click();
-    await page.getByLabel("Name", { exact: true }).fill("two words");
-    await page.getByLabel("Members").fill("gina\n<b>, corp:Zoë #1");
-    await confirm("Save group");
-    await page.getByRole("alert").getByText("Correct the 2 marked fields").waitFor();
-    await lookAt(t, page, `new-group-${name}`);
-    await page.getByLabel("Name", { exact: true }).fill("readers");
-    await page.getByLabel("Members").fill("gina\ngus, corp:Zoë #1\ngus");
-    await confirm("Save group");
-    await page.getByRole("heading", { name: "group readers" }).waitFor();
-    t.match(fileOf(gateway), 'name = "readers"\nmembers = ["gina", "gus", "corp:Zoë #1"]');
-    await page.getByRole("link", { name: "Grant access" }).click();
-    await page.getByLabel("Database", { exact: true }).fill("main");
-    await confirm("Save entry");
-    await page.getByRole("link", { name: "Change the entry for main" }).waitFor();
-    t.match(fileOf(gateway), 'group = "readers"\ndatabase = "main"');
-    await lookAt(t, page, `group-${name}`);
-    await page.getByRole("link", { name: "Change members" }).click();
-    await page.getByLabel("Members").fill("gina");
-    await lookAt(t, page, `members-${name}`);
-    await confirm("Save group");
-    await page.getByText("1 member").waitFor();
-    await page.getByRole("link", { name: "gina" }).click();
-    await lookAt(t, page, `member-${name}`);
-    await page.getByRole("link", { name: "group readers" }).click();
-    await page.goto(`${url}/access/groups`);
-    await lookAt(t, page, `groups-${name}`);
-    await page.getByRole("link", { name: "group readers" }).click();
-    await page.getByRole("link", { name: "Revoke the entry for main" }).click();
-    await confirm("Revoke");
-    await page.getByText("No grants.").waitFor();
-    await page.getByRole("link", { name: "Remove group" }).click();
-    await page.getByText("member gina").waitFor();
-    await lookAt(t, page, `remove-group-${name}`);
-    await confirm("Remove permanently");
-    await page.getByRole("heading", { name: "Access" }).waitFor();
-    t.notMatch(fileOf(gateway), "readers");
-  });
+  const page = await openPage(t);
+  const confirm = async (button: string) => {
+    await page.getByLabel("Your password").fill(ADMIN_PASSWORD);
+    await page.getByRole("button", { name: button }).click();
+  };
+  await signInBrowser(page, url);
+  await page.goto(`${url}/access`);
+  await page.getByRole("link", { name: "Groups" }).click();
+  await page.getByRole("heading", { name: "Groups" }).waitFor();
+  await page.getByRole("link", { name: "Add a group" }).click();
+  await page.getByLabel("Name", { exact: true }).fill("two words");
+  await page.getByLabel("Members").fill("gina\n<b>, corp:Zoë #1");
+  await confirm("Save group");
+  await page.getByRole("alert").getByText("Correct the 2 marked fields").waitFor();
+  await lookAt(t, page, "new-group");
+  await page.getByLabel("Name", { exact: true }).fill("readers");
+  await page.getByLabel("Members").fill("gina\ngus, corp:Zoë #1\ngus");
+  await confirm("Save group");
+  await page.getByRole("heading", { name: "group readers" }).waitFor();
+  t.match(fileOf(gateway), 'name = "readers"\nmembers = ["gina", "gus", "corp:Zoë #1"]');
+  await page.getByRole("link", { name: "Grant access" }).click();
+  await page.getByLabel("Database", { exact: true }).fill("main");
+  await confirm("Save entry");
+  await page.getByRole("link", { name: "Change the entry for main" }).waitFor();
+  t.match(fileOf(gateway), 'group = "readers"\ndatabase = "main"');
+  await lookAt(t, page, "group");
+  await page.getByRole("link", { name: "Change members" }).click();
+  await page.getByLabel("Members").fill("gina");
+  await lookAt(t, page, "members");
+  await confirm("Save group");
+  await page.getByText("1 member").waitFor();
+  await page.getByRole("link", { name: "gina" }).click();
+  await lookAt(t, page, "member");
+  await page.getByRole("link", { name: "group readers" }).click();
+  await page.goto(`${url}/access/groups`);
+  await lookAt(t, page, "groups");
+  await page.getByRole("link", { name: "group readers" }).click();
+  await page.getByRole("link", { name: "Revoke the entry for main" }).click();
+  await confirm("Revoke");
+  await page.getByText("No grants.").waitFor();
+  await page.getByRole("link", { name: "Remove group" }).click();
+  await page.getByText("member gina").waitFor();
+  await lookAt(t, page, "remove-group");
+  await confirm("Remove permanently");
+  await page.getByRole("heading", { name: "Access" }).waitFor();
+  t.notMatch(fileOf(gateway), "readers");
 });
 
 t.test("forms of groups obey the same checks as forms of users", async (t) => {
@@ -399,7 +397,9 @@ t.test("the form for an entry suggests existing databases, tables and columns", 
   await gateway.addUser("abel", "ReadWrite");
   const token = await gateway.login();
   const columns = ["id", "state", "tenant"].map((name) => ({
-    ...{ name, type: name === "id" ? "int" : "text", primary_key: name === "id" },
+    name,
+    type: name === "id" ? "int" : "text",
+    primary_key: name === "id",
   }));
   for (const database of ["main", "payroll"]) {
     await gateway.query({ CreateDatabase: { database } }, token);
@@ -411,56 +411,54 @@ t.test("the form for an entry suggests existing databases, tables and columns", 
   t.match(text, '<option value="main"></option>');
   t.notMatch(text, /<option value="payroll">|value="yes"><code>state/, "doris may not grant there");
 
-  await onScreens(async (page, name) => {
-    await signInBrowser(page, url);
-    await page.goto(`${url}/access/entry?user=abel`);
-    await page.getByLabel("Database", { exact: true }).fill("main");
-    await page.getByLabel("Table", { exact: true }).fill("ma*");
-    await page.getByRole("button", { name: "List tables and columns" }).click();
-    const read = page.getByRole("group", { name: "Readable columns" });
-    await read.getByLabel("id").check();
-    await read.getByLabel("state").check();
-    await page.getByRole("group", { name: "Writable columns" }).getByLabel("no column").check();
-    await page.getByRole("group", { name: "Required conditions" }).getByLabel("id").check();
-    await lookAt(t, page, `columns-${name}`);
-    await page.getByLabel("Your password").fill(ADMIN_PASSWORD);
-    await page.keyboard.press("Enter");
-    await page.getByText("columns id, state; writes no column; where pins id").waitFor();
-    await page.getByRole("link", { name: "Change the entry for main.ma*" }).click();
-    t.ok(await read.getByLabel("state").isChecked());
-    t.notOk(await read.getByLabel("tenant").isChecked());
-  });
+  const page = await openPage(t);
+  await signInBrowser(page, url);
+  await page.goto(`${url}/access/entry?user=abel`);
+  await page.getByLabel("Database", { exact: true }).fill("main");
+  await page.getByLabel("Table", { exact: true }).fill("ma*");
+  await page.getByRole("button", { name: "List tables and columns" }).click();
+  const read = page.getByRole("group", { name: "Readable columns" });
+  await read.getByLabel("id").check();
+  await read.getByLabel("state").check();
+  await page.getByRole("group", { name: "Writable columns" }).getByLabel("no column").check();
+  await page.getByRole("group", { name: "Required conditions" }).getByLabel("id").check();
+  await lookAt(t, page, "columns");
+  await page.getByLabel("Your password").fill(ADMIN_PASSWORD);
+  await page.keyboard.press("Enter");
+  await page.getByText("columns id, state; writes no column; where pins id").waitFor();
+  await page.getByRole("link", { name: "Change the entry for main.ma*" }).click();
+  t.ok(await read.getByLabel("state").isChecked());
+  t.notOk(await read.getByLabel("tenant").isChecked());
 });
 
 t.test("every invalid field has its own message", async (t) => {
   const before = fileOf(gateway);
-  await onScreens(async (page, name) => {
-    await signInBrowser(page, url);
-    await page.goto(`${url}/access/entry?user=alice`);
-    const wrong = new Map([
-      ["Database", "two words"],
-      ["Table", "a*b"],
-      ["Row limit", "many"],
-      ["Change limit", "-1"],
-      ["Require approval", "READ"],
-      ["Row filter", "tenant = acme\nnothing"],
-    ]);
-    await page.getByText("Limits", { exact: true }).click();
-    for (const [label, text] of wrong) {
-      await page.getByLabel(label, { exact: true }).fill(text);
-    }
-    await page.getByLabel("Your password").fill(ADMIN_PASSWORD);
-    await page.keyboard.press("Enter");
-    await page.getByRole("alert").getByText("Correct the 6 marked fields").waitFor();
-    t.equal(await page.locator("[aria-invalid]").count(), wrong.size);
-    const limit = page.getByLabel("Row limit");
-    t.match(await limit.getAttribute("aria-describedby"), "max_rows-wrong");
-    t.equal(await page.locator("#max_rows-wrong").textContent(), "Must be a whole number from 1");
-    t.match(await page.locator("#row_filter-wrong").textContent(), "`nothing` is not a condition");
-    await page.locator("#database:focus").waitFor();
-    t.pass("the first has the focus");
-    await lookAt(t, page, `entry-wrong-${name}`);
-  });
+  const page = await openPage(t);
+  await signInBrowser(page, url);
+  await page.goto(`${url}/access/entry?user=alice`);
+  const wrong = new Map([
+    ["Database", "two words"],
+    ["Table", "a*b"],
+    ["Row limit", "many"],
+    ["Change limit", "-1"],
+    ["Require approval", "READ"],
+    ["Row filter", "tenant = acme\nnothing"],
+  ]);
+  await page.getByText("Limits", { exact: true }).click();
+  for (const [label, text] of wrong) {
+    await page.getByLabel(label, { exact: true }).fill(text);
+  }
+  await page.getByLabel("Your password").fill(ADMIN_PASSWORD);
+  await page.keyboard.press("Enter");
+  await page.getByRole("alert").getByText("Correct the 6 marked fields").waitFor();
+  t.equal(await page.locator("[aria-invalid]").count(), wrong.size);
+  const limit = page.getByLabel("Row limit");
+  t.match(await limit.getAttribute("aria-describedby"), "max_rows-wrong");
+  t.equal(await page.locator("#max_rows-wrong").textContent(), "Must be a whole number from 1");
+  t.match(await page.locator("#row_filter-wrong").textContent(), "`nothing` is not a condition");
+  await page.locator("#database:focus").waitFor();
+  t.pass("the first has the focus");
+  await lookAt(t, page, "entry-wrong");
   const client = await signedIn(t, url);
   const account = { user: "a b", email: "a\tb", database: "a b", role: "King", new_password: "x" };
   const { status, text } = await client.post("/access/new", { ...account, password: "" });
@@ -483,12 +481,11 @@ t.test("names and times are shown in full on a wide screen and on a phone", asyn
   await gateway.edit((file) => file.replace("2199-", "2019-"));
   const later = { role: "ReadOnly", expires: "2199-12-24T18:00:00.123Z" };
   await gateway.send("PUT", "/api/access/alma/main/orders", later, token);
-  await onScreens(async (page, name) => {
-    await signInBrowser(page, url);
-    await page.goto(`${url}/access`);
-    await page.getByText("expired 2019-12-24 18:00:00 UTC").waitFor();
-    await lookAt(t, page, `whole-${name}`);
-    await page.goto(`${url}/access/user?user=alma`);
-    await lookAt(t, page, `whole-user-${name}`);
-  });
+  const page = await openPage(t);
+  await signInBrowser(page, url);
+  await page.goto(`${url}/access`);
+  await page.getByText("expired 2019-12-24 18:00:00 UTC").waitFor();
+  await lookAt(t, page, "whole");
+  await page.goto(`${url}/access/user?user=alma`);
+  await lookAt(t, page, "whole-user");
 });

@@ -15,7 +15,7 @@ import {
   type ConsoleClient,
   consoleConfig,
   lookAt,
-  onScreens,
+  openPage,
   signedIn,
   signInBrowser,
   textOf,
@@ -41,43 +41,42 @@ const approve = (name: string) => ({ decision: "approve", password: passwordOf(n
 
 t.test("an approver sees the rows in a browser and decides by keyboard", async (t) => {
   const { ask, bot, url, count } = await open(t);
-  await onScreens(async (page, name, at) => {
-    await signInBrowser(page, url, "dave");
-    await page.goto(`${url}/approvals`);
-    if (at === 0) await page.getByText("No approvals are waiting for you.").waitFor();
-    await lookAt(t, page, `approvals-none-${name}`);
-    const all = await ask(bot, removal);
-    t.match(all.body.approval, { url: `${url}/approvals/${idIn(all)}` });
-    const changed = idIn(await ask(bot, update));
-    const id = idIn(await ask(bot, removeOne(at)));
-    await page.reload();
-    await lookAt(t, page, `approvals-${name}`);
-    await page.getByRole("link", { name: "Update main.orders" }).first().click();
-    await page.getByText("2 rows would be updated").waitFor();
-    await page.locator("del", { hasText: "new" }).first().waitFor();
-    await lookAt(t, page, `approval-update-${name}`);
-    await page.getByLabel("Reason").fill("not before the audit");
-    await page.keyboard.press("Enter");
-    await page.getByText("not before the audit").waitFor();
-    await lookAt(t, page, `approval-denied-${name}`);
-    t.match(await ask(bot, update, changed), {
-      status: 403,
-      body: { code: "approval_denied", message: /: not before the audit$/ },
-    });
-    await page.goto(`${url}/approvals/${id}`);
-    await page.getByText("1 row would be deleted").waitFor();
-    await page.getByLabel("Your password").fill("wrong horse");
-    await page.keyboard.press("Enter");
-    await page.getByRole("alert").getByText("Incorrect password").waitFor();
-    await page.getByLabel("Your password").fill(passwordOf("dave"));
-    await page.keyboard.press("Enter");
-    await page.getByText("for the rows shown").waitFor();
-    const rows = await count();
-    t.match(await ask(bot, removeOne(at), id), { status: 200, body: { affected: 1 } });
-    t.equal(await count(), rows - 1);
-    await page.goto(`${url}/approvals/${idIn(all)}`);
-    await lookAt(t, page, `approval-${name}`);
+  const page = await openPage(t);
+  await signInBrowser(page, url, "dave");
+  await page.goto(`${url}/approvals`);
+  await page.getByText("No approvals are waiting for you.").waitFor();
+  await lookAt(t, page, "approvals-none");
+  const all = await ask(bot, removal);
+  t.match(all.body.approval, { url: `${url}/approvals/${idIn(all)}` });
+  const changed = idIn(await ask(bot, update));
+  const id = idIn(await ask(bot, removeOne(0)));
+  await page.reload();
+  await lookAt(t, page, "approvals");
+  await page.getByRole("link", { name: "Update main.orders" }).first().click();
+  await page.getByText("2 rows would be updated").waitFor();
+  await page.locator("del", { hasText: "new" }).first().waitFor();
+  await lookAt(t, page, "approval-update");
+  await page.getByLabel("Reason").fill("not before the audit");
+  await page.keyboard.press("Enter");
+  await page.getByText("not before the audit").waitFor();
+  await lookAt(t, page, "approval-denied");
+  t.match(await ask(bot, update, changed), {
+    status: 403,
+    body: { code: "approval_denied", message: /: not before the audit$/ },
   });
+  await page.goto(`${url}/approvals/${id}`);
+  await page.getByText("1 row would be deleted").waitFor();
+  await page.getByLabel("Your password").fill("wrong horse");
+  await page.keyboard.press("Enter");
+  await page.getByRole("alert").getByText("Incorrect password").waitFor();
+  await page.getByLabel("Your password").fill(passwordOf("dave"));
+  await page.keyboard.press("Enter");
+  await page.getByText("for the rows shown").waitFor();
+  const rows = await count();
+  t.match(await ask(bot, removeOne(0), id), { status: 200, body: { affected: 1 } });
+  t.equal(await count(), rows - 1);
+  await page.goto(`${url}/approvals/${idIn(all)}`);
+  await lookAt(t, page, "approval");
 });
 
 t.test("a second approver sees what was decided, and by whom", async (t) => {

@@ -8,8 +8,7 @@ import {
   auditFile,
   type ConsoleClient,
   lookAt,
-  onScreens,
-  sharedBrowser,
+  openPage,
   signedIn,
   signInBrowser,
   staffedConsole,
@@ -17,8 +16,11 @@ import {
 } from "./kit.ts";
 
 const staff = [
-  ...["root * Owner", "dora main DbAdmin", "rita main ReadOnly"],
-  ...["rita payroll ReadWrite", "paul payroll ReadWrite"],
+  "root * Owner",
+  "dora main DbAdmin",
+  "rita main ReadOnly",
+  "rita payroll ReadWrite",
+  "paul payroll ReadWrite",
 ];
 const select = (database: string, from = "orders") => ({
   Select: { database, from, columns: ["id", "state"] },
@@ -54,7 +56,11 @@ t.test("the audit is searched by user, table, operation, outcome and time", asyn
   const dropped = "DropTable main.people";
   const both = ["Delete payroll.orders", "Select main.people"];
   t.strictSame(await operationsOn(root, "user=rita"), [
-    ...[dropped, ...both, "Delete payroll.orders", "Delete main.orders", "Select main.orders"],
+    dropped,
+    ...both,
+    "Delete payroll.orders",
+    "Delete main.orders",
+    "Select main.orders",
     "login",
   ]);
   t.strictSame(await operationsOn(root, "table=people"), [dropped, ...both]);
@@ -75,7 +81,9 @@ t.test("the audit is searched by user, table, operation, outcome and time", asyn
 t.test("a DbAdmin sees only lines of managed databases, other users none", async (t) => {
   const dora = await signedIn(t, url, "dora");
   t.strictSame(await operationsOn(dora), [
-    ...["DropTable main.people", "Delete main.orders", "Select main.orders"],
+    "DropTable main.people",
+    "Delete main.orders",
+    "Select main.orders",
   ]);
   const { text } = await dora.get("/audit");
   t.notMatch(text, /payroll|login|signed/);
@@ -85,29 +93,28 @@ t.test("a DbAdmin sees only lines of managed databases, other users none", async
 });
 
 t.test("a denial links to a drafted grant", async (t) => {
-  await onScreens(async (page, name) => {
-    await signInBrowser(page, url, "root");
-    await page.getByRole("link", { name: "Audit" }).click();
-    await page.getByRole("heading", { name: "Audit" }).waitFor();
-    await lookAt(t, page, `audit-${name}`);
-    await page.getByLabel("User").fill("rita");
-    await page.getByLabel("Table").fill("main.orders");
-    await page.getByLabel("Outcome").selectOption("Denied");
-    await page.keyboard.press("Tab");
-    await page.getByRole("button", { name: "Show" }).click();
-    await page.getByText("Delete main.orders").waitFor();
-    await lookAt(t, page, `audit-denied-${name}`);
-    await page.getByRole("link", { name: "Draft a grant: ReadWrite on main.orders" }).click();
-    await page.getByRole("heading", { name: "Grant access to rita" }).waitFor();
-    const before = readFileSync(gateway.accessFile, "utf8");
-    t.equal(await page.getByLabel("Database").inputValue(), "main");
-    t.equal(await page.getByLabel("Table", { exact: true }).inputValue(), "orders");
-    t.equal(await page.getByLabel("Role").inputValue(), "ReadWrite");
-    t.equal(readFileSync(gateway.accessFile, "utf8"), before, "nothing is granted yet");
-    await page.goto(`${url}/audit?user=nobody&outcome=denied&since=7d`);
-    await page.getByText("No lines found for").waitFor();
-    await lookAt(t, page, `audit-none-${name}`);
-  });
+  const page = await openPage(t);
+  await signInBrowser(page, url, "root");
+  await page.getByRole("link", { name: "Audit" }).click();
+  await page.getByRole("heading", { name: "Audit" }).waitFor();
+  await lookAt(t, page, "audit");
+  await page.getByLabel("User").fill("rita");
+  await page.getByLabel("Table").fill("main.orders");
+  await page.getByLabel("Outcome").selectOption("Denied");
+  await page.keyboard.press("Tab");
+  await page.getByRole("button", { name: "Show" }).click();
+  await page.getByText("Delete main.orders").waitFor();
+  await lookAt(t, page, "audit-denied");
+  await page.getByRole("link", { name: "Draft a grant: ReadWrite on main.orders" }).click();
+  await page.getByRole("heading", { name: "Grant access to rita" }).waitFor();
+  const before = readFileSync(gateway.accessFile, "utf8");
+  t.equal(await page.getByLabel("Database").inputValue(), "main");
+  t.equal(await page.getByLabel("Table", { exact: true }).inputValue(), "orders");
+  t.equal(await page.getByLabel("Role").inputValue(), "ReadWrite");
+  t.equal(readFileSync(gateway.accessFile, "utf8"), before, "nothing is granted yet");
+  await page.goto(`${url}/audit?user=nobody&outcome=denied&since=7d`);
+  await page.getByText("No lines found for").waitFor();
+  await lookAt(t, page, "audit-none");
   const root = await signedIn(t, url, "root");
   const form = { user: "rita", database: "main", table: "orders", role: "ReadWrite" };
   const given = await root.submit(`/access/entry?${new URLSearchParams(form)}`);
@@ -132,11 +139,21 @@ t.test("a drafted grant knows the groups that decided, and keeps their limits", 
   );
   const line = (user: string, name: string) =>
     `${JSON.stringify({
-      ...{ level: "warn", time: new Date().toISOString(), user, via: "query", decision: "deny" },
-      ...{ reason: "role_insufficient", status: 403, operationCount: 1, msg: "request" },
+      level: "warn",
+      time: new Date().toISOString(),
+      user,
+      via: "query",
+      decision: "deny",
+      reason: "role_insufficient",
+      status: 403,
+      operationCount: 1,
+      msg: "request",
       operations: [
         {
-          ...{ operation: "Update", database: "main", tables: ["orders"], role: "ReadOnly" },
+          operation: "Update",
+          database: "main",
+          tables: ["orders"],
+          role: "ReadOnly",
           entry: `main (group ${name})`,
         },
       ],
@@ -172,8 +189,7 @@ t.test("a drafted grant knows the groups that decided, and keeps their limits", 
 
 t.test("without an audit file, the page explains how to set one", async (t) => {
   const { url } = await staffedConsole(t, staff, "");
-  const browser = await sharedBrowser();
-  const page = await browser.newPage();
+  const page = await openPage(t);
   await signInBrowser(page, url, "root");
   await page.goto(`${url}/audit`);
   await page.getByText("The audit is written to the log").waitFor();

@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import path from "node:path";
-import type { Browser, BrowserContextOptions, Page } from "playwright-core";
+import type { Browser, Page } from "playwright-core";
 import root, { type Test } from "tap";
 import { openStaffed, passwordOf } from "../journeys/staff.ts";
 import { type Ask, ask as askServer } from "../kit/client.ts";
@@ -147,35 +147,20 @@ export async function seenOn(client: ConsoleClient, route: string): Promise<stri
   return unescaped(/name="seen" value="([^"]*)"/.exec(text)?.[1] ?? "");
 }
 
-const screens: readonly (BrowserContextOptions & { readonly name: string })[] = [
-  { name: "desktop", viewport: { width: 1280, height: 900 }, colorScheme: "light" },
-  { name: "phone", viewport: { width: 390, height: 844 }, colorScheme: "light" },
-  {
-    name: "dark",
-    viewport: { width: 390, height: 844 },
-    colorScheme: "dark",
-    reducedMotion: "reduce",
-  },
-];
-
 let browser: Promise<Browser> | undefined;
 
-/** One browser for all tests of a file; each page is in a context of its own. */
-export async function sharedBrowser(): Promise<Browser> {
+/** One browser for all tests of a file. */
+async function sharedBrowser(): Promise<Browser> {
   const { launch } = await import("../oauth/chromium.ts");
   browser ??= launch(root);
   return browser;
 }
 
-/** Shows an empty page on each of the screens, in order. */
-export async function onScreens(
-  show: (page: Page, name: string, at: number) => Promise<void>,
-): Promise<void> {
-  for (const [at, { name, ...screen }] of screens.entries()) {
-    const context = await (await sharedBrowser()).newContext(screen);
-    await show(await context.newPage(), name, at);
-    await context.close();
-  }
+/** An empty page in a context of its own. */
+export async function openPage(t: Test): Promise<Page> {
+  const context = await (await sharedBrowser()).newContext({ reducedMotion: "reduce" });
+  t.teardown(() => context.close());
+  return context.newPage();
 }
 
 const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
@@ -211,32 +196,52 @@ const brokenText = `(() => {
   return found;
 })()`;
 
+const allRules =
+  '["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"], rules: { "meta-refresh": { enabled: false } }';
+const ruleNames = (...names: string[]) => JSON.stringify({ type: "rule", values: names });
+const colors = ["color-contrast", "link-in-text-block"];
+/** Rules that depend on the width or the colors. The others have the same result on each screen. */
+const phoneRules = ruleNames("target-size", "scrollable-region-focusable", "label", ...colors);
+
+const screens = [
+  { name: "desktop", width: 1280, height: 900, isDark: false, rules: allRules },
+  { name: "phone", width: 390, height: 844, isDark: false, rules: phoneRules },
+  { name: "dark", width: 390, height: 844, isDark: true, rules: ruleNames(...colors) },
+];
+
 /**
- * Checks a page: it fits its width, has its landmarks, and axe-core finds no violation of WCAG 2.2
- * AA. Takes a picture if `GATEHOUSE_TEST_SCREENSHOTS` names a directory.
+ * Checks a page on each screen: it fits its width, has its landmarks, and axe-core finds no violation
+ * of WCAG 2.2 AA. The pages run no script, so an open page can change its screen. Takes pictures if
+ * `GATEHOUSE_TEST_SCREENSHOTS` names a directory.
  */
 export async function lookAt(t: Test, page: Page, label: string): Promise<void> {
   // A click does not wait for the page that it opens.
   await page.getByRole("main").waitFor();
   await page.waitForLoadState();
+  t.equal(await page.getByRole("main").count(), 1, `${label} has a main landmark`);
+  t.equal(await page.getByRole("heading", { level: 1 }).count(), 1, `${label} has one heading`);
+  // A page may refresh itself if the reader can pause it (WCAG 2.2.1), which axe-core cannot see.
+  const refreshes = await page.locator("meta[http-equiv=refresh]").count();
+  t.equal(await page.getByRole("link", { name: "Pause" }).count(), refreshes);
+  // The page may run no script, but the browser's debugger may.
+  await page.evaluate(axe);
+  const usual = page.viewportSize();
+  for (const { name, isDark, rules, ...size } of screens) {
+    await page.setViewportSize(size);
+    await page.emulateMedia({ colorScheme: isDark ? "dark" : "light" });
+    await look(t, page, `${label}-${name}`, rules);
+  }
+  await page.emulateMedia({ colorScheme: null });
+  if (usual !== null) await page.setViewportSize(usual);
+}
+
+async function look(t: Test, page: Page, label: string, rules: string): Promise<void> {
   const directory = process.env.GATEHOUSE_TEST_SCREENSHOTS;
   const picture = directory && path.join(directory, `console-${label}.png`);
   if (picture) await page.screenshot({ path: picture, fullPage: true });
   const width = await page.evaluate("document.documentElement.scrollWidth - window.innerWidth");
   t.ok(Number(width) <= 0, `${label} fits its width`);
   t.strictSame(await page.evaluate(brokenText), [], `${label} shows its text whole`);
-  t.equal(await page.getByRole("main").count(), 1, `${label} has a main landmark`);
-  t.equal(await page.getByRole("heading", { level: 1 }).count(), 1, `${label} has one heading`);
-  // The page may run no script, but the browser's debugger may.
-  await page.evaluate(axe);
-  // A page may refresh itself if the reader can pause it (WCAG 2.2.1), which axe-core cannot see.
-  const refreshes = await page.locator("meta[http-equiv=refresh]").count();
-  t.equal(await page.getByRole("link", { name: "Pause" }).count(), refreshes);
-  // The dark screen differs from the phone only in colors.
-  const isDark = await page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches");
-  const rules = isDark
-    ? '{ type: "rule", values: ["color-contrast", "link-in-text-block"] }'
-    : '["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"], rules: { "meta-refresh": { enabled: false } }';
   const found = await page.evaluate(
     `axe.run({ runOnly: ${rules} }).then(({ violations }) => violations.map(({ id, nodes }) => id + ": " + nodes.map(({ html, failureSummary }) => html + " " + failureSummary).join(" | ")))`,
   );

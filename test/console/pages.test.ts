@@ -12,8 +12,7 @@ import {
   ConsoleClient,
   consoleConfig,
   lookAt,
-  onScreens,
-  sharedBrowser,
+  openPage,
   signedIn,
   signInBrowser,
   startConsole,
@@ -23,38 +22,37 @@ import {
 t.test("every page works on a phone, in dark mode, and is accessible", async (t) => {
   const { gateway, url } = await startConsole(t);
   await gateway.addUser("alice", "ReadWrite");
-  await onScreens(async (page, name) => {
-    const complaints: string[] = [];
-    page.on("console", (message) => complaints.push(message.text()));
-    await page.goto(`${url}/`);
-    await page.getByText("Cannot sign in?").click();
-    await page.getByText("initial_admin_password").waitFor();
-    await lookAt(t, page, `sign-in-${name}`);
-    await signInBrowser(page, url);
-    await page.goto(`${url}/state`);
-    await page.getByText("+ SELECT, INSERT, UPDATE, DELETE").waitFor();
-    await lookAt(t, page, `state-${name}`);
-    await page.goto(`${url}/sessions`);
-    await page.getByText("(this one)").waitFor();
-    await lookAt(t, page, `sessions-${name}`);
-    await page.goto(`${url}/nowhere`);
-    await lookAt(t, page, `error-${name}`);
-    const others = complaints.filter((text) => !text.includes("404"));
-    t.strictSame(others, [], "the browser logs no errors");
-  });
-  await onScreens(async (alice, name) => {
-    await signInBrowser(alice, url, "alice");
-    await alice.getByRole("heading", { name: "Overview" }).waitFor();
-    await lookAt(t, alice, `own-overview-${name}`);
-    const links = await alice.getByRole("navigation").getByRole("link").allTextContents();
-    t.strictSame(links, ["Overview", "Approvals", "Sessions"]);
-    await alice.getByRole("link", { name: "Sessions" }).click();
-    await alice.getByRole("heading", { level: 1, name: "Sessions" }).waitFor();
-    await lookAt(t, alice, `own-sessions-${name}`);
-    await alice.getByText("End everything of alice").click();
-    await alice.getByRole("button", { name: "End everything now" }).click();
-    await alice.getByRole("heading", { name: "Sign in" }).waitFor();
-  });
+  const page = await openPage(t);
+  const complaints: string[] = [];
+  page.on("console", (message) => complaints.push(message.text()));
+  await page.goto(`${url}/`);
+  await page.getByText("Cannot sign in?").click();
+  await page.getByText("initial_admin_password").waitFor();
+  await lookAt(t, page, "sign-in");
+  await signInBrowser(page, url);
+  await page.goto(`${url}/state`);
+  await page.getByText("+ SELECT, INSERT, UPDATE, DELETE").waitFor();
+  await lookAt(t, page, "state");
+  await page.goto(`${url}/sessions`);
+  await page.getByText("(this one)").waitFor();
+  await lookAt(t, page, "sessions");
+  await page.goto(`${url}/nowhere`);
+  await lookAt(t, page, "error");
+  const others = complaints.filter((text) => !text.includes("404"));
+  t.strictSame(others, [], "the browser logs no errors");
+  const alice = await openPage(t);
+  await alice.setViewportSize({ width: 390, height: 844 });
+  await signInBrowser(alice, url, "alice");
+  await alice.getByRole("heading", { name: "Overview" }).waitFor();
+  await lookAt(t, alice, "own-overview");
+  const links = await alice.getByRole("navigation").getByRole("link").allTextContents();
+  t.strictSame(links, ["Overview", "Approvals", "Sessions"]);
+  await alice.getByRole("link", { name: "Sessions" }).click();
+  await alice.getByRole("heading", { level: 1, name: "Sessions" }).waitFor();
+  await lookAt(t, alice, "own-sessions");
+  await alice.getByText("End everything of alice").click();
+  await alice.getByRole("button", { name: "End everything now" }).click();
+  await alice.getByRole("heading", { name: "Sign in" }).waitFor();
 });
 
 /** Markup that closes any element or attribute around it. */
@@ -113,7 +111,13 @@ t.test("text from others is escaped on every page", async (t) => {
   );
   const asked = encodeURIComponent(markup("asked"));
   const pages = await crawl(client, [
-    ...["/overview", "/access", "/approvals", "/sessions", "/audit", "/state", "/access/check"],
+    "/overview",
+    "/access",
+    "/approvals",
+    "/sessions",
+    "/audit",
+    "/state",
+    "/access/check",
     ...["access?user", "access?place", "access/user?user", "access/entry?user", "sessions?user"]
       .concat("audit?user", "audit?table", "access/act?action", "access/members?user")
       .concat("access/groups?user")
@@ -163,9 +167,7 @@ t.test("an administrator can do everything by keyboard", async (t) => {
   const wide = { Delete: { database: "main", table: "tickets", where: null } };
   t.not((await gateway.query(wide, token)).status, 403);
   await signedIn(t, url, "alice");
-  const browser = await sharedBrowser();
-  const context = await browser.newContext({ reducedMotion: "reduce" });
-  const page = await context.newPage();
+  const page = await openPage(t);
   await signInBrowser(page, url);
 
   await tabTo(page, "Skip to content");

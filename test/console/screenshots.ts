@@ -13,9 +13,16 @@ import { auditFile, ConsoleClient, consoleConfig, signInBrowser } from "./kit.ts
 const images = path.join(import.meta.dirname, "../../docs/images");
 
 const grants = [
-  ...["mara * Owner", "dave support DbAdmin", "lena shop ReadWrite", "lena analytics ReadOnly"],
-  ...["noah support ReadWrite", "olga analytics ReadOnly", "finn shop ReadOnly"],
-  ...["ines support ReadOnly", "theo shop DbAdmin", "yuki analytics ReadWrite"],
+  "mara * Owner",
+  "dave support DbAdmin",
+  "lena shop ReadWrite",
+  "lena analytics ReadOnly",
+  "noah support ReadWrite",
+  "olga analytics ReadOnly",
+  "finn shop ReadOnly",
+  "ines support ReadOnly",
+  "theo shop DbAdmin",
+  "yuki analytics ReadWrite",
 ];
 /** In three days, on the hour. */
 function soon(): string {
@@ -73,8 +80,16 @@ max_rows = 1000
 
 const tickets = { database: "support", table: "tickets" };
 const subjects = [
-  ...["Invoice is missing", "Password reset", "Parcel is late", "Wrong address", "Refund please"],
-  ...["Cannot log in", "Two parcels", "Change of name", "Gift card", "App is slow"],
+  "Invoice is missing",
+  "Password reset",
+  "Parcel is late",
+  "Wrong address",
+  "Refund please",
+  "Cannot log in",
+  "Two parcels",
+  "Change of name",
+  "Gift card",
+  "App is slow",
 ];
 
 /** Lines of an audit of the last day, busiest in the afternoon, for the chart. */
@@ -116,7 +131,8 @@ async function work(gateway: TestGateway, root: string): Promise<void> {
   ];
   await good(ask({ CreateTable: { ...tickets, columns } }, root));
   const values = subjects.map((subject, at) => ({
-    ...{ id: 4711 + at, subject },
+    id: 4711 + at,
+    subject,
     status: at % 3 === 0 ? "spam" : "open",
   }));
   await good(ask({ Insert: { ...tickets, values } }, root));

@@ -18,7 +18,7 @@ import {
   ConsoleClient,
   consoleConfig,
   lookAt,
-  onScreens,
+  openPage,
   signedIn,
   startConsole,
   textOf,
@@ -410,22 +410,21 @@ t.test("with public_url, a sign-in begins and ends at that address", async (t) =
 });
 
 async function signInBrowser(t: Test) {
-  await onScreens(async (page, name) => {
-    provider.user = "bob";
-    const errors: string[] = [];
-    page.on("console", (message) => errors.push(message.text()));
-    await page.goto(`${url}${form}`);
-    await lookAt(t, page, `sign-in-provider-${name}`);
-    await page.getByRole("link", { name: "Sign in with Example" }).click();
-    await page.getByRole("button", { name: "Save entry" }).waitFor();
-    await lookAt(t, page, `sign-in-again-${name}`);
-    await page.getByRole("link", { name: "Sign in again: Sign in with Example" }).click();
-    await page.getByRole("link", { name: "Sign in again" }).waitFor({ state: "detached" });
-    await page.getByLabel("Database").fill("other");
-    await page.getByRole("button", { name: "Save entry" }).click();
-    await page.getByText("Your own rights are too low").waitFor();
-    t.equal(errors.filter((one) => one.includes("Security")).length, 0, errors.join("\n"));
-  });
+  const page = await openPage(t);
+  provider.user = "bob";
+  const errors: string[] = [];
+  page.on("console", (message) => errors.push(message.text()));
+  await page.goto(`${url}${form}`);
+  await lookAt(t, page, "sign-in-provider");
+  await page.getByRole("link", { name: "Sign in with Example" }).click();
+  await page.getByRole("button", { name: "Save entry" }).waitFor();
+  await lookAt(t, page, "sign-in-again");
+  await page.getByRole("link", { name: "Sign in again: Sign in with Example" }).click();
+  await page.getByRole("link", { name: "Sign in again" }).waitFor({ state: "detached" });
+  await page.getByLabel("Database").fill("other");
+  await page.getByRole("button", { name: "Save entry" }).click();
+  await page.getByText("Your own rights are too low").waitFor();
+  t.equal(errors.filter((one) => one.includes("Security")).length, 0, errors.join("\n"));
 }
 
 t.test("a person signs in and confirms a change in a browser", signInBrowser);

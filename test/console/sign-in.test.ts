@@ -67,8 +67,13 @@ t.test("sign-in shares the throttle of logins", async (t) => {
 
 t.test("sign-in redirects only to the console's own pages", async (t) => {
   const elsewhere = [
-    ...["https://evil.example/", "//evil.example", "/\\evil.example", "\\\\evil.example"],
-    ...["javascript:alert(1)", "/\tevil", ""],
+    "https://evil.example/",
+    "//evil.example",
+    "/\\evil.example",
+    "\\\\evil.example",
+    "javascript:alert(1)",
+    "/\tevil",
+    "",
   ];
   for (const next of elsewhere) {
     const client = new ConsoleClient(url);

@@ -34,9 +34,14 @@ export class ProxyClient {
 
   async send(method: string, path: string, content: unknown): Promise<ProxyAnswer> {
     const sent = request({
-      ...{ host: "127.0.0.1", port: this.#port, agent: this.#agent, path, method },
+      host: "127.0.0.1",
+      port: this.#port,
+      agent: this.#agent,
+      path,
+      method,
       headers: {
-        ...{ host: PUBLIC_HOST, "content-type": "application/json" },
+        host: PUBLIC_HOST,
+        "content-type": "application/json",
         authorization: `Bearer ${this.token}`,
       },
       signal: AbortSignal.timeout(PATIENCE_MS),

@@ -78,7 +78,8 @@ t.test("a rollout keeps all replicas, and containers have no needless rights", a
   t.equal(pod.securityContext.runAsNonRoot, true);
   for (const { securityContext } of [...pod.initContainers, gatehouse]) {
     t.match(securityContext, {
-      ...{ readOnlyRootFilesystem: true, allowPrivilegeEscalation: false },
+      readOnlyRootFilesystem: true,
+      allowPrivilegeEscalation: false,
       capabilities: { drop: ["ALL"] },
     });
   }

@@ -6,16 +6,16 @@ import { parse } from "yaml";
 import * as z from "zod";
 import { queryRefusals } from "../../src/query/refusal.ts";
 import { refusals } from "../../src/refusal.ts";
+import { words } from "../kit/words.ts";
 import type { ServedMetric } from "../observe/exposition.ts";
 import { everyMetric } from "../observe/served-metrics.ts";
 import { deployed, deployedPath, findProgram } from "./programs.ts";
 
 const added = new Set(["job", "instance", "le"]);
 const reasons = new Set(["allowed", ...Object.keys(refusals), ...Object.keys(queryRefusals)]);
-const functions = new Set([
-  ...["sum", "min", "count", "topk", "by", "rate", "increase", "histogram_quantile", "time"],
-  "label_values",
-]);
+const functions = new Set(
+  words("sum min count topk by rate increase histogram_quantile time label_values"),
+);
 const ending = /_(?:bucket|sum|count)$/;
 const documents = path.join(import.meta.dirname, "../../docs");
 

@@ -32,8 +32,14 @@ class Client {
 
   async open(path: string, { method = "POST", headers, body }: Ask): Promise<IncomingMessage> {
     const sent = request({
-      ...{ host: "127.0.0.1", port: this.#proxy.tlsPort, localAddress: CLIENT, agent: false },
-      ...{ servername: PUBLIC_HOST, ca: this.#proxy.ca, path, method },
+      host: "127.0.0.1",
+      port: this.#proxy.tlsPort,
+      localAddress: CLIENT,
+      agent: false,
+      servername: PUBLIC_HOST,
+      ca: this.#proxy.ca,
+      path,
+      method,
       headers: { Host: PUBLIC_HOST, ...headers },
       signal: AbortSignal.timeout(PATIENCE_MS),
     });

@@ -124,7 +124,9 @@ export function replicasProxy([one = "", two = "", three = ""]: readonly string[
     adapt: (text, places) =>
       fill(bindHaproxy(text, places), {
         "/var/lib/haproxy/admin.sock": path.join(places.directory, "admin.sock"),
-        ...{ "172.30.80.11:8080": one, "172.30.80.12:8080": two, "172.30.80.13:8080": three },
+        "172.30.80.11:8080": one,
+        "172.30.80.12:8080": two,
+        "172.30.80.13:8080": three,
       }),
   };
 }

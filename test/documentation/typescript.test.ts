@@ -51,7 +51,8 @@ t.test(
     const workplace = new Workplace(t);
     await workplace.run(path.join(workplace.directory, "node_modules/.bin/openapi-typescript"), [
       path.join(docs, "openapi.yaml"),
-      ...["--output", path.join(workplace.directory, "openapi.d.ts")],
+      "--output",
+      path.join(workplace.directory, "openapi.d.ts"),
     ]);
     t.equal(await compile(t, files, workplace.directory), "");
     const lines = wrong.trim().split("\n");

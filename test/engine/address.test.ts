@@ -18,7 +18,11 @@ const select = selectAll("t");
 
 t.test("a URL names the server and the user", async (t) => {
   t.match(parseMysql("mysql://a%40b:p%3Aw@db.example/"), {
-    ...{ host: "db.example", port: 3306, user: "a@b", password: "p:w", ssl: undefined },
+    host: "db.example",
+    port: 3306,
+    user: "a@b",
+    password: "p:w",
+    ssl: undefined,
   });
   t.match(parseMysql("mysql://app@[::1]:3307"), { host: "::1", port: 3307 });
   t.match(parseMysql("mysql://app@localhost?socket=/run/s"), { socketPath: "/run/s" });

@@ -17,12 +17,20 @@ type Kind = "small" | "big" | "double" | "text" | "day";
 type Columns = Readonly<Record<string, Kind>>;
 
 export const tableTypes = {
-  ...{ id: "int", region: "text", label: "varchar(20)" },
-  ...{ qty: "bigint", ratio: "double", day: "date" },
+  id: "int",
+  region: "text",
+  label: "varchar(20)",
+  qty: "bigint",
+  ratio: "double",
+  day: "date",
 };
 const ownColumns: Columns = {
-  ...{ id: "small", region: "text", label: "text" },
-  ...{ qty: "big", ratio: "double", day: "day" },
+  id: "small",
+  region: "text",
+  label: "text",
+  qty: "big",
+  ratio: "double",
+  day: "day",
 };
 export const tableNames: readonly string[] = ["$a", "$b", "$c"];
 
@@ -41,8 +49,11 @@ export function rowsFor(choose: Chooser): ModelRow[] {
     .some(20, () => cell)
     .map((_, at) => ({
       id: BigInt(at + 1),
-      ...{ region: cell("text"), label: cell("text"), qty: cell("big") },
-      ...{ ratio: cell("double"), day: cell("day") },
+      region: cell("text"),
+      label: cell("text"),
+      qty: cell("big"),
+      ratio: cell("double"),
+      day: cell("day"),
     }));
 }
 
@@ -283,8 +294,10 @@ function select(choose: Chooser, depth: number): { query: ModelQuery; columns: C
       : { select: inner.query, as };
   const name = typeof from === "string" ? from : from.as;
   const single: Place = {
-    ...{ columns: inner?.columns ?? ownColumns, own: inner?.columns ?? ownColumns },
-    ...{ names: [name], depth },
+    columns: inner?.columns ?? ownColumns,
+    own: inner?.columns ?? ownColumns,
+    names: [name],
+    depth,
   };
   const joined = choose.isOneIn(4) ? join(choose, single) : undefined;
   const source = joined?.place ?? single;

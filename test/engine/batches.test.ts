@@ -1,5 +1,5 @@
 import { type Answer, createTable, equal, insert, refusal, selectAll } from "./kit.ts";
-import { overEach, type Scene } from "./over-each.ts";
+import { overEach, overSqlite, type Scene } from "./over-each.ts";
 
 type Ask = Scene["ask"];
 
@@ -83,7 +83,7 @@ overEach("a bound value keeps every digit and byte", async (t, { ask }) => {
   );
 });
 
-overEach("values come from every kind of change, into set too", async (t, { ask }) => {
+overSqlite("values come from every kind of change, into set too", async (t, { ask }) => {
   await makeTables(ask);
   await ask(insert("orders", [{ code: "a", mark: 7 }, { code: "b" }]));
   await ask(insert("lines", [{ sku: "x" }, { sku: "y" }]));
@@ -197,7 +197,7 @@ async function fillStock(ask: Ask): Promise<string> {
   return (await ask(selectAll("stock", { order_by: { column: "id" } }))).text;
 }
 
-overEach("a Preview shows each change of a Batch after those before it", async (t, { ask }) => {
+overSqlite("a Preview shows each change of a Batch after those before it", async (t, { ask }) => {
   const before = await fillStock(ask);
   const names = ["name", "left"];
   const Batch = [
@@ -210,7 +210,9 @@ overEach("a Preview shows each change of a Batch after those before it", async (
           { id: 1, name: "z" },
           { id: 99, name: "n" },
         ],
-        ...{ on_conflict: ["id"], update: ["name"], returning: ["id", "name", "left"] },
+        on_conflict: ["id"],
+        update: ["name"],
+        returning: ["id", "name", "left"],
       },
     },
     {

@@ -1,5 +1,5 @@
 import { type Answer, createTable, equal, insert, refusal, remove, selectAll } from "./kit.ts";
-import { overEach, type Scene } from "./over-each.ts";
+import { overEach, overSqlite, type Scene } from "./over-each.ts";
 
 type Ask = Scene["ask"];
 
@@ -53,7 +53,8 @@ overEach("a change returns the rows that it has changed", async (t, { ask }) => 
     [
       { Insert: { ...stock, values, returning: ["id", "stock.name"] } },
       "Inserted 2 rows",
-      ...[2, '{"id":4,"name":"z"},{"id":5,"name":"a"}'],
+      2,
+      '{"id":4,"name":"z"},{"id":5,"name":"a"}',
     ],
     [
       updateStock({ ...first, returning: ["*"] }),
@@ -63,11 +64,15 @@ overEach("a change returns the rows that it has changed", async (t, { ask }) => 
     ],
     [
       updateStock({ set: { name: "x" }, where: equal("id", 99), returning: ["id"] }),
-      ...["Updated 0 rows", 0, ""],
+      "Updated 0 rows",
+      0,
+      "",
     ],
     [
       deleteStock({ where: byName("x"), returning: ["count", "id", "count"] }),
-      ...["Deleted 2 rows", 2, '{"count":10,"id":1},{"count":20,"id":2}'],
+      "Deleted 2 rows",
+      2,
+      '{"count":10,"id":1},{"count":20,"id":2}',
     ],
   ] as const) {
     const expected = success(`"message":"${message}","affected":${affected},"data":[${data}]`);
@@ -96,7 +101,7 @@ overEach("a changed key is returned as it is now", async (t, { ask }) => {
   t.strictSame((await ask(set)).body.data, [{ id: 7, name: "nut" }]);
 });
 
-overEach("an element of a Batch returns its rows", async (t, { ask }) => {
+overSqlite("an element of a Batch returns its rows", async (t, { ask }) => {
   await fillStock(ask);
   const peg = { values: [{ id: 4, name: "peg" }], on_conflict: ["id"], update: ["name"] };
   const Batch = [
@@ -220,7 +225,7 @@ overEach("an Upsert changes or skips existing rows", async (t, { ask }) => {
   ]);
 });
 
-overEach("an ambiguous Upsert is refused", async (t, { ask }) => {
+overSqlite("an ambiguous Upsert is refused", async (t, { ask }) => {
   await fillStock(ask);
   const key = { on_conflict: ["id"], update: ["name"] };
   const upsert = { ...stock, values: [{ id: 1, name: "x" }], ...key };
@@ -232,7 +237,8 @@ overEach("an ambiguous Upsert is refused", async (t, { ask }) => {
     [{ update: ["name", "name"] }, "duplicate_column", /"name" is given twice/],
     [
       values({ id: 1, name: "x" }, { id: 2 }),
-      ...["invalid_value", /^values\[1\]: Column "name" is missing/],
+      "invalid_value",
+      /^values\[1\]: Column "name" is missing/,
     ],
     [values({ id: 1, name: 7 }), "invalid_value", /^values\[0\]: Column "name" /],
   ] as const) {
@@ -272,11 +278,15 @@ overEach("a Preview shows the rows before and after, and changes nothing", async
     [deleteStock({ where: byName("nut"), returning: ["id"] }), 1, '{"id":3}', ""],
     [
       updateStock({ ...nails, returning: ["count", "id"] }),
-      ...[1, '{"count":10,"id":1}', '{"count":11,"id":1}'],
+      1,
+      '{"count":10,"id":1}',
+      '{"count":11,"id":1}',
     ],
     [
       insert("stock", [{ id: 9, name: "pin" }]),
-      ...[1, "", '{"id":9,"name":"pin","count":null,"price":null}'],
+      1,
+      "",
+      '{"id":9,"name":"pin","count":null,"price":null}',
     ],
   ] as const) {
     const expected = `"affected":${affected},"before":[${before}],"after":[${after}]`;
@@ -299,7 +309,7 @@ overEach("a Preview shows the rows before and after, and changes nothing", async
   t.strictSame(await rowsIn(ask), rows);
 });
 
-overEach("a Preview shows a hundred rows and counts all", async (t, { ask }) => {
+overSqlite("a Preview shows a hundred rows and counts all", async (t, { ask }) => {
   await ask(createTable("many", { id: "int", n: "int" }));
   const many = { database: "main", table: "many" };
   const values = Array.from({ length: 250 }, (_, id) => ({ id: 250 - id, n: 0 }));

@@ -14,29 +14,60 @@ import {
   type Where,
 } from "./model.ts";
 import { freshMysql } from "./mysql/kit.ts";
-import { overEach } from "./over-each.ts";
+import { overEach, overSqlite } from "./over-each.ts";
 import { freshPostgres } from "./postgres/kit.ts";
 
 const database = "main";
 const types = {
-  ...{ id: "int", small: "int", qty: "bigint", ratio: "double" },
-  ...{ region: "text", label: "varchar(20)", day: "date", due: "date" },
-  ...{ price: "decimal(10,2)", cost: "decimal(10,2)", at: "timestamp", seen: "timestamp" },
-  ...{ paid: "boolean", sent: "boolean", doc: "json", note: "json" },
+  id: "int",
+  small: "int",
+  qty: "bigint",
+  ratio: "double",
+  region: "text",
+  label: "varchar(20)",
+  day: "date",
+  due: "date",
+  price: "decimal(10,2)",
+  cost: "decimal(10,2)",
+  at: "timestamp",
+  seen: "timestamp",
+  paid: "boolean",
+  sent: "boolean",
+  doc: "json",
+  note: "json",
 };
 
 const days = ["2026-01-01", "2024-12-30", "2024-02-29", "2021-01-03", "1999-12-31", "0050-05-15"];
 const moments = [
-  ...["2026-12-31T23:59:58.25Z", "2026-01-01T00:00:00Z", "2024-12-30T12:30:00Z"],
-  ...["2024-02-29T05:06:07Z", "1969-07-20T20:17:40Z", "0050-05-15T13:14:15Z"],
+  "2026-12-31T23:59:58.25Z",
+  "2026-01-01T00:00:00Z",
+  "2024-12-30T12:30:00Z",
+  "2024-02-29T05:06:07Z",
+  "1969-07-20T20:17:40Z",
+  "0050-05-15T13:14:15Z",
 ];
 const documents = [
-  ...[{ a: { b: 1 }, "c.d": "x" }, { a: [1, "x", null, { b: true }] }, [1, { b: 1 }, "x"]],
-  ...["x", 1, true, { 'q"\\': [["x"]], "": { b: "é" }, a: null }, [], {}],
+  { a: { b: 1 }, "c.d": "x" },
+  { a: [1, "x", null, { b: true }] },
+  [1, { b: 1 }, "x"],
+  "x",
+  1,
+  true,
+  { 'q"\\': [["x"]], "": { b: "é" }, a: null },
+  [],
+  {},
 ];
 const paths = [
-  ...[["a"], ["a", "b"], ["a", 3, "b"], ["b"], [0], [1], [1, "b"]],
-  ...[["c.d"], ['q"\\', 0], [""]],
+  ["a"],
+  ["a", "b"],
+  ["a", 3, "b"],
+  ["b"],
+  [0],
+  [1],
+  [1, "b"],
+  ["c.d"],
+  ['q"\\', 0],
+  [""],
 ];
 const words = ["eu", "EU ", " é", "straße", "", "a%b", "Ω"];
 const optional = <Value>(one: fc.Arbitrary<Value>) => fc.option(one, { freq: 5 });
@@ -46,11 +77,16 @@ const cells = {
   small: optional(fc.integer({ min: -9, max: 9 }).map(BigInt)),
   qty: optional(fc.constantFrom(0n, 7n, -1n, 2n ** 62n, -(2n ** 63n), 2n ** 53n + 1n)),
   ratio: optional(fc.integer({ min: -40, max: 40 }).map((n) => n / 4)),
-  ...{ region: optional(fc.constantFrom(...words)), label: optional(fc.constantFrom(...words)) },
-  ...{ day: optional(fc.constantFrom(...days)), due: optional(fc.constantFrom(...days)) },
-  ...{ price: optional(decimal), cost: optional(decimal) },
-  ...{ at: optional(fc.constantFrom(...moments)), seen: optional(fc.constantFrom(...moments)) },
-  ...{ paid: optional(fc.boolean()), sent: optional(fc.boolean()) },
+  region: optional(fc.constantFrom(...words)),
+  label: optional(fc.constantFrom(...words)),
+  day: optional(fc.constantFrom(...days)),
+  due: optional(fc.constantFrom(...days)),
+  price: optional(decimal),
+  cost: optional(decimal),
+  at: optional(fc.constantFrom(...moments)),
+  seen: optional(fc.constantFrom(...moments)),
+  paid: optional(fc.boolean()),
+  sent: optional(fc.boolean()),
   doc: optional(fc.constantFrom(...documents).map((value) => new Json(value))),
   note: optional(fc.constantFrom(...documents).map((value) => new Json(value))),
 };
@@ -78,8 +114,20 @@ interface Pools {
 const units = ["year", "quarter", "month", "week", "day", "hour", "minute"];
 
 const kindsOfNames = [
-  ...["calculate", "div", "round", "abs", "text", "part", "trunc", "diff", "alike", "alike"],
-  ...["decimal", "decimal", "json", "json"],
+  "calculate",
+  "div",
+  "round",
+  "abs",
+  "text",
+  "part",
+  "trunc",
+  "diff",
+  "alike",
+  "alike",
+  "decimal",
+  "decimal",
+  "json",
+  "json",
 ];
 
 function nameOf(choose: Choose, as: string, pools: Pools): ModelName {
@@ -92,8 +140,13 @@ function nameOf(choose: Choose, as: string, pools: Pools): ModelName {
     const items = [
       choose(pool),
       choose<string | { value: Cell }>([
-        ...[choose(pool), choose(pool), choose(pool), choose(pool)],
-        ...[{ value }, { value }, { value: null }],
+        choose(pool),
+        choose(pool),
+        choose(pool),
+        choose(pool),
+        { value },
+        { value },
+        { value: null },
       ]),
     ];
     return choose([true, true, false]) ? items : items.toReversed();
@@ -218,7 +271,10 @@ function queryOf(choose: Choose): ModelSelect {
     }
     case "groups": {
       const plain = [
-        ...[...pools.text, ...pools.day, ...pools.small, ...pools.moment],
+        ...pools.text,
+        ...pools.day,
+        ...pools.small,
+        ...pools.moment,
         // A column of decimals keeps its zeros.
         ...pools.decimal.filter((name) => names.includes(name)),
       ];
@@ -238,7 +294,9 @@ function queryOf(choose: Choose): ModelSelect {
       const order_by = ["rows", ...group_by].map((column) => ({ column, direction: direction() }));
       return {
         ...shared,
-        ...{ group_by, aggregate, order_by },
+        group_by,
+        aggregate,
+        order_by,
         ...(having === undefined ? {} : { having }),
       };
     }
@@ -316,16 +374,40 @@ overEach("generated Selects compute what the model computes", async (t, { ask })
 });
 
 const orders = {
-  ...{ id: "int", name: "text", qty: "bigint", size: "int", price: "decimal(10,2)" },
-  ...{ ratio: "double", day: "date", at: "timestamp", isPaid: "boolean", doc: "json" },
+  id: "int",
+  name: "text",
+  qty: "bigint",
+  size: "int",
+  price: "decimal(10,2)",
+  ratio: "double",
+  day: "date",
+  at: "timestamp",
+  isPaid: "boolean",
+  doc: "json",
 };
 const first = {
-  ...{ id: 1, name: " Éß ", qty: 7, size: 2, price: 1.25, ratio: 2.5, isPaid: true },
-  ...{ day: "2026-01-01", at: "2026-12-31T23:59:58.5Z", doc: { a: [1, { b: "x" }], c: null } },
+  id: 1,
+  name: " Éß ",
+  qty: 7,
+  size: 2,
+  price: 1.25,
+  ratio: 2.5,
+  isPaid: true,
+  day: "2026-01-01",
+  at: "2026-12-31T23:59:58.5Z",
+  doc: { a: [1, { b: "x" }], c: null },
 };
 const second = {
-  ...{ id: 2, name: null, qty: -7, size: 0, price: -1.5, ratio: -0.5, isPaid: null },
-  ...{ day: null, at: "2024-12-30T12:30:00Z", doc: [1, 20] },
+  id: 2,
+  name: null,
+  qty: -7,
+  size: 0,
+  price: -1.5,
+  ratio: -0.5,
+  isPaid: null,
+  day: null,
+  at: "2024-12-30T12:30:00Z",
+  doc: [1, 20],
 };
 
 const lit = (value: unknown) => ({ value });
@@ -585,12 +667,13 @@ t.test("what is no date in SQLite computes to null", async (t) => {
   );
 });
 
-overEach("a computed name that is not allowed is refused with what is", async (t, { ask }) => {
+overSqlite("a computed name that is not allowed is refused with what is", async (t, { ask }) => {
   await ask(createTable("orders", { ...orders, clock: "time" }));
   await ask(insert("orders", [first, { ...second, qty: 2 ** 52 }]));
   const invalid = "invalid_value";
   const doubled = Array.from({ length: 32 }, (_, at) => ({
-    ...{ as: `n${at}`, fn: "add" },
+    as: `n${at}`,
+    fn: "add",
     of: at === 0 ? ["qty", "qty"] : [`n${at - 1}`, `n${at - 1}`],
   }));
   for (const [compute, code, message] of [
@@ -664,7 +747,7 @@ overEach("a computed name that is not allowed is refused with what is", async (t
   }
 });
 
-overEach("computed names and Selects in conditions contain each other", async (t, { ask }) => {
+overSqlite("computed names and Selects in conditions contain each other", async (t, { ask }) => {
   await ask(createTable("orders", orders));
   await ask(insert("orders", [first, second]));
   await ask(createTable("notes", { id: "int", order_id: "int" }));
@@ -694,7 +777,7 @@ overEach("computed names and Selects in conditions contain each other", async (t
   }
 });
 
-overEach("names are computed of tables with other names", async (t, { ask }) => {
+overSqlite("names are computed of tables with other names", async (t, { ask }) => {
   const staff = { id: "int", name: "text", boss: "int", pay: "bigint", since: "date" };
   await ask(createTable("staff", staff));
   await ask(
@@ -705,14 +788,17 @@ overEach("names are computed of tables with other names", async (t, { ask }) => 
     ]),
   );
   const query = {
-    ...{ database, from: { table: "staff", as: "s" } },
+    database,
+    from: { table: "staff", as: "s" },
     join: { table: "staff", as: "m", on: "s.boss = m.id", join_type: "LEFT" },
     compute: [
       { as: "gap", fn: "sub", of: ["m.pay", "s.pay"] },
       { as: "days", fn: "diff", unit: "day", of: ["s.since", "m.since"] },
       { as: "over", fn: "coalesce", of: ["m.name", lit("none")] },
       {
-        ...{ as: "far", fn: "if", when: { column: "m.pay", cmp: ">", other: "gap" } },
+        as: "far",
+        fn: "if",
+        when: { column: "m.pay", cmp: ">", other: "gap" },
         ...branches("s.id", lit(0)),
       },
     ],
@@ -774,7 +860,8 @@ overEach("changes take conditions by computed names of their own table", async (
   await ask(createTable("orders", orders));
   await ask(insert("orders", [first, second]));
   const select = {
-    ...{ from: { table: "orders", as: "o" }, columns: ["next"] },
+    from: { table: "orders", as: "o" },
+    columns: ["next"],
     compute: [{ as: "next", fn: "add", of: ["o.id", lit(1)] }],
   };
   const target = { database, table: "orders", where: { column: "id", cmp: "IN", select } };

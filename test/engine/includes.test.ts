@@ -16,7 +16,7 @@ import {
   rowsAs,
 } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
-import { overEach, type Scene } from "./over-each.ts";
+import { overEach, overSqlite, type Scene } from "./over-each.ts";
 import { freshPostgres } from "./postgres/kit.ts";
 
 type Ask = Scene["ask"];
@@ -64,7 +64,7 @@ async function rowsOf(ask: Ask, query: object): Promise<string> {
 
 const staff = { from: "staff", columns: ["name"], ...byId };
 
-overEach("rows include rows of other tables, at three levels", async (t, { ask }) => {
+overSqlite("rows include rows of other tables, at three levels", async (t, { ask }) => {
   await fill(ask);
   const lines = { ...ofStaff, columns: ["id"], ...byId };
   const read = (...include: object[]) => rowsOf(ask, { ...staff, include });
@@ -93,7 +93,7 @@ overEach("rows include rows of other tables, at three levels", async (t, { ask }
   );
 });
 
-overEach(
+overSqlite(
   "an included table is of joins, of itself, and of computed and nested rows",
   async (t, { ask }) => {
     await fill(ask);
@@ -120,7 +120,9 @@ overEach(
     );
     const twice = [{ as: "double", fn: "mul", of: ["price", { value: 2 }] }];
     const computed = {
-      ...{ ...ofStaff, columns: ["id", "double"], compute: twice },
+      ...ofStaff,
+      columns: ["id", "double"],
+      compute: twice,
       where: {
         and: [
           { column: "double", cmp: ">", value: 2 },
@@ -144,7 +146,7 @@ overEach(
   },
 );
 
-overEach("names of members and forms of answers are checked", async (t, { ask, engine }) => {
+overSqlite("names of members and forms of answers are checked", async (t, { ask, engine }) => {
   await fill(ask);
   const select = (query: object) => ask({ Select: { database: "main", ...query } });
   const one = { ...ofStaff, columns: ["id"], ...byId };
@@ -178,7 +180,7 @@ overEach("names of members and forms of answers are checked", async (t, { ask, e
   t.match((await ask({ Batch: [body, body] })).body.data, [{ length: 3 }, { length: 3 }]);
 });
 
-overEach("5,000 rows include others, in pages too", async (t, { ask }) => {
+overSqlite("5,000 rows include others, in pages too", async (t, { ask }) => {
   await ask(createTable("a", { id: "int", key: "text" }));
   await ask(createTable("b", { id: "int", a_id: "int", key: "text" }));
   const ids = Array.from({ length: 5000 }, (_, index) => index);
@@ -247,19 +249,38 @@ overEach("a list in an include is refused by its length only", async (t, { ask }
 
 overEach("keys of each type find their rows", async (t, { ask }) => {
   const types = {
-    ...{ whole: "bigint", id: "uuid", words: "text", exact: "decimal(20,4)", day: "date" },
-    ...{ moment: "timestamp", is: "boolean", ratio: "double", data: "bytes" },
+    whole: "bigint",
+    id: "uuid",
+    words: "text",
+    exact: "decimal(20,4)",
+    day: "date",
+    moment: "timestamp",
+    is: "boolean",
+    ratio: "double",
+    data: "bytes",
   };
   const rows = [
     {
-      ...{ whole: 9007199254740993n, id: "0f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f", words: "é' \\\"" },
-      ...{ exact: 12.5, day: "2026-01-31", moment: "2026-01-31T10:00:00.5Z", is: true },
-      ...{ ratio: 0.1, data: "AAH/" },
+      whole: 9007199254740993n,
+      id: "0f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f",
+      words: "é' \\\"",
+      exact: 12.5,
+      day: "2026-01-31",
+      moment: "2026-01-31T10:00:00.5Z",
+      is: true,
+      ratio: 0.1,
+      data: "AAH/",
     },
     {
-      ...{ whole: -1n, id: "1f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f", words: "" },
-      ...{ exact: -0.25, day: "1999-12-31", moment: "1999-12-31T23:59:59Z", is: false },
-      ...{ ratio: -1e100, data: "AA==" },
+      whole: -1n,
+      id: "1f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f",
+      words: "",
+      exact: -0.25,
+      day: "1999-12-31",
+      moment: "1999-12-31T23:59:59Z",
+      is: false,
+      ratio: -1e100,
+      data: "AA==",
     },
   ];
   const text = (values: readonly object[]) =>
@@ -290,8 +311,15 @@ const byN = { order_by: { column: "n" } };
 
 overEach("keys are equal as in a join", async (t, { ask }) => {
   const types = {
-    ...{ n: "int", small: "int", exact: "decimal(12,2)", ratio: "double", words: "text" },
-    ...{ short: "varchar(9)", day: "date", moment: "timestamp", is: "boolean" },
+    n: "int",
+    small: "int",
+    exact: "decimal(12,2)",
+    ratio: "double",
+    words: "text",
+    short: "varchar(9)",
+    day: "date",
+    moment: "timestamp",
+    is: "boolean",
   };
   const rows = [
     { small: 1, exact: 1, ratio: 1, words: "1", short: "1 ", day: "2026-01-01", is: true },
@@ -420,7 +448,7 @@ overEach("included rows and outer rows are of one moment", async (t, { ask }) =>
   await writing;
 });
 
-overEach("a Select reads the rows of Selects", async (t, { ask }) => {
+overSqlite("a Select reads the rows of Selects", async (t, { ask }) => {
   await fill(ask);
   const count = { fn: "count", as: "n" };
   const each = {
@@ -431,7 +459,9 @@ overEach("a Select reads the rows of Selects", async (t, { ask }) => {
   const from = { select: each, as: "each" };
   t.equal(
     await rowsOf(ask, {
-      ...{ from, group_by: ["n"], aggregate: [{ fn: "count", as: "many" }] },
+      from,
+      group_by: ["n"],
+      aggregate: [{ fn: "count", as: "many" }],
       where: { column: "each.staff_id", cmp: "!=", value: null },
       order_by: { column: "n" },
     }),
@@ -455,7 +485,8 @@ overEach("a Select reads the rows of Selects", async (t, { ask }) => {
   const compute = [{ as: "twice", fn: "mul", of: ["price", { value: 2 }] }];
   const inner = { ...top, columns: ["id", "twice", "film", "staff_id"], compute, limit: 3 };
   const middle = {
-    ...{ from: { select: inner, as: "top" }, columns: ["id", "film", "more", "staff_id"] },
+    from: { select: inner, as: "top" },
+    columns: ["id", "film", "more", "staff_id"],
     compute: [{ as: "more", fn: "add", of: ["twice", { value: 1 }] }],
     where: { column: "more", cmp: ">", value: 4 },
   };
@@ -496,7 +527,7 @@ overEach("changes take conditions on Selects of Selects", async (t, { ask }) => 
   t.match((await ask({ Delete: target })).text, '"affected":1');
 });
 
-overEach("a Select of Selects names what it gives", async (t, { ask }) => {
+overSqlite("a Select of Selects names what it gives", async (t, { ask }) => {
   await fill(ask);
   const select = (query: object) => ask({ Select: { database: "main", ...query } });
   const from = { select: { from: "rentals", columns: ["id", "film"] }, as: "r" };
@@ -507,7 +538,8 @@ overEach("a Select of Selects names what it gives", async (t, { ask }) => {
   );
   t.match(await select({ from, columns: ["rentals.id"] }), refusal(400, "invalid_column"));
   const both = {
-    ...{ from: "rentals", columns: ["*"] },
+    from: "rentals",
+    columns: ["*"],
     join: { table: "staff", on: "rentals.staff_id = staff.id", join_type: "INNER" },
   };
   const twice = await select({ from: { select: both, as: "r" }, columns: ["*"] });
@@ -520,9 +552,18 @@ overEach("a Select of Selects names what it gives", async (t, { ask }) => {
 
 overEach("columns of a Select keep their types", async (t, { ask }) => {
   const types = {
-    ...{ n: "int", whole: "bigint", id: "uuid", words: "text", exact: "decimal(20,4)" },
-    ...{ day: "date", clock: "time", moment: "timestamp", is: "boolean", ratio: "double" },
-    ...{ data: "bytes", doc: "json" },
+    n: "int",
+    whole: "bigint",
+    id: "uuid",
+    words: "text",
+    exact: "decimal(20,4)",
+    day: "date",
+    clock: "time",
+    moment: "timestamp",
+    is: "boolean",
+    ratio: "double",
+    data: "bytes",
+    doc: "json",
   };
   await ask(createTable("a", types));
   const row =
@@ -611,7 +652,11 @@ overEach("nothing is computed for rows that a Select hides", async (t, { ask }) 
     t.equal(await rowsOf(ask, { from: "b", columns: ["id"], where: among }), '{"id":1}');
   }
   const included = {
-    ...{ as: "a", table: "a", on: "a.id = b.id", columns: ["more"], compute },
+    as: "a",
+    table: "a",
+    on: "a.id = b.id",
+    columns: ["more"],
+    compute,
     where: { and: [where, equal("seen", 1)] },
   };
   t.equal(

@@ -111,7 +111,11 @@ export async function fillForJoin(ask: (body: object) => Promise<Answer>): Promi
 /** A Select that runs for minutes before its first row. */
 export const endlessSelect = {
   Select: {
-    ...{ database: "main", from: "a", columns: ["a.id"], order_by: { column: "b.id" }, limit: 1 },
+    database: "main",
+    from: "a",
+    columns: ["a.id"],
+    order_by: { column: "b.id" },
+    limit: 1,
     join: { table: "b", on: "a.k = b.k", join_type: "INNER" },
   },
 };
@@ -166,7 +170,8 @@ type Columns = Readonly<Record<string, string | object>> | readonly object[];
  */
 export function createTable(table: string, columns: Columns, database = "main") {
   const definitions = Object.entries(columns).map(([name, type], index) => ({
-    ...{ name, ...(typeof type === "string" ? { type } : type) },
+    name,
+    ...(typeof type === "string" ? { type } : type),
     ...(index === 0 ? { primary_key: true } : {}),
   }));
   const all = Array.isArray(columns) ? columns : definitions;

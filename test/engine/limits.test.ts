@@ -1,5 +1,5 @@
 import { createTable, equal, insert, remove, selectAll, send, update } from "./kit.ts";
-import { overEach, type Scene } from "./over-each.ts";
+import { overEach, overSqlite, type Scene } from "./over-each.ts";
 
 const stock = { database: "main", table: "stock" };
 
@@ -58,7 +58,7 @@ overEach("a change that affects too many rows is rolled back", async (t, scene) 
   t.match(await ask([{ changes: 1 }], { Preview: remove("stock") }), tooMany("changes"));
 });
 
-overEach("a change that returns too many rows is rolled back", async (t, scene) => {
+overSqlite("a change that returns too many rows is rolled back", async (t, scene) => {
   const { ask, changed } = await stocked(scene);
   t.match(await ask([{ rows: 1 }], setOne(2, { returning: ["id"] })), tooMany("rows"));
   t.equal(await changed(), 0);
@@ -67,7 +67,7 @@ overEach("a change that returns too many rows is rolled back", async (t, scene) 
   t.match(await ask([{ rows: 5 }], { Preview: remove("stock") }), { status: 200 });
 });
 
-overEach("the elements of a Batch count together", async (t, scene) => {
+overSqlite("the elements of a Batch count together", async (t, scene) => {
   const { ask, changed } = await stocked(scene);
   const batch = { Batch: [setOne(1), setOne(2), setOne(3)] };
   const message = /^Batch\[2\]: /;
@@ -76,7 +76,7 @@ overEach("the elements of a Batch count together", async (t, scene) => {
   t.match(await ask([{ elements: [0, 1], changes: 3 }], batch), { status: 200 });
 });
 
-overEach("a Preview shows only the allowed columns", async (t, { engine, ask }) => {
+overSqlite("a Preview shows only the allowed columns", async (t, { engine, ask }) => {
   await ask(createTable("stock", { id: "int", name: "text", salary: "int" }));
   const values = [1, 2].map((id) => ({ id, name: "x", salary: 100 + id }));
   await ask(insert("stock", values));
@@ -92,7 +92,7 @@ overEach("a Preview shows only the allowed columns", async (t, { engine, ask }) 
   t.match(await preview({ Upsert: upsert }), both);
 });
 
-overEach("an approver's Preview shows the columns that bind reads", async (t, scene) => {
+overSqlite("an approver's Preview shows the columns that bind reads", async (t, scene) => {
   const { ask } = await stocked(scene);
   const bind = { n: { element: 0, column: "n" } };
   const added = { Insert: { ...stock, values: [{ id: 9 }], bind } };

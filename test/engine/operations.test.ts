@@ -9,7 +9,7 @@ import {
   refusal,
   selectAll,
 } from "./kit.ts";
-import { overEach, overEachTransactional } from "./over-each.ts";
+import { overEach, overEachTransactional, overSqlite } from "./over-each.ts";
 
 const users = createTable("users", { id: "int", name: "text", age: "int" });
 const people = [
@@ -48,7 +48,7 @@ overEach("a condition may have thousands of alternatives", async (t, { ask }) =>
   t.match((await ask(selectAll("users", { where: { or } }))).body.data, [{ id: 3 }]);
 });
 
-overEach("a column of several joined tables is refused with those tables", async (t, { ask }) => {
+overSqlite("a column of several joined tables is refused with those tables", async (t, { ask }) => {
   await ask(users);
   await ask(createTable("orders", { id: "int", user_id: "int", name: "text" }));
   await ask(createTable("items", { id: "int", order_id: "int" }));
@@ -125,7 +125,7 @@ overEach("a Batch over two databases is one transaction", async (t, { ask }) => 
   t.match(await ask({ Batch: elsewhere }), refusal(404, "table_not_found"));
 });
 
-overEach("a missing database is reported with the element of the Batch", async (t, { ask }) => {
+overSqlite("a missing database is reported with the element of the Batch", async (t, { ask }) => {
   await ask(createTable("users", { id: "int" }));
   const Batch = [insert("users", [{ id: 1 }]), selectAll("hits", {}, "analytics")];
   t.match(await ask({ Batch }), refusal(404, "database_not_found", /^Batch\[1\]: /));

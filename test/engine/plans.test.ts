@@ -105,7 +105,9 @@ const cases: Readonly<Record<string, Case>> = {
     indexed: ["lines"],
     index: /by_item/,
     select: {
-      ...{ ...from, columns: ["id"], order_by },
+      ...from,
+      columns: ["id"],
+      order_by,
       where: {
         and: [
           { column: "id", cmp: "<=", value: 200 },
@@ -129,7 +131,9 @@ const cases: Readonly<Record<string, Case>> = {
     indexed: ["items", "lines"],
     index: /items_pkey|PRIMARY|INTEGER PRIMARY KEY|sqlite_autoindex_items_1/,
     select: {
-      ...{ ...from, columns: ["id", "region"], order_by },
+      ...from,
+      columns: ["id", "region"],
+      order_by,
       where: {
         column: "id",
         cmp: "IN",
@@ -151,7 +155,9 @@ const cases: Readonly<Record<string, Case>> = {
     // PostgreSQL could also compare each row with all values.
     index: /Hash Join|LIST SUBQUERY|range PRIMARY/,
     select: {
-      ...{ ...from, columns: ["id"], order_by },
+      ...from,
+      columns: ["id"],
+      order_by,
       where: {
         and: [
           { column: "id", cmp: "BETWEEN", value: [99_801, 100_000] },
@@ -174,8 +180,11 @@ const cases: Readonly<Record<string, Case>> = {
     indexed: ["items"],
     index: /by_region/,
     select: {
-      ...{ ...from, columns: ["region", "id"], order_by: [...orders["two columns"]] },
-      ...{ after: ["region c", 50_000], limit: 1000 },
+      ...from,
+      columns: ["region", "id"],
+      order_by: [...orders["two columns"]],
+      after: ["region c", 50_000],
+      limit: 1000,
     },
     byHand: [
       `select region, id from main.items where region >= 'region c'
@@ -187,7 +196,10 @@ const cases: Readonly<Record<string, Case>> = {
     indexed: ["lines"],
     index: /by_item/,
     select: {
-      ...{ ...from, columns: ["id", "region"], order_by, limit: 100 },
+      ...from,
+      columns: ["id", "region"],
+      order_by,
+      limit: 100,
       include: [{ as: "lines", table: "lines", on: onItem, columns: ["id", "amount"] }],
     },
     byHand: [

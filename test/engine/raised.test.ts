@@ -2,6 +2,7 @@
 import { writeFileSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import t, { type Test } from "tap";
+import { words } from "../kit/words.ts";
 import {
   type Answer,
   freshEngine,
@@ -74,16 +75,13 @@ async function wrongIn(
 }
 
 /** One or more of each class (PostgreSQL, appendix A) and of those that only users raise. */
-const states = [
-  ...["01000", "02000", "03000", "08000", "08006", "08P01", "09000", "0A000", "0B000", "0F000"],
-  ...["0L000", "0P000", "0Z000", "10608", "20000", "21000", "22000", "22012", "22P05", "23000"],
-  ...["23502", "23503", "23505", "23514", "23P01", "24000", "25000", "25006", "25P02", "26000"],
-  ...["27000", "28000", "28P01", "2B000", "2D000", "2F000", "34000", "38000", "39000", "3B000"],
-  ...["3D000", "3F000", "42000", "42501", "42601", "42P01", "42703", "42883", "44000", "45000"],
-  ...["53000", "53100", "53200", "53300", "54000", "55000", "55006", "55P03", "57000", "57014"],
-  ...["57P01", "57P03", "58000", "58030", "58P01", "72000", "F0000", "HV000", "P0000", "P0001"],
-  ...["P0002", "P0003", "P0004", "PT402", "PT500", "XX000", "XX001", "XX002", "T0001", "ZZZZZ"],
-];
+const states = words(`
+  01000 02000 03000 08000 08006 08P01 09000 0A000 0B000 0F000 0L000 0P000 0Z000 10608 20000 21000
+  22000 22012 22P05 23000 23502 23503 23505 23514 23P01 24000 25000 25006 25P02 26000 27000 28000
+  28P01 2B000 2D000 2F000 34000 38000 39000 3B000 3D000 3F000 42000 42501 42601 42P01 42703 42883
+  44000 45000 53000 53100 53200 53300 54000 55000 55006 55P03 57000 57014 57P01 57P03 58000 58030
+  58P01 72000 F0000 HV000 P0000 P0001 P0002 P0003 P0004 PT402 PT500 XX000 XX001 XX002 T0001 ZZZZZ
+`);
 
 t.test("no SQLSTATE that PostgreSQL raises in any position is a 500", async (t) => {
   const { ask, sql } = await freshPostgres(t);
@@ -399,10 +397,14 @@ t.test("SQLite's errors are answered with their reason and object", async (t) =>
     create trigger leans after insert on leaning begin insert into gone values (1); end;
     create table sorted (id int primary key, name text)`);
   const acts = [
-    ...["insert into log (id) values (1)", "insert into log values (2, 1, null)"],
-    ...["insert into log values (3, 7, null)", "insert into log values (4, 8, 4)"],
-    ...["insert into numbered values ('x', 'y')", "select abs(-9223372036854775808)"],
-    ...[`select raise(abort, 'The order is "open"')`, "select raise(fail, 'It isn''t open')"],
+    "insert into log (id) values (1)",
+    "insert into log values (2, 1, null)",
+    "insert into log values (3, 7, null)",
+    "insert into log values (4, 8, 4)",
+    "insert into numbered values ('x', 'y')",
+    "select abs(-9223372036854775808)",
+    `select raise(abort, 'The order is "open"')`,
+    "select raise(fail, 'It isn''t open')",
     "select raise(rollback, 'Not today')",
   ];
   for (const [at, act] of acts.entries()) {

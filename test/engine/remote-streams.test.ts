@@ -118,7 +118,8 @@ t.test(
     t.ok(end.isCut && end.lines < rowCount);
     const early = { where: { column: "id", cmp: "=", value: 90_000 } };
     t.match(await rowsAs(address, selectAll("failing", early), ndjson), {
-      ...{ status: 400, type: "application/json" },
+      status: 400,
+      type: "application/json",
       text: /"code":"invalid_value"/,
     });
   },

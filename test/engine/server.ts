@@ -86,7 +86,12 @@ async function serve(
   const query = scan(body, grammar);
   database.run(
     {
-      ...{ user: "test", requestId, fields: "", query, body, isRead: isReadOnly(query) },
+      user: "test",
+      requestId,
+      fields: "",
+      query,
+      body,
+      isRead: isReadOnly(query),
       limits: JSON.parse(String(headers["x-test-limits"] ?? "[]"), keepDigits),
       seesSchema: headers["x-test-narrowed"] === undefined,
       accept: headers.accept,

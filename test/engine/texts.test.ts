@@ -1,6 +1,6 @@
 /** Computed texts have at most 1 MiB in a row, however they are nested. */
 import { createTable, insert, refusal } from "./kit.ts";
-import { overEach, type Scene } from "./over-each.ts";
+import { overEach, overSqlite, type Scene } from "./over-each.ts";
 
 const database = "main";
 const MOST = 1024 * 1024;
@@ -41,7 +41,10 @@ overEach("a computed text has at most 1 MiB in a row", async (t, scene) => {
   const answer = (id: number, compute: readonly object[], more: object = {}) =>
     scene.ask({
       Select: {
-        ...{ database, from: "plain", columns: ["n"], ...more },
+        database,
+        from: "plain",
+        columns: ["n"],
+        ...more,
         where: term("id", "=", id),
         compute: [...compute, ...lengths.map((one) => ({ ...one, as: "size" }))],
       },
@@ -74,7 +77,10 @@ overEach("a computed text has at most 1 MiB in a row", async (t, scene) => {
   await fails(7, [{ as: "t", fn: "nullif", of: ["word", "short"] }]);
   await passes(7, [{ as: "t", fn: "nullif", of: ["short", "word"] }], 7);
   const either = (value: number) => ({
-    ...{ as: "t", fn: "if", when: term("id", "=", value), else: "short" },
+    as: "t",
+    fn: "if",
+    when: term("id", "=", value),
+    else: "short",
     // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
     then: "word",
   });
@@ -101,18 +107,20 @@ overEach("a computed text has at most 1 MiB in a row", async (t, scene) => {
   await fails(1, [concat("t", [long, long, long, "word", lit("x".repeat(200_000))])]);
 });
 
-overEach("a computed text counts over all levels and wherever it stands", async (t, scene) => {
+overSqlite("a computed text counts over all levels and wherever it stands", async (t, scene) => {
   await fill(scene);
   const first = term("id", "=", 1);
   const level = (from: unknown) => ({ from, columns: ["n", "t"], compute: times("word") });
   const one = { ...level("plain"), where: first };
   const more = (select: object, as: string) => ({
-    ...{ from: { select, as }, columns: ["n", "t2"] },
+    from: { select, as },
+    columns: ["n", "t2"],
     compute: [concat("y8", eight("t")), concat("y64", eight("y8")), concat("t2", eight("y64"))],
   });
   const two = more(one, "a");
   const three = {
-    ...{ from: { select: two, as: "b" }, columns: ["n"] },
+    from: { select: two, as: "b" },
+    columns: ["n"],
     compute: [concat("z8", eight("t2")), concat("z", eight("z8"))],
   };
   const first8 = [concat("t", eight("word"))];
@@ -134,15 +142,14 @@ overEach("a computed text counts over all levels and wherever it stands", async 
     },
     { from: "plain", columns: ["n"], compute: first8, order_by: { column: "t" } },
     {
-      ...{ from: "plain", columns: ["n"] },
+      from: "plain",
+      columns: ["n"],
       where: { column: "word", cmp: "IN", select: { ...two, columns: ["t2"] } },
     },
     {
-      ...{
-        from: { table: "plain", as: "one" },
-        columns: ["id"],
-        where: { ...where, column: "one.id" },
-      },
+      from: { table: "plain", as: "one" },
+      columns: ["id"],
+      where: { ...where, column: "one.id" },
       include: [{ as: "m", ...link, columns: ["t"], compute: first8 }],
     },
   ];

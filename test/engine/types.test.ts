@@ -144,8 +144,12 @@ async function refuseAll(t: Test, ask: Ask, table: string, rows: readonly object
 
 /** No server accepts `unfit` in columns of these types. */
 const strict = {
-  ...{ id: "int", price: "numeric(6,2)", label: "varchar(3)", at: "timestamp" },
-  ...{ day: "date", code: "uuid" },
+  id: "int",
+  price: "numeric(6,2)",
+  label: "varchar(3)",
+  at: "timestamp",
+  day: "date",
+  code: "uuid",
 };
 const unfit = [
   ...[1.005, 100000, "1.5"].map((price) => ({ price })),
@@ -199,9 +203,18 @@ t.test("a value that MySQL would truncate, round or reinterpret is refused", asy
     { short: "x".repeat(256) },
   ]);
   const fit = {
-    ...{ id: 1, price: 9999.9, label: "a  ", at: "2026-01-02 03:04+02", day: "2026-02-28" },
-    ...{ clock: "03:04:05.5", mood: "sad", flags: "a,b", born: 1970, raw: "AAECAw==" },
-    ...{ coarse: "2026-01-02T03:04:05", tiny: 255 },
+    id: 1,
+    price: 9999.9,
+    label: "a  ",
+    at: "2026-01-02 03:04+02",
+    day: "2026-02-28",
+    clock: "03:04:05.5",
+    mood: "sad",
+    flags: "a,b",
+    born: 1970,
+    raw: "AAECAw==",
+    coarse: "2026-01-02T03:04:05",
+    tiny: 255,
   };
   t.match(await ask(insert("strict", [fit])), { status: 200 });
   const where = equal("id", 1);
@@ -224,8 +237,16 @@ t.test("a table that another program created in PostgreSQL is readable and writa
       '2026-01-02 03:04:05.5', '1 day 2 hours', 'ab', 0.1, 'NaN', default, array['\\x6869'::bytea], '10.0.0.1')`,
   );
   const row = {
-    ...{ id: 1, mood: "sad", share: 50, tags: ["a,b", null, '"x\\y"', ""], fixed: "ab   " },
-    ...{ local: "2026-01-02T03:04:05.5", ratio: 0.1, much: "NaN", doubled: 2, blobs: ["aGk="] },
+    id: 1,
+    mood: "sad",
+    share: 50,
+    tags: ["a,b", null, '"x\\y"', ""],
+    fixed: "ab   ",
+    local: "2026-01-02T03:04:05.5",
+    ratio: 0.1,
+    much: "NaN",
+    doubled: 2,
+    blobs: ["aGk="],
     select: "10.0.0.1",
   };
   const { body, text } = await ask(selectAll("legacy"));

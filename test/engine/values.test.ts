@@ -14,7 +14,7 @@ import {
   temporaryDirectory,
   update,
 } from "./kit.ts";
-import { overEach } from "./over-each.ts";
+import { overEach, overSqlite } from "./over-each.ts";
 
 overEach("numbers that no column can hold are refused", async (t, { ask }) => {
   await ask(createTable("numbers", { id: "int", score: "float" }));
@@ -40,12 +40,23 @@ t.test("every type returns its values, also after a restart", async (t) => {
   const directory = temporaryDirectory(t);
   const first = await startOver(t, directory);
   const types = {
-    ...{ id: "INT", price: "decimal(10,2)", label: "string", code: "VARCHAR(8)" },
-    ...{ active: "boolean", profile: "jsonb", picture: "blob", at: "timestamp" },
+    id: "INT",
+    price: "decimal(10,2)",
+    label: "string",
+    code: "VARCHAR(8)",
+    active: "boolean",
+    profile: "jsonb",
+    picture: "blob",
+    at: "timestamp",
   };
   const row = {
-    ...{ id: 1, price: 19.99, label: "007", code: "a\u0000b\u{1f600}", active: true },
-    ...{ profile: { b: [1, null, { c: "d" }], a: 1.5 }, picture: "aGVsbG8=" },
+    id: 1,
+    price: 19.99,
+    label: "007",
+    code: "a\u0000b\u{1f600}",
+    active: true,
+    profile: { b: [1, null, { c: "d" }], a: 1.5 },
+    picture: "aGVsbG8=",
     at: "2026-01-02T03:04:05Z",
   };
   await query(first.address, createTable("everything", types));
@@ -162,7 +173,7 @@ overEach("a string of digits is an integer in an integer column", async (t, { as
   t.match(await find(equal("code", "near")), "9007199254740992");
 });
 
-overEach("no other string is read as an integer", async (t, { ask }) => {
+overSqlite("no other string is read as an integer", async (t, { ask }) => {
   await ask(big);
   for (const id of ["5", "9007199254740991", `0${one}`, `${one}.0`, `${one}0000`, ` ${one}`, "x"]) {
     t.match(await ask(insert("big", [{ id }])), refusal(400, "invalid_value"), id);

@@ -5,6 +5,7 @@ import { grant, user } from "../access/kit.ts";
 import { openStaffed, soon, succeed, tokenOf } from "../journeys/staff.ts";
 import { open as openAnswer } from "../kit/client.ts";
 import { queryHeaders } from "../kit/queries.ts";
+import { words } from "../kit/words.ts";
 import { checkRefusal, type GatewaySetup, select } from "./kit.ts";
 
 const MANY = 5000;
@@ -74,10 +75,10 @@ t.test("an Owner of one database sees only the users and grants of that database
 t.test("an invalid page is refused before the caller is checked", async (t) => {
   for (const name of ["root", "rita"]) {
     const token = await tokenOf(gateway, name);
-    for (const query of [
-      ...["limit=0", "limit=1001", "limit=-1", "limit=1.5", "limit=1e2", "limit=", "limit=010"],
-      ...["limit=1&limit=2", "after=", "after=a%20b", "after=a&after=b", "after=%ff"],
-    ]) {
+    for (const query of words(`
+      limit=0 limit=1001 limit=-1 limit=1.5 limit=1e2 limit= limit=010 limit=1&limit=2 after=
+      after=a%20b after=a&after=b after=%ff
+    `)) {
       const answer = await get(`/api/users?${query}`, token);
       const message = "Invalid page: limit is 1 to 1000, and after is a username";
       checkRefusal(t, answer, { status: 400, code: "invalid_page", message });

@@ -110,9 +110,17 @@ overEachSite("a row filter matches no other spelling of a value", async (t, site
       t.strictSame(
         await readEverything(ask),
         {
-          ...{ all: "1", stood: "1", alone: "1", curious: "1", either: "1", after: "1" },
-          ...{ counted: [{ n: 1 }], grouped: [{ weight: 1, n: 1 }], joined: "1" },
-          ...{ batch: "1 1", preview: "1" },
+          all: "1",
+          stood: "1",
+          alone: "1",
+          curious: "1",
+          either: "1",
+          after: "1",
+          counted: [{ n: 1 }],
+          grouped: [{ weight: 1, n: 1 }],
+          joined: "1",
+          batch: "1 1",
+          preview: "1",
         },
         `${type}: ${user}`,
       );

@@ -16,16 +16,19 @@ export interface Site {
   readonly adminToken: string;
   /** Puts these lines in the place of all entries but the administrator's. */
   allow(entries: string): Promise<void>;
+  /** Removes the entries and attributes of a test before the next one. */
+  clear(): Promise<void>;
   /** A user's token; the user is made when first asked for, with attributes as the file has them. */
   tokenOf(username: string, attributes?: string): Promise<string>;
   /** Asks as a user. */
   as(username: string, attributes?: string): Promise<Ask>;
 }
 
-export async function openSite(t: Test, options: RunOptions = {}): Promise<Site> {
+export async function openSite(t: Pick<Test, "teardown">, options: RunOptions = {}): Promise<Site> {
   const gateway = await startGateway(t, options);
   const adminToken = await gateway.login();
   const tokens = new Map<string, string>();
+  const attributed = new Set<string>();
   const edit = async (change: (text: string) => string) => {
     const version = async () => (await gateway.request("/readyz")).body.access_version;
     const before = await version();
@@ -60,12 +63,17 @@ export async function openSite(t: Test, options: RunOptions = {}): Promise<Site>
         return `${kept.trimEnd()}\n\n# entries of the test\n${entries}\n`;
       });
     },
+    async clear() {
+      await site.allow("");
+      await edit((text) => text.replaceAll(/^attributes = .*\n/gm, ""));
+      attributed.clear();
+    },
     async tokenOf(username, attributes) {
-      const known = tokens.get(username);
-      if (known !== undefined) return known;
-      const token = await gateway.addUser(username, "ReadOnly", "nowhere");
+      const token =
+        tokens.get(username) ?? (await gateway.addUser(username, "ReadOnly", "nowhere"));
       tokens.set(username, token);
-      if (attributes !== undefined) {
+      if (attributes !== undefined && !attributed.has(username)) {
+        attributed.add(username);
         const line = `username = "${username}"\n`;
         await edit((text) =>
           text.replace(`[[users]]\n${line}`, `[[users]]\n${line}attributes = ${attributes}\n`),
@@ -83,17 +91,35 @@ export async function openSite(t: Test, options: RunOptions = {}): Promise<Site>
 
 export interface Kind {
   readonly name: "SQLite" | "PostgreSQL" | "MariaDB";
+  /** The URL of a new database. */
   fresh(): Promise<string | undefined>;
   sql(site: Site, url: string | undefined, ...statements: string[]): Promise<unknown>;
+  /** Removes everything from `main`. */
+  empty(site: Site, url: string | undefined): Promise<unknown>;
+}
+
+function sqliteOf({ gateway }: Site): DatabaseSync {
+  return new DatabaseSync(path.join(gateway.home, "data", "main.sqlite"), {
+    enableForeignKeyConstraints: false,
+  });
 }
 
 const kinds: readonly Kind[] = [
   {
     name: "SQLite",
     fresh: async () => undefined,
-    async sql({ gateway }, _url, ...statements) {
-      using database = new DatabaseSync(path.join(gateway.home, "data", "main.sqlite"));
+    async sql(site, _url, ...statements) {
+      using database = sqliteOf(site);
       for (const statement of statements) database.exec(statement);
+    },
+    async empty(site) {
+      using database = sqliteOf(site);
+      const made = database.prepare(
+        `select type, name from sqlite_schema where type in ('table', 'view')
+          and name not glob 'sqlite_*' and name not glob '_gatehouse_*'`,
+      );
+      for (const { type, name } of made.all()) database.exec(`drop ${type} "${name}"`);
+      database.exec("delete from _gatehouse_columns");
     },
   },
   {
@@ -106,6 +132,10 @@ const kinds: readonly Kind[] = [
       const server = await sharedPostgres();
       const path = "set search_path to main, public";
       return server.sql([path, ...statements].join(";"), new URL(url).pathname.slice(1));
+    },
+    async empty(site, url) {
+      await this.sql(site, url, "drop schema main cascade");
+      return site.admin({ CreateDatabase: { database: "main" } });
     },
   },
   {
@@ -122,30 +152,42 @@ const kinds: readonly Kind[] = [
     async sql(_site, _url, ...statements) {
       return (await sharedMysql()).sql("use main", ...statements);
     },
+    async empty(site) {
+      await (await sharedMysql()).sql("drop database main");
+      return site.admin({ CreateDatabase: { database: "main" } });
+    },
   },
 ];
 
 export type Sql = (...statements: string[]) => Promise<unknown>;
 
+/** One gateway for all tests of a file over a kind of database. */
+async function openOver(kind: Kind): Promise<{ site: Site; url: string | undefined }> {
+  const url = await kind.fresh();
+  const site = await openSite(t, url === undefined ? {} : { upstream: url });
+  await eventually("the database answers", async () => {
+    const made = await site.gateway.query(
+      { CreateDatabase: { database: "main" } },
+      site.adminToken,
+    );
+    return made.status === 200 || made.body.code === "database_exists";
+  });
+  return { site, url };
+}
+
+const shared = new Map<Kind, ReturnType<typeof openOver>>();
+
 export function overEachSite(
   name: string,
   body: (t: Test, site: Site, kind: Kind, sql: Sql) => Promise<void>,
-  options: RunOptions = {},
 ): void {
   for (const kind of kinds) {
     t.test(`${name} (${kind.name})`, async (t) => {
-      const url = await kind.fresh();
-      const site = await openSite(t, {
-        ...options,
-        ...(url === undefined ? {} : { upstream: url }),
-      });
-      await eventually("the database answers", async () => {
-        const made = await site.gateway.query(
-          { CreateDatabase: { database: "main" } },
-          site.adminToken,
-        );
-        return made.status === 200 || made.body.code === "database_exists";
-      });
+      const opened = shared.get(kind) ?? openOver(kind);
+      shared.set(kind, opened);
+      const { site, url } = await opened;
+      await site.clear();
+      await kind.empty(site, url);
       await body(t, site, kind, (...statements) => kind.sql(site, url, ...statements));
     });
   }

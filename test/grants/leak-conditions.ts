@@ -57,7 +57,19 @@ export const number = fc.oneof(
   fc.constantFrom(1.5, -0, 1e300, Number.MAX_SAFE_INTEGER),
 );
 export const text = fc.constantFrom(
-  ...["acme", "other", "ACME", "open", "done", "Ann", "", "a%", "%e%", "ope_", "open\\", "5", "é"],
+  "acme",
+  "other",
+  "ACME",
+  "open",
+  "done",
+  "Ann",
+  "",
+  "a%",
+  "%e%",
+  "ope_",
+  "open\\",
+  "5",
+  "é",
 );
 export const value = fc.oneof(number, text, fc.constantFrom(null, true, false));
 

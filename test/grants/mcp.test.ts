@@ -147,7 +147,9 @@ t.test("if a query reads several tables, a result names those of the row filters
     [
       "select",
       {
-        ...{ ...rows, columns: ["id"], limit: 1 },
+        ...rows,
+        columns: ["id"],
+        limit: 1,
         include: [
           { as: "buyers", table: "customers", on: "customers.id = tickets.id", columns: ["id"] },
         ],
@@ -172,7 +174,10 @@ t.test("without a limit, a select with include asks for what every grant allows"
   t.teardown(() => site.allow(granted));
   const boundary = '\n[[boundaries]]\nvia = "mcp"\nmax_rows = 3\n';
   const include = (fields: object) => ({
-    ...{ as: "m", table: "tickets", on: "tickets.id = customers.id", columns: ["id"] },
+    as: "m",
+    table: "tickets",
+    on: "tickets.id = customers.id",
+    columns: ["id"],
     ...fields,
   });
   const read = { database: "main", from: "customers", columns: ["id"], order_by: { column: "id" } };

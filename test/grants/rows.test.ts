@@ -22,7 +22,9 @@ const count = { fn: "count", as: "n" };
 const both = [{ id: 1 }, { id: 2 }];
 const summary = (fields: object) => ({ Select: { database: "main", from: "tickets", ...fields } });
 const vault = (join_type: string) => ({
-  ...{ table: "vault", on: "vault.ticket = tickets.id", join_type },
+  table: "vault",
+  on: "vault.ticket = tickets.id",
+  join_type,
 });
 const reads: readonly (readonly [query: object, rows: readonly object[]])[] = [
   [select("tickets", ["id"], byId), both],
@@ -57,8 +59,10 @@ const reads: readonly (readonly [query: object, rows: readonly object[]])[] = [
   ],
   [
     summary({
-      ...{ group_by: ["status"], aggregate: [{ fn: "sum", column: "weight", as: "w" }] },
-      ...{ having: term("w", ">=", 1), order_by: { column: "w" } },
+      group_by: ["status"],
+      aggregate: [{ fn: "sum", column: "weight", as: "w" }],
+      having: term("w", ">=", 1),
+      order_by: { column: "w" },
     }),
     [
       { status: "open", w: 1 },
@@ -71,7 +75,8 @@ const reads: readonly (readonly [query: object, rows: readonly object[]])[] = [
   ],
   [
     select("customers", ["customers.id"], {
-      ...{ join: join("INNER", "tickets"), where: term("tickets.id", ">=", 1) },
+      join: join("INNER", "tickets"),
+      where: term("tickets.id", ">=", 1),
     }),
     [{ id: 1 }],
   ],
@@ -160,7 +165,8 @@ const computing: readonly (readonly [fields: object, rows: number])[] = [
     {
       columns: ["id"],
       where: {
-        ...{ column: "id", cmp: "NOT IN" },
+        column: "id",
+        cmp: "NOT IN",
         select: { from: "tickets", ...large("weight"), columns: ["large"] },
       },
     },
@@ -170,7 +176,8 @@ const computing: readonly (readonly [fields: object, rows: number])[] = [
     {
       columns: ["id"],
       where: {
-        ...{ column: "id", cmp: "NOT IN" },
+        column: "id",
+        cmp: "NOT IN",
         select: { from: "tickets", ...large("weight"), columns: ["large"], distinct: true },
       },
     },
@@ -180,7 +187,8 @@ const computing: readonly (readonly [fields: object, rows: number])[] = [
     {
       columns: ["id"],
       where: {
-        ...{ column: "id", cmp: "NOT IN" },
+        column: "id",
+        cmp: "NOT IN",
         select: { ...twice, group_by: ["large"], aggregate: [count], having: isLarge },
       },
     },
@@ -235,13 +243,20 @@ const whole = (value: number | bigint) => JSON.rawJSON(String(value));
 const half = 4611686018427387903n;
 /** Tickets of each customer. Those of hidden rows would be more, first, or out of range. */
 const member = (fields: object = {}) => ({
-  ...{ as: "m", table: "tickets", on: "tickets.customer = customers.id", columns: ["id"] },
-  ...{ order_by: { column: "id" }, ...fields },
+  as: "m",
+  table: "tickets",
+  on: "tickets.customer = customers.id",
+  columns: ["id"],
+  order_by: { column: "id" },
+  ...fields,
 });
 const inner = (fields: object) => ({ select: { from: "tickets", ...fields }, as: "t" });
 const owner = {
-  ...{ as: "owner", table: "customers", on: "customers.id = tickets.customer" },
-  ...{ columns: ["name"], one: true },
+  as: "owner",
+  table: "customers",
+  on: "customers.id = tickets.customer",
+  columns: ["name"],
+  one: true,
 };
 const nestedReads: readonly (readonly [query: object, rows: readonly object[]])[] = [
   [
@@ -314,7 +329,10 @@ const nestedReads: readonly (readonly [query: object, rows: readonly object[]])[
   [
     summary({
       from: inner({ columns: ["id", "weight"] }),
-      ...{ columns: ["id", "large"], ...large("t.weight"), where: term("large", ">", 0), ...byId },
+      columns: ["id", "large"],
+      ...large("t.weight"),
+      where: term("large", ">", 0),
+      ...byId,
     }),
     [
       { id: 1, large: whole(half) },
@@ -324,7 +342,8 @@ const nestedReads: readonly (readonly [query: object, rows: readonly object[]])[
   [
     summary({
       from: inner({ group_by: ["customer"], aggregate: [count], order_by: { column: "customer" } }),
-      ...{ columns: ["*"], order_by: { column: "customer" } },
+      columns: ["*"],
+      order_by: { column: "customer" },
       include: [{ ...owner, on: "customers.id = t.customer" }],
     }),
     [
@@ -336,7 +355,8 @@ const nestedReads: readonly (readonly [query: object, rows: readonly object[]])[
     select("customers", ["id"], {
       ...byId,
       where: {
-        ...{ column: "id", cmp: "IN" },
+        column: "id",
+        cmp: "IN",
         select: { from: inner({ columns: ["customer"] }), columns: ["t.customer"] },
       },
     }),
@@ -578,7 +598,10 @@ overEachSite("limits count changed and returned rows, not existing ones", async 
   const denied = await olga(change());
   t.equal(outcome(denied), "409 too_many_changes", "seven are there");
   t.match(await auditOf(site.gateway, denied), {
-    ...{ level: "warn", decision: "deny", reason: "too_many_changes", status: 409 },
+    level: "warn",
+    decision: "deny",
+    reason: "too_many_changes",
+    status: 409,
   });
   t.equal(outcome(await rita(change())), "200", "two of them are Rita's");
   t.equal(outcome(await rita(change({ returning: ["id"] }))), "409 too_many_rows");

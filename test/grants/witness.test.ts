@@ -116,7 +116,10 @@ t.test("filters are forwarded in the upstream's query form", async (t) => {
   const rita = await site.as("rita", attributes);
   t.equal(outcome(await rita(select("tickets", ["id"]))), "200");
   t.strictSame(JSON.parse(site.bodies()[0] ?? ""), {
-    ...{ op: "select", database: "main", from: "tickets", columns: ["id"] },
+    op: "select",
+    database: "main",
+    from: "tickets",
+    columns: ["id"],
     where: JSON.parse(condition),
   });
 });
@@ -233,7 +236,8 @@ t.test("a hidden column is denied in every position", async (t) => {
     select("tickets", ["id"], { where: deep }),
     select("tickets", ["id"], { order_by: { column: "salary" } }),
     select("tickets", ["id"], {
-      ...{ order_by: [{ column: "id" }, { column: "salary" }], after: [1, 2] },
+      order_by: [{ column: "id" }, { column: "salary" }],
+      after: [1, 2],
     }),
     select("tickets", ["tickets.id"], { join: other }),
     select("other", ["other.id"], { join: [{ ...other, table: "tickets" }, third] }),

@@ -428,8 +428,13 @@ function beginnings(door: Door): string[] {
   const whole = through(door);
   const body = whole.length - door.body.length;
   return [
-    ...["", "P", whole.slice(0, door.line.length), whole.slice(0, body - 3), whole.slice(0, body)],
-    ...[whole.slice(0, body + 1), whole.slice(0, -1)],
+    "",
+    "P",
+    whole.slice(0, door.line.length),
+    whole.slice(0, body - 3),
+    whole.slice(0, body),
+    whole.slice(0, body + 1),
+    whole.slice(0, -1),
     through(door, { head: "Transfer-Encoding: chunked\r\n", body: "" }),
     through(door, { head: "Transfer-Encoding: chunked\r\n", body: "5" }),
     through(door, { head: "Transfer-Encoding: chunked\r\n", body: "5\r\n{   }\r\n" }),

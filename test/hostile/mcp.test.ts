@@ -7,12 +7,16 @@ import { RawUpstream } from "../kit/raw-upstream.ts";
 import { tables } from "../kit/tables.ts";
 import type { ReceivedRequest } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
+import { words } from "../kit/words.ts";
 import { handshakeCall, initialize, postHeaders, statelessCall } from "../mcp/messages.ts";
 import { statusesOf } from "./kit.ts";
 import { Witness } from "./witness.ts";
 
 const grants = [
-  ...["root * Owner", "alice main ReadOnly", "bob main ReadWrite", "bob side ReadWrite"],
+  "root * Owner",
+  "alice main ReadOnly",
+  "bob main ReadWrite",
+  "bob side ReadWrite",
   "carol side ReadOnly",
 ];
 
@@ -130,19 +134,46 @@ function envelopes(params: string): Record<string, string> {
 const wrongMeta = '{"io.modelcontextprotocol/protocolVersion":1}';
 
 const methods = [
-  ...["Tools/Call", "TOOLS/CALL", "tools/call ", " tools/call", "tools/call\\u0000", "tools//call"],
-  ...["/tools/call", "tools/call/", "rpc.tools/call", "tools.call", "tools\\\\call", "tool/call"],
-  ...["tools\\uff0fcall", "tools/ca\\u217cl", "tools/call\\u200b", "t\\u043eols/call", "", "*"],
-  ...["notifications/tools/call", "notifications/cancelled", "sampling/createMessage", "__proto__"],
-  ...["roots/list", "elicitation/create", "constructor", "$/tools/call", "tools/call?x"],
+  ...words(`
+  Tools/Call TOOLS/CALL tools//call /tools/call tools/call/ rpc.tools/call tools.call tool/call *
+  notifications/tools/call notifications/cancelled sampling/createMessage __proto__ roots/list
+  elicitation/create constructor tools/call?x
+`),
+  "tools/call ",
+  " tools/call",
+  "tools/call\\u0000",
+  "tools\\\\call",
+  "tools\\uff0fcall",
+  "tools/ca\\u217cl",
+  "tools/call\\u200b",
+  "t\\u043eols/call",
+  "",
+  "$/tools/call",
 ];
 
 function names(tool: string): string[] {
   const wide = Array.from(tool, (letter) => String.fromCodePoint(letter.charCodeAt(0) + 0xfee0));
   return [
-    ...[tool.toUpperCase(), `${tool} `, ` ${tool}`, `${tool}\0`, `${tool}\u200b`, `\ufeff${tool}`],
-    ...[`${tool}/`, `../${tool}`, `${tool}?x`, `${tool}.x`, wide.join(""), `${tool}\u0301`, ""],
-    ...["__proto__", "constructor", "toString", "hasOwnProperty", "secret", "*", "null"],
+    tool.toUpperCase(),
+    `${tool} `,
+    ` ${tool}`,
+    `${tool}\0`,
+    `${tool}\u200b`,
+    `\ufeff${tool}`,
+    `${tool}/`,
+    `../${tool}`,
+    `${tool}?x`,
+    `${tool}.x`,
+    wide.join(""),
+    `${tool}\u0301`,
+    "",
+    "__proto__",
+    "constructor",
+    "toString",
+    "hasOwnProperty",
+    "secret",
+    "*",
+    "null",
   ];
 }
 
@@ -150,16 +181,40 @@ const otherNames = ["1", "null", "true", '["ask"]', '{"name":"ask"}'];
 
 /** Values that resemble the name `main` or mean more than it. */
 const databases = [
-  ...['"side"', '"Main"', '"MAIN"', '"main "', '" main"', '"main\\u0000"', '"main\\n"'],
-  ...['"*"', '""'],
-  ...['"main/../side"', '"main,side"', '"main;side"', '"side\\u0000main"', '"\\uff4dain"'],
-  ...['"ma\\u0131n"', '"main\\u200b"', '"main.side"', '["main"]', '["main","side"]', "null", "1"],
-  ...["true", "{}", '{"database":"main"}', '{"$ne":""}', `"${"m".repeat(64)}"`],
+  '"side"',
+  '"Main"',
+  '"MAIN"',
+  '"main "',
+  '" main"',
+  '"main\\u0000"',
+  '"main\\n"',
+  '"*"',
+  '""',
+  '"main/../side"',
+  '"main,side"',
+  '"main;side"',
+  '"side\\u0000main"',
+  '"\\uff4dain"',
+  '"ma\\u0131n"',
+  '"main\\u200b"',
+  '"main.side"',
+  '["main"]',
+  '["main","side"]',
+  "null",
+  "1",
+  "true",
+  "{}",
+  '{"database":"main"}',
+  '{"$ne":""}',
+  `"${"m".repeat(64)}"`,
 ];
 
 const besides = [
-  ...['"database":"side"', '"d\\u0061tabase":"side"', '"Database":"side"', '"DATABASE":"side"'],
-  ...['"databa\\u017fe":"side"'],
+  '"database":"side"',
+  '"d\\u0061tabase":"side"',
+  '"Database":"side"',
+  '"DATABASE":"side"',
+  '"databa\\u017fe":"side"',
 ];
 
 /** Checks that calls with these params are refused and not forwarded. */
@@ -283,18 +338,22 @@ t.test("a body of GET, DELETE or HEAD is not forwarded", async (t) => {
       smuggled,
     ],
   } as const;
-  for (const method of ["GET", "DELETE", "HEAD"]) {
-    for (const [what, [line, body]] of Object.entries(shapes)) {
-      witness.takeBytes();
+  const methods = ["GET", "DELETE", "HEAD"];
+  witness.takeBytes();
+  // At once, since the gateway waits before it closes a connection with an unread body.
+  const sent = methods.flatMap((method) =>
+    Object.entries(shapes).map(async ([what, [line, body]]) => {
       const lines = [`${method} /mcp HTTP/1.1`, `Authorization: Bearer ${alice}`, line];
       const [status] = statusesOf(await sendLines(lines, body));
       t.equal(status, 200, `${method} with ${what}`);
-      const bytes = witness.takeBytes();
-      t.match(bytes, new RegExp(`^${method} /mcp HTTP/1\\.1\r\n`));
-      t.ok(bytes.endsWith("\r\n\r\n"), "only the head is forwarded");
-      t.notMatch(bytes, /change|root/);
-    }
-  }
+    }),
+  );
+  await Promise.all(sent);
+  const bytes = witness.takeBytes();
+  const heads = bytes.split(/(?<=\r\n\r\n)/);
+  t.equal(heads.length, sent.length, "only heads are forwarded");
+  for (const head of heads) t.match(head, /^(?:GET|DELETE|HEAD) \/mcp HTTP\/1\.1\r\n.*\r\n\r\n$/s);
+  t.notMatch(bytes, /change|root/);
 });
 
 t.test("headers in other spellings are not forwarded", async (t) => {
@@ -402,17 +461,22 @@ t.test("a token is accepted only in its header", async (t) => {
   const { gateway, witness, alice } = site;
   const url = new URL(gateway.url);
   const targets = [
-    ...[`/mcp?access_token=${alice}`, `/mcp?Authorization=Bearer%20${alice}`, `/mcp#${alice}`],
-    ...[`/mcp?sessionId=${SESSION}&token=${alice}`],
+    `/mcp?access_token=${alice}`,
+    `/mcp?Authorization=Bearer%20${alice}`,
+    `/mcp#${alice}`,
+    `/mcp?sessionId=${SESSION}&token=${alice}`,
   ];
   for (const target of targets) {
     const text = await sendLines([`GET ${target} HTTP/1.1`]);
     t.match(text, /^HTTP\/1\.1 40[014] /, target.slice(0, 30));
   }
   const places: Record<string, string> = {
-    ...{ cookie: `access_token=${alice}`, authorization_: `Bearer ${alice}` },
-    ...{ "x-authorization": `Bearer ${alice}`, "mcp-authorization": `Bearer ${alice}` },
-    ...{ "proxy-authorization": `Bearer ${alice}`, "sec-websocket-protocol": `bearer, ${alice}` },
+    cookie: `access_token=${alice}`,
+    authorization_: `Bearer ${alice}`,
+    "x-authorization": `Bearer ${alice}`,
+    "mcp-authorization": `Bearer ${alice}`,
+    "proxy-authorization": `Bearer ${alice}`,
+    "sec-websocket-protocol": `bearer, ${alice}`,
   };
   for (const [name, value] of Object.entries(places)) {
     const { status } = await ask(`${url.origin}/mcp`, { headers: { [name]: value } });
@@ -481,10 +545,17 @@ t.test("a malformed response of the upstream server cannot become two responses"
 
 t.test("the upstream server cannot set headers of the gateway", async (t) => {
   const fields = [
-    ...["X-Gatehouse-Decision: deny", "X_Gatehouse_User: root", "X-Request-Id: evil"],
-    ...["Access-Control-Allow-Origin: *", "Access-Control-Allow-Credentials: true"],
-    ...["Set-Cookie: gatehouse_session=evil; path=/oauth", "WWW-Authenticate: Basic evil"],
-    ...["Mcp-Session-Id: evil", "Connection: x-evil", "X-Evil: evil", "Proxy-Authenticate: evil"],
+    "X-Gatehouse-Decision: deny",
+    "X_Gatehouse_User: root",
+    "X-Request-Id: evil",
+    "Access-Control-Allow-Origin: *",
+    "Access-Control-Allow-Credentials: true",
+    "Set-Cookie: gatehouse_session=evil; path=/oauth",
+    "WWW-Authenticate: Basic evil",
+    "Mcp-Session-Id: evil",
+    "Connection: x-evil",
+    "X-Evil: evil",
+    "Proxy-Authenticate: evil",
   ];
   answer = answerOf(good, `Content-Type: application/json\r\n${fields.join("\r\n")}\r\n`);
   const text = await received("POST /mcp", looking.body);

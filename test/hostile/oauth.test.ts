@@ -12,6 +12,7 @@ import { startGateway } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
 import { select } from "../kit/queries.ts";
 import { Wire } from "../kit/wire.ts";
+import { words } from "../kit/words.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
 import { authorize, exchange, obtainTokens } from "../oauth/flow.ts";
@@ -44,9 +45,19 @@ const narrow = { database: "archive", reach: "read" } as const;
 const wide = JSON.stringify([{ type: "database_access", database: "*", read_only: false }]);
 const wishes: Readonly<Record<string, string>> = {
   authorization_details: wide,
-  ...{ database: "*", read_only: "false", reach: "full", role: "Owner", sub: "root" },
-  ...{ claims: '{"userinfo":{"email":null}}', audience: "gatehouse", cred: "x", grant: "x" },
-  ...{ login_hint: "root", display: "popup", ui_locales: "de", dpop_jkt: "x" },
+  database: "*",
+  read_only: "false",
+  reach: "full",
+  role: "Owner",
+  sub: "root",
+  claims: '{"userinfo":{"email":null}}',
+  audience: "gatehouse",
+  cred: "x",
+  grant: "x",
+  login_hint: "root",
+  display: "popup",
+  ui_locales: "de",
+  dpop_jkt: "x",
   scope: "openid profile email mcp:resources",
 };
 
@@ -92,7 +103,8 @@ t.test("a client cannot widen its rights when it exchanges the code", async (t) 
     code: callback.searchParams.get("code") ?? "",
     code_verifier: verifier,
     redirect_uri: REDIRECT,
-    ...{ ...wishes, scope: "mcp:tools mcp:resources" },
+    ...wishes,
+    scope: "mcp:tools mcp:resources",
   });
   t.strictSame(await reachOf(setting, body), granted);
 });
@@ -103,12 +115,15 @@ t.test("a request consists only of unique parameters in its URL", async (t) => {
   const client_id = await registered(setting);
   const good = authorizeUrl(setting, { client_id });
   const odd = [
-    ...[`request_uri=${url}/request`, "request_uri=urn:ietf:params:oauth:request_uri:x"],
-    ...["request=eyJhbGciOiJub25lIn0.e30.", "registration={}", `client_id=${client_id}`],
-    ...["id_token_hint=eyJhbGciOiJub25lIn0.e30.", "id_token_hint=x", "max_age=-1"],
-    ...[`redirect_uri=${encodeURIComponent(REDIRECT)}`, "state=s2", "code_challenge=x"],
-    ...["code_challenge_method=plain", "response_type=token", "response_mode=fragment"],
-    ...["response_mode=jwt", "response_mode=web_message", "prompt=none&prompt=login", "scope=x"],
+    ...words(`
+    request_uri=urn:ietf:params:oauth:request_uri:x request=eyJhbGciOiJub25lIn0.e30. registration={}
+    id_token_hint=eyJhbGciOiJub25lIn0.e30. id_token_hint=x max_age=-1 state=s2 code_challenge=x
+    code_challenge_method=plain response_type=token response_mode=fragment response_mode=jwt
+    response_mode=web_message prompt=none&prompt=login scope=x
+  `),
+    `request_uri=${url}/request`,
+    `client_id=${client_id}`,
+    `redirect_uri=${encodeURIComponent(REDIRECT)}`,
   ];
   for (const more of odd) {
     const page = await new PlainBrowser(setting.url).open(`${good}&${more}`);
@@ -124,7 +139,9 @@ t.test("a consent can be used once", async (t) => {
   const url = authorizeUrl(setting, { client_id: await registered(setting) });
   const login = await browser.open(url);
   const consent = await browser.submit(login, {
-    ...{ username: "alice", password: PASSWORD, action: "login" },
+    username: "alice",
+    password: PASSWORD,
+    action: "login",
   });
   const yes = { database: "*", reach: "full", action: "allow" };
   const twice = await Promise.all([browser.submit(consent, yes), browser.submit(consent, yes)]);
@@ -155,12 +172,12 @@ t.test("URLs in a registration are neither fetched nor kept nor shown", async (t
   const setting = await openOAuthSetup(t);
   const { url, fetched } = await openTrap(t);
   const named = Object.fromEntries(
-    [
-      ...["jwks_uri", "sector_identifier_uri", "logo_uri", "client_uri", "policy_uri", "tos_uri"],
-      ...["initiate_login_uri", "backchannel_logout_uri", "software_statement", "client_id"],
-      ...["registration_client_uri", "backchannel_client_notification_endpoint", "request_uris"],
-      ...["post_logout_redirect_uris", "client_secret", "scope", "default_acr_values"],
-    ].map((name) => [name, `${url}/${name}`]),
+    words(`
+      jwks_uri sector_identifier_uri logo_uri client_uri policy_uri tos_uri initiate_login_uri
+      backchannel_logout_uri software_statement client_id registration_client_uri
+      backchannel_client_notification_endpoint request_uris post_logout_redirect_uris client_secret
+      scope default_acr_values
+    `).map((name) => [name, `${url}/${name}`]),
   );
   const polluting = '"__proto__":{"client_name":"x","is_admin":true},"constructor":{"x":1}';
   const text = JSON.stringify({ ...named, redirect_uris: [REDIRECT], client_name: "Notebook" });
@@ -172,8 +189,14 @@ t.test("URLs in a registration are neither fetched nor kept nor shown", async (t
   t.equal(answer.status, 201);
   const client: Record<string, unknown> = { ...Object(await answer.json()) };
   t.strictSame(Object.keys(client).sort(), [
-    ...["application_type", "client_id", "client_id_issued_at", "client_name", "grant_types"],
-    ...["redirect_uris", "response_types", "token_endpoint_auth_method"],
+    "application_type",
+    "client_id",
+    "client_id_issued_at",
+    "client_name",
+    "grant_types",
+    "redirect_uris",
+    "response_types",
+    "token_endpoint_auth_method",
   ]);
   const client_id = String(client.client_id);
   const page = await new PlainBrowser(setting.url).open(authorizeUrl(setting, { client_id }));
@@ -187,7 +210,13 @@ t.test("invalid client metadata is refused", async (t) => {
   const setting = await openOAuthSetup(t);
   const uris = ["https://a;frame-ancestors/cb", "https://a,b/cb", "https://a'b/cb", "https://*/cb"];
   const bodies: unknown[] = [
-    ...[null, [], 1, "x", {}, { redirect_uris: null }, { redirect_uris: {} }],
+    null,
+    [],
+    1,
+    "x",
+    {},
+    { redirect_uris: null },
+    { redirect_uris: {} },
     ...uris.map((uri) => ({ redirect_uris: [uri] })),
   ];
   for (const body of bodies) {
@@ -205,13 +234,16 @@ const CLIENT = "https://app.example.com/client.json";
 const document = { client_id: CLIENT, redirect_uris: [REDIRECT] };
 
 const absent = [
-  ...["request", "par", "pushed_authorization_request", "device", "device/auth", "device/x"],
-  ...["me", "userinfo", "introspect", "introspection", "token/introspection", "token/revocation"],
-  ...["session/end", "session/end/confirm", "logout", "end_session", "backchannel", "reg", "reg/x"],
-  ...["register/x", "challenge", "ciba", "auth", "auth/x", "certs", "keys", "jwks.json", "jwks/x"],
-  ...["interaction", "interaction/", "interaction/a/b", "authorize/", "authorize/a/b", "token/"],
-  ...["%61uthorize", "TOKEN", "token%00", "token;x", ".well-known/openid-configuration", ""],
-  ...["interaction/..%2ftoken", "interaction/%2e%2e", `interaction/${"a".repeat(65)}`, "../query"],
+  ...words(`
+  request par pushed_authorization_request device device/auth device/x me userinfo introspect
+  introspection token/introspection token/revocation session/end session/end/confirm logout
+  end_session backchannel reg reg/x register/x challenge ciba auth auth/x certs keys jwks.json
+  jwks/x interaction interaction/ interaction/a/b authorize/ authorize/a/b token/ %61uthorize TOKEN
+  token%00 token;x .well-known/openid-configuration interaction/..%2ftoken interaction/%2e%2e
+  ../query
+`),
+  "",
+  `interaction/${"a".repeat(65)}`,
 ];
 
 t.test("only the documented paths are served", async (t) => {
@@ -245,12 +277,19 @@ t.test("both metadata documents are equal and ignore forwarding headers", async 
     }
   }
   const grants = [
-    ...["client_credentials", "password", "implicit", ""],
-    ...["authorization_code ", "AUTHORIZATION_CODE"],
+    "client_credentials",
+    "password",
+    "implicit",
+    "",
+    "authorization_code ",
+    "AUTHORIZATION_CODE",
     ...["device_code", "jwt-bearer", "saml2-bearer", "token-exchange"].map(
       (name) => `urn:ietf:params:oauth:grant-type:${name}`,
     ),
-    ...["urn:openid:params:grant-type:ciba", "__proto__", "constructor", "toString"],
+    "urn:openid:params:grant-type:ciba",
+    "__proto__",
+    "constructor",
+    "toString",
   ];
   const client_id = await registered({ url });
   for (const grant_type of grants) {
@@ -274,8 +313,18 @@ t.test("pages show all input as text", async (t) => {
     redirect_uris: [REDIRECT],
   });
   const names = [
-    ...["client_id", "redirect_uri", "scope", "state", "resource", "response_type", "prompt"],
-    ...["response_mode", "code_challenge", "code_challenge_method", "request", evil],
+    "client_id",
+    "redirect_uri",
+    "scope",
+    "state",
+    "resource",
+    "response_type",
+    "prompt",
+    "response_mode",
+    "code_challenge",
+    "code_challenge_method",
+    "request",
+    evil,
   ];
   const urls = names.map((name) => authorizeUrl(setting, { client_id, [name]: evil }));
   const encoded = encodeURIComponent(evil);
@@ -468,9 +517,17 @@ t.test("a narrowed token grants no more than its user chose, at any endpoint", a
     t.notMatch(text, /"name":"(?:insert|drop_table)"|\bside\b/, method);
   }
   const routes = [
-    ...["POST /query", "POST /logout", "GET /me", "GET /api/me", "GET /api/users"],
-    ...["GET /api/access", "POST /api/users", "DELETE /api/users/alice/tokens"],
-    ...["PUT /api/users/alice/password", "PUT /api/access/alice/main", "PATCH /api/users/alice"],
+    "POST /query",
+    "POST /logout",
+    "GET /me",
+    "GET /api/me",
+    "GET /api/users",
+    "GET /api/access",
+    "POST /api/users",
+    "DELETE /api/users/alice/tokens",
+    "PUT /api/users/alice/password",
+    "PUT /api/access/alice/main",
+    "PATCH /api/users/alice",
   ];
   for (const route of routes) {
     const [method = "", place = ""] = route.split(" ");

@@ -9,6 +9,7 @@ import { queryHeaders, select } from "../kit/queries.ts";
 import { RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
 import { tables } from "../kit/tables.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
+import { words } from "../kit/words.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { TestIssuer } from "../oauth/issuer.ts";
 import {
@@ -111,9 +112,17 @@ for (const { site, door } of ways) {
 
   t.test(`${door.name} accepts only requests with one valid Host`, async (t) => {
     const hosts = [
-      ...["", "a b", "a/b", "a@b", "a,b", "a, b", "a#b", "a?b", "a\\b", "a:b", "a:", "a:123456"],
-      ...["[::1", "::1", "http://a", "caf\xe9", "%61", "127.0.0.1\r\nHost: 127.0.0.1"],
-      ...["127.0.0.1\r\nHost: evil", "127.0.0.1\r\nhost: evil"],
+      ...words(`
+      a/b a@b a,b a#b a?b a:b a: a:123456 [::1 ::1 http://a %61
+    `),
+      "",
+      "a b",
+      "a, b",
+      "a\\b",
+      "caf\xe9",
+      "127.0.0.1\r\nHost: 127.0.0.1",
+      "127.0.0.1\r\nHost: evil",
+      "127.0.0.1\r\nhost: evil",
     ];
     const requests = hosts.map((host) => [JSON.stringify(host), { host }]);
     await checkAllRefused(t, { site, door }, Object.fromEntries(requests));
@@ -189,20 +198,17 @@ t.test("methods for proxies and invalid methods are not forwarded", async (t) =>
 
 t.test("other spellings of a path do not reach its endpoint", async (t) => {
   const elsewhere = [
-    ...["//query", "/query/", "/./query", "/%71uery", "/query;x", "/query%00"],
-    ...["\\query", "/query#x"],
-    ...["/QUERY", "/query\\", "/../query", "/query/.", "query", "*", "/quer%79"],
-    ...["/query%20", "/query&"],
-    ...["//127.0.0.1/query", "/query\xe9"],
-    ...["//mcp", "/mcp/", "/MCP", "/mcp;x", "/%6dcp", "/mcp%2f"],
-    ...["http://127.0.0.1//query", "http://127.0.0.1/%71uery", "http://127.0.0.1/http://x/query"],
-    ...["http:/query", "http:///query", "http://a@127.0.0.1/query", "http://127.0.0.1:x/query"],
-    ...[
-      "ftp://127.0.0.1/query",
-      "http://127.0.0.1\\/query",
-      "http:127.0.0.1/query",
-      "http://a,b/query",
-    ],
+    ...words(`
+    //query /query/ /./query /%71uery /query;x /query%00 /query#x /QUERY /../query /query/. query *
+    /quer%79 /query%20 /query& //127.0.0.1/query //mcp /mcp/ /MCP /mcp;x /%6dcp /mcp%2f
+    http://127.0.0.1//query http://127.0.0.1/%71uery http://127.0.0.1/http://x/query http:/query
+    http:///query http://a@127.0.0.1/query http://127.0.0.1:x/query ftp://127.0.0.1/query
+    http:127.0.0.1/query http://a,b/query
+  `),
+    "\\query",
+    "/query\\",
+    "/query\xe9",
+    "http://127.0.0.1\\/query",
   ];
   for (const target of elsewhere) {
     const text = await sendBytes(site, through(site.query, { line: `POST ${target}` }));
@@ -213,13 +219,15 @@ t.test("other spellings of a path do not reach its endpoint", async (t) => {
     );
   }
   const onRoutes = [
-    ...["/open/", "//open", "/open;x", "/open%2f", "/open%00", "/open#", "/open?a#b"],
-    ...["/open?#", "/open\\"],
-    ...["/db/main/stats/", "/db//stats", "/db/./stats", "/db/main/./stats", "/db/x/../main/stats"],
-    ...["/db/main%2fstats/stats", "/db/main/stats;x", "/db/main%00/stats", "/db/main/stats?x#y"],
-    ...["/db/m\xe9in/stats", "/db/%2e%2e/stats", "/db/main\\..\\x/stats", "/%6fpen"],
-    ...["/OPEN", "/Db/main/stats"],
-    ...["http://127.0.0.1/open/", "http://127.0.0.1/db/./stats", "http://127.0.0.1/open#"],
+    ...words(`
+    /open/ //open /open;x /open%2f /open%00 /open# /open?a#b /open?# /db/main/stats/ /db//stats
+    /db/./stats /db/main/./stats /db/x/../main/stats /db/main%2fstats/stats /db/main/stats;x
+    /db/main%00/stats /db/main/stats?x#y /db/%2e%2e/stats /%6fpen /OPEN /Db/main/stats
+    http://127.0.0.1/open/ http://127.0.0.1/db/./stats http://127.0.0.1/open#
+  `),
+    "/open\\",
+    "/db/m\xe9in/stats",
+    "/db/main\\..\\x/stats",
   ];
   for (const target of onRoutes) {
     const text = await sendBytes(site, through(site.route, { line: `GET ${target}` }));
@@ -325,14 +333,39 @@ function brokenShapes(door: Door): Record<string, Shape> {
   const { length } = body;
   const whole = chunk(door);
   const lengths = [
-    ...[`+${length}`, `0x${length.toString(16)}`, `-${length}`, `${length} ,${length}`],
-    ...[`${length}, ${length}`, `${length} ${length}`, `0${length}`, `${length}.0`, `${length}e0`],
-    ...["", "99999999999999999999999", "18446744073709551615", "9007199254740993", "ten"],
+    `+${length}`,
+    `0x${length.toString(16)}`,
+    `-${length}`,
+    `${length} ,${length}`,
+    `${length}, ${length}`,
+    `${length} ${length}`,
+    `0${length}`,
+    `${length}.0`,
+    `${length}e0`,
+    "",
+    "99999999999999999999999",
+    "18446744073709551615",
+    "9007199254740993",
+    "ten",
   ];
   const codings = [
-    ...["chunked, identity", "identity, chunked", "gzip, chunked", "chunked, chunked", ", chunked"],
-    ...["chunked,", "xchunked", "chunkedx", "chunked;q=1", '"chunked"', "identity", "gzip", ""],
-    ...["\x0bchunked", "chunked\t", "chunk\xe9d", "\r\n chunked"],
+    "chunked, identity",
+    "identity, chunked",
+    "gzip, chunked",
+    "chunked, chunked",
+    ", chunked",
+    "chunked,",
+    "xchunked",
+    "chunkedx",
+    "chunked;q=1",
+    '"chunked"',
+    "identity",
+    "gzip",
+    "",
+    "\x0bchunked",
+    "chunked\t",
+    "chunk\xe9d",
+    "\r\n chunked",
   ];
   const sizes = [" ", "\t", "+", "-", "0x", "1000000000000000", "\x00", "\u00b9", "_", "."];
   return {
@@ -471,22 +504,30 @@ async function forwarded(site: Site, door: Door, lines: string): Promise<string>
 }
 
 const identities = ["User", "Role", "Database", "Anything"].flatMap((what) => [
-  ...[`X-Gatehouse-${what}`, `X_Gatehouse_${what}`, `X.Gatehouse.${what}`, `x-gatehouse_${what}`],
-  ...[`X~Gatehouse~${what}`, `X!GATEHOUSE|${what}`, `x-GATEHOUSE-${what}`, `X'Gatehouse^${what}`],
+  `X-Gatehouse-${what}`,
+  `X_Gatehouse_${what}`,
+  `X.Gatehouse.${what}`,
+  `x-gatehouse_${what}`,
+  `X~Gatehouse~${what}`,
+  `X!GATEHOUSE|${what}`,
+  `x-GATEHOUSE-${what}`,
+  `X'Gatehouse^${what}`,
 ]);
 
-const origins = [
-  ...["Forwarded", "X-Forwarded-For", "X-Forwarded-Proto", "X-Forwarded-Host", "X-Forwarded-User"],
-  ...["X-Forwarded-Uri", "X-Forwarded-Method", "X_Forwarded_For", "X.Forwarded.For", "X-Real-IP"],
-  ...["X_Real_IP", "X-Original-Forwarded-For", "True-Client-IP", "X-Client-IP", "Client-IP"],
-  ...["X-Cluster-Client-IP", "CF-Connecting-IP", "X-Request-Id", "X_Request_Id", "X.Request.Id"],
-];
+const origins = words(`
+  Forwarded X-Forwarded-For X-Forwarded-Proto X-Forwarded-Host X-Forwarded-User X-Forwarded-Uri
+  X-Forwarded-Method X_Forwarded_For X.Forwarded.For X-Real-IP X_Real_IP X-Original-Forwarded-For
+  True-Client-IP X-Client-IP Client-IP X-Cluster-Client-IP CF-Connecting-IP X-Request-Id
+  X_Request_Id X.Request.Id
+`);
 
 const diversions = [
-  ...["X-HTTP-Method-Override", "X-HTTP-Method", "X-Method-Override", "X_HTTP_Method_Override"],
-  ...["X-Original-URL", "X-Rewrite-URL", "X-Original-URI", "X-Original-Method", "Proxy"],
-  ...["Proxy-Authorization", "Proxy_Authorization", "Proxy-Connection", "Keep-Alive", "Keep_Alive"],
-  ...["TE", "Trailer", "HTTP2-Settings", "Content_Length", "Content.Length", "Transfer_Encoding"],
+  ...words(`
+  X-HTTP-Method-Override X-HTTP-Method X-Method-Override X_HTTP_Method_Override X-Original-URL
+  X-Rewrite-URL X-Original-URI X-Original-Method Proxy Proxy-Authorization Proxy_Authorization
+  Proxy-Connection Keep-Alive Keep_Alive TE Trailer HTTP2-Settings Content_Length Content.Length
+  Transfer_Encoding
+`),
   ...["Transfer.Encoding", "Cookie", "Authorization_", "Authorization."].slice(0, 2),
 ];
 
@@ -508,9 +549,12 @@ for (const { site, door } of ways) {
   t.test(`Connection removes no header of the gateway at ${door.name}`, async (t) => {
     const usual = await forwarded(site, door, "");
     const own = [
-      ...["x-gatehouse-user", "X-Gatehouse-Role", "x-gatehouse-database", "x-request-id"],
-      ...["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host", "host", "authorization"],
-      ...["content-length", "transfer-encoding", "connection", "close", "keep-alive", "*", ""],
+      ...words(`
+      x-gatehouse-user X-Gatehouse-Role x-gatehouse-database x-request-id x-forwarded-for
+      x-forwarded-proto x-forwarded-host host authorization content-length transfer-encoding
+      connection close keep-alive *
+    `),
+      "",
     ];
     for (const name of own) {
       t.equal(await forwarded(site, door, `Connection: ${name}\r\n`), usual, name);
@@ -545,16 +589,55 @@ const right = ["Bearer @", "bearer @", "bEaReR @", "BEARER   @  ", "Bearer @\t",
 function wrongSpellings(token: string): string[] {
   const [start, end] = [token.slice(0, -4), token.slice(-4)];
   return [
-    ...["", "Bearer", "Bearer ", "Bearer null", "Bearer undefined", "Bearer.", "Bearer .", "@"],
-    ...["Bearer@", "Bearer\t@", "Bearer \t@", "Bearer\t @", "Bearer\u00a0@", "Bearer \u00a0@"],
-    ...["Bearer: @", "Bearer=@", '"Bearer" @', "Bearer @ x", "Bearer @ @", "Bearer @\t@"],
-    ...["Bearer @;", "Bearer @,", "Bearer ,@", "Bearer @,Bearer @", "Bearer @, Bearer @"],
-    ...["Basic x, Bearer @", "Bearer @, Basic x", 'Bearer "@"', 'Bearer token="@"'],
-    ...["Bearer token=@", "Bearer <@>", "Basic @", "Token @", "JWT @", "DPoP @", "Bearers @"],
-    ...["Bearer Bearer @", "Bearer @\u00e9", "B\u00e9arer @", "Bearer @="],
-    ...["Bearer @==", "Bearer @."],
-    ...["Bearer @\u00a0", "Bearer @%20", `Bearer @${"A".repeat(12_000)}`, "Bearer .."],
-    ...[`Bearer ${start} ${end}`, `Bearer ${start}\t${end}`, `Bearer ${token.slice(0, -2)}+/`],
+    "",
+    "Bearer",
+    "Bearer ",
+    "Bearer null",
+    "Bearer undefined",
+    "Bearer.",
+    "Bearer .",
+    "@",
+    "Bearer@",
+    "Bearer\t@",
+    "Bearer \t@",
+    "Bearer\t @",
+    "Bearer\u00a0@",
+    "Bearer \u00a0@",
+    "Bearer: @",
+    "Bearer=@",
+    '"Bearer" @',
+    "Bearer @ x",
+    "Bearer @ @",
+    "Bearer @\t@",
+    "Bearer @;",
+    "Bearer @,",
+    "Bearer ,@",
+    "Bearer @,Bearer @",
+    "Bearer @, Bearer @",
+    "Basic x, Bearer @",
+    "Bearer @, Basic x",
+    'Bearer "@"',
+    'Bearer token="@"',
+    "Bearer token=@",
+    "Bearer <@>",
+    "Basic @",
+    "Token @",
+    "JWT @",
+    "DPoP @",
+    "Bearers @",
+    "Bearer Bearer @",
+    "Bearer @\u00e9",
+    "B\u00e9arer @",
+    "Bearer @=",
+    "Bearer @==",
+    "Bearer @.",
+    "Bearer @\u00a0",
+    "Bearer @%20",
+    `Bearer @${"A".repeat(12_000)}`,
+    "Bearer ..",
+    `Bearer ${start} ${end}`,
+    `Bearer ${start}\t${end}`,
+    `Bearer ${token.slice(0, -2)}+/`,
     ...[". ", " .", "%2E"].map((dot) => `Bearer ${token.replaceAll(".", dot)}`),
     `Basic ${Buffer.from(`admin:${token}`).toString("base64")}`,
   ];
@@ -662,12 +745,17 @@ async function sendLine(line: string, headers: readonly string[] = [], body = ""
 
 t.test("a path that another parser could read differently is refused", async (t) => {
   const names = [
-    ...["..", ".", "..;", "..;x", "..;/x", "a;b", ";", "a%3bb", "a%3Bb", "%3b", "..%3bx"],
-    ...["%2e%2e", "%2e.", ".%2E", "a%2eb", "%252e%252e", "%252E", "%25252e", "a%252fb", "%252F.."],
-    ...["a%2fb", "a%2Fb", "a%5cb", "a%255cb", "a\\b", "..\\x", "%5c..%5c", "a%00b", "a%2500b"],
-    ...["a%0ab", "a%0d%0aX-A:1", "a%09b", "a%1fb", "a%7fb", "a%250ab", "a//b", "/", "a#b"],
-    ...["%", "a%", "a%2", "a%zz", "%u002e%u002e", "a%u2215b", "%c0%ae%c0%ae", "a%c0%afb", "%ff"],
-    ...["%e0%80%af", "%f8%80%80%80%af", "%ed%a0%80", "%c0%80", "%c1%9c", "a b", "a\tb", "caf\xe9"],
+    ...words(`
+    .. . ..; ..;x ..;/x a;b ; a%3bb a%3Bb %3b ..%3bx %2e%2e %2e. .%2E a%2eb %252e%252e %252E %25252e
+    a%252fb %252F.. a%2fb a%2Fb a%5cb a%255cb %5c..%5c a%00b a%2500b a%0ab a%0d%0aX-A:1 a%09b a%1fb
+    a%7fb a%250ab a//b / a#b % a% a%2 a%zz %u002e%u002e a%u2215b %c0%ae%c0%ae a%c0%afb %ff %e0%80%af
+    %f8%80%80%80%af %ed%a0%80 %c0%80 %c1%9c
+  `),
+    "a\\b",
+    "..\\x",
+    "a b",
+    "a\tb",
+    "caf\xe9",
   ];
   for (const name of names) {
     for (const place of [`/db/main/files/${name}`, `/public/${name}`]) {
@@ -686,11 +774,13 @@ t.test("a path that another parser could read differently is refused", async (t)
 
 t.test("other spellings of a database name are refused", async (t) => {
   const others = [
-    ...["side", "MAIN", "Main", "m%41in", "%4dain", "*", "%2a", "main%20", "main%0a", "%6dain%00"],
-    ...["main,side", "main%2cside", "main:x", "main@side", "main&x", "main=side"],
-    ...["main+", "m%C4%B1"],
-    ...["%ef%bd%8dain", "main%e2%80%8b", "ma%C4%B1n", "m%61in%2e", "mai%6E%3fx", "-", ":database"],
-    ...["m".repeat(64), "", "%", "main%", "main%u0000"],
+    ...words(`
+    side MAIN Main m%41in %4dain * %2a main%20 main%0a %6dain%00 main,side main%2cside main:x
+    main@side main&x main=side main+ m%C4%B1 %ef%bd%8dain main%e2%80%8b ma%C4%B1n m%61in%2e
+    mai%6E%3fx - :database % main% main%u0000
+  `),
+    "m".repeat(64),
+    "",
   ];
   for (const name of others) {
     const text = await sendLine(`GET /db/${name}/files/a`);

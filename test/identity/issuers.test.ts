@@ -404,7 +404,11 @@ async function openEndpoint(t: Test, answer: Answer) {
       ...settings,
       ...more,
       introspection: {
-        ...{ url, client_id: "gate way", client_secret_file: file, cache: 30, always: false },
+        url,
+        client_id: "gate way",
+        client_secret_file: file,
+        cache: 30,
+        always: false,
         ...changes,
       },
     });
@@ -439,9 +443,14 @@ t.test("an issuer is asked about tokens that are not JWTs", async (t) => {
   t.strictSame(seen, [{ token: "good", authorization: `Basic ${basic}` }], "asked once");
   t.match(issuers.recall("good", "query"), good);
   const details = {
-    ...{ inactive: "inactive", "inactive.with-claims": "inactive", foreign: "bad_claim" },
-    ...{ misdirected: "wrong_audience", "without-audience": "wrong_audience" },
-    ...{ expired: "expired", eternal: "no_expiry", early: "not_yet_valid" },
+    inactive: "inactive",
+    "inactive.with-claims": "inactive",
+    foreign: "bad_claim",
+    misdirected: "wrong_audience",
+    "without-audience": "wrong_audience",
+    expired: "expired",
+    eternal: "no_expiry",
+    early: "not_yet_valid",
   };
   for (const [token, detail] of Object.entries(details)) {
     const refusal = await refusedBy(issuers.verify(token, "query"));

@@ -117,9 +117,16 @@ t.test("an invalid line prevents a start and changes nothing at run time", async
   await untilStale(gateway, "fresh");
   await gateway.service.stop();
   const wrong = [
-    ...['{"jti": "x"}', '{"jti": 1, "until": 2}', '{"jti": "x", "until": "2"}'],
-    ...['{"jti": "x", "until": -1}', '{"jti": "x", "until": 2, "more": 3}'],
-    ...['{"user": "a b", "before": 1}', '{"user": "bob", "until": 1}', "[]", "null", "hunter2"],
+    '{"jti": "x"}',
+    '{"jti": 1, "until": 2}',
+    '{"jti": "x", "until": "2"}',
+    '{"jti": "x", "until": -1}',
+    '{"jti": "x", "until": 2, "more": 3}',
+    '{"user": "a b", "before": 1}',
+    '{"user": "bob", "until": 1}',
+    "[]",
+    "null",
+    "hunter2",
   ];
   for (const line of wrong) {
     writeFileSync(file, `${good}${line}\n${good}`);
@@ -240,7 +247,9 @@ t.test("a revocation beside 60,000 others does not stall the event loop", async 
   writeFileSync(file, `${lines.join("\n")}\n`, { mode: 0o600 });
   const fail = (error: unknown) => t.fail(String(error));
   const revocations = await openRevocations(file, {
-    ...{ checkRead: true, onFailure: fail, onLost: fail },
+    checkRead: true,
+    onFailure: fail,
+    onLost: fail,
   });
   t.teardown(() => revocations.close());
   await requireNoStall(t, async (attempt) => {

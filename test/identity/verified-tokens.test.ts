@@ -77,10 +77,14 @@ t.test("refused tokens are not cached and evict no valid token", (t) => {
   const stranger = secretOf("stranger");
   for (let n = 0; n < 100; n++) {
     const bad = [
-      ...[tokenOf(stranger, "a", { n }), tokenOf(secret, "b", { n })],
-      ...[tokenOf(secret, "a", { n, exp: START }), tokenOf(secret, "a", { n, nbf: START + 1 })],
+      tokenOf(stranger, "a", { n }),
+      tokenOf(secret, "b", { n }),
+      tokenOf(secret, "a", { n, exp: START }),
+      tokenOf(secret, "a", { n, nbf: START + 1 }),
       tokenOf(secret, "a", { n, sub: "refused" }),
-      ...[`${good.slice(0, -3)}${String(n).padStart(3, "A")}`, `${good}.${n}`, good.slice(0, n)],
+      `${good.slice(0, -3)}${String(n).padStart(3, "A")}`,
+      `${good}.${n}`,
+      good.slice(0, n),
     ];
     for (const token of bad)
       t.type(

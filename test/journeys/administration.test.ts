@@ -5,12 +5,26 @@ import { runWarm } from "../kit/warm-command.ts";
 import { openStaffed, putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";
 
 const staff = [
-  ...["root * Owner", "rex * Owner"],
-  ...["olga main Owner", "otto main Owner", "dora main DbAdmin", "dirk main DbAdmin"],
-  ...["wim main ReadWrite", "rita main ReadOnly", "ruth main ReadOnly", "solo side Owner"],
-  ...["wide * DbAdmin", "dana * DbAdmin", "dana main ReadOnly", "vera * ReadWrite"],
-  ...["nick * ReadWrite", "nick main ReadOnly", "nora * DbAdmin", "nora main ReadOnly"],
-  ...["ulla main ReadOnly", "ulla side ReadOnly"],
+  "root * Owner",
+  "rex * Owner",
+  "olga main Owner",
+  "otto main Owner",
+  "dora main DbAdmin",
+  "dirk main DbAdmin",
+  "wim main ReadWrite",
+  "rita main ReadOnly",
+  "ruth main ReadOnly",
+  "solo side Owner",
+  "wide * DbAdmin",
+  "dana * DbAdmin",
+  "dana main ReadOnly",
+  "vera * ReadWrite",
+  "nick * ReadWrite",
+  "nick main ReadOnly",
+  "nora * DbAdmin",
+  "nora main ReadOnly",
+  "ulla main ReadOnly",
+  "ulla side ReadOnly",
 ];
 
 const noel = '[[users]]\nusername = "noel"\n';

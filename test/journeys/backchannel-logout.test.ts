@@ -269,7 +269,10 @@ t.test("logouts work without /mcp, in each worker, and with another username_cla
   const now = Math.floor(Date.now() / 1000);
   const external = (changes: JWTPayload = {}) =>
     provider.sign({
-      ...{ aud: "api", sub: "u-1", preferred_username: "ann", jti: randomUUID() },
+      aud: "api",
+      sub: "u-1",
+      preferred_username: "ann",
+      jti: randomUUID(),
       ...changes,
     });
   // The provider's clock may be ahead.

@@ -21,8 +21,11 @@ const clientId = await registered(gateway);
 const run = (...flags: string[]) => runWarm(gateway.home, ["token", ...flags]);
 const tokensOf = (username: string, client = clientId) =>
   obtainTokens(gateway, {
-    ...{ clientId: client, username, password: passwordOf(username) },
-    ...{ database: "main", reach: "read" },
+    clientId: client,
+    username,
+    password: passwordOf(username),
+    database: "main",
+    reach: "read",
   });
 const codeOf = async (token: string) => refusalOf(await send(gateway, list, token));
 const select = { database: "main", from: "t", columns: ["*"] };
@@ -36,8 +39,14 @@ t.test("token list shows connected apps and the tools that they called", async (
   const connections: unknown = JSON.parse(stdout);
   t.match(connections, [
     {
-      ...{ username: "alice", client: clientId, app: "Notebook", database: "main" },
-      ...{ read_only: true, called: ["select"], allowed: /Z$/, renewed: /Z$/ },
+      username: "alice",
+      client: clientId,
+      app: "Notebook",
+      database: "main",
+      read_only: true,
+      called: ["select"],
+      allowed: /Z$/,
+      renewed: /Z$/,
     },
   ]);
   const table = await run("list");
@@ -57,7 +66,8 @@ t.test("revoking an access token ends every token of the same consent", async (t
   const { jti } = JSON.parse(Buffer.from(payload, "base64url").toString());
   const ended = await run("revoke", jti);
   t.strictSame(ended, {
-    ...{ code: 0, stderr: "" },
+    code: 0,
+    stderr: "",
     stdout: `Revoked the token ${jti}.\nEnded the access of client ${clientId} for alice, and all its tokens.\n`,
   });
   for (const token of [alice.accessToken, renewed]) t.equal(await codeOf(token), "token_revoked");
@@ -79,7 +89,8 @@ t.test("token revoke --client disconnects an app from one user or from all", asy
   t.equal((await refresh(gateway, clientId, bob.refreshToken)).body.error, "invalid_grant");
   t.equal(await codeOf(apart.accessToken), undefined, "another app goes on");
   t.match(await run("revoke", "--client", clientId), {
-    ...{ code: 1, stdout: "" },
+    code: 1,
+    stdout: "",
     stderr: `gatehouse: the client ${clientId} was not connected\n`,
   });
   t.equal((await run("revoke", "--client", another, "--user", "bob")).code, 1);

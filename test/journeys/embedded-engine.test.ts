@@ -228,7 +228,7 @@ t.test("workers share the connections to a database server", async (t) => {
   const gateway = await startGateway(t, { upstream: server.url(), config });
   const token = await gateway.login();
   await server.sql(
-    "create schema main; create view main.t as select 1 as id, pg_sleep(1)::text as x",
+    "create schema main; create view main.t as select 1 as id, pg_sleep(0.3)::text as x",
   );
   const all = Array.from({ length: 24 }, () => gateway.query(select, token));
   let most = 0;

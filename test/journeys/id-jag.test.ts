@@ -54,7 +54,9 @@ const clientId = `${host.url}/agent.json`;
 const { jwk, privateKey, alg, kid } = await makeKey("agent");
 host.served.set("/agent.json", {
   document: {
-    ...{ client_id: clientId, client_name: "Agent", jwks_uri: `${host.url}/keys.json` },
+    client_id: clientId,
+    client_name: "Agent",
+    jwks_uri: `${host.url}/keys.json`,
     grant_types: ["urn:ietf:params:oauth:grant-type:jwt-bearer"],
     token_endpoint_auth_method: "private_key_jwt",
   },
@@ -66,7 +68,9 @@ const select = { database: "main", from: "t", columns: ["*"] };
 /** An MCP client whose company's provider answers for its user. */
 async function connect(groups: readonly string[]) {
   const provider = new CrossAppAccessProvider({
-    ...{ clientId, clientSecret: "unused", expectedIssuer: gateway.url },
+    clientId,
+    clientSecret: "unused",
+    expectedIssuer: gateway.url,
     assertion: ({ authorizationServerUrl, resourceUrl, scope }) =>
       issuer.sign(authorizationServerUrl, {
         header: { typ: "oauth-id-jag+jwt" },
@@ -74,7 +78,10 @@ async function connect(groups: readonly string[]) {
       }),
   });
   const addClientAuthentication = createPrivateKeyJwtAuth({
-    ...{ issuer: clientId, subject: clientId, alg, privateKey: await exportJWK(privateKey) },
+    issuer: clientId,
+    subject: clientId,
+    alg,
+    privateKey: await exportJWK(privateKey),
     claims: { kid },
   });
   const authProvider = Object.assign(provider, { addClientAuthentication });

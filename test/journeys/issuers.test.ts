@@ -76,7 +76,11 @@ t.test("a token of an issuer that opens `query` opens every door but /mcp", asyn
   t.equal(answer.status, 200);
   t.equal(upstream.takeOne().headers["x-gatehouse-user"], "staff:alice");
   t.match(await auditOf(gateway, answer), {
-    ...{ user: "staff:alice", tokenId: "s-1", client: "app", via: "query", decision: "allow" },
+    user: "staff:alice",
+    tokenId: "s-1",
+    client: "app",
+    via: "query",
+    decision: "allow",
     operations: [{ operation: "Select", role: "ReadOnly", entry: "main" }],
   });
   t.equal(codeOf(await gateway.query(insert, token)), "403 role_insufficient");
@@ -126,7 +130,9 @@ t.test("a workload uses both doors with the token that it has", async (t) => {
   const fork = await gateway.query(select, await signCi({ repository: "evil/app" }));
   t.equal(codeOf(fork), "401 token_invalid");
   t.match(await auditOf(gateway, fork), {
-    ...{ detail: "claim_mismatch", issuer: ci.url, user: `ci:${workload.sub}` },
+    detail: "claim_mismatch",
+    issuer: ci.url,
+    user: `ci:${workload.sub}`,
   });
   upstream.take();
 });
@@ -311,7 +317,10 @@ t.test("a token is verified once, and then recalled at both doors", async (t) =>
 t.test("token explain says what the gateway makes of a token", async (t) => {
   const explain = async (token: string, ...flags: string[]) => {
     const { code, stdout, stderr } = await runWarm(gateway.home, [
-      ...["token", "explain", token, ...flags],
+      "token",
+      "explain",
+      token,
+      ...flags,
     ]);
     if (stdout === "") throw new Error(stderr);
     return { code, stdout };
@@ -319,9 +328,16 @@ t.test("token explain says what the gateway makes of a token", async (t) => {
   const view = async (token: string) => JSON.parse((await explain(token, "--json")).stdout);
   const token = await sign({ groups: ["engineering"], tenant_id: "acme" });
   t.match(await view(token), {
-    ...{ verdict: "accepted", issuer: staff.url, prefix: "staff", opens: ["query"] },
-    ...{ user: "staff:alice", groups: ["staff:engineering"], attributes: { tenant: "acme" } },
-    ...{ key: "first", algorithm: "ES256", claims: { aud: "gatehouse", tenant_id: "acme" } },
+    verdict: "accepted",
+    issuer: staff.url,
+    prefix: "staff",
+    opens: ["query"],
+    user: "staff:alice",
+    groups: ["staff:engineering"],
+    attributes: { tenant: "acme" },
+    key: "first",
+    algorithm: "ES256",
+    claims: { aud: "gatehouse", tenant_id: "acme" },
     entries: [{ entry: "main", role: "ReadOnly" }],
   });
   const text_ = (await explain(token)).stdout;
@@ -330,7 +346,8 @@ t.test("token explain says what the gateway makes of a token", async (t) => {
   t.match(text_, "claim sub: alice\n");
   const odd = await sign({ groups: ["R&D, EU", "x".repeat(201), "a\u0308"] });
   t.match(await view(odd), {
-    ...{ groups: ["staff:R&D, EU"], ignored_groups: 2 },
+    groups: ["staff:R&D, EU"],
+    ignored_groups: 2,
     ignored_group_names: ["x".repeat(201), "a\u0308"],
   });
   const stranger = await sign({ sub: "stranger", groups: ["", "ok"] });

@@ -285,7 +285,9 @@ for (const workers of [1, 3]) {
     const refreshes = () => gateway.service.output.match(refreshed)?.length ?? 0;
     for (const { name, make } of libraries) {
       const { accessToken, ...held } = await obtainTokens(gateway, {
-        ...{ password: passwordOf("alice"), database: "main", reach: "read" },
+        password: passwordOf("alice"),
+        database: "main",
+        reach: "read",
       });
       const notebook = new Notebook(REDIRECT);
       notebook.saveClientInformation({ client_id: held.clientId });
@@ -456,7 +458,9 @@ t.test("an app loses access with its user's role and password", async (t) => {
   await succeed(shared.send("PUT", "/api/users/alice/password", change, login));
   t.equal(refusalOf(await send(shared, list, accessToken)), "token_revoked");
   const refresh = await postForm(`${shared.url}/oauth/token`, {
-    ...{ grant_type: "refresh_token", client_id: clientId, refresh_token: refreshToken },
+    grant_type: "refresh_token",
+    client_id: clientId,
+    refresh_token: refreshToken,
     resource: `${shared.url}/mcp`,
   });
   t.match(refresh, { status: 400, body: { error: "invalid_grant" } });

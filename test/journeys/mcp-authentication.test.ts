@@ -130,9 +130,14 @@ t.test("a page of any origin may read the documents that are well known", async 
   for (const gateway of [shared, await open(t, config)]) {
     for (const origin of ["https://inspector.example.com", allowed, "null"]) {
       for (const name of [
-        ...["oauth-protected-resource", "oauth-protected-resource/mcp", "jwks.json"],
-        ...["oauth-authorization-server", "oauth-authorization-server/mcp"],
-        ...["openid-configuration", "openid-configuration/mcp", "unknown"],
+        "oauth-protected-resource",
+        "oauth-protected-resource/mcp",
+        "jwks.json",
+        "oauth-authorization-server",
+        "oauth-authorization-server/mcp",
+        "openid-configuration",
+        "openid-configuration/mcp",
+        "unknown",
       ]) {
         const path = `/.well-known/${name}`;
         const preflight = await gateway.request(path, {

@@ -56,7 +56,9 @@ t.test("users of an external issuer log in with its tokens and have their grants
   const answer = await callTool(gateway, "select", select, token);
   t.equal(refusalOf(answer), undefined);
   t.match(await auditOf(gateway, answer), {
-    ...{ user: "staff:alice", tokenId: "j-1", decision: "allow" },
+    user: "staff:alice",
+    tokenId: "j-1",
+    decision: "allow",
     operations: [{ operation: "Select", database: "main", role: "ReadWrite" }],
   });
   const drop = await callTool(gateway, "drop_table", { database: "main", table: "t" }, token);

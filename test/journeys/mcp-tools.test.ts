@@ -18,7 +18,8 @@ const roles = {
 };
 
 const grants = [
-  ...["root * Owner", "stranger elsewhere ReadOnly"],
+  "root * Owner",
+  "stranger elsewhere ReadOnly",
   ...Object.entries(roles).map(([name, role]) => `${name} main ${role}`),
 ];
 
@@ -99,14 +100,23 @@ for (const [client, connect] of clients) {
   t.test(`${client} gets a list of the tools that its role can use`, async (t) => {
     const { gateway } = kept;
     const reading = [
-      ...["describe_table", "list_databases", "list_tables", "select"],
-      ...["batch", "count", "whoami"],
+      "describe_table",
+      "list_databases",
+      "list_tables",
+      "select",
+      "batch",
+      "count",
+      "whoami",
     ];
     const writing = [...reading, "delete", "insert", "preview", "update", "upsert"];
     const everything = [...writing, "create_table", "drop_table"];
     const expected = {
-      ...{ owner: everything, dbadmin: everything, root: everything },
-      ...{ writer: writing, reader: reading, stranger: reading },
+      owner: everything,
+      dbadmin: everything,
+      root: everything,
+      writer: writing,
+      reader: reading,
+      stranger: reading,
     };
     for (const [name, tools] of Object.entries(expected)) {
       const mcp = await connect(t, `${gateway.url}/mcp`, await tokenOf(gateway, name));
@@ -299,10 +309,14 @@ rate_limit = "60/min"
   t.strictSame(await accessOf("clerk"), [
     { database: "elsewhere", role: "ReadOnly", rights: ["SELECT"] },
     {
-      ...{ database: "main", role: "ReadWrite", tables: ["t", "shop_*"] },
+      database: "main",
+      role: "ReadWrite",
+      tables: ["t", "shop_*"],
       writable_columns: ["note"],
       row_filter: [{ column: "id", cmp: "<", value: "9007199254740993" }],
-      ...{ max_rows: 5, require_approval: ["DELETE"], expires: "2999-01-01T00:00:00.000Z" },
+      max_rows: 5,
+      require_approval: ["DELETE"],
+      expires: "2999-01-01T00:00:00.000Z",
       rights: ["SELECT", "INSERT", "UPDATE", "DELETE"],
     },
   ]);

@@ -40,8 +40,11 @@ t.test("no credential of the client or database reaches the MCP server", async (
     arguments: { database: "main" },
   });
   const spoofed = {
-    ...{ "x-gatehouse-user": "root", x_gatehouse_role: "Owner", cookie: "session=1" },
-    ...{ "proxy-authorization": `Bearer ${token}`, "x-forwarded-for": "192.0.2.1" },
+    "x-gatehouse-user": "root",
+    x_gatehouse_role: "Owner",
+    cookie: "session=1",
+    "proxy-authorization": `Bearer ${token}`,
+    "x-forwarded-for": "192.0.2.1",
   };
   const answer = await send(gateway, { ...call, headers: { ...headers, ...spoofed } }, token);
   t.equal(answer.status, 200);
@@ -67,14 +70,20 @@ t.test("the audit records the caller and the permission of a tool call", async (
   const { jti: tokenId } = decodePart(token, 1);
   const asked = await callTool(gateway, "query_database", { database: "main" }, token);
   t.match(await auditOf(gateway, asked), {
-    ...{ user: "alice", tokenId, decision: "allow", status: 200 },
+    user: "alice",
+    tokenId,
+    decision: "allow",
+    status: 200,
     operations: [{ operation: "SELECT", database: "main", role: "ReadOnly" }],
   });
   fixture.take();
   const denied = await callTool(gateway, "wait", {}, token);
   t.equal(denied.headers.get("x-gatehouse-decision"), "deny");
   t.match(await auditOf(gateway, denied), {
-    ...{ user: "alice", tokenId, decision: "deny", reason: "role_insufficient" },
+    user: "alice",
+    tokenId,
+    decision: "deny",
+    reason: "role_insufficient",
     operations: [{ operation: "UPDATE", database: "main", role: "ReadOnly" }],
   });
   t.strictSame(fixture.take(), [], "the server is not asked");
@@ -211,7 +220,8 @@ for (const count of [1, 2]) {
   t.test(`a session survives a restart of the gateway (${count})`, options, async (t) => {
     const home = await staffedHome(t, sessionGrants);
     const options = {
-      ...{ home, upstream: "http://127.0.0.1:9" },
+      home,
+      upstream: "http://127.0.0.1:9",
       ...servedBy(count, { config: `[mcp]\nupstream = "${sessionUrl}"` }),
     };
     const first = await startGateway(t, options);

@@ -5,9 +5,18 @@ import type { Answer } from "../kit/gateway.ts";
 import { openStaffed, putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";
 
 const staff = [
-  ...["root * Owner", "olga main Owner", "otto main Owner", "dora main DbAdmin"],
-  ...["rita main ReadOnly", "wim main ReadWrite", "tina main DbAdmin", "hank side ReadOnly"],
-  ...["tom side ReadOnly", "tess main Owner", "duo main ReadOnly", "mona main ReadOnly"],
+  "root * Owner",
+  "olga main Owner",
+  "otto main Owner",
+  "dora main DbAdmin",
+  "rita main ReadOnly",
+  "wim main ReadWrite",
+  "tina main DbAdmin",
+  "hank side ReadOnly",
+  "tom side ReadOnly",
+  "tess main Owner",
+  "duo main ReadOnly",
+  "mona main ReadOnly",
 ];
 
 const entry = (username: string, database: string, more: string) =>

@@ -134,8 +134,11 @@ t.test("the table of tools has every tool with its rights", async (t) => {
   );
   const grammar = createGrammar({ extraFields: [], operations: {} });
   const tools = [
-    ...[...Object.values(schemaTools), ...queryTools(grammar)],
-    ...[...countTool(grammar), batchTool(grammar), whoAmITool],
+    ...Object.values(schemaTools),
+    ...queryTools(grammar),
+    ...countTool(grammar),
+    batchTool(grammar),
+    whoAmITool,
   ];
   const expected = tools.map(
     ({ name, permissions }) => `${name}: ${permissions.join(", ") || "none"}`,

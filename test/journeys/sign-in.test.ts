@@ -167,7 +167,8 @@ t.test("why a provider cannot be used is in audit and log, and not on the page",
   broken.others.set(place, { issuer: `${broken.url}/`, jwks_uri: `${broken.origin}/keys` });
   broken.place = "";
   const gateway = await startGateway(t, {
-    ...{ upstream: upstream.url, home: await staffedHome(t, ["root * Owner"], rights) },
+    upstream: upstream.url,
+    home: await staffedHome(t, ["root * Owner"], rights),
     config: issuer(broken.url, `client_secret_file = "${secret}"`),
   });
   const cause = `${broken.origin}${place} has issuer "${broken.url}/", expected "${broken.url}"`;
@@ -242,7 +243,9 @@ t.test("a client may demand that the user authenticates again at the provider", 
   provider.loginAge = 0;
   t.match(refused.page, { status: 403, text: /identity provider did not sign you in/ });
   t.match(await gateway.service.logged(({ detail }) => detail === "login_too_old"), {
-    ...{ msg: "oauth_login", user: "staff:ann", issuer: provider.url },
+    msg: "oauth_login",
+    user: "staff:ann",
+    issuer: provider.url,
   });
 });
 

@@ -59,7 +59,9 @@ t.test("the ten documented commands turn one host into three", nightly, async (t
   mkdirSync(service, { mode: 0o700 });
   writeConfiguration(service, { upstream: upstream.url });
   const env = {
-    ...{ HOME: home, HOSTS: root, PATH: `${bin}:${process.env.PATH}` },
+    HOME: home,
+    HOSTS: root,
+    PATH: `${bin}:${process.env.PATH}`,
     GATEHOUSE_ADMIN_PASSWORD: ADMIN_PASSWORD,
   };
   const run = (command: string) => {

@@ -14,6 +14,7 @@ import {
   signText,
 } from "../identity/forge.ts";
 import { ADMIN_PASSWORD, type RunOptions } from "../kit/gateway.ts";
+import { words } from "../kit/words.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { obtainTokens } from "../oauth/flow.ts";
 import { refusalOf, send } from "./mcp.ts";
@@ -65,9 +66,7 @@ const under = (header: unknown) => forge(header, JSON.stringify(claims));
 
 t.test("a token has exactly the documented claims", async (t) => {
   t.strictSame(decodePart(good, 0), { alg: "ES256", kid: key.kid, typ: "JWT" });
-  t.strictSame(Object.keys(claims).sort(), [
-    ...["aud", "cred", "database", "exp", "iat", "iss", "jti", "role", "sub"],
-  ]);
+  t.strictSame(Object.keys(claims).sort(), words("aud cred database exp iat iss jti role sub"));
   const named = { sub: "admin", role: "Owner", database: "*", iss: "gatehouse", aud: "gatehouse" };
   t.match(claims, named);
   t.equal(Number(claims.exp) - Number(claims.iat), 86_400);
@@ -288,10 +287,25 @@ t.test("a credential that is not a compact JWS of at most 4 KiB is refused", asy
     await checkRefused(t, large, `${large.length} characters`);
   }
   const pieces = [
-    ...[".", "..", "...", "a.b.c", head, `${head}.${payload}`, `${head}.${payload}.`],
-    ...[`.${payload}.${signature}`, `${head}..${signature}`, `${good}.`, `.${good}`, `${good}.x`],
-    ...[`${good}${good}`, `${good}.${good}`, good.replace(".", ".."), good.replaceAll(".", "~")],
-    ...[good.replaceAll(".", "/"), good.toLowerCase(), good.split(".").reverse().join(".")],
+    ".",
+    "..",
+    "...",
+    "a.b.c",
+    head,
+    `${head}.${payload}`,
+    `${head}.${payload}.`,
+    `.${payload}.${signature}`,
+    `${head}..${signature}`,
+    `${good}.`,
+    `.${good}`,
+    `${good}.x`,
+    `${good}${good}`,
+    `${good}.${good}`,
+    good.replace(".", ".."),
+    good.replaceAll(".", "~"),
+    good.replaceAll(".", "/"),
+    good.toLowerCase(),
+    good.split(".").reverse().join("."),
   ];
   for (const text of pieces) await checkRefused(t, text, text.slice(0, 20));
 
@@ -315,12 +329,28 @@ function spellingsOf(key: KeyObject, published: string): (string | Buffer)[] {
   const { kty, crv, x, y } = jwk;
   const point = der.subarray(-65);
   return [
-    ...[pem, pem.trimEnd(), pem.replaceAll("\n", "\r\n"), pem.replaceAll("\n", "")],
-    ...[der, der.toString("base64"), der.toString("base64url"), der.toString("hex")],
-    ...[point, point.subarray(1), point.subarray(1, 33), point.toString("base64url")],
-    ...[JSON.stringify(jwk), JSON.stringify({ crv, kty, x, y }), String(x), String(y)],
-    ...[published, JSON.stringify(JSON.parse(published).keys[0])],
-    ...["", "\0", "null", "undefined"],
+    pem,
+    pem.trimEnd(),
+    pem.replaceAll("\n", "\r\n"),
+    pem.replaceAll("\n", ""),
+    der,
+    der.toString("base64"),
+    der.toString("base64url"),
+    der.toString("hex"),
+    point,
+    point.subarray(1),
+    point.subarray(1, 33),
+    point.toString("base64url"),
+    JSON.stringify(jwk),
+    JSON.stringify({ crv, kty, x, y }),
+    String(x),
+    String(y),
+    published,
+    JSON.stringify(JSON.parse(published).keys[0]),
+    "",
+    "\0",
+    "null",
+    "undefined",
   ];
 }
 
@@ -364,8 +394,14 @@ t.test("a key or URL in the token's header is ignored", async (t) => {
   const { kid: _, ...unnamed } = header;
   const url = `${upstream.url}/keys`;
   const pointers = [
-    ...[{ jwk }, { jwk: { keys: [jwk] } }, { jku: url }, { x5u: url }, { x5c: ["AAAA"] }],
-    ...[{ "x5t#S256": "AAAA" }, { jku: `file:///dev/stdin` }, { jku: url, x5u: url, jwk }],
+    { jwk },
+    { jwk: { keys: [jwk] } },
+    { jku: url },
+    { x5u: url },
+    { x5c: ["AAAA"] },
+    { "x5t#S256": "AAAA" },
+    { jku: `file:///dev/stdin` },
+    { jku: url, x5u: url, jwk },
   ];
   for (const pointer of pointers) {
     for (const named of [header, unnamed, { ...header, kid: "attacker" }]) {

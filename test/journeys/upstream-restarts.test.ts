@@ -31,7 +31,10 @@ async function startDatabase(t: Test) {
   // A gateway that starts earlier would log a failure.
   await eventually("it listens", async () => !(await Wire.isRefused(url)));
   return {
-    ...{ url, start, kill, cutConnections: () => child?.kill("SIGUSR2") },
+    url,
+    start,
+    kill,
+    cutConnections: () => child?.kill("SIGUSR2"),
     ran: () => (existsSync(record) ? readFileSync(record, "utf8").split("\n").filter(Boolean) : []),
   };
 }
@@ -59,7 +62,8 @@ function load(t: Test, gateway: TestGateway, token: string, count: number) {
   }
   const clients = Array.from({ length: count }, (_, client) => keepAsking(client));
   return {
-    ...{ answered, failed },
+    answered,
+    failed,
     async answersMore() {
       const before = answered.size;
       await eventually("it answers", () => answered.size > before + 100);

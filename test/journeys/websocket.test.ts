@@ -58,7 +58,9 @@ allowed_origins = ["https://app.example.com"]
 `;
 const names = ["carl", "dora", "emil", "fay"];
 const grants = [
-  ...["root * Owner", "alice main ReadOnly", "bob main ReadWrite"],
+  "root * Owner",
+  "alice main ReadOnly",
+  "bob main ReadWrite",
   ...names.map((name) => `${name} main ReadWrite`),
 ];
 const { gateway, upstream } = await openStaffed(t, grants, { config: `${limits}${socketRoutes}` });
@@ -71,8 +73,13 @@ const [root, alice, bob] = [
 t.test("a permitted user's WebSocket is opened with the gateway's identity headers", async (t) => {
   const accepted = acceptSockets(t, upstream, {
     headers: [
-      ...["X-Own: kept", "X-Gatehouse-Decision: deny", "X-Gatehouse-User: eve", "X-Request-Id: x"],
-      ...["Access-Control-Allow-Origin: *", "Connection: X-Drop", "X-Drop: it"],
+      "X-Own: kept",
+      "X-Gatehouse-Decision: deny",
+      "X-Gatehouse-User: eve",
+      "X-Request-Id: x",
+      "Access-Control-Allow-Origin: *",
+      "Connection: X-Drop",
+      "X-Drop: it",
     ],
     greeting: "with the agreement",
   });
@@ -90,15 +97,22 @@ t.test("a permitted user's WebSocket is opened with the gateway's identity heade
   const { request } = accepted[0] ?? {};
   t.equal(request?.url, "/db/main/live?x=1");
   t.match(request?.headers, {
-    ...{ connection: "Upgrade", upgrade: "websocket", "sec-websocket-protocol": "chat" },
-    ...{ "x-gatehouse-user": "bob", "x-gatehouse-role": "ReadWrite" },
-    ...{ "x-gatehouse-database": "main", "x-forwarded-for": "127.0.0.1", "x-client": "kept" },
+    connection: "Upgrade",
+    upgrade: "websocket",
+    "sec-websocket-protocol": "chat",
+    "x-gatehouse-user": "bob",
+    "x-gatehouse-role": "ReadWrite",
+    "x-gatehouse-database": "main",
+    "x-forwarded-for": "127.0.0.1",
+    "x-client": "kept",
   });
   for (const name of ["authorization", "cookie", "x_gatehouse_role", "x-webauth-user"]) {
     t.notOk(request?.headers[name], name);
   }
   t.match(client.answer.headers, {
-    ...{ "x-own": "kept", "x-gatehouse-decision": "allow", "sec-websocket-protocol": "chat" },
+    "x-own": "kept",
+    "x-gatehouse-decision": "allow",
+    "sec-websocket-protocol": "chat",
     "x-request-id": request?.headers["x-request-id"],
   });
   for (const name of ["x-gatehouse-user", "access-control-allow-origin", "x-drop"]) {

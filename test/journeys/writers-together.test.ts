@@ -36,7 +36,10 @@ const by = fc.oneof(
 );
 const at = fc.double({ min: 0, max: 1, noNaN: true });
 const step: fc.Arbitrary<Step> = fc.record({
-  ...{ by, at, role: fc.constantFrom(...roles), removes: fc.boolean() },
+  by,
+  at,
+  role: fc.constantFrom(...roles),
+  removes: fc.boolean(),
 });
 
 class Writers {

@@ -11,9 +11,16 @@ import { nodeCommand } from "./node.ts";
 const compiler = path.join(import.meta.dirname, "../../node_modules/typescript/bin/tsc");
 const typeRoots = [path.join(import.meta.dirname, "../../node_modules/@types")];
 const compilerOptions = {
-  ...{ strict: true, exactOptionalPropertyTypes: true, noUncheckedIndexedAccess: true },
-  ...{ module: "nodenext", target: "es2024", lib: ["es2024", "dom"], types: ["node"], typeRoots },
-  ...{ noEmit: true, allowImportingTsExtensions: true },
+  strict: true,
+  exactOptionalPropertyTypes: true,
+  noUncheckedIndexedAccess: true,
+  module: "nodenext",
+  target: "es2024",
+  lib: ["es2024", "dom"],
+  types: ["node"],
+  typeRoots,
+  noEmit: true,
+  allowImportingTsExtensions: true,
 };
 
 /** Writes files by name and compiles them in strict mode. @returns the compiler's errors */

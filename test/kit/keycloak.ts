@@ -76,8 +76,10 @@ export class Keycloak {
     const answer = await fetch(`${this.url}/realms/master/protocol/openid-connect/token`, {
       method: "POST",
       body: new URLSearchParams({
-        ...{ grant_type: "password", client_id: "admin-cli" },
-        ...{ username: "admin", password: ADMIN_PASSWORD },
+        grant_type: "password",
+        client_id: "admin-cli",
+        username: "admin",
+        password: ADMIN_PASSWORD,
       }),
     });
     const { access_token: token } = JSON.parse(await answer.text());
@@ -158,16 +160,22 @@ export class Keycloak {
   ): Promise<{ access_token: string; id_token: string }> {
     const endpoint = `${this.issuer}/protocol/openid-connect`;
     const request = new URLSearchParams({
-      ...{ response_type: "code", client_id: client.id, redirect_uri: REDIRECT_URI },
-      ...{ scope: client.scope ?? "openid", state: "s", nonce: "n" },
+      response_type: "code",
+      client_id: client.id,
+      redirect_uri: REDIRECT_URI,
+      scope: client.scope ?? "openid",
+      state: "s",
+      nonce: "n",
     });
     const back = await this.signIn(`${endpoint}/auth?${request}`, username, password);
     const answer = await fetch(`${endpoint}/token`, {
       method: "POST",
       body: new URLSearchParams({
-        ...{ grant_type: "authorization_code", redirect_uri: REDIRECT_URI },
-        ...{ code: back.searchParams.get("code") ?? "" },
-        ...{ client_id: client.id, client_secret: client.secret },
+        grant_type: "authorization_code",
+        redirect_uri: REDIRECT_URI,
+        code: back.searchParams.get("code") ?? "",
+        client_id: client.id,
+        client_secret: client.secret,
       }),
     });
     const content = await answer.text();

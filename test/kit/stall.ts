@@ -26,10 +26,10 @@ export async function longestStall(work: () => unknown): Promise<number> {
   return longest;
 }
 
-/** Requires that `work` does not stall the event loop in one of three attempts. */
+/** Requires that `work` does not stall the event loop in one of ten attempts. */
 export async function requireNoStall(t: Test, work: (attempt: number) => unknown): Promise<void> {
   const stalls: number[] = [];
-  for (let attempt = 0; attempt < 3; attempt++) {
+  for (let attempt = 0; attempt < 10; attempt++) {
     stalls.push(await longestStall(() => work(attempt)));
     if (Math.min(...stalls) < LONGEST_STALL_MS) break;
   }

@@ -153,8 +153,15 @@ async function maxRows(): Promise<undefined> {}
 /** The URL of an embedded server whose queries are answered by `ask`. */
 export async function openAnswering(t: Test, ask: ToolContext<Principal>["ask"]): Promise<string> {
   const handle = createEmbeddedMcp<Principal>({
-    ...{ grammar, ask, schema: noSchema, maxRows, whoIs, mayUse: () => true },
-    ...{ rowLimit: 10, resultBytes: 1024 * 1024, serverVersion: "1.0.0" },
+    grammar,
+    ask,
+    schema: noSchema,
+    maxRows,
+    whoIs,
+    mayUse: () => true,
+    rowLimit: 10,
+    resultBytes: 1024 * 1024,
+    serverVersion: "1.0.0",
   });
   return listen(t, (request, response, body) =>
     handle(request, response, body, callOf(principalOf("alice"))),

@@ -26,8 +26,13 @@ t.test("a message keeps its method, name, version and the bytes of its arguments
 t.test("the name of a message is the member that its method identifies", async (t) => {
   const params = { name: "a", uri: "b", taskId: "c" };
   const names = {
-    ...{ "tools/call": "a", "prompts/get": "a", "resources/read": "b" },
-    ...{ "tasks/get": "c", "tasks/update": "c", "tasks/cancel": "c", "tools/list": undefined },
+    "tools/call": "a",
+    "prompts/get": "a",
+    "resources/read": "b",
+    "tasks/get": "c",
+    "tasks/update": "c",
+    "tasks/cancel": "c",
+    "tools/list": undefined,
   };
   for (const [method, name] of Object.entries(names)) {
     const body = JSON.stringify({ jsonrpc: "2.0", id: 1, method, params });

@@ -101,8 +101,13 @@ overEach("a cursor works with every column type", async (t, scene) => {
   ];
   await ask({ CreateTable: { ...ofOrders, columns } });
   const rowOf = (n: number) => ({
-    ...{ c0: n / 4, c1: n / 3, c2: `2026-01-02T03:04:0${n}Z`, c3: `2026-01-0${1 + n}` },
-    ...{ c4: n > 2, c5: `900719925474199${n}`, c6: n === 3 ? null : `"${n}'` },
+    c0: n / 4,
+    c1: n / 3,
+    c2: `2026-01-02T03:04:0${n}Z`,
+    c3: `2026-01-0${1 + n}`,
+    c4: n > 2,
+    c5: `900719925474199${n}`,
+    c6: n === 3 ? null : `"${n}'`,
   });
   const values = [0, 1, 2, 3, 4].map((n) => ({ id: n, ...rowOf(n) }));
   t.match(await ask({ Insert: { ...ofOrders, values } }), { status: 200 });

@@ -64,7 +64,8 @@ export async function openProxied(
     connectTimeoutMs: 5000,
     responseTimeoutMs: 5000,
     ...(sessionTouch === undefined ? {} : { sessionTouchMs: sessionTouch }),
-    ...{ sessions, streams },
+    sessions,
+    streams,
   });
   t.teardown(() => proxy.close());
   const url = await listen(t, (request, response, body) =>

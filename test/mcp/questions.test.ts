@@ -25,7 +25,10 @@ t.test("the best calls answer all questions", async (t) => {
 
 t.test("95 of 100 answers must be right, by 1.3 calls and 400 bytes on average", async (t) => {
   const outcome: Outcome = {
-    ...{ id: "", isRight: true, milliseconds: 0, found: [] },
+    id: "",
+    isRight: true,
+    milliseconds: 0,
+    found: [],
     calls: 1,
     bytes: 400,
   };

@@ -45,7 +45,9 @@ async function startProgram(t: Test, url: string) {
 
 const grants = { alice: { main: "ReadOnly" } } as const;
 const policy = ["mirrored", "misdeclared", "test_simple_text"].map((name) => ({
-  ...{ name, permission: "SELECT" as const, database: "main" },
+  name,
+  permission: "SELECT" as const,
+  database: "main",
 }));
 
 /** A tool whose arguments are also headers, and one with an invalid declaration. */

@@ -100,8 +100,12 @@ async function configure(keycloak: Keycloak): Promise<Realm> {
   const account = await keycloak.read(place);
   await keycloak.put(`users/${account.id}/groups/${analysts}`);
   const alice = await keycloak.create("users", {
-    ...{ username: "alice", enabled: true, email: "alice@example.com", emailVerified: true },
-    ...{ firstName: "Alice", lastName: "Example" },
+    username: "alice",
+    enabled: true,
+    email: "alice@example.com",
+    emailVerified: true,
+    firstName: "Alice",
+    lastName: "Example",
     credentials: [{ type: "password", value: password, temporary: false }],
   });
   await keycloak.put(`users/${alice}/groups/${analysts}`);
@@ -154,7 +158,9 @@ async function play(t: Test): Promise<void> {
     const answer = await gateway.query(select, token);
     t.equal(answer.status, 200, answer.text);
     t.match(await auditOf(gateway, answer), {
-      ...{ user: `staff:${alice}`, client: "app", issuer: undefined },
+      user: `staff:${alice}`,
+      client: "app",
+      issuer: undefined,
       operations: [{ role: "ReadOnly", entry: "main (group staff:/analysts)" }],
     });
     t.equal(refusalOf(await send(gateway, list, token)), undefined);

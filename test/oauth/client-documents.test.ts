@@ -58,7 +58,10 @@ t.test("a client may leave out the key that its document makes optional", async 
   const setting = await open(t);
   const refreshBy = async (token: unknown, by: object) =>
     postForm(`${setting.url}/oauth/token`, {
-      ...{ grant_type: "refresh_token", client_id: CLIENT, refresh_token: String(token), ...by },
+      grant_type: "refresh_token",
+      client_id: CLIENT,
+      refresh_token: String(token),
+      ...by,
     });
   const first = await connect(setting, await signed(setting));
   t.equal(first.status, 200, "with the key");

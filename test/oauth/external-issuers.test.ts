@@ -405,7 +405,8 @@ t.test("why an issuer's documents cannot be used is said", async (t) => {
     [`${at} answered 404`]: { status: 404 },
     [`${at} answered 500`]: { status: 500 },
     [`${at} redirects to "https://elsewhere.example/x", which the gateway does not follow`]: {
-      ...{ status: 302, headers: { location: "https://elsewhere.example/x" } },
+      status: 302,
+      headers: { location: "https://elsewhere.example/x" },
     },
     [`${at} has issuer "${url}/", expected "${url}"`]: {
       body: JSON.stringify({ ...document, issuer: `${url}/` }),

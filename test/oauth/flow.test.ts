@@ -387,7 +387,9 @@ t.test("a code requires its verifier, client and redirect URI", async (t) => {
     { verifier: "a".repeat(43) },
     { clientId: other },
     { redirectUri: "http://127.0.0.1:5000/callback" },
-    ...[{ verifier: "" }, { clientId: "" }, { redirectUri: "" }],
+    { verifier: "" },
+    { clientId: "" },
+    { redirectUri: "" },
   ]) {
     const authorized = await authorize(setting);
     const { body } = await exchange(setting, { ...authorized, ...change });

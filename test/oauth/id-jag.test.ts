@@ -127,12 +127,19 @@ t.test("an assertion is exchanged for an access token without a refresh token", 
   t.match(answer, {
     status: 200,
     body: {
-      ...{ token_type: "Bearer", expires_in: 600, scope: "mcp:tools mcp:resources" },
-      ...{ resource: `${setting.url}/mcp`, refresh_token: undefined, id_token: undefined },
+      token_type: "Bearer",
+      expires_in: 600,
+      scope: "mcp:tools mcp:resources",
+      resource: `${setting.url}/mcp`,
+      refresh_token: undefined,
+      id_token: undefined,
     },
     event: {
-      ...{ outcome: "allowed", user: "staff:alice", client: CLIENT },
-      ...{ issuer: issuer.url, grant_type: JWT_BEARER },
+      outcome: "allowed",
+      user: "staff:alice",
+      client: CLIENT,
+      issuer: issuer.url,
+      grant_type: JWT_BEARER,
     },
   });
   t.equal(answer.headers.get("cache-control"), "no-store");
@@ -393,7 +400,9 @@ t.test("the metadata announces assertions only if they are accepted", async (t) 
   t.strictSame(off.metadata.token_endpoint_auth_methods_supported, ["none", "private_key_jwt"]);
   t.notOk(Object.hasOwn(off.metadata, "authorization_grant_profiles_supported"));
   const { body } = await postForm(`${off.setting.url}/oauth/token`, {
-    ...{ grant_type: JWT_BEARER, assertion: "x", client_id: "inspector" },
+    grant_type: JWT_BEARER,
+    assertion: "x",
+    client_id: "inspector",
   });
   t.match(body, { error: "unsupported_grant_type" });
 });

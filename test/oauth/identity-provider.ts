@@ -179,7 +179,10 @@ export class IdentityProvider {
     if (client === undefined) throw new Error("no client");
     const grant = new provider.Grant({ accountId, clientId: client.clientId });
     const token = new provider.AccessToken({
-      ...{ accountId, client, grantId: await grant.save(), gty: "authorization_code" },
+      accountId,
+      client,
+      grantId: await grant.save(),
+      gty: "authorization_code",
       scope: "query",
     });
     token.aud = audience;

@@ -29,7 +29,9 @@ export async function signInAs(
   const sid = provider.sids.at(-1) ?? "";
   const about = { sub: user, ...provider.users.get(user), sid, jti: randomUUID() };
   return {
-    ...{ sid, clientId: signedIn.clientId, ...tokens },
+    sid,
+    clientId: signedIn.clientId,
+    ...tokens,
     jwt: await provider.sign({ ...about, aud: "api" }),
     idToken: await provider.sign({ ...about, aud: "gatehouse", nonce: "n", at_hash: "h" }),
   };

@@ -11,6 +11,7 @@ import {
 } from "../../src/oauth/server/client-documents.ts";
 import { clientBounds } from "../../src/oauth/server/server.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
+import { words } from "../kit/words.ts";
 import { PlainBrowser } from "./browser.ts";
 import { openDocumentHost } from "./document-host.ts";
 import { authorize, exchange, obtainTokens, refresh } from "./flow.ts";
@@ -42,8 +43,14 @@ t.test("a client registers itself as a public client", async (t) => {
   });
   t.equal(status, 201);
   t.strictSame(Object.keys(body).sort(), [
-    ...["application_type", "client_id", "client_id_issued_at", "client_name", "grant_types"],
-    ...["redirect_uris", "response_types", "token_endpoint_auth_method"],
+    "application_type",
+    "client_id",
+    "client_id_issued_at",
+    "client_name",
+    "grant_types",
+    "redirect_uris",
+    "response_types",
+    "token_endpoint_auth_method",
   ]);
   t.match(body, {
     token_endpoint_auth_method: "none",
@@ -55,19 +62,25 @@ t.test("a client registers itself as a public client", async (t) => {
 t.test("redirects may use https, the loopback address or an app's scheme", async (t) => {
   const setting = await openOAuthSetup(t);
   const redirect_uris = [
-    ...["https://app.example.com/cb", "http://localhost:3000/cb", "http://[::1]/cb"],
-    ...["com.example.app:/callback", "com.example.app://host/callback?x=1"],
+    "https://app.example.com/cb",
+    "http://localhost:3000/cb",
+    "http://[::1]/cb",
+    "com.example.app:/callback",
+    "com.example.app://host/callback?x=1",
     "editor://vendor.extension/callback",
   ];
   t.equal((await register(setting, { redirect_uris })).status, 201);
   for (const uri of [
-    ...["http://app.example.com/cb", "https://app.example.com/cb#fragment", "/cb"],
-    ...["https://user@app.example.com/cb", "https:/\\evil.example", "https://localhost/cb"],
-    ...["http://127.0.0.1.evil.example/cb", "http://127.0.0.2/cb", "ftp://app.example.com/cb"],
-    ...["javascript:alert(1)", "data:text/html,x", "file:///etc/passwd", "vbscript:/x"],
-    ...["ms-msdt:/id", "intent://scan/#Intent;end", "otherapp:/cb", "com.example.app:opaque"],
-    ...["com.example.app:/cb#fragment", "com.example.app://user@host/cb", "com.example.app:/c b"],
-    'com.example.app:/"><script>',
+    ...words(`
+    http://app.example.com/cb https://app.example.com/cb#fragment /cb
+    https://user@app.example.com/cb https://localhost/cb http://127.0.0.1.evil.example/cb
+    http://127.0.0.2/cb ftp://app.example.com/cb javascript:alert(1) data:text/html,x
+    file:///etc/passwd vbscript:/x ms-msdt:/id intent://scan/#Intent;end otherapp:/cb
+    com.example.app:opaque com.example.app:/cb#fragment com.example.app://user@host/cb
+    com.example.app:/"><script>
+  `),
+    "https:/\\evil.example",
+    "com.example.app:/c b",
   ]) {
     const { status, body } = await register(setting, { redirect_uris: [uri] });
     t.match({ status, error: body.error }, { status: 400, error: "invalid_redirect_uri" }, uri);
@@ -103,8 +116,13 @@ t.test("a client that asks for another authentication is registered as public", 
     null,
   ]) {
     const { status, body } = await register(setting, {
-      ...{ redirect_uris: [REDIRECT], token_endpoint_auth_method: method },
-      ...{ client_name: null, grant_types: null, response_types: null, jwks: null, scope: null },
+      redirect_uris: [REDIRECT],
+      token_endpoint_auth_method: method,
+      client_name: null,
+      grant_types: null,
+      response_types: null,
+      jwks: null,
+      scope: null,
     });
     t.match({ status, body }, { status: 201, body: { token_endpoint_auth_method: "none" } });
     t.notOk(Object.hasOwn(body, "client_secret"));
@@ -225,12 +243,11 @@ t.test("an invalid metadata document is refused", async (t) => {
 
 t.test("only addresses of the public internet count as public", async (t) => {
   for (const address of ["93.184.215.14", "2606:4700:4700::1111"]) t.ok(isPublicAddress(address));
-  for (const address of [
-    ...["127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.0.1", "169.254.169.254", "100.64.0.1"],
-    ...["0.0.0.0", "255.255.255.255", "224.0.0.1", "192.0.2.1", "198.18.0.1", "::", "::1"],
-    ...["::ffff:10.0.0.1", "::10.0.0.1", "fe80::1", "fc00::1", "fec0::1", "64:ff9b::7f00:1"],
-    ...["2002:7f00:1::", "2001:db8::1", "ff02::1", "64:ff9b:1::1", "4000::1", "nonsense"],
-  ]) {
+  for (const address of words(`
+    127.0.0.1 10.1.2.3 172.16.0.1 192.168.0.1 169.254.169.254 100.64.0.1 0.0.0.0 255.255.255.255
+    224.0.0.1 192.0.2.1 198.18.0.1 :: ::1 ::ffff:10.0.0.1 ::10.0.0.1 fe80::1 fc00::1 fec0::1
+    64:ff9b::7f00:1 2002:7f00:1:: 2001:db8::1 ff02::1 64:ff9b:1::1 4000::1 nonsense
+  `)) {
     t.notOk(isPublicAddress(address), address);
   }
 });

@@ -48,8 +48,11 @@ function processOf(
   const file = path.join(directory, clientSecret);
   writeFileSync(file, clientSecret, { mode: 0o600 });
   const login = {
-    ...{ client_id: "gatehouse", client_secret_file: file },
-    ...{ label: "Sign in", scopes: [], recheck: RECHECK_SECONDS },
+    client_id: "gatehouse",
+    client_secret_file: file,
+    label: "Sign in",
+    scopes: [],
+    recheck: RECHECK_SECONDS,
   };
   const index = new RevocationIndex();
   const revocations = {
@@ -140,7 +143,10 @@ async function dueSignIn(t: Test, stalls: "before" | "after" = "before") {
   };
   pass(RECHECK_SECONDS + 1);
   return {
-    ...{ provider, pass, turn: turn.promise, goOn: late.resolve },
+    provider,
+    pass,
+    turn: turn.promise,
+    goOn: late.resolve,
     askOne: () => one.current(credential, username),
     askTwo: () => two.current(credential, username),
     refreshes: () => provider.requests.filter((route) => route === "/token").length - 1,
@@ -257,7 +263,8 @@ t.test("a key of a provider that cannot be used is no refusal of the provider", 
   provider.keySet = () => [short];
   const cause = /^The key "one" of \S+\/jwks cannot be used: found RSA of 1024 bits/;
   await t.rejects(signIn(await processOf(provider), provider), {
-    ...{ ...unreachable, token: { issuer: provider.url, cause } },
+    ...unreachable,
+    token: { issuer: provider.url, cause },
   });
   provider.keySet = ({ n: _, e: __, ...key }) => [{ ...key, x5c: ["MIIB"] }];
   await t.rejects(signIn(await processOf(provider), provider), unreachable);

@@ -133,7 +133,9 @@ export function testState(t: Test, open: (t: Test) => Promise<[StateStore, State
     const put = (id: string, accountId: string) =>
       one.put("Grant", id, {
         payload: JSON.stringify({ jti: id, accountId }),
-        ...{ grantId: undefined, uid: undefined, expires: later() },
+        grantId: undefined,
+        uid: undefined,
+        expires: later(),
       });
     await put("g1", "alice:c1");
     await put("g2", "alice:c2");

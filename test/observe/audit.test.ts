@@ -264,8 +264,12 @@ const operation = fc.oneof(
   condition.map((where) => ({ Delete: { ...place, where } })),
   cell.map((after) => ({
     Select: {
-      ...{ database: "main", from: "people", columns: ["id"] },
-      ...{ order_by: [{ column: "id" }], after: [after], limit: 2 },
+      database: "main",
+      from: "people",
+      columns: ["id"],
+      order_by: [{ column: "id" }],
+      after: [after],
+      limit: 2,
     },
   })),
   // Not in the grammar.
@@ -395,8 +399,10 @@ t.test("lines about hidden databases, or about none, are left out", async (t) =>
     operations: ["main", "side"].map((database) => ({ operation: "Select", database, tables: [] })),
   };
   const made = [
-    ...[line(0, { user: "main" }), line(1, { user: "side", database: "side" })],
-    ...[line(2, { user: "both", more: both }), line(3, { user: "none", more: none })],
+    line(0, { user: "main" }),
+    line(1, { user: "side", database: "side" }),
+    line(2, { user: "both", more: both }),
+    line(3, { user: "none", more: none }),
     line(4, { user: "entry", more: about("main.t, main.u") }),
     line(5, { user: "other entry", more: about("main.t,side") }),
     line(6, { user: "change", more: { operations: [], changes: [{ change: "user added" }] } }),
@@ -409,7 +415,9 @@ t.test("lines about hidden databases, or about none, are left out", async (t) =>
   ]);
   t.strictSame(await pages({ ...all, file, visible: { named, others: false } }), ["entry", "main"]);
   t.strictSame(await pages({ ...all, file, visible: { named, others: true } }), [
-    ...["new", "entry", "main"],
+    "new",
+    "entry",
+    "main",
   ]);
 });
 
@@ -430,8 +438,12 @@ t.test("queries and denials are counted per hour over all files", async (t) => {
   const hidden = line(125, { database: "payroll", ...denied });
   const login = JSON.stringify({ time: new Date(begin + 121 * MINUTE_MS), decision: "deny" });
   const last = [
-    ...[line(122, { user: "bob", ...denied }), line(123, { user: "bob", ...denied })],
-    ...[line(124, { user: "eve", ...denied }), line(126, pending), line(-1), line(180)],
+    line(122, { user: "bob", ...denied }),
+    line(123, { user: "bob", ...denied }),
+    line(124, { user: "eve", ...denied }),
+    line(126, pending),
+    line(-1),
+    line(180),
   ];
   writeFileSync(file, `${hidden}${login}\n${last.join("")}{"cut`);
   const question = { file, since: begin, hours: 3, top: 2, timeoutMs: 60_000 };

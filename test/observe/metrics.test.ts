@@ -14,8 +14,14 @@ import { fetchMetrics, readExposition } from "./exposition.ts";
 import { everyMetric, exercise, openMeasured } from "./served-metrics.ts";
 
 const denied: CountedRequest = {
-  ...{ route: "/query", status: 403, reason: "no_grant", decision: "deny", operation: "Select" },
-  ...{ user: "ann", seconds: 0.002, gatewaySeconds: 0.001 },
+  route: "/query",
+  status: 403,
+  reason: "no_grant",
+  decision: "deny",
+  operation: "Select",
+  user: "ann",
+  seconds: 0.002,
+  gatewaySeconds: 0.001,
 };
 
 async function serve(t: Test, metrics: Metrics): Promise<string> {

@@ -52,9 +52,12 @@ t.test("a request is one short line", async (t) => {
   ];
   t.strictSame(await rendered(lines), [
     "rita Delete main.users deny role_insufficient 403 2ms",
-    ...["rita Delete main.users allow 200 1ms", "rita Delete main.users and 99 more allow 200 1ms"],
-    ...["rita Delete main.users,main.orders allow 200 1ms", "rita login allow 200 1ms"],
-    ...["rita GET /api/me allow 200 1ms", "rita POST unknown path deny not_found 404 2ms"],
+    "rita Delete main.users allow 200 1ms",
+    "rita Delete main.users and 99 more allow 200 1ms",
+    "rita Delete main.users,main.orders allow 200 1ms",
+    "rita login allow 200 1ms",
+    "rita GET /api/me allow 200 1ms",
+    "rita POST unknown path deny not_found 404 2ms",
     "- POST /query role_insufficient 502 2ms",
   ]);
 });
@@ -88,8 +91,11 @@ t.test("an error is followed by its stack, and lines of the engine are marked", 
     { level: "warn", time, msg: "put TLS in front of it" },
   ];
   t.strictSame(await rendered(lines), [
-    ...["ERROR engine: a query failed (Error ENOSPC)", "      at write", "      at f"],
-    ...["ERROR unexpected error (string; request id: r)", "WARN put TLS in front of it"],
+    "ERROR engine: a query failed (Error ENOSPC)",
+    "      at write",
+    "      at f",
+    "ERROR unexpected error (string; request id: r)",
+    "WARN put TLS in front of it",
   ]);
 });
 

@@ -1,5 +1,6 @@
 import t from "tap";
 import { callTool, send } from "../journeys/mcp.ts";
+import { eventually } from "../kit/eventually.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { FixtureServer } from "../mcp/fixture-server.ts";
@@ -17,12 +18,17 @@ const recorder = new Recorder(t);
 const options = { upstream: upstream.url, config: route + tools, env: recorder.env };
 const gateway = await startGateway(t, options);
 const token = await gateway.login();
+await eventually(
+  "the upstream is up",
+  async () => (await gateway.request("/readyz")).status === 200,
+);
 
 t.test("configured routes and the upstream MCP server receive the gateway's span", async (t) => {
   upstream.take();
   const [stream, call] = [clientTrace(), clientTrace()];
   const headers = { authorization: `Bearer ${token}`, traceparent: stream.traceparent };
-  await gateway.request(`/db/main/stats?key=${token}`, { headers });
+  const { status } = await gateway.request(`/db/main/stats?key=${token}`, { headers });
+  t.equal(status, 200);
   const { server, upstream: forwarded } = await recorder.of(stream);
   t.match(server, {
     name: "GET /db/:database/stats",

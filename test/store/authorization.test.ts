@@ -34,7 +34,8 @@ const alice = { username: "alice", password: "alice password" };
 
 const made = await makeStore(t, {}, await sharedServer());
 const { store, replicas, balancer } = await openReplicated(t, {
-  ...{ mcp: "enabled = true", server: await sharedServer() },
+  mcp: "enabled = true",
+  server: await sharedServer(),
 });
 await balancer.addUser("alice", "ReadWrite");
 
@@ -106,7 +107,9 @@ t.test("a reused refresh token ends its family at every replica", async (t) => {
 
 function tokenForm(clientId: string, refreshToken: string) {
   return {
-    ...{ grant_type: "refresh_token", client_id: clientId, refresh_token: refreshToken },
+    grant_type: "refresh_token",
+    client_id: clientId,
+    refresh_token: refreshToken,
     resource: `${balancer.url}/mcp`,
   };
 }

@@ -22,7 +22,9 @@ const server = await sharedServer();
 const { store, replicas, balancer } = await openReplicated(
   t,
   {
-    ...{ mcp: "enabled = true", maxStaleness: 2, server },
+    mcp: "enabled = true",
+    maxStaleness: 2,
+    server,
     more: `
 [[issuers]]
 issuer = "${provider.url}"

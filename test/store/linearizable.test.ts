@@ -3,10 +3,17 @@ import t from "tap";
 import { nonLinearizable, type Operation } from "./faults/linearizable.ts";
 
 const write = (start: number, end: number, value: string): Operation => ({
-  ...{ start, end, value, kind: "write" },
+  start,
+  end,
+  value,
+  kind: "write",
 });
 const read = (start: number, end: number, value: string, holds = true): Operation => ({
-  ...{ start, end, value, holds, kind: "read" },
+  start,
+  end,
+  value,
+  holds,
+  kind: "read",
 });
 const unknown = Number.POSITIVE_INFINITY;
 
@@ -16,17 +23,25 @@ t.test("possible histories of a register are accepted", async (t) => {
     "a read of the initial value": [read(0, 1, "a")],
     "a read after a write": [write(0, 1, "b"), read(2, 3, "b"), read(4, 5, "a", false)],
     "reads before and after a pending write": [
-      ...[write(0, 9, "b"), read(1, 2, "a"), read(3, 4, "b"), read(5, 6, "b")],
+      write(0, 9, "b"),
+      read(1, 2, "a"),
+      read(3, 4, "b"),
+      read(5, 6, "b"),
     ],
     "two simultaneous writes, whose order a read shows": [
-      ...[write(0, 5, "b"), write(1, 4, "c"), read(6, 7, "b"), read(8, 9, "b")],
+      write(0, 5, "b"),
+      write(1, 4, "c"),
+      read(6, 7, "b"),
+      read(8, 9, "b"),
     ],
     "a write with an unknown outcome that had no effect": [
       write(0, unknown, "b"),
       read(2, 90, "a"),
     ],
     "a write with an unknown outcome that took effect late": [
-      ...[write(0, unknown, "b"), read(2, 3, "a"), read(4, 5, "b")],
+      write(0, unknown, "b"),
+      read(2, 3, "a"),
+      read(4, 5, "b"),
     ],
     "an operation that ends when another starts": [write(0, 2, "b"), read(2, 3, "a")],
   };
@@ -78,7 +93,8 @@ t.test("the checker agrees with an exhaustive search", async (t) => {
     })
     .map(
       ({ length, isUnknown, kind, ...rest }): Operation => ({
-        ...{ ...rest, kind },
+        ...rest,
+        kind,
         end: isUnknown && kind === "write" ? unknown : rest.start + length,
       }),
     );

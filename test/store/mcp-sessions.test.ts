@@ -39,7 +39,8 @@ const policy = tables("mcp.tools", [
   { name: "test_simple_text", permission: "SELECT", database: "main" },
 ]);
 const { store, replicas, balancer } = await openReplicated(t, {
-  ...{ mcp: `upstream = "${upstream}"\n${policy}`, server: await sharedServer() },
+  mcp: `upstream = "${upstream}"\n${policy}`,
+  server: await sharedServer(),
 });
 const alice = await balancer.addUser("alice", "ReadOnly");
 const bob = await balancer.addUser("bob", "ReadOnly");

@@ -13,7 +13,9 @@ async function connect(t: Test, { home }: TestStore) {
   const opened = new AsyncDisposableStack();
   t.teardown(() => opened.disposeAsync());
   const { configuration } = loadConfiguration({
-    ...{ config: `${home}/gateway.toml`, cwd: home, env: { GATEHOUSE_HOME: home } },
+    config: `${home}/gateway.toml`,
+    cwd: home,
+    env: { GATEHOUSE_HOME: home },
   });
   const store = await openStore(configuration);
   opened.defer(() => store.close());

@@ -27,7 +27,8 @@ const LANES = 16;
 
 t.setTimeout(3_600_000);
 const { store, replicas, balancer } = await openReplicated(t, {
-  ...{ mcp: "enabled = true", server: await sharedServer() },
+  mcp: "enabled = true",
+  server: await sharedServer(),
 });
 await balancer.addUser("alice", "ReadWrite");
 const alice = { username: "alice", password: "alice password" };
@@ -68,8 +69,12 @@ async function openCodes(): Promise<() => Promise<Record<string, string>>> {
     await put("Grant", grantId, { ...grant, jti: grantId });
     await put("AuthorizationCode", keyOf(next), { ...issued, grantId }, grantId);
     return {
-      ...{ grant_type: "authorization_code", client_id: clientId, code: next },
-      ...{ code_verifier: verifier, redirect_uri: redirectUri, resource: `${balancer.url}/mcp` },
+      grant_type: "authorization_code",
+      client_id: clientId,
+      code: next,
+      code_verifier: verifier,
+      redirect_uri: redirectUri,
+      resource: `${balancer.url}/mcp`,
     };
   };
 }
@@ -126,7 +131,9 @@ t.test("a refresh token works at two replicas at once", async (t) => {
   await run(async (round, lane) => {
     const { clientId, refreshToken } = families[lane] ?? { clientId: "", refreshToken: "" };
     const answers = await race(round, {
-      ...{ grant_type: "refresh_token", client_id: clientId, refresh_token: refreshToken },
+      grant_type: "refresh_token",
+      client_id: clientId,
+      refresh_token: refreshToken,
       resource: `${balancer.url}/mcp`,
     });
     const tokens = answers.flatMap(({ body }) => body.refresh_token ?? []).map(String);

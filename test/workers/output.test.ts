@@ -31,8 +31,14 @@ t.test("log lines are forwarded whole, however they arrive", async (t) => {
 t.test("metrics of several processes are summed, and counts outlive their process", async (t) => {
   const [one, other] = [new Metrics(), new Metrics()];
   const request = {
-    ...{ route: "/query", status: 200, reason: "allowed", decision: "allow" as const },
-    ...{ operation: "Select", user: "ann", seconds: 0.1, gatewaySeconds: 0.1 },
+    route: "/query",
+    status: 200,
+    reason: "allowed",
+    decision: "allow" as const,
+    operation: "Select",
+    user: "ann",
+    seconds: 0.1,
+    gatewaySeconds: 0.1,
   };
   one.request(request);
   other.request(request);
@@ -147,7 +153,8 @@ const order = { password: "a password", salt: Buffer.alloc(16), costs: costs[0],
 
 function scene(t: Test) {
   const auth = {
-    ...{ max_failures_per_user_and_address: 2, argon2_parallelism: 64 },
+    max_failures_per_user_and_address: 2,
+    argon2_parallelism: 64,
     argon2_memory_cost: 512,
   };
   const opened = new AsyncDisposableStack();
@@ -160,7 +167,9 @@ function scene(t: Test) {
     throw new Error("not asked for");
   };
   const common = {
-    ...{ engine: unused, claimPort: unused, broadcastReload: unused },
+    engine: unused,
+    claimPort: unused,
+    broadcastReload: unused,
     countRequests: shared.countRequests,
     condition: shared.condition,
   };

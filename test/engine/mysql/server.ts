@@ -1,19 +1,33 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import { createConnection } from "mysql2/promise";
 import { makeCertificate } from "../../kit/certificate.ts";
 import { freePort } from "../../kit/free-port.ts";
+import { copyDirectory, preparedDirectory } from "../../kit/prepared.ts";
 import { endGuard, type Teardown, untilAnswering } from "../guarded.ts";
 
 /** Commits survive a crash of the server but not of the machine, so they do not wait for the disk. */
 const settings = [
-  ...["--bind-address=127.0.0.1", "--innodb-buffer-pool-size=32M", "--innodb-log-file-size=8M"],
-  ...["--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync", "--key-buffer-size=1M"],
-  ...["--skip-log-bin", "--skip-name-resolve"],
+  "--bind-address=127.0.0.1",
+  "--innodb-buffer-pool-size=32M",
+  "--innodb-log-file-size=8M",
+  "--innodb-flush-log-at-trx-commit=2",
+  "--innodb-flush-method=nosync",
+  "--key-buffer-size=1M",
+  "--skip-log-bin",
+  "--skip-name-resolve",
 ];
 
 /** Ends the server when standard input closes, however this process ends. */
@@ -53,20 +67,8 @@ export class MysqlServer {
   }
 
   async initialize(): Promise<void> {
-    // Two concurrent installations would conflict in the system's temporary directory.
-    const places = [`--datadir=${this.#data}`, `--tmpdir=${this.#directory}`];
-    const flags = ["--no-defaults", ...places, "--skip-test-db"];
-    const child = spawn(
-      findProgram("mariadb-install-db"),
-      [...flags, "--auth-root-authentication-method=normal", "--innodb-flush-method=nosync"],
-      { stdio: ["ignore", "pipe", "pipe"] },
-    );
-    const [output, errors, [code]] = await Promise.all([
-      text(child.stdout),
-      text(child.stderr),
-      once(child, "exit"),
-    ]);
-    if (code !== 0) throw new Error(`mariadb-install-db: ${output}${errors}`);
+    const { size } = statSync(findProgram("mariadbd"));
+    await copyDirectory(await preparedDirectory(`mysql-${size}`, install), this.#data);
     mkdirSync(this.temporary);
     const { cert, key } = makeCertificate("localhost");
     for (const [name, content] of Object.entries({ "server.crt": cert, "server.key": key })) {
@@ -77,11 +79,16 @@ export class MysqlServer {
   async start(): Promise<void> {
     const file = (name: string) => path.join(this.#directory, name);
     const flags = [
-      ...["--no-defaults", `--datadir=${this.#data}`, `--port=${this.port}`],
-      ...[`--socket=${this.#socket}`, `--pid-file=${file("pid")}`, `--log-error=${this.log}`],
+      "--no-defaults",
+      `--datadir=${this.#data}`,
+      `--port=${this.port}`,
+      `--socket=${this.#socket}`,
+      `--pid-file=${file("pid")}`,
+      `--log-error=${this.log}`,
       // A starting server removes all temporary tables in its directory.
       `--tmpdir=${this.temporary}`,
-      ...[`--ssl-cert=${file("server.crt")}`, `--ssl-key=${file("server.key")}`],
+      `--ssl-cert=${file("server.crt")}`,
+      `--ssl-key=${file("server.key")}`,
       ...(process.getuid?.() === 0 ? ["--user=root"] : []),
       ...settings,
     ];
@@ -138,6 +145,23 @@ export async function startMysql(test: Teardown & { passing?(): boolean }): Prom
   await server.initialize();
   await server.start();
   return server;
+}
+
+async function install(directory: string): Promise<void> {
+  // Two concurrent installations would conflict in the system's temporary directory.
+  const places = [`--datadir=${directory}`, `--tmpdir=${directory}`];
+  const flags = ["--no-defaults", ...places, "--skip-test-db"];
+  const child = spawn(
+    findProgram("mariadb-install-db"),
+    [...flags, "--auth-root-authentication-method=normal", "--innodb-flush-method=nosync"],
+    { stdio: ["ignore", "pipe", "pipe"] },
+  );
+  const [output, errors, [code]] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    once(child, "exit"),
+  ]);
+  if (code !== 0) throw new Error(`mariadb-install-db: ${output}${errors}`);
 }
 
 function findProgram(name: string): string {

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { text } from "node:stream/consumers";
@@ -8,6 +8,7 @@ import { Client } from "pg";
 import { makeCertificate } from "../../kit/certificate.ts";
 import { eventually } from "../../kit/eventually.ts";
 import { freePort } from "../../kit/free-port.ts";
+import { copyDirectory, preparedDirectory } from "../../kit/prepared.ts";
 import { childrenOf, isAlive } from "../../kit/process-info.ts";
 import { endGuard, type Teardown, untilAnswering } from "../guarded.ts";
 import { findPrograms, giveToOwner, owner } from "./binaries.ts";
@@ -74,19 +75,32 @@ export class PostgresServer extends SqlServer {
   }
 
   async initialize(): Promise<void> {
-    const flags = ["--username=gatehouse", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8"];
-    const child = spawn(
-      path.join(this.#programs, "initdb"),
-      ["-D", this.#data, "--no-sync", ...flags],
-      { ...owner, cwd: this.#directory, stdio: ["ignore", "ignore", "pipe"] },
-    );
-    const [errors, [code]] = await Promise.all([text(child.stderr), once(child, "exit")]);
-    if (code !== 0) throw new Error(`initdb: ${errors}`);
+    const { size } = statSync(path.join(this.#programs, "postgres"));
+    const prepared = await preparedDirectory(`postgres-${size}`, (own) => this.#initialize(own));
+    await copyDirectory(path.join(prepared, "data"), this.#data);
     const { cert, key } = makeCertificate("localhost");
     for (const [name, content] of Object.entries({ "server.crt": cert, "server.key": key })) {
       writeFileSync(path.join(this.#data, name), content, { mode: 0o600 });
       giveToOwner(path.join(this.#data, name));
     }
+  }
+
+  async #initialize(directory: string): Promise<void> {
+    giveToOwner(directory);
+    const flags = [
+      "--username=gatehouse",
+      "--auth=trust",
+      "--encoding=UTF8",
+      "--locale=C.UTF-8",
+      "--wal-segsize=1",
+    ];
+    const child = spawn(
+      path.join(this.#programs, "initdb"),
+      ["-D", path.join(directory, "data"), "--no-sync", ...flags],
+      { ...owner, cwd: directory, stdio: ["ignore", "ignore", "pipe"] },
+    );
+    const [errors, [code]] = await Promise.all([text(child.stderr), once(child, "exit")]);
+    if (code !== 0) throw new Error(`initdb: ${errors}`);
   }
 
   async start(): Promise<void> {

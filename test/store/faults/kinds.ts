@@ -166,5 +166,12 @@ export const faultKinds: Readonly<Record<string, FaultKind>> = {
   "cut-store": cutting(["store"]),
   "cut-clients": cutting(["clients"]),
   "cut-both": cutting(["store", "clients"]),
-  ...{ pause, jump, end, crash, terminate, slow, stall, repool },
+  pause,
+  jump,
+  end,
+  crash,
+  terminate,
+  slow,
+  stall,
+  repool,
 };

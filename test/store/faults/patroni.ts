@@ -43,12 +43,15 @@ function settings(
 ): string {
   const { name, data, port, restPort, replication } = node;
   return JSON.stringify({
-    ...{ scope: "gatehouse", name },
+    scope: "gatehouse",
+    name,
     restapi: { listen: `127.0.0.1:${restPort}`, connect_address: `127.0.0.1:${restPort}` },
     etcd3: { host: `127.0.0.1:${etcd}` },
     bootstrap: {
       dcs: {
-        ...{ ttl: TTL_SECONDS, loop_wait: 1, retry_timeout: 4 },
+        ttl: TTL_SECONDS,
+        loop_wait: 1,
+        retry_timeout: 4,
         synchronous_mode: isSynchronous,
         postgresql: { use_pg_rewind: true, parameters: { wal_log_hints: "on" } },
       },
@@ -57,7 +60,9 @@ function settings(
     postgresql: {
       listen: `127.0.0.1:${port}`,
       connect_address: `127.0.0.1:${replication.port}`,
-      ...{ data_dir: data, bin_dir: binaries(), pgpass: `${data}.pgpass` },
+      data_dir: data,
+      bin_dir: binaries(),
+      pgpass: `${data}.pgpass`,
       remove_data_directory_on_diverged_timelines: true,
       remove_data_directory_on_rewind_failure: true,
       authentication: {
@@ -88,12 +93,19 @@ export class PatroniCluster extends SqlServer implements StoreServer {
     t.teardown(() => rmSync(directory, { recursive: true, force: true }));
     const [etcd, peers] = [await freePort(), await freePort()];
     start(t, "etcd", [
-      ...["--data-dir", path.join(directory, "etcd"), "--unsafe-no-fsync"],
-      ...["--listen-client-urls", `http://127.0.0.1:${etcd}`],
-      ...["--advertise-client-urls", `http://127.0.0.1:${etcd}`],
-      ...["--listen-peer-urls", `http://127.0.0.1:${peers}`],
-      ...["--initial-advertise-peer-urls", `http://127.0.0.1:${peers}`],
-      ...["--initial-cluster", `default=http://127.0.0.1:${peers}`],
+      "--data-dir",
+      path.join(directory, "etcd"),
+      "--unsafe-no-fsync",
+      "--listen-client-urls",
+      `http://127.0.0.1:${etcd}`,
+      "--advertise-client-urls",
+      `http://127.0.0.1:${etcd}`,
+      "--listen-peer-urls",
+      `http://127.0.0.1:${peers}`,
+      "--initial-advertise-peer-urls",
+      `http://127.0.0.1:${peers}`,
+      "--initial-cluster",
+      `default=http://127.0.0.1:${peers}`,
     ]);
     const nodes: Node[] = [];
     for (let at = 0; at < NODES; at++) {

@@ -67,7 +67,11 @@ export class FaultyReplica {
     ].join("\n");
     const preload = `data:text/javascript;base64,${btoa(clock(this.#clockFile))}`;
     const { home, service } = await startGateway(this.#t, {
-      ...{ home: this.#home, config, upstream: this.#upstream, port: listen.port, through },
+      home: this.#home,
+      config,
+      upstream: this.#upstream,
+      port: listen.port,
+      through,
       auth: "max_failures_per_user_and_address = 1000000\nmax_failures_per_address = 1000000",
       env: { NODE_OPTIONS: `--import=${preload}` },
       flags: ["--wait"],

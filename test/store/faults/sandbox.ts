@@ -44,7 +44,8 @@ export async function runInside(): Promise<number | undefined> {
   // If this process dies, the one inside notices the end of its input.
   const command = [process.execPath, ...process.argv.slice(1)];
   const child = spawn("unshare", [...flags, "sh", "-c", first, "sh", ...command], {
-    ...{ env, stdio: ["pipe", "inherit", "inherit"] },
+    env,
+    stdio: ["pipe", "inherit", "inherit"],
   });
   const end = () => child.kill("SIGKILL");
   process.once("SIGTERM", end).once("SIGINT", end);

@@ -134,7 +134,10 @@ export class Workload {
 
   #query(target: Target, token: string): Promise<Outcome> {
     return this.#scene.clients.ask(target, {
-      ...{ method: "POST", route: "/query", content: insert, token },
+      method: "POST",
+      route: "/query",
+      content: insert,
+      token,
     });
   }
 
@@ -143,7 +146,9 @@ export class Workload {
     const value = String(++this.#password);
     const content = { new_password: `${user} ${value}` };
     await this.#change([user], value, {
-      ...{ method: "PUT", route: `/api/users/${user}/password`, content },
+      method: "PUT",
+      route: `/api/users/${user}/password`,
+      content,
     });
   }
 
