@@ -1,5 +1,6 @@
 import { readFileSync, statSync } from "node:fs";
 import promises from "node:fs/promises";
+import type { ClientRequest } from "node:http";
 import { syncBuiltinESMExports } from "node:module";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
@@ -16,6 +17,7 @@ import {
   createTable,
   dropDatabase,
   endlessSelect,
+  equal,
   fillForJoin,
   freshEngine,
   insert,
@@ -60,6 +62,67 @@ t.test("queries that take minutes block neither readers nor other databases", as
     t.match(await ask(body), { status: 200 });
   }
   t.equal(answers, 0);
+});
+
+/** A Select and an Insert that take long to parse. */
+const manyRows = Array.from({ length: 20_000 }, (_, at) => ({ key: -1 - at, id: 0.5 }));
+const longBodies = [
+  selectAll("a", { limit: 1, where: { or: manyRows.slice(0, 10_000).map(() => equal("id", 1)) } }),
+  insert("c", manyRows),
+];
+
+t.test("no query waits while a SQLite process parses a long body", async (t) => {
+  for (const body of longBodies) {
+    const before = childrenOf(process.pid);
+    const { ask } = await freshEngine(t);
+    await ask(createTable("a", { key: "int", id: "int" }));
+    await ask(createTable("c", { key: "int", id: "double" }));
+    const [worker = 0] = childrenOf(process.pid).filter((pid) => !before.includes(pid));
+    process.kill(worker, "SIGSTOP");
+    const parsed = ask(body);
+    t.match(await ask(insert("a", [{ key: 1 }])), { status: 200 });
+    t.match(await ask(selectAll("a")), { status: 200, body: { data: [{ key: 1 }] } });
+    t.match(await ask(remove("a")), { status: 200 });
+    process.kill(worker, "SIGCONT");
+    t.match(await parsed, { status: 200 });
+  }
+});
+
+t.test("long bodies that wait for a database do not delay others", async (t) => {
+  const { ask, engine } = await freshEngine(t);
+  await fillForJoin(ask);
+  await ask(createTable("c", { key: "int", id: "double" }));
+  await ask(createDatabase("other"));
+  await ask(createTable("c", { key: "int", id: "double" }, "other"));
+  const abandoned: ClientRequest[] = [];
+  const leave = () => {
+    for (const one of abandoned) one.destroy();
+  };
+  t.teardown(leave);
+  for (const body of [endlessSelect, ...Array(8).fill(insert("c", manyRows))]) {
+    abandoned.push(await sendOnly(engine.address, body));
+  }
+  t.match(await ask(insert("c", manyRows, "other")), { status: 200 });
+  t.equal((await ask(selectAll("c", {}, "other"))).body.data?.length, manyRows.length);
+  leave();
+  t.match(await ask(insert("c", manyRows)), { status: 200 });
+});
+
+t.test("a SQLite process that dies before a long body is run is replaced", async (t) => {
+  const { ask, engine } = await freshEngine(t);
+  await fillForJoin(ask);
+  await ask(createTable("c", { key: "int", id: "double" }));
+  const reading = await sendOnly(engine.address, endlessSelect);
+  t.teardown(() => reading.destroy());
+  const [reader = 0] = childrenOf(process.pid);
+  const writing = ask(insert("c", manyRows));
+  const others = () => childrenOf(process.pid).filter((pid) => pid !== reader);
+  await eventually("a worker waits", () => others().length > 0);
+  for (const worker of others()) process.kill(worker, "SIGKILL");
+  await eventually("it is gone", () => others().length === 0);
+  reading.destroy();
+  t.match(await writing, refusal(502, "upstream_broken", /nothing was changed/));
+  t.match(await ask(insert("c", manyRows)), { status: 200 });
 });
 
 t.test("the query of a client that leaves ends", async (t) => {

@@ -1,14 +1,17 @@
 import { closeSync, openSync } from "node:fs";
 import { Worker } from "node:worker_threads";
+import { runAtOnce } from "../../cooperative-scheduling.ts";
 import { leaveSignalsToParent, openParentChannel } from "../../ipc/channel.ts";
 import { siblingModule } from "../../ipc/child-program.ts";
-import type { TableOperation } from "../../query/operation-types.ts";
+import type { QueryLimit } from "../../query/limits.ts";
+import type { Operation, TableOperation } from "../../query/operation-types.ts";
 import { ParsedOperations } from "../../query/parsed-operations.ts";
 import { LimitCounter } from "../limits.ts";
 import { contextOf, performAll, performPreview, read } from "../perform.ts";
 import { type Answer, Spool } from "../spool.ts";
 import { isOfTables, isReading, previewedOperations } from "../sql/answers.ts";
 import { tableList } from "../sql/target.ts";
+import { writeLongCells } from "../sql/values.ts";
 import type { SchemaPath } from "../store.ts";
 import { Databases } from "./databases.ts";
 import { operationsIn } from "./dialect.ts";
@@ -16,7 +19,6 @@ import { refusalOf } from "./failures.ts";
 import { doubleOrInteger } from "./kinds.ts";
 import {
   type EngineCalls,
-  type LimitedBody,
   type Task,
   type TaskFailure,
   taskErrors,
@@ -35,12 +37,48 @@ new Worker(siblingModule(import.meta.url, "watchdog")).unref();
 
 const databases = new Databases(directory, standing === "guest");
 
-async function run({ work, spoolPath }: Task): Promise<Answer> {
+interface ParsedBody {
+  readonly isBatch: boolean;
+  readonly operations: readonly Operation[];
+}
+
+/** @throws EngineRefusal for a number out of range */
+function parseBody(body: Uint8Array): ParsedBody {
+  const { isBatch, all } = new ParsedOperations(Buffer.from(body), doubleOrInteger);
+  return { isBatch, operations: all };
+}
+
+interface ParsedTask extends Task {
+  readonly parsed: ParsedBody;
+}
+
+function parsedTask(task: Task): ParsedTask {
+  const { work } = task;
+  const parsed = "body" in work ? parseBody(work.body) : { isBatch: false, operations: [] };
+  return { ...task, parsed };
+}
+
+let parsedBefore: ParsedTask | undefined;
+
+function parse(task: Task): undefined {
+  parsedBefore = parsedTask(task);
+  for (const { fields } of parsedBefore.parsed.operations) runAtOnce(writeLongCells(fields));
+}
+
+function takeParsed(): ParsedTask {
+  const task = parsedBefore;
+  parsedBefore = undefined;
+  if (task === undefined) throw new Error("No task was parsed");
+  return task;
+}
+
+async function run(task?: Task): Promise<Answer> {
+  const { work, spoolPath, parsed } = task === undefined ? takeParsed() : parsedTask(task);
   const stream = work.kind === "rows" ? { form: work.form, onSpilled: spillReporter() } : undefined;
   const spool = new Spool(() => openSync(spoolPath, "wx", 0o600), stream);
   try {
-    if (work.kind === "query") await executeQuery(work, spool);
-    else if (work.kind === "rows") await executeSelect(work, spool);
+    if (work.kind === "query") await executeQuery(parsed, work.limits, spool);
+    else if (work.kind === "rows") await executeSelect(parsed, work.limits, spool);
     else await executeSchema(work.path, spool);
     const answer = spool.finish();
     if (typeof answer.body === "number") closeSync(answer.body);
@@ -53,8 +91,11 @@ async function run({ work, spoolPath }: Task): Promise<Answer> {
   }
 }
 
-async function executeQuery({ body, limits }: LimitedBody, spool: Spool): Promise<void> {
-  const { isBatch, all: operations } = parse(body);
+async function executeQuery(
+  { isBatch, operations }: ParsedBody,
+  limits: readonly QueryLimit[],
+  spool: Spool,
+): Promise<void> {
   const [only] = operations;
   if (only?.name === "Preview") {
     const { fields } = only;
@@ -77,10 +118,6 @@ async function executeQuery({ body, limits }: LimitedBody, spool: Spool): Promis
     };
     return isBatch || !onlyReads ? transaction(session, perform) : perform();
   });
-}
-
-function parse(body: Uint8Array): ParsedOperations {
-  return new ParsedOperations(Buffer.from(body), doubleOrInteger);
 }
 
 /** Runs `work` with a connection to the databases of these operations. */
@@ -136,8 +173,12 @@ async function transaction(
   }
 }
 
-async function executeSelect({ body, limits }: LimitedBody, spool: Spool): Promise<void> {
-  const [operation] = parse(body).all.filter(isReading);
+async function executeSelect(
+  parsed: ParsedBody,
+  limits: readonly QueryLimit[],
+  spool: Spool,
+): Promise<void> {
+  const [operation] = parsed.operations.filter(isReading);
   if (operation === undefined) throw new Error("Only a Select can be streamed");
   const { database } = operation.fields;
   const session = databases.open(database);
@@ -171,7 +212,7 @@ function spillReporter(): (byteLength: number) => void {
 }
 
 const engine = openParentChannel<EngineCalls, WorkerCalls, TaskFailure>(
-  { run, forget: (database) => void databases.forget(database) },
+  { parse, run, forget: (database) => void databases.forget(database) },
   taskErrors,
 );
 
