@@ -53,12 +53,13 @@ t.test("queries that take minutes block neither readers nor other databases", as
   const { ask, engine } = await freshEngine(t);
   await fillForJoin(ask);
   let answers = 0;
-  const stall = async () => {
-    const stalled = await sendOnly(engine.address, endlessSelect);
+  const stall = async (body: object = endlessSelect) => {
+    const stalled = await sendOnly(engine.address, body);
     stalled.once("response", () => (answers += 1));
     t.teardown(() => stalled.destroy());
   };
   await stall();
+  await stall({ Batch: [firstRow, endlessSelect] });
   t.match(await ask(firstRow), { status: 200, body: { data: [{ key: 0, id: 0, k: 1 }] } });
   for (let count = 0; count < 10; count += 1) await stall();
   for (const body of [
@@ -320,10 +321,10 @@ t.test("locks are shared by readers, exclusive for writers, and granted in order
   const [first, second] = [hold("first"), hold("second")];
   const [writer, late] = [hold("writer"), hold("late")];
   const done = [
-    locks.shared("a", first.work),
-    locks.shared("a", second.work),
+    locks.shared(["a"], first.work),
+    locks.shared(["a"], second.work),
     locks.exclusive(["a"], writer.work),
-    locks.shared("a", late.work),
+    locks.shared(["a"], late.work),
   ];
   late.release();
   writer.release();
@@ -345,7 +346,7 @@ t.test("locks on the same databases in another order do not deadlock", async (t)
   await Promise.all([
     locks.exclusive(["a", "b", "a"], work("first")),
     locks.exclusive(["b", "a"], work("second")),
-    locks.shared("c", work("other")),
+    locks.shared(["c"], work("other")),
   ]);
   t.same(done, ["first", "other", "second"]);
 });

@@ -263,16 +263,17 @@ export class DatabaseLocks {
   readonly #usedSlots = new Map<string, number>();
   readonly #waiting = new Set<LockRequest>();
 
-  shared<T>(name: string, work: () => Promise<T>): Promise<T> {
-    return this.#hold([name], 1, work);
+  shared<T>(names: readonly string[], work: () => Promise<T>): Promise<T> {
+    return this.#hold(names, 1, work);
   }
 
   /** A writer takes the slots of all readers. */
-  exclusive<T>(names: Iterable<string>, work: () => Promise<T>): Promise<T> {
-    return this.#hold([...new Set(names)], READERS_PER_DATABASE, work);
+  exclusive<T>(names: readonly string[], work: () => Promise<T>): Promise<T> {
+    return this.#hold(names, READERS_PER_DATABASE, work);
   }
 
-  async #hold<T>(names: readonly string[], slots: number, work: () => Promise<T>): Promise<T> {
+  async #hold<T>(all: readonly string[], slots: number, work: () => Promise<T>): Promise<T> {
+    const names = [...new Set(all)];
     await new Promise<void>((grant) => {
       this.#waiting.add({ names, slots, grant });
       this.#advance();
@@ -366,8 +367,8 @@ class SqliteStore implements Store {
     const names = query.accesses.map((access) => access.database);
     const [name = ""] = names;
     const work = { kind: "query", body: query.operations.body, limits } as const;
-    if (!query.batch && isReadOnly(query)) {
-      return this.#spooled(work, names, signal, (run) => this.#locks.shared(name, run));
+    if (isReadOnly(query)) {
+      return this.#spooled(work, names, signal, (run) => this.#locks.shared(names, run));
     }
     const operation = query.accesses[0]?.operation;
     if (operation !== "CreateDatabase" && operation !== "DropDatabase") {
@@ -393,7 +394,6 @@ class SqliteStore implements Store {
     { signal }: AbortController,
   ): Promise<void> {
     const names = query.accesses.map((access) => access.database);
-    const [name = ""] = names;
     const { body } = query.operations;
     const work = { kind: "rows", body, form: stream.form, limits } as const;
     const spoolPath = this.#newSpoolPath();
@@ -419,7 +419,7 @@ class SqliteStore implements Store {
     };
     try {
       const task = { work, spoolPath };
-      const locking: Locking = (run) => this.#locks.shared(name, run);
+      const locking: Locking = (run) => this.#locks.shared(names, run);
       const { body, byteLength } = await this.#run(task, names, signal, locking, onSpilled);
       if (typeof body !== "number") stream.writeBytes(Buffer.from(body));
       else onSpilled(byteLength);
@@ -437,7 +437,7 @@ class SqliteStore implements Store {
       return jsonAnswer({ status: "success", data: { databases: this.#files.names() } });
     }
     const work = { kind: "schema", path } as const;
-    return this.#spooled(work, [database], signal, (run) => this.#locks.shared(database, run));
+    return this.#spooled(work, [database], signal, (run) => this.#locks.shared([database], run));
   }
 
   async check(): Promise<void> {

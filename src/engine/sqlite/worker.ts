@@ -116,7 +116,8 @@ async function executeQuery(
       // The message is delivered although the commit then blocks this process.
       if (!onlyReads) engine.ask("committing", undefined).catch(() => {});
     };
-    return isBatch || !onlyReads ? transaction(session, perform) : perform();
+    if (!onlyReads) return transaction(session, perform);
+    return isBatch ? readTransaction(session, perform) : perform();
   });
 }
 
@@ -145,6 +146,19 @@ async function inSession(
   }
 }
 
+/** Sees one state, beside other readers. */
+async function readTransaction(
+  { connection }: SqliteSession,
+  work: () => Promise<void>,
+): Promise<void> {
+  connection.exec("begin");
+  try {
+    await work();
+  } finally {
+    if (connection.isTransaction) connection.exec("rollback");
+  }
+}
+
 async function transaction(
   session: SqliteSession,
   work: () => Promise<void>,
@@ -152,14 +166,10 @@ async function transaction(
 ): Promise<void> {
   const { connection, schemas } = session;
   if (databases.isGuest) {
-    connection.exec("begin");
-    try {
+    return readTransaction(session, () => {
       for (const schema of schemas.values()) createColumnTable(connection, schema);
-      await work();
-    } finally {
-      if (connection.isTransaction) connection.exec("rollback");
-    }
-    return;
+      return work();
+    });
   }
   // Takes the write lock at once, so that a busy file refuses before any work is done.
   connection.exec("begin immediate");
