@@ -74,10 +74,17 @@ function operationsIn(keyed: Readonly<Record<string, Parsed>>): Operation[] {
   );
 }
 
+export interface ReadOperations {
+  readonly isBatch: boolean;
+  readonly operations: readonly Operation[];
+}
+
 /** The operations of a body that was parsed against the grammar before. */
-export function readAgain(body: Buffer, readNumber: ReadNumber): ParsedOperations {
+export function readOperations(body: Buffer, readNumber: ReadNumber): ReadOperations {
   const keyed: Parsed = runAtOnce(parseExactlyInSteps(textOf(body), readNumber));
   const elements: readonly Parsed[] | undefined = keyed[batchKey];
-  const operations = (elements ?? [keyed]).flatMap(operationsIn);
-  return new ParsedOperations(body, elements !== undefined, operations);
+  return {
+    isBatch: elements !== undefined,
+    operations: (elements ?? [keyed]).flatMap(operationsIn),
+  };
 }

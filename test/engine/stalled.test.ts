@@ -1,13 +1,18 @@
 import { readFileSync, statSync } from "node:fs";
 import promises from "node:fs/promises";
+import type { ClientRequest } from "node:http";
 import { syncBuiltinESMExports } from "node:module";
 import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { mock } from "node:test";
+import { setImmediate } from "node:timers/promises";
 import { pino } from "pino";
 import type { Test } from "tap";
 import t from "tap";
+import { textOf } from "../../src/engine/spool.ts";
 import { DatabaseLocks, openSqliteStore } from "../../src/engine/sqlite/store.ts";
+import { createGrammar } from "../../src/query/grammar.ts";
+import { scan } from "../../src/query/scan.ts";
 import { eventually } from "../kit/eventually.ts";
 import { nightly } from "../kit/nightly.ts";
 import { childrenOf } from "../kit/process-info.ts";
@@ -16,6 +21,7 @@ import {
   createTable,
   dropDatabase,
   endlessSelect,
+  equal,
   fillForJoin,
   freshEngine,
   insert,
@@ -38,18 +44,22 @@ async function limitedEngine(t: Test, queryTimeLimit: number) {
   return { directory, ask: (body: object) => query(address, body) };
 }
 
+const storeOptions = { timeLimit: 30_000, log: pino({ level: "silent" }), isGuest: false };
+const grammar = createGrammar({ extraFields: [], operations: {} });
+
 const firstRow = selectAll("a", { limit: 1 });
 
 t.test("queries that take minutes block neither readers nor other databases", async (t) => {
   const { ask, engine } = await freshEngine(t);
   await fillForJoin(ask);
   let answers = 0;
-  const stall = async () => {
-    const stalled = await sendOnly(engine.address, endlessSelect);
+  const stall = async (body: object = endlessSelect) => {
+    const stalled = await sendOnly(engine.address, body);
     stalled.once("response", () => (answers += 1));
     t.teardown(() => stalled.destroy());
   };
   await stall();
+  await stall({ Batch: [firstRow, endlessSelect] });
   t.match(await ask(firstRow), { status: 200, body: { data: [{ key: 0, id: 0, k: 1 }] } });
   for (let count = 0; count < 10; count += 1) await stall();
   for (const body of [
@@ -60,6 +70,73 @@ t.test("queries that take minutes block neither readers nor other databases", as
     t.match(await ask(body), { status: 200 });
   }
   t.equal(answers, 0);
+});
+
+/** A Select and an Insert that take long to parse. */
+const manyRows = Array.from({ length: 20_000 }, (_, at) => ({ key: -1 - at, id: 0.5 }));
+const longBodies = [
+  selectAll("a", { limit: 1, where: { or: manyRows.slice(0, 10_000).map(() => equal("id", 1)) } }),
+  insert("c", manyRows),
+];
+
+t.test("no query waits while a SQLite process parses a long body", async (t) => {
+  for (const long of longBodies) {
+    const before = childrenOf(process.pid);
+    const store = await openSqliteStore(join(temporaryDirectory(t), "data"), storeOptions);
+    t.teardown(() => store.close());
+    const ask = async (body: object): Promise<string> => {
+      const query = scan(Buffer.from(JSON.stringify(body)), grammar);
+      return textOf(await store.execute({ query, limits: [] }, new AbortController()));
+    };
+    await ask(createTable("a", { key: "int", id: "int" }));
+    await ask(createTable("c", { key: "int", id: "double" }));
+    const [worker = 0] = childrenOf(process.pid).filter((pid) => !before.includes(pid));
+    process.kill(worker, "SIGSTOP");
+    const parsed = ask(long);
+    await setImmediate();
+    await ask(insert("a", [{ key: 1, id: 1 }]));
+    t.match(await ask(selectAll("a")), '"data":[{"key":1,"id":1}]');
+    await ask(remove("a"));
+    process.kill(worker, "SIGCONT");
+    t.match(await parsed, '"status":"success"');
+  }
+});
+
+t.test("long bodies that wait for a database do not delay others", async (t) => {
+  const { ask, engine } = await freshEngine(t);
+  await fillForJoin(ask);
+  await ask(createTable("c", { key: "int", id: "double" }));
+  await ask(createDatabase("other"));
+  await ask(createTable("c", { key: "int", id: "double" }, "other"));
+  const abandoned: ClientRequest[] = [];
+  const leave = () => {
+    for (const one of abandoned) one.destroy();
+  };
+  t.teardown(leave);
+  for (const body of [endlessSelect, ...Array(8).fill(insert("c", manyRows))]) {
+    abandoned.push(await sendOnly(engine.address, body));
+  }
+  t.match(await ask(insert("c", manyRows, "other")), { status: 200 });
+  t.equal((await ask(selectAll("c", {}, "other"))).body.data?.length, manyRows.length);
+  leave();
+  t.match(await ask(insert("c", manyRows)), { status: 200 });
+});
+
+t.test("a SQLite process that dies before a long body is run is replaced", async (t) => {
+  const { ask, engine } = await freshEngine(t);
+  await fillForJoin(ask);
+  await ask(createTable("c", { key: "int", id: "double" }));
+  const reading = await sendOnly(engine.address, endlessSelect);
+  t.teardown(() => reading.destroy());
+  const [reader = 0] = childrenOf(process.pid);
+  const writing = ask(insert("c", manyRows));
+  const others = () => childrenOf(process.pid).filter((pid) => pid !== reader);
+  await eventually("a worker waits", () => others().length > 0);
+  for (const worker of others()) process.kill(worker, "SIGKILL");
+  await eventually("it is gone", () => others().length === 0);
+  reading.destroy();
+  t.match(await writing, refusal(502, "upstream_broken", /nothing was changed/));
+  t.match(await ask(insert("c", manyRows)), { status: 200 });
 });
 
 t.test("the query of a client that leaves ends", async (t) => {
@@ -216,11 +293,7 @@ t.test("idle SQLite processes end after a minute, except one", async (t) => {
   const before = childrenOf(process.pid);
   const processes = () => childrenOf(process.pid).filter((pid) => !before.includes(pid));
   const directory = join(temporaryDirectory(t), "data");
-  const store = await openSqliteStore(directory, {
-    timeLimit: 30_000,
-    log: pino({ level: "silent" }),
-    isGuest: false,
-  });
+  const store = await openSqliteStore(directory, storeOptions);
   t.teardown(() => store.close());
   const look = () => store.readSchema({ database: "main" }, new AbortController());
   await Promise.all([look(), look(), look()]);
@@ -248,10 +321,10 @@ t.test("locks are shared by readers, exclusive for writers, and granted in order
   const [first, second] = [hold("first"), hold("second")];
   const [writer, late] = [hold("writer"), hold("late")];
   const done = [
-    locks.shared("a", first.work),
-    locks.shared("a", second.work),
+    locks.shared(["a"], first.work),
+    locks.shared(["a"], second.work),
     locks.exclusive(["a"], writer.work),
-    locks.shared("a", late.work),
+    locks.shared(["a"], late.work),
   ];
   late.release();
   writer.release();
@@ -267,13 +340,13 @@ t.test("locks on the same databases in another order do not deadlock", async (t)
   const locks = new DatabaseLocks();
   const done: string[] = [];
   const work = (name: string) => async (): Promise<void> => {
-    await new Promise(setImmediate);
+    await setImmediate();
     done.push(name);
   };
   await Promise.all([
     locks.exclusive(["a", "b", "a"], work("first")),
     locks.exclusive(["b", "a"], work("second")),
-    locks.shared("c", work("other")),
+    locks.shared(["c"], work("other")),
   ]);
   t.same(done, ["first", "other", "second"]);
 });

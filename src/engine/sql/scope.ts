@@ -130,7 +130,12 @@ export interface ColumnReference<Found extends Column = Column> {
 export type Resolve<Found extends Column = Column> = (name: string) => ColumnReference<Found>;
 
 export function columnsOf<Found extends Column>(scope: Scope<Found>): Resolve<Found> {
-  return (name) => resolveColumn(scope, name);
+  const known = new Map<string, ColumnReference<Found>>();
+  return (name) => {
+    const found = known.get(name) ?? resolveColumn(scope, name);
+    known.set(name, found);
+    return found;
+  };
 }
 
 /**

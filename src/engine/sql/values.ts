@@ -1,4 +1,4 @@
-import type { Steps } from "../../cooperative-scheduling.ts";
+import { runAtOnce, type Steps } from "../../cooperative-scheduling.ts";
 import { ExactNumber, isInteger, isLong, sourceOf } from "../../json/exact.ts";
 import type { CellValue } from "../../query/values.ts";
 import { EngineRefusal, RowTooLong } from "../refusal.ts";
@@ -166,7 +166,11 @@ function* visitLong(
 const VALUES_PER_STEP = 1024;
 
 function* writeLong(cell: object): Steps<void> {
-  if (sourceOf(cell) !== undefined) return;
+  const source = sourceOf(cell);
+  if (source !== undefined) {
+    longTexts.set(cell, yield* withoutSpaceInSteps(source));
+    return;
+  }
   const isList = Array.isArray(cell);
   const keys = isList ? undefined : Object.keys(cell);
   const values = isList ? cell : Object.values(cell);
@@ -188,7 +192,27 @@ function* writeLong(cell: object): Steps<void> {
 }
 
 export function withoutSpace(json: string): string {
-  return json.replace(/("(?:[^"\\]|\\.)*")|\s+/g, "$1");
+  // The expression exceeds the stack at strings of a few million characters.
+  return json.length < LONG_TEXT
+    ? json.replace(/("(?:[^"\\]|\\.)*")|\s+/g, "$1")
+    : runAtOnce(withoutSpaceInSteps(json));
+}
+
+const LONG_TEXT = 256 * 1024;
+
+function* withoutSpaceInSteps(json: string): Steps<string> {
+  let isInString = false;
+  const replaced = (match: string): string => {
+    if (match === '"') isInString = !isInString;
+    else if (!isInString) return "";
+    return match;
+  };
+  let text = "";
+  for (const [part] of json.matchAll(/(?:[^\\]|\\.){1,16384}/g)) {
+    text += part.replace(/"|\\.|\s+/g, replaced);
+    yield;
+  }
+  return text;
 }
 
 const SMALLEST_INTEGER = -(2n ** 63n);

@@ -4,7 +4,7 @@ import { EngineRefusal } from "../refusal.ts";
 import type { Answer, RowForm } from "../spool.ts";
 import type { SchemaPath } from "../store.ts";
 
-export interface LimitedBody {
+interface LimitedBody {
   readonly body: Uint8Array;
   readonly limits: readonly QueryLimit[];
 }
@@ -21,8 +21,13 @@ export interface Task {
 }
 
 export type EngineCalls = {
-  /** The descriptor of a file stands for the one at the task's path. */
-  readonly run: Call<Task, Answer>;
+  /** Parses the body of the task that `run` then runs. */
+  readonly parse: Call<Task, undefined>;
+  /**
+   * Runs a task, or else the one that was parsed last. The descriptor of a file in the answer stands
+   * for the one at the task's path.
+   */
+  readonly run: Call<Task | undefined, Answer>;
   readonly forget: Call<string, undefined>;
 };
 

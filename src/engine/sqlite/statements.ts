@@ -9,27 +9,38 @@ export type ResultRow = Record<number, SQLOutputValue>;
 
 const compiler = new SqliteQueryCompiler();
 
-export function prepare(
-  connection: DatabaseSync,
-  fragment: Fragment,
-): {
+interface Prepared {
   readonly sql: string;
   readonly statement: StatementSync;
   readonly values: readonly SQLInputValue[];
-} {
+}
+
+export function prepare(connection: DatabaseSync, fragment: Fragment, last?: Prepared): Prepared {
   const { sql, parameters } = compile(compiler, fragment);
-  const statement = connection.prepare(sql, { returnArrays: true, readBigInts: true });
+  const statement =
+    last?.sql === sql
+      ? last.statement
+      : connection.prepare(sql, { returnArrays: true, readBigInts: true });
   return { sql, statement, values: parameters.map(bindable) };
 }
 
 export function run(connection: DatabaseSync, fragment: Fragment): number {
-  const { statement, values } = prepare(connection, fragment);
+  return changesOf(prepare(connection, fragment));
+}
+
+function changesOf({ statement, values }: Prepared): number {
   return Number(statement.run(...values).changes);
 }
 
 /** @throws EngineRefusal for a text that the driver would change, since it is not UTF-8 */
 export function* rows(connection: DatabaseSync, fragment: Fragment): Generator<ResultRow> {
-  const { sql, statement, values } = prepare(connection, fragment);
+  yield* rowsOf(connection, prepare(connection, fragment));
+}
+
+function* rowsOf(
+  connection: DatabaseSync,
+  { sql, statement, values }: Prepared,
+): Generator<ResultRow> {
   let isChecked = !sql.startsWith("select");
   for (const row of statement.iterate(...values)) {
     if (!isChecked && Object.values(row).some(isSuspect)) {
@@ -95,6 +106,8 @@ export class SqliteSession implements Session {
   readonly isUntouched = false;
   readonly connection: DatabaseSync;
   readonly schemas: ReadonlyMap<string, string>;
+  /** Elements of a Batch often differ only in their values. */
+  #last: Prepared | undefined;
 
   constructor(connection: DatabaseSync, schemas: ReadonlyMap<string, string>) {
     this.connection = connection;
@@ -102,11 +115,17 @@ export class SqliteSession implements Session {
   }
 
   async rows(fragment: Fragment): Promise<ResultRow[]> {
-    return [...rows(this.connection, fragment)];
+    return [...rowsOf(this.connection, this.#prepare(fragment))];
   }
 
   async run(fragment: Fragment): Promise<number> {
-    return run(this.connection, fragment);
+    return changesOf(this.#prepare(fragment));
+  }
+
+  /** Does not prepare the same statement twice in a row. */
+  #prepare(fragment: Fragment): Prepared {
+    this.#last = prepare(this.connection, fragment, this.#last);
+    return this.#last;
   }
 
   async end(words: "commit" | "rollback"): Promise<void> {

@@ -27,7 +27,18 @@ const CLOSE_TIMEOUT_MS = 5000;
 const IDLE_TIMEOUT_MS = 60_000;
 
 /** Greater than `READERS_PER_DATABASE`, so that one database does not occupy all workers. */
-const WORKER_LIMIT = 6;
+const RUNNING_LIMIT = 6;
+
+/** Further workers, which parse long bodies or hold them while their databases are locked. */
+const PARSING_LIMIT = 3;
+
+/** Parsing a shorter body takes no longer than a round trip to a worker. */
+const LONG_BODY = 64 * 1024;
+
+/** Takes locks for the time of `work`. */
+type Locking = <Result>(work: () => Promise<Result>) => Promise<Result>;
+
+type OnSpilled = (byteLength: number) => void;
 
 /** Workers are started when needed, and replaced after they were killed. */
 class WorkerPool {
@@ -36,7 +47,8 @@ class WorkerPool {
   readonly #log: Logger;
   readonly #workers = new Set<WorkerProcess>();
   readonly #idle: WorkerProcess[] = [];
-  readonly #slots = new ConcurrencyLimiter(WORKER_LIMIT);
+  readonly #running = new ConcurrencyLimiter(RUNNING_LIMIT);
+  readonly #parsing = new ConcurrencyLimiter(PARSING_LIMIT);
 
   constructor(directory: string, { timeLimit, log, isGuest }: SqliteOptions) {
     this.#args = [directory, isGuest ? "guest" : "owner"];
@@ -46,24 +58,45 @@ class WorkerPool {
   }
 
   /** `onSpilled` receives the number of bytes of streamed rows in the file. */
-  run(
+  run(task: Task, signal: AbortSignal, onSpilled: OnSpilled): Promise<Answer> {
+    return this.#running.hold(signal, () =>
+      this.#lend((worker) => {
+        worker.onSpilled = onSpilled;
+        return worker.perform("run", task, this.#timeLimitMs, signal);
+      }),
+    );
+  }
+
+  /**
+   * Runs a task whose body is parsed before `locking` takes the locks. The worker that has parsed it
+   * waits for them, outside the limit of those that run.
+   *
+   * @returns the answer, once the task is under way
+   */
+  async runParsed(
     task: Task,
     signal: AbortSignal,
-    onSpilled: (byteLength: number) => void = () => {},
-  ): Promise<Answer> {
-    return this.#slots.hold(signal, async () => {
-      // Prefers the worker used last, whose files are open.
-      const worker = this.#idle.pop() ?? this.#start();
-      clearTimeout(worker.idling);
-      worker.onSpilled = onSpilled;
-      try {
-        return await worker.run(task, this.#timeLimitMs, signal);
-      } finally {
-        if (worker.isUsable) {
-          this.#idle.push(worker);
-          worker.idling = setTimeout(() => this.#endIdle(worker), IDLE_TIMEOUT_MS).unref();
+    onSpilled: OnSpilled,
+    locking: Locking,
+  ): Promise<{ readonly answer: Promise<Answer> }> {
+    return this.#parsing.hold(signal, async () => {
+      const { promise: isUnderWay, resolve: onUnderWay } = Promise.withResolvers<void>();
+      const answer = this.#lend(async (worker) => {
+        worker.onSpilled = onSpilled;
+        await worker.perform("parse", task, this.#timeLimitMs, signal);
+        const run = () => {
+          onUnderWay();
+          return worker.perform("run", undefined, this.#timeLimitMs, signal);
+        };
+        try {
+          return await locking(() => this.#running.hold(signal, run));
+        } finally {
+          // It may still hold the body.
+          if (signal.aborted) void worker.kill(signal.reason);
         }
-      }
+      });
+      await Promise.race([isUnderWay, answer]);
+      return { answer };
     });
   }
 
@@ -82,6 +115,20 @@ class WorkerPool {
       return worker.close(CLOSE_TIMEOUT_MS);
     });
     await Promise.all(closing);
+  }
+
+  async #lend<Result>(work: (worker: WorkerProcess) => Promise<Result>): Promise<Result> {
+    // Prefers the worker used last, whose files are open.
+    const worker = this.#idle.pop() ?? this.#start();
+    clearTimeout(worker.idling);
+    try {
+      return await work(worker);
+    } finally {
+      if (worker.isUsable) {
+        this.#idle.push(worker);
+        worker.idling = setTimeout(() => this.#endIdle(worker), IDLE_TIMEOUT_MS).unref();
+      }
+    }
   }
 
   #endIdle(worker: WorkerProcess): void {
@@ -124,7 +171,7 @@ const ABANDONED_TIMEOUT_MS = 500;
  * continue until its statement ends. A process is killed at once, and the journal undoes its changes.
  */
 class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> {
-  onSpilled: (byteLength: number) => void = () => {};
+  onSpilled: OnSpilled = () => {};
   idling: NodeJS.Timeout | undefined;
   /** False if the engine itself ended the worker. */
   isLost = true;
@@ -157,7 +204,12 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
   }
 
   /** When this rejects, the worker is idle again or gone. */
-  async run(task: Task, limitMs: number, signal: AbortSignal): Promise<Answer> {
+  async perform<Name extends "parse" | "run">(
+    name: Name,
+    ask: EngineCalls[Name]["ask"],
+    limitMs: number,
+    signal: AbortSignal,
+  ): Promise<EngineCalls[Name]["answer"]> {
     let abandoned: NodeJS.Timeout | undefined;
     const abandon = (): void => {
       abandoned = setTimeout(() => void this.kill(signal.reason), ABANDONED_TIMEOUT_MS);
@@ -166,7 +218,7 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
     this.#isCommitting = false;
     const timedOut = queryTimedOut(limitMs);
     try {
-      return await this.ask("run", task, { ms: limitMs, onMissed: () => timedOut });
+      return await this.ask(name, ask, { ms: limitMs, onMissed: () => timedOut });
     } catch (error) {
       const isLost = error instanceof ChannelClosedError;
       if (this.#isCommitting && (isLost || error === timedOut)) {
@@ -211,16 +263,17 @@ export class DatabaseLocks {
   readonly #usedSlots = new Map<string, number>();
   readonly #waiting = new Set<LockRequest>();
 
-  shared<T>(name: string, work: () => Promise<T>): Promise<T> {
-    return this.#hold([name], 1, work);
+  shared<T>(names: readonly string[], work: () => Promise<T>): Promise<T> {
+    return this.#hold(names, 1, work);
   }
 
   /** A writer takes the slots of all readers. */
-  exclusive<T>(names: Iterable<string>, work: () => Promise<T>): Promise<T> {
-    return this.#hold([...new Set(names)], READERS_PER_DATABASE, work);
+  exclusive<T>(names: readonly string[], work: () => Promise<T>): Promise<T> {
+    return this.#hold(names, READERS_PER_DATABASE, work);
   }
 
-  async #hold<T>(names: readonly string[], slots: number, work: () => Promise<T>): Promise<T> {
+  async #hold<T>(all: readonly string[], slots: number, work: () => Promise<T>): Promise<T> {
+    const names = [...new Set(all)];
     await new Promise<void>((grant) => {
       this.#waiting.add({ names, slots, grant });
       this.#advance();
@@ -303,6 +356,8 @@ class SqliteStore implements Store {
   readonly #pool: WorkerPool;
   readonly #unlock: () => Promise<void>;
   readonly #locks = new DatabaseLocks();
+  /** Held by the next long body of each database, so that only one worker waits for its locks. */
+  readonly #turns = new DatabaseLocks();
 
   constructor(files: DatabaseFiles, pool: WorkerPool, unlock: () => Promise<void>) {
     this.#files = files;
@@ -314,12 +369,12 @@ class SqliteStore implements Store {
     const names = query.accesses.map((access) => access.database);
     const [name = ""] = names;
     const work = { kind: "query", body: query.operations.body, limits } as const;
-    if (!query.batch && isReadOnly(query)) {
-      return this.#inWorker(work, signal, (run) => this.#locks.shared(name, run));
+    if (isReadOnly(query)) {
+      return this.#spooled(work, names, signal, (run) => this.#locks.shared(names, run));
     }
     const operation = query.accesses[0]?.operation;
     if (operation !== "CreateDatabase" && operation !== "DropDatabase") {
-      return this.#inWorker(work, signal, (run) => this.#locks.exclusive(names, run));
+      return this.#spooled(work, names, signal, (run) => this.#locks.exclusive(names, run));
     }
     return this.#locks.exclusive(names, async () => {
       signal.throwIfAborted();
@@ -340,7 +395,7 @@ class SqliteStore implements Store {
     stream: RowStream,
     { signal }: AbortController,
   ): Promise<void> {
-    const [name = ""] = query.accesses.map((access) => access.database);
+    const names = query.accesses.map((access) => access.database);
     const { body } = query.operations;
     const work = { kind: "rows", body, form: stream.form, limits } as const;
     const spoolPath = this.#newSpoolPath();
@@ -365,10 +420,9 @@ class SqliteStore implements Store {
       sending.catch(() => {});
     };
     try {
-      const { body, byteLength } = await this.#locks.shared(name, async () => {
-        signal.throwIfAborted();
-        return this.#pool.run({ work, spoolPath }, signal, onSpilled);
-      });
+      const task = { work, spoolPath };
+      const locking: Locking = (run) => this.#locks.shared(names, run);
+      const { body, byteLength } = await this.#run(task, names, signal, locking, onSpilled);
       if (typeof body !== "number") stream.writeBytes(Buffer.from(body));
       else onSpilled(byteLength);
       await sending;
@@ -385,7 +439,7 @@ class SqliteStore implements Store {
       return jsonAnswer({ status: "success", data: { databases: this.#files.names() } });
     }
     const work = { kind: "schema", path } as const;
-    return this.#inWorker(work, signal, (run) => this.#locks.shared(database, run));
+    return this.#spooled(work, [database], signal, (run) => this.#locks.shared([database], run));
   }
 
   async check(): Promise<void> {
@@ -416,23 +470,38 @@ class SqliteStore implements Store {
    * Removes the file of a long answer even if the worker was killed. That may take seconds, so the
    * locks are released before.
    */
-  async #inWorker(
+  async #spooled(
     work: Work,
+    names: readonly string[],
     signal: AbortSignal,
-    locked: (run: () => Promise<Answer>) => Promise<Answer>,
+    locking: Locking,
   ): Promise<Answer> {
     const spoolPath = this.#newSpoolPath();
     try {
-      const answer = await locked(async () => {
-        signal.throwIfAborted();
-        return this.#pool.run({ work, spoolPath }, signal);
-      });
+      const answer = await this.#run({ work, spoolPath }, names, signal, locking);
       return typeof answer.body === "number"
         ? { ...answer, body: openSync(spoolPath, "r") }
         : answer;
     } finally {
       await rm(spoolPath, { force: true });
     }
+  }
+
+  /** Long bodies are parsed before the locks are taken. */
+  async #run(
+    task: Task,
+    names: readonly string[],
+    signal: AbortSignal,
+    locking: Locking,
+    onSpilled: OnSpilled = () => {},
+  ): Promise<Answer> {
+    if (!("body" in task.work) || task.work.body.length < LONG_BODY) {
+      return locking(() => this.#pool.run(task, signal, onSpilled));
+    }
+    const { answer } = await this.#turns.exclusive(names, () =>
+      this.#pool.runParsed(task, signal, onSpilled, locking),
+    );
+    return answer;
   }
 
   #newSpoolPath(): string {

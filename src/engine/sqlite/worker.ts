@@ -1,14 +1,17 @@
 import { closeSync, openSync } from "node:fs";
 import { Worker } from "node:worker_threads";
+import { runAtOnce } from "../../cooperative-scheduling.ts";
 import { leaveSignalsToParent, openParentChannel } from "../../ipc/channel.ts";
 import { siblingModule } from "../../ipc/child-program.ts";
+import type { QueryLimit } from "../../query/limits.ts";
 import type { TableOperation } from "../../query/operation-types.ts";
-import { type ParsedOperations, readAgain } from "../../query/parsed-operations.ts";
+import { type ReadOperations, readOperations } from "../../query/parsed-operations.ts";
 import { LimitCounter } from "../limits.ts";
 import { contextOf, performAll, performPreview, read } from "../perform.ts";
 import { type Answer, Spool } from "../spool.ts";
 import { isOfTables, isReading, previewedOperations } from "../sql/answers.ts";
 import { tableList } from "../sql/target.ts";
+import { writeLongCells } from "../sql/values.ts";
 import type { SchemaPath } from "../store.ts";
 import { Databases } from "./databases.ts";
 import { operationsIn } from "./dialect.ts";
@@ -16,7 +19,6 @@ import { refusalOf } from "./failures.ts";
 import { doubleOrInteger } from "./kinds.ts";
 import {
   type EngineCalls,
-  type LimitedBody,
   type Task,
   type TaskFailure,
   taskErrors,
@@ -35,12 +37,40 @@ new Worker(siblingModule(import.meta.url, "watchdog")).unref();
 
 const databases = new Databases(directory, standing === "guest");
 
-async function run({ work, spoolPath }: Task): Promise<Answer> {
+interface ParsedTask extends Task {
+  readonly parsed: ReadOperations;
+}
+
+function parsedTask(task: Task): ParsedTask {
+  const { work } = task;
+  const parsed =
+    "body" in work
+      ? readOperations(Buffer.from(work.body), doubleOrInteger)
+      : { isBatch: false, operations: [] };
+  return { ...task, parsed };
+}
+
+let parsedBefore: ParsedTask | undefined;
+
+function parse(task: Task): undefined {
+  parsedBefore = parsedTask(task);
+  for (const { fields } of parsedBefore.parsed.operations) runAtOnce(writeLongCells(fields));
+}
+
+function takeParsed(): ParsedTask {
+  const task = parsedBefore;
+  parsedBefore = undefined;
+  if (task === undefined) throw new Error("No task was parsed");
+  return task;
+}
+
+async function run(task?: Task): Promise<Answer> {
+  const { work, spoolPath, parsed } = task === undefined ? takeParsed() : parsedTask(task);
   const stream = work.kind === "rows" ? { form: work.form, onSpilled: spillReporter() } : undefined;
   const spool = new Spool(() => openSync(spoolPath, "wx", 0o600), stream);
   try {
-    if (work.kind === "query") await executeQuery(work, spool);
-    else if (work.kind === "rows") await executeSelect(work, spool);
+    if (work.kind === "query") await executeQuery(parsed, work.limits, spool);
+    else if (work.kind === "rows") await executeSelect(parsed, work.limits, spool);
     else await executeSchema(work.path, spool);
     const answer = spool.finish();
     if (typeof answer.body === "number") closeSync(answer.body);
@@ -53,8 +83,11 @@ async function run({ work, spoolPath }: Task): Promise<Answer> {
   }
 }
 
-async function executeQuery({ body, limits }: LimitedBody, spool: Spool): Promise<void> {
-  const { isBatch, all: operations } = parse(body);
+async function executeQuery(
+  { isBatch, operations }: ReadOperations,
+  limits: readonly QueryLimit[],
+  spool: Spool,
+): Promise<void> {
   const [only] = operations;
   if (only?.name === "Preview") {
     const { fields } = only;
@@ -75,12 +108,9 @@ async function executeQuery({ body, limits }: LimitedBody, spool: Spool): Promis
       // The message is delivered although the commit then blocks this process.
       if (!onlyReads) engine.ask("committing", undefined).catch(() => {});
     };
-    return isBatch || !onlyReads ? transaction(session, perform) : perform();
+    if (!onlyReads) return transaction(session, perform);
+    return isBatch ? readTransaction(session, perform) : perform();
   });
-}
-
-function parse(body: Uint8Array): ParsedOperations {
-  return readAgain(Buffer.from(body), doubleOrInteger);
 }
 
 /** Runs `work` with a connection to the databases of these operations. */
@@ -108,6 +138,19 @@ async function inSession(
   }
 }
 
+/** Sees one state, beside other readers. */
+async function readTransaction(
+  { connection }: SqliteSession,
+  work: () => Promise<void>,
+): Promise<void> {
+  connection.exec("begin");
+  try {
+    await work();
+  } finally {
+    if (connection.isTransaction) connection.exec("rollback");
+  }
+}
+
 async function transaction(
   session: SqliteSession,
   work: () => Promise<void>,
@@ -115,14 +158,10 @@ async function transaction(
 ): Promise<void> {
   const { connection, schemas } = session;
   if (databases.isGuest) {
-    connection.exec("begin");
-    try {
+    return readTransaction(session, () => {
       for (const schema of schemas.values()) createColumnTable(connection, schema);
-      await work();
-    } finally {
-      if (connection.isTransaction) connection.exec("rollback");
-    }
-    return;
+      return work();
+    });
   }
   // Takes the write lock at once, so that a busy file refuses before any work is done.
   connection.exec("begin immediate");
@@ -136,8 +175,12 @@ async function transaction(
   }
 }
 
-async function executeSelect({ body, limits }: LimitedBody, spool: Spool): Promise<void> {
-  const [operation] = parse(body).all.filter(isReading);
+async function executeSelect(
+  parsed: ReadOperations,
+  limits: readonly QueryLimit[],
+  spool: Spool,
+): Promise<void> {
+  const [operation] = parsed.operations.filter(isReading);
   if (operation === undefined) throw new Error("Only a Select can be streamed");
   const { database } = operation.fields;
   const session = databases.open(database);
@@ -171,7 +214,7 @@ function spillReporter(): (byteLength: number) => void {
 }
 
 const engine = openParentChannel<EngineCalls, WorkerCalls, TaskFailure>(
-  { run, forget: (database) => void databases.forget(database) },
+  { parse, run, forget: (database) => void databases.forget(database) },
   taskErrors,
 );
 

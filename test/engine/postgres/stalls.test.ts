@@ -44,6 +44,7 @@ const bodies: readonly (readonly [name: string, body: string, answer: object])[]
   ],
   ["a cell of numbers", inserting(`{"id":1,"document":[${long}]}`), done],
   ["a cell of lists", inserting(`{"id":2,"document":{"a":{"b":[${fill("[1.50]")}]}}}`), done],
+  ["a cell of numbered keys", inserting(`{"id":4,"document":{${fill('"1": [ ]')}}}`), done],
   ["a set of numbers", `{"Update":{${place},"set":{"document":[${long}]},"where":null}}`, done],
 ];
 
