@@ -15,10 +15,9 @@ import { EVERY_DATABASE, roleAllows } from "../access/roles.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { hasAssertions, hasEmbeddedServer, issuersOf } from "../config/schema.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
-import type { Principal } from "../mcp/authenticate.ts";
+import { type Principal, principalOf } from "../mcp/authenticate.ts";
 import type { Rights } from "../mcp/proxy/proxy.ts";
 import type { AuthorizationServerOptions } from "../oauth/server/options.ts";
-import { mcpScopes } from "../oauth/server/protocol.ts";
 import type { AuthorizationServer } from "../oauth/server/server.ts";
 import { openSigningKeys } from "../oauth/server/tokens.ts";
 import type { Log } from "../observe/log.ts";
@@ -175,19 +174,6 @@ async function maxRows(
     });
   }).flat();
   return lowest(most);
-}
-
-/** The principal of all callers while authentication is off. */
-const anonymous: Principal = {
-  subject: { username: "", tokenDatabase: "*" },
-  scopes: new Set(mcpScopes),
-  tokenId: "",
-  expiresAt: Number.POSITIVE_INFINITY,
-  requireStillGood() {},
-};
-
-function principalOf({ authenticated }: Exchange): Principal {
-  return authenticated.principal ?? anonymous;
 }
 
 function lazily<T>(make: () => Promise<T>): () => Promise<T> {

@@ -1,10 +1,8 @@
 import type { IncomingMessage } from "node:http";
 import { hasEmbeddedServer } from "../config/schema.ts";
-import { mcpScopes, resourceOf } from "../oauth/server/protocol.ts";
 import { version } from "../product.ts";
 import { type RefusalCode, refusals } from "../refusal.ts";
 import { commonHeaders, sendJson, sendSuccess } from "./answer.ts";
-import { urlFor } from "./authentication.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import type { Endpoint } from "./route.ts";
@@ -52,21 +50,6 @@ export const jwks: Endpoint = {
   authentication: "public",
   isQuiet: true,
   handle: (gateway, exchange) => sendJson(exchange, 200, gateway.keys.ring.jwks),
-};
-
-/** `GET /.well-known/oauth-protected-resource`: how to get a token for `/mcp` (RFC 9728). */
-export const protectedResource: Endpoint = {
-  authentication: "public",
-  isQuiet: true,
-  async handle(gateway, exchange) {
-    const { issuers } = await gateway.mcp();
-    sendJson(exchange, 200, {
-      resource: resourceOf(urlFor(gateway, exchange)),
-      authorization_servers: issuers,
-      scopes_supported: mcpScopes,
-      bearer_methods_supported: ["header"],
-    });
-  },
 };
 
 /** True for a browser at `/`. For other clients the path is unknown. */

@@ -1,14 +1,27 @@
-import type { Exchange } from "./exchange.ts";
+import type { EntryPoint } from "../access/grant.ts";
+import type { Exchange, ResourceChallenge } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
+
+/** Authentication by tokens that an endpoint accepts besides those of a login. */
+export interface OwnAuthentication {
+  /** The entry point in boundaries and in the audit. */
+  readonly via: EntryPoint;
+  challenge(gateway: Gateway, exchange: Exchange): ResourceChallenge;
+  /**
+   * Sets `exchange.authenticated`, unless authentication is off.
+   *
+   * @throws Refusal if there is no valid token
+   */
+  authenticate(gateway: Gateway, exchange: Exchange): Promise<void>;
+}
 
 /**
  * The authentication requirement of an endpoint:
  * - `public`: open to everyone.
  * - `data`: a token, or anyone while authentication is off.
  * - `administration`: a token, and no one while authentication is off.
- * - `mcp`: a token for the protected resource, or anyone while authentication is off.
  */
-type AuthenticationRequirement = "public" | "data" | "administration" | "mcp";
+type AuthenticationRequirement = "public" | "data" | "administration" | OwnAuthentication;
 
 export interface Endpoint {
   readonly authentication: AuthenticationRequirement;
@@ -28,6 +41,10 @@ export interface Endpoint {
 export interface Route {
   readonly pattern: string;
   readonly methods: ReadonlyMap<string, Endpoint>;
+}
+
+export function route(pattern: string, methods: Record<string, Endpoint>): Route {
+  return { pattern, methods: new Map(Object.entries(methods)) };
 }
 
 interface RouteMatch {

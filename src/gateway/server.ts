@@ -7,12 +7,7 @@ import { traceIdOf } from "../observe/trace-parent.ts";
 import type { RequestTrace, Tracing } from "../observe/tracing.ts";
 import { Refusal } from "../refusal.ts";
 import { reject } from "./answer.ts";
-import {
-  authenticateCaller,
-  authenticateMcp,
-  mcpChallenge,
-  requireStillGood,
-} from "./authentication.ts";
+import { authenticateCaller, requireStillGood } from "./authentication.ts";
 import {
   closeAfterResponse,
   endConnection,
@@ -68,9 +63,8 @@ function begin(
   return tracing.begin({ method, route, path, scheme, address, httpVersion, headers, startedAt });
 }
 
-function viaOf({ routed: { resource, pattern }, verdict }: Exchange): EntryPoint | undefined {
-  if (pattern === LOGIN_PATH || verdict.count === 0) return undefined;
-  return resource === undefined ? "query" : "mcp";
+function viaOf({ routed: { via, pattern }, verdict }: Exchange): EntryPoint | undefined {
+  return pattern === LOGIN_PATH || verdict.count === 0 ? undefined : via;
 }
 
 function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
@@ -98,10 +92,12 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
   }
   if (exchange.routed.isQuiet) return;
   const { routed, trace, path, peer } = exchange;
-  const { username, caller, principal } = authenticated;
+  const { username } = exchange;
+  const { tokenId, client, droppedGroups } = authenticated;
   const { operations, changes, decision, refusedToken } = verdict;
   if (decision === "allow" && username !== undefined) {
-    gateway.activity.note(username, principal?.clientId, routed.pattern === LOGIN_PATH);
+    const app = routed.via === "mcp" ? client : undefined;
+    gateway.activity.note(username, app, routed.pattern === LOGIN_PATH);
   }
   gateway.audit.request({
     requestId,
@@ -111,9 +107,9 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
     // An unknown path may contain anything, even a pasted token.
     path: routed.pattern === UNKNOWN_ROUTE ? undefined : path,
     user: username ?? refusedToken?.user,
-    tokenId: caller?.token.tokenId ?? principal?.tokenId ?? refusedToken?.tokenId,
+    tokenId: tokenId ?? refusedToken?.tokenId,
     via: viaOf(exchange),
-    client: principal?.clientId ?? caller?.client ?? refusedToken?.client,
+    client: client ?? refusedToken?.client,
     issuer: refusedToken?.issuer,
     operations,
     operationCount: verdict.count,
@@ -121,7 +117,7 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
     reason: verdict.reason,
     detail: refusedToken?.detail,
     cause: refusedToken?.cause,
-    droppedGroups: caller?.droppedGroups || principal?.droppedGroups || undefined,
+    droppedGroups: droppedGroups || undefined,
     narrowed: verdict.filters.length > 0 ? "rows" : undefined,
     approval: verdict.approval,
     rates: verdict.rates,
@@ -193,11 +189,6 @@ function enter(gateway: Gateway, router: Router, exchange: Exchange): Promise<vo
   if (occurrences(exchange.request, "authorization") > 1) {
     throw new Refusal("several_authorization_headers");
   }
-  if (endpoint.authentication === "mcp") {
-    return authenticateMcp(gateway, exchange).then(() =>
-      readAndHandle(gateway, endpoint, exchange),
-    );
-  }
   const waiting = authenticateCaller(gateway, endpoint, exchange);
   if (waiting !== undefined) {
     return waiting.then(() => readAndHandle(gateway, endpoint, exchange));
@@ -213,11 +204,14 @@ function findEndpoint(gateway: Gateway, router: Router, exchange: Exchange): End
   }
   const { route, parameters } = match;
   const endpoint = methodIn(route.methods, exchange.request.method ?? "");
+  const { authentication, isQuiet = false } = endpoint ?? {};
+  const own = typeof authentication === "object" ? authentication : undefined;
   exchange.routed = {
     pattern: route.pattern,
     parameters,
-    isQuiet: endpoint?.isQuiet ?? false,
-    resource: endpoint?.authentication === "mcp" ? mcpChallenge(gateway, exchange) : undefined,
+    isQuiet,
+    via: own?.via ?? "query",
+    resource: own?.challenge(gateway, exchange),
   };
   if (gateway.tracing !== undefined) exchange.trace = begin(gateway.tracing, exchange);
   if (endpoint !== undefined) return endpoint;

@@ -37,15 +37,21 @@ export function earliestIssue(
   return Math.max(tokensValidAfter + 1, revocations.earliestIssue(username));
 }
 
-export interface Caller {
-  readonly user: User;
+/** The caller of a request whose token was accepted. */
+export interface Authenticated {
   readonly subject: Subject;
-  readonly token: Pick<TokenClaims, "username" | "database" | "tokenId" | "expiresAt">;
+  readonly tokenId: string;
+  /** Epoch seconds. */
+  readonly expiresAt: number;
   /** The client that the token was issued to, if the token names it. */
   readonly client?: string | undefined;
   /** How many groups of the token have no valid name. */
   readonly droppedGroups?: number;
-  /** Checks user and revocations again, in this snapshot. @throws Refusal */
+  /**
+   * Checks expiry, user and revocations again, in this snapshot.
+   *
+   * @throws Refusal with one of the 401 codes
+   */
   identify(snapshot: Snapshot): User;
 }
 
@@ -100,19 +106,23 @@ export function authenticate(
   snapshot: Snapshot,
   revocations: Pick<Revocations, "isRevoked">,
   header: string | undefined,
-): Caller {
+): Authenticated {
   const token = tokens.verify(readBearerToken(header));
-  const { username, database: tokenDatabase } = token;
+  const { username, database: tokenDatabase, tokenId, expiresAt } = token;
+  identify(snapshot, revocations, token);
   return {
-    user: identify(snapshot, revocations, token),
     subject: { username, tokenDatabase },
-    token,
-    identify: (current) => identify(current, revocations, token),
+    tokenId,
+    expiresAt,
+    identify(current) {
+      requireUnexpired(token);
+      return identify(current, revocations, token);
+    },
   };
 }
 
 /**
- * The caller of an external token. The issuer knows its users, so they need no record here.
+ * The caller with an external token. The issuer knows its users, so they need no record here.
  *
  * @throws Refusal `token_revoked`, `groups_unavailable` or `no_grant`
  */
@@ -120,7 +130,7 @@ export function externalCaller(
   snapshot: Snapshot,
   revocations: Pick<Revocations, "isRevoked">,
   external: ExternalToken,
-): Caller {
+): Authenticated {
   const { user: username, tokenId, issuer, client, issuedAt, expiresAt } = external;
   const { groups, groupsProblem, attributes, droppedGroups } = external;
   const subject: Subject = {
@@ -132,6 +142,7 @@ export function externalCaller(
   const about = { issuer, user: username, tokenId, client };
   const revoked = (detail: string) => new Refusal("token_revoked", { detail, token: about });
   function identifyExternal(current: Snapshot): User {
+    requireUnexpired(external);
     const user = current.users.get(username) ?? blankUser(username);
     if (user.disabled) throw revoked("disabled");
     if (issuedAt <= user.tokensValidAfter) throw revoked("tokens_valid_after");
@@ -145,10 +156,11 @@ export function externalCaller(
     }
     return user;
   }
+  identifyExternal(snapshot);
   return {
-    user: identifyExternal(snapshot),
     subject,
-    token: { username, database: EVERY_DATABASE, tokenId, expiresAt },
+    tokenId,
+    expiresAt,
     client,
     droppedGroups,
     identify: identifyExternal,

@@ -1,6 +1,7 @@
-import type { Subject } from "../access/roles.ts";
-import type { Snapshot } from "../access/snapshot.ts";
+import { blankUser, type Snapshot } from "../access/snapshot.ts";
+import type { Exchange } from "../gateway/exchange.ts";
 import {
+  type Authenticated,
   claimedIssuer,
   externalCaller,
   identify,
@@ -18,17 +19,24 @@ import type { AuthorizationServer } from "../oauth/server/server.ts";
 import type { AccessToken } from "../oauth/server/tokens.ts";
 import { Refusal } from "../refusal.ts";
 
-export interface Principal {
-  readonly subject: Subject;
+export interface Principal extends Authenticated {
   readonly scopes: ReadonlySet<McpScope>;
-  readonly tokenId: string;
-  readonly clientId?: string | undefined;
-  readonly droppedGroups?: number;
-  /** Epoch seconds. */
-  readonly expiresAt: number;
-  /** Checks the token again, for streams that stay open. @throws Refusal */
-  requireStillGood(): void;
   readonly noteCall?: ((tool: string) => void) | undefined;
+}
+
+/** The principal of all callers while authentication is off. */
+const anonymous: Principal = {
+  subject: { username: "", tokenDatabase: "*" },
+  scopes: new Set(mcpScopes),
+  tokenId: "",
+  expiresAt: Number.POSITIVE_INFINITY,
+  identify: () => blankUser(""),
+};
+
+export const principals = new WeakMap<Exchange, Principal>();
+
+export function principalOf(exchange: Exchange): Principal {
+  return principals.get(exchange) ?? anonymous;
 }
 
 type OwnToken = Omit<AccessToken, "clientId" | "noteCall"> & Partial<AccessToken>;
@@ -48,14 +56,14 @@ export interface PrincipalSources {
 }
 
 async function ownPrincipal(sources: PrincipalSources, token: OwnToken): Promise<Principal> {
-  const requireStillGood = () => {
+  const identifyOwn = (snapshot: Snapshot) => {
     requireUnexpired(token);
     token.requireStillGranted();
-    identify(sources.snapshot(), sources.revocations, token);
+    return identify(snapshot, sources.revocations, token);
   };
-  requireStillGood();
+  identifyOwn(sources.snapshot());
   const { username, credential, database: tokenDatabase, readOnly: tokenReadOnly } = token;
-  const { scopes, tokenId, clientId, expiresAt, noteCall } = token;
+  const { scopes, tokenId, clientId: client, expiresAt, noteCall } = token;
   const isSignIn = signInOf(credential) !== undefined;
   const signedIn = isSignIn ? await sources.signIns?.current(credential, username) : undefined;
   // Without its groups, a token could have more rights than with them.
@@ -66,30 +74,20 @@ async function ownPrincipal(sources: PrincipalSources, token: OwnToken): Promise
     droppedGroups: signedIn?.droppedGroups ?? 0,
     scopes,
     tokenId,
-    clientId,
+    client,
     expiresAt,
     noteCall,
-    requireStillGood() {
-      requireStillGood();
+    identify(snapshot) {
+      const user = identifyOwn(snapshot);
       if (signedIn !== undefined) sources.signIns?.requireUnchanged(signedIn);
+      return user;
     },
   };
 }
 
 function externalPrincipal(sources: PrincipalSources, token: ExternalToken): Principal {
   const caller = externalCaller(sources.snapshot(), sources.revocations, token);
-  return {
-    subject: caller.subject,
-    scopes: new Set(mcpScopes.filter((scope) => token.scopes.has(scope))),
-    tokenId: token.tokenId,
-    clientId: token.client,
-    droppedGroups: token.droppedGroups,
-    expiresAt: token.expiresAt,
-    requireStillGood() {
-      requireUnexpired(token);
-      caller.identify(sources.snapshot());
-    },
-  };
+  return { ...caller, scopes: new Set(mcpScopes.filter((scope) => token.scopes.has(scope))) };
 }
 
 /** @throws Refusal with one of the 401 codes, `no_grant`, `groups_unavailable` or `issuer_unreachable` */

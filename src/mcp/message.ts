@@ -293,7 +293,9 @@ export function requireMethod(message: McpMessage, principal: Principal, era: Er
   }
   const scope = scopes.get(method);
   if (scope === undefined || principal.scopes.has(scope)) return;
-  throw new Refusal("insufficient_scope", { scope });
+  // Some clients request exactly what the challenge names and would lose their other scopes.
+  const all = [...principal.scopes, scope].sort().join(" ");
+  throw new Refusal("insufficient_scope", { scope: all });
 }
 
 /**

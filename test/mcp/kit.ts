@@ -5,7 +5,7 @@ import { collectGrants, entriesIn } from "../../src/access/entries.ts";
 import { decide, decideQuery } from "../../src/access/policy.ts";
 import type { Decision } from "../../src/access/rights.ts";
 import { type Role, roleAllows } from "../../src/access/roles.ts";
-import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
+import { blankUser, grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
 import type { Principal } from "../../src/mcp/authenticate.ts";
 import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
 import type { QueryAnswer } from "../../src/mcp/tool-results.ts";
@@ -54,7 +54,7 @@ export function principalOf(username: string, scopes: readonly McpScope[] = mcpS
     scopes: new Set(scopes),
     tokenId: `token of ${username}`,
     expiresAt: Number.MAX_SAFE_INTEGER,
-    requireStillGood() {},
+    identify: () => blankUser(username),
   };
 }
 
