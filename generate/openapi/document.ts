@@ -160,7 +160,7 @@ function isRefusalCode(code: string): code is RefusalCode {
 /** The codes of MCP and OAuth are not part of this document, except those of access to `/mcp`. */
 function refusalsOf(operation: Operation, endpoint: Endpoint): Iterable<string> {
   const isForeign = operation.others !== undefined && endpoint.authentication !== "data";
-  if (isForeign) return endpoint.authentication === "mcp" ? withToken : [];
+  if (isForeign) return typeof endpoint.authentication === "object" ? withToken : [];
   return new Set<string>([
     ...everywhere,
     // A replica without a valid lease still responds to /healthz.

@@ -10,8 +10,8 @@ import type { Snapshot } from "../access/snapshot.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { type Configuration, hasEmbeddedServer, issuersOf } from "../config/schema.ts";
 import {
+  type Authenticated,
   authenticate,
-  type Caller,
   claimedIssuer,
   externalCaller,
   identify,
@@ -58,17 +58,17 @@ function entriesFor(snapshot: Snapshot, subject: Subject): View[] {
   }));
 }
 
-function viewCaller({ snapshot }: State, caller: Caller): View {
-  const { subject, token, client, droppedGroups } = caller;
+function viewCaller({ snapshot }: State, caller: Omit<Authenticated, "identify">): View {
+  const { subject, tokenId, expiresAt, client, droppedGroups } = caller;
   return {
     user: subject.username,
     groups: subject.groups,
     ignored_groups: droppedGroups,
     attributes: subject.attributes && Object.fromEntries(subject.attributes),
     client,
-    token: token.tokenId,
-    database: token.database,
-    expires: momentOf(token.expiresAt),
+    token: tokenId,
+    database: subject.tokenDatabase,
+    expires: momentOf(expiresAt),
     entries: entriesFor(snapshot, subject),
   };
 }
@@ -102,20 +102,18 @@ async function explainGranted(loaded: LoadedConfiguration, state: State, token: 
   const ring = await loadKeyRing(keys, SIGNING_ALGORITHM);
   const log = pino({ level: "silent" });
   const granted = createAccessTokens({ issuer, store, log }, ring).verify(token);
-  const { username, credential, database, readOnly, scopes, clientId: client } = granted;
+  const { username, credential, database: tokenDatabase, readOnly, scopes } = granted;
   const { snapshot, revocations } = state;
-  const user = identify(snapshot, revocations, granted);
+  identify(snapshot, revocations, granted);
   const isSignIn = signInOf(credential) !== undefined;
   const signedIn = isSignIn ? await recordedSignIn(store, credential) : undefined;
-  const caller: Caller = {
-    user,
-    subject: { username, ...signedIn?.subject, tokenDatabase: database },
-    token: granted,
-    client,
+  const view = viewCaller(state, {
+    subject: { username, ...signedIn?.subject, tokenDatabase },
+    tokenId: granted.tokenId,
+    expiresAt: granted.expiresAt,
+    client: granted.clientId,
     droppedGroups: signedIn?.droppedGroups ?? 0,
-    identify: () => user,
-  };
-  const view = viewCaller(state, caller);
+  });
   const more = { read_only: readOnly, scopes: [...scopes] };
   return { opens: ["mcp"], ...view, ignored_group_names: signedIn?.ignoredGroups, ...more };
 }

@@ -24,7 +24,7 @@ import {
 } from "../access/snapshot.ts";
 import { type Action, accountActions, actions, bodies } from "../administration/actions.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
-import { type Caller, credentialOf } from "../identity/authenticate.ts";
+import { type Authenticated, credentialOf } from "../identity/authenticate.ts";
 import { checkPassword, hashNewPassword, logIn } from "../identity/login.ts";
 import type { AuditedChange } from "../observe/audit-line.ts";
 import { isDatabaseName } from "../query/names.ts";
@@ -32,7 +32,7 @@ import { Refusal } from "../refusal.ts";
 import { sendList, sendSuccess } from "./answer.ts";
 import { parseBody, SMALL_BODY_BYTES } from "./body.ts";
 import { describeChanges } from "./change-records.ts";
-import { type Exchange, unauthenticated } from "./exchange.ts";
+import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { loginOrigin } from "./origins.ts";
 import {
@@ -47,10 +47,14 @@ import type { Endpoint } from "./route.ts";
 import { cutOnChange } from "./stream-limits.ts";
 
 /** @throws Refusal `unauthenticated` if the request has no caller */
-function requireCaller({ authenticated }: Exchange): { caller: Caller; actor: Subject } {
-  const { caller, subject } = authenticated;
-  if (caller === undefined || subject === undefined) throw new Refusal("unauthenticated");
-  return { caller, actor: subject };
+function requireCaller({ authenticated }: Exchange): Authenticated {
+  if (authenticated.subject === undefined) throw new Refusal("unauthenticated");
+  return authenticated;
+}
+
+/** @throws as `requireCaller` */
+function actorOf(exchange: Exchange): Subject {
+  return requireCaller(exchange).subject;
 }
 
 function administrative(
@@ -101,7 +105,8 @@ async function changeAccess(
   exchange: Exchange,
   plan: (current: Snapshot, actor: Subject) => readonly Change[],
 ): Promise<Snapshot> {
-  const { caller, actor } = requireCaller(exchange);
+  const caller = requireCaller(exchange);
+  const { subject: actor } = caller;
   const planAsCaller = (current: Snapshot) => {
     caller.identify(current);
     return plan(current, actor);
@@ -114,7 +119,7 @@ async function changeAccess(
 
 function newHash({ login }: Gateway, exchange: Exchange, password: string): Promise<string> {
   const origin = loginOrigin(exchange.peer, exchange.request);
-  return hashNewPassword(login, origin, exchange.authenticated.username, password);
+  return hashNewPassword(login, origin, exchange.username, password);
 }
 
 interface Changing<Input> {
@@ -148,7 +153,7 @@ export const createUser = administrative(
     gateway.passwordRule(password);
     const user = { username, email: fields.email ?? undefined, grant: { database, role } };
     const { plan } = actions.addUser;
-    plan(gateway.access.snapshot, requireCaller(exchange).actor, user, gateway.configuration);
+    plan(gateway.access.snapshot, actorOf(exchange), user, gateway.configuration);
     const passwordHash = await newHash(gateway, exchange, password);
     const written = await changeAccess(gateway, exchange, (current, subject) =>
       plan(current, subject, { ...user, passwordHash }, gateway.configuration),
@@ -168,7 +173,7 @@ export const listUsers: Endpoint = {
     const { limit, after } = readPage(exchange);
     const { snapshot } = gateway.access;
     cutOnChange(gateway, exchange);
-    const { isManageable, view } = manageableBy(snapshot, requireCaller(exchange).actor);
+    const { isManageable, view } = manageableBy(snapshot, actorOf(exchange));
     // One more item than the limit shows whether there is another page.
     const recorded = await runCooperatively(
       firstNames(snapshot.users, limit + 1, after, isManageable),
@@ -223,7 +228,7 @@ export const listAccess: Endpoint = {
   authentication: "administration",
   handle(gateway, exchange) {
     const { snapshot } = gateway.access;
-    const { actor } = requireCaller(exchange);
+    const actor = actorOf(exchange);
     requireManager(snapshot, actor);
     cutOnChange(gateway, exchange);
     exchange.verdict.allow();
@@ -234,7 +239,7 @@ export const listAccess: Endpoint = {
 export const listGroups: Endpoint = {
   authentication: "administration",
   handle(gateway, exchange) {
-    const groups = visibleGroups(gateway.access.snapshot, requireCaller(exchange).actor);
+    const groups = visibleGroups(gateway.access.snapshot, actorOf(exchange));
     cutOnChange(gateway, exchange);
     exchange.verdict.allow();
     return sendList(exchange, "groups", groups.values());
@@ -287,7 +292,7 @@ export const login: Endpoint = {
     exchange.verdict.record([{ ...attempt, role: undefined, entry: undefined }]);
     // Text that is not the name of a user may be a mistyped password.
     if (gateway.access.snapshot.users.has(username)) {
-      exchange.authenticated = { ...unauthenticated, username };
+      exchange.claimedName = username;
     }
     const request = { username, password, database: limit };
     const origin = loginOrigin(exchange.peer, exchange.request);
@@ -298,24 +303,28 @@ export const login: Endpoint = {
 };
 
 export const me = administrative((gateway, exchange) => {
-  const { user, subject, token } = requireCaller(exchange).caller;
-  const entries = entriesIn(grantsFor(gateway.access.snapshot, subject));
+  const caller = requireCaller(exchange);
+  const { subject, expiresAt } = caller;
+  const { tokenDatabase } = subject;
+  const { snapshot } = gateway.access;
+  const user = caller.identify(snapshot);
+  const entries = entriesIn(grantsFor(snapshot, subject));
   const access = Array.from(entries, viewEntry).filter(
     ({ database }) =>
-      [token.database, database].includes(EVERY_DATABASE) || database === token.database,
+      [tokenDatabase, database].includes(EVERY_DATABASE) || database === tokenDatabase,
   );
   return {
     user: { username: user.username, email: user.email ?? null, disabled: user.disabled },
-    token: { expires: token.expiresAt, database: token.database },
+    token: { expires: expiresAt, database: tokenDatabase },
     access,
   };
 });
 
 export const logout = administrative(async ({ revocations }, exchange) => {
-  const { token } = requireCaller(exchange).caller;
-  await revocations.revokeToken(token);
-  const { username: user, tokenId } = token;
-  exchange.verdict.changes = [{ change: "token revoked", user, token: tokenId }];
+  const caller = requireCaller(exchange);
+  await revocations.revokeToken(caller);
+  const { subject, tokenId } = caller;
+  exchange.verdict.changes = [{ change: "token revoked", user: subject.username, token: tokenId }];
   return {};
 });
 
@@ -336,7 +345,7 @@ export async function revokeTokensOf(
 
 export const revokeTokens = administrative(async (gateway, exchange) => {
   const username = usernameParameter(exchange);
-  const change = await revokeTokensOf(gateway, requireCaller(exchange).actor, username);
+  const change = await revokeTokensOf(gateway, actorOf(exchange), username);
   exchange.verdict.changes = [change];
   return {};
 });
@@ -348,7 +357,7 @@ export const changePassword = administrative(
     const input = parseBody(body, bodies.setPassword);
     const { old_password: oldPassword, new_password: newPassword } = input;
     gateway.passwordRule(newPassword);
-    const { actor } = requireCaller(exchange);
+    const actor = actorOf(exchange);
     if (username === actor.username && oldPassword === undefined) {
       const message = "Invalid request body: old_password is missing";
       throw new Refusal("invalid_body", { message });

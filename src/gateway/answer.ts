@@ -140,22 +140,13 @@ function challengeOf(
 type Rejection = Pick<ClientError, "code" | "status" | "message"> &
   Partial<Pick<Refusal, "members" | "retryAfter" | "allow" | "scope">>;
 
-/** Some clients request exactly what the challenge names and would lose their other scopes. */
-function scopeToAskFor(
-  { authenticated: { principal } }: Exchange,
-  missing: string | undefined,
-): string | undefined {
-  if (missing === undefined) return undefined;
-  return [...new Set([...(principal?.scopes ?? []), ...missing.split(" ")])].sort().join(" ");
-}
-
 /** Sends a refusal in the documented shape. All error responses are written here. */
 export function sendRejection(exchange: Exchange, rejection: Rejection): void {
   const { code, status, message, members, retryAfter, allow } = rejection;
   const headers: string[] = [];
   if (status === 401 || code === "insufficient_scope") {
-    const scope = scopeToAskFor(exchange, rejection.scope);
-    headers.push("WWW-Authenticate", challengeOf(code, exchange.routed.resource, scope));
+    const challenge = challengeOf(code, exchange.routed.resource, rejection.scope);
+    headers.push("WWW-Authenticate", challenge);
   }
   if (retryAfter !== undefined) headers.push("Retry-After", String(retryAfter));
   if (allow !== undefined) headers.push("Allow", allow);

@@ -1,10 +1,9 @@
 import { randomUUID } from "node:crypto";
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:http";
+import type { EntryPoint } from "../access/grant.ts";
 import type { QueryOrigin } from "../access/rights.ts";
-import type { Subject } from "../access/roles.ts";
 import type { AddedFilter } from "../access/row-filter.ts";
-import type { Caller } from "../identity/authenticate.ts";
-import type { Principal } from "../mcp/authenticate.ts";
+import type { Authenticated } from "../identity/authenticate.ts";
 import type { AuditedChange, AuditedOperation, AuditedRate } from "../observe/audit-line.ts";
 import type { RequestTrace, UpstreamRequest, UpstreamTrace } from "../observe/tracing.ts";
 import { Refusal, type RefusedToken } from "../refusal.ts";
@@ -102,6 +101,7 @@ interface Routed {
   /** Path parameters as sent, not decoded. */
   readonly parameters: Readonly<Record<string, string>>;
   readonly isQuiet: boolean;
+  readonly via: EntryPoint;
   readonly resource: ResourceChallenge | undefined;
 }
 
@@ -109,24 +109,12 @@ const unrouted: Routed = {
   pattern: UNKNOWN_ROUTE,
   parameters: {},
   isQuiet: false,
+  via: "query",
   resource: undefined,
 };
 
-/** The result of authentication. Empty on public routes and while authentication is off. */
-interface Authenticated {
-  /** The username in the audit. At a login it is the claimed, unverified name. */
-  readonly username: string | undefined;
-  readonly subject: Subject | undefined;
-  readonly caller: Caller | undefined;
-  readonly principal: Principal | undefined;
-}
-
-export const unauthenticated: Authenticated = {
-  username: undefined,
-  subject: undefined,
-  caller: undefined,
-  principal: undefined,
-};
+/** On public routes and while authentication is off. */
+type Unauthenticated = { readonly [Name in keyof Authenticated]?: undefined };
 
 class Verdict {
   operations: readonly AuditedOperation[] = [];
@@ -174,7 +162,9 @@ export class Exchange {
   readonly startedAt = performance.now();
   routed: Routed = unrouted;
   trace: RequestTrace | undefined;
-  authenticated: Authenticated = unauthenticated;
+  authenticated: Authenticated | Unauthenticated = {};
+  /** The name that a login claims, unverified. */
+  claimedName: string | undefined;
   /** `performance.now()` when the request was first forwarded upstream. */
   forwardedAt: number | undefined;
   readonly body = {
@@ -208,6 +198,11 @@ export class Exchange {
     this.path = pathOf(request);
   }
 
+  /** The username in the audit. */
+  get username(): string | undefined {
+    return this.authenticated.subject?.username ?? this.claimedName;
+  }
+
   /** Sends 100 Continue if the client waits for it (RFC 9110, section 10.1.1). */
   sendContinue(): void {
     const { headers, httpVersion } = this.request;
@@ -226,11 +221,10 @@ export class Exchange {
 }
 
 /** The account to which scarce resources are charged. */
-export function fairnessKey({ authenticated, peer }: Exchange): string {
-  return authenticated.username ?? peer.address;
+export function fairnessKey({ username, peer }: Exchange): string {
+  return username ?? peer.address;
 }
 
-export function originOf({ authenticated: { principal, caller } }: Exchange): QueryOrigin {
-  if (principal !== undefined) return { via: "mcp", client: principal.clientId };
-  return { via: "query", client: caller?.client };
+export function originOf({ routed, authenticated }: Exchange): QueryOrigin {
+  return { via: routed.via, client: authenticated.client };
 }

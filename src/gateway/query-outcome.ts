@@ -12,7 +12,7 @@ import type { Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { scan } from "../query/scan.ts";
 import { toOpForm } from "../upstream/query-form.ts";
-import type { QueryInterface } from "./query-grammar.ts";
+import type { QueryInterface } from "./gateway.ts";
 
 export interface QueryCaller {
   readonly user: string;

@@ -263,7 +263,7 @@ async function readInSlices(
 
 async function countInvalid(gateway: Gateway, exchange: Exchange, error: unknown): Promise<never> {
   requireStillGood(gateway, exchange);
-  if (exchange.authenticated.principal === undefined) await countCall(gateway, exchange);
+  if (exchange.routed.via !== "mcp") await countCall(gateway, exchange);
   throw error;
 }
 

@@ -46,7 +46,7 @@ export function countQuery(
   if (gateway.access.snapshot.boundaries.length === 0) return undefined;
   const databases = accesses.map(({ database }) => database);
   // The tool call was already counted in windows that are not limited to a database.
-  const alreadyCounted = exchange.authenticated.principal === undefined ? 0 : 1;
+  const alreadyCounted = exchange.routed.via === "mcp" ? 1 : 0;
   const windows = windowsOf(gateway, exchange, databases)
     .map((window) => ({
       ...window,

@@ -1,14 +1,28 @@
-import type { Exchange } from "./exchange.ts";
+import type { EntryPoint } from "../access/grant.ts";
+import type { Configuration } from "../config/schema.ts";
+import type { Exchange, ResourceChallenge } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
+
+/** Authentication by tokens that an endpoint accepts besides those of a login. */
+export interface OwnAuthentication {
+  /** The entry point in boundaries and in the audit. */
+  readonly via: EntryPoint;
+  challenge(gateway: Gateway, exchange: Exchange): ResourceChallenge;
+  /**
+   * Sets `exchange.authenticated`, unless authentication is off.
+   *
+   * @throws Refusal if there is no valid token
+   */
+  authenticate(gateway: Gateway, exchange: Exchange): Promise<void>;
+}
 
 /**
  * The authentication requirement of an endpoint:
  * - `public`: open to everyone.
  * - `data`: a token, or anyone while authentication is off.
  * - `administration`: a token, and no one while authentication is off.
- * - `mcp`: a token for the protected resource, or anyone while authentication is off.
  */
-type AuthenticationRequirement = "public" | "data" | "administration" | "mcp";
+type AuthenticationRequirement = "public" | "data" | "administration" | OwnAuthentication;
 
 export interface Endpoint {
   readonly authentication: AuthenticationRequirement;
@@ -30,12 +44,23 @@ export interface Route {
   readonly methods: ReadonlyMap<string, Endpoint>;
 }
 
+export function route(pattern: string, methods: Record<string, Endpoint>): Route {
+  return { pattern, methods: new Map(Object.entries(methods)) };
+}
+
 interface RouteMatch {
   readonly route: Route;
   readonly parameters: Record<string, string>;
 }
 
 export type Router = (path: string) => RouteMatch | undefined;
+
+/** What the listener serves. */
+export interface Routes {
+  readonly routerOf: (configuration: Configuration) => Router;
+  /** For browsers at `/`. */
+  readonly home: Endpoint;
+}
 
 function matchSegments(
   pattern: readonly string[],
@@ -56,7 +81,8 @@ function matchSegments(
   return parameters;
 }
 
-export function createRouter(routes: readonly Route[]): Router {
+/** @param otherwise asked about paths that match no route */
+export function createRouter(routes: readonly Route[], otherwise: Router): Router {
   const isFixed = ({ pattern }: Route) => !pattern.includes("/:") && !pattern.endsWith("/*");
   const fixed = new Map(
     routes.filter(isFixed).map((route) => [route.pattern, { route, parameters: {} }]),
@@ -72,7 +98,7 @@ export function createRouter(routes: readonly Route[]): Router {
       const parameters = matchSegments(pattern, segments);
       if (parameters !== undefined) return { route, parameters };
     }
-    return undefined;
+    return otherwise(path);
   };
 }
 

@@ -7,12 +7,7 @@ import { traceIdOf } from "../observe/trace-parent.ts";
 import type { RequestTrace, Tracing } from "../observe/tracing.ts";
 import { Refusal } from "../refusal.ts";
 import { reject } from "./answer.ts";
-import {
-  authenticateCaller,
-  authenticateMcp,
-  mcpChallenge,
-  requireStillGood,
-} from "./authentication.ts";
+import { authenticateCaller, requireStillGood } from "./authentication.ts";
 import {
   closeAfterResponse,
   endConnection,
@@ -21,7 +16,6 @@ import {
   requireLength,
   SMALL_BODY_BYTES,
 } from "./body.ts";
-import { configuredRouter } from "./configured-routes.ts";
 import { type BrokenRequest, Connections } from "./connections.ts";
 import {
   Exchange,
@@ -42,9 +36,7 @@ import {
   requireLocal,
   sendPreflight,
 } from "./origins.ts";
-import { home, isBrowserAtHome } from "./public-routes.ts";
-import { allowedMethods, createRouter, type Endpoint, methodIn, type Router } from "./route.ts";
-import { routeTable } from "./routes.ts";
+import { allowedMethods, type Endpoint, methodIn, type Router, type Routes } from "./route.ts";
 import type { SecureServer } from "./secure-server.ts";
 import { limitAnswers } from "./stream-limits.ts";
 import { limitConnections } from "./system-limits.ts";
@@ -68,9 +60,8 @@ function begin(
   return tracing.begin({ method, route, path, scheme, address, httpVersion, headers, startedAt });
 }
 
-function viaOf({ routed: { resource, pattern }, verdict }: Exchange): EntryPoint | undefined {
-  if (pattern === LOGIN_PATH || verdict.count === 0) return undefined;
-  return resource === undefined ? "query" : "mcp";
+function viaOf({ routed: { via, pattern }, verdict }: Exchange): EntryPoint | undefined {
+  return pattern === LOGIN_PATH || verdict.count === 0 ? undefined : via;
 }
 
 function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
@@ -98,10 +89,12 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
   }
   if (exchange.routed.isQuiet) return;
   const { routed, trace, path, peer } = exchange;
-  const { username, caller, principal } = authenticated;
+  const { username } = exchange;
+  const { tokenId, client, droppedGroups } = authenticated;
   const { operations, changes, decision, refusedToken } = verdict;
   if (decision === "allow" && username !== undefined) {
-    gateway.activity.note(username, principal?.clientId, routed.pattern === LOGIN_PATH);
+    const app = routed.via === "mcp" ? client : undefined;
+    gateway.activity.note(username, app, routed.pattern === LOGIN_PATH);
   }
   gateway.audit.request({
     requestId,
@@ -111,9 +104,9 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
     // An unknown path may contain anything, even a pasted token.
     path: routed.pattern === UNKNOWN_ROUTE ? undefined : path,
     user: username ?? refusedToken?.user,
-    tokenId: caller?.token.tokenId ?? principal?.tokenId ?? refusedToken?.tokenId,
+    tokenId: tokenId ?? refusedToken?.tokenId,
     via: viaOf(exchange),
-    client: principal?.clientId ?? caller?.client ?? refusedToken?.client,
+    client: client ?? refusedToken?.client,
     issuer: refusedToken?.issuer,
     operations,
     operationCount: verdict.count,
@@ -121,7 +114,7 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
     reason: verdict.reason,
     detail: refusedToken?.detail,
     cause: refusedToken?.cause,
-    droppedGroups: caller?.droppedGroups || principal?.droppedGroups || undefined,
+    droppedGroups: droppedGroups || undefined,
     narrowed: verdict.filters.length > 0 ? "rows" : undefined,
     approval: verdict.approval,
     rates: verdict.rates,
@@ -183,20 +176,19 @@ function cutOnceRefused(gateway: Gateway, exchange: Exchange): void {
 /** Endpoints that a replica without a valid lease still serves. */
 const alwaysAnswered: ReadonlySet<string> = new Set(["/healthz", "/readyz"]);
 
-function enter(gateway: Gateway, router: Router, exchange: Exchange): Promise<void> | void {
-  const { replica } = gateway;
-  if (replica !== undefined && !alwaysAnswered.has(exchange.path)) replica.requireFresh();
-  const endpoint = findEndpoint(gateway, router, exchange);
+function enter(
+  gateway: Gateway,
+  router: Router,
+  home: Endpoint,
+  exchange: Exchange,
+): Promise<void> | void {
+  if (!alwaysAnswered.has(exchange.path)) gateway.lease?.requireFresh();
+  const endpoint = findEndpoint(gateway, router, home, exchange);
   if (endpoint === undefined) return;
   requireLocal(gateway, exchange);
   // The gateway and the upstream might each choose a different one.
   if (occurrences(exchange.request, "authorization") > 1) {
     throw new Refusal("several_authorization_headers");
-  }
-  if (endpoint.authentication === "mcp") {
-    return authenticateMcp(gateway, exchange).then(() =>
-      readAndHandle(gateway, endpoint, exchange),
-    );
   }
   const waiting = authenticateCaller(gateway, endpoint, exchange);
   if (waiting !== undefined) {
@@ -205,7 +197,18 @@ function enter(gateway: Gateway, router: Router, exchange: Exchange): Promise<vo
   readAndHandle(gateway, endpoint, exchange);
 }
 
-function findEndpoint(gateway: Gateway, router: Router, exchange: Exchange): Endpoint | undefined {
+/** True for a browser at `/`. For other clients the path is unknown. */
+function isBrowserAtHome({ method, headers }: IncomingMessage, path: string): boolean {
+  if (path !== "/" || (method !== "GET" && method !== "HEAD")) return false;
+  return headers.accept?.includes("text/html") ?? false;
+}
+
+function findEndpoint(
+  gateway: Gateway,
+  router: Router,
+  home: Endpoint,
+  exchange: Exchange,
+): Endpoint | undefined {
   const match = router(exchange.path);
   if (match === undefined) {
     if (isBrowserAtHome(exchange.request, exchange.path)) return home;
@@ -213,11 +216,14 @@ function findEndpoint(gateway: Gateway, router: Router, exchange: Exchange): End
   }
   const { route, parameters } = match;
   const endpoint = methodIn(route.methods, exchange.request.method ?? "");
+  const { authentication, isQuiet = false } = endpoint ?? {};
+  const own = typeof authentication === "object" ? authentication : undefined;
   exchange.routed = {
     pattern: route.pattern,
     parameters,
-    isQuiet: endpoint?.isQuiet ?? false,
-    resource: endpoint?.authentication === "mcp" ? mcpChallenge(gateway, exchange) : undefined,
+    isQuiet,
+    via: own?.via ?? "query",
+    resource: own?.challenge(gateway, exchange),
   };
   if (gateway.tracing !== undefined) exchange.trace = begin(gateway.tracing, exchange);
   if (endpoint !== undefined) return endpoint;
@@ -302,19 +308,13 @@ const MAX_HEADER_BYTES = 16 * 1024;
 
 export type Listener = Awaited<ReturnType<typeof openListener>>;
 
-function routerOf(configuration: Configuration): Router {
-  const own = createRouter(routeTable(configuration));
-  const configured = configuredRouter(configuration.routes);
-  return (path) => own(path) ?? configured(path);
-}
-
 function timeouts({ request_timeout: seconds }: Configuration["server"]) {
   const requestTimeout = seconds * 1000;
   return { requestTimeout, headersTimeout: Math.min(HEADERS_TIMEOUT_MS, requestTimeout) };
 }
 
 /** @param port 0 picks a free port, which several processes share */
-export async function openListener(gateway: Gateway, port: number) {
+export async function openListener(gateway: Gateway, port: number, { routerOf, home }: Routes) {
   const { server: settings } = gateway.configuration;
   let router = routerOf(gateway.configuration);
   const scheme = settings.tls.certificate === undefined ? "http" : "https";
@@ -353,7 +353,7 @@ export async function openListener(gateway: Gateway, port: number) {
       reject(gateway, exchange, error);
       return;
     }
-    attempt(gateway, exchange, () => enter(gateway, router, exchange));
+    attempt(gateway, exchange, () => enter(gateway, router, home, exchange));
   }
 
   function finish(exchange: Exchange, bytes: number): void {

@@ -1,13 +1,15 @@
 import { hash } from "node:crypto";
 import { decodeJwt } from "jose/jwt/decode";
+import type { Attributes } from "../access/grant.ts";
 import { grantsFor } from "../access/groups.ts";
 import { parsePasswordHash } from "../access/password-hash.ts";
 import { EVERY_DATABASE, type Subject } from "../access/roles.ts";
 import { blankUser, type Snapshot, type User } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
+import type { Door } from "../config/schema.ts";
 import { memoize } from "../memoize.ts";
+import type { IssuerStates } from "../observe/metrics.ts";
 import { Refusal } from "../refusal.ts";
-import type { ExternalToken } from "./external-token.ts";
 import type { Revocations } from "./revocations.ts";
 import { isLoggedOut, isSignInEnded, signInOf } from "./sign-in.ts";
 import type { TokenAuthority, TokenClaims } from "./token.ts";
@@ -37,16 +39,55 @@ export function earliestIssue(
   return Math.max(tokensValidAfter + 1, revocations.earliestIssue(username));
 }
 
-export interface Caller {
-  readonly user: User;
+/** The caller of a request whose token was accepted. */
+export interface Authenticated {
   readonly subject: Subject;
-  readonly token: Pick<TokenClaims, "username" | "database" | "tokenId" | "expiresAt">;
+  readonly tokenId: string;
+  /** Epoch seconds. */
+  readonly expiresAt: number;
   /** The client that the token was issued to, if the token names it. */
   readonly client?: string | undefined;
   /** How many groups of the token have no valid name. */
   readonly droppedGroups?: number;
-  /** Checks user and revocations again, in this snapshot. @throws Refusal */
+  /**
+   * Checks expiry, user and revocations again, in this snapshot.
+   *
+   * @throws Refusal with one of the 401 codes
+   */
   identify(snapshot: Snapshot): User;
+}
+
+/** What a token of an external issuer says, once it was verified. */
+export interface ExternalToken {
+  readonly issuer: string;
+  readonly user: string;
+  readonly tokenId: string;
+  readonly client: string | undefined;
+  /** Full names such as `staff:engineering`. Undefined if the issuer's groups are not used. */
+  readonly groups: readonly string[] | undefined;
+  /** How many groups have no valid name. */
+  readonly droppedGroups: number;
+  readonly ignoredGroups: readonly string[];
+  /** Why the groups are unknown. */
+  readonly groupsProblem: string | undefined;
+  readonly attributes: Attributes | undefined;
+  /** `sessionKey` and `subjectKey` (sign-in.ts). */
+  readonly session: string;
+  readonly subject: string;
+  readonly scopes: ReadonlySet<string>;
+  readonly issuedAt: number;
+  /** Whole epoch seconds, with the allowed clock skew. */
+  readonly expiresAt: number;
+}
+
+/** Verifies tokens of external issuers. */
+export interface ExternalIssuers {
+  /** The result of the last key fetch, by issuer prefix. */
+  readonly states: IssuerStates;
+  /** A token that has been verified and is still good. */
+  recall(token: string, door: Door): ExternalToken | undefined;
+  /** @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable`, with its token */
+  verify(token: string, door: Door): Promise<ExternalToken>;
 }
 
 /** RFC 6750, section 2.1. @throws Refusal `unauthenticated`, `token_invalid` */
@@ -100,19 +141,23 @@ export function authenticate(
   snapshot: Snapshot,
   revocations: Pick<Revocations, "isRevoked">,
   header: string | undefined,
-): Caller {
+): Authenticated {
   const token = tokens.verify(readBearerToken(header));
-  const { username, database: tokenDatabase } = token;
+  const { username, database: tokenDatabase, tokenId, expiresAt } = token;
+  identify(snapshot, revocations, token);
   return {
-    user: identify(snapshot, revocations, token),
     subject: { username, tokenDatabase },
-    token,
-    identify: (current) => identify(current, revocations, token),
+    tokenId,
+    expiresAt,
+    identify(current) {
+      requireUnexpired(token);
+      return identify(current, revocations, token);
+    },
   };
 }
 
 /**
- * The caller of an external token. The issuer knows its users, so they need no record here.
+ * The caller with an external token. The issuer knows its users, so they need no record here.
  *
  * @throws Refusal `token_revoked`, `groups_unavailable` or `no_grant`
  */
@@ -120,7 +165,7 @@ export function externalCaller(
   snapshot: Snapshot,
   revocations: Pick<Revocations, "isRevoked">,
   external: ExternalToken,
-): Caller {
+): Authenticated {
   const { user: username, tokenId, issuer, client, issuedAt, expiresAt } = external;
   const { groups, groupsProblem, attributes, droppedGroups } = external;
   const subject: Subject = {
@@ -132,6 +177,7 @@ export function externalCaller(
   const about = { issuer, user: username, tokenId, client };
   const revoked = (detail: string) => new Refusal("token_revoked", { detail, token: about });
   function identifyExternal(current: Snapshot): User {
+    requireUnexpired(external);
     const user = current.users.get(username) ?? blankUser(username);
     if (user.disabled) throw revoked("disabled");
     if (issuedAt <= user.tokensValidAfter) throw revoked("tokens_valid_after");
@@ -145,10 +191,11 @@ export function externalCaller(
     }
     return user;
   }
+  identifyExternal(snapshot);
   return {
-    user: identifyExternal(snapshot),
     subject,
-    token: { username, database: EVERY_DATABASE, tokenId, expiresAt },
+    tokenId,
+    expiresAt,
     client,
     droppedGroups,
     identify: identifyExternal,
