@@ -373,11 +373,11 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
 
 async function select(context: MysqlContext, query: Select, output: RowOutput): Promise<void> {
   const source: RowSource<Raw, MysqlKind> = {
-    async each(statement, _columns, onRow) {
-      for await (const row of context.session.stream(statement)) {
-        onRow(row);
-        if (output.backlog !== undefined) await output.backlog;
-      }
+    each(statement, _columns, onRow) {
+      let isWanted = true;
+      return context.session.stream(statement, output, (row) => {
+        if (isWanted) isWanted = onRow(row);
+      });
     },
     bind(column, raw) {
       try {

@@ -9,6 +9,7 @@ import type {
 import { EngineRefusal, UnknownOutcome } from "../refusal.ts";
 import { ConnectionLost, type QueryContext, type Session } from "../remote/dialect.ts";
 import { refused } from "../remote/failures.ts";
+import type { RowOutput } from "../spool.ts";
 import { compileForServer, type Fragment, tooComplex } from "../sql/fragment.ts";
 import { readError, resultOf } from "./failures.ts";
 
@@ -87,9 +88,6 @@ export type Raw = string | number | Buffer | object;
 
 export type RawRow = readonly (Raw | null)[];
 
-/** Rows that the driver reads ahead. */
-const ROWS_AHEAD = 256;
-
 /** Warnings about changed values that strict mode does not turn into errors. */
 const silentChanges = new Set([1264, 1265, 1292, 1366, 1406]);
 
@@ -162,20 +160,36 @@ export class MysqlSession implements Session {
     }
   }
 
-  async *stream(fragment: Fragment): AsyncGenerator<RawRow> {
+  /** Passes on rows as they arrive. The server waits while the output has a backlog. */
+  async stream(fragment: Fragment, output: RowOutput, write: (row: RawRow) => void): Promise<void> {
     const { sql, values } = compile(fragment, this.server.maxPacketBytes);
-    let onError: ((error: Error) => void) | undefined;
+    const connection = this.#connection;
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    let failure: unknown;
+    // A statement is not notified of a broken connection.
+    connection.on("error", reject);
     try {
-      const stream = this.#connection.execute(sql, values).stream({ highWaterMark: ROWS_AHEAD });
-      // A stream is not notified of a broken connection.
-      onError = (error) => void stream.destroy(error);
-      this.#connection.on("error", onError);
-      yield* stream;
+      const statement = connection.execute<RowDataPacket[][]>(sql, values);
+      statement.on("error", reject).on("end", () => resolve());
+      statement.on("result", (row) => {
+        if (failure !== undefined || !Array.isArray(row)) return;
+        try {
+          write(row);
+        } catch (error) {
+          // An error thrown to the connection would close it.
+          failure = error;
+        }
+        if (output.backlog === undefined) return;
+        connection.pause();
+        void output.backlog.then(() => connection.resume());
+      });
+      await promise;
     } catch (error) {
       throw readError(error);
     } finally {
-      if (onError !== undefined) this.#connection.off("error", onError);
+      connection.off("error", reject);
     }
+    if (failure !== undefined) throw failure;
   }
 
   async #requireUnchanged(): Promise<void> {

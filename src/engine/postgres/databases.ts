@@ -73,7 +73,7 @@ export class PostgresConnection implements Connection<PostgresSession> {
     const connection = new PostgresConnection(address, client, session);
     let timer: NodeJS.Timeout | undefined;
     client.connection.once(ssl === false ? "connect" : "sslconnect", () => {
-      guardReading(client.connection.stream, framing);
+      guardReading(client.connection.stream, framing, session);
     });
     try {
       await client.connect();

@@ -450,6 +450,7 @@ async function select(context: PostgresContext, query: Select, output: RowOutput
   const source: RowSource<string, PostgresKind> = {
     each(statement, columns, onRow) {
       let areKnown = false;
+      let isWanted = true;
       return context.session.stream(statement, output, (row, types) => {
         areKnown ||= columns.every(({ column, expression }, index) => {
           const { dataTypeID = 0 } = types[index] ?? {};
@@ -458,7 +459,7 @@ async function select(context: PostgresContext, query: Select, output: RowOutput
           return column.kind.isWrittenAs(dataTypeID) || (isGrouped && dataTypeID === text.id);
         });
         if (!areKnown) throw new OutdatedTable();
-        onRow(row);
+        if (isWanted) isWanted = onRow(row);
       });
     },
     bind: (_column, raw) => raw,

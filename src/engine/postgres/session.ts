@@ -1,13 +1,8 @@
-import {
-  type Client,
-  DatabaseError,
-  Query,
-  type QueryArrayConfig,
-  type QueryArrayResult,
-} from "pg";
+import { type Client, DatabaseError, Query } from "pg";
 import { RowTooLong, UnknownOutcome } from "../refusal.ts";
 import { ConnectionLost, type Mode, type QueryContext, type Session } from "../remote/dialect.ts";
 import { KnownTables, OutdatedTable } from "../remote/known-tables.ts";
+import type { RowReader } from "../remote/reading.ts";
 import type { RowOutput } from "../spool.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { compile, type PostgresTable } from "./tables.ts";
@@ -17,6 +12,82 @@ export type Row = (string | null)[];
 
 /** OIDs of the columns' types. */
 export type ResultTypes = readonly { readonly dataTypeID: number }[];
+
+interface Statement {
+  readonly text: string;
+  readonly values: unknown[];
+  /** Of a prepared statement. */
+  readonly name?: string;
+}
+
+type OnRow = (row: Row, types: ResultTypes) => void;
+
+/** The first byte of a row (PostgreSQL, "Message Formats"). */
+const DATA_ROW = 0x44;
+
+/** The driver would make several objects of each row, and one of its settings for each query. */
+class RowQuery extends Query {
+  readonly name: string | undefined;
+  /** The number of rows. */
+  readonly answer: Promise<number>;
+  /** What `onRow` has thrown. The rows that follow are still read, but not passed on. */
+  failure: unknown;
+  readonly #onDescribed: (query: RowQuery) => void;
+  readonly #onRow: OnRow;
+  #columns: ResultTypes = [];
+
+  constructor(
+    { text, values, name }: Statement,
+    onDescribed: (query: RowQuery) => void,
+    onRow: OnRow,
+  ) {
+    const { promise, resolve, reject } = Promise.withResolvers<number>();
+    super(text, values, (error, result) => {
+      if (error) reject(error);
+      else resolve(result.rowCount ?? 0);
+    });
+    this.name = name;
+    this.answer = promise;
+    this.#onDescribed = onDescribed;
+    this.#onRow = onRow;
+  }
+
+  /** Called by the driver, which is not to see the rows that follow. */
+  handleRowDescription({ fields }: { readonly fields: ResultTypes }): void {
+    this.#columns = fields;
+    this.#onDescribed(this);
+  }
+
+  readRow(bytes: Buffer, start: number, end: number): void {
+    if (this.failure !== undefined) return;
+    try {
+      this.#onRow(rowIn(bytes, start, end), this.#columns);
+    } catch (error) {
+      // An error thrown to the stream would close the connection.
+      this.failure = error;
+    }
+  }
+}
+
+/** The number of values, then for each its length, or -1 for null, and its text. */
+function rowIn(bytes: Buffer, start: number, end: number): Row {
+  const text = bytes.toString("utf8", start, end);
+  // Without longer characters, all values are at the same places in the text.
+  const isPlain = text.length === end - start;
+  const row: Row = [];
+  let at = start + 2;
+  for (let left = bytes.readUInt16BE(start); left > 0; left -= 1) {
+    const length = bytes.readInt32BE(at);
+    at += 4;
+    if (length < 0) row.push(null);
+    else {
+      const next = at + length;
+      row.push(isPlain ? text.slice(at - start, next - start) : bytes.toString("utf8", at, next));
+      at = next;
+    }
+  }
+  return row;
+}
 
 /** Maximum number of prepared statements per connection, and of characters in one. */
 const PREPARED_LIMIT = 100;
@@ -66,7 +137,7 @@ export function unreadText(error: DatabaseError): unknown {
  *
  * Methods throw PostgreSQL's `DatabaseError` or `ConnectionLost`.
  */
-export class PostgresSession implements Session {
+export class PostgresSession implements Session, RowReader {
   /** Shared with other sessions until the transaction defines a table. */
   tables: KnownTables<PostgresTable>;
   isUntouched = false;
@@ -88,6 +159,8 @@ export class PostgresSession implements Session {
   #hasFailed = false;
   #reliesOnKnown = false;
   #onLastSent: (() => void) | undefined;
+  /** The query that the server answers, once it has described its rows. */
+  #described: RowQuery | undefined;
 
   /** @param timeLimit usual limit, in milliseconds per statement */
   constructor(client: Client, tables: KnownTables<PostgresTable>, timeLimit: number) {
@@ -163,12 +236,26 @@ export class PostgresSession implements Session {
     return promise;
   }
 
-  async rows(fragment: Fragment): Promise<Row[]> {
-    return (await this.#ask(fragment)).rows;
+  isRow(bytes: Buffer, header: number): boolean {
+    return bytes[header] === DATA_ROW;
   }
 
-  async run(fragment: Fragment, isLast = false): Promise<number> {
-    return (await this.#ask(fragment, isLast)).rowCount ?? 0;
+  get isReading(): boolean {
+    return this.#described !== undefined;
+  }
+
+  readRow(bytes: Buffer, start: number, end: number): void {
+    this.#described?.readRow(bytes, start, end);
+  }
+
+  async rows(fragment: Fragment): Promise<Row[]> {
+    const rows: Row[] = [];
+    await this.#ask(fragment, (row) => rows.push(row));
+    return rows;
+  }
+
+  run(fragment: Fragment, isLast = false): Promise<number> {
+    return this.#ask(fragment, () => {}, isLast);
   }
 
   async end(words: "commit" | "rollback"): Promise<void> {
@@ -209,50 +296,42 @@ export class PostgresSession implements Session {
   }
 
   /** Passes on rows as they arrive. The server waits while the output has a backlog. */
-  async stream(
-    fragment: Fragment,
-    output: RowOutput,
-    write: (row: Row, types: ResultTypes) => void,
-  ): Promise<void> {
-    const query = new Query<Row>(await this.#prepare(fragment));
-    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+  async stream(fragment: Fragment, output: RowOutput, write: OnRow): Promise<void> {
     const { stream } = this.#client.connection;
-    let failure: unknown;
-    query.on("row", (row, result) => {
-      if (failure !== undefined) return;
-      try {
-        write(row, result?.fields ?? []);
-      } catch (error) {
-        // An error thrown to the connection would end the process.
-        failure = error;
-      }
+    await this.#ask(fragment, (row, types) => {
+      write(row, types);
       if (output.backlog === undefined || stream.isPaused()) return;
       stream.pause();
       void output.backlog.then(() => stream.resume());
     });
-    query.on("error", reject).on("end", resolve);
-    this.#client.query(query);
-    await this.#answerOf(promise);
-    if (failure !== undefined) throw failure;
   }
 
-  async #ask(fragment: Fragment, isLast = false): Promise<QueryArrayResult<Row>> {
+  async #ask(fragment: Fragment, onRow: OnRow, isLast = false): Promise<number> {
     const statement = await this.#prepare(fragment);
-    const answer = this.#client.query<Row>(statement);
+    const query = new RowQuery(statement, this.#onDescribed, onRow);
+    this.#client.query(query);
     if (isLast) this.#noteLast();
     try {
-      return await this.#answerOf(answer);
+      const count = await this.#answerOf(query.answer);
+      if (query.failure !== undefined) throw query.failure;
+      return count;
     } catch (error) {
       if (error instanceof DatabaseError) {
         const [, place] = ofParameter.exec(error.where ?? "") ?? [];
-        if (place !== undefined) unreadTexts.set(error, statement.values?.[Number(place) - 1]);
+        if (place !== undefined) unreadTexts.set(error, statement.values[Number(place) - 1]);
       }
       throw error;
+    } finally {
+      if (this.#described === query) this.#described = undefined;
     }
   }
 
+  readonly #onDescribed = (query: RowQuery): void => {
+    this.#described = query;
+  };
+
   /** Sends the beginning of the transaction if it has not begun. Names the statement. */
-  async #prepare(fragment: Fragment): Promise<QueryArrayConfig> {
+  async #prepare(fragment: Fragment): Promise<Statement> {
     const { text, values } = compile(fragment);
     this.#cork();
     if (this.#beginning !== undefined) {
@@ -260,7 +339,7 @@ export class PostgresSession implements Session {
       this.#beginning = undefined;
     }
     if (!this.#isDirect) await this.#answerOf(Promise.resolve());
-    const statement = { text, values, rowMode: "array" } as const;
+    const statement = { text, values };
     const known = this.#names.get(text);
     if (known !== undefined) return { ...statement, name: known };
     const isFull = this.#names.size >= PREPARED_LIMIT;

@@ -179,10 +179,11 @@ export interface ReadingPlan<Kind extends ColumnKind> extends SelectPlan<Kind> {
 
 /** How a database is read. `Raw` are its values. */
 export interface RowSource<Raw, Kind extends ColumnKind> {
+  /** @param onRow returns false to skip the rows that follow */
   each(
     statement: Fragment,
     columns: Columns<Kind>,
-    onRow: (row: ResultRow<Raw>) => void,
+    onRow: (row: ResultRow<Raw>) => boolean,
   ): Promise<void>;
   /** Binds a value that was read to compare its column with it. */
   bind(column: Column<Kind>, raw: Raw): unknown;
@@ -202,7 +203,10 @@ export async function writeRows<Raw, Kind extends Encoded<Raw>>(
   const writer = new RowWriter<Raw>(columns, output);
   if (includes.length === 0) {
     for (const statement of statements(() => writer.count)) {
-      await source.each(statement, selected, (row) => writer.write(row));
+      await source.each(statement, selected, (row) => {
+        writer.write(row);
+        return true;
+      });
     }
     return writer.end();
   }
@@ -211,11 +215,8 @@ export async function writeRows<Raw, Kind extends Encoded<Raw>>(
     throw new EngineRefusal("invalid_value", `${problem} or application/x-ndjson`);
   }
   async function write(rows: readonly ResultRow<Raw>[]): Promise<void> {
-    let members: string[];
-    try {
-      members = await new MemberReader(source, rows.length).read(includes, rows);
-    } catch (error) {
-      if (error !== tooManyRows) throw error;
+    const members = await new MemberReader(source, rows.length).read(includes, rows);
+    if (members === "too many") {
       const middle = rows.length >> 1;
       await write(rows.slice(0, middle));
       return write(rows.slice(middle));
@@ -234,14 +235,18 @@ export async function writeRows<Raw, Kind extends Encoded<Raw>>(
       }
     }
   }
-  // A connection reads one statement at a time, so outer rows are kept, all chunks but the last one
+  // A connection reads one statement at a time, so outer rows are kept, later chunks but the last one
   // as text, on disk if it is long.
+  const first: ResultRow<Raw>[][] = [];
   const kept = new Spool();
   let rows: ResultRow<Raw>[] = [];
   let count = 0;
   let length = 0;
+  let keptLength = 0;
   const keep = () => {
-    kept.write(`${serialize(rows).toString("base64")}\n`);
+    if (keptLength < CHUNK_LENGTH) first.push(rows);
+    else kept.write(`${serialize(rows).toString("base64")}\n`);
+    keptLength += length;
     rows = [];
     length = 0;
   };
@@ -252,8 +257,10 @@ export async function writeRows<Raw, Kind extends Encoded<Raw>>(
         count += 1;
         length += lengthOf(row);
         if (rows.length === ROWS_PER_CHUNK || length > CHUNK_LENGTH) keep();
+        return true;
       });
     }
+    for (const chunk of first) await write(chunk);
     for await (const line of readLines(bytesOf(kept.finish()))) {
       await write(deserialize(Buffer.from(line.toString(), "base64")));
     }
@@ -275,9 +282,6 @@ function lengthOf(row: ResultRow<unknown>): number {
 const LARGEST_MEMBERS = 64 * 1024 * 1024;
 const ROW_LENGTH = 50;
 
-/** Thrown if fewer outer rows must be read together. */
-const tooManyRows = new Error("The rows included in several rows exceed the limit");
-
 /** The rows of one key. */
 interface Group<Raw> {
   /** Only if they include others. */
@@ -298,11 +302,15 @@ class MemberReader<Raw, Kind extends Encoded<Raw>> {
     this.#outerRows = outerRows;
   }
 
-  /** The text that each row gets. @throws EngineRefusal `query_too_complex`, or `tooManyRows` */
+  /**
+   * The text that each row gets, unless fewer outer rows must be read together.
+   *
+   * @throws EngineRefusal `query_too_complex`
+   */
   async read(
     includes: readonly Included<Kind>[],
     rows: readonly ResultRow<Raw>[],
-  ): Promise<string[]> {
+  ): Promise<string[] | "too many"> {
     const members = rows.map(() => "");
     for (const include of includes) {
       const keys = rows.map((row) => row[include.keyPlace] ?? null);
@@ -311,6 +319,7 @@ class MemberReader<Raw, Kind extends Encoded<Raw>> {
       for (let at = 0; at < distinct.length; at += KEYS_PER_STATEMENT) {
         const some = distinct.slice(at, at + KEYS_PER_STATEMENT);
         const texts = await this.#readMembers(include, some);
+        if (texts === "too many") return texts;
         for (const [index, key] of some.entries()) found.set(key, texts[index] ?? "");
       }
       const none = memberText(include, [], false);
@@ -319,31 +328,36 @@ class MemberReader<Raw, Kind extends Encoded<Raw>> {
     return members;
   }
 
-  async #readMembers(include: Included<Kind>, keys: readonly Raw[]): Promise<string[]> {
+  async #readMembers(
+    include: Included<Kind>,
+    keys: readonly Raw[],
+  ): Promise<string[] | "too many"> {
     const { key, columns, selected, includes, limit } = include;
     const encode = createRowEncoder<Raw>(columns);
     const groups = keys.map((): Group<Raw> => ({ rows: [], texts: [], length: 0, isCut: false }));
     const bound = keys.map((raw) => this.#source.bind(key, raw));
     await this.#source.each(include.statement(bound), selected, (row) => {
       const group = groups[Number(row[selected.length]) - 1];
-      if (group === undefined) return;
+      if (group === undefined) return true;
       // The rows of one key follow each other, and are read to their end.
-      if (this.#length > LARGEST_MEMBERS && group.length === 0) throw tooManyRows;
+      if (this.#length > LARGEST_MEMBERS && group.length === 0) return false;
       if (group.texts.length === limit) {
         group.isCut = true;
-        return;
+        return true;
       }
       const text = encode(row);
       this.#add(group, text.length + ROW_LENGTH);
       group.texts.push(text);
       if (includes.length > 0) group.rows.push(row);
+      return true;
     });
-    if (this.#length > LARGEST_MEMBERS) throw tooManyRows;
+    if (this.#length > LARGEST_MEMBERS) return "too many";
     if (includes.length > 0) {
       const members = await this.read(
         includes,
         groups.flatMap(({ rows }) => rows),
       );
+      if (members === "too many") return members;
       let at = 0;
       for (const { texts } of groups) {
         for (const [index, text] of texts.entries()) {

@@ -172,7 +172,7 @@ async function select(context: SqliteContext, query: Select, output: RowOutput):
   const { connection } = context.session;
   const source: RowSource<SQLOutputValue, SqliteKind> = {
     async each(statement, _columns, onRow) {
-      for (const row of rows(connection, statement)) onRow(row);
+      for (const row of rows(connection, statement)) if (!onRow(row)) break;
     },
     bind: ({ kind }, raw) => bindKey(kind, raw),
   };
