@@ -1,5 +1,5 @@
 /**
- * Fuzzes the body scanner against other parsers.
+ * Fuzzes the body parser against other parsers.
  *
  * `npm run fuzz -- [--cases N | --seconds S] [--seed N] [--guided]`
  *

@@ -13,7 +13,7 @@ import {
   externalName,
   username as ownUsername,
 } from "../src/access/roles.ts";
-import { attributeName } from "../src/access/row-filter.ts";
+import { attributeName } from "../src/access/attributes.ts";
 import type { Schema } from "../src/query/kind.ts";
 import {
   columnNamePattern,

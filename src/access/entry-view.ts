@@ -1,9 +1,9 @@
 import { Refusal } from "../refusal.ts";
 import { counted } from "../suggestion.ts";
+import { attributeReference, readAttributes } from "./attributes.ts";
 import type { Attributes, AttributeValue, Grant, Literal, RowCondition } from "./grant.ts";
 import { entryRoles, readGrant, writtenEntry } from "./records.ts";
 import { type EntryRole, groupOf } from "./roles.ts";
-import { attributeReference, readAttributes } from "./row-filter.ts";
 
 /** An entry as the API shows it: database, role, and its other keys by their names in the file. */
 export interface EntryView {

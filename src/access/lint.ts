@@ -1,6 +1,7 @@
 /** Lint of valid access files: entries that may not mean what was intended. */
 
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
+import { attributeReference } from "./attributes.ts";
 import { entriesAt, entriesIn, type UserGrants } from "./entries.ts";
 import {
   type Boundary,
@@ -18,7 +19,6 @@ import {
   isLocalGroupName,
   roleAllows,
 } from "./roles.ts";
-import { attributeReference } from "./row-filter.ts";
 import { grantsOf, namesOfPerson, type Snapshot, type User } from "./snapshot.ts";
 
 function beyond(names: readonly string[] = [], allowed: readonly string[] | undefined): string {

@@ -141,7 +141,7 @@ export function mayUseAnywhere(
 
 /**
  * Decides on every access of `query`, in order, and stops at the first denial. For a caller who may
- * be narrowed (`mayBeNarrowed`), a query is denied if it was not scanned in detail.
+ * be narrowed (`mayBeNarrowed`), tables, columns and rows are checked too.
  */
 export function decideQuery(
   snapshot: Snapshot,

@@ -9,6 +9,13 @@ import { type PermissionClass, permissionClasses } from "../query/query.ts";
 import { didYouMean, formatHint, suggestion } from "../suggestion.ts";
 import type { Writable } from "../toml/toml.ts";
 import {
+  attributeReference,
+  attributesForm,
+  isLiteral,
+  isWhole,
+  readAttributes,
+} from "./attributes.ts";
+import {
   type AttributeValue,
   type Boundary,
   type Grant,
@@ -33,13 +40,6 @@ import {
   isLocalGroupName,
   roles,
 } from "./roles.ts";
-import {
-  attributeReference,
-  attributesForm,
-  isLiteral,
-  isWhole,
-  readAttributes,
-} from "./row-filter.ts";
 
 interface KeyReader<Field extends string = string> {
   readonly field: Field;

@@ -268,7 +268,7 @@ export function limitsFor(
   return [...allEntriesOf(snapshot, caller), ...boundaries];
 }
 
-/** True if more than a role may limit the user's queries, which are then scanned in detail. */
+/** True if more than a role may limit the user's queries. */
 export function mayBeNarrowed(snapshot: Snapshot, caller: Caller, context: QueryOrigin): boolean {
   return (
     grantsFor(snapshot, caller).isNarrowed ||

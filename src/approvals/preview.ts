@@ -9,9 +9,9 @@ import { addToBytes } from "../query/additions.ts";
 import type { Grammar } from "../query/grammar.ts";
 import type { QueryLimit } from "../query/limits.ts";
 import { operations } from "../query/operations.ts";
+import { parseQuery, parseQueryInSteps, STEP_BYTES } from "../query/parse.ts";
 import type { Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
-import { STEP_BYTES, scan, scanInSteps } from "../query/scan.ts";
 import type { Approval } from "./approval.ts";
 
 interface PreviewQuery {
@@ -70,7 +70,7 @@ function readQuery(body: Buffer, grammar: Grammar): Promise<Query> {
 }
 
 function* readInSteps(body: Buffer, grammar: Grammar): Steps<Query> {
-  const query = yield* scanInSteps(body, grammar, STEP_BYTES);
+  const query = yield* parseQueryInSteps(body, grammar, STEP_BYTES);
   yield* query.operations.parse();
   return query;
 }
@@ -87,7 +87,7 @@ export function whyRowsHidden(
     .flatMap(({ database, tables }) => tables.map((table) => ({ database, table })))
     .find(({ database, table }) => {
       const select = { database, from: table, columns: ["*"], limit: SHOWN_ROWS };
-      const query = scan(Buffer.from(JSON.stringify({ Select: select })), grammar);
+      const query = parseQuery(Buffer.from(JSON.stringify({ Select: select })), grammar);
       const { allowed, decisions } = decideQuery(snapshot, subject, query, context);
       return !allowed || additionsOf(decisions).length > 0;
     });

@@ -8,9 +8,10 @@ import {
   MOST_PENDING,
   mayApprove,
 } from "../approvals/approval.ts";
+import type { ParsedQuery } from "../query/query.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
 import { type Exchange, originOf } from "./exchange.ts";
-import type { Admission, Gateway, NeededApproval, ScannedQuery } from "./gateway.ts";
+import type { Admission, Gateway, NeededApproval } from "./gateway.ts";
 import type { Approvals } from "./open-approvals.ts";
 import { AUDITED_OPERATIONS } from "./query.ts";
 
@@ -44,7 +45,7 @@ function pending({ id, expires }: Approval, consoleUrl: string | undefined): Ref
 async function requestApproval(
   gateway: Gateway,
   exchange: Exchange,
-  { body, query }: ScannedQuery,
+  { body, query }: ParsedQuery,
   { rules, basis }: NeededApproval,
   store: ApprovalStore,
   consoleUrl: string | undefined,
@@ -97,7 +98,7 @@ function whyVoid(
 async function consumeApproval(
   gateway: Gateway,
   exchange: Exchange,
-  { body }: ScannedQuery,
+  { body }: ParsedQuery,
   needed: NeededApproval,
   store: ApprovalStore,
   consoleUrl: string | undefined,
@@ -134,12 +135,12 @@ export function admitApproved(
         ({ requireApproval }) => requireApproval !== undefined,
       );
     },
-    async admit(gateway, exchange, scanned, needed, id) {
+    async admit(gateway, exchange, parsed, needed, id) {
       const { touched } = await approvals.use(async (store) => {
         if (id === undefined) {
-          throw await requestApproval(gateway, exchange, scanned, needed, store, consoleUrl());
+          throw await requestApproval(gateway, exchange, parsed, needed, store, consoleUrl());
         }
-        return consumeApproval(gateway, exchange, scanned, needed, store, consoleUrl(), id);
+        return consumeApproval(gateway, exchange, parsed, needed, store, consoleUrl(), id);
       });
       return touched === undefined ? [] : [{ touched }];
     },

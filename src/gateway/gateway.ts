@@ -16,7 +16,7 @@ import type { Metrics, StoreMetrics } from "../observe/metrics.ts";
 import type { Tracing } from "../observe/tracing.ts";
 import type { Grammar } from "../query/grammar.ts";
 import type { QueryLimit } from "../query/limits.ts";
-import type { Query } from "../query/query.ts";
+import type { ParsedQuery } from "../query/query.ts";
 import type { DatabaseRouting } from "../upstream/backends.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import type { BodyBudget } from "./body.ts";
@@ -53,12 +53,6 @@ export interface Lease extends StoreMetrics {
   requireFresh(): void;
 }
 
-/** A query as it was received. */
-export interface ScannedQuery {
-  readonly body: Buffer;
-  readonly query: Query;
-}
-
 /** Why the caller's grants do not allow a query by themselves. */
 export interface NeededApproval {
   readonly rules: readonly ApprovalRule[];
@@ -77,7 +71,7 @@ export interface Admission {
   admit(
     gateway: Gateway,
     exchange: Exchange,
-    query: ScannedQuery,
+    query: ParsedQuery,
     needed: NeededApproval,
     id: string | undefined,
   ): Promise<readonly QueryLimit[]>;

@@ -8,9 +8,9 @@ import { additionsOf } from "../access/row-filter.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { runAtOnce } from "../cooperative-scheduling.ts";
 import { addToBytes } from "../query/additions.ts";
+import { parseQuery } from "../query/parse.ts";
 import type { Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
-import { scan } from "../query/scan.ts";
 import { toOpForm } from "../upstream/query-form.ts";
 import type { QueryInterface } from "./gateway.ts";
 
@@ -57,7 +57,7 @@ export function outcomeOf(
   const obstacle = obstacleOf(snapshot, user);
   if (obstacle !== undefined) return { allowed: false, code: obstacle };
   try {
-    const query = scan(body, grammar);
+    const query = parseQuery(body, grammar);
     const subject = { username: user, groups, tokenDatabase: EVERY_DATABASE };
     const context = { via, client, now: Date.now(), isEngine };
     const decided = decideQuery(snapshot, subject, query, context);

@@ -9,8 +9,8 @@ import { addToBytes, addToTree } from "../query/additions.ts";
 import { shapeOf } from "../query/audit-shape.ts";
 import type { Grammar } from "../query/grammar.ts";
 import type { QueryLimit } from "../query/limits.ts";
-import { isReadOnly, type Query } from "../query/query.ts";
-import { LONG_BODY, STEP_BYTES, scan, scanInSlices } from "../query/scan.ts";
+import { LONG_BODY, parseQuery, parseQueryInSlices, STEP_BYTES } from "../query/parse.ts";
+import { isReadOnly, type ParsedQuery, type Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import { abandoned, ClientAnswer, type QueryAnswer } from "../upstream/answer-stream.ts";
 import {
@@ -31,7 +31,7 @@ import { toOpForm } from "../upstream/query-form.ts";
 import { commonHeaders, reject } from "./answer.ts";
 import { requireStillGood } from "./authentication.ts";
 import { type Exchange, fairnessKey, originOf } from "./exchange.ts";
-import type { Gateway, NeededApproval, ScannedQuery } from "./gateway.ts";
+import type { Gateway, NeededApproval } from "./gateway.ts";
 import { countCall, countQuery } from "./rates.ts";
 import type { Endpoint } from "./route.ts";
 
@@ -51,10 +51,10 @@ function after<Value, Next>(
  */
 export function withFilters(
   { queries: { grammar }, configuration }: Pick<Gateway, "queries" | "configuration">,
-  parsed: ScannedQuery,
+  parsed: ParsedQuery,
   decisions: readonly Decision[],
   readsBytes: boolean,
-): ScannedQuery | Promise<ScannedQuery> {
+): ParsedQuery | Promise<ParsedQuery> {
   const additions = additionsOf(decisions);
   if (additions.length === 0) return parsed;
   const { body, query } = parsed;
@@ -236,7 +236,7 @@ function read(
   const refuse = (error: unknown) => countInvalid(gateway, exchange, error);
   if (body.length < LONG_BODY) {
     try {
-      return scan(body, grammar);
+      return parseQuery(body, grammar);
     } catch (error) {
       return refuse(error);
     }
@@ -255,7 +255,7 @@ async function readInSlices(
   isWanted: () => boolean,
   isWhole: boolean,
 ): Promise<Query | undefined> {
-  const query = await scanInSlices(body, grammar, isWanted);
+  const query = await parseQueryInSlices(body, grammar, isWanted);
   if (query === undefined || !isWhole) return query;
   const parsed = await runCooperatively(whileWanted(query.operations.parse(), isWanted));
   return parsed && query;
@@ -271,22 +271,22 @@ async function countInvalid(gateway: Gateway, exchange: Exchange, error: unknown
 function admit(
   gateway: Gateway,
   exchange: Exchange,
-  scanned: ScannedQuery,
+  parsed: ParsedQuery,
   { own, accept, approval: id }: PrepareOptions,
 ): PreparedQuery | Promise<PreparedQuery> {
   // A query without a target is refused before it is judged.
-  const database = gateway.routing.databaseFor(scanned.query);
-  const judged = judge(gateway, exchange, scanned.query);
+  const database = gateway.routing.databaseFor(parsed.query);
+  const judged = judge(gateway, exchange, parsed.query);
   const judgeAgain = () => {
     requireStillGood(gateway, exchange);
-    if (isDeepStrictEqual(judge(gateway, exchange, scanned.query), judged)) return;
+    if (isDeepStrictEqual(judge(gateway, exchange, parsed.query), judged)) return;
     const detail = "the caller's rights changed while the query waited for a connection";
     throw new Refusal("busy", { detail, retryAfter: 1 });
   };
-  const requestFor = (sent: ScannedQuery, { decisions, identity, limits, seesSchema }: Judged) => {
+  const requestFor = (sent: ParsedQuery, { decisions, identity, limits, seesSchema }: Judged) => {
     exchange.verdict.allow();
-    if (sent !== scanned) {
-      exchange.verdict.filters = addedFilters(scanned.query, decisions);
+    if (sent !== parsed) {
+      exchange.verdict.filters = addedFilters(parsed.query, decisions);
     }
     const isOpForm = gateway.configuration.upstream.query_form === "op";
     return {
@@ -304,14 +304,14 @@ function admit(
       },
     };
   };
-  return after(withFilters(gateway, scanned, judged.decisions, database.readsBytes), (sent) => {
-    if (sent !== scanned) requireStillGood(gateway, exchange);
+  return after(withFilters(gateway, parsed, judged.decisions, database.readsBytes), (sent) => {
+    if (sent !== parsed) requireStillGood(gateway, exchange);
     const needed = judged.approval;
     if (needed === undefined) return requestFor(sent, judged);
-    return gateway.admission.admit(gateway, exchange, scanned, needed, id).then((added) => {
+    return gateway.admission.admit(gateway, exchange, parsed, needed, id).then((added) => {
       requireStillGood(gateway, exchange);
       // Changes made since the request, including new row filters, were not approved.
-      const now = judge(gateway, exchange, scanned.query);
+      const now = judge(gateway, exchange, parsed.query);
       if (now.approval?.basis !== needed.basis) throw new Refusal("approval_void");
       const limits = [...now.limits, ...added];
       // It is sent at most once.

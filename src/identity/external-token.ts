@@ -1,9 +1,9 @@
 import { hash } from "node:crypto";
 import type { JWTPayload } from "jose";
 import * as z from "zod";
+import { readAttributes } from "../access/attributes.ts";
 import type { Attributes } from "../access/grant.ts";
 import { isExternalGroup, isExternalUsername } from "../access/roles.ts";
-import { readAttributes } from "../access/row-filter.ts";
 import { epochSeconds } from "../clock.ts";
 import { type IssuerSettings, LONGEST_TOKEN_SECONDS } from "../config/schema.ts";
 import { Refusal } from "../refusal.ts";

@@ -75,7 +75,7 @@ export function isLong(value: unknown): value is object {
 }
 
 /**
- * Parses JSON that a strict reader has accepted, such as a body after its scan. A reviver of
+ * Parses JSON that a strict reader has accepted, such as the values of a body. A reviver of
  * `JSON.parse` takes eight times as long, and neither can pause.
  */
 class ExactParser {

@@ -1,7 +1,7 @@
 import { JsonFault } from "./fault.ts";
 
 // Each module repeats the constants for single bytes. An imported constant is loaded at every
-// comparison, which costs the scanner a tenth of its speed.
+// comparison, which costs the parser a tenth of its speed.
 
 /** A table with 1 for each accepted byte, else 0. */
 export function byteTable(accepts: (byte: number) => boolean): Uint8Array {

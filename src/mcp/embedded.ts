@@ -166,7 +166,7 @@ function isToolCall({ kind, method }: McpMessage): boolean {
 
 /**
  * The message for the MCP library, without a tool's arguments. The library would process those
- * without a pause, and only the scanner judges them. @throws McpRefused if the rest is too large
+ * without a pause, and only the query parser judges them. @throws McpRefused if the rest is too large
  */
 function envelopeOf(body: Buffer, message: McpMessage): unknown {
   const args = isToolCall(message) ? message.arguments : undefined;

@@ -18,8 +18,8 @@ import { type Field, type Kind, optional, required, type Schema } from "../query
 import { OperationNode } from "../query/node.ts";
 import { ObjectShape } from "../query/object-shape.ts";
 import { definitions, type OperationName } from "../query/operations.ts";
+import { parseQueryInSlices } from "../query/parse.ts";
 import { QueryRefused } from "../query/refusal.ts";
-import { scanInSlices } from "../query/scan.ts";
 import { QueryTape } from "../query/tape.ts";
 import { list, plainName } from "../query/values.ts";
 import { Refusal } from "../refusal.ts";
@@ -100,7 +100,7 @@ function joinedTables(args: ReadonlyMap<string, Buffer>) {
 /** The tables for `maxRows`. A malformed select is refused later. */
 async function tablesIn(select: Buffer, grammar: Grammar): Promise<ReadonlyMap<string, number>> {
   const query = writeMembers(new Map([["Select", select]]));
-  const found = await scanInSlices(query, grammar).catch(() => undefined);
+  const found = await parseQueryInSlices(query, grammar).catch(() => undefined);
   const rows = new Map<string, number>();
   for (const { tables, node } of found?.accesses ?? []) {
     for (const table of tables) rows.set(table, 0);

@@ -8,22 +8,16 @@ import type { Term } from "./conditions.ts";
 import { Deferred } from "./deferred.ts";
 import type { Grammar } from "./grammar.ts";
 import type { OperationNode } from "./node.ts";
+import { parseQueryInSteps } from "./parse.ts";
 import { ParsedOperations } from "./parsed-operations.ts";
-import type { Query } from "./query.ts";
+import type { ParsedQuery, Query } from "./query.ts";
 import { QueryRefused } from "./refusal.ts";
-import { scanInSteps } from "./scan.ts";
 import { splice } from "./splice.ts";
 
 /** Conditions that an operation's rows must meet in addition to its own `where`. */
 export interface Addition {
   readonly node: OperationNode;
   readonly conditions: readonly Term[];
-}
-
-/** A query and the bytes that are parsed to it. */
-export interface ReadQuery {
-  readonly body: Buffer;
-  readonly query: Query;
 }
 
 /** Values of these members contain no operations. */
@@ -63,11 +57,11 @@ export function* addToTree(query: Query, additions: readonly Addition[]): Steps<
  * @throws QueryRefused `nesting_too_deep`
  */
 export function* addToBytes(
-  { body, query }: ReadQuery,
+  { body, query }: ParsedQuery,
   additions: readonly Addition[],
   grammar: Grammar,
   bytesPerStep: number,
-): Steps<ReadQuery> {
+): Steps<ParsedQuery> {
   const texts = additions.map(({ node, conditions }) => ({
     node,
     conditions: conditions.map((condition) => JSON.stringify(condition, writeDigits)),
@@ -81,7 +75,7 @@ export function* addToBytes(
 
 function* readAgain(body: Buffer, grammar: Grammar, bytesPerStep: number): Steps<Query> {
   try {
-    return yield* scanInSteps(body, grammar, bytesPerStep);
+    return yield* parseQueryInSteps(body, grammar, bytesPerStep);
   } catch (error) {
     if (!(error instanceof QueryRefused) || error.code !== "nesting_too_deep") throw error;
     // The place in the body with filters would mislead the caller.

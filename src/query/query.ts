@@ -41,6 +41,12 @@ export interface Query {
   readonly operations: ParsedOperations;
 }
 
+/** A query with its bytes, and with the conditions that were added to it, if any. */
+export interface ParsedQuery {
+  readonly body: Buffer;
+  readonly query: Query;
+}
+
 /** True for a query that may be sent again. */
 export function isReadOnly({ accesses }: Query): boolean {
   return accesses.every(({ reads }) => reads);

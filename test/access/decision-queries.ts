@@ -1,9 +1,9 @@
 /** Random queries about the tables and columns of the random entries. */
 import type { DecisionContext } from "../../src/access/rights.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
+import { parseQuery } from "../../src/query/parse.ts";
 import type { Query } from "../../src/query/query.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
-import { scan } from "../../src/query/scan.ts";
 import { type Choose, columns, maybe, now, some } from "./decision-worlds.ts";
 
 export type Json =
@@ -289,9 +289,9 @@ export function readingOf(choose: Choose): AskedQuery {
   return { body, context: { ...askedOf(choose).context, isEngine: true } };
 }
 
-export function scanned({ body }: AskedQuery): Query | undefined {
+export function parsed({ body }: AskedQuery): Query | undefined {
   try {
-    return scan(Buffer.from(JSON.stringify(body)), grammar);
+    return parseQuery(Buffer.from(JSON.stringify(body)), grammar);
   } catch (error) {
     if (error instanceof QueryRefused) return undefined;
     throw error;

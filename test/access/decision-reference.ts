@@ -10,7 +10,7 @@ import type { DecisionContext } from "../../src/access/rights.ts";
 import type { AskedQuery, Json, JsonObject } from "./decision-queries.ts";
 import { now, username, type World } from "./decision-worlds.ts";
 
-/** How the second reading of the contract looks into a query: its JSON, and nothing the scanner found. */
+/** How the second reading of the contract looks into a query: its JSON, and nothing the parser found. */
 
 /** The fields and lists of a query. Empty if absent. */
 function isObject(value: Json | undefined): value is JsonObject {
@@ -469,7 +469,7 @@ function asksOf(element: Element): string[] {
 
 /**
  * The decision once more, from the contract alone: plain lists that are filtered, nothing indexed,
- * and the query's own JSON in the place of the scanner's findings. It says everything that is wrong
+ * and the query's own JSON in the place of the parser's findings. It says everything that is wrong
  * with each element, in no order.
  */
 

@@ -4,7 +4,7 @@ import { decideQuery, decideWholeDatabase, seeTable } from "../../src/access/pol
 import type { DecisionContext } from "../../src/access/rights.ts";
 import { addedTexts, pinnedValues } from "../../src/access/row-filter.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
-import { scan } from "../../src/query/scan.ts";
+import { parseQuery } from "../../src/query/parse.ts";
 import { now, snapshotOf, username } from "./decision-worlds.ts";
 
 /** Grants and queries for tests of the decision by examples. */
@@ -29,7 +29,7 @@ function snapshotBy({ grants = [{}], boundaries = [], attributes = {} }: Rules) 
 
 function decideOn(rules: Rules, body: unknown, context: Partial<DecisionContext> = {}) {
   const text = typeof body === "string" ? body : JSON.stringify(body);
-  const query = scan(Buffer.from(text), grammar);
+  const query = parseQuery(Buffer.from(text), grammar);
   const how = { via: "query", now, isEngine: true, ...context } as const;
   return decideQuery(snapshotBy(rules), subject, query, how);
 }

@@ -11,7 +11,7 @@ import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { addToBytes } from "../../src/query/additions.ts";
 import type { Query } from "../../src/query/query.ts";
 import { caseCount } from "../kit/nightly.ts";
-import { type AskedQuery, askedOf, grammar, readingOf, scanned } from "./decision-queries.ts";
+import { type AskedQuery, askedOf, grammar, parsed, readingOf } from "./decision-queries.ts";
 import { filteredBody, opinionsOn } from "./decision-reference.ts";
 import {
   boundaryOf,
@@ -94,7 +94,7 @@ function compare(
     const snapshot = snapshotOf(world);
     for (let more = 0; more < 8; more++) {
       const asked = ask(choose);
-      const query = scanned(asked);
+      const query = parsed(asked);
       if (query === undefined) continue;
       judged++;
       const decision = decideQuery(snapshot, subjectOf(world), query, asked.context);
@@ -136,7 +136,7 @@ t.test("it agrees on Selects that include tables and read from other Selects", a
 });
 
 function decideOn(world: World, asked: AskedQuery): QueryDecision | undefined {
-  const query = scanned(asked);
+  const query = parsed(asked);
   return query && decideQuery(snapshotOf(world), subjectOf(world), query, asked.context);
 }
 

@@ -10,7 +10,7 @@ import type { Subject } from "../../src/access/roles.ts";
 import { isExternalUsername, isGroupName, joinNames, splitNames } from "../../src/access/roles.ts";
 import { runAtOnce } from "../../src/cooperative-scheduling.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
-import { scan } from "../../src/query/scan.ts";
+import { parseQuery } from "../../src/query/parse.ts";
 import { user } from "./kit.ts";
 
 const grammar = createGrammar({ extraFields: [], operations: {} });
@@ -146,7 +146,7 @@ t.test("row filters take a record's attribute before the token's", async (t) => 
     const snapshot = parseAccessFile(file, "access.toml");
     const caller = { ...bob, attributes };
     const select = { database: "main", from: "a", columns: ["*"] };
-    const query = scan(Buffer.from(JSON.stringify({ Select: select })), grammar);
+    const query = parseQuery(Buffer.from(JSON.stringify({ Select: select })), grammar);
     const context = { via: "query", now: 0, isEngine: true } as const;
     const { decisions } = decideQuery(snapshot, caller, query, context);
     t.match(decisions[0]?.filters, [{ conditions: [{ value: tenant }] }]);

@@ -7,9 +7,9 @@ import { type Decision, decidingEntry, otherSpellingOf } from "../../src/access/
 import { isRole, mayGrant, outranks, roles, widestRole } from "../../src/access/roles.ts";
 import { emptySnapshot, grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
+import { parseQuery } from "../../src/query/parse.ts";
 import { ParsedOperations } from "../../src/query/parsed-operations.ts";
 import { type PermissionClass, permissionClasses, type Query } from "../../src/query/query.ts";
-import { scan } from "../../src/query/scan.ts";
 import { grant, snapshotOf, user } from "./kit.ts";
 
 /** The documented rights of each role, in the order of `columns`. */
@@ -106,7 +106,8 @@ const adding = (database: string) => ({ Insert: { database, table: "a", values: 
 t.test("a query is allowed only if every access in it is", async (t) => {
   const snapshot = snapshotOf("alice main ReadWrite", "alice logs ReadOnly");
   const ask = (query: Query) => decideQuery(snapshot, unlimited("alice"), query, context);
-  const asking = (...Batch: object[]) => ask(scan(Buffer.from(JSON.stringify({ Batch })), grammar));
+  const asking = (...Batch: object[]) =>
+    ask(parseQuery(Buffer.from(JSON.stringify({ Batch })), grammar));
   t.ok(asking(adding("main"), reading("logs")).allowed);
   const denied = asking(reading("main"), adding("logs"), reading("main"));
   t.notOk(denied.allowed);

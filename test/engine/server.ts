@@ -6,8 +6,8 @@ import { ClientError } from "../../src/client-error.ts";
 import { openStore, type StoreOptions } from "../../src/engine/open.ts";
 import { keepDigits } from "../../src/json/document.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
+import { parseQuery } from "../../src/query/parse.ts";
 import { isReadOnly } from "../../src/query/query.ts";
-import { scan } from "../../src/query/scan.ts";
 import { ClientAnswer } from "../../src/upstream/answer-stream.ts";
 import { QueryMetrics } from "../../src/upstream/backends.ts";
 import { EngineDatabase } from "../../src/upstream/engine-database.ts";
@@ -83,7 +83,7 @@ async function serve(
     return;
   }
   const body = request.method === "POST" ? await buffer(request) : noBody;
-  const query = scan(body, grammar);
+  const query = parseQuery(body, grammar);
   database.run(
     {
       user: "test",

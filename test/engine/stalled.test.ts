@@ -12,7 +12,7 @@ import t from "tap";
 import { textOf } from "../../src/engine/spool.ts";
 import { DatabaseLocks, openSqliteStore } from "../../src/engine/sqlite/store.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
-import { scan } from "../../src/query/scan.ts";
+import { parseQuery } from "../../src/query/parse.ts";
 import { eventually } from "../kit/eventually.ts";
 import { nightly } from "../kit/nightly.ts";
 import { childrenOf } from "../kit/process-info.ts";
@@ -85,7 +85,7 @@ t.test("no query waits while a SQLite process parses a long body", async (t) => 
     const store = await openSqliteStore(join(temporaryDirectory(t), "data"), storeOptions);
     t.teardown(() => store.close());
     const ask = async (body: object): Promise<string> => {
-      const query = scan(Buffer.from(JSON.stringify(body)), grammar);
+      const query = parseQuery(Buffer.from(JSON.stringify(body)), grammar);
       return textOf(await store.execute({ query, limits: [] }, new AbortController()));
     };
     await ask(createTable("a", { key: "int", id: "int" }));

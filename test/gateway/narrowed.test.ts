@@ -3,10 +3,10 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
 import type { Decision } from "../../src/access/rights.ts";
 import { configurationSchema } from "../../src/config/schema.ts";
-import type { ScannedQuery } from "../../src/gateway/gateway.ts";
 import { withFilters } from "../../src/gateway/query.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
-import { LONG_BODY, scan } from "../../src/query/scan.ts";
+import { LONG_BODY, parseQuery } from "../../src/query/parse.ts";
+import type { ParsedQuery } from "../../src/query/query.ts";
 import {
   beginSession,
   callTool,
@@ -229,26 +229,26 @@ const filtering = {
 const own = { column: "tenant", cmp: "=", value: "acme" } as const;
 
 /** A decision that adds a filter. */
-function decisionsOn({ query }: ScannedQuery): readonly Decision[] {
+function decisionsOn({ query }: ParsedQuery): readonly Decision[] {
   const filters = query.accesses.map(({ node }) => ({ node, conditions: [own], added: [own] }));
   return [{ allowed: true, reason: "allowed", role: "ReadOnly", entry: "main.a", filters }];
 }
 
-function scannedQuery(keys: number, length = 1): ScannedQuery {
+function queryOf(keys: number, length = 1): ParsedQuery {
   const value = "x".repeat(length);
   const or = Array.from({ length: keys }, () => ({ column: "id", cmp: "=", value }));
   const select = { database: "main", from: "a", columns: ["id"], where: { or } };
   const body = Buffer.from(JSON.stringify({ Select: select }));
-  return { body, query: scan(body, grammar) };
+  return { body, query: parseQuery(body, grammar) };
 }
 
-t.test("others are served while long queries are scanned again with filters", async (t) => {
-  const scanned = scannedQuery(12_000, 200);
-  t.ok(scanned.body.length > 4 * LONG_BODY);
+t.test("others are served while long queries are parsed again with filters", async (t) => {
+  const parsed = queryOf(12_000, 200);
+  t.ok(parsed.body.length > 4 * LONG_BODY);
   let isRead = false;
-  // Several, since a fast machine may scan one within a single turn.
+  // Several, since a fast machine may parseQuery one within a single turn.
   const reads = Promise.all(
-    Array.from({ length: 8 }, () => withFilters(filtering, scanned, decisionsOn(scanned), true)),
+    Array.from({ length: 8 }, () => withFilters(filtering, parsed, decisionsOn(parsed), true)),
   );
   const whenRead = reads.finally(() => {
     isRead = true;
@@ -257,20 +257,17 @@ t.test("others are served while long queries are scanned again with filters", as
   for (; !isRead; turns++) await nextTurn();
   t.ok(turns > 1, `${turns} turns in between`);
   for (const { body, query } of await whenRead) {
-    t.equal(body.length, scanned.body.length + `{"and":[${JSON.stringify(own)},]}`.length);
+    t.equal(body.length, parsed.body.length + `{"and":[${JSON.stringify(own)},]}`.length);
     t.strictSame(query.accesses[0]?.tables, ["a"]);
   }
 });
 
 t.test("a query that becomes too long with its filters is refused", (t) => {
-  const scanned = scannedQuery(100);
-  const server = { max_body_bytes: scanned.body.length };
+  const parsed = queryOf(100);
+  const server = { max_body_bytes: parsed.body.length };
   const configuration = configurationSchema.parse({ server });
-  t.throws(
-    () => withFilters({ ...filtering, configuration }, scanned, decisionsOn(scanned), true),
-    {
-      code: "body_too_large",
-    },
-  );
+  t.throws(() => withFilters({ ...filtering, configuration }, parsed, decisionsOn(parsed), true), {
+    code: "body_too_large",
+  });
   t.end();
 });

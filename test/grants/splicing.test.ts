@@ -1,12 +1,12 @@
-/** Filters in the bodies that the scanner is fuzzed with: once, read alike by all, and nothing else. */
+/** Filters in the bodies that the parser is fuzzed with: once, read alike by all, and nothing else. */
 import t from "tap";
 import { parseAccessFile } from "../../src/access/parse.ts";
 import { decideQuery } from "../../src/access/policy.ts";
 import type { QueryDecision } from "../../src/access/rights.ts";
 import { addedTexts, additionsOf, termText } from "../../src/access/row-filter.ts";
+import { parseQuery } from "../../src/query/parse.ts";
 import type { Query } from "../../src/query/query.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
-import { scan } from "../../src/query/scan.ts";
 import { splice } from "../../src/query/splice.ts";
 import { choicesOf } from "../query/arbitrary.ts";
 import { judgeBody } from "../query/differential.ts";
@@ -26,7 +26,7 @@ const subject = { username: "rita", tokenDatabase: "*" };
 /** The query, or the code by which it is refused. */
 function read(body: Buffer): Query | string {
   try {
-    return scan(body, plain);
+    return parseQuery(body, plain);
   } catch (error) {
     if (error instanceof QueryRefused) return error.code;
     throw error;
@@ -169,7 +169,7 @@ t.test("filters are added to every table of an operation", async (t) => {
     `{"Delete":{"where":${where},"database":"main","table":"tickets"}}`;
   const selecting = (fields: string) => `{"Select":${fields.slice(0, -1)},"database":"main"}}`;
   const decisionOn = (text: string, isEngine = true) => {
-    const query = scan(Buffer.from(text), plain);
+    const query = parseQuery(Buffer.from(text), plain);
     return {
       text,
       query,
@@ -225,7 +225,7 @@ t.test("a long body is parsed at most once to judge it", async (t) => {
   const limited = parseAccessFile(file, "access_control.toml");
   const parse = t.capture(JSON, "parse", JSON.parse);
   const parsedBytes = (text: string) => {
-    const query = scan(Buffer.from(text), plain);
+    const query = parseQuery(Buffer.from(text), plain);
     parse();
     const { reason } = decideQuery(limited, subject, query, {
       via: "query",
@@ -268,7 +268,7 @@ t.test("a filter is added after more columns than a shape has, even if one fits 
   const additionsFor = (column: string) => {
     const columns = JSON.stringify(Array(5000).fill("tenant"));
     const body = `{"Select":{"database":"main","from":"tickets","columns":${columns},"where":{"value":"a","cmp":"=","c\\u006flumn":"${column}"}}}`;
-    const query = scan(Buffer.from(body), plain);
+    const query = parseQuery(Buffer.from(body), plain);
     const context = { via: "query", now: 0, isEngine: true } as const;
     return addedTexts(decideQuery(limited, subject, query, context).decisions[0]?.filters).length;
   };

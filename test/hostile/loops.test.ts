@@ -237,7 +237,7 @@ async function begin(token: string): Promise<Wire> {
   return wire;
 }
 
-t.test("a token that is revoked while its body is scanned is refused", async (t) => {
+t.test("a token that is revoked while its body is parsed is refused", async (t) => {
   await gateway.addUser("carol", "Owner");
   const carol = await gateway.login("carol", "carol password");
   witness.take();

@@ -8,7 +8,7 @@ import { toolNameOf } from "../../src/mcp/tool-definitions.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import type { Level } from "../../src/query/kind.ts";
 import { definitions, operationNames } from "../../src/query/operations.ts";
-import { scan } from "../../src/query/scan.ts";
+import { parseQuery } from "../../src/query/parse.ts";
 import { ask } from "../kit/client.ts";
 import { openEmbedded } from "./kit.ts";
 import { statelessCall } from "./messages.ts";
@@ -130,7 +130,7 @@ for (const level of ["full", "core"] as const) {
         const operation = operationNames.find((operation) => toolNameOf(operation) === name);
         if (operation === undefined) continue;
         const body = Buffer.from(JSON.stringify({ [operation]: examples[0] }));
-        t.equal(scan(body, grammar).accesses.length, 1, name);
+        t.equal(parseQuery(body, grammar).accesses.length, 1, name);
       }
     },
   );

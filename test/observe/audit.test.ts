@@ -26,7 +26,7 @@ import { summarizeAudit } from "../../src/observe/audit-summary.ts";
 import { createLog, LineWriter } from "../../src/observe/log.ts";
 import { shapeOf } from "../../src/query/audit-shape.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
-import { scan } from "../../src/query/scan.ts";
+import { parseQuery } from "../../src/query/parse.ts";
 import { openGatewaySetup, select } from "../gateway/kit.ts";
 import { decodePart } from "../identity/forge.ts";
 import { callTool } from "../journeys/mcp.ts";
@@ -179,7 +179,7 @@ t.test("the level distinguishes denials and failures", async (t) => {
 
 const full = createGrammar({ extraFields: [], operations: {}, level: "full" });
 function shapeIn(body: object, most = 2048, element = 0): string | undefined {
-  const access = scan(Buffer.from(JSON.stringify(body)), full).accesses[element];
+  const access = parseQuery(Buffer.from(JSON.stringify(body)), full).accesses[element];
   return access && shapeOf(access.node, most);
 }
 

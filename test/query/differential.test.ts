@@ -5,7 +5,7 @@ import { BodyMaker } from "./fuzz-bodies.ts";
 import { insertOf, refusalOf } from "./kit.ts";
 import { type Habit, habits, parsePlainly, seenBy } from "./plain-json.ts";
 
-t.test("no parser sees another operation, database or table than the scanner", async (t) => {
+t.test("no parser sees another operation, database or table than the parser", async (t) => {
   const seed = Math.floor(Math.random() * 2 ** 31);
   const maker = new BodyMaker(choicesOf(seed));
   let accepted = 0;

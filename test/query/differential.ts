@@ -1,10 +1,10 @@
-/** The scanner beside other parsers: for no body may it see something that one of them does not. */
+/** The parser beside other parsers: for no body may it see something that one of them does not. */
 
 import { isDeepStrictEqual } from "node:util";
 import { runAtOnce } from "../../src/cooperative-scheduling.ts";
+import { parseQuery, parseQueryInSteps } from "../../src/query/parse.ts";
 import type { Query } from "../../src/query/query.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
-import { scan, scanInSteps } from "../../src/query/scan.ts";
 import { gist, plain } from "./kit.ts";
 import {
   habits,
@@ -46,13 +46,13 @@ function expectedAccesses(body: Buffer): object[] | undefined {
   return referenceAccesses(parseForReference(text));
 }
 
-function seenByScanner({ accesses }: Query): SeenAccess[] {
+function seenByParser({ accesses }: Query): SeenAccess[] {
   return accesses.map(({ operation, database, tables }) => ({ operation, database, tables }));
 }
 
-/** The first habit by which a parser sees something else than the scanner. */
+/** The first habit by which a parser sees something else than the parser. */
 function dissenter(body: Buffer, query: Query): string | undefined {
-  const expected = seenByScanner(query);
+  const expected = seenByParser(query);
   for (const decoded of [laxDecoder.decode(body), body.toString("latin1")]) {
     const node: JsonNode | undefined = parsePlainly(decoded);
     for (const habit of habits) {
@@ -69,13 +69,13 @@ export interface Judgement {
 }
 
 export function judgeBody(body: Buffer, bytesPerStep = 1): Judgement {
-  const scanned = attempt(() => scan(body, plain));
-  const stepped = attempt(() => runAtOnce(scanInSteps(body, plain, bytesPerStep)));
-  const isAccepted = !(scanned instanceof QueryRefused);
-  if (!isDeepStrictEqual(outcome(scanned), outcome(stepped))) {
+  const parsed = attempt(() => parseQuery(body, plain));
+  const stepped = attempt(() => runAtOnce(parseQueryInSteps(body, plain, bytesPerStep)));
+  const isAccepted = !(parsed instanceof QueryRefused);
+  if (!isDeepStrictEqual(outcome(parsed), outcome(stepped))) {
     return { isAccepted, fault: "differs when sliced" };
   }
-  return { isAccepted, fault: misreading(body, isAccepted ? scanned : undefined) };
+  return { isAccepted, fault: misreading(body, isAccepted ? parsed : undefined) };
 }
 
 function misreading(body: Buffer, query: Query | undefined): string | undefined {
@@ -87,7 +87,7 @@ function misreading(body: Buffer, query: Query | undefined): string | undefined 
   return habit && `read differently by a parser that is ${habit}`;
 }
 
-function outcome(scanned: Query | QueryRefused): unknown {
-  if (!(scanned instanceof QueryRefused)) return scanned;
-  return { code: scanned.code, message: scanned.message };
+function outcome(parsed: Query | QueryRefused): unknown {
+  if (!(parsed instanceof QueryRefused)) return parsed;
+  return { code: parsed.code, message: parsed.message };
 }

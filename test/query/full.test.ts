@@ -2,7 +2,7 @@ import t from "tap";
 import { shapeOf } from "../../src/query/audit-shape.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import type { OperationNode } from "../../src/query/node.ts";
-import { scan } from "../../src/query/scan.ts";
+import { parseQuery } from "../../src/query/parse.ts";
 import {
   busy,
   chainOfIncludes,
@@ -482,7 +482,7 @@ t.test("an operation lists every right that it needs", async (t) => {
 t.test("columns are listed by position", async (t) => {
   const nodeOf = (body: object, element = 0) => {
     const grammar = createGrammar({ extraFields: [], operations: {} });
-    return scan(Buffer.from(JSON.stringify(body)), grammar).accesses[element]?.node;
+    return parseQuery(Buffer.from(JSON.stringify(body)), grammar).accesses[element]?.node;
   };
   const listed = (node: OperationNode | undefined) =>
     Object.fromEntries(

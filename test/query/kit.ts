@@ -1,7 +1,7 @@
 import { createGrammar, type Grammar } from "../../src/query/grammar.ts";
+import { parseQuery } from "../../src/query/parse.ts";
 import type { Access, Query } from "../../src/query/query.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
-import { scan } from "../../src/query/scan.ts";
 
 export const widened: Grammar = createGrammar({
   extraFields: ["trace"],
@@ -11,12 +11,12 @@ export const widened: Grammar = createGrammar({
 export const plain: Grammar = createGrammar({ extraFields: [], operations: {} });
 
 export function scanBody(body: unknown, grammar = plain): Query {
-  return scan(bytesOf(body), grammar);
+  return parseQuery(bytesOf(body), grammar);
 }
 
 export function refusalOf(body: unknown, grammar = plain): QueryRefused {
   try {
-    scan(bytesOf(body), grammar);
+    parseQuery(bytesOf(body), grammar);
   } catch (error) {
     if (error instanceof QueryRefused) return error;
     throw error;
@@ -26,7 +26,7 @@ export function refusalOf(body: unknown, grammar = plain): QueryRefused {
 
 export function verdict(body: unknown, grammar = plain): string {
   try {
-    scan(bytesOf(body), grammar);
+    parseQuery(bytesOf(body), grammar);
     return "accepted";
   } catch (error) {
     if (error instanceof QueryRefused) return error.code;

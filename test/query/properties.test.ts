@@ -1,23 +1,23 @@
 import { deepStrictEqual } from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
+import { parseQuery } from "../../src/query/parse.ts";
 import type { Access } from "../../src/query/query.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
-import { scan } from "../../src/query/scan.ts";
 import { type Choose, choicesOf, query, seeds, write } from "./arbitrary.ts";
 import { fullSelect } from "./arbitrary-selects.ts";
 import { gist, plain } from "./kit.ts";
 import { referenceAccesses } from "./reference.ts";
 import { tablesOfSelect } from "./reference-selects.ts";
 
-/** The accesses as the scanner tells them; undefined if it refuses the body. */
-function scanned(body: Buffer): object[] | undefined {
+/** The accesses as the parser gives them; undefined if it refuses the body. */
+function gists(body: Buffer): object[] | undefined {
   return accessesOf(body)?.map(gist);
 }
 
 function accessesOf(body: Buffer): readonly Access[] | undefined {
   try {
-    return scan(body, plain).accesses;
+    return parseQuery(body, plain).accesses;
   } catch (error) {
     if (error instanceof QueryRefused) return undefined;
     throw error;
@@ -38,7 +38,7 @@ t.test("a valid query in any spelling has exactly its accesses", async () => {
   fc.assert(
     fc.property(query, seeds, (value, seed) => {
       const choose = choicesOf(seed);
-      const accesses = scan(Buffer.from(write(value, choose)), plain).accesses;
+      const accesses = parseQuery(Buffer.from(write(value, choose)), plain).accesses;
       deepStrictEqual(accesses.map(gist), referenceAccesses(value));
     }),
     { numRuns: 1500 },
@@ -50,7 +50,7 @@ t.test("each access's offsets are those of its inner object", async () => {
     fc.property(query, seeds, (value, seed) => {
       const choose = choicesOf(seed);
       const body = Buffer.from(write(value, choose));
-      const { batch, accesses } = scan(body, plain);
+      const { batch, accesses } = parseQuery(body, plain);
       const rebuilt = accesses.map(({ operation, start, end }) => ({
         [operation]: JSON.parse(body.toString("utf8", start, end)),
       }));
@@ -66,7 +66,7 @@ t.test("a damaged body is accepted only as what JSON.parse reads", async (t) => 
     fc.property(query, seeds, (value, seed) => {
       const choose = choicesOf(seed);
       const body = damaged(Buffer.from(write(value, choose)), choose);
-      const accesses = scanned(body);
+      const accesses = gists(body);
       if (accesses === undefined) return;
       accepted++;
       deepStrictEqual(accesses, referenceAccesses(parsed(body)?.value), body.toString());
@@ -84,7 +84,7 @@ t.test("arbitrary bytes and tokens are accepted only if they are a query", async
   const bytes = fc.uint8Array({ maxLength: 40 }).map((array) => Buffer.from(array));
   fc.assert(
     fc.property(fc.oneof(soup, bytes), (body) => {
-      const accesses = scanned(body);
+      const accesses = gists(body);
       if (accesses !== undefined) deepStrictEqual(accesses, referenceAccesses(parsed(body)?.value));
     }),
     { numRuns: 3000 },
@@ -103,7 +103,7 @@ t.test("a cell is accepted exactly if JSON.parse accepts it", async () => {
         `{"Insert":{"database":"d","table":"t","values":[{"c":${list.join("")}}]}}`,
       );
       const expected = referenceAccesses(parsed(body)?.value);
-      deepStrictEqual(scanned(body), expected, body.toString());
+      deepStrictEqual(gists(body), expected, body.toString());
     }),
     { numRuns: 20_000 },
   );
@@ -118,7 +118,7 @@ t.test("a changed query is accepted exactly if it is in the grammar", async (t) 
       const expected = referenceAccesses(changed);
       if (expected === undefined) refused++;
       deepStrictEqual(
-        scanned(Buffer.from(write(changed, choose))),
+        gists(Buffer.from(write(changed, choose))),
         expected,
         JSON.stringify(changed),
       );

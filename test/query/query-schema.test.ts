@@ -81,7 +81,7 @@ function changed(value: unknown, choose: Choose): unknown {
   );
 }
 
-/** What `beyondSchema` tells, as the scanner says it of bodies that are written from values. */
+/** What `beyondSchema` tells, as the parser says it of bodies that are written from values. */
 const beyond: readonly RegExp[] = [
   ...[/a column of the table .* is named; allowed:/, /is not an earlier Insert/],
   /neither an alias of aggregate nor a column of group_by/,
@@ -107,7 +107,7 @@ const bodies = fc
   });
 
 for (const { level, grammar, isValid } of levels) {
-  t.test(`scanner and schema agree at the level ${level}`, async (t) => {
+  t.test(`parser and schema agree at the level ${level}`, async (t) => {
     const seen = { accepted: 0, refused: 0 };
     fc.assert(
       fc.property(bodies, (body) => {
@@ -133,7 +133,7 @@ t.test("the core schema has no word of the full grammar", async (t) => {
   }
 });
 
-t.test("rules beyond the schema are refused by the scanner", async (t) => {
+t.test("rules beyond the schema are refused by the parser", async (t) => {
   const deep = `${"[".repeat(70)}${"]".repeat(70)}`;
   const examples: Record<keyof typeof beyondSchema, string | object> = {
     duplicate_key: '{"DropTable":{"database":"a","database":"a","table":"t"}}',

@@ -131,7 +131,7 @@ t.test("a refusal names the place, what is wrong and what is allowed", async (t)
   t.match(message, /^Batch\[1\]\.Insert, byte \d+: .*"rows".*database, table, values/);
 });
 
-t.test("the scanner reads a view of a larger buffer like a buffer of its own", async (t) => {
+t.test("the parser reads a view of a larger buffer like a buffer of its own", async (t) => {
   const text = JSON.stringify(drop("users"));
   const whole = Buffer.from(`xxx${text}yyy`);
   const { accesses } = scanBody(whole.subarray(3, 3 + text.length), plain);

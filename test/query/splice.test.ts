@@ -2,8 +2,8 @@ import { deepStrictEqual } from "node:assert";
 import fc from "fast-check";
 import t from "tap";
 import { ExactNumber } from "../../src/json/exact.ts";
+import { parseQuery } from "../../src/query/parse.ts";
 import type { Access } from "../../src/query/query.ts";
-import { scan } from "../../src/query/scan.ts";
 import { splice } from "../../src/query/splice.ts";
 import { choicesOf, query, seeds, write } from "./arbitrary.ts";
 import { plain, widened } from "./kit.ts";
@@ -15,7 +15,7 @@ const filters = [
 const takesWhere = new Set(["Select", "Update", "Delete"]);
 
 function accessesOf(body: Buffer): readonly Access[] {
-  return scan(body, plain).accesses;
+  return parseQuery(body, plain).accesses;
 }
 
 function filtered(body: Buffer, conditions: readonly string[]): Buffer {
@@ -56,7 +56,7 @@ t.test("only conditions are added, to every where in any spelling", async () => 
       const body = Buffer.from(write(value, choicesOf(seed)));
       const conditions = filters.slice(0, count);
       const result = filtered(body, conditions);
-      scan(result, plain);
+      parseQuery(result, plain);
       const parsed: unknown = JSON.parse(result.toString());
       const wanted = expected(
         JSON.parse(body.toString()),
@@ -85,7 +85,7 @@ t.test("the client's bytes stay unchanged", async (t) => {
 t.test("a Preview has the node and the fields of the change in it", async (t) => {
   const text =
     '{"Preview":{"Insert":{"database":"m","table":"a","values":[{"n":18446744073709551617,"f":1.0,"i":7}]}}}';
-  const query = scan(Buffer.from(text), plain);
+  const query = parseQuery(Buffer.from(text), plain);
   const node = query.accesses[0]?.node;
   t.equal(node?.operation, "Insert");
   t.equal(text.slice(node?.range.start, node?.range.end), text.slice(21, -2));
@@ -96,7 +96,7 @@ t.test("a Preview has the node and the fields of the change in it", async (t) =>
     values: [{ n: 18446744073709551617n, f: new ExactNumber("1.0"), i: 7 }],
   });
   const truncate = Buffer.from('{"Truncate":{"database":"m","table":"a","trace":1}}');
-  const configured = scan(truncate, widened);
+  const configured = parseQuery(truncate, widened);
   t.equal(configured.operations.at(0), undefined);
   t.equal(configured.accesses[0]?.node.hasExtraFields, true);
 });

@@ -1,7 +1,7 @@
 import t from "tap";
 import { runAtOnce } from "../../src/cooperative-scheduling.ts";
+import { parseQuery, parseQueryInSlices, parseQueryInSteps } from "../../src/query/parse.ts";
 import { QueryRefused } from "../../src/query/refusal.ts";
-import { scan, scanInSlices, scanInSteps } from "../../src/query/scan.ts";
 import { insertOf, plain, widened } from "./kit.ts";
 
 const target = '"database":"main","table":"users"';
@@ -25,19 +25,19 @@ const longBodies = {
   "an extra field": `{"DropTable":{"trace":{"a":[${many(3000, row)}]},${target}}}`,
 };
 
-/** The steps that a scan takes, and what it gives. */
+/** The steps that a parseQuery takes, and what it gives. */
 function counted(body: string) {
-  const steps = scanInSteps(Buffer.from(body), widened, 1024);
+  const steps = parseQueryInSteps(Buffer.from(body), widened, 1024);
   for (let count = 0; ; count++) {
     const step = steps.next();
     if (step.done === true) return { count, query: step.value };
   }
 }
 
-t.test("a long body is scanned in steps of bounded length, with the same result", async (t) => {
+t.test("a long body is parsed in steps of bounded length, with the same result", async (t) => {
   for (const [name, body] of Object.entries(longBodies)) {
     const { count, query } = counted(body);
-    t.strictSame(query, scan(Buffer.from(body), widened), name);
+    t.strictSame(query, parseQuery(Buffer.from(body), widened), name);
     t.ok(count > body.length / 1024 / 4, `${name}: ${count} steps for ${body.length} bytes`);
   }
 });
@@ -57,9 +57,9 @@ t.test("an error in a long body is the same in steps", async (t) => {
   for (const [name, body] of Object.entries(longBodies)) {
     for (const [index, tail] of tails.entries()) {
       const broken = Buffer.from(body.slice(0, body.length - 4 - index) + tail);
-      const expected = refusalBy(() => scan(broken, plain));
+      const expected = refusalBy(() => parseQuery(broken, plain));
       t.equal(
-        refusalBy(() => runAtOnce(scanInSteps(broken, plain, 512))),
+        refusalBy(() => runAtOnce(parseQueryInSteps(broken, plain, 512))),
         expected,
         name,
       );
@@ -72,7 +72,7 @@ t.test("a BETWEEN that is read in steps still needs two values", async (t) => {
   const list = `[[${many(5000, String)}],2,3]`;
   const body = `{"Delete":{${target},"where":{"column":"a","cmp":"BETWEEN","value":${list}}}}`;
   t.match(
-    refusalBy(() => runAtOnce(scanInSteps(Buffer.from(body), plain, 64))),
+    refusalBy(() => runAtOnce(parseQueryInSteps(Buffer.from(body), plain, 64))),
     /^invalid_value/,
   );
 });
@@ -80,11 +80,11 @@ t.test("a BETWEEN that is read in steps still needs two values", async (t) => {
 t.test("only an empty set is refused, also in steps", async (t) => {
   const update = (set: string) => Buffer.from(`{"Update":{${target},"where":null,"set":${set}}}`);
   t.match(
-    refusalBy(() => runAtOnce(scanInSteps(update("{}"), plain, 1))),
+    refusalBy(() => runAtOnce(parseQueryInSteps(update("{}"), plain, 1))),
     /^invalid_value/,
   );
   t.equal(
-    refusalBy(() => runAtOnce(scanInSteps(update('{"a":[1,2]}'), plain, 1))),
+    refusalBy(() => runAtOnce(parseQueryInSteps(update('{"a":[1,2]}'), plain, 1))),
     "accepted",
   );
 });
@@ -101,18 +101,20 @@ t.test("other work runs between the slices of a long scan", async (t) => {
   setImmediate(turn);
   const body = Buffer.from(`{"Insert":{${target},"values":[${longRows}]}}`);
   // Several, which share the time of a turn: a fast machine may read one of them within it.
-  const queries = await Promise.all(Array.from({ length: 8 }, () => scanInSlices(body, plain)));
+  const queries = await Promise.all(
+    Array.from({ length: 8 }, () => parseQueryInSlices(body, plain)),
+  );
   isDone = true;
   for (const query of queries) t.equal(query?.accesses.length, 1);
   t.ok(turns > 1, `${turns} turns`);
   const broken = Buffer.from(`{"c":[${longRows}]}`);
-  await t.rejects(scanInSlices(broken, plain), { code: "unknown_operation" });
+  await t.rejects(parseQueryInSlices(broken, plain), { code: "unknown_operation" });
 });
 
-t.test("a long scan stops when its result is no longer wanted", async (t) => {
+t.test("a long parseQuery stops when its result is no longer wanted", async (t) => {
   const body = Buffer.from(`{"Insert":{${target},"values":[${longRows}]}}`);
   let asked = 0;
-  t.equal(await scanInSlices(body, plain, () => ++asked < 3), undefined);
+  t.equal(await parseQueryInSlices(body, plain, () => ++asked < 3), undefined);
   t.equal(asked, 3);
 });
 
@@ -130,7 +132,7 @@ t.test("many long scans block the event loop little longer than one", async (t) 
     if (!isDone) setImmediate(turn);
   };
   setImmediate(turn);
-  await Promise.all(Array.from({ length: 16 }, () => scanInSlices(body, plain)));
+  await Promise.all(Array.from({ length: 16 }, () => parseQueryInSlices(body, plain)));
   isDone = true;
   const usual = turns.sort((one, other) => one - other)[turns.length >> 1] ?? 0;
   t.ok(usual < 64, `${Math.round(usual)} ms at a time`);

@@ -2,7 +2,7 @@ import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
 import { isForwardableHeader } from "../../src/config/kinds.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
-import { scan } from "../../src/query/scan.ts";
+import { parseQuery } from "../../src/query/parse.ts";
 import { gatewayHeaders } from "../../src/upstream/headers.ts";
 import { toOpForm } from "../../src/upstream/query-form.ts";
 import { ask, type PlainAnswer } from "../kit/client.ts";
@@ -102,7 +102,7 @@ const grammar = createGrammar({ extraFields: [], operations: { TruncateTable: "D
 
 function rewrite(text: string): string {
   const body = Buffer.from(text);
-  return toOpForm(body, scan(body, grammar)).toString();
+  return toOpForm(body, parseQuery(body, grammar)).toString();
 }
 
 t.test("the operation becomes a field and the fields keep their bytes", async (t) => {

@@ -76,7 +76,7 @@ export function previewedOperations(
     if (Update !== undefined) return { name: "Update", fields: Update };
     if (Delete !== undefined) return { name: "Delete", fields: Delete };
     if (Upsert !== undefined) return { name: "Upsert", fields: Upsert };
-    throw new Error("The scanner accepted an empty Preview");
+    throw new Error("The parser accepted an empty Preview");
   });
 }
 

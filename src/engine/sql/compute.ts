@@ -219,7 +219,7 @@ export class Computed<Kind extends ColumnKind> {
     const textResult = (text: Fragment, length?: Fragment) =>
       result("text", this.#limited(text, mostBytes(definition, operands), length));
     const [first] = operands;
-    if (first === undefined) throw new Error("The scanner accepted a function without items");
+    if (first === undefined) throw new Error("The parser accepted a function without items");
     switch (fn) {
       case "add":
       case "sub":

@@ -385,7 +385,7 @@ function literalsEscaped(pattern: string, escapes: string | undefined): string |
   return isLiteral ? undefined : escaped;
 }
 
-/** The scanner has checked that it is one. */
+/** The parser has checked that it is one. */
 function listOf(value: CellValue): CellValue[] {
   return Array.isArray(value) ? value : [value];
 }

@@ -1,4 +1,4 @@
-/** Query bodies of shapes that are hard for a scanner. */
+/** Query bodies of shapes that are hard for a parser. */
 
 const target = '"database":"main","table":"users"';
 

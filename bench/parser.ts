@@ -1,16 +1,16 @@
 /**
- * Measures the body scanner against decoding the bytes and parsing them as JSON.
+ * Measures the body parser against decoding the bytes and parsing them as JSON.
  *
- * `node bench/scanner.ts [--bytes 10485760] [--seconds 0.5] [--json]`
+ * `node bench/parser.ts [--bytes 10485760] [--seconds 0.5] [--json]`
  *
- * Measures the thread's own time, so that other load matters less. Every shape is scanned before the first
+ * Measures the thread's own time, so that other load matters less. Every shape is parsed before the first
  * measurement, so that the code is not optimized for one shape only.
  */
 
 import { parseArgs } from "node:util";
 import { createGrammar } from "../src/query/grammar.ts";
-import { scan, scanInSlices } from "../src/query/scan.ts";
-import { longShapes, shortBodies } from "./scanner-shapes.ts";
+import { parseQuery, parseQueryInSlices } from "../src/query/parse.ts";
+import { longShapes, shortBodies } from "./parser-shapes.ts";
 
 const { values: flags } = parseArgs({
   options: {
@@ -47,7 +47,7 @@ async function longestHold(body: Buffer): Promise<number> {
     last = performance.now();
     if (!isDone) setImmediate(turn);
   };
-  const scanning = scanInSlices(body, grammar);
+  const scanning = parseQueryInSlices(body, grammar);
   turn();
   await scanning;
   isDone = true;
@@ -66,7 +66,7 @@ interface LongResult {
 
 async function measureLong(shape: string, make: (bytes: number) => string): Promise<LongResult> {
   const body = Buffer.from(make(bytes));
-  const milliseconds = cost(() => scan(body, grammar), 1);
+  const milliseconds = cost(() => parseQuery(body, grammar), 1);
   const parsing = cost(() => parse(body), 1);
   const holds = [await longestHold(body), await longestHold(body), await longestHold(body)];
   return {
@@ -81,13 +81,14 @@ async function measureLong(shape: string, make: (bytes: number) => string): Prom
 
 function measureShort(shape: string, text: string) {
   const body = Buffer.from(text);
-  const nanoseconds = 1e6 * cost(() => scan(body, grammar), 1000);
+  const nanoseconds = 1e6 * cost(() => parseQuery(body, grammar), 1000);
   const parsing = 1e6 * cost(() => parse(body), 1000);
   return { shape, bytes: body.length, nanoseconds, timesJsonParse: parsing / nanoseconds };
 }
 
-for (const make of Object.values(longShapes)) scan(Buffer.from(make(200_000)), grammar);
-for (const text of Object.values(shortBodies)) cost(() => scan(Buffer.from(text), grammar), 1000);
+for (const make of Object.values(longShapes)) parseQuery(Buffer.from(make(200_000)), grammar);
+for (const text of Object.values(shortBodies))
+  cost(() => parseQuery(Buffer.from(text), grammar), 1000);
 
 const short = Object.entries(shortBodies).map(([shape, text]) => measureShort(shape, text));
 const long: LongResult[] = [];

@@ -191,12 +191,16 @@ const PARTS_PER_STEP = 4 * 1024;
  * @throws QueryRefused for every body outside the grammar, and for every body that two JSON parsers
  * could read differently
  */
-export function scan(body: Buffer, grammar: Grammar): Query {
-  return runAtOnce(scanInSteps(body, grammar, Number.POSITIVE_INFINITY));
+export function parseQuery(body: Buffer, grammar: Grammar): Query {
+  return runAtOnce(parseQueryInSteps(body, grammar, Number.POSITIVE_INFINITY));
 }
 
 /** As `scan`, in steps. */
-export function* scanInSteps(body: Buffer, grammar: Grammar, bytesPerStep: number): Steps<Query> {
+export function* parseQueryInSteps(
+  body: Buffer,
+  grammar: Grammar,
+  bytesPerStep: number,
+): Steps<Query> {
   const isAtOnce = bytesPerStep === Number.POSITIVE_INFINITY;
   let tape: QueryTape | undefined;
   try {
@@ -218,10 +222,10 @@ export function* scanInSteps(body: Buffer, grammar: Grammar, bytesPerStep: numbe
  * @param isWanted polled to cancel work whose result is no longer needed
  * @returns undefined if it was canceled
  */
-export function scanInSlices(
+export function parseQueryInSlices(
   body: Buffer,
   grammar: Grammar,
   isWanted: () => boolean = () => true,
 ): Promise<Query | undefined> {
-  return runCooperatively(whileWanted(scanInSteps(body, grammar, STEP_BYTES), isWanted));
+  return runCooperatively(whileWanted(parseQueryInSteps(body, grammar, STEP_BYTES), isWanted));
 }
