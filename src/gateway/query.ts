@@ -242,7 +242,8 @@ function read(
     }
   }
   const isWhole = isNarrowed(gateway, exchange);
-  return readInSlices(body, grammar, isWanted, isWhole).then((query) => {
+  const hold = (bytes: number) => gateway.budget.take(exchange, bytes);
+  return readInSlices(body, grammar, isWanted, hold, isWhole).then((query) => {
     if (query !== undefined) requireStillGood(gateway, exchange);
     return query;
   }, refuse);
@@ -253,9 +254,10 @@ async function readInSlices(
   body: Buffer,
   grammar: Grammar,
   isWanted: () => boolean,
+  hold: (bytes: number) => void,
   isWhole: boolean,
 ): Promise<Query | undefined> {
-  const query = await parseQueryInSlices(body, grammar, isWanted);
+  const query = await parseQueryInSlices(body, grammar, isWanted, hold);
   if (query === undefined || !isWhole) return query;
   const parsed = await runCooperatively(whileWanted(query.operations.parse(), isWanted));
   return parsed && query;

@@ -96,6 +96,8 @@ const SHORT_BODY = 64 * 1024;
  */
 export class Tape {
   readonly bytes: Buffer;
+  /** Called with the bytes that more tokens take. It may throw. */
+  onGrow: ((bytes: number) => void) | undefined;
   /** Keys and elements on the tape, which subclasses bound. */
   protected parts = 0;
   protected mostParts = Number.POSITIVE_INFINITY;
@@ -142,19 +144,9 @@ export class Tape {
     this.#position = spaceEnd(bytes, 0);
   }
 
-  /** Bytes in use, in addition to the body. */
-  get byteLength(): number {
-    return this.#tokens.byteLength;
-  }
-
   /** The depth of the container that is being read. */
   protected get depth(): number {
     return this.#depth;
-  }
-
-  /** The offset of what is being read. */
-  get position(): number {
-    return this.#position;
   }
 
   /** How a container is read that is the value of a key, or undefined as the object around it. */
@@ -278,6 +270,7 @@ export class Tape {
     const token = this.#count;
     let tokens = this.#tokens;
     if (token + STRIDE > tokens.length) {
+      this.onGrow?.(tokens.byteLength);
       tokens = new Int32Array(2 * tokens.length);
       tokens.set(this.#tokens);
       if (this.#tokens === shortTokens) shortTokens = tokens;

@@ -200,11 +200,13 @@ export function* parseQueryInSteps(
   body: Buffer,
   grammar: Grammar,
   bytesPerStep: number,
+  hold?: (bytes: number) => void,
 ): Steps<Query> {
   const isAtOnce = bytesPerStep === Number.POSITIVE_INFINITY;
   let tape: QueryTape | undefined;
   try {
     tape = new QueryTape(body, isAtOnce, grammar);
+    tape.onGrow = hold;
     requireObject(body);
     yield;
     while (!tape.run(bytesPerStep)) yield;
@@ -226,6 +228,9 @@ export function parseQueryInSlices(
   body: Buffer,
   grammar: Grammar,
   isWanted: () => boolean = () => true,
+  hold?: (bytes: number) => void,
 ): Promise<Query | undefined> {
-  return runCooperatively(whileWanted(parseQueryInSteps(body, grammar, STEP_BYTES), isWanted));
+  return runCooperatively(
+    whileWanted(parseQueryInSteps(body, grammar, STEP_BYTES, hold), isWanted),
+  );
 }

@@ -42,6 +42,25 @@ t.test("a long body is parsed in steps of bounded length, with the same result",
   }
 });
 
+t.test("what parsing a long body takes is charged, and bounded", async (t) => {
+  for (const [name, text] of Object.entries(longBodies)) {
+    const body = Buffer.from(text);
+    let held = 0;
+    const hold = (bytes: number) => {
+      held += bytes;
+    };
+    runAtOnce(parseQueryInSteps(body, widened, 1024, hold));
+    t.ok(held <= 8 * body.length, `${name}: ${held} bytes for ${body.length}`);
+    if (/^(?:rows|a cell|a list|a pair)$/.test(name)) t.equal(held, 0, `${name} makes no tokens`);
+    if (name === "conditions") t.ok(held > 0, "conditions do");
+  }
+  const refuse = () => {
+    throw new Error("too much");
+  };
+  const steps = parseQueryInSteps(Buffer.from(longBodies.conditions), plain, 1024, refuse);
+  t.throws(() => runAtOnce(steps), { message: "too much" });
+});
+
 function refusalBy(read: () => unknown): string {
   try {
     read();
