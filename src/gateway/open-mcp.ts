@@ -15,7 +15,7 @@ import type { SchemaSource } from "../upstream/schema-source.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
-/** What the endpoint builds on besides the core. */
+/** Parts of the gateway besides its core that the endpoint needs. */
 export interface McpParts {
   readonly schema: SchemaSource<Exchange>;
   readonly issuers: Issuers | undefined;

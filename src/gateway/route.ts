@@ -55,7 +55,7 @@ interface RouteMatch {
 
 export type Router = (path: string) => RouteMatch | undefined;
 
-/** What the listener serves. */
+/** The endpoints that the listener serves. */
 export interface Routes {
   readonly routerOf: (configuration: Configuration) => Router;
   /** For browsers at `/`. */

@@ -57,7 +57,7 @@ export interface Authenticated {
   identify(snapshot: Snapshot): User;
 }
 
-/** What a token of an external issuer says, once it was verified. */
+/** The content of a verified token of an external issuer. */
 export interface ExternalToken {
   readonly issuer: string;
   readonly user: string;

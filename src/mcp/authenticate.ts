@@ -39,7 +39,7 @@ export function principalOf(exchange: Exchange): Principal {
 
 type OwnToken = Omit<AccessToken, "clientId" | "noteCall"> & Partial<AccessToken>;
 
-/** What issues tokens for `/mcp` besides the gateway's login and external issuers. */
+/** Issuers of tokens for `/mcp` besides the gateway's login and external issuers. */
 export interface TokenSources {
   /** Opens the embedded authorization server on first use. Undefined if external issuers replace it. */
   readonly authorizationServer: (() => Promise<AuthorizationServer>) | undefined;
