@@ -8,10 +8,10 @@ import { messageOf } from "../client-error.ts";
 import { parseListenAddress } from "../config/addresses.ts";
 import { hasEmbeddedServer } from "../config/schema.ts";
 import { resolveTarget } from "../gateway/exchange.ts";
-import { openState } from "../gateway/open-state.ts";
 import type { OpenConsole, OpenedListener } from "../gateway/start.ts";
 import { limitAnswers } from "../gateway/stream-limits.ts";
 import { addressLimit, OAuthProblem, readForm } from "../oauth/server/http.ts";
+import { openState } from "../oauth/server/state-file.ts";
 import { createFormGuard, html } from "../pages/html.ts";
 import { Refusal, type RefusalCode } from "../refusal.ts";
 import { accessForms, nameSuggestions, showAccess, showUser } from "./access.ts";
@@ -104,6 +104,8 @@ const parts = [
   "listener",
   "store",
   "approvals",
+  "issuers",
+  "signIns",
   "applications",
   "suggestNames",
   "sessions",
@@ -196,8 +198,9 @@ function createApp(console: Console, open: OpenPages): Hono<ConsoleEnv> {
 }
 
 /** Replicas share sessions and the secret of forms: each can continue what another has begun. */
-async function openSharedSessions({ gateway, store }: OpenedListener) {
-  const { access, revocations, signIns } = gateway;
+async function openSharedSessions({ gateway, features }: OpenedListener) {
+  const { access, revocations } = gateway;
+  const { store, signIns } = features;
   const context = { snapshot: () => access.snapshot, revocations, signIns };
   if (store === undefined) {
     return { sessions: openSessions(context), guard: createFormGuard(randomBytes(32)) };
@@ -209,7 +212,8 @@ async function openSharedSessions({ gateway, store }: OpenedListener) {
 }
 
 export const openConsole: OpenConsole = async (front, loaded, opened) => {
-  const { gateway, listener, store, approvals } = front;
+  const { gateway, listener, features } = front;
+  const { store, approvals, issuers, signIns } = features;
   const { console, server, store: settings } = gateway.configuration;
   const listen = console.listen && parseListenAddress(console.listen);
   if (!listen) return undefined;
@@ -222,12 +226,14 @@ export const openConsole: OpenConsole = async (front, loaded, opened) => {
       listener,
       store,
       approvals,
+      issuers,
+      signIns,
       sessions,
       guard,
       countSignIn: addressLimit(gateway.shared.countRequests, "console sign-ins", 60, 60),
       history: openHistory(gateway.access, settings.access === "store" ? store : undefined),
       applications: hasEmbeddedServer(gateway.configuration)
-        ? (await openState(gateway, loaded.serviceDirectory, opened)).store
+        ? (await openState(store?.authorization, loaded.serviceDirectory, opened)).store
         : undefined,
       suggestNames: nameSuggestions(gateway),
     },

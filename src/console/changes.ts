@@ -117,11 +117,11 @@ function pathOfForm({ req, var: { form } }: ConsoleRequest): string {
 
 /** The part of a form that confirms it. Nothing after a recent sign-in through a provider. */
 export function confirmationField(c: ConsoleRequest, state?: FormState): Html | undefined {
-  const { session, gateway } = c.var;
+  const { session, signIns } = c.var;
   if (session?.signIn === undefined) return ownPassword(state);
   if (isRecent(session.signIn, RECENT_SECONDS)) return undefined;
   const prefix = session.username.split(":")[0];
-  const provider = gateway.signIns?.providers.find((one) => one.prefix === prefix);
+  const provider = signIns?.providers.find((one) => one.prefix === prefix);
   const given = { again: "yes", next: pathOfForm(c) };
   return html`<div class="field"><p>Changes need a sign-in within the last 5 minutes. Sign in again before you fill in the form.</p>
 ${provider && linkButton(`Sign in again: ${provider.label}`, `/sign-in/${prefix}`, given)}</div>`;

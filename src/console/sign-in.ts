@@ -32,7 +32,8 @@ export function showSignIn(
   next: string,
   refusal?: Refusal,
 ): Response {
-  const { publicUrl, signIns, configuration } = c.var.gateway;
+  const { signIns, gateway } = c.var;
+  const { publicUrl, configuration } = gateway;
   const { passwords } = configuration.auth;
   const error = refusal && explainLogin(refusal);
   const csrf = c.var.guard.tokenFor(signInFormOf(keepBrowser(c)));
@@ -93,7 +94,7 @@ export async function postSignIn(c: ConsoleRequest): Promise<Response> {
 
 /** @throws Refusal `not_found` without sign-in through providers */
 function signInsOf(c: ConsoleRequest) {
-  const { signIns } = c.var.gateway;
+  const { signIns } = c.var;
   if (signIns === undefined) throw new Refusal("not_found");
   return { signIns, prefix: c.req.param("prefix") ?? "" };
 }

@@ -268,8 +268,8 @@ export function summary({ gateway, listener }: Console, state: State): Html {
 
 const NAMED = 8;
 
-function facts({ gateway, listener }: Console): Html {
-  const { access, revocations, keys, issuers, publicUrl } = gateway;
+function facts({ gateway, listener, issuers }: Console): Html {
+  const { access, revocations, keys, publicUrl } = gateway;
   const { secure } = listener;
   const { snapshot } = access;
   const administrators = snapshot.grants

@@ -11,7 +11,9 @@ import type { LoadedConfiguration } from "../config/load.ts";
 import type { Gateway } from "../gateway/gateway.ts";
 import type { Approvals } from "../gateway/open-approvals.ts";
 import type { Listener } from "../gateway/server.ts";
+import type { ExternalIssuers } from "../identity/authenticate.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
+import type { SignIns } from "../oauth/client/sign-ins.ts";
 import type { StateStore } from "../oauth/server/state-store.ts";
 import type { FormGuard } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
@@ -28,6 +30,10 @@ export interface Console {
   /** Undefined if all state is in files. */
   readonly store: StoreReplica | undefined;
   readonly approvals: Approvals;
+  /** Undefined without external issuers. */
+  readonly issuers: ExternalIssuers | undefined;
+  /** Undefined without sign-in through a provider. */
+  readonly signIns: SignIns | undefined;
   /** State of the embedded authorization server; undefined without one. */
   readonly applications: StateStore | undefined;
   readonly suggestNames: ReturnType<typeof nameSuggestions>;

@@ -31,7 +31,7 @@ function bindingOf(exchange: Exchange, body: Buffer, basis: string): ApprovalBin
   };
 }
 
-function pending({ consoleUrl }: Gateway, { id, expires }: Approval): Refusal {
+function pending({ id, expires }: Approval, consoleUrl: string | undefined): Refusal {
   const until = new Date(expires).toISOString();
   const page = consoleUrl === undefined ? {} : { url: `${consoleUrl}/approvals/${id}` };
   const message = `Approval required before ${until}. After the approval, send the same bytes again with X-Gatehouse-Approval: ${id}`;
@@ -47,6 +47,7 @@ async function requestApproval(
   { body, query }: ScannedQuery,
   { rules, basis }: NeededApproval,
   store: ApprovalStore,
+  consoleUrl: string | undefined,
 ): Promise<Refusal> {
   const operations = query.accesses
     .slice(0, AUDITED_OPERATIONS)
@@ -59,7 +60,7 @@ async function requestApproval(
   const approval = await store.ask(request, gateway.configuration.approvals.wait * 1000);
   if (approval !== undefined) {
     exchange.verdict.approval = approval.id;
-    return pending(gateway, approval);
+    return pending(approval, consoleUrl);
   }
   const message = `${MOST_PENDING} of the caller's approvals are pending, which is the maximum`;
   return new Refusal("too_many_approvals", { message });
@@ -99,6 +100,7 @@ async function consumeApproval(
   { body }: ScannedQuery,
   needed: NeededApproval,
   store: ApprovalStore,
+  consoleUrl: string | undefined,
   id: string,
 ): Promise<Approval> {
   const binding = bindingOf(exchange, body, needed.basis);
@@ -113,14 +115,17 @@ async function consumeApproval(
     await store.invalidate(id, problem);
     throw new Refusal("approval_void");
   }
-  if (state === "pending") throw pending(gateway, approval);
+  if (state === "pending") throw pending(approval, consoleUrl);
   exchange.verdict.approval = id;
   if (await store.consume(id, exchange.requestId)) return approval;
   throw refusalFor((await store.find(id)) ?? { state: "used", reason: undefined });
 }
 
 /** Queries that need an approval run once one was given, or are refused until then. */
-export function admitApproved(approvals: Approvals): Admission {
+export function admitApproved(
+  approvals: Approvals,
+  consoleUrl: () => string | undefined,
+): Admission {
   return {
     mayWait({ access }, exchange) {
       const { subject } = exchange.authenticated;
@@ -132,9 +137,9 @@ export function admitApproved(approvals: Approvals): Admission {
     async admit(gateway, exchange, scanned, needed, id) {
       const { touched } = await approvals.use(async (store) => {
         if (id === undefined) {
-          throw await requestApproval(gateway, exchange, scanned, needed, store);
+          throw await requestApproval(gateway, exchange, scanned, needed, store, consoleUrl());
         }
-        return consumeApproval(gateway, exchange, scanned, needed, store, id);
+        return consumeApproval(gateway, exchange, scanned, needed, store, consoleUrl(), id);
       });
       return touched === undefined ? [] : [{ touched }];
     },

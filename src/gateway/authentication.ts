@@ -2,10 +2,10 @@ import {
   type Authenticated,
   authenticate,
   claimedIssuer,
+  type ExternalToken,
   externalCaller,
   readBearerToken,
 } from "../identity/authenticate.ts";
-import type { ExternalToken } from "../identity/external-token.ts";
 import { Refusal } from "../refusal.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";

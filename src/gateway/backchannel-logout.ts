@@ -1,3 +1,5 @@
+import type { Issuers } from "../identity/issuers.ts";
+import type { SignIns } from "../oauth/client/sign-ins.ts";
 import {
   addressLimit,
   OAuthProblem,
@@ -24,8 +26,13 @@ function problemOf(error: Refusal | OAuthProblem): OAuthProblem {
 }
 
 /** OpenID Connect Back-Channel Logout 1.0, section 2.5. @throws Refusal `not_found` */
-export async function logOut(gateway: Gateway, exchange: Exchange): Promise<void> {
-  const { configuration, issuers, signIns, audit, shared } = gateway;
+export async function logOut(
+  gateway: Gateway,
+  exchange: Exchange,
+  issuers: Issuers | undefined,
+  signIns: SignIns | undefined,
+): Promise<void> {
+  const { configuration, audit, shared } = gateway;
   const { request, response, peer, routed, verdict } = exchange;
   const { prefix = "" } = routed.parameters;
   const settings = configuration.issuers.find((one) => one.prefix === prefix);

@@ -19,6 +19,8 @@ import type { LoginContext } from "../identity/login.ts";
 import { openPasswordRule } from "../identity/password.ts";
 import { type LiveRevocations, openRevocations } from "../identity/revocations.ts";
 import { createTokenAuthority } from "../identity/token.ts";
+import type { McpEndpoint } from "../mcp/routes.ts";
+import type { SignIns } from "../oauth/client/sign-ins.ts";
 import { resourcesOf } from "../oauth/server/protocol.ts";
 import {
   type ActivityRecorder,
@@ -40,6 +42,7 @@ import {
 } from "../upstream/backends.ts";
 import type { Database } from "../upstream/database.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
+import type { SchemaSource } from "../upstream/schema-source.ts";
 import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
 import { admitApproved } from "./approval-admission.ts";
 import { BodyBudget } from "./body.ts";
@@ -49,9 +52,9 @@ import {
   describeChanges,
   openChangeJournal,
 } from "./change-records.ts";
-import type { Gateway, McpEndpoint } from "./gateway.ts";
+import type { Exchange } from "./exchange.ts";
+import type { Gateway, Shared } from "./gateway.ts";
 import { type Approvals, openApprovals } from "./open-approvals.ts";
-import { openState } from "./open-state.ts";
 import {
   dataDirectoryOf,
   hasOwnEngine,
@@ -63,7 +66,7 @@ import { openGrammar } from "./query-grammar.ts";
 import { reportReload, warnOfSuspiciousRules } from "./reload-report.ts";
 import { openSchema } from "./schema.ts";
 import { type FirstPassword, prepareServiceDirectory } from "./service-directory.ts";
-import { createShared, type Membership, type Shared } from "./shared.ts";
+import { createShared, type MemberShared, type Membership } from "./shared.ts";
 import { bodyBytesLimit } from "./system-limits.ts";
 
 interface Base {
@@ -270,7 +273,8 @@ async function openSignInsOf(
   const isUsed = hasLogin(configuration) || hasAssertions(configuration);
   if (issuers === undefined || !isUsed) return undefined;
   const { openSignIns } = await import("../oauth/client/sign-ins.ts");
-  const state = await openState(store ?? {}, serviceDirectory, opened);
+  const { openState } = await import("../oauth/server/state-file.ts");
+  const state = await openState(store?.authorization, serviceDirectory, opened);
   return openSignIns({ configuration, state, revocations, issuers, log });
 }
 
@@ -391,7 +395,14 @@ export interface MemberOptions extends StartOptions {
   readonly member?: Membership;
 }
 
-async function openShared({ loaded, member, log, metrics, store, opened }: Base): Promise<Shared> {
+async function openShared({
+  loaded,
+  member,
+  log,
+  metrics,
+  store,
+  opened,
+}: Base): Promise<MemberShared> {
   let shared = member?.shared;
   if (shared === undefined) {
     const counts = await openSharedCounts(loaded.configuration, store?.store, opened);
@@ -441,15 +452,26 @@ function knownConsoleUrl({ console: { listen, public_url: url } }: Configuration
   return url || (listen.endsWith(":0") ? undefined : `http://${listen}`);
 }
 
-export interface OpenedGateway {
-  readonly gateway: Gateway & {
-    configuration: Configuration;
-    publicUrl: string;
-    consoleUrl: string | undefined;
-  };
-  readonly mcp: PromiseWithResolvers<McpEndpoint>;
+/** The opened features. The core knows none of them. */
+export interface Features {
+  /** Undefined if all state is in files. */
   readonly store: StoreReplica | undefined;
+  readonly shared: MemberShared;
   readonly approvals: Approvals;
+  /** Undefined without external issuers. */
+  readonly issuers: Issuers | undefined;
+  /** Undefined without sign-in through a provider. */
+  readonly signIns: SignIns | undefined;
+  readonly schema: SchemaSource<Exchange>;
+  /** Pending until the gateway's URL is known. */
+  readonly mcp: PromiseWithResolvers<McpEndpoint>;
+  /** The console's URL for browsers. Undefined without a console, or before its port is known. */
+  consoleUrl: string | undefined;
+}
+
+export interface OpenedGateway {
+  readonly gateway: Gateway & { configuration: Configuration; publicUrl: string };
+  readonly features: Features;
   readonly firstPassword: FirstPassword | undefined;
   /** The directory of the SQLite files. Undefined for another database. */
   readonly dataDirectory: string | undefined;
@@ -500,29 +522,21 @@ export async function openGateway(
   const tracing = await openTraces(base, routing);
   const approvals = await openApprovals(base);
   metrics?.exportApprovals(() => approvals.counts());
-  const mcp = Promise.withResolvers<McpEndpoint>();
   const gateway = {
     configuration,
     publicUrl: server.public_url,
-    consoleUrl: knownConsoleUrl(configuration),
     transportHeaders: transportHeaders(configuration),
     access,
-    replica: store?.replica,
-    authorization: store?.authorization,
+    lease: store?.replica,
     ...identity,
     issuers,
-    signIns: await openSignInsOf(base, identity.revocations, issuers),
     routing,
     tracing,
     passwordRule,
-    get schema() {
-      return schema;
-    },
     shared,
-    mcp: () => mcp.promise,
     headers: headerPolicy(configuration),
     queries: openGrammar(loaded),
-    admission: admitApproved(approvals),
+    admission: admitApproved(approvals, () => features.consoleUrl),
     budget: new BodyBudget(bodyBytesLimit(server)),
     log,
     audit,
@@ -530,6 +544,15 @@ export async function openGateway(
     changes,
     metrics,
   };
-  const schema: Gateway["schema"] = openSchema(gateway);
-  return { gateway, mcp, store, approvals, firstPassword, dataDirectory: dataDirectoryOf(loaded) };
+  const features: Features = {
+    store,
+    shared,
+    approvals,
+    issuers,
+    signIns: await openSignInsOf(base, identity.revocations, issuers),
+    schema: openSchema(gateway),
+    mcp: Promise.withResolvers<McpEndpoint>(),
+    consoleUrl: knownConsoleUrl(configuration),
+  };
+  return { gateway, features, firstPassword, dataDirectory: dataDirectoryOf(loaded) };
 }

@@ -1,12 +1,7 @@
 import type { LoadedConfiguration } from "../config/load.ts";
-import { createGrammar, type Grammar } from "../query/grammar.ts";
+import { createGrammar } from "../query/grammar.ts";
+import type { QueryInterface } from "./gateway.ts";
 import { hasOwnEngine } from "./own-engine.ts";
-
-export interface QueryInterface {
-  readonly grammar: Grammar;
-  /** True if the engine runs all queries. */
-  readonly isEngine: boolean;
-}
 
 /** The default level is `full` for the engine and `core` for foreign upstreams. */
 export function openGrammar(loaded: LoadedConfiguration): QueryInterface {

@@ -11,7 +11,7 @@ import { QueryRefused } from "../query/refusal.ts";
 import { scan } from "../query/scan.ts";
 import { splice } from "../query/splice.ts";
 import { toOpForm } from "../upstream/query-form.ts";
-import type { QueryInterface } from "./query-grammar.ts";
+import type { QueryInterface } from "./gateway.ts";
 
 export interface QueryCaller {
   readonly user: string;

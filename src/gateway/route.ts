@@ -1,4 +1,5 @@
 import type { EntryPoint } from "../access/grant.ts";
+import type { Configuration } from "../config/schema.ts";
 import type { Exchange, ResourceChallenge } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
@@ -54,6 +55,13 @@ interface RouteMatch {
 
 export type Router = (path: string) => RouteMatch | undefined;
 
+/** The endpoints that the listener serves. */
+export interface Routes {
+  readonly routerOf: (configuration: Configuration) => Router;
+  /** For browsers at `/`. */
+  readonly home: Endpoint;
+}
+
 function matchSegments(
   pattern: readonly string[],
   segments: readonly string[],
@@ -73,7 +81,8 @@ function matchSegments(
   return parameters;
 }
 
-export function createRouter(routes: readonly Route[]): Router {
+/** @param otherwise asked about paths that match no route */
+export function createRouter(routes: readonly Route[], otherwise: Router): Router {
   const isFixed = ({ pattern }: Route) => !pattern.includes("/:") && !pattern.endsWith("/*");
   const fixed = new Map(
     routes.filter(isFixed).map((route) => [route.pattern, { route, parameters: {} }]),
@@ -89,7 +98,7 @@ export function createRouter(routes: readonly Route[]): Router {
       const parameters = matchSegments(pattern, segments);
       if (parameters !== undefined) return { route, parameters };
     }
-    return undefined;
+    return otherwise(path);
   };
 }
 

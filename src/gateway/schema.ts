@@ -10,7 +10,7 @@ import { type Exchange, originOf } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { databaseParameter, tableParameter } from "./parameters.ts";
 import { isNarrowed, requestSchema } from "./query.ts";
-import type { Endpoint } from "./route.ts";
+import { type Route, route } from "./route.ts";
 import { cutOnChange } from "./stream-limits.ts";
 
 /** The maximum number of schema lookups per request in the audit. Further ones are only counted. */
@@ -123,32 +123,39 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
   };
 }
 
-function schemaRoute(
-  find: (gateway: Gateway, exchange: Exchange, signal: AbortSignal) => Promise<object>,
-): Endpoint {
-  return {
-    authentication: "data",
-    async handle(gateway, exchange) {
-      const client = new AbortController();
-      exchange.response.once("close", () => client.abort());
-      cutOnChange(gateway, exchange);
-      const isOffered = await gateway.schema.isOffered(exchange, client.signal);
-      if (isOffered === false) throw new Refusal("schema_not_offered");
-      const data = await find(gateway, exchange, client.signal);
-      exchange.verdict.allow();
-      sendSuccess(exchange, 200, { data });
-    },
-  };
+type FindSchema = (
+  schema: SchemaSource<Exchange>,
+  exchange: Exchange,
+  signal: AbortSignal,
+) => Promise<object>;
+
+export function schemaRoutes(schema: SchemaSource<Exchange> | undefined): Route[] {
+  const routeTo = (pattern: string, find: FindSchema): Route =>
+    route(pattern, {
+      GET: {
+        authentication: "data",
+        async handle(gateway, exchange) {
+          const client = new AbortController();
+          exchange.response.once("close", () => client.abort());
+          cutOnChange(gateway, exchange);
+          const isOffered = await schema?.isOffered(exchange, client.signal);
+          if (schema === undefined || isOffered === false) throw new Refusal("schema_not_offered");
+          const data = await find(schema, exchange, client.signal);
+          exchange.verdict.allow();
+          sendSuccess(exchange, 200, { data });
+        },
+      },
+    });
+  return [
+    routeTo("/schema", async (source, exchange, signal) => ({
+      databases: await source.listDatabases(exchange, signal),
+    })),
+    routeTo("/schema/:database", (source, exchange, signal) =>
+      source.listTables(exchange, databaseParameter(exchange), signal),
+    ),
+    routeTo("/schema/:database/:table", (source, exchange, signal) => {
+      const [database, table] = [databaseParameter(exchange), tableParameter(exchange)];
+      return source.describeTable(exchange, database, table, signal);
+    }),
+  ];
 }
-
-export const databases = schemaRoute(async ({ schema }, exchange, signal) => ({
-  databases: await schema.listDatabases(exchange, signal),
-}));
-
-export const tables = schemaRoute(({ schema }, exchange, signal) =>
-  schema.listTables(exchange, databaseParameter(exchange), signal),
-);
-
-export const table = schemaRoute(({ schema }, exchange, signal) =>
-  schema.describeTable(exchange, databaseParameter(exchange), tableParameter(exchange), signal),
-);

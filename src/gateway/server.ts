@@ -16,7 +16,6 @@ import {
   requireLength,
   SMALL_BODY_BYTES,
 } from "./body.ts";
-import { configuredRouter } from "./configured-routes.ts";
 import { type BrokenRequest, Connections } from "./connections.ts";
 import {
   Exchange,
@@ -37,9 +36,7 @@ import {
   requireLocal,
   sendPreflight,
 } from "./origins.ts";
-import { home, isBrowserAtHome } from "./public-routes.ts";
-import { allowedMethods, createRouter, type Endpoint, methodIn, type Router } from "./route.ts";
-import { routeTable } from "./routes.ts";
+import { allowedMethods, type Endpoint, methodIn, type Router, type Routes } from "./route.ts";
 import type { SecureServer } from "./secure-server.ts";
 import { limitAnswers } from "./stream-limits.ts";
 import { limitConnections } from "./system-limits.ts";
@@ -179,10 +176,14 @@ function cutOnceRefused(gateway: Gateway, exchange: Exchange): void {
 /** Endpoints that a replica without a valid lease still serves. */
 const alwaysAnswered: ReadonlySet<string> = new Set(["/healthz", "/readyz"]);
 
-function enter(gateway: Gateway, router: Router, exchange: Exchange): Promise<void> | void {
-  const { replica } = gateway;
-  if (replica !== undefined && !alwaysAnswered.has(exchange.path)) replica.requireFresh();
-  const endpoint = findEndpoint(gateway, router, exchange);
+function enter(
+  gateway: Gateway,
+  router: Router,
+  home: Endpoint,
+  exchange: Exchange,
+): Promise<void> | void {
+  if (!alwaysAnswered.has(exchange.path)) gateway.lease?.requireFresh();
+  const endpoint = findEndpoint(gateway, router, home, exchange);
   if (endpoint === undefined) return;
   requireLocal(gateway, exchange);
   // The gateway and the upstream might each choose a different one.
@@ -196,7 +197,18 @@ function enter(gateway: Gateway, router: Router, exchange: Exchange): Promise<vo
   readAndHandle(gateway, endpoint, exchange);
 }
 
-function findEndpoint(gateway: Gateway, router: Router, exchange: Exchange): Endpoint | undefined {
+/** True for a browser at `/`. For other clients the path is unknown. */
+function isBrowserAtHome({ method, headers }: IncomingMessage, path: string): boolean {
+  if (path !== "/" || (method !== "GET" && method !== "HEAD")) return false;
+  return headers.accept?.includes("text/html") ?? false;
+}
+
+function findEndpoint(
+  gateway: Gateway,
+  router: Router,
+  home: Endpoint,
+  exchange: Exchange,
+): Endpoint | undefined {
   const match = router(exchange.path);
   if (match === undefined) {
     if (isBrowserAtHome(exchange.request, exchange.path)) return home;
@@ -296,19 +308,13 @@ const MAX_HEADER_BYTES = 16 * 1024;
 
 export type Listener = Awaited<ReturnType<typeof openListener>>;
 
-function routerOf(configuration: Configuration): Router {
-  const own = createRouter(routeTable(configuration));
-  const configured = configuredRouter(configuration.routes);
-  return (path) => own(path) ?? configured(path);
-}
-
 function timeouts({ request_timeout: seconds }: Configuration["server"]) {
   const requestTimeout = seconds * 1000;
   return { requestTimeout, headersTimeout: Math.min(HEADERS_TIMEOUT_MS, requestTimeout) };
 }
 
 /** @param port 0 picks a free port, which several processes share */
-export async function openListener(gateway: Gateway, port: number) {
+export async function openListener(gateway: Gateway, port: number, { routerOf, home }: Routes) {
   const { server: settings } = gateway.configuration;
   let router = routerOf(gateway.configuration);
   const scheme = settings.tls.certificate === undefined ? "http" : "https";
@@ -347,7 +353,7 @@ export async function openListener(gateway: Gateway, port: number) {
       reject(gateway, exchange, error);
       return;
     }
-    attempt(gateway, exchange, () => enter(gateway, router, exchange));
+    attempt(gateway, exchange, () => enter(gateway, router, home, exchange));
   }
 
   function finish(exchange: Exchange, bytes: number): void {

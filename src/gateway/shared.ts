@@ -1,17 +1,12 @@
 import { mkdirSync } from "node:fs";
 import path from "node:path";
-import type { CountRequests } from "../access/rights.ts";
 import { messageOf } from "../client-error.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Configuration } from "../config/schema.ts";
 import { MemoryCounts, type OpenCounts, requestCounter } from "../identity/counts.ts";
 import { configuredCosts } from "../identity/hash.ts";
-import { type Hashing, openHashing, RecentLogins } from "../identity/hashing.ts";
-import {
-  createLoginThrottle,
-  type LoginThrottle,
-  type ThrottleBounds,
-} from "../identity/throttle.ts";
+import { openHashing, RecentLogins } from "../identity/hashing.ts";
+import { createLoginThrottle, type ThrottleBounds } from "../identity/throttle.ts";
 import {
   OpenStreams,
   openSessionFile,
@@ -22,27 +17,15 @@ import {
   sessionLimits,
 } from "../mcp/proxy/sessions.ts";
 import type { Log } from "../observe/log.ts";
+import type { Condition, Shared } from "./gateway.ts";
 
-/** Exists once per gateway, even with several processes. */
-export interface Shared {
-  readonly throttle: LoginThrottle;
-  readonly hashing: Hashing;
+export interface MemberShared extends Shared {
+  /** Of the MCP server behind the proxy. */
   readonly sessions: SessionRegister;
   readonly streams: StreamRegister;
-  readonly countRequests: CountRequests;
-  configure(configuration: Configuration): void;
-  condition(): Promise<Condition>;
-  note(change: Partial<Condition>): void;
 }
 
-export interface Condition {
-  /** The reason why the current configuration file is not in force, if so. */
-  readonly configurationFailure: string | undefined;
-  /** True from `server.shutdown_delay` before the gateway stops accepting connections. */
-  readonly isEnding: boolean;
-}
-
-export interface LocalShared extends Shared {
+export interface LocalShared extends MemberShared {
   readonly hashing: ReturnType<typeof openHashing>;
   readonly streams: OpenStreams;
 }
@@ -118,7 +101,7 @@ export type SharedFile = "access" | "revocations";
 export interface Membership {
   readonly number: number;
   readonly isFirst: boolean;
-  readonly shared: Shared;
+  readonly shared: MemberShared;
   /**
    * The port to listen on, to be claimed right before listening. 0 means any free port.
    *

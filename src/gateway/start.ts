@@ -4,12 +4,13 @@ import type { Configuration } from "../config/schema.ts";
 import type { MetricValues } from "../observe/metrics.ts";
 import { takesConnection } from "../upstream/health-check.ts";
 import { parseTarget } from "../upstream/target.ts";
-import type { Gateway } from "./gateway.ts";
+import type { Condition, Gateway } from "./gateway.ts";
 import { type MemberOptions, type OpenedGateway, openGateway } from "./open-gateway.ts";
 import { hasOwnEngine } from "./own-engine.ts";
+import { routesOf } from "./routes.ts";
 import { type Listener, openListener } from "./server.ts";
 import type { FirstPassword } from "./service-directory.ts";
-import type { Condition, SharedFile } from "./shared.ts";
+import type { SharedFile } from "./shared.ts";
 import { bodyBytesLimit } from "./system-limits.ts";
 
 export interface GatewayFacts {
@@ -48,7 +49,7 @@ export interface RunningMember extends RunningGateway {
   stopListening(): Promise<void>;
 }
 
-export type OpenedListener = Pick<OpenedGateway, "gateway" | "store" | "approvals"> & {
+export type OpenedListener = Pick<OpenedGateway, "gateway" | "features"> & {
   readonly listener: Listener;
 };
 
@@ -66,7 +67,7 @@ export interface StartGatewayOptions extends MemberOptions {
 
 /** Listens, then opens what needs the gateway's URL. The stack closes both. */
 async function listen(
-  { gateway, mcp, store, approvals }: OpenedGateway,
+  { gateway, features }: OpenedGateway,
   loaded: LoadedConfiguration,
   { member, loadConsole }: StartGatewayOptions,
   opened: AsyncDisposableStack,
@@ -76,7 +77,7 @@ async function listen(
   // drained.
   const behindListener = opened.use(new AsyncDisposableStack());
   const port = (await member?.claimPort()) ?? server.port;
-  const listener = await openListener(gateway, port);
+  const listener = await openListener(gateway, port, routesOf(features));
   const host = server.host.includes(":") ? `[${server.host}]` : server.host;
   const url = `${listener.scheme}://${host}:${listener.port}`;
   gateway.publicUrl ||= url;
@@ -85,10 +86,12 @@ async function listen(
     // Loaded in the background, because queries can already be served.
     const loading = import("./open-mcp.ts");
     // Also settled on failure, so that waiting requests do not hang.
-    mcp.resolve(
-      loading.then(({ openMcp }) => openMcp(gateway, loaded, listener.originOf, behindListener)),
+    features.mcp.resolve(
+      loading.then(({ openMcp }) =>
+        openMcp(gateway, features, loaded, listener.originOf, behindListener),
+      ),
     );
-    await mcp.promise;
+    await features.mcp.promise;
   }
   if (metrics.listen !== undefined && member === undefined) {
     const exposition = await gateway.metrics?.listen(metrics.listen);
@@ -97,8 +100,8 @@ async function listen(
   // Several processes share the gateway's port, but only one of them holds console sessions.
   if (gateway.configuration.console.listen !== undefined && (member?.number ?? 1) === 1) {
     const { openConsole } = await loadConsole();
-    gateway.consoleUrl = await openConsole(
-      { gateway, listener, store, approvals },
+    features.consoleUrl = await openConsole(
+      { gateway, features, listener },
       loaded,
       behindListener,
     );
@@ -126,14 +129,15 @@ export async function startGateway(
 ): Promise<RunningMember> {
   await using opened = new AsyncDisposableStack();
   const openedGateway = await openGateway(loaded, options, opened);
-  const { gateway, firstPassword, dataDirectory } = openedGateway;
+  const { gateway, features, firstPassword, dataDirectory } = openedGateway;
   const { access, revocations } = gateway;
   if (access.snapshot.users.size > MANY) {
     const { collectGarbage } = await import("../collect-garbage.ts");
     await collectGarbage();
   }
   const { listener, url } = await listen(openedGateway, loaded, options, opened);
-  const { publicUrl, consoleUrl } = gateway;
+  const { publicUrl } = gateway;
+  const { consoleUrl } = features;
   const isUpstreamUp = options.hasTerminal ? await gateway.routing.isUp() : undefined;
   // On a terminal the greeting reports it. Only the first of several processes logs it.
   if (!options.hasTerminal && (options.member?.number ?? 1) === 1) {

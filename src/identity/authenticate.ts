@@ -1,13 +1,15 @@
 import { hash } from "node:crypto";
 import { decodeJwt } from "jose/jwt/decode";
+import type { Attributes } from "../access/grant.ts";
 import { grantsFor } from "../access/groups.ts";
 import { parsePasswordHash } from "../access/password-hash.ts";
 import { EVERY_DATABASE, type Subject } from "../access/roles.ts";
 import { blankUser, type Snapshot, type User } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
+import type { Door } from "../config/schema.ts";
 import { memoize } from "../memoize.ts";
+import type { IssuerStates } from "../observe/metrics.ts";
 import { Refusal } from "../refusal.ts";
-import type { ExternalToken } from "./external-token.ts";
 import type { Revocations } from "./revocations.ts";
 import { isLoggedOut, isSignInEnded, signInOf } from "./sign-in.ts";
 import type { TokenAuthority, TokenClaims } from "./token.ts";
@@ -53,6 +55,39 @@ export interface Authenticated {
    * @throws Refusal with one of the 401 codes
    */
   identify(snapshot: Snapshot): User;
+}
+
+/** The content of a verified token of an external issuer. */
+export interface ExternalToken {
+  readonly issuer: string;
+  readonly user: string;
+  readonly tokenId: string;
+  readonly client: string | undefined;
+  /** Full names such as `staff:engineering`. Undefined if the issuer's groups are not used. */
+  readonly groups: readonly string[] | undefined;
+  /** How many groups have no valid name. */
+  readonly droppedGroups: number;
+  readonly ignoredGroups: readonly string[];
+  /** Why the groups are unknown. */
+  readonly groupsProblem: string | undefined;
+  readonly attributes: Attributes | undefined;
+  /** `sessionKey` and `subjectKey` (sign-in.ts). */
+  readonly session: string;
+  readonly subject: string;
+  readonly scopes: ReadonlySet<string>;
+  readonly issuedAt: number;
+  /** Whole epoch seconds, with the allowed clock skew. */
+  readonly expiresAt: number;
+}
+
+/** Verifies tokens of external issuers. */
+export interface ExternalIssuers {
+  /** The result of the last key fetch, by issuer prefix. */
+  readonly states: IssuerStates;
+  /** A token that has been verified and is still good. */
+  recall(token: string, door: Door): ExternalToken | undefined;
+  /** @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable`, with its token */
+  verify(token: string, door: Door): Promise<ExternalToken>;
 }
 
 /** RFC 6750, section 2.1. @throws Refusal `unauthenticated`, `token_invalid` */

@@ -7,7 +7,7 @@ import { readAttributes } from "../access/row-filter.ts";
 import { epochSeconds } from "../clock.ts";
 import { type IssuerSettings, LONGEST_TOKEN_SECONDS } from "../config/schema.ts";
 import { Refusal } from "../refusal.ts";
-import { claimedIssuer } from "./authenticate.ts";
+import { claimedIssuer, type ExternalToken } from "./authenticate.ts";
 import { invalidToken } from "./jwt-verification.ts";
 import { tokenIdPattern } from "./revocations.ts";
 import {
@@ -161,10 +161,12 @@ export function isOtherKind(payload: JWTPayload, settings: IssuerSettings): bool
   return typ !== "Bearer" && ofIdTokens.some((claim) => claims[claim] !== undefined);
 }
 
-export type ExternalToken = ReturnType<typeof readExternalToken>;
-
 /** Reads an authentic token. @throws Refusal `token_invalid` */
-export function readExternalToken(token: string, payload: JWTPayload, settings: IssuerSettings) {
+export function readExternalToken(
+  token: string,
+  payload: JWTPayload,
+  settings: IssuerSettings,
+): ExternalToken {
   const { exp, iat, cnf } = payload;
   // A bearer request cannot prove possession of the key (RFC 9449, RFC 8705).
   if (cnf !== undefined) throw invalidToken("bound_to_key");
@@ -186,7 +188,6 @@ export function readExternalToken(token: string, payload: JWTPayload, settings: 
     subject: subjectKey(prefix, usernameClaim, payload.sub),
     scopes: readScopes(payload, settings.default_scopes),
     issuedAt: iat,
-    /** Whole epoch seconds, with the allowed clock skew. */
     expiresAt,
   };
 }

@@ -7,11 +7,10 @@ import { readCredential } from "../config/resolve.ts";
 import type { Door, IssuerSettings } from "../config/schema.ts";
 import type { Log } from "../observe/log.ts";
 import { Refusal, type RefusedToken } from "../refusal.ts";
-import { claimedIssuer } from "./authenticate.ts";
+import { claimedIssuer, type ExternalToken } from "./authenticate.ts";
 import {
   CLOCK_SKEW_SECONDS,
   describeToken,
-  type ExternalToken,
   isOtherKind,
   type Logout,
   readExternalToken,

@@ -1,18 +1,16 @@
 import { blankUser, type Snapshot } from "../access/snapshot.ts";
 import type { Exchange } from "../gateway/exchange.ts";
+import type { Gateway } from "../gateway/gateway.ts";
 import {
   type Authenticated,
   claimedIssuer,
+  type ExternalToken,
   externalCaller,
   identify,
   readBearerToken,
   requireUnexpired,
 } from "../identity/authenticate.ts";
-import type { ExternalToken } from "../identity/external-token.ts";
-import type { Issuers } from "../identity/issuers.ts";
-import type { Revocations } from "../identity/revocations.ts";
 import { signInOf } from "../identity/sign-in.ts";
-import type { TokenAuthority } from "../identity/token.ts";
 import type { SignIns } from "../oauth/client/sign-ins.ts";
 import { type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
 import type { AuthorizationServer } from "../oauth/server/server.ts";
@@ -41,31 +39,29 @@ export function principalOf(exchange: Exchange): Principal {
 
 type OwnToken = Omit<AccessToken, "clientId" | "noteCall"> & Partial<AccessToken>;
 
-export interface PrincipalSources {
-  readonly tokens: TokenAuthority;
-  readonly loginIssuer: string;
-  readonly authorizationServer:
-    | (Pick<AuthorizationServer, "verify"> & { readonly issuer: string })
-    | undefined;
-  /** Undefined if none are configured. */
-  readonly issuers: Issuers | undefined;
+/** Issuers of tokens for `/mcp` besides the gateway's login and external issuers. */
+export interface TokenSources {
+  /** Opens the embedded authorization server on first use. Undefined if external issuers replace it. */
+  readonly authorizationServer: (() => Promise<AuthorizationServer>) | undefined;
   /** Undefined without sign-in through a provider. */
-  readonly signIns: Pick<SignIns, "current" | "requireUnchanged"> | undefined;
-  readonly snapshot: () => Snapshot;
-  readonly revocations: Revocations;
+  readonly signIns: SignIns | undefined;
 }
 
-async function ownPrincipal(sources: PrincipalSources, token: OwnToken): Promise<Principal> {
+async function ownPrincipal(
+  { access, revocations }: Gateway,
+  signIns: SignIns | undefined,
+  token: OwnToken,
+): Promise<Principal> {
   const identifyOwn = (snapshot: Snapshot) => {
     requireUnexpired(token);
     token.requireStillGranted();
-    return identify(snapshot, sources.revocations, token);
+    return identify(snapshot, revocations, token);
   };
-  identifyOwn(sources.snapshot());
+  identifyOwn(access.snapshot);
   const { username, credential, database: tokenDatabase, readOnly: tokenReadOnly } = token;
   const { scopes, tokenId, clientId: client, expiresAt, noteCall } = token;
   const isSignIn = signInOf(credential) !== undefined;
-  const signedIn = isSignIn ? await sources.signIns?.current(credential, username) : undefined;
+  const signedIn = isSignIn ? await signIns?.current(credential, username) : undefined;
   // Without its groups, a token could have more rights than with them.
   if (isSignIn && signedIn === undefined)
     throw new Refusal("token_revoked", { detail: "no sign-in" });
@@ -79,34 +75,36 @@ async function ownPrincipal(sources: PrincipalSources, token: OwnToken): Promise
     noteCall,
     identify(snapshot) {
       const user = identifyOwn(snapshot);
-      if (signedIn !== undefined) sources.signIns?.requireUnchanged(signedIn);
+      if (signedIn !== undefined) signIns?.requireUnchanged(signedIn);
       return user;
     },
   };
 }
 
-function externalPrincipal(sources: PrincipalSources, token: ExternalToken): Principal {
-  const caller = externalCaller(sources.snapshot(), sources.revocations, token);
+function externalPrincipal({ access, revocations }: Gateway, token: ExternalToken): Principal {
+  const caller = externalCaller(access.snapshot, revocations, token);
   return { ...caller, scopes: new Set(mcpScopes.filter((scope) => token.scopes.has(scope))) };
 }
 
 /** @throws Refusal with one of the 401 codes, `no_grant`, `groups_unavailable` or `issuer_unreachable` */
 export async function authenticatePrincipal(
-  sources: PrincipalSources,
+  gateway: Gateway,
+  { authorizationServer, signIns }: TokenSources,
   header: string | undefined,
 ): Promise<Principal> {
   const token = readBearerToken(header);
   const issuer = claimedIssuer(token);
-  const { authorizationServer, issuers } = sources;
-  if (issuer === sources.loginIssuer) {
+  const { configuration, tokens, issuers, publicUrl } = gateway;
+  if (issuer === configuration.auth.issuer) {
     // A login token has all rights of its user until it is revoked.
     const unlimited = { readOnly: false, scopes: new Set(mcpScopes), requireStillGranted() {} };
-    return ownPrincipal(sources, { ...sources.tokens.verify(token), ...unlimited });
+    return ownPrincipal(gateway, signIns, { ...tokens.verify(token), ...unlimited });
   }
-  if (authorizationServer !== undefined && issuer === authorizationServer.issuer) {
-    return ownPrincipal(sources, await authorizationServer.verify(token));
+  if (authorizationServer !== undefined && issuer === publicUrl) {
+    const server = await authorizationServer();
+    return ownPrincipal(gateway, signIns, await server.verify(token));
   }
-  if (issuers !== undefined) return externalPrincipal(sources, await issuers.verify(token, "mcp"));
+  if (issuers !== undefined) return externalPrincipal(gateway, await issuers.verify(token, "mcp"));
   const detail = issuer === undefined ? "no_jwt" : "unknown_issuer";
   throw new Refusal("token_invalid", { detail, token: {} });
 }

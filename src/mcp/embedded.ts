@@ -8,17 +8,20 @@ import {
   ProtocolErrorCode,
   ResourceTemplate,
 } from "@modelcontextprotocol/server";
+import { commonHeaders } from "../gateway/answer.ts";
+import type { Exchange } from "../gateway/exchange.ts";
+import type { Gateway } from "../gateway/gateway.ts";
+import { countCall } from "../gateway/rates.ts";
 import { quoteName } from "../json/fault.ts";
+import { version } from "../product.ts";
 import { isPlainName } from "../query/names.ts";
-import type { PermissionClass } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
-import type { Principal } from "./authenticate.ts";
+import { principalOf } from "./authenticate.ts";
 import {
   errorCode,
   type McpMessage,
   McpRefused,
-  type ResponseHooks,
   readMessage,
   reasonOf,
   requireCallRate,
@@ -27,24 +30,25 @@ import {
   setHeaders,
 } from "./message.ts";
 import { judgeHeaders } from "./protocol-headers.ts";
+import { mayUse } from "./rights.ts";
 import { withApproval } from "./tool-definitions.ts";
-import { listTool, registerTool, type ToolContext, toolsOf } from "./tools.ts";
+import { listTool, noteRefusal, registerTool, toolsOf } from "./tools.ts";
 
 /** Tables listed in one response. Clients reach the others through the resource template. */
 const MAX_LISTED_TABLES = 1000;
 const scheme = "gatehouse:///";
 const mimeType = "application/json";
 
-function registerResources<Caller>(
+function registerResources(
   server: McpServer,
-  schema: SchemaSource<Caller>,
-  caller: Caller,
+  schema: SchemaSource<Exchange>,
+  exchange: Exchange,
 ): void {
   const template = new ResourceTemplate(`${scheme}{database}/{table}`, {
     async list({ mcpReq: { signal } }) {
       const resources: ListResourcesResult["resources"] = [];
-      for (const database of await schema.listDatabases(caller, signal)) {
-        for (const table of (await schema.listTables(caller, database, signal)).tables) {
+      for (const database of await schema.listDatabases(exchange, signal)) {
+        for (const table of (await schema.listTables(exchange, database, signal)).tables) {
           const name = `${database}/${table}`;
           resources.push({ uri: `${scheme}${name}`, name, mimeType });
           if (resources.length === MAX_LISTED_TABLES) return { resources };
@@ -61,7 +65,7 @@ function registerResources<Caller>(
     const isTable = [database, table].every(isPlainName) && more.length === 0;
     try {
       if (!isTable) throw new Refusal("schema_not_found");
-      const described = await schema.describeTable(caller, database, table, mcpReq.signal);
+      const described = await schema.describeTable(exchange, database, table, mcpReq.signal);
       const text = JSON.stringify({ database, table, ...described });
       return { contents: [{ uri, mimeType, text }] };
     } catch (error) {
@@ -97,11 +101,8 @@ export function toWebRequest(request: IncomingMessage, response: ServerResponse)
   return new WebRequest("http://localhost/mcp", { method, headers }, client.signal);
 }
 
-async function sendWebResponse(
-  answer: Response,
-  response: ServerResponse,
-  answerHeaders: ResponseHooks["answerHeaders"],
-): Promise<void> {
+async function sendWebResponse(answer: Response, exchange: Exchange): Promise<void> {
+  const { response } = exchange;
   try {
     const body = Buffer.from(await answer.arrayBuffer());
     if (response.destroyed) return;
@@ -112,7 +113,7 @@ async function sendWebResponse(
     if (!response.hasHeader("cache-control")) response.setHeader("Cache-Control", "no-store");
     response.setHeader("X-Content-Type-Options", "nosniff");
     response.setHeader("Content-Length", body.length);
-    setHeaders(response, answerHeaders());
+    setHeaders(response, commonHeaders(exchange));
     response.writeHead(answer.status);
     response.end(body);
     await finished(response);
@@ -138,16 +139,6 @@ function reportFailures(server: McpServer, onFailure: (reason: string) => void):
     return connect(transport);
   };
   server.connect = connectWatched;
-}
-
-interface EmbeddedMcpOptions<Caller> extends ToolContext<Caller> {
-  readonly serverVersion: string;
-  countCall?(caller: Caller): Promise<void> | undefined;
-}
-
-interface McpCall<Caller> extends ResponseHooks {
-  readonly caller: Caller;
-  readonly principal: Principal;
 }
 
 /** For a message without the tool's arguments. */
@@ -191,22 +182,21 @@ function envelopeOf(body: Buffer, message: McpMessage): unknown {
 }
 
 /** The gateway's own MCP server: database operations as tools, without sessions. */
-export function createEmbeddedMcp<Caller>(options: EmbeddedMcpOptions<Caller>) {
-  const currentTools = toolsOf(options);
+export function createEmbeddedMcp(gateway: Gateway, schema: SchemaSource<Exchange>) {
+  const currentTools = toolsOf(gateway, schema);
 
   /** The server for one request. @throws McpRefused for a call of an unknown tool */
   async function createServer(
     message: McpMessage | undefined,
-    call: McpCall<Caller>,
+    exchange: Exchange,
     signal: AbortSignal,
   ): Promise<McpServer> {
-    const { caller } = call;
     const tools = currentTools();
     const isCall = message !== undefined && isToolCall(message);
     const called = tools.find(({ definition }) => isCall && definition.name === message.name);
     const concernsSchema = isCall ? called?.isOfSchema === true : message !== undefined;
     // If availability is unknown, a later call for the schema fails with the reason.
-    const hasSchema = concernsSchema && (await options.schema.isOffered(caller, signal)) !== false;
+    const hasSchema = concernsSchema && (await schema.isOffered(exchange, signal)) !== false;
     const isKnown = called !== undefined && (hasSchema || called.isOfSchema !== true);
     if (isCall && message.name !== undefined && !isKnown) {
       const refusal = { status: 200, code: "unknown_tool", id: message.id };
@@ -215,57 +205,54 @@ export function createEmbeddedMcp<Caller>(options: EmbeddedMcpOptions<Caller>) {
 
     /** Lists show only tools that the caller may use. */
     function listTools(server: McpServer): void {
-      const mayApprove = options.mayNeedApproval?.(caller) === true;
+      const mayWait = gateway.admission.mayWait(gateway, exchange);
       for (const { definition, isOfSchema, takesApproval } of tools) {
-        const mayUse = (permission: PermissionClass) => options.mayUse(caller, permission);
-        if ((isOfSchema && !hasSchema) || !definition.permissions.every(mayUse)) continue;
-        listTool(server, mayApprove && takesApproval ? withApproval(definition) : definition);
+        const isUsable = definition.permissions.every((right) => mayUse(gateway, exchange, right));
+        if ((isOfSchema && !hasSchema) || !isUsable) continue;
+        listTool(server, mayWait && takesApproval ? withApproval(definition) : definition);
       }
     }
 
     const server = new McpServer(
-      { name: "gatehouse", title: "Gatehouse", version: options.serverVersion },
+      { name: "gatehouse", title: "Gatehouse", version },
       { capabilities: { tools: { listChanged: false } }, instructions, cacheHints },
     );
-    reportFailures(server, call.onRefused);
+    reportFailures(server, (reason) => noteRefusal(exchange, reason));
     if (called !== undefined) {
-      registerTool(server, called, { ...call, arguments: message?.arguments });
+      registerTool(server, called, exchange, message?.arguments);
     } else if (message?.method === "tools/list") listTools(server);
     if (hasSchema && !isCall) {
       server.server.registerCapabilities({ resources: { listChanged: false } });
-      registerResources(server, options.schema, caller);
+      registerResources(server, schema, exchange);
     }
     return server;
   }
 
-  /** @param body empty for GET and DELETE. @throws Refusal `insufficient_scope` */
-  return async (
-    request: IncomingMessage,
-    response: ServerResponse,
-    body: Buffer,
-    call: McpCall<Caller>,
-  ): Promise<void> => {
+  /** @param body undefined for GET and DELETE. @throws Refusal `insufficient_scope` */
+  return async (exchange: Exchange, body: Buffer | undefined): Promise<void> => {
+    const { request, response } = exchange;
     const webRequest = toWebRequest(request, response);
     let parsed = {};
     let server: McpServer;
     try {
       let message: McpMessage | undefined;
-      if (request.method === "POST") {
+      if (body !== undefined) {
         message = await readMessage(body);
-        requireMethod(message, call.principal, judgeHeaders(request.headers, message));
+        const era = judgeHeaders(request.headers, message);
+        requireMethod(message, principalOf(exchange), era);
         parsed = { parsedBody: envelopeOf(body, message) };
-        if (isToolCall(message)) await requireCallRate(message, options.countCall?.(call.caller));
+        if (isToolCall(message)) await requireCallRate(message, countCall(gateway, exchange));
       }
-      server = await createServer(message, call, webRequest.signal);
+      server = await createServer(message, exchange, webRequest.signal);
     } catch (error) {
       if (!(error instanceof McpRefused)) throw error;
-      sendMcpRefusal(response, error, call);
+      sendMcpRefusal(exchange, error);
       return;
     }
     const answer = await createMcpHandler(() => server).fetch(webRequest, parsed);
     // A request that the library refuses before it uses the server gets only a status.
     const reason = answer.status === 405 ? "method_not_allowed" : "bad_request";
-    if (answer.status >= 400) call.onRefused(reason);
-    await sendWebResponse(answer, response, call.answerHeaders);
+    if (answer.status >= 400) noteRefusal(exchange, reason);
+    await sendWebResponse(answer, exchange);
   };
 }

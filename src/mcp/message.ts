@@ -1,6 +1,8 @@
 import type { ServerResponse } from "node:http";
 import { ClientError } from "../client-error.ts";
 import { runCooperatively, type Steps } from "../cooperative-scheduling.ts";
+import { commonHeaders } from "../gateway/answer.ts";
+import type { Exchange } from "../gateway/exchange.ts";
 import { JsonFault } from "../json/fault.ts";
 import { beginsWith, readText, visitCheckedMembers, visitMembers } from "../json/members.ts";
 import { memoize } from "../memoize.ts";
@@ -79,13 +81,6 @@ export class McpRefused extends ClientError {
   }
 }
 
-export interface ResponseHooks {
-  /** Names and values in turn. Called when the response begins, since they report the decision. */
-  readonly answerHeaders: () => readonly string[];
-  /** Called with a stable code before the response to a refused request begins. */
-  readonly onRefused: (reason: string) => void;
-}
-
 export function setHeaders(response: ServerResponse, headers: readonly string[]): void {
   for (let at = 0; at + 1 < headers.length; at += 2) {
     response.setHeader(headers[at] ?? "", headers[at + 1] ?? "");
@@ -93,19 +88,16 @@ export function setHeaders(response: ServerResponse, headers: readonly string[])
 }
 
 /** The id is null if the request's id could not be read (JSON-RPC 2.0, section 5). */
-export function sendMcpRefusal(
-  response: ServerResponse,
-  refused: McpRefused,
-  { answerHeaders, onRefused }: ResponseHooks,
-): void {
-  onRefused(refused.code);
+export function sendMcpRefusal(exchange: Exchange, refused: McpRefused): void {
+  const { response, verdict } = exchange;
+  verdict.deny(refused.code, 400);
   if (response.headersSent || response.destroyed) return;
   const { id = null, rpcCode: code, message, data, status, result } = refused;
   const outcome = result === undefined ? { error: { code, message, data } } : { result };
   // An accepted notification has no response body, not even for a refusal.
   const hasBody = status !== 202;
   const bytes = Buffer.from(hasBody ? JSON.stringify({ jsonrpc: "2.0", id, ...outcome }) : "");
-  setHeaders(response, answerHeaders());
+  setHeaders(response, commonHeaders(exchange));
   if (hasBody) response.setHeader("Content-Type", "application/json");
   response.setHeader("Content-Length", bytes.length);
   response.setHeader("Cache-Control", "no-store");

@@ -5,7 +5,11 @@ import type {
   StandardSchemaWithJSON,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
+import { boundariesFor, decidingEntry, mayBeNarrowed } from "../access/rights.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
+import { type Exchange, originOf } from "../gateway/exchange.ts";
+import type { Gateway } from "../gateway/gateway.ts";
+import { ask as askDatabase } from "../gateway/query.ts";
 import { readText, visitCheckedMembers, writeMembers } from "../json/members.ts";
 import { memoizeLast } from "../memoize.ts";
 import { BodyReader } from "../query/body-reader.ts";
@@ -13,14 +17,15 @@ import { batchKey, type Grammar } from "../query/grammar.ts";
 import { type Field, type Kind, optional, required, type Schema } from "../query/kind.ts";
 import { ObjectShape } from "../query/object-shape.ts";
 import { definitions, type OperationName } from "../query/operations.ts";
-import type { PermissionClass } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { scanInSlices } from "../query/scan.ts";
 import { list, plainName } from "../query/values.ts";
 import { Refusal } from "../refusal.ts";
+import { lowest } from "../sums.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
-import type { Principal } from "./authenticate.ts";
+import { principalOf } from "./authenticate.ts";
 import { plainNameIn } from "./message.ts";
+import { whoIs } from "./rights.ts";
 import {
   approvalField,
   batchField,
@@ -48,44 +53,12 @@ import {
   type ToolResult,
 } from "./tool-results.ts";
 
-export interface ToolContext<Caller> {
-  readonly grammar: Grammar;
-  /** Judges, audits and runs a query, as on `/query`. @throws Refusal, or QueryRefused */
-  readonly ask: (
-    caller: Caller,
-    query: Buffer,
-    options: {
-      readonly signal: AbortSignal;
-      readonly largest: number;
-      readonly approval?: string | undefined;
-    },
-  ) => Promise<QueryAnswer>;
-  /** If it offers no schema, the schema tools are absent. */
-  readonly schema: SchemaSource<Caller>;
-  /**
-   * The highest limit of a select that the caller's grants allow.
-   *
-   * @param tables called only if grants may set a limit; returns the tables that the select reads,
-   * with the most included rows of each for each outer row
-   */
-  readonly maxRows: (
-    caller: Caller,
-    database: string,
-    tables: () => Promise<ReadonlyMap<string, number>>,
-  ) => Promise<number | undefined>;
-  readonly mayNeedApproval?: (caller: Caller) => boolean;
-  readonly rowLimit: number;
-  readonly resultBytes: number;
-  readonly whoIs: (caller: Caller) => object;
-  readonly mayUse: (caller: Caller, permission: PermissionClass) => boolean;
-}
-
-interface Tool<Caller> {
+interface Tool {
   readonly definition: ToolDefinition;
   readonly isOfSchema?: boolean;
   readonly takesApproval?: boolean;
   readonly perform: (call: {
-    readonly caller: Caller;
+    readonly exchange: Exchange;
     readonly arguments: Buffer;
     readonly signal: AbortSignal;
     readonly approval: string | undefined;
@@ -122,7 +95,7 @@ function joinedTables(args: ReadonlyMap<string, Buffer>) {
   return shape.success ? [shape.data[0], ...shape.data[1]] : undefined;
 }
 
-/** The tables for `ToolContext.maxRows`. A malformed select is refused later. */
+/** The tables for `maxRows`. A malformed select is refused later. */
 async function tablesIn(select: Buffer, grammar: Grammar): Promise<ReadonlyMap<string, number>> {
   const query = writeMembers(new Map([["Select", select]]));
   const found = await scanInSlices(query, grammar, undefined, "shape").catch(() => undefined);
@@ -134,6 +107,39 @@ async function tablesIn(select: Buffer, grammar: Grammar): Promise<ReadonlyMap<s
     }
   }
   return rows;
+}
+
+/**
+ * The highest limit of a select that the caller's grants allow. Undefined if unlimited.
+ *
+ * @param tables called only if grants may set a limit; returns the tables that the select reads,
+ * with the most included rows of each for each outer row
+ */
+async function maxRows(
+  gateway: Gateway,
+  exchange: Exchange,
+  database: string,
+  tables: () => Promise<ReadonlyMap<string, number>>,
+): Promise<number | undefined> {
+  const { snapshot } = gateway.access;
+  const { subject } = principalOf(exchange);
+  const origin = originOf(exchange);
+  const isKnown = gateway.configuration.auth.enabled;
+  if (!isKnown || !mayBeNarrowed(snapshot, subject, origin)) return undefined;
+  const now = Date.now();
+  const included = await tables();
+  const boundaries = boundariesFor(snapshot, subject, database, origin);
+  // A grant counts the included rows of its own tables, and a boundary those of any table.
+  const most = Array.from(included, ([table, rows]) => {
+    const grant = decidingEntry(snapshot, subject, database, table, now)?.grant;
+    return [grant, ...boundaries].flatMap((limits) => {
+      if (limits?.maxRows === undefined) return [];
+      // If one outer row already has too many, the denial says which limits to lower.
+      const least = Math.min(1, limits.maxRows);
+      return Math.max(least, Math.floor(limits.maxRows / Math.max(1, rows)));
+    });
+  }).flat();
+  return lowest(most);
 }
 
 /**
@@ -158,57 +164,60 @@ function limitRows(
 
 type Ask = (operation: OperationName | typeof batchKey, content: Buffer) => Promise<QueryAnswer>;
 
-function createQueryTool<Caller>(
-  context: ToolContext<Caller>,
+function createQueryTool(
+  gateway: Gateway,
   definition: ToolDefinition,
   perform: (
     args: Map<string, Buffer>,
     ask: Ask,
-    caller: Caller,
+    exchange: Exchange,
     signal: AbortSignal,
   ) => Promise<ToolResult>,
   shape?: ObjectShape<Names>,
-): Tool<Caller> {
+): Tool {
   return {
     definition,
     takesApproval: true,
-    async perform({ caller, arguments: sent, signal, approval }) {
+    async perform({ exchange, arguments: sent, signal, approval }) {
       const args = await readArguments(sent);
       const given = readText(args.get(approvalField));
       // The rest is the call that was approved. A value that is not a string is refused later.
       if (given !== undefined) args.delete(approvalField);
       if (shape !== undefined) await readNames(writeMembers(args), shape);
-      const options = { signal, largest: context.resultBytes, approval: given ?? approval };
+      const { result_bytes: largest } = gateway.configuration.mcp;
+      const options = { signal, largest, approval: given ?? approval };
       const ask: Ask = (operation, content) =>
-        context.ask(caller, writeMembers(new Map([[operation, content]])), options);
-      return perform(args, ask, caller, signal);
+        askDatabase(gateway, exchange, writeMembers(new Map([[operation, content]])), options);
+      return perform(args, ask, exchange, signal);
     },
   };
 }
 
-function createOperationTool<Caller>(
-  context: ToolContext<Caller>,
+function createOperationTool(
+  gateway: Gateway,
+  schema: SchemaSource<Exchange>,
   definition: QueryTool,
   grammar: Grammar,
-): Tool<Caller> {
+): Tool {
   const { operation, reads } = definition;
-  return createQueryTool(context, definition, async (args, ask, caller, signal) => {
+  return createQueryTool(gateway, definition, async (args, ask, exchange, signal) => {
+    const { row_limit: rowLimit, result_bytes: bytes } = gateway.configuration.mcp;
     if (!reads) {
       const answer = await ask(operation, writeMembers(args));
       const isKept = definitions[operation].effect !== "previews";
-      return changeOf(answer, context.resultBytes, isKept ? "Done" : "Previewed, nothing changed");
+      return changeOf(answer, bytes, isKept ? "Done" : "Previewed, nothing changed");
     }
     const database = plainNameIn(args.get("database")) ?? "";
     const tables = () => tablesIn(writeMembers(args), grammar);
-    const allowed = await context.maxRows(caller, database, tables);
-    const limit = limitRows(args, context.rowLimit, allowed);
+    const allowed = await maxRows(gateway, exchange, database, tables);
+    const limit = limitRows(args, rowLimit, allowed);
     const answer = await ask(operation, writeMembers(args));
     const nextPage = nextPageOf(args, grammar.level, async (order) => {
       const joined = joinedTables(args);
       if (joined === undefined) return false;
-      return context.schema.isUniqueOrder(caller, database, joined, order, signal);
+      return schema.isUniqueOrder(exchange, database, joined, order, signal);
     });
-    return rowsOf(answer, { ...limit, bytes: context.resultBytes, nextPage });
+    return rowsOf(answer, { ...limit, bytes, nextPage });
   });
 }
 
@@ -221,30 +230,33 @@ function countAs(name: string): Buffer {
   return Buffer.from(`[{"fn":"count","as":"${name}"}]`);
 }
 
-function createQueryTools<Caller>(
-  context: ToolContext<Caller>,
+function createQueryTools(
+  gateway: Gateway,
+  schema: SchemaSource<Exchange>,
   grammar: Grammar,
-): readonly Tool<Caller>[] {
-  const count = async (args: Map<string, Buffer>, ask: Ask, caller: Caller) => {
+): readonly Tool[] {
+  const count = async (args: Map<string, Buffer>, ask: Ask, exchange: Exchange) => {
+    const { row_limit: rowLimit, result_bytes: bytes } = gateway.configuration.mcp;
     const isGrouped = args.has("group_by") || args.has("having");
     args.set("aggregate", countAs(isGrouped ? groupCountName : countName));
     if (!isGrouped) return countResult(await ask("Select", writeMembers(args)), countName);
     args.set("order_by", largestFirst);
     const database = plainNameIn(args.get("database")) ?? "";
     const tables = () => tablesIn(writeMembers(args), grammar);
-    const allowed = await context.maxRows(caller, database, tables);
-    const limit = limitRows(args, context.rowLimit, allowed);
+    const allowed = await maxRows(gateway, exchange, database, tables);
+    const limit = limitRows(args, rowLimit, allowed);
     const answer = await ask("Select", writeMembers(args));
-    return rowsOf(answer, { ...limit, bytes: context.resultBytes });
+    return rowsOf(answer, { ...limit, bytes });
   };
   const runBatch = async (args: Map<string, Buffer>, ask: Ask) => {
     const answer = await ask(batchKey, args.get(batchField) ?? Buffer.from("[]"));
-    return batchResult(answer, { most: context.rowLimit, bytes: context.resultBytes });
+    const { row_limit: most, result_bytes: bytes } = gateway.configuration.mcp;
+    return batchResult(answer, { most, bytes });
   };
   return [
-    ...queryTools(grammar).map((one) => createOperationTool(context, one, grammar)),
-    ...countTool(grammar).map((one) => createQueryTool(context, one, count, shapes.count)),
-    createQueryTool(context, batchTool(grammar), runBatch, shapes.batch),
+    ...queryTools(grammar).map((one) => createOperationTool(gateway, schema, one, grammar)),
+    ...countTool(grammar).map((one) => createQueryTool(gateway, one, count, shapes.count)),
+    createQueryTool(gateway, batchTool(grammar), runBatch, shapes.batch),
   ];
 }
 
@@ -306,11 +318,9 @@ async function readNames(args: Buffer, shape: ObjectShape<Names>): Promise<Names
   }
 }
 
-function createSchemaTools<Caller>(context: ToolContext<Caller>): readonly Tool<Caller>[] {
-  const { schema } = context;
-
+function createSchemaTools(gateway: Gateway, schema: SchemaSource<Exchange>): readonly Tool[] {
   async function listOf(key: string, elements: readonly unknown[], more: object = {}) {
-    const { resultBytes: bytes } = context;
+    const { result_bytes: bytes } = gateway.configuration.mcp;
     const whole = resultOf({ [key]: elements, ...more });
     if (2 * whole.text.length <= bytes) return whole;
     return listResult(key, elements, false, { most: elements.length, bytes });
@@ -319,19 +329,24 @@ function createSchemaTools<Caller>(context: ToolContext<Caller>): readonly Tool<
   function schemaTool(
     definition: ToolDefinition,
     shape: ObjectShape<Names>,
-    describe: (caller: Caller, names: Names, signal: AbortSignal) => Promise<ToolResult>,
-  ): Tool<Caller> {
+    describe: (exchange: Exchange, names: Names, signal: AbortSignal) => Promise<ToolResult>,
+  ): Tool {
     return {
       definition,
       isOfSchema: true,
-      perform: async ({ caller, arguments: args, signal }) =>
-        describe(caller, await readNames(args, shape), signal),
+      perform: async ({ exchange, arguments: args, signal }) =>
+        describe(exchange, await readNames(args, shape), signal),
     };
   }
 
-  async function describe(caller: Caller, database: string, table: string, signal: AbortSignal) {
+  async function describe(
+    exchange: Exchange,
+    database: string,
+    table: string,
+    signal: AbortSignal,
+  ) {
     try {
-      return await schema.describeTable(caller, database, table, signal);
+      return await schema.describeTable(exchange, database, table, signal);
     } catch (error) {
       const isMissing = error instanceof Refusal && error.code === "schema_not_found";
       if (!isMissing) throw error;
@@ -342,22 +357,22 @@ function createSchemaTools<Caller>(context: ToolContext<Caller>): readonly Tool<
   return [
     {
       definition: whoAmITool,
-      async perform({ caller, arguments: args }) {
+      async perform({ exchange, arguments: args }) {
         await readNames(args, shapes.nothing);
         // JSON numbers beyond a double become strings.
-        const text = JSON.stringify(context.whoIs(caller), (_, value: unknown) =>
+        const text = JSON.stringify(whoIs(gateway, exchange), (_, value: unknown) =>
           typeof value === "bigint" ? String(value) : value,
         );
         return resultOf(JSON.parse(text));
       },
     },
-    schemaTool(schemaTools.listDatabases, shapes.nothing, async (caller, _, signal) =>
-      listOf("databases", await schema.listDatabases(caller, signal)),
+    schemaTool(schemaTools.listDatabases, shapes.nothing, async (exchange, _, signal) =>
+      listOf("databases", await schema.listDatabases(exchange, signal)),
     ),
-    schemaTool(schemaTools.listTables, shapes.database, async (caller, { database }, signal) =>
-      listOf("tables", (await schema.listTables(caller, database, signal)).tables),
+    schemaTool(schemaTools.listTables, shapes.database, async (exchange, { database }, signal) =>
+      listOf("tables", (await schema.listTables(exchange, database, signal)).tables),
     ),
-    schemaTool(schemaTools.describeTable, shapes.tables, async (caller, names, signal) => {
+    schemaTool(schemaTools.describeTable, shapes.tables, async (exchange, names, signal) => {
       const { database, table, tables } = names;
       if ((table === undefined) === (tables.size === 0)) {
         const found = table === undefined ? "neither was found" : "both were found";
@@ -365,25 +380,25 @@ function createSchemaTools<Caller>(context: ToolContext<Caller>): readonly Tool<
         throw new QueryRefused("missing_field", problem, { path: "", offset: 0 });
       }
       if (table !== undefined) {
-        const { columns, ...more } = await describe(caller, database, table, signal);
+        const { columns, ...more } = await describe(exchange, database, table, signal);
         return listOf("columns", columns, more);
       }
       const described: object[] = [];
       for (const table of tables) {
-        described.push({ table, ...(await describe(caller, database, table, signal)) });
+        described.push({ table, ...(await describe(exchange, database, table, signal)) });
       }
       return listOf("tables", described);
     }),
   ];
 }
 
-export function toolsOf<Caller>(context: ToolContext<Caller>): () => readonly Tool<Caller>[] {
-  const schemaTools = createSchemaTools(context);
+export function toolsOf(gateway: Gateway, schema: SchemaSource<Exchange>): () => readonly Tool[] {
+  const schemaTools = createSchemaTools(gateway, schema);
   const toolsFor = memoizeLast((grammar: Grammar) => [
     ...schemaTools,
-    ...createQueryTools(context, grammar),
+    ...createQueryTools(gateway, schema, grammar),
   ]);
-  return () => toolsFor(context.grammar);
+  return () => toolsFor(gateway.queries.grammar);
 }
 
 /** A schema that clients see but that validates nothing. The query parser checks the arguments. */
@@ -392,6 +407,11 @@ function displaySchema(schema: Schema): StandardSchemaWithJSON {
   const jsonSchema = { input: write, output: write };
   const validate = (value: unknown) => ({ value });
   return { "~standard": { version: 1, vendor: "gatehouse", validate, jsonSchema } };
+}
+
+/** Records a refusal, unless queries to the database were already decided and recorded. */
+export function noteRefusal({ verdict }: Exchange, reason: string): void {
+  if (verdict.count === 0 && verdict.reason === undefined) verdict.deny(reason, 400);
 }
 
 /** Registers a tool for a list, where it cannot be called. */
@@ -406,18 +426,12 @@ export function listTool(
   server.registerTool(name, settings, () => ({ content: [] }));
 }
 
-interface ToolCall<Caller> {
-  readonly caller: Caller;
-  readonly principal: Principal;
-  readonly arguments: Buffer | undefined;
-  readonly onRefused: (reason: string) => void;
-}
-
 /** Registers a tool for one call, which needs no real schema. */
-export function registerTool<Caller>(
+export function registerTool(
   server: McpServer,
-  { definition: { name }, perform }: Tool<Caller>,
-  { caller, principal, arguments: args = Buffer.from("{}"), onRefused }: ToolCall<Caller>,
+  { definition: { name }, perform }: Tool,
+  exchange: Exchange,
+  args: Buffer = Buffer.from("{}"),
 ): void {
   type Result = CallToolResult | InputRequiredResult;
   const settings = { inputSchema: displaySchema({ type: "object" }) };
@@ -426,12 +440,12 @@ export function registerTool<Caller>(
     // An approval id, which the client received with the page. It is as untrusted as an argument.
     const state: unknown = mcpReq.requestState();
     const approval = typeof state === "string" ? state : undefined;
-    principal.noteCall?.(name);
+    principalOf(exchange).noteCall?.(name);
     try {
-      const { text, structured } = await perform({ caller, arguments: args, signal, approval });
+      const { text, structured } = await perform({ exchange, arguments: args, signal, approval });
       return { content: [{ type: "text", text }], structuredContent: structured };
     } catch (error) {
-      if (error instanceof QueryRefused) onRefused(error.code);
+      if (error instanceof QueryRefused) noteRefusal(exchange, error.code);
       const isFirst = inputResponses === undefined && approval === undefined;
       const opensUrls = isFirst && server.server.getClientCapabilities()?.elicitation?.url;
       return failed(error, Boolean(opensUrls));

@@ -43,7 +43,7 @@ export interface HashMetrics {
 type TokenMetrics = Readonly<Record<"remembered" | "verified" | "refused", number>>;
 
 /** The result of the last key fetch, by prefix of the external issuer. */
-type IssuerStates = Readonly<Record<string, "ok" | "unreachable" | "unused">>;
+export type IssuerStates = Readonly<Record<string, "ok" | "unreachable" | "unused">>;
 
 export interface StoreMetrics {
   /** Milliseconds since the last successful poll was sent. */

@@ -1,5 +1,5 @@
 /** A worker: a gateway process that serves requests under the main process. */
-import type { Membership, Shared } from "../gateway/shared.ts";
+import type { MemberShared, Membership } from "../gateway/shared.ts";
 import { type RunningMember, startGateway } from "../gateway/start.ts";
 import { openParentChannel } from "../ipc/channel.ts";
 import { createLog, logUncaughtErrors, openLogStream } from "../observe/log.ts";
@@ -12,7 +12,7 @@ import {
   type WorkerSettings,
 } from "./calls.ts";
 
-function remoteShared(main: MainChannel): Shared {
+function remoteShared(main: MainChannel): MemberShared {
   return {
     throttle: {
       async begin(username, { address, isShared, signal }) {

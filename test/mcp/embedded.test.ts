@@ -1,5 +1,7 @@
 import t from "tap";
+import type { Exchange } from "../../src/gateway/exchange.ts";
 import { decodeHeaderValue } from "../../src/mcp/protocol-headers.ts";
+import { createSchemaSource } from "../../src/upstream/schema-source.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { connectStateless, eras } from "./clients.ts";
@@ -7,6 +9,7 @@ import { openAnswering, openEmbedded } from "./kit.ts";
 import { handshakeCall, statelessCall } from "./messages.ts";
 import { fromOrders, ofOrders, open } from "./orders.ts";
 
+const json = "application/json";
 const owner = { alice: { "*": "Owner" } } as const;
 const users = {
   database: "main",
@@ -434,11 +437,9 @@ t.test(
       '"BIG"',
       "-1e400",
     );
-    const url = await openAnswering(t, async () => ({
-      status: 200,
-      body: Buffer.from(body),
-      isCut: false,
-    }));
+    const url = await openAnswering(t, {
+      answer: (_, response) => void response.setHeader("content-type", json).end(body),
+    });
     for (const [, connect] of eras) {
       const mcp = await connect(t, url);
       const { structured } = await mcp.call("select", select);
@@ -447,19 +448,20 @@ t.test(
   },
 );
 
+function unexpected(): never {
+  throw new Error("unexpected query");
+}
+
 const params = { name: "select", arguments: { database: "main", from: "t", columns: ["*"] } };
 
 t.test("a client that disconnects cancels its query", async (t) => {
   let queries = 0;
   let aborted = 0;
-  const url = await openAnswering(t, (_principal, _query, { signal }) => {
-    queries++;
-    const { promise, reject } = Promise.withResolvers<never>();
-    signal.addEventListener("abort", () => {
-      aborted++;
-      reject(new Error("gone"));
-    });
-    return promise;
+  const url = await openAnswering(t, {
+    answer: (_, response) => {
+      queries++;
+      response.once("close", () => aborted++);
+    },
   });
   for (const [at, write] of [statelessCall, handshakeCall].entries()) {
     const client = new AbortController();
@@ -473,14 +475,19 @@ t.test("a client that disconnects cancels its query", async (t) => {
 });
 
 t.test("an internal error reveals no details to the model", async (t) => {
-  const url = await openAnswering(t, () => Promise.reject(new Error("/secret/path")));
-  const text = (await ask(url, statelessCall("tools/call", params))).body.toString();
+  const schema = createSchemaSource<Exchange>({
+    upstreams: [{ holds: () => true, get: () => Promise.reject(new Error("/secret/path")) }],
+    visibilityDenial: () => undefined,
+  });
+  const url = await openAnswering(t, { answer: unexpected, schema });
+  const listing = { name: "list_databases", arguments: {} };
+  const text = (await ask(url, statelessCall("tools/call", listing))).body.toString();
   t.match(text, "internal_error");
   t.notMatch(text, "secret");
 });
 
 t.test("a subscription ends at once, because there are no changes to report", async (t) => {
-  const url = await openAnswering(t, () => Promise.reject(new Error("unexpected query")));
+  const url = await openAnswering(t, { answer: unexpected });
   const notifications = { toolsListChanged: true, resourcesListChanged: true };
   const stream = await ask(url, statelessCall("subscriptions/listen", { notifications }));
   t.match(stream.headers, { "content-type": "text/event-stream" });

@@ -1,27 +1,30 @@
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
+import { writeFileSync } from "node:fs";
+import {
+  createServer,
+  type IncomingMessage,
+  type RequestListener,
+  type ServerResponse,
+} from "node:http";
+import path from "node:path";
 import { buffer } from "node:stream/consumers";
+import { pino } from "pino";
 import type { Test } from "tap";
-import { collectGrants, entriesIn } from "../../src/access/entries.ts";
-import { decide, decideQuery } from "../../src/access/policy.ts";
-import type { Decision } from "../../src/access/rights.ts";
-import { type Role, roleAllows } from "../../src/access/roles.ts";
-import { blankUser, grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
-import type { Principal } from "../../src/mcp/authenticate.ts";
+import type { Role } from "../../src/access/roles.ts";
+import { blankUser } from "../../src/access/snapshot.ts";
+import { loadConfiguration } from "../../src/config/load.ts";
+import { Exchange } from "../../src/gateway/exchange.ts";
+import { openGateway } from "../../src/gateway/open-gateway.ts";
+import { type Principal, principals } from "../../src/mcp/authenticate.ts";
 import { createEmbeddedMcp } from "../../src/mcp/embedded.ts";
-import type { QueryAnswer } from "../../src/mcp/tool-results.ts";
-import type { ToolContext } from "../../src/mcp/tools.ts";
 import { type McpScope, mcpScopes } from "../../src/oauth/server/protocol.ts";
-import { createGrammar } from "../../src/query/grammar.ts";
 import type { Level } from "../../src/query/kind.ts";
-import type { PermissionClass } from "../../src/query/query.ts";
-import { scan } from "../../src/query/scan.ts";
 import { Refusal } from "../../src/refusal.ts";
 import { createSchemaSource, type SchemaSource } from "../../src/upstream/schema-source.ts";
-import { freshEngine, send } from "../engine/kit.ts";
+import { grant, user } from "../access/kit.ts";
+import { freshEngine } from "../engine/kit.ts";
 import type { FreshEngine } from "../engine/over-each.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
-
-const grammar = createGrammar({ extraFields: [], operations: {} });
 
 export interface Endpoint {
   readonly url: string;
@@ -29,23 +32,6 @@ export interface Endpoint {
 }
 
 export type Grants = Readonly<Record<string, Readonly<Record<string, Role>>>>;
-
-/** A snapshot with only grants. */
-export function snapshotOf(grants: Grants): Snapshot {
-  const byUser = Object.entries(grants).map(([username, roles]) => {
-    const entries = Object.entries(roles).map(([database, role]) => ({ username, database, role }));
-    return [username, collectGrants(entries)] as const;
-  });
-  const databases = Object.values(grants).flatMap((roles) => Object.keys(roles));
-  return {
-    version: "test",
-    users: new Map(),
-    groups: new Map(),
-    grants: new Map(byUser),
-    databases: new Map(databases.map((name) => [name.toLowerCase(), name])),
-    boundaries: [],
-  };
-}
 
 /** A caller with a token of these scopes, by default all. */
 export function principalOf(username: string, scopes: readonly McpScope[] = mcpScopes): Principal {
@@ -58,15 +44,48 @@ export function principalOf(username: string, scopes: readonly McpScope[] = mcpS
   };
 }
 
-function callOf(principal: Principal) {
-  return { caller: principal, principal, answerHeaders: () => [], onRefused() {} };
+/** The caller's request to a gateway that has authenticated it. */
+export function exchangeOf(
+  request: IncomingMessage,
+  response: ServerResponse,
+  principal: Principal,
+): Exchange {
+  const peer = {
+    address: "192.0.2.7",
+    forwardedFor: "192.0.2.7",
+    proto: "https",
+    host: "gate.test",
+    requestId: "request-1",
+    isTrusted: false,
+    isUntrustedProxy: false,
+  };
+  const exchange = new Exchange(request, response, peer, []);
+  exchange.authenticated = principal;
+  exchange.routed = { ...exchange.routed, via: "mcp" };
+  principals.set(exchange, principal);
+  return exchange;
 }
 
-export function mayUseBy(snapshot: Snapshot) {
-  return ({ subject }: Principal, permission: PermissionClass): boolean =>
-    entriesIn(grantsOf(snapshot, subject.username)).some(({ role }) =>
-      roleAllows(role, permission),
-    );
+/** The gateway's core in this process, with these grants and settings. It ends with the test. */
+export async function openCore(t: Test, grants: Grants, config: string, more = "") {
+  const home = temporaryHome(t);
+  const entries = Object.entries(grants).flatMap(([name, roles]) => [
+    user(name),
+    ...Object.entries(roles).map(([database, role]) => grant(name, database, role)),
+  ]);
+  const files = {
+    "access.toml": `${entries.join("")}${more}`,
+    "gateway.toml": `[auth]\naccess_control_file = "access.toml"\n${config}`,
+  };
+  for (const [name, content] of Object.entries(files)) {
+    writeFileSync(path.join(home, name), content, { mode: 0o600 });
+  }
+  const loaded = loadConfiguration({ cwd: home, env: { HOME: home } });
+  const opened = new AsyncDisposableStack();
+  t.teardown(() => opened.disposeAsync());
+  const log = pino({ level: "silent" });
+  const options = { log, chosenPassword: undefined, hasTerminal: false };
+  return openGateway(loaded, options, opened);
 }
 
 /** Starts a server that ends with the test. */
@@ -94,70 +113,28 @@ function answerError(response: ServerResponse, error: unknown): void {
   response.end(JSON.stringify({ status: "error", code: isKnown ? error.code : String(error) }));
 }
 
-function askBy(snapshot: Snapshot, address: string) {
-  return async (
-    { subject }: Principal,
-    body: Buffer,
-    { largest }: { largest: number },
-  ): Promise<QueryAnswer> => {
-    const { allowed, decisions } = decideQuery(snapshot, subject, scan(body, grammar), {
-      via: "mcp",
-      now: Date.now(),
-      isEngine: false,
-    });
-    if (!allowed) throw deniedBy(decisions.at(-1));
-    const headers = { "content-type": "application/json" };
-    const answer = await send(address, { method: "POST", path: "/query", headers }, body);
-    const whole = Buffer.from(answer.text);
-    const isCut = whole.length > largest;
-    return { status: answer.status, body: whole.subarray(0, largest), isCut };
-  };
-}
-
-function schemaBy(snapshot: Snapshot, address: string): SchemaSource<Principal> {
-  return createSchemaSource<Principal>({
-    upstreams: [
-      {
-        holds: () => true,
-        async get(_caller, names) {
-          const path = ["/schema", ...names].join("/");
-          const { status, text } = await send(address, { path });
-          return { status, headers: [], body: Buffer.from(text), isCut: false };
-        },
-      },
-    ],
-    visibilityDenial({ subject }, database) {
-      const { reason } = decide(snapshot, subject, "SELECT", database);
-      return reason === "allowed" ? undefined : reason;
-    },
-  });
-}
-
-const noSchema: SchemaSource<Principal> = createSchemaSource<Principal>({
+const noSchema: SchemaSource<Exchange> = createSchemaSource<Exchange>({
   upstreams: [],
   visibilityDenial: () => undefined,
 });
 
-function deniedBy(decision: Decision | undefined): Refusal {
-  const reason = decision?.reason ?? "no_grant";
-  return new Refusal(reason === "allowed" ? "no_grant" : reason);
+interface AnsweringOptions {
+  /** Answers the query. */
+  readonly answer: RequestListener;
+  readonly schema?: SchemaSource<Exchange>;
 }
 
-function whoIs({ subject, scopes }: Principal): object {
-  const limits = { rows: 10, result_bytes: 1024 * 1024, message_bytes: 1024 * 1024, seconds: 30 };
-  return { user: subject.username, scopes: [...scopes], access: [], limits };
-}
-
-async function maxRows(): Promise<undefined> {}
-
-/** The URL of an embedded server whose queries are answered by `ask`. */
-export async function openAnswering(t: Test, ask: ToolContext<Principal>["ask"]): Promise<string> {
-  const handle = createEmbeddedMcp<Principal>({
-    ...{ grammar, ask, schema: noSchema, maxRows, whoIs, mayUse: () => true },
-    ...{ rowLimit: 10, resultBytes: 1024 * 1024, serverVersion: "1.0.0" },
-  });
+/** The URL of an embedded server whose queries an upstream answers. */
+export async function openAnswering(
+  t: Test,
+  { answer, schema = noSchema }: AnsweringOptions,
+): Promise<string> {
+  const upstream = await listening(t, createServer(answer));
+  const config = `[upstream]\nurl = "http://127.0.0.1:${upstream}"\n`;
+  const { gateway } = await openCore(t, { alice: { "*": "Owner" } }, config);
+  const handle = createEmbeddedMcp(gateway, schema);
   return listen(t, (request, response, body) =>
-    handle(request, response, body, callOf(principalOf("alice"))),
+    handle(exchangeOf(request, response, principalOf("alice")), body),
   );
 }
 
@@ -167,7 +144,8 @@ interface EmbeddedSettingOptions {
   readonly resultBytes?: number;
   readonly hasSchema?: boolean;
   readonly level?: Level;
-  readonly mayNeedApproval?: () => boolean;
+  /** TOML of further records of the access file. */
+  readonly access?: string;
   readonly fresh?: FreshEngine;
 }
 
@@ -180,26 +158,26 @@ export async function openEmbedded(
     resultBytes = 1024 * 1024,
     hasSchema = true,
     level = "full",
-    mayNeedApproval = () => false,
+    access,
     fresh = freshEngine,
   }: EmbeddedSettingOptions,
 ) {
   const { engine, ask } = await fresh(t);
-  const snapshot = snapshotOf(grants);
-  const handle = createEmbeddedMcp({
-    grammar: level === "full" ? grammar : createGrammar({ extraFields: [], operations: {}, level }),
-    maxRows,
-    whoIs,
-    ask: askBy(snapshot, engine.address),
-    schema: hasSchema ? schemaBy(snapshot, engine.address) : noSchema,
-    rowLimit,
-    resultBytes,
-    mayUse: mayUseBy(snapshot),
-    mayNeedApproval,
-    serverVersion: "1.2.3",
-  });
+  const config = `[upstream]
+url = "${engine.address}"
+[query]
+level = "${level}"
+[mcp]
+row_limit = ${rowLimit}
+result_bytes = ${resultBytes}
+`;
+  const { gateway, features } = await openCore(t, grants, config, access);
+  const handle = createEmbeddedMcp(gateway, hasSchema ? features.schema : noSchema);
   const url = await listen(t, (request, response, body) =>
-    handle(request, response, body, callOf(endpoint.principal)),
+    handle(
+      exchangeOf(request, response, endpoint.principal),
+      request.method === "POST" ? body : undefined,
+    ),
   );
   const endpoint: Endpoint = { url, principal: principalOf("alice") };
   return { endpoint, ask };

@@ -30,9 +30,10 @@ const listed = z.object({
 });
 
 const grants = { alice: { "*": "Owner" } } as const;
+const approvals = '[[boundaries]]\nvia = "mcp"\nrequire_approval = ["DELETE"]\n';
 
-async function listAt(level: Level, mayNeedApproval = () => false) {
-  const { endpoint } = await openEmbedded(t, { grants, level, mayNeedApproval });
+async function listAt(level: Level, access = "") {
+  const { endpoint } = await openEmbedded(t, { grants, level, access });
   const text = (await ask(endpoint.url, statelessCall("tools/list"))).body.toString();
   return { text, tools: listed.parse(JSON.parse(text)).result.tools };
 }
@@ -47,7 +48,7 @@ function toolNamed(name: string) {
 
 t.test("the list of all tools is shorter than 16 KiB", async (t) => {
   t.ok(text.length < MAX_LIST_BYTES, `${text.length} bytes`);
-  const approved = await listAt("full", () => true);
+  const approved = await listAt("full", approvals);
   const { inputSchema } = approved.tools.find(({ name }) => name === "delete") ?? {};
   t.match(inputSchema, { properties: { approval: { type: "string" } } });
   const bytes = approved.text.length;

@@ -1,30 +1,28 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
+import { isDeepStrictEqual } from "node:util";
+import { decideWholeDatabase } from "../../access/policy.ts";
 import type { Decision } from "../../access/rights.ts";
 import { foldHeader } from "../../config/kinds.ts";
 import type { Configuration } from "../../config/schema.ts";
 import { runCooperatively } from "../../cooperative-scheduling.ts";
+import { commonHeaders } from "../../gateway/answer.ts";
+import { type Exchange, originOf } from "../../gateway/exchange.ts";
+import type { Gateway } from "../../gateway/gateway.ts";
+import { requireAllowed } from "../../gateway/query.ts";
+import { countCall } from "../../gateway/rates.ts";
 import { parseExactly, requireOneReading } from "../../json/document.ts";
 import { memoize } from "../../memoize.ts";
-import type { UpstreamRequest } from "../../observe/tracing.ts";
-import type { PermissionClass } from "../../query/query.ts";
 import { Refusal } from "../../refusal.ts";
 import type { BodyFilter, ResponseHandling } from "../../upstream/answer-stream.ts";
-import {
-  gatewayHeaders,
-  type HeaderPolicy,
-  type Identity,
-  type Provenance,
-  passedHeaders,
-} from "../../upstream/headers.ts";
+import { gatewayHeaders, type Identity, passedHeaders } from "../../upstream/headers.ts";
 import { type AnswerHead, fieldIn } from "../../upstream/http1/answer-reader.ts";
 import { PooledProxy } from "../../upstream/pooled-proxy.ts";
-import type { Principal } from "../authenticate.ts";
+import { principalOf } from "../authenticate.ts";
 import {
   isObject,
   type McpMessage,
   McpRefused,
   plainNameIn,
-  type ResponseHooks,
   readKnownMembers,
   readMessage,
   requireCallRate,
@@ -32,6 +30,7 @@ import {
   sendMcpRefusal,
 } from "../message.ts";
 import { type Era, judgeHeaders, judgeParameter } from "../protocol-headers.ts";
+import { mayUse } from "../rights.ts";
 import {
   assignTasks,
   MAX_STREAMS_PER_USER,
@@ -43,41 +42,6 @@ import {
 } from "./sessions.ts";
 
 export type ToolRule = Configuration["mcp"]["tools"][number];
-
-/** The caller's rights according to the live access file. */
-export interface Rights {
-  /** Decides on one call. Invoked once per call, so that it can be audited. */
-  readonly decide: (rule: ToolRule, database: string) => Decision;
-  /** True if the caller has the right on `database`, or on any database if it is undefined. */
-  readonly mayUse: (permission: PermissionClass, database?: string) => boolean;
-  /** @throws Refusal `rate_limited` */
-  readonly countCall?: () => Promise<void> | undefined;
-}
-
-interface McpExchange extends ResponseHooks, Omit<Provenance, "identity"> {
-  readonly isTrusted: boolean;
-  /** False while authentication is off: the gateway then vouches for no identity. */
-  readonly isAuthenticated: boolean;
-  readonly rights: Rights;
-  /** Called before the request is forwarded. With tracing, it adds the span to the headers. */
-  onForward?(request: UpstreamRequest): void;
-}
-
-interface McpProxyOptions {
-  readonly target: string;
-  readonly policy: () => readonly ToolRule[];
-  /** Credentials of the client and of the database are never forwarded, whatever the policy. */
-  readonly headers: HeaderPolicy;
-  /** The server's own credential for the `Authorization` header. */
-  readonly authorization?: string | undefined;
-  readonly connectTimeoutMs: number;
-  /** To the response head, and between two parts of a response that is not an event stream. */
-  readonly responseTimeoutMs: number;
-  readonly sessions: SessionRegister;
-  /** While a stream is open, its session counts as used again at this interval. */
-  readonly sessionTouchMs?: number;
-  readonly streams: StreamRegister;
-}
 
 function denied(message: McpMessage, code: string): McpRefused {
   const text = `Denied: you may not call this tool (${code})`;
@@ -103,42 +67,76 @@ interface Judged {
   readonly identity: Identity;
 }
 
+function findRule({ configuration }: Gateway, tool: string | undefined): ToolRule | undefined {
+  return configuration.mcp.tools.find(({ name }) => name === tool);
+}
+
+function mayUseBy(gateway: Gateway, exchange: Exchange) {
+  return ({ permission, database }: ToolRule) => mayUse(gateway, exchange, permission, database);
+}
+
+const allowed: Decision = { allowed: true, reason: "allowed", role: undefined, entry: undefined };
+
+/** Decides on one call, records it for the audit, and has its answer cut once it is denied. */
+function decide(gateway: Gateway, exchange: Exchange, rule: ToolRule, database: string): Decision {
+  const { permission } = rule;
+  const { verdict } = exchange;
+  const { subject } = principalOf(exchange);
+  const decideNow = () => {
+    const { access, configuration } = gateway;
+    if (!configuration.auth.enabled) return allowed;
+    const origin = originOf(exchange);
+    return decideWholeDatabase(access.snapshot, subject, permission, database, origin);
+  };
+  const decision = decideNow();
+  const { role, entry } = decision;
+  verdict.record([{ operation: permission, database, tables: [], role, entry }]);
+  if (decision.allowed) verdict.allow();
+  else verdict.deny(decision.reason, 403);
+  const { tools } = gateway.configuration.mcp;
+  verdict.requireStillAllowed = () => {
+    const { tools: now } = gateway.configuration.mcp;
+    const isRuled = now === tools || now.some((other) => isDeepStrictEqual(other, rule));
+    if (!isRuled) throw new Refusal("no_grant");
+    requireAllowed(decideNow());
+  };
+  return decision;
+}
+
 async function identify(
-  policy: McpProxyOptions["policy"],
-  rights: Rights,
-  { headers }: IncomingMessage,
+  gateway: Gateway,
+  exchange: Exchange,
   message: McpMessage | undefined,
-  principal: Principal,
 ): Promise<Identity> {
+  const principal = principalOf(exchange);
   const { username } = principal.subject;
-  const mayUse = ({ permission, database }: ToolRule) => rights.mayUse(permission, database);
+  const { tools } = gateway.configuration.mcp;
   // Tasks belong to tool calls, so a caller who may call no tool is denied.
-  if (message?.method.startsWith("tasks/") && !policy().some(mayUse))
+  if (message?.method.startsWith("tasks/") && !tools.some(mayUseBy(gateway, exchange)))
     throw denied(message, "no_grant");
   if (message?.method !== "tools/call") return { username, roles: [], databases: [] };
-  await requireCallRate(message, rights.countCall?.());
+  await requireCallRate(message, countCall(gateway, exchange));
   // The policy may have changed while the steps above waited.
-  const rule = policy().find(({ name }) => name === message.name);
+  const rule = findRule(gateway, message.name);
   if (rule === undefined) throw denied(message, "tool_without_policy");
   const database = await databaseOf(rule, message);
-  const decision = rights.decide(rule, database);
+  const decision = decide(gateway, exchange, rule, database);
   if (!decision.allowed) throw denied(message, decision.reason);
   const { database_argument: argument } = rule;
-  if (argument !== undefined) judgeParameter(headers, message, argument, database);
+  if (argument !== undefined) judgeParameter(exchange.request.headers, message, argument, database);
   principal.noteCall?.(message.name ?? "");
   return { username, roles: [decision.role ?? ""], databases: [database] };
 }
 
 /** @throws McpRefused, or Refusal `insufficient_scope` */
 async function judgeRequest(
-  policy: McpProxyOptions["policy"],
-  rights: Rights,
+  gateway: Gateway,
   sessions: SessionRegister,
-  request: IncomingMessage,
+  exchange: Exchange,
   body: Buffer | undefined,
-  principal: Principal,
 ): Promise<Judged> {
-  const { headers } = request;
+  const { headers } = exchange.request;
+  const principal = principalOf(exchange);
   const message = body === undefined ? undefined : await readMessage(body);
   const era = message === undefined ? "handshake" : judgeHeaders(headers, message);
   const { "mcp-session-id": id } = headers;
@@ -153,7 +151,7 @@ async function judgeRequest(
     throw new McpRefused("invalidRequest", "Invalid request: Last-Event-ID without Mcp-Session-Id");
   }
   if (message !== undefined) requireMethod(message, principal, era);
-  const identity = await identify(policy, rights, request, message, principal);
+  const identity = await identify(gateway, exchange, message);
   if (message !== undefined) await requireOwnTask(sessions, message, username);
   return { message, era, sessionId, identity };
 }
@@ -186,14 +184,16 @@ const isSetByGateway = memoize(
  * `Connection`. Other spellings, which a server may fold to the same name, are dropped.
  */
 function upstreamHeaders(
-  request: IncomingMessage,
+  { configuration, headers: policy }: Gateway,
+  { request, peer, requestId }: Exchange,
   { era, sessionId, identity }: Judged,
   body: Buffer | undefined,
-  policy: HeaderPolicy,
-  exchange: McpExchange,
 ): Record<string, string | string[]> {
+  const { auth, mcp } = configuration;
   const isInSession = era !== "stateless" && sessionId !== undefined;
-  const headers = passedHeaders(request.headers, policy, exchange.isTrusted, isSetByGateway);
+  // Credentials of the client and of the database are never forwarded.
+  const own = { ...policy, forwardAuthorization: false, authorization: mcp.authorization };
+  const headers = passedHeaders(request.headers, own, peer.isTrusted, isSetByGateway);
   for (const name of judgedHeaders) {
     const value = request.headers[name];
     if (value !== undefined && (isInSession || name !== "mcp-session-id")) headers[name] = value;
@@ -201,8 +201,11 @@ function upstreamHeaders(
   // Responses may need filtering, so they must not be compressed.
   headers["accept-encoding"] = "identity";
   if (body !== undefined) headers["content-length"] = String(body.length);
-  const own = { ...exchange, identity: exchange.isAuthenticated ? identity : undefined };
-  return Object.assign(headers, gatewayHeaders(own));
+  const { forwardedFor, proto, host } = peer;
+  // While authentication is off, the gateway vouches for no identity.
+  const known = auth.enabled ? identity : undefined;
+  const added = { requestId, forwardedFor, proto, host, identity: known };
+  return Object.assign(headers, gatewayHeaders(added));
 }
 
 const LARGEST_MESSAGE_BYTES = 16 * 1024 * 1024;
@@ -411,13 +414,22 @@ function keepSessionInUse(
   response.once("close", () => clearInterval(timer));
 }
 
+interface McpProxyOptions {
+  readonly sessions: SessionRegister;
+  readonly streams: StreamRegister;
+  /** While a stream is open, its session counts as used again at this interval. */
+  readonly sessionTouchMs?: number;
+}
+
 /** Proxy for an external MCP server. It connects on first use. */
-export function createMcpProxy(options: McpProxyOptions) {
-  const { sessions, streams, connectTimeoutMs, responseTimeoutMs, authorization } = options;
-  const { sessionTouchMs = sessionLimits.idleMs / 4 } = options;
-  const url = new URL(options.target);
-  const headerPolicy = { ...options.headers, forwardAuthorization: false, authorization };
-  const proxy = new PooledProxy(url, connectTimeoutMs, responseTimeoutMs);
+export function createMcpProxy(
+  gateway: Gateway,
+  target: string,
+  { sessions, streams, sessionTouchMs = sessionLimits.idleMs / 4 }: McpProxyOptions,
+) {
+  const url = new URL(target);
+  const { connect_timeout: connect, response_timeout: response } = gateway.configuration.upstream;
+  const proxy = new PooledProxy(url, connect * 1000, response * 1000);
 
   async function countStream(username: string, response: ServerResponse, judged: Judged) {
     const release = await streams.take(username);
@@ -431,39 +443,36 @@ export function createMcpProxy(options: McpProxyOptions) {
 
   return {
     /** @param body undefined for GET and DELETE. @throws Refusal before any part of a response */
-    async handle(
-      request: IncomingMessage,
-      response: ServerResponse,
-      body: Buffer | undefined,
-      principal: Principal,
-      exchange: McpExchange,
-    ): Promise<void> {
-      const { rights } = exchange;
-      const { username } = principal.subject;
+    async handle(exchange: Exchange, body: Buffer | undefined): Promise<void> {
+      const { request, response } = exchange;
+      const { username } = principalOf(exchange).subject;
       let judged: Judged;
       try {
-        const { policy } = options;
-        judged = await judgeRequest(policy, rights, sessions, request, body, principal);
+        judged = await judgeRequest(gateway, sessions, exchange, body);
         keepSessionInUse(sessions, judged, response, sessionTouchMs);
         if (isSubscription(request, judged)) await countStream(username, response, judged);
       } catch (error) {
         if (!(error instanceof McpRefused)) throw error;
-        sendMcpRefusal(response, error, exchange);
+        sendMcpRefusal(exchange, error);
         return;
       }
       const isVisible: IsVisible = async (list, name) => {
         if (list === "tasks") return sessions.use(taskKey(name), username);
-        const rule = options.policy().find((one) => one.name === name);
-        return rule !== undefined && rights.mayUse(rule.permission, rule.database);
+        const rule = findRule(gateway, name);
+        return rule !== undefined && mayUseBy(gateway, exchange)(rule);
       };
       const filter = mayList(request, judged) ? isVisible : undefined;
-      const headers = upstreamHeaders(request, judged, body, headerPolicy, exchange);
+      const headers = upstreamHeaders(gateway, exchange, judged, body);
       const { method = "" } = request;
-      exchange.onForward?.({ method, headers, target: url.origin });
+      exchange.forwardUpstream({ method, headers, target: url.origin });
       const isCall = judged.message?.method === "tools/call";
       const taskFilter = isCall ? assignTasks(sessions, username) : undefined;
       await proxy.forward({
-        ...{ method, headers, body, response, answerHeaders: exchange.answerHeaders() },
+        method,
+        headers,
+        body,
+        response,
+        answerHeaders: commonHeaders(exchange),
         // When its connection breaks, a call may have run.
         isRepeatable: !isCall,
         receive: async (answer) => {

@@ -254,3 +254,19 @@ export async function copyStateIn(directory: string) {
     database.close();
   }
 }
+
+/**
+ * Opens the state of the authorization server in files. The stack closes them.
+ *
+ * @param shared the state that replicas share, to be used instead
+ */
+export async function openState(
+  shared: AuthorizationState | undefined,
+  serviceDirectory: string,
+  opened: AsyncDisposableStack,
+): Promise<AuthorizationState> {
+  if (shared !== undefined) return shared;
+  const state = await openStateIn(stateDirectoryOf(serviceDirectory));
+  opened.defer(() => state.store.close());
+  return state;
+}
