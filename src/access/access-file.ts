@@ -121,7 +121,7 @@ export async function openAccessFile(
       if (options.isReadOnly) throw new Refusal("access_file_read_only");
       const written = await changeAccessFile(file, plan, change, parsed);
       await Promise.all([reload(written), options.broadcastReload?.()]);
-      return written.snapshot;
+      return written;
     },
     async close() {
       await watch.close();

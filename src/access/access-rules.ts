@@ -13,8 +13,15 @@ export interface ChangeOptions {
   /** Allow the change even if it removes a database's last Owner or the last administrator. */
   readonly force?: boolean;
   /** Runs before the change is written. If it fails, nothing is changed. */
-  readonly beforeWrite?: (() => Promise<void>) | undefined;
+  readonly beforeWrite?: ((changes: readonly Change[]) => Promise<void>) | undefined;
   readonly author?: Author | undefined;
+}
+
+export interface WrittenChange {
+  /** The state as it was written. */
+  readonly snapshot: Snapshot;
+  /** Possibly none. */
+  readonly changes: readonly Change[];
 }
 
 export interface Author {
@@ -57,10 +64,9 @@ export interface AccessRules {
    * Makes the change that `plan` returns. When this resolves, it is stored durably and in force in
    * every process of the gateway.
    *
-   * @returns the state as it was written
    * @throws Refusal from `plan` or `beforeWrite`, `last_owner`, `last_administrator`,
    * `access_file_read_only`, `access_file_invalid` or `busy`
    */
-  change(plan: Plan, options?: ChangeOptions): Promise<Snapshot>;
+  change(plan: Plan, options?: ChangeOptions): Promise<WrittenChange>;
   close(): Promise<void>;
 }

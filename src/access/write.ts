@@ -71,12 +71,16 @@ function isEmptied(records: AccessRecords, changes: readonly Change[]): boolean 
   return users.length === 0 && grants.length === 0;
 }
 
+interface WrittenFile extends ParsedAccess {
+  readonly changes: readonly Change[];
+}
+
 interface Writer {
   readonly plan: Plan;
   readonly options: ChangeOptions;
   /** An earlier reading of the file, so that an unchanged file is not parsed again. */
   readonly earlier: ParsedAccess | undefined;
-  resolve(written: ParsedAccess): void;
+  resolve(written: WrittenFile): void;
   reject(error: unknown): void;
 }
 
@@ -86,10 +90,10 @@ async function tryToWrite(
   file: string,
   { plan, options: { force, beforeWrite } }: Writer,
   earlier: ParsedAccess | undefined,
-): Promise<ParsedAccess | undefined> {
+): Promise<WrittenFile | undefined> {
   const current = await readAccessFile(real, anyReader, earlier, file);
   const changes = plan(current.snapshot);
-  if (changes.length === 0) return current;
+  if (changes.length === 0) return { ...current, changes };
   const requireOwnersIn = async (next: Snapshot) => {
     if (!force) await runCooperatively(requireRemainingOwners(current.snapshot, next));
   };
@@ -106,16 +110,16 @@ async function tryToWrite(
   const next = await indexAccess(Buffer.from(edited.bytes), edited.records);
   await requireOwnersIn(next.snapshot);
   if (!current.bytes.equals(await readAccessBytes(real, anyReader))) return undefined;
-  await beforeWrite?.();
+  await beforeWrite?.(changes);
   await replaceFile(real, next.bytes, await stat(real));
-  return next;
+  return { ...next, changes };
 }
 
 async function write(
   file: string,
   writer: Writer,
   earlier: ParsedAccess | undefined,
-): Promise<ParsedAccess> {
+): Promise<WrittenFile> {
   const real = await realpath(file);
   return withLock(real, async () => {
     for (let count = 0; count < ATTEMPTS; count++) {
@@ -129,7 +133,7 @@ async function write(
 const queues = new Map<string, Writer[]>();
 
 async function serve(file: string, queue: Writer[]): Promise<void> {
-  let latest: ParsedAccess | undefined;
+  let latest: WrittenFile | undefined;
   for (let [writer] = queue; writer !== undefined; [writer] = queue) {
     try {
       latest = await write(file, writer, latest ?? writer.earlier);
@@ -157,8 +161,8 @@ export function changeAccessFile(
   plan: Plan,
   options: ChangeOptions = {},
   earlier?: ParsedAccess,
-): Promise<ParsedAccess> {
-  const { promise, resolve, reject } = Promise.withResolvers<ParsedAccess>();
+): Promise<WrittenFile> {
+  const { promise, resolve, reject } = Promise.withResolvers<WrittenFile>();
   const writer = { plan, options, earlier, resolve, reject };
   const queue = queues.get(file);
   if (queue !== undefined) queue.push(writer);

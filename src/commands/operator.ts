@@ -117,21 +117,19 @@ export function changeAccess(
   const { access_control_file: file } = auth;
   const named = { ...about };
   return naming(named, async () => {
-    let changes: readonly Change[] = [];
     const noted: Plan = (current) => {
       named.snapshot = current;
-      changes = plan(current);
-      return changes;
+      return plan(current);
     };
-    const beforeWrite = async () => {
+    const beforeWrite = async (changes: readonly Change[]) => {
       const user = userLosingTokens(changes);
       if (user !== undefined) await (await revocationsOf(loaded)).revokeUser(user);
     };
     const options = { force, beforeWrite };
     const store = await accessStoreOf(loaded);
-    if (store !== undefined) return store.access.change(noted, options);
+    if (store !== undefined) return (await store.access.change(noted, options)).snapshot;
     if (settings.url !== undefined) throw new Refusal("access_file_read_only");
-    const { snapshot } = await changeAccessFile(file, noted, options);
+    const { snapshot, changes } = await changeAccessFile(file, noted, options);
     if (changes.length === 0) return snapshot;
     await noteChanges(loaded, describeChanges(changes), snapshot.version);
     // A change keeps the file's mode, and a gateway rejects a file that others may read.

@@ -78,22 +78,17 @@ export async function changeAs(
   author: Author,
   plan: Plan,
 ): Promise<{ written: Snapshot; audited: AuditedChange[] }> {
-  let changes: readonly Change[] = [];
-  const planned: Plan = (current) => {
-    changes = plan(current);
-    return changes;
-  };
   // Tokens stay dead even if an older access file is restored.
-  const beforeWrite = async () => {
+  const beforeWrite = async (changes: readonly Change[]) => {
     const username = userLosingTokens(changes);
     if (username !== undefined) await revocations.revokeUser(username);
   };
-  const written = await access.change(planned, { author, beforeWrite });
-  journal.noteVersion(written.version);
+  const { snapshot, changes } = await access.change(plan, { author, beforeWrite });
+  journal.noteVersion(snapshot.version);
   const audited = describeChanges(changes);
   const user = userLosingTokens(changes);
   if (user !== undefined) audited.push({ change: "tokens revoked", user });
-  return { written, audited };
+  return { written: snapshot, audited };
 }
 
 /**

@@ -1,8 +1,7 @@
 import { existsSync } from "node:fs";
 import { openAccessFile } from "../access/access-file.ts";
-import type { AccessRules, Plan } from "../access/access-rules.ts";
-import { type Change, usernameOf } from "../access/record-change.ts";
-import type { Snapshot } from "../access/snapshot.ts";
+import type { AccessRules, Plan, WrittenChange } from "../access/access-rules.ts";
+import { usernameOf } from "../access/record-change.ts";
 import { messageOf } from "../client-error.ts";
 import { watchClock } from "../clock.ts";
 import { storesAccess, withoutPassword } from "../config/addresses.ts";
@@ -147,19 +146,16 @@ function openChanges(
 /** Writes changes caused by a login, such as a hash with a higher cost, as the user's own. */
 async function changeAsUser(
   access: AccessRules,
-  changes: ChangeJournal,
+  journal: ChangeJournal,
   plan: Plan,
-): Promise<Snapshot> {
-  let planned: readonly Change[] = [];
-  const written = await access.change((current) => {
-    planned = plan(current);
-    return planned;
-  });
-  changes.noteVersion(written.version);
-  const [first] = planned;
+): Promise<WrittenChange> {
+  const written = await access.change(plan);
+  const { version } = written.snapshot;
+  journal.noteVersion(version);
+  const [first] = written.changes;
   if (first !== undefined) {
     const author = { kind: "api", name: usernameOf(first) } as const;
-    changes.write(author, describeChanges(planned), written.version);
+    journal.write(author, describeChanges(written.changes), version);
   }
   return written;
 }

@@ -1,8 +1,9 @@
 import * as z from "zod";
-import type { AccessRules, Author, ChangeOptions } from "../access/access-rules.ts";
+import type { AccessRules, Author, ChangeOptions, WrittenChange } from "../access/access-rules.ts";
 import { requireRemainingOwners } from "../access/administration.ts";
 import { updatedUser, writtenGroup, writtenUser } from "../access/grant.ts";
 import {
+  type Change,
   indexOf,
   isEmpty,
   namesIn,
@@ -87,30 +88,44 @@ export async function previewAccess(
   return after;
 }
 
+interface PlannedReplacement {
+  readonly replacement: Replacement;
+  readonly changes: readonly Change[];
+}
+
+async function writeAccess(
+  { state, writer, author }: Pick<StoreAccess, "state" | "writer" | "author">,
+  plan: (current: Snapshot) => PlannedReplacement,
+  { force = false, beforeWrite, author: changedBy = author }: ChangeOptions = {},
+): Promise<WrittenChange> {
+  let written: WrittenChange = { snapshot: state.snapshot, changes: [] };
+  await writer.append(async (turn) => {
+    const before = state.snapshot;
+    const { replacement, changes } = plan(before);
+    written = { snapshot: before, changes };
+    if (replacement.users.size === 0 && replacement.boundaries === undefined) return;
+    await beforeWrite?.(changes);
+    const next = await previewAccess(state, replacement, turn.version, force);
+    await writeRecords(turn.query, replacement, turn.version);
+    const change = { kind: "access", replacement } as const;
+    await turn.append({ change, before: replacedBy(before, replacement) });
+    written = { snapshot: next, changes };
+  }, changedBy);
+  return written;
+}
+
 /**
  * Runs `plan` while no other writer can change the records. Resolves to the state as written.
  *
  * @throws what `previewAccess` throws; Refusal from `plan`, `store_unreachable`, `store_uncertain`
  */
 export async function replaceAccess(
-  { state, writer, author }: Pick<StoreAccess, "state" | "writer" | "author">,
+  store: Pick<StoreAccess, "state" | "writer" | "author">,
   plan: ReplacementPlan,
-  { force = false, beforeWrite, author: changedBy = author }: ChangeOptions = {},
+  options?: ChangeOptions,
 ): Promise<Snapshot> {
-  let written = state.snapshot;
-  await writer.append(async (turn) => {
-    const before = state.snapshot;
-    written = before;
-    const replacement = plan(before);
-    if (replacement.users.size === 0 && replacement.boundaries === undefined) return;
-    await beforeWrite?.();
-    const next = await previewAccess(state, replacement, turn.version, force);
-    await writeRecords(turn.query, replacement, turn.version);
-    const change = { kind: "access", replacement } as const;
-    await turn.append({ change, before: replacedBy(before, replacement) });
-    written = next;
-  }, changedBy);
-  return written;
+  const planned = (current: Snapshot) => ({ replacement: plan(current), changes: [] });
+  return (await writeAccess(store, planned, options)).snapshot;
 }
 
 export interface StoreAccess {
@@ -141,7 +156,11 @@ export function openAccessStore(store: StoreAccess): AccessRules {
     },
     async change(plan, options) {
       await replica?.requireReachable();
-      return replaceAccess(store, (current) => replacementOf(current, plan(current)), options);
+      const planned = (current: Snapshot) => {
+        const changes = plan(current);
+        return { replacement: replacementOf(current, changes), changes };
+      };
+      return writeAccess(store, planned, options);
     },
     async close() {},
   };

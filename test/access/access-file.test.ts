@@ -181,7 +181,7 @@ t.test("a change through the rules is in force in all workers when it resolves",
   });
   t.teardown(() => rules.close());
   const owner = { username: "alice", database: "main", role: "Owner" } as const;
-  const written = await rules.change(() => [{ kind: "set-grant", grant: owner }]);
+  const { snapshot: written } = await rules.change(() => [{ kind: "set-grant", grant: owner }]);
   for (const { snapshot } of [rules, elsewhere]) {
     t.equal(grantOn(snapshot, "alice", "main")?.role, "Owner");
     t.equal(snapshot.version, written.version);

@@ -105,7 +105,7 @@ export async function openOAuthSetup(
     throttle,
     hashing,
     costs,
-    change: () => Promise.resolve(snapshot),
+    change: async () => ({ snapshot, changes: [] }),
     tokens: { issue: unused, verify: unused },
     tokenLifetime: 60,
     onUpgradeFailed: unused,
