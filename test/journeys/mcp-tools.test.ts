@@ -84,7 +84,7 @@ for (const [client, connect] of clients) {
     for (const name of [...Object.keys(roles), "stranger", "root"]) {
       const token = await tokenOf(gateway, name);
       const mcp = await connect(t, `${gateway.url}/mcp`, token);
-      await t.test(name, async (t) => {
+      await t.test(`${name} has the same rights with each operation`, async (t) => {
         for (const operation of operations) {
           number += 2;
           for (const spare of [number, number + 1]) {
