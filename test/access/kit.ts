@@ -22,8 +22,24 @@ export function user(username: string, keys = `password_hash = "${hashWith()}"`)
   return `[[users]]\nusername = "${username}"\n${keys}${keys === "" ? "" : "\n"}\n`;
 }
 
-export function grant(username: string, database: string, role: string): string {
-  return `[[acl]]\nusername = "${username}"\ndatabase = "${database}"\nrole = "${role}"\n\n`;
+/** An entry of the access file. @param more further keys, as lines */
+export function grant(username: string, database: string, role: string, more = ""): string {
+  return entryOf("username", username, database, role, more);
+}
+
+export function groupGrant(group: string, database: string, role: string, more = ""): string {
+  return entryOf("group", group, database, role, more);
+}
+
+function entryOf(
+  kind: "username" | "group",
+  name: string,
+  database: string,
+  role: string,
+  more: string,
+): string {
+  const keys = more === "" ? "" : `${more}\n`;
+  return `[[acl]]\n${kind} = "${name}"\ndatabase = "${database}"\nrole = "${role}"\n${keys}\n`;
 }
 
 export function grantOn(snapshot: Snapshot, username: string, database: string): Grant | undefined {

@@ -1,4 +1,6 @@
 /** An access file with entries that say more than a role. */
+
+import { grant } from "../access/kit.ts";
 import { people } from "./kit.ts";
 
 /** Rita works on the tickets of her tenant, and what comes by `/mcp` is bounded. */
@@ -7,12 +9,7 @@ export const policy = `${people}
 username = "rita"
 attributes = { tenant = "acme" }
 
-[[acl]]
-username = "rita"
-database = "main"
-role = "ReadOnly"
-max_rows = 100
-
+${grant("rita", "main", "ReadOnly", "max_rows = 100")}
 [[acl]]
 username = "rita"
 database = "main"
@@ -24,12 +21,7 @@ require_approval = ["DELETE"]
 approvers = ["alice"]
 expires = 2126-01-01T00:00:00Z
 
-[[acl]]
-username = "rita"
-database = "side"
-role = "ReadWrite"
-expires = 2020-01-01T00:00:00Z
-
+${grant("rita", "side", "ReadWrite", "expires = 2020-01-01T00:00:00Z")}
 [[users]]
 username = "tom"
 disabled = false

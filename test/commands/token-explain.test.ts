@@ -2,7 +2,7 @@ import { writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import path from "node:path";
 import t from "tap";
-import { grant } from "../access/kit.ts";
+import { grant, groupGrant } from "../access/kit.ts";
 import { encodePart } from "../identity/forge.ts";
 import { passwordOf, staffedHome, succeed, tokenOf } from "../journeys/staff.ts";
 import { freePort } from "../kit/free-port.ts";
@@ -25,10 +25,7 @@ const asks = `http://127.0.0.1:${await listening(t, endpoint)}/introspect`;
 const secretFile = path.join(temporaryHome(t), "secret");
 writeFileSync(secretFile, provider.clientSecret, { mode: 0o600 });
 const rights = `${grant("alice", "main", "ReadWrite")}${grant("alice", "archive", "ReadOnly")}
-[[acl]]
-group = "staff:engineering"
-database = "main"
-role = "ReadOnly"
+${groupGrant("staff:engineering", "main", "ReadOnly")}
 `;
 const port = await freePort();
 const config = `

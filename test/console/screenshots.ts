@@ -3,6 +3,7 @@ import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { BrowserContextOptions } from "playwright-core";
 import t from "tap";
+import { grant } from "../access/kit.ts";
 import { passwordOf, staffedHome, tokenOf } from "../journeys/staff.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { launch } from "../oauth/chromium.ts";
@@ -43,11 +44,7 @@ max_rows = 200
 require_approval = ["DELETE"]
 approvers = ["dave"]
 
-[[acl]]
-username = "support-bot"
-database = "support"
-role = "None"
-
+${grant("support-bot", "support", "None")}
 [[users]]
 username = "rita"
 attributes = { tenant = "acme" }
@@ -60,22 +57,9 @@ tables = ["customer_*"]
 columns = ["id", "name", "city"]
 row_filter = [{ column = "tenant", cmp = "=", value = "@tenant" }]
 
-[[acl]]
-username = "rita"
-database = "support"
-role = "ReadOnly"
-
-[[acl]]
-username = "theo"
-database = "support"
-role = "ReadOnly"
-expires = ${soon()}
-
-[[acl]]
-username = "corp:jane.doe"
-database = "analytics"
-role = "ReadOnly"
-max_rows = 1000
+${grant("rita", "support", "ReadOnly")}
+${grant("theo", "support", "ReadOnly", `expires = ${soon()}`)}
+${grant("corp:jane.doe", "analytics", "ReadOnly", "max_rows = 1000")}
 `;
 
 const tickets = { database: "support", table: "tickets" };

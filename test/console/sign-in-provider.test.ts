@@ -7,6 +7,7 @@ import { openSessions } from "../../src/console/sessions.ts";
 import { RevocationIndex } from "../../src/identity/revocations.ts";
 import { newSignIn } from "../../src/identity/sign-in.ts";
 import { Refusal } from "../../src/refusal.ts";
+import { groupGrant } from "../access/kit.ts";
 import { careful, idIn, openCareful, removeOne } from "../approvals/kit.ts";
 import { textOf as accessFileOf, passwordOf, putInForce } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -46,14 +47,8 @@ login = { client_id = "gatehouse", client_secret_file = "${secretFile}", label =
 
 const { config, url } = await consoleConfig(issuer(provider));
 const rights = `${careful()}
-[[acl]]
-group = "staff:admins"
-database = "*"
-role = "Owner"
-[[acl]]
-group = "staff:leads"
-database = "main"
-role = "DbAdmin"
+${groupGrant("staff:admins", "*", "Owner")}
+${groupGrant("staff:leads", "main", "DbAdmin")}
 `;
 const setting = await openCareful(t, { more: rights, config });
 const { gateway, ask, bot } = setting;

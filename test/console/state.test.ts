@@ -1,6 +1,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
+import { grant } from "../access/kit.ts";
 import { tokenOf } from "../journeys/staff.ts";
 import { makeCertificate } from "../kit/certificate.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -159,12 +160,7 @@ t.test("with a store, the State page shows replicas, leases and all versions", a
 const DAY_MS = 86_400_000;
 const soon = new Date(Date.now() + 2 * DAY_MS).toISOString();
 const later = new Date(Date.now() + 20 * DAY_MS).toISOString();
-const more = `[[acl]]
-username = "rita"
-database = "payroll"
-role = "ReadOnly"
-expires = ${soon}
-
+const more = `${grant("rita", "payroll", "ReadOnly", `expires = ${soon}`)}
 [[acl]]
 username = "rita"
 database = "main"
@@ -173,11 +169,7 @@ tables = ["orders"]
 require_approval = ["DELETE"]
 expires = ${soon}
 
-[[acl]]
-username = "paul"
-database = "main"
-role = "ReadOnly"
-expires = ${later}
+${grant("paul", "main", "ReadOnly", `expires = ${later}`)}
 `;
 
 const staff = ["root * Owner", "dora main DbAdmin", "rita main ReadOnly"];

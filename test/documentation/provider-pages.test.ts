@@ -156,7 +156,7 @@ const keycloak = {
   preferred_username: "alice",
 };
 
-t.test("Keycloak", async (t) => {
+t.test("the setup in docs/connect-keycloak.md works as written", async (t) => {
   const open = await openPage(t, "connect-keycloak.md");
   const { gateway } = open;
   const [user, entry] = [`staff:${keycloak.sub}`, "main (group staff:/analysts)"];
@@ -209,7 +209,7 @@ async function openIntrospected(t: Test) {
   return { ...open, ended };
 }
 
-t.test("Entra ID", async (t) => {
+t.test("the setup in docs/connect-entra-id.md works as written", async (t) => {
   const open = await openPage(t, "connect-entra-id.md");
   const { gateway, issuer } = open;
   const claims = {
@@ -266,7 +266,7 @@ t.test("Entra ID", async (t) => {
   });
 });
 
-t.test("Okta", async (t) => {
+t.test("the setup in docs/connect-okta.md works as written", async (t) => {
   const open = await openPage(t, "connect-okta.md");
   const { gateway, second } = open;
   const claims = {
@@ -298,7 +298,7 @@ t.test("Okta", async (t) => {
   t.equal(refusalOf(await send(gateway, list, signed)), "token_invalid", "it opens only queries");
 });
 
-t.test("Kubernetes", async (t) => {
+t.test("the setup in docs/connect-kubernetes.md works as written", async (t) => {
   const open = await openPage(t, "connect-kubernetes.md");
   const { gateway, issuer, second } = open;
   const claims = {
@@ -342,7 +342,7 @@ t.test("Kubernetes", async (t) => {
   t.equal((await gateway.query(select, await issuer.sign("", rotated))).status, 200);
 });
 
-t.test("GitHub Actions", async (t) => {
+t.test("the setup in docs/connect-github-actions.md works as written", async (t) => {
   const open = await openPage(t, "connect-github-actions.md");
   const { page, gateway, issuer } = open;
   const claims = {

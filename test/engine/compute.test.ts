@@ -1,5 +1,6 @@
 import fc from "fast-check";
 import t from "tap";
+import { caseCount } from "../kit/nightly.ts";
 import { createTable, freshEngine, insert, refusal } from "./kit.ts";
 import {
   type Cell,
@@ -345,7 +346,8 @@ overEach("generated Selects compute what the model computes", async (t, { ask })
   const seed = Math.floor(Math.random() * 2 ** 31);
   const choices = fc.array(fc.nat(), { minLength: 120, maxLength: 120 });
   let compared = 0;
-  for (const [index, rows] of fc.sample(table, { seed, numRuns: 10 }).entries()) {
+  const tables = fc.sample(table, { seed, numRuns: caseCount(4, 10) });
+  for (const [index, rows] of tables.entries()) {
     const from = `t${index}`;
     t.match(await ask(createTable(from, types)), { status: 200 });
     t.match(await ask(json(insert(from, rows))), { status: 200 });
@@ -370,7 +372,7 @@ overEach("generated Selects compute what the model computes", async (t, { ask })
       return;
     }
   }
-  t.ok(compared > 300, `${compared} queries`);
+  t.ok(compared > 25 * tables.length, `${compared} queries`);
 });
 
 const orders = {

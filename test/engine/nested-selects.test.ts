@@ -1,4 +1,5 @@
 /** Selects with `include`, and Selects that read other Selects. */
+import { caseCount } from "../kit/nightly.ts";
 import { choicesOf } from "../query/arbitrary.ts";
 import { Chooser } from "../query/arbitrary-selects.ts";
 import { nestedSelect, rowsFor, tableNames, tableTypes } from "./arbitrary-selects.ts";
@@ -31,7 +32,8 @@ overEach("generated nested Selects return the rows of relational algebra", async
   const seed = Math.floor(Math.random() * 2 ** 31);
   const choose = new Chooser(choicesOf(seed));
   const seen = { rows: 0, members: 0, more: 0, from: 0, groups: 0 };
-  for (let world = 0; world < 10; world++) {
+  const worlds = caseCount(5, 10);
+  for (let world = 0; world < worlds; world++) {
     const tables: ModelTables = Object.fromEntries(
       tableNames.map((name) => [name, rowsFor(choose)]),
     );
@@ -61,8 +63,9 @@ overEach("generated nested Selects return the rows of relational algebra", async
     for (const name of tableNames) t.match(await ask(dropTable(named(name))), { status: 200 });
   }
   t.comment(JSON.stringify(seen));
-  t.ok(seen.rows > 100 && seen.members > 40 && seen.more > 10 && seen.from > 100);
-  t.ok(seen.groups > 0);
+  t.ok(Math.min(seen.rows / 10, seen.members / 2, seen.from / 10) > worlds);
+  t.ok(seen.more > 0);
+  t.ok(seen.groups > 0 || worlds < 10);
 });
 
 overSqlite("a row includes 100 rows unless the limit says otherwise", async (t, { ask }) => {

@@ -157,7 +157,9 @@ function roundTrips(
       const scene = await fresh(t);
       await scene.sql("create table main.started (id integer)");
       for (const [at, [type, values]] of Object.entries(columns).entries()) {
-        await t.test(type, (t) => new RoundTrip(t, scene, `t${at}`, type).check(values));
+        await t.test(`values of ${type || "no type"} are accepted as they were read`, (t) =>
+          new RoundTrip(t, scene, `t${at}`, type).check(values),
+        );
       }
     },
   );

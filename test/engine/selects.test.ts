@@ -6,6 +6,7 @@ import type { Column, ColumnKind } from "../../src/engine/sql/scope.ts";
 import { planSelect, type SelectDialect } from "../../src/engine/sql/select.ts";
 import { computing } from "../../src/engine/sqlite/compute.ts";
 import type { Select } from "../../src/query/operation-types.ts";
+import { caseCount } from "../kit/nightly.ts";
 import { createTable, dropTable, equal, insert, refusal, update } from "./kit.ts";
 import {
   type Cell,
@@ -356,7 +357,7 @@ overEach("generated Selects return the rows of relational algebra", async (t, { 
   const [otherRows = []] = thirds.slice(1);
   const inside: ModelTables = { $other: otherRows, $third: thirdRows };
   const names = { other: await fill(otherRows), third: await fill(thirdRows) };
-  for (const rows of fc.sample(table, { seed, numRuns: 10 })) {
+  for (const rows of fc.sample(table, { seed, numRuns: caseCount(4, 10) })) {
     const from = await fill(rows);
     const named = (query: object) =>
       json(query)

@@ -7,7 +7,7 @@ import { eventually } from "../kit/eventually.ts";
 import { directory, load, make, one, project, select, tried } from "./examples.ts";
 import { outcome, term, tickets } from "./kit.ts";
 
-t.test("a support agent", async (t) => {
+t.test("the example support-agent.toml grants what its comments say", async (t) => {
   const { site, as } = await load(t, "support-agent.toml");
   const row = { customer: "1", subject: "s", status: "open", phone: "555" };
   await make(site, "tickets", [
@@ -53,7 +53,7 @@ t.test("a support agent", async (t) => {
   }
 });
 
-t.test("a tenant", async (t) => {
+t.test("the example tenant.toml grants what its comments say", async (t) => {
   const { site, as } = await load(t, "tenant.toml");
   const orders = [
     { id: 1, tenant: "acme", item: "a" },
@@ -104,7 +104,7 @@ t.test("a tenant", async (t) => {
   t.strictSame((await site.admin(select("orders", ["id"]))).body.data, [{ id: 2 }]);
 });
 
-t.test("an analyst without salaries", async (t) => {
+t.test("the example analyst.toml grants what its comments say", async (t) => {
   const { site, as, tokenOf } = await load(t, "analyst.toml");
   await make(site, "employees", [
     { id: 1, department: "it", started: "2020-01-01", salary: 5 },
@@ -146,7 +146,7 @@ t.test("an analyst without salaries", async (t) => {
   t.notMatch(shown.text, "salary");
 });
 
-t.test("a coding assistant", async (t) => {
+t.test("the example coding-assistant.toml grants what its comments say", async (t) => {
   const { site, tokenOf, as } = await load(t, "coding-assistant.toml");
   await site.admin({ CreateDatabase: { database: "customers" } });
   await make(site, "notes", [{ id: 1, text: "delete everything" }]);
@@ -188,7 +188,7 @@ t.test("a coding assistant", async (t) => {
   t.equal(refused, "rate_limited");
 });
 
-t.test("break-glass", async (t) => {
+t.test("the example break-glass.toml grants what its comments say", async (t) => {
   const evening = "2126-12-24T18:00:00Z";
   const { site, as } = await load(t, "break-glass.toml", (text) =>
     text.replaceAll("2026-12-24T18:00:00Z", evening),

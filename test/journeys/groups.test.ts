@@ -1,4 +1,5 @@
 import t from "tap";
+import { grant, groupGrant } from "../access/kit.ts";
 import { auditOf } from "../kit/gateway.ts";
 import { openStaffed, putInForce, textOf, tokenOf } from "./staff.ts";
 
@@ -14,20 +15,9 @@ const more = `
 name = "leads"
 members = ["rita"]
 
-[[acl]]
-group = "leads"
-database = "*"
-role = "Owner"
-
-[[acl]]
-group = "staff:all"
-database = "main"
-role = "None"
-
-[[acl]]
-username = "staff:boss"
-database = "main"
-role = "Owner"
+${groupGrant("leads", "*", "Owner")}
+${groupGrant("staff:all", "main", "None")}
+${grant("staff:boss", "main", "Owner")}
 `;
 const { gateway } = await openStaffed(t, staff, { more });
 const original = textOf(gateway);

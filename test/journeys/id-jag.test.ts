@@ -9,6 +9,7 @@ import {
 } from "@modelcontextprotocol/client";
 import { exportJWK } from "jose";
 import t from "tap";
+import { groupGrant } from "../access/kit.ts";
 import { freePort } from "../kit/free-port.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
 import { runWarm } from "../kit/warm-command.ts";
@@ -19,10 +20,7 @@ import { callTool, refusalOf, send } from "./mcp.ts";
 import { soon, staffedHome, succeed, tokenOf } from "./staff.ts";
 
 const rights = `
-[[acl]]
-group = "staff:engineering"
-database = "main"
-role = "ReadOnly"
+${groupGrant("staff:engineering", "main", "ReadOnly")}
 `;
 const issuer = await TestIssuer.start(t);
 const host = await openDocumentHost(t);

@@ -1,6 +1,7 @@
 import { once } from "node:events";
 import { connect, type Socket } from "node:net";
 import t, { type Test } from "tap";
+import { grant } from "../access/kit.ts";
 import { decodePart } from "../identity/forge.ts";
 import { eventually } from "../kit/eventually.ts";
 import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
@@ -84,7 +85,7 @@ for (const [client, connect] of clients) {
     for (const name of [...Object.keys(roles), "stranger", "root"]) {
       const token = await tokenOf(gateway, name);
       const mcp = await connect(t, `${gateway.url}/mcp`, token);
-      await t.test(name, async (t) => {
+      await t.test(`${name} has the same rights with each operation`, async (t) => {
         for (const operation of operations) {
           number += 2;
           for (const spare of [number, number + 1]) {
@@ -283,12 +284,7 @@ approvers = ["root"]
 require_approval = ["DELETE"]
 expires = 2999-01-01T00:00:00Z
 
-[[acl]]
-username = "clerk"
-database = "main"
-role = "ReadOnly"
-expires = 2020-01-01T00:00:00Z
-
+${grant("clerk", "main", "ReadOnly", "expires = 2020-01-01T00:00:00Z")}
 [[boundaries]]
 via = "mcp"
 username = "root"

@@ -1,5 +1,6 @@
 import type { IncomingMessage, ServerResponse } from "node:http";
 import t, { type Test } from "tap";
+import { grant, groupGrant } from "../access/kit.ts";
 import { ask, open, type PlainAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
@@ -464,15 +465,8 @@ t.test("a route with a table is judged by the entry of that table", async (t) =>
 [[groups]]
 name = "team"
 members = ["rita"]
-[[acl]]
-username = "rita"
-database = "main"
-role = "None"
-[[acl]]
-username = "rita"
-database = "main"
-role = "ReadWrite"
-tables = ["orders", "open_*"]
+${grant("rita", "main", "None")}
+${grant("rita", "main", "ReadWrite", 'tables = ["orders", "open_*"]')}
 [[acl]]
 username = "rita"
 database = "main"
@@ -497,11 +491,7 @@ database = "main"
 role = "ReadOnly"
 tables = ["past"]
 expires = 2020-01-01T00:00:00Z
-[[acl]]
-group = "team"
-database = "main"
-role = "ReadOnly"
-tables = ["shared"]
+${groupGrant("team", "main", "ReadOnly", 'tables = ["shared"]')}
 [[boundaries]]
 via = "query"
 username = "bound"

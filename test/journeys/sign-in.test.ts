@@ -4,7 +4,7 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { calculateJwkThumbprint, decodeJwt, exportJWK } from "jose";
 import t from "tap";
-import { grant } from "../access/kit.ts";
+import { grant, groupGrant } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { auditOf, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
@@ -27,10 +27,7 @@ function secretFile(name: string, text: string): string {
 }
 const secret = secretFile("secret", provider.clientSecret);
 const rights = `${grant("staff:bob", "archive", "ReadOnly")}
-[[acl]]
-group = "staff:engineering"
-database = "main"
-role = "ReadOnly"
+${groupGrant("staff:engineering", "main", "ReadOnly")}
 [[acl]]
 group = "staff:engineering"
 database = "main"

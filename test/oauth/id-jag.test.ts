@@ -2,7 +2,7 @@ import { createHmac, randomUUID } from "node:crypto";
 import { mock } from "node:test";
 import { SignJWT } from "jose";
 import t, { type Test } from "tap";
-import { grant, refusedBy, user } from "../access/kit.ts";
+import { grant, groupGrant, refusedBy, user } from "../access/kit.ts";
 import { encodePart } from "../identity/forge.ts";
 import { authorize, exchange as exchangeCode } from "./flow.ts";
 import { type IssuerKey, issuerSettings, makeKey, TestIssuer } from "./issuer.ts";
@@ -21,10 +21,7 @@ const PUBLIC = "https://public.example.com/client.json";
 const JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer";
 const ASSERTION_TYPE = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer";
 const rights = `${grant("staff:alice", "main", "ReadOnly")}
-[[acl]]
-group = "staff:engineering"
-database = "main"
-role = "ReadOnly"
+${groupGrant("staff:engineering", "main", "ReadOnly")}
 `;
 
 type Fields = Readonly<Record<string, string | undefined>>;
