@@ -28,6 +28,8 @@ export interface RowStream extends RowOutput {
   hasProgressed(): boolean;
 }
 
+const nothing = Buffer.alloc(0);
+
 /** Characters gathered before a chunk is encoded, approximately. */
 const CHUNK_LENGTH = 64 * 1024;
 
@@ -121,7 +123,8 @@ export class Spool implements RowOutput {
   /** Returns the answer and hands over its file. Nothing may be written afterwards. */
   finish(): Answer {
     this.flush();
-    const body = this.#file ?? Buffer.concat(this.#chunks);
+    const [only = nothing, ...more] = this.#chunks;
+    const body = this.#file ?? (more.length === 0 ? only : Buffer.concat(this.#chunks));
     this.#file = undefined;
     const counts = { affected: this.#affected, rows: this.#rows };
     return { counts, byteLength: this.#byteLength, body };

@@ -175,7 +175,13 @@ export class EngineDatabase implements Database, DatabaseTarget {
   }
 
   async #send(answer: Answer, sink: AnswerSink, client: AbortController): Promise<void> {
-    const { byteLength } = answer;
+    const { byteLength, body } = answer;
+    if (typeof body !== "number" && byteLength <= CHUNK_LENGTH) {
+      if (sink.isGone) return;
+      sink.begin(200, { rawHeaders: jsonHead(byteLength) });
+      sink.end(Buffer.from(body.buffer, body.byteOffset, byteLength));
+      return;
+    }
     const output = new Drain(sink, this.#options.clientTimeoutMs, client);
     let sent = 0;
     // Leaving the loop closes the file of a long answer.
@@ -183,10 +189,6 @@ export class EngineDatabase implements Database, DatabaseTarget {
       if (sink.isGone) return;
       if (sent === 0) sink.begin(200, { rawHeaders: jsonHead(byteLength) });
       sent += piece.length;
-      if (byteLength <= CHUNK_LENGTH) {
-        sink.end(piece);
-        return;
-      }
       output.write(piece);
       await output.backlog;
     }

@@ -39,6 +39,7 @@ import {
 } from "../sql/target.ts";
 import {
   allowedForm,
+  cellRefused,
   comparedValue,
   has64Bits,
   numberText,
@@ -455,9 +456,8 @@ function unfitCell(
   const limit = column.kind.family === "text" ? "its character set" : "the range of its type";
   const form = allowedForm(column.type);
   const allowed = form === "" ? "" : `${form} in ${limit}`;
-  const problem = `Column "${column.name}" (${column.type}) does not accept this value${allowed}`;
-  const found = new EngineRefusal(refusal.code, problem, { cause: error });
-  return values === undefined ? found : found.at(`values[${error.row}]`);
+  const { code } = refusal;
+  return cellRefused(column, values && error.row, allowed, { code, cause: error });
 }
 
 const mysql: Dialect<MysqlSession> = {

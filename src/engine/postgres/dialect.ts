@@ -40,7 +40,7 @@ import {
   type TableDescription,
   type Target,
 } from "../sql/target.ts";
-import { has64Bits, storedValue } from "../sql/values.ts";
+import { cellRefused, has64Bits, storedValue } from "../sql/values.ts";
 import type { Store } from "../store.ts";
 import { parseAddress } from "./address.ts";
 import { computing } from "./compute.ts";
@@ -498,12 +498,11 @@ async function explainUnread(
   const words = wordsOf(error.message) ?? "the database cannot read it";
   for (const [index, row] of (values ?? [set]).entries()) {
     for (const [name, value] of Object.entries(row)) {
-      const { type = "", kind } = table.columns.get(name) ?? {};
-      const stored = value === null ? undefined : kind?.store(value);
-      if (stored === undefined || compile(sql`${stored}`).values[0] !== unread) continue;
-      const problem = `Column "${name}" (${type}) does not accept this value: ${words}`;
-      const refusal = new EngineRefusal("invalid_value", problem, { cause: error });
-      return values === undefined ? refusal : refusal.at(`values[${index}]`);
+      const column = table.columns.get(name);
+      const stored = value === null ? undefined : column?.kind.store(value);
+      if (column === undefined || stored === undefined) continue;
+      if (compile(sql`${stored}`).values[0] !== unread) continue;
+      return cellRefused(column, values && index, `: ${words}`, { cause: error });
     }
   }
   return undefined;

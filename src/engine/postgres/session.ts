@@ -307,7 +307,8 @@ export class PostgresSession implements Session, RowReader {
   }
 
   async #ask(fragment: Fragment, onRow: OnRow, isLast = false): Promise<number> {
-    const statement = await this.#prepare(fragment);
+    const statement = this.#prepare(fragment);
+    if (!this.#isDirect) await this.#answerOf(Promise.resolve());
     const query = new RowQuery(statement, this.#onDescribed, onRow);
     this.#client.query(query);
     if (isLast) this.#noteLast();
@@ -331,14 +332,13 @@ export class PostgresSession implements Session, RowReader {
   };
 
   /** Sends the beginning of the transaction if it has not begun. Names the statement. */
-  async #prepare(fragment: Fragment): Promise<Statement> {
+  #prepare(fragment: Fragment): Statement {
     const { text, values } = compile(fragment);
     this.#cork();
     if (this.#beginning !== undefined) {
       this.#begun = this.#send(this.#beginning);
       this.#beginning = undefined;
     }
-    if (!this.#isDirect) await this.#answerOf(Promise.resolve());
     const statement = { text, values };
     const known = this.#names.get(text);
     if (known !== undefined) return { ...statement, name: known };

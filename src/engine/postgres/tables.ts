@@ -18,9 +18,15 @@ export interface PostgresTable extends Table<PostgresColumn> {
   readonly isTable: boolean;
 }
 
-export async function knownTable(context: PostgresContext, name: string): Promise<PostgresTable> {
-  const known = context.session.knownTable(context.database, name);
-  if (known !== undefined) return known;
+/** Most tables are known, and take no promise. */
+export function knownTable(
+  context: PostgresContext,
+  name: string,
+): PostgresTable | Promise<PostgresTable> {
+  return context.session.knownTable(context.database, name) ?? keepTable(context, name);
+}
+
+async function keepTable(context: PostgresContext, name: string): Promise<PostgresTable> {
   const table = await readTable(context, name);
   context.session.tables.keep(context.database, name, table);
   return table;

@@ -200,16 +200,6 @@ type ReadTable<Leased extends Session, Kind extends ColumnKind> = (
   name: string,
 ) => KnownTable<Kind> | Promise<KnownTable<Kind>>;
 
-async function readNarrowed<Leased extends Session, Kind extends ColumnKind>(
-  context: QueryContext<Leased>,
-  name: string,
-  readTable: ReadTable<Leased, Kind>,
-): Promise<KnownTable<Kind>> {
-  const known = await readTable(context, name);
-  const { bytewise } = context.counter?.bytewiseIn(context.database, name) ?? {};
-  return bytewise === undefined ? known : { ...known, bytewise };
-}
-
 async function readTables<Leased extends Session, Kind extends ColumnKind>(
   context: QueryContext<Leased>,
   names: Iterable<string>,
@@ -217,7 +207,10 @@ async function readTables<Leased extends Session, Kind extends ColumnKind>(
 ): Promise<Map<string, KnownTable<Kind>>> {
   const tables = new Map<string, KnownTable<Kind>>();
   for (const name of new Set(names)) {
-    tables.set(name, await readNarrowed(context, name, readTable));
+    const found = readTable(context, name);
+    const known = found instanceof Promise ? await found : found;
+    const { bytewise } = context.counter?.bytewiseIn(context.database, name) ?? {};
+    tables.set(name, bytewise === undefined ? known : { ...known, bytewise });
   }
   return tables;
 }

@@ -150,7 +150,7 @@ class RemoteStore<Leased extends Session> implements Store {
     { query: { operations: parsed }, limits }: QueryRequest,
     query: AbortController,
   ): Promise<Answer> {
-    await parseLong(parsed);
+    if (parsed.body.length >= LONG_BODY) await parseLong(parsed);
     const { isBatch, all: operations } = parsed;
     const work = { isBatch, operations: operations.filter(isOfTables), limits };
     if (isBatch) this.#dialect.requireAtomic?.(work.operations);
@@ -171,7 +171,7 @@ class RemoteStore<Leased extends Session> implements Store {
     stream: RowStream,
     query: AbortController,
   ): Promise<void> {
-    await parseLong(operations);
+    if (operations.body.length >= LONG_BODY) await parseLong(operations);
     const [operation] = operations.all.filter(isReading);
     if (operation === undefined) throw new Error("Only a Select can be streamed");
     const { database } = operation.fields;
@@ -329,7 +329,6 @@ class RemoteStore<Leased extends Session> implements Store {
 
 /** Nothing may block the event loop for long. */
 async function parseLong(operations: ParsedOperations): Promise<void> {
-  if (operations.body.length < LONG_BODY) return;
   await runCooperatively(operations.parse());
   for (const { fields } of operations.all) await runCooperatively(writeLongCells(fields));
 }

@@ -107,6 +107,16 @@ const microsecondsIn: Partial<Record<Unit, number>> = {
   ...{ day: 86_400_000_000, hour: 3_600_000_000, minute: 60_000_000, second: 1_000_000 },
 };
 
+/** Values of one type. */
+interface Alike<Kind extends ColumnKind> {
+  readonly family: Family;
+  readonly kind: Kind;
+  readonly type: string;
+  readonly sides: readonly Fragment[];
+  /** The values as a name has them, if some may be too long. */
+  readonly limited?: readonly Fragment[];
+}
+
 /** The names of a Select, each with its expression. */
 export class Computed<Kind extends ColumnKind> {
   readonly resolve: Resolve<Column<Kind>>;
@@ -284,21 +294,22 @@ export class Computed<Kind extends ColumnKind> {
       }
       case "coalesce": {
         const alike = this.#alike(definition, operands);
-        return typed(alike, sql`coalesce(${sql.join(alike.limited)})`);
+        return typed(alike, sql`coalesce(${sql.join(alike.limited ?? alike.sides)})`);
       }
       case "nullif": {
         const alike = this.#alike(definition, operands);
         const beside = (side: Fragment) => alike.kind.beside?.(side, alike.family) ?? side;
-        const [one = first.sql, other = one] = alike.sides;
+        const { sides, limited = sides } = alike;
+        const [one = first.sql, other = one] = sides;
         // A null of the other item's type.
         if (first.literal === null) return typed(alike, sql`case when false then ${other} end`);
         const isEqual = sql`${beside(one)} = ${beside(other)}`;
-        return typed(alike, sql`case when ${isEqual} then null else ${alike.limited[0]} end`);
+        return typed(alike, sql`case when ${isEqual} then null else ${limited[0]} end`);
       }
       case "if": {
         const alike = this.#alike(definition, operands);
         const when = conditionSql(this.resolve, definition.when ?? { and: [] }, this.#scope);
-        const [yes, no] = alike.limited;
+        const [yes, no] = alike.limited ?? alike.sides;
         return typed(alike, sql`case when ${when} then ${yes} else ${no} end`);
       }
       case "json":
@@ -318,7 +329,7 @@ export class Computed<Kind extends ColumnKind> {
   }
 
   /** The operands as values of one type: that of the first column, or the widest number. */
-  #alike(definition: Compute, operands: readonly Operand<Kind>[]) {
+  #alike(definition: Compute, operands: readonly Operand<Kind>[]): Alike<Kind> {
     const present = operands.filter(({ literal }) => literal !== null);
     const model = present.find(({ literal }) => literal === undefined) ?? present[0];
     if (model === undefined) {
@@ -333,15 +344,15 @@ export class Computed<Kind extends ColumnKind> {
     if (isRenamed && !isComputed) {
       // The column keeps its values as they are.
       const sides = operands.map(({ sql: value, bare = value }) => bare);
-      return { ...own, sides, limited: sides };
+      return { ...own, sides };
     }
     if (present.every((one) => isNumber(one.family))) {
       const common = widest(present);
       const sides = operands.map((one) => this.#dialect.number(one.sql, common));
       const isOther = present.some((one) => one.bare !== undefined && !one.column.kind.isFloat);
       return column.kind.isFloat === true && !isOther
-        ? { ...own, sides, limited: sides }
-        : { sides, limited: sides, family: common, ...this.#typeOf(common) };
+        ? { ...own, sides }
+        : { sides, family: common, ...this.#typeOf(common) };
     }
     const sides = operands.map((one) => {
       const { literal } = one;
@@ -357,15 +368,11 @@ export class Computed<Kind extends ColumnKind> {
     if (family === "text" || family === "json") {
       const texts = sides.map((side) => this.#dialect.text(side));
       const limited = texts.map((text, at) => this.#limited(text, operands[at]?.bytes ?? 0));
-      return {
-        sides: texts,
-        limited: family === "text" ? limited : texts,
-        family,
-        ...this.#typeOf(family),
-      };
+      const alike = { sides: texts, family, ...this.#typeOf(family) };
+      return family === "text" ? { ...alike, limited } : alike;
     }
     const kind = family === "boolean" ? this.#dialect.kinds.boolean : column.kind;
-    return { sides, limited: sides, family, kind, type: column.type };
+    return { sides, family, kind, type: column.type };
   }
 
   /** A literal beside a moment is read as one. */

@@ -1,7 +1,7 @@
 import { runAtOnce, type Steps } from "../../cooperative-scheduling.ts";
 import { ExactNumber, isInteger, isLong, sourceOf } from "../../json/exact.ts";
 import type { CellValue } from "../../query/values.ts";
-import { EngineRefusal, RowTooLong } from "../refusal.ts";
+import { EngineRefusal, type RefusalCode, RowTooLong } from "../refusal.ts";
 import type { RowForm, RowOutput } from "../spool.ts";
 import type { ResultRow } from "./fragment.ts";
 import type { Column, ColumnKind, ColumnReference, Encoded, Family, Measure } from "./scope.ts";
@@ -389,6 +389,23 @@ export function comparedValue(column: Column, value: CellValue): unknown {
     "invalid_value",
     `Column "${column.name}" (${column.type}) cannot be compared with ${describe(value)} in this way${labelsOf(column) ?? form}`,
   );
+}
+
+/**
+ * The refusal of a cell by the database itself.
+ *
+ * @param row its index in `values`; undefined for a cell of `set`
+ * @param why words that follow the message
+ */
+export function cellRefused(
+  { name, type }: Pick<Column, "name" | "type">,
+  row: number | undefined,
+  why: string,
+  { code = "invalid_value", cause }: { readonly code?: RefusalCode; readonly cause?: unknown } = {},
+): EngineRefusal {
+  const problem = `Column "${name}" (${type}) does not accept this value${why}`;
+  const refusal = new EngineRefusal(code, problem, { cause });
+  return row === undefined ? refusal : refusal.at(`values[${row}]`);
 }
 
 function describe(value: PresentValue | null): string {

@@ -20,7 +20,7 @@ import { type Declaration, newTableSql } from "../sql/new-table.ts";
 import { cellIn } from "../sql/scope.ts";
 import type { AggregateDialect, SelectDialect } from "../sql/select.ts";
 import { type Changed, describe, type TableDescription, type Target } from "../sql/target.ts";
-import { storedValue, WHOLE_NUMBER } from "../sql/values.ts";
+import { cellRefused, storedValue, WHOLE_NUMBER } from "../sql/values.ts";
 import { findBrokenKey, isInForeignKey, targetOf } from "./change.ts";
 import { computing } from "./compute.ts";
 import { refusalOf } from "./failures.ts";
@@ -308,9 +308,7 @@ function findMismatch({ columns }: SqliteTable, { set = {}, values }: RowChange)
     (row) => !Number.isInteger(Number(cellIn(row, key?.name ?? "") ?? 0)),
   );
   if (key === undefined || index < 0) return undefined;
-  const problem = `Column "${key.name}" (${key.type}) does not accept this value; allowed: ${WHOLE_NUMBER}`;
-  const refusal = new EngineRefusal("invalid_value", problem);
-  return values === undefined ? refusal : refusal.at(`values[${index}]`);
+  return cellRefused(key, values && index, `; allowed: ${WHOLE_NUMBER}`);
 }
 
 export function operationsIn({ schemas }: SqliteSession): Operations<SqliteSession> {
