@@ -14,7 +14,7 @@ export class Databases {
   /** True if a gateway uses the files, so that nothing may be written to them. */
   readonly isGuest: boolean;
   readonly #files: DatabaseFiles;
-  readonly #open = new Map<string, SqliteSession>();
+  readonly #open = new Map<string, DatabaseSync>();
 
   constructor(directory: string, isGuest = false) {
     this.isGuest = isGuest;
@@ -25,15 +25,13 @@ export class Databases {
     if (!this.#open.has(name)) this.#files.requireExisting(name);
   }
 
+  /** Returns a new session, of a connection that stays open. */
   open(name: string): SqliteSession {
-    const known = this.#open.get(name);
-    if (known !== undefined) return known;
-    this.#files.requireExisting(name);
+    this.requireExisting(name);
     const open = (path: string) => openConnection(path, this.isGuest);
-    const connection = this.#opening(name, open);
-    const session = new SqliteSession(connection, new Map([[name, mainSchema]]));
-    this.#open.set(name, session);
-    return session;
+    const connection = this.#open.get(name) ?? this.#opening(name, open);
+    this.#open.set(name, connection);
+    return new SqliteSession(connection, new Map([[name, mainSchema]]));
   }
 
   /** Opens one new connection to several databases, which commit together. The caller closes it. */
@@ -81,7 +79,7 @@ export class Databases {
   }
 
   forget(name: string): void {
-    this.#open.get(name)?.connection.close();
+    this.#open.get(name)?.close();
     this.#open.delete(name);
   }
 

@@ -101,7 +101,7 @@ function bindable(value: unknown): SQLInputValue {
   }
 }
 
-/** A connection and its schema name for each database that it has open. */
+/** One task on a connection, with the schema name of each database that the connection has open. */
 export class SqliteSession implements Session {
   readonly isUntouched = false;
   readonly connection: DatabaseSync;

@@ -7,7 +7,7 @@ import type { RemoteColumn } from "../remote/dialect.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { MAX_NAMES_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { kindOf, legacyKind, type SqliteKind } from "./kinds.ts";
-import { type ResultRow, rows, run, type SqliteContext } from "./statements.ts";
+import { type ResultRow, rows, run, type SqliteContext, type SqliteSession } from "./statements.ts";
 
 interface SqliteColumn extends RemoteColumn {
   readonly kind: SqliteKind;
@@ -27,8 +27,20 @@ export function tablesSql(schema: string): Fragment {
     where entry."type" in ('table', 'view') and listed."type" <> 'shadow') as entry`;
 }
 
+/** Reading a table takes as long as running most statements on it. */
+const tablesRead = new WeakMap<SqliteSession, Map<string, SqliteTable>>();
+
 /** Names are compared exactly, so that only one spelling reaches a table. */
 export function readTable(context: SqliteContext, name: string): SqliteTable {
+  const known = tablesRead.get(context.session) ?? new Map<string, SqliteTable>();
+  tablesRead.set(context.session, known);
+  const place = `${context.schema}.${name}`;
+  const table = known.get(place) ?? readNewTable(context, name);
+  known.set(place, table);
+  return table;
+}
+
+function readNewTable(context: SqliteContext, name: string): SqliteTable {
   requireClientTable(name);
   const { session, schema } = context;
   const found = rows(
@@ -146,6 +158,7 @@ export function storeColumnTypes(
   table: string,
   columns: readonly ColumnDefinition[],
 ): void {
+  tablesRead.delete(session);
   const columnTable = sql.id(schema, columnTableName);
   for (const { name, type } of columns) {
     const values = sql`${table}, ${name}, ${type}`;
@@ -154,6 +167,7 @@ export function storeColumnTypes(
 }
 
 export function deleteColumnTypes({ session, schema }: SqliteContext, table: string): void {
+  tablesRead.delete(session);
   const columnTable = sql.id(schema, columnTableName);
   run(session.connection, sql`delete from ${columnTable} where "table" = ${table}`);
 }
