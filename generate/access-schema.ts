@@ -1,3 +1,4 @@
+import { attributeName } from "../src/access/attributes.ts";
 import { rowComparisons } from "../src/access/grant.ts";
 import { passwordHashForm } from "../src/access/password-hash.ts";
 import {
@@ -13,7 +14,6 @@ import {
   externalName,
   username as ownUsername,
 } from "../src/access/roles.ts";
-import { attributeName } from "../src/access/attributes.ts";
 import type { Schema } from "../src/query/kind.ts";
 import {
   columnNamePattern,

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { runAtOnce, type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { placeName } from "../place.ts";
-import { type PermissionClass, permissionClasses } from "../query/query.ts";
+import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
 import { entriesIn } from "./entries.ts";
 import { viewEntry } from "./entry-view.ts";
 import { type Grant, type Group, membersGone, placeOf } from "./grant.ts";

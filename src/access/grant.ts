@@ -1,5 +1,5 @@
 import { placeName } from "../place.ts";
-import type { PermissionClass } from "../query/query.ts";
+import type { PermissionClass } from "../query/permissions.ts";
 import type { Writable } from "../toml/toml.ts";
 import type { EntryRole } from "./roles.ts";
 

@@ -1,8 +1,9 @@
 import { writeDigits } from "../json/document.ts";
 import type { OperationNode } from "../query/node.ts";
-import type { Operation } from "../query/operation-types.ts";
 import { definitions, isOperationName } from "../query/operations.ts";
-import type { Access, PermissionClass, Query } from "../query/query.ts";
+import type { PermissionClass } from "../query/permissions.ts";
+import type { Access, Query } from "../query/query.ts";
+import type { Operation } from "../query/tree.ts";
 import { checkColumns, type TableRight } from "./column-checks.ts";
 import { type Boundary, isNarrowing, type Limits } from "./grant.ts";
 import { type Caller, grantsFor } from "./groups.ts";

@@ -1,5 +1,6 @@
 import { placeName } from "../place.ts";
-import type { PermissionClass, Query } from "../query/query.ts";
+import type { PermissionClass } from "../query/permissions.ts";
+import type { Query } from "../query/query.ts";
 import { lowest } from "../sums.ts";
 import { DatabaseGrants, displayName, unrestrictedGrant } from "./entries.ts";
 import { type Boundary, type Grant, isNarrowing, type Limits } from "./grant.ts";

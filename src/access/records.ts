@@ -5,7 +5,7 @@ import {
   plainNamePattern,
   plainNameRule,
 } from "../query/names.ts";
-import { type PermissionClass, permissionClasses } from "../query/query.ts";
+import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
 import { didYouMean, formatHint, suggestion } from "../suggestion.ts";
 import type { Writable } from "../toml/toml.ts";
 import {

@@ -1,8 +1,8 @@
 import { placeName } from "../place.ts";
-import type { Term } from "../query/conditions.ts";
 import type { BytewiseColumns, CountedLimit } from "../query/limits.ts";
 import type { OperationNode } from "../query/node.ts";
-import type { PermissionClass } from "../query/query.ts";
+import type { PermissionClass } from "../query/permissions.ts";
+import type { Term } from "../query/tree.ts";
 import {
   DatabaseGrants,
   type DecidingEntry,

@@ -1,5 +1,5 @@
 import { isDatabaseName, isPlainName } from "../query/names.ts";
-import type { PermissionClass } from "../query/query.ts";
+import type { PermissionClass } from "../query/permissions.ts";
 import type { Attributes } from "./grant.ts";
 import type { Denial } from "./rights.ts";
 import type { Snapshot } from "./snapshot.ts";

@@ -1,12 +1,11 @@
 import { writeDigits } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
 import type { Addition } from "../query/additions.ts";
-import { type Condition, type Term, termsOf } from "../query/conditions.ts";
+import { termsOf } from "../query/conditions.ts";
 import type { OperationNode } from "../query/node.ts";
-import type { Operation } from "../query/operation-types.ts";
 import { definitions, isOperationName } from "../query/operations.ts";
 import type { Access, Query } from "../query/query.ts";
-import type { CellValue, Row } from "../query/values.ts";
+import type { CellValue, Condition, Operation, Row, Term } from "../query/tree.ts";
 import { lowest } from "../sums.ts";
 import { attributeReference, isWhole } from "./attributes.ts";
 import { readsOneTable, type TableRight } from "./column-checks.ts";

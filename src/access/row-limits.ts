@@ -1,6 +1,6 @@
 import type { BytewiseColumns } from "../query/limits.ts";
 import type { OperationNode } from "../query/node.ts";
-import type { Operation } from "../query/operation-types.ts";
+import type { Operation } from "../query/tree.ts";
 import { counted } from "../suggestion.ts";
 import type { TableRight } from "./column-checks.ts";
 import type { Grant, Limits } from "./grant.ts";

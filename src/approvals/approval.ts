@@ -7,7 +7,7 @@ import type { ApprovalRule } from "../access/rights.ts";
 import { EVERY_DATABASE, obstacleOf } from "../access/roles.ts";
 import { namesOfPerson, type Snapshot } from "../access/snapshot.ts";
 import { operationsInWords } from "../observe/audit-filter.ts";
-import { permissionClasses } from "../query/query.ts";
+import { permissionClasses } from "../query/permissions.ts";
 
 /** `void`: the approval depended on a right that was lost. */
 const approvalStates = ["pending", "approved", "denied", "expired", "used", "void"] as const;

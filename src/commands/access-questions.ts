@@ -20,10 +20,14 @@ import { openGrammar } from "../gateway/query-grammar.ts";
 import { type Outcome, outcomeOf, type QueryCaller } from "../gateway/query-outcome.ts";
 import { keepSpelling } from "../json/document.ts";
 import { type Place, placeName } from "../place.ts";
-import type { Term } from "../query/conditions.ts";
 import { batchKey } from "../query/grammar.ts";
 import { definitions, permissionsOfAll } from "../query/operations.ts";
-import { isPermissionClass, type PermissionClass, permissionClasses } from "../query/query.ts";
+import {
+  isPermissionClass,
+  type PermissionClass,
+  permissionClasses,
+} from "../query/permissions.ts";
+import type { Term } from "../query/tree.ts";
 import { counted, didYouMean } from "../suggestion.ts";
 import { lineLocator, parseToml } from "../toml/toml.ts";
 import { loadFor } from "./load.ts";

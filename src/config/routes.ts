@@ -1,6 +1,6 @@
 import { strictObject, z } from "zod";
 import { plainNamePattern } from "../query/names.ts";
-import { isPermissionClass, permissionClasses } from "../query/query.ts";
+import { isPermissionClass, permissionClasses } from "../query/permissions.ts";
 import { flag, headerName, key, live, refuse, seconds, text } from "./kinds.ts";
 
 /** First segments of the gateway's own paths. No configured route covers them. */

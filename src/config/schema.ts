@@ -1,7 +1,7 @@
 import { strictObject, z } from "zod";
 import { fieldNames, operationKeys } from "../query/grammar.ts";
 import { plainNameRule, wholeDatabase, wholePlainName } from "../query/names.ts";
-import { permissionClasses } from "../query/query.ts";
+import { permissionClasses } from "../query/permissions.ts";
 import {
   DEFAULT_POOL_SIZE,
   engineOver,

@@ -1,7 +1,7 @@
 import { runAtOnce } from "../cooperative-scheduling.ts";
 import { parseExact } from "../json/exact.ts";
 import { visitCheckedMembers, writeMembers } from "../json/members.ts";
-import type { Insert, Operation, Row, TableOperation } from "../query/operation-types.ts";
+import type { Insert, Operation, Row, TableOperation } from "../query/tree.ts";
 import { counted } from "../suggestion.ts";
 import { EngineRefusal } from "./refusal.ts";
 import type { RowChangeName } from "./sql/preview.ts";

@@ -1,7 +1,13 @@
 import { setImmediate } from "node:timers/promises";
 import type { QueryLimit } from "../query/limits.ts";
-import type { ChangeName, Operation, TableOperation } from "../query/operation-types.ts";
-import { MOST_PREVIEW_ROWS, type OperationFields, type ReadingName } from "../query/operations.ts";
+import { MOST_PREVIEW_ROWS } from "../query/operations.ts";
+import type {
+  ChangeName,
+  Operation,
+  OperationFields,
+  ReadingName,
+  TableOperation,
+} from "../query/tree.ts";
 import { Bindings, bindingsOf, requireExpected } from "./bindings.ts";
 import { LimitCounter } from "./limits.ts";
 import { EngineRefusal } from "./refusal.ts";

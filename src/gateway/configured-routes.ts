@@ -6,7 +6,7 @@ import { databaseOf, fits, isBuiltIn, valuesOf } from "../config/routes.ts";
 import type { Configuration } from "../config/schema.ts";
 import { quoteName } from "../json/fault.ts";
 import { memoizeLast } from "../memoize.ts";
-import { isPermissionClass, type PermissionClass } from "../query/query.ts";
+import { isPermissionClass, type PermissionClass } from "../query/permissions.ts";
 import { Refusal } from "../refusal.ts";
 import { gatewayHeaders, type Identity, routeHeaders } from "../upstream/headers.ts";
 import { asWebSocket } from "../upstream/web-socket.ts";

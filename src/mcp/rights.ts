@@ -7,7 +7,7 @@ import { boundariesFor, boundaryName } from "../access/rights.ts";
 import { EVERY_DATABASE, roleAllows } from "../access/roles.ts";
 import { type Exchange, originOf } from "../gateway/exchange.ts";
 import type { Gateway } from "../gateway/gateway.ts";
-import { type PermissionClass, permissionClasses } from "../query/query.ts";
+import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
 import { type Principal, principalOf } from "./authenticate.ts";
 
 /** True if the caller has the right on `database`, or on any database if it is undefined. */

@@ -15,11 +15,11 @@ import {
   definitions,
   isOperationName,
   type OperationDefinition,
-  type OperationName,
   operations,
   permissionsOfAll,
 } from "../query/operations.ts";
-import type { PermissionClass } from "../query/query.ts";
+import type { PermissionClass } from "../query/permissions.ts";
+import type { OperationName } from "../query/tree.ts";
 import { isObject } from "./message.ts";
 
 /** Keywords that are left out to keep schemas short. Error messages explain them. */

@@ -4,7 +4,6 @@ import { isDeepStrictEqual } from "node:util";
 import type { Steps } from "../cooperative-scheduling.ts";
 import { writeDigits } from "../json/document.ts";
 import { ExactNumber, type Parsed } from "../json/exact.ts";
-import type { Term } from "./conditions.ts";
 import { Deferred } from "./deferred.ts";
 import type { Grammar } from "./grammar.ts";
 import type { OperationNode } from "./node.ts";
@@ -13,6 +12,7 @@ import { ParsedOperations } from "./parsed-operations.ts";
 import type { ParsedQuery, Query } from "./query.ts";
 import { QueryRefused } from "./refusal.ts";
 import { splice } from "./splice.ts";
+import type { Term } from "./tree.ts";
 
 /** Conditions that an operation's rows must meet in addition to its own `where`. */
 export interface Addition {

@@ -1,17 +1,9 @@
 import { Word } from "../json/tape.ts";
-import { condition } from "./conditions.ts";
-import {
-  type Fields,
-  type Kind,
-  named,
-  type ObjectOf,
-  objectSchema,
-  optional,
-  required,
-} from "./kind.ts";
+import { type Fields, type Kind, named, objectSchema, optional, required } from "./kind.ts";
 import { object } from "./object-shape.ts";
 import type { QueryTape } from "./tape.ts";
-import { type CellValue, column, count, list, literal, newName, oneOf } from "./values.ts";
+import type { Compute, Condition, FunctionName, Item, Unit } from "./tree.ts";
+import { column, count, list, literal, newName, oneOf } from "./values.ts";
 
 export const MOST_COMPUTED = 32;
 const MOST_ITEMS = 8;
@@ -21,7 +13,6 @@ const truncUnits = ["year", "quarter", "month", "week", "day", "hour", "minute"]
 const partUnits = [...truncUnits, "weekday"] as const;
 const diffUnits = ["day", "hour", "minute", "second"] as const;
 const units = [...partUnits, "second"] as const;
-export type Unit = (typeof units)[number];
 
 interface FunctionRule {
   /** The fewest and most items of `of`. Undefined if there is no `of`. */
@@ -57,9 +48,7 @@ const functionRules = {
   diff: { of: [2, 2], needs: ["of", "unit"], unit: diffUnits },
   json: { of: [1, 1], needs: ["of", "path"] },
   if: { needs: ["when", "then", "else"] },
-} as const satisfies Record<string, FunctionRule>;
-
-export type FunctionName = keyof typeof functionRules;
+} as const satisfies Record<FunctionName, FunctionRule>;
 
 function isFunction(text: string): text is FunctionName {
   return Object.hasOwn(functionRules, text);
@@ -70,9 +59,6 @@ const functions = Object.keys(functionRules).filter(isFunction);
 function ruleOf(fn: FunctionName): FunctionRule {
   return functionRules[fn];
 }
-
-/** A column or an earlier name, or a literal. */
-export type Item = string | { readonly value: CellValue };
 
 const literalItem = object({ value: required(literal) });
 
@@ -109,60 +95,62 @@ const digits: Kind<number> = {
   schema: () => ({ type: "integer", minimum: 0, maximum: MOST_DIGITS }),
 };
 
-const fields = {
-  as: required(newName),
-  fn: required(oneOf(functions)),
-  of: optional(list(item, { most: MOST_ITEMS })),
-  unit: optional(oneOf(units)),
-  digits: optional(digits),
-  path: optional(list(pathStep, { most: MOST_ITEMS })),
-  when: optional(condition),
-  // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
-  then: optional(item),
-  else: optional(item),
-};
 const dependent = ["of", "unit", "digits", "path", "when", "then", "else"] as const;
-
-export type Compute = ObjectOf<typeof fields>;
-
-const shape = object(fields);
-
-/** One schema for the functions that share a rule. */
-function schemasOf() {
-  const groups = Map.groupBy(functions, (fn) => JSON.stringify(functionRules[fn]));
-  return Array.from(groups.values(), (names): Fields => {
-    const { of, unit, needs, takes = [] } = ruleOf(names[0] ?? "add");
-    const own = [...needs, ...takes].map((name) => {
-      return [name, { ...fields[name], required: needs.includes(name) }] as const;
-    });
-    const [least, most] = of ?? [];
-    const items = { type: "array", minItems: least, maxItems: most };
-    return {
-      as: fields.as,
-      fn: required(oneOf(names)),
-      ...Object.fromEntries(own),
-      ...(of && {
-        of: required({ ...fields.of, schema: (to) => ({ ...items, items: item.schema(to) }) }),
-      }),
-      ...(unit && { unit: required(oneOf(unit)) }),
-    };
-  });
-}
-
 const digitsWord = new Word("digits");
 
-/** A name that a Select computes. */
-export const compute: Kind<Compute> = {
-  parse(tape, token, node) {
-    const parsed = shape.parse(tape, token, node);
-    requireFit(parsed, tape, token);
-    node.computed.push(parsed.as);
-    return parsed;
-  },
-  schema: named("Compute", (reference) => ({
-    oneOf: schemasOf().map((group) => objectSchema(group)(reference)),
-  })),
-};
+/** The kind of a name that a Select computes. */
+export function computeKind(condition: Kind<Condition>): Kind<Compute> {
+  const fields = {
+    as: required(newName),
+    fn: required(oneOf(functions)),
+    of: optional(list(item, { most: MOST_ITEMS })),
+    unit: optional(oneOf(units)),
+    digits: optional(digits),
+    path: optional(list(pathStep, { most: MOST_ITEMS })),
+    when: optional(condition),
+    // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
+    then: optional(item),
+    else: optional(item),
+  };
+
+  const shape = object(fields);
+
+  /** One schema for the functions that share a rule. */
+  function schemasOf() {
+    const groups = Map.groupBy(functions, (fn) => JSON.stringify(functionRules[fn]));
+    return Array.from(groups.values(), (names): Fields => {
+      const { of, unit, needs, takes = [] } = ruleOf(names[0] ?? "add");
+      const own = [...needs, ...takes].map((name) => {
+        return [name, { ...fields[name], required: needs.includes(name) }] as const;
+      });
+      const [least, most] = of ?? [];
+      const items = { type: "array", minItems: least, maxItems: most };
+      return {
+        as: fields.as,
+        fn: required(oneOf(names)),
+        ...Object.fromEntries(own),
+        ...(of && {
+          of: required({ ...fields.of, schema: (to) => ({ ...items, items: item.schema(to) }) }),
+        }),
+        ...(unit && { unit: required(oneOf(unit)) }),
+      };
+    });
+  }
+
+  const compute: Kind<Compute> = {
+    parse(tape, token, node) {
+      const parsed = shape.parse(tape, token, node);
+      requireFit(parsed, tape, token);
+      node.computed.push(parsed.as);
+      return parsed;
+    },
+    schema: named("Compute", (reference) => ({
+      oneOf: schemasOf().map((group) => objectSchema(group)(reference)),
+    })),
+  };
+
+  return compute;
+}
 
 function requireFit(parsed: Compute, tape: QueryTape, token: number): void {
   const { fn, of: items = [], unit, digits = 0 } = parsed;

@@ -1,23 +1,24 @@
 import type { Parsed } from "../json/exact.ts";
 import { STRIDE, Word } from "../json/tape.ts";
 import {
+  at,
+  checked,
   extra,
   type Fields,
   type Kind,
   type Level,
   named,
-  type ObjectOf,
   objectSchema,
   optional,
   required,
   type Schema,
 } from "./kind.ts";
 import type { Nesting, OperationNode } from "./node.ts";
-import { ObjectShape } from "./object-shape.ts";
-import type { InnerSelect } from "./operation-types.ts";
+import { ObjectShape, object } from "./object-shape.ts";
 import { meantComparison } from "./synonyms.ts";
 import type { QueryTape } from "./tape.ts";
-import { anyValue, type CellValue, column, list, oneOf } from "./values.ts";
+import type { ComparisonWord, Condition, Exists, InnerSelect, Term } from "./tree.ts";
+import { anyValue, column, joinColumns, list, oneOf, tableName } from "./values.ts";
 
 /** The rule that each operator has for its value. */
 const valueRules = {
@@ -54,7 +55,7 @@ const valueRules = {
     isMet: (tape, value) => tape.kind(value) === "an array" && tape.size(value) === 2,
     schema: { type: "array", minItems: 2, maxItems: 2 },
   },
-} as const satisfies Record<string, ValueRule | undefined>;
+} as const satisfies Record<ComparisonWord, ValueRule | undefined>;
 
 interface ValueRule {
   readonly words: string;
@@ -63,8 +64,6 @@ interface ValueRule {
   /** Set for an operator that only the full grammar has. */
   readonly isFull?: true;
 }
-
-type ComparisonWord = keyof typeof valueRules;
 
 function isComparison(text: string): text is ComparisonWord {
   return Object.hasOwn(valueRules, text);
@@ -84,22 +83,6 @@ function ruleOf(comparison: ComparisonWord): ValueRule | undefined {
 
 const ofAll = oneOf(comparisons, meantComparison);
 const ofCore = oneOf(coreComparisons, meantComparison, comparisons);
-
-export interface NestedFields {
-  select: InnerSelect;
-  exists: { table: string; on: string; where?: Condition | null };
-}
-
-/** The kinds that a condition may contain. `select.ts` sets them, as they contain conditions. */
-export const nesting: { -readonly [Name in keyof NestedFields]?: Kind<NestedFields[Name]> } = {};
-
-function nested<Name extends keyof NestedFields>(name: Name): Kind<NestedFields[Name]> {
-  return nestedAs(name, () => {
-    const known = nesting[name];
-    if (known === undefined) throw new Error(`select.ts must set ${name}`);
-    return known;
-  });
-}
 
 /** An operation within another one, with a node of its own. */
 export function nestedAs<Value extends object>(as: Nesting, kind: () => Kind<Value>): Kind<Value> {
@@ -143,80 +126,15 @@ const foldingFields = {
   ...patternFields,
   fold: extra(oneOf(["unicode"]), "Ignores the case of all letters, not only ASCII."),
 };
-const allFields = {
-  ...coreFields,
-  value: optional(anyValue),
-  other: extra(column, otherText),
-  select: extra(nested("select"), selectText),
-  ...foldingFields,
-};
-
-export type Comparison =
-  | (ObjectOf<typeof coreFields> & ObjectOf<typeof foldingFields>)
-  | { column: string; cmp: ComparisonWord; other: string }
-  | { column: string; cmp: "IN" | "NOT IN"; select: NestedFields["select"] };
-
-export type Condition =
-  | Comparison
-  | { and: Condition[] }
-  | { or: Condition[] }
-  | { not: Condition }
-  | { exists: NestedFields["exists"] };
-
-/** A comparison with a value. */
-export type Term = Extract<Condition, { readonly value: CellValue }>;
-
-/** The comparisons with values that every row must meet. */
-export function termsOf(where: Condition | null | undefined): readonly Term[] {
-  if (where === null || where === undefined) return [];
-  const terms = "and" in where ? where.and : [where];
-  return terms.filter((term): term is Term => "value" in term);
-}
-
 const combining = "; or only one of and, or, not";
 const combiningNames = ["and", "or", "not"];
 const inFull = "; or only one of and, or, not, exists";
-const fullShape = new ObjectShape(allFields, inFull, [...combiningNames, "exists"]);
 const coreShape = new ObjectShape(coreFields, combining, combiningNames, [
   "other",
   "select",
   "exists",
   ...Object.keys(foldingFields),
 ]);
-
-/** A condition that is not null. */
-export const condition: Kind<Condition> = {
-  parse: parseCondition,
-  schema: named("Condition", (reference) => ({
-    description: "A comparison, or a combination of conditions.",
-    oneOf: [
-      ...comparisonSchemas(reference.level).map((fields) => objectSchema(fields)(reference)),
-      ...combinationsAt(reference.level === "full").map(({ fields }) =>
-        objectSchema(fields)(reference),
-      ),
-    ],
-  })),
-};
-
-const exists: Kind<NestedFields["exists"]> = {
-  parse(tape, token, node) {
-    if (node.position !== "having") return nested("exists").parse(tape, token, node);
-    const problem = "exists is not allowed in having; put it into where";
-    throw tape.refusal("invalid_value", problem, token);
-  },
-  schema: nested("exists").schema,
-};
-
-const coreCombinations = [
-  combine("and", list(condition)),
-  combine("or", list(condition)),
-  combine("not", condition),
-];
-const combinations = [...coreCombinations, combine("exists", exists)];
-
-function combinationsAt(isFull: boolean) {
-  return isFull ? combinations : coreCombinations;
-}
 
 function combine(name: string, kind: Kind<unknown>) {
   const fields = { [name]: required(kind) };
@@ -228,57 +146,134 @@ const patternsBeside: Partial<Record<ComparisonWord, Fields>> = {
   ILIKE: foldingFields,
 };
 
-/** Schemas for the operators that take any value, and one for each other operator. */
-function comparisonSchemas(level: Level): Fields[] {
-  const there = level === "full" ? comparisons : coreComparisons;
-  const others = there.filter((cmp) => !orderings.includes(cmp));
-  const withValue = [orderings, ...others.map((cmp) => [cmp])].map((words) => ({
-    ...coreFields,
-    cmp: required(oneOf(words)),
-    value: required({ ...anyValue, schema: () => valueRules[words[0] ?? "="]?.schema ?? {} }),
-    ...patternsBeside[words[0] ?? "="],
-  }));
-  if (level === "core") return withValue;
-  return [
-    ...withValue,
-    { ...comparing, cmp: required(oneOf(orderings)), other: required(column, otherText) },
-    {
-      ...comparing,
-      cmp: required(oneOf(memberships)),
-      select: required(nested("select"), selectText),
-    },
-  ];
-}
-
-export const where: Kind<Condition | null> = {
-  parse: (tape, token, node) => (tape.isNull(token) ? null : parseCondition(tape, token, node)),
-  schema: named("Where", (reference) => ({
-    oneOf: [condition.schema(reference), { type: "null" }],
-  })),
-};
-
 const columnWord = new Word("column");
 const valueWord = new Word("value");
 
-function parseCondition(tape: QueryTape, token: number, node: OperationNode): Condition {
-  const key = token + STRIDE;
-  const hasKey = tape.kind(token) === "an object" && tape.size(token) > 0;
-  if (hasKey && !tape.is(key, columnWord)) {
-    for (const { word, shape } of combinationsAt(tape.isFull)) {
-      if (tape.is(key, word)) return shape.parse(tape, token, node);
+/** The comparisons with values that every row must meet. */
+export function termsOf(where: Condition | null | undefined): readonly Term[] {
+  if (where === null || where === undefined) return [];
+  const terms = "and" in where ? where.and : [where];
+  return terms.filter((term): term is Term => "value" in term);
+}
+
+export interface ConditionKinds {
+  /** A condition that is not null. */
+  readonly condition: Kind<Condition>;
+  readonly where: Kind<Condition | null>;
+  /** The field `where`, whose value the node gets. */
+  readonly whereField: Kind<Condition | null>;
+}
+
+/** @param innerSelect the kind of a Select in a condition, which contains conditions itself */
+export function conditionKinds(innerSelect: () => Kind<InnerSelect>): ConditionKinds {
+  const select = nestedAs("select", innerSelect);
+  const allFields = {
+    ...coreFields,
+    value: optional(anyValue),
+    other: extra(column, otherText),
+    select: extra(select, selectText),
+    ...foldingFields,
+  };
+
+  const fullShape = new ObjectShape(allFields, inFull, [...combiningNames, "exists"]);
+  const condition: Kind<Condition> = {
+    parse: parseCondition,
+    schema: named("Condition", (reference) => ({
+      description: "A comparison, or a combination of conditions.",
+      oneOf: [
+        ...comparisonSchemas(reference.level).map((fields) => objectSchema(fields)(reference)),
+        ...combinationsAt(reference.level === "full").map(({ fields }) =>
+          objectSchema(fields)(reference),
+        ),
+      ],
+    })),
+  };
+
+  const existsKind: Kind<Exists> = {
+    parse: (tape, token, node) => existsShape.parse(tape, token, node),
+    schema: (reference) => existsShape.schema(reference),
+  };
+  const nestedExists = nestedAs("exists", () => existsKind);
+  const exists: Kind<Exists> = {
+    parse(tape, token, node) {
+      if (node.position !== "having") return nestedExists.parse(tape, token, node);
+      const problem = "exists is not allowed in having; put it into where";
+      throw tape.refusal("invalid_value", problem, token);
+    },
+    schema: nestedExists.schema,
+  };
+
+  const coreCombinations = [
+    combine("and", list(condition)),
+    combine("or", list(condition)),
+    combine("not", condition),
+  ];
+  const combinations = [...coreCombinations, combine("exists", exists)];
+
+  function combinationsAt(isFull: boolean) {
+    return isFull ? combinations : coreCombinations;
+  }
+
+  /** Schemas for the operators that take any value, and one for each other operator. */
+  function comparisonSchemas(level: Level): Fields[] {
+    const there = level === "full" ? comparisons : coreComparisons;
+    const others = there.filter((cmp) => !orderings.includes(cmp));
+    const withValue = [orderings, ...others.map((cmp) => [cmp])].map((words) => ({
+      ...coreFields,
+      cmp: required(oneOf(words)),
+      value: required({ ...anyValue, schema: () => valueRules[words[0] ?? "="]?.schema ?? {} }),
+      ...patternsBeside[words[0] ?? "="],
+    }));
+    if (level === "core") return withValue;
+    return [
+      ...withValue,
+      { ...comparing, cmp: required(oneOf(orderings)), other: required(column, otherText) },
+      {
+        ...comparing,
+        cmp: required(oneOf(memberships)),
+        select: required(select, selectText),
+      },
+    ];
+  }
+
+  const where: Kind<Condition | null> = {
+    parse: (tape, token, node) => (tape.isNull(token) ? null : parseCondition(tape, token, node)),
+    schema: named("Where", (reference) => ({
+      oneOf: [condition.schema(reference), { type: "null" }],
+    })),
+  };
+
+  function parseCondition(tape: QueryTape, token: number, node: OperationNode): Condition {
+    const key = token + STRIDE;
+    const hasKey = tape.kind(token) === "an object" && tape.size(token) > 0;
+    if (hasKey && !tape.is(key, columnWord)) {
+      for (const { word, shape } of combinationsAt(tape.isFull)) {
+        if (tape.is(key, word)) return shape.parse(tape, token, node);
+      }
     }
+    const first = node.uses.length;
+    const parsed: Parsed = (tape.isFull ? fullShape : coreShape).parse(tape, token, node);
+    requireFit(parsed, tape, token);
+    const beside = parsed.select ? " select" : parsed.other === undefined ? "" : ` ${parsed.other}`;
+    for (let index = first; index < node.uses.length; index++) {
+      const use = node.uses[index];
+      if (use === undefined || use.column !== parsed.column) continue;
+      use.comparison = parsed.cmp + beside;
+      break;
+    }
+    return parsed;
   }
-  const first = node.uses.length;
-  const parsed: Parsed = (tape.isFull ? fullShape : coreShape).parse(tape, token, node);
-  requireFit(parsed, tape, token);
-  const beside = parsed.select ? " select" : parsed.other === undefined ? "" : ` ${parsed.other}`;
-  for (let index = first; index < node.uses.length; index++) {
-    const use = node.uses[index];
-    if (use === undefined || use.column !== parsed.column) continue;
-    use.comparison = parsed.cmp + beside;
-    break;
-  }
-  return parsed;
+
+  const whereField = checked(at("where", where), (condition, node, token, tape) => {
+    node.condition = condition;
+    node.where = { start: tape.start(token), end: tape.end(token) };
+  });
+  const existsShape = object({
+    table: required(tableName),
+    on: required(at("on", joinColumns), "table.column = table.column, one of them around exists."),
+    where: optional(whereField, "On columns of this table."),
+  });
+  return { condition, where, whereField };
 }
 
 interface ParsedComparison {

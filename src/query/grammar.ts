@@ -7,7 +7,7 @@ import {
   type OperationDefinition,
   operationNames,
 } from "./operations.ts";
-import type { PermissionClass } from "./query.ts";
+import type { PermissionClass } from "./permissions.ts";
 
 type ConfigurablePermission = "SELECT" | "INSERT" | "UPDATE" | "DELETE" | "CREATE" | "DROP";
 

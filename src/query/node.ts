@@ -1,8 +1,8 @@
 import { quoteName } from "../json/fault.ts";
-import type { Condition } from "./conditions.ts";
 import type { Deferred } from "./deferred.ts";
 import { optionalNames } from "./names.ts";
 import type { QueryTape } from "./tape.ts";
+import type { Condition } from "./tree.ts";
 
 export const MOST_JOINS = 4;
 /** Levels of Selects, the outermost counted, and the Selects and `exists` of one operation. */

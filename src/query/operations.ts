@@ -18,7 +18,7 @@ import {
 } from "./kind.ts";
 import { type Body, OperationNode } from "./node.ts";
 import { ObjectShape, object } from "./object-shape.ts";
-import type { PermissionClass } from "./query.ts";
+import type { PermissionClass } from "./permissions.ts";
 import {
   database,
   given,
@@ -29,6 +29,7 @@ import {
   whereField,
 } from "./select.ts";
 import type { QueryTape } from "./tape.ts";
+import type { OperationName, Preview, PreviewedChange, Update } from "./tree.ts";
 import {
   additions,
   bindings,
@@ -40,8 +41,6 @@ import {
   rows,
   selectedColumn,
 } from "./values.ts";
-
-export type { Aggregate, Include } from "./select.ts";
 
 const changedRows = required(
   whereField,
@@ -125,7 +124,7 @@ const previewedShape = new ObjectShape(previewedChanges);
 
 const MOST_PREVIEWED = 20;
 
-const previewedBatch: Kind<ObjectOf<typeof previewedChanges>[]> = {
+const previewedBatch: Kind<PreviewedChange[]> = {
   parse(tape, token, node) {
     preview(node, "Batch", token, tape);
     tape.expect(token, "an array");
@@ -134,7 +133,7 @@ const previewedBatch: Kind<ObjectOf<typeof previewedChanges>[]> = {
     const end = tape.next(token);
     const changes = new Map<number, OperationNode>();
     const body: Body = { ...node.body, changes };
-    const elements: ObjectOf<typeof previewedChanges>[] = [];
+    const elements: PreviewedChange[] = [];
     for (let element = token + STRIDE; element < end; element = tape.next(element)) {
       const index = elements.length;
       if (index === MOST_PREVIEWED) {
@@ -182,7 +181,7 @@ const previewFields = {
 
 /** @throws QueryRefused `missing_field` */
 function requireChanges(
-  { set, add, bind }: ObjectOf<typeof updateFields>,
+  { set, add, bind }: Update,
   node: OperationNode,
   token: number,
   tape: QueryTape,
@@ -196,7 +195,7 @@ function requireChanges(
 
 /** @throws QueryRefused `no_operation`, or the refusal of the operation it contains */
 function requirePreview(
-  { Update }: Partial<ObjectOf<typeof previewFields>>,
+  { Update }: Preview,
   node: OperationNode,
   token: number,
   tape: QueryTape,
@@ -331,7 +330,7 @@ export const operations = {
     description: "Drops a database with all its tables. They cannot be recovered.",
     fields: { database },
   },
-} as const satisfies Record<string, OperationDefinition>;
+} as const satisfies Record<OperationName, OperationDefinition>;
 
 /**
  * The rights to use an operation with any contents. Roles give the rights to change rows together.
@@ -358,28 +357,10 @@ export function permissionsOf(
   return reads ? [...own, "SELECT"] : own;
 }
 
-type Operations = typeof operations;
-
 /** True for an operation that changes the rows of a table. */
 export function isRowChangeName(name: string): boolean {
   return ["Insert", "Update", "Delete", "Upsert"].includes(name);
 }
-
-export type OperationName = keyof Operations;
-
-/** Keys of the operations whose definition matches. */
-type NamesWith<Property> = {
-  [Name in OperationName]: Operations[Name] extends Property ? Name : never;
-}[OperationName];
-
-export type TableOperationName = NamesWith<{ readonly inBatch: true }>;
-
-/** Operations that return rows and change nothing. */
-export type ReadingName = NamesWith<{ readonly effect: "reads" }>;
-
-export type OperationFields = {
-  [Name in OperationName]: ObjectOf<Operations[Name]["fields"]>;
-};
 
 export const operationNames: readonly OperationName[] =
   Object.keys(operations).filter(isOperationName);

@@ -13,13 +13,13 @@ import {
 } from "./grammar.ts";
 import { fullOnly } from "./kind.ts";
 import { type Body, OperationNode } from "./node.ts";
-import type { Operation as ParsedOperation } from "./operation-types.ts";
 import { isOperationName, isRowChangeName, permissionsOf } from "./operations.ts";
 import { ParsedOperations } from "./parsed-operations.ts";
 import type { Access, Query } from "./query.ts";
 import { QueryRefused } from "./refusal.ts";
 import { meantOperation } from "./synonyms.ts";
 import { QueryTape } from "./tape.ts";
+import type { Operation as ParsedOperation } from "./tree.ts";
 
 /** Some callers send SQL or the language of another database, so they learn what to send. */
 function requireObject(bytes: Buffer): void {

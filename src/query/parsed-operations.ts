@@ -2,8 +2,8 @@ import { runAtOnce, type Steps } from "../cooperative-scheduling.ts";
 import { type Parsed, parseExactlyInSteps, type ReadNumber, textOf } from "../json/exact.ts";
 import type { Deferred } from "./deferred.ts";
 import { batchKey } from "./grammar.ts";
-import type { Operation } from "./operation-types.ts";
 import { isOperationName } from "./operations.ts";
+import type { Operation } from "./tree.ts";
 
 /** The operations of a body as typed values. Long values are read once, if someone needs them. */
 export class ParsedOperations {

@@ -1,23 +1,6 @@
 import type { OperationNode } from "./node.ts";
 import type { ParsedOperations } from "./parsed-operations.ts";
-
-/** The rights that roles give. GRANT covers the management of users and grants. */
-export const permissionClasses = [
-  "SELECT",
-  "INSERT",
-  "UPDATE",
-  "DELETE",
-  "CREATE",
-  "DROP",
-  "CREATE DATABASE",
-  "DROP DATABASE",
-  "GRANT",
-] as const;
-export type PermissionClass = (typeof permissionClasses)[number];
-
-export function isPermissionClass(text: string): text is PermissionClass {
-  return permissionClasses.some((permission) => permission === text);
-}
+import type { PermissionClass } from "./permissions.ts";
 
 export interface Access {
   /** The operation key in the body, such as `Select` or a configured one. */

@@ -2,8 +2,8 @@ import type { Parsed } from "../json/exact.ts";
 import { quoteName } from "../json/fault.ts";
 import { Word } from "../json/tape.ts";
 import { counted, didYouMean } from "../suggestion.ts";
-import { type Compute, compute, MOST_COMPUTED } from "./compute.ts";
-import { type Condition, nestedAs, nesting, where } from "./conditions.ts";
+import { computeKind, MOST_COMPUTED } from "./compute.ts";
+import { conditionKinds, nestedAs } from "./conditions.ts";
 import {
   at,
   checked,
@@ -12,7 +12,6 @@ import {
   type Kind,
   type MakeSchema,
   named,
-  type ObjectOf,
   objectSchema,
   optional,
   required,
@@ -20,9 +19,18 @@ import {
 import { findTaken } from "./names.ts";
 import { DEFAULT_INCLUDED, MOST_INCLUDES, MOST_JOINS, type OperationNode } from "./node.ts";
 import { object } from "./object-shape.ts";
-import type { InnerSelect } from "./operation-types.ts";
 import type { QueryRefusalCode } from "./refusal.ts";
 import type { QueryTape } from "./tape.ts";
+import type {
+  Aggregate,
+  Compute,
+  Condition,
+  Include,
+  InnerSelect,
+  Join,
+  Order,
+  Source,
+} from "./tree.ts";
 import {
   column,
   count,
@@ -37,6 +45,7 @@ import {
   oneOrMany,
   plainName,
   selectedColumn,
+  tableName,
 } from "./values.ts";
 
 const MOST_ORDERS = 8;
@@ -262,6 +271,8 @@ function quoted(names: readonly string[]): string {
   return names.length === 0 ? "empty" : names.map(quoteName).join(", ");
 }
 
+const { condition, where, whereField } = conditionKinds(() => nestedSelect);
+const compute = computeKind(condition);
 const columns = at("columns", list(selectedColumn));
 const computes = at("compute", list(compute, { most: MOST_COMPUTED }));
 
@@ -271,7 +282,6 @@ const joinFields = {
   on: required(at("on", joinColumns), "table.column = table.column, of tables named before."),
   join_type: required(oneOf(["INNER", "LEFT", "RIGHT"])),
 };
-type Join = ObjectOf<typeof joinFields>;
 
 const join = checked(oneOrMany(object(joinFields), MOST_JOINS), (joins, node) => {
   node.joins = listOf<Join>(joins).map(({ table, as, join_type: type }) => {
@@ -300,15 +310,6 @@ const renamed = checked(
   },
 );
 
-type Source =
-  | string
-  | { readonly table: string; readonly as: string }
-  | { readonly select: InnerSelect; readonly as: string };
-
-const tableName = checked(plainName, (table, node) => {
-  node.source = { table, name: table };
-});
-
 /** The name of a table, or in the full grammar a table or Select with another name. */
 const source: Kind<Source> = {
   parse(tape, token, node) {
@@ -328,7 +329,6 @@ const source: Kind<Source> = {
 };
 
 const orderFields = { column: required(column), direction: optional(oneOf(["ASC", "DESC"])) };
-type Order = ObjectOf<typeof orderFields>;
 const orderBy = at("order_by", oneOrMany(object(orderFields), MOST_ORDERS));
 const groupBy = at("group_by", list(column, { most: MOST_GROUPS }));
 
@@ -338,8 +338,6 @@ const aggregateFields = {
   distinct: optional(flag, "Only for count: counts distinct values."),
   as: required(newName, "Name of the result."),
 };
-
-export type Aggregate = ObjectOf<typeof aggregateFields>;
 
 const oneAggregate: Kind<Aggregate> = {
   parse: checked(object(aggregateFields), ({ fn, column, distinct }, _node, token, tape) => {
@@ -372,26 +370,6 @@ export const database = required(
   "Name of the database.",
 );
 export const table = required(tableName, "Name of the table.");
-export const whereField = checked(at("where", where), (condition, node, token, tape) => {
-  node.condition = condition;
-  node.where = { start: tape.start(token), end: tape.end(token) };
-});
-
-/** A table whose rows are a member of each row of a Select. */
-export interface Include {
-  readonly as: string;
-  readonly table: string;
-  /** `table.column = table.column`, one of them of the included table. */
-  readonly on: string;
-  readonly columns: string[];
-  readonly where?: Condition | null;
-  readonly compute?: Compute[];
-  readonly order_by?: Order | Order[];
-  readonly limit?: number;
-  readonly one?: boolean;
-  readonly include?: Include[];
-}
-
 const includes: Kind<Include[]> = {
   parse: (tape, token, node) => includeList.parse(tape, token, node),
   schema: (reference) => includeList.schema(reference),
@@ -471,7 +449,7 @@ const nestedFields = {
   ...sharedFields,
   columns: optional(at("columns", list(column, { most: 1 })), "The column to compare with."),
 };
-const nestedSelect = object(nestedFields);
+const nestedShape = object(nestedFields);
 
 /** The part of `requireOneColumn` that a schema can express. */
 const nestedRules: MakeSchema = (reference) => ({
@@ -487,7 +465,7 @@ const nestedRules: MakeSchema = (reference) => ({
 
 /** Requires one column: with `group_by`, the grouped one. */
 function requireOneColumn(
-  select: ObjectOf<typeof nestedFields>,
+  select: InnerSelect,
   node: OperationNode,
   token: number,
   tape: QueryTape,
@@ -499,15 +477,12 @@ function requireOneColumn(
   throw tape.refusal("invalid_value", problem, token);
 }
 
-nesting.select = {
-  parse: checked(nestedSelect, requireOneColumn).parse,
+const nestedSelect: Kind<InnerSelect> = {
+  parse: checked(nestedShape, requireOneColumn).parse,
   schema: named("NestedSelect", (reference) => ({
-    ...nestedSelect.schema(reference),
+    ...nestedShape.schema(reference),
     ...nestedRules(reference),
   })),
 };
-nesting.exists = object({
-  table: required(tableName),
-  on: required(at("on", joinColumns), "table.column = table.column, one of them around exists."),
-  where: optional(whereField, "On columns of this table."),
-});
+
+export { whereField };

@@ -22,7 +22,6 @@ import {
   unescaped,
   Word,
 } from "../json/tape.ts";
-import type { Level } from "./kind.ts";
 import { columnNameRule, isColumnName } from "./names.ts";
 import { type BodyLocation, type QueryRefusalCode, QueryRefused } from "./refusal.ts";
 
@@ -62,7 +61,7 @@ interface RowKey {
 
 /** What the tape needs to know of a `Grammar`. */
 interface TapeGrammar {
-  readonly level: Level;
+  readonly level: "core" | "full";
   readonly inOrder: readonly { readonly word: Word }[];
   readonly extraFields: ReadonlySet<string>;
 }

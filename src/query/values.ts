@@ -11,7 +11,6 @@ import {
   type Kind,
   type MakeSchema,
   named,
-  type ObjectOf,
   objectSchema,
   optional,
   required,
@@ -32,6 +31,7 @@ import type { OperationNode } from "./node.ts";
 import { object } from "./object-shape.ts";
 import { meantWord } from "./synonyms.ts";
 import type { QueryTape } from "./tape.ts";
+import type { Binding, CellValue, ColumnDefinition, Literal, Row } from "./tree.ts";
 
 export const MOST_GROUPS = 64;
 
@@ -49,6 +49,11 @@ export const plainName: Kind<string> = {
   },
   schema: named("PlainName", () => ({ type: "string", pattern: `^${plainNamePattern}$` })),
 };
+
+/** The name of the table that an operation reads or changes. */
+export const tableName: Kind<string> = checked(plainName, (table, node) => {
+  node.source = { table, name: table };
+});
 
 type MeantWord = (found: string, words: readonly string[]) => string | undefined;
 
@@ -160,8 +165,6 @@ export function oneOrMany<Value>(kind: Kind<Value>, most: number): Kind<Value | 
         : kind.schema(reference),
   };
 }
-
-type Literal = null | boolean | number | bigint | string;
 
 export const literal: Kind<Literal> = {
   parse(tape, token) {
@@ -325,17 +328,6 @@ export const joinColumns: Kind<string> = {
   schema: () => ({ type: "string", pattern: `^${joinSidePattern} = ${joinSidePattern}$` }),
 };
 
-export type CellValue =
-  | null
-  | boolean
-  | number
-  | bigint
-  | string
-  | CellValue[]
-  | { [key: string]: CellValue };
-
-export type Row = Record<string, CellValue>;
-
 const rowSchema: MakeSchema = (reference): Schema => ({
   type: "object",
   propertyNames: newColumnSchema(reference),
@@ -414,7 +406,7 @@ export const additions: Kind<Record<string, number | bigint>> = at("add", byColu
 const bindingFields = { element: required(count), column: required(newName) };
 
 /** Columns of affected rows by the column that gets their value. */
-export const bindings: Kind<Record<string, ObjectOf<typeof bindingFields>>> = at(
+export const bindings: Kind<Record<string, Binding>> = at(
   "bind",
   byColumn(
     checked(object(bindingFields), ({ element, column }, node, token, tape) => {
@@ -451,8 +443,6 @@ const definitionFields = {
   default: extra(literal, "Value for rows without this column."),
   references: extra(at("references", foreignColumn), "table.column whose values are allowed."),
 };
-
-export type ColumnDefinition = ObjectOf<typeof definitionFields>;
 
 const nameWord = new Word("name");
 

@@ -9,7 +9,8 @@ import { emptySnapshot, grantsOf, type Snapshot } from "../../src/access/snapsho
 import { createGrammar } from "../../src/query/grammar.ts";
 import { parseQuery } from "../../src/query/parse.ts";
 import { ParsedOperations } from "../../src/query/parsed-operations.ts";
-import { type PermissionClass, permissionClasses, type Query } from "../../src/query/query.ts";
+import { type PermissionClass, permissionClasses } from "../../src/query/permissions.ts";
+import type { Query } from "../../src/query/query.ts";
 import { grant, snapshotOf, user } from "./kit.ts";
 
 /** The documented rights of each role, in the order of `columns`. */

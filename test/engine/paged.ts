@@ -15,7 +15,7 @@ import { comparedValue } from "../../src/engine/sql/values.ts";
 import { Databases } from "../../src/engine/sqlite/databases.ts";
 import { bindKey, operationsIn, planOf as planSqlite } from "../../src/engine/sqlite/dialect.ts";
 import { rows } from "../../src/engine/sqlite/statements.ts";
-import type { Select } from "../../src/query/operation-types.ts";
+import type { Select } from "../../src/query/tree.ts";
 import type { Teardown } from "./guarded.ts";
 
 interface StatementPlan {

@@ -1,11 +1,12 @@
 import { sql } from "kysely";
 import type {
+  ColumnDefinition,
   CreateTable,
   DropTable,
+  Row,
   Select,
   TableOperation,
-} from "../../query/operation-types.ts";
-import type { ColumnDefinition, Row } from "../../query/values.ts";
+} from "../../query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import {
   bindReadValue,

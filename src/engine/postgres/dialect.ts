@@ -1,12 +1,14 @@
 import { sql } from "kysely";
 import { DatabaseError } from "pg";
 import type {
+  CellValue,
+  ColumnDefinition,
   CreateTable,
   DropTable,
+  Row,
   Select,
   TableOperation,
-} from "../../query/operation-types.ts";
-import type { CellValue, ColumnDefinition, Row } from "../../query/values.ts";
+} from "../../query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import {
   bindReadValue,

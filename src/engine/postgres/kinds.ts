@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { CellValue } from "../../query/values.ts";
+import type { CellValue } from "../../query/tree.ts";
 import { lettersTo } from "../letters.ts";
 import {
   arraysOf as arrayBounds,

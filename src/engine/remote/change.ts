@@ -1,9 +1,7 @@
 import { setImmediate } from "node:timers/promises";
 import { sql } from "kysely";
 import { parseExact } from "../../json/exact.ts";
-import type { Condition, Select } from "../../query/operation-types.ts";
-import type { OperationFields } from "../../query/operations.ts";
-import type { CellValue, Row } from "../../query/values.ts";
+import type { CellValue, Condition, OperationFields, Row, Select } from "../../query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
 import {

@@ -1,5 +1,10 @@
-import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
-import type { OperationFields, ReadingName } from "../../query/operations.ts";
+import type {
+  ChangeName,
+  Operation,
+  OperationFields,
+  ReadingName,
+  TableOperation,
+} from "../../query/tree.ts";
 import type { LimitCounter } from "../limits.ts";
 import type { EngineRefusal } from "../refusal.ts";
 import type { RowOutput } from "../spool.ts";

@@ -1,10 +1,11 @@
-import type { ChangeName, Operation, TableOperation } from "../../query/operation-types.ts";
-import {
-  definitions,
-  isRowChangeName,
-  type OperationFields,
-  type ReadingName,
-} from "../../query/operations.ts";
+import { definitions, isRowChangeName } from "../../query/operations.ts";
+import type {
+  ChangeName,
+  Operation,
+  OperationFields,
+  ReadingName,
+  TableOperation,
+} from "../../query/tree.ts";
 import { counted } from "../../suggestion.ts";
 import type { EngineRefusal } from "../refusal.ts";
 import type { Previewed, RowChangeName } from "./preview.ts";

@@ -1,6 +1,5 @@
 import { sql } from "kysely";
-import type { Delete, Insert, Update, Upsert } from "../../query/operation-types.ts";
-import type { CellValue, Row } from "../../query/values.ts";
+import type { CellValue, Delete, Insert, Row, Update, Upsert } from "../../query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { whereSql } from "./conditions.ts";
 import { type Fragment, type ResultRow, rows, run, type Steps } from "./fragment.ts";

@@ -3,7 +3,7 @@ import { deserialize, serialize } from "node:v8";
 import { sql } from "kysely";
 import { findTaken } from "../../query/names.ts";
 import { DEFAULT_INCLUDED } from "../../query/node.ts";
-import type { Include } from "../../query/operation-types.ts";
+import type { Include } from "../../query/tree.ts";
 import { readLines } from "../../read-stream.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { bytesOf, type RowOutput, Spool } from "../spool.ts";

@@ -1,6 +1,6 @@
 import { sql } from "kysely";
 import { foldCase } from "../../query/names.ts";
-import type { ColumnDefinition, CreateTable } from "../../query/operation-types.ts";
+import type { ColumnDefinition, CreateTable } from "../../query/tree.ts";
 import { formatHint, suggestion } from "../../suggestion.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";

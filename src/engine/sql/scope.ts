@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { CellValue, NestedFields, Row } from "../../query/operation-types.ts";
+import type { CellValue, Exists, InnerSelect, Row } from "../../query/tree.ts";
 import { didYouMean, formatHint, suggestion } from "../../suggestion.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Bounds } from "./bounds.ts";
@@ -97,19 +97,16 @@ export interface Table<Found extends Column = Column> {
 export interface Nesting {
   /** For the names that all parts of an operation use. */
   readonly budget: SizeBudget;
-  exists(outer: Scope, query: NestedFields["exists"]): Fragment;
+  exists(outer: Scope, query: Exists): Fragment;
   /** The columns that `exists` compares. */
-  link(
-    outer: Scope,
-    query: NestedFields["exists"],
-  ): [left: ColumnReference, right: ColumnReference];
+  link(outer: Scope, query: Exists): [left: ColumnReference, right: ColumnReference];
   /**
    * `statement` selects the values that are not null.
    *
    * @param beside what they are compared with
    */
   select(
-    query: NestedFields["select"],
+    query: InnerSelect,
     beside?: Column,
   ): {
     readonly column: Column;

@@ -1,15 +1,15 @@
 import { sql } from "kysely";
 import { findTaken, optionalNames } from "../../query/names.ts";
 import type {
+  Aggregate,
+  CellValue,
   Condition,
   Include,
   InnerSelect,
   Join,
   Order,
   Select,
-} from "../../query/operation-types.ts";
-import type { Aggregate } from "../../query/operations.ts";
-import type { CellValue } from "../../query/values.ts";
+} from "../../query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { type ComputeDialect, Computed } from "./compute.ts";
 import {

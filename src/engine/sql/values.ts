@@ -1,6 +1,6 @@
 import { runAtOnce, type Steps } from "../../cooperative-scheduling.ts";
 import { ExactNumber, isInteger, isLong, sourceOf } from "../../json/exact.ts";
-import type { CellValue } from "../../query/values.ts";
+import type { CellValue } from "../../query/tree.ts";
 import { EngineRefusal, type RefusalCode, RowTooLong } from "../refusal.ts";
 import type { RowForm, RowOutput } from "../spool.ts";
 import type { ResultRow } from "./fragment.ts";

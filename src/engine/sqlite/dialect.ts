@@ -1,8 +1,7 @@
 import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
 import { foldCase } from "../../query/names.ts";
-import type { CreateTable, DropTable, Select } from "../../query/operation-types.ts";
-import type { ColumnDefinition } from "../../query/values.ts";
+import type { ColumnDefinition, CreateTable, DropTable, Select } from "../../query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import {
   changesOfRows,
