@@ -31,12 +31,12 @@ function joined(order: Row, lines: readonly Row[] | undefined): Row[] {
   return lines?.map((line) => ({ ...order, ...line })) ?? [order];
 }
 
-/** The engine is a child process of the gateway. */
 async function startOurs(world: World, url: string): Promise<Peer> {
   const editAccess = withKeys(`tables = ${JSON.stringify(granted)}`);
   const { name, port, program } = await startGatehouse(world, url, { editAccess });
   return {
     ...{ name, port, algorithm: "ES256" },
+    // With the process that hashes passwords.
     program: {
       cpuSeconds: () => treeSeconds(program.child.pid ?? 0),
       stop: () => program.end(),
