@@ -8,7 +8,14 @@ import { definitions, isOperationName } from "../query/operations.ts";
 import type { Access, PermissionClass, Query } from "../query/query.ts";
 import { counted } from "../suggestion.ts";
 import { FoldedNames } from "./entries.ts";
-import { type Boundary, type Grant, isNarrowing, type Limits, type RowCondition } from "./grant.ts";
+import {
+  type Boundary,
+  type Grant,
+  isNarrowing,
+  type Limits,
+  type RowCondition,
+  type Subject,
+} from "./grant.ts";
 import { type Caller, grantsFor } from "./groups.ts";
 import {
   type ApprovalRule,
@@ -27,7 +34,6 @@ import {
   type QueryDecision,
   type WantedRight,
 } from "./rights.ts";
-import type { Subject } from "./roles.ts";
 import {
   type ColumnSpelling,
   conditionText,

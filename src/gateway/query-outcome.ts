@@ -3,9 +3,9 @@
 import type { EntryPoint } from "../access/grant.ts";
 import { decideQuery } from "../access/policy.ts";
 import type { QueryDecision } from "../access/rights.ts";
-import { EVERY_DATABASE, obstacleOf } from "../access/roles.ts";
+import { EVERY_DATABASE } from "../access/roles.ts";
 import { filterAdditions } from "../access/row-filter.ts";
-import type { Snapshot } from "../access/snapshot.ts";
+import { obstacleOf, type Snapshot } from "../access/snapshot.ts";
 import type { Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { scan } from "../query/scan.ts";

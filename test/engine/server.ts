@@ -9,7 +9,7 @@ import { createGrammar } from "../../src/query/grammar.ts";
 import { isReadOnly } from "../../src/query/query.ts";
 import { scan } from "../../src/query/scan.ts";
 import { ClientAnswer } from "../../src/upstream/answer-stream.ts";
-import { QueryMetrics } from "../../src/upstream/backends.ts";
+import { QueryMetrics } from "../../src/upstream/database.ts";
 import { EngineDatabase } from "../../src/upstream/engine-database.ts";
 
 export interface EngineOptions extends Omit<StoreOptions, "log" | "isGuest" | "poolSize"> {

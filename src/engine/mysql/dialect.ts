@@ -25,7 +25,7 @@ import { keyCondition, readByKeys } from "../sql/changes.ts";
 import { type Fragment, PARAMETER_LIMIT, rows, type Steps } from "../sql/fragment.ts";
 import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
-import { type Column, cellIn } from "../sql/scope.ts";
+import { type Column, cellIn, type PresentValue } from "../sql/scope.ts";
 import type { AggregateDialect, SelectDialect } from "../sql/select.ts";
 import {
   type Changed,
@@ -37,14 +37,7 @@ import {
   type TableDescription,
   type Target,
 } from "../sql/target.ts";
-import {
-  allowedForm,
-  comparedValue,
-  has64Bits,
-  numberText,
-  type PresentValue,
-  storedValue,
-} from "../sql/values.ts";
+import { allowedForm, comparedValue, has64Bits, numberText, storedValue } from "../sql/values.ts";
 import type { Store } from "../store.ts";
 import { parseAddress } from "./address.ts";
 import { computingIn } from "./compute.ts";
