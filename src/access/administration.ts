@@ -10,8 +10,15 @@ import {
   reachingEntries,
   unrestrictedGrant,
 } from "./entries.ts";
-import type { EntryView } from "./entry-view.ts";
-import { type Grant, type Group, membersGone, type User, updatedUser } from "./grant.ts";
+import { accessList, type EntryView, type UserView, viewUser } from "./entry-view.ts";
+import {
+  type Grant,
+  type Group,
+  membersGone,
+  type Subject,
+  type User,
+  updatedUser,
+} from "./grant.ts";
 import { type Caller, grantsFor, grantsWith, localGroupsOf } from "./groups.ts";
 import { decide, isAdministrator, mayUseAnywhere } from "./policy.ts";
 import type { Change } from "./record-change.ts";
@@ -22,21 +29,17 @@ import {
   groupSubject,
   isExternalUsername,
   mayGrant,
-  obstacleOf,
   outranks,
   type Role,
-  type Subject,
   widestRole,
 } from "./roles.ts";
 import {
-  accessList,
   blankUser,
   differingNames,
   grantsOf,
+  obstacleOf,
   requireNoConflict,
   type Snapshot,
-  type UserView,
-  viewUser,
 } from "./snapshot.ts";
 
 /** The operator at the command line could edit the access file by hand anyway. */

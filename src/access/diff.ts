@@ -7,15 +7,8 @@ import { viewEntry } from "./entry-view.ts";
 import { type Grant, type Group, membersGone, placeOf } from "./grant.ts";
 import { allEntriesOf, grantsFor } from "./groups.ts";
 import { boundaryName, decidingEntry } from "./rights.ts";
-import {
-  type EntryRole,
-  EVERY_DATABASE,
-  groupOf,
-  obstacleOf,
-  outranks,
-  roleAllows,
-} from "./roles.ts";
-import { differingKeys, differingNames, grantsOf, type Snapshot } from "./snapshot.ts";
+import { type EntryRole, EVERY_DATABASE, groupOf, outranks, roleAllows } from "./roles.ts";
+import { differingKeys, differingNames, grantsOf, obstacleOf, type Snapshot } from "./snapshot.ts";
 
 /** The deciding entry for a place. Undefined if none applies. */
 interface Effect {

@@ -1,9 +1,11 @@
 import { Refusal } from "../refusal.ts";
 import { counted } from "../suggestion.ts";
 import { attributeReference, readAttributes } from "./attributes.ts";
-import type { Attributes, AttributeValue, Grant, Literal, RowCondition } from "./grant.ts";
+import { entriesIn } from "./entries.ts";
+import type { Attributes, AttributeValue, Grant, Literal, RowCondition, User } from "./grant.ts";
 import { entryRoles, readGrant, writtenEntry } from "./records.ts";
-import { type EntryRole, groupOf } from "./roles.ts";
+import { type EntryRole, groupOf, isExternalUsername } from "./roles.ts";
+import { grantsOf, type Snapshot } from "./snapshot.ts";
 
 /** An entry as the API shows it: database, role, and its other keys by their names in the file. */
 export interface EntryView {
@@ -158,4 +160,29 @@ export function limitsInWords(grant: Omit<Grant, "username" | "database" | "role
   ]
     .filter((words) => typeof words === "string")
     .join("; ");
+}
+
+export function accessList(snapshot: Snapshot, username: string): EntryView[] {
+  return Array.from(entriesIn(grantsOf(snapshot, username)), viewEntry);
+}
+
+/** A user as the API shows it, never with the password hash. */
+export interface UserView {
+  username: string;
+  email: string | null;
+  disabled: boolean;
+  external?: true;
+  same_as?: string;
+  access: EntryView[];
+}
+
+export function viewUser(snapshot: Snapshot, user: User): UserView {
+  return {
+    username: user.username,
+    email: user.email ?? null,
+    disabled: user.disabled,
+    ...(isExternalUsername(user.username) ? { external: true } : {}),
+    ...(user.sameAs === undefined ? {} : { same_as: user.sameAs }),
+    access: accessList(snapshot, user.username),
+  };
 }

@@ -140,3 +140,14 @@ export function writtenUser(user: User): Record<string, Writable> {
     ...(sameAs === undefined ? {} : { same_as: sameAs }),
   };
 }
+
+/** A caller: the user, and the database that the token is limited to (`*` for no limit). */
+export interface Subject {
+  readonly username: string;
+  readonly tokenDatabase: string;
+  readonly tokenReadOnly?: boolean;
+  /** The groups of the token, such as `staff:engineering`. */
+  readonly groups?: readonly string[];
+  /** From the token's claims. A record's attribute of the same name counts instead. */
+  readonly attributes?: Attributes;
+}

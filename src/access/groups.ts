@@ -10,8 +10,8 @@ import {
   GrantCollection,
   type UserGrants,
 } from "./entries.ts";
-import { type Grant, type Group, isNarrowing } from "./grant.ts";
-import { groupOf, groupSubject, outranks, type Subject } from "./roles.ts";
+import { type Grant, type Group, isNarrowing, type Subject } from "./grant.ts";
+import { groupOf, groupSubject, outranks } from "./roles.ts";
 import { grantsOf, type Snapshot } from "./snapshot.ts";
 
 /** A user, with the groups and attributes of the token if there is one. */

@@ -5,7 +5,7 @@ import type { PermissionClass } from "../query/permissions.ts";
 import type { Access, Query } from "../query/query.ts";
 import type { Operation } from "../query/tree.ts";
 import { checkColumns, type TableRight } from "./column-checks.ts";
-import { type Boundary, isNarrowing, type Limits } from "./grant.ts";
+import { type Boundary, isNarrowing, type Limits, type Subject } from "./grant.ts";
 import { type Caller, grantsFor } from "./groups.ts";
 import {
   type ApprovalRule,
@@ -26,7 +26,6 @@ import {
   type TableFilter,
   type WantedRight,
 } from "./rights.ts";
-import type { Subject } from "./roles.ts";
 import { filterRows, type RowFilters, tableNames, termText } from "./row-filter.ts";
 import { checkNumbers, isLimiting, LimitTally, limitersOf } from "./row-limits.ts";
 import type { Snapshot } from "./snapshot.ts";

@@ -7,8 +7,14 @@ import { siblingModule } from "../ipc/child-program.ts";
 import { invocation } from "../product.ts";
 import { lineLocator, parseToml, TomlSyntaxError } from "../toml/toml.ts";
 import type { Change } from "./record-change.ts";
-import { type AccessRecords, type RecordProblem, RecordsError, readRecords } from "./records.ts";
-import { indexRecords, isKnownHolder, type Snapshot } from "./snapshot.ts";
+import {
+  type AccessRecords,
+  indexRecords,
+  type RecordProblem,
+  RecordsError,
+  readRecords,
+} from "./records.ts";
+import { isKnownHolder, type Snapshot } from "./snapshot.ts";
 
 /** A problem in the access file. Never quotes the file. */
 export interface AccessProblem {

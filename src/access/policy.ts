@@ -3,7 +3,7 @@ import type { PermissionClass } from "../query/permissions.ts";
 import type { Query } from "../query/query.ts";
 import { lowest } from "../sums.ts";
 import { DatabaseGrants, displayName, unrestrictedGrant } from "./entries.ts";
-import { type Boundary, type Grant, isNarrowing, type Limits } from "./grant.ts";
+import { type Boundary, type Grant, isNarrowing, type Limits, type Subject } from "./grant.ts";
 import { type Caller, grantsFor } from "./groups.ts";
 import { approvalsOf, decideNarrowedQuery, narrowingOn } from "./narrowed-query.ts";
 import {
@@ -27,15 +27,8 @@ import {
   type QueryOrigin,
   type Reason,
 } from "./rights.ts";
-import {
-  type EntryRole,
-  EVERY_DATABASE,
-  judgeName,
-  judgeToken,
-  roleAllows,
-  type Subject,
-} from "./roles.ts";
-import type { Snapshot } from "./snapshot.ts";
+import { type EntryRole, EVERY_DATABASE, roleAllows } from "./roles.ts";
+import { judgeName, judgeToken, type Snapshot } from "./snapshot.ts";
 
 function deny(reason: Reason, role?: EntryRole, entry?: string, message?: string): Decision {
   return { allowed: false, reason, role, entry, ...(message && { message }) };

@@ -8,16 +8,9 @@ import {
   type UserUpdate,
   updatedUser,
 } from "./grant.ts";
-import { type AccessRecords, RecordsError, type TableName } from "./records.ts";
+import { type AccessRecords, indexRecords, RecordsError, type TableName } from "./records.ts";
 import { groupOf, groupSubject } from "./roles.ts";
-import {
-  addDatabase,
-  caseConflict,
-  conflictReason,
-  grantsOf,
-  indexRecords,
-  type Snapshot,
-} from "./snapshot.ts";
+import { addDatabase, caseConflict, conflictReason, grantsOf, type Snapshot } from "./snapshot.ts";
 
 export type Change =
   | { readonly kind: "add-user"; readonly user: User }

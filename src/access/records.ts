@@ -1,3 +1,4 @@
+import { type Steps, visitEach } from "../cooperative-scheduling.ts";
 import { quoteName } from "../json/fault.ts";
 import {
   columnNamePattern,
@@ -15,6 +16,7 @@ import {
   isWhole,
   readAttributes,
 } from "./attributes.ts";
+import { GrantCollection } from "./entries.ts";
 import {
   type AttributeValue,
   type Boundary,
@@ -40,6 +42,7 @@ import {
   isLocalGroupName,
   roles,
 } from "./roles.ts";
+import { addDatabase, caseConflict, conflictReason, type Snapshot } from "./snapshot.ts";
 
 interface KeyReader<Field extends string = string> {
   readonly field: Field;
@@ -520,4 +523,42 @@ export function readRecords(document: TomlTable, report: Report): ReadRecords {
     grants: readAll("acl", readGrant),
     boundaries: readAll("boundaries", readBoundary),
   };
+}
+
+export function* indexRecords(read: ReadRecords, version: string, report: Report): Steps<Snapshot> {
+  const users = new Map<string, User>();
+  yield* visitEach(read.users, (user, index) => {
+    if (user === undefined) return;
+    const reason = "this user already has a record";
+    if (users.has(user.username)) report({ table: "users", index, key: "username", reason });
+    users.set(user.username, user);
+  });
+  const groups = new Map<string, Group>();
+  yield* visitEach(read.groups, (group, index) => {
+    if (group === undefined) return;
+    const reason = "this group already has a record";
+    if (groups.has(group.name)) report({ table: "groups", index, key: "name", reason });
+    groups.set(group.name, group);
+  });
+  const databases = new Map<string, string>();
+  const refused = new Set<string | undefined>();
+  const note = (table: TableName) => (namer: Grant | Boundary | undefined, index: number) => {
+    const database = namer?.database;
+    if (addDatabase(databases, database) || refused.has(database)) return;
+    refused.add(database);
+    report({ table, index, key: "database", reason: caseConflict });
+  };
+  yield* visitEach(read.grants, note("acl"));
+  yield* visitEach(read.boundaries, note("boundaries"));
+  const grants = new Map<string, GrantCollection>();
+  yield* visitEach(read.grants, (grant, index) => {
+    if (grant === undefined) return;
+    const own = grants.get(grant.username) ?? new GrantCollection();
+    grants.set(grant.username, own);
+    const conflict = own.add(grant);
+    if (conflict === undefined) return;
+    report({ table: "acl", index, key: undefined, reason: conflictReason(conflict, grant) });
+  });
+  const boundaries = read.boundaries.filter((boundary) => boundary !== undefined);
+  return { version, users, groups, databases, grants, boundaries };
 }

@@ -11,18 +11,10 @@ import {
   type NamedSlot,
   type UserGrants,
 } from "./entries.ts";
-import type { Boundary, EntryPoint, Limits, RateLimit } from "./grant.ts";
+import type { Boundary, EntryPoint, Limits, RateLimit, Subject } from "./grant.ts";
 import { allEntriesOf, type Caller, grantsFor, isMeant } from "./groups.ts";
-import {
-  type EntryRole,
-  EVERY_DATABASE,
-  groupOf,
-  judgeName,
-  outranks,
-  roleAllows,
-  type Subject,
-} from "./roles.ts";
-import type { Snapshot } from "./snapshot.ts";
+import { type EntryRole, EVERY_DATABASE, groupOf, outranks, roleAllows } from "./roles.ts";
+import { judgeName, type Snapshot } from "./snapshot.ts";
 
 export type { DecidingEntry } from "./entries.ts";
 

@@ -9,10 +9,17 @@ import type { CellValue, Condition, Operation, Row, Term } from "../query/tree.t
 import { lowest } from "../sums.ts";
 import { attributeReference, isWhole } from "./attributes.ts";
 import { readsOneTable, type TableRight } from "./column-checks.ts";
-import type { AttributeValue, Grant, Literal, RowComparison, RowCondition, User } from "./grant.ts";
+import type {
+  AttributeValue,
+  Grant,
+  Literal,
+  RowComparison,
+  RowCondition,
+  Subject,
+  User,
+} from "./grant.ts";
 import type { Caller } from "./groups.ts";
 import { type DecidingEntry, type Decision, Denied, type TableFilter } from "./rights.ts";
-import type { Subject } from "./roles.ts";
 import type { LimitTally } from "./row-limits.ts";
 import type { Snapshot } from "./snapshot.ts";
 

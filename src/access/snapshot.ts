@@ -1,9 +1,8 @@
 import { type Steps, visitEach } from "../cooperative-scheduling.ts";
+import type { PermissionClass } from "../query/permissions.ts";
 import { Refusal } from "../refusal.ts";
 import { entriesIn, GrantCollection, type GrantConflict, type UserGrants } from "./entries.ts";
-import { type EntryView, viewEntry } from "./entry-view.ts";
-import type { Boundary, Grant, Group, User } from "./grant.ts";
-import type { ReadRecords, Report, TableName } from "./records.ts";
+import type { Boundary, Grant, Group, Subject, User } from "./grant.ts";
 import {
   EVERY_DATABASE,
   groupOf,
@@ -41,10 +40,6 @@ const none: UserGrants = new GrantCollection();
 
 export function grantsOf(snapshot: Snapshot, username: string): UserGrants {
   return snapshot.grants.get(username) ?? none;
-}
-
-export function accessList(snapshot: Snapshot, username: string): EntryView[] {
-  return Array.from(entriesIn(grantsOf(snapshot, username)), viewEntry);
 }
 
 export function blankUser(username: string): User {
@@ -88,27 +83,6 @@ export function namesOfPerson({ users }: Snapshot, username: string): ReadonlySe
 /** External users with entries but no record. */
 export function* usersWithoutRecord({ users, grants }: Snapshot): Generator<string, void> {
   for (const name of grants.keys()) if (isExternalUsername(name) && !users.has(name)) yield name;
-}
-
-/** A user as the API shows it, never with the password hash. */
-export interface UserView {
-  username: string;
-  email: string | null;
-  disabled: boolean;
-  external?: true;
-  same_as?: string;
-  access: EntryView[];
-}
-
-export function viewUser(snapshot: Snapshot, user: User): UserView {
-  return {
-    username: user.username,
-    email: user.email ?? null,
-    disabled: user.disabled,
-    ...(isExternalUsername(user.username) ? { external: true } : {}),
-    ...(user.sameAs === undefined ? {} : { same_as: user.sameAs }),
-    access: accessList(snapshot, user.username),
-  };
 }
 
 /** Least number of names collected before a sort. */
@@ -193,40 +167,37 @@ export function requireNoConflict(grants: UserGrants, grant: Grant, held: readon
   });
 }
 
-export function* indexRecords(read: ReadRecords, version: string, report: Report): Steps<Snapshot> {
-  const users = new Map<string, User>();
-  yield* visitEach(read.users, (user, index) => {
-    if (user === undefined) return;
-    const reason = "this user already has a record";
-    if (users.has(user.username)) report({ table: "users", index, key: "username", reason });
-    users.set(user.username, user);
-  });
-  const groups = new Map<string, Group>();
-  yield* visitEach(read.groups, (group, index) => {
-    if (group === undefined) return;
-    const reason = "this group already has a record";
-    if (groups.has(group.name)) report({ table: "groups", index, key: "name", reason });
-    groups.set(group.name, group);
-  });
-  const databases = new Map<string, string>();
-  const refused = new Set<string | undefined>();
-  const note = (table: TableName) => (namer: Grant | Boundary | undefined, index: number) => {
-    const database = namer?.database;
-    if (addDatabase(databases, database) || refused.has(database)) return;
-    refused.add(database);
-    report({ table, index, key: "database", reason: caseConflict });
-  };
-  yield* visitEach(read.grants, note("acl"));
-  yield* visitEach(read.boundaries, note("boundaries"));
-  const grants = new Map<string, GrantCollection>();
-  yield* visitEach(read.grants, (grant, index) => {
-    if (grant === undefined) return;
-    const own = grants.get(grant.username) ?? new GrantCollection();
-    grants.set(grant.username, own);
-    const conflict = own.add(grant);
-    if (conflict === undefined) return;
-    report({ table: "acl", index, key: undefined, reason: conflictReason(conflict, grant) });
-  });
-  const boundaries = read.boundaries.filter((boundary) => boundary !== undefined);
-  return { version, users, groups, databases, grants, boundaries };
+/** Why a user is denied everything, regardless of entries. */
+export function obstacleOf(
+  { users }: Snapshot,
+  username: string,
+): "user_not_found" | "user_disabled" | undefined {
+  const user = users.get(username);
+  // External users need no record: their own authorization server knows them.
+  if (user === undefined && !isExternalUsername(username)) return "user_not_found";
+  return user?.disabled ? "user_disabled" : undefined;
+}
+
+/** Why a token denies a right on a database, regardless of the user's entries. */
+export function judgeToken(
+  { tokenDatabase, tokenReadOnly }: Subject,
+  permission: PermissionClass,
+  database: string,
+): "token_database" | "token_read_only" | undefined {
+  if (tokenDatabase !== EVERY_DATABASE && tokenDatabase !== database) return "token_database";
+  return tokenReadOnly === true && permission !== "SELECT" ? "token_read_only" : undefined;
+}
+
+/** As `judgeToken`, and denies a database that the file spells in another case. */
+export function judgeName(
+  snapshot: Snapshot,
+  subject: Subject,
+  permission: PermissionClass,
+  database: string,
+): "token_database" | "token_read_only" | "database_case_mismatch" | undefined {
+  const known = snapshot.databases.get(database.toLowerCase());
+  const isOther = known !== undefined && known !== database;
+  return (
+    judgeToken(subject, permission, database) ?? (isOther ? "database_case_mismatch" : undefined)
+  );
 }

@@ -4,8 +4,8 @@ import { z } from "zod";
 import { isMeant } from "../access/groups.ts";
 import { decide } from "../access/policy.ts";
 import type { ApprovalRule } from "../access/rights.ts";
-import { EVERY_DATABASE, obstacleOf } from "../access/roles.ts";
-import { namesOfPerson, type Snapshot } from "../access/snapshot.ts";
+import { EVERY_DATABASE } from "../access/roles.ts";
+import { namesOfPerson, obstacleOf, type Snapshot } from "../access/snapshot.ts";
 import { operationsInWords } from "../observe/audit-filter.ts";
 import { permissionClasses } from "../query/permissions.ts";
 

@@ -1,6 +1,7 @@
 import { z } from "zod";
+import type { Subject } from "../access/grant.ts";
 import { decideQuery } from "../access/policy.ts";
-import { EVERY_DATABASE, type Subject } from "../access/roles.ts";
+import { EVERY_DATABASE } from "../access/roles.ts";
 import { additionsOf } from "../access/row-filter.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { runCooperatively, type Steps } from "../cooperative-scheduling.ts";

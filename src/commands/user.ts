@@ -3,7 +3,7 @@ import { mkdir } from "node:fs/promises";
 import { type Command, InvalidArgumentError } from "commander";
 import type { Plan } from "../access/access-rules.ts";
 import { administratorGrant, planAddUser } from "../access/administration.ts";
-import { readAttribute, viewAttributes } from "../access/entry-view.ts";
+import { accessList, readAttribute, viewAttributes, viewUser } from "../access/entry-view.ts";
 import { type Attributes, updatedUser } from "../access/grant.ts";
 import { localGroupsOf } from "../access/groups.ts";
 import {
@@ -13,14 +13,7 @@ import {
   isExternalUsername,
   isUsername,
 } from "../access/roles.ts";
-import {
-  accessList,
-  blankUser,
-  emptySnapshot,
-  type Snapshot,
-  usersWithoutRecord,
-  viewUser,
-} from "../access/snapshot.ts";
+import { blankUser, emptySnapshot, type Snapshot, usersWithoutRecord } from "../access/snapshot.ts";
 import { createAccessFile } from "../access/write.ts";
 import { type AccountAction, accountActions, actions } from "../administration/actions.ts";
 import { epochSeconds } from "../clock.ts";

@@ -7,7 +7,7 @@ import {
 } from "../access/administration.ts";
 import { type DecidingEntry, displayName, entriesAt, entriesIn } from "../access/entries.ts";
 import { readCondition, viewEntry, writeCondition, writtenTime } from "../access/entry-view.ts";
-import { type Grant, placeOf } from "../access/grant.ts";
+import { type Grant, placeOf, type Subject } from "../access/grant.ts";
 import { localGroupsOf } from "../access/groups.ts";
 import { seeTable, visibilityDenial } from "../access/policy.ts";
 import { entryRoles, type Report, readGrant, writtenHolder } from "../access/records.ts";
@@ -24,7 +24,6 @@ import {
   isLocalGroupName,
   joinNames,
   roles,
-  type Subject,
 } from "../access/roles.ts";
 import { addedTexts } from "../access/row-filter.ts";
 import { firstNames, grantsOf, namesOfPerson, type Snapshot } from "../access/snapshot.ts";
@@ -76,8 +75,9 @@ import {
   table,
   unseen,
   userLink,
+  type Visitor,
 } from "./frame.ts";
-import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
+import { type ConsoleRequest, type SuggestNames, sendPage, visitorOf } from "./visit.ts";
 
 /** Users per page, and entries per user in the list; the user's own page shows all. */
 const PAGE = 50;
@@ -723,8 +723,7 @@ const DESCRIBED = 5;
 
 const origin = { via: "query" } as const;
 
-/** Suggests names on which a user may grant, as far as the upstream returns them in time. */
-export function nameSuggestions({ access, routing, headers }: Gateway) {
+export function nameSuggestions({ access, routing, headers }: Gateway): SuggestNames {
   const source = createSchemaSource<Subject>({
     upstreams: routing.upstreams.map(({ holds, database }) => ({
       holds,
@@ -746,7 +745,7 @@ export function nameSuggestions({ access, routing, headers }: Gateway) {
     throw error;
   };
 
-  return async (actor: Subject, database: string, table: string) => {
+  return async (actor, database, table) => {
     const signal = AbortSignal.timeout(TIMEOUT_MS);
     const isNamed = database !== "" && database !== EVERY_DATABASE;
     const listed = isNamed && source.listTables(actor, database, signal);

@@ -18,7 +18,8 @@ import { accessForms, nameSuggestions, showAccess, showUser } from "./access.ts"
 import { decideApproval, showApproval, showApprovals } from "./approvals.ts";
 import { showAudit } from "./audit.ts";
 import { addForm } from "./changes.ts";
-import { renderConsolePage } from "./frame.ts";
+import { renderConsolePage, type Visitor } from "./frame.ts";
+import { openHistory } from "./history.ts";
 import { showOverview } from "./overview.ts";
 import { endAll, endApplication, endSession, showSessions } from "./own-sessions.ts";
 import { openSessions, type Session } from "./sessions.ts";
@@ -31,7 +32,7 @@ import {
   signInFormOf,
   startSignIn,
 } from "./sign-in.ts";
-import { openHistory, showState } from "./state.ts";
+import { showState } from "./state.ts";
 import { consoleStyle, icon } from "./style.ts";
 import {
   browserCookie,
@@ -44,7 +45,6 @@ import {
   ownForms,
   ownPages,
   sessionCookie,
-  type Visitor,
   visitorOf,
 } from "./visit.ts";
 

@@ -1,8 +1,9 @@
 import { randomUUID } from "node:crypto";
 import { setTimeout } from "node:timers/promises";
 import { LRUCache } from "lru-cache";
+import type { Subject } from "../access/grant.ts";
 import type { ApprovalRule } from "../access/rights.ts";
-import { groupSubject, type Subject } from "../access/roles.ts";
+import { groupSubject } from "../access/roles.ts";
 import { namesOfPerson } from "../access/snapshot.ts";
 import {
   type Approval,
@@ -29,9 +30,19 @@ import { dateOf, type Html, html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { counted } from "../suggestion.ts";
 import { ask } from "../upstream/database.ts";
-import { confirmationField, Failure, failureOf, requireConfirmation } from "./changes.ts";
-import { type Column, dim, hidden, hint, mark, postForm, table } from "./frame.ts";
-import { type ConsoleRequest, refreshOf, sendPage, type Visitor, visitorOf } from "./visit.ts";
+import { confirmationField, failureOf, requireConfirmation } from "./changes.ts";
+import {
+  type Column,
+  dim,
+  Failure,
+  hidden,
+  hint,
+  mark,
+  postForm,
+  table,
+  type Visitor,
+} from "./frame.ts";
+import { type ConsoleRequest, refreshOf, sendPage, visitorOf } from "./visit.ts";
 
 const LONGEST_SUMMARY = 200;
 

@@ -12,9 +12,19 @@ import { type Html, html, type Part } from "../pages/html.ts";
 import { placeName } from "../place.ts";
 import { definitions, isOperationName, permissionsOfAll } from "../query/operations.ts";
 import { Refusal } from "../refusal.ts";
-import { type Failure, failureOf, mayGrantTo } from "./changes.ts";
-import { type Fields, field, hint, linkButton, mark, pathOf, table } from "./frame.ts";
-import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
+import { failureOf, mayGrantTo } from "./changes.ts";
+import {
+  type Failure,
+  type Fields,
+  field,
+  hint,
+  linkButton,
+  mark,
+  pathOf,
+  table,
+  type Visitor,
+} from "./frame.ts";
+import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 /** Denials that another grant can lift. */
 const liftable: ReadonlySet<string | undefined> = new Set([

@@ -23,6 +23,7 @@ import { explainLogin, type Html, html } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import { counted } from "../suggestion.ts";
 import {
+  Failure,
   type Fields,
   type FormState,
   hidden,
@@ -30,15 +31,11 @@ import {
   ownPassword,
   pathOf,
   postForm,
+  statuses,
   userLink,
-} from "./frame.ts";
-import {
-  type ConsoleEnv,
-  type ConsoleRequest,
-  sendPage,
   type Visitor,
-  visitorOf,
-} from "./visit.ts";
+} from "./frame.ts";
+import { type ConsoleEnv, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 type View = Pick<Visitor, "snapshot" | "actor">;
 
@@ -248,25 +245,6 @@ export function addForm(
       return send(c, { fields, failure: failureOf(error) });
     }
   });
-}
-
-const statuses = [400, 401, 403, 404, 409, 429, 503] as const;
-
-interface FailureDetails {
-  readonly fields?: Fields;
-  /** Lines of the user's state that have changed since the form was loaded. */
-  readonly changed?: { readonly removed: readonly string[]; readonly added: readonly string[] };
-}
-
-export class Failure extends Error {
-  readonly status: (typeof statuses)[number];
-  readonly details: FailureDetails;
-
-  constructor(status: Failure["status"], message: string, details: FailureDetails = {}) {
-    super(message);
-    this.status = status;
-    this.details = details;
-  }
 }
 
 export function invalidFields(fields: Fields): Failure {

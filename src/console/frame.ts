@@ -1,5 +1,5 @@
 import { limitsInWords, writtenTime } from "../access/entry-view.ts";
-import type { Grant } from "../access/grant.ts";
+import type { Grant, Subject } from "../access/grant.ts";
 import {
   type EntryRole,
   groupOf,
@@ -10,8 +10,7 @@ import {
 import type { Snapshot } from "../access/snapshot.ts";
 import { type Html, html, type Part } from "../pages/html.ts";
 import { counted } from "../suggestion.ts";
-import type { Failure } from "./changes.ts";
-import type { Visitor } from "./visit.ts";
+import type { CurrentSession } from "./sessions.ts";
 
 /** The sections in menu order, each with the property that a visitor needs to open it. */
 const sections = {
@@ -22,6 +21,17 @@ const sections = {
   Sessions: undefined,
   State: "isAdministrator",
 } as const;
+
+export interface Visitor {
+  readonly session: CurrentSession;
+  readonly actor: Subject;
+  readonly csrf: string;
+  readonly snapshot: Snapshot;
+  readonly isAdministrator: boolean;
+  readonly isManager: boolean;
+  /** True for a database on which the visitor may grant, and so may see grants and queries. */
+  readonly maySee: (database: string) => boolean;
+}
 
 export interface ConsolePage {
   readonly title: string;
@@ -294,4 +304,23 @@ function failureNote({ message, details: { changed } }: Failure): Html {
     changed &&
     html`${lines("Removed:", changed.removed)}${lines("Added:", changed.added)}<p>Check the current state, then submit the form again.</p>`
   }</div>`;
+}
+
+export const statuses = [400, 401, 403, 404, 409, 429, 503] as const;
+
+interface FailureDetails {
+  readonly fields?: Fields;
+  /** Lines of the user's state that have changed since the form was loaded. */
+  readonly changed?: { readonly removed: readonly string[]; readonly added: readonly string[] };
+}
+
+export class Failure extends Error {
+  readonly status: (typeof statuses)[number];
+  readonly details: FailureDetails;
+
+  constructor(status: Failure["status"], message: string, details: FailureDetails = {}) {
+    super(message);
+    this.status = status;
+    this.details = details;
+  }
 }

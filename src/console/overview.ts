@@ -8,9 +8,20 @@ import { type Html, html } from "../pages/html.ts";
 import { splitPlace } from "../place.ts";
 import { approvalLink, groupApprovals, timeLeft } from "./approvals.ts";
 import { askAudit, draftedPlace, draftGrant, draftLink, visibleTo } from "./audit.ts";
-import { empty, expiry, hint, pathOf, roleBadge, table, unseen, userLink } from "./frame.ts";
-import { type AccessEvent, conditionOf, summary, versionList } from "./state.ts";
-import { type ConsoleRequest, sendPage, type Visitor, visitorOf } from "./visit.ts";
+import {
+  empty,
+  expiry,
+  hint,
+  pathOf,
+  roleBadge,
+  table,
+  unseen,
+  userLink,
+  type Visitor,
+} from "./frame.ts";
+import type { AccessEvent } from "./history.ts";
+import { conditionOf, summary, versionList } from "./state.ts";
+import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 const HOUR_MS = 3_600_000;
 const HOURS = 24;

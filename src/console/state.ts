@@ -1,16 +1,7 @@
-import type { AccessRules, Author } from "../access/access-rules.ts";
 import { requireAdministrator } from "../access/administration.ts";
-import {
-  type AccessDiff,
-  describeItem,
-  diffSnapshots,
-  type EffectChange,
-  effectsOn,
-} from "../access/diff.ts";
-import type { AccessProblem } from "../access/parse.ts";
+import type { EffectChange } from "../access/diff.ts";
 import { isAdministrator } from "../access/policy.ts";
 import { groupOf } from "../access/roles.ts";
-import type { Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
 import { dateOf, type Html, html, type Part } from "../pages/html.ts";
 import { version as release } from "../product.ts";
@@ -18,102 +9,8 @@ import { Refusal } from "../refusal.ts";
 import type { StoreReplica } from "../store/open.ts";
 import { counted } from "../suggestion.ts";
 import { dim, empty, groupRows, hint, mark, roleBadge, table, userLink } from "./frame.ts";
+import type { AccessEvent, LoadedVersion } from "./history.ts";
 import { type Console, type ConsoleRequest, refreshOf, sendPage, visitorOf } from "./visit.ts";
-
-/** Limits: versions; and of each, the users compared, their changes, and names per kind of record. */
-const VERSIONS = 50;
-const USERS = 20;
-const EFFECTS = 50;
-const NAMES = 20;
-
-const recordKinds = [
-  ["usersAdded", "added"],
-  ["usersRemoved", "removed with all grants"],
-  ["usersChanged", "password, email, state, attributes or same_as changed"],
-  ["groupsAdded", "group added"],
-  ["groupsRemoved", "group removed with all grants"],
-  ["groupsChanged", "members of the group changed"],
-  ["boundariesAdded", "boundary added"],
-  ["boundariesRemoved", "boundary removed"],
-] as const;
-
-function describeVersion(
-  /** At epoch seconds; the author is undefined if the version does not record it. */
-  origin: { at: number; version: string; author: Author | undefined },
-  before: Snapshot,
-  after: Snapshot,
-  diff: AccessDiff,
-) {
-  const { grantsAdded, grantsRemoved, grantsRaised, grantsLowered, grantsChanged } = diff;
-  const grants = [grantsAdded, grantsRemoved, grantsRaised, grantsLowered, grantsChanged].flat();
-  const users = new Set([
-    ...[...diff.usersAdded, ...diff.usersRemoved, ...diff.usersChanged],
-    ...grants.map(({ username }) => username),
-  ]);
-  const effects = effectsOn([...users].slice(0, USERS), before, after, origin.at * 1000);
-  return {
-    ...origin,
-    effects: effects.take(EFFECTS).toArray(),
-    hasOthers: users.size > USERS,
-    records: recordKinds
-      .filter(([kind]) => diff[kind].length > 0)
-      .map(([kind, label]) => {
-        const names = diff[kind].slice(0, NAMES).map(describeItem);
-        return { label, names, more: diff[kind].length - names.length };
-      }),
-  };
-}
-
-type LoadedVersion = ReturnType<typeof describeVersion>;
-
-/** A loaded version, or a rejected file, at epoch seconds. */
-export type AccessEvent = LoadedVersion | { at: number; problems: readonly AccessProblem[] };
-
-async function readVersions({ store, replica }: StoreReplica): Promise<LoadedVersion[]> {
-  const { versionsBack } = await import("../store/access-store.ts");
-  const last: LoadedVersion[] = [];
-  const { snapshot, position } = replica.state;
-  const versions = versionsBack(store.database.query, { snapshot, position });
-  for await (const { at, version, author, before, after } of versions) {
-    const found = { at: Math.floor(at.getTime() / 1000), version: String(version), author };
-    const diff = diffSnapshots(before, after);
-    if (last.push(describeVersion(found, before, after, diff)) === VERSIONS) break;
-  }
-  return last;
-}
-
-/** Keeps the last versions of users and grants. @param log the store that has earlier versions */
-export function openHistory(access: AccessRules, log: StoreReplica | undefined) {
-  let events: readonly AccessEvent[] = [];
-  let earlier: Promise<readonly LoadedVersion[]> | undefined;
-  access.subscribe((event) => {
-    const at = epochSeconds();
-    if (event.kind === "failed") events = [{ at, problems: event.problems }, ...events];
-    else {
-      const { previous, snapshot, diff, author } = event;
-      const origin = { at, version: snapshot.version, author };
-      events = [describeVersion(origin, previous, snapshot, diff), ...events];
-    }
-    events = events.slice(0, VERSIONS);
-  });
-  return {
-    /** Epoch seconds since when changes are known; undefined if a log has earlier ones. */
-    since: log === undefined ? epochSeconds() : undefined,
-    /** Newest first. @throws any error of the log */
-    async events(): Promise<readonly AccessEvent[]> {
-      if (log === undefined) return events;
-      earlier ??= readVersions(log).catch((error) => {
-        // The next caller reads again.
-        earlier = undefined;
-        throw error;
-      });
-      const read = await earlier;
-      const known = new Set(events.map((event) => "version" in event && event.version));
-      const before = read.filter(({ version }) => !known.has(version));
-      return [...events, ...before].slice(0, VERSIONS);
-    },
-  };
-}
 
 function rightsOf({ gains, loses, limits, before, after }: EffectChange): Html {
   const written = (value: unknown) => (value === undefined ? "none" : JSON.stringify(value));

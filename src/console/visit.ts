@@ -4,8 +4,9 @@ import { deleteCookie, getCookie, setCookie } from "hono/cookie";
 import { csrf } from "hono/csrf";
 import { secureHeaders } from "hono/secure-headers";
 import { maySeeGrants } from "../access/administration.ts";
+import type { Subject } from "../access/grant.ts";
 import { isAdministrator, mayUseAnywhere } from "../access/policy.ts";
-import { EVERY_DATABASE, type Subject } from "../access/roles.ts";
+import { EVERY_DATABASE } from "../access/roles.ts";
 import { isLoopback } from "../config/addresses.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import type { Gateway } from "../gateway/gateway.ts";
@@ -18,10 +19,20 @@ import type { StateStore } from "../oauth/server/state-store.ts";
 import type { FormGuard } from "../pages/html.ts";
 import { Refusal } from "../refusal.ts";
 import type { StoreReplica } from "../store/open.ts";
-import type { nameSuggestions } from "./access.ts";
-import { type ConsolePage, renderConsolePage } from "./frame.ts";
+import { type ConsolePage, renderConsolePage, type Visitor } from "./frame.ts";
+import type { History } from "./history.ts";
 import type { CurrentSession, Session, Sessions } from "./sessions.ts";
-import type { openHistory } from "./state.ts";
+
+/** Suggests names on which a user may grant, as far as the upstream returns them in time. */
+export type SuggestNames = (
+  actor: Subject,
+  database: string,
+  table: string,
+) => Promise<{
+  readonly databases: readonly string[];
+  readonly tables: readonly string[];
+  readonly columns: readonly string[];
+}>;
 
 export interface Console {
   readonly gateway: Gateway;
@@ -36,12 +47,12 @@ export interface Console {
   readonly signIns: SignIns | undefined;
   /** State of the embedded authorization server; undefined without one. */
   readonly applications: StateStore | undefined;
-  readonly suggestNames: ReturnType<typeof nameSuggestions>;
+  readonly suggestNames: SuggestNames;
   readonly sessions: Sessions;
   /** Counts a begun sign-in. @returns seconds until a retry, 0 if allowed */
   readonly countSignIn: (origin: LoginOrigin) => Promise<number>;
   readonly guard: FormGuard;
-  readonly history: ReturnType<typeof openHistory>;
+  readonly history: History;
 }
 
 interface Arrival {
@@ -62,14 +73,12 @@ export interface ConsoleEnv {
 
 export type ConsoleRequest = Context<ConsoleEnv>;
 
-export type Visitor = ReturnType<typeof visitorOf>;
-
 export function formNameOf({ tokenId }: Session): string {
   return `console:${tokenId}`;
 }
 
 /** @throws Refusal `unauthenticated` if no one is signed in, which the middleware rules out */
-export function visitorOf(c: ConsoleRequest) {
+export function visitorOf(c: ConsoleRequest): Visitor {
   const { gateway, guard, session } = c.var;
   if (session === undefined) throw new Refusal("unauthenticated");
   const { snapshot } = gateway.access;
@@ -82,7 +91,6 @@ export function visitorOf(c: ConsoleRequest) {
     snapshot,
     isAdministrator: isAdministrator(snapshot, actor),
     isManager: mayUseAnywhere(snapshot, actor, "GRANT"),
-    /** True for a database on which the visitor may grant, and so may see grants and queries. */
     maySee: (database: string) => maySeeGrants(snapshot, actor, database),
   };
 }

@@ -9,19 +9,19 @@ import {
   visibleGroups,
 } from "../access/administration.ts";
 import { entriesIn } from "../access/entries.ts";
-import { type EntryPlace, readEntry, viewEntry } from "../access/entry-view.ts";
+import {
+  accessList,
+  type EntryPlace,
+  readEntry,
+  viewEntry,
+  viewUser,
+} from "../access/entry-view.ts";
+import type { Subject } from "../access/grant.ts";
 import { grantsFor } from "../access/groups.ts";
 import { type Change, userLosingTokens } from "../access/record-change.ts";
 import { writtenHolder } from "../access/records.ts";
-import { EVERY_DATABASE, isExternalUsername, type Subject } from "../access/roles.ts";
-import {
-  accessList,
-  blankUser,
-  firstNames,
-  type Snapshot,
-  usersWithoutRecord,
-  viewUser,
-} from "../access/snapshot.ts";
+import { EVERY_DATABASE, isExternalUsername } from "../access/roles.ts";
+import { blankUser, firstNames, type Snapshot, usersWithoutRecord } from "../access/snapshot.ts";
 import { type Action, accountActions, actions, bodies } from "../administration/actions.ts";
 import { runCooperatively } from "../cooperative-scheduling.ts";
 import { type Authenticated, credentialOf } from "../identity/authenticate.ts";

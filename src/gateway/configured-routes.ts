@@ -1,6 +1,8 @@
 import { requireAdministrator } from "../access/administration.ts";
+import type { Subject } from "../access/grant.ts";
 import { decideWholeDatabase, wholeDatabaseDenial } from "../access/policy.ts";
-import { EVERY_DATABASE, judgeName, type Subject } from "../access/roles.ts";
+import { EVERY_DATABASE } from "../access/roles.ts";
+import { judgeName } from "../access/snapshot.ts";
 import { foldHeader } from "../config/kinds.ts";
 import { databaseOf, fits, isBuiltIn, valuesOf } from "../config/routes.ts";
 import type { Configuration } from "../config/schema.ts";

@@ -8,7 +8,6 @@ import type { AuditedChange, AuditedOperation, AuditedRate } from "../observe/au
 import type { RequestTrace, UpstreamRequest, UpstreamTrace } from "../observe/tracing.ts";
 import { Refusal, type RefusedToken } from "../refusal.ts";
 import type { RunReport } from "../upstream/database.ts";
-import type { Peer } from "./origins.ts";
 
 /** The maximum number of headers. The parser limits their size. */
 const MAX_HEADERS = 128;
@@ -93,6 +92,18 @@ export interface ResourceChallenge {
   readonly metadata: string;
   /** All scopes that the request needs, so that one step-up is enough. */
   readonly scope: string;
+}
+
+/** The origin of a request, as far as it can be trusted. */
+export interface Peer {
+  readonly address: string;
+  readonly proto: string;
+  readonly host: string | undefined;
+  readonly forwardedFor: string;
+  readonly requestId: string | undefined;
+  readonly isTrusted: boolean;
+  /** Suggests a misconfigured proxy. */
+  readonly isUntrustedProxy: boolean;
 }
 
 interface Routed {

@@ -33,17 +33,11 @@ import type { Tracing } from "../observe/tracing.ts";
 import { version } from "../product.ts";
 import type { Store, StoreReplica } from "../store/open.ts";
 import { CLIENT_TIMEOUT_MS } from "../upstream/answer-stream.ts";
-import {
-  BackendGroup,
-  type BackendOptions,
-  DatabaseRouting,
-  QueryMetrics,
-} from "../upstream/backends.ts";
-import type { Database } from "../upstream/database.ts";
+import { BackendGroup, type BackendOptions, DatabaseRouting } from "../upstream/backends.ts";
+import { type Database, QueryMetrics } from "../upstream/database.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import type { SchemaSource } from "../upstream/schema-source.ts";
 import { parseTarget, type UpstreamTarget } from "../upstream/target.ts";
-import { admitApproved } from "./approval-admission.ts";
 import { BodyBudget } from "./body.ts";
 import {
   type ChangeJournal,
@@ -53,7 +47,7 @@ import {
 } from "./change-records.ts";
 import type { Exchange } from "./exchange.ts";
 import type { Gateway, Shared } from "./gateway.ts";
-import { type Approvals, openApprovals } from "./open-approvals.ts";
+import { type Approvals, admitApproved, openApprovals } from "./open-approvals.ts";
 import {
   dataDirectoryOf,
   hasOwnEngine,

@@ -5,21 +5,9 @@ import type { LoginOrigin } from "../identity/throttle.ts";
 import { memoize } from "../memoize.ts";
 import { Refusal } from "../refusal.ts";
 import { commonHeaders } from "./answer.ts";
-import type { Exchange } from "./exchange.ts";
+import type { Exchange, Peer } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { allowedMethods, type Route } from "./route.ts";
-
-/** The origin of a request, as far as it can be trusted. */
-export interface Peer {
-  readonly address: string;
-  readonly proto: string;
-  readonly host: string | undefined;
-  readonly forwardedFor: string;
-  readonly requestId: string | undefined;
-  readonly isTrusted: boolean;
-  /** Suggests a misconfigured proxy. */
-  readonly isUntrustedProxy: boolean;
-}
 
 export type PeerReader = (request: IncomingMessage) => Peer;
 

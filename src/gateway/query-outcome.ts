@@ -3,9 +3,9 @@
 import type { EntryPoint } from "../access/grant.ts";
 import { decideQuery } from "../access/policy.ts";
 import type { QueryDecision } from "../access/rights.ts";
-import { EVERY_DATABASE, obstacleOf } from "../access/roles.ts";
+import { EVERY_DATABASE } from "../access/roles.ts";
 import { additionsOf } from "../access/row-filter.ts";
-import type { Snapshot } from "../access/snapshot.ts";
+import { obstacleOf, type Snapshot } from "../access/snapshot.ts";
 import { runAtOnce } from "../cooperative-scheduling.ts";
 import { addToBytes } from "../query/additions.ts";
 import { parseQuery } from "../query/parse.ts";

@@ -1,9 +1,9 @@
 import { hash } from "node:crypto";
 import { decodeJwt } from "jose/jwt/decode";
-import type { Attributes } from "../access/grant.ts";
+import type { Attributes, Subject } from "../access/grant.ts";
 import { grantsFor } from "../access/groups.ts";
 import { parsePasswordHash } from "../access/password-hash.ts";
-import { EVERY_DATABASE, type Subject } from "../access/roles.ts";
+import { EVERY_DATABASE } from "../access/roles.ts";
 import { blankUser, type Snapshot, type User } from "../access/snapshot.ts";
 import { epochSeconds } from "../clock.ts";
 import type { Door } from "../config/schema.ts";

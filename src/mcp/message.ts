@@ -10,7 +10,9 @@ import type { McpScope } from "../oauth/server/protocol.ts";
 import { isPlainName } from "../query/names.ts";
 import { Refusal } from "../refusal.ts";
 import type { Principal } from "./authenticate.ts";
-import type { Era } from "./protocol-headers.ts";
+
+/** `stateless`: 2026-07-28 and later. Earlier revisions begin with a handshake. */
+export type Era = "stateless" | "handshake";
 
 const errors = {
   // JSON-RPC 2.0, section 5.1

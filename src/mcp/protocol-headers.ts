@@ -1,7 +1,7 @@
 import { isUtf8 } from "node:buffer";
 import type { IncomingHttpHeaders } from "node:http";
 import { foldHeader } from "../config/kinds.ts";
-import { type McpMessage, McpRefused } from "./message.ts";
+import { type Era, type McpMessage, McpRefused } from "./message.ts";
 
 /** Newest first. */
 const protocolVersions = [
@@ -14,9 +14,6 @@ const protocolVersions = [
 
 /** The first revision without a handshake. Its headers mirror the body. */
 const firstStateless = "2026-07-28";
-
-/** `stateless`: 2026-07-28 and later. Earlier revisions begin with a handshake. */
-export type Era = "stateless" | "handshake";
 
 /** Methods that require `Mcp-Name`. The task methods come from the tasks extension. */
 const namedMethods: ReadonlySet<string> = new Set([

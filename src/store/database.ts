@@ -2,7 +2,6 @@ import { setTimeout as delay } from "node:timers/promises";
 import { Client, DatabaseError, Pool, type PoolClient, types } from "pg";
 import { parseAddress, type ServerAddress } from "../engine/postgres/address.ts";
 import { Refusal } from "../refusal.ts";
-import { parseExact } from "./log.ts";
 
 /** Connections per process, for polls, reads and the one write in progress. */
 const MAX_CONNECTIONS = 6;
@@ -20,6 +19,19 @@ const IDLE_TRANSACTION_TIMEOUT_MS = 10_000;
 export const CHANNEL = "gatehouse";
 
 export type Row = Readonly<Record<string, unknown>>;
+
+function isInteger(value: unknown): value is { integer: string } {
+  if (typeof value !== "object" || value === null || Object.keys(value).length > 1) return false;
+  return "integer" in value && typeof value.integer === "string";
+}
+
+/** Reads what `writeExact` has written (log.ts). */
+export function parseExact(text: string): unknown {
+  if (!text.includes('"integer"')) return JSON.parse(text);
+  return JSON.parse(text, (_key, member: unknown) =>
+    isInteger(member) ? BigInt(member.integer) : member,
+  );
+}
 
 /** Runs a statement and returns its rows. `timeout` is in milliseconds. */
 export type Query = (sql: string, values?: readonly unknown[], timeout?: number) => Promise<Row[]>;

@@ -182,11 +182,6 @@ export async function readHead(query: Query, isWriter = false): Promise<Head> {
   return headShape.parse(row);
 }
 
-function isInteger(value: unknown): value is { integer: string } {
-  if (typeof value !== "object" || value === null || Object.keys(value).length > 1) return false;
-  return "integer" in value && typeof value.integer === "string";
-}
-
 /**
  * Writes JSON as stored: a whole number that a double cannot hold exactly as `{"integer":
  * "9007199254740993"}`. No record contains an object of that form otherwise.
@@ -194,12 +189,5 @@ function isInteger(value: unknown): value is { integer: string } {
 export function writeExact(value: unknown): string {
   return JSON.stringify(value, (_key, member: unknown) =>
     typeof member === "bigint" ? { integer: String(member) } : member,
-  );
-}
-
-export function parseExact(text: string): unknown {
-  if (!text.includes('"integer"')) return JSON.parse(text);
-  return JSON.parse(text, (_key, member: unknown) =>
-    isInteger(member) ? BigInt(member.integer) : member,
   );
 }

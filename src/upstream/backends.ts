@@ -1,4 +1,3 @@
-import type { Durations, UpstreamMetrics } from "../observe/metrics.ts";
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
 import {
@@ -13,6 +12,7 @@ import {
   type DatabaseQuery,
   type DatabaseTarget,
   overloaded,
+  type QueryMetrics,
   type SchemaQuery,
   withSlot,
 } from "./database.ts";
@@ -21,25 +21,6 @@ import { answersWell, HealthCheck, takesConnection } from "./health-check.ts";
 import { ConnectionPool } from "./http1/connection.ts";
 import type { ReverseProxy, StreamForward } from "./reverse-proxy.ts";
 import { hasBroken, schemaPath, targetName, type UpstreamTarget } from "./target.ts";
-
-export class QueryMetrics implements UpstreamMetrics {
-  readonly waits: Durations = { add() {} };
-  readonly answers: Durations = { add() {} };
-  onCut: () => void = () => {};
-  readonly #limiters: FairLimiter[] = [];
-
-  include(limiter: FairLimiter): void {
-    this.#limiters.push(limiter);
-  }
-
-  get busy(): number {
-    return this.#limiters.reduce((sum, { busy }) => sum + busy, 0);
-  }
-
-  get waiting(): number {
-    return this.#limiters.reduce((sum, { waiting }) => sum + waiting, 0);
-  }
-}
 
 interface Candidate {
   readonly isLive: boolean;

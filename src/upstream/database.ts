@@ -1,4 +1,4 @@
-import type { TargetMetrics } from "../observe/metrics.ts";
+import type { Durations, TargetMetrics, UpstreamMetrics } from "../observe/metrics.ts";
 import type { QueryLimit } from "../query/limits.ts";
 import type { Query } from "../query/query.ts";
 import { Refusal } from "../refusal.ts";
@@ -119,4 +119,23 @@ export function withSlot(
   });
   if (cancel === undefined) sink.fail(overloaded());
   else sink.whenGone = cancel;
+}
+
+export class QueryMetrics implements UpstreamMetrics {
+  readonly waits: Durations = { add() {} };
+  readonly answers: Durations = { add() {} };
+  onCut: () => void = () => {};
+  readonly #limiters: FairLimiter[] = [];
+
+  include(limiter: FairLimiter): void {
+    this.#limiters.push(limiter);
+  }
+
+  get busy(): number {
+    return this.#limiters.reduce((sum, { busy }) => sum + busy, 0);
+  }
+
+  get waiting(): number {
+    return this.#limiters.reduce((sum, { waiting }) => sum + waiting, 0);
+  }
 }

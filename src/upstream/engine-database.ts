@@ -10,11 +10,11 @@ import { isReadOnly, type Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { Refusal } from "../refusal.ts";
 import type { AnswerSink } from "./answer-stream.ts";
-import type { QueryMetrics } from "./backends.ts";
 import {
   type Database,
   type DatabaseQuery,
   type DatabaseTarget,
+  type QueryMetrics,
   type SchemaQuery,
   withSlot,
 } from "./database.ts";

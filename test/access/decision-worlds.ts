@@ -1,6 +1,12 @@
 import { collectGrants, GrantCollection } from "../../src/access/entries.ts";
-import type { AttributeValue, Boundary, Grant, RowCondition } from "../../src/access/grant.ts";
-import { type EntryRole, groupSubject, type Subject } from "../../src/access/roles.ts";
+import type {
+  AttributeValue,
+  Boundary,
+  Grant,
+  RowCondition,
+  Subject,
+} from "../../src/access/grant.ts";
+import { type EntryRole, groupSubject } from "../../src/access/roles.ts";
 import { emptySnapshot, type Snapshot } from "../../src/access/snapshot.ts";
 
 /** Choices that a generator of test cases makes. */

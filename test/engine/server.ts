@@ -9,7 +9,7 @@ import { createGrammar } from "../../src/query/grammar.ts";
 import { parseQuery } from "../../src/query/parse.ts";
 import { isReadOnly } from "../../src/query/query.ts";
 import { ClientAnswer } from "../../src/upstream/answer-stream.ts";
-import { QueryMetrics } from "../../src/upstream/backends.ts";
+import { QueryMetrics } from "../../src/upstream/database.ts";
 import { EngineDatabase } from "../../src/upstream/engine-database.ts";
 
 export interface EngineOptions extends Omit<StoreOptions, "log" | "isGuest" | "poolSize"> {

@@ -1,8 +1,8 @@
 import type { ServerResponse } from "node:http";
 import { ParsedOperations } from "../../src/query/parsed-operations.ts";
 import { type AnswerSink, ClientAnswer } from "../../src/upstream/answer-stream.ts";
-import { type BackendOptions, QueryMetrics } from "../../src/upstream/backends.ts";
-import type { DatabaseQuery } from "../../src/upstream/database.ts";
+import type { BackendOptions } from "../../src/upstream/backends.ts";
+import { type DatabaseQuery, QueryMetrics } from "../../src/upstream/database.ts";
 import { fieldLines } from "../../src/upstream/headers.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 

@@ -1,8 +1,8 @@
 import { createServer } from "node:http";
 import type { Socket } from "node:net";
 import t, { type Test } from "tap";
-import { BackendGroup, LoadBalancer, QueryMetrics } from "../../src/upstream/backends.ts";
-import { ask } from "../../src/upstream/database.ts";
+import { BackendGroup, LoadBalancer } from "../../src/upstream/backends.ts";
+import { ask, QueryMetrics } from "../../src/upstream/database.ts";
 import { parseTarget } from "../../src/upstream/target.ts";
 import { eventually } from "../kit/eventually.ts";
 import { listening } from "../kit/listening.ts";

@@ -26,7 +26,7 @@ import { keyCondition, readByKeys } from "../sql/changes.ts";
 import { type Fragment, PARAMETER_LIMIT, rows, type Steps } from "../sql/fragment.ts";
 import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
-import { type Column, cellIn } from "../sql/scope.ts";
+import { type Column, cellIn, type PresentValue } from "../sql/scope.ts";
 import type { AggregateDialect, SelectDialect } from "../sql/select.ts";
 import {
   type Changed,
@@ -44,7 +44,6 @@ import {
   comparedValue,
   has64Bits,
   numberText,
-  type PresentValue,
   storedValue,
 } from "../sql/values.ts";
 import type { Store } from "../store.ts";

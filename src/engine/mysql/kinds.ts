@@ -2,18 +2,19 @@ import { sql } from "kysely";
 import driver from "mysql2";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/failures.ts";
-import {
-  type Bounds,
-  decimalsOf,
-  doublesOf,
-  integersOf,
-  momentsOf,
-  textsOf,
-} from "../sql/bounds.ts";
+import { decimalsOf, doublesOf, integersOf, momentsOf, textsOf } from "../sql/bounds.ts";
 import { isNumber } from "../sql/conditions.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { readDeclaredType, typesByWord } from "../sql/new-table.ts";
-import type { ColumnKind, Encoded, ExactComparison, Family, FoldedLetters } from "../sql/scope.ts";
+import type {
+  Bounds,
+  ColumnKind,
+  Encoded,
+  ExactComparison,
+  Family,
+  FoldedLetters,
+  PresentValue,
+} from "../sql/scope.ts";
 import {
   cellText,
   decodeBase64,
@@ -22,7 +23,6 @@ import {
   isRoundedInteger,
   measureOf,
   numberText,
-  type PresentValue,
   placesOf,
   trimTrailingZeros,
   withoutSpace,

@@ -11,8 +11,8 @@ import type { KnownTables } from "../remote/known-tables.ts";
 import { guardReading } from "../remote/reading.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { PasswordMissing, type ServerAddress } from "./address.ts";
+import type { PostgresTable } from "./kinds.ts";
 import { keyOf, PostgresSession, type Row } from "./session.ts";
-import type { PostgresTable } from "./tables.ts";
 
 const CONNECT_TIMEOUT_MS = 5000;
 

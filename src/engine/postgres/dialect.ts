@@ -61,17 +61,15 @@ import {
   visibleSchema,
 } from "./databases.ts";
 import { failures } from "./failures.ts";
-import { kindOf, type PostgresKind } from "./kinds.ts";
-import { type PostgresContext, type PostgresSession, unreadText } from "./session.ts";
+import { kindOf, type PostgresColumn, type PostgresKind, type PostgresTable } from "./kinds.ts";
 import {
   compile,
   flatten,
-  keysSql,
-  knownTable,
-  type PostgresColumn,
-  type PostgresTable,
-  readTable,
-} from "./tables.ts";
+  type PostgresContext,
+  type PostgresSession,
+  unreadText,
+} from "./session.ts";
+import { keysSql, knownTable, readTable } from "./tables.ts";
 
 async function listTables({ session, database, schema }: PostgresContext): Promise<string[]> {
   const found = await session.rows(sql`

@@ -1,9 +1,10 @@
 import { sql } from "kysely";
 import type { CellValue } from "../../query/tree.ts";
 import { lettersTo } from "../letters.ts";
+import type { InsertColumn } from "../remote/change.ts";
+import type { RemoteColumn } from "../remote/dialect.ts";
 import {
   arraysOf as arrayBounds,
-  type Bounds,
   decimalsOf,
   doublesOf,
   integersOf,
@@ -11,7 +12,15 @@ import {
   textsOf,
 } from "../sql/bounds.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import type { ColumnKind, ExactComparison, Family, FoldedLetters } from "../sql/scope.ts";
+import type {
+  Bounds,
+  ColumnKind,
+  ExactComparison,
+  Family,
+  FoldedLetters,
+  PresentValue,
+  Table,
+} from "../sql/scope.ts";
 import {
   cellText,
   decodeBase64,
@@ -20,7 +29,6 @@ import {
   isRoundedInteger,
   measureOf,
   numberText,
-  type PresentValue,
   placesOf,
   withoutSpace,
 } from "../sql/values.ts";
@@ -396,4 +404,15 @@ function beside(column: Fragment, family: Family): Fragment {
 
 function sum(column: Fragment, amount: unknown): Fragment {
   return sql`${column} + ${amount}`;
+}
+
+export interface PostgresColumn extends RemoteColumn, InsertColumn {
+  /** Of a domain, its base type. */
+  readonly valueType: string | undefined;
+  readonly kind: PostgresKind;
+}
+
+export interface PostgresTable extends Table<PostgresColumn> {
+  /** False for a view, which DropTable must not drop. */
+  readonly isTable: boolean;
 }

@@ -1,11 +1,12 @@
+import { PostgresQueryCompiler, sql } from "kysely";
 import { type Client, DatabaseError, Query } from "pg";
 import { RowTooLong, UnknownOutcome } from "../refusal.ts";
 import { ConnectionLost, type Mode, type QueryContext, type Session } from "../remote/dialect.ts";
 import { KnownTables, OutdatedTable } from "../remote/known-tables.ts";
 import type { RowReader } from "../remote/reading.ts";
 import type { RowOutput } from "../spool.ts";
-import type { Fragment } from "../sql/fragment.ts";
-import { compile, type PostgresTable } from "./tables.ts";
+import { compileForServer, type Fragment } from "../sql/fragment.ts";
+import type { PostgresTable } from "./kinds.ts";
 
 /** Values in PostgreSQL's text format, in the order of the columns. */
 export type Row = (string | null)[];
@@ -430,3 +431,32 @@ export function keyOf(client: Client): [number, number] | undefined {
 }
 
 export type PostgresContext = QueryContext<PostgresSession>;
+
+const compiler = new PostgresQueryCompiler();
+
+/** @throws EngineRefusal `query_too_complex` for more values than a statement can carry */
+export function compile(fragment: Fragment) {
+  const { sql: text, parameters } = compileForServer(compiler, fragment);
+  return { text, values: parameters.map(asText) };
+}
+
+/** Compiles a fragment without values to text, so that its names are quoted once. */
+export function flatten(fragment: Fragment): Fragment {
+  const { text, values } = compile(fragment);
+  return values.length === 0 ? sql.raw(text) : fragment;
+}
+
+/** All values are sent as text. Casts tell the server their types. */
+function asText(value: unknown): string | readonly string[] | null {
+  switch (typeof value) {
+    case "string":
+      return value;
+    case "number":
+    case "bigint":
+      return String(value);
+    default:
+      if (value === null) return null;
+      if (Array.isArray(value)) return value.map(String);
+      throw new TypeError(`A ${typeof value} cannot be bound to an SQL parameter`);
+  }
+}

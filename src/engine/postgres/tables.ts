@@ -1,22 +1,9 @@
-import { PostgresQueryCompiler, sql } from "kysely";
-import type { InsertColumn } from "../remote/change.ts";
-import type { RemoteColumn } from "../remote/dialect.ts";
+import { sql } from "kysely";
 import { databaseNotFound } from "../remote/failures.ts";
-import { compileForServer, type Fragment } from "../sql/fragment.ts";
-import { MAX_NAMES_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
-import { kindOf, type PostgresKind, type TypeDescription } from "./kinds.ts";
+import type { Fragment } from "../sql/fragment.ts";
+import { MAX_NAMES_COMPARED, tableNotFound } from "../sql/scope.ts";
+import { kindOf, type PostgresColumn, type PostgresTable, type TypeDescription } from "./kinds.ts";
 import type { PostgresContext } from "./session.ts";
-
-export interface PostgresColumn extends RemoteColumn, InsertColumn {
-  /** Of a domain, its base type. */
-  readonly valueType: string | undefined;
-  readonly kind: PostgresKind;
-}
-
-export interface PostgresTable extends Table<PostgresColumn> {
-  /** False for a view, which DropTable must not drop. */
-  readonly isTable: boolean;
-}
 
 /** Most tables are known, and take no promise. */
 export function knownTable(
@@ -137,33 +124,4 @@ export function keysSql(schema: string, name: string): Fragment {
       on attribute.attrelid = class.oid and attribute.attnum = entry.indkey[place]
     where namespace.nspname = ${schema} and class.relname = ${name} and entry.indisunique
     order by entry.indisprimary desc, entry.indexrelid, place`;
-}
-
-const compiler = new PostgresQueryCompiler();
-
-/** @throws EngineRefusal `query_too_complex` for more values than a statement can carry */
-export function compile(fragment: Fragment) {
-  const { sql: text, parameters } = compileForServer(compiler, fragment);
-  return { text, values: parameters.map(asText) };
-}
-
-/** Compiles a fragment without values to text, so that its names are quoted once. */
-export function flatten(fragment: Fragment): Fragment {
-  const { text, values } = compile(fragment);
-  return values.length === 0 ? sql.raw(text) : fragment;
-}
-
-/** All values are sent as text. Casts tell the server their types. */
-function asText(value: unknown): string | readonly string[] | null {
-  switch (typeof value) {
-    case "string":
-      return value;
-    case "number":
-    case "bigint":
-      return String(value);
-    default:
-      if (value === null) return null;
-      if (Array.isArray(value)) return value.map(String);
-      throw new TypeError(`A ${typeof value} cannot be bound to an SQL parameter`);
-  }
 }

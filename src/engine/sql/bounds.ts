@@ -1,15 +1,6 @@
 import { isInteger } from "../../json/exact.ts";
-import { numberText, type PresentValue, WHOLE_NUMBER } from "./values.ts";
-
-/** The length or range of a column that is narrower than its values. */
-export interface Bounds {
-  readonly code: "invalid_value" | "number_out_of_range";
-  /** For messages. */
-  readonly allowed: string;
-  /** The length of a text. */
-  readonly characters?: number;
-  exceeds(value: PresentValue): boolean;
-}
+import type { Bounds, PresentValue } from "./scope.ts";
+import { numberText, WHOLE_NUMBER } from "./values.ts";
 
 export function integersOf(bits: number, isUnsigned = false): Bounds {
   const size = 1n << BigInt(isUnsigned ? bits : bits - 1);

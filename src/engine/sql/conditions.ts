@@ -11,11 +11,12 @@ import {
   columnsOf,
   type Family,
   type Nesting,
+  type PresentValue,
   type Resolve,
   type Scope,
   type Table,
 } from "./scope.ts";
-import { comparedValue, type PresentValue } from "./values.ts";
+import { comparedValue } from "./values.ts";
 
 export type Leaf = Comparison | Extract<Condition, { exists: object }>;
 type ValueComparison = Extract<Comparison, { value: CellValue }>;

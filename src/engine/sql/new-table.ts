@@ -4,8 +4,8 @@ import type { ColumnDefinition, CreateTable } from "../../query/tree.ts";
 import { formatHint, suggestion } from "../../suggestion.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
+import type { PresentValue } from "./scope.ts";
 import { describeKeys, isKeyOf, type UniqueKey } from "./target.ts";
-import type { PresentValue } from "./values.ts";
 import { allowedForm } from "./values.ts";
 
 export interface Declaration {

@@ -2,9 +2,19 @@ import { sql } from "kysely";
 import type { CellValue, Exists, InnerSelect, Row } from "../../query/tree.ts";
 import { didYouMean, formatHint, suggestion } from "../../suggestion.ts";
 import { EngineRefusal } from "../refusal.ts";
-import type { Bounds } from "./bounds.ts";
 import type { Fragment, SizeBudget } from "./fragment.ts";
-import type { PresentValue } from "./values.ts";
+
+export type PresentValue = Exclude<CellValue, null>;
+
+/** The length or range of a column that is narrower than its values. */
+export interface Bounds {
+  readonly code: "invalid_value" | "number_out_of_range";
+  /** For messages. */
+  readonly allowed: string;
+  /** The length of a text. */
+  readonly characters?: number;
+  exceeds(value: PresentValue): boolean;
+}
 
 export interface ColumnKind {
   /** The bound value or fragment to store; undefined if the column does not take the value. */

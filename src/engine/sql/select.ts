@@ -38,6 +38,7 @@ import {
   type Nesting,
   nameInSql,
   once,
+  type PresentValue,
   type Resolve,
   resolveColumn,
   type Scope,
@@ -45,7 +46,7 @@ import {
   type Table,
 } from "./scope.ts";
 import type { UniqueKey } from "./target.ts";
-import { comparedValue, type PresentValue } from "./values.ts";
+import { comparedValue } from "./values.ts";
 
 interface OrderTerm {
   readonly reference: ColumnReference;

@@ -4,7 +4,15 @@ import type { CellValue } from "../../query/tree.ts";
 import { EngineRefusal, type RefusalCode, RowTooLong } from "../refusal.ts";
 import type { RowForm, RowOutput } from "../spool.ts";
 import type { ResultRow } from "./fragment.ts";
-import type { Column, ColumnKind, ColumnReference, Encoded, Family, Measure } from "./scope.ts";
+import type {
+  Column,
+  ColumnKind,
+  ColumnReference,
+  Encoded,
+  Family,
+  Measure,
+  PresentValue,
+} from "./scope.ts";
 
 type RowLayout = ReturnType<typeof layoutOf>;
 
@@ -114,8 +122,6 @@ function csvCell(json: string): string {
 function csvText(text: string): string {
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
-
-export type PresentValue = Exclude<CellValue, null>;
 
 /** Texts of long cells, which were written in steps. */
 const longTexts = new WeakMap<object, string>();

@@ -5,8 +5,8 @@ import { quoteName } from "../../json/fault.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { typesByWord } from "../sql/new-table.ts";
-import type { ColumnKind, ExactComparison, Family } from "../sql/scope.ts";
-import { cellText, decodeBase64, has64Bits, integerOf, type PresentValue } from "../sql/values.ts";
+import type { ColumnKind, ExactComparison, Family, PresentValue } from "../sql/scope.ts";
+import { cellText, decodeBase64, has64Bits, integerOf } from "../sql/values.ts";
 
 export interface SqliteKind extends ColumnKind {
   readonly storage: "INT" | "INTEGER" | "REAL" | "TEXT" | "BLOB" | "ANY";

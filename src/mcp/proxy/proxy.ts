@@ -19,6 +19,7 @@ import { type AnswerHead, fieldIn } from "../../upstream/http1/answer-reader.ts"
 import { PooledProxy } from "../../upstream/pooled-proxy.ts";
 import { principalOf } from "../authenticate.ts";
 import {
+  type Era,
   isObject,
   type McpMessage,
   McpRefused,
@@ -29,7 +30,7 @@ import {
   requireMethod,
   sendMcpRefusal,
 } from "../message.ts";
-import { type Era, judgeHeaders, judgeParameter } from "../protocol-headers.ts";
+import { judgeHeaders, judgeParameter } from "../protocol-headers.ts";
 import { mayUse } from "../rights.ts";
 import {
   assignTasks,

@@ -1,8 +1,9 @@
 import type { AuthorizationDetail } from "oidc-provider";
 import * as z from "zod";
 import { permanentGrant } from "../../access/entries.ts";
+import type { Subject } from "../../access/grant.ts";
 import { grantsFor } from "../../access/groups.ts";
-import { EVERY_DATABASE, isDatabaseOrEvery, type Subject } from "../../access/roles.ts";
+import { EVERY_DATABASE, isDatabaseOrEvery } from "../../access/roles.ts";
 import type { Snapshot, User } from "../../access/snapshot.ts";
 import { epochSeconds } from "../../clock.ts";
 import { identify } from "../../identity/authenticate.ts";

@@ -3,8 +3,8 @@ import type { IncomingMessage } from "node:http";
 import type { KoaContextWithOIDC, Provider } from "oidc-provider";
 import { epochSeconds } from "../../clock.ts";
 import { seeOther } from "./http.ts";
-import { sendPage, type Visit } from "./interaction.ts";
-import type { AuthorizationServerOptions } from "./options.ts";
+import { sendPage } from "./interaction.ts";
+import type { AuthorizationServerOptions, Visit } from "./options.ts";
 import { departurePage, pageHeaders } from "./pages.ts";
 import { endpoints, lifetimes, resumePath } from "./protocol.ts";
 

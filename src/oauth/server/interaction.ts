@@ -1,4 +1,4 @@
-import type { IncomingMessage, ServerResponse } from "node:http";
+import type { ServerResponse } from "node:http";
 import { setTimeout as delay } from "node:timers/promises";
 import { type Client, errors, type Provider } from "oidc-provider";
 import { EVERY_DATABASE } from "../../access/roles.ts";
@@ -9,7 +9,6 @@ import { signInOf } from "../../identity/sign-in.ts";
 import {
   dateOf,
   explainLogin,
-  type FormGuard,
   type Html,
   html,
   loginError,
@@ -29,7 +28,7 @@ import {
   toDetail,
 } from "./connections.ts";
 import { OAuthProblem, readForm, seeOther } from "./http.ts";
-import type { AuthorizationServerOptions } from "./options.ts";
+import type { Visit } from "./options.ts";
 import {
   type ClientView,
   calls,
@@ -42,19 +41,6 @@ import {
 } from "./pages.ts";
 import { endpoints, lifetimes, type McpScope, OFFLINE_ACCESS, resumePath } from "./protocol.ts";
 import { takeSignIn } from "./sign-in.ts";
-import type { StateStore } from "./state-store.ts";
-
-export interface PageContext {
-  readonly provider: Provider;
-  readonly options: AuthorizationServerOptions;
-  readonly guard: FormGuard;
-  readonly store: StateStore;
-}
-
-export interface Visit extends PageContext {
-  readonly request: IncomingMessage;
-  readonly response: ServerResponse;
-}
 
 interface Interaction extends Visit {
   readonly interaction: Awaited<ReturnType<Provider["interactionDetails"]>>;

@@ -1,4 +1,5 @@
-import type { IncomingMessage } from "node:http";
+import type { IncomingMessage, ServerResponse } from "node:http";
+import type { Provider } from "oidc-provider";
 import type { CountRequests } from "../../access/rights.ts";
 import type { Snapshot } from "../../access/snapshot.ts";
 import type { Configuration } from "../../config/schema.ts";
@@ -7,9 +8,10 @@ import type { LoginContext } from "../../identity/login.ts";
 import type { Revocations } from "../../identity/revocations.ts";
 import type { LoginOrigin } from "../../identity/throttle.ts";
 import type { Log } from "../../observe/log.ts";
+import type { FormGuard } from "../../pages/html.ts";
 import type { SignIns } from "../client/sign-ins.ts";
 import type { DocumentFetch } from "./client-documents.ts";
-import type { AuthorizationState } from "./state-store.ts";
+import type { AuthorizationState, StateStore } from "./state-store.ts";
 
 export type ConfiguredClient = Configuration["mcp"]["clients"][number];
 
@@ -30,4 +32,16 @@ export interface AuthorizationServerOptions {
   readonly log: Log;
   /** Default: https with an address check. */
   readonly fetchDocument?: DocumentFetch;
+}
+
+export interface PageContext {
+  readonly provider: Provider;
+  readonly options: AuthorizationServerOptions;
+  readonly guard: FormGuard;
+  readonly store: StateStore;
+}
+
+export interface Visit extends PageContext {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
 }

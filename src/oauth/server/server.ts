@@ -23,8 +23,8 @@ import {
   withWholeBody,
 } from "./http.ts";
 import { assertionOf } from "./id-jag.ts";
-import { interact, type PageContext, type Visit } from "./interaction.ts";
-import type { AuthorizationServerOptions } from "./options.ts";
+import { interact } from "./interaction.ts";
+import type { AuthorizationServerOptions, PageContext, Visit } from "./options.ts";
 import { errorPage, pageHeaders } from "./pages.ts";
 import { endpoints, lifetimes, metadataPaths, serverMetadata } from "./protocol.ts";
 import { completeRequest, createProvider } from "./provider.ts";

@@ -8,7 +8,7 @@ import type { AuthenticationDemand } from "../client/relying-party.ts";
 import { isRecent } from "../client/sign-ins.ts";
 import { accountIdOf } from "./connections.ts";
 import { OAuthProblem, seeOther } from "./http.ts";
-import type { Visit } from "./interaction.ts";
+import type { Visit } from "./options.ts";
 import { cookieFor, endpoints } from "./protocol.ts";
 import { takeRecord } from "./state-store.ts";
 
