@@ -2,6 +2,7 @@ import { writeDigits } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
 import type { Addition } from "../query/additions.ts";
 import { termsOf } from "../query/conditions.ts";
+import type { BytewiseColumns } from "../query/limits.ts";
 import type { OperationNode } from "../query/node.ts";
 import { definitions, isOperationName } from "../query/operations.ts";
 import type { Access, Query } from "../query/query.ts";
@@ -20,7 +21,6 @@ import type {
 } from "./grant.ts";
 import type { Caller } from "./groups.ts";
 import { type DecidingEntry, type Decision, Denied, type TableFilter } from "./rights.ts";
-import type { LimitTally } from "./row-limits.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 export interface ColumnSpelling {
@@ -210,7 +210,8 @@ interface Filtering {
   readonly snapshot: Snapshot;
   readonly subject: Subject;
   readonly access: Access;
-  readonly tally: LimitTally;
+  /** Gets the columns that the engine compares by bytes. */
+  readonly tally: { compareBytes(columns: BytewiseColumns): void };
   readonly rowFilters: RowFilters;
   readonly operation: Operation | undefined;
 }
