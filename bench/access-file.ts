@@ -16,7 +16,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { setTimeout as pause } from "node:timers/promises";
 import { parseArgs } from "node:util";
-import { hashPassword } from "../src/identity/password.ts";
+import { hashPassword } from "../src/core/identity/password.ts";
 import { freePort } from "../test/kit/free-port.ts";
 import { Service } from "../test/kit/process.ts";
 import { summarize } from "./rig/statistics.ts";

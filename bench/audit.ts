@@ -17,8 +17,8 @@ import {
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { parseArgs } from "node:util";
-import type { AuditFilter } from "../src/observe/audit-filter.ts";
-import { searchAudit } from "../src/observe/audit-search.ts";
+import type { AuditFilter } from "../src/core/observe/audit-filter.ts";
+import { searchAudit } from "../src/core/observe/audit-search.ts";
 
 const { values: flags } = parseArgs({
   options: { megabytes: { type: "string", default: "1024" } },

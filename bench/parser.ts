@@ -8,8 +8,8 @@
  */
 
 import { parseArgs } from "node:util";
-import { createGrammar } from "../src/query/grammar.ts";
-import { parseQuery, parseQueryInSlices } from "../src/query/parse.ts";
+import { createGrammar } from "../src/core/query/grammar.ts";
+import { parseQuery, parseQueryInSlices } from "../src/core/query/parse.ts";
 import { longShapes, shortBodies } from "./parser-shapes.ts";
 
 const { values: flags } = parseArgs({

@@ -11,8 +11,8 @@ import { connect, createServer as createTcpServer, type Server, type Socket } fr
 import { setTimeout as delay } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { createProxyServer } from "http-proxy-3";
-import { createReverseProxy } from "../src/upstream/reverse-proxy.ts";
-import { asWebSocket } from "../src/upstream/web-socket.ts";
+import { createReverseProxy } from "../src/core/upstream/reverse-proxy.ts";
+import { asWebSocket } from "../src/features/routes/web-socket.ts";
 import { ACCEPT, handshake } from "../test/kit/web-socket.ts";
 import { describeMachine } from "./rig/machine.ts";
 import { markdownTable } from "./rig/table.ts";

@@ -35,9 +35,9 @@ if (Number(process.versions.node.split(".")[0]) < needed) {
       setFlagsFromString("--no-allocation-site-pretenuring");
       keepCompiledModules();
       // A clone runs its sources; the published package carries them compiled.
-      const sources = new URL("../src/cli.ts", import.meta.url);
+      const sources = new URL("../src/cli/cli.ts", import.meta.url);
       return import(
-        existsSync(sources) ? sources.href : new URL("../dist/cli.js", import.meta.url).href
+        existsSync(sources) ? sources.href : new URL("../dist/cli/cli.js", import.meta.url).href
       );
     },
   );

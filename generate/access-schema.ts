@@ -1,26 +1,26 @@
-import { attributeName } from "../src/access/attributes.ts";
-import { rowComparisons } from "../src/access/grant.ts";
-import { passwordHashForm } from "../src/access/password-hash.ts";
+import { attributeName } from "../src/core/access/attributes.ts";
+import { rowComparisons } from "../src/core/access/grant.ts";
+import { passwordHashForm } from "../src/core/access/password-hash.ts";
 import {
   approvable,
   entryRoles,
   type TableName,
   tablePattern,
   type tables,
-} from "../src/access/records.ts";
+} from "../src/core/access/records.ts";
 import {
   EVERY_DATABASE,
   externalGroup,
   externalName,
   username as ownUsername,
-} from "../src/access/roles.ts";
-import type { Schema } from "../src/query/kind.ts";
+} from "../src/core/access/roles.ts";
+import type { Schema } from "../src/core/query/kind.ts";
 import {
   columnNamePattern,
   databasePattern,
   plainNamePattern,
   wholePlainName,
-} from "../src/query/names.ts";
+} from "../src/core/query/names.ts";
 
 type Properties = { readonly [T in TableName]: Record<(typeof tables)[T][number], Schema> };
 

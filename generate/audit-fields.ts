@@ -1,6 +1,6 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import { z } from "zod";
-import { auditLines } from "../src/observe/audit-line.ts";
+import { auditLines } from "../src/core/observe/audit-line.ts";
 
 /** Writes the tables of audit fields into docs/audit.md. */
 

@@ -1,12 +1,12 @@
 import { readFileSync, writeFileSync } from "node:fs";
+import { renderValue } from "../src/core/base/toml/toml.ts";
 import {
   allowedBy,
   descriptionOf,
   type SchemaNode,
   type SchemaTable,
   schemaTables,
-} from "../src/config/issues.ts";
-import { renderValue } from "../src/toml/toml.ts";
+} from "../src/core/config/issues.ts";
 
 /**
  * Prints gateway.toml.example. With `--write`, writes it, and the tables of keys in

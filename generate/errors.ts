@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
+import { type RefusalCode, refusals } from "../src/core/base/refusal.ts";
+import { queryRefusals } from "../src/core/query/refusal.ts";
 import { refusalStatuses } from "../src/engine/refusal.ts";
-import { queryRefusals } from "../src/query/refusal.ts";
-import { type RefusalCode, refusals } from "../src/refusal.ts";
 
 /** Writes docs/errors.md from the tables of refusals and these explanations. */
 

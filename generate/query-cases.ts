@@ -1,4 +1,5 @@
 import { readFileSync, writeFileSync } from "node:fs";
+import { refusalStatuses } from "../src/engine/refusal.ts";
 import {
   type Case,
   casesFile,
@@ -7,8 +8,7 @@ import {
   readCases,
   type Section,
   writeJson,
-} from "../src/conformance/run.ts";
-import { refusalStatuses } from "../src/engine/refusal.ts";
+} from "../src/features/conformance/run.ts";
 
 /** Copies the examples of docs/query.md into the conformance cases in schemas/query.cases.json. */
 

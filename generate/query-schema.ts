@@ -1,4 +1,4 @@
-import { batchKey, LARGEST_BATCH } from "../src/query/grammar.ts";
+import { batchKey, LARGEST_BATCH } from "../src/core/query/grammar.ts";
 import {
   collectInto,
   type Level,
@@ -6,9 +6,9 @@ import {
   objectSchema,
   type Reference,
   type Schema,
-} from "../src/query/kind.ts";
-import { definitions } from "../src/query/operations.ts";
-import type { QueryRefusalCode } from "../src/query/refusal.ts";
+} from "../src/core/query/kind.ts";
+import { definitions } from "../src/core/query/operations.ts";
+import type { QueryRefusalCode } from "../src/core/query/refusal.ts";
 
 /** Queries that fit the schema, but that the scanner refuses with this code. */
 export const beyondSchema = {

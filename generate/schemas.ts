@@ -1,7 +1,7 @@
 import { writeFileSync } from "node:fs";
 import { z } from "zod";
-import { configurationSchema } from "../src/config/schema.ts";
-import type { Level } from "../src/query/kind.ts";
+import { configurationSchema } from "../src/core/config/schema.ts";
+import type { Level } from "../src/core/query/kind.ts";
 import { accessSchema } from "./access-schema.ts";
 import { querySchema } from "./query-schema.ts";
 

@@ -3,24 +3,51 @@ import path from "node:path";
 import t from "tap";
 import { projectRoot } from "./kit/process.ts";
 
-/** Counts as one file: its conditions contain Selects, and its Selects contain conditions. */
-const exception = "src/query";
-
-function nodeOf(file: string): string {
-  return path.dirname(file) === exception ? exception : file;
+/** Imports of each file of the source, those of types included. */
+const imports = new Map<string, ReadonlySet<string>>();
+for (const file of globSync("**/*.ts", { cwd: path.join(projectRoot, "src") })) {
+  const text = readFileSync(path.join(projectRoot, "src", file), "utf8");
+  const found = text.matchAll(/\b(?:from|import\()\s*"(\.[^"]+\.ts)"/g);
+  const named = Array.from(found, ([, to = ""]) => path.join(path.dirname(file), to));
+  imports.set(file, new Set(named));
 }
 
-/** Imports of types count, too. */
-const imports = new Map<string, Set<string>>();
-for (const file of globSync("src/**/*.ts", { cwd: projectRoot })) {
-  const text = readFileSync(path.join(projectRoot, file), "utf8");
-  const from = imports.get(nodeOf(file)) ?? new Set();
-  imports.set(nodeOf(file), from);
-  for (const [, to = ""] of text.matchAll(/\b(?:from|import\()\s*"(\.[^"]+\.ts)"/g)) {
-    from.add(nodeOf(path.join(path.dirname(file), to)));
-  }
+/** What each folder may import beside itself. */
+const below: Readonly<Record<string, readonly string[]>> = {
+  core: [],
+  engine: ["core"],
+  features: ["core", "engine"],
+  app: ["core", "engine", "features"],
+  cli: ["core", "engine", "features", "app"],
+};
+
+/** What features import of each other and of `app`. Reasons are in docs/architecture.md. */
+const exceptions: Readonly<Record<string, readonly string[]>> = {
+  approvals: ["store"],
+  console: ["approvals", "oauth", "store", "start.ts"],
+  mcp: ["issuers", "oauth"],
+  oauth: ["issuers"],
+  store: ["approvals", "mcp", "oauth"],
+  workers: ["console", "open-gateway.ts", "shared.ts", "start.ts"],
+};
+
+function isAllowed(from: string, to: string): boolean {
+  const [folder = "", part = ""] = from.split("/");
+  const [other = "", otherPart = ""] = to.split("/");
+  if (below[folder]?.includes(other)) return true;
+  const isSame = folder === other && (folder !== "features" || part === otherPart);
+  return isSame || (folder === "features" && exceptions[part]?.includes(otherPart) === true);
 }
-imports.get(exception)?.delete(exception);
+
+t.test(
+  "imports point down: features stand on the engine and the core, app and cli on all",
+  async (t) => {
+    const wrong = [...imports].flatMap(([from, named]) =>
+      [...named].filter((to) => !isAllowed(from, to)).map((to) => `${from} imports ${to}`),
+    );
+    t.same(wrong, []);
+  },
+);
 
 t.test("no file of the source imports itself through others", async (t) => {
   const done = new Set<string>();

@@ -1,5 +1,5 @@
 import t from "tap";
-import { epochSeconds, forgettableBefore, steadySeconds } from "../src/clock.ts";
+import { epochSeconds, forgettableBefore, steadySeconds } from "../src/core/base/clock.ts";
 
 const DAY = 24 * 3600;
 

@@ -3,7 +3,7 @@ import { chmod, mkdtemp, rm, writeFile } from "node:fs/promises";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { hashPassword } from "../../src/identity/password.ts";
+import { hashPassword } from "../../src/core/identity/password.ts";
 import { Service } from "../../test/kit/process.ts";
 
 export const PASSWORD = "benchmark password";

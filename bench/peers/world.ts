@@ -2,9 +2,9 @@ import { createPublicKey, randomUUID } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { exportSPKI, generateKeyPair, importJWK, SignJWT } from "jose";
-import { blankUser } from "../../src/access/snapshot.ts";
-import { credentialOf } from "../../src/identity/authenticate.ts";
-import { hashPassword } from "../../src/identity/password.ts";
+import { blankUser } from "../../src/core/access/snapshot.ts";
+import { credentialOf } from "../../src/core/identity/authenticate.ts";
+import { hashPassword } from "../../src/core/identity/password.ts";
 
 export type Algorithm = "ES256" | "RS256" | "HS256";
 type Role = "ReadOnly" | "ReadWrite";

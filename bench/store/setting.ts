@@ -5,7 +5,7 @@ import { createServer } from "node:http";
 import { type AddressInfo, connect, createServer as createTcpServer } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
-import { hashPassword } from "../../src/identity/password.ts";
+import { hashPassword } from "../../src/core/identity/password.ts";
 import { type PostgresServer, startPostgres } from "../../test/engine/postgres/server.ts";
 import { runCommand, Service } from "../../test/kit/process.ts";
 import { cpuSecondsOf } from "../rig/program.ts";

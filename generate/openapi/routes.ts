@@ -1,6 +1,6 @@
-import { DEFAULT_LIMIT, MAX_LIMIT } from "../../src/gateway/parameters.ts";
-import type { Schema } from "../../src/query/kind.ts";
-import type { RefusalCode } from "../../src/refusal.ts";
+import type { RefusalCode } from "../../src/core/base/refusal.ts";
+import { DEFAULT_LIMIT, MAX_LIMIT } from "../../src/core/http/parameters.ts";
+import type { Schema } from "../../src/core/query/kind.ts";
 import {
   administrationRefusals,
   approvals,

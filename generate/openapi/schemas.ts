@@ -1,9 +1,9 @@
-import { tablePattern } from "../../src/access/records.ts";
-import { externalGroup, externalName, roles } from "../../src/access/roles.ts";
-import { batchKey } from "../../src/query/grammar.ts";
-import type { Schema } from "../../src/query/kind.ts";
-import { databasePattern, wholePlainName } from "../../src/query/names.ts";
-import { definitions } from "../../src/query/operations.ts";
+import { tablePattern } from "../../src/core/access/records.ts";
+import { externalGroup, externalName, roles } from "../../src/core/access/roles.ts";
+import { batchKey } from "../../src/core/query/grammar.ts";
+import type { Schema } from "../../src/core/query/kind.ts";
+import { databasePattern, wholePlainName } from "../../src/core/query/names.ts";
+import { definitions } from "../../src/core/query/operations.ts";
 import { entrySchemas } from "../access-schema.ts";
 
 /** JSON Schemas of bodies, except those of queries. */

@@ -1,8 +1,8 @@
-import { runAtOnce } from "../cooperative-scheduling.ts";
-import { parseExact } from "../json/exact.ts";
-import { visitCheckedMembers, writeMembers } from "../json/members.ts";
-import type { Insert, Operation, Row, TableOperation } from "../query/tree.ts";
-import { counted } from "../suggestion.ts";
+import { runAtOnce } from "../core/base/cooperative-scheduling.ts";
+import { counted } from "../core/base/suggestion.ts";
+import { parseExact } from "../core/json/exact.ts";
+import { visitCheckedMembers, writeMembers } from "../core/json/members.ts";
+import type { Insert, Operation, Row, TableOperation } from "../core/query/tree.ts";
 import { EngineRefusal } from "./refusal.ts";
 import type { RowChangeName } from "./sql/preview.ts";
 

@@ -1,4 +1,4 @@
-import { memoize } from "../memoize.ts";
+import { memoize } from "../core/base/memoize.ts";
 
 /** Case of all letters by simple mappings, one letter for one (Unicode, UnicodeData.txt). */
 

@@ -1,5 +1,5 @@
-import type { BytewiseColumns, CountedLimit, QueryLimit } from "../query/limits.ts";
-import { counted } from "../suggestion.ts";
+import { counted } from "../core/base/suggestion.ts";
+import type { BytewiseColumns, CountedLimit, QueryLimit } from "../core/query/limits.ts";
 import { EngineRefusal, type RefusalCode } from "./refusal.ts";
 
 export class LimitCounter {

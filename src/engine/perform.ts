@@ -1,13 +1,13 @@
 import { setImmediate } from "node:timers/promises";
-import type { QueryLimit } from "../query/limits.ts";
-import { MOST_PREVIEW_ROWS } from "../query/operations.ts";
+import type { QueryLimit } from "../core/query/limits.ts";
+import { MOST_PREVIEW_ROWS } from "../core/query/operations.ts";
 import type {
   ChangeName,
   Operation,
   OperationFields,
   ReadingName,
   TableOperation,
-} from "../query/tree.ts";
+} from "../core/query/tree.ts";
 import { Bindings, bindingsOf, requireExpected } from "./bindings.ts";
 import { LimitCounter } from "./limits.ts";
 import { EngineRefusal } from "./refusal.ts";

@@ -1,4 +1,4 @@
-import { ClientError } from "../client-error.ts";
+import { ClientError } from "../core/base/client-error.ts";
 
 /** The engine's own codes with their HTTP status. The query grammar adds its own, all with 400. */
 export const refusalStatuses = {

@@ -1,5 +1,5 @@
-import type { QueryLimit } from "../query/limits.ts";
-import type { Query } from "../query/query.ts";
+import type { QueryLimit } from "../core/query/limits.ts";
+import type { Query } from "../core/query/query.ts";
 import type { Answer, RowStream } from "./spool.ts";
 
 export interface QueryRequest {

@@ -16,8 +16,8 @@ import {
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
-import { openAccessFile } from "../../src/access/access-file.ts";
-import type { ReloadEvent } from "../../src/access/access-rules.ts";
+import { openAccessFile } from "../../src/core/access/access-file.ts";
+import type { ReloadEvent } from "../../src/core/access/access-rules.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import { accessFile, grantOn, temporaryDirectory, user } from "./kit.ts";
 import { holding, watched } from "./watched.ts";

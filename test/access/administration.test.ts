@@ -12,13 +12,13 @@ import {
   requireMayRevoke,
   requireRemainingOwners,
   requireUnlimitedToken,
-} from "../../src/access/administration.ts";
-import { entriesAt } from "../../src/access/entries.ts";
-import type { Grant } from "../../src/access/grant.ts";
-import { parseAccessFile } from "../../src/access/parse.ts";
-import { type Role, roles } from "../../src/access/roles.ts";
-import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
-import { runAtOnce } from "../../src/cooperative-scheduling.ts";
+} from "../../src/core/access/administration.ts";
+import { entriesAt } from "../../src/core/access/entries.ts";
+import type { Grant } from "../../src/core/access/grant.ts";
+import { parseAccessFile } from "../../src/core/access/parse.ts";
+import { type Role, roles } from "../../src/core/access/roles.ts";
+import { grantsOf, type Snapshot } from "../../src/core/access/snapshot.ts";
+import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
 import { grant, hashWith, refusalOf, snapshotOf, user } from "./kit.ts";
 
 const snapshot = snapshotOf(

@@ -1,9 +1,9 @@
 /** Random queries about the tables and columns of the random entries. */
-import type { DecisionContext } from "../../src/access/rights.ts";
-import { createGrammar } from "../../src/query/grammar.ts";
-import { parseQuery } from "../../src/query/parse.ts";
-import type { Query } from "../../src/query/query.ts";
-import { QueryRefused } from "../../src/query/refusal.ts";
+import type { DecisionContext } from "../../src/core/access/rights.ts";
+import { createGrammar } from "../../src/core/query/grammar.ts";
+import { parseQuery } from "../../src/core/query/parse.ts";
+import type { Query } from "../../src/core/query/query.ts";
+import { QueryRefused } from "../../src/core/query/refusal.ts";
 import { type Choose, columns, maybe, now, some } from "./decision-worlds.ts";
 
 export type Json =

@@ -5,8 +5,8 @@ import type {
   Limits,
   Literal,
   RowCondition,
-} from "../../src/access/grant.ts";
-import type { DecisionContext } from "../../src/access/rights.ts";
+} from "../../src/core/access/grant.ts";
+import type { DecisionContext } from "../../src/core/access/rights.ts";
 import type { AskedQuery, Json, JsonObject } from "./decision-queries.ts";
 import { now, username, type World } from "./decision-worlds.ts";
 

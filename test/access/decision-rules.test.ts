@@ -1,10 +1,10 @@
 import t from "tap";
-import type { AttributeValue, Boundary, Grant } from "../../src/access/grant.ts";
-import { decideQuery, decideWholeDatabase, seeTable } from "../../src/access/policy.ts";
-import type { DecisionContext } from "../../src/access/rights.ts";
-import { addedTexts, pinnedValues } from "../../src/access/row-filter.ts";
-import { createGrammar } from "../../src/query/grammar.ts";
-import { parseQuery } from "../../src/query/parse.ts";
+import type { AttributeValue, Boundary, Grant } from "../../src/core/access/grant.ts";
+import { decideQuery, decideWholeDatabase, seeTable } from "../../src/core/access/policy.ts";
+import type { DecisionContext } from "../../src/core/access/rights.ts";
+import { addedTexts, pinnedValues } from "../../src/core/access/row-filter.ts";
+import { createGrammar } from "../../src/core/query/grammar.ts";
+import { parseQuery } from "../../src/core/query/parse.ts";
 import { now, snapshotOf, username } from "./decision-worlds.ts";
 
 /** Grants and queries for tests of the decision by examples. */

@@ -1,13 +1,13 @@
-import { collectGrants, GrantCollection } from "../../src/access/entries.ts";
+import { collectGrants, GrantCollection } from "../../src/core/access/entries.ts";
 import type {
   AttributeValue,
   Boundary,
   Grant,
   RowCondition,
   Subject,
-} from "../../src/access/grant.ts";
-import { type EntryRole, groupSubject } from "../../src/access/roles.ts";
-import { emptySnapshot, type Snapshot } from "../../src/access/snapshot.ts";
+} from "../../src/core/access/grant.ts";
+import { type EntryRole, groupSubject } from "../../src/core/access/roles.ts";
+import { emptySnapshot, type Snapshot } from "../../src/core/access/snapshot.ts";
 
 /** Choices that a generator of test cases makes. */
 

@@ -1,8 +1,13 @@
 import t from "tap";
-import { diffSnapshots } from "../../src/access/diff.ts";
-import { parseAccessFile } from "../../src/access/parse.ts";
-import { indexOf, namesIn, recordsOf, replaceRecords } from "../../src/access/record-change.ts";
-import { runAtOnce } from "../../src/cooperative-scheduling.ts";
+import { diffSnapshots } from "../../src/core/access/diff.ts";
+import { parseAccessFile } from "../../src/core/access/parse.ts";
+import {
+  indexOf,
+  namesIn,
+  recordsOf,
+  replaceRecords,
+} from "../../src/core/access/record-change.ts";
+import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
 import { grant, hashWith, user } from "./kit.ts";
 
 const none = {

@@ -1,7 +1,7 @@
 /** Arbitrary access files, written as oddly as an operator may write them. */
 import fc from "fast-check";
-import { writtenHolder } from "../../src/access/records.ts";
-import { type Role, roles } from "../../src/access/roles.ts";
+import { writtenHolder } from "../../src/core/access/records.ts";
+import { type Role, roles } from "../../src/core/access/roles.ts";
 import { hashWith } from "./kit.ts";
 
 export interface UserFields {

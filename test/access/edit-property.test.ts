@@ -1,11 +1,11 @@
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
-import { editText } from "../../src/access/edit.ts";
-import { type Change, usernameOf } from "../../src/access/record-change.ts";
-import type { AccessRecords } from "../../src/access/records.ts";
-import { groupOf, groupSubject } from "../../src/access/roles.ts";
-import { outline } from "../../src/toml/toml.ts";
+import { editText } from "../../src/core/access/edit.ts";
+import { type Change, usernameOf } from "../../src/core/access/record-change.ts";
+import type { AccessRecords } from "../../src/core/access/records.ts";
+import { groupOf, groupSubject } from "../../src/core/access/roles.ts";
+import { outline } from "../../src/core/base/toml/toml.ts";
 import {
   database,
   documents,

@@ -1,8 +1,8 @@
 import fc from "fast-check";
 import { parse } from "smol-toml";
 import t from "tap";
-import { editText } from "../../src/access/edit.ts";
-import type { Change } from "../../src/access/record-change.ts";
+import { editText } from "../../src/core/access/edit.ts";
+import type { Change } from "../../src/core/access/record-change.ts";
 import { parseRecords } from "./kit.ts";
 
 function edit(text: string, ...changes: Change[]): string {

@@ -1,16 +1,26 @@
 import fc from "fast-check";
 import t from "tap";
-import { effectDiff } from "../../src/access/diff.ts";
-import { entriesIn } from "../../src/access/entries.ts";
-import type { Subject } from "../../src/access/grant.ts";
-import { grantsFor } from "../../src/access/groups.ts";
-import { lintAccess } from "../../src/access/lint.ts";
-import { parseAccessFile } from "../../src/access/parse.ts";
-import { decide, decideQuery, explainAccess, isAdministrator } from "../../src/access/policy.ts";
-import { isExternalUsername, isGroupName, joinNames, splitNames } from "../../src/access/roles.ts";
-import { runAtOnce } from "../../src/cooperative-scheduling.ts";
-import { createGrammar } from "../../src/query/grammar.ts";
-import { parseQuery } from "../../src/query/parse.ts";
+import { effectDiff } from "../../src/core/access/diff.ts";
+import { entriesIn } from "../../src/core/access/entries.ts";
+import type { Subject } from "../../src/core/access/grant.ts";
+import { grantsFor } from "../../src/core/access/groups.ts";
+import { lintAccess } from "../../src/core/access/lint.ts";
+import { parseAccessFile } from "../../src/core/access/parse.ts";
+import {
+  decide,
+  decideQuery,
+  explainAccess,
+  isAdministrator,
+} from "../../src/core/access/policy.ts";
+import {
+  isExternalUsername,
+  isGroupName,
+  joinNames,
+  splitNames,
+} from "../../src/core/access/roles.ts";
+import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
+import { createGrammar } from "../../src/core/query/grammar.ts";
+import { parseQuery } from "../../src/core/query/parse.ts";
 import { user } from "./kit.ts";
 
 const grammar = createGrammar({ extraFields: [], operations: {} });

@@ -2,12 +2,12 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import type { Test } from "tap";
-import { permanentGrant } from "../../src/access/entries.ts";
-import type { Grant } from "../../src/access/grant.ts";
-import { parseAccessFile, readRecordsOf } from "../../src/access/parse.ts";
-import type { AccessRecords } from "../../src/access/records.ts";
-import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
-import { Refusal } from "../../src/refusal.ts";
+import { permanentGrant } from "../../src/core/access/entries.ts";
+import type { Grant } from "../../src/core/access/grant.ts";
+import { parseAccessFile, readRecordsOf } from "../../src/core/access/parse.ts";
+import type { AccessRecords } from "../../src/core/access/records.ts";
+import { grantsOf, type Snapshot } from "../../src/core/access/snapshot.ts";
+import { Refusal } from "../../src/core/base/refusal.ts";
 
 /** Sixteen bytes of salt and thirty-two of hash, in base64. */
 export const SALT = "c2FsdHNhbHRzYWx0c2FsdA";

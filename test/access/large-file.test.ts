@@ -1,10 +1,10 @@
 /** Large access files: read and text in a thread, so that requests are served in the meantime. */
 import { appendFile, readFile, truncate } from "node:fs/promises";
 import t from "tap";
-import { openAccessFile } from "../../src/access/access-file.ts";
-import { planAddUser, planGrant } from "../../src/access/administration.ts";
-import { parseAccess, readRecordsOf } from "../../src/access/parse.ts";
-import { blankUser } from "../../src/access/snapshot.ts";
+import { openAccessFile } from "../../src/core/access/access-file.ts";
+import { planAddUser, planGrant } from "../../src/core/access/administration.ts";
+import { parseAccess, readRecordsOf } from "../../src/core/access/parse.ts";
+import { blankUser } from "../../src/core/access/snapshot.ts";
 import { LONGEST_STALL_MS, longestStall, requireNoStall } from "../kit/stall.ts";
 import { accessFile, grant, grantOn, hashWith, refusedBy, user } from "./kit.ts";
 import { watched } from "./watched.ts";

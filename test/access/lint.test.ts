@@ -1,7 +1,7 @@
 import t from "tap";
-import { lintAccess } from "../../src/access/lint.ts";
-import { parseAccessFile } from "../../src/access/parse.ts";
-import { runAtOnce } from "../../src/cooperative-scheduling.ts";
+import { lintAccess } from "../../src/core/access/lint.ts";
+import { parseAccessFile } from "../../src/core/access/parse.ts";
+import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
 import { user } from "./kit.ts";
 
 const now = Date.UTC(2026, 5, 1);

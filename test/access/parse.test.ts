@@ -1,9 +1,13 @@
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
-import { AccessFileError, namesWithoutRecord, parseAccessFile } from "../../src/access/parse.ts";
-import { grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
-import { runAtOnce } from "../../src/cooperative-scheduling.ts";
+import {
+  AccessFileError,
+  namesWithoutRecord,
+  parseAccessFile,
+} from "../../src/core/access/parse.ts";
+import { grantsOf, type Snapshot } from "../../src/core/access/snapshot.ts";
+import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
 import { brokenFiles, SECRET } from "./broken-files.ts";
 import { grant, grantOn, hashWith, parseRecords, user } from "./kit.ts";
 

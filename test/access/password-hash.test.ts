@@ -3,7 +3,7 @@ import {
   costBounds,
   formatPasswordHash,
   parsePasswordHash,
-} from "../../src/access/password-hash.ts";
+} from "../../src/core/access/password-hash.ts";
 import { DIGEST, hashWith, SALT } from "./kit.ts";
 
 const orders = ["m,t,p", "m,p,t", "t,m,p", "t,p,m", "p,m,t", "p,t,m"];

@@ -1,16 +1,21 @@
 import t from "tap";
-import { collectGrants, GrantCollection } from "../../src/access/entries.ts";
-import type { Grant } from "../../src/access/grant.ts";
-import { parseAccessFile } from "../../src/access/parse.ts";
-import { decide, decideQuery, explainAccess, isAdministrator } from "../../src/access/policy.ts";
-import { type Decision, decidingEntry, otherSpellingOf } from "../../src/access/rights.ts";
-import { isRole, mayGrant, outranks, roles, widestRole } from "../../src/access/roles.ts";
-import { emptySnapshot, grantsOf, type Snapshot } from "../../src/access/snapshot.ts";
-import { createGrammar } from "../../src/query/grammar.ts";
-import { parseQuery } from "../../src/query/parse.ts";
-import { ParsedOperations } from "../../src/query/parsed-operations.ts";
-import { type PermissionClass, permissionClasses } from "../../src/query/permissions.ts";
-import type { Query } from "../../src/query/query.ts";
+import { collectGrants, GrantCollection } from "../../src/core/access/entries.ts";
+import type { Grant } from "../../src/core/access/grant.ts";
+import { parseAccessFile } from "../../src/core/access/parse.ts";
+import {
+  decide,
+  decideQuery,
+  explainAccess,
+  isAdministrator,
+} from "../../src/core/access/policy.ts";
+import { type Decision, decidingEntry, otherSpellingOf } from "../../src/core/access/rights.ts";
+import { isRole, mayGrant, outranks, roles, widestRole } from "../../src/core/access/roles.ts";
+import { emptySnapshot, grantsOf, type Snapshot } from "../../src/core/access/snapshot.ts";
+import { createGrammar } from "../../src/core/query/grammar.ts";
+import { parseQuery } from "../../src/core/query/parse.ts";
+import { ParsedOperations } from "../../src/core/query/parsed-operations.ts";
+import { type PermissionClass, permissionClasses } from "../../src/core/query/permissions.ts";
+import type { Query } from "../../src/core/query/query.ts";
 import { grant, snapshotOf, user } from "./kit.ts";
 
 /** The documented rights of each role, in the order of `columns`. */

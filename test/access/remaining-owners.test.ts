@@ -9,15 +9,15 @@ import {
   planRevoke,
   planSetGroup,
   requireRemainingOwners,
-} from "../../src/access/administration.ts";
-import { parseAccessFile } from "../../src/access/parse.ts";
-import { isAdministrator } from "../../src/access/policy.ts";
-import { type Change, replacementOf, replaceRecords } from "../../src/access/record-change.ts";
-import { entryRoles } from "../../src/access/records.ts";
-import { groupSubject } from "../../src/access/roles.ts";
-import { blankUser, type Snapshot } from "../../src/access/snapshot.ts";
-import { runAtOnce } from "../../src/cooperative-scheduling.ts";
-import { Refusal } from "../../src/refusal.ts";
+} from "../../src/core/access/administration.ts";
+import { parseAccessFile } from "../../src/core/access/parse.ts";
+import { isAdministrator } from "../../src/core/access/policy.ts";
+import { type Change, replacementOf, replaceRecords } from "../../src/core/access/record-change.ts";
+import { entryRoles } from "../../src/core/access/records.ts";
+import { groupSubject } from "../../src/core/access/roles.ts";
+import { blankUser, type Snapshot } from "../../src/core/access/snapshot.ts";
+import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
+import { Refusal } from "../../src/core/base/refusal.ts";
 import { caseCount } from "../kit/nightly.ts";
 import { grant, grantOn, hashWith, user } from "./kit.ts";
 

@@ -1,8 +1,8 @@
 /** The access file in force while a test changes it on disk. */
 
 import type { Test } from "tap";
-import { openAccessFile } from "../../src/access/access-file.ts";
-import type { AccessRules, ReloadEvent } from "../../src/access/access-rules.ts";
+import { openAccessFile } from "../../src/core/access/access-file.ts";
+import type { AccessRules, ReloadEvent } from "../../src/core/access/access-rules.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import { grant, grantOn, user } from "./kit.ts";
 

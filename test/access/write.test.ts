@@ -18,17 +18,17 @@ import {
 } from "node:fs/promises";
 import path from "node:path";
 import t from "tap";
-import type { Plan } from "../../src/access/access-rules.ts";
+import type { Plan } from "../../src/core/access/access-rules.ts";
 import {
   type Actor,
   planAddUser,
   planGrant,
   planRemoveUser,
-} from "../../src/access/administration.ts";
-import { parseAccessFile } from "../../src/access/parse.ts";
-import { blankUser } from "../../src/access/snapshot.ts";
-import { changeAccessFile } from "../../src/access/write.ts";
-import { Refusal } from "../../src/refusal.ts";
+} from "../../src/core/access/administration.ts";
+import { parseAccessFile } from "../../src/core/access/parse.ts";
+import { blankUser } from "../../src/core/access/snapshot.ts";
+import { changeAccessFile } from "../../src/core/access/write.ts";
+import { Refusal } from "../../src/core/base/refusal.ts";
 import { accessFile, grant, grantOn, hashWith, refusedBy, user } from "./kit.ts";
 
 const text = `# kept\n${user("root")}${user("alice")}${grant("root", "*", "Owner")}`;

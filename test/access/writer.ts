@@ -4,9 +4,9 @@
  * then it prints the name of each once it is on disk.
  * With a user id as a fourth argument it acts as that user.
  */
-import { planAddUser } from "../../src/access/administration.ts";
-import { changeAccessFile } from "../../src/access/write.ts";
-import { Refusal } from "../../src/refusal.ts";
+import { planAddUser } from "../../src/core/access/administration.ts";
+import { changeAccessFile } from "../../src/core/access/write.ts";
+import { Refusal } from "../../src/core/base/refusal.ts";
 
 const [file = "", prefix = "", count = "1", userId] = process.argv.slice(2);
 

@@ -1,7 +1,11 @@
 import t from "tap";
-import { userLosingTokens } from "../../src/access/record-change.ts";
-import { type AccountAction, accountActions, bodies } from "../../src/administration/actions.ts";
-import { configurationSchema } from "../../src/config/schema.ts";
+import { userLosingTokens } from "../../src/core/access/record-change.ts";
+import {
+  type AccountAction,
+  accountActions,
+  bodies,
+} from "../../src/core/administration/actions.ts";
+import { configurationSchema } from "../../src/core/config/schema.ts";
 import { refusalOf, snapshotOf } from "../access/kit.ts";
 
 const configuration = configurationSchema.parse({});

@@ -2,10 +2,10 @@
 import { mkdirSync, statSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { parseAccessFile } from "../../src/access/parse.ts";
-import { mayApprove } from "../../src/approvals/approval.ts";
-import { openBodyKey } from "../../src/approvals/approval-file.ts";
-import { seal, unseal } from "../../src/sealed-bytes.ts";
+import { parseAccessFile } from "../../src/core/access/parse.ts";
+import { seal, unseal } from "../../src/core/base/sealed-bytes.ts";
+import { mayApprove } from "../../src/features/approvals/approval.ts";
+import { openBodyKey } from "../../src/features/approvals/approval-file.ts";
 import { grant, snapshotOf, user } from "../access/kit.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 

@@ -4,7 +4,7 @@ import { readFile } from "node:fs/promises";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import t from "tap";
-import { openApprovalsIn } from "../../src/approvals/approval-file.ts";
+import { openApprovalsIn } from "../../src/features/approvals/approval-file.ts";
 import { connectToEach, servedBy } from "../journeys/supervised.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway } from "../kit/gateway.ts";

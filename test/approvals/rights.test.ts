@@ -1,6 +1,6 @@
 /** Approvals become void when the rights that they depend on change. */
 import t from "tap";
-import { openApprovalsIn } from "../../src/approvals/approval-file.ts";
+import { openApprovalsIn } from "../../src/features/approvals/approval-file.ts";
 import { eventually } from "../kit/eventually.ts";
 import { careful, idIn, openCareful, orders, removeOne, step } from "./kit.ts";
 

@@ -2,7 +2,7 @@
 import { chmodSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { openApprovalsIn } from "../../src/approvals/approval-file.ts";
+import { openApprovalsIn } from "../../src/features/approvals/approval-file.ts";
 import { openGatewaySetup } from "../gateway/kit.ts";
 import { openStaffed } from "../journeys/staff.ts";
 import { freePort } from "../kit/free-port.ts";

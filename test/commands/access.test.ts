@@ -1,8 +1,8 @@
 import { appendFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { entriesIn } from "../../src/access/entries.ts";
-import { grantsOf } from "../../src/access/snapshot.ts";
+import { entriesIn } from "../../src/core/access/entries.ts";
+import { grantsOf } from "../../src/core/access/snapshot.ts";
 import { grant, grantOn, user } from "../access/kit.ts";
 import {
   checkRefusals,

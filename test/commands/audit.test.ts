@@ -2,8 +2,8 @@ import { readFileSync, renameSync, statSync, utimesSync, writeFileSync } from "n
 import path from "node:path";
 import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
-import { parseLine } from "../../src/observe/audit-filter.ts";
-import { visibilityFilter } from "../../src/observe/audit-search.ts";
+import { parseLine } from "../../src/core/observe/audit-filter.ts";
+import { visibilityFilter } from "../../src/core/observe/audit-search.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
 import { runWarm } from "../kit/warm-command.ts";

@@ -3,7 +3,7 @@ import { chmodSync, existsSync, mkdirSync, rmSync, statSync, writeFileSync } fro
 import path from "node:path";
 import type { Test } from "tap";
 import t from "tap";
-import { directoryProblem } from "../../src/files/guarded.ts";
+import { directoryProblem } from "../../src/core/base/files/guarded.ts";
 import { grant } from "../access/kit.ts";
 import { temporaryDirectory } from "../config/support.ts";
 import { makeCertificate } from "../kit/certificate.ts";

@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
 import type { Test } from "tap";
-import { shellQuoted } from "../../src/files/guarded.ts";
+import { shellQuoted } from "../../src/core/base/files/guarded.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import { cleanEnvironment, gatehouseCommand } from "../kit/process.ts";
 

@@ -1,8 +1,8 @@
 import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { keyFilesIn } from "../../src/identity/key-file.ts";
-import { ensureSigner } from "../../src/identity/key-store.ts";
+import { keyFilesIn } from "../../src/core/identity/key-file.ts";
+import { ensureSigner } from "../../src/core/identity/key-store.ts";
 import { grant, user } from "../access/kit.ts";
 import { decodePart, readKey } from "../identity/forge.ts";
 import { failed, type Installation, install, people, program } from "./kit.ts";

@@ -1,8 +1,8 @@
 /** `gatehouse types`: what it prints compiles, and takes the rows that the database answers. */
 import { DatabaseSync } from "node:sqlite";
 import t, { type Test } from "tap";
-import { typesText } from "../../src/commands/types.ts";
-import { tableDescription } from "../../src/upstream/schema-source.ts";
+import { typesText } from "../../src/cli/types.ts";
+import { tableDescription } from "../../src/core/upstream/schema-source.ts";
 import { createTable, freshEngine, insert, send } from "../engine/kit.ts";
 import { freshMysql } from "../engine/mysql/kit.ts";
 import type { Scene } from "../engine/over-each.ts";

@@ -9,7 +9,7 @@ import {
 } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { verifyPassword } from "../../src/identity/password.ts";
+import { verifyPassword } from "../../src/core/identity/password.ts";
 import { grant, grantOn, user } from "../access/kit.ts";
 import { freePort } from "../kit/free-port.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";

@@ -3,9 +3,13 @@ import { chmodSync, lchownSync, mkdirSync, symlinkSync, writeFileSync } from "no
 import { join } from "node:path";
 import type { Test } from "tap";
 import t from "tap";
-import { parseListenAddress } from "../../src/config/addresses.ts";
-import { schemaTables } from "../../src/config/issues.ts";
-import { findConfiguration, loadConfiguration, serviceDirectoryOf } from "../../src/config/load.ts";
+import { parseListenAddress } from "../../src/core/config/addresses.ts";
+import { schemaTables } from "../../src/core/config/issues.ts";
+import {
+  findConfiguration,
+  loadConfiguration,
+  serviceDirectoryOf,
+} from "../../src/core/config/load.ts";
 import { words } from "../kit/words.ts";
 import { auth, issuers, mcp, others, query, routes, server, store, upstream } from "./broken.ts";
 import { linesOf, load, problemsOf, temporaryDirectory } from "./support.ts";

@@ -6,8 +6,8 @@ import {
   type LoadedConfiguration,
   type LoadOptions,
   loadConfiguration,
-} from "../../src/config/load.ts";
-import { ConfigurationError } from "../../src/config/problem.ts";
+} from "../../src/core/config/load.ts";
+import { ConfigurationError } from "../../src/core/config/problem.ts";
 
 export function temporaryDirectory(t: Test): string {
   const directory = mkdtempSync(join(tmpdir(), "gatehouse-"));

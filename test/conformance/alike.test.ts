@@ -1,5 +1,5 @@
 import t from "tap";
-import { connectTo, readCases, runSection } from "../../src/conformance/run.ts";
+import { connectTo, readCases, runSection } from "../../src/features/conformance/run.ts";
 import { type Answer, freshEngine } from "../engine/kit.ts";
 import { freshMysql } from "../engine/mysql/kit.ts";
 import { freshPostgres } from "../engine/postgres/kit.ts";

@@ -1,12 +1,12 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { blankUser, emptySnapshot } from "../../src/access/snapshot.ts";
-import { epochSeconds } from "../../src/clock.ts";
-import { openSessions } from "../../src/console/sessions.ts";
-import { RevocationIndex } from "../../src/identity/revocations.ts";
-import { newSignIn } from "../../src/identity/sign-in.ts";
-import { Refusal } from "../../src/refusal.ts";
+import { blankUser, emptySnapshot } from "../../src/core/access/snapshot.ts";
+import { epochSeconds } from "../../src/core/base/clock.ts";
+import { Refusal } from "../../src/core/base/refusal.ts";
+import { RevocationIndex } from "../../src/core/identity/revocations.ts";
+import { newSignIn } from "../../src/core/identity/sign-in.ts";
+import { openSessions } from "../../src/features/console/sessions.ts";
 import { groupGrant } from "../access/kit.ts";
 import { careful, idIn, openCareful, removeOne } from "../approvals/kit.ts";
 import { textOf as accessFileOf, passwordOf, putInForce } from "../journeys/staff.ts";

@@ -1,10 +1,10 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { blankUser, emptySnapshot } from "../../src/access/snapshot.ts";
-import { browserNamed } from "../../src/console/own-sessions.ts";
-import { IDLE_MS, LONGEST_MS, openSessions } from "../../src/console/sessions.ts";
-import { RevocationIndex } from "../../src/identity/revocations.ts";
+import { blankUser, emptySnapshot } from "../../src/core/access/snapshot.ts";
+import { RevocationIndex } from "../../src/core/identity/revocations.ts";
+import { browserNamed } from "../../src/features/console/own-sessions.ts";
+import { IDLE_MS, LONGEST_MS, openSessions } from "../../src/features/console/sessions.ts";
 import { installNothing } from "../commands/kit.ts";
 import { noTerminal, Terminal } from "../commands/terminal.ts";
 import { eventually } from "../kit/eventually.ts";

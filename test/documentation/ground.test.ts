@@ -5,7 +5,7 @@ import path from "node:path";
 import t, { type Test } from "tap";
 import { parse } from "yaml";
 import * as z from "zod";
-import { MIGRATIONS } from "../../src/store/migrations.ts";
+import { MIGRATIONS } from "../../src/features/store/migrations.ts";
 import { install } from "../commands/kit.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { makeStore } from "../store/kit.ts";

@@ -1,12 +1,12 @@
 import { readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
+import { refusals } from "../../src/core/base/refusal.ts";
+import { queryRefusals } from "../../src/core/query/refusal.ts";
 import { typeWords as mysqlTypeWords } from "../../src/engine/mysql/kinds.ts";
 import { typeWords as postgresTypeWords } from "../../src/engine/postgres/dialect.ts";
 import { refusalStatuses } from "../../src/engine/refusal.ts";
 import { typeWords } from "../../src/engine/sqlite/kinds.ts";
-import { queryRefusals } from "../../src/query/refusal.ts";
-import { refusals } from "../../src/refusal.ts";
 
 const text = readFileSync(path.join(import.meta.dirname, "../../docs/query.md"), "utf8");
 

@@ -1,5 +1,6 @@
 /** Large tables with indexes for pages, and the plans of Selects on them. */
 import { sql } from "kysely";
+import type { Select } from "../../src/core/query/tree.ts";
 import type { LimitCounter } from "../../src/engine/limits.ts";
 import { parseAddress as parseMysql } from "../../src/engine/mysql/address.ts";
 import { MysqlConnection } from "../../src/engine/mysql/connection.ts";
@@ -15,7 +16,6 @@ import { comparedValue } from "../../src/engine/sql/values.ts";
 import { Databases } from "../../src/engine/sqlite/databases.ts";
 import { bindKey, operationsIn, planOf as planSqlite } from "../../src/engine/sqlite/dialect.ts";
 import { rows } from "../../src/engine/sqlite/statements.ts";
-import type { Select } from "../../src/query/tree.ts";
 import type { Teardown } from "./guarded.ts";
 
 interface StatementPlan {

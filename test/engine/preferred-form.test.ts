@@ -1,5 +1,5 @@
 import t from "tap";
-import { preferredForm } from "../../src/upstream/engine-database.ts";
+import { preferredForm } from "../../src/engine/database.ts";
 
 const accepted: readonly (readonly [accept: string | undefined, form: string])[] = [
   [undefined, "json"],

@@ -1,11 +1,11 @@
 import fc from "fast-check";
 import { sql } from "kysely";
 import t from "tap";
+import type { Select } from "../../src/core/query/tree.ts";
 import { ByShape } from "../../src/engine/sql/fragment.ts";
 import type { Column, ColumnKind } from "../../src/engine/sql/scope.ts";
 import { planSelect, type SelectDialect } from "../../src/engine/sql/select.ts";
 import { computing } from "../../src/engine/sqlite/compute.ts";
-import type { Select } from "../../src/query/tree.ts";
 import { caseCount } from "../kit/nightly.ts";
 import { createTable, dropTable, equal, insert, refusal, update } from "./kit.ts";
 import {

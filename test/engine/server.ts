@@ -2,15 +2,15 @@ import { once } from "node:events";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import { buffer } from "node:stream/consumers";
 import type { Logger } from "pino";
-import { ClientError } from "../../src/client-error.ts";
+import { ClientError } from "../../src/core/base/client-error.ts";
+import { keepDigits } from "../../src/core/json/document.ts";
+import { createGrammar } from "../../src/core/query/grammar.ts";
+import { parseQuery } from "../../src/core/query/parse.ts";
+import { isReadOnly } from "../../src/core/query/query.ts";
+import { ClientAnswer } from "../../src/core/upstream/answer-stream.ts";
+import { QueryMetrics } from "../../src/core/upstream/database.ts";
+import { EngineDatabase } from "../../src/engine/database.ts";
 import { openStore, type StoreOptions } from "../../src/engine/open.ts";
-import { keepDigits } from "../../src/json/document.ts";
-import { createGrammar } from "../../src/query/grammar.ts";
-import { parseQuery } from "../../src/query/parse.ts";
-import { isReadOnly } from "../../src/query/query.ts";
-import { ClientAnswer } from "../../src/upstream/answer-stream.ts";
-import { QueryMetrics } from "../../src/upstream/database.ts";
-import { EngineDatabase } from "../../src/upstream/engine-database.ts";
 
 export interface EngineOptions extends Omit<StoreOptions, "log" | "isGuest" | "poolSize"> {
   readonly log: Logger;

@@ -18,16 +18,16 @@ import { mock } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
 import t from "tap";
-import { replaceFile } from "../../src/files/atomic.ts";
+import { replaceFile } from "../../src/core/base/files/atomic.ts";
 import {
   isReadOnlyIn,
   readGuarded,
   shellQuoted,
   UnsafeFileError,
-} from "../../src/files/guarded.ts";
-import { withLock } from "../../src/files/lock.ts";
-import { openWalDatabase } from "../../src/files/wal-database.ts";
-import { watchFile } from "../../src/files/watch.ts";
+} from "../../src/core/base/files/guarded.ts";
+import { withLock } from "../../src/core/base/files/lock.ts";
+import { openWalDatabase } from "../../src/core/base/files/wal-database.ts";
+import { watchFile } from "../../src/core/base/files/watch.ts";
 import { temporaryDirectory } from "../config/support.ts";
 import { eventually, PATIENCE_MS } from "../kit/eventually.ts";
 import { nodeCommand } from "../kit/node.ts";
@@ -224,7 +224,9 @@ t.test("processes that open a new database at the same time all succeed", async 
   t.strictSame([...outcomes], ["opened"]);
 });
 
-const lockModule = JSON.stringify(new URL("../../src/files/lock.ts", import.meta.url).href);
+const lockModule = JSON.stringify(
+  new URL("../../src/core/base/files/lock.ts", import.meta.url).href,
+);
 
 /** Another process that takes the lock, and releases it when its input ends. */
 function startHolder(file: string) {

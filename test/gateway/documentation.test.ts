@@ -2,10 +2,10 @@ import { readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { errorsPage, errorsText } from "../../generate/errors.ts";
-import { configurationSchema } from "../../src/config/schema.ts";
-import { routeTable } from "../../src/gateway/routes.ts";
-import { queryRefusals } from "../../src/query/refusal.ts";
-import { refusals } from "../../src/refusal.ts";
+import { routeTable } from "../../src/app/routes.ts";
+import { refusals } from "../../src/core/base/refusal.ts";
+import { configurationSchema } from "../../src/core/config/schema.ts";
+import { queryRefusals } from "../../src/core/query/refusal.ts";
 
 const text = readFileSync(path.join(import.meta.dirname, "../../docs/http.md"), "utf8");
 

@@ -1,7 +1,7 @@
 import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { entryRoles, tables } from "../../src/access/records.ts";
+import { entryRoles, tables } from "../../src/core/access/records.ts";
 import { grant, user } from "../access/kit.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
 import { openGatewaySetup, select } from "./kit.ts";

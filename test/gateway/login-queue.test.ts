@@ -3,7 +3,7 @@ import { readFileSync, rmSync, writeFileSync } from "node:fs";
 import { getPriority } from "node:os";
 import path from "node:path";
 import t, { type Test } from "tap";
-import { hashBounds } from "../../src/identity/hashing.ts";
+import { hashBounds } from "../../src/core/identity/hashing.ts";
 import { eventually } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD, type Answer, temporaryHome } from "../kit/gateway.ts";
 import { childrenOf, isAlive } from "../kit/process-info.ts";

@@ -1,12 +1,12 @@
 /** Callers whose entries have limits besides a role. */
 import { setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
-import type { Decision } from "../../src/access/rights.ts";
-import { configurationSchema } from "../../src/config/schema.ts";
-import { withFilters } from "../../src/gateway/query.ts";
-import { createGrammar } from "../../src/query/grammar.ts";
-import { LONG_BODY, parseQuery } from "../../src/query/parse.ts";
-import type { ParsedQuery } from "../../src/query/query.ts";
+import type { Decision } from "../../src/core/access/rights.ts";
+import { configurationSchema } from "../../src/core/config/schema.ts";
+import { withFilters } from "../../src/core/http/query.ts";
+import { createGrammar } from "../../src/core/query/grammar.ts";
+import { LONG_BODY, parseQuery } from "../../src/core/query/parse.ts";
+import type { ParsedQuery } from "../../src/core/query/query.ts";
 import {
   beginSession,
   callTool,

@@ -1,13 +1,13 @@
 /** Filters in the bodies that the parser is fuzzed with: once, read alike by all, and nothing else. */
 import t from "tap";
-import { parseAccessFile } from "../../src/access/parse.ts";
-import { decideQuery } from "../../src/access/policy.ts";
-import type { QueryDecision } from "../../src/access/rights.ts";
-import { addedTexts, additionsOf, termText } from "../../src/access/row-filter.ts";
-import { parseQuery } from "../../src/query/parse.ts";
-import type { Query } from "../../src/query/query.ts";
-import { QueryRefused } from "../../src/query/refusal.ts";
-import { splice } from "../../src/query/splice.ts";
+import { parseAccessFile } from "../../src/core/access/parse.ts";
+import { decideQuery } from "../../src/core/access/policy.ts";
+import type { QueryDecision } from "../../src/core/access/rights.ts";
+import { addedTexts, additionsOf, termText } from "../../src/core/access/row-filter.ts";
+import { parseQuery } from "../../src/core/query/parse.ts";
+import type { Query } from "../../src/core/query/query.ts";
+import { QueryRefused } from "../../src/core/query/refusal.ts";
+import { splice } from "../../src/core/query/splice.ts";
 import { choicesOf } from "../query/arbitrary.ts";
 import { judgeBody } from "../query/differential.ts";
 import { BodyMaker } from "../query/fuzz-bodies.ts";

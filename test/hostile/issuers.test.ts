@@ -6,7 +6,7 @@ import path from "node:path";
 import { text } from "node:stream/consumers";
 import { mock } from "node:test";
 import t from "tap";
-import { Refusal } from "../../src/refusal.ts";
+import { Refusal } from "../../src/core/base/refusal.ts";
 import { grant, refusedBy } from "../access/kit.ts";
 import { encodePart } from "../identity/forge.ts";
 import { send } from "../journeys/mcp.ts";

@@ -4,8 +4,8 @@ import path from "node:path";
 import { createRemoteJWKSet, exportJWK, generateKeyPair, type JWK, jwtVerify } from "jose";
 import type { Test } from "tap";
 import t from "tap";
-import type { SigningAlgorithm } from "../../src/identity/jwt-verification.ts";
-import { keyFilesIn } from "../../src/identity/key-file.ts";
+import type { SigningAlgorithm } from "../../src/core/identity/jwt-verification.ts";
+import { keyFilesIn } from "../../src/core/identity/key-file.ts";
 import {
   canSign,
   ensureSigner,
@@ -17,7 +17,7 @@ import {
   rotateKey,
   type StoredKey,
   signerOf,
-} from "../../src/identity/key-store.ts";
+} from "../../src/core/identity/key-store.ts";
 import { refusedBy, temporaryDirectory } from "../access/kit.ts";
 import { openGatewaySetup, select } from "../gateway/kit.ts";
 import { runCommand } from "../kit/process.ts";

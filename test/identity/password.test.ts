@@ -1,13 +1,18 @@
 import t from "tap";
-import { parseAccessFile } from "../../src/access/parse.ts";
-import type { HashCosts } from "../../src/access/password-hash.ts";
-import { costsInUse, type Derive, deriveHere, type HashOrder } from "../../src/identity/hash.ts";
-import { type HashBounds, HashQueue, hashBounds } from "../../src/identity/hashing.ts";
+import { parseAccessFile } from "../../src/core/access/parse.ts";
+import type { HashCosts } from "../../src/core/access/password-hash.ts";
+import {
+  costsInUse,
+  type Derive,
+  deriveHere,
+  type HashOrder,
+} from "../../src/core/identity/hash.ts";
+import { type HashBounds, HashQueue, hashBounds } from "../../src/core/identity/hashing.ts";
 import {
   hashPassword,
   requireUsablePassword,
   verifyPassword,
-} from "../../src/identity/password.ts";
+} from "../../src/core/identity/password.ts";
 import { user } from "../access/kit.ts";
 
 const configured = { memory: 128, time: 2, parallelism: 1 };

@@ -10,7 +10,7 @@ import {
 } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { openRevocations, readRevocations } from "../../src/identity/revocations.ts";
+import { openRevocations, readRevocations } from "../../src/core/identity/revocations.ts";
 import { temporaryDirectory } from "../access/kit.ts";
 import { openGatewaySetup } from "../gateway/kit.ts";
 import { insertRefusal, openStaffed, soon, succeed, textOf, tokenOf } from "../journeys/staff.ts";

@@ -10,9 +10,9 @@ import {
   signingAlgorithms,
   verifyPinned,
   verifySignature,
-} from "../../src/identity/jwt-verification.ts";
-import { KeyFileError, keyFilesIn } from "../../src/identity/key-file.ts";
-import { makeKey, openKeyRing, verifierOf } from "../../src/identity/key-store.ts";
+} from "../../src/core/identity/jwt-verification.ts";
+import { KeyFileError, keyFilesIn } from "../../src/core/identity/key-file.ts";
+import { makeKey, openKeyRing, verifierOf } from "../../src/core/identity/key-store.ts";
 import { refusalOf, temporaryDirectory } from "../access/kit.ts";
 import { corpus } from "../kit/corpora.ts";
 

@@ -1,8 +1,8 @@
 import { mock } from "node:test";
 import t from "tap";
-import { MemoryCounts } from "../../src/identity/counts.ts";
-import { addressKey, createLoginThrottle, FailureLimit } from "../../src/identity/throttle.ts";
-import { Refusal } from "../../src/refusal.ts";
+import { Refusal } from "../../src/core/base/refusal.ts";
+import { MemoryCounts } from "../../src/core/identity/counts.ts";
+import { addressKey, createLoginThrottle, FailureLimit } from "../../src/core/identity/throttle.ts";
 
 const bounds = { perUserAndAddress: 3, perAddress: 5, window: 60 };
 const home = { address: "192.0.2.1", isShared: false };

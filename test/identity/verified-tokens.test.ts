@@ -4,13 +4,17 @@ import { mock } from "node:test";
 import fc from "fast-check";
 import type { Test } from "tap";
 import t from "tap";
-import { parseAccessFile } from "../../src/access/parse.ts";
-import { authenticate, credentialOf } from "../../src/identity/authenticate.ts";
-import { type JsonObject, type Pin, verifyPinned } from "../../src/identity/jwt-verification.ts";
-import { keyFilesIn } from "../../src/identity/key-file.ts";
-import { openKeyRing, revokeKey, rotateKey } from "../../src/identity/key-store.ts";
-import { createTokenAuthority, VerifiedTokens } from "../../src/identity/token.ts";
-import { Refusal } from "../../src/refusal.ts";
+import { parseAccessFile } from "../../src/core/access/parse.ts";
+import { Refusal } from "../../src/core/base/refusal.ts";
+import { authenticate, credentialOf } from "../../src/core/identity/authenticate.ts";
+import {
+  type JsonObject,
+  type Pin,
+  verifyPinned,
+} from "../../src/core/identity/jwt-verification.ts";
+import { keyFilesIn } from "../../src/core/identity/key-file.ts";
+import { openKeyRing, revokeKey, rotateKey } from "../../src/core/identity/key-store.ts";
+import { createTokenAuthority, VerifiedTokens } from "../../src/core/identity/token.ts";
 import { hashWith, refusalOf, SALT, temporaryDirectory, user } from "../access/kit.ts";
 import { encodePart } from "./forge.ts";
 

@@ -9,11 +9,11 @@ import {
   type Message,
   messageCodec,
   type NoCalls,
-} from "../../src/ipc/channel.ts";
-import { ChildProgram } from "../../src/ipc/child-program.ts";
-import type { HeartbeatLimits } from "../../src/ipc/heartbeat.ts";
-import { Refusal } from "../../src/refusal.ts";
-import { type RefusalFailure, refusalCodec } from "../../src/workers/calls.ts";
+} from "../../src/core/base/ipc/channel.ts";
+import { ChildProgram } from "../../src/core/base/ipc/child-program.ts";
+import type { HeartbeatLimits } from "../../src/core/base/ipc/heartbeat.ts";
+import { Refusal } from "../../src/core/base/refusal.ts";
+import { type RefusalFailure, refusalCodec } from "../../src/features/workers/calls.ts";
 import type { EchoCalls } from "./echo-program.ts";
 
 type Sums = {

@@ -2,8 +2,8 @@ import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { cpuSecondsOf } from "../../bench/rig/program.ts";
-import type { HashCosts } from "../../src/access/password-hash.ts";
-import { hashPassword } from "../../src/identity/password.ts";
+import type { HashCosts } from "../../src/core/access/password-hash.ts";
+import { hashPassword } from "../../src/core/identity/password.ts";
 import { grant, user } from "../access/kit.ts";
 import {
   checkRefusal,

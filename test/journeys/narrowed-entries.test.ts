@@ -1,6 +1,6 @@
 import t, { type Test } from "tap";
-import { entriesIn } from "../../src/access/entries.ts";
-import { grantsOf } from "../../src/access/snapshot.ts";
+import { entriesIn } from "../../src/core/access/entries.ts";
+import { grantsOf } from "../../src/core/access/snapshot.ts";
 import type { Answer } from "../kit/gateway.ts";
 import { openStaffed, putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";
 

@@ -10,15 +10,15 @@ import {
   readGuide,
   setupOf,
 } from "../../generate/query-cases.ts";
+import { createGrammar } from "../../src/core/query/grammar.ts";
+import { definitions, operationNames } from "../../src/core/query/operations.ts";
 import {
   batchTool,
   countTool,
   queryTools,
   schemaTools,
   whoAmITool,
-} from "../../src/mcp/tool-definitions.ts";
-import { createGrammar } from "../../src/query/grammar.ts";
-import { definitions, operationNames } from "../../src/query/operations.ts";
+} from "../../src/features/mcp/tool-definitions.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 

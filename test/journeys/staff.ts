@@ -1,9 +1,9 @@
 import { readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Test } from "tap";
-import { parseAccessFile } from "../../src/access/parse.ts";
-import type { Snapshot } from "../../src/access/snapshot.ts";
-import { hashPassword } from "../../src/identity/password.ts";
+import { parseAccessFile } from "../../src/core/access/parse.ts";
+import type { Snapshot } from "../../src/core/access/snapshot.ts";
+import { hashPassword } from "../../src/core/identity/password.ts";
 import { grant, user } from "../access/kit.ts";
 import { type GatewaySetup, openGatewaySetup } from "../gateway/kit.ts";
 import { ask } from "../kit/client.ts";

@@ -2,8 +2,8 @@ import { createHmac, createPublicKey, type KeyObject, randomBytes } from "node:c
 import path from "node:path";
 import { CompactEncrypt, exportJWK, generateKeyPair } from "jose";
 import t, { type Test } from "tap";
-import { keyFilesIn } from "../../src/identity/key-file.ts";
-import { makeKey } from "../../src/identity/key-store.ts";
+import { keyFilesIn } from "../../src/core/identity/key-file.ts";
+import { makeKey } from "../../src/core/identity/key-store.ts";
 import { type GatewaySetup, openGatewaySetup, select, sendRaw } from "../gateway/kit.ts";
 import {
   decodePart,

@@ -1,10 +1,10 @@
 import { appendFileSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import fc from "fast-check";
 import t, { type Test } from "tap";
-import { decide, isAdministrator } from "../../src/access/policy.ts";
-import { type Role, roles } from "../../src/access/roles.ts";
-import type { Snapshot } from "../../src/access/snapshot.ts";
-import { changeAccessFile } from "../../src/access/write.ts";
+import { decide, isAdministrator } from "../../src/core/access/policy.ts";
+import { type Role, roles } from "../../src/core/access/roles.ts";
+import type { Snapshot } from "../../src/core/access/snapshot.ts";
+import { changeAccessFile } from "../../src/core/access/write.ts";
 import { accessFile, grant, grantOn, refusedBy, user } from "../access/kit.ts";
 import type { Answer, TestGateway } from "../kit/gateway.ts";
 import { caseCount } from "../kit/nightly.ts";

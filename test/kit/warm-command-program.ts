@@ -31,7 +31,7 @@ process.on("message", async ({ flags, cwd, env, input }: SentCommand) => {
   const stdin = Readable.from(input === "" ? [] : [Buffer.from(input)]);
   Object.defineProperty(process, "stdin", { value: stdin, configurable: true });
   // The query string makes the module run again; its imports stay loaded.
-  await import(`../../src/cli.ts?run=${count++}`).catch((error: unknown) => {
+  await import(`../../src/cli/cli.ts?run=${count++}`).catch((error: unknown) => {
     process.exitCode = 1;
     printed.stderr += inspect(error);
   });

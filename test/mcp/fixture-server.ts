@@ -18,7 +18,7 @@ import {
   type ServerOptions,
   WebStandardStreamableHTTPServerTransport,
 } from "@modelcontextprotocol/server";
-import { toWebRequest } from "../../src/mcp/embedded.ts";
+import { toWebRequest } from "../../src/features/mcp/embedded.ts";
 import { createFixtureServer } from "./fixture-tools.ts";
 
 interface FixtureRequest {

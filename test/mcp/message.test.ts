@@ -1,5 +1,5 @@
 import t from "tap";
-import { McpRefused, readMessage } from "../../src/mcp/message.ts";
+import { McpRefused, readMessage } from "../../src/features/mcp/message.ts";
 
 const call = '"jsonrpc":"2.0","id":1,"method":"tools/call"';
 

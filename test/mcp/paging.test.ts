@@ -1,5 +1,5 @@
 import t from "tap";
-import { createSchemaSource } from "../../src/upstream/schema-source.ts";
+import { createSchemaSource } from "../../src/core/upstream/schema-source.ts";
 import { freshMysql } from "../engine/mysql/kit.ts";
 import { overEach } from "../engine/over-each.ts";
 import { freshPostgres } from "../engine/postgres/kit.ts";

@@ -1,7 +1,11 @@
 import type { McpServer } from "@modelcontextprotocol/server";
 import type { Test } from "tap";
-import { createMcpProxy, type ToolRule } from "../../src/mcp/proxy/proxy.ts";
-import { OpenStreams, type SessionRegister, Sessions } from "../../src/mcp/proxy/sessions.ts";
+import { createMcpProxy, type ToolRule } from "../../src/features/mcp/proxy/proxy.ts";
+import {
+  OpenStreams,
+  type SessionRegister,
+  Sessions,
+} from "../../src/features/mcp/proxy/sessions.ts";
 import { FixtureServer } from "./fixture-server.ts";
 import { fixtureTools } from "./fixture-tools.ts";
 import { type Endpoint, exchangeOf, type Grants, listen, openCore, principalOf } from "./kit.ts";

@@ -9,7 +9,7 @@ import {
   type SessionRegister,
   Sessions,
   taskKey,
-} from "../../src/mcp/proxy/sessions.ts";
+} from "../../src/features/mcp/proxy/sessions.ts";
 import { type Ask, ask, open, type PlainAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { temporaryHome } from "../kit/gateway.ts";

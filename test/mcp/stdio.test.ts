@@ -1,6 +1,6 @@
 import { fromJsonSchema, type McpServer } from "@modelcontextprotocol/server";
 import t, { type Test } from "tap";
-import { StdioBridge } from "../../src/mcp/stdio.ts";
+import { StdioBridge } from "../../src/features/mcp/stdio.ts";
 import { eventually } from "../kit/eventually.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { envelope } from "./messages.ts";

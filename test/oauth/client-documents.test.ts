@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { mock } from "node:test";
 import { SignJWT } from "jose";
 import t, { type Test } from "tap";
-import { epochSeconds } from "../../src/clock.ts";
+import { epochSeconds } from "../../src/core/base/clock.ts";
 import { PlainBrowser } from "./browser.ts";
 import { authorize, exchange } from "./flow.ts";
 import { type IssuerKey, makeKey } from "./issuer.ts";

@@ -12,8 +12,8 @@ import {
 } from "jose";
 import { pino } from "pino";
 import type { Test } from "tap";
-import type { IssuerSettings } from "../../src/config/schema.ts";
-import { createIssuers, type Issuers } from "../../src/identity/issuers.ts";
+import type { IssuerSettings } from "../../src/core/config/schema.ts";
+import { createIssuers, type Issuers } from "../../src/features/issuers/issuers.ts";
 
 export interface IssuerKey {
   readonly kid: string;

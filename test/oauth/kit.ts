@@ -3,23 +3,26 @@ import { createServer } from "node:http";
 import path from "node:path";
 import { pino } from "pino";
 import type { Test } from "tap";
-import { parseAccessFile } from "../../src/access/parse.ts";
-import type { Snapshot } from "../../src/access/snapshot.ts";
-import { loadConfiguration } from "../../src/config/load.ts";
-import type { IssuerSettings } from "../../src/config/schema.ts";
-import { MemoryCounts, requestCounter } from "../../src/identity/counts.ts";
-import { openHashing } from "../../src/identity/hashing.ts";
-import { createIssuers } from "../../src/identity/issuers.ts";
-import { hashPassword } from "../../src/identity/password.ts";
-import { createLoginThrottle } from "../../src/identity/throttle.ts";
-import { openSignIns, type SignIns } from "../../src/oauth/client/sign-ins.ts";
-import type { ClientDocument, DocumentFetch } from "../../src/oauth/server/client-documents.ts";
-import type { ConfiguredClient } from "../../src/oauth/server/options.ts";
+import { parseAccessFile } from "../../src/core/access/parse.ts";
+import type { Snapshot } from "../../src/core/access/snapshot.ts";
+import { loadConfiguration } from "../../src/core/config/load.ts";
+import type { IssuerSettings } from "../../src/core/config/schema.ts";
+import { MemoryCounts, requestCounter } from "../../src/core/identity/counts.ts";
+import { openHashing } from "../../src/core/identity/hashing.ts";
+import { hashPassword } from "../../src/core/identity/password.ts";
+import { createLoginThrottle } from "../../src/core/identity/throttle.ts";
+import { createIssuers } from "../../src/features/issuers/issuers.ts";
+import { openSignIns, type SignIns } from "../../src/features/oauth/client/sign-ins.ts";
+import type {
+  ClientDocument,
+  DocumentFetch,
+} from "../../src/features/oauth/server/client-documents.ts";
+import type { ConfiguredClient } from "../../src/features/oauth/server/options.ts";
 import {
   type AuthorizationServer,
   openAuthorizationServer,
-} from "../../src/oauth/server/server.ts";
-import { openStateIn } from "../../src/oauth/server/state-file.ts";
+} from "../../src/features/oauth/server/server.ts";
+import { openStateIn } from "../../src/features/oauth/server/state-file.ts";
 import { grant, temporaryDirectory, user } from "../access/kit.ts";
 import { listening } from "../kit/listening.ts";
 

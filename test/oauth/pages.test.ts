@@ -1,8 +1,8 @@
 import { createHash } from "node:crypto";
 import t, { type Test } from "tap";
-import { epochSeconds } from "../../src/clock.ts";
-import { isTokenOf, tokenIdIn } from "../../src/oauth/server/connections.ts";
-import { Refusal } from "../../src/refusal.ts";
+import { epochSeconds } from "../../src/core/base/clock.ts";
+import { Refusal } from "../../src/core/base/refusal.ts";
+import { isTokenOf, tokenIdIn } from "../../src/features/oauth/server/connections.ts";
 import { grant, refusedBy } from "../access/kit.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";

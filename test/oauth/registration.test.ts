@@ -2,14 +2,14 @@ import { readdirSync, statSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import t, { type Test } from "tap";
-import { epochSeconds } from "../../src/clock.ts";
+import { epochSeconds } from "../../src/core/base/clock.ts";
 import {
   createDocumentFetch,
   isNetworkAddress,
   isPublicAddress,
   type ResolveAll,
-} from "../../src/oauth/server/client-documents.ts";
-import { clientBounds } from "../../src/oauth/server/server.ts";
+} from "../../src/features/oauth/server/client-documents.ts";
+import { clientBounds } from "../../src/features/oauth/server/server.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import { words } from "../kit/words.ts";
 import { PlainBrowser } from "./browser.ts";

@@ -1,6 +1,6 @@
 import type { Test } from "tap";
-import { epochSeconds } from "../../src/clock.ts";
-import type { StateStore } from "../../src/oauth/server/state-store.ts";
+import { epochSeconds } from "../../src/core/base/clock.ts";
+import type { StateStore } from "../../src/features/oauth/server/state-store.ts";
 
 const record = { payload: "{}", grantId: "g", uid: undefined };
 const later = () => epochSeconds() + 60;

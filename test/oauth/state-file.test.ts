@@ -1,7 +1,7 @@
 import path from "node:path";
 import t, { type Test } from "tap";
-import { epochSeconds } from "../../src/clock.ts";
-import { openStateFile } from "../../src/oauth/server/state-file.ts";
+import { epochSeconds } from "../../src/core/base/clock.ts";
+import { openStateFile } from "../../src/features/oauth/server/state-file.ts";
 import { temporaryDirectory } from "../access/kit.ts";
 import { testState } from "./state-contract.ts";
 

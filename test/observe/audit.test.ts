@@ -13,20 +13,20 @@ import fc from "fast-check";
 import t, { type Test } from "tap";
 import { z } from "zod";
 import { auditPage, withAuditFields } from "../../generate/audit-fields.ts";
-import { openApprovalsIn } from "../../src/approvals/approval-file.ts";
 import {
   changeNotesOf,
   openChangeJournal,
   recordCommand,
-} from "../../src/gateway/change-records.ts";
-import { createAudit } from "../../src/observe/audit.ts";
-import { type Author, auditLines } from "../../src/observe/audit-line.ts";
-import { type AuditQuestion, searchAudit } from "../../src/observe/audit-search.ts";
-import { summarizeAudit } from "../../src/observe/audit-summary.ts";
-import { createLog, LineWriter } from "../../src/observe/log.ts";
-import { shapeOf } from "../../src/query/audit-shape.ts";
-import { createGrammar } from "../../src/query/grammar.ts";
-import { parseQuery } from "../../src/query/parse.ts";
+} from "../../src/core/http/change-records.ts";
+import { createAudit } from "../../src/core/observe/audit.ts";
+import { type Author, auditLines } from "../../src/core/observe/audit-line.ts";
+import { type AuditQuestion, searchAudit } from "../../src/core/observe/audit-search.ts";
+import { summarizeAudit } from "../../src/core/observe/audit-summary.ts";
+import { createLog, LineWriter } from "../../src/core/observe/log.ts";
+import { shapeOf } from "../../src/core/query/audit-shape.ts";
+import { createGrammar } from "../../src/core/query/grammar.ts";
+import { parseQuery } from "../../src/core/query/parse.ts";
+import { openApprovalsIn } from "../../src/features/approvals/approval-file.ts";
 import { openGatewaySetup, select } from "../gateway/kit.ts";
 import { decodePart } from "../identity/forge.ts";
 import { callTool } from "../journeys/mcp.ts";

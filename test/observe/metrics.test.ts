@@ -7,7 +7,7 @@ import {
   Metrics,
   NAMED_USERS,
   OTHER_USERS,
-} from "../../src/observe/metrics.ts";
+} from "../../src/core/observe/metrics.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { fetchMetrics, readExposition } from "./exposition.ts";

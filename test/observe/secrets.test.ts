@@ -1,7 +1,7 @@
 import { readFileSync, statSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { createLog } from "../../src/observe/log.ts";
+import { createLog } from "../../src/core/observe/log.ts";
 import { type GatewaySetup, openGatewaySetup, select } from "../gateway/kit.ts";
 import { ADMIN_PASSWORD, temporaryHome } from "../kit/gateway.ts";
 

@@ -1,7 +1,7 @@
 import { PassThrough } from "node:stream";
 import { text } from "node:stream/consumers";
 import t from "tap";
-import { terminalStream } from "../../src/observe/terminal.ts";
+import { terminalStream } from "../../src/core/observe/terminal.ts";
 
 const time = "2026-03-04T12:03:04.000Z";
 const request = {

@@ -1,10 +1,10 @@
 /** The parser beside other parsers: for no body may it see something that one of them does not. */
 
 import { isDeepStrictEqual } from "node:util";
-import { runAtOnce } from "../../src/cooperative-scheduling.ts";
-import { parseQuery, parseQueryInSteps } from "../../src/query/parse.ts";
-import type { Query } from "../../src/query/query.ts";
-import { QueryRefused } from "../../src/query/refusal.ts";
+import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
+import { parseQuery, parseQueryInSteps } from "../../src/core/query/parse.ts";
+import type { Query } from "../../src/core/query/query.ts";
+import { QueryRefused } from "../../src/core/query/refusal.ts";
 import { gist, plain } from "./kit.ts";
 import {
   habits,

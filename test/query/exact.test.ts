@@ -1,8 +1,13 @@
 import { deepStrictEqual } from "node:assert";
 import fc from "fast-check";
 import t from "tap";
-import { runAtOnce } from "../../src/cooperative-scheduling.ts";
-import { ExactNumber, exactNumber, parseExact, parseExactlyInSteps } from "../../src/json/exact.ts";
+import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
+import {
+  ExactNumber,
+  exactNumber,
+  parseExact,
+  parseExactlyInSteps,
+} from "../../src/core/json/exact.ts";
 
 /** A reviver that reads numbers from their source (ECMAScript, JSON.parse source text access). */
 function revive(_key: string, value: unknown, context?: { readonly source?: string }): unknown {

@@ -1,8 +1,8 @@
 import t from "tap";
-import { shapeOf } from "../../src/query/audit-shape.ts";
-import { createGrammar } from "../../src/query/grammar.ts";
-import type { OperationNode } from "../../src/query/node.ts";
-import { parseQuery } from "../../src/query/parse.ts";
+import { shapeOf } from "../../src/core/query/audit-shape.ts";
+import { createGrammar } from "../../src/core/query/grammar.ts";
+import type { OperationNode } from "../../src/core/query/node.ts";
+import { parseQuery } from "../../src/core/query/parse.ts";
 import {
   busy,
   chainOfIncludes,

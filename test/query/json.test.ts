@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { quoteName } from "../../src/json/fault.ts";
-import { DEEPEST_NESTING } from "../../src/json/tape.ts";
+import { quoteName } from "../../src/core/json/fault.ts";
+import { DEEPEST_NESTING } from "../../src/core/json/tape.ts";
 import { corpus } from "../kit/corpora.ts";
 import { insertOf, refusalOf, scanBody, verdict } from "./kit.ts";
 

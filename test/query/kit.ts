@@ -1,7 +1,7 @@
-import { createGrammar, type Grammar } from "../../src/query/grammar.ts";
-import { parseQuery } from "../../src/query/parse.ts";
-import type { Access, Query } from "../../src/query/query.ts";
-import { QueryRefused } from "../../src/query/refusal.ts";
+import { createGrammar, type Grammar } from "../../src/core/query/grammar.ts";
+import { parseQuery } from "../../src/core/query/parse.ts";
+import type { Access, Query } from "../../src/core/query/query.ts";
+import { QueryRefused } from "../../src/core/query/refusal.ts";
 
 export const widened: Grammar = createGrammar({
   extraFields: ["trace"],

@@ -1,5 +1,5 @@
-import { DEEPEST_NESTING } from "../../src/json/tape.ts";
-import { operationNames } from "../../src/query/operations.ts";
+import { DEEPEST_NESTING } from "../../src/core/json/tape.ts";
+import { operationNames } from "../../src/core/query/operations.ts";
 
 /** JSON (RFC 8259) read once more, plainly and from text, keeping every member of an object. */
 

@@ -1,9 +1,9 @@
 import { deepStrictEqual } from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
-import { parseQuery } from "../../src/query/parse.ts";
-import type { Access } from "../../src/query/query.ts";
-import { QueryRefused } from "../../src/query/refusal.ts";
+import { parseQuery } from "../../src/core/query/parse.ts";
+import type { Access } from "../../src/core/query/query.ts";
+import { QueryRefused } from "../../src/core/query/refusal.ts";
 import { type Choose, choicesOf, query, seeds, write } from "./arbitrary.ts";
 import { fullSelect } from "./arbitrary-selects.ts";
 import { gist, plain } from "./kit.ts";

@@ -1,8 +1,8 @@
 import t from "tap";
-import { quoteName } from "../../src/json/fault.ts";
-import { createGrammar, type Grammar } from "../../src/query/grammar.ts";
-import { isPlainName } from "../../src/query/names.ts";
-import { queryRefusals } from "../../src/query/refusal.ts";
+import { quoteName } from "../../src/core/json/fault.ts";
+import { createGrammar, type Grammar } from "../../src/core/query/grammar.ts";
+import { isPlainName } from "../../src/core/query/names.ts";
+import { queryRefusals } from "../../src/core/query/refusal.ts";
 import { refusalOf, select, term } from "./kit.ts";
 
 t.test("every code is snake_case and has a sentence", async (t) => {

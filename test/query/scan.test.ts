@@ -1,5 +1,5 @@
 import t from "tap";
-import type { Grammar } from "../../src/query/grammar.ts";
+import type { Grammar } from "../../src/core/query/grammar.ts";
 import {
   gist,
   insertOf,

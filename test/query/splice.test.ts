@@ -1,10 +1,10 @@
 import { deepStrictEqual } from "node:assert";
 import fc from "fast-check";
 import t from "tap";
-import { ExactNumber } from "../../src/json/exact.ts";
-import { parseQuery } from "../../src/query/parse.ts";
-import type { Access } from "../../src/query/query.ts";
-import { splice } from "../../src/query/splice.ts";
+import { ExactNumber } from "../../src/core/json/exact.ts";
+import { parseQuery } from "../../src/core/query/parse.ts";
+import type { Access } from "../../src/core/query/query.ts";
+import { splice } from "../../src/core/query/splice.ts";
 import { choicesOf, query, seeds, write } from "./arbitrary.ts";
 import { plain, widened } from "./kit.ts";
 

@@ -1,7 +1,7 @@
 import t from "tap";
-import { runAtOnce } from "../../src/cooperative-scheduling.ts";
-import { parseQuery, parseQueryInSlices, parseQueryInSteps } from "../../src/query/parse.ts";
-import { QueryRefused } from "../../src/query/refusal.ts";
+import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
+import { parseQuery, parseQueryInSlices, parseQueryInSteps } from "../../src/core/query/parse.ts";
+import { QueryRefused } from "../../src/core/query/refusal.ts";
 import { insertOf, plain, widened } from "./kit.ts";
 
 const target = '"database":"main","table":"users"';

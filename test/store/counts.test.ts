@@ -1,6 +1,6 @@
 import t from "tap";
-import { openDatabase } from "../../src/store/database.ts";
-import { SharedCounters } from "../../src/store/shared-counts.ts";
+import { openDatabase } from "../../src/features/store/database.ts";
+import { SharedCounters } from "../../src/features/store/shared-counts.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import type { TestGateway } from "../kit/gateway.ts";

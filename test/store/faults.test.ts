@@ -335,7 +335,7 @@ const runtimeFiles = ["bin", "src", "package.json"];
 
 /** A later version has another table, another column and a newer log form. */
 const changes: Readonly<Record<string, Readonly<Record<string, string>>>> = {
-  "src/store/migrations.ts": {
+  "src/features/store/migrations.ts": {
     "\n];\n\nexport const MIGRATIONS": `
   \`create table gatehouse.later (name text primary key);
   alter table gatehouse.leases add column release text not null default 'later'\`,
@@ -343,7 +343,7 @@ const changes: Readonly<Record<string, Readonly<Record<string, string>>>> = {
 
 export const MIGRATIONS`,
   },
-  "src/store/log.ts": {
+  "src/features/store/log.ts": {
     "FORM: number = ": "FORM: number = 1 + ",
     '  if (change.kind === "revocation") {':
       '  if (change.kind === "revocation") {\n    return FORM;',

@@ -1,12 +1,12 @@
 import type { Test } from "tap";
-import { loadConfiguration } from "../../src/config/load.ts";
+import { loadConfiguration } from "../../src/core/config/load.ts";
 import {
   openReplica,
   openStore,
   operateStore,
   type StoreOperator,
   type StoreReplica,
-} from "../../src/store/open.ts";
+} from "../../src/features/store/open.ts";
 import type { TestStore } from "./kit.ts";
 
 async function connect(t: Test, { home }: TestStore) {

@@ -2,7 +2,7 @@ import { chmodSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import type { Test } from "tap";
 import t from "tap";
-import { readSecrets } from "../../src/store/secrets.ts";
+import { readSecrets } from "../../src/features/store/secrets.ts";
 import { query, send } from "../engine/kit.ts";
 import { sharedServer, startOn } from "../engine/postgres/kit.ts";
 import { ADMIN_PASSWORD, startGateway, temporaryHome, writeConfiguration } from "../kit/gateway.ts";

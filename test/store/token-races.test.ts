@@ -6,8 +6,8 @@
 import { randomBytes } from "node:crypto";
 import { parseArgs } from "node:util";
 import t from "tap";
-import { epochSeconds } from "../../src/clock.ts";
-import { keyOf } from "../../src/store/secrets.ts";
+import { epochSeconds } from "../../src/core/base/clock.ts";
+import { keyOf } from "../../src/features/store/secrets.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { send } from "../journeys/mcp.ts";
 import { eventually } from "../kit/eventually.ts";

@@ -1,9 +1,9 @@
 import type { ServerResponse } from "node:http";
-import { ParsedOperations } from "../../src/query/parsed-operations.ts";
-import { type AnswerSink, ClientAnswer } from "../../src/upstream/answer-stream.ts";
-import type { BackendOptions } from "../../src/upstream/backends.ts";
-import { type DatabaseQuery, QueryMetrics } from "../../src/upstream/database.ts";
-import { fieldLines } from "../../src/upstream/headers.ts";
+import { ParsedOperations } from "../../src/core/query/parsed-operations.ts";
+import { type AnswerSink, ClientAnswer } from "../../src/core/upstream/answer-stream.ts";
+import type { BackendOptions } from "../../src/core/upstream/backends.ts";
+import { type DatabaseQuery, QueryMetrics } from "../../src/core/upstream/database.ts";
+import { fieldLines } from "../../src/core/upstream/headers.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 
 export function backendOptions(options: Partial<BackendOptions>): BackendOptions {

@@ -1,10 +1,10 @@
 import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
-import { isForwardableHeader } from "../../src/config/kinds.ts";
-import { createGrammar } from "../../src/query/grammar.ts";
-import { parseQuery } from "../../src/query/parse.ts";
-import { gatewayHeaders } from "../../src/upstream/headers.ts";
-import { toOpForm } from "../../src/upstream/query-form.ts";
+import { isForwardableHeader } from "../../src/core/config/kinds.ts";
+import { createGrammar } from "../../src/core/query/grammar.ts";
+import { parseQuery } from "../../src/core/query/parse.ts";
+import { gatewayHeaders } from "../../src/core/upstream/headers.ts";
+import { toOpForm } from "../../src/core/upstream/query-form.ts";
 import { ask, type PlainAnswer } from "../kit/client.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { queryHeaders, select } from "../kit/queries.ts";

@@ -10,9 +10,9 @@ import {
   type AnswerHead,
   type AnswerReceiver,
   parseAnswerHead,
-} from "../../src/upstream/http1/answer-reader.ts";
-import { ConnectionPool } from "../../src/upstream/http1/connection.ts";
-import { parseTarget } from "../../src/upstream/target.ts";
+} from "../../src/core/upstream/http1/answer-reader.ts";
+import { ConnectionPool } from "../../src/core/upstream/http1/connection.ts";
+import { parseTarget } from "../../src/core/upstream/target.ts";
 import { makeCertificate } from "../kit/certificate.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import { sentBytes } from "../kit/process-info.ts";

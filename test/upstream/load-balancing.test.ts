@@ -1,9 +1,9 @@
 import { createServer } from "node:http";
 import type { Socket } from "node:net";
 import t, { type Test } from "tap";
-import { BackendGroup, LoadBalancer } from "../../src/upstream/backends.ts";
-import { ask, QueryMetrics } from "../../src/upstream/database.ts";
-import { parseTarget } from "../../src/upstream/target.ts";
+import { BackendGroup, LoadBalancer } from "../../src/core/upstream/backends.ts";
+import { ask, QueryMetrics } from "../../src/core/upstream/database.ts";
+import { parseTarget } from "../../src/core/upstream/target.ts";
 import { eventually } from "../kit/eventually.ts";
 import { listening } from "../kit/listening.ts";
 import { sentBytes } from "../kit/process-info.ts";

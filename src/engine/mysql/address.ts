@@ -1,7 +1,7 @@
 import { readFileSync } from "node:fs";
 import { isIP } from "node:net";
 import type { SslOptions } from "mysql2";
-import { isPercentEncoded, percentEncode } from "../../percent-encoding.ts";
+import { isPercentEncoded, percentEncode } from "../../core/base/percent-encoding.ts";
 
 export interface ServerAddress {
   readonly host: string;

@@ -1,5 +1,5 @@
 import { type RawBuilder, sql } from "kysely";
-import type { Unit } from "../../query/tree.ts";
+import type { Unit } from "../../core/query/tree.ts";
 import { arithmeticBy, type ComputeDialect, jsonPath, mostTextBytes } from "../sql/compute.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { caseSql, compactSql, kindOfNew, type MysqlKind } from "./kinds.ts";

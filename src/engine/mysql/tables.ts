@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import { foldCase, isPlainName } from "../../query/names.ts";
+import { foldCase, isPlainName } from "../../core/query/names.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { InsertColumn } from "../remote/change.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";

@@ -3,7 +3,7 @@ import { homedir } from "node:os";
 import path from "node:path";
 import type { ConnectionOptions } from "node:tls";
 import { Client } from "pg";
-import { isPercentEncoded, percentEncode } from "../../percent-encoding.ts";
+import { isPercentEncoded, percentEncode } from "../../core/base/percent-encoding.ts";
 
 export interface ServerAddress {
   /** A host name, or the directory of a Unix socket. */

@@ -3,7 +3,7 @@ import { connect as connectSocket, isIP, Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { sql } from "kysely";
 import { Client, DatabaseError } from "pg";
-import { foldCase, isPlainName } from "../../query/names.ts";
+import { foldCase, isPlainName } from "../../core/query/names.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { type Connection, ConnectionLost } from "../remote/dialect.ts";
 import { databaseNotFound, refused } from "../remote/failures.ts";

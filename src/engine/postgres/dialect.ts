@@ -8,7 +8,7 @@ import type {
   Row,
   Select,
   TableOperation,
-} from "../../query/tree.ts";
+} from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import {
   bindReadValue,

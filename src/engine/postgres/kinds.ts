@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { CellValue } from "../../query/tree.ts";
+import type { CellValue } from "../../core/query/tree.ts";
 import { lettersTo } from "../letters.ts";
 import type { InsertColumn } from "../remote/change.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";

@@ -1,7 +1,7 @@
 import { setImmediate } from "node:timers/promises";
 import { sql } from "kysely";
-import { parseExact } from "../../json/exact.ts";
-import type { CellValue, Condition, OperationFields, Row, Select } from "../../query/tree.ts";
+import { parseExact } from "../../core/json/exact.ts";
+import type { CellValue, Condition, OperationFields, Row, Select } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
 import {

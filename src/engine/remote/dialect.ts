@@ -4,7 +4,7 @@ import type {
   OperationFields,
   ReadingName,
   TableOperation,
-} from "../../query/tree.ts";
+} from "../../core/query/tree.ts";
 import type { LimitCounter } from "../limits.ts";
 import type { EngineRefusal } from "../refusal.ts";
 import type { RowOutput } from "../spool.ts";

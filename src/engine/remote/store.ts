@@ -1,11 +1,11 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { sql } from "kysely";
 import type { Logger } from "pino";
-import { runCooperatively } from "../../cooperative-scheduling.ts";
-import type { QueryLimit } from "../../query/limits.ts";
-import { LONG_BODY } from "../../query/parse.ts";
-import type { ParsedOperations } from "../../query/parsed-operations.ts";
-import type { Operation, OperationFields, ReadingName } from "../../query/tree.ts";
+import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
+import type { QueryLimit } from "../../core/query/limits.ts";
+import { LONG_BODY } from "../../core/query/parse.ts";
+import type { ParsedOperations } from "../../core/query/parsed-operations.ts";
+import type { Operation, OperationFields, ReadingName } from "../../core/query/tree.ts";
 import { isChecked } from "../bindings.ts";
 import { LimitCounter } from "../limits.ts";
 import { contextOf, performAll, performPreview, read, type Work } from "../perform.ts";

@@ -1,12 +1,12 @@
-import { definitions, isRowChangeName } from "../../query/operations.ts";
+import { counted } from "../../core/base/suggestion.ts";
+import { definitions, isRowChangeName } from "../../core/query/operations.ts";
 import type {
   ChangeName,
   Operation,
   OperationFields,
   ReadingName,
   TableOperation,
-} from "../../query/tree.ts";
-import { counted } from "../../suggestion.ts";
+} from "../../core/query/tree.ts";
 import type { EngineRefusal } from "../refusal.ts";
 import type { Previewed, RowChangeName } from "./preview.ts";
 import type { Changed } from "./target.ts";

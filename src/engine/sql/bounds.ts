@@ -1,4 +1,4 @@
-import { isInteger } from "../../json/exact.ts";
+import { isInteger } from "../../core/json/exact.ts";
 import type { Bounds, PresentValue } from "./scope.ts";
 import { numberText, WHOLE_NUMBER } from "./values.ts";
 

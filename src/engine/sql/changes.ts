@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { CellValue, Delete, Insert, Row, Update, Upsert } from "../../query/tree.ts";
+import type { CellValue, Delete, Insert, Row, Update, Upsert } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { whereSql } from "./conditions.ts";
 import { type Fragment, type ResultRow, rows, run, type Steps } from "./fragment.ts";

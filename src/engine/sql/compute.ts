@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import type { CellValue, Compute, FunctionName, Item, Unit } from "../../query/tree.ts";
+import type { CellValue, Compute, FunctionName, Item, Unit } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { conditionSql, isNumber, type NumberFamily } from "./conditions.ts";
 import { type Fragment, SizeBudget, tooComplex } from "./fragment.ts";

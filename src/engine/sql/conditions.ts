@@ -1,6 +1,6 @@
 import { sql } from "kysely";
-import { foldCase } from "../../query/names.ts";
-import type { CellValue, Comparison, Condition } from "../../query/tree.ts";
+import { foldCase } from "../../core/query/names.ts";
+import type { CellValue, Comparison, Condition } from "../../core/query/tree.ts";
 import { withCase } from "../letters.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { type Fragment, listSql, requireSendable, tooComplex } from "./fragment.ts";

@@ -1,10 +1,10 @@
 import { setImmediate } from "node:timers/promises";
 import { deserialize, serialize } from "node:v8";
 import { sql } from "kysely";
-import { findTaken } from "../../query/names.ts";
-import { DEFAULT_INCLUDED } from "../../query/node.ts";
-import type { Include } from "../../query/tree.ts";
-import { readLines } from "../../read-stream.ts";
+import { readLines } from "../../core/base/read-stream.ts";
+import { findTaken } from "../../core/query/names.ts";
+import { DEFAULT_INCLUDED } from "../../core/query/node.ts";
+import type { Include } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { bytesOf, type RowOutput, Spool } from "../spool.ts";
 import { isAlike, linkMayFail, linkSides, termsAbout, whereSql } from "./conditions.ts";

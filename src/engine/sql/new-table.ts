@@ -1,7 +1,7 @@
 import { sql } from "kysely";
-import { foldCase } from "../../query/names.ts";
-import type { ColumnDefinition, CreateTable } from "../../query/tree.ts";
-import { formatHint, suggestion } from "../../suggestion.ts";
+import { formatHint, suggestion } from "../../core/base/suggestion.ts";
+import { foldCase } from "../../core/query/names.ts";
+import type { ColumnDefinition, CreateTable } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
 import type { PresentValue } from "./scope.ts";

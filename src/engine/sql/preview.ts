@@ -1,6 +1,6 @@
 import { createHash } from "node:crypto";
 import { sql } from "kysely";
-import type { Operation, Upsert } from "../../query/tree.ts";
+import type { Operation, Upsert } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import {
   conflictOf,

@@ -1,6 +1,6 @@
 import { sql } from "kysely";
-import type { CellValue, Exists, InnerSelect, Row } from "../../query/tree.ts";
-import { didYouMean, formatHint, suggestion } from "../../suggestion.ts";
+import { didYouMean, formatHint, suggestion } from "../../core/base/suggestion.ts";
+import type { CellValue, Exists, InnerSelect, Row } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment, SizeBudget } from "./fragment.ts";
 

@@ -1,5 +1,5 @@
 import { sql } from "kysely";
-import { findTaken, optionalNames } from "../../query/names.ts";
+import { findTaken, optionalNames } from "../../core/query/names.ts";
 import type {
   Aggregate,
   CellValue,
@@ -9,7 +9,7 @@ import type {
   Join,
   Order,
   Select,
-} from "../../query/tree.ts";
+} from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { type ComputeDialect, Computed } from "./compute.ts";
 import {

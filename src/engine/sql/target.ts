@@ -1,7 +1,7 @@
 import { sql } from "kysely";
-import type { BytewiseColumns } from "../../query/limits.ts";
-import { isPlainName } from "../../query/names.ts";
-import type { Row } from "../../query/tree.ts";
+import type { BytewiseColumns } from "../../core/query/limits.ts";
+import { isPlainName } from "../../core/query/names.ts";
+import type { Row } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { conditionSql } from "./conditions.ts";
 import { type Fragment, type ResultRow, rows, type Steps } from "./fragment.ts";

@@ -1,6 +1,6 @@
-import { runAtOnce, type Steps } from "../../cooperative-scheduling.ts";
-import { ExactNumber, isInteger, isLong, sourceOf } from "../../json/exact.ts";
-import type { CellValue } from "../../query/tree.ts";
+import { runAtOnce, type Steps } from "../../core/base/cooperative-scheduling.ts";
+import { ExactNumber, isInteger, isLong, sourceOf } from "../../core/json/exact.ts";
+import type { CellValue } from "../../core/query/tree.ts";
 import { EngineRefusal, type RefusalCode, RowTooLong } from "../refusal.ts";
 import type { RowForm, RowOutput } from "../spool.ts";
 import type { ResultRow } from "./fragment.ts";

@@ -1,6 +1,6 @@
 import type { SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
-import type { Row } from "../../query/tree.ts";
+import type { Row } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { RowChange } from "../remote/change.ts";
 import { refused } from "../remote/failures.ts";

@@ -1,7 +1,7 @@
 import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
-import { foldCase } from "../../query/names.ts";
-import type { ColumnDefinition, CreateTable, DropTable, Select } from "../../query/tree.ts";
+import { foldCase } from "../../core/query/names.ts";
+import type { ColumnDefinition, CreateTable, DropTable, Select } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import {
   changesOfRows,

@@ -8,8 +8,8 @@ import {
   rmSync,
 } from "node:fs";
 import { join, resolve } from "node:path";
-import { LockRefusedError, LockTimeoutError, withLock } from "../../files/lock.ts";
-import { foldCase, isPlainName } from "../../query/names.ts";
+import { LockRefusedError, LockTimeoutError, withLock } from "../../core/base/files/lock.ts";
+import { foldCase, isPlainName } from "../../core/query/names.ts";
 import { EngineRefusal } from "../refusal.ts";
 
 export const defaultDatabase = "main";

@@ -1,7 +1,7 @@
 import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
-import { ExactNumber, isInteger } from "../../json/exact.ts";
-import { quoteName } from "../../json/fault.ts";
+import { ExactNumber, isInteger } from "../../core/json/exact.ts";
+import { quoteName } from "../../core/json/fault.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { typesByWord } from "../sql/new-table.ts";

@@ -1,5 +1,5 @@
-import type { Call, ErrorCodec } from "../../ipc/channel.ts";
-import type { QueryLimit } from "../../query/limits.ts";
+import type { Call, ErrorCodec } from "../../core/base/ipc/channel.ts";
+import type { QueryLimit } from "../../core/query/limits.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Answer, RowForm } from "../spool.ts";
 import type { SchemaPath } from "../store.ts";

@@ -1,7 +1,7 @@
 import type { DatabaseSync } from "node:sqlite";
 import { sql } from "kysely";
-import { foldCase } from "../../query/names.ts";
-import type { ColumnDefinition } from "../../query/tree.ts";
+import { foldCase } from "../../core/query/names.ts";
+import type { ColumnDefinition } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import type { Fragment } from "../sql/fragment.ts";

@@ -1,11 +1,11 @@
 import { closeSync, openSync } from "node:fs";
 import { Worker } from "node:worker_threads";
-import { runAtOnce } from "../../cooperative-scheduling.ts";
-import { leaveSignalsToParent, openParentChannel } from "../../ipc/channel.ts";
-import { siblingModule } from "../../ipc/child-program.ts";
-import type { QueryLimit } from "../../query/limits.ts";
-import { type ReadOperations, readOperations } from "../../query/parsed-operations.ts";
-import type { TableOperation } from "../../query/tree.ts";
+import { runAtOnce } from "../../core/base/cooperative-scheduling.ts";
+import { leaveSignalsToParent, openParentChannel } from "../../core/base/ipc/channel.ts";
+import { siblingModule } from "../../core/base/ipc/child-program.ts";
+import type { QueryLimit } from "../../core/query/limits.ts";
+import { type ReadOperations, readOperations } from "../../core/query/parsed-operations.ts";
+import type { TableOperation } from "../../core/query/tree.ts";
 import { LimitCounter } from "../limits.ts";
 import { contextOf, performAll, performPreview, read } from "../perform.ts";
 import { type Answer, Spool } from "../spool.ts";

@@ -1,0 +1,65 @@
+import path from "node:path";
+import { DEFAULT_POOL_SIZE, engineOver, sqliteDirectory } from "../core/config/addresses.ts";
+import type { LoadedConfiguration } from "../core/config/load.ts";
+import type { Log } from "../core/observe/log.ts";
+import { DatabaseFiles } from "../engine/sqlite/files.ts";
+import type { Store } from "../engine/store.ts";
+
+/** True if the engine runs queries, and not a foreign upstream. */
+export function hasOwnEngine({ configuration: { upstream } }: LoadedConfiguration): boolean {
+  return engineOver(upstream) !== undefined;
+}
+
+/** The URL of the engine's database. */
+export function ownDatabaseUrl({ configuration, serviceDirectory }: LoadedConfiguration): string {
+  return configuration.upstream.url ?? `sqlite:${path.join(serviceDirectory, "data")}`;
+}
+
+/** The directory of the SQLite files. Undefined for another database. */
+export function dataDirectoryOf(loaded: LoadedConfiguration): string | undefined {
+  return hasOwnEngine(loaded) ? sqliteDirectory(ownDatabaseUrl(loaded)) : undefined;
+}
+
+/**
+ * Opens the engine over the configured database.
+ *
+ * @throws Error for an unusable URL or directory, and for a server that refuses the engine
+ */
+export async function openEngine(
+  loaded: LoadedConfiguration,
+  log: Log,
+  isFirst: boolean,
+): Promise<Store> {
+  const { upstream } = loaded.configuration;
+  // Loaded on demand, because gateways with a foreign upstream do not need it.
+  const { openStore, reportUnavailable } = await import("../engine/open.ts");
+  const store = await openStore({
+    url: ownDatabaseUrl(loaded),
+    databases: upstream.postgres_databases,
+    queryTimeLimit: upstream.statement_timeout && upstream.statement_timeout * 1000,
+    poolSize: upstream.pool_size ?? DEFAULT_POOL_SIZE,
+    log,
+  });
+  if (isFirst) void reportUnavailable(store, log);
+  return store;
+}
+
+function ownDatabases(loaded: LoadedConfiguration): string[] {
+  const directory = dataDirectoryOf(loaded);
+  if (directory === undefined) return [];
+  try {
+    return new DatabaseFiles(directory).names();
+  } catch {
+    return [];
+  }
+}
+
+/** Existing databases, as far as the gateway's own files show them. */
+export function knownDatabases(loaded: LoadedConfiguration): string[] {
+  const { auth, upstream } = loaded.configuration;
+  return [
+    auth.default_database,
+    ...upstream.databases.flatMap(({ databases }) => databases),
+    ...ownDatabases(loaded),
+  ];
+}

@@ -1,0 +1,142 @@
+import { type Configuration, hasEmbeddedServer, hasLogin } from "../core/config/schema.ts";
+import * as administration from "../core/http/administration.ts";
+import { commonHeaders } from "../core/http/answer.ts";
+import type { Exchange } from "../core/http/exchange.ts";
+import type { Gateway } from "../core/http/gateway.ts";
+import { healthz, jwks, readyz } from "../core/http/public-routes.ts";
+import { query } from "../core/http/query.ts";
+import { createRouter, type Endpoint, type Route, type Routes, route } from "../core/http/route.ts";
+import { mcpRoutes } from "../features/mcp/routes.ts";
+import { configuredRouter } from "../features/routes/configured-routes.ts";
+import { schemaRoutes } from "../features/schema/schema.ts";
+import type { Features } from "./open-gateway.ts";
+
+function backchannelLogout(features: Features | undefined): Endpoint {
+  return {
+    authentication: "public",
+    readsBody: true,
+    async handle(gateway, exchange) {
+      // Loaded on demand, because most gateways have no sign-in through a provider.
+      const { logOut } = await import("../features/oauth/backchannel-logout.ts");
+      await logOut(gateway, exchange, features?.issuers, features?.signIns);
+    },
+  };
+}
+
+const pending = new Promise<never>(() => {});
+
+/** @param features undefined for a table that is only described */
+export function routeTable(configuration: Configuration, features?: Features): Route[] {
+  const { server, mcp } = configuration;
+  return [
+    route("/login", { POST: administration.login }),
+    route("/query", { POST: query(server.max_body_bytes) }),
+    ...schemaRoutes(features?.schema),
+    route("/logout", { POST: administration.logout }),
+    route("/api/me", { GET: administration.me }),
+    route("/api/users", { GET: administration.listUsers, POST: administration.createUser }),
+    route("/api/users/:username", {
+      PATCH: administration.patchUser,
+      DELETE: administration.deleteUser,
+    }),
+    route("/api/users/:username/tokens", { DELETE: administration.revokeTokens }),
+    route("/api/users/:username/password", { PUT: administration.changePassword }),
+    route("/api/access", { GET: administration.listAccess }),
+    route("/api/access/:username/:database", {
+      PUT: administration.putAccess,
+      DELETE: administration.deleteAccess,
+    }),
+    route("/api/access/:username/:database/:table_or_pattern", {
+      PUT: administration.putAccess,
+      DELETE: administration.deleteAccess,
+    }),
+    route("/api/groups", { GET: administration.listGroups }),
+    route("/api/groups/:group", {
+      PUT: administration.putGroup,
+      DELETE: administration.deleteGroup,
+    }),
+    route("/api/groups/:group/access/:database", {
+      PUT: administration.putAccess,
+      DELETE: administration.deleteAccess,
+    }),
+    route("/api/groups/:group/access/:database/:table_or_pattern", {
+      PUT: administration.putAccess,
+      DELETE: administration.deleteAccess,
+    }),
+    route("/.well-known/jwks.json", { GET: jwks }),
+    ...(hasLogin(configuration)
+      ? [route("/oauth/backchannel-logout/:prefix", { POST: backchannelLogout(features) })]
+      : []),
+    ...(mcp.enabled ? mcpRoutes(configuration, features?.mcp.promise ?? pending) : []),
+    route("/healthz", { GET: healthz }),
+    route("/readyz", { GET: readyz }),
+  ];
+}
+
+type HomeEntry = [address: string, purpose: string, isPage?: true];
+
+function homeEntries(
+  { configuration, publicUrl }: Gateway,
+  consoleUrl: string | undefined,
+): HomeEntry[] {
+  const { auth, mcp, console } = configuration;
+  const all: HomeEntry[] = [["POST /query", "runs a query in JSON, with a token"]];
+  if (auth.passwords) {
+    all.unshift(["POST /login", "exchanges a username and a password for a token"]);
+  }
+  if (mcp.enabled) {
+    all.push([`${publicUrl}/mcp`, "is the address for MCP clients"]);
+    if (hasEmbeddedServer(configuration)) {
+      const page = `${publicUrl}/oauth/applications`;
+      all.push([page, "lists the apps that you have connected, and disconnects them", true]);
+    }
+  }
+  if (consoleUrl !== undefined) {
+    all.push([consoleUrl, "is the console: sign in there with a browser", true]);
+  } else if (console.listen === undefined) {
+    all.push(["[console]", "in gateway.toml, with a listen address, enables the console"]);
+  }
+  all.push(["GET /api/me", "returns the user of a token, and what the token allows"]);
+  all.push(["GET /readyz", "reports whether the database responds"]);
+  return all;
+}
+
+async function sendHome(
+  gateway: Gateway,
+  exchange: Exchange,
+  consoleUrl: string | undefined,
+): Promise<void> {
+  // Loaded on demand, because most gateways never show this page.
+  const { html } = await import("../core/base/html.ts");
+  const { pageHeaders, renderPage } = await import("../features/oauth/server/pages.ts");
+  const content = html`<h1>This is a gateway to a database</h1>
+<p>Programs query the database through it, each user with the rights that were granted. There is nothing to browse here. For an account, ask the operator of this gateway.</p>
+<ul>
+${homeEntries(gateway, consoleUrl).map(([address, purpose, isPage]) => {
+  const name = isPage ? html`<a href="${address}">${address}</a>` : html`<code>${address}</code>`;
+  return html`<li>${name} ${purpose}</li>`;
+})}
+</ul>
+<p class="quiet">For more, see README.md, docs/http.md and docs/mcp.md of Gatehouse.</p>`;
+  const bytes = Buffer.from(renderPage({ title: "Gateway", content }));
+  const headers = { ...pageHeaders, "Content-Length": String(bytes.length) };
+  exchange.response.writeHead(200, [...Object.entries(headers).flat(), ...commonHeaders(exchange)]);
+  exchange.response.end(exchange.request.method === "HEAD" ? undefined : bytes);
+}
+
+/** The page for browsers at `/`. */
+function homePage(consoleUrl: () => string | undefined): Endpoint {
+  return {
+    authentication: "public",
+    isQuiet: true,
+    handle: (gateway, exchange) => sendHome(gateway, exchange, consoleUrl()),
+  };
+}
+
+export function routesOf(features: Features): Routes {
+  return {
+    routerOf: (configuration) =>
+      createRouter(routeTable(configuration, features), configuredRouter(configuration.routes)),
+    home: homePage(() => features.consoleUrl),
+  };
+}

@@ -1,0 +1,407 @@
+/** `gatehouse access check | who | explain | diff | test`: what users may do, without a query. */
+import { readFile } from "node:fs/promises";
+import { buffer } from "node:stream/consumers";
+import { isDeepStrictEqual } from "node:util";
+import { type Command, InvalidArgumentError } from "commander";
+import * as z from "zod";
+import { openGrammar } from "../app/query-grammar.ts";
+import { diffSnapshots, type EffectChange, effectDiff } from "../core/access/diff.ts";
+import { entriesIn } from "../core/access/entries.ts";
+import { limitsInWords, viewEntry } from "../core/access/entry-view.ts";
+import type { EntryPoint } from "../core/access/grant.ts";
+import { parseAccess } from "../core/access/parse.ts";
+import { type AccessExplanation, explainAccess, grantingEntries } from "../core/access/policy.ts";
+import { writtenHolder } from "../core/access/records.ts";
+import type { Decision } from "../core/access/rights.ts";
+import { groupOf, holderName, isExternalGroup } from "../core/access/roles.ts";
+import { addedTexts, termText } from "../core/access/row-filter.ts";
+import { grantsOf, obstacleOf, type Snapshot } from "../core/access/snapshot.ts";
+import { type Place, placeName } from "../core/base/place.ts";
+import { counted, didYouMean } from "../core/base/suggestion.ts";
+import { lineLocator, parseToml } from "../core/base/toml/toml.ts";
+import type { Configuration } from "../core/config/schema.ts";
+import { type Outcome, outcomeOf, type QueryCaller } from "../core/http/query-outcome.ts";
+import { keepSpelling } from "../core/json/document.ts";
+import { batchKey } from "../core/query/grammar.ts";
+import { definitions, permissionsOfAll } from "../core/query/operations.ts";
+import {
+  isPermissionClass,
+  type PermissionClass,
+  permissionClasses,
+} from "../core/query/permissions.ts";
+import type { Term } from "../core/query/tree.ts";
+import { loadFor } from "./load.ts";
+import { readAccess } from "./operator.ts";
+import { type CommonOptions, defineCommands, readNames, readPlace } from "./options.ts";
+import { FAILURE, print, printJson, printList, UsageError } from "./output.ts";
+
+/** @param operation the key of an operation in a query, or the name of a right */
+function permissionsOf(operation: string, { query }: Configuration): readonly PermissionClass[] {
+  const known = new Map<string, readonly PermissionClass[]>();
+  for (const [name, own] of Object.entries(definitions)) known.set(name, permissionsOfAll(own));
+  for (const [name, right] of Object.entries(query.operations)) known.set(name, [right]);
+  const wanted = operation.toLowerCase();
+  if (wanted === batchKey.toLowerCase()) {
+    throw new UsageError(`a ${batchKey} needs the rights of its elements; check each of them`);
+  }
+  const key = [...known.keys()].find((name) => name.toLowerCase() === wanted);
+  const permissions = known.get(key ?? "");
+  if (permissions !== undefined) return permissions;
+  const permission = operation.toUpperCase();
+  if (isPermissionClass(permission)) return [permission];
+  const all = [...known.keys(), ...permissionClasses];
+  const problem = `unknown operation ${JSON.stringify(operation)}; allowed: ${all.join(", ")}`;
+  throw new UsageError(problem + didYouMean(operation, all));
+}
+
+type Answer = Decision["reason"] | "user_not_found" | "user_disabled";
+
+const explanations: Partial<Record<Answer, string>> = {
+  no_grant: "there is no entry for this database or for *",
+  role_insufficient: "the role does not include this",
+  database_case_mismatch: "the access file spells this database in another case",
+  grant_expired: "the entry has expired",
+  token_database: "the token is for another database",
+  token_read_only: "the token is read-only",
+  user_not_found: "the user does not exist",
+  user_disabled: "the user is disabled",
+};
+
+function explain(answer: Answer, decided: AccessExplanation): string {
+  const { role, entry, boundary, message = answer, grant } = decided;
+  const deciding = `${role} by the entry for ${entry}`;
+  if (answer === "allowed") {
+    const limits = grant === undefined ? "" : limitsInWords(grant);
+    return limits === "" ? deciding : `${deciding}; ${limits}`;
+  }
+  if (boundary !== undefined) return `${message} (a boundary)`;
+  const explanation = explanations[answer] ?? message;
+  return answer === "role_insufficient" ? `${explanation}: ${deciding}` : explanation;
+}
+
+/** Names the tables if the user has entries only for tables of the database. */
+function tableHint(snapshot: Snapshot, username: string, { database, table }: Place): string {
+  const named = entriesIn(grantsOf(snapshot, username))
+    .filter((grant) => table === undefined && grant.database === database)
+    .flatMap(({ tables = [] }) => tables)
+    .map((name) => placeName(database, name))
+    .toArray();
+  return named.length === 0 ? "" : `; there are entries for tables: ${named.join(", ")}`;
+}
+
+function viewLimits({ grant, approvals }: Pick<AccessExplanation, "grant" | "approvals">): object {
+  if (grant === undefined) return {};
+  const { database: _, role: __, ...limits } = viewEntry(grant);
+  return { ...limits, approvals };
+}
+
+interface QuestionOptions extends CommonOptions {
+  readonly via: EntryPoint;
+  readonly groups?: readonly string[];
+}
+
+function readTokenGroups(text: string, earlier?: unknown): string[] {
+  const groups = readNames(text);
+  if (groups.every(isExternalGroup)) return [...(Array.isArray(earlier) ? earlier : []), ...groups];
+  throw new InvalidArgumentError(
+    'Allowed: groups of an issuer, such as staff:a,staff:b or "staff:Sales, EU"; local groups are known.',
+  );
+}
+
+async function readQuestion(operation: string, where: string, options: QuestionOptions) {
+  const loaded = loadFor(options);
+  const place = readPlace(where);
+  const question = { permissions: permissionsOf(operation, loaded.configuration), ...place };
+  const snapshot = await readAccess(loaded);
+  const { via, client } = options;
+  return { question, snapshot, context: { via, client, now: Date.now() } };
+}
+
+async function checkAccess(
+  username: string,
+  operation: string,
+  where: string,
+  options: QuestionOptions,
+): Promise<void> {
+  const { question, snapshot, context } = await readQuestion(operation, where, options);
+  const { permissions, database, table } = question;
+  const { groups = [] } = options;
+  const permission = permissions.join(" and ");
+  const decided = explainAccess(snapshot, { username, groups }, question, context);
+  const reason: Answer = obstacleOf(snapshot, username) ?? decided.reason;
+  const allowed = reason === "allowed";
+  const hint = reason === "no_grant" ? tableHint(snapshot, username, question) : "";
+  const explanation = explain(reason, decided) + hint;
+  if (options.json) {
+    const { grant: _, approvals: __, ...decision } = decided;
+    const limits = allowed ? viewLimits(decided) : {};
+    const question = { username, permission, database, table };
+    printJson({ ...question, ...decision, allowed, reason, ...limits, explanation });
+  } else {
+    const outcome = allowed ? "allowed" : "denied";
+    print(`${outcome}: ${username} ${permission} on ${where}: ${explanation}`);
+  }
+  if (!allowed) process.exitCode = FAILURE;
+}
+
+async function whoMay(operation: string, where: string, options: QuestionOptions): Promise<void> {
+  const { question, snapshot, context } = await readQuestion(operation, where, options);
+  const found = [...snapshot.grants.keys()]
+    .filter((name) => groupOf(name) !== undefined || obstacleOf(snapshot, name) === undefined)
+    .flatMap((username) =>
+      [...grantingEntries(snapshot, { username }, question, context)].map((way) => ({
+        username,
+        members: snapshot.groups.get(groupOf(username) ?? "")?.members,
+        ...way,
+      })),
+    );
+  const head = ["USERNAME", "ROLE", "ENTRY", "LIMITS"];
+  const cellsOf = ({ username, members, role, entry, grant }: (typeof found)[number]) => [
+    members === undefined ? username : `${username} (${members.join(", ")})`,
+    ...[String(role), String(entry), (grant && limitsInWords(grant)) || "-"],
+  ];
+  printList(found, options, head, cellsOf, ({ username, members, role, entry, ...way }) => ({
+    ...writtenHolder({ username }),
+    ...{ members, role, entry, ...viewLimits(way) },
+  }));
+}
+
+/** Reads an access file without checking its permissions, for example one in a repository. */
+async function readAccessAt(file: string): Promise<Snapshot> {
+  return (await parseAccess(await readFile(file), file)).snapshot;
+}
+
+/** Returns a function that judges queries as the gateway does. */
+async function openJudge(options: CommonOptions) {
+  const loaded = loadFor(options);
+  const { file } = options;
+  const snapshot = file === undefined ? await readAccess(loaded) : await readAccessAt(file);
+  const queries = openGrammar(loaded);
+  const context = { queries, form: loaded.configuration.upstream.query_form };
+  return (caller: QueryCaller, body: Buffer) => outcomeOf(snapshot, caller, body, context);
+}
+
+function viewOutcome(caller: QueryCaller, { query, decided, body, ...outcome }: Outcome): object {
+  const viewOf = (terms: readonly Term[] = []): unknown[] =>
+    terms.map((term) => JSON.parse(termText(term), keepSpelling));
+  const decisions = (decided?.decisions ?? []).map(({ filters, ...decision }, at) => {
+    const { operation, database, tables } = query?.accesses[at] ?? {};
+    const added = filters?.flatMap((filter) => viewOf(filter.added));
+    return {
+      operation,
+      database,
+      tables,
+      ...decision,
+      filters: filters?.flatMap(({ conditions }) => viewOf(conditions)),
+      added,
+    };
+  });
+  const { limits = [], approvals = [] } = decided ?? {};
+  return { ...caller, ...outcome, decisions, limits, approvals, body: body?.toString() };
+}
+
+function printOutcome({ user }: QueryCaller, outcome: Outcome): void {
+  const { allowed, code, message, element, reason, query, decided, body } = outcome;
+  const where = element === undefined ? "" : ` (element ${element}: ${reason})`;
+  const why = message === undefined ? "" : `: ${message}`;
+  print(allowed ? `allowed: ${user}` : `denied: ${user}: ${code}${where}${why}`);
+  const { decisions = [], limits = [], approvals = [] } = decided ?? {};
+  for (const [at, { role, entry, boundary, filters }] of decisions.entries()) {
+    const { operation, database, tables = [] } = query?.accesses[at] ?? {};
+    const place = tables.length === 0 ? database : `${database}.${tables.join(", ")}`;
+    const by = entry === undefined ? "no entry" : `${role} by the entry for ${entry}`;
+    const within = boundary === undefined ? "" : `, within the boundary ${boundary}`;
+    const additions = addedTexts(filters);
+    const added = additions.length === 0 ? "" : `; added: ${additions.join(", ")}`;
+    print(`${operation} on ${place}: ${by}${within}${added}`);
+  }
+  for (const { elements, changes, rows = 0 } of limits) {
+    const verb = changes === undefined ? "returned" : "changed";
+    const limit = `at most ${counted(changes ?? rows, "row")} ${verb}`;
+    print(`limit enforced by the database: ${limit} by element ${elements.join(", ")}`);
+  }
+  for (const { permissions, approvers, entry, boundary } of approvals) {
+    const by = approvers?.join(" or ") ?? "a user who may grant there";
+    print(`${permissions.join(", ")} needs approval by ${by} (${entry ?? boundary})`);
+  }
+  if (body !== undefined) print(`\n${body.toString()}`);
+}
+
+async function explainQuery(user: string, options: QuestionOptions): Promise<void> {
+  const judge = await openJudge(options);
+  const { via, client, groups } = options;
+  const caller = { user, via, client, groups };
+  const outcome = judge(caller, await buffer(process.stdin));
+  if (options.json) printJson(viewOutcome(caller, outcome));
+  else printOutcome(caller, outcome);
+  if (!outcome.allowed) process.exitCode = FAILURE;
+}
+
+const expectationShape = z.strictObject({
+  user: z.string(),
+  via: z.enum(["query", "mcp"]).default("query"),
+  client: z.string().optional(),
+  groups: z
+    .array(z.string().refine(isExternalGroup, "a group of an issuer is <prefix>:<group>"))
+    .optional(),
+  query: z.string(),
+  allowed: z.boolean(),
+  code: z.string().optional(),
+});
+const expectations = z.strictObject({ expect: z.array(expectationShape).min(1) });
+const expectationKeys = Object.keys(expectationShape.shape);
+
+/** @throws Error that names the file and the line */
+async function readExpectations(file: string) {
+  const text = await readFile(file, "utf8");
+  const { data, error } = expectations.safeParse(parseToml(text, file));
+  const lineOf = lineLocator(text);
+  if (data !== undefined) {
+    return data.expect.map((one, at) => ({ ...one, line: lineOf(["expect", at]) ?? 1 }));
+  }
+  const issue = error.issues.find(({ code }) => code === "unrecognized_keys") ?? error.issues[0];
+  const [, at, key] = issue?.path ?? [];
+  const unknown = issue?.code === "unrecognized_keys" ? issue.keys[0] : undefined;
+  const where = typeof at === "number" ? `${file}:${lineOf(["expect", at])}` : file;
+  const reason = unknown === undefined ? issue?.message : "unknown key";
+  const name = unknown ?? key;
+  const hint = didYouMean(unknown ?? "", expectationKeys);
+  throw new Error(
+    `${where}: [[expect]]: ${name === undefined ? "" : `\`${String(name)}\`: `}${reason}; allowed keys: ${expectationKeys.join(", ")}${hint}`,
+  );
+}
+
+function inWords(allowed: boolean, code: string | undefined): string {
+  if (allowed) return "allowed";
+  return code === undefined ? "denied" : `denied with ${code}`;
+}
+
+async function testAccess(file: string, options: CommonOptions): Promise<void> {
+  const judge = await openJudge(options);
+  const expected = await readExpectations(file);
+  const differing = expected.flatMap((expectation) => {
+    const { allowed, code } = expectation;
+    const outcome = judge(expectation, Buffer.from(expectation.query));
+    // For a Batch, the expected code may also be that of the element.
+    const isAsExpected =
+      allowed === outcome.allowed &&
+      (code === undefined || code === outcome.code || code === outcome.reason);
+    return isAsExpected ? [] : [{ expectation, outcome }];
+  });
+  if (options.json) {
+    printJson(
+      differing.map(({ expectation: { line, ...wanted }, outcome }) => ({
+        line,
+        expected: wanted,
+        found: viewOutcome(wanted, outcome),
+      })),
+    );
+  } else {
+    for (const { expectation, outcome } of differing) {
+      const { line, user, allowed, code } = expectation;
+      const found = inWords(outcome.allowed, outcome.reason ?? outcome.code);
+      const why = outcome.message === undefined ? "" : `: ${outcome.message}`;
+      print(`${file}:${line}: ${user}: expected ${inWords(allowed, code)}, found ${found}${why}`);
+    }
+    print(`${expected.length} expectations, ${differing.length} failed`);
+  }
+  if (differing.length > 0) process.exitCode = FAILURE;
+}
+
+function written(value: unknown): string {
+  return value === undefined ? "none" : JSON.stringify(value);
+}
+
+function linesOf(change: EffectChange): string[] {
+  const { place, gains, loses, limits, before, after } = change;
+  const username = holderName(change.username);
+  const by = `${before.role} to ${after.role}`;
+  const lines: string[] = [];
+  if (gains.length > 0) lines.push(`${username} gains ${gains.join(", ")} on ${place} (${by})`);
+  if (loses.length > 0) lines.push(`${username} loses ${loses.join(", ")} on ${place} (${by})`);
+  for (const key of gains.length > 0 ? Object.keys(after.limits) : limits) {
+    if (isDeepStrictEqual(before.limits[key], after.limits[key])) continue;
+    const values = `${written(before.limits[key])} to ${written(after.limits[key])}`;
+    lines.push(`${username} on ${place}: ${key} ${values}`);
+  }
+  return lines;
+}
+
+export function printDifference(before: Snapshot, after: Snapshot, json?: true): void {
+  const access = [...effectDiff(before, after, Date.now())];
+  const { usersAdded, usersRemoved, usersChanged, ...diff } = diffSnapshots(before, after);
+  const { boundariesAdded, boundariesRemoved } = diff;
+  const membersOf = ({ groups }: Snapshot, name: string) => groups.get(name)?.members ?? [];
+  const members = [...new Set([...before.groups.keys(), ...after.groups.keys()])].flatMap(
+    (group) => {
+      const [old, current] = [membersOf(before, group), membersOf(after, group)];
+      const joined = current.filter((name) => !old.includes(name));
+      const left = old.filter((name) => !current.includes(name));
+      return joined.length + left.length === 0 ? [] : [{ group, joined, left }];
+    },
+  );
+  const attributesOf = ({ users }: Snapshot, name: string) => users.get(name)?.attributes;
+  const attributesChanged = usersChanged.filter(
+    (name) => !isDeepStrictEqual(attributesOf(before, name), attributesOf(after, name)),
+  );
+  const sameAsChanged = [...usersAdded, ...usersRemoved, ...usersChanged].flatMap((user) => {
+    const [was, sameAs] = [before, after].map(({ users }) => users.get(user)?.sameAs);
+    return was === sameAs
+      ? []
+      : [{ user, ...(was && { was }), ...(sameAs && { same_as: sameAs }) }];
+  });
+  if (json) {
+    const changes = access.map(({ username, ...change }) => ({
+      ...writtenHolder({ username }),
+      ...change,
+    }));
+    const others = { members, attributesChanged, sameAsChanged };
+    printJson({ access: changes, ...others, boundariesAdded, boundariesRemoved });
+    return;
+  }
+  const lines = [
+    ...access.flatMap(linesOf),
+    ...members.flatMap(({ group, joined, left }) => [
+      ...joined.map((name) => `${name} joins the group ${group}`),
+      ...left.map((name) => `${name} leaves the group ${group}`),
+    ]),
+    ...attributesChanged.map((name) => `${name}: attributes changed, which may affect row filters`),
+    ...sameAsChanged.map(({ user, was, same_as: sameAs }) =>
+      sameAs === undefined
+        ? `${user} is no longer the same person as ${was}`
+        : `${user} is now the same person as ${sameAs}`,
+    ),
+    ...boundariesRemoved.map((name) => `boundary removed: ${name}`),
+    ...boundariesAdded.map((name) => `boundary added: ${name}`),
+  ];
+  print(lines.length === 0 ? "no user gains or loses anything" : lines.join("\n"));
+}
+
+async function compareAccess(old: string, current: string, { json }: CommonOptions) {
+  const [before, after] = await Promise.all([readAccessAt(old), readAccessAt(current)]);
+  printDifference(before, after, json);
+}
+
+const help = `
+check <username> <operation> <place> --via <via> --client <client_id> --json  check whether a user may run an operation, and why
+  --groups <groups>  groups that only the user's token knows, such as staff:a,staff:b; may be repeated
+who <operation> <place> --via <via> --client <client_id> --json  list users who may run an operation, with entry and limits
+explain <username> --file <file> --via <via> --client <client_id> --json  judge the query on standard input, and print it as it would be forwarded
+  --groups <groups>  groups that only the user's token knows, such as staff:a,staff:b; may be repeated
+diff --json     show who gains and loses what between two access files
+  <old>         an access file
+  <new>         another access file
+test --file <file> --json  test the access file against a file of expectations
+  <file>        TOML with [[expect]]: user, groups, via, client, query (JSON), allowed, code
+`;
+
+export function questionCommands(): Command[] {
+  const runs = {
+    ...{ check: checkAccess, who: whoMay, explain: explainQuery },
+    ...{ diff: compareAccess, test: testAccess },
+  };
+  return defineCommands(help, runs, {
+    groups: { parse: readTokenGroups },
+    via: { choices: ["query", "mcp"], fallback: ["query"] },
+  });
+}

@@ -1,0 +1,183 @@
+import { type Command, InvalidArgumentError } from "commander";
+import type { Plan } from "../core/access/access-rules.ts";
+import { entriesIn, prefixOf } from "../core/access/entries.ts";
+import { limitsInWords, readCondition, readEntry, viewEntry } from "../core/access/entry-view.ts";
+import type { Grant } from "../core/access/grant.ts";
+import { allEntriesOf } from "../core/access/groups.ts";
+import { lintEntry } from "../core/access/lint.ts";
+import { entryKeys, entryRoles, writtenHolder } from "../core/access/records.ts";
+import { type EntryRole, groupSubject, holderName, isGroupName } from "../core/access/roles.ts";
+import { actions } from "../core/administration/actions.ts";
+import { Refusal } from "../core/base/refusal.ts";
+import { didYouMean } from "../core/base/suggestion.ts";
+import { missingNames } from "./database-schema.ts";
+import { loadFor } from "./load.ts";
+import { changeAccess, entriesInWords, readAccess } from "./operator.ts";
+import {
+  type CommonOptions,
+  commandGroup,
+  defineCommands,
+  readCount,
+  readExpiry,
+  readNames,
+  readPlace,
+} from "./options.ts";
+import { print, printList, UsageError, warn } from "./output.ts";
+
+/** @throws InvalidArgumentError that lists the roles and suggests the closest one */
+function readRole(text: string): EntryRole {
+  const role = entryRoles.find((known) => known === text);
+  if (role !== undefined) return role;
+  const message = `Allowed: ${entryRoles.join(", ")}${didYouMean(text, entryRoles)}.`;
+  throw new InvalidArgumentError(message);
+}
+
+function readFilter(text: string, earlier: readonly object[] = []): readonly object[] {
+  const condition = readCondition(text);
+  if (condition !== undefined) return [...earlier, condition];
+  throw new InvalidArgumentError(
+    "Allowed: one condition, such as 'tenant = @tenant', 'size < 5' or 'region IN (eu, us)'. Repeat --row-filter for more. Quote text of more than one word.",
+  );
+}
+
+type EntryField = (typeof entryKeys)[keyof typeof entryKeys]["field"];
+
+interface GrantOptions extends CommonOptions, Partial<Record<EntryField, unknown>> {
+  readonly beside?: true;
+}
+
+async function grantAccess(
+  username: string,
+  where: string,
+  role: EntryRole,
+  options: GrantOptions,
+): Promise<void> {
+  const loaded = loadFor(options);
+  const target = readPlace(where);
+  const keepsOther = options.beside === true;
+  if (keepsOther && options.expires === undefined) {
+    throw new UsageError(
+      "--beside adds a temporary entry to the permanent one, so it needs --expires",
+    );
+  }
+  const keys = Object.entries(entryKeys)
+    .map(([key, { field }]) => [key, options[field]])
+    .filter(([, value]) => value !== undefined);
+  const grant = readEntry({ username, ...target }, { role, ...Object.fromEntries(keys) });
+  const plan: Plan = (current) =>
+    actions.grant.plan(current, "operator", { username, grant, keepsOther }, loaded.configuration);
+  const snapshot = await changeAccess(loaded, { username, database: where }, plan, options);
+  const limits = limitsInWords(grant);
+  const holder = holderName(username);
+  for (const problem of lintEntry(snapshot, grant, Date.now())) warn(problem);
+  print(`${holder} is ${role} on ${where}${limits === "" ? "" : `: ${limits}`}.`);
+  const about = `the entry of ${holder} for ${where}`;
+  for (const missing of await missingNames(loaded, snapshot, [[about, grant]])) warn(missing);
+}
+
+async function revokeAccess(username: string, where: string, options: CommonOptions) {
+  const loaded = loadFor(options);
+  const target = { username, ...readPlace(where) };
+  const plan: Plan = (current) =>
+    actions.revoke.plan(current, "operator", target, loaded.configuration);
+  const snapshot = await changeAccess(loaded, { username, database: where }, plan, options);
+  const entries = entriesInWords(snapshot, username);
+  const left = entries === "-" ? "none" : entries;
+  print(`Removed the entry of ${holderName(username)} for ${where}. Remaining entries: ${left}`);
+}
+
+async function listAccess(options: CommonOptions): Promise<void> {
+  const { user, database, table } = options;
+  const snapshot = await readAccess(loadFor(options));
+  const [name, tableDatabase = database] = table?.split(".", 2).reverse() ?? [];
+  const coversTable = (pattern: string) => {
+    const prefix = prefixOf(pattern);
+    return pattern === name || (prefix !== undefined && name?.startsWith(prefix));
+  };
+  const isSelected = (grant: Grant) =>
+    [database, tableDatabase].every((one) => one === undefined || grant.database === one) &&
+    (name === undefined || grant.tables?.some(coversTable));
+  const all =
+    user === undefined
+      ? snapshot.grants.values().flatMap(entriesIn)
+      : allEntriesOf(snapshot, { username: user });
+  const entries = [...all.filter(isSelected)];
+  const isPlain = entries.every((one) => one.tables === undefined && limitsInWords(one) === "");
+  const head = ["USERNAME", "DATABASE", "ROLE", ...(isPlain ? [] : ["TABLES", "LIMITS"])];
+  const cellsOf = (grant: Grant) => [
+    ...[grant.username, grant.database, grant.role],
+    ...(isPlain ? [] : [grant.tables?.join(", ") ?? "-", limitsInWords(grant) || "-"]),
+  ];
+  const viewOf = (grant: Grant) => ({ ...writtenHolder(grant), ...viewEntry(grant) });
+  printList(entries, options, head, cellsOf, viewOf);
+}
+
+const help = `
+grant <username> <place> --force  grant a role, replacing the user's entry for the same place
+  <role>        the role on this place
+  --group <group>  instead of <username>: a local group, or <prefix>:<group> of an issuer
+  --columns <names>  only these columns, such as id,status
+  --writable-columns <names>  only these columns can be written
+  --row-filter <condition>  only these rows, such as 'tenant = @tenant' or 'region IN (eu, us)'; may be repeated
+  --require-where <names>  columns that Update and Delete must compare with = or IN
+  --max-rows <n>  most rows in a response
+  --max-changes <n>  most rows that one query may change
+  --require-approval <rights>  rights that need approval, such as DELETE,DROP
+  --approvers <usernames>  who may approve, and groups as group:<name> (default: users who may grant here)
+  --expires <time>  when the entry ends: 2h, 30d, tomorrow, 2026-12-24, 2026-12-24T18:00:00Z
+  --beside      add a temporary entry to the permanent one; needs --expires
+revoke <username> <place> --force  remove a user's entry for a database or table
+  --group <group>  instead of <username>: a local group, or <prefix>:<group> of an issuer
+list --json     list entries: user, database, role and limits
+  --user <username>  only entries of this user and of the user's local groups
+  --database <database>  only entries that name this database; * for entries on every database
+  --table <table>  only entries that name or match this table or <database>.<table>
+`;
+
+/** With `--group`, commander passes no username. */
+function ofHolder<Given extends unknown[]>(
+  run: (username: string, ...given: Given) => Promise<void>,
+) {
+  return function (this: Command, ...given: [string, ...Given]) {
+    const { group } = this.opts<{ group?: string }>();
+    return Reflect.apply(run, this, group === undefined ? given : [groupSubject(group), ...given]);
+  };
+}
+
+function readGroup(text: string, earlier?: unknown): string {
+  if (earlier !== undefined) throw new InvalidArgumentError("One group at a time.");
+  if (!isGroupName(text)) throw new Refusal("invalid_group");
+  return text;
+}
+
+/** Without `<username>`, which `--group` replaces. */
+function replaceUsername(command: Command): void {
+  const { registeredArguments: given } = command;
+  command.on("option:group", () => Object.assign(command, { registeredArguments: given.slice(1) }));
+}
+
+function entryCommands(): Command[] {
+  const runs = { grant: ofHolder(grantAccess), revoke: ofHolder(revokeAccess), list: listAccess };
+  const [names, count] = [{ parse: readNames }, { parse: readCount }];
+  const commands = defineCommands(help, runs, {
+    group: { parse: readGroup },
+    ...{ columns: names, writableColumns: names, requireWhere: names, approvers: names },
+    ...{ maxRows: count, maxChanges: count, expires: { parse: readExpiry } },
+    role: { choices: entryRoles, parse: readRole },
+    rowFilter: { parse: readFilter },
+    requireApproval: { parse: (text) => readNames(text.toUpperCase()) },
+  });
+  commands.forEach(replaceUsername);
+  return commands;
+}
+
+/** @param name the subcommand on the command line; the others load only if it is not one of these */
+export async function accessCommand(name?: string): Promise<Command> {
+  const commands = entryCommands();
+  if (!commands.some((command) => command.name() === name)) {
+    const { questionCommands } = await import("./access-questions.ts");
+    const { versionCommands } = await import("./access-versions.ts");
+    for (const one of [...questionCommands(), ...versionCommands()]) commands.push(one);
+  }
+  return commandGroup("access", "grant and revoke roles, and check what they allow", commands);
+}

@@ -1,0 +1,189 @@
+import { existsSync } from "node:fs";
+import type { Command } from "commander";
+import { hasOwnEngine, knownDatabases, ownDatabaseUrl } from "../app/own-engine.ts";
+import { entriesIn } from "../core/access/entries.ts";
+import { placeOf } from "../core/access/grant.ts";
+import { lintAccess } from "../core/access/lint.ts";
+import { namesWithoutRecord } from "../core/access/parse.ts";
+import { caseConflictsOf } from "../core/access/policy.ts";
+import { boundaryName } from "../core/access/rights.ts";
+import { groupOf, holderName } from "../core/access/roles.ts";
+import { runAtOnce } from "../core/base/cooperative-scheduling.ts";
+import { counted } from "../core/base/suggestion.ts";
+import { storeName, storesAccess } from "../core/config/addresses.ts";
+import type { LoadedConfiguration } from "../core/config/load.ts";
+import { administratorWarning } from "../core/http/reload-report.ts";
+import { readCertificate } from "../core/http/secure-server.ts";
+import { keysDirectoryOf } from "../core/identity/key-file.ts";
+import { missingNames, openAsGuest } from "./database-schema.ts";
+import { loadFor } from "./load.ts";
+import { keysOf, readAccess, revocationsOf } from "./operator.ts";
+import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
+import { explain, FAILURE, print, printJson, reportFailure, warn } from "./output.ts";
+import { exposureWarnings, writeProblems } from "./start-checks.ts";
+
+/** An absent part is created by a start or by a revocation. */
+type Finding =
+  | { readonly part: string; readonly state: "ok" | "absent"; readonly text: string }
+  | { readonly warning: string }
+  | { readonly error: unknown };
+type Findings = AsyncGenerator<Finding, void>;
+
+function ok(part: string, text: string): Finding {
+  return { part, state: "ok", text };
+}
+
+function absent(part: string, text: string): Finding {
+  return { part, state: "absent", text };
+}
+
+async function* checkStore(loaded: LoadedConfiguration): Findings {
+  const keys = await (await keysOf(loaded)).read();
+  const { count } = await (await revocationsOf(loaded)).read();
+  const counts = `${counted(keys.length, "signing key")}, ${counted(count, "revocation")}`;
+  yield ok("store", `${storeName(loaded.configuration)} (${counts})`);
+  yield* checkAccess(loaded);
+}
+
+async function* checkDatabase(loaded: LoadedConfiguration): Findings {
+  const url = hasOwnEngine(loaded) ? ownDatabaseUrl(loaded) : "";
+  const isPostgres = /^postgres(ql)?:/.test(url);
+  if (!isPostgres && !/^(mysql|mariadb):/.test(url)) return;
+  const { parseAddress } = isPostgres
+    ? await import("../engine/postgres/address.ts")
+    : await import("../engine/mysql/address.ts");
+  const { host, port, user } = parseAddress(url);
+  yield ok("database", `${user} on ${host}:${port} (the URL is valid)`);
+  try {
+    const store = await openAsGuest(loaded);
+    await store?.close();
+  } catch (error) {
+    // Not an error, since the service may have another environment and password file.
+    yield { warning: explain(error) };
+  }
+}
+
+async function* checkKeys(loaded: LoadedConfiguration): Findings {
+  const keys = keysDirectoryOf(loaded.serviceDirectory);
+  if (existsSync(keys)) {
+    const { length } = await (await keysOf(loaded)).read();
+    yield ok("signing keys", `${keys} (${length})`);
+  } else if (existsSync(loaded.configuration.auth.access_control_file)) {
+    const text = `${keys} is created by the next start; tokens issued before will stop working`;
+    yield absent("signing keys", text);
+  } else yield absent("signing keys", `${keys} is created by the first start`);
+}
+
+async function* checkAccessFile(loaded: LoadedConfiguration): Findings {
+  const file = loaded.configuration.auth.access_control_file;
+  const isFirstStart = ![file, keysDirectoryOf(loaded.serviceDirectory)].some(existsSync);
+  if (isFirstStart) yield absent("access file", `${file} is created by the first start`);
+  else yield* checkAccess(loaded);
+}
+
+async function* checkAccess(loaded: LoadedConfiguration): Findings {
+  const { auth } = loaded.configuration;
+  const snapshot = await readAccess(loaded);
+  const entries = [...snapshot.grants.values()].flatMap((grants) => [...entriesIn(grants)]);
+  const counts = `${counted(snapshot.users.size, "user")}, ${counted(entries.length, "grant")}, version ${snapshot.version}`;
+  const source = storesAccess(loaded.configuration) ? "in the store" : auth.access_control_file;
+  yield ok("access file", `${source} (${counts})`);
+  for (const name of runAtOnce(namesWithoutRecord(snapshot))) {
+    if (groupOf(name) === undefined) yield { warning: `${name} has grants but no user record` };
+  }
+  const warning = runAtOnce(administratorWarning(snapshot, loaded.configuration));
+  if (warning !== undefined) yield { warning };
+  yield* firstOf(runAtOnce(lintAccess(snapshot, Date.now())));
+  const named = [
+    ...entries.map(
+      (grant) =>
+        [`the entry of ${holderName(grant.username)} for ${placeOf(grant)}`, grant] as const,
+    ),
+    ...snapshot.boundaries.map((one) => [`the boundary ${boundaryName(one)}`, one] as const),
+  ];
+  yield* firstOf(await missingNames(loaded, snapshot, named));
+  for (const { named, database, users } of caseConflictsOf(snapshot, knownDatabases(loaded))) {
+    const also = users.length === 0 ? "" : `, also to ${users.join(", ")}`;
+    const warning = `the access file names ${named}, but the database is called ${database}; it is denied to everyone${also}`;
+    yield { warning };
+  }
+}
+
+const MOST_WARNINGS = 50;
+
+function* firstOf(warnings: readonly string[]) {
+  for (const warning of warnings.slice(0, MOST_WARNINGS)) yield { warning };
+  const more = warnings.length - MOST_WARNINGS;
+  if (more > 0) yield { warning: `and ${more} more` };
+}
+
+async function* checkRevocations(loaded: LoadedConfiguration): Findings {
+  const file = loaded.configuration.auth.revocations_file;
+  if (existsSync(file)) {
+    const { count } = await (await revocationsOf(loaded)).read();
+    yield ok("revocations", `${file} (${count})`);
+  } else yield absent("revocations", `${file} is created by the first revocation`);
+}
+
+async function* checkCertificate({ configuration }: LoadedConfiguration): Findings {
+  const { certificate, key } = configuration.server.tls;
+  if (certificate === undefined || key === undefined) return;
+  const checkRead = configuration.auth.check_permissions;
+  const { names, expires } = await readCertificate({ certificate, key }, checkRead);
+  yield ok("certificate", `${certificate} (${names}, until ${expires.toISOString()})`);
+  if (expires.getTime() <= Date.now()) yield { warning: "the certificate has expired" };
+}
+
+/** Yields an error instead of throwing it, so that one run lists everything to fix. */
+async function* attempt<Input>(check: (input: Input) => Findings, input: Input): Findings {
+  try {
+    yield* check(input);
+  } catch (error) {
+    yield { error };
+  }
+}
+
+async function* checkAll(options: CommonOptions): Findings {
+  const loaded = loadFor(options);
+  yield ok("configuration", loaded.file ?? "(none: defaults)");
+  for (const { about, sentence } of exposureWarnings(loaded)) {
+    yield {
+      warning: about.host === undefined ? sentence : `server.host ${about.host}: ${sentence}`,
+    };
+  }
+  const isShared = loaded.configuration.store.url !== undefined;
+  const state = isShared ? [checkStore] : [checkKeys, checkAccessFile, checkRevocations];
+  for (const check of [checkDatabase, checkCertificate, ...state]) yield* attempt(check, loaded);
+  for (const problem of writeProblems(loaded)) yield { error: new Error(problem) };
+}
+
+const NAME_WIDTH = 14;
+
+async function check(options: CommonOptions): Promise<void> {
+  if (options.json) {
+    const found = await Array.fromAsync(attempt(checkAll, options));
+    const errors = found.flatMap((one) => ("error" in one ? explain(one.error).split("\n") : []));
+    const warnings = found.flatMap((one) => ("warning" in one ? one.warning : []));
+    const parts = found.filter((one) => "part" in one);
+    printJson({ ok: errors.length === 0, errors, warnings, parts });
+    if (errors.length > 0) process.exitCode = FAILURE;
+    return;
+  }
+  for await (const found of attempt(checkAll, options)) {
+    if ("error" in found) reportFailure(found.error);
+    else if ("warning" in found) warn(found.warning);
+    else {
+      const { part, state, text } = found;
+      print(`${part.padEnd(NAME_WIDTH)} ${state === "ok" ? "ok" : "--"}  ${text}`);
+    }
+  }
+}
+
+const help = `
+check --json    check everything that a start reads or has to write, without changing anything
+`;
+
+export function configCommand(): Command {
+  const commands = defineCommands(help, { check });
+  return commandGroup("config", "check the files that the gateway reads", commands);
+}

@@ -1,0 +1,223 @@
+/** Reads and changes a gateway's state, whether it runs or not. Rarely used parts load on demand. */
+import { statSync } from "node:fs";
+import type { Plan } from "../core/access/access-rules.ts";
+import { displayName } from "../core/access/entries.ts";
+import { placeOf } from "../core/access/grant.ts";
+import { allEntriesOf } from "../core/access/groups.ts";
+import { AccessFileError, readAccessFile } from "../core/access/parse.ts";
+import { type Change, userLosingTokens } from "../core/access/record-change.ts";
+import { groupOf, holderName } from "../core/access/roles.ts";
+import type { Snapshot } from "../core/access/snapshot.ts";
+import { changeAccessFile } from "../core/access/write.ts";
+import { nameOfUser, permissionProblem } from "../core/base/files/guarded.ts";
+import { invocation } from "../core/base/product.ts";
+import { Refusal, type RefusalCode, refusals } from "../core/base/refusal.ts";
+import { didYouMean } from "../core/base/suggestion.ts";
+import type { LoadedConfiguration } from "../core/config/load.ts";
+import {
+  changeNotesOf,
+  describeChanges,
+  noteUnlocked,
+  recordCommand,
+} from "../core/http/change-records.ts";
+import type { KeyStore } from "../core/identity/key-store.ts";
+import type { RevocationStore } from "../core/identity/revocations.ts";
+import type { KnownActivity } from "../core/observe/activity.ts";
+import type { AuditedChange, Author } from "../core/observe/audit-line.ts";
+import type { StoreOperator } from "../features/store/open.ts";
+import { explain, warn } from "./output.ts";
+
+interface About {
+  readonly username: string;
+  readonly database?: string;
+  /** Used to suggest similar names and to list the user's grants. */
+  snapshot?: Snapshot;
+}
+
+function userNotFound({ username, snapshot }: About): string {
+  if (snapshot?.groups.has(username)) {
+    return `User not found: ${username} is a group; for its entries, use --group ${username}`;
+  }
+  const hint = didYouMean(username, snapshot?.users.keys() ?? []);
+  return `User not found: ${username}${hint || ` (\`${invocation} user list\` lists all users)`}`;
+}
+
+/** The entries of a user and of the user's local groups, or those of a group. */
+export function entriesInWords(snapshot: Snapshot, username: string): string {
+  const entries = allEntriesOf(snapshot, { username }).map((grant) => {
+    const entry = `${placeOf(grant)}:${grant.role}`;
+    return grant.username === username ? entry : displayName(entry, grant);
+  });
+  return [...entries].join(" ") || "-";
+}
+
+function grantNotFound({ username, database = "*", snapshot }: About): string {
+  const grants = snapshot && entriesInWords(snapshot, username);
+  const holder = holderName(username);
+  const known = grants === undefined ? "" : ` (${holder} has ${grants === "-" ? "none" : grants})`;
+  return `Grant not found: ${holder} on ${database}${known}`;
+}
+
+const messages: Partial<Record<RefusalCode, (about: About) => string>> = {
+  user_not_found: userNotFound,
+  group_not_found: ({ username }) => `Group not found: ${groupOf(username) ?? username}`,
+  user_exists: ({ username }) => `User already exists: ${username}`,
+  grant_not_found: grantNotFound,
+  no_grant: grantNotFound,
+  database_case_mismatch: (about) =>
+    `${grantNotFound(about)}; the access file spells this database in another case`,
+};
+
+export function refusalOf(code: RefusalCode, about: About): Refusal {
+  const message = messages[code]?.(about);
+  return new Refusal(code, message === undefined ? {} : { message });
+}
+
+/** Adds the user and the grant to a refusal, since a script may run many commands. */
+export async function naming<T>(about: About, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (!(error instanceof Refusal) || messages[error.code] === undefined) throw error;
+    // A message of its own is about another name.
+    if (error.message !== refusals[error.code][1]) throw error;
+    throw refusalOf(error.code, about);
+  }
+}
+
+const stores = new WeakMap<LoadedConfiguration, Promise<StoreOperator>>();
+
+/** Opens the store once per command; undefined if all state is in files. */
+export function storeOf(loaded: LoadedConfiguration): Promise<StoreOperator> | undefined {
+  if (loaded.configuration.store.url === undefined) return undefined;
+  const known = stores.get(loaded);
+  if (known !== undefined) return known;
+  const opening = import("../features/store/open.ts").then(async ({ openStore, operateStore }) =>
+    operateStore(await openStore(loaded.configuration), warn),
+  );
+  stores.set(loaded, opening);
+  return opening;
+}
+
+function accessStoreOf(loaded: LoadedConfiguration): Promise<StoreOperator> | undefined {
+  return loaded.configuration.store.access === "store" ? storeOf(loaded) : undefined;
+}
+
+/**
+ * Changes users and grants as the operator, and returns the state as written. Revokes tokens by the
+ * same rule as the HTTP API, so that restoring an older access file does not revive them.
+ */
+export function changeAccess(
+  loaded: LoadedConfiguration,
+  about: About,
+  plan: Plan,
+  { force = false }: { readonly force?: boolean } = {},
+): Promise<Snapshot> {
+  const { auth, store: settings } = loaded.configuration;
+  const { access_control_file: file } = auth;
+  const named = { ...about };
+  return naming(named, async () => {
+    const noted: Plan = (current) => {
+      named.snapshot = current;
+      return plan(current);
+    };
+    const beforeWrite = async (changes: readonly Change[]) => {
+      const user = userLosingTokens(changes);
+      if (user !== undefined) await (await revocationsOf(loaded)).revokeUser(user);
+    };
+    const options = { force, beforeWrite };
+    const store = await accessStoreOf(loaded);
+    if (store !== undefined) return (await store.access.change(noted, options)).snapshot;
+    if (settings.url !== undefined) throw new Refusal("access_file_read_only");
+    const { snapshot, changes } = await changeAccessFile(file, noted, options);
+    if (changes.length === 0) return snapshot;
+    await noteChanges(loaded, describeChanges(changes), snapshot.version);
+    // A change keeps the file's mode, and a gateway rejects a file that others may read.
+    const problem = permissionProblem(file, statSync(file), auth.check_permissions);
+    if (problem !== undefined) {
+      const { reason, remedy } = problem;
+      warn(
+        `gateways reject this file until it is fixed: ${file}: ${reason}; fix it with: ${remedy}`,
+      );
+    }
+    return snapshot;
+  });
+}
+
+/** Clears the failed logins of a user, in a running gateway or in the store. */
+export async function unlock(loaded: LoadedConfiguration, username: string): Promise<void> {
+  try {
+    if (loaded.configuration.store.url === undefined) {
+      return await noteUnlocked(changeNotesOf(loaded.serviceDirectory), username);
+    }
+    const { PAIRS, pairEnding } = await import("../core/identity/throttle.ts");
+    const { withStore } = await import("../features/store/open.ts");
+    const { forgetCounts } = await import("../features/store/shared-counts.ts");
+    await withStore(loaded, ({ database }) =>
+      forgetCounts(database.query, PAIRS, pairEnding(username)),
+    );
+  } catch (error) {
+    warn(`failed logins of ${username} could not be cleared: ${explain(error)}`);
+  }
+}
+
+/** Records a command's changes for the audit. If that fails, the changes stay in force. */
+export async function noteChanges(
+  { configuration, serviceDirectory }: LoadedConfiguration,
+  changes: readonly AuditedChange[],
+  accessVersion?: string,
+): Promise<void> {
+  const author: Author = { kind: "cli", name: nameOfUser(process.getuid?.() ?? -1) };
+  try {
+    const files = { audit: configuration.audit.file, notes: changeNotesOf(serviceDirectory) };
+    await recordCommand(files, author, changes, accessVersion);
+  } catch (error) {
+    warn(`the change was made, but could not be written to the audit: ${explain(error)}`);
+  }
+}
+
+/** @param options.checkRead also refuse a file that others may read; by default as configured */
+export async function readAccess(
+  loaded: LoadedConfiguration,
+  { checkRead = loaded.configuration.auth.check_permissions } = {},
+): Promise<Snapshot> {
+  const store = await accessStoreOf(loaded);
+  if (store !== undefined) return store.access.snapshot;
+  const { auth } = loaded.configuration;
+  const file = auth.access_control_file;
+  try {
+    return (await readAccessFile(file, { checkRead })).snapshot;
+  } catch (error) {
+    if (!(error instanceof Error && "code" in error && error.code === "ENOENT")) throw error;
+    const reason = `does not exist; the first \`${invocation} serve\` or \`${invocation} user add <name> --admin\` creates it`;
+    throw new AccessFileError(file, [{ reason }]);
+  }
+}
+
+export async function revocationsOf(loaded: LoadedConfiguration): Promise<RevocationStore> {
+  const { auth } = loaded.configuration;
+  const store = await storeOf(loaded);
+  if (store !== undefined) return store.revocations;
+  const { revocationsIn } = await import("../core/identity/revocations.ts");
+  return revocationsIn(auth.revocations_file, { checkRead: auth.check_permissions });
+}
+
+export async function keysOf(loaded: LoadedConfiguration): Promise<KeyStore> {
+  const { configuration, serviceDirectory } = loaded;
+  const { auth } = configuration;
+  const store = await storeOf(loaded);
+  if (store !== undefined) return store.keys;
+  const { keyFilesIn, keysDirectoryOf } = await import("../core/identity/key-file.ts");
+  return keyFilesIn(keysDirectoryOf(serviceDirectory), { checkRead: auth.check_permissions });
+}
+
+export async function activityOf(loaded: LoadedConfiguration): Promise<KnownActivity> {
+  const { configuration, serviceDirectory } = loaded;
+  if (configuration.store.url === undefined) {
+    const { activityIn } = await import("../core/observe/activity.ts");
+    return activityIn(serviceDirectory);
+  }
+  const { readActivity } = await import("../features/store/activity-table.ts");
+  const { withStore } = await import("../features/store/open.ts");
+  return withStore(loaded, ({ database }) => readActivity(database));
+}

@@ -1,0 +1,166 @@
+import { Argument, Command, Help, InvalidArgumentError, Option } from "commander";
+import { tablePattern } from "../core/access/records.ts";
+import { isDatabaseOrEvery, splitNames } from "../core/access/roles.ts";
+import { readMoment, unitMs } from "../core/base/clock.ts";
+import { type Place, splitPlace } from "../core/base/place.ts";
+import { invocation } from "../core/base/product.ts";
+import { Refusal } from "../core/base/refusal.ts";
+import { failureLabel } from "./output.ts";
+
+/** Formats errors as those of the gateway, and the usage line so that it can be typed as shown. */
+export function withHouseStyle(command: Command): Command {
+  return command
+    .exitOverride()
+    .showHelpAfterError("(add --help to see what is allowed)")
+    .configureHelp({
+      commandUsage: (command) =>
+        new Help().commandUsage(command).replace(/^gatehouse\b/, invocation),
+    })
+    .configureOutput({
+      outputError: (text, write) => write(text.replace(/^error:/, failureLabel())),
+    });
+}
+
+/** Options that mean the same wherever a command has them. */
+export interface CommonOptions {
+  readonly config?: string;
+  readonly json?: true;
+  readonly force?: boolean;
+  readonly passwordStdin?: true;
+  readonly user?: string;
+  readonly database?: string;
+  readonly table?: string;
+  readonly client?: string;
+  readonly url?: string;
+  readonly host?: string;
+  readonly port?: number;
+  /** An access file other than the gateway's own. */
+  readonly file?: string;
+}
+
+/** Arguments and options that mean the same in every command. */
+const common: ReadonlyMap<string, string> = new Map([
+  ["<username>", "the user"],
+  [
+    "<place>",
+    "<database>[.<table>], with quotes around a database that contains a dot; * means every database, and a table may end in * to match a prefix",
+  ],
+  ["<operation>", "an operation such as Select, or a right such as SELECT"],
+  ["--via <via>", "the entry point, which boundaries may limit"],
+  ["--client <client_id>", "the OAuth client that sends the query"],
+  ["--file <file>", "use this access file instead of the gateway's"],
+  ["--json", "print JSON"],
+  ["--force", "allow this even if no administrator or Owner of a database is left"],
+  ["--password-stdin", "read the password from standard input"],
+]);
+
+/** How the value of an argument or option is read. */
+interface Refinement {
+  readonly choices?: readonly string[];
+  parse?(text: string, earlier?: unknown): unknown;
+  readonly fallback?: readonly [value: unknown, shown?: string];
+  readonly conflicts?: string;
+}
+
+function refine(parameter: Argument | Option, refinement: Refinement = {}): void {
+  const { choices, fallback, conflicts } = refinement;
+  if (choices !== undefined) parameter.choices(choices);
+  if ("parse" in refinement) {
+    parameter.argParser((text, earlier: unknown) => refinement.parse?.(text, earlier));
+  }
+  if (fallback !== undefined) parameter.default(...fallback);
+  if (conflicts !== undefined && parameter instanceof Option) parameter.conflicts(conflicts);
+}
+
+/**
+ * Builds commands from a help text. A line with a name and a description begins a command. Indented
+ * lines describe its arguments and options; those in `common` follow the name without a description.
+ *
+ * @param refinements by the names that commander gives arguments and options
+ */
+export function defineCommands(
+  help: string,
+  runs: Readonly<Record<string, Parameters<Command["action"]>[0]>>,
+  refinements: Readonly<Record<string, Refinement>> = {},
+): Command[] {
+  const sections = help.trim().split(/\n(?=\S)/);
+  return sections.map((section) => {
+    const [[head = "", description = ""] = [], ...described] = section
+      .split("\n")
+      .map((line) => line.trim().split(/ {2,}/));
+    const [name = "", ...shared] = head.match(/--\S+ <\S+>|\S+/g) ?? [];
+    const command = withHouseStyle(new Command(name))
+      .description(description)
+      .option("--config <file>", "read the configuration from this file");
+    for (const [flags = "", text = ""] of [
+      ...shared.map((one) => [one, common.get(one)]),
+      ...described,
+    ]) {
+      if (flags.startsWith("-")) {
+        const option = new Option(flags, text).makeOptionMandatory(text.endsWith("(required)"));
+        refine(option, refinements[option.attributeName()]);
+        command.addOption(option);
+      } else {
+        const argument = new Argument(flags, text);
+        refine(argument, refinements[argument.name()]);
+        command.addArgument(argument);
+      }
+    }
+    const run = runs[name];
+    if (run === undefined) throw new Error(`the command ${name} has no function`);
+    return command.action(run);
+  });
+}
+
+/** For a help text of one command. */
+export function defineCommand(...definition: Parameters<typeof defineCommands>): Command {
+  const [command = new Command()] = defineCommands(...definition);
+  return command;
+}
+
+export function commandGroup(name: string, description: string, commands: readonly Command[]) {
+  const group = withHouseStyle(new Command(name)).description(description);
+  for (const command of commands) group.addCommand(command);
+  return group;
+}
+
+/** Parses `main`, `main.tickets`, `*.customer_*` or `'acme.shop'.tickets`. */
+export function readPlace(text: string): Place {
+  const place = splitPlace(text);
+  if (!isDatabaseOrEvery(place.database)) {
+    const { message } = new Refusal("invalid_database");
+    throw new Error(`${message}; write main, main.users or '"acme.shop".users'`);
+  }
+  if (place.table !== undefined && !tablePattern.test(place.table)) {
+    throw new Refusal("invalid_table");
+  }
+  return place;
+}
+
+export function readNames(text: string): string[] {
+  return text.trim() === "" ? [] : splitNames(text);
+}
+
+export function readCount(text: string): number {
+  if (/^[1-9]\d{0,14}$/.test(text)) return Number(text);
+  throw new InvalidArgumentError("Allowed: a whole number from 1.");
+}
+
+const LONGEST_MS = 366 * 86_400_000;
+
+/** Parses `90d` from now, or a future day or time. @throws InvalidArgumentError */
+export function readExpiry(text: string): Date {
+  const [, count = "", unit] = /^(\d{1,9})([a-z])$/.exec(text) ?? [];
+  const ms = Number(count) * (unitMs.get(unit ?? "") ?? 0);
+  if (unit !== undefined && !(ms > 0 && ms <= LONGEST_MS)) {
+    throw new InvalidArgumentError("Allowed: at most 366d, written as 90d, 12h, 30m or 3600s.");
+  }
+  const moment = unit === undefined ? readMoment(text) : Date.now() + ms;
+  if (moment === undefined) {
+    throw new InvalidArgumentError(
+      "Allowed: 2h, 90d, tomorrow, 2026-12-24 or 2026-12-24T18:00:00Z, for example.",
+    );
+  }
+  if (moment <= Date.now()) throw new InvalidArgumentError("This time is in the past.");
+  return new Date(moment);
+}

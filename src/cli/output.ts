@@ -1,0 +1,106 @@
+import { styleText } from "node:util";
+import { Refusal } from "../core/base/refusal.ts";
+import { ConfigurationError } from "../core/config/problem.ts";
+
+export const FAILURE = 1;
+export const USAGE = 2;
+
+/** Exit status after Ctrl-C: 128 plus the number of SIGINT, as in shells. */
+const CANCELLED = 130;
+
+/** The command line is invalid. The message says what is allowed. */
+export class UsageError extends Error {}
+
+export class Cancelled extends Error {
+  constructor() {
+    super("cancelled");
+  }
+}
+
+export function explain(error: unknown): string {
+  if (error instanceof ConfigurationError) return error.message;
+  if (error instanceof Refusal && error.detail !== undefined) {
+    return `${error.message} (${error.detail})`;
+  }
+  if (!(error instanceof Error)) return "unknown error";
+  const isMissing = "code" in error && error.code === "ENOENT" && "path" in error;
+  return isMissing ? `${error.path} does not exist` : error.message;
+}
+
+export function failureLabel(): string {
+  return styleText("red", "gatehouse:", { stream: process.stderr });
+}
+
+export function reportFailure(error: unknown): void {
+  for (const line of explain(error).split("\n")) {
+    process.stderr.write(`${failureLabel()} ${line}\n`);
+  }
+  const isUsage =
+    error instanceof UsageError ||
+    (error instanceof ConfigurationError &&
+      error.problems.every(({ source }) => source?.startsWith("--")));
+  process.exitCode = isUsage ? USAGE : error instanceof Cancelled ? CANCELLED : FAILURE;
+}
+
+export function warn(sentence: string): void {
+  process.stderr.write(`warning: ${sentence}\n`);
+}
+
+export function print(line: string): void {
+  process.stdout.write(`${line}\n`);
+}
+
+/** Formats a caller's text as one table cell. Text that could look like other cells is quoted. */
+export function plainly(text: string): string {
+  return /[\p{C}\p{Z}"]/u.test(text) ? plainJson(text) : text;
+}
+
+/** JSON without characters that a terminal would obey. */
+export function plainJson(value: unknown): string {
+  return JSON.stringify(value).replace(/[\p{Cc}\p{Cf}]/gu, escaped);
+}
+
+/** Invisible characters could reorder a terminal's line, or end it. */
+const invisible = /[\p{Cf}\p{Zl}\p{Zp}]/gu;
+
+function escaped(character: string): string {
+  return `\\u{${character.codePointAt(0)?.toString(16)}}`;
+}
+
+function printTable(head: readonly string[], rows: readonly (readonly string[])[]): void {
+  // Not Math.max(...rows): the number of call arguments is limited.
+  const widths = head.map((name, at) =>
+    rows.reduce((widest, row) => Math.max(widest, row[at]?.length ?? 0), name.length),
+  );
+  const line = (cells: readonly string[]) =>
+    cells
+      .map((cell, at) => cell.padEnd(widths[at] ?? 0))
+      .join("  ")
+      .trimEnd();
+  const lines = rows.map((row) => line(row).replace(invisible, escaped));
+  print([styleText("bold", line(head)), ...lines].join("\n"));
+}
+
+export function momentOf(seconds: number): string {
+  return new Date(seconds * 1000).toISOString();
+}
+
+/** Returns null for 0, which means never. */
+export function momentOrNull(seconds: number): string | null {
+  return seconds === 0 ? null : momentOf(seconds);
+}
+
+export function printJson(value: unknown): void {
+  print(JSON.stringify(value, null, 2));
+}
+
+export function printList<Item>(
+  items: readonly Item[],
+  { json }: { readonly json?: true },
+  head: readonly string[],
+  cellsOf: (item: Item) => readonly string[],
+  viewOf: (item: Item) => unknown = (item) => item,
+): void {
+  if (json) printJson(items.map(viewOf));
+  else printTable(head, items.map(cellsOf));
+}

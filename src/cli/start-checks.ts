@@ -1,0 +1,141 @@
+import { accessSync, constants, existsSync, statSync } from "node:fs";
+import path from "node:path";
+import { dataDirectoryOf } from "../app/own-engine.ts";
+import { directoryProblem } from "../core/base/files/guarded.ts";
+import { invocation } from "../core/base/product.ts";
+import { isLoopback, isUnspecified, storesAccess } from "../core/config/addresses.ts";
+import type { LoadedConfiguration } from "../core/config/load.ts";
+import { type Configuration, hasEmbeddedServer } from "../core/config/schema.ts";
+import { keysDirectoryOf } from "../core/identity/key-file.ts";
+import { stateDirectoryOf } from "../features/oauth/server/state-file.ts";
+
+export function exposureWarnings(loaded: LoadedConfiguration) {
+  const { auth, server, mcp, store } = loaded.configuration;
+  const warnings: { about: { host?: string }; sentence: string }[] = [];
+  const warn = (sentence: string, about = {}) => void warnings.push({ about, sentence });
+  const keys = [loaded.serviceDirectory, keysDirectoryOf(loaded.serviceDirectory)];
+  const directories = new Set(store.url === undefined ? keys : []);
+  if (!storesAccess(loaded.configuration)) directories.add(path.dirname(auth.access_control_file));
+  for (const directory of directories) {
+    // Another user could replace keys or the access file.
+    const problem = existsSync(directory) && directoryProblem(directory, statSync(directory));
+    if (problem) warn(`${directory}: ${problem}`);
+  }
+  const about = { host: server.host };
+  const hasNoUrl = mcp.enabled && server.public_url === "";
+  if (!isLoopback(server.host) && server.tls.certificate === undefined) {
+    warn(
+      "other machines can reach this address without TLS: set [server.tls], or use a reverse proxy with TLS",
+      about,
+    );
+  }
+  if (hasNoUrl && isUnspecified(server.host)) {
+    warn("MCP clients cannot log in at this address: set server.public_url", about);
+  }
+  if (hasNoUrl && store.url !== undefined) {
+    warn(
+      "replicas need a common URL: set server.public_url, or apps that log in at one replica are refused by the others",
+    );
+  }
+  const file = auth.access_control_file;
+  if (storesAccess(loaded.configuration) && existsSync(file)) {
+    warn(
+      `${file} is ignored, because users and grants are in the store. Delete or rename it, or load it with \`${invocation} store import\``,
+    );
+  }
+  if (!auth.enabled) {
+    warn("AUTHENTICATION IS OFF: every caller may do everything (auth.enabled = false)");
+  }
+  return warnings;
+}
+
+/** A file or directory that a start writes. Missing directories are created with their parents. */
+type Written = { readonly file: string; readonly isDirectory: boolean };
+
+function writtenByStart(loaded: LoadedConfiguration): Written[] {
+  const { configuration, serviceDirectory } = loaded;
+  const { auth, audit, store } = configuration;
+  const { access_control_file: accessFile } = auth;
+  const isOwn = store.url === undefined;
+  const keys = keysDirectoryOf(serviceDirectory);
+  const directory = path.dirname(accessFile);
+  // A service directory that has to be created is already in the list.
+  const isChecked = directory !== serviceDirectory || existsSync(directory);
+  const directories = [
+    serviceDirectory,
+    isOwn && !existsSync(keys) && keys,
+    dataDirectoryOf(loaded),
+    isOwn && hasEmbeddedServer(configuration) && stateDirectoryOf(serviceDirectory),
+  ];
+  const files = [audit.file, isOwn && isChecked && !existsSync(accessFile) && accessFile];
+  const isText = (file: string | false | undefined) => typeof file === "string";
+  return [
+    ...directories.filter(isText).map((file) => ({ file, isDirectory: true })),
+    ...files.filter(isText).map((file) => ({ file, isDirectory: false })),
+  ];
+}
+
+const reasons: Readonly<Record<string, string>> = {
+  EACCES: "this user may not write to",
+  EPERM: "this user may not write to",
+  EROFS: "the file system is read-only:",
+};
+
+/** Explains why it cannot be written, as far as that can be checked without writing. */
+function problemOf({ file, isDirectory }: Written): string | undefined {
+  let found = file;
+  while (!existsSync(found) && found !== path.dirname(found)) found = path.dirname(found);
+  const isThere = found === file;
+  const mustBeDirectory = isDirectory || !isThere;
+  if (!isDirectory && !isThere && found !== path.dirname(file)) {
+    return `the directory ${path.dirname(file)} does not exist`;
+  }
+  if (statSync(found).isDirectory() !== mustBeDirectory) {
+    return mustBeDirectory ? `${found} is not a directory` : `${found} is a directory`;
+  }
+  try {
+    accessSync(found, mustBeDirectory ? constants.W_OK | constants.X_OK : constants.W_OK);
+    return undefined;
+  } catch (error) {
+    const code = error instanceof Error && "code" in error ? String(error.code) : "";
+    return `${reasons[code] ?? code} ${found}`;
+  }
+}
+
+/** Describes what a start could not write. Creates and changes nothing. */
+export function writeProblems(loaded: LoadedConfiguration): string[] {
+  return writtenByStart(loaded).flatMap((written) => {
+    const problem = problemOf(written);
+    return problem === undefined ? [] : [`cannot write ${written.file}: ${problem}`];
+  });
+}
+
+const listenFailures = new Map([
+  ["EADDRINUSE", "is in use by another process"],
+  ["EACCES", "is not allowed for this user"],
+  ["EADDRNOTAVAIL", "is not an address of this machine"],
+]);
+
+/** Names the option that chooses another address; returns other errors unchanged. */
+function explainListenFailure(error: unknown, { server, console }: Configuration): unknown {
+  if (!(error instanceof Error && "code" in error && "port" in error)) return error;
+  const reason = listenFailures.get(String(error.code));
+  if (reason === undefined || !("syscall" in error && error.syscall === "listen")) return error;
+  const isMain = error.port === server.port;
+  const host = isMain || !("address" in error) ? server.host : String(error.address);
+  const place = `${host.includes(":") ? `[${host}]` : host}:${error.port}`;
+  const other = console.listen?.endsWith(`:${error.port}`) ? "console.listen" : "metrics.listen";
+  const remedy = isMain ? "--port (or server.port)" : other;
+  return new Error(`${place} ${reason}; choose another with ${remedy}`, { cause: error });
+}
+
+export function explainStartFailure(error: unknown, loaded: LoadedConfiguration): unknown {
+  const explained = explainListenFailure(error, loaded.configuration);
+  const [problem] = writeProblems(loaded);
+  if (explained !== error || problem === undefined || !(error instanceof Error)) return explained;
+  const remedy = problem.startsWith(`cannot write ${loaded.serviceDirectory}`)
+    ? "Make it writable, or choose another service directory with $GATEHOUSE_HOME."
+    : "Correct this, or name another place in the configuration.";
+  const what = "errno" in error ? "The gateway cannot start." : error.message;
+  return new Error(`${what}\n${problem}\n${remedy}`, { cause: error });
+}

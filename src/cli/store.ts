@@ -1,0 +1,223 @@
+import { existsSync, realpathSync } from "node:fs";
+import { mkdir, readFile, rename, rm } from "node:fs/promises";
+import path from "node:path";
+import type { Command } from "commander";
+import { ADMINISTRATOR, passwordFileOf, randomPassword } from "../app/service-directory.ts";
+import { administratorGrant, planAddUser } from "../core/access/administration.ts";
+import { unrestrictedGrant } from "../core/access/entries.ts";
+import { readAccessFile } from "../core/access/parse.ts";
+import { EVERY_DATABASE, isUsername } from "../core/access/roles.ts";
+import { blankUser, grantsOf, type Snapshot } from "../core/access/snapshot.ts";
+import { replaceFile } from "../core/base/files/atomic.ts";
+import { Refusal } from "../core/base/refusal.ts";
+import { counted } from "../core/base/suggestion.ts";
+import { storeName, storesAccess } from "../core/config/addresses.ts";
+import type { LoadedConfiguration } from "../core/config/load.ts";
+import { configuredCosts, costsInUse } from "../core/identity/hash.ts";
+import { keyFilesIn, keysDirectoryOf } from "../core/identity/key-file.ts";
+import { ensureSigner } from "../core/identity/key-store.ts";
+import { hashPassword, openPasswordRule, verifyPassword } from "../core/identity/password.ts";
+import { readRevocations } from "../core/identity/revocations.ts";
+import { copyStateIn, stateDirectoryOf } from "../features/oauth/server/state-file.ts";
+import { renderAccess, replaceAccess, replacementBy } from "../features/store/access-store.ts";
+import { sealedQueries } from "../features/store/approval-database.ts";
+import { importState, sealedRecords } from "../features/store/authorization-state.ts";
+import type { Database } from "../features/store/database.ts";
+import { addKeys, sealedKeys } from "../features/store/key-table.ts";
+import { migrate } from "../features/store/migrations.ts";
+import {
+  connectStore,
+  openStore,
+  operateStore,
+  readStatus,
+  type StoreOperator,
+  withStore,
+} from "../features/store/open.ts";
+import { makeSecretLine, reencrypt, StoreKeyError } from "../features/store/secrets.ts";
+import { loadFor } from "./load.ts";
+import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
+import { explain, print, printJson, printList, warn } from "./output.ts";
+
+async function addAdministrator(
+  loaded: LoadedConfiguration,
+  { access }: StoreOperator,
+  username: string,
+): Promise<void> {
+  const { configuration } = loaded;
+  const chosen = process.env.GATEHOUSE_ADMIN_PASSWORD || undefined;
+  const password = chosen ?? randomPassword();
+  (await openPasswordRule(configuration))(password);
+  const file = passwordFileOf(loaded);
+  const isKept = chosen === undefined && !process.stdout.isTTY;
+  // Write the file first: an administrator with a lost password would lock everyone out.
+  if (isKept) await replaceFile(file, `${password}\n`);
+  const passwordHash = await hashPassword(password, configuredCosts(configuration));
+  const user = { ...blankUser(username), passwordHash };
+  await access.change((current) => planAddUser(current, "operator", user, administratorGrant));
+  print(`Added ${username}, an administrator.`);
+  if (isKept) print(`The password is in ${file}. Log in, change it and delete the file.`);
+  else if (chosen === undefined) print(`The password, shown only once, is ${password}`);
+}
+
+/** @returns true if the key file was missing */
+async function createKeyFile(file: string, { query }: Database): Promise<boolean> {
+  if (existsSync(file)) return false;
+  if ((await query("select 1 from gatehouse.keys limit 1")).length > 0) {
+    throw new StoreKeyError(
+      `${file} is missing, but the store contains keys encrypted with it; copy it from another replica`,
+    );
+  }
+  await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
+  await replaceFile(file, `${makeSecretLine()}\n`);
+  return true;
+}
+
+async function init(options: CommonOptions & { admin?: string }): Promise<void> {
+  const loaded = loadFor(options);
+  const { configuration } = loaded;
+  const { admin = ADMINISTRATOR } = options;
+  if (!isUsername(admin)) throw new Refusal("invalid_username");
+  const { key_file: keyFile, access } = configuration.store;
+  const database = connectStore(configuration);
+  let migrations: number;
+  let hasCreatedKeyFile: boolean;
+  try {
+    migrations = await migrate(database);
+    hasCreatedKeyFile = await createKeyFile(keyFile, database);
+  } finally {
+    await database.close();
+  }
+  const operator = await operateStore(await openStore(configuration), warn);
+  await ensureSigner(operator.keys, configuration.auth.signing_algorithm);
+  const name = storeName(configuration);
+  print(
+    migrations > 0 ? `Created the tables of ${name}.` : `The tables of ${name} are up to date.`,
+  );
+  if (hasCreatedKeyFile) print(`Created ${keyFile}. Copy it to every other replica, mode 0600.`);
+  if (access === "file" || operator.access.snapshot.users.size > 0) return;
+  await addAdministrator(loaded, operator, admin);
+}
+
+async function status(options: CommonOptions): Promise<void> {
+  const loaded = loadFor(options);
+  const found = await withStore(loaded, ({ database }) => readStatus(database));
+  if (options.json) return printJson(found);
+  const { version, accessVersion, form, readableForm, migrations, knownMigrations } = found;
+  print(`store       ${storeName(loaded.configuration)}`);
+  print(`version     ${version}; users and grants as of ${accessVersion}`);
+  print(`form        ${form}; this version reads up to ${readableForm}`);
+  print(`migrations  ${migrations} of ${knownMigrations}`);
+  const head = ["REPLICA", "SINCE", "FORM", "APPLIED", "LAG", "LEASE"];
+  printList(found.replicas, {}, head, ({ name, since, form, applied, rest }) => [
+    ...[name, since.toISOString(), String(form), String(applied), String(version - applied)],
+    rest > 0 ? `${rest.toFixed(1)} s` : "expired",
+  ]);
+}
+
+/** Imports everything from this host's service directory except users and grants. */
+async function importOthers(
+  { configuration: { auth }, serviceDirectory }: LoadedConfiguration,
+  { keys, revocations, authorization }: StoreOperator,
+  database: Database,
+): Promise<void> {
+  const checkRead = { checkRead: auth.check_permissions };
+  const revoked = await readRevocations(auth.revocations_file, checkRead);
+  for (const revocation of revoked) {
+    if ("user" in revocation) await revocations.revokeUser(revocation.user, revocation.before);
+    else {
+      const { jti: tokenId, until: expiresAt } = revocation;
+      await revocations.revokeToken({ tokenId, expiresAt });
+    }
+  }
+  const directory = keysDirectoryOf(serviceDirectory);
+  const imported = existsSync(directory) ? await keyFilesIn(directory, checkRead).read() : [];
+  await addKeys(keys, imported);
+  const revocationCount = counted(revoked.length, "revocation");
+  print(`Imported ${revocationCount} and ${counted(imported.length, "signing key")}.`);
+  const copy = await copyStateIn(stateDirectoryOf(serviceDirectory));
+  if (copy === undefined) return;
+  await importState(copy, authorization, database);
+  const count = copy.records.filter(({ model }) => model === "Grant").length;
+  print(
+    `Imported the authorization server's state and keys, with ${counted(count, "connected app")}.`,
+  );
+}
+
+/** Deletes the initial password file, unless an administrator still uses that password. */
+async function removeInitialPassword(loaded: LoadedConfiguration, snapshot: Snapshot) {
+  const file = passwordFileOf(loaded);
+  if (!existsSync(file)) return;
+  const password = (await readFile(file, "utf8")).trim();
+  const costs = await costsInUse(snapshot, configuredCosts(loaded.configuration));
+  for (const { username, passwordHash } of snapshot.users.values()) {
+    const { role } = unrestrictedGrant(grantsOf(snapshot, username), EVERY_DATABASE) ?? {};
+    if (role === "Owner" && (await verifyPassword(password, passwordHash, costs))) return;
+  }
+  await rm(file);
+  print(`Removed ${file}, because no administrator uses its password any more.`);
+}
+
+/** Renames the imported access file, so that no one edits it by mistake. */
+async function renameImported(file: string, { configuration }: LoadedConfiguration) {
+  const { access_control_file: own } = configuration.auth;
+  if (!storesAccess(configuration) || !existsSync(own)) return;
+  if (realpathSync(own) !== realpathSync(file)) return;
+  const renamed = `${own}.imported`;
+  try {
+    await rename(own, renamed);
+    print(`Renamed ${own} to ${renamed}. Users and grants are now in the store.`);
+  } catch (error) {
+    warn(`cannot rename ${own}, which is ignored from now on: ${explain(error)}`);
+  }
+}
+
+async function importFile(file: string, options: CommonOptions): Promise<void> {
+  const loaded = loadFor(options);
+  const { check_permissions: checkRead } = loaded.configuration.auth;
+  const { records } = await readAccessFile(file, { checkRead, isImport: true });
+  await withStore(loaded, async (store) => {
+    const operator = await operateStore(store, warn);
+    const snapshot = await replaceAccess(operator, (current) => replacementBy(current, records), {
+      force: options.force ?? false,
+    });
+    const { users, grants } = snapshot;
+    const imported = `${counted(users.size, "user")}, and entries of ${counted(grants.size, "name")}`;
+    print(`The store now contains ${imported}, as ${file}.`);
+    await importOthers(loaded, operator, store.database);
+    await removeInitialPassword(loaded, snapshot);
+    await renameImported(file, loaded);
+  });
+}
+
+async function rekey(options: CommonOptions): Promise<void> {
+  await withStore(loadFor(options), async ({ database, secrets }) => {
+    const keys = await reencrypt(database, secrets, sealedKeys);
+    const records = await reencrypt(database, secrets, sealedRecords);
+    const queries = await reencrypt(database, secrets, sealedQueries);
+    const what = `${keys} signing keys, ${records} records of the authorization server and ${queries} queries of approvals`;
+    print(`Encrypted ${what} with the first line of the key file.`);
+  });
+}
+
+async function exportAccess(options: CommonOptions): Promise<void> {
+  await withStore(loadFor(options), async (store) => {
+    const { access } = await operateStore(store);
+    process.stdout.write(renderAccess(access.snapshot));
+  });
+}
+
+const help = `
+init            create tables, key file, signing keys and the first administrator
+  --admin <name>  the name of the first administrator (default: admin)
+status --json   show the store's version and which replicas have applied it
+import --force  replace the store's users, grants and boundaries with those of an access file, and add this host's revocations, signing keys and connected apps
+  <file>        the access file
+export          print users, grants and boundaries as an access file, including password hashes
+rekey           encrypt the store's secrets again with the first line of store.key_file
+`;
+
+export function storeCommand(): Command {
+  const runs = { init, status, import: importFile, export: exportAccess, rekey };
+  const commands = defineCommands(help, runs);
+  return commandGroup("store", "create, fill and inspect the store that replicas share", commands);
+}

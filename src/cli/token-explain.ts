@@ -1,0 +1,227 @@
+import path from "node:path";
+import { text } from "node:stream/consumers";
+import { decodeJwt, decodeProtectedHeader } from "jose";
+import { pino } from "pino";
+import { entriesIn } from "../core/access/entries.ts";
+import { placeOf, type Subject } from "../core/access/grant.ts";
+import { grantsFor } from "../core/access/groups.ts";
+import { groupOf } from "../core/access/roles.ts";
+import type { Snapshot } from "../core/access/snapshot.ts";
+import { Refusal } from "../core/base/refusal.ts";
+import type { LoadedConfiguration } from "../core/config/load.ts";
+import { type Configuration, hasEmbeddedServer, issuersOf } from "../core/config/schema.ts";
+import {
+  type Authenticated,
+  authenticate,
+  claimedIssuer,
+  externalCaller,
+  identify,
+} from "../core/identity/authenticate.ts";
+import { keyFilesIn } from "../core/identity/key-file.ts";
+import { loadKeyRing } from "../core/identity/key-store.ts";
+import type { Revocations } from "../core/identity/revocations.ts";
+import { signInOf } from "../core/identity/sign-in.ts";
+import { createTokenAuthority } from "../core/identity/token.ts";
+import { createIssuers } from "../features/issuers/issuers.ts";
+import { recordedSignIn } from "../features/oauth/client/sign-ins.ts";
+import { resourcesOf, SIGNING_ALGORITHM } from "../features/oauth/server/protocol.ts";
+import { findStateIn, stateDirectoryOf } from "../features/oauth/server/state-file.ts";
+import { createAccessTokens } from "../features/oauth/server/tokens.ts";
+import { loadFor } from "./load.ts";
+import { keysOf, readAccess, revocationsOf, storeOf } from "./operator.ts";
+import type { CommonOptions } from "./options.ts";
+import { FAILURE, momentOf, plainJson, plainly, print, printJson } from "./output.ts";
+
+type View = Readonly<Record<string, unknown>>;
+
+interface State {
+  readonly snapshot: Snapshot;
+  readonly revocations: Revocations;
+}
+
+/** Header and claims, not verified. */
+function viewClaims(token: string): View {
+  try {
+    const { kid, alg, typ } = decodeProtectedHeader(token);
+    return { key: kid, algorithm: alg, type: typ, claims: decodeJwt(token) };
+  } catch {
+    return { claims: undefined };
+  }
+}
+
+/** The entries in force, merged with those of the caller's groups. */
+function entriesFor(snapshot: Snapshot, subject: Subject): View[] {
+  return Array.from(entriesIn(grantsFor(snapshot, subject)), (grant) => ({
+    entry: placeOf(grant),
+    role: grant.role,
+    group: groupOf(grant.username),
+  }));
+}
+
+function viewCaller({ snapshot }: State, caller: Omit<Authenticated, "identify">): View {
+  const { subject, tokenId, expiresAt, client, droppedGroups } = caller;
+  return {
+    user: subject.username,
+    groups: subject.groups,
+    ignored_groups: droppedGroups,
+    attributes: subject.attributes && Object.fromEntries(subject.attributes),
+    client,
+    token: tokenId,
+    database: subject.tokenDatabase,
+    expires: momentOf(expiresAt),
+    entries: entriesFor(snapshot, subject),
+  };
+}
+
+function publicUrlOf({ server }: Configuration): string {
+  const scheme = server.tls.certificate === undefined ? "http" : "https";
+  const host = server.host.includes(":") ? `[${server.host}]` : server.host;
+  return server.public_url || `${scheme}://${host}:${server.port}`;
+}
+
+async function explainLogin(loaded: LoadedConfiguration, state: State, token: string) {
+  const { auth } = loaded.configuration;
+  const ring = await loadKeyRing(await keysOf(loaded), auth.signing_algorithm);
+  const authority = createTokenAuthority(() => ring, auth.issuer);
+  const { snapshot, revocations } = state;
+  return viewCaller(state, authenticate(authority, snapshot, revocations, `Bearer ${token}`));
+}
+
+/** An access token of the embedded authorization server. */
+async function explainGranted(loaded: LoadedConfiguration, state: State, token: string) {
+  const issuer = publicUrlOf(loaded.configuration);
+  const directory = stateDirectoryOf(loaded.serviceDirectory);
+  const shared = (await storeOf(loaded))?.authorization;
+  const store = shared?.store ?? findStateIn(directory);
+  const keys = shared?.keys ?? keyFilesIn(path.join(directory, "keys"), { checkRead: true });
+  if (store === undefined || (await keys.names()).length === 0) {
+    throw new Refusal("token_invalid", { detail: "unknown_key" });
+  }
+  await using opened = new AsyncDisposableStack();
+  if (shared === undefined) opened.defer(() => store.close());
+  const ring = await loadKeyRing(keys, SIGNING_ALGORITHM);
+  const log = pino({ level: "silent" });
+  const granted = createAccessTokens({ issuer, store, log }, ring).verify(token);
+  const { username, credential, database: tokenDatabase, readOnly, scopes } = granted;
+  const { snapshot, revocations } = state;
+  identify(snapshot, revocations, granted);
+  const isSignIn = signInOf(credential) !== undefined;
+  const signedIn = isSignIn ? await recordedSignIn(store, credential) : undefined;
+  const view = viewCaller(state, {
+    subject: { username, ...signedIn?.subject, tokenDatabase },
+    tokenId: granted.tokenId,
+    expiresAt: granted.expiresAt,
+    client: granted.clientId,
+    droppedGroups: signedIn?.droppedGroups ?? 0,
+  });
+  const more = { read_only: readOnly, scopes: [...scopes] };
+  return { opens: ["mcp"], ...view, ignored_group_names: signedIn?.ignoredGroups, ...more };
+}
+
+/** Fetches keys as the gateway does, but does not send the token anywhere. */
+async function explainExternal(configuration: Configuration, state: State, token: string) {
+  const all = issuersOf(configuration);
+  const name = claimedIssuer(token);
+  const settings = all.find(
+    ({ issuer, introspection }) =>
+      issuer === name || (name === undefined && introspection !== undefined),
+  );
+  if (settings === undefined) {
+    const detail = name === undefined ? "no_jwt" : "unknown_issuer";
+    throw new Refusal("token_invalid", { detail });
+  }
+  const { issuer, prefix, opens, introspection } = settings;
+  const about = { issuer, prefix, opens };
+  if (introspection !== undefined && (introspection.always || name === undefined)) {
+    const kind = name === undefined ? "an opaque token" : "a token of an issuer with `always`";
+    const note = `${kind}: only introspection by ${issuer} would tell, which was not asked`;
+    return { ...about, verdict: "unknown", asks: introspection.url, note };
+  }
+  const resource = resourcesOf(publicUrlOf(configuration));
+  const log = pino({ level: "silent" });
+  using closing = new DisposableStack();
+  const issuers = closing.adopt(
+    createIssuers([settings], () => resource, log),
+    (open) => open.close(),
+  );
+  const [door = "query"] = opens;
+  const external = await issuers.verify(token, door);
+  const { droppedGroups, ignoredGroups: ignored_group_names } = external;
+  const more = { ignored_group_names, scopes: [...external.scopes] };
+  try {
+    const caller = externalCaller(state.snapshot, state.revocations, external);
+    return { ...about, ...viewCaller(state, caller), ...more };
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    // An operator who gives the first grant needs the names of the groups.
+    const known = { groups: external.groups, ignored_groups: droppedGroups };
+    return { ...about, ...viewRefusal(error), ...known, ...more };
+  }
+}
+
+function viewRefusal({ code, message, detail, token }: Refusal) {
+  const { tokenId, ...about } = token ?? {};
+  return { verdict: "refused", code, message, detail, ...about, token: tokenId };
+}
+
+async function explain(
+  loaded: LoadedConfiguration,
+  state: State,
+  token: string,
+): Promise<View & { readonly verdict: string }> {
+  const { configuration } = loaded;
+  const issuer = claimedIssuer(token);
+  const accepted = { verdict: "accepted" };
+  try {
+    if (issuer === configuration.auth.issuer) {
+      return { ...accepted, issuer, ...(await explainLogin(loaded, state, token)) };
+    }
+    if (hasEmbeddedServer(configuration) && issuer === publicUrlOf(configuration)) {
+      return { ...accepted, issuer, ...(await explainGranted(loaded, state, token)) };
+    }
+    return { ...accepted, ...(await explainExternal(configuration, state, token)) };
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    const notes: Readonly<Record<string, string>> = {
+      no_jwt: "an opaque token, and no issuer has introspection",
+      unknown_issuer: `the configured issuers are ${issuersOf(configuration)
+        .map((one) => one.issuer)
+        .join(", ")}`,
+    };
+    return { ...viewRefusal(error), note: notes[error.detail ?? ""] };
+  }
+}
+
+function inWords(value: unknown): string {
+  if (typeof value === "string") return plainly(value);
+  const isList = Array.isArray(value) && value.every((one) => typeof one === "string");
+  return isList ? value.map(plainly).join(", ") || "none" : plainJson(value);
+}
+
+function printView({ claims, entries, ...facts }: View): void {
+  for (const [name, value] of Object.entries(facts)) {
+    if (value !== undefined) print(`${name}: ${inWords(value)}`);
+  }
+  for (const { entry, role, group } of Array.isArray(entries) ? entries : []) {
+    print(`entry: ${role} on ${entry}${group === undefined ? "" : ` (group ${group})`}`);
+  }
+  if (typeof claims !== "object" || claims === null) return;
+  for (const [name, value] of Object.entries(claims)) {
+    print(`claim ${plainly(name)}: ${inWords(value)}`);
+  }
+}
+
+/** @param written the token, or `-` for standard input */
+export async function explainToken(written: string, options: CommonOptions): Promise<void> {
+  const token = (written === "-" ? await text(process.stdin) : written).trim();
+  const loaded = loadFor(options);
+  const snapshot = await readAccess(loaded);
+  const revocations = await (await revocationsOf(loaded)).read();
+  const view = {
+    ...(await explain(loaded, { snapshot, revocations }, token)),
+    ...viewClaims(token),
+  };
+  if (options.json) printJson(view);
+  else printView(view);
+  if (view.verdict === "refused") process.exitCode = FAILURE;
+}

@@ -1,0 +1,232 @@
+import { type Command, InvalidArgumentError } from "commander";
+import { EVERY_DATABASE, isExternalUsername } from "../core/access/roles.ts";
+import { epochSeconds } from "../core/base/clock.ts";
+import { invocation } from "../core/base/product.ts";
+import { Refusal } from "../core/base/refusal.ts";
+import type { LoadedConfiguration } from "../core/config/load.ts";
+import { type Configuration, issuersOf, LONGEST_TOKEN_SECONDS } from "../core/config/schema.ts";
+import { credentialOf, earliestIssue } from "../core/identity/authenticate.ts";
+import { loadKeyRing, noteMachineToken } from "../core/identity/key-store.ts";
+import { tokenIdPattern } from "../core/identity/revocations.ts";
+import { createTokenAuthority, tokenRole } from "../core/identity/token.ts";
+import { isDatabaseName } from "../core/query/names.ts";
+import {
+  type Connection,
+  connectionsOf,
+  isConnected,
+  isTokenOf,
+} from "../features/oauth/server/connections.ts";
+import { findStateIn, stateDirectoryOf } from "../features/oauth/server/state-file.ts";
+import { loadFor } from "./load.ts";
+import {
+  activityOf,
+  keysOf,
+  naming,
+  noteChanges,
+  readAccess,
+  refusalOf,
+  revocationsOf,
+  storeOf,
+} from "./operator.ts";
+import { type CommonOptions, commandGroup, defineCommands, readExpiry } from "./options.ts";
+import { momentOf, momentOrNull, plainly, print, printList, UsageError } from "./output.ts";
+
+/** Returns undefined if the authorization server has no state. */
+async function openState(loaded: LoadedConfiguration, opened: AsyncDisposableStack) {
+  const shared = await storeOf(loaded);
+  if (shared !== undefined) return shared.authorization.store;
+  const store = findStateIn(stateDirectoryOf(loaded.serviceDirectory));
+  opened.defer(async () => store?.close());
+  return store;
+}
+
+async function list(options: CommonOptions): Promise<void> {
+  const loaded = loadFor(options);
+  const activity = await activityOf(loaded);
+  const snapshot = await readAccess(loaded);
+  const revocations = await (await revocationsOf(loaded)).read();
+  const context = { snapshot: () => snapshot, revocations };
+  await using opened = new AsyncDisposableStack();
+  const store = await openState(loaded, opened);
+  const connections = store === undefined ? [] : await connectionsOf(store);
+  const connected = connections.filter((one) => isConnected(context, one));
+  const views = connected.map((one) => ({
+    username: one.username,
+    client: one.clientId,
+    app: one.appName,
+    database: one.database,
+    read_only: one.readOnly,
+    allowed: momentOf(one.allowedAt),
+    renewed: momentOrNull(one.renewedAt ?? 0),
+    last_use: momentOrNull(activity.of(one.username, one.clientId).use),
+    called: one.called,
+  }));
+  if (!options.json && views.length === 0 && process.stdout.isTTY) {
+    print("No apps are connected.");
+    return;
+  }
+  const head = ["USERNAME", "CLIENT", "APP", "DATABASE", "MAY", "ALLOWED", "RENEWED", "LAST USE"];
+  printList(views, options, head, ({ username, client, app, ...view }) => [
+    ...[username, plainly(client), app === "" ? "-" : plainly(app), view.database],
+    ...[view.read_only ? "read" : "change", view.allowed, view.renewed ?? "-"],
+    view.last_use ?? "-",
+  ]);
+}
+
+/** @returns false if no connection is selected */
+async function endConnections(
+  loaded: LoadedConfiguration,
+  isSelected: (one: Connection) => boolean,
+) {
+  await using opened = new AsyncDisposableStack();
+  const store = await openState(loaded, opened);
+  const selected = store === undefined ? [] : (await connectionsOf(store)).filter(isSelected);
+  for (const { grantId } of selected) await store?.endGrant(grantId);
+  const change = "application ended";
+  const changes = selected.map(({ username: user, clientId: client }) => ({
+    change,
+    user,
+    client,
+  }));
+  if (selected.length > 0) await noteChanges(loaded, changes);
+  for (const { username, clientId } of selected) {
+    print(`Ended the access of client ${plainly(clientId)} for ${username}, and all its tokens.`);
+  }
+  return selected.length > 0;
+}
+
+/** RFC 9562, section 4. */
+const uuid = /^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/;
+const accessTokenId = /^[\w-]{43}$/;
+/** Header, payload and signature (RFC 7519, section 3). */
+const wholeToken = /^[\w-]+\.[\w-]+\.[\w-]*$/;
+
+/**
+ * Returns every spelling that the id of a token may have. Other forms than our own are accepted only
+ * with external issuers: revoking text that is not an id would appear to work and revoke nothing.
+ *
+ * @throws UsageError without the text, which may be a token
+ */
+function readTokenId(text: string, configuration: Configuration): readonly string[] {
+  if (wholeToken.test(text)) {
+    throw new UsageError("this is a token; give only its id (jti)");
+  }
+  const hasIssuers = issuersOf(configuration).length > 0;
+  const lowerCased = text.toLowerCase();
+  if (uuid.test(lowerCased)) {
+    return hasIssuers ? [...new Set([lowerCased, text])] : [lowerCased];
+  }
+  if (accessTokenId.test(text) || (hasIssuers && tokenIdPattern.test(text))) return [text];
+  throw new UsageError(
+    "invalid token id; allowed: a UUID such as 0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a43, " +
+      "or the 43 characters of an MCP access token's id",
+  );
+}
+
+/** Seconds from the issue for `90d`, otherwise the moment itself. @throws InvalidArgumentError */
+function readLifetime(text: string): number | Date {
+  const end = readExpiry(text);
+  const seconds = Math.ceil((end.getTime() - Date.now()) / 1000);
+  if (seconds > LONGEST_TOKEN_SECONDS) throw new InvalidArgumentError("Allowed: at most 366d.");
+  return /^\d+[a-z]$/.test(text) ? seconds : end;
+}
+
+type IssueOptions = CommonOptions & { readonly expires: number | Date };
+
+async function issue(username: string, options: IssueOptions): Promise<void> {
+  const loaded = loadFor(options);
+  const { auth } = loaded.configuration;
+  const { database = EVERY_DATABASE, expires } = options;
+  if (database !== EVERY_DATABASE && !isDatabaseName(database))
+    throw new Refusal("invalid_database");
+  const snapshot = await readAccess(loaded);
+  const user = snapshot.users.get(username);
+  if (user === undefined) throw refusalOf("user_not_found", { username, snapshot });
+  if (user.disabled)
+    throw new Error(`${username} is disabled; run \`${invocation} user enable ${username}\` first`);
+  const role = await naming({ username, database, snapshot }, async () =>
+    tokenRole(snapshot, username, database),
+  );
+  const keys = await keysOf(loaded);
+  const ring = await loadKeyRing(keys, auth.signing_algorithm);
+  const revocations = await (await revocationsOf(loaded)).read();
+  const { token, claims } = await createTokenAuthority(() => ring, auth.issuer).issue({
+    username,
+    database,
+    role,
+    credential: credentialOf(user),
+    lifetime: expires,
+    notBefore: earliestIssue(revocations, user),
+  });
+  await noteMachineToken(keys, ring.signer.kid, claims.expiresAt);
+  await noteChanges(loaded, [{ change: "token issued", user: username, token: claims.tokenId }]);
+  const until = momentOf(claims.expiresAt);
+  const limit = database === EVERY_DATABASE ? "all databases of the user" : database;
+  process.stderr.write(`Token ${claims.tokenId} of ${username} for ${limit}, until ${until}.\n`);
+  process.stderr.write(`Revoke it with:  ${invocation} token revoke ${claims.tokenId}\n`);
+  print(token);
+}
+
+async function revoke(written: string | undefined, options: CommonOptions): Promise<void> {
+  const { user: username, client } = options;
+  if ((written === undefined) === (username === undefined && client === undefined)) {
+    throw new UsageError(
+      "give either a token id (jti), or --user <username>, --client <client_id> or both",
+    );
+  }
+  const loaded = loadFor(options);
+  const ids = written === undefined ? [] : readTokenId(written, loaded.configuration);
+  const [tokenId] = ids;
+  const revocations = await revocationsOf(loaded);
+  if (client !== undefined) {
+    const isSelected = (one: Connection) =>
+      one.clientId === client && (username === undefined || one.username === username);
+    if (await endConnections(loaded, isSelected)) return;
+    const by = username === undefined ? "" : ` by ${username}`;
+    throw new Error(`the client ${plainly(client)} was not connected${by}`);
+  } else if (username !== undefined) {
+    // Users of an external issuer need no record to have tokens.
+    const snapshot = isExternalUsername(username) ? undefined : await readAccess(loaded);
+    if (snapshot?.users.has(username) === false) {
+      throw refusalOf("user_not_found", { username, snapshot });
+    }
+    await revocations.revokeUser(username);
+    await noteChanges(loaded, [{ change: "tokens revoked", user: username }]);
+    print(`Revoked all current tokens of ${username}.`);
+  } else if (tokenId !== undefined) {
+    // The id does not contain the expiry, so keep the revocation for the longest lifetime.
+    const expiresAt = epochSeconds() + LONGEST_TOKEN_SECONDS;
+    for (const id of ids) await revocations.revokeToken({ tokenId: id, expiresAt });
+    await noteChanges(loaded, [{ change: "token revoked", token: tokenId }]);
+    print(`Revoked the token ${tokenId}.`);
+    // Also revoke all other tokens of the same consent.
+    await endConnections(loaded, (connection) => isTokenOf(connection, tokenId));
+  }
+}
+
+async function explain(token: string, options: CommonOptions): Promise<void> {
+  const { explainToken } = await import("./token-explain.ts");
+  await explainToken(token, options);
+}
+
+const help = `
+explain --json  show whether a token is accepted, its user, groups and entries; it is sent to nobody
+  <token>       the token, or - for standard input
+issue           print a new token for a user on standard output
+  <username>    the user of the token
+  --database <database>  limit the token to one database
+  --expires <time>  when it expires: 90d, 12h, tomorrow, 2026-12-24, 2026-12-24T18:00:00Z; at most 366d
+list --json     list apps that users have connected, and what they may do
+revoke          revoke a token, all tokens of a user, or the access of an app
+  [jti]         the token's id; for an MCP token, this ends the app's access as well
+  --user <username>  revoke all current tokens of this user
+  --client <client_id>  end this app's access for all users, or only for --user
+`;
+
+export function tokenCommand(): Command {
+  const expires = { parse: readLifetime, fallback: [90 * 86_400, "90d"] } as const;
+  const commands = defineCommands(help, { explain, issue, list, revoke }, { expires });
+  const description =
+    "issue tokens for machines, explain tokens, list connected apps, revoke tokens";
+  return commandGroup("token", description, commands);
+}

@@ -1,7 +1,0 @@
-/** Worker thread that searches the audit files, so that requests do not wait for it. */
-import { parentPort, workerData } from "node:worker_threads";
-import { searchAudit } from "../observe/audit-search.ts";
-import { summarizeAudit } from "../observe/audit-summary.ts";
-
-const answer = "hours" in workerData ? summarizeAudit(workerData) : searchAudit(workerData);
-parentPort?.postMessage(await answer);

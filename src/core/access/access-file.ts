@@ -1,0 +1,131 @@
+import { runCooperatively } from "../base/cooperative-scheduling.ts";
+import { UnsafeFileError } from "../base/files/guarded.ts";
+import { watchFile } from "../base/files/watch.ts";
+import { Refusal } from "../base/refusal.ts";
+import type { AccessRules, ReloadEvent } from "./access-rules.ts";
+import { diffSteps } from "./diff.ts";
+import {
+  AccessFileError,
+  type AccessProblem,
+  type ParsedAccess,
+  type ReadOptions,
+  readAccessFile,
+} from "./parse.ts";
+import { emptySnapshot } from "./snapshot.ts";
+import { changeAccessFile } from "./write.ts";
+
+export interface AccessFileOptions extends ReadOptions {
+  /** True if only others may change the file. */
+  readonly isReadOnly?: boolean;
+  /** Makes the other processes reload the file, and resolves when they have. */
+  readonly broadcastReload?: () => Promise<void>;
+  readonly warn?: (reason: string) => void;
+}
+
+const LARGE_BYTES = 4 * 1024 * 1024;
+const LARGE = "the access file is larger than 4 MiB: use [store] for installations of this size";
+
+function problemsOf(error: unknown): readonly AccessProblem[] {
+  if (error instanceof AccessFileError) return error.problems;
+  if (error instanceof UnsafeFileError) return [{ reason: error.reason }];
+  const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
+  return [{ reason: code === "ENOENT" ? "is missing" : `cannot be read (${code})` }];
+}
+
+/**
+ * Opens the rules of an access file and reloads them whenever the file changes. If a later state of
+ * the file is invalid, the last good one stays in force.
+ *
+ * @throws AccessFileError, UnsafeFileError or the file system's error if the first load fails
+ */
+export async function openAccessFile(
+  file: string,
+  options: AccessFileOptions,
+): Promise<AccessRules> {
+  let parsed: ParsedAccess | undefined;
+  let isLarge = false;
+  let snapshot = emptySnapshot;
+  let stale = false;
+  let nextReload: { reload: Promise<void>; expected: ParsedAccess | undefined } | undefined;
+  const listeners: ((event: ReloadEvent) => void)[] = [];
+
+  function notify(event: ReloadEvent): void {
+    for (const listener of listeners) listener(event);
+  }
+
+  function accept(next: ParsedAccess): void {
+    const wasLarge = isLarge;
+    isLarge = next.bytes.length > LARGE_BYTES;
+    if (isLarge && !wasLarge) options.warn?.(LARGE);
+    parsed = next;
+    snapshot = next.snapshot;
+  }
+
+  async function reloadNow(expected: ParsedAccess | undefined): Promise<void> {
+    try {
+      const next = await readAccessFile(file, options, expected ?? parsed);
+      if (next.snapshot.version === snapshot.version && !stale) return;
+      const diff = await runCooperatively(diffSteps(snapshot, next.snapshot));
+      const previous = snapshot;
+      accept(next);
+      stale = false;
+      notify({ kind: "loaded", previous, snapshot, diff });
+    } catch (error) {
+      stale = true;
+      notify({ kind: "failed", file, problems: problemsOf(error) });
+    }
+  }
+
+  // Reloads run one at a time, so that an older read can never replace a newer one. Calls made
+  // before the next reload starts share it.
+  function reload(expected?: ParsedAccess): Promise<void> {
+    nextReload = {
+      reload: nextReload?.reload ?? begin(),
+      expected: expected ?? nextReload?.expected,
+    };
+    return nextReload.reload;
+  }
+
+  function begin(): Promise<void> {
+    reloading = reloading.then(() => {
+      const expected = nextReload?.expected;
+      nextReload = undefined;
+      return reloadNow(expected);
+    });
+    return reloading;
+  }
+
+  // Watch before the first read, so that no change between the two is missed.
+  const watch = watchFile(file, () => void reload());
+  const opening = readAccessFile(file, options).then(accept);
+  let reloading = opening.catch(() => undefined);
+  try {
+    await opening;
+  } catch (error) {
+    await watch.close();
+    throw error;
+  }
+  return {
+    get snapshot() {
+      return snapshot;
+    },
+    get version() {
+      return snapshot.version;
+    },
+    get stale() {
+      return stale;
+    },
+    subscribe: (listener) => listeners.push(listener),
+    reload: () => reload(),
+    async change(plan, change) {
+      if (options.isReadOnly) throw new Refusal("access_file_read_only");
+      const written = await changeAccessFile(file, plan, change, parsed);
+      await Promise.all([reload(written), options.broadcastReload?.()]);
+      return written;
+    },
+    async close() {
+      await watch.close();
+      await reloading;
+    },
+  };
+}

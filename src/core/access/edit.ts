@@ -1,0 +1,239 @@
+/** Edits of the access file that touch only the lines they concern. */
+import { isDeepStrictEqual } from "node:util";
+import { decodeUtf8 } from "../base/files/guarded.ts";
+import { outline, renderValue, type Statement, type Writable } from "../base/toml/toml.ts";
+import { isSamePlace } from "./entries.ts";
+import { updatedUser, writtenGroup, writtenUser } from "./grant.ts";
+import { MAX_ACCESS_FILE_BYTES, readRecordsOf, TOO_LARGE, UneditableError } from "./parse.ts";
+import { applyChanges, type Change, usernameOf } from "./record-change.ts";
+import { type AccessRecords, isTableName, type TableName, writtenEntry } from "./records.ts";
+
+interface Table {
+  readonly header: Statement;
+  /** All statements under the header, including subtables such as `[users.attributes]`. */
+  readonly statements: Statement[];
+}
+
+interface Splice {
+  readonly start: number;
+  readonly end: number;
+  readonly text: string;
+}
+
+/**
+ * Edits the text of an access file. The operator's comments, order, spacing and line ends stay.
+ * Edits are collected and made at once by `finish`.
+ */
+class TextEditor {
+  readonly #text: string;
+  readonly #lineEnd: string;
+  readonly #tables: Record<TableName, Table[]> = {
+    users: [],
+    groups: [],
+    acl: [],
+    boundaries: [],
+  };
+  readonly #splices: Splice[] = [];
+  /** The removed tables, with the blank line that was removed after each. */
+  readonly #removed = new Map<Table, string>();
+
+  /** @throws UneditableError if the file is not written as tables */
+  constructor(text: string) {
+    this.#text = text;
+    this.#lineEnd = text.includes("\r\n") ? "\r\n" : "\n";
+    let statements: Statement[] | undefined;
+    for (const statement of outline(text)) {
+      const [table] = statement.path;
+      // A `[users.attributes]` belongs to the record before it.
+      if (statement.kind !== "key" && statement.path.length === 1 && isTableName(table)) {
+        statements = [];
+        this.#tables[table].push({ header: statement, statements });
+      } else if (statements === undefined) {
+        throw new UneditableError(
+          "it is written as arrays; write it as [[users]] and [[acl]] tables",
+        );
+      } else statements.push(statement);
+    }
+  }
+
+  #table(table: TableName, index: number): Table {
+    const found = this.#tables[table][index];
+    if (found === undefined) throw new UneditableError("the record to change is not in the file");
+    return found;
+  }
+
+  #lines({ start, end }: Statement): { start: number; end: number } {
+    const lineEnd = this.#text.indexOf("\n", end);
+    return {
+      start: start === 0 ? 0 : this.#text.lastIndexOf("\n", start - 1) + 1,
+      end: lineEnd === -1 ? this.#text.length : lineEnd + 1,
+    };
+  }
+
+  #isUnfinished(at: number): boolean {
+    return at > 0 && this.#text[at - 1] !== "\n";
+  }
+
+  /** After the last table of its kind, in its place if that was removed, or at the end. */
+  append(table: TableName, fields: Record<string, Writable>): void {
+    const last = this.#tables[table].at(-1);
+    const at = last ? this.#lines(last.statements.at(-1) ?? last.header).end : this.#text.length;
+    const body = Object.entries(fields).map(([key, value]) => `${key} = ${renderValue(value)}`);
+    const lines = [`[[${table}]]`, ...body].map((line) => line + this.#lineEnd).join("");
+    const blank = last && this.#removed.get(last);
+    const isApart = blank === undefined && at > 0;
+    const gap = (this.#isUnfinished(at) ? this.#lineEnd : "") + (isApart ? this.#lineEnd : "");
+    this.#splices.push({ start: at, end: at, text: gap + lines + (blank ?? "") });
+  }
+
+  #set(table: TableName, index: number, key: string, value: Writable | undefined): void {
+    const { header, statements } = this.#table(table, index);
+    const inner = statements.findIndex(({ kind }) => kind !== "key");
+    const keys = inner === -1 ? statements : statements.slice(0, inner);
+    const statement = keys.find(({ path }) => path.length === 2 && path[1] === key);
+    if (statement === undefined) {
+      if (statements.some(({ path }) => path[1] === key)) {
+        throw new UneditableError(`${key} is a separate table in the file; change it by hand`);
+      }
+      if (value !== undefined) {
+        this.#insert(keys.at(-1) ?? header, `${key} = ${renderValue(value)}`);
+      }
+    } else if (value === undefined) {
+      this.#remove(statement);
+    } else {
+      const { valueStart: start, end } = statement;
+      this.#splices.push({ start, end, text: renderValue(value) });
+    }
+  }
+
+  update(
+    table: TableName,
+    index: number,
+    old: Record<string, Writable>,
+    wanted: Record<string, Writable>,
+  ): void {
+    for (const key of new Set([...Object.keys(old), ...Object.keys(wanted)])) {
+      if (!isDeepStrictEqual(old[key], wanted[key])) this.#set(table, index, key, wanted[key]);
+    }
+  }
+
+  #insert(after: Statement, line: string): void {
+    const { start, end } = this.#lines(after);
+    const indented = this.#text.slice(start, after.start) + line;
+    const text = this.#isUnfinished(end) ? this.#lineEnd + indented : indented + this.#lineEnd;
+    this.#splices.push({ start: end, end, text });
+  }
+
+  /** Removes a statement, but keeps a comment after it. */
+  #remove(statement: Statement): void {
+    const { start, end } = this.#lines(statement);
+    this.#splices.push({ start, end, text: this.#text.slice(statement.end, end).trimStart() });
+  }
+
+  /** Removes a table and one of the blank lines around it. Comments stay. */
+  removeTable(name: TableName, index: number): void {
+    const table = this.#table(name, index);
+    for (const statement of [table.header, ...table.statements]) this.#remove(statement);
+    const { end: after } = this.#lines(table.statements.at(-1) ?? table.header);
+    const lineEnd = this.#text.indexOf("\n", after) + 1;
+    const next = this.#text.slice(after, lineEnd);
+    const blank = next.trim() === "" ? next : "";
+    if (blank !== "") this.#splices.push({ start: after, end: lineEnd, text: "" });
+    this.#removed.set(table, blank);
+  }
+
+  finish(): string {
+    const ordered = this.#splices.toSorted((a, b) => a.start - b.start || a.end - b.end);
+    let result = "";
+    let done = 0;
+    for (const { start, end, text } of ordered) {
+      if (start < done) throw new UneditableError("two changes overlap");
+      result += this.#text.slice(done, start) + text;
+      done = end;
+    }
+    return result + this.#text.slice(done);
+  }
+}
+
+function placeOf<Item>(records: readonly Item[], isMeant: (record: Item) => boolean) {
+  const index = records.findIndex(isMeant);
+  const record = records[index];
+  if (record === undefined) throw new UneditableError("the record to change is not in the file");
+  return { index, record };
+}
+
+function edit(editor: TextEditor, { users, groups, grants }: AccessRecords, change: Change): void {
+  const name = usernameOf(change);
+  const grant = () =>
+    placeOf(grants, (known) => "grant" in change && isSamePlace(known, change.grant));
+  switch (change.kind) {
+    case "add-user":
+      editor.append("users", writtenUser(change.user));
+      break;
+    case "update-user": {
+      const { index, record } = placeOf(users, ({ username }) => username === name);
+      const wanted = writtenUser(updatedUser(record, change.update));
+      editor.update("users", index, writtenUser(record), wanted);
+      break;
+    }
+    case "remove-user":
+      for (const [index, { username }] of users.entries()) {
+        if (username === name) editor.removeTable("users", index);
+      }
+      for (const [index, { username }] of grants.entries()) {
+        if (username === name) editor.removeTable("acl", index);
+      }
+      break;
+    case "add-group":
+      editor.append("groups", writtenGroup(change.group));
+      break;
+    case "update-group": {
+      const { index, record } = placeOf(groups, (known) => known.name === change.group.name);
+      editor.update("groups", index, writtenGroup(record), writtenGroup(change.group));
+      break;
+    }
+    case "remove-group":
+      for (const [index, known] of groups.entries()) {
+        if (known.name === change.group.name) editor.removeTable("groups", index);
+      }
+      for (const [index, { username }] of grants.entries()) {
+        if (username === name) editor.removeTable("acl", index);
+      }
+      break;
+    case "add-grant":
+      editor.append("acl", writtenEntry(change.grant));
+      break;
+    case "set-grant": {
+      const { index, record } = grant();
+      editor.update("acl", index, writtenEntry(record), writtenEntry(change.grant));
+      break;
+    }
+    case "remove-grant":
+      editor.removeTable("acl", grant().index);
+      break;
+  }
+}
+
+/** @throws UneditableError if the file is not written as tables */
+export function editText(text: string, records: AccessRecords, changes: readonly Change[]): string {
+  const editor = new TextEditor(text);
+  for (const change of changes) edit(editor, records, change);
+  return editor.finish();
+}
+
+/** Verifies that the result holds the old records plus exactly these changes. */
+export function editAccess(
+  bytes: Uint8Array,
+  records: AccessRecords,
+  changes: readonly Change[],
+  file: string,
+): { bytes: Uint8Array; records: AccessRecords } {
+  const edited = Buffer.from(editText(decodeUtf8(file, bytes), records, changes));
+  if (edited.length > MAX_ACCESS_FILE_BYTES) {
+    throw new UneditableError(TOO_LARGE.replace("is", "it would be"));
+  }
+  const after = readRecordsOf(edited, file);
+  if (isDeepStrictEqual(after, applyChanges(records, changes)))
+    return { bytes: edited, records: after };
+  throw new UneditableError("the edit would change more than intended");
+}

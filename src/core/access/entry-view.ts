@@ -1,0 +1,188 @@
+import { Refusal } from "../base/refusal.ts";
+import { counted } from "../base/suggestion.ts";
+import { attributeReference, readAttributes } from "./attributes.ts";
+import { entriesIn } from "./entries.ts";
+import type { Attributes, AttributeValue, Grant, Literal, RowCondition, User } from "./grant.ts";
+import { entryRoles, readGrant, writtenEntry } from "./records.ts";
+import { type EntryRole, groupOf, isExternalUsername } from "./roles.ts";
+import { grantsOf, type Snapshot } from "./snapshot.ts";
+
+/** An entry as the API shows it: database, role, and its other keys by their names in the file. */
+export interface EntryView {
+  readonly database: string;
+  readonly role: EntryRole;
+  readonly [key: string]: unknown;
+}
+
+/** Keeps every digit in `JSON.stringify`. */
+function exactly(value: AttributeValue): unknown {
+  if (typeof value === "object") return value.map(exactly);
+  return typeof value === "bigint" ? JSON.rawJSON(value.toString()) : value;
+}
+
+/** RFC 3339, without a zero fraction. */
+export function writtenTime(epochMs: number): string {
+  return new Date(epochMs).toISOString().replace(".000Z", "Z");
+}
+
+export function viewEntry(grant: Grant): EntryView {
+  const { database, role, rowFilter, expires } = grant;
+  const { username: _, group: __, ...entry } = writtenEntry(grant);
+  const filter = rowFilter?.map(({ column, cmp, value }) => ({
+    column,
+    cmp,
+    value: exactly(value),
+  }));
+  return {
+    ...entry,
+    database,
+    role,
+    ...(filter === undefined ? {} : { row_filter: filter }),
+    ...(expires === undefined ? {} : { expires: writtenTime(expires) }),
+  };
+}
+
+export function viewAttributes(attributes: Attributes = new Map()): Record<string, unknown> {
+  return Object.fromEntries(attributes.entries().map(([name, value]) => [name, exactly(value)]));
+}
+
+export interface EntryPlace {
+  readonly username: string;
+  readonly database: string;
+  readonly table?: string | undefined;
+}
+
+/** @param keys the role and other keys, named as in the file, with times in RFC 3339 */
+export function readEntry(
+  { username, database, table }: EntryPlace,
+  keys: Readonly<Record<string, unknown>>,
+): Grant {
+  if (!entryRoles.some((role) => role === keys.role)) {
+    const allowed = `${entryRoles.slice(0, -1).join(", ")} or ${entryRoles.at(-1)}`;
+    throw new Refusal("invalid_role", { message: `Invalid role: ${allowed}` });
+  }
+  const tables = table === undefined ? {} : { tables: [table] };
+  const reasons: string[] = [];
+  const group = groupOf(username);
+  const holder = group === undefined ? { username } : { group };
+  const record = { ...keys, ...holder, database, ...tables };
+  const grant = readGrant(record, 0, ({ reason }) => reasons.push(reason));
+  if (grant !== undefined && reasons.length === 0) return grant;
+  throw new Refusal("invalid_entry", { message: `Invalid entry: ${reasons.join("; ")}` });
+}
+
+const conditionForm = /^\s*(.+?)\s*(!=|>=|<=|=|>|<|\bIN\b)\s*(\S.*?)\s*$/is;
+const quoted = /^(?:'((?:[^']|'')*)'|"((?:[^"]|"")*)")$/;
+/** Quoted text or one word. `a == b` and `a = b AND c = d` therefore never pass as values. */
+const value = `'(?:[^']|'')*'|"(?:[^"]|"")*"|[^\\s,'"=<>!()]+`;
+const eachValue = new RegExp(value, "g");
+const valueForm = new RegExp(`^(?:${value})$`);
+const listForm = new RegExp(`^\\((?:\\s*(?:${value})\\s*(?:,|(?=\\)$)))*\\)$`);
+const plainText = /^(?!(?:true|false)$)[A-Za-z_][\w.-]*$/;
+
+function unquoted(text: string): string | undefined {
+  const [, single, double] = quoted.exec(text) ?? [];
+  return single?.replaceAll("''", "'") ?? double?.replaceAll('""', '"');
+}
+
+/** Quotes keep text from being read as anything else. */
+function readLiteral(text: string): Literal {
+  const inQuotes = unquoted(text);
+  if (inQuotes !== undefined) return inQuotes;
+  if (/^-?\d+$/.test(text)) {
+    const number = Number(text);
+    return Number.isSafeInteger(number) ? number : BigInt(text);
+  }
+  return text === "true" || text === "false" ? text === "true" : text;
+}
+
+/** A value in a condition, where an unquoted leading `@` names an attribute. */
+function readValue(text: string): Literal {
+  return unquoted(text)?.startsWith("@") ? `@${unquoted(text)}` : readLiteral(text);
+}
+
+function readValues(
+  text: string,
+  read: (text: string) => Literal,
+): Literal | Literal[] | undefined {
+  if (valueForm.test(text)) return read(text);
+  return listForm.test(text) ? (text.match(eachValue) ?? []).map(read) : undefined;
+}
+
+/** Reads an attribute such as `tenant=acme`, `level=3` or `regions=(eu, us)`. */
+export function readAttribute(text: string): [string, AttributeValue] | undefined {
+  const [, name = "", written = ""] = /^\s*([^=]*?)\s*=\s*(.*?)\s*$/s.exec(text) ?? [];
+  const value = readValues(written, readLiteral);
+  return [...(readAttributes({ [name]: value }) ?? [])][0];
+}
+
+/**
+ * Reads a condition such as `tenant = @tenant`, `size < 5`, `name = 'O''Hara'` or `region IN (eu,
+ * us)`. Returns the keys of the file, or undefined for other text. Whether the file accepts the
+ * values is not checked here.
+ */
+export function readCondition(text: string): object | undefined {
+  const [, column, operator = "", written = ""] = conditionForm.exec(text) ?? [];
+  if (column === undefined) return undefined;
+  const cmp = operator.toUpperCase();
+  const value = readValues(written, readValue);
+  const isTaken = value !== undefined && (typeof value !== "object" || cmp === "IN");
+  return isTaken ? { column, cmp, value } : undefined;
+}
+
+function writeValue(value: Literal): string {
+  if (typeof value !== "string") return String(value);
+  if (attributeReference.test(value)) return value;
+  const text = value.startsWith("@@") ? value.slice(1) : value;
+  return plainText.test(text) ? text : `'${text.replaceAll("'", "''")}'`;
+}
+
+export function writeCondition({ column, cmp, value }: RowCondition): string {
+  const written =
+    typeof value === "object" ? `(${value.map(writeValue).join(", ")})` : writeValue(value);
+  return `${column} ${cmp} ${written}`;
+}
+
+/** An entry's limits in words, without its role and place. Empty if it has none. */
+export function limitsInWords(grant: Omit<Grant, "username" | "database" | "role">): string {
+  const { columns, writableColumns, rowFilter, requireWhere, maxRows, maxChanges } = grant;
+  const { requireApproval, approvers, expires } = grant;
+  const by = approvers === undefined ? "" : ` by ${approvers.join(" or ")}`;
+  return [
+    columns && `columns ${columns.join(", ")}`,
+    writableColumns && `writes ${writableColumns.join(", ") || "no column"}`,
+    rowFilter && `rows where ${rowFilter.map(writeCondition).join(" and ")}`,
+    requireWhere && `where pins ${requireWhere.join(", ")}`,
+    maxRows && `at most ${counted(maxRows, "row")}`,
+    maxChanges && `at most ${counted(maxChanges, "change")}`,
+    requireApproval && `${requireApproval.join(", ")} after approval${by}`,
+    expires !== undefined && `until ${writtenTime(expires)}`,
+  ]
+    .filter((words) => typeof words === "string")
+    .join("; ");
+}
+
+export function accessList(snapshot: Snapshot, username: string): EntryView[] {
+  return Array.from(entriesIn(grantsOf(snapshot, username)), viewEntry);
+}
+
+/** A user as the API shows it, never with the password hash. */
+export interface UserView {
+  username: string;
+  email: string | null;
+  disabled: boolean;
+  external?: true;
+  same_as?: string;
+  access: EntryView[];
+}
+
+export function viewUser(snapshot: Snapshot, user: User): UserView {
+  return {
+    username: user.username,
+    email: user.email ?? null,
+    disabled: user.disabled,
+    ...(isExternalUsername(user.username) ? { external: true } : {}),
+    ...(user.sameAs === undefined ? {} : { same_as: user.sameAs }),
+    access: accessList(snapshot, user.username),
+  };
+}

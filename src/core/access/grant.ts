@@ -1,0 +1,153 @@
+import { placeName } from "../base/place.ts";
+import type { Writable } from "../base/toml/toml.ts";
+import type { PermissionClass } from "../query/permissions.ts";
+import type { EntryRole } from "./roles.ts";
+
+/** Numbers are whole, and bigint where a double would lose digits. */
+export type Literal = string | number | bigint | boolean;
+
+export type AttributeValue = Literal | readonly Literal[];
+export type Attributes = ReadonlyMap<string, AttributeValue>;
+
+export interface User {
+  readonly username: string;
+  readonly email: string | undefined;
+  /** Argon2id in PHC form. Without a hash the user cannot log in. */
+  readonly passwordHash: string | undefined;
+  readonly disabled: boolean;
+  /** Epoch seconds. A token whose `iat` is not later is refused. */
+  readonly tokensValidAfter: number;
+  readonly attributes?: Attributes;
+  /** Another name of the same person. */
+  readonly sameAs?: string;
+}
+
+/** A local group. Its entries are those of the subject `group:<name>`. */
+export interface Group {
+  readonly name: string;
+  readonly members: readonly string[];
+}
+
+/** The members of a group whom its later state lacks. */
+export function membersGone(earlier: Group, { members }: Pick<Group, "members">): string[] {
+  return earlier.members.filter((member) => !members.includes(member));
+}
+
+export const rowComparisons = ["=", "!=", ">", ">=", "<", "<=", "IN"] as const;
+export type RowComparison = (typeof rowComparisons)[number];
+
+/**
+ * One condition of a row filter as written. Text that begins with `@` refers to an attribute of the
+ * caller, and `@username` to the caller's name. `@@x` is the literal text `@x`.
+ */
+export interface RowCondition {
+  readonly column: string;
+  readonly cmp: RowComparison;
+  readonly value: Literal | readonly Literal[];
+}
+
+export interface Limits {
+  readonly maxRows?: number;
+  /** Maximum rows that one query inserts, updates or deletes. */
+  readonly maxChanges?: number;
+  readonly requireApproval?: readonly PermissionClass[];
+  /** By default, everyone who may grant there. */
+  readonly approvers?: readonly string[];
+}
+
+/** An entry of the access file. Equal grants are equal in every field. */
+export interface Grant extends Limits {
+  /** A user, or `group:<name>`, as in boundaries and approvers. */
+  readonly username: string;
+  readonly database: string;
+  readonly role: EntryRole;
+  /** Table names, and patterns that end in `*`. Absent for the whole database. */
+  readonly tables?: readonly string[];
+  /** The only columns that may be named. Absent for all. */
+  readonly columns?: readonly string[];
+  /** The only columns that may be written. Absent for all that may be named. */
+  readonly writableColumns?: readonly string[];
+  /** Conditions that every row read, changed or added must meet. */
+  readonly rowFilter?: readonly RowCondition[];
+  /** Columns that the `where` of an Update or Delete must pin. */
+  readonly requireWhere?: readonly string[];
+  /** Epoch milliseconds from which the entry is expired. */
+  readonly expires?: number;
+}
+
+export type EntryPoint = "mcp" | "query";
+
+export interface RateLimit {
+  readonly count: number;
+  readonly windowMs: number;
+}
+
+/** A permission boundary: an upper limit that applies regardless of the caller's entries. */
+export interface Boundary extends Limits {
+  readonly via: EntryPoint;
+  /** An OAuth client. It applies to all if absent, as `username` and `database` do. */
+  readonly client?: string;
+  readonly username?: string;
+  readonly database?: string;
+  readonly role?: EntryRole;
+  readonly rateLimit?: RateLimit;
+}
+
+/** True for an entry that limits a query by more than a role on a whole database. */
+export function isNarrowing(grant: Grant): boolean {
+  return (
+    grant.role === "None" ||
+    (grant.tables ?? grant.columns ?? grant.writableColumns ?? grant.rowFilter) !== undefined ||
+    (grant.requireWhere ?? grant.maxRows ?? grant.maxChanges) !== undefined ||
+    grant.requireApproval !== undefined
+  );
+}
+
+/** Such as `main`, `main.tickets` or `*.a,b_*`. */
+export function placeOf({ database, tables }: Pick<Grant, "database" | "tables">): string {
+  return placeName(database, tables?.join(","));
+}
+
+/** Changes to a user's record. `undefined` removes the key. */
+export type UserUpdate = Partial<Omit<User, "username" | "attributes" | "sameAs">> & {
+  readonly attributes?: User["attributes"] | undefined;
+  readonly sameAs?: User["sameAs"] | undefined;
+};
+
+export function updatedUser(user: User, update: UserUpdate): User {
+  const { attributes, sameAs, ...rest } = { ...user, ...update };
+  return {
+    ...rest,
+    ...(attributes === undefined || attributes.size === 0 ? {} : { attributes }),
+    ...(sameAs === undefined ? {} : { sameAs }),
+  };
+}
+
+export function writtenGroup({ name, members }: Group): Record<string, Writable> {
+  return { name, members };
+}
+
+/** A user's record under the keys of the file, without defaults. */
+export function writtenUser(user: User): Record<string, Writable> {
+  const { username, email, passwordHash, disabled, tokensValidAfter, attributes, sameAs } = user;
+  return {
+    username,
+    ...(email === undefined ? {} : { email }),
+    ...(passwordHash === undefined ? {} : { password_hash: passwordHash }),
+    ...(disabled ? { disabled } : {}),
+    ...(tokensValidAfter === 0 ? {} : { tokens_valid_after: tokensValidAfter }),
+    ...(attributes === undefined ? {} : { attributes: Object.fromEntries(attributes) }),
+    ...(sameAs === undefined ? {} : { same_as: sameAs }),
+  };
+}
+
+/** A caller: the user, and the database that the token is limited to (`*` for no limit). */
+export interface Subject {
+  readonly username: string;
+  readonly tokenDatabase: string;
+  readonly tokenReadOnly?: boolean;
+  /** The groups of the token, such as `staff:engineering`. */
+  readonly groups?: readonly string[];
+  /** From the token's claims. A record's attribute of the same name counts instead. */
+  readonly attributes?: Attributes;
+}

@@ -1,0 +1,219 @@
+/** Group membership, and the entries that a caller has from groups. */
+
+import { isDeepStrictEqual } from "node:util";
+import { placeName } from "../base/place.ts";
+import {
+  DatabaseGrants,
+  type DecidingEntry,
+  entriesIn,
+  entriesOfSlot,
+  GrantCollection,
+  type UserGrants,
+} from "./entries.ts";
+import { type Grant, type Group, isNarrowing, type Subject } from "./grant.ts";
+import { groupOf, groupSubject, outranks } from "./roles.ts";
+import { grantsOf, type Snapshot } from "./snapshot.ts";
+
+/** A user, with the groups and attributes of the token if there is one. */
+export type Caller = Pick<Subject, "username" | "groups" | "attributes">;
+
+const memberships = new WeakMap<ReadonlyMap<string, Group>, Map<string, readonly string[]>>();
+
+/** The names of the local groups that have a user as a member. */
+export function localGroupsOf({ groups }: Snapshot, username: string): readonly string[] {
+  if (groups.size === 0) return [];
+  let index = memberships.get(groups);
+  if (index === undefined) {
+    index = new Map();
+    for (const { name, members } of groups.values()) {
+      for (const member of members) index.set(member, [...(index.get(member) ?? []), name]);
+    }
+    memberships.set(groups, index);
+  }
+  return index.get(username) ?? [];
+}
+
+/** The caller's local groups, and the groups of the token. */
+function groupsOf(snapshot: Snapshot, { username, groups = [] }: Caller): readonly string[] {
+  const local = localGroupsOf(snapshot, username);
+  if (groups.length === 0) return local;
+  return local.length === 0 ? groups : [...local, ...groups];
+}
+
+function isInGroup(snapshot: Snapshot, { username, groups }: Caller, group: string) {
+  return groups?.includes(group) === true || localGroupsOf(snapshot, username).includes(group);
+}
+
+/** True if the name is the caller's, or `group:<name>` of one of the caller's groups. */
+export function isMeant(snapshot: Snapshot, caller: Caller, name: string): boolean {
+  const group = groupOf(name);
+  return group === undefined ? name === caller.username : isInGroup(snapshot, caller, group);
+}
+
+interface Merged {
+  readonly username: string;
+  readonly grants: UserGrants;
+  /** When the result is valid, in epoch milliseconds: entries may expire. */
+  readonly from: number;
+  readonly until: number;
+}
+
+interface Cache {
+  /** Of users whose tokens have no groups. */
+  readonly byName: Map<string, Merged>;
+  readonly byGroups: WeakMap<readonly string[], Merged>;
+}
+
+const caches = new WeakMap<Snapshot, Cache>();
+
+/**
+ * The caller's entries, merged with those of the caller's groups.
+ *
+ * @param now epoch milliseconds, read only if something expires
+ */
+export function grantsFor(snapshot: Snapshot, caller: Caller, now?: number): UserGrants {
+  const { username, groups } = caller;
+  const hasGroups = groups !== undefined && groups.length > 0;
+  if (!hasGroups && localGroupsOf(snapshot, username).length === 0) {
+    return grantsOf(snapshot, username);
+  }
+  let cache = caches.get(snapshot);
+  if (cache === undefined) {
+    cache = { byName: new Map(), byGroups: new WeakMap() };
+    caches.set(snapshot, cache);
+  }
+  const known = hasGroups ? cache.byGroups.get(groups) : cache.byName.get(username);
+  if (known?.username === username) {
+    const isTimed = known.from > 0 || known.until < Number.POSITIVE_INFINITY;
+    const at = isTimed ? (now ?? Date.now()) : 0;
+    if (at >= known.from && at < known.until) return known.grants;
+  }
+  const merged = mergeFor(snapshot, caller, now ?? Date.now());
+  if (hasGroups) cache.byGroups.set(groups, merged);
+  else cache.byName.set(username, merged);
+  return merged.grants;
+}
+
+/** As `grantsFor`, with other entries in the place of the caller's own. */
+export function grantsWith(snapshot: Snapshot, caller: Caller, own: UserGrants): UserGrants {
+  return merge(own, groupEntries(snapshot, caller), Date.now());
+}
+
+/** All entries of the caller and the caller's groups, also those that decide nothing now. */
+export function* allEntriesOf(snapshot: Snapshot, caller: Caller): Generator<Grant, undefined> {
+  yield* entriesIn(grantsOf(snapshot, caller.username));
+  for (const grants of groupEntries(snapshot, caller)) yield* entriesIn(grants);
+}
+
+function groupEntries(snapshot: Snapshot, caller: Caller): UserGrants[] {
+  const names = [...new Set(groupsOf(snapshot, caller))].sort();
+  return names.flatMap((name) => snapshot.grants.get(groupSubject(name)) ?? []);
+}
+
+function mergeFor(snapshot: Snapshot, caller: Caller, now: number): Merged {
+  const own = grantsOf(snapshot, caller.username);
+  const ofGroups = groupEntries(snapshot, caller);
+  let from = 0;
+  let until = Number.POSITIVE_INFINITY;
+  for (const { expires } of [own, ...ofGroups].flatMap((grants) => [...entriesIn(grants)])) {
+    if (expires === undefined) continue;
+    if (expires <= now) from = Math.max(from, expires);
+    else until = Math.min(until, expires);
+  }
+  return { username: caller.username, grants: merge(own, ofGroups, now), from, until };
+}
+
+type Source = Grant | DatabaseGrants;
+
+/** @param ofGroups sorted by the groups' names */
+function merge(own: UserGrants, ofGroups: readonly UserGrants[], now: number): UserGrants {
+  if (ofGroups.length === 0) return own;
+  const merged = new GrantCollection();
+  for (const database of new Set([own, ...ofGroups].flatMap((grants) => [...grants.keys()]))) {
+    const sources = ofGroups.flatMap((grants) => grants.get(database) ?? []);
+    merged.set(database, mergeOn(database, own.get(database), sources, now));
+  }
+  // At any time, since queries are judged a moment later.
+  merged.isNarrowed = [own, ...ofGroups].some(({ isNarrowed }) => isNarrowed);
+  return merged;
+}
+
+function mergeOn(
+  database: string,
+  own: Source | undefined,
+  ofGroups: readonly Source[],
+  now: number,
+): Source {
+  if (own !== undefined && ofGroups.length === 0) return own;
+  const tables = [own, ...ofGroups].flatMap((source) =>
+    source instanceof DatabaseGrants ? [...source.tables()] : [],
+  );
+  const merged = new DatabaseGrants();
+  let whole: DecidingEntry | undefined;
+  for (const table of new Set([...tables, undefined])) {
+    const entriesOf = (source: Source) => entriesAtPlace(source, database, table, now);
+    const entries = mergeEntries(own ? entriesOf(own) : [], ofGroups.map(entriesOf));
+    if (entries.length > 0) merged.hold(table, entries);
+    whole = entries[0];
+  }
+  const isPlain = tables.length === 0 && whole?.grant.expires === undefined;
+  return isPlain && whole && !isNarrowing(whole.grant) ? whole.grant : merged;
+}
+
+/** The deciding entry of one holder for a table, a pattern or the whole database, then others. */
+function entriesAtPlace(
+  source: Source,
+  database: string,
+  table: string | undefined,
+  now: number,
+): readonly DecidingEntry[] {
+  if (!(source instanceof DatabaseGrants)) {
+    return table === undefined
+      ? entriesOfSlot({ permanent: source }, placeName(database), now)
+      : [];
+  }
+  const [name, slot] = source.slotAt(table) ?? [];
+  return slot === undefined ? [] : entriesOfSlot(slot, placeName(database, name), now);
+}
+
+/** The entries of all holders for one place, the deciding one first. */
+function mergeEntries(
+  own: readonly DecidingEntry[],
+  ofGroups: readonly (readonly DecidingEntry[])[],
+): readonly DecidingEntry[] {
+  if (own[0]?.isExpired === false) return own;
+  const inForce = ofGroups.flatMap(([first]) => (first?.isExpired === false ? [first] : []));
+  if (inForce.length === 0) return own.length > 0 ? own : ofGroups.flat();
+  const deciding = decideAmongGroups(inForce);
+  const others = ofGroups.flat().filter((one) => one !== deciding && !one.isExpired);
+  return [deciding, ...others];
+}
+
+function limitsOf({ username: _, tables: __, expires: ___, ...limits }: Grant) {
+  return limits;
+}
+
+/** Of equal roles, a permanent one is wider: only its holder may grant. */
+function isWider({ role, expires }: Grant, other: Grant): boolean {
+  if (role !== other.role) return outranks(role, other.role);
+  return expires === undefined && other.expires !== undefined;
+}
+
+function decideAmongGroups(entries: readonly DecidingEntry[]): DecidingEntry {
+  const [first, ...others] = entries as [DecidingEntry, ...DecidingEntry[]];
+  const none = entries.find(({ grant }) => grant.role === "None");
+  if (none !== undefined) return none;
+  if (!entries.some(({ grant: { tables: _, ...grant } }) => isNarrowing(grant))) {
+    return others.reduce((widest, one) => (isWider(one.grant, widest.grant) ? one : widest), first);
+  }
+  const limits = limitsOf(first.grant);
+  if (others.every(({ grant }) => isDeepStrictEqual(limitsOf(grant), limits))) return first;
+  const groups = entries.flatMap(({ grant }) => groupOf(grant.username) ?? []);
+  const { username, database, tables } = first.grant;
+  return {
+    grant: { username, database, role: "None", ...(tables && { tables }) },
+    name: first.name.replace(/ \(group .*$/s, ` (groups ${groups.join(", ")})`),
+    isExpired: false,
+    conflict: groups,
+  };
+}

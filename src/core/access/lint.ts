@@ -1,0 +1,179 @@
+/** Lint of valid access files: entries that may not mean what was intended. */
+
+import { type Steps, visitEach } from "../base/cooperative-scheduling.ts";
+import { attributeReference } from "./attributes.ts";
+import { entriesAt, entriesIn, type UserGrants } from "./entries.ts";
+import {
+  type Boundary,
+  type Grant,
+  type Group,
+  type Limits,
+  placeOf,
+  type RowCondition,
+} from "./grant.ts";
+import { boundaryName, otherSpellingOf } from "./rights.ts";
+import {
+  groupOf,
+  groupSubject,
+  isExternalUsername,
+  isLocalGroupName,
+  roleAllows,
+} from "./roles.ts";
+import { grantsOf, namesOfPerson, type Snapshot, type User } from "./snapshot.ts";
+
+function beyond(names: readonly string[] = [], allowed: readonly string[] | undefined): string {
+  const outside = allowed === undefined ? [] : names.filter((name) => !allowed.includes(name));
+  return outside.map((name) => JSON.stringify(name)).join(", ");
+}
+
+/** Explains why a condition denies everything: the user's record lacks a matching attribute. */
+function missingAttribute({ cmp, value }: RowCondition, user: User | undefined) {
+  if (typeof value !== "string" || !attributeReference.test(value)) return undefined;
+  const attribute = value === "@username" ? "" : user?.attributes?.get(value.slice(1));
+  if (attribute === undefined) {
+    return `\`row_filter\` refers to ${value}, which the user's record lacks: every query is denied`;
+  }
+  if ((typeof attribute === "object") === (cmp === "IN")) return undefined;
+  const kind = cmp === "IN" ? "a list" : "a single value";
+  return `\`row_filter\` refers to ${value}, but ${cmp} needs ${kind}: every query is denied`;
+}
+
+function isUnknownGroup({ groups }: Snapshot, name: string): boolean {
+  const group = groupOf(name);
+  return group !== undefined && isLocalGroupName(group) && !groups.has(group);
+}
+
+function isWithoutRecord({ users }: Snapshot, name: string): boolean {
+  return groupOf(name) === undefined && !users.has(name) && !isExternalUsername(name);
+}
+
+function* lintApproval(snapshot: Snapshot, limits: Limits, requester: string | undefined) {
+  const { requireApproval, approvers } = limits;
+  if (approvers === undefined) return;
+  if (requireApproval === undefined) yield "`approvers` has no effect without `require_approval`";
+  const unknown = approvers.filter((name) => isWithoutRecord(snapshot, name));
+  if (unknown.length > 0) yield `\`approvers\` names users without a record: ${unknown.join(", ")}`;
+  const missing = approvers.filter((name) => isUnknownGroup(snapshot, name));
+  if (missing.length > 0) yield `\`approvers\` names unknown groups: ${missing.join(", ")}`;
+  const own = requester === undefined ? undefined : namesOfPerson(snapshot, requester);
+  if (approvers.every((name) => own?.has(name))) {
+    yield "`approvers` names only the user, also by other names (`same_as`), and users cannot approve their own queries";
+  }
+}
+
+function* lintKeys(grant: Grant): Generator<string, undefined> {
+  const { role, requireApproval } = grant;
+  const unused = [
+    grant.writableColumns && "writable_columns",
+    grant.requireWhere && "require_where",
+    grant.maxChanges && "max_changes",
+  ].filter((key) => typeof key === "string");
+  if (role === "ReadOnly" && unused.length > 0) {
+    yield `\`${unused.join("`, `")}\` has no effect with ReadOnly, which changes nothing`;
+  }
+  const lacking = requireApproval?.filter((right) => !roleAllows(role, right)) ?? [];
+  if (lacking.length > 0) {
+    yield `\`require_approval\` names ${lacking.join(", ")}, which ${role} does not give`;
+  }
+}
+
+function* lintExpiry(grants: UserGrants, grant: Grant, now: number) {
+  const { database, tables, expires } = grant;
+  if (expires === undefined || expires > now) return;
+  const places = tables ?? [undefined];
+  const isHeld = places.every((table) =>
+    entriesAt(grants, database, table).some((other) => other.expires === undefined),
+  );
+  yield isHeld
+    ? "has expired and has no effect, since another entry is in force in its place"
+    : "has expired, and denies access until it is removed";
+}
+
+function* lintGrant(snapshot: Snapshot, grant: Grant, now: number) {
+  const grants = grantsOf(snapshot, grant.username);
+  const { username, database, tables = [], columns, rowFilter = [] } = grant;
+  if (isUnknownGroup(snapshot, username)) yield "there is no such group, so it never applies";
+  yield* lintExpiry(grants, grant, now);
+  yield* lintKeys(grant);
+  yield* lintApproval(snapshot, grant, username);
+  const unwritable = beyond(grant.writableColumns, columns);
+  if (unwritable !== "")
+    yield `${unwritable} can never be written, since it is not among \`columns\``;
+  const unpinned = beyond(grant.requireWhere, columns);
+  if (unpinned !== "") {
+    yield `\`require_where\` requires ${unpinned}, which is not among \`columns\`: every Update and Delete is denied`;
+  }
+  const user = snapshot.users.get(username);
+  // Attributes of external users may come from the token, and those of members differ.
+  const hasRecord = groupOf(username) === undefined && !isExternalUsername(username);
+  for (const condition of hasRecord ? rowFilter : []) {
+    const missing = missingAttribute(condition, user);
+    if (missing !== undefined) yield missing;
+  }
+  for (const table of tables) {
+    const other = otherSpellingOf(grants, database, table, now);
+    if (other !== undefined) yield `${table} and ${other.spelling} differ only by case: denied`;
+  }
+}
+
+function* lintBoundary(snapshot: Snapshot, boundary: Boundary) {
+  const { username } = boundary;
+  if (username !== undefined && isWithoutRecord(snapshot, username)) {
+    yield `is for ${username}, who has no record`;
+  }
+  if (username !== undefined && isUnknownGroup(snapshot, username)) {
+    yield "there is no such group, so it never applies";
+  }
+  yield* lintApproval(snapshot, boundary, username);
+}
+
+function* lintGroup(snapshot: Snapshot, { name, members }: Group) {
+  const subject = groupSubject(name);
+  if (members.length === 0) yield "has no members";
+  const unknown = members.filter((member) => isWithoutRecord(snapshot, member));
+  if (unknown.length > 0) yield `\`members\` names users without a record: ${unknown.join(", ")}`;
+  const isNamed = ({
+    username,
+    approvers = [],
+  }: {
+    username?: string;
+    approvers?: readonly string[];
+  }) => username === subject || approvers.includes(subject);
+  const isUsed =
+    snapshot.grants.has(subject) ||
+    snapshot.boundaries.some(isNamed) ||
+    snapshot.grants.values().some((grants) => entriesIn(grants).some(isNamed));
+  if (!isUsed) yield "has no entries";
+}
+
+export function* lintEntry(snapshot: Snapshot, grant: Grant, now: number): Generator<string> {
+  for (const finding of lintGrant(snapshot, grant, now)) {
+    const holder = grant.username.replace(/^group:/, "group ");
+    yield `the entry of ${holder} for ${placeOf(grant)}: ${finding}`;
+  }
+}
+
+/** Lint of the whole file. Each sentence names its entry or boundary. */
+export function* lintAccess(snapshot: Snapshot, now: number): Steps<string[]> {
+  const findings: string[] = [];
+  yield* visitEach(snapshot.users.values(), ({ username, sameAs }) => {
+    if (sameAs === undefined || !isWithoutRecord(snapshot, sameAs)) return;
+    findings.push(`the user ${username}: \`same_as\` names a user without a record: ${sameAs}`);
+  });
+  yield* visitEach(snapshot.grants, ([, grants]) => {
+    for (const grant of entriesIn(grants)) {
+      for (const finding of lintEntry(snapshot, grant, now)) findings.push(finding);
+    }
+  });
+  yield* visitEach(snapshot.groups.values(), (group) => {
+    for (const finding of lintGroup(snapshot, group)) {
+      findings.push(`the group ${group.name}: ${finding}`);
+    }
+  });
+  for (const boundary of snapshot.boundaries) {
+    for (const finding of lintBoundary(snapshot, boundary)) {
+      findings.push(`the boundary ${boundaryName(boundary)}: ${finding}`);
+    }
+  }
+  return findings;
+}

@@ -1,0 +1,351 @@
+import { placeName } from "../base/place.ts";
+import { lowest } from "../base/sums.ts";
+import type { PermissionClass } from "../query/permissions.ts";
+import type { Query } from "../query/query.ts";
+import { DatabaseGrants, displayName, unrestrictedGrant } from "./entries.ts";
+import { type Boundary, type Grant, isNarrowing, type Limits, type Subject } from "./grant.ts";
+import { type Caller, grantsFor } from "./groups.ts";
+import { approvalsOf, decideNarrowedQuery, narrowingOn } from "./narrowed-query.ts";
+import {
+  type ApprovalRule,
+  boundariesFor,
+  boundaryName,
+  conflictMessage,
+  type DecidingEntry,
+  type Decision,
+  type DecisionContext,
+  type Denial,
+  type DeniedDecision,
+  decidingEntry,
+  denied,
+  entriesInForce,
+  granted,
+  judgeRights,
+  mayBeNarrowed,
+  type Objection,
+  type QueryDecision,
+  type QueryOrigin,
+  type Reason,
+} from "./rights.ts";
+import { type EntryRole, EVERY_DATABASE, roleAllows } from "./roles.ts";
+import { judgeName, judgeToken, type Snapshot } from "./snapshot.ts";
+
+function deny(reason: Reason, role?: EntryRole, entry?: string, message?: string): Decision {
+  return { allowed: false, reason, role, entry, ...(message && { message }) };
+}
+
+/**
+ * Decides whether `subject` may use `permission` on `database`. The entry for the named database
+ * wins over the one for `*`. A name that differs only by case from one in the file is denied, since
+ * an upstream may fold case.
+ *
+ * @param now epoch milliseconds, read only if something expires
+ */
+export function decide(
+  snapshot: Snapshot,
+  subject: Subject,
+  permission: PermissionClass,
+  database: string,
+  now?: number,
+): Decision {
+  const limit = judgeToken(subject, permission, database);
+  if (limit !== undefined) return deny(limit);
+  const grants = grantsFor(snapshot, subject, now);
+  let entry = placeName(database);
+  let grant = grants.get(database);
+  if (grant === undefined) {
+    const known = snapshot.databases.get(database.toLowerCase());
+    if (known !== undefined && known !== database) return deny("database_case_mismatch");
+    entry = EVERY_DATABASE;
+    grant = grants.get(EVERY_DATABASE);
+  }
+  if (grant === undefined) return deny("no_grant");
+  if (grant instanceof DatabaseGrants || (permission === "GRANT" && isNarrowing(grant))) {
+    return decideAmong(snapshot, subject, permission, database, now ?? Date.now());
+  }
+  const { role } = grant;
+  entry = displayName(entry, grant);
+  if (!roleAllows(role, permission)) return deny("role_insufficient", role, entry);
+  return { allowed: true, reason: "allowed", role, entry };
+}
+
+/**
+ * Decides if the subject has more than a single plain entry. GRANT is denied unless every entry
+ * through which the subject reaches the database is permanent and without limits.
+ */
+function decideAmong(
+  snapshot: Snapshot,
+  subject: Subject,
+  permission: PermissionClass,
+  database: string,
+  now: number,
+): Decision {
+  const deciding = decidingEntry(snapshot, subject, database, undefined, now);
+  if (deciding === undefined) return deny("no_grant");
+  const { name, isExpired, conflict } = deciding;
+  const { role } = deciding.grant;
+  if (isExpired) return deny("grant_expired", "None", name);
+  if (conflict !== undefined) return deny("group_conflict", role, name, conflictMessage(conflict));
+  const grants = grantsFor(snapshot, subject, now);
+  const place = grants.has(database) ? database : EVERY_DATABASE;
+  const isUnrestricted = unrestrictedGrant(grants, place, now) !== undefined;
+  if ((permission === "GRANT" && !isUnrestricted) || !roleAllows(role, permission)) {
+    return deny("role_insufficient", role, name);
+  }
+  return { allowed: true, reason: "allowed", role, entry: name };
+}
+
+/** A permanent Owner on `*`, without limits. */
+export function isAdministrator(snapshot: Snapshot, caller: Caller): boolean {
+  return unrestrictedGrant(grantsFor(snapshot, caller), EVERY_DATABASE)?.role === "Owner";
+}
+
+function mayUseOn(
+  snapshot: Snapshot,
+  subject: Subject,
+  permission: PermissionClass,
+  database: string,
+): boolean {
+  const grants = grantsFor(snapshot, subject);
+  if (!grants.isNarrowed || permission === "GRANT") {
+    return decide(snapshot, subject, permission, database).allowed;
+  }
+  if (judgeName(snapshot, subject, permission, database) !== undefined) return false;
+  return entriesInForce(grants, database, Date.now()).some(
+    ({ grant, isExpired }) => !isExpired && roleAllows(grant.role, permission),
+  );
+}
+
+export function mayUseAnywhere(
+  snapshot: Snapshot,
+  subject: Subject,
+  permission: PermissionClass,
+  origin?: QueryOrigin,
+): boolean {
+  const databases = [subject.tokenDatabase, ...grantsFor(snapshot, subject).keys()];
+  const passes = (database: string) =>
+    origin === undefined ||
+    boundariesFor(snapshot, subject, database, origin).every(
+      ({ role }) => role === undefined || roleAllows(role, permission),
+    );
+  return databases.some(
+    (database) => mayUseOn(snapshot, subject, permission, database) && passes(database),
+  );
+}
+
+/**
+ * Decides on every access of `query`, in order, and stops at the first denial. For a caller who may
+ * be narrowed (`mayBeNarrowed`), tables, columns and rows are checked too.
+ */
+export function decideQuery(
+  snapshot: Snapshot,
+  subject: Subject,
+  query: Query,
+  context: DecisionContext,
+): QueryDecision {
+  if (mayBeNarrowed(snapshot, subject, context)) {
+    return decideNarrowedQuery(snapshot, subject, query, context);
+  }
+  const { now } = context;
+  const decisions: Decision[] = [];
+  let reason: Reason = "no_grant";
+  for (const { permissions, database } of query.accesses) {
+    const decision = decideAll(snapshot, subject, permissions, database, now);
+    decisions.push(decision);
+    reason = decision.reason;
+    if (!decision.allowed) break;
+  }
+  return { allowed: reason === "allowed", reason, decisions, limits: [], approvals: [] };
+}
+
+function decideAll(
+  snapshot: Snapshot,
+  subject: Subject,
+  permissions: readonly PermissionClass[],
+  database: string,
+  now?: number,
+): Decision {
+  let decision: Decision | undefined;
+  for (const permission of permissions) {
+    decision = decide(snapshot, subject, permission, database, now);
+    if (!decision.allowed) break;
+  }
+  return decision ?? deny("no_grant");
+}
+
+const MOST_NAMED_USERS = 5;
+
+/**
+ * Finds existing databases that are denied to everyone because the file names them in another case,
+ * and some of the users who would reach them by their entry for `*`.
+ */
+export function caseConflictsOf(snapshot: Snapshot, databases: Iterable<string>) {
+  return [...new Set(databases)].flatMap((database) => {
+    const named = snapshot.databases.get(database.toLowerCase());
+    if (named === undefined || named === database) return [];
+    const users = snapshot.grants
+      .entries()
+      .filter(([, own]) => own.has(EVERY_DATABASE) && !own.has(named))
+      .map(([username]) => username)
+      .take(MOST_NAMED_USERS)
+      .toArray();
+    return [{ named, database, users }];
+  });
+}
+
+/** For routes and tools of other servers, whose access cannot be limited to rows and columns. */
+export function decideWholeDatabase(
+  snapshot: Snapshot,
+  subject: Subject,
+  permission: PermissionClass,
+  database: string,
+  origin: QueryOrigin,
+  table?: string,
+): Decision {
+  const now = Date.now();
+  if (!mayBeNarrowed(snapshot, subject, origin)) {
+    return decide(snapshot, subject, permission, database, now);
+  }
+  const wanted = [{ table, permissions: [permission] }];
+  const given = judgeRights(snapshot, subject, database, wanted, { ...origin, now });
+  if ("reason" in given) return given;
+  const needsApproval = ({ requireApproval = [] }: Limits) => requireApproval.includes(permission);
+  const entry = given.rights[0]?.entry;
+  const boundary = given.boundaries.find(needsApproval);
+  const narrowing =
+    narrowingOn(snapshot, subject, database, given.boundaries, now, table ? entry : undefined) ??
+    (entry && needsApproval(entry.grant) ? { entry } : undefined) ??
+    (boundary && { boundary: boundaryName(boundary) });
+  const place = placeName(database, table);
+  return narrowing === undefined ? granted(given) : unnarrowable(place, narrowing, entry);
+}
+
+function unnarrowable(
+  place: string,
+  narrowing: Pick<Objection, "entry" | "boundary">,
+  entry?: DecidingEntry,
+): DeniedDecision {
+  const message = `Use queries instead: this reaches all of ${place}, but the caller may use only a part of it`;
+  return denied({ entry, reason: "not_narrowable", message, ...narrowing });
+}
+
+/** Denies narrowed callers what needs no right on a database but may reach all of it. */
+export function wholeDatabaseDenial(
+  snapshot: Snapshot,
+  subject: Subject,
+  database: string,
+  origin: QueryOrigin,
+): DeniedDecision | undefined {
+  if (!mayBeNarrowed(snapshot, subject, origin)) return undefined;
+  const boundaries = boundariesFor(snapshot, subject, database, origin);
+  const narrowing = narrowingOn(snapshot, subject, database, boundaries, Date.now());
+  return narrowing && unnarrowable(database, narrowing);
+}
+
+export function visibilityDenial(
+  snapshot: Snapshot,
+  subject: Subject,
+  database: string,
+  origin: QueryOrigin,
+): Denial | undefined {
+  if (!mayBeNarrowed(snapshot, subject, origin)) {
+    const { reason } = decide(snapshot, subject, "SELECT", database);
+    return reason === "allowed" ? undefined : reason;
+  }
+  const isBound = boundariesFor(snapshot, subject, database, origin).some(
+    ({ role = "Owner" }) => !roleAllows(role, "SELECT"),
+  );
+  if (isBound) return "role_insufficient";
+  if (mayUseOn(snapshot, subject, "SELECT", database)) return undefined;
+  return judgeName(snapshot, subject, "SELECT", database) ?? "no_grant";
+}
+
+/** The visible columns of a table, which need not exist, or the denial. */
+export function seeTable(
+  snapshot: Snapshot,
+  subject: Subject,
+  database: string,
+  table: string,
+  origin: QueryOrigin,
+): { sees(column: string): boolean; readonly seesAllRows: boolean } | Denial {
+  const wanted = [{ table, permissions: ["SELECT" as const] }];
+  const given = judgeRights(snapshot, subject, database, wanted, { ...origin, now: Date.now() });
+  if ("reason" in given) return given.reason;
+  const grants = given.rights.map(({ entry }) => entry.grant);
+  return {
+    sees: (column) => grants.every(({ columns }) => columns?.includes(column) ?? true),
+    seesAllRows: grants.every(({ rowFilter }) => rowFilter === undefined),
+  };
+}
+
+interface AccessQuestion {
+  readonly permissions: readonly PermissionClass[];
+  readonly database: string;
+  readonly table?: string | undefined;
+}
+
+type QuestionContext = QueryOrigin & { readonly now: number };
+
+export interface AccessExplanation extends Decision {
+  /** The deciding entry, combined with the limits of boundaries. */
+  readonly grant?: Grant;
+  readonly approvals?: readonly ApprovalRule[];
+}
+
+function within(grant: Grant, boundaries: readonly Boundary[]): Grant {
+  const { tables: _, maxRows, maxChanges, ...rest } = grant;
+  const rows = lowest([maxRows, ...boundaries.map((one) => one.maxRows)]);
+  const changes = lowest([maxChanges, ...boundaries.map((one) => one.maxChanges)]);
+  return {
+    ...rest,
+    ...(rows === undefined ? {} : { maxRows: rows }),
+    ...(changes === undefined ? {} : { maxChanges: changes }),
+  };
+}
+
+export function explainAccess(
+  snapshot: Snapshot,
+  caller: Caller,
+  { permissions, database, table }: AccessQuestion,
+  context: QuestionContext,
+): AccessExplanation {
+  const subject = { ...caller, tokenDatabase: EVERY_DATABASE };
+  // GRANT is not a query's right, so only whole databases count.
+  if (permissions.includes("GRANT")) {
+    return decideAll(snapshot, subject, permissions, database, context.now);
+  }
+  const wanted = [{ table, permissions }];
+  const given = judgeRights(snapshot, subject, database, wanted, context);
+  if ("reason" in given) return given;
+  const grant = given.rights[0]?.entry.grant;
+  const approvals = [...approvalsOf(database, given)];
+  return {
+    ...granted(given),
+    ...(grant === undefined ? {} : { grant: within(grant, given.boundaries) }),
+    ...(approvals.length === 0 ? {} : { approvals }),
+  };
+}
+
+/** The entries that give a user access. Without a table, all that decide on some table. */
+export function* grantingEntries(
+  snapshot: Snapshot,
+  caller: Caller,
+  question: AccessQuestion,
+  context: QuestionContext,
+): Generator<AccessExplanation, undefined> {
+  const { permissions, database, table } = question;
+  const isOfTables = !permissions.some((one) => one === "GRANT" || one.endsWith(" DATABASE"));
+  const places = new Set([table]);
+  if (table === undefined && isOfTables) {
+    const grants = grantsFor(snapshot, caller, context.now);
+    for (const { grant } of entriesInForce(grants, database, context.now)) {
+      for (const name of grant.tables ?? []) places.add(name);
+    }
+  }
+  const seen = new Set<string | undefined>();
+  for (const place of places) {
+    const decision = explainAccess(snapshot, caller, { ...question, table: place }, context);
+    if (decision.allowed && !seen.has(decision.entry)) yield decision;
+    seen.add(decision.entry);
+  }
+}

@@ -1,0 +1,193 @@
+import { type Steps, visitEach } from "../base/cooperative-scheduling.ts";
+import { entriesIn, GrantCollection, isSamePlace } from "./entries.ts";
+import {
+  type Boundary,
+  type Grant,
+  type Group,
+  type User,
+  type UserUpdate,
+  updatedUser,
+} from "./grant.ts";
+import { type AccessRecords, indexRecords, RecordsError, type TableName } from "./records.ts";
+import { groupOf, groupSubject } from "./roles.ts";
+import { addDatabase, caseConflict, conflictReason, grantsOf, type Snapshot } from "./snapshot.ts";
+
+export type Change =
+  | { readonly kind: "add-user"; readonly user: User }
+  | { readonly kind: "update-user"; readonly username: string; readonly update: UserUpdate }
+  | { readonly kind: "remove-user"; readonly username: string }
+  | { readonly kind: "add-group"; readonly group: Group }
+  | { readonly kind: "update-group"; readonly group: Group; readonly left?: readonly string[] }
+  /** With the group's entries. */
+  | { readonly kind: "remove-group"; readonly group: Group }
+  | { readonly kind: "add-grant"; readonly grant: Grant }
+  | { readonly kind: "set-grant"; readonly grant: Grant }
+  | { readonly kind: "remove-grant"; readonly grant: Grant };
+
+/** The user, or `group:<name>`, whose records the change concerns. */
+export function usernameOf(change: Change): string {
+  if ("group" in change) return groupSubject(change.group.name);
+  if (change.kind === "add-user") return change.user.username;
+  return "grant" in change ? change.grant.username : change.username;
+}
+
+/** The user whose tokens end with these changes, which concern one user. */
+export function userLosingTokens(changes: readonly Change[]): string | undefined {
+  const ending = changes.find(
+    (change) =>
+      change.kind === "remove-user" ||
+      (change.kind === "add-user" && change.user.disabled) ||
+      (change.kind === "update-user" &&
+        ("passwordHash" in change.update || "disabled" in change.update)),
+  );
+  return ending && usernameOf(ending);
+}
+
+function changedUser(user: User, changes: readonly Change[]): User | undefined {
+  let changed = user;
+  for (const change of changes) {
+    if (change.kind === "remove-user") return undefined;
+    if (change.kind === "update-user") changed = updatedUser(changed, change.update);
+  }
+  return changed;
+}
+
+function changedGrant(grant: Grant, changes: readonly Change[]): Grant | undefined {
+  let changed = grant;
+  for (const change of changes) {
+    if (change.kind === "remove-user" || change.kind === "remove-group") return undefined;
+    if (change.kind === "remove-grant" && isSamePlace(change.grant, grant)) return undefined;
+    if (change.kind === "set-grant" && isSamePlace(change.grant, grant)) changed = change.grant;
+  }
+  return changed;
+}
+
+function changedGroup(group: Group, changes: readonly Change[]): Group | undefined {
+  let changed = group;
+  for (const change of changes) {
+    if (change.kind === "remove-group") return undefined;
+    if (change.kind === "update-group") changed = change.group;
+  }
+  return changed;
+}
+
+/** No change may refer to a record that another one adds. */
+export function applyChanges(
+  { users, groups, grants, boundaries }: AccessRecords,
+  changes: readonly Change[],
+): AccessRecords {
+  const about = Map.groupBy(changes, usernameOf);
+  const kept = users.flatMap((one) => changedUser(one, about.get(one.username) ?? []) ?? []);
+  const formed = groups.flatMap(
+    (one) => changedGroup(one, about.get(groupSubject(one.name)) ?? []) ?? [],
+  );
+  const held = grants.flatMap((one) => changedGrant(one, about.get(one.username) ?? []) ?? []);
+  const added = changes.flatMap((change) => (change.kind === "add-user" ? change.user : []));
+  const founded = changes.flatMap((change) => (change.kind === "add-group" ? change.group : []));
+  const given = changes.flatMap((change) => (change.kind === "add-grant" ? change.grant : []));
+  return {
+    users: [...kept, ...added],
+    groups: [...formed, ...founded],
+    grants: [...held, ...given],
+    boundaries,
+  };
+}
+
+/** The records of a user, or of `group:<name>`. */
+export interface UserRecords {
+  readonly user: User | undefined;
+  readonly group?: Group | undefined;
+  readonly grants: readonly Grant[];
+}
+
+export interface Replacement {
+  readonly users: ReadonlyMap<string, UserRecords>;
+  /** Undefined if unchanged. */
+  readonly boundaries?: readonly Boundary[] | undefined;
+}
+
+export function recordsOf(snapshot: Snapshot, username: string): UserRecords {
+  const grants = [...entriesIn(grantsOf(snapshot, username))];
+  const group = snapshot.groups.get(groupOf(username) ?? "");
+  return { user: snapshot.users.get(username), ...(group && { group }), grants };
+}
+
+export function isEmpty({ user, group, grants }: UserRecords): boolean {
+  return (user ?? group) === undefined && grants.length === 0;
+}
+
+export function replacementOf(snapshot: Snapshot, changes: readonly Change[]): Replacement {
+  const names = [...new Set(changes.map(usernameOf))];
+  const before = names.map((name) => recordsOf(snapshot, name));
+  const after = applyChanges(allOf(before, snapshot.boundaries), changes);
+  const left = names.map((name): [string, UserRecords] => [
+    name,
+    {
+      user: after.users.find(({ username }) => username === name),
+      group: after.groups.find((group) => groupSubject(group.name) === name),
+      grants: after.grants.filter(({ username }) => username === name),
+    },
+  ]);
+  return { users: new Map(left) };
+}
+
+function allOf(records: Iterable<UserRecords>, boundaries: readonly Boundary[]): AccessRecords {
+  const all = [...records];
+  const users = all.flatMap(({ user = [] }) => user);
+  const groups = all.flatMap(({ group = [] }) => group);
+  return { users, groups, grants: all.flatMap(({ grants }) => grants), boundaries };
+}
+
+export function namesIn({ users, groups, grants }: Snapshot): Set<string> {
+  return new Set([...users.keys(), ...groups.keys().map(groupSubject), ...grants.keys()]);
+}
+
+/** Indexes the records of each name. @throws RecordsError if records conflict */
+export function indexOf(
+  users: Iterable<UserRecords>,
+  boundaries: readonly Boundary[],
+  version: string,
+): Steps<Snapshot> {
+  return indexRecords(allOf(users, boundaries), version, (problem) => {
+    throw new RecordsError([problem]);
+  });
+}
+
+/** The snapshot with the records of some users replaced. @throws RecordsError if records conflict */
+export function* replaceRecords(
+  snapshot: Snapshot,
+  { users: replaced, boundaries = snapshot.boundaries }: Replacement,
+  version: string,
+): Steps<Snapshot> {
+  const fail = (table: TableName, reason: string) => {
+    throw new RecordsError([{ table, index: 0, key: undefined, reason }]);
+  };
+  const users = new Map(snapshot.users);
+  yield;
+  const groups = new Map(snapshot.groups);
+  const grants = new Map(snapshot.grants);
+  yield;
+  for (const [name, records] of replaced) {
+    if (records.user === undefined) users.delete(name);
+    else users.set(name, records.user);
+    const group = groupOf(name);
+    if (records.group !== undefined) groups.set(records.group.name, records.group);
+    else if (group !== undefined) groups.delete(group);
+    const own = new GrantCollection();
+    for (const grant of records.grants) {
+      const conflict = own.add(grant);
+      if (conflict !== undefined) fail("acl", conflictReason(conflict, grant));
+    }
+    if (own.size === 0) grants.delete(name);
+    else grants.set(name, own);
+    yield;
+  }
+  const databases = new Map<string, string>();
+  yield* visitEach(grants.values(), (own) => {
+    for (const name of own.keys()) if (!addDatabase(databases, name)) fail("acl", caseConflict);
+  });
+  for (const { database } of boundaries) {
+    if (!addDatabase(databases, database)) fail("boundaries", caseConflict);
+  }
+  return { version, users, groups, databases, grants, boundaries };
+}

@@ -1,0 +1,564 @@
+import { type Steps, visitEach } from "../base/cooperative-scheduling.ts";
+import { didYouMean, formatHint, suggestion } from "../base/suggestion.ts";
+import type { Writable } from "../base/toml/toml.ts";
+import { quoteName } from "../json/fault.ts";
+import {
+  columnNamePattern,
+  databasePattern,
+  plainNamePattern,
+  plainNameRule,
+} from "../query/names.ts";
+import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
+import {
+  attributeReference,
+  attributesForm,
+  isLiteral,
+  isWhole,
+  readAttributes,
+} from "./attributes.ts";
+import { GrantCollection } from "./entries.ts";
+import {
+  type AttributeValue,
+  type Boundary,
+  type Grant,
+  type Group,
+  type RateLimit,
+  type RowCondition,
+  rowComparisons,
+  type User,
+  updatedUser,
+} from "./grant.ts";
+import { parsePasswordHash } from "./password-hash.ts";
+import {
+  type EntryRole,
+  externalGroupRule,
+  externalNameRule,
+  groupOf,
+  groupSubject,
+  isAnyUsername,
+  isDatabaseOrEvery,
+  isEmail,
+  isGroupName,
+  isLocalGroupName,
+  roles,
+} from "./roles.ts";
+import { addDatabase, caseConflict, conflictReason, type Snapshot } from "./snapshot.ts";
+
+interface KeyReader<Field extends string = string> {
+  readonly field: Field;
+  readonly read: (value: unknown) => unknown;
+  /** The expected form, as a continuation of "must be". */
+  readonly form: string;
+  /** The roles that may have it. All by default. */
+  readonly fits?: readonly EntryRole[];
+}
+
+const asIf =
+  (test: (value: unknown) => boolean) =>
+  (value: unknown): unknown =>
+    test(value) ? value : undefined;
+
+const listOf =
+  (test: (value: unknown) => boolean, least = 1) =>
+  (value: unknown): unknown =>
+    Array.isArray(value) &&
+    value.length >= least &&
+    new Set(value).size === value.length &&
+    value.every(test)
+      ? [...value]
+      : undefined;
+
+const matching = (pattern: RegExp) => (value: unknown) =>
+  typeof value === "string" && pattern.test(value);
+
+const longestPrefix = plainNamePattern.replace("{1,63}", "{1,62}");
+/** A table name, or a pattern: a prefix followed by `*`. */
+export const tablePattern: RegExp = new RegExp(`^(?:${plainNamePattern}|${longestPrefix}\\*)$`);
+const isColumn = matching(new RegExp(`^${columnNamePattern}$`));
+
+function isFilterValue(value: unknown): boolean {
+  if (typeof value !== "string" || !value.startsWith("@")) return isLiteral(value);
+  return value.startsWith("@@") ? isLiteral(value) : attributeReference.test(value);
+}
+
+const isReference = matching(attributeReference);
+
+function fitsComparison(cmp: RowCondition["cmp"], value: unknown): boolean {
+  if (cmp === "IN") {
+    return Array.isArray(value)
+      ? value.every((one) => isFilterValue(one) && !isReference(one))
+      : isReference(value);
+  }
+  if (cmp === "=" || cmp === "!=") return isFilterValue(value);
+  return isWhole(value) || isReference(value);
+}
+
+function isRowCondition(record: unknown): record is RowCondition {
+  if (!isTable(record)) return false;
+  const { column, cmp, value, ...others } = record;
+  const comparison = rowComparisons.find((known) => known === cmp);
+  return (
+    comparison !== undefined &&
+    isColumn(column) &&
+    fitsComparison(comparison, value) &&
+    Object.keys(others).length === 0
+  );
+}
+
+/** A copy, so that a file and a JSON body give equal results. */
+function readRowFilter(value: unknown): RowCondition[] | undefined {
+  const isFilter = Array.isArray(value) && value.length > 0 && value.every(isRowCondition);
+  return isFilter ? value.map((condition) => ({ ...condition })) : undefined;
+}
+
+const count = asIf(
+  (value) => typeof value === "number" && Number.isSafeInteger(value) && value > 0,
+);
+
+export const approvable: readonly PermissionClass[] = permissionClasses.filter(
+  (permission) => permission !== "GRANT",
+);
+
+/** Epoch milliseconds of a TOML time with an offset, or of an RFC 3339 string. */
+function readTime(value: unknown): number | undefined {
+  const text = value instanceof Date ? value.toISOString() : value;
+  const form = /^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}:\d{2}(?:\.\d+)?(?:[Zz]|[+-]\d{2}:\d{2})$/;
+  if (typeof text !== "string" || !form.test(text)) return undefined;
+  const time = Date.parse(text.replace(" ", "T"));
+  return Number.isNaN(time) ? undefined : time;
+}
+
+const windows = { s: 1000, min: 60_000, hour: 3_600_000, day: 86_400_000 };
+
+function readRateLimit(value: unknown): RateLimit | undefined {
+  const match = typeof value === "string" ? /^([1-9]\d{0,8})\/(s|min|hour|day)$/.exec(value) : null;
+  if (match === null) return undefined;
+  const [, number, unit] = match;
+  return { count: Number(number), windowMs: windows[unit as keyof typeof windows] };
+}
+
+export function writeRateLimit({ count: number, windowMs }: RateLimit): string {
+  const [unit] = Object.entries(windows).find(([, ms]) => ms === windowMs) ?? [];
+  return `${number}/${unit}`;
+}
+
+const columnForm = "a list of columns, each 1 to 128 characters";
+export const entryRoles: readonly EntryRole[] = [...roles, "None"];
+const narrowable: readonly EntryRole[] = ["ReadWrite", "ReadOnly"];
+const countForm = "a whole number from 1";
+const isApprover = (value: unknown) =>
+  isAnyUsername(value) || (typeof value === "string" && isGroupName(groupOf(value)));
+function readMembers(value: unknown): readonly string[] | undefined {
+  const isList = Array.isArray(value) && value.every(isAnyUsername);
+  return isList && new Set(value).size === value.length ? [...value] : undefined;
+}
+const membersForm = "a list of usernames, each once";
+
+function readGroupSubject(value: unknown): string | undefined {
+  return isGroupName(value) ? groupSubject(value) : undefined;
+}
+
+const limits = {
+  max_rows: { field: "maxRows", read: count, form: countForm },
+  max_changes: { field: "maxChanges", read: count, form: countForm },
+  require_approval: {
+    field: "requireApproval",
+    read: listOf((value) => approvable.some((known) => known === value)),
+    form: `a list of ${approvable.join(", ")}`,
+  },
+  approvers: {
+    field: "approvers",
+    read: listOf(isApprover),
+    form: 'a list of usernames and groups, such as "group:analysts"',
+  },
+} as const satisfies Record<string, KeyReader<keyof Grant & keyof Boundary>>;
+
+export const entryKeys = {
+  tables: {
+    field: "tables",
+    read: listOf(matching(tablePattern)),
+    form: 'a list of tables: names of letters, digits, "_" and "-", with * only at the end',
+    fits: [...narrowable, "None"],
+  },
+  columns: { field: "columns", read: listOf(isColumn), form: columnForm, fits: narrowable },
+  writable_columns: {
+    field: "writableColumns",
+    read: listOf(isColumn, 0),
+    form: columnForm,
+    fits: narrowable,
+  },
+  row_filter: {
+    field: "rowFilter",
+    read: readRowFilter,
+    form: `a list of { column, cmp, value }: cmp is one of ${rowComparisons.join(" ")}; value is text, a whole number, true, false or "@attribute"; for IN, a list or "@attribute"; for <, <=, > and >=, a whole number or "@attribute"; "@@x" is the text "@x"`,
+    fits: narrowable,
+  },
+  require_where: {
+    field: "requireWhere",
+    read: listOf(isColumn),
+    form: columnForm,
+    fits: narrowable,
+  },
+  ...limits,
+  max_rows: { ...limits.max_rows, fits: narrowable },
+  max_changes: { ...limits.max_changes, fits: narrowable },
+  expires: {
+    field: "expires",
+    read: readTime,
+    form: "a time with its offset, such as 2026-12-24T18:00:00Z",
+  },
+} as const satisfies Record<string, KeyReader<keyof Grant>>;
+
+const boundaryKeys = {
+  client: {
+    field: "client",
+    read: asIf(matching(/^[\x21-\x7e]{1,2048}$/)),
+    form: "the identifier of an OAuth client",
+  },
+  username: { field: "username", read: asIf(isAnyUsername), form: "a username" },
+  group: { field: "username", read: readGroupSubject, form: "the name of a group" },
+  database: {
+    field: "database",
+    read: asIf(matching(new RegExp(`^${databasePattern}$`))),
+    form: "a database",
+  },
+  role: {
+    field: "role",
+    read: asIf((value) => entryRoles.some((role) => role === value)),
+    form: `one of ${entryRoles.join(", ")}`,
+  },
+  ...limits,
+  rate_limit: {
+    field: "rateLimit",
+    read: readRateLimit,
+    form: 'a number of requests and a time, such as "60/min": /s, /min, /hour, /day',
+  },
+} as const satisfies Record<string, KeyReader<keyof Boundary>>;
+
+/** A boundary needs at least one of these keys. */
+const boundingKeys = ["role", ...Object.keys(limits), "rate_limit"];
+
+/** The name as the file and JSON write it: under `username`, or under `group`. */
+export function writtenHolder({ username }: { readonly username: string }): Record<string, string> {
+  const group = groupOf(username);
+  return group === undefined ? { username } : { group };
+}
+
+export function writtenEntry(grant: Grant): Record<string, Writable> {
+  const { database, role, expires } = grant;
+  const written: Record<string, Writable> = { ...writtenHolder(grant), database, role };
+  for (const [key, { field }] of Object.entries(entryKeys)) {
+    const value = grant[field];
+    if (value !== undefined) written[key] = value;
+  }
+  if (expires !== undefined) written.expires = new Date(expires);
+  return written;
+}
+
+export function writtenBoundary(boundary: Boundary): Record<string, Writable> {
+  const written: Record<string, Writable> = { via: boundary.via };
+  for (const [key, { field }] of Object.entries(boundaryKeys)) {
+    if (field === "rateLimit") {
+      if (boundary.rateLimit) written[key] = writeRateLimit(boundary.rateLimit);
+    } else if (field === "username") {
+      const { username } = boundary;
+      if (username !== undefined) Object.assign(written, writtenHolder({ username }));
+    } else if (boundary[field] !== undefined) written[key] = boundary[field];
+  }
+  return written;
+}
+
+function keysOf<Key extends string>(keys: Readonly<Record<Key, unknown>>): readonly Key[] {
+  return Object.keys(keys) as Key[];
+}
+
+export const tables = {
+  users: [
+    "username",
+    "email",
+    "password_hash",
+    "disabled",
+    "tokens_valid_after",
+    "attributes",
+    "same_as",
+  ],
+  groups: ["name", "members"],
+  acl: ["username", "group", "database", "role", ...keysOf(entryKeys)],
+  boundaries: ["via", ...keysOf(boundaryKeys)],
+} as const;
+export type TableName = keyof typeof tables;
+
+export function isTableName(name: string | undefined): name is TableName {
+  return name !== undefined && Object.hasOwn(tables, name);
+}
+
+export interface AccessRecords {
+  readonly users: readonly User[];
+  readonly groups: readonly Group[];
+  readonly grants: readonly Grant[];
+  readonly boundaries: readonly Boundary[];
+}
+
+export interface RecordProblem {
+  readonly table: TableName;
+  /** Index among the table's records, or -1 for something that is not allowed in the file. */
+  readonly index: number;
+  readonly key: string | undefined;
+  readonly reason: string;
+}
+
+export class RecordsError extends Error {
+  readonly problems: readonly RecordProblem[];
+
+  constructor(problems: readonly RecordProblem[]) {
+    super("the records break the rules");
+    this.problems = problems;
+  }
+}
+
+export type Report = (problem: RecordProblem) => void;
+
+export type TomlTable = Record<string, unknown>;
+
+function isTable(value: unknown): value is TomlTable {
+  return (
+    typeof value === "object" && value !== null && !Array.isArray(value) && !(value instanceof Date)
+  );
+}
+
+function readTable(
+  table: TableName,
+  record: unknown,
+  index: number,
+  report: Report,
+): TomlTable | undefined {
+  if (!isTable(record)) {
+    report({ table, index, key: undefined, reason: "not a table" });
+    return undefined;
+  }
+  const allowed: readonly string[] = tables[table];
+  for (const key of Object.keys(record)) {
+    if (allowed.includes(key)) continue;
+    const meant = suggestion(key, allowed);
+    // Any other key may be pasted text such as a secret, so it is not quoted.
+    const name = meant === undefined ? "" : ` ${quoteName(key)}`;
+    const reason = `unknown key${name}; allowed: ${allowed.join(", ")}${formatHint(meant)}`;
+    report({ table, index, key, reason });
+  }
+  return record;
+}
+
+/** Does not report a missing key that was already reported as misspelled. */
+function failing(table: TableName, record: TomlTable, index: number, report: Report) {
+  const allowed: readonly string[] = tables[table];
+  return (key: string, reason: string): void => {
+    const isThere = Object.hasOwn(record, key);
+    const others = Object.keys(record).filter((other) => !allowed.includes(other));
+    if (!isThere && others.some((other) => suggestion(other, allowed) === key)) return;
+    report({ table, index, key, reason: isThere ? reason : `${reason}; it is missing` });
+  };
+}
+
+const nameReason = `\`username\` must be 1 to 64 of letters, digits, '.', '_', '-', '@'; or, for an external user, \`prefix:\` and ${externalNameRule}`;
+
+const groupReason = `\`group\` must be a local group's name, ${plainNameRule}, or \`prefix:\` and ${externalGroupRule}`;
+
+const otherNameForm = "the name of another user, or of a user of an issuer with its `prefix:`";
+
+/** Returns undefined if a problem was reported that makes the user unusable. */
+export function readUser(value: unknown, index: number, report: Report): User | undefined {
+  const record = readTable("users", value, index, report);
+  if (record === undefined) return undefined;
+  const { username, email, password_hash: passwordHash, same_as: sameAs } = record;
+  const { disabled = false, tokens_valid_after: tokensValidAfter = 0 } = record;
+  const attributes =
+    "attributes" in record ? readAttributes(record.attributes) : new Map<string, AttributeValue>();
+  const isNamed = isAnyUsername(username);
+  const isMail = email === undefined || isEmail(email);
+  const isHash =
+    passwordHash === undefined ||
+    (typeof passwordHash === "string" && parsePasswordHash(passwordHash) !== undefined);
+  const isSwitch = typeof disabled === "boolean";
+  const isTime =
+    typeof tokensValidAfter === "number" &&
+    Number.isSafeInteger(tokensValidAfter) &&
+    tokensValidAfter >= 0;
+  const isOther = sameAs === undefined || (isAnyUsername(sameAs) && sameAs !== username);
+  if (isNamed && isMail && isHash && isSwitch && isTime && attributes !== undefined && isOther) {
+    const user = { username, email, passwordHash, disabled, tokensValidAfter };
+    return updatedUser(user, { attributes, sameAs });
+  }
+  const fail = failing("users", record, index, report);
+  if (!isNamed) fail("username", nameReason);
+  if (!isMail) fail("email", "`email` must be a string of 1 to 254 printable characters");
+  if (!isHash) {
+    const reason = "is not an Argon2id hash with costs m 8 to 1048576, t and p 1 to 64";
+    fail("password_hash", `\`password_hash\` ${reason}`);
+  }
+  if (!isSwitch) fail("disabled", "`disabled` must be true or false");
+  if (!isTime) {
+    fail("tokens_valid_after", "`tokens_valid_after` must be a whole number of epoch seconds");
+  }
+  if (attributes === undefined) fail("attributes", `\`attributes\` must be ${attributesForm}`);
+  if (!isOther) fail("same_as", `\`same_as\` must be ${otherNameForm}`);
+  return undefined;
+}
+
+export function readGroup(value: unknown, index: number, report: Report): Group | undefined {
+  const record = readTable("groups", value, index, report);
+  if (record === undefined) return undefined;
+  const { name } = record;
+  const members = readMembers(record.members);
+  const isNamed = isLocalGroupName(name);
+  if (isNamed && members !== undefined) return { name, members };
+  const fail = failing("groups", record, index, report);
+  if (!isNamed) fail("name", `\`name\` must be ${plainNameRule}`);
+  if (members === undefined) fail("members", `\`members\` must be ${membersForm}`);
+  return undefined;
+}
+
+const twoHolders = "either `username` or `group` is allowed, not both";
+
+/** Reads those of `keys` that the table has `into` a record. False if a problem was reported. */
+function readKeys(
+  record: TomlTable,
+  keys: Readonly<Record<string, KeyReader>>,
+  into: { readonly role?: EntryRole },
+  fail: (key: string, reason: string) => void,
+): boolean {
+  let isGood = true;
+  for (const [key, value] of Object.entries(record)) {
+    const reader = Object.hasOwn(keys, key) ? keys[key] : undefined;
+    if (reader === undefined) continue;
+    const { field, read, form, fits } = reader;
+    const found = read(value);
+    const isFit = fits === undefined || into.role === undefined || fits.includes(into.role);
+    if (found === undefined) fail(key, `\`${key}\` must be ${form}`);
+    else if (!isFit) fail(key, `\`${key}\` is allowed only with the role ${fits.join(" or ")}`);
+    else Object.assign(into, { [field]: found });
+    isGood &&= found !== undefined && isFit;
+  }
+  return isGood;
+}
+
+export function readBoundary(value: unknown, index: number, report: Report): Boundary | undefined {
+  const record = readTable("boundaries", value, index, report);
+  if (record === undefined) return undefined;
+  const fail = failing("boundaries", record, index, report);
+  const { via } = record;
+  if (via !== "mcp" && via !== "query") {
+    fail("via", '`via` must be "mcp" or "query"');
+    return undefined;
+  }
+  const bounds = Object.keys(record).some((key) => boundingKeys.includes(key));
+  if (!bounds) {
+    const reason = `the boundary limits nothing; one of ${boundingKeys.join(", ")} is required`;
+    report({ table: "boundaries", index, key: undefined, reason });
+  }
+  const isForBoth = "username" in record && "group" in record;
+  if (isForBoth) fail("group", twoHolders);
+  const boundary: Boundary = { via };
+  const isRead = readKeys(record, boundaryKeys, boundary, fail);
+  return isRead && bounds && !isForBoth ? boundary : undefined;
+}
+
+export function readGrant(value: unknown, index: number, report: Report): Grant | undefined {
+  const record = readTable("acl", value, index, report);
+  if (record === undefined) return undefined;
+  const { database, role } = record;
+  const isOfGroup = "group" in record;
+  const isForBoth = isOfGroup && "username" in record;
+  const username = isOfGroup ? readGroupSubject(record.group) : record.username;
+  const isNamed = typeof username === "string" && (isOfGroup || isAnyUsername(username));
+  const isPlace = isDatabaseOrEvery(database);
+  const given = entryRoles.find((known) => known === role);
+  const fail = failing("acl", record, index, report);
+  if (isNamed && !isForBoth && isPlace && given !== undefined) {
+    const grant: Grant = { username, database, role: given };
+    return readKeys(record, entryKeys, grant, fail) ? grant : undefined;
+  }
+  if (isForBoth) fail("group", twoHolders);
+  else if (!isNamed && isOfGroup) fail("group", groupReason);
+  else if (!isNamed) {
+    fail("username", "username" in record ? nameReason : "`username` or `group` is required");
+  }
+  if (!isPlace)
+    fail(
+      "database",
+      "`database` must be \"*\" or 1 to 63 of letters, digits, '_', '-', or two such names with a dot between",
+    );
+  if (given === undefined) {
+    const hint = typeof role === "string" ? didYouMean(role, entryRoles) : "";
+    fail("role", `\`role\` must be one of ${entryRoles.join(", ")}${hint}`);
+  }
+  return undefined;
+}
+
+export interface ReadRecords {
+  readonly users: readonly (User | undefined)[];
+  readonly groups: readonly (Group | undefined)[];
+  readonly grants: readonly (Grant | undefined)[];
+  readonly boundaries: readonly (Boundary | undefined)[];
+}
+
+export function readRecords(document: TomlTable, report: Report): ReadRecords {
+  for (const key of Object.keys(document)) {
+    if (isTableName(key)) continue;
+    const reason = `only [[users]], [[groups]], [[acl]] and [[boundaries]] are allowed here${didYouMean(key, Object.keys(tables))}`;
+    report({ table: "users", index: -1, key, reason });
+  }
+  function readAll<Read>(
+    table: TableName,
+    read: (value: unknown, index: number, report: Report) => Read,
+  ): Read[] {
+    const value = document[table] ?? [];
+    if (Array.isArray(value)) return value.map((one, at) => read(one, at, report));
+    const reason = `\`${table}\` must be written as [[${table}]]`;
+    report({ table, index: 0, key: undefined, reason });
+    return [];
+  }
+  return {
+    users: readAll("users", readUser),
+    groups: readAll("groups", readGroup),
+    grants: readAll("acl", readGrant),
+    boundaries: readAll("boundaries", readBoundary),
+  };
+}
+
+export function* indexRecords(read: ReadRecords, version: string, report: Report): Steps<Snapshot> {
+  const users = new Map<string, User>();
+  yield* visitEach(read.users, (user, index) => {
+    if (user === undefined) return;
+    const reason = "this user already has a record";
+    if (users.has(user.username)) report({ table: "users", index, key: "username", reason });
+    users.set(user.username, user);
+  });
+  const groups = new Map<string, Group>();
+  yield* visitEach(read.groups, (group, index) => {
+    if (group === undefined) return;
+    const reason = "this group already has a record";
+    if (groups.has(group.name)) report({ table: "groups", index, key: "name", reason });
+    groups.set(group.name, group);
+  });
+  const databases = new Map<string, string>();
+  const refused = new Set<string | undefined>();
+  const note = (table: TableName) => (namer: Grant | Boundary | undefined, index: number) => {
+    const database = namer?.database;
+    if (addDatabase(databases, database) || refused.has(database)) return;
+    refused.add(database);
+    report({ table, index, key: "database", reason: caseConflict });
+  };
+  yield* visitEach(read.grants, note("acl"));
+  yield* visitEach(read.boundaries, note("boundaries"));
+  const grants = new Map<string, GrantCollection>();
+  yield* visitEach(read.grants, (grant, index) => {
+    if (grant === undefined) return;
+    const own = grants.get(grant.username) ?? new GrantCollection();
+    grants.set(grant.username, own);
+    const conflict = own.add(grant);
+    if (conflict === undefined) return;
+    report({ table: "acl", index, key: undefined, reason: conflictReason(conflict, grant) });
+  });
+  const boundaries = read.boundaries.filter((boundary) => boundary !== undefined);
+  return { version, users, groups, databases, grants, boundaries };
+}

@@ -1,0 +1,326 @@
+import { lowest } from "../base/sums.ts";
+import { writeDigits } from "../json/document.ts";
+import { quoteName } from "../json/fault.ts";
+import type { Addition } from "../query/additions.ts";
+import { termsOf } from "../query/conditions.ts";
+import type { BytewiseColumns } from "../query/limits.ts";
+import type { OperationNode } from "../query/node.ts";
+import { definitions, isOperationName } from "../query/operations.ts";
+import type { Access, Query } from "../query/query.ts";
+import type { CellValue, Condition, Operation, Row, Term } from "../query/tree.ts";
+import { attributeReference, isWhole } from "./attributes.ts";
+import { readsOneTable, type TableRight } from "./column-checks.ts";
+import type {
+  AttributeValue,
+  Grant,
+  Literal,
+  RowComparison,
+  RowCondition,
+  Subject,
+  User,
+} from "./grant.ts";
+import type { Caller } from "./groups.ts";
+import { type DecidingEntry, type Decision, Denied, type TableFilter } from "./rights.ts";
+import type { Snapshot } from "./snapshot.ts";
+
+export interface ColumnSpelling {
+  readonly table: string;
+  /** True in a join, where only a qualified column belongs to a table. */
+  readonly isQualified: boolean;
+}
+
+function isColumn(
+  written: string,
+  column: string,
+  { table, isQualified }: ColumnSpelling,
+): boolean {
+  return written === `${table}.${column}` || (!isQualified && written === column);
+}
+
+/** Compares JSON type and characters. Whole numbers are compared by value. */
+function areEqual(one: Literal, other: CellValue): boolean {
+  if (one === other) return true;
+  const isLarge = typeof one === "bigint" || typeof other === "bigint";
+  return isLarge && isWhole(one) && isWhole(other) && BigInt(one) === BigInt(other);
+}
+
+/** The number of values that `where` allows a column. Undefined if it is not pinned. */
+export function pinnedValues(
+  where: Condition | null | undefined,
+  column: string,
+  spelling: ColumnSpelling,
+): number | undefined {
+  const counts = termsOf(where).flatMap(({ column: written, cmp, value }) => {
+    const values = cmp === "=" ? [value] : cmp === "IN" && Array.isArray(value) ? value : undefined;
+    const isPin =
+      isColumn(written, column, spelling) &&
+      values?.every((one) => typeof one === "string" || isWhole(one));
+    return isPin && values !== undefined ? [values.length] : [];
+  });
+  return lowest(counts);
+}
+
+function isList(value: AttributeValue | undefined): value is readonly Literal[] {
+  return Array.isArray(value);
+}
+
+function kindOf(cmp: RowComparison): string {
+  if (cmp === "IN") return "a list";
+  return cmp === "=" || cmp === "!=" ? "a single value" : "a whole number";
+}
+
+/** The row filter of an entry with the caller's attributes. @throws Denied */
+function filterOf(
+  entry: DecidingEntry,
+  { username, attributes }: Caller,
+  record: User | undefined,
+): readonly RowCondition[] {
+  const { rowFilter = [] } = entry.grant;
+  const isReference = (one: Literal) => typeof one === "string" && attributeReference.test(one);
+  const meaningOf = (one: Literal): AttributeValue | undefined => {
+    if (typeof one !== "string" || !one.startsWith("@")) return one;
+    if (one.startsWith("@@")) return one.slice(1);
+    if (one === "@username") return username;
+    return record?.attributes?.get(one.slice(1)) ?? attributes?.get(one.slice(1));
+  };
+  const filter: RowCondition[] = [];
+  for (const { column, cmp, value } of rowFilter) {
+    const single = (one: Literal) => {
+      const meaning = meaningOf(one);
+      return meaning === undefined || isList(meaning) ? [] : [meaning];
+    };
+    const resolved = isList(value) ? value.flatMap(single) : meaningOf(value);
+    const kind = kindOf(cmp);
+    const isFit =
+      isList(resolved) === (kind === "a list") &&
+      (kind !== "a whole number" || isWhole(resolved)) &&
+      (!isList(value) || !isList(resolved) || resolved.length === value.length);
+    if (resolved === undefined || !isFit) {
+      const name = isList(value) ? value.find(isReference) : value;
+      const message = `Rows are limited by ${quoteName(column)} ${cmp} ${String(name)}, but ${username} has no such attribute that is ${kind}: an administrator must set it`;
+      throw new Denied({ reason: "attribute_missing", message, entry });
+    }
+    filter.push({ column, cmp, value: resolved });
+  }
+  return filter;
+}
+
+/** True if a cell meets the condition under any comparison rules of the database. */
+function isSatisfied({ cmp, value }: RowCondition, cell: CellValue): boolean {
+  if (isList(value)) return cmp === "IN" && value.some((one) => areEqual(one, cell));
+  if (cmp === "=") return areEqual(value, cell);
+  if (cmp === "!=") {
+    const isComparable = isWhole(value) ? isWhole(cell) : typeof cell === typeof value;
+    return isComparable && !areEqual(value, cell);
+  }
+  if (!isWhole(value) || !isWhole(cell)) return false;
+  const [held, bound] = [BigInt(cell), BigInt(value)];
+  if (cmp === ">") return held > bound;
+  if (cmp === ">=") return held >= bound;
+  if (cmp === "<") return held < bound;
+  return cmp === "<=" && held <= bound;
+}
+
+/** A condition as JSON, with all digits of its numbers. */
+export function termText(term: Term): string {
+  return JSON.stringify(term, writeDigits);
+}
+
+function isSameValue(one: AttributeValue, other: CellValue): boolean {
+  if (!isList(one)) return areEqual(one, other);
+  return (
+    Array.isArray(other) &&
+    other.length === one.length &&
+    one.every((part, at) => areEqual(part, other[at] ?? null))
+  );
+}
+
+/** True if a `where` already demands the condition of every row. */
+function isDemanded(
+  { column, cmp, value }: RowCondition,
+  where: Condition | null | undefined,
+  spelling: ColumnSpelling,
+): boolean {
+  return termsOf(where).some(
+    (term) =>
+      term.cmp === cmp && isColumn(term.column, column, spelling) && isSameValue(value, term.value),
+  );
+}
+
+function rowDenied({ column, cmp, value }: RowCondition, problem: string, remedy = ""): Denied {
+  const text = JSON.stringify(value, writeDigits);
+  const message = `${problem}: written rows must meet ${quoteName(column)} ${cmp} ${text}${remedy}`;
+  return new Denied({ reason: "row_denied", message });
+}
+
+function checkRows(
+  rows: readonly Row[],
+  conditions: readonly RowCondition[],
+  { columns, writableColumns }: Grant,
+): void {
+  for (const [index, row] of rows.entries()) {
+    for (const condition of conditions) {
+      const { column } = condition;
+      if (!Object.hasOwn(row, column)) {
+        const isClosed = [columns, writableColumns].some(
+          (some) => some?.includes(column) === false,
+        );
+        const why = `, and ${quoteName(column)} may not be written, so this grant allows no Insert; an administrator can change it`;
+        const problem = `The row values[${index}] lacks ${quoteName(column)}`;
+        throw rowDenied(condition, problem, isClosed ? why : "");
+      }
+      if (isSatisfied(condition, row[column] ?? null)) continue;
+      throw rowDenied(condition, `The row values[${index}] is not among the writable rows`);
+    }
+  }
+}
+
+/** Checks the rows that an Insert adds, or the values that an Update sets. @throws Denied */
+function checkContents(
+  { name, fields }: Operation<"Insert" | "Update">,
+  conditions: readonly RowCondition[],
+  grant: Grant,
+): void {
+  const { bind = {} } = fields;
+  // A bound value is unknown before the query runs.
+  const bound = conditions.find(({ column }) => Object.hasOwn(bind, column));
+  if (bound !== undefined) {
+    throw rowDenied(bound, `The column ${quoteName(bound.column)} may not be bound`);
+  }
+  if (name === "Insert") {
+    checkRows(fields.values, conditions, grant);
+    return;
+  }
+  const { set = {}, add = {} } = fields;
+  for (const condition of conditions) {
+    const { column } = condition;
+    if (Object.hasOwn(add, column)) {
+      throw rowDenied(condition, `The column ${quoteName(column)} may not be changed by add`);
+    }
+    if (Object.hasOwn(set, column) && !isSatisfied(condition, set[column] ?? null)) {
+      throw rowDenied(condition, `Set ${quoteName(column)} to another value`);
+    }
+  }
+}
+
+/** The row filters of entries with the caller's attributes, made once for all elements. */
+export type RowFilters = Map<DecidingEntry, readonly RowCondition[]>;
+
+interface Filtering {
+  readonly snapshot: Snapshot;
+  readonly subject: Subject;
+  readonly access: Access;
+  /** Gets the columns that the engine compares by bytes. */
+  readonly tally: { compareBytes(columns: BytewiseColumns): void };
+  readonly rowFilters: RowFilters;
+  readonly operation: Operation | undefined;
+}
+
+/** The filters of the tables of an operation, or of one nested in it. @throws Denied */
+export function filterRows(
+  filtering: Filtering,
+  node: OperationNode,
+  tables: readonly TableRight[],
+): TableFilter[] {
+  const isQualified = !readsOneTable(node);
+  const filters: TableFilter[] = [];
+  const seen = new Set<string>();
+  for (const table of tables) {
+    if (seen.has(table.name)) continue;
+    seen.add(table.name);
+    const filter = filterTable(filtering, node, table, { table: table.name, isQualified });
+    if (filter !== undefined) filters.push(filter);
+  }
+  return filters;
+}
+
+function filterTable(
+  { snapshot, subject, access: { database }, tally, rowFilters, operation }: Filtering,
+  node: OperationNode,
+  { table, name, entry }: TableRight,
+  spelling: ColumnSpelling,
+): TableFilter | undefined {
+  const { rowFilter, requireWhere } = entry.grant;
+  // A row filter can be added to an operation with a `where`.
+  const isSelective =
+    isOperationName(node.operation) && "where" in definitions[node.operation].fields;
+  if (!isSelective && node.operation !== "Insert" && (rowFilter ?? requireWhere) !== undefined) {
+    const message = `Use Insert or Update instead of ${node.operation}: it cannot be limited to what the caller may read and change`;
+    throw new Denied({ reason: "not_narrowable", message, entry });
+  }
+  const isPinned = node.operation === "Update" || node.operation === "Delete";
+  if (isPinned && requireWhere !== undefined) {
+    tally.compareBytes({ database, table, bytewise: requireWhere });
+  }
+  if (rowFilter === undefined) return undefined;
+  let filter = rowFilters.get(entry);
+  if (filter === undefined) {
+    filter = filterOf(entry, subject, snapshot.users.get(subject.username));
+    rowFilters.set(entry, filter);
+  }
+  if (node.optional.has(name)) {
+    const message = `Join ${table} by INNER, or from the other side: only some of its rows may be read, and an outer join would show the others as missing`;
+    throw new Denied({ reason: "join_denied", message, entry });
+  }
+  const isWritten = operation?.name === "Insert" || operation?.name === "Update";
+  const writes = isWritten && node.outer === undefined;
+  if (writes) {
+    try {
+      checkContents(operation, filter, entry.grant);
+    } catch (error) {
+      throw error instanceof Denied ? new Denied({ ...error.objection, entry }) : error;
+    }
+  }
+  const bytewise = filter.map(({ column }) => column);
+  tally.compareBytes({ database, table, bytewise, ...(writes ? { written: filter } : {}) });
+  if (!isSelective) return undefined;
+  const termOf = ({ column, cmp, value }: RowCondition): Term => ({
+    column: spelling.isQualified ? `${name}.${column}` : column,
+    cmp,
+    value: isList(value) ? [...value] : value,
+  });
+  const conditions = filter.map(termOf);
+  const added = conditions.filter((_, at) => {
+    const condition = filter[at];
+    return condition !== undefined && !isDemanded(condition, node.condition, spelling);
+  });
+  return { node, conditions, added };
+}
+
+/** The names by which columns refer to the node's tables, without a Select as `from`. */
+export function tableNames({ readsSelect, names }: OperationNode): readonly string[] {
+  return readsSelect ? names.slice(1) : names;
+}
+
+export interface AddedFilter {
+  /** The table, unless the query has only one. */
+  readonly table: string | undefined;
+  /** As JSON. */
+  readonly condition: string;
+}
+
+/** The conditions that were added to a query. */
+export function addedFilters(query: Query, decisions: readonly Decision[]): AddedFilter[] {
+  const isSole = new Set(query.accesses.flatMap(({ tables }) => tables)).size === 1;
+  return additionsOf(decisions).flatMap(({ node, conditions }) =>
+    conditions.map((condition) => ({
+      table: isSole ? undefined : tableNames(node)[0],
+      condition: termText(condition),
+    })),
+  );
+}
+
+/** The conditions that filters add, as JSON. */
+export function addedTexts(filters: readonly TableFilter[] = []): string[] {
+  return filters.flatMap(({ added }) => added.map(termText));
+}
+
+/** The conditions that row filters add to the operations of a query. */
+export function additionsOf(decisions: readonly Decision[]): Addition[] {
+  const filters = decisions.flatMap((decision) => decision.filters ?? []);
+  const byNode = Map.groupBy(filters, ({ node }) => node);
+  return Array.from(byNode, ([node, some]) => ({
+    node,
+    conditions: some.flatMap(({ added }) => added),
+  })).filter(({ conditions }) => conditions.length > 0);
+}

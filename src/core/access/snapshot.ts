@@ -1,0 +1,203 @@
+import { type Steps, visitEach } from "../base/cooperative-scheduling.ts";
+import { Refusal } from "../base/refusal.ts";
+import type { PermissionClass } from "../query/permissions.ts";
+import { entriesIn, GrantCollection, type GrantConflict, type UserGrants } from "./entries.ts";
+import type { Boundary, Grant, Group, Subject, User } from "./grant.ts";
+import {
+  EVERY_DATABASE,
+  groupOf,
+  groupSubject,
+  isExternalGroup,
+  isExternalUsername,
+} from "./roles.ts";
+
+export type { Grant, User } from "./grant.ts";
+
+/** Immutable. A request uses only one, so that it never sees half of a change. */
+export interface Snapshot {
+  /** A short hash of the file's content, for comparing replicas. */
+  readonly version: string;
+  readonly users: ReadonlyMap<string, User>;
+  /** The local groups by name. */
+  readonly groups: ReadonlyMap<string, Group>;
+  /** Entries by username or `group:<name>`, in the order of the file. */
+  readonly grants: ReadonlyMap<string, UserGrants>;
+  /** Databases named in entries and boundaries, by their lower-case form. */
+  readonly databases: ReadonlyMap<string, string>;
+  readonly boundaries: readonly Boundary[];
+}
+
+export const emptySnapshot: Snapshot = {
+  version: "",
+  users: new Map(),
+  groups: new Map(),
+  grants: new Map(),
+  databases: new Map(),
+  boundaries: [],
+};
+
+const none: UserGrants = new GrantCollection();
+
+export function grantsOf(snapshot: Snapshot, username: string): UserGrants {
+  return snapshot.grants.get(username) ?? none;
+}
+
+export function blankUser(username: string): User {
+  return {
+    username,
+    email: undefined,
+    passwordHash: undefined,
+    disabled: false,
+    tokensValidAfter: 0,
+  };
+}
+
+/** True for a user with a record, a local group, and any name of an issuer. */
+export function isKnownHolder({ users, groups }: Snapshot, name: string): boolean {
+  const group = groupOf(name);
+  if (group === undefined) return users.has(name) || isExternalUsername(name);
+  return groups.has(group) || isExternalGroup(group);
+}
+
+const people = new WeakMap<Snapshot["users"], Map<string, ReadonlySet<string>>>();
+
+/** All names of a person: those that `same_as` joins, in either direction and over several records. */
+export function namesOfPerson({ users }: Snapshot, username: string): ReadonlySet<string> {
+  let joined = people.get(users);
+  if (joined === undefined) {
+    joined = new Map();
+    for (const { username, sameAs } of users.values()) {
+      if (sameAs === undefined) continue;
+      const names = new Set<string>();
+      for (const name of [username, sameAs]) {
+        names.add(name);
+        for (const other of joined.get(name) ?? []) names.add(other);
+      }
+      for (const name of names) joined.set(name, names);
+    }
+    people.set(users, joined);
+  }
+  return joined.get(username) ?? new Set([username]);
+}
+
+/** External users with entries but no record. */
+export function* usersWithoutRecord({ users, grants }: Snapshot): Generator<string, void> {
+  for (const name of grants.keys()) if (isExternalUsername(name) && !users.has(name)) yield name;
+}
+
+/** Least number of names collected before a sort. */
+const LEAST_COLLECTED = 1024;
+
+/** The first `count` names after `after` that `isMeant` accepts, without sorting all. */
+export function* firstNames<T>(
+  items: ReadonlyMap<string, T>,
+  count: number,
+  after: string | undefined,
+  isMeant: (item: T) => boolean,
+): Steps<string[]> {
+  const most = Math.max(LEAST_COLLECTED, 4 * count);
+  let collected: string[] = [];
+  let bound: string | undefined;
+  yield* visitEach(items, ([name, item]) => {
+    if (after !== undefined && name <= after) return;
+    if ((bound !== undefined && name > bound) || !isMeant(item)) return;
+    collected.push(name);
+    if (collected.length < most) return;
+    collected = collected.sort().slice(0, count);
+    bound = collected.at(-1);
+  });
+  return collected.sort().slice(0, count);
+}
+
+export function* differingKeys<V>(
+  before: ReadonlyMap<string, V>,
+  after: ReadonlyMap<string, V>,
+): Steps<string[]> {
+  const keys: string[] = [];
+  if (before === after) return keys;
+  yield* visitEach(before, ([key, value]) => {
+    if (after.get(key) !== value) keys.push(key);
+  });
+  yield* visitEach(after.keys(), (key) => {
+    if (!before.has(key)) keys.push(key);
+  });
+  return keys;
+}
+
+export function* differingNames(before: Snapshot, after: Snapshot): Steps<Set<string>> {
+  const users = yield* differingKeys(before.users, after.users);
+  const groups = yield* differingKeys(before.groups, after.groups);
+  const grants = yield* differingKeys(before.grants, after.grants);
+  return new Set([...users, ...groups.map(groupSubject), ...grants]);
+}
+
+/** Returns false if the databases have this one in another case. */
+export function addDatabase(databases: Map<string, string>, database: string | undefined): boolean {
+  if (database === undefined || database === EVERY_DATABASE) return true;
+  const folded = database.toLowerCase();
+  const known = databases.get(folded);
+  if (known === undefined) databases.set(folded, database);
+  return known === undefined || known === database;
+}
+
+export const caseConflict =
+  "another entry names a database that differs from this one only by case";
+
+const conflicts: Record<GrantConflict, string> = {
+  database_taken: "this user already has an entry for this database",
+  table_taken: "this user already has an entry for one of these tables",
+  patterns_overlap: "two patterns of this user match the same tables of this database",
+};
+
+export function conflictReason(conflict: GrantConflict, { username }: Grant): string {
+  const reason = conflicts[conflict];
+  return groupOf(username) === undefined ? reason : reason.replace("this user", "this group");
+}
+
+/**
+ * @throws Refusal `invalid_entry` if the entry that replaces `held` conflicts with a remaining one
+ */
+export function requireNoConflict(grants: UserGrants, grant: Grant, held: readonly Grant[]): void {
+  const changed = new GrantCollection();
+  for (const own of entriesIn(grants)) if (!held.includes(own)) changed.add(own);
+  const conflict = changed.add(grant);
+  if (conflict === undefined) return;
+  throw new Refusal("invalid_entry", {
+    message: `Invalid entry: ${conflictReason(conflict, grant)}`,
+  });
+}
+
+/** Why a user is denied everything, regardless of entries. */
+export function obstacleOf(
+  { users }: Snapshot,
+  username: string,
+): "user_not_found" | "user_disabled" | undefined {
+  const user = users.get(username);
+  // External users need no record: their own authorization server knows them.
+  if (user === undefined && !isExternalUsername(username)) return "user_not_found";
+  return user?.disabled ? "user_disabled" : undefined;
+}
+
+/** Why a token denies a right on a database, regardless of the user's entries. */
+export function judgeToken(
+  { tokenDatabase, tokenReadOnly }: Subject,
+  permission: PermissionClass,
+  database: string,
+): "token_database" | "token_read_only" | undefined {
+  if (tokenDatabase !== EVERY_DATABASE && tokenDatabase !== database) return "token_database";
+  return tokenReadOnly === true && permission !== "SELECT" ? "token_read_only" : undefined;
+}
+
+/** As `judgeToken`, and denies a database that the file spells in another case. */
+export function judgeName(
+  snapshot: Snapshot,
+  subject: Subject,
+  permission: PermissionClass,
+  database: string,
+): "token_database" | "token_read_only" | "database_case_mismatch" | undefined {
+  const known = snapshot.databases.get(database.toLowerCase());
+  const isOther = known !== undefined && known !== database;
+  return (
+    judgeToken(subject, permission, database) ?? (isOther ? "database_case_mismatch" : undefined)
+  );
+}

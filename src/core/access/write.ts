@@ -1,0 +1,213 @@
+import { existsSync } from "node:fs";
+import { realpath, stat } from "node:fs/promises";
+import { setTimeout as delay } from "node:timers/promises";
+import { runCooperatively } from "../base/cooperative-scheduling.ts";
+import { replaceFile } from "../base/files/atomic.ts";
+import { UnsafeFileError } from "../base/files/guarded.ts";
+import { LockRefusedError, LockTimeoutError, withLock } from "../base/files/lock.ts";
+import { Refusal } from "../base/refusal.ts";
+import type { ChangeOptions, Plan } from "./access-rules.ts";
+import { requireRemainingOwners } from "./administration.ts";
+import { editAccess, editText } from "./edit.ts";
+import {
+  AccessFileError,
+  indexAccess,
+  type ParsedAccess,
+  parseAccessFile,
+  readAccessBytes,
+  readAccessFile,
+  SMALL_BYTES,
+  UneditableError,
+  workInThread,
+} from "./parse.ts";
+import { applyChanges, type Change } from "./record-change.ts";
+import type { AccessRecords } from "./records.ts";
+import { emptySnapshot, type Snapshot } from "./snapshot.ts";
+
+/** Because of permissions or a lack of space. */
+const unwritableCodes = new Set([
+  ...["EROFS", "EACCES", "EPERM", "EBUSY"],
+  ...["ENOSPC", "EDQUOT", "EFBIG", "EIO"],
+]);
+/** The path is not a file: circular links, a socket, a path through a file. */
+const misplacedCodes = new Set(["ELOOP", "ENXIO", "ENOTDIR", "EISDIR", "ENAMETOOLONG"]);
+
+/** Converts errors that mean the access file cannot be changed, and returns others unchanged. */
+function asWriteRefusal(error: unknown, file: string): unknown {
+  const invalid = (message: string) =>
+    new Refusal("access_file_invalid", { message, cause: error });
+  if (error instanceof AccessFileError || error instanceof UnsafeFileError) {
+    return new Refusal("access_file_invalid", { detail: error.message, cause: error });
+  }
+  if (error instanceof UneditableError) {
+    return invalid(`The access file cannot be edited: ${error.message}`);
+  }
+  if (error instanceof LockTimeoutError) {
+    return new Refusal("busy", { detail: error.message, retryAfter: 1 });
+  }
+  if (error instanceof LockRefusedError) {
+    return new Refusal("access_file_read_only", { detail: error.message, cause: error });
+  }
+  if (!(error instanceof Error) || !("code" in error)) return error;
+  const code = String(error.code);
+  if (code === "ENOENT") return invalid("The access file is missing");
+  if (misplacedCodes.has(code)) return invalid(`The access file cannot be read (${code})`);
+  if (!unwritableCodes.has(code)) return error;
+  const detail = `${file}: ${error.message}`;
+  return new Refusal("access_file_read_only", { detail, cause: error });
+}
+
+/** Read permissions are checked where the file is loaded, not here. */
+const anyReader = { checkRead: false };
+/** Attempts at a change when an operator saves the file in between. */
+const ATTEMPTS = 5;
+/** Pause between two writes of one process, so that other processes get the lock. */
+const PAUSE_MS = 25;
+
+function isEmptied(records: AccessRecords, changes: readonly Change[]): boolean {
+  // Each change removes one user at most.
+  if (records.users.length > changes.length) return false;
+  const { users, grants } = applyChanges(records, changes);
+  return users.length === 0 && grants.length === 0;
+}
+
+interface WrittenFile extends ParsedAccess {
+  readonly changes: readonly Change[];
+}
+
+interface Writer {
+  readonly plan: Plan;
+  readonly options: ChangeOptions;
+  /** An earlier reading of the file, so that an unchanged file is not parsed again. */
+  readonly earlier: ParsedAccess | undefined;
+  resolve(written: WrittenFile): void;
+  reject(error: unknown): void;
+}
+
+/** @returns the content on disk, or undefined if an editor has written the file in between */
+async function tryToWrite(
+  real: string,
+  file: string,
+  { plan, options: { force, beforeWrite } }: Writer,
+  earlier: ParsedAccess | undefined,
+): Promise<WrittenFile | undefined> {
+  const current = await readAccessFile(real, anyReader, earlier, file);
+  const changes = plan(current.snapshot);
+  if (changes.length === 0) return { ...current, changes };
+  const requireOwnersIn = async (next: Snapshot) => {
+    if (!force) await runCooperatively(requireRemainingOwners(current.snapshot, next));
+  };
+  if (isEmptied(current.records, changes)) {
+    await requireOwnersIn(emptySnapshot);
+    // Such a file would be treated as truncated.
+    throw new UneditableError("it would contain no user and no grant");
+  }
+  const { bytes, records } = current;
+  const edited =
+    bytes.length > SMALL_BYTES
+      ? await workInThread({ bytes, file, changes })
+      : editAccess(bytes, records, changes, file);
+  const next = await indexAccess(Buffer.from(edited.bytes), edited.records);
+  await requireOwnersIn(next.snapshot);
+  if (!current.bytes.equals(await readAccessBytes(real, anyReader))) return undefined;
+  await beforeWrite?.(changes);
+  await replaceFile(real, next.bytes, await stat(real));
+  return { ...next, changes };
+}
+
+async function write(
+  file: string,
+  writer: Writer,
+  earlier: ParsedAccess | undefined,
+): Promise<WrittenFile> {
+  const real = await realpath(file);
+  return withLock(real, async () => {
+    for (let count = 0; count < ATTEMPTS; count++) {
+      const written = await tryToWrite(real, file, writer, earlier);
+      if (written !== undefined) return written;
+    }
+    throw new Refusal("busy", { detail: `${file} keeps changing`, retryAfter: 1 });
+  });
+}
+
+const queues = new Map<string, Writer[]>();
+
+async function serve(file: string, queue: Writer[]): Promise<void> {
+  let latest: WrittenFile | undefined;
+  for (let [writer] = queue; writer !== undefined; [writer] = queue) {
+    try {
+      latest = await write(file, writer, latest ?? writer.earlier);
+      queue.shift();
+      writer.resolve(latest);
+    } catch (error) {
+      // While the head waited for the lock, everyone in the queue waited too.
+      const failed = queue.splice(0, error instanceof LockTimeoutError ? queue.length : 1);
+      for (const one of failed) one.reject(asWriteRefusal(error, file));
+    }
+    if (queue.length > 0) await delay(PAUSE_MS);
+  }
+  queues.delete(file);
+}
+
+/**
+ * Changes the access file: takes the lock, reads the file, calls `plan`, edits only what the
+ * changes concern, verifies the result and replaces the file atomically. Writers of one process are
+ * served in order. When this resolves, the new content is on disk.
+ *
+ * @throws Refusal as `AccessRules.change`
+ */
+export function changeAccessFile(
+  file: string,
+  plan: Plan,
+  options: ChangeOptions = {},
+  earlier?: ParsedAccess,
+): Promise<WrittenFile> {
+  const { promise, resolve, reject } = Promise.withResolvers<WrittenFile>();
+  const writer = { plan, options, earlier, resolve, reject };
+  const queue = queues.get(file);
+  if (queue !== undefined) queue.push(writer);
+  else {
+    const first = [writer];
+    queues.set(file, first);
+    void serve(file, first);
+  }
+  return promise;
+}
+
+const header = `# Who may do what. Edit this file while the gateway runs: a change is in force within a second.
+#
+# [[users]]  username, email, password_hash (made by: gatehouse hash-password), disabled = true,
+#            tokens_valid_after = epoch seconds, attributes = { name = "value" },
+#            same_as = "another name of the same person"
+# [[groups]] name, members = ["rita"]
+# [[acl]]    username (or group), database ("*" for every database), role: Owner, DbAdmin, ReadWrite, ReadOnly, None
+#            The entry for a named database wins over the entry for "*". Limits of an entry: tables,
+#            columns, writable_columns, row_filter, require_where, max_rows, max_changes, require_approval,
+#            approvers, expires
+# [[boundaries]]  upper limits. via: "mcp" or "query"; for: client, username or group, database;
+#            limits: role, max_rows, max_changes, require_approval (approvers), rate_limit
+#
+# Each key is in docs/operations.md, "The access file"; examples are in docs/grants.md.
+# The log reports errors in this file, and so does "gatehouse config check".
+`;
+
+/**
+ * Writes a new access file (0600) with `changes`.
+ *
+ * @param prepare runs right before, only if there is no file yet
+ * @returns the snapshot, or undefined if a file exists already, which is left unchanged
+ */
+export async function createAccessFile(
+  file: string,
+  changes: readonly Change[],
+  prepare: () => Promise<void> = async () => {},
+): Promise<Snapshot | undefined> {
+  const text = editText(header, { users: [], groups: [], grants: [], boundaries: [] }, changes);
+  const snapshot = parseAccessFile(text, file);
+  return withLock(file, async () => {
+    if (existsSync(file)) return undefined;
+    await prepare();
+    await replaceFile(file, text);
+    return snapshot;
+  });
+}

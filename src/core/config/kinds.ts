@@ -1,0 +1,114 @@
+import { z } from "zod";
+import { memoize } from "../base/memoize.ts";
+import { isBaseUrl, normalBaseUrl, parseListenAddress } from "./addresses.ts";
+
+const token = /^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$/;
+
+/** Headers of a single connection, which are not forwarded (RFC 9110, section 7.6.1). */
+export const hopByHop: ReadonlySet<string> = new Set([
+  ...["connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"],
+  ...["te", "trailer", "transfer-encoding", "upgrade"],
+]);
+
+/**
+ * Folds a header name as upstreams with CGI, WSGI or PHP do: every character except letters and
+ * digits becomes one. To them `X_Gatehouse_User`, `X.Gatehouse.User` and `X-Gatehouse-User` are the
+ * same.
+ */
+export const foldHeader = memoize((name) => name.toLowerCase().replaceAll(/[^a-z0-9]/g, "-"), 256);
+
+/** Hop-by-hop headers, credentials, framing, and headers that the gateway itself sets. */
+const refused = new Set([
+  ...hopByHop,
+  ...["authorization", "cookie", "host", "content-length"],
+  ...["forwarded", "x-real-ip", "x-request-id"],
+]);
+const refusedPrefixes = ["x-gatehouse-", "x-forwarded-"];
+
+/** True for a header name (RFC 9110, section 5.1) that may be forwarded upstream. */
+export function isForwardableHeader(name: string): boolean {
+  if (!token.test(name)) return false;
+  const folded = foldHeader(name);
+  return !refused.has(folded) && !refusedPrefixes.some((prefix) => folded.startsWith(prefix));
+}
+
+/** True for a field value of visible ASCII with inner spaces (RFC 9110, section 5.5). */
+export function isHeaderValue(text: string): boolean {
+  return text.length <= 8192 && /^[!-~](?:[ -~]*[!-~])?$/.test(text);
+}
+
+/** Only a regular expression also appears in the JSON Schema of the file. */
+export function text(allowed: string, rule: RegExp | ((text: string) => boolean)): z.ZodString {
+  const string = rule instanceof RegExp ? z.string().regex(rule) : z.string().refine(rule);
+  return string.meta({ title: allowed });
+}
+
+export const headerName: z.ZodString = text(
+  "a header name that is not hop-by-hop, no credential, and not set by the gateway itself",
+  isForwardableHeader,
+);
+
+export function flag(byDefault: boolean, description: string): z.ZodDefault<z.ZodBoolean> {
+  return z.boolean().default(byDefault).describe(description);
+}
+
+/** Describes a key whose value the example shows, since it has no default that does. */
+export function key<Kind extends z.ZodType>(kind: Kind, example: unknown, description: string) {
+  return kind.meta({ description, examples: [example] });
+}
+
+export function live(description: string) {
+  return { description, live: true };
+}
+
+export function wholeNumber(lowest: number, highest: number): z.ZodInt {
+  return z.int().min(lowest).max(highest);
+}
+
+/** Up to a day. */
+export const seconds: z.ZodInt = wholeNumber(1, 86_400);
+
+export const filePath: z.ZodString = text("a path", (path) => path !== "" && !path.includes("\0"));
+
+export const listenAddress: z.ZodString = text(
+  "host:port, an IPv6 host in brackets",
+  (listen) => parseListenAddress(listen) !== undefined,
+);
+
+export const publicUrl: z.ZodString = text(
+  "an http:// or https:// URL without path, query and credentials, or an empty string",
+  (url) => url === "" || isBaseUrl(url),
+).overwrite(normalBaseUrl);
+
+/** Reports a broken rule between keys, in words that follow `allowed:`. */
+export function refuse(context: z.core.$RefinementCtx, path: PropertyKey[], allowed: string): void {
+  context.addIssue({ code: "custom", path, params: { allowed } });
+}
+
+/** The keys of the gateway's own credential for an upstream: the value, or a file with it. */
+export function credentialKeys(owner: string, exampleFile: string) {
+  return {
+    authorization: text("a header value of visible ASCII characters", isHeaderValue)
+      .optional()
+      .meta({
+        description: `The gateway's own credential for ${owner}, sent in the Authorization header.`,
+        examples: ["Bearer ..."],
+        writeOnly: true,
+      }),
+    authorization_file: key(
+      filePath.optional(),
+      exampleFile,
+      "File that contains that credential, instead of authorization. Others may not read it.",
+    ),
+  };
+}
+
+/** Refuses two credentials, since it would be unknown which one is meant. */
+export function refuseTwoCredentials(
+  credentials: Partial<Record<"authorization" | "authorization_file", string | undefined>>,
+  context: z.core.$RefinementCtx,
+): void {
+  const { authorization, authorization_file: file } = credentials;
+  if (authorization === undefined || file === undefined) return;
+  refuse(context, ["authorization_file"], "either authorization or authorization_file, not both");
+}

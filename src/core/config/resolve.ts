@@ -1,0 +1,142 @@
+import { createPrivateKey, type KeyObject } from "node:crypto";
+import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs";
+import { dirname, resolve } from "node:path";
+import type { z } from "zod";
+import { permissionProblem } from "../base/files/guarded.ts";
+import { sqliteDirectory, unixSocketPath } from "./addresses.ts";
+import { type Checked, problemOf } from "./issues.ts";
+import { isHeaderValue } from "./kinds.ts";
+import { ConfigurationError } from "./problem.ts";
+import { type configurationSchema, serviceFiles, storeKeyFile } from "./schema.ts";
+
+export type Draft = z.output<typeof configurationSchema>;
+
+export const credentialSections = ["upstream", "mcp"] as const;
+
+/**
+ * Makes every path absolute. Relative paths start at the directory of the file. The two files of
+ * `[auth]` and the key of `[store]` start at the service directory if they have their default names
+ * without a directory.
+ */
+export function resolvePaths(
+  configuration: Draft,
+  file: string | undefined,
+  serviceDirectory: string,
+): void {
+  const { server, auth, upstream, audit, mcp, store, issuers } = configuration;
+  const base = file === undefined ? serviceDirectory : dirname(file);
+  const resolveService = (path: string, byDefault: string) =>
+    resolve(path === byDefault ? serviceDirectory : base, path);
+  for (const key of ["access_control_file", "revocations_file"] as const) {
+    auth[key] = resolveService(auth[key], serviceFiles[key]);
+  }
+  store.key_file = resolveService(store.key_file, storeKeyFile);
+  for (const section of [upstream, mcp]) {
+    const { authorization_file: credential } = section;
+    if (credential !== undefined) section.authorization_file = resolve(base, credential);
+  }
+  for (const issuer of issuers) {
+    const { jwks_file: keys, introspection, login } = issuer;
+    if (keys !== undefined) issuer.jwks_file = resolve(base, keys);
+    for (const section of [introspection, login]) {
+      const secret = section?.client_secret_file;
+      if (section && secret !== undefined) section.client_secret_file = resolve(base, secret);
+    }
+    const key = login?.private_key_file;
+    if (login && key !== undefined) login.private_key_file = resolve(base, key);
+  }
+  for (const key of ["certificate", "key"] as const) {
+    const { [key]: path } = server.tls;
+    if (path !== undefined) server.tls[key] = resolve(base, path);
+  }
+  if (audit.file !== undefined) audit.file = resolve(base, audit.file);
+  for (const where of [upstream, ...upstream.databases]) {
+    if (where.url !== undefined) where.url = resolveUrl(base, where.url);
+    if (where.urls !== undefined) where.urls = where.urls.map((url) => resolveUrl(base, url));
+  }
+}
+
+function resolveUrl(base: string, url: string): string {
+  const socket = unixSocketPath(url);
+  if (socket !== undefined) return `unix:${resolve(base, socket)}`;
+  const directory = sqliteDirectory(url);
+  return directory === undefined ? url : `sqlite:${resolve(base, directory)}`;
+}
+
+/** A private key in PEM form, or as a JWK (RFC 7517). @throws Error */
+export function parsePrivateKey(text: string): KeyObject {
+  const isJwk = text.startsWith("{");
+  return createPrivateKey(isJwk ? { key: JSON.parse(text), format: "jwk" } : text);
+}
+
+function isPrivateKey(text: string): boolean {
+  try {
+    return parsePrivateKey(text).type === "private";
+  } catch {
+    return false;
+  }
+}
+
+const contents = {
+  credential: [isHeaderValue, "a file of one line of visible ASCII characters"],
+  "private key": [isPrivateKey, "a file with a private key, in PEM or JWK form"],
+} as const;
+
+/** @param refusal makes the error, given what is allowed */
+export function readCredential(
+  path: string,
+  checkReaders: boolean,
+  refusal: (allowed: string) => Error,
+  kind: keyof typeof contents = "credential",
+): string {
+  const [isValid, form] = contents[kind];
+  let descriptor: number;
+  try {
+    // Without O_NONBLOCK, a pipe would block the start forever.
+    descriptor = openSync(path, constants.O_RDONLY | constants.O_NONBLOCK);
+  } catch (error) {
+    const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
+    throw refusal(`a file that can be read (${code})`);
+  }
+  try {
+    const stats = fstatSync(descriptor);
+    if (!stats.isFile()) throw refusal("a regular file");
+    const problem = permissionProblem(path, stats, checkReaders);
+    if (problem !== undefined) {
+      const { reason, remedy } = problem;
+      throw refusal(`a file with safe permissions, but ${reason}; run: ${remedy}`);
+    }
+    const value = readFileSync(descriptor, "utf8").trim();
+    if (isValid(value)) return value;
+    throw refusal(form);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+export function readCredentials(draft: Draft, checked: Checked): void {
+  for (const name of credentialSections) {
+    const { authorization_file: file } = draft[name];
+    if (file === undefined) continue;
+    const path = [name, "authorization_file"];
+    draft[name].authorization = readCredential(file, draft.auth.check_permissions, (allowed) => {
+      return new ConfigurationError([problemOf(path, allowed, checked)]);
+    });
+  }
+  for (const [at, issuer] of draft.issuers.entries()) {
+    const { introspection, login } = issuer;
+    for (const [section, key, file] of [
+      ["introspection", "client_secret_file", introspection?.client_secret_file],
+      ["login", "client_secret_file", login?.client_secret_file],
+      ["login", "private_key_file", login?.private_key_file],
+    ] as const) {
+      if (file === undefined) continue;
+      const path = ["issuers", at, section, key];
+      const kind = key === "private_key_file" ? "private key" : "credential";
+      // Read again later, so that the secret can be replaced.
+      const refusal = (allowed: string) =>
+        new ConfigurationError([problemOf(path, allowed, checked)]);
+      readCredential(file, draft.auth.check_permissions, refusal, kind);
+    }
+  }
+}

@@ -1,0 +1,382 @@
+import * as z from "zod";
+import type { Author, Plan } from "../access/access-rules.ts";
+import {
+  manageableBy,
+  maySeeGrants,
+  requireManager,
+  requireSelfOrAdministrator,
+  viewGroup,
+  visibleGroups,
+} from "../access/administration.ts";
+import { entriesIn } from "../access/entries.ts";
+import {
+  accessList,
+  type EntryPlace,
+  readEntry,
+  viewEntry,
+  viewUser,
+} from "../access/entry-view.ts";
+import type { Subject } from "../access/grant.ts";
+import { grantsFor } from "../access/groups.ts";
+import { type Change, userLosingTokens } from "../access/record-change.ts";
+import { writtenHolder } from "../access/records.ts";
+import { EVERY_DATABASE, isExternalUsername } from "../access/roles.ts";
+import { blankUser, firstNames, type Snapshot, usersWithoutRecord } from "../access/snapshot.ts";
+import { type Action, accountActions, actions, bodies } from "../administration/actions.ts";
+import { runCooperatively } from "../base/cooperative-scheduling.ts";
+import { Refusal } from "../base/refusal.ts";
+import { type Authenticated, credentialOf } from "../identity/authenticate.ts";
+import { checkPassword, hashNewPassword, logIn } from "../identity/login.ts";
+import type { AuditedChange } from "../observe/audit-line.ts";
+import { isDatabaseName } from "../query/names.ts";
+import { sendList, sendSuccess } from "./answer.ts";
+import { parseBody, SMALL_BODY_BYTES } from "./body.ts";
+import { describeChanges } from "./change-records.ts";
+import type { Exchange } from "./exchange.ts";
+import type { Gateway } from "./gateway.ts";
+import { loginOrigin } from "./origins.ts";
+import {
+  accessDatabaseParameter,
+  entryTableParameter,
+  groupParameter,
+  holderParameter,
+  readPage,
+  usernameParameter,
+} from "./parameters.ts";
+import type { Endpoint } from "./route.ts";
+import { cutOnChange } from "./stream-limits.ts";
+
+/** @throws Refusal `unauthenticated` if the request has no caller */
+function requireCaller({ authenticated }: Exchange): Authenticated {
+  if (authenticated.subject === undefined) throw new Refusal("unauthenticated");
+  return authenticated;
+}
+
+/** @throws as `requireCaller` */
+function actorOf(exchange: Exchange): Subject {
+  return requireCaller(exchange).subject;
+}
+
+function administrative(
+  answer: (gateway: Gateway, exchange: Exchange, body: Buffer) => object | Promise<object>,
+  { hasBody = false, status = 200 } = {},
+): Endpoint {
+  return {
+    authentication: "administration",
+    ...(hasBody ? { bodyLimit: SMALL_BODY_BYTES } : {}),
+    async handle(gateway, exchange, body) {
+      const fields = await answer(gateway, exchange, body);
+      exchange.verdict.allow();
+      sendSuccess(exchange, status, fields);
+    },
+  };
+}
+
+/** Returns the state as written, and the changes for the audit. */
+export async function changeAs(
+  { access, changes: journal, revocations }: Gateway,
+  author: Author,
+  plan: Plan,
+): Promise<{ written: Snapshot; audited: AuditedChange[] }> {
+  // Tokens stay dead even if an older access file is restored.
+  const beforeWrite = async (changes: readonly Change[]) => {
+    const username = userLosingTokens(changes);
+    if (username !== undefined) await revocations.revokeUser(username);
+  };
+  const { snapshot, changes } = await access.change(plan, { author, beforeWrite });
+  journal.noteVersion(snapshot.version);
+  const audited = describeChanges(changes);
+  const user = userLosingTokens(changes);
+  if (user !== undefined) audited.push({ change: "tokens revoked", user });
+  return { written: snapshot, audited };
+}
+
+/**
+ * Changes the access file on behalf of the caller. The caller is looked up again in the file read
+ * under the lock, so a caller who has just lost their rights changes nothing.
+ */
+async function changeAccess(
+  gateway: Gateway,
+  exchange: Exchange,
+  plan: (current: Snapshot, actor: Subject) => readonly Change[],
+): Promise<Snapshot> {
+  const caller = requireCaller(exchange);
+  const { subject: actor } = caller;
+  const planAsCaller = (current: Snapshot) => {
+    caller.identify(current);
+    return plan(current, actor);
+  };
+  const author = { kind: "api", name: actor.username } as const;
+  const { written, audited } = await changeAs(gateway, author, planAsCaller);
+  exchange.verdict.changes = audited;
+  return written;
+}
+
+function newHash({ login }: Gateway, exchange: Exchange, password: string): Promise<string> {
+  const origin = loginOrigin(exchange.peer, exchange.request);
+  return hashNewPassword(login, origin, exchange.username, password);
+}
+
+interface Changing<Input> {
+  readonly read: (exchange: Exchange, body: Buffer) => Input;
+  readonly view?: (written: Snapshot, input: Input) => object;
+  readonly finish?: (gateway: Gateway, input: Input) => Promise<void>;
+  readonly hasBody?: boolean;
+}
+
+function changing<Input>(
+  { plan }: Action<Input>,
+  { read, view = () => ({}), finish, hasBody = false }: Changing<Input>,
+): Endpoint {
+  return administrative(
+    async (gateway, exchange, body) => {
+      const input = read(exchange, body);
+      const written = await changeAccess(gateway, exchange, (current, actor) =>
+        plan(current, actor, input, gateway.configuration),
+      );
+      await finish?.(gateway, input);
+      return view(written, input);
+    },
+    { hasBody },
+  );
+}
+
+export const createUser = administrative(
+  async (gateway, exchange, body) => {
+    const { password, role, ...fields } = parseBody(body, bodies.addUser);
+    const { database = gateway.configuration.auth.default_database, username } = fields;
+    gateway.passwordRule(password);
+    const user = { username, email: fields.email ?? undefined, grant: { database, role } };
+    const { plan } = actions.addUser;
+    plan(gateway.access.snapshot, actorOf(exchange), user, gateway.configuration);
+    const passwordHash = await newHash(gateway, exchange, password);
+    const written = await changeAccess(gateway, exchange, (current, subject) =>
+      plan(current, subject, { ...user, passwordHash }, gateway.configuration),
+    );
+    return { user: viewUserOf(written, user) };
+  },
+  { hasBody: true, status: 201 },
+);
+
+function viewUserOf(snapshot: Snapshot, { username }: { readonly username: string }) {
+  return viewUser(snapshot, snapshot.users.get(username) ?? blankUser(username));
+}
+
+export const listUsers: Endpoint = {
+  authentication: "administration",
+  async handle(gateway, exchange) {
+    const { limit, after } = readPage(exchange);
+    const { snapshot } = gateway.access;
+    cutOnChange(gateway, exchange);
+    const { isManageable, view } = manageableBy(snapshot, actorOf(exchange));
+    // One more item than the limit shows whether there is another page.
+    const recorded = await runCooperatively(
+      firstNames(snapshot.users, limit + 1, after, isManageable),
+    );
+    const unrecorded = new Map(
+      usersWithoutRecord(snapshot).map((name) => [name, { username: name }] as const),
+    );
+    const external = await runCooperatively(firstNames(unrecorded, limit + 1, after, isManageable));
+    const names = [...recorded, ...external].sort();
+    const page = names.slice(0, limit);
+    const users = page.values().map((name) => view(snapshot.users.get(name) ?? blankUser(name)));
+    exchange.verdict.allow();
+    await sendList(exchange, "users", users, names.length > limit ? { next: page.at(-1) } : {});
+  },
+};
+
+export const patchUser = changing(actions.patchUser, {
+  hasBody: true,
+  read: (exchange, body) => ({
+    username: usernameParameter(exchange),
+    ...parseBody(body, bodies.patchUser),
+  }),
+  view: (written, input) => ({ user: viewUserOf(written, input) }),
+  // Also if the user was not disabled.
+  async finish({ shared }, { username, disabled }) {
+    if (disabled === false) await shared.throttle.unlock(username);
+  },
+});
+
+export const deleteUser = changing(accountActions.remove, {
+  read: (exchange) => ({ username: usernameParameter(exchange) }),
+});
+
+function placeOf(exchange: Exchange): EntryPlace {
+  const username = holderParameter(exchange);
+  const database = accessDatabaseParameter(exchange);
+  return { username, database, table: entryTableParameter(exchange) };
+}
+
+/** Yields undefined after each user, so that long scans can pause. */
+function* visibleGrants(snapshot: Snapshot, actor: Subject): Generator<object | undefined> {
+  for (const username of snapshot.grants.keys()) {
+    for (const entry of accessList(snapshot, username)) {
+      if (maySeeGrants(snapshot, actor, entry.database))
+        yield { ...writtenHolder({ username }), ...entry };
+    }
+    yield undefined;
+  }
+}
+
+export const listAccess: Endpoint = {
+  authentication: "administration",
+  handle(gateway, exchange) {
+    const { snapshot } = gateway.access;
+    const actor = actorOf(exchange);
+    requireManager(snapshot, actor);
+    cutOnChange(gateway, exchange);
+    exchange.verdict.allow();
+    return sendList(exchange, "access", visibleGrants(snapshot, actor));
+  },
+};
+
+export const listGroups: Endpoint = {
+  authentication: "administration",
+  handle(gateway, exchange) {
+    const groups = visibleGroups(gateway.access.snapshot, actorOf(exchange));
+    cutOnChange(gateway, exchange);
+    exchange.verdict.allow();
+    return sendList(exchange, "groups", groups.values());
+  },
+};
+
+export const putGroup = changing(actions.setGroup, {
+  hasBody: true,
+  read: (exchange, body) => ({
+    name: groupParameter(exchange),
+    ...parseBody(body, bodies.setGroup),
+  }),
+  view: (written, { name }) => ({ group: viewGroup(written, name) }),
+});
+
+export const deleteGroup = changing(actions.removeGroup, {
+  read: (exchange) => ({ name: groupParameter(exchange) }),
+});
+
+/** `PUT /api/access/<u>/<database>[/<table or pattern>]` and the same for groups: sets an entry. */
+export const putAccess = changing(actions.grant, {
+  hasBody: true,
+  read(exchange, body) {
+    const place = placeOf(exchange);
+    return { username: place.username, grant: readEntry(place, parseBody(body, bodies.grant)) };
+  },
+  view: (_, { username, grant }) => ({
+    access: [{ ...writtenHolder({ username }), ...viewEntry(grant) }],
+  }),
+});
+
+export const deleteAccess = changing(actions.revoke, { read: placeOf });
+
+const credentials = z.strictObject({
+  username: z.string(),
+  password: z.string(),
+  database: z.string().optional(),
+});
+
+export const login: Endpoint = {
+  authentication: "public",
+  bodyLimit: SMALL_BODY_BYTES,
+  async handle(gateway, exchange, body) {
+    if (!gateway.configuration.auth.passwords) throw new Refusal("not_found");
+    const { username, password, database } = parseBody(body, credentials);
+    // `*` means the same as no database.
+    const limit = database === EVERY_DATABASE ? undefined : database;
+    if (limit !== undefined && !isDatabaseName(limit)) throw new Refusal("invalid_database");
+    const attempt = { operation: "login", database: "", tables: [] };
+    exchange.verdict.record([{ ...attempt, role: undefined, entry: undefined }]);
+    // Text that is not the name of a user may be a mistyped password.
+    if (gateway.access.snapshot.users.has(username)) {
+      exchange.claimedName = username;
+    }
+    const request = { username, password, database: limit };
+    const origin = loginOrigin(exchange.peer, exchange.request);
+    const { token, expiresIn } = await logIn(gateway.login, request, origin);
+    exchange.verdict.allow();
+    sendSuccess(exchange, 200, { token, expires_in: expiresIn });
+  },
+};
+
+export const me = administrative((gateway, exchange) => {
+  const caller = requireCaller(exchange);
+  const { subject, expiresAt } = caller;
+  const { tokenDatabase } = subject;
+  const { snapshot } = gateway.access;
+  const user = caller.identify(snapshot);
+  const entries = entriesIn(grantsFor(snapshot, subject));
+  const access = Array.from(entries, viewEntry).filter(
+    ({ database }) =>
+      [tokenDatabase, database].includes(EVERY_DATABASE) || database === tokenDatabase,
+  );
+  return {
+    user: { username: user.username, email: user.email ?? null, disabled: user.disabled },
+    token: { expires: expiresAt, database: tokenDatabase },
+    access,
+  };
+});
+
+export const logout = administrative(async ({ revocations }, exchange) => {
+  const caller = requireCaller(exchange);
+  await revocations.revokeToken(caller);
+  const { subject, tokenId } = caller;
+  exchange.verdict.changes = [{ change: "token revoked", user: subject.username, token: tokenId }];
+  return {};
+});
+
+/** @throws Refusal unless the actor is the user or an administrator, or `user_not_found` */
+export async function revokeTokensOf(
+  { access, revocations }: Gateway,
+  actor: Subject,
+  username: string,
+): Promise<AuditedChange> {
+  const { snapshot } = access;
+  requireSelfOrAdministrator(snapshot, actor, username);
+  // External users can have tokens without a record.
+  const isKnown = snapshot.users.has(username) || isExternalUsername(username);
+  if (!isKnown) throw new Refusal("user_not_found");
+  await revocations.revokeUser(username);
+  return { change: "tokens revoked", user: username };
+}
+
+export const revokeTokens = administrative(async (gateway, exchange) => {
+  const username = usernameParameter(exchange);
+  const change = await revokeTokensOf(gateway, actorOf(exchange), username);
+  exchange.verdict.changes = [change];
+  return {};
+});
+
+/** `PUT /api/users/<u>/password`: also revokes all tokens issued with the old password. */
+export const changePassword = administrative(
+  async (gateway, exchange, body) => {
+    const username = usernameParameter(exchange);
+    const input = parseBody(body, bodies.setPassword);
+    const { old_password: oldPassword, new_password: newPassword } = input;
+    gateway.passwordRule(newPassword);
+    const actor = actorOf(exchange);
+    if (username === actor.username && oldPassword === undefined) {
+      const message = "Invalid request body: old_password is missing";
+      throw new Refusal("invalid_body", { message });
+    }
+    const { plan } = accountActions.password;
+    plan(gateway.access.snapshot, actor, { username });
+    let verified: string | undefined;
+    if (oldPassword !== undefined) {
+      const origin = loginOrigin(exchange.peer, exchange.request);
+      const user = await checkPassword(gateway.login, username, oldPassword, origin);
+      verified = credentialOf(user);
+    }
+    const passwordHash = await newHash(gateway, exchange, newPassword);
+    const planVerified = (current: Snapshot, subject: Subject) => {
+      const changes = plan(current, subject, { username, passwordHash });
+      // The verified password must still be the one on file. Its hash may have been upgraded to a
+      // higher cost.
+      const user = current.users.get(username);
+      const isStale = verified !== undefined && (!user || credentialOf(user) !== verified);
+      if (isStale) throw new Refusal("credentials_invalid");
+      return changes;
+    };
+    await changeAccess(gateway, exchange, planVerified);
+    return {};
+  },
+  { hasBody: true },
+);

@@ -1,0 +1,296 @@
+import { existsSync } from "node:fs";
+import { appendFile, readFile, rm } from "node:fs/promises";
+import path from "node:path";
+import * as z from "zod";
+import type { ReloadEvent } from "../access/access-rules.ts";
+import type { AccessDiff } from "../access/diff.ts";
+import type { Grant, Group } from "../access/grant.ts";
+import type { Change } from "../access/record-change.ts";
+import { groupOf } from "../access/roles.ts";
+import { isoTime } from "../base/clock.ts";
+import { giveToDirectoryOwner, ownerOf } from "../base/files/guarded.ts";
+import { withLock } from "../base/files/lock.ts";
+import { watchFile } from "../base/files/watch.ts";
+import { placeName } from "../base/place.ts";
+import { type Audit, appendChange } from "../observe/audit.ts";
+import { type AuditedChange, type Author, auditedChange, author } from "../observe/audit-line.ts";
+import type { Log } from "../observe/log.ts";
+
+/** `main`, or `main.tickets` for each of its tables. */
+export function entryNames({ database, tables }: Grant): string[] {
+  return tables?.map((table) => placeName(database, table)) ?? [placeName(database)];
+}
+
+function holderOf(username: string): Pick<AuditedChange, "user" | "group"> {
+  const group = groupOf(username);
+  return group === undefined ? { user: username } : { group };
+}
+
+function ofGrant(change: string, grant: Grant): AuditedChange {
+  return {
+    change,
+    ...holderOf(grant.username),
+    entry: entryNames(grant).join(","),
+    role: grant.role,
+  };
+}
+
+function ofGroup(change: string, { name, members }: Group): AuditedChange {
+  return { change, group: name, members };
+}
+
+function ofChangedGroup(group: Group, left: readonly string[] = []): AuditedChange {
+  return { ...ofGroup("group changed", group), ...(left.length === 0 ? {} : { left }) };
+}
+
+function ofRemovedGroup({ name, members }: Group): AuditedChange {
+  return {
+    change: "group removed",
+    group: name,
+    ...(members.length === 0 ? {} : { left: members }),
+  };
+}
+
+const fieldNames: Readonly<Record<string, string>> = {
+  passwordHash: "password",
+  sameAs: "same_as",
+  tokensValidAfter: "tokens_valid_after",
+};
+
+function describe(change: Change): AuditedChange {
+  switch (change.kind) {
+    case "add-user":
+      return { change: "user added", user: change.user.username };
+    case "remove-user":
+      return { change: "user removed", user: change.username };
+    case "update-user": {
+      const fields = Object.keys(change.update).map((key) => fieldNames[key] ?? key);
+      return { change: "user changed", user: change.username, fields };
+    }
+    case "add-group":
+      return ofGroup("group added", change.group);
+    case "update-group":
+      return ofChangedGroup(change.group, change.left);
+    case "remove-group":
+      return ofRemovedGroup(change.group);
+    case "add-grant":
+      return ofGrant("grant added", change.grant);
+    case "set-grant":
+      return ofGrant("grant changed", change.grant);
+    case "remove-grant":
+      return ofGrant("grant removed", change.grant);
+  }
+}
+
+export function describeChanges(changes: readonly Change[]): AuditedChange[] {
+  return changes.map(describe);
+}
+
+export function describeDiff(diff: AccessDiff): AuditedChange[] {
+  return [
+    ...diff.usersAdded.map((user) => ({ change: "user added", user })),
+    ...diff.usersRemoved.map((user) => ({ change: "user removed", user })),
+    ...diff.usersChanged.map((user) => ({ change: "user changed", user })),
+    ...diff.groupsAdded.map((group) => ofGroup("group added", group)),
+    ...diff.groupsRemoved.map(ofRemovedGroup),
+    ...diff.groupsChanged.map((group) => ofChangedGroup(group, group.left)),
+    ...diff.grantsAdded.map((grant) => ofGrant("grant added", grant)),
+    ...diff.grantsRemoved.map((grant) => ofGrant("grant removed", grant)),
+    ...diff.grantsRaised.map((grant) => ofGrant("grant raised", grant)),
+    ...diff.grantsLowered.map((grant) => ofGrant("grant lowered", grant)),
+    ...diff.grantsChanged.map((grant) => ofGrant("grant changed", grant)),
+    ...diff.boundariesAdded.map((boundary) => ({ change: "boundary added", boundary })),
+    ...diff.boundariesRemoved.map((boundary) => ({ change: "boundary removed", boundary })),
+  ];
+}
+
+/** Of the changes in one audit line. */
+const MAX_LISTED = 100;
+
+function changeFields(
+  author: Author,
+  all: readonly AuditedChange[],
+  version?: string,
+  at?: string,
+) {
+  return {
+    ...(at === undefined ? {} : { at }),
+    author,
+    changes: all.slice(0, MAX_LISTED),
+    ...(all.length > MAX_LISTED ? { changeCount: all.length } : {}),
+    ...(version === undefined ? {} : { accessVersion: version }),
+  };
+}
+
+/**
+ * Notes for the gateway's first process, in a file of the service directory. They tell which
+ * versions of the access file a program wrote; all others are manual edits. A command whose audit is
+ * the gateway's standard output also leaves its changes here, which the gateway then writes.
+ */
+
+const noteShape = z.object({
+  at: z.iso.datetime(),
+  accessVersion: z.string().optional(),
+  author: author.optional(),
+  changes: z.array(auditedChange).optional(),
+  /** A user whose failed logins a command has cleared. */
+  unlocked: z.string().optional(),
+});
+type ChangeNote = z.infer<typeof noteShape>;
+
+export function changeNotesOf(serviceDirectory: string): string {
+  return path.join(serviceDirectory, "audit_pending");
+}
+
+/**
+ * Records the changes of a command: in the audit file, or else in a note for the gateway.
+ *
+ * @param audit the audit file, if there is one
+ * @throws the error of the file system or of the lock
+ */
+export async function recordCommand(
+  { audit, notes }: { readonly audit: string | undefined; readonly notes: string },
+  author: Author,
+  changes: readonly AuditedChange[],
+  accessVersion?: string,
+): Promise<void> {
+  const version = accessVersion === undefined ? {} : { accessVersion };
+  if (audit === undefined) return addNote(notes, { ...version, author, changes: [...changes] });
+  appendChange(audit, changeFields(author, changes, accessVersion, isoTime()));
+  if (accessVersion !== undefined) await addNote(notes, version);
+}
+
+/** Asks the running gateway to clear the failed logins of a user. */
+export function noteUnlocked(notes: string, username: string): Promise<void> {
+  return addNote(notes, { unlocked: username });
+}
+
+async function addNote(file: string, note: Omit<ChangeNote, "at">): Promise<void> {
+  const line = `${JSON.stringify({ at: new Date().toISOString(), ...note })}\n`;
+  await withLock(file, async () => {
+    await appendFile(file, line, { mode: 0o600 });
+    giveToDirectoryOwner(file);
+  });
+}
+
+function parseNote(line: string): ChangeNote[] {
+  try {
+    return [noteShape.parse(JSON.parse(line))];
+  } catch {
+    // The line was cut off by a crash.
+    return [];
+  }
+}
+
+/** Removes the notes only after `write`, so that a crash loses none. */
+async function takeNotes(
+  file: string,
+  write: (notes: readonly ChangeNote[]) => Promise<void>,
+): Promise<void> {
+  await withLock(file, async () => {
+    const text = await readFile(file, "utf8").catch(() => "");
+    if (text === "") return;
+    await write(text.split("\n").flatMap(parseNote));
+    await rm(file);
+  });
+}
+
+/** A version that no program has noted within this time is a manual edit. */
+const NOTED_WITHIN_MS = 1500;
+const REMEMBERED = 1000;
+
+export type ChangeJournal = ReturnType<typeof openChangeJournal>;
+
+/**
+ * Writes audit lines for changes that no request's line contains.
+ *
+ * @param options.isFirst true for the one process of a gateway that writes notes to the audit
+ */
+export function openChangeJournal(options: {
+  readonly audit: Audit;
+  readonly log: Log;
+  readonly accessFile: string;
+  readonly notes: string;
+  readonly isFirst: boolean;
+  readonly unlock: (username: string) => void;
+}) {
+  const { audit, log, accessFile, notes, isFirst, unlock } = options;
+  const versions = new Set<string>();
+  const waiting = new Map<NodeJS.Timeout, () => void>();
+
+  function remember(version: string): void {
+    versions.add(version);
+    const [oldest = ""] = versions;
+    if (versions.size > REMEMBERED) versions.delete(oldest);
+  }
+
+  function write(...change: Parameters<typeof changeFields>): void {
+    audit.event("change", changeFields(...change));
+  }
+
+  async function drain(): Promise<void> {
+    if (!existsSync(notes)) return;
+    try {
+      await takeNotes(notes, async (taken) => {
+        for (const { at, author, changes = [], accessVersion, unlocked } of taken) {
+          if (unlocked !== undefined) unlock(unlocked);
+          if (accessVersion !== undefined) remember(accessVersion);
+          if (author !== undefined) write(author, changes, accessVersion, at);
+        }
+        if (taken.some(({ author }) => author !== undefined)) await audit.flush();
+      });
+    } catch (error) {
+      log.error({ file: notes, err: error }, "changes by commands are not in the audit yet");
+    }
+  }
+
+  const watch = isFirst ? watchFile(notes, () => void drain()) : undefined;
+  if (isFirst) void drain();
+
+  return {
+    noteVersion(accessVersion: string): void {
+      if (isFirst) remember(accessVersion);
+      else {
+        addNote(notes, { accessVersion }).catch((error: unknown) =>
+          log.error(
+            { file: notes, err: error },
+            "a change could not be reported to the first process",
+          ),
+        );
+      }
+    },
+    write(author: Author, changes: readonly AuditedChange[], version?: string): void {
+      if (changes.length > 0) write(author, changes, version);
+    },
+    /**
+     * Writes changes made elsewhere. An edit of the access file counts as manual unless a program
+     * notes it in time.
+     */
+    onReload(event: ReloadEvent): void {
+      if (!isFirst || event.kind === "failed" || event.isOwn) return;
+      const { snapshot, diff } = event;
+      if (event.author !== undefined) {
+        write(event.author, describeDiff(diff), snapshot.version);
+        return;
+      }
+      // Read now, because the file may have another owner later.
+      const author: Author = { kind: "file", name: ownerOf(accessFile) };
+      const judge = () => {
+        if (!versions.has(snapshot.version)) write(author, describeDiff(diff), snapshot.version);
+      };
+      const timer = setTimeout(() => {
+        waiting.delete(timer);
+        void drain().then(judge);
+      }, NOTED_WITHIN_MS);
+      waiting.set(timer, judge);
+    },
+    async close(): Promise<void> {
+      await watch?.close();
+      if (isFirst) await drain();
+      for (const [timer, judge] of waiting) {
+        clearTimeout(timer);
+        judge();
+      }
+    },
+  };
+}

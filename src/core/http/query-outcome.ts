@@ -1,0 +1,73 @@
+/** Predicts the gateway's current decision on a query. */
+
+import type { EntryPoint } from "../access/grant.ts";
+import { decideQuery } from "../access/policy.ts";
+import type { QueryDecision } from "../access/rights.ts";
+import { EVERY_DATABASE } from "../access/roles.ts";
+import { additionsOf } from "../access/row-filter.ts";
+import { obstacleOf, type Snapshot } from "../access/snapshot.ts";
+import { runAtOnce } from "../base/cooperative-scheduling.ts";
+import { addToBytes } from "../query/additions.ts";
+import { parseQuery } from "../query/parse.ts";
+import type { Query } from "../query/query.ts";
+import { QueryRefused } from "../query/refusal.ts";
+import { toOpForm } from "../upstream/query-form.ts";
+import type { QueryInterface } from "./gateway.ts";
+
+export interface QueryCaller {
+  readonly user: string;
+  readonly via: EntryPoint;
+  readonly client?: string | undefined;
+  /** Groups of the token; the local ones are known. */
+  readonly groups?: readonly string[] | undefined;
+}
+
+export interface Outcome {
+  readonly allowed: boolean;
+  /** The gateway's error code, or `allowed`. */
+  readonly code: string;
+  readonly message?: string | undefined;
+  /** The index of the Batch element that is denied. */
+  readonly element?: number;
+  readonly reason?: string;
+  readonly query?: Query;
+  readonly decided?: QueryDecision;
+  /** The body that would be sent upstream, if the query is allowed. */
+  readonly body?: Buffer;
+}
+
+export interface OutcomeOptions {
+  readonly queries: Pick<QueryInterface, "grammar" | "isEngine">;
+  readonly form: "keyed" | "op";
+}
+
+function deniedOutcome(query: Query, decided: QueryDecision): Outcome {
+  const { decisions, reason } = decided;
+  const denied = { allowed: false, message: decisions.at(-1)?.message, query, decided };
+  if (!query.batch || reason === "approval_required") return { ...denied, code: reason };
+  return { ...denied, code: "batch_member_denied", element: decisions.length - 1, reason };
+}
+
+export function outcomeOf(
+  snapshot: Snapshot,
+  { user, via, client, groups = [] }: QueryCaller,
+  body: Buffer,
+  { queries: { grammar, isEngine }, form }: OutcomeOptions,
+): Outcome {
+  const obstacle = obstacleOf(snapshot, user);
+  if (obstacle !== undefined) return { allowed: false, code: obstacle };
+  try {
+    const query = parseQuery(body, grammar);
+    const subject = { username: user, groups, tokenDatabase: EVERY_DATABASE };
+    const context = { via, client, now: Date.now(), isEngine };
+    const decided = decideQuery(snapshot, subject, query, context);
+    if (!decided.allowed) return deniedOutcome(query, decided);
+    const additions = additionsOf(decided.decisions);
+    const sent = runAtOnce(addToBytes({ body, query }, additions, grammar, Infinity));
+    const forwarded = form === "op" ? toOpForm(sent.body, sent.query) : sent.body;
+    return { allowed: true, code: "allowed", query, decided, body: forwarded };
+  } catch (error) {
+    if (!(error instanceof QueryRefused)) throw error;
+    return { allowed: false, code: error.code, message: error.message };
+  }
+}

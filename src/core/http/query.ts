@@ -1,0 +1,422 @@
+import { isDeepStrictEqual } from "node:util";
+import { decideQuery } from "../access/policy.ts";
+import { type Decision, mayBeNarrowed, type QueryDecision, seesSchema } from "../access/rights.ts";
+import { type AddedFilter, addedFilters, additionsOf } from "../access/row-filter.ts";
+import { ClientError } from "../base/client-error.ts";
+import { runAtOnce, runCooperatively, whileWanted } from "../base/cooperative-scheduling.ts";
+import { Refusal } from "../base/refusal.ts";
+import type { UpstreamTrace } from "../observe/tracing.ts";
+import { addToBytes, addToTree } from "../query/additions.ts";
+import { shapeOf } from "../query/audit-shape.ts";
+import type { Grammar } from "../query/grammar.ts";
+import type { QueryLimit } from "../query/limits.ts";
+import { LONG_BODY, parseQuery, parseQueryInSlices, STEP_BYTES } from "../query/parse.ts";
+import { isReadOnly, type ParsedQuery, type Query } from "../query/query.ts";
+import { abandoned, ClientAnswer, type QueryAnswer } from "../upstream/answer-stream.ts";
+import {
+  ask as askDatabase,
+  type Database,
+  type DatabaseQuery,
+  type RunReport,
+  type SchemaQuery,
+} from "../upstream/database.ts";
+import {
+  fieldLines,
+  gatewayHeaders,
+  type Identity,
+  queryHeaders,
+  traceHeaders,
+} from "../upstream/headers.ts";
+import { toOpForm } from "../upstream/query-form.ts";
+import { commonHeaders, reject } from "./answer.ts";
+import { requireStillGood } from "./authentication.ts";
+import { type Exchange, fairnessKey, originOf } from "./exchange.ts";
+import type { Gateway, NeededApproval } from "./gateway.ts";
+import { countCall, countQuery } from "./rates.ts";
+import type { Endpoint } from "./route.ts";
+
+/** Continues with a value at once if it is there. Most queries take no promise on their way. */
+function after<Value, Next>(
+  value: Value | Promise<Value>,
+  next: (value: Value) => Next | Promise<Next>,
+): Next | Promise<Next> {
+  return value instanceof Promise ? value.then(next) : next(value);
+}
+
+/**
+ * Adds missing row filters to a query.
+ *
+ * @param readsBytes true if whoever runs the query reads its bytes, not its tree
+ * @throws QueryRefused, or Refusal `body_too_large`
+ */
+export function withFilters(
+  { queries: { grammar }, configuration }: Pick<Gateway, "queries" | "configuration">,
+  parsed: ParsedQuery,
+  decisions: readonly Decision[],
+  readsBytes: boolean,
+): ParsedQuery | Promise<ParsedQuery> {
+  const additions = additionsOf(decisions);
+  if (additions.length === 0) return parsed;
+  const { body, query } = parsed;
+  const isLong = body.length >= LONG_BODY;
+  if (!readsBytes) {
+    const steps = addToTree(query, additions);
+    if (!isLong) return { body, query: runAtOnce(steps) };
+    return runCooperatively(steps).then((query) => ({ body, query }));
+  }
+  const steps = addToBytes(parsed, additions, grammar, isLong ? STEP_BYTES : Infinity);
+  return after(isLong ? runCooperatively(steps) : runAtOnce(steps), (filtered) => {
+    if (filtered.body.length <= configuration.server.max_body_bytes) return filtered;
+    throw new Refusal("body_too_large");
+  });
+}
+
+export const AUDITED_OPERATIONS = 16;
+
+const LONGEST_SHAPES_BYTES = 2048;
+/** Shorter shapes carry too little information to record. */
+const SHORTEST_SHAPE_BYTES = 32;
+
+function note(exchange: Exchange, { accesses }: Query, decisions: readonly Decision[]): void {
+  let left = LONGEST_SHAPES_BYTES;
+  const operations = accesses
+    .slice(0, AUDITED_OPERATIONS)
+    .map(({ operation, database, tables, node }, at) => {
+      const { role, entry, boundary } = decisions[at] ?? { role: undefined, entry: undefined };
+      const shape = left < SHORTEST_SHAPE_BYTES ? "" : shapeOf(node, left);
+      left -= Buffer.byteLength(shape);
+      return { operation, database, tables, role, entry, boundary, shape: shape || undefined };
+    });
+  exchange.verdict.record(operations, accesses.length);
+}
+
+/** Each database is listed once, in the query's order, with the role on it. */
+function identityOf(username: string, query: Query, decisions: readonly Decision[]): Identity {
+  const roles = new Map<string, string>();
+  for (const [at, { database }] of query.accesses.entries()) {
+    roles.set(database, decisions[at]?.role ?? "");
+  }
+  return { username, roles: [...roles.values()], databases: [...roles.keys()] };
+}
+
+export function isNarrowed({ access }: Gateway, exchange: Exchange): boolean {
+  const { subject } = exchange.authenticated;
+  return subject !== undefined && mayBeNarrowed(access.snapshot, subject, originOf(exchange));
+}
+
+interface Judged {
+  readonly decisions: readonly Decision[];
+  /** Undefined while authentication is off. */
+  readonly identity: Identity | undefined;
+  readonly limits: readonly QueryLimit[];
+  readonly approval: NeededApproval | undefined;
+  /** False if part of the schema is hidden from the caller, including in errors. */
+  readonly seesSchema: boolean;
+}
+
+const unjudged: Judged = {
+  decisions: [],
+  identity: undefined,
+  limits: [],
+  approval: undefined,
+  seesSchema: true,
+};
+
+export function requireAllowed({ reason, message }: Decision): void {
+  if (reason !== "allowed") throw new Refusal(reason, message === undefined ? {} : { message });
+}
+
+function refusalOf({ batch }: Query, { decisions, reason }: QueryDecision): Refusal {
+  const { message } = decisions.at(-1) ?? {};
+  const code = reason === "allowed" ? "no_grant" : reason;
+  const options = message === undefined ? {} : { message };
+  if (!batch) return new Refusal(code, options);
+  const element = decisions.length - 1;
+  const members = { element, reason: code };
+  const detail = `Batch[${element}]: ${code}`;
+  return new Refusal("batch_member_denied", { ...options, detail, members });
+}
+
+/**
+ * Checks a query against the caller's rights and records both for the audit.
+ *
+ * @throws Refusal with the rule that denies it
+ */
+function judge({ access, queries }: Gateway, exchange: Exchange, query: Query): Judged {
+  const { subject } = exchange.authenticated;
+  if (subject === undefined) {
+    note(exchange, query, []);
+    return unjudged;
+  }
+  const context = { ...originOf(exchange), now: Date.now(), isEngine: queries.isEngine };
+  const decided = decideQuery(access.snapshot, subject, query, context);
+  const { allowed, decisions, limits, bytewise, reason } = decided;
+  const { approvals: rules, basis = "" } = decided;
+  const needsApproval = reason === "approval_required";
+  note(exchange, query, decisions);
+  if (!allowed && !needsApproval) throw refusalOf(query, decided);
+  return {
+    decisions,
+    identity: identityOf(subject.username, query, decisions),
+    limits: bytewise === undefined ? limits : [...limits, ...bytewise],
+    approval: needsApproval ? { rules, basis } : undefined,
+    seesSchema: query.accesses.every(({ database }) =>
+      seesSchema(access.snapshot, subject, database),
+    ),
+  };
+}
+
+interface PreparedQuery extends DatabaseQuery {
+  readonly database: Database;
+  readonly trace: UpstreamTrace | undefined;
+}
+
+const APPROVAL_HEADER = "x-gatehouse-approval";
+
+type OwnHeaders = Record<string, string | string[]>;
+
+function addressed(
+  gateway: Gateway,
+  exchange: Exchange,
+  database: Database,
+  method: "GET" | "POST",
+  makeHeaders: () => OwnHeaders,
+  identity: Identity | undefined,
+): Pick<PreparedQuery, "user" | "requestId" | "fields" | "trace" | "database"> {
+  const { requestId, peer } = exchange;
+  const headers = database.isEngine ? {} : makeHeaders();
+  const trace = exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
+  let fields = "";
+  if (!database.isEngine) {
+    const { forwardedFor, proto, host } = peer;
+    const added = gatewayHeaders({ requestId, forwardedFor, proto, host, identity });
+    // No name occurs in both. The configuration does not allow headers that the gateway sets.
+    fields = fieldLines(headers) + fieldLines(added);
+  }
+  return { user: fairnessKey(exchange), requestId, fields, trace, database };
+}
+
+interface PrepareOptions {
+  /** Makes the headers besides those that the gateway adds to all requests to a foreign upstream. */
+  readonly own: () => OwnHeaders;
+  readonly accept?: string | undefined;
+  readonly approval: string | undefined;
+  /** False once no one is waiting for the response. */
+  readonly isWanted: () => boolean;
+}
+
+/**
+ * The single path from the bytes of a query to the request that goes upstream, for `POST /query`
+ * and for tools: read, count, judge, filter, approve.
+ *
+ * @returns undefined if no one is waiting for the response any longer
+ * @throws QueryRefused, or Refusal
+ */
+function prepare(
+  gateway: Gateway,
+  exchange: Exchange,
+  body: Buffer,
+  options: PrepareOptions,
+): PreparedQuery | undefined | Promise<PreparedQuery | undefined> {
+  return after(read(gateway, exchange, body, options.isWanted), (query) => {
+    if (query === undefined || !options.isWanted()) return undefined;
+    return after(countQuery(gateway, exchange, query), () =>
+      admit(gateway, exchange, { body, query }, options),
+    );
+  });
+}
+
+function read(
+  gateway: Gateway,
+  exchange: Exchange,
+  body: Buffer,
+  isWanted: () => boolean,
+): Query | Promise<Query | undefined> {
+  const { grammar } = gateway.queries;
+  const refuse = (error: unknown) => countInvalid(gateway, exchange, error);
+  if (body.length < LONG_BODY) {
+    try {
+      return parseQuery(body, grammar);
+    } catch (error) {
+      return refuse(error);
+    }
+  }
+  const isWhole = isNarrowed(gateway, exchange);
+  const hold = (bytes: number) => gateway.budget.take(exchange, bytes);
+  return readInSlices(body, grammar, isWanted, hold, isWhole).then((query) => {
+    if (query !== undefined) requireStillGood(gateway, exchange);
+    return query;
+  }, refuse);
+}
+
+/** Rows of narrowed callers are judged, so they are parsed here. */
+async function readInSlices(
+  body: Buffer,
+  grammar: Grammar,
+  isWanted: () => boolean,
+  hold: (bytes: number) => void,
+  isWhole: boolean,
+): Promise<Query | undefined> {
+  const query = await parseQueryInSlices(body, grammar, isWanted, hold);
+  if (query === undefined || !isWhole) return query;
+  const parsed = await runCooperatively(whileWanted(query.operations.parse(), isWanted));
+  return parsed && query;
+}
+
+async function countInvalid(gateway: Gateway, exchange: Exchange, error: unknown): Promise<never> {
+  requireStillGood(gateway, exchange);
+  if (exchange.routed.via !== "mcp") await countCall(gateway, exchange);
+  throw error;
+}
+
+/** Judges a query, adds the caller's row filters and consumes an approval if one is required. */
+function admit(
+  gateway: Gateway,
+  exchange: Exchange,
+  parsed: ParsedQuery,
+  { own, accept, approval: id }: PrepareOptions,
+): PreparedQuery | Promise<PreparedQuery> {
+  // A query without a target is refused before it is judged.
+  const database = gateway.routing.databaseFor(parsed.query);
+  const judged = judge(gateway, exchange, parsed.query);
+  const judgeAgain = () => {
+    requireStillGood(gateway, exchange);
+    if (isDeepStrictEqual(judge(gateway, exchange, parsed.query), judged)) return;
+    const detail = "the caller's rights changed while the query waited for a connection";
+    throw new Refusal("busy", { detail, retryAfter: 1 });
+  };
+  const requestFor = (sent: ParsedQuery, { decisions, identity, limits, seesSchema }: Judged) => {
+    exchange.verdict.allow();
+    if (sent !== parsed) {
+      exchange.verdict.filters = addedFilters(parsed.query, decisions);
+    }
+    const isOpForm = gateway.configuration.upstream.query_form === "op";
+    return {
+      ...addressed(gateway, exchange, database, "POST", own, identity),
+      query: sent.query,
+      body: isOpForm ? toOpForm(sent.body, sent.query) : sent.body,
+      isRead: isReadOnly(sent.query),
+      limits,
+      seesSchema,
+      accept,
+      judgeAgain,
+      report(report: RunReport) {
+        exchange.verdict.report = report;
+        if (report.denied !== undefined) exchange.verdict.deny(report.denied, 409);
+      },
+    };
+  };
+  return after(withFilters(gateway, parsed, judged.decisions, database.readsBytes), (sent) => {
+    if (sent !== parsed) requireStillGood(gateway, exchange);
+    const needed = judged.approval;
+    if (needed === undefined) return requestFor(sent, judged);
+    return gateway.admission.admit(gateway, exchange, parsed, needed, id).then((added) => {
+      requireStillGood(gateway, exchange);
+      // Changes made since the request, including new row filters, were not approved.
+      const now = judge(gateway, exchange, parsed.query);
+      if (now.approval?.basis !== needed.basis) throw new Refusal("approval_void");
+      const limits = [...now.limits, ...added];
+      // It is sent at most once.
+      return { ...requestFor(sent, { ...now, limits }), isRead: false };
+    });
+  });
+}
+
+interface AskOptions {
+  readonly signal: AbortSignal;
+  /** In bytes, charged to the user's account until the response has been sent. */
+  readonly largest: number;
+  readonly approval?: string | undefined;
+}
+
+async function askUpstream(
+  gateway: Gateway,
+  exchange: Exchange,
+  {
+    database,
+    trace,
+    ...request
+  }: (DatabaseQuery | SchemaQuery) & Pick<PreparedQuery, "database" | "trace">,
+  options: AskOptions,
+): Promise<QueryAnswer> {
+  const answer = await askDatabase(database, {
+    ...request,
+    ...options,
+    hold: (bytes) => gateway.budget.take(exchange, bytes),
+  });
+  trace?.end(answer.status);
+  if (answer.status >= 500) gateway.metrics?.upstreamError();
+  return answer;
+}
+
+/** The upstream's own credential. Requests that originate here never carry the caller's. */
+export function credentialOf({ headers }: Pick<Gateway, "headers">): Record<string, string> {
+  return headers.authorization === undefined ? {} : { authorization: headers.authorization };
+}
+
+export async function ask(
+  gateway: Gateway,
+  exchange: Exchange,
+  body: Buffer,
+  options: AskOptions,
+): Promise<QueryAnswer & { readonly filters: readonly AddedFilter[] }> {
+  try {
+    const trace = traceHeaders(exchange.request.headers);
+    const own = () => ({
+      "content-type": "application/json",
+      ...trace,
+      ...credentialOf(gateway),
+    });
+    const isWanted = () => !options.signal.aborted;
+    const { approval } = options;
+    const request = await prepare(gateway, exchange, body, { own, approval, isWanted });
+    if (request === undefined) throw abandoned();
+    const answer = await askUpstream(gateway, exchange, request, options);
+    return { ...answer, filters: exchange.verdict.filters };
+  } catch (error) {
+    if (error instanceof ClientError) exchange.verdict.deny(error.code, error.status);
+    throw error;
+  }
+}
+
+/** Requests schema information on behalf of the caller. */
+export function requestSchema(
+  schema: readonly string[],
+  gateway: Gateway,
+  exchange: Exchange,
+  database: Database,
+  options: AskOptions,
+): Promise<QueryAnswer> {
+  const { subject } = exchange.authenticated;
+  const identity = subject && { username: subject.username, roles: [], databases: [] };
+  const own = () => ({
+    accept: "application/json",
+    ...traceHeaders(exchange.request.headers),
+    ...credentialOf(gateway),
+  });
+  const request = { ...addressed(gateway, exchange, database, "GET", own, identity), schema };
+  return askUpstream(gateway, exchange, request, options);
+}
+
+function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void {
+  const { request, response } = exchange;
+  const options = {
+    own: () => queryHeaders(request.headers, gateway.headers),
+    accept: request.headers.accept,
+    approval: request.headers[APPROVAL_HEADER]?.toString(),
+    isWanted: () => !response.destroyed,
+  };
+  return after(prepare(gateway, exchange, body, options), (prepared) => {
+    const sink = new ClientAnswer({
+      response,
+      answerHeaders: commonHeaders(exchange),
+      fail: (error) => reject(gateway, exchange, error),
+    });
+    if (prepared?.isRead) exchange.verdict.requireStillAllowed = prepared.judgeAgain;
+    prepared?.database.run(prepared, sink);
+  });
+}
+
+export function query(bodyLimit: number): Endpoint {
+  return { authentication: "data", bodyLimit, handle };
+}

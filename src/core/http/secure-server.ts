@@ -1,0 +1,166 @@
+import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
+import type { ServerOptions } from "node:http";
+import { createServer } from "node:https";
+import { createSecureContext } from "node:tls";
+import { messageOf } from "../base/client-error.ts";
+import { readGuarded, UnsafeFileError } from "../base/files/guarded.ts";
+import { watchFile } from "../base/files/watch.ts";
+import type { Log } from "../observe/log.ts";
+
+interface CertificateFiles {
+  readonly certificate: string;
+  readonly key: string;
+}
+
+interface ServerCertificate {
+  readonly cert: string;
+  readonly key: string;
+  readonly names: string;
+  readonly expires: Date;
+}
+
+class CertificateError extends Error {
+  constructor(key: keyof CertificateFiles, file: string, reason: string) {
+    super(`server.tls.${key}: ${file}: ${reason}`);
+    this.name = "CertificateError";
+  }
+}
+
+function readFailure(error: unknown): string {
+  if (error instanceof UnsafeFileError) return error.reason;
+  const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
+  if (code === "ENOENT" || code === "ENOTDIR") return "does not exist";
+  return code === "EACCES" ? "may not be read by this user" : `cannot be read (${code})`;
+}
+
+function parseCertificate(file: string, pem: string): X509Certificate {
+  try {
+    return new X509Certificate(pem);
+  } catch {
+    throw new CertificateError("certificate", file, "is not a PEM certificate");
+  }
+}
+
+function parseKey(file: string, pem: string): KeyObject {
+  // A passphrase protects it (RFC 5958, or the older OpenSSL format).
+  if (/^-----BEGIN ENCRYPTED|^Proc-Type: 4,ENCRYPTED/m.test(pem)) {
+    throw new CertificateError("key", file, "is encrypted: store it without a passphrase");
+  }
+  try {
+    return createPrivateKey(pem);
+  } catch {
+    throw new CertificateError("key", file, "is not a PEM private key");
+  }
+}
+
+/**
+ * @param checkRead refuse a key that other users may read
+ * @throws CertificateError
+ */
+export async function readCertificate(
+  files: CertificateFiles,
+  checkRead: boolean,
+): Promise<ServerCertificate> {
+  const read = (which: keyof CertificateFiles, options: { checkRead: boolean }) =>
+    readGuarded(files[which], options).catch((error: unknown) => {
+      throw new CertificateError(which, files[which], readFailure(error));
+    });
+  const cert = await read("certificate", { checkRead: false });
+  const key = await read("key", { checkRead });
+  const parsed = parseCertificate(files.certificate, cert);
+  if (!parsed.checkPrivateKey(parseKey(files.key, key))) {
+    throw new CertificateError("key", files.key, `is not the key of ${files.certificate}`);
+  }
+  try {
+    // OpenSSL checks the certificate chain and the key strength here.
+    createSecureContext({ cert, key });
+  } catch (error) {
+    const reason = error instanceof Error ? error.message : "cannot be served";
+    throw new CertificateError("certificate", files.certificate, reason);
+  }
+  const names = parsed.subjectAltName ?? parsed.subject;
+  return { cert, key, names, expires: parsed.validToDate };
+}
+
+/** The oldest allowed version (RFC 8996 forbids earlier ones). */
+const MIN_VERSION = "TLSv1.2";
+
+interface SecureServerOptions {
+  readonly files: CertificateFiles;
+  readonly checkRead: boolean;
+  readonly log: Log;
+  readonly onLoad?: (certificate: ServerCertificate) => void;
+  /** Called when the files cannot be used and the last valid pair stays in force. */
+  readonly onFailure?: () => void;
+}
+
+export type SecureServer = Awaited<ReturnType<typeof createSecureServer>>;
+
+function describe({ certificate }: CertificateFiles, { names, expires }: ServerCertificate) {
+  return { certificate, names, expires: expires.toISOString() };
+}
+
+/**
+ * Creates an HTTPS server that reloads its certificate when the files change.
+ *
+ * @throws CertificateError if the pair cannot be served
+ */
+export async function createSecureServer(
+  http: ServerOptions,
+  { files, checkRead, log, onLoad, onFailure }: SecureServerOptions,
+) {
+  const first = await readCertificate(files, checkRead);
+  const { headersTimeout: handshakeTimeout } = http;
+  const tls = { minVersion: MIN_VERSION, ...(handshakeTimeout && { handshakeTimeout }) } as const;
+  const server = createServer({ ...http, ...tls, cert: first.cert, key: first.key });
+  let inForce = first;
+  let failure: string | undefined;
+
+  function announce(certificate: ServerCertificate): void {
+    onLoad?.(certificate);
+    if (certificate.expires.getTime() > Date.now()) return;
+    log.warn(describe(files, certificate), "the TLS certificate has expired");
+  }
+
+  async function reload(): Promise<void> {
+    try {
+      const found = await readCertificate(files, checkRead);
+      if (found.cert !== inForce.cert || found.key !== inForce.key) {
+        server.setSecureContext({ ...tls, cert: found.cert, key: found.key });
+        inForce = found;
+        log.info(describe(files, found), "TLS certificate reloaded");
+      }
+      failure = undefined;
+      announce(found);
+    } catch (error) {
+      failure = messageOf(error);
+      log.error({ reason: failure }, "TLS certificate refused: the last good one stays in force");
+      onFailure?.();
+    }
+  }
+
+  announce(first);
+  // Reloads run one at a time, so the last one read is the one in force.
+  let turn = Promise.resolve();
+  const reloadInTurn = (): Promise<void> => {
+    turn = turn.then(reload);
+    return turn;
+  };
+  const watches = [files.certificate, files.key].map((file) =>
+    watchFile(file, () => void reloadInTurn()),
+  );
+  return {
+    server,
+    get certificate(): ServerCertificate {
+      return inForce;
+    },
+    /** The reason why the current files are not in force, if so. */
+    get failure(): string | undefined {
+      return failure;
+    },
+    reload: reloadInTurn,
+    async close(): Promise<void> {
+      await Promise.all(watches.map((watch) => watch.close()));
+    },
+  };
+}

@@ -1,0 +1,439 @@
+import { once } from "node:events";
+import type { IncomingMessage, ServerOptions, ServerResponse } from "node:http";
+import type { EntryPoint } from "../access/grant.ts";
+import { http } from "../base/node-http.ts";
+import { Refusal } from "../base/refusal.ts";
+import type { Configuration } from "../config/schema.ts";
+import { traceIdOf } from "../observe/trace-parent.ts";
+import type { RequestTrace, Tracing } from "../observe/tracing.ts";
+import { reject } from "./answer.ts";
+import { authenticateCaller, requireStillGood } from "./authentication.ts";
+import {
+  closeAfterResponse,
+  endConnection,
+  readBody,
+  requireJson,
+  requireLength,
+  SMALL_BODY_BYTES,
+} from "./body.ts";
+import { type BrokenRequest, Connections } from "./connections.ts";
+import {
+  Exchange,
+  hasBody,
+  occurrences,
+  pathOf,
+  requirePlainHead,
+  resolveTarget,
+  UNKNOWN_ROUTE,
+} from "./exchange.ts";
+import type { Gateway } from "./gateway.ts";
+import {
+  addressOf,
+  corsHeaders,
+  createPeerReader,
+  isPreflight,
+  loginOrigin,
+  requireLocal,
+  sendPreflight,
+} from "./origins.ts";
+import { allowedMethods, type Endpoint, methodIn, type Router, type Routes } from "./route.ts";
+import type { SecureServer } from "./secure-server.ts";
+import { limitAnswers } from "./stream-limits.ts";
+import { limitConnections } from "./system-limits.ts";
+
+const LOGIN_PATH = "/login";
+/** The recorded status for a client that left before the response, as in nginx. */
+const CLIENT_GONE = 499;
+
+function operationOf({ verdict }: Exchange): string {
+  if (verdict.count > 1) return "Batch";
+  return verdict.operations[0]?.operation ?? "none";
+}
+
+function begin(
+  tracing: Tracing,
+  { request, peer, routed, path, startedAt }: Exchange,
+): RequestTrace {
+  const { method = "", headers, httpVersion } = request;
+  const { proto: scheme, address } = peer;
+  const route = routed.pattern === UNKNOWN_ROUTE ? undefined : routed.pattern;
+  return tracing.begin({ method, route, path, scheme, address, httpVersion, headers, startedAt });
+}
+
+function viaOf({ routed: { via, pattern }, verdict }: Exchange): EntryPoint | undefined {
+  return pattern === LOGIN_PATH || verdict.count === 0 ? undefined : via;
+}
+
+function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
+  const { request, response, requestId, authenticated, verdict } = exchange;
+  const seconds = (performance.now() - exchange.startedAt) / 1000;
+  const status = response.headersSent ? response.statusCode : CLIENT_GONE;
+  const { forwardedAt, startedAt } = exchange;
+  gateway.metrics?.request({
+    route: exchange.routed.pattern,
+    status,
+    decision: verdict.decision,
+    seconds,
+    reason: verdict.reason ?? "allowed",
+    operation: operationOf(exchange),
+    // Not a name that was only claimed at a login.
+    user: authenticated.subject?.username,
+    gatewaySeconds: forwardedAt === undefined ? seconds : (forwardedAt - startedAt) / 1000,
+  });
+  if (gateway.tracing !== undefined) {
+    // A request refused before its route was found has no span.
+    exchange.trace ??= begin(gateway.tracing, exchange);
+    const { decision, reason } = verdict;
+    const operation = operationOf(exchange);
+    exchange.trace.end({ status, isAnswered: response.headersSent, decision, reason, operation });
+  }
+  if (exchange.routed.isQuiet) return;
+  const { routed, trace, path, peer } = exchange;
+  const { username } = exchange;
+  const { tokenId, client, droppedGroups } = authenticated;
+  const { operations, changes, decision, refusedToken } = verdict;
+  if (decision === "allow" && username !== undefined) {
+    const app = routed.via === "mcp" ? client : undefined;
+    gateway.activity.note(username, app, routed.pattern === LOGIN_PATH);
+  }
+  gateway.audit.request({
+    requestId,
+    traceId: trace?.traceId ?? traceIdOf(request.headers.traceparent),
+    address: peer.address,
+    method: request.method ?? "",
+    // An unknown path may contain anything, even a pasted token.
+    path: routed.pattern === UNKNOWN_ROUTE ? undefined : path,
+    user: username ?? refusedToken?.user,
+    tokenId: tokenId ?? refusedToken?.tokenId,
+    via: viaOf(exchange),
+    client: client ?? refusedToken?.client,
+    issuer: refusedToken?.issuer,
+    operations,
+    operationCount: verdict.count,
+    decision,
+    reason: verdict.reason,
+    detail: refusedToken?.detail,
+    cause: refusedToken?.cause,
+    droppedGroups: droppedGroups || undefined,
+    narrowed: verdict.filters.length > 0 ? "rows" : undefined,
+    approval: verdict.approval,
+    rates: verdict.rates,
+    affected: verdict.report?.affected,
+    rows: verdict.report?.rows,
+    author: changes && username !== undefined ? { kind: "api", name: username } : undefined,
+    changes,
+    accessVersion: gateway.access.version,
+    status,
+    ms: Math.round(seconds * 1e6) / 1e3,
+    bytes,
+  });
+}
+
+function accountBroken(gateway: Gateway, broken: BrokenRequest): void {
+  const { socket, requestId, refusal, bytes } = broken;
+  const { status, code: reason } = refusal;
+  gateway.metrics?.request({
+    ...{ route: UNKNOWN_ROUTE, status, reason, decision: "deny", operation: "none" },
+    ...{ user: undefined, seconds: 0, gatewaySeconds: 0 },
+  });
+  gateway.audit.request({
+    requestId,
+    address: addressOf(socket),
+    ...{ method: "", operations: [], operationCount: 0, decision: "deny", reason },
+    accessVersion: gateway.access.version,
+    ...{ status, ms: 0, bytes },
+  });
+}
+
+/**
+ * Runs a step of a request. All refusals end here. Queries run through all steps without a promise,
+ * because they wait only for bytes.
+ */
+function attempt(gateway: Gateway, exchange: Exchange, step: () => Promise<void> | void): void {
+  try {
+    step()?.catch((error: unknown) => reject(gateway, exchange, error));
+  } catch (error) {
+    reject(gateway, exchange, error);
+  }
+}
+
+/** Cuts an answer within a second of losing its token or what its decision relied on. */
+function cutOnceRefused(gateway: Gateway, exchange: Exchange): void {
+  const { response, requestId, verdict } = exchange;
+  const isOpen = verdict.isStream || (response.headersSent && verdict.decision === "allow");
+  if (!isOpen || response.destroyed) return;
+  try {
+    requireStillGood(gateway, exchange);
+    verdict.requireStillAllowed?.();
+  } catch (error) {
+    const code = error instanceof Refusal ? error.code : "internal_error";
+    gateway.log.info({ requestId, code }, "an open stream is cut");
+    verdict.reason = code;
+    response.destroy();
+  }
+}
+
+/** Endpoints that a replica without a valid lease still serves. */
+const alwaysAnswered: ReadonlySet<string> = new Set(["/healthz", "/readyz"]);
+
+function enter(
+  gateway: Gateway,
+  router: Router,
+  home: Endpoint,
+  exchange: Exchange,
+): Promise<void> | void {
+  if (!alwaysAnswered.has(exchange.path)) gateway.lease?.requireFresh();
+  const endpoint = findEndpoint(gateway, router, home, exchange);
+  if (endpoint === undefined) return;
+  requireLocal(gateway, exchange);
+  // The gateway and the upstream might each choose a different one.
+  if (occurrences(exchange.request, "authorization") > 1) {
+    throw new Refusal("several_authorization_headers");
+  }
+  const waiting = authenticateCaller(gateway, endpoint, exchange);
+  if (waiting !== undefined) {
+    return waiting.then(() => readAndHandle(gateway, endpoint, exchange));
+  }
+  readAndHandle(gateway, endpoint, exchange);
+}
+
+/** True for a browser at `/`. For other clients the path is unknown. */
+function isBrowserAtHome({ method, headers }: IncomingMessage, path: string): boolean {
+  if (path !== "/" || (method !== "GET" && method !== "HEAD")) return false;
+  return headers.accept?.includes("text/html") ?? false;
+}
+
+function findEndpoint(
+  gateway: Gateway,
+  router: Router,
+  home: Endpoint,
+  exchange: Exchange,
+): Endpoint | undefined {
+  const match = router(exchange.path);
+  if (match === undefined) {
+    if (isBrowserAtHome(exchange.request, exchange.path)) return home;
+    throw new Refusal("not_found");
+  }
+  const { route, parameters } = match;
+  const endpoint = methodIn(route.methods, exchange.request.method ?? "");
+  const { authentication, isQuiet = false } = endpoint ?? {};
+  const own = typeof authentication === "object" ? authentication : undefined;
+  exchange.routed = {
+    pattern: route.pattern,
+    parameters,
+    isQuiet,
+    via: own?.via ?? "query",
+    resource: own?.challenge(gateway, exchange),
+  };
+  if (gateway.tracing !== undefined) exchange.trace = begin(gateway.tracing, exchange);
+  if (endpoint !== undefined) return endpoint;
+  if (isPreflight(exchange, gateway.configuration.server.allowed_origins)) {
+    sendPreflight(exchange, route);
+    return undefined;
+  }
+  throw new Refusal("method_not_allowed", { allow: allowedMethods(route) });
+}
+
+const noBody = Buffer.alloc(0);
+
+function readAndHandle(gateway: Gateway, endpoint: Endpoint, exchange: Exchange): void {
+  const { bodyLimit } = endpoint;
+  if (bodyLimit === undefined) {
+    if (!endpoint.readsBody) requireLength(exchange.request, SMALL_BODY_BYTES);
+    attempt(gateway, exchange, () => endpoint.handle(gateway, exchange, noBody));
+    return;
+  }
+  requireJson(exchange.request);
+  readBody(exchange, bodyLimit, gateway.budget, {
+    take: (body) =>
+      attempt(gateway, exchange, () => {
+        requireStillGood(gateway, exchange);
+        return endpoint.handle(gateway, exchange, body);
+      }),
+    fail: (error) => reject(gateway, exchange, error),
+  });
+}
+
+/** 16 bytes in base64 (RFC 6455, section 4.1). */
+const handshakeKey = /^[A-Za-z0-9+/]{22}==$/;
+
+/**
+ * True for a strictly valid WebSocket handshake on a route that accepts one. Other `Upgrade`
+ * requests are served as if they had none (RFC 9110, section 7.8).
+ */
+function isWebSocketTaken(router: Router, request: IncomingMessage): boolean {
+  const { method, httpVersion, headers } = request;
+  const isAsked = headers.upgrade?.toLowerCase() === "websocket";
+  const isPlain = headers.expect === undefined && !hasBody(headers);
+  const hasKey = handshakeKey.test(headers["sec-websocket-key"] ?? "");
+  if (method !== "GET" || httpVersion !== "1.1" || !isAsked || !isPlain || !hasKey) return false;
+  try {
+    resolveTarget(request);
+    const match = router(pathOf(request));
+    return match !== undefined && methodIn(match.route.methods, "GET")?.takesWebSocket === true;
+  } catch {
+    return false;
+  }
+}
+
+/**
+ * The response for a connection that the HTTP server has detached. Unless the protocol changes, the
+ * connection ends with it.
+ *
+ * @param head bytes that the client sent after the request; held back until the upstream agrees
+ */
+function detachedResponse(request: IncomingMessage, head: Buffer): ServerResponse {
+  const { socket } = request;
+  const response = new http.ServerResponse(request);
+  response.shouldKeepAlive = false;
+  // The `close` event follows and informs everyone.
+  socket.on("error", () => {});
+  socket.once("end", () => {
+    if (!response.headersSent) response.destroy();
+  });
+  if (head.length > 0) socket.unshift(head);
+  response.assignSocket(socket);
+  response.once("finish", () => {
+    socket.resume();
+    endConnection(socket);
+  });
+  return response;
+}
+
+const HEADERS_TIMEOUT_MS = 10_000;
+/** Longer than that of most reverse proxies. */
+const KEEP_ALIVE_MS = 65_000;
+const CHECK_INTERVAL_MS = 1000;
+const MAX_HEADER_BYTES = 16 * 1024;
+
+export type Listener = Awaited<ReturnType<typeof openListener>>;
+
+function timeouts({ request_timeout: seconds }: Configuration["server"]) {
+  const requestTimeout = seconds * 1000;
+  return { requestTimeout, headersTimeout: Math.min(HEADERS_TIMEOUT_MS, requestTimeout) };
+}
+
+/** @param port 0 picks a free port, which several processes share */
+export async function openListener(gateway: Gateway, port: number, { routerOf, home }: Routes) {
+  const { server: settings } = gateway.configuration;
+  let router = routerOf(gateway.configuration);
+  const scheme = settings.tls.certificate === undefined ? "http" : "https";
+  let readPeer = createPeerReader(settings.trusted_proxies, scheme);
+  let hasWarned = false;
+
+  function onRequest(
+    request: IncomingMessage,
+    response: ServerResponse,
+    isHandshake = false,
+  ): void {
+    resolveTarget(request);
+    const peer = readPeer(request);
+    if (peer.isUntrustedProxy && !hasWarned) {
+      hasWarned = true;
+      gateway.log.warn(
+        { address: peer.address },
+        "a local proxy sends forwarding headers but is not in server.trusted_proxies: they are ignored",
+      );
+    }
+    const { allowed_origins: origins } = gateway.configuration.server;
+    const cors = corsHeaders(request, origins);
+    const extraHeaders = gateway.transportHeaders.concat(cors);
+    // The bytes after a request with `Upgrade` are not parsed as HTTP/1.1.
+    if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false;
+    connections.arrive(new Exchange(request, response, peer, extraHeaders, isHandshake));
+  }
+
+  function serve(exchange: Exchange): void {
+    gateway.metrics?.begin();
+    try {
+      requirePlainHead(exchange.request);
+    } catch (error) {
+      exchange.body.isLost = true;
+      exchange.response.shouldKeepAlive = false;
+      reject(gateway, exchange, error);
+      return;
+    }
+    attempt(gateway, exchange, () => enter(gateway, router, home, exchange));
+  }
+
+  function finish(exchange: Exchange, bytes: number): void {
+    if (exchange.response.writableFinished) closeAfterResponse(exchange);
+    gateway.budget.release(exchange);
+    gateway.metrics?.end();
+    account(gateway, exchange, bytes);
+  }
+
+  const options: ServerOptions = {
+    ...timeouts(settings),
+    keepAliveTimeout: KEEP_ALIVE_MS,
+    connectionsCheckingInterval: CHECK_INTERVAL_MS,
+    noDelay: true,
+    // The gateway checks it itself and answers in JSON.
+    requireHostHeader: false,
+    insecureHTTPParser: false,
+    maxHeaderSize: MAX_HEADER_BYTES,
+    shouldUpgradeCallback: (request) =>
+      connections.isFree(request.socket) && isWebSocketTaken(router, request),
+  };
+  const { certificate, key } = settings.tls;
+  let secure: SecureServer | undefined;
+  if (certificate !== undefined && key !== undefined) {
+    // Loaded on demand, because most gateways need no TLS or have a reverse proxy for it.
+    const { createSecureServer } = await import("./secure-server.ts");
+    secure = await createSecureServer(options, {
+      files: { certificate, key },
+      checkRead: gateway.configuration.auth.check_permissions,
+      log: gateway.log,
+      ...gateway.metrics?.exportCertificate(),
+    });
+  }
+  const server = secure?.server ?? http.createServer(options);
+  // The gateway checks the number of headers itself, because the parser may silently drop some.
+  server.maxHeadersCount = 0;
+  limitConnections(server, gateway.log);
+  const finishBroken = (what: BrokenRequest) => accountBroken(gateway, what);
+  const connections = new Connections(server, { serve, finish, finishBroken });
+  const limits = limitAnswers(
+    () => connections.exchanges(),
+    (exchange) => cutOnceRefused(gateway, exchange),
+  );
+  server.on("request", (request, response) => onRequest(request, response));
+  server.on("upgrade", (request, _socket, head) => {
+    onRequest(request, detachedResponse(request, head), true);
+  });
+  server.on("clientError", (error, socket) => connections.fail(error, socket));
+  server.on("connect", (_request, socket) => {
+    connections.refuse(new Refusal("bad_request"), socket);
+  });
+  for (const event of ["checkContinue", "checkExpectation"]) {
+    server.on(event, (request: IncomingMessage, response: ServerResponse) => {
+      // The body is requested only once the caller is known and the size is allowed. Otherwise the
+      // next bytes could be the body or another request, so they are not read.
+      response.shouldKeepAlive = false;
+      onRequest(request, response);
+    });
+  }
+  server.listen({ port, host: settings.host, reusePort: settings.workers > 1 });
+  await once(server, "listening");
+  const address = server.address();
+
+  return {
+    scheme,
+    port: typeof address === "object" ? (address?.port ?? 0) : 0,
+    secure,
+    reloadCertificate: async () => secure?.reload(),
+    configure(): void {
+      const { configuration } = gateway;
+      router = routerOf(configuration);
+      readPeer = createPeerReader(configuration.server.trusted_proxies, scheme);
+      Object.assign(server, timeouts(configuration.server));
+    },
+    originOf: (request: IncomingMessage) => loginOrigin(readPeer(request), request),
+    stopListening: () => connections.stopListening(),
+    async drain(grace: number): Promise<void> {
+      await secure?.close();
+      await connections.drain(grace);
+      clearInterval(limits);
+    },
+  };
+}

@@ -1,0 +1,208 @@
+import { hash } from "node:crypto";
+import { decodeJwt } from "jose/jwt/decode";
+import type { Attributes, Subject } from "../access/grant.ts";
+import { grantsFor } from "../access/groups.ts";
+import { parsePasswordHash } from "../access/password-hash.ts";
+import { EVERY_DATABASE } from "../access/roles.ts";
+import { blankUser, type Snapshot, type User } from "../access/snapshot.ts";
+import { epochSeconds } from "../base/clock.ts";
+import { memoize } from "../base/memoize.ts";
+import { Refusal } from "../base/refusal.ts";
+import type { Door } from "../config/schema.ts";
+import type { IssuerStates } from "../observe/metrics.ts";
+import type { Revocations } from "./revocations.ts";
+import { isLoggedOut, isSignInEnded, signInOf } from "./sign-in.ts";
+import type { TokenAuthority, TokenClaims } from "./token.ts";
+
+const FINGERPRINT_BYTES = 8;
+const credentials = new WeakMap<User, string>();
+
+/**
+ * The `cred` claim of valid tokens, a fingerprint of the salt. It changes with every new password,
+ * reveals nothing about it, and is empty without one.
+ */
+export function credentialOf(user: User): string {
+  const known = credentials.get(user);
+  if (known !== undefined) return known;
+  const { salt = "" } = parsePasswordHash(user.passwordHash ?? "") ?? {};
+  const digest = hash("sha256", salt, "buffer").subarray(0, FINGERPRINT_BYTES);
+  const credential = salt === "" ? "" : digest.toString("base64url");
+  credentials.set(user, credential);
+  return credential;
+}
+
+/** The earliest issue time, in epoch seconds, of tokens that are still valid for this user. */
+export function earliestIssue(
+  revocations: Pick<Revocations, "earliestIssue">,
+  { username, tokensValidAfter }: User,
+): number {
+  return Math.max(tokensValidAfter + 1, revocations.earliestIssue(username));
+}
+
+/** The caller of a request whose token was accepted. */
+export interface Authenticated {
+  readonly subject: Subject;
+  readonly tokenId: string;
+  /** Epoch seconds. */
+  readonly expiresAt: number;
+  /** The client that the token was issued to, if the token names it. */
+  readonly client?: string | undefined;
+  /** How many groups of the token have no valid name. */
+  readonly droppedGroups?: number;
+  /**
+   * Checks expiry, user and revocations again, in this snapshot.
+   *
+   * @throws Refusal with one of the 401 codes
+   */
+  identify(snapshot: Snapshot): User;
+}
+
+/** The content of a verified token of an external issuer. */
+export interface ExternalToken {
+  readonly issuer: string;
+  readonly user: string;
+  readonly tokenId: string;
+  readonly client: string | undefined;
+  /** Full names such as `staff:engineering`. Undefined if the issuer's groups are not used. */
+  readonly groups: readonly string[] | undefined;
+  /** How many groups have no valid name. */
+  readonly droppedGroups: number;
+  readonly ignoredGroups: readonly string[];
+  /** Why the groups are unknown. */
+  readonly groupsProblem: string | undefined;
+  readonly attributes: Attributes | undefined;
+  /** `sessionKey` and `subjectKey` (sign-in.ts). */
+  readonly session: string;
+  readonly subject: string;
+  readonly scopes: ReadonlySet<string>;
+  readonly issuedAt: number;
+  /** Whole epoch seconds, with the allowed clock skew. */
+  readonly expiresAt: number;
+}
+
+/** Verifies tokens of external issuers. */
+export interface ExternalIssuers {
+  /** The result of the last key fetch, by issuer prefix. */
+  readonly states: IssuerStates;
+  /** A token that has been verified and is still good. */
+  recall(token: string, door: Door): ExternalToken | undefined;
+  /** @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable`, with its token */
+  verify(token: string, door: Door): Promise<ExternalToken>;
+}
+
+/** RFC 6750, section 2.1. @throws Refusal `unauthenticated`, `token_invalid` */
+export function readBearerToken(header: string | undefined): string {
+  if (header === undefined) throw new Refusal("unauthenticated");
+  const match = /^bearer +([A-Za-z0-9._~+/-]+=*)$/i.exec(header);
+  if (match?.[1] === undefined) throw new Refusal("token_invalid", { detail: "no bearer token" });
+  return match[1];
+}
+
+const issuerOf = memoize((token: string): { readonly iss: string | undefined } => {
+  try {
+    return { iss: decodeJwt(token).iss ?? "" };
+  } catch {
+    return { iss: undefined };
+  }
+}, 1024);
+
+/**
+ * The unverified issuer claim, which only selects the verifier. Empty for a JWT without one, and
+ * undefined for a token that is not a JWT.
+ */
+export function claimedIssuer(token: string): string | undefined {
+  return issuerOf(token).iss;
+}
+
+/** Checks user and revocations of a verified token. @throws Refusal `user_gone`, `token_revoked` */
+export function identify(
+  snapshot: Snapshot,
+  revocations: Pick<Revocations, "isRevoked">,
+  token: Pick<TokenClaims, "username" | "credential" | "tokenId" | "issuedAt">,
+): User {
+  // Most callers have the credential of a password.
+  const isSignIn = token.credential.startsWith("@");
+  const signIn = isSignIn ? signInOf(token.credential) : undefined;
+  const user = snapshot.users.get(token.username) ?? (signIn && blankUser(token.username));
+  if (user === undefined) throw new Refusal("user_gone");
+  const revoked = (detail: string) => new Refusal("token_revoked", { detail });
+  if (user.disabled) throw revoked("user disabled");
+  if (revocations.isRevoked(token)) throw revoked("revocations");
+  if (token.issuedAt <= user.tokensValidAfter) throw revoked("tokens_valid_after");
+  if (signIn !== undefined) {
+    if (isSignInEnded(revocations, signIn, token)) throw revoked("signed_out");
+  } else if (token.credential !== credentialOf(user)) throw revoked("password changed");
+  return user;
+}
+
+/** @throws Refusal with one of the 401 codes */
+export function authenticate(
+  tokens: Pick<TokenAuthority, "verify">,
+  snapshot: Snapshot,
+  revocations: Pick<Revocations, "isRevoked">,
+  header: string | undefined,
+): Authenticated {
+  const token = tokens.verify(readBearerToken(header));
+  const { username, database: tokenDatabase, tokenId, expiresAt } = token;
+  identify(snapshot, revocations, token);
+  return {
+    subject: { username, tokenDatabase },
+    tokenId,
+    expiresAt,
+    identify(current) {
+      requireUnexpired(token);
+      return identify(current, revocations, token);
+    },
+  };
+}
+
+/**
+ * The caller with an external token. The issuer knows its users, so they need no record here.
+ *
+ * @throws Refusal `token_revoked`, `groups_unavailable` or `no_grant`
+ */
+export function externalCaller(
+  snapshot: Snapshot,
+  revocations: Pick<Revocations, "isRevoked">,
+  external: ExternalToken,
+): Authenticated {
+  const { user: username, tokenId, issuer, client, issuedAt, expiresAt } = external;
+  const { groups, groupsProblem, attributes, droppedGroups } = external;
+  const subject: Subject = {
+    username,
+    tokenDatabase: EVERY_DATABASE,
+    ...(groups && { groups }),
+    ...(attributes && { attributes }),
+  };
+  const about = { issuer, user: username, tokenId, client };
+  const revoked = (detail: string) => new Refusal("token_revoked", { detail, token: about });
+  function identifyExternal(current: Snapshot): User {
+    requireUnexpired(external);
+    const user = current.users.get(username) ?? blankUser(username);
+    if (user.disabled) throw revoked("disabled");
+    if (issuedAt <= user.tokensValidAfter) throw revoked("tokens_valid_after");
+    if (revocations.isRevoked({ username, tokenId, issuedAt })) throw revoked("revoked");
+    if (isLoggedOut(revocations, external, { username, issuedAt })) throw revoked("signed_out");
+    if (groupsProblem !== undefined) {
+      throw new Refusal("groups_unavailable", { detail: groupsProblem, token: about });
+    }
+    if (grantsFor(current, subject).size === 0) {
+      throw new Refusal("no_grant", { detail: "no_grant", token: about });
+    }
+    return user;
+  }
+  identifyExternal(snapshot);
+  return {
+    subject,
+    tokenId,
+    expiresAt,
+    client,
+    droppedGroups,
+    identify: identifyExternal,
+  };
+}
+
+/** @throws Refusal `token_expired` */
+export function requireUnexpired({ expiresAt }: { readonly expiresAt: number }): void {
+  if (expiresAt <= epochSeconds()) throw new Refusal("token_expired");
+}

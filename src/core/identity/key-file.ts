@@ -1,0 +1,100 @@
+import { existsSync } from "node:fs";
+import { mkdir, readdir, rm } from "node:fs/promises";
+import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
+import { replaceFile, syncDirectory } from "../base/files/atomic.ts";
+import { giveToDirectoryOwner, readGuarded } from "../base/files/guarded.ts";
+import { lockFileOf, withLock } from "../base/files/lock.ts";
+import { watchFile } from "../base/files/watch.ts";
+import { canSign, type KeyStore, type StoredKey, storedKeyShape } from "./key-store.ts";
+
+/** Every running gateway has read a change within this time. */
+const PROPAGATION_MS = 1200;
+
+export function keysDirectoryOf(serviceDirectory: string): string {
+  return path.join(serviceDirectory, "keys");
+}
+
+export class KeyFileError extends Error {
+  constructor(file: string, reason: string) {
+    super(`${file}: ${reason}`);
+    this.name = "KeyFileError";
+  }
+}
+
+async function readKeyFile(file: string, options: { checkRead: boolean }): Promise<StoredKey> {
+  const text = await readGuarded(file, options);
+  let content: unknown;
+  try {
+    content = JSON.parse(text);
+  } catch {
+    // The parser's message would quote the file, which is secret.
+    throw new KeyFileError(file, "is not JSON");
+  }
+  const { data: stored, error } = storedKeyShape.safeParse(content);
+  if (stored === undefined) {
+    const name = error.issues[0]?.path.join(".") ?? "";
+    throw new KeyFileError(file, `is not a signing key: \`${name}\` is invalid`);
+  }
+  if (path.basename(file) !== `${stored.kid}.json`) {
+    throw new KeyFileError(file, "is not named after its `kid`");
+  }
+  if (await canSign(stored)) return stored;
+  throw new KeyFileError(file, `does not contain a private key for ${stored.alg}`);
+}
+
+function fileOf(directory: string, kid: string): string {
+  return path.join(directory, `${kid}.json`);
+}
+
+async function listNames(directory: string): Promise<string[]> {
+  if (!existsSync(directory)) return [];
+  const names = await readdir(directory);
+  return names.flatMap((name) => /^([^.].*)\.json$/.exec(name)?.[1] ?? []);
+}
+
+async function readAll(directory: string, options: { checkRead: boolean }): Promise<StoredKey[]> {
+  const names = await listNames(directory);
+  const keys = await Promise.all(names.map((kid) => readKeyFile(fileOf(directory, kid), options)));
+  return keys.sort((a, b) => b.created - a.created || a.kid.localeCompare(b.kid));
+}
+
+/** Not recursive, since a missing parent may have been moved away. */
+async function makeDirectory(directory: string): Promise<void> {
+  try {
+    await mkdir(directory, { mode: 0o700 });
+  } catch (error) {
+    if (error instanceof Error && "code" in error && error.code === "EEXIST") return;
+    throw error;
+  }
+  giveToDirectoryOwner(directory);
+}
+
+/** Each key has its own file with mode 0600. The first change creates the directory. */
+export function keyFilesIn(directory: string, options: { checkRead: boolean }): KeyStore {
+  return {
+    place: directory,
+    read: () => readAll(directory, options),
+    names: () => listNames(directory),
+    // Creating a key locks the directory, and the lock file stays.
+    hadKeys: async () =>
+      existsSync(lockFileOf(directory)) || (await listNames(directory)).length > 0,
+    async change(plan) {
+      await makeDirectory(directory);
+      await withLock(directory, async () => {
+        for (const change of await plan(await readAll(directory, { checkRead: false }))) {
+          const file = fileOf(directory, change.kind === "put" ? change.key.kid : change.kid);
+          if (change.kind === "put") {
+            await replaceFile(file, `${JSON.stringify(change.key, null, 2)}\n`);
+            giveToDirectoryOwner(file);
+          } else {
+            await rm(file);
+            await syncDirectory(directory);
+          }
+        }
+      });
+    },
+    propagated: () => delay(PROPAGATION_MS),
+    watch: (onChange) => watchFile(directory, () => void onChange()),
+  };
+}

@@ -1,0 +1,333 @@
+import { existsSync } from "node:fs";
+import { open } from "node:fs/promises";
+import path from "node:path";
+import * as z from "zod";
+import { isAnyUsername } from "../access/roles.ts";
+import { messageOf } from "../base/client-error.ts";
+import { epochSeconds, forgettableBefore, steadySeconds } from "../base/clock.ts";
+import { runCooperatively, visitEach } from "../base/cooperative-scheduling.ts";
+import { replaceFile, syncDirectory } from "../base/files/atomic.ts";
+import { decodeUtf8, giveToDirectoryOwner, readGuardedBytes } from "../base/files/guarded.ts";
+import { withLock } from "../base/files/lock.ts";
+import { watchFile } from "../base/files/watch.ts";
+import { Refusal } from "../base/refusal.ts";
+import { LONGEST_TOKEN_SECONDS } from "../config/schema.ts";
+import type { TokenClaims } from "./token.ts";
+
+/** One token until it expires, or all tokens of a user before a moment, in epoch seconds. */
+export type Revocation =
+  | { readonly jti: string; readonly until: number }
+  | { readonly user: string; readonly before: number };
+
+export const tokenIdPattern = /^[!-~]{1,128}$/;
+
+export interface Revocations {
+  isRevoked(token: Pick<TokenClaims, "tokenId" | "username" | "issuedAt">): boolean;
+  /** The earliest valid `iat` of this user's tokens. */
+  earliestIssue(username: string): number;
+}
+
+/** Storage of revocations, for example a file (`revocationsIn`). */
+export interface RevocationStore {
+  /** @throws RevocationFileError, UnsafeFileError or the file system's error */
+  read(): Promise<Revocations & { readonly count: number }>;
+  /** @throws Refusal `revocation_failed`. The token is not revoked then. */
+  revokeToken(token: Pick<TokenClaims, "tokenId" | "expiresAt">): Promise<void>;
+  /**
+   * Revokes all tokens that exist now, or those issued before a moment, in epoch seconds.
+   *
+   * @throws Refusal `revocation_failed`. No token is revoked then.
+   */
+  revokeUser(username: string, before?: number): Promise<void>;
+}
+
+/** A new revocation resolves when it is in force in every process of the gateway. */
+export interface LiveRevocations extends Revocations, Omit<RevocationStore, "read"> {
+  /** Earliest valid issue time by user. Each change creates a new map. */
+  readonly users: ReadonlyMap<string, number>;
+  readonly stale: boolean;
+  readonly failure?: string | undefined;
+  /** Resolves when the stored revocations are in force or were refused. */
+  reload(): Promise<void>;
+  close(): Promise<void>;
+}
+
+export class RevocationIndex implements Revocations {
+  readonly users = new Map<string, number>();
+  readonly #tokens = new Set<string>();
+
+  constructor(revocations: Iterable<Revocation> = []) {
+    for (const revocation of revocations) this.add(revocation);
+  }
+
+  get size(): number {
+    return this.#tokens.size + this.users.size;
+  }
+
+  add(revocation: Revocation): void {
+    if ("jti" in revocation) this.#tokens.add(revocation.jti);
+    else {
+      const { user, before } = revocation;
+      this.users.set(user, Math.max(before, this.earliestIssue(user)));
+    }
+  }
+
+  isRevoked({ tokenId, username, issuedAt }: Parameters<Revocations["isRevoked"]>[0]): boolean {
+    return this.#tokens.has(tokenId) || issuedAt < this.earliestIssue(username);
+  }
+
+  earliestIssue(username: string): number {
+    return this.users.get(username) ?? 0;
+  }
+}
+
+/** Includes tokens issued in this second, and those issued after an earlier revocation. */
+export function revocationOfUser(
+  known: Revocations,
+  user: string,
+  now: number = epochSeconds(),
+): Revocation {
+  return { user, before: Math.max(now, known.earliestIssue(user)) + 1 };
+}
+
+const seconds = z.int().nonnegative();
+const username = z.string().refine(isAnyUsername);
+const tokenShape = z.strictObject({ jti: z.string().min(1).max(128), until: seconds });
+const userShape = z.strictObject({ user: username, before: seconds });
+export const lineShape = z.union([tokenShape, userShape]);
+
+class RevocationFileError extends Error {
+  override readonly name = "RevocationFileError";
+  readonly file: string;
+  readonly line: number;
+
+  constructor(file: string, line: number) {
+    super(`${file}:${line}: must be JSON of the form {"jti", "until"} or {"user", "before"}`);
+    this.file = file;
+    this.line = line;
+  }
+}
+
+function parseLine(line: string): Revocation | undefined {
+  try {
+    return lineShape.safeParse(JSON.parse(line)).data;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Also the key by which revocations are compared. */
+function toLine(revocation: Revocation): string {
+  return `${JSON.stringify(revocation)}\n`;
+}
+
+function* contentsSteps(file: string, bytes: Buffer) {
+  const lines = decodeUtf8(file, bytes).split("\n");
+  const unfinished = lines.pop() ?? "";
+  /** By line. */
+  const revocations = new Map<string, Revocation>();
+  yield* visitEach(lines, (line, index) => {
+    if (line.trim() === "") return;
+    const revocation = parseLine(line);
+    if (revocation === undefined) throw new RevocationFileError(file, index + 1);
+    revocations.set(toLine(revocation), revocation);
+  });
+  // An incomplete line was not acknowledged, but a complete one may lack its newline.
+  const last = parseLine(unfinished);
+  if (last !== undefined) revocations.set(toLine(last), last);
+  return { revocations, isTorn: unfinished !== "" };
+}
+
+async function readContents(file: string, checkRead: boolean) {
+  if (!existsSync(file)) return { revocations: new Map<string, Revocation>(), isTorn: false };
+  return runCooperatively(contentsSteps(file, await readGuardedBytes(file, { checkRead })));
+}
+
+/** @throws RevocationFileError, UnsafeFileError or the file system's error */
+export async function readRevocations(
+  file: string,
+  { checkRead }: { checkRead: boolean },
+): Promise<readonly Revocation[]> {
+  return [...(await readContents(file, checkRead)).revocations.values()];
+}
+
+/** Epoch seconds at which every affected token has expired. */
+export function endOf(revocation: Revocation): number {
+  return "jti" in revocation ? revocation.until : revocation.before + LONGEST_TOKEN_SECONDS;
+}
+
+/** Joins the revocations in force with those in the file. */
+function* joinSteps(
+  current: ReadonlyMap<string, Revocation>,
+  read: ReadonlyMap<string, Revocation>,
+) {
+  const now = steadySeconds();
+  const inForce = new Map<string, Revocation>();
+  const index = new RevocationIndex();
+  /** In force, but missing in the file. */
+  const lost: Revocation[] = [];
+  const take = ([line, revocation]: readonly [string, Revocation]) => {
+    inForce.set(line, revocation);
+    index.add(revocation);
+  };
+  yield* visitEach(current, (one) => {
+    const [line, revocation] = one;
+    if (read.has(line) || endOf(revocation) < now) return;
+    take(one);
+    lost.push(revocation);
+  });
+  yield* visitEach(read, take);
+  return { inForce, index, lost };
+}
+
+async function append(file: string, revocation: Revocation): Promise<void> {
+  const isNew = !existsSync(file);
+  const handle = await open(file, "a", 0o600);
+  try {
+    if (isNew) await giveToDirectoryOwner(file);
+    const { size } = await handle.stat();
+    try {
+      await handle.writeFile(toLine(revocation));
+      await handle.sync();
+    } catch (error) {
+      // A full disk may have kept a part of the line.
+      await handle.truncate(size);
+      throw error;
+    }
+  } finally {
+    await handle.close();
+  }
+  if (isNew) await syncDirectory(path.dirname(file));
+}
+
+/** Syncs to disk. Deletes only revocations that have ended even if the clock is wrong. */
+async function addRevocations(file: string, added: readonly Revocation[]): Promise<void> {
+  await withLock(file, async () => {
+    const { revocations, isTorn } = await readContents(file, false);
+    const limit = forgettableBefore();
+    const kept = [...revocations].flatMap(([line, old]) => (endOf(old) >= limit ? line : []));
+    const isMostlyExpired = kept.length < revocations.size / 2;
+    const [first, ...others] = added;
+    if (first !== undefined && others.length === 0 && !isTorn && !isMostlyExpired) {
+      await append(file, first);
+      return;
+    }
+    await replaceFile(file, [...new Set([...kept, ...added.map(toLine)])].join(""));
+    giveToDirectoryOwner(file);
+  });
+}
+
+function failed(detail: string, cause: unknown): Refusal {
+  return new Refusal("revocation_failed", { detail, cause });
+}
+
+/** @throws Refusal `revocation_failed` */
+async function revoke(file: string, revocations: readonly Revocation[]): Promise<void> {
+  try {
+    await addRevocations(file, revocations);
+  } catch (cause) {
+    throw failed(messageOf(cause), cause);
+  }
+}
+
+/** @param options.checkRead also refuse a file that others can read */
+export function revocationsIn(file: string, options: { checkRead: boolean }): RevocationStore {
+  async function read({ checkRead }: typeof options) {
+    const revocations = await readRevocations(file, { checkRead });
+    return Object.assign(new RevocationIndex(revocations), { count: revocations.length });
+  }
+
+  return {
+    read: () => read(options),
+    revokeToken: ({ tokenId, expiresAt }) => revoke(file, [{ jti: tokenId, until: expiresAt }]),
+    async revokeUser(user, before) {
+      if (before !== undefined) return revoke(file, [{ user, before }]);
+      const known = await read({ checkRead: false }).catch((cause: unknown) => {
+        throw failed(`${file} cannot be read`, cause);
+      });
+      return revoke(file, [revocationOfUser(known, user)]);
+    },
+  };
+}
+
+/**
+ * Reloads when the file changes. Revocations stay in force whatever happens to the file, and are
+ * written back if the file loses them.
+ *
+ * @param options.onLost called with the number of revocations that are missing in the file
+ * @param options.broadcastReload resolves when the other workers have reloaded
+ * @throws RevocationFileError, UnsafeFileError or the file system's error if the first load fails
+ */
+export async function openRevocations(
+  file: string,
+  options: {
+    readonly checkRead: boolean;
+    readonly onFailure: (error: unknown) => void;
+    readonly onLost: (count: number) => void;
+    readonly broadcastReload?: () => Promise<void>;
+  },
+): Promise<LiveRevocations> {
+  const { checkRead, onFailure, onLost, broadcastReload } = options;
+  let inForce: ReadonlyMap<string, Revocation> = (await readContents(file, checkRead)).revocations;
+  let index = new RevocationIndex(inForce.values());
+  let lost: readonly Revocation[] = [];
+  let stale = false;
+  let failure: string | undefined;
+  let reloading: Promise<void> = Promise.resolve();
+
+  async function readAndJoin(): Promise<void> {
+    watch.note();
+    const { revocations } = await readContents(file, checkRead);
+    ({ inForce, index, lost } = await runCooperatively(joinSteps(inForce, revocations)));
+  }
+
+  async function reloadNow(): Promise<void> {
+    try {
+      await readAndJoin();
+      if (lost.length > 0) {
+        onLost(lost.length);
+        await addRevocations(file, lost);
+        await readAndJoin();
+      }
+      stale = lost.length > 0;
+      failure = undefined;
+    } catch (error) {
+      stale = true;
+      failure = messageOf(error);
+      onFailure(error);
+    }
+  }
+
+  function reload(): Promise<void> {
+    reloading = reloading.then(reloadNow);
+    return reloading;
+  }
+
+  async function add(revocation: Revocation): Promise<void> {
+    await revoke(file, [revocation, ...lost]);
+    await Promise.all([reload(), broadcastReload?.()]);
+  }
+
+  const watch = watchFile(file, reload);
+  return {
+    isRevoked: (token) => index.isRevoked(token),
+    earliestIssue: (username) => index.earliestIssue(username),
+    get users() {
+      return index.users;
+    },
+    get stale() {
+      return stale;
+    },
+    get failure() {
+      return failure;
+    },
+    revokeToken: ({ tokenId, expiresAt }) => add({ jti: tokenId, until: expiresAt }),
+    revokeUser: (user, before) =>
+      add(before === undefined ? revocationOfUser(index, user) : { user, before }),
+    reload,
+    async close() {
+      await watch.close();
+      await reloading;
+    },
+  };
+}

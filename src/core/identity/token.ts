@@ -1,0 +1,163 @@
+import { randomUUID } from "node:crypto";
+import { SignJWT } from "jose/jwt/sign";
+import { LRUCache } from "lru-cache";
+import { entriesIn } from "../access/entries.ts";
+import { grantsFor } from "../access/groups.ts";
+import { decide } from "../access/policy.ts";
+import {
+  EVERY_DATABASE,
+  isAnyUsername,
+  isDatabaseOrEvery,
+  isRole,
+  type Role,
+  widestRole,
+} from "../access/roles.ts";
+import type { Snapshot } from "../access/snapshot.ts";
+import { epochSeconds } from "../base/clock.ts";
+import { Refusal } from "../base/refusal.ts";
+import {
+  invalidToken,
+  isSeconds,
+  type JsonObject,
+  type Pin,
+  verifyPinned,
+} from "./jwt-verification.ts";
+import type { KeyRing } from "./key-store.ts";
+
+/** At about 650 bytes each. */
+const MAX_CACHED_TOKENS = 100_000;
+
+interface CachedToken<T> extends Omit<ReturnType<typeof verifyPinned>, "claims"> {
+  readonly content: T;
+}
+
+/**
+ * Verifies tokens, and caches the content of valid ones while their keys verify. The caller must
+ * check revocations and the user every time. Refused tokens cannot evict valid ones.
+ */
+export class VerifiedTokens<T extends object> {
+  readonly #pin: Pin;
+  readonly #read: (claims: JsonObject) => T;
+  readonly #recent: LRUCache<string, CachedToken<T>>;
+  readonly metrics = { remembered: 0, verified: 0, refused: 0 };
+
+  constructor(pin: Pin, read: (claims: JsonObject) => T, max = MAX_CACHED_TOKENS) {
+    this.#pin = pin;
+    this.#read = read;
+    this.#recent = new LRUCache({ max });
+  }
+
+  get size(): number {
+    return this.#recent.size;
+  }
+
+  /** @throws Refusal `token_expired` or `token_invalid` */
+  verify(token: string): T {
+    const known = this.#recent.get(token);
+    if (known !== undefined && this.#isGood(known)) {
+      this.metrics.remembered++;
+      return known.content;
+    }
+    this.#recent.delete(token);
+    try {
+      const { claims, ...pinned } = verifyPinned(this.#pin, token);
+      const content = this.#read(claims);
+      this.#recent.set(token, { content, ...pinned });
+      this.metrics.verified++;
+      return content;
+    } catch (error) {
+      this.metrics.refused++;
+      throw error;
+    }
+  }
+
+  #isGood({ kid, key, notBefore, expiresAt }: CachedToken<T>): boolean {
+    const now = epochSeconds();
+    return notBefore <= now && now < expiresAt && this.#pin.verifier(kid) === key;
+  }
+}
+
+const LOGIN_AUDIENCE = "gatehouse";
+const TYPE = "JWT";
+/** Login tokens are well under 1 KiB. */
+const MAX_TOKEN_LENGTH = 4096;
+
+/** Claims of a login token (RFC 7519). Times are epoch seconds. */
+export interface TokenClaims {
+  readonly username: string;
+  readonly database: string;
+  /** Only informs the client. Authorization uses the access file. */
+  readonly role: Role | undefined;
+  readonly credential: string;
+  readonly tokenId: string;
+  readonly issuedAt: number;
+  readonly expiresAt: number;
+}
+
+type TokenRequest = Pick<TokenClaims, "username" | "database" | "role" | "credential"> & {
+  /** Seconds, or the moment of expiry. */
+  readonly lifetime: number | Date;
+  /** The earliest `iat`, so that the token survives a revocation made in the same second. */
+  readonly notBefore: number;
+};
+
+function readClaims({ sub, database, role, cred, jti, iat, exp }: JsonObject): TokenClaims {
+  if (!isAnyUsername(sub)) throw invalidToken("claim sub");
+  if (!isDatabaseOrEvery(database)) throw invalidToken("claim database");
+  if (role !== undefined && !isRole(role)) throw invalidToken("claim role");
+  if (typeof cred !== "string") throw invalidToken("claim cred");
+  if (typeof jti !== "string" || jti === "") throw invalidToken("claim jti");
+  if (!isSeconds(iat) || !isSeconds(exp)) throw invalidToken("claim iat or exp");
+  const times = { issuedAt: iat, expiresAt: exp };
+  return { username: sub, database, role, credential: cred, tokenId: jti, ...times };
+}
+
+/** Issues and verifies login tokens. Calls `ring` every time, so that keys can rotate. */
+export function createTokenAuthority(ring: () => KeyRing, issuer: string) {
+  const pin: Pin = {
+    get algorithm() {
+      return ring().algorithm;
+    },
+    verifier: (kid) => ring().verifier(kid),
+    type: TYPE,
+    issuer,
+    audience: LOGIN_AUDIENCE,
+    longest: MAX_TOKEN_LENGTH,
+  };
+  const verified = new VerifiedTokens(pin, readClaims);
+  return {
+    async issue({ lifetime, notBefore, ...subject }: TokenRequest) {
+      const { algorithm, signer } = ring();
+      const issuedAt = Math.max(epochSeconds(), notBefore);
+      const expiresAt =
+        lifetime instanceof Date ? Math.ceil(lifetime.getTime() / 1000) : issuedAt + lifetime;
+      const claims: TokenClaims = { ...subject, tokenId: randomUUID(), issuedAt, expiresAt };
+      const { database, role, credential: cred } = subject;
+      const token = await new SignJWT({ database, cred, ...(role && { role }) })
+        .setProtectedHeader({ alg: algorithm, kid: signer.kid, typ: TYPE })
+        .setSubject(claims.username)
+        .setIssuer(issuer)
+        .setAudience(LOGIN_AUDIENCE)
+        .setJti(claims.tokenId)
+        .setIssuedAt(issuedAt)
+        .setExpirationTime(expiresAt)
+        .sign(signer.key);
+      return { token, claims };
+    },
+    /** @throws Refusal `token_expired` or `token_invalid` */
+    verify: (token: string): TokenClaims => verified.verify(token),
+    metrics: verified.metrics,
+  };
+}
+
+export type TokenAuthority = ReturnType<typeof createTokenAuthority>;
+
+/** The role on the database, or the widest one for `*`. @throws Refusal without a role */
+export function tokenRole(snapshot: Snapshot, username: string, database: string) {
+  if (database === EVERY_DATABASE) return widestRole(entriesIn(grantsFor(snapshot, { username })));
+  // Every role may read, so this checks for any role.
+  const subject = { username, tokenDatabase: database };
+  const { reason, role } = decide(snapshot, subject, "SELECT", database);
+  if (reason !== "allowed") throw new Refusal(reason);
+  return role === "None" ? undefined : role;
+}

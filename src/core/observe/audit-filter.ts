@@ -1,0 +1,155 @@
+import { z } from "zod";
+import { placeName, splitPlace } from "../base/place.ts";
+
+export const NAMED_OPERATIONS = 16;
+
+export const auditOutcomes = ["allowed", "denied", "failed"] as const;
+type AuditOutcome = (typeof auditOutcomes)[number];
+
+const outcomeMarks: Readonly<Record<AuditOutcome, readonly ["decision" | "level", string]>> = {
+  allowed: ["decision", "allow"],
+  denied: ["decision", "deny"],
+  failed: ["level", "error"],
+};
+
+/** For example `Delete main.users and 2 more`. */
+export function operationsInWords(
+  operations: readonly { operation: string; database: string; tables: readonly string[] }[],
+  count: number,
+): string | undefined {
+  const [first] = operations;
+  if (first === undefined) return undefined;
+  const { operation, database, tables } = first;
+  const objects = (tables.length === 0 ? [undefined] : tables).map((table) =>
+    placeName(database, table),
+  );
+  const rest = count > 1 ? `and ${count - 1} more` : "";
+  return [operation, objects.join(","), rest].filter((word) => word !== "").join(" ");
+}
+
+export interface AuditFilter {
+  /** The caller, the author of a change, or the user whom a change or a group's members are about. */
+  readonly user?: string | undefined;
+  readonly database?: string | undefined;
+  /** `table` or `database.table`. */
+  readonly table?: string | undefined;
+  readonly operation?: string | undefined;
+  readonly outcome?: AuditOutcome | undefined;
+  /** Epoch milliseconds, each inclusive. */
+  readonly since: number;
+  readonly until: number;
+}
+
+const text = z.string().optional().catch(undefined);
+const count = z.number().optional().catch(undefined);
+const names = z.array(z.string()).optional().catch(undefined);
+const operationShape = z.looseObject({
+  operation: z.string().catch(""),
+  database: z.string().catch(""),
+  tables: z.array(z.string()).catch([]),
+  role: text,
+  entry: text,
+  boundary: text,
+  shape: text,
+});
+
+/** Lenient, because lines of earlier versions must parse too. */
+const lineShape = z.looseObject({
+  time: z.string(),
+  msg: z.string(),
+  level: text,
+  user: text,
+  via: text,
+  client: text,
+  path: text,
+  method: text,
+  decision: text,
+  reason: text,
+  outcome: text,
+  approval: text,
+  file: text,
+  line: count,
+  status: count,
+  ms: count,
+  affected: count,
+  rows: count,
+  operations: z.array(operationShape).catch([]),
+  operationCount: z.number().catch(0),
+  author: z.object({ kind: z.string(), name: z.string() }).optional().catch(undefined),
+  changes: z
+    .array(
+      z.looseObject({
+        change: z.string(),
+        user: text,
+        group: text,
+        members: names,
+        left: names,
+        entry: text,
+        role: text,
+      }),
+    )
+    .catch([]),
+});
+export type ReadLine = z.infer<typeof lineShape>;
+
+export function parseRecord(value: unknown): ReadLine | undefined {
+  return lineShape.safeParse(value).data;
+}
+
+/** For example `group changed`, `analysts`, `rita`, `without`, `bob`. */
+export function changeInWords({ change, left = [], ...about }: ReadLine["changes"][number]) {
+  const words = Object.values(about).flat();
+  const gone = left.length === 0 ? [] : ["without", ...left];
+  return [change, ...words.filter((word) => word !== undefined).map(String), ...gone];
+}
+
+/** Returns undefined for anything but an audit line, such as a line cut by a crash. */
+export function parseLine(line: Buffer): ReadLine | undefined {
+  try {
+    return parseRecord(JSON.parse(line.toString()));
+  } catch {
+    return undefined;
+  }
+}
+
+/** A table, or `<database>.<table>`. */
+function askedTable(text = ""): { readonly database?: string; readonly table?: string } {
+  const { database, table } = splitPlace(text);
+  if (table === undefined) return text === "" ? {} : { table: text };
+  return { database, table };
+}
+
+/** Texts that every matching line contains. Other lines are not parsed. */
+export function needlesOf(filter: AuditFilter): string[] {
+  const { user, database, table, operation, outcome } = filter;
+  const names = [user, database, askedTable(table).table, operation];
+  const needles = names.flatMap((name) => (name === undefined ? [] : [JSON.stringify(name)]));
+  const mark = outcome && outcomeMarks[outcome].map((word) => JSON.stringify(word)).join(":");
+  return mark === undefined ? needles : [...needles, mark];
+}
+
+export function matcherOf(filter: AuditFilter): (line: ReadLine) => boolean {
+  const { user, database, table, operation, outcome, since, until } = filter;
+  const [member, word] = outcome === undefined ? [] : outcomeMarks[outcome];
+  const asked = askedTable(table);
+  const asksOperation = [database, table, operation].some((one) => one !== undefined);
+  const fits = (one: ReadLine["operations"][number]) =>
+    (database === undefined || one.database === database) &&
+    (operation === undefined || one.operation === operation) &&
+    (asked.table === undefined || one.tables.includes(asked.table)) &&
+    (asked.database === undefined || one.database === asked.database);
+  return (line) => {
+    const time = Date.parse(line.time);
+    const users = [
+      ...[line.user, line.author?.name],
+      ...line.changes.flatMap(({ user, members = [], left = [] }) => [user, ...members, ...left]),
+    ];
+    return (
+      time >= since &&
+      time <= until &&
+      (user === undefined || users.includes(user)) &&
+      (member === undefined || line[member] === word) &&
+      (!asksOperation || line.operations.some(fits))
+    );
+  };
+}

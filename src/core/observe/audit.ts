@@ -1,0 +1,110 @@
+import { appendFileSync, closeSync, existsSync, openSync } from "node:fs";
+import { messageOf } from "../base/client-error.ts";
+import { isoTime } from "../base/clock.ts";
+import { giveToDirectoryOwner } from "../base/files/guarded.ts";
+import type { AuditRecord } from "./audit-line.ts";
+import { LineWriter, type Log } from "./log.ts";
+
+const MODE = 0o600;
+const MAX_BUFFER_BYTES = 16 * 1024 * 1024;
+const SERVER_ERROR = 500;
+
+/** `warn` if the caller was denied, `error` if the gateway or the upstream failed. */
+type AuditLevel = "info" | "warn" | "error";
+
+/** Writes one line for each decision, login, administrative change and reload. */
+export interface Audit {
+  request(record: AuditRecord): void;
+  /** For changes by commands, edits of the access file and similar events. */
+  event(name: string, fields: object, level?: AuditLevel): void;
+  /** Resolves when the lines just added are written, or cannot be. */
+  flush(): Promise<void>;
+  reopen(): void;
+  close(): void;
+}
+
+function levelOf({ status, decision }: AuditRecord): AuditLevel {
+  if (status >= SERVER_ERROR) return "error";
+  return decision === "deny" ? "warn" : "info";
+}
+
+/** A line in the format of the log. @param fields at least one */
+function lineOf(name: string, fields: object, level: AuditLevel): string {
+  const members = JSON.stringify(fields).slice(1, -1);
+  return `{"level":"${level}","time":"${isoTime()}",${members},"msg":"${name}"}\n`;
+}
+
+/** Creates the file if it does not exist. @throws the file system's error */
+function requireWritable(file: string): void {
+  closeSync(openSync(file, "a", MODE));
+}
+
+/** Appends a change by a command. @throws the file system's error */
+export function appendChange(file: string, fields: object): void {
+  const isNew = !existsSync(file);
+  appendFileSync(file, lineOf("change", fields, "info"), { mode: MODE });
+  if (isNew) giveToDirectoryOwner(file);
+}
+
+/**
+ * Writes the audit to `file`, or to the log if no file is configured. While the disk is full, lines
+ * go to the log, and the file gets them later.
+ *
+ * @throws Error if the file cannot be opened for writing
+ */
+export function createAudit(file: string | undefined, log: Log): Audit {
+  const inLog = log.child({ audit: true });
+  if (file === undefined) {
+    return {
+      request: (record) => inLog[levelOf(record)](record, "request"),
+      event: (name, fields, level = "info") => inLog[level](fields, name),
+      flush: () => new Promise((resolve) => inLog.flush(() => resolve())),
+      reopen: () => {},
+      close: () => {},
+    };
+  }
+  try {
+    requireWritable(file);
+  } catch (cause) {
+    throw new Error(`the audit file cannot be written: ${messageOf(cause)}`, { cause });
+  }
+  const stream = new LineWriter(file, MAX_BUFFER_BYTES, MODE);
+  let isFailing = false;
+  stream.file.on("error", (error: Error) => {
+    if (!isFailing) {
+      log.error(
+        { file, reason: error.message },
+        "the audit file cannot be written; its lines go to the log",
+      );
+    }
+    isFailing = true;
+  });
+  stream.file.on("drain", () => {
+    if (isFailing) log.info({ file }, "the audit file can be written again");
+    isFailing = false;
+  });
+  function write(name: string, fields: object, level: AuditLevel): void {
+    stream.write(lineOf(name, fields, level));
+    if (isFailing) inLog[level](fields, name);
+  }
+  return {
+    request: (record) => write("request", record, levelOf(record)),
+    event: (name, fields, level = "info") => write(name, fields, level),
+    flush: () => new Promise((resolve) => stream.flush(resolve)),
+    reopen() {
+      try {
+        requireWritable(file);
+        stream.flush();
+        stream.file.reopen();
+      } catch (error) {
+        // The old file stays in use.
+        log.error({ file, reason: messageOf(error) }, "the audit file cannot be reopened");
+      }
+    },
+    close() {
+      // Flushing would retry forever.
+      if (isFailing) stream.file.destroy();
+      else stream.flushNow();
+    },
+  };
+}

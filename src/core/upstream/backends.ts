@@ -1,0 +1,437 @@
+import { Refusal } from "../base/refusal.ts";
+import type { Query } from "../query/query.ts";
+import {
+  type AnswerSink,
+  AnswerStream,
+  CLIENT_TIMEOUT_MS,
+  type OnComplete,
+  type StreamLimits,
+} from "./answer-stream.ts";
+import {
+  type Database,
+  type DatabaseQuery,
+  type DatabaseTarget,
+  overloaded,
+  type QueryMetrics,
+  type SchemaQuery,
+  withSlot,
+} from "./database.ts";
+import { FairLimiter } from "./fair-limiter.ts";
+import { answersWell, HealthCheck, takesConnection } from "./health-check.ts";
+import { ConnectionPool } from "./http1/connection.ts";
+import type { ReverseProxy, StreamForward } from "./reverse-proxy.ts";
+import { hasBroken, schemaPath, targetName, type UpstreamTarget } from "./target.ts";
+
+interface Candidate {
+  readonly isLive: boolean;
+  readonly load: number;
+  /** `performance.now()` of the last failure. */
+  readonly failedAt: number;
+}
+
+export class LoadBalancer<C extends Candidate> {
+  readonly #candidates: readonly C[];
+  #next = 0;
+
+  constructor(candidates: readonly C[]) {
+    this.#candidates = candidates;
+  }
+
+  /** The live candidate with the least load; equals take turns. Undefined if none is live. */
+  leastBusy(except: ReadonlySet<C>): C | undefined {
+    const count = this.#candidates.length;
+    let chosen: C | undefined;
+    let chosenAt = 0;
+    for (let step = 0; step < count; step++) {
+      const at = (this.#next + step) % count;
+      const candidate = this.#candidates[at];
+      if (candidate === undefined || !candidate.isLive || except.has(candidate)) continue;
+      if (chosen !== undefined && candidate.load >= chosen.load) continue;
+      chosen = candidate;
+      chosenAt = at;
+    }
+    if (chosen !== undefined) this.#next = chosenAt + 1;
+    return chosen;
+  }
+
+  /** The candidate whose failure is longest ago, live or not. Undefined if all are excluded. */
+  leastRecentlyFailed(except: ReadonlySet<C>): C | undefined {
+    let chosen: C | undefined;
+    for (const candidate of this.#candidates) {
+      if (except.has(candidate)) continue;
+      if (chosen === undefined || candidate.failedAt < chosen.failedAt) chosen = candidate;
+    }
+    return chosen;
+  }
+
+  first(): C | undefined {
+    return this.#candidates.find(({ isLive }) => isLive);
+  }
+}
+
+/** The maximum number of waiting queries, as a multiple of the connections. */
+const WAITING_PER_CONNECTION = 16;
+const MAX_FAILURES = 3;
+
+export interface BackendOptions {
+  readonly connections: number;
+  readonly connectTimeoutMs: number;
+  /** Until the response's head and between two parts of its body. */
+  readonly responseTimeoutMs: number;
+  /** How long a client may read nothing of its response. */
+  readonly clientTimeoutMs?: number;
+  /** If empty, accepting a connection is enough. */
+  readonly healthPath: string;
+  /** Between checks of each of several backends. */
+  readonly healthIntervalMs: number;
+  readonly authorization: string | undefined;
+  readonly metrics: QueryMetrics;
+  readonly onChange: (name: string, isLive: boolean) => void;
+}
+
+/**
+ * One target of the upstream, with its connections and health. One of several backends is ejected
+ * after three consecutive connection failures or a failed health check, so that its queries fail
+ * over. It returns when a check passes. A single backend is never ejected because there is nothing
+ * to fail over to.
+ */
+export class Backend implements Candidate, DatabaseTarget {
+  readonly name: string;
+  /** Queries wait here rather than in the pool, so no user waits for another user's flood. */
+  readonly limiter: FairLimiter;
+  isLive = true;
+  failedAt = Number.NEGATIVE_INFINITY;
+  readonly #pool: ConnectionPool;
+  readonly #common: string;
+  readonly #limits: StreamLimits;
+  readonly #isSingle: boolean;
+  readonly #healthCheck: HealthCheck;
+  readonly #target: UpstreamTarget;
+  readonly #options: BackendOptions;
+  #failures = 0;
+  #timer: NodeJS.Timeout | undefined;
+  #isClosed = false;
+  #streams: Promise<ReverseProxy> | undefined;
+
+  /** Connects on first use. Starts health checks if it is one of several. */
+  constructor(target: UpstreamTarget, isSingle: boolean, options: BackendOptions) {
+    const { connections, responseTimeoutMs, metrics } = options;
+    const { healthPath: path, authorization, clientTimeoutMs = CLIENT_TIMEOUT_MS } = options;
+    const host = target.socketPath === undefined ? new URL(target.origin).host : "localhost";
+    const maxWaiting = connections * WAITING_PER_CONNECTION;
+    const limits = { slots: connections, maxWaiting, timeoutMs: responseTimeoutMs };
+    this.name = targetName(target);
+    this.limiter = new FairLimiter(limits, metrics.waits);
+    metrics.include(this.limiter);
+    this.#limits = { responseTimeoutMs, clientTimeoutMs };
+    this.#pool = new ConnectionPool(target, options);
+    this.#common = ` HTTP/1.1\r\nhost: ${host}\r\nconnection: keep-alive\r\n`;
+    this.#healthCheck = new HealthCheck(() =>
+      path === "" ? takesConnection(target) : answersWell(target, path, authorization),
+    );
+    this.#target = target;
+    this.#options = options;
+    this.#isSingle = isSingle;
+    if (!isSingle) void this.#check();
+  }
+
+  get load(): number {
+    return this.busy + this.waiting;
+  }
+
+  get waiting(): number {
+    return this.limiter.waiting;
+  }
+
+  get busy(): number {
+    return this.limiter.busy;
+  }
+
+  /** @param isRepeat uses a new connection, because another idle one might be stale too */
+  send(
+    query: DatabaseQuery | SchemaQuery,
+    sink: AnswerSink,
+    isRepeat: boolean,
+    complete: OnComplete,
+  ) {
+    const connection = isRepeat ? this.#pool.open() : this.#pool.take();
+    const { metrics } = this.#options;
+    const { fields } = query;
+    const body = "schema" in query ? nothing : query.body;
+    const head =
+      "schema" in query
+        ? `GET ${schemaPath(query.schema)}${this.#common}${fields}\r\n`
+        : `POST /query${this.#common}content-length: ${body.length}\r\n${fields}\r\n`;
+    const stream = new AnswerStream(sink, connection, this.#limits, complete, metrics);
+    connection.send(head, body, stream);
+    return connection;
+  }
+
+  /** @throws Refusal as a reverse proxy does */
+  async forward(stream: StreamForward): Promise<void> {
+    this.#streams ??= this.#openStreams();
+    await (await this.#streams).forward(stream);
+  }
+
+  async #openStreams(): Promise<ReverseProxy> {
+    // Loaded by the first stream, because most gateways carry only queries.
+    const { createReverseProxy } = await import("./reverse-proxy.ts");
+    const { connectTimeoutMs, responseTimeoutMs } = this.#options;
+    return createReverseProxy(this.#target, connectTimeoutMs, responseTimeoutMs);
+  }
+
+  async isUp(): Promise<boolean> {
+    return this.isLive && (await this.#healthCheck.isUp());
+  }
+
+  noteFailure(): void {
+    this.failedAt = performance.now();
+    this.#failures++;
+    if (this.#failures >= MAX_FAILURES) this.#eject();
+  }
+
+  noteSuccess(): void {
+    this.#failures = 0;
+  }
+
+  async #check(): Promise<void> {
+    const isUp = await this.#healthCheck.check();
+    if (this.#isClosed) return;
+    if (isUp) this.#return();
+    else {
+      this.failedAt = performance.now();
+      this.#eject();
+    }
+    this.#timer = setTimeout(() => void this.#check(), this.#options.healthIntervalMs);
+  }
+
+  #eject(): void {
+    if (!this.isLive || this.#isSingle) return;
+    this.isLive = false;
+    this.#options.onChange(this.name, false);
+    // Waiting queries go to another backend.
+    this.limiter.dismissAll();
+  }
+
+  #return(): void {
+    if (this.isLive) return;
+    this.isLive = true;
+    this.#failures = 0;
+    this.#options.onChange(this.name, true);
+  }
+
+  close(): void {
+    this.#isClosed = true;
+    clearTimeout(this.#timer);
+    this.#pool.close();
+    void this.#streams?.then((streams) => streams.close());
+  }
+}
+
+const none: ReadonlySet<Backend> = new Set();
+const nothing = Buffer.alloc(0);
+
+/**
+ * Delivers one query to one of the backends, with the rules for retries and failover:
+ *
+ * - It waits for a free connection of the least busy live backend. If that one is ejected, it waits
+ * for the next.
+ * - As long as no byte of it has been sent, it tries one backend after another.
+ * - A read whose connection broke before the first byte of a response is sent once more. So is any
+ * other query of which no byte was sent.
+ * - The repeat goes to another live backend, or otherwise to the same one, because the
+ * upstream may just have closed an idle connection.
+ */
+class Delivery {
+  readonly #query: DatabaseQuery | SchemaQuery;
+  readonly #sink: AnswerSink;
+  readonly #balancer: LoadBalancer<Backend>;
+  #tried: Set<Backend> | undefined;
+  #isRepeat = false;
+  #failure: Refusal | undefined;
+
+  constructor(
+    balancer: LoadBalancer<Backend>,
+    query: DatabaseQuery | SchemaQuery,
+    sink: AnswerSink,
+  ) {
+    this.#balancer = balancer;
+    this.#query = query;
+    this.#sink = sink;
+  }
+
+  start(): void {
+    const backend = this.#nextBackend();
+    if (backend === undefined) this.#sink.fail(this.#failure ?? overloaded());
+    else this.#sendTo(backend);
+  }
+
+  #nextBackend(): Backend | undefined {
+    const tried = this.#tried ?? none;
+    return this.#balancer.leastBusy(tried) ?? this.#balancer.leastRecentlyFailed(tried);
+  }
+
+  #sendTo(backend: Backend): void {
+    const onDismissed = () => {
+      this.#noteTried(backend);
+      this.start();
+    };
+    const send = () => this.#send(backend);
+    withSlot(backend.limiter, this.#query, this.#sink, send, onDismissed);
+  }
+
+  #send(backend: Backend): void {
+    const release = () => backend.limiter.release(this.#query.user);
+    if (this.#sink.isGone) {
+      release();
+      return;
+    }
+    const complete: OnComplete = (failure, hasReceived) => {
+      const { isGone } = this.#sink;
+      if (failure !== undefined && !isGone) {
+        const { isUnsent } = connection;
+        if (isUnsent || hasBroken(failure)) backend.noteFailure();
+        this.#failure = failure;
+        this.#retry(backend, release, failure, isUnsent, hasReceived);
+        return;
+      }
+      release();
+      if (!isGone) backend.noteSuccess();
+    };
+    const connection = backend.send(this.#query, this.#sink, this.#isRepeat, complete);
+  }
+
+  #retry(
+    backend: Backend,
+    release: () => void,
+    failure: Refusal,
+    isUnsent: boolean,
+    hasReceived: boolean,
+  ): void {
+    const tried = this.#noteTried(backend);
+    const mayRepeat =
+      (this.#isRead || isUnsent) && !this.#isRepeat && !hasReceived && hasBroken(failure);
+    const nextForRead = mayRepeat ? this.#balancer.leastBusy(tried) : undefined;
+    const next = isUnsent ? this.#nextBackend() : nextForRead;
+    if (mayRepeat && (next === undefined || !isUnsent)) this.#isRepeat = true;
+    if (next === undefined && mayRepeat) {
+      this.#send(backend);
+      return;
+    }
+    release();
+    if (next === undefined) this.#sink.fail(failure);
+    else this.#sendTo(next);
+  }
+
+  get #isRead(): boolean {
+    return "schema" in this.#query || this.#query.isRead;
+  }
+
+  #noteTried(backend: Backend): ReadonlySet<Backend> {
+    this.#tried ??= new Set();
+    return this.#tried.add(backend);
+  }
+}
+
+export class BackendGroup implements Database {
+  readonly isEngine = false;
+  readonly readsBytes = true;
+  readonly targets: readonly Backend[];
+  readonly #balancer: LoadBalancer<Backend>;
+
+  constructor(targets: readonly UpstreamTarget[], options: BackendOptions) {
+    const isSingle = targets.length === 1;
+    this.targets = targets.map((target) => new Backend(target, isSingle, options));
+    this.#balancer = new LoadBalancer(this.targets);
+  }
+
+  run(query: DatabaseQuery | SchemaQuery, sink: AnswerSink): void {
+    new Delivery(this.#balancer, query, sink).start();
+  }
+
+  /**
+   * Forwards a stream to the first live backend. Streams stay on it while it is live, and nothing
+   * is sent twice.
+   *
+   * @throws Refusal as a reverse proxy does
+   */
+  async forwardStream(stream: StreamForward): Promise<void> {
+    const backend = this.#balancer.first() ?? this.#balancer.leastRecentlyFailed(none);
+    try {
+      await backend?.forward(stream);
+    } catch (error) {
+      const isFailure = error instanceof Refusal && error.code === "upstream_unreachable";
+      if (isFailure) backend?.noteFailure();
+      throw error;
+    }
+  }
+
+  async isUp(): Promise<boolean> {
+    const answers = await Promise.all(this.targets.map((backend) => backend.isUp()));
+    return answers.includes(true);
+  }
+
+  close(): void {
+    for (const backend of this.targets) backend.close();
+  }
+}
+
+const MAX_NAMED = 8;
+
+/** Maps each database of a query to where it is. */
+export class DatabaseRouting {
+  readonly #home: Database;
+  readonly #elsewhere: ReadonlyMap<string, Database>;
+
+  constructor(home: Database, elsewhere: ReadonlyMap<string, Database>) {
+    this.#home = home;
+    this.#elsewhere = elsewhere;
+  }
+
+  get isSingle(): boolean {
+    return this.#elsewhere.size === 0;
+  }
+
+  /** @throws Refusal `batch_across_upstreams` if the query's databases are in different groups */
+  databaseFor(query: Query): Database {
+    if (this.isSingle) return this.#home;
+    const groups = new Set(query.accesses.map(({ database }) => this.databaseOf(database)));
+    const [group = this.#home] = groups;
+    if (groups.size <= 1) return group;
+    const names = [...new Set(query.accesses.map(({ database }) => database))];
+    const more = names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : "";
+    const listed = names.slice(0, MAX_NAMED).join(", ") + more;
+    const message = `A Batch can use only one upstream, and these databases are on several: ${listed}`;
+    throw new Refusal("batch_across_upstreams", { message });
+  }
+
+  databaseOf(database: string | undefined): Database {
+    return (database === undefined ? undefined : this.#elsewhere.get(database)) ?? this.#home;
+  }
+
+  get upstreams(): { database: Database; holds(name: string): boolean }[] {
+    return this.#groups.map((database) => ({
+      database,
+      holds: (name) => this.databaseOf(name) === database,
+    }));
+  }
+
+  get #groups(): Database[] {
+    return [this.#home, ...new Set(this.#elsewhere.values())];
+  }
+
+  get targets(): DatabaseTarget[] {
+    return this.#groups.flatMap(({ targets }) => targets);
+  }
+
+  databasesAt(target: DatabaseTarget): string[] | undefined {
+    if (this.#home.targets.includes(target)) return undefined;
+    const here = this.#elsewhere.entries().filter(([, group]) => group.targets.includes(target));
+    return here.map(([database]) => database).toArray();
+  }
+
+  async isUp(): Promise<boolean> {
+    const answers = await Promise.all(this.#groups.map((group) => group.isUp()));
+    return !answers.includes(false);
+  }
+}

@@ -1,0 +1,141 @@
+import { Refusal } from "../base/refusal.ts";
+import type { Durations, TargetMetrics, UpstreamMetrics } from "../observe/metrics.ts";
+import type { QueryLimit } from "../query/limits.ts";
+import type { Query } from "../query/query.ts";
+import {
+  type AnswerSink,
+  BufferedAnswer,
+  type BufferedAnswerOptions,
+  type QueryAnswer,
+} from "./answer-stream.ts";
+import type { FairLimiter } from "./fair-limiter.ts";
+import type { StreamForward } from "./reverse-proxy.ts";
+
+export interface RunReport {
+  /** Rows changed and rows returned, if known. */
+  readonly affected?: number | undefined;
+  readonly rows?: number | undefined;
+  /** The code of the caller's limit that denied the query. */
+  readonly denied?: string | undefined;
+}
+
+interface Asked {
+  /** Slots are shared fairly between users. */
+  readonly user: string;
+  readonly requestId: string;
+  /** Header fields for a foreign upstream; the engine needs none. */
+  readonly fields: string;
+  /**
+   * Called after it has waited for a slot.
+   *
+   * @throws Refusal if it may no longer be run
+   */
+  readonly judgeAgain?: (() => void) | undefined;
+}
+
+/** A query that was judged, with what the judgment limits. */
+export interface DatabaseQuery extends Asked {
+  readonly query: Query;
+  /** What a foreign upstream gets. */
+  readonly body: Buffer;
+  /** A query that only reads may be sent again if its connection breaks before a response. */
+  readonly isRead: boolean;
+  readonly limits: readonly QueryLimit[];
+  /** False if part of the schema is hidden from the caller, including in errors. */
+  readonly seesSchema: boolean;
+  /** The client's `Accept` header, which may ask for rows as CSV or NDJSON. */
+  readonly accept?: string | undefined;
+  /** Called by the engine before an answer begins. */
+  readonly report?: ((report: RunReport) => void) | undefined;
+}
+
+/** Asks for the databases, the tables of a database, or the columns of a table. */
+export interface SchemaQuery extends Asked {
+  readonly schema: readonly string[];
+}
+
+/** One place that can be up or down: the database of the engine, or one of several backends. */
+export interface DatabaseTarget extends TargetMetrics {
+  readonly isLive: boolean;
+  readonly waiting: number;
+}
+
+/** Where queries are run: the engine in this process, or a foreign upstream. */
+export interface Database {
+  /** True for the engine, which enforces limits itself and returns a Preview's digest. */
+  readonly isEngine: boolean;
+  /** True if it runs the bytes of a query, not its tree. */
+  readonly readsBytes: boolean;
+  readonly targets: readonly DatabaseTarget[];
+  run(query: DatabaseQuery | SchemaQuery, sink: AnswerSink): void;
+  /** @throws Refusal as a reverse proxy does */
+  forwardStream(stream: StreamForward): Promise<void>;
+  isUp(): Promise<boolean>;
+}
+
+/** Runs a query and buffers its answer. */
+export function ask(
+  database: Database,
+  query: (DatabaseQuery | SchemaQuery) & BufferedAnswerOptions,
+): Promise<QueryAnswer> {
+  const sink = new BufferedAnswer(query);
+  database.run(query, sink);
+  return sink.answer;
+}
+
+export function overloaded(): Refusal {
+  return new Refusal("upstream_overloaded", { retryAfter: 1 });
+}
+
+/**
+ * Calls `run` once the user holds a slot, which `run` must release. If the wait ends without one,
+ * the sink fails, unless the limiter dismissed all waiters and `onDismissed` is set.
+ */
+export function withSlot(
+  limiter: FairLimiter,
+  { user, judgeAgain }: Pick<Asked, "user" | "judgeAgain">,
+  sink: AnswerSink,
+  run: () => void,
+  onDismissed?: () => void,
+): void {
+  if (limiter.tryTake(user)) {
+    run();
+    return;
+  }
+  const cancel = limiter.wait(user, (end) => {
+    sink.whenGone = undefined;
+    if (end === "slot") {
+      try {
+        judgeAgain?.();
+      } catch (error) {
+        limiter.release(user);
+        sink.fail(error);
+        return;
+      }
+      run();
+    } else if (sink.isGone) return;
+    else if (end === "dismissed" && onDismissed !== undefined) onDismissed();
+    else sink.fail(overloaded());
+  });
+  if (cancel === undefined) sink.fail(overloaded());
+  else sink.whenGone = cancel;
+}
+
+export class QueryMetrics implements UpstreamMetrics {
+  readonly waits: Durations = { add() {} };
+  readonly answers: Durations = { add() {} };
+  onCut: () => void = () => {};
+  readonly #limiters: FairLimiter[] = [];
+
+  include(limiter: FairLimiter): void {
+    this.#limiters.push(limiter);
+  }
+
+  get busy(): number {
+    return this.#limiters.reduce((sum, { busy }) => sum + busy, 0);
+  }
+
+  get waiting(): number {
+    return this.#limiters.reduce((sum, { waiting }) => sum + waiting, 0);
+  }
+}

@@ -1,0 +1,218 @@
+import type { IncomingHttpHeaders } from "node:http";
+import { memoize, memoizeLast } from "../base/memoize.ts";
+import { http } from "../base/node-http.ts";
+import { foldHeader, hopByHop } from "../config/kinds.ts";
+import { fieldIn } from "./http1/answer-reader.ts";
+
+const traceNames = ["traceparent", "tracestate", "baggage"];
+/** Client headers sent with a query, besides `Accept*` and configured ones. */
+const forwarded = new Set(["content-type", "user-agent", ...traceNames]);
+/** Client headers also sent on a configured route (RFC 9110, sections 13 and 14). */
+const forwardedOnRoutes: ReadonlySet<string> = new Set([
+  ...["if-match", "if-none-match", "if-modified-since", "if-unmodified-since"],
+  ...["range", "if-range", "content-range"],
+]);
+
+/** Headers that claim where a request came from. They are trusted only from trusted proxies. */
+const provenanceClaim =
+  /^(?:forwarded|(?:x-(?:original-)?)?forwarded-.*|x-real-ip|(?:true-|x-|x-cluster-)?client-ip|cf-connecting-ip)$/;
+
+/** Client headers that are never sent upstream with a stream, in any spelling. */
+const neverForwarded: ReadonlySet<string> = new Set([
+  ...hopByHop,
+  ...["http2-settings", "expect", "content-length"],
+  // Meant for the gateway itself.
+  ...["authorization", "cookie"],
+  // The method and path must stay as they were judged.
+  ...["x-http-method", "x-http-method-override", "x-method-override"],
+  ...["x-original-method", "x-original-url", "x-original-uri", "x-rewrite-url"],
+  // CGI programs would read it as `HTTP_PROXY` and use it for outgoing requests.
+  "proxy",
+]);
+
+/** True for headers by which the gateway vouches for something. No one else may set them. */
+function isGatewayOwn(folded: string): boolean {
+  return folded.startsWith("x-gatehouse-") || folded === "x-request-id";
+}
+
+const connectionOptions: ReadonlySet<string> = new Set(["", "close", ...hopByHop]);
+
+/** The headers that `Connection` removes from the message (RFC 9110, section 7.6.1). */
+function namedInConnection(connection: string | undefined): ReadonlySet<string> {
+  if (connection === undefined || connection === "keep-alive") return hopByHop;
+  const named = connection.split(",").map((name) => name.trim().toLowerCase());
+  const others = named.filter((name) => !connectionOptions.has(name));
+  return others.length === 0 ? hopByHop : new Set([...hopByHop, ...others]);
+}
+
+export interface Provenance {
+  readonly requestId: string;
+  /** The addresses on the path, the client's first. */
+  readonly forwardedFor: string;
+  readonly proto: string;
+  readonly host: string | undefined;
+  /** Absent on public routes and while authentication is off. */
+  readonly identity: Identity | undefined;
+}
+
+export interface Identity {
+  readonly username: string;
+  readonly roles: readonly string[];
+  readonly databases: readonly string[];
+}
+
+/** Usernames contain no `%`, so this can be undone. */
+function asciiOf(username: string): string {
+  return username.replace(/[^ -~]+/g, encodeURIComponent);
+}
+
+export function gatewayHeaders(provenance: Provenance): Record<string, string> {
+  const headers: Record<string, string> = {
+    "x-request-id": provenance.requestId,
+    "x-forwarded-for": provenance.forwardedFor,
+    "x-forwarded-proto": provenance.proto,
+  };
+  if (provenance.host !== undefined) headers["x-forwarded-host"] = provenance.host;
+  const { identity } = provenance;
+  if (identity !== undefined) {
+    headers["x-gatehouse-user"] = asciiOf(identity.username);
+    headers["x-gatehouse-role"] = identity.roles.join(",");
+    headers["x-gatehouse-database"] = identity.databases.join(",");
+  }
+  return headers;
+}
+
+export interface HeaderPolicy {
+  readonly forwardHeaders: ReadonlySet<string>;
+  readonly forwardAuthorization: boolean;
+  /** The upstream's own credential, which replaces the client's. */
+  readonly authorization: string | undefined;
+}
+
+function keptHeaders(
+  headers: IncomingHttpHeaders,
+  isAllowed: (name: string) => boolean,
+  policy?: HeaderPolicy,
+): Record<string, string | string[]> {
+  const dropped = namedInConnection(headers.connection);
+  const kept: Record<string, string | string[]> = {};
+  for (const name in headers) {
+    const value = headers[name];
+    if (value !== undefined && isAllowed(name) && !dropped.has(name)) kept[name] = value;
+  }
+  const fromClient = policy?.forwardAuthorization ? headers.authorization : undefined;
+  const authorization = policy?.authorization ?? fromClient;
+  if (authorization !== undefined) kept.authorization = authorization;
+  return kept;
+}
+
+/** True for a client header sent with a query (an allow-list). */
+function isForwarded(name: string, { forwardHeaders }: HeaderPolicy): boolean {
+  return forwarded.has(name) || name.startsWith("accept") || forwardHeaders.has(name);
+}
+
+/** The client headers sent with a query. */
+export function queryHeaders(headers: IncomingHttpHeaders, policy: HeaderPolicy) {
+  return keptHeaders(headers, (name) => isForwarded(name, policy), policy);
+}
+
+/** The client headers sent with requests that the gateway makes on its behalf. */
+export function traceHeaders(headers: IncomingHttpHeaders) {
+  return keptHeaders(headers, (name) => traceNames.includes(name));
+}
+
+/** Kept whatever `Connection` names, because a body without them would be a separate request. */
+function framing(headers: IncomingHttpHeaders): Record<string, string> {
+  const { "content-length": length, "transfer-encoding": encoding } = headers;
+  if (encoding !== undefined) return { "transfer-encoding": "chunked" };
+  return length === undefined ? {} : { "content-length": length };
+}
+
+/** From whom a header is accepted for forwarding. */
+const acceptedFrom = memoize((name): "all" | "trusted peers" | "none" => {
+  const folded = foldHeader(name);
+  if (isGatewayOwn(folded) || neverForwarded.has(folded)) return "none";
+  if (!provenanceClaim.test(folded)) return "all";
+  // A proxy writes the standard spelling. Any other comes from the client, and an upstream may fold
+  // it.
+  return name === folded ? "trusted peers" : "none";
+}, 256);
+
+/**
+ * The client headers that may pass.
+ *
+ * @param isWritten true for headers that the caller writes itself
+ */
+export function passedHeaders(
+  headers: IncomingHttpHeaders,
+  policy: HeaderPolicy,
+  fromTrustedPeer: boolean,
+  isWritten: (name: string) => boolean = () => false,
+): Record<string, string | string[]> {
+  const isAllowed = (name: string): boolean => {
+    if (isWritten(name)) return false;
+    const allowed = acceptedFrom(name);
+    return allowed === "all" || (allowed === "trusted peers" && fromTrustedPeer);
+  };
+  return keptHeaders(headers, isAllowed, policy);
+}
+
+/**
+ * The client headers sent on a configured route (an allow-list).
+ *
+ * @param isAdded true for headers that this route also forwards
+ */
+export function routeHeaders(
+  headers: IncomingHttpHeaders,
+  policy: HeaderPolicy,
+  isAdded: (name: string) => boolean,
+): IncomingHttpHeaders {
+  const isAllowed = (name: string) =>
+    (isForwarded(name, policy) || forwardedOnRoutes.has(name) || isAdded(name)) &&
+    acceptedFrom(name) === "all";
+  return Object.assign(keptHeaders(headers, isAllowed, policy), framing(headers));
+}
+
+/** True for a response header that the upstream may set. */
+const isAnswerHeader = memoize((name) => {
+  const folded = foldHeader(name);
+  // The gateway decides what pages of other origins may do (CORS protocol of the Fetch standard).
+  const isCrossOrigin = folded.startsWith("access-control-");
+  return !(hopByHop.has(name.toLowerCase()) || isGatewayOwn(folded) || isCrossOrigin);
+});
+
+/** The headers that may reach the client. The parser returns the same list for an identical head. */
+export const answerHeaders = memoizeLast((raw: readonly string[]): readonly string[] => {
+  const dropped = namedInConnection(fieldIn(raw, "connection"));
+  const kept: string[] = [];
+  for (let at = 0; at + 1 < raw.length; at += 2) {
+    const name = raw[at] ?? "";
+    if (!isAnswerHeader(name)) continue;
+    if (dropped !== hopByHop && dropped.has(name.toLowerCase())) continue;
+    kept.push(name, raw[at + 1] ?? "");
+  }
+  return kept;
+});
+
+/** A list is sent as several lines. */
+export type RequestFields = Readonly<Record<string, string | readonly string[]>>;
+
+function fieldLine(name: string, value: string): string {
+  http.validateHeaderValue(name, value);
+  return `${name}: ${value}\r\n`;
+}
+
+/**
+ * Serializes header fields (RFC 9110, section 5.5).
+ *
+ * @throws TypeError for a control character
+ */
+export function fieldLines(fields: RequestFields): string {
+  let lines = "";
+  for (const name in fields) {
+    const value = fields[name];
+    if (typeof value === "string") lines += fieldLine(name, value);
+    else if (value !== undefined) for (const one of value) lines += fieldLine(name, one);
+  }
+  return lines;
+}

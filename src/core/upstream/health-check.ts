@@ -1,0 +1,108 @@
+import type { IncomingMessage, RequestOptions } from "node:http";
+import { connect } from "node:net";
+import { text } from "node:stream/consumers";
+import { http } from "../base/node-http.ts";
+import { hostAndPort, type UpstreamTarget } from "./target.ts";
+
+/** An upstream that does not connect or respond within this time is down. */
+const TIMEOUT_MS = 2000;
+const FRESH_MS = 1000;
+
+/** True if the upstream accepts a connection. Sends nothing on it. */
+export function takesConnection(target: UpstreamTarget): Promise<boolean> {
+  return new Promise((resolve) => {
+    const { origin, socketPath } = target;
+    const address = socketPath === undefined ? hostAndPort(origin) : { path: socketPath };
+    const socket = connect({ ...address, timeout: TIMEOUT_MS });
+    const finish = (reachable: boolean) => {
+      socket.destroy();
+      resolve(reachable);
+    };
+    socket.once("connect", () => finish(true));
+    socket.once("timeout", () => finish(false));
+    socket.once("error", () => finish(false));
+  });
+}
+
+function request(
+  { origin, socketPath }: UpstreamTarget,
+  options: RequestOptions,
+  body?: string | Buffer,
+): Promise<IncomingMessage> {
+  const { request: send } = origin.startsWith("https:")
+    ? process.getBuiltinModule("node:https")
+    : http;
+  const place = socketPath === undefined ? hostAndPort(origin) : { socketPath };
+  return new Promise((resolve, reject) => {
+    send({ ...place, ...options }, resolve)
+      .on("error", reject)
+      .end(body);
+  });
+}
+
+export interface WholeAnswer {
+  readonly status: number;
+  readonly type: string;
+  readonly text: string;
+}
+
+/** Rejects unless a complete response arrives. */
+export async function askTarget(
+  target: UpstreamTarget,
+  { body, ...options }: RequestOptions & { readonly body?: string | Buffer },
+): Promise<WholeAnswer> {
+  const response = await request(target, options, body);
+  return {
+    status: response.statusCode ?? 0,
+    type: response.headers["content-type"] ?? "",
+    text: await text(response),
+  };
+}
+
+/** True if the upstream answers a `GET` of the path with 2xx. */
+export async function answersWell(
+  target: UpstreamTarget,
+  path: string,
+  authorization: string | undefined,
+): Promise<boolean> {
+  const signal = AbortSignal.timeout(TIMEOUT_MS);
+  const headers = authorization === undefined ? {} : { authorization };
+  try {
+    const response = await request(target, { path, agent: false, signal, headers });
+    const { statusCode = 0 } = response;
+    response.destroy();
+    return statusCode >= 200 && statusCode < 300;
+  } catch {
+    return false;
+  }
+}
+
+/** Remembers for a second that a database is up. Concurrent callers share one check. */
+export class HealthCheck {
+  readonly #ask: () => Promise<boolean>;
+  #asking: Promise<boolean> | undefined;
+  /** `performance.now()` until which the database counts as up. */
+  #freshUntil = Number.NEGATIVE_INFINITY;
+
+  /** @param ask never rejects */
+  constructor(ask: () => Promise<boolean>) {
+    this.#ask = ask;
+  }
+
+  async isUp(): Promise<boolean> {
+    if (performance.now() < this.#freshUntil) return true;
+    return this.check();
+  }
+
+  check(): Promise<boolean> {
+    this.#asking ??= this.#check();
+    return this.#asking;
+  }
+
+  async #check(): Promise<boolean> {
+    const isUp = await this.#ask();
+    this.#freshUntil = isUp ? performance.now() + FRESH_MS : Number.NEGATIVE_INFINITY;
+    this.#asking = undefined;
+    return isUp;
+  }
+}

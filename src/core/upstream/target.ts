@@ -1,0 +1,68 @@
+import { Refusal } from "../base/refusal.ts";
+
+export interface UpstreamTarget {
+  /** Scheme, host and port. `http://localhost` for a Unix socket. */
+  readonly origin: string;
+  readonly socketPath: string | undefined;
+}
+
+export function targetName({ origin, socketPath }: UpstreamTarget): string {
+  return socketPath === undefined ? origin : `unix:${socketPath}`;
+}
+
+/** Parses `http://host:port`, `https://host:port` or `unix:/path`. */
+export function parseTarget(url: string): UpstreamTarget {
+  if (url.startsWith("unix:")) {
+    return { origin: "http://localhost", socketPath: url.slice("unix:".length) };
+  }
+  return { origin: new URL(url).origin, socketPath: undefined };
+}
+
+/** The host is without the brackets of an IPv6 address. */
+export function hostAndPort(origin: string): { host: string; port: number } {
+  const { hostname, port, protocol } = new URL(origin);
+  return {
+    host: hostname.replace(/^\[(.*)\]$/, "$1"),
+    port: Number(port) || (protocol === "https:" ? 443 : 80),
+  };
+}
+
+/** A connection to the upstream that ended or timed out before its response was complete. */
+export class ConnectionError extends Error {
+  readonly failure: "closed" | "connect-timeout" | "response-timeout";
+
+  constructor(failure: ConnectionError["failure"]) {
+    super(`connection to the upstream: ${failure}`);
+    this.failure = failure;
+  }
+}
+
+const unreachable = new Set(["ECONNREFUSED", "ENOENT", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND"]);
+const brokenConnection = new Set(["ECONNRESET", "EPIPE"]);
+
+function codeOf(error: Error): string {
+  return "code" in error && typeof error.code === "string" ? error.code : "";
+}
+
+/** The error for the caller. The log gets the underlying code. */
+export function asRefusal(error: Error): Refusal {
+  if (error instanceof Refusal) return error;
+  const code = codeOf(error);
+  const options = { detail: code || error.message, cause: error };
+  const isTimeout =
+    error instanceof ConnectionError ? error.failure !== "closed" : code === "ETIMEDOUT";
+  if (isTimeout) return new Refusal("upstream_timeout", options);
+  if (unreachable.has(code)) return new Refusal("upstream_unreachable", options);
+  return new Refusal("upstream_broken", options);
+}
+
+/** True if the connection broke, as when the upstream closes an idle connection. */
+export function hasBroken({ cause }: Refusal): boolean {
+  if (cause instanceof ConnectionError) return cause.failure === "closed";
+  return cause instanceof Error && brokenConnection.has(codeOf(cause));
+}
+
+/** The path that describes all databases, one of them, or one of its tables. */
+export function schemaPath(names: readonly string[]): string {
+  return ["/schema", ...names.map(encodeURIComponent)].join("/");
+}

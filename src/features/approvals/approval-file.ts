@@ -1,0 +1,112 @@
+import { randomBytes, randomUUID } from "node:crypto";
+import { existsSync } from "node:fs";
+import { link, mkdir, rm, writeFile } from "node:fs/promises";
+import path from "node:path";
+import type { DatabaseSync } from "node:sqlite";
+import { readGuarded } from "../../core/base/files/guarded.ts";
+import { openWalDatabase } from "../../core/base/files/wal-database.ts";
+import { KEY_BYTES, seal, unseal } from "../../core/base/sealed-bytes.ts";
+import {
+  type ApprovalDatabase,
+  ApprovalStore,
+  type ApprovalTransaction,
+  type ApprovalValue,
+  approvalFileOf,
+  tablesSql,
+} from "./approval.ts";
+
+const BUSY_TIMEOUT_MS = 5000;
+
+/**
+ * Finds a row if a step is to be written, or an approval is due at `$1` or was decided by `$2`
+ * (epoch milliseconds).
+ */
+const dueSql = `SELECT 1 FROM approval_steps UNION ALL SELECT 1 FROM approvals
+  WHERE state IN ('pending', 'approved') AND expires <= $1
+  UNION ALL SELECT 1 FROM approvals WHERE body IS NOT NULL AND decided <= $2 LIMIT 1`;
+
+/** An SQLite file (0600) that several processes may have open. */
+function approvalDatabase(database: DatabaseSync, key: Buffer): ApprovalDatabase {
+  database.exec(tablesSql);
+  let last: Promise<unknown> = Promise.resolve();
+
+  function all(sql: string, values: readonly ApprovalValue[]): object[] {
+    const named = values.map((value, at) => [`$${at + 1}`, value] as const);
+    return database.prepare(sql).all(Object.fromEntries(named));
+  }
+
+  async function transact<Result>(
+    work: (transaction: ApprovalTransaction) => Promise<Result>,
+  ): Promise<Result> {
+    database.exec("BEGIN IMMEDIATE");
+    try {
+      const result = await work({
+        query: async (sql, ...values) => all(sql, values),
+        now: Date.now(),
+      });
+      database.exec("COMMIT");
+      return result;
+    } catch (error) {
+      if (database.isTransaction) database.exec("ROLLBACK");
+      throw error;
+    }
+  }
+
+  return {
+    // One at a time within this process. The file's write lock excludes other processes.
+    transaction(work) {
+      const done = last.then(() => transact(work));
+      last = done.catch(() => {});
+      return done;
+    },
+    async hasDue(keepMs) {
+      const now = Date.now();
+      return all(dueSql, [now, now - keepMs]).length > 0;
+    },
+    encrypt: (id, body) => seal(key, body, id),
+    decrypt: (id, sealed) => unseal(key, sealed, id),
+    async close() {
+      await last;
+      database.close();
+    },
+  };
+}
+
+/** Creates the file and the key (0600) if they are missing. */
+export async function openApprovalsIn(
+  serviceDirectory: string,
+  keepDays: number,
+): Promise<ApprovalStore> {
+  const key = await openBodyKey(path.join(serviceDirectory, "approvals.key"));
+  const database = openWalDatabase(approvalFileOf(serviceDirectory), BUSY_TIMEOUT_MS);
+  try {
+    return new ApprovalStore(approvalDatabase(database, key), keepDays);
+  } catch (error) {
+    database.close();
+    throw error;
+  }
+}
+
+/** @throws UnsafeFileError if others can read the key, or an error that names the file */
+export async function openBodyKey(file: string): Promise<Buffer> {
+  if (!existsSync(file)) {
+    await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
+    const temporary = `${file}.${randomUUID()}.new`;
+    const made = `${randomBytes(KEY_BYTES).toString("base64url")}\n`;
+    try {
+      await writeFile(temporary, made, { mode: 0o600, flush: true });
+      // No process sees a partial key, and the first process wins.
+      await link(temporary, file);
+    } catch (error) {
+      if (!(error instanceof Error && "code" in error && error.code === "EEXIST")) throw error;
+    } finally {
+      await rm(temporary, { force: true });
+    }
+  }
+  const text = (await readGuarded(file, { checkRead: true })).trim();
+  const key = Buffer.from(text, "base64url");
+  if (key.length !== KEY_BYTES || key.toString("base64url") !== text) {
+    throw new Error(`${file} is not a key of ${KEY_BYTES} bytes in base64url`);
+  }
+  return key;
+}

@@ -1,0 +1,258 @@
+import { createHash } from "node:crypto";
+import { existsSync } from "node:fs";
+import { limitsFor } from "../../core/access/rights.ts";
+import { Refusal, type RefusalCode } from "../../core/base/refusal.ts";
+import type { LoadedConfiguration } from "../../core/config/load.ts";
+import { type Exchange, originOf } from "../../core/http/exchange.ts";
+import type { Admission, Gateway, NeededApproval } from "../../core/http/gateway.ts";
+import { AUDITED_OPERATIONS } from "../../core/http/query.ts";
+import type { Audit } from "../../core/observe/audit.ts";
+import type { Log } from "../../core/observe/log.ts";
+import type { ParsedQuery } from "../../core/query/query.ts";
+import type { StoreReplica } from "../store/open.ts";
+import {
+  type Approval,
+  type ApprovalBinding,
+  type ApprovalCounts,
+  type ApprovalState,
+  type ApprovalStore,
+  approvalFileOf,
+  MOST_PENDING,
+  mayApprove,
+} from "./approval.ts";
+
+const POLL_MS = 1000;
+
+/** Opens the approvals on first use. */
+export interface Approvals {
+  /**
+   * Runs `work` with the store and writes its steps to the audit.
+   *
+   * @throws Refusal `approvals_failed`, or `store_unreachable` or `store_uncertain` of a shared
+   * store, if approvals cannot be read or written; also what `work` throws
+   */
+  use<Result>(work: (store: ApprovalStore) => Promise<Result>): Promise<Result>;
+  /** Undefined if no approval was ever requested. */
+  counts(): Promise<ApprovalCounts | undefined>;
+}
+
+interface ApprovalOptions {
+  readonly loaded: LoadedConfiguration;
+  readonly audit: Audit;
+  readonly log: Log;
+  readonly store: StoreReplica | undefined;
+  readonly opened: AsyncDisposableStack;
+}
+
+async function openStore(
+  { serviceDirectory, configuration }: LoadedConfiguration,
+  shared: StoreReplica | undefined,
+): Promise<ApprovalStore> {
+  const { keep } = configuration.approvals;
+  if (shared !== undefined) {
+    const { approvalsInStore } = await import("../store/approval-database.ts");
+    return approvalsInStore(shared.store, keep, () => shared.replica.requireReachable());
+  }
+  // Loaded on demand, because most gateways never request an approval.
+  const { openApprovalsIn } = await import("./approval-file.ts");
+  return openApprovalsIn(serviceDirectory, keep);
+}
+
+/** In the service directory, or in the store that replicas share. The stack closes them. */
+export async function openApprovals({
+  loaded,
+  audit,
+  log,
+  store: shared,
+  opened,
+}: ApprovalOptions): Promise<Approvals> {
+  let store: Promise<ApprovalStore> | undefined;
+  let timer: NodeJS.Timeout | undefined;
+
+  /** Steps taken by commands and other processes are written to this audit, too. */
+  async function record(current: ApprovalStore): Promise<void> {
+    try {
+      await current.takeSteps((name, fields) => {
+        const isRefused = name === "approval_denied" || name === "approval_void";
+        audit.event(name, fields, isRefused ? "warn" : "info");
+      }, audit.flush);
+    } catch (error) {
+      // An unreachable store has already been logged, and the steps stay in it.
+      if (error instanceof Refusal) return;
+      log.error({ err: error }, "approval steps cannot be written to the audit yet");
+    }
+  }
+
+  async function open(): Promise<ApprovalStore> {
+    try {
+      const current = await openStore(loaded, shared);
+      timer = setInterval(() => void record(current), POLL_MS).unref();
+      return current;
+    } catch (error) {
+      store = undefined;
+      throw error;
+    }
+  }
+
+  async function use<Result>(work: (current: ApprovalStore) => Promise<Result>): Promise<Result> {
+    try {
+      store ??= open();
+      const current = await store;
+      try {
+        return await work(current);
+      } finally {
+        await record(current);
+      }
+    } catch (error) {
+      if (error instanceof Refusal) throw error;
+      log.error({ err: error }, "approvals cannot be read or written");
+      throw new Refusal("approvals_failed", { cause: error });
+    }
+  }
+
+  opened.defer(async () => {
+    clearInterval(timer);
+    const current = await store?.catch(() => undefined);
+    if (current === undefined) return;
+    await record(current);
+    await current.close();
+  });
+  const exists = () => shared !== undefined || existsSync(approvalFileOf(loaded.serviceDirectory));
+  if (exists()) await use(async () => {}).catch(() => {});
+  return {
+    use,
+    counts: async () => (exists() ? use((current) => current.counts()) : undefined),
+  };
+}
+
+/** RFC 9562, section 4. */
+const uuid = /^[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}$/;
+
+function sha256(content: Buffer | string): string {
+  return createHash("sha256").update(content).digest("hex");
+}
+
+function bindingOf(exchange: Exchange, body: Buffer, basis: string): ApprovalBinding {
+  const { via, client } = originOf(exchange);
+  const { subject } = exchange.authenticated;
+  if (subject === undefined) throw new Error("An approval requires a signed-in user");
+  return {
+    ...{ username: subject.username, via, client },
+    ...{ bodyHash: sha256(body), basisHash: sha256(basis) },
+  };
+}
+
+function pending({ id, expires }: Approval, consoleUrl: string | undefined): Refusal {
+  const until = new Date(expires).toISOString();
+  const page = consoleUrl === undefined ? {} : { url: `${consoleUrl}/approvals/${id}` };
+  const message = `Approval required before ${until}. After the approval, send the same bytes again with X-Gatehouse-Approval: ${id}`;
+  return new Refusal("approval_required", {
+    message,
+    members: { approval: { id, ...page, expires: until } },
+  });
+}
+
+async function requestApproval(
+  gateway: Gateway,
+  exchange: Exchange,
+  { body, query }: ParsedQuery,
+  { rules, basis }: NeededApproval,
+  store: ApprovalStore,
+  consoleUrl: string | undefined,
+): Promise<Refusal> {
+  const operations = query.accesses
+    .slice(0, AUDITED_OPERATIONS)
+    .map(({ operation, database, tables }) => ({ operation, database, tables: [...tables] }));
+  const request = {
+    ...bindingOf(exchange, body, basis),
+    ...{ body, operations, rules, requestId: exchange.requestId },
+    operationCount: query.accesses.length,
+  };
+  const approval = await store.ask(request, gateway.configuration.approvals.wait * 1000);
+  if (approval !== undefined) {
+    exchange.verdict.approval = approval.id;
+    return pending(approval, consoleUrl);
+  }
+  const message = `${MOST_PENDING} of the caller's approvals are pending, which is the maximum`;
+  return new Refusal("too_many_approvals", { message });
+}
+
+function refusalFor({ state, reason }: Pick<Approval, "state" | "reason">): Refusal {
+  const codes: Record<ApprovalState, RefusalCode> = {
+    pending: "approval_required",
+    approved: "approval_used",
+    denied: "approval_denied",
+    expired: "approval_expired",
+    used: "approval_used",
+    void: "approval_void",
+  };
+  const message = state === "denied" && reason !== undefined && `Approval denied: ${reason}`;
+  return new Refusal(codes[state], message ? { message } : {});
+}
+
+function whyVoid(
+  { access, queries }: Gateway,
+  approval: Approval,
+  { rules }: NeededApproval,
+  basisHash: string,
+): string | undefined {
+  if (approval.basisHash !== basisHash) return "the caller's grants have changed";
+  const { author, touched, username } = approval;
+  if (author !== undefined && !mayApprove(access.snapshot, author, { username, rules })) {
+    return "the approver may not approve it any more";
+  }
+  const isCompared = touched === undefined || queries.isEngine;
+  return isCompared ? undefined : "the upstream cannot compare the rows that were shown";
+}
+
+async function consumeApproval(
+  gateway: Gateway,
+  exchange: Exchange,
+  { body }: ParsedQuery,
+  needed: NeededApproval,
+  store: ApprovalStore,
+  consoleUrl: string | undefined,
+  id: string,
+): Promise<Approval> {
+  const binding = bindingOf(exchange, body, needed.basis);
+  const approval = uuid.test(id) ? await store.find(id) : undefined;
+  if (approval?.username !== binding.username) throw new Refusal("approval_not_found");
+  const { via, client, bodyHash, state } = approval;
+  const isSame = via === binding.via && client === binding.client && bodyHash === binding.bodyHash;
+  if (!isSame) throw new Refusal("approval_mismatch");
+  if (state !== "pending" && state !== "approved") throw refusalFor(approval);
+  const problem = whyVoid(gateway, approval, needed, binding.basisHash);
+  if (problem !== undefined) {
+    await store.invalidate(id, problem);
+    throw new Refusal("approval_void");
+  }
+  if (state === "pending") throw pending(approval, consoleUrl);
+  exchange.verdict.approval = id;
+  if (await store.consume(id, exchange.requestId)) return approval;
+  throw refusalFor((await store.find(id)) ?? { state: "used", reason: undefined });
+}
+
+/** Queries that need an approval run once one was given, or are refused until then. */
+export function admitApproved(
+  approvals: Approvals,
+  consoleUrl: () => string | undefined,
+): Admission {
+  return {
+    mayWait({ access }, exchange) {
+      const { subject } = exchange.authenticated;
+      if (subject === undefined) return false;
+      return limitsFor(access.snapshot, subject, originOf(exchange)).some(
+        ({ requireApproval }) => requireApproval !== undefined,
+      );
+    },
+    async admit(gateway, exchange, parsed, needed, id) {
+      const { touched } = await approvals.use(async (store) => {
+        if (id === undefined) {
+          throw await requestApproval(gateway, exchange, parsed, needed, store, consoleUrl());
+        }
+        return consumeApproval(gateway, exchange, parsed, needed, store, consoleUrl(), id);
+      });
+      return touched === undefined ? [] : [{ touched }];
+    },
+  };
+}

@@ -1,0 +1,796 @@
+import { randomUUID } from "node:crypto";
+import {
+  manageableBy,
+  maySeeGrants,
+  requireAdministrator,
+  requireManager,
+} from "../../core/access/administration.ts";
+import {
+  type DecidingEntry,
+  displayName,
+  entriesAt,
+  entriesIn,
+} from "../../core/access/entries.ts";
+import {
+  readCondition,
+  viewEntry,
+  writeCondition,
+  writtenTime,
+} from "../../core/access/entry-view.ts";
+import { type Grant, placeOf, type Subject } from "../../core/access/grant.ts";
+import { localGroupsOf } from "../../core/access/groups.ts";
+import { seeTable, visibilityDenial } from "../../core/access/policy.ts";
+import { entryRoles, type Report, readGrant, writtenHolder } from "../../core/access/records.ts";
+import { decidingEntry } from "../../core/access/rights.ts";
+import {
+  type EntryRole,
+  EVERY_DATABASE,
+  groupOf,
+  groupSubject,
+  holderName,
+  isAnyUsername,
+  isExternalGroup,
+  isExternalUsername,
+  isLocalGroupName,
+  joinNames,
+  roles,
+} from "../../core/access/roles.ts";
+import { addedTexts } from "../../core/access/row-filter.ts";
+import { firstNames, grantsOf, namesOfPerson, type Snapshot } from "../../core/access/snapshot.ts";
+import {
+  type AccountAction,
+  accountActions,
+  actions,
+  bodies,
+} from "../../core/administration/actions.ts";
+import { epochSeconds } from "../../core/base/clock.ts";
+import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
+import { type Html, html, type Part } from "../../core/base/html.ts";
+import { placeName, splitPlace } from "../../core/base/place.ts";
+import { Refusal } from "../../core/base/refusal.ts";
+import type { Gateway } from "../../core/http/gateway.ts";
+import { credentialOf } from "../../core/http/query.ts";
+import { type Outcome, outcomeOf } from "../../core/http/query-outcome.ts";
+import { hashNewPassword } from "../../core/identity/login.ts";
+import { ask } from "../../core/upstream/database.ts";
+import { fieldLines } from "../../core/upstream/headers.ts";
+import { createSchemaSource } from "../../core/upstream/schema-source.ts";
+import {
+  type ConsoleForm,
+  invalidFields,
+  makeChange,
+  mayGrantTo,
+  mayManage,
+  requireManageable,
+  sendForm,
+  visibleEntries,
+  visibleGroupEntries,
+} from "./changes.ts";
+import {
+  boxes,
+  checkbox,
+  dim,
+  empty,
+  expiry,
+  type Fields,
+  type FormState,
+  field,
+  groupRows,
+  hidden,
+  hint,
+  holderMark,
+  limitsOf,
+  linkButton,
+  mark,
+  parseList,
+  pathOf,
+  postForm,
+  required,
+  roleBadge,
+  table,
+  unseen,
+  userLink,
+  type Visitor,
+} from "./frame.ts";
+import { type ConsoleRequest, type SuggestNames, sendPage, visitorOf } from "./visit.ts";
+
+/** Users per page, and entries per user in the list; the user's own page shows all. */
+const PAGE = 50;
+const SHOWN = 6;
+
+function recordsOfGroups({ groups }: Snapshot) {
+  const names = groups.keys().map(groupSubject);
+  return new Map(names.map((username) => [username, { username }]));
+}
+
+/** The list of users, or at `/access/groups` the one of groups. */
+export async function showAccess(c: ConsoleRequest): Promise<Response> {
+  const visitor = visitorOf(c);
+  const { snapshot, actor, isAdministrator } = visitor;
+  const { isManageable, isVisible } = manageableBy(snapshot, actor);
+  const at = (name: string) => (c.req.query(name) ?? "").trim();
+  const [user, place] = [at("user"), at("place")];
+  const { database, table: ofTable } = splitPlace(place);
+  const after = c.req.query("after");
+  const now = Date.now();
+  const isGroups = c.req.path === "/access/groups";
+  const noun = isGroups ? "group" : "user";
+  const records = isGroups ? recordsOfGroups(snapshot) : snapshot.users;
+
+  function entriesOf(username: string): readonly Pick<DecidingEntry, "grant" | "name">[] {
+    if (ofTable !== undefined) {
+      const found = decidingEntry(snapshot, { username }, database, ofTable, now);
+      return found !== undefined && isVisible(found.grant.database) ? [found] : [];
+    }
+    return [...visibleEntries(visitor, username), ...visibleGroupEntries(visitor, username)]
+      .filter((one) => database === "" || [database, EVERY_DATABASE].includes(one.database))
+      .map((grant) => ({ grant, name: displayName(placeOf(grant), grant) }));
+  }
+  const fits = (username: string) =>
+    username.toLowerCase().includes(user.toLowerCase()) &&
+    (database === "" || entriesOf(username).length > 0);
+  // One name more than a page holds shows whether there is another page.
+  const recorded = await runCooperatively(
+    firstNames(records, PAGE + 1, after, (one) => isManageable(one) && fits(one.username)),
+  );
+  const others = await runCooperatively(
+    firstNames(snapshot.grants, PAGE + 1, after, (grants) => {
+      const [{ username } = { username: "" }] = entriesIn(grants);
+      if (records.has(username) || (isGroups && groupOf(username) === undefined)) return false;
+      return grants.keys().some(isVisible) && fits(username);
+    }),
+  );
+  const names = [...recorded, ...others].sort();
+  const shown = names.slice(0, PAGE);
+
+  function rowsOf(username: string): Part[][] {
+    const entries = entriesOf(username);
+    const name = html`${userLink(username)} ${holderMark(snapshot, username)}`;
+    const rows = entries
+      .slice(0, SHOWN)
+      .map(({ grant, name }) => [
+        html`<code>${groupOf(username) === undefined ? name : placeOf(grant)}</code>`,
+        ...[roleBadge(grant.role), limitsOf(grant), expiry(grant, now)],
+      ]);
+    const more = entries.length - SHOWN;
+    if (rows.length === 0) rows.push([dim("no grants")]);
+    if (more > 0) {
+      const text = html`and ${more} more${unseen(" entries of ", username)}`;
+      rows.push([html`<a href="${pathOf("/access/user", { user: username })}">${text}</a>`]);
+    }
+    return groupRows(name, html`<bdi>${holderName(username)}</bdi>`, rows);
+  }
+  const { path } = c.req;
+  const asked = isGroups ? groupSubject(user) : user;
+  const none = [
+    after === undefined ? `No matching ${noun}s that you may manage.` : `No more ${noun}s.`,
+    (isGroups ? isExternalGroup(user) : isExternalUsername(user)) &&
+      html` <a href="${pathOf("/access/entry", { user: asked })}">Grant access to <bdi>${user}</bdi></a>.`,
+    (user !== "" || place !== "") && html` <a href="${path}">Show all ${noun}s</a>.`,
+  ];
+  const label = isGroups ? "Group" : "User";
+  const columns = [label, "Where", "Role", "Limits", ["Expires", "moment"]] as const;
+  const state = { fields: new Map(Object.entries({ user, place })) };
+  const pages = [
+    after !== undefined && linkButton("First page", path, { user, place }),
+    names.length > PAGE && linkButton(`More ${noun}s`, path, { user, place, after: shown.at(-1) }),
+  ];
+  const rule =
+    ofTable !== undefined
+      ? html`Each row is the entry that currently applies to <code>${place}</code>.`
+      : html`The most specific entry applies to a table: its name, then a pattern, then its database, then <code>*</code>.`;
+  return sendPage(c, {
+    title: isGroups ? "Groups" : "Access",
+    section: "Access",
+    ...(isGroups && { path: html`<a href="/access">Access</a>` }),
+    actions: isGroups
+      ? isAdministrator && linkButton("Add a group", "/access/members", {}, " primary")
+      : [
+          linkButton("Groups", "/access/groups"),
+          linkButton("Test a query", "/access/check"),
+          linkButton("Add a user", "/access/new", {}, " primary"),
+        ],
+    content: html`<form method="get" action="${path}" class="tools" role="search">
+${field(state, { name: "user", label: `${label} contains`, more: html` maxlength="264"` })}
+${field(state, { name: "place", label: "Database or table", more: html` maxlength="127" placeholder="main, or main.tickets"` })}
+<button>Show</button>
+</form>
+${table(`${label}s and grants`, columns, shown.flatMap(rowsOf), none)}
+${pages.some(Boolean) && html`<p class="actions">${pages}</p>`}
+<p class="quiet">${rule} Access version <code>${snapshot.version}</code>.</p>`,
+  });
+}
+
+const rights: Readonly<Record<EntryRole, string>> = {
+  Owner: "all operations and grants",
+  DbAdmin: "rows, tables, and grants up to ReadWrite",
+  ReadWrite: "read and change rows",
+  ReadOnly: "read rows",
+  None: "no access",
+};
+
+function entryActions(grant: Grant): Html {
+  const { username, database, tables = [], expires } = grant;
+  if (tables.length > 1) return hint("covers several tables; edit it in the access file");
+  const place = { user: username, database, table: tables[0] };
+  const temporary = expires === undefined ? undefined : "yes";
+  const what = unseen(" the entry for ", placeOf(grant));
+  return html`<a href="${pathOf("/access/entry", { ...place, temporary })}">Change${what}</a> <a href="${pathOf("/access/end", place)}">Revoke${what}</a>`;
+}
+
+/** A group's members, or the visible local groups of a user. */
+function membershipOf(visitor: Visitor, username: string): Part {
+  const { snapshot, isAdministrator } = visitor;
+  const group = groupOf(username);
+  const isLocal = isLocalGroupName(group);
+  const names = group
+    ? (snapshot.groups.get(group)?.members ?? [])
+    : localGroupsOf(snapshot, username).map(groupSubject);
+  const list = names.flatMap((name) => {
+    if (mayManage(visitor, name)) return html`<li>${userLink(name)}</li>`;
+    return group ? html`<li><bdi>${name}</bdi></li>` : [];
+  });
+  if (!group && list.length === 0) return undefined;
+  const none = isLocal ? "No members." : "The users whose tokens name this group.";
+  const link = (label: string, path: string, action?: string) =>
+    linkButton(label, path, { user: username, action });
+  const manage = html`<p class="actions">${link("Change members", "/access/members")}${link("Remove group", "/access/act", "remove")}</p>`;
+  return html`<h2>${group ? "Members" : "Groups"}</h2>
+${list.length > 0 ? html`<ul class="plain">${list}</ul>` : empty(none)}
+${isLocal && isAdministrator && manage}`;
+}
+
+export function showUser(c: ConsoleRequest): Response {
+  const visitor = visitorOf(c);
+  const { snapshot, isAdministrator } = visitor;
+  const { passwords } = c.var.gateway.configuration.auth;
+  const username = c.req.query("user") ?? "";
+  requireManageable(visitor, username);
+  const user = snapshot.users.get(username);
+  const isUser = groupOf(username) === undefined;
+  const otherNames = [...namesOfPerson(snapshot, username)].filter((name) => name !== username);
+  const link = (label: string, path: string, kind?: string) =>
+    linkButton(label, path, { user: username }, kind);
+  const act = (action: string, label: string) =>
+    linkButton(label, "/access/act", { user: username, action });
+  const isExternal = isExternalUsername(username);
+  const manage = html`<h2>Account</h2><p class="actions">${passwords && !isExternal && act("password", "Set password")}${
+    user?.disabled ? act("enable", "Enable") : act("disable", "Disable")
+  }${user && act("remove", "Remove")}</p>`;
+  const grants = table(
+    `Grants of ${holderName(username)}`,
+    ["Where", "Role", "Limits", ["Expires", "moment"], ["Action", "moment"]],
+    [...visibleEntries(visitor, username), ...visibleGroupEntries(visitor, username)].map(
+      (grant) => [
+        html`<code>${placeOf(grant)}</code>`,
+        html`${roleBadge(grant.role)}${hint(rights[grant.role])}`,
+        limitsOf(grant),
+        expiry(grant, Date.now()),
+        grant.username === username
+          ? entryActions(grant)
+          : html`by <bdi>${holderName(grant.username)}</bdi>`,
+      ],
+    ),
+    "No grants.",
+  );
+  return sendPage(c, {
+    title: holderName(username),
+    section: "Access",
+    path: html`<a href="/access">Access</a>`,
+    heading: html`<bdi>${holderName(username)}</bdi> ${holderMark(snapshot, username)}`,
+    actions: [
+      isUser && isAdministrator && link("Sessions", "/sessions"),
+      isUser && link("Test a query", "/access/check"),
+      link("Grant access", "/access/entry", " primary"),
+    ],
+    content: html`${user?.email !== undefined && html`<p class="quiet"><bdi>${user.email}</bdi></p>`}
+${otherNames.length > 0 && html`<p class="quiet">Same person as <bdi>${otherNames.join(", ")}</bdi>: approvals count all names as one.</p>`}
+<h2>Grants</h2>
+${grants}
+${membershipOf(visitor, username)}
+${isAdministrator && (user !== undefined || isExternal) && manage}`,
+  });
+}
+
+function checkResult({ allowed, code, message, body, query, decided }: Outcome): Html {
+  const rows = (decided?.decisions ?? []).map(({ role, entry, boundary, reason, filters }, at) => {
+    const additions = addedTexts(filters);
+    const { operation = "", database = "", tables = [] } = query?.accesses[at] ?? {};
+    return [
+      operation,
+      html`<code>${tables.length === 0 ? database : `${database}.${tables.join(", ")}`}</code>`,
+      entry === undefined ? "no entry" : html`${role} by <code>${entry}</code>`,
+      boundary ?? "-",
+      reason,
+      additions.length === 0 ? "-" : html`<code>${additions.join(", ")}</code>`,
+    ];
+  });
+  const columns = ["Operation", "Where", "Decided by", "Boundary", "Reason", "Added conditions"];
+  const verdict = allowed ? mark(true, "Allowed") : mark(false, html`Denied: <code>${code}</code>`);
+  return html`<section aria-live="polite"><h2>Result</h2><p>${verdict}</p>
+${message !== undefined && html`<p>${message}</p>`}
+${rows.length > 0 && table("Decisions", columns, rows)}
+${body && html`<h3>Forwarded query</h3><pre>${body.toString()}</pre>`}</section>`;
+}
+
+function sendCheck(c: ConsoleRequest, state: FormState, outcome?: Outcome): Response {
+  const form = html`<div class="group">
+${field(state, { name: "user", label: "User", more: required })}
+${field(state, { name: "via", label: "Interface", values: ["query", "mcp"] })}
+${field(state, { name: "groups", label: "Groups of the token", hint: "For users of an issuer, such as staff:engineering. Put a name with a comma in double quotes" })}
+</div>
+${field(state, { name: "query", type: "area", label: "Query", hint: 'JSON, such as {"Select": {"database": "main", "from": "users", "columns": ["id"]}}' })}
+<div class="actions"><button class="primary">Test</button></div>`;
+  return sendPage(c, {
+    ...{ title: "Test a query", section: "Access", failure: state.failure },
+    path: html`<a href="/access">Access</a>`,
+    content: html`<p>Shows how the gateway would currently decide. Nothing is sent to a database.</p>
+${postForm(visitorOf(c).csrf, "/access/check", "sheet narrow", form)}
+${outcome && checkResult(outcome)}`,
+  });
+}
+
+function requireManagingVisitor(c: ConsoleRequest): void {
+  const { snapshot, actor } = visitorOf(c);
+  requireManager(snapshot, actor);
+}
+
+const check: ConsoleForm = {
+  start: ({ req }) => new Map([["user", req.query("user") ?? ""]]),
+  require: requireManagingVisitor,
+  send: sendCheck,
+  async submit(c, fields) {
+    const { queries, configuration } = c.var.gateway;
+    const visitor = visitorOf(c);
+    const user = fields.get("user") ?? "";
+    requireManageable(visitor, user);
+    const via = fields.get("via") === "mcp" ? "mcp" : "query";
+    const caller = { user, via, groups: parseList(fields.get("groups")) } as const;
+    const body = Buffer.from(fields.get("query") ?? "");
+    const form = configuration.upstream.query_form;
+    const outcome = outcomeOf(visitor.snapshot, caller, body, { queries, form });
+    const accesses = outcome.query?.accesses ?? [];
+    if (!accesses.every(({ database }) => visitor.maySee(database)))
+      throw new Refusal("role_insufficient");
+    return sendCheck(c, { fields }, outcome);
+  },
+};
+
+function newPassword(state: FormState, label: string) {
+  return field(state, {
+    ...{ name: "new_password", label, hint: "At least 8 characters. Share it privately." },
+    ...{ type: "password", autocomplete: "new-password", more: required },
+  });
+}
+
+async function readNewHash(c: ConsoleRequest): Promise<string> {
+  const { gateway, listener, form, session } = c.var;
+  const password = form.get("new_password") ?? "";
+  gateway.passwordRule(password);
+  const origin = listener.originOf(c.env.incoming);
+  return hashNewPassword(gateway.login, origin, session?.username, password);
+}
+
+type HolderAction = Pick<AccountAction, "plan" | "needsPassword" | "unlocks" | "form">;
+
+const groupActions: Readonly<Record<string, HolderAction>> = {
+  remove: {
+    plan: (current, actor, { username }, settings) =>
+      actions.removeGroup.plan(current, actor, { name: groupOf(username) ?? "" }, settings),
+    form: {
+      title: "Remove",
+      sentence: "Removes the group and all its grants permanently. Its members stay.",
+      button: "Remove permanently",
+      isDangerous: true,
+    },
+  },
+};
+
+function actionOf(fields: Fields): HolderAction {
+  const isGroup = groupOf(fields.get("user") ?? "") !== undefined;
+  const [, action] =
+    Object.entries(isGroup ? groupActions : accountActions).find(
+      ([name]) => name === fields.get("action"),
+    ) ?? [];
+  if (action === undefined) throw new Refusal("not_found");
+  return action;
+}
+
+const act: ConsoleForm = {
+  start: ({ req }) => new Map(Object.entries(req.query())),
+  require(c, fields) {
+    const visitor = visitorOf(c);
+    actionOf(fields);
+    requireAdministrator(visitor.snapshot, visitor.actor);
+    requireManageable(visitor, fields.get("user") ?? "");
+  },
+  send(c, { fields, failure }) {
+    const username = fields.get("user") ?? "";
+    const { form, needsPassword } = actionOf(fields);
+    const { title, sentence, button, isDangerous } = form;
+    const state = { fields: new Map(), failure };
+    return sendForm(c, state, {
+      ...{ username, sentence, title: `${title} ${holderName(username)}`, action: "/access/act" },
+      heading: html`${title} <bdi>${holderName(username)}</bdi>`,
+      listsState: true,
+      form: html`${hidden("action", fields.get("action") ?? "")}${needsPassword && newPassword(state, "New password")}`,
+      button: html`<button class="${isDangerous ? "danger" : "primary"}">${button}</button>`,
+    });
+  },
+  async submit(c, fields) {
+    const username = fields.get("user") ?? "";
+    const action = actionOf(fields);
+    const { snapshot, actor } = visitorOf(c);
+    action.plan(snapshot, actor, { username }, c.var.gateway.configuration);
+    const passwordHash = action.needsPassword && (await readNewHash(c));
+    await makeChange(c, username, action, { username, ...(passwordHash && { passwordHash }) });
+    if (action.unlocks) await c.var.gateway.shared.throttle.unlock(username);
+    const isRemoved = fields.get("action") === "remove";
+    return isRemoved ? "/access" : pathOf("/access/user", { user: username });
+  },
+};
+
+function newUserOf({ gateway, form }: ConsoleRequest["var"]) {
+  const at = (name: string) => (form.get(name) ?? "").trim();
+  const password = form.get("new_password") ?? "";
+  const { data, error } = bodies.addUser.safeParse({
+    ...{ username: at("user"), email: at("email") || undefined, password },
+    ...{ role: at("role"), database: at("database") },
+  });
+  const wrong = new Map(
+    error?.issues.map(({ path: [key], message }) => [
+      key === "username" ? "user" : String(key),
+      message,
+    ]),
+  );
+  try {
+    if (gateway.configuration.auth.passwords) gateway.passwordRule(password);
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    wrong.set("new_password", error.message);
+  }
+  if (wrong.size > 0 || data === undefined) throw invalidFields(wrong);
+  const { username, email, role, database = "" } = data;
+  return { username, email: email ?? undefined, grant: { database, role } };
+}
+
+const addUser: ConsoleForm = {
+  start: () => new Map([["role", "ReadOnly"]]),
+  require: requireManagingVisitor,
+  send: (c, state) =>
+    sendForm(c, state, {
+      ...{ title: "Add a user", action: "/access/new" },
+      form: html`<div class="group">
+${field(state, { name: "user", label: "Username", hint: "1 to 64 letters, digits or . _ - @", more: required })}
+${field(state, { name: "email", label: "Email", hint: "Optional", type: "email" })}
+${field(state, { name: "database", label: "Database", hint: "A name, or * for all databases", more: required })}
+${field(state, { name: "role", label: "Role", values: roles })}
+</div>
+${
+  c.var.gateway.configuration.auth.passwords
+    ? newPassword(state, "Initial password")
+    : html`<p>The user has no password: issue tokens with <code>gatehouse token issue</code>. To grant access to a user of an identity provider, search the list of users for the full name.</p>`
+}`,
+      button: html`<button class="primary">Add user</button>`,
+    }),
+  async submit(c) {
+    const user = newUserOf(c.var);
+    const { snapshot, actor } = visitorOf(c);
+    const { configuration } = c.var.gateway;
+    actions.addUser.plan(snapshot, actor, user, configuration);
+    // Without a password, only the time tells tokens from those of an earlier user with this name.
+    const credential = configuration.auth.passwords
+      ? { passwordHash: await readNewHash(c) }
+      : { tokensValidAfter: epochSeconds() };
+    await makeChange(c, user.username, actions.addUser, { ...user, ...credential });
+    return pathOf("/access/user", { user: user.username });
+  },
+};
+
+/** Tables with more columns get a text field instead of boxes. */
+const MOST_BOXES = 40;
+const lists = ["columns", "writable_columns", "require_where", "require_approval", "approvers"];
+const counts = ["max_rows", "max_changes"];
+
+/** Joins check boxes: `columns:id` and `columns:name` become `columns`. */
+function gatherBoxes(form: Fields): Fields {
+  const gathered = new Map<string, string>();
+  for (const [key, value] of form) {
+    const [, name = key, box] = /^(\w+):(.+)$/s.exec(key) ?? [];
+    const before = gathered.get(name);
+    gathered.set(name, box === undefined ? value : before ? `${before}, ${box}` : box);
+  }
+  return gathered;
+}
+
+async function sendEntry(c: ConsoleRequest, { failure, ...given }: FormState): Promise<Response> {
+  const fields = gatherBoxes(given.fields);
+  const state = { fields, failure };
+  const at = (name: string) => fields.get(name)?.trim() ?? "";
+  const username = fields.get("user") ?? "";
+  const names = await c.var.suggestNames(visitorOf(c).actor, at("database"), at("table"));
+  const isListed = names.columns.length > 0 && names.columns.length <= MOST_BOXES;
+  const columns = (name: string, label: string, hint: string, none?: string) =>
+    isListed
+      ? boxes(state, { name, label, hint, offered: names.columns }, none)
+      : field(state, {
+          ...{ name, label },
+          hint: `${hint}. Separate names with commas${none ? `, or enter - for ${none}.` : "."}`,
+        });
+  const isOpen = [...lists, ...counts, "row_filter", "look"].some((name) => fields.get(name));
+  const form = html`<div class="group">
+${field(state, { name: "database", label: "Database", hint: "A name, or * for all databases", more: required, offered: names.databases })}
+${field(state, { name: "table", label: "Table", hint: "Empty for all; a name, or a prefix such as customer_*", offered: names.tables })}
+${field(state, { name: "role", label: "Role", values: entryRoles })}
+${field(state, { name: "expires", label: "Expires (UTC)", type: "datetime-local", hint: "Empty: never" })}
+</div>
+${checkbox("beside", fields.get("beside") === "yes", "Keep the other entry if only one of the two expires")}
+<details${isOpen && html` open`}><summary>Limits</summary>
+<p class="hint">Only for ReadWrite and ReadOnly. An empty field sets no limit.</p>
+<div class="${isListed ? "after" : "group"}">
+${columns("columns", "Readable columns", "None: all")}
+${columns("writable_columns", "Writable columns", "None: the readable ones", "no column")}
+${columns("require_where", "Required conditions", "A change must compare these columns with = or IN")}
+</div>
+<div class="group">
+${field(state, { name: "max_rows", label: "Row limit", hint: "Rows in one response" })}
+${field(state, { name: "max_changes", label: "Change limit", hint: "Rows changed by one query" })}
+${field(state, { name: "require_approval", label: "Require approval", hint: "Such as DELETE, UPDATE" })}
+${field(state, { name: "approvers", label: "Approvers", hint: "Usernames, or group:<name>. Empty: everyone who may grant there" })}
+</div>
+${field(state, { name: "row_filter", type: "area", label: "Row filter", hint: "One condition per line, all must hold: tenant = @tenant, size < 5, region IN (eu, us)" })}
+</details>`;
+  const look = html` <button name="look" value="yes" formnovalidate>List tables and columns</button>`;
+  return sendForm(c, state, {
+    ...{
+      username,
+      form,
+      title: `Grant access to ${holderName(username)}`,
+      action: "/access/entry",
+    },
+    heading: html`Grant access to <bdi>${holderName(username)}</bdi>`,
+    sentence:
+      "This entry replaces the one for the same database or table. It takes effect immediately, also for issued tokens.",
+    button: html`<button class="primary">Save entry</button>${names.databases.length > 0 && look}`,
+  });
+}
+
+function entryOf(form: Fields): Grant {
+  const at = (name: string) => (form.get(name) ?? "").trim();
+  const given = (names: readonly string[]) => names.filter((name) => at(name) !== "");
+  // Browsers send a moment without a time zone, meant as UTC, and seconds only if there are some.
+  const [moment, seconds = ":00"] = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?$/.exec(at("expires")) ?? [];
+  const expires = moment === undefined ? at("expires") : `${moment.slice(0, 16)}${seconds}Z`;
+  const lines = at("row_filter")
+    .split(/\s*\n\s*/)
+    .filter(Boolean);
+  const record: Record<string, unknown> = {
+    ...writtenHolder({ username: at("user") }),
+    ...{ database: at("database"), role: at("role") },
+    ...(at("table") !== "" && { tables: [at("table")] }),
+    ...(expires !== "" && { expires }),
+    ...Object.fromEntries(
+      given(lists).map((name) => [name, at(name) === "-" ? [] : parseList(at(name))]),
+    ),
+    ...Object.fromEntries(given(counts).map((name) => [name, Number(at(name))])),
+    ...(lines.length > 0 && { row_filter: lines.map(readCondition) }),
+  };
+  const wrong = new Map<string, string>();
+  const note: Report = ({ key = "user", reason }) =>
+    wrong.set(
+      key === "tables" ? "table" : key,
+      reason.replace(/^`\w+` ./, (start) => start.slice(-1).toUpperCase()),
+    );
+  const grant = readGrant(record, 0, note);
+  if (grant !== undefined && wrong.size === 0) return grant;
+  // Limits are not parsed if the place or the role is wrong.
+  const role = entryRoles.find((one) => one === record.role) ?? "ReadOnly";
+  readGrant({ ...record, role, database: EVERY_DATABASE }, 0, note);
+  const bad = lines.find((line) => readCondition(line) === undefined);
+  if (bad !== undefined) {
+    const message = `\`${bad}\` is not a condition such as tenant = @tenant. Write one condition per line, and quote text that is more than one word.`;
+    wrong.set("row_filter", message);
+  }
+  throw invalidFields(wrong);
+}
+
+function fieldsOf(place: Fields, entry: Grant | undefined): Fields {
+  if (entry === undefined) return new Map([["role", "ReadOnly"], ...place]);
+  const { tables: _, ...keys } = viewEntry(entry);
+  const texts = Object.entries(keys).map(
+    ([key, value]) =>
+      [key, Array.isArray(value) ? joinNames(value.map(String)) || "-" : String(value)] as const,
+  );
+  const fields = new Map([...texts, ...place]);
+  const { rowFilter, expires } = entry;
+  if (rowFilter !== undefined) fields.set("row_filter", rowFilter.map(writeCondition).join("\n"));
+  if (expires !== undefined) fields.set("expires", writtenTime(expires).replace("Z", ""));
+  return fields;
+}
+
+function placeIn(c: ConsoleRequest): Map<string, string> {
+  return new Map(["user", "database", "table"].map((name) => [name, c.req.query(name) ?? ""]));
+}
+
+/** The entry that a drafted grant would override: its limits are kept. */
+function draftedFrom(c: ConsoleRequest, place: Fields): Grant | undefined {
+  const { snapshot, maySee } = visitorOf(c);
+  const [username = "", database = "", table] = place.values();
+  const groups = c.req.queries("group") ?? [];
+  const caller = { username, groups };
+  const found = decidingEntry(snapshot, caller, database, table || undefined, Date.now());
+  return found?.isExpired === false && maySee(found.grant.database) ? found.grant : undefined;
+}
+
+const entry: ConsoleForm = {
+  start(c) {
+    const { snapshot, maySee } = visitorOf(c);
+    const place = placeIn(c);
+    const [username = "", database = "", table] = place.values();
+    const role = c.req.query("role");
+    if (role !== undefined) place.set("role", role);
+    const grants = grantsOf(snapshot, username);
+    const entries = maySee(database) ? entriesAt(grants, database, table || undefined) : [];
+    // A permanent entry and a temporary one may exist side by side.
+    const isTemporary = c.req.query("temporary") !== undefined;
+    const found = entries.find(({ expires }) => (expires !== undefined) === isTemporary);
+    if (entries.length > 1) place.set("beside", "yes");
+    return fieldsOf(
+      place,
+      found ?? entries[0] ?? (role === undefined ? undefined : draftedFrom(c, place)),
+    );
+  },
+  require: (c, fields) => requireManageable(visitorOf(c), fields.get("user") ?? "", mayGrantTo),
+  send: sendEntry,
+  async submit(c, fields) {
+    // The button that looks up names changes nothing.
+    if (fields.get("look") === "yes") return sendEntry(c, { fields });
+    const username = fields.get("user") ?? "";
+    const keepsOther = fields.get("beside") === "yes";
+    const grant = entryOf(gatherBoxes(fields));
+    await makeChange(c, username, actions.grant, {
+      username,
+      grant,
+      replacesLimits: true,
+      keepsOther,
+    });
+    return pathOf("/access/user", { user: username });
+  },
+};
+
+const revoke: ConsoleForm = {
+  start: placeIn,
+  require: (c, fields) => requireManageable(visitorOf(c), fields.get("user") ?? ""),
+  send(c, state) {
+    const at = (name: string) => state.fields.get(name) ?? "";
+    const [username, database, table] = [at("user"), at("database"), at("table")];
+    const place = placeName(database, table || undefined);
+    return sendForm(c, state, {
+      ...{ username, title: `Revoke access to ${place}`, action: "/access/end", listsState: true },
+      heading: html`Revoke the access of <bdi>${holderName(username)}</bdi> to <code>${place}</code>?`,
+      sentence:
+        "Takes effect immediately, also for issued tokens. If there is a broader entry, it applies instead.",
+      form: html`${hidden("database", database)}${hidden("table", table)}`,
+      button: html`<button class="danger">Revoke</button>`,
+    });
+  },
+  async submit(c, fields) {
+    const [username = "", database = ""] = [fields.get("user"), fields.get("database")];
+    const table = fields.get("table") || undefined;
+    await makeChange(c, username, actions.revoke, { username, database, table });
+    return pathOf("/access/user", { user: username });
+  },
+};
+
+/** Adds a group, or changes the members of the one that `user` names. */
+const members: ConsoleForm = {
+  start(c) {
+    const user = c.req.query("user") ?? "";
+    const { members = [] } = visitorOf(c).snapshot.groups.get(groupOf(user) ?? "") ?? {};
+    return new Map(Object.entries({ user, members: members.join("\n") }));
+  },
+  require(c) {
+    const { snapshot, actor } = visitorOf(c);
+    requireAdministrator(snapshot, actor);
+  },
+  send(c, state) {
+    const username = state.fields.get("user") || undefined;
+    const title = username ? `Change members of ${holderName(username)}` : "Add a group";
+    const name = { name: "name", label: "Name", hint: "1 to 63 letters, digits or _ -" };
+    return sendForm(c, state, {
+      ...{ username, title, action: "/access/members" },
+      form: html`${!username && field(state, { ...name, more: required })}
+${field(state, { name: "members", type: "area", label: "Members", hint: "One username per line" })}`,
+      button: html`<button class="primary">Save group</button>`,
+    });
+  },
+  async submit(c, fields) {
+    const known = groupOf(fields.get("user") ?? "");
+    const name = known ?? (fields.get("name") ?? "").trim();
+    const username = groupSubject(name);
+    const given = parseList(fields.get("members")?.replaceAll("\n", ","));
+    const wrong = new Map<string, string>();
+    if (!isLocalGroupName(name)) wrong.set("name", `\`${name}\` is not a group name`);
+    else if (known === undefined && mayManage(visitorOf(c), username)) {
+      wrong.set("name", "This group already exists");
+    }
+    const bad = given.find((member) => !isAnyUsername(member));
+    if (bad !== undefined) wrong.set("members", `\`${bad}\` is not a username`);
+    if (wrong.size > 0) throw invalidFields(wrong);
+    await makeChange(c, username, actions.setGroup, { name, members: given });
+    return pathOf("/access/user", { user: username });
+  },
+};
+
+export const accessForms = {
+  "/access/check": check,
+  "/access/act": act,
+  "/access/new": addUser,
+  "/access/entry": entry,
+  "/access/end": revoke,
+  "/access/members": members,
+};
+
+const TIMEOUT_MS = 2000;
+const LARGEST_ANSWER_BYTES = 4 * 1024 * 1024;
+const SUGGESTED = 200;
+const DESCRIBED = 5;
+
+const origin = { via: "query" } as const;
+
+export function nameSuggestions({ access, routing, headers }: Gateway): SuggestNames {
+  const source = createSchemaSource<Subject>({
+    upstreams: routing.upstreams.map(({ holds, database }) => ({
+      holds,
+      get: ({ username: user }, schema, signal) =>
+        ask(database, {
+          ...{ user, schema, signal, requestId: randomUUID() },
+          fields: fieldLines({ accept: "application/json", ...credentialOf({ headers }) }),
+          largest: LARGEST_ANSWER_BYTES,
+          hold: () => {},
+        }),
+    })),
+    visibilityDenial: (actor, database) =>
+      maySeeGrants(access.snapshot, actor, database)
+        ? visibilityDenial(access.snapshot, actor, database, origin)
+        : "no_grant",
+  });
+  const none = (error: unknown) => {
+    if (error instanceof Refusal) return [];
+    throw error;
+  };
+
+  return async (actor, database, table) => {
+    const signal = AbortSignal.timeout(TIMEOUT_MS);
+    const isNamed = database !== "" && database !== EVERY_DATABASE;
+    const listed = isNamed && source.listTables(actor, database, signal);
+    const [databases, all] = await Promise.all([
+      source.listDatabases(actor, signal).catch(none),
+      listed ? listed.then(({ tables }) => tables).catch(none) : [],
+    ]);
+    const tables = all.flatMap((name) => {
+      const seen = seeTable(access.snapshot, actor, database, name, origin);
+      return typeof seen === "string" ? [] : [{ name, ...seen }];
+    });
+    const matches = (name: string) =>
+      table.endsWith("*") ? name.startsWith(table.slice(0, -1)) : name === table;
+    const columns = await Promise.all(
+      tables
+        .filter(({ name }) => matches(name))
+        .slice(0, DESCRIBED)
+        .map(async ({ name, sees }) => {
+          const described = source.describeTable(actor, database, name, signal);
+          const columns = await described.then((found) => found.columns, none);
+          return columns.map((column) => column.name).filter(sees);
+        }),
+    );
+    return {
+      databases: databases.slice(0, SUGGESTED),
+      tables: tables.slice(0, SUGGESTED).map(({ name }) => name),
+      // The form separates names with commas.
+      columns: [...new Set(columns.flat())]
+        .filter((name) => !name.includes(","))
+        .slice(0, SUGGESTED),
+    };
+  };
+}

@@ -1,0 +1,498 @@
+import { randomUUID } from "node:crypto";
+import { setTimeout } from "node:timers/promises";
+import { LRUCache } from "lru-cache";
+import type { Subject } from "../../core/access/grant.ts";
+import type { ApprovalRule } from "../../core/access/rights.ts";
+import { groupSubject } from "../../core/access/roles.ts";
+import { namesOfPerson } from "../../core/access/snapshot.ts";
+import { messageOf } from "../../core/base/client-error.ts";
+import { dateOf, type Html, html } from "../../core/base/html.ts";
+import { Refusal } from "../../core/base/refusal.ts";
+import { counted } from "../../core/base/suggestion.ts";
+import type { Gateway } from "../../core/http/gateway.ts";
+import { identify } from "../../core/identity/authenticate.ts";
+import { keepSpelling } from "../../core/json/document.ts";
+import { ask } from "../../core/upstream/database.ts";
+import {
+  type Approval,
+  type ApprovalState,
+  type ApprovalStore,
+  type Author,
+  approversOf,
+  mayApprove,
+  summaryOf,
+} from "../approvals/approval.ts";
+import {
+  type NoPreview,
+  type PreviewRows,
+  previewQuery,
+  readPreviewRows,
+  visibleJson,
+  whyRowsHidden,
+} from "../approvals/preview.ts";
+import { confirmationField, failureOf, requireConfirmation } from "./changes.ts";
+import {
+  type Column,
+  dim,
+  Failure,
+  hidden,
+  hint,
+  mark,
+  postForm,
+  table,
+  type Visitor,
+} from "./frame.ts";
+import { type ConsoleRequest, refreshOf, sendPage, visitorOf } from "./visit.ts";
+
+const LONGEST_SUMMARY = 200;
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+function conditionText(where: unknown): string {
+  if (where === null) return "every row";
+  if (!isRecord(where)) return JSON.stringify(where);
+  const { column, cmp, value, and, or, not } = where;
+  if (not !== undefined) return `not (${conditionText(not)})`;
+  if (Array.isArray(and)) return and.map(conditionText).join(" and ");
+  if (Array.isArray(or)) return `(${or.map(conditionText).join(" or ")})`;
+  if (typeof column !== "string") return JSON.stringify(where);
+  return `${column} ${String(cmp)} ${JSON.stringify(value) ?? ""}`;
+}
+
+/** The values and conditions of an operation, or of the first ones of a Batch. */
+function operationText(operation: unknown): string {
+  const [fields] = isRecord(operation) ? Object.values(operation) : [];
+  if (Array.isArray(fields)) return fields.slice(0, 3).map(operationText).join(" ");
+  if (!isRecord(fields)) return "";
+  const { set, values, where } = fields;
+  const assignments = Object.entries(isRecord(set) ? set : {});
+  const written = assignments.map(([name, value]) => `${name} = ${JSON.stringify(value)}`);
+  const parts = [
+    written.length > 0 && `set ${written.join(", ")}`,
+    values !== undefined && `values ${JSON.stringify(values)}`,
+    where !== undefined && `where ${conditionText(where)}`,
+  ];
+  return parts.filter((part) => part !== false).join(" ");
+}
+
+function queryText(body: Buffer): string {
+  const text = operationText(JSON.parse(body.toString(), keepSpelling));
+  const isLong = text.length > LONGEST_SUMMARY;
+  return visibleJson(isLong ? `${text.slice(0, LONGEST_SUMMARY)}...` : text);
+}
+
+const outcomes: Readonly<Record<ApprovalState, string>> = {
+  pending: "Waiting",
+  approved: "Approved",
+  denied: "Denied",
+  expired: "Expired",
+  used: "Approved and used",
+  void: "Void",
+};
+
+function outcomeMark({ state }: Approval): Html {
+  return state === "pending"
+    ? html`<span class="state">${outcomes[state]}</span>`
+    : mark(state === "approved" || state === "used", outcomes[state]);
+}
+
+/** @param until epoch milliseconds */
+export function timeLeft(until: number, now: number): string {
+  const seconds = Math.max(0, Math.ceil((until - now) / 1000));
+  return seconds < 120 ? `in ${seconds} s` : `in ${Math.floor(seconds / 60)} min`;
+}
+
+function interfaceOf({ via, client }: Approval): Html {
+  return html`<code>/${via}</code>${client !== undefined && html`, client <bdi>${client}</bdi>`}`;
+}
+
+export function approvalLink(approval: Approval): Html {
+  return html`<a href="/approvals/${approval.id}"><code>${summaryOf(approval)}</code></a>`;
+}
+
+const SHOWN = 100;
+/** Pending approvals described per page, and the time limit for counting their rows. */
+const DESCRIBED = 25;
+const COUNTING_MS = 3000;
+const moments = ["Requested", "Expires"].map((name) => [name, "moment"] as const);
+
+export async function showApprovals(c: ConsoleRequest): Promise<Response> {
+  const visitor = visitorOf(c);
+  const { waiting = [], others = [], decided = [] } = await groupApprovals(c, visitor);
+  const excess = [waiting, others, decided].map(({ length }) => Math.max(0, length - SHOWN));
+  const more = excess.reduce((sum, count) => sum + count);
+  const queries = new Map<string, Awaited<ReturnType<typeof describePending>>>();
+  const described = [...waiting, ...others].slice(0, DESCRIBED).map(async (approval) => {
+    if (!maySeeQuery(visitor, approval)) return;
+    try {
+      queries.set(approval.id, await describePending(c, visitor, approval));
+    } catch (error) {
+      const { id } = approval;
+      c.var.gateway.log.warn({ id, reason: messageOf(error) }, "a pending query cannot be shown");
+    }
+  });
+  // Counts that are not ready in time are omitted.
+  await Promise.race([Promise.all(described), setTimeout(COUNTING_MS, undefined, { ref: false })]);
+  const pending = (
+    label: string,
+    list: readonly Approval[],
+    none?: string,
+  ) => html`<h2>${label}</h2>
+${table(
+  label,
+  [...["Query", "Requested by", "Interface"], ["Rows", "number"], ...moments],
+  list.slice(0, SHOWN).map((one) => {
+    const { text, rows } = queries.get(one.id) ?? {};
+    return [
+      html`${approvalLink(one)}${hint(html`<bdi>${text}</bdi>`)}`,
+      html`<bdi>${one.username}</bdi>`,
+      interfaceOf(one),
+      rows ?? dim("not counted"),
+      dateOf(one.asked / 1000),
+      timeLeft(one.expires, Date.now()),
+    ];
+  }),
+  none,
+)}`;
+  const done = decided
+    .slice(0, SHOWN)
+    .map((one) => [
+      approvalLink(one),
+      html`<bdi>${one.username}</bdi>`,
+      html`${outcomeMark(one)}${one.reason !== undefined && hint(html`<bdi>${one.reason}</bdi>`)}`,
+      html`<bdi>${one.author?.name ?? "-"}</bdi>`,
+      dateOf(one.asked / 1000),
+    ]);
+  const columns = [
+    ...["Query", "Requested by", "Outcome", "Decided by"],
+    ["Requested", "moment"],
+  ] as const;
+  return sendPage(c, {
+    ...{ title: "Approvals", section: "Approvals", refresh: refreshOf(c) },
+    content: html`${pending("For you to decide", waiting, "No approvals are waiting for you. Queries that require approval appear here until they are decided or expire.")}
+${others.length > 0 && pending("For others to decide", others)}
+<h2>Decided</h2>
+${table("Decided", columns, done, "No recent decisions.")}
+${more > 0 && html`<p class="quiet">${more} more are not shown. Run <code>gatehouse approvals list --all</code> to list them.</p>`}
+<p class="quiet">Older approvals are in the audit.</p>`,
+  });
+}
+
+function ruleText(rule: ApprovalRule): Html {
+  const { entry, boundary, permissions } = rule;
+  const kind = entry === undefined ? "the boundary" : "the entry for";
+  return html`<li>${permissions.join(", ")} by ${kind} <code>${entry ?? boundary}</code>; approvers: <bdi>${approversOf(rule)}</bdi></li>`;
+}
+
+function facts(approval: Approval): Html {
+  const { username, asked, expires, rules, author, decided, reason, state, touched } = approval;
+  const isOpen = state === "pending" || state === "approved";
+  return html`<dl class="sheet">
+<dt>State</dt><dd>${outcomeMark(approval)}${touched !== undefined && ", for the rows shown"}</dd>
+${author && decided !== undefined && html`<dt>Decided by</dt><dd><bdi>${author.name}</bdi>${author.kind === "cli" && " (command line)"}, ${dateOf(decided / 1000)}</dd>`}
+${reason !== undefined && html`<dt>Reason</dt><dd><bdi>${reason}</bdi></dd>`}
+<dt>Requested by</dt><dd><bdi>${username}</bdi>, over ${interfaceOf(approval)}</dd>
+<dt>Requested</dt><dd>${dateOf(asked / 1000)}</dd>
+${isOpen && html`<dt>Expires</dt><dd>${dateOf(expires / 1000)}, ${timeLeft(expires, Date.now())}</dd>`}
+<dt>Required for</dt><dd><ul class="plain">${rules.map(ruleText)}</ul></dd>
+</dl>`;
+}
+
+/** @param query the bytes; undefined once they are deleted */
+function querySection(query: Buffer | undefined, isPending: boolean, isHidden: boolean): Html {
+  if (query === undefined) return html`<p class="quiet">The query is no longer stored.</p>`;
+  if (isHidden) {
+    const why = isPending
+      ? "it may contain values from databases that you cannot read"
+      : "only approvers and administrators can review it";
+    return html`<p class="quiet">The query is hidden: ${why}.</p>`;
+  }
+  return html`<h2>Query</h2>
+<p class="quiet">The ${isPending ? "approval" : "decision"} applies to exactly these ${query.length} bytes.</p>
+<pre>${visibleJson(query.toString("utf8"))}</pre>`;
+}
+
+function decisionForms(
+  { id, username }: Approval,
+  csrf: string,
+  digest: string | undefined,
+  confirmation: Html | undefined,
+): Html {
+  const form = (decision: string, content: Html) =>
+    postForm(
+      csrf,
+      `/approvals/${id}`,
+      "sheet",
+      html`${hidden("decision", decision)}
+${content}`,
+    );
+  const approve = html`${digest !== undefined && hidden("touched", digest)}<h3>Approve</h3>
+<p>Lets <bdi>${username}</bdi> run this query once.</p>
+${confirmation}
+<div class="actions"><button class="primary">Approve</button></div>`;
+  const deny = html`<h3>Deny</h3>
+<p>The query does not run. <bdi>${username}</bdi> receives the reason.</p>
+<div class="field"><label for="reason">Reason</label>
+<input id="reason" name="reason" maxlength="500" autocomplete="off" aria-describedby="reason-hint">
+<span class="hint" id="reason-hint">Optional. Shown to the requester, which may be an AI model.</span></div>
+<div class="actions"><button class="danger">Deny</button></div>`;
+  return html`<h2>Decide</h2>
+<div class="choices">${form("approve", approve)}${form("deny", deny)}</div>`;
+}
+
+/** @throws Refusal `not_found`, also if the visitor may not see the approval */
+async function find(c: ConsoleRequest, visitor: Visitor) {
+  const id = c.req.param("id") ?? "";
+  const found = await useApprovals(c, async (store) => {
+    const approval = await store.find(id);
+    return approval && { approval, body: await store.readBody(id) };
+  });
+  const relation = found && relationOf(visitor, found.approval);
+  if (found === undefined || relation === undefined) throw new Refusal("not_found");
+  return { ...found, relation };
+}
+
+export async function showApproval(c: ConsoleRequest, failure?: Failure): Promise<Response> {
+  const visitor = visitorOf(c);
+  const { approval, body, relation } = await find(c, visitor);
+  const isPending = approval.state === "pending";
+  const rows =
+    relation === "approver" && isPending && body !== undefined
+      ? await previewRows(c.var.gateway, visitor.actor, approval, body)
+      : undefined;
+  const digest = rows && "digest" in rows ? rows.digest : undefined;
+  const shownBefore = failure && c.var.form.get("touched");
+  const isOther = digest !== undefined && shownBefore !== undefined && shownBefore !== digest;
+  const own =
+    relation === "requester"
+      ? "You requested this, so another approver must decide"
+      : "You are not an approver";
+  const approvers = [...new Set(approval.rules.map(approversOf))].join(", and ");
+  return sendPage(c, {
+    ...{ title: summaryOf(approval), section: "Approvals", failure },
+    path: html`<a href="/approvals">Approvals</a>`,
+    heading: html`<code>${summaryOf(approval)}</code>`,
+    content: html`${isOther && html`<div class="note error"><p>The rows have changed since you last saw them. Check them again.</p></div>`}
+${isPending && !rows && html`<div class="note"><p>${own}. Approvers: <bdi>${approvers}</bdi>.</p></div>`}
+${facts(approval)}
+${rows && rowsSection(approval, rows)}
+${querySection(body, isPending, !maySeeQuery(visitor, approval))}
+${isPending && rows && decisionForms(approval, visitor.csrf, digest, confirmationField(c))}`,
+  });
+}
+
+type Row = ReadonlyMap<string, string>;
+
+function readRow(text: string): Row {
+  const row: unknown = JSON.parse(text, keepSpelling);
+  const entries = isRecord(row) ? Object.entries(row) : [];
+  return new Map(entries.map(([name, value]) => [name, JSON.stringify(value)]));
+}
+
+/** A value for people: text without quotes, unless it could be mistaken for another value. */
+function cell(json: string | undefined): Html {
+  if (json === undefined || json === "null") return hint("null");
+  if (json === '""') return hint("empty");
+  const text: unknown = json.startsWith('"') ? JSON.parse(json) : json;
+  return html`<bdi>${visibleJson(String(text))}</bdi>`;
+}
+
+/** A table of rows, with changes marked per cell. @param after the same rows later */
+function rowTable(label: string, rows: readonly Row[], after = rows): Html | undefined {
+  if (rows.length === 0) return undefined;
+  const names = [...new Set(rows.flatMap((row) => [...row.keys()]))];
+  const isNumeric = (name: string) => rows.every((row) => /^-?\d/.test(row.get(name) ?? "0"));
+  const columns = names.map(
+    (name): Column => (isNumeric(name) ? [visibleJson(name), "number"] : visibleJson(name)),
+  );
+  const cells = rows.map((row, at) =>
+    names.map((name) => {
+      const [old, now] = [row.get(name), after[at]?.get(name)];
+      return old === now ? cell(old) : html`<del>${cell(old)}</del> <ins>${cell(now)}</ins>`;
+    }),
+  );
+  return html`<h3>${label}</h3><div class="scroll" tabindex="0" role="region" aria-label="${label}">${table(label, columns, cells)}</div>`;
+}
+
+function rowsSection(approval: Approval, shown: PreviewRows | NoPreview): Html {
+  if ("reason" in shown) {
+    return html`<h2>Rows</h2><div class="note"><p>No rows are shown: ${visibleJson(shown.reason)}. An approval covers the query, whatever rows it affects when it runs.</p></div>`;
+  }
+  const { affected } = shown;
+  const [before, after] = [shown.before.map(readRow), shown.after.map(readRow)];
+  const operation = approval.operations[0]?.operation ?? "";
+  const verb = `${operation.toLowerCase()}${operation.endsWith("e") ? "d" : "ed"}`;
+  const most = Math.max(before.length, after.length);
+  const isCompared = operation === "Update" && before.length === after.length;
+  return html`<h2>Rows</h2>
+<p><strong>${counted(affected, "row")} would be ${verb}.</strong>${affected > most && ` The first ${most} are shown.`}
+Your approval covers only these rows. If any of them changes before the query runs, the query does not run.</p>
+${isCompared ? rowTable("Before and after", before, after) : [rowTable("Rows before", before), rowTable("Rows after", after)]}
+<p class="quiet">Effects on other tables through triggers and foreign keys are neither shown nor compared.</p>`;
+}
+
+const LONGEST_REASON = 500;
+const PREVIEW_TIMEOUT_MS = 60_000;
+/** Enough for a hundred rows before and after. */
+const LARGEST_PREVIEW_BYTES = 4 * 1024 * 1024;
+
+/** Returns undefined if no approval was ever requested: viewing approvals creates no store. */
+async function useApprovals<Result>(
+  c: ConsoleRequest,
+  work: (store: ApprovalStore) => Promise<Result>,
+): Promise<Result | undefined> {
+  const { approvals } = c.var;
+  return (await approvals.counts()) === undefined ? undefined : approvals.use(work);
+}
+
+async function previewRows(
+  gateway: Gateway,
+  approver: Subject,
+  approval: Approval,
+  query: Buffer,
+): Promise<PreviewRows | NoPreview> {
+  const { queries, access, log, routing } = gateway;
+  if (!queries.isEngine) return { reason: "a foreign upstream cannot show them" };
+  const preview = await previewQuery(access.snapshot, queries.grammar, approval, query);
+  if ("reason" in preview) return preview;
+  const hidden = whyRowsHidden(access.snapshot, queries.grammar, approver, approval);
+  if (hidden !== undefined) return { reason: hidden };
+  try {
+    const answer = await ask(routing.databaseFor(preview.query), {
+      ...preview,
+      user: approver.username,
+      requestId: randomUUID(),
+      fields: "",
+      isRead: true,
+      seesSchema: true,
+      largest: LARGEST_PREVIEW_BYTES,
+      hold: () => {},
+      signal: AbortSignal.timeout(PREVIEW_TIMEOUT_MS),
+    });
+    if (answer.isCut) return { reason: "the rows are too large to show" };
+    return readPreviewRows(answer.status, answer.body.toString("utf8"));
+  } catch (error) {
+    if (error instanceof Refusal) return { reason: error.message };
+    log.error({ err: error }, "the rows of an approval cannot be shown");
+    return { reason: "the engine's answer cannot be read" };
+  }
+}
+
+/** The visitor, with the groups of the token that can count for this approval. */
+function authorOf({ snapshot, actor }: Visitor, { rules }: Approval): Author {
+  const author = { kind: "console", name: actor.username } as const;
+  const groups = actor.groups?.filter((one) => {
+    const subject = groupSubject(one);
+    return snapshot.grants.has(subject) || rules.some((rule) => rule.approvers?.includes(subject));
+  });
+  return groups === undefined || groups.length === 0 ? author : { ...author, groups };
+}
+
+/** The visitor's relation to an approval; undefined if the visitor may not see it. */
+function relationOf(visitor: Visitor, approval: Approval) {
+  const { snapshot, actor, maySee, isAdministrator, isManager } = visitor;
+  if (namesOfPerson(snapshot, approval.username).has(actor.username)) return "requester";
+  if (mayApprove(snapshot, authorOf(visitor, approval), approval)) return "approver";
+  const manages = isManager && approval.rules.every(({ database }) => maySee(database));
+  return isAdministrator || manages ? "observer" : undefined;
+}
+
+/**
+ * True for approvers and administrators. While the query is pending, its requester may also see it,
+ * and so may an observer who may see the grants of every database that it names.
+ */
+function maySeeQuery(visitor: Visitor, approval: Approval): boolean {
+  const { operations, operationCount, state } = approval;
+  const relation = relationOf(visitor, approval);
+  if (relation === "approver" || visitor.isAdministrator) return true;
+  if (state !== "pending") return false;
+  // Only the first operations are recorded.
+  const isListed = operations.length === operationCount;
+  const maySeeAll = isListed && operations.every(({ database }) => visitor.maySee(database));
+  return relation === "requester" || maySeeAll;
+}
+
+export async function groupApprovals(c: ConsoleRequest, visitor: Visitor) {
+  const all = (await useApprovals(c, (store) => store.list())) ?? [];
+  return Object.groupBy(all, (approval) => {
+    const relation = relationOf(visitor, approval);
+    if (relation === undefined) return "invisible";
+    if (approval.state !== "pending") return "decided";
+    return relation === "approver" ? "waiting" : "others";
+  });
+}
+
+/** Row counts per approver, kept so that a refresh costs the database nothing. */
+const rowCounts = new LRUCache<string, number, () => Promise<number | undefined>>({
+  max: 1000,
+  fetchMethod: (_key, _stale, { context }) => context(),
+});
+
+async function describePending(c: ConsoleRequest, visitor: Visitor, approval: Approval) {
+  const body = await useApprovals(c, (store) => store.readBody(approval.id));
+  if (body === undefined) return undefined;
+  const text = queryText(body);
+  if (relationOf(visitor, approval) !== "approver") return { text, rows: undefined };
+  const { actor } = visitor;
+  const rows = await rowCounts.fetch(`${approval.id} ${actor.username}`, {
+    async context() {
+      const shown = await previewRows(c.var.gateway, actor, approval, body);
+      return "affected" in shown ? shown.affected : undefined;
+    },
+  });
+  return { text, rows };
+}
+
+/** The message for the requester, on one line. @throws Refusal `bad_request` */
+function reasonOf({ form }: ConsoleRequest["var"]): string | undefined {
+  const reason = (form.get("reason") ?? "").replace(/\p{C}+/gu, " ").trim();
+  if (reason.length > LONGEST_REASON) {
+    const message = `The reason may have at most ${LONGEST_REASON} characters`;
+    throw new Refusal("bad_request", { message });
+  }
+  return reason === "" ? undefined : reason;
+}
+
+/** @throws Refusal `role_insufficient` unless the visitor may decide on it now */
+function requireApprover(c: ConsoleRequest, approval: Approval): Author {
+  const visitor = visitorOf(c);
+  identify(visitor.snapshot, c.var.gateway.revocations, visitor.session);
+  if (relationOf(visitor, approval) !== "approver") throw new Refusal("role_insufficient");
+  return authorOf(visitor, approval);
+}
+
+function alreadyDecided({ author, decided, state }: Approval): Failure {
+  const who = author && ` by ${author.name}`;
+  const time = decided && ` at ${new Date(decided).toISOString().slice(11, 19)} UTC`;
+  const outcome = outcomes[state].toLowerCase();
+  const message = `Already ${outcome}${who ?? ""}${time ?? ""}. Your decision was not saved.`;
+  return new Failure(409, message);
+}
+
+export async function decideApproval(c: ConsoleRequest): Promise<Response> {
+  const { form, gateway } = c.var;
+  const { approval } = await find(c, visitorOf(c));
+  const { id } = approval;
+  requireApprover(c, approval);
+  const decision = form.get("decision");
+  if (decision !== "approve" && decision !== "deny") throw new Refusal("bad_request");
+  const state = decision === "approve" ? "approved" : "denied";
+  try {
+    const reason = reasonOf(c.var);
+    if (state === "approved") await requireConfirmation(c);
+    const author = requireApprover(c, approval);
+    const touched = form.get("touched") ?? "";
+    const wait = gateway.configuration.approvals.wait * 1000;
+    const late = await useApprovals(c, async (store) => {
+      if (state === "approved" && touched !== "") await store.recordShown(id, author, touched);
+      const isDone = await store.decide(id, { state, author, reason, wait });
+      return isDone ? undefined : ((await store.find(id)) ?? approval);
+    });
+    if (late !== undefined) return await showApproval(c, alreadyDecided(late));
+  } catch (error) {
+    return showApproval(c, failureOf(error));
+  }
+  return c.redirect(`/approvals/${id}`, 303);
+}

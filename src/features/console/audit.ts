@@ -1,0 +1,314 @@
+import { Worker } from "node:worker_threads";
+import { requireManager } from "../../core/access/administration.ts";
+import { explainAccess } from "../../core/access/policy.ts";
+import { EVERY_DATABASE, groupOf, roleAllows, roles } from "../../core/access/roles.ts";
+import { messageOf } from "../../core/base/client-error.ts";
+import { moments, readMoment } from "../../core/base/clock.ts";
+import { type Html, html, type Part } from "../../core/base/html.ts";
+import { siblingModule } from "../../core/base/ipc/child-program.ts";
+import { placeName } from "../../core/base/place.ts";
+import { Refusal } from "../../core/base/refusal.ts";
+import { auditOutcomes, changeInWords, type ReadLine } from "../../core/observe/audit-filter.ts";
+import type {
+  AuditAnswer,
+  AuditQuestion,
+  VisibleDatabases,
+} from "../../core/observe/audit-search.ts";
+import type { SummaryQuestion } from "../../core/observe/audit-summary.ts";
+import { definitions, isOperationName, permissionsOfAll } from "../../core/query/operations.ts";
+import { failureOf, mayGrantTo } from "./changes.ts";
+import {
+  type Failure,
+  type Fields,
+  field,
+  hint,
+  linkButton,
+  mark,
+  pathOf,
+  table,
+  type Visitor,
+} from "./frame.ts";
+import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
+
+/** Denials that another grant can lift. */
+const liftable: ReadonlySet<string | undefined> = new Set([
+  "no_grant",
+  "role_insufficient",
+  "grant_expired",
+  "batch_member_denied",
+]);
+
+/** The groups of a token that decided a line. Its other groups are unknown. */
+function groupsNamed({ snapshot }: Visitor, { operations }: ReadLine): string[] {
+  const known = [...snapshot.grants.keys()].flatMap((holder) => groupOf(holder) ?? []);
+  const names = operations.flatMap(({ entry = [] }) => entry);
+  return known.filter((group) => names.some((name) => name.includes(` (group ${group})`)));
+}
+
+/** The smallest grant that lifts the first denial in a line, if it would still be denied. */
+export function draftGrant(visitor: Visitor, line: ReadLine) {
+  const { user, decision, reason, via, client } = line;
+  if (user === undefined || !mayGrantTo(visitor, user)) return undefined;
+  if (decision !== "deny" || !liftable.has(reason)) return undefined;
+  const groups = groupsNamed(visitor, line);
+  const context = { via: via === "mcp" ? "mcp" : "query", client, now: Date.now() } as const;
+  for (const { operation, database, tables } of line.operations) {
+    const permissions = isOperationName(operation) ? permissionsOfAll(definitions[operation]) : [];
+    const role = roles.findLast((one) => permissions.every((right) => roleAllows(one, right)));
+    if (permissions.length === 0 || role === undefined) continue;
+    // Creating and dropping tables are rights on the database.
+    const isOfTables = role === "ReadOnly" || role === "ReadWrite";
+    for (const table of isOfTables && tables.length > 0 ? tables : [undefined]) {
+      const place = { permissions, database, table };
+      const now = explainAccess(visitor.snapshot, { username: user, groups }, place, context);
+      const isLiftable = now.boundary === undefined && liftable.has(now.reason);
+      if (!now.allowed && isLiftable) return { user, database, table, role, groups };
+    }
+  }
+  return undefined;
+}
+
+type DraftedGrant = NonNullable<ReturnType<typeof draftGrant>>;
+
+export function draftLink({ groups, ...draft }: DraftedGrant, ...words: Part[]): Html {
+  const more = groups.map((group) => `&group=${encodeURIComponent(group)}`).join("");
+  return hint(html`<a href="${pathOf("/access/entry", draft) + more}">${words}</a>`);
+}
+
+export function draftedPlace({ database, table }: DraftedGrant): string {
+  return placeName(database, table);
+}
+
+const spans = [
+  ["1h", "Last hour"],
+  ["24h", "Last day"],
+  ["7d", "Last 7 days"],
+  ["30d", "Last 30 days"],
+  ["", "All time"],
+] as const;
+const outcomes = [
+  ["", "Any"],
+  ["allowed", "Allowed"],
+  ["denied", "Denied"],
+  ["failed", "Failed"],
+] as const;
+
+function filterForm(fields: Fields): Html {
+  const state = { fields };
+  const text = (name: string, label: string) =>
+    field(state, { name, label, more: html` maxlength="128"` });
+  const select = (name: string, label: string, known: typeof spans | typeof outcomes) => {
+    const value = fields.get(name) ?? "";
+    const isKnown = known.some(([one]) => one === value);
+    return field(state, { name, label, values: isKnown ? known : [...known, value] });
+  };
+  return html`<form method="get" action="/audit" class="tools sheet" role="search">
+${text("user", "User")}
+${text("table", "Table")}
+${text("operation", "Operation")}
+${select("outcome", "Outcome", outcomes)}
+${select("since", "From", spans)}
+${field(state, { name: "until", label: "Until (UTC)", type: "datetime-local" })}
+<button class="primary">Show</button>
+</form>`;
+}
+
+function filterText(fields: Fields): Html {
+  const since = fields.get("since") ?? "";
+  const span = spans.find(([value]) => value === since)?.[1].toLowerCase() ?? since;
+  const named = ["until", "user", "table", "operation", "outcome"].map(
+    (name) => fields.get(name) && html`, ${name} <strong><bdi>${fields.get(name)}</bdi></strong>`,
+  );
+  return html`${span}${named}`;
+}
+
+const noFile = html`<div class="sheet"><h2>The audit is written to the log</h2>
+<p>The console can search the audit only if it has a file. Set one in <code>gateway.toml</code> and restart the gateway:</p>
+<pre>[audit]
+file = "audit.log"</pre>
+<p>You can then search everything from that time on, including rotated files.</p></div>`;
+
+function who({ user = "-", via, client, author, msg }: ReadLine): Html {
+  const isDecision = msg === "approval_approved" || msg === "approval_denied";
+  const isByAuthor = author !== undefined && (user === "-" || isDecision);
+  const notes = [
+    isDecision && `requested by ${user}`,
+    msg === "approval_used" && author && `approved by ${author.name}`,
+    via === "mcp" && "over MCP",
+    client !== undefined && `client ${client}`,
+    isByAuthor && author.kind,
+  ].filter(Boolean);
+  const name = isByAuthor ? author.name : user;
+  return html`<bdi>${name}</bdi>${notes.length > 0 && hint(html`<bdi>${notes.join(", ")}</bdi>`)}`;
+}
+
+function operationText(one: ReadLine["operations"][number]): Html {
+  const { operation, database, tables, shape } = one;
+  const place = tables.map((table) => placeName(database, table)).join(", ") || placeName(database);
+  return html`<div><code>${`${operation} ${place}`.trim()}</code>${shape && hint(shape)}</div>`;
+}
+
+function changeText(change: ReadLine["changes"][number]): Html {
+  return hint(html`<bdi>${changeInWords(change).join(" ")}</bdi>`);
+}
+
+function more(count: number): Part {
+  return count > 0 && hint("and ", count, " more");
+}
+
+function what(line: ReadLine): Html {
+  const { operations, operationCount, changes, method, path, msg } = line;
+  const head = path === undefined ? msg.replaceAll("_", " ") : `${method ?? ""} ${path}`;
+  const listed = operations.slice(0, SHOWN).map(operationText);
+  return html`${listed.length > 0 ? listed : html`<bdi>${head}</bdi>`}${more(operationCount - SHOWN)}${changes.slice(0, SHOWN).map(changeText)}${more(changes.length - SHOWN)}`;
+}
+
+function outcomeMark({ level, decision, outcome, reason, msg }: ReadLine): Part {
+  if (reason === "approval_required") return html`<span class="state">waiting</span>`;
+  if (level === "error") return mark(false, "failed");
+  if (decision === "deny" || level === "warn") return mark(false, "denied");
+  if (decision !== undefined || outcome !== undefined) return mark(true, "allowed");
+  return /^approval_(.+)$/.exec(msg)?.[1] ?? "done";
+}
+
+function outcomeText(line: ReadLine, draft: DraftedGrant | undefined): Html {
+  const { reason, operations, approval } = line;
+  const code = reason ?? (line.outcome === "allowed" ? undefined : line.outcome);
+  const entries = [...new Set(operations.flatMap(({ entry }) => entry ?? []))].join(", ");
+  const boundary = operations.find((one) => one.boundary !== undefined)?.boundary;
+  const notes = [
+    code !== undefined && html` <bdi>${code}</bdi>`,
+    entries !== "" && hint("by the entry for ", html`<code>${entries}</code>`),
+    boundary !== undefined && hint("by the boundary ", html`<code>${boundary}</code>`),
+    approval !== undefined && hint("approval ", html`<code>${approval.slice(0, 8)}</code>`),
+    draft && draftLink(draft, `Draft a grant: ${draft.role} on ${draftedPlace(draft)}`),
+  ];
+  return html`${outcomeMark(line)}${notes}`;
+}
+
+/** Lines per page, and operations and changes per line. */
+const PAGE = 50;
+const SHOWN = 3;
+const TIMEOUT_MS = 5000;
+/** A search is aborted after this time, since compressed files are read whole. */
+const LONGEST_MS = 60_000;
+
+/** Parses a moment from the form as UTC; browsers send it without a time zone. */
+function momentOf(name: string, text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  const written = /^\d{4}-\d\d-\d\dT\d\d:\d\d$/.test(text) ? `${text}:00Z` : text;
+  const moment = readMoment(written);
+  if (moment !== undefined) return moment;
+  throw new Refusal("bad_request", { message: `${name} may be ${moments}` });
+}
+
+/** The databases whose lines a visitor may see; undefined for administrators, who see all. */
+export function visibleTo({
+  snapshot,
+  maySee,
+  isAdministrator,
+}: Visitor): VisibleDatabases | undefined {
+  if (isAdministrator) return undefined;
+  const known = [...snapshot.databases.values(), EVERY_DATABASE];
+  return {
+    named: new Map(known.map((name) => [name, maySee(name)])),
+    others: maySee(EVERY_DATABASE),
+  };
+}
+
+async function search(c: ConsoleRequest, file: string, fields: Fields): Promise<AuditAnswer> {
+  const [, inode, offset] = /^(\d{1,20})-(\d{1,15})$/.exec(c.req.query("from") ?? "") ?? [];
+  const at = (name: string) => fields.get(name) || undefined;
+  const filter = {
+    ...{ user: at("user"), table: at("table"), operation: at("operation") },
+    outcome: auditOutcomes.find((one) => one === at("outcome")),
+    since: momentOf("From", at("since")) ?? 0,
+    until: momentOf("Until", at("until")) ?? Number.POSITIVE_INFINITY,
+  };
+  const from = inode === undefined ? undefined : { inode, offset: Number(offset) };
+  const visible = visibleTo(visitorOf(c));
+  const question = { file, filter, visible, from, limit: PAGE, timeoutMs: TIMEOUT_MS };
+  try {
+    return await askAudit<AuditAnswer>(c, question, LONGEST_MS);
+  } catch (error) {
+    if (error instanceof Refusal) throw error;
+    c.var.gateway.log.warn({ file, reason: messageOf(error) }, "the audit cannot be read");
+    throw new Refusal("busy", { message: "The audit files cannot be read now; try again later" });
+  }
+}
+
+export async function showAudit(c: ConsoleRequest): Promise<Response> {
+  const visitor = visitorOf(c);
+  requireManager(visitor.snapshot, visitor.actor);
+  const { file } = c.var.gateway.configuration.audit;
+  const names = ["user", "table", "operation", "outcome", "since", "until"];
+  const fields = new Map(names.map((name) => [name, (c.req.query(name) ?? "").trim()]));
+  if (c.req.query("since") === undefined) fields.set("since", "24h");
+  let failure: Failure | undefined;
+  let answer: AuditAnswer | undefined;
+  try {
+    if (file !== undefined) answer = await search(c, file, fields);
+  } catch (error) {
+    failure = failureOf(error);
+  }
+  const { lines = [], isLost, next, reached } = answer ?? {};
+  const again = Object.fromEntries(fields);
+  const isLater = c.req.query("from") !== undefined;
+  const rows = lines.map((line) => {
+    const { affected, rows: read } = line;
+    return [
+      line.time.slice(0, 19).replace("T", " "),
+      who(line),
+      what(line),
+      outcomeText(line, draftGrant(visitor, line)),
+      affected === undefined ? read !== undefined && `${read} read` : `${affected} changed`,
+    ];
+  });
+  const columns = [["Time (UTC)", "moment"], "Who", "What", "Outcome", ["Rows", "number"]] as const;
+  const none = isLost
+    ? html`The audit files have been rotated. <a href="${pathOf("/audit", again)}">Start again</a>.`
+    : html`No ${isLater && "older "}lines found for: ${filterText(fields)}.`;
+  const older =
+    next &&
+    html`<p class="actions">${linkButton("Search further back", "/audit", { ...again, from: `${next.inode}-${next.offset}` })}</p>
+${reached !== undefined && html`<p class="quiet">Searched back to about ${reached.slice(0, 19).replace("T", " ")} UTC.</p>`}`;
+  const found = html`${table("Audit", columns, rows, none)}${older}`;
+  return sendPage(c, {
+    ...{ title: "Audit", section: "Audit", failure },
+    content: html`${file === undefined ? noFile : html`${filterForm(fields)}${!failure && found}`}
+${file !== undefined && !visitor.isAdministrator && html`<p class="quiet">Only queries and grants on databases on which you may grant are shown.</p>`}`,
+  });
+}
+
+const MOST_SEARCHES = 2;
+const MOST_MEMORY_MB = 128;
+
+let searches = 0;
+
+/** Searches the audit files in a thread. @throws Refusal `busy`, or the file system's error */
+export async function askAudit<Answer>(
+  c: ConsoleRequest,
+  question: AuditQuestion | SummaryQuestion,
+  timeoutMs: number,
+): Promise<Answer> {
+  const busy = new Refusal("busy", { retryAfter: 2 });
+  if (searches >= MOST_SEARCHES) throw busy;
+  searches += 1;
+  const worker = new Worker(siblingModule(import.meta.url, "audit-program"), {
+    workerData: question,
+    resourceLimits: { maxOldGenerationSizeMb: MOST_MEMORY_MB },
+  });
+  const signal = AbortSignal.any([c.req.raw.signal, AbortSignal.timeout(timeoutMs)]);
+  signal.addEventListener("abort", () => void worker.terminate());
+  try {
+    return await new Promise<Answer>((resolve, reject) => {
+      worker
+        .once("message", resolve)
+        .once("error", reject)
+        .once("exit", () => reject(busy));
+    });
+  } finally {
+    searches -= 1;
+    void worker.terminate();
+  }
+}

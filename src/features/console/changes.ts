@@ -1,0 +1,269 @@
+import { hash } from "node:crypto";
+import type { Hono } from "hono";
+import { manageableBy } from "../../core/access/administration.ts";
+import { entriesIn } from "../../core/access/entries.ts";
+import { limitsInWords } from "../../core/access/entry-view.ts";
+import { placeOf } from "../../core/access/grant.ts";
+import { localGroupsOf } from "../../core/access/groups.ts";
+import {
+  groupOf,
+  groupSubject,
+  holderName,
+  isExternalGroup,
+  isExternalUsername,
+} from "../../core/access/roles.ts";
+import { type Grant, grantsOf, type Snapshot } from "../../core/access/snapshot.ts";
+import type { Action } from "../../core/administration/actions.ts";
+import { explainLogin, type Html, html } from "../../core/base/html.ts";
+import { Refusal } from "../../core/base/refusal.ts";
+import { counted } from "../../core/base/suggestion.ts";
+import { changeAs } from "../../core/http/administration.ts";
+import { identify } from "../../core/identity/authenticate.ts";
+import { checkPassword } from "../../core/identity/login.ts";
+import type { AuditedChange } from "../../core/observe/audit-line.ts";
+import { isRecent } from "../oauth/client/sign-ins.ts";
+import {
+  Failure,
+  type Fields,
+  type FormState,
+  hidden,
+  linkButton,
+  ownPassword,
+  pathOf,
+  postForm,
+  statuses,
+  userLink,
+  type Visitor,
+} from "./frame.ts";
+import { type ConsoleEnv, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
+
+type View = Pick<Visitor, "snapshot" | "actor">;
+
+export function visibleEntries({ snapshot, actor }: View, username: string): Grant[] {
+  const { isVisible } = manageableBy(snapshot, actor);
+  return [...entriesIn(grantsOf(snapshot, username))].filter(({ database }) => isVisible(database));
+}
+
+/** The visible entries of a user's local groups. */
+export function visibleGroupEntries(view: View, username: string): Grant[] {
+  const groups = localGroupsOf(view.snapshot, username).map(groupSubject);
+  return groups.flatMap((group) => visibleEntries(view, group));
+}
+
+/** True for a user, also an external one who is only in local groups, or a group. */
+export function mayManage({ snapshot, actor }: View, username: string): boolean {
+  const { isManageable } = manageableBy(snapshot, actor);
+  const { users, groups, grants } = snapshot;
+  const isRecorded = users.has(username) || groups.has(groupOf(username) ?? "");
+  const isNamed =
+    isRecorded || grants.has(username) || localGroupsOf(snapshot, username).length > 0;
+  return isNamed && isManageable({ username });
+}
+
+/** True for manageable users and groups, and for issuers' names, which need no record for a grant. */
+export function mayGrantTo(view: View, username: string): boolean {
+  const group = groupOf(username);
+  const isOfIssuer = group === undefined ? isExternalUsername(username) : isExternalGroup(group);
+  return isOfIssuer || mayManage(view, username);
+}
+
+/** @throws Refusal `user_not_found` or `group_not_found` unless it `isAllowed` */
+export function requireManageable(view: View, username: string, isAllowed = mayManage): void {
+  if (isAllowed(view, username)) return;
+  throw new Refusal(groupOf(username) === undefined ? "user_not_found" : "group_not_found");
+}
+
+/** Members that a form holds by name. It holds a digest of the others, since forms are limited. */
+const LISTED_MEMBERS = 100;
+
+function recordState({ users, groups }: Snapshot, username: string): string[] {
+  const members = groups.get(groupOf(username) ?? "")?.members;
+  if (members?.length === 0) return ["no members"];
+  if (members !== undefined) {
+    const listed = members.slice(0, LISTED_MEMBERS).map((member) => `member ${member}`);
+    const others = members.slice(LISTED_MEMBERS);
+    if (others.length === 0) return listed;
+    const digest = hash("sha256", others.join("\n")).slice(0, 12);
+    return [...listed, `${counted(others.length, "more member")} (${digest})`];
+  }
+  const user = users.get(username);
+  return [user === undefined ? "no record" : user.disabled ? "disabled" : "enabled"];
+}
+
+/**
+ * The visible state of a user or group, line by line. A form holds it, so that changes to it are
+ * noticed.
+ */
+function stateOf(view: View, username: string): string[] {
+  const record = mayManage(view, username) ? recordState(view.snapshot, username) : ["no record"];
+  const entries = visibleEntries(view, username).map((grant) => {
+    const limits = limitsInWords(grant);
+    return `${placeOf(grant)}: ${grant.role}${limits && `; ${limits}`}`;
+  });
+  return [...record, ...entries];
+}
+
+export const RECENT_SECONDS = 300;
+/** Fields of a form that its page takes from the query. */
+const placeFields = ["user", "action", "database", "table"];
+
+function pathOfForm({ req, var: { form } }: ConsoleRequest): string {
+  if (req.method === "GET") return pathOf(req.path, req.query());
+  return pathOf(req.path, Object.fromEntries(placeFields.map((name) => [name, form.get(name)])));
+}
+
+/** The part of a form that confirms it. Nothing after a recent sign-in through a provider. */
+export function confirmationField(c: ConsoleRequest, state?: FormState): Html | undefined {
+  const { session, signIns } = c.var;
+  if (session?.signIn === undefined) return ownPassword(state);
+  if (isRecent(session.signIn, RECENT_SECONDS)) return undefined;
+  const prefix = session.username.split(":")[0];
+  const provider = signIns?.providers.find((one) => one.prefix === prefix);
+  const given = { again: "yes", next: pathOfForm(c) };
+  return html`<div class="field"><p>Changes need a sign-in within the last 5 minutes. Sign in again before you fill in the form.</p>
+${provider && linkButton(`Sign in again: ${provider.label}`, `/sign-in/${prefix}`, given)}</div>`;
+}
+
+/** @throws Refusal `credentials_invalid`, or as `checkPassword` */
+export async function requireConfirmation(c: ConsoleRequest): Promise<void> {
+  const { gateway, listener, session, form } = c.var;
+  if (session?.signIn !== undefined) {
+    if (isRecent(session.signIn, RECENT_SECONDS)) return;
+    const message = "Nothing was changed: sign in again, and submit the form within 5 minutes";
+    throw new Refusal("credentials_invalid", { message });
+  }
+  const origin = listener.originOf(c.env.incoming);
+  try {
+    await checkPassword(gateway.login, session?.username ?? "", form.get("password") ?? "", origin);
+  } catch (error) {
+    const isWrong = error instanceof Refusal && error.code === "credentials_invalid";
+    throw isWrong ? new Refusal(error.code, { message: "Incorrect password" }) : error;
+  }
+}
+
+/**
+ * Makes a change that the visitor has confirmed. Everything is judged again on the state read under
+ * the lock.
+ *
+ * @param username of the user, or `group:<name>`
+ * @throws Failure 409 if the user or group has changed since the form was loaded
+ */
+export async function makeChange<Input>(
+  c: ConsoleRequest,
+  username: string,
+  { plan }: Action<Input>,
+  input: Input,
+): Promise<void> {
+  const { gateway, form } = c.var;
+  const { actor, session } = visitorOf(c);
+  await requireConfirmation(c);
+  // Browsers submit CRLF line ends (HTML, section 4.10.21.7).
+  const before = (form.get("seen") ?? "").split(/\r?\n/).filter((line) => line !== "");
+  const judged = (current: Snapshot) => {
+    identify(current, gateway.revocations, session);
+    const now = stateOf({ snapshot: current, actor }, username);
+    if (before.join("\n") !== now.join("\n")) {
+      const kind = groupOf(username) === undefined ? "user" : "group";
+      const message = `Someone else has changed this ${kind}. Your change was not saved.`;
+      const removed = before.filter((line) => !now.includes(line));
+      const added = now.filter((line) => !before.includes(line));
+      throw new Failure(409, message, { changed: { removed, added } });
+    }
+    return plan(current, actor, input, gateway.configuration);
+  };
+  const author = { kind: "console", name: actor.username } as const;
+  const { written, audited } = await changeAs(gateway, author, judged);
+  gateway.changes.write(author, audited, written.version);
+}
+
+export function noteChange(c: ConsoleRequest, change: AuditedChange): void {
+  const { username } = visitorOf(c).actor;
+  c.var.gateway.changes.write({ kind: "console", name: username }, [change]);
+}
+
+interface FormPage {
+  readonly title: string;
+  readonly heading?: Html;
+  /** Or `group:<name>`. Undefined for a new user or group. */
+  readonly username?: string | undefined;
+  readonly sentence?: string;
+  readonly action: string;
+  readonly listsState?: boolean;
+  readonly form: Html;
+  readonly button: Html;
+}
+
+export function sendForm(c: ConsoleRequest, state: FormState, page: FormPage): Response {
+  const visitor = visitorOf(c);
+  const { title, heading, username, sentence, action, listsState, form, button } = page;
+  const seen = stateOf(visitor, username ?? state.fields.get("user") ?? "");
+  const back = username === undefined ? "/access" : pathOf("/access/user", { user: username });
+  const access = html`<a href="/access">Access</a>`;
+  const content = html`${sentence && html`<p>${sentence}</p>`}
+${postForm(
+  visitor.csrf,
+  action,
+  "sheet narrow",
+  html`${hidden("seen", seen.join("\n"))}${username !== undefined && hidden("user", username)}
+${listsState && html`<p>Current access of <bdi>${holderName(username ?? "")}</bdi>:</p><ul>${seen.map((line) => html`<li>${line}</li>`)}</ul>`}
+${form}
+${confirmationField(c, state)}
+<div class="actions">${button} ${linkButton("Cancel", back)}</div>`,
+)}`;
+  return sendPage(c, {
+    ...{ title, section: "Access", heading, failure: state.failure, content },
+    path: username === undefined ? access : html`${access} / ${userLink(username)}`,
+  });
+}
+
+export interface ConsoleForm {
+  readonly start: (c: ConsoleRequest) => Fields;
+  /** @throws Refusal if the visitor may not use the form */
+  readonly require: (c: ConsoleRequest, fields: Fields) => void;
+  readonly send: (c: ConsoleRequest, state: FormState) => Response | Promise<Response>;
+  /** @returns the response, or the path to redirect to @throws Failure or Refusal */
+  readonly submit: (c: ConsoleRequest, fields: Fields) => Promise<Response | string>;
+}
+
+export function addForm(
+  app: Hono<ConsoleEnv>,
+  path: string,
+  { start, require, send, submit }: ConsoleForm,
+): void {
+  app.get(path, (c) => {
+    const fields = start(c);
+    require(c, fields);
+    return send(c, { fields });
+  });
+  app.post(path, async (c) => {
+    const fields = c.var.form;
+    require(c, fields);
+    try {
+      const answer = await submit(c, fields);
+      return typeof answer === "string" ? c.redirect(answer, 303) : answer;
+    } catch (error) {
+      return send(c, { fields, failure: failureOf(error) });
+    }
+  });
+}
+
+export function invalidFields(fields: Fields): Failure {
+  const marked = fields.size === 1 ? "the marked field" : `the ${fields.size} marked fields`;
+  return new Failure(400, `Nothing was changed. Correct ${marked}.`, { fields });
+}
+
+const beyondRights =
+  "Your own rights are too low: you may not grant, change or revoke rights equal to or above your own.";
+
+/** Describes a failure for its form. Rethrows unexpected errors. */
+export function failureOf(error: unknown): Failure {
+  if (error instanceof Failure) return error;
+  const status = error instanceof Refusal && statuses.find((known) => known === error.status);
+  if (!(error instanceof Refusal) || !status) throw error;
+  const { code } = error;
+  if (code === "role_insufficient" || code === "no_grant") return new Failure(status, beyondRights);
+  const isThrottled = code === "too_many_attempts" || code === "login_busy";
+  const message = isThrottled ? explainLogin(error) : `${error.message}.`;
+  const isWrong = code === "credentials_invalid";
+  return new Failure(status, message, isWrong ? { fields: new Map([["password", message]]) } : {});
+}

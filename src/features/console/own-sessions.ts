@@ -1,0 +1,171 @@
+import { requireSelfOrAdministrator } from "../../core/access/administration.ts";
+import { dateOf, type Html, html } from "../../core/base/html.ts";
+import { revokeTokensOf } from "../../core/http/administration.ts";
+import { type Connection, connectionsOf, isConnected } from "../oauth/server/connections.ts";
+import { describeClient, identityOf, permission } from "../oauth/server/pages.ts";
+import { lifetimes } from "../oauth/server/protocol.ts";
+import { noteChange } from "./changes.ts";
+import { type Column, field, hidden, hint, postForm, table, unseen } from "./frame.ts";
+import type { Session } from "./sessions.ts";
+import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
+
+/** Browsers by User-Agent, in this order: each one also claims to be those after it. */
+const browsers = [
+  [/\bEdg(?:A|iOS)?\/(\d+)/, "Edge"],
+  [/\bOPR\/(\d+)/, "Opera"],
+  [/\b(?:Firefox|FxiOS)\/(\d+)/, "Firefox"],
+  [/\b(?:HeadlessChrome|Chrome|CriOS)\/(\d+)/, "Chrome"],
+  [/\bVersion\/(\d+)[\d.]* (?:Mobile\/\w+ )?Safari\//, "Safari"],
+] as const;
+
+const systems = [
+  [/\bAndroid\b/, "Android"],
+  [/\b(?:iPhone|iPad)\b/, "iOS"],
+  [/\bMac OS X\b/, "macOS"],
+  [/\bWindows\b/, "Windows"],
+  [/\bLinux\b/, "Linux"],
+] as const;
+
+export function browserNamed(userAgent: string): string {
+  for (const [pattern, name] of browsers) {
+    const version = pattern.exec(userAgent)?.[1];
+    if (version === undefined) continue;
+    const [, system] = systems.find(([sign]) => sign.test(userAgent)) ?? [];
+    return system === undefined ? `${name} ${version}` : `${name} ${version} on ${system}`;
+  }
+  return userAgent || "unknown browser";
+}
+
+const SHOWN = 200;
+
+async function connectedTo(c: ConsoleRequest, username?: string): Promise<Connection[]> {
+  const { gateway, applications: store } = c.var;
+  if (store === undefined) return [];
+  const { access, revocations } = gateway;
+  const context = { snapshot: () => access.snapshot, revocations };
+  return (await connectionsOf(store, username)).filter((one) => isConnected(context, one));
+}
+
+function button(csrf: string, path: string, field: Html, label: string, what: string): Html {
+  const content = html`${field}<button class="small">${label}${unseen(what)}</button>`;
+  return postForm(csrf, `/sessions/${path}`, "", content);
+}
+
+function moments(...names: string[]): Column[] {
+  return names.map((name) => [name, "moment"]);
+}
+
+function sessionTable(c: ConsoleRequest, list: readonly Session[]): Html {
+  const { sessions } = c.var;
+  const { csrf, session: own } = visitorOf(c);
+  const rows = list.map((one) => {
+    const { username, address, userAgent, tokenId, startedAt, usedAt } = one;
+    const since = dateOf(sessions.epochOf(startedAt));
+    const what = ` the session of ${username} from ${address} since ${since}`;
+    return [
+      html`<bdi>${username}</bdi>${tokenId === own.tokenId && html` <strong>(this one)</strong>`}`,
+      html`<bdi>${address}</bdi>${hint(html`<bdi>${browserNamed(userAgent)}</bdi>`)}`,
+      since,
+      dateOf(sessions.epochOf(usedAt)),
+      `in ${Math.ceil(sessions.msLeft(one) / 60_000)} min`,
+      button(csrf, "end", hidden("session", tokenId), "End", what),
+    ];
+  });
+  return table(
+    "Console sessions",
+    ["User", "Browser", ...moments("Since", "Last used", "Expires"), "Action"],
+    rows,
+    "No sessions.",
+  );
+}
+
+function applicationTable(c: ConsoleRequest, list: readonly Connection[]): Html {
+  const { mcp } = c.var.gateway.configuration;
+  const { csrf } = visitorOf(c);
+  const rows = list.map((one) => {
+    const { username, grantId, allowedAt, renewedAt, called } = one;
+    const client = describeClient(mcp, one.clientId, one.appName);
+    const what = ` ${client.name} of ${username}`;
+    const tools = called.length === 0 ? "none" : html`<bdi>${called.join(", ")}</bdi>`;
+    return [
+      html`<bdi>${username}</bdi>`,
+      html`<strong><bdi>${client.name}</bdi></strong>${hint(identityOf(client))}`,
+      html`${permission(one)}${hint("Tools called: ", tools)}`,
+      dateOf(allowedAt),
+      renewedAt === undefined ? "never" : dateOf(renewedAt),
+      dateOf(allowedAt + lifetimes.grant),
+      button(csrf, "disconnect", hidden("grant", grantId), "Disconnect", what),
+    ];
+  });
+  const isExternal = c.var.applications === undefined;
+  return table(
+    "Connected applications",
+    ["User", "App", "May", ...moments("Allowed", "Last renewed", "Expires"), "Action"],
+    rows,
+    isExternal
+      ? "An external authorization server admits apps. Disconnect them there."
+      : "No connected apps.",
+  );
+}
+
+export async function showSessions(c: ConsoleRequest): Promise<Response> {
+  const visitor = visitorOf(c);
+  const { csrf, isAdministrator } = visitor;
+  const reader = visitor.actor.username;
+  // Administrators may ask for any user or for all; other visitors see only their own sessions.
+  const username = isAdministrator ? c.req.query("user") || undefined : reader;
+  const sessions = await c.var.sessions.list(username);
+  const connections = await connectedTo(c, username);
+  const more = Math.max(0, sessions.length - SHOWN) + Math.max(0, connections.length - SHOWN);
+  const filter = html`<form method="get" action="/sessions" class="tools" role="search">
+${field({ fields: new Map([["user", username ?? ""]]) }, { name: "user", label: "User", more: html` maxlength="128"` })}
+<button>Show</button>
+</form>`;
+  const ended = username ?? reader;
+  return sendPage(c, {
+    title: "Sessions",
+    section: "Sessions",
+    content: html`${isAdministrator && filter}
+<h2>Console sessions</h2>
+${sessionTable(c, sessions.slice(0, SHOWN))}
+<h2>Connected applications</h2>
+${applicationTable(c, connections.slice(0, SHOWN))}
+${more > 0 && html`<p class="quiet">${more} more are not shown. Filter by user to see them.</p>`}
+<p class="quiet">Login and machine tokens are not stored, so they are not listed. <strong>End everything</strong> revokes them too.</p>
+<details class="sheet narrow"><summary>End everything of <bdi>${ended}</bdi></summary>
+<p>Revokes all tokens, apps and sessions of <bdi>${ended}</bdi>. Passwords and grants stay.</p>
+${postForm(csrf, "/sessions/end-all", "", html`${hidden("user", ended)}<button class="danger">End everything now</button>`)}</details>`,
+  });
+}
+
+export async function endSession(c: ConsoleRequest): Promise<Response> {
+  const { snapshot, actor } = visitorOf(c);
+  const { sessions, form } = c.var;
+  const session = (await sessions.list()).find(({ tokenId }) => tokenId === form.get("session"));
+  if (session !== undefined) {
+    requireSelfOrAdministrator(snapshot, actor, session.username);
+    await sessions.end(session);
+    noteChange(c, { change: "session ended", user: session.username });
+  }
+  return c.redirect("/sessions", 303);
+}
+
+export async function endApplication(c: ConsoleRequest): Promise<Response> {
+  const { snapshot, actor } = visitorOf(c);
+  const { applications, form } = c.var;
+  const found = (await connectedTo(c)).find(({ grantId }) => grantId === form.get("grant"));
+  if (found !== undefined) {
+    const { username: user, clientId: client } = found;
+    requireSelfOrAdministrator(snapshot, actor, user);
+    await applications?.endGrant(found.grantId);
+    noteChange(c, { change: "application ended", user, client });
+  }
+  return c.redirect("/sessions", 303);
+}
+
+export async function endAll(c: ConsoleRequest): Promise<Response> {
+  const { actor } = visitorOf(c);
+  const username = c.var.form.get("user") ?? "";
+  noteChange(c, await revokeTokensOf(c.var.gateway, actor, username));
+  return c.redirect("/sessions", 303);
+}

@@ -1,0 +1,319 @@
+import type { ServerResponse } from "node:http";
+import { ClientError } from "../../core/base/client-error.ts";
+import { runCooperatively, type Steps } from "../../core/base/cooperative-scheduling.ts";
+import { memoize } from "../../core/base/memoize.ts";
+import { Refusal } from "../../core/base/refusal.ts";
+import { commonHeaders } from "../../core/http/answer.ts";
+import type { Exchange } from "../../core/http/exchange.ts";
+import { JsonFault } from "../../core/json/fault.ts";
+import {
+  beginsWith,
+  readText,
+  visitCheckedMembers,
+  visitMembers,
+} from "../../core/json/members.ts";
+import { isPlainName } from "../../core/query/names.ts";
+import type { McpScope } from "../oauth/server/protocol.ts";
+import type { Principal } from "./authenticate.ts";
+
+/** `stateless`: 2026-07-28 and later. Earlier revisions begin with a handshake. */
+export type Era = "stateless" | "handshake";
+
+const errors = {
+  // JSON-RPC 2.0, section 5.1
+  parseError: [-32700, "parse_error"],
+  invalidRequest: [-32600, "invalid_request"],
+  methodNotFound: [-32601, "method_not_found"],
+  invalidParams: [-32602, "invalid_params"],
+  internalError: [-32603, "internal_error"],
+  sessionNotFound: [-32001, "session_not_found"],
+  denied: [-32010, "denied"],
+  tooManyStreams: [-32011, "too_many_streams"],
+  // MCP 2026-07-28
+  headerMismatch: [-32020, "header_mismatch"],
+  unsupportedVersion: [-32022, "unsupported_version"],
+} as const satisfies Record<string, readonly [code: number, reason: string]>;
+
+type ErrorName = keyof typeof errors;
+
+const reasons: ReadonlyMap<number, string> = new Map(Object.values(errors));
+
+export function errorCode(name: ErrorName): number {
+  return errors[name][0];
+}
+
+export function reasonOf(code: number): string {
+  return reasons.get(code) ?? "bad_request";
+}
+
+export type Members = Readonly<Record<string, unknown>>;
+
+export function isObject(value: unknown): value is Members {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
+
+/** Numbers are integers up to 2^53 - 1. */
+export type MessageId = string | number;
+
+export class McpRefused extends ClientError {
+  /** Stable code of the rule that refused the message. Default: the error's own code. */
+  readonly code: string;
+  readonly status: number;
+  readonly rpcCode: number;
+  /** Additional members of the error, safe to show to the client. */
+  readonly data: Members | undefined;
+  readonly id: MessageId | undefined;
+  /** Sent instead of a JSON-RPC error. */
+  readonly result: Members | undefined;
+
+  constructor(
+    error: ErrorName,
+    message: string,
+    options: {
+      status?: number;
+      code?: string;
+      data?: Members;
+      id?: MessageId | undefined;
+      result?: Members;
+    } = {},
+  ) {
+    super(message);
+    const [rpcCode, code] = errors[error];
+    this.rpcCode = rpcCode;
+    this.code = options.code ?? code;
+    this.status = options.status ?? 400;
+    this.data = options.data;
+    this.id = options.id;
+    this.result = options.result;
+  }
+}
+
+export function setHeaders(response: ServerResponse, headers: readonly string[]): void {
+  for (let at = 0; at + 1 < headers.length; at += 2) {
+    response.setHeader(headers[at] ?? "", headers[at + 1] ?? "");
+  }
+}
+
+/** The id is null if the request's id could not be read (JSON-RPC 2.0, section 5). */
+export function sendMcpRefusal(exchange: Exchange, refused: McpRefused): void {
+  const { response, verdict } = exchange;
+  verdict.deny(refused.code, 400);
+  if (response.headersSent || response.destroyed) return;
+  const { id = null, rpcCode: code, message, data, status, result } = refused;
+  const outcome = result === undefined ? { error: { code, message, data } } : { result };
+  // An accepted notification has no response body, not even for a refusal.
+  const hasBody = status !== 202;
+  const bytes = Buffer.from(hasBody ? JSON.stringify({ jsonrpc: "2.0", id, ...outcome }) : "");
+  setHeaders(response, commonHeaders(exchange));
+  if (hasBody) response.setHeader("Content-Type", "application/json");
+  response.setHeader("Content-Length", bytes.length);
+  response.setHeader("Cache-Control", "no-store");
+  response.setHeader("X-Content-Type-Options", "nosniff");
+  response.writeHead(status);
+  response.end(bytes);
+}
+
+const versionKey = "io.modelcontextprotocol/protocolVersion";
+
+export interface McpMessage {
+  readonly kind: "request" | "notification" | "response";
+  readonly id: MessageId | undefined;
+  readonly method: string;
+  readonly name: string | undefined;
+  /** The version in `params._meta`, undefined for clients before 2026-07-28. */
+  readonly protocolVersion: string | undefined;
+  readonly arguments: Buffer | undefined;
+}
+
+/** For a protocol string, such as a method or an id. */
+const MAX_TEXT_BYTES = 8 * 1024;
+
+const messageMembers = ["jsonrpc", "id", "method", "params", "result", "error"];
+const guardedParams = ["name", "uri", "taskId", "arguments", "_meta"];
+
+const nameMembers: ReadonlyMap<string, string> = new Map([
+  ...each(["tools/call", "prompts/get"], "name"),
+  ...each(["resources/read", "resources/subscribe", "resources/unsubscribe"], "uri"),
+  ...each(["tasks/get", "tasks/result", "tasks/update", "tasks/cancel"], "taskId"),
+]);
+
+function each<Value>(methods: readonly string[], value: Value) {
+  return methods.map((method) => [method, value] as const);
+}
+
+function invalid(problem: string, id?: MessageId): McpRefused {
+  return new McpRefused("invalidRequest", `Invalid request: ${problem}`, { id });
+}
+
+const fold = memoize((key) => key.toUpperCase().toLowerCase());
+
+const MAX_KEY_BYTES = 256;
+
+/** @throws McpRefused for a key that differs from a known one only by case, which servers ignore */
+export function* readKnownMembers(
+  value: Buffer,
+  known: readonly string[],
+  id?: MessageId,
+): Steps<Map<string, Buffer>> {
+  const members = new Map<string, Buffer>();
+  yield* visitCheckedMembers(value, (key, member) => {
+    if (known.includes(key)) members.set(key, member);
+    else if (key.length <= MAX_KEY_BYTES && known.some((one) => fold(one) === fold(key))) {
+      throw invalid("a member differs from a protocol member only by case", id);
+    }
+  });
+  return members;
+}
+
+function requireShort(key: string, value: Buffer | undefined, id?: MessageId): void {
+  if (value === undefined || value.length <= MAX_TEXT_BYTES) return;
+  throw invalid(`${key} has ${value.length} bytes; allowed: ${MAX_TEXT_BYTES}`, id);
+}
+
+function readId(value: Buffer | undefined): MessageId | undefined {
+  if (value === undefined) return undefined;
+  requireShort("the id", value);
+  const id: unknown = beginsWith(value, "{") ? undefined : JSON.parse(value.toString("utf8"));
+  if (typeof id === "string") return id;
+  if (typeof id === "number" && Number.isSafeInteger(id)) return id;
+  throw invalid("the id is not a string or an integer");
+}
+
+function* readTop(body: Buffer): Steps<Map<string, Buffer>> {
+  const top = new Map<string, Buffer>();
+  try {
+    yield* visitMembers(body, (key, value) => {
+      if (!messageMembers.includes(key))
+        throw invalid(`unknown member; allowed: ${messageMembers.join(", ")}`);
+      top.set(key, value);
+    });
+  } catch (error) {
+    if (!(error instanceof JsonFault)) throw error;
+    if (error.isSyntax) throw new McpRefused("parseError", `Parse error: ${error.message}`);
+    throw invalid(error.message);
+  }
+  return top;
+}
+
+function readObject(members: ReadonlyMap<string, Buffer>, key: string, id?: MessageId) {
+  const value = members.get(key);
+  if (value === undefined || beginsWith(value, "{")) return value;
+  throw new McpRefused("invalidParams", `Invalid params: ${key} is not an object`, { id });
+}
+
+function readString(members: ReadonlyMap<string, Buffer>, key: string, id?: MessageId) {
+  const value = members.get(key);
+  if (value === undefined) return undefined;
+  requireShort(key, value, id);
+  const text = readText(value);
+  if (text !== undefined) return text;
+  throw new McpRefused("invalidParams", `Invalid params: ${key} is not a string`, { id });
+}
+
+/** For a plain name in JSON, with every character escaped. */
+const MAX_NAME_BYTES = 6 * 63 + 2;
+
+/** The value as a database or table name, undefined if it is not a valid one. */
+export function plainNameIn(value: Buffer | undefined): string | undefined {
+  const name = value === undefined || value.length > MAX_NAME_BYTES ? undefined : readText(value);
+  return name !== undefined && isPlainName(name) ? name : undefined;
+}
+
+function* messageIn(body: Buffer): Steps<McpMessage> {
+  const top = yield* readTop(body);
+  const id = readId(top.get("id"));
+  const [jsonrpc, methodValue] = [top.get("jsonrpc"), top.get("method")];
+  requireShort("jsonrpc", jsonrpc, id);
+  requireShort("the method", methodValue, id);
+  if (readText(jsonrpc) !== "2.0") throw invalid('jsonrpc is not "2.0"', id);
+  const noParams = { name: undefined, protocolVersion: undefined, arguments: undefined };
+  if (top.has("result") || top.has("error")) {
+    if (top.has("method") || top.has("params") || (top.has("result") && top.has("error"))) {
+      throw invalid("it mixes members of a request and of a response", id);
+    }
+    return { kind: "response", id, method: "", ...noParams };
+  }
+  const method = readText(methodValue);
+  if (method === undefined) throw invalid("the method is missing or not a string", id);
+  const kind = top.has("id") ? "request" : "notification";
+  const value = readObject(top, "params", id);
+  if (value === undefined) return { kind, id, method, ...noParams };
+  const params = yield* readKnownMembers(value, guardedParams, id);
+  const metaValue = readObject(params, "_meta", id) ?? Buffer.from("{}");
+  const meta = yield* readKnownMembers(metaValue, [versionKey], id);
+  const nameMember = nameMembers.get(method);
+  return {
+    kind,
+    id,
+    method,
+    name: nameMember === undefined ? undefined : readString(params, nameMember, id),
+    protocolVersion: readString(meta, versionKey, id),
+    arguments: readObject(params, "arguments", id),
+  };
+}
+
+/**
+ * Reads one JSON-RPC 2.0 message. The bytes must not change until it resolves.
+ *
+ * @throws McpRefused `parseError`, `invalidParams`, or `invalidRequest`, also for a body that two
+ * parsers could read differently
+ */
+export function readMessage(body: Buffer): Promise<McpMessage> {
+  return runCooperatively(messageIn(body));
+}
+
+const tools = ["tools/list", "tools/call"];
+const tasks = ["tasks/get", "tasks/list", "tasks/result", "tasks/update", "tasks/cancel"];
+const prompts = ["prompts/list", "prompts/get", "completion/complete"];
+const resources = ["list", "templates/list", "read", "subscribe", "unsubscribe"];
+
+/** The scope of each protocol method. Others are refused, because their effects are unknown. */
+const scopes: ReadonlyMap<string, McpScope | undefined> = new Map([
+  ...each(["initialize", "ping", "server/discover", "logging/setLevel"], undefined),
+  ...each(["subscriptions/listen"], undefined),
+  ...each([...tools, ...tasks], "mcp:tools" as const),
+  ...each([...prompts, ...resources.map((name) => `resources/${name}`)], "mcp:resources" as const),
+]);
+
+const notifications: ReadonlySet<string> = new Set([
+  ...["notifications/initialized", "notifications/cancelled", "notifications/progress"],
+  ...["notifications/roots/list_changed", "notifications/tasks/status"],
+]);
+
+/** @throws McpRefused `methodNotFound`, or Refusal `insufficient_scope` */
+export function requireMethod(message: McpMessage, principal: Principal, era: Era): void {
+  const { kind, method, id } = message;
+  if (kind === "response") return;
+  const isKnown = kind === "request" ? scopes.has(method) : notifications.has(method);
+  if (!isKnown) {
+    // In revisions with sessions, a 404 would mean a lost session.
+    const status = era === "stateless" ? 404 : kind === "notification" ? 202 : 200;
+    throw new McpRefused("methodNotFound", "Method not found", { status, id });
+  }
+  const scope = scopes.get(method);
+  if (scope === undefined || principal.scopes.has(scope)) return;
+  // Some clients request exactly what the challenge names and would lose their other scopes.
+  const all = [...principal.scopes, scope].sort().join(" ");
+  throw new Refusal("insufficient_scope", { scope: all });
+}
+
+/**
+ * Counts a tool call. An exceeded limit is a tool error, which models read and can wait for; some
+ * clients end the session at a 429.
+ *
+ * @throws McpRefused `rate_limited`, or another Refusal of `count`
+ */
+export async function requireCallRate(
+  { id, protocolVersion }: McpMessage,
+  count: Promise<void> | undefined,
+): Promise<void> {
+  try {
+    await count;
+  } catch (error) {
+    if (!(error instanceof Refusal) || error.code !== "rate_limited") throw error;
+    const text = `Failed: ${error.message} (${error.code})`;
+    const version = protocolVersion === undefined ? {} : { resultType: "complete" };
+    const result = { ...version, isError: true, content: [{ type: "text", text }] };
+    throw new McpRefused("denied", text, { status: 200, code: error.code, id, result });
+  }
+}

@@ -1,0 +1,487 @@
+import type { IncomingMessage, ServerResponse } from "node:http";
+import { isDeepStrictEqual } from "node:util";
+import { decideWholeDatabase } from "../../../core/access/policy.ts";
+import type { Decision } from "../../../core/access/rights.ts";
+import { runCooperatively } from "../../../core/base/cooperative-scheduling.ts";
+import { memoize } from "../../../core/base/memoize.ts";
+import { Refusal } from "../../../core/base/refusal.ts";
+import { foldHeader } from "../../../core/config/kinds.ts";
+import type { Configuration } from "../../../core/config/schema.ts";
+import { commonHeaders } from "../../../core/http/answer.ts";
+import { type Exchange, originOf } from "../../../core/http/exchange.ts";
+import type { Gateway } from "../../../core/http/gateway.ts";
+import { requireAllowed } from "../../../core/http/query.ts";
+import { countCall } from "../../../core/http/rates.ts";
+import { parseExactly, requireOneReading } from "../../../core/json/document.ts";
+import type { BodyFilter, ResponseHandling } from "../../../core/upstream/answer-stream.ts";
+import { gatewayHeaders, type Identity, passedHeaders } from "../../../core/upstream/headers.ts";
+import { type AnswerHead, fieldIn } from "../../../core/upstream/http1/answer-reader.ts";
+import { principalOf } from "../authenticate.ts";
+import {
+  type Era,
+  isObject,
+  type McpMessage,
+  McpRefused,
+  plainNameIn,
+  readKnownMembers,
+  readMessage,
+  requireCallRate,
+  requireMethod,
+  sendMcpRefusal,
+} from "../message.ts";
+import { PooledProxy } from "../pooled-proxy.ts";
+import { judgeHeaders, judgeParameter } from "../protocol-headers.ts";
+import { mayUse } from "../rights.ts";
+import {
+  assignTasks,
+  MAX_STREAMS_PER_USER,
+  requireOwnTask,
+  type SessionRegister,
+  type StreamRegister,
+  sessionLimits,
+  taskKey,
+} from "./sessions.ts";
+
+export type ToolRule = Configuration["mcp"]["tools"][number];
+
+function denied(message: McpMessage, code: string): McpRefused {
+  const text = `Denied: you may not call this tool (${code})`;
+  const options = { status: 200, code, id: message.id, data: { code } };
+  return new McpRefused("denied", text, options);
+}
+
+async function databaseOf(rule: ToolRule, message: McpMessage): Promise<string> {
+  if (rule.database !== undefined) return rule.database;
+  const { database_argument: key = "" } = rule;
+  const args = message.arguments ?? Buffer.from("{}");
+  const members = await runCooperatively(readKnownMembers(args, [key], message.id));
+  const database = plainNameIn(members.get(key));
+  if (database !== undefined) return database;
+  const problem = `Invalid params: the argument ${key} is not a database name`;
+  throw new McpRefused("invalidParams", problem, { status: 200, id: message.id });
+}
+
+interface Judged {
+  readonly message: McpMessage | undefined;
+  readonly era: Era;
+  readonly sessionId: string | undefined;
+  readonly identity: Identity;
+}
+
+function findRule({ configuration }: Gateway, tool: string | undefined): ToolRule | undefined {
+  return configuration.mcp.tools.find(({ name }) => name === tool);
+}
+
+function mayUseBy(gateway: Gateway, exchange: Exchange) {
+  return ({ permission, database }: ToolRule) => mayUse(gateway, exchange, permission, database);
+}
+
+const allowed: Decision = { allowed: true, reason: "allowed", role: undefined, entry: undefined };
+
+/** Decides on one call, records it for the audit, and has its answer cut once it is denied. */
+function decide(gateway: Gateway, exchange: Exchange, rule: ToolRule, database: string): Decision {
+  const { permission } = rule;
+  const { verdict } = exchange;
+  const { subject } = principalOf(exchange);
+  const decideNow = () => {
+    const { access, configuration } = gateway;
+    if (!configuration.auth.enabled) return allowed;
+    const origin = originOf(exchange);
+    return decideWholeDatabase(access.snapshot, subject, permission, database, origin);
+  };
+  const decision = decideNow();
+  const { role, entry } = decision;
+  verdict.record([{ operation: permission, database, tables: [], role, entry }]);
+  if (decision.allowed) verdict.allow();
+  else verdict.deny(decision.reason, 403);
+  const { tools } = gateway.configuration.mcp;
+  verdict.requireStillAllowed = () => {
+    const { tools: now } = gateway.configuration.mcp;
+    const isRuled = now === tools || now.some((other) => isDeepStrictEqual(other, rule));
+    if (!isRuled) throw new Refusal("no_grant");
+    requireAllowed(decideNow());
+  };
+  return decision;
+}
+
+async function identify(
+  gateway: Gateway,
+  exchange: Exchange,
+  message: McpMessage | undefined,
+): Promise<Identity> {
+  const principal = principalOf(exchange);
+  const { username } = principal.subject;
+  const { tools } = gateway.configuration.mcp;
+  // Tasks belong to tool calls, so a caller who may call no tool is denied.
+  if (message?.method.startsWith("tasks/") && !tools.some(mayUseBy(gateway, exchange)))
+    throw denied(message, "no_grant");
+  if (message?.method !== "tools/call") return { username, roles: [], databases: [] };
+  await requireCallRate(message, countCall(gateway, exchange));
+  // The policy may have changed while the steps above waited.
+  const rule = findRule(gateway, message.name);
+  if (rule === undefined) throw denied(message, "tool_without_policy");
+  const database = await databaseOf(rule, message);
+  const decision = decide(gateway, exchange, rule, database);
+  if (!decision.allowed) throw denied(message, decision.reason);
+  const { database_argument: argument } = rule;
+  if (argument !== undefined) judgeParameter(exchange.request.headers, message, argument, database);
+  principal.noteCall?.(message.name ?? "");
+  return { username, roles: [decision.role ?? ""], databases: [database] };
+}
+
+/** @throws McpRefused, or Refusal `insufficient_scope` */
+async function judgeRequest(
+  gateway: Gateway,
+  sessions: SessionRegister,
+  exchange: Exchange,
+  body: Buffer | undefined,
+): Promise<Judged> {
+  const { headers } = exchange.request;
+  const principal = principalOf(exchange);
+  const message = body === undefined ? undefined : await readMessage(body);
+  const era = message === undefined ? "handshake" : judgeHeaders(headers, message);
+  const { "mcp-session-id": id } = headers;
+  // Revisions without sessions ignore the header.
+  const sessionId = era === "stateless" || typeof id !== "string" ? undefined : id;
+  const { username } = principal.subject;
+  if (sessionId !== undefined && !(await sessions.use(sessionId, username))) {
+    const options = { status: 404, id: message?.kind === "request" ? message.id : undefined };
+    throw new McpRefused("sessionNotFound", "Session not found", options);
+  }
+  if (sessionId === undefined && headers["last-event-id"] !== undefined) {
+    throw new McpRefused("invalidRequest", "Invalid request: Last-Event-ID without Mcp-Session-Id");
+  }
+  if (message !== undefined) requireMethod(message, principal, era);
+  const identity = await identify(gateway, exchange, message);
+  if (message !== undefined) await requireOwnTask(sessions, message, username);
+  return { message, era, sessionId, identity };
+}
+
+/** True if the response may contain a list. Servers resend missed ones on a GET stream. */
+function mayList({ method }: IncomingMessage, { message }: Judged): boolean {
+  if (message === undefined) return method === "GET";
+  return message.method === "tools/list" || message.method === "tasks/list";
+}
+
+/** True if the response stays open and only reports changes. */
+function isSubscription({ method }: IncomingMessage, { message }: Judged): boolean {
+  return message === undefined ? method === "GET" : message.method === "subscriptions/listen";
+}
+
+/** Headers that were checked against the body or the caller. */
+const judgedHeaders: ReadonlySet<string> = new Set([
+  ...["mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id", "last-event-id"],
+  ...["content-type", "content-encoding"],
+]);
+
+/** True for headers that the gateway sets itself or has judged, in any spelling. */
+const isSetByGateway = memoize(
+  (name) => name === "host" || judgedHeaders.has(foldHeader(name)),
+  256,
+);
+
+/**
+ * Judged headers are forwarded exactly as they were judged, even if the client listed them in
+ * `Connection`. Other spellings, which a server may fold to the same name, are dropped.
+ */
+function upstreamHeaders(
+  { configuration, headers: policy }: Gateway,
+  { request, peer, requestId }: Exchange,
+  { era, sessionId, identity }: Judged,
+  body: Buffer | undefined,
+): Record<string, string | string[]> {
+  const { auth, mcp } = configuration;
+  const isInSession = era !== "stateless" && sessionId !== undefined;
+  // Credentials of the client and of the database are never forwarded.
+  const own = { ...policy, forwardAuthorization: false, authorization: mcp.authorization };
+  const headers = passedHeaders(request.headers, own, peer.isTrusted, isSetByGateway);
+  for (const name of judgedHeaders) {
+    const value = request.headers[name];
+    if (value !== undefined && (isInSession || name !== "mcp-session-id")) headers[name] = value;
+  }
+  // Responses may need filtering, so they must not be compressed.
+  headers["accept-encoding"] = "identity";
+  if (body !== undefined) headers["content-length"] = String(body.length);
+  const { forwardedFor, proto, host } = peer;
+  // While authentication is off, the gateway vouches for no identity.
+  const known = auth.enabled ? identity : undefined;
+  const added = { requestId, forwardedFor, proto, host, identity: known };
+  return Object.assign(headers, gatewayHeaders(added));
+}
+
+const LARGEST_MESSAGE_BYTES = 16 * 1024 * 1024;
+const nothing = Buffer.alloc(0);
+
+/** Members of a result that are filtered, with the member that identifies an element. */
+const filteredLists = Object.entries({ tools: "name", tasks: "taskId" });
+
+type IsVisible = (list: string, name: string) => Promise<boolean>;
+
+/** Members of a 2026-07-28 result, which must state its cache lifetime. */
+const cacheMembers = ["resultType", "ttlMs", "cacheScope"];
+
+/**
+ * Filters a list of tools or tasks, and forbids caching it, because grants may change at any time
+ * (MCP 2026-07-28, Caching). Undefined if there is nothing to filter.
+ */
+async function filterMessage(bytes: Buffer, isVisible: IsVisible): Promise<string | undefined> {
+  requireOneReading(bytes);
+  const message = parseExactly(bytes.toString("utf8"));
+  if (!isObject(message)) throw new Error("not a message");
+  const { result } = message;
+  if (!isObject(result)) return undefined;
+  const found = filteredLists.filter(([list]) => Object.hasOwn(result, list));
+  if (found.length === 0) return undefined;
+  const filtered: Record<string, unknown> = { ...result };
+  for (const [list, identifier] of found) {
+    const elements = result[list];
+    if (!Array.isArray(elements)) throw new Error("not a list");
+    const visible: unknown[] = [];
+    for (const element of elements) {
+      const name = isObject(element) ? element[identifier] : undefined;
+      if (typeof name === "string" && (await isVisible(list, name))) visible.push(element);
+    }
+    filtered[list] = visible;
+  }
+  if (cacheMembers.some((key) => Object.hasOwn(result, key))) {
+    Object.assign(filtered, { ttlMs: 0, cacheScope: "private" });
+  }
+  return JSON.stringify({ ...message, result: filtered });
+}
+
+function messageFilter(isVisible: IsVisible): BodyFilter {
+  const pieces: Buffer[] = [];
+  let length = 0;
+  return {
+    pass(piece) {
+      length += piece.length;
+      if (length > LARGEST_MESSAGE_BYTES) throw new Error("too long");
+      pieces.push(Buffer.from(piece));
+      return nothing;
+    },
+    async end() {
+      const message = Buffer.concat(pieces);
+      if (message.length === 0) return nothing;
+      return Buffer.from((await filterMessage(message, isVisible)) ?? message);
+    },
+  };
+}
+
+/** Empty line that ends an event (WHATWG HTML, server-sent events). */
+const endOfEvent = /(?:\r\n|\r(?!\n)|\n){2}/g;
+const END_LENGTH = 4;
+const endOfLine = /\r\n|\r|\n/;
+/** A data line. One space after the colon is not part of the data. */
+const dataLine = /^data(?:: ?(?<text>.*))?$/s;
+/** Byte order mark in latin1. It is text anywhere but at the start of the stream. */
+const byteOrderMark = /^\xef\xbb\xbf/;
+
+/** @param event the event's bytes as latin1 */
+async function filterEvent(event: string, isVisible: IsVisible): Promise<string> {
+  const lines = event.split(endOfLine);
+  const data = lines.flatMap((line) => {
+    const match = dataLine.exec(line);
+    return match === null ? [] : [match.groups?.text ?? ""];
+  });
+  const text = data.join("\n");
+  if (text.trim() === "") return event;
+  const filtered = await filterMessage(Buffer.from(text, "latin1"), isVisible);
+  if (filtered === undefined) return event;
+  const others = lines.filter((line) => line !== "" && !dataLine.test(line));
+  const written = Buffer.from(filtered).toString("latin1");
+  return [...others, `data: ${written}`, "", ""].join("\n");
+}
+
+function eventFilter(isVisible: IsVisible): BodyFilter {
+  // One instance per stream, because `lastIndex` is its state.
+  const ends = new RegExp(endOfEvent);
+  let rest = "";
+  let isAtStart = true;
+  return {
+    async pass(piece) {
+      ends.lastIndex = Math.max(0, rest.length - END_LENGTH);
+      rest += piece.toString("latin1");
+      let start = 0;
+      let passed = "";
+      for (let end = ends.exec(rest); end !== null; end = ends.exec(rest)) {
+        const next = end.index + end[0].length;
+        const event = rest.slice(start, next);
+        const text = isAtStart ? event.replace(byteOrderMark, "") : event;
+        isAtStart = false;
+        passed += await filterEvent(text, isVisible);
+        start = next;
+      }
+      rest = rest.slice(start);
+      if (rest.length > LARGEST_MESSAGE_BYTES) throw new Error("too long");
+      return Buffer.from(passed, "latin1");
+    },
+    /** Drops an incomplete event, as clients would. */
+    end: () => nothing,
+  };
+}
+
+const droppedHeaders: ReadonlySet<string> = new Set([
+  // The client's cookies are not forwarded either, and challenges are the gateway's own.
+  "set-cookie",
+  "www-authenticate",
+  "mcp-session-id",
+]);
+
+/** Headers that describe the unfiltered bytes or allow caching. */
+const bodyHeaders: ReadonlySet<string> = new Set([
+  ...["content-length", "etag", "digest", "content-digest", "repr-digest", "content-md5"],
+  ...["accept-ranges", "last-modified", "cache-control", "expires", "age"],
+]);
+
+function without(raw: readonly string[], names: ReadonlySet<string>): string[] {
+  return raw.filter((_, at) => !names.has((raw[at - (at % 2)] ?? "").toLowerCase()));
+}
+
+/** Lenient, because clients look for the type anywhere in the header. */
+function isEventStream(answer: AnswerHead): boolean {
+  return /text\/event-stream/i.test(fieldIn(answer.headers, "content-type") ?? "");
+}
+
+function isSuccess({ status }: AnswerHead): boolean {
+  return status >= 200 && status < 300;
+}
+
+/** @throws Refusal `upstream_broken` if it cannot be filtered */
+function filterFor(answer: AnswerHead, isVisible: IsVisible): BodyFilter | undefined {
+  const encoding = fieldIn(answer.headers, "content-encoding") ?? "identity";
+  if (encoding !== "identity") {
+    throw new Refusal("upstream_broken", { detail: `a list in the coding ${encoding}` });
+  }
+  if (isEventStream(answer)) return eventFilter(isVisible);
+  const type = fieldIn(answer.headers, "content-type") ?? "";
+  if (/json/i.test(type)) return messageFilter(isVisible);
+  if (!isSuccess(answer)) return undefined;
+  throw new Refusal("upstream_broken", { detail: "neither JSON nor an event stream" });
+}
+
+/** Refuses redirects, which bypass the gateway, and 401, which is about its own credential. */
+function receive(
+  answer: AnswerHead,
+  isVisible: IsVisible | undefined,
+  sessionId: string | undefined,
+  taskFilter: BodyFilter | undefined,
+): ResponseHandling {
+  const { status } = answer;
+  if (status === 401 || (status >= 300 && status < 400)) {
+    throw new Refusal("upstream_broken", { detail: `the MCP server answered ${status}` });
+  }
+  const isStream = isEventStream(answer);
+  const filter = isVisible && filterFor(answer, isVisible);
+  let rawHeaders = without(answer.headers, droppedHeaders);
+  if (sessionId !== undefined) rawHeaders = [...rawHeaders, "Mcp-Session-Id", sessionId];
+  if (isStream && fieldIn(answer.headers, "x-accel-buffering") === undefined) {
+    rawHeaders = [...rawHeaders, "X-Accel-Buffering", "no"];
+  }
+  if (filter === undefined) return { rawHeaders, filter: taskFilter, isStream };
+  const ofFiltered = [...without(rawHeaders, bodyHeaders), "Cache-Control", "no-store"];
+  return { rawHeaders: ofFiltered, filter, isStream };
+}
+
+/** Returns the session id for the client. @throws Error if it belongs to another user */
+async function noteSession(
+  sessions: SessionRegister,
+  method: string,
+  answer: AnswerHead,
+  { message, era, sessionId, identity }: Judged,
+): Promise<string | undefined> {
+  if (era === "stateless") return undefined;
+  const hasEnded = answer.status === 404 || (isSuccess(answer) && method === "DELETE");
+  if (sessionId !== undefined && hasEnded) sessions.end(sessionId);
+  const answeredId = fieldIn(answer.headers, "mcp-session-id");
+  if (answeredId === undefined) return undefined;
+  if (message?.method !== "initialize" || !isSuccess(answer)) {
+    return answeredId === sessionId ? answeredId : undefined;
+  }
+  if (await sessions.open(answeredId, identity.username)) return answeredId;
+  throw new Error("the MCP server has given one session to two users");
+}
+
+function keepSessionInUse(
+  sessions: SessionRegister,
+  { sessionId, identity: { username } }: Judged,
+  response: ServerResponse,
+  intervalMs: number,
+): void {
+  // A closed response emits no other `close`, so nothing would stop the timer.
+  if (sessionId === undefined || response.closed) return;
+  const touch = async () => sessions.use(sessionId, username);
+  // After a failure, the next interval tries again.
+  const timer = setInterval(() => void touch().catch(() => {}), intervalMs);
+  response.once("close", () => clearInterval(timer));
+}
+
+interface McpProxyOptions {
+  readonly sessions: SessionRegister;
+  readonly streams: StreamRegister;
+  /** While a stream is open, its session counts as used again at this interval. */
+  readonly sessionTouchMs?: number;
+}
+
+/** Proxy for an external MCP server. It connects on first use. */
+export function createMcpProxy(
+  gateway: Gateway,
+  target: string,
+  { sessions, streams, sessionTouchMs = sessionLimits.idleMs / 4 }: McpProxyOptions,
+) {
+  const url = new URL(target);
+  const { connect_timeout: connect, response_timeout: response } = gateway.configuration.upstream;
+  const proxy = new PooledProxy(url, connect * 1000, response * 1000);
+
+  async function countStream(username: string, response: ServerResponse, judged: Judged) {
+    const release = await streams.take(username);
+    if (release === undefined) {
+      const problem = `Too many streams: close one of your ${MAX_STREAMS_PER_USER} open streams`;
+      throw new McpRefused("tooManyStreams", problem, { status: 429, id: judged.message?.id });
+    }
+    if (response.closed) release();
+    else response.once("close", release);
+  }
+
+  return {
+    /** @param body undefined for GET and DELETE. @throws Refusal before any part of a response */
+    async handle(exchange: Exchange, body: Buffer | undefined): Promise<void> {
+      const { request, response } = exchange;
+      const { username } = principalOf(exchange).subject;
+      let judged: Judged;
+      try {
+        judged = await judgeRequest(gateway, sessions, exchange, body);
+        keepSessionInUse(sessions, judged, response, sessionTouchMs);
+        if (isSubscription(request, judged)) await countStream(username, response, judged);
+      } catch (error) {
+        if (!(error instanceof McpRefused)) throw error;
+        sendMcpRefusal(exchange, error);
+        return;
+      }
+      const isVisible: IsVisible = async (list, name) => {
+        if (list === "tasks") return sessions.use(taskKey(name), username);
+        const rule = findRule(gateway, name);
+        return rule !== undefined && mayUseBy(gateway, exchange)(rule);
+      };
+      const filter = mayList(request, judged) ? isVisible : undefined;
+      const headers = upstreamHeaders(gateway, exchange, judged, body);
+      const { method = "" } = request;
+      exchange.forwardUpstream({ method, headers, target: url.origin });
+      const isCall = judged.message?.method === "tools/call";
+      const taskFilter = isCall ? assignTasks(sessions, username) : undefined;
+      await proxy.forward({
+        method,
+        headers,
+        body,
+        response,
+        answerHeaders: commonHeaders(exchange),
+        // When its connection breaks, a call may have run.
+        isRepeatable: !isCall,
+        receive: async (answer) => {
+          const sessionId = await noteSession(sessions, method, answer, judged);
+          return receive(answer, filter, sessionId, taskFilter);
+        },
+      });
+    },
+    close: (): void => proxy.close(),
+  };
+}

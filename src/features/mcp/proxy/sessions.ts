@@ -1,0 +1,226 @@
+import { hash } from "node:crypto";
+import { openWalDatabase } from "../../../core/base/files/wal-database.ts";
+import type { BodyFilter } from "../../../core/upstream/answer-stream.ts";
+import { type McpMessage, McpRefused } from "../message.ts";
+
+/** Another gateway may use the file, such as one that is shutting down. */
+const BUSY_TIMEOUT_MS = 1000;
+
+type SessionFile = ReturnType<typeof openSessionFile>;
+
+/**
+ * Owners of sessions, in an SQLite file. A power cut may lose the latest ones, whose clients then
+ * start new sessions. A session that cannot be written stays known until the gateway ends.
+ */
+export function openSessionFile(file: string, onFailure: (error: unknown) => void) {
+  const database = openWalDatabase(file, BUSY_TIMEOUT_MS);
+  database.exec(
+    "PRAGMA synchronous = NORMAL;" +
+      "CREATE TABLE IF NOT EXISTS sessions (key TEXT PRIMARY KEY, username TEXT NOT NULL) STRICT",
+  );
+  const put = database.prepare("INSERT OR REPLACE INTO sessions VALUES (?, ?)");
+  const drop = database.prepare("DELETE FROM sessions WHERE key = ?");
+
+  function attempt(write: () => void): void {
+    try {
+      write();
+    } catch (error) {
+      onFailure(error);
+    }
+  }
+
+  return {
+    all(): [key: string, username: string][] {
+      const rows = database.prepare("SELECT key, username FROM sessions ORDER BY rowid").all();
+      return rows.map(({ key, username }) => [String(key), String(username)]);
+    },
+    put: (key: string, username: string): void => attempt(() => put.run(key, username)),
+    drop: (key: string): void => attempt(() => drop.run(key)),
+    close: (): void => database.close(),
+  };
+}
+
+export const sessionLimits = {
+  /** When a limit is reached, the session that is idle longest is forgotten. */
+  total: 10_000,
+  perUser: 100,
+  /** Without a request or an open stream, until a session is forgotten. */
+  idleMs: 60 * 60 * 1000,
+};
+
+export interface SessionRegister {
+  /** Assigns a new session to the user. False if it belongs to another user. */
+  open(id: string, username: string): boolean | Promise<boolean>;
+  /** True if the session belongs to the user. */
+  use(id: string, username: string): boolean | Promise<boolean>;
+  end(id: string): void;
+}
+
+/** Ids are stored as hashes, so that a reader of the store cannot use a session. */
+function keyOf(id: string): string {
+  return hash("sha256", id, "base64url");
+}
+
+/** An unknown session belongs to no one. Its client gets 404 and starts a new one. */
+export class Sessions implements SessionRegister {
+  readonly #limits: typeof sessionLimits;
+  readonly #now: () => number;
+  readonly #records: SessionFile | undefined;
+  /** By key, least recently used first. */
+  readonly #sessions = new Map<string, { readonly username: string; readonly usedAt: number }>();
+
+  /** Sessions that are loaded from `records` count as just used. */
+  constructor(
+    limits = sessionLimits,
+    now: () => number = () => performance.now(),
+    records?: SessionFile,
+  ) {
+    this.#limits = limits;
+    this.#now = now;
+    for (const [key, username] of records?.all() ?? []) {
+      this.#sessions.set(key, { username, usedAt: now() });
+    }
+    this.#records = records;
+  }
+
+  get size(): number {
+    return this.#sessions.size;
+  }
+
+  open(id: string, username: string): boolean {
+    this.#forgetIdle();
+    const key = keyOf(id);
+    const known = this.#sessions.get(key);
+    if (known !== undefined && known.username !== username) return false;
+    this.#sessions.delete(key);
+    this.#makeRoom(username);
+    this.#sessions.set(key, { username, usedAt: this.#now() });
+    this.#records?.put(key, username);
+    return true;
+  }
+
+  use(id: string, username: string): boolean {
+    this.#forgetIdle();
+    const key = keyOf(id);
+    if (this.#sessions.get(key)?.username !== username) return false;
+    this.#sessions.delete(key);
+    this.#sessions.set(key, { username, usedAt: this.#now() });
+    return true;
+  }
+
+  end(id: string): void {
+    this.#forget(keyOf(id));
+  }
+
+  #forget(key: string): void {
+    if (this.#sessions.delete(key)) this.#records?.drop(key);
+  }
+
+  #forgetIdle(): void {
+    const oldest = this.#now() - this.#limits.idleMs;
+    for (const [key, { usedAt }] of this.#sessions) {
+      if (usedAt > oldest) return;
+      this.#forget(key);
+    }
+  }
+
+  #makeRoom(username: string): void {
+    const own = [...this.#sessions].filter(([, session]) => session.username === username);
+    const [first] = this.#sessions.keys();
+    const [ownFirst] = own[0] ?? [];
+    if (own.length >= this.#limits.perUser && ownFirst !== undefined) this.#forget(ownFirst);
+    else if (this.#sessions.size >= this.#limits.total && first !== undefined) this.#forget(first);
+  }
+}
+
+/** A `taskId` member. Inside a JSON string, its quotes would follow backslashes. */
+const taskIdMember = /(?<!\\)"taskId"\s*:\s*("(?:[^"\\]|\\.){1,256}")/;
+/** Larger than the longest `taskId` member. */
+const WINDOW_BYTES = 2048;
+const nothing = Buffer.alloc(0);
+
+/** Prefix of task keys. No header can contain it, so they never equal a session id. */
+const taskPrefix = "\n";
+
+export function taskKey(id: string): string {
+  return `${taskPrefix}${id}`;
+}
+
+/** Sessions and tasks have separate limits. */
+export function ownersOf(sessions: SessionRegister, tasks: SessionRegister): SessionRegister {
+  const registerOf = (id: string) => (id.startsWith(taskPrefix) ? tasks : sessions);
+  return {
+    open: (id, username) => registerOf(id).open(id, username),
+    use: (id, username) => registerOf(id).use(id, username),
+    end: (id) => registerOf(id).end(id),
+  };
+}
+
+/**
+ * Passes a tool's response on unchanged. The first task that it names is assigned to the caller
+ * before the client learns of it. A task of another user keeps its owner.
+ */
+export function assignTasks(sessions: SessionRegister, username: string): BodyFilter {
+  let tail = nothing;
+  let isAssigned = false;
+  return {
+    async pass(piece) {
+      if (isAssigned) return piece;
+      const seen = tail.length === 0 ? piece : Buffer.concat([tail, piece]);
+      tail = Buffer.from(seen.subarray(-WINDOW_BYTES));
+      const [, id] = (seen.includes('"taskId"') && taskIdMember.exec(seen.toString("utf8"))) || [];
+      if (id === undefined) return piece;
+      isAssigned = true;
+      let task = "";
+      try {
+        task = String(JSON.parse(id));
+      } catch {}
+      await sessions.open(taskKey(task), username);
+      return piece;
+    },
+    end: () => nothing,
+  };
+}
+
+/** @throws McpRefused `invalidParams` for another user's task, the same as for an unknown one */
+export async function requireOwnTask(
+  sessions: SessionRegister,
+  { method, name, id }: McpMessage,
+  username: string,
+): Promise<void> {
+  if (!method.startsWith("tasks/") || name === undefined) return;
+  if (await sessions.use(taskKey(name), username)) return;
+  throw new McpRefused("invalidParams", "Invalid params: Task not found", { status: 200, id });
+}
+
+/** Upstream servers limit the streams of all users together. One user must not fill that limit. */
+export const MAX_STREAMS_PER_USER = sessionLimits.perUser;
+
+export interface StreamRegister {
+  /** Counts a stream. Returns its release, or undefined if the user has too many open. */
+  take(username: string): (() => void) | undefined | Promise<(() => void) | undefined>;
+}
+
+export class OpenStreams implements StreamRegister {
+  readonly #most: number;
+  readonly #counts = new Map<string, number>();
+
+  constructor(most = MAX_STREAMS_PER_USER) {
+    this.#most = most;
+  }
+
+  get size(): number {
+    return this.#counts.size;
+  }
+
+  take(username: string): (() => void) | undefined {
+    const count = this.#counts.get(username) ?? 0;
+    if (count >= this.#most) return undefined;
+    this.#counts.set(username, count + 1);
+    return () => {
+      const left = (this.#counts.get(username) ?? 0) - 1;
+      if (left > 0) this.#counts.set(username, left);
+      else this.#counts.delete(username);
+    };
+  }
+}

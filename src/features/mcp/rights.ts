@@ -1,0 +1,105 @@
+import { entriesIn, reachingEntries } from "../../core/access/entries.ts";
+import type { Boundary, Grant } from "../../core/access/grant.ts";
+import { grantsFor } from "../../core/access/groups.ts";
+import { decideWholeDatabase, mayUseAnywhere } from "../../core/access/policy.ts";
+import { writtenBoundary, writtenEntry } from "../../core/access/records.ts";
+import { boundariesFor, boundaryName } from "../../core/access/rights.ts";
+import { EVERY_DATABASE, roleAllows } from "../../core/access/roles.ts";
+import { type Exchange, originOf } from "../../core/http/exchange.ts";
+import type { Gateway } from "../../core/http/gateway.ts";
+import { type PermissionClass, permissionClasses } from "../../core/query/permissions.ts";
+import { type Principal, principalOf } from "./authenticate.ts";
+
+/** True if the caller has the right on `database`, or on any database if it is undefined. */
+export function mayUse(
+  { access, configuration }: Gateway,
+  exchange: Exchange,
+  permission: PermissionClass,
+  database?: string,
+): boolean {
+  if (!configuration.auth.enabled) return true;
+  const { subject } = principalOf(exchange);
+  const { snapshot } = access;
+  const origin = originOf(exchange);
+  return database === undefined
+    ? mayUseAnywhere(snapshot, subject, permission, origin)
+    : decideWholeDatabase(snapshot, subject, permission, database, origin).allowed;
+}
+
+/** The rights that a query may need. Users are managed elsewhere. */
+const rights = permissionClasses.filter((permission) => permission !== "GRANT");
+
+function entriesOf(gateway: Gateway, { subject }: Principal): Grant[] {
+  const grants = grantsFor(gateway.access.snapshot, subject);
+  const { tokenDatabase } = subject;
+  const isLimited = tokenDatabase !== EVERY_DATABASE;
+  const entries = isLimited ? reachingEntries(grants, tokenDatabase) : [...entriesIn(grants)];
+  const now = Date.now();
+  return entries
+    .filter(({ expires }) => expires === undefined || expires > now)
+    .map((grant) => (isLimited ? { ...grant, database: tokenDatabase } : grant));
+}
+
+function limitsOf(boundary: Boundary): object {
+  const {
+    via: _,
+    client,
+    username,
+    group,
+    database,
+    approvers,
+    ...limits
+  } = writtenBoundary(boundary);
+  return { boundary: boundaryName(boundary), ...limits };
+}
+
+/** The caller's current access, by grant. */
+function accessOf(gateway: Gateway, exchange: Exchange): object[] {
+  if (!gateway.configuration.auth.enabled) {
+    return [{ database: EVERY_DATABASE, role: "Owner", rights }];
+  }
+  const principal = principalOf(exchange);
+  const { subject } = principal;
+  const { snapshot } = gateway.access;
+  const origin = originOf(exchange);
+  const boundariesOn = (database: string) => boundariesFor(snapshot, subject, database, origin);
+  return entriesOf(gateway, principal).map((grant) => {
+    const { username: _, approvers: __, ...entry } = writtenEntry(grant);
+    const { database, role } = grant;
+    const boundaries = boundariesOn(database);
+    const further = database === EVERY_DATABASE ? snapshot.boundaries : [];
+    const applicable = new Set([
+      ...boundaries,
+      ...further.flatMap((one) => boundariesOn(one.database ?? database)),
+    ]);
+    const roles = [role, ...boundaries.flatMap((boundary) => boundary.role ?? [])];
+    const permitted = rights.filter(
+      (right) =>
+        roles.every((each) => roleAllows(each, right)) &&
+        (subject.tokenReadOnly !== true || right === "SELECT"),
+    );
+    return {
+      ...entry,
+      ...{ database, role, rights: permitted },
+      ...(applicable.size === 0 ? {} : { boundaries: Array.from(applicable, limitsOf) }),
+    };
+  });
+}
+
+/** The caller of `/mcp`, the caller's current rights, and the limits of one call. */
+export function whoIs(gateway: Gateway, exchange: Exchange): object {
+  const { mcp, upstream } = gateway.configuration;
+  const { subject, scopes, expiresAt } = principalOf(exchange);
+  const token_expires = new Date(expiresAt * 1000).toISOString();
+  return {
+    ...(gateway.configuration.auth.enabled ? { user: subject.username, token_expires } : {}),
+    scopes: [...scopes],
+    access: accessOf(gateway, exchange),
+    limits: {
+      rows: mcp.row_limit,
+      result_bytes: mcp.result_bytes,
+      message_bytes: mcp.max_body_bytes,
+      seconds: upstream.response_timeout,
+    },
+  };
+}

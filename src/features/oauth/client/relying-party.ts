@@ -1,0 +1,212 @@
+import { calculateJwkThumbprint, exportJWK, importJWK, type JWK } from "jose";
+import * as openid from "openid-client";
+import { messageOf } from "../../../core/base/client-error.ts";
+import { readBounded } from "../../../core/base/read-stream.ts";
+import { isConfidential } from "../../../core/config/addresses.ts";
+import { parsePrivateKey, readCredential } from "../../../core/config/resolve.ts";
+import type { IssuerSettings } from "../../../core/config/schema.ts";
+import {
+  fetchMetadata,
+  ISSUER_TIMEOUT_MS,
+  MAX_DOCUMENT_BYTES,
+  reasonOf,
+} from "../../issuers/issuer-keys.ts";
+
+export type LoginIssuer = IssuerSettings & {
+  readonly login: NonNullable<IssuerSettings["login"]>;
+};
+
+export type ProviderAnswer = ReturnType<typeof answerOf>;
+
+/** How the user has to authenticate at the provider. `maxAge` in seconds. */
+export interface AuthenticationDemand {
+  readonly prompt?: "login" | undefined;
+  readonly maxAge?: number | undefined;
+}
+
+const METADATA_AGE_MS = 600_000;
+
+/** Algorithms for `private_key_jwt`, by the kind of the key. */
+const algorithms: Readonly<Record<string, string>> = {
+  RSA: "RS256",
+  "P-256": "ES256",
+  "P-384": "ES384",
+  "P-521": "ES512",
+  Ed25519: "EdDSA",
+};
+
+/** The key's id is the JWK's own, otherwise its thumbprint (RFC 7638). */
+async function readPrivateKey(file: string) {
+  const text = readSecret(file, "private key");
+  const jwk = await exportJWK(parsePrivateKey(text));
+  const { alg, kid }: JWK = text.startsWith("{") ? JSON.parse(text) : {};
+  const key = await importJWK(jwk, alg ?? algorithms[jwk.crv ?? jwk.kty ?? ""]);
+  if (key instanceof Uint8Array) throw new Error(`${file} has no asymmetric key`);
+  return { key, kid: kid ?? (await calculateJwkThumbprint(jwk)) };
+}
+
+function readSecret(file: string, kind?: "private key"): string {
+  return readCredential(file, false, (allowed) => new Error(`${file} is not ${allowed}`), kind);
+}
+
+/** Bounds time and size of responses, and follows no redirect. */
+const fetchBounded: openid.CustomFetch = async (url, options) => {
+  if (!isConfidential(new URL(url))) throw new Error(`${url} does not use https`);
+  const { body, ...rest } = options;
+  try {
+    const answer = await fetch(url, { ...rest, ...(body != null && { body }), redirect: "manual" });
+    const bytes = answer.body === null ? null : await readBounded(answer.body, MAX_DOCUMENT_BYTES);
+    return new Response(bytes, { status: answer.status, headers: answer.headers });
+  } catch (error) {
+    throw new Error(`${url} cannot be read: ${reasonOf(error)}`);
+  }
+};
+
+function answerOf(
+  configuration: openid.Configuration,
+  tokens: openid.TokenEndpointResponse & openid.TokenEndpointResponseHelpers,
+  subject: string,
+) {
+  const hasUserinfo = configuration.serverMetadata().userinfo_endpoint !== undefined;
+  const userinfo = () => openid.fetchUserInfo(configuration, tokens.access_token, subject);
+  return {
+    /** Its signature is not verified yet. Undefined if a refresh has brought none. */
+    idToken: tokens.id_token,
+    claims: tokens.claims(),
+    refreshToken: tokens.refresh_token,
+    userinfo: hasUserinfo ? userinfo : undefined,
+  };
+}
+
+/** The gateway as a client of one identity provider (OpenID Connect Core). */
+export function createRelyingParty({ issuer, login }: LoginIssuer) {
+  const { client_id: clientId, client_secret_file: secretFile, private_key_file: keyFile } = login;
+  let known: { readonly at: number; readonly configuration: openid.Configuration } | undefined;
+
+  async function authentication(): Promise<openid.ClientAuth> {
+    if (keyFile !== undefined) return openid.PrivateKeyJwt(await readPrivateKey(keyFile));
+    const secret = readSecret(secretFile ?? "");
+    const [basic, post] = [openid.ClientSecretBasic(secret), openid.ClientSecretPost(secret)];
+    return (server, ...request) => {
+      const { token_endpoint_auth_methods_supported: methods } = server;
+      // Servers without this list support Basic (OpenID Connect Discovery, section 3).
+      const isBasic = methods === undefined || methods.includes("client_secret_basic");
+      return (isBasic ? basic : post)(server, ...request);
+    };
+  }
+
+  /** Read again now and then, since metadata and secrets change. */
+  async function current(): Promise<openid.Configuration> {
+    if (known !== undefined && performance.now() - known.at < METADATA_AGE_MS) {
+      return known.configuration;
+    }
+    const server = new URL(issuer);
+    const place = `${issuer.replace(/\/$/, "")}/.well-known/openid-configuration`;
+    const signal = AbortSignal.timeout(ISSUER_TIMEOUT_MS);
+    const metadata = await fetchMetadata(new URL(place), issuer, signal);
+    const authenticate = await authentication();
+    const configuration = await openid.discovery(server, clientId, undefined, authenticate, {
+      [openid.customFetch]: async () => Response.json(metadata),
+      timeout: ISSUER_TIMEOUT_MS / 1000,
+      execute: server.protocol === "http:" ? [openid.allowInsecureRequests] : [],
+    });
+    configuration[openid.customFetch] = fetchBounded;
+    known = { at: performance.now(), configuration };
+    return configuration;
+  }
+
+  return {
+    /** Code flow with PKCE (RFC 7636). */
+    async begin(redirectUri: string, { prompt, maxAge }: AuthenticationDemand) {
+      const configuration = await current();
+      const checks = {
+        state: openid.randomState(),
+        nonce: openid.randomNonce(),
+        verifier: openid.randomPKCECodeVerifier(),
+      };
+      const url = openid.buildAuthorizationUrl(configuration, {
+        redirect_uri: redirectUri,
+        scope: [...new Set(["openid", ...login.scopes])].join(" "),
+        state: checks.state,
+        nonce: checks.nonce,
+        code_challenge: await openid.calculatePKCECodeChallenge(checks.verifier),
+        code_challenge_method: "S256",
+        ...(prompt && { prompt }),
+        // With `max_age` the ID token has `auth_time` (OpenID Connect Core, section 2).
+        ...(maxAge !== undefined && { max_age: String(maxAge) }),
+      });
+      if (!isConfidential(url)) throw new Error(`${url.origin} does not use https`);
+      return { url: url.href, checks };
+    },
+    /** @param url the redirect URI with the parameters of the answer */
+    async finish(
+      url: URL,
+      { state, nonce, verifier }: { state: string; nonce: string; verifier: string },
+    ): Promise<ProviderAnswer> {
+      const configuration = await current();
+      const tokens = await openid.authorizationCodeGrant(configuration, url, {
+        expectedState: state,
+        expectedNonce: nonce,
+        pkceCodeVerifier: verifier,
+        idTokenExpected: true,
+      });
+      return answerOf(configuration, tokens, tokens.claims()?.sub ?? "");
+    },
+    async refresh(refreshToken: string, subject: string): Promise<ProviderAnswer> {
+      const configuration = await current();
+      const tokens = await openid.refreshTokenGrant(configuration, refreshToken);
+      const answer = answerOf(configuration, tokens, subject);
+      if (answer.claims !== undefined && answer.claims.sub !== subject) {
+        throw new ProviderRefused("another_user");
+      }
+      return answer;
+    },
+  };
+}
+
+/** The provider says no, as opposed to an answer that is broken or missing. */
+export class ProviderRefused extends Error {
+  override readonly name = "ProviderRefused";
+
+  /** @param detail a word for audit and log */
+  constructor(detail: string, cause?: unknown) {
+    super(detail, { cause });
+  }
+}
+
+/** Errors of OAuth by which a server says that it, or this client, has a problem (RFC 6749, 5.2). */
+const otherProblems = new Set([
+  ...["invalid_client", "server_error", "temporarily_unavailable", "slow_down"],
+]);
+
+/** Codes of the library for answers that arrived whole, and are not for this sign-in. */
+const wrongAnswers = new Set<unknown>([
+  "OAUTH_INVALID_RESPONSE",
+  "OAUTH_JWT_CLAIM_COMPARISON_FAILED",
+  "OAUTH_JSON_ATTRIBUTE_COMPARISON_FAILED",
+  "OAUTH_JWT_TIMESTAMP_CHECK_FAILED",
+]);
+
+function isOAuthError(error: unknown) {
+  return (
+    error instanceof openid.ResponseBodyError || error instanceof openid.AuthorizationResponseError
+  );
+}
+
+/** A sentence for audit and log, such as `invalid_client` with its description. */
+export function problemOf(error: unknown): string {
+  if (isOAuthError(error)) {
+    return [error.error, error.error_description].filter(Boolean).join(": ");
+  }
+  if (!(error instanceof openid.ClientError)) return messageOf(error);
+  const { message, cause } = error;
+  if (cause instanceof Response) return `${message}: ${cause.status}`;
+  return cause instanceof Error ? `${message}: ${cause.message}` : message;
+}
+
+/** A word for the reason if the provider has refused. Undefined if it could not be asked. */
+export function refusalReason(error: unknown): string | undefined {
+  if (error instanceof ProviderRefused) return error.message;
+  if (error instanceof openid.ClientError && wrongAnswers.has(error.code)) return "invalid_answer";
+  return isOAuthError(error) && !otherProblems.has(error.error) ? error.error : undefined;
+}

@@ -1,0 +1,121 @@
+import { hash, randomBytes } from "node:crypto";
+import { parse } from "node:querystring";
+import * as z from "zod";
+import { epochSeconds } from "../../../core/base/clock.ts";
+import { Refusal } from "../../../core/base/refusal.ts";
+import { isLoopback } from "../../../core/config/addresses.ts";
+import type { AuthenticationDemand } from "../client/relying-party.ts";
+import { isRecent } from "../client/sign-ins.ts";
+import { accountIdOf } from "./connections.ts";
+import { OAuthProblem, seeOther } from "./http.ts";
+import type { Visit } from "./options.ts";
+import { cookieFor, endpoints } from "./protocol.ts";
+import { takeRecord } from "./state-store.ts";
+
+/** The pages that a sign-in may return to. */
+const ownPage = new RegExp(`^(?:${endpoints.interaction}/[\\w-]{1,64}|${endpoints.applications})$`);
+
+/** A finished sign-in, until its page takes it. */
+const RESULT = "SignInResult";
+const RESULT_SECONDS = 60;
+
+function resultKey(browser: string, page: string, result: string): string {
+  return hash("sha256", `${browser} ${page} ${result}`, "base64url");
+}
+
+function partsOf({ provider, options, request, response }: Visit) {
+  const { cookies } = provider.createContext(request, response);
+  // Binds a sign-in to the browser that has started it. Providers redirect with a cross-site GET.
+  const cookie = cookieFor(options.issuer, "gatehouse_sign_in");
+  const [path = "", query = ""] = (request.url ?? "").split("?");
+  const prefix = path.slice(path.lastIndexOf("/") + 1);
+  const redirectUri = `${options.issuer}${endpoints.callback}/${prefix}`;
+  return { cookies, cookie, path, prefix, query, redirectUri };
+}
+
+/** Audits why a sign-in failed. @returns the error for its page */
+function failed({ request, options }: Visit, error: unknown): unknown {
+  if (!(error instanceof Refusal) || error.code === "not_found") return error;
+  const { status, code, message, detail, token } = error;
+  const { user, issuer, cause } = token ?? {};
+  const { address } = options.originOf(request);
+  options.onEvent("oauth_login", { user, issuer, address, outcome: code, detail, cause });
+  return status === 503 ? error : new OAuthProblem(status, code, message);
+}
+
+const interactionShape = z.object({
+  params: z.object({ prompt: z.string().default(""), max_age: z.coerce.number().optional() }),
+});
+
+/** Reads what the client's authorization request demands, which the provider then has to do. */
+async function demandOf({ store }: Visit, page: string): Promise<AuthenticationDemand> {
+  const found = await store.find("Interaction", page.slice(endpoints.interaction.length + 1));
+  if (found === undefined) return {};
+  const { prompt, max_age: maxAge } = interactionShape.parse(JSON.parse(found.payload)).params;
+  return { maxAge, ...(prompt.split(" ").includes("login") && { prompt: "login" }) };
+}
+
+/** Sends the browser to the provider. */
+export async function startSignIn(visit: Visit): Promise<void> {
+  const { request, response, options } = visit;
+  const { signIns, issuer } = options;
+  const { cookies, cookie, prefix, query, redirectUri } = partsOf(visit);
+  const { next } = parse(query);
+  if (signIns === undefined || typeof next !== "string" || !ownPage.test(next)) {
+    throw new OAuthProblem(404, "not_found", "unknown path");
+  }
+  // The cookie must be for the name to which the provider returns: 127.0.0.1 is not localhost.
+  const { host, hostname, port } = new URL(issuer);
+  const { host: given = "" } = request.headers;
+  const isOtherName = [`localhost:${port}`, `127.0.0.1:${port}`].includes(given);
+  if (isLoopback(hostname) && isOtherName && given !== host) {
+    return seeOther(response, `${issuer}${request.url}`);
+  }
+  const browser = cookies.get(cookie.name) || randomBytes(32).toString("base64url");
+  cookies.set(cookie.name, browser, cookie.options);
+  try {
+    const demand = await demandOf(visit, next);
+    seeOther(response, await signIns.begin(prefix, { redirectUri, next, browser, ...demand }));
+  } catch (error) {
+    throw failed(visit, error);
+  }
+}
+
+/** Receives the provider's answer, and returns to the page that has asked for the sign-in. */
+export async function finishSignIn(visit: Visit): Promise<void> {
+  const { store, request, response, options } = visit;
+  const { signIns, onEvent } = options;
+  if (signIns === undefined) throw new OAuthProblem(404, "not_found", "unknown path");
+  const { cookies, cookie, prefix, query, redirectUri } = partsOf(visit);
+  const { address } = options.originOf(request);
+  const browser = cookies.get(cookie.name) ?? "";
+  try {
+    const answer = { redirectUri, query, browser, snapshot: options.snapshot() };
+    const { next, maxAge, signedIn, issuer } = await signIns.finish(prefix, answer);
+    const { username, credential } = signedIn;
+    if (maxAge !== undefined && !isRecent(signedIn, maxAge)) {
+      await signIns.forget(credential);
+      const token = { issuer, user: username };
+      throw new Refusal("sign_in_refused", { detail: "login_too_old", token });
+    }
+    const result = randomBytes(32).toString("base64url");
+    await store.put(RESULT, resultKey(browser, next, result), {
+      payload: JSON.stringify({ accountId: accountIdOf(username, credential) }),
+      expires: epochSeconds() + RESULT_SECONDS,
+    });
+    onEvent("oauth_login", { user: username, issuer, address, outcome: "allowed" });
+    seeOther(response, `${options.issuer}${next}?sign_in=${result}`);
+  } catch (error) {
+    throw failed(visit, error);
+  }
+}
+
+/** @returns the account that has signed in for this page, once, in this browser */
+export async function takeSignIn(visit: Visit): Promise<string | undefined> {
+  const { cookies, cookie, path, query } = partsOf(visit);
+  const { sign_in: result } = parse(query);
+  if (typeof result !== "string") return undefined;
+  const key = resultKey(cookies.get(cookie.name) ?? "", path, result);
+  const found = await takeRecord(visit.store, RESULT, key);
+  return found && String(JSON.parse(found).accountId);
+}

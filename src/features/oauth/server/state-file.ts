@@ -1,0 +1,272 @@
+import { randomBytes, randomUUID } from "node:crypto";
+import { existsSync } from "node:fs";
+import { link, mkdir, rm, writeFile } from "node:fs/promises";
+import path from "node:path";
+import { DatabaseSync } from "node:sqlite";
+import * as z from "zod";
+import { epochSeconds, forgettableBefore } from "../../../core/base/clock.ts";
+import { readGuardedBytes } from "../../../core/base/files/guarded.ts";
+import { openWalDatabase } from "../../../core/base/files/wal-database.ts";
+import { memoize } from "../../../core/base/memoize.ts";
+import { KEY_BYTES } from "../../../core/base/sealed-bytes.ts";
+import { keyFilesIn } from "../../../core/identity/key-file.ts";
+import {
+  type AuthorizationState,
+  SEAL_KEY,
+  type StateStore,
+  type StoredRecord,
+} from "./state-store.ts";
+
+const schema = `
+  CREATE TABLE IF NOT EXISTS records (
+    model TEXT NOT NULL, id TEXT NOT NULL, payload TEXT NOT NULL,
+    grant_id TEXT, uid TEXT, consumed INTEGER, expires INTEGER NOT NULL,
+    PRIMARY KEY (model, id)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX IF NOT EXISTS records_by_grant ON records (grant_id) WHERE grant_id IS NOT NULL;
+  CREATE INDEX IF NOT EXISTS records_by_uid ON records (uid) WHERE uid IS NOT NULL;
+  CREATE INDEX IF NOT EXISTS records_by_expiry ON records (expires);
+  CREATE INDEX IF NOT EXISTS grants_by_account ON records (json_extract(payload, '$.accountId'))
+    WHERE model = 'Grant';
+  CREATE TABLE IF NOT EXISTS revoked (
+    token_id TEXT PRIMARY KEY, until INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE TABLE IF NOT EXISTS secrets (
+    name TEXT PRIMARY KEY, value BLOB NOT NULL
+  ) STRICT, WITHOUT ROWID;
+`;
+
+const grantsSql = `
+  SELECT id, payload,
+    (SELECT max(json_extract(t.payload, '$.iat')) FROM records AS t
+      WHERE t.grant_id = g.id AND t.model = 'RefreshToken' AND t.expires > ?1) AS renewed,
+    (SELECT json_group_array(c.payload ORDER BY c.payload) FROM records AS c
+      WHERE c.grant_id = g.id AND c.model = 'Call') AS called
+  FROM records AS g`;
+const allGrantsSql = `${grantsSql} WHERE model = 'Grant' AND expires > ?1`;
+/**
+ * Accounts are `username:credential`, so a user's accounts lie between `:` and `;`. Without
+ * statistics the planner would scan the grants of all users, hence `INDEXED BY`.
+ */
+const userGrantsSql = `${grantsSql} INDEXED BY grants_by_account
+  WHERE model = 'Grant' AND expires > ?1
+  AND json_extract(payload, '$.accountId') > ?2 || ':'
+  AND json_extract(payload, '$.accountId') < ?2 || ';'`;
+
+const optional = <Shape extends z.ZodType>(shape: Shape) =>
+  shape.nullable().transform((value) => value ?? undefined);
+
+const storedShape = z.object({ payload: z.string(), consumed: optional(z.int()) });
+const countShape = z.object({ unused: z.int(), every: z.int() });
+const grantShape = z.object({
+  ...{ id: z.string(), payload: z.string(), renewed: optional(z.number()) },
+  called: z.string().transform((names) => z.array(z.string()).parse(JSON.parse(names))),
+});
+const recordShape = z.object({
+  ...{ model: z.string(), id: z.string(), ...storedShape.shape, expires: z.int() },
+  ...{ grantId: optional(z.string()), uid: optional(z.string()) },
+});
+const revokedShape = z.object({ tokenId: z.string(), until: z.int() });
+const secretShape = z.object({ name: z.string(), value: z.instanceof(Uint8Array) });
+
+const BUSY_TIMEOUT_MS = 5000;
+const SWEEP_MS = 10 * 60 * 1000;
+
+/** Records that end with their grant. */
+const MODELS_OF_GRANT = ["RefreshToken", "AuthorizationCode", "Call"];
+
+/** The state in an SQLite file (mode 0600), which several processes may share. */
+export function openStateFile(file: string): StateStore & { sweep(runningMs?: number): void } {
+  const database = openWalDatabase(file, BUSY_TIMEOUT_MS);
+  database.exec(schema);
+  const prepare = memoize((sql) => database.prepare(sql));
+
+  function find(column: "id" | "uid", model: string, name: string): StoredRecord | undefined {
+    const sql = `SELECT payload, consumed FROM records
+      WHERE ${column} = ? AND model = ? AND expires > ?`;
+    const row = prepare(sql).get(name, model, epochSeconds());
+    return row && storedShape.parse(row);
+  }
+
+  function remove(column: "id" | "grant_id", model: string, name: string): void {
+    prepare(`DELETE FROM records WHERE ${column} = ? AND model = ?`).run(name, model);
+  }
+
+  function sweep(runningMs?: number): void {
+    prepare("DELETE FROM records WHERE expires <= ?").run(epochSeconds());
+    // Kept longer, so that a revoked token stays revoked after the clock was wrong.
+    prepare("DELETE FROM revoked WHERE until < ?").run(forgettableBefore(runningMs));
+  }
+
+  /** Ignores a full or busy disk. Queries skip expired records, and the next sweep removes them. */
+  function trySweep(): void {
+    try {
+      sweep();
+    } catch {}
+  }
+
+  trySweep();
+  const sweeper = setInterval(trySweep, SWEEP_MS).unref();
+
+  return {
+    sweep,
+    async put(model, id, { payload, grantId, uid, expires }) {
+      prepare(
+        `INSERT INTO records (model, id, payload, grant_id, uid, expires) VALUES (?, ?, ?, ?, ?, ?)
+         ON CONFLICT (model, id) DO UPDATE SET payload = excluded.payload,
+           grant_id = excluded.grant_id, uid = excluded.uid, expires = excluded.expires`,
+      ).run(model, id, payload, grantId ?? null, uid ?? null, expires);
+    },
+    find: async (model, id) => find("id", model, id),
+    findByUid: async (model, uid) => find("uid", model, uid),
+    async consume(model, id, reuse = -1) {
+      const sql = `UPDATE records SET consumed = coalesce(consumed, ?1) WHERE model = ?2 AND id = ?3
+        AND (consumed IS NULL OR abs(consumed - ?1) <= ?4)`;
+      return prepare(sql).run(epochSeconds(), model, id, reuse).changes === 1;
+    },
+    async claim(model, id, expires) {
+      const sql = `INSERT INTO records (model, id, payload, expires) VALUES (?1, ?2, '{}', ?3)
+        ON CONFLICT (model, id) DO UPDATE SET expires = excluded.expires
+        WHERE records.expires <= ?4`;
+      return prepare(sql).run(model, id, expires, epochSeconds()).changes === 1;
+    },
+    remove: async (model, id) => remove("id", model, id),
+    removeByGrant: async (model, grantId) => remove("grant_id", model, grantId),
+    async endGrant(grantId) {
+      for (const model of MODELS_OF_GRANT) remove("grant_id", model, grantId);
+      remove("id", "Grant", grantId);
+    },
+    async keepClient(id, expires) {
+      const sql = `UPDATE records SET expires = max(expires, ?), uid = NULL
+        WHERE model = 'Client' AND id = ?`;
+      prepare(sql).run(expires, id);
+    },
+    async makeRoom(bounds) {
+      // Clients that no user has allowed yet have their address as uid.
+      const count = `SELECT count(uid) AS unused, count(*) AS every FROM records
+        WHERE model = 'Client' AND expires > ?`;
+      const { unused, every } = countShape.parse(prepare(count).get(epochSeconds()));
+      const forget = prepare(
+        `DELETE FROM records WHERE model = 'Client' AND id = (
+          SELECT id FROM records WHERE model = 'Client' AND (uid IS NULL) = ?
+          ORDER BY count(*) OVER (PARTITION BY uid) DESC, expires LIMIT 1)`,
+      );
+      if (unused >= bounds.unused) forget.run(0);
+      if (every - unused >= bounds.used) forget.run(1);
+    },
+    async grants(username) {
+      const rows =
+        username === undefined
+          ? prepare(allGrantsSql).all(epochSeconds())
+          : prepare(userGrantsSql).all(epochSeconds(), username);
+      return rows.map((row) => grantShape.parse(row));
+    },
+    async noteCall(grantId, tool, expires) {
+      prepare(
+        `INSERT OR IGNORE INTO records (model, id, payload, grant_id, expires)
+         VALUES ('Call', ?1 || ' ' || ?2, ?2, ?1, ?3)`,
+      ).run(grantId, tool, expires);
+    },
+    async revokeToken(tokenId, until) {
+      prepare("INSERT OR REPLACE INTO revoked VALUES (?, ?)").run(tokenId, until);
+    },
+    isTokenRevoked: (tokenId) =>
+      prepare("SELECT 1 FROM revoked WHERE token_id = ?").get(tokenId) !== undefined,
+    isGrantEnded: (grantId) => find("id", "Grant", grantId) === undefined,
+    async secret(name, made) {
+      prepare("INSERT OR IGNORE INTO secrets VALUES (?, ?)").run(name, made);
+      const row = prepare("SELECT name, value FROM secrets WHERE name = ?").get(name);
+      return secretShape.parse(row).value;
+    },
+    async close() {
+      clearInterval(sweeper);
+      database.close();
+    },
+  };
+}
+
+const STATE_FILE = "state.sqlite";
+const SEAL_KEY_FILE = "refresh-tokens.key";
+
+export function stateDirectoryOf(serviceDirectory: string): string {
+  return path.join(serviceDirectory, "oauth");
+}
+
+/** Opens the state in a directory, which it creates with mode 0700 if it is missing. */
+export async function openStateIn(directory: string): Promise<AuthorizationState> {
+  await mkdir(directory, { recursive: true, mode: 0o700 });
+  const keys = keyFilesIn(path.join(directory, "keys"), { checkRead: true });
+  return {
+    store: openStateFile(path.join(directory, STATE_FILE)),
+    keys,
+    sealKey: () => readSealKey(path.join(directory, SEAL_KEY_FILE)),
+  };
+}
+
+/** Beside the database, so that a copy of that file reveals no refresh token. */
+async function readSealKey(file: string): Promise<Uint8Array<ArrayBuffer>> {
+  if (!existsSync(file)) {
+    const own = `${file}.${randomUUID()}`;
+    await writeFile(own, randomBytes(KEY_BYTES), { mode: 0o600, flush: true });
+    // Fails if another process was first, whose key then counts.
+    await link(own, file).catch(() => {});
+    await rm(own);
+  }
+  const key = await readGuardedBytes(file, { checkRead: true });
+  if (key.length !== KEY_BYTES) throw new Error(`${file} must have ${KEY_BYTES} bytes`);
+  return new Uint8Array(key);
+}
+
+/** Undefined if the file does not exist. */
+export function findStateIn(directory: string): StateStore | undefined {
+  const file = path.join(directory, STATE_FILE);
+  return existsSync(file) ? openStateFile(file) : undefined;
+}
+
+export type StateCopy = NonNullable<Awaited<ReturnType<typeof copyStateIn>>>;
+
+/** Reads the state for migration to a store. Undefined if the file does not exist. */
+export async function copyStateIn(directory: string) {
+  const file = path.join(directory, STATE_FILE);
+  if (!existsSync(file)) return undefined;
+  const keys = path.join(directory, "keys");
+  const sealKeyFile = path.join(directory, SEAL_KEY_FILE);
+  const sealKey = existsSync(sealKeyFile) ? await readSealKey(sealKeyFile) : undefined;
+  const database = new DatabaseSync(file);
+  try {
+    const rows = (sql: string, ...values: number[]) => database.prepare(sql).all(...values);
+    return {
+      records: z.array(recordShape).parse(
+        rows(
+          `SELECT model, id, payload, grant_id AS grantId, uid, consumed, expires
+            FROM records WHERE expires > ?`,
+          epochSeconds(),
+        ),
+      ),
+      revoked: z.array(revokedShape).parse(rows("SELECT token_id AS tokenId, until FROM revoked")),
+      secrets: [
+        ...z.array(secretShape).parse(rows("SELECT name, value FROM secrets")),
+        ...(sealKey === undefined ? [] : [{ name: SEAL_KEY, value: sealKey }]),
+      ],
+      keys: existsSync(keys) ? await keyFilesIn(keys, { checkRead: true }).read() : [],
+    };
+  } finally {
+    database.close();
+  }
+}
+
+/**
+ * Opens the state of the authorization server in files. The stack closes them.
+ *
+ * @param shared the state that replicas share, to be used instead
+ */
+export async function openState(
+  shared: AuthorizationState | undefined,
+  serviceDirectory: string,
+  opened: AsyncDisposableStack,
+): Promise<AuthorizationState> {
+  if (shared !== undefined) return shared;
+  const state = await openStateIn(stateDirectoryOf(serviceDirectory));
+  opened.defer(() => state.store.close());
+  return state;
+}

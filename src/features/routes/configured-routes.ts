@@ -1,0 +1,304 @@
+import { requireAdministrator } from "../../core/access/administration.ts";
+import type { Subject } from "../../core/access/grant.ts";
+import { decideWholeDatabase, wholeDatabaseDenial } from "../../core/access/policy.ts";
+import { EVERY_DATABASE } from "../../core/access/roles.ts";
+import { judgeName } from "../../core/access/snapshot.ts";
+import { memoizeLast } from "../../core/base/memoize.ts";
+import { Refusal } from "../../core/base/refusal.ts";
+import { foldHeader } from "../../core/config/kinds.ts";
+import { databaseOf, fits, isBuiltIn, valuesOf } from "../../core/config/routes.ts";
+import type { Configuration } from "../../core/config/schema.ts";
+import { commonHeaders } from "../../core/http/answer.ts";
+import { type Exchange, originOf } from "../../core/http/exchange.ts";
+import type { Gateway } from "../../core/http/gateway.ts";
+import { requireOwnOrigin } from "../../core/http/origins.ts";
+import { requireAllowed } from "../../core/http/query.ts";
+import { type Endpoint, methodIn, type Router } from "../../core/http/route.ts";
+import { quoteName } from "../../core/json/fault.ts";
+import { isPermissionClass, type PermissionClass } from "../../core/query/permissions.ts";
+import { gatewayHeaders, type Identity, routeHeaders } from "../../core/upstream/headers.ts";
+import { asWebSocket } from "./web-socket.ts";
+
+type RouteSettings = Configuration["routes"][number];
+
+/** Parts that an upstream might normalize to another path. */
+const ambiguous =
+  /\/\/|\/\.{1,2}(?:\/|$)|[;\\#]|%(?:2[ef]|3b|5c|[01][0-9a-f]|7f|25[0-9a-f]{2})|[^!-~]/i;
+const separator = /[/;\\#]|%2f|%5c/i;
+
+/** True for a path that an upstream might read as a different one. */
+function isAmbiguous(path: string): boolean {
+  if (ambiguous.test(path)) return true;
+  try {
+    // Parsers differ on incomplete percent-encoding and on invalid UTF-8.
+    decodeURIComponent(path);
+    return false;
+  } catch {
+    return true;
+  }
+}
+
+/** A slash at the end makes no segment. */
+function segmentsOf(path: string): string[] {
+  const segments = path.slice(1).split("/");
+  return segments.at(-1) === "" ? segments.slice(0, -1) : segments;
+}
+
+const isParameter = (segment: string) => segment.startsWith(":");
+
+/** Sorts each path before all wider ones: a literal before a parameter before `*`. */
+function rankOf({ path }: RouteSettings): string {
+  const rank = (one: string) => (one === "*" ? 2 : Number(isParameter(one)));
+  return segmentsOf(path).map(rank).join("");
+}
+
+/** Equal for routes between which only the exact spelling and values of a path decide. */
+function shapeOf({ path }: RouteSettings): string {
+  return segmentsOf(path)
+    .map((one) => (isParameter(one) ? ":" : one.toLowerCase()))
+    .join("/");
+}
+
+/**
+ * True if an upstream could take the path for one of the route, since many decode literals, ignore
+ * their case, or ignore a slash at the end. A wider route does not decide then.
+ *
+ * @param decoded the segments of the path
+ */
+function resembles({ path }: RouteSettings, decoded: readonly string[]): boolean {
+  const pattern = segmentsOf(path);
+  const isOpen = pattern.at(-1) === "*";
+  if (isOpen ? decoded.length < pattern.length : decoded.length !== pattern.length) return false;
+  const fold = (segment = "") => segment.toUpperCase().toLowerCase();
+  return pattern.every((one, at) => /^[:*]/.test(one) || fold(one) === fold(decoded[at]));
+}
+
+/** The values of the path's parameters, decoded exactly once. */
+function parametersIn({ path: pattern }: RouteSettings, path: string): Map<string, string> {
+  const segments = segmentsOf(path);
+  const parameters = new Map<string, string>();
+  for (const [at, one] of segmentsOf(pattern).entries()) {
+    if (isParameter(one)) parameters.set(one.slice(1), decodeURIComponent(segments[at] ?? ""));
+  }
+  return parameters;
+}
+
+function matches(route: RouteSettings, path: string): boolean {
+  const segments = segmentsOf(path);
+  const isClosed = !route.path.endsWith("*");
+  if (isClosed && path.endsWith("/") !== route.path.endsWith("/")) return false;
+  return (
+    segmentsOf(route.path).every((one, at) => /^[:*]/.test(one) || one === segments[at]) &&
+    parametersIn(route, path)
+      .entries()
+      .every(([name, value]) => fits(value, valuesOf(route, name)))
+  );
+}
+
+/** Returns the routes that decide on a path, by method. */
+type RouteFinder = (path: string) => ReadonlyMap<string, RouteSettings>;
+
+const finderFor = memoizeLast((routes: Configuration["routes"]): RouteFinder => {
+  const ordered = routes.toSorted((one, other) => (rankOf(one) < rankOf(other) ? -1 : 1));
+  const groups = [...Map.groupBy(ordered, shapeOf).values()];
+  const roots = new Set(routes.map(({ path }) => segmentsOf(path)[0] ?? ""));
+  const isOpen = roots.keys().some((root) => /^[:*]/.test(root));
+  return (path) => {
+    if (isAmbiguous(path)) {
+      // Also if it matches no route as written, since an upstream might read it as one that does.
+      const root = path.split(separator).find((part) => part !== "") ?? "";
+      if (!isBuiltIn(root) && (isOpen || roots.has(root))) throw new Refusal("path_not_canonical");
+      return new Map();
+    }
+    const decoded = segmentsOf(path).map(decodeURIComponent);
+    if (isBuiltIn(decoded[0] ?? "")) return new Map();
+    const deciding = groups.find(([one]) => one !== undefined && resembles(one, decoded));
+    const matching = deciding?.filter((route) => matches(route, path)) ?? [];
+    return new Map(matching.flatMap((route) => route.methods.map((method) => [method, route])));
+  };
+});
+
+/** @throws Refusal `path_not_canonical`, from the returned router */
+export function configuredRouter(routes: Configuration["routes"]): Router {
+  const find = finderFor(routes);
+  return (path) => {
+    const found = find(path);
+    const [settings] = found.values();
+    if (settings === undefined) return undefined;
+    const methods = new Map(found.entries().map(([method, one]) => [method, endpointOf(one)]));
+    return { route: { pattern: settings.path, methods }, parameters: {} };
+  };
+}
+
+function databaseIn({ request }: Exchange, header: string): string {
+  const name = request.headers[header.toLowerCase()];
+  if (typeof name === "string" && fits(name)) return name;
+  const message = `The header ${header} must name a database: 1 to 63 of letters, digits, '_', '-', and not '_' first`;
+  throw new Refusal("invalid_database", { message });
+}
+
+interface Place {
+  /** Undefined if the route names none. */
+  readonly database: string | undefined;
+  readonly table: string | undefined;
+}
+
+/** @throws Refusal `invalid_database` */
+function placeOf(exchange: Exchange, settings: RouteSettings): Place {
+  const parameters = parametersIn(settings, exchange.path);
+  const fill = (template?: string) =>
+    template?.replace(/:(\w+)/g, (_, name: string) => parameters.get(name) ?? "");
+  const { database_header: header, table } = settings;
+  const database = header === undefined ? fill(databaseOf(settings)) : databaseIn(exchange, header);
+  return { database, table: fill(table) };
+}
+
+/** @throws Refusal `unknown_parameter` or `bad_request` */
+function requireListedQuery({ request: { url = "" } }: Exchange, settings: RouteSettings): void {
+  const start = url.indexOf("?");
+  if (start === -1) return;
+  const { access, query: listed = isPermissionClass(access) ? [] : ["*"] } = settings;
+  const seen = new Set<string>();
+  // Some parsers take `;` for `&`.
+  for (const name of new URLSearchParams(url.slice(start).replaceAll(";", "&")).keys()) {
+    if (!listed.includes("*") && !listed.includes(name)) {
+      const message = `Unknown query parameter ${quoteName(name)}; allowed: ${listed.join(", ") || "none"}`;
+      throw new Refusal("unknown_parameter", { message });
+    }
+    if (seen.has(name)) {
+      const message = `Bad request: the query parameter ${quoteName(name)} is sent twice`;
+      throw new Refusal("bad_request", { message });
+    }
+    seen.add(name);
+  }
+}
+
+function requireRight(
+  gateway: Gateway,
+  exchange: Exchange,
+  permission: PermissionClass,
+  { database, table }: Place,
+): Identity | undefined {
+  if (database === undefined) throw new Refusal("invalid_database");
+  const { subject } = exchange.authenticated;
+  if (subject === undefined) return undefined;
+  const { snapshot } = gateway.access;
+  const origin = originOf(exchange);
+  const decision = decideWholeDatabase(snapshot, subject, permission, database, origin, table);
+  const { role, entry, boundary } = decision;
+  const tables = table === undefined ? [] : [table];
+  exchange.verdict.record([{ operation: permission, database, tables, role, entry, boundary }]);
+  requireAllowed(decision);
+  return { username: subject.username, roles: [role ?? ""], databases: [database] };
+}
+
+/** These requests cannot be narrowed, so access to part of a database is not enough. */
+function requireWhole(
+  { access }: Gateway,
+  exchange: Exchange,
+  subject: Subject,
+  database: string,
+): void {
+  const objection = judgeName(access.snapshot, subject, "SELECT", database);
+  if (objection !== undefined) throw new Refusal(objection);
+  const denial = wholeDatabaseDenial(access.snapshot, subject, database, originOf(exchange));
+  if (denial !== undefined) requireAllowed(denial);
+}
+
+function authorize(
+  gateway: Gateway,
+  exchange: Exchange,
+  { access }: RouteSettings,
+  place: Place,
+): Identity | undefined {
+  if (isPermissionClass(access)) return requireRight(gateway, exchange, access, place);
+  const { subject } = exchange.authenticated;
+  if (access === "public" || subject === undefined) return undefined;
+  const { username, tokenDatabase } = subject;
+  const { database } = place;
+  if (access === "administrator") requireAdministrator(gateway.access.snapshot, subject);
+  // A token for one database opens only routes that name that database.
+  else if (tokenDatabase !== EVERY_DATABASE && tokenDatabase !== database) {
+    throw new Refusal("token_database");
+  }
+  if (database !== undefined) requireWhole(gateway, exchange, subject, database);
+  return { username, roles: [], databases: [] };
+}
+
+/** @throws Refusal `unsupported_media_type` for a coding that the upstream would not hear of */
+function headersOf(
+  { headers: policy }: Gateway,
+  { request: { headers }, requestId, peer, isHandshake }: Exchange,
+  { database_header: header, forward_headers: added }: RouteSettings,
+  identity: Identity | undefined,
+): NodeJS.Dict<string | string[]> {
+  const { forwardedFor, proto, host } = peer;
+  const names = new Set(added.map((name) => name.toLowerCase()));
+  const kept = routeHeaders(
+    headers,
+    policy,
+    (name) => names.has(name) || (isHandshake && name.startsWith("sec-websocket-")),
+  );
+  if (headers["content-encoding"] !== undefined && kept["content-encoding"] === undefined) {
+    const message = "Content-Encoding is not forwarded on this route: send the body without one";
+    throw new Refusal("unsupported_media_type", { message });
+  }
+  if (header !== undefined) {
+    // The upstream gets exactly the judged value, even if `Connection` lists the header. Other
+    // spellings that an upstream may fold to the same name are removed.
+    for (const name in kept) if (foldHeader(name) === foldHeader(header)) delete kept[name];
+    kept[header.toLowerCase()] = headers[header.toLowerCase()];
+  }
+  return { ...kept, ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }) };
+}
+
+/** @throws Refusal if the request would not be allowed by the routes of the present configuration */
+function requireStillAllowed(gateway: Gateway, exchange: Exchange, before: RouteSettings): void {
+  const { request, path, isHandshake } = exchange;
+  const settings = methodIn(finderFor(gateway.configuration.routes)(path), request.method ?? "");
+  const isClosed = before.access === "public" && settings?.access !== "public";
+  if (settings === undefined || isClosed || (isHandshake && !settings.upgrade)) {
+    throw new Refusal("not_found");
+  }
+  requireListedQuery(exchange, settings);
+  authorize(gateway, exchange, settings, placeOf(exchange, settings));
+}
+
+async function handle(
+  gateway: Gateway,
+  exchange: Exchange,
+  settings: RouteSettings,
+): Promise<void> {
+  // A target has no fragment (RFC 9112, section 3.2). Some servers cut it off, others do not.
+  if (exchange.request.url?.includes("#")) throw new Refusal("path_not_canonical");
+  requireListedQuery(exchange, settings);
+  // A page of any site may open a WebSocket through its visitor's browser.
+  if (exchange.isHandshake) requireOwnOrigin(gateway, exchange);
+  const place = placeOf(exchange, settings);
+  const identity = authorize(gateway, exchange, settings, place);
+  const headers = headersOf(gateway, exchange, settings, identity);
+  exchange.verdict.allow();
+  const { request, response } = exchange;
+  const { method = "" } = request;
+  const stream = { request, response, headers, answerHeaders: commonHeaders(exchange) };
+  exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
+  exchange.sendContinue();
+  const mayStay = () => requireStillAllowed(gateway, exchange, settings);
+  exchange.verdict.requireStillAllowed = mayStay;
+  exchange.verdict.isStream = true;
+  const idleTimeout = settings.upgrade_idle_timeout * 1000;
+  // With several upstreams, the database that the route names chooses one.
+  await gateway.routing
+    .databaseOf(place.database)
+    .forwardStream(exchange.isHandshake ? asWebSocket(stream, idleTimeout) : stream);
+}
+
+/** Authorized by the route's settings, then streamed in both directions. */
+function endpointOf(settings: RouteSettings): Endpoint {
+  return {
+    authentication: settings.access === "public" ? "public" : "data",
+    readsBody: true,
+    takesWebSocket: settings.upgrade,
+    handle: (gateway, exchange) => handle(gateway, exchange, settings),
+  };
+}

@@ -1,0 +1,391 @@
+import * as z from "zod";
+import type {
+  AccessRules,
+  Author,
+  ChangeOptions,
+  WrittenChange,
+} from "../../core/access/access-rules.ts";
+import { requireRemainingOwners } from "../../core/access/administration.ts";
+import { updatedUser, writtenGroup, writtenUser } from "../../core/access/grant.ts";
+import {
+  type Change,
+  indexOf,
+  isEmpty,
+  namesIn,
+  type Replacement,
+  recordsOf,
+  replacementOf,
+  replaceRecords,
+  type UserRecords,
+} from "../../core/access/record-change.ts";
+import {
+  type AccessRecords,
+  type TomlTable,
+  writtenBoundary,
+  writtenEntry,
+} from "../../core/access/records.ts";
+import { groupSubject, isExternalUsername } from "../../core/access/roles.ts";
+import { blankUser, type Snapshot, type User } from "../../core/access/snapshot.ts";
+import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
+import { Refusal } from "../../core/base/refusal.ts";
+import { renderName, renderValue } from "../../core/base/toml/toml.ts";
+import type { Query } from "./database.ts";
+import {
+  authorShape,
+  entryColumns,
+  parseEntry,
+  parseReplacement,
+  writeExact,
+  writtenRecords,
+} from "./log.ts";
+import type { Replica } from "./replica.ts";
+import type { SharedState } from "./state.ts";
+import type { StoreWriter } from "./writer.ts";
+
+export type ReplacementPlan = (current: Snapshot) => Replacement;
+
+/** Writes the records that a starting replica reads instead of the whole log. */
+async function writeRecords(
+  query: Query,
+  { users, boundaries }: Replacement,
+  version: number,
+): Promise<void> {
+  const { gone = [], kept = [] } = Object.groupBy(users, ([, records]) =>
+    isEmpty(records) ? "gone" : "kept",
+  );
+  const deleteSql = "delete from gatehouse.users where username = any($1)";
+  await query(deleteSql, [gone.map(([name]) => name)]);
+  await query(
+    `insert into gatehouse.users (username, version, record)
+      select name, $1, record::json from unnest($2::text[], $3::text[]) as given (name, record)
+      on conflict (username) do update set version = excluded.version, record = excluded.record`,
+    [
+      version,
+      kept.map(([name]) => name),
+      kept.map(([, records]) => writeExact(writtenRecords(records))),
+    ],
+  );
+  if (boundaries === undefined) return;
+  const written = writeExact(boundaries.map(writtenBoundary));
+  await query("update gatehouse.boundaries set version = $1, records = $2", [version, written]);
+}
+
+function replacedBy(snapshot: Snapshot, { users, boundaries }: Replacement): Replacement {
+  const records = users.keys().map((name) => [name, recordsOf(snapshot, name)] as const);
+  return {
+    users: new Map(records),
+    ...(boundaries === undefined ? {} : { boundaries: snapshot.boundaries }),
+  };
+}
+
+/**
+ * @param force also if the last Owner of a database or the last administrator is lost
+ * @throws Refusal `last_owner` or `last_administrator`; RecordsError about contradicting records
+ */
+export async function previewAccess(
+  { snapshot: before }: SharedState,
+  replacement: Replacement,
+  version: number,
+  force = false,
+): Promise<Snapshot> {
+  const after = await runCooperatively(replaceRecords(before, replacement, String(version)));
+  if (!force) await runCooperatively(requireRemainingOwners(before, after));
+  return after;
+}
+
+interface PlannedReplacement {
+  readonly replacement: Replacement;
+  readonly changes: readonly Change[];
+}
+
+async function writeAccess(
+  { state, writer, author }: Pick<StoreAccess, "state" | "writer" | "author">,
+  plan: (current: Snapshot) => PlannedReplacement,
+  { force = false, beforeWrite, author: changedBy = author }: ChangeOptions = {},
+): Promise<WrittenChange> {
+  let written: WrittenChange = { snapshot: state.snapshot, changes: [] };
+  await writer.append(async (turn) => {
+    const before = state.snapshot;
+    const { replacement, changes } = plan(before);
+    written = { snapshot: before, changes };
+    if (replacement.users.size === 0 && replacement.boundaries === undefined) return;
+    await beforeWrite?.(changes);
+    const next = await previewAccess(state, replacement, turn.version, force);
+    await writeRecords(turn.query, replacement, turn.version);
+    const change = { kind: "access", replacement } as const;
+    await turn.append({ change, before: replacedBy(before, replacement) });
+    written = { snapshot: next, changes };
+  }, changedBy);
+  return written;
+}
+
+/**
+ * Runs `plan` while no other writer can change the records. Resolves to the state as written.
+ *
+ * @throws what `previewAccess` throws; Refusal from `plan`, `store_unreachable`, `store_uncertain`
+ */
+export async function replaceAccess(
+  store: Pick<StoreAccess, "state" | "writer" | "author">,
+  plan: ReplacementPlan,
+  options?: ChangeOptions,
+): Promise<Snapshot> {
+  const planned = (current: Snapshot) => ({ replacement: plan(current), changes: [] });
+  return (await writeAccess(store, planned, options)).snapshot;
+}
+
+export interface StoreAccess {
+  readonly state: SharedState;
+  readonly writer: StoreWriter;
+  /** Undefined for a command, which uses the state that it has just read. */
+  readonly replica: Replica | undefined;
+  readonly author: Author;
+}
+
+/** Opens the users, grants and boundaries in the store. Changes are in force at every replica. */
+export function openAccessStore(store: StoreAccess): AccessRules {
+  const { state, replica } = store;
+  return {
+    get snapshot() {
+      replica?.requireFresh();
+      return state.snapshot;
+    },
+    get version() {
+      return state.snapshot.version;
+    },
+    stale: false,
+    subscribe(listener) {
+      state.listeners.push({ accessChanged: listener });
+    },
+    async reload() {
+      await replica?.poll();
+    },
+    async change(plan, options) {
+      await replica?.requireReachable();
+      const planned = (current: Snapshot) => {
+        const changes = plan(current);
+        return { replacement: replacementOf(current, changes), changes };
+      };
+      return writeAccess(store, planned, options);
+    },
+    async close() {},
+  };
+}
+
+export interface AccessVersion {
+  readonly version: number;
+  readonly at: Date;
+  readonly author: Author;
+  readonly before: Snapshot;
+  readonly after: Snapshot;
+}
+
+const PAGE = 100;
+
+/** Yields every version from the first through `upTo`, which reads the whole log. */
+async function* versionsUpTo(query: Query, upTo: number): AsyncGenerator<AccessVersion, undefined> {
+  const sql = `select ${entryColumns} from gatehouse.log
+    where kind = 'access' and version > $1 and version <= $2 order by version limit ${PAGE}`;
+  let after = await runCooperatively(indexOf([], [], "0"));
+  for (let last = 0; ; ) {
+    const rows = await query(sql, [last, upTo]);
+    for (const row of rows) {
+      const { version, at, author, change } = parseEntry(row);
+      last = version;
+      if (change.kind !== "access") continue;
+      const before = after;
+      after = await runCooperatively(replaceRecords(before, change.replacement, String(version)));
+      yield { version, at, author, before, after };
+    }
+    if (rows.length < PAGE) return;
+  }
+}
+
+const newestFirstSql = `select version, at, author, before,
+    coalesce((select version from gatehouse.log o where o.kind = 'access' and o.version < l.version
+      order by version desc limit 1), 0) as previous
+  from gatehouse.log l where kind = 'access' and version <= $1 order by version desc limit ${PAGE}`;
+
+const versionShape = z.object({
+  version: z.int(),
+  at: z.coerce.date(),
+  author: authorShape,
+  before: z.unknown(),
+  previous: z.int(),
+});
+
+/** Yields versions from the newest back, and reads only as much of the log as is consumed. */
+export async function* versionsBack(
+  query: Query,
+  { snapshot, position }: Pick<SharedState, "snapshot" | "position">,
+): AsyncGenerator<AccessVersion, undefined> {
+  let after = snapshot;
+  for (let next = position.version; next > 0; ) {
+    const rows = await query(newestFirstSql, [next]);
+    for (const row of rows) {
+      const { version, at, author, before, previous } = versionShape.parse(row);
+      // Written by a release that did not record the previous state.
+      if (before === null) {
+        yield* (await Array.fromAsync(versionsUpTo(query, version))).reverse();
+        return;
+      }
+      const steps = replaceRecords(after, parseReplacement(before), String(previous));
+      const earlier = await runCooperatively(steps);
+      yield { version, at, author, before: earlier, after };
+      after = earlier;
+      next = previous;
+    }
+    if (rows.length < PAGE) return;
+  }
+}
+
+export async function accessAt(
+  query: Query,
+  state: Pick<SharedState, "snapshot" | "position">,
+  version: number,
+): Promise<Snapshot> {
+  let { snapshot } = state;
+  for await (const one of versionsBack(query, state)) {
+    if (one.version <= version) break;
+    snapshot = one.before;
+  }
+  return snapshot;
+}
+
+/** The first line of an export: this text, followed by the version. */
+const versionMark = "# access version ";
+
+function renderTable(name: string, table: object): string {
+  const members = Object.entries(table);
+  const lines = members.map(([key, value]) => `${renderName(key)} = ${renderValue(value)}`);
+  return [`[[${name}]]`, ...lines, ""].join("\n");
+}
+
+function allRecords(snapshot: Snapshot): UserRecords[] {
+  return Array.from(namesIn(snapshot), (name) => recordsOf(snapshot, name));
+}
+
+/** Renders the state as an access file that begins with its version. */
+export function renderAccess(
+  snapshot: Snapshot,
+  userOf: (user: NonNullable<UserRecords["user"]>) => TomlTable = writtenUser,
+): string {
+  const records = allRecords(snapshot);
+  const users = records.flatMap(({ user }) => (user === undefined ? [] : [userOf(user)]));
+  const grants = records.flatMap(({ grants }) => grants);
+  const groups = records.flatMap(({ group = [] }) => group);
+  return [
+    `${versionMark}${snapshot.version}\n`,
+    ...users.map((user) => renderTable("users", user)),
+    ...groups.map((group) => renderTable("groups", writtenGroup(group))),
+    ...grants.map((grant) => renderTable("acl", writtenEntry(grant))),
+    ...snapshot.boundaries.map((boundary) => renderTable("boundaries", writtenBoundary(boundary))),
+  ].join("\n");
+}
+
+export function versionOf(text: string): string | undefined {
+  const [first = ""] = text.split("\n", 1);
+  return first.startsWith(versionMark) ? first.slice(versionMark.length).trim() : undefined;
+}
+
+/** The users, and perhaps the boundaries, in which the records differ from the current ones. */
+export function replacementBy(
+  current: Snapshot,
+  { users, groups, grants, boundaries }: AccessRecords,
+): Replacement {
+  const known = new Map(users.map((user) => [user.username, user]));
+  const own = Map.groupBy(grants, ({ username }) => username);
+  const formed = new Map(groups.map((group) => [groupSubject(group.name), group]));
+  const names = new Set([...known.keys(), ...formed.keys(), ...own.keys(), ...namesIn(current)]);
+  const textOf = (records: UserRecords) => writeExact(writtenRecords(records));
+  const differing = Array.from(names, (name): [string, UserRecords] => [
+    name,
+    { user: known.get(name), group: formed.get(name), grants: own.get(name) ?? [] },
+  ]).filter(([name, records]) => textOf(records) !== textOf(recordsOf(current, name)));
+  const boundaryText = (some: Snapshot["boundaries"]) => writeExact(some.map(writtenBoundary));
+  const isSame = boundaryText(boundaries) === boundaryText(current.boundaries);
+  return { users: new Map(differing), ...(isSame ? {} : { boundaries }) };
+}
+
+/** The fields of a user that an edited export may change. */
+function editablePart({ username, attributes, sameAs }: User): User {
+  return updatedUser(blankUser(username), { attributes, sameAs });
+}
+
+export function editableUser(user: User): TomlTable {
+  return writtenUser(editablePart(user));
+}
+
+/**
+ * Takes groups, grants, boundaries, attributes and `same_as` from the second argument, and all else
+ * from the first.
+ */
+function merge(current: Snapshot, { users, ...records }: AccessRecords): AccessRecords {
+  const wanted = new Map(users.map((user) => [user.username, user]));
+  const kept = Array.from(current.users.values(), (user) => {
+    const { attributes, sameAs } = wanted.get(user.username) ?? {};
+    return updatedUser(user, { attributes, sameAs });
+  });
+  const added = users.filter(({ username }) => !current.users.has(username)).map(editablePart);
+  return { ...records, users: [...kept, ...added] };
+}
+
+/** Why this user of an edited export cannot be applied. */
+function objection(current: Snapshot, user: User): string | undefined {
+  const { username, email, passwordHash, disabled, tokensValidAfter } = user;
+  const record = current.users.get(username);
+  // Users with a password are added and removed by other commands.
+  if (record === undefined && !isExternalUsername(username))
+    return `${username} has no record: create it with \`user add\``;
+  const known = record ?? editablePart(user);
+  const isSame =
+    (email === undefined || email === known.email) &&
+    (passwordHash === undefined || passwordHash === known.passwordHash) &&
+    (!disabled || known.disabled) &&
+    (tokensValidAfter === 0 || tokensValidAfter === known.tokensValidAfter);
+  if (isSame) return undefined;
+  return `${username}: only attributes and same_as can be changed here; use \`user\` for the rest`;
+}
+
+const MAX_OBJECTIONS = 20;
+
+/** @throws Error that lists why the text cannot be applied and which commands to use instead */
+function requireApplicable(current: Snapshot, users: readonly User[]): void {
+  const named = new Set(users.map(({ username }) => username));
+  const missing = current.users.keys().filter((name) => !named.has(name));
+  const objections = [
+    ...users.flatMap((user) => objection(current, user) ?? []),
+    ...missing.map((name) => `${name} is missing: remove a user with \`user remove\``),
+  ];
+  if (objections.length === 0) return;
+  const more = objections.length - MAX_OBJECTIONS;
+  const first = objections.slice(0, MAX_OBJECTIONS);
+  throw new Error([...first, ...(more > 0 ? [`and ${more} more`] : [])].join("\n"));
+}
+
+/** @throws from the plan: Refusal `version_conflict`, or Error why the text cannot be applied */
+export function planApply(records: AccessRecords, version: string): ReplacementPlan {
+  return (current) => {
+    if (version !== current.version) {
+      const detail = `exported at version ${version}; the newest is ${current.version}`;
+      throw new Refusal("version_conflict", { detail });
+    }
+    requireApplicable(current, records.users);
+    return replacementBy(current, merge(current, records));
+  };
+}
+
+export function usersGone(current: Snapshot, earlier: Snapshot): string[] {
+  return [...earlier.users.keys().filter((name) => !current.users.has(name))].sort();
+}
+
+export function planRollback(earlier: Snapshot): ReplacementPlan {
+  const { boundaries } = earlier;
+  return (current) => {
+    const gone = new Set(usersGone(current, earlier));
+    const kept = allRecords(earlier).filter(({ user }) => !gone.has(user?.username ?? ""));
+    const users = kept.flatMap(({ user }) => user ?? []);
+    const groups = kept.flatMap(({ group = [] }) => group);
+    const grants = kept.flatMap(({ grants }) => grants);
+    return replacementBy(current, merge(current, { users, groups, grants, boundaries }));
+  };
+}

@@ -1,0 +1,5 @@
+import { leaveSignalsToParent } from "../../core/base/ipc/channel.ts";
+
+// Before the import, so that it also applies while the worker loads.
+leaveSignalsToParent();
+await import("./serve.ts");

@@ -1,5 +1,0 @@
-import { leaveSignalsToParent } from "../ipc/channel.ts";
-
-// Before the import, so that it also applies while the worker loads.
-leaveSignalsToParent();
-await import("./serve.ts");
