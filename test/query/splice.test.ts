@@ -2,9 +2,9 @@ import { deepStrictEqual } from "node:assert";
 import fc from "fast-check";
 import t from "tap";
 import { ExactNumber } from "../../src/core/json/exact.ts";
+import { splice } from "../../src/core/query/additions.ts";
 import { parseQuery } from "../../src/core/query/parse.ts";
 import type { Access } from "../../src/core/query/query.ts";
-import { splice } from "../../src/core/query/splice.ts";
 import { choicesOf, query, seeds, write } from "./arbitrary.ts";
 import { plain, widened } from "./kit.ts";
 

@@ -13,7 +13,6 @@ import {
   unexpected,
   type ValueKind,
 } from "./lexical.ts";
-import { ObjectKeys } from "./object-keys.ts";
 
 /** The body's own object is at depth 1. */
 export const DEEPEST_NESTING = 64;
@@ -82,6 +81,31 @@ class Open {
   readonly containers = new Int32Array(DEEPEST_NESTING + 1);
   /** The token of the last key. */
   readonly keys = new Int32Array(DEEPEST_NESTING + 1);
+}
+
+/** Most objects have no more keys, for which comparing is faster than a set. */
+const FEW = 16;
+
+/** The keys of one object. */
+class ObjectKeys {
+  #few: ByteText[] = [];
+  #all: Set<string> | undefined = undefined;
+
+  clear(): void {
+    this.#few = [];
+    this.#all = undefined;
+  }
+
+  /** False if the object has the key already. */
+  add(key: ByteText): boolean {
+    if (this.#all === undefined) {
+      for (const other of this.#few) if (key.equals(other)) return false;
+      if (this.#few.push(key) > FEW) this.#all = new Set(this.#few.map(String));
+      return true;
+    }
+    const { size } = this.#all;
+    return this.#all.add(key.toString()).size > size;
+  }
 }
 
 /** Serve all short bodies that are parsed at once. A larger array replaces the first. */
