@@ -20,7 +20,7 @@ import {
 } from "../approvals/preview.ts";
 import type { LoadedConfiguration } from "../config/load.ts";
 import { EngineRefusal } from "../engine/refusal.ts";
-import { textOf } from "../engine/spool.ts";
+import { answerText } from "../engine/spool.ts";
 import { systemUser } from "../files/guarded.ts";
 import { keepSpelling } from "../json/document.ts";
 import { createGrammar } from "../query/grammar.ts";
@@ -45,7 +45,7 @@ async function readPreview(loaded: LoadedConfiguration, approval: Approval, body
     if (store === undefined) return { reason: "a foreign upstream cannot show the rows" };
     opened.defer(() => store.close());
     const answer = await store.execute(preview, new AbortController());
-    return readPreviewRows(200, await textOf(answer));
+    return readPreviewRows(200, await answerText(answer));
   } catch (error) {
     if (error instanceof EngineRefusal) return { reason: refusedPreview(error.message) };
     return { reason: `the database does not respond: ${explain(error)}` };

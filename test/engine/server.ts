@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import { buffer } from "node:stream/consumers";
 import type { Logger } from "pino";
 import { ClientError } from "../../src/client-error.ts";
-import { openStore, type StoreOptions } from "../../src/engine/open.ts";
+import { openEngineStore, type StoreOptions } from "../../src/engine/open.ts";
 import { keepDigits } from "../../src/json/document.ts";
 import { createGrammar } from "../../src/query/grammar.ts";
 import { isReadOnly } from "../../src/query/query.ts";
@@ -35,7 +35,7 @@ export async function startEngine({
   clientTimeoutMs = 60_000,
   ...options
 }: EngineOptions): Promise<Engine> {
-  const store = await openStore({ ...options, poolSize: 16 });
+  const store = await openEngineStore({ ...options, poolSize: 16 });
   const database = new EngineDatabase(store, {
     name: "test",
     connections: 1000,
