@@ -32,8 +32,8 @@ export async function openEngine(
 ): Promise<Store> {
   const { upstream } = loaded.configuration;
   // Loaded on demand, because gateways with a foreign upstream do not need it.
-  const { openStore, reportUnavailable } = await import("../engine/open.ts");
-  const store = await openStore({
+  const { openEngineStore, reportUnavailable } = await import("../engine/open.ts");
+  const store = await openEngineStore({
     url: ownDatabaseUrl(loaded),
     databases: upstream.postgres_databases,
     queryTimeLimit: upstream.statement_timeout && upstream.statement_timeout * 1000,

@@ -6,7 +6,7 @@ import type { LoadedConfiguration } from "../core/config/load.ts";
 import { keepSpelling } from "../core/json/document.ts";
 import { createGrammar } from "../core/query/grammar.ts";
 import { EngineRefusal } from "../engine/refusal.ts";
-import { textOf } from "../engine/spool.ts";
+import { answerText } from "../engine/spool.ts";
 import {
   type Approval,
   type ApprovalDecision,
@@ -45,7 +45,7 @@ async function readPreview(loaded: LoadedConfiguration, approval: Approval, body
     if (store === undefined) return { reason: "a foreign upstream cannot show the rows" };
     opened.defer(() => store.close());
     const answer = await store.execute(preview, new AbortController());
-    return readPreviewRows(200, await textOf(answer));
+    return readPreviewRows(200, await answerText(answer));
   } catch (error) {
     if (error instanceof EngineRefusal) return { reason: refusedPreview(error.message) };
     return { reason: `the database does not respond: ${explain(error)}` };

@@ -11,7 +11,7 @@ import { isServerUrl } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { askTarget } from "../core/upstream/health-check.ts";
 import { parseTarget, schemaPath } from "../core/upstream/target.ts";
-import { textOf } from "../engine/spool.ts";
+import { answerText } from "../engine/spool.ts";
 import type { Store } from "../engine/store.ts";
 
 /** A Preview locks a SQLite file for no longer than the gateway's queries wait for it. */
@@ -38,9 +38,9 @@ export async function openAsGuest(
     url.searchParams.set(key, "1");
   }
   const { pino } = await import("pino");
-  const { openStore } = await import("../engine/open.ts");
+  const { openEngineStore } = await import("../engine/open.ts");
   const { postgres_databases: databases } = loaded.configuration.upstream;
-  return openStore({
+  return openEngineStore({
     ...{ url: url?.href ?? ownDatabaseUrl(loaded), databases },
     queryTimeLimit: isServer ? queryTimeLimit : TIMEOUT_MS,
     ...{ poolSize: 1, isGuest: true, log: pino({ level: "silent" }) },
@@ -80,7 +80,7 @@ async function withNames<Result>(
       if (address === undefined) {
         const [database, table] = names;
         const answer = await store?.readSchema({ database, table }, new AbortController());
-        return answer === undefined ? "{}" : textOf(answer);
+        return answer === undefined ? "{}" : answerText(answer);
       }
       const options = { path: schemaPath(names), signal, headers, agent: false };
       return (await askTarget(parseTarget(address), options)).text;

@@ -1,6 +1,6 @@
 import type { Logger } from "pino";
 import type { PostgresDatabases } from "./postgres/dialect.ts";
-import { textOf } from "./spool.ts";
+import { answerText } from "./spool.ts";
 import type { SchemaPath, Store } from "./store.ts";
 
 export interface StoreOptions {
@@ -22,7 +22,7 @@ export interface StoreOptions {
  *
  * @throws Error for an unusable URL or directory, and for a server that refuses the engine
  */
-export async function openStore({
+export async function openEngineStore({
   url,
   databases = "schemas",
   queryTimeLimit: timeLimit = 30_000,
@@ -62,7 +62,7 @@ export async function openStore({
 /** Logs the tables whose names queries cannot contain. Never rejects. */
 export async function reportUnavailable(store: Store, log: Logger): Promise<void> {
   const read = async (path: SchemaPath) =>
-    JSON.parse(await textOf(await store.readSchema(path, new AbortController()))).data;
+    JSON.parse(await answerText(await store.readSchema(path, new AbortController()))).data;
   try {
     for (const database of (await read({})).databases) {
       const { unavailable: tables } = await read({ database });

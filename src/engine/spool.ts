@@ -150,7 +150,7 @@ export function bytesOf({ body }: Answer): AsyncIterable<Buffer> | Iterable<Buff
   return [Buffer.from(body.buffer, body.byteOffset, body.byteLength)];
 }
 
-export async function textOf(answer: Answer): Promise<string> {
+export async function answerText(answer: Answer): Promise<string> {
   return Buffer.concat(await Array.fromAsync(bytesOf(answer))).toString();
 }
 

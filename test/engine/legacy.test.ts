@@ -1,7 +1,7 @@
 /** Schemas and values of other programs. */
 import { pino } from "pino";
 import t, { type Test } from "tap";
-import { openStore, reportUnavailable } from "../../src/engine/open.ts";
+import { openEngineStore, reportUnavailable } from "../../src/engine/open.ts";
 import { equal, insert, refusal, rowsAs, selectAll, send, update } from "./kit.ts";
 import { freshSqlite, type LegacyScene } from "./legacy.ts";
 import { freshMysql } from "./mysql/kit.ts";
@@ -66,7 +66,7 @@ t.test("the start mentions tables whose names no query can contain", async (t) =
   await sql('create table main."Ünits" (id int)');
   const lines: string[] = [];
   const log = pino({ level: "warn" }, { write: (line) => lines.push(line) });
-  const store = await openStore({ url, log, poolSize: 1 });
+  const store = await openEngineStore({ url, log, poolSize: 1 });
   t.teardown(() => store.close());
   await reportUnavailable(store, log);
   t.match(

@@ -10,7 +10,7 @@ import { isReadOnly } from "../../src/core/query/query.ts";
 import { ClientAnswer } from "../../src/core/upstream/answer-stream.ts";
 import { QueryMetrics } from "../../src/core/upstream/database.ts";
 import { EngineDatabase } from "../../src/engine/database.ts";
-import { openStore, type StoreOptions } from "../../src/engine/open.ts";
+import { openEngineStore, type StoreOptions } from "../../src/engine/open.ts";
 
 export interface EngineOptions extends Omit<StoreOptions, "log" | "isGuest" | "poolSize"> {
   readonly log: Logger;
@@ -35,7 +35,7 @@ export async function startEngine({
   clientTimeoutMs = 60_000,
   ...options
 }: EngineOptions): Promise<Engine> {
-  const store = await openStore({ ...options, poolSize: 16 });
+  const store = await openEngineStore({ ...options, poolSize: 16 });
   const database = new EngineDatabase(store, {
     name: "test",
     connections: 1000,

@@ -11,7 +11,7 @@ import type { Test } from "tap";
 import t from "tap";
 import { createGrammar } from "../../src/core/query/grammar.ts";
 import { parseQuery } from "../../src/core/query/parse.ts";
-import { textOf } from "../../src/engine/spool.ts";
+import { answerText } from "../../src/engine/spool.ts";
 import { DatabaseLocks, openSqliteStore } from "../../src/engine/sqlite/store.ts";
 import { eventually } from "../kit/eventually.ts";
 import { nightly } from "../kit/nightly.ts";
@@ -86,7 +86,7 @@ t.test("no query waits while a SQLite process parses a long body", async (t) => 
     t.teardown(() => store.close());
     const ask = async (body: object): Promise<string> => {
       const query = parseQuery(Buffer.from(JSON.stringify(body)), grammar);
-      return textOf(await store.execute({ query, limits: [] }, new AbortController()));
+      return answerText(await store.execute({ query, limits: [] }, new AbortController()));
     };
     await ask(createTable("a", { key: "int", id: "int" }));
     await ask(createTable("c", { key: "int", id: "double" }));

@@ -21,7 +21,7 @@ import { ConcurrencyLimiter, ConnectionPool, type ConnectionSource } from "./poo
 import { type TransactionOptions, Transactions } from "./transaction.ts";
 
 /** Uses a connection of its own, so that it does not wait for queries. */
-class HealthCheck<Leased extends Session> {
+class DatabaseCheck<Leased extends Session> {
   readonly #pool: ConnectionPool<Leased>;
   readonly #transactions: Transactions<Leased>;
   #query = new AbortController();
@@ -118,7 +118,7 @@ interface RemoteStoreOptions<Leased extends Session> {
   readonly pool: ConnectionPool<Leased>;
   /** Concurrent queries, each on a connection. */
   readonly poolSize: number;
-  readonly check: HealthCheck<Leased>;
+  readonly check: DatabaseCheck<Leased>;
   readonly timeLimit: number;
   readonly log: Logger;
 }
@@ -128,7 +128,7 @@ class RemoteStore<Leased extends Session> implements Store {
   readonly readsBytes = false;
   readonly #dialect: Dialect<Leased>;
   readonly #pool: ConnectionPool<Leased>;
-  readonly #check: HealthCheck<Leased>;
+  readonly #check: DatabaseCheck<Leased>;
   readonly #transactions: Transactions<Leased>;
   readonly #slots: ConcurrencyLimiter;
   /** Limits streams to part of the slots, because a slow client holds one. */
@@ -365,7 +365,7 @@ export async function openRemoteStore<Leased extends Session>(
 ): Promise<Store> {
   const { dialect, connections, host, port, requested } = server;
   const { timeLimit, log, poolSize } = options;
-  const check = new HealthCheck(connections, dialect, timeLimit);
+  const check = new DatabaseCheck(connections, dialect, timeLimit);
   try {
     await check.run(START_TIMEOUT_MS);
   } catch (error) {

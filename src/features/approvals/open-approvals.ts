@@ -44,7 +44,7 @@ interface ApprovalOptions {
   readonly opened: AsyncDisposableStack;
 }
 
-async function openStore(
+async function openApprovalStore(
   { serviceDirectory, configuration }: LoadedConfiguration,
   shared: StoreReplica | undefined,
 ): Promise<ApprovalStore> {
@@ -85,7 +85,7 @@ export async function openApprovals({
 
   async function open(): Promise<ApprovalStore> {
     try {
-      const current = await openStore(loaded, shared);
+      const current = await openApprovalStore(loaded, shared);
       timer = setInterval(() => void record(current), POLL_MS).unref();
       return current;
     } catch (error) {

@@ -3,7 +3,7 @@ import type { User } from "../../core/access/snapshot.ts";
 import { explainLogin, html, loginError, loginFields } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { checkPassword } from "../../core/identity/login.ts";
-import { isRecent, type SignedIn } from "../oauth/client/sign-ins.ts";
+import { describeFailure, isRecent, type SignedIn } from "../oauth/client/sign-ins.ts";
 import { RECENT_SECONDS } from "./changes.ts";
 import { hidden, linkButton, pathOf, postForm, renderConsolePage } from "./frame.ts";
 import { browserCookie, type ConsoleRequest, sessionCookie } from "./visit.ts";
@@ -138,10 +138,7 @@ function showFailure(c: ConsoleRequest, error: unknown): Response {
   if (!(error instanceof Refusal) || error.code === "not_found") throw error;
   const { gateway, listener } = c.var;
   const { address } = listener.originOf(c.env.incoming);
-  const { code: outcome, detail, token } = error;
-  const { user, issuer, cause } = token ?? {};
-  const event = { user, issuer, address, outcome, detail, cause };
-  gateway.audit.event("console_login", event, "warn");
+  gateway.audit.event("console_login", describeFailure(error, address), "warn");
   return showSignIn(c, "", "/", error);
 }
 

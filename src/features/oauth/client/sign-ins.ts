@@ -114,6 +114,12 @@ const PROVIDER_MESSAGE =
 /** How far the provider's clock may be ahead. */
 const CLOCK_AHEAD_SECONDS = 60;
 
+/** The audit fields of a sign-in that failed. */
+export function describeFailure({ code: outcome, detail, token = {} }: Refusal, address: string) {
+  const { user, issuer, cause } = token;
+  return { user, issuer, address, outcome, detail, cause };
+}
+
 /** True if the provider says that the user authenticated within the last `seconds`. */
 export function isRecent({ authTime }: Pick<SignedIn, "authTime">, seconds: number): boolean {
   if (authTime === undefined) return false;

@@ -5,7 +5,7 @@ import { epochSeconds } from "../../../core/base/clock.ts";
 import { Refusal } from "../../../core/base/refusal.ts";
 import { isLoopback } from "../../../core/config/addresses.ts";
 import type { AuthenticationDemand } from "../client/relying-party.ts";
-import { isRecent } from "../client/sign-ins.ts";
+import { describeFailure, isRecent } from "../client/sign-ins.ts";
 import { accountIdOf } from "./connections.ts";
 import { OAuthProblem, seeOther } from "./http.ts";
 import type { Visit } from "./options.ts";
@@ -36,10 +36,9 @@ function partsOf({ provider, options, request, response }: Visit) {
 /** Audits why a sign-in failed. @returns the error for its page */
 function failed({ request, options }: Visit, error: unknown): unknown {
   if (!(error instanceof Refusal) || error.code === "not_found") return error;
-  const { status, code, message, detail, token } = error;
-  const { user, issuer, cause } = token ?? {};
+  const { status, code, message } = error;
   const { address } = options.originOf(request);
-  options.onEvent("oauth_login", { user, issuer, address, outcome: code, detail, cause });
+  options.onEvent("oauth_login", describeFailure(error, address));
   return status === 503 ? error : new OAuthProblem(status, code, message);
 }
 
