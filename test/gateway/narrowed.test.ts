@@ -2,10 +2,11 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 import t, { type Test } from "tap";
 import type { Decision } from "../../src/core/access/rights.ts";
+import { runAtOnce, runCooperatively } from "../../src/core/base/cooperative-scheduling.ts";
 import { configurationSchema } from "../../src/core/config/schema.ts";
-import { withFilters } from "../../src/core/http/query.ts";
+import { addFilters } from "../../src/core/http/query.ts";
 import { createGrammar } from "../../src/core/query/grammar.ts";
-import { LONG_BODY, parseQuery } from "../../src/core/query/parse.ts";
+import { LONG_BODY, parseQuery, STEP_BYTES } from "../../src/core/query/parse.ts";
 import type { ParsedQuery } from "../../src/core/query/query.ts";
 import {
   beginSession,
@@ -248,7 +249,9 @@ t.test("others are served while long queries are parsed again with filters", asy
   let isRead = false;
   // Several, since a fast machine may parseQuery one within a single turn.
   const reads = Promise.all(
-    Array.from({ length: 8 }, () => withFilters(filtering, parsed, decisionsOn(parsed), true)),
+    Array.from({ length: 8 }, () =>
+      runCooperatively(addFilters(filtering, parsed, decisionsOn(parsed), true, STEP_BYTES)),
+    ),
   );
   const whenRead = reads.finally(() => {
     isRead = true;
@@ -266,8 +269,14 @@ t.test("a query that becomes too long with its filters is refused", (t) => {
   const parsed = queryOf(100);
   const server = { max_body_bytes: parsed.body.length };
   const configuration = configurationSchema.parse({ server });
-  t.throws(() => withFilters({ ...filtering, configuration }, parsed, decisionsOn(parsed), true), {
-    code: "body_too_large",
-  });
+  t.throws(
+    () =>
+      runAtOnce(
+        addFilters({ ...filtering, configuration }, parsed, decisionsOn(parsed), true, STEP_BYTES),
+      ),
+    {
+      code: "body_too_large",
+    },
+  );
   t.end();
 });

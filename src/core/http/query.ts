@@ -3,12 +3,16 @@ import { decideQuery } from "../access/policy.ts";
 import { type Decision, mayBeNarrowed, type QueryDecision, seesSchema } from "../access/rights.ts";
 import { type AddedFilter, addedFilters, additionsOf } from "../access/row-filter.ts";
 import { ClientError } from "../base/client-error.ts";
-import { runAtOnce, runCooperatively, whileWanted } from "../base/cooperative-scheduling.ts";
+import {
+  runAtOnce,
+  runCooperatively,
+  type Steps,
+  whileWanted,
+} from "../base/cooperative-scheduling.ts";
 import { Refusal } from "../base/refusal.ts";
 import type { UpstreamTrace } from "../observe/tracing.ts";
 import { addToBytes, addToTree } from "../query/additions.ts";
 import { shapeOf } from "../query/audit-shape.ts";
-import type { Grammar } from "../query/grammar.ts";
 import type { QueryLimit } from "../query/limits.ts";
 import { LONG_BODY, parseQuery, parseQueryInSlices, STEP_BYTES } from "../query/parse.ts";
 import { isReadOnly, type ParsedQuery, type Query } from "../query/query.ts";
@@ -35,40 +39,27 @@ import type { Gateway, NeededApproval } from "./gateway.ts";
 import { countCall, countQuery } from "./rates.ts";
 import type { Endpoint } from "./route.ts";
 
-/** Continues with a value at once if it is there. Most queries take no promise on their way. */
-function after<Value, Next>(
-  value: Value | Promise<Value>,
-  next: (value: Value) => Next | Promise<Next>,
-): Next | Promise<Next> {
-  return value instanceof Promise ? value.then(next) : next(value);
-}
-
 /**
  * Adds missing row filters to a query.
  *
  * @param readsBytes true if whoever runs the query reads its bytes, not its tree
  * @throws QueryRefused, or Refusal `body_too_large`
  */
-export function withFilters(
+export function* addFilters(
   { queries: { grammar }, configuration }: Pick<Gateway, "queries" | "configuration">,
   parsed: ParsedQuery,
   decisions: readonly Decision[],
   readsBytes: boolean,
-): ParsedQuery | Promise<ParsedQuery> {
+  bytesPerStep: number,
+): Steps<ParsedQuery> {
   const additions = additionsOf(decisions);
   if (additions.length === 0) return parsed;
-  const { body, query } = parsed;
-  const isLong = body.length >= LONG_BODY;
   if (!readsBytes) {
-    const steps = addToTree(query, additions);
-    if (!isLong) return { body, query: runAtOnce(steps) };
-    return runCooperatively(steps).then((query) => ({ body, query }));
+    return { body: parsed.body, query: yield* addToTree(parsed.query, additions) };
   }
-  const steps = addToBytes(parsed, additions, grammar, isLong ? STEP_BYTES : Infinity);
-  return after(isLong ? runCooperatively(steps) : runAtOnce(steps), (filtered) => {
-    if (filtered.body.length <= configuration.server.max_body_bytes) return filtered;
-    throw new Refusal("body_too_large");
-  });
+  const filtered = yield* addToBytes(parsed, additions, grammar, bytesPerStep);
+  if (filtered.body.length <= configuration.server.max_body_bytes) return filtered;
+  throw new Refusal("body_too_large");
 }
 
 export const AUDITED_OPERATIONS = 16;
@@ -206,120 +197,127 @@ interface PrepareOptions {
 }
 
 /**
- * The single path from the bytes of a query to the request that goes upstream, for `POST /query`
- * and for tools: read, count, judge, filter, approve.
+ * The single path from the bytes of a query to the database, for `POST /query` and for tools:
+ * parse, count, judge, filter, approve.
  *
  * @returns undefined if no one is waiting for the response any longer
  * @throws QueryRefused, or Refusal
  */
-function prepare(
+async function prepare(
   gateway: Gateway,
   exchange: Exchange,
   body: Buffer,
   options: PrepareOptions,
-): PreparedQuery | undefined | Promise<PreparedQuery | undefined> {
-  return after(read(gateway, exchange, body, options.isWanted), (query) => {
-    if (query === undefined || !options.isWanted()) return undefined;
-    return after(countQuery(gateway, exchange, query), () =>
-      admit(gateway, exchange, { body, query }, options),
-    );
-  });
-}
-
-function read(
-  gateway: Gateway,
-  exchange: Exchange,
-  body: Buffer,
-  isWanted: () => boolean,
-): Query | Promise<Query | undefined> {
-  const { grammar } = gateway.queries;
-  const refuse = (error: unknown) => countInvalid(gateway, exchange, error);
-  if (body.length < LONG_BODY) {
-    try {
-      return parseQuery(body, grammar);
-    } catch (error) {
-      return refuse(error);
-    }
-  }
-  const isWhole = isNarrowed(gateway, exchange);
-  const hold = (bytes: number) => gateway.budget.take(exchange, bytes);
-  return readInSlices(body, grammar, isWanted, hold, isWhole).then((query) => {
-    if (query !== undefined) requireStillGood(gateway, exchange);
-    return query;
-  }, refuse);
-}
-
-/** Rows of narrowed callers are judged, so they are parsed here. */
-async function readInSlices(
-  body: Buffer,
-  grammar: Grammar,
-  isWanted: () => boolean,
-  hold: (bytes: number) => void,
-  isWhole: boolean,
-): Promise<Query | undefined> {
-  const query = await parseQueryInSlices(body, grammar, isWanted, hold);
-  if (query === undefined || !isWhole) return query;
-  const parsed = await runCooperatively(whileWanted(query.operations.parse(), isWanted));
-  return parsed && query;
-}
-
-async function countInvalid(gateway: Gateway, exchange: Exchange, error: unknown): Promise<never> {
+): Promise<PreparedQuery | undefined> {
+  const query = await parse(gateway, exchange, body, options.isWanted);
+  if (query === undefined || !options.isWanted()) return undefined;
   requireStillGood(gateway, exchange);
-  if (exchange.routed.via !== "mcp") await countCall(gateway, exchange);
-  throw error;
+  await countQuery(gateway, exchange, query);
+  const parsed = { body, query };
+  // A query without a target is refused before it is judged.
+  const database = gateway.routing.databaseFor(query);
+  const judged = judge(gateway, exchange, query);
+  const steps = addFilters(gateway, parsed, judged.decisions, database.readsBytes, STEP_BYTES);
+  const sent = await runCooperatively(steps);
+  requireStillGood(gateway, exchange);
+  const needed = judged.approval;
+  if (needed === undefined) {
+    return requestFor(gateway, exchange, database, parsed, sent, judged, options);
+  }
+  const id = options.approval;
+  const added = await gateway.admission.admit(gateway, exchange, parsed, needed, id);
+  requireStillGood(gateway, exchange);
+  // Changes made since the request, including new row filters, were not approved.
+  const now = judge(gateway, exchange, query);
+  if (now.approval?.basis !== needed.basis) throw new Refusal("approval_void");
+  const request = requestFor(gateway, exchange, database, parsed, sent, now, options);
+  // It is sent at most once.
+  return { ...request, limits: [...now.limits, ...added], isRead: false };
 }
 
-/** Judges a query, adds the caller's row filters and consumes an approval if one is required. */
-function admit(
+/**
+ * As `prepare`, for a short query that waits for nothing. Most take no promise on their way.
+ *
+ * @returns undefined for any other query, of which nothing was done
+ */
+function prepareAtOnce(
   gateway: Gateway,
   exchange: Exchange,
-  parsed: ParsedQuery,
-  { own, accept, approval: id }: PrepareOptions,
-): PreparedQuery | Promise<PreparedQuery> {
-  // A query without a target is refused before it is judged.
-  const database = gateway.routing.databaseFor(parsed.query);
-  const judged = judge(gateway, exchange, parsed.query);
-  const judgeAgain = () => {
+  body: Buffer,
+  options: PrepareOptions,
+): PreparedQuery | undefined {
+  const { access, queries, routing } = gateway;
+  if (body.length >= LONG_BODY || access.snapshot.boundaries.length > 0) return undefined;
+  let query: Query;
+  try {
+    query = parseQuery(body, queries.grammar);
+  } catch {
+    return undefined;
+  }
+  const parsed = { body, query };
+  const database = routing.databaseFor(query);
+  const judged = judge(gateway, exchange, query);
+  if (judged.approval !== undefined) return undefined;
+  const { decisions } = judged;
+  const sent = runAtOnce(addFilters(gateway, parsed, decisions, database.readsBytes, Infinity));
+  return requestFor(gateway, exchange, database, parsed, sent, judged, options);
+}
+
+/** Counts a refused body as a request. */
+async function parse(
+  gateway: Gateway,
+  exchange: Exchange,
+  body: Buffer,
+  isWanted: () => boolean,
+): Promise<Query | undefined> {
+  const { grammar } = gateway.queries;
+  const hold = (bytes: number) => gateway.budget.take(exchange, bytes);
+  try {
+    if (body.length < LONG_BODY) return parseQuery(body, grammar);
+    const query = await parseQueryInSlices(body, grammar, isWanted, hold);
+    if (query === undefined || !isNarrowed(gateway, exchange)) return query;
+    // Rows of narrowed callers are judged.
+    const read = await runCooperatively(whileWanted(query.operations.parse(), isWanted));
+    return read && query;
+  } catch (error) {
     requireStillGood(gateway, exchange);
-    if (isDeepStrictEqual(judge(gateway, exchange, parsed.query), judged)) return;
-    const detail = "the caller's rights changed while the query waited for a connection";
-    throw new Refusal("busy", { detail, retryAfter: 1 });
-  };
-  const requestFor = (sent: ParsedQuery, { decisions, identity, limits, seesSchema }: Judged) => {
-    exchange.verdict.allow();
-    if (sent !== parsed) {
-      exchange.verdict.filters = addedFilters(parsed.query, decisions);
-    }
-    const isOpForm = gateway.configuration.upstream.query_form === "op";
-    return {
-      ...addressed(gateway, exchange, database, "POST", own, identity),
-      query: sent.query,
-      body: isOpForm ? toOpForm(sent.body, sent.query) : sent.body,
-      isRead: isReadOnly(sent.query),
-      limits,
-      seesSchema,
-      accept,
-      judgeAgain,
-      report(report: RunReport) {
-        exchange.verdict.report = report;
-        if (report.denied !== undefined) exchange.verdict.deny(report.denied, 409);
-      },
-    };
-  };
-  return after(withFilters(gateway, parsed, judged.decisions, database.readsBytes), (sent) => {
-    if (sent !== parsed) requireStillGood(gateway, exchange);
-    const needed = judged.approval;
-    if (needed === undefined) return requestFor(sent, judged);
-    return gateway.admission.admit(gateway, exchange, parsed, needed, id).then((added) => {
+    if (exchange.routed.via !== "mcp") await countCall(gateway, exchange);
+    throw error;
+  }
+}
+
+function requestFor(
+  gateway: Gateway,
+  exchange: Exchange,
+  database: Database,
+  parsed: ParsedQuery,
+  sent: ParsedQuery,
+  judged: Judged,
+  { own, accept }: PrepareOptions,
+): PreparedQuery {
+  const { decisions, identity, limits, seesSchema } = judged;
+  exchange.verdict.allow();
+  if (sent !== parsed) exchange.verdict.filters = addedFilters(parsed.query, decisions);
+  const isOpForm = gateway.configuration.upstream.query_form === "op";
+  return {
+    ...addressed(gateway, exchange, database, "POST", own, identity),
+    query: sent.query,
+    body: isOpForm ? toOpForm(sent.body, sent.query) : sent.body,
+    isRead: isReadOnly(sent.query),
+    limits,
+    seesSchema,
+    accept,
+    judgeAgain() {
       requireStillGood(gateway, exchange);
-      // Changes made since the request, including new row filters, were not approved.
-      const now = judge(gateway, exchange, parsed.query);
-      if (now.approval?.basis !== needed.basis) throw new Refusal("approval_void");
-      const limits = [...now.limits, ...added];
-      // It is sent at most once.
-      return { ...requestFor(sent, { ...now, limits }), isRead: false };
-    });
-  });
+      if (isDeepStrictEqual(judge(gateway, exchange, parsed.query), judged)) return;
+      const detail = "the caller's rights changed while the query waited for a connection";
+      throw new Refusal("busy", { detail, retryAfter: 1 });
+    },
+    report(report: RunReport) {
+      exchange.verdict.report = report;
+      if (report.denied !== undefined) exchange.verdict.deny(report.denied, 409);
+    },
+  };
 }
 
 interface AskOptions {
@@ -406,7 +404,7 @@ function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<voi
     approval: request.headers[APPROVAL_HEADER]?.toString(),
     isWanted: () => !response.destroyed,
   };
-  return after(prepare(gateway, exchange, body, options), (prepared) => {
+  const run = (prepared: PreparedQuery | undefined): void => {
     const sink = new ClientAnswer({
       response,
       answerHeaders: commonHeaders(exchange),
@@ -414,7 +412,10 @@ function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<voi
     });
     if (prepared?.isRead) exchange.verdict.requireStillAllowed = prepared.judgeAgain;
     prepared?.database.run(prepared, sink);
-  });
+  };
+  const prepared = prepareAtOnce(gateway, exchange, body, options);
+  if (prepared === undefined) return prepare(gateway, exchange, body, options).then(run);
+  run(prepared);
 }
 
 export function query(bodyLimit: number): Endpoint {
