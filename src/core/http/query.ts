@@ -42,7 +42,7 @@ import type { Endpoint } from "./route.ts";
 /**
  * Adds missing row filters to a query.
  *
- * @param readsBytes true if whoever runs the query reads its bytes, not its tree
+ * @param readsBytes true if the database runs the bytes of a query, not its tree
  * @throws QueryRefused, or Refusal `body_too_large`
  */
 export function* addFilters(

@@ -115,8 +115,8 @@ const shortOpen = new Open();
 const SHORT_BODY = 64 * 1024;
 
 /**
- * The tokens of one JSON value (RFC 8259), read strictly in one pass that may pause. What is skipped
- * is checked all the same. A token is valid until the next tape is made.
+ * The tokens of one JSON value (RFC 8259), read strictly in one pass that may pause. Skipped
+ * values are checked all the same. A token is valid until the next tape is made.
  */
 export class Tape {
   readonly bytes: Buffer;

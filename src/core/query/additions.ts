@@ -1,4 +1,4 @@
-/** Conditions that are added to a query: to its tree, and to the bytes for those who read bytes. */
+/** Adds conditions to the tree of a query, and to its bytes where a database runs the bytes. */
 
 import { isDeepStrictEqual } from "node:util";
 import type { Steps } from "../base/cooperative-scheduling.ts";

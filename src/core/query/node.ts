@@ -67,7 +67,7 @@ export interface Joined extends Source {
   readonly type: string;
 }
 
-/** What the operations of a body share while it is parsed. */
+/** State that the operations of a body share while it is parsed. */
 export interface Body {
   /** The earlier elements of a Batch that change rows, by index. */
   readonly changes: ReadonlyMap<number, OperationNode>;

@@ -59,7 +59,7 @@ interface RowKey {
   next: RowKey | undefined;
 }
 
-/** What the tape needs to know of a `Grammar`. */
+/** The parts of a `Grammar` that the tape uses. */
 interface TapeGrammar {
   readonly level: "core" | "full";
   readonly inOrder: readonly { readonly word: Word }[];
