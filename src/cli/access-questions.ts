@@ -15,7 +15,7 @@ import { writtenHolder } from "../core/access/records.ts";
 import type { Decision } from "../core/access/rights.ts";
 import { groupOf, holderName, isExternalGroup } from "../core/access/roles.ts";
 import { addedTexts, termText } from "../core/access/row-filter.ts";
-import { grantsOf, obstacleOf, type Snapshot } from "../core/access/snapshot.ts";
+import { obstacleOf, ownGrants, type Snapshot } from "../core/access/snapshot.ts";
 import { type Place, placeName } from "../core/base/place.ts";
 import { counted, didYouMean } from "../core/base/suggestion.ts";
 import { lineLocator, parseToml } from "../core/base/toml/toml.ts";
@@ -81,7 +81,7 @@ function explain(answer: Answer, decided: AccessExplanation): string {
 
 /** Names the tables if the user has entries only for tables of the database. */
 function tableHint(snapshot: Snapshot, username: string, { database, table }: Place): string {
-  const named = entriesIn(grantsOf(snapshot, username))
+  const named = entriesIn(ownGrants(snapshot, username))
     .filter((grant) => table === undefined && grant.database === database)
     .flatMap(({ tables = [] }) => tables)
     .map((name) => placeName(database, name))

@@ -7,7 +7,7 @@ import { administratorGrant, planAddUser } from "../core/access/administration.t
 import { unrestrictedGrant } from "../core/access/entries.ts";
 import { readAccessFile } from "../core/access/parse.ts";
 import { EVERY_DATABASE, isUsername } from "../core/access/roles.ts";
-import { blankUser, grantsOf, type Snapshot } from "../core/access/snapshot.ts";
+import { blankUser, ownGrants, type Snapshot } from "../core/access/snapshot.ts";
 import { replaceFile } from "../core/base/files/atomic.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import { counted } from "../core/base/suggestion.ts";
@@ -150,7 +150,7 @@ async function removeInitialPassword(loaded: LoadedConfiguration, snapshot: Snap
   const password = (await readFile(file, "utf8")).trim();
   const costs = await costsInUse(snapshot, configuredCosts(loaded.configuration));
   for (const { username, passwordHash } of snapshot.users.values()) {
-    const { role } = unrestrictedGrant(grantsOf(snapshot, username), EVERY_DATABASE) ?? {};
+    const { role } = unrestrictedGrant(ownGrants(snapshot, username), EVERY_DATABASE) ?? {};
     if (role === "Owner" && (await verifyPassword(password, passwordHash, costs))) return;
   }
   await rm(file);

@@ -4,7 +4,7 @@ import { decodeJwt, decodeProtectedHeader } from "jose";
 import { pino } from "pino";
 import { entriesIn } from "../core/access/entries.ts";
 import { placeOf, type Subject } from "../core/access/grant.ts";
-import { grantsFor } from "../core/access/groups.ts";
+import { effectiveGrants } from "../core/access/groups.ts";
 import { groupOf } from "../core/access/roles.ts";
 import type { Snapshot } from "../core/access/snapshot.ts";
 import { Refusal } from "../core/base/refusal.ts";
@@ -51,7 +51,7 @@ function viewClaims(token: string): View {
 
 /** The entries in force, merged with those of the caller's groups. */
 function entriesFor(snapshot: Snapshot, subject: Subject): View[] {
-  return Array.from(entriesIn(grantsFor(snapshot, subject)), (grant) => ({
+  return Array.from(entriesIn(effectiveGrants(snapshot, subject)), (grant) => ({
     entry: placeOf(grant),
     role: grant.role,
     group: groupOf(grant.username),

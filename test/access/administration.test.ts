@@ -17,7 +17,7 @@ import { entriesAt } from "../../src/core/access/entries.ts";
 import type { Grant } from "../../src/core/access/grant.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { type Role, roles } from "../../src/core/access/roles.ts";
-import { grantsOf, type Snapshot } from "../../src/core/access/snapshot.ts";
+import { ownGrants, type Snapshot } from "../../src/core/access/snapshot.ts";
 import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
 import { grant, hashWith, refusalOf, snapshotOf, user } from "./kit.ts";
 
@@ -191,7 +191,7 @@ root new * | ++++ | a narrowed administrator is one all the same on * | root * O
 );
 
 function mayGrant(snapshot: Snapshot, actor: Actor, grant: Grant): void {
-  const held = entriesAt(grantsOf(snapshot, grant.username), grant.database, undefined);
+  const held = entriesAt(ownGrants(snapshot, grant.username), grant.database, undefined);
   requireMayGrant(snapshot, actor, grant, held);
 }
 
@@ -271,7 +271,7 @@ t.test("a grant for a database that the file spells in another case is refused",
 });
 
 function mayRevoke(snapshot: Snapshot, actor: Actor, username: string, database: string): void {
-  const held = entriesAt(grantsOf(snapshot, username), database, undefined);
+  const held = entriesAt(ownGrants(snapshot, username), database, undefined);
   requireMayRevoke(snapshot, actor, { username, database }, held);
 }
 

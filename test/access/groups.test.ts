@@ -3,7 +3,7 @@ import t from "tap";
 import { effectDiff } from "../../src/core/access/diff.ts";
 import { entriesIn } from "../../src/core/access/entries.ts";
 import type { Subject } from "../../src/core/access/grant.ts";
-import { grantsFor } from "../../src/core/access/groups.ts";
+import { effectiveGrants } from "../../src/core/access/groups.ts";
 import { lintAccess } from "../../src/core/access/lint.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import {
@@ -131,10 +131,10 @@ t.test("an expired entry gives way to one in force at its place", async (t) => {
   t.equal(seen(snapshotWith(own, expired), rita), "grant_expired None main");
   const soon = on(group("analysts"), "main", "Owner", "expires = 2100-01-01T00:00:00Z");
   const snapshot = snapshotWith(soon, other);
-  t.equal([...entriesIn(grantsFor(snapshot, rita, 0))][0]?.role, "Owner");
+  t.equal([...entriesIn(effectiveGrants(snapshot, rita, 0))][0]?.role, "Owner");
   const later = Date.parse("2100-01-01T00:00:00Z");
-  t.equal([...entriesIn(grantsFor(snapshot, rita, later))][0]?.role, "ReadOnly");
-  t.equal([...entriesIn(grantsFor(snapshot, rita, 0))][0]?.role, "Owner");
+  t.equal([...entriesIn(effectiveGrants(snapshot, rita, later))][0]?.role, "ReadOnly");
+  t.equal([...entriesIn(effectiveGrants(snapshot, rita, 0))][0]?.role, "Owner");
 });
 
 t.test("members of a group with Owner on * are administrators", async (t) => {

@@ -6,7 +6,7 @@ import { permanentGrant } from "../../src/core/access/entries.ts";
 import type { Grant } from "../../src/core/access/grant.ts";
 import { parseAccessFile, readRecordsOf } from "../../src/core/access/parse.ts";
 import type { AccessRecords } from "../../src/core/access/records.ts";
-import { grantsOf, type Snapshot } from "../../src/core/access/snapshot.ts";
+import { ownGrants, type Snapshot } from "../../src/core/access/snapshot.ts";
 import { Refusal } from "../../src/core/base/refusal.ts";
 
 /** Sixteen bytes of salt and thirty-two of hash, in base64. */
@@ -43,7 +43,7 @@ function entryOf(
 }
 
 export function grantOn(snapshot: Snapshot, username: string, database: string): Grant | undefined {
-  return permanentGrant(grantsOf(snapshot, username), database);
+  return permanentGrant(ownGrants(snapshot, username), database);
 }
 
 /** The records of an access file in their order. @throws AccessFileError */

@@ -6,7 +6,7 @@ import {
   namesWithoutRecord,
   parseAccessFile,
 } from "../../src/core/access/parse.ts";
-import { grantsOf, type Snapshot } from "../../src/core/access/snapshot.ts";
+import { ownGrants, type Snapshot } from "../../src/core/access/snapshot.ts";
 import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
 import { brokenFiles, SECRET } from "./broken-files.ts";
 import { grant, grantOn, hashWith, parseRecords, user } from "./kit.ts";
@@ -67,7 +67,7 @@ t.test("a file is read in any spelling", async (t) => {
     const snapshot = parse(text);
     t.strictSame([...snapshot.users], [["alice", alice]], how);
     t.strictSame([...snapshot.grants.keys()], ["alice"], how);
-    const own = grantsOf(snapshot, "alice");
+    const own = ownGrants(snapshot, "alice");
     t.strictSame([[...own.keys()], [...own.values()]], [["main"], [readWrite]], how);
   }
 });

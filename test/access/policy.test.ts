@@ -10,7 +10,7 @@ import {
 } from "../../src/core/access/policy.ts";
 import { type Decision, decidingEntry, otherSpellingOf } from "../../src/core/access/rights.ts";
 import { isRole, mayGrant, outranks, roles, widestRole } from "../../src/core/access/roles.ts";
-import { emptySnapshot, grantsOf, type Snapshot } from "../../src/core/access/snapshot.ts";
+import { emptySnapshot, ownGrants, type Snapshot } from "../../src/core/access/snapshot.ts";
 import { createGrammar } from "../../src/core/query/grammar.ts";
 import { parseQuery } from "../../src/core/query/parse.ts";
 import { ParsedOperations } from "../../src/core/query/parsed-operations.ts";
@@ -236,7 +236,7 @@ t.test("conflicting entries are found in any order", async (t) => {
 });
 
 t.test("another spelling of a table is found by name and by pattern", async (t) => {
-  const grants = grantsOf(
+  const grants = ownGrants(
     snapshotWith(
       { database: "main", role: "ReadOnly", tables: ["Tickets", "customer_*"] },
       { database: "*", role: "ReadOnly", tables: ["logs", "LOGS2"] },

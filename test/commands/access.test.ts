@@ -2,7 +2,7 @@ import { appendFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { entriesIn } from "../../src/core/access/entries.ts";
-import { grantsOf } from "../../src/core/access/snapshot.ts";
+import { ownGrants } from "../../src/core/access/snapshot.ts";
 import { grant, grantOn, user } from "../access/kit.ts";
 import {
   checkRefusals,
@@ -48,7 +48,7 @@ t.test("quotes tell a database of two names from a table", async (t) => {
   t.equal((await gatehouse.run('access grant github:carol "acme.logs".orders ReadOnly')).code, 0);
   t.equal((await gatehouse.run("access grant github:carol acme.items ReadOnly")).code, 0);
   const databases = ["acme.shop", "acme.logs", "acme"];
-  t.strictSame([...grantsOf(gatehouse.snapshot, "github:carol").keys()], databases);
+  t.strictSame([...ownGrants(gatehouse.snapshot, "github:carol").keys()], databases);
   const allowed = ["'acme.shop'", "'acme.shop'.any", "'acme.logs'.orders", "acme.items"];
   for (const place of allowed) t.equal(await check(place), 0, place);
   for (const place of ["acme.shop", "acme", "'acme.logs'", "'acme.items'"]) {
@@ -146,7 +146,7 @@ expires = 2126-01-01T00:00:00Z
 `;
 
 function entriesOf(gatehouse: Installation, username: string) {
-  return [...entriesIn(grantsOf(gatehouse.snapshot, username))];
+  return [...entriesIn(ownGrants(gatehouse.snapshot, username))];
 }
 
 t.test("access grant writes all limits of an entry", async (t) => {

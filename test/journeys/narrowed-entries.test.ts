@@ -1,6 +1,6 @@
 import t, { type Test } from "tap";
 import { entriesIn } from "../../src/core/access/entries.ts";
-import { grantsOf } from "../../src/core/access/snapshot.ts";
+import { ownGrants } from "../../src/core/access/snapshot.ts";
 import type { Answer } from "../kit/gateway.ts";
 import { openStaffed, putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";
 
@@ -59,7 +59,7 @@ const narrowed = {
   expires: "2126-12-24T18:00:00Z",
 };
 
-const heldBy = (username: string) => [...entriesIn(grantsOf(snapshotOn(gateway), username))];
+const heldBy = (username: string) => [...entriesIn(ownGrants(snapshotOn(gateway), username))];
 
 function refusedWith(t: Test, answer: Answer, status: number, code: string, message?: RegExp) {
   t.strictSame([answer.status, answer.body.code], [status, code], answer.text);

@@ -19,7 +19,7 @@ import {
   type User,
   updatedUser,
 } from "./grant.ts";
-import { type Caller, grantsFor, grantsWith, localGroupsOf } from "./groups.ts";
+import { type Caller, effectiveGrants, grantsWith, localGroupsOf } from "./groups.ts";
 import { decide, isAdministrator, mayUseAnywhere } from "./policy.ts";
 import type { Change } from "./record-change.ts";
 import {
@@ -36,8 +36,8 @@ import {
 import {
   blankUser,
   differingNames,
-  grantsOf,
   obstacleOf,
+  ownGrants,
   requireNoConflict,
   type Snapshot,
 } from "./snapshot.ts";
@@ -75,7 +75,7 @@ function* sharingMembers(snapshot: Snapshot, group: string): Generator<string, u
 }
 
 function effectiveRole(snapshot: Snapshot, caller: Caller, database: string): Role | undefined {
-  return widestRole(reachingEntries(grantsFor(snapshot, caller), database));
+  return widestRole(reachingEntries(effectiveGrants(snapshot, caller), database));
 }
 
 /** Only the caller's own token tells its groups. */
@@ -110,7 +110,7 @@ function grantingRole(snapshot: Snapshot, actor: Subject, database: string): Ent
 /** A grant on `*` reaches every database, also those on which the actor's own role is narrower. */
 function reachesBeyond(snapshot: Snapshot, actor: Subject, role: EntryRole): boolean {
   if (isAdministrator(snapshot, actor)) return false;
-  return entriesIn(grantsFor(snapshot, actor)).some((own) => !mayGrant(own.role, role));
+  return entriesIn(effectiveGrants(snapshot, actor)).some((own) => !mayGrant(own.role, role));
 }
 
 /**
@@ -160,7 +160,7 @@ function isRestricting({ role, tables, requireApproval, expires = 0 }: Grant): b
 }
 
 function requireUnrestricted(snapshot: Snapshot, actor: Subject, database: string): void {
-  const entries = reachingEntries(grantsFor(snapshot, actor), database);
+  const entries = reachingEntries(effectiveGrants(snapshot, actor), database);
   if (entries.some(isRestricting)) throw new Refusal("role_insufficient");
 }
 
@@ -171,13 +171,13 @@ function remainingRole(
   database: string,
   replaced: readonly Grant[],
 ): Role | undefined {
-  const others = entriesIn(grantsOf(snapshot, caller.username)).filter(
+  const others = entriesIn(ownGrants(snapshot, caller.username)).filter(
     (grant) => !replaced.includes(grant),
   );
   const left = grantsWith(snapshot, caller, collectGrants(others));
   const group = groupOf(caller.username);
   const sharing = group === undefined ? [] : [...sharingMembers(snapshot, group)];
-  const all = [left, ...sharing.map((name) => grantsOf(snapshot, name))];
+  const all = [left, ...sharing.map((name) => ownGrants(snapshot, name))];
   return widestRole(all.flatMap((grants) => reachingEntries(grants, database)));
 }
 
@@ -304,7 +304,7 @@ export function manageableBy(snapshot: Snapshot, actor: Subject) {
   return {
     isVisible,
     isManageable: (user: Pick<User, "username">) =>
-      isOverAll || grantsOf(snapshot, user.username).keys().some(isVisible),
+      isOverAll || ownGrants(snapshot, user.username).keys().some(isVisible),
     view(user: User): UserView {
       const { access, ...rest } = viewUser(snapshot, user);
       return { ...rest, access: access.filter(({ database }) => isVisible(database)) };
@@ -317,7 +317,7 @@ function entriesToReplace(
   { username, database }: Pick<Grant, "username" | "database">,
   table: string | undefined,
 ): readonly Grant[] {
-  const replaced = entriesAt(grantsOf(snapshot, username), database, table);
+  const replaced = entriesAt(ownGrants(snapshot, username), database, table);
   if (replaced.some(({ tables = [] }) => tables.length > 1))
     throw new Refusal("entry_lists_tables");
   return replaced;
@@ -333,7 +333,7 @@ function grantChanges(
   if (known !== undefined && known !== grant.database) throw new Refusal("database_case_conflict");
   const isRoleAlone = !replacesLimits && !hasLimits(grant);
   if (isRoleAlone && replaced.some(hasLimits)) throw new Refusal("entry_narrowed");
-  requireNoConflict(grantsOf(snapshot, grant.username), grant, replaced);
+  requireNoConflict(ownGrants(snapshot, grant.username), grant, replaced);
   const updated = replaced.find((known) => isSamePlace(known, grant));
   const others = replaced.filter((known) => known !== updated);
   const removals = others.map((known): Change => ({ kind: "remove-grant", grant: known }));
@@ -356,7 +356,7 @@ export function planAddUser(
   else requireAdministrator(snapshot, actor);
   if (snapshot.users.has(username)) throw new Refusal("user_exists");
   for (const holder of [username, ...localGroupsOf(snapshot, username).map(groupSubject)]) {
-    for (const known of entriesIn(grantsOf(snapshot, holder))) {
+    for (const known of entriesIn(ownGrants(snapshot, holder))) {
       requireGrantable(snapshot, actor, known);
     }
   }
@@ -472,7 +472,7 @@ export function planSetGroup(snapshot: Snapshot, actor: Actor, group: Group): Ch
 
 export function planRemoveGroup(snapshot: Snapshot, actor: Actor, name: string): Change[] {
   requireAdministrator(snapshot, actor);
-  const hasEntries = grantsOf(snapshot, groupSubject(name)).size > 0;
+  const hasEntries = ownGrants(snapshot, groupSubject(name)).size > 0;
   const group = snapshot.groups.get(name) ?? (hasEntries ? { name, members: [] } : undefined);
   if (group === undefined) throw new Refusal("group_not_found");
   return [{ kind: "remove-group", group }];
@@ -516,7 +516,7 @@ export function planRevoke(
 ): Change[] {
   const replaced = entriesToReplace(snapshot, { username, database }, table);
   requireMayRevoke(snapshot, actor, { username, database }, replaced);
-  const grants = grantsOf(snapshot, username);
+  const grants = ownGrants(snapshot, username);
   if (grants.size === 0 && !mayLackRecord(username)) requireUser(snapshot, username);
   if (replaced.length === 0) throw new Refusal("grant_not_found");
   return replaced.map((grant) => ({ kind: "remove-grant", grant }));
@@ -540,7 +540,7 @@ export function* greatestStandings(
   const greatest = new Map<string, number>();
   yield* visitEach(usernames, (username) => {
     if (obstacleOf(snapshot, username) !== undefined) return;
-    const grants = grantsFor(snapshot, { username });
+    const grants = effectiveGrants(snapshot, { username });
     for (const database of grants.keys()) {
       const grant = unrestrictedGrant(grants, database);
       if (grant?.role !== "Owner") continue;

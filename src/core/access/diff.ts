@@ -5,10 +5,10 @@ import { type PermissionClass, permissionClasses } from "../query/permissions.ts
 import { entriesIn } from "./entries.ts";
 import { viewEntry } from "./entry-view.ts";
 import { type Grant, type Group, membersGone, placeOf } from "./grant.ts";
-import { allEntriesOf, grantsFor } from "./groups.ts";
+import { allEntriesOf, effectiveGrants } from "./groups.ts";
 import { boundaryName, decidingEntry } from "./rights.ts";
 import { type EntryRole, EVERY_DATABASE, groupOf, outranks, roleAllows } from "./roles.ts";
-import { differingKeys, differingNames, grantsOf, obstacleOf, type Snapshot } from "./snapshot.ts";
+import { differingKeys, differingNames, obstacleOf, ownGrants, type Snapshot } from "./snapshot.ts";
 
 /** The deciding entry for a place. Undefined if none applies. */
 interface Effect {
@@ -96,7 +96,7 @@ export function* effectsOn(
   const states = [before, after] as const;
   for (const username of usernames) {
     const databases = new Set(
-      states.flatMap((state) => [...grantsFor(state, { username }, now).keys()]),
+      states.flatMap((state) => [...effectiveGrants(state, { username }, now).keys()]),
     );
     for (const database of databases) {
       const named = states.flatMap((state) => tablesNamed(state, username, database));
@@ -160,7 +160,7 @@ export function describeItem(item: DiffItem): string {
 }
 
 function placesOf(snapshot: Snapshot, username: string): Map<string, Grant> {
-  const grants = entriesIn(grantsOf(snapshot, username));
+  const grants = entriesIn(ownGrants(snapshot, username));
   return new Map(grants.map((grant) => [timedPlace(grant), grant]));
 }
 

@@ -5,7 +5,7 @@ import { entriesIn } from "./entries.ts";
 import type { Attributes, AttributeValue, Grant, Literal, RowCondition, User } from "./grant.ts";
 import { entryRoles, readGrant, writtenEntry } from "./records.ts";
 import { type EntryRole, groupOf, isExternalUsername } from "./roles.ts";
-import { grantsOf, type Snapshot } from "./snapshot.ts";
+import { ownGrants, type Snapshot } from "./snapshot.ts";
 
 /** An entry as the API shows it: database, role, and its other keys by their names in the file. */
 export interface EntryView {
@@ -163,7 +163,7 @@ export function limitsInWords(grant: Omit<Grant, "username" | "database" | "role
 }
 
 export function accessList(snapshot: Snapshot, username: string): EntryView[] {
-  return Array.from(entriesIn(grantsOf(snapshot, username)), viewEntry);
+  return Array.from(entriesIn(ownGrants(snapshot, username)), viewEntry);
 }
 
 /** A user as the API shows it, never with the password hash. */

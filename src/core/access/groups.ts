@@ -12,7 +12,7 @@ import {
 } from "./entries.ts";
 import { type Grant, type Group, isNarrowing, type Subject } from "./grant.ts";
 import { groupOf, groupSubject, outranks } from "./roles.ts";
-import { grantsOf, type Snapshot } from "./snapshot.ts";
+import { ownGrants, type Snapshot } from "./snapshot.ts";
 
 /** A user, with the groups and attributes of the token if there is one. */
 export type Caller = Pick<Subject, "username" | "groups" | "attributes">;
@@ -71,11 +71,11 @@ const caches = new WeakMap<Snapshot, Cache>();
  *
  * @param now epoch milliseconds, read only if something expires
  */
-export function grantsFor(snapshot: Snapshot, caller: Caller, now?: number): UserGrants {
+export function effectiveGrants(snapshot: Snapshot, caller: Caller, now?: number): UserGrants {
   const { username, groups } = caller;
   const hasGroups = groups !== undefined && groups.length > 0;
   if (!hasGroups && localGroupsOf(snapshot, username).length === 0) {
-    return grantsOf(snapshot, username);
+    return ownGrants(snapshot, username);
   }
   let cache = caches.get(snapshot);
   if (cache === undefined) {
@@ -94,14 +94,14 @@ export function grantsFor(snapshot: Snapshot, caller: Caller, now?: number): Use
   return merged.grants;
 }
 
-/** As `grantsFor`, with other entries in the place of the caller's own. */
+/** As `effectiveGrants`, with other entries in the place of the caller's own. */
 export function grantsWith(snapshot: Snapshot, caller: Caller, own: UserGrants): UserGrants {
   return merge(own, groupEntries(snapshot, caller), Date.now());
 }
 
 /** All entries of the caller and the caller's groups, also those that decide nothing now. */
 export function* allEntriesOf(snapshot: Snapshot, caller: Caller): Generator<Grant, undefined> {
-  yield* entriesIn(grantsOf(snapshot, caller.username));
+  yield* entriesIn(ownGrants(snapshot, caller.username));
   for (const grants of groupEntries(snapshot, caller)) yield* entriesIn(grants);
 }
 
@@ -111,7 +111,7 @@ function groupEntries(snapshot: Snapshot, caller: Caller): UserGrants[] {
 }
 
 function mergeFor(snapshot: Snapshot, caller: Caller, now: number): Merged {
-  const own = grantsOf(snapshot, caller.username);
+  const own = ownGrants(snapshot, caller.username);
   const ofGroups = groupEntries(snapshot, caller);
   let from = 0;
   let until = Number.POSITIVE_INFINITY;

@@ -19,7 +19,7 @@ import {
   isLocalGroupName,
   roleAllows,
 } from "./roles.ts";
-import { grantsOf, namesOfPerson, type Snapshot, type User } from "./snapshot.ts";
+import { namesOfPerson, ownGrants, type Snapshot, type User } from "./snapshot.ts";
 
 function beyond(names: readonly string[] = [], allowed: readonly string[] | undefined): string {
   const outside = allowed === undefined ? [] : names.filter((name) => !allowed.includes(name));
@@ -90,7 +90,7 @@ function* lintExpiry(grants: UserGrants, grant: Grant, now: number) {
 }
 
 function* lintGrant(snapshot: Snapshot, grant: Grant, now: number) {
-  const grants = grantsOf(snapshot, grant.username);
+  const grants = ownGrants(snapshot, grant.username);
   const { username, database, tables = [], columns, rowFilter = [] } = grant;
   if (isUnknownGroup(snapshot, username)) yield "there is no such group, so it never applies";
   yield* lintExpiry(grants, grant, now);

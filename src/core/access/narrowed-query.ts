@@ -6,7 +6,7 @@ import type { Access, Query } from "../query/query.ts";
 import type { Operation } from "../query/tree.ts";
 import { checkColumns, type TableRight } from "./column-checks.ts";
 import { type Boundary, isNarrowing, type Limits, type Subject } from "./grant.ts";
-import { type Caller, grantsFor } from "./groups.ts";
+import { type Caller, effectiveGrants } from "./groups.ts";
 import {
   type ApprovalRule,
   boundaryName,
@@ -67,7 +67,7 @@ export function narrowingOn(
   now: number,
   ofTable?: DecidingEntry,
 ): Pick<Objection, "entry" | "boundary"> | undefined {
-  const grants = grantsFor(snapshot, caller, now);
+  const grants = effectiveGrants(snapshot, caller, now);
   const entries = ofTable ? [ofTable] : [...entriesInForce(grants, database, now)];
   const [entry] = entries
     .filter(({ grant: { requireApproval, tables, ...grant }, isExpired }) => {

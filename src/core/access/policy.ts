@@ -4,7 +4,7 @@ import type { PermissionClass } from "../query/permissions.ts";
 import type { Query } from "../query/query.ts";
 import { DatabaseGrants, displayName, unrestrictedGrant } from "./entries.ts";
 import { type Boundary, type Grant, isNarrowing, type Limits, type Subject } from "./grant.ts";
-import { type Caller, grantsFor } from "./groups.ts";
+import { type Caller, effectiveGrants } from "./groups.ts";
 import { approvalsOf, decideNarrowedQuery, narrowingOn } from "./narrowed-query.ts";
 import {
   type ApprovalRule,
@@ -50,7 +50,7 @@ export function decide(
 ): Decision {
   const limit = judgeToken(subject, permission, database);
   if (limit !== undefined) return deny(limit);
-  const grants = grantsFor(snapshot, subject, now);
+  const grants = effectiveGrants(snapshot, subject, now);
   let entry = placeName(database);
   let grant = grants.get(database);
   if (grant === undefined) {
@@ -86,7 +86,7 @@ function decideAmong(
   const { role } = deciding.grant;
   if (isExpired) return deny("grant_expired", "None", name);
   if (conflict !== undefined) return deny("group_conflict", role, name, conflictMessage(conflict));
-  const grants = grantsFor(snapshot, subject, now);
+  const grants = effectiveGrants(snapshot, subject, now);
   const place = grants.has(database) ? database : EVERY_DATABASE;
   const isUnrestricted = unrestrictedGrant(grants, place, now) !== undefined;
   if ((permission === "GRANT" && !isUnrestricted) || !roleAllows(role, permission)) {
@@ -97,7 +97,7 @@ function decideAmong(
 
 /** A permanent Owner on `*`, without limits. */
 export function isAdministrator(snapshot: Snapshot, caller: Caller): boolean {
-  return unrestrictedGrant(grantsFor(snapshot, caller), EVERY_DATABASE)?.role === "Owner";
+  return unrestrictedGrant(effectiveGrants(snapshot, caller), EVERY_DATABASE)?.role === "Owner";
 }
 
 function mayUseOn(
@@ -106,7 +106,7 @@ function mayUseOn(
   permission: PermissionClass,
   database: string,
 ): boolean {
-  const grants = grantsFor(snapshot, subject);
+  const grants = effectiveGrants(snapshot, subject);
   if (!grants.isNarrowed || permission === "GRANT") {
     return decide(snapshot, subject, permission, database).allowed;
   }
@@ -122,7 +122,7 @@ export function mayUseAnywhere(
   permission: PermissionClass,
   origin?: QueryOrigin,
 ): boolean {
-  const databases = [subject.tokenDatabase, ...grantsFor(snapshot, subject).keys()];
+  const databases = [subject.tokenDatabase, ...effectiveGrants(snapshot, subject).keys()];
   const passes = (database: string) =>
     origin === undefined ||
     boundariesFor(snapshot, subject, database, origin).every(
@@ -337,7 +337,7 @@ export function* grantingEntries(
   const isOfTables = !permissions.some((one) => one === "GRANT" || one.endsWith(" DATABASE"));
   const places = new Set([table]);
   if (table === undefined && isOfTables) {
-    const grants = grantsFor(snapshot, caller, context.now);
+    const grants = effectiveGrants(snapshot, caller, context.now);
     for (const { grant } of entriesInForce(grants, database, context.now)) {
       for (const name of grant.tables ?? []) places.add(name);
     }

@@ -10,7 +10,7 @@ import {
 } from "./grant.ts";
 import { type AccessRecords, indexRecords, RecordsError, type TableName } from "./records.ts";
 import { groupOf, groupSubject } from "./roles.ts";
-import { addDatabase, caseConflict, conflictReason, grantsOf, type Snapshot } from "./snapshot.ts";
+import { addDatabase, caseConflict, conflictReason, ownGrants, type Snapshot } from "./snapshot.ts";
 
 export type Change =
   | { readonly kind: "add-user"; readonly user: User }
@@ -107,7 +107,7 @@ export interface Replacement {
 }
 
 export function recordsOf(snapshot: Snapshot, username: string): UserRecords {
-  const grants = [...entriesIn(grantsOf(snapshot, username))];
+  const grants = [...entriesIn(ownGrants(snapshot, username))];
   const group = snapshot.groups.get(groupOf(username) ?? "");
   return { user: snapshot.users.get(username), ...(group && { group }), grants };
 }

@@ -12,7 +12,7 @@ import {
   type UserGrants,
 } from "./entries.ts";
 import type { Boundary, EntryPoint, Limits, RateLimit, Subject } from "./grant.ts";
-import { allEntriesOf, type Caller, grantsFor, isMeant } from "./groups.ts";
+import { allEntriesOf, type Caller, effectiveGrants, isMeant } from "./groups.ts";
 import { type EntryRole, EVERY_DATABASE, groupOf, outranks, roleAllows } from "./roles.ts";
 import { judgeName, type Snapshot } from "./snapshot.ts";
 
@@ -55,7 +55,7 @@ export function decidingEntry(
   table: string | undefined,
   now: number,
 ): DecidingEntry | undefined {
-  return matchingEntries(grantsFor(snapshot, caller, now), database, table, now)[0];
+  return matchingEntries(effectiveGrants(snapshot, caller, now), database, table, now)[0];
 }
 
 export function otherSpellingOf(
@@ -96,7 +96,7 @@ export function* entriesInForce(
 
 /** True if no table or column of a database is hidden from a user who may read it. */
 export function seesSchema(snapshot: Snapshot, caller: Caller, database: string): boolean {
-  const grants = grantsFor(snapshot, caller);
+  const grants = effectiveGrants(snapshot, caller);
   const entries = grants.get(database) ?? grants.get(EVERY_DATABASE);
   return !(entries instanceof DatabaseGrants) && entries?.columns === undefined;
 }
@@ -263,7 +263,7 @@ export function limitsFor(
 /** True if more than a role may limit the user's queries. */
 export function mayBeNarrowed(snapshot: Snapshot, caller: Caller, context: QueryOrigin): boolean {
   return (
-    grantsFor(snapshot, caller).isNarrowed ||
+    effectiveGrants(snapshot, caller).isNarrowed ||
     (snapshot.boundaries.length > 0 &&
       snapshot.boundaries.some((boundary) => concerns(snapshot, boundary, caller, context)))
   );
@@ -369,7 +369,7 @@ export function judgeRights<Wanted extends WantedRight>(
         return { allowed: false, reason, role: undefined, entry: undefined };
     }
   }
-  const grants = grantsFor(snapshot, subject, context.now);
+  const grants = effectiveGrants(snapshot, subject, context.now);
   const boundaries = boundariesFor(snapshot, subject, database, context);
   const rights: (Wanted & GivenRight)[] = [];
   for (const one of wanted) {

@@ -38,7 +38,8 @@ export const emptySnapshot: Snapshot = {
 
 const none: UserGrants = new GrantCollection();
 
-export function grantsOf(snapshot: Snapshot, username: string): UserGrants {
+/** The entries of a user or group itself, without those of groups. */
+export function ownGrants(snapshot: Snapshot, username: string): UserGrants {
   return snapshot.grants.get(username) ?? none;
 }
 

@@ -17,7 +17,7 @@ import {
   viewUser,
 } from "../access/entry-view.ts";
 import type { Subject } from "../access/grant.ts";
-import { grantsFor } from "../access/groups.ts";
+import { effectiveGrants } from "../access/groups.ts";
 import { type Change, userLosingTokens } from "../access/record-change.ts";
 import { writtenHolder } from "../access/records.ts";
 import { EVERY_DATABASE, isExternalUsername } from "../access/roles.ts";
@@ -303,7 +303,7 @@ export const me = administrative((gateway, exchange) => {
   const { tokenDatabase } = subject;
   const { snapshot } = gateway.access;
   const user = caller.identify(snapshot);
-  const entries = entriesIn(grantsFor(snapshot, subject));
+  const entries = entriesIn(effectiveGrants(snapshot, subject));
   const access = Array.from(entries, viewEntry).filter(
     ({ database }) =>
       [tokenDatabase, database].includes(EVERY_DATABASE) || database === tokenDatabase,

@@ -1,7 +1,7 @@
 import { hash } from "node:crypto";
 import { decodeJwt } from "jose/jwt/decode";
 import type { Attributes, Subject } from "../access/grant.ts";
-import { grantsFor } from "../access/groups.ts";
+import { effectiveGrants } from "../access/groups.ts";
 import { parsePasswordHash } from "../access/password-hash.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import { blankUser, type Snapshot, type User } from "../access/snapshot.ts";
@@ -186,7 +186,7 @@ export function externalCaller(
     if (groupsProblem !== undefined) {
       throw new Refusal("groups_unavailable", { detail: groupsProblem, token: about });
     }
-    if (grantsFor(current, subject).size === 0) {
+    if (effectiveGrants(current, subject).size === 0) {
       throw new Refusal("no_grant", { detail: "no_grant", token: about });
     }
     return user;

@@ -2,7 +2,7 @@ import { randomUUID } from "node:crypto";
 import { SignJWT } from "jose/jwt/sign";
 import { LRUCache } from "lru-cache";
 import { entriesIn } from "../access/entries.ts";
-import { grantsFor } from "../access/groups.ts";
+import { effectiveGrants } from "../access/groups.ts";
 import { decide } from "../access/policy.ts";
 import {
   EVERY_DATABASE,
@@ -154,7 +154,8 @@ export type TokenAuthority = ReturnType<typeof createTokenAuthority>;
 
 /** The role on the database, or the widest one for `*`. @throws Refusal without a role */
 export function tokenRole(snapshot: Snapshot, username: string, database: string) {
-  if (database === EVERY_DATABASE) return widestRole(entriesIn(grantsFor(snapshot, { username })));
+  if (database === EVERY_DATABASE)
+    return widestRole(entriesIn(effectiveGrants(snapshot, { username })));
   // Every role may read, so this checks for any role.
   const subject = { username, tokenDatabase: database };
   const { reason, role } = decide(snapshot, subject, "SELECT", database);

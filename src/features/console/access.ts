@@ -36,7 +36,7 @@ import {
   roles,
 } from "../../core/access/roles.ts";
 import { addedTexts } from "../../core/access/row-filter.ts";
-import { firstNames, grantsOf, namesOfPerson, type Snapshot } from "../../core/access/snapshot.ts";
+import { firstNames, namesOfPerson, ownGrants, type Snapshot } from "../../core/access/snapshot.ts";
 import {
   type AccountAction,
   accountActions,
@@ -629,7 +629,7 @@ const entry: ConsoleForm = {
     const [username = "", database = "", table] = place.values();
     const role = c.req.query("role");
     if (role !== undefined) place.set("role", role);
-    const grants = grantsOf(snapshot, username);
+    const grants = ownGrants(snapshot, username);
     const entries = maySee(database) ? entriesAt(grants, database, table || undefined) : [];
     // A permanent entry and a temporary one may exist side by side.
     const isTemporary = c.req.query("temporary") !== undefined;

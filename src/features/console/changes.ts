@@ -12,7 +12,7 @@ import {
   isExternalGroup,
   isExternalUsername,
 } from "../../core/access/roles.ts";
-import { type Grant, grantsOf, type Snapshot } from "../../core/access/snapshot.ts";
+import { type Grant, ownGrants, type Snapshot } from "../../core/access/snapshot.ts";
 import type { Action } from "../../core/administration/actions.ts";
 import { explainLogin, type Html, html } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
@@ -41,7 +41,9 @@ type View = Pick<Visitor, "snapshot" | "actor">;
 
 export function visibleEntries({ snapshot, actor }: View, username: string): Grant[] {
   const { isVisible } = manageableBy(snapshot, actor);
-  return [...entriesIn(grantsOf(snapshot, username))].filter(({ database }) => isVisible(database));
+  return [...entriesIn(ownGrants(snapshot, username))].filter(({ database }) =>
+    isVisible(database),
+  );
 }
 
 /** The visible entries of a user's local groups. */

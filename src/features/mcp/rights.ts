@@ -1,6 +1,6 @@
 import { entriesIn, reachingEntries } from "../../core/access/entries.ts";
 import type { Boundary, Grant } from "../../core/access/grant.ts";
-import { grantsFor } from "../../core/access/groups.ts";
+import { effectiveGrants } from "../../core/access/groups.ts";
 import { decideWholeDatabase, mayUseAnywhere } from "../../core/access/policy.ts";
 import { writtenBoundary, writtenEntry } from "../../core/access/records.ts";
 import { boundariesFor, boundaryName } from "../../core/access/rights.ts";
@@ -30,7 +30,7 @@ export function mayUse(
 const rights = permissionClasses.filter((permission) => permission !== "GRANT");
 
 function entriesOf(gateway: Gateway, { subject }: Principal): Grant[] {
-  const grants = grantsFor(gateway.access.snapshot, subject);
+  const grants = effectiveGrants(gateway.access.snapshot, subject);
   const { tokenDatabase } = subject;
   const isLimited = tokenDatabase !== EVERY_DATABASE;
   const entries = isLimited ? reachingEntries(grants, tokenDatabase) : [...entriesIn(grants)];

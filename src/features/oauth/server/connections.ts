@@ -2,7 +2,7 @@ import type { AuthorizationDetail } from "oidc-provider";
 import * as z from "zod";
 import { permanentGrant } from "../../../core/access/entries.ts";
 import type { Subject } from "../../../core/access/grant.ts";
-import { grantsFor } from "../../../core/access/groups.ts";
+import { effectiveGrants } from "../../../core/access/groups.ts";
 import { EVERY_DATABASE, isDatabaseOrEvery } from "../../../core/access/roles.ts";
 import type { Snapshot, User } from "../../../core/access/snapshot.ts";
 import { epochSeconds } from "../../../core/base/clock.ts";
@@ -51,7 +51,7 @@ export type Choice = ReturnType<typeof choicesOf>[number];
  * also all others in the access file.
  */
 export function choicesOf(snapshot: Snapshot, subject: Pick<Subject, "username" | "groups">) {
-  const grants = grantsFor(snapshot, subject);
+  const grants = effectiveGrants(snapshot, subject);
   const names = new Set(grants.keys());
   if (grants.has(EVERY_DATABASE)) for (const name of snapshot.databases.values()) names.add(name);
   names.delete(EVERY_DATABASE);
