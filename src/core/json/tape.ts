@@ -157,7 +157,7 @@ export class Tape {
     this.#flags = open.flags;
     this.#containers = open.containers;
     this.#keys = open.keys;
-    this.#tokens = isShared ? shortTokens : new Int32Array(STRIDE * 1024);
+    this.#tokens = isShared ? shortTokens : new Int32Array(STRIDE * 64);
     if (!isUtf8(bytes)) throw new JsonFault("invalid_utf8", "the body is not valid UTF-8", 0);
     if (bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf) {
       const problem = "the body begins with a byte-order mark; UTF-8 without one is expected";
