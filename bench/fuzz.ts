@@ -25,7 +25,7 @@ const { values: flags } = parseArgs({
 const most = Number(flags.cases ?? (flags.seconds === undefined ? 1_000_000 : Infinity));
 const until = performance.now() + 1000 * Number(flags.seconds ?? Infinity);
 const seed = Number(flags.seed ?? Math.floor(Math.random() * 2 ** 31));
-const guide = flags.guided === true ? new CoverageGuide("/src/query/") : undefined;
+const guide = flags.guided === true ? new CoverageGuide("/src/core/query/") : undefined;
 const maker = new BodyMaker(choicesOf(seed));
 
 // Most cases are refused, so stack traces would cost too much.

@@ -193,7 +193,7 @@ t.test("the error for an unusable database names the file and says what to do", 
 
 /** Opens each file that it receives and sends the outcome. */
 const opener = `
-  const { openWalDatabase } = await import(${JSON.stringify(import.meta.resolve("../../src/files/wal-database.ts"))});
+  const { openWalDatabase } = await import(${JSON.stringify(import.meta.resolve("../../src/core/base/files/wal-database.ts"))});
   process.on("message", (file) => {
     try {
       openWalDatabase(file, 60_000).close();
