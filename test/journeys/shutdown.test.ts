@@ -246,7 +246,7 @@ t.test("SIGHUP while the command is loading does not end it", async (t) => {
   await gateway.service.stop("SIGKILL");
   const signalling = `import { registerHooks } from "node:module";
     registerHooks({ load(url, context, next) {
-      if (url.endsWith("/src/cli.ts")) process.kill(process.pid, "SIGHUP");
+      if (url.endsWith("/src/cli/cli.ts")) process.kill(process.pid, "SIGHUP");
       return next(url, context);
     } });`;
   const service = new Service(gateway.home, ["serve", "--port", String(await freePort())], {
