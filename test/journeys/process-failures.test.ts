@@ -55,7 +55,7 @@ t.test("an unexpected error in a request is answered with 500 and logged", async
   t.notMatch(answer.text, /private|TypeError|\.ts/);
   const { requestId, err } = await gateway.service.logged(({ msg }) => msg === "unexpected error");
   t.equal(requestId, answer.headers.get("x-request-id"));
-  t.match(err, { type: "TypeError", stack: /at .*gateway.body\.ts/s });
+  t.match(err, { type: "TypeError", stack: /at .*http.body\.ts/s });
   t.notMatch(gateway.service.output, token);
   t.notMatch(gateway.service.output, "a private row");
   t.equal((await gateway.query(select, token)).status, 200);
