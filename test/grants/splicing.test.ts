@@ -4,7 +4,8 @@ import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { decideQuery } from "../../src/core/access/policy.ts";
 import type { QueryDecision } from "../../src/core/access/rights.ts";
 import { addedTexts, additionsOf, termText } from "../../src/core/access/row-filter.ts";
-import { splice } from "../../src/core/query/additions.ts";
+import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
+import { addToBytes, splice } from "../../src/core/query/additions.ts";
 import { parseQuery } from "../../src/core/query/parse.ts";
 import type { Query } from "../../src/core/query/query.ts";
 import { QueryRefused } from "../../src/core/query/refusal.ts";
@@ -274,4 +275,15 @@ t.test("a filter is added after more columns than a shape has, even if one fits 
   };
   t.equal(additionsFor("status"), 1);
   t.equal(additionsFor("tenant"), 0);
+});
+
+t.test("long values that are equal in another spelling stay as they are", async (t) => {
+  const long = "a".repeat(1100);
+  const where = `{"and":[{"column":"x","cmp":"=","value":"${long}"},{"column":"y","cmp":"=","value":"\\u0061${long.slice(1)}"}]}`;
+  const body = Buffer.from(`{"Delete":{"database":"main","table":"tickets","where":${where}}}`);
+  const query = parseQuery(body, plain);
+  const additions = additionsOf(decide(query).decisions);
+  t.ok(additions.length > 0);
+  const steps = addToBytes({ body, query }, additions, plain, Number.POSITIVE_INFINITY);
+  t.ok(runAtOnce(steps).body.includes(where));
 });

@@ -75,3 +75,11 @@ t.test("a long text is parsed in steps", async (t) => {
   while (work.next().done !== true) steps++;
   t.ok(steps > 50, `${steps}`);
 });
+
+t.test("spaces within a cell take time in proportion to their number", async (t) => {
+  const text = `[{"values":[{"values":${" ".repeat(2_000_000)}1}]}]`;
+  const began = process.threadCpuUsage();
+  t.strictSame(runAtOnce(parseExactlyInSteps(text)), [{ values: [{ values: 1 }] }]);
+  const { user, system } = process.threadCpuUsage(began);
+  t.ok(user + system < 1_000_000, `${user + system} µs`);
+});

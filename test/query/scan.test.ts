@@ -1,5 +1,5 @@
 import t from "tap";
-import type { Grammar } from "../../src/core/query/grammar.ts";
+import { createGrammar, type Grammar } from "../../src/core/query/grammar.ts";
 import {
   gist,
   insertOf,
@@ -539,3 +539,31 @@ t.test("a refusal within a configured field names its place", async (t) => {
   t.equal(location.path, "DropDatabase.trace");
   t.match(message, /the key "a" is given twice/);
 });
+
+t.test("a configured field named value has unique keys, too", async (t) => {
+  const grammar = createGrammar({ extraFields: ["value"], operations: {} });
+  const selecting = (value: string) =>
+    `{"Select":{"database":"main","from":"users","columns":["*"],"value":${value}}}`;
+  t.equal(verdict(selecting('{"a":{"b":1}}'), grammar), "accepted");
+  t.equal(verdict(selecting('{"a":1,"a":2}'), grammar), "duplicate_key");
+  t.equal(verdict(selecting('{"a":{"b":1,"b":2}}'), grammar), "duplicate_key");
+});
+
+t.test("a column named value, values or set may be bound, written and compared", async (t) => {
+  for (const column of ["value", "values", "set", "Insert", "bind"]) {
+    const row = { [column]: [{ a: 1 }] };
+    const bound = { ...target, values: [{}], bind: { [column]: { element: 0, column } } };
+    const inserted = { Insert: { ...target, values: [row] } };
+    const updated = { Update: { ...target, set: row, where: { ...equal, column } } };
+    t.equal(verdict({ Batch: [inserted, { Insert: bound }, updated] }), "accepted", column);
+  }
+});
+
+t.test(
+  "a long word in the place of an operator or an escape is refused like a short one",
+  async (t) => {
+    const long = "x".repeat(9_000_000);
+    t.equal(verdict(where({ ...equal, cmp: long })), "invalid_value");
+    t.equal(verdict(where({ ...equal, cmp: "LIKE", escape: long })), "invalid_value");
+  },
+);

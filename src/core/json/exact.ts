@@ -35,9 +35,6 @@ export function isInteger(source: string): boolean {
 /** Matches every number that a double may not return as written, and also some strings. */
 const inexact = /\d{16}|\d[.eE]/;
 
-/** Matches every query that may hold an object as a cell, and some others. */
-const documents = /"(?:values|set)"\s*:\s*\[?\s*\{[\s\S]*?:\s*[[{]|"value"\s*:\s*(?:\[\s*)?\{/;
-
 /** Shorter text is parsed natively if it has no unusual number, else at once. */
 const SHORT_LENGTH = 64 * 1024;
 /** A step takes well under a millisecond. */
@@ -255,7 +252,7 @@ export type Parsed = ReturnType<typeof JSON.parse>;
 export function* parseExactlyInSteps(
   text: string,
   readNumber: ReadNumber = exactNumber,
-  mayHoldObjects: boolean = documents.test(text),
+  mayHoldObjects = true,
 ): Steps<Parsed> {
   const isShort = text.length <= SHORT_LENGTH;
   if (isShort && !mayHoldObjects && !inexact.test(text)) return JSON.parse(text);

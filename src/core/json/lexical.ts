@@ -43,11 +43,6 @@ export class ByteText {
   }
 }
 
-/** The usual spelling of a string, with its quotes. */
-export function tokenOf(text: string): Buffer {
-  return Buffer.from(JSON.stringify(text));
-}
-
 const BACKSLASH = 0x5c;
 const BLANK = 0x20;
 const LETTER_A = 0x61;

@@ -102,7 +102,7 @@ const escapeCharacter: Kind<string> = {
   parse(tape, token) {
     tape.expect(token, "a string");
     const text = tape.name(token);
-    if ([...text].length === 1) return text;
+    if (text.length <= 2 && [...text].length === 1) return text;
     throw tape.refusal("invalid_value", "escape must be one character", token);
   },
   schema: () => ({ type: "string", minLength: 1, maxLength: 1 }),

@@ -4,13 +4,13 @@ import { type Parsed, parseExactlyInSteps, type ReadNumber, textOf } from "../js
 /** Rows, a list or a long value, which is read once someone needs it. */
 export class Deferred {
   readonly #source: Buffer;
-  readonly #hasObject: boolean;
+  readonly hasObject: boolean;
   #owner: Parsed;
   #name = "";
 
   constructor(source: Buffer, hasObject: boolean) {
     this.#source = source;
-    this.#hasObject = hasObject;
+    this.hasObject = hasObject;
   }
 
   /** Sets the member that stands for the value until it is read. */
@@ -20,7 +20,7 @@ export class Deferred {
   }
 
   *read(readNumber?: ReadNumber): Steps<Parsed> {
-    const value = yield* parseExactlyInSteps(textOf(this.#source), readNumber, this.#hasObject);
+    const value = yield* parseExactlyInSteps(textOf(this.#source), readNumber, this.hasObject);
     this.#owner[this.#name] = value;
     return value;
   }

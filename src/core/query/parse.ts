@@ -200,7 +200,7 @@ export function parseQuery(body: Buffer, grammar: Grammar): Query {
   return runAtOnce(parseQueryInSteps(body, grammar, Number.POSITIVE_INFINITY));
 }
 
-/** As `scan`, in steps. */
+/** As `parseQuery`, in steps. */
 export function* parseQueryInSteps(
   body: Buffer,
   grammar: Grammar,
@@ -224,7 +224,7 @@ export function* parseQueryInSteps(
 }
 
 /**
- * As `scan`, in slices of a few milliseconds. The bytes must not change during the parsing.
+ * As `parseQuery`, in slices of a few milliseconds. The bytes must not change during the parsing.
  *
  * @param isWanted polled to cancel work whose result is no longer needed
  * @returns undefined if it was canceled

@@ -37,9 +37,15 @@ export class ParsedOperations {
     return this.#operations;
   }
 
-  /** The sources of values that were deferred, by value. */
+  /** The sources of rows, lists and documents, by value. */
   sources(): ReadonlyMap<unknown, Deferred> {
-    return new Map(this.#deferred.map((deferred) => [deferred.value(), deferred]));
+    const read = this.#deferred.map((deferred) => [deferred.value(), deferred] as const);
+    return new Map(read.filter(([value]) => typeof value === "object"));
+  }
+
+  /** True if a cell or value may be an object. */
+  get hasObjects(): boolean {
+    return this.#deferred.some(({ hasObject }) => hasObject);
   }
 
   /** Reads at once what was deferred. */
@@ -79,9 +85,17 @@ export interface ReadOperations {
   readonly operations: readonly Operation[];
 }
 
-/** The operations of a body that was parsed against the grammar before. */
-export function readOperations(body: Buffer, readNumber: ReadNumber): ReadOperations {
-  const keyed: Parsed = runAtOnce(parseExactlyInSteps(textOf(body), readNumber));
+/**
+ * The operations of a body that was parsed against the grammar before.
+ *
+ * @param hasObjects what `ParsedOperations.hasObjects` was
+ */
+export function readOperations(
+  body: Buffer,
+  readNumber: ReadNumber,
+  hasObjects: boolean,
+): ReadOperations {
+  const keyed: Parsed = runAtOnce(parseExactlyInSteps(textOf(body), readNumber, hasObjects));
   const elements: readonly Parsed[] | undefined = keyed[batchKey];
   return {
     isBatch: elements !== undefined,

@@ -99,7 +99,7 @@ function meant(synonyms: Synonyms, found: string, allowed: readonly string[]): s
 /** A short operator that is spelled similarly may mean the opposite, so it is not suggested. */
 export function meantComparison(found: string, allowed: readonly string[]): string | undefined {
   const same = meant(comparisons, found, allowed);
-  return same ?? suggestion(found, /^(?!n)[a-z]{4,}$/i.test(found) ? allowed : []);
+  return same ?? suggestion(found, /^(?!n)[a-z]{4,64}$/i.test(found) ? allowed : []);
 }
 
 export function meantField(found: string, allowed: readonly string[]): string | undefined {

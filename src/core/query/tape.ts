@@ -40,6 +40,7 @@ const beginsLiteral = characterTable("tfn");
 const noText = ByteText.from("");
 
 const batch = new Word("Batch");
+const bind = new Word("bind");
 const insert = new Word("Insert");
 const upsert = new Word("Upsert");
 const update = new Word("Update");
@@ -113,19 +114,23 @@ export class QueryTape extends Tape {
       // Anything else will be refused.
       return this.#operations.some(({ word }) => this.is(key, word)) ? TOKENS : SKIPPED;
     }
-    if (this.is(key, value)) return SKIPPED;
+    const isExtra =
+      this.#extraFields.size > 0 &&
+      depth === (this.#isBatch ? 4 : 2) &&
+      this.#extraFields.has(this.name(key));
+    if (isExtra) return UNIQUE;
     const outer = this.keyAt(depth - 1);
+    if (this.is(key, value)) {
+      // Under `bind`, it is a column.
+      return outer !== undefined && this.is(outer, bind) ? TOKENS : SKIPPED;
+    }
     if (outer !== undefined) {
       if (!isObject && this.is(key, values) && (this.is(outer, insert) || this.is(outer, upsert))) {
         return ROWS;
       }
       if (isObject && this.is(key, set) && this.is(outer, update)) return ROW;
     }
-    const isExtra =
-      this.#extraFields.size > 0 &&
-      depth === (this.#isBatch ? 4 : 2) &&
-      this.#extraFields.has(this.name(key));
-    return isExtra ? UNIQUE : TOKENS;
+    return TOKENS;
   }
 
   protected override beginRows(isRows: boolean): void {

@@ -6,6 +6,8 @@ import type { SchemaPath } from "../store.ts";
 
 interface LimitedBody {
   readonly body: Uint8Array;
+  /** True if a cell or value may be an object, whose source matters. */
+  readonly hasObjects: boolean;
   readonly limits: readonly QueryLimit[];
 }
 

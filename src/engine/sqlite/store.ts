@@ -368,7 +368,8 @@ class SqliteStore implements Store {
   async execute({ query, limits }: QueryRequest, { signal }: AbortController): Promise<Answer> {
     const names = query.accesses.map((access) => access.database);
     const [name = ""] = names;
-    const work = { kind: "query", body: query.operations.body, limits } as const;
+    const { body, hasObjects } = query.operations;
+    const work = { kind: "query", body, hasObjects, limits } as const;
     if (isReadOnly(query)) {
       return this.#spooled(work, names, signal, (run) => this.#locks.shared(names, run));
     }
@@ -396,8 +397,8 @@ class SqliteStore implements Store {
     { signal }: AbortController,
   ): Promise<void> {
     const names = query.accesses.map((access) => access.database);
-    const { body } = query.operations;
-    const work = { kind: "rows", body, form: stream.form, limits } as const;
+    const { body, hasObjects } = query.operations;
+    const work = { kind: "rows", body, hasObjects, form: stream.form, limits } as const;
     const spoolPath = this.#newSpoolPath();
     let file: FileHandle | undefined;
     let [known, sent] = [0, 0];

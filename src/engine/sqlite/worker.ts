@@ -45,7 +45,7 @@ function parsedTask(task: Task): ParsedTask {
   const { work } = task;
   const parsed =
     "body" in work
-      ? readOperations(Buffer.from(work.body), doubleOrInteger)
+      ? readOperations(Buffer.from(work.body), doubleOrInteger, work.hasObjects)
       : { isBatch: false, operations: [] };
   return { ...task, parsed };
 }
