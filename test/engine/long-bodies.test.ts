@@ -81,7 +81,7 @@ const shapes: readonly Shape[] = [
   },
   inserting(
     "rows of cells",
-    repeated((at) => `{"id":${at + 10},"n":0.5,"document":[[],[],[[]]]}`),
+    repeated((at) => `{"id":${at + 10},"n":0,"document":[[],[],[[]],0.5]}`),
   ),
   {
     name: "a list of whole numbers",
