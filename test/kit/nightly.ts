@@ -3,8 +3,11 @@ const isNightly = process.env.GATEHOUSE_NIGHTLY === "1";
 
 export const nightly = { skip: isNightly ? false : "npm run test:nightly" } as const;
 
-/** All items in the nightly tests; otherwise the first and every third after it. */
-/** @param each how many items one of them stands for */
+/**
+ * All items in the nightly tests; otherwise the first and some after it.
+ *
+ * @param each how many items one of them stands for
+ */
 export function sampled<T>(items: readonly T[], each = 3): readonly T[] {
   return isNightly ? items : items.filter((_, at) => at % each === 0);
 }
