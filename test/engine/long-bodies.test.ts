@@ -198,12 +198,14 @@ t.test("no body makes other users of a SQLite database wait", async (t) => {
   const cases = doors.flatMap((door) =>
     callers.flatMap((one) => shapes.map((shape) => ({ door, shape, ...one }))),
   );
+  // On a busy machine, the same body takes a fifth more or less.
+  const longest = (usual: number) => 1.2 * usual + LONGER_WAIT_MS;
   for (const { door, caller, token, shape } of sampled(cases, 9)) {
     const name = `${shape.name} of a ${caller} caller at ${door.path}`;
     const least = { selects: Infinity, checks: Infinity, turn: Infinity };
     const isShort = () =>
-      least.selects < baseline.selects + LONGER_WAIT_MS &&
-      least.checks < baseline.checks + LONGER_WAIT_MS &&
+      least.selects < longest(baseline.selects) &&
+      least.checks < longest(baseline.checks) &&
       least.turn < LONGEST_TURN_MS;
     for (let tries = 0; !isShort() && tries < TRIES; tries++) {
       const found = await measure(door, token, shape);
