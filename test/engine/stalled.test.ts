@@ -195,7 +195,10 @@ t.test("a database that was dropped and created again is empty for every worker"
   await ask(createDatabase("passing"));
   await ask(createTable("rows", { id: "int" }, "passing"));
   await ask(insert("rows", rows, "passing"));
-  for (const answer of await readTogether()) t.equal(answer.body.data?.length, 2000);
+  // On a busy machine, requests may arrive one after the other.
+  for (let tries = 0; tries < 10 && childrenOf(process.pid).length < 2; tries++) {
+    for (const answer of await readTogether()) t.equal(answer.body.data?.length, 2000);
+  }
   t.ok(childrenOf(process.pid).length > 1, "several workers had it open");
   t.match(await ask(dropDatabase("passing")), { status: 200 });
   for (const answer of await readTogether()) t.equal(answer.body.code, "database_not_found");
