@@ -6,7 +6,7 @@ export const nightly = { skip: isNightly ? false : "npm run test:nightly" } as c
 /**
  * All items in the nightly tests; otherwise the first and some after it.
  *
- * @param each how many items one of them stands for
+ * @param each one of this many is in the tests of each commit
  */
 export function sampled<T>(items: readonly T[], each = 3): readonly T[] {
   return isNightly ? items : items.filter((_, at) => at % each === 0);
