@@ -14,7 +14,7 @@ import { type AccessExplanation, explainAccess, grantingEntries } from "../core/
 import { writtenHolder } from "../core/access/records.ts";
 import type { Decision } from "../core/access/rights.ts";
 import { groupOf, holderName, isExternalGroup } from "../core/access/roles.ts";
-import { addedTexts, termText } from "../core/access/row-filter.ts";
+import { addedTexts } from "../core/access/row-filter.ts";
 import { obstacleOf, ownGrants, type Snapshot } from "../core/access/snapshot.ts";
 import { type Place, placeName } from "../core/base/place.ts";
 import { counted, didYouMean } from "../core/base/suggestion.ts";
@@ -22,6 +22,7 @@ import { lineLocator, parseToml } from "../core/base/toml/toml.ts";
 import type { Configuration } from "../core/config/schema.ts";
 import { type Outcome, outcomeOf, type QueryCaller } from "../core/http/query-outcome.ts";
 import { keepSpelling } from "../core/json/document.ts";
+import { termText } from "../core/query/conditions.ts";
 import { batchKey } from "../core/query/grammar.ts";
 import { definitions, permissionsOfAll } from "../core/query/operations.ts";
 import {

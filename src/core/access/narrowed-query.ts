@@ -1,4 +1,5 @@
 import { writeDigits } from "../json/document.ts";
+import { termText } from "../query/conditions.ts";
 import type { OperationNode } from "../query/node.ts";
 import { definitions, isOperationName } from "../query/operations.ts";
 import type { PermissionClass } from "../query/permissions.ts";
@@ -24,9 +25,10 @@ import {
   type Objection,
   type QueryDecision,
   type TableFilter,
+  unnarrowable,
   type WantedRight,
 } from "./rights.ts";
-import { filterRows, type RowFilters, tableNames, termText } from "./row-filter.ts";
+import { filterRows, type RowFilters, tableNames } from "./row-filter.ts";
 import { checkNumbers, isLimiting, LimitTally, limitersOf } from "./row-limits.ts";
 import type { Snapshot } from "./snapshot.ts";
 
@@ -47,11 +49,6 @@ interface Judged extends GivenRights<WantedTable & GivenRight> {
 interface WantedTable extends WantedRight {
   readonly name: string;
   readonly node: OperationNode | undefined;
-}
-
-function unnarrowable(what: string, entry: DecidingEntry | undefined): Objection {
-  const message = `${what}: it cannot be limited to what the caller may read and change`;
-  return { reason: "not_narrowable", message, entry };
 }
 
 /**

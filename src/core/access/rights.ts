@@ -199,6 +199,11 @@ export interface Objection {
   readonly boundary?: string;
 }
 
+export function unnarrowable(what: string, entry: DecidingEntry | undefined): Objection {
+  const message = `${what}: it cannot be limited to what the caller may read and change`;
+  return { reason: "not_narrowable", message, entry };
+}
+
 /** Ends the judging of a query. */
 export class Denied extends Error {
   readonly objection: Objection;

@@ -2,7 +2,7 @@ import { lowest } from "../base/sums.ts";
 import { writeDigits } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
 import type { Addition } from "../query/additions.ts";
-import { termsOf } from "../query/conditions.ts";
+import { termsOf, termText } from "../query/conditions.ts";
 import type { BytewiseColumns } from "../query/limits.ts";
 import type { OperationNode } from "../query/node.ts";
 import { definitions, isOperationName } from "../query/operations.ts";
@@ -12,7 +12,6 @@ import { attributeReference, isWhole } from "./attributes.ts";
 import { readsOneTable, type TableRight } from "./column-checks.ts";
 import type {
   AttributeValue,
-  Grant,
   Literal,
   RowComparison,
   RowCondition,
@@ -20,7 +19,13 @@ import type {
   User,
 } from "./grant.ts";
 import type { Caller } from "./groups.ts";
-import { type DecidingEntry, type Decision, Denied, type TableFilter } from "./rights.ts";
+import {
+  type DecidingEntry,
+  type Decision,
+  Denied,
+  type TableFilter,
+  unnarrowable,
+} from "./rights.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 export interface ColumnSpelling {
@@ -121,11 +126,6 @@ function isSatisfied({ cmp, value }: RowCondition, cell: CellValue): boolean {
   return cmp === "<=" && held <= bound;
 }
 
-/** A condition as JSON, with all digits of its numbers. */
-export function termText(term: Term): string {
-  return JSON.stringify(term, writeDigits);
-}
-
 function isSameValue(one: AttributeValue, other: CellValue): boolean {
   if (!isList(one)) return areEqual(one, other);
   return (
@@ -147,17 +147,23 @@ function isDemanded(
   );
 }
 
-function rowDenied({ column, cmp, value }: RowCondition, problem: string, remedy = ""): Denied {
+function rowDenied(
+  entry: DecidingEntry,
+  { column, cmp, value }: RowCondition,
+  problem: string,
+  remedy = "",
+): Denied {
   const text = JSON.stringify(value, writeDigits);
   const message = `${problem}: written rows must meet ${quoteName(column)} ${cmp} ${text}${remedy}`;
-  return new Denied({ reason: "row_denied", message });
+  return new Denied({ reason: "row_denied", message, entry });
 }
 
 function checkRows(
   rows: readonly Row[],
   conditions: readonly RowCondition[],
-  { columns, writableColumns }: Grant,
+  entry: DecidingEntry,
 ): void {
+  const { columns, writableColumns } = entry.grant;
   for (const [index, row] of rows.entries()) {
     for (const condition of conditions) {
       const { column } = condition;
@@ -167,10 +173,10 @@ function checkRows(
         );
         const why = `, and ${quoteName(column)} may not be written, so this grant allows no Insert; an administrator can change it`;
         const problem = `The row values[${index}] lacks ${quoteName(column)}`;
-        throw rowDenied(condition, problem, isClosed ? why : "");
+        throw rowDenied(entry, condition, problem, isClosed ? why : "");
       }
       if (isSatisfied(condition, row[column] ?? null)) continue;
-      throw rowDenied(condition, `The row values[${index}] is not among the writable rows`);
+      throw rowDenied(entry, condition, `The row values[${index}] is not among the writable rows`);
     }
   }
 }
@@ -179,26 +185,30 @@ function checkRows(
 function checkContents(
   { name, fields }: Operation<"Insert" | "Update">,
   conditions: readonly RowCondition[],
-  grant: Grant,
+  entry: DecidingEntry,
 ): void {
   const { bind = {} } = fields;
   // A bound value is unknown before the query runs.
   const bound = conditions.find(({ column }) => Object.hasOwn(bind, column));
   if (bound !== undefined) {
-    throw rowDenied(bound, `The column ${quoteName(bound.column)} may not be bound`);
+    throw rowDenied(entry, bound, `The column ${quoteName(bound.column)} may not be bound`);
   }
   if (name === "Insert") {
-    checkRows(fields.values, conditions, grant);
+    checkRows(fields.values, conditions, entry);
     return;
   }
   const { set = {}, add = {} } = fields;
   for (const condition of conditions) {
     const { column } = condition;
     if (Object.hasOwn(add, column)) {
-      throw rowDenied(condition, `The column ${quoteName(column)} may not be changed by add`);
+      throw rowDenied(
+        entry,
+        condition,
+        `The column ${quoteName(column)} may not be changed by add`,
+      );
     }
     if (Object.hasOwn(set, column) && !isSatisfied(condition, set[column] ?? null)) {
-      throw rowDenied(condition, `Set ${quoteName(column)} to another value`);
+      throw rowDenied(entry, condition, `Set ${quoteName(column)} to another value`);
     }
   }
 }
@@ -245,8 +255,7 @@ function filterTable(
   const isSelective =
     isOperationName(node.operation) && "where" in definitions[node.operation].fields;
   if (!isSelective && node.operation !== "Insert" && (rowFilter ?? requireWhere) !== undefined) {
-    const message = `Use Insert or Update instead of ${node.operation}: it cannot be limited to what the caller may read and change`;
-    throw new Denied({ reason: "not_narrowable", message, entry });
+    throw new Denied(unnarrowable(`Use Insert or Update instead of ${node.operation}`, entry));
   }
   const isPinned = node.operation === "Update" || node.operation === "Delete";
   if (isPinned && requireWhere !== undefined) {
@@ -264,13 +273,7 @@ function filterTable(
   }
   const isWritten = operation?.name === "Insert" || operation?.name === "Update";
   const writes = isWritten && node.outer === undefined;
-  if (writes) {
-    try {
-      checkContents(operation, filter, entry.grant);
-    } catch (error) {
-      throw error instanceof Denied ? new Denied({ ...error.objection, entry }) : error;
-    }
-  }
+  if (writes) checkContents(operation, filter, entry);
   const bytewise = filter.map(({ column }) => column);
   tally.compareBytes({ database, table, bytewise, ...(writes ? { written: filter } : {}) });
   if (!isSelective) return undefined;

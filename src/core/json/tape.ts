@@ -173,9 +173,9 @@ export class Tape {
     return this.#depth;
   }
 
-  /** How a container is read that is the value of a key, or undefined as the object around it. */
+  /** How a container is read that is the value of a key of an object in `TOKENS`. */
   protected modeOf(_key: number, _isObject: boolean): Mode {
-    return this.#modes[this.#depth] === UNIQUE ? UNIQUE : TOKENS;
+    return TOKENS;
   }
 
   protected keyAt(depth: number): number | undefined {

@@ -2,8 +2,8 @@
 
 import { isDeepStrictEqual } from "node:util";
 import type { Steps } from "../base/cooperative-scheduling.ts";
-import { writeDigits } from "../json/document.ts";
 import { ExactNumber, type Parsed } from "../json/exact.ts";
+import { termText } from "./conditions.ts";
 import { Deferred } from "./deferred.ts";
 import type { Grammar } from "./grammar.ts";
 import type { OperationNode } from "./node.ts";
@@ -63,7 +63,7 @@ export function* addToBytes(
 ): Steps<ParsedQuery> {
   const texts = additions.map(({ node, conditions }) => ({
     node,
-    conditions: conditions.map((condition) => JSON.stringify(condition, writeDigits)),
+    conditions: conditions.map(termText),
   }));
   const spliced = splice(body, texts);
   const expected = yield* addToTree(query, additions);

@@ -1,3 +1,4 @@
+import { writeDigits } from "../json/document.ts";
 import type { Parsed } from "../json/exact.ts";
 import { STRIDE, Word } from "../json/tape.ts";
 import {
@@ -148,6 +149,11 @@ const patternsBeside: Partial<Record<ComparisonWord, Fields>> = {
 
 const columnWord = new Word("column");
 const valueWord = new Word("value");
+
+/** A condition as JSON, with all digits of its numbers. */
+export function termText(term: Term): string {
+  return JSON.stringify(term, writeDigits);
+}
 
 /** The comparisons with values that every row must meet. */
 export function termsOf(where: Condition | null | undefined): readonly Term[] {
