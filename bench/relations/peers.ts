@@ -15,6 +15,9 @@ import { DATABASE, granted, type Page } from "./shop.ts";
 /** Gatehouse's default; that of the peers is 10. */
 const CONNECTIONS = 16;
 
+/** The name of the server that checks nothing. */
+export const BY_HAND = "node:http + pg, no check";
+
 type Row = Readonly<Record<string, unknown>>;
 type Request = Pick<Page, "gatehouse" | "postgraphile" | "prest">;
 
@@ -31,6 +34,18 @@ function joined(order: Row, lines: readonly Row[] | undefined): Row[] {
   return lines?.map((line) => ({ ...order, ...line })) ?? [order];
 }
 
+/** How Gatehouse is asked. */
+const ours: Pick<Peer, "request" | "rows"> = {
+  request: ({ gatehouse }) => ({
+    path: "/query",
+    body: JSON.stringify({ Select: { database: "main", ...gatehouse } }),
+  }),
+  rows: (response) => {
+    const { data }: { data: { lines?: Row[] }[] } = JSON.parse(response);
+    return data.flatMap(({ lines, ...order }) => joined(order, lines));
+  },
+};
+
 async function startOurs(world: World, url: string): Promise<Peer> {
   const editAccess = withKeys(`tables = ${JSON.stringify(granted)}`);
   const { name, port, program } = await startGatehouse(world, url, { editAccess });
@@ -41,15 +56,17 @@ async function startOurs(world: World, url: string): Promise<Peer> {
       cpuSeconds: () => treeSeconds(program.child.pid ?? 0),
       stop: () => program.end(),
     },
-    request: ({ gatehouse }) => ({
-      path: "/query",
-      body: JSON.stringify({ Select: { database: "main", ...gatehouse } }),
-    }),
-    rows: (response) => {
-      const { data }: { data: { lines?: Row[] }[] } = JSON.parse(response);
-      return data.flatMap(({ lines, ...order }) => joined(order, lines));
-    },
+    ...ours,
   };
+}
+
+/** Checks nothing: it shows what `node:http` and `pg` cost. */
+async function startByHand(_: World, url: string): Promise<Peer> {
+  const script = fileURLToPath(new URL("by-hand.js", import.meta.url));
+  const program = new Program(process.execPath, [script, url, String(CONNECTIONS)], GATEWAY_CORE);
+  const port = Number(await program.printed(/^(\d+)$/m));
+  const { request, rows } = ours;
+  return { name: BY_HAND, port, program, algorithm: "ES256", request, rows };
 }
 
 interface PostgraphileOrders {
@@ -143,7 +160,7 @@ export async function startPeers(
   url: string,
   opened: AsyncDisposableStack,
 ): Promise<Peer[]> {
-  const starts = [startOurs, startPostgraphile];
+  const starts = [startOurs, startByHand, startPostgraphile];
   if (isOnPath("go")) starts.push(startPrest);
   else console.error("without go, pREST is left out");
   const peers: Peer[] = [];
