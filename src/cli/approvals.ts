@@ -87,9 +87,19 @@ function viewApproval(approval: Approval): object {
   const { id, state, username, via, client, operations, operationCount, rules } = approval;
   const { asked, expires, decided, author, reason } = approval;
   return {
-    ...{ id, state, user: username, via, client, operations, operation_count: operationCount },
-    ...{ rules, asked: momentOf(asked / 1000), expires: momentOf(expires / 1000) },
-    ...{ decided: decided && momentOf(decided / 1000), author, reason },
+    id,
+    state,
+    user: username,
+    via,
+    client,
+    operations,
+    operation_count: operationCount,
+    rules,
+    asked: momentOf(asked / 1000),
+    expires: momentOf(expires / 1000),
+    decided: decided && momentOf(decided / 1000),
+    author,
+    reason,
   };
 }
 

@@ -41,9 +41,12 @@ export async function openAsGuest(
   const { openEngineStore } = await import("../engine/open.ts");
   const { postgres_databases: databases } = loaded.configuration.upstream;
   return openEngineStore({
-    ...{ url: url?.href ?? ownDatabaseUrl(loaded), databases },
+    url: url?.href ?? ownDatabaseUrl(loaded),
+    databases,
     queryTimeLimit: isServer ? queryTimeLimit : TIMEOUT_MS,
-    ...{ poolSize: 1, isGuest: true, log: pino({ level: "silent" }) },
+    poolSize: 1,
+    isGuest: true,
+    log: pino({ level: "silent" }),
   });
 }
 

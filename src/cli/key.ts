@@ -19,7 +19,11 @@ async function list(options: CommonOptions): Promise<void> {
   }));
   const head = ["KID", "ALG", "STATE", "CREATED", "VERIFIES UNTIL"];
   printList(shown, options, head, ({ kid, alg, state, created, verifies_until: until }) => [
-    ...[kid, alg, state, created, until ?? "-"],
+    kid,
+    alg,
+    state,
+    created,
+    until ?? "-",
   ]);
 }
 

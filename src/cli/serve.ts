@@ -126,10 +126,18 @@ function logStart(
   const { access_control_file: accessFile } = configuration.auth;
   log.info(
     {
-      ...{ url, publicUrl, consoleUrl, workers: workers > 1 ? workers : undefined, version },
-      ...{ serviceDirectory, configuration: file, store: storeName(configuration) },
+      url,
+      publicUrl,
+      consoleUrl,
+      workers: workers > 1 ? workers : undefined,
+      version,
+      serviceDirectory,
+      configuration: file,
+      store: storeName(configuration),
       accessFile: storesAccess(configuration) ? undefined : accessFile,
-      ...{ accessVersion, users, dataDirectory },
+      accessVersion,
+      users,
+      dataDirectory,
       upstream: database === undefined ? urls : withoutPassword(database),
     },
     `listening on ${url}`,

@@ -109,7 +109,11 @@ async function status(options: CommonOptions): Promise<void> {
   print(`migrations  ${migrations} of ${knownMigrations}`);
   const head = ["REPLICA", "SINCE", "FORM", "APPLIED", "LAG", "LEASE"];
   printList(found.replicas, {}, head, ({ name, since, form, applied, rest }) => [
-    ...[name, since.toISOString(), String(form), String(applied), String(version - applied)],
+    name,
+    since.toISOString(),
+    String(form),
+    String(applied),
+    String(version - applied),
     rest > 0 ? `${rest.toFixed(1)} s` : "expired",
   ]);
 }

@@ -67,8 +67,13 @@ async function list(options: CommonOptions): Promise<void> {
   }
   const head = ["USERNAME", "CLIENT", "APP", "DATABASE", "MAY", "ALLOWED", "RENEWED", "LAST USE"];
   printList(views, options, head, ({ username, client, app, ...view }) => [
-    ...[username, plainly(client), app === "" ? "-" : plainly(app), view.database],
-    ...[view.read_only ? "read" : "change", view.allowed, view.renewed ?? "-"],
+    username,
+    plainly(client),
+    app === "" ? "-" : plainly(app),
+    view.database,
+    view.read_only ? "read" : "change",
+    view.allowed,
+    view.renewed ?? "-",
     view.last_use ?? "-",
   ]);
 }

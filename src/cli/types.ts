@@ -15,8 +15,22 @@ type Column = TableDescription["columns"][number];
 type Databases = ReadonlyMap<string, ReadonlyMap<string, TableDescription>>;
 
 const numberTypes: ReadonlySet<string> = new Set([
-  ...["int", "integer", "bigint", "smallint", "tinyint", "mediumint", "serial", "bigserial"],
-  ...["float", "double", "double precision", "real", "numeric", "decimal", "oid", "year"],
+  "int",
+  "integer",
+  "bigint",
+  "smallint",
+  "tinyint",
+  "mediumint",
+  "serial",
+  "bigserial",
+  "float",
+  "double",
+  "double precision",
+  "real",
+  "numeric",
+  "decimal",
+  "oid",
+  "year",
 ]);
 
 /** The JSON in responses, by a type's name without length, sign and case. */

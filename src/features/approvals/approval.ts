@@ -191,7 +191,8 @@ async function end(
   await tx.query(
     `UPDATE approvals SET state = $1, body = CASE WHEN decided IS NULL THEN NULL ELSE body END
       WHERE id = $2`,
-    ...[state, id],
+    state,
+    id,
   );
   await tx.query(
     `INSERT INTO approval_ended VALUES ($1, 1)
@@ -251,7 +252,11 @@ export class ApprovalStore {
       const [known] = await query(
         `SELECT ${columnsSql} FROM approvals WHERE state = 'pending' AND username = $1 AND via = $2
           AND client IS NOT DISTINCT FROM $3 AND body_hash = $4 AND basis_hash = $5`,
-        ...[username, via, client, bodyHash, basisHash],
+        username,
+        via,
+        client,
+        bodyHash,
+        basisHash,
       );
       if (known !== undefined) return rowShape.parse(known);
       const pendingSql = "SELECT id FROM approvals WHERE username = $1 AND state = 'pending'";
@@ -261,9 +266,18 @@ export class ApprovalStore {
         `INSERT INTO approvals (id, state, asked, expires, username, via, client, body_hash,
           basis_hash, operations, operation_count, rules, body)
           VALUES ($1, 'pending', $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
-        ...[id, now, now + wait, username, via, client, bodyHash, basisHash],
-        ...[JSON.stringify(request.operations), request.operationCount],
-        ...[JSON.stringify(request.rules), this.#database.encrypt(id, body)],
+        id,
+        now,
+        now + wait,
+        username,
+        via,
+        client,
+        bodyHash,
+        basisHash,
+        JSON.stringify(request.operations),
+        request.operationCount,
+        JSON.stringify(request.rules),
+        this.#database.encrypt(id, body),
       );
       await recordStep(tx, id, "approval_asked", { requestId });
       return find(tx, id);
@@ -316,7 +330,12 @@ export class ApprovalStore {
           touched = (SELECT s.touched FROM approval_shown s
             WHERE s.id = approvals.id AND s.author = $6)
           WHERE id = $5`,
-        ...[tx.now, JSON.stringify(author), reason ?? null, ends, id, JSON.stringify(own)],
+        tx.now,
+        JSON.stringify(author),
+        reason ?? null,
+        ends,
+        id,
+        JSON.stringify(own),
       );
       await end(tx, id, state, { author: own, reason });
       return true;

@@ -137,8 +137,11 @@ function bindingOf(exchange: Exchange, body: Buffer, basis: string): ApprovalBin
   const { subject } = exchange.authenticated;
   if (subject === undefined) throw new Error("An approval requires a signed-in user");
   return {
-    ...{ username: subject.username, via, client },
-    ...{ bodyHash: sha256(body), basisHash: sha256(basis) },
+    username: subject.username,
+    via,
+    client,
+    bodyHash: sha256(body),
+    basisHash: sha256(basis),
   };
 }
 
@@ -165,7 +168,10 @@ async function requestApproval(
     .map(({ operation, database, tables }) => ({ operation, database, tables: [...tables] }));
   const request = {
     ...bindingOf(exchange, body, basis),
-    ...{ body, operations, rules, requestId: exchange.requestId },
+    body,
+    operations,
+    rules,
+    requestId: exchange.requestId,
     operationCount: query.accesses.length,
   };
   const approval = await store.ask(request, gateway.configuration.approvals.wait * 1000);

@@ -247,7 +247,9 @@ export function connectTo(url: string, authorization: string | undefined): Send 
   };
   return async (body) => {
     const answer = await askTarget(target, {
-      ...{ method: "POST", path: "/query", body },
+      method: "POST",
+      path: "/query",
+      body,
       headers: { ...headers, "content-length": Buffer.byteLength(body) },
       signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
     });

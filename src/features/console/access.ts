@@ -150,7 +150,9 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
       .slice(0, SHOWN)
       .map(({ grant, name }) => [
         html`<code>${groupOf(username) === undefined ? name : placeOf(grant)}</code>`,
-        ...[roleBadge(grant.role), limitsOf(grant), expiry(grant, now)],
+        roleBadge(grant.role),
+        limitsOf(grant),
+        expiry(grant, now),
       ]);
     const more = entries.length - SHOWN;
     if (rows.length === 0) rows.push([dim("no grants")]);
@@ -322,7 +324,9 @@ ${field(state, { name: "groups", label: "Groups of the token", hint: "For users 
 ${field(state, { name: "query", type: "area", label: "Query", hint: 'JSON, such as {"Select": {"database": "main", "from": "users", "columns": ["id"]}}' })}
 <div class="actions"><button class="primary">Test</button></div>`;
   return sendPage(c, {
-    ...{ title: "Test a query", section: "Access", failure: state.failure },
+    title: "Test a query",
+    section: "Access",
+    failure: state.failure,
     path: html`<a href="/access">Access</a>`,
     content: html`<p>Shows how the gateway would currently decide. Nothing is sent to a database.</p>
 ${postForm(visitorOf(c).csrf, "/access/check", "sheet narrow", form)}
@@ -358,8 +362,12 @@ const check: ConsoleForm = {
 
 function newPassword(state: FormState, label: string) {
   return field(state, {
-    ...{ name: "new_password", label, hint: "At least 8 characters. Share it privately." },
-    ...{ type: "password", autocomplete: "new-password", more: required },
+    name: "new_password",
+    label,
+    hint: "At least 8 characters. Share it privately.",
+    type: "password",
+    autocomplete: "new-password",
+    more: required,
   });
 }
 
@@ -410,7 +418,10 @@ const act: ConsoleForm = {
     const { title, sentence, button, isDangerous } = form;
     const state = { fields: new Map(), failure };
     return sendForm(c, state, {
-      ...{ username, sentence, title: `${title} ${holderName(username)}`, action: "/access/act" },
+      username,
+      sentence,
+      title: `${title} ${holderName(username)}`,
+      action: "/access/act",
       heading: html`${title} <bdi>${holderName(username)}</bdi>`,
       listsState: true,
       form: html`${hidden("action", fields.get("action") ?? "")}${needsPassword && newPassword(state, "New password")}`,
@@ -434,8 +445,11 @@ function newUserOf({ gateway, form }: ConsoleRequest["var"]) {
   const at = (name: string) => (form.get(name) ?? "").trim();
   const password = form.get("new_password") ?? "";
   const { data, error } = bodies.addUser.safeParse({
-    ...{ username: at("user"), email: at("email") || undefined, password },
-    ...{ role: at("role"), database: at("database") },
+    username: at("user"),
+    email: at("email") || undefined,
+    password,
+    role: at("role"),
+    database: at("database"),
   });
   const wrong = new Map(
     error?.issues.map(({ path: [key], message }) => [
@@ -459,7 +473,8 @@ const addUser: ConsoleForm = {
   require: requireManagingVisitor,
   send: (c, state) =>
     sendForm(c, state, {
-      ...{ title: "Add a user", action: "/access/new" },
+      title: "Add a user",
+      action: "/access/new",
       form: html`<div class="group">
 ${field(state, { name: "user", label: "Username", hint: "1 to 64 letters, digits or . _ - @", more: required })}
 ${field(state, { name: "email", label: "Email", hint: "Optional", type: "email" })}
@@ -514,7 +529,8 @@ async function sendEntry(c: ConsoleRequest, { failure, ...given }: FormState): P
     isListed
       ? boxes(state, { name, label, hint, offered: names.columns }, none)
       : field(state, {
-          ...{ name, label },
+          name,
+          label,
           hint: `${hint}. Separate names with commas${none ? `, or enter - for ${none}.` : "."}`,
         });
   const isOpen = [...lists, ...counts, "row_filter", "look"].some((name) => fields.get(name));
@@ -542,12 +558,10 @@ ${field(state, { name: "row_filter", type: "area", label: "Row filter", hint: "O
 </details>`;
   const look = html` <button name="look" value="yes" formnovalidate>List tables and columns</button>`;
   return sendForm(c, state, {
-    ...{
-      username,
-      form,
-      title: `Grant access to ${holderName(username)}`,
-      action: "/access/entry",
-    },
+    username,
+    form,
+    title: `Grant access to ${holderName(username)}`,
+    action: "/access/entry",
     heading: html`Grant access to <bdi>${holderName(username)}</bdi>`,
     sentence:
       "This entry replaces the one for the same database or table. It takes effect immediately, also for issued tokens.",
@@ -566,7 +580,8 @@ function entryOf(form: Fields): Grant {
     .filter(Boolean);
   const record: Record<string, unknown> = {
     ...writtenHolder({ username: at("user") }),
-    ...{ database: at("database"), role: at("role") },
+    database: at("database"),
+    role: at("role"),
     ...(at("table") !== "" && { tables: [at("table")] }),
     ...(expires !== "" && { expires }),
     ...Object.fromEntries(
@@ -666,7 +681,10 @@ const revoke: ConsoleForm = {
     const [username, database, table] = [at("user"), at("database"), at("table")];
     const place = placeName(database, table || undefined);
     return sendForm(c, state, {
-      ...{ username, title: `Revoke access to ${place}`, action: "/access/end", listsState: true },
+      username,
+      title: `Revoke access to ${place}`,
+      action: "/access/end",
+      listsState: true,
       heading: html`Revoke the access of <bdi>${holderName(username)}</bdi> to <code>${place}</code>?`,
       sentence:
         "Takes effect immediately, also for issued tokens. If there is a broader entry, it applies instead.",
@@ -698,7 +716,9 @@ const members: ConsoleForm = {
     const title = username ? `Change members of ${holderName(username)}` : "Add a group";
     const name = { name: "name", label: "Name", hint: "1 to 63 letters, digits or _ -" };
     return sendForm(c, state, {
-      ...{ username, title, action: "/access/members" },
+      username,
+      title,
+      action: "/access/members",
       form: html`${!username && field(state, { ...name, more: required })}
 ${field(state, { name: "members", type: "area", label: "Members", hint: "One username per line" })}`,
       button: html`<button class="primary">Save group</button>`,
@@ -744,7 +764,10 @@ export function nameSuggestions({ access, routing, headers }: Gateway): SuggestN
       holds,
       get: ({ username: user }, schema, signal) =>
         ask(database, {
-          ...{ user, schema, signal, requestId: randomUUID() },
+          user,
+          schema,
+          signal,
+          requestId: randomUUID(),
           fields: fieldLines({ accept: "application/json", ...credentialOf({ headers }) }),
           largest: LARGEST_ANSWER_BYTES,
           hold: () => {},

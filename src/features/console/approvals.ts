@@ -166,11 +166,16 @@ ${table(
       dateOf(one.asked / 1000),
     ]);
   const columns = [
-    ...["Query", "Requested by", "Outcome", "Decided by"],
+    "Query",
+    "Requested by",
+    "Outcome",
+    "Decided by",
     ["Requested", "moment"],
   ] as const;
   return sendPage(c, {
-    ...{ title: "Approvals", section: "Approvals", refresh: refreshOf(c) },
+    title: "Approvals",
+    section: "Approvals",
+    refresh: refreshOf(c),
     content: html`${pending("For you to decide", waiting, "No approvals are waiting for you. Queries that require approval appear here until they are decided or expire.")}
 ${others.length > 0 && pending("For others to decide", others)}
 <h2>Decided</h2>
@@ -271,7 +276,9 @@ export async function showApproval(c: ConsoleRequest, failure?: Failure): Promis
       : "You are not an approver";
   const approvers = [...new Set(approval.rules.map(approversOf))].join(", and ");
   return sendPage(c, {
-    ...{ title: summaryOf(approval), section: "Approvals", failure },
+    title: summaryOf(approval),
+    section: "Approvals",
+    failure,
     path: html`<a href="/approvals">Approvals</a>`,
     heading: html`<code>${summaryOf(approval)}</code>`,
     content: html`${isOther && html`<div class="note error"><p>The rows have changed since you last saw them. Check them again.</p></div>`}

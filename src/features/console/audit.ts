@@ -220,7 +220,9 @@ async function search(c: ConsoleRequest, file: string, fields: Fields): Promise<
   const [, inode, offset] = /^(\d{1,20})-(\d{1,15})$/.exec(c.req.query("from") ?? "") ?? [];
   const at = (name: string) => fields.get(name) || undefined;
   const filter = {
-    ...{ user: at("user"), table: at("table"), operation: at("operation") },
+    user: at("user"),
+    table: at("table"),
+    operation: at("operation"),
     outcome: auditOutcomes.find((one) => one === at("outcome")),
     since: momentOf("From", at("since")) ?? 0,
     until: momentOf("Until", at("until")) ?? Number.POSITIVE_INFINITY,
@@ -274,7 +276,9 @@ export async function showAudit(c: ConsoleRequest): Promise<Response> {
 ${reached !== undefined && html`<p class="quiet">Searched back to about ${reached.slice(0, 19).replace("T", " ")} UTC.</p>`}`;
   const found = html`${table("Audit", columns, rows, none)}${older}`;
   return sendPage(c, {
-    ...{ title: "Audit", section: "Audit", failure },
+    title: "Audit",
+    section: "Audit",
+    failure,
     content: html`${file === undefined ? noFile : html`${filterForm(fields)}${!failure && found}`}
 ${file !== undefined && !visitor.isAdministrator && html`<p class="quiet">Only queries and grants on databases on which you may grant are shown.</p>`}`,
   });

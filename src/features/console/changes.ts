@@ -213,7 +213,11 @@ ${confirmationField(c, state)}
 <div class="actions">${button} ${linkButton("Cancel", back)}</div>`,
 )}`;
   return sendPage(c, {
-    ...{ title, section: "Access", heading, failure: state.failure, content },
+    title,
+    section: "Access",
+    heading,
+    failure: state.failure,
+    content,
     path: username === undefined ? access : html`${access} / ${userLink(username)}`,
   });
 }

@@ -292,8 +292,11 @@ export function boxes(view: FormState, options: FieldOptions, none?: string): Ht
 
 export function ownPassword(view: FormState = { fields: new Map() }): Html {
   return field(view, {
-    ...{ name: "password", label: "Your password" },
-    ...{ type: "password", autocomplete: "current-password", more: required },
+    name: "password",
+    label: "Your password",
+    type: "password",
+    autocomplete: "current-password",
+    more: required,
   });
 }
 

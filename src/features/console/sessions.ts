@@ -142,10 +142,14 @@ export function openSessions(
       const secret = randomBytes(32).toString("base64url");
       const { username } = user;
       await store.add(digest(secret), {
-        ...{ ...place, username, tokenId: randomUUID(), credential },
+        ...place,
+        username,
+        tokenId: randomUUID(),
+        credential,
         // As for tokens: a revocation up to some second must not end sessions opened after it.
         issuedAt: Math.max(epochSeconds(), earliestIssue(revocations, user)),
-        ...{ startedAt: now(), usedAt: now() },
+        startedAt: now(),
+        usedAt: now(),
       });
       const tooMany = (await list(username)).slice(PER_USER);
       for (const session of tooMany) await end(session);

@@ -150,7 +150,9 @@ export async function finishSignIn(c: ConsoleRequest): Promise<Response> {
   const query = new URL(c.req.url).search.slice(1);
   try {
     const { user, signedIn, issuer, maxAge, ...finished } = await signIns.finish(prefix, {
-      ...{ redirectUri: redirectUriOf(c), query, browser: browserCookie.read(c) ?? "" },
+      redirectUri: redirectUriOf(c),
+      query,
+      browser: browserCookie.read(c) ?? "",
       snapshot: gateway.access.snapshot,
     });
     const next = safeNext(finished.next);

@@ -223,7 +223,9 @@ export async function showState(c: ConsoleRequest): Promise<Response> {
   const { history } = c.var;
   const state = await conditionOf(c.var);
   return sendPage(c, {
-    ...{ title: "State", section: "State", refresh: refreshOf(c) },
+    title: "State",
+    section: "State",
+    refresh: refreshOf(c),
     content: html`${summary(c.var, state)}
 <h2>In force</h2>
 ${facts(c.var)}

@@ -26,9 +26,15 @@ const sweepSql = `delete from gatehouse.console_sessions where key in (
 
 /** The store returns times as ages. */
 const rowShape = z.object({
-  ...{ username: z.string(), tokenId: z.string(), address: z.string(), userAgent: z.string() },
-  ...{ credential: z.string(), issuedAt: z.int(), version: z.int() },
-  ...{ started: z.number(), used: z.number() },
+  username: z.string(),
+  tokenId: z.string(),
+  address: z.string(),
+  userAgent: z.string(),
+  credential: z.string(),
+  issuedAt: z.int(),
+  version: z.int(),
+  started: z.number(),
+  used: z.number(),
 });
 
 export function sessionsInStore({ query }: Database, replica: Replica): SessionStore {

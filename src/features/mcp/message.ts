@@ -276,8 +276,11 @@ const scopes: ReadonlyMap<string, McpScope | undefined> = new Map([
 ]);
 
 const notifications: ReadonlySet<string> = new Set([
-  ...["notifications/initialized", "notifications/cancelled", "notifications/progress"],
-  ...["notifications/roots/list_changed", "notifications/tasks/status"],
+  "notifications/initialized",
+  "notifications/cancelled",
+  "notifications/progress",
+  "notifications/roots/list_changed",
+  "notifications/tasks/status",
 ]);
 
 /** @throws McpRefused `methodNotFound`, or Refusal `insufficient_scope` */

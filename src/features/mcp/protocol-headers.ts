@@ -17,8 +17,12 @@ const firstStateless = "2026-07-28";
 
 /** Methods that require `Mcp-Name`. The task methods come from the tasks extension. */
 const namedMethods: ReadonlySet<string> = new Set([
-  ...["tools/call", "resources/read", "prompts/get"],
-  ...["tasks/get", "tasks/update", "tasks/cancel"],
+  "tools/call",
+  "resources/read",
+  "prompts/get",
+  "tasks/get",
+  "tasks/update",
+  "tasks/cancel",
 ]);
 
 const plainValue = /^[\t\x20-\x7e]*$/;

@@ -80,7 +80,9 @@ function accessOf(gateway: Gateway, exchange: Exchange): object[] {
     );
     return {
       ...entry,
-      ...{ database, role, rights: permitted },
+      database,
+      role,
+      rights: permitted,
       ...(applicable.size === 0 ? {} : { boundaries: Array.from(applicable, limitsOf) }),
     };
   });

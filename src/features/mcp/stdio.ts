@@ -38,7 +38,11 @@ const token = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/;
 const primitives: ReadonlySet<unknown> = new Set(["string", "integer", "boolean"]);
 const dataKeywords: ReadonlySet<string> = new Set(["const", "default", "enum", "examples"]);
 const namingKeywords: ReadonlySet<string> = new Set([
-  ...["properties", "patternProperties", "dependentSchemas", "$defs", "definitions"],
+  "properties",
+  "patternProperties",
+  "dependentSchemas",
+  "$defs",
+  "definitions",
 ]);
 
 function declarationOf(schema: Members, path: readonly string[] | undefined): HeaderDeclaration {

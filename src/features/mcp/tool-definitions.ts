@@ -24,8 +24,17 @@ import { isObject } from "./message.ts";
 
 /** Keywords that are left out to keep schemas short. Error messages explain them. */
 const omittedKeywords: ReadonlySet<string> = new Set([
-  ...["pattern", "propertyNames", "minimum", "maximum", "minLength", "maxLength"],
-  ...["minItems", "maxItems", "minProperties", "not", "dependentRequired"],
+  "pattern",
+  "propertyNames",
+  "minimum",
+  "maximum",
+  "minLength",
+  "maxLength",
+  "minItems",
+  "maxItems",
+  "minProperties",
+  "not",
+  "dependentRequired",
 ]);
 
 function propertiesOf({ properties }: Schema): Schema | undefined {
@@ -341,8 +350,14 @@ export function queryTools({ operations, level }: Grammar): readonly QueryTool[]
 
 /** Fields of Select that would change what is counted, or make no sense with it. */
 const notCounted: ReadonlySet<string> = new Set([
-  ...["columns", "aggregate", "distinct", "include"],
-  ...["order_by", "after", "limit", "offset"],
+  "columns",
+  "aggregate",
+  "distinct",
+  "include",
+  "order_by",
+  "after",
+  "limit",
+  "offset",
 ]);
 
 export const countFields: Fields = Object.fromEntries(

@@ -170,8 +170,13 @@ function isSubscription({ method }: IncomingMessage, { message }: Judged): boole
 
 /** Headers that were checked against the body or the caller. */
 const judgedHeaders: ReadonlySet<string> = new Set([
-  ...["mcp-protocol-version", "mcp-method", "mcp-name", "mcp-session-id", "last-event-id"],
-  ...["content-type", "content-encoding"],
+  "mcp-protocol-version",
+  "mcp-method",
+  "mcp-name",
+  "mcp-session-id",
+  "last-event-id",
+  "content-type",
+  "content-encoding",
 ]);
 
 /** True for headers that the gateway sets itself or has judged, in any spelling. */
@@ -329,8 +334,17 @@ const droppedHeaders: ReadonlySet<string> = new Set([
 
 /** Headers that describe the unfiltered bytes or allow caching. */
 const bodyHeaders: ReadonlySet<string> = new Set([
-  ...["content-length", "etag", "digest", "content-digest", "repr-digest", "content-md5"],
-  ...["accept-ranges", "last-modified", "cache-control", "expires", "age"],
+  "content-length",
+  "etag",
+  "digest",
+  "content-digest",
+  "repr-digest",
+  "content-md5",
+  "accept-ranges",
+  "last-modified",
+  "cache-control",
+  "expires",
+  "age",
 ]);
 
 function without(raw: readonly string[], names: ReadonlySet<string>): string[] {
