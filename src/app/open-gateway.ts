@@ -262,14 +262,14 @@ async function openSignInsOf(
   { loaded, store, log, opened }: Base,
   revocations: LiveRevocations,
   issuers: Issuers | undefined,
-) {
+): Promise<SignIns | undefined> {
   const { configuration, serviceDirectory } = loaded;
   const isUsed = hasLogin(configuration) || hasAssertions(configuration);
   if (issuers === undefined || !isUsed) return undefined;
-  const { openSignIns } = await import("../features/oauth/client/sign-ins.ts");
+  const { SignIns } = await import("../features/oauth/client/sign-ins.ts");
   const { openState } = await import("../features/oauth/server/state-file.ts");
   const state = await openState(store?.authorization, serviceDirectory, opened);
-  return openSignIns({ configuration, state, revocations, issuers, log });
+  return SignIns.open({ settings: issuersOf(configuration), state, revocations, issuers, log });
 }
 
 /**

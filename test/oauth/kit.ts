@@ -10,9 +10,10 @@ import type { IssuerSettings } from "../../src/core/config/schema.ts";
 import { MemoryCounts, requestCounter } from "../../src/core/identity/counts.ts";
 import { openHashing } from "../../src/core/identity/hashing.ts";
 import { hashPassword } from "../../src/core/identity/password.ts";
+import type { LiveRevocations } from "../../src/core/identity/revocations.ts";
 import { createLoginThrottle } from "../../src/core/identity/throttle.ts";
 import { createIssuers } from "../../src/features/issuers/issuers.ts";
-import { openSignIns, type SignIns } from "../../src/features/oauth/client/sign-ins.ts";
+import { SignIns } from "../../src/features/oauth/client/sign-ins.ts";
 import type {
   ClientDocument,
   DocumentFetch,
@@ -92,15 +93,18 @@ export async function openOAuthSetup(
   const throttle = createLoginThrottle({ perUserAndAddress: 3, perAddress: 50, window: 60 });
   const hashing = openHashing(costs);
   t.teardown(() => hashing.close());
-  const revocations = {
-    isRevoked: ({ username, issuedAt }: { username: string; issuedAt: number }) =>
-      issuedAt < (revokedBefore.get(username) ?? 0),
-    earliestIssue: (username: string) => revokedBefore.get(username) ?? 0,
-    revokeToken: () => Promise.reject(new Error("unused")),
-    revokeUser: () => Promise.reject(new Error("unused")),
-  };
   const unused = () => {
     throw new Error("unused");
+  };
+  const revocations: LiveRevocations = {
+    users: revokedBefore,
+    stale: false,
+    isRevoked: ({ username, issuedAt }) => issuedAt < (revokedBefore.get(username) ?? 0),
+    earliestIssue: (username) => revokedBefore.get(username) ?? 0,
+    revokeToken: unused,
+    revokeUser: unused,
+    reload: unused,
+    close: unused,
   };
   const login = {
     snapshot: () => snapshot,
@@ -120,10 +124,10 @@ export async function openOAuthSetup(
   const assertions = providers && createIssuers(providers, () => `${issuer}/mcp`, log);
   t.teardown(() => assertions?.close());
   const open = async () => {
-    const configuration = { mcp, issuers: providers ?? [] };
     const signIns =
+      providers &&
       assertions &&
-      (await openSignIns({ configuration, state, revocations, issuers: assertions, log }));
+      (await SignIns.open({ settings: providers, state, revocations, issuers: assertions, log }));
     const server = await openAuthorizationServer({
       issuer,
       configuration: {

@@ -7,11 +7,10 @@ import { pino } from "pino";
 import t, { type Test } from "tap";
 import { emptySnapshot } from "../../src/core/access/snapshot.ts";
 import { epochSeconds } from "../../src/core/base/clock.ts";
-import { loadConfiguration } from "../../src/core/config/load.ts";
 import type { IssuerSettings } from "../../src/core/config/schema.ts";
-import { RevocationIndex } from "../../src/core/identity/revocations.ts";
+import { type LiveRevocations, RevocationIndex } from "../../src/core/identity/revocations.ts";
 import { subjectKey } from "../../src/core/identity/sign-in.ts";
-import { isRecent, openSignIns, type SignIns } from "../../src/features/oauth/client/sign-ins.ts";
+import { isRecent, SignIns, takeTurn } from "../../src/features/oauth/client/sign-ins.ts";
 import { openStateIn } from "../../src/features/oauth/server/state-file.ts";
 import type { StateStore } from "../../src/features/oauth/server/state-store.ts";
 import { temporaryDirectory } from "../access/kit.ts";
@@ -31,7 +30,6 @@ const directory = temporaryDirectory(t);
 const state = await openStateIn(path.join(directory, "oauth"));
 t.teardown(() => state.store.close());
 const log = pino({ level: "silent" });
-const { mcp } = loadConfiguration({ cwd: "/", env: {} }).configuration;
 
 async function providerOf(...users: ProviderUser[]): Promise<IdentityProvider> {
   const provider = await IdentityProvider.start(t, ...users);
@@ -55,19 +53,23 @@ function processOf(
     recheck: RECHECK_SECONDS,
   };
   const index = new RevocationIndex();
-  const revocations = {
+  const unused = () => Promise.reject(new Error("unused"));
+  const revocations: LiveRevocations = {
+    users: index.users,
+    stale: false,
     isRevoked: index.isRevoked.bind(index),
     earliestIssue: index.earliestIssue.bind(index),
-    async revokeToken({ tokenId, expiresAt }: { tokenId: string; expiresAt: number }) {
+    async revokeToken({ tokenId, expiresAt }) {
       index.add({ jti: tokenId, until: expiresAt });
     },
-    revokeUser: () => Promise.reject(new Error("unused")),
+    revokeUser: unused,
+    reload: unused,
+    close: unused,
   };
   const settings = issuerSettings(url, { login, ...changes });
-  const issuers = issuersWith(settings);
-  return openSignIns({
-    configuration: { mcp, issuers: [settings] },
-    issuers,
+  return SignIns.open({
+    settings: [settings],
+    issuers: issuersWith(settings),
     state: { ...state, store },
     revocations,
     log,
@@ -240,6 +242,36 @@ t.test("many processes at once ask a provider once each time", async (t) => {
     );
     t.equal(provider.requests.filter((route) => route === "/token").length, 1 + round);
   }
+});
+
+t.test("a turn is taken by one process, and others wait for its result", async (t) => {
+  const { store } = state;
+  let result: string | undefined;
+  const findResult = async () => result;
+  t.strictSame(await takeTurn(store, "work", findResult), { isOurs: true });
+  const waiting = takeTurn(store, "work", findResult);
+  t.strictSame(await takeTurn(store, "other work", findResult), { isOurs: true });
+  t.equal(await Promise.race([waiting, delay(250, "waits")]), "waits");
+  result = "done";
+  t.strictSame(await waiting, { isOurs: false, result: "done" });
+});
+
+t.test("a turn is left alone if an earlier one has just had the result", async (t) => {
+  const found = await takeTurn(state.store, "finished work", async () => "done");
+  t.strictSame(found, { isOurs: false, result: "done" });
+});
+
+t.test("who waits for a turn gives up, and may take it once it has ended", async (t) => {
+  const none = async () => undefined;
+  t.strictSame(await takeTurn(state.store, "endless work", none), { isOurs: true });
+  const late = await takeTurn(state.store, "endless work", none, 150);
+  t.strictSame(late, { isOurs: false, result: undefined });
+  const { now } = Date;
+  t.teardown(() => {
+    Date.now = now;
+  });
+  Date.now = () => now() + 31_000;
+  t.strictSame(await takeTurn(state.store, "endless work", none), { isOurs: true });
 });
 
 t.test("one usable key of a provider is enough for a sign-in", async (t) => {

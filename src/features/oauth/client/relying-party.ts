@@ -16,7 +16,14 @@ export type LoginIssuer = IssuerSettings & {
   readonly login: NonNullable<IssuerSettings["login"]>;
 };
 
-export type ProviderAnswer = ReturnType<typeof answerOf>;
+export interface ProviderAnswer {
+  /** Its signature is not verified yet. Undefined if a refresh has brought none. */
+  readonly idToken: string | undefined;
+  readonly claims: openid.IDToken | undefined;
+  readonly refreshToken: string | undefined;
+  /** Undefined if the provider has no userinfo endpoint. */
+  readonly userinfo: (() => Promise<openid.UserInfoResponse>) | undefined;
+}
 
 /** How the user has to authenticate at the provider. `maxAge` in seconds. */
 export interface AuthenticationDemand {
@@ -49,6 +56,22 @@ function readSecret(file: string, kind?: "private key"): string {
   return readCredential(file, false, (allowed) => new Error(`${file} is not ${allowed}`), kind);
 }
 
+async function clientAuthentication({
+  client_secret_file: secretFile,
+  private_key_file: keyFile,
+}: LoginIssuer["login"]): Promise<openid.ClientAuth> {
+  if (keyFile !== undefined) return openid.PrivateKeyJwt(await readPrivateKey(keyFile));
+  const secret = readSecret(secretFile ?? "");
+  const basic = openid.ClientSecretBasic(secret);
+  const post = openid.ClientSecretPost(secret);
+  return (server, ...request) => {
+    const { token_endpoint_auth_methods_supported: methods } = server;
+    // Servers without this list support Basic (OpenID Connect Discovery, section 3).
+    const isBasic = methods === undefined || methods.includes("client_secret_basic");
+    return (isBasic ? basic : post)(server, ...request);
+  };
+}
+
 /** Bounds time and size of responses, and follows no redirect. */
 const fetchBounded: openid.CustomFetch = async (url, options) => {
   if (!isConfidential(new URL(url))) throw new Error(`${url} does not use https`);
@@ -66,11 +89,10 @@ function answerOf(
   configuration: openid.Configuration,
   tokens: openid.TokenEndpointResponse & openid.TokenEndpointResponseHelpers,
   subject: string,
-) {
+): ProviderAnswer {
   const hasUserinfo = configuration.serverMetadata().userinfo_endpoint !== undefined;
   const userinfo = () => openid.fetchUserInfo(configuration, tokens.access_token, subject);
   return {
-    /** Its signature is not verified yet. Undefined if a refresh has brought none. */
     idToken: tokens.id_token,
     claims: tokens.claims(),
     refreshToken: tokens.refresh_token,
@@ -78,90 +100,89 @@ function answerOf(
   };
 }
 
-/** The gateway as a client of one identity provider (OpenID Connect Core). */
-export function createRelyingParty({ issuer, login }: LoginIssuer) {
-  const { client_id: clientId, client_secret_file: secretFile, private_key_file: keyFile } = login;
-  let known: { readonly at: number; readonly configuration: openid.Configuration } | undefined;
+interface RequestChecks {
+  readonly state: string;
+  readonly nonce: string;
+  readonly verifier: string;
+}
 
-  async function authentication(): Promise<openid.ClientAuth> {
-    if (keyFile !== undefined) return openid.PrivateKeyJwt(await readPrivateKey(keyFile));
-    const secret = readSecret(secretFile ?? "");
-    const [basic, post] = [openid.ClientSecretBasic(secret), openid.ClientSecretPost(secret)];
-    return (server, ...request) => {
-      const { token_endpoint_auth_methods_supported: methods } = server;
-      // Servers without this list support Basic (OpenID Connect Discovery, section 3).
-      const isBasic = methods === undefined || methods.includes("client_secret_basic");
-      return (isBasic ? basic : post)(server, ...request);
+/** The gateway as a client of one identity provider (OpenID Connect Core). */
+export class RelyingParty {
+  readonly #settings: LoginIssuer;
+  #known: { readonly at: number; readonly configuration: openid.Configuration } | undefined;
+
+  constructor(settings: LoginIssuer) {
+    this.#settings = settings;
+  }
+
+  /** Starts the code flow with PKCE (RFC 7636). `checks` are for `finish`. */
+  async begin(
+    redirectUri: string,
+    { prompt, maxAge }: AuthenticationDemand,
+  ): Promise<{ url: string; checks: RequestChecks }> {
+    const configuration = await this.#configuration();
+    const checks = {
+      state: openid.randomState(),
+      nonce: openid.randomNonce(),
+      verifier: openid.randomPKCECodeVerifier(),
     };
+    const url = openid.buildAuthorizationUrl(configuration, {
+      redirect_uri: redirectUri,
+      scope: [...new Set(["openid", ...this.#settings.login.scopes])].join(" "),
+      state: checks.state,
+      nonce: checks.nonce,
+      code_challenge: await openid.calculatePKCECodeChallenge(checks.verifier),
+      code_challenge_method: "S256",
+      ...(prompt && { prompt }),
+      // With `max_age` the ID token has `auth_time` (OpenID Connect Core, section 2).
+      ...(maxAge !== undefined && { max_age: String(maxAge) }),
+    });
+    if (!isConfidential(url)) throw new Error(`${url.origin} does not use https`);
+    return { url: url.href, checks };
+  }
+
+  /** @param url the redirect URI with the parameters of the answer */
+  async finish(url: URL, { state, nonce, verifier }: RequestChecks): Promise<ProviderAnswer> {
+    const configuration = await this.#configuration();
+    const tokens = await openid.authorizationCodeGrant(configuration, url, {
+      expectedState: state,
+      expectedNonce: nonce,
+      pkceCodeVerifier: verifier,
+      idTokenExpected: true,
+    });
+    return answerOf(configuration, tokens, tokens.claims()?.sub ?? "");
+  }
+
+  async refresh(refreshToken: string, subject: string): Promise<ProviderAnswer> {
+    const configuration = await this.#configuration();
+    const tokens = await openid.refreshTokenGrant(configuration, refreshToken);
+    const answer = answerOf(configuration, tokens, subject);
+    if (answer.claims !== undefined && answer.claims.sub !== subject) {
+      throw new ProviderRefused("another_user");
+    }
+    return answer;
   }
 
   /** Read again now and then, since metadata and secrets change. */
-  async function current(): Promise<openid.Configuration> {
-    if (known !== undefined && performance.now() - known.at < METADATA_AGE_MS) {
-      return known.configuration;
+  async #configuration(): Promise<openid.Configuration> {
+    if (this.#known !== undefined && performance.now() - this.#known.at < METADATA_AGE_MS) {
+      return this.#known.configuration;
     }
+    const { issuer, login } = this.#settings;
     const server = new URL(issuer);
     const place = `${issuer.replace(/\/$/, "")}/.well-known/openid-configuration`;
     const signal = AbortSignal.timeout(ISSUER_TIMEOUT_MS);
     const metadata = await fetchMetadata(new URL(place), issuer, signal);
-    const authenticate = await authentication();
-    const configuration = await openid.discovery(server, clientId, undefined, authenticate, {
+    const authenticate = await clientAuthentication(login);
+    const configuration = await openid.discovery(server, login.client_id, undefined, authenticate, {
       [openid.customFetch]: async () => Response.json(metadata),
       timeout: ISSUER_TIMEOUT_MS / 1000,
       execute: server.protocol === "http:" ? [openid.allowInsecureRequests] : [],
     });
     configuration[openid.customFetch] = fetchBounded;
-    known = { at: performance.now(), configuration };
+    this.#known = { at: performance.now(), configuration };
     return configuration;
   }
-
-  return {
-    /** Code flow with PKCE (RFC 7636). */
-    async begin(redirectUri: string, { prompt, maxAge }: AuthenticationDemand) {
-      const configuration = await current();
-      const checks = {
-        state: openid.randomState(),
-        nonce: openid.randomNonce(),
-        verifier: openid.randomPKCECodeVerifier(),
-      };
-      const url = openid.buildAuthorizationUrl(configuration, {
-        redirect_uri: redirectUri,
-        scope: [...new Set(["openid", ...login.scopes])].join(" "),
-        state: checks.state,
-        nonce: checks.nonce,
-        code_challenge: await openid.calculatePKCECodeChallenge(checks.verifier),
-        code_challenge_method: "S256",
-        ...(prompt && { prompt }),
-        // With `max_age` the ID token has `auth_time` (OpenID Connect Core, section 2).
-        ...(maxAge !== undefined && { max_age: String(maxAge) }),
-      });
-      if (!isConfidential(url)) throw new Error(`${url.origin} does not use https`);
-      return { url: url.href, checks };
-    },
-    /** @param url the redirect URI with the parameters of the answer */
-    async finish(
-      url: URL,
-      { state, nonce, verifier }: { state: string; nonce: string; verifier: string },
-    ): Promise<ProviderAnswer> {
-      const configuration = await current();
-      const tokens = await openid.authorizationCodeGrant(configuration, url, {
-        expectedState: state,
-        expectedNonce: nonce,
-        pkceCodeVerifier: verifier,
-        idTokenExpected: true,
-      });
-      return answerOf(configuration, tokens, tokens.claims()?.sub ?? "");
-    },
-    async refresh(refreshToken: string, subject: string): Promise<ProviderAnswer> {
-      const configuration = await current();
-      const tokens = await openid.refreshTokenGrant(configuration, refreshToken);
-      const answer = answerOf(configuration, tokens, subject);
-      if (answer.claims !== undefined && answer.claims.sub !== subject) {
-        throw new ProviderRefused("another_user");
-      }
-      return answer;
-    },
-  };
 }
 
 /** The provider says no, as opposed to an answer that is broken or missing. */
@@ -176,7 +197,10 @@ export class ProviderRefused extends Error {
 
 /** Errors of OAuth by which a server says that it, or this client, has a problem (RFC 6749, 5.2). */
 const otherProblems = new Set([
-  ...["invalid_client", "server_error", "temporarily_unavailable", "slow_down"],
+  "invalid_client",
+  "server_error",
+  "temporarily_unavailable",
+  "slow_down",
 ]);
 
 /** Codes of the library for answers that arrived whole, and are not for this sign-in. */
