@@ -1,6 +1,6 @@
 /** Names in the gateway's database, for hints and warnings of commands. */
 import * as z from "zod";
-import { hasOwnEngine, ownDatabaseUrl } from "../app/own-engine.ts";
+import { dataDirectoryOf, hasOwnEngine, ownDatabaseUrl } from "../app/own-engine.ts";
 import { prefixOf } from "../core/access/entries.ts";
 import type { Grant } from "../core/access/grant.ts";
 import { decidingEntry } from "../core/access/rights.ts";
@@ -9,9 +9,7 @@ import type { Snapshot } from "../core/access/snapshot.ts";
 import { counted, didYouMean } from "../core/base/suggestion.ts";
 import { isServerUrl } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
-import { askTarget } from "../core/upstream/health-check.ts";
-import { parseTarget, schemaPath } from "../core/upstream/target.ts";
-import { answerText } from "../engine/spool.ts";
+import { DatabaseFiles } from "../engine/sqlite/files.ts";
 import type { Store } from "../engine/store.ts";
 
 /** A Preview locks a SQLite file for no longer than the gateway's queries wait for it. */
@@ -72,32 +70,45 @@ async function withNames<Result>(
   const { upstream } = loaded.configuration;
   const headers =
     upstream.authorization === undefined ? {} : { authorization: upstream.authorization };
+  const { url, urls: [first] = [] } = upstream;
+  const home = hasOwnEngine(loaded) ? undefined : (url ?? first);
+  const directory = dataDirectoryOf(loaded);
   const known = new Map<string, ReturnType<ListNames>>();
+  let opening: Promise<Store | undefined> | undefined;
+  let signal: AbortSignal | undefined;
+
+  async function readOwn([database, table]: readonly string[]): Promise<string> {
+    opening ??= openAsGuest(loaded);
+    const store = await opening;
+    const { answerText } = await import("../engine/spool.ts");
+    const answer = await store?.readSchema({ database, table }, new AbortController());
+    return answer === undefined ? "{}" : answerText(answer);
+  }
+
+  async function readForeign(address: string, names: readonly string[]): Promise<string> {
+    const { askTarget } = await import("../core/upstream/health-check.ts");
+    const { parseTarget, schemaPath } = await import("../core/upstream/target.ts");
+    signal ??= AbortSignal.timeout(TIMEOUT_MS);
+    const options = { path: schemaPath(names), signal, headers, agent: false };
+    return (await askTarget(parseTarget(address), options)).text;
+  }
+
+  async function read(address: string | undefined, names: readonly string[]) {
+    // The engine would start a process for what the directory shows.
+    const isListing = names.length === 0 && address === undefined;
+    if (isListing && directory !== undefined) return new DatabaseFiles(directory).names();
+    const body = await (address === undefined ? readOwn(names) : readForeign(address, names));
+    return Object.values(answerShape.safeParse(JSON.parse(body)).data?.data ?? {})[0];
+  }
+
   try {
     await using opened = new AsyncDisposableStack();
-    const store = await openAsGuest(loaded);
-    opened.defer(() => store?.close());
-    const { url, urls: [first] = [] } = upstream;
-    const signal = AbortSignal.timeout(TIMEOUT_MS);
-    async function read(address: string | undefined, names: string[]): Promise<string> {
-      if (address === undefined) {
-        const [database, table] = names;
-        const answer = await store?.readSchema({ database, table }, new AbortController());
-        return answer === undefined ? "{}" : answerText(answer);
-      }
-      const options = { path: schemaPath(names), signal, headers, agent: false };
-      return (await askTarget(parseTarget(address), options)).text;
-    }
+    opened.defer(async () => (await opening)?.close());
     return await work((database, ...path) => {
       const own = upstream.databases.find(({ databases }) => databases.includes(database));
-      const home = store === undefined ? (url ?? first) : undefined;
       const address = own === undefined ? home : (own.url ?? own.urls?.[0]);
       const key = JSON.stringify([address, path]);
-      const answer =
-        known.get(key) ??
-        read(address, path).then(
-          (body) => Object.values(answerShape.safeParse(JSON.parse(body)).data?.data ?? {})[0],
-        );
+      const answer = known.get(key) ?? read(address, path);
       known.set(key, answer);
       return answer;
     });
