@@ -352,12 +352,16 @@ export function credentialOf({ headers }: Pick<Gateway, "headers">): Record<stri
   return headers.authorization === undefined ? {} : { authorization: headers.authorization };
 }
 
+export interface FilteredAnswer extends QueryAnswer {
+  readonly filters: readonly AddedFilter[];
+}
+
 export async function ask(
   gateway: Gateway,
   exchange: Exchange,
   body: Buffer,
   options: AskOptions,
-): Promise<QueryAnswer & { readonly filters: readonly AddedFilter[] }> {
+): Promise<FilteredAnswer> {
   try {
     const trace = traceHeaders(exchange.request.headers);
     const own = () => ({

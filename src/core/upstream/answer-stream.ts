@@ -126,6 +126,7 @@ export interface QueryAnswer {
   readonly headers: readonly string[];
   /** The body, or its first `largest` bytes. */
   readonly body: Buffer;
+  /** True if the answer continues after the body. */
   readonly isCut: boolean;
 }
 

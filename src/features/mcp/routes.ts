@@ -32,8 +32,13 @@ function urlFor({ configuration, publicUrl }: Gateway, { request }: Exchange): s
 }
 
 function challenge(gateway: Gateway, exchange: Exchange): ResourceChallenge {
-  const metadata = `${urlFor(gateway, exchange)}${metadataPath}/mcp`;
-  return { metadata, scope: mcpScopes.join(" ") };
+  return {
+    scope: mcpScopes.join(" "),
+    // Only a 401 needs it.
+    get metadata() {
+      return `${urlFor(gateway, exchange)}${metadataPath}/mcp`;
+    },
+  };
 }
 
 /** @throws Refusal `host_not_allowed`, `origin_not_allowed`, or one of the 401 codes */

@@ -4,8 +4,8 @@ import {
   inputRequired,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
-import type { AddedFilter } from "../../core/access/row-filter.ts";
 import { Refusal } from "../../core/base/refusal.ts";
+import type { FilteredAnswer } from "../../core/http/query.ts";
 import { keepSpelling, parseExactly } from "../../core/json/document.ts";
 import { batchKey } from "../../core/query/grammar.ts";
 import type { Level } from "../../core/query/kind.ts";
@@ -282,17 +282,9 @@ export async function listResult(
   return { text: JSON.stringify(await pageOf(read)), structured };
 }
 
-export interface QueryAnswer {
-  readonly status: number;
-  readonly body: Buffer;
-  /** True if the answer continues after the body. */
-  readonly isCut: boolean;
-  readonly filters?: readonly AddedFilter[];
-}
-
 const MAX_FILTER_TEXT_LENGTH = 300;
 
-function narrowedIn({ filters = [] }: QueryAnswer): { readonly narrowed?: string } {
+function narrowedIn({ filters }: FilteredAnswer): { readonly narrowed?: string } {
   if (filters.length === 0) return {};
   const textOf = (value: unknown) => (typeof value === "string" ? value : JSON.stringify(value));
   const conditions = filters.map(({ table, condition }) => {
@@ -341,7 +333,7 @@ function closeAfterLastRow(text: string): string {
 }
 
 /** The members of a JSON answer. One that is not UTF-8 has none. */
-function membersOf({ body, isCut }: QueryAnswer): Content {
+function membersOf({ body, isCut }: FilteredAnswer): Content {
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(body, { stream: isCut });
     return contentOf(isCut ? closeAfterLastRow(text) : text);
@@ -352,7 +344,7 @@ function membersOf({ body, isCut }: QueryAnswer): Content {
 
 const MAX_MESSAGE_BYTES = 16 * 1024;
 
-function requireSuccess({ status, body }: QueryAnswer): void {
+function requireSuccess({ status, body }: FilteredAnswer): void {
   if (status >= 200 && status < 300) return;
   const answer = body.length > MAX_MESSAGE_BYTES ? {} : contentOf(body.toString("utf8"));
   const { message: reason } = answer;
@@ -363,7 +355,7 @@ function requireSuccess({ status, body }: QueryAnswer): void {
 
 const noRows = "Failed: the database returned no readable rows";
 
-function rowsIn(answer: QueryAnswer): readonly Content[] {
+function rowsIn(answer: FilteredAnswer): readonly Content[] {
   requireSuccess(answer);
   const { data } = membersOf(answer);
   if (Array.isArray(data) && data.every(isContent)) return data;
@@ -371,7 +363,7 @@ function rowsIn(answer: QueryAnswer): readonly Content[] {
 }
 
 export async function rowsOf(
-  answer: QueryAnswer,
+  answer: FilteredAnswer,
   limits: PageLimits & { readonly isCapped: boolean },
 ): Promise<ToolResult> {
   const rows = rowsIn(answer);
@@ -380,7 +372,7 @@ export async function rowsOf(
   return listResult("rows", rows, answer.isCut || mayBeMore, { ...limits, more });
 }
 
-export function countResult(answer: QueryAnswer, name: string): ToolResult {
+export function countResult(answer: FilteredAnswer, name: string): ToolResult {
   const count = rowsIn(answer)[0]?.[name];
   if (typeof count !== "number") throw new ToolFailure(noRows);
   return resultOf({ count, ...narrowedIn(answer) });
@@ -407,7 +399,7 @@ function resultWith(
 /** Start of the answer to a change, before its rows. */
 const answerStart = /^\s*\{"status":"success",(?:"message":("(?:[^"\\]|\\.)*"),)?"affected":(\d+),/;
 
-function cutResult(answer: QueryAnswer, done: string): ToolResult {
+function cutResult(answer: FilteredAnswer, done: string): ToolResult {
   const [, message = JSON.stringify(done), affected] =
     answerStart.exec(answer.body.toString("utf8", 0, 512)) ?? [];
   return resultOf({
@@ -434,7 +426,7 @@ function isShortened(affected: unknown, lists: RowLists): boolean {
 }
 
 /** @param done used if the answer has no message */
-export function changeOf(answer: QueryAnswer, bytes: number, done: string): ToolResult {
+export function changeOf(answer: FilteredAnswer, bytes: number, done: string): ToolResult {
   requireSuccess(answer);
   if (answer.isCut) return cutResult(answer, done);
   const found = membersOf(answer);
@@ -459,7 +451,7 @@ export function changeOf(answer: QueryAnswer, bytes: number, done: string): Tool
 }
 
 export function batchResult(
-  answer: QueryAnswer,
+  answer: FilteredAnswer,
   { most, bytes }: { readonly most: number; readonly bytes: number },
 ): ToolResult {
   requireSuccess(answer);

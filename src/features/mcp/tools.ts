@@ -12,7 +12,7 @@ import { Refusal } from "../../core/base/refusal.ts";
 import { lowest } from "../../core/base/sums.ts";
 import { type Exchange, originOf } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
-import { ask as askDatabase } from "../../core/http/query.ts";
+import { ask as askDatabase, type FilteredAnswer } from "../../core/http/query.ts";
 import { readText, visitCheckedMembers, writeMembers } from "../../core/json/members.ts";
 import { type Mode, SKIPPED, TOKENS, Word } from "../../core/json/tape.ts";
 import { batchKey, type Grammar } from "../../core/query/grammar.ts";
@@ -50,7 +50,6 @@ import {
   failed,
   listResult,
   nextPageOf,
-  type QueryAnswer,
   resultOf,
   rowsOf,
   type ToolResult,
@@ -166,7 +165,7 @@ function limitRows(
   return { most, isCapped: requested === most };
 }
 
-type Ask = (operation: OperationName | typeof batchKey, content: Buffer) => Promise<QueryAnswer>;
+type Ask = (operation: OperationName | typeof batchKey, content: Buffer) => Promise<FilteredAnswer>;
 
 function createQueryTool(
   gateway: Gateway,
