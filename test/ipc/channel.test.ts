@@ -5,13 +5,13 @@ import {
   type Call,
   Channel,
   ChannelClosedError,
+  ChildProgram,
   type Handlers,
+  type HeartbeatLimits,
   type Message,
   messageCodec,
   type NoCalls,
-} from "../../src/core/base/ipc/channel.ts";
-import { ChildProgram } from "../../src/core/base/ipc/child-program.ts";
-import type { HeartbeatLimits } from "../../src/core/base/ipc/heartbeat.ts";
+} from "../../src/core/base/ipc.ts";
 import { Refusal } from "../../src/core/base/refusal.ts";
 import { type RefusalFailure, refusalCodec } from "../../src/features/workers/calls.ts";
 import type { EchoCalls } from "./echo-program.ts";

@@ -5,7 +5,7 @@ import {
   messageCodec,
   type NoCalls,
   openParentChannel,
-} from "../../src/core/base/ipc/channel.ts";
+} from "../../src/core/base/ipc.ts";
 
 export type EchoCalls = {
   readonly echo: Call<string, string>;

@@ -8,7 +8,7 @@ import {
   visitEach,
 } from "../base/cooperative-scheduling.ts";
 import { decodeUtf8, readGuardedBytes, UnsafeFileError } from "../base/files/guarded.ts";
-import { siblingModule } from "../base/ipc/child-program.ts";
+import { siblingModule } from "../base/ipc.ts";
 import { invocation } from "../base/product.ts";
 import { lineLocator, parseToml, TomlSyntaxError } from "../base/toml/toml.ts";
 import type { Change } from "./record-change.ts";

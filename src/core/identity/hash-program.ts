@@ -4,7 +4,7 @@ import {
   messageCodec,
   type NoCalls,
   openParentChannel,
-} from "../base/ipc/channel.ts";
+} from "../base/ipc.ts";
 import { deriveHere } from "./hash.ts";
 import type { HashCalls } from "./hashing.ts";
 

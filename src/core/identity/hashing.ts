@@ -1,8 +1,15 @@
 import { availableParallelism } from "node:os";
 import { LRUCache } from "lru-cache";
 import type { HashCosts } from "../access/password-hash.ts";
-import { type Call, ChannelClosedError, messageCodec, type NoCalls } from "../base/ipc/channel.ts";
-import { ChildProgram, howEnded, siblingModule } from "../base/ipc/child-program.ts";
+import {
+  type Call,
+  ChannelClosedError,
+  ChildProgram,
+  howEnded,
+  messageCodec,
+  type NoCalls,
+  siblingModule,
+} from "../base/ipc.ts";
 import { Refusal } from "../base/refusal.ts";
 import type { Durations, HashMetrics } from "../observe/metrics.ts";
 import type { Derive, HashOrder } from "./hash.ts";

@@ -1,4 +1,4 @@
-import type { Call, ErrorCodec } from "../../core/base/ipc/channel.ts";
+import type { Call, ErrorCodec } from "../../core/base/ipc.ts";
 import type { QueryLimit } from "../../core/query/limits.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Answer, RowForm } from "../spool.ts";

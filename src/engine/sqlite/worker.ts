@@ -1,8 +1,7 @@
 import { closeSync, openSync } from "node:fs";
 import { Worker } from "node:worker_threads";
 import { runAtOnce } from "../../core/base/cooperative-scheduling.ts";
-import { leaveSignalsToParent, openParentChannel } from "../../core/base/ipc/channel.ts";
-import { siblingModule } from "../../core/base/ipc/child-program.ts";
+import { leaveSignalsToParent, openParentChannel, siblingModule } from "../../core/base/ipc.ts";
 import type { QueryLimit } from "../../core/query/limits.ts";
 import { type ReadOperations, readOperations } from "../../core/query/parsed-operations.ts";
 import type { TableOperation } from "../../core/query/tree.ts";

@@ -5,7 +5,7 @@ import { EVERY_DATABASE, groupOf, roleAllows, roles } from "../../core/access/ro
 import { messageOf } from "../../core/base/client-error.ts";
 import { moments, readMoment } from "../../core/base/clock.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
-import { siblingModule } from "../../core/base/ipc/child-program.ts";
+import { siblingModule } from "../../core/base/ipc.ts";
 import { placeName } from "../../core/base/place.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { auditOutcomes, changeInWords, type ReadLine } from "../../core/observe/audit-filter.ts";

@@ -8,7 +8,7 @@ import {
   type ErrorCodec,
   type Handlers,
   messageCodec,
-} from "../../core/base/ipc/channel.ts";
+} from "../../core/base/ipc.ts";
 import { Refusal, type RefusalCode } from "../../core/base/refusal.ts";
 import type { LoadedConfiguration } from "../../core/config/load.ts";
 import type { Configuration } from "../../core/config/schema.ts";

@@ -1,4 +1,4 @@
-import { leaveSignalsToParent } from "../../core/base/ipc/channel.ts";
+import { leaveSignalsToParent } from "../../core/base/ipc.ts";
 
 // Before the import, so that it also applies while the worker loads.
 leaveSignalsToParent();

@@ -1,7 +1,7 @@
 /** A worker: a gateway process that serves requests under the main process. */
 import type { MemberShared, Membership } from "../../app/shared.ts";
 import { type RunningMember, startGateway } from "../../app/start.ts";
-import { openParentChannel } from "../../core/base/ipc/channel.ts";
+import { openParentChannel } from "../../core/base/ipc.ts";
 import { createLog, logUncaughtErrors, openLogStream } from "../../core/observe/log.ts";
 import {
   type MainCalls,

@@ -6,8 +6,12 @@ import { openSharedCounts, type StartOptions } from "../../app/open-gateway.ts";
 import { createShared, type LocalShared, type SharedFile } from "../../app/shared.ts";
 import type { GatewayFacts, RunningGateway } from "../../app/start.ts";
 import { messageOf } from "../../core/base/client-error.ts";
-import { ChannelClosedError } from "../../core/base/ipc/channel.ts";
-import { ChildProgram, type Ending, siblingModule } from "../../core/base/ipc/child-program.ts";
+import {
+  ChannelClosedError,
+  ChildProgram,
+  type Ending,
+  siblingModule,
+} from "../../core/base/ipc.ts";
 import type { LoadedConfiguration } from "../../core/config/load.ts";
 import type { Configuration } from "../../core/config/schema.ts";
 import { requireFree } from "../../core/http/system-limits.ts";
