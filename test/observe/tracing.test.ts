@@ -1,7 +1,7 @@
 import { parseTraceParent } from "@opentelemetry/core";
 import fc from "fast-check";
 import t from "tap";
-import { traceIdOf } from "../../src/core/observe/trace-parent.ts";
+import { traceIdOf } from "../../src/core/observe/audit.ts";
 import {
   type Answer,
   auditOf,

@@ -81,18 +81,13 @@ export function requireLength({ headers }: IncomingMessage, limit: number): void
   if (Number(headers["content-length"] ?? 0) > limit) throw bodyTooLarge(limit);
 }
 
-interface BodyReceiver {
-  take(body: Buffer): void;
-  fail(error: unknown): void;
-}
-
 const FIRST_CAPACITY_BYTES = 4096;
 /** The largest ratio of allocated bytes to received bytes. */
 const GROWTH = 8;
 
 /**
  * Reads the whole body into one growing buffer, so a body in a million pieces uses no more memory
- * than the budget counts. If the client disconnects first, the receiver is not called, and the
+ * than the budget counts. If the client disconnects first, the promise stays pending, and the
  * exchange ends as usual.
  *
  * A declared length is reserved before the first byte is read. Otherwise many bodies could each
@@ -101,13 +96,9 @@ const GROWTH = 8;
  * @param limit in bytes
  * @throws Refusal `body_too_large` if the head announces more, `busy` if there is no room for it
  */
-export function readBody(
-  exchange: Exchange,
-  limit: number,
-  budget: BodyBudget,
-  receiver: BodyReceiver,
-): void {
+export function readBody(exchange: Exchange, limit: number, budget: BodyBudget): Promise<Buffer> {
   const { request } = exchange;
+  const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   requireLength(request, limit);
   const declared = request.headers["content-length"];
   const expected = Number(declared ?? limit);
@@ -155,11 +146,12 @@ export function readBody(
       // The rest of the body may arrive for a long time, and others need the room now.
       budget.release(exchange);
       freeMemory(buffer);
-      receiver.fail(error);
+      reject(error);
     }
   };
-  const onEnd = (): void => receiver.take(buffer.subarray(0, length));
+  const onEnd = (): void => resolve(buffer.subarray(0, length));
   request.on("data", onData).on("end", onEnd);
+  return promise;
 }
 
 function describe(issues: readonly z.core.$ZodIssue[]): string {

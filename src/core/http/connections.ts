@@ -22,7 +22,7 @@ const violations: ReadonlyMap<string | undefined, RefusalCode> = new Map([
 ]);
 
 interface Service {
-  serve(exchange: Exchange): void;
+  begin(exchange: Exchange): void;
   finish(exchange: Exchange, bytes: number): void;
   finishBroken(broken: BrokenRequest): void;
 }
@@ -116,7 +116,7 @@ export class Connections {
     connection.current = exchange;
     const { bytesWritten } = connection.socket;
     exchange.response.on("close", () => this.#end(connection, exchange, bytesWritten));
-    this.#service.serve(exchange);
+    this.#service.begin(exchange);
   }
 
   #end(connection: ClientConnection, exchange: Exchange, writtenBefore: number): void {

@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from "node:http";
+import type { AccessRules } from "../access/access-rules.ts";
 import type { EntryPoint } from "../access/grant.ts";
 import type { QueryOrigin } from "../access/rights.ts";
 import type { AddedFilter } from "../access/row-filter.ts";
@@ -53,24 +54,34 @@ export function occurrences({ rawHeaders }: IncomingMessage, name: string): numb
  *
  * @throws Refusal `bad_request` or `headers_too_large`
  */
-export function requirePlainHead(request: IncomingMessage): void {
+export function requirePlainHead({ request, response, body }: Exchange): void {
+  const fault = headFault(request);
+  if (fault === undefined) return;
+  body.isLost = true;
+  response.shouldKeepAlive = false;
+  throw fault;
+}
+
+function headFault(request: IncomingMessage): Refusal | undefined {
   const { httpVersion, rawHeaders, headers } = request;
-  if (httpVersion !== "1.1" && httpVersion !== "1.0")
-    throw refused("only HTTP/1.1 and HTTP/1.0 are supported");
-  if (rawHeaders.length > 2 * MAX_HEADERS) throw new Refusal("headers_too_large");
+  if (httpVersion !== "1.1" && httpVersion !== "1.0") {
+    return refused("only HTTP/1.1 and HTTP/1.0 are supported");
+  }
+  if (rawHeaders.length > 2 * MAX_HEADERS) return new Refusal("headers_too_large");
   const hosts = occurrences(request, "host");
   const needsNoHost = hosts === 0 && httpVersion === "1.0";
   if (!needsNoHost && (hosts !== 1 || !authority.test(headers.host ?? ""))) {
-    throw refused("Host must name one host");
+    return refused("Host must name one host");
   }
   const { "transfer-encoding": encoding, "content-length": length } = headers;
   const isPlainEncoding = encoding?.toLowerCase() === "chunked" && httpVersion === "1.1";
   if (encoding !== undefined && !isPlainEncoding) {
-    throw refused("the only Transfer-Encoding is chunked, in HTTP/1.1");
+    return refused("the only Transfer-Encoding is chunked, in HTTP/1.1");
   }
   if (length !== undefined && !plainLength.test(length)) {
-    throw refused("Content-Length must be a plain number");
+    return refused("Content-Length must be a plain number");
   }
+  return undefined;
 }
 
 export function pathOf({ url: target = "" }: IncomingMessage): string {
@@ -229,6 +240,19 @@ export class Exchange {
     this.forwardedAt ??= performance.now();
     return this.trace?.startUpstreamSpan(request);
   }
+}
+
+/**
+ * Checks the caller again some time after the token was presented: a body may take long to arrive,
+ * and a stream stays open even longer.
+ *
+ * @throws Refusal with one of the 401 codes if the token would no longer be accepted
+ */
+export function requireStillGood(
+  { access }: { readonly access: AccessRules },
+  { authenticated }: Exchange,
+): void {
+  authenticated.identify?.(access.snapshot);
 }
 
 /** The account to which scarce resources are charged. */

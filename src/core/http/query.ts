@@ -1,6 +1,14 @@
 import { isDeepStrictEqual } from "node:util";
 import { decideQuery } from "../access/policy.ts";
-import { type Decision, mayBeNarrowed, type QueryDecision, seesSchema } from "../access/rights.ts";
+import { writeRateLimit } from "../access/records.ts";
+import {
+  type Decision,
+  mayBeNarrowed,
+  type QueryDecision,
+  type RateWindow,
+  rateWindowsOf,
+  seesSchema,
+} from "../access/rights.ts";
 import { type AddedFilter, addedFilters, additionsOf } from "../access/row-filter.ts";
 import { ClientError } from "../base/client-error.ts";
 import {
@@ -10,6 +18,7 @@ import {
   whileWanted,
 } from "../base/cooperative-scheduling.ts";
 import { Refusal } from "../base/refusal.ts";
+import { counted } from "../base/suggestion.ts";
 import type { UpstreamTrace } from "../observe/tracing.ts";
 import { addToBytes, addToTree } from "../query/additions.ts";
 import { shapeOf } from "../query/audit-shape.ts";
@@ -33,10 +42,8 @@ import {
 } from "../upstream/headers.ts";
 import { toOpForm } from "../upstream/query-form.ts";
 import { commonHeaders, reject } from "./answer.ts";
-import { requireStillGood } from "./authentication.ts";
-import { type Exchange, fairnessKey, originOf } from "./exchange.ts";
+import { type Exchange, fairnessKey, originOf, requireStillGood } from "./exchange.ts";
 import type { Gateway, NeededApproval } from "./gateway.ts";
-import { countCall, countQuery } from "./rates.ts";
 import type { Endpoint } from "./route.ts";
 
 /**
@@ -157,6 +164,60 @@ function judge({ access, queries }: Gateway, exchange: Exchange, query: Query): 
   };
 }
 
+/** @throws Refusal `rate_limited` */
+async function countIn(
+  gateway: Gateway,
+  exchange: Exchange,
+  windows: readonly RateWindow[],
+): Promise<void> {
+  const { shared } = gateway;
+  const { verdict } = exchange;
+  const counts = await Promise.all(windows.map((window) => shared.countRequests(window)));
+  const rates = windows.map(({ boundary, limit }, at) => ({
+    boundary,
+    limit: writeRateLimit(limit),
+    counted: counts[at]?.counted ?? 0,
+  }));
+  verdict.rates = [...(verdict.rates ?? []), ...rates];
+  const retryAfter = counts.reduce((most, count) => Math.max(most, count.retryAfter), 0);
+  if (retryAfter > 0) {
+    const message = `The rate limit of a permission boundary is exceeded: try again in ${counted(retryAfter, "second")}`;
+    throw new Refusal("rate_limited", { retryAfter, message });
+  }
+  // Counting may have waited for the store, and the token been revoked in the meantime.
+  requireStillGood(gateway, exchange);
+}
+
+function windowsOf({ access }: Gateway, exchange: Exchange, databases?: readonly string[]) {
+  const { subject } = exchange.authenticated;
+  if (subject === undefined) return [];
+  return rateWindowsOf(access.snapshot, subject, originOf(exchange), databases);
+}
+
+/** Counts each element of a query in the caller's rate limits. Returns undefined without limits. */
+export function countQuery(
+  gateway: Gateway,
+  exchange: Exchange,
+  { accesses }: Query,
+): Promise<void> | undefined {
+  if (gateway.access.snapshot.boundaries.length === 0) return undefined;
+  const databases = accesses.map(({ database }) => database);
+  // The tool call was already counted in windows that are not limited to a database.
+  const alreadyCounted = exchange.routed.via === "mcp" ? 1 : 0;
+  const windows = windowsOf(gateway, exchange, databases)
+    .map((window) => ({
+      ...window,
+      points: window.points - (window.isOfDatabase ? 0 : alreadyCounted),
+    }))
+    .filter(({ points }) => points > 0);
+  return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
+}
+
+export function countCall(gateway: Gateway, exchange: Exchange): Promise<void> | undefined {
+  const windows = windowsOf(gateway, exchange);
+  return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
+}
+
 interface PreparedQuery extends DatabaseQuery {
   readonly database: Database;
   readonly trace: UpstreamTrace | undefined;
@@ -198,7 +259,8 @@ interface PrepareOptions {
 
 /**
  * The single path from the bytes of a query to the database, for `POST /query` and for tools:
- * parse, count, judge, filter, approve.
+ * parse, count, judge, filter, approve. A short query of a caller without rate limits waits for
+ * none of them.
  *
  * @returns undefined if no one is waiting for the response any longer
  * @throws QueryRefused, or Refusal
@@ -209,17 +271,32 @@ async function prepare(
   body: Buffer,
   options: PrepareOptions,
 ): Promise<PreparedQuery | undefined> {
-  const query = await parse(gateway, exchange, body, options.isWanted);
+  const isShort = body.length < LONG_BODY;
+  let query: Query | undefined;
+  try {
+    query = isShort
+      ? parseQuery(body, gateway.queries.grammar)
+      : await parseLong(gateway, exchange, body, options.isWanted);
+  } catch (error) {
+    requireStillGood(gateway, exchange);
+    // A refused body counts as a request.
+    if (exchange.routed.via !== "mcp") await countCall(gateway, exchange);
+    throw error;
+  }
   if (query === undefined || !options.isWanted()) return undefined;
-  requireStillGood(gateway, exchange);
-  await countQuery(gateway, exchange, query);
+  const counting = countQuery(gateway, exchange, query);
+  if (counting !== undefined) await counting;
   const parsed = { body, query };
   // A query without a target is refused before it is judged.
   const database = gateway.routing.databaseFor(query);
   const judged = judge(gateway, exchange, query);
   const steps = addFilters(gateway, parsed, judged.decisions, database.readsBytes, STEP_BYTES);
-  const sent = await runCooperatively(steps);
-  requireStillGood(gateway, exchange);
+  let sent: ParsedQuery;
+  if (isShort) sent = runAtOnce(steps);
+  else {
+    sent = await runCooperatively(steps);
+    requireStillGood(gateway, exchange);
+  }
   const needed = judged.approval;
   if (needed === undefined) {
     return requestFor(gateway, exchange, database, parsed, sent, judged, options);
@@ -235,55 +312,22 @@ async function prepare(
   return { ...request, limits: [...now.limits, ...added], isRead: false };
 }
 
-/**
- * As `prepare`, for a short query that waits for nothing. Most take no promise on their way.
- *
- * @returns undefined for any other query, of which nothing was done
- */
-function prepareAtOnce(
-  gateway: Gateway,
-  exchange: Exchange,
-  body: Buffer,
-  options: PrepareOptions,
-): PreparedQuery | undefined {
-  const { access, queries, routing } = gateway;
-  if (body.length >= LONG_BODY || access.snapshot.boundaries.length > 0) return undefined;
-  let query: Query;
-  try {
-    query = parseQuery(body, queries.grammar);
-  } catch {
-    return undefined;
-  }
-  const parsed = { body, query };
-  const database = routing.databaseFor(query);
-  const judged = judge(gateway, exchange, query);
-  if (judged.approval !== undefined) return undefined;
-  const { decisions } = judged;
-  const sent = runAtOnce(addFilters(gateway, parsed, decisions, database.readsBytes, Infinity));
-  return requestFor(gateway, exchange, database, parsed, sent, judged, options);
-}
-
-/** Counts a refused body as a request. */
-async function parse(
+async function parseLong(
   gateway: Gateway,
   exchange: Exchange,
   body: Buffer,
   isWanted: () => boolean,
 ): Promise<Query | undefined> {
-  const { grammar } = gateway.queries;
   const hold = (bytes: number) => gateway.budget.take(exchange, bytes);
-  try {
-    if (body.length < LONG_BODY) return parseQuery(body, grammar);
-    const query = await parseQueryInSlices(body, grammar, isWanted, hold);
-    if (query === undefined || !isNarrowed(gateway, exchange)) return query;
+  const query = await parseQueryInSlices(body, gateway.queries.grammar, isWanted, hold);
+  if (query === undefined) return undefined;
+  if (isNarrowed(gateway, exchange)) {
     // Rows of narrowed callers are judged.
     const read = await runCooperatively(whileWanted(query.operations.parse(), isWanted));
-    return read && query;
-  } catch (error) {
-    requireStillGood(gateway, exchange);
-    if (exchange.routed.via !== "mcp") await countCall(gateway, exchange);
-    throw error;
+    if (read === undefined) return undefined;
   }
+  requireStillGood(gateway, exchange);
+  return query;
 }
 
 function requestFor(
@@ -371,6 +415,7 @@ export async function ask(
     });
     const isWanted = () => !options.signal.aborted;
     const { approval } = options;
+    requireStillGood(gateway, exchange);
     const request = await prepare(gateway, exchange, body, { own, approval, isWanted });
     if (request === undefined) throw abandoned();
     const answer = await askUpstream(gateway, exchange, request, options);
@@ -400,26 +445,22 @@ export function requestSchema(
   return askUpstream(gateway, exchange, request, options);
 }
 
-function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> | void {
+async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promise<void> {
   const { request, response } = exchange;
-  const options = {
+  const prepared = await prepare(gateway, exchange, body, {
     own: () => queryHeaders(request.headers, gateway.headers),
     accept: request.headers.accept,
     approval: request.headers[APPROVAL_HEADER]?.toString(),
     isWanted: () => !response.destroyed,
-  };
-  const run = (prepared: PreparedQuery | undefined): void => {
-    const sink = new ClientAnswer({
-      response,
-      answerHeaders: commonHeaders(exchange),
-      fail: (error) => reject(gateway, exchange, error),
-    });
-    if (prepared?.isRead) exchange.verdict.requireStillAllowed = prepared.judgeAgain;
-    prepared?.database.run(prepared, sink);
-  };
-  const prepared = prepareAtOnce(gateway, exchange, body, options);
-  if (prepared === undefined) return prepare(gateway, exchange, body, options).then(run);
-  run(prepared);
+  });
+  if (prepared === undefined) return;
+  if (prepared.isRead) exchange.verdict.requireStillAllowed = prepared.judgeAgain;
+  const answer = new ClientAnswer({
+    response,
+    answerHeaders: commonHeaders(exchange),
+    fail: (error) => reject(gateway, exchange, error),
+  });
+  prepared.database.run(prepared, answer);
 }
 
 export function query(bodyLimit: number): Endpoint {

@@ -4,10 +4,16 @@ import type { EntryPoint } from "../access/grant.ts";
 import { http } from "../base/node-http.ts";
 import { Refusal } from "../base/refusal.ts";
 import type { Configuration } from "../config/schema.ts";
-import { traceIdOf } from "../observe/trace-parent.ts";
+import {
+  authenticate,
+  claimedIssuer,
+  type ExternalToken,
+  externalCaller,
+  readBearerToken,
+} from "../identity/authenticate.ts";
+import { traceIdOf } from "../observe/audit.ts";
 import type { RequestTrace, Tracing } from "../observe/tracing.ts";
 import { reject } from "./answer.ts";
-import { authenticateCaller, requireStillGood } from "./authentication.ts";
 import {
   closeAfterResponse,
   endConnection,
@@ -23,6 +29,7 @@ import {
   occurrences,
   pathOf,
   requirePlainHead,
+  requireStillGood,
   resolveTarget,
   UNKNOWN_ROUTE,
 } from "./exchange.ts";
@@ -50,7 +57,7 @@ function operationOf({ verdict }: Exchange): string {
   return verdict.operations[0]?.operation ?? "none";
 }
 
-function begin(
+function beginTrace(
   tracing: Tracing,
   { request, peer, routed, path, startedAt }: Exchange,
 ): RequestTrace {
@@ -82,7 +89,7 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
   });
   if (gateway.tracing !== undefined) {
     // A request refused before its route was found has no span.
-    exchange.trace ??= begin(gateway.tracing, exchange);
+    exchange.trace ??= beginTrace(gateway.tracing, exchange);
     const { decision, reason } = verdict;
     const operation = operationOf(exchange);
     exchange.trace.end({ status, isAnswered: response.headersSent, decision, reason, operation });
@@ -133,28 +140,28 @@ function accountBroken(gateway: Gateway, broken: BrokenRequest): void {
   const { socket, requestId, refusal, bytes } = broken;
   const { status, code: reason } = refusal;
   gateway.metrics?.request({
-    ...{ route: UNKNOWN_ROUTE, status, reason, decision: "deny", operation: "none" },
-    ...{ user: undefined, seconds: 0, gatewaySeconds: 0 },
+    route: UNKNOWN_ROUTE,
+    status,
+    reason,
+    decision: "deny",
+    operation: "none",
+    user: undefined,
+    seconds: 0,
+    gatewaySeconds: 0,
   });
   gateway.audit.request({
     requestId,
     address: addressOf(socket),
-    ...{ method: "", operations: [], operationCount: 0, decision: "deny", reason },
+    method: "",
+    operations: [],
+    operationCount: 0,
+    decision: "deny",
+    reason,
     accessVersion: gateway.access.version,
-    ...{ status, ms: 0, bytes },
+    status,
+    ms: 0,
+    bytes,
   });
-}
-
-/**
- * Runs a step of a request. All refusals end here. Queries run through all steps without a promise,
- * because they wait only for bytes.
- */
-function attempt(gateway: Gateway, exchange: Exchange, step: () => Promise<void> | void): void {
-  try {
-    step()?.catch((error: unknown) => reject(gateway, exchange, error));
-  } catch (error) {
-    reject(gateway, exchange, error);
-  }
 }
 
 /** Cuts an answer within a second of losing its token or what its decision relied on. */
@@ -173,28 +180,40 @@ function cutOnceRefused(gateway: Gateway, exchange: Exchange): void {
   }
 }
 
+const noBody: Buffer = Buffer.alloc(0);
+
 /** Endpoints that a replica without a valid lease still serves. */
 const alwaysAnswered: ReadonlySet<string> = new Set(["/healthz", "/readyz"]);
 
-function enter(
+/**
+ * All steps of a request, in order. A refusal by any of them ends in `reject`. The steps of a query
+ * after its bytes have arrived are those of `prepare` in `query.ts`.
+ */
+async function serve(
   gateway: Gateway,
   router: Router,
   home: Endpoint,
   exchange: Exchange,
-): Promise<void> | void {
-  if (!alwaysAnswered.has(exchange.path)) gateway.lease?.requireFresh();
-  const endpoint = findEndpoint(gateway, router, home, exchange);
-  if (endpoint === undefined) return;
-  requireLocal(gateway, exchange);
-  // The gateway and the upstream might each choose a different one.
-  if (occurrences(exchange.request, "authorization") > 1) {
-    throw new Refusal("several_authorization_headers");
+): Promise<void> {
+  try {
+    requirePlainHead(exchange);
+    if (!alwaysAnswered.has(exchange.path)) gateway.lease?.requireFresh();
+    const endpoint = findEndpoint(gateway, router, home, exchange);
+    if (endpoint === undefined) return;
+    requireLocal(gateway, exchange);
+    // Most requests wait only for their bytes.
+    const authenticating = authenticateCaller(gateway, endpoint, exchange);
+    if (authenticating !== undefined) await authenticating;
+    let body = noBody;
+    if (endpoint.bodyLimit !== undefined) {
+      requireJson(exchange.request);
+      body = await readBody(exchange, endpoint.bodyLimit, gateway.budget);
+      requireStillGood(gateway, exchange);
+    } else if (!endpoint.readsBody) requireLength(exchange.request, SMALL_BODY_BYTES);
+    await endpoint.handle(gateway, exchange, body);
+  } catch (error) {
+    reject(gateway, exchange, error);
   }
-  const waiting = authenticateCaller(gateway, endpoint, exchange);
-  if (waiting !== undefined) {
-    return waiting.then(() => readAndHandle(gateway, endpoint, exchange));
-  }
-  readAndHandle(gateway, endpoint, exchange);
 }
 
 /** True for a browser at `/`. For other clients the path is unknown. */
@@ -203,6 +222,7 @@ function isBrowserAtHome({ method, headers }: IncomingMessage, path: string): bo
   return headers.accept?.includes("text/html") ?? false;
 }
 
+/** Undefined if the request is a preflight, which has been answered. */
 function findEndpoint(
   gateway: Gateway,
   router: Router,
@@ -225,7 +245,7 @@ function findEndpoint(
     via: own?.via ?? "query",
     resource: own?.challenge(gateway, exchange),
   };
-  if (gateway.tracing !== undefined) exchange.trace = begin(gateway.tracing, exchange);
+  if (gateway.tracing !== undefined) exchange.trace = beginTrace(gateway.tracing, exchange);
   if (endpoint !== undefined) return endpoint;
   if (isPreflight(exchange, gateway.configuration.server.allowed_origins)) {
     sendPreflight(exchange, route);
@@ -234,24 +254,45 @@ function findEndpoint(
   throw new Refusal("method_not_allowed", { allow: allowedMethods(route) });
 }
 
-const noBody = Buffer.alloc(0);
-
-function readAndHandle(gateway: Gateway, endpoint: Endpoint, exchange: Exchange): void {
-  const { bodyLimit } = endpoint;
-  if (bodyLimit === undefined) {
-    if (!endpoint.readsBody) requireLength(exchange.request, SMALL_BODY_BYTES);
-    attempt(gateway, exchange, () => endpoint.handle(gateway, exchange, noBody));
-    return;
+/**
+ * Waits only for a token of an external issuer that has not been verified yet, or for the endpoint's
+ * own authentication.
+ *
+ * @throws Refusal if the endpoint requires a token and there is no valid one
+ */
+function authenticateCaller(
+  gateway: Gateway,
+  { authentication }: Endpoint,
+  exchange: Exchange,
+): Promise<void> | undefined {
+  // The gateway and the upstream might each choose a different one.
+  if (occurrences(exchange.request, "authorization") > 1) {
+    throw new Refusal("several_authorization_headers");
   }
-  requireJson(exchange.request);
-  readBody(exchange, bodyLimit, gateway.budget, {
-    take: (body) =>
-      attempt(gateway, exchange, () => {
-        requireStillGood(gateway, exchange);
-        return endpoint.handle(gateway, exchange, body);
-      }),
-    fail: (error) => reject(gateway, exchange, error),
-  });
+  if (authentication === "public") return undefined;
+  if (typeof authentication === "object") return authentication.authenticate(gateway, exchange);
+  const { configuration, tokens, access, revocations, issuers } = gateway;
+  if (!configuration.auth.enabled) {
+    if (authentication === "administration") throw new Refusal("administration_disabled");
+    return undefined;
+  }
+  const { authorization } = exchange.request.headers;
+  if (issuers !== undefined) {
+    const accept = (external: ExternalToken): void => {
+      exchange.authenticated = externalCaller(access.snapshot, revocations, external);
+    };
+    // To check the form of a token with many groups takes longer than to find it.
+    const known = issuers.recall(authorization?.slice("Bearer ".length) ?? "", "query");
+    if (known !== undefined && authorization?.startsWith("Bearer ")) {
+      accept(known);
+      return undefined;
+    }
+    const token = readBearerToken(authorization);
+    const isOwn = claimedIssuer(token) === configuration.auth.issuer;
+    if (!isOwn) return issuers.verify(token, "query").then(accept);
+  }
+  exchange.authenticated = authenticate(tokens, access.snapshot, revocations, authorization);
+  return undefined;
 }
 
 /** 16 bytes in base64 (RFC 6455, section 4.1). */
@@ -343,17 +384,9 @@ export async function openListener(gateway: Gateway, port: number, { routerOf, h
     connections.arrive(new Exchange(request, response, peer, extraHeaders, isHandshake));
   }
 
-  function serve(exchange: Exchange): void {
+  function begin(exchange: Exchange): void {
     gateway.metrics?.begin();
-    try {
-      requirePlainHead(exchange.request);
-    } catch (error) {
-      exchange.body.isLost = true;
-      exchange.response.shouldKeepAlive = false;
-      reject(gateway, exchange, error);
-      return;
-    }
-    attempt(gateway, exchange, () => enter(gateway, router, home, exchange));
+    void serve(gateway, router, home, exchange);
   }
 
   function finish(exchange: Exchange, bytes: number): void {
@@ -392,7 +425,7 @@ export async function openListener(gateway: Gateway, port: number, { routerOf, h
   server.maxHeadersCount = 0;
   limitConnections(server, gateway.log);
   const finishBroken = (what: BrokenRequest) => accountBroken(gateway, what);
-  const connections = new Connections(server, { serve, finish, finishBroken });
+  const connections = new Connections(server, { begin, finish, finishBroken });
   const limits = limitAnswers(
     () => connections.exchanges(),
     (exchange) => cutOnceRefused(gateway, exchange),

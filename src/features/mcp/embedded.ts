@@ -13,7 +13,7 @@ import { Refusal } from "../../core/base/refusal.ts";
 import { commonHeaders } from "../../core/http/answer.ts";
 import type { Exchange } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
-import { countCall } from "../../core/http/rates.ts";
+import { countCall } from "../../core/http/query.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import { isPlainName } from "../../core/query/names.ts";
 import type { SchemaSource } from "../../core/upstream/schema-source.ts";
