@@ -108,7 +108,7 @@ async function changeAccess(
   };
   const author = { kind: "api", name: actor.username } as const;
   const { written, audited } = await changeAs(gateway, author, planAsCaller);
-  exchange.verdict.changes = audited;
+  exchange.verdict.noteChanges(audited);
   return written;
 }
 
@@ -319,7 +319,9 @@ export const logout = administrative(async ({ revocations }, exchange) => {
   const caller = requireCaller(exchange);
   await revocations.revokeToken(caller);
   const { subject, tokenId } = caller;
-  exchange.verdict.changes = [{ change: "token revoked", user: subject.username, token: tokenId }];
+  exchange.verdict.noteChanges([
+    { change: "token revoked", user: subject.username, token: tokenId },
+  ]);
   return {};
 });
 
@@ -341,7 +343,7 @@ export async function revokeTokensOf(
 export const revokeTokens = administrative(async (gateway, exchange) => {
   const username = usernameParameter(exchange);
   const change = await revokeTokensOf(gateway, actorOf(exchange), username);
-  exchange.verdict.changes = [change];
+  exchange.verdict.noteChanges([change]);
   return {};
 });
 

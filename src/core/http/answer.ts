@@ -160,7 +160,7 @@ export function sendRejection(exchange: Exchange, rejection: Rejection): void {
 function asRejection(gateway: Gateway, exchange: Exchange, error: unknown): Rejection {
   if (error instanceof Refusal) {
     const { code, detail, token } = error;
-    if (token !== undefined) exchange.verdict.refusedToken = { ...token, detail };
+    if (token !== undefined) exchange.verdict.refuseToken(token, detail);
     if (detail !== undefined) {
       const usual = error.status >= 500 ? "warn" : "debug";
       const level = token === undefined ? usual : "info";

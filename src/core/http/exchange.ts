@@ -138,6 +138,7 @@ const unrouted: Routed = {
 /** On public routes and while authentication is off. */
 type Unauthenticated = { readonly [Name in keyof Authenticated]?: undefined };
 
+/** What becomes of a request, for the audit, the metrics and the answer's headers. */
 class Verdict {
   operations: readonly AuditedOperation[] = [];
   count = 0;
@@ -152,7 +153,6 @@ class Verdict {
   changes: readonly AuditedChange[] | undefined;
   /** True for streams, which are cut even before the first byte of an answer. */
   isStream = false;
-  /** Set for long answers. Throws a Refusal once the request would no longer be allowed. */
   requireStillAllowed: (() => void) | undefined;
 
   record(operations: readonly AuditedOperation[], count = operations.length): void {
@@ -168,6 +168,45 @@ class Verdict {
   deny(code: string, status: number): void {
     this.reason = code;
     if (status < 500) this.decision = "deny";
+  }
+
+  /** An answer that was allowed is cut. */
+  cut(code: string): void {
+    this.reason = code;
+  }
+
+  refuseToken(token: RefusedToken, detail: string | undefined): void {
+    this.refusedToken = { ...token, detail };
+  }
+
+  noteFilters(filters: readonly AddedFilter[]): void {
+    this.filters = filters;
+  }
+
+  noteApproval(id: string): void {
+    this.approval = id;
+  }
+
+  noteRates(rates: readonly AuditedRate[]): void {
+    this.rates = [...(this.rates ?? []), ...rates];
+  }
+
+  noteReport(report: RunReport): void {
+    this.report = report;
+    if (report.denied !== undefined) this.deny(report.denied, 409);
+  }
+
+  noteChanges(changes: readonly AuditedChange[]): void {
+    this.changes = changes;
+  }
+
+  noteStream(): void {
+    this.isStream = true;
+  }
+
+  /** @param check for a long answer; throws a Refusal once it would no longer be allowed */
+  checkWhileOpen(check: () => void): void {
+    this.requireStillAllowed = check;
   }
 }
 
@@ -200,7 +239,8 @@ export class Exchange {
     /** True once the response is written and the rest of the body is being discarded. */
     isDropped: false,
   };
-  readonly verdict = new Verdict();
+  /** Written only by its methods. */
+  readonly verdict: Readonly<Verdict> = new Verdict();
 
   constructor(
     request: IncomingMessage,

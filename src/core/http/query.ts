@@ -171,14 +171,13 @@ async function countIn(
   windows: readonly RateWindow[],
 ): Promise<void> {
   const { shared } = gateway;
-  const { verdict } = exchange;
   const counts = await Promise.all(windows.map((window) => shared.countRequests(window)));
   const rates = windows.map(({ boundary, limit }, at) => ({
     boundary,
     limit: writeRateLimit(limit),
     counted: counts[at]?.counted ?? 0,
   }));
-  verdict.rates = [...(verdict.rates ?? []), ...rates];
+  exchange.verdict.noteRates(rates);
   const retryAfter = counts.reduce((most, count) => Math.max(most, count.retryAfter), 0);
   if (retryAfter > 0) {
     const message = `The rate limit of a permission boundary is exceeded: try again in ${counted(retryAfter, "second")}`;
@@ -219,6 +218,7 @@ export function countCall(gateway: Gateway, exchange: Exchange): Promise<void> |
 }
 
 interface PreparedQuery extends DatabaseQuery {
+  readonly judgeAgain: () => void;
   readonly database: Database;
   readonly trace: UpstreamTrace | undefined;
 }
@@ -341,7 +341,7 @@ function requestFor(
 ): PreparedQuery {
   const { decisions, identity, limits, seesSchema } = judged;
   exchange.verdict.allow();
-  if (sent !== parsed) exchange.verdict.filters = addedFilters(parsed.query, decisions);
+  if (sent !== parsed) exchange.verdict.noteFilters(addedFilters(parsed.query, decisions));
   const isOpForm = gateway.configuration.upstream.query_form === "op";
   return {
     ...addressed(gateway, exchange, database, "POST", own, identity),
@@ -357,10 +357,7 @@ function requestFor(
       const detail = "the caller's rights changed while the query waited for a connection";
       throw new Refusal("busy", { detail, retryAfter: 1 });
     },
-    report(report: RunReport) {
-      exchange.verdict.report = report;
-      if (report.denied !== undefined) exchange.verdict.deny(report.denied, 409);
-    },
+    report: (report: RunReport) => exchange.verdict.noteReport(report),
   };
 }
 
@@ -454,7 +451,7 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
     isWanted: () => !response.destroyed,
   });
   if (prepared === undefined) return;
-  if (prepared.isRead) exchange.verdict.requireStillAllowed = prepared.judgeAgain;
+  if (prepared.isRead) exchange.verdict.checkWhileOpen(prepared.judgeAgain);
   const answer = new ClientAnswer({
     response,
     answerHeaders: commonHeaders(exchange),

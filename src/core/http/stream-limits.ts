@@ -56,9 +56,9 @@ export function cutOnChange({ access }: Gateway, { authenticated, verdict }: Exc
   const { subject } = authenticated;
   if (subject === undefined) return;
   const { snapshot } = access;
-  verdict.requireStillAllowed = () => {
+  verdict.checkWhileOpen(() => {
     if (access.snapshot === snapshot) return;
     const [now, before] = [access.snapshot, snapshot].map((one) => [...allEntriesOf(one, subject)]);
     if (!isDeepStrictEqual(now, before)) throw new Refusal("role_insufficient");
-  };
+  });
 }

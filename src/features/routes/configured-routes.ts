@@ -283,9 +283,8 @@ async function handle(
   const stream = { request, response, headers, answerHeaders: commonHeaders(exchange) };
   exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
   exchange.sendContinue();
-  const mayStay = () => requireStillAllowed(gateway, exchange, settings);
-  exchange.verdict.requireStillAllowed = mayStay;
-  exchange.verdict.isStream = true;
+  exchange.verdict.checkWhileOpen(() => requireStillAllowed(gateway, exchange, settings));
+  exchange.verdict.noteStream();
   const idleTimeout = settings.upgrade_idle_timeout * 1000;
   // With several upstreams, the database that the route names chooses one.
   await gateway.routing
