@@ -1,7 +1,12 @@
 import { createServer } from "node:http";
 import type { Socket } from "node:net";
 import t, { type Test } from "tap";
-import { BackendGroup, LoadBalancer } from "../../src/core/upstream/backends.ts";
+import {
+  BackendGroup,
+  type FailedAttempt,
+  LoadBalancer,
+  nextAttempt,
+} from "../../src/core/upstream/backends.ts";
 import { ask, QueryMetrics } from "../../src/core/upstream/database.ts";
 import { parseTarget } from "../../src/core/upstream/target.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -24,6 +29,54 @@ const held = {
 };
 
 const none = new Set<ReturnType<typeof candidate>>();
+
+const sentRead: FailedAttempt = {
+  isRead: true,
+  isUnsent: false,
+  hasReceived: false,
+  isBroken: true,
+  isRepeat: false,
+  untried: undefined,
+};
+
+const attempts: Record<string, [Partial<FailedAttempt>, ReturnType<typeof nextAttempt>]> = {
+  "a read whose connection broke goes to a live backend": [{ untried: "live" }, "repeat at other"],
+  "such a read goes to the same backend if no other is live": [{ untried: "ejected" }, "repeat"],
+  "such a read goes to the same backend if there is no other": [{}, "repeat"],
+  "a read is not repeated twice": [{ isRepeat: true, untried: "live" }, "none"],
+  "a read is not repeated after the first byte of a response": [
+    { hasReceived: true, untried: "live" },
+    "none",
+  ],
+  "a read is not repeated after a timeout": [{ isBroken: false, untried: "live" }, "none"],
+  "a change that was sent is not repeated": [{ isRead: false, untried: "live" }, "none"],
+  "a change that was not sent goes to a live backend": [
+    { isRead: false, isUnsent: true, untried: "live" },
+    "other",
+  ],
+  "a change that was not sent goes even to an ejected backend": [
+    { isRead: false, isUnsent: true, untried: "ejected" },
+    "other",
+  ],
+  "what was not sent goes to every other backend, even after a repeat": [
+    { isUnsent: true, isBroken: false, isRepeat: true, untried: "ejected" },
+    "other",
+  ],
+  "a change that was not sent goes to the same backend if there is no other": [
+    { isRead: false, isUnsent: true },
+    "repeat",
+  ],
+  "what was not sent is not repeated after a timeout": [
+    { isUnsent: true, isBroken: false },
+    "none",
+  ],
+};
+
+for (const [title, [facts, expected]] of Object.entries(attempts)) {
+  t.test(title, async (t) => {
+    t.equal(nextAttempt({ ...sentRead, ...facts }), expected);
+  });
+}
 
 async function rawUpstream(t: Test, onRequest: OnRequest): Promise<RawUpstream> {
   const upstream = await new RawUpstream((socket, request, connection) => {

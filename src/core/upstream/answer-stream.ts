@@ -233,6 +233,15 @@ const nothing = Buffer.alloc(0);
 /** RFC 9110, section 15.2. */
 const MAX_INTERIM = 100;
 
+/**
+ * - `arriving`: the connection delivers the response.
+ * - `stalled`: the connection is paused, because the client does not read.
+ * - `arrived`: the response is whole, and its connection may serve another request. Parts of it may
+ * still be filtered.
+ * - `ended`: nothing more is passed on.
+ */
+type StreamState = "arriving" | "stalled" | "arrived" | "ended";
+
 /** The response to one request, on its way from a connection to a sink, with back-pressure. */
 export class AnswerStream implements AnswerReceiver {
   readonly #sink: AnswerSink;
@@ -241,6 +250,7 @@ export class AnswerStream implements AnswerReceiver {
   readonly #metrics: UpstreamMetrics | undefined;
   readonly #complete: OnComplete;
   readonly #startedAt = performance.now();
+  #state: StreamState = "arriving";
   #interim = 0;
   #hasReceived = false;
   #status = 0;
@@ -249,11 +259,7 @@ export class AnswerStream implements AnswerReceiver {
   #filter: BodyFilter | undefined;
   /** Resolves when everything received so far has been filtered. Undefined if it has. */
   #filtering: Promise<void> | undefined;
-  #isStalled = false;
   #stall: NodeJS.Timeout | undefined;
-  /** True once the response has arrived, and its connection may serve another request. */
-  #isWhole = false;
-  #hasEnded = false;
 
   constructor(
     sink: AnswerSink,
@@ -272,11 +278,15 @@ export class AnswerStream implements AnswerReceiver {
     const onGone = () => this.#fail(new Error("no one is waiting for the response"));
     const onDrained = () => {
       clearTimeout(this.#stall);
-      this.#isStalled = false;
+      if (this.#state === "stalled") this.#state = "arriving";
       this.#resume();
     };
     sink.whenGone = onGone;
     sink.whenDrained = onDrained;
+  }
+
+  get #isArriving(): boolean {
+    return this.#state === "arriving" || this.#state === "stalled";
   }
 
   onBytes(): void {
@@ -306,7 +316,7 @@ export class AnswerStream implements AnswerReceiver {
     this.#filter = handling.filter;
     // The client can use the head of a stream long before the first event.
     if (handling.isStream || handling.filter !== undefined) this.#begin();
-    if (handling.isStream && !this.#isWhole) this.#connection.disableTimeout();
+    if (handling.isStream && this.#isArriving) this.#connection.disableTimeout();
   }
 
   /** Passes on the head. Before that, an upstream failure can still be reported as an error. */
@@ -334,20 +344,20 @@ export class AnswerStream implements AnswerReceiver {
   #write(bytes: Buffer): void {
     if (bytes.length === 0) return;
     this.#begin();
-    if (this.#sink.write(bytes) || this.#isStalled || this.#isWhole) return;
-    this.#isStalled = true;
+    if (this.#sink.write(bytes) || this.#state !== "arriving") return;
+    this.#state = "stalled";
     this.#connection.pause();
     // Upstream connections are too scarce to wait for a client that has stopped reading.
     this.#stall = setTimeout(() => this.#sink.cut(), this.#limits.clientTimeoutMs);
   }
 
   #resume(): void {
-    const isHeldUp = this.#isStalled || this.#filtering !== undefined;
-    if (!isHeldUp && !this.#isWhole && !this.#hasEnded) this.#connection.resume();
+    if (this.#state === "arriving" && this.#filtering === undefined) this.#connection.resume();
   }
 
   onEnd(last: Buffer = nothing): void {
-    this.#isWhole = true;
+    if (this.#state === "ended") return;
+    this.#state = "arrived";
     clearTimeout(this.#stall);
     this.#inTurn(() => {
       const filter = this.#filter;
@@ -358,7 +368,7 @@ export class AnswerStream implements AnswerReceiver {
   async #endFiltered(filter: BodyFilter, rest: Buffer): Promise<void> {
     const passed = await filter.pass(rest);
     const added = await filter.end();
-    if (!this.#hasEnded) this.#end(Buffer.concat([passed, added]));
+    if (this.#state !== "ended") this.#end(Buffer.concat([passed, added]));
   }
 
   #end(rest: Buffer): void {
@@ -369,21 +379,22 @@ export class AnswerStream implements AnswerReceiver {
   }
 
   onError(error: Error): void {
-    this.#isWhole = true;
+    if (this.#state === "ended") return;
+    this.#state = "arrived";
     this.#fail(error);
   }
 
   /** Runs a step after all earlier ones. Until it is done, the connection is not read. */
   #inTurn(step: () => void | Promise<void>): void {
-    if (this.#hasEnded) return;
+    if (this.#state === "ended") return;
     try {
       // The rest of a response that has been refused is discarded.
       const work =
         this.#filtering === undefined
           ? step()
-          : this.#filtering.then(() => (this.#hasEnded ? undefined : step()));
+          : this.#filtering.then(() => (this.#state === "ended" ? undefined : step()));
       if (work === undefined) return;
-      if (!this.#isWhole) this.#connection.pause();
+      if (this.#isArriving) this.#connection.pause();
       const filtering: Promise<void> = work.then(
         () => {
           if (this.#filtering !== filtering) return;
@@ -399,11 +410,12 @@ export class AnswerStream implements AnswerReceiver {
   }
 
   #fail(cause: unknown): void {
-    if (this.#hasEnded) return;
+    if (this.#state === "ended") return;
+    const isArriving = this.#isArriving;
     const error = cause instanceof Error ? cause : new Error("no answer", { cause });
     const { hasBegun, isGone } = this.#sink;
     this.#close();
-    if (!this.#isWhole) this.#connection.abort(error);
+    if (isArriving) this.#connection.abort(error);
     if (hasBegun && !isGone) {
       this.#metrics?.onCut();
       this.#sink.cut();
@@ -412,7 +424,7 @@ export class AnswerStream implements AnswerReceiver {
   }
 
   #close(): void {
-    this.#hasEnded = true;
+    this.#state = "ended";
     clearTimeout(this.#stall);
     this.#sink.whenGone = undefined;
     this.#sink.whenDrained = undefined;

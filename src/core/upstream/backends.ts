@@ -231,16 +231,43 @@ export class Backend implements Candidate, DatabaseTarget {
 const none: ReadonlySet<Backend> = new Set();
 const nothing = Buffer.alloc(0);
 
+/** What is known after an attempt failed, before any part of a response was passed on. */
+export interface FailedAttempt {
+  /** True for a query that only reads. */
+  readonly isRead: boolean;
+  /** True if no byte of the query was sent. */
+  readonly isUnsent: boolean;
+  /** True if bytes of a response have arrived. */
+  readonly hasReceived: boolean;
+  /** True if the connection broke, as opposed to a timeout or an invalid response. */
+  readonly isBroken: boolean;
+  /** True if this attempt was the repeat. There is at most one. */
+  readonly isRepeat: boolean;
+  /** The best backend that this query has not tried. */
+  readonly untried: "live" | "ejected" | undefined;
+}
+
 /**
- * Delivers one query to one of the backends, with the rules for retries and failover:
+ * Where a query goes after a failed attempt:
  *
- * - It waits for a free connection of the least busy live backend. If that one is ejected, it waits
- * for the next.
- * - As long as no byte of it has been sent, it tries one backend after another.
- * - A read whose connection broke before the first byte of a response is sent once more. So is any
- * other query of which no byte was sent.
- * - The repeat goes to another live backend, or otherwise to the same one, because the
- * upstream may just have closed an idle connection.
+ * - `other`: nothing of it was sent, so it tries one backend after another.
+ * - `repeat at other`, `repeat`: a read whose connection broke before the first byte of a response
+ * is sent once more, and so is any query of which no byte was sent. The same backend gets it if no
+ * other one is live, because it may just have closed an idle connection.
+ */
+export function nextAttempt(
+  failed: FailedAttempt,
+): "other" | "repeat at other" | "repeat" | "none" {
+  const { isRead, isUnsent, hasReceived, isBroken, isRepeat, untried } = failed;
+  if (isUnsent && untried !== undefined) return "other";
+  const mayRepeat = (isRead || isUnsent) && isBroken && !hasReceived && !isRepeat;
+  if (!mayRepeat) return "none";
+  return untried === "live" ? "repeat at other" : "repeat";
+}
+
+/**
+ * Delivers one query to one of the backends. It waits for a free connection of the least busy live
+ * backend. If that one is ejected, it waits for the next.
  */
 class Delivery {
   readonly #query: DatabaseQuery | SchemaQuery;
@@ -288,48 +315,36 @@ class Delivery {
     }
     const complete: OnComplete = (failure, hasReceived) => {
       const { isGone } = this.#sink;
-      if (failure !== undefined && !isGone) {
-        const { isUnsent } = connection;
-        if (isUnsent || hasBroken(failure)) backend.noteFailure();
-        this.#failure = failure;
-        this.#retry(backend, release, failure, isUnsent, hasReceived);
+      if (failure === undefined || isGone) {
+        release();
+        if (!isGone) backend.noteSuccess();
+        return;
+      }
+      const { isUnsent } = connection;
+      const isBroken = hasBroken(failure);
+      if (isUnsent || isBroken) backend.noteFailure();
+      this.#failure = failure;
+      this.#noteTried(backend);
+      const other = this.#nextBackend();
+      const untried = other && (other.isLive ? "live" : "ejected");
+      const isRead = "schema" in this.#query || this.#query.isRead;
+      const isRepeat = this.#isRepeat;
+      const next = nextAttempt({ isRead, isUnsent, hasReceived, isBroken, isRepeat, untried });
+      if (next === "repeat" || next === "repeat at other") this.#isRepeat = true;
+      if (next === "repeat") {
+        this.#send(backend);
         return;
       }
       release();
-      if (!isGone) backend.noteSuccess();
+      if (next === "none" || other === undefined) this.#sink.fail(failure);
+      else this.#sendTo(other);
     };
     const connection = backend.send(this.#query, this.#sink, this.#isRepeat, complete);
   }
 
-  #retry(
-    backend: Backend,
-    release: () => void,
-    failure: Refusal,
-    isUnsent: boolean,
-    hasReceived: boolean,
-  ): void {
-    const tried = this.#noteTried(backend);
-    const mayRepeat =
-      (this.#isRead || isUnsent) && !this.#isRepeat && !hasReceived && hasBroken(failure);
-    const nextForRead = mayRepeat ? this.#balancer.leastBusy(tried) : undefined;
-    const next = isUnsent ? this.#nextBackend() : nextForRead;
-    if (mayRepeat && (next === undefined || !isUnsent)) this.#isRepeat = true;
-    if (next === undefined && mayRepeat) {
-      this.#send(backend);
-      return;
-    }
-    release();
-    if (next === undefined) this.#sink.fail(failure);
-    else this.#sendTo(next);
-  }
-
-  get #isRead(): boolean {
-    return "schema" in this.#query || this.#query.isRead;
-  }
-
-  #noteTried(backend: Backend): ReadonlySet<Backend> {
+  #noteTried(backend: Backend): void {
     this.#tried ??= new Set();
-    return this.#tried.add(backend);
+    this.#tried.add(backend);
   }
 }
 
