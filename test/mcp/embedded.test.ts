@@ -1,7 +1,7 @@
 import t from "tap";
 import type { Exchange } from "../../src/core/http/exchange.ts";
 import { createSchemaSource } from "../../src/core/upstream/schema-source.ts";
-import { decodeHeaderValue } from "../../src/features/mcp/protocol-headers.ts";
+import { decodeHeaderValue } from "../../src/features/mcp/message.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { connectStateless, eras } from "./clients.ts";

@@ -6,7 +6,7 @@ import { createGrammar } from "../../src/core/query/grammar.ts";
 import type { Level } from "../../src/core/query/kind.ts";
 import { definitions, operationNames } from "../../src/core/query/operations.ts";
 import { parseQuery } from "../../src/core/query/parse.ts";
-import { decodeHeaderValue, encodeHeaderValue } from "../../src/features/mcp/protocol-headers.ts";
+import { decodeHeaderValue, encodeHeaderValue } from "../../src/features/mcp/message.ts";
 import { readHeaderDeclarations } from "../../src/features/mcp/stdio.ts";
 import { toolNameOf } from "../../src/features/mcp/tool-definitions.ts";
 import { ask } from "../kit/client.ts";

@@ -19,6 +19,7 @@ import { isPlainName } from "../../core/query/names.ts";
 import type { SchemaSource } from "../../core/upstream/schema-source.ts";
 import { principalOf } from "./authenticate.ts";
 import {
+  checkHeaders,
   errorCode,
   type McpMessage,
   McpRefused,
@@ -29,7 +30,6 @@ import {
   sendMcpRefusal,
   setHeaders,
 } from "./message.ts";
-import { judgeHeaders } from "./protocol-headers.ts";
 import { mayUse } from "./rights.ts";
 import { withApproval } from "./tool-definitions.ts";
 import { listTool, noteRefusal, registerTool, toolsOf } from "./tools.ts";
@@ -238,7 +238,7 @@ export function createEmbeddedMcp(gateway: Gateway, schema: SchemaSource<Exchang
       let message: McpMessage | undefined;
       if (body !== undefined) {
         message = await readMessage(body);
-        const era = judgeHeaders(request.headers, message);
+        const era = checkHeaders(request.headers, message);
         requireMethod(message, principalOf(exchange), era);
         parsed = { parsedBody: envelopeOf(body, message) };
         if (isToolCall(message)) await requireCallRate(message, countCall(gateway, exchange));

@@ -16,6 +16,7 @@ import { z } from "zod";
 import { readLines } from "../../core/base/read-stream.ts";
 import { keepSpelling } from "../../core/json/document.ts";
 import {
+  encodeHeaderValue,
   errorCode,
   isObject,
   type McpMessage,
@@ -24,7 +25,6 @@ import {
   type MessageId,
   readMessage,
 } from "./message.ts";
-import { encodeHeaderValue } from "./protocol-headers.ts";
 
 /** A tool argument that the server also requires as the header `Mcp-Param-<header>`. */
 interface HeaderDeclaration {

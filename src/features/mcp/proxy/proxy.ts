@@ -12,11 +12,29 @@ import { type Exchange, originOf } from "../../../core/http/exchange.ts";
 import type { Gateway } from "../../../core/http/gateway.ts";
 import { countCall, requireAllowed } from "../../../core/http/query.ts";
 import { parseExactly, requireOneReading } from "../../../core/json/document.ts";
-import type { BodyFilter, ResponseHandling } from "../../../core/upstream/answer-stream.ts";
-import { gatewayHeaders, type Identity, passedHeaders } from "../../../core/upstream/headers.ts";
+import {
+  AnswerStream,
+  type BodyFilter,
+  CLIENT_TIMEOUT_MS,
+  ClientAnswer,
+  type OnComplete,
+  type ResponseHandling,
+  type StreamLimits,
+} from "../../../core/upstream/answer-stream.ts";
+import {
+  fieldLines,
+  gatewayHeaders,
+  type Identity,
+  passedHeaders,
+  type RequestFields,
+} from "../../../core/upstream/headers.ts";
 import { type AnswerHead, fieldIn } from "../../../core/upstream/http1/answer-reader.ts";
+import { type Connection, ConnectionPool } from "../../../core/upstream/http1/connection.ts";
+import { hasBroken } from "../../../core/upstream/target.ts";
 import { principalOf } from "../authenticate.ts";
 import {
+  checkHeaders,
+  checkMirroredArgument,
   type Era,
   isObject,
   type McpMessage,
@@ -28,8 +46,6 @@ import {
   requireMethod,
   sendMcpRefusal,
 } from "../message.ts";
-import { PooledProxy } from "../pooled-proxy.ts";
-import { judgeHeaders, judgeParameter } from "../protocol-headers.ts";
 import { mayUse } from "../rights.ts";
 import {
   assignTasks,
@@ -123,7 +139,8 @@ async function identify(
   const decision = decide(gateway, exchange, rule, database);
   if (!decision.allowed) throw denied(message, decision.reason);
   const { database_argument: argument } = rule;
-  if (argument !== undefined) judgeParameter(exchange.request.headers, message, argument, database);
+  if (argument !== undefined)
+    checkMirroredArgument(exchange.request.headers, message, argument, database);
   principal.noteCall?.(message.name ?? "");
   return { username, roles: [decision.role ?? ""], databases: [database] };
 }
@@ -138,7 +155,7 @@ async function judgeRequest(
   const { headers } = exchange.request;
   const principal = principalOf(exchange);
   const message = body === undefined ? undefined : await readMessage(body);
-  const era = message === undefined ? "handshake" : judgeHeaders(headers, message);
+  const era = message === undefined ? "handshake" : checkHeaders(headers, message);
   const { "mcp-session-id": id } = headers;
   // Revisions without sessions ignore the header.
   const sessionId = era === "stateless" || typeof id !== "string" ? undefined : id;
@@ -426,6 +443,69 @@ function keepSessionInUse(
   // After a failure, the next interval tries again.
   const timer = setInterval(() => void touch().catch(() => {}), intervalMs);
   response.once("close", () => clearInterval(timer));
+}
+
+interface BufferedRequest {
+  readonly method: string;
+  readonly headers: RequestFields;
+  readonly body: Buffer | undefined;
+  /** True if it may be sent again when its connection breaks before a response. */
+  readonly isRepeatable: boolean;
+  readonly response: ServerResponse;
+  readonly answerHeaders: readonly string[];
+  /** @throws Refusal if the response may not reach the client */
+  readonly receive: (head: AnswerHead) => Promise<ResponseHandling>;
+}
+
+/** Forwards buffered requests to one address through a connection pool. */
+class PooledProxy {
+  readonly #pool: ConnectionPool;
+  readonly #common: string;
+  readonly #limits: StreamLimits;
+
+  /**
+   * Connects on first use.
+   *
+   * @param responseTimeoutMs until the head, and between two parts of a response that is no stream
+   */
+  constructor(url: URL, connectTimeoutMs: number, responseTimeoutMs: number) {
+    const target = { origin: url.origin, socketPath: undefined };
+    this.#pool = new ConnectionPool(target, { connectTimeoutMs, responseTimeoutMs });
+    this.#limits = { responseTimeoutMs, clientTimeoutMs: CLIENT_TIMEOUT_MS };
+    const path = `${url.pathname}${url.search}`;
+    this.#common = ` ${path} HTTP/1.1\r\nhost: ${url.host}\r\nconnection: keep-alive\r\n`;
+  }
+
+  /**
+   * Resolves when the response has been sent or was cut off.
+   *
+   * @throws Refusal `upstream_unreachable`, `upstream_broken` or `upstream_timeout`, as long as no
+   * part of a response has been sent
+   */
+  forward(request: BufferedRequest): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const { response, method, headers, body = nothing, isRepeatable } = request;
+    if (response.destroyed) return Promise.resolve();
+    response.once("close", resolve);
+    const sink = new ClientAnswer({ ...request, fail: reject });
+    const head = `${method}${this.#common}${fieldLines(headers)}\r\n`;
+    const send = (connection: Connection, mayRepeat: boolean): void => {
+      const complete: OnComplete = (failure, hasReceived) => {
+        if (failure === undefined || sink.isGone) return;
+        // This happens when the upstream closes an idle connection.
+        if (mayRepeat && !hasReceived && hasBroken(failure)) send(this.#pool.open(), false);
+        else sink.fail(failure);
+      };
+      const stream = new AnswerStream(sink, connection, this.#limits, complete);
+      connection.send(head, body, stream);
+    };
+    send(this.#pool.take(), isRepeatable);
+    return promise;
+  }
+
+  close(): void {
+    this.#pool.close();
+  }
 }
 
 interface McpProxyOptions {
