@@ -6,8 +6,15 @@ const token = /^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$/;
 
 /** Headers of a single connection, which are not forwarded (RFC 9110, section 7.6.1). */
 export const hopByHop: ReadonlySet<string> = new Set([
-  ...["connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "proxy-connection"],
-  ...["te", "trailer", "transfer-encoding", "upgrade"],
+  "connection",
+  "keep-alive",
+  "proxy-authenticate",
+  "proxy-authorization",
+  "proxy-connection",
+  "te",
+  "trailer",
+  "transfer-encoding",
+  "upgrade",
 ]);
 
 /**
@@ -20,8 +27,13 @@ export const foldHeader = memoize((name) => name.toLowerCase().replaceAll(/[^a-z
 /** Hop-by-hop headers, credentials, framing, and headers that the gateway itself sets. */
 const refused = new Set([
   ...hopByHop,
-  ...["authorization", "cookie", "host", "content-length"],
-  ...["forwarded", "x-real-ip", "x-request-id"],
+  "authorization",
+  "cookie",
+  "host",
+  "content-length",
+  "forwarded",
+  "x-real-ip",
+  "x-request-id",
 ]);
 const refusedPrefixes = ["x-gatehouse-", "x-forwarded-"];
 

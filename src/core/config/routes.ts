@@ -5,8 +5,16 @@ import { flag, headerName, key, live, refuse, seconds, text } from "./kinds.ts";
 
 /** First segments of the gateway's own paths. No configured route covers them. */
 const builtInSegments: ReadonlySet<string> = new Set([
-  ...[".well-known", "api", "healthz", "login", "logout"],
-  ...["mcp", "oauth", "query", "readyz", "schema"],
+  ".well-known",
+  "api",
+  "healthz",
+  "login",
+  "logout",
+  "mcp",
+  "oauth",
+  "query",
+  "readyz",
+  "schema",
 ]);
 
 /** @param first the first segment of a path, in any case */

@@ -200,15 +200,27 @@ const PREFLIGHT_AGE = 600;
 
 /** Headers that a page may send. The last five belong to the Model Context Protocol. */
 const requestHeaders = [
-  ...["Authorization", "Content-Type", "X-Gatehouse-Approval", "traceparent", "tracestate"],
-  ...["MCP-Protocol-Version", "Mcp-Session-Id", "Mcp-Method", "Mcp-Name", "Last-Event-ID"],
+  "Authorization",
+  "Content-Type",
+  "X-Gatehouse-Approval",
+  "traceparent",
+  "tracestate",
+  "MCP-Protocol-Version",
+  "Mcp-Session-Id",
+  "Mcp-Method",
+  "Mcp-Name",
+  "Last-Event-ID",
 ].join(", ");
 /**
  * Headers that a page may read. Without the challenge it could not find the authorization server.
  */
 const answerHeaders = [
-  ...["X-Request-Id", "X-Gatehouse-Decision", "X-Gatehouse-Narrowed", "Retry-After"],
-  ...["WWW-Authenticate", "Mcp-Session-Id"],
+  "X-Request-Id",
+  "X-Gatehouse-Decision",
+  "X-Gatehouse-Narrowed",
+  "Retry-After",
+  "WWW-Authenticate",
+  "Mcp-Session-Id",
 ].join(", ");
 
 /** Pages of any origin may read these documents, which need no cookies. */
@@ -224,9 +236,12 @@ export function corsHeaders(
   if (allowedOrigins.length === 0) return [];
   if (origin === undefined || !allowedOrigins.includes(origin)) return ["Vary", "Origin"];
   return [
-    ...["Vary", "Origin"],
-    ...["Access-Control-Allow-Origin", origin],
-    ...["Access-Control-Expose-Headers", answerHeaders],
+    "Vary",
+    "Origin",
+    "Access-Control-Allow-Origin",
+    origin,
+    "Access-Control-Expose-Headers",
+    answerHeaders,
   ];
 }
 
@@ -240,9 +255,12 @@ export function isPreflight({ request }: Exchange, allowedOrigins: readonly stri
 export function sendPreflight(exchange: Exchange, route: Route): void {
   exchange.response.writeHead(204, [
     ...commonHeaders(exchange),
-    ...["Access-Control-Allow-Methods", allowedMethods(route)],
-    ...["Access-Control-Allow-Headers", requestHeaders],
-    ...["Access-Control-Max-Age", String(PREFLIGHT_AGE)],
+    "Access-Control-Allow-Methods",
+    allowedMethods(route),
+    "Access-Control-Allow-Headers",
+    requestHeaders,
+    "Access-Control-Max-Age",
+    String(PREFLIGHT_AGE),
   ]);
   exchange.response.end();
 }

@@ -147,7 +147,8 @@ export class HashingMetrics {
 
   protected gauge(name: Name, aggregator: Aggregator, read?: () => number | Promise<number>) {
     const gauge: Gauge = new Gauge({
-      ...{ ...this.describe(name), aggregator },
+      ...this.describe(name),
+      aggregator,
       ...(read && { collect: async () => gauge.set(await read()) }),
     });
     return gauge;
@@ -178,7 +179,9 @@ export class Metrics extends HashingMetrics {
   readonly #requests = this.counter("gatehouse_requests_total", "route", "status", "reason");
   readonly #decisions = this.counter(
     "gatehouse_decisions_total",
-    ...["operation", "decision", "reason"],
+    "operation",
+    "decision",
+    "reason",
   );
   readonly #failures = this.counter("gatehouse_upstream_failures_total", "kind");
   readonly #userRequests = this.counter("gatehouse_user_requests_total", "user", "decision");
@@ -214,7 +217,8 @@ export class Metrics extends HashingMetrics {
     read: () => Promise<Readonly<Record<string, number>>>,
   ): void {
     const metric: Counter | Gauge = new Metric({
-      ...{ ...this.describe(name, label), aggregator },
+      ...this.describe(name, label),
+      aggregator,
       async collect() {
         const values = Object.entries(await read());
         metric.reset();

@@ -41,8 +41,16 @@ interface TracedOutcome {
 
 /** Methods known to the OpenTelemetry conventions: RFC 9110, section 9, PATCH and QUERY. */
 const methods = new Set([
-  ...["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE"],
-  ...["PATCH", "QUERY"],
+  "GET",
+  "HEAD",
+  "POST",
+  "PUT",
+  "DELETE",
+  "CONNECT",
+  "OPTIONS",
+  "TRACE",
+  "PATCH",
+  "QUERY",
 ]);
 
 /** Unknown methods become `_OTHER`, so that clients cannot invent span names. */

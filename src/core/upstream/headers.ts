@@ -9,8 +9,13 @@ const traceNames = ["traceparent", "tracestate", "baggage"];
 const forwarded = new Set(["content-type", "user-agent", ...traceNames]);
 /** Client headers also sent on a configured route (RFC 9110, sections 13 and 14). */
 const forwardedOnRoutes: ReadonlySet<string> = new Set([
-  ...["if-match", "if-none-match", "if-modified-since", "if-unmodified-since"],
-  ...["range", "if-range", "content-range"],
+  "if-match",
+  "if-none-match",
+  "if-modified-since",
+  "if-unmodified-since",
+  "range",
+  "if-range",
+  "content-range",
 ]);
 
 /** Headers that claim where a request came from. They are trusted only from trusted proxies. */
@@ -20,12 +25,20 @@ const provenanceClaim =
 /** Client headers that are never sent upstream with a stream, in any spelling. */
 const neverForwarded: ReadonlySet<string> = new Set([
   ...hopByHop,
-  ...["http2-settings", "expect", "content-length"],
+  "http2-settings",
+  "expect",
+  "content-length",
   // Meant for the gateway itself.
-  ...["authorization", "cookie"],
+  "authorization",
+  "cookie",
   // The method and path must stay as they were judged.
-  ...["x-http-method", "x-http-method-override", "x-method-override"],
-  ...["x-original-method", "x-original-url", "x-original-uri", "x-rewrite-url"],
+  "x-http-method",
+  "x-http-method-override",
+  "x-method-override",
+  "x-original-method",
+  "x-original-url",
+  "x-original-uri",
+  "x-rewrite-url",
   // CGI programs would read it as `HTTP_PROXY` and use it for outgoing requests.
   "proxy",
 ]);
