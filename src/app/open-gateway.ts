@@ -60,9 +60,9 @@ import {
   hasOwnEngine,
   knownDatabases,
   openEngine,
+  openGrammar,
   ownDatabaseUrl,
 } from "./own-engine.ts";
-import { openGrammar } from "./query-grammar.ts";
 import { type FirstPassword, prepareServiceDirectory } from "./service-directory.ts";
 import { createShared, type MemberShared, type Membership } from "./shared.ts";
 

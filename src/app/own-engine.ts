@@ -1,7 +1,9 @@
 import path from "node:path";
 import { DEFAULT_POOL_SIZE, engineOver, sqliteDirectory } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
+import type { QueryInterface } from "../core/http/gateway.ts";
 import type { Log } from "../core/observe/log.ts";
+import { createGrammar } from "../core/query/grammar.ts";
 import { DatabaseFiles } from "../engine/sqlite/files.ts";
 import type { Store } from "../engine/store.ts";
 
@@ -62,4 +64,13 @@ export function knownDatabases(loaded: LoadedConfiguration): string[] {
     ...upstream.databases.flatMap(({ databases }) => databases),
     ...ownDatabases(loaded),
   ];
+}
+
+/** The default level is `full` for the engine and `core` for foreign upstreams. */
+export function openGrammar(loaded: LoadedConfiguration): QueryInterface {
+  const { query, upstream } = loaded.configuration;
+  const isEngine = hasOwnEngine(loaded) && upstream.databases.length === 0;
+  const level = query.level ?? (isEngine ? "full" : "core");
+  const { extra_fields: extraFields, operations } = query;
+  return { isEngine, grammar: createGrammar({ extraFields, operations, level }) };
 }

@@ -148,7 +148,12 @@ export async function startGateway(
   const kept = opened.move();
   return {
     facts: {
-      ...{ url, publicUrl, consoleUrl, firstPassword, dataDirectory, isUpstreamUp },
+      url,
+      publicUrl,
+      consoleUrl,
+      firstPassword,
+      dataDirectory,
+      isUpstreamUp,
       accessVersion: snapshot.version,
       users: snapshot.users.size,
       administrators: snapshot.users.keys().filter(isNamed).take(MAX_ADMINISTRATORS).toArray(),

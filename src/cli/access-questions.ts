@@ -4,7 +4,7 @@ import { buffer } from "node:stream/consumers";
 import { isDeepStrictEqual } from "node:util";
 import { type Command, InvalidArgumentError } from "commander";
 import * as z from "zod";
-import { openGrammar } from "../app/query-grammar.ts";
+import { openGrammar } from "../app/own-engine.ts";
 import { diffSnapshots, type EffectChange, effectDiff } from "../core/access/diff.ts";
 import { entriesIn } from "../core/access/entries.ts";
 import { limitsInWords, viewEntry } from "../core/access/entry-view.ts";

@@ -11,11 +11,11 @@ import {
   type Database,
   type DatabaseQuery,
   type DatabaseTarget,
+  FairLimiter,
   type QueryMetrics,
   type SchemaQuery,
   withSlot,
 } from "../core/upstream/database.ts";
-import { FairLimiter } from "../core/upstream/fair-limiter.ts";
 import { HealthCheck } from "../core/upstream/health-check.ts";
 import { callerLimits, EngineRefusal } from "./refusal.ts";
 import { type Answer, bytesOf, type RowForm, type RowStream } from "./spool.ts";

@@ -3,7 +3,7 @@ import { pipeline, Readable } from "node:stream";
 import { buffer } from "node:stream/consumers";
 import { setTimeout } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { limitAnswers } from "../../src/core/http/stream-limits.ts";
+import { limitAnswers } from "../../src/core/http/connections.ts";
 import { staffedHome, tokenOf } from "../journeys/staff.ts";
 import { open } from "../kit/client.ts";
 import { startGateway } from "../kit/gateway.ts";

@@ -1,7 +1,7 @@
 import { mock } from "node:test";
 import * as fc from "fast-check";
 import t from "tap";
-import { FairLimiter } from "../../src/core/upstream/fair-limiter.ts";
+import { FairLimiter } from "../../src/core/upstream/database.ts";
 
 /** Takes a free slot and returns its user, who releases it. */
 function taken(limiter: FairLimiter, user: string): string {

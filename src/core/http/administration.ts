@@ -29,7 +29,7 @@ import { type Authenticated, credentialOf } from "../identity/authenticate.ts";
 import { checkPassword, hashNewPassword, logIn } from "../identity/login.ts";
 import type { AuditedChange } from "../observe/audit-line.ts";
 import { isDatabaseName } from "../query/names.ts";
-import { sendList, sendSuccess } from "./answer.ts";
+import { cutOnChange, sendList, sendSuccess } from "./answer.ts";
 import { parseBody, SMALL_BODY_BYTES } from "./body.ts";
 import { describeChanges } from "./change-records.ts";
 import type { Exchange } from "./exchange.ts";
@@ -44,7 +44,6 @@ import {
   usernameParameter,
 } from "./parameters.ts";
 import type { Endpoint } from "./route.ts";
-import { cutOnChange } from "./stream-limits.ts";
 
 /** @throws Refusal `unauthenticated` if the request has no caller */
 function requireCaller({ authenticated }: Exchange): Authenticated {

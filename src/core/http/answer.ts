@@ -1,5 +1,7 @@
 import { once } from "node:events";
 import { pipeline, Readable } from "node:stream";
+import { isDeepStrictEqual } from "node:util";
+import { allEntriesOf } from "../access/groups.ts";
 import { ClientError } from "../base/client-error.ts";
 import { runCooperatively } from "../base/cooperative-scheduling.ts";
 import { Refusal, type RefusalCode } from "../base/refusal.ts";
@@ -21,9 +23,12 @@ function beginJson(exchange: Exchange, status: number, headers: readonly string[
   const { response } = exchange;
   if (leavesBodyUnread(exchange)) response.shouldKeepAlive = false;
   response.writeHead(status, [
-    ...["Content-Type", "application/json; charset=utf-8"],
-    ...["Cache-Control", "no-store"],
-    ...["X-Content-Type-Options", "nosniff"],
+    "Content-Type",
+    "application/json; charset=utf-8",
+    "Cache-Control",
+    "no-store",
+    "X-Content-Type-Options",
+    "nosniff",
     ...commonHeaders(exchange),
     ...headers,
   ]);
@@ -113,6 +118,18 @@ export async function sendList(
     piece = await runCooperatively(pieceSteps(iterator, false));
   }
   endJson(exchange, tail);
+}
+
+/** Has a list cut once the caller's entries change: it may show what they no longer allow. */
+export function cutOnChange({ access }: Gateway, { authenticated, verdict }: Exchange): void {
+  const { subject } = authenticated;
+  if (subject === undefined) return;
+  const { snapshot } = access;
+  verdict.checkWhileOpen(() => {
+    if (access.snapshot === snapshot) return;
+    const [now, before] = [access.snapshot, snapshot].map((one) => [...allEntriesOf(one, subject)]);
+    if (!isDeepStrictEqual(now, before)) throw new Refusal("role_insufficient");
+  });
 }
 
 /** Error codes in the challenge for refusals caused by the token (RFC 6750, section 3.1). */

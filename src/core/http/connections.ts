@@ -1,10 +1,11 @@
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import type { Server } from "node:http";
+import type { Server, ServerResponse } from "node:http";
 import { Server as NetServer, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { Refusal, type RefusalCode } from "../base/refusal.ts";
+import { CLIENT_TIMEOUT_MS } from "../upstream/answer-stream.ts";
 import { sendRejection } from "./answer.ts";
 import { closeSoon } from "./body.ts";
 import type { Exchange } from "./exchange.ts";
@@ -286,4 +287,49 @@ function rawAnswer(requestId: string, { code, status, message }: Refusal): Buffe
     "Connection: close",
   ];
   return Buffer.from(`${head.join("\r\n")}\r\n\r\n${body}`);
+}
+
+/** How often open answers are checked: a lost right cuts them within a second. */
+const INTERVAL_MS = 500;
+
+interface Stall {
+  readonly flushed: number;
+  readonly since: number;
+}
+
+/**
+ * Cuts answers that the client does not read, because their buffers are needed for others, and
+ * those that `requireAllowed` refuses. A request that is answered at once pays nothing for this.
+ *
+ * @param open the answers under way; each must keep its identity between checks
+ * @param requireAllowed cuts the answer itself, or does nothing
+ */
+export function limitAnswers<Answer extends { readonly response: ServerResponse }>(
+  open: () => Iterable<Answer>,
+  requireAllowed: (answer: Answer) => void,
+  timeoutMs = CLIENT_TIMEOUT_MS,
+): NodeJS.Timeout {
+  const stalls = new WeakMap<ServerResponse, Stall>();
+
+  function isStalled(response: ServerResponse): boolean {
+    const { writableNeedDrain, writableEnded, socket } = response;
+    // The socket of an answer that has been sent is gone.
+    if (socket === null || !(writableNeedDrain || writableEnded)) return false;
+    const flushed = socket.bytesWritten - socket.writableLength;
+    const stall = stalls.get(response);
+    const now = performance.now();
+    if (stall?.flushed === flushed) return now - stall.since > timeoutMs;
+    stalls.set(response, { flushed, since: now });
+    return false;
+  }
+
+  return setInterval(
+    () => {
+      for (const answer of open()) {
+        if (isStalled(answer.response)) answer.response.destroy();
+        else requireAllowed(answer);
+      }
+    },
+    Math.min(INTERVAL_MS, timeoutMs / 4),
+  ).unref();
 }

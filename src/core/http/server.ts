@@ -22,7 +22,7 @@ import {
   requireLength,
   SMALL_BODY_BYTES,
 } from "./body.ts";
-import { type BrokenRequest, Connections } from "./connections.ts";
+import { type BrokenRequest, Connections, limitAnswers } from "./connections.ts";
 import {
   Exchange,
   hasBody,
@@ -45,7 +45,6 @@ import {
 } from "./origins.ts";
 import { allowedMethods, type Endpoint, methodIn, type Router, type Routes } from "./route.ts";
 import type { SecureServer } from "./secure-server.ts";
-import { limitAnswers } from "./stream-limits.ts";
 import { limitConnections } from "./system-limits.ts";
 
 const LOGIN_PATH = "/login";

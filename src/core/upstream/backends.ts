@@ -11,12 +11,12 @@ import {
   type Database,
   type DatabaseQuery,
   type DatabaseTarget,
+  FairLimiter,
   overloaded,
   type QueryMetrics,
   type SchemaQuery,
   withSlot,
 } from "./database.ts";
-import { FairLimiter } from "./fair-limiter.ts";
 import { answersWell, HealthCheck, takesConnection } from "./health-check.ts";
 import { ConnectionPool } from "./http1/connection.ts";
 import type { ReverseProxy, StreamForward } from "./reverse-proxy.ts";

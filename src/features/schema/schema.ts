@@ -1,12 +1,11 @@
 import { seeTable, visibilityDenial } from "../../core/access/policy.ts";
 import { Refusal } from "../../core/base/refusal.ts";
-import { sendSuccess } from "../../core/http/answer.ts";
+import { cutOnChange, sendSuccess } from "../../core/http/answer.ts";
 import { type Exchange, originOf } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { databaseParameter, tableParameter } from "../../core/http/parameters.ts";
 import { isNarrowed, requestSchema } from "../../core/http/query.ts";
 import { type Route, route } from "../../core/http/route.ts";
-import { cutOnChange } from "../../core/http/stream-limits.ts";
 import {
   createSchemaSource,
   type SchemaSource,
