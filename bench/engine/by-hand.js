@@ -1,8 +1,7 @@
 // A minimal HTTP server with `pg` that reads and inserts by primary key, for comparison.
 // Arguments: the database URL and the path of a Unix socket. Prints "ready".
-import { createServer } from "node:http";
-import { text } from "node:stream/consumers";
 import { Pool } from "pg";
+import { serve } from "../serve.js";
 
 const [, , url, address] = process.argv;
 const pool = new Pool({ connectionString: url, max: 16 });
@@ -36,14 +35,4 @@ async function insertAll(elements) {
   }
 }
 
-const server = createServer(async (request, response) => {
-  try {
-    const body = JSON.stringify(await answer(JSON.parse(await text(request))));
-    const length = Buffer.byteLength(body);
-    response.writeHead(200, { "content-type": "application/json", "content-length": length });
-    response.end(body);
-  } catch (error) {
-    response.writeHead(500).end(String(error));
-  }
-});
-server.listen(address, () => console.log("ready"));
+serve(answer, { path: address }, () => console.log("ready"));

@@ -1,10 +1,9 @@
 // A minimal HTTP server that reads 100 parents and their children with two statements, for comparison.
 // Arguments: the database URL, or a SQLite file, and the number of connections. Prints its port.
-import { createServer } from "node:http";
 import { DatabaseSync } from "node:sqlite";
-import { text } from "node:stream/consumers";
 import mysql from "mysql2/promise";
 import { Pool } from "pg";
+import { serve } from "../serve.js";
 
 const [, , url, connections] = process.argv;
 const limit = Number(connections);
@@ -53,14 +52,4 @@ async function answer({ Select }) {
   return { status: "success", data: [...byId.values()] };
 }
 
-const server = createServer(async (request, response) => {
-  try {
-    const body = JSON.stringify(await answer(JSON.parse(await text(request))));
-    const length = Buffer.byteLength(body);
-    response.writeHead(200, { "content-type": "application/json", "content-length": length });
-    response.end(body);
-  } catch (error) {
-    response.writeHead(500).end(String(error));
-  }
-});
-server.listen(0, "127.0.0.1", () => console.log(server.address().port));
+serve(answer, { port: 0, host: "127.0.0.1" }, ({ port }) => console.log(port));

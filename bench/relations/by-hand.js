@@ -1,8 +1,7 @@
 // A minimal HTTP server over `pg` with prepared statements and without checks: what Node itself costs.
 // Arguments: the database URL and the number of connections. Prints its port.
-import { createServer } from "node:http";
-import { text } from "node:stream/consumers";
 import { Pool } from "pg";
+import { serve } from "../serve.js";
 
 const [, , url, connections] = process.argv;
 const pool = new Pool({ connectionString: url, max: Number(connections) });
@@ -45,20 +44,13 @@ async function nested({ where, limit }) {
   return [...byId.values()];
 }
 
-function answer({ Select }) {
+function read({ Select }) {
   if (Select.include !== undefined) return nested(Select);
   return Select.aggregate === undefined ? list(Select) : summary(Select);
 }
 
-const server = createServer(async (request, response) => {
-  try {
-    const data = await answer(JSON.parse(await text(request)));
-    const body = JSON.stringify({ status: "success", data });
-    const length = Buffer.byteLength(body);
-    response.writeHead(200, { "content-type": "application/json", "content-length": length });
-    response.end(body);
-  } catch (error) {
-    response.writeHead(500).end(String(error));
-  }
-});
-server.listen(0, "127.0.0.1", () => console.log(server.address().port));
+async function answer(query) {
+  return { status: "success", data: await read(query) };
+}
+
+serve(answer, { port: 0, host: "127.0.0.1" }, ({ port }) => console.log(port));

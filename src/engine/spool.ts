@@ -1,7 +1,8 @@
 import { randomUUID } from "node:crypto";
-import { close, createReadStream, openSync, rmSync, writeSync } from "node:fs";
+import { close, createReadStream, openSync, read, rmSync, writeSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { promisify } from "node:util";
 import { EngineRefusal } from "./refusal.ts";
 
 /** The format of rows: a JSON answer, lines of JSON objects, or CSV (RFC 4180). */
@@ -152,6 +153,36 @@ export function bytesOf({ body }: Answer): AsyncIterable<Buffer> | Iterable<Buff
 
 export async function answerText(answer: Answer): Promise<string> {
   return Buffer.concat(await Array.fromAsync(bytesOf(answer))).toString();
+}
+
+const readAt = promisify(read);
+
+/** Blocks of bytes in an unnamed file, read in the order in which they were written. */
+export class BlockFile {
+  readonly #lengths: number[] = [];
+  #file: number | undefined;
+
+  write(block: Buffer): void {
+    this.#file ??= openUnnamedFile();
+    writeFully(this.#file, block);
+    this.#lengths.push(block.length);
+  }
+
+  async *blocks(): AsyncGenerator<Buffer> {
+    if (this.#file === undefined) return;
+    let position = 0;
+    for (const length of this.#lengths) {
+      const block = Buffer.allocUnsafe(length);
+      const { bytesRead } = await readAt(this.#file, block, 0, length, position);
+      if (bytesRead < length) throw new Error("A file of rows is too short");
+      position += length;
+      yield block;
+    }
+  }
+
+  close(): void {
+    if (this.#file !== undefined) close(this.#file, () => {});
+  }
 }
 
 /** No other process can open the file, and the system frees it when its descriptor is closed. */

@@ -1,12 +1,11 @@
 import { setImmediate } from "node:timers/promises";
 import { deserialize, serialize } from "node:v8";
 import { sql } from "kysely";
-import { readLines } from "../../core/base/read-stream.ts";
 import { findTaken } from "../../core/query/names.ts";
 import { DEFAULT_INCLUDED } from "../../core/query/node.ts";
 import type { Include } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
-import { bytesOf, type RowOutput, Spool } from "../spool.ts";
+import { BlockFile, type RowOutput } from "../spool.ts";
 import { isAlike, linkMayFail, linkSides, termsAbout, whereSql } from "./conditions.ts";
 import { countValues, type Fragment, type ResultRow, tooComplex } from "./fragment.ts";
 import {
@@ -235,17 +234,17 @@ export async function writeRows<Raw, Kind extends Encoded<Raw>>(
       }
     }
   }
-  // A connection reads one statement at a time, so outer rows are kept, later chunks but the last one
-  // as text, on disk if it is long.
+  // A connection reads one statement at a time, so outer rows are kept: the first and the last ones in
+  // memory, those between them in a file.
   const first: ResultRow<Raw>[][] = [];
-  const kept = new Spool();
+  const kept = new BlockFile();
   let rows: ResultRow<Raw>[] = [];
   let count = 0;
   let length = 0;
   let keptLength = 0;
   const keep = () => {
     if (keptLength < CHUNK_LENGTH) first.push(rows);
-    else kept.write(`${serialize(rows).toString("base64")}\n`);
+    else kept.write(serialize(rows));
     keptLength += length;
     rows = [];
     length = 0;
@@ -261,9 +260,7 @@ export async function writeRows<Raw, Kind extends Encoded<Raw>>(
       });
     }
     for (const chunk of first) await write(chunk);
-    for await (const line of readLines(bytesOf(kept.finish()))) {
-      await write(deserialize(Buffer.from(line.toString(), "base64")));
-    }
+    for await (const block of kept.blocks()) await write(deserialize(block));
     await write(rows);
   } finally {
     kept.close();
