@@ -23,7 +23,7 @@ import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
 import type { RowOutput } from "../spool.ts";
 import { elsewhere, violations } from "../sql/answers.ts";
 import { keyCondition, readByKeys } from "../sql/changes.ts";
-import { type Fragment, PARAMETER_LIMIT, rows, type Steps } from "../sql/fragment.ts";
+import { type Fragment, PARAMETER_LIMIT } from "../sql/fragment.ts";
 import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
 import { type Column, cellIn, type PresentValue } from "../sql/scope.ts";
@@ -154,23 +154,23 @@ const options = {
 async function targetOf(context: MysqlContext, name: string): Promise<Target<Raw>> {
   const { session, schema } = context;
   const table = await readChangedTable(context, name);
-  const destination = { table, name: sql.id(schema, name) };
+  const destination = { session, table, name: sql.id(schema, name) };
   const target: Target<Raw> = {
     ...destination,
     keys: keysSql(schema, name),
     lock: sql` for update`,
     ignoresConflictKey: true,
-    *insert(values, how) {
+    async insert(values, how) {
       const { conflict, returning } = how;
       const isAnswered = returning === undefined || session.server.isMariaDb;
       if (conflict === undefined && isAnswered) {
-        return yield* insertRows(destination, values, { ...options, ...how });
+        return await insertRows(destination, values, { ...options, ...how });
       }
       if (conflict === undefined || conflict.update.length === 0 || returning !== undefined) {
-        return yield* insertEach(target, table, values, how);
+        return await insertEach(target, table, values, how);
       }
       const tail = onDuplicateSql(conflict);
-      yield* insertRows<MysqlColumn, Raw>(destination, values, { ...options, tail });
+      await insertRows<MysqlColumn, Raw>(destination, values, { ...options, tail });
       // All rows count as affected, inserted or updated.
       return { affected: values.length };
     },
@@ -186,41 +186,42 @@ function onDuplicateSql({ update }: Conflict): Fragment {
 }
 
 /** One by one, to count the rows and to read them back by key. */
-function* insertEach(
+async function insertEach(
   target: Target<Raw>,
   table: MysqlTable,
   values: readonly Row[],
   { conflict, returning }: Insertion<Raw>,
-): Steps<Changed, Raw> {
-  const key = returning === undefined ? [] : yield* readPrimaryKey(target);
+): Promise<Changed> {
+  const { session, name } = target;
+  const key = returning === undefined ? [] : await readPrimaryKey(target);
   if (returning !== undefined && key.length === 0) throw needsPrimaryKey(target, "returning");
   const tail = conflict === undefined ? sql`` : onDuplicateSql(conflict);
   const skipped = conflict?.update.length === 0 ? conflict.key : undefined;
   const cellsOf = (key: readonly Column[], row: Row) =>
     key.map((column) => {
-      const { name } = column;
-      const value = cellIn(row, name);
-      const isNumbered = table.columns.get(name)?.isIdentity === true && (value ?? null) === null;
-      if (isNumbered) return sql`last_insert_id()`;
-      return value === undefined ? sql`default(${sql.id(name)})` : comparedValue(column, value);
+      const value = cellIn(row, column.name);
+      const isIdentity = table.columns.get(column.name)?.isIdentity === true;
+      if (isIdentity && (value ?? null) === null) return sql`last_insert_id()`;
+      if (value === undefined) return sql`default(${sql.id(column.name)})`;
+      return comparedValue(column, value);
     });
   const data: string[] = [];
   let affected = 0;
   for (const row of values) {
     const how = { ...options, tail, all: values };
     try {
-      yield* insertRows<MysqlColumn, Raw>({ table, name: target.name }, [row], how);
+      await insertRows<MysqlColumn, Raw>({ session, table, name }, [row], how);
     } catch (error) {
       if (skipped === undefined || !isDuplicate(error)) throw error;
       // A trigger may have met the unique key of another table.
       const own = keyCondition(skipped, cellsOf(skipped, row));
-      const [held] = yield* rows<Raw>(sql`select 1 from ${target.name} where ${own}`);
+      const [held] = await session.rows(sql`select 1 from ${name} where ${own}`);
       if (held === undefined) throw error;
       continue;
     }
     affected += 1;
     if (returning === undefined) continue;
-    const found = yield* readByKeys(target, returning, key, [cellsOf(key, row)]);
+    const found = await readByKeys(target, returning, key, [cellsOf(key, row)]);
     for (const text of found) data.push(text);
   }
   return { affected, ...(returning === undefined ? {} : { data }) };

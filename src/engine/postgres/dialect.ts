@@ -26,7 +26,7 @@ import { databaseNotFound, isNoTable, refused, wordsOf } from "../remote/failure
 import { KnownTables, OutdatedTable } from "../remote/known-tables.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
 import type { RowOutput } from "../spool.ts";
-import { ByShape, type Fragment, type ResultRow, rows, type Steps } from "../sql/fragment.ts";
+import { ByShape, type Fragment, type ResultRow } from "../sql/fragment.ts";
 import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
 import { type Declaration, newTableSql, readDeclaredType, typesByWord } from "../sql/new-table.ts";
 import { type Column, cellIn, columnAlias } from "../sql/scope.ts";
@@ -130,27 +130,26 @@ async function targetOf(
   name: string,
   isRead: boolean,
 ): Promise<Target<string>> {
-  const { schema } = context;
+  const { session, schema } = context;
   const table = await (isRead ? readTable(context, name) : knownTable(context, name));
-  const destination = { table, name: sql.id(schema, table.name) };
+  const destination = { session, table, name: sql.id(schema, table.name) };
   return {
-    table,
-    name: destination.name,
+    ...destination,
     keys: keysSql(schema, table.name),
     lock: sql` for update`,
     ignoresConflictKey: false,
-    insert: (values, how) => insert(schema, destination, values, how),
-    returning,
+    insert: (values, how) => insert(context, destination, values, how),
+    returning: (change, columns, key) => returning(session, change, columns, key),
     bind: bindReadValue,
   };
 }
 
 function insert(
-  schema: string,
-  destination: Destination<PostgresColumn>,
+  { session, schema }: PostgresContext,
+  destination: Destination<PostgresColumn, string>,
   values: readonly Row[],
   { conflict, returning }: Insertion<string>,
-): Steps<Changed, string> {
+): Promise<Changed> {
   const { name } = destination.table;
   const options: InsertOptions<PostgresColumn, string> = {
     valuesPerStatement: VALUES_PER_STATEMENT,
@@ -159,22 +158,23 @@ function insert(
     alias: conflict && existingRows,
     tail: conflictSql(conflict),
     returning,
-    onNumbers: (identity, numbers) => advanceSequence(schema, name, identity.name, numbers),
+    onNumbers: (identity, numbers) =>
+      advanceSequence(session, schema, name, identity.name, numbers),
   };
   if (conflict === undefined) return insertRows(destination, values, options);
   return insertGroups(destination, splitByKey(values, conflict), options);
 }
 
 /** Rows of one statement must not conflict with each other. */
-function* insertGroups(
-  destination: Destination<PostgresColumn>,
+async function insertGroups(
+  destination: Destination<PostgresColumn, string>,
   parts: Iterable<Row[]>,
   options: InsertOptions<PostgresColumn, string>,
-): Steps<Changed, string> {
+): Promise<Changed> {
   let affected = 0;
   const data: string[] = [];
   for (const some of parts) {
-    const changed = yield* insertRows(destination, some, options);
+    const changed = await insertRows(destination, some, options);
     affected += changed.affected ?? 0;
     for (const text of changed.data ?? []) data.push(text);
   }
@@ -183,16 +183,17 @@ function* insertGroups(
 
 const changedRows = sql.id("changed rows");
 
-function* returning(
+async function returning(
+  session: PostgresSession,
   change: Fragment,
   columns: readonly Column[],
   key: readonly Column[],
-): Steps<readonly ResultRow<string>[], string> {
+): Promise<readonly ResultRow<string>[]> {
   const all = [...columns, ...key];
   const names = all.map((_, index) => sql.id(columnAlias(index)));
   const answered = all.map((column, index) => sql`${columnNameSql(column)} as ${names[index]}`);
   const order = key.length === 0 ? sql`` : sql` order by ${sql.join(names.slice(-key.length))}`;
-  return yield* rows<string>(
+  return await session.rows(
     sql`with ${changedRows} as (${change} returning ${sql.join(answered)})
       select ${sql.join(names.slice(0, columns.length))} from ${changedRows}${order}`,
   );
@@ -229,23 +230,24 @@ function spelling({ type }: Column, value: CellValue | undefined): string | unde
 }
 
 /** Moves an identity column's sequence past the numbers that rows have set, if it may. */
-function* advanceSequence(
+async function advanceSequence(
+  session: PostgresSession,
   schema: string,
   table: string,
   column: string,
   numbers: readonly (CellValue | undefined)[],
-): Steps<void, string> {
+): Promise<void> {
   const largest = largestOf(numbers);
   if (largest === undefined) return;
   const target = `"${schema}"."${table}"`;
-  const [found] = yield* rows<string>(sql`
+  const [found] = await session.rows(sql`
     select name, pg_catalog.has_sequence_privilege(name, 'UPDATE, SELECT')
     from (select pg_catalog.pg_get_serial_sequence(${target}, ${column}) as name) as found
     where name is not null`);
   const [sequence, mayMove] = [found?.[0], found?.[1]];
   if (sequence == null || mayMove === "f" || mayMove === "false") return;
   // The server has quoted the name. A new sequence has not used its `last_value` yet.
-  yield* rows<string>(sql`
+  await session.rows(sql`
     select pg_catalog.setval(cast(${sequence} as regclass), cast(${largest} as bigint))
     from ${sql.raw(sequence)}
     where last_value < cast(${largest} as bigint)

@@ -4,16 +4,7 @@ import { parseExact } from "../../core/json/exact.ts";
 import type { CellValue, Condition, OperationFields, Row, Select } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
-import {
-  ByShape,
-  type Fragment,
-  type Reply,
-  type ResultRow,
-  rows as rowsOf,
-  run as runOf,
-  type Statement,
-  type Steps,
-} from "../sql/fragment.ts";
+import { ByShape, type Fragment, type ResultRow, type StatementRunner } from "../sql/fragment.ts";
 import { planIncludes, type ReadingPlan } from "../sql/include.ts";
 import { digestAffected, preview, type RowChangeName } from "../sql/preview.ts";
 import {
@@ -49,9 +40,7 @@ import { comparedValue, storedValue } from "../sql/values.ts";
 import type { Changes, Dialect, Failures, QueryContext, RemoteColumn, Session } from "./dialect.ts";
 import { refused } from "./failures.ts";
 
-interface Answering<Raw> extends Session {
-  rows(fragment: Statement["fragment"]): Promise<readonly ResultRow<Raw>[]>;
-}
+type Answering<Raw> = Session & StatementRunner<Raw>;
 
 /** Finds the table of a change. Unless it `isRead`, a cached description is enough. */
 type TargetOf<Leased extends Session, Raw> = (
@@ -86,7 +75,7 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
   async function runOn<Result>(
     context: QueryContext<Leased>,
     fields: RowChange,
-    stepsOf: (target: Target<Raw>) => Steps<Result, Raw>,
+    work: (target: Target<Raw>) => Promise<Result>,
     isRead = fields.returning !== undefined,
   ): Promise<Result> {
     const { table, where } = fields;
@@ -95,7 +84,7 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
     const whole = nesting === undefined ? found : { ...found, table: { ...found.table, nesting } };
     const target = narrowed(whole, context.counter?.bytewiseIn(context.database, table));
     try {
-      return await runSteps(context.session, stepsOf(target));
+      return await work(target);
     } catch (error) {
       if (!concernsStatement(error)) throw error;
       // The database does not always name the table, and its errors are read elsewhere too.
@@ -135,31 +124,6 @@ function namingColumns(
   });
   if (suspects.length === 0) return refusal;
   return new EngineRefusal(code, `${message}: ${suspects.join(" or ")}`, { cause: refusal });
-}
-
-async function runSteps<Result, Raw>(
-  session: Answering<Raw>,
-  steps: Steps<Result, Raw>,
-): Promise<Result> {
-  let step = steps.next();
-  while (step.done !== true) {
-    if (step.value === undefined) {
-      await setImmediate();
-      step = steps.next({ rows: [], count: 0 });
-      continue;
-    }
-    const { fragment, wants, isLast } = step.value;
-    let reply: Reply<Raw>;
-    try {
-      if (wants === "rows") reply = { rows: await session.rows(fragment), count: 0 };
-      else reply = { rows: [], count: await session.run(fragment, isLast) };
-    } catch (error) {
-      step = steps.throw(error);
-      continue;
-    }
-    step = steps.next(reply);
-  }
-  return step.value;
 }
 
 export function bindReadValue<Raw>(column: TargetColumn<Raw>, raw: Raw): unknown {
@@ -241,7 +205,7 @@ async function withKeys<Raw, Kind extends ColumnKind>(
   const ordered = new Set([order_by].flat().map(({ column }) => column));
   const isOrdered = (column: string) => ordered.has(column) || ordered.has(`${name}.${column}`);
   const isUnique = primary.length > 0 && primary.every(isOrdered);
-  const unique = isUnique ? [] : await runSteps(session, readKeys(keys));
+  const unique = isUnique ? [] : await readKeys(session, keys);
   return { ...table, keys: tableKeysOf(columns, unique) };
 }
 
@@ -253,7 +217,7 @@ export async function readWithKeys<Leased extends Answering<Raw>, Raw, Found ext
   keysSql: (schema: string, name: string) => Fragment,
 ) {
   const table = await readTable(context, name);
-  const keys = await runSteps(context.session, readKeys(keysSql(context.schema, name)));
+  const keys = await readKeys(context.session, keysSql(context.schema, name));
   return { ...table, keys };
 }
 
@@ -279,14 +243,15 @@ export interface InsertOptions<Found extends InsertColumn, Raw> {
   /** Called with the error of the statement that inserts `part`. */
   noteRow?(error: unknown, part: readonly Row[], all: readonly Row[]): void;
   /** Called with the numbers that rows have just set in the identity column. */
-  onNumbers?(identity: Found, numbers: readonly (CellValue | undefined)[]): Steps<void, Raw>;
+  onNumbers?(identity: Found, numbers: readonly (CellValue | undefined)[]): Promise<void>;
 }
 
 const ofDefault = sql`default`;
 const ofNull = sql`null`;
 const nothing = sql``;
 
-export interface Destination<Found extends InsertColumn> {
+export interface Destination<Found extends InsertColumn, Raw> {
+  readonly session: StatementRunner<Raw>;
   readonly name: Fragment;
   readonly table: Table<Found>;
 }
@@ -301,18 +266,18 @@ interface Layout {
 const layouts = new ByShape<Layout>();
 
 /** Inserts rows in order. A column that a row omits gets its default or null. */
-export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>(
-  destination: Destination<Found>,
+export async function insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>(
+  destination: Destination<Found, Raw>,
   values: readonly Row[],
   options: InsertOptions<Found, Raw>,
-): Steps<Changed, Raw> {
-  const { table } = destination;
+): Promise<Changed> {
+  const { session, table } = destination;
   const { returning, onNumbers, all = values } = options;
   const identity = [...table.columns.values()].find(({ isIdentity }) => isIdentity);
   // All names are checked before the first row is stored.
   const runs: { readonly some: readonly Row[]; readonly layout: Layout }[] = [];
-  for (const some of yield* runsOf<Raw>(values, identity)) {
-    runs.push({ some, layout: yield* layoutOf<Found, Raw>(destination, some, all, options.alias) });
+  for (const some of await runsOf(values, identity)) {
+    runs.push({ some, layout: await layoutOf(destination, some, all, options.alias) });
   }
   const found: ResultRow<Raw>[] = [];
   let affected = 0;
@@ -322,15 +287,15 @@ export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>
   for (const { some, layout } of runs) {
     for (const { statement, part } of statementsOf(some, all, layout, options)) {
       try {
-        if (returning === undefined) affected += yield* runOf<Raw>(statement, isLast);
-        else for (const row of yield* rowsOf<Raw>(statement)) found.push(row);
+        if (returning === undefined) affected += await session.run(statement, isLast);
+        else for (const row of await session.rows(statement)) found.push(row);
       } catch (error) {
         options.noteRow?.(error, part, all);
         throw error;
       }
     }
     if (identity === undefined || onNumbers === undefined) continue;
-    yield* onNumbers(
+    await onNumbers(
       identity,
       some.map((row) => cellIn(row, identity.name)),
     );
@@ -342,16 +307,16 @@ export function* insertRows<Found extends InsertColumn & TargetColumn<Raw>, Raw>
 /** Rows that are looked at in one turn of the event loop. */
 const ROWS_PER_TURN = 16_384;
 
-function* layoutOf<Found extends InsertColumn, Raw>(
-  { name, table }: Destination<Found>,
+async function layoutOf<Found extends InsertColumn>(
+  { name, table }: Pick<Destination<Found, unknown>, "name" | "table">,
   rows: readonly Row[],
   all: readonly Row[],
   alias: Fragment | undefined,
-): Steps<Layout, Raw> {
+): Promise<Layout> {
   const firsts = new Map<string, Row>();
   let last: readonly string[] = [];
   for (const [at, row] of rows.entries()) {
-    if ((at + 1) % ROWS_PER_TURN === 0) yield;
+    if ((at + 1) % ROWS_PER_TURN === 0) await setImmediate();
     const keys = Object.keys(row);
     // Rows tend to have the same keys, and a text of each takes long.
     if (keys.length === last.length && keys.every((key, at) => key === last[at])) continue;
@@ -375,15 +340,15 @@ function* layoutOf<Found extends InsertColumn, Raw>(
 }
 
 /** Separates rows that set their number from those that receive the next one. */
-function* runsOf<Raw>(
+async function runsOf(
   rows: readonly Row[],
   identity: InsertColumn | undefined,
-): Steps<readonly (readonly Row[])[], Raw> {
+): Promise<readonly (readonly Row[])[]> {
   if (identity === undefined) return [rows];
   const runs: Row[][] = [];
   let isNumbered: boolean | undefined;
   for (const [at, row] of rows.entries()) {
-    if ((at + 1) % ROWS_PER_TURN === 0) yield;
+    if ((at + 1) % ROWS_PER_TURN === 0) await setImmediate();
     const isGiven = givesNumber(row, identity);
     if (isGiven !== isNumbered) runs.push([]);
     runs.at(-1)?.push(row);

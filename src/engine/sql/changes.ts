@@ -2,7 +2,7 @@ import { sql } from "kysely";
 import type { CellValue, Delete, Insert, Row, Update, Upsert } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { whereSql } from "./conditions.ts";
-import { type Fragment, type ResultRow, rows, run, type Steps } from "./fragment.ts";
+import type { Fragment, ResultRow } from "./fragment.ts";
 import { type Column, requireDistinct, resolveColumn, type Table } from "./scope.ts";
 import {
   type Changed,
@@ -71,15 +71,15 @@ type KeyCells = readonly unknown[];
 const KEYS_PER_STATEMENT = 200;
 
 /** Reads rows as JSON texts, in key order if there is a key. */
-export function* readInOrder<Raw>(
+export async function readInOrder<Raw>(
   target: Target<Raw>,
   columns: readonly TargetColumn<Raw>[],
   key: readonly TargetColumn<Raw>[],
   condition: Fragment,
   end: Fragment,
-): Steps<string[], Raw> {
+): Promise<string[]> {
   const order = key.length === 0 ? sql`` : sql` order by ${namesSql(key)}`;
-  const found = yield* rows<Raw>(
+  const found = await target.session.rows(
     sql`select ${namesSql(columns)} from ${target.name}${condition}${order}${end}`,
   );
   return encodeRows(target, columns, found);
@@ -89,13 +89,13 @@ export function* readInOrder<Raw>(
  * Updates rows, and reads them again by the keys that they then have, in the order of their keys
  * before.
  */
-export function* updateByKeys<Raw>(
+export async function updateByKeys<Raw>(
   target: Target<Raw>,
   columns: readonly TargetColumn<Raw>[],
   key: readonly TargetColumn<Raw>[],
   query: Update,
   limit = sql``,
-): Steps<Changed, Raw> {
+): Promise<Changed> {
   const { table, name, lock, bind } = target;
   const { set = {}, where } = query;
   const changes = new Map(assignmentsOf(table, query).map(({ column, value }) => [column, value]));
@@ -104,7 +104,7 @@ export function* updateByKeys<Raw>(
     const own = sql.id(column.name);
     return isSet(column) ? own : (changes.get(column) ?? own);
   });
-  const found = yield* rows<Raw>(
+  const found = await target.session.rows(
     sql`select ${sql.join(cells)} from ${name}${whereSql([table], where)}
       order by ${namesSql(key)}${limit}${lock}`,
   );
@@ -115,22 +115,22 @@ export function* updateByKeys<Raw>(
       return raw === null ? null : bind(column, raw);
     }),
   );
-  const affected = yield* run<Raw>(updateSql(target, query));
-  return { affected, data: yield* readByKeys(target, columns, key, keys) };
+  const affected = await target.session.run(updateSql(target, query));
+  return { affected, data: await readByKeys(target, columns, key, keys) };
 }
 
 /** Reads rows by key as JSON texts, in key order within each batch. */
-export function* readByKeys<Raw>(
+export async function readByKeys<Raw>(
   target: Target<Raw>,
   columns: readonly TargetColumn<Raw>[],
   key: readonly TargetColumn<Raw>[],
   keys: readonly KeyCells[],
-): Steps<string[], Raw> {
+): Promise<string[]> {
   const data: string[] = [];
   for (let start = 0; start < keys.length; start += KEYS_PER_STATEMENT) {
     const some = keys.slice(start, start + KEYS_PER_STATEMENT);
     const conditions = some.map((cells) => keyCondition(key, cells));
-    const found = yield* rows<Raw>(
+    const found = await target.session.rows(
       sql`select ${namesSql(columns)} from ${target.name}
         where ${sql.join(conditions, sql` or `)} order by ${namesSql(key)}`,
     );
@@ -146,12 +146,12 @@ export function keyCondition(key: readonly { name: string }[], cells: KeyCells):
   return sql`(${sql.join(parts, sql` and `)})`;
 }
 
-export function* insert<Raw>(
+export async function insert<Raw>(
   target: Target<Raw>,
   { values, returning }: Insert,
-): Steps<Changed, Raw> {
+): Promise<Changed> {
   const columns = writtenColumns(target, returning);
-  return answeredOf(yield* target.insert(values, { returning: columns }), returning);
+  return answeredOf(await target.insert(values, { returning: columns }), returning);
 }
 
 /** Omits rows that were read only to check the row filter. */
@@ -159,29 +159,34 @@ function answeredOf({ data, ...changed }: Changed, returning: readonly string[] 
   return data === undefined || returning === undefined ? changed : { ...changed, data };
 }
 
-export function* update<Raw>(target: Target<Raw>, query: Update): Steps<Changed, Raw> {
+export async function update<Raw>(target: Target<Raw>, query: Update): Promise<Changed> {
   const change = updateSql(target, query);
   const { returning } = query;
   const columns = writtenColumns(target, returning);
-  if (columns === undefined) return { affected: yield* run(change, true) };
-  const key = yield* readPrimaryKey(target);
+  if (columns === undefined) return { affected: await target.session.run(change, true) };
+  const key = await readPrimaryKey(target);
   if (target.returning !== undefined) {
-    const found = yield* target.returning(change, columns, key);
+    const found = await target.returning(change, columns, key);
     return answeredOf(changedOf(target, columns, found), returning);
   }
   if (key.length === 0) {
     if (returning !== undefined) throw needsPrimaryKey(target, "returning");
     // Without a key, rows cannot be read again. An Update within the filter keeps their number.
-    const before = yield* countWithin(target);
-    const affected = yield* run<Raw>(change);
-    if ((yield* countWithin(target)) !== before) throw rowDenied(target.table);
+    const before = await countWithin(target);
+    const affected = await target.session.run(change);
+    if ((await countWithin(target)) !== before) throw rowDenied(target.table);
     return { affected };
   }
-  return answeredOf(yield* updateByKeys(target, columns, key, query), returning);
+  return answeredOf(await updateByKeys(target, columns, key, query), returning);
 }
 
-function* countWithin<Raw>({ name, within = sql`true`, lock }: Target<Raw>): Steps<string, Raw> {
-  const [row] = yield* rows<Raw>(sql`select count(*) from ${name} where ${within}${lock}`);
+async function countWithin<Raw>({
+  session,
+  name,
+  within = sql`true`,
+  lock,
+}: Target<Raw>): Promise<string> {
+  const [row] = await session.rows(sql`select count(*) from ${name} where ${within}${lock}`);
   return String(row?.[0]);
 }
 
@@ -193,35 +198,35 @@ function updateSql<Raw>({ table, name }: Target<Raw>, query: Update): Fragment {
   return sql`update ${name} set ${sql.join(sets)}${condition}`;
 }
 
-export function* deleteRows<Raw>(
+export async function deleteRows<Raw>(
   target: Target<Raw>,
   { where, returning }: Delete,
-): Steps<Changed, Raw> {
+): Promise<Changed> {
   const { table, name, lock } = target;
   const condition = whereSql([table], where);
   const change = sql`delete from ${name}${condition}`;
   const columns = returning && returnedColumns(target, returning);
-  if (columns === undefined) return { affected: yield* run(change, true) };
-  const key = yield* readPrimaryKey(target);
+  if (columns === undefined) return { affected: await target.session.run(change, true) };
+  const key = await readPrimaryKey(target);
   if (target.returning !== undefined) {
-    return changedOf(target, columns, yield* target.returning(change, columns, key));
+    return changedOf(target, columns, await target.returning(change, columns, key));
   }
-  const data = yield* readInOrder(target, columns, key, condition, lock);
-  return { affected: yield* run(change), data };
+  const data = await readInOrder(target, columns, key, condition, lock);
+  return { affected: await target.session.run(change), data };
 }
 
-export function* upsert<Raw>(target: Target<Raw>, query: Upsert): Steps<Changed, Raw> {
-  const conflict = yield* conflictOf(target, query);
+export async function upsert<Raw>(target: Target<Raw>, query: Upsert): Promise<Changed> {
+  const conflict = await conflictOf(target, query);
   const returning = query.returning && returnedColumns(target, query.returning);
-  return yield* target.insert(query.values, { conflict, returning });
+  return await target.insert(query.values, { conflict, returning });
 }
 
-export function* conflictOf<Raw>(
-  { table, keys: keysSql, ignoresConflictKey }: Target<Raw>,
+export async function conflictOf<Raw>(
+  { session, table, keys: keysSql, ignoresConflictKey }: Target<Raw>,
   { on_conflict, update: updated, values }: Upsert,
-): Steps<Conflict, Raw> {
+): Promise<Conflict> {
   const conflict = { key: ownColumns(table, on_conflict), update: ownColumns(table, updated) };
-  const keys = yield* readKeys<Raw>(keysSql);
+  const keys = await readKeys(session, keysSql);
   if (!keys.some((known) => isKeyOf(known, on_conflict))) {
     const plain = `on_conflict requires the columns of a primary or unique key of ${table.name}`;
     throw new EngineRefusal("no_unique_key", `${plain}; ${describeKeys(keys)}`, { plain });

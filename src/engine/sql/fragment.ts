@@ -92,28 +92,9 @@ export class ByShape<Result> {
 /** A result row in column order, with the driver's values. */
 export type ResultRow<Raw> = Readonly<Record<number, Raw | null>>;
 
-export interface Statement {
-  readonly fragment: Fragment;
-  readonly wants: "rows" | "count";
-  /** True if no statement follows. */
-  readonly isLast?: boolean;
-}
-
-export interface Reply<Raw> {
-  readonly rows: readonly ResultRow<Raw>[];
-  readonly count: number;
-}
-
-/**
- * Database work that yields statements and receives the replies, whatever the driver. Long work
- * yields undefined to let the event loop take a turn.
- */
-export type Steps<Result, Raw> = Generator<Statement | undefined, Result, Reply<Raw>>;
-
-export function* run<Raw>(fragment: Fragment, isLast = false): Steps<number, Raw> {
-  return (yield { fragment, wants: "count", isLast }).count;
-}
-
-export function* rows<Raw>(fragment: Fragment): Steps<readonly ResultRow<Raw>[], Raw> {
-  return (yield { fragment, wants: "rows" }).rows;
+/** Runs statements of one transaction, whatever the driver. */
+export interface StatementRunner<Raw> {
+  rows(fragment: Fragment): Promise<readonly ResultRow<Raw>[]>;
+  /** Returns how many rows were changed. `isLast` marks the last statement of a change. */
+  run(fragment: Fragment, isLast?: boolean): Promise<number>;
 }

@@ -13,7 +13,6 @@ import {
   upsert,
 } from "./changes.ts";
 import { whereSql } from "./conditions.ts";
-import type { Steps } from "./fragment.ts";
 import { cellIn } from "./scope.ts";
 import {
   type Changed,
@@ -42,11 +41,11 @@ export interface PreviewOptions {
 }
 
 /** Runs a change in a transaction that the caller rolls back. */
-export function* preview<Raw>(
+export async function preview<Raw>(
   target: Target<Raw>,
   operation: Operation<RowChangeName>,
   { visible, isForApprover, limit }: PreviewOptions,
-): Steps<Previewed, Raw> {
+): Promise<Previewed> {
   const wanted = isForApprover ? undefined : operation.fields.returning;
   const columns = returnedColumns(target, wanted ?? ["*"]).filter(
     ({ name }) => visible?.includes(name) ?? true,
@@ -57,27 +56,27 @@ export function* preview<Raw>(
   const returning = columns.map(({ name }) => name);
   switch (operation.name) {
     case "Insert":
-      return previewed([], yield* insert(target, { ...operation.fields, returning }));
+      return previewed([], await insert(target, { ...operation.fields, returning }));
     case "Update":
     case "Delete": {
       const condition = whereSql([target.table], operation.fields.where);
       const end = sql` limit ${sql.lit(limit)}`;
-      const key = yield* readPrimaryKey(target);
-      const before = yield* readInOrder(target, columns, key, condition, end);
+      const key = await readPrimaryKey(target);
+      const before = await readInOrder(target, columns, key, condition, end);
       if (operation.name === "Delete") {
         const { returning: _, ...fields } = operation.fields;
-        return previewed(before, yield* deleteRows(target, fields));
+        return previewed(before, await deleteRows(target, fields));
       }
       const { fields } = operation;
       const change =
         key.length === 0 || target.check !== undefined
           ? update(target, { ...fields, returning })
           : updateByKeys(target, columns, key, fields, end);
-      return previewed(before, yield* change);
+      return previewed(before, await change);
     }
     case "Upsert": {
-      const before = yield* conflicting(target, operation.fields, columns, limit);
-      return previewed(before, yield* upsert(target, { ...operation.fields, returning }));
+      const before = await conflicting(target, operation.fields, columns, limit);
+      return previewed(before, await upsert(target, { ...operation.fields, returning }));
     }
   }
 }
@@ -87,13 +86,13 @@ function previewed(before: readonly string[], { affected = 0, data = [] }: Chang
 }
 
 /** The existing rows that an Upsert changes, each once, in the order of the values. */
-function* conflicting<Raw>(
+async function conflicting<Raw>(
   target: Target<Raw>,
   query: Upsert,
   columns: readonly TargetColumn<Raw>[],
   most: number,
-): Steps<string[], Raw> {
-  const { key, update: changed } = yield* conflictOf(target, query);
+): Promise<string[]> {
+  const { key, update: changed } = await conflictOf(target, query);
   // Rows are identified by all of their columns.
   const all = [...target.table.columns.values()];
   const found = new Map<string, string>();
@@ -103,12 +102,12 @@ function* conflicting<Raw>(
     if (key.some(({ name }) => (cellIn(value, name) ?? null) === null)) continue;
     const cells = key.map((column) => comparedValue(column, cellIn(value, column.name) ?? null));
     const condition = sql` where ${keyCondition(key, cells)}`;
-    const [row] = yield* readInOrder(target, all, [], condition, sql``);
+    const [row] = await readInOrder(target, all, [], condition, sql``);
     if (row === undefined || found.has(row)) continue;
     const [text = row] =
       columns.length === all.length
         ? [row]
-        : yield* readInOrder(target, columns, [], condition, sql``);
+        : await readInOrder(target, columns, [], condition, sql``);
     found.set(row, text);
   }
   return [...found.values()];
@@ -125,19 +124,19 @@ function sha256(text: string | Buffer): Buffer {
  * SHA-256 in hexadecimal over the existing rows that a change affects, in any order, with all
  * columns. Locks the rows of an Update or Delete.
  */
-export function* digestAffected<Raw>(
+export async function digestAffected<Raw>(
   target: Target<Raw>,
   operation: Operation<RowChangeName>,
-): Steps<string, Raw> {
+): Promise<string> {
   const columns = [...target.table.columns.values()];
   const most = MAX_DIGEST_ROWS + 1;
   let touched: readonly string[] = [];
   if (operation.name === "Upsert") {
-    touched = yield* conflicting(target, operation.fields, columns, most);
+    touched = await conflicting(target, operation.fields, columns, most);
   } else if (operation.name !== "Insert") {
     const condition = whereSql([target.table], operation.fields.where);
     const end = sql` limit ${sql.lit(most)}${target.lock}`;
-    touched = yield* readInOrder(target, columns, [], condition, end);
+    touched = await readInOrder(target, columns, [], condition, end);
   }
   if (touched.length > MAX_DIGEST_ROWS) {
     const problem = `More than ${MAX_DIGEST_ROWS} rows are affected, too many to compare`;

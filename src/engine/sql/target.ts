@@ -4,7 +4,7 @@ import { isPlainName } from "../../core/query/names.ts";
 import type { Row } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { conditionSql } from "./conditions.ts";
-import { type Fragment, type ResultRow, rows, type Steps } from "./fragment.ts";
+import type { Fragment, ResultRow, StatementRunner } from "./fragment.ts";
 import { type Column, columnsOf, type Encoded, selectedColumns, type Table } from "./scope.ts";
 import { createRowEncoder } from "./values.ts";
 
@@ -31,6 +31,7 @@ export interface Insertion<Raw> {
 
 /** A table to change, with what depends on the database. */
 export interface Target<Raw> {
+  readonly session: StatementRunner<Raw>;
   readonly table: Table<TargetColumn<Raw>>;
   readonly name: Fragment;
   /**
@@ -42,13 +43,13 @@ export interface Target<Raw> {
   readonly lock: Fragment;
   /** True if a conflict with any unique key counts. */
   readonly ignoresConflictKey: boolean;
-  insert(values: readonly Row[], how: Insertion<Raw>): Steps<Changed, Raw>;
+  insert(values: readonly Row[], how: Insertion<Raw>): Promise<Changed>;
   /** Returns changed rows in key order, if the database can. */
   readonly returning?: (
     change: Fragment,
     columns: readonly TargetColumn<Raw>[],
     key: readonly TargetColumn<Raw>[],
-  ) => Steps<readonly ResultRow<Raw>[], Raw>;
+  ) => Promise<readonly ResultRow<Raw>[]>;
   /** Whether a written row is within the row filter, if there is one. */
   readonly check?: TargetColumn<Raw>;
   /** The row filter as a condition. */
@@ -63,9 +64,12 @@ export interface UniqueKey {
   readonly columns: readonly string[];
 }
 
-export function* readKeys<Raw>(keys: Fragment): Steps<UniqueKey[], Raw> {
+export async function readKeys<Raw>(
+  session: StatementRunner<Raw>,
+  keys: Fragment,
+): Promise<UniqueKey[]> {
   const found = new Map<string, { isPrimary: boolean; columns: (string | null)[] }>();
-  for (const row of yield* rows<Raw>(keys)) {
+  for (const row of await session.rows(keys)) {
     const [name, isPrimary, column] = [row[0], row[1], row[2] ?? null];
     const key = found.get(String(name)) ?? { isPrimary: String(isPrimary) === "1", columns: [] };
     key.columns.push(column === null ? null : String(column));
@@ -77,8 +81,8 @@ export function* readKeys<Raw>(keys: Fragment): Steps<UniqueKey[], Raw> {
   });
 }
 
-export function* readPrimaryKey<Raw>(target: Target<Raw>): Steps<TargetColumn<Raw>[], Raw> {
-  const keys = yield* readKeys<Raw>(target.keys);
+export async function readPrimaryKey<Raw>(target: Target<Raw>): Promise<TargetColumn<Raw>[]> {
+  const keys = await readKeys(target.session, target.keys);
   const names = keys.find(({ isPrimary }) => isPrimary)?.columns ?? [];
   return names.flatMap((name) => target.table.columns.get(name) ?? []);
 }

@@ -7,7 +7,7 @@ import { refused } from "../remote/failures.ts";
 import type { BrokenKey } from "../sql/answers.ts";
 import { keyCondition } from "../sql/changes.ts";
 import { whereSql } from "../sql/conditions.ts";
-import { type Fragment, rows as rowsOf, type Steps } from "../sql/fragment.ts";
+import type { Fragment } from "../sql/fragment.ts";
 import { inRow, requireDistinct, resolveColumn, type Table } from "../sql/scope.ts";
 import {
   type Changed,
@@ -29,21 +29,23 @@ import {
   type ResultRow,
   rows,
   type SqliteContext,
+  type SqliteSession,
 } from "./statements.ts";
 import { keysSql, readTable, type SqliteTable } from "./tables.ts";
 
 export function targetOf(context: SqliteContext, name: string): Target<SQLOutputValue> {
-  const { schema } = context;
+  const { session, schema } = context;
   const table = readTable(context, name);
   if (table.isView) requireTriggers(context, name);
   return {
+    session,
     table,
     name: sql.id(schema, name),
     keys: keysSql(schema, name),
     lock: sql``,
     ignoresConflictKey: false,
     insert: (values, how) => insert(context, table, values, how),
-    returning: (change, columns, key) => returning(table, change, columns, key),
+    returning: (change, columns, key) => returning(session, table, change, columns, key),
     bind: (_column, raw) => raw,
   };
 }
@@ -74,14 +76,15 @@ function requireTexts(
   }
 }
 
-function* returning(
+async function returning(
+  session: SqliteSession,
   table: Table,
   change: Fragment,
   columns: readonly TargetColumn<SQLOutputValue>[],
   key: readonly TargetColumn<SQLOutputValue>[],
-): Steps<ResultRow[], SQLOutputValue> {
+): Promise<ResultRow[]> {
   const all = [...columns, ...key];
-  const found = [...(yield* rowsOf<SQLOutputValue>(sql`${change}${returningSql(all)}`))];
+  const found = await session.rows(sql`${change}${returningSql(all)}`);
   requireTexts(table, all, found);
   // SQLite returns changed rows in no defined order.
   return found.sort((one, other) => {
@@ -113,12 +116,12 @@ function rankOf(value: SQLOutputValue): number {
  * Inserts rows one by one, which avoids SQLite's limit on parameters. One prepared statement serves
  * all rows that name the same columns in the same order.
  */
-function* insert(
+async function insert(
   context: SqliteContext,
   table: SqliteTable,
   values: readonly Row[],
   { conflict, returning }: Insertion<SQLOutputValue>,
-): Steps<Changed, SQLOutputValue> {
+): Promise<Changed> {
   const answered = returning === undefined ? sql`` : returningSql(returning);
   const tail = sql`${conflictSql(conflict)}${answered}`;
   const target = sql`${sql.id(context.schema, table.name)}${conflict === undefined ? sql`` : existingRows}`;
