@@ -27,13 +27,13 @@ export class LimitCounter {
   }
 
   count(element: number, changes: number, rows: number): void {
-    for (const tally of this.#limits) {
-      const { limit } = tally;
+    for (const used of this.#limits) {
+      const { limit } = used;
       if (limit.elements?.includes(element) === false) continue;
-      tally.changes += changes;
-      tally.rows += rows;
-      requireAtMost(tally.changes, limit.changes, "too_many_changes", "changed");
-      requireAtMost(tally.rows, limit.rows, "too_many_rows", "returned");
+      used.changes += changes;
+      used.rows += rows;
+      requireAtMost(used.changes, limit.changes, "too_many_changes", "changed");
+      requireAtMost(used.rows, limit.rows, "too_many_rows", "returned");
     }
   }
 }

@@ -4,7 +4,7 @@ import t from "tap";
 import type { Select } from "../../src/core/query/tree.ts";
 import { ByShape } from "../../src/engine/sql/fragment.ts";
 import type { Column, ColumnKind } from "../../src/engine/sql/scope.ts";
-import { planSelect, type SelectDialect } from "../../src/engine/sql/select.ts";
+import { type SelectDialect, SelectPlanner } from "../../src/engine/sql/select.ts";
 import { computing } from "../../src/engine/sqlite/compute.ts";
 import { caseCount } from "../kit/nightly.ts";
 import { createTable, dropTable, equal, insert, refusal, update } from "./kit.ts";
@@ -440,7 +440,8 @@ const dialect: SelectDialect<ColumnKind> = {
 };
 
 t.test("a Select creates no class, which would outlive it", async (t) => {
-  const plan = () => planSelect("main", [{ name: "users", columns: planColumns }], query, dialect);
+  const users = { name: "users", columns: planColumns };
+  const plan = () => new SelectPlanner("main", new Map(), dialect).plan([users], query);
   const [one, other] = [plan(), plan()].map(({ statements }) => statements(() => 0));
   t.equal(Object.getPrototypeOf(one), Object.getPrototypeOf(other));
 });

@@ -366,7 +366,7 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
     valuesPerStatement: PARAMETER_LIMIT,
     comparesRows: false,
     locksChanged: true,
-    needsFence: true,
+    needsPrefilter: true,
     order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,
     limit: (limit, offset) =>
       sql`limit ${LONGLONG.unsigned(limit ?? EVERY_ROW)} offset ${LONGLONG.unsigned(offset ?? 0)}`,

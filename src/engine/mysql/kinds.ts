@@ -422,7 +422,7 @@ export function kindOf(type: TypeDescription): MysqlKind {
     exact: isText || /^(enum|set)$/.test(dataType) ? exactText : undefined,
     measure: measureOf(family),
     ...(type.isBytewise && family === "text" && dataType.endsWith("text") ? { digest } : {}),
-    ...(dataType === "json" ? {} : { beside }),
+    ...(dataType === "json" ? {} : { asFamily }),
     ...(isNumber(family) && dataType !== "year" ? { sum: plus } : {}),
     // A `set` combines its members, so they are not all of its values.
     labels: dataType === "enum" ? membersOf(type.columnType) : undefined,
@@ -525,7 +525,7 @@ export function caseSql(text: unknown, wanted: "lower" | "upper"): Fragment {
 }
 
 /** Texts are compared by bytes, whatever their collations. */
-function beside(column: Fragment, family: Family): Fragment {
+function asFamily(column: Fragment, family: Family): Fragment {
   switch (family) {
     case "double":
       // A cast would turn infinity into the largest double.

@@ -444,7 +444,7 @@ const dialect: SelectDialect<PostgresKind> = {
   },
   keyRows: (keys, { sqlType }) => sql`select ordinality, cast(key as ${sqlType})
     from pg_catalog.unnest(cast(${keys} as text[])) with ordinality as list (key, ordinality)`,
-  frames: new ByShape(),
+  templates: new ByShape(),
   flatten,
 };
 

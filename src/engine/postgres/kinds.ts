@@ -246,7 +246,7 @@ export function kindOf(type: TypeDescription): PostgresKind {
   const isText = textTypes.has(id);
   const family = isText ? "text" : codec.family;
   const kind: PostgresKind = {
-    ...{ store, compare: store, encode: codec.read, sqlType, like, beside },
+    ...{ store, compare: store, encode: codec.read, sqlType, like, asFamily },
     ...{ family, measure: measureOf(family), bounds: boundsOf(type) },
     isWrittenAs: (other) =>
       other === id || codecs.get(other) === codec || (codec === strings && !codecs.has(other)),
@@ -389,7 +389,7 @@ export function caseSql(text: Fragment, wanted: "lower" | "upper"): Fragment {
 }
 
 /** Texts are compared by bytes, whatever their collations. */
-function beside(column: Fragment, family: Family): Fragment {
+function asFamily(column: Fragment, family: Family): Fragment {
   switch (family) {
     case "double":
       return sql`cast(${column} as double precision)`;

@@ -18,10 +18,9 @@ import {
   type Table,
 } from "../sql/scope.ts";
 import {
-  plannerOf,
-  planSelect,
   type SelectDialect,
   type SelectedTable,
+  SelectPlanner,
   sourcesOf,
   tableKeysOf,
   tablesIn,
@@ -140,8 +139,8 @@ export async function planOn<Leased extends Answering<Raw>, Raw, Kind extends Co
   const { session, schema } = context;
   const names = tablesIn(query);
   const known = await readTables(context, names, readTable);
-  const planner = plannerOf(schema, known, dialect, false);
-  // Frames are remembered by table, so a Select of one table uses it as it is.
+  const planner = new SelectPlanner(schema, known, dialect);
+  // Templates are cached by table, so a Select of one table uses it as it is.
   const isOfOneTable = names.length === 1 && typeof query.from === "string";
   const scope = isOfOneTable ? [...known.values()] : planner.scopeOf(query);
   const tables = [...scope];
@@ -152,9 +151,9 @@ export async function planOn<Leased extends Answering<Raw>, Raw, Kind extends Co
     const keys = keysSql(schema, stored.name);
     tables[index] = await withKeys(session, table, stored, query, keys);
   }
-  const plan = planSelect(schema, tables, query, dialect);
+  const plan = planner.plan(tables, query);
   const outer = { ...plan, tables };
-  return { ...plan, includes: planIncludes(schema, outer, query.include, planner, dialect) };
+  return { ...plan, includes: planIncludes(planner, outer, query.include) };
 }
 
 type ReadTable<Leased extends Session, Kind extends ColumnKind> = (
@@ -186,7 +185,7 @@ export async function nestingOn<Leased extends Session, Kind extends ColumnKind>
   const names = tablesWithin(condition);
   if (names.length === 0) return undefined;
   const tables = await readTables(context, names, readTable);
-  return plannerOf(context.schema, tables, dialect, true);
+  return new SelectPlanner(context.schema, tables, dialect, true);
 }
 
 type KnownTable<Kind extends ColumnKind> = Table<RemoteColumn & Column<Kind>>;

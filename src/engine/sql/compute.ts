@@ -298,12 +298,12 @@ export class Computed<Kind extends ColumnKind> {
       }
       case "nullif": {
         const alike = this.#alike(definition, operands);
-        const beside = (side: Fragment) => alike.kind.beside?.(side, alike.family) ?? side;
+        const comparable = (side: Fragment) => alike.kind.asFamily?.(side, alike.family) ?? side;
         const { sides, limited = sides } = alike;
         const [one = first.sql, other = one] = sides;
         // A null of the other item's type.
         if (first.literal === null) return typed(alike, sql`case when false then ${other} end`);
-        const isEqual = sql`${beside(one)} = ${beside(other)}`;
+        const isEqual = sql`${comparable(one)} = ${comparable(other)}`;
         return typed(alike, sql`case when ${isEqual} then null else ${limited[0]} end`);
       }
       case "if": {

@@ -59,20 +59,20 @@ function mayFail(resolve: Resolve, leaf: Leaf, scope: Scope): boolean {
   const { castFails = false, compared } = column.kind;
   if ("value" in leaf) return castFails && compared !== undefined;
   if ("select" in leaf) {
-    return castFails && besideMayFail(column, nestingIn(scope).select(leaf.select).column);
+    return castFails && comparisonMayFail(column, nestingIn(scope).select(leaf.select).column);
   }
   const other = resolve(leaf.other);
-  return other.expression !== undefined || besideMayFail(column, other.column);
+  return other.expression !== undefined || comparisonMayFail(column, other.column);
 }
 
 /** True if the columns are compared after a cast that fails for some values. */
-export function besideMayFail({ kind: one }: Column, { kind: other }: Column): boolean {
+export function comparisonMayFail({ kind: one }: Column, { kind: other }: Column): boolean {
   const areCast = one.family === "json" || one.family !== other.family;
   return areCast && (one.castFails === true || other.castFails === true);
 }
 
 export function linkMayFail([left, right]: readonly [ColumnReference, ColumnReference]): boolean {
-  return besideMayFail(left.column, right.column);
+  return comparisonMayFail(left.column, right.column);
 }
 
 /** The terms that compare columns of one table with values and never fail. */
@@ -114,7 +114,8 @@ export function conditionSql(resolve: Resolve, condition: Condition, scope: Scop
   }
   if ("exists" in condition) return nestingIn(scope).exists(scope, condition.exists);
   const reference = resolve(condition.column);
-  if ("other" in condition) return besideSql(reference, condition.cmp, resolve(condition.other));
+  if ("other" in condition)
+    return columnComparisonSql(reference, condition.cmp, resolve(condition.other));
   if ("select" in condition) return memberSql(reference, condition, nestingIn(scope));
   return comparisonSql(reference, condition);
 }
@@ -164,7 +165,7 @@ function memberSql(
   const { column, statement, excludes } = nesting.select(select, reference.column);
   const one = reference.column;
   const family = commonFamily(one, column);
-  if (family === undefined && one.type !== column.type) throw besideRefused(one, cmp, column);
+  if (family === undefined && one.type !== column.type) throw notComparable(one, cmp, column);
   const common = isAlike(one, column) ? undefined : family;
   const isLong = [one, column].every(({ kind }) => kind.digest !== undefined);
   const side = (of: Column, value: Fragment) =>
@@ -186,7 +187,7 @@ export function linkSides(
   const isOpen = families.includes(undefined) || families.includes("any");
   if (isOpen || isAlike(one, other)) return (_column, value) => value;
   const family = commonFamily(one, other);
-  if (family === undefined) throw besideRefused(one, "=", other);
+  if (family === undefined) throw notComparable(one, "=", other);
   return (column, value) => sideSql(column, value, family);
 }
 
@@ -232,22 +233,22 @@ function commonFamily(one: Column, other: Column): Family | undefined {
   return families.every((family) => moments.has(family)) ? "instant" : undefined;
 }
 
-function besideSql(one: ColumnReference, cmp: string, other: ColumnReference): Fragment {
+function columnComparisonSql(one: ColumnReference, cmp: string, other: ColumnReference): Fragment {
   const family = commonFamily(one.column, other.column);
   const isOrdered = cmp !== "=" && cmp !== "!=";
   // A type that the engine does not know equals itself.
   const isUnknown = family === undefined && one.column.type === other.column.type;
   const isAllowed = isOrdered ? family !== undefined && family !== "json" : family || isUnknown;
-  if (!isOrdering(cmp) || !isAllowed) throw besideRefused(one.column, cmp, other.column);
+  if (!isOrdering(cmp) || !isAllowed) throw notComparable(one.column, cmp, other.column);
   const [left, right] = [one, other].map((side) => sideSql(side.column, columnSql(side), family));
   return sql`${left} ${orderings[cmp]} ${right}`;
 }
 
 function sideSql({ kind }: Column, value: Fragment, family: Family | undefined): Fragment {
-  return (family && kind.beside?.(value, family)) ?? value;
+  return (family && kind.asFamily?.(value, family)) ?? value;
 }
 
-function besideRefused(one: Column, cmp: string, other: Column): EngineRefusal {
+function notComparable(one: Column, cmp: string, other: Column): EngineRefusal {
   const sides = `Column "${one.name}" (${one.type}) cannot be compared with "${other.name}" (${other.type}) by ${cmp}`;
   const allowed = "two columns of numbers, of texts, or of dates and times";
   const equal = "by = and != also two columns of one type";

@@ -15,24 +15,18 @@ import {
   type ColumnReference,
   columnAlias,
   columnSql,
-  once,
+  distinctColumns,
   resolveColumn,
   selectedColumns,
 } from "./scope.ts";
 import {
-  castSourceSql,
-  fenced,
-  fenceOf,
-  keyOf,
-  orderSql,
+  aliasedSql,
   orderTerms,
-  type Planner,
-  renamed,
-  resolveIn,
-  type SelectDialect,
+  outerKeyOf,
+  prefilteredName,
   type SelectedTable,
   type SelectPlan,
-  sourceSql,
+  type SelectPlanner,
 } from "./select.ts";
 import { createRowEncoder, keysOf, RowWriter } from "./values.ts";
 
@@ -54,16 +48,15 @@ interface Included<Kind extends ColumnKind> {
   statement(keys: readonly unknown[]): Fragment;
 }
 
-interface Level<Kind extends ColumnKind> extends Pick<Included<Kind>, "columns" | "selected"> {
+interface OuterSelect<Kind extends ColumnKind>
+  extends Pick<Included<Kind>, "columns" | "selected"> {
   readonly tables: readonly SelectedTable<Kind>[];
 }
 
 export function planIncludes<Kind extends ColumnKind>(
-  schema: string,
-  outer: Level<Kind>,
+  planner: SelectPlanner<Kind>,
+  outer: OuterSelect<Kind>,
   includes: readonly Include[] = [],
-  planner: Planner<Kind>,
-  dialect: SelectDialect<Kind>,
 ): Included<Kind>[] {
   const names = keysOf(outer.columns);
   return includes.map((include) => {
@@ -73,7 +66,7 @@ export function planIncludes<Kind extends ColumnKind>(
       throw new EngineRefusal("duplicate_column", problem);
     }
     try {
-      return planInclude(schema, outer, include, planner, dialect);
+      return planInclude(planner, outer, include);
     } catch (error) {
       throw error instanceof EngineRefusal ? error.at(`include "${include.as}"`) : error;
     }
@@ -90,23 +83,22 @@ const numberAlias = sql.id(".n");
 const placeAlias = sql.id(".place");
 
 function planInclude<Kind extends ColumnKind>(
-  schema: string,
-  outer: Level<Kind>,
+  planner: SelectPlanner<Kind>,
+  outer: OuterSelect<Kind>,
   include: Include,
-  planner: Planner<Kind>,
-  dialect: SelectDialect<Kind>,
 ): Included<Kind> {
+  const { dialect } = planner;
   const { as: name, on, one: isOne = false, include: includes = [] } = include;
   const limit = isOne ? 1 : (include.limit ?? DEFAULT_INCLUDED);
   const table = planner.tableNamed(include.table);
   const tables = [table];
-  const fence = fenceOf(tables, include, dialect);
-  const scope = fence?.tables ?? tables;
-  const resolve = resolveIn(scope, include, dialect);
+  const prefilter = planner.prefilter(tables, include);
+  const scope = prefilter?.tables ?? tables;
+  const resolve = planner.resolveIn(scope, include);
   const columns = selectedColumns<Column<Kind>>(scope, include.columns, resolve);
-  const keys = includes.map((one) => resolveColumn<Column<Kind>>(scope, keyOf(one)));
-  const selected = once([...columns, ...keys]);
-  const outerKey = keyOf(include);
+  const keys = includes.map((one) => resolveColumn<Column<Kind>>(scope, outerKeyOf(one)));
+  const selected = distinctColumns([...columns, ...keys]);
+  const outerKey = outerKeyOf(include);
   const key = resolveColumn<Column<Kind>>(outer.tables, outerKey);
   const source = outer.tables.find((one) => one.name === key.table.name) ?? table;
   const ends = on.split(" = ");
@@ -120,41 +112,43 @@ function planInclude<Kind extends ColumnKind>(
   );
   // The first part, without rows, gives the list the type and collation of the outer column.
   const typed = sql`select 0 as ${numberAlias}, ${columnSql(key)} as ${sql.id(keyAlias)}
-    from ${sourceSql(schema, source)} where false`;
-  const order = orderSql(
-    orderTerms((one) => asGrouped(resolve(one)), include),
-    dialect,
-  );
+    from ${planner.sourceSql(source)} where false`;
+  const order = planner.orderSql(orderTerms((one) => asGrouped(resolve(one)), include));
   const n = sql`${sql.id(listed)}.${numberAlias}`;
-  const number = fence === undefined ? n : sql`${sql.id(fenced)}.${numberAlias}`;
+  const number = prefilter === undefined ? n : sql`${sql.id(prefilteredName)}.${numberAlias}`;
   const place = sql`row_number() over (partition by ${number} ${sql.join(order)})`;
-  const ranked = sql`select ${sql.join(selected.map(renamed))}, ${number} as ${numberAlias},
+  const ranked = sql`select ${sql.join(selected.map(aliasedSql))}, ${number} as ${numberAlias},
     ${place} as ${placeAlias} from `;
   // SQLite misjudges the length of the list, and would read the whole table.
   const words = isIndexed ? sql`cross join` : sql`join`;
   const terms = linkMayFail([own, key]) ? termsAbout(table, resolve, include.where, tables) : [];
-  const joinedTable = castSourceSql(schema, table, terms, dialect);
+  const joinedTable = planner.castSourceSql(table, terms);
   const joined = sql`${words} ${joinedTable} on ${sql.join(sides, sql` = `)}`;
-  const rest = whereSql(scope, fence?.where ?? include.where, resolve);
+  const rest = whereSql(scope, prefilter?.where ?? include.where, resolve);
   const names = [...selected.map((_, index) => sql.id(columnAlias(index))), numberAlias];
   if (dialect.valuesPerStatement !== undefined) {
     // One more is the number of keys.
     const room = dialect.valuesPerStatement - KEYS_PER_STATEMENT - 1;
-    const from = fence?.around(joined) ?? joined;
+    const from = prefilter?.sourceSql(joined) ?? joined;
     const isFull = countValues(sql`${typed} ${ranked} ${from} ${rest}`) > room;
     if (isFull) throw tooComplex(`more than ${room} values in an include`);
   }
   return {
-    ...{ name, isOne, limit, key: key.column, columns, selected },
+    name,
+    isOne,
+    limit,
+    key: key.column,
+    columns,
+    selected,
     keyPlace: outer.selected.findIndex(
       ({ table, column }) => table.name === key.table.name && column.name === key.column.name,
     ),
-    includes: planIncludes(schema, { tables, columns, selected }, includes, planner, dialect),
+    includes: planIncludes(planner, { tables, columns, selected }, includes),
     statement(values) {
       const rows = dialect.keyRows?.(values, key.column.kind) ?? valuesSql(values, dialect.row);
       const list = sql`(${typed} union all ${rows}) as ${sql.id(listed)}`;
       const source = sql`${list} ${joined} and ${n} <= ${values.length}`;
-      const from = fence?.around(source, sql`${n} as ${numberAlias}`) ?? source;
+      const from = prefilter?.sourceSql(source, sql`${n} as ${numberAlias}`) ?? source;
       const inner = sql`${ranked} ${from}${rest}`;
       return sql`select ${sql.join(names)} from (${inner}) as ${rankedName}
         where ${placeAlias} <= ${sql.lit(isOne ? 1 : limit + 1)}

@@ -34,10 +34,10 @@ export interface ColumnKind {
   /** The meaning of the values, independent of the database's own types. */
   readonly family?: Family | undefined;
   /** The column where it is compared with another one, as a value of `family`, if not the bare column. */
-  beside?(column: Fragment, family: Family): Fragment;
+  asFamily?(column: Fragment, family: Family): Fragment;
   /** The column where values are grouped or sorted, if not the bare column. */
   readonly grouped?: ((column: Fragment) => Fragment) | undefined;
-  /** True if `compared` or `beside` fails for some values. */
+  /** True if `compared` or `asFamily` fails for some values. */
   readonly castFails?: boolean;
   /**
    * A short value in place of the column, different for different values. Set where the database
@@ -113,11 +113,11 @@ export interface Nesting {
   /**
    * `statement` selects the values that are not null.
    *
-   * @param beside what they are compared with
+   * @param compared the column that they are compared with
    */
   select(
     query: InnerSelect,
-    beside?: Column,
+    compared?: Column,
   ): {
     readonly column: Column;
     readonly statement: (side: (column: Fragment) => Fragment) => Fragment;
@@ -206,10 +206,10 @@ export function selectedColumns<Found extends Column>(
 ): ColumnReference<Found>[] {
   const every = () =>
     scope.flatMap((table) => Array.from(table.columns.values(), (column) => ({ table, column })));
-  return once(names.flatMap((name) => (name === "*" ? every() : [resolve(name)])));
+  return distinctColumns(names.flatMap((name) => (name === "*" ? every() : [resolve(name)])));
 }
 
-export function once<Found extends Column>(
+export function distinctColumns<Found extends Column>(
   references: readonly ColumnReference<Found>[],
 ): ColumnReference<Found>[] {
   return [...new Map(references.map((reference) => [reference.column, reference])).values()];

@@ -4,6 +4,7 @@ import type {
   Aggregate,
   CellValue,
   Condition,
+  Exists,
   Include,
   InnerSelect,
   Join,
@@ -13,7 +14,7 @@ import type {
 import { EngineRefusal } from "../refusal.ts";
 import { type ComputeDialect, Computed } from "./compute.ts";
 import {
-  besideMayFail,
+  comparisonMayFail,
   conditionSql,
   guardedSql,
   isAlike,
@@ -34,10 +35,10 @@ import {
   columnAlias,
   columnSql,
   columnsOf,
+  distinctColumns,
   type Measure,
   type Nesting,
   nameInSql,
-  once,
   type PresentValue,
   type Resolve,
   resolveColumn,
@@ -253,23 +254,6 @@ export function sourcesOf(query: Pick<Select, "from" | "join">): Source[] {
   throw new EngineRefusal("self_join", problem);
 }
 
-export function sourceSql(schema: string, { name, place }: SelectedTable<ColumnKind>): Fragment {
-  return place ?? sql.id(schema, name);
-}
-
-/** A table whose values are cast to link them: first, only for rows that meet its own terms. */
-export function castSourceSql<Kind extends ColumnKind>(
-  schema: string,
-  table: SelectedTable<Kind>,
-  terms: Condition[],
-  dialect: SelectDialect<Kind>,
-): Fragment {
-  const source = sourceSql(schema, table);
-  if (terms.length === 0) return source;
-  const wanted = conditionSql(columnsOf([table]), { and: terms }, [table]);
-  return sql`(select * from ${source} where ${wanted} ${dialect.limit(undefined, 0)}) as ${sql.id(table.name)}`;
-}
-
 type Conditions = Partial<Pick<Select, "where" | "having" | "compute">>;
 
 /** All conditions of a Select but those within them. */
@@ -300,105 +284,424 @@ export function tablesWithin(condition: Condition | null | undefined): string[] 
   });
 }
 
+export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
+  readonly aggregates: AggregateDialect<Kind>;
+  readonly computing: ComputeDialect<Kind>;
+  /** True if the database evaluates conditions on rows that others exclude, even within a `case`. */
+  readonly needsPrefilter?: boolean;
+  /** Precedes each row of `values`. */
+  readonly row?: string;
+  /** The most, if each key of an include is one. */
+  readonly valuesPerStatement?: number;
+  /** The keys of an include, numbered from 1, if they are bound as one value. */
+  keyRows?(keys: readonly unknown[], kind: Kind): Fragment;
+  /** Nulls come first. */
+  order(column: Fragment, direction: "ASC" | "DESC", hasNulls: boolean): Fragment;
+  limit(limit: number | undefined, offset: number | undefined): Fragment;
+  /** True if the database joins for `not exists`, but may compare each row with all of `not in`. */
+  readonly joinsExcluded?: boolean;
+  /** True if a change may not read its own table, unless the rows read are stored first. */
+  readonly locksChanged?: boolean;
+  readonly templates?: ByShape<SelectTemplate<Kind>>;
+  /** Makes a fragment without values cheaper to reuse. */
+  flatten?(fragment: Fragment): Fragment;
+}
+
+/** The parts of a Select that do not depend on values. */
+interface SelectTemplate<Kind extends ColumnKind> {
+  readonly columns: readonly ColumnReference<Column<Kind>>[];
+  readonly selected: readonly ColumnReference<Column<Kind>>[];
+  /** Columns and computed names. */
+  readonly resolve: Resolve<Column<Kind>>;
+  /** Aggregates too. */
+  readonly resolveGrouped: Resolve<Column<Kind>>;
+  readonly terms: readonly OrderTerm[];
+  readonly head: Fragment;
+  readonly groups: readonly Fragment[];
+  readonly order: readonly Fragment[];
+}
+
+type SelectedColumn<Kind extends ColumnKind> = Column<Kind> & { readonly isNullable?: boolean };
+
+export interface SelectedTable<Kind extends ColumnKind> extends Table<SelectedColumn<Kind>> {
+  readonly keys?: TableKeys;
+  /** In a `from`, if not its name. */
+  readonly source?: Fragment;
+}
+
+export interface SelectPlan<Kind extends ColumnKind> {
+  readonly columns: readonly ColumnReference<Column<Kind>>[];
+  /** `columns`, and those that `include` needs. */
+  readonly selected: readonly ColumnReference<Column<Kind>>[];
+  /**
+   * Several for a page that no single index range covers. `found` returns how many rows the earlier
+   * statements have returned.
+   */
+  statements(found: () => number): Iterable<Fragment>;
+}
+
+/** The words of a Select around the condition of each statement. */
+interface StatementParts {
+  readonly head: Fragment;
+  /** In row order. */
+  readonly conditions: readonly Fragment[];
+  readonly tail: readonly Fragment[];
+}
+
 type ScopedQuery = Pick<Select, "from" | "join" | "where" | "compute" | "aggregate">;
 
-/** Makes the scopes of a Select and of those within it, of tables that were read. */
-export interface Planner<Kind extends ColumnKind> extends Nesting {
-  tableNamed(name: string): SelectedTable<Kind>;
-  /** @param isFenced true if the scope is of rows that a Select around it may compute with */
-  scopeOf(query: ScopedQuery, isFenced?: boolean): SelectedTable<Kind>[];
+/** Rows that meet the terms that cannot fail, as tables of their own. */
+interface Prefilter<Kind extends ColumnKind> {
+  readonly tables: readonly SelectedTable<Kind>[];
+  /** The other terms. */
+  readonly where: Condition;
+  /** @param source what follows `from`, and `more` a further column of it */
+  sourceSql(source: Fragment, more?: Fragment): Fragment;
 }
 
 const pickedName = "picked values";
+const groupedName = "grouped rows";
+export const prefilteredName = "prefiltered rows";
+const space = sql` `;
 
-/** @param isChange true in an Update or Delete, some of which may not read their own table */
-export function plannerOf<Kind extends ColumnKind>(
-  schema: string,
-  tables: ReadonlyMap<string, SelectedTable<Kind>>,
-  dialect: SelectDialect<Kind>,
-  isChange: boolean,
-): Planner<Kind> {
-  const tableNamed = (name: string): SelectedTable<Kind> => {
-    const table = tables.get(name);
+/** Plans the Selects of an operation and those within its conditions, over tables that were read. */
+export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
+  readonly budget = new SizeBudget();
+  readonly dialect: SelectDialect<Kind>;
+  readonly #schema: string;
+  readonly #tables: ReadonlyMap<string, SelectedTable<Kind>>;
+  readonly #isChange: boolean;
+
+  /** @param isChange true in an Update or Delete, some of which may not read their own table */
+  constructor(
+    schema: string,
+    tables: ReadonlyMap<string, SelectedTable<Kind>>,
+    dialect: SelectDialect<Kind>,
+    isChange = false,
+  ) {
+    this.#schema = schema;
+    this.#tables = tables;
+    this.dialect = dialect;
+    this.#isChange = isChange;
+  }
+
+  tableNamed(name: string): SelectedTable<Kind> {
+    const table = this.#tables.get(name);
     if (table === undefined) throw new Error("A query contains a table that was not read");
-    return { ...table, nesting: planner };
-  };
+    return { ...table, nesting: this };
+  }
+
+  /** @param isIsolated true if a Select around it may compute with its rows */
+  scopeOf(query: ScopedQuery, isIsolated = false): SelectedTable<Kind>[] {
+    const isComputed = isIsolated || query.compute !== undefined;
+    const scope = this.#scopeOf(query, isComputed);
+    const isPlain = isComputed || typeof query.from === "string" || "table" in query.from;
+    return isPlain || !this.#mayCast(scope, query) ? scope : this.#scopeOf(query, true);
+  }
+
+  #scopeOf(query: ScopedQuery, isIsolated: boolean): SelectedTable<Kind>[] {
+    return sourcesOf(query).map((source) => {
+      const { as: name } = source;
+      if ("table" in source) return underName(this.#schema, this.tableNamed(source.table), name);
+      const { columns, statement } = this.#planWithin(source.select, isIsolated);
+      return { ...selectedAs(name, columns, statement), nesting: this };
+    });
+  }
+
   /** A Select within another query, with aliases for its columns. */
-  const planWithin = (query: InnerSelect, isFenced: boolean) => {
+  #planWithin(query: InnerSelect, isIsolated: boolean) {
     // Keeps conditions out of it, as servers could compute hidden rows for them.
-    const isOpen = (isFenced || query.compute !== undefined) && query.limit === undefined;
+    const isOpen = (isIsolated || query.compute !== undefined) && query.limit === undefined;
     const whole = { ...query, database: "", ...(isOpen ? { offset: query.offset ?? 0 } : {}) };
-    const scope = planner.scopeOf(query, isFenced);
-    const { columns, statements } = planSelect(schema, scope, whole, dialect, true);
+    const { columns, statements } = this.plan(this.scopeOf(query, isIsolated), whole, true);
     const [statement] = statements(() => 0);
     const [first] = columns;
     if (first === undefined || statement === undefined) throw new Error("A Select has no columns");
     return { columns, first: first.column, statement };
-  };
-  const picked = sql.id(pickedName, columnAlias(0));
-  const planner: Planner<Kind> = {
-    budget: new SizeBudget(),
-    tableNamed,
-    scopeOf(query, isFenced = false) {
-      const isComputed = isFenced || query.compute !== undefined;
-      const scopeWith = (isFenced: boolean) =>
-        sourcesOf(query).map((source) => {
-          const { as: name } = source;
-          if ("table" in source) return underName(schema, tableNamed(source.table), name);
-          const { columns, statement } = planWithin(source.select, isFenced);
-          return { ...selectedAs(name, columns, statement), nesting: planner };
-        });
-      const scope = scopeWith(isComputed);
-      const isPlain = isComputed || typeof query.from === "string" || "table" in query.from;
-      return isPlain || !mayCast(scope, query, dialect) ? scope : scopeWith(true);
-    },
-    link: (outer, { table, on }) => sidesOf([...outer, tableNamed(table)], on),
-    exists(outer, { table, on, where }) {
-      const inner = tableNamed(table);
-      const more =
-        where == null ? sql`` : sql` and ${guardedSql(columnsOf([inner]), where, [inner])}`;
-      const [left, right] = sidesOf([...outer, inner], on);
-      const [own, key] = on.startsWith(`${table}.`) ? [left, right] : [right, left];
-      // The outer column comes first in both forms, since its collation counts.
-      const side = linkSides(left.column, right.column);
-      const [wanted, found] = [key, own].map((one) => side(one.column, columnSql(one)));
-      const terms = linkMayFail([left, right])
-        ? termsAbout(inner, columnsOf([inner]), where, [inner])
-        : [];
-      const place = castSourceSql(schema, inner, terms, dialect);
-      const { isIndexed } = inner;
-      return isIndexed === undefined ||
-        (isAlike(own.column, key.column) && isIndexed(own.column.name))
-        ? sql`exists (select 1 from ${place} where ${wanted} = ${found}${more})`
-        : sql`(${wanted} is not null and ${wanted} in
-            (select ${found} from ${place} where ${found} is not null${more}))`;
-    },
-    select(query, beside) {
-      const { order_by: _, ...unordered } = query;
-      const { limit, offset, aggregate } = query;
-      const isPlain = limit === undefined && offset === undefined && aggregate === undefined;
-      const isStored = isChange && isPlain && dialect.locksChanged === true;
-      const whole = isStored ? { ...unordered, distinct: true } : query;
-      // MariaDB merges Selects within each other wrongly if the inner ones compare expressions.
-      const isFenced = dialect.needsFence === true && tablesWithin(query.where).length > 0;
-      const open = planWithin(whole, isFenced);
-      const isCast = !isFenced && beside !== undefined && besideMayFail(beside, open.first);
-      const { first, statement: inner } = isCast ? planWithin(whole, true) : open;
-      const from = sql`from (${inner}) as ${sql.id(pickedName)}`;
-      const statement = (side: (column: Fragment) => Fragment) =>
-        sql`select ${side(picked)} ${from} where ${picked} is not null`;
-      return {
-        column: first,
-        statement,
-        excludes(left, side) {
-          if (dialect.joinsExcluded !== true || !isShort(inner)) return undefined;
-          return sql`(not exists (select 1 ${from} where ${left} = ${side(picked)})
+  }
+
+  /** True if a Select, which computes nothing, casts columns that it joins or compares. */
+  #mayCast(scope: readonly SelectedTable<Kind>[], query: ScopedQuery): boolean {
+    if (linksOf(scope, query).some(linkMayFail)) return true;
+    const resolve = this.resolveIn(scope, query);
+    return splitTerms(resolve, query.where ?? { and: [] }, scope).failing.length > 0;
+  }
+
+  link(outer: Scope, { table, on }: Exists): [left: ColumnReference, right: ColumnReference] {
+    return linkedColumns([...outer, this.tableNamed(table)], on);
+  }
+
+  exists(outer: Scope, { table, on, where }: Exists): Fragment {
+    const inner = this.tableNamed(table);
+    const more =
+      where == null ? sql`` : sql` and ${guardedSql(columnsOf([inner]), where, [inner])}`;
+    const [left, right] = linkedColumns([...outer, inner], on);
+    const [own, key] = on.startsWith(`${table}.`) ? [left, right] : [right, left];
+    // The outer column comes first in both forms, since its collation counts.
+    const side = linkSides(left.column, right.column);
+    const [wanted, found] = [key, own].map((one) => side(one.column, columnSql(one)));
+    const terms = linkMayFail([left, right])
+      ? termsAbout(inner, columnsOf([inner]), where, [inner])
+      : [];
+    const source = this.castSourceSql(inner, terms);
+    const { isIndexed } = inner;
+    return isIndexed === undefined ||
+      (isAlike(own.column, key.column) && isIndexed(own.column.name))
+      ? sql`exists (select 1 from ${source} where ${wanted} = ${found}${more})`
+      : sql`(${wanted} is not null and ${wanted} in
+            (select ${found} from ${source} where ${found} is not null${more}))`;
+  }
+
+  select(query: InnerSelect, compared?: Column): ReturnType<Nesting["select"]> {
+    const { dialect } = this;
+    const { order_by: _, ...unordered } = query;
+    const { limit, offset, aggregate } = query;
+    const isPlain = limit === undefined && offset === undefined && aggregate === undefined;
+    const isStored = this.#isChange && isPlain && dialect.locksChanged === true;
+    const whole = isStored ? { ...unordered, distinct: true } : query;
+    // MariaDB merges Selects within each other wrongly if the inner ones compare expressions.
+    const isIsolated = dialect.needsPrefilter === true && tablesWithin(query.where).length > 0;
+    const open = this.#planWithin(whole, isIsolated);
+    const isCast = !isIsolated && compared !== undefined && comparisonMayFail(compared, open.first);
+    const { first, statement: inner } = isCast ? this.#planWithin(whole, true) : open;
+    const picked = sql.id(pickedName, columnAlias(0));
+    const from = sql`from (${inner}) as ${sql.id(pickedName)}`;
+    const statement = (side: (column: Fragment) => Fragment) =>
+      sql`select ${side(picked)} ${from} where ${picked} is not null`;
+    return {
+      column: first,
+      statement,
+      excludes(left, side) {
+        if (dialect.joinsExcluded !== true || !isShort(inner)) return undefined;
+        return sql`(not exists (select 1 ${from} where ${left} = ${side(picked)})
             and (${left} is not null or not exists (${statement(side)}) or null))`;
-        },
-      };
-    },
-  };
-  return planner;
+      },
+    };
+  }
+
+  plan(tables: readonly SelectedTable<Kind>[], query: Select, isNested = false): SelectPlan<Kind> {
+    const prefilter = this.prefilter(tables, query);
+    const scope = prefilter?.tables ?? tables;
+    const rest = prefilter === undefined ? query : { ...query, where: prefilter.where };
+    const template = this.#knownTemplate(scope, rest, isNested, () => {
+      const source = this.#joinedSql(tables, query);
+      return prefilter?.sourceSql(source) ?? source;
+    });
+    const { dialect } = this;
+    const { columns, selected } = template;
+    const parts = isNestedSummary(query)
+      ? this.#groupedParts(template, scope, rest)
+      : this.#plainParts(template, scope, rest);
+    return { columns, selected, statements: (found) => statementsOf(parts, query, dialect, found) };
+  }
+
+  sourceSql({ name, source }: SelectedTable<Kind>): Fragment {
+    return source ?? sql.id(this.#schema, name);
+  }
+
+  /** A table whose values are cast to link them: first, only for rows that meet its own terms. */
+  castSourceSql(table: SelectedTable<Kind>, terms: Condition[]): Fragment {
+    const source = this.sourceSql(table);
+    if (terms.length === 0) return source;
+    const wanted = conditionSql(columnsOf([table]), { and: terms }, [table]);
+    const all = this.dialect.limit(undefined, 0);
+    return sql`(select * from ${source} where ${wanted} ${all}) as ${sql.id(table.name)}`;
+  }
+
+  #joinedSql(tables: readonly SelectedTable<Kind>[], query: Select): Fragment {
+    const types = joinsOf(query).map(({ join_type }) => join_type);
+    const links = linksOf(tables, query);
+    const castTables = links.filter(linkMayFail).flat();
+    const cast = new Set(castTables.map(({ table }) => table.name));
+    const names = tables.map(({ name }) => name);
+    const optional = optionalNames(names, types);
+    const resolve = cast.size === 0 ? undefined : this.resolveIn(tables, query);
+    const [from = sql``, ...joined] = tables.map((table) => {
+      if (resolve === undefined || !cast.has(table.name) || optional.has(table.name)) {
+        return this.sourceSql(table);
+      }
+      return this.castSourceSql(table, termsAbout(table, resolve, query.where, tables));
+    });
+    const joins = links.map(([left, right], index) => {
+      const type = sql.raw((types[index] ?? "").toLowerCase());
+      const side = linkSides(left.column, right.column);
+      const sides = [left, right].map((one) => side(one.column, columnSql(one)));
+      return sql`${type} join ${joined[index]} on ${sql.join(sides, sql` = `)}`;
+    });
+    return sql.join([from, ...joins], space);
+  }
+
+  /** Undefined unless the database needs it for this query. */
+  prefilter(
+    tables: readonly SelectedTable<Kind>[],
+    query: Pick<Select, "where" | "compute" | "aggregate">,
+  ): Prefilter<Kind> | undefined {
+    const { where, compute } = query;
+    const { needsPrefilter, limit } = this.dialect;
+    if (needsPrefilter !== true || compute === undefined || where == null) return undefined;
+    const { safe, failing } = splitTerms(this.resolveIn(tables, query), where, tables);
+    if (safe.length === 0 || failing.length === 0) return undefined;
+    const used = new Set(namesIn(query));
+    const selected: Fragment[] = [];
+    const within = tables.map((table) => {
+      const columns = Array.from(table.columns, ([name, column]) => {
+        const own = { ...column };
+        if (used.has("*") || used.has(name)) {
+          const alias = columnAlias(selected.length);
+          selected.push(sql`${columnSql({ table, column })} as ${sql.id(alias)}`);
+          nameInSql(own, sql.id(prefilteredName, alias));
+        }
+        return [name, own] as const;
+      });
+      return { ...table, columns: new Map(columns) };
+    });
+    const wanted = conditionSql(columnsOf(tables), { and: safe }, tables);
+    return {
+      tables: within,
+      where: { and: failing },
+      sourceSql(source, more = sql`1`) {
+        return sql`(select ${sql.join([...selected, more])} from ${source} where ${wanted}
+        ${limit(undefined, 0)}) as ${sql.id(prefilteredName)}`;
+      },
+    };
+  }
+
+  #knownTemplate(
+    tables: readonly SelectedTable<Kind>[],
+    query: Select,
+    isNested: boolean,
+    sourceOf: () => Fragment,
+  ): SelectTemplate<Kind> {
+    const make = () => this.#makeTemplate(tables, query, isNested, sourceOf());
+    const [table, ...others] = tables;
+    const { columns, distinct, aggregate, group_by, order_by, compute, include } = query;
+    const isCommon = compute === undefined && include === undefined && !isNestedSummary(query);
+    const isOfOneTable = !isNested && others.length === 0;
+    const { templates } = this.dialect;
+    if (table === undefined || templates === undefined || !isOfOneTable || !isCommon) return make();
+    const shape = JSON.stringify({ columns, distinct, aggregate, group_by, order_by });
+    return templates.find(table, shape, make);
+  }
+
+  #makeTemplate(
+    tables: readonly SelectedTable<Kind>[],
+    query: Select,
+    isNested: boolean,
+    source: Fragment,
+  ): SelectTemplate<Kind> {
+    const { aggregate = [], group_by: groups = [] } = query;
+    const { aggregates, flatten } = this.dialect;
+    const resolve = this.resolveIn(tables, query);
+    const aliases = aliasesOf(aggregate, tables, resolve, aggregates);
+    const grouped = groups.map((name) => asGrouped(resolve(name)));
+    const columns =
+      aggregate.length > 0
+        ? [...distinctColumns(grouped), ...aliases.values()]
+        : selectedColumns<Column<Kind>>(tables, query.columns ?? [], resolve).map((one) =>
+            query.distinct === true ? asGrouped(one) : one,
+          );
+    const includes = query.include ?? [];
+    const keys = includes.map((one) => resolveColumn<Column<Kind>>(tables, outerKeyOf(one)));
+    const selected = distinctColumns([...columns, ...keys]);
+    const resolveGrouped = (name: string) => aliases.get(name) ?? asGrouped(resolve(name));
+    const terms = orderTerms(resolveGrouped, query);
+    if (query.distinct === true && aggregate.length === 0) requireSelected(terms, columns);
+    const isNamed = isNestedSummary(query);
+    const words = query.distinct === true ? sql`select distinct` : sql`select`;
+    const all = sql.join(selected.map(isNested || isNamed ? aliasedSql : columnSql));
+    const head = sql`${words} ${all} from ${source}`;
+    const isFlat = query.compute === undefined;
+    const ordered = columns.map(({ column }) => column);
+    // Servers do not recognize the expressions of computed names, but their places in the list.
+    const groupNames = grouped.map((one) =>
+      isNamed ? sql.raw(String(ordered.indexOf(one.column) + 1)) : columnSql(one),
+    );
+    return {
+      columns,
+      selected,
+      resolve,
+      resolveGrouped,
+      terms,
+      head: (isFlat ? flatten?.(head) : undefined) ?? head,
+      groups: groupNames.length === 0 ? [] : [sql`group by ${sql.join(groupNames)}`],
+      order: this.orderSql(terms),
+    };
+  }
+
+  resolveIn(
+    tables: readonly SelectedTable<Kind>[],
+    { compute = [], aggregate = [] }: Pick<Select, "compute" | "aggregate">,
+  ): Resolve<SelectedColumn<Kind>> {
+    const later = new Set(aggregate.map(({ as: name }) => name));
+    const columns: Resolve<SelectedColumn<Kind>> = (name) => {
+      if (!later.has(name)) return resolveColumn(tables, name);
+      const problem = `"${name}" is aggregated after where and compute; use having, or from with this Select`;
+      throw new EngineRefusal("unknown_column", problem);
+    };
+    if (compute.length === 0) return columns;
+    const computed = new Computed<Kind>(columns, this.dialect.computing, tables);
+    for (const definition of compute) {
+      requireNewName(definition.as, tables);
+      computed.define(definition);
+    }
+    return computed.resolve;
+  }
+
+  #plainParts(
+    { head, groups, order, terms, resolve, resolveGrouped }: SelectTemplate<Kind>,
+    tables: readonly SelectedTable<Kind>[],
+    query: Select,
+  ): StatementParts {
+    const { after } = query;
+    const having = filterSql("having", query.having, resolveGrouped, tables);
+    const tail = [...groups, ...having, ...order];
+    const wanted = whereSql(tables, query.where, resolve);
+    if (after === undefined) return { head, conditions: [wanted], tail };
+    requireUniqueOrder(terms, tables);
+    if (terms.length !== after.length) {
+      throw new EngineRefusal("invalid_value", "With after, order_by must name each column once");
+    }
+    const first = query.where == null ? sql`where` : sql`${wanted} and`;
+    const ranges = rangesAfter(terms, after, this.dialect);
+    return { head, conditions: ranges.map((range) => sql`${first} ${range}`), tail };
+  }
+
+  /**
+   * Groups in a nested query. Servers do not see that an expression with bound values is the grouped
+   * one, so the conditions and the order of groups need names. With an offset, servers do not move
+   * these conditions to rows, of which some are hidden.
+   */
+  #groupedParts(
+    { columns, head, groups, terms, resolve, resolveGrouped }: SelectTemplate<Kind>,
+    tables: readonly SelectedTable<Kind>[],
+    query: Select,
+  ): StatementParts {
+    const where = whereSql(tables, query.where, resolve);
+    const named = new Map<Column, ColumnReference>(
+      columns.map((reference, index) => {
+        const expression = sql.id(groupedName, columnAlias(index));
+        return [reference.column, { ...reference, expression }];
+      }),
+    );
+    const nameOf = (reference: ColumnReference) => named.get(reference.column) ?? reference;
+    const names = sql.join([...named.values()].map(aliasedSql));
+    const inner = sql.join([head, where, ...groups, this.dialect.limit(undefined, 0)], space);
+    const order = terms.map((term) => ({ ...term, reference: nameOf(term.reference) }));
+    const resolveName = (name: string) => nameOf(resolveGrouped(name));
+    return {
+      head: sql`select ${names} from (${inner}) as ${sql.id(groupedName)}`,
+      conditions: [sql.join(filterSql("where", query.having, resolveName, tables))],
+      tail: this.orderSql(order),
+    };
+  }
+
+  orderSql(terms: readonly OrderTerm[]): Fragment[] {
+    if (terms.length === 0) return [];
+    const columns = terms.map(({ reference, direction, hasNulls }) =>
+      this.dialect.order(columnSql(reference), direction, hasNulls),
+    );
+    return [sql`order by ${sql.join(columns)}`];
+  }
 }
 
 /** Columns of its own, since columns are compared and remembered by identity. */
@@ -409,8 +712,8 @@ function underName<Kind extends ColumnKind>(
 ): SelectedTable<Kind> {
   if (table.name === name) return table;
   const columns = new Map(Array.from(table.columns, ([key, column]) => [key, { ...column }]));
-  const place = sql`${sql.id(schema, table.name)} as ${sql.id(name)}`;
-  return { ...table, name, columns, place };
+  const source = sql`${sql.id(schema, table.name)} as ${sql.id(name)}`;
+  return { ...table, name, columns, source };
 }
 
 /** The rows of a Select as a table. */
@@ -431,184 +734,17 @@ function selectedAs<Kind extends ColumnKind>(
     columns.set(own.name, own);
   }
   const keys = { primary: [], unique: new Set<string>() };
-  return { name, columns, keys, place: sql`(${statement}) as ${sql.id(name)}` };
+  return { name, columns, keys, source: sql`(${statement}) as ${sql.id(name)}` };
 }
 
 function linksOf(scope: Scope, query: Pick<Select, "join">) {
-  return joinsOf(query).map(({ on }) => sidesOf(scope, on));
-}
-
-/** True if a Select, which computes nothing, casts columns that it joins or compares. */
-function mayCast<Kind extends ColumnKind>(
-  scope: readonly SelectedTable<Kind>[],
-  query: ScopedQuery,
-  dialect: SelectDialect<Kind>,
-): boolean {
-  if (linksOf(scope, query).some(linkMayFail)) return true;
-  const resolve = resolveIn(scope, query, dialect);
-  return splitTerms(resolve, query.where ?? { and: [] }, scope).failing.length > 0;
+  return joinsOf(query).map(({ on }) => linkedColumns(scope, on));
 }
 
 /** The columns of `table.column = table.column`. */
-function sidesOf(scope: Scope, on: string): [left: ColumnReference, right: ColumnReference] {
+function linkedColumns(scope: Scope, on: string): [left: ColumnReference, right: ColumnReference] {
   const [left = "", right = ""] = on.split(" = ");
   return [resolveColumn(scope, left), resolveColumn(scope, right)];
-}
-
-export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
-  readonly aggregates: AggregateDialect<Kind>;
-  readonly computing: ComputeDialect<Kind>;
-  /** True if the database evaluates conditions on rows that others exclude, even within a `case`. */
-  readonly needsFence?: boolean;
-  /** Precedes each row of `values`. */
-  readonly row?: string;
-  /** The most, if each key of an include is one. */
-  readonly valuesPerStatement?: number;
-  /** The keys of an include, numbered from 1, if they are bound as one value. */
-  keyRows?(keys: readonly unknown[], kind: Kind): Fragment;
-  /** Nulls come first. */
-  order(column: Fragment, direction: "ASC" | "DESC", hasNulls: boolean): Fragment;
-  limit(limit: number | undefined, offset: number | undefined): Fragment;
-  /** True if the database joins for `not exists`, but may compare each row with all of `not in`. */
-  readonly joinsExcluded?: boolean;
-  /** True if a change may not read its own table, unless the rows read are stored first. */
-  readonly locksChanged?: boolean;
-  readonly frames?: ByShape<Frame<Kind>>;
-  /** Makes a fragment without values cheaper to reuse. */
-  flatten?(fragment: Fragment): Fragment;
-}
-
-/** The parts of a Select that do not depend on values. */
-interface Frame<Kind extends ColumnKind> {
-  readonly columns: readonly ColumnReference<Column<Kind>>[];
-  readonly selected: readonly ColumnReference<Column<Kind>>[];
-  /** Columns and computed names. */
-  readonly resolve: Resolve<Column<Kind>>;
-  /** Aggregates too. */
-  readonly resolveGrouped: Resolve<Column<Kind>>;
-  readonly terms: readonly OrderTerm[];
-  readonly head: Fragment;
-  readonly groups: readonly Fragment[];
-  readonly order: readonly Fragment[];
-}
-
-type SelectedColumn<Kind extends ColumnKind> = Column<Kind> & { readonly isNullable?: boolean };
-
-export interface SelectedTable<Kind extends ColumnKind> extends Table<SelectedColumn<Kind>> {
-  readonly keys?: TableKeys;
-  /** In a `from`, if not its name. */
-  readonly place?: Fragment;
-}
-
-export interface SelectPlan<Kind extends ColumnKind> {
-  readonly columns: readonly ColumnReference<Column<Kind>>[];
-  /** `columns`, and those that `include` needs. */
-  readonly selected: readonly ColumnReference<Column<Kind>>[];
-  /**
-   * Several for a page that no single index range covers. `found` returns how many rows the earlier
-   * statements have returned.
-   */
-  statements(found: () => number): Iterable<Fragment>;
-}
-
-const space = sql` `;
-
-export function planSelect<Kind extends ColumnKind>(
-  schema: string,
-  tables: readonly SelectedTable<Kind>[],
-  query: Select,
-  dialect: SelectDialect<Kind>,
-  isNested = false,
-): SelectPlan<Kind> {
-  const fence = fenceOf(tables, query, dialect);
-  const scope = fence?.tables ?? tables;
-  const rest = fence === undefined ? query : { ...query, where: fence.where };
-  const frame = knownFrame(scope, rest, dialect, isNested, () => {
-    const source = joinedSql(schema, tables, query, dialect);
-    return fence?.around(source) ?? source;
-  });
-  const { columns, selected } = frame;
-  const parts = isNestedSummary(query)
-    ? summaryParts(frame, scope, rest, dialect)
-    : plainParts(frame, scope, rest, dialect);
-  return { columns, selected, statements: (found) => statementsOf(parts, query, dialect, found) };
-}
-
-function joinedSql<Kind extends ColumnKind>(
-  schema: string,
-  tables: readonly SelectedTable<Kind>[],
-  query: Select,
-  dialect: SelectDialect<Kind>,
-): Fragment {
-  const types = joinsOf(query).map(({ join_type }) => join_type);
-  const links = linksOf(tables, query);
-  const cast = new Set(
-    links.filter(linkMayFail).flatMap((sides) => sides.map(({ table }) => table.name)),
-  );
-  const optional = optionalNames(
-    tables.map(({ name }) => name),
-    types,
-  );
-  const resolve = cast.size === 0 ? undefined : resolveIn(tables, query, dialect);
-  const [from = sql``, ...joined] = tables.map((table) => {
-    if (resolve === undefined || !cast.has(table.name) || optional.has(table.name)) {
-      return sourceSql(schema, table);
-    }
-    const terms = termsAbout(table, resolve, query.where, tables);
-    return castSourceSql(schema, table, terms, dialect);
-  });
-  const joins = links.map(([left, right], index) => {
-    const type = sql.raw((types[index] ?? "").toLowerCase());
-    const side = linkSides(left.column, right.column);
-    const sides = [left, right].map((one) => side(one.column, columnSql(one)));
-    return sql`${type} join ${joined[index]} on ${sql.join(sides, sql` = `)}`;
-  });
-  return sql.join([from, ...joins], space);
-}
-
-/** Rows that meet the terms that cannot fail, as tables of their own. */
-interface Fence<Kind extends ColumnKind> {
-  readonly tables: readonly SelectedTable<Kind>[];
-  /** The other terms. */
-  readonly where: Condition;
-  /** @param source what follows `from`, and `more` a further column of it */
-  around(source: Fragment, more?: Fragment): Fragment;
-}
-
-export const fenced = "fenced rows";
-
-/** Undefined unless the database needs it for this query. */
-export function fenceOf<Kind extends ColumnKind>(
-  tables: readonly SelectedTable<Kind>[],
-  query: Pick<Select, "where" | "compute" | "aggregate">,
-  dialect: SelectDialect<Kind>,
-): Fence<Kind> | undefined {
-  const { where, compute } = query;
-  if (dialect.needsFence !== true || compute === undefined || where == null) return undefined;
-  const { safe, failing } = splitTerms(resolveIn(tables, query, dialect), where, tables);
-  if (safe.length === 0 || failing.length === 0) return undefined;
-  const used = new Set(namesIn(query));
-  const selected: Fragment[] = [];
-  const within = tables.map((table) => {
-    const columns = Array.from(table.columns, ([name, column]) => {
-      const own = { ...column };
-      if (used.has("*") || used.has(name)) {
-        const place = columnAlias(selected.length);
-        selected.push(sql`${columnSql({ table, column })} as ${sql.id(place)}`);
-        nameInSql(own, sql.id(fenced, place));
-      }
-      return [name, own] as const;
-    });
-    return { ...table, columns: new Map(columns) };
-  });
-  const wanted = conditionSql(columnsOf(tables), { and: safe }, tables);
-  return {
-    ...{ tables: within, where: { and: failing } },
-    around(source, more = sql`1`) {
-      return sql`(select ${sql.join([...selected, more])} from ${source} where ${wanted}
-        ${dialect.limit(undefined, 0)}) as ${sql.id(fenced)}`;
-    },
-  };
 }
 
 /** All that may be names of columns, without their tables. */
@@ -619,96 +755,14 @@ function namesIn(part: unknown): string[] {
   return typeof part === "object" && part !== null ? Object.values(part).flatMap(namesIn) : [];
 }
 
-function knownFrame<Kind extends ColumnKind>(
-  tables: readonly SelectedTable<Kind>[],
-  query: Select,
-  dialect: SelectDialect<Kind>,
-  isNested: boolean,
-  sourceOf: () => Fragment,
-): Frame<Kind> {
-  const make = () => frameOf(tables, query, dialect, isNested, sourceOf());
-  const [table, ...others] = tables;
-  const { compute, include } = query;
-  const isCommon = compute === undefined && include === undefined && !isNestedSummary(query);
-  const isPlain = others.length === 0 && isCommon;
-  if (isNested || table === undefined || !isPlain || dialect.frames === undefined) return make();
-  const { columns, distinct, aggregate, group_by, order_by } = query;
-  const shape = JSON.stringify({ columns, distinct, aggregate, group_by, order_by });
-  return dialect.frames.find(table, shape, make);
-}
-
-function frameOf<Kind extends ColumnKind>(
-  tables: readonly SelectedTable<Kind>[],
-  query: Select,
-  dialect: SelectDialect<Kind>,
-  isNested: boolean,
-  source: Fragment,
-): Frame<Kind> {
-  const { aggregate = [], group_by: groups = [] } = query;
-  const resolve = resolveIn(tables, query, dialect);
-  const aliases = aliasesOf(aggregate, tables, resolve, dialect.aggregates);
-  const grouped = groups.map((name) => asGrouped(resolve(name)));
-  const columns =
-    aggregate.length > 0
-      ? [...once(grouped), ...aliases.values()]
-      : selectedColumns<Column<Kind>>(tables, query.columns ?? [], resolve).map((one) =>
-          query.distinct === true ? asGrouped(one) : one,
-        );
-  const keys = (query.include ?? []).map((one) => resolveColumn<Column<Kind>>(tables, keyOf(one)));
-  const selected = once([...columns, ...keys]);
-  const resolveGrouped = (name: string) => aliases.get(name) ?? asGrouped(resolve(name));
-  const terms = orderTerms(resolveGrouped, query);
-  if (query.distinct === true && aggregate.length === 0) requireSelected(terms, columns);
-  const isNamed = isNestedSummary(query);
-  const words = query.distinct === true ? sql`select distinct` : sql`select`;
-  const all = sql.join(selected.map(isNested || isNamed ? renamed : columnSql));
-  const head = sql`${words} ${all} from ${source}`;
-  const isFlat = query.compute === undefined;
-  const places = columns.map(({ column }) => column);
-  // Servers do not recognize the expressions of computed names, but their places in the list.
-  const groupNames = grouped.map((one) =>
-    isNamed ? sql.raw(String(places.indexOf(one.column) + 1)) : columnSql(one),
-  );
-  return {
-    columns,
-    selected,
-    resolve,
-    resolveGrouped,
-    terms,
-    head: (isFlat ? dialect.flatten?.(head) : undefined) ?? head,
-    groups: groupNames.length === 0 ? [] : [sql`group by ${sql.join(groupNames)}`],
-    order: orderSql(terms, dialect),
-  };
-}
-
 /** The side of `on` that is not of the included table. */
-export function keyOf({ table, on }: Pick<Include, "table" | "on">): string {
+export function outerKeyOf({ table, on }: Pick<Include, "table" | "on">): string {
   const [left = "", right = ""] = on.split(" = ");
   return left.startsWith(`${table}.`) ? right : left;
 }
 
-export function renamed(reference: ColumnReference, index: number): Fragment {
+export function aliasedSql(reference: ColumnReference, index: number): Fragment {
   return sql`${columnSql(reference)} as ${sql.id(columnAlias(index))}`;
-}
-
-export function resolveIn<Kind extends ColumnKind>(
-  tables: readonly SelectedTable<Kind>[],
-  { compute = [], aggregate = [] }: Pick<Select, "compute" | "aggregate">,
-  dialect: SelectDialect<Kind>,
-): Resolve<SelectedColumn<Kind>> {
-  const later = new Set(aggregate.map(({ as: name }) => name));
-  const columns: Resolve<SelectedColumn<Kind>> = (name) => {
-    if (!later.has(name)) return resolveColumn(tables, name);
-    const problem = `"${name}" is aggregated after where and compute; use having, or from with this Select`;
-    throw new EngineRefusal("unknown_column", problem);
-  };
-  if (compute.length === 0) return columns;
-  const computed = new Computed<Kind>(columns, dialect.computing, tables);
-  for (const definition of compute) {
-    requireNewName(definition.as, tables);
-    computed.define(definition);
-  }
-  return computed.resolve;
 }
 
 function isNestedSummary({ compute, aggregate = [], distinct, having }: Select): boolean {
@@ -720,69 +774,9 @@ function isNestedSummary({ compute, aggregate = [], distinct, having }: Select):
   return compute !== undefined && (aggregate.length > 0 || distinct === true);
 }
 
-const groupedName = "grouped rows";
-
-/** The words of a Select around the condition of each statement. */
-interface Parts {
-  readonly head: Fragment;
-  /** In row order. */
-  readonly conditions: readonly Fragment[];
-  readonly tail: readonly Fragment[];
-}
-
-function plainParts<Kind extends ColumnKind>(
-  { head, groups, order, terms, resolve, resolveGrouped }: Frame<Kind>,
-  tables: readonly SelectedTable<Kind>[],
-  query: Select,
-  dialect: SelectDialect<Kind>,
-): Parts {
-  const { after } = query;
-  const having = filterSql("having", query.having, resolveGrouped, tables);
-  const tail = [...groups, ...having, ...order];
-  const wanted = whereSql(tables, query.where, resolve);
-  if (after === undefined) return { head, conditions: [wanted], tail };
-  requireUniqueOrder(terms, tables);
-  if (terms.length !== after.length) {
-    throw new EngineRefusal("invalid_value", "With after, order_by must name each column once");
-  }
-  const first = query.where == null ? sql`where` : sql`${wanted} and`;
-  const ranges = rangesAfter(terms, after, dialect);
-  return { head, conditions: ranges.map((range) => sql`${first} ${range}`), tail };
-}
-
-/**
- * Groups in a nested query. Servers do not see that an expression with bound values is the grouped
- * one, so the conditions and the order of groups need names. With an offset, servers do not move
- * these conditions to rows, of which some are hidden.
- */
-function summaryParts<Kind extends ColumnKind>(
-  { columns, head, groups, terms, resolve, resolveGrouped }: Frame<Kind>,
-  tables: readonly SelectedTable<Kind>[],
-  query: Select,
-  dialect: SelectDialect<Kind>,
-): Parts {
-  const where = whereSql(tables, query.where, resolve);
-  const named = new Map<Column, ColumnReference>(
-    columns.map((reference, index) => {
-      const expression = sql.id(groupedName, columnAlias(index));
-      return [reference.column, { ...reference, expression }];
-    }),
-  );
-  const nameOf = (reference: ColumnReference) => named.get(reference.column) ?? reference;
-  const names = sql.join([...named.values()].map(renamed));
-  const inner = sql.join([head, where, ...groups, dialect.limit(undefined, 0)], space);
-  const order = terms.map((term) => ({ ...term, reference: nameOf(term.reference) }));
-  const resolveName = (name: string) => nameOf(resolveGrouped(name));
-  return {
-    head: sql`select ${names} from (${inner}) as ${sql.id(groupedName)}`,
-    conditions: [sql.join(filterSql("where", query.having, resolveName, tables))],
-    tail: orderSql(order, dialect),
-  };
-}
-
 /** A generator function created per Select would get its own class, which V8 collects late. */
 function* statementsOf<Kind extends ColumnKind>(
-  parts: Parts,
+  parts: StatementParts,
   { limit, offset }: Select,
   dialect: SelectDialect<Kind>,
   found: () => number,
@@ -831,15 +825,4 @@ function filterSql(
 ): Fragment[] {
   if (condition === undefined || condition === null) return [];
   return [sql`${sql.raw(word)} ${conditionSql(resolve, condition, scope)}`];
-}
-
-export function orderSql<Kind extends ColumnKind>(
-  terms: readonly OrderTerm[],
-  dialect: SelectDialect<Kind>,
-): Fragment[] {
-  if (terms.length === 0) return [];
-  const columns = terms.map(({ reference, direction, hasNulls }) =>
-    dialect.order(columnSql(reference), direction, hasNulls),
-  );
-  return [sql`order by ${sql.join(columns)}`];
 }

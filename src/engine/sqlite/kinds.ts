@@ -50,7 +50,7 @@ const like: ColumnKind["like"] = (column, pattern, folds) => {
 };
 
 /** Texts are compared by bytes, and moments by time, whatever their spelling. */
-function beside(column: Fragment, family: Family): Fragment {
+function asFamily(column: Fragment, family: Family): Fragment {
   switch (family) {
     case "double":
       return sql`cast(${column} as real)`;
@@ -67,7 +67,7 @@ function beside(column: Fragment, family: Family): Fragment {
   }
 }
 
-const common = { like, beside, encode: encodeStored };
+const common = { like, asFamily, encode: encodeStored };
 
 const text: SqliteKind = {
   ...common,
