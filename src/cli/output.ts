@@ -39,7 +39,8 @@ export function reportFailure(error: unknown): void {
     error instanceof UsageError ||
     (error instanceof ConfigurationError &&
       error.problems.every(({ source }) => source?.startsWith("--")));
-  process.exitCode = isUsage ? USAGE : error instanceof Cancelled ? CANCELLED : FAILURE;
+  const status = error instanceof Cancelled ? CANCELLED : FAILURE;
+  process.exitCode = isUsage ? USAGE : status;
 }
 
 export function warn(sentence: string): void {

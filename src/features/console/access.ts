@@ -511,9 +511,12 @@ const counts = ["max_rows", "max_changes"];
 function gatherBoxes(form: Fields): Fields {
   const gathered = new Map<string, string>();
   for (const [key, value] of form) {
-    const [, name = key, box] = /^(\w+):(.+)$/s.exec(key) ?? [];
-    const before = gathered.get(name);
-    gathered.set(name, box === undefined ? value : before ? `${before}, ${box}` : box);
+    const [, name, box] = /^(\w+):(.+)$/s.exec(key) ?? [];
+    if (name === undefined || box === undefined) gathered.set(key, value);
+    else {
+      const before = gathered.get(name);
+      gathered.set(name, before ? `${before}, ${box}` : box);
+    }
   }
   return gathered;
 }

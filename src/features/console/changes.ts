@@ -89,7 +89,8 @@ function recordState({ users, groups }: Snapshot, username: string): string[] {
     return [...listed, `${counted(others.length, "more member")} (${digest})`];
   }
   const user = users.get(username);
-  return [user === undefined ? "no record" : user.disabled ? "disabled" : "enabled"];
+  if (user === undefined) return ["no record"];
+  return [user.disabled ? "disabled" : "enabled"];
 }
 
 /**

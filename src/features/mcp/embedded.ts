@@ -19,6 +19,7 @@ import { isPlainName } from "../../core/query/names.ts";
 import type { SchemaSource } from "../../core/upstream/schema-source.ts";
 import { principalOf } from "./authenticate.ts";
 import {
+  answeringRefusals,
   checkHeaders,
   errorCode,
   type McpMessage,
@@ -27,7 +28,6 @@ import {
   reasonOf,
   requireCallRate,
   requireMethod,
-  sendMcpRefusal,
   setHeaders,
 } from "./message.ts";
 import { mayUse } from "./rights.ts";
@@ -228,31 +228,25 @@ export function createEmbeddedMcp(gateway: Gateway, schema: SchemaSource<Exchang
     return server;
   }
 
-  /** @param body undefined for GET and DELETE. @throws Refusal `insufficient_scope` */
-  return async (exchange: Exchange, body: Buffer | undefined): Promise<void> => {
+  async function handle(exchange: Exchange, body: Buffer | undefined): Promise<void> {
     const { request, response } = exchange;
     const webRequest = toWebRequest(request, response);
+    let message: McpMessage | undefined;
     let parsed = {};
-    let server: McpServer;
-    try {
-      let message: McpMessage | undefined;
-      if (body !== undefined) {
-        message = await readMessage(body);
-        const era = checkHeaders(request.headers, message);
-        requireMethod(message, principalOf(exchange), era);
-        parsed = { parsedBody: envelopeOf(body, message) };
-        if (isToolCall(message)) await requireCallRate(message, countCall(gateway, exchange));
-      }
-      server = await createServer(message, exchange, webRequest.signal);
-    } catch (error) {
-      if (!(error instanceof McpRefused)) throw error;
-      sendMcpRefusal(exchange, error);
-      return;
+    if (body !== undefined) {
+      message = await readMessage(body);
+      const era = checkHeaders(request.headers, message);
+      requireMethod(message, principalOf(exchange), era);
+      parsed = { parsedBody: envelopeOf(body, message) };
+      if (isToolCall(message)) await requireCallRate(message, countCall(gateway, exchange));
     }
+    const server = await createServer(message, exchange, webRequest.signal);
     const answer = await createMcpHandler(() => server).fetch(webRequest, parsed);
     // A request that the library refuses before it uses the server gets only a status.
     const reason = answer.status === 405 ? "method_not_allowed" : "bad_request";
     if (answer.status >= 400) noteRefusal(exchange, reason);
     await sendWebResponse(answer, exchange);
-  };
+  }
+
+  return answeringRefusals(handle);
 }

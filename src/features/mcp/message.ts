@@ -96,8 +96,26 @@ export function setHeaders(response: ServerResponse, headers: readonly string[])
   }
 }
 
+/**
+ * Answers a refused message as JSON-RPC.
+ *
+ * @param handle gets no body for GET and DELETE. @throws any other error of `handle`
+ */
+export function answeringRefusals(
+  handle: (exchange: Exchange, body: Buffer | undefined) => Promise<void>,
+): typeof handle {
+  return async (exchange, body) => {
+    try {
+      await handle(exchange, body);
+    } catch (error) {
+      if (!(error instanceof McpRefused)) throw error;
+      sendRefusal(exchange, error);
+    }
+  };
+}
+
 /** The id is null if the request's id could not be read (JSON-RPC 2.0, section 5). */
-export function sendMcpRefusal(exchange: Exchange, refused: McpRefused): void {
+function sendRefusal(exchange: Exchange, refused: McpRefused): void {
   const { response, verdict } = exchange;
   verdict.deny(refused.code, 400);
   if (response.headersSent || response.destroyed) return;
@@ -292,7 +310,8 @@ export function requireMethod(message: McpMessage, principal: Principal, era: Er
   const isKnown = kind === "request" ? scopes.has(method) : notifications.has(method);
   if (!isKnown) {
     // In revisions with sessions, a 404 would mean a lost session.
-    const status = era === "stateless" ? 404 : kind === "notification" ? 202 : 200;
+    const inSession = kind === "notification" ? 202 : 200;
+    const status = era === "stateless" ? 404 : inSession;
     throw new McpRefused("methodNotFound", "Method not found", { status, id });
   }
   const scope = scopes.get(method);

@@ -441,8 +441,9 @@ export function changeOf(answer: FilteredAnswer, bytes: number, done: string): T
   }
   const lists = listsIn(found);
   const isMore = isShortened(affected, lists);
+  const isSilent = typeof message !== "string" && lists.length > 0;
   const summary = {
-    ...(typeof message === "string" ? { message } : lists.length === 0 ? { message: done } : {}),
+    ...(isSilent ? {} : { message: typeof message === "string" ? message : done }),
     ...(typeof affected === "number" ? { affected } : {}),
     ...(isMore ? { truncated: true } : {}),
     ...narrowedIn(answer),

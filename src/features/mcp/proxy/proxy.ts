@@ -33,6 +33,7 @@ import { type Connection, ConnectionPool } from "../../../core/upstream/http1/co
 import { hasBroken } from "../../../core/upstream/target.ts";
 import { principalOf } from "../authenticate.ts";
 import {
+  answeringRefusals,
   checkHeaders,
   checkMirroredArgument,
   type Era,
@@ -44,7 +45,6 @@ import {
   readMessage,
   requireCallRate,
   requireMethod,
-  sendMcpRefusal,
 } from "../message.ts";
 import { mayUse } from "../rights.ts";
 import {
@@ -535,46 +535,37 @@ export function createMcpProxy(
     else response.once("close", release);
   }
 
-  return {
-    /** @param body undefined for GET and DELETE. @throws Refusal before any part of a response */
-    async handle(exchange: Exchange, body: Buffer | undefined): Promise<void> {
-      const { request, response } = exchange;
-      const { username } = principalOf(exchange).subject;
-      let judged: Judged;
-      try {
-        judged = await judgeRequest(gateway, sessions, exchange, body);
-        keepSessionInUse(sessions, judged, response, sessionTouchMs);
-        if (isSubscription(request, judged)) await countStream(username, response, judged);
-      } catch (error) {
-        if (!(error instanceof McpRefused)) throw error;
-        sendMcpRefusal(exchange, error);
-        return;
-      }
-      const isVisible: IsVisible = async (list, name) => {
-        if (list === "tasks") return sessions.use(taskKey(name), username);
-        const rule = findRule(gateway, name);
-        return rule !== undefined && mayUseBy(gateway, exchange)(rule);
-      };
-      const filter = mayList(request, judged) ? isVisible : undefined;
-      const headers = upstreamHeaders(gateway, exchange, judged, body);
-      const { method = "" } = request;
-      exchange.forwardUpstream({ method, headers, target: url.origin });
-      const isCall = judged.message?.method === "tools/call";
-      const taskFilter = isCall ? assignTasks(sessions, username) : undefined;
-      await proxy.forward({
-        method,
-        headers,
-        body,
-        response,
-        answerHeaders: commonHeaders(exchange),
-        // When its connection breaks, a call may have run.
-        isRepeatable: !isCall,
-        receive: async (answer) => {
-          const sessionId = await noteSession(sessions, method, answer, judged);
-          return receive(answer, filter, sessionId, taskFilter);
-        },
-      });
-    },
-    close: (): void => proxy.close(),
-  };
+  async function handle(exchange: Exchange, body: Buffer | undefined): Promise<void> {
+    const { request, response } = exchange;
+    const { username } = principalOf(exchange).subject;
+    const judged = await judgeRequest(gateway, sessions, exchange, body);
+    keepSessionInUse(sessions, judged, response, sessionTouchMs);
+    if (isSubscription(request, judged)) await countStream(username, response, judged);
+    const isVisible: IsVisible = async (list, name) => {
+      if (list === "tasks") return sessions.use(taskKey(name), username);
+      const rule = findRule(gateway, name);
+      return rule !== undefined && mayUseBy(gateway, exchange)(rule);
+    };
+    const filter = mayList(request, judged) ? isVisible : undefined;
+    const headers = upstreamHeaders(gateway, exchange, judged, body);
+    const { method = "" } = request;
+    exchange.forwardUpstream({ method, headers, target: url.origin });
+    const isCall = judged.message?.method === "tools/call";
+    const taskFilter = isCall ? assignTasks(sessions, username) : undefined;
+    await proxy.forward({
+      method,
+      headers,
+      body,
+      response,
+      answerHeaders: commonHeaders(exchange),
+      // When its connection breaks, a call may have run.
+      isRepeatable: !isCall,
+      receive: async (answer) => {
+        const sessionId = await noteSession(sessions, method, answer, judged);
+        return receive(answer, filter, sessionId, taskFilter);
+      },
+    });
+  }
+
+  return { handle: answeringRefusals(handle), close: (): void => proxy.close() };
 }
