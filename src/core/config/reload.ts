@@ -81,7 +81,7 @@ export type ConfigurationReload =
   | { readonly kind: "found"; readonly file: string }
   | { readonly kind: "refused"; readonly problems: readonly Problem[] };
 
-export interface LiveConfiguration {
+interface LiveConfiguration {
   /** Reads the file now; resolves when the changes are applied or the file was refused. */
   reload(): Promise<void>;
   close(): Promise<void>;

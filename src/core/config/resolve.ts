@@ -3,6 +3,7 @@ import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs
 import { dirname, resolve } from "node:path";
 import type { z } from "zod";
 import { permissionProblem } from "../base/files/guarded.ts";
+import type { ValuePath } from "../base/toml/toml.ts";
 import { sqliteDirectory, unixSocketPath } from "./addresses.ts";
 import { type Checked, problemOf } from "./issues.ts";
 import { isHeaderValue } from "./kinds.ts";
@@ -115,13 +116,15 @@ export function readCredential(
 }
 
 export function readCredentials(draft: Draft, checked: Checked): void {
+  const read = (path: ValuePath, file: string, kind?: keyof typeof contents): string => {
+    const refusal = (allowed: string) =>
+      new ConfigurationError([problemOf(path, allowed, checked)]);
+    return readCredential(file, draft.auth.check_permissions, refusal, kind);
+  };
   for (const name of credentialSections) {
     const { authorization_file: file } = draft[name];
     if (file === undefined) continue;
-    const path = [name, "authorization_file"];
-    draft[name].authorization = readCredential(file, draft.auth.check_permissions, (allowed) => {
-      return new ConfigurationError([problemOf(path, allowed, checked)]);
-    });
+    draft[name].authorization = read([name, "authorization_file"], file);
   }
   for (const [at, issuer] of draft.issuers.entries()) {
     const { introspection, login } = issuer;
@@ -131,12 +134,9 @@ export function readCredentials(draft: Draft, checked: Checked): void {
       ["login", "private_key_file", login?.private_key_file],
     ] as const) {
       if (file === undefined) continue;
-      const path = ["issuers", at, section, key];
       const kind = key === "private_key_file" ? "private key" : "credential";
       // Read again later, so that the secret can be replaced.
-      const refusal = (allowed: string) =>
-        new ConfigurationError([problemOf(path, allowed, checked)]);
-      readCredential(file, draft.auth.check_permissions, refusal, kind);
+      read(["issuers", at, section, key], file, kind);
     }
   }
 }

@@ -9,8 +9,6 @@ import type { Exchange, Peer } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import { allowedMethods, type Route } from "./route.ts";
 
-export type PeerReader = (request: IncomingMessage) => Peer;
-
 const REQUEST_ID = /^[A-Za-z0-9._~+/=:-]{1,128}$/;
 const forwardingHeaders = ["x-forwarded-for", "forwarded", "x-real-ip"];
 
@@ -69,7 +67,7 @@ export const isLoopbackAddress = memoize((address) => contains(loopback, address
 export function createPeerReader(
   trustedProxies: readonly string[],
   scheme: "http" | "https",
-): PeerReader {
+): (request: IncomingMessage) => Peer {
   const list = blockList(trustedProxies);
   const isTrusted = memoize((address) => contains(list, address));
   return ({ socket, headers }) => {

@@ -6,31 +6,38 @@ import {
   isGroupName,
   isLocalGroupName,
 } from "../access/roles.ts";
-import { Refusal } from "../base/refusal.ts";
+import { Refusal, type RefusalCode } from "../base/refusal.ts";
 import { isPlainName } from "../query/names.ts";
 import type { Exchange } from "./exchange.ts";
 
-/** Decodes a path parameter's percent-encoding exactly once. */
-function decode({ routed: { parameters } }: Exchange, name: string): string | undefined {
+/**
+ * A path parameter, whose percent-encoding is decoded exactly once.
+ *
+ * @throws Refusal with the code unless it is valid
+ */
+function parameter(
+  { routed: { parameters } }: Exchange,
+  name: string,
+  isValid: (text: string) => boolean,
+  code: RefusalCode,
+  message?: string,
+): string {
+  let text: string | undefined;
   try {
-    return decodeURIComponent(parameters[name] ?? "");
+    text = decodeURIComponent(parameters[name] ?? "");
   } catch {
-    return undefined;
+    // The percent-encoding is invalid.
   }
+  if (text !== undefined && isValid(text)) return text;
+  throw new Refusal(code, message === undefined ? {} : { message });
 }
 
-/** @throws Refusal `invalid_username` unless the path's `<u>` is a username */
 export function usernameParameter(exchange: Exchange): string {
-  const name = decode(exchange, "username");
-  if (isAnyUsername(name)) return name;
-  throw new Refusal("invalid_username");
+  return parameter(exchange, "username", isAnyUsername, "invalid_username");
 }
 
-/** @throws Refusal `invalid_group` unless the path's `<group>` is the name of a local group */
 export function groupParameter(exchange: Exchange): string {
-  const name = decode(exchange, "group");
-  if (isLocalGroupName(name)) return name;
-  throw new Refusal("invalid_group");
+  return parameter(exchange, "group", isLocalGroupName, "invalid_group");
 }
 
 /**
@@ -40,39 +47,26 @@ export function groupParameter(exchange: Exchange): string {
  */
 export function holderParameter(exchange: Exchange): string {
   if (exchange.routed.parameters.group === undefined) return usernameParameter(exchange);
-  const name = decode(exchange, "group");
-  if (isGroupName(name)) return groupSubject(name);
-  throw new Refusal("invalid_group");
+  return groupSubject(parameter(exchange, "group", isGroupName, "invalid_group"));
 }
 
-/** @throws Refusal `schema_not_found` unless the path's `<table>` is a plain name */
 export function tableParameter(exchange: Exchange): string {
-  const name = decode(exchange, "table");
-  if (name !== undefined && isPlainName(name)) return name;
-  throw new Refusal("schema_not_found");
+  return parameter(exchange, "table", isPlainName, "schema_not_found");
 }
 
-/** @throws Refusal `invalid_table` */
 export function entryTableParameter(exchange: Exchange): string | undefined {
   if (exchange.routed.parameters.table_or_pattern === undefined) return undefined;
-  const name = decode(exchange, "table_or_pattern");
-  if (name !== undefined && tablePattern.test(name)) return name;
-  throw new Refusal("invalid_table");
+  const isValid = (text: string) => tablePattern.test(text);
+  return parameter(exchange, "table_or_pattern", isValid, "invalid_table");
 }
 
-/** @throws Refusal `invalid_database` unless the path's `<database>` is a plain name */
 export function databaseParameter(exchange: Exchange): string {
-  const name = decode(exchange, "database");
-  if (name !== undefined && isPlainName(name)) return name;
   const message = "Invalid database: 1 to 63 of letters, digits, '_', '-'";
-  throw new Refusal("invalid_database", { message });
+  return parameter(exchange, "database", isPlainName, "invalid_database", message);
 }
 
-/** @throws Refusal `invalid_database` unless entries may be for the path's `<database>` */
 export function accessDatabaseParameter(exchange: Exchange): string {
-  const name = decode(exchange, "database");
-  if (isDatabaseOrEvery(name)) return name;
-  throw new Refusal("invalid_database");
+  return parameter(exchange, "database", isDatabaseOrEvery, "invalid_database");
 }
 
 export const DEFAULT_LIMIT = 100;

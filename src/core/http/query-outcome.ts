@@ -36,7 +36,7 @@ export interface Outcome {
   readonly body?: Buffer;
 }
 
-export interface OutcomeOptions {
+interface OutcomeOptions {
   readonly queries: Pick<QueryInterface, "grammar" | "isEngine">;
   readonly form: "keyed" | "op";
 }

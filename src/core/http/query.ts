@@ -194,7 +194,7 @@ function windowsOf({ access }: Gateway, exchange: Exchange, databases?: readonly
 }
 
 /** Counts each element of a query in the caller's rate limits. Returns undefined without limits. */
-export function countQuery(
+function countQuery(
   gateway: Gateway,
   exchange: Exchange,
   { accesses }: Query,

@@ -12,7 +12,7 @@ import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
 import type { Metrics } from "../observe/metrics.ts";
 
-export interface ReloadRecords {
+interface ReloadRecords {
   readonly log: Log;
   readonly audit: Audit;
   readonly metrics: Metrics | undefined;

@@ -4,7 +4,7 @@ import type { Exchange, ResourceChallenge } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 
 /** Authentication by tokens that an endpoint accepts besides those of a login. */
-export interface OwnAuthentication {
+interface OwnAuthentication {
   /** The entry point in boundaries and in the audit. */
   readonly via: EntryPoint;
   challenge(gateway: Gateway, exchange: Exchange): ResourceChallenge;

@@ -71,17 +71,19 @@ function viaOf({ routed: { via, pattern }, verdict }: Exchange): EntryPoint | un
 }
 
 function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
-  const { request, response, requestId, authenticated, verdict } = exchange;
-  const seconds = (performance.now() - exchange.startedAt) / 1000;
+  const { request, response, routed, peer, authenticated, username, verdict } = exchange;
+  const { startedAt, forwardedAt } = exchange;
+  const { operations, changes, decision, reason, refusedToken } = verdict;
+  const seconds = (performance.now() - startedAt) / 1000;
   const status = response.headersSent ? response.statusCode : CLIENT_GONE;
-  const { forwardedAt, startedAt } = exchange;
+  const operation = operationOf(exchange);
   gateway.metrics?.request({
-    route: exchange.routed.pattern,
+    route: routed.pattern,
     status,
-    decision: verdict.decision,
+    decision,
     seconds,
-    reason: verdict.reason ?? "allowed",
-    operation: operationOf(exchange),
+    reason: reason ?? "allowed",
+    operation,
     // Not a name that was only claimed at a login.
     user: authenticated.subject?.username,
     gatewaySeconds: forwardedAt === undefined ? seconds : (forwardedAt - startedAt) / 1000,
@@ -89,26 +91,21 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
   if (gateway.tracing !== undefined) {
     // A request refused before its route was found has no span.
     exchange.trace ??= beginTrace(gateway.tracing, exchange);
-    const { decision, reason } = verdict;
-    const operation = operationOf(exchange);
     exchange.trace.end({ status, isAnswered: response.headersSent, decision, reason, operation });
   }
-  if (exchange.routed.isQuiet) return;
-  const { routed, trace, path, peer } = exchange;
-  const { username } = exchange;
+  if (routed.isQuiet) return;
   const { tokenId, client, droppedGroups } = authenticated;
-  const { operations, changes, decision, refusedToken } = verdict;
   if (decision === "allow" && username !== undefined) {
     const app = routed.via === "mcp" ? client : undefined;
     gateway.activity.note(username, app, routed.pattern === LOGIN_PATH);
   }
   gateway.audit.request({
-    requestId,
-    traceId: trace?.traceId ?? traceIdOf(request.headers.traceparent),
+    requestId: exchange.requestId,
+    traceId: exchange.trace?.traceId ?? traceIdOf(request.headers.traceparent),
     address: peer.address,
     method: request.method ?? "",
     // An unknown path may contain anything, even a pasted token.
-    path: routed.pattern === UNKNOWN_ROUTE ? undefined : path,
+    path: routed.pattern === UNKNOWN_ROUTE ? undefined : exchange.path,
     user: username ?? refusedToken?.user,
     tokenId: tokenId ?? refusedToken?.tokenId,
     via: viaOf(exchange),
@@ -117,7 +114,7 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
     operations,
     operationCount: verdict.count,
     decision,
-    reason: verdict.reason,
+    reason,
     detail: refusedToken?.detail,
     cause: refusedToken?.cause,
     droppedGroups: droppedGroups || undefined,

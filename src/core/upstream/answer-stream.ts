@@ -54,7 +54,7 @@ export interface AnswerSink {
   fail(error: unknown): void;
 }
 
-export interface ClientAnswerOptions {
+interface ClientAnswerOptions {
   readonly response: ServerResponse;
   /** Alternating names and values. */
   readonly answerHeaders: readonly string[];

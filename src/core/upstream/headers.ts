@@ -58,7 +58,7 @@ function namedInConnection(connection: string | undefined): ReadonlySet<string> 
   return others.length === 0 ? hopByHop : new Set([...hopByHop, ...others]);
 }
 
-export interface Provenance {
+interface Provenance {
   readonly requestId: string;
   /** The addresses on the path, the client's first. */
   readonly forwardedFor: string;
