@@ -17,7 +17,7 @@ import type { Tracing } from "../observe/tracing.ts";
 import type { Grammar } from "../query/grammar.ts";
 import type { QueryLimit } from "../query/limits.ts";
 import type { ParsedQuery } from "../query/query.ts";
-import type { DatabaseRouting } from "../upstream/backends.ts";
+import type { DatabaseRouting } from "../upstream/database.ts";
 import type { HeaderPolicy } from "../upstream/headers.ts";
 import type { BodyBudget } from "./body.ts";
 import type { ChangeJournal } from "./change-records.ts";

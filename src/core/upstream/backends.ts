@@ -1,5 +1,4 @@
 import { Refusal } from "../base/refusal.ts";
-import type { Query } from "../query/query.ts";
 import {
   type AnswerSink,
   AnswerStream,
@@ -388,65 +387,5 @@ export class BackendGroup implements Database {
 
   close(): void {
     for (const backend of this.targets) backend.close();
-  }
-}
-
-const MAX_NAMED = 8;
-
-/** Maps each database of a query to where it is. */
-export class DatabaseRouting {
-  readonly #home: Database;
-  readonly #elsewhere: ReadonlyMap<string, Database>;
-
-  constructor(home: Database, elsewhere: ReadonlyMap<string, Database>) {
-    this.#home = home;
-    this.#elsewhere = elsewhere;
-  }
-
-  get isSingle(): boolean {
-    return this.#elsewhere.size === 0;
-  }
-
-  /** @throws Refusal `batch_across_upstreams` if the query's databases are in different groups */
-  databaseFor(query: Query): Database {
-    if (this.isSingle) return this.#home;
-    const groups = new Set(query.accesses.map(({ database }) => this.databaseOf(database)));
-    const [group = this.#home] = groups;
-    if (groups.size <= 1) return group;
-    const names = [...new Set(query.accesses.map(({ database }) => database))];
-    const more = names.length > MAX_NAMED ? ` and ${names.length - MAX_NAMED} more` : "";
-    const listed = names.slice(0, MAX_NAMED).join(", ") + more;
-    const message = `A Batch can use only one upstream, and these databases are on several: ${listed}`;
-    throw new Refusal("batch_across_upstreams", { message });
-  }
-
-  databaseOf(database: string | undefined): Database {
-    return (database === undefined ? undefined : this.#elsewhere.get(database)) ?? this.#home;
-  }
-
-  get upstreams(): { database: Database; holds(name: string): boolean }[] {
-    return this.#groups.map((database) => ({
-      database,
-      holds: (name) => this.databaseOf(name) === database,
-    }));
-  }
-
-  get #groups(): Database[] {
-    return [this.#home, ...new Set(this.#elsewhere.values())];
-  }
-
-  get targets(): DatabaseTarget[] {
-    return this.#groups.flatMap(({ targets }) => targets);
-  }
-
-  databasesAt(target: DatabaseTarget): string[] | undefined {
-    if (this.#home.targets.includes(target)) return undefined;
-    const here = this.#elsewhere.entries().filter(([, group]) => group.targets.includes(target));
-    return here.map(([database]) => database).toArray();
-  }
-
-  async isUp(): Promise<boolean> {
-    const answers = await Promise.all(this.#groups.map((group) => group.isUp()));
-    return !answers.includes(false);
   }
 }

@@ -2,7 +2,6 @@ import type { IncomingHttpHeaders } from "node:http";
 import { memoize, memoizeLast } from "../base/memoize.ts";
 import { http } from "../base/node-http.ts";
 import { foldHeader, hopByHop } from "../config/kinds.ts";
-import { fieldIn } from "./http1/answer-reader.ts";
 
 const traceNames = ["traceparent", "tracestate", "baggage"];
 /** Client headers sent with a query, besides `Accept*` and configured ones. */
@@ -193,6 +192,17 @@ const isAnswerHeader = memoize((name) => {
   const isCrossOrigin = folded.startsWith("access-control-");
   return !(hopByHop.has(name.toLowerCase()) || isGatewayOwn(folded) || isCrossOrigin);
 });
+
+/** Joins several values. The name is in lower case. */
+export function fieldIn(raw: readonly string[], name: string): string | undefined {
+  let value: string | undefined;
+  for (let at = 0; at + 1 < raw.length; at += 2) {
+    const other = raw[at];
+    if (other?.length !== name.length || other.toLowerCase() !== name) continue;
+    value = value === undefined ? raw[at + 1] : `${value}, ${raw[at + 1]}`;
+  }
+  return value;
+}
 
 /** The headers that may reach the client. The parser returns the same list for an identical head. */
 export const answerHeaders = memoizeLast((raw: readonly string[]): readonly string[] => {

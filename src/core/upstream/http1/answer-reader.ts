@@ -133,17 +133,6 @@ export function mayStateLength(
   return isConditional && (method === "GET" || method === "HEAD");
 }
 
-/** Joins several values. The name is in lower case. */
-export function fieldIn(raw: readonly string[], name: string): string | undefined {
-  let value: string | undefined;
-  for (let at = 0; at + 1 < raw.length; at += 2) {
-    const other = raw[at];
-    if (other?.length !== name.length || other.toLowerCase() !== name) continue;
-    value = value === undefined ? raw[at + 1] : `${value}, ${raw[at + 1]}`;
-  }
-  return value;
-}
-
 export function withoutLength(raw: readonly string[]): readonly string[] {
   return raw.filter((_, at) => raw[at - (at % 2)]?.toLowerCase() !== "content-length");
 }

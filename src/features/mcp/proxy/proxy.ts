@@ -22,13 +22,14 @@ import {
   type StreamLimits,
 } from "../../../core/upstream/answer-stream.ts";
 import {
+  fieldIn,
   fieldLines,
   gatewayHeaders,
   type Identity,
   passedHeaders,
   type RequestFields,
 } from "../../../core/upstream/headers.ts";
-import { type AnswerHead, fieldIn } from "../../../core/upstream/http1/answer-reader.ts";
+import type { AnswerHead } from "../../../core/upstream/http1/answer-reader.ts";
 import { type Connection, ConnectionPool } from "../../../core/upstream/http1/connection.ts";
 import { hasBroken } from "../../../core/upstream/target.ts";
 import { principalOf } from "../authenticate.ts";
