@@ -10,12 +10,8 @@ import { openWalDatabase } from "../../../core/base/files/wal-database.ts";
 import { memoize } from "../../../core/base/memoize.ts";
 import { KEY_BYTES } from "../../../core/base/sealed-bytes.ts";
 import { keyFilesIn } from "../../../core/identity/key-file.ts";
-import {
-  type AuthorizationState,
-  SEAL_KEY,
-  type StateStore,
-  type StoredRecord,
-} from "./state-store.ts";
+import { recordsIn } from "./state-records.ts";
+import { type AuthorizationState, SEAL_KEY, type StateStore } from "./state-store.ts";
 
 const schema = `
   CREATE TABLE IF NOT EXISTS records (
@@ -36,6 +32,8 @@ const schema = `
   ) STRICT, WITHOUT ROWID;
 `;
 
+const currentGrantSql =
+  "SELECT 1 FROM records WHERE model = 'Grant' AND id = ? AND expires > now()";
 const grantsSql = `
   SELECT id, payload,
     (SELECT max(json_extract(t.payload, '$.iat')) FROM records AS t
@@ -56,15 +54,20 @@ const userGrantsSql = `${grantsSql} INDEXED BY grants_by_account
 const optional = <Shape extends z.ZodType>(shape: Shape) =>
   shape.nullable().transform((value) => value ?? undefined);
 
-const storedShape = z.object({ payload: z.string(), consumed: optional(z.int()) });
-const countShape = z.object({ unused: z.int(), every: z.int() });
 const grantShape = z.object({
-  ...{ id: z.string(), payload: z.string(), renewed: optional(z.number()) },
+  id: z.string(),
+  payload: z.string(),
+  renewed: optional(z.number()),
   called: z.string().transform((names) => z.array(z.string()).parse(JSON.parse(names))),
 });
 const recordShape = z.object({
-  ...{ model: z.string(), id: z.string(), ...storedShape.shape, expires: z.int() },
-  ...{ grantId: optional(z.string()), uid: optional(z.string()) },
+  model: z.string(),
+  id: z.string(),
+  payload: z.string(),
+  consumed: optional(z.int()),
+  grantId: optional(z.string()),
+  uid: optional(z.string()),
+  expires: z.int(),
 });
 const revokedShape = z.object({ tokenId: z.string(), until: z.int() });
 const secretShape = z.object({ name: z.string(), value: z.instanceof(Uint8Array) });
@@ -72,25 +75,27 @@ const secretShape = z.object({ name: z.string(), value: z.instanceof(Uint8Array)
 const BUSY_TIMEOUT_MS = 5000;
 const SWEEP_MS = 10 * 60 * 1000;
 
-/** Records that end with their grant. */
-const MODELS_OF_GRANT = ["RefreshToken", "AuthorizationCode", "Call"];
-
 /** The state in an SQLite file (mode 0600), which several processes may share. */
 export function openStateFile(file: string): StateStore & { sweep(runningMs?: number): void } {
   const database = openWalDatabase(file, BUSY_TIMEOUT_MS);
   database.exec(schema);
   const prepare = memoize((sql) => database.prepare(sql));
-
-  function find(column: "id" | "uid", model: string, name: string): StoredRecord | undefined {
-    const sql = `SELECT payload, consumed FROM records
-      WHERE ${column} = ? AND model = ? AND expires > ?`;
-    const row = prepare(sql).get(name, model, epochSeconds());
-    return row && storedShape.parse(row);
-  }
-
-  function remove(column: "id" | "grant_id", model: string, name: string): void {
-    prepare(`DELETE FROM records WHERE ${column} = ? AND model = ?`).run(name, model);
-  }
+  database.function("now", epochSeconds);
+  const records = recordsIn({
+    name: "records",
+    now: "now()",
+    second: "1",
+    since: (time) => `now() - ${time}`,
+    lock: "",
+    columns: ["payload"],
+    write: (_model, _key, payload) => [payload],
+    read: ({ payload }) => String(payload),
+    keyOf: (id) => id,
+    async query(sql, values) {
+      const named = values.map((value, at) => [`$${at + 1}`, value] as const);
+      return prepare(sql).all(Object.fromEntries(named));
+    },
+  });
 
   function sweep(runningMs?: number): void {
     prepare("DELETE FROM records WHERE expires <= ?").run(epochSeconds());
@@ -110,49 +115,9 @@ export function openStateFile(file: string): StateStore & { sweep(runningMs?: nu
 
   return {
     sweep,
-    async put(model, id, { payload, grantId, uid, expires }) {
-      prepare(
-        `INSERT INTO records (model, id, payload, grant_id, uid, expires) VALUES (?, ?, ?, ?, ?, ?)
-         ON CONFLICT (model, id) DO UPDATE SET payload = excluded.payload,
-           grant_id = excluded.grant_id, uid = excluded.uid, expires = excluded.expires`,
-      ).run(model, id, payload, grantId ?? null, uid ?? null, expires);
-    },
-    find: async (model, id) => find("id", model, id),
-    findByUid: async (model, uid) => find("uid", model, uid),
-    async consume(model, id, reuse = -1) {
-      const sql = `UPDATE records SET consumed = coalesce(consumed, ?1) WHERE model = ?2 AND id = ?3
-        AND (consumed IS NULL OR abs(consumed - ?1) <= ?4)`;
-      return prepare(sql).run(epochSeconds(), model, id, reuse).changes === 1;
-    },
-    async claim(model, id, expires) {
-      const sql = `INSERT INTO records (model, id, payload, expires) VALUES (?1, ?2, '{}', ?3)
-        ON CONFLICT (model, id) DO UPDATE SET expires = excluded.expires
-        WHERE records.expires <= ?4`;
-      return prepare(sql).run(model, id, expires, epochSeconds()).changes === 1;
-    },
-    remove: async (model, id) => remove("id", model, id),
-    removeByGrant: async (model, grantId) => remove("grant_id", model, grantId),
+    ...records,
     async endGrant(grantId) {
-      for (const model of MODELS_OF_GRANT) remove("grant_id", model, grantId);
-      remove("id", "Grant", grantId);
-    },
-    async keepClient(id, expires) {
-      const sql = `UPDATE records SET expires = max(expires, ?), uid = NULL
-        WHERE model = 'Client' AND id = ?`;
-      prepare(sql).run(expires, id);
-    },
-    async makeRoom(bounds) {
-      // Clients that no user has allowed yet have their address as uid.
-      const count = `SELECT count(uid) AS unused, count(*) AS every FROM records
-        WHERE model = 'Client' AND expires > ?`;
-      const { unused, every } = countShape.parse(prepare(count).get(epochSeconds()));
-      const forget = prepare(
-        `DELETE FROM records WHERE model = 'Client' AND id = (
-          SELECT id FROM records WHERE model = 'Client' AND (uid IS NULL) = ?
-          ORDER BY count(*) OVER (PARTITION BY uid) DESC, expires LIMIT 1)`,
-      );
-      if (unused >= bounds.unused) forget.run(0);
-      if (every - unused >= bounds.used) forget.run(1);
+      await records.removeGrant(grantId);
     },
     async grants(username) {
       const rows =
@@ -161,18 +126,14 @@ export function openStateFile(file: string): StateStore & { sweep(runningMs?: nu
           : prepare(userGrantsSql).all(epochSeconds(), username);
       return rows.map((row) => grantShape.parse(row));
     },
-    async noteCall(grantId, tool, expires) {
-      prepare(
-        `INSERT OR IGNORE INTO records (model, id, payload, grant_id, expires)
-         VALUES ('Call', ?1 || ' ' || ?2, ?2, ?1, ?3)`,
-      ).run(grantId, tool, expires);
-    },
+    noteCall: (grantId, tool, expires) =>
+      records.insertMissing("Call", `${grantId} ${tool}`, { payload: tool, grantId, expires }),
     async revokeToken(tokenId, until) {
       prepare("INSERT OR REPLACE INTO revoked VALUES (?, ?)").run(tokenId, until);
     },
     isTokenRevoked: (tokenId) =>
       prepare("SELECT 1 FROM revoked WHERE token_id = ?").get(tokenId) !== undefined,
-    isGrantEnded: (grantId) => find("id", "Grant", grantId) === undefined,
+    isGrantEnded: (grantId) => prepare(currentGrantSql).get(grantId) === undefined,
     async secret(name, made) {
       prepare("INSERT OR IGNORE INTO secrets VALUES (?, ?)").run(name, made);
       const row = prepare("SELECT name, value FROM secrets WHERE name = ?").get(name);

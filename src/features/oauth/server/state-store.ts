@@ -23,10 +23,10 @@ interface GrantRow {
 }
 
 /**
- * Storage of the authorization server. Methods reject with a Refusal while the storage is
+ * Records of the authorization server. Methods reject with a Refusal while the storage is
  * unavailable. A model is the library's name for a kind of record. Expired records are not found.
  */
-export interface StateStore {
+export interface RecordStore {
   /** Inserts or replaces a record. A replaced record stays consumed. */
   put(model: string, id: string, record: NewRecord): Promise<void>;
   find(model: string, id: string): Promise<StoredRecord | undefined>;
@@ -45,7 +45,6 @@ export interface StateStore {
   remove(model: string, id: string): Promise<void>;
   /** Removes a model's records under a grant, but not the grant. */
   removeByGrant(model: string, grantId: string): Promise<void>;
-  endGrant(grantId: string): Promise<void>;
   /** Extends the lifetime of a client that a user has allowed. Never shortens it. */
   keepClient(id: string, expires: number): Promise<void>;
   /**
@@ -54,6 +53,12 @@ export interface StateStore {
    * most of them.
    */
   makeRoom(bounds: { readonly unused: number; readonly used: number }): Promise<void>;
+}
+
+/** Storage of the authorization server. */
+export interface StateStore extends RecordStore {
+  /** Removes a grant with its records. */
+  endGrant(grantId: string): Promise<void>;
   grants(username?: string): Promise<readonly GrantRow[]>;
   noteCall(grantId: string, tool: string, expires: number): Promise<void>;
   /** @param until expiry of the token in epoch seconds */
