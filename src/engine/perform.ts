@@ -24,7 +24,7 @@ import {
 import { requireShortLists } from "./sql/conditions.ts";
 import { type RowChangeName, requireSameRows } from "./sql/preview.ts";
 import { tablesIn } from "./sql/select.ts";
-import type { Changed } from "./sql/target.ts";
+import { type Changed, tableList } from "./sql/target.ts";
 
 export interface Work {
   readonly isBatch: boolean;
@@ -134,6 +134,18 @@ export function contextOf<Leased extends Session>(
   counter?: LimitCounter,
 ): QueryContext<Leased> {
   return { session, database, schema: dialect.visibleSchema(database), counter };
+}
+
+/** The tables of a database, or one table. */
+export async function describeSchema<Leased extends Session>(
+  dialect: Operations<Leased>,
+  session: Leased,
+  database: string,
+  table: string | undefined,
+): Promise<object> {
+  const context = contextOf(dialect, session, database);
+  if (table === undefined) return tableList(await dialect.listTables(context));
+  return dialect.describeTable(context, table);
 }
 
 async function perform<Leased extends Session>(

@@ -4,18 +4,15 @@ import type {
   CreateTable,
   DropTable,
   Row,
-  Select,
   TableOperation,
 } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import {
   bindReadValue,
-  changesOfRows,
   insertRows,
-  nestingOn,
-  planOn,
   type RowChange,
   readWithKeys,
+  rowOperations,
 } from "../remote/change.ts";
 import type { Dialect, Mode } from "../remote/dialect.ts";
 import { isNoTable, refused } from "../remote/failures.ts";
@@ -24,7 +21,7 @@ import type { RowOutput } from "../spool.ts";
 import { elsewhere, violations } from "../sql/answers.ts";
 import { keyCondition, readByKeys } from "../sql/changes.ts";
 import { type Fragment, PARAMETER_LIMIT } from "../sql/fragment.ts";
-import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
+import type { RowSource } from "../sql/include.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
 import { type Column, cellIn, type PresentValue } from "../sql/scope.ts";
 import type { AggregateDialect, SelectDialect } from "../sql/select.ts";
@@ -373,11 +370,11 @@ function dialectOf(collation: string): SelectDialect<MysqlKind> {
   };
 }
 
-async function select(context: MysqlContext, query: Select, output: RowOutput): Promise<void> {
-  const source: RowSource<Raw, MysqlKind> = {
+function rowSource(session: MysqlSession, output: RowOutput): RowSource<Raw, MysqlKind> {
+  return {
     each(statement, _columns, onRow) {
       let isWanted = true;
-      return context.session.stream(statement, output, (row) => {
+      return session.stream(statement, output, (row) => {
         if (isWanted) isWanted = onRow(row);
       });
     },
@@ -390,22 +387,7 @@ async function select(context: MysqlContext, query: Select, output: RowOutput): 
       }
     },
   };
-  await writeRows(await planOf(context, query), source, output);
 }
-
-export function planOf(context: MysqlContext, query: Select): Promise<ReadingPlan<MysqlKind>> {
-  return planOn(context, query, readTable, keysSql, dialectOf(context.session.server.collation));
-}
-
-const { preview, digestAffected, ...changes } = changesOfRows(
-  targetOf,
-  (context, where) => {
-    const dialect = dialectOf(context.session.server.collation);
-    return nestingOn(context, where, readTable, dialect);
-  },
-  failures,
-  explain,
-);
 
 /** Adds what the server does not say: the columns of a unique key, and whose table is meant. */
 async function explain(
@@ -461,6 +443,18 @@ function unfitCell(
   return cellRefused(column, values && error.row, allowed, { code, cause: error });
 }
 
+const onRows = rowOperations<MysqlSession, Raw, MysqlKind>({
+  failures,
+  readTable,
+  keysSql,
+  selectDialect: ({ server }) => dialectOf(server.collation),
+  rowSource,
+  targetOf,
+  explain,
+});
+
+export const { planOf } = onRows;
+
 const mysql: Dialect<MysqlSession> = {
   name: "MySQL",
   failures,
@@ -472,14 +466,14 @@ const mysql: Dialect<MysqlSession> = {
   dropDatabase,
   listTables,
   describeTable,
-  reads: { Select: select },
+  reads: { Select: onRows.select },
   changes: {
-    ...changes,
+    ...onRows.changes,
     CreateTable: createTable,
     DropTable: dropTable,
   },
-  preview,
-  digestAffected,
+  preview: onRows.preview,
+  digestAffected: onRows.digestAffected,
   readsAfterChange: true,
 };
 

@@ -32,7 +32,9 @@ const refusals: ReadonlyMap<number, Refused> = new Map<number, Refused>([
   ...numbers(["invalid_value", "A column does not accept its default"], 1067),
   ...numbers(
     ["invalid_type", "A column must have the type and length of the column that it refers to"],
-    ...[1005, 1215, 3780],
+    1005,
+    1215,
+    3780,
   ),
   ...numbers(["constraint_violation", "The database requires a primary key in each table"], 3750),
 ]);

@@ -1,5 +1,6 @@
 import { sql } from "kysely";
 import driver from "mysql2";
+import { memoize } from "../../core/base/memoize.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/failures.ts";
 import { decimalsOf, doublesOf, integersOf, momentsOf, textsOf } from "../sql/bounds.ts";
@@ -27,7 +28,6 @@ import {
   trimTrailingZeros,
   withoutSpace,
 } from "../sql/values.ts";
-import { lackingIn } from "./character-sets.ts";
 import type { Bound, Raw } from "./session.ts";
 
 /**
@@ -61,7 +61,15 @@ const json: NewType = { name: "longtext", mark: "json", isText: true };
 const binary: NewType = { name: "longblob", keyName: (bytes) => `varbinary(${bytes})` };
 
 const types = typesByWord<NewType>({
-  ...{ integer, serial, double, decimal, text, instant, json, jsonb: json, bytes: binary },
+  integer,
+  serial,
+  double,
+  decimal,
+  text,
+  instant,
+  json,
+  jsonb: json,
+  bytes: binary,
   uuid: { name: "char(36)", mark: "uuid", isText: true },
   date: { name: "date" },
   time: { name: "time(6)" },
@@ -457,8 +465,48 @@ function comparingTexts(
   };
 }
 
+/** Character sets of one byte each, with the name of the same encoding in JavaScript. */
+const encodings: Readonly<Record<string, string>> = {
+  latin1: "windows-1252",
+  latin2: "latin2",
+  latin5: "latin5",
+  latin7: "iso-8859-13",
+  cp1250: "cp1250",
+  cp1251: "cp1251",
+  cp1256: "cp1256",
+  cp1257: "cp1257",
+  cp866: "cp866",
+  greek: "greek",
+  hebrew: "hebrew",
+  koi8r: "koi8-r",
+  koi8u: "koi8-u",
+  tis620: "tis-620",
+  macroman: "macintosh",
+};
+
+/** Sets that hold characters beyond U+FFFF. */
+const wholeUnicode = new Set(["utf8mb4", "utf16", "utf16le", "utf32", "gb18030"]);
+
+const charactersOf = memoize((encoding: string): ReadonlySet<string> => {
+  const bytes = Uint8Array.from({ length: 256 }, (_, byte) => byte);
+  return new Set(new TextDecoder(encoding).decode(bytes));
+});
+
+/** Finds the texts with a character that a column cannot hold. Undefined if it holds all. */
+function lackingIn(set: string): ((text: string) => boolean) | undefined {
+  if (wholeUnicode.has(set)) return undefined;
+  if (set === "ascii") return (text) => /[^\0-\x7f]/.test(text);
+  const encoding = encodings[set];
+  if (encoding === undefined) return (text) => /[\u{10000}-\u{10ffff}]/u.test(text);
+  return (text) => !new Set(text).isSubsetOf(charactersOf(encoding));
+}
+
 const integerBits: Readonly<Record<string, number>> = {
-  ...{ tinyint: 8, smallint: 16, mediumint: 24, int: 32, bigint: 64 },
+  tinyint: 8,
+  smallint: 16,
+  mediumint: 24,
+  int: 32,
+  bigint: 64,
 };
 
 function boundsOf(type: TypeDescription): Bounds | undefined {

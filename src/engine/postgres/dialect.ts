@@ -6,20 +6,17 @@ import type {
   CreateTable,
   DropTable,
   Row,
-  Select,
   TableOperation,
 } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import {
   bindReadValue,
-  changesOfRows,
   type Destination,
   type InsertOptions,
   insertRows,
-  nestingOn,
-  planOn,
   type RowChange,
   readWithKeys,
+  rowOperations,
 } from "../remote/change.ts";
 import type { Dialect } from "../remote/dialect.ts";
 import { databaseNotFound, isNoTable, refused, wordsOf } from "../remote/failures.ts";
@@ -27,7 +24,7 @@ import { KnownTables, OutdatedTable } from "../remote/known-tables.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
 import type { RowOutput } from "../spool.ts";
 import { ByShape, type Fragment, type ResultRow } from "../sql/fragment.ts";
-import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
+import type { RowSource } from "../sql/include.ts";
 import { type Declaration, newTableSql, readDeclaredType, typesByWord } from "../sql/new-table.ts";
 import { type Column, cellIn, columnAlias } from "../sql/scope.ts";
 import type { AggregateDialect, SelectDialect } from "../sql/select.ts";
@@ -284,7 +281,13 @@ const instant: NewType = { name: "timestamp with time zone", id: 1184 };
 const bytes: NewType = { name: "bytea", id: 17 };
 
 const types = typesByWord<NewType>({
-  ...{ integer, serial, double, decimal, text, instant, bytes },
+  integer,
+  serial,
+  double,
+  decimal,
+  text,
+  instant,
+  bytes,
   uuid: { name: "uuid", id: 2950 },
   date: { name: "date", id: 1082 },
   time: { name: "time", id: 1083 },
@@ -448,12 +451,12 @@ const dialect: SelectDialect<PostgresKind> = {
   flatten,
 };
 
-async function select(context: PostgresContext, query: Select, output: RowOutput): Promise<void> {
-  const source: RowSource<string, PostgresKind> = {
+function rowSource(session: PostgresSession, output: RowOutput): RowSource<string, PostgresKind> {
+  return {
     each(statement, columns, onRow) {
       let areKnown = false;
       let isWanted = true;
-      return context.session.stream(statement, output, (row, types) => {
+      return session.stream(statement, output, (row, types) => {
         areKnown ||= columns.every(({ column, expression }, index) => {
           const { dataTypeID = 0 } = types[index] ?? {};
           const isStored = expression === undefined && "isKey" in column;
@@ -466,26 +469,11 @@ async function select(context: PostgresContext, query: Select, output: RowOutput
     },
     bind: (_column, raw) => raw,
   };
-  await writeRows(await planOf(context, query), source, output);
-}
-
-export function planOf(
-  context: PostgresContext,
-  query: Select,
-): Promise<ReadingPlan<PostgresKind>> {
-  return planOn(context, query, knownTable, keysSql, dialect);
 }
 
 function bigintSql(value: number): Fragment {
   return sql`cast(${value} as bigint)`;
 }
-
-const { preview, digestAffected, ...changes } = changesOfRows(
-  targetOf,
-  (context, where) => nestingOn(context, where, knownTable, dialect),
-  failures,
-  explainUnread,
-);
 
 /** Names the cell whose text the server could not read as a value of the column's type. */
 async function explainUnread(
@@ -510,6 +498,18 @@ async function explainUnread(
   return undefined;
 }
 
+const onRows = rowOperations<PostgresSession, string, PostgresKind>({
+  failures,
+  readTable: knownTable,
+  keysSql,
+  selectDialect: () => dialect,
+  rowSource,
+  targetOf,
+  explain: explainUnread,
+});
+
+export const { planOf } = onRows;
+
 /** Databases of queries are schemas. */
 const schemaDialect: Dialect<PostgresSession> = {
   name: "PostgreSQL",
@@ -523,14 +523,14 @@ const schemaDialect: Dialect<PostgresSession> = {
   dropDatabase: dropSchema,
   listTables,
   describeTable,
-  reads: { Select: select },
+  reads: { Select: onRows.select },
   changes: {
-    ...changes,
+    ...onRows.changes,
     CreateTable: createTable,
     DropTable: dropTable,
   },
-  preview,
-  digestAffected,
+  preview: onRows.preview,
+  digestAffected: onRows.digestAffected,
   readsAfterChange: false,
 };
 

@@ -246,8 +246,15 @@ export function kindOf(type: TypeDescription): PostgresKind {
   const isText = textTypes.has(id);
   const family = isText ? "text" : codec.family;
   const kind: PostgresKind = {
-    ...{ store, compare: store, encode: codec.read, sqlType, like, asFamily },
-    ...{ family, measure: measureOf(family), bounds: boundsOf(type) },
+    store,
+    compare: store,
+    encode: codec.read,
+    sqlType,
+    like,
+    asFamily,
+    family,
+    measure: measureOf(family),
+    bounds: boundsOf(type),
     isWrittenAs: (other) =>
       other === id || codecs.get(other) === codec || (codec === strings && !codecs.has(other)),
   };

@@ -1,18 +1,19 @@
 import { setImmediate } from "node:timers/promises";
 import { sql } from "kysely";
 import { parseExact } from "../../core/json/exact.ts";
-import type { CellValue, Condition, OperationFields, Row, Select } from "../../core/query/tree.ts";
+import type { CellValue, OperationFields, Row, Select } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
+import type { RowOutput } from "../spool.ts";
 import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
 import { ByShape, type Fragment, type ResultRow, type StatementRunner } from "../sql/fragment.ts";
-import { planIncludes, type ReadingPlan } from "../sql/include.ts";
+import { planIncludes, type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
 import { digestAffected, preview, type RowChangeName } from "../sql/preview.ts";
 import {
   type Column,
   type ColumnKind,
   cellIn,
+  type Encoded,
   inRow,
-  type Nesting,
   requireDistinct,
   resolveColumn,
   type Table,
@@ -41,36 +42,87 @@ import { refused } from "./failures.ts";
 
 type Answering<Raw> = Session & StatementRunner<Raw>;
 
-/** Finds the table of a change. Unless it `isRead`, a cached description is enough. */
-type TargetOf<Leased extends Session, Raw> = (
-  context: QueryContext<Leased>,
-  table: string,
-  isRead: boolean,
-) => Target<Raw> | Promise<Target<Raw>>;
-
 export type RowChange = Pick<OperationFields["Insert"], "table" | "returning"> &
   Pick<OperationFields["Select"], "where"> &
   Partial<
     Pick<OperationFields["Update"], "set" | "add"> & Pick<OperationFields["Insert"], "values">
   >;
 
-/** Reads the tables that the condition of a change contains. */
-type NestingFor<Leased extends Session> = (
-  context: QueryContext<Leased>,
-  condition: Condition | null | undefined,
-) => Promise<Nesting | undefined>;
+type KnownTable<Kind extends ColumnKind> = Table<RemoteColumn & Column<Kind>>;
 
-export function changesOfRows<Leased extends Answering<Raw>, Raw>(
-  targetOf: TargetOf<Leased, Raw>,
-  nestingFor: NestingFor<Leased>,
-  { refusalOf, concernsStatement }: Pick<Failures, "refusalOf" | "concernsStatement">,
-  explain?: (
+/** How a database reads and changes rows. */
+interface RowDialect<Leased extends Answering<Raw>, Raw, Kind extends Encoded<Raw>> {
+  readonly failures: Pick<Failures, "refusalOf" | "concernsStatement">;
+  /** A cached description is enough. */
+  readTable(
+    context: QueryContext<Leased>,
+    name: string,
+  ): KnownTable<Kind> | Promise<KnownTable<Kind>>;
+  keysSql(schema: string, table: string): Fragment;
+  selectDialect(session: Leased): SelectDialect<Kind>;
+  rowSource(session: Leased, output: RowOutput): RowSource<Raw, Kind>;
+  /** Finds the table of a change. Unless it `isRead`, a cached description is enough. */
+  targetOf(
+    context: QueryContext<Leased>,
+    table: string,
+    isRead: boolean,
+  ): Target<Raw> | Promise<Target<Raw>>;
+  /** Adds what an error of the database does not say. */
+  explain(
     context: QueryContext<Leased>,
     target: Target<Raw>,
     error: unknown,
     fields: RowChange,
-  ) => Promise<EngineRefusal | undefined>,
-): Pick<Changes<Leased>, RowChangeName> & Pick<Dialect<Leased>, "preview" | "digestAffected"> {
+  ): Promise<EngineRefusal | undefined>;
+}
+
+export interface RowOperations<Leased extends Session, Kind extends ColumnKind>
+  extends Pick<Dialect<Leased>, "preview" | "digestAffected"> {
+  planOf(context: QueryContext<Leased>, query: Select): Promise<ReadingPlan<Kind>>;
+  readonly select: Dialect<Leased>["reads"]["Select"];
+  readonly changes: Pick<Changes<Leased>, RowChangeName>;
+}
+
+export function rowOperations<Leased extends Answering<Raw>, Raw, Kind extends Encoded<Raw>>(
+  dialect: RowDialect<Leased, Raw, Kind>,
+): RowOperations<Leased, Kind> {
+  const { refusalOf, concernsStatement } = dialect.failures;
+
+  async function plannerFor(
+    context: QueryContext<Leased>,
+    names: readonly string[],
+    isChange: boolean,
+  ) {
+    const tables = new Map<string, KnownTable<Kind>>();
+    for (const name of new Set(names)) {
+      const found = dialect.readTable(context, name);
+      const known = found instanceof Promise ? await found : found;
+      const { bytewise } = context.counter?.bytewiseIn(context.database, name) ?? {};
+      tables.set(name, bytewise === undefined ? known : { ...known, bytewise });
+    }
+    const selects = dialect.selectDialect(context.session);
+    return { tables, planner: new SelectPlanner(context.schema, tables, selects, isChange) };
+  }
+
+  async function planOf(context: QueryContext<Leased>, query: Select): Promise<ReadingPlan<Kind>> {
+    const { session, schema } = context;
+    const names = tablesIn(query);
+    const { tables: known, planner } = await plannerFor(context, names, false);
+    // Templates are cached by table, so a Select of one table uses it as it is.
+    const isOfOneTable = names.length === 1 && typeof query.from === "string";
+    const scope = isOfOneTable ? [...known.values()] : planner.scopeOf(query);
+    const tables = [...scope];
+    for (const [index, source] of query.after === undefined ? [] : sourcesOf(query).entries()) {
+      const stored = "table" in source ? known.get(source.table) : undefined;
+      const table = scope[index];
+      if (table === undefined || stored === undefined) continue;
+      const keys = dialect.keysSql(schema, stored.name);
+      tables[index] = await withKeys(session, table, stored, query, keys);
+    }
+    const plan = planner.plan(tables, query);
+    return { ...plan, includes: planIncludes(planner, { ...plan, tables }, query.include) };
+  }
+
   async function runOn<Result>(
     context: QueryContext<Leased>,
     fields: RowChange,
@@ -78,8 +130,10 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
     isRead = fields.returning !== undefined,
   ): Promise<Result> {
     const { table, where } = fields;
-    const found = await targetOf(context, table, isRead);
-    const nesting = await nestingFor(context, where);
+    const found = await dialect.targetOf(context, table, isRead);
+    const names = tablesWithin(where);
+    const nesting =
+      names.length === 0 ? undefined : (await plannerFor(context, names, true)).planner;
     const whole = nesting === undefined ? found : { ...found, table: { ...found.table, nesting } };
     const target = narrowed(whole, context.counter?.bytewiseIn(context.database, table));
     try {
@@ -88,15 +142,24 @@ export function changesOfRows<Leased extends Answering<Raw>, Raw>(
       if (!concernsStatement(error)) throw error;
       // The database does not always name the table, and its errors are read elsewhere too.
       const origin = { schema: context.schema, tables: [table] };
-      const refusal = (await explain?.(context, target, error, fields)) ?? refusalOf(error, origin);
+      const explained = await dialect.explain(context, target, error, fields);
+      const refusal = explained ?? refusalOf(error, origin);
       throw (refusal && namingColumns(refusal, target.table, fields)) ?? error;
     }
   }
+
   return {
-    Insert: (context, fields) => runOn(context, fields, (target) => insert(target, fields)),
-    Update: (context, fields) => runOn(context, fields, (target) => update(target, fields)),
-    Delete: (context, fields) => runOn(context, fields, (target) => deleteRows(target, fields)),
-    Upsert: (context, fields) => runOn(context, fields, (target) => upsert(target, fields), true),
+    planOf,
+    async select(context, query, output) {
+      const plan = await planOf(context, query);
+      await writeRows(plan, dialect.rowSource(context.session, output), output);
+    },
+    changes: {
+      Insert: (context, fields) => runOn(context, fields, (target) => insert(target, fields)),
+      Update: (context, fields) => runOn(context, fields, (target) => update(target, fields)),
+      Delete: (context, fields) => runOn(context, fields, (target) => deleteRows(target, fields)),
+      Upsert: (context, fields) => runOn(context, fields, (target) => upsert(target, fields), true),
+    },
     preview: (context, operation, options) =>
       runOn(context, operation.fields, (target) => preview(target, operation, options), true),
     digestAffected: (context, operation) =>
@@ -128,67 +191,6 @@ function namingColumns(
 export function bindReadValue<Raw>(column: TargetColumn<Raw>, raw: Raw): unknown {
   return comparedValue(column, parseExact(column.kind.encode(raw)));
 }
-
-export async function planOn<Leased extends Answering<Raw>, Raw, Kind extends ColumnKind>(
-  context: QueryContext<Leased>,
-  query: Select,
-  readTable: ReadTable<Leased, Kind>,
-  keysSql: (schema: string, name: string) => Fragment,
-  dialect: SelectDialect<Kind>,
-): Promise<ReadingPlan<Kind>> {
-  const { session, schema } = context;
-  const names = tablesIn(query);
-  const known = await readTables(context, names, readTable);
-  const planner = new SelectPlanner(schema, known, dialect);
-  // Templates are cached by table, so a Select of one table uses it as it is.
-  const isOfOneTable = names.length === 1 && typeof query.from === "string";
-  const scope = isOfOneTable ? [...known.values()] : planner.scopeOf(query);
-  const tables = [...scope];
-  for (const [index, source] of query.after === undefined ? [] : sourcesOf(query).entries()) {
-    const stored = "table" in source ? known.get(source.table) : undefined;
-    const table = scope[index];
-    if (table === undefined || stored === undefined) continue;
-    const keys = keysSql(schema, stored.name);
-    tables[index] = await withKeys(session, table, stored, query, keys);
-  }
-  const plan = planner.plan(tables, query);
-  const outer = { ...plan, tables };
-  return { ...plan, includes: planIncludes(planner, outer, query.include) };
-}
-
-type ReadTable<Leased extends Session, Kind extends ColumnKind> = (
-  context: QueryContext<Leased>,
-  name: string,
-) => KnownTable<Kind> | Promise<KnownTable<Kind>>;
-
-async function readTables<Leased extends Session, Kind extends ColumnKind>(
-  context: QueryContext<Leased>,
-  names: Iterable<string>,
-  readTable: ReadTable<Leased, Kind>,
-): Promise<Map<string, KnownTable<Kind>>> {
-  const tables = new Map<string, KnownTable<Kind>>();
-  for (const name of new Set(names)) {
-    const found = readTable(context, name);
-    const known = found instanceof Promise ? await found : found;
-    const { bytewise } = context.counter?.bytewiseIn(context.database, name) ?? {};
-    tables.set(name, bytewise === undefined ? known : { ...known, bytewise });
-  }
-  return tables;
-}
-
-export async function nestingOn<Leased extends Session, Kind extends ColumnKind>(
-  context: QueryContext<Leased>,
-  condition: Condition | null | undefined,
-  readTable: ReadTable<Leased, Kind>,
-  dialect: SelectDialect<Kind>,
-): Promise<Nesting | undefined> {
-  const names = tablesWithin(condition);
-  if (names.length === 0) return undefined;
-  const tables = await readTables(context, names, readTable);
-  return new SelectPlanner(context.schema, tables, dialect, true);
-}
-
-type KnownTable<Kind extends ColumnKind> = Table<RemoteColumn & Column<Kind>>;
 
 /** Adds the columns that identify rows. Avoids a query if the primary key is enough. */
 async function withKeys<Raw, Kind extends ColumnKind>(

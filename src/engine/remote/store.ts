@@ -8,11 +8,17 @@ import type { ParsedOperations } from "../../core/query/parsed-operations.ts";
 import type { Operation, OperationFields, ReadingName } from "../../core/query/tree.ts";
 import { isChecked } from "../bindings.ts";
 import { LimitCounter } from "../limits.ts";
-import { contextOf, performAll, performPreview, read, type Work } from "../perform.ts";
+import {
+  contextOf,
+  describeSchema,
+  performAll,
+  performPreview,
+  read,
+  type Work,
+} from "../perform.ts";
 import { EngineRefusal, UnknownOutcome } from "../refusal.ts";
 import { type Answer, jsonAnswer, type RowStream, Spool } from "../spool.ts";
 import { isOfTables, isReading, previewedOperations, returnsRows } from "../sql/answers.ts";
-import { tableList } from "../sql/target.ts";
 import { writeLongCells } from "../sql/values.ts";
 import type { QueryRequest, SchemaPath, Store } from "../store.ts";
 import { ConnectionLost, type Dialect, type Mode, type Session } from "./dialect.ts";
@@ -187,9 +193,13 @@ class RemoteStore<Leased extends Session> implements Store {
   }
 
   async readSchema(path: SchemaPath, query: AbortController): Promise<Answer> {
-    const options = { mode: "read only", database: path.database } as const;
+    const { database, table } = path;
+    const options = { mode: "read only", database } as const;
     const data = await this.#hold(query, () =>
-      this.#transactions.run(options, query, (session) => this.#describe(session, path)),
+      this.#transactions.run(options, query, async (session): Promise<object> => {
+        if (database !== undefined) return describeSchema(this.#dialect, session, database, table);
+        return { databases: await this.#dialect.listDatabases(session) };
+      }),
     );
     return jsonAnswer({ status: "success", data });
   }
@@ -316,13 +326,6 @@ class RemoteStore<Leased extends Session> implements Store {
     const mode = readsAfterChange || isCompared ? "serializable" : "read committed";
     // A change that exceeds a limit must still be rolled back.
     return { mode, database, changes: limits.length === 0 ? 1 : 0 };
-  }
-
-  async #describe(session: Leased, { database, table }: SchemaPath): Promise<object> {
-    if (database === undefined) return { databases: await this.#dialect.listDatabases(session) };
-    const context = contextOf(this.#dialect, session, database);
-    if (table === undefined) return tableList(await this.#dialect.listTables(context));
-    return this.#dialect.describeTable(context, table);
   }
 }
 

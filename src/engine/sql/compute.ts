@@ -18,8 +18,12 @@ export type Arithmetic = "add" | "sub" | "mul" | "div";
 type MomentFamily = "date" | "instant";
 
 const typeWords = {
-  ...{ integer: "bigint", decimal: "decimal", double: "double", text: "text" },
-  ...{ boolean: "boolean", json: "json" },
+  integer: "bigint",
+  decimal: "decimal",
+  double: "double",
+  text: "text",
+  boolean: "boolean",
+  json: "json",
 };
 
 type ResultFamily = keyof typeof typeWords;
@@ -100,11 +104,22 @@ const INTEGER_BYTES = 20;
 /** Expressions repeat what they are computed of, so names of names grow fast. */
 const LARGEST_SIZE = 2000;
 const repeats: Partial<Record<FunctionName, number>> = {
-  ...{ lower: 4, upper: 4, trunc: 4, part: 2, round: 3, nullif: 3, sub: 2, div: 2, diff: 2 },
+  lower: 4,
+  upper: 4,
+  trunc: 4,
+  part: 2,
+  round: 3,
+  nullif: 3,
+  sub: 2,
+  div: 2,
+  diff: 2,
 };
 
 const microsecondsIn: Partial<Record<Unit, number>> = {
-  ...{ day: 86_400_000_000, hour: 3_600_000_000, minute: 60_000_000, second: 1_000_000 },
+  day: 86_400_000_000,
+  hour: 3_600_000_000,
+  minute: 60_000_000,
+  second: 1_000_000,
 };
 
 /** Values of one type. */
@@ -221,7 +236,8 @@ export class Computed<Kind extends ColumnKind> {
     const { fn, unit = "day", digits = 0, path = [] } = definition;
     const dialect = this.#dialect;
     const typed = ({ kind, type }: Typed<Kind>, expression: Fragment) => ({
-      ...{ kind, type },
+      kind,
+      type,
       expression: sql`(${expression})`,
     });
     const result = (family: ResultFamily, expression: Fragment) =>

@@ -203,7 +203,9 @@ function truncate(unit: string, date: Date): void {
 /** Gives a connection the functions of `call`. Null and what is not of the wanted type gives null. */
 export function defineFunctions(connection: DatabaseSync): void {
   const options = {
-    ...{ deterministic: true, directOnly: true, useBigIntArguments: true },
+    deterministic: true,
+    directOnly: true,
+    useBigIntArguments: true,
     varargs: true,
   };
   const define = (name: string, run: (...values: SQLOutputValue[]) => SQLInputValue) =>

@@ -3,18 +3,12 @@ import { sql } from "kysely";
 import { foldCase } from "../../core/query/names.ts";
 import type { ColumnDefinition, CreateTable, DropTable, Select } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
-import {
-  changesOfRows,
-  nestingOn,
-  planOn,
-  type RowChange,
-  readWithKeys,
-} from "../remote/change.ts";
+import { type RowChange, readWithKeys, rowOperations } from "../remote/change.ts";
 import type { Operations } from "../remote/dialect.ts";
 import { isNoTable, refused } from "../remote/failures.ts";
 import type { RowOutput } from "../spool.ts";
 import { brokenKey, elsewhere, violations } from "../sql/answers.ts";
-import { type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
+import type { RowSource } from "../sql/include.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
 import { cellIn } from "../sql/scope.ts";
 import type { AggregateDialect, SelectDialect } from "../sql/select.ts";
@@ -167,26 +161,25 @@ export function bindKey({ storage }: SqliteKind, key: SQLOutputValue): unknown {
   return storage === "ANY" ? key : sql`cast(${key} as ${sql.raw(storage)})`;
 }
 
-async function select(context: SqliteContext, query: Select, output: RowOutput): Promise<void> {
-  const { connection } = context.session;
-  const source: RowSource<SQLOutputValue, SqliteKind> = {
+function rowSource({ connection }: SqliteSession): RowSource<SQLOutputValue, SqliteKind> {
+  return {
     async each(statement, _columns, onRow) {
       for (const row of rows(connection, statement)) if (!onRow(row)) break;
     },
     bind: ({ kind }, raw) => bindKey(kind, raw),
   };
+}
+
+async function select(context: SqliteContext, query: Select, output: RowOutput): Promise<void> {
+  const { connection } = context.session;
   // The statements of `include` must see one state.
   const begins = query.include !== undefined && !connection.isTransaction;
   if (begins) connection.exec("begin");
   try {
-    await writeRows(await planOf(context, query), source, output);
+    await onRows.select(context, query, output);
   } finally {
     if (begins && connection.isTransaction) connection.exec("rollback");
   }
-}
-
-export function planOf(context: SqliteContext, query: Select): Promise<ReadingPlan<SqliteKind>> {
-  return planOn(context, query, readTable, keysSql, dialect);
 }
 
 async function listTables({ session, schema }: SqliteContext): Promise<string[]> {
@@ -258,13 +251,6 @@ function estimateRows(
 
 const failures = { refusalOf, concernsStatement: () => true };
 
-const { preview, digestAffected, ...changes } = changesOfRows<SqliteSession, SQLOutputValue>(
-  targetOf,
-  (context, where) => nestingOn(context, where, readTable, dialect),
-  failures,
-  explain,
-);
-
 /** Adds what SQLite does not say: the foreign key, the table of a rule, the column of a value. */
 async function explain(
   context: SqliteContext,
@@ -310,6 +296,18 @@ function findMismatch({ columns }: SqliteTable, { set = {}, values }: RowChange)
   return cellRefused(key, values && index, `; allowed: ${WHOLE_NUMBER}`);
 }
 
+const onRows = rowOperations<SqliteSession, SQLOutputValue, SqliteKind>({
+  failures,
+  readTable,
+  keysSql,
+  selectDialect: () => dialect,
+  rowSource,
+  targetOf,
+  explain,
+});
+
+export const { planOf } = onRows;
+
 export function operationsIn({ schemas }: SqliteSession): Operations<SqliteSession> {
   return {
     failures,
@@ -317,8 +315,8 @@ export function operationsIn({ schemas }: SqliteSession): Operations<SqliteSessi
     listTables,
     describeTable,
     reads: { Select: select },
-    changes: { ...changes, CreateTable: createTable, DropTable: dropTable },
-    preview,
-    digestAffected,
+    changes: { ...onRows.changes, CreateTable: createTable, DropTable: dropTable },
+    preview: onRows.preview,
+    digestAffected: onRows.digestAffected,
   };
 }

@@ -177,7 +177,10 @@ export const plainKinds = { integer, decimal, double: real, text, boolean, json 
 
 const kinds = typesByWord<SqliteKind>({
   ...plainKinds,
-  ...{ serial, jsonb: json, bytes: blob, uuid: text },
+  serial,
+  jsonb: json,
+  bytes: blob,
+  uuid: text,
   date: { ...text, family: "date" },
   time: { ...text, family: "time" },
   instant: { ...text, family: "instant" },

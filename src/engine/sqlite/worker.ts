@@ -6,10 +6,9 @@ import type { QueryLimit } from "../../core/query/limits.ts";
 import { type ReadOperations, readOperations } from "../../core/query/parsed-operations.ts";
 import type { TableOperation } from "../../core/query/tree.ts";
 import { LimitCounter } from "../limits.ts";
-import { contextOf, performAll, performPreview, read } from "../perform.ts";
+import { contextOf, describeSchema, performAll, performPreview, read } from "../perform.ts";
 import { type Answer, Spool } from "../spool.ts";
 import { isOfTables, isReading, previewedOperations } from "../sql/answers.ts";
-import { tableList } from "../sql/target.ts";
 import { writeLongCells } from "../sql/values.ts";
 import type { SchemaPath } from "../store.ts";
 import { Databases } from "./databases.ts";
@@ -190,13 +189,8 @@ async function executeSelect(
 
 async function executeSchema({ database = "", table }: SchemaPath, spool: Spool): Promise<void> {
   const session = databases.open(database);
-  const operations = operationsIn(session);
-  const context = contextOf(operations, session, database);
   const describe = async (): Promise<void> => {
-    const data =
-      table === undefined
-        ? tableList(await operations.listTables(context))
-        : await operations.describeTable(context, table);
+    const data = await describeSchema(operationsIn(session), session, database, table);
     spool.write(JSON.stringify({ status: "success", data }));
   };
   await (databases.isGuest ? transaction(session, describe) : describe());
