@@ -1,7 +1,5 @@
-import { randomUUID } from "node:crypto";
 import {
   manageableBy,
-  maySeeGrants,
   requireAdministrator,
   requireManager,
 } from "../../core/access/administration.ts";
@@ -17,9 +15,8 @@ import {
   writeCondition,
   writtenTime,
 } from "../../core/access/entry-view.ts";
-import { type Grant, placeOf, type Subject } from "../../core/access/grant.ts";
+import { type Grant, placeOf } from "../../core/access/grant.ts";
 import { localGroupsOf } from "../../core/access/groups.ts";
-import { seeTable, visibilityDenial } from "../../core/access/policy.ts";
 import { entryRoles, type Report, readGrant, writtenHolder } from "../../core/access/records.ts";
 import { decidingEntry } from "../../core/access/rights.ts";
 import {
@@ -48,13 +45,8 @@ import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { placeName, splitPlace } from "../../core/base/place.ts";
 import { Refusal } from "../../core/base/refusal.ts";
-import type { Gateway } from "../../core/http/gateway.ts";
-import { credentialOf } from "../../core/http/query.ts";
 import { type Outcome, outcomeOf } from "../../core/http/query-outcome.ts";
 import { hashNewPassword } from "../../core/identity/login.ts";
-import { ask } from "../../core/upstream/database.ts";
-import { fieldLines } from "../../core/upstream/headers.ts";
-import { createSchemaSource } from "../../core/upstream/schema-source.ts";
 import {
   type ConsoleForm,
   invalidFields,
@@ -92,7 +84,7 @@ import {
   userLink,
   type Visitor,
 } from "./frame.ts";
-import { type ConsoleRequest, type SuggestNames, sendPage, visitorOf } from "./visit.ts";
+import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 /** Users per page, and entries per user in the list; the user's own page shows all. */
 const PAGE = 50;
@@ -753,70 +745,3 @@ export const accessForms = {
   "/access/end": revoke,
   "/access/members": members,
 };
-
-const TIMEOUT_MS = 2000;
-const LARGEST_ANSWER_BYTES = 4 * 1024 * 1024;
-const SUGGESTED = 200;
-const DESCRIBED = 5;
-
-const origin = { via: "query" } as const;
-
-export function nameSuggestions({ access, routing, headers }: Gateway): SuggestNames {
-  const source = createSchemaSource<Subject>({
-    upstreams: routing.upstreams.map(({ holds, database }) => ({
-      holds,
-      get: ({ username: user }, schema, signal) =>
-        ask(database, {
-          user,
-          schema,
-          signal,
-          requestId: randomUUID(),
-          fields: fieldLines({ accept: "application/json", ...credentialOf({ headers }) }),
-          largest: LARGEST_ANSWER_BYTES,
-          hold: () => {},
-        }),
-    })),
-    visibilityDenial: (actor, database) =>
-      maySeeGrants(access.snapshot, actor, database)
-        ? visibilityDenial(access.snapshot, actor, database, origin)
-        : "no_grant",
-  });
-  const none = (error: unknown) => {
-    if (error instanceof Refusal) return [];
-    throw error;
-  };
-
-  return async (actor, database, table) => {
-    const signal = AbortSignal.timeout(TIMEOUT_MS);
-    const isNamed = database !== "" && database !== EVERY_DATABASE;
-    const listed = isNamed && source.listTables(actor, database, signal);
-    const [databases, all] = await Promise.all([
-      source.listDatabases(actor, signal).catch(none),
-      listed ? listed.then(({ tables }) => tables).catch(none) : [],
-    ]);
-    const tables = all.flatMap((name) => {
-      const seen = seeTable(access.snapshot, actor, database, name, origin);
-      return typeof seen === "string" ? [] : [{ name, ...seen }];
-    });
-    const matches = (name: string) =>
-      table.endsWith("*") ? name.startsWith(table.slice(0, -1)) : name === table;
-    const columns = await Promise.all(
-      tables
-        .filter(({ name }) => matches(name))
-        .slice(0, DESCRIBED)
-        .map(async ({ name, sees }) => {
-          const described = source.describeTable(actor, database, name, signal);
-          const columns = await described.then((found) => found.columns, none);
-          return columns.map((column) => column.name).filter(sees);
-        }),
-    );
-    return {
-      databases: databases.slice(0, SUGGESTED),
-      tables: tables.slice(0, SUGGESTED).map(({ name }) => name),
-      // The form separates names with commas.
-      columns: [...new Set(columns.flat())]
-        .filter((name) => !name.includes(","))
-        .slice(0, SUGGESTED),
-    };
-  };
-}

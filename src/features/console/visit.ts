@@ -21,18 +21,8 @@ import type { StateStore } from "../oauth/server/state-store.ts";
 import type { StoreReplica } from "../store/open.ts";
 import { type ConsolePage, renderConsolePage, type Visitor } from "./frame.ts";
 import type { History } from "./history.ts";
+import type { SuggestNames } from "./names.ts";
 import type { CurrentSession, Session, Sessions } from "./sessions.ts";
-
-/** Suggests names on which a user may grant, as far as the upstream returns them in time. */
-export type SuggestNames = (
-  actor: Subject,
-  database: string,
-  table: string,
-) => Promise<{
-  readonly databases: readonly string[];
-  readonly tables: readonly string[];
-  readonly columns: readonly string[];
-}>;
 
 export interface Console {
   readonly gateway: Gateway;
