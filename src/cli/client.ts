@@ -16,15 +16,13 @@ export function report(text: string): void {
   process.stderr.write(`${failureLabel()} ${text}\n`);
 }
 
-export const tokenRemedy = `set $GATEHOUSE_TOKEN to a token from \`${invocation} token issue <username>\``;
+const tokenSource = `a token from \`${invocation} token issue <username>\``;
+export const tokenRemedy = `set $GATEHOUSE_TOKEN to ${tokenSource}`;
 
 /** @throws UsageError without a token, and `Malformed` if it cannot be one */
 export function readToken(Malformed: new (message: string) => Error = UsageError): string {
   const token = process.env.GATEHOUSE_TOKEN?.trim();
-  if (!token) {
-    const remedy = tokenRemedy.replace("$GATEHOUSE_TOKEN", "it");
-    throw new UsageError(`$GATEHOUSE_TOKEN is not set; ${remedy}`);
-  }
+  if (!token) throw new UsageError(`$GATEHOUSE_TOKEN is not set; set it to ${tokenSource}`);
   // The message omits the text, since it may still be a secret.
   if (/^[A-Za-z0-9._~+/-]+=*$/.test(token)) return token;
   throw new Malformed("$GATEHOUSE_TOKEN does not contain a bearer token");
