@@ -54,7 +54,8 @@ function changesBetween(running: Configuration, read: Configuration): Configurat
   return schemaTables()
     .flatMap(keysOf)
     .flatMap((key) => {
-      const [before, after] = [valueAt(running, key.path), valueAt(read, key.path)];
+      const before = valueAt(running, key.path);
+      const after = valueAt(read, key.path);
       if (isDeepStrictEqual(before, after)) return [];
       return [{ path: key.path, isLive: key.isLive, text: textOf(key, before, after) }];
     });

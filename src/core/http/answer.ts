@@ -127,7 +127,8 @@ export function cutOnChange({ access }: Gateway, { authenticated, verdict }: Exc
   const { snapshot } = access;
   verdict.checkWhileOpen(() => {
     if (access.snapshot === snapshot) return;
-    const [now, before] = [access.snapshot, snapshot].map((one) => [...allEntriesOf(one, subject)]);
+    const before = [...allEntriesOf(snapshot, subject)];
+    const now = [...allEntriesOf(access.snapshot, subject)];
     if (!isDeepStrictEqual(now, before)) throw new Refusal("role_insufficient");
   });
 }

@@ -68,7 +68,8 @@ const suffix = /^(?:(?:\.\d+|-\d[\d-]*)(?:\.gz)?)?$/;
 
 /** With rotated files, oldest first, written since `since`. @throws the file system's error */
 export async function auditFilesOf(file: string, since: number): Promise<string[]> {
-  const [directory, base] = [path.dirname(file), path.basename(file)];
+  const directory = path.dirname(file);
+  const base = path.basename(file);
   const entries = (await readdir(directory, { withFileTypes: true })).filter(
     (entry) =>
       entry.isFile() && entry.name.startsWith(base) && suffix.test(entry.name.slice(base.length)),
@@ -97,7 +98,8 @@ export async function offsetsOf(
   handle: FileHandle,
   moment: number,
 ): Promise<{ low: number; high: number }> {
-  let [low, high] = [0, (await handle.stat()).size];
+  let low = 0;
+  let high = (await handle.stat()).size;
   const buffer = Buffer.alloc(64 * 1024);
   while (high - low > CHUNK_BYTES) {
     const middle = Math.floor((low + high) / 2);
@@ -208,7 +210,8 @@ export type AuditAnswer = Awaited<ReturnType<typeof searchAudit>>;
 export async function searchAudit(question: AuditQuestion) {
   const { file, filter, visible, from, limit, timeoutMs } = question;
   const needles = needlesOf(filter);
-  const [matches, isVisible] = [matcherOf(filter), visibilityFilter(visible)];
+  const matches = matcherOf(filter);
+  const isVisible = visibilityFilter(visible);
   const deadline = performance.now() + timeoutMs;
   const lines: ReadLine[] = [];
   let reached: string | undefined;

@@ -93,7 +93,8 @@ export async function summarizeAudit(question: SummaryQuestion) {
     const { low: start } = await offsetsOf(handle, begin);
     const { low: next } = await offsetsOf(handle, begin + HOUR_MS);
     const found: ReadLine[] = [];
-    let [first, last] = [Number.NaN, 0];
+    let first = Number.NaN;
+    let last = 0;
     // `start` may be up to one chunk before the hour begins.
     const end = start + CHUNK_BYTES + SAMPLE_BYTES - 1;
     let isWhole = end >= (await handle.stat()).size;

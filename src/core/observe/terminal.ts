@@ -107,7 +107,9 @@ export function terminalStream(
   return {
     write(line) {
       const { time: _, level: __, audit, msg, ...rest } = JSON.parse(line);
-      const [isAudit, message, fields] = [audit === true, String(msg), JSON.stringify(rest)];
+      const isAudit = audit === true;
+      const message = String(msg);
+      const fields = JSON.stringify(rest);
       // The log has already reported the reload.
       const isReload = message === "change" && rest.accessVersion !== undefined;
       const isSame = !last.isAudit && fields === last.fields && last.message.startsWith(message);
