@@ -16,7 +16,6 @@ import type { Decision } from "../core/access/rights.ts";
 import { groupOf, holderName, isExternalGroup } from "../core/access/roles.ts";
 import { addedTexts } from "../core/access/row-filter.ts";
 import { obstacleOf, ownGrants, type Snapshot } from "../core/access/snapshot.ts";
-import { type Place, placeName } from "../core/base/place.ts";
 import { counted, didYouMean } from "../core/base/suggestion.ts";
 import { lineLocator, parseToml } from "../core/base/toml/toml.ts";
 import type { Configuration } from "../core/config/schema.ts";
@@ -24,6 +23,7 @@ import { type Outcome, outcomeOf, type QueryCaller } from "../core/http/query-ou
 import { keepSpelling } from "../core/json/document.ts";
 import { termText } from "../core/query/conditions.ts";
 import { batchKey } from "../core/query/grammar.ts";
+import { type Place, placeName } from "../core/query/names.ts";
 import { definitions, permissionsOfAll } from "../core/query/operations.ts";
 import {
   isPermissionClass,

@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import { runAtOnce, type Steps, visitEach } from "../base/cooperative-scheduling.ts";
-import { placeName } from "../base/place.ts";
+import { placeName } from "../query/names.ts";
 import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
 import { entriesIn } from "./entries.ts";
 import { viewEntry } from "./entry-view.ts";

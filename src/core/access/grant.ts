@@ -1,5 +1,5 @@
-import { placeName } from "../base/place.ts";
 import type { Writable } from "../base/toml/toml.ts";
+import { placeName } from "../query/names.ts";
 import type { PermissionClass } from "../query/permissions.ts";
 import type { EntryRole } from "./roles.ts";
 

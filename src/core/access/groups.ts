@@ -1,7 +1,7 @@
 /** Group membership, and the entries that a caller has from groups. */
 
 import { isDeepStrictEqual } from "node:util";
-import { placeName } from "../base/place.ts";
+import { placeName } from "../query/names.ts";
 import {
   DatabaseGrants,
   type DecidingEntry,

@@ -1,5 +1,5 @@
-import { placeName } from "../base/place.ts";
-import { lowest } from "../base/sums.ts";
+import { lowest } from "../query/limits.ts";
+import { placeName } from "../query/names.ts";
 import type { PermissionClass } from "../query/permissions.ts";
 import type { Query } from "../query/query.ts";
 import { DatabaseGrants, displayName, unrestrictedGrant } from "./entries.ts";

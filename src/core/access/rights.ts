@@ -1,5 +1,5 @@
-import { placeName } from "../base/place.ts";
 import type { BytewiseColumns, CountedLimit } from "../query/limits.ts";
+import { placeName } from "../query/names.ts";
 import type { OperationNode } from "../query/node.ts";
 import type { PermissionClass } from "../query/permissions.ts";
 import type { Term } from "../query/tree.ts";

@@ -1,9 +1,8 @@
-import { lowest } from "../base/sums.ts";
 import { writeDigits } from "../json/document.ts";
 import { quoteName } from "../json/fault.ts";
 import type { Addition } from "../query/additions.ts";
 import { termsOf, termText } from "../query/conditions.ts";
-import type { BytewiseColumns } from "../query/limits.ts";
+import { type BytewiseColumns, lowest } from "../query/limits.ts";
 import type { OperationNode } from "../query/node.ts";
 import { definitions, isOperationName } from "../query/operations.ts";
 import type { Access, Query } from "../query/query.ts";

@@ -4,9 +4,9 @@ import { parse } from "content-type";
 import type * as z from "zod";
 import { refusalCodeOf } from "../administration/actions.ts";
 import { Refusal } from "../base/refusal.ts";
-import { Sums } from "../base/sums.ts";
 import { keepDigits, requireOneReading } from "../json/document.ts";
 import { JsonFault } from "../json/fault.ts";
+import { Sums } from "../upstream/database.ts";
 import { freeMemory } from "../upstream/http1/connection.ts";
 import { type Exchange, fairnessKey, hasBody } from "./exchange.ts";
 

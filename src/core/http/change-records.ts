@@ -11,10 +11,10 @@ import { isoTime } from "../base/clock.ts";
 import { giveToDirectoryOwner, ownerOf } from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
 import { watchFile } from "../base/files/watch.ts";
-import { placeName } from "../base/place.ts";
 import { type Audit, appendChange } from "../observe/audit.ts";
 import { type AuditedChange, type Author, auditedChange, author } from "../observe/audit-line.ts";
 import type { Log } from "../observe/log.ts";
+import { placeName } from "../query/names.ts";
 
 /** `main`, or `main.tickets` for each of its tables. */
 export function entryNames({ database, tables }: Grant): string[] {

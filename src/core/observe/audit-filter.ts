@@ -1,5 +1,5 @@
 import { z } from "zod";
-import { placeName, splitPlace } from "../base/place.ts";
+import { placeName, splitPlace } from "../query/names.ts";
 
 export const NAMED_OPERATIONS = 16;
 

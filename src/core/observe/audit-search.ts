@@ -2,7 +2,7 @@ import { createReadStream } from "node:fs";
 import { type FileHandle, open, readdir, stat } from "node:fs/promises";
 import path from "node:path";
 import { pipeline } from "node:stream";
-import { splitPlace } from "../base/place.ts";
+import { splitPlace } from "../query/names.ts";
 import {
   type AuditFilter,
   matcherOf,

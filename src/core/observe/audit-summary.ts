@@ -1,5 +1,5 @@
 import { type FileHandle, open } from "node:fs/promises";
-import { placeName } from "../base/place.ts";
+import { placeName } from "../query/names.ts";
 import { parseLine, type ReadLine } from "./audit-filter.ts";
 import {
   auditFilesOf,

@@ -1,5 +1,4 @@
 import { Refusal } from "../base/refusal.ts";
-import { Sums } from "../base/sums.ts";
 import type { Durations, TargetMetrics, UpstreamMetrics } from "../observe/metrics.ts";
 import type { QueryLimit } from "../query/limits.ts";
 import type { Query } from "../query/query.ts";
@@ -141,6 +140,27 @@ export function ask(
   const sink = new BufferedAnswer(query);
   database.run(query, sink);
   return sink.answer;
+}
+
+const MOST_ZEROS = 1024;
+
+/**
+ * Sums by name, such as what each user holds. Names whose sum is zero are kept up to a number. To
+ * delete and add one in each request would make V8 rebuild the map's table again and again, and old
+ * tables keep each other alive until the whole heap is collected.
+ */
+export class Sums {
+  readonly #byName = new Map<string, number>();
+
+  of(name: string): number {
+    return this.#byName.get(name) ?? 0;
+  }
+
+  add(name: string, amount: number): void {
+    const sum = this.of(name) + amount;
+    if (sum !== 0 || this.#byName.size < MOST_ZEROS) this.#byName.set(name, sum);
+    else this.#byName.delete(name);
+  }
 }
 
 /** How a wait ends. `dismissed` by `dismissAll`; `cancelled` also if it takes too long. */

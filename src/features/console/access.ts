@@ -43,10 +43,10 @@ import {
 import { epochSeconds } from "../../core/base/clock.ts";
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
-import { placeName, splitPlace } from "../../core/base/place.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { type Outcome, outcomeOf } from "../../core/http/query-outcome.ts";
 import { hashNewPassword } from "../../core/identity/login.ts";
+import { placeName, splitPlace } from "../../core/query/names.ts";
 import {
   type ConsoleForm,
   invalidFields,

@@ -6,7 +6,6 @@ import { messageOf } from "../../core/base/client-error.ts";
 import { moments, readMoment } from "../../core/base/clock.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { siblingModule } from "../../core/base/ipc.ts";
-import { placeName } from "../../core/base/place.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { auditOutcomes, changeInWords, type ReadLine } from "../../core/observe/audit-filter.ts";
 import type {
@@ -15,6 +14,7 @@ import type {
   VisibleDatabases,
 } from "../../core/observe/audit-search.ts";
 import type { SummaryQuestion } from "../../core/observe/audit-summary.ts";
+import { placeName } from "../../core/query/names.ts";
 import { definitions, isOperationName, permissionsOfAll } from "../../core/query/operations.ts";
 import { failureOf, mayGrantTo } from "./changes.ts";
 import {

@@ -4,8 +4,8 @@ import { allEntriesOf } from "../../core/access/groups.ts";
 import { messageOf } from "../../core/base/client-error.ts";
 import { runCooperatively, visitEach } from "../../core/base/cooperative-scheduling.ts";
 import { type Html, html } from "../../core/base/html.ts";
-import { splitPlace } from "../../core/base/place.ts";
 import type { AuditSummary, DeniedName, HourCount } from "../../core/observe/audit-summary.ts";
+import { splitPlace } from "../../core/query/names.ts";
 import { approvalLink, groupApprovals, timeLeft } from "./approvals.ts";
 import { askAudit, draftedPlace, draftGrant, draftLink, visibleTo } from "./audit.ts";
 import {

@@ -9,7 +9,6 @@ import { boundariesFor, decidingEntry, mayBeNarrowed } from "../../core/access/r
 import { runCooperatively, type Steps } from "../../core/base/cooperative-scheduling.ts";
 import { memoizeLast } from "../../core/base/memoize.ts";
 import { Refusal } from "../../core/base/refusal.ts";
-import { lowest } from "../../core/base/sums.ts";
 import { type Exchange, originOf } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { ask as askDatabase, type FilteredAnswer } from "../../core/http/query.ts";
@@ -17,6 +16,7 @@ import { readText, visitCheckedMembers, writeMembers } from "../../core/json/mem
 import { type Mode, SKIPPED, TOKENS, Word } from "../../core/json/tape.ts";
 import { batchKey, type Grammar } from "../../core/query/grammar.ts";
 import { type Field, type Kind, optional, required, type Schema } from "../../core/query/kind.ts";
+import { lowest } from "../../core/query/limits.ts";
 import { OperationNode } from "../../core/query/node.ts";
 import { ObjectShape } from "../../core/query/object-shape.ts";
 import { definitions } from "../../core/query/operations.ts";
