@@ -1,7 +1,8 @@
 import { existsSync } from "node:fs";
 import { openAccessFile } from "../core/access/access-file.ts";
 import type { AccessRules, Plan, WrittenChange } from "../core/access/access-rules.ts";
-import { usernameOf } from "../core/access/record-change.ts";
+import { holderText } from "../core/access/holder.ts";
+import { holderOf } from "../core/access/record-change.ts";
 import { messageOf } from "../core/base/client-error.ts";
 import { watchClock } from "../core/base/clock.ts";
 import { watchFile } from "../core/base/files/watch.ts";
@@ -152,7 +153,7 @@ async function changeAsUser(
   journal.noteVersion(version);
   const [first] = written.changes;
   if (first !== undefined) {
-    const author = { kind: "api", name: usernameOf(first) } as const;
+    const author = { kind: "api", name: holderText(holderOf(first)) } as const;
     journal.write(author, describeChanges(written.changes), version);
   }
   return written;

@@ -1,4 +1,5 @@
 /** `gatehouse access check | who | explain | diff | test`: what users may do, without a query. */
+
 import { readFile } from "node:fs/promises";
 import { buffer } from "node:stream/consumers";
 import { isDeepStrictEqual } from "node:util";
@@ -9,11 +10,19 @@ import { diffSnapshots, type EffectChange, effectDiff } from "../core/access/dif
 import { entriesIn } from "../core/access/entries.ts";
 import { limitsInWords, viewEntry } from "../core/access/entry-view.ts";
 import type { EntryPoint } from "../core/access/grant.ts";
+import { callerFor } from "../core/access/groups.ts";
+import {
+  groupOf,
+  holderName,
+  holderText,
+  userHolder,
+  userOf,
+  writtenHolder,
+} from "../core/access/holder.ts";
 import { parseAccess } from "../core/access/parse.ts";
 import { type AccessExplanation, explainAccess, grantingEntries } from "../core/access/policy.ts";
-import { writtenHolder } from "../core/access/records.ts";
 import type { Decision } from "../core/access/rights.ts";
-import { groupOf, holderName, isExternalGroup } from "../core/access/roles.ts";
+import { isExternalGroup } from "../core/access/roles.ts";
 import { addedTexts } from "../core/access/row-filter.ts";
 import { obstacleOf, ownGrants, type Snapshot } from "../core/access/snapshot.ts";
 import { counted, didYouMean } from "../core/base/suggestion.ts";
@@ -82,7 +91,7 @@ function explain(answer: Answer, decided: AccessExplanation): string {
 
 /** Names the tables if the user has entries only for tables of the database. */
 function tableHint(snapshot: Snapshot, username: string, { database, table }: Place): string {
-  const named = entriesIn(ownGrants(snapshot, username))
+  const named = entriesIn(ownGrants(snapshot, userHolder(username)))
     .filter((grant) => table === undefined && grant.database === database)
     .flatMap(({ tables = [] }) => tables)
     .map((name) => placeName(database, name))
@@ -147,23 +156,28 @@ async function checkAccess(
 
 async function whoMay(operation: string, where: string, options: QuestionOptions): Promise<void> {
   const { question, snapshot, context } = await readQuestion(operation, where, options);
+  const isObstructed = (username: string | undefined) =>
+    username !== undefined && obstacleOf(snapshot, username) !== undefined;
   const found = [...snapshot.grants.keys()]
-    .filter((name) => groupOf(name) !== undefined || obstacleOf(snapshot, name) === undefined)
-    .flatMap((username) =>
-      [...grantingEntries(snapshot, { username }, question, context)].map((way) => ({
-        username,
-        members: snapshot.groups.get(groupOf(username) ?? "")?.members,
+    .filter((holder) => !isObstructed(userOf(holder)))
+    .flatMap((holder) =>
+      [...grantingEntries(snapshot, callerFor(holder), question, context)].map((way) => ({
+        holder,
+        members: snapshot.groups.get(groupOf(holder) ?? "")?.members,
         ...way,
       })),
     );
   const head = ["USERNAME", "ROLE", "ENTRY", "LIMITS"];
-  const cellsOf = ({ username, members, role, entry, grant }: (typeof found)[number]) => [
-    members === undefined ? username : `${username} (${members.join(", ")})`,
+  const cellsOf = ({ holder, members, role, entry, grant }: (typeof found)[number]) => [
+    holderText(holder) + (members === undefined ? "" : ` (${members.join(", ")})`),
     ...[String(role), String(entry), (grant && limitsInWords(grant)) || "-"],
   ];
-  printList(found, options, head, cellsOf, ({ username, members, role, entry, ...way }) => ({
-    ...writtenHolder({ username }),
-    ...{ members, role, entry, ...viewLimits(way) },
+  printList(found, options, head, cellsOf, ({ holder, members, role, entry, ...way }) => ({
+    ...writtenHolder(holder),
+    members,
+    role,
+    entry,
+    ...viewLimits(way),
   }));
 }
 
@@ -315,15 +329,15 @@ function written(value: unknown): string {
 
 function linesOf(change: EffectChange): string[] {
   const { place, gains, loses, limits, before, after } = change;
-  const username = holderName(change.username);
+  const holder = holderName(change.holder);
   const by = `${before.role} to ${after.role}`;
   const lines: string[] = [];
-  if (gains.length > 0) lines.push(`${username} gains ${gains.join(", ")} on ${place} (${by})`);
-  if (loses.length > 0) lines.push(`${username} loses ${loses.join(", ")} on ${place} (${by})`);
+  if (gains.length > 0) lines.push(`${holder} gains ${gains.join(", ")} on ${place} (${by})`);
+  if (loses.length > 0) lines.push(`${holder} loses ${loses.join(", ")} on ${place} (${by})`);
   for (const key of gains.length > 0 ? Object.keys(after.limits) : limits) {
     if (isDeepStrictEqual(before.limits[key], after.limits[key])) continue;
     const values = `${written(before.limits[key])} to ${written(after.limits[key])}`;
-    lines.push(`${username} on ${place}: ${key} ${values}`);
+    lines.push(`${holder} on ${place}: ${key} ${values}`);
   }
   return lines;
 }
@@ -352,8 +366,8 @@ export function printDifference(before: Snapshot, after: Snapshot, json?: true):
       : [{ user, ...(was && { was }), ...(sameAs && { same_as: sameAs }) }];
   });
   if (json) {
-    const changes = access.map(({ username, ...change }) => ({
-      ...writtenHolder({ username }),
+    const changes = access.map(({ holder, ...change }) => ({
+      ...writtenHolder(holder),
       ...change,
     }));
     const others = { members, attributesChanged, sameAsChanged };

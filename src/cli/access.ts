@@ -4,9 +4,17 @@ import { entriesIn, prefixOf } from "../core/access/entries.ts";
 import { limitsInWords, readCondition, readEntry, viewEntry } from "../core/access/entry-view.ts";
 import type { Grant } from "../core/access/grant.ts";
 import { allEntriesOf } from "../core/access/groups.ts";
+import {
+  groupHolder,
+  type Holder,
+  holderName,
+  holderText,
+  userHolder,
+  writtenHolder,
+} from "../core/access/holder.ts";
 import { lintEntry } from "../core/access/lint.ts";
-import { entryKeys, entryRoles, writtenHolder } from "../core/access/records.ts";
-import { type EntryRole, groupSubject, holderName, isGroupName } from "../core/access/roles.ts";
+import { entryKeys, entryRoles } from "../core/access/records.ts";
+import { type EntryRole, isGroupName } from "../core/access/roles.ts";
 import { actions } from "../core/administration/actions.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import { didYouMean } from "../core/base/suggestion.ts";
@@ -47,7 +55,7 @@ interface GrantOptions extends CommonOptions, Partial<Record<EntryField, unknown
 }
 
 async function grantAccess(
-  username: string,
+  holder: Holder,
   where: string,
   role: EntryRole,
   options: GrantOptions,
@@ -63,27 +71,27 @@ async function grantAccess(
   const keys = Object.entries(entryKeys)
     .map(([key, { field }]) => [key, options[field]])
     .filter(([, value]) => value !== undefined);
-  const grant = readEntry({ username, ...target }, { role, ...Object.fromEntries(keys) });
+  const grant = readEntry({ holder, ...target }, { role, ...Object.fromEntries(keys) });
   const plan: Plan = (current) =>
-    actions.grant.plan(current, "operator", { username, grant, keepsOther }, loaded.configuration);
-  const snapshot = await changeAccess(loaded, { username, database: where }, plan, options);
+    actions.grant.plan(current, "operator", { grant, keepsOther }, loaded.configuration);
+  const snapshot = await changeAccess(loaded, { holder, database: where }, plan, options);
   const limits = limitsInWords(grant);
-  const holder = holderName(username);
+  const name = holderName(holder);
   for (const problem of lintEntry(snapshot, grant, Date.now())) warn(problem);
-  print(`${holder} is ${role} on ${where}${limits === "" ? "" : `: ${limits}`}.`);
-  const about = `the entry of ${holder} for ${where}`;
+  print(`${name} is ${role} on ${where}${limits === "" ? "" : `: ${limits}`}.`);
+  const about = `the entry of ${name} for ${where}`;
   for (const missing of await missingNames(loaded, snapshot, [[about, grant]])) warn(missing);
 }
 
-async function revokeAccess(username: string, where: string, options: CommonOptions) {
+async function revokeAccess(holder: Holder, where: string, options: CommonOptions) {
   const loaded = loadFor(options);
-  const target = { username, ...readPlace(where) };
+  const target = { holder, ...readPlace(where) };
   const plan: Plan = (current) =>
     actions.revoke.plan(current, "operator", target, loaded.configuration);
-  const snapshot = await changeAccess(loaded, { username, database: where }, plan, options);
-  const entries = entriesInWords(snapshot, username);
+  const snapshot = await changeAccess(loaded, { holder, database: where }, plan, options);
+  const entries = entriesInWords(snapshot, holder);
   const left = entries === "-" ? "none" : entries;
-  print(`Removed the entry of ${holderName(username)} for ${where}. Remaining entries: ${left}`);
+  print(`Removed the entry of ${holderName(holder)} for ${where}. Remaining entries: ${left}`);
 }
 
 async function listAccess(options: CommonOptions): Promise<void> {
@@ -105,10 +113,12 @@ async function listAccess(options: CommonOptions): Promise<void> {
   const isPlain = entries.every((one) => one.tables === undefined && limitsInWords(one) === "");
   const head = ["USERNAME", "DATABASE", "ROLE", ...(isPlain ? [] : ["TABLES", "LIMITS"])];
   const cellsOf = (grant: Grant) => [
-    ...[grant.username, grant.database, grant.role],
+    holderText(grant.holder),
+    grant.database,
+    grant.role,
     ...(isPlain ? [] : [grant.tables?.join(", ") ?? "-", limitsInWords(grant) || "-"]),
   ];
-  const viewOf = (grant: Grant) => ({ ...writtenHolder(grant), ...viewEntry(grant) });
+  const viewOf = (grant: Grant) => ({ ...writtenHolder(grant.holder), ...viewEntry(grant) });
   printList(entries, options, head, cellsOf, viewOf);
 }
 
@@ -136,11 +146,14 @@ list --json     list entries: user, database, role and limits
 
 /** With `--group`, commander passes no username. */
 function ofHolder<Given extends unknown[]>(
-  run: (username: string, ...given: Given) => Promise<void>,
+  run: (holder: Holder, ...given: Given) => Promise<void>,
 ) {
   return function (this: Command, ...given: [string, ...Given]) {
     const { group } = this.opts<{ group?: string }>();
-    return Reflect.apply(run, this, group === undefined ? given : [groupSubject(group), ...given]);
+    const [username, ...others] = given;
+    const actual =
+      group === undefined ? [userHolder(username), ...others] : [groupHolder(group), ...given];
+    return Reflect.apply(run, this, actual);
   };
 }
 

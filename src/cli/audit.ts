@@ -4,8 +4,7 @@ import * as z from "zod";
 import { mayBeMember } from "../core/access/administration.ts";
 import { displayName, entriesIn } from "../core/access/entries.ts";
 import type { Grant } from "../core/access/grant.ts";
-import { writtenHolder } from "../core/access/records.ts";
-import { groupOf } from "../core/access/roles.ts";
+import { groupOf, holderText, userOf, writtenHolder } from "../core/access/holder.ts";
 import type { Snapshot } from "../core/access/snapshot.ts";
 import { moments, readMoment } from "../core/base/clock.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
@@ -72,24 +71,25 @@ async function findUnused(snapshot: Snapshot, files: readonly string[], since: n
       for (const { bytes } of linesIn(piece, [])) take(bytes.toString());
     }
   }
-  const isNamed = (name: string, { username }: Grant): boolean => {
-    if (groupOf(username) === undefined) return used.has(`${username} ${name}`);
+  const isNamed = (name: string, { holder }: Grant): boolean => {
+    const user = userOf(holder);
+    if (user !== undefined) return used.has(`${user} ${name}`);
     // A group's name may contain commas, which also separate entries.
     return usedByGroups.values().some((text) => `, ${text},`.includes(`, ${name},`));
   };
   const entries = [...snapshot.grants.values()]
     .flatMap((held) => [...entriesIn(held)])
     .flatMap((grant) => {
-      const { username, role } = grant;
-      const group = groupOf(username);
+      const { holder, role } = grant;
+      const group = groupOf(holder);
       const isMeant = (user: string) =>
-        group === undefined ? user === username : mayBeMember(snapshot, group, user);
+        group === undefined ? user === userOf(holder) : mayBeMember(snapshot, group, user);
       const isUsed =
         uncertain.values().some(isMeant) ||
         (administering.has(role) && administrators.values().some(isMeant)) ||
         entryNames(grant).some((name) => isNamed(displayName(name, grant), grant));
       const entry = entryNames(grant).join(",");
-      return role === "None" || isUsed ? [] : [{ username, entry, role }];
+      return role === "None" || isUsed ? [] : [{ holder, entry, role }];
     });
   return { entries, begins };
 }
@@ -157,8 +157,8 @@ async function unused(options: CommonOptions & { readonly since: number }): Prom
     entries,
     options,
     head,
-    ({ username, entry, role }) => [username, entry, role],
-    ({ username, entry, role }) => ({ ...writtenHolder({ username }), entry, role }),
+    ({ holder, entry, role }) => [holderText(holder), entry, role],
+    ({ holder, entry, role }) => ({ ...writtenHolder(holder), entry, role }),
   );
 }
 

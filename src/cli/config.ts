@@ -3,11 +3,11 @@ import type { Command } from "commander";
 import { hasOwnEngine, knownDatabases, ownDatabaseUrl } from "../app/own-engine.ts";
 import { entriesIn } from "../core/access/entries.ts";
 import { placeOf } from "../core/access/grant.ts";
+import { holderName, userOf } from "../core/access/holder.ts";
 import { lintAccess } from "../core/access/lint.ts";
-import { namesWithoutRecord } from "../core/access/parse.ts";
+import { holdersWithoutRecord } from "../core/access/parse.ts";
 import { caseConflictsOf } from "../core/access/policy.ts";
 import { boundaryName } from "../core/access/rights.ts";
-import { groupOf, holderName } from "../core/access/roles.ts";
 import { runAtOnce } from "../core/base/cooperative-scheduling.ts";
 import { counted } from "../core/base/suggestion.ts";
 import { storeName, storesAccess } from "../core/config/addresses.ts";
@@ -88,16 +88,16 @@ async function* checkAccess(loaded: LoadedConfiguration): Findings {
   const counts = `${counted(snapshot.users.size, "user")}, ${counted(entries.length, "grant")}, version ${snapshot.version}`;
   const source = storesAccess(loaded.configuration) ? "in the store" : auth.access_control_file;
   yield ok("access file", `${source} (${counts})`);
-  for (const name of runAtOnce(namesWithoutRecord(snapshot))) {
-    if (groupOf(name) === undefined) yield { warning: `${name} has grants but no user record` };
+  for (const holder of runAtOnce(holdersWithoutRecord(snapshot))) {
+    const name = userOf(holder);
+    if (name !== undefined) yield { warning: `${name} has grants but no user record` };
   }
   const warning = runAtOnce(administratorWarning(snapshot, loaded.configuration));
   if (warning !== undefined) yield { warning };
   yield* firstOf(runAtOnce(lintAccess(snapshot, Date.now())));
   const named = [
     ...entries.map(
-      (grant) =>
-        [`the entry of ${holderName(grant.username)} for ${placeOf(grant)}`, grant] as const,
+      (grant) => [`the entry of ${holderName(grant.holder)} for ${placeOf(grant)}`, grant] as const,
     ),
     ...snapshot.boundaries.map((one) => [`the boundary ${boundaryName(one)}`, one] as const),
   ];

@@ -1,8 +1,10 @@
 /** Names in the gateway's database, for hints and warnings of commands. */
+
 import * as z from "zod";
 import { dataDirectoryOf, hasOwnEngine, ownDatabaseUrl } from "../app/own-engine.ts";
 import { prefixOf } from "../core/access/entries.ts";
 import type { Grant } from "../core/access/grant.ts";
+import { callerFor } from "../core/access/groups.ts";
 import { decidingEntry } from "../core/access/rights.ts";
 import { EVERY_DATABASE } from "../core/access/roles.ts";
 import type { Snapshot } from "../core/access/snapshot.ts";
@@ -132,8 +134,8 @@ function widthAt({ tables }: Pick<Grant, "tables">, table: string): number {
 
 /** True if a narrower entry of the same user, of one of the user's groups, or of the same group decides. */
 function isOverridden(snapshot: Snapshot, entry: Named, database: string, table: string): boolean {
-  if (entry.username === undefined) return false;
-  const caller = { username: entry.username };
+  if (entry.holder === undefined) return false;
+  const caller = callerFor(entry.holder);
   const deciding = decidingEntry(snapshot, caller, database, table, Date.now());
   return deciding !== undefined && widthAt(deciding.grant, table) < widthAt(entry, table);
 }

@@ -1,7 +1,8 @@
 import type { Command } from "commander";
 import type { Plan } from "../core/access/access-rules.ts";
 import { visibleGroups } from "../core/access/administration.ts";
-import { groupSubject, isLocalGroupName } from "../core/access/roles.ts";
+import { groupHolder, userHolder } from "../core/access/holder.ts";
+import { isLocalGroupName } from "../core/access/roles.ts";
 import { isKnownHolder } from "../core/access/snapshot.ts";
 import { actions, bodies } from "../core/administration/actions.ts";
 import { Refusal } from "../core/base/refusal.ts";
@@ -26,7 +27,7 @@ async function list(options: CommonOptions): Promise<void> {
     name,
     // Only tokens tell the members of an issuer's group.
     members?.join(", ") || "-",
-    entriesInWords(snapshot, groupSubject(name)),
+    entriesInWords(snapshot, groupHolder(name)),
   ]);
 }
 
@@ -43,15 +44,20 @@ async function set(name: string, { add = [], remove = [], ...options }: GroupOpt
     const known = current.groups.get(name)?.members ?? [];
     const stranger = remove.find((member) => !known.includes(member));
     if (stranger !== undefined) throw new Error(`${stranger} is not a member of ${name}`);
-    const unknown = add.find((name) => !known.includes(name) && !isKnownHolder(current, name));
+    const unknown = add.find(
+      (name) => !known.includes(name) && !isKnownHolder(current, userHolder(name)),
+    );
     if (unknown !== undefined) {
-      const { message } = refusalOf("user_not_found", { username: unknown, snapshot: current });
+      const { message } = refusalOf("user_not_found", {
+        holder: userHolder(unknown),
+        snapshot: current,
+      });
       throw new Error(message);
     }
     const members = [...known.filter((member) => !remove.includes(member)), ...add];
     return actions.setGroup.plan(current, "operator", { name, members }, loaded.configuration);
   };
-  const { groups } = await changeAccess(loaded, { username: groupSubject(name) }, plan, options);
+  const { groups } = await changeAccess(loaded, { holder: groupHolder(name) }, plan, options);
   const members = groups.get(name)?.members.join(", ") || "no members";
   print(`The group ${name} has ${members}.`);
 }
@@ -61,7 +67,7 @@ async function remove(name: string, options: GroupOptions): Promise<void> {
   const loaded = loadFor(options);
   const plan: Plan = (current) =>
     actions.removeGroup.plan(current, "operator", { name }, loaded.configuration);
-  await changeAccess(loaded, { username: groupSubject(name) }, plan, options);
+  await changeAccess(loaded, { holder: groupHolder(name) }, plan, options);
   print(`Removed the group ${name} and its entries.`);
 }
 

@@ -1,12 +1,13 @@
 /** Reads and changes a gateway's state, whether it runs or not. Rarely used parts load on demand. */
+
 import { statSync } from "node:fs";
 import type { Plan } from "../core/access/access-rules.ts";
 import { displayName } from "../core/access/entries.ts";
 import { placeOf } from "../core/access/grant.ts";
-import { allEntriesOf } from "../core/access/groups.ts";
+import { allEntriesOf, callerFor } from "../core/access/groups.ts";
+import { groupOf, type Holder, holderName, holderText } from "../core/access/holder.ts";
 import { AccessFileError, readAccessFile } from "../core/access/parse.ts";
 import { type Change, userLosingTokens } from "../core/access/record-change.ts";
-import { groupOf, holderName } from "../core/access/roles.ts";
 import type { Snapshot } from "../core/access/snapshot.ts";
 import { changeAccessFile } from "../core/access/write.ts";
 import { nameOfUser, permissionProblem } from "../core/base/files/guarded.ts";
@@ -28,13 +29,14 @@ import type { StoreOperator } from "../features/store/open.ts";
 import { explain, warn } from "./output.ts";
 
 interface About {
-  readonly username: string;
+  readonly holder: Holder;
   readonly database?: string;
   /** Used to suggest similar names and to list the user's grants. */
   snapshot?: Snapshot;
 }
 
-function userNotFound({ username, snapshot }: About): string {
+function userNotFound({ holder, snapshot }: About): string {
+  const username = holderText(holder);
   if (snapshot?.groups.has(username)) {
     return `User not found: ${username} is a group; for its entries, use --group ${username}`;
   }
@@ -43,25 +45,25 @@ function userNotFound({ username, snapshot }: About): string {
 }
 
 /** The entries of a user and of the user's local groups, or those of a group. */
-export function entriesInWords(snapshot: Snapshot, username: string): string {
-  const entries = allEntriesOf(snapshot, { username }).map((grant) => {
+export function entriesInWords(snapshot: Snapshot, holder: Holder): string {
+  const entries = allEntriesOf(snapshot, callerFor(holder)).map((grant) => {
     const entry = `${placeOf(grant)}:${grant.role}`;
-    return grant.username === username ? entry : displayName(entry, grant);
+    return grant.holder === holder ? entry : displayName(entry, grant);
   });
   return [...entries].join(" ") || "-";
 }
 
-function grantNotFound({ username, database = "*", snapshot }: About): string {
-  const grants = snapshot && entriesInWords(snapshot, username);
-  const holder = holderName(username);
-  const known = grants === undefined ? "" : ` (${holder} has ${grants === "-" ? "none" : grants})`;
-  return `Grant not found: ${holder} on ${database}${known}`;
+function grantNotFound({ holder, database = "*", snapshot }: About): string {
+  const grants = snapshot && entriesInWords(snapshot, holder);
+  const name = holderName(holder);
+  const known = grants === undefined ? "" : ` (${name} has ${grants === "-" ? "none" : grants})`;
+  return `Grant not found: ${name} on ${database}${known}`;
 }
 
 const messages: Partial<Record<RefusalCode, (about: About) => string>> = {
   user_not_found: userNotFound,
-  group_not_found: ({ username }) => `Group not found: ${groupOf(username) ?? username}`,
-  user_exists: ({ username }) => `User already exists: ${username}`,
+  group_not_found: ({ holder }) => `Group not found: ${groupOf(holder)}`,
+  user_exists: ({ holder }) => `User already exists: ${holderText(holder)}`,
   grant_not_found: grantNotFound,
   no_grant: grantNotFound,
   database_case_mismatch: (about) =>

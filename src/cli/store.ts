@@ -5,6 +5,7 @@ import type { Command } from "commander";
 import { ADMINISTRATOR, passwordFileOf, randomPassword } from "../app/service-directory.ts";
 import { administratorGrant, planAddUser } from "../core/access/administration.ts";
 import { unrestrictedGrant } from "../core/access/entries.ts";
+import { userHolder } from "../core/access/holder.ts";
 import { readAccessFile } from "../core/access/parse.ts";
 import { EVERY_DATABASE, isUsername } from "../core/access/roles.ts";
 import { blankUser, ownGrants, type Snapshot } from "../core/access/snapshot.ts";
@@ -154,7 +155,8 @@ async function removeInitialPassword(loaded: LoadedConfiguration, snapshot: Snap
   const password = (await readFile(file, "utf8")).trim();
   const costs = await costsInUse(snapshot, configuredCosts(loaded.configuration));
   for (const { username, passwordHash } of snapshot.users.values()) {
-    const { role } = unrestrictedGrant(ownGrants(snapshot, username), EVERY_DATABASE) ?? {};
+    const { role } =
+      unrestrictedGrant(ownGrants(snapshot, userHolder(username)), EVERY_DATABASE) ?? {};
     if (role === "Owner" && (await verifyPassword(password, passwordHash, costs))) return;
   }
   await rm(file);

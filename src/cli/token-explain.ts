@@ -5,7 +5,7 @@ import { pino } from "pino";
 import { entriesIn } from "../core/access/entries.ts";
 import { placeOf, type Subject } from "../core/access/grant.ts";
 import { effectiveGrants } from "../core/access/groups.ts";
-import { groupOf } from "../core/access/roles.ts";
+import { groupOf } from "../core/access/holder.ts";
 import type { Snapshot } from "../core/access/snapshot.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
@@ -54,7 +54,7 @@ function entriesFor(snapshot: Snapshot, subject: Subject): View[] {
   return Array.from(entriesIn(effectiveGrants(snapshot, subject)), (grant) => ({
     entry: placeOf(grant),
     role: grant.role,
-    group: groupOf(grant.username),
+    group: groupOf(grant.holder),
   }));
 }
 

@@ -1,4 +1,5 @@
 import { type Command, InvalidArgumentError } from "commander";
+import { userHolder } from "../core/access/holder.ts";
 import { EVERY_DATABASE, isExternalUsername } from "../core/access/roles.ts";
 import { epochSeconds } from "../core/base/clock.ts";
 import { invocation } from "../core/base/product.ts";
@@ -146,10 +147,11 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
     throw new Refusal("invalid_database");
   const snapshot = await readAccess(loaded);
   const user = snapshot.users.get(username);
-  if (user === undefined) throw refusalOf("user_not_found", { username, snapshot });
+  if (user === undefined)
+    throw refusalOf("user_not_found", { holder: userHolder(username), snapshot });
   if (user.disabled)
     throw new Error(`${username} is disabled; run \`${invocation} user enable ${username}\` first`);
-  const role = await naming({ username, database, snapshot }, async () =>
+  const role = await naming({ holder: userHolder(username), database, snapshot }, async () =>
     tokenRole(snapshot, username, database),
   );
   const keys = await keysOf(loaded);
@@ -193,7 +195,7 @@ async function revoke(written: string | undefined, options: CommonOptions): Prom
     // Users of an external issuer need no record to have tokens.
     const snapshot = isExternalUsername(username) ? undefined : await readAccess(loaded);
     if (snapshot?.users.has(username) === false) {
-      throw refusalOf("user_not_found", { username, snapshot });
+      throw refusalOf("user_not_found", { holder: userHolder(username), snapshot });
     }
     await revocations.revokeUser(username);
     await noteChanges(loaded, [{ change: "tokens revoked", user: username }]);

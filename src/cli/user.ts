@@ -7,13 +7,8 @@ import { administratorGrant, planAddUser } from "../core/access/administration.t
 import { accessList, readAttribute, viewAttributes, viewUser } from "../core/access/entry-view.ts";
 import { type Attributes, updatedUser } from "../core/access/grant.ts";
 import { localGroupsOf } from "../core/access/groups.ts";
-import {
-  groupSubject,
-  isAnyUsername,
-  isEmail,
-  isExternalUsername,
-  isUsername,
-} from "../core/access/roles.ts";
+import { groupHolder, userHolder } from "../core/access/holder.ts";
+import { isAnyUsername, isEmail, isExternalUsername, isUsername } from "../core/access/roles.ts";
 import {
   blankUser,
   emptySnapshot,
@@ -98,7 +93,7 @@ async function addUser(username: string, options: UserOptions): Promise<void> {
   const file = auth.access_control_file;
   const isFirst = isAdmin && store.url === undefined && !existsSync(file);
   const before = isFirst ? emptySnapshot : await readAccess(loaded, { checkRead: false });
-  if (before.users.has(username)) throw refusalOf("user_exists", { username });
+  if (before.users.has(username)) throw refusalOf("user_exists", { holder: userHolder(username) });
   const passwordHash = password
     ? await readNewHash(`Password for ${username}:`, options, loaded.configuration)
     : undefined;
@@ -111,7 +106,7 @@ async function addUser(username: string, options: UserOptions): Promise<void> {
   const changes = isFirst ? plan(emptySnapshot) : [];
   if (isFirst) await mkdir(loaded.serviceDirectory, { recursive: true, mode: 0o700 });
   const made = isFirst ? await createAccessFile(file, changes) : undefined;
-  if (made === undefined) await changeAccess(loaded, { username }, plan);
+  if (made === undefined) await changeAccess(loaded, { holder: userHolder(username) }, plan);
   else await noteChanges(loaded, describeChanges(changes), made.version);
   print(`Added ${username}${isAdmin ? ", an administrator" : ""}.`);
   if (isAdmin) return;
@@ -134,7 +129,7 @@ async function list(options: CommonOptions): Promise<void> {
     const attributes = viewAttributes(user.attributes);
     const groups = localGroupsOf(snapshot, user.username);
     const access = groups.flatMap((group) =>
-      accessList(snapshot, groupSubject(group)).map((entry) => ({ group, ...entry })),
+      accessList(snapshot, groupHolder(group)).map((entry) => ({ group, ...entry })),
     );
     const view = viewUser(snapshot, user);
     return { ...view, access: [...view.access, ...access], attributes, ...last };
@@ -147,7 +142,7 @@ async function list(options: CommonOptions): Promise<void> {
     last.last_login ?? "-",
     last.last_use ?? "-",
     attributesInWords(snapshot.users.get(username)) ?? "-",
-    entriesInWords(snapshot, username),
+    entriesInWords(snapshot, userHolder(username)),
   ]);
 }
 
@@ -166,11 +161,16 @@ async function act(
   let input = {};
   if (needsPassword) {
     const snapshot = await readAccess(loaded);
-    await naming({ username, snapshot }, async () => planWith(input)(snapshot));
+    await naming({ holder: userHolder(username), snapshot }, async () => planWith(input)(snapshot));
     const question = `Password for ${username}:`;
     input = { passwordHash: await readNewHash(question, options, configuration) };
   }
-  const { users } = await changeAccess(loaded, { username }, planWith(input), options);
+  const { users } = await changeAccess(
+    loaded,
+    { holder: userHolder(username) },
+    planWith(input),
+    options,
+  );
   // A user disabled by a manual edit may still have tokens, which would work again after another.
   const isStillDisabled = wasDisabled && users.get(username)?.disabled;
   if (isStillDisabled) await (await revocationsOf(loaded)).revokeUser(username);
@@ -221,7 +221,7 @@ async function set(username: string, options: UserOptions): Promise<void> {
     isChanged = changes.length > 0;
     return changes;
   };
-  const { users } = await changeAccess(loaded, { username }, plan);
+  const { users } = await changeAccess(loaded, { holder: userHolder(username) }, plan);
   const user = users.get(username);
   const known = attributesInWords(user);
   const attributes = known === undefined ? "no attributes" : `attributes ${known}`;

@@ -18,6 +18,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { openAccessFile } from "../../src/core/access/access-file.ts";
 import type { ReloadEvent } from "../../src/core/access/access-rules.ts";
+import { readHolder } from "../../src/core/access/holder.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
 import { accessFile, grantOn, temporaryDirectory, user } from "./kit.ts";
 import { holding, watched } from "./watched.ts";
@@ -54,7 +55,7 @@ t.test("a save in place takes effect and reports what changed", async (t) => {
   const event = access.events.at(-1);
   t.match(event, {
     kind: "loaded",
-    diff: { grantsRaised: [{ username: "alice", database: "main", role: "ReadWrite" }] },
+    diff: { grantsRaised: [{ holder: readHolder("alice"), database: "main", role: "ReadWrite" }] },
   });
   t.equal(event?.kind === "loaded" && event.snapshot, access.live.snapshot);
 });
@@ -180,7 +181,7 @@ t.test("a change through the rules is in force in all workers when it resolves",
     broadcastReload: () => elsewhere.reload(),
   });
   t.teardown(() => rules.close());
-  const owner = { username: "alice", database: "main", role: "Owner" } as const;
+  const owner = { holder: readHolder("alice"), database: "main", role: "Owner" } as const;
   const { snapshot: written } = await rules.change(() => [{ kind: "set-grant", grant: owner }]);
   for (const { snapshot } of [rules, elsewhere]) {
     t.equal(grantOn(snapshot, "alice", "main")?.role, "Owner");

@@ -15,6 +15,7 @@ import {
 } from "../../src/core/access/administration.ts";
 import { entriesAt } from "../../src/core/access/entries.ts";
 import type { Grant } from "../../src/core/access/grant.ts";
+import { readHolder } from "../../src/core/access/holder.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { type Role, roles } from "../../src/core/access/roles.ts";
 import { ownGrants, type Snapshot } from "../../src/core/access/snapshot.ts";
@@ -42,7 +43,7 @@ t.test("a user is added with its grant", async (t) => {
   });
   t.strictSame(changes, [
     { kind: "add-user", user: newUser("new") },
-    { kind: "add-grant", grant: { username: "new", database: "main", role: "ReadOnly" } },
+    { kind: "add-grant", grant: { holder: readHolder("new"), database: "main", role: "ReadOnly" } },
   ]);
   t.strictSame(planAddUser(snapshot, "operator", newUser("new"), undefined), [
     { kind: "add-user", user: newUser("new") },
@@ -73,15 +74,15 @@ t.test("adding a name that has grants needs the right to give each of them", asy
 
 t.test("a grant replaces the existing one, and an equal one changes nothing", async (t) => {
   const give = (role: "ReadOnly" | "ReadWrite") =>
-    planGrant(snapshot, dora, { username: "bob", database: "main", role });
-  const bob = { username: "bob", database: "main" };
+    planGrant(snapshot, dora, { holder: readHolder("bob"), database: "main", role });
+  const bob = { holder: readHolder("bob"), database: "main" };
   t.strictSame(give("ReadWrite"), [{ kind: "set-grant", grant: { ...bob, role: "ReadWrite" } }]);
   t.strictSame(give("ReadOnly"), []);
 });
 
 t.test("a pattern that overlaps another one of the user is refused", async (t) => {
   const pattern = (table: string) =>
-    ({ username: "bob", database: "main", role: "ReadOnly", tables: [table] }) as const;
+    ({ holder: readHolder("bob"), database: "main", role: "ReadOnly", tables: [table] }) as const;
   const entry = `${grant("bob", "main", "ReadOnly")}tables = ["cust*"]\n`;
   const held = parseAccessFile(user("bob") + entry, "access.toml");
   const give = (table: string) => planGrant(held, "operator", pattern(table));
@@ -95,20 +96,31 @@ t.test("a pattern that overlaps another one of the user is refused", async (t) =
 
 t.test("only external users can get a grant without a record", async (t) => {
   const give = (username: string) =>
-    refusalOf(() => planGrant(snapshot, root, { username, database: "main", role: "ReadOnly" }));
+    refusalOf(() =>
+      planGrant(snapshot, root, {
+        holder: readHolder(username),
+        database: "main",
+        role: "ReadOnly",
+      }),
+    );
   t.equal(give("ghost"), "user_not_found");
   t.equal(give("github:ghost"), undefined);
   t.equal(give("constructor"), "user_not_found");
+});
+
+const place = (username: string, database: string) => ({
+  holder: readHolder(username),
+  database,
 });
 
 t.test("missing users and grants cannot be changed or revoked", async (t) => {
   const cases: [code: string, plan: () => unknown][] = [
     ["user_not_found", () => planRemoveUser(snapshot, root, "ghost")],
     ["user_not_found", () => planSetPassword(snapshot, "ghost", hashWith())],
-    ["grant_not_found", () => planRevoke(snapshot, root, "bob", "other")],
-    ["grant_not_found", () => planRevoke(snapshot, root, "bob", "*")],
-    ["user_not_found", () => planRevoke(snapshot, root, "ghost", "main")],
-    ["grant_not_found", () => planRevoke(snapshot, root, "github:ghost", "main")],
+    ["grant_not_found", () => planRevoke(snapshot, root, place("bob", "other"))],
+    ["grant_not_found", () => planRevoke(snapshot, root, place("bob", "*"))],
+    ["user_not_found", () => planRevoke(snapshot, root, place("ghost", "main"))],
+    ["grant_not_found", () => planRevoke(snapshot, root, place("github:ghost", "main"))],
     ["user_not_found", () => planPatchUser(snapshot, root, "ghost", {})],
   ];
   for (const [code, plan] of cases) t.equal(refusalOf(plan), code, String(plan));
@@ -191,7 +203,7 @@ root new * | ++++ | a narrowed administrator is one all the same on * | root * O
 );
 
 function mayGrant(snapshot: Snapshot, actor: Actor, grant: Grant): void {
-  const held = entriesAt(ownGrants(snapshot, grant.username), grant.database, undefined);
+  const held = entriesAt(ownGrants(snapshot, grant.holder), grant.database, undefined);
   requireMayGrant(snapshot, actor, grant, held);
 }
 
@@ -204,7 +216,7 @@ function grants(
   const snapshot = snapshotOf(...grantsInForce);
   return roles
     .map((role) => {
-      const grant = { username: target, database, role };
+      const grant = { holder: readHolder(target), database, role };
       const code = refusalOf(() => mayGrant(snapshot, { username: actor, tokenDatabase }, grant));
       return code === undefined ? "+" : "-";
     })
@@ -230,7 +242,7 @@ t.test("a token for one database grants only on that database", async (t) => {
 t.test("a refusal tells a limited token from an insufficient role", async (t) => {
   const snapshot = snapshotOf(...staff, "mia Mixed Owner");
   const code = (actor: Actor, database: string, role: Role = "ReadOnly") =>
-    refusalOf(() => mayGrant(snapshot, actor, { username: "new", database, role }));
+    refusalOf(() => mayGrant(snapshot, actor, { holder: readHolder("new"), database, role }));
   t.equal(code({ username: "olga", tokenDatabase: "main" }, "other"), "token_database");
   t.equal(code({ username: "olga", tokenDatabase: "main" }, "*"), "token_database");
   t.equal(code({ username: "olga", tokenDatabase: "*" }, "other"), "no_grant");
@@ -242,7 +254,7 @@ t.test("the operator may grant everything", async (t) => {
   const snapshot = snapshotOf(...staff);
   for (const role of roles) {
     for (const database of ["main", "*", "new"]) {
-      const grant = { username: "olga", database, role };
+      const grant = { holder: readHolder("olga"), database, role };
       t.doesNotThrow(() => mayGrant(snapshot, "operator", grant));
     }
   }
@@ -264,15 +276,15 @@ t.test("a grant for a database that the file spells in another case is refused",
   const snapshot = snapshotOf(...staff);
   const root = { username: "root", tokenDatabase: "*" };
   for (const actor of [root, "operator"] as const) {
-    const grant = { username: "wim", database: "MAIN", role: "ReadOnly" } as const;
+    const grant = { holder: readHolder("wim"), database: "MAIN", role: "ReadOnly" } as const;
     const code = refusalOf(() => planGrant(snapshot, actor, grant));
     t.equal(code, "database_case_conflict");
   }
 });
 
 function mayRevoke(snapshot: Snapshot, actor: Actor, username: string, database: string): void {
-  const held = entriesAt(ownGrants(snapshot, username), database, undefined);
-  requireMayRevoke(snapshot, actor, { username, database }, held);
+  const held = entriesAt(ownGrants(snapshot, readHolder(username)), database, undefined);
+  requireMayRevoke(snapshot, actor, place(username, database), held);
 }
 
 const team = [

@@ -6,6 +6,7 @@ import type {
   Literal,
   RowCondition,
 } from "../../src/core/access/grant.ts";
+import { readHolder } from "../../src/core/access/holder.ts";
 import type { DecisionContext } from "../../src/core/access/rights.ts";
 import type { AskedQuery, Json, JsonObject } from "./decision-queries.ts";
 import { now, username, type World } from "./decision-worlds.ts";
@@ -152,7 +153,7 @@ function groupsOf({ local = [], ofToken = [] }: World): readonly string[] {
 /** The entries of the caller and of the caller's groups. */
 function ownGrants(world: World): readonly Grant[] {
   const holders = [username, ...groupsOf(world)];
-  return world.grants.filter((grant) => holders.includes(grant.username));
+  return world.grants.filter((grant) => holders.includes(String(grant.holder)));
 }
 
 /** Entries by place, the deciding place first. */
@@ -178,7 +179,7 @@ type Decider = Grant | "lapsed" | "conflict" | undefined;
 const isGrant = (decider: Decider): decider is Grant => typeof decider === "object";
 
 /** An entry but for its holder, its tables and its time. */
-function saying({ username: _, tables: __, expires: ___, ...rest }: Grant): string {
+function saying({ holder: _, tables: __, expires: ___, ...rest }: Grant): string {
   return JSON.stringify(Object.entries(rest).sort());
 }
 
@@ -202,7 +203,7 @@ function decider(world: World, database: string, table: string | undefined): Dec
   const found = places(world, database, table).find((some) => some.length > 0);
   if (found === undefined) return undefined;
   const inForce = (holder: string) => {
-    const held = found.filter((grant) => grant.username === holder);
+    const held = found.filter((grant) => String(grant.holder) === holder);
     return (
       held.find(({ expires }) => expires !== undefined && expires > now) ??
       held.find(({ expires }) => expires === undefined)
@@ -213,8 +214,8 @@ function decider(world: World, database: string, table: string | undefined): Dec
 
 /** The entries of a place that are there: not those that have given way to others. */
 function present(found: readonly Grant[]): readonly Grant[] {
-  const own = found.filter((grant) => grant.username === username);
-  const groups = found.filter((grant) => grant.username !== username);
+  const own = found.filter((grant) => String(grant.holder) === username);
+  const groups = found.filter((grant) => String(grant.holder) !== username);
   const isLive = ({ expires = now + 1 }: Grant) => expires > now;
   return (
     [own.filter(isLive), groups.filter(isLive), own, groups].find(({ length }) => length > 0) ?? []
@@ -316,7 +317,7 @@ interface Element {
   readonly fitting: readonly Boundary[];
 }
 
-const nobody: Grant = { username, database: "", role: "None" };
+const nobody: Grant = { holder: readHolder(username), database: "", role: "None" };
 
 function tableIn(source: Json): string {
   return isObject(source) ? textAt(source, "table") : String(source);
@@ -348,10 +349,10 @@ function takeApart(world: World, element: JsonObject, { context }: AskedQuery): 
   const joins = objectsAt(fields, "join");
   const defined = operation === "CreateTable" ? objectsAt(fields, "columns") : [];
   const fitting = world.boundaries.filter(
-    ({ via, client, username: user, database: on }) =>
+    ({ via, client, holder, database: on }) =>
       via === context.via &&
       (client ?? context.client) === context.client &&
-      [username, ...groupsOf(world)].includes(user ?? username) &&
+      [username, ...groupsOf(world)].includes(String(holder ?? username)) &&
       (on ?? database) === database,
   );
   const read = tablesIn(fields);

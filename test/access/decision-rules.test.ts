@@ -1,5 +1,6 @@
 import t from "tap";
 import type { AttributeValue, Boundary, Grant } from "../../src/core/access/grant.ts";
+import { readHolder, userHolder } from "../../src/core/access/holder.ts";
 import { decideQuery, decideWholeDatabase, seeTable } from "../../src/core/access/policy.ts";
 import type { DecisionContext } from "../../src/core/access/rights.ts";
 import { addedTexts, pinnedValues } from "../../src/core/access/row-filter.ts";
@@ -19,7 +20,7 @@ interface Rules {
 }
 
 function snapshotBy({ grants = [{}], boundaries = [], attributes = {} }: Rules) {
-  const place = { username, database: "main", role: "ReadWrite" } as const;
+  const place = { holder: readHolder(username), database: "main", role: "ReadWrite" } as const;
   return snapshotOf({
     grants: grants.map((grant) => ({ ...place, ...grant })),
     boundaries,
@@ -411,7 +412,7 @@ t.test("without the engine, changes must select few enough rows by key", async (
 t.test("entries and boundaries require approval of the whole query", async (t) => {
   const grants: Partial<Grant>[] = [
     {},
-    { tables: ["tickets"], requireApproval: ["DELETE"], approvers: ["dave"] },
+    { tables: ["tickets"], requireApproval: ["DELETE"], approvers: [userHolder("dave")] },
   ];
   const boundaries: Boundary[] = [{ via: "mcp", requireApproval: ["INSERT", "DELETE"] }];
   const body = { Batch: [select(), { Delete: { ...place, ...where("id", "=", 1) } }] };

@@ -6,7 +6,8 @@ import type {
   RowCondition,
   Subject,
 } from "../../src/core/access/grant.ts";
-import { type EntryRole, groupSubject } from "../../src/core/access/roles.ts";
+import { groupHolder, userHolder } from "../../src/core/access/holder.ts";
+import type { EntryRole } from "../../src/core/access/roles.ts";
 import { emptySnapshot, type Snapshot } from "../../src/core/access/snapshot.ts";
 
 /** Choices that a generator of test cases makes. */
@@ -104,7 +105,7 @@ function narrowOf(choose: Choose): object {
 
 const localGroups = ["analysts", "support", "strangers"];
 const tokenGroups = ["staff:eng", "staff:ops", "staff:none"];
-const holders = [...localGroups, ...tokenGroups].map(groupSubject);
+const holders = [...localGroups, ...tokenGroups].map(groupHolder);
 
 function grantOf(choose: Choose): Grant {
   const isNarrow = choose([true, true, false]);
@@ -112,7 +113,7 @@ function grantOf(choose: Choose): Grant {
     ? { tables: [...new Set(some(choose, patterns, 2))] }
     : {};
   return {
-    username,
+    holder: userHolder(username),
     database: choose(["main", "main", "*"]),
     role: choose(isNarrow || "tables" in tablesOf ? narrowRoles : roles),
     ...tablesOf,
@@ -125,7 +126,11 @@ export function boundaryOf(choose: Choose): Boundary {
   return {
     via: choose(["mcp", "query"] as const),
     ...maybe(choose, () => ({ client: choose(["agent", "other"]) }), 4),
-    ...maybe(choose, () => ({ username: choose([username, "bob", ...holders]) }), 4),
+    ...maybe(
+      choose,
+      () => ({ holder: choose([userHolder(username), userHolder("bob"), ...holders]) }),
+      4,
+    ),
     ...maybe(choose, () => ({ database: choose(["main", "shop"]) }), 2),
     ...maybe(choose, () => ({ role: choose(roles) }), 2),
     ...limitsOf(choose),
@@ -137,11 +142,11 @@ function groupGrants(choose: Choose, grants: readonly Grant[]): Grant[] {
   return some(choose, [0], 6, 2).flatMap(() => {
     const grant = choose([grantOf(choose), grantOf(choose), ...grants]);
     const { database, role, tables } = grant;
-    const bare = { username, database, role, ...(tables && { tables }) };
+    const bare = { holder: userHolder(username), database, role, ...(tables && { tables }) };
     const given = choose([grant, bare]);
-    return some(choose, [username, ...holders, ...holders], 3).map((holder) => ({
+    return some(choose, [userHolder(username), ...holders, ...holders], 3).map((holder) => ({
       ...given,
-      username: holder,
+      holder,
       ...maybe(choose, () => ({ role: choose([given.role, "None" as const]) }), 6),
     }));
   });
@@ -156,7 +161,7 @@ export function worldOf(choose: Choose): World {
   const grants: Grant[] = [];
   for (const grant of drafted) {
     const trial = new GrantCollection();
-    const alike = grants.filter((one) => one.username === grant.username);
+    const alike = grants.filter((one) => one.holder === grant.holder);
     if ([...alike, grant].every((one) => trial.add(one) === undefined)) grants.push(grant);
   }
   const count = choose([0, 0, 0, 1, 2]);
@@ -181,7 +186,7 @@ export function worldOf(choose: Choose): World {
 
 /** Entries that allow the tables to be read but for parts of them. */
 export function readableOf(choose: Choose): World {
-  const place = { username, database: "main", role: "ReadWrite" as const };
+  const place = { holder: userHolder(username), database: "main", role: "ReadWrite" as const };
   const narrowed = ["tickets", "customer_a", "customer_*", "orders"].map((table) => ({
     ...{ ...place, tables: [table] },
     ...(choose([true, true, false]) ? narrowOf(choose) : {}),
@@ -225,7 +230,7 @@ export function snapshotOf({ grants, boundaries, attributes, local = [] }: World
       ]),
     ),
     grants: new Map(
-      Map.groupBy(grants, (grant) => grant.username)
+      Map.groupBy(grants, (grant) => grant.holder)
         .entries()
         .map(([holder, held]) => [holder, collectGrants(held)]),
     ),

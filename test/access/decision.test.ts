@@ -3,9 +3,9 @@ import { isDeepStrictEqual } from "node:util";
 import fc from "fast-check";
 import t, { type Test } from "tap";
 import type { Grant } from "../../src/core/access/grant.ts";
+import { groupHolder, userHolder } from "../../src/core/access/holder.ts";
 import { decideQuery } from "../../src/core/access/policy.ts";
 import { boundaryName, type Decision, type QueryDecision } from "../../src/core/access/rights.ts";
-import { groupSubject } from "../../src/core/access/roles.ts";
 import { addedTexts, additionsOf } from "../../src/core/access/row-filter.ts";
 import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
 import { addToBytes } from "../../src/core/query/additions.ts";
@@ -230,12 +230,12 @@ t.test("the order of entries never matters", async () => {
 });
 
 /** The entries at the place, and of the group, that a decision names. */
-function isNamed({ username: holder, database, tables }: Grant, entry = ""): boolean {
+function isNamed({ holder, database, tables }: Grant, entry = ""): boolean {
   const [, place, group] = /^(\S+)(?: \(groups? (.*)\))?$/.exec(entry) ?? [];
   const isHolder =
     group === undefined
-      ? holder === username
-      : group.split(", ").some((name) => holder === groupSubject(name));
+      ? String(holder) === username
+      : group.split(", ").some((name) => holder === groupHolder(name));
   // Patterns that differ may have brought the groups into conflict.
   if (entry.includes(" (groups ")) return isHolder;
   return (
@@ -253,7 +253,11 @@ function lift(world: World, { reason, entry, boundary }: Decision): World {
     return { ...world, boundaries: others };
   }
   if (reason === "no_grant" || reason === "database_case_mismatch") {
-    return { ...world, boundaries: [], grants: [{ username, database: "*", role: "Owner" }] };
+    return {
+      ...world,
+      boundaries: [],
+      grants: [{ holder: userHolder(username), database: "*", role: "Owner" }],
+    };
   }
   return {
     ...world,
@@ -262,10 +266,10 @@ function lift(world: World, { reason, entry, boundary }: Decision): World {
       if (reason === "role_insufficient") return [{ ...grant, role: "Owner" as const }];
       if (reason === "grant_expired") return [{ ...grant, expires: now + 1 }];
       if (reason === "name_case_mismatch" || reason === "not_narrowable") return [];
-      const { username: user, database, role, tables, expires } = grant;
+      const { holder, database, role, tables, expires } = grant;
       const place = tables === undefined ? {} : { tables };
       const time = expires === undefined ? {} : { expires };
-      return [{ username: user, database, role, ...place, ...time }];
+      return [{ holder, database, role, ...place, ...time }];
     }),
   };
 }

@@ -1,9 +1,10 @@
 import t from "tap";
 import { diffSnapshots } from "../../src/core/access/diff.ts";
+import { readHolder } from "../../src/core/access/holder.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import {
+  holdersIn,
   indexOf,
-  namesIn,
   recordsOf,
   replaceRecords,
 } from "../../src/core/access/record-change.ts";
@@ -39,10 +40,10 @@ t.test("a difference lists users and grants added, removed, raised and lowered",
     ...none,
     usersAdded: ["carol"],
     usersRemoved: ["bob"],
-    grantsAdded: [{ username: "carol", database: "*", role: "DbAdmin" }],
-    grantsRemoved: [{ username: "bob", database: "logs", role: "ReadOnly" }],
-    grantsRaised: [{ username: "alice", database: "logs", role: "ReadWrite" }],
-    grantsLowered: [{ username: "alice", database: "main", role: "ReadOnly" }],
+    grantsAdded: [{ holder: readHolder("carol"), database: "*", role: "DbAdmin" }],
+    grantsRemoved: [{ holder: readHolder("bob"), database: "logs", role: "ReadOnly" }],
+    grantsRaised: [{ holder: readHolder("alice"), database: "logs", role: "ReadWrite" }],
+    grantsLowered: [{ holder: readHolder("alice"), database: "main", role: "ReadOnly" }],
   });
 });
 
@@ -61,11 +62,11 @@ t.test("a changed record is reported by username only", async (t) => {
 
 t.test("a removed user is reported once", async (t) => {
   const given = parseAccessFile(user("alice") + user("bob") + user("carol"), "a");
-  const records = Array.from(namesIn(given), (name) => recordsOf(given, name));
+  const records = Array.from(holdersIn(given), (holder) => recordsOf(given, holder));
   const first = runAtOnce(indexOf(records, [], "1"));
-  const without = (name: string) => new Map([[name, { user: undefined, grants: [] }]]);
-  const second = runAtOnce(replaceRecords(first, { users: without("bob") }, "2"));
-  const third = runAtOnce(replaceRecords(second, { users: without("carol") }, "3"));
+  const without = (name: string) => new Map([[readHolder(name), { user: undefined, grants: [] }]]);
+  const second = runAtOnce(replaceRecords(first, { records: without("bob") }, "2"));
+  const third = runAtOnce(replaceRecords(second, { records: without("carol") }, "3"));
   t.strictSame(diffSnapshots(second, third), { ...none, usersRemoved: ["carol"] });
 });
 
@@ -83,7 +84,7 @@ t.test("an entry with the same role and other limits has changed", async (t) => 
     "a.toml",
   );
   t.match(diffSnapshots(before, after), {
-    grantsChanged: [{ username: "alice", maxRows: 6 }],
+    grantsChanged: [{ holder: "alice", maxRows: 6 }],
     boundariesAdded: ["mcp"],
   });
 });

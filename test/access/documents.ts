@@ -1,6 +1,6 @@
 /** Arbitrary access files, written as oddly as an operator may write them. */
 import fc from "fast-check";
-import { writtenHolder } from "../../src/core/access/records.ts";
+import { readHolder, writtenHolder } from "../../src/core/access/holder.ts";
 import { type Role, roles } from "../../src/core/access/roles.ts";
 import { hashWith } from "./kit.ts";
 
@@ -216,7 +216,7 @@ export const documents: fc.Arbitrary<Document> = fc
     const others = entries.map(
       ([username, database, role]) =>
         () =>
-          writer.table("acl", { ...writtenHolder({ username }), database, role }),
+          writer.table("acl", { ...writtenHolder(readHolder(username)), database, role }),
     );
     const acl = order.next().value ? [...groups, ...others] : [...others, ...groups];
     while (tables.length > 0 || acl.length > 0) {

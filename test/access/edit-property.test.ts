@@ -2,9 +2,9 @@ import assert from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
 import { editText } from "../../src/core/access/edit.ts";
-import { type Change, usernameOf } from "../../src/core/access/record-change.ts";
+import { groupOf, holderText, readHolder } from "../../src/core/access/holder.ts";
+import { type Change, holderOf } from "../../src/core/access/record-change.ts";
 import type { AccessRecords } from "../../src/core/access/records.ts";
-import { groupOf, groupSubject } from "../../src/core/access/roles.ts";
 import { outline } from "../../src/core/base/toml/toml.ts";
 import {
   database,
@@ -27,8 +27,8 @@ function isMeant({ users, groups, grants }: AccessRecords, change: Change) {
   return (table: string | undefined, index: number): boolean => {
     if (change.kind.startsWith("add-")) return false;
     if (table === "groups") return "group" in change && groups[index]?.name === change.group.name;
-    const record = table === "users" ? users[index] : grants[index];
-    if (record?.username !== usernameOf(change)) return false;
+    const name = table === "users" ? users[index]?.username : grants[index]?.holder;
+    if (String(name) !== String(holderOf(change))) return false;
     if (change.kind === "remove-user" || change.kind === "remove-group") return true;
     if (change.kind === "update-user") return table === "users";
     return "grant" in change && grants[index]?.database === change.grant.database;
@@ -60,7 +60,7 @@ const name = fc.constantFrom("alice", "bob", "c.d@e", "Dora", "new", "p:x", "gho
 const group = fc.constantFrom("team", "leads", "new");
 const holder = fc.oneof(
   name,
-  fc.constantFrom("team", "leads", "ghosts", "p:r d").map(groupSubject),
+  fc.constantFrom("team", "leads", "ghosts", "p:r d").map((group) => `group:${group}`),
 );
 
 /** Keys that are taken out, or set to what they are without being written. */
@@ -79,7 +79,13 @@ const cleared: fc.Arbitrary<UserFields> = fc.record(
 const intention = fc.oneof(
   fc.record({ act: fc.constant("user" as const), name, fields: userFields }),
   fc.record({ act: fc.constant("user" as const), name, fields: cleared }),
-  fc.record({ act: fc.constant("remove" as const), name: fc.oneof(name, group.map(groupSubject)) }),
+  fc.record({
+    act: fc.constant("remove" as const),
+    name: fc.oneof(
+      name,
+      group.map((group) => `group:${group}`),
+    ),
+  }),
   fc.record({ act: fc.constant("group" as const), name: group, members }),
   fc.record({ act: fc.constant("grant" as const), name: holder, database, role }),
   fc.record({ act: fc.constant("revoke" as const), name: holder, database }),
@@ -119,7 +125,7 @@ function changeFor(model: Model, wanted: Intention): { change: Change; next: Mod
     return { next, change: { kind: "update-user", username, update: wanted.fields } };
   }
   if (wanted.act === "remove") {
-    const name = groupOf(username);
+    const name = groupOf(readHolder(username));
     const isKnown = name === undefined ? users.delete(username) : groups.delete(name);
     const keys = grants
       .keys()
@@ -135,10 +141,10 @@ function changeFor(model: Model, wanted: Intention): { change: Change; next: Mod
     const role = grants.get(key);
     if (role === undefined) return undefined;
     grants.delete(key);
-    const grant = { username, database: wanted.database, role };
+    const grant = { holder: readHolder(username), database: wanted.database, role };
     return { next, change: { kind: "remove-grant", grant } };
   }
-  const grant = { username, database: wanted.database, role: wanted.role };
+  const grant = { holder: readHolder(username), database: wanted.database, role: wanted.role };
   const change: Change = grants.has(key)
     ? { kind: "set-grant", grant }
     : { kind: "add-grant", grant };
@@ -155,8 +161,8 @@ function requireSays(text: string, model: Model): void {
   const groups = Array.from(model.groups, ([name, members]) => ({ name, members }));
   const inOrder = (a: { name: string }, b: { name: string }) => (a.name < b.name ? -1 : 1);
   assert.deepEqual(records.groups.toSorted(inOrder), groups.sort(inOrder));
-  const grants = records.grants.map(({ username, database, role }) => [
-    `${username} ${database}`,
+  const grants = records.grants.map(({ holder, database, role }) => [
+    `${holderText(holder)} ${database}`,
     role,
   ]);
   assert.deepEqual(grants.sort(), [...model.grants].sort());

@@ -2,6 +2,7 @@ import fc from "fast-check";
 import { parse } from "smol-toml";
 import t from "tap";
 import { editText } from "../../src/core/access/edit.ts";
+import { readHolder } from "../../src/core/access/holder.ts";
 import type { Change } from "../../src/core/access/record-change.ts";
 import { parseRecords } from "./kit.ts";
 
@@ -43,12 +44,12 @@ const bob = {
 t.test("a changed value is changed in its place", async (t) => {
   const raised = edit(file, {
     kind: "set-grant",
-    grant: { username: "backup", database: "main", role: "Owner" },
+    grant: { holder: readHolder("backup"), database: "main", role: "Owner" },
   });
   t.equal(raised, file.replace('role = "ReadOnly"', 'role = "Owner"'));
   const lowered = edit(file, {
     kind: "set-grant",
-    grant: { username: "root", database: "*", role: "DbAdmin" },
+    grant: { holder: readHolder("root"), database: "*", role: "DbAdmin" },
   });
   t.equal(lowered, file.replace('"Owner"   # all', '"DbAdmin"   # all'));
 });
@@ -56,7 +57,11 @@ t.test("a changed value is changed in its place", async (t) => {
 t.test("groups are added, changed and removed with their entries", (t) => {
   const before = '[[acl]]\nusername = "root"\ndatabase = "*"\nrole = "Owner"\n';
   const group = { name: "analysts", members: ["rita"] };
-  const grant = { username: "group:analysts", database: "main", role: "ReadOnly" } as const;
+  const grant = {
+    holder: readHolder("group:analysts"),
+    database: "main",
+    role: "ReadOnly",
+  } as const;
   const added = edit(before, { kind: "add-group", group }, { kind: "add-grant", grant });
   const after = `${before}
 [[groups]]
@@ -98,7 +103,7 @@ t.test("keys are set, added and removed, and comments stay", async (t) => {
 });
 
 t.test("a new record follows the last of its kind, and its defaults are not written", async (t) => {
-  const grant = { username: "bob", database: "main", role: "ReadOnly" } as const;
+  const grant = { holder: readHolder("bob"), database: "main", role: "ReadOnly" } as const;
   const edited = edit(file, { kind: "add-user", user: bob }, { kind: "add-grant", grant });
   t.equal(
     edited,
@@ -133,7 +138,7 @@ role     = "Owner"   # all of it
 });
 
 t.test("a file without grants or without a final newline can be added to", async (t) => {
-  const grant = { username: "root", database: "*", role: "Owner" } as const;
+  const grant = { holder: readHolder("root"), database: "*", role: "Owner" } as const;
   const added = '\n\n[[acl]]\nusername = "root"\ndatabase = "*"\nrole = "Owner"\n';
   const only = '[[users]]\nusername = "root"';
   t.equal(edit(only, { kind: "add-grant", grant }), only + added);
@@ -150,7 +155,10 @@ t.test("Windows line ends are kept", async (t) => {
     text,
     { kind: "add-user", user: bob },
     { kind: "update-user", username: "root", update },
-    { kind: "remove-grant", grant: { username: "backup", database: "main", role: "ReadOnly" } },
+    {
+      kind: "remove-grant",
+      grant: { holder: readHolder("backup"), database: "main", role: "ReadOnly" },
+    },
   );
   t.notMatch(edited, /(?<!\r)\n/);
   t.match(edited, /\r\n$|# the end$/);
@@ -231,7 +239,7 @@ role = "ReadOnly"
 `;
 
 const tickets = {
-  username: "rita",
+  holder: readHolder("rita"),
   database: "main",
   role: "ReadWrite",
   tables: ["tickets"],
@@ -239,7 +247,7 @@ const tickets = {
 } as const;
 
 t.test("replacing the last entry keeps the blank lines", async (t) => {
-  const whole = { username: "rita", database: "main" } as const;
+  const whole = { holder: readHolder("rita"), database: "main" } as const;
   const edited = edit(
     narrowed,
     { kind: "remove-grant", grant: { ...whole, role: "ReadOnly" } },

@@ -170,11 +170,11 @@ t.test("a diff tells what users who join and leave a group gain and lose", async
   const after = parseAccessFile(`${user("rita")}${members}${entry}`, "access.toml");
   const effects = [...effectDiff(before, after, Date.now())];
   t.match(
-    effects.sort((one, other) => (one.username < other.username ? -1 : 1)),
+    effects.sort((one, other) => (one.holder < other.holder ? -1 : 1)),
     [
-      { username: "rita", place: "main", gains: [], loses: ["SELECT"] },
-      { username: "staff:bob", place: "main", gains: [], loses: ["SELECT"] },
-      { username: "staff:eve", place: "main", gains: ["SELECT"], loses: [] },
+      { holder: "rita", place: "main", gains: [], loses: ["SELECT"] },
+      { holder: "staff:bob", place: "main", gains: [], loses: ["SELECT"] },
+      { holder: "staff:eve", place: "main", gains: ["SELECT"], loses: [] },
     ],
   );
 });

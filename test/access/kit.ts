@@ -4,6 +4,7 @@ import path from "node:path";
 import type { Test } from "tap";
 import { permanentGrant } from "../../src/core/access/entries.ts";
 import type { Grant } from "../../src/core/access/grant.ts";
+import { userHolder } from "../../src/core/access/holder.ts";
 import { parseAccessFile, readRecordsOf } from "../../src/core/access/parse.ts";
 import type { AccessRecords } from "../../src/core/access/records.ts";
 import { ownGrants, type Snapshot } from "../../src/core/access/snapshot.ts";
@@ -43,7 +44,7 @@ function entryOf(
 }
 
 export function grantOn(snapshot: Snapshot, username: string, database: string): Grant | undefined {
-  return permanentGrant(ownGrants(snapshot, username), database);
+  return permanentGrant(ownGrants(snapshot, userHolder(username)), database);
 }
 
 /** The records of an access file in their order. @throws AccessFileError */

@@ -1,8 +1,10 @@
 /** Large access files: read and text in a thread, so that requests are served in the meantime. */
+
 import { appendFile, readFile, truncate } from "node:fs/promises";
 import t from "tap";
 import { openAccessFile } from "../../src/core/access/access-file.ts";
 import { planAddUser, planGrant } from "../../src/core/access/administration.ts";
+import { readHolder } from "../../src/core/access/holder.ts";
 import { parseAccess, readRecordsOf } from "../../src/core/access/parse.ts";
 import { blankUser } from "../../src/core/access/snapshot.ts";
 import { LONGEST_STALL_MS, longestStall, requireNoStall } from "../kit/stall.ts";
@@ -27,7 +29,7 @@ t.test("5,000 users with 10,000 entries reload without a stall", async (t) => {
   });
   t.match(access.events[0], {
     kind: "loaded",
-    diff: { grantsAdded: [{ username: "user7", database: "logs0" }] },
+    diff: { grantsAdded: [{ holder: readHolder("user7"), database: "logs0" }] },
   });
 });
 
@@ -36,7 +38,11 @@ t.test("a change of a large file is exact and does not stall", async (t) => {
   const access = await watched(t, file);
   let expected = `# kept\n${text.trimEnd()}\n`;
   await requireNoStall(t, async (attempt) => {
-    const given = { username: "user9", database: `logs${attempt}`, role: "ReadOnly" } as const;
+    const given = {
+      holder: readHolder("user9"),
+      database: `logs${attempt}`,
+      role: "ReadOnly",
+    } as const;
     await access.live.change((current) => planGrant(current, "operator", given));
     expected += `\n${grant("user9", given.database, given.role).trimEnd()}\n`;
   });
@@ -72,7 +78,7 @@ t.test("a large file that cannot be edited says why", async (t) => {
   const acl = '{ username = "user0", database = "*", role = "Owner" }';
   const file = accessFile(t, `users = [\n${inline}]\nacl = [${acl}] ${"#".repeat(1 << 16)}\n`);
   const access = await watched(t, file);
-  const add = { username: "user1", database: "main", role: "ReadOnly" } as const;
+  const add = { holder: readHolder("user1"), database: "main", role: "ReadOnly" } as const;
   const changing = access.live.change((now) => planGrant(now, "operator", add));
   const { code, message } = await refusedBy(changing);
   t.equal(code, "access_file_invalid");

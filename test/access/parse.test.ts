@@ -1,9 +1,10 @@
 import assert from "node:assert/strict";
 import fc from "fast-check";
 import t from "tap";
+import { readHolder } from "../../src/core/access/holder.ts";
 import {
   AccessFileError,
-  namesWithoutRecord,
+  holdersWithoutRecord,
   parseAccessFile,
 } from "../../src/core/access/parse.ts";
 import { ownGrants, type Snapshot } from "../../src/core/access/snapshot.ts";
@@ -29,7 +30,7 @@ database = "main"
 role = "ReadWrite"
 `;
 
-const readWrite = { username: "alice", database: "main", role: "ReadWrite" };
+const readWrite = { holder: readHolder("alice"), database: "main", role: "ReadWrite" };
 const alice = {
   username: "alice",
   email: "alice@example.com",
@@ -67,7 +68,7 @@ t.test("a file is read in any spelling", async (t) => {
     const snapshot = parse(text);
     t.strictSame([...snapshot.users], [["alice", alice]], how);
     t.strictSame([...snapshot.grants.keys()], ["alice"], how);
-    const own = ownGrants(snapshot, "alice");
+    const own = ownGrants(snapshot, readHolder("alice"));
     t.strictSame([[...own.keys()], [...own.values()]], [["main"], [readWrite]], how);
   }
 });
@@ -86,7 +87,7 @@ t.test("defaults of omitted keys give no access", async (t) => {
 t.test("a file with grants alone is read, and names without a record are listed", async (t) => {
   const text = grant("ghost", "main", "Owner") + grant("github:bob", "*", "ReadOnly");
   t.strictSame(
-    runAtOnce(namesWithoutRecord(parse(text))),
+    runAtOnce(holdersWithoutRecord(parse(text))),
     ["ghost"],
     "an external user needs none",
   );
@@ -132,7 +133,7 @@ t.test("records keep the order of the file", async (t) => {
     ["b", "a"],
   );
   t.strictSame(
-    grants.map(({ username }) => username),
+    grants.map(({ holder }) => holder),
     ["a", "b"],
   );
 });

@@ -1,6 +1,7 @@
 import t from "tap";
 import { collectGrants, GrantCollection } from "../../src/core/access/entries.ts";
 import type { Grant } from "../../src/core/access/grant.ts";
+import { userHolder } from "../../src/core/access/holder.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import {
   decide,
@@ -147,11 +148,12 @@ t.test("an Owner grants any role, a DbAdmin the two below it, others none", asyn
   t.strictSame(granted, [[...roles], ["ReadWrite", "ReadOnly"], [], []]);
 });
 
-type Written = Omit<Grant, "username">;
+type Written = Omit<Grant, "holder">;
 
 function snapshotWith(...entries: Written[]) {
-  const grants = entries.map((entry) => ({ username: "rita", ...entry }));
-  return { ...emptySnapshot, grants: new Map([["rita", collectGrants(grants)]]) };
+  const holder = userHolder("rita");
+  const grants = entries.map((entry) => ({ holder, ...entry }));
+  return { ...emptySnapshot, grants: new Map([[holder, collectGrants(grants)]]) };
 }
 
 const now = Date.UTC(2026, 0, 1);
@@ -218,7 +220,7 @@ t.test("conflicting entries are found in any order", async (t) => {
     ["none", { tables: ["ab*"] }, { tables: ["ac*", "b*"] }],
     ["none", { tables: ["a"] }, {}],
   ];
-  const base: Grant = { username: "rita", database: "main", role: "ReadOnly" };
+  const base: Grant = { holder: userHolder("rita"), database: "main", role: "ReadOnly" };
   for (const [expected, one, other] of pairs) {
     for (const [first, second] of [
       [one, other],
@@ -241,7 +243,7 @@ t.test("another spelling of a table is found by name and by pattern", async (t) 
       { database: "main", role: "ReadOnly", tables: ["Tickets", "customer_*"] },
       { database: "*", role: "ReadOnly", tables: ["logs", "LOGS2"] },
     ),
-    "rita",
+    userHolder("rita"),
   );
   const other = (table: string) => otherSpellingOf(grants, "main", table, now)?.spelling;
   t.equal(other("tickets"), "Tickets");
@@ -306,7 +308,7 @@ t.test("each user is judged by the user's own entries", async (t) => {
       allowed: true,
       role: "ReadWrite",
       entry: `main.team${index % 100}`,
-      grant: { username: name, columns: ["id", "tenant", "status"], maxRows: 200 },
+      grant: { holder: name, columns: ["id", "tenant", "status"], maxRows: 200 },
     });
     t.match(decided(parsed, name, `own_${index + 1}_x`), { allowed: false, entry: "main" });
   }

@@ -10,11 +10,11 @@ import {
   planSetGroup,
   requireRemainingOwners,
 } from "../../src/core/access/administration.ts";
+import { groupHolder, userHolder } from "../../src/core/access/holder.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { isAdministrator } from "../../src/core/access/policy.ts";
 import { type Change, replacementOf, replaceRecords } from "../../src/core/access/record-change.ts";
 import { entryRoles } from "../../src/core/access/records.ts";
-import { groupSubject } from "../../src/core/access/roles.ts";
 import { blankUser, type Snapshot } from "../../src/core/access/snapshot.ts";
 import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
 import { Refusal } from "../../src/core/base/refusal.ts";
@@ -115,7 +115,7 @@ t.test("a group of tokens protects no user, and can always go", async (t) => {
 
 const usernames = ["root", "rita", "sam", "bot", "staff:ann"];
 const groupNames = ["admins", "leads"];
-const holders = [...usernames, ...[...groupNames, "staff:ops"].map(groupSubject)];
+const holders = [...usernames.map(userHolder), ...[...groupNames, "staff:ops"].map(groupHolder)];
 const databases = ["*", "main"];
 const later = Date.UTC(2100, 0);
 
@@ -123,7 +123,7 @@ const one = <Item>(items: readonly Item[]) => fc.constantFrom(...items);
 const planned: fc.Arbitrary<(current: Snapshot) => readonly Change[]> = fc.oneof(
   fc
     .record({
-      username: one(holders),
+      holder: one(holders),
       database: one(databases),
       role: one([...entryRoles, "Owner", "Owner"] as const),
       more: one([
@@ -140,8 +140,8 @@ const planned: fc.Arbitrary<(current: Snapshot) => readonly Change[]> = fc.oneof
           planGrant(current, "operator", { ...given, ...more }, { replacesLimits: true }),
     ),
   fc
-    .tuple(one(holders), one(databases), one([undefined, "t"]))
-    .map((place) => (current: Snapshot) => planRevoke(current, "operator", ...place)),
+    .record({ holder: one(holders), database: one(databases), table: one([undefined, "t"]) })
+    .map((place) => (current: Snapshot) => planRevoke(current, "operator", place)),
   fc.tuple(one(usernames), fc.boolean()).map(
     ([name, disabled]) =>
       (current: Snapshot) =>

@@ -25,6 +25,7 @@ import {
   planGrant,
   planRemoveUser,
 } from "../../src/core/access/administration.ts";
+import { readHolder } from "../../src/core/access/holder.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { blankUser } from "../../src/core/access/snapshot.ts";
 import { changeAccessFile } from "../../src/core/access/write.ts";
@@ -34,7 +35,8 @@ import { accessFile, grant, grantOn, hashWith, refusedBy, user } from "./kit.ts"
 const text = `# kept\n${user("root")}${user("alice")}${grant("root", "*", "Owner")}`;
 
 function giving(role: "Owner" | "ReadOnly", username = "alice"): Plan {
-  return (current) => planGrant(current, "operator", { username, database: "main", role });
+  return (current) =>
+    planGrant(current, "operator", { holder: readHolder(username), database: "main", role });
 }
 
 t.test("a change is on disk when it resolves to the new state", async (t) => {
@@ -247,7 +249,11 @@ t.test("each change is judged after those before it", async (t) => {
   const file = accessFile(t, `${text}${user("dora")}${grant("dora", "main", "DbAdmin")}`);
   const dora = { username: "dora", tokenDatabase: "*" };
   const demoting: Plan = (current) =>
-    planGrant(current, "operator", { username: "dora", database: "main", role: "ReadOnly" });
+    planGrant(current, "operator", {
+      holder: readHolder("dora"),
+      database: "main",
+      role: "ReadOnly",
+    });
   const results = await Promise.allSettled([
     changeAccessFile(file, adding("one", dora)),
     changeAccessFile(file, adding("one")),

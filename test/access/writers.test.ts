@@ -5,6 +5,7 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import { fileURLToPath } from "node:url";
 import t from "tap";
+import { readHolder } from "../../src/core/access/holder.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { changeAccessFile } from "../../src/core/access/write.ts";
 import { PATIENCE_MS } from "../kit/eventually.ts";
@@ -75,7 +76,11 @@ t.test("killed writers lose no acknowledged change", async (t) => {
       acknowledged.every((name) => whole.has(name)),
       "the file is whole and holds all that was acknowledged",
     );
-    const ghost = { username: `after-${round}`, database: "main", role: "ReadOnly" } as const;
+    const ghost = {
+      holder: readHolder(`after-${round}`),
+      database: "main",
+      role: "ReadOnly",
+    } as const;
     // It rejects if the lock is not free.
     await changeAccessFile(file, () => [{ kind: "add-grant", grant: ghost }]);
     t.same(new Set(await usersIn(file)), whole);

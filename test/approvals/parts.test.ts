@@ -1,7 +1,9 @@
 /** Unit tests of keys and approvers. */
+
 import { mkdirSync, statSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
+import { readHolder } from "../../src/core/access/holder.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { seal, unseal } from "../../src/core/base/sealed-bytes.ts";
 import { mayApprove } from "../../src/features/approvals/approval.ts";
@@ -36,7 +38,7 @@ const snapshot = snapshotOf(
   "bot main Owner",
 );
 const rule = { database: "main", permissions: ["DELETE" as const] };
-const named = { ...rule, approvers: ["wim", "bot", "gone"] };
+const named = { ...rule, approvers: ["wim", "bot", "gone"].map(readHolder) };
 const who: [name: string, rules: (typeof rule)[], may: boolean][] = [
   ["ann", [rule], true],
   ["dora", [rule], true],
@@ -76,7 +78,7 @@ t.test("a person with several names approves no query of one under another", asy
     mayApprove(
       parseAccessFile(text, "access.toml"),
       { kind: "console", name },
-      { username, rules: [{ ...rule, approvers: [name] }, rule] },
+      { username, rules: [{ ...rule, approvers: [readHolder(name)] }, rule] },
     );
   for (const username of names) {
     for (const name of names) t.notOk(may(name, username), `${name} for ${username}`);

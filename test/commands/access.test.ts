@@ -2,6 +2,7 @@ import { appendFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { entriesIn } from "../../src/core/access/entries.ts";
+import { readHolder } from "../../src/core/access/holder.ts";
 import { ownGrants } from "../../src/core/access/snapshot.ts";
 import { grant, grantOn, user } from "../access/kit.ts";
 import {
@@ -36,7 +37,7 @@ t.test("access grant and revoke change one entry and report the result", async (
     t.equal(grantOn(gatehouse.snapshot, username, database)?.role, role, command);
     if (command === "grant alice * ReadOnly") t.equal(gatehouse.text, before, "nothing to write");
   }
-  t.notOk(gatehouse.snapshot.grants.has("alice"));
+  t.notOk(gatehouse.snapshot.grants.has(readHolder("alice")));
 });
 
 t.test("quotes tell a database of two names from a table", async (t) => {
@@ -48,7 +49,7 @@ t.test("quotes tell a database of two names from a table", async (t) => {
   t.equal((await gatehouse.run('access grant github:carol "acme.logs".orders ReadOnly')).code, 0);
   t.equal((await gatehouse.run("access grant github:carol acme.items ReadOnly")).code, 0);
   const databases = ["acme.shop", "acme.logs", "acme"];
-  t.strictSame([...ownGrants(gatehouse.snapshot, "github:carol").keys()], databases);
+  t.strictSame([...ownGrants(gatehouse.snapshot, readHolder("github:carol")).keys()], databases);
   const allowed = ["'acme.shop'", "'acme.shop'.any", "'acme.logs'.orders", "acme.items"];
   for (const place of allowed) t.equal(await check(place), 0, place);
   for (const place of ["acme.shop", "acme", "'acme.logs'", "'acme.items'"]) {
@@ -119,7 +120,11 @@ t.test("access list shows every entry", async (t) => {
   );
   const { code, stdout } = await gatehouse.run("access list --json");
   t.equal(code, 0);
-  t.strictSame(JSON.parse(stdout)[1], { username: "alice", database: "main", role: "ReadWrite" });
+  t.strictSame(JSON.parse(stdout)[1], {
+    username: "alice",
+    database: "main",
+    role: "ReadWrite",
+  });
   t.equal(JSON.parse(stdout).length, 4);
 });
 
@@ -146,7 +151,7 @@ expires = 2126-01-01T00:00:00Z
 `;
 
 function entriesOf(gatehouse: Installation, username: string) {
-  return [...entriesIn(ownGrants(gatehouse.snapshot, username))];
+  return [...entriesIn(ownGrants(gatehouse.snapshot, readHolder(username)))];
 }
 
 t.test("access grant writes all limits of an entry", async (t) => {
@@ -183,7 +188,7 @@ t.test("access grant writes all limits of an entry", async (t) => {
       "warning: the entry of alice for main.tickets: `row_filter` refers to @tenant, which the user's record lacks: every query is denied\n",
   });
   t.strictSame(entriesOf(gatehouse, "alice")[1], {
-    username: "alice",
+    holder: readHolder("alice"),
     database: "main",
     role: "ReadWrite",
     tables: ["tickets"],
@@ -370,7 +375,7 @@ t.test("the last Owner of a database is demoted and revoked only by force", asyn
   t.equal((await gatehouse.run("access grant alice sales DbAdmin --force")).code, 0);
   t.equal(grantOn(gatehouse.snapshot, "alice", "sales")?.role, "DbAdmin");
   t.equal((await gatehouse.run("access revoke root * --force")).code, 0);
-  t.notOk(gatehouse.snapshot.grants.has("root"));
+  t.notOk(gatehouse.snapshot.grants.has(readHolder("root")));
 });
 
 const all = "SELECT and INSERT and UPDATE and DELETE";

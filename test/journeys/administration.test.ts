@@ -1,4 +1,5 @@
 import t, { type Test } from "tap";
+import { readHolder } from "../../src/core/access/holder.ts";
 import { grantOn } from "../access/kit.ts";
 import { type Answer, auditOf, type TestGateway } from "../kit/gateway.ts";
 import { runWarm } from "../kit/warm-command.ts";
@@ -177,8 +178,11 @@ function checkDone(t: Test, request: string): void {
     const { email, disabled } = snapshot.users.get(name) ?? {};
     t.ok(what === "email" ? email === "new@example.com" : disabled === true);
   } else if (what === "") {
-    t.notOk(snapshot.users.has(name) || snapshot.grants.has(name), "the user and its grants");
-  } else if (what !== "tokens") t.notOk(snapshot.grants.get(name)?.has(what));
+    t.notOk(
+      snapshot.users.has(name) || snapshot.grants.has(readHolder(name)),
+      "the user and its grants",
+    );
+  } else if (what !== "tokens") t.notOk(snapshot.grants.get(readHolder(name))?.has(what));
 }
 
 t.test("only permitted callers give and take grants", async (t) => {
@@ -324,7 +328,10 @@ t.test("a percent-encoded name is decoded once and then validated", async (t) =>
   for (const route of ["rita/%2A", "rita/*", "r%69ta/s%69de", "idp%3Aalice/main", "ruth/%2a"]) {
     t.equal((await put(route)).status, 200, route);
   }
-  t.strictSame([...(snapshotOn(gateway).grants.get("rita")?.keys() ?? [])], ["main", "*", "side"]);
+  t.strictSame(
+    [...(snapshotOn(gateway).grants.get(readHolder("rita"))?.keys() ?? [])],
+    ["main", "*", "side"],
+  );
   t.equal(grantOn(snapshotOn(gateway), "idp:alice", "main")?.role, "ReadOnly");
   const refused: [route: string, code: string][] = [
     ["rita/%252A", "invalid_database"],

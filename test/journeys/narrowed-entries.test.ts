@@ -1,5 +1,6 @@
 import t, { type Test } from "tap";
 import { entriesIn } from "../../src/core/access/entries.ts";
+import { readHolder } from "../../src/core/access/holder.ts";
 import { ownGrants } from "../../src/core/access/snapshot.ts";
 import type { Answer } from "../kit/gateway.ts";
 import { openStaffed, putInForce, snapshotOn, textOf, tokenOf } from "./staff.ts";
@@ -59,7 +60,9 @@ const narrowed = {
   expires: "2126-12-24T18:00:00Z",
 };
 
-const heldBy = (username: string) => [...entriesIn(ownGrants(snapshotOn(gateway), username))];
+const heldBy = (username: string) => [
+  ...entriesIn(ownGrants(snapshotOn(gateway), readHolder(username))),
+];
 
 function refusedWith(t: Test, answer: Answer, status: number, code: string, message?: RegExp) {
   t.strictSame([answer.status, answer.body.code], [status, code], answer.text);
@@ -107,7 +110,7 @@ t.test("integers in row filters keep all their digits", async (t) => {
 
 t.test("an entry replaces all previous entries for its place, also temporary ones", async (t) => {
   t.equal((await put("duo/main", { role: "ReadOnly", max_rows: 5 })).status, 200);
-  const grant = { username: "duo", database: "main", role: "ReadOnly", maxRows: 5 };
+  const grant = { holder: readHolder("duo"), database: "main", role: "ReadOnly", maxRows: 5 };
   t.strictSame(heldBy("duo"), [grant]);
   t.equal((await put("duo/main", { role: "ReadOnly", expires: soon })).status, 200);
   t.match(heldBy("duo"), [{ expires: Date.parse(soon), maxRows: undefined }]);

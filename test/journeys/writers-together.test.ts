@@ -1,6 +1,7 @@
 import { appendFileSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import fc from "fast-check";
 import t, { type Test } from "tap";
+import { readHolder } from "../../src/core/access/holder.ts";
 import { decide, isAdministrator } from "../../src/core/access/policy.ts";
 import { type Role, roles } from "../../src/core/access/roles.ts";
 import type { Snapshot } from "../../src/core/access/snapshot.ts";
@@ -219,8 +220,14 @@ t.test("a user that is demoted while granting grants nothing afterwards", async 
     await Promise.race(early);
     // The marker is written with the demotion, so its position shows which grants came later.
     const demotion = changeAccessFile(gateway.accessFile, () => [
-      { kind: "set-grant", grant: { username: "dora", database: "main", role: "ReadOnly" } },
-      { kind: "add-grant", grant: { username: "idp:marker", database: "main", role: "ReadOnly" } },
+      {
+        kind: "set-grant",
+        grant: { holder: readHolder("dora"), database: "main", role: "ReadOnly" },
+      },
+      {
+        kind: "add-grant",
+        grant: { holder: readHolder("idp:marker"), database: "main", role: "ReadOnly" },
+      },
     ]);
     // In sequence, since parallel grants share a write.
     const late: Answer[] = [];
@@ -295,7 +302,7 @@ t.test("tokens of a removed user do not work for a new user of the same name", a
 
 t.test("an operator's edit during a write is not overwritten", async (t) => {
   const file = accessFile(t, user("root") + grant("root", "*", "Owner"));
-  const added = { username: "idp:alice", database: "main", role: "ReadOnly" } as const;
+  const added = { holder: readHolder("idp:alice"), database: "main", role: "ReadOnly" } as const;
   let judged = 0;
   const written = await changeAccessFile(file, () => {
     // The file has been read by now, and is edited before it is replaced.

@@ -10,7 +10,13 @@ import {
   reachingEntries,
   unrestrictedGrant,
 } from "./entries.ts";
-import { accessList, type EntryView, type UserView, viewUser } from "./entry-view.ts";
+import {
+  accessList,
+  type EntryPlace,
+  type EntryView,
+  type UserView,
+  viewUser,
+} from "./entry-view.ts";
 import {
   type Grant,
   type Group,
@@ -19,14 +25,13 @@ import {
   type User,
   updatedUser,
 } from "./grant.ts";
-import { type Caller, effectiveGrants, grantsWith, localGroupsOf } from "./groups.ts";
+import { type Caller, callerFor, effectiveGrants, grantsWith, localGroupsOf } from "./groups.ts";
+import { groupHolder, groupOf, type Holder, holderText, userHolder, userOf } from "./holder.ts";
 import { decide, isAdministrator, mayUseAnywhere } from "./policy.ts";
 import type { Change } from "./record-change.ts";
 import {
   type EntryRole,
   EVERY_DATABASE,
-  groupOf,
-  groupSubject,
   isExternalUsername,
   mayGrant,
   outranks,
@@ -35,7 +40,7 @@ import {
 } from "./roles.ts";
 import {
   blankUser,
-  differingNames,
+  differingHolders,
   obstacleOf,
   ownGrants,
   requireNoConflict,
@@ -59,12 +64,12 @@ export function mayBeMember(snapshot: Snapshot, group: string, username: string)
 }
 
 /** The other users and groups whose entries may also apply to members of the group. */
-function* sharingMembers(snapshot: Snapshot, group: string): Generator<string, undefined> {
+function* sharingMembers(snapshot: Snapshot, group: string): Generator<Holder, undefined> {
   const members = possibleMembers(snapshot, group);
   for (const holder of snapshot.grants.keys()) {
     const other = groupOf(holder);
     if (other === group) continue;
-    const others = other === undefined ? [holder] : possibleMembers(snapshot, other);
+    const others = other === undefined ? [holderText(holder)] : possibleMembers(snapshot, other);
     const isShared = others.some(
       (one) =>
         mayBeMember(snapshot, group, one) ||
@@ -79,8 +84,12 @@ function effectiveRole(snapshot: Snapshot, caller: Caller, database: string): Ro
 }
 
 /** Only the caller's own token tells its groups. */
-function callerNamed(username: string, actor: Subject): Caller {
-  return username === actor.username ? actor : { username };
+function callerAs(holder: Holder, actor: Subject): Caller {
+  return isActor(holder, actor) ? actor : callerFor(holder);
+}
+
+function isActor(holder: Holder, { username }: Subject): boolean {
+  return holder === userHolder(username);
 }
 
 export function requireUnlimitedToken(actor: Actor): void {
@@ -120,7 +129,7 @@ function reachesBeyond(snapshot: Snapshot, actor: Subject, role: EntryRole): boo
 function requireGrantable(
   snapshot: Snapshot,
   actor: Actor,
-  { database, role }: Omit<Grant, "username">,
+  { database, role }: Omit<Grant, "holder">,
 ): void {
   if (actor === "operator") return;
   requireTokenFor(actor, database);
@@ -132,20 +141,21 @@ function requireGrantable(
   if (!mayGrant(own, role) || isBeyond) throw new Refusal("role_insufficient");
 }
 
-/** The actor must outrank the user's current role on `database`, or on all databases for `*`. */
+/** The actor must outrank the holder's current role on `database`, or on all databases for `*`. */
 function requireOutranked(
   snapshot: Snapshot,
   actor: Subject,
-  username: string,
+  holder: Holder,
   database: string,
 ): void {
+  const members = membersOf(snapshot, holder).map(userHolder);
   const held = widestRole(
-    [username, ...membersOf(snapshot, username)].flatMap((name) => {
-      const role = effectiveRole(snapshot, { username: name }, database);
+    [holder, ...members].flatMap((one) => {
+      const role = effectiveRole(snapshot, callerFor(one), database);
       return role === undefined ? [] : { role };
     }),
   );
-  if (held === undefined || username === actor.username) return;
+  if (held === undefined || isActor(holder, actor)) return;
   if (isAdministrator(snapshot, actor)) return;
   const reaches = database === EVERY_DATABASE && reachesBeyond(snapshot, actor, held);
   if (!outranks(grantingRole(snapshot, actor, database), held) || reaches) {
@@ -167,17 +177,18 @@ function requireUnrestricted(snapshot: Snapshot, actor: Subject, database: strin
 /** The widest role on the database, of a user or of a group's members, without these entries. */
 function remainingRole(
   snapshot: Snapshot,
+  holder: Holder,
   caller: Caller,
   database: string,
   replaced: readonly Grant[],
 ): Role | undefined {
-  const others = entriesIn(ownGrants(snapshot, caller.username)).filter(
+  const others = entriesIn(ownGrants(snapshot, holder)).filter(
     (grant) => !replaced.includes(grant),
   );
   const left = grantsWith(snapshot, caller, collectGrants(others));
-  const group = groupOf(caller.username);
+  const group = groupOf(holder);
   const sharing = group === undefined ? [] : [...sharingMembers(snapshot, group)];
-  const all = [left, ...sharing.map((name) => ownGrants(snapshot, name))];
+  const all = [left, ...sharing.map((other) => ownGrants(snapshot, other))];
   return widestRole(all.flatMap((grants) => reachingEntries(grants, database)));
 }
 
@@ -205,7 +216,7 @@ export function requireMayGrant(
   replaced: readonly Grant[],
 ): void {
   if (actor === "operator") return;
-  const { username, database, role } = grant;
+  const { holder, database, role } = grant;
   requireTokenFor(actor, database);
   requireUnrestricted(snapshot, actor, database);
   const isLimited = [grant, ...replaced].some((one) => one.tables !== undefined || hasLimits(one));
@@ -213,14 +224,14 @@ export function requireMayGrant(
   // database name to the file.
   const [own] = replaced;
   const isLowering =
-    !isLimited && username === actor.username && own !== undefined && outranks(own.role, role);
+    !isLimited && isActor(holder, actor) && own !== undefined && outranks(own.role, role);
   if (!isLowering) requireGrantable(snapshot, actor, grant);
-  requireOutranked(snapshot, actor, username, database);
+  requireOutranked(snapshot, actor, holder, database);
   if (!isLimited) return;
   const replacedRoles = replaced.map((one) => one.role);
   requireGrantableRoles(snapshot, actor, database, [
     ...replacedRoles,
-    remainingRole(snapshot, callerNamed(username, actor), database, replaced),
+    remainingRole(snapshot, holder, callerAs(holder, actor), database, replaced),
   ]);
 }
 
@@ -231,23 +242,23 @@ export function requireMayGrant(
 export function requireMayRevoke(
   snapshot: Snapshot,
   actor: Actor,
-  place: Pick<Grant, "username" | "database">,
+  place: Pick<Grant, "holder" | "database">,
   replaced: readonly Grant[],
 ): void {
   if (actor === "operator") return;
-  const { username, database } = place;
+  const { holder, database } = place;
   requireTokenFor(actor, database);
   requireUnrestricted(snapshot, actor, database);
-  const caller = callerNamed(username, actor);
-  const remaining = remainingRole(snapshot, caller, database, replaced);
-  if (username === actor.username) {
+  const caller = callerAs(holder, actor);
+  const remaining = remainingRole(snapshot, holder, caller, database, replaced);
+  if (isActor(holder, actor)) {
     const before = replaced.some(hasLimits) ? undefined : effectiveRole(snapshot, caller, database);
     const raises = remaining !== undefined && (before === undefined || outranks(remaining, before));
     if (raises) throw new Refusal("role_insufficient");
     return;
   }
   requireGrantableRoles(snapshot, actor, database, [remaining]);
-  requireOutranked(snapshot, actor, username, database);
+  requireOutranked(snapshot, actor, holder, database);
 }
 
 export function requireSelfOrAdministrator(
@@ -277,7 +288,7 @@ export interface GroupView {
 
 export function viewGroup(snapshot: Snapshot, name: string): GroupView {
   const members = snapshot.groups.get(name)?.members;
-  const access = accessList(snapshot, groupSubject(name));
+  const access = accessList(snapshot, groupHolder(name));
   return { name, ...(members === undefined ? {} : { members }), access };
 }
 
@@ -289,7 +300,7 @@ export function visibleGroups(snapshot: Snapshot, actor: Actor): GroupView[] {
   if (actor === "operator") return views;
   const { isVisible, isManageable } = manageableBy(snapshot, actor);
   return views
-    .filter(({ name }) => isManageable({ username: groupSubject(name) }))
+    .filter(({ name }) => isManageable(groupHolder(name)))
     .map((view) => ({
       ...view,
       access: view.access.filter(({ database }) => isVisible(database)),
@@ -303,8 +314,8 @@ export function manageableBy(snapshot: Snapshot, actor: Subject) {
   const isVisible = (database: string) => maySeeGrants(snapshot, actor, database);
   return {
     isVisible,
-    isManageable: (user: Pick<User, "username">) =>
-      isOverAll || ownGrants(snapshot, user.username).keys().some(isVisible),
+    isManageable: (holder: Holder) =>
+      isOverAll || ownGrants(snapshot, holder).keys().some(isVisible),
     view(user: User): UserView {
       const { access, ...rest } = viewUser(snapshot, user);
       return { ...rest, access: access.filter(({ database }) => isVisible(database)) };
@@ -314,10 +325,10 @@ export function manageableBy(snapshot: Snapshot, actor: Subject) {
 
 function entriesToReplace(
   snapshot: Snapshot,
-  { username, database }: Pick<Grant, "username" | "database">,
+  { holder, database }: Pick<Grant, "holder" | "database">,
   table: string | undefined,
 ): readonly Grant[] {
-  const replaced = entriesAt(ownGrants(snapshot, username), database, table);
+  const replaced = entriesAt(ownGrants(snapshot, holder), database, table);
   if (replaced.some(({ tables = [] }) => tables.length > 1))
     throw new Refusal("entry_lists_tables");
   return replaced;
@@ -333,7 +344,7 @@ function grantChanges(
   if (known !== undefined && known !== grant.database) throw new Refusal("database_case_conflict");
   const isRoleAlone = !replacesLimits && !hasLimits(grant);
   if (isRoleAlone && replaced.some(hasLimits)) throw new Refusal("entry_narrowed");
-  requireNoConflict(ownGrants(snapshot, grant.username), grant, replaced);
+  requireNoConflict(ownGrants(snapshot, grant.holder), grant, replaced);
   const updated = replaced.find((known) => isSamePlace(known, grant));
   const others = replaced.filter((known) => known !== updated);
   const removals = others.map((known): Change => ({ kind: "remove-grant", grant: known }));
@@ -347,16 +358,17 @@ export function planAddUser(
   snapshot: Snapshot,
   actor: Actor,
   user: User,
-  grant: Omit<Grant, "username"> | undefined,
+  grant: Omit<Grant, "holder"> | undefined,
 ): Change[] {
   const { username } = user;
   requireUnlimitedToken(actor);
-  const given = grant && { username, ...grant };
+  const holder = userHolder(username);
+  const given = grant && { holder, ...grant };
   if (given !== undefined) requireMayGrant(snapshot, actor, given, []);
   else requireAdministrator(snapshot, actor);
   if (snapshot.users.has(username)) throw new Refusal("user_exists");
-  for (const holder of [username, ...localGroupsOf(snapshot, username).map(groupSubject)]) {
-    for (const known of entriesIn(ownGrants(snapshot, holder))) {
+  for (const one of [holder, ...localGroupsOf(snapshot, username).map(groupHolder)]) {
+    for (const known of entriesIn(ownGrants(snapshot, one))) {
       requireGrantable(snapshot, actor, known);
     }
   }
@@ -472,14 +484,16 @@ export function planSetGroup(snapshot: Snapshot, actor: Actor, group: Group): Ch
 
 export function planRemoveGroup(snapshot: Snapshot, actor: Actor, name: string): Change[] {
   requireAdministrator(snapshot, actor);
-  const hasEntries = ownGrants(snapshot, groupSubject(name)).size > 0;
+  const hasEntries = ownGrants(snapshot, groupHolder(name)).size > 0;
   const group = snapshot.groups.get(name) ?? (hasEntries ? { name, members: [] } : undefined);
   if (group === undefined) throw new Refusal("group_not_found");
   return [{ kind: "remove-group", group }];
 }
 
-function mayLackRecord(username: string): boolean {
-  return isExternalUsername(username) || groupOf(username) !== undefined;
+/** Groups, and users of an issuer, need no record for a grant. @throws Refusal `user_not_found` */
+function requireKnown(snapshot: Snapshot, holder: Holder): void {
+  const username = userOf(holder);
+  if (username !== undefined && !isExternalUsername(username)) requireUser(snapshot, username);
 }
 
 export interface GrantOptions {
@@ -503,21 +517,18 @@ export function planGrant(
     (known) => !keepsOther || isSamePlace(known, grant),
   );
   requireMayGrant(snapshot, actor, grant, replaced);
-  if (!mayLackRecord(grant.username)) requireUser(snapshot, grant.username);
+  requireKnown(snapshot, grant.holder);
   return grantChanges(snapshot, grant, replaced, replacesLimits);
 }
 
 export function planRevoke(
   snapshot: Snapshot,
   actor: Actor,
-  username: string,
-  database: string,
-  table?: string,
+  { holder, database, table }: EntryPlace,
 ): Change[] {
-  const replaced = entriesToReplace(snapshot, { username, database }, table);
-  requireMayRevoke(snapshot, actor, { username, database }, replaced);
-  const grants = ownGrants(snapshot, username);
-  if (grants.size === 0 && !mayLackRecord(username)) requireUser(snapshot, username);
+  const replaced = entriesToReplace(snapshot, { holder, database }, table);
+  requireMayRevoke(snapshot, actor, { holder, database }, replaced);
+  if (ownGrants(snapshot, holder).size === 0) requireKnown(snapshot, holder);
   if (replaced.length === 0) throw new Refusal("grant_not_found");
   return replaced.map((grant) => ({ kind: "remove-grant", grant }));
 }
@@ -545,7 +556,7 @@ export function* greatestStandings(
       const grant = unrestrictedGrant(grants, database);
       if (grant?.role !== "Owner") continue;
       const { withoutPassword, byGroup, byOwnEntry } = standing;
-      const through = groupOf(grant.username) === undefined ? byOwnEntry : byGroup;
+      const through = groupOf(grant.holder) === undefined ? byOwnEntry : byGroup;
       const held = database === EVERY_DATABASE && !mayLogIn(username) ? withoutPassword : through;
       greatest.set(database, Math.max(held, greatest.get(database) ?? 0));
     }
@@ -553,12 +564,14 @@ export function* greatestStandings(
   return greatest;
 }
 
-function membersOf({ groups }: Snapshot, holder: string): readonly string[] {
+/** The members of a local group. */
+function membersOf({ groups }: Snapshot, holder: Holder): readonly string[] {
   return groups.get(groupOf(holder) ?? "")?.members ?? [];
 }
 
 function everyone({ grants, groups }: Snapshot): Set<string> {
-  return new Set([...grants.keys(), ...groups.values().flatMap(({ members }) => members)]);
+  const users = [...grants.keys()].flatMap((holder) => userOf(holder) ?? []);
+  return new Set([...users, ...groups.values().flatMap(({ members }) => members)]);
 }
 
 /** The refusal code if the greatest standing of the users in `among` falls on some database. */
@@ -578,11 +591,11 @@ function* lossAmong(before: Snapshot, after: Snapshot, among?: Iterable<string>)
  * @throws Refusal `last_administrator` or `last_owner`
  */
 export function* requireRemainingOwners(before: Snapshot, after: Snapshot): Steps<void> {
-  const changed = yield* differingNames(before, after);
-  for (const name of [...changed]) {
-    for (const member of [...membersOf(before, name), ...membersOf(after, name)]) {
-      changed.add(member);
-    }
+  const changed = new Set<string>();
+  for (const holder of yield* differingHolders(before, after)) {
+    const own = userOf(holder) ?? [];
+    const members = [...membersOf(before, holder), ...membersOf(after, holder)];
+    for (const username of members.concat(own)) changed.add(username);
   }
   // All other users need to be searched only if the changed users lost something.
   if ((yield* lossAmong(before, after, changed)) === undefined) return;

@@ -5,10 +5,17 @@ import { type PermissionClass, permissionClasses } from "../query/permissions.ts
 import { entriesIn } from "./entries.ts";
 import { viewEntry } from "./entry-view.ts";
 import { type Grant, type Group, membersGone, placeOf } from "./grant.ts";
-import { allEntriesOf, effectiveGrants } from "./groups.ts";
+import { allEntriesOf, callerFor, effectiveGrants } from "./groups.ts";
+import { type Holder, holderText, userHolder, userOf } from "./holder.ts";
 import { boundaryName, decidingEntry } from "./rights.ts";
-import { type EntryRole, EVERY_DATABASE, groupOf, outranks, roleAllows } from "./roles.ts";
-import { differingKeys, differingNames, obstacleOf, ownGrants, type Snapshot } from "./snapshot.ts";
+import { type EntryRole, EVERY_DATABASE, outranks, roleAllows } from "./roles.ts";
+import {
+  differingHolders,
+  differingKeys,
+  obstacleOf,
+  ownGrants,
+  type Snapshot,
+} from "./snapshot.ts";
 
 /** The deciding entry for a place. Undefined if none applies. */
 interface Effect {
@@ -19,7 +26,7 @@ interface Effect {
 }
 
 export interface EffectChange {
-  readonly username: string;
+  readonly holder: Holder;
   /** `main`, `main.tickets`, `*.customer_*`. */
   readonly place: string;
   readonly gains: readonly PermissionClass[];
@@ -39,21 +46,21 @@ function limitsOf(grant: Grant): Record<string, unknown> {
 
 function effectAt(
   snapshot: Snapshot,
-  username: string,
+  holder: Holder,
   database: string,
   table: string | undefined,
   now: number,
 ): Effect {
-  const isGroup = groupOf(username) !== undefined;
-  if (!isGroup && obstacleOf(snapshot, username) !== undefined) return noEffect;
+  const username = userOf(holder);
+  if (username !== undefined && obstacleOf(snapshot, username) !== undefined) return noEffect;
   // No table name contains a star, so a pattern decides like any name that matches it.
-  const found = decidingEntry(snapshot, { username }, database, table, now);
+  const found = decidingEntry(snapshot, callerFor(holder), database, table, now);
   if (found === undefined || found.isExpired) return noEffect;
   return { role: found.grant.role, entry: found.name, limits: limitsOf(found.grant) };
 }
 
-function tablesNamed(snapshot: Snapshot, username: string, database: string): string[] {
-  return allEntriesOf(snapshot, { username })
+function tablesNamed(snapshot: Snapshot, holder: Holder, database: string): string[] {
+  return allEntriesOf(snapshot, callerFor(holder))
     .filter((grant) => grant.database === database || grant.database === EVERY_DATABASE)
     .flatMap(({ tables = [] }) => tables)
     .toArray();
@@ -65,13 +72,13 @@ const tableRights = permissionClasses.filter(
 
 function changeAt(
   [old, current]: readonly [Snapshot, Snapshot],
-  username: string,
+  holder: Holder,
   database: string,
   table: string | undefined,
   now: number,
 ): EffectChange | undefined {
-  const before = effectAt(old, username, database, table, now);
-  const after = effectAt(current, username, database, table, now);
+  const before = effectAt(old, holder, database, table, now);
+  const after = effectAt(current, holder, database, table, now);
   const rights = table === undefined ? permissionClasses : tableRights;
   const had = rights.filter((right) => roleAllows(before.role, right));
   const has = rights.filter((right) => roleAllows(after.role, right));
@@ -84,24 +91,24 @@ function changeAt(
   );
   if (gains.length + loses.length + limits.length === 0) return undefined;
   const place = placeName(database, table);
-  return { username, place, gains, loses, limits, before, after };
+  return { holder, place, gains, loses, limits, before, after };
 }
 
 export function* effectsOn(
-  usernames: Iterable<string>,
+  holders: Iterable<Holder>,
   before: Snapshot,
   after: Snapshot,
   now: number,
 ): Generator<EffectChange, undefined> {
   const states = [before, after] as const;
-  for (const username of usernames) {
+  for (const holder of holders) {
     const databases = new Set(
-      states.flatMap((state) => [...effectiveGrants(state, { username }, now).keys()]),
+      states.flatMap((state) => [...effectiveGrants(state, callerFor(holder), now).keys()]),
     );
     for (const database of databases) {
-      const named = states.flatMap((state) => tablesNamed(state, username, database));
+      const named = states.flatMap((state) => tablesNamed(state, holder, database));
       for (const table of new Set([undefined, ...named])) {
-        const change = changeAt(states, username, database, table, now);
+        const change = changeAt(states, holder, database, table, now);
         if (change !== undefined) yield change;
       }
     }
@@ -120,12 +127,12 @@ export function effectDiff(
   after: Snapshot,
   now: number,
 ): Generator<EffectChange, undefined> {
-  const names = runAtOnce(differingNames(before, after));
+  const holders = runAtOnce(differingHolders(before, after));
   const moved = runAtOnce(differingKeys(before.groups, after.groups)).flatMap((name) => {
     const [old, current] = [before, after].map((state) => state.groups.get(name)?.members ?? []);
-    return [...new Set(old).symmetricDifference(new Set(current))];
+    return [...new Set(old).symmetricDifference(new Set(current))].map(userHolder);
   });
-  return effectsOn(names.union(new Set(moved)), before, after, now);
+  return effectsOn(holders.union(new Set(moved)), before, after, now);
 }
 
 export interface AccessDiff {
@@ -156,11 +163,11 @@ export type DiffItem = string | Group | Grant;
 /** A name, or a grant as `user database role`. */
 export function describeItem(item: DiffItem): string {
   if (typeof item === "string") return item;
-  return "name" in item ? item.name : `${item.username} ${timedPlace(item)} ${item.role}`;
+  return "name" in item ? item.name : `${holderText(item.holder)} ${timedPlace(item)} ${item.role}`;
 }
 
-function placesOf(snapshot: Snapshot, username: string): Map<string, Grant> {
-  const grants = entriesIn(ownGrants(snapshot, username));
+function placesOf(snapshot: Snapshot, holder: Holder): Map<string, Grant> {
+  const grants = entriesIn(ownGrants(snapshot, holder));
   return new Map(grants.map((grant) => [timedPlace(grant), grant]));
 }
 

@@ -5,7 +5,7 @@ import { outline, renderValue, type Statement, type Writable } from "../base/tom
 import { isSamePlace } from "./entries.ts";
 import { updatedUser, writtenGroup, writtenUser } from "./grant.ts";
 import { MAX_ACCESS_FILE_BYTES, readRecordsOf, TOO_LARGE, UneditableError } from "./parse.ts";
-import { applyChanges, type Change, usernameOf } from "./record-change.ts";
+import { applyChanges, type Change, holderOf } from "./record-change.ts";
 import { type AccessRecords, isTableName, type TableName, writtenEntry } from "./records.ts";
 
 interface Table {
@@ -163,7 +163,7 @@ function placeOf<Item>(records: readonly Item[], isMeant: (record: Item) => bool
 }
 
 function edit(editor: TextEditor, { users, groups, grants }: AccessRecords, change: Change): void {
-  const name = usernameOf(change);
+  const holder = holderOf(change);
   const grant = () =>
     placeOf(grants, (known) => "grant" in change && isSamePlace(known, change.grant));
   switch (change.kind) {
@@ -171,17 +171,17 @@ function edit(editor: TextEditor, { users, groups, grants }: AccessRecords, chan
       editor.append("users", writtenUser(change.user));
       break;
     case "update-user": {
-      const { index, record } = placeOf(users, ({ username }) => username === name);
+      const { index, record } = placeOf(users, ({ username }) => username === change.username);
       const wanted = writtenUser(updatedUser(record, change.update));
       editor.update("users", index, writtenUser(record), wanted);
       break;
     }
     case "remove-user":
       for (const [index, { username }] of users.entries()) {
-        if (username === name) editor.removeTable("users", index);
+        if (username === change.username) editor.removeTable("users", index);
       }
-      for (const [index, { username }] of grants.entries()) {
-        if (username === name) editor.removeTable("acl", index);
+      for (const [index, grant] of grants.entries()) {
+        if (grant.holder === holder) editor.removeTable("acl", index);
       }
       break;
     case "add-group":
@@ -196,8 +196,8 @@ function edit(editor: TextEditor, { users, groups, grants }: AccessRecords, chan
       for (const [index, known] of groups.entries()) {
         if (known.name === change.group.name) editor.removeTable("groups", index);
       }
-      for (const [index, { username }] of grants.entries()) {
-        if (username === name) editor.removeTable("acl", index);
+      for (const [index, grant] of grants.entries()) {
+        if (grant.holder === holder) editor.removeTable("acl", index);
       }
       break;
     case "add-grant":

@@ -1,5 +1,6 @@
 import { type Grant, isNarrowing } from "./grant.ts";
-import { EVERY_DATABASE, groupOf } from "./roles.ts";
+import { groupOf } from "./holder.ts";
+import { EVERY_DATABASE } from "./roles.ts";
 
 const isAscii = (text: string) => /^[\0-\x7f]*$/.test(text);
 
@@ -60,8 +61,8 @@ export interface EntrySlot {
   merged?: readonly DecidingEntry[];
 }
 
-export function displayName(place: string, { username }: Grant): string {
-  const group = groupOf(username);
+export function displayName(place: string, { holder }: Pick<Grant, "holder">): string {
+  const group = groupOf(holder);
   return group === undefined ? place : `${place} (group ${group})`;
 }
 
@@ -242,7 +243,7 @@ export function* entriesIn(grants: UserGrants): Generator<Grant, undefined> {
 export function isSamePlace(one: Grant, other: Grant): boolean {
   const placesOf = ({ tables = [] }: Grant) => new Set(tables);
   return (
-    one.username === other.username &&
+    one.holder === other.holder &&
     one.database === other.database &&
     (one.expires === undefined) === (other.expires === undefined) &&
     placesOf(one).symmetricDifference(placesOf(other)).size === 0

@@ -3,8 +3,9 @@ import { counted } from "../base/suggestion.ts";
 import { attributeReference, readAttributes } from "./attributes.ts";
 import { entriesIn } from "./entries.ts";
 import type { Attributes, AttributeValue, Grant, Literal, RowCondition, User } from "./grant.ts";
-import { entryRoles, readGrant, writtenEntry } from "./records.ts";
-import { type EntryRole, groupOf, isExternalUsername } from "./roles.ts";
+import { type Holder, userHolder, writtenHolder } from "./holder.ts";
+import { entryRoles, readGrant, writtenLimits } from "./records.ts";
+import { type EntryRole, isExternalUsername } from "./roles.ts";
 import { ownGrants, type Snapshot } from "./snapshot.ts";
 
 /** An entry as the API shows it: database, role, and its other keys by their names in the file. */
@@ -27,16 +28,15 @@ export function writtenTime(epochMs: number): string {
 
 export function viewEntry(grant: Grant): EntryView {
   const { database, role, rowFilter, expires } = grant;
-  const { username: _, group: __, ...entry } = writtenEntry(grant);
   const filter = rowFilter?.map(({ column, cmp, value }) => ({
     column,
     cmp,
     value: exactly(value),
   }));
   return {
-    ...entry,
     database,
     role,
+    ...writtenLimits(grant),
     ...(filter === undefined ? {} : { row_filter: filter }),
     ...(expires === undefined ? {} : { expires: writtenTime(expires) }),
   };
@@ -47,14 +47,14 @@ export function viewAttributes(attributes: Attributes = new Map()): Record<strin
 }
 
 export interface EntryPlace {
-  readonly username: string;
+  readonly holder: Holder;
   readonly database: string;
   readonly table?: string | undefined;
 }
 
 /** @param keys the role and other keys, named as in the file, with times in RFC 3339 */
 export function readEntry(
-  { username, database, table }: EntryPlace,
+  { holder, database, table }: EntryPlace,
   keys: Readonly<Record<string, unknown>>,
 ): Grant {
   if (!entryRoles.some((role) => role === keys.role)) {
@@ -63,9 +63,7 @@ export function readEntry(
   }
   const tables = table === undefined ? {} : { tables: [table] };
   const reasons: string[] = [];
-  const group = groupOf(username);
-  const holder = group === undefined ? { username } : { group };
-  const record = { ...keys, ...holder, database, ...tables };
+  const record = { ...keys, ...writtenHolder(holder), database, ...tables };
   const grant = readGrant(record, 0, ({ reason }) => reasons.push(reason));
   if (grant !== undefined && reasons.length === 0) return grant;
   throw new Refusal("invalid_entry", { message: `Invalid entry: ${reasons.join("; ")}` });
@@ -144,7 +142,7 @@ export function writeCondition({ column, cmp, value }: RowCondition): string {
 }
 
 /** An entry's limits in words, without its role and place. Empty if it has none. */
-export function limitsInWords(grant: Omit<Grant, "username" | "database" | "role">): string {
+export function limitsInWords(grant: Omit<Grant, "holder" | "database" | "role">): string {
   const { columns, writableColumns, rowFilter, requireWhere, maxRows, maxChanges } = grant;
   const { requireApproval, approvers, expires } = grant;
   const by = approvers === undefined ? "" : ` by ${approvers.join(" or ")}`;
@@ -162,8 +160,8 @@ export function limitsInWords(grant: Omit<Grant, "username" | "database" | "role
     .join("; ");
 }
 
-export function accessList(snapshot: Snapshot, username: string): EntryView[] {
-  return Array.from(entriesIn(ownGrants(snapshot, username)), viewEntry);
+export function accessList(snapshot: Snapshot, holder: Holder): EntryView[] {
+  return Array.from(entriesIn(ownGrants(snapshot, holder)), viewEntry);
 }
 
 /** A user as the API shows it, never with the password hash. */
@@ -183,6 +181,6 @@ export function viewUser(snapshot: Snapshot, user: User): UserView {
     disabled: user.disabled,
     ...(isExternalUsername(user.username) ? { external: true } : {}),
     ...(user.sameAs === undefined ? {} : { same_as: user.sameAs }),
-    access: accessList(snapshot, user.username),
+    access: accessList(snapshot, userHolder(user.username)),
   };
 }

@@ -1,6 +1,7 @@
 import type { Writable } from "../base/toml/toml.ts";
 import { placeName } from "../query/names.ts";
 import type { PermissionClass } from "../query/permissions.ts";
+import type { Holder } from "./holder.ts";
 import type { EntryRole } from "./roles.ts";
 
 /** Numbers are whole, and bigint where a double would lose digits. */
@@ -22,7 +23,7 @@ export interface User {
   readonly sameAs?: string;
 }
 
-/** A local group. Its entries are those of the subject `group:<name>`. */
+/** A local group. */
 export interface Group {
   readonly name: string;
   readonly members: readonly string[];
@@ -52,13 +53,12 @@ export interface Limits {
   readonly maxChanges?: number;
   readonly requireApproval?: readonly PermissionClass[];
   /** By default, everyone who may grant there. */
-  readonly approvers?: readonly string[];
+  readonly approvers?: readonly Holder[];
 }
 
 /** An entry of the access file. Equal grants are equal in every field. */
 export interface Grant extends Limits {
-  /** A user, or `group:<name>`, as in boundaries and approvers. */
-  readonly username: string;
+  readonly holder: Holder;
   readonly database: string;
   readonly role: EntryRole;
   /** Table names, and patterns that end in `*`. Absent for the whole database. */
@@ -85,9 +85,9 @@ export interface RateLimit {
 /** A permission boundary: an upper limit that applies regardless of the caller's entries. */
 export interface Boundary extends Limits {
   readonly via: EntryPoint;
-  /** An OAuth client. It applies to all if absent, as `username` and `database` do. */
+  /** An OAuth client. It applies to all if absent, as `holder` and `database` do. */
   readonly client?: string;
-  readonly username?: string;
+  readonly holder?: Holder;
   readonly database?: string;
   readonly role?: EntryRole;
   readonly rateLimit?: RateLimit;

@@ -11,7 +11,8 @@ import {
   type UserGrants,
 } from "./entries.ts";
 import { type Grant, type Group, isNarrowing, type Subject } from "./grant.ts";
-import { groupOf, groupSubject, outranks } from "./roles.ts";
+import { groupHolder, groupOf, type Holder, holderText, userHolder } from "./holder.ts";
+import { outranks } from "./roles.ts";
 import { ownGrants, type Snapshot } from "./snapshot.ts";
 
 /** A user, with the groups and attributes of the token if there is one. */
@@ -44,10 +45,17 @@ function isInGroup(snapshot: Snapshot, { username, groups }: Caller, group: stri
   return groups?.includes(group) === true || localGroupsOf(snapshot, username).includes(group);
 }
 
-/** True if the name is the caller's, or `group:<name>` of one of the caller's groups. */
-export function isMeant(snapshot: Snapshot, caller: Caller, name: string): boolean {
-  const group = groupOf(name);
-  return group === undefined ? name === caller.username : isInGroup(snapshot, caller, group);
+/** A caller with the entries of this holder, to ask what a user or a group alone may do. */
+export function callerFor(holder: Holder): Caller {
+  return { username: holderText(holder) };
+}
+
+/** True for the caller and for each of the caller's groups. */
+export function isMeant(snapshot: Snapshot, caller: Caller, holder: Holder): boolean {
+  const group = groupOf(holder);
+  return group === undefined
+    ? holder === userHolder(caller.username)
+    : isInGroup(snapshot, caller, group);
 }
 
 interface Merged {
@@ -75,7 +83,7 @@ export function effectiveGrants(snapshot: Snapshot, caller: Caller, now?: number
   const { username, groups } = caller;
   const hasGroups = groups !== undefined && groups.length > 0;
   if (!hasGroups && localGroupsOf(snapshot, username).length === 0) {
-    return ownGrants(snapshot, username);
+    return ownGrants(snapshot, userHolder(username));
   }
   let cache = caches.get(snapshot);
   if (cache === undefined) {
@@ -101,17 +109,17 @@ export function grantsWith(snapshot: Snapshot, caller: Caller, own: UserGrants):
 
 /** All entries of the caller and the caller's groups, also those that decide nothing now. */
 export function* allEntriesOf(snapshot: Snapshot, caller: Caller): Generator<Grant, undefined> {
-  yield* entriesIn(ownGrants(snapshot, caller.username));
+  yield* entriesIn(ownGrants(snapshot, userHolder(caller.username)));
   for (const grants of groupEntries(snapshot, caller)) yield* entriesIn(grants);
 }
 
 function groupEntries(snapshot: Snapshot, caller: Caller): UserGrants[] {
   const names = [...new Set(groupsOf(snapshot, caller))].sort();
-  return names.flatMap((name) => snapshot.grants.get(groupSubject(name)) ?? []);
+  return names.flatMap((name) => snapshot.grants.get(groupHolder(name)) ?? []);
 }
 
 function mergeFor(snapshot: Snapshot, caller: Caller, now: number): Merged {
-  const own = ownGrants(snapshot, caller.username);
+  const own = ownGrants(snapshot, userHolder(caller.username));
   const ofGroups = groupEntries(snapshot, caller);
   let from = 0;
   let until = Number.POSITIVE_INFINITY;
@@ -189,7 +197,7 @@ function mergeEntries(
   return [deciding, ...others];
 }
 
-function limitsOf({ username: _, tables: __, expires: ___, ...limits }: Grant) {
+function limitsOf({ holder: _, tables: __, expires: ___, ...limits }: Grant) {
   return limits;
 }
 
@@ -208,10 +216,10 @@ function decideAmongGroups(entries: readonly DecidingEntry[]): DecidingEntry {
   }
   const limits = limitsOf(first.grant);
   if (others.every(({ grant }) => isDeepStrictEqual(limitsOf(grant), limits))) return first;
-  const groups = entries.flatMap(({ grant }) => groupOf(grant.username) ?? []);
-  const { username, database, tables } = first.grant;
+  const groups = entries.flatMap(({ grant }) => groupOf(grant.holder) ?? []);
+  const { holder, database, tables } = first.grant;
   return {
-    grant: { username, database, role: "None", ...(tables && { tables }) },
+    grant: { holder, database, role: "None", ...(tables && { tables }) },
     name: first.name.replace(/ \(group .*$/s, ` (groups ${groups.join(", ")})`),
     isExpired: false,
     conflict: groups,

@@ -11,14 +11,9 @@ import {
   placeOf,
   type RowCondition,
 } from "./grant.ts";
+import { groupHolder, groupOf, type Holder, holderName, holderText, userOf } from "./holder.ts";
 import { boundaryName, otherSpellingOf } from "./rights.ts";
-import {
-  groupOf,
-  groupSubject,
-  isExternalUsername,
-  isLocalGroupName,
-  roleAllows,
-} from "./roles.ts";
+import { isExternalUsername, isLocalGroupName, roleAllows } from "./roles.ts";
 import { namesOfPerson, ownGrants, type Snapshot, type User } from "./snapshot.ts";
 
 function beyond(names: readonly string[] = [], allowed: readonly string[] | undefined): string {
@@ -38,25 +33,25 @@ function missingAttribute({ cmp, value }: RowCondition, user: User | undefined) 
   return `\`row_filter\` refers to ${value}, but ${cmp} needs ${kind}: every query is denied`;
 }
 
-function isUnknownGroup({ groups }: Snapshot, name: string): boolean {
-  const group = groupOf(name);
+function isUnknownGroup({ groups }: Snapshot, holder: Holder): boolean {
+  const group = groupOf(holder);
   return group !== undefined && isLocalGroupName(group) && !groups.has(group);
 }
 
-function isWithoutRecord({ users }: Snapshot, name: string): boolean {
-  return groupOf(name) === undefined && !users.has(name) && !isExternalUsername(name);
+function isWithoutRecord({ users }: Snapshot, name: string | undefined): boolean {
+  return name !== undefined && !users.has(name) && !isExternalUsername(name);
 }
 
-function* lintApproval(snapshot: Snapshot, limits: Limits, requester: string | undefined) {
+function* lintApproval(snapshot: Snapshot, limits: Limits, requester: Holder | undefined) {
   const { requireApproval, approvers } = limits;
   if (approvers === undefined) return;
   if (requireApproval === undefined) yield "`approvers` has no effect without `require_approval`";
-  const unknown = approvers.filter((name) => isWithoutRecord(snapshot, name));
+  const unknown = approvers.filter((one) => isWithoutRecord(snapshot, userOf(one)));
   if (unknown.length > 0) yield `\`approvers\` names users without a record: ${unknown.join(", ")}`;
-  const missing = approvers.filter((name) => isUnknownGroup(snapshot, name));
+  const missing = approvers.filter((one) => isUnknownGroup(snapshot, one));
   if (missing.length > 0) yield `\`approvers\` names unknown groups: ${missing.join(", ")}`;
-  const own = requester === undefined ? undefined : namesOfPerson(snapshot, requester);
-  if (approvers.every((name) => own?.has(name))) {
+  const own = requester && namesOfPerson(snapshot, holderText(requester));
+  if (approvers.every((one) => own?.has(holderText(one)))) {
     yield "`approvers` names only the user, also by other names (`same_as`), and users cannot approve their own queries";
   }
 }
@@ -90,12 +85,12 @@ function* lintExpiry(grants: UserGrants, grant: Grant, now: number) {
 }
 
 function* lintGrant(snapshot: Snapshot, grant: Grant, now: number) {
-  const grants = ownGrants(snapshot, grant.username);
-  const { username, database, tables = [], columns, rowFilter = [] } = grant;
-  if (isUnknownGroup(snapshot, username)) yield "there is no such group, so it never applies";
+  const grants = ownGrants(snapshot, grant.holder);
+  const { holder, database, tables = [], columns, rowFilter = [] } = grant;
+  if (isUnknownGroup(snapshot, holder)) yield "there is no such group, so it never applies";
   yield* lintExpiry(grants, grant, now);
   yield* lintKeys(grant);
-  yield* lintApproval(snapshot, grant, username);
+  yield* lintApproval(snapshot, grant, holder);
   const unwritable = beyond(grant.writableColumns, columns);
   if (unwritable !== "")
     yield `${unwritable} can never be written, since it is not among \`columns\``;
@@ -103,9 +98,10 @@ function* lintGrant(snapshot: Snapshot, grant: Grant, now: number) {
   if (unpinned !== "") {
     yield `\`require_where\` requires ${unpinned}, which is not among \`columns\`: every Update and Delete is denied`;
   }
-  const user = snapshot.users.get(username);
+  const username = userOf(holder);
   // Attributes of external users may come from the token, and those of members differ.
-  const hasRecord = groupOf(username) === undefined && !isExternalUsername(username);
+  const hasRecord = username !== undefined && !isExternalUsername(username);
+  const user = hasRecord ? snapshot.users.get(username) : undefined;
   for (const condition of hasRecord ? rowFilter : []) {
     const missing = missingAttribute(condition, user);
     if (missing !== undefined) yield missing;
@@ -117,30 +113,25 @@ function* lintGrant(snapshot: Snapshot, grant: Grant, now: number) {
 }
 
 function* lintBoundary(snapshot: Snapshot, boundary: Boundary) {
-  const { username } = boundary;
-  if (username !== undefined && isWithoutRecord(snapshot, username)) {
-    yield `is for ${username}, who has no record`;
+  const { holder } = boundary;
+  if (holder !== undefined && isWithoutRecord(snapshot, userOf(holder))) {
+    yield `is for ${holderText(holder)}, who has no record`;
   }
-  if (username !== undefined && isUnknownGroup(snapshot, username)) {
+  if (holder !== undefined && isUnknownGroup(snapshot, holder)) {
     yield "there is no such group, so it never applies";
   }
-  yield* lintApproval(snapshot, boundary, username);
+  yield* lintApproval(snapshot, boundary, holder);
 }
 
 function* lintGroup(snapshot: Snapshot, { name, members }: Group) {
-  const subject = groupSubject(name);
+  const group = groupHolder(name);
   if (members.length === 0) yield "has no members";
   const unknown = members.filter((member) => isWithoutRecord(snapshot, member));
   if (unknown.length > 0) yield `\`members\` names users without a record: ${unknown.join(", ")}`;
-  const isNamed = ({
-    username,
-    approvers = [],
-  }: {
-    username?: string;
-    approvers?: readonly string[];
-  }) => username === subject || approvers.includes(subject);
+  const isNamed = ({ holder, approvers = [] }: Pick<Boundary, "holder" | "approvers">) =>
+    holder === group || approvers.includes(group);
   const isUsed =
-    snapshot.grants.has(subject) ||
+    snapshot.grants.has(group) ||
     snapshot.boundaries.some(isNamed) ||
     snapshot.grants.values().some((grants) => entriesIn(grants).some(isNamed));
   if (!isUsed) yield "has no entries";
@@ -148,8 +139,7 @@ function* lintGroup(snapshot: Snapshot, { name, members }: Group) {
 
 export function* lintEntry(snapshot: Snapshot, grant: Grant, now: number): Generator<string> {
   for (const finding of lintGrant(snapshot, grant, now)) {
-    const holder = grant.username.replace(/^group:/, "group ");
-    yield `the entry of ${holder} for ${placeOf(grant)}: ${finding}`;
+    yield `the entry of ${holderName(grant.holder)} for ${placeOf(grant)}: ${finding}`;
   }
 }
 

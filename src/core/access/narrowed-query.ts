@@ -6,7 +6,7 @@ import type { PermissionClass } from "../query/permissions.ts";
 import type { Access, Query } from "../query/query.ts";
 import type { Operation } from "../query/tree.ts";
 import { checkColumns, type TableRight } from "./column-checks.ts";
-import { type Boundary, isNarrowing, type Limits, type Subject } from "./grant.ts";
+import { type Boundary, type Grant, isNarrowing, type Limits, type Subject } from "./grant.ts";
 import { type Caller, effectiveGrants } from "./groups.ts";
 import {
   type ApprovalRule,
@@ -203,9 +203,18 @@ function onlyReading({ rights, boundaries }: GivenRights): GivenRights {
   return { rights: read, boundaries };
 }
 
-/** The names are part of stored approvals. */
-function basisOfRight({ table, permissions, entry: { grant, name, isExpired } }: GivenRight) {
-  return { table, permissions, entry: { grant, name, isLapsed: isExpired } };
+/** Stored approvals have a digest of this form. */
+function basisOfRight({ table, permissions, entry }: GivenRight) {
+  const { grant, name, isExpired } = entry;
+  return { table, permissions, entry: { grant: basisOfLimits(grant), name, isLapsed: isExpired } };
+}
+
+/** With the holder as `username`, in the same place. */
+function basisOfLimits(limits: Grant | Boundary): object {
+  const members = Object.entries(limits);
+  return Object.fromEntries(
+    members.map(([key, value]) => [key === "holder" ? "username" : key, value]),
+  );
 }
 
 /** An approval is void if this text differs when it is used. */
@@ -213,7 +222,7 @@ function basisOf(given: readonly GivenRights[], decisions: readonly Decision[]):
   const grounds = given.map(({ rights, boundaries }, at) => {
     const filters = decisions[at]?.filters ?? [];
     const texts = filters.flatMap(({ conditions }) => conditions.map(termText));
-    return [{ rights: rights.map(basisOfRight), boundaries }, texts];
+    return [{ rights: rights.map(basisOfRight), boundaries: boundaries.map(basisOfLimits) }, texts];
   });
   return JSON.stringify(grounds, writeDigits);
 }

@@ -11,6 +11,7 @@ import { decodeUtf8, readGuardedBytes, UnsafeFileError } from "../base/files/gua
 import { siblingModule } from "../base/ipc.ts";
 import { invocation } from "../base/product.ts";
 import { lineLocator, parseToml, TomlSyntaxError } from "../base/toml/toml.ts";
+import type { Holder } from "./holder.ts";
 import type { Change } from "./record-change.ts";
 import {
   type AccessRecords,
@@ -221,10 +222,10 @@ export async function readAccessFile(
   return earlier?.bytes.equals(bytes) ? earlier : parseAccess(bytes, name);
 }
 
-export function* namesWithoutRecord(snapshot: Snapshot): Steps<string[]> {
-  const names: string[] = [];
-  yield* visitEach(snapshot.grants.keys(), (name) => {
-    if (!isKnownHolder(snapshot, name)) names.push(name);
+export function* holdersWithoutRecord(snapshot: Snapshot): Steps<Holder[]> {
+  const holders: Holder[] = [];
+  yield* visitEach(snapshot.grants.keys(), (holder) => {
+    if (!isKnownHolder(snapshot, holder)) holders.push(holder);
   });
-  return names;
+  return holders;
 }

@@ -5,6 +5,7 @@ import type { Query } from "../query/query.ts";
 import { DatabaseGrants, displayName, unrestrictedGrant } from "./entries.ts";
 import { type Boundary, type Grant, isNarrowing, type Limits, type Subject } from "./grant.ts";
 import { type Caller, effectiveGrants } from "./groups.ts";
+import { holderText } from "./holder.ts";
 import { approvalsOf, decideNarrowedQuery, narrowingOn } from "./narrowed-query.ts";
 import {
   type ApprovalRule,
@@ -186,7 +187,7 @@ export function caseConflictsOf(snapshot: Snapshot, databases: Iterable<string>)
     const users = snapshot.grants
       .entries()
       .filter(([, own]) => own.has(EVERY_DATABASE) && !own.has(named))
-      .map(([username]) => username)
+      .map(([holder]) => holderText(holder))
       .take(MOST_NAMED_USERS)
       .toArray();
     return [{ named, database, users }];

@@ -8,8 +8,8 @@ import {
   type UserUpdate,
   updatedUser,
 } from "./grant.ts";
+import { groupHolder, groupOf, type Holder, userHolder, userOf } from "./holder.ts";
 import { type AccessRecords, indexRecords, RecordsError, type TableName } from "./records.ts";
-import { groupOf, groupSubject } from "./roles.ts";
 import { addDatabase, caseConflict, conflictReason, ownGrants, type Snapshot } from "./snapshot.ts";
 
 export type Change =
@@ -24,11 +24,11 @@ export type Change =
   | { readonly kind: "set-grant"; readonly grant: Grant }
   | { readonly kind: "remove-grant"; readonly grant: Grant };
 
-/** The user, or `group:<name>`, whose records the change concerns. */
-export function usernameOf(change: Change): string {
-  if ("group" in change) return groupSubject(change.group.name);
-  if (change.kind === "add-user") return change.user.username;
-  return "grant" in change ? change.grant.username : change.username;
+/** Whose records the change concerns. */
+export function holderOf(change: Change): Holder {
+  if ("group" in change) return groupHolder(change.group.name);
+  if ("grant" in change) return change.grant.holder;
+  return userHolder(change.kind === "add-user" ? change.user.username : change.username);
 }
 
 /** The user whose tokens end with these changes, which concern one user. */
@@ -40,7 +40,7 @@ export function userLosingTokens(changes: readonly Change[]): string | undefined
       (change.kind === "update-user" &&
         ("passwordHash" in change.update || "disabled" in change.update)),
   );
-  return ending && usernameOf(ending);
+  return ending && userOf(holderOf(ending));
 }
 
 function changedUser(user: User, changes: readonly Change[]): User | undefined {
@@ -76,12 +76,14 @@ export function applyChanges(
   { users, groups, grants, boundaries }: AccessRecords,
   changes: readonly Change[],
 ): AccessRecords {
-  const about = Map.groupBy(changes, usernameOf);
-  const kept = users.flatMap((one) => changedUser(one, about.get(one.username) ?? []) ?? []);
-  const formed = groups.flatMap(
-    (one) => changedGroup(one, about.get(groupSubject(one.name)) ?? []) ?? [],
+  const about = Map.groupBy(changes, holderOf);
+  const kept = users.flatMap(
+    (one) => changedUser(one, about.get(userHolder(one.username)) ?? []) ?? [],
   );
-  const held = grants.flatMap((one) => changedGrant(one, about.get(one.username) ?? []) ?? []);
+  const formed = groups.flatMap(
+    (one) => changedGroup(one, about.get(groupHolder(one.name)) ?? []) ?? [],
+  );
+  const held = grants.flatMap((one) => changedGrant(one, about.get(one.holder) ?? []) ?? []);
   const added = changes.flatMap((change) => (change.kind === "add-user" ? change.user : []));
   const founded = changes.flatMap((change) => (change.kind === "add-group" ? change.group : []));
   const given = changes.flatMap((change) => (change.kind === "add-grant" ? change.grant : []));
@@ -93,70 +95,76 @@ export function applyChanges(
   };
 }
 
-/** The records of a user, or of `group:<name>`. */
-export interface UserRecords {
+/** The records of a user or a group. */
+export interface HolderRecords {
   readonly user: User | undefined;
   readonly group?: Group | undefined;
   readonly grants: readonly Grant[];
 }
 
 export interface Replacement {
-  readonly users: ReadonlyMap<string, UserRecords>;
+  readonly records: ReadonlyMap<Holder, HolderRecords>;
   /** Undefined if unchanged. */
   readonly boundaries?: readonly Boundary[] | undefined;
 }
 
-export function recordsOf(snapshot: Snapshot, username: string): UserRecords {
-  const grants = [...entriesIn(ownGrants(snapshot, username))];
-  const group = snapshot.groups.get(groupOf(username) ?? "");
-  return { user: snapshot.users.get(username), ...(group && { group }), grants };
+export function recordsOf(snapshot: Snapshot, holder: Holder): HolderRecords {
+  const grants = [...entriesIn(ownGrants(snapshot, holder))];
+  const group = snapshot.groups.get(groupOf(holder) ?? "");
+  const user = snapshot.users.get(userOf(holder) ?? "");
+  return { user, ...(group && { group }), grants };
 }
 
-export function isEmpty({ user, group, grants }: UserRecords): boolean {
+export function isEmpty({ user, group, grants }: HolderRecords): boolean {
   return (user ?? group) === undefined && grants.length === 0;
 }
 
 export function replacementOf(snapshot: Snapshot, changes: readonly Change[]): Replacement {
-  const names = [...new Set(changes.map(usernameOf))];
-  const before = names.map((name) => recordsOf(snapshot, name));
+  const holders = [...new Set(changes.map(holderOf))];
+  const before = holders.map((holder) => recordsOf(snapshot, holder));
   const after = applyChanges(allOf(before, snapshot.boundaries), changes);
-  const left = names.map((name): [string, UserRecords] => [
-    name,
+  const left = holders.map((holder): [Holder, HolderRecords] => [
+    holder,
     {
-      user: after.users.find(({ username }) => username === name),
-      group: after.groups.find((group) => groupSubject(group.name) === name),
-      grants: after.grants.filter(({ username }) => username === name),
+      user: after.users.find(({ username }) => userHolder(username) === holder),
+      group: after.groups.find(({ name }) => groupHolder(name) === holder),
+      grants: after.grants.filter((grant) => grant.holder === holder),
     },
   ]);
-  return { users: new Map(left) };
+  return { records: new Map(left) };
 }
 
-function allOf(records: Iterable<UserRecords>, boundaries: readonly Boundary[]): AccessRecords {
+function allOf(records: Iterable<HolderRecords>, boundaries: readonly Boundary[]): AccessRecords {
   const all = [...records];
   const users = all.flatMap(({ user = [] }) => user);
   const groups = all.flatMap(({ group = [] }) => group);
   return { users, groups, grants: all.flatMap(({ grants }) => grants), boundaries };
 }
 
-export function namesIn({ users, groups, grants }: Snapshot): Set<string> {
-  return new Set([...users.keys(), ...groups.keys().map(groupSubject), ...grants.keys()]);
+/** All users and groups with a record or an entry. */
+export function holdersIn({ users, groups, grants }: Snapshot): Set<Holder> {
+  return new Set([
+    ...users.keys().map(userHolder),
+    ...groups.keys().map(groupHolder),
+    ...grants.keys(),
+  ]);
 }
 
-/** Indexes the records of each name. @throws RecordsError if records conflict */
+/** Indexes the records of each user and group. @throws RecordsError if records conflict */
 export function indexOf(
-  users: Iterable<UserRecords>,
+  records: Iterable<HolderRecords>,
   boundaries: readonly Boundary[],
   version: string,
 ): Steps<Snapshot> {
-  return indexRecords(allOf(users, boundaries), version, (problem) => {
+  return indexRecords(allOf(records, boundaries), version, (problem) => {
     throw new RecordsError([problem]);
   });
 }
 
-/** The snapshot with the records of some users replaced. @throws RecordsError if records conflict */
+/** The snapshot with the records of some users and groups replaced. @throws RecordsError if records conflict */
 export function* replaceRecords(
   snapshot: Snapshot,
-  { users: replaced, boundaries = snapshot.boundaries }: Replacement,
+  { records: replaced, boundaries = snapshot.boundaries }: Replacement,
   version: string,
 ): Steps<Snapshot> {
   const fail = (table: TableName, reason: string) => {
@@ -167,10 +175,11 @@ export function* replaceRecords(
   const groups = new Map(snapshot.groups);
   const grants = new Map(snapshot.grants);
   yield;
-  for (const [name, records] of replaced) {
-    if (records.user === undefined) users.delete(name);
-    else users.set(name, records.user);
-    const group = groupOf(name);
+  for (const [holder, records] of replaced) {
+    const username = userOf(holder);
+    if (records.user !== undefined) users.set(records.user.username, records.user);
+    else if (username !== undefined) users.delete(username);
+    const group = groupOf(holder);
     if (records.group !== undefined) groups.set(records.group.name, records.group);
     else if (group !== undefined) groups.delete(group);
     const own = new GrantCollection();
@@ -178,8 +187,8 @@ export function* replaceRecords(
       const conflict = own.add(grant);
       if (conflict !== undefined) fail("acl", conflictReason(conflict, grant));
     }
-    if (own.size === 0) grants.delete(name);
-    else grants.set(name, own);
+    if (own.size === 0) grants.delete(holder);
+    else grants.set(holder, own);
     yield;
   }
   const databases = new Map<string, string>();

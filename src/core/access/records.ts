@@ -28,13 +28,19 @@ import {
   type User,
   updatedUser,
 } from "./grant.ts";
+import {
+  groupHolder,
+  groupOf,
+  type Holder,
+  readHolder,
+  userHolder,
+  writtenHolder,
+} from "./holder.ts";
 import { parsePasswordHash } from "./password-hash.ts";
 import {
   type EntryRole,
   externalGroupRule,
   externalNameRule,
-  groupOf,
-  groupSubject,
   isAnyUsername,
   isDatabaseOrEvery,
   isEmail,
@@ -147,15 +153,19 @@ export const entryRoles: readonly EntryRole[] = [...roles, "None"];
 const narrowable: readonly EntryRole[] = ["ReadWrite", "ReadOnly"];
 const countForm = "a whole number from 1";
 const isApprover = (value: unknown) =>
-  isAnyUsername(value) || (typeof value === "string" && isGroupName(groupOf(value)));
+  isAnyUsername(value) || (typeof value === "string" && isGroupName(groupOf(readHolder(value))));
 function readMembers(value: unknown): readonly string[] | undefined {
   const isList = Array.isArray(value) && value.every(isAnyUsername);
   return isList && new Set(value).size === value.length ? [...value] : undefined;
 }
 const membersForm = "a list of usernames, each once";
 
-function readGroupSubject(value: unknown): string | undefined {
-  return isGroupName(value) ? groupSubject(value) : undefined;
+function readGroupHolder(value: unknown): Holder | undefined {
+  return isGroupName(value) ? groupHolder(value) : undefined;
+}
+
+function readUserHolder(value: unknown): Holder | undefined {
+  return isAnyUsername(value) ? userHolder(value) : undefined;
 }
 
 const limits = {
@@ -215,8 +225,8 @@ const boundaryKeys = {
     read: asIf(matching(/^[\x21-\x7e]{1,2048}$/)),
     form: "the identifier of an OAuth client",
   },
-  username: { field: "username", read: asIf(isAnyUsername), form: "a username" },
-  group: { field: "username", read: readGroupSubject, form: "the name of a group" },
+  username: { field: "holder", read: readUserHolder, form: "a username" },
+  group: { field: "holder", read: readGroupHolder, form: "the name of a group" },
   database: {
     field: "database",
     read: asIf(matching(new RegExp(`^${databasePattern}$`))),
@@ -238,15 +248,15 @@ const boundaryKeys = {
 /** A boundary needs at least one of these keys. */
 const boundingKeys = ["role", ...Object.keys(limits), "rate_limit"];
 
-/** The name as the file and JSON write it: under `username`, or under `group`. */
-export function writtenHolder({ username }: { readonly username: string }): Record<string, string> {
-  const group = groupOf(username);
-  return group === undefined ? { username } : { group };
+export function writtenEntry(grant: Grant): Record<string, Writable> {
+  const { holder, database, role } = grant;
+  return { ...writtenHolder(holder), database, role, ...writtenLimits(grant) };
 }
 
-export function writtenEntry(grant: Grant): Record<string, Writable> {
-  const { database, role, expires } = grant;
-  const written: Record<string, Writable> = { ...writtenHolder(grant), database, role };
+/** The keys of an entry beyond its holder, database and role. */
+export function writtenLimits(grant: Grant): Record<string, Writable> {
+  const { expires } = grant;
+  const written: Record<string, Writable> = {};
   for (const [key, { field }] of Object.entries(entryKeys)) {
     const value = grant[field];
     if (value !== undefined) written[key] = value;
@@ -260,9 +270,9 @@ export function writtenBoundary(boundary: Boundary): Record<string, Writable> {
   for (const [key, { field }] of Object.entries(boundaryKeys)) {
     if (field === "rateLimit") {
       if (boundary.rateLimit) written[key] = writeRateLimit(boundary.rateLimit);
-    } else if (field === "username") {
-      const { username } = boundary;
-      if (username !== undefined) Object.assign(written, writtenHolder({ username }));
+    } else if (field === "holder") {
+      const { holder } = boundary;
+      if (holder !== undefined) Object.assign(written, writtenHolder(holder));
     } else if (boundary[field] !== undefined) written[key] = boundary[field];
   }
   return written;
@@ -468,18 +478,17 @@ export function readGrant(value: unknown, index: number, report: Report): Grant 
   const { database, role } = record;
   const isOfGroup = "group" in record;
   const isForBoth = isOfGroup && "username" in record;
-  const username = isOfGroup ? readGroupSubject(record.group) : record.username;
-  const isNamed = typeof username === "string" && (isOfGroup || isAnyUsername(username));
+  const holder = isOfGroup ? readGroupHolder(record.group) : readUserHolder(record.username);
   const isPlace = isDatabaseOrEvery(database);
   const given = entryRoles.find((known) => known === role);
   const fail = failing("acl", record, index, report);
-  if (isNamed && !isForBoth && isPlace && given !== undefined) {
-    const grant: Grant = { username, database, role: given };
+  if (holder !== undefined && !isForBoth && isPlace && given !== undefined) {
+    const grant: Grant = { holder, database, role: given };
     return readKeys(record, entryKeys, grant, fail) ? grant : undefined;
   }
   if (isForBoth) fail("group", twoHolders);
-  else if (!isNamed && isOfGroup) fail("group", groupReason);
-  else if (!isNamed) {
+  else if (holder === undefined && isOfGroup) fail("group", groupReason);
+  else if (holder === undefined) {
     fail("username", "username" in record ? nameReason : "`username` or `group` is required");
   }
   if (!isPlace)
@@ -550,11 +559,11 @@ export function* indexRecords(read: ReadRecords, version: string, report: Report
   };
   yield* visitEach(read.grants, note("acl"));
   yield* visitEach(read.boundaries, note("boundaries"));
-  const grants = new Map<string, GrantCollection>();
+  const grants = new Map<Holder, GrantCollection>();
   yield* visitEach(read.grants, (grant, index) => {
     if (grant === undefined) return;
-    const own = grants.get(grant.username) ?? new GrantCollection();
-    grants.set(grant.username, own);
+    const own = grants.get(grant.holder) ?? new GrantCollection();
+    grants.set(grant.holder, own);
     const conflict = own.add(grant);
     if (conflict === undefined) return;
     report({ table: "acl", index, key: undefined, reason: conflictReason(conflict, grant) });

@@ -13,7 +13,8 @@ import {
 } from "./entries.ts";
 import type { Boundary, EntryPoint, Limits, RateLimit, Subject } from "./grant.ts";
 import { allEntriesOf, type Caller, effectiveGrants, isMeant } from "./groups.ts";
-import { type EntryRole, EVERY_DATABASE, groupOf, outranks, roleAllows } from "./roles.ts";
+import { type Holder, writtenHolder } from "./holder.ts";
+import { type EntryRole, EVERY_DATABASE, outranks, roleAllows } from "./roles.ts";
 import { judgeName, type Snapshot } from "./snapshot.ts";
 
 export type { DecidingEntry } from "./entries.ts";
@@ -160,7 +161,7 @@ export interface ApprovalRule {
   /** The rights in use that require approval. */
   readonly permissions: readonly PermissionClass[];
   /** By default, everyone who may grant on the database. */
-  readonly approvers?: readonly string[];
+  readonly approvers?: readonly Holder[];
 }
 
 /** The decision on a whole query, allowed only if every access is. */
@@ -215,10 +216,9 @@ export class Denied extends Error {
 }
 
 /** A boundary's display name, such as `mcp` or `mcp client=.. username=rita database=main`. */
-export function boundaryName({ via, client, username, database }: Boundary): string {
-  const group = username === undefined ? undefined : groupOf(username);
-  const holder = group === undefined ? { username } : { group };
-  const parts = Object.entries({ client, ...holder, database }).filter(
+export function boundaryName({ via, client, holder, database }: Boundary): string {
+  const written = holder && writtenHolder(holder);
+  const parts = Object.entries({ client, ...written, database }).filter(
     ([, value]) => value !== undefined,
   );
   return [via, ...parts.map(([key, value]) => `${key}=${value}`)].join(" ");
@@ -233,7 +233,7 @@ function concerns(
   return (
     boundary.via === via &&
     (boundary.client === undefined || boundary.client === client) &&
-    (boundary.username === undefined || isMeant(snapshot, caller, boundary.username))
+    (boundary.holder === undefined || isMeant(snapshot, caller, boundary.holder))
   );
 }
 

@@ -1,5 +1,6 @@
 import { isDatabaseName, isPlainName } from "../query/names.ts";
 import type { PermissionClass } from "../query/permissions.ts";
+import { GROUP_PREFIX } from "./holder.ts";
 
 /** Widest first. */
 export const roles = ["Owner", "DbAdmin", "ReadWrite", "ReadOnly"] as const;
@@ -58,8 +59,6 @@ export function mayGrant(role: EntryRole, target: EntryRole): boolean {
 }
 
 export const username = /^(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
-/** The subject of a group's entries is `group:<name>`, so no issuer has this prefix. */
-const GROUP_PREFIX = "group:";
 const externalCharacters = "[\\p{L}\\p{M}\\p{Nd}._@+:/#'=|\\-]+";
 export const externalName: RegExp = new RegExp(
   `^(?!${GROUP_PREFIX})[A-Za-z0-9_-]{1,63}:(?=.{1,200}$)${externalCharacters}(?: ${externalCharacters})*$`,
@@ -102,16 +101,6 @@ export function isLocalGroupName(text: unknown): text is string {
   return typeof text === "string" && isPlainName(text);
 }
 
-/** A group's name in the place of a username, as in entries, boundaries and approvers. */
-export function groupSubject(group: string): string {
-  return GROUP_PREFIX + group;
-}
-
-/** The group that such a name means. */
-export function groupOf(subject: string): string | undefined {
-  return subject.startsWith(GROUP_PREFIX) ? subject.slice(GROUP_PREFIX.length) : undefined;
-}
-
 const listItem = /(?:\s*"((?:[^"]|"")*)"\s*|([^,]*))(?:,|$)/y;
 
 /** Splits a list at its commas. A name in double quotes may have commas, as in CSV. */
@@ -132,12 +121,6 @@ export function joinNames(names: readonly string[]): string {
   return names
     .map((name) => (/^\s|[",]|\s$/.test(name) ? `"${name.replaceAll('"', '""')}"` : name))
     .join(", ");
-}
-
-/** `rita`, or `group analysts`. */
-export function holderName(username: string): string {
-  const group = groupOf(username);
-  return group === undefined ? username : `group ${group}`;
 }
 
 export function isDatabaseOrEvery(text: unknown): text is string {

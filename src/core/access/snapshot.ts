@@ -3,13 +3,8 @@ import { Refusal } from "../base/refusal.ts";
 import type { PermissionClass } from "../query/permissions.ts";
 import { entriesIn, GrantCollection, type GrantConflict, type UserGrants } from "./entries.ts";
 import type { Boundary, Grant, Group, Subject, User } from "./grant.ts";
-import {
-  EVERY_DATABASE,
-  groupOf,
-  groupSubject,
-  isExternalGroup,
-  isExternalUsername,
-} from "./roles.ts";
+import { groupHolder, groupOf, type Holder, holderText, userHolder, userOf } from "./holder.ts";
+import { EVERY_DATABASE, isExternalGroup, isExternalUsername } from "./roles.ts";
 
 export type { Grant, User } from "./grant.ts";
 
@@ -20,8 +15,8 @@ export interface Snapshot {
   readonly users: ReadonlyMap<string, User>;
   /** The local groups by name. */
   readonly groups: ReadonlyMap<string, Group>;
-  /** Entries by username or `group:<name>`, in the order of the file. */
-  readonly grants: ReadonlyMap<string, UserGrants>;
+  /** In the order of the file. */
+  readonly grants: ReadonlyMap<Holder, UserGrants>;
   /** Databases named in entries and boundaries, by their lower-case form. */
   readonly databases: ReadonlyMap<string, string>;
   readonly boundaries: readonly Boundary[];
@@ -39,8 +34,8 @@ export const emptySnapshot: Snapshot = {
 const none: UserGrants = new GrantCollection();
 
 /** The entries of a user or group itself, without those of groups. */
-export function ownGrants(snapshot: Snapshot, username: string): UserGrants {
-  return snapshot.grants.get(username) ?? none;
+export function ownGrants(snapshot: Snapshot, holder: Holder): UserGrants {
+  return snapshot.grants.get(holder) ?? none;
 }
 
 export function blankUser(username: string): User {
@@ -54,10 +49,11 @@ export function blankUser(username: string): User {
 }
 
 /** True for a user with a record, a local group, and any name of an issuer. */
-export function isKnownHolder({ users, groups }: Snapshot, name: string): boolean {
-  const group = groupOf(name);
-  if (group === undefined) return users.has(name) || isExternalUsername(name);
-  return groups.has(group) || isExternalGroup(group);
+export function isKnownHolder({ users, groups }: Snapshot, holder: Holder): boolean {
+  const group = groupOf(holder);
+  if (group !== undefined) return groups.has(group) || isExternalGroup(group);
+  const username = holderText(holder);
+  return users.has(username) || isExternalUsername(username);
 }
 
 const people = new WeakMap<Snapshot["users"], Map<string, ReadonlySet<string>>>();
@@ -83,25 +79,28 @@ export function namesOfPerson({ users }: Snapshot, username: string): ReadonlySe
 
 /** External users with entries but no record. */
 export function* usersWithoutRecord({ users, grants }: Snapshot): Generator<string, void> {
-  for (const name of grants.keys()) if (isExternalUsername(name) && !users.has(name)) yield name;
+  for (const holder of grants.keys()) {
+    const name = userOf(holder);
+    if (isExternalUsername(name) && !users.has(name)) yield name;
+  }
 }
 
 /** Least number of names collected before a sort. */
 const LEAST_COLLECTED = 1024;
 
 /** The first `count` names after `after` that `isMeant` accepts, without sorting all. */
-export function* firstNames<T>(
-  items: ReadonlyMap<string, T>,
+export function* firstNames<Name extends string | Holder>(
+  names: Iterable<Name>,
   count: number,
-  after: string | undefined,
-  isMeant: (item: T) => boolean,
-): Steps<string[]> {
+  after: Name | undefined,
+  isMeant: (name: Name) => boolean,
+): Steps<Name[]> {
   const most = Math.max(LEAST_COLLECTED, 4 * count);
-  let collected: string[] = [];
-  let bound: string | undefined;
-  yield* visitEach(items, ([name, item]) => {
+  let collected: Name[] = [];
+  let bound: Name | undefined;
+  yield* visitEach(names, (name) => {
     if (after !== undefined && name <= after) return;
-    if ((bound !== undefined && name > bound) || !isMeant(item)) return;
+    if ((bound !== undefined && name > bound) || !isMeant(name)) return;
     collected.push(name);
     if (collected.length < most) return;
     collected = collected.sort().slice(0, count);
@@ -110,11 +109,11 @@ export function* firstNames<T>(
   return collected.sort().slice(0, count);
 }
 
-export function* differingKeys<V>(
-  before: ReadonlyMap<string, V>,
-  after: ReadonlyMap<string, V>,
-): Steps<string[]> {
-  const keys: string[] = [];
+export function* differingKeys<K, V>(
+  before: ReadonlyMap<K, V>,
+  after: ReadonlyMap<K, V>,
+): Steps<K[]> {
+  const keys: K[] = [];
   if (before === after) return keys;
   yield* visitEach(before, ([key, value]) => {
     if (after.get(key) !== value) keys.push(key);
@@ -125,11 +124,12 @@ export function* differingKeys<V>(
   return keys;
 }
 
-export function* differingNames(before: Snapshot, after: Snapshot): Steps<Set<string>> {
+/** The users and groups whose records or entries differ. */
+export function* differingHolders(before: Snapshot, after: Snapshot): Steps<Set<Holder>> {
   const users = yield* differingKeys(before.users, after.users);
   const groups = yield* differingKeys(before.groups, after.groups);
   const grants = yield* differingKeys(before.grants, after.grants);
-  return new Set([...users, ...groups.map(groupSubject), ...grants]);
+  return new Set([...users.map(userHolder), ...groups.map(groupHolder), ...grants]);
 }
 
 /** Returns false if the databases have this one in another case. */
@@ -144,15 +144,16 @@ export function addDatabase(databases: Map<string, string>, database: string | u
 export const caseConflict =
   "another entry names a database that differs from this one only by case";
 
-const conflicts: Record<GrantConflict, string> = {
-  database_taken: "this user already has an entry for this database",
-  table_taken: "this user already has an entry for one of these tables",
-  patterns_overlap: "two patterns of this user match the same tables of this database",
-};
-
-export function conflictReason(conflict: GrantConflict, { username }: Grant): string {
-  const reason = conflicts[conflict];
-  return groupOf(username) === undefined ? reason : reason.replace("this user", "this group");
+export function conflictReason(conflict: GrantConflict, { holder }: Grant): string {
+  const kind = groupOf(holder) === undefined ? "user" : "group";
+  switch (conflict) {
+    case "database_taken":
+      return `this ${kind} already has an entry for this database`;
+    case "table_taken":
+      return `this ${kind} already has an entry for one of these tables`;
+    case "patterns_overlap":
+      return `two patterns of this ${kind} match the same tables of this database`;
+  }
 }
 
 /**

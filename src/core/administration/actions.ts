@@ -202,11 +202,10 @@ export const actions = {
   removeGroup: action<Pick<Group, "name">>({
     plan: (current, actor, { name }) => planRemoveGroup(current, actor, name),
   }),
-  grant: action<Named & GrantOptions & { readonly grant: Grant }>({
+  grant: action<GrantOptions & { readonly grant: Grant }>({
     plan: (current, actor, { grant, ...options }) => planGrant(current, actor, grant, options),
   }),
   revoke: action<EntryPlace>({
-    plan: (current, actor, { username, database, table }) =>
-      planRevoke(current, actor, username, database, table),
+    plan: (current, actor, place) => planRevoke(current, actor, place),
   }),
 };

@@ -18,8 +18,8 @@ import {
 } from "../access/entry-view.ts";
 import type { Subject } from "../access/grant.ts";
 import { effectiveGrants } from "../access/groups.ts";
+import { userHolder, writtenHolder } from "../access/holder.ts";
 import { type Change, userLosingTokens } from "../access/record-change.ts";
-import { writtenHolder } from "../access/records.ts";
 import { EVERY_DATABASE, isExternalUsername } from "../access/roles.ts";
 import { blankUser, firstNames, type Snapshot, usersWithoutRecord } from "../access/snapshot.ts";
 import { type Action, accountActions, actions, bodies } from "../administration/actions.ts";
@@ -169,13 +169,10 @@ export const listUsers: Endpoint = {
     cutOnChange(gateway, exchange);
     const { isManageable, view } = manageableBy(snapshot, actorOf(exchange));
     // One more item than the limit shows whether there is another page.
-    const recorded = await runCooperatively(
-      firstNames(snapshot.users, limit + 1, after, isManageable),
-    );
-    const unrecorded = new Map(
-      usersWithoutRecord(snapshot).map((name) => [name, { username: name }] as const),
-    );
-    const external = await runCooperatively(firstNames(unrecorded, limit + 1, after, isManageable));
+    const firstOf = (usernames: Iterable<string>) =>
+      firstNames(usernames, limit + 1, after, (name) => isManageable(userHolder(name)));
+    const recorded = await runCooperatively(firstOf(snapshot.users.keys()));
+    const external = await runCooperatively(firstOf(usersWithoutRecord(snapshot)));
     const names = [...recorded, ...external].sort();
     const page = names.slice(0, limit);
     const users = page.values().map((name) => view(snapshot.users.get(name) ?? blankUser(name)));
@@ -202,17 +199,17 @@ export const deleteUser = changing(accountActions.remove, {
 });
 
 function placeOf(exchange: Exchange): EntryPlace {
-  const username = holderParameter(exchange);
+  const holder = holderParameter(exchange);
   const database = accessDatabaseParameter(exchange);
-  return { username, database, table: entryTableParameter(exchange) };
+  return { holder, database, table: entryTableParameter(exchange) };
 }
 
 /** Yields undefined after each user, so that long scans can pause. */
 function* visibleGrants(snapshot: Snapshot, actor: Subject): Generator<object | undefined> {
-  for (const username of snapshot.grants.keys()) {
-    for (const entry of accessList(snapshot, username)) {
+  for (const holder of snapshot.grants.keys()) {
+    for (const entry of accessList(snapshot, holder)) {
       if (maySeeGrants(snapshot, actor, entry.database))
-        yield { ...writtenHolder({ username }), ...entry };
+        yield { ...writtenHolder(holder), ...entry };
     }
     yield undefined;
   }
@@ -256,13 +253,10 @@ export const deleteGroup = changing(actions.removeGroup, {
 /** `PUT /api/access/<u>/<database>[/<table or pattern>]` and the same for groups: sets an entry. */
 export const putAccess = changing(actions.grant, {
   hasBody: true,
-  read(exchange, body) {
-    const place = placeOf(exchange);
-    return { username: place.username, grant: readEntry(place, parseBody(body, bodies.grant)) };
-  },
-  view: (_, { username, grant }) => ({
-    access: [{ ...writtenHolder({ username }), ...viewEntry(grant) }],
+  read: (exchange, body) => ({
+    grant: readEntry(placeOf(exchange), parseBody(body, bodies.grant)),
   }),
+  view: (_, { grant }) => ({ access: [{ ...writtenHolder(grant.holder), ...viewEntry(grant) }] }),
 });
 
 export const deleteAccess = changing(actions.revoke, { read: placeOf });

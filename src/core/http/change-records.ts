@@ -5,8 +5,8 @@ import * as z from "zod";
 import type { ReloadEvent } from "../access/access-rules.ts";
 import type { AccessDiff } from "../access/diff.ts";
 import type { Grant, Group } from "../access/grant.ts";
+import { groupOf, holderText } from "../access/holder.ts";
 import type { Change } from "../access/record-change.ts";
-import { groupOf } from "../access/roles.ts";
 import { isoTime } from "../base/clock.ts";
 import { giveToDirectoryOwner, ownerOf } from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
@@ -21,18 +21,10 @@ export function entryNames({ database, tables }: Grant): string[] {
   return tables?.map((table) => placeName(database, table)) ?? [placeName(database)];
 }
 
-function holderOf(username: string): Pick<AuditedChange, "user" | "group"> {
-  const group = groupOf(username);
-  return group === undefined ? { user: username } : { group };
-}
-
 function ofGrant(change: string, grant: Grant): AuditedChange {
-  return {
-    change,
-    ...holderOf(grant.username),
-    entry: entryNames(grant).join(","),
-    role: grant.role,
-  };
+  const group = groupOf(grant.holder);
+  const holder = group === undefined ? { user: holderText(grant.holder) } : { group };
+  return { change, ...holder, entry: entryNames(grant).join(","), role: grant.role };
 }
 
 function ofGroup(change: string, { name, members }: Group): AuditedChange {

@@ -1,6 +1,6 @@
+import { groupHolder, type Holder, userHolder } from "../access/holder.ts";
 import { tablePattern } from "../access/records.ts";
 import {
-  groupSubject,
   isAnyUsername,
   isDatabaseOrEvery,
   isGroupName,
@@ -40,14 +40,11 @@ export function groupParameter(exchange: Exchange): string {
   return parameter(exchange, "group", isLocalGroupName, "invalid_group");
 }
 
-/**
- * The user, or `group:<name>`, whose entry the path means.
- *
- * @throws Refusal `invalid_username` or `invalid_group`
- */
-export function holderParameter(exchange: Exchange): string {
-  if (exchange.routed.parameters.group === undefined) return usernameParameter(exchange);
-  return groupSubject(parameter(exchange, "group", isGroupName, "invalid_group"));
+/** Whose entry the path means. @throws Refusal `invalid_username` or `invalid_group` */
+export function holderParameter(exchange: Exchange): Holder {
+  return exchange.routed.parameters.group === undefined
+    ? userHolder(usernameParameter(exchange))
+    : groupHolder(parameter(exchange, "group", isGroupName, "invalid_group"));
 }
 
 export function tableParameter(exchange: Exchange): string {

@@ -1,9 +1,11 @@
 import type { ReloadEvent } from "../access/access-rules.ts";
 import { greatestStandings, standing } from "../access/administration.ts";
 import { type DiffItem, describeItem } from "../access/diff.ts";
-import { namesWithoutRecord } from "../access/parse.ts";
+import { callerFor } from "../access/groups.ts";
+import { groupOf, holderText } from "../access/holder.ts";
+import { holdersWithoutRecord } from "../access/parse.ts";
 import { caseConflictsOf, isAdministrator } from "../access/policy.ts";
-import { EVERY_DATABASE, groupOf } from "../access/roles.ts";
+import { EVERY_DATABASE } from "../access/roles.ts";
 import { obstacleOf, type Snapshot } from "../access/snapshot.ts";
 import { runCooperatively, type Steps } from "../base/cooperative-scheduling.ts";
 import type { ConfigurationReload } from "../config/reload.ts";
@@ -47,7 +49,7 @@ export function* administratorWarning(
     (auth.passwords || signsIn(username));
   const groups = snapshot.grants.keys().flatMap((holder) => {
     const group = groupOf(holder);
-    if (group === undefined || !isAdministrator(snapshot, { username: holder })) return [];
+    if (group === undefined || !isAdministrator(snapshot, callerFor(holder))) return [];
     const members = snapshot.groups.get(group)?.members;
     const isOfTokens = issuerOf(group)?.groups_claim !== undefined;
     const isEntered = auth.passwords || issuerOf(group)?.login !== undefined;
@@ -69,7 +71,8 @@ export async function warnOfSuspiciousRules(
 ): Promise<void> {
   const warning = await runCooperatively(administratorWarning(snapshot, configuration));
   if (warning !== undefined) log.warn(warning);
-  const names = await runCooperatively(namesWithoutRecord(snapshot));
+  const holders = await runCooperatively(holdersWithoutRecord(snapshot));
+  const names = holders.map(holderText);
   if (names.length > 0)
     log.warn(firstOf({ names }), "the access file has grants for names without a record");
   for (const conflict of caseConflictsOf(snapshot, databases())) {

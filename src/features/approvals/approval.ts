@@ -2,6 +2,7 @@ import { randomUUID } from "node:crypto";
 import path from "node:path";
 import { z } from "zod";
 import { isMeant } from "../../core/access/groups.ts";
+import { readHolder } from "../../core/access/holder.ts";
 import { decide } from "../../core/access/policy.ts";
 import type { ApprovalRule } from "../../core/access/rights.ts";
 import { EVERY_DATABASE } from "../../core/access/roles.ts";
@@ -64,7 +65,7 @@ const rulesShape = z.array(
     boundary: z.string().exactOptional(),
     database: z.string(),
     permissions: z.array(z.enum(permissionClasses)),
-    approvers: z.array(z.string()).exactOptional(),
+    approvers: z.array(z.string().transform(readHolder)).exactOptional(),
   }),
 );
 

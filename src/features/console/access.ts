@@ -3,12 +3,7 @@ import {
   requireAdministrator,
   requireManager,
 } from "../../core/access/administration.ts";
-import {
-  type DecidingEntry,
-  displayName,
-  entriesAt,
-  entriesIn,
-} from "../../core/access/entries.ts";
+import { type DecidingEntry, displayName, entriesAt } from "../../core/access/entries.ts";
 import {
   readCondition,
   viewEntry,
@@ -16,15 +11,23 @@ import {
   writtenTime,
 } from "../../core/access/entry-view.ts";
 import { type Grant, placeOf } from "../../core/access/grant.ts";
-import { localGroupsOf } from "../../core/access/groups.ts";
-import { entryRoles, type Report, readGrant, writtenHolder } from "../../core/access/records.ts";
+import { callerFor, localGroupsOf } from "../../core/access/groups.ts";
+import {
+  groupHolder,
+  groupOf,
+  type Holder,
+  holderName,
+  holderText,
+  readHolder,
+  userHolder,
+  userOf,
+  writtenHolder,
+} from "../../core/access/holder.ts";
+import { entryRoles, type Report, readGrant } from "../../core/access/records.ts";
 import { decidingEntry } from "../../core/access/rights.ts";
 import {
   type EntryRole,
   EVERY_DATABASE,
-  groupOf,
-  groupSubject,
-  holderName,
   isAnyUsername,
   isExternalGroup,
   isExternalUsername,
@@ -33,7 +36,7 @@ import {
   roles,
 } from "../../core/access/roles.ts";
 import { addedTexts } from "../../core/access/row-filter.ts";
-import { firstNames, namesOfPerson, ownGrants, type Snapshot } from "../../core/access/snapshot.ts";
+import { firstNames, namesOfPerson, ownGrants } from "../../core/access/snapshot.ts";
 import {
   type AccountAction,
   accountActions,
@@ -49,6 +52,7 @@ import { hashNewPassword } from "../../core/identity/login.ts";
 import { placeName, splitPlace } from "../../core/query/names.ts";
 import {
   type ConsoleForm,
+  holderIn,
   invalidFields,
   makeChange,
   mayGrantTo,
@@ -82,6 +86,7 @@ import {
   table,
   unseen,
   userLink,
+  userPath,
   type Visitor,
 } from "./frame.ts";
 import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
@@ -89,11 +94,6 @@ import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 /** Users per page, and entries per user in the list; the user's own page shows all. */
 const PAGE = 50;
 const SHOWN = 6;
-
-function recordsOfGroups({ groups }: Snapshot) {
-  const names = groups.keys().map(groupSubject);
-  return new Map(names.map((username) => [username, { username }]));
-}
 
 /** The list of users, or at `/access/groups` the one of groups. */
 export async function showAccess(c: ConsoleRequest): Promise<Response> {
@@ -104,44 +104,48 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
   const [user, place] = [at("user"), at("place")];
   const { database, table: ofTable } = splitPlace(place);
   const after = c.req.query("after");
+  const afterHolder = after === undefined ? undefined : readHolder(after);
   const now = Date.now();
   const isGroups = c.req.path === "/access/groups";
   const noun = isGroups ? "group" : "user";
-  const records = isGroups ? recordsOfGroups(snapshot) : snapshot.users;
+  const { users, groups, grants } = snapshot;
+  const records = isGroups ? groups.keys().map(groupHolder) : users.keys().map(userHolder);
 
-  function entriesOf(username: string): readonly Pick<DecidingEntry, "grant" | "name">[] {
+  function entriesOf(holder: Holder): readonly Pick<DecidingEntry, "grant" | "name">[] {
     if (ofTable !== undefined) {
-      const found = decidingEntry(snapshot, { username }, database, ofTable, now);
+      const found = decidingEntry(snapshot, callerFor(holder), database, ofTable, now);
       return found !== undefined && isVisible(found.grant.database) ? [found] : [];
     }
-    return [...visibleEntries(visitor, username), ...visibleGroupEntries(visitor, username)]
+    return [...visibleEntries(visitor, holder), ...visibleGroupEntries(visitor, holder)]
       .filter((one) => database === "" || [database, EVERY_DATABASE].includes(one.database))
       .map((grant) => ({ grant, name: displayName(placeOf(grant), grant) }));
   }
-  const fits = (username: string) =>
-    username.toLowerCase().includes(user.toLowerCase()) &&
-    (database === "" || entriesOf(username).length > 0);
+  const fits = (holder: Holder) =>
+    holderText(holder).toLowerCase().includes(user.toLowerCase()) &&
+    (database === "" || entriesOf(holder).length > 0);
   // One name more than a page holds shows whether there is another page.
   const recorded = await runCooperatively(
-    firstNames(records, PAGE + 1, after, (one) => isManageable(one) && fits(one.username)),
+    firstNames(records, PAGE + 1, afterHolder, (one) => isManageable(one) && fits(one)),
   );
   const others = await runCooperatively(
-    firstNames(snapshot.grants, PAGE + 1, after, (grants) => {
-      const [{ username } = { username: "" }] = entriesIn(grants);
-      if (records.has(username) || (isGroups && groupOf(username) === undefined)) return false;
-      return grants.keys().some(isVisible) && fits(username);
+    firstNames(grants.keys(), PAGE + 1, afterHolder, (holder) => {
+      const group = groupOf(holder);
+      const isListed = isGroups
+        ? group === undefined || groups.has(group)
+        : users.has(userOf(holder) ?? "");
+      return !isListed && ownGrants(snapshot, holder).keys().some(isVisible) && fits(holder);
     }),
   );
-  const names = [...recorded, ...others].sort();
-  const shown = names.slice(0, PAGE);
+  const holders = [...recorded, ...others].sort();
+  const shown = holders.slice(0, PAGE);
 
-  function rowsOf(username: string): Part[][] {
-    const entries = entriesOf(username);
-    const name = html`${userLink(username)} ${holderMark(snapshot, username)}`;
+  function rowsOf(holder: Holder): Part[][] {
+    const entries = entriesOf(holder);
+    const name = html`${userLink(holder)} ${holderMark(snapshot, holder)}`;
     const rows = entries
       .slice(0, SHOWN)
       .map(({ grant, name }) => [
-        html`<code>${groupOf(username) === undefined ? name : placeOf(grant)}</code>`,
+        html`<code>${groupOf(holder) === undefined ? name : placeOf(grant)}</code>`,
         roleBadge(grant.role),
         limitsOf(grant),
         expiry(grant, now),
@@ -149,13 +153,13 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
     const more = entries.length - SHOWN;
     if (rows.length === 0) rows.push([dim("no grants")]);
     if (more > 0) {
-      const text = html`and ${more} more${unseen(" entries of ", username)}`;
-      rows.push([html`<a href="${pathOf("/access/user", { user: username })}">${text}</a>`]);
+      const text = html`and ${more} more${unseen(" entries of ", holderText(holder))}`;
+      rows.push([html`<a href="${userPath(holder)}">${text}</a>`]);
     }
-    return groupRows(name, html`<bdi>${holderName(username)}</bdi>`, rows);
+    return groupRows(name, html`<bdi>${holderName(holder)}</bdi>`, rows);
   }
   const { path } = c.req;
-  const asked = isGroups ? groupSubject(user) : user;
+  const asked = holderText(isGroups ? groupHolder(user) : userHolder(user));
   const none = [
     after === undefined ? `No matching ${noun}s that you may manage.` : `No more ${noun}s.`,
     (isGroups ? isExternalGroup(user) : isExternalUsername(user)) &&
@@ -165,9 +169,11 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
   const label = isGroups ? "Group" : "User";
   const columns = [label, "Where", "Role", "Limits", ["Expires", "moment"]] as const;
   const state = { fields: new Map(Object.entries({ user, place })) };
+  const last = shown.at(-1);
   const pages = [
     after !== undefined && linkButton("First page", path, { user, place }),
-    names.length > PAGE && linkButton(`More ${noun}s`, path, { user, place, after: shown.at(-1) }),
+    holders.length > PAGE &&
+      linkButton(`More ${noun}s`, path, { user, place, after: last && holderText(last) }),
   ];
   const rule =
     ofTable !== undefined
@@ -204,30 +210,30 @@ const rights: Readonly<Record<EntryRole, string>> = {
 };
 
 function entryActions(grant: Grant): Html {
-  const { username, database, tables = [], expires } = grant;
+  const { holder, database, tables = [], expires } = grant;
   if (tables.length > 1) return hint("covers several tables; edit it in the access file");
-  const place = { user: username, database, table: tables[0] };
+  const place = { user: holderText(holder), database, table: tables[0] };
   const temporary = expires === undefined ? undefined : "yes";
   const what = unseen(" the entry for ", placeOf(grant));
   return html`<a href="${pathOf("/access/entry", { ...place, temporary })}">Change${what}</a> <a href="${pathOf("/access/end", place)}">Revoke${what}</a>`;
 }
 
 /** A group's members, or the visible local groups of a user. */
-function membershipOf(visitor: Visitor, username: string): Part {
+function membershipOf(visitor: Visitor, holder: Holder): Part {
   const { snapshot, isAdministrator } = visitor;
-  const group = groupOf(username);
+  const group = groupOf(holder);
   const isLocal = isLocalGroupName(group);
-  const names = group
-    ? (snapshot.groups.get(group)?.members ?? [])
-    : localGroupsOf(snapshot, username).map(groupSubject);
-  const list = names.flatMap((name) => {
-    if (mayManage(visitor, name)) return html`<li>${userLink(name)}</li>`;
-    return group ? html`<li><bdi>${name}</bdi></li>` : [];
+  const related = group
+    ? (snapshot.groups.get(group)?.members ?? []).map(userHolder)
+    : localGroupsOf(snapshot, holderText(holder)).map(groupHolder);
+  const list = related.flatMap((one) => {
+    if (mayManage(visitor, one)) return html`<li>${userLink(one)}</li>`;
+    return group ? html`<li><bdi>${holderText(one)}</bdi></li>` : [];
   });
   if (!group && list.length === 0) return undefined;
   const none = isLocal ? "No members." : "The users whose tokens name this group.";
   const link = (label: string, path: string, action?: string) =>
-    linkButton(label, path, { user: username, action });
+    linkButton(label, path, { user: holderText(holder), action });
   const manage = html`<p class="actions">${link("Change members", "/access/members")}${link("Remove group", "/access/act", "remove")}</p>`;
   return html`<h2>${group ? "Members" : "Groups"}</h2>
 ${list.length > 0 ? html`<ul class="plain">${list}</ul>` : empty(none)}
@@ -239,9 +245,10 @@ export function showUser(c: ConsoleRequest): Response {
   const { snapshot, isAdministrator } = visitor;
   const { passwords } = c.var.gateway.configuration.auth;
   const username = c.req.query("user") ?? "";
-  requireManageable(visitor, username);
+  const holder = readHolder(username);
+  requireManageable(visitor, holder);
   const user = snapshot.users.get(username);
-  const isUser = groupOf(username) === undefined;
+  const isUser = groupOf(holder) === undefined;
   const otherNames = [...namesOfPerson(snapshot, username)].filter((name) => name !== username);
   const link = (label: string, path: string, kind?: string) =>
     linkButton(label, path, { user: username }, kind);
@@ -252,26 +259,24 @@ export function showUser(c: ConsoleRequest): Response {
     user?.disabled ? act("enable", "Enable") : act("disable", "Disable")
   }${user && act("remove", "Remove")}</p>`;
   const grants = table(
-    `Grants of ${holderName(username)}`,
+    `Grants of ${holderName(holder)}`,
     ["Where", "Role", "Limits", ["Expires", "moment"], ["Action", "moment"]],
-    [...visibleEntries(visitor, username), ...visibleGroupEntries(visitor, username)].map(
-      (grant) => [
-        html`<code>${placeOf(grant)}</code>`,
-        html`${roleBadge(grant.role)}${hint(rights[grant.role])}`,
-        limitsOf(grant),
-        expiry(grant, Date.now()),
-        grant.username === username
-          ? entryActions(grant)
-          : html`by <bdi>${holderName(grant.username)}</bdi>`,
-      ],
-    ),
+    [...visibleEntries(visitor, holder), ...visibleGroupEntries(visitor, holder)].map((grant) => [
+      html`<code>${placeOf(grant)}</code>`,
+      html`${roleBadge(grant.role)}${hint(rights[grant.role])}`,
+      limitsOf(grant),
+      expiry(grant, Date.now()),
+      grant.holder === holder
+        ? entryActions(grant)
+        : html`by <bdi>${holderName(grant.holder)}</bdi>`,
+    ]),
     "No grants.",
   );
   return sendPage(c, {
-    title: holderName(username),
+    title: holderName(holder),
     section: "Access",
     path: html`<a href="/access">Access</a>`,
-    heading: html`<bdi>${holderName(username)}</bdi> ${holderMark(snapshot, username)}`,
+    heading: html`<bdi>${holderName(holder)}</bdi> ${holderMark(snapshot, holder)}`,
     actions: [
       isUser && isAdministrator && link("Sessions", "/sessions"),
       isUser && link("Test a query", "/access/check"),
@@ -281,7 +286,7 @@ export function showUser(c: ConsoleRequest): Response {
 ${otherNames.length > 0 && html`<p class="quiet">Same person as <bdi>${otherNames.join(", ")}</bdi>: approvals count all names as one.</p>`}
 <h2>Grants</h2>
 ${grants}
-${membershipOf(visitor, username)}
+${membershipOf(visitor, holder)}
 ${isAdministrator && (user !== undefined || isExternal) && manage}`,
   });
 }
@@ -339,7 +344,7 @@ const check: ConsoleForm = {
     const { queries, configuration } = c.var.gateway;
     const visitor = visitorOf(c);
     const user = fields.get("user") ?? "";
-    requireManageable(visitor, user);
+    requireManageable(visitor, holderIn(fields));
     const via = fields.get("via") === "mcp" ? "mcp" : "query";
     const caller = { user, via, groups: parseList(fields.get("groups")) } as const;
     const body = Buffer.from(fields.get("query") ?? "");
@@ -376,7 +381,12 @@ type HolderAction = Pick<AccountAction, "plan" | "needsPassword" | "unlocks" | "
 const groupActions: Readonly<Record<string, HolderAction>> = {
   remove: {
     plan: (current, actor, { username }, settings) =>
-      actions.removeGroup.plan(current, actor, { name: groupOf(username) ?? "" }, settings),
+      actions.removeGroup.plan(
+        current,
+        actor,
+        { name: groupOf(readHolder(username)) ?? "" },
+        settings,
+      ),
     form: {
       title: "Remove",
       sentence: "Removes the group and all its grants permanently. Its members stay.",
@@ -387,7 +397,7 @@ const groupActions: Readonly<Record<string, HolderAction>> = {
 };
 
 function actionOf(fields: Fields): HolderAction {
-  const isGroup = groupOf(fields.get("user") ?? "") !== undefined;
+  const isGroup = groupOf(holderIn(fields)) !== undefined;
   const [, action] =
     Object.entries(isGroup ? groupActions : accountActions).find(
       ([name]) => name === fields.get("action"),
@@ -402,34 +412,35 @@ const act: ConsoleForm = {
     const visitor = visitorOf(c);
     actionOf(fields);
     requireAdministrator(visitor.snapshot, visitor.actor);
-    requireManageable(visitor, fields.get("user") ?? "");
+    requireManageable(visitor, holderIn(fields));
   },
   send(c, { fields, failure }) {
-    const username = fields.get("user") ?? "";
+    const holder = holderIn(fields);
     const { form, needsPassword } = actionOf(fields);
     const { title, sentence, button, isDangerous } = form;
     const state = { fields: new Map(), failure };
     return sendForm(c, state, {
-      username,
+      holder,
       sentence,
-      title: `${title} ${holderName(username)}`,
+      title: `${title} ${holderName(holder)}`,
       action: "/access/act",
-      heading: html`${title} <bdi>${holderName(username)}</bdi>`,
+      heading: html`${title} <bdi>${holderName(holder)}</bdi>`,
       listsState: true,
       form: html`${hidden("action", fields.get("action") ?? "")}${needsPassword && newPassword(state, "New password")}`,
       button: html`<button class="${isDangerous ? "danger" : "primary"}">${button}</button>`,
     });
   },
   async submit(c, fields) {
-    const username = fields.get("user") ?? "";
+    const holder = holderIn(fields);
+    const username = holderText(holder);
     const action = actionOf(fields);
     const { snapshot, actor } = visitorOf(c);
     action.plan(snapshot, actor, { username }, c.var.gateway.configuration);
     const passwordHash = action.needsPassword && (await readNewHash(c));
-    await makeChange(c, username, action, { username, ...(passwordHash && { passwordHash }) });
+    await makeChange(c, holder, action, { username, ...(passwordHash && { passwordHash }) });
     if (action.unlocks) await c.var.gateway.shared.throttle.unlock(username);
     const isRemoved = fields.get("action") === "remove";
-    return isRemoved ? "/access" : pathOf("/access/user", { user: username });
+    return isRemoved ? "/access" : userPath(holder);
   },
 };
 
@@ -489,8 +500,9 @@ ${
     const credential = configuration.auth.passwords
       ? { passwordHash: await readNewHash(c) }
       : { tokensValidAfter: epochSeconds() };
-    await makeChange(c, user.username, actions.addUser, { ...user, ...credential });
-    return pathOf("/access/user", { user: user.username });
+    const holder = userHolder(user.username);
+    await makeChange(c, holder, actions.addUser, { ...user, ...credential });
+    return userPath(holder);
   },
 };
 
@@ -517,7 +529,7 @@ async function sendEntry(c: ConsoleRequest, { failure, ...given }: FormState): P
   const fields = gatherBoxes(given.fields);
   const state = { fields, failure };
   const at = (name: string) => fields.get(name)?.trim() ?? "";
-  const username = fields.get("user") ?? "";
+  const holder = holderIn(fields);
   const names = await c.var.suggestNames(visitorOf(c).actor, at("database"), at("table"));
   const isListed = names.columns.length > 0 && names.columns.length <= MOST_BOXES;
   const columns = (name: string, label: string, hint: string, none?: string) =>
@@ -553,11 +565,11 @@ ${field(state, { name: "row_filter", type: "area", label: "Row filter", hint: "O
 </details>`;
   const look = html` <button name="look" value="yes" formnovalidate>List tables and columns</button>`;
   return sendForm(c, state, {
-    username,
+    holder,
     form,
-    title: `Grant access to ${holderName(username)}`,
+    title: `Grant access to ${holderName(holder)}`,
     action: "/access/entry",
-    heading: html`Grant access to <bdi>${holderName(username)}</bdi>`,
+    heading: html`Grant access to <bdi>${holderName(holder)}</bdi>`,
     sentence:
       "This entry replaces the one for the same database or table. It takes effect immediately, also for issued tokens.",
     button: html`<button class="primary">Save entry</button>${names.databases.length > 0 && look}`,
@@ -574,7 +586,7 @@ function entryOf(form: Fields): Grant {
     .split(/\s*\n\s*/)
     .filter(Boolean);
   const record: Record<string, unknown> = {
-    ...writtenHolder({ username: at("user") }),
+    ...writtenHolder(readHolder(at("user"))),
     database: at("database"),
     role: at("role"),
     ...(at("table") !== "" && { tables: [at("table")] }),
@@ -639,7 +651,7 @@ const entry: ConsoleForm = {
     const [username = "", database = "", table] = place.values();
     const role = c.req.query("role");
     if (role !== undefined) place.set("role", role);
-    const grants = ownGrants(snapshot, username);
+    const grants = ownGrants(snapshot, readHolder(username));
     const entries = maySee(database) ? entriesAt(grants, database, table || undefined) : [];
     // A permanent entry and a temporary one may exist side by side.
     const isTemporary = c.req.query("temporary") !== undefined;
@@ -650,37 +662,33 @@ const entry: ConsoleForm = {
       found ?? entries[0] ?? (role === undefined ? undefined : draftedFrom(c, place)),
     );
   },
-  require: (c, fields) => requireManageable(visitorOf(c), fields.get("user") ?? "", mayGrantTo),
+  require: (c, fields) => requireManageable(visitorOf(c), holderIn(fields), mayGrantTo),
   send: sendEntry,
   async submit(c, fields) {
     // The button that looks up names changes nothing.
     if (fields.get("look") === "yes") return sendEntry(c, { fields });
-    const username = fields.get("user") ?? "";
+    const holder = holderIn(fields);
     const keepsOther = fields.get("beside") === "yes";
     const grant = entryOf(gatherBoxes(fields));
-    await makeChange(c, username, actions.grant, {
-      username,
-      grant,
-      replacesLimits: true,
-      keepsOther,
-    });
-    return pathOf("/access/user", { user: username });
+    await makeChange(c, holder, actions.grant, { grant, replacesLimits: true, keepsOther });
+    return userPath(holder);
   },
 };
 
 const revoke: ConsoleForm = {
   start: placeIn,
-  require: (c, fields) => requireManageable(visitorOf(c), fields.get("user") ?? ""),
+  require: (c, fields) => requireManageable(visitorOf(c), holderIn(fields)),
   send(c, state) {
     const at = (name: string) => state.fields.get(name) ?? "";
-    const [username, database, table] = [at("user"), at("database"), at("table")];
+    const holder = holderIn(state.fields);
+    const [database, table] = [at("database"), at("table")];
     const place = placeName(database, table || undefined);
     return sendForm(c, state, {
-      username,
+      holder,
       title: `Revoke access to ${place}`,
       action: "/access/end",
       listsState: true,
-      heading: html`Revoke the access of <bdi>${holderName(username)}</bdi> to <code>${place}</code>?`,
+      heading: html`Revoke the access of <bdi>${holderName(holder)}</bdi> to <code>${place}</code>?`,
       sentence:
         "Takes effect immediately, also for issued tokens. If there is a broader entry, it applies instead.",
       form: html`${hidden("database", database)}${hidden("table", table)}`,
@@ -688,10 +696,11 @@ const revoke: ConsoleForm = {
     });
   },
   async submit(c, fields) {
-    const [username = "", database = ""] = [fields.get("user"), fields.get("database")];
+    const holder = holderIn(fields);
+    const database = fields.get("database") ?? "";
     const table = fields.get("table") || undefined;
-    await makeChange(c, username, actions.revoke, { username, database, table });
-    return pathOf("/access/user", { user: username });
+    await makeChange(c, holder, actions.revoke, { holder, database, table });
+    return userPath(holder);
   },
 };
 
@@ -699,7 +708,8 @@ const revoke: ConsoleForm = {
 const members: ConsoleForm = {
   start(c) {
     const user = c.req.query("user") ?? "";
-    const { members = [] } = visitorOf(c).snapshot.groups.get(groupOf(user) ?? "") ?? {};
+    const { members = [] } =
+      visitorOf(c).snapshot.groups.get(groupOf(readHolder(user)) ?? "") ?? {};
     return new Map(Object.entries({ user, members: members.join("\n") }));
   },
   require(c) {
@@ -707,33 +717,33 @@ const members: ConsoleForm = {
     requireAdministrator(snapshot, actor);
   },
   send(c, state) {
-    const username = state.fields.get("user") || undefined;
-    const title = username ? `Change members of ${holderName(username)}` : "Add a group";
+    const holder = state.fields.get("user") ? holderIn(state.fields) : undefined;
+    const title = holder ? `Change members of ${holderName(holder)}` : "Add a group";
     const name = { name: "name", label: "Name", hint: "1 to 63 letters, digits or _ -" };
     return sendForm(c, state, {
-      username,
+      holder,
       title,
       action: "/access/members",
-      form: html`${!username && field(state, { ...name, more: required })}
+      form: html`${!holder && field(state, { ...name, more: required })}
 ${field(state, { name: "members", type: "area", label: "Members", hint: "One username per line" })}`,
       button: html`<button class="primary">Save group</button>`,
     });
   },
   async submit(c, fields) {
-    const known = groupOf(fields.get("user") ?? "");
+    const known = groupOf(holderIn(fields));
     const name = known ?? (fields.get("name") ?? "").trim();
-    const username = groupSubject(name);
+    const holder = groupHolder(name);
     const given = parseList(fields.get("members")?.replaceAll("\n", ","));
     const wrong = new Map<string, string>();
     if (!isLocalGroupName(name)) wrong.set("name", `\`${name}\` is not a group name`);
-    else if (known === undefined && mayManage(visitorOf(c), username)) {
+    else if (known === undefined && mayManage(visitorOf(c), holder)) {
       wrong.set("name", "This group already exists");
     }
     const bad = given.find((member) => !isAnyUsername(member));
     if (bad !== undefined) wrong.set("members", `\`${bad}\` is not a username`);
     if (wrong.size > 0) throw invalidFields(wrong);
-    await makeChange(c, username, actions.setGroup, { name, members: given });
-    return pathOf("/access/user", { user: username });
+    await makeChange(c, holder, actions.setGroup, { name, members: given });
+    return userPath(holder);
   },
 };
 

@@ -2,8 +2,8 @@ import { randomUUID } from "node:crypto";
 import { setTimeout } from "node:timers/promises";
 import { LRUCache } from "lru-cache";
 import type { Subject } from "../../core/access/grant.ts";
+import { groupHolder } from "../../core/access/holder.ts";
 import type { ApprovalRule } from "../../core/access/rights.ts";
-import { groupSubject } from "../../core/access/roles.ts";
 import { namesOfPerson } from "../../core/access/snapshot.ts";
 import { messageOf } from "../../core/base/client-error.ts";
 import { dateOf, type Html, html } from "../../core/base/html.ts";
@@ -391,7 +391,7 @@ async function previewRows(
 function authorOf({ snapshot, actor }: Visitor, { rules }: Approval): Author {
   const author = { kind: "console", name: actor.username } as const;
   const groups = actor.groups?.filter((one) => {
-    const subject = groupSubject(one);
+    const subject = groupHolder(one);
     return snapshot.grants.has(subject) || rules.some((rule) => rule.approvers?.includes(subject));
   });
   return groups === undefined || groups.length === 0 ? author : { ...author, groups };

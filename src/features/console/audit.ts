@@ -1,7 +1,8 @@
 import { Worker } from "node:worker_threads";
 import { requireManager } from "../../core/access/administration.ts";
+import { groupOf, userHolder } from "../../core/access/holder.ts";
 import { explainAccess } from "../../core/access/policy.ts";
-import { EVERY_DATABASE, groupOf, roleAllows, roles } from "../../core/access/roles.ts";
+import { EVERY_DATABASE, roleAllows, roles } from "../../core/access/roles.ts";
 import { messageOf } from "../../core/base/client-error.ts";
 import { moments, readMoment } from "../../core/base/clock.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
@@ -48,7 +49,7 @@ function groupsNamed({ snapshot }: Visitor, { operations }: ReadLine): string[] 
 /** The smallest grant that lifts the first denial in a line, if it would still be denied. */
 export function draftGrant(visitor: Visitor, line: ReadLine) {
   const { user, decision, reason, via, client } = line;
-  if (user === undefined || !mayGrantTo(visitor, user)) return undefined;
+  if (user === undefined || !mayGrantTo(visitor, userHolder(user))) return undefined;
   if (decision !== "deny" || !liftable.has(reason)) return undefined;
   const groups = groupsNamed(visitor, line);
   const context = { via: via === "mcp" ? "mcp" : "query", client, now: Date.now() } as const;

@@ -6,12 +6,15 @@ import { limitsInWords } from "../../core/access/entry-view.ts";
 import { placeOf } from "../../core/access/grant.ts";
 import { localGroupsOf } from "../../core/access/groups.ts";
 import {
+  groupHolder,
   groupOf,
-  groupSubject,
+  type Holder,
   holderName,
-  isExternalGroup,
-  isExternalUsername,
-} from "../../core/access/roles.ts";
+  holderText,
+  readHolder,
+  userOf,
+} from "../../core/access/holder.ts";
+import { isExternalGroup, isExternalUsername } from "../../core/access/roles.ts";
 import { type Grant, ownGrants, type Snapshot } from "../../core/access/snapshot.ts";
 import type { Action } from "../../core/administration/actions.ts";
 import { explainLogin, type Html, html } from "../../core/base/html.ts";
@@ -33,53 +36,51 @@ import {
   postForm,
   statuses,
   userLink,
+  userPath,
   type Visitor,
 } from "./frame.ts";
 import { type ConsoleEnv, type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 type View = Pick<Visitor, "snapshot" | "actor">;
 
-export function visibleEntries({ snapshot, actor }: View, username: string): Grant[] {
+export function visibleEntries({ snapshot, actor }: View, holder: Holder): Grant[] {
   const { isVisible } = manageableBy(snapshot, actor);
-  return [...entriesIn(ownGrants(snapshot, username))].filter(({ database }) =>
-    isVisible(database),
-  );
+  return [...entriesIn(ownGrants(snapshot, holder))].filter(({ database }) => isVisible(database));
 }
 
 /** The visible entries of a user's local groups. */
-export function visibleGroupEntries(view: View, username: string): Grant[] {
-  const groups = localGroupsOf(view.snapshot, username).map(groupSubject);
+export function visibleGroupEntries(view: View, holder: Holder): Grant[] {
+  const groups = localGroupsOf(view.snapshot, userOf(holder) ?? "").map(groupHolder);
   return groups.flatMap((group) => visibleEntries(view, group));
 }
 
 /** True for a user, also an external one who is only in local groups, or a group. */
-export function mayManage({ snapshot, actor }: View, username: string): boolean {
+export function mayManage({ snapshot, actor }: View, holder: Holder): boolean {
   const { isManageable } = manageableBy(snapshot, actor);
   const { users, groups, grants } = snapshot;
-  const isRecorded = users.has(username) || groups.has(groupOf(username) ?? "");
-  const isNamed =
-    isRecorded || grants.has(username) || localGroupsOf(snapshot, username).length > 0;
-  return isNamed && isManageable({ username });
+  const username = userOf(holder) ?? "";
+  const isRecorded = users.has(username) || groups.has(groupOf(holder) ?? "");
+  const isNamed = isRecorded || grants.has(holder) || localGroupsOf(snapshot, username).length > 0;
+  return isNamed && isManageable(holder);
 }
 
 /** True for manageable users and groups, and for issuers' names, which need no record for a grant. */
-export function mayGrantTo(view: View, username: string): boolean {
-  const group = groupOf(username);
-  const isOfIssuer = group === undefined ? isExternalUsername(username) : isExternalGroup(group);
-  return isOfIssuer || mayManage(view, username);
+export function mayGrantTo(view: View, holder: Holder): boolean {
+  const isOfIssuer = isExternalUsername(userOf(holder)) || isExternalGroup(groupOf(holder));
+  return isOfIssuer || mayManage(view, holder);
 }
 
 /** @throws Refusal `user_not_found` or `group_not_found` unless it `isAllowed` */
-export function requireManageable(view: View, username: string, isAllowed = mayManage): void {
-  if (isAllowed(view, username)) return;
-  throw new Refusal(groupOf(username) === undefined ? "user_not_found" : "group_not_found");
+export function requireManageable(view: View, holder: Holder, isAllowed = mayManage): void {
+  if (isAllowed(view, holder)) return;
+  throw new Refusal(groupOf(holder) === undefined ? "user_not_found" : "group_not_found");
 }
 
 /** Members that a form holds by name. It holds a digest of the others, since forms are limited. */
 const LISTED_MEMBERS = 100;
 
-function recordState({ users, groups }: Snapshot, username: string): string[] {
-  const members = groups.get(groupOf(username) ?? "")?.members;
+function recordState({ users, groups }: Snapshot, holder: Holder): string[] {
+  const members = groups.get(groupOf(holder) ?? "")?.members;
   if (members?.length === 0) return ["no members"];
   if (members !== undefined) {
     const listed = members.slice(0, LISTED_MEMBERS).map((member) => `member ${member}`);
@@ -88,7 +89,7 @@ function recordState({ users, groups }: Snapshot, username: string): string[] {
     const digest = hash("sha256", others.join("\n")).slice(0, 12);
     return [...listed, `${counted(others.length, "more member")} (${digest})`];
   }
-  const user = users.get(username);
+  const user = users.get(userOf(holder) ?? "");
   if (user === undefined) return ["no record"];
   return [user.disabled ? "disabled" : "enabled"];
 }
@@ -97,9 +98,9 @@ function recordState({ users, groups }: Snapshot, username: string): string[] {
  * The visible state of a user or group, line by line. A form holds it, so that changes to it are
  * noticed.
  */
-function stateOf(view: View, username: string): string[] {
-  const record = mayManage(view, username) ? recordState(view.snapshot, username) : ["no record"];
-  const entries = visibleEntries(view, username).map((grant) => {
+function stateOf(view: View, holder: Holder): string[] {
+  const record = mayManage(view, holder) ? recordState(view.snapshot, holder) : ["no record"];
+  const entries = visibleEntries(view, holder).map((grant) => {
     const limits = limitsInWords(grant);
     return `${placeOf(grant)}: ${grant.role}${limits && `; ${limits}`}`;
   });
@@ -148,12 +149,11 @@ export async function requireConfirmation(c: ConsoleRequest): Promise<void> {
  * Makes a change that the visitor has confirmed. Everything is judged again on the state read under
  * the lock.
  *
- * @param username of the user, or `group:<name>`
  * @throws Failure 409 if the user or group has changed since the form was loaded
  */
 export async function makeChange<Input>(
   c: ConsoleRequest,
-  username: string,
+  holder: Holder,
   { plan }: Action<Input>,
   input: Input,
 ): Promise<void> {
@@ -164,9 +164,9 @@ export async function makeChange<Input>(
   const before = (form.get("seen") ?? "").split(/\r?\n/).filter((line) => line !== "");
   const judged = (current: Snapshot) => {
     identify(current, gateway.revocations, session);
-    const now = stateOf({ snapshot: current, actor }, username);
+    const now = stateOf({ snapshot: current, actor }, holder);
     if (before.join("\n") !== now.join("\n")) {
-      const kind = groupOf(username) === undefined ? "user" : "group";
+      const kind = groupOf(holder) === undefined ? "user" : "group";
       const message = `Someone else has changed this ${kind}. Your change was not saved.`;
       const removed = before.filter((line) => !now.includes(line));
       const added = now.filter((line) => !before.includes(line));
@@ -184,11 +184,16 @@ export function noteChange(c: ConsoleRequest, change: AuditedChange): void {
   c.var.gateway.changes.write({ kind: "console", name: username }, [change]);
 }
 
+/** The user or group that a form is about. */
+export function holderIn(fields: Fields): Holder {
+  return readHolder(fields.get("user") ?? "");
+}
+
 interface FormPage {
   readonly title: string;
   readonly heading?: Html;
-  /** Or `group:<name>`. Undefined for a new user or group. */
-  readonly username?: string | undefined;
+  /** Undefined for a new user or group. */
+  readonly holder?: Holder | undefined;
   readonly sentence?: string;
   readonly action: string;
   readonly listsState?: boolean;
@@ -198,17 +203,17 @@ interface FormPage {
 
 export function sendForm(c: ConsoleRequest, state: FormState, page: FormPage): Response {
   const visitor = visitorOf(c);
-  const { title, heading, username, sentence, action, listsState, form, button } = page;
-  const seen = stateOf(visitor, username ?? state.fields.get("user") ?? "");
-  const back = username === undefined ? "/access" : pathOf("/access/user", { user: username });
+  const { title, heading, holder, sentence, action, listsState, form, button } = page;
+  const seen = stateOf(visitor, holder ?? holderIn(state.fields));
+  const back = holder === undefined ? "/access" : userPath(holder);
   const access = html`<a href="/access">Access</a>`;
   const content = html`${sentence && html`<p>${sentence}</p>`}
 ${postForm(
   visitor.csrf,
   action,
   "sheet narrow",
-  html`${hidden("seen", seen.join("\n"))}${username !== undefined && hidden("user", username)}
-${listsState && html`<p>Current access of <bdi>${holderName(username ?? "")}</bdi>:</p><ul>${seen.map((line) => html`<li>${line}</li>`)}</ul>`}
+  html`${hidden("seen", seen.join("\n"))}${holder !== undefined && hidden("user", holderText(holder))}
+${listsState && html`<p>Current access of <bdi>${holder && holderName(holder)}</bdi>:</p><ul>${seen.map((line) => html`<li>${line}</li>`)}</ul>`}
 ${form}
 ${confirmationField(c, state)}
 <div class="actions">${button} ${linkButton("Cancel", back)}</div>`,
@@ -219,7 +224,7 @@ ${confirmationField(c, state)}
     heading,
     failure: state.failure,
     content,
-    path: username === undefined ? access : html`${access} / ${userLink(username)}`,
+    path: holder === undefined ? access : html`${access} / ${userLink(holder)}`,
   });
 }
 

@@ -1,12 +1,7 @@
 import { limitsInWords, writtenTime } from "../../core/access/entry-view.ts";
 import type { Grant, Subject } from "../../core/access/grant.ts";
-import {
-  type EntryRole,
-  groupOf,
-  holderName,
-  isExternalUsername,
-  splitNames,
-} from "../../core/access/roles.ts";
+import { groupOf, type Holder, holderName, holderText } from "../../core/access/holder.ts";
+import { type EntryRole, isExternalUsername, splitNames } from "../../core/access/roles.ts";
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { counted } from "../../core/base/suggestion.ts";
@@ -166,8 +161,13 @@ export function pathOf(path: string, parameters: Parameters): string {
   return given.length > 0 ? `${path}?${new URLSearchParams(given)}` : path;
 }
 
-export function userLink(user: string): Html {
-  return html`<a href="${pathOf("/access/user", { user })}"><bdi>${holderName(user)}</bdi></a>`;
+export function userLink(holder: Holder): Html {
+  return html`<a href="${userPath(holder)}"><bdi>${holderName(holder)}</bdi></a>`;
+}
+
+/** The page of a user or group. */
+export function userPath(holder: Holder): string {
+  return pathOf("/access/user", { user: holderText(holder) });
 }
 
 export function linkButton(label: Part, path: string, given: Parameters = {}, kind = ""): Html {
@@ -202,12 +202,13 @@ export function expiry({ expires }: Grant, now: number): Part {
 }
 
 /** The state of a user's account, or the size of a group. */
-export function holderMark({ users, groups }: Snapshot, username: string): Html | undefined {
-  const group = groupOf(username);
+export function holderMark({ users, groups }: Snapshot, holder: Holder): Html | undefined {
+  const group = groupOf(holder);
   if (group !== undefined) {
     const members = groups.get(group)?.members;
     return hint(members ? counted(members.length, "member") : "no local members");
   }
+  const username = holderText(holder);
   const user = users.get(username);
   if (user === undefined) return hint(isExternalUsername(username) ? "external user" : "no record");
   if (user.disabled) return mark(false, "disabled");

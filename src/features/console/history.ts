@@ -1,5 +1,6 @@
 import type { AccessRules, Author } from "../../core/access/access-rules.ts";
 import { type AccessDiff, describeItem, diffSnapshots, effectsOn } from "../../core/access/diff.ts";
+import { userHolder } from "../../core/access/holder.ts";
 import type { AccessProblem } from "../../core/access/parse.ts";
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { epochSeconds } from "../../core/base/clock.ts";
@@ -31,15 +32,13 @@ function describeVersion(
 ) {
   const { grantsAdded, grantsRemoved, grantsRaised, grantsLowered, grantsChanged } = diff;
   const grants = [grantsAdded, grantsRemoved, grantsRaised, grantsLowered, grantsChanged].flat();
-  const users = new Set([
-    ...[...diff.usersAdded, ...diff.usersRemoved, ...diff.usersChanged],
-    ...grants.map(({ username }) => username),
-  ]);
-  const effects = effectsOn([...users].slice(0, USERS), before, after, origin.at * 1000);
+  const users = [...diff.usersAdded, ...diff.usersRemoved, ...diff.usersChanged];
+  const holders = new Set([...users.map(userHolder), ...grants.map(({ holder }) => holder)]);
+  const effects = effectsOn([...holders].slice(0, USERS), before, after, origin.at * 1000);
   return {
     ...origin,
     effects: effects.take(EFFECTS).toArray(),
-    hasOthers: users.size > USERS,
+    hasOthers: holders.size > USERS,
     records: recordKinds
       .filter(([kind]) => diff[kind].length > 0)
       .map(([kind, label]) => {

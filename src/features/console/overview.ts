@@ -1,6 +1,7 @@
 import { entriesIn } from "../../core/access/entries.ts";
 import { type Grant, placeOf } from "../../core/access/grant.ts";
 import { allEntriesOf } from "../../core/access/groups.ts";
+import { holderText } from "../../core/access/holder.ts";
 import { messageOf } from "../../core/base/client-error.ts";
 import { runCooperatively, visitEach } from "../../core/base/cooperative-scheduling.ts";
 import { type Html, html } from "../../core/base/html.ts";
@@ -213,7 +214,7 @@ export async function showOverview(c: ConsoleRequest): Promise<Response> {
     expiring
       .slice(0, SHOWN)
       .map((grant) => [
-        isManager ? userLink(grant.username) : html`<bdi>${grant.username}</bdi>`,
+        isManager ? userLink(grant.holder) : html`<bdi>${holderText(grant.holder)}</bdi>`,
         html`<code>${placeOf(grant)}</code>`,
         roleBadge(grant.role),
         expiry(grant, now),

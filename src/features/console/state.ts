@@ -1,7 +1,8 @@
 import { requireAdministrator } from "../../core/access/administration.ts";
 import type { EffectChange } from "../../core/access/diff.ts";
+import { callerFor } from "../../core/access/groups.ts";
+import { holderName } from "../../core/access/holder.ts";
 import { isAdministrator } from "../../core/access/policy.ts";
-import { groupOf } from "../../core/access/roles.ts";
 import { epochSeconds } from "../../core/base/clock.ts";
 import { dateOf, type Html, html, type Part } from "../../core/base/html.ts";
 import { version as release } from "../../core/base/product.ts";
@@ -32,7 +33,7 @@ function versionRows({ version, at, author, effects, hasOthers, records }: Loade
     entry === undefined ? dim("no grant") : roleBadge(role);
   const rows: Part[][] = [
     ...effects.map((change) => [
-      userLink(change.username),
+      userLink(change.holder),
       html`<code>${change.place}</code>`,
       rightsOf(change),
       html`${role(change.before)} \u2192 ${role(change.after)}`,
@@ -171,8 +172,8 @@ function facts({ gateway, listener, issuers }: Console): Html {
   const { snapshot } = access;
   const administrators = snapshot.grants
     .keys()
-    .filter((name) => isAdministrator(snapshot, { username: name }))
-    .map((name) => (groupOf(name) === undefined ? name : `group ${groupOf(name)}`));
+    .filter((holder) => isAdministrator(snapshot, callerFor(holder)))
+    .map(holderName);
   const providers = Object.entries(issuers?.states ?? {}).map((one) => one.join(": "));
   const names = [...administrators.take(NAMED)].join(", ");
   const inForce = (isCurrent: boolean) =>

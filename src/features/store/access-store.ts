@@ -7,16 +7,17 @@ import type {
 } from "../../core/access/access-rules.ts";
 import { requireRemainingOwners } from "../../core/access/administration.ts";
 import { updatedUser, writtenGroup, writtenUser } from "../../core/access/grant.ts";
+import { groupHolder, type Holder, holderText, userHolder } from "../../core/access/holder.ts";
 import {
   type Change,
+  type HolderRecords,
+  holdersIn,
   indexOf,
   isEmpty,
-  namesIn,
   type Replacement,
   recordsOf,
   replacementOf,
   replaceRecords,
-  type UserRecords,
 } from "../../core/access/record-change.ts";
 import {
   type AccessRecords,
@@ -24,7 +25,7 @@ import {
   writtenBoundary,
   writtenEntry,
 } from "../../core/access/records.ts";
-import { groupSubject, isExternalUsername } from "../../core/access/roles.ts";
+import { isExternalUsername } from "../../core/access/roles.ts";
 import { blankUser, type Snapshot, type User } from "../../core/access/snapshot.ts";
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { Refusal } from "../../core/base/refusal.ts";
@@ -47,22 +48,22 @@ export type ReplacementPlan = (current: Snapshot) => Replacement;
 /** Writes the records that a starting replica reads instead of the whole log. */
 async function writeRecords(
   query: Query,
-  { users, boundaries }: Replacement,
+  { records, boundaries }: Replacement,
   version: number,
 ): Promise<void> {
-  const { gone = [], kept = [] } = Object.groupBy(users, ([, records]) =>
-    isEmpty(records) ? "gone" : "kept",
+  const { gone = [], kept = [] } = Object.groupBy(records, ([, own]) =>
+    isEmpty(own) ? "gone" : "kept",
   );
   const deleteSql = "delete from gatehouse.users where username = any($1)";
-  await query(deleteSql, [gone.map(([name]) => name)]);
+  await query(deleteSql, [gone.map(([holder]) => holderText(holder))]);
   await query(
     `insert into gatehouse.users (username, version, record)
       select name, $1, record::json from unnest($2::text[], $3::text[]) as given (name, record)
       on conflict (username) do update set version = excluded.version, record = excluded.record`,
     [
       version,
-      kept.map(([name]) => name),
-      kept.map(([, records]) => writeExact(writtenRecords(records))),
+      kept.map(([holder]) => holderText(holder)),
+      kept.map(([, own]) => writeExact(writtenRecords(own))),
     ],
   );
   if (boundaries === undefined) return;
@@ -70,10 +71,10 @@ async function writeRecords(
   await query("update gatehouse.boundaries set version = $1, records = $2", [version, written]);
 }
 
-function replacedBy(snapshot: Snapshot, { users, boundaries }: Replacement): Replacement {
-  const records = users.keys().map((name) => [name, recordsOf(snapshot, name)] as const);
+function replacedBy(snapshot: Snapshot, { records, boundaries }: Replacement): Replacement {
+  const own = records.keys().map((holder) => [holder, recordsOf(snapshot, holder)] as const);
   return {
-    users: new Map(records),
+    records: new Map(own),
     ...(boundaries === undefined ? {} : { boundaries: snapshot.boundaries }),
   };
 }
@@ -108,7 +109,7 @@ async function writeAccess(
     const before = state.snapshot;
     const { replacement, changes } = plan(before);
     written = { snapshot: before, changes };
-    if (replacement.users.size === 0 && replacement.boundaries === undefined) return;
+    if (replacement.records.size === 0 && replacement.boundaries === undefined) return;
     await beforeWrite?.(changes);
     const next = await previewAccess(state, replacement, turn.version, force);
     await writeRecords(turn.query, replacement, turn.version);
@@ -260,14 +261,14 @@ function renderTable(name: string, table: object): string {
   return [`[[${name}]]`, ...lines, ""].join("\n");
 }
 
-function allRecords(snapshot: Snapshot): UserRecords[] {
-  return Array.from(namesIn(snapshot), (name) => recordsOf(snapshot, name));
+function allRecords(snapshot: Snapshot): HolderRecords[] {
+  return Array.from(holdersIn(snapshot), (holder) => recordsOf(snapshot, holder));
 }
 
 /** Renders the state as an access file that begins with its version. */
 export function renderAccess(
   snapshot: Snapshot,
-  userOf: (user: NonNullable<UserRecords["user"]>) => TomlTable = writtenUser,
+  userOf: (user: NonNullable<HolderRecords["user"]>) => TomlTable = writtenUser,
 ): string {
   const records = allRecords(snapshot);
   const users = records.flatMap(({ user }) => (user === undefined ? [] : [userOf(user)]));
@@ -287,23 +288,23 @@ export function versionOf(text: string): string | undefined {
   return first.startsWith(versionMark) ? first.slice(versionMark.length).trim() : undefined;
 }
 
-/** The users, and perhaps the boundaries, in which the records differ from the current ones. */
+/** The records that differ from the current ones, and perhaps the boundaries. */
 export function replacementBy(
   current: Snapshot,
   { users, groups, grants, boundaries }: AccessRecords,
 ): Replacement {
-  const known = new Map(users.map((user) => [user.username, user]));
-  const own = Map.groupBy(grants, ({ username }) => username);
-  const formed = new Map(groups.map((group) => [groupSubject(group.name), group]));
-  const names = new Set([...known.keys(), ...formed.keys(), ...own.keys(), ...namesIn(current)]);
-  const textOf = (records: UserRecords) => writeExact(writtenRecords(records));
-  const differing = Array.from(names, (name): [string, UserRecords] => [
-    name,
-    { user: known.get(name), group: formed.get(name), grants: own.get(name) ?? [] },
-  ]).filter(([name, records]) => textOf(records) !== textOf(recordsOf(current, name)));
+  const known = new Map(users.map((user) => [userHolder(user.username), user]));
+  const own = Map.groupBy(grants, ({ holder }) => holder);
+  const formed = new Map(groups.map((group) => [groupHolder(group.name), group]));
+  const holders = [...known.keys(), ...formed.keys(), ...own.keys(), ...holdersIn(current)];
+  const textOf = (records: HolderRecords) => writeExact(writtenRecords(records));
+  const differing = Array.from(new Set(holders), (holder): [Holder, HolderRecords] => [
+    holder,
+    { user: known.get(holder), group: formed.get(holder), grants: own.get(holder) ?? [] },
+  ]).filter(([holder, records]) => textOf(records) !== textOf(recordsOf(current, holder)));
   const boundaryText = (some: Snapshot["boundaries"]) => writeExact(some.map(writtenBoundary));
   const isSame = boundaryText(boundaries) === boundaryText(current.boundaries);
-  return { users: new Map(differing), ...(isSame ? {} : { boundaries }) };
+  return { records: new Map(differing), ...(isSame ? {} : { boundaries }) };
 }
 
 /** The fields of a user that an edited export may change. */

@@ -1,7 +1,8 @@
 import * as z from "zod";
 import type { Author } from "../../core/access/access-rules.ts";
 import { type Boundary, writtenGroup, writtenUser } from "../../core/access/grant.ts";
-import type { Replacement, UserRecords } from "../../core/access/record-change.ts";
+import { holderText, readHolder } from "../../core/access/holder.ts";
+import type { HolderRecords, Replacement } from "../../core/access/record-change.ts";
 import {
   type RecordProblem,
   readBoundary,
@@ -23,7 +24,7 @@ function fail({ table, key, reason }: RecordProblem): never {
   );
 }
 
-export function writtenRecords({ user, group, grants }: UserRecords): TomlTable {
+export function writtenRecords({ user, group, grants }: HolderRecords): TomlTable {
   return {
     ...(user === undefined ? {} : { user: writtenUser(user) }),
     ...(group === undefined ? {} : { group: writtenGroup(group) }),
@@ -47,7 +48,7 @@ function readList<Item>(
   return value.map((one, index) => read(one, index, fail) ?? malformed("a record"));
 }
 
-export function parseRecords(value: unknown): UserRecords {
+export function parseRecords(value: unknown): HolderRecords {
   if (!isTable(value)) malformed("the record of a name");
   const { user, group, grants } = value;
   return {
@@ -83,16 +84,16 @@ export function formOf(change: StoredChange): number {
     const { revocation } = change;
     return "jti" in revocation || nameOfForm1.test(revocation.user) ? 1 : 2;
   }
-  const { users, boundaries = [] } = change.replacement;
-  if (users.values().some(({ user }) => user?.sameAs !== undefined)) return 3;
-  const grants = users.values().flatMap((records) => records.grants);
-  const names = [
-    ...users.keys(),
-    ...[...grants, ...boundaries].flatMap(({ username = [], approvers = [] }) =>
-      [username, approvers].flat(),
+  const { records, boundaries = [] } = change.replacement;
+  if (records.values().some(({ user }) => user?.sameAs !== undefined)) return 3;
+  const grants = records.values().flatMap((own) => own.grants);
+  const holders = [
+    ...records.keys(),
+    ...[...grants, ...boundaries].flatMap(({ holder = [], approvers = [] }) =>
+      [holder, approvers].flat(),
     ),
   ];
-  return names.every((name) => nameOfForm1.test(name)) ? 1 : 2;
+  return holders.every((holder) => nameOfForm1.test(holderText(holder))) ? 1 : 2;
 }
 
 export interface LogEntry {
@@ -117,10 +118,10 @@ export function writtenChange(change: StoredChange): object {
   return writtenReplacement(change.replacement);
 }
 
-export function writtenReplacement({ users, boundaries }: Replacement): object {
-  const records = Array.from(users, ([name, own]) => [name, writtenRecords(own)]);
+export function writtenReplacement({ records, boundaries }: Replacement): object {
+  const users = Array.from(records, ([holder, own]) => [holderText(holder), writtenRecords(own)]);
   return {
-    users: Object.fromEntries(records),
+    users: Object.fromEntries(users),
     ...(boundaries === undefined ? {} : { boundaries: boundaries.map(writtenBoundary) }),
   };
 }
@@ -134,9 +135,11 @@ function parseChange(kind: string, data: unknown): StoredChange {
 export function parseReplacement(data: unknown): Replacement {
   const { users, boundaries } = replacementShape.parse(data);
   if (!isTable(users)) malformed("a change");
-  const records = Object.entries(users).map(([name, own]) => [name, parseRecords(own)] as const);
+  const records = Object.entries(users).map(
+    ([name, own]) => [readHolder(name), parseRecords(own)] as const,
+  );
   return {
-    users: new Map(records),
+    records: new Map(records),
     ...(boundaries === undefined ? {} : { boundaries: parseBoundaries(boundaries) }),
   };
 }
