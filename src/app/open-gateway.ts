@@ -251,8 +251,8 @@ async function openIssuers(
 ) {
   const settings = issuersOf(loaded.configuration);
   if (settings.length === 0) return undefined;
-  const { createIssuers } = await import("../features/issuers/issuers.ts");
-  const issuers = createIssuers(settings, resource, log);
+  const { Issuers } = await import("../features/issuers/issuers.ts");
+  const issuers = new Issuers(settings, resource, log);
   opened.defer(() => issuers.close());
   metrics?.exportIssuers(() => issuers.states);
   return issuers;

@@ -22,7 +22,7 @@ import { loadKeyRing } from "../core/identity/key-store.ts";
 import type { Revocations } from "../core/identity/revocations.ts";
 import { signInOf } from "../core/identity/sign-in.ts";
 import { createTokenAuthority } from "../core/identity/token.ts";
-import { createIssuers } from "../features/issuers/issuers.ts";
+import { Issuers } from "../features/issuers/issuers.ts";
 import { recordedSignIn } from "../features/oauth/client/sign-ins.ts";
 import { resourcesOf, SIGNING_ALGORITHM } from "../features/oauth/server/protocol.ts";
 import { findStateIn, stateDirectoryOf } from "../features/oauth/server/state-file.ts";
@@ -140,9 +140,8 @@ async function explainExternal(configuration: Configuration, state: State, token
   const resource = resourcesOf(publicUrlOf(configuration));
   const log = pino({ level: "silent" });
   using closing = new DisposableStack();
-  const issuers = closing.adopt(
-    createIssuers([settings], () => resource, log),
-    (open) => open.close(),
+  const issuers = closing.adopt(new Issuers([settings], () => resource, log), (open) =>
+    open.close(),
   );
   const [door = "query"] = opens;
   const external = await issuers.verify(token, door);

@@ -3,7 +3,7 @@ import { mock } from "node:test";
 import { exportJWK, UnsecuredJWT } from "jose";
 import { pino } from "pino";
 import t, { type Test } from "tap";
-import { createIssuers, type Issuers } from "../../src/features/issuers/issuers.ts";
+import { Issuers } from "../../src/features/issuers/issuers.ts";
 import { resourcesOf } from "../../src/features/oauth/server/protocol.ts";
 import { refusedBy } from "../access/kit.ts";
 import { encodePart } from "../identity/forge.ts";
@@ -174,7 +174,7 @@ t.test("each name of a local resource is an audience of its tokens", async (t) =
   t.equal(resourcesOf("http://[::]:8080").length, 4);
   t.strictSame(resourcesOf("https://gate.example.com"), [resource]);
   const log = pino({ level: "silent" });
-  const issuers = createIssuers([issuerSettings(issuer.url)], () => names, log);
+  const issuers = new Issuers([issuerSettings(issuer.url)], () => names, log);
   t.teardown(() => issuers.close());
   for (const name of names) {
     t.match(await issuers.verify(await issuer.sign(name), "mcp"), { user: "staff:alice" });

@@ -13,7 +13,7 @@ import {
 import { pino } from "pino";
 import type { Test } from "tap";
 import type { IssuerSettings } from "../../src/core/config/schema.ts";
-import { createIssuers, type Issuers } from "../../src/features/issuers/issuers.ts";
+import { Issuers } from "../../src/features/issuers/issuers.ts";
 
 export interface IssuerKey {
   readonly kid: string;
@@ -52,7 +52,7 @@ export function issuerSettings(
 }
 
 export function issuersWith(...settings: IssuerSettings[]): Issuers {
-  return createIssuers(settings, () => mcpResource, pino({ level: "silent" }));
+  return new Issuers(settings, () => mcpResource, pino({ level: "silent" }));
 }
 
 export class TestIssuer {

@@ -12,7 +12,7 @@ import { openHashing } from "../../src/core/identity/hashing.ts";
 import { hashPassword } from "../../src/core/identity/password.ts";
 import type { LiveRevocations } from "../../src/core/identity/revocations.ts";
 import { createLoginThrottle } from "../../src/core/identity/throttle.ts";
-import { createIssuers } from "../../src/features/issuers/issuers.ts";
+import { Issuers } from "../../src/features/issuers/issuers.ts";
 import { SignIns } from "../../src/features/oauth/client/sign-ins.ts";
 import type {
   ClientDocument,
@@ -121,7 +121,7 @@ export async function openOAuthSetup(
   const log = pino({ level: "silent" });
   const { providers } = options;
   const { auth, mcp } = loadConfiguration({ cwd: "/", env: {} }).configuration;
-  const assertions = providers && createIssuers(providers, () => `${issuer}/mcp`, log);
+  const assertions = providers && new Issuers(providers, () => `${issuer}/mcp`, log);
   t.teardown(() => assertions?.close());
   const open = async () => {
     const signIns =

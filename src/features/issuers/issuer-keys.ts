@@ -5,7 +5,8 @@ import {
   customFetch,
   errors,
   exportJWK,
-  type JWTVerifyGetKey,
+  type FlattenedJWSInput,
+  type JWSHeaderParameters,
 } from "jose";
 import * as z from "zod";
 import { messageOf } from "../../core/base/client-error.ts";
@@ -237,7 +238,7 @@ export function createIssuerKeys(settings: IssuerSettings) {
      * Throws the library's error if the key does not exist, UnusableKey if it cannot verify, and
      * IssuerUnreachable if that cannot be determined now, also during the cooldown.
      */
-    async key(...[header, token]: Parameters<JWTVerifyGetKey>) {
+    async key(header: JWSHeaderParameters | undefined, token: FlattenedJWSInput) {
       const before = reads;
       const unusable = (reason: string, cause?: unknown) => {
         const name = header?.kid === undefined ? "A key" : `The key ${quote(header.kid)}`;

@@ -6,7 +6,11 @@ import { epochSeconds } from "../../core/base/clock.ts";
 import { Refusal, type RefusedToken } from "../../core/base/refusal.ts";
 import { readCredential } from "../../core/config/resolve.ts";
 import type { Door, IssuerSettings } from "../../core/config/schema.ts";
-import { claimedIssuer, type ExternalToken } from "../../core/identity/authenticate.ts";
+import {
+  claimedIssuer,
+  type ExternalIssuers,
+  type ExternalToken,
+} from "../../core/identity/authenticate.ts";
 import { invalidToken } from "../../core/identity/jwt-verification.ts";
 import type { Log } from "../../core/observe/log.ts";
 import {
@@ -29,8 +33,17 @@ import {
 
 /** Asymmetric algorithms only: anyone who knows a shared secret could forge a token. */
 const algorithms = [
-  ...["ES256", "ES384", "ES512", "EdDSA", "Ed25519"],
-  ...["PS256", "PS384", "PS512", "RS256", "RS384", "RS512"],
+  "ES256",
+  "ES384",
+  "ES512",
+  "EdDSA",
+  "Ed25519",
+  "PS256",
+  "PS384",
+  "PS512",
+  "RS256",
+  "RS384",
+  "RS512",
 ];
 /** Media types of access tokens (RFC 9068), those of older servers, and of SPIFFE (JWT-SVID). */
 const types = new Set(["at+jwt", "application/at+jwt", "jwt", "jose"]);
@@ -162,44 +175,158 @@ function createIntrospection(settings: NonNullable<IssuerSettings["introspection
   };
 }
 
-export type Issuers = ReturnType<typeof createIssuers>;
-type OneIssuer = ReturnType<typeof createIssuer>;
+interface OneIssuer {
+  readonly settings: IssuerSettings;
+  readonly keys: ReturnType<typeof createIssuerKeys>;
+  /** Undefined without introspection. */
+  readonly ask: ((token: string) => Promise<JWTPayload | undefined>) | undefined;
+  /** The result of the last introspection. */
+  asked: IssuerState;
+}
 
-function createIssuer(settings: IssuerSettings) {
+function createIssuer(settings: IssuerSettings): OneIssuer {
   const { introspection } = settings;
   return {
     settings,
     keys: createIssuerKeys(settings),
     ask: introspection && createIntrospection(introspection),
-    asked: "unused" as IssuerState,
+    asked: "unused",
   };
 }
 
 /**
  * Verifies the tokens of external issuers, and keeps valid ones while the issuer's keys stay the
  * same, introspected ones for `cache` seconds.
- *
- * @param resource the required audience (RFC 8707) of issuers without their own
  */
-export function createIssuers(
-  settings: readonly IssuerSettings[],
-  resource: () => string | readonly string[],
-  log: Log,
-) {
-  const issuers = new Map(settings.map((one) => [one.issuer, createIssuer(one)]));
-  const recent = new LRUCache<string, { token: ExternalToken; isGood: () => boolean }>({
+export class Issuers implements ExternalIssuers {
+  /** By the issuer's name. */
+  readonly #issuers: ReadonlyMap<string, OneIssuer>;
+  readonly #resource: () => string | readonly string[];
+  readonly #log: Log;
+  readonly #recent = new LRUCache<string, { token: ExternalToken; isGood: () => boolean }>({
     maxSize: MAX_CACHED_LENGTH,
     sizeCalculation: (_, token) => token.length + CONTENT_LENGTH,
   });
 
+  /** @param resource the required audience (RFC 8707) of issuers without their own */
+  constructor(
+    settings: readonly IssuerSettings[],
+    resource: () => string | readonly string[],
+    log: Log,
+  ) {
+    this.#issuers = new Map(settings.map((one) => [one.issuer, createIssuer(one)]));
+    this.#resource = resource;
+    this.#log = log;
+  }
+
+  /** By issuer prefix. */
+  get states(): Readonly<Record<string, IssuerState>> {
+    const all = this.#issuers.values().map(({ settings, keys, asked }) => {
+      const both = [keys.state(), asked];
+      const state = (["unreachable", "ok"] as const).find((one) => both.includes(one));
+      return [settings.prefix, state ?? "unused"];
+    });
+    return Object.fromEntries(all);
+  }
+
+  close(): void {
+    for (const { keys } of this.#issuers.values()) keys.close();
+  }
+
+  /** A token that has been verified and is still good. */
+  recall(token: string, door: Door): ExternalToken | undefined {
+    const known = this.#recent.get(token);
+    if (known === undefined) return undefined;
+    if (!known.isGood() || known.token.expiresAt <= epochSeconds()) {
+      this.#recent.delete(token);
+      return undefined;
+    }
+    const { settings } = this.#issuers.get(known.token.issuer) ?? {};
+    return settings?.opens.includes(door) ? known.token : undefined;
+  }
+
+  /**
+   * Verifies the signature of an ID token. The client that received it checks the claims.
+   *
+   * @throws Refusal `token_invalid`, or `issuer_unreachable` if the keys cannot tell
+   */
+  async verifyIdToken({ issuer: name }: IssuerSettings, token: string): Promise<void> {
+    const issuer = this.#issuers.get(name);
+    if (issuer === undefined) throw new Refusal("not_found");
+    try {
+      await compactVerify(token, issuer.keys.key, { algorithms });
+    } catch (cause) {
+      const about = { issuer: name };
+      if (cause instanceof IssuerUnreachable) throw this.#unreachable(issuer, cause, about);
+      const detail = detailOf(cause);
+      if (detail !== "unknown_key" && detail !== "unusable_key") {
+        throw new Refusal("token_invalid", { detail, cause, token: about });
+      }
+      const failure = new IssuerUnreachable(messageOf(cause), RETRY_MS, cause, detail);
+      throw this.#unreachable(issuer, failure, about);
+    }
+  }
+
+  /**
+   * Verifies a logout token for the client by which users sign in.
+   *
+   * @throws Refusal `not_found`, `token_invalid`, `token_expired` or `issuer_unreachable`
+   */
+  async verifyLogout(prefix: string, token: string): Promise<Logout> {
+    const issuer = this.#issuers.values().find(({ settings }) => settings.prefix === prefix);
+    const { login } = issuer?.settings ?? {};
+    if (issuer === undefined || login === undefined) throw new Refusal("not_found");
+    return this.#explained(issuer, token, async () => {
+      const verified = await this.#verifyJwt(token, issuer, { audience: login.client_id });
+      const { typ = "jwt" } = verified.protectedHeader;
+      if (!logoutTypes.has(typ.toLowerCase())) throw invalidToken("wrong_type");
+      return readLogout(verified.payload, issuer.settings);
+    });
+  }
+
+  /**
+   * Verifies an assertion for the embedded authorization server. The caller checks its client,
+   * and that it is used once.
+   *
+   * @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable`, with its token
+   */
+  async verifyAssertion(assertion: string, audience: string): Promise<Assertion> {
+    const issuer = this.#issuers.get(claimedIssuer(assertion) ?? "");
+    if (issuer?.settings.id_jag !== true) {
+      throw new Refusal("token_invalid", { detail: "unknown_issuer", token: {} });
+    }
+    const { settings } = issuer;
+    return this.#explained(issuer, assertion, async (describe) => {
+      const { payload: claims } = await this.#verifyJwt(assertion, issuer, {
+        audience,
+        typ: ASSERTION_TYPE,
+        maxTokenAge: ASSERTION_AGE,
+        requiredClaims: ASSERTION_CLAIMS,
+      });
+      describe(claims);
+      const { aud, sub, jti, authorization_details: limits } = claims;
+      // Another audience could replay it here.
+      if ([aud].flat().length !== 1) throw invalidToken("wrong_audience");
+      // Unknown limits must not get lost (RFC 9396).
+      const isText = [sub, jti].every((one) => typeof one === "string" && one !== "");
+      if (!isText || limits !== undefined) throw invalidToken("bad_claim");
+      return { settings, claims, token: readExternalToken(assertion, claims, settings) };
+    });
+  }
+
+  /** @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable`, with its token */
+  async verify(token: string, door: Door): Promise<ExternalToken> {
+    return this.recall(token, door) ?? this.#verifyBy(this.#issuerFor(token, door), token);
+  }
+
   /** The issuer that is responsible for a token at a door. */
-  function issuerFor(token: string, door: Door): OneIssuer {
+  #issuerFor(token: string, door: Door): OneIssuer {
     const name = claimedIssuer(token);
     const isOpen = ({ settings }: OneIssuer) => settings.opens.includes(door);
     const found =
       name === undefined
-        ? issuers.values().find((one) => one.ask !== undefined && isOpen(one))
-        : issuers.get(name);
+        ? this.#issuers.values().find((one) => one.ask !== undefined && isOpen(one))
+        : this.#issuers.get(name);
     if (found === undefined) {
       const detail = name === undefined ? "no_jwt" : "unknown_issuer";
       throw new Refusal("token_invalid", { detail, token: {} });
@@ -209,7 +336,7 @@ export function createIssuers(
     throw new Refusal("token_invalid", { detail: "wrong_door", token: { issuer } });
   }
 
-  function verifyJwt(token: string, { settings, keys }: OneIssuer, options: JWTVerifyOptions) {
+  #verifyJwt(token: string, { settings, keys }: OneIssuer, options: JWTVerifyOptions) {
     if (!compact.test(token)) throw invalidToken("malformed");
     const clockTolerance = CLOCK_SKEW_SECONDS;
     const { issuer } = settings;
@@ -217,7 +344,7 @@ export function createIssuers(
   }
 
   /** @param read calls its parameter with the claims once they are authentic */
-  async function explained<Content>(
+  async #explained<Content>(
     issuer: OneIssuer,
     token: string,
     read: (describe: (claims: JWTPayload) => void) => Promise<Content>,
@@ -234,7 +361,7 @@ export function createIssuers(
         cause instanceof errors.JWTExpired || cause instanceof errors.JWTClaimValidationFailed;
       // The library checks claims after the signature, so the payload is authentic.
       if (isClaim) about = describeToken(token, cause.payload, settings);
-      if (cause instanceof IssuerUnreachable) throw unreachable(issuer, cause, about);
+      if (cause instanceof IssuerUnreachable) throw this.#unreachable(issuer, cause, about);
       const isExpired =
         cause instanceof errors.JWTExpired ||
         (cause instanceof Refusal && cause.code === "token_expired");
@@ -245,11 +372,11 @@ export function createIssuers(
   }
 
   /** Verifies a JWT, or asks the issuer about the token. */
-  function verifyBy(issuer: OneIssuer, token: string): Promise<ExternalToken> {
+  #verifyBy(issuer: OneIssuer, token: string): Promise<ExternalToken> {
     const { settings, keys, ask } = issuer;
     const { introspection } = settings;
-    const audience = [settings.audience ?? resource()].flat();
-    return explained(issuer, token, async (describe) => {
+    const audience = [settings.audience ?? this.#resource()].flat();
+    return this.#explained(issuer, token, async (describe) => {
       let payload: JWTPayload;
       let isGood: () => boolean;
       if (ask && (introspection?.always || claimedIssuer(token) === undefined)) {
@@ -263,7 +390,7 @@ export function createIssuers(
         const until = startedAt + (introspection?.cache ?? 0) * 1000;
         isGood = () => Date.now() < until && Date.now() >= startedAt;
       } else {
-        const verified = await verifyJwt(token, issuer, { audience });
+        const verified = await this.#verifyJwt(token, issuer, { audience });
         payload = verified.payload;
         describe(payload);
         const { typ = "jwt" } = verified.protectedHeader;
@@ -273,115 +400,22 @@ export function createIssuers(
       }
       if (isOtherKind(payload, settings)) throw invalidToken("wrong_type");
       const content = readExternalToken(token, payload, settings);
-      recent.set(token, { token: content, isGood });
+      this.#recent.set(token, { token: content, isGood });
       return content;
     });
   }
 
-  function unreachable(issuer: OneIssuer, cause: IssuerUnreachable, about: RefusedToken): Refusal {
+  #unreachable(issuer: OneIssuer, cause: IssuerUnreachable, about: RefusedToken): Refusal {
     const { message, retryAfter, detail } = cause;
     if (detail === "unreachable") {
       if (issuer.keys.state() !== "unreachable") issuer.asked = "unreachable";
       const { issuer: name } = issuer.settings;
-      log.warn({ issuer: name, detail, cause: message }, "an authorization server is unreachable");
+      this.#log.warn(
+        { issuer: name, detail, cause: message },
+        "an authorization server is unreachable",
+      );
     }
     const token = { ...about, cause: message };
     return new Refusal("issuer_unreachable", { detail, cause, retryAfter, token });
   }
-
-  /** A token that has been verified and is still good. */
-  function recall(token: string, door: Door): ExternalToken | undefined {
-    const known = recent.get(token);
-    if (known === undefined) return undefined;
-    if (!known.isGood() || known.token.expiresAt <= epochSeconds()) {
-      recent.delete(token);
-      return undefined;
-    }
-    const { settings } = issuers.get(known.token.issuer) ?? {};
-    return settings?.opens.includes(door) ? known.token : undefined;
-  }
-
-  return {
-    opens: (door: Door): boolean => settings.some(({ opens }) => opens.includes(door)),
-    /** By issuer prefix. */
-    get states(): Readonly<Record<string, IssuerState>> {
-      const all = issuers.values().map(({ settings, keys, asked }) => {
-        const both = [keys.state(), asked];
-        const state = (["unreachable", "ok"] as const).find((one) => both.includes(one));
-        return [settings.prefix, state ?? "unused"];
-      });
-      return Object.fromEntries(all);
-    },
-    close(): void {
-      for (const { keys } of issuers.values()) keys.close();
-    },
-    recall,
-    /**
-     * Verifies the signature of an ID token. The client that received it checks the claims.
-     *
-     * @throws Refusal `token_invalid`, or `issuer_unreachable` if the keys cannot tell
-     */
-    async verifyIdToken({ issuer: name }: IssuerSettings, token: string): Promise<void> {
-      const issuer = issuers.get(name);
-      if (issuer === undefined) throw new Refusal("not_found");
-      try {
-        await compactVerify(token, issuer.keys.key, { algorithms });
-      } catch (cause) {
-        const about = { issuer: name };
-        if (cause instanceof IssuerUnreachable) throw unreachable(issuer, cause, about);
-        const detail = detailOf(cause);
-        if (detail !== "unknown_key" && detail !== "unusable_key") {
-          throw new Refusal("token_invalid", { detail, cause, token: about });
-        }
-        const failure = new IssuerUnreachable(messageOf(cause), RETRY_MS, cause, detail);
-        throw unreachable(issuer, failure, about);
-      }
-    },
-    /**
-     * Verifies a logout token for the client by which users sign in.
-     *
-     * @throws Refusal `not_found`, `token_invalid`, `token_expired` or `issuer_unreachable`
-     */
-    async verifyLogout(prefix: string, token: string): Promise<Logout> {
-      const issuer = issuers.values().find(({ settings }) => settings.prefix === prefix);
-      const { login } = issuer?.settings ?? {};
-      if (issuer === undefined || login === undefined) throw new Refusal("not_found");
-      return explained(issuer, token, async () => {
-        const verified = await verifyJwt(token, issuer, { audience: login.client_id });
-        const { typ = "jwt" } = verified.protectedHeader;
-        if (!logoutTypes.has(typ.toLowerCase())) throw invalidToken("wrong_type");
-        return readLogout(verified.payload, issuer.settings);
-      });
-    },
-    /**
-     * Verifies an assertion for the embedded authorization server. The caller checks its client,
-     * and that it is used once.
-     *
-     * @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable`, with its token
-     */
-    async verifyAssertion(assertion: string, audience: string): Promise<Assertion> {
-      const issuer = issuers.get(claimedIssuer(assertion) ?? "");
-      if (issuer?.settings.id_jag !== true) {
-        throw new Refusal("token_invalid", { detail: "unknown_issuer", token: {} });
-      }
-      const { settings } = issuer;
-      return explained(issuer, assertion, async (describe) => {
-        const { payload: claims } = await verifyJwt(assertion, issuer, {
-          ...{ audience, typ: ASSERTION_TYPE, maxTokenAge: ASSERTION_AGE },
-          requiredClaims: ASSERTION_CLAIMS,
-        });
-        describe(claims);
-        const { aud, sub, jti, authorization_details: limits } = claims;
-        // Another audience could replay it here.
-        if ([aud].flat().length !== 1) throw invalidToken("wrong_audience");
-        // Unknown limits must not get lost (RFC 9396).
-        const isText = [sub, jti].every((one) => typeof one === "string" && one !== "");
-        if (!isText || limits !== undefined) throw invalidToken("bad_claim");
-        return { settings, claims, token: readExternalToken(assertion, claims, settings) };
-      });
-    },
-    /** @throws Refusal `token_invalid`, `token_expired` or `issuer_unreachable`, with its token */
-    verify: async (token: string, door: Door): Promise<ExternalToken> =>
-      recall(token, door) ?? verifyBy(issuerFor(token, door), token),
-  };
 }

@@ -67,7 +67,11 @@ function unreachable(cause: unknown): Refusal {
 function connectionSettings(address: ServerAddress) {
   const { host, port, user, database, ssl, connectTimeoutMs = CONNECT_TIMEOUT_MS } = address;
   return {
-    ...{ host, port, user, database, ssl },
+    host,
+    port,
+    user,
+    database,
+    ssl,
     password: () => address.password(database),
     connectionTimeoutMillis: connectTimeoutMs,
     keepAlive: true,

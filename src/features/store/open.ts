@@ -244,7 +244,9 @@ export async function openReplica(
   const authorization = authorizationOf(shared, store);
   opened.defer(() => authorization.store.close());
   return {
-    ...{ store, replica, authorization },
+    store,
+    replica,
+    authorization,
     sessions: ownersOf(
       registerOf("session", replica, store.database),
       registerOf("task", replica, store.database),

@@ -214,8 +214,13 @@ export class Replica implements StoreMetrics {
     const rows = await this.#database.query(
       pollSql,
       [
-        ...[this.id, this.name, this.#options.maxStaleness + MARGIN_SECONDS],
-        ...[version, FORM, sent.wall / 1000, id],
+        this.id,
+        this.name,
+        this.#options.maxStaleness + MARGIN_SECONDS,
+        version,
+        FORM,
+        sent.wall / 1000,
+        id,
       ],
       Math.min(POLL_TIMEOUT_MS, this.#maxStalenessMs / 2),
     );

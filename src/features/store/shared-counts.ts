@@ -115,7 +115,13 @@ export class SharedCounters {
     // Reading a key without a count must not evict others.
     if (points > 0 || isOpen) this.#known.set(id, { count: count + points, ends });
     const pending = this.#pending.get(id) ?? {
-      ...{ name, key, ends, windowMs, points: 0, added: 0, isReset: false },
+      name,
+      key,
+      ends,
+      windowMs,
+      points: 0,
+      added: 0,
+      isReset: false,
     };
     pending.points += points;
     pending.added += points;

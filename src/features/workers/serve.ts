@@ -73,7 +73,10 @@ async function start(settings: WorkerSettings) {
   const log = createLog(stream).child({ worker: number });
   const member = memberOf(settings);
   const gateway = await startGateway(loaded, {
-    ...{ log, chosenPassword, hasTerminal, member },
+    log,
+    chosenPassword,
+    hasTerminal,
+    member,
     loadConsole: () => import("../console/app.ts"),
   });
   logUncaughtErrors(log);

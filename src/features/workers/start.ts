@@ -362,7 +362,9 @@ async function open(
     open: (number) => new Worker(number, openWorkerHandlers(shared, commonCalls(number)), output),
     settingsOf(number, isFirst) {
       return {
-        ...{ number, isFirst, hasTerminal },
+        number,
+        isFirst,
+        hasTerminal,
         loaded: { ...loaded, configuration: configurationOf(configuration, count, number) },
         chosenPassword: isFirst ? chosenPassword : undefined,
       };

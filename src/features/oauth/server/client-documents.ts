@@ -85,7 +85,9 @@ type ClientMetadata = z.infer<typeof metadataShape>;
 
 const member = z.string().min(1);
 const anyKey = {
-  ...{ kid: member.optional(), alg: member.optional(), use: member.optional() },
+  kid: member.optional(),
+  alg: member.optional(),
+  use: member.optional(),
   d: z.undefined().optional(),
 };
 const publicKey = z.discriminatedUnion("kty", [
