@@ -4,7 +4,7 @@ import { parseExact } from "../core/json/exact.ts";
 import { visitCheckedMembers, writeMembers } from "../core/json/members.ts";
 import type { Insert, Operation, Row, TableOperation } from "../core/query/tree.ts";
 import { EngineRefusal } from "./refusal.ts";
-import type { RowChangeName } from "./sql/preview.ts";
+import type { RowChangeName } from "./sql/changes.ts";
 
 type Binding = NonNullable<Insert["bind"]>[string];
 

@@ -21,8 +21,8 @@ import {
   previewedOperations,
   previewJson,
 } from "./sql/answers.ts";
+import { type RowChangeName, requireSameRows } from "./sql/changes.ts";
 import { requireShortLists } from "./sql/conditions.ts";
-import { type RowChangeName, requireSameRows } from "./sql/preview.ts";
 import { tablesIn } from "./sql/select.ts";
 import { type Changed, tableList } from "./sql/target.ts";
 

@@ -4,10 +4,17 @@ import { parseExact } from "../../core/json/exact.ts";
 import type { CellValue, OperationFields, Row, Select } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { RowOutput } from "../spool.ts";
-import { deleteRows, insert, update, upsert } from "../sql/changes.ts";
+import {
+  deleteRows,
+  digestAffected,
+  insert,
+  preview,
+  type RowChangeName,
+  update,
+  upsert,
+} from "../sql/changes.ts";
 import { ByShape, type Fragment, type ResultRow, type StatementRunner } from "../sql/fragment.ts";
 import { planIncludes, type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
-import { digestAffected, preview, type RowChangeName } from "../sql/preview.ts";
 import {
   type Column,
   type ColumnKind,

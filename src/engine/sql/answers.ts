@@ -8,7 +8,7 @@ import type {
   TableOperation,
 } from "../../core/query/tree.ts";
 import type { EngineRefusal } from "../refusal.ts";
-import type { Previewed, RowChangeName } from "./preview.ts";
+import type { Previewed, RowChangeName } from "./changes.ts";
 import type { Changed } from "./target.ts";
 
 export function isReading(operation: Operation): operation is Operation<ReadingName> {

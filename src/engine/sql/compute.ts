@@ -132,12 +132,14 @@ interface Alike<Kind extends ColumnKind> {
   readonly limited?: readonly Fragment[];
 }
 
+interface ComputedName<Kind extends ColumnKind> extends Pick<Operand, "size" | "bytes"> {
+  readonly reference: ColumnReference<Column<Kind>>;
+}
+
 /** The names of a Select, each with its expression. */
 export class Computed<Kind extends ColumnKind> {
   readonly resolve: Resolve<Column<Kind>>;
-  readonly #names = new Map<string, ColumnReference<Column<Kind>>>();
-  readonly #sizes = new Map<string, number>();
-  readonly #bytes = new Map<string, number>();
+  readonly #names = new Map<string, ComputedName<Kind>>();
   readonly #budget: SizeBudget;
   readonly #dialect: ComputeDialect<Kind>;
   readonly #scope: Scope<Column<Kind>>;
@@ -151,8 +153,9 @@ export class Computed<Kind extends ColumnKind> {
     this.#budget = scope.find(({ nesting }) => nesting)?.nesting?.budget ?? new SizeBudget();
     const resolve: Resolve<Column<Kind>> = (name) => {
       const known = this.#names.get(name);
-      if (known !== undefined) this.#budget.spend(this.#sizeOf(name));
-      return known ?? columns(name);
+      if (known === undefined) return columns(name);
+      this.#budget.spend(known.size);
+      return known.reference;
     };
     this.resolve = resolve;
     this.#dialect = dialect;
@@ -187,9 +190,8 @@ export class Computed<Kind extends ColumnKind> {
     );
     const size = 1 + ofItems + ofLength + weightOf(when) + this.#budget.spent - spent;
     if (size > LARGEST_SIZE) throw tooComplex("a computed name repeats too many others");
-    this.#sizes.set(name, size);
-    this.#bytes.set(name, Math.min(bytes, MOST_TEXT_BYTES));
-    this.#names.set(name, { table: { name: "" }, column: { name, type, kind }, expression });
+    const reference = { table: { name: "" }, column: { name, type, kind }, expression };
+    this.#names.set(name, { reference, size, bytes: Math.min(bytes, MOST_TEXT_BYTES) });
   }
 
   #operand(item: Item): Operand<Kind> {
@@ -204,12 +206,8 @@ export class Computed<Kind extends ColumnKind> {
       own === "integer"
         ? INTEGER_BYTES
         : (column.kind.bounds?.characters ?? Infinity) * CHARACTER_BYTES;
-    const bytes = this.#bytes.get(item) ?? longest;
-    return { sql: value, bare, column, family, size: this.#sizeOf(item), bytes };
-  }
-
-  #sizeOf(name: string): number {
-    return this.#sizes.get(name) ?? 1;
+    const { size = 1, bytes = longest } = this.#names.get(item) ?? {};
+    return { sql: value, bare, column, family, size, bytes };
   }
 
   #literal(literal: CellValue): Operand<Kind> {

@@ -110,20 +110,16 @@ export interface Nesting {
   exists(outer: Scope, query: Exists): Fragment;
   /** The columns that `exists` compares. */
   link(outer: Scope, query: Exists): [left: ColumnReference, right: ColumnReference];
-  /**
-   * `statement` selects the values that are not null.
-   *
-   * @param compared the column that they are compared with
-   */
-  select(
-    query: InnerSelect,
-    compared?: Column,
-  ): {
-    readonly column: Column;
-    readonly statement: (side: (column: Fragment) => Fragment) => Fragment;
-    /** The condition of NOT IN, if not the plain one. */
-    excludes(left: Fragment, side: (column: Fragment) => Fragment): Fragment | undefined;
-  };
+  /** @param compared the column that the values are compared with */
+  select(query: InnerSelect, compared?: Column): NestedSelect;
+}
+
+export interface NestedSelect {
+  readonly column: Column;
+  /** Selects the values that are not null. */
+  statement(side: (column: Fragment) => Fragment): Fragment;
+  /** The condition of NOT IN, if not the plain one. */
+  excludes(left: Fragment, side: (column: Fragment) => Fragment): Fragment | undefined;
 }
 
 export type Scope<Found extends Column = Column> = readonly Table<Found>[];

@@ -37,6 +37,7 @@ import {
   columnsOf,
   distinctColumns,
   type Measure,
+  type NestedSelect,
   type Nesting,
   nameInSql,
   type PresentValue,
@@ -452,13 +453,9 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
             (select ${found} from ${source} where ${found} is not null${more}))`;
   }
 
-  select(query: InnerSelect, compared?: Column): ReturnType<Nesting["select"]> {
+  select(query: InnerSelect, compared?: Column): NestedSelect {
     const { dialect } = this;
-    const { order_by: _, ...unordered } = query;
-    const { limit, offset, aggregate } = query;
-    const isPlain = limit === undefined && offset === undefined && aggregate === undefined;
-    const isStored = this.#isChange && isPlain && dialect.locksChanged === true;
-    const whole = isStored ? { ...unordered, distinct: true } : query;
+    const whole = this.#isChange && dialect.locksChanged === true ? storingRows(query) : query;
     // MariaDB merges Selects within each other wrongly if the inner ones compare expressions.
     const isIsolated = dialect.needsPrefilter === true && tablesWithin(query.where).length > 0;
     const open = this.#planWithin(whole, isIsolated);
@@ -702,6 +699,14 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
     );
     return [sql`order by ${sql.join(columns)}`];
   }
+}
+
+/** Rows are also stored for a limit, and for groups. */
+function storingRows(query: InnerSelect): InnerSelect {
+  const { order_by: _, ...unordered } = query;
+  const { limit, offset, aggregate } = query;
+  const isPlain = limit === undefined && offset === undefined && aggregate === undefined;
+  return isPlain ? { ...unordered, distinct: true } : query;
 }
 
 /** Columns of its own, since columns are compared and remembered by identity. */
