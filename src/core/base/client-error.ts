@@ -1,6 +1,7 @@
 /**
- * An error that the client may see. Each protocol renders it in one place: `gateway/answer.ts` as
- * the gateway's JSON, `mcp/message.ts` as JSON-RPC, `oauth/server/http.ts` as OAuth.
+ * An error that the client may see. Each protocol renders it in one place: `core/http/answer.ts` as
+ * the gateway's JSON, `features/mcp/message.ts` as JSON-RPC, `features/oauth/server/http.ts` as
+ * OAuth.
  */
 export abstract class ClientError extends Error {
   /** Stable; clients may branch on it. */
