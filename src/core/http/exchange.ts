@@ -138,7 +138,7 @@ const unrouted: Routed = {
 /** On public routes and while authentication is off. */
 type Unauthenticated = { readonly [Name in keyof Authenticated]?: undefined };
 
-/** What becomes of a request, for the audit, the metrics and the answer's headers. */
+/** The outcome of a request so far, for the audit, the metrics and the headers of the answer. */
 class Verdict {
   operations: readonly AuditedOperation[] = [];
   count = 0;

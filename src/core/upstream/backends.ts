@@ -230,7 +230,7 @@ export class Backend implements Candidate, DatabaseTarget {
 const none: ReadonlySet<Backend> = new Set();
 const nothing = Buffer.alloc(0);
 
-/** What is known after an attempt failed, before any part of a response was passed on. */
+/** The facts of an attempt that failed before any part of a response was passed on. */
 export interface FailedAttempt {
   /** True for a query that only reads. */
   readonly isRead: boolean;

@@ -35,7 +35,7 @@ interface Asked {
 /** A query that was judged, with what the judgment limits. */
 export interface DatabaseQuery extends Asked {
   readonly query: Query;
-  /** What a foreign upstream gets. */
+  /** The bytes for a foreign upstream. */
   readonly body: Buffer;
   /** A query that only reads may be sent again if its connection breaks before a response. */
   readonly isRead: boolean;
