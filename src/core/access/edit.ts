@@ -230,7 +230,7 @@ export function editAccess(
 ): { bytes: Uint8Array; records: AccessRecords } {
   const edited = Buffer.from(editText(decodeUtf8(file, bytes), records, changes));
   if (edited.length > MAX_ACCESS_FILE_BYTES) {
-    throw new UneditableError(TOO_LARGE.replace("is", "it would be"));
+    throw new UneditableError(`it would be ${TOO_LARGE}`);
   }
   const after = readRecordsOf(edited, file);
   if (isDeepStrictEqual(after, applyChanges(records, changes)))

@@ -45,7 +45,9 @@ export class FoldedNames {
 
 export interface DecidingEntry {
   readonly grant: Grant;
-  /** Its display name: `main`, `*`, `main.tickets`, `*.customer_*`, `main (group analysts)`. */
+  /** `main`, `*`, `main.tickets` or `*.customer_*`. */
+  readonly place: string;
+  /** The display name: the place, for a group's entry as in `main (group analysts)`. */
   readonly name: string;
   /** True if it has expired and has no permanent one beside it. It then decides as `None`. */
   readonly isExpired: boolean;
@@ -77,7 +79,7 @@ export function entriesOfSlot(
   const grant = hasExpired ? (permanent ?? temporary) : temporary;
   if (grant === undefined) return [];
   const isExpired = hasExpired && permanent === undefined;
-  const deciding = { grant, name: displayName(place, grant), isExpired };
+  const deciding = { grant, place, name: displayName(place, grant), isExpired };
   return permanent === undefined || permanent === grant
     ? [deciding]
     : [deciding, { ...deciding, grant: permanent }];

@@ -217,10 +217,12 @@ function decideAmongGroups(entries: readonly DecidingEntry[]): DecidingEntry {
   const limits = limitsOf(first.grant);
   if (others.every(({ grant }) => isDeepStrictEqual(limitsOf(grant), limits))) return first;
   const groups = entries.flatMap(({ grant }) => groupOf(grant.holder) ?? []);
-  const { holder, database, tables } = first.grant;
+  const { place, grant } = first;
+  const { holder, database, tables } = grant;
   return {
     grant: { holder, database, role: "None", ...(tables && { tables }) },
-    name: first.name.replace(/ \(group .*$/s, ` (groups ${groups.join(", ")})`),
+    place,
+    name: `${place} (groups ${groups.join(", ")})`,
     isExpired: false,
     conflict: groups,
   };

@@ -187,7 +187,8 @@ export function parseAccessFile(text: string, file: string): Snapshot {
 }
 
 export const MAX_ACCESS_FILE_BYTES = 16 * 1024 * 1024;
-export const TOO_LARGE = `is larger than 16 MiB: import it into a store with \`${invocation} store import\``;
+/** Follows "is" or "would be". */
+export const TOO_LARGE = `larger than 16 MiB: import it into a store with \`${invocation} store import\``;
 
 export interface ReadOptions {
   /** Also refuse a file that other users of the system can read. */
@@ -203,7 +204,7 @@ export interface ReadOptions {
 export function readAccessBytes(file: string, { checkRead, isImport }: ReadOptions) {
   const most = isImport
     ? { bytes: 256 * 1024 * 1024, reason: "is larger than 256 MiB" }
-    : { bytes: MAX_ACCESS_FILE_BYTES, reason: TOO_LARGE };
+    : { bytes: MAX_ACCESS_FILE_BYTES, reason: `is ${TOO_LARGE}` };
   return readGuardedBytes(file, { checkRead, most });
 }
 
