@@ -1,5 +1,5 @@
 import { readFileSync, writeFileSync } from "node:fs";
-import { renderValue } from "../src/core/base/toml/toml.ts";
+import { renderValue } from "../src/core/base/toml.ts";
 import {
   allowedBy,
   descriptionOf,

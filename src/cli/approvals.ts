@@ -3,7 +3,7 @@ import type { Command } from "commander";
 import { systemUser } from "../core/base/files/guarded.ts";
 import { counted } from "../core/base/suggestion.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
-import { keepSpelling } from "../core/json/document.ts";
+import { keepSpelling } from "../core/json/exact.ts";
 import { createGrammar } from "../core/query/grammar.ts";
 import { EngineRefusal } from "../engine/refusal.ts";
 import { answerText } from "../engine/spool.ts";

@@ -20,7 +20,7 @@ import { type AccountAction, accountActions, actions } from "../core/administrat
 import { epochSeconds } from "../core/base/clock.ts";
 import { invocation } from "../core/base/product.ts";
 import { Refusal } from "../core/base/refusal.ts";
-import { renderValue } from "../core/base/toml/toml.ts";
+import { renderValue } from "../core/base/toml.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { describeChanges } from "../core/http/change-records.ts";
 import { DatabaseFiles } from "../engine/sqlite/files.ts";

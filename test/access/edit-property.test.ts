@@ -5,7 +5,7 @@ import { editText } from "../../src/core/access/edit.ts";
 import { groupOf, holderText, readHolder } from "../../src/core/access/holder.ts";
 import { type Change, holderOf } from "../../src/core/access/record-change.ts";
 import type { AccessRecords } from "../../src/core/access/records.ts";
-import { outline } from "../../src/core/base/toml/toml.ts";
+import { outline } from "../../src/core/base/toml.ts";
 import {
   database,
   documents,

@@ -14,9 +14,8 @@ import { isRole, mayGrant, outranks, roles, widestRole } from "../../src/core/ac
 import { emptySnapshot, ownGrants, type Snapshot } from "../../src/core/access/snapshot.ts";
 import { createGrammar } from "../../src/core/query/grammar.ts";
 import { parseQuery } from "../../src/core/query/parse.ts";
-import { ParsedOperations } from "../../src/core/query/parsed-operations.ts";
 import { type PermissionClass, permissionClasses } from "../../src/core/query/permissions.ts";
-import type { Query } from "../../src/core/query/query.ts";
+import { ParsedOperations, type Query } from "../../src/core/query/query.ts";
 import { grant, snapshotOf, user } from "./kit.ts";
 
 /** The documented rights of each role, in the order of `columns`. */

@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import t from "tap";
 import { exampleFile, withReference } from "../../generate/configuration.ts";
-import { renderValue } from "../../src/core/base/toml/toml.ts";
+import { renderValue } from "../../src/core/base/toml.ts";
 import { schemaTables } from "../../src/core/config/issues.ts";
 import { loadConfiguration } from "../../src/core/config/load.ts";
 import { load, temporaryDirectory } from "./support.ts";

@@ -6,7 +6,7 @@ import { z } from "zod";
 import { casesText } from "../../generate/query-cases.ts";
 import { schemaFiles } from "../../generate/schemas.ts";
 import { passwordHashForm } from "../../src/core/access/password-hash.ts";
-import { parseToml, TomlSyntaxError } from "../../src/core/base/toml/toml.ts";
+import { parseToml, TomlSyntaxError } from "../../src/core/base/toml.ts";
 import { configurationSchema } from "../../src/core/config/schema.ts";
 import { casesFile } from "../../src/features/conformance/run.ts";
 import { brokenFiles } from "../access/broken-files.ts";

@@ -3,7 +3,7 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import { buffer } from "node:stream/consumers";
 import type { Logger } from "pino";
 import { ClientError } from "../../src/core/base/client-error.ts";
-import { keepDigits } from "../../src/core/json/document.ts";
+import { keepDigits } from "../../src/core/json/exact.ts";
 import { createGrammar } from "../../src/core/query/grammar.ts";
 import { parseQuery } from "../../src/core/query/parse.ts";
 import { isReadOnly } from "../../src/core/query/query.ts";

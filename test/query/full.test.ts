@@ -1,7 +1,6 @@
 import t from "tap";
-import { shapeOf } from "../../src/core/query/audit-shape.ts";
 import { createGrammar } from "../../src/core/query/grammar.ts";
-import type { OperationNode } from "../../src/core/query/node.ts";
+import { type OperationNode, shapeOf } from "../../src/core/query/node.ts";
 import { parseQuery } from "../../src/core/query/parse.ts";
 import {
   busy,

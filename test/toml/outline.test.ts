@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import fc from "fast-check";
 import { parse } from "smol-toml";
 import t from "tap";
-import { lineLocator, outline, parseToml, TomlSyntaxError } from "../../src/core/base/toml/toml.ts";
+import { lineLocator, outline, parseToml, TomlSyntaxError } from "../../src/core/base/toml.ts";
 
 /** A statement as `kind line path = text`, which is what the tests below compare. */
 function described(text: string): string[] {

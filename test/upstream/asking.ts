@@ -1,5 +1,5 @@
 import type { ServerResponse } from "node:http";
-import { ParsedOperations } from "../../src/core/query/parsed-operations.ts";
+import { ParsedOperations } from "../../src/core/query/query.ts";
 import { type AnswerSink, ClientAnswer } from "../../src/core/upstream/answer-stream.ts";
 import type { BackendOptions } from "../../src/core/upstream/backends.ts";
 import { type DatabaseQuery, QueryMetrics } from "../../src/core/upstream/database.ts";

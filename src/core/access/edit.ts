@@ -1,7 +1,7 @@
 /** Edits of the access file that touch only the lines they concern. */
 import { isDeepStrictEqual } from "node:util";
 import { decodeUtf8 } from "../base/files/guarded.ts";
-import { outline, renderValue, type Statement, type Writable } from "../base/toml/toml.ts";
+import { outline, renderValue, type Statement, type Writable } from "../base/toml.ts";
 import { isSamePlace } from "./entries.ts";
 import { updatedUser, writtenGroup, writtenUser } from "./grant.ts";
 import { MAX_ACCESS_FILE_BYTES, readRecordsOf, TOO_LARGE, UneditableError } from "./parse.ts";

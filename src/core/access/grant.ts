@@ -1,4 +1,4 @@
-import type { Writable } from "../base/toml/toml.ts";
+import type { Writable } from "../base/toml.ts";
 import { placeName } from "../query/names.ts";
 import type { PermissionClass } from "../query/permissions.ts";
 import type { Holder } from "./holder.ts";

@@ -1,4 +1,4 @@
-import { writeDigits } from "../json/document.ts";
+import { writeDigits } from "../json/exact.ts";
 import { termText } from "../query/conditions.ts";
 import type { OperationNode } from "../query/node.ts";
 import { definitions, isOperationName } from "../query/operations.ts";

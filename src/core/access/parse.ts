@@ -10,7 +10,7 @@ import {
 import { decodeUtf8, readGuardedBytes, UnsafeFileError } from "../base/files/guarded.ts";
 import { siblingModule } from "../base/ipc.ts";
 import { invocation } from "../base/product.ts";
-import { lineLocator, parseToml, TomlSyntaxError } from "../base/toml/toml.ts";
+import { lineLocator, parseToml, TomlSyntaxError } from "../base/toml.ts";
 import type { Holder } from "./holder.ts";
 import type { Change } from "./record-change.ts";
 import {

@@ -1,6 +1,6 @@
 import { type Steps, visitEach } from "../base/cooperative-scheduling.ts";
 import { didYouMean, formatHint, suggestion } from "../base/suggestion.ts";
-import type { Writable } from "../base/toml/toml.ts";
+import type { Writable } from "../base/toml.ts";
 import { quoteName } from "../json/fault.ts";
 import {
   columnNamePattern,

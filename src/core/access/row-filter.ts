@@ -1,4 +1,4 @@
-import { writeDigits } from "../json/document.ts";
+import { writeDigits } from "../json/exact.ts";
 import { quoteName } from "../json/fault.ts";
 import type { Addition } from "../query/additions.ts";
 import { termsOf, termText } from "../query/conditions.ts";

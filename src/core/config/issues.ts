@@ -1,6 +1,6 @@
 import { z } from "zod";
 import { didYouMean, suggestion } from "../base/suggestion.ts";
-import { renderName, renderValue, type ValuePath, valueAt } from "../base/toml/toml.ts";
+import { renderName, renderValue, type ValuePath, valueAt } from "../base/toml.ts";
 import type { Problem } from "./problem.ts";
 import { configurationSchema } from "./schema.ts";
 

@@ -19,7 +19,7 @@ import {
   shellQuoted,
   UnsafeFileError,
 } from "../base/files/guarded.ts";
-import { lineLocator, parseToml, TomlSyntaxError } from "../base/toml/toml.ts";
+import { lineLocator, parseToml, TomlSyntaxError } from "../base/toml.ts";
 import { holdsPassword } from "./addresses.ts";
 import { type Checked, problemsOf } from "./issues.ts";
 import { ConfigurationError } from "./problem.ts";

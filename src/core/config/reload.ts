@@ -1,6 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
 import { watchFile } from "../base/files/watch.ts";
-import { renderValue, type ValuePath, valueAt } from "../base/toml/toml.ts";
+import { renderValue, type ValuePath, valueAt } from "../base/toml.ts";
 import { isLive, type SchemaNode, type SchemaTable, schemaTables } from "./issues.ts";
 import {
   deepFrozen,

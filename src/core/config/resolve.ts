@@ -3,7 +3,7 @@ import { closeSync, constants, fstatSync, openSync, readFileSync } from "node:fs
 import { dirname, resolve } from "node:path";
 import type { z } from "zod";
 import { permissionProblem } from "../base/files/guarded.ts";
-import type { ValuePath } from "../base/toml/toml.ts";
+import type { ValuePath } from "../base/toml.ts";
 import { sqliteDirectory, unixSocketPath } from "./addresses.ts";
 import { type Checked, problemOf } from "./issues.ts";
 import { isHeaderValue } from "./kinds.ts";

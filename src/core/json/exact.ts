@@ -1,6 +1,22 @@
 import { isAscii } from "node:buffer";
-import type { Steps } from "../base/cooperative-scheduling.ts";
-import { characterTable } from "./lexical.ts";
+import { runAtOnce, type Steps } from "../base/cooperative-scheduling.ts";
+import {
+  BACKSLASH,
+  BLANK,
+  CLOSE_BRACE,
+  CLOSE_BRACKET,
+  COLON,
+  COMMA,
+  characterTable,
+  LETTER_F,
+  LETTER_N,
+  LETTER_T,
+  NINE,
+  OPEN_BRACE,
+  OPEN_BRACKET,
+  QUOTE,
+  ZERO,
+} from "./lexical.ts";
 
 /** A JSON number that a double would write differently, kept as received. */
 export class ExactNumber {
@@ -40,17 +56,6 @@ const SHORT_LENGTH = 64 * 1024;
 /** A step takes well under a millisecond. */
 const STEP_LENGTH = 16 * 1024;
 
-const QUOTE = 0x22;
-const COMMA = 0x2c;
-const COLON = 0x3a;
-const OPEN_BRACKET = 0x5b;
-const CLOSE_BRACKET = 0x5d;
-const OPEN_BRACE = 0x7b;
-const CLOSE_BRACE = 0x7d;
-const LETTER_T = 0x74;
-const LETTER_F = 0x66;
-const LETTER_N = 0x6e;
-const BLANK = 0x20;
 const inNumber = characterTable("+-.0123456789Ee");
 /** The longest whole numbers that surely are exact. */
 const PLAIN_DIGITS = 15;
@@ -200,8 +205,8 @@ class ExactParser {
     let at = start;
     let value = 0;
     let code = text.charCodeAt(at);
-    while (code >= 0x30 && code <= 0x39) {
-      value = value * 10 + code - 0x30;
+    while (code >= ZERO && code <= NINE) {
+      value = value * 10 + code - ZERO;
       code = text.charCodeAt(++at);
     }
     const isPlain = at > start && at - start <= PLAIN_DIGITS && inNumber[code] !== 1;
@@ -220,7 +225,7 @@ class ExactParser {
 /** True if an odd number of backslashes precedes. */
 function isEscaped(text: string, at: number): boolean {
   let start = at;
-  while (text.charCodeAt(start - 1) === 0x5c) start--;
+  while (text.charCodeAt(start - 1) === BACKSLASH) start--;
   return (at - start) % 2 === 1;
 }
 
@@ -265,4 +270,86 @@ export function parseExact(text: string): Parsed {
   const parser = new ExactParser(text, exactNumber);
   parser.advance(text.length);
   return parser.value;
+}
+
+/** Rows, a list or a long value, which is read once someone needs it. */
+export class Deferred {
+  readonly #source: Buffer;
+  readonly hasObject: boolean;
+  #owner: Parsed;
+  #name = "";
+
+  constructor(source: Buffer, hasObject: boolean) {
+    this.#source = source;
+    this.hasObject = hasObject;
+  }
+
+  /** Sets the member that stands for the value until it is read. */
+  belongTo(owner: Parsed, name: string): void {
+    this.#owner = owner;
+    this.#name = name;
+  }
+
+  *read(readNumber?: ReadNumber): Steps<Parsed> {
+    const value = yield* parseExactlyInSteps(textOf(this.#source), readNumber, this.hasObject);
+    this.#owner[this.#name] = value;
+    return value;
+  }
+
+  /** The value. Reads it at once if that was not done. */
+  value(): Parsed {
+    const value: Parsed = this.#owner[this.#name];
+    return value === this ? runAtOnce(this.read()) : value;
+  }
+
+  /** True if both are spelled alike. */
+  equals(other: Deferred): boolean {
+    return this.#source.equals(other.#source);
+  }
+}
+
+declare global {
+  interface JSON {
+    /** A value that `JSON.stringify` writes as this exact text. */
+    rawJSON(text: string): object;
+    isRawJSON(value: unknown): boolean;
+  }
+}
+
+/** A `JSON.parse` reviver that reads whole numbers beyond 2^53 as bigint. */
+export function keepDigits(
+  _key: string,
+  value: unknown,
+  context?: { readonly source?: string },
+): unknown {
+  const source = context?.source ?? "";
+  const isLarge = typeof value === "number" && !Number.isSafeInteger(value);
+  return isLarge && /^-?\d+$/.test(source) ? BigInt(source) : value;
+}
+
+/** A `JSON.stringify` replacer that writes every digit of a bigint. */
+export function writeDigits(_key: string, value: unknown): unknown {
+  return typeof value === "bigint" ? JSON.rawJSON(value.toString()) : value;
+}
+
+/** A `JSON.parse` reviver that keeps the spelling of every number, such as 64-bit integers. */
+export function keepSpelling(
+  _key: string,
+  value: unknown,
+  context?: { readonly source?: string },
+): unknown {
+  const source = context?.source;
+  if (typeof value !== "number" || source === undefined || String(value) === source) return value;
+  return JSON.rawJSON(source);
+}
+
+/** Matches wherever a number may stand that `keepSpelling` would keep. */
+const unusualNumber = /[\d.]{16}|\d[eE]|\.\d*0(?!\d)|-0(?![\d.])|0\.0{6}/;
+
+/**
+ * Parses JSON without changing any number. Reviving takes eight times as long as parsing, so it is
+ * done only where a number needs it.
+ */
+export function parseExactly(text: string, revive = keepSpelling): unknown {
+  return unusualNumber.test(text) ? JSON.parse(text, revive) : JSON.parse(text);
 }

@@ -7,10 +7,10 @@ export type Members = ReadonlyMap<string, Buffer>;
 
 const BYTES_PER_STEP = 32 * 1024;
 
-export type VisitMember = (key: string, value: Buffer) => void;
+type VisitMember = (key: string, value: Buffer) => void;
 
 /** The tokens of an object and its members, whose values are only checked. */
-export class MembersTape extends Tape {
+class MembersTape extends Tape {
   readonly #mode: Mode;
 
   constructor(bytes: Buffer, mode: Mode) {

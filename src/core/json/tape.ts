@@ -168,6 +168,11 @@ export class Tape {
     this.#position = spaceEnd(bytes, 0);
   }
 
+  /** The offset at which reading begins, or goes on. */
+  get position(): number {
+    return this.#position;
+  }
+
   /** The depth of the container that is being read. */
   protected get depth(): number {
     return this.#depth;
@@ -584,4 +589,14 @@ export function unescaped(bytes: Buffer, start: number, end: number): ByteText {
   }
   const text: string = JSON.parse(bytes.toString("utf8", start, end));
   return ByteText.from(text);
+}
+
+/**
+ * Checks that a body is UTF-8 and one JSON value, with unique keys in all objects and at most 64
+ * levels deep. All parsers read such a body alike.
+ *
+ * @throws JsonFault
+ */
+export function requireOneReading(bytes: Buffer): void {
+  new Tape(bytes, true, UNIQUE).run();
 }

@@ -2,14 +2,13 @@
 
 import { isDeepStrictEqual } from "node:util";
 import type { Steps } from "../base/cooperative-scheduling.ts";
-import { ExactNumber, type Parsed } from "../json/exact.ts";
+import { Deferred, ExactNumber, type Parsed } from "../json/exact.ts";
+import { LETTER_N } from "../json/lexical.ts";
 import { termText } from "./conditions.ts";
-import { Deferred } from "./deferred.ts";
 import type { Grammar } from "./grammar.ts";
 import type { OperationNode } from "./node.ts";
 import { parseQueryInSteps } from "./parse.ts";
-import { ParsedOperations } from "./parsed-operations.ts";
-import type { ParsedQuery, Query } from "./query.ts";
+import { ParsedOperations, type ParsedQuery, type Query } from "./query.ts";
 import { QueryRefused } from "./refusal.ts";
 import type { Term } from "./tree.ts";
 
@@ -121,8 +120,6 @@ interface AddedText {
   readonly node: OperationNode;
   readonly conditions: readonly string[];
 }
-
-const LETTER_N = 0x6e;
 
 function all(conditions: readonly string[]): string {
   const [first = "", ...others] = conditions;

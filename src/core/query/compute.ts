@@ -1,6 +1,5 @@
 import { Word } from "../json/tape.ts";
-import { type Fields, type Kind, named, objectSchema, optional, required } from "./kind.ts";
-import { object } from "./object-shape.ts";
+import { type Fields, type Kind, named, object, objectSchema, optional, required } from "./kind.ts";
 import type { QueryTape } from "./tape.ts";
 import type { Compute, Condition, FunctionName, Item, Unit } from "./tree.ts";
 import { column, count, list, literal, newName, oneOf } from "./values.ts";

@@ -1,5 +1,4 @@
-import { writeDigits } from "../json/document.ts";
-import type { Parsed } from "../json/exact.ts";
+import { type Parsed, writeDigits } from "../json/exact.ts";
 import { STRIDE, Word } from "../json/tape.ts";
 import {
   at,
@@ -9,13 +8,14 @@ import {
   type Kind,
   type Level,
   named,
+  ObjectShape,
+  object,
   objectSchema,
   optional,
   required,
   type Schema,
 } from "./kind.ts";
 import type { Nesting, OperationNode } from "./node.ts";
-import { ObjectShape, object } from "./object-shape.ts";
 import { meantComparison } from "./synonyms.ts";
 import type { QueryTape } from "./tape.ts";
 import type { ComparisonWord, Condition, Exists, InnerSelect, Term } from "./tree.ts";

@@ -1,6 +1,5 @@
 import { Word } from "../json/tape.ts";
-import { type Fields, type Kind, type Level, optional } from "./kind.ts";
-import { ObjectShape } from "./object-shape.ts";
+import { type Fields, type Kind, type Level, ObjectShape, optional } from "./kind.ts";
 import {
   configuredFields,
   definitions,

@@ -10,6 +10,8 @@ import {
   type Level,
   type MakeSchema,
   type ObjectOf,
+  ObjectShape,
+  object,
   objectSchema,
   ofBatch,
   oneNeeded,
@@ -17,7 +19,6 @@ import {
   required,
 } from "./kind.ts";
 import { type Body, OperationNode } from "./node.ts";
-import { ObjectShape, object } from "./object-shape.ts";
 import type { PermissionClass } from "./permissions.ts";
 import {
   database,

@@ -5,10 +5,10 @@ import {
   whileWanted,
 } from "../base/cooperative-scheduling.ts";
 import { formatHint } from "../base/suggestion.ts";
+import type { Deferred } from "../json/exact.ts";
 import { JsonFault, quoteName } from "../json/fault.ts";
-import { kindAt, literalEnd, spaceEnd } from "../json/lexical.ts";
+import { kindAt, literalEnd } from "../json/lexical.ts";
 import { STRIDE } from "../json/tape.ts";
-import type { Deferred } from "./deferred.ts";
 import {
   batchKey,
   foreignOperationKey,
@@ -19,17 +19,15 @@ import {
 import { fullOnly } from "./kind.ts";
 import { type Body, OperationNode } from "./node.ts";
 import { isOperationName, isRowChangeName, permissionsOf } from "./operations.ts";
-import { ParsedOperations } from "./parsed-operations.ts";
-import type { Access, Query } from "./query.ts";
+import { type Access, ParsedOperations, type Query } from "./query.ts";
 import { QueryRefused } from "./refusal.ts";
 import { meantOperation } from "./synonyms.ts";
 import { QueryTape } from "./tape.ts";
 import type { Operation as ParsedOperation } from "./tree.ts";
 
 /** Some callers send SQL or the language of another database, so they learn what to send. */
-function requireObject(bytes: Buffer): void {
+function requireObject({ bytes, position: start }: QueryTape): void {
   const remedy = 'send JSON, such as {"Select": {"database": "main", ...}}; see docs/query.md';
-  const start = spaceEnd(bytes, 0);
   const place = { path: "", offset: start };
   try {
     const kind = kindAt(bytes, start);
@@ -212,7 +210,7 @@ export function* parseQueryInSteps(
   try {
     tape = new QueryTape(body, isAtOnce, grammar);
     tape.onGrow = hold;
-    requireObject(body);
+    requireObject(tape);
     yield;
     while (!tape.run(bytesPerStep)) yield;
     return yield* new QueryParser(tape, grammar).parse();

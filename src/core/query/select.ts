@@ -12,13 +12,13 @@ import {
   type Kind,
   type MakeSchema,
   named,
+  object,
   objectSchema,
   optional,
   required,
 } from "./kind.ts";
 import { findTaken } from "./names.ts";
 import { DEFAULT_INCLUDED, MOST_INCLUDES, MOST_JOINS, type OperationNode } from "./node.ts";
-import { object } from "./object-shape.ts";
 import type { QueryRefusalCode } from "./refusal.ts";
 import type { QueryTape } from "./tape.ts";
 import type {

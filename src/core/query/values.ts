@@ -1,8 +1,8 @@
 import { formatHint } from "../base/suggestion.ts";
-import { exactNumber, type Parsed } from "../json/exact.ts";
+import { Deferred, exactNumber, type Parsed } from "../json/exact.ts";
 import { quoteName } from "../json/fault.ts";
+import { NINE, ZERO } from "../json/lexical.ts";
 import { STRIDE, Word } from "../json/tape.ts";
-import { Deferred } from "./deferred.ts";
 import {
   at,
   checked,
@@ -11,6 +11,7 @@ import {
   type Kind,
   type MakeSchema,
   named,
+  object,
   objectSchema,
   optional,
   required,
@@ -28,15 +29,11 @@ import {
   qualifiedColumnPattern,
 } from "./names.ts";
 import type { OperationNode } from "./node.ts";
-import { object } from "./object-shape.ts";
 import { meantWord } from "./synonyms.ts";
 import type { QueryTape } from "./tape.ts";
 import type { Binding, CellValue, ColumnDefinition, Literal, Row } from "./tree.ts";
 
 export const MOST_GROUPS = 64;
-
-const NINE = 0x39;
-const ZERO = 0x30;
 
 /** The name of a database or table. */
 export const plainName: Kind<string> = {

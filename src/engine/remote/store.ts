@@ -4,7 +4,7 @@ import type { Logger } from "pino";
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import type { QueryLimit } from "../../core/query/limits.ts";
 import { LONG_BODY } from "../../core/query/parse.ts";
-import type { ParsedOperations } from "../../core/query/parsed-operations.ts";
+import type { ParsedOperations } from "../../core/query/query.ts";
 import type { Operation, OperationFields, ReadingName } from "../../core/query/tree.ts";
 import { isChecked } from "../bindings.ts";
 import { LimitCounter } from "../limits.ts";

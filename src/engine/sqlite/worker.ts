@@ -3,7 +3,7 @@ import { Worker } from "node:worker_threads";
 import { runAtOnce } from "../../core/base/cooperative-scheduling.ts";
 import { leaveSignalsToParent, openParentChannel, siblingModule } from "../../core/base/ipc.ts";
 import type { QueryLimit } from "../../core/query/limits.ts";
-import { type ReadOperations, readOperations } from "../../core/query/parsed-operations.ts";
+import { type ReadOperations, readOperations } from "../../core/query/query.ts";
 import type { TableOperation } from "../../core/query/tree.ts";
 import { LimitCounter } from "../limits.ts";
 import { contextOf, describeSchema, performAll, performPreview, read } from "../perform.ts";

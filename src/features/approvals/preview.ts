@@ -5,7 +5,7 @@ import { EVERY_DATABASE } from "../../core/access/roles.ts";
 import { additionsOf } from "../../core/access/row-filter.ts";
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { runCooperatively, type Steps } from "../../core/base/cooperative-scheduling.ts";
-import { keepSpelling } from "../../core/json/document.ts";
+import { keepSpelling } from "../../core/json/exact.ts";
 import { addToBytes } from "../../core/query/additions.ts";
 import type { Grammar } from "../../core/query/grammar.ts";
 import type { QueryLimit } from "../../core/query/limits.ts";

@@ -1,6 +1,6 @@
 import { readFileSync } from "node:fs";
 import * as z from "zod";
-import { keepSpelling } from "../../core/json/document.ts";
+import { keepSpelling } from "../../core/json/exact.ts";
 import { batchKey } from "../../core/query/grammar.ts";
 import type { Level } from "../../core/query/kind.ts";
 import { askTarget, type WholeAnswer } from "../../core/upstream/health-check.ts";

@@ -11,7 +11,7 @@ import { Refusal } from "../../core/base/refusal.ts";
 import { counted } from "../../core/base/suggestion.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { identify } from "../../core/identity/authenticate.ts";
-import { keepSpelling } from "../../core/json/document.ts";
+import { keepSpelling } from "../../core/json/exact.ts";
 import { ask } from "../../core/upstream/database.ts";
 import {
   type Approval,

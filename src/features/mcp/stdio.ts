@@ -14,7 +14,7 @@ import {
 import { Agent, setGlobalDispatcher } from "undici";
 import { z } from "zod";
 import { readLines } from "../../core/base/read-stream.ts";
-import { keepSpelling } from "../../core/json/document.ts";
+import { keepSpelling } from "../../core/json/exact.ts";
 import {
   encodeHeaderValue,
   errorCode,

@@ -6,7 +6,7 @@ import {
 import { z } from "zod";
 import { Refusal } from "../../core/base/refusal.ts";
 import type { FilteredAnswer } from "../../core/http/query.ts";
-import { keepSpelling, parseExactly } from "../../core/json/document.ts";
+import { keepSpelling, parseExactly } from "../../core/json/exact.ts";
 import { batchKey } from "../../core/query/grammar.ts";
 import type { Level } from "../../core/query/kind.ts";
 import { isOperationName } from "../../core/query/operations.ts";

@@ -15,10 +15,16 @@ import { ask as askDatabase, type FilteredAnswer } from "../../core/http/query.t
 import { readText, visitCheckedMembers, writeMembers } from "../../core/json/members.ts";
 import { type Mode, SKIPPED, TOKENS, Word } from "../../core/json/tape.ts";
 import { batchKey, type Grammar } from "../../core/query/grammar.ts";
-import { type Field, type Kind, optional, required, type Schema } from "../../core/query/kind.ts";
+import {
+  type Field,
+  type Kind,
+  ObjectShape,
+  optional,
+  required,
+  type Schema,
+} from "../../core/query/kind.ts";
 import { lowest } from "../../core/query/limits.ts";
 import { OperationNode } from "../../core/query/node.ts";
-import { ObjectShape } from "../../core/query/object-shape.ts";
 import { definitions } from "../../core/query/operations.ts";
 import { parseQueryInSlices } from "../../core/query/parse.ts";
 import { QueryRefused } from "../../core/query/refusal.ts";

@@ -29,7 +29,7 @@ import { isExternalUsername } from "../../core/access/roles.ts";
 import { blankUser, type Snapshot, type User } from "../../core/access/snapshot.ts";
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { Refusal } from "../../core/base/refusal.ts";
-import { renderName, renderValue } from "../../core/base/toml/toml.ts";
+import { renderName, renderValue } from "../../core/base/toml.ts";
 import type { Query } from "./database.ts";
 import {
   authorShape,

@@ -11,7 +11,8 @@ import { commonHeaders } from "../../../core/http/answer.ts";
 import { type Exchange, originOf } from "../../../core/http/exchange.ts";
 import type { Gateway } from "../../../core/http/gateway.ts";
 import { countCall, requireAllowed } from "../../../core/http/query.ts";
-import { parseExactly, requireOneReading } from "../../../core/json/document.ts";
+import { parseExactly } from "../../../core/json/exact.ts";
+import { requireOneReading } from "../../../core/json/tape.ts";
 import {
   AnswerStream,
   type BodyFilter,

@@ -2,8 +2,8 @@ import { IncomingMessage, type ServerResponse } from "node:http";
 import type { CountRequests } from "../../../core/access/rights.ts";
 import { ClientError } from "../../../core/base/client-error.ts";
 import { addressKey, type LoginOrigin } from "../../../core/identity/throttle.ts";
-import { requireOneReading } from "../../../core/json/document.ts";
 import { JsonFault } from "../../../core/json/fault.ts";
+import { requireOneReading } from "../../../core/json/tape.ts";
 
 /** An OAuth error response (RFC 6749, section 5.2). */
 export class OAuthProblem extends ClientError {
