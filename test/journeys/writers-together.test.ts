@@ -1,7 +1,8 @@
 import { appendFileSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import fc from "fast-check";
 import t, { type Test } from "tap";
-import { readHolder } from "../../src/core/access/holder.ts";
+import { entriesIn } from "../../src/core/access/entries.ts";
+import { holderText, readHolder } from "../../src/core/access/holder.ts";
 import { decide, isAdministrator } from "../../src/core/access/policy.ts";
 import { type Role, roles } from "../../src/core/access/roles.ts";
 import type { Snapshot } from "../../src/core/access/snapshot.ts";
@@ -123,7 +124,9 @@ async function checkGateway(t: Test, gateway: TestGateway, token: string): Promi
   await untilInForce(gateway);
   const snapshot = snapshotOn(gateway);
   const { text } = await gateway.get("/api/access", token);
-  const written = [...snapshot.grants.values()].flatMap((grants) => [...grants.values()]);
+  const written = [...snapshot.grants.values()]
+    .flatMap((grants) => [...entriesIn(grants)])
+    .map(({ holder, ...entry }) => ({ username: holderText(holder), ...entry }));
   t.strictSame(JSON.parse(text).access, written, "the gateway lists what is in the file");
   const samples = [...snapshot.users.values()].slice(-4);
   for (const { username, passwordHash } of samples) {
