@@ -76,13 +76,16 @@ export function exampleFile(): string {
   return [introduction, ...schemaTables().map(exampleSection)].join("\n\n");
 }
 
-function exampleSection({ name, isArray, isRepeated, description, keys }: SchemaTable): string {
-  const header = `${isRepeated ? "#" : ""}${isArray ? `[[${name}]]` : `[${name}]`}`;
-  const blocks = keys.map(([key, member]) => keyBlock(key, member, isRepeated));
+function exampleSection(table: SchemaTable): string {
+  const { name, isArray, isRepeated, node, description, keys } = table;
+  // A table with required keys is absent by default.
+  const isCommented = isRepeated || node.required !== undefined;
+  const header = `${isCommented ? "#" : ""}${isArray ? `[[${name}]]` : `[${name}]`}`;
+  const blocks = keys.map(([key, member]) => keyBlock(key, member, isCommented));
   return [`# ${description}`, header, "", blocks.join("\n")].join("\n");
 }
 
-/** Arrays of tables have no elements by default, so each of their lines is a comment. */
+/** Tables that are absent by default have comments alone. */
 function keyBlock(key: string, node: SchemaNode, isCommented: boolean): string {
   const isExample = node.default === undefined;
   const value = renderValue(isExample ? node.examples?.[0] : node.default);

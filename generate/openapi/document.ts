@@ -106,7 +106,16 @@ function openApiDocument() {
     openapi: "3.1.0",
     jsonSchemaDialect: "https://json-schema.org/draft/2020-12/schema",
     info: { title: "Gatehouse", version, description: introduction },
-    servers: [{ url: "http://127.0.0.1:8080", description: "The default address." }],
+    servers: [
+      {
+        url: "http://127.0.0.1:8080{base_path}",
+        description:
+          "The default address. Paths that begin with /.well-known/ are at the root, with base_path at their end.",
+        variables: {
+          base_path: { default: "", description: "server.base_path, such as /_gatehouse." },
+        },
+      },
+    ],
     security: [{ bearer: [] }],
     paths: paths(),
     components: {

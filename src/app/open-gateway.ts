@@ -9,7 +9,13 @@ import { watchFile } from "../core/base/files/watch.ts";
 import { version } from "../core/base/product.ts";
 import { storesAccess, withoutPassword } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
-import { type Configuration, hasAssertions, hasLogin, issuersOf } from "../core/config/schema.ts";
+import {
+  basePathOf,
+  type Configuration,
+  hasAssertions,
+  hasLogin,
+  issuersOf,
+} from "../core/config/schema.ts";
 import { BodyBudget } from "../core/http/body.ts";
 import {
   type ChangeJournal,
@@ -521,7 +527,7 @@ export async function openGateway(
   metrics?.exportApprovals(() => approvals.counts());
   const gateway = {
     configuration,
-    publicUrl: server.public_url,
+    publicUrl: server.public_url && server.public_url + basePathOf(configuration),
     transportHeaders: transportHeaders(configuration),
     access,
     lease: store?.replica,

@@ -1,4 +1,9 @@
-import { type Configuration, hasEmbeddedServer, hasLogin } from "../core/config/schema.ts";
+import {
+  basePathOf,
+  type Configuration,
+  hasEmbeddedServer,
+  hasLogin,
+} from "../core/config/schema.ts";
 import * as administration from "../core/http/administration.ts";
 import { commonHeaders } from "../core/http/answer.ts";
 import type { Exchange } from "../core/http/exchange.ts";
@@ -25,10 +30,16 @@ function backchannelLogout(features: Features | undefined): Endpoint {
 
 const pending = new Promise<never>(() => {});
 
-/** @param features undefined for a table that is only described */
+/**
+ * The gateway's own routes. Documents at `/.well-known/` stay there, all others are below the base
+ * path.
+ *
+ * @param features undefined for a table that is only described
+ */
 export function routeTable(configuration: Configuration, features?: Features): Route[] {
   const { server, mcp } = configuration;
-  return [
+  const basePath = basePathOf(configuration);
+  const routes = [
     route("/login", { POST: administration.login }),
     route("/query", { POST: query(server.max_body_bytes) }),
     ...schemaRoutes(features?.schema),
@@ -71,6 +82,10 @@ export function routeTable(configuration: Configuration, features?: Features): R
     route("/healthz", { GET: healthz }),
     route("/readyz", { GET: readyz }),
   ];
+  return routes.map(({ pattern, methods }) => ({
+    pattern: pattern.startsWith("/.well-known/") ? pattern : basePath + pattern,
+    methods,
+  }));
 }
 
 type HomeEntry = [address: string, purpose: string, isPage?: true];
@@ -80,9 +95,10 @@ function homeEntries(
   consoleUrl: string | undefined,
 ): HomeEntry[] {
   const { auth, mcp, console } = configuration;
-  const all: HomeEntry[] = [["POST /query", "runs a query in JSON, with a token"]];
+  const basePath = basePathOf(configuration);
+  const all: HomeEntry[] = [[`POST ${basePath}/query`, "runs a query in JSON, with a token"]];
   if (auth.passwords) {
-    all.unshift(["POST /login", "exchanges a username and a password for a token"]);
+    all.unshift([`POST ${basePath}/login`, "exchanges a username and a password for a token"]);
   }
   if (mcp.enabled) {
     all.push([`${publicUrl}/mcp`, "is the address for MCP clients"]);
@@ -96,8 +112,8 @@ function homeEntries(
   } else if (console.listen === undefined) {
     all.push(["[console]", "in gateway.toml, with a listen address, enables the console"]);
   }
-  all.push(["GET /api/me", "returns the user of a token, and what the token allows"]);
-  all.push(["GET /readyz", "reports whether the database responds"]);
+  all.push([`GET ${basePath}/api/me`, "returns the user of a token, and what the token allows"]);
+  all.push([`GET ${basePath}/readyz`, "reports whether the database responds"]);
   return all;
 }
 
@@ -124,7 +140,7 @@ ${homeEntries(gateway, consoleUrl).map(([address, purpose, isPage]) => {
   exchange.response.end(exchange.request.method === "HEAD" ? undefined : bytes);
 }
 
-/** The page for browsers at `/`. */
+/** The page for browsers at the gateway's URL. */
 function homePage(consoleUrl: () => string | undefined): Endpoint {
   return {
     authentication: "public",
@@ -136,7 +152,7 @@ function homePage(consoleUrl: () => string | undefined): Endpoint {
 export function routesOf(features: Features): Routes {
   return {
     routerOf: (configuration) =>
-      createRouter(routeTable(configuration, features), configuredRouter(configuration.routes)),
+      createRouter(routeTable(configuration, features), configuredRouter(configuration)),
     home: homePage(() => features.consoleUrl),
   };
 }

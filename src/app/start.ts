@@ -1,6 +1,6 @@
 import { isAdministrator } from "../core/access/policy.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
-import type { Configuration } from "../core/config/schema.ts";
+import { basePathOf, type Configuration } from "../core/config/schema.ts";
 import type { Condition, Gateway } from "../core/http/gateway.ts";
 import { type Listener, openListener } from "../core/http/server.ts";
 import { bodyBytesLimit } from "../core/http/system-limits.ts";
@@ -80,7 +80,7 @@ async function listen(
   const listener = await openListener(gateway, port, routesOf(features));
   const host = server.host.includes(":") ? `[${server.host}]` : server.host;
   const url = `${listener.scheme}://${host}:${listener.port}`;
-  gateway.publicUrl ||= url;
+  gateway.publicUrl ||= url + basePathOf(gateway.configuration);
   opened.defer(() => listener.drain(gateway.configuration.server.shutdown_grace * 1000));
   if (mcpSettings.enabled) {
     // Loaded in the background, because queries can already be served.

@@ -2,6 +2,7 @@
 
 import { invocation } from "../core/base/product.ts";
 import { isLoopback } from "../core/config/addresses.ts";
+import { basePathOf } from "../core/config/schema.ts";
 import { loadFor } from "./load.ts";
 import type { CommonOptions } from "./options.ts";
 import { failureLabel, UsageError } from "./output.ts";
@@ -28,13 +29,16 @@ export function readToken(Malformed: new (message: string) => Error = UsageError
   throw new Malformed("$GATEHOUSE_TOKEN does not contain a bearer token");
 }
 
-/** @throws UsageError unless the path is empty or `/mcp` */
+/** The gateway's base path, with or without `/mcp`. */
+const gatewayPath = /^((?:\/[A-Za-z0-9._~-]+)*?)(?:\/mcp)?\/?$/;
+
+/** @throws UsageError unless the text is the URL of a gateway or of its `/mcp` */
 function readUrl(text: string, source: string): URL {
   const url = URL.parse(text);
-  const isGateway =
-    url !== null && /^https?:$/.test(url.protocol) && /^\/(?:mcp)?$/.test(url.pathname);
+  const [, basePath] = gatewayPath.exec(url?.pathname ?? "") ?? [];
+  const isGateway = url !== null && basePath !== undefined && /^https?:$/.test(url.protocol);
   if (isGateway && url.username + url.password + url.search + url.hash === "") {
-    return new URL("/mcp", url);
+    return new URL(`${basePath}/mcp`, url);
   }
   throw new UsageError(
     `${source} is not the URL of a gateway; allowed: for example https://gate.example.com`,
@@ -45,13 +49,16 @@ function readUrl(text: string, source: string): URL {
 export function findGateway(options: CommonOptions): URL {
   if (options.url !== undefined) return readUrl(options.url, "--url");
   if (process.env.GATEHOUSE_URL) return readUrl(process.env.GATEHOUSE_URL, "$GATEHOUSE_URL");
-  const { host, port, tls, public_url: publicUrl } = loadFor(options).configuration.server;
-  if (publicUrl !== "") return readUrl(publicUrl, "server.public_url");
+  const { configuration } = loadFor(options);
+  const { host, port, tls, public_url: publicUrl } = configuration.server;
+  const basePath = basePathOf(configuration);
+  if (publicUrl !== "") return readUrl(publicUrl + basePath, "server.public_url");
   if (port === 0)
     throw new UsageError("server.port is 0, so the port is unknown; name the gateway with --url");
   const name = reachable.get(host) ?? host;
   const scheme = tls.certificate === undefined ? "http" : "https";
-  return readUrl(`${scheme}://${name.includes(":") ? `[${name}]` : name}:${port}`, "server.host");
+  const authority = `${name.includes(":") ? `[${name}]` : name}:${port}`;
+  return readUrl(`${scheme}://${authority}${basePath}`, "server.host");
 }
 
 export function warnIfReadable({ protocol, hostname, origin }: URL): void {

@@ -9,7 +9,7 @@ import type { GatewayFacts, RunningGateway } from "../app/start.ts";
 import { invocation, version } from "../core/base/product.ts";
 import { storeName, storesAccess, withoutPassword } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
-import { configurationSchema } from "../core/config/schema.ts";
+import { basePathOf, configurationSchema } from "../core/config/schema.ts";
 import { createLog, type Log, logUncaughtErrors, openLogStream } from "../core/observe/log.ts";
 import { workerCount } from "../features/workers/count.ts";
 import { loadFor, searchOf } from "./load.ts";
@@ -92,7 +92,9 @@ async function greet(loaded: LoadedConfiguration, facts: GatewayFacts): Promise<
   print("Next, in another terminal:");
   print("");
   const body = JSON.stringify({ username: name ?? "admin", password });
-  print(`  curl -sS ${address}/login -H 'Content-Type: application/json' -d '${body}'`);
+  print(
+    `  curl -sS ${address}${basePathOf(configuration)}/login -H 'Content-Type: application/json' -d '${body}'`,
+  );
   print("");
   if (firstPassword?.kind === "shown") await rm(firstPassword.file, { force: true });
 }

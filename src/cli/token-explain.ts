@@ -9,7 +9,12 @@ import { groupOf } from "../core/access/holder.ts";
 import type { Snapshot } from "../core/access/snapshot.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
-import { type Configuration, hasEmbeddedServer, issuersOf } from "../core/config/schema.ts";
+import {
+  basePathOf,
+  type Configuration,
+  hasEmbeddedServer,
+  issuersOf,
+} from "../core/config/schema.ts";
 import {
   type Authenticated,
   authenticate,
@@ -73,10 +78,12 @@ function viewCaller({ snapshot }: State, caller: Omit<Authenticated, "identify">
   };
 }
 
-function publicUrlOf({ server }: Configuration): string {
+function publicUrlOf(configuration: Configuration): string {
+  const { server } = configuration;
   const scheme = server.tls.certificate === undefined ? "http" : "https";
   const host = server.host.includes(":") ? `[${server.host}]` : server.host;
-  return server.public_url || `${scheme}://${host}:${server.port}`;
+  const url = server.public_url || `${scheme}://${host}:${server.port}`;
+  return url + basePathOf(configuration);
 }
 
 async function explainLogin(loaded: LoadedConfiguration, state: State, token: string) {

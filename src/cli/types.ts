@@ -98,10 +98,11 @@ function schemaOf(gateway: URL, token: string) {
     schema: Schema,
     ...names: string[]
   ): Promise<z.output<Schema>> => {
-    const path = ["/schema", ...names.map(encodeURIComponent)].join("/");
+    const path = ["./schema", ...names.map(encodeURIComponent)].join("/");
+    const url = new URL(path, gateway);
     const headers = { authorization: `Bearer ${token}` };
     // A redirect could send the token elsewhere.
-    const asked = fetch(new URL(path, gateway), { headers, redirect: "error" });
+    const asked = fetch(url, { headers, redirect: "error" });
     const answer = await asked.catch(() => {
       throw new Error(`${gateway.origin} cannot be reached`);
     });
@@ -109,14 +110,14 @@ function schemaOf(gateway: URL, token: string) {
     if (answer.ok) {
       const found = schema.safeParse(body);
       if (found.success) return found.data;
-      throw new Error(`${gateway.origin}${path} did not return a schema; is it a gateway?`);
+      throw new Error(`${url} did not return a schema; is it a gateway?`);
     }
     const isSaid = typeof body === "object" && body !== null && "message" in body;
     const reason = isSaid ? plainJson(body.message).slice(1, -1) : `status ${answer.status}`;
     throw new Error(
       answer.status === 401
         ? `${gateway.origin} rejected the token (${reason}); ${tokenRemedy}`
-        : `${gateway.origin}${path}: ${reason}`,
+        : `${url}: ${reason}`,
     );
   };
 }

@@ -52,6 +52,8 @@ auth.issuer = "" | "a b" | "é" => 1 to 255 visible ASCII characters
 auth.max_failures_per_user_and_address = 0 | 1000001 => a whole number from 1 to 1000000
 auth.max_failures_per_address = 0 => a whole number from 1 to 1000000
 auth.failure_window = 0 => a whole number from 1 to 86400
+auth.accept = ["bearer", "Basic" | "header" | "header:" | "header:a b" | "header:Authorization" | "header:Cookie" | "header:X-Gatehouse-Key" | "header:Connection" | "token"] => "bearer", "basic", "apikey", or "header:" and a header name that is not hop-by-hop, no credential, and not set by the gateway itself
+auth.accept = ["header:X-Key", "header:x_key"] => each credential once
 [server]; host = "0.0.0.0"; [auth]; enabled = false => 4: auth.enabled: found false; allowed: true, since other machines can reach server.host "0.0.0.0"; to go without authentication set server.host = "127.0.0.1", or accept the risk with auth.insecure_allow_remote = true
 `);
 
@@ -146,13 +148,13 @@ console.public_url = "http://console.example.com" | "http://10.0.0.1:8081" => an
 [console]; listen = "127.0.0.1:9464"; [metrics]; listen = "0.0.0.0:9464" => 4: metrics.listen: found "0.0.0.0:9464"; allowed: another port than console.listen
 approvals.wait = 0 | -1 | 86401 | 1.5 | "10m" => a whole number from 1 to 86400
 approvals.keep = -1 | 3651 | 0.5 | "30d" => a whole number from 0 to 3650
-[server]; prot = 8080 => 2: server.prot: found prot; allowed: host, port, workers, public_url, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_delay, shutdown_grace, trusted_proxies, allowed_origins, tls (did you mean port?)
+[server]; prot = 8080 => 2: server.prot: found prot; allowed: host, port, workers, public_url, base_path, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_delay, shutdown_grace, trusted_proxies, allowed_origins, tls (did you mean port?)
 ; [sever]; port = 8080 => 2: sever: found sever; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console, approvals, issuers (did you mean server?)
 [mcp]; "odd\u001b key" = 1 => 2: mcp."odd\u001b key": found "odd\u001b key"; allowed: enabled, upstream, authorization, authorization_file, max_body_bytes, row_limit, result_bytes, app_schemes, registrations_per_hour, private_client_hosts, tools, authorization_servers, clients
 upstream = "Bearer hunter2" => 1: upstream: found a string; allowed: a table
 mcp = 1979-05-27 => 1: mcp: found a date; allowed: a table
 server.host = 1979-05-27 => a host name or an IP address
-[server]; "__proto__" = { port = 1 } => 2: server.__proto__: found __proto__; allowed: host, port, workers, public_url, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_delay, shutdown_grace, trusted_proxies, allowed_origins, tls
+[server]; "__proto__" = { port = 1 } => 2: server.__proto__: found __proto__; allowed: host, port, workers, public_url, base_path, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_delay, shutdown_grace, trusted_proxies, allowed_origins, tls
 constructor = 1 => 1: constructor: found constructor; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console, approvals, issuers
 [[upstream]]; authorization = "Bearer hunter2" => 1: upstream: found an array; allowed: a table (did you mean [upstream]?)
 [server]; port = 1; port = 2 => 3: trying to redefine an already defined table or value
@@ -171,7 +173,12 @@ query.extra_fields = ["hint", "database" | "Order_By" | "orderby" | "op" | "Sele
 `);
 
 export const routes = files(String.raw`
-[[routes]]; path = %; access = "public" => 2: routes[0].path: found %; allowed: / and segments of letters, digits, -, ., _, ~ or :name, not under a path of the gateway's own; the last one may be empty or * <= "" | "stats" | "//" | "/a//" | "/a//b" | "/a/./b" | "/a/../b" | "/a/.." | "/a;b" | "/a\\b" | "/a%62" | "/a b" | "/a?b" | "/a/:" | "/a/x:y" | "/a/:b/:b" | "/*/a" | "/a/*/" | "/a/b*" | "/login" | "/login/" | "/LOGIN" | "/query" | "/query/*" | "/mcp" | "/api/stats" | "/.well-known/x" | "/oauth/x" | "/healthz" | "/readyz" | "/logout"
+[[routes]]; path = %; access = "public" => 2: routes[0].path: found %; allowed: / and segments of letters, digits, -, ., _, ~ or :name; the last one may be empty or * <= "" | "stats" | "//" | "/a//" | "/a//b" | "/a/./b" | "/a/../b" | "/a/.." | "/a;b" | "/a\\b" | "/a%62" | "/a b" | "/a?b" | "/a/:" | "/a/x:y" | "/a/:b/:b" | "/*/a" | "/a/*/" | "/a/b*"
+[[routes]]; path = %; access = "public" => 2: routes[0].path: found %; allowed: a path that is not below one of the gateway's own: /.well-known, /api, /healthz, /login, /logout, /mcp, /oauth, /query, /readyz, /schema <= "/login" | "/login/" | "/LOGIN" | "/query" | "/query/*" | "/mcp" | "/api/stats" | "/.well-known/x" | "/oauth/x" | "/healthz" | "/readyz" | "/logout"
+[server]; base_path = "/a/Gate"; [[routes]]; path = %; access = "public" => 4: routes[0].path: found %; allowed: a path that is not below one of the gateway's own: /.well-known, /a/Gate <= "/a/Gate" | "/A/gate/*" | "/a/Gate/" | "/a/gate/:x" | "/.Well-Known/*"
+[server]; base_path = "/gate"; [[routes]]; path = "/:a/b"; access = "public"; values.a = ["x", "GATE"] => 6: routes[0].values.a: found an array; allowed: no first segment of the gateway's own paths
+[auth]; accept = ["header:X-Api-Key"]; [[routes]]; path = "/a"; access = "public"; forward_headers = ["Prefer", "X_API_KEY"] => 6: routes[0].forward_headers[1]: found "X_API_KEY"; allowed: no header of auth.accept or upstream.credential
+[auth]; accept = ["header:X-Api-Key"]; [[routes]]; path = "/a"; access = "public"; database_header = "x-api-key" => 6: routes[0].database_header: found "x-api-key"; allowed: no header of auth.accept or upstream.credential
 [[routes]]; path = "/a"; access = "public"; [[routes]]; path = "/b";  => 4: routes[1].access: found nothing; allowed: "public", "authenticated", "administrator", "SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "CREATE DATABASE", "DROP DATABASE", "GRANT"
 [[routes]]; path = "/a"; access = "select" => 3: routes[0].access: found "select"; allowed: "public", "authenticated", "administrator", "SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "CREATE DATABASE", "DROP DATABASE", "GRANT"
 [[routes]]; path = "/a"; access = "SELECT" => 3: routes[0].access: found "SELECT"; allowed: a right on a database, which :database in the path, database or database_header names
@@ -213,6 +220,8 @@ server.workers = -1 | "auto" | 1.5 => a whole number from 0 to 64
 [server]; workers = 2 => 2: server.workers: found 2; allowed: 1 over SQLite, whose files one process writes; for more workers use PostgreSQL or MySQL
 [server]; workers = 3; [upstream]; url = "postgres://app@db/app"; pool_size = 2 => 5: upstream.pool_size: found 2; allowed: at least one for each of server.workers, which is 3
 server.public_url = "gate.example.com" | "https://gate.example.com/x" | "https://gate.example.com?x" | "https://gate.example.com#x" | "ftp://gate.example.com" | "https:\\gate" => an http:// or https:// URL without path, query and credentials, or an empty string
+server.base_path = "gate" | "/" | "/a/" | "//a" | "/a//b" | "/.." | "/a/." | "/a b" | "/a%62" | "/:a" | "/*" | "/.well-known" | "/.well-known/a" => nothing, or a path of letters, digits, -, ., _ and ~ without a slash at the end, not under /.well-known
+[server]; base_path = ""; [upstream]; url = "http://127.0.0.1:8000"; preset = "chroma" => 2: server.base_path: found ""; allowed: a path, since all others are the upstream's with upstream.preset
 server.max_body_bytes = 0 | 1.5 => a whole number from 1 to 1073741824
 [server]; max_body_bytes = 1073741825; max_buffered_bytes = 1073741825 => 2: server.max_body_bytes: found 1073741825; allowed: a whole number from 1 to 1073741824
 server.max_buffered_bytes = "many" => a whole number from 1 to 1099511627776
@@ -245,6 +254,21 @@ upstream.authorization_file = "missing" => a file that can be read (ENOENT)
 upstream.authorization_file = "." => a regular file
 upstream.forward_authorization = 0 => true or false
 upstream.forward_headers = ["X-Tenant", "Connection" | "TE" | "Authorization" | "cookie" | "Host" | "Content-Length" | "X-Gatehouse-User" | "x_gatehouse_role" | "X-Forwarded-For" | "X-Request-Id" | "a b" | ""] => a header name that is not hop-by-hop, no credential, and not set by the gateway itself
+upstream.preset = "qdrant" => "chroma", "opensearch", "couchdb"
+upstream.preset = "chroma" => nothing, unless url is that of an HTTP server
+[upstream]; url = "postgres://user@db/x"; preset = "chroma" => 3: upstream.preset: found "chroma"; allowed: nothing, unless url is that of an HTTP server
+[upstream]; urls = ["http://a:1"]; preset = "chroma" => 3: upstream.preset: found "chroma"; allowed: nothing, unless url is that of an HTTP server
+[upstream]; url = "http://a:1"; preset = "chroma"; [[upstream.databases]]; databases = ["b"]; url = "http://b:1" => 4: upstream.databases: found an array; allowed: nothing, since upstream.preset uses one upstream
+[upstream]; url = "http://a:1"; preset = "chroma"; query_form = "op" => 4: upstream.query_form: found "op"; allowed: "keyed", which upstream.preset requires
+upstream.max_upload_bytes = 0 => a whole number from 1 to 1099511627776
+[upstream]; url = "http://a:1"; credential.header = %; credential.file = "x" => 3: upstream.credential.header: found %; allowed: a header name that is not hop-by-hop and not set by the gateway itself <= "Connection" | "X-Gatehouse-User" | "x_forwarded_for" | "Host" | "a b" | ""
+[upstream]; url = "http://a:1"; credential.file = "x" => 3: upstream.credential.header: found nothing; allowed: a header name that is not hop-by-hop and not set by the gateway itself
+[upstream]; url = "http://a:1"; credential.header = "x-key" => 3: upstream.credential.file: found nothing; allowed: a path
+[upstream]; url = "http://a:1"; credential = { header = "x-key", file = % } => 3: upstream.credential.file: found %; allowed: a file that can be read (ENOENT) <= "missing"
+[upstream]; url = "http://a:1"; authorization = "a"; credential = { header = "x-key", file = "x" } => 4: upstream.credential: found a table; allowed: either credential or authorization, not both
+[upstream]; url = "http://a:1"; authorization_file = "a"; credential = { header = "x-key", file = "x" } => 4: upstream.credential: found a table; allowed: either credential or authorization, not both
+[upstream]; credential = { header = "x-key", file = "x" } => 2: upstream.credential: found a table; allowed: nothing, unless url is that of an HTTP server
+[upstream]; url = "http://a:1"; credential = { header = "X-Key", file = "x" }; forward_headers = ["X-Tenant", "x_key"] => 4: upstream.forward_headers[1]: found "x_key"; allowed: no header of auth.accept or upstream.credential
 upstream.connections = 0 | 10001 => a whole number from 1 to 10000
 upstream.connect_timeout = 0 => a whole number from 1 to 86400
 upstream.response_timeout = 86401 => a whole number from 1 to 86400

@@ -10,6 +10,7 @@ import {
   loadConfiguration,
   serviceDirectoryOf,
 } from "../../src/core/config/load.ts";
+import { basePathOf } from "../../src/core/config/schema.ts";
 import { words } from "../kit/words.ts";
 import { auth, issuers, mcp, others, query, routes, server, store, upstream } from "./broken.ts";
 import { linesOf, load, problemsOf, temporaryDirectory } from "./support.ts";
@@ -51,6 +52,7 @@ t.test("without a file, every key has its default", async (t) => {
         refuse_common_passwords: false,
         default_database: "main",
         failure_window: 900,
+        accept: ["bearer"],
         max_failures_per_user_and_address: 10,
         max_failures_per_address: 100,
         access_control_file: join(home, "access_control.toml"),
@@ -59,6 +61,7 @@ t.test("without a file, every key has its default", async (t) => {
       upstream: {
         forward_authorization: false,
         forward_headers: [],
+        max_upload_bytes: 104857600,
         connections: 64,
         databases: [],
         connect_timeout: 5,
@@ -138,6 +141,15 @@ t.test("files with their bare default names are in the service directory", async
     beside.configuration.auth.access_control_file,
     join(beside.directory, "access_control.toml"),
   );
+});
+
+t.test("the base path is moved by a preset, unless it is set", async (t) => {
+  const preset = '[upstream]\nurl = "http://a:1"\npreset = "couchdb"\n';
+  const basePath = (text: string) => basePathOf(load(t, text).configuration);
+  t.equal(basePath(""), "");
+  t.equal(basePath('[server]\nbase_path = "/a/b"\n'), "/a/b");
+  t.equal(basePath(preset), "/_gatehouse");
+  t.equal(basePath(`[server]\nbase_path = "/own"\n${preset}`), "/own");
 });
 
 t.test("base URLs are normalized", async (t) => {

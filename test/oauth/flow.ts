@@ -37,7 +37,7 @@ export interface Authorized {
 /** Follows the authorization request through both pages to the client's redirect. */
 export async function authorize(setting: Server, options: FlowOptions = {}): Promise<Authorized> {
   const clientId = options.clientId ?? (await registered(setting));
-  const browser = options.browser ?? new PlainBrowser(setting.url);
+  const browser = options.browser ?? new PlainBrowser(new URL(setting.url).origin);
   const { verifier, challenge } = makePkce();
   const redirectUri = options.parameters?.redirect_uri ?? REDIRECT;
   const parameters = { client_id: clientId, code_challenge: challenge, ...options.parameters };

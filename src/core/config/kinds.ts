@@ -44,6 +44,11 @@ export function isForwardableHeader(name: string): boolean {
   return !refused.has(folded) && !refusedPrefixes.some((prefix) => folded.startsWith(prefix));
 }
 
+/** True for a header that can carry the gateway's own credential for an upstream. */
+export function isCredentialHeader(name: string): boolean {
+  return isForwardableHeader(name) || ["authorization", "cookie"].includes(name.toLowerCase());
+}
+
 /** True for a field value of visible ASCII with inner spaces (RFC 9110, section 5.5). */
 export function isHeaderValue(text: string): boolean {
   return text.length <= 8192 && /^[!-~](?:[ -~]*[!-~])?$/.test(text);

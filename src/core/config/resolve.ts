@@ -36,6 +36,9 @@ export function resolvePaths(
     const { authorization_file: credential } = section;
     if (credential !== undefined) section.authorization_file = resolve(base, credential);
   }
+  if (upstream.credential !== undefined) {
+    upstream.credential.file = resolve(base, upstream.credential.file);
+  }
   for (const issuer of issuers) {
     const { jwks_file: keys, introspection, login } = issuer;
     if (keys !== undefined) issuer.jwks_file = resolve(base, keys);
@@ -83,12 +86,14 @@ const contents = {
   "private key": [isPrivateKey, "a file with a private key, in PEM or JWK form"],
 } as const;
 
+type CredentialKind = keyof typeof contents;
+
 /** @param refusal makes the error, given what is allowed */
 export function readCredential(
   path: string,
   checkReaders: boolean,
   refusal: (allowed: string) => Error,
-  kind: keyof typeof contents = "credential",
+  kind: CredentialKind = "credential",
 ): string {
   const [isValid, form] = contents[kind];
   let descriptor: number;
@@ -116,7 +121,7 @@ export function readCredential(
 }
 
 export function readCredentials(draft: Draft, checked: Checked): void {
-  const read = (path: ValuePath, file: string, kind?: keyof typeof contents): string => {
+  const read = (path: ValuePath, file: string, kind?: CredentialKind): string => {
     const refusal = (allowed: string) =>
       new ConfigurationError([problemOf(path, allowed, checked)]);
     return readCredential(file, draft.auth.check_permissions, refusal, kind);
@@ -126,6 +131,9 @@ export function readCredentials(draft: Draft, checked: Checked): void {
     if (file === undefined) continue;
     draft[name].authorization = read([name, "authorization_file"], file);
   }
+  // The others are read again later, so that they can be replaced.
+  const credential = draft.upstream.credential?.file;
+  if (credential !== undefined) read(["upstream", "credential", "file"], credential);
   for (const [at, issuer] of draft.issuers.entries()) {
     const { introspection, login } = issuer;
     for (const [section, key, file] of [
@@ -135,7 +143,6 @@ export function readCredentials(draft: Draft, checked: Checked): void {
     ] as const) {
       if (file === undefined) continue;
       const kind = key === "private_key_file" ? "private key" : "credential";
-      // Read again later, so that the secret can be replaced.
       read(["issuers", at, section, key], file, kind);
     }
   }

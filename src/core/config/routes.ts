@@ -3,9 +3,8 @@ import { plainNamePattern } from "../query/names.ts";
 import { isPermissionClass, permissionClasses } from "../query/permissions.ts";
 import { flag, headerName, key, live, refuse, seconds, text } from "./kinds.ts";
 
-/** First segments of the gateway's own paths. No configured route covers them. */
-const builtInSegments: ReadonlySet<string> = new Set([
-  ".well-known",
+/** First segments of the gateway's own paths, if `server.base_path` does not move them. */
+export const ownSegments: readonly string[] = [
   "api",
   "healthz",
   "login",
@@ -15,11 +14,25 @@ const builtInSegments: ReadonlySet<string> = new Set([
   "query",
   "readyz",
   "schema",
-]);
+];
 
-/** @param first the first segment of a path, in any case */
-export function isBuiltIn(first: string): boolean {
-  return builtInSegments.has(first.toLowerCase());
+/** The segments of a path. A slash at the end makes none. */
+export function segmentsOf(path: string): string[] {
+  const segments = path.slice(1).split("/");
+  return segments.at(-1) === "" ? segments.slice(0, -1) : segments;
+}
+
+/**
+ * True for a path of the gateway itself, in any case. No configured route covers it.
+ *
+ * @param segments the segments of the path, decoded
+ */
+export function isOwnPath(segments: readonly string[], basePath: string): boolean {
+  const folded = segments.map((one) => one.toLowerCase());
+  const [first = ""] = folded;
+  if (first === ".well-known") return true;
+  if (basePath === "") return ownSegments.includes(first);
+  return segmentsOf(basePath.toLowerCase()).every((one, at) => one === folded[at]);
 }
 
 /**
@@ -55,7 +68,7 @@ const parameter = /^:[A-Za-z_][A-Za-z0-9_]*$/;
 function isRoutePath(path: string): boolean {
   const [root, ...segments] = path.split("/");
   const last = segments.pop();
-  if (root !== "" || last === undefined || isBuiltIn(segments[0] ?? last)) return false;
+  if (root !== "" || last === undefined) return false;
   const isSegment = (one: string) => literal.test(one) || parameter.test(one);
   const names = parametersOf(path);
   return (
@@ -77,7 +90,7 @@ const name = `(?:(?!_)${plainNamePattern}|:[A-Za-z_][A-Za-z0-9_]*)`;
 const routeKeys = strictObject({
   path: key(
     text(
-      "/ and segments of letters, digits, -, ., _, ~ or :name, not under a path of the gateway's own; the last one may be empty or *",
+      "/ and segments of letters, digits, -, ., _, ~ or :name; the last one may be empty or *",
       isRoutePath,
     ),
     "/db/:database/:collection",
@@ -176,8 +189,27 @@ function requireConsistent(route: Route, context: z.core.$RefinementCtx): void {
     } else if (named.has(name) && (rule === "any" || !list.every((value) => fits(value)))) {
       const allowed = `"plain", "number", "uuid", or an array of plain names that do not begin with _, since :${name} names a database or table`;
       refuse(context, ["values", name], allowed);
-    } else if (path.split("/")[1] === `:${name}` && list.some(isBuiltIn)) {
-      refuse(context, ["values", name], "no first segment of the gateway's own paths");
+    }
+  }
+}
+
+/** Refuses routes that the gateway's own paths cover, since no request would reach them. */
+export function refuseOwnPaths(
+  routes: readonly Route[],
+  basePath: string,
+  context: z.core.$RefinementCtx,
+): void {
+  const own = basePath === "" ? ownSegments.map((one) => `/${one}`).join(", ") : basePath;
+  for (const [at, { path, values }] of routes.entries()) {
+    const [first = "", ...others] = segmentsOf(path);
+    if (isOwnPath([first, ...others], basePath)) {
+      const rule = `a path that is not below one of the gateway's own: /.well-known, ${own}`;
+      refuse(context, ["routes", at, "path"], rule);
+    }
+    const list = first.startsWith(":") ? valuesOf({ values }, first.slice(1)) : [];
+    if (Array.isArray(list) && list.some((one) => isOwnPath([one, ...others], basePath))) {
+      const rule = "no first segment of the gateway's own paths";
+      refuse(context, ["routes", at, "values", first.slice(1)], rule);
     }
   }
 }

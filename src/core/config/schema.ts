@@ -28,7 +28,10 @@ import {
   credentialKeys,
   filePath,
   flag,
+  foldHeader,
   headerName,
+  isCredentialHeader,
+  isForwardableHeader,
   key,
   listenAddress,
   live,
@@ -39,12 +42,17 @@ import {
   text,
   wholeNumber,
 } from "./kinds.ts";
-import { routes } from "./routes.ts";
+import { refuseOwnPaths, routes } from "./routes.ts";
 
 /** 366 days. */
 export const LONGEST_TOKEN_SECONDS = 31_622_400;
 /** Argon2 needs this many KiB for every lane (RFC 9106, section 3.1). */
 const KIB_PER_LANE = 8;
+
+/** True for `header:` and the name of a header that may carry a token. */
+function isTokenHeader(text: string): boolean {
+  return text.startsWith("header:") && isForwardableHeader(text.slice("header:".length));
+}
 
 const databaseName = text(plainNameRule, wholePlainName);
 const tokenClaim = text("1 to 255 visible ASCII characters", /^[!-~]{1,255}$/);
@@ -93,6 +101,23 @@ const auth = section("Tokens, passwords, and the files that control access.", {
     .default("main")
     .describe("Database on which a new user gets a role if no database is named."),
   issuer: tokenClaim.default("gatehouse").describe("The iss claim of login tokens."),
+  accept: key(
+    z
+      .array(
+        text(
+          '"bearer", "basic", "apikey", or "header:" and a header name that is not hop-by-hop, no credential, and not set by the gateway itself',
+          (one) => /^(?:bearer|basic|apikey)$/.test(one) || isTokenHeader(one),
+        ),
+      )
+      .min(1)
+      .superRefine((kinds, context) => {
+        const values = kinds.map((kind, at): ValueAtPath => [kind, [at]]);
+        refuseRepeats(context, values, () => "each credential once", foldHeader);
+      })
+      .default(["bearer"]),
+    ["bearer", "basic", "apikey", "header:x-api-key"],
+    "Credentials that open /query, /schema, configured routes and presets: a token as `Authorization: Bearer`, as `Authorization: ApiKey` or as the value of a header, or with basic a username and password, or any username and a token. Only bearer opens /api and /mcp.",
+  ),
   max_failures_per_user_and_address: wholeNumber(1, 1_000_000)
     .default(10)
     .meta(
@@ -532,6 +557,8 @@ const tls = section(
   refuse(context, [missing], "a path, since certificate and key go together");
 });
 
+const DEFAULT_BASE_PATH = "/_gatehouse";
+
 const server = section("Address, limits, trusted proxies and allowed origins of the gateway.", {
   host: text("a host name or an IP address", isHost)
     .default("127.0.0.1")
@@ -546,6 +573,14 @@ const server = section("Address, limits, trusted proxies and allowed origins of 
     publicUrl.default(""),
     "https://gate.example.com",
     "URL at which clients reach the gateway. If empty: http://host:port, or https://host:port with [server.tls].",
+  ),
+  base_path: key(
+    text(
+      "nothing, or a path of letters, digits, -, ., _ and ~ without a slash at the end, not under /.well-known",
+      /^(?:|(?!\/\.well-known(?:\/|$))(?:\/(?!\.{1,2}(?:\/|$))[A-Za-z0-9._~-]+)+)$/,
+    ).optional(),
+    DEFAULT_BASE_PATH,
+    `Path below which the gateway's own paths are, such as /login and /mcp. All other paths but /.well-known are the upstream's. If absent: ${DEFAULT_BASE_PATH} with upstream.preset, else none.`,
   ),
   max_body_bytes: wholeNumber(1, GIBIBYTE)
     .default(10_485_760)
@@ -655,7 +690,31 @@ const keys = strictObject({
     ["http://10.0.0.1:9090", "http://10.0.0.2:9090"],
     "URLs of the upstream, instead of url, if several servers each serve the same data.",
   ),
+  preset: key(
+    z.enum(["chroma", "opensearch", "couchdb"]).optional(),
+    "chroma",
+    "Interface of the upstream, whose ordinary clients then use it through the gateway. Needs url. If absent: /query and configured routes alone.",
+  ),
   ...credentialKeys("the upstream", "/run/secrets/upstream"),
+  credential: strictObject({
+    header: key(
+      text(
+        "a header name that is not hop-by-hop and not set by the gateway itself",
+        isCredentialHeader,
+      ),
+      "x-chroma-token",
+      "Header of requests to the upstream. That of a client is dropped.",
+    ),
+    file: key(
+      filePath,
+      "/run/secrets/upstream",
+      "File with the value of that header, read again when it changes. Others may not read it.",
+    ),
+  })
+    .optional()
+    .describe(
+      "The gateway's own credential for the upstream in any header, instead of authorization.",
+    ),
   forward_authorization: flag(
     false,
     "Forward the client's own Authorization header to the upstream.",
@@ -665,6 +724,11 @@ const keys = strictObject({
     ["X-Tenant"],
     "Additional request headers that are forwarded to the upstream.",
   ),
+  max_upload_bytes: wholeNumber(1, 1024 * GIBIBYTE)
+    .default(100 * MEBIBYTE)
+    .describe(
+      "Largest body of a preset that the gateway passes on without reading it, in bytes. A larger one gets 413.",
+    ),
   connections: wholeNumber(1, 10_000)
     .default(64)
     .describe("Maximum number of connections to each URL at one time."),
@@ -730,6 +794,9 @@ function refuseForEngine(upstream: Upstream, context: z.core.$RefinementCtx): vo
   if (upstream.query_form === "op" && engine !== undefined) {
     refuse(context, ["query_form"], '"keyed", which the engine requires');
   }
+  if (upstream.credential !== undefined && engine !== undefined) {
+    refuse(context, ["credential"], "nothing, unless url is that of an HTTP server");
+  }
   if (upstream.statement_timeout !== undefined && engine === undefined) {
     refuse(context, ["statement_timeout"], "nothing, unless url is that of a database");
   }
@@ -741,8 +808,26 @@ function refuseForEngine(upstream: Upstream, context: z.core.$RefinementCtx): vo
   }
 }
 
+function refuseForPreset(upstream: Upstream, context: z.core.$RefinementCtx): void {
+  if (upstream.preset === undefined) return;
+  if (upstream.url === undefined || engineOver(upstream) !== undefined) {
+    refuse(context, ["preset"], "nothing, unless url is that of an HTTP server");
+  }
+  if (upstream.databases.length > 0) {
+    refuse(context, ["databases"], "nothing, since upstream.preset uses one upstream");
+  }
+  if (upstream.query_form === "op") {
+    refuse(context, ["query_form"], '"keyed", which upstream.preset requires');
+  }
+}
+
 const upstream = keys
   .superRefine(refuseTwoCredentials)
+  .superRefine(({ credential, authorization, authorization_file: file }, context) => {
+    if (credential === undefined || (authorization ?? file) === undefined) return;
+    refuse(context, ["credential"], "either credential or authorization, not both");
+  })
+  .superRefine(refuseForPreset)
   .superRefine(refuseUrlAndUrls)
   .superRefine(refuseTargetsTwice)
   .superRefine(refuseDatabasesTwice)
@@ -917,7 +1002,80 @@ export const configurationSchema = z
       if (upstream.connections < workers) refuse(context, ["upstream", "connections"], allowed);
     },
     ifValid("server", "upstream"),
-  );
+  )
+  .superRefine(
+    ({ server, upstream }, context) => {
+      if (server.base_path !== "" || upstream.preset === undefined) return;
+      const rule = "a path, since all others are the upstream's with upstream.preset";
+      refuse(context, ["server", "base_path"], rule);
+    },
+    ifValid("server", "upstream"),
+  )
+  .superRefine(
+    (configuration, context) => {
+      refuseOwnPaths(configuration.routes, basePathOf(configuration), context);
+    },
+    ifValid("server", "upstream", "routes"),
+  )
+  .superRefine(refuseWithheldHeaders, ifValid("auth", "upstream", "routes"));
+
+/** The path below which the gateway's own paths are. Empty if they are at the root. */
+export function basePathOf({
+  server,
+  upstream,
+}: {
+  readonly server: { readonly base_path?: string | undefined };
+  readonly upstream: { readonly preset?: string | undefined };
+}): string {
+  return server.base_path ?? (upstream.preset === undefined ? "" : DEFAULT_BASE_PATH);
+}
+
+interface HeaderSections {
+  readonly auth: { readonly accept: readonly string[] };
+  readonly upstream: {
+    readonly credential?: { readonly header: string } | undefined;
+    readonly forward_headers: readonly string[];
+  };
+}
+
+/** Request headers with tokens of the gateway (`auth.accept`), in lower case. */
+export function tokenHeadersOf({ auth }: Pick<HeaderSections, "auth">): string[] {
+  return auth.accept.flatMap((one) => {
+    const [, header] = /^header:(.*)$/.exec(one.toLowerCase()) ?? [];
+    return header === undefined ? [] : [header];
+  });
+}
+
+/** Headers of clients that are never forwarded, since they are credentials, as `foldHeader` does. */
+export function withheldHeadersOf({ auth, upstream }: HeaderSections): ReadonlySet<string> {
+  const names = tokenHeadersOf({ auth });
+  if (upstream.credential !== undefined) names.push(upstream.credential.header);
+  return new Set(names.map(foldHeader));
+}
+
+type RouteHeaders = z.output<typeof routes>[number];
+
+/** Refuses to forward headers that are never forwarded. */
+function refuseWithheldHeaders(
+  { routes, ...sections }: HeaderSections & { readonly routes: readonly RouteHeaders[] },
+  context: z.core.$RefinementCtx,
+): void {
+  const withheld = withheldHeadersOf(sections);
+  const refuseIn = (names: readonly string[], path: PropertyKey[]) => {
+    for (const [at, name] of names.entries()) {
+      if (!withheld.has(foldHeader(name))) continue;
+      refuse(context, [...path, at], "no header of auth.accept or upstream.credential");
+    }
+  };
+  refuseIn(sections.upstream.forward_headers, ["upstream", "forward_headers"]);
+  for (const [at, { forward_headers: names, database_header: header }] of routes.entries()) {
+    refuseIn(names, ["routes", at, "forward_headers"]);
+    if (header !== undefined && withheld.has(foldHeader(header))) {
+      const rule = "no header of auth.accept or upstream.credential";
+      refuse(context, ["routes", at, "database_header"], rule);
+    }
+  }
+}
 
 interface IssuerSections {
   readonly auth: { readonly issuer: string };

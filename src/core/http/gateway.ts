@@ -80,7 +80,7 @@ export interface Admission {
 export interface Gateway {
   /** The configuration in force, replaced when the file changes. */
   readonly configuration: Configuration;
-  /** The URL for clients, without a trailing slash. */
+  /** The URL for clients, with the base path and without a trailing slash. */
   readonly publicUrl: string;
   readonly transportHeaders: readonly string[];
   readonly access: AccessRules;

@@ -58,7 +58,7 @@ export type Router = (path: string) => RouteMatch | undefined;
 /** The endpoints that the listener serves. */
 export interface Routes {
   readonly routerOf: (configuration: Configuration) => Router;
-  /** For browsers at `/`. */
+  /** For browsers at the gateway's URL. */
   readonly home: Endpoint;
 }
 

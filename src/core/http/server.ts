@@ -1,9 +1,8 @@
 import { once } from "node:events";
 import type { IncomingMessage, ServerOptions, ServerResponse } from "node:http";
-import type { EntryPoint } from "../access/grant.ts";
 import { http } from "../base/node-http.ts";
 import { Refusal } from "../base/refusal.ts";
-import type { Configuration } from "../config/schema.ts";
+import { basePathOf, type Configuration } from "../config/schema.ts";
 import {
   authenticate,
   claimedIssuer,
@@ -47,7 +46,6 @@ import { allowedMethods, type Endpoint, methodIn, type Router, type Routes } fro
 import type { SecureServer } from "./secure-server.ts";
 import { limitConnections } from "./system-limits.ts";
 
-const LOGIN_PATH = "/login";
 /** The recorded status for a client that left before the response, as in nginx. */
 const CLIENT_GONE = 499;
 
@@ -66,8 +64,8 @@ function beginTrace(
   return tracing.begin({ method, route, path, scheme, address, httpVersion, headers, startedAt });
 }
 
-function viaOf({ routed: { via, pattern }, verdict }: Exchange): EntryPoint | undefined {
-  return pattern === LOGIN_PATH || verdict.count === 0 ? undefined : via;
+function isLogin({ configuration }: Gateway, { routed }: Exchange): boolean {
+  return routed.pattern === `${basePathOf(configuration)}/login`;
 }
 
 function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
@@ -97,7 +95,7 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
   const { tokenId, client, droppedGroups } = authenticated;
   if (decision === "allow" && username !== undefined) {
     const app = routed.via === "mcp" ? client : undefined;
-    gateway.activity.note(username, app, routed.pattern === LOGIN_PATH);
+    gateway.activity.note(username, app, isLogin(gateway, exchange));
   }
   gateway.audit.request({
     requestId: exchange.requestId,
@@ -108,7 +106,7 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
     path: routed.pattern === UNKNOWN_ROUTE ? undefined : exchange.path,
     user: username ?? refusedToken?.user,
     tokenId: tokenId ?? refusedToken?.tokenId,
-    via: viaOf(exchange),
+    via: verdict.count === 0 || isLogin(gateway, exchange) ? undefined : routed.via,
     client: client ?? refusedToken?.client,
     issuer: refusedToken?.issuer,
     operations,
@@ -178,8 +176,11 @@ function cutOnceRefused(gateway: Gateway, exchange: Exchange): void {
 
 const noBody: Buffer = Buffer.alloc(0);
 
-/** Endpoints that a replica without a valid lease still serves. */
-const alwaysAnswered: ReadonlySet<string> = new Set(["/healthz", "/readyz"]);
+/** True for what a replica without a valid lease still serves. */
+function isForMonitors({ configuration }: Gateway, { path }: Exchange): boolean {
+  const basePath = basePathOf(configuration);
+  return path === `${basePath}/healthz` || path === `${basePath}/readyz`;
+}
 
 /**
  * All steps of a request, in order. A refusal by any of them ends in `reject`. The steps of a query
@@ -193,7 +194,7 @@ async function serve(
 ): Promise<void> {
   try {
     requirePlainHead(exchange);
-    if (!alwaysAnswered.has(exchange.path)) gateway.lease?.requireFresh();
+    if (!isForMonitors(gateway, exchange)) gateway.lease?.requireFresh();
     const endpoint = findEndpoint(gateway, router, home, exchange);
     if (endpoint === undefined) return;
     requireLocal(gateway, exchange);
@@ -212,9 +213,12 @@ async function serve(
   }
 }
 
-/** True for a browser at `/`. For other clients the path is unknown. */
-function isBrowserAtHome({ method, headers }: IncomingMessage, path: string): boolean {
-  if (path !== "/" || (method !== "GET" && method !== "HEAD")) return false;
+/** True for a browser at the gateway's URL. For other clients the path is unknown. */
+function isBrowserAtHome({ configuration }: Gateway, { request, path }: Exchange): boolean {
+  const { method, headers } = request;
+  const basePath = basePathOf(configuration);
+  const isHome = path === `${basePath}/` || path === basePath;
+  if (!isHome || (method !== "GET" && method !== "HEAD")) return false;
   return headers.accept?.includes("text/html") ?? false;
 }
 
@@ -227,7 +231,7 @@ function findEndpoint(
 ): Endpoint | undefined {
   const match = router(exchange.path);
   if (match === undefined) {
-    if (isBrowserAtHome(exchange.request, exchange.path)) return home;
+    if (isBrowserAtHome(gateway, exchange)) return home;
     throw new Refusal("not_found");
   }
   const { route, parameters } = match;

@@ -1,13 +1,13 @@
 import { memoize } from "../../core/base/memoize.ts";
 import { Refusal } from "../../core/base/refusal.ts";
-import { type Configuration, hasEmbeddedServer } from "../../core/config/schema.ts";
+import { basePathOf, type Configuration, hasEmbeddedServer } from "../../core/config/schema.ts";
 import { sendJson } from "../../core/http/answer.ts";
 import { SMALL_BODY_BYTES } from "../../core/http/body.ts";
 import type { Exchange, ResourceChallenge } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { isLoopbackAddress, requireOwnHost, requireOwnOrigin } from "../../core/http/origins.ts";
 import { type Endpoint, type Route, route } from "../../core/http/route.ts";
-import { mcpScopes, metadataPaths, resourceOf, resourcesOf } from "../oauth/server/protocol.ts";
+import { mcpScopes, metadataPathsOf, resourceOf, resourcesOf } from "../oauth/server/protocol.ts";
 import { authenticatePrincipal, principals, type TokenSources } from "./authenticate.ts";
 import { setHeaders } from "./message.ts";
 
@@ -18,7 +18,7 @@ export interface McpEndpoint extends TokenSources {
   handle(exchange: Exchange, body: Buffer | undefined): Promise<void>;
 }
 
-/** The path of the metadata of the protected resource `/mcp` (RFC 9728, section 3.1). */
+/** The metadata of a protected resource is here, with the path of the resource behind it (RFC 9728, section 3.1). */
 const metadataPath = "/.well-known/oauth-protected-resource";
 
 const originOf = memoize((url) => URL.parse(url)?.origin ?? "", 64);
@@ -27,8 +27,8 @@ const originOf = memoize((url) => URL.parse(url)?.origin ?? "", 64);
 function urlFor({ configuration, publicUrl }: Gateway, { request }: Exchange): string {
   if (configuration.server.public_url !== "") return publicUrl;
   const [scheme = ""] = publicUrl.split("/", 1);
-  const origin = originOf(`${scheme}//${request.headers.host}`);
-  return resourcesOf(publicUrl).includes(resourceOf(origin)) ? origin : publicUrl;
+  const url = originOf(`${scheme}//${request.headers.host}`) + basePathOf(configuration);
+  return resourcesOf(publicUrl).includes(resourceOf(url)) ? url : publicUrl;
 }
 
 function challenge(gateway: Gateway, exchange: Exchange): ResourceChallenge {
@@ -36,7 +36,8 @@ function challenge(gateway: Gateway, exchange: Exchange): ResourceChallenge {
     scope: mcpScopes.join(" "),
     // Only a 401 needs it.
     get metadata() {
-      return `${urlFor(gateway, exchange)}${metadataPath}/mcp`;
+      const { origin, pathname } = new URL(resourceOf(urlFor(gateway, exchange)));
+      return origin + metadataPath + pathname;
     },
   };
 }
@@ -118,13 +119,14 @@ function mcpRoute(bodyLimit: number, endpoint: Promise<McpEndpoint>): Route {
 export function mcpRoutes(configuration: Configuration, endpoint: Promise<McpEndpoint>): Route[] {
   const metadata = metadataEndpoint(endpoint);
   const server = authorizationEndpoint(endpoint);
+  const basePath = basePathOf(configuration);
   return [
     mcpRoute(configuration.mcp.max_body_bytes, endpoint),
-    route(metadataPath, { GET: metadata }),
-    route(`${metadataPath}/mcp`, { GET: metadata }),
+    route(`${metadataPath}${basePath}`, { GET: metadata }),
+    route(`${metadataPath}${basePath}/mcp`, { GET: metadata }),
     ...(hasEmbeddedServer(configuration)
       ? [
-          ...metadataPaths.map((path) => route(path, { GET: server })),
+          ...metadataPathsOf(basePath).map((path) => route(path, { GET: server })),
           route("/oauth/*", { GET: server, POST: server, OPTIONS: server }),
         ]
       : []),

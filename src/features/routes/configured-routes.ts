@@ -6,8 +6,8 @@ import { judgeName } from "../../core/access/snapshot.ts";
 import { memoizeLast } from "../../core/base/memoize.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { foldHeader } from "../../core/config/kinds.ts";
-import { databaseOf, fits, isBuiltIn, valuesOf } from "../../core/config/routes.ts";
-import type { Configuration } from "../../core/config/schema.ts";
+import { databaseOf, fits, isOwnPath, segmentsOf, valuesOf } from "../../core/config/routes.ts";
+import { basePathOf, type Configuration } from "../../core/config/schema.ts";
 import { commonHeaders } from "../../core/http/answer.ts";
 import { type Exchange, originOf } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
@@ -36,12 +36,6 @@ function isAmbiguous(path: string): boolean {
   } catch {
     return true;
   }
-}
-
-/** A slash at the end makes no segment. */
-function segmentsOf(path: string): string[] {
-  const segments = path.slice(1).split("/");
-  return segments.at(-1) === "" ? segments.slice(0, -1) : segments;
 }
 
 const isParameter = (segment: string) => segment.startsWith(":");
@@ -98,7 +92,9 @@ function matches(route: RouteSettings, path: string): boolean {
 /** Returns the routes that decide on a path, by method. */
 type RouteFinder = (path: string) => ReadonlyMap<string, RouteSettings>;
 
-const finderFor = memoizeLast((routes: Configuration["routes"]): RouteFinder => {
+const finderFor = memoizeLast((configuration: Configuration): RouteFinder => {
+  const { routes } = configuration;
+  const basePath = basePathOf(configuration);
   const ordered = routes.toSorted((one, other) => (rankOf(one) < rankOf(other) ? -1 : 1));
   const groups = [...Map.groupBy(ordered, shapeOf).values()];
   const roots = new Set(routes.map(({ path }) => segmentsOf(path)[0] ?? ""));
@@ -106,12 +102,13 @@ const finderFor = memoizeLast((routes: Configuration["routes"]): RouteFinder => 
   return (path) => {
     if (isAmbiguous(path)) {
       // Also if it matches no route as written, since an upstream might read it as one that does.
-      const root = path.split(separator).find((part) => part !== "") ?? "";
-      if (!isBuiltIn(root) && (isOpen || roots.has(root))) throw new Refusal("path_not_canonical");
+      const parts = path.split(separator).filter((part) => part !== "");
+      const isForeign = !isOwnPath(parts, basePath) && (isOpen || roots.has(parts[0] ?? ""));
+      if (isForeign) throw new Refusal("path_not_canonical");
       return new Map();
     }
     const decoded = segmentsOf(path).map(decodeURIComponent);
-    if (isBuiltIn(decoded[0] ?? "")) return new Map();
+    if (isOwnPath(decoded, basePath)) return new Map();
     const deciding = groups.find(([one]) => one !== undefined && resembles(one, decoded));
     const matching = deciding?.filter((route) => matches(route, path)) ?? [];
     return new Map(matching.flatMap((route) => route.methods.map((method) => [method, route])));
@@ -119,8 +116,8 @@ const finderFor = memoizeLast((routes: Configuration["routes"]): RouteFinder => 
 });
 
 /** @throws Refusal `path_not_canonical`, from the returned router */
-export function configuredRouter(routes: Configuration["routes"]): Router {
-  const find = finderFor(routes);
+export function configuredRouter(configuration: Configuration): Router {
+  const find = finderFor(configuration);
   return (path) => {
     const found = find(path);
     const [settings] = found.values();
@@ -255,7 +252,7 @@ function headersOf(
 /** @throws Refusal if the request would not be allowed by the routes of the present configuration */
 function requireStillAllowed(gateway: Gateway, exchange: Exchange, before: RouteSettings): void {
   const { request, path, isHandshake } = exchange;
-  const settings = methodIn(finderFor(gateway.configuration.routes)(path), request.method ?? "");
+  const settings = methodIn(finderFor(gateway.configuration)(path), request.method ?? "");
   const isClosed = before.access === "public" && settings?.access !== "public";
   if (settings === undefined || isClosed || (isHandshake && !settings.upgrade)) {
     throw new Refusal("not_found");

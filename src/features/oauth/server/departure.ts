@@ -6,7 +6,7 @@ import { seeOther } from "./http.ts";
 import { sendPage } from "./interaction.ts";
 import type { AuthorizationServerOptions, Visit } from "./options.ts";
 import { departurePage, pageHeaders } from "./pages.ts";
-import { endpoints, lifetimes, resumePath } from "./protocol.ts";
+import { basePathOf, endpoints, lifetimes, resumePath } from "./protocol.ts";
 
 /** Model in the state store: where a finished interaction has led its browser. */
 const DEPARTURE = "Departure";
@@ -34,7 +34,8 @@ export function leadToClients(
   provider.use(async (ctx: KoaContextWithOIDC, next) => {
     await next();
     const location = URL.parse(ctx.response.get("Location"));
-    if (!ctx.path.startsWith(resumePath("")) || location === null) return;
+    const isResumed = ctx.path.startsWith(basePathOf(issuer) + resumePath(""));
+    if (!isResumed || location === null) return;
     const record = {
       payload: JSON.stringify({ location: location.href }),
       expires: epochSeconds() + lifetimes.interaction,

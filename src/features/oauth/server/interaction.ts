@@ -39,7 +39,14 @@ import {
   permission,
   renderPage,
 } from "./pages.ts";
-import { endpoints, lifetimes, type McpScope, OFFLINE_ACCESS, resumePath } from "./protocol.ts";
+import {
+  basePathOf,
+  endpoints,
+  lifetimes,
+  type McpScope,
+  OFFLINE_ACCESS,
+  resumePath,
+} from "./protocol.ts";
 import { takeSignIn } from "./sign-in.ts";
 
 interface Interaction extends Visit {
@@ -63,11 +70,11 @@ interface LoginFailure {
 }
 
 /**
- * @param next the path of this page
+ * @param next the path of this page, below that of the issuer
  * @param client undefined for the page of connected applications
  */
 export function sendLogin(
-  { options: { configuration, signIns }, response }: Visit,
+  { options: { configuration, issuer, signIns }, response }: Visit,
   csrf: string,
   next: string,
   client?: ClientView,
@@ -75,9 +82,10 @@ export function sendLogin(
 ): void {
   const { passwords } = configuration.auth;
   const error = refusal && explainLogin(refusal);
+  const signIn = basePathOf(issuer) + endpoints.signIn;
   const links = signIns?.providers.map(
     ({ prefix, label }) =>
-      html`<p class="actions"><a class="button" href="${endpoints.signIn}/${prefix}?next=${encodeURIComponent(next)}">${label}</a></p>`,
+      html`<p class="actions"><a class="button" href="${signIn}/${prefix}?next=${encodeURIComponent(next)}">${label}</a></p>`,
   );
   const page = renderPage({
     title: error === undefined ? "Log in" : "Error: log in",
@@ -189,9 +197,10 @@ const meanings: Readonly<Record<McpScope, string>> = {
 const days = String(lifetimes.grant / 86_400);
 
 /** @param staysConnected true if refresh tokens let the client continue without the user */
-function scopeList(scopes: readonly McpScope[], staysConnected: boolean): Html {
+function scopeList(issuer: string, scopes: readonly McpScope[], staysConnected: boolean): Html {
   const items = scopes.map((scope) => html`<li>${meanings[scope]}</li>`);
-  const stay = html`<li>Stay connected while you are away, for at most ${days} days or until you disconnect it under <a href="${endpoints.applications}">connected applications</a></li>`;
+  const applications = basePathOf(issuer) + endpoints.applications;
+  const stay = html`<li>Stay connected while you are away, for at most ${days} days or until you disconnect it under <a href="${applications}">connected applications</a></li>`;
   return html`<h2 id="scopes">It asks for permission to</h2>
 <ul aria-labelledby="scopes">${items}${staysConnected && stay}</ul>`;
 }
@@ -242,7 +251,7 @@ async function choices({ options, interaction }: Interaction): Promise<Choice[]>
 }
 
 async function showConsent(visit: Interaction): Promise<void> {
-  const { store, guard, interaction, client, view } = visit;
+  const { options, store, guard, interaction, client, view } = visit;
   const username = usernameOf(visit);
   const connections = await connectionsOf(store, username);
   const last = connections.find(
@@ -253,7 +262,7 @@ async function showConsent(visit: Interaction): Promise<void> {
     content: html`<h1>Let <bdi>${view.name}</bdi> use your databases?</h1>
 ${clientDetails(view)}
 ${localWarning(view)}
-${scopeList(knownScopes(interaction.params.scope), client.grantTypeAllowed("refresh_token"))}
+${scopeList(options.issuer, knownScopes(interaction.params.scope), client.grantTypeAllowed("refresh_token"))}
 ${lastConsent(last, view.name)}
 <form method="post">
 <input type="hidden" name="csrf" value="${guard.tokenFor(interaction.uid)}">

@@ -49,6 +49,7 @@ export function tokenLifetimeOf({ configuration }: { configuration: Pick<Configu
   return Math.min(configuration.auth.token_expiration, lifetimes.accessToken);
 }
 
+/** Paths below that of the issuer. */
 export const endpoints = {
   authorization: "/oauth/authorize",
   token: "/oauth/token",
@@ -62,7 +63,12 @@ export const endpoints = {
   callback: "/oauth/callback",
 } as const;
 
-/** The path at which the library finishes an interaction. */
+/** The path of the issuer, which is the gateway's base path. */
+export function basePathOf(issuer: string): string {
+  return new URL(issuer).pathname.replace(/\/$/, "");
+}
+
+/** Where the library finishes an interaction, below the path of the issuer. */
 export function resumePath(interactionId: string): string {
   return `${endpoints.authorization}/${interactionId}`;
 }
@@ -80,14 +86,17 @@ export const resourcesOf: (issuer: string) => readonly string[] = memoize((issue
   const host = new URL(issuer).hostname.replace(/^\[|\]$/g, "");
   const isLocal = isLoopback(host) || isUnspecified(host);
   const others = isLocal ? loopbackHosts : [];
-  const urls = others.map((name) => Object.assign(new URL(issuer), { hostname: name }).origin);
+  const urls = others.map(
+    (name) => Object.assign(new URL(issuer), { hostname: name }).origin + basePathOf(issuer),
+  );
   return [...new Set([issuer, ...urls])].map(resourceOf);
 }, 16);
 
 /** A cookie of the pages. Over https it is bound to the host (RFC 6265bis, section 4.1.3.2). */
 export function cookieFor(issuer: string, name: string) {
   const isBound = issuer.startsWith("https:");
-  const options = { httpOnly: true, sameSite: "lax", path: isBound ? "/" : "/oauth" } as const;
+  const path = isBound ? "/" : `${basePathOf(issuer)}/oauth`;
+  const options = { httpOnly: true, sameSite: "lax", path } as const;
   return { name: isBound ? `__Host-${name}` : name, options };
 }
 
@@ -99,15 +108,17 @@ export function sessionCookie(issuer: string) {
 export const OFFLINE_ACCESS = "offline_access";
 
 /**
- * Well-known paths (RFC 8414, section 5). Some clients look them up for the resource, as if it were
- * its own issuer.
+ * Well-known paths, with the path of the issuer behind them (RFC 8414, sections 3.1 and 5). Some
+ * clients look them up for the resource, as if it were its own issuer.
  */
-export const metadataPaths = [
-  "/.well-known/oauth-authorization-server",
-  "/.well-known/oauth-authorization-server/mcp",
-  "/.well-known/openid-configuration",
-  "/.well-known/openid-configuration/mcp",
-] as const;
+export function metadataPathsOf(basePath: string): readonly string[] {
+  return [
+    `/.well-known/oauth-authorization-server${basePath}`,
+    `/.well-known/oauth-authorization-server${basePath}/mcp`,
+    `/.well-known/openid-configuration${basePath}`,
+    `/.well-known/openid-configuration${basePath}/mcp`,
+  ];
+}
 
 /**
  * The metadata document (RFC 8414, section 2). Its last two members serve clients that expect an

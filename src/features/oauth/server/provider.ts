@@ -29,6 +29,7 @@ import { findResource, registerAssertions } from "./id-jag.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { renderErrorPage, renderHeldRedirect } from "./pages.ts";
 import {
+  basePathOf,
   clientAlgorithms,
   clientAuthMethods,
   endpoints,
@@ -169,10 +170,11 @@ function holdRedirects(provider: Provider, options: AuthorizationServerOptions):
   provider.use(async (ctx, next) => {
     await next();
     const location = URL.parse(ctx.response.get("Location"));
-    if (ctx.path !== endpoints.authorization || location === null) return;
+    const isAuthorization = ctx.path === basePathOf(issuer) + endpoints.authorization;
+    if (!isAuthorization || location === null) return;
     const { client_id: clientId } = ctx.query;
     const isTrusted = isLoopbackRedirect(location.href) || trusted.has(String(clientId));
-    if (isTrusted || location.origin === issuer) return;
+    if (isTrusted || location.href.startsWith(`${issuer}/`)) return;
     ctx.remove("Location");
     ctx.status = 400;
     renderHeldRedirect(ctx, location);
@@ -191,6 +193,7 @@ function configure(
   const hasAssertions = options.assertions !== undefined;
   const off = { enabled: false };
   const session = sessionCookie(options.issuer);
+  const basePath = basePathOf(options.issuer);
   return {
     adapter: (model) => createAdapter(model, options.state.store),
     clients: clients.map(({ client_id, ...rest }) =>
@@ -301,9 +304,9 @@ function configure(
       }
     },
     routes: {
-      authorization: endpoints.authorization,
-      token: endpoints.token,
-      jwks: endpoints.jwks,
+      authorization: basePath + endpoints.authorization,
+      token: basePath + endpoints.token,
+      jwks: basePath + endpoints.jwks,
     },
     ttl: {
       AccessToken: tokenLifetime,

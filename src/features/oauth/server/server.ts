@@ -26,7 +26,7 @@ import { assertionOf } from "./id-jag.ts";
 import { interact } from "./interaction.ts";
 import type { AuthorizationServerOptions, PageContext, Visit } from "./options.ts";
 import { errorPage, pageHeaders } from "./pages.ts";
-import { endpoints, lifetimes, metadataPaths, serverMetadata } from "./protocol.ts";
+import { basePathOf, endpoints, lifetimes, metadataPathsOf, serverMetadata } from "./protocol.ts";
 import { completeRequest, createProvider } from "./provider.ts";
 import { finishSignIn, startSignIn } from "./sign-in.ts";
 import { type AccessTokens, createAccessTokens, openSigningKeys } from "./tokens.ts";
@@ -100,8 +100,8 @@ function createRoutes(context: PageContext, accessTokens: AccessTokens) {
     await requireFew(visit.request);
     await startSignIn(visit);
   });
+  const basePath = basePathOf(issuer);
   const routes: [path: string, methods: readonly string[], endpoint: Endpoint][] = [
-    ...metadataPaths.map((path): (typeof routes)[number] => [path, readsAnywhere, metadata]),
     [endpoints.authorization, reads, page(authorization)],
     [`${endpoints.authorization}${below}`, reads, page(finishing)],
     [`${endpoints.interaction}${below}`, forms, page(visit(interact))],
@@ -113,7 +113,13 @@ function createRoutes(context: PageContext, accessTokens: AccessTokens) {
     [endpoints.registration, posts, open(createRegistration(options))],
     [endpoints.revocation, posts, open(createRevocation(provider, accessTokens, options))],
   ];
-  return new Map(routes.map(([path, methods, endpoint]) => [path, { methods, endpoint }]));
+  const table = new Map(
+    routes.map(([path, methods, endpoint]) => [basePath + path, { methods, endpoint }]),
+  );
+  for (const path of metadataPathsOf(basePath)) {
+    table.set(path, { methods: readsAnywhere, endpoint: metadata });
+  }
+  return table;
 }
 
 const variableSegment = /\/[A-Za-z0-9_-]{1,64}$/;
@@ -316,8 +322,6 @@ export async function openAuthorizationServer(options: AuthorizationServerOption
   }
 
   return {
-    /** Paths that it serves. A trailing slash includes everything below. */
-    paths: [...metadataPaths, "/oauth/"] as const,
     handle(request: IncomingMessage, response: ServerResponse): void {
       serve(request, response).catch((error: unknown) => {
         if (isAbandoned(request)) return;

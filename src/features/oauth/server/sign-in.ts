@@ -9,10 +9,10 @@ import { describeFailure, isRecent } from "../client/sign-ins.ts";
 import { accountIdOf } from "./connections.ts";
 import { OAuthProblem, seeOther } from "./http.ts";
 import type { Visit } from "./options.ts";
-import { cookieFor, endpoints } from "./protocol.ts";
+import { basePathOf, cookieFor, endpoints } from "./protocol.ts";
 import { takeRecord } from "./state-store.ts";
 
-/** The pages that a sign-in may return to. */
+/** The pages that a sign-in may return to, below the path of the issuer. */
 const ownPage = new RegExp(`^(?:${endpoints.interaction}/[\\w-]{1,64}|${endpoints.applications})$`);
 
 /** A finished sign-in, until its page takes it. */
@@ -27,10 +27,11 @@ function partsOf({ provider, options, request, response }: Visit) {
   const { cookies } = provider.createContext(request, response);
   // Binds a sign-in to the browser that has started it. Providers redirect with a cross-site GET.
   const cookie = cookieFor(options.issuer, "gatehouse_sign_in");
-  const [path = "", query = ""] = (request.url ?? "").split("?");
+  const target = (request.url ?? "").slice(basePathOf(options.issuer).length);
+  const [path = "", query = ""] = target.split("?");
   const prefix = path.slice(path.lastIndexOf("/") + 1);
   const redirectUri = `${options.issuer}${endpoints.callback}/${prefix}`;
-  return { cookies, cookie, path, prefix, query, redirectUri };
+  return { cookies, cookie, target, path, prefix, query, redirectUri };
 }
 
 /** Audits why a sign-in failed. @returns the error for its page */
@@ -58,7 +59,7 @@ async function demandOf({ store }: Visit, page: string): Promise<AuthenticationD
 export async function startSignIn(visit: Visit): Promise<void> {
   const { request, response, options } = visit;
   const { signIns, issuer } = options;
-  const { cookies, cookie, prefix, query, redirectUri } = partsOf(visit);
+  const { cookies, cookie, target, prefix, query, redirectUri } = partsOf(visit);
   const { next } = parse(query);
   if (signIns === undefined || typeof next !== "string" || !ownPage.test(next)) {
     throw new OAuthProblem(404, "not_found", "unknown path");
@@ -68,7 +69,7 @@ export async function startSignIn(visit: Visit): Promise<void> {
   const { host: given = "" } = request.headers;
   const isOtherName = [`localhost:${port}`, `127.0.0.1:${port}`].includes(given);
   if (isLoopback(hostname) && isOtherName && given !== host) {
-    return seeOther(response, `${issuer}${request.url}`);
+    return seeOther(response, issuer + target);
   }
   const browser = cookies.get(cookie.name) || randomBytes(32).toString("base64url");
   cookies.set(cookie.name, browser, cookie.options);
