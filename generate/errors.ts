@@ -14,6 +14,8 @@ const explanations: Readonly<Record<string, string>> = {
   bad_request:
     "The request is not HTTP/1.1, or two parsers could read it differently. The message may say why.",
   several_authorization_headers: "Two parsers could choose different credentials.",
+  several_credentials:
+    "Two headers of `auth.accept` carry a credential, or one does beside `Authorization`.",
   invalid_body:
     "The body for one of the gateway's own routes is not JSON or not of the expected shape. The message says where.",
   invalid_username: "A username in a path or body.",

@@ -108,12 +108,9 @@ function openApiDocument() {
     info: { title: "Gatehouse", version, description: introduction },
     servers: [
       {
-        url: "http://127.0.0.1:8080{base_path}",
+        url: "http://127.0.0.1:8080",
         description:
-          "The default address. Paths that begin with /.well-known/ are at the root, with base_path at their end.",
-        variables: {
-          base_path: { default: "", description: "server.base_path, such as /_gatehouse." },
-        },
+          "The default address. server.base_path is added to it, except for paths below /.well-known/, which stay at the root (docs/http.md).",
       },
     ],
     security: [{ bearer: [] }],
@@ -139,20 +136,22 @@ type Codes = Readonly<Record<number, readonly string[]>>;
 
 /** Codes that any request may get. */
 const everywhere = [
-  ...(["bad_request", "several_authorization_headers", "host_not_allowed"] as const),
-  ...(["origin_not_allowed", "request_timeout", "headers_too_large", "internal_error"] as const),
+  ...(["bad_request", "several_authorization_headers", "several_credentials"] as const),
+  ...(["host_not_allowed", "origin_not_allowed", "request_timeout"] as const),
+  ...(["headers_too_large", "internal_error"] as const),
 ];
 const withToken = [
   ...(["unauthenticated", "token_invalid", "token_expired", "token_revoked"] as const),
   ...(["user_gone", "groups_unavailable", "issuer_unreachable"] as const),
 ];
+/** With "basic" in `auth.accept`. */
+const withPassword = ["credentials_invalid", "too_many_attempts", "login_busy"] as const;
 const withBody = ["unsupported_media_type", "body_too_large", "busy"] as const;
 
 function authenticationRefusals({ authentication }: Endpoint): readonly RefusalCode[] {
   if (authentication === "public") return [];
-  return authentication === "administration"
-    ? [...withToken, "administration_disabled"]
-    : withToken;
+  if (authentication === "administration") return [...withToken, "administration_disabled"];
+  return authentication === "data" ? [...withToken, ...withPassword] : withToken;
 }
 
 function bodyRefusals(operation: Operation): readonly string[] {

@@ -15,6 +15,7 @@ import {
   hasAssertions,
   hasLogin,
   issuersOf,
+  withheldHeadersOf,
 } from "../core/config/schema.ts";
 import { BodyBudget } from "../core/http/body.ts";
 import {
@@ -36,6 +37,7 @@ import type { LoginContext } from "../core/identity/login.ts";
 import { openPasswordRule } from "../core/identity/password.ts";
 import { type LiveRevocations, openRevocations } from "../core/identity/revocations.ts";
 import { createTokenAuthority } from "../core/identity/token.ts";
+import { VerifiedPasswords } from "../core/identity/verified-passwords.ts";
 import {
   type ActivityRecorder,
   activityFile,
@@ -47,6 +49,7 @@ import type { Metrics } from "../core/observe/metrics.ts";
 import type { Tracing } from "../core/observe/tracing.ts";
 import { CLIENT_TIMEOUT_MS } from "../core/upstream/answer-stream.ts";
 import { BackendGroup, type BackendOptions } from "../core/upstream/backends.ts";
+import { openUpstreamCredential, type UpstreamCredential } from "../core/upstream/credential.ts";
 import { type Database, DatabaseRouting, QueryMetrics } from "../core/upstream/database.ts";
 import type { HeaderPolicy } from "../core/upstream/headers.ts";
 import type { SchemaSource } from "../core/upstream/schema-source.ts";
@@ -247,7 +250,7 @@ async function openIdentity(
         "a password hash could not be upgraded to the configured costs",
       ),
   };
-  return { keys, revocations, tokens, login };
+  return { keys, revocations, tokens, login, passwords: new VerifiedPasswords(login) };
 }
 
 /** Loads nothing without external issuers. */
@@ -349,7 +352,10 @@ async function openOwnDatabase({ loaded, log, member }: Base, metrics: QueryMetr
 }
 
 /** Opens the configured upstreams, or the engine as the first one. */
-async function openUpstream(base: Base): Promise<DatabaseRouting> {
+async function openUpstream(
+  base: Base,
+  credential: UpstreamCredential | undefined,
+): Promise<DatabaseRouting> {
   const { loaded, log, metrics, opened } = base;
   const { upstream } = loaded.configuration;
   const options: BackendOptions = {
@@ -358,7 +364,7 @@ async function openUpstream(base: Base): Promise<DatabaseRouting> {
     responseTimeoutMs: upstream.response_timeout * 1000,
     healthPath: upstream.health_path,
     healthIntervalMs: upstream.health_interval * 1000,
-    authorization: upstream.authorization,
+    credential,
     metrics: new QueryMetrics(),
     onChange(target, isLive) {
       if (isLive) log.info({ target }, "an upstream is back and takes queries again");
@@ -414,11 +420,16 @@ async function openShared({
   return store === undefined ? shared : { ...shared, sessions: store.sessions };
 }
 
-function headerPolicy({ upstream }: Configuration): HeaderPolicy {
+function headerPolicy(
+  { auth, upstream }: Configuration,
+  credential: UpstreamCredential | undefined,
+): HeaderPolicy {
   return {
     forwardHeaders: new Set(upstream.forward_headers.map((name) => name.toLowerCase())),
+    withheld: withheldHeadersOf({ auth, upstream }),
     forwardAuthorization: upstream.forward_authorization,
-    authorization: upstream.authorization,
+    withheldSchemes: new Set(auth.accept.filter((one) => one !== "bearer")),
+    credential,
   };
 }
 
@@ -521,7 +532,8 @@ export async function openGateway(
   const changes = openChanges(base, access, shared);
   const identity = await openIdentity(base, access, changes, shared);
   const issuers = await openIssuers(base, () => resourcesOf(gateway.publicUrl));
-  const routing = await openUpstream(base);
+  const credential = openUpstreamCredential(configuration, log, opened);
+  const routing = await openUpstream(base, credential);
   const tracing = await openTraces(base, routing);
   const approvals = await openApprovals(base);
   metrics?.exportApprovals(() => approvals.counts());
@@ -537,7 +549,7 @@ export async function openGateway(
     tracing,
     passwordRule,
     shared,
-    headers: headerPolicy(configuration),
+    headers: headerPolicy(configuration, credential),
     queries: openGrammar(loaded),
     admission: admitApproved(approvals, () => features.consoleUrl),
     budget: new BodyBudget(bodyBytesLimit(server)),

@@ -11,6 +11,7 @@ import type { Snapshot } from "../core/access/snapshot.ts";
 import { counted, didYouMean } from "../core/base/suggestion.ts";
 import { isServerUrl } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
+import { readUpstreamCredential } from "../core/upstream/credential.ts";
 import { DatabaseFiles } from "../engine/sqlite/files.ts";
 import type { Store } from "../engine/store.ts";
 
@@ -70,8 +71,6 @@ async function withNames<Result>(
   work: (list: ListNames) => Promise<Result>,
 ): Promise<Result | undefined> {
   const { upstream } = loaded.configuration;
-  const headers =
-    upstream.authorization === undefined ? {} : { authorization: upstream.authorization };
   const { url, urls: [first] = [] } = upstream;
   const home = hasOwnEngine(loaded) ? undefined : (url ?? first);
   const directory = dataDirectoryOf(loaded);
@@ -91,6 +90,8 @@ async function withNames<Result>(
     const { askTarget } = await import("../core/upstream/health-check.ts");
     const { parseTarget, schemaPath } = await import("../core/upstream/target.ts");
     signal ??= AbortSignal.timeout(TIMEOUT_MS);
+    const credential = readUpstreamCredential(loaded.configuration);
+    const headers = credential === undefined ? {} : { [credential.header]: credential.value };
     const options = { path: schemaPath(names), signal, headers, agent: false };
     return (await askTarget(parseTarget(address), options)).text;
   }

@@ -91,7 +91,7 @@ async function explainLogin(loaded: LoadedConfiguration, state: State, token: st
   const ring = await loadKeyRing(await keysOf(loaded), auth.signing_algorithm);
   const authority = createTokenAuthority(() => ring, auth.issuer);
   const { snapshot, revocations } = state;
-  return viewCaller(state, authenticate(authority, snapshot, revocations, `Bearer ${token}`));
+  return viewCaller(state, authenticate(authority, snapshot, revocations, token));
 }
 
 /** An access token of the embedded authorization server. */

@@ -54,7 +54,9 @@ t.test("the example's commented-out lines are valid, unless they exclude others"
       (line) =>
         !/^(?:authorization_file|database_header|database_argument|jwks_file|private_key_file|urls) = /.test(
           line,
-        ) && !/^(?:statement_timeout|pool_size|postgres_databases) = /.test(line),
+        ) &&
+        !/^(?:statement_timeout|pool_size|postgres_databases|preset|header) = /.test(line) &&
+        !/^(?:\[upstream\.credential\]|file = "\/run\/secrets\/upstream")$/.test(line),
     )
     .join("\n")
     // An issuer and its prefix may be in one of the two lists.
@@ -68,7 +70,7 @@ t.test("the example's commented-out lines are valid, unless they exclude others"
 });
 
 /** Keys that are refused without a file or another key. */
-const needOthers = new Set(["authorization_file", "pool_size", "postgres_databases"]);
+const needOthers = new Set(["authorization_file", "pool_size", "postgres_databases", "preset"]);
 
 t.test("every example value is valid", async (t) => {
   for (const { name, keys } of sections.filter(

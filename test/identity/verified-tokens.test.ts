@@ -220,8 +220,7 @@ async function open(t: Test) {
     refusal(file: string) {
       const snapshot = parseAccessFile(file, "access.toml");
       const revocations = { isRevoked: ({ tokenId }: { tokenId: string }) => revoked.has(tokenId) };
-      const header = `Bearer ${token}`;
-      return refusalOf(() => authenticate(tokens, snapshot, revocations, header));
+      return refusalOf(() => authenticate(tokens, snapshot, revocations, token));
     },
   };
 }

@@ -14,7 +14,7 @@ export function backendOptions(options: Partial<BackendOptions>): BackendOptions
     healthPath: "",
     // Only one check, at the start.
     healthIntervalMs: 3_600_000,
-    authorization: undefined,
+    credential: undefined,
     metrics: new QueryMetrics(),
     onChange() {},
     ...options,

@@ -54,6 +54,10 @@ const table = {
   bad_request: [400, "Bad request"],
   batch_across_upstreams: [400, "The databases of a Batch are on different upstreams"],
   several_authorization_headers: [400, "More than one Authorization header"],
+  several_credentials: [
+    400,
+    "More than one credential: send the Authorization header or one other",
+  ],
   invalid_body: [400, "Invalid request body"],
   invalid_username: [
     400,

@@ -1,4 +1,5 @@
 import { strictObject, z } from "zod";
+import { memoizeLast } from "../base/memoize.ts";
 import { fieldNames, operationKeys } from "../query/grammar.ts";
 import { plainNameRule, wholeDatabase, wholePlainName } from "../query/names.ts";
 import { permissionClasses } from "../query/permissions.ts";
@@ -1038,19 +1039,18 @@ interface HeaderSections {
   };
 }
 
-/** Request headers with tokens of the gateway (`auth.accept`), in lower case. */
-export function tokenHeadersOf({ auth }: Pick<HeaderSections, "auth">): string[] {
-  return auth.accept.flatMap((one) => {
-    const [, header] = /^header:(.*)$/.exec(one.toLowerCase()) ?? [];
-    return header === undefined ? [] : [header];
-  });
-}
+/** Request headers that `auth.accept` lists for tokens, in lower case. */
+export const tokenHeadersOf: (accept: readonly string[]) => readonly string[] = memoizeLast(
+  (accept) =>
+    accept
+      .filter((one) => one.startsWith("header:"))
+      .map((one) => one.slice("header:".length).toLowerCase()),
+);
 
 /** Headers of clients that are never forwarded, since they are credentials, as `foldHeader` does. */
 export function withheldHeadersOf({ auth, upstream }: HeaderSections): ReadonlySet<string> {
-  const names = tokenHeadersOf({ auth });
-  if (upstream.credential !== undefined) names.push(upstream.credential.header);
-  return new Set(names.map(foldHeader));
+  const names = [...tokenHeadersOf(auth.accept), upstream.credential?.header ?? ""];
+  return new Set(names.filter((name) => name !== "").map(foldHeader));
 }
 
 type RouteHeaders = z.output<typeof routes>[number];

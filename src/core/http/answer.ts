@@ -5,6 +5,7 @@ import { allEntriesOf } from "../access/groups.ts";
 import { ClientError } from "../base/client-error.ts";
 import { runCooperatively } from "../base/cooperative-scheduling.ts";
 import { Refusal, type RefusalCode } from "../base/refusal.ts";
+import { challengesOf } from "../identity/credentials.ts";
 import { JsonFault } from "../json/fault.ts";
 import { endBeforeBody, leavesBodyUnread } from "./body.ts";
 import type { Exchange, ResourceChallenge } from "./exchange.ts";
@@ -142,7 +143,8 @@ const errors: ReadonlyMap<string, string> = new Map<RefusalCode, string>([
   ["insufficient_scope", "insufficient_scope"],
 ]);
 
-function challengeOf(
+/** The parameters of the challenge for bearer tokens. */
+function bearerParameters(
   code: string,
   resource: ResourceChallenge | undefined,
   scope = resource?.scope,
@@ -152,7 +154,7 @@ function challengeOf(
   const error = errors.get(code);
   if (error !== undefined) parameters.push(`error="${error}"`);
   if (resource !== undefined) parameters.push(`scope="${scope}"`);
-  return `Bearer ${parameters.join(", ")}`;
+  return parameters.join(", ");
 }
 
 type Rejection = Pick<ClientError, "code" | "status" | "message"> &
@@ -163,8 +165,9 @@ export function sendRejection(exchange: Exchange, rejection: Rejection): void {
   const { code, status, message, members, retryAfter, allow } = rejection;
   const headers: string[] = [];
   if (status === 401 || code === "insufficient_scope") {
-    const challenge = challengeOf(code, exchange.routed.resource, rejection.scope);
-    headers.push("WWW-Authenticate", challenge);
+    const { accept, resource } = exchange.routed;
+    const bearer = bearerParameters(code, resource, rejection.scope);
+    for (const one of challengesOf(accept, bearer)) headers.push("WWW-Authenticate", one);
   }
   if (retryAfter !== undefined) headers.push("Retry-After", String(retryAfter));
   if (allow !== undefined) headers.push("Allow", allow);

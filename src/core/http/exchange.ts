@@ -6,6 +6,7 @@ import type { QueryOrigin } from "../access/rights.ts";
 import type { AddedFilter } from "../access/row-filter.ts";
 import { Refusal, type RefusedToken } from "../base/refusal.ts";
 import type { Authenticated } from "../identity/authenticate.ts";
+import { bearerOnly } from "../identity/credentials.ts";
 import type { AuditedChange, AuditedOperation, AuditedRate } from "../observe/audit-line.ts";
 import type { RequestTrace, UpstreamRequest, UpstreamTrace } from "../observe/tracing.ts";
 import type { RunReport } from "../upstream/database.ts";
@@ -124,6 +125,8 @@ interface Routed {
   readonly parameters: Readonly<Record<string, string>>;
   readonly isQuiet: boolean;
   readonly via: EntryPoint;
+  /** The kinds of credentials that open it, as in `auth.accept`. */
+  readonly accept: readonly string[];
   readonly resource: ResourceChallenge | undefined;
 }
 
@@ -132,6 +135,7 @@ const unrouted: Routed = {
   parameters: {},
   isQuiet: false,
   via: "query",
+  accept: bearerOnly,
   resource: undefined,
 };
 

@@ -9,6 +9,7 @@ import type { PasswordRule } from "../identity/password.ts";
 import type { LiveRevocations } from "../identity/revocations.ts";
 import type { LoginThrottle } from "../identity/throttle.ts";
 import type { TokenAuthority } from "../identity/token.ts";
+import type { VerifiedPasswords } from "../identity/verified-passwords.ts";
 import type { ActivityRecorder } from "../observe/activity.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
@@ -92,6 +93,8 @@ export interface Gateway {
   /** Undefined without external issuers. */
   readonly issuers: ExternalIssuers | undefined;
   readonly login: LoginContext;
+  /** Verifies passwords that are sent with each request. */
+  readonly passwords: VerifiedPasswords;
   readonly passwordRule: PasswordRule;
   readonly shared: Shared;
   readonly queries: QueryInterface;

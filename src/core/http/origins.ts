@@ -3,6 +3,7 @@ import { BlockList, isIP, isIPv6, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { memoize } from "../base/memoize.ts";
 import { Refusal } from "../base/refusal.ts";
+import { tokenHeadersOf } from "../config/schema.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import { commonHeaders } from "./answer.ts";
 import type { Exchange, Peer } from "./exchange.ts";
@@ -196,7 +197,10 @@ export function requireLocal(gateway: Gateway, exchange: Exchange): void {
 /** How long a browser may cache a preflight response, in seconds. */
 const PREFLIGHT_AGE = 600;
 
-/** Headers that a page may send. The last five belong to the Model Context Protocol. */
+/**
+ * Headers that a page may send, besides those with tokens. The last five belong to the Model Context
+ * Protocol.
+ */
 const requestHeaders = [
   "Authorization",
   "Content-Type",
@@ -208,7 +212,7 @@ const requestHeaders = [
   "Mcp-Method",
   "Mcp-Name",
   "Last-Event-ID",
-].join(", ");
+];
 /**
  * Headers that a page may read. Without the challenge it could not find the authorization server.
  */
@@ -250,13 +254,14 @@ export function isPreflight({ request }: Exchange, allowedOrigins: readonly stri
   return isAsked && origin !== undefined && isAllowed;
 }
 
-export function sendPreflight(exchange: Exchange, route: Route): void {
+export function sendPreflight({ configuration }: Gateway, exchange: Exchange, route: Route): void {
+  const allowed = [...requestHeaders, ...tokenHeadersOf(configuration.auth.accept)];
   exchange.response.writeHead(204, [
     ...commonHeaders(exchange),
     "Access-Control-Allow-Methods",
     allowedMethods(route),
     "Access-Control-Allow-Headers",
-    requestHeaders,
+    allowed.join(", "),
     "Access-Control-Max-Age",
     String(PREFLIGHT_AGE),
   ]);

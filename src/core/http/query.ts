@@ -34,6 +34,7 @@ import {
   type SchemaQuery,
 } from "../upstream/database.ts";
 import {
+  credentialHeaders,
   fieldLines,
   gatewayHeaders,
   type Identity,
@@ -388,11 +389,6 @@ async function askUpstream(
   return answer;
 }
 
-/** The upstream's own credential. Requests that originate here never carry the caller's. */
-export function credentialOf({ headers }: Pick<Gateway, "headers">): Record<string, string> {
-  return headers.authorization === undefined ? {} : { authorization: headers.authorization };
-}
-
 export interface FilteredAnswer extends QueryAnswer {
   readonly filters: readonly AddedFilter[];
 }
@@ -408,7 +404,7 @@ export async function ask(
     const own = () => ({
       "content-type": "application/json",
       ...trace,
-      ...credentialOf(gateway),
+      ...credentialHeaders(gateway.headers),
     });
     const isWanted = () => !options.signal.aborted;
     const { approval } = options;
@@ -436,7 +432,7 @@ export function requestSchema(
   const own = () => ({
     accept: "application/json",
     ...traceHeaders(exchange.request.headers),
-    ...credentialOf(gateway),
+    ...credentialHeaders(gateway.headers),
   });
   const request = { ...addressed(gateway, exchange, database, "GET", own, identity), schema };
   return askUpstream(gateway, exchange, request, options);

@@ -3,16 +3,11 @@ import type { IncomingMessage, ServerOptions, ServerResponse } from "node:http";
 import { http } from "../base/node-http.ts";
 import { Refusal } from "../base/refusal.ts";
 import { basePathOf, type Configuration } from "../config/schema.ts";
-import {
-  authenticate,
-  claimedIssuer,
-  type ExternalToken,
-  externalCaller,
-  readBearerToken,
-} from "../identity/authenticate.ts";
+import { bearerOnly } from "../identity/credentials.ts";
 import { traceIdOf } from "../observe/audit.ts";
 import type { RequestTrace, Tracing } from "../observe/tracing.ts";
 import { reject } from "./answer.ts";
+import { authenticateCaller } from "./authentication.ts";
 import {
   closeAfterResponse,
   endConnection,
@@ -25,7 +20,6 @@ import { type BrokenRequest, Connections, limitAnswers } from "./connections.ts"
 import {
   Exchange,
   hasBody,
-  occurrences,
   pathOf,
   requirePlainHead,
   requireStillGood,
@@ -105,7 +99,7 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
     // An unknown path may contain anything, even a pasted token.
     path: routed.pattern === UNKNOWN_ROUTE ? undefined : exchange.path,
     user: username ?? refusedToken?.user,
-    tokenId: tokenId ?? refusedToken?.tokenId,
+    tokenId: tokenId || refusedToken?.tokenId,
     via: verdict.count === 0 || isLogin(gateway, exchange) ? undefined : routed.via,
     client: client ?? refusedToken?.client,
     issuer: refusedToken?.issuer,
@@ -243,56 +237,16 @@ function findEndpoint(
     parameters,
     isQuiet,
     via: own?.via ?? "query",
+    accept: authentication === "data" ? gateway.configuration.auth.accept : bearerOnly,
     resource: own?.challenge(gateway, exchange),
   };
   if (gateway.tracing !== undefined) exchange.trace = beginTrace(gateway.tracing, exchange);
   if (endpoint !== undefined) return endpoint;
   if (isPreflight(exchange, gateway.configuration.server.allowed_origins)) {
-    sendPreflight(exchange, route);
+    sendPreflight(gateway, exchange, route);
     return undefined;
   }
   throw new Refusal("method_not_allowed", { allow: allowedMethods(route) });
-}
-
-/**
- * Waits only for a token of an external issuer that has not been verified yet, or for the endpoint's
- * own authentication.
- *
- * @throws Refusal if the endpoint requires a token and there is no valid one
- */
-function authenticateCaller(
-  gateway: Gateway,
-  { authentication }: Endpoint,
-  exchange: Exchange,
-): Promise<void> | undefined {
-  // The gateway and the upstream might each choose a different one.
-  if (occurrences(exchange.request, "authorization") > 1) {
-    throw new Refusal("several_authorization_headers");
-  }
-  if (authentication === "public") return undefined;
-  if (typeof authentication === "object") return authentication.authenticate(gateway, exchange);
-  const { configuration, tokens, access, revocations, issuers } = gateway;
-  if (!configuration.auth.enabled) {
-    if (authentication === "administration") throw new Refusal("administration_disabled");
-    return undefined;
-  }
-  const { authorization } = exchange.request.headers;
-  if (issuers !== undefined) {
-    const accept = (external: ExternalToken): void => {
-      exchange.authenticated = externalCaller(access.snapshot, revocations, external);
-    };
-    // To check the form of a token with many groups takes longer than to find it.
-    const known = issuers.recall(authorization?.slice("Bearer ".length) ?? "", "query");
-    if (known !== undefined && authorization?.startsWith("Bearer ")) {
-      accept(known);
-      return undefined;
-    }
-    const token = readBearerToken(authorization);
-    const isOwn = claimedIssuer(token) === configuration.auth.issuer;
-    if (!isOwn) return issuers.verify(token, "query").then(accept);
-  }
-  exchange.authenticated = authenticate(tokens, access.snapshot, revocations, authorization);
-  return undefined;
 }
 
 /** 16 bytes in base64 (RFC 6455, section 4.1). */

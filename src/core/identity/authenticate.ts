@@ -39,9 +39,10 @@ export function earliestIssue(
   return Math.max(tokensValidAfter + 1, revocations.earliestIssue(username));
 }
 
-/** The caller of a request whose token was accepted. */
+/** The caller of a request whose credential was accepted. */
 export interface Authenticated {
   readonly subject: Subject;
+  /** Empty for a caller without a token. */
   readonly tokenId: string;
   /** Epoch seconds. */
   readonly expiresAt: number;
@@ -90,14 +91,6 @@ export interface ExternalIssuers {
   verify(token: string, door: Door): Promise<ExternalToken>;
 }
 
-/** RFC 6750, section 2.1. @throws Refusal `unauthenticated`, `token_invalid` */
-export function readBearerToken(header: string | undefined): string {
-  if (header === undefined) throw new Refusal("unauthenticated");
-  const match = /^bearer +([A-Za-z0-9._~+/-]+=*)$/i.exec(header);
-  if (match?.[1] === undefined) throw new Refusal("token_invalid", { detail: "no bearer token" });
-  return match[1];
-}
-
 const issuerOf = memoize((token: string): { readonly iss: string | undefined } => {
   try {
     return { iss: decodeJwt(token).iss ?? "" };
@@ -135,14 +128,14 @@ export function identify(
   return user;
 }
 
-/** @throws Refusal with one of the 401 codes */
+/** The caller with a login token. @throws Refusal with one of the 401 codes */
 export function authenticate(
   tokens: Pick<TokenAuthority, "verify">,
   snapshot: Snapshot,
   revocations: Pick<Revocations, "isRevoked">,
-  header: string | undefined,
+  text: string,
 ): Authenticated {
-  const token = tokens.verify(readBearerToken(header));
+  const token = tokens.verify(text);
   const { username, database: tokenDatabase, tokenId, expiresAt } = token;
   identify(snapshot, revocations, token);
   return {
@@ -199,6 +192,22 @@ export function externalCaller(
     client,
     droppedGroups,
     identify: identifyExternal,
+  };
+}
+
+/** The caller whose password was verified, until the user has another one or is disabled. */
+export function passwordCaller({ username, passwordHash }: User): Authenticated {
+  return {
+    subject: { username, tokenDatabase: EVERY_DATABASE },
+    tokenId: "",
+    expiresAt: Number.POSITIVE_INFINITY,
+    identify({ users }) {
+      const user = users.get(username);
+      if (user === undefined || user.disabled || user.passwordHash !== passwordHash) {
+        throw new Refusal("credentials_invalid");
+      }
+      return user;
+    },
   };
 }
 

@@ -6,6 +6,7 @@ import {
   type OnComplete,
   type StreamLimits,
 } from "./answer-stream.ts";
+import type { UpstreamCredential } from "./credential.ts";
 import {
   type Database,
   type DatabaseQuery,
@@ -83,7 +84,7 @@ export interface BackendOptions {
   readonly healthPath: string;
   /** Between checks of each of several backends. */
   readonly healthIntervalMs: number;
-  readonly authorization: string | undefined;
+  readonly credential: UpstreamCredential | undefined;
   readonly metrics: QueryMetrics;
   readonly onChange: (name: string, isLive: boolean) => void;
 }
@@ -115,7 +116,7 @@ export class Backend implements Candidate, DatabaseTarget {
   /** Connects on first use. Starts health checks if it is one of several. */
   constructor(target: UpstreamTarget, isSingle: boolean, options: BackendOptions) {
     const { connections, responseTimeoutMs, metrics } = options;
-    const { healthPath: path, authorization, clientTimeoutMs = CLIENT_TIMEOUT_MS } = options;
+    const { healthPath: path, credential, clientTimeoutMs = CLIENT_TIMEOUT_MS } = options;
     const host = target.socketPath === undefined ? new URL(target.origin).host : "localhost";
     const maxWaiting = connections * WAITING_PER_CONNECTION;
     const limits = { slots: connections, maxWaiting, timeoutMs: responseTimeoutMs };
@@ -126,7 +127,7 @@ export class Backend implements Candidate, DatabaseTarget {
     this.#pool = new ConnectionPool(target, options);
     this.#common = ` HTTP/1.1\r\nhost: ${host}\r\nconnection: keep-alive\r\n`;
     this.#healthCheck = new HealthCheck(() =>
-      path === "" ? takesConnection(target) : answersWell(target, path, authorization),
+      path === "" ? takesConnection(target) : answersWell(target, path, credential),
     );
     this.#target = target;
     this.#options = options;

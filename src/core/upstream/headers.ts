@@ -2,6 +2,7 @@ import type { IncomingHttpHeaders } from "node:http";
 import { memoize, memoizeLast } from "../base/memoize.ts";
 import { http } from "../base/node-http.ts";
 import { foldHeader, hopByHop } from "../config/kinds.ts";
+import type { UpstreamCredential } from "./credential.ts";
 
 const traceNames = ["traceparent", "tracestate", "baggage"];
 /** Client headers sent with a query, besides `Accept*` and configured ones. */
@@ -96,9 +97,33 @@ export function gatewayHeaders(provenance: Provenance): Record<string, string> {
 
 export interface HeaderPolicy {
   readonly forwardHeaders: ReadonlySet<string>;
+  /** Headers of clients that are credentials and never forwarded, folded (`foldHeader`). */
+  readonly withheld: ReadonlySet<string>;
   readonly forwardAuthorization: boolean;
-  /** The upstream's own credential, which replaces the client's. */
-  readonly authorization: string | undefined;
+  /** Schemes of `Authorization` that are for the gateway alone, in lower case. */
+  readonly withheldSchemes: ReadonlySet<string>;
+  /** The gateway's own credential, which replaces the client's. */
+  readonly credential: UpstreamCredential | undefined;
+}
+
+/**
+ * The credentials that the upstream gets.
+ *
+ * @param headers of the client, for its own credential if that is forwarded. Requests that originate
+ * in the gateway never carry one.
+ */
+export function credentialHeaders(
+  policy: HeaderPolicy,
+  { authorization }: IncomingHttpHeaders = {},
+): Record<string, string> {
+  const { forwardAuthorization, withheldSchemes, credential } = policy;
+  const fields: Record<string, string> = {};
+  if (forwardAuthorization && authorization !== undefined) {
+    const [scheme = ""] = authorization.toLowerCase().split(/\s/, 1);
+    if (!withheldSchemes.has(scheme)) fields.authorization = authorization;
+  }
+  if (credential !== undefined) fields[credential.header] = credential.value;
+  return fields;
 }
 
 function keptHeaders(
@@ -110,12 +135,10 @@ function keptHeaders(
   const kept: Record<string, string | string[]> = {};
   for (const name in headers) {
     const value = headers[name];
-    if (value !== undefined && isAllowed(name) && !dropped.has(name)) kept[name] = value;
+    if (value === undefined || !isAllowed(name) || dropped.has(name)) continue;
+    if (!policy?.withheld.has(foldHeader(name))) kept[name] = value;
   }
-  const fromClient = policy?.forwardAuthorization ? headers.authorization : undefined;
-  const authorization = policy?.authorization ?? fromClient;
-  if (authorization !== undefined) kept.authorization = authorization;
-  return kept;
+  return policy === undefined ? kept : Object.assign(kept, credentialHeaders(policy, headers));
 }
 
 /** True for a client header sent with a query (an allow-list). */

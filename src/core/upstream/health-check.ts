@@ -2,6 +2,7 @@ import type { IncomingMessage, RequestOptions } from "node:http";
 import { connect } from "node:net";
 import { text } from "node:stream/consumers";
 import { http } from "../base/node-http.ts";
+import type { UpstreamCredential } from "./credential.ts";
 import { hostAndPort, type UpstreamTarget } from "./target.ts";
 
 /** An upstream that does not connect or respond within this time is down. */
@@ -63,10 +64,10 @@ export async function askTarget(
 export async function answersWell(
   target: UpstreamTarget,
   path: string,
-  authorization: string | undefined,
+  credential: UpstreamCredential | undefined,
 ): Promise<boolean> {
   const signal = AbortSignal.timeout(TIMEOUT_MS);
-  const headers = authorization === undefined ? {} : { authorization };
+  const headers = credential === undefined ? {} : { [credential.header]: credential.value };
   try {
     const response = await request(target, { path, agent: false, signal, headers });
     const { statusCode = 0 } = response;

@@ -5,9 +5,8 @@ import { seeTable, visibilityDenial } from "../../core/access/policy.ts";
 import { EVERY_DATABASE } from "../../core/access/roles.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
-import { credentialOf } from "../../core/http/query.ts";
 import { ask } from "../../core/upstream/database.ts";
-import { fieldLines } from "../../core/upstream/headers.ts";
+import { credentialHeaders, fieldLines } from "../../core/upstream/headers.ts";
 import { createSchemaSource } from "../../core/upstream/schema-source.ts";
 
 /** Suggests names on which a user may grant, as far as the upstream returns them in time. */
@@ -38,7 +37,7 @@ export function nameSuggestions({ access, routing, headers }: Gateway): SuggestN
           schema,
           signal,
           requestId: randomUUID(),
-          fields: fieldLines({ accept: "application/json", ...credentialOf({ headers }) }),
+          fields: fieldLines({ accept: "application/json", ...credentialHeaders(headers) }),
           largest: LARGEST_ANSWER_BYTES,
           hold: () => {},
         }),

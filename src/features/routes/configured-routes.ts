@@ -16,7 +16,12 @@ import { requireAllowed } from "../../core/http/query.ts";
 import { type Endpoint, methodIn, type Router } from "../../core/http/route.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import { isPermissionClass, type PermissionClass } from "../../core/query/permissions.ts";
-import { gatewayHeaders, type Identity, routeHeaders } from "../../core/upstream/headers.ts";
+import {
+  credentialHeaders,
+  gatewayHeaders,
+  type Identity,
+  routeHeaders,
+} from "../../core/upstream/headers.ts";
 import { asWebSocket } from "./web-socket.ts";
 
 type RouteSettings = Configuration["routes"][number];
@@ -246,7 +251,12 @@ function headersOf(
     for (const name in kept) if (foldHeader(name) === foldHeader(header)) delete kept[name];
     kept[header.toLowerCase()] = headers[header.toLowerCase()];
   }
-  return { ...kept, ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }) };
+  return {
+    ...kept,
+    ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
+    // Last, so that no setting of the route can replace it.
+    ...credentialHeaders(policy, headers),
+  };
 }
 
 /** @throws Refusal if the request would not be allowed by the routes of the present configuration */

@@ -216,7 +216,9 @@ function upstreamHeaders(
   const { auth, mcp } = configuration;
   const isInSession = era !== "stateless" && sessionId !== undefined;
   // Credentials of the client and of the database are never forwarded.
-  const own = { ...policy, forwardAuthorization: false, authorization: mcp.authorization };
+  const { authorization: value } = mcp;
+  const credential = value === undefined ? undefined : { header: "authorization", value };
+  const own = { ...policy, forwardAuthorization: false, credential };
   const headers = passedHeaders(request.headers, own, peer.isTrusted, isSetByGateway);
   for (const name of judgedHeaders) {
     const value = request.headers[name];

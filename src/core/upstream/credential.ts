@@ -1,0 +1,60 @@
+import { messageOf } from "../base/client-error.ts";
+import { watchFile } from "../base/files/watch.ts";
+import { readCredential } from "../config/resolve.ts";
+import type { Configuration } from "../config/schema.ts";
+import type { Log } from "../observe/log.ts";
+
+/** The gateway's own credential for an upstream: a request header and its value. */
+export interface UpstreamCredential {
+  /** In lower case. */
+  readonly header: string;
+  readonly value: string;
+}
+
+/** @throws Error if the file cannot be used */
+function readValue({ auth }: Configuration, file: string): string {
+  const refusal = (allowed: string) => new Error(`${file} is not ${allowed}`);
+  return readCredential(file, auth.check_permissions, refusal);
+}
+
+/** The credential as configured, and as its file is now. @throws Error if the file cannot be used */
+export function readUpstreamCredential(
+  configuration: Configuration,
+): UpstreamCredential | undefined {
+  const { authorization, credential } = configuration.upstream;
+  if (authorization !== undefined) return { header: "authorization", value: authorization };
+  if (credential === undefined) return undefined;
+  const { header, file } = credential;
+  return { header: header.toLowerCase(), value: readValue(configuration, file) };
+}
+
+/**
+ * As `readUpstreamCredential`, but a file of `upstream.credential` is read again whenever it
+ * changes. One that cannot be used leaves the last good value in force. The stack stops the watch.
+ */
+export function openUpstreamCredential(
+  configuration: Configuration,
+  log: Log,
+  opened: AsyncDisposableStack,
+): UpstreamCredential | undefined {
+  const { credential } = configuration.upstream;
+  if (credential === undefined) return readUpstreamCredential(configuration);
+  const { header, file } = credential;
+  const watch = watchFile(file, () => {
+    try {
+      value = readValue(configuration, file);
+      log.info({ file }, "the credential for the upstream was read again");
+    } catch (error) {
+      const reason = messageOf(error);
+      log.error({ file, reason }, "the credential was refused: the last good one stays in force");
+    }
+  });
+  opened.defer(() => watch.close());
+  let value = readValue(configuration, file);
+  return {
+    header: header.toLowerCase(),
+    get value() {
+      return value;
+    },
+  };
+}
