@@ -1,0 +1,436 @@
+import type { ServerResponse } from "node:http";
+import t, { type Test } from "tap";
+import { groupGrant } from "../access/kit.ts";
+import { type GatewaySetup, sendRaw } from "../gateway/kit.ts";
+import { ask, type PlainAnswer } from "../kit/client.ts";
+import { eventually } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
+import { auditOf, type TestGateway } from "../kit/gateway.ts";
+import { select } from "../kit/queries.ts";
+import { tables } from "../kit/tables.ts";
+import { Wire, wireRequest } from "../kit/wire.ts";
+import { statelessCall } from "../mcp/messages.ts";
+import { TestIssuer } from "../oauth/issuer.ts";
+import { openStaffed, passwordOf, putInForce, textOf, tokenOf } from "./staff.ts";
+
+const ACCEPT = 'accept = ["bearer", "basic", "apikey", "header:X-Api-Key"]';
+const routes = tables("routes", [
+  { path: "/db/:database", access: "SELECT", forward_headers: ["Prefer"] },
+  { path: "/status", access: "public" },
+  { path: "/events", access: "authenticated" },
+]);
+const people = ["root * Owner", "alice main ReadWrite", "bob main ReadOnly"];
+
+/** All kinds of credentials, before an upstream that gets what may be forwarded. */
+async function open(t: Test, options: { auth?: string; config?: string; more?: string } = {}) {
+  const { auth = "", config = "", ...rest } = options;
+  return openStaffed(t, people, {
+    auth: `${ACCEPT}\n${auth}`,
+    config: `forward_authorization = true\n${config}${routes}`,
+    ...rest,
+  });
+}
+
+type Headers = Readonly<Record<string, string>>;
+
+function basic(username: string, password: string): Headers {
+  return { Authorization: `Basic ${Buffer.from(`${username}:${password}`).toString("base64")}` };
+}
+
+function query(gateway: TestGateway, headers: Headers): Promise<PlainAnswer> {
+  const all = { "Content-Type": "application/json", ...headers };
+  return ask(`${gateway.url}/query`, { method: "POST", headers: all, body: select });
+}
+
+function codeOf({ status, body }: PlainAnswer): string {
+  const code = /"code":"(\w+)"/.exec(body.toString())?.[1];
+  return code === undefined ? String(status) : `${status} ${code}`;
+}
+
+function challengesIn({ rawHeaders }: PlainAnswer): string[] {
+  return rawHeaders.filter((_, at) => rawHeaders[at - 1]?.toLowerCase() === "www-authenticate");
+}
+
+const shared = await open(t);
+const alice = await tokenOf(shared.gateway, "alice");
+
+/** Each way in which alice may present herself. */
+const ways: Readonly<Record<string, Headers>> = {
+  bearer: { Authorization: `Bearer ${alice}` },
+  apikey: { Authorization: `ApiKey ${alice}` },
+  "apikey in another case": { Authorization: `apikey  ${alice}` },
+  header: { "x-api-key": alice },
+  password: basic("alice", passwordOf("alice")),
+  "password in another case": {
+    Authorization:
+      basic("alice", passwordOf("alice")).Authorization?.replace("Basic", "BASIC") ?? "",
+  },
+  "token as the password": basic("elastic", alice),
+  "token without a username": basic("", alice),
+};
+
+t.beforeEach(() => void shared.upstream.take());
+
+t.test("each credential opens /query, /schema and routes, and does not go upstream", async (t) => {
+  const { gateway, upstream } = shared;
+  for (const [way, headers] of Object.entries(ways)) {
+    const answers = [
+      await query(gateway, headers),
+      await ask(`${gateway.url}/db/main`, { headers: { ...headers, X_Api_Key: "folded" } }),
+    ];
+    for (const answer of answers) t.equal(answer.status, 200, `${way}: ${answer.body}`);
+    const received = upstream.take();
+    t.equal(received.length, 2, way);
+    for (const { headers: sent } of received) {
+      t.equal(sent["x-gatehouse-user"], "alice", way);
+      t.notOk("x-api-key" in sent || "x_api_key" in sent, way);
+      // The operator has asked for it.
+      t.equal(sent.authorization, way === "bearer" ? headers.Authorization : undefined, way);
+    }
+    const denied = await ask(`${gateway.url}/db/other`, { headers });
+    t.equal(codeOf(denied), "403 no_grant", way);
+    const schema = await ask(`${gateway.url}/schema`, { headers });
+    t.equal(codeOf(schema), "404 schema_not_offered", way);
+    upstream.take();
+  }
+});
+
+t.test("a public route forwards no credential of the gateway either", async (t) => {
+  const { gateway, upstream } = shared;
+  for (const way of ["password", "apikey", "header"]) {
+    await ask(`${gateway.url}/status`, { headers: ways[way] ?? {} });
+    const { headers } = upstream.takeOne();
+    t.notOk(headers.authorization ?? headers["x-api-key"], way);
+  }
+});
+
+t.test("only a bearer token opens /api, /logout and /mcp", async (t) => {
+  const { gateway } = shared;
+  const { headers: mcp, body } = statelessCall("tools/list");
+  for (const [way, headers] of Object.entries(ways)) {
+    const isBearer = way === "bearer";
+    const answers = {
+      "/api/me": await ask(`${gateway.url}/api/me`, { headers }),
+      "/mcp": await ask(`${gateway.url}/mcp`, {
+        method: "POST",
+        headers: { ...mcp, ...headers },
+        body,
+      }),
+    };
+    for (const [path, answer] of Object.entries(answers)) {
+      t.equal(answer.status, isBearer ? 200 : 401, `${way} at ${path}`);
+      const challenges = challengesIn(answer);
+      t.equal(challenges.length, isBearer ? 0 : 1, path);
+      if (!isBearer) t.match(challenges[0], /^Bearer realm=/, path);
+    }
+  }
+  const logout = await ask(`${gateway.url}/logout`, {
+    method: "POST",
+    headers: ways.password ?? {},
+  });
+  t.equal(codeOf(logout), "401 token_invalid");
+});
+
+t.test("a refusal has a challenge for each credential that is accepted", async (t) => {
+  const { gateway } = shared;
+  const answer = await query(gateway, {});
+  t.equal(codeOf(answer), "401 unauthenticated");
+  t.strictSame(challengesIn(answer), [
+    'Bearer realm="gatehouse"',
+    'Basic realm="gatehouse", charset="UTF-8"',
+    "ApiKey",
+    'Header realm="gatehouse", name="X-Api-Key"',
+  ]);
+  const { message } = JSON.parse(answer.body.toString());
+  t.equal(
+    message,
+    "Missing credential; accepted: Authorization: Bearer, Authorization: Basic, Authorization: ApiKey, the header X-Api-Key",
+  );
+  const expired = await query(gateway, { "x-api-key": `${alice}x` });
+  t.equal(codeOf(expired), "401 token_invalid");
+  t.match(challengesIn(expired)[0], /^Bearer realm="gatehouse", error="invalid_token"$/);
+  const digest = await query(gateway, { Authorization: 'Digest username="alice"' });
+  t.equal(codeOf(digest), "401 token_invalid");
+  t.match(digest.body.toString(), /Invalid credential; accepted: Authorization: Bearer/);
+});
+
+t.test("by default, nothing but a bearer token is accepted", async (t) => {
+  const { gateway, upstream } = await openStaffed(t, people, { config: routes });
+  const token = await tokenOf(gateway, "alice");
+  const expected: [Headers, string][] = [
+    [basic("alice", passwordOf("alice")), "401 token_invalid"],
+    [basic("alice", token), "401 token_invalid"],
+    [{ Authorization: `ApiKey ${token}` }, "401 token_invalid"],
+    [{ "X-Api-Key": token }, "401 unauthenticated"],
+    [{ "X-Api-Key": token, Authorization: `Bearer ${token}` }, "200"],
+  ];
+  for (const [headers, code] of expected) {
+    const answer = await query(gateway, headers);
+    t.equal(codeOf(answer), code);
+    if (answer.status === 401) t.equal(challengesIn(answer).length, 1);
+  }
+  t.equal(upstream.take().length, 1);
+});
+
+t.test("without bearer, a bearer token opens nothing but /api and /mcp", async (t) => {
+  const { gateway } = await openStaffed(t, people, { auth: 'accept = ["header:x-key"]' });
+  const token = await tokenOf(gateway, "alice");
+  const refused = await query(gateway, { Authorization: `Bearer ${token}` });
+  t.equal(codeOf(refused), "401 token_invalid");
+  t.strictSame(challengesIn(refused), ['Header realm="gatehouse", name="x-key"']);
+  t.equal((await query(gateway, { "x-key": token })).status, 200);
+  t.equal((await gateway.get("/api/me", token)).status, 200);
+});
+
+t.test("two credentials in one request are refused", async (t) => {
+  const { gateway, upstream } = shared;
+  const key = `X-Api-Key: ${alice}`;
+  const bearer = `Authorization: Bearer ${alice}`;
+  const other = `Authorization: ${basic("alice", passwordOf("alice")).Authorization}`;
+  const table: [paths: string[], lines: string[], code: string][] = [
+    [["/db/main", "/status", "/api/me", "/healthz"], [bearer, key], "several_credentials"],
+    [["/db/main"], [other, key], "several_credentials"],
+    [["/db/main"], ["Authorization: Digest x", key], "several_credentials"],
+    [["/db/main"], [key, key], "several_credentials"],
+    [["/db/main"], [key, "x-api-key: x"], "several_credentials"],
+    [["/db/main"], [bearer, other], "several_authorization_headers"],
+    [["/db/main"], [bearer, other, key], "several_authorization_headers"],
+  ];
+  for (const [paths, lines, code] of table) {
+    for (const path of paths) {
+      const answer = await sendRaw(gateway.url, [`GET ${path} HTTP/1.1`, ...lines]);
+      t.equal(answer.status, 400, `${path} ${lines}`);
+      t.match(answer.text, `"code":"${code}"`);
+    }
+  }
+  t.equal(upstream.take().length, 0);
+});
+
+t.test("a malformed or wrong Basic credential is refused as a wrong password is", async (t) => {
+  const { gateway, upstream } = await open(t, { auth: "max_failures_per_user_and_address = 1000" });
+  const { gateway: locked } = await openStaffed(t, ["root * Owner"], { auth: ACCEPT });
+  const encoded = (text: string | Buffer) => Buffer.from(text).toString("base64");
+  const values = [
+    "",
+    "!",
+    encoded("alice"),
+    encoded(Buffer.from("alice:\xff", "latin1")),
+    `${encoded(`alice:${passwordOf("alice")}`)} x`,
+    encoded(`alice:${passwordOf("bob")}`),
+    encoded(`nobody:${passwordOf("alice")}`),
+    encoded(`:${passwordOf("alice")}`),
+    encoded(`alice:`),
+    encoded(`alice:${"x".repeat(2000)}`),
+    encoded(`staff:ann:${passwordOf("alice")}`),
+  ];
+  for (const value of values) {
+    const answer = await query(gateway, { Authorization: `Basic ${value}` });
+    t.match(codeOf(answer), /^401 (?:credentials_invalid|token_invalid)$/, value);
+    t.match(codeOf(await query(locked, { Authorization: `Basic ${value}` })), /^401 /, value);
+  }
+  const wrong = await query(gateway, basic("alice", "a wrong one"));
+  t.match(JSON.parse(wrong.body.toString()), {
+    code: "credentials_invalid",
+    message: "Invalid username or password",
+  });
+  const unicode = await query(gateway, basic("alice", "pässwörd"));
+  t.equal(codeOf(unicode), "401 credentials_invalid");
+  t.equal(upstream.take().length, 0);
+});
+
+t.test("the audit names the user of a password, and never a name that is not one", async (t) => {
+  const { gateway } = shared;
+  const headers = { "content-type": "application/json" };
+  const send = async (credential: Headers) =>
+    auditOf(
+      gateway,
+      await gateway.request("/query", {
+        method: "POST",
+        headers: { ...headers, ...credential },
+        body: select,
+      }),
+    );
+  const good = await send(basic("alice", passwordOf("alice")));
+  t.match(good, { user: "alice", via: "query", decision: "allow" });
+  t.notOk("tokenId" in good);
+  const bad = await send(basic("alice", "wrong password"));
+  t.match(bad, { user: "alice", decision: "deny", reason: "credentials_invalid" });
+  t.notOk("user" in (await send(basic("secret-in-the-wrong-field", "x"))));
+  const log = JSON.stringify(gateway.service.log);
+  t.notMatch(log, passwordOf("alice"));
+  t.notMatch(log, "wrong-field");
+});
+
+t.test("wrong passwords are limited together with those of logins", async (t) => {
+  const { gateway } = await open(t);
+  const right = basic("alice", passwordOf("alice"));
+  t.equal((await query(gateway, right)).status, 200, "the password is remembered now");
+  const login = { username: "alice", password: "a wrong one" };
+  for (let at = 0; at < 5; at++) {
+    t.equal(codeOf(await query(gateway, basic("alice", `wrong ${at}`))), "401 credentials_invalid");
+    t.equal((await gateway.send("POST", "/login", login)).status, 401);
+  }
+  const limited = await query(gateway, right);
+  t.equal(codeOf(limited), "429 too_many_attempts", "the memory does not help who guesses");
+  t.ok(Number(limited.headers["retry-after"]) > 0);
+  t.equal((await query(gateway, basic("bob", passwordOf("bob")))).status, 200, "others go on");
+  t.equal((await gateway.send("POST", "/login", login)).status, 429);
+});
+
+/** How many hashes a gateway has computed. */
+async function counted(t: Test) {
+  const port = await freePort();
+  const setting = await open(t, { config: `[metrics]\nlisten = "127.0.0.1:${port}"\n` });
+  const hashes = async () => {
+    const { body } = await ask(`http://127.0.0.1:${port}/metrics`);
+    return Number(/^gatehouse_hash_seconds_count (\d+)/m.exec(body.toString())?.[1]);
+  };
+  return { ...setting, hashes };
+}
+
+t.test("a verified password is remembered for its address, until it is wrong once", async (t) => {
+  const { gateway, hashes } = await counted(t);
+  const right = basic("alice", passwordOf("alice"));
+  const before = await hashes();
+  const many = await Promise.all(Array.from({ length: 30 }, () => query(gateway, right)));
+  t.strictSame([...new Set(many.map(({ status }) => status))], [200]);
+  t.equal((await query(gateway, right)).status, 200);
+  t.equal((await hashes()) - before, 1, "requests at one time share a verification");
+  await query(gateway, basic("alice", "wrong"));
+  t.equal((await hashes()) - before, 2);
+  await query(gateway, right);
+  t.equal((await hashes()) - before, 3, "the memory was dropped");
+  await query(gateway, basic("nobody", "wrong"));
+  t.equal((await hashes()) - before, 4, "an unknown user takes as long");
+});
+
+t.test("a changed password, a disabled and a removed user are refused at once", async (t) => {
+  const setting = await open(t);
+  const { gateway } = setting;
+  const root = await tokenOf(gateway, "root");
+  const [old, next] = [passwordOf("alice"), "another password"];
+  const status = async (name: string, password: string) =>
+    codeOf(await query(gateway, basic(name, password)));
+  t.equal(await status("alice", old), "200");
+  await gateway.send("PUT", "/api/users/alice/password", { new_password: next }, root);
+  t.equal(await status("alice", old), "401 credentials_invalid");
+  t.equal(await status("alice", next), "200");
+  await gateway.send("PATCH", "/api/users/alice", { disabled: true }, root);
+  t.equal(await status("alice", next), "401 credentials_invalid");
+  await gateway.send("PATCH", "/api/users/alice", { disabled: false }, root);
+  t.equal(await status("alice", next), "200");
+  await gateway.send("DELETE", "/api/users/alice", undefined, root);
+  t.equal(await status("alice", next), "401 credentials_invalid");
+  t.equal(await status("bob", passwordOf("bob")), "200");
+  // A hand edit that takes the password away.
+  await putInForce(gateway, textOf(gateway).replace(/(username = "bob"\n)password_hash.*\n/, "$1"));
+  t.equal(await status("bob", passwordOf("bob")), "401 credentials_invalid");
+});
+
+t.test("a stream is cut when the password that opened it is changed", async (t) => {
+  const setting = await open(t);
+  const { gateway, upstream } = setting;
+  const streams: ServerResponse[] = [];
+  upstream.answer = (_, response) => {
+    response.write("first");
+    streams.push(response);
+  };
+  const start = async (name: string) => {
+    const wire = await Wire.open(gateway.url);
+    wire.send(wireRequest("GET /events", basic(name, passwordOf(name))));
+    await wire.until(/first/);
+    return wire;
+  };
+  const [mine, other] = [await start("alice"), await start("bob")];
+  const root = await tokenOf(gateway, "root");
+  await gateway.send("PUT", "/api/users/alice/password", { new_password: "another one" }, root);
+  await mine.untilClosed();
+  await eventually("the log says why", () =>
+    gateway.service.log.some(
+      ({ msg, code }) => msg === "an open stream is cut" && code === "credentials_invalid",
+    ),
+  );
+  t.notOk(other.isClosed);
+  other.cut();
+});
+
+t.test("limits of tokens, groups and narrowed entries count for each credential", async (t) => {
+  const more = `[[groups]]\nname = "readers"\nmembers = ["carol"]\n${groupGrant("readers", "shared", "ReadOnly")}`;
+  const setting = await openStaffed(t, [...people, "carol own ReadOnly"], {
+    auth: ACCEPT,
+    config: routes,
+    more,
+  });
+  const { gateway } = setting;
+  const get = async (path: string, headers: Headers) =>
+    codeOf(await ask(`${gateway.url}${path}`, { headers }));
+  const carol = basic("carol", passwordOf("carol"));
+  t.equal(await get("/db/shared", carol), "200", "by the group");
+  t.equal(await get("/db/own", carol), "200");
+  t.equal(await get("/db/main", carol), "403 no_grant");
+  const limited = await tokenOf(gateway, "root", "main");
+  for (const headers of [{ "x-api-key": limited }, basic("x", limited)]) {
+    t.equal(await get("/db/main", headers), "200");
+    t.equal(await get("/db/other", headers), "403 token_database");
+  }
+  const root = await tokenOf(gateway, "root");
+  const entry = { role: "ReadOnly", columns: ["id"] };
+  await gateway.send("PUT", "/api/access/bob/main", entry, root);
+  t.equal(await get("/db/main", basic("bob", passwordOf("bob"))), "403 not_narrowable");
+  await gateway.send("DELETE", "/api/users/root/tokens", undefined, root);
+  t.equal(await get("/db/main", { "x-api-key": limited }), "401 token_revoked");
+});
+
+t.test(
+  "a token of an external issuer may be sent in each way, and a password may not",
+  async (t) => {
+    const staff = await TestIssuer.start(t);
+    const issuer = `[[issuers]]\nissuer = "${staff.url}"\nprefix = "staff"\nopens = ["query"]\naudience = "gatehouse"\n`;
+    const grants = '[[acl]]\nusername = "staff:alice"\ndatabase = "main"\nrole = "ReadOnly"\n';
+    const { gateway, upstream } = await open(t, { config: issuer, more: grants });
+    const token = await staff.sign("gatehouse");
+    const sent: Headers[] = [
+      { Authorization: `Bearer ${token}` },
+      { Authorization: `ApiKey ${token}` },
+      { "X-Api-Key": token },
+      basic("anyone", token),
+    ];
+    for (const headers of [...sent, ...sent]) {
+      t.equal(codeOf(await query(gateway, headers)), "200");
+      t.equal(upstream.takeOne().headers["x-gatehouse-user"], "staff:alice");
+    }
+    t.equal(codeOf(await query(gateway, basic("staff:alice", "x"))), "401 credentials_invalid");
+    t.equal(codeOf(await query(gateway, { "X-Api-Key": `${token}x` })), "401 token_invalid");
+  },
+);
+
+t.test("a page of an allowed origin may send the header with its token", async (t) => {
+  const origin = "https://app.example.com";
+  const { gateway } = await open(t, { config: `[server]\nallowed_origins = ["${origin}"]\n` });
+  const headers = { Origin: origin, "Access-Control-Request-Method": "POST" };
+  const answer = await ask(`${gateway.url}/query`, { method: "OPTIONS", headers });
+  t.equal(answer.status, 204);
+  t.match(answer.headers["access-control-allow-headers"], /Authorization.*x-api-key/);
+});
+
+t.test("with several workers, each refuses a disabled user at once", async (t) => {
+  const { gateway } = await open(t, { config: "[server]\nworkers = 2\n" });
+  const headers = basic("alice", passwordOf("alice"));
+  const statuses = async () => {
+    const answers = await Promise.all(Array.from({ length: 12 }, () => query(gateway, headers)));
+    return [...new Set(answers.map(({ status }) => status))];
+  };
+  t.strictSame(await statuses(), [200]);
+  const root = await tokenOf(gateway, "root");
+  await gateway.send("PATCH", "/api/users/alice", { disabled: true }, root);
+  t.strictSame(await statuses(), [401]);
+});
+
+t.test("while authentication is off, no credential is asked for or forwarded", async (t) => {
+  const { gateway, upstream }: GatewaySetup = await open(t, { auth: "enabled = false" });
+  for (const way of ["password", "header"]) {
+    t.equal((await query(gateway, ways[way] ?? {})).status, 200);
+    const { headers } = upstream.takeOne();
+    t.notOk(headers.authorization ?? headers["x-api-key"], way);
+  }
+});
