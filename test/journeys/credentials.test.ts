@@ -217,7 +217,7 @@ t.test("a malformed or wrong Basic credential is refused as a wrong password is"
     encoded(Buffer.from("alice:\xff", "latin1")),
     `${encoded(`alice:${passwordOf("alice")}`)} x`,
     encoded(`alice:${passwordOf("bob")}`),
-    encoded(`nobody:${passwordOf("alice")}`),
+    encoded(`stranger:${passwordOf("alice")}`),
     encoded(`:${passwordOf("alice")}`),
     encoded(`alice:`),
     encoded(`alice:${"x".repeat(2000)}`),
@@ -300,7 +300,7 @@ t.test("a verified password is remembered for its address, until it is wrong onc
   t.equal((await hashes()) - before, 2);
   await query(gateway, right);
   t.equal((await hashes()) - before, 3, "the memory was dropped");
-  await query(gateway, basic("nobody", "wrong"));
+  await query(gateway, basic("stranger", "wrong"));
   t.equal((await hashes()) - before, 4, "an unknown user takes as long");
 });
 

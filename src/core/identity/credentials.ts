@@ -6,7 +6,7 @@ import { tokenHeadersOf } from "../config/schema.ts";
 /** The credentials that open endpoints besides those for data. */
 export const bearerOnly: readonly string[] = ["bearer"];
 
-/** What a caller presents. */
+/** A token, or a username with its password. */
 export type Credential =
   | { readonly token: string }
   | { readonly username: string; readonly password: string };

@@ -100,7 +100,7 @@ export interface HeaderPolicy {
   /** Headers of clients that are credentials and never forwarded, folded (`foldHeader`). */
   readonly withheld: ReadonlySet<string>;
   readonly forwardAuthorization: boolean;
-  /** Schemes of `Authorization` that are for the gateway alone, in lower case. */
+  /** Schemes of `Authorization` that only the gateway may see, in lower case. */
   readonly withheldSchemes: ReadonlySet<string>;
   /** The gateway's own credential, which replaces the client's. */
   readonly credential: UpstreamCredential | undefined;

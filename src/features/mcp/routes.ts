@@ -18,7 +18,7 @@ export interface McpEndpoint extends TokenSources {
   handle(exchange: Exchange, body: Buffer | undefined): Promise<void>;
 }
 
-/** The metadata of a protected resource is here, with the path of the resource behind it (RFC 9728, section 3.1). */
+/** Where the metadata of a resource is, with the path of the resource at the end (RFC 9728, section 3.1). */
 const metadataPath = "/.well-known/oauth-protected-resource";
 
 const originOf = memoize((url) => URL.parse(url)?.origin ?? "", 64);

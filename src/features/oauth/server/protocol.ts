@@ -108,7 +108,7 @@ export function sessionCookie(issuer: string) {
 export const OFFLINE_ACCESS = "offline_access";
 
 /**
- * Well-known paths, with the path of the issuer behind them (RFC 8414, sections 3.1 and 5). Some
+ * Well-known paths, with the path of the issuer at the end (RFC 8414, sections 3.1 and 5). Some
  * clients look them up for the resource, as if it were its own issuer.
  */
 export function metadataPathsOf(basePath: string): readonly string[] {
