@@ -1,6 +1,9 @@
+import { writeFileSync } from "node:fs";
+import path from "node:path";
 import t, { type Test } from "tap";
 import { ask } from "../kit/client.ts";
 import { ADMIN_PASSWORD, auditOf, startGateway, TestGateway } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
 import { select } from "../kit/queries.ts";
 import { tables } from "../kit/tables.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
@@ -184,4 +187,58 @@ t.test("a path of several segments works as one does", async (t) => {
     t.equal((await root.request(path)).status, 404, path);
   }
   t.equal(upstream.take().length, 0);
+});
+
+t.test("commands find the gateway below its base path", async (t) => {
+  const gateway = await startGateway(t, { config: server });
+  const own = new TestGateway(gateway.home, gateway.service, `${gateway.url}${BASE}`);
+  const token = await own.login();
+  const { port } = new URL(gateway.url);
+  const config = path.join(gateway.home, "client.toml");
+  writeFileSync(config, `[server]\nbase_path = "${BASE}"\nport = ${port}\n`);
+  const list = `${JSON.stringify({ jsonrpc: "2.0", id: 1, method: "tools/list" })}\n`;
+  const ways: [flags: string[], env: NodeJS.ProcessEnv][] = [
+    [["--url", own.url], {}],
+    [["--url", `${own.url}/mcp`], {}],
+    [[], { GATEHOUSE_URL: own.url }],
+    [["--config", config], {}],
+  ];
+  for (const [flags, more] of ways) {
+    const env = { GATEHOUSE_TOKEN: token, ...more };
+    const types = await runCommand(gateway.home, ["types", ...flags], { env });
+    t.match(types, { code: 0, stdout: /export interface Databases/ }, `types ${flags}`);
+    const bridge = await runCommand(gateway.home, ["mcp", "--stdio", ...flags], {
+      env,
+      input: list,
+    });
+    t.match(bridge.stdout, /"name":"select"/, `mcp ${flags}: ${bridge.stderr}`);
+  }
+  const env = { GATEHOUSE_TOKEN: token };
+  const root = await runCommand(gateway.home, ["types", "--url", gateway.url], { env });
+  t.match(root, { code: 1, stderr: new RegExp(`${gateway.url}/schema: Not found`) });
+  const odd = await runCommand(gateway.home, ["types", "--url", `${gateway.url}/a//b`], { env });
+  t.match(odd, { code: 2, stderr: /--url is not the URL of a gateway/ });
+});
+
+t.test("`token explain` knows the issuer below the base path", async (t) => {
+  const { own, root } = shared;
+  const options = {
+    username: "admin",
+    password: ADMIN_PASSWORD,
+    browser: new PlainBrowser(root.url),
+  };
+  const { body } = await exchange(own, await authorize(own, options));
+  const config = path.join(own.home, "explain.toml");
+  const { port } = new URL(root.url);
+  writeFileSync(config, `[server]\nbase_path = "${BASE}"\nport = ${port}\n`);
+  const input = String(body.access_token);
+  const explained = await runCommand(own.home, ["token", "explain", "-", "--config", config], {
+    input,
+  });
+  t.match(explained, { code: 0, stdout: /verdict: accepted/ });
+});
+
+t.test("the log names the listener and the public URL", async (t) => {
+  const log = shared.root.service.log.find(({ msg }) => String(msg).startsWith("listening on"));
+  t.match(log, { url: shared.root.url, publicUrl: shared.own.url });
 });
