@@ -6,7 +6,7 @@ import { calculateJwkThumbprint, decodeJwt, exportJWK } from "jose";
 import t from "tap";
 import { grant, groupGrant } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
-import { auditOf, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { auditOf, startGateway, TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
@@ -283,6 +283,36 @@ t.test("the page of connected applications offers the sign-in too", async (t) =>
     ),
     { status: 404 },
   );
+});
+
+t.test("a sign-in below a base path returns to the page that asked for it", async (t) => {
+  const idp = await IdentityProvider.start(t, ann);
+  const file = secretFile("other-secret", idp.clientSecret);
+  const staffed = await staffedHome(t, ["root * Owner"], rights);
+  const { url, home, service } = await startGateway(t, {
+    upstream: upstream.url,
+    home: staffed,
+    config: `[server]\nbase_path = "/own/gate"\n${issuer(idp.url, `client_secret_file = "${file}"`)}`,
+  });
+  const own = new TestGateway(home, service, `${url}/own/gate`);
+  await idp.open({ redirectUris: [`${own.url}/oauth/callback/staff`] });
+  const browser = new PlainBrowser(url, idp.url);
+  const signedIn = await signInAt(own, browser);
+  t.match(signedIn.link, /^\/own\/gate\/oauth\/sign-in\/staff\?next=/);
+  t.match(signedIn.page.text, 'href="/own/gate/oauth/applications"');
+  const { accessToken } = await allowAll(own, browser, signedIn);
+  t.equal(await codeOf(own, accessToken), undefined);
+  const fresh = new PlainBrowser(url, idp.url);
+  const page = await fresh.open(`${own.url}/oauth/applications`);
+  const [, link = ""] = /href="([^"]*\/oauth\/sign-in\/staff[^"]*)"/.exec(page.text) ?? [];
+  const applications = await fresh.open(new URL(link, own.url).href);
+  t.equal(new URL(applications.url).pathname, "/own/gate/oauth/applications");
+  t.match(applications.text, "Your connected applications");
+  const local = own.url.replace("127.0.0.1", "localhost");
+  const other = await fetch(`${local}/oauth/sign-in/staff?next=/oauth/applications`, {
+    redirect: "manual",
+  });
+  t.equal(other.headers.get("location"), `${own.url}/oauth/sign-in/staff?next=/oauth/applications`);
 });
 
 t.test("a sign-in that begins at localhost continues at the gateway's own address", async (t) => {

@@ -57,8 +57,9 @@ export async function signInAt(setting: Server, browser: PlainBrowser, more = {}
   const { verifier, challenge } = makePkce();
   const parameters = { client_id: clientId, code_challenge: challenge, ...more };
   const login = await browser.open(authorizeUrl(setting, parameters));
-  const [, link = ""] = /href="(\/oauth\/sign-in\/staff[^"]*)"/.exec(login.text) ?? [];
-  return { clientId, verifier, login, link, page: await browser.open(setting.url + link) };
+  const [, link = ""] = /href="([^"]*\/oauth\/sign-in\/staff[^"]*)"/.exec(login.text) ?? [];
+  const page = await browser.open(new URL(link, setting.url).href);
+  return { clientId, verifier, login, link, page };
 }
 
 /** Allows everything on the page after a sign-in, and exchanges the code. */
