@@ -9,8 +9,10 @@ import { auditOf, type TestGateway } from "../kit/gateway.ts";
 import { select } from "../kit/queries.ts";
 import { tables } from "../kit/tables.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
-import { statelessCall } from "../mcp/messages.ts";
+import { FixtureServer } from "../mcp/fixture-server.ts";
+import { initialize, statelessCall } from "../mcp/messages.ts";
 import { TestIssuer } from "../oauth/issuer.ts";
+import { send } from "./mcp.ts";
 import { openStaffed, passwordOf, putInForce, textOf, tokenOf } from "./staff.ts";
 
 const ACCEPT = 'accept = ["bearer", "basic", "apikey", "header:X-Api-Key"]';
@@ -403,6 +405,20 @@ t.test(
     t.equal(codeOf(await query(gateway, { "X-Api-Key": `${token}x` })), "401 token_invalid");
   },
 );
+
+t.test("a foreign MCP server gets no header that may carry a token", async (t) => {
+  const fixture = new FixtureServer();
+  t.teardown(() => fixture.close());
+  const config = `[mcp]\nupstream = "${await fixture.listen()}"\n`;
+  const { gateway } = await openStaffed(t, people, { auth: ACCEPT, config });
+  const token = await tokenOf(gateway, "root");
+  const { headers, ...call } = initialize;
+  const folded = { ...headers, X_Api_Key: "folded", "x.api.key": "folded", "X-Other": "kept" };
+  t.equal((await send(gateway, { ...call, headers: folded }, token)).status, 200);
+  const [received] = fixture.received;
+  t.equal(received?.headers["x-other"], "kept");
+  t.notMatch(JSON.stringify(received?.headers), "folded");
+});
 
 t.test("a page of an allowed origin may send the header with its token", async (t) => {
   const origin = "https://app.example.com";
