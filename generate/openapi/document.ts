@@ -98,7 +98,8 @@ function paths() {
 const introduction = `The gateway's own routes, without those configured in \`[[routes]]\`. HEAD works where GET does.
 An unknown path gets 404 (\`not_found\`), and a method that a path does not support gets 405
 (\`method_not_allowed\`) with \`Allow\`. Every response has \`X-Request-Id\`, and decisions of the gateway have
-\`X-Gatehouse-Decision\`. docs/http.md explains each code.`;
+\`X-Gatehouse-Decision\`. \`auth.accept\` adds further credentials to \`/query\` and \`/schema\`. docs/http.md explains
+each code.`;
 
 function openApiDocument() {
   const query = querySchema("full", schemaPrefix);
