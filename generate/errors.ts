@@ -96,7 +96,7 @@ const explanations: Readonly<Record<string, string>> = {
   host_not_allowed:
     "`Host` is neither loopback nor that of `public_url` while `auth.enabled = false`.",
   origin_not_allowed:
-    "`Origin` or `Sec-Fetch-Site` is foreign while `auth.enabled = false`, or `Origin` is foreign on `/mcp` or a WebSocket.",
+    "`Origin` or `Sec-Fetch-Site` is foreign while `auth.enabled = false` or with Basic credentials, or `Origin` is foreign on `/mcp` or a WebSocket.",
   approval_required:
     "The entry or a permission boundary has `require_approval` for this operation. `status` is `pending`. `approval` contains `id`, `expires`, and `url` if there is a console.",
   approval_denied: "An approver denied it. The message contains the reason, if one was given.",

@@ -420,6 +420,37 @@ t.test("a foreign MCP server gets no header that may carry a token", async (t) =
   t.notMatch(JSON.stringify(received?.headers), "folded");
 });
 
+t.test("pages of other sites cannot use Basic credentials that a browser adds", async (t) => {
+  const origin = "https://app.example.com";
+  const { gateway, upstream } = await open(t, {
+    config: `[server]\nallowed_origins = ["${origin}"]\n`,
+  });
+  const token = await tokenOf(gateway, "alice");
+  const table: [Headers, number][] = [
+    [{ Origin: "https://evil.example.com" }, 403],
+    [{ Origin: "null" }, 403],
+    [{ "Sec-Fetch-Site": "cross-site" }, 403],
+    [{ "Sec-Fetch-Site": "same-site" }, 403],
+    [{ "Sec-Fetch-Site": "same-origin" }, 200],
+    [{ "Sec-Fetch-Site": "none" }, 200],
+    [{ Origin: gateway.url, "Sec-Fetch-Site": "same-origin" }, 200],
+    [{ Origin: origin, "Sec-Fetch-Site": "cross-site" }, 200],
+  ];
+  for (const [headers, status] of table) {
+    for (const credential of [basic("alice", passwordOf("alice")), basic("x", token)]) {
+      const answer = await ask(`${gateway.url}/db/main`, {
+        headers: { ...credential, ...headers },
+      });
+      t.equal(answer.status, status, JSON.stringify(headers));
+      if (status === 403) t.match(codeOf(answer), "403 origin_not_allowed");
+    }
+  }
+  const foreign = { Origin: "https://evil.example.com", Authorization: `ApiKey ${token}` };
+  const plain = await ask(`${gateway.url}/db/main`, { headers: foreign });
+  t.equal(plain.status, 200, "no browser adds a token by itself");
+  t.equal(upstream.take().length, 9);
+});
+
 t.test("a page of an allowed origin may send the header with its token", async (t) => {
   const origin = "https://app.example.com";
   const { gateway } = await open(t, { config: `[server]\nallowed_origins = ["${origin}"]\n` });

@@ -11,7 +11,7 @@ import {
 import { type Credential, readCredential } from "../identity/credentials.ts";
 import { type Exchange, occurrences } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
-import { loginOrigin } from "./origins.ts";
+import { loginOrigin, requireSameOrigin } from "./origins.ts";
 import type { Endpoint } from "./route.ts";
 
 /**
@@ -60,6 +60,8 @@ export function authenticateCaller(
     }
   }
   const credential = readCredential(request.headers, routed.accept);
+  // Browsers add Basic credentials that were typed in once to requests of other sites' pages too.
+  if (/^basic /i.test(authorization ?? "")) requireSameOrigin(gateway, exchange);
   if ("password" in credential) return authenticateUser(gateway, exchange, credential);
   const { token } = credential;
   if (issuers !== undefined && claimedIssuer(token) !== configuration.auth.issuer) {

@@ -174,7 +174,7 @@ function isSameOrigin(gateway: Gateway, origin: string, { peer, request }: Excha
 const foreignSites: ReadonlySet<unknown> = new Set(["cross-site", "same-site"]);
 
 /** @throws Refusal `origin_not_allowed` for pages of other origins */
-function requireSameOrigin(gateway: Gateway, exchange: Exchange): void {
+export function requireSameOrigin(gateway: Gateway, exchange: Exchange): void {
   const { origin, "sec-fetch-site": site } = exchange.request.headers;
   if (origin !== undefined && gateway.configuration.server.allowed_origins.includes(origin)) return;
   const isForeign = origin !== undefined && !isSameOrigin(gateway, origin, exchange);
