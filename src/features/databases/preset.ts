@@ -1,0 +1,143 @@
+import type { IncomingHttpHeaders } from "node:http";
+import type { PermissionClass } from "../../core/query/permissions.ts";
+
+/** One right that a request asks for. */
+export interface Access {
+  readonly permissions: readonly PermissionClass[];
+  readonly database: string;
+  /** Undefined for the database itself. */
+  readonly table?: string | undefined;
+  /**
+   * The beginning of the names that the request stands for, or empty for all tables of the database,
+   * instead of `table`. Denied with `name_too_wide` unless the caller may use every one of them.
+   */
+  readonly everyTable?: string;
+  /** The index of the action, document or search in the body, from 0. Absent outside a bulk. */
+  readonly element?: number;
+}
+
+/** A value of JSON as `JSON.parse` returns it. Numbers are approximate in what goes upstream. */
+export type Json = null | boolean | number | string | readonly Json[] | JsonObject;
+
+export interface JsonObject {
+  readonly [name: string]: Json;
+}
+
+/** The answer to a lookup. `body` is undefined if it is not JSON. */
+export interface LookupAnswer {
+  readonly status: number;
+  readonly body: Json | undefined;
+}
+
+/** A list of names that only the caller who got it may send back, such as a scroll. */
+export interface Handle {
+  /** The upstream's own text. */
+  readonly value: string;
+  /** The rights without which it stops working. */
+  readonly accesses: readonly Access[];
+}
+
+/** A request whose path, parameters, headers and body are as the endpoint lists them. */
+export interface PresetRequest {
+  readonly method: string;
+  /** The parameters of the path, decoded once. */
+  readonly path: Readonly<Record<string, string>>;
+  /** The query parameters, decoded. Each is given once and is listed. */
+  readonly query: ReadonlyMap<string, string>;
+  readonly headers: IncomingHttpHeaders;
+  /** The body of `json`. Undefined if there is none. Names of members are unique. */
+  readonly json: Json | undefined;
+  /** The lines of `ndjson`, without their ends. `readLine` parses one, `checkLine` checks one. */
+  readonly lines: readonly Buffer[];
+  /** Undefined while authentication is off. */
+  readonly user: string | undefined;
+  readonly isAdministrator: boolean;
+  /** `auth.default_database`. */
+  readonly defaultDatabase: string;
+  /** True if the caller's grants allow it. Nothing is recorded: for lists, not for decisions. */
+  may(permission: PermissionClass, database: string, table?: string): boolean;
+  /** True if the caller may do it with anything in the database, such as one of its tables. */
+  mayInside(permission: PermissionClass, database: string): boolean;
+  /**
+   * `GET` on the upstream with the gateway's own credential.
+   *
+   * @param path with its query, encoded
+   * @param rememberMs how long the answer of a 200 may be used again, at most 1000 unless it cannot
+   * change
+   * @throws Refusal `upstream_broken` for a status of 500 and more, and as `forward` does
+   */
+  lookup(path: string, rememberMs?: number): Promise<LookupAnswer>;
+  /** A text for the client that stands for the handle. Only the same user can open it. */
+  seal(kind: string, handle: Handle): Promise<string>;
+  /** @throws Refusal `handle_not_found` if it was not sealed for this user with this kind */
+  open(kind: string, sealed: string): Promise<Handle>;
+}
+
+/** What is done with a request. */
+export interface Plan {
+  /** All are judged, in this order, before anything goes up. Empty: any user may. */
+  readonly accesses: readonly Access[];
+  /** True if only administrators may. */
+  readonly isForAdministrators?: boolean;
+  /** The path that goes up instead, encoded, without a query. */
+  readonly path?: string;
+  /** The query parameters that go up instead. */
+  readonly query?: ReadonlyMap<string, string>;
+  /** The body that goes up instead. */
+  readonly body?: Buffer;
+  /** Answered by the gateway itself: nothing goes up. */
+  readonly reply?: { readonly status: number; readonly body: Json };
+  /**
+   * Changes a JSON answer with a status of 200 to 299. Numbers keep their digits. Without it, the
+   * answer is passed on as it is.
+   */
+  readonly answer?: (body: Json) => Json | Promise<Json>;
+  /** True for an answer without an end, such as a feed. It has no timeout and is cut with its right. */
+  readonly isStream?: boolean;
+}
+
+export type BodyKind = "none" | "json" | "optional json" | "ndjson" | "stream";
+
+/** A method and a path that pass. Everything that it does not list is refused. */
+export interface PresetEndpoint {
+  readonly method: "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "COPY";
+  /**
+   * A segment `:name` matches one segment, by the preset's `values`. A final `:name*` matches the
+   * rest. A GET also serves HEAD.
+   */
+  readonly path: string;
+  /** The rights, as `preset show` prints them: `SELECT`, or `by line`. */
+  readonly right: string;
+  /** Where names stand besides the path, as `preset show` prints them. */
+  readonly names?: string;
+  /** The query parameters that may be given. */
+  readonly parameters?: readonly string[];
+  /**
+   * - `none`: a body is 400.
+   * - `json`, `optional json`, `ndjson`: read up to `server.max_body_bytes`.
+   * - `stream`: passes unread up to `upstream.max_upload_bytes`.
+   */
+  readonly body?: BodyKind;
+  /** Media types of the body. By default `application/json`; `*` is any. */
+  readonly types?: readonly string[];
+  plan(request: PresetRequest): Plan | Promise<Plan>;
+}
+
+/** The HTTP interface of one database server: what passes, and what it asks for. */
+export interface Preset {
+  readonly name: "chroma" | "opensearch" | "couchdb";
+  readonly title: string;
+  /** The versions that the suite was run against, as beginnings: `1.5`. */
+  readonly tested: readonly string[];
+  /** Patterns of path parameters. By default, anything that does not begin with `_`. */
+  readonly values: Readonly<Record<string, RegExp>>;
+  /** Request headers that go up, in lower case, besides `accept`, `content-type` and tracing. */
+  readonly headers: readonly string[];
+  readonly endpoints: readonly PresetEndpoint[];
+  /** The path that tells the version, and where in its JSON it stands. */
+  readonly version: { readonly path: string; read(body: Json): string | undefined };
+}
+
+export function isObject(value: Json | undefined): value is JsonObject {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}
