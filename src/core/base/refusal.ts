@@ -38,6 +38,7 @@ const table = {
   approval_required: [202, "Approval required"],
   approval_denied: [403, "Approval denied"],
   not_narrowable: [403, "This operation cannot be limited to the caller's grants"],
+  name_too_wide: [403, "A name stands for more than the caller may use: name each one"],
   token_database: [403, "Insufficient permissions for this operation"],
   token_read_only: [403, "Insufficient permissions for this operation"],
   batch_member_denied: [403, "Insufficient permissions for this operation"],
@@ -84,6 +85,7 @@ const table = {
   password_common: [400, "Password is on a list of common passwords: choose another one"],
   password_too_long: [400, "Password must be at most 1024 bytes"],
   unknown_parameter: [400, "Unknown query parameter"],
+  unknown_member: [400, "Unknown member of the body"],
   path_not_canonical: [400, "The path contains dot segments, '//', ';', '\\', '%2f' or '%5c'"],
 
   not_found: [404, "Not found"],
@@ -93,6 +95,10 @@ const table = {
   schema_not_found: [404, "Database or table not found"],
   schema_not_offered: [404, "The upstream does not support schema requests"],
   approval_not_found: [404, "Approval not found"],
+  handle_not_found: [
+    404,
+    "The scroll, point in time or checkpoint is not the caller's, or has ended",
+  ],
   key_not_found: [404, "Unknown or retired signing key"],
   method_not_allowed: [405, "Method not allowed"],
   request_timeout: [408, "The request took too long to arrive"],

@@ -1,0 +1,51 @@
+import type { Json, Preset } from "./preset.ts";
+
+/** A request of a suite. The path is that of the database server, with its query. */
+export interface SuiteRequest {
+  readonly method: string;
+  readonly path: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  /** Sent as it is, or as JSON. */
+  readonly body?: Json | Buffer;
+}
+
+export interface SuiteAnswer {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly text: string;
+  /** Undefined if the text is not JSON. */
+  readonly json: Json | undefined;
+}
+
+export type Send = (request: SuiteRequest) => Promise<SuiteAnswer>;
+
+/** A line of the access file that a suite's gateway starts with. */
+export interface SuiteGrant {
+  readonly user: string;
+  readonly database: string;
+  readonly role: "Owner" | "DbAdmin" | "ReadWrite" | "ReadOnly" | "None";
+  readonly tables?: readonly string[];
+}
+
+export interface SuiteContext {
+  /** Sends a request through the gateway. Every user of a grant exists, and `admin` owns all. */
+  as(user: string): Send;
+  /** Sends a request to the database server itself, with the operator's credential. */
+  readonly direct: Send;
+  /** Records whether one expectation held. `found` is shown if it did not. */
+  held(title: string, holds: boolean, found?: unknown): void;
+  /** As `held`: the request has this status, and this code of the gateway if one is given. */
+  expect(user: string, request: SuiteRequest, status: number, code?: string): Promise<SuiteAnswer>;
+}
+
+/**
+ * Allowed, denied and attacking requests, in databases, collections and indexes whose names begin
+ * with `gatehouse_test_`, which the suite makes and removes.
+ */
+export interface Suite {
+  readonly preset: Preset;
+  readonly grants: readonly SuiteGrant[];
+  run(context: SuiteContext): Promise<void>;
+  /** Removes what a suite has made, also one that was interrupted. */
+  clean(direct: Send): Promise<void>;
+}
