@@ -33,7 +33,9 @@ const explanations: Readonly<Record<string, string>> = {
   password_common:
     "A new password on the list, whatever its case, with `auth.refuse_common_passwords = true`.",
   unknown_parameter:
-    "A query parameter that the configured route does not list. The message says which are allowed.",
+    "A query parameter that the configured route or the preset does not list. The message says which are allowed.",
+  unknown_member:
+    "A preset: a member of a body that it does not list. The message says which are allowed.",
   path_not_canonical:
     "A configured route whose path an upstream might read differently. Also refused are `#`, and encoded `;`, dots, control characters and percent signs (`%3b`, `%2e`, `%0a`, `%252f`). So are incomplete or non-UTF-8 encodings, and anything but visible ASCII.",
   request_timeout: "The request did not arrive completely within `server.request_timeout`.",
@@ -82,6 +84,8 @@ const explanations: Readonly<Record<string, string>> = {
     "The joined table of a LEFT join, or the tables before a RIGHT join. Use INNER, or reverse the join.",
   not_narrowable:
     "The operation cannot be limited to the columns, rows or numbers that the caller may use. The message says what to use instead.",
+  name_too_wide:
+    "A preset: a name such as `*`, `logs-*` or `_all`, or none where that means all, and no entry of the caller covers everything that it stands for, or one inside it allows less.",
   token_database: "The token is limited to another database, or the operation needs a `*` token.",
   token_read_only: "The token is limited to reading.",
   batch_member_denied:
@@ -102,6 +106,8 @@ const explanations: Readonly<Record<string, string>> = {
   approval_denied: "An approver denied it. The message contains the reason, if one was given.",
   approval_not_found:
     "The id in `X-Gatehouse-Approval`, or in `approval` of a tool, is unknown or belongs to another user.",
+  handle_not_found:
+    "A preset: the scroll, point in time or checkpoint was given to another user, or was never given.",
   approval_mismatch: "Send exactly what was approved, by the same client and to the same route.",
   approval_expired: "Not decided in time, or not used in time.",
   approval_used:

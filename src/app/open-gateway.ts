@@ -59,6 +59,7 @@ import {
   admitApproved,
   openApprovals,
 } from "../features/approvals/open-approvals.ts";
+import type { PresetServer } from "../features/databases/serve.ts";
 import type { Issuers } from "../features/issuers/issuers.ts";
 import type { McpEndpoint } from "../features/mcp/routes.ts";
 import type { SignIns } from "../features/oauth/client/sign-ins.ts";
@@ -475,6 +476,8 @@ export interface Features {
   /** Undefined without sign-in through a provider. */
   readonly signIns: SignIns | undefined;
   readonly schema: SchemaSource<Exchange>;
+  /** Undefined without `upstream.preset`. */
+  readonly preset: PresetServer | undefined;
   /** Pending until the gateway's URL is known. */
   readonly mcp: PromiseWithResolvers<McpEndpoint>;
   /** The console's URL for browsers. Undefined without a console, or before its port is known. */
@@ -482,7 +485,11 @@ export interface Features {
 }
 
 export interface OpenedGateway {
-  readonly gateway: Gateway & { configuration: Configuration; publicUrl: string };
+  readonly gateway: Gateway & {
+    configuration: Configuration;
+    publicUrl: string;
+    upstreamVersion: Gateway["upstreamVersion"];
+  };
   readonly features: Features;
   readonly firstPassword: FirstPassword | undefined;
   /** The directory of the SQLite files. Undefined for another database. */
@@ -502,6 +509,15 @@ async function openActivity({
     place = activityTable(store.store.database);
   }
   return opened.adopt(createActivityRecorder(place, log), (activity) => activity.close());
+}
+
+/** Loads nothing without `upstream.preset`. */
+async function openPreset(gateway: Gateway): Promise<PresetServer | undefined> {
+  const { preset } = gateway.configuration.upstream;
+  if (preset === undefined) return undefined;
+  const { presetOf } = await import("../features/databases/presets.ts");
+  const { PresetServer } = await import("../features/databases/serve.ts");
+  return new PresetServer(await presetOf(preset), gateway);
 }
 
 export async function openGateway(
@@ -537,7 +553,7 @@ export async function openGateway(
   const tracing = await openTraces(base, routing);
   const approvals = await openApprovals(base);
   metrics?.exportApprovals(() => approvals.counts());
-  const gateway = {
+  const gateway: OpenedGateway["gateway"] = {
     configuration,
     publicUrl: server.public_url && server.public_url + basePathOf(configuration),
     transportHeaders: transportHeaders(configuration),
@@ -546,6 +562,7 @@ export async function openGateway(
     ...identity,
     issuers,
     routing,
+    upstreamVersion: undefined,
     tracing,
     passwordRule,
     shared,
@@ -559,6 +576,8 @@ export async function openGateway(
     changes,
     metrics,
   };
+  const preset = await openPreset(gateway);
+  gateway.upstreamVersion = preset && (() => preset.version());
   const features: Features = {
     store,
     shared,
@@ -566,6 +585,7 @@ export async function openGateway(
     issuers,
     signIns: await openSignInsOf(base, identity.revocations, issuers),
     schema: openSchema(gateway),
+    preset,
     mcp: Promise.withResolvers<McpEndpoint>(),
     consoleUrl: knownConsoleUrl(configuration),
   };

@@ -3,6 +3,7 @@ import {
   type Configuration,
   hasEmbeddedServer,
   hasLogin,
+  servesMcp,
 } from "../core/config/schema.ts";
 import * as administration from "../core/http/administration.ts";
 import { commonHeaders } from "../core/http/answer.ts";
@@ -37,12 +38,13 @@ const pending = new Promise<never>(() => {});
  * @param features undefined for a table that is only described
  */
 export function routeTable(configuration: Configuration, features?: Features): Route[] {
-  const { server, mcp } = configuration;
+  const { server, upstream } = configuration;
   const basePath = basePathOf(configuration);
   const routes = [
     route("/login", { POST: administration.login }),
-    route("/query", { POST: query(server.max_body_bytes) }),
-    ...schemaRoutes(features?.schema),
+    ...(upstream.preset === undefined
+      ? [route("/query", { POST: query(server.max_body_bytes) }), ...schemaRoutes(features?.schema)]
+      : []),
     route("/logout", { POST: administration.logout }),
     route("/api/me", { GET: administration.me }),
     route("/api/users", { GET: administration.listUsers, POST: administration.createUser }),
@@ -78,7 +80,7 @@ export function routeTable(configuration: Configuration, features?: Features): R
     ...(hasLogin(configuration)
       ? [route("/oauth/backchannel-logout/:prefix", { POST: backchannelLogout(features) })]
       : []),
-    ...(mcp.enabled ? mcpRoutes(configuration, features?.mcp.promise ?? pending) : []),
+    ...(servesMcp(configuration) ? mcpRoutes(configuration, features?.mcp.promise ?? pending) : []),
     route("/healthz", { GET: healthz }),
     route("/readyz", { GET: readyz }),
   ];
@@ -94,13 +96,16 @@ function homeEntries(
   { configuration, publicUrl }: Gateway,
   consoleUrl: string | undefined,
 ): HomeEntry[] {
-  const { auth, mcp, console } = configuration;
+  const { auth, console, upstream } = configuration;
   const basePath = basePathOf(configuration);
-  const all: HomeEntry[] = [[`POST ${basePath}/query`, "runs a query in JSON, with a token"]];
+  const all: HomeEntry[] =
+    upstream.preset === undefined
+      ? [[`POST ${basePath}/query`, "runs a query in JSON, with a token"]]
+      : [[new URL(publicUrl).origin, "is the address for the database's ordinary clients"]];
   if (auth.passwords) {
     all.unshift([`POST ${basePath}/login`, "exchanges a username and a password for a token"]);
   }
-  if (mcp.enabled) {
+  if (servesMcp(configuration)) {
     all.push([`${publicUrl}/mcp`, "is the address for MCP clients"]);
     if (hasEmbeddedServer(configuration)) {
       const page = `${publicUrl}/oauth/applications`;
@@ -152,7 +157,10 @@ function homePage(consoleUrl: () => string | undefined): Endpoint {
 export function routesOf(features: Features): Routes {
   return {
     routerOf: (configuration) =>
-      createRouter(routeTable(configuration, features), configuredRouter(configuration)),
+      createRouter(
+        routeTable(configuration, features),
+        features.preset?.router(configuration) ?? configuredRouter(configuration),
+      ),
     home: homePage(() => features.consoleUrl),
   };
 }

@@ -1,12 +1,14 @@
 import { isAdministrator } from "../core/access/policy.ts";
+import { invocation } from "../core/base/product.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
-import { basePathOf, type Configuration } from "../core/config/schema.ts";
+import { basePathOf, type Configuration, servesMcp } from "../core/config/schema.ts";
 import type { Condition, Gateway } from "../core/http/gateway.ts";
 import { type Listener, openListener } from "../core/http/server.ts";
 import { bodyBytesLimit } from "../core/http/system-limits.ts";
 import type { MetricValues } from "../core/observe/metrics.ts";
 import { takesConnection } from "../core/upstream/health-check.ts";
 import { parseTarget } from "../core/upstream/target.ts";
+import type { PresetServer } from "../features/databases/serve.ts";
 import { type MemberOptions, type OpenedGateway, openGateway } from "./open-gateway.ts";
 import { hasOwnEngine } from "./own-engine.ts";
 import { routesOf } from "./routes.ts";
@@ -72,7 +74,7 @@ async function listen(
   { member, loadConsole }: StartGatewayOptions,
   opened: AsyncDisposableStack,
 ): Promise<{ listener: Listener; url: string }> {
-  const { server, mcp: mcpSettings, metrics } = gateway.configuration;
+  const { server, metrics } = gateway.configuration;
   // Opened after the listener because it needs the URL, but closed only when the listener has
   // drained.
   const behindListener = opened.use(new AsyncDisposableStack());
@@ -82,7 +84,7 @@ async function listen(
   const url = `${listener.scheme}://${host}:${listener.port}`;
   gateway.publicUrl ||= url + basePathOf(gateway.configuration);
   opened.defer(() => listener.drain(gateway.configuration.server.shutdown_grace * 1000));
-  if (mcpSettings.enabled) {
+  if (servesMcp(gateway.configuration)) {
     // Loaded in the background, because queries can already be served.
     const loading = import("../features/mcp/open-mcp.ts");
     // Also settled on failure, so that waiting requests do not hang.
@@ -107,6 +109,16 @@ async function listen(
     );
   }
   return { listener, url };
+}
+
+async function warnIfUntested({ log }: Gateway, preset: PresetServer | undefined): Promise<void> {
+  const version = await preset?.version();
+  if (preset === undefined || version === undefined || preset.isTested(version)) return;
+  const { title, name, tested } = preset.preset;
+  log.warn(
+    { version, tested },
+    `this version of ${title} was not tested: run \`${invocation} preset test ${name}\` against a server of it`,
+  );
 }
 
 async function warnIfDown({ routing, log }: Gateway, loaded: LoadedConfiguration): Promise<void> {
@@ -143,6 +155,7 @@ export async function startGateway(
   if (!options.hasTerminal && (options.member?.number ?? 1) === 1) {
     void warnIfDown(gateway, loaded);
   }
+  if ((options.member?.number ?? 1) === 1) void warnIfUntested(gateway, features.preset);
   const { snapshot } = access;
   const isNamed = (name: string) => isAdministrator(snapshot, { username: name });
   const kept = opened.move();

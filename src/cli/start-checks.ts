@@ -5,12 +5,12 @@ import { directoryProblem } from "../core/base/files/guarded.ts";
 import { invocation } from "../core/base/product.ts";
 import { isLoopback, isUnspecified, storesAccess } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
-import { type Configuration, hasEmbeddedServer } from "../core/config/schema.ts";
+import { type Configuration, hasEmbeddedServer, servesMcp } from "../core/config/schema.ts";
 import { keysDirectoryOf } from "../core/identity/key-file.ts";
 import { stateDirectoryOf } from "../features/oauth/server/state-file.ts";
 
 export function exposureWarnings(loaded: LoadedConfiguration) {
-  const { auth, server, mcp, store } = loaded.configuration;
+  const { auth, server, store } = loaded.configuration;
   const warnings: { about: { host?: string }; sentence: string }[] = [];
   const warn = (sentence: string, about = {}) => void warnings.push({ about, sentence });
   const keys = [loaded.serviceDirectory, keysDirectoryOf(loaded.serviceDirectory)];
@@ -22,7 +22,7 @@ export function exposureWarnings(loaded: LoadedConfiguration) {
     if (problem) warn(`${directory}: ${problem}`);
   }
   const about = { host: server.host };
-  const hasNoUrl = mcp.enabled && server.public_url === "";
+  const hasNoUrl = servesMcp(loaded.configuration) && server.public_url === "";
   if (!isLoopback(server.host) && server.tls.certificate === undefined) {
     warn(
       "other machines can reach this address without TLS: set [server.tls], or use a reverse proxy with TLS",

@@ -12,6 +12,7 @@ import {
   type DatabaseQuery,
   type DatabaseTarget,
   FairLimiter,
+  type ForwardedRequest,
   type QueryMetrics,
   type SchemaQuery,
   withSlot,
@@ -237,6 +238,10 @@ export class EngineDatabase implements Database, DatabaseTarget {
       log.error({ err: error, requestId }, "a query failed");
       answer(500, "internal_error", "The engine failed to run this query");
     }
+  }
+
+  forward(_request: ForwardedRequest, sink: AnswerSink): void {
+    sink.fail(new Refusal("not_found"));
   }
 
   /** The engine has no other routes. */

@@ -20,6 +20,7 @@ import {
   decidingEntry,
   denied,
   entriesInForce,
+  entriesInside,
   granted,
   judgeRights,
   mayBeNarrowed,
@@ -124,13 +125,10 @@ export function mayUseAnywhere(
   origin?: QueryOrigin,
 ): boolean {
   const databases = [subject.tokenDatabase, ...effectiveGrants(snapshot, subject).keys()];
-  const passes = (database: string) =>
-    origin === undefined ||
-    boundariesFor(snapshot, subject, database, origin).every(
-      ({ role }) => role === undefined || roleAllows(role, permission),
-    );
-  return databases.some(
-    (database) => mayUseOn(snapshot, subject, permission, database) && passes(database),
+  return databases.some((database) =>
+    origin === undefined
+      ? mayUseOn(snapshot, subject, permission, database)
+      : mayUseInside(snapshot, subject, permission, database, origin),
   );
 }
 
@@ -219,6 +217,57 @@ export function decideWholeDatabase(
     (boundary && { boundary: boundaryName(boundary) });
   const place = placeName(database, table);
   return narrowing === undefined ? granted(given) : unnarrowable(place, narrowing, entry);
+}
+
+/**
+ * Decides on a name that stands for every table whose name has a beginning. It needs an entry that
+ * covers all of them, and no entry of the caller among them that allows less.
+ *
+ * @param prefix empty for all tables of the database
+ */
+export function decideEveryTable(
+  snapshot: Snapshot,
+  subject: Subject,
+  permission: PermissionClass,
+  database: string,
+  prefix: string,
+  origin: QueryOrigin,
+): Decision {
+  const covering = `${prefix}*`;
+  const decision = decideWholeDatabase(snapshot, subject, permission, database, origin, covering);
+  if (!mayBeNarrowed(snapshot, subject, origin)) return decision;
+  const now = Date.now();
+  const grants = effectiveGrants(snapshot, subject, now);
+  const isAnywhere = entriesInForce(grants, database, now).some(() => true);
+  const message = `${placeName(database, covering)} includes names that the caller may not use: name each one`;
+  if (decision.reason === "no_grant" && isAnywhere)
+    return deny("name_too_wide", undefined, undefined, message);
+  if (!decision.allowed) return decision;
+  const less = entriesInside(grants, database, prefix, now).find(
+    ({ grant: { tables: _, requireApproval, ...grant }, isExpired, conflict }) =>
+      isExpired ||
+      conflict !== undefined ||
+      isNarrowing(grant) ||
+      requireApproval?.includes(permission) ||
+      !roleAllows(grant.role, permission),
+  );
+  return less === undefined ? decision : denied({ entry: less, reason: "name_too_wide", message });
+}
+
+/** True if the subject may use a permission on anything in a database, such as one of its tables. */
+export function mayUseInside(
+  snapshot: Snapshot,
+  subject: Subject,
+  permission: PermissionClass,
+  database: string,
+  origin: QueryOrigin,
+): boolean {
+  return (
+    mayUseOn(snapshot, subject, permission, database) &&
+    boundariesFor(snapshot, subject, database, origin).every(({ role = "Owner" }) =>
+      roleAllows(role, permission),
+    )
+  );
 }
 
 function unnarrowable(

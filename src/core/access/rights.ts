@@ -59,6 +59,25 @@ export function decidingEntry(
   return matchingEntries(effectiveGrants(snapshot, caller, now), database, table, now)[0];
 }
 
+/**
+ * The entries that decide on the tables and patterns that a user's entries name and whose names
+ * have this beginning.
+ */
+export function entriesInside(
+  grants: UserGrants,
+  database: string,
+  prefix: string,
+  now: number,
+): DecidingEntry[] {
+  const names = new Set<string>();
+  for (const at of [database, EVERY_DATABASE]) {
+    const entries = grants.get(at);
+    if (!(entries instanceof DatabaseGrants)) continue;
+    for (const name of entries.tables()) if (name.startsWith(prefix)) names.add(name);
+  }
+  return [...names].flatMap((name) => matchingEntries(grants, database, name, now).slice(0, 1));
+}
+
 export function otherSpellingOf(
   grants: UserGrants,
   database: string,
@@ -123,6 +142,7 @@ export type Reason =
   | "row_denied"
   | "attribute_missing"
   | "join_denied"
+  | "name_too_wide"
   | "not_narrowable";
 
 export type Denial = Exclude<Reason, "allowed">;

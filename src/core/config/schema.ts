@@ -820,6 +820,9 @@ function refuseForPreset(upstream: Upstream, context: z.core.$RefinementCtx): vo
   if (upstream.query_form === "op") {
     refuse(context, ["query_form"], '"keyed", which upstream.preset requires');
   }
+  if (upstream.forward_authorization) {
+    refuse(context, ["forward_authorization"], "false, which upstream.preset requires");
+  }
 }
 
 const upstream = keys
@@ -949,14 +952,14 @@ export const configurationSchema = z
     ifValid("auth", "issuers"),
   )
   .superRefine(
-    ({ mcp, issuers }, context) => {
-      const at = issuers.findIndex(({ id_jag: isOn }) => isOn);
-      if (at === -1 || hasEmbeddedServer({ mcp, issuers })) return;
+    (configuration, context) => {
+      const at = configuration.issuers.findIndex(({ id_jag: isOn }) => isOn);
+      if (at === -1 || hasEmbeddedServer(configuration)) return;
       const rule =
         'false, since the embedded authorization server is off: it needs mcp.enabled, and an issuer with login if any opens "mcp"';
       refuse(context, ["issuers", at, "id_jag"], rule);
     },
-    ifValid("mcp", "issuers"),
+    ifValid("mcp", "issuers", "upstream"),
   )
   .superRefine(
     ({ server, auth }, context) => {
@@ -1011,6 +1014,13 @@ export const configurationSchema = z
       refuse(context, ["server", "base_path"], rule);
     },
     ifValid("server", "upstream"),
+  )
+  .superRefine(
+    ({ routes, upstream }, context) => {
+      if (routes.length === 0 || upstream.preset === undefined) return;
+      refuse(context, ["routes"], "none, since upstream.preset lists what passes");
+    },
+    ifValid("routes", "upstream"),
   )
   .superRefine(
     (configuration, context) => {
@@ -1156,10 +1166,17 @@ export function hasAssertions({ issuers }: Pick<Configuration, "issuers">): bool
   return issuers.some(({ id_jag: isOn }) => isOn);
 }
 
+/** True if `/mcp` exists. The embedded server is over queries, which a preset does not have. */
+export function servesMcp({ mcp, upstream }: Pick<Configuration, "mcp" | "upstream">): boolean {
+  return mcp.enabled && (upstream.preset === undefined || mcp.upstream !== undefined);
+}
+
 /** True if `/mcp` has an authorization server of its own. */
-export function hasEmbeddedServer(configuration: Pick<Configuration, "mcp" | "issuers">): boolean {
+export function hasEmbeddedServer(
+  configuration: Pick<Configuration, "mcp" | "issuers" | "upstream">,
+): boolean {
   return (
-    configuration.mcp.enabled &&
+    servesMcp(configuration) &&
     (hasLogin(configuration) ||
       !issuersOf(configuration).some(({ opens }) => opens.includes("mcp")))
   );

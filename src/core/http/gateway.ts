@@ -101,6 +101,8 @@ export interface Gateway {
   readonly budget: BodyBudget;
   readonly headers: HeaderPolicy;
   readonly routing: DatabaseRouting;
+  /** The version of a foreign upstream, where there is a way to ask. */
+  readonly upstreamVersion: (() => Promise<string | undefined>) | undefined;
   readonly admission: Admission;
   readonly log: Log;
   readonly audit: Audit;

@@ -15,6 +15,7 @@ export const readyz: Endpoint = {
   async handle(gateway, exchange) {
     const { lease, shared } = gateway;
     const isUp = await gateway.routing.isUp();
+    const upstreamVersion = isUp ? await gateway.upstreamVersion?.() : undefined;
     let code: RefusalCode | undefined;
     if ((await shared.condition()).isEnding) code = "shutting_down";
     else if (lease?.isFresh === false) code = "store_unreachable";
@@ -25,6 +26,7 @@ export const readyz: Endpoint = {
     sendJson(exchange, problem === undefined ? 200 : 503, {
       ...(problem === undefined ? { status: "success" } : { status: "error", ...problem }),
       upstream: isUp ? "up" : "down",
+      upstream_version: upstreamVersion,
       ...(lease && {
         store: lease.isReachable ? "reached" : "unreachable",
         store_version: lease.appliedVersion,

@@ -194,11 +194,15 @@ function windowsOf({ access }: Gateway, exchange: Exchange, databases?: readonly
   return rateWindowsOf(access.snapshot, subject, originOf(exchange), databases);
 }
 
-/** Counts each element of a query in the caller's rate limits. Returns undefined without limits. */
-function countQuery(
+/**
+ * Counts each element of a query in the caller's rate limits. Returns undefined without limits.
+ *
+ * @throws Refusal `rate_limited`
+ */
+export function countAccesses(
   gateway: Gateway,
   exchange: Exchange,
-  { accesses }: Query,
+  accesses: readonly { readonly database: string }[],
 ): Promise<void> | undefined {
   if (gateway.access.snapshot.boundaries.length === 0) return undefined;
   const databases = accesses.map(({ database }) => database);
@@ -285,7 +289,7 @@ async function prepare(
     throw error;
   }
   if (query === undefined || !options.isWanted()) return undefined;
-  const counting = countQuery(gateway, exchange, query);
+  const counting = countAccesses(gateway, exchange, query.accesses);
   if (counting !== undefined) await counting;
   const parsed = { body, query };
   // A query without a target is refused before it is judged.

@@ -350,6 +350,6 @@ const unusualNumber = /[\d.]{16}|\d[eE]|\.\d*0(?!\d)|-0(?![\d.])|0\.0{6}/;
  * Parses JSON without changing any number. Reviving takes eight times as long as parsing, so it is
  * done only where a number needs it.
  */
-export function parseExactly(text: string, revive = keepSpelling): unknown {
+export function parseExactly(text: string, revive = keepSpelling): Parsed {
   return unusualNumber.test(text) ? JSON.parse(text, revive) : JSON.parse(text);
 }

@@ -12,6 +12,7 @@ import {
   type DatabaseQuery,
   type DatabaseTarget,
   FairLimiter,
+  type ForwardedRequest,
   overloaded,
   type QueryMetrics,
   type SchemaQuery,
@@ -89,6 +90,21 @@ export interface BackendOptions {
   readonly onChange: (name: string, isLive: boolean) => void;
 }
 
+type UpstreamRequest = DatabaseQuery | SchemaQuery | ForwardedRequest;
+
+function firstLine(request: UpstreamRequest): string {
+  if ("schema" in request) return `GET ${schemaPath(request.schema)}`;
+  return "path" in request ? `${request.method} ${request.path}` : "POST /query";
+}
+
+/** A method without content states no length (RFC 9110, section 8.6). */
+function lengthField(request: UpstreamRequest): string {
+  if ("schema" in request) return "";
+  const { length } = request.body;
+  const isEmpty = length === 0 && "path" in request && request.method === "GET";
+  return isEmpty ? "" : `content-length: ${length}\r\n`;
+}
+
 /**
  * One target of the upstream, with its connections and health. One of several backends is ejected
  * after three consecutive connection failures or a failed health check, so that its queries fail
@@ -148,20 +164,11 @@ export class Backend implements Candidate, DatabaseTarget {
   }
 
   /** @param isRepeat uses a new connection, because another idle one might be stale too */
-  send(
-    query: DatabaseQuery | SchemaQuery,
-    sink: AnswerSink,
-    isRepeat: boolean,
-    complete: OnComplete,
-  ) {
+  send(query: UpstreamRequest, sink: AnswerSink, isRepeat: boolean, complete: OnComplete) {
     const connection = isRepeat ? this.#pool.open() : this.#pool.take();
     const { metrics } = this.#options;
-    const { fields } = query;
     const body = "schema" in query ? nothing : query.body;
-    const head =
-      "schema" in query
-        ? `GET ${schemaPath(query.schema)}${this.#common}${fields}\r\n`
-        : `POST /query${this.#common}content-length: ${body.length}\r\n${fields}\r\n`;
+    const head = `${firstLine(query)}${this.#common}${lengthField(query)}${query.fields}\r\n`;
     const stream = new AnswerStream(sink, connection, this.#limits, complete, metrics);
     connection.send(head, body, stream);
     return connection;
@@ -270,18 +277,14 @@ export function nextAttempt(
  * backend. If that one is ejected, it waits for the next.
  */
 class Delivery {
-  readonly #query: DatabaseQuery | SchemaQuery;
+  readonly #query: UpstreamRequest;
   readonly #sink: AnswerSink;
   readonly #balancer: LoadBalancer<Backend>;
   #tried: Set<Backend> | undefined;
   #isRepeat = false;
   #failure: Refusal | undefined;
 
-  constructor(
-    balancer: LoadBalancer<Backend>,
-    query: DatabaseQuery | SchemaQuery,
-    sink: AnswerSink,
-  ) {
+  constructor(balancer: LoadBalancer<Backend>, query: UpstreamRequest, sink: AnswerSink) {
     this.#balancer = balancer;
     this.#query = query;
     this.#sink = sink;
@@ -362,6 +365,10 @@ export class BackendGroup implements Database {
 
   run(query: DatabaseQuery | SchemaQuery, sink: AnswerSink): void {
     new Delivery(this.#balancer, query, sink).start();
+  }
+
+  forward(request: ForwardedRequest, sink: AnswerSink): void {
+    new Delivery(this.#balancer, request, sink).start();
   }
 
   /**

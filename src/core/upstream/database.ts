@@ -53,6 +53,16 @@ export interface SchemaQuery extends Asked {
   readonly schema: readonly string[];
 }
 
+/** A request in the interface of another database server, with its body in memory. */
+export interface ForwardedRequest extends Asked {
+  readonly method: string;
+  /** With its query. */
+  readonly path: string;
+  readonly body: Buffer;
+  /** A request that only reads may be sent again if its connection breaks before a response. */
+  readonly isRead: boolean;
+}
+
 /** One place that can be up or down: the database of the engine, or one of several backends. */
 export interface DatabaseTarget extends TargetMetrics {
   readonly isLive: boolean;
@@ -67,6 +77,8 @@ export interface Database {
   readonly readsBytes: boolean;
   readonly targets: readonly DatabaseTarget[];
   run(query: DatabaseQuery | SchemaQuery, sink: AnswerSink): void;
+  /** The engine has no interface besides queries, and fails the sink with Refusal `not_found`. */
+  forward(request: ForwardedRequest, sink: AnswerSink): void;
   /** @throws Refusal as a reverse proxy does */
   forwardStream(stream: StreamForward): Promise<void>;
   isUp(): Promise<boolean>;

@@ -208,6 +208,19 @@ export function routeHeaders(
   return Object.assign(keptHeaders(headers, isAllowed, policy), framing(headers));
 }
 
+/**
+ * The client headers sent with a request of a preset (an allow-list).
+ *
+ * @param listed in lower case, besides those of a query
+ */
+export function presetHeaders(
+  headers: IncomingHttpHeaders,
+  policy: HeaderPolicy,
+  listed: ReadonlySet<string>,
+): Record<string, string | string[]> {
+  return keptHeaders(headers, (name) => listed.has(name) || isForwarded(name, policy), policy);
+}
+
 /** True for a response header that the upstream may set. */
 const isAnswerHeader = memoize((name) => {
   const folded = foldHeader(name);

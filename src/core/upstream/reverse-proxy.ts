@@ -24,6 +24,10 @@ export interface StreamForward {
    */
   readonly headers: NodeJS.Dict<string | string[]>;
   readonly answerHeaders: readonly string[];
+  /** Read instead of the request. Its errors end the stream. */
+  readonly body?: Readable;
+  /** True for an answer that may be silent for any time. */
+  readonly isEndless?: boolean;
   /**
    * Takes over both connections once the upstream has agreed to another protocol. Absent if none
    * was requested.
@@ -130,6 +134,7 @@ export function createReverseProxy(
     // Once the response ends in any way, including a refusal, nothing more is sent upstream.
     if (response.destroyed) sent.destroy();
     else response.once("close", () => sent.destroy());
+    if (pending.get(request)?.stream.isEndless) sent.setTimeout(0);
     sent.once("timeout", () => pending.get(request)?.fail(new Refusal("upstream_timeout")));
     sent.once("upgrade", (answer, socket, head) => {
       const pendingForward = pending.get(request);
@@ -164,7 +169,9 @@ export function createReverseProxy(
       const { "content-length": length, "transfer-encoding": encoding } = stream.headers;
       const isFramed = length !== undefined || encoding !== undefined;
       // Without a length, the client's body would be read as a separate request (RFC 9112, 6.3).
-      proxy.web(request, response, isFramed ? {} : { buffer: Readable.from([]) }, fail);
+      const body = isFramed ? stream.body : Readable.from([]);
+      body?.once("error", fail);
+      proxy.web(request, response, body === undefined ? {} : { buffer: body }, fail);
       await promise;
     },
     close(): void {

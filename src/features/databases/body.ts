@@ -1,7 +1,14 @@
+import { Transform } from "node:stream";
+import { promisify } from "node:util";
+import { gunzip } from "node:zlib";
 import { Refusal } from "../../core/base/refusal.ts";
+import { readBody } from "../../core/http/body.ts";
+import type { Exchange } from "../../core/http/exchange.ts";
+import { hasBody } from "../../core/http/exchange.ts";
+import type { Gateway } from "../../core/http/gateway.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import { requireOneReading } from "../../core/json/tape.ts";
-import type { Json, JsonObject } from "./preset.ts";
+import type { BodyKind, Json, JsonObject, PresetEndpoint } from "./preset.ts";
 
 /**
  * Parses JSON that every parser reads alike: UTF-8, no key twice, at most 64 levels deep.
@@ -34,7 +41,132 @@ export function requireMembers(
   }
 }
 
-/** @throws Refusal `bad_request` */
 export function badRequest(problem: string): Refusal {
   return new Refusal("bad_request", { message: `Bad request: ${problem}` });
+}
+
+const NEWLINE = 0x0a;
+
+/** @throws Refusal `bad_request` unless each line ends with a newline */
+function linesOf(bytes: Buffer): Buffer[] {
+  if (bytes.length > 0 && bytes.at(-1) !== NEWLINE) {
+    throw badRequest("the last line does not end with a newline");
+  }
+  const lines: Buffer[] = [];
+  for (let start = 0; start < bytes.length; ) {
+    const end = bytes.indexOf(NEWLINE, start);
+    lines.push(bytes.subarray(start, end));
+    start = end + 1;
+  }
+  return lines;
+}
+
+function tooLarge(limit: number): Refusal {
+  const message = `Request body too large: the limit is ${limit} bytes`;
+  return new Refusal("body_too_large", { message });
+}
+
+const inflate = promisify(gunzip);
+
+/** @throws Refusal `body_too_large`, or `bad_request` for what is not gzip */
+async function inflated(gateway: Gateway, exchange: Exchange, bytes: Buffer): Promise<Buffer> {
+  const { max_body_bytes: limit } = gateway.configuration.server;
+  // The length of the result is unknown until it exists.
+  gateway.budget.take(exchange, limit);
+  try {
+    return await inflate(bytes, { maxOutputLength: limit });
+  } catch (error) {
+    if (error instanceof RangeError) throw tooLarge(limit);
+    throw badRequest("the body is not valid gzip");
+  }
+}
+
+/** @throws Refusal `unsupported_media_type` */
+function requireType(exchange: Exchange, types: readonly string[]): void {
+  const written = exchange.request.headers["content-type"] ?? "";
+  const [type = "", ...parameters] = written.toLowerCase().split(";");
+  const isListed = types.includes("*") || types.includes(type.trim());
+  const isUtf8 = parameters.every(
+    (one) => !/^\s*charset\s*=/.test(one) || /^\s*charset\s*=\s*"?utf-?8"?\s*$/.test(one),
+  );
+  if (isListed && (isUtf8 || types.includes("*"))) return;
+  const message = `Content-Type must be ${types.join(" or ")} in UTF-8 here`;
+  throw new Refusal("unsupported_media_type", { message });
+}
+
+/** @throws Refusal `unsupported_media_type` for a coding other than gzip */
+function isCompressed({ request: { headers } }: Exchange): boolean {
+  const coding = headers["content-encoding"]?.trim().toLowerCase() ?? "identity";
+  if (coding === "gzip") return true;
+  if (coding === "identity") return false;
+  const message = "Content-Encoding must be gzip, or absent";
+  throw new Refusal("unsupported_media_type", { message });
+}
+
+/** Bodies up to this length are sent from memory, which is faster and can be repeated. */
+const SMALL_UPLOAD_BYTES = 1024 * 1024;
+
+/** A body that was read. */
+interface ReadBody {
+  readonly bytes: Buffer;
+  readonly json: Json | undefined;
+  readonly lines: readonly Buffer[];
+}
+
+const nothing: ReadBody = { bytes: Buffer.alloc(0), json: undefined, lines: [] };
+
+function parse(kind: BodyKind, bytes: Buffer): ReadBody {
+  if (kind === "json" || kind === "optional json")
+    return { ...nothing, bytes, json: readJson(bytes) };
+  return { ...nothing, bytes, lines: kind === "ndjson" ? linesOf(bytes) : [] };
+}
+
+/**
+ * Reads the body of a request as its endpoint says.
+ *
+ * @returns undefined for a body that is to be passed on in a stream
+ * @throws Refusal or JsonFault
+ */
+export async function readBodyFor(
+  gateway: Gateway,
+  exchange: Exchange,
+  { body: kind = "none", types = ["application/json"] }: PresetEndpoint,
+): Promise<ReadBody | undefined> {
+  const { headers } = exchange.request;
+  if (!hasBody(headers)) {
+    if (kind === "json" || kind === "ndjson") throw badRequest("a body is missing");
+    return nothing;
+  }
+  if (kind === "none") throw badRequest("no body is allowed here");
+  requireType(exchange, types);
+  const { server, upstream } = gateway.configuration;
+  if (isCompressed(exchange)) {
+    const bytes = await readBody(exchange, server.max_body_bytes, gateway.budget);
+    return parse(kind, await inflated(gateway, exchange, bytes));
+  }
+  if (kind !== "stream") {
+    const bytes = await readBody(exchange, server.max_body_bytes, gateway.budget);
+    if (bytes.length === 0) throw badRequest("the body is empty");
+    return parse(kind, bytes);
+  }
+  const length = Number(headers["content-length"] ?? Number.POSITIVE_INFINITY);
+  const limit = upstream.max_upload_bytes;
+  if (length !== Number.POSITIVE_INFINITY && length > limit) throw tooLarge(limit);
+  if (length > Math.min(SMALL_UPLOAD_BYTES, server.max_body_bytes)) return undefined;
+  return parse(kind, await readBody(exchange, length, gateway.budget));
+}
+
+/** Passes a body on, up to `upstream.max_upload_bytes`. */
+export function limitedBody({ configuration }: Gateway, { request }: Exchange): Transform {
+  const limit = configuration.upstream.max_upload_bytes;
+  let length = 0;
+  const limiter = new Transform({
+    transform(piece: Buffer, _encoding, done) {
+      length += piece.length;
+      if (length > limit) done(tooLarge(limit));
+      else done(null, piece);
+    },
+  });
+  request.on("error", (error) => limiter.destroy(error));
+  return request.pipe(limiter);
 }

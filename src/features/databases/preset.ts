@@ -11,9 +11,11 @@ export interface Access {
    * The beginning of the names that the request stands for, or empty for all tables of the database,
    * instead of `table`. Denied with `name_too_wide` unless the caller may use every one of them.
    */
-  readonly everyTable?: string;
+  readonly everyTable?: string | undefined;
   /** The index of the action, document or search in the body, from 0. Absent outside a bulk. */
-  readonly element?: number;
+  readonly element?: number | undefined;
+  /** The name that the client wrote, if it is an alias. A denial names it and not the table. */
+  readonly alias?: string | undefined;
 }
 
 /** A value of JSON as `JSON.parse` returns it. Numbers are approximate in what goes upstream. */

@@ -1,0 +1,92 @@
+import { LRUCache } from "lru-cache";
+import { Refusal } from "../../core/base/refusal.ts";
+import type { Exchange } from "../../core/http/exchange.ts";
+import type { Gateway } from "../../core/http/gateway.ts";
+import type { QueryAnswer } from "../../core/upstream/answer-stream.ts";
+import { BufferedAnswer } from "../../core/upstream/answer-stream.ts";
+import type { ForwardedRequest } from "../../core/upstream/database.ts";
+import { credentialHeaders, fieldLines } from "../../core/upstream/headers.ts";
+import type { Json, LookupAnswer } from "./preset.ts";
+
+const MAX_REMEMBERED = 10_000;
+const LARGEST_BYTES = 32 * 1024 * 1024;
+
+/** Requests to the upstream that the gateway makes itself. */
+export class Lookups {
+  readonly #gateway: Gateway;
+  readonly #known = new LRUCache<string, Promise<LookupAnswer>>({ max: MAX_REMEMBERED });
+
+  constructor(gateway: Gateway) {
+    this.#gateway = gateway;
+  }
+
+  /**
+   * `GET`, with the gateway's credential alone.
+   *
+   * @param rememberMs how long the answer of a 200 may be used again; 0: not at all
+   * @throws Refusal `upstream_broken` for a status of 500 and more, and as `forward` does
+   */
+  ask(path: string, rememberMs: number, exchange?: Exchange): Promise<LookupAnswer> {
+    const known = rememberMs === 0 ? undefined : this.#known.get(path);
+    if (known !== undefined) return known;
+    // Others may wait for an answer that is remembered, so it does not end with this client.
+    const answer = this.#look(path, rememberMs === 0 ? exchange : undefined);
+    if (rememberMs > 0) {
+      this.#known.set(path, answer, { ttl: rememberMs });
+      const forget = () => {
+        if (this.#known.peek(path) === answer) this.#known.delete(path);
+      };
+      answer.then(({ status }) => (status === 200 ? undefined : forget()), forget);
+    }
+    return answer;
+  }
+
+  async #look(path: string, exchange: Exchange | undefined): Promise<LookupAnswer> {
+    const fields = { accept: "application/json", ...credentialHeaders(this.#gateway.headers) };
+    const answer = await this.send(exchange, {
+      // Not the caller's: a flood of one user must not keep others from being judged.
+      user: "",
+      requestId: exchange?.requestId ?? "",
+      fields: fieldLines(fields),
+      method: "GET",
+      path,
+      body: Buffer.alloc(0),
+      isRead: true,
+    });
+    const { status } = answer;
+    if (status >= 500) {
+      throw new Refusal("upstream_broken", { detail: `${status} for a lookup` });
+    }
+    return { status, body: readAnswer(answer.body) };
+  }
+
+  /** Sends a request and buffers its answer. */
+  async send(exchange: Exchange | undefined, request: ForwardedRequest): Promise<QueryAnswer> {
+    const gone = new AbortController();
+    const abort = () => gone.abort();
+    exchange?.response.once("close", abort);
+    try {
+      const sink = new BufferedAnswer({
+        signal: gone.signal,
+        largest: LARGEST_BYTES,
+        hold: (bytes) => {
+          if (exchange !== undefined) this.#gateway.budget.take(exchange, bytes);
+        },
+      });
+      this.#gateway.routing.databaseOf(undefined).forward(request, sink);
+      const answer = await sink.answer;
+      if (answer.isCut) throw new Refusal("upstream_broken", { detail: "the answer is too large" });
+      return answer;
+    } finally {
+      exchange?.response.off("close", abort);
+    }
+  }
+}
+
+function readAnswer(body: Buffer): Json | undefined {
+  try {
+    return JSON.parse(body.toString());
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,442 @@
+import { Readable } from "node:stream";
+import { requireAdministrator } from "../../core/access/administration.ts";
+import {
+  decideEveryTable,
+  decideWholeDatabase,
+  isAdministrator,
+  mayUseInside,
+} from "../../core/access/policy.ts";
+import type { Decision } from "../../core/access/rights.ts";
+import { Refusal } from "../../core/base/refusal.ts";
+import { isOwnPath } from "../../core/config/routes.ts";
+import { basePathOf, type Configuration } from "../../core/config/schema.ts";
+import { commonHeaders, reject, sendJson } from "../../core/http/answer.ts";
+import {
+  type Exchange,
+  fairnessKey,
+  originOf,
+  requireStillGood,
+} from "../../core/http/exchange.ts";
+import type { Gateway } from "../../core/http/gateway.ts";
+import { AUDITED_OPERATIONS, countAccesses, countCall } from "../../core/http/query.ts";
+import type { Endpoint, Router } from "../../core/http/route.ts";
+import { parseExactly } from "../../core/json/exact.ts";
+import { quoteName } from "../../core/json/fault.ts";
+import { placeName, wholeDatabase } from "../../core/query/names.ts";
+import { ClientAnswer } from "../../core/upstream/answer-stream.ts";
+import {
+  answerHeaders,
+  fieldLines,
+  gatewayHeaders,
+  type Identity,
+  presetHeaders,
+} from "../../core/upstream/headers.ts";
+import { badRequest, limitedBody, readBodyFor } from "./body.ts";
+import { Handles } from "./handles.ts";
+import { Lookups } from "./lookups.ts";
+import {
+  createFinder,
+  type FindEndpoints,
+  readPath,
+  readQuery,
+  writePath,
+  writeQuery,
+} from "./path.ts";
+import type { Access, Json, Plan, Preset, PresetEndpoint, PresetRequest } from "./preset.ts";
+
+/** Names that no server reads as a pattern, a list or a command. */
+const tableName = /^(?!_)[A-Za-z0-9._-]{1,255}$/;
+
+/** @throws Refusal `invalid_database` or `invalid_table` */
+function requireNames({ database, table, everyTable = "" }: Access): void {
+  if (!wholeDatabase.test(database) || database.startsWith("_")) {
+    throw new Refusal("invalid_database");
+  }
+  const isBad = (name: string) => name !== "" && !tableName.test(name);
+  if (table === "" || isBad(table ?? "") || isBad(everyTable)) throw new Refusal("invalid_table");
+}
+
+function decideAccess(gateway: Gateway, exchange: Exchange, access: Access): Decision | undefined {
+  const { subject } = exchange.authenticated;
+  if (subject === undefined) return undefined;
+  const { snapshot } = gateway.access;
+  const origin = originOf(exchange);
+  const { database, table, everyTable } = access;
+  let decision: Decision | undefined;
+  for (const permission of access.permissions) {
+    decision =
+      everyTable === undefined
+        ? decideWholeDatabase(snapshot, subject, permission, database, origin, table)
+        : decideEveryTable(snapshot, subject, permission, database, everyTable, origin);
+    if (!decision.allowed) break;
+  }
+  return decision ?? { allowed: false, reason: "no_grant", role: undefined, entry: undefined };
+}
+
+function denialOf({ database, table, alias, element }: Access, decision: Decision): Refusal {
+  const { reason } = decision;
+  const code = reason === "allowed" ? "no_grant" : reason;
+  let { message } = decision;
+  if (alias !== undefined) {
+    message = `${quoteName(alias)} stands for a name that the caller may not use in this way`;
+  } else if (code === "not_narrowable") {
+    const place = placeName(database, table);
+    message = `The caller may use only a part of ${place}, and this request cannot be limited to it`;
+  }
+  return new Refusal(code, {
+    ...(message === undefined ? {} : { message }),
+    ...(element === undefined ? {} : { members: { element } }),
+  });
+}
+
+/**
+ * Judges every access of a request and records them for the audit.
+ *
+ * @returns the caller as the upstream may hear of it. Undefined while authentication is off.
+ * @throws Refusal with the rule that denies the first one
+ */
+function authorize(
+  gateway: Gateway,
+  exchange: Exchange,
+  { accesses, isForAdministrators }: Plan,
+): Identity | undefined {
+  const { subject } = exchange.authenticated;
+  const roles = new Map<string, string>();
+  let denial: Refusal | undefined;
+  const operations = [];
+  for (const access of accesses) {
+    requireNames(access);
+    const { database, table, everyTable, permissions } = access;
+    const decision = decideAccess(gateway, exchange, access);
+    const { role, entry, boundary } = decision ?? {};
+    if (operations.length < AUDITED_OPERATIONS || decision?.allowed === false) {
+      const tables = everyTable === undefined ? [table ?? []].flat() : [`${everyTable}*`];
+      operations.push({
+        operation: permissions.join(" "),
+        database,
+        tables,
+        role,
+        entry,
+        boundary,
+      });
+    }
+    roles.set(database, role ?? "");
+    if (decision?.allowed === false) {
+      denial = denialOf(access, decision);
+      break;
+    }
+  }
+  exchange.verdict.record(operations.slice(-AUDITED_OPERATIONS), accesses.length);
+  if (denial !== undefined) throw denial;
+  if (subject === undefined) return undefined;
+  if (isForAdministrators) requireAdministrator(gateway.access.snapshot, subject);
+  return { username: subject.username, roles: [...roles.values()], databases: [...roles.keys()] };
+}
+
+/** @throws Refusal `bad_request` for a header that is sent twice and would go up */
+function requireOnce({ request: { rawHeaders } }: Exchange, listed: ReadonlySet<string>): void {
+  const seen = new Set<string>();
+  for (let at = 0; at < rawHeaders.length; at += 2) {
+    const name = rawHeaders[at]?.toLowerCase() ?? "";
+    const isRead = listed.has(name) || name.startsWith("content-") || name === "accept";
+    if (isRead && seen.has(name)) throw badRequest(`the header ${quoteName(name)} is sent twice`);
+    seen.add(name);
+  }
+}
+
+const framing = new Set(["content-length", "content-encoding", "transfer-encoding"]);
+/** They would return the list of another caller, or a part of it. */
+const conditional = /^(?:if-.*|range)$/;
+/** Of a body that was changed, these say something else. */
+const ofBody = /^(?:content-length|content-encoding|etag|accept-ranges|last-modified)$/i;
+
+function withoutBodyHeaders(raw: readonly string[]): string[] {
+  return raw.filter((_, at) => !ofBody.test(raw[at - (at % 2)] ?? ""));
+}
+
+/** @throws Refusal `upstream_broken` for an answer that cannot be read, and so not filtered */
+function readAnswer(body: Buffer): Json {
+  try {
+    return parseExactly(body.toString());
+  } catch (cause) {
+    throw new Refusal("upstream_broken", { detail: "the answer is not JSON", cause });
+  }
+}
+
+/** Judges again without recording. @throws Refusal */
+function requireStillAllowed(gateway: Gateway, exchange: Exchange, plan: Plan): void {
+  for (const access of plan.accesses) {
+    const decision = decideAccess(gateway, exchange, access);
+    if (decision?.allowed === false) throw denialOf(access, decision);
+  }
+  const { subject } = exchange.authenticated;
+  if (plan.isForAdministrators && subject !== undefined) {
+    requireAdministrator(gateway.access.snapshot, subject);
+  }
+}
+
+interface Sent {
+  readonly method: string;
+  /** With its query. */
+  readonly path: string;
+  /** Undefined for a body that is passed on in a stream. */
+  readonly bytes: Buffer | undefined;
+  readonly headers: Record<string, string | string[]>;
+}
+
+export class PresetServer {
+  readonly preset: Preset;
+  readonly #find: FindEndpoints;
+  readonly #headers: ReadonlySet<string>;
+  readonly #lookups: Lookups;
+  readonly #handles: Handles;
+
+  constructor(preset: Preset, gateway: Gateway) {
+    this.preset = preset;
+    this.#find = createFinder(preset);
+    this.#headers = new Set(preset.headers);
+    this.#lookups = new Lookups(gateway);
+    this.#handles = new Handles(gateway.keys, gateway.configuration.auth.issuer);
+  }
+
+  /** The version that the upstream states. Undefined if it does not. */
+  async version(): Promise<string | undefined> {
+    const { path, read } = this.preset.version;
+    try {
+      const { status, body } = await this.#lookups.ask(path, 1000);
+      return status === 200 && body !== undefined ? read(body) : undefined;
+    } catch {
+      return undefined;
+    }
+  }
+
+  isTested(version: string): boolean {
+    return this.preset.tested.some((one) => version === one || version.startsWith(`${one}.`));
+  }
+
+  /** @throws Refusal `path_not_canonical`, from the returned router */
+  router(configuration: Configuration): Router {
+    const basePath = basePathOf(configuration);
+    return (path) => {
+      const segments = readPath(path);
+      if (isOwnPath(segments, basePath)) return undefined;
+      const match = this.#find(segments);
+      if (match === undefined) return undefined;
+      const { endpoints, parameters } = match;
+      const serve = (endpoint: PresetEndpoint): Endpoint => ({
+        authentication: "data",
+        readsBody: true,
+        handle: (gateway, exchange) =>
+          this.#handle(gateway, exchange, endpoint, segments, parameters),
+      });
+      const methods = new Map(
+        endpoints.entries().map(([method, endpoint]) => [method, serve(endpoint)]),
+      );
+      return { route: { pattern: match.path, methods }, parameters: {} };
+    };
+  }
+
+  async #handle(
+    gateway: Gateway,
+    exchange: Exchange,
+    endpoint: PresetEndpoint,
+    segments: readonly string[],
+    parameters: Readonly<Record<string, string>>,
+  ): Promise<void> {
+    const { request, response } = exchange;
+    let plan: Plan;
+    let bytes: Buffer | undefined;
+    let query: ReadonlyMap<string, string>;
+    try {
+      requireOnce(exchange, this.#headers);
+      query = readQuery(request.url ?? "", endpoint.parameters ?? []);
+      const body = await readBodyFor(gateway, exchange, endpoint);
+      requireStillGood(gateway, exchange);
+      bytes = body?.bytes;
+      plan = await endpoint.plan(
+        this.#requestOf(gateway, exchange, parameters, query, body?.json, body?.lines ?? []),
+      );
+    } catch (error) {
+      requireStillGood(gateway, exchange);
+      // A refused request counts too.
+      await countCall(gateway, exchange);
+      throw error;
+    }
+    const counting =
+      plan.accesses.length === 0
+        ? countCall(gateway, exchange)
+        : countAccesses(gateway, exchange, plan.accesses);
+    if (counting !== undefined) await counting;
+    requireStillGood(gateway, exchange);
+    const identity = authorize(gateway, exchange, plan);
+    exchange.verdict.allow();
+    if (response.destroyed) return;
+    if (plan.reply !== undefined) {
+      sendJson(exchange, plan.reply.status, plan.reply.body);
+      return;
+    }
+    const path = (plan.path ?? writePath(segments)) + writeQuery(plan.query ?? query);
+    const headers = this.#headersFor(gateway, exchange, plan, identity);
+    const isChanged = plan.answer !== undefined;
+    const method = request.method === "HEAD" && isChanged ? "GET" : (request.method ?? "");
+    const sent: Sent = { method, path, headers, bytes: plan.body ?? bytes };
+    const isRead = plan.accesses.every(({ permissions }) =>
+      permissions.every((one) => one === "SELECT"),
+    );
+    if (isRead) {
+      exchange.verdict.checkWhileOpen(() => {
+        requireStillGood(gateway, exchange);
+        requireStillAllowed(gateway, exchange, plan);
+      });
+    }
+    if (isChanged) await this.#sendChanged(gateway, exchange, sent, isRead, plan.answer);
+    else if (method === "HEAD" || sent.bytes === undefined || plan.isStream) {
+      await this.#stream(gateway, exchange, sent, plan.isStream === true);
+    } else this.#send(gateway, exchange, sent, isRead, plan);
+  }
+
+  #requestOf(
+    gateway: Gateway,
+    exchange: Exchange,
+    path: Readonly<Record<string, string>>,
+    query: ReadonlyMap<string, string>,
+    json: Json | undefined,
+    lines: readonly Buffer[],
+  ): PresetRequest {
+    const { request, authenticated } = exchange;
+    const { subject } = authenticated;
+    const { snapshot } = gateway.access;
+    const user = subject?.username;
+    const origin = originOf(exchange);
+    return {
+      method: request.method ?? "",
+      path,
+      query,
+      headers: request.headers,
+      json,
+      lines,
+      user,
+      isAdministrator: subject === undefined || isAdministrator(snapshot, subject),
+      defaultDatabase: gateway.configuration.auth.default_database,
+      may: (permission, database, table) =>
+        subject === undefined ||
+        decideWholeDatabase(snapshot, subject, permission, database, origin, table).allowed,
+      mayInside: (permission, database) =>
+        subject === undefined || mayUseInside(snapshot, subject, permission, database, origin),
+      lookup: (lookedUp, rememberMs = 0) => this.#lookups.ask(lookedUp, rememberMs, exchange),
+      seal: (kind, handle) => this.#handles.seal(kind, user ?? "", handle),
+      open: async (kind, sealed) => this.#handles.open(kind, user ?? "", sealed),
+    };
+  }
+
+  #headersFor(
+    { headers: policy }: Gateway,
+    { request, requestId, peer }: Exchange,
+    { answer }: Plan,
+    identity: Identity | undefined,
+  ): Record<string, string | string[]> {
+    const kept = presetHeaders(request.headers, policy, this.#headers);
+    for (const name of Object.keys(kept)) {
+      const isUnfit =
+        answer !== undefined && (conditional.test(name) || name === "accept-encoding");
+      if (isUnfit || framing.has(name)) delete kept[name];
+    }
+    const { forwardedFor, proto, host } = peer;
+    return { ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }), ...kept };
+  }
+
+  /** The bytes of the answer are those of the upstream. */
+  #send(
+    gateway: Gateway,
+    exchange: Exchange,
+    { method, path, headers, bytes = Buffer.alloc(0) }: Sent,
+    isRead: boolean,
+    plan: Plan,
+  ): void {
+    exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
+    const sink = new ClientAnswer({
+      response: exchange.response,
+      answerHeaders: commonHeaders(exchange),
+      fail: (error) => reject(gateway, exchange, error),
+    });
+    const request = {
+      user: fairnessKey(exchange),
+      requestId: exchange.requestId,
+      fields: fieldLines(headers),
+      method,
+      path,
+      body: bytes,
+      isRead,
+      judgeAgain: () => {
+        requireStillGood(gateway, exchange);
+        requireStillAllowed(gateway, exchange, plan);
+      },
+    };
+    gateway.routing.databaseOf(undefined).forward(request, sink);
+  }
+
+  async #stream(
+    gateway: Gateway,
+    exchange: Exchange,
+    { method, path, headers, bytes }: Sent,
+    isEndless: boolean,
+  ): Promise<void> {
+    const { request, response } = exchange;
+    const { "content-length": length } = request.headers;
+    exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
+    exchange.sendContinue();
+    exchange.verdict.noteStream();
+    let framed: Record<string, string> = {};
+    if (bytes === undefined) {
+      framed =
+        length === undefined ? { "transfer-encoding": "chunked" } : { "content-length": length };
+    } else if (bytes.length > 0) framed = { "content-length": String(bytes.length) };
+    request.url = path;
+    await gateway.routing.databaseOf(undefined).forwardStream({
+      request,
+      response,
+      headers: { ...headers, ...framed },
+      answerHeaders: commonHeaders(exchange),
+      isEndless,
+      ...(bytes === undefined ? { body: limitedBody(gateway, exchange) } : {}),
+      ...(bytes !== undefined && bytes.length > 0 ? { body: Readable.from([bytes]) } : {}),
+    });
+  }
+
+  async #sendChanged(
+    gateway: Gateway,
+    exchange: Exchange,
+    sent: Sent,
+    isRead: boolean,
+    change: Plan["answer"],
+  ): Promise<void> {
+    const { response } = exchange;
+    const { method, headers } = sent;
+    exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
+    const answer = await this.#lookups.send(exchange, {
+      user: fairnessKey(exchange),
+      requestId: exchange.requestId,
+      fields: fieldLines(headers),
+      method,
+      path: sent.path,
+      body: sent.bytes ?? Buffer.alloc(0),
+      isRead,
+    });
+    requireStillGood(gateway, exchange);
+    exchange.verdict.requireStillAllowed?.();
+    let body: Buffer = answer.body;
+    if (answer.status >= 200 && answer.status < 300 && change !== undefined) {
+      const read = readAnswer(answer.body);
+      body = Buffer.from(JSON.stringify(await change(read)));
+    }
+    if (response.destroyed) return;
+    const raw = withoutBodyHeaders(answerHeaders(answer.headers));
+    response.writeHead(answer.status, [
+      ...raw,
+      "Content-Length",
+      String(body.length),
+      ...commonHeaders(exchange),
+    ]);
+    response.end(exchange.request.method === "HEAD" ? undefined : body);
+  }
+}
