@@ -260,6 +260,8 @@ upstream.preset = "chroma" => nothing, unless url is that of an HTTP server
 [upstream]; urls = ["http://a:1"]; preset = "chroma" => 3: upstream.preset: found "chroma"; allowed: nothing, unless url is that of an HTTP server
 [upstream]; url = "http://a:1"; preset = "chroma"; [[upstream.databases]]; databases = ["b"]; url = "http://b:1" => 4: upstream.databases: found an array; allowed: nothing, since upstream.preset uses one upstream
 [upstream]; url = "http://a:1"; preset = "chroma"; query_form = "op" => 4: upstream.query_form: found "op"; allowed: "keyed", which upstream.preset requires
+[upstream]; url = "http://a:1"; preset = "chroma"; forward_authorization = true => 4: upstream.forward_authorization: found true; allowed: false, which upstream.preset requires
+[upstream]; url = "http://a:1"; preset = "chroma"; [[routes]]; path = "/x/:database"; methods = ["GET"]; access = "SELECT" => 4: routes: found an array; allowed: none, since upstream.preset lists what passes
 upstream.max_upload_bytes = 0 => a whole number from 1 to 1099511627776
 [upstream]; url = "http://a:1"; credential.header = %; credential.file = "x" => 3: upstream.credential.header: found %; allowed: a header name that is not hop-by-hop and not set by the gateway itself <= "Connection" | "X-Gatehouse-User" | "x_forwarded_for" | "Host" | "a b" | ""
 [upstream]; url = "http://a:1"; credential.file = "x" => 3: upstream.credential.header: found nothing; allowed: a header name that is not hop-by-hop and not set by the gateway itself
