@@ -3,7 +3,8 @@ import t from "tap";
 import { effectDiff } from "../../src/core/access/diff.ts";
 import { entriesIn } from "../../src/core/access/entries.ts";
 import type { Subject } from "../../src/core/access/grant.ts";
-import { effectiveGrants } from "../../src/core/access/groups.ts";
+import { callerFor, effectiveGrants } from "../../src/core/access/groups.ts";
+import { groupHolder } from "../../src/core/access/holder.ts";
 import { lintAccess } from "../../src/core/access/lint.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import {
@@ -240,4 +241,20 @@ t.test("names of issuers are of any script, in NFC", async (t) => {
   }
   t.ok(isGroupName("analysts"));
   t.notOk(isGroupName("an analyst"));
+});
+
+t.test("a question about a group counts the boundaries of that group only", async (t) => {
+  const boundary = (name: string) =>
+    `[[boundaries]]\nvia = "mcp"\ngroup = "${name}"\nrole = "ReadOnly"\n`;
+  for (const name of ["analysts", "staff:ops"]) {
+    const acl = on(group(name), "main", "ReadWrite").replace(/^/, "[[acl]]\n");
+    const reasonWith = (boundaries: string) => {
+      const snapshot = parseAccessFile(`${user("rita")}${groups}${acl}\n${boundaries}`, "a.toml");
+      const question = { permissions: ["INSERT"] as const, database: "main", table: undefined };
+      const context = { via: "mcp", now: Date.now() } as const;
+      return explainAccess(snapshot, callerFor(groupHolder(name)), question, context).reason;
+    };
+    t.equal(reasonWith(boundary(name)), "role_insufficient", name);
+    t.equal(reasonWith(boundary("support")), "allowed", name);
+  }
 });

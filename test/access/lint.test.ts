@@ -92,3 +92,25 @@ t.test("entries without mistakes give no warning", async (t) => {
   t.strictSame(lint(filter('cmp = "IN", value = "@regions"')), []);
   t.strictSame(lint(filter('cmp = "=", value = "@username"')), []);
 });
+
+const group = (name: string, ...members: string[]) =>
+  `[[groups]]\nname = "${name}"\nmembers = ${JSON.stringify(members)}\n`;
+const ofGroup = (name: string, ...approvers: string[]) =>
+  `[[acl]]\ngroup = "${name}"\ndatabase = "main"\n${write}require_approval = ["DELETE"]\napprovers = ${JSON.stringify(approvers)}\n`;
+
+t.test("members of a group may approve each other, but nobody approves alone", async (t) => {
+  const crew = group("crew", "rita", "root");
+  const alias = user("staff:rita", 'same_as = "rita"');
+  const approvedByCrew = entry(
+    `${write}require_approval = ["DELETE"]\napprovers = ["group:alone"]`,
+    'database = "x"',
+  );
+  const isRefused = /`approvers` names only the user/;
+  t.strictSame(lint(crew + ofGroup("crew", "group:crew")), []);
+  t.strictSame(lint(crew + ofGroup("crew", "rita")), []);
+  t.strictSame(lint(ofGroup("staff:crew", "group:staff:crew")), []);
+  t.strictSame(lint(group("idle") + ofGroup("idle", "rita")), ["the group idle: has no members"]);
+  const pair = group("pair", "rita", "staff:rita") + alias;
+  t.match(lint(pair + ofGroup("pair", "group:pair")), [isRefused]);
+  t.match(lint(group("alone", "rita") + approvedByCrew), [isRefused]);
+});

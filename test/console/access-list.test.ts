@@ -75,8 +75,10 @@ t.test("groups are listed with their members and entries", async (t) => {
   const admin = "admin |*|Owner|none|never|";
   const bob = "bob |reports (group analysts)|ReadOnly|none|never|";
   for (const place of ["reports", "reports.t"]) {
-    t.strictSame(await rowsOf(client, `place=${place}`), [admin, bob, analysts, staff], place);
+    t.strictSame(await rowsOf(client, `place=${place}`), [admin, bob], place);
+    t.strictSame(await rowsOf(client, `place=${place}`, "/groups"), [analysts, staff], place);
   }
+  t.notMatch((await rowsOf(client, "")).join("\n"), /analysts \d|corp:staff/);
   t.match(await rowsOf(client, "user=bob"), [
     /^bob \|other\|ReadOnly/,
     /\|reports \(group analysts\)\|/,

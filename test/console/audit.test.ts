@@ -69,7 +69,10 @@ t.test("the audit is searched by user, table, operation, outcome and time", asyn
     dropped,
     "Delete main.orders",
   ]);
-  t.strictSame(await operationsOn(root, "user=rita&until=2020-01-01T00:00&since="), []);
+  for (const until of ["2020-01-01T00:00", "2020-01-01T00:00:30", "2020-01-01T00:00:30.500"]) {
+    t.strictSame(await operationsOn(root, `user=rita&until=${until}&since=`), [], until);
+  }
+  t.equal((await operationsOn(root, "user=rita&until=2199-01-01T00:00:30&since=")).length, 7);
   t.strictSame(await operationsOn(root, "user=paul"), []);
   const wrong = await root.get("/audit?since=lately");
   t.match(wrong, { status: 400, text: "From may be such as 24h" });

@@ -296,7 +296,10 @@ database = "shop"
 max_rows = 7
 rate_limit = "60/min"
 `;
-  const home = await staffedHome(t, ["root * Owner", "clerk elsewhere ReadOnly"], more);
+  const ofGroup =
+    '[[groups]]\nname = "desk"\nmembers = ["clerk"]\n\n[[acl]]\ngroup = "desk"\ndatabase = "pool"\nrole = "ReadOnly"\nmax_rows = 3\n';
+  const staff = ["root * Owner", "clerk elsewhere ReadOnly"];
+  const home = await staffedHome(t, staff, more + ofGroup);
   const gateway = await startGateway(t, { home });
   const accessOf = async (name: string) => {
     const mcp = await connectStateless(t, `${gateway.url}/mcp`, await tokenOf(gateway, name));
@@ -315,6 +318,7 @@ rate_limit = "60/min"
       expires: "2999-01-01T00:00:00.000Z",
       rights: ["SELECT", "INSERT", "UPDATE", "DELETE"],
     },
+    { database: "pool", role: "ReadOnly", max_rows: 3, rights: ["SELECT"] },
   ]);
   const root = { database: "*", role: "Owner", rights: ["SELECT"] };
   const boundaries = [

@@ -50,12 +50,11 @@ export function callerFor(holder: Holder): Caller {
   return { username: holderText(holder) };
 }
 
-/** True for the caller and for each of the caller's groups. */
+/** True for the caller, also one of `callerFor`, and for each of the caller's groups. */
 export function isMeant(snapshot: Snapshot, caller: Caller, holder: Holder): boolean {
+  if (holder === userHolder(caller.username)) return true;
   const group = groupOf(holder);
-  return group === undefined
-    ? holder === userHolder(caller.username)
-    : isInGroup(snapshot, caller, group);
+  return group !== undefined && isInGroup(snapshot, caller, group);
 }
 
 interface Merged {

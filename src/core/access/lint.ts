@@ -42,6 +42,24 @@ function isWithoutRecord({ users }: Snapshot, name: string | undefined): boolean
   return name !== undefined && !users.has(name) && !isExternalUsername(name);
 }
 
+/** Whom an entry of this holder is about. Undefined for a group that only tokens tell. */
+function usersOf({ groups }: Snapshot, holder: Holder): readonly string[] | undefined {
+  const group = groupOf(holder);
+  if (group === undefined) return [holderText(holder)];
+  return isLocalGroupName(group) ? (groups.get(group)?.members ?? []) : undefined;
+}
+
+/** True if an approval can be asked for only by the one person who could give it. */
+function isOwnApproval(snapshot: Snapshot, requester: Holder, approvers: readonly Holder[]) {
+  const [first] = usersOf(snapshot, requester) ?? [];
+  if (first === undefined) return false;
+  const person = namesOfPerson(snapshot, first);
+  return [requester, ...approvers].every((holder) => {
+    const users = usersOf(snapshot, holder) ?? [];
+    return users.length > 0 && users.every((user) => person.has(user));
+  });
+}
+
 function* lintApproval(snapshot: Snapshot, limits: Limits, requester: Holder | undefined) {
   const { requireApproval, approvers } = limits;
   if (approvers === undefined) return;
@@ -50,8 +68,7 @@ function* lintApproval(snapshot: Snapshot, limits: Limits, requester: Holder | u
   if (unknown.length > 0) yield `\`approvers\` names users without a record: ${unknown.join(", ")}`;
   const missing = approvers.filter((one) => isUnknownGroup(snapshot, one));
   if (missing.length > 0) yield `\`approvers\` names unknown groups: ${missing.join(", ")}`;
-  const own = requester && namesOfPerson(snapshot, holderText(requester));
-  if (approvers.every((one) => own?.has(holderText(one)))) {
+  if (requester !== undefined && isOwnApproval(snapshot, requester, approvers)) {
     yield "`approvers` names only the user, also by other names (`same_as`), and users cannot approve their own queries";
   }
 }

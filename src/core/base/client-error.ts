@@ -1,7 +1,6 @@
 /**
- * An error that the client may see. Each protocol renders it in one place: `core/http/answer.ts` as
- * the gateway's JSON, `features/mcp/message.ts` as JSON-RPC, `features/oauth/server/http.ts` as
- * OAuth.
+ * An error that the client may see. `core/http/answer.ts` renders it as JSON; each other protocol
+ * renders it in a place of its own.
  */
 export abstract class ClientError extends Error {
   /** Stable; clients may branch on it. */

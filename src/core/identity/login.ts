@@ -116,7 +116,11 @@ export async function logIn(
   const role = tokenRole(context.snapshot(), username, database);
   await upgradeHash(context, user, password, origin);
   const { token } = await context.tokens.issue({
-    ...{ username, database, role, credential: credentialOf(user), lifetime },
+    username,
+    database,
+    role,
+    credential: credentialOf(user),
+    lifetime,
     notBefore: earliestIssue(context.revocations, user),
   });
   return { token, expiresIn: lifetime };

@@ -20,7 +20,6 @@ import {
   holderText,
   readHolder,
   userHolder,
-  userOf,
   writtenHolder,
 } from "../../core/access/holder.ts";
 import { entryRoles, type Report, readGrant } from "../../core/access/records.ts";
@@ -78,6 +77,7 @@ import {
   limitsOf,
   linkButton,
   mark,
+  momentIn,
   parseList,
   pathOf,
   postForm,
@@ -130,10 +130,9 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
   const others = await runCooperatively(
     firstNames(grants.keys(), PAGE + 1, afterHolder, (holder) => {
       const group = groupOf(holder);
-      const isListed = isGroups
-        ? group === undefined || groups.has(group)
-        : users.has(userOf(holder) ?? "");
-      return !isListed && ownGrants(snapshot, holder).keys().some(isVisible) && fits(holder);
+      if ((group !== undefined) !== isGroups) return false;
+      const isRecorded = group === undefined ? users.has(holderText(holder)) : groups.has(group);
+      return !isRecorded && ownGrants(snapshot, holder).keys().some(isVisible) && fits(holder);
     }),
   );
   const holders = [...recorded, ...others].sort();
@@ -145,7 +144,7 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
     const rows = entries
       .slice(0, SHOWN)
       .map(({ grant, name }) => [
-        html`<code>${groupOf(holder) === undefined ? name : placeOf(grant)}</code>`,
+        html`<code>${isGroups ? placeOf(grant) : name}</code>`,
         roleBadge(grant.role),
         limitsOf(grant),
         expiry(grant, now),
@@ -579,9 +578,7 @@ ${field(state, { name: "row_filter", type: "area", label: "Row filter", hint: "O
 function entryOf(form: Fields): Grant {
   const at = (name: string) => (form.get(name) ?? "").trim();
   const given = (names: readonly string[]) => names.filter((name) => at(name) !== "");
-  // Browsers send a moment without a time zone, meant as UTC, and seconds only if there are some.
-  const [moment, seconds = ":00"] = /^\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?$/.exec(at("expires")) ?? [];
-  const expires = moment === undefined ? at("expires") : `${moment.slice(0, 16)}${seconds}Z`;
+  const expires = momentIn(at("expires"));
   const lines = at("row_filter")
     .split(/\s*\n\s*/)
     .filter(Boolean);

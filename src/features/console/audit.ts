@@ -25,6 +25,7 @@ import {
   hint,
   linkButton,
   mark,
+  momentIn,
   pathOf,
   table,
   type Visitor,
@@ -194,11 +195,9 @@ const TIMEOUT_MS = 5000;
 /** A search is aborted after this time, since compressed files are read whole. */
 const LONGEST_MS = 60_000;
 
-/** Parses a moment from the form as UTC; browsers send it without a time zone. */
-function momentOf(name: string, text: string | undefined): number | undefined {
+function readMomentOf(name: string, text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
-  const written = /^\d{4}-\d\d-\d\dT\d\d:\d\d$/.test(text) ? `${text}:00Z` : text;
-  const moment = readMoment(written);
+  const moment = readMoment(momentIn(text));
   if (moment !== undefined) return moment;
   throw new Refusal("bad_request", { message: `${name} may be ${moments}` });
 }
@@ -225,8 +224,8 @@ async function search(c: ConsoleRequest, file: string, fields: Fields): Promise<
     table: at("table"),
     operation: at("operation"),
     outcome: auditOutcomes.find((one) => one === at("outcome")),
-    since: momentOf("From", at("since")) ?? 0,
-    until: momentOf("Until", at("until")) ?? Number.POSITIVE_INFINITY,
+    since: readMomentOf("From", at("since")) ?? 0,
+    until: readMomentOf("Until", at("until")) ?? Number.POSITIVE_INFINITY,
   };
   const from = inode === undefined ? undefined : { inode, offset: Number(offset) };
   const visible = visibleTo(visitorOf(c));

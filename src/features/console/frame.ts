@@ -194,6 +194,12 @@ export function limitsOf({ expires: _, ...grant }: Grant): Part {
   return limitsInWords(grant) || dim("none");
 }
 
+/** The moment of a `datetime-local` field in RFC 3339: browsers send no time zone, and seconds only if there are some. */
+export function momentIn(text: string): string {
+  const local = /^(\d{4}-\d\d-\d\dT\d\d:\d\d)(:\d\d(?:\.\d{1,3})?)?$/.exec(text);
+  return local === null ? text : `${local[1]}${local[2] ?? ":00"}Z`;
+}
+
 /** When an entry expires. @param now epoch milliseconds */
 export function expiry({ expires }: Grant, now: number): Part {
   if (expires === undefined) return dim("never");

@@ -2,7 +2,7 @@ import { entriesIn, reachingEntries } from "../../core/access/entries.ts";
 import type { Boundary, Grant } from "../../core/access/grant.ts";
 import { effectiveGrants } from "../../core/access/groups.ts";
 import { decideWholeDatabase, mayUseAnywhere } from "../../core/access/policy.ts";
-import { writtenBoundary, writtenEntry } from "../../core/access/records.ts";
+import { writtenBoundary, writtenLimits } from "../../core/access/records.ts";
 import { boundariesFor, boundaryName } from "../../core/access/rights.ts";
 import { EVERY_DATABASE, roleAllows } from "../../core/access/roles.ts";
 import { type Exchange, originOf } from "../../core/http/exchange.ts";
@@ -64,8 +64,8 @@ function accessOf(gateway: Gateway, exchange: Exchange): object[] {
   const origin = originOf(exchange);
   const boundariesOn = (database: string) => boundariesFor(snapshot, subject, database, origin);
   return entriesOf(gateway, principal).map((grant) => {
-    const { username: _, approvers: __, ...entry } = writtenEntry(grant);
     const { database, role } = grant;
+    const { approvers: _, ...limits } = writtenLimits(grant);
     const boundaries = boundariesOn(database);
     const further = database === EVERY_DATABASE ? snapshot.boundaries : [];
     const applicable = new Set([
@@ -79,9 +79,9 @@ function accessOf(gateway: Gateway, exchange: Exchange): object[] {
         (subject.tokenReadOnly !== true || right === "SELECT"),
     );
     return {
-      ...entry,
       database,
       role,
+      ...limits,
       rights: permitted,
       ...(applicable.size === 0 ? {} : { boundaries: Array.from(applicable, limitsOf) }),
     };
