@@ -98,7 +98,7 @@ const group = (name: string, ...members: string[]) =>
 const ofGroup = (name: string, ...approvers: string[]) =>
   `[[acl]]\ngroup = "${name}"\ndatabase = "main"\n${write}require_approval = ["DELETE"]\napprovers = ${JSON.stringify(approvers)}\n`;
 
-t.test("members of a group may approve each other, but nobody approves alone", async (t) => {
+t.test("members of a group may approve queries of each other, but not alone", async (t) => {
   const crew = group("crew", "rita", "root");
   const alias = user("staff:rita", 'same_as = "rita"');
   const approvedByCrew = entry(

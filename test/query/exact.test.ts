@@ -6,7 +6,7 @@ import {
   ExactNumber,
   exactNumber,
   parseExact,
-  parseExactlyInSteps,
+  parseExactInSteps,
 } from "../../src/core/json/exact.ts";
 
 /** A reviver that reads numbers from their source (ECMAScript, JSON.parse source text access). */
@@ -46,7 +46,7 @@ t.test("JSON is parsed as by a reviver, at once and in steps", async (t) => {
     deepStrictEqual(parseExact(whole), expected, whole);
     // Long enough to be parsed in steps.
     const long = `[${" ".repeat(70_000)}${whole}]`;
-    deepStrictEqual(runAtOnce(parseExactlyInSteps(long)), [expected], whole);
+    deepStrictEqual(runAtOnce(parseExactInSteps(long)), [expected], whole);
   });
   t.doesNotThrow(() => fc.assert(property, { numRuns: 300 }));
 });
@@ -71,7 +71,7 @@ t.test("__proto__ is a member like any other", async (t) => {
 t.test("a long text is parsed in steps", async (t) => {
   const rows = Array.from({ length: 50_000 }, (_, id) => `{"id":${id},"price":${id}.50}`);
   let steps = 0;
-  const work = parseExactlyInSteps(`[${rows.join(",")}]`);
+  const work = parseExactInSteps(`[${rows.join(",")}]`);
   while (work.next().done !== true) steps++;
   t.ok(steps > 50, `${steps}`);
 });
@@ -79,7 +79,7 @@ t.test("a long text is parsed in steps", async (t) => {
 t.test("spaces within a cell take time in proportion to their number", async (t) => {
   const text = `[{"values":[{"values":${" ".repeat(2_000_000)}1}]}]`;
   const began = process.threadCpuUsage();
-  t.strictSame(runAtOnce(parseExactlyInSteps(text)), [{ values: [{ values: 1 }] }]);
+  t.strictSame(runAtOnce(parseExactInSteps(text)), [{ values: [{ values: 1 }] }]);
   const { user, system } = process.threadCpuUsage(began);
   t.ok(user + system < 1_000_000, `${user + system} µs`);
 });

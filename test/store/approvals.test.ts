@@ -1,3 +1,5 @@
+import { readFileSync, writeFileSync } from "node:fs";
+import path from "node:path";
 import t from "tap";
 import { careful, idIn } from "../approvals/kit.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
@@ -78,8 +80,15 @@ t.test("an approval created at one replica and approved by a command runs once",
   t.strictSame(stepsOf(id), steps, "once, by one replica");
 
   t.match(await run("show", id), { state: "used", query: removal(1) }, "it can be reviewed");
-  t.match(await store.good(["store", "rekey"]), /1 quer/);
-  t.match(await run("show", id), { query: removal(1) }, "also after a rekey");
+  const keyFile = path.join(store.home, "store.key");
+  const old = readFileSync(keyFile, "utf8");
+  const renewed = `${Buffer.alloc(32, 7).toString("base64url")}\n`;
+  for (const lines of [renewed + old, old + renewed, old]) {
+    writeFileSync(keyFile, lines);
+    const isChanged = lines !== old;
+    t.match(await store.good(["store", "rekey"]), isChanged ? " 1 quer" : " 0 quer");
+    t.match(await run("show", id), { query: removal(1) }, "also after a rekey");
+  }
   const past = "decided = decided - 30 * 86400000::bigint";
   await store.sql(`update gatehouse.approvals set ${past} where id = '${id}'`);
   await eventually("the bytes are deleted", async () => {

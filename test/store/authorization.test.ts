@@ -319,23 +319,26 @@ t.test("after a rekey, records decrypt only with the new key", async (t) => {
   const holder = new Client({ connectionString: made.url });
   await holder.connect();
   await holder.query("begin");
-  // The first one that is encrypted again, so that a record beside it comes later.
-  const first = "select from gatehouse.oauth where model = 'Client' order by id limit 1 for update";
-  await holder.query(first);
+  // The last one that is encrypted again, so that records beside it come before those that are done.
+  const last =
+    "select from gatehouse.oauth where model = 'Client' order by id desc limit 1 for update";
+  await holder.query(last);
   const rekeyed = made.good(["store", "rekey"]);
   const isWaiting = "select from pg_locks where not granted";
   await eventually("a wait", async () => (await made.sql(isWaiting)).length > 0);
-  await before.put("Client", "beside", record);
+  const beside = Array.from({ length: 50 }, (_, at) => `beside-${at}`);
+  await Promise.all(beside.map((id) => before.put("Client", id, record)));
   await holder.end();
-  t.match(await rekeyed, "1002 records", "a rekey waits for a locked row and delays no other");
+  t.match(await rekeyed, "1051 records", "a rekey waits for a locked row and delays no other");
+  t.match(await made.good(["store", "rekey"]), " 0 records");
   writeFileSync(keyFile, `${second}\n`);
   const after = (await openOwn(t, made)).authorization.store;
   let found = 0;
-  for (const batch of some) {
+  for (const batch of [...some, beside]) {
     const records = await Promise.all(batch.map((id) => after.find("Client", id)));
     found += records.filter((record) => record !== undefined).length;
   }
-  t.equal(found, ids.length);
+  t.equal(found, ids.length + beside.length, "also of a replica that still had the old key");
   await t.rejects(before.find("Client", "client-0"), /a key that is not in store.key_file/);
 });
 

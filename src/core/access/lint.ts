@@ -42,7 +42,7 @@ function isWithoutRecord({ users }: Snapshot, name: string | undefined): boolean
   return name !== undefined && !users.has(name) && !isExternalUsername(name);
 }
 
-/** Whom an entry of this holder is about. Undefined for a group that only tokens tell. */
+/** The user, or the members of a local group. Undefined for a group of an issuer. */
 function usersOf({ groups }: Snapshot, holder: Holder): readonly string[] | undefined {
   const group = groupOf(holder);
   if (group === undefined) return [holderText(holder)];

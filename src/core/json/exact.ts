@@ -254,7 +254,7 @@ export type Parsed = ReturnType<typeof JSON.parse>;
  *
  * @param mayHoldObjects true if the source of an object in a cell may be needed (`sourceOf`)
  */
-export function* parseExactlyInSteps(
+export function* parseExactInSteps(
   text: string,
   readNumber: ReadNumber = exactNumber,
   mayHoldObjects = true,
@@ -291,7 +291,7 @@ export class Deferred {
   }
 
   *read(readNumber?: ReadNumber): Steps<Parsed> {
-    const value = yield* parseExactlyInSteps(textOf(this.#source), readNumber, this.hasObject);
+    const value = yield* parseExactInSteps(textOf(this.#source), readNumber, this.hasObject);
     this.#owner[this.#name] = value;
     return value;
   }
@@ -347,9 +347,9 @@ export function keepSpelling(
 const unusualNumber = /[\d.]{16}|\d[eE]|\.\d*0(?!\d)|-0(?![\d.])|0\.0{6}/;
 
 /**
- * Parses JSON without changing any number. Reviving takes eight times as long as parsing, so it is
- * done only where a number needs it.
+ * As `JSON.parse`, but keeps every digit of a number, as `revive` does. Reviving takes eight times
+ * as long as parsing, so it is done only where a number needs it.
  */
-export function parseExactly(text: string, revive = keepSpelling): Parsed {
+export function parseUnrounded(text: string, revive = keepSpelling): Parsed {
   return unusualNumber.test(text) ? JSON.parse(text, revive) : JSON.parse(text);
 }

@@ -2,7 +2,7 @@ import { runAtOnce, type Steps } from "../base/cooperative-scheduling.ts";
 import {
   type Deferred,
   type Parsed,
-  parseExactlyInSteps,
+  parseExactInSteps,
   type ReadNumber,
   textOf,
 } from "../json/exact.ts";
@@ -135,7 +135,7 @@ export function readOperations(
   readNumber: ReadNumber,
   hasObjects: boolean,
 ): ReadOperations {
-  const keyed: Parsed = runAtOnce(parseExactlyInSteps(textOf(body), readNumber, hasObjects));
+  const keyed: Parsed = runAtOnce(parseExactInSteps(textOf(body), readNumber, hasObjects));
   const elements: readonly Parsed[] | undefined = keyed[batchKey];
   return {
     isBatch: elements !== undefined,

@@ -20,7 +20,7 @@ import {
 import type { Gateway } from "../../core/http/gateway.ts";
 import { AUDITED_OPERATIONS, countAccesses, countCall } from "../../core/http/query.ts";
 import type { Endpoint, Router } from "../../core/http/route.ts";
-import { parseExactly } from "../../core/json/exact.ts";
+import { parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import { placeName, wholeDatabase } from "../../core/query/names.ts";
 import { ClientAnswer } from "../../core/upstream/answer-stream.ts";
@@ -157,7 +157,7 @@ function withoutBodyHeaders(raw: readonly string[]): string[] {
 /** @throws Refusal `upstream_broken` for an answer that cannot be read, and so not filtered */
 function readAnswer(body: Buffer): Json {
   try {
-    return parseExactly(body.toString());
+    return parseUnrounded(body.toString());
   } catch (cause) {
     throw new Refusal("upstream_broken", { detail: "the answer is not JSON", cause });
   }

@@ -6,7 +6,7 @@ import {
 import { z } from "zod";
 import { Refusal } from "../../core/base/refusal.ts";
 import type { FilteredAnswer } from "../../core/http/query.ts";
-import { keepSpelling, parseExactly } from "../../core/json/exact.ts";
+import { keepSpelling, parseUnrounded } from "../../core/json/exact.ts";
 import { batchKey } from "../../core/query/grammar.ts";
 import type { Level } from "../../core/query/kind.ts";
 import { isOperationName } from "../../core/query/operations.ts";
@@ -312,7 +312,7 @@ function keepDigits(key: string, value: unknown, context?: { readonly source?: s
 
 function contentOf(text: string): Content {
   try {
-    const value = parseExactly(text, keepDigits);
+    const value = parseUnrounded(text, keepDigits);
     return isContent(value) ? value : {};
   } catch {
     return {};

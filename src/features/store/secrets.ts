@@ -3,7 +3,7 @@ import { DatabaseError } from "pg";
 import { readGuarded } from "../../core/base/files/guarded.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { KEY_BYTES, seal, unseal } from "../../core/base/sealed-bytes.ts";
-import type { Database, Row } from "./database.ts";
+import type { Database, Query, Row } from "./database.ts";
 
 const KEY_ID_BYTES = 4;
 
@@ -41,6 +41,11 @@ export class Secrets {
 
   encryptBytes(content: Buffer, context: string): Buffer {
     return Buffer.concat([keyId(this.#first), seal(this.#first, content, context)]);
+  }
+
+  /** True if these bytes are encrypted with the first key. */
+  isCurrent(bytes: Buffer): boolean {
+    return bytes.subarray(0, KEY_ID_BYTES).equals(keyId(this.#first));
   }
 
   decryptBytes(bytes: Buffer, context: string): Buffer {
@@ -82,14 +87,19 @@ const BATCH = 100;
 /** Shorter than `deadlock_timeout`, so that in a deadlock this gives way and not a replica. */
 const LOCK_TIMEOUT_MS = 500;
 const MAX_WAITS = 120;
+const MAX_PASSES = 5;
 
 function isLockTimeout(error: unknown): boolean {
   const cause = error instanceof Refusal ? error.cause : undefined;
   return cause instanceof DatabaseError && cause.code === "55P03";
 }
 
-/** Encrypts all values again with the first line of the key file. @returns how many there are */
-export async function reencrypt(
+function bytesOf(sealed: unknown): Buffer {
+  return sealed instanceof Buffer ? sealed : Buffer.from(String(sealed), "base64url");
+}
+
+/** @returns how many values were encrypted with another key */
+async function reencryptOnce(
   database: Database,
   secrets: Secrets,
   { table, keys, column, contextOf }: SealedTable,
@@ -100,10 +110,20 @@ export async function reencrypt(
     where (${names}) > (${values}) and ${column} <> '' order by ${names} limit ${BATCH}`;
   const updateSql = `update ${table} set ${column} = $${keys.length + 1} where (${names}) = (${values})`;
 
-  function renew({ sealed }: Row, context: string): string | Buffer {
-    return sealed instanceof Buffer
-      ? secrets.encryptBytes(secrets.decryptBytes(sealed, context), context)
-      : secrets.encrypt(secrets.decrypt(String(sealed), context), context);
+  async function reencryptBatch(query: Query, from: readonly unknown[]) {
+    await query(`set local lock_timeout = ${LOCK_TIMEOUT_MS}`);
+    const rows = await query(`${selectSql} for update`, from);
+    const old = rows.filter(({ sealed }) => !secrets.isCurrent(bytesOf(sealed)));
+    for (const row of old) {
+      const context = contextOf(row);
+      const renewed = secrets.encryptBytes(
+        secrets.decryptBytes(bytesOf(row.sealed), context),
+        context,
+      );
+      const written = row.sealed instanceof Buffer ? renewed : renewed.toString("base64url");
+      await query(updateSql, [...keys.map((name) => row[name]), written]);
+    }
+    return { renewed: old.length, end: rows.at(-1) };
   }
 
   let count = 0;
@@ -112,17 +132,8 @@ export async function reencrypt(
   while (last !== undefined) {
     const from: unknown[] = last;
     try {
-      const rows = await database.transaction(async (query) => {
-        await query(`set local lock_timeout = ${LOCK_TIMEOUT_MS}`);
-        const locked = await query(`${selectSql} for update`, from);
-        for (const row of locked) {
-          const key = keys.map((name) => row[name]);
-          await query(updateSql, [...key, renew(row, contextOf(row))]);
-        }
-        return locked;
-      });
-      count += rows.length;
-      const end = rows.at(-1);
+      const { renewed, end } = await database.transaction((query) => reencryptBatch(query, from));
+      count += renewed;
       last = end && keys.map((name) => end[name]);
     } catch (error) {
       waits += 1;
@@ -130,4 +141,27 @@ export async function reencrypt(
     }
   }
   return count;
+}
+
+/**
+ * Encrypts again, with the first line of the key file, what is encrypted with another line. Repeats
+ * this until nothing is left, since a replica that still has the old file may be writing.
+ *
+ * @returns how many values there were
+ * @throws StoreKeyError if such a replica writes all the time
+ */
+export async function reencrypt(
+  database: Database,
+  secrets: Secrets,
+  sealed: SealedTable,
+): Promise<number> {
+  let count = 0;
+  for (let pass = 0; pass < MAX_PASSES; pass++) {
+    const renewed = await reencryptOnce(database, secrets, sealed);
+    if (renewed === 0) return count;
+    count += renewed;
+  }
+  throw new StoreKeyError(
+    `a replica keeps writing to ${sealed.table} with another key: restart it, and run \`gatehouse store rekey\` again`,
+  );
 }

@@ -11,7 +11,7 @@ import { commonHeaders } from "../../../core/http/answer.ts";
 import { type Exchange, originOf } from "../../../core/http/exchange.ts";
 import type { Gateway } from "../../../core/http/gateway.ts";
 import { countCall, requireAllowed } from "../../../core/http/query.ts";
-import { parseExactly } from "../../../core/json/exact.ts";
+import { parseUnrounded } from "../../../core/json/exact.ts";
 import { requireOneReading } from "../../../core/json/tape.ts";
 import {
   AnswerStream,
@@ -251,7 +251,7 @@ const cacheMembers = ["resultType", "ttlMs", "cacheScope"];
  */
 async function filterMessage(bytes: Buffer, isVisible: IsVisible): Promise<string | undefined> {
   requireOneReading(bytes);
-  const message = parseExactly(bytes.toString("utf8"));
+  const message = parseUnrounded(bytes.toString("utf8"));
   if (!isObject(message)) throw new Error("not a message");
   const { result } = message;
   if (!isObject(result)) return undefined;
