@@ -1,7 +1,7 @@
 import { readdirSync } from "node:fs";
 import t from "tap";
 import { ask } from "../kit/client.ts";
-import { startGateway } from "../kit/gateway.ts";
+import { startGateway, TestGateway } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { deployed, deployedPath, fill } from "./programs.ts";
 
@@ -13,6 +13,27 @@ const key = JSON.stringify({ key: base64("greeting") });
 const pair = JSON.stringify({ key: base64("greeting"), value: base64("hello") });
 
 const databases: Record<string, { url: string; cases: Case[] }> = {
+  datasette: {
+    url: "http://127.0.0.1:8001",
+    cases: [
+      ["nobody", "GET /main", 401],
+      ["nobody", "GET /-/static/app.css", 200],
+      ["reader", "GET /main?_size=5", 200],
+      ["reader", "GET /main/tickets.json?id__gt=1&_size=5", 200],
+      ["reader", "GET /main/tickets/1.json", 200],
+      ["reader", "GET /main/-/query.json?sql=select+1", 200],
+      ["stranger", "GET /main/tickets.json", 403],
+      ["stranger", "GET /main/-/query.json?sql=select+1", 403],
+      ["stranger", "GET /MAIN", 403],
+      ["reader", "GET /main.json", 404],
+      ["reader", "GET /main,other/tickets", 404],
+      ["reader", "GET /_internal/tables", 404],
+      ["reader", "GET /main%2f..%2fother/tickets", 400],
+      ["admin", "POST /main/-/create", 405, "{}"],
+      ["admin", "POST /main/tickets/-/insert", 404, "{}"],
+      ["reader", "GET /main/tickets?_size=1&_size=2", 400],
+    ],
+  },
   etcd: {
     url: "http://127.0.0.1:2379",
     cases: [
@@ -31,6 +52,71 @@ const databases: Record<string, { url: string; cases: Case[] }> = {
       ["admin", "POST /v3/auth/disable", 404, "{}"],
       ["admin", "POST /v3beta/kv/range", 404, key],
       ["admin", "GET /v3/kv/range", 405],
+    ],
+  },
+  meilisearch: {
+    url: "http://127.0.0.1:7700",
+    cases: [
+      ["nobody", "GET /health", 200],
+      ["nobody", "POST /indexes/main/search", 401, "{}"],
+      ["reader", "POST /indexes/main/search", 200, '{"q":"a"}'],
+      ["reader", "GET /indexes/main/search?q=a&limit=5", 200],
+      ["reader", "GET /indexes/main/documents/1", 200],
+      ["stranger", "POST /indexes/main/search", 403, "{}"],
+      ["reader", "POST /indexes/main/documents", 403, "[]"],
+      ["writer", "POST /indexes/main/documents?primaryKey=id", 200, "[]"],
+      ["writer", "DELETE /indexes/main/documents/1", 200],
+      ["writer", "PATCH /indexes/main/settings", 403, "{}"],
+      ["writer", "DELETE /indexes/main", 403],
+      ["admin", "DELETE /indexes/main", 200],
+      ["writer", "POST /indexes", 403, '{"uid":"other"}'],
+      ["admin", "POST /indexes", 200, '{"uid":"other"}'],
+      ["reader", "GET /tasks/1", 403],
+      ["admin", "GET /tasks/1", 200],
+      ["admin", "POST /multi-search", 404, "{}"],
+      ["admin", "POST /swap-indexes", 404, "[]"],
+      ["admin", "GET /keys", 404],
+      ["admin", "GET /indexes", 405],
+      ["reader", "GET /indexes/main,other/search?q=a", 404],
+      ["reader", "GET /indexes/main/search?q=a&q=b", 400],
+      ["reader", "GET /indexes/main/search?q=a&indexUid=other", 400],
+    ],
+  },
+  rqlite: {
+    url: "http://127.0.0.1:4001",
+    cases: [
+      ["nobody", "POST /db/query", 401, '["select 1"]'],
+      ["reader", "POST /db/query?timings", 200, '["select 1"]'],
+      ["reader", "GET /db/query?q=select+1&level=strong", 200],
+      ["stranger", "POST /db/query", 403, '["select 1"]'],
+      ["writer", "POST /db/execute", 403, '["drop table t"]'],
+      ["admin", "POST /db/execute?transaction", 200, '["drop table t"]'],
+      ["writer", "POST /db/request", 403, '["select 1"]'],
+      ["writer", "GET /db/backup", 403],
+      ["admin", "GET /db/backup", 200],
+      ["admin", "POST /db/load", 404, "x"],
+      ["admin", "POST /remove", 404, "{}"],
+      ["reader", "POST /db/query?redirect=x", 400, '["select 1"]'],
+    ],
+  },
+  victoriametrics: {
+    url: "http://127.0.0.1:8428",
+    cases: [
+      ["nobody", "GET /api/v1/query?query=up", 401],
+      ["reader", "GET /api/v1/query?query=up&time=1", 200],
+      ["reader", "POST /api/v1/query_range", 200, "query=up&start=1"],
+      ["reader", "GET /api/v1/label/__name__/values", 200],
+      ["reader", "GET /api/v1/series?match[]=up", 200],
+      ["stranger", "GET /api/v1/query?query=up", 403],
+      ["reader", "POST /api/v1/import/prometheus", 403, "up 1"],
+      ["writer", "POST /api/v1/import/prometheus", 200, "up 1"],
+      ["writer", "POST /api/v1/write", 200, "x"],
+      ["admin", "POST /api/v1/admin/tsdb/delete_series", 404, "x"],
+      ["admin", "GET /api/v1/admin/tsdb/delete_series?match[]=up", 404],
+      ["admin", "GET /-/reload", 404],
+      ["reader", "GET /api/v1/query?query=up&query=down", 400],
+      ["reader", "GET /api/v1/query?query=up&extra_label=a", 400],
+      ["reader", "GET /api/v1/query/", 404],
     ],
   },
   webdis: {
@@ -76,13 +162,17 @@ t.test("every file in deploy/examples has a test", async (t) => {
 for (const [name, { url, cases }] of Object.entries(databases)) {
   t.test(`${name}: only allowed requests are forwarded, byte for byte`, async (t) => {
     const upstream = await new RecordingUpstream().listen(t);
-    const config = fill(deployed(`examples/${name}.toml`), { [url]: upstream.url });
-    const gateway = await startGateway(t, { config });
+    const written = fill(deployed(`examples/${name}.toml`), { [url]: upstream.url });
+    const accept = /^accept = .*$/m.exec(written)?.[0] ?? "";
+    const config = written.replace(`[auth]\n${accept}`, "");
+    const gateway = await startGateway(t, { config, auth: accept });
+    const basePath = /^base_path = "(.*)"$/m.exec(written)?.[1] ?? "";
+    const own = new TestGateway(gateway.home, gateway.service, gateway.url + basePath);
     const tokens: Record<string, string> = {
-      admin: await gateway.login(),
-      stranger: await gateway.addUser("stranger", "ReadOnly", "other"),
-      reader: await gateway.addUser("reader", "ReadOnly"),
-      writer: await gateway.addUser("writer", "ReadWrite"),
+      admin: await own.login(),
+      stranger: await own.addUser("stranger", "ReadOnly", "other"),
+      reader: await own.addUser("reader", "ReadOnly"),
+      writer: await own.addUser("writer", "ReadWrite"),
     };
     for (const [who, line, status, body = ""] of cases) {
       const [method = "", path] = line.split(" ");
