@@ -54,6 +54,7 @@ export const readiness = {
   keys: freshness,
   access_version: text,
   version: text,
+  "upstream_version?": { type: "string", description: "Only with `upstream.preset`." },
   "issuers?": {
     type: "object",
     description: "External issuers by prefix.",
