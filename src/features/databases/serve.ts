@@ -73,6 +73,20 @@ function decideAccess(gateway: Gateway, exchange: Exchange, access: Access): Dec
   return decision ?? { allowed: false, reason: "no_grant", role: undefined, entry: undefined };
 }
 
+/** Decides once for all lines of a bulk that ask for the same. */
+function createJudge(gateway: Gateway, exchange: Exchange) {
+  const known = new Map<string, Decision | undefined>();
+  return (access: Access): Decision | undefined => {
+    const { permissions, database, table, everyTable } = access;
+    const key = JSON.stringify([permissions, database, table, everyTable]);
+    if (!known.has(key)) {
+      requireNames(access);
+      known.set(key, decideAccess(gateway, exchange, access));
+    }
+    return known.get(key);
+  };
+}
+
 function denialOf({ database, table, alias, element }: Access, decision: Decision): Refusal {
   const { reason } = decision;
   const code = reason === "allowed" ? "no_grant" : reason;
@@ -104,10 +118,10 @@ function authorize(
   const roles = new Map<string, string>();
   let denial: Refusal | undefined;
   const operations = [];
+  const judge = createJudge(gateway, exchange);
   for (const access of accesses) {
-    requireNames(access);
     const { database, table, everyTable, permissions } = access;
-    const decision = decideAccess(gateway, exchange, access);
+    const decision = judge(access);
     const { role, entry, boundary } = decision ?? {};
     if (operations.length < AUDITED_OPERATIONS || decision?.allowed === false) {
       const tables = everyTable === undefined ? [table ?? []].flat() : [`${everyTable}*`];
@@ -165,8 +179,9 @@ function readAnswer(body: Buffer): Json {
 
 /** Judges again without recording. @throws Refusal */
 function requireStillAllowed(gateway: Gateway, exchange: Exchange, plan: Plan): void {
+  const judge = createJudge(gateway, exchange);
   for (const access of plan.accesses) {
-    const decision = decideAccess(gateway, exchange, access);
+    const decision = judge(access);
     if (decision?.allowed === false) throw denialOf(access, decision);
   }
   const { subject } = exchange.authenticated;
@@ -283,16 +298,17 @@ export class PresetServer {
     const isRead = plan.accesses.every(({ permissions }) =>
       permissions.every((one) => one === "SELECT"),
     );
-    if (isRead) {
+    const isStreamed =
+      !isChanged && (method === "HEAD" || sent.bytes === undefined || plan.isStream === true);
+    if (isRead || isStreamed) {
       exchange.verdict.checkWhileOpen(() => {
         requireStillGood(gateway, exchange);
         requireStillAllowed(gateway, exchange, plan);
       });
     }
     if (isChanged) await this.#sendChanged(gateway, exchange, sent, isRead, plan.answer);
-    else if (method === "HEAD" || sent.bytes === undefined || plan.isStream) {
-      await this.#stream(gateway, exchange, sent, plan.isStream === true);
-    } else this.#send(gateway, exchange, sent, isRead, plan);
+    else if (isStreamed) await this.#stream(gateway, exchange, sent, plan.isStream === true);
+    else this.#send(gateway, exchange, sent, isRead, plan);
   }
 
   #requestOf(
