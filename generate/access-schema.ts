@@ -1,5 +1,4 @@
-import { attributeName } from "../src/core/access/attributes.ts";
-import { rowComparisons } from "../src/core/access/grant.ts";
+import { attributeName, rowComparisons } from "../src/core/access/grant.ts";
 import { passwordHashForm } from "../src/core/access/password-hash.ts";
 import {
   approvable,

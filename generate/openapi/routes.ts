@@ -1,5 +1,5 @@
 import type { RefusalCode } from "../../src/core/base/refusal.ts";
-import { DEFAULT_LIMIT, MAX_LIMIT } from "../../src/core/http/parameters.ts";
+import { DEFAULT_LIMIT, MAX_LIMIT } from "../../src/core/http/route.ts";
 import type { Schema } from "../../src/core/query/kind.ts";
 import {
   administrationRefusals,

@@ -26,10 +26,14 @@ import {
 } from "../core/http/change-records.ts";
 import type { Exchange } from "../core/http/exchange.ts";
 import type { Gateway, Shared } from "../core/http/gateway.ts";
-import { reportReload, warnOfSuspiciousRules } from "../core/http/reload-report.ts";
+import {
+  reportReload,
+  revokeOnHandEdits,
+  usersUnlockedBy,
+  warnOfSuspiciousRules,
+} from "../core/http/reloads.ts";
 import { bodyBytesLimit } from "../core/http/system-limits.ts";
 import type { OpenCounts } from "../core/identity/counts.ts";
-import { revokeOnHandEdits, usersUnlockedBy } from "../core/identity/hand-edits.ts";
 import { configuredCosts } from "../core/identity/hash.ts";
 import { keyFilesIn, keysDirectoryOf } from "../core/identity/key-file.ts";
 import { type LiveKeyRing, openLiveKeyRing } from "../core/identity/key-store.ts";
@@ -553,9 +557,11 @@ export async function openGateway(
   const tracing = await openTraces(base, routing);
   const approvals = await openApprovals(base);
   metrics?.exportApprovals(() => approvals.counts());
+  const basePath = basePathOf(configuration);
   const gateway: OpenedGateway["gateway"] = {
     configuration,
-    publicUrl: server.public_url && server.public_url + basePathOf(configuration),
+    basePath,
+    publicUrl: server.public_url && server.public_url + basePath,
     transportHeaders: transportHeaders(configuration),
     access,
     lease: store?.replica,

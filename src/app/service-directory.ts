@@ -5,7 +5,7 @@ import path from "node:path";
 import { administratorGrant, planAddUser } from "../core/access/administration.ts";
 import { blankUser, emptySnapshot } from "../core/access/snapshot.ts";
 import { createAccessFile } from "../core/access/write.ts";
-import { replaceFile } from "../core/base/files/atomic.ts";
+import { replaceFile } from "../core/base/files/guarded.ts";
 import { LockRefusedError, LockTimeoutError, withLock } from "../core/base/files/lock.ts";
 import { invocation } from "../core/base/product.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";

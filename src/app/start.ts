@@ -1,7 +1,7 @@
 import { isAdministrator } from "../core/access/policy.ts";
 import { invocation } from "../core/base/product.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
-import { basePathOf, type Configuration, servesMcp } from "../core/config/schema.ts";
+import { type Configuration, servesMcp } from "../core/config/schema.ts";
 import type { Condition, Gateway } from "../core/http/gateway.ts";
 import { type Listener, openListener } from "../core/http/server.ts";
 import { bodyBytesLimit } from "../core/http/system-limits.ts";
@@ -82,7 +82,7 @@ async function listen(
   const listener = await openListener(gateway, port, routesOf(features));
   const host = server.host.includes(":") ? `[${server.host}]` : server.host;
   const url = `${listener.scheme}://${host}:${listener.port}`;
-  gateway.publicUrl ||= url + basePathOf(gateway.configuration);
+  gateway.publicUrl ||= url + gateway.basePath;
   opened.defer(() => listener.drain(gateway.configuration.server.shutdown_grace * 1000));
   if (servesMcp(gateway.configuration)) {
     // Loaded in the background, because queries can already be served.

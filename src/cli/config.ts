@@ -12,7 +12,7 @@ import { runAtOnce } from "../core/base/cooperative-scheduling.ts";
 import { counted } from "../core/base/suggestion.ts";
 import { storeName, storesAccess } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
-import { administratorWarning } from "../core/http/reload-report.ts";
+import { administratorWarning } from "../core/http/reloads.ts";
 import { readCertificate } from "../core/http/secure-server.ts";
 import { keysDirectoryOf } from "../core/identity/key-file.ts";
 import { missingNames, openAsGuest } from "./database-schema.ts";

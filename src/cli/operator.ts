@@ -2,10 +2,15 @@
 
 import { statSync } from "node:fs";
 import type { Plan } from "../core/access/access-rules.ts";
-import { displayName } from "../core/access/entries.ts";
 import { placeOf } from "../core/access/grant.ts";
 import { allEntriesOf, callerFor } from "../core/access/groups.ts";
-import { groupOf, type Holder, holderName, holderText } from "../core/access/holder.ts";
+import {
+  displayName,
+  groupOf,
+  type Holder,
+  holderName,
+  holderText,
+} from "../core/access/holder.ts";
 import { AccessFileError, readAccessFile } from "../core/access/parse.ts";
 import { type Change, userLosingTokens } from "../core/access/record-change.ts";
 import type { Snapshot } from "../core/access/snapshot.ts";

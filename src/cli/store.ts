@@ -9,7 +9,7 @@ import { userHolder } from "../core/access/holder.ts";
 import { readAccessFile } from "../core/access/parse.ts";
 import { EVERY_DATABASE, isUsername } from "../core/access/roles.ts";
 import { blankUser, ownGrants, type Snapshot } from "../core/access/snapshot.ts";
-import { replaceFile } from "../core/base/files/atomic.ts";
+import { replaceFile } from "../core/base/files/guarded.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import { counted } from "../core/base/suggestion.ts";
 import { storeName, storesAccess } from "../core/config/addresses.ts";

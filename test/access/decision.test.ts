@@ -5,8 +5,13 @@ import t, { type Test } from "tap";
 import type { Grant } from "../../src/core/access/grant.ts";
 import { groupHolder, userHolder } from "../../src/core/access/holder.ts";
 import { decideQuery } from "../../src/core/access/policy.ts";
-import { boundaryName, type Decision, type QueryDecision } from "../../src/core/access/rights.ts";
-import { addedTexts, additionsOf } from "../../src/core/access/row-filter.ts";
+import {
+  additionsOf,
+  boundaryName,
+  type Decision,
+  type QueryDecision,
+} from "../../src/core/access/rights.ts";
+import { addedTexts } from "../../src/core/access/row-filter.ts";
 import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
 import { addToBytes } from "../../src/core/query/additions.ts";
 import type { Query } from "../../src/core/query/query.ts";

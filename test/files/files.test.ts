@@ -18,10 +18,10 @@ import { mock } from "node:test";
 import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
 import t from "tap";
-import { replaceFile } from "../../src/core/base/files/atomic.ts";
 import {
   isReadOnlyIn,
   readGuarded,
+  replaceFile,
   shellQuoted,
   UnsafeFileError,
 } from "../../src/core/base/files/guarded.ts";

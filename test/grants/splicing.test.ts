@@ -2,8 +2,8 @@
 import t from "tap";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { decideQuery } from "../../src/core/access/policy.ts";
-import type { QueryDecision } from "../../src/core/access/rights.ts";
-import { addedTexts, additionsOf } from "../../src/core/access/row-filter.ts";
+import { additionsOf, type QueryDecision } from "../../src/core/access/rights.ts";
+import { addedTexts } from "../../src/core/access/row-filter.ts";
 import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
 import { addToBytes, splice } from "../../src/core/query/additions.ts";
 import { termText } from "../../src/core/query/conditions.ts";

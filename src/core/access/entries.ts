@@ -1,5 +1,5 @@
 import { type Grant, isNarrowing } from "./grant.ts";
-import { groupOf } from "./holder.ts";
+import { displayName } from "./holder.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 
 const isAscii = (text: string) => /^[\0-\x7f]*$/.test(text);
@@ -61,11 +61,6 @@ export interface EntrySlot {
   temporary?: Grant;
   /** Instead, the entries of several holders at a certain time, the deciding one first. */
   merged?: readonly DecidingEntry[];
-}
-
-export function displayName(place: string, { holder }: Pick<Grant, "holder">): string {
-  const group = groupOf(holder);
-  return group === undefined ? place : `${place} (group ${group})`;
 }
 
 /** The entries of a slot, the deciding one first. */

@@ -1,8 +1,16 @@
 import { Refusal } from "../base/refusal.ts";
 import { counted } from "../base/suggestion.ts";
-import { attributeReference, readAttributes } from "./attributes.ts";
 import { entriesIn } from "./entries.ts";
-import type { Attributes, AttributeValue, Grant, Literal, RowCondition, User } from "./grant.ts";
+import {
+  type Attributes,
+  type AttributeValue,
+  attributeReference,
+  type Grant,
+  type Literal,
+  type RowCondition,
+  readAttributes,
+  type User,
+} from "./grant.ts";
 import { type Holder, userHolder, writtenHolder } from "./holder.ts";
 import { entryRoles, readGrant, writtenLimits } from "./records.ts";
 import { type EntryRole, isExternalUsername } from "./roles.ts";

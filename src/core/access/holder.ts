@@ -52,3 +52,9 @@ export function writtenHolder(holder: Holder): { username: string } | { group: s
   const group = groupOf(holder);
   return group === undefined ? { username: holderText(holder) } : { group };
 }
+
+/** As messages name an entry: its place, and the group if it is a group's. */
+export function displayName(place: string, { holder }: { readonly holder: Holder }): string {
+  const group = groupOf(holder);
+  return group === undefined ? place : `${place} (group ${group})`;
+}

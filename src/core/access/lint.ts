@@ -1,9 +1,9 @@
 /** Lint of valid access files: entries that may not mean what was intended. */
 
 import { type Steps, visitEach } from "../base/cooperative-scheduling.ts";
-import { attributeReference } from "./attributes.ts";
 import { entriesAt, entriesIn, type UserGrants } from "./entries.ts";
 import {
+  attributeReference,
   type Boundary,
   type Grant,
   type Group,

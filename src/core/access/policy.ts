@@ -1,11 +1,17 @@
-import { lowest } from "../query/limits.ts";
 import { placeName } from "../query/names.ts";
 import type { PermissionClass } from "../query/permissions.ts";
 import type { Query } from "../query/query.ts";
-import { DatabaseGrants, displayName, unrestrictedGrant } from "./entries.ts";
-import { type Boundary, type Grant, isNarrowing, type Limits, type Subject } from "./grant.ts";
+import { DatabaseGrants, unrestrictedGrant } from "./entries.ts";
+import {
+  type Boundary,
+  type Grant,
+  isNarrowing,
+  type Limits,
+  lowest,
+  type Subject,
+} from "./grant.ts";
 import { type Caller, effectiveGrants } from "./groups.ts";
-import { holderText } from "./holder.ts";
+import { displayName, holderText } from "./holder.ts";
 import { approvalsOf, decideNarrowedQuery, narrowingOn } from "./narrowed-query.ts";
 import {
   type ApprovalRule,

@@ -9,21 +9,19 @@ import {
   plainNameRule,
 } from "../query/names.ts";
 import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
-import {
-  attributeReference,
-  attributesForm,
-  isLiteral,
-  isWhole,
-  readAttributes,
-} from "./attributes.ts";
 import { GrantCollection } from "./entries.ts";
 import {
   type AttributeValue,
+  attributeReference,
+  attributesForm,
   type Boundary,
   type Grant,
   type Group,
+  isLiteral,
+  isWhole,
   type RateLimit,
   type RowCondition,
+  readAttributes,
   rowComparisons,
   type User,
   updatedUser,

@@ -1,3 +1,4 @@
+import type { Addition } from "../query/additions.ts";
 import type { BytewiseColumns, CountedLimit } from "../query/limits.ts";
 import { placeName } from "../query/names.ts";
 import type { OperationNode } from "../query/node.ts";
@@ -472,4 +473,14 @@ export function rateWindowsOf(
     }
   }
   return [...windows.values()];
+}
+
+/** The conditions that row filters add to the operations of a query. */
+export function additionsOf(decisions: readonly Decision[]): Addition[] {
+  const filters = decisions.flatMap((decision) => decision.filters ?? []);
+  const byNode = Map.groupBy(filters, ({ node }) => node);
+  return Array.from(byNode, ([node, some]) => ({
+    node,
+    conditions: some.flatMap(({ added }) => added),
+  })).filter(({ conditions }) => conditions.length > 0);
 }

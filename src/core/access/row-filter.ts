@@ -1,24 +1,26 @@
 import { writeDigits } from "../json/exact.ts";
 import { quoteName } from "../json/fault.ts";
-import type { Addition } from "../query/additions.ts";
 import { termsOf, termText } from "../query/conditions.ts";
-import { type BytewiseColumns, lowest } from "../query/limits.ts";
+import type { BytewiseColumns } from "../query/limits.ts";
 import type { OperationNode } from "../query/node.ts";
 import { definitions, isOperationName } from "../query/operations.ts";
 import type { Access, Query } from "../query/query.ts";
 import type { CellValue, Condition, Operation, Row, Term } from "../query/tree.ts";
-import { attributeReference, isWhole } from "./attributes.ts";
 import { readsOneTable, type TableRight } from "./column-checks.ts";
-import type {
-  AttributeValue,
-  Literal,
-  RowComparison,
-  RowCondition,
-  Subject,
-  User,
+import {
+  type AttributeValue,
+  attributeReference,
+  isWhole,
+  type Literal,
+  lowest,
+  type RowComparison,
+  type RowCondition,
+  type Subject,
+  type User,
 } from "./grant.ts";
 import type { Caller } from "./groups.ts";
 import {
+  additionsOf,
   type DecidingEntry,
   type Decision,
   Denied,
@@ -315,14 +317,4 @@ export function addedFilters(query: Query, decisions: readonly Decision[]): Adde
 /** The conditions that filters add, as JSON. */
 export function addedTexts(filters: readonly TableFilter[] = []): string[] {
   return filters.flatMap(({ added }) => added.map(termText));
-}
-
-/** The conditions that row filters add to the operations of a query. */
-export function additionsOf(decisions: readonly Decision[]): Addition[] {
-  const filters = decisions.flatMap((decision) => decision.filters ?? []);
-  const byNode = Map.groupBy(filters, ({ node }) => node);
-  return Array.from(byNode, ([node, some]) => ({
-    node,
-    conditions: some.flatMap(({ added }) => added),
-  })).filter(({ conditions }) => conditions.length > 0);
 }

@@ -37,13 +37,13 @@ import type { Gateway } from "./gateway.ts";
 import { loginOrigin } from "./origins.ts";
 import {
   accessDatabaseParameter,
+  type Endpoint,
   entryTableParameter,
   groupParameter,
   holderParameter,
   readPage,
   usernameParameter,
-} from "./parameters.ts";
-import type { Endpoint } from "./route.ts";
+} from "./route.ts";
 
 /** @throws Refusal `unauthenticated` if the request has no caller */
 function requireCaller({ authenticated }: Exchange): Authenticated {

@@ -5,7 +5,7 @@ import { allEntriesOf } from "../access/groups.ts";
 import { ClientError } from "../base/client-error.ts";
 import { runCooperatively } from "../base/cooperative-scheduling.ts";
 import { Refusal, type RefusalCode } from "../base/refusal.ts";
-import { challengesOf } from "../identity/credentials.ts";
+import { challengesOf } from "../identity/authenticate.ts";
 import { JsonFault } from "../json/fault.ts";
 import { endBeforeBody, leavesBodyUnread } from "./body.ts";
 import type { Exchange, ResourceChallenge } from "./exchange.ts";

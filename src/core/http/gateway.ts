@@ -81,6 +81,8 @@ export interface Admission {
 export interface Gateway {
   /** The configuration in force, replaced when the file changes. */
   readonly configuration: Configuration;
+  /** The path below which the gateway's own paths are. Empty if they are at the root. */
+  readonly basePath: string;
   /** The URL for clients, with the base path and without a trailing slash. */
   readonly publicUrl: string;
   readonly transportHeaders: readonly string[];

@@ -2,9 +2,8 @@
 
 import type { EntryPoint } from "../access/grant.ts";
 import { decideQuery } from "../access/policy.ts";
-import type { QueryDecision } from "../access/rights.ts";
+import { additionsOf, type QueryDecision } from "../access/rights.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
-import { additionsOf } from "../access/row-filter.ts";
 import { obstacleOf, type Snapshot } from "../access/snapshot.ts";
 import { runAtOnce } from "../base/cooperative-scheduling.ts";
 import { addToBytes } from "../query/additions.ts";

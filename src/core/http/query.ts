@@ -2,6 +2,7 @@ import { isDeepStrictEqual } from "node:util";
 import { decideQuery } from "../access/policy.ts";
 import { writeRateLimit } from "../access/records.ts";
 import {
+  additionsOf,
   type Decision,
   mayBeNarrowed,
   type QueryDecision,
@@ -9,7 +10,7 @@ import {
   rateWindowsOf,
   seesSchema,
 } from "../access/rights.ts";
-import { type AddedFilter, addedFilters, additionsOf } from "../access/row-filter.ts";
+import { type AddedFilter, addedFilters } from "../access/row-filter.ts";
 import { ClientError } from "../base/client-error.ts";
 import {
   runAtOnce,

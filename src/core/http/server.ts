@@ -1,13 +1,22 @@
 import { once } from "node:events";
 import type { IncomingMessage, ServerOptions, ServerResponse } from "node:http";
+import type { User } from "../access/snapshot.ts";
 import { http } from "../base/node-http.ts";
 import { Refusal } from "../base/refusal.ts";
-import { basePathOf, type Configuration } from "../config/schema.ts";
-import { bearerOnly } from "../identity/credentials.ts";
+import { type Configuration, tokenHeadersOf } from "../config/schema.ts";
+import {
+  authenticate,
+  bearerOnly,
+  type Credential,
+  claimedIssuer,
+  type ExternalToken,
+  externalCaller,
+  passwordCaller,
+  readCredential,
+} from "../identity/authenticate.ts";
 import { traceIdOf } from "../observe/audit.ts";
 import type { RequestTrace, Tracing } from "../observe/tracing.ts";
 import { reject } from "./answer.ts";
-import { authenticateCaller } from "./authentication.ts";
 import {
   closeAfterResponse,
   endConnection,
@@ -20,6 +29,7 @@ import { type BrokenRequest, Connections, limitAnswers } from "./connections.ts"
 import {
   Exchange,
   hasBody,
+  occurrences,
   pathOf,
   requirePlainHead,
   requireStillGood,
@@ -34,11 +44,92 @@ import {
   isPreflight,
   loginOrigin,
   requireLocal,
+  requireSameOrigin,
   sendPreflight,
 } from "./origins.ts";
 import { allowedMethods, type Endpoint, methodIn, type Router, type Routes } from "./route.ts";
 import type { SecureServer } from "./secure-server.ts";
 import { limitConnections } from "./system-limits.ts";
+
+/**
+ * The gateway and the upstream might each choose a different one.
+ *
+ * @throws Refusal `several_authorization_headers` or `several_credentials`
+ */
+function requireOneCredential({ configuration }: Gateway, { request }: Exchange): void {
+  const count = occurrences(request, "authorization");
+  if (count > 1) throw new Refusal("several_authorization_headers");
+  let all = count;
+  for (const name of tokenHeadersOf(configuration.auth.accept)) all += occurrences(request, name);
+  if (all > 1) throw new Refusal("several_credentials");
+}
+
+/**
+ * Waits only for a password or for a token of an external issuer that has not been verified yet, or
+ * for the endpoint's own authentication.
+ *
+ * @throws Refusal if the endpoint requires a credential and there is no valid one
+ */
+export function authenticateCaller(
+  gateway: Gateway,
+  { authentication }: Endpoint,
+  exchange: Exchange,
+): Promise<void> | undefined {
+  requireOneCredential(gateway, exchange);
+  if (authentication === "public") return undefined;
+  if (typeof authentication === "object") return authentication.authenticate(gateway, exchange);
+  const { configuration, tokens, access, revocations, issuers } = gateway;
+  if (!configuration.auth.enabled) {
+    if (authentication === "administration") throw new Refusal("administration_disabled");
+    return undefined;
+  }
+  const { request, routed } = exchange;
+  const { authorization } = request.headers;
+  const acceptExternal = (external: ExternalToken) => {
+    exchange.authenticated = externalCaller(access.snapshot, revocations, external);
+  };
+  if (routed.accept.includes("bearer") && authorization?.startsWith("Bearer ")) {
+    // To check the form of a token with many groups takes longer than to find it.
+    const known = issuers?.recall(authorization.slice("Bearer ".length), "query");
+    if (known !== undefined) {
+      acceptExternal(known);
+      return undefined;
+    }
+  }
+  const credential = readCredential(request.headers, routed.accept);
+  // Browsers add Basic credentials that were typed in once to requests of other sites' pages too.
+  if (/^basic /i.test(authorization ?? "")) requireSameOrigin(gateway, exchange);
+  if ("password" in credential) return authenticateUser(gateway, exchange, credential);
+  const { token } = credential;
+  if (issuers !== undefined && claimedIssuer(token) !== configuration.auth.issuer) {
+    return issuers.verify(token, "query").then(acceptExternal);
+  }
+  exchange.authenticated = authenticate(tokens, access.snapshot, revocations, token);
+  return undefined;
+}
+
+/** @throws Refusal `credentials_invalid`, `too_many_attempts` or `login_busy` */
+function authenticateUser(
+  { configuration, access, passwords }: Gateway,
+  exchange: Exchange,
+  { username, password }: Exclude<Credential, { readonly token: string }>,
+): Promise<void> | undefined {
+  if (!configuration.auth.passwords) throw new Refusal("credentials_invalid");
+  // Text that is not the name of a user may be a mistyped password.
+  if (access.snapshot.users.has(username)) exchange.claimedName = username;
+  const origin = loginOrigin(exchange.peer, exchange.request);
+  const accept = (user: User) => {
+    const caller = passwordCaller(user);
+    caller.identify(access.snapshot);
+    exchange.authenticated = caller;
+  };
+  const known = passwords.recall(access.snapshot, username, password, origin);
+  if (known !== undefined) {
+    accept(known);
+    return undefined;
+  }
+  return passwords.verify(username, password, origin).then(accept);
+}
 
 /** The recorded status for a client that left before the response, as in nginx. */
 const CLIENT_GONE = 499;
@@ -58,8 +149,8 @@ function beginTrace(
   return tracing.begin({ method, route, path, scheme, address, httpVersion, headers, startedAt });
 }
 
-function isLogin({ configuration }: Gateway, { routed }: Exchange): boolean {
-  return routed.pattern === `${basePathOf(configuration)}/login`;
+function isLogin({ basePath }: Gateway, { routed }: Exchange): boolean {
+  return routed.pattern === `${basePath}/login`;
 }
 
 function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
@@ -171,8 +262,7 @@ function cutOnceRefused(gateway: Gateway, exchange: Exchange): void {
 const noBody: Buffer = Buffer.alloc(0);
 
 /** True for what a replica without a valid lease still serves. */
-function isForMonitors({ configuration }: Gateway, { path }: Exchange): boolean {
-  const basePath = basePathOf(configuration);
+function isForMonitors({ basePath }: Gateway, { path }: Exchange): boolean {
   return path === `${basePath}/healthz` || path === `${basePath}/readyz`;
 }
 
@@ -208,9 +298,8 @@ async function serve(
 }
 
 /** True for a browser at the gateway's URL. For other clients the path is unknown. */
-function isBrowserAtHome({ configuration }: Gateway, { request, path }: Exchange): boolean {
+function isBrowserAtHome({ basePath }: Gateway, { request, path }: Exchange): boolean {
   const { method, headers } = request;
-  const basePath = basePathOf(configuration);
   const isHome = path === `${basePath}/` || path === basePath;
   if (!isHome || (method !== "GET" && method !== "HEAD")) return false;
   return headers.accept?.includes("text/html") ?? false;

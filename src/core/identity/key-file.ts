@@ -2,8 +2,12 @@ import { existsSync } from "node:fs";
 import { mkdir, readdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
-import { replaceFile, syncDirectory } from "../base/files/atomic.ts";
-import { giveToDirectoryOwner, readGuarded } from "../base/files/guarded.ts";
+import {
+  giveToDirectoryOwner,
+  readGuarded,
+  replaceFile,
+  syncDirectory,
+} from "../base/files/guarded.ts";
 import { lockFileOf, withLock } from "../base/files/lock.ts";
 import { watchFile } from "../base/files/watch.ts";
 import { canSign, type KeyStore, type StoredKey, storedKeyShape } from "./key-store.ts";

@@ -6,8 +6,13 @@ import { isAnyUsername } from "../access/roles.ts";
 import { messageOf } from "../base/client-error.ts";
 import { epochSeconds, forgettableBefore, steadySeconds } from "../base/clock.ts";
 import { runCooperatively, visitEach } from "../base/cooperative-scheduling.ts";
-import { replaceFile, syncDirectory } from "../base/files/atomic.ts";
-import { decodeUtf8, giveToDirectoryOwner, readGuardedBytes } from "../base/files/guarded.ts";
+import {
+  decodeUtf8,
+  giveToDirectoryOwner,
+  readGuardedBytes,
+  replaceFile,
+  syncDirectory,
+} from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
 import { watchFile } from "../base/files/watch.ts";
 import { Refusal } from "../base/refusal.ts";

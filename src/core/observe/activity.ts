@@ -3,8 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import * as z from "zod";
 import { epochSeconds } from "../base/clock.ts";
-import { replaceFile } from "../base/files/atomic.ts";
-import { giveToDirectoryOwner } from "../base/files/guarded.ts";
+import { giveToDirectoryOwner, replaceFile } from "../base/files/guarded.ts";
 import type { Log } from "./log.ts";
 
 const FIRST_WRITE_MS = 5000;

@@ -34,9 +34,3 @@ export interface BytewiseColumns {
 }
 
 export type QueryLimit = CountedLimit | BytewiseColumns;
-
-/** The lowest of the numbers that are set, however many there are. */
-export function lowest(numbers: readonly (number | undefined)[]): number | undefined {
-  const set = numbers.filter((one) => one !== undefined);
-  return set.length === 0 ? undefined : set.reduce((least, one) => Math.min(least, one));
-}

@@ -215,9 +215,13 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
     };
     signal.addEventListener("abort", abandon);
     this.#isCommitting = false;
-    const timedOut = queryTimedOut(limitMs);
+    let timedOut: EngineRefusal | undefined;
+    const onMissed = (): EngineRefusal => {
+      timedOut = queryTimedOut(limitMs);
+      return timedOut;
+    };
     try {
-      return await this.ask(name, ask, { ms: limitMs, onMissed: () => timedOut });
+      return await this.ask(name, ask, { ms: limitMs, onMissed });
     } catch (error) {
       const isLost = error instanceof ChannelClosedError;
       if (this.#isCommitting && (isLost || error === timedOut)) {

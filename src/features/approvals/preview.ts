@@ -1,8 +1,8 @@
 import { z } from "zod";
 import type { Subject } from "../../core/access/grant.ts";
 import { decideQuery } from "../../core/access/policy.ts";
+import { additionsOf } from "../../core/access/rights.ts";
 import { EVERY_DATABASE } from "../../core/access/roles.ts";
-import { additionsOf } from "../../core/access/row-filter.ts";
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { runCooperatively, type Steps } from "../../core/base/cooperative-scheduling.ts";
 import { keepSpelling } from "../../core/json/exact.ts";

@@ -3,7 +3,7 @@ import {
   requireAdministrator,
   requireManager,
 } from "../../core/access/administration.ts";
-import { type DecidingEntry, displayName, entriesAt } from "../../core/access/entries.ts";
+import { type DecidingEntry, entriesAt } from "../../core/access/entries.ts";
 import {
   readCondition,
   viewEntry,
@@ -13,6 +13,7 @@ import {
 import { type Grant, placeOf } from "../../core/access/grant.ts";
 import { callerFor, localGroupsOf } from "../../core/access/groups.ts";
 import {
+  displayName,
   groupHolder,
   groupOf,
   type Holder,

@@ -1,8 +1,7 @@
 import { hash } from "node:crypto";
 import type { JWTPayload } from "jose";
 import * as z from "zod";
-import { readAttributes } from "../../core/access/attributes.ts";
-import type { Attributes } from "../../core/access/grant.ts";
+import { type Attributes, readAttributes } from "../../core/access/grant.ts";
 import { isExternalGroup, isExternalUsername } from "../../core/access/roles.ts";
 import { epochSeconds } from "../../core/base/clock.ts";
 import { Refusal } from "../../core/base/refusal.ts";

@@ -8,9 +8,9 @@ import {
   type ExternalToken,
   externalCaller,
   identify,
+  readBearerToken,
   requireUnexpired,
 } from "../../core/identity/authenticate.ts";
-import { readBearerToken } from "../../core/identity/credentials.ts";
 import { signInOf } from "../../core/identity/sign-in.ts";
 import type { SignIns } from "../oauth/client/sign-ins.ts";
 import { type McpScope, mcpScopes } from "../oauth/server/protocol.ts";

@@ -24,10 +24,10 @@ const metadataPath = "/.well-known/oauth-protected-resource";
 const originOf = memoize((url) => URL.parse(url)?.origin ?? "", 64);
 
 /** The gateway's URL. Without a public one, a client on this machine may use another name of it. */
-function urlFor({ configuration, publicUrl }: Gateway, { request }: Exchange): string {
+function urlFor({ configuration, basePath, publicUrl }: Gateway, { request }: Exchange): string {
   if (configuration.server.public_url !== "") return publicUrl;
   const [scheme = ""] = publicUrl.split("/", 1);
-  const url = originOf(`${scheme}//${request.headers.host}`) + basePathOf(configuration);
+  const url = originOf(`${scheme}//${request.headers.host}`) + basePath;
   return resourcesOf(publicUrl).includes(resourceOf(url)) ? url : publicUrl;
 }
 

@@ -5,6 +5,7 @@ import type {
   StandardSchemaWithJSON,
 } from "@modelcontextprotocol/server";
 import { z } from "zod";
+import { lowest } from "../../core/access/grant.ts";
 import { boundariesFor, decidingEntry, mayBeNarrowed } from "../../core/access/rights.ts";
 import { runCooperatively, type Steps } from "../../core/base/cooperative-scheduling.ts";
 import { memoizeLast } from "../../core/base/memoize.ts";
@@ -23,7 +24,6 @@ import {
   required,
   type Schema,
 } from "../../core/query/kind.ts";
-import { lowest } from "../../core/query/limits.ts";
 import { OperationNode } from "../../core/query/node.ts";
 import { definitions } from "../../core/query/operations.ts";
 import { parseQueryInSlices } from "../../core/query/parse.ts";

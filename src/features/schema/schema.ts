@@ -3,9 +3,8 @@ import { Refusal } from "../../core/base/refusal.ts";
 import { cutOnChange, sendSuccess } from "../../core/http/answer.ts";
 import { type Exchange, originOf } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
-import { databaseParameter, tableParameter } from "../../core/http/parameters.ts";
 import { isNarrowed, requestSchema } from "../../core/http/query.ts";
-import { type Route, route } from "../../core/http/route.ts";
+import { databaseParameter, type Route, route, tableParameter } from "../../core/http/route.ts";
 import {
   createSchemaSource,
   type SchemaSource,
