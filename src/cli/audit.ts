@@ -208,8 +208,7 @@ function lineText(line: ReadLine): string {
 /** Parses a moment in the past into epoch milliseconds. @throws InvalidArgumentError */
 function readTime(text: string): number {
   const moment = readMoment(text);
-  if (moment === undefined)
-    throw new InvalidArgumentError(`Allowed: ${moments.replace("such as ", "")}, for example.`);
+  if (moment === undefined) throw new InvalidArgumentError(`Allowed: ${moments}, for example.`);
   return moment;
 }
 

@@ -312,6 +312,9 @@ export interface RecordProblem {
   /** Index among the table's records, or -1 for something that is not allowed in the file. */
   readonly index: number;
   readonly key: string | undefined;
+  /** What the key's value breaks, such as "must be true or false". */
+  readonly rule?: string;
+  /** The whole sentence. */
   readonly reason: string;
 }
 
@@ -356,20 +359,22 @@ function readTable(
   return record;
 }
 
+type Fail = (key: string, rule: string, reason?: string) => void;
+
 /** Does not report a missing key that was already reported as misspelled. */
-function failing(table: TableName, record: TomlTable, index: number, report: Report) {
+function failing(table: TableName, record: TomlTable, index: number, report: Report): Fail {
   const allowed: readonly string[] = tables[table];
-  return (key: string, reason: string): void => {
+  return (key, rule, reason = `\`${key}\` ${rule}`) => {
     const isThere = Object.hasOwn(record, key);
     const others = Object.keys(record).filter((other) => !allowed.includes(other));
     if (!isThere && others.some((other) => suggestion(other, allowed) === key)) return;
-    report({ table, index, key, reason: isThere ? reason : `${reason}; it is missing` });
+    report({ table, index, key, rule, reason: isThere ? reason : `${reason}; it is missing` });
   };
 }
 
-const nameReason = `\`username\` must be 1 to 64 of letters, digits, '.', '_', '-', '@'; or, for an external user, \`prefix:\` and ${externalNameRule}`;
+const nameRule = `must be 1 to 64 of letters, digits, '.', '_', '-', '@'; or, for an external user, \`prefix:\` and ${externalNameRule}`;
 
-const groupReason = `\`group\` must be a local group's name, ${plainNameRule}, or \`prefix:\` and ${externalGroupRule}`;
+const groupRule = `must be a local group's name, ${plainNameRule}, or \`prefix:\` and ${externalGroupRule}`;
 
 const otherNameForm = "the name of another user, or of a user of an issuer with its `prefix:`";
 
@@ -397,18 +402,17 @@ export function readUser(value: unknown, index: number, report: Report): User | 
     return updatedUser(user, { attributes, sameAs });
   }
   const fail = failing("users", record, index, report);
-  if (!isNamed) fail("username", nameReason);
-  if (!isMail) fail("email", "`email` must be a string of 1 to 254 printable characters");
+  if (!isNamed) fail("username", nameRule);
+  if (!isMail) fail("email", "must be a string of 1 to 254 printable characters");
   if (!isHash) {
-    const reason = "is not an Argon2id hash with costs m 8 to 1048576, t and p 1 to 64";
-    fail("password_hash", `\`password_hash\` ${reason}`);
+    fail("password_hash", "is not an Argon2id hash with costs m 8 to 1048576, t and p 1 to 64");
   }
-  if (!isSwitch) fail("disabled", "`disabled` must be true or false");
+  if (!isSwitch) fail("disabled", "must be true or false");
   if (!isTime) {
-    fail("tokens_valid_after", "`tokens_valid_after` must be a whole number of epoch seconds");
+    fail("tokens_valid_after", "must be a whole number of epoch seconds");
   }
-  if (attributes === undefined) fail("attributes", `\`attributes\` must be ${attributesForm}`);
-  if (!isOther) fail("same_as", `\`same_as\` must be ${otherNameForm}`);
+  if (attributes === undefined) fail("attributes", `must be ${attributesForm}`);
+  if (!isOther) fail("same_as", `must be ${otherNameForm}`);
   return undefined;
 }
 
@@ -420,8 +424,8 @@ export function readGroup(value: unknown, index: number, report: Report): Group 
   const isNamed = isLocalGroupName(name);
   if (isNamed && members !== undefined) return { name, members };
   const fail = failing("groups", record, index, report);
-  if (!isNamed) fail("name", `\`name\` must be ${plainNameRule}`);
-  if (members === undefined) fail("members", `\`members\` must be ${membersForm}`);
+  if (!isNamed) fail("name", `must be ${plainNameRule}`);
+  if (members === undefined) fail("members", `must be ${membersForm}`);
   return undefined;
 }
 
@@ -432,7 +436,7 @@ function readKeys(
   record: TomlTable,
   keys: Readonly<Record<string, KeyReader>>,
   into: { readonly role?: EntryRole },
-  fail: (key: string, reason: string) => void,
+  fail: Fail,
 ): boolean {
   let isGood = true;
   for (const [key, value] of Object.entries(record)) {
@@ -441,8 +445,8 @@ function readKeys(
     const { field, read, form, fits } = reader;
     const found = read(value);
     const isFit = fits === undefined || into.role === undefined || fits.includes(into.role);
-    if (found === undefined) fail(key, `\`${key}\` must be ${form}`);
-    else if (!isFit) fail(key, `\`${key}\` is allowed only with the role ${fits.join(" or ")}`);
+    if (found === undefined) fail(key, `must be ${form}`);
+    else if (!isFit) fail(key, `is allowed only with the role ${fits.join(" or ")}`);
     else Object.assign(into, { [field]: found });
     isGood &&= found !== undefined && isFit;
   }
@@ -455,7 +459,7 @@ export function readBoundary(value: unknown, index: number, report: Report): Bou
   const fail = failing("boundaries", record, index, report);
   const { via } = record;
   if (via !== "mcp" && via !== "query") {
-    fail("via", '`via` must be "mcp" or "query"');
+    fail("via", 'must be "mcp" or "query"');
     return undefined;
   }
   const bounds = Object.keys(record).some((key) => boundingKeys.includes(key));
@@ -464,7 +468,7 @@ export function readBoundary(value: unknown, index: number, report: Report): Bou
     report({ table: "boundaries", index, key: undefined, reason });
   }
   const isForBoth = "username" in record && "group" in record;
-  if (isForBoth) fail("group", twoHolders);
+  if (isForBoth) fail("group", twoHolders, twoHolders);
   const boundary: Boundary = { via };
   const isRead = readKeys(record, boundaryKeys, boundary, fail);
   return isRead && bounds && !isForBoth ? boundary : undefined;
@@ -484,19 +488,20 @@ export function readGrant(value: unknown, index: number, report: Report): Grant 
     const grant: Grant = { holder, database, role: given };
     return readKeys(record, entryKeys, grant, fail) ? grant : undefined;
   }
-  if (isForBoth) fail("group", twoHolders);
-  else if (holder === undefined && isOfGroup) fail("group", groupReason);
+  if (isForBoth) fail("group", twoHolders, twoHolders);
+  else if (holder === undefined && isOfGroup) fail("group", groupRule);
   else if (holder === undefined) {
-    fail("username", "username" in record ? nameReason : "`username` or `group` is required");
+    if ("username" in record) fail("username", nameRule);
+    else fail("username", "is required", "`username` or `group` is required");
   }
   if (!isPlace)
     fail(
       "database",
-      "`database` must be \"*\" or 1 to 63 of letters, digits, '_', '-', or two such names with a dot between",
+      "must be \"*\" or 1 to 63 of letters, digits, '_', '-', or two such names with a dot between",
     );
   if (given === undefined) {
     const hint = typeof role === "string" ? didYouMean(role, entryRoles) : "";
-    fail("role", `\`role\` must be one of ${entryRoles.join(", ")}${hint}`);
+    fail("role", `must be one of ${entryRoles.join(", ")}${hint}`);
   }
   return undefined;
 }

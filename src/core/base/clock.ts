@@ -71,8 +71,8 @@ const daysFromToday = new Map([
 ]);
 const rfc3339 = /^\d{4}-\d\d-\d\d(?:[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d))?$/;
 
-/** Describes the formats of `readMoment` for people. */
-export const moments = "such as 24h, 30d, yesterday, 2026-12-24 or 2026-12-24T18:00:00Z";
+/** Examples of what `readMoment` parses. */
+export const moments = "24h, 30d, yesterday, 2026-12-24 or 2026-12-24T18:00:00Z";
 
 /**
  * Parses a moment into epoch milliseconds: `24h` ago, a day, which begins at midnight UTC, or a

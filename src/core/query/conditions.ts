@@ -317,8 +317,8 @@ function requireEither(
 ): void {
   const { cmp, other, select } = comparison;
   if (other === undefined && select === undefined) {
-    const problem = `the field "value" is missing; required: column, cmp, and value, other or select${inFull}`;
-    throw tape.refusal("missing_field", problem, token);
+    const required = `required: column, cmp, and value, other or select${inFull}`;
+    throw tape.missing("value", required, token);
   }
   if (value !== undefined || (other !== undefined && select !== undefined)) {
     const problem = "only one of value, other and select is allowed";

@@ -255,8 +255,7 @@ export class ObjectShape {
     }
     const missing = this.#fields.find((field) => field.required && !seen.includes(field));
     if (missing === undefined) return parsed;
-    const problem = `the field ${quoteName(missing.name)} is missing; required: ${this.#needed}`;
-    throw tape.refusal("missing_field", problem, object);
+    throw tape.missing(missing.name, `required: ${this.#needed}`, object);
   }
 
   /** @param likely index of the field to try first, since bodies tend to keep the order */

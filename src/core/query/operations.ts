@@ -190,8 +190,7 @@ function requireChanges(
   if (set !== undefined || add !== undefined || bind !== undefined) return;
   const added = node.element === undefined ? "set or add" : "set, add or bind";
   const either = tape.isFull ? added : "set";
-  const problem = `the field "set" is missing; required: database, table, ${either}, where`;
-  throw tape.refusal("missing_field", problem, token);
+  throw tape.missing("set", `required: database, table, ${either}, where`, token);
 }
 
 /** @throws QueryRefused `no_operation`, or the refusal of the operation it contains */

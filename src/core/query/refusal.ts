@@ -27,6 +27,8 @@ export interface BodyLocation {
   readonly path: string;
   /** In bytes. */
   readonly offset: number;
+  /** The field that is missing there. */
+  readonly missing?: string;
 }
 
 /** A query body that breaks the grammar. The message contains no cell value. */

@@ -203,8 +203,7 @@ function requireFit(parsed: Compute, tape: QueryTape, token: number): void {
   const { of: [least, most] = [0, 0], unit: allowed, needs, takes = [] } = ruleOf(fn);
   const missing = needs.find((name) => parsed[name] === undefined);
   if (missing !== undefined) {
-    const problem = `the field "${missing}" is missing; ${fn} needs ${needs.join(", ")}`;
-    throw tape.refusal("missing_field", problem, token);
+    throw tape.missing(missing, `${fn} needs ${needs.join(", ")}`, token);
   }
   const refuse = (problem: string, offset?: number) =>
     tape.refusal("invalid_value", problem, token, offset);
@@ -315,8 +314,7 @@ export function requireSelect(
   if (columns !== undefined) return;
   const unless = tape.isFull ? "; columns may be omitted only with aggregate" : "";
   const database = node.outer === undefined ? "database, " : "";
-  const problem = `the field "columns" is missing; required: ${database}from, columns${unless}`;
-  throw refuse("missing_field", problem);
+  throw tape.missing("columns", `required: ${database}from, columns${unless}`, token);
 }
 
 /**

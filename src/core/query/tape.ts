@@ -291,6 +291,13 @@ export class QueryTape extends Tape {
     return new QueryRefused(code, problem, { path: this.path(token), offset });
   }
 
+  /** @param allowed what is required instead */
+  missing(field: string, allowed: string, token: number): QueryRefused {
+    const problem = `the field ${quoteName(field)} is missing; ${allowed}`;
+    const location = { path: this.path(token), offset: this.start(token), missing: field };
+    return new QueryRefused("missing_field", problem, location);
+  }
+
   /** Converts a JSON fault to a refusal of the query. Other errors are returned unchanged. */
   asRefusal(error: unknown): unknown {
     if (!(error instanceof JsonFault)) return error;

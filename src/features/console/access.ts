@@ -596,11 +596,8 @@ function entryOf(form: Fields): Grant {
     ...(lines.length > 0 && { row_filter: lines.map(readCondition) }),
   };
   const wrong = new Map<string, string>();
-  const note: Report = ({ key = "user", reason }) =>
-    wrong.set(
-      key === "tables" ? "table" : key,
-      reason.replace(/^`\w+` ./, (start) => start.slice(-1).toUpperCase()),
-    );
+  const note: Report = ({ key = "user", reason, rule = reason }) =>
+    wrong.set(key === "tables" ? "table" : key, rule.charAt(0).toUpperCase() + rule.slice(1));
   const grant = readGrant(record, 0, note);
   if (grant !== undefined && wrong.size === 0) return grant;
   // Limits are not parsed if the place or the role is wrong.

@@ -199,7 +199,7 @@ function readMomentOf(name: string, text: string | undefined): number | undefine
   if (text === undefined) return undefined;
   const moment = readMoment(momentIn(text));
   if (moment !== undefined) return moment;
-  throw new Refusal("bad_request", { message: `${name} may be ${moments}` });
+  throw new Refusal("bad_request", { message: `${name} may be such as ${moments}` });
 }
 
 /** The databases whose lines a visitor may see; undefined for administrators, who see all. */

@@ -49,8 +49,7 @@ function splitPath(path: string): { operation: string; field: string | undefined
 
 function grammarErrorText({ location, problem, code }: QueryRefused): string {
   const { operation, place, ...found } = splitPath(location.path);
-  const missing = code === "missing_field" && /field "(\w+)"/.exec(problem)?.[1];
-  const field = found.field ?? (missing || "");
+  const field = found.field ?? location.missing ?? "";
   const example = examples[`${operation}.${field}`] ?? examples[field];
   const advice = example === undefined ? "" : `; write ${field} as ${example}`;
   return `Failed: ${place === "" ? "" : `${place}: `}${problem}${advice} (${code})`;
