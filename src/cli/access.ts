@@ -18,6 +18,7 @@ import { type EntryRole, isGroupName } from "../core/access/roles.ts";
 import { actions } from "../core/administration/actions.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import { didYouMean } from "../core/base/suggestion.ts";
+import { splitPlace } from "../core/query/names.ts";
 import { missingNames } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import { changeAccess, entriesInWords, readAccess } from "./operator.ts";
@@ -97,14 +98,19 @@ async function revokeAccess(holder: Holder, where: string, options: CommonOption
 async function listAccess(options: CommonOptions): Promise<void> {
   const { user, database, table } = options;
   const snapshot = await readAccess(loadFor(options));
-  const [name, tableDatabase = database] = table?.split(".", 2).reverse() ?? [];
-  const coversTable = (pattern: string) => {
-    const prefix = prefixOf(pattern);
-    return pattern === name || (prefix !== undefined && name?.startsWith(prefix));
+  const names = (grant: Grant, name: string) =>
+    grant.tables?.some((pattern) => {
+      const prefix = prefixOf(pattern);
+      return pattern === name || (prefix !== undefined && name.startsWith(prefix));
+    }) ?? false;
+  const isSelected = (grant: Grant) => {
+    if (database !== undefined && grant.database !== database) return false;
+    if (table === undefined || names(grant, table)) return true;
+    const place = splitPlace(table);
+    return (
+      place.table !== undefined && place.database === grant.database && names(grant, place.table)
+    );
   };
-  const isSelected = (grant: Grant) =>
-    [database, tableDatabase].every((one) => one === undefined || grant.database === one) &&
-    (name === undefined || grant.tables?.some(coversTable));
   const all =
     user === undefined
       ? snapshot.grants.values().flatMap(entriesIn)

@@ -69,7 +69,7 @@ ${entry}; databse = "main" => 3: expires \(did you mean database\?\)$
 ${record}; ; [[user]]; username = "${SECRET}" => 4:  \(did you mean users\?\)$
 [[acl]]; username = "a"; database = "${SECRET}"; role = "Owner"; ; [[acl]]; username = "b"; database = "${SECRET.toUpperCase()}"; role = "Owner" => 8: ^another entry names a database that differs from this one only by case$
 ${readWrite}; tables = % => 5: ^\`tables\` must be a list of tables <= [] | "a" | [1] | ["a", "a"]
-${readWrite}; tables = % => 5: ^\`tables\` must be <= ["*"] | ["a*b"] | ["a.b"] | ["${SECRET}!"]
+${readWrite}; tables = % => 5: ^\`tables\` must be <= ["*"] | ["a*b"] | [".b"] | ["${SECRET}!"]
 ${readWrite}; columns = % => 5: ^\`columns\` must be a list <= [] | ["*"] | ["a.b"] | ["a", "a"] | true
 ${readWrite}; writable_columns = % => 5: ^\`writable_columns\` must be a list <= ["*"] | "a"
 ${readWrite}; require_where = % => 5: ^\`require_where\` must be a list of columns <= [] | ["a\u0000"]

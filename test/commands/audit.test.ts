@@ -77,6 +77,18 @@ const linesOf = async (home: string, ...flags: string[]) => {
 };
 const usersOf = (lines: Record<string, unknown>[]) => lines.map(({ user }) => user).join();
 
+t.test("audit --table finds tables that have dots in their names", async (t) => {
+  const home = auditHome(t, {
+    "audit.log":
+      line({ user: "a", table: "logs-2026.11.28" }) + line({ user: "b", table: "11.28" }),
+  });
+  t.equal(usersOf(await linesOf(home, "--table", "logs-2026.11.28")), "a");
+  t.equal(usersOf(await linesOf(home, "--table", "main.logs-2026.11.28")), "a");
+  t.equal(usersOf(await linesOf(home, "--table", "11.28")), "b");
+  t.equal(usersOf(await linesOf(home, "--table", "main.11.28")), "b");
+  t.equal(usersOf(await linesOf(home, "--table", "2026.11.28")), "");
+});
+
 t.test(
   "audit filters by user, table, operation, outcome and time, in rotated files too",
   async (t) => {

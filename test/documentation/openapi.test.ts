@@ -389,7 +389,7 @@ t.test("grant routes match the OpenAPI document", async (t) => {
       [`PUT ${inTable}`, "invalid_body", { body: { ...whole, tables: ["t"] } }],
       [`PUT ${inTable}`, "invalid_entry", { body: { ...whole, max_rows: 0 } }],
       [`PUT ${inTable}`, "invalid_entry", { body: { ...whole, row_filter: [] } }],
-      [`PUT ${inTable}`, "invalid_table", { at: "/api/access/bob/side/a.b", body: whole }],
+      [`PUT ${inTable}`, "invalid_table", { at: "/api/access/bob/side/.b", body: whole }],
       [`DELETE ${inTable}`, 200],
       [`DELETE ${inTable}`, "grant_not_found"],
       [`DELETE ${inTable}`, "invalid_table", { at: "/api/access/bob/side/*" }],

@@ -181,9 +181,18 @@ t.test("paths are matched as sent, and the table in a path is decoded once", asy
   t.strictSame(await send("GET", path, root), [405, "method_not_allowed", "PUT, DELETE"]);
   t.strictSame(await send("PUT", path), [401, "unauthenticated", null]);
   t.strictSame(await send("PUT", path, root), [415, "unsupported_media_type", null]);
-  for (const table of ["*", "a*b", "a.b", "%2561", "a%20b", "%zz", "*a", "x".repeat(64)]) {
+  for (const table of ["*", "a*b", ".a", "%2561", "a%20b", "%zz", "*a", "x".repeat(513)]) {
     refusedWith(t, await put(`rita/main/${table}`, narrowed), 400, "invalid_table");
     refusedWith(t, await remove(`rita/main/${table}`), 400, "invalid_table");
+  }
+});
+
+t.test("an entry's table may have the name of an index, with dots", async (t) => {
+  await putInForce(gateway, original);
+  for (const table of ["logs-2026.11.28", "logs-2026.*", "x".repeat(512)]) {
+    t.equal((await put(`rita/main/${table}`, { role: "ReadOnly" })).status, 200);
+    t.ok(textOf(gateway).includes(`tables = ["${table}"]`));
+    t.equal((await remove(`rita/main/${table}`)).status, 200);
   }
 });
 

@@ -2,12 +2,7 @@ import { type Steps, visitEach } from "../base/cooperative-scheduling.ts";
 import { didYouMean, formatHint, suggestion } from "../base/suggestion.ts";
 import type { Writable } from "../base/toml.ts";
 import { quoteName } from "../json/fault.ts";
-import {
-  columnNamePattern,
-  databasePattern,
-  plainNamePattern,
-  plainNameRule,
-} from "../query/names.ts";
+import { columnNamePattern, databasePattern, plainNameRule } from "../query/names.ts";
 import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
 import { GrantCollection } from "./entries.ts";
 import {
@@ -75,9 +70,11 @@ const listOf =
 const matching = (pattern: RegExp) => (value: unknown) =>
   typeof value === "string" && pattern.test(value);
 
-const longestPrefix = plainNamePattern.replace("{1,63}", "{1,62}");
-/** A table name, or a pattern: a prefix followed by `*`. */
-export const tablePattern: RegExp = new RegExp(`^(?:${plainNamePattern}|${longestPrefix}\\*)$`);
+/**
+ * A table name, or a pattern: a prefix followed by `*`. Indexes and collections of other databases
+ * have longer names than tables, with dots.
+ */
+export const tablePattern = /^(?!\.)(?:[A-Za-z0-9._-]{1,512}|[A-Za-z0-9._-]{1,511}\*)$/;
 const isColumn = matching(new RegExp(`^${columnNamePattern}$`));
 
 function isFilterValue(value: unknown): boolean {
@@ -185,7 +182,7 @@ export const entryKeys = {
   tables: {
     field: "tables",
     read: listOf(matching(tablePattern)),
-    form: 'a list of tables: names of letters, digits, "_" and "-", with * only at the end',
+    form: 'a list of tables: names of letters, digits, "_", "-" and ".", not "." first, with * only at the end',
     fits: [...narrowable, "None"],
   },
   columns: { field: "columns", read: listOf(isColumn), form: columnForm, fits: narrowable },

@@ -75,7 +75,7 @@ const table = {
   ],
   invalid_table: [
     400,
-    "Invalid table: 1 to 63 of letters, digits, '_', '-', or the beginning of such a name and '*'",
+    "Invalid table: 1 to 512 of letters, digits, '_', '-' and '.', not '.' first, or the beginning of such a name and '*'",
   ],
   invalid_entry: [400, "Invalid entry"],
   invalid_page: [400, "Invalid page: limit is 1 to 1000, and after is a username"],

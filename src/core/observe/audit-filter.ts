@@ -112,18 +112,23 @@ export function parseLine(line: Buffer): ReadLine | undefined {
   }
 }
 
-/** A table, or `<database>.<table>`. */
-function askedTable(text = ""): { readonly database?: string; readonly table?: string } {
-  const { database, table } = splitPlace(text);
-  if (table === undefined) return text === "" ? {} : { table: text };
-  return { database, table };
+/** `a.b` is the table b of a, and also a table of this name. */
+function isAskedTable(asked: string, database: string, tables: readonly string[]): boolean {
+  const place = splitPlace(asked);
+  if (tables.includes(asked)) return true;
+  return place.table !== undefined && place.database === database && tables.includes(place.table);
 }
 
 /** Texts that every matching line contains. Other lines are not parsed. */
 export function needlesOf(filter: AuditFilter): string[] {
   const { user, database, table, operation, outcome } = filter;
-  const names = [user, database, askedTable(table).table, operation];
-  const needles = names.flatMap((name) => (name === undefined ? [] : [JSON.stringify(name)]));
+  const needles = [user, database, operation]
+    .filter((name) => name !== undefined)
+    .map((name) => JSON.stringify(name));
+  // Both tables that the text may name end like this.
+  if (table !== undefined && table !== "") {
+    needles.push(JSON.stringify(splitPlace(table).table ?? table).slice(1));
+  }
   const mark = outcome && outcomeMarks[outcome].map((word) => JSON.stringify(word)).join(":");
   return mark === undefined ? needles : [...needles, mark];
 }
@@ -131,13 +136,11 @@ export function needlesOf(filter: AuditFilter): string[] {
 export function matcherOf(filter: AuditFilter): (line: ReadLine) => boolean {
   const { user, database, table, operation, outcome, since, until } = filter;
   const [member, word] = outcome === undefined ? [] : outcomeMarks[outcome];
-  const asked = askedTable(table);
   const asksOperation = [database, table, operation].some((one) => one !== undefined);
   const fits = (one: ReadLine["operations"][number]) =>
     (database === undefined || one.database === database) &&
     (operation === undefined || one.operation === operation) &&
-    (asked.table === undefined || one.tables.includes(asked.table)) &&
-    (asked.database === undefined || one.database === asked.database);
+    (table === undefined || table === "" || isAskedTable(table, one.database, one.tables));
   return (line) => {
     const time = Date.parse(line.time);
     const users = [
