@@ -107,7 +107,7 @@ function isCompressed({ request: { headers } }: Exchange): boolean {
 const SMALL_UPLOAD_BYTES = 1024 * 1024;
 
 /** A body that was read. */
-interface ReadBody {
+export interface ReadBody {
   readonly bytes: Buffer;
   readonly json: Json | undefined;
   readonly lines: readonly Buffer[];

@@ -22,6 +22,7 @@ const handleShape = z.object({
       database: z.string(),
       table: z.string().exactOptional(),
       everyTable: z.string().exactOptional(),
+      alias: z.string().exactOptional(),
     }),
   ),
 });

@@ -49,6 +49,8 @@ export interface PresetRequest {
   readonly headers: IncomingHttpHeaders;
   /** The body of `json`. Undefined if there is none. Names of members are unique. */
   readonly json: Json | undefined;
+  /** The body as it goes up, unless it is passed on in a stream. Empty if there is none. */
+  readonly bytes: Buffer;
   /** The lines of `ndjson`, without their ends. `readLine` parses one, `checkLine` checks one. */
   readonly lines: readonly Buffer[];
   /** Undefined while authentication is off. */

@@ -31,7 +31,7 @@ import {
   type Identity,
   presetHeaders,
 } from "../../core/upstream/headers.ts";
-import { badRequest, limitedBody, readBodyFor } from "./body.ts";
+import { badRequest, limitedBody, type ReadBody, readBodyFor } from "./body.ts";
 import { Handles } from "./handles.ts";
 import { Lookups } from "./lookups.ts";
 import {
@@ -268,9 +268,7 @@ export class PresetServer {
       const body = await readBodyFor(gateway, exchange, endpoint);
       requireStillGood(gateway, exchange);
       bytes = body?.bytes;
-      plan = await endpoint.plan(
-        this.#requestOf(gateway, exchange, parameters, query, body?.json, body?.lines ?? []),
-      );
+      plan = await endpoint.plan(this.#requestOf(gateway, exchange, parameters, query, body));
     } catch (error) {
       requireStillGood(gateway, exchange);
       // A refused request counts too.
@@ -316,8 +314,7 @@ export class PresetServer {
     exchange: Exchange,
     path: Readonly<Record<string, string>>,
     query: ReadonlyMap<string, string>,
-    json: Json | undefined,
-    lines: readonly Buffer[],
+    body: ReadBody | undefined,
   ): PresetRequest {
     const { request, authenticated } = exchange;
     const { subject } = authenticated;
@@ -329,8 +326,9 @@ export class PresetServer {
       path,
       query,
       headers: request.headers,
-      json,
-      lines,
+      json: body?.json,
+      bytes: body?.bytes ?? Buffer.alloc(0),
+      lines: body?.lines ?? [],
       user,
       isAdministrator: subject === undefined || isAdministrator(snapshot, subject),
       defaultDatabase: gateway.configuration.auth.default_database,
