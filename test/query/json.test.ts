@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { quoteName } from "../../src/core/json/fault.ts";
-import { DEEPEST_NESTING } from "../../src/core/json/tape.ts";
+import { JsonFault, quoteName } from "../../src/core/json/fault.ts";
+import { DEEPEST_NESTING, requireOneReading } from "../../src/core/json/tape.ts";
 import { corpus } from "../kit/corpora.ts";
 import { insertOf, refusalOf, scanBody, verdict } from "./kit.ts";
 
@@ -118,6 +118,53 @@ t.test("nesting is allowed to a depth of 64", async (t) => {
   t.equal(verdict(insertOf("[".repeat(100_000))), "nesting_too_deep");
   const negations = `{"Delete":{"database":"main","table":"users","where":${'{"not":'.repeat(70)}`;
   t.equal(verdict(negations), "nesting_too_deep");
+});
+
+/** A random value as text, and whether an object in it has a key twice. */
+function arbitraryJson(depth: number, random: () => number): { text: string; isTwice: boolean } {
+  const kind = random();
+  if (depth === 0 || kind < 0.2) return { text: "1", isTwice: false };
+  const values = Array.from({ length: Math.floor(random() * (kind < 0.3 ? 24 : 4)) }, () =>
+    arbitraryJson(depth - 1, random),
+  );
+  let isTwice = values.some((value) => value.isTwice);
+  if (kind > 0.8) return { text: `[${values.map(({ text }) => text).join()}]`, isTwice };
+  const seen = new Set<number>();
+  const members = values.map(({ text }) => {
+    const key = Math.floor(random() * 60);
+    isTwice ||= seen.has(key);
+    seen.add(key);
+    return random() < 0.5 ? `"k${key}":${text}` : `"\\u006b${key}":${text}`;
+  });
+  return { text: `{${members.join()}}`, isTwice };
+}
+
+function readingOf(text: string): string {
+  try {
+    requireOneReading(Buffer.from(text));
+    return "accepted";
+  } catch (error) {
+    if (error instanceof JsonFault) return error.code;
+    throw error;
+  }
+}
+
+t.test("a key given twice in one object is found, whatever was read before", async (t) => {
+  let seed = 7;
+  const random = () => {
+    seed = (seed * 1103515245 + 12345) % 2147483648;
+    return seed / 2147483648;
+  };
+  let twice = 0;
+  for (let count = 0; count < 5000; count++) {
+    const { text, isTwice } = arbitraryJson(5, random);
+    // Some bodies end within an object, or are too long to share memory with others.
+    if (count % 3 === 0) readingOf(text.slice(0, Math.floor(text.length * random())));
+    const found = readingOf(count % 50 === 0 ? text + " ".repeat(70_000) : text);
+    if (found !== (isTwice ? "duplicate_key" : "accepted")) t.equal(found, isTwice, text);
+    if (isTwice) twice++;
+  }
+  t.ok(twice > 500 && twice < 4500, `${twice} of 5,000`);
 });
 
 t.test("a body that is not an object is refused", async (t) => {

@@ -108,9 +108,14 @@ class ObjectKeys {
   }
 }
 
+function keysByDepth(): ObjectKeys[] {
+  return Array.from({ length: DEEPEST_NESTING + 1 }, () => new ObjectKeys());
+}
+
 /** Serve all short bodies that are parsed at once. A larger array replaces the first. */
 let shortTokens: Int32Array<ArrayBufferLike> = new Int32Array(STRIDE * 1024);
 const shortOpen = new Open();
+const shortUnique = keysByDepth();
 
 const SHORT_BODY = 64 * 1024;
 
@@ -141,7 +146,8 @@ export class Tape {
   readonly #flags: Uint8Array;
   readonly #containers: Int32Array;
   readonly #keys: Int32Array;
-  #unique: ObjectKeys[] | undefined;
+  /** By depth. Cleared whenever an object begins. */
+  #unique: readonly ObjectKeys[] | undefined;
 
   /**
    * @param isAtOnce true if the tape is read and dropped before another one is made
@@ -157,6 +163,7 @@ export class Tape {
     this.#flags = open.flags;
     this.#containers = open.containers;
     this.#keys = open.keys;
+    this.#unique = isShared ? shortUnique : undefined;
     this.#tokens = isShared ? shortTokens : new Int32Array(STRIDE * 64);
     if (!isUtf8(bytes)) throw new JsonFault("invalid_utf8", "the body is not valid UTF-8", 0);
     if (bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf) {
@@ -362,7 +369,7 @@ export class Tape {
   }
 
   #uniqueAt(depth: number): ObjectKeys {
-    this.#unique ??= Array.from({ length: DEEPEST_NESTING + 1 }, () => new ObjectKeys());
+    this.#unique ??= keysByDepth();
     return this.#unique[depth] ?? new ObjectKeys();
   }
 
