@@ -13,6 +13,7 @@ import { makeRole, runSqlFile } from "../store/role.ts";
 import { deployed, deployedPath, fill } from "./programs.ts";
 
 interface Composed {
+  readonly image: string;
   readonly command?: string[];
   readonly build?: { context: string; dockerfile: string };
   readonly depends_on?: string[] | object;
@@ -38,7 +39,8 @@ for (const file of files) {
     const { compose, services, text } = read(file);
     const place = (name: string) => deployedPath(path.join(path.dirname(file), name));
     for (const [name, service] of Object.entries(services)) {
-      const { build, configs = [], networks, secrets = [], volumes = [] } = service;
+      const { build, configs = [], image, networks, secrets = [], volumes = [] } = service;
+      t.match(image, build === undefined ? /^[a-z]+:[\d.]+@sha256:[0-9a-f]{64}$/ : "gatehouse");
       for (const other of namesIn(service.depends_on)) t.ok(other in services, `${name}: ${other}`);
       for (const network of namesIn(networks)) t.ok(network in compose.networks, network);
       for (const secret of secrets) {

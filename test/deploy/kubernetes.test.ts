@@ -13,96 +13,287 @@ import path from "node:path";
 import { Ajv } from "ajv";
 import t, { type Test } from "tap";
 import { parse, parseAllDocuments } from "yaml";
+import type * as z from "zod";
 import { routeTable } from "../../src/app/routes.ts";
-import { configurationSchema } from "../../src/core/config/schema.ts";
+import { basePathOf, type Configuration } from "../../src/core/config/schema.ts";
 import { makeSecretLine } from "../../src/features/store/secrets.ts";
+import { load } from "../config/support.ts";
 import { startPostgres } from "../engine/postgres/server.ts";
 import { ask } from "../kit/client.ts";
 import { freePort } from "../kit/free-port.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { nightly } from "../kit/nightly.ts";
 import { runCommand, Service } from "../kit/process.ts";
-import { queryHeaders, select } from "../kit/queries.ts";
+import { queryHeaders } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
-import { makeRole } from "../store/role.ts";
+import { makeRole, runSqlFile } from "../store/role.ts";
+import { manifest } from "./kubernetes-schema.ts";
 import { deployed, deployedPath, fill, findProgram } from "./programs.ts";
 
-const manifests = parseAllDocuments(deployed("kubernetes.yaml")).map((one) => one.toJS());
+type Manifest = z.infer<typeof manifest>;
+type Kind = Manifest["kind"];
 
-function only(kind: string, name = "gatehouse") {
-  return manifests.find((one) => one.kind === kind && one.metadata.name === name);
+/** A rendered set-up: the chart with the values of one example. */
+class Setup {
+  readonly name: string;
+  readonly text: string;
+  readonly manifests: readonly Manifest[];
+
+  constructor(name: string, file: string) {
+    this.name = name;
+    this.text = deployed(file);
+    this.manifests = parseAllDocuments(this.text).map((one) => manifest.parse(one.toJS()));
+  }
+
+  find<K extends Kind>(kind: K, name = "gatehouse"): Extract<Manifest, { kind: K }> | undefined {
+    return this.manifests.find(
+      (one): one is Extract<Manifest, { kind: K }> =>
+        one.kind === kind && one.metadata.name === name,
+    );
+  }
+
+  get<K extends Kind>(kind: K, name = "gatehouse"): Extract<Manifest, { kind: K }> {
+    const found = this.find(kind, name);
+    if (found === undefined) throw new Error(`${this.name} has no ${kind} ${name}`);
+    return found;
+  }
+
+  get pod() {
+    return this.get("Deployment").spec.template.spec;
+  }
+
+  get container() {
+    const [container] = this.pod.containers;
+    if (container === undefined) throw new Error("no container");
+    return container;
+  }
+
+  get configuration(): string {
+    return this.get("ConfigMap", "gatehouse-config").data["gateway.toml"] ?? "";
+  }
 }
 
-const { spec } = only("Deployment");
-const pod = spec.template.spec;
-const [gatehouse] = pod.containers;
-const ports = new Map<string, number>(
-  gatehouse.ports.map((one: { name: string; containerPort: number }) => [
-    one.name,
-    one.containerPort,
-  ]),
-);
-const toml: string = only("ConfigMap", "gatehouse-config").data["gateway.toml"];
+const setups = [
+  new Setup("postgresql", "kubernetes.yaml"),
+  ...readdirSync(deployedPath("helm/rendered")).map(
+    (file) => new Setup(path.basename(file, ".yaml"), `helm/rendered/${file}`),
+  ),
+];
 const page = readFileSync(new URL("../../docs/operations.md", import.meta.url), "utf8");
 
-t.test("everything that the manifests refer to exists", async (t) => {
-  const database = only("StatefulSet", "gatehouse-postgresql");
-  for (const { spec } of [only("Deployment"), database]) {
-    const { containers, volumes } = spec.template.spec;
-    for (const { name, configMap, secret } of volumes) {
-      if (configMap !== undefined) t.ok(only("ConfigMap", configMap.name), name);
-      if (secret !== undefined) t.match(page, `create secret generic ${secret.secretName} `, name);
-    }
-    for (const { name } of containers[0].volumeMounts) {
-      const isVolume = volumes.some((one: { name: string }) => one.name === name);
-      t.ok(isVolume || name === "data", `${name} is mounted`);
-    }
-    t.strictSame(spec.selector.matchLabels, spec.template.metadata.labels);
-  }
-  t.strictSame(only("PodDisruptionBudget").spec.selector, spec.selector);
-  t.ok(only("PodDisruptionBudget").spec.maxUnavailable < spec.replicas, "some replicas stay");
-  t.strictSame(only("Service").spec.selector, spec.selector.matchLabels);
-  const { selector } = only("Service", database.spec.serviceName).spec;
-  t.strictSame(selector, database.spec.selector.matchLabels);
-  for (const { targetPort } of only("Service").spec.ports) t.ok(ports.has(targetPort), targetPort);
-  for (const { ports: allowed } of only("NetworkPolicy").spec.ingress) {
-    for (const { port } of allowed) t.ok(ports.has(String(port)), `${port}`);
-  }
-  const [{ http }] = only("Ingress").spec.rules;
-  t.match(http.paths[0].backend.service, { name: only("Service").metadata.name });
-  t.match(only("Service").spec.ports, [{ name: http.paths[0].backend.service.port.name }]);
-});
+function setupOf(name = ""): Setup {
+  const found = setups.find((one) => one.name === name);
+  if (found === undefined) throw new Error(`no set-up ${name}`);
+  return found;
+}
 
-t.test("a rollout keeps all replicas, and containers have no needless rights", async (t) => {
-  t.equal(spec.strategy.rollingUpdate.maxUnavailable, 0);
-  t.equal(pod.securityContext.runAsNonRoot, true);
-  for (const { securityContext } of [...pod.initContainers, gatehouse]) {
-    t.match(securityContext, {
-      readOnlyRootFilesystem: true,
-      allowPrivilegeEscalation: false,
-      capabilities: { drop: ["ALL"] },
-    });
-  }
-});
-
-t.test("probes use routes of the gateway", async (t) => {
-  const routes = routeTable(configurationSchema.parse({}));
-  const { startupProbe, livenessProbe, readinessProbe } = gatehouse;
-  for (const { httpGet } of [startupProbe, livenessProbe, readinessProbe]) {
-    const route = routes.find(({ pattern }) => pattern === httpGet.path);
-    t.ok(route?.methods.has("GET"), httpGet.path);
-    t.equal(httpGet.port, "http");
-  }
-  t.equal(readinessProbe.httpGet.path, "/readyz");
-});
-
-t.test("the configuration matches the container's ports and grace period", async (t) => {
-  t.match(toml, `listen = "0.0.0.0:${ports.get("metrics")}"`);
-  t.equal(ports.get("http"), configurationSchema.parse({}).server.port);
-  const [delay, grace] = ["shutdown_delay", "shutdown_grace"].map((key) =>
-    Number(new RegExp(`^${key} = (\\d+)$`, "m").exec(toml)?.[1]),
+t.test("every example of the chart is rendered", async (t) => {
+  const names = readdirSync(deployedPath("helm/examples")).map((file) =>
+    path.basename(file, ".yaml"),
   );
-  t.ok(pod.terminationGracePeriodSeconds > Number(delay) + Number(grace));
+  t.strictSame(setups.map(({ name }) => name).toSorted(), names.toSorted());
+  t.ok(names.length >= 5, names.join());
+});
+
+for (const one of setups) {
+  t.test(`${one.name}: everything that the manifests refer to exists`, async (t) => {
+    const workloads = one.manifests.filter(
+      (each) => each.kind === "Deployment" || each.kind === "StatefulSet",
+    );
+    for (const { spec } of workloads) {
+      const { containers, initContainers, volumes } = spec.template.spec;
+      for (const { name, configMap, secret, persistentVolumeClaim } of volumes) {
+        if (configMap !== undefined) t.ok(one.find("ConfigMap", configMap.name), name);
+        if (secret !== undefined) {
+          t.match(
+            page,
+            `create secret generic ${secret.secretName} `,
+            `${secret.secretName} is documented`,
+          );
+        }
+        if (persistentVolumeClaim !== undefined) {
+          t.ok(one.find("PersistentVolumeClaim", persistentVolumeClaim.claimName), name);
+        }
+      }
+      const places = volumes.map(({ name }) => name);
+      for (const { volumeMounts } of [...initContainers, ...containers]) {
+        for (const { name } of volumeMounts) t.ok([...places, "data"].includes(name), name);
+      }
+      t.strictSame(spec.selector.matchLabels, spec.template.metadata.labels);
+    }
+
+    const labels = one.get("Deployment").spec.selector;
+    const ports = one.container.ports.map(({ name }) => name);
+    const routed = one.manifests.filter((each) => each.kind === "Ingress");
+    for (const { spec } of routed) {
+      for (const { http } of spec.rules) {
+        for (const { backend } of http.paths) {
+          const service = one.get("Service", backend.service.name);
+          t.ok(service.spec.ports.some(({ name }) => name === backend.service.port.name));
+          t.strictSame(service.spec.selector, labels.matchLabels);
+        }
+      }
+    }
+    for (const { port } of one.get("NetworkPolicy").spec.ingress.flatMap((rule) => rule.ports)) {
+      t.ok(ports.includes(String(port)), `${port}`);
+    }
+    for (const { targetPort } of one.get("Service").spec.ports)
+      t.ok(ports.includes(String(targetPort)));
+  });
+
+  t.test(`${one.name}: the configuration loads, and the containers match it`, async (t) => {
+    const { pod, container } = one;
+    const configuration = loadRendered(t, one);
+    const routes = routeTable(configuration);
+    const probed = [container.startupProbe, container.livenessProbe, container.readinessProbe];
+    const paths = probed.map((probe) => {
+      if (probe === undefined || !("httpGet" in probe)) throw new Error("no HTTP probe");
+      t.equal(probe.httpGet.port, "http");
+      return probe.httpGet.path;
+    });
+    const base = basePathOf(configuration);
+    t.strictSame(paths, [`${base}/healthz`, `${base}/healthz`, `${base}/readyz`]);
+    for (const each of paths) {
+      t.ok(routes.find(({ pattern }) => pattern === each)?.methods.has("GET"), each);
+    }
+    const ports = new Map(container.ports.map(({ name, containerPort }) => [name, containerPort]));
+    const { server, metrics, console: pages } = configuration;
+    t.equal(ports.get("http"), server.port);
+    t.equal(metrics.listen, `0.0.0.0:${ports.get("metrics")}`);
+    t.equal(pages.listen, ports.has("console") ? `0.0.0.0:${ports.get("console")}` : undefined);
+    const drain = server.shutdown_delay + server.shutdown_grace;
+    t.ok((pod.terminationGracePeriodSeconds ?? 0) > drain);
+    for (const { securityContext } of [...pod.initContainers, container]) {
+      t.match(securityContext, {
+        readOnlyRootFilesystem: true,
+        allowPrivilegeEscalation: false,
+        capabilities: { drop: ["ALL"] },
+      });
+    }
+  });
+
+  t.test(
+    `${one.name}: an update keeps all replicas, or never runs two on the same files`,
+    async (t) => {
+      const { spec } = one.get("Deployment");
+      const state = one.pod.volumes.find(({ name }) => name === "state");
+      if (state?.persistentVolumeClaim === undefined) {
+        t.equal(spec.strategy.rollingUpdate?.maxUnavailable, 0);
+        t.match(one.configuration, "[store]");
+        t.strictSame(one.get("PodDisruptionBudget").spec.selector, spec.selector);
+        t.ok(one.get("PodDisruptionBudget").spec.maxUnavailable < spec.replicas);
+      } else {
+        t.match(spec, { replicas: 1, strategy: { type: "Recreate" } });
+        t.notMatch(one.configuration, "[store]");
+      }
+    },
+  );
+}
+
+function loadRendered(t: Test, { configuration }: Setup): Configuration {
+  const directory = temporaryHome(t);
+  const write = (name: string, content: string) => {
+    const file = path.join(directory, name);
+    writeFileSync(file, content, { mode: 0o600 });
+    return file;
+  };
+  const text = configuration
+    .replace("/etc/gatehouse/store/store.key", write("store.key", `${makeSecretLine()}\n`))
+    .replace(
+      /\/etc\/gatehouse\/(?:credential|secrets\/[^/"]+)\/\w+/g,
+      write("secret", "a secret\n"),
+    );
+  return load(t, text).configuration;
+}
+
+interface Opening {
+  readonly setup: string;
+  readonly name: string;
+  /** Where a policy lets the gateway connect to, besides the cluster's names. */
+  readonly targets: string[];
+}
+
+const database = "pods app=database:5432";
+const openings: Opening[] = [
+  { setup: "sqlite", name: "nothing", targets: [] },
+  {
+    setup: "postgresql",
+    name: "the pods of the databases",
+    targets: [database, "pods app=gatehouse-postgresql:5432"],
+  },
+  { setup: "mysql", name: "the network of a managed database", targets: ["10.20.0.0/24:3306"] },
+  { setup: "chroma", name: "the pods of Chroma", targets: ["pods app=chroma:8000"] },
+  {
+    setup: "keycloak",
+    name: "a managed database and providers",
+    targets: ["10.20.0.0/24:5432", "10.20.0.0/24:5432", "any:443"],
+  },
+];
+for (const { setup, name, targets } of openings) {
+  t.test(`${setup}: the network policy lets the gateway reach ${name}`, async (t) => {
+    const { egress = [] } = setupOf(setup).get("NetworkPolicy").spec;
+    const [names, ...others] = egress;
+    t.strictSame(names?.ports, [
+      { port: 53, protocol: "UDP" },
+      { port: 53, protocol: "TCP" },
+    ]);
+    const found = others.flatMap(({ to, ports }) => {
+      const peers = to?.map(({ ipBlock, podSelector }) => {
+        if (ipBlock !== undefined) return ipBlock.cidr;
+        const labels = Object.entries(podSelector?.matchLabels ?? {});
+        return `pods ${labels.map((pair) => pair.join("="))}`;
+      });
+      return (peers ?? ["any"]).map((peer) => `${peer}:${ports.map(({ port }) => port)}`);
+    });
+    t.strictSame(found, targets);
+  });
+}
+
+t.test("only the gateway reaches a database that runs as pods", async (t) => {
+  for (const [name, pods] of [
+    ["postgresql", "database"],
+    ["chroma", "chroma"],
+  ]) {
+    const { spec } = setupOf(name).get("NetworkPolicy", "gatehouse-upstream");
+    t.strictSame(spec.podSelector.matchLabels, { app: pods });
+    t.match(spec.ingress, [{ from: [{ podSelector: { matchLabels: { app: "gatehouse" } } }] }]);
+  }
+  for (const name of ["sqlite", "mysql", "keycloak"]) {
+    t.equal(setupOf(name).find("NetworkPolicy", "gatehouse-upstream"), undefined);
+  }
+});
+
+t.test("passwords come from Secrets and are in no manifest", async (t) => {
+  const variables = (name: string) =>
+    setupOf(name).container.env.map((each) => ("value" in each ? each.name : each));
+  t.strictSame(variables("mysql"), [
+    "GATEHOUSE_CONFIG",
+    {
+      name: "MYSQL_PWD",
+      valueFrom: { secretKeyRef: { name: "gatehouse-upstream", key: "password" } },
+    },
+  ]);
+  t.strictSame(variables("sqlite"), ["GATEHOUSE_CONFIG"]);
+  const [init] = setupOf("keycloak").pod.initContainers;
+  t.match(init?.command?.at(-1), "/etc/gatehouse/store/pgpass /etc/gatehouse/upstream/pgpass");
+  for (const one of setups) {
+    t.notMatch(one.text, /kind: Secret|:\/\/[^@\s"]+:[^@\s"]+@/, one.name);
+  }
+});
+
+t.test("the console has a service and a host of its own", async (t) => {
+  const console = setupOf("sqlite").get("Service", "gatehouse-console");
+  t.strictSame(console.spec.ports, [{ name: "console", port: 80, targetPort: "console" }]);
+  const hosts = ["gatehouse", "gatehouse-console"].map(
+    (name) => setupOf("sqlite").get("Ingress", name).spec.rules[0]?.host,
+  );
+  t.strictSame(hosts, ["gate.example.com", "console.example.com"]);
+  t.equal(setupOf("chroma").find("Service", "gatehouse-console"), undefined);
+});
+
+t.test("images of others are pinned by digest", async (t) => {
+  const { spec } = setupOf("postgresql").get("StatefulSet", "gatehouse-postgresql");
+  t.match(spec.template.spec.containers[0]?.image, /^postgres:[\d.]+@sha256:[0-9a-f]{64}$/);
 });
 
 function project(directory: string, files: Readonly<Record<string, string>>): void {
@@ -115,111 +306,204 @@ function project(directory: string, files: Readonly<Record<string, string>>): vo
   symlinkSync(path.basename(version), path.join(directory, "..data"));
 }
 
-async function layOut(t: Test, upstream: string, http: number, metrics: number) {
-  const root = temporaryHome(t);
-  const home = path.join(root, "state");
-  mkdirSync(home);
-  chmodSync(home, 0o777);
-  const store = path.join(root, "store");
-  const pgpass = "*:*:*:*:a password\n";
-  project(store, { "store.key": `${makeSecretLine()}\n`, pgpass });
-  const config = path.join(root, "gateway.toml");
-  const url = await makeRole(await startPostgres(t));
-  writeFileSync(
-    config,
-    fill(toml, {
-      'host = "0.0.0.0"': `host = "127.0.0.1"\nport = ${http}`,
-      "0.0.0.0:9464": `127.0.0.1:${metrics}`,
-      "/etc/gatehouse/store": store,
-      "http://database:9090": upstream,
-      "postgres://gatehouse@gatehouse-postgresql/gatehouse": url,
-    }),
-  );
-  const places: [string, string][] = [
-    ["/etc/gatehouse/gateway.toml", config],
-    ["/etc/gatehouse/store", store],
-    ["/var/lib/gatehouse", home],
-  ];
-  const place = (word: string) =>
-    places.reduce((placed, [from, to]) => placed.replace(from, to), word);
-  return { home, place };
+class RunningPod {
+  readonly home: string;
+  readonly url: string;
+  readonly #root: string;
+  readonly #setup: Setup;
+
+  private constructor(t: Test, setup: Setup, port: number) {
+    this.#root = temporaryHome(t);
+    this.#setup = setup;
+    this.url = `http://127.0.0.1:${port}`;
+    this.home = path.join(this.#root, "state");
+    mkdirSync(this.home);
+    // As an emptyDir, and as a volume with an fsGroup.
+    chmodSync(this.home, 0o777);
+  }
+
+  /** Lays out the files of a pod, with free ports of this machine. */
+  static async layOut(
+    t: Test,
+    setup: Setup,
+    secrets: Readonly<Record<string, Readonly<Record<string, string>>>>,
+    passages: Readonly<Record<string, string>>,
+  ): Promise<RunningPod> {
+    const port = await freePort();
+    const pod = new RunningPod(t, setup, port);
+    for (const [name, files] of Object.entries(secrets)) {
+      project(path.join(pod.#root, name), files);
+    }
+    const text = fill(setup.configuration, {
+      'host = "0.0.0.0"': `host = "127.0.0.1"\nport = ${port}`,
+      "0.0.0.0:9464": `127.0.0.1:${await freePort()}`,
+      ...passages,
+    });
+    writeFileSync(path.join(pod.#root, "gateway.toml"), pod.place(text));
+    return pod;
+  }
+
+  place(text: string): string {
+    return text
+      .replaceAll("0.0.0.0:8081", "127.0.0.1:0")
+      .replaceAll("/etc/gatehouse", this.#root)
+      .replaceAll("/var/lib/gatehouse", this.home);
+  }
+
+  async start(t: Test, env: NodeJS.ProcessEnv = {}): Promise<void> {
+    const flags = this.#setup.container.args ?? [];
+    const service = new Service(
+      this.home,
+      flags.map((flag) => this.place(flag)),
+      env,
+    );
+    t.teardown(() => service.stop("SIGKILL"));
+    await service.logged((line) => line.url === this.url);
+    const { livenessProbe, readinessProbe } = this.#setup.container;
+    for (const probe of [livenessProbe, readinessProbe]) {
+      const probed = probe !== undefined && "httpGet" in probe ? probe.httpGet.path : "";
+      t.equal((await ask(`${this.url}${probed}`)).status, 200, probed);
+    }
+  }
+
+  async administrator(): Promise<Record<string, string>> {
+    const config = this.place("/etc/gatehouse/gateway.toml");
+    const { stdout } = await runCommand(this.home, ["token", "issue", "admin", "--config", config]);
+    return queryHeaders(stdout.trim());
+  }
 }
 
-t.test("a pod's commands start a working gateway", nightly, async (t) => {
+t.test("a pod with SQLite serves queries", async (t) => {
+  const pod = await RunningPod.layOut(t, setupOf("sqlite"), {}, {});
+  await pod.start(t);
+  const body = JSON.stringify({
+    CreateTable: {
+      database: "main",
+      table: "notes",
+      columns: [{ name: "id", type: "int", primary_key: true }],
+    },
+  });
+  const headers = await pod.administrator();
+  t.equal((await ask(`${pod.url}/query`, { method: "POST", headers, body })).status, 200);
+});
+
+t.test("a pod passes its probes below the base path of a preset", async (t) => {
   const upstream = await new RecordingUpstream().listen(t);
-  const [http, metrics] = [await freePort(), await freePort()];
-  const { home, place } = await layOut(t, upstream.url, http, metrics);
-  const [password, init] = pod.initContainers;
-  const [program = "", ...flags] = password.command.map(place);
-  const { status } = spawnSync(program, flags);
-  t.equal(status, 0);
-  const pgpass = place(password.env[0]?.value ?? "");
-  t.equal(statSync(pgpass).mode & 0o777, 0o600, "only its owner may read the password file");
-  const made = await runCommand(home, init.args.map(place));
+  const secrets = { credential: { value: "the gateway's own token\n" } };
+  const pod = await RunningPod.layOut(t, setupOf("chroma"), secrets, {
+    "http://chroma:8000": upstream.url,
+    'preset = "chroma"\n': "",
+    "[server]\n": '[server]\nbase_path = "/_gatehouse"\n',
+  });
+  await pod.start(t);
+});
+
+t.test("the commands of a pod with a store start a working gateway", nightly, async (t) => {
+  const server = await startPostgres(t);
+  const store = await makeRole(server);
+  await runSqlFile(server, "replicas/app.sql");
+  const pgpass = (user: string) => ({ pgpass: `*:*:*:${user}:a password` });
+  const secrets = {
+    store: { "store.key": `${makeSecretLine()}\n`, ...pgpass("gatehouse") },
+    upstream: pgpass("app"),
+  };
+  const setup = setupOf("postgresql");
+  const pod = await RunningPod.layOut(t, setup, secrets, {
+    "postgres://app@database/app": server.url("app", "app"),
+    "postgres://gatehouse@gatehouse-postgresql/gatehouse": store,
+  });
+  const [password, init] = setup.pod.initContainers;
+  const [program = "", ...flags] = (password?.command ?? []).map((word) => pod.place(word));
+  t.match(spawnSync(program, flags, { encoding: "utf8" }), { status: 0, stderr: "" });
+  const file = path.join(pod.home, "pgpass");
+  t.equal(statSync(file).mode & 0o777, 0o600, "only its owner may read the password file");
+  t.equal(readFileSync(file, "utf8"), "*:*:*:gatehouse:a password\n*:*:*:app:a password\n");
+  const args = (init?.args ?? []).map((word) => pod.place(word));
+  const made = await runCommand(pod.home, args);
   t.match(made, { code: 0, stdout: /Created the tables/ }, made.stderr);
-  const again = await runCommand(home, init.args.map(place));
+  const again = await runCommand(pod.home, args);
   t.match(again, { code: 0, stdout: /up to date/ }, "the next pod changes nothing");
-  const service = new Service(home, gatehouse.args.map(place), { PGPASSFILE: pgpass });
-  t.teardown(() => service.stop("SIGKILL"));
-  const url = `http://127.0.0.1:${http}`;
-  await service.logged((line) => line.url === url);
-  for (const { httpGet } of [gatehouse.livenessProbe, gatehouse.readinessProbe]) {
-    t.equal((await ask(`${url}${httpGet.path}`)).status, 200, httpGet.path);
-  }
-  t.equal((await ask(`http://127.0.0.1:${metrics}/metrics`)).status, 200);
-  const config = place("/etc/gatehouse/gateway.toml");
-  const { stdout } = await runCommand(home, ["token", "issue", "admin", "--config", config]);
-  const headers = queryHeaders(stdout.trim());
-  const answer = await ask(`${url}/query`, { method: "POST", headers, body: select });
+  await pod.start(t, { PGPASSFILE: file });
+  const headers = await pod.administrator();
+  const body = JSON.stringify({ CreateDatabase: { database: "main" } });
+  const answer = await ask(`${pod.url}/query`, { method: "POST", headers, body });
   t.equal(answer.status, 200, "the administrator's token is accepted");
-  const queries = upstream.take().filter(({ url }) => url === "/query");
-  t.equal(queries.length, 1, "one query");
 });
 
 const chart = deployedPath("helm/gatehouse");
 const values = parse(deployed("helm/gatehouse/values.yaml"));
 const isAllowed = new Ajv().compile(JSON.parse(deployed("helm/gatehouse/values.schema.json")));
 
-t.test("kubernetes.yaml is rendered from the current chart (deploy/helm/render)", async (t) => {
-  const files = readdirSync(chart, { recursive: true, encoding: "utf8" })
-    .filter((name) => statSync(path.join(chart, name)).isFile())
-    .map((name) => `./${name}`)
-    .sort();
+t.test("all set-ups are rendered from the current chart (deploy/helm/render)", async (t) => {
   const digest = createHash("sha256");
-  for (const name of files) digest.update(readFileSync(path.join(chart, name)));
-  t.match(deployed("kubernetes.yaml"), `of the chart ${digest.digest("hex")}\n`);
+  const files = ["gatehouse", "examples"].flatMap((directory) =>
+    readdirSync(deployedPath(`helm/${directory}`), { recursive: true, encoding: "utf8" }).map(
+      (name) => `helm/${directory}/${name}`,
+    ),
+  );
+  for (const name of files.toSorted()) {
+    if (statSync(deployedPath(name)).isFile()) digest.update(deployed(name));
+  }
+  const line = `rendered by helm/render of the chart ${digest.digest("hex")}\n`;
+  for (const { name, text } of setups) t.match(text, line, name);
 });
 
-t.test("the chart's schema accepts the defaults and refuses invalid values", async (t) => {
-  t.ok(isAllowed(values), JSON.stringify(isAllowed.errors));
-  const { version } = JSON.parse(readFileSync(path.join(chart, "../../../package.json"), "utf8"));
-  t.equal(parse(deployed("helm/gatehouse/Chart.yaml")).appVersion, version);
-  const refused = [
-    { ...values, replicas: 0 },
-    { ...values, replica: 3 },
-    { ...values, publicUrl: "http://gate.example.com" },
-    { ...values, store: { ...values.store, maxStaleness: 1 } },
-    { ...values, store: { ...values.store, url: "mysql://gatehouse@db/gatehouse" } },
-    { ...values, store: { ...values.store, url: "postgres://user:password@db/gatehouse" } },
-    { ...values, upstream: { url: "http://database:9090" } },
-  ];
-  for (const wrong of refused) t.notOk(isAllowed(wrong), JSON.stringify(wrong));
-});
+t.test(
+  "the chart's schema accepts the defaults and examples, and refuses invalid values",
+  async (t) => {
+    t.ok(isAllowed(values), JSON.stringify(isAllowed.errors));
+    for (const file of readdirSync(deployedPath("helm/examples"))) {
+      t.ok(isAllowed(parse(deployed(`helm/examples/${file}`))), JSON.stringify(isAllowed.errors));
+    }
+    const { version } = JSON.parse(readFileSync(path.join(chart, "../../../package.json"), "utf8"));
+    t.match(parse(deployed("helm/gatehouse/Chart.yaml")), { version, appVersion: version });
+    const refused = [
+      { replicas: 0 },
+      { replica: 3 },
+      { publicUrl: "http://gate.example.com" },
+      { store: { enabled: true, maxStaleness: 1 } },
+      { store: { enabled: true, url: "mysql://gatehouse@db/gatehouse" } },
+      { store: { enabled: true, url: "postgres://user:password@db/gatehouse" } },
+      { upstream: { url: "postgres://user:password@db/app" } },
+      { upstream: { url: "http://user@db:9090" } },
+      { upstream: { preset: "mongodb" } },
+      { upstream: { cidrs: ["10.0.0.1"] } },
+      { console: { enabled: true } },
+      { egress: [{ cidrs: ["10.0.0.0/8"] }] },
+      { image: { repository: "gatehouse", digest: "latest" } },
+    ];
+    for (const wrong of refused) t.notOk(isAllowed(wrong), JSON.stringify(wrong));
+  },
+);
 
 const helm = findProgram("helm");
-
 if (helm !== undefined) {
-  t.test("helm accepts the chart and renders kubernetes.yaml", async (t) => {
-    const run = (...flags: string[]) =>
-      execFileSync(helm, flags, { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"] });
-    t.match(run("lint", "--strict", chart), "0 chart(s) failed");
-    const template = ["template", "gatehouse", chart, "--namespace", "gatehouse"];
-    t.ok(deployed("kubernetes.yaml").endsWith(run(...template)));
-    const other = ["--set", "postgresql.enabled=false"];
-    t.throws(() => run(...template, ...other), "store.url is required");
-    const file = "--set-string=accessFile=[[users]]";
-    const rendered = run(...template, ...other, "--set", "store.url=postgres://g@db/g", file);
-    t.match(rendered, 'access = "file"');
-    t.notMatch(rendered, "StatefulSet");
+  const render = (...flags: string[]) =>
+    execFileSync(helm, ["template", "gatehouse", chart, "--namespace", "gatehouse", ...flags], {
+      encoding: "utf8",
+      stdio: ["ignore", "pipe", "ignore"],
+    });
+
+  t.test("helm accepts the chart and renders every set-up", async (t) => {
+    const lint = execFileSync(helm, ["lint", "--strict", chart], { encoding: "utf8" });
+    t.match(lint, "0 chart(s) failed");
+    for (const { name, text } of setups) {
+      const file = deployedPath(`helm/examples/${name}.yaml`);
+      t.ok(text.endsWith(render("--values", file)), name);
+    }
+    t.doesNotThrow(() => render());
+  });
+
+  t.test("helm refuses settings that make no working gateway", async (t) => {
+    for (const flag of [
+      "replicas=2",
+      "store.enabled=true",
+      "postgresql.enabled=true",
+      "ingress.enabled=true",
+      "upstream.preset=chroma",
+      "upstream.credential.header=x-api-key",
+    ]) {
+      t.throws(() => render("--set", flag), flag);
+    }
   });
 }
