@@ -83,6 +83,8 @@ export interface Plan {
   readonly accesses: readonly Access[];
   /** True if only administrators may. */
   readonly isForAdministrators?: boolean;
+  /** The method that goes up instead, without a body. */
+  readonly method?: "GET";
   /** The path that goes up instead, encoded, without a query. */
   readonly path?: string;
   /** The query parameters that go up instead. */

@@ -4,7 +4,8 @@ import type { Json, Preset } from "./preset.ts";
 export interface SuiteRequest {
   readonly method: string;
   readonly path: string;
-  readonly headers?: Readonly<Record<string, string>>;
+  /** A list is sent as several headers. */
+  readonly headers?: Readonly<Record<string, string | readonly string[]>>;
   /** Sent as it is, or as JSON. */
   readonly body?: Json | Buffer;
 }
@@ -28,7 +29,10 @@ export interface SuiteGrant {
 }
 
 export interface SuiteContext {
-  /** Sends a request through the gateway. Every user of a grant exists, and `admin` owns all. */
+  /**
+   * Sends a request through the gateway. Every user of a grant exists, and `admin` owns all. Any
+   * other name sends it without a credential. Without an answer, the status is 0.
+   */
   as(user: string): Send;
   /** Sends a request to the database server itself, with the operator's credential. */
   readonly direct: Send;

@@ -1,0 +1,204 @@
+import { randomBytes } from "node:crypto";
+import { writeFile } from "node:fs/promises";
+import type { IncomingHttpHeaders, OutgoingHttpHeaders } from "node:http";
+import path from "node:path";
+import { hashPassword } from "../../core/identity/password.ts";
+import { askTarget } from "../../core/upstream/health-check.ts";
+import { parseTarget, type UpstreamTarget } from "../../core/upstream/target.ts";
+import { isObject, type Json, type Preset } from "./preset.ts";
+import type { Send, Suite, SuiteAnswer, SuiteContext, SuiteGrant } from "./suite.ts";
+
+const suites: Readonly<Partial<Record<Preset["name"], () => Promise<Suite>>>> = {
+  chroma: async () => (await import("./chroma-suite.ts")).chromaSuite,
+};
+
+/** Undefined for a preset without a suite. */
+export async function suiteFor(name: Preset["name"]): Promise<Suite | undefined> {
+  return suites[name]?.();
+}
+
+/** The database server that a suite runs against. */
+export interface SuiteServer {
+  /** `http://host:port`, `https://host:port` or `unix:/path`. */
+  readonly url: string;
+  /** The operator's credential, if the server wants one. */
+  readonly credential: { readonly header: string; readonly value: string } | undefined;
+}
+
+/** One expectation of a suite. */
+export interface SuiteCheck {
+  readonly title: string;
+  readonly holds: boolean;
+  /** Set if it does not hold. */
+  readonly found: string | undefined;
+}
+
+const ADMINISTRATOR = "admin";
+const BASE_PATH = "/_gatehouse";
+const ANSWER_TIMEOUT_MS = 60_000;
+const LONGEST_FOUND = 400;
+/** Cheap, since the password exists only while the suite runs. */
+const costs = { memory: 64, time: 1, parallelism: 1 };
+
+/** JSON strings are strings of TOML too. */
+const quoted = (text: string): string => JSON.stringify(text);
+
+function usersOf({ grants }: Suite): ReadonlySet<string> {
+  return new Set([ADMINISTRATOR, ...grants.map(({ user }) => user)]);
+}
+
+function grantText({ user, database, role, tables }: SuiteGrant): string {
+  const lines = [
+    "[[acl]]",
+    `username = ${quoted(user)}`,
+    `database = ${quoted(database)}`,
+    `role = ${quoted(role)}`,
+  ];
+  if (tables !== undefined) lines.push(`tables = [${tables.map(quoted).join(", ")}]`);
+  return `${lines.join("\n")}\n`;
+}
+
+/**
+ * Writes the files of a gateway with the users and grants of a suite.
+ *
+ * @param home an empty directory that only this user may read
+ * @returns the password of every user
+ */
+export async function writeSuiteFiles(
+  home: string,
+  suite: Suite,
+  { url, credential }: SuiteServer,
+): Promise<string> {
+  const password = randomBytes(15).toString("base64url");
+  const hash = await hashPassword(password, costs);
+  const users = Array.from(
+    usersOf(suite),
+    (name) => `[[users]]\nusername = ${quoted(name)}\npassword_hash = ${quoted(hash)}\n`,
+  );
+  const owner: SuiteGrant = { user: ADMINISTRATOR, database: "*", role: "Owner" };
+  const access = [...users, ...[owner, ...suite.grants].map(grantText)].join("\n");
+  const configuration = [
+    "[server]\nport = 0",
+    `[auth]\nargon2_memory_cost = ${costs.memory}\nargon2_time_cost = ${costs.time}`,
+    `argon2_parallelism = ${costs.parallelism}`,
+    "[mcp]\nenabled = false",
+    `[upstream]\nurl = ${quoted(url)}\npreset = ${quoted(suite.preset.name)}`,
+  ];
+  const write = (name: string, text: string) =>
+    writeFile(path.join(home, name), text, { mode: 0o600 });
+  if (credential !== undefined) {
+    configuration.push(`credential = { header = ${quoted(credential.header)}, file = "secret" }`);
+    await write("secret", credential.value);
+  }
+  await write("gateway.toml", `${configuration.join("\n")}\n`);
+  await write("access_control.toml", access);
+  return password;
+}
+
+function headersOf(received: IncomingHttpHeaders): Headers {
+  const headers = new Headers();
+  for (const [name, value = []] of Object.entries(received)) {
+    for (const one of [value].flat()) headers.append(name, one);
+  }
+  return headers;
+}
+
+function parsed(text: string): Json | undefined {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/** Paths are sent as they are: a URL would resolve their dot segments. */
+function sendTo(target: UpstreamTarget, credential?: SuiteServer["credential"]): Send {
+  return async ({ method, path, headers = {}, body }) => {
+    const bytes = body instanceof Buffer ? body : Buffer.from(JSON.stringify(body ?? null));
+    const sent: OutgoingHttpHeaders = { accept: "application/json" };
+    if (body !== undefined) {
+      sent["content-type"] = "application/json";
+      sent["content-length"] = String(bytes.length);
+    }
+    if (credential !== undefined) sent[credential.header] = credential.value;
+    for (const [name, value] of Object.entries(headers)) {
+      sent[name.toLowerCase()] = typeof value === "string" ? value : [...value];
+    }
+    const answer = await askTarget(target, {
+      method,
+      path,
+      headers: sent,
+      signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
+      ...(body === undefined ? {} : { body: bytes }),
+    });
+    const { status, text } = answer;
+    return { status, text, headers: headersOf(answer.headers), json: parsed(text) };
+  };
+}
+
+function codeOf({ json }: SuiteAnswer): Json | undefined {
+  return isObject(json) ? json.code : undefined;
+}
+
+const explain = (error: unknown): string => (error instanceof Error ? error.message : "failed");
+
+function shown(found: unknown): string {
+  const text = typeof found === "string" ? found : (JSON.stringify(found) ?? "nothing");
+  return text.slice(0, LONGEST_FOUND);
+}
+
+interface SuiteRun {
+  readonly suite: Suite;
+  readonly server: SuiteServer;
+  /** The gateway's URL, without its base path. */
+  readonly gateway: string;
+  readonly password: string;
+  report(check: SuiteCheck): void;
+  /** Aborted to stop after the current request. What the suite has made is removed. */
+  readonly signal: AbortSignal;
+}
+
+/** @throws Error if the gateway or the server cannot be used */
+export async function runSuite(run: SuiteRun): Promise<void> {
+  const { suite, server, gateway, password, report, signal } = run;
+  const ask = sendTo(parseTarget(server.url), server.credential);
+  const direct: Send = (request) =>
+    ask(request).catch((error: unknown) => {
+      throw new Error(`no response from ${server.url}: ${explain(error)}`, { cause: error });
+    });
+  const open = sendTo(parseTarget(gateway));
+  const tokens = new Map<string, string>();
+  for (const username of usersOf(suite)) {
+    const body = { username, password };
+    const { status, json } = await open({ method: "POST", path: `${BASE_PATH}/login`, body });
+    const token = isObject(json) ? json.token : undefined;
+    if (typeof token !== "string") throw new Error(`login of ${username}: status ${status}`);
+    tokens.set(username, token);
+  }
+  const held: SuiteContext["held"] = (title, holds, found) =>
+    report({ title, holds, found: holds ? undefined : shown(found) });
+  const as: SuiteContext["as"] = (user) => async (request) => {
+    signal.throwIfAborted();
+    const token = tokens.get(user);
+    const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` };
+    const headers = { ...authorization, ...request.headers };
+    return open({ ...request, headers }).catch((error: unknown): SuiteAnswer => {
+      return { status: 0, headers: new Headers(), text: explain(error), json: undefined };
+    });
+  };
+  const expect: SuiteContext["expect"] = async (user, request, status, code) => {
+    const answer = await as(user)(request);
+    const { method, path } = request;
+    const holds = answer.status === status && (code === undefined || codeOf(answer) === code);
+    const expected = code === undefined ? status : `${status} ${code}`;
+    const title = `${user || "nobody"} gets ${expected} for ${method} ${path}`;
+    held(title, holds, `${answer.status} ${answer.text}`);
+    return answer;
+  };
+  await suite.clean(direct);
+  try {
+    await suite.run({ as, direct, held, expect });
+  } finally {
+    await suite.clean(direct);
+  }
+}
