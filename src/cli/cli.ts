@@ -18,6 +18,7 @@ const commands = new Map<string, (subcommand?: string) => Promise<Command>>(
     config: async () => (await import("./config.ts")).configCommand(),
     store: async () => (await import("./store.ts")).storeCommand(),
     upstream: async () => (await import("./upstream.ts")).upstreamCommand(),
+    preset: async () => (await import("./preset.ts")).presetCommand(),
     types: async () => (await import("./types.ts")).typesCommand(),
     mcp: async () => (await import("./mcp.ts")).mcpCommand(),
   }),

@@ -3,7 +3,9 @@ import type { Preset } from "./preset.ts";
 type Load = () => Promise<Preset>;
 
 /** Only the one that is used is loaded. */
-export const loaders = new Map<Preset["name"], Load>([]);
+export const loaders = new Map<Preset["name"], Load>([
+  ["chroma", async () => (await import("./chroma.ts")).chroma],
+]);
 
 export function presetOf(name: Preset["name"]): Promise<Preset> {
   const load = loaders.get(name);

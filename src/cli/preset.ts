@@ -1,0 +1,127 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { styleText } from "node:util";
+import type { Command } from "commander";
+import type { Preset, PresetEndpoint } from "../features/databases/preset.ts";
+import type { SuiteCheck, SuiteServer } from "../features/databases/suites.ts";
+import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
+import { Cancelled, FAILURE, print, printJson, printList, UsageError } from "./output.ts";
+
+type PresetName = Preset["name"];
+
+const names: readonly PresetName[] = ["chroma", "opensearch", "couchdb"];
+
+async function show(name: PresetName, options: CommonOptions): Promise<void> {
+  const { presetOf } = await import("../features/databases/presets.ts");
+  const { endpoints } = await presetOf(name);
+  const view = ({ method, path, right, names = "", parameters = [], body }: PresetEndpoint) => ({
+    method,
+    path,
+    right,
+    names,
+    parameters,
+    body: body ?? "none",
+  });
+  printList(
+    endpoints.map(view),
+    options,
+    ["METHOD", "PATH", "RIGHT", "NAMES BESIDES THE PATH", "PARAMETERS", "BODY"],
+    ({ method, path, right, names, parameters, body }) => [
+      method,
+      path,
+      right,
+      names,
+      parameters.join(" "),
+      body,
+    ],
+  );
+}
+
+interface TestOptions extends CommonOptions {
+  readonly url: string;
+  readonly credentialFile?: string;
+}
+
+/** @throws UsageError */
+async function serverOf({ url, credentialFile: file }: TestOptions): Promise<SuiteServer> {
+  const { isBaseUrl } = await import("../core/config/addresses.ts");
+  // The message omits the URL, which may contain a password.
+  if (!isBaseUrl(url) && !/^unix:\/./.test(url)) {
+    throw new UsageError("--url: allowed: http://host:port, https://host:port, unix:/path");
+  }
+  if (file === undefined) return { url, credential: undefined };
+  const { readCredential } = await import("../core/config/resolve.ts");
+  const refuse = (allowed: string) => new Error(`${file}: allowed: ${allowed}`);
+  const line = readCredential(path.resolve(file), true, refuse);
+  const [, header, value] = /^([A-Za-z0-9-]+): *(\S.*)$/.exec(line) ?? [];
+  if (header === undefined || value === undefined) {
+    throw refuse('one header, such as "Authorization: Basic ..." or "x-chroma-token: ..."');
+  }
+  return { url, credential: { header, value } };
+}
+
+function printFailure({ title, found = "" }: SuiteCheck): void {
+  print(`${styleText("red", "FAIL")}  ${title}`);
+  // Without terminal control sequences.
+  print(`      ${found.replace(/\p{Cc}+/gu, " ")}`);
+}
+
+async function test(name: PresetName, options: TestOptions): Promise<void> {
+  const server = await serverOf(options);
+  const { runSuite, suiteFor, writeSuiteFiles } = await import("../features/databases/suites.ts");
+  const suite = await suiteFor(name);
+  if (suite === undefined) throw new UsageError(`the preset ${name} has no tests`);
+  const checks: SuiteCheck[] = [];
+  const stop = new AbortController();
+  // What was made is removed first.
+  process.once("SIGINT", () => stop.abort());
+  await using opened = new AsyncDisposableStack();
+  const home = await mkdtemp(path.join(tmpdir(), "gatehouse-preset-"));
+  opened.defer(() => rm(home, { recursive: true, force: true }));
+  const password = await writeSuiteFiles(home, suite, server);
+  const { loadConfiguration } = await import("../core/config/load.ts");
+  const { createLog } = await import("../core/observe/log.ts");
+  const { startGateway } = await import("../app/start.ts");
+  const config = path.join(home, "gateway.toml");
+  const loaded = loadConfiguration({ config, env: { GATEHOUSE_HOME: home }, cwd: home });
+  const gateway = await startGateway(loaded, {
+    log: createLog({ write: () => {} }),
+    chosenPassword: undefined,
+    hasTerminal: false,
+    loadConsole: () => import("../features/console/app.ts"),
+  });
+  opened.defer(() => gateway.close());
+  const run = runSuite({
+    suite,
+    server,
+    gateway: gateway.facts.url,
+    password,
+    signal: stop.signal,
+    report(check) {
+      checks.push(check);
+      if (!options.json && !check.holds) printFailure(check);
+    },
+  });
+  await run.catch((error: unknown) => {
+    throw stop.signal.aborted ? new Cancelled() : error;
+  });
+  const failed = checks.filter(({ holds }) => !holds).length;
+  if (options.json) printJson({ preset: name, url: server.url, checks });
+  else print(`${checks.length - failed} of ${checks.length} checks held`);
+  if (failed > 0) process.exitCode = FAILURE;
+}
+
+const help = `
+show <preset> --json     print what a preset lets through, and the right that each request needs
+  <preset>               the name in upstream.preset
+test <preset> --json     send allowed, denied and attacking requests to a server through a gateway of its own; uses databases that begin with gatehouse_test_ and removes them
+  <preset>               the name in upstream.preset
+  --url <url>            the server: http://host:port, https://host:port, unix:/path (required)
+  --credential-file <file>  a file with the header that the server wants, as "name: value"
+`;
+
+export function presetCommand(): Command {
+  const commands = defineCommands(help, { show, test }, { preset: { choices: names } });
+  return commandGroup("preset", "inspect and test the interfaces of other databases", commands);
+}

@@ -1,0 +1,757 @@
+import { randomUUID } from "node:crypto";
+import { setTimeout as delay } from "node:timers/promises";
+import { gzipSync } from "node:zlib";
+import { chroma } from "./chroma.ts";
+import { isObject, type Json, type JsonObject } from "./preset.ts";
+import type { Send, Suite, SuiteAnswer, SuiteContext, SuiteRequest } from "./suite.ts";
+
+const ALPHA = "gatehouse_test_a";
+const BRAVO = "gatehouse_test_b";
+const CHARLIE = "gatehouse_test_c";
+const DELTA = "gatehouse_test_d";
+/** Chroma cannot delete a tenant, so this one stays. */
+const TENANT = "gatehouse_test_t";
+/** In documents, ids and metadata that most users may not see. */
+const SECRET = "gatehouse-hush";
+
+/** Longer than the gateway remembers the name of a collection. */
+const FORGOTTEN_MS = 1200;
+const RACES = 25;
+
+const tenants = "/api/v2/tenants";
+const databases = `${tenants}/default_tenant/databases`;
+const at = (database: string, rest = ""): string => `${databases}/${database}${rest}`;
+const elsewhere = `${tenants}/${TENANT}/databases/${ALPHA}`;
+
+const get = (path: string): SuiteRequest => ({ method: "GET", path });
+const remove = (path: string): SuiteRequest => ({ method: "DELETE", path });
+const post = (path: string, body: Json | Buffer): SuiteRequest => ({ method: "POST", path, body });
+const put = (path: string, body: Json): SuiteRequest => ({ method: "PUT", path, body });
+
+/** A record of each collection. */
+function record(id: string, document: string): JsonObject {
+  return { ids: [id], embeddings: [[1, 2, 3]], documents: [document] };
+}
+
+function described({ status, text }: SuiteAnswer): string {
+  return `${status} ${text}`;
+}
+
+/** The code of a refusal of the gateway. Chroma's errors have none. */
+function codeOf({ json }: SuiteAnswer): string | undefined {
+  return isObject(json) && typeof json.code === "string" ? json.code : undefined;
+}
+
+function member(value: Json | undefined, name: string): Json | undefined {
+  return isObject(value) ? value[name] : undefined;
+}
+
+function namesIn({ json }: SuiteAnswer): string {
+  if (!Array.isArray(json)) return "no list";
+  return json
+    .map((one) => String(member(one, "name")))
+    .sort()
+    .join(" ");
+}
+
+async function create(direct: Send, path: string, name: string): Promise<string> {
+  const answer = await direct(post(path, { name }));
+  if (answer.status !== 200) throw new Error(`${path}: ${described(answer)}`);
+  return String(member(answer.json, "id"));
+}
+
+/** The UUIDs of the collections that a run begins with. */
+interface Ids {
+  readonly open: string;
+  readonly hidden: string;
+  /** In another database. */
+  readonly secret: string;
+  /** In a database of the same name of another tenant. */
+  readonly foreign: string;
+}
+
+async function fill(direct: Send): Promise<Ids> {
+  await direct(post(tenants, { name: TENANT }));
+  await create(direct, `${tenants}/${TENANT}/databases`, ALPHA);
+  await create(direct, databases, ALPHA);
+  await create(direct, databases, BRAVO);
+  const collection = async (base: string, name: string, document: string) => {
+    const id = await create(direct, `${base}/collections`, name);
+    await direct(post(`${base}/collections/${id}/add`, record("1", document)));
+    return id;
+  };
+  return {
+    open: await collection(at(ALPHA), "open", "for all"),
+    hidden: await collection(at(ALPHA), "hidden", SECRET),
+    secret: await collection(at(BRAVO), "secret", SECRET),
+    foreign: await collection(elsewhere, "foreign", SECRET),
+  };
+}
+
+async function clean(direct: Send): Promise<void> {
+  const bases = [ALPHA, BRAVO, CHARLIE, DELTA, `${ALPHA}_new`].map((name) => at(name));
+  for (const base of [...bases, elsewhere]) {
+    // A database that is gone leaves its collections behind.
+    const { json } = await direct(get(`${base}/collections`));
+    for (const one of Array.isArray(json) ? json : []) {
+      await direct(remove(`${base}/collections/${String(member(one, "name"))}`));
+    }
+    await direct(remove(base));
+  }
+}
+
+/** Everything that most users may neither read nor change. */
+async function stateOf(direct: Send, ids: Ids): Promise<string> {
+  const answers: string[] = [];
+  for (const [base, id] of [
+    [at(ALPHA), ids.hidden],
+    [at(BRAVO), ids.secret],
+    [elsewhere, ids.foreign],
+  ]) {
+    answers.push((await direct(get(`${base}/collections/by-id/${id}`))).text);
+    answers.push((await direct(post(`${base}/collections/${id}/get`, {}))).text);
+  }
+  for (const base of [at(BRAVO), elsewhere]) {
+    answers.push(namesIn(await direct(get(`${base}/collections`))));
+  }
+  return answers.join("\n");
+}
+
+/** From the least to the most on `gatehouse_test_a`. */
+const roles = ["stranger", "reader", "writer", "builder", "owner"] as const;
+type Role = (typeof roles)[number];
+
+interface Endpoint {
+  readonly title: string;
+  /** The least that is enough. */
+  readonly from: Role;
+  /** Requests are repeatable by the user's name. */
+  request(user: Role): SuiteRequest;
+  /** Runs as the operator before and after. */
+  before?(user: Role): SuiteRequest;
+  after?(user: Role): SuiteRequest;
+}
+
+function endpointsOf(ids: Ids): Endpoint[] {
+  const collections = at(ALPHA, "/collections");
+  const open = `${collections}/${ids.open}`;
+  const vector = { query_embeddings: [[1, 2, 3]], n_results: 1 };
+  const made = (user: Role) => `made-by-${user}`;
+  return [
+    { title: "see the database", from: "reader", request: () => get(at(ALPHA)) },
+    { title: "list collections", from: "reader", request: () => get(collections) },
+    {
+      title: "count collections",
+      from: "reader",
+      request: () => get(at(ALPHA, "/collections_count")),
+    },
+    { title: "get a collection", from: "reader", request: () => get(`${collections}/open`) },
+    {
+      title: "get a collection by its UUID",
+      from: "reader",
+      request: () => get(`${collections}/by-id/${ids.open}`),
+    },
+    {
+      title: "get_or_create a collection that exists",
+      from: "reader",
+      request: () => post(collections, { name: "open", get_or_create: true }),
+    },
+    { title: "get records", from: "reader", request: () => post(`${open}/get`, {}) },
+    { title: "query by a vector", from: "reader", request: () => post(`${open}/query`, vector) },
+    {
+      title: "search",
+      from: "reader",
+      request: () => post(`${open}/search`, { searches: [{ limit: { limit: 1 } }] }),
+    },
+    { title: "count records", from: "reader", request: () => get(`${open}/count`) },
+    { title: "count forks", from: "reader", request: () => get(`${open}/fork_count`) },
+    {
+      title: "ask for the state of the index",
+      from: "reader",
+      request: () => get(`${open}/indexing_status`),
+    },
+    {
+      title: "add records",
+      from: "writer",
+      request: (user) => post(`${open}/add`, record(user, "added")),
+    },
+    {
+      title: "upsert records",
+      from: "writer",
+      request: (user) => post(`${open}/upsert`, record(user, "upserted")),
+    },
+    {
+      title: "update records",
+      from: "writer",
+      request: (user) => post(`${open}/update`, { ids: [user], documents: ["updated"] }),
+    },
+    {
+      title: "delete records",
+      from: "writer",
+      request: (user) => post(`${open}/delete`, { ids: [user] }),
+    },
+    {
+      title: "create a collection",
+      from: "builder",
+      request: (user) => post(collections, { name: made(user) }),
+      after: (user) => remove(`${collections}/${made(user)}`),
+    },
+    {
+      title: "get_or_create a collection that does not exist",
+      from: "builder",
+      request: (user) => post(collections, { name: made(user), get_or_create: true }),
+      after: (user) => remove(`${collections}/${made(user)}`),
+    },
+    {
+      title: "change the metadata of a collection",
+      from: "builder",
+      request: (user) => put(open, { new_metadata: { by: user } }),
+    },
+    {
+      title: "rename a collection",
+      from: "builder",
+      request: () => put(open, { new_name: "renamed" }),
+      after: () => put(open, { new_name: "open" }),
+    },
+    {
+      title: "fork a collection",
+      from: "builder",
+      request: (user) => post(`${open}/fork`, { new_name: made(user) }),
+      after: (user) => remove(`${collections}/${made(user)}`),
+    },
+    {
+      title: "delete a collection",
+      from: "builder",
+      before: (user) => post(collections, { name: made(user) }),
+      request: (user) => remove(`${collections}/${made(user)}`),
+      after: (user) => remove(`${collections}/${made(user)}`),
+    },
+  ];
+}
+
+async function checkRoles({ as, direct, held }: SuiteContext, ids: Ids): Promise<void> {
+  for (const { title, from, request, before, after } of endpointsOf(ids)) {
+    for (const user of roles) {
+      if (before !== undefined) await direct(before(user));
+      const answer = await as(user)(request(user));
+      if (after !== undefined) await direct(after(user));
+      const isAllowed = roles.indexOf(user) >= roles.indexOf(from);
+      // Chroma does not implement all of them on a single node, and answers with its own errors.
+      const holds = isAllowed
+        ? codeOf(answer) === undefined && answer.status !== 0
+        : answer.status === 403;
+      held(`${user} ${isAllowed ? "may" : "may not"} ${title}`, holds, described(answer));
+      if (title.startsWith("rename")) await delay(FORGOTTEN_MS);
+    }
+  }
+}
+
+async function checkServer(context: SuiteContext): Promise<void> {
+  const { as, direct, held, expect } = context;
+  for (const name of ["heartbeat", "healthcheck", "version", "pre-flight-checks"]) {
+    await expect("stranger", get(`/api/v2/${name}`), 200);
+    await expect("", get(`/api/v2/${name}`), 401);
+  }
+  await expect("reader", get(`${tenants}/default_tenant`), 200);
+  await expect("guest", get(`${tenants}/${TENANT}`), 200);
+  await expect("guest", get(`${elsewhere}/collections`), 200);
+  for (const [user, names] of [
+    ["reader", ALPHA],
+    ["stranger", BRAVO],
+    ["guest", ""],
+  ] as const) {
+    const list = await as(user)(get(databases));
+    held(
+      `${user} sees only its own databases in the list`,
+      namesIn(list) === names,
+      described(list),
+    );
+    const identity = await as(user)(get("/api/v2/auth/identity"));
+    const told = member(identity.json, "databases");
+    const isRight = JSON.stringify(told) === JSON.stringify(names === "" ? [] : [names]);
+    held(`${user} is told its own databases as its identity`, isRight, described(identity));
+  }
+  const wide = namesIn(await as("wide")(get(databases))).split(" ");
+  const isWithout = wide.includes(ALPHA) && !wide.includes(BRAVO);
+  held("a list leaves out a database with the role None", isWithout, wide.join(" "));
+  const fresh = `${ALPHA}_new`;
+  for (const user of ["reader", "builder"]) {
+    await expect(user, post(databases, { name: fresh }), 403);
+  }
+  await expect("owner", post(databases, { name: fresh }), 200);
+  await expect("reader", remove(at(fresh)), 403);
+  await expect("builder", remove(at(ALPHA)), 403, "role_insufficient");
+  await expect("owner", remove(at(fresh)), 200);
+  await expect("owner", post(tenants, { name: `${TENANT}_2` }), 403);
+  await expect("admin", post(tenants, { name: "a.b" }), 400, "bad_request");
+  const remained = await direct(get(at(ALPHA)));
+  held("a database that was not dropped is still there", remained.status === 200, remained.text);
+}
+
+/** What users with entries for a few collections see of the others. */
+async function checkTables({ as, direct, held, expect }: SuiteContext, ids: Ids): Promise<void> {
+  const collections = at(ALPHA, "/collections");
+  for (const [query, names] of [
+    ["", "open"],
+    ["?limit=1", "open"],
+    ["?limit=10&offset=1", ""],
+  ]) {
+    const list = await as("narrow")(get(`${collections}${query}`));
+    held(
+      `narrow lists only its collection (${query || "no page"})`,
+      namesIn(list) === names,
+      described(list),
+    );
+  }
+  const count = await as("narrow")(get(at(ALPHA, "/collections_count")));
+  held("narrow counts only its collection", count.text.trim() === "1", described(count));
+  await expect("narrow", get(at(ALPHA)), 200);
+  await expect("narrow", get(`${collections}/open`), 200);
+  await expect("narrow", get(`${collections}/hidden`), 403);
+  await expect("narrow", post(`${collections}/${ids.open}/get`, {}), 200);
+  for (const action of ["get", "query", "search"]) {
+    const body = { query_embeddings: [[1, 2, 3]] };
+    await expect("narrow", post(`${collections}/${ids.hidden}/${action}`, body), 403);
+  }
+  await expect("narrow", get(`${collections}/${ids.hidden}/count`), 403);
+  await expect("narrow", get(`${collections}/by-id/${ids.hidden}`), 403);
+  await expect("narrow", get(`${collections}/Open`), 403, "name_case_mismatch");
+  // It may do anything with collections that begin with part-.
+  const part = await create(direct, collections, "part-1");
+  await expect("partial", put(`${collections}/${part}`, { new_name: "hidden" }), 403);
+  await expect("partial", put(`${collections}/${part}`, { new_name: "other" }), 403);
+  await expect("partial", post(`${collections}/${part}/fork`, { new_name: "other" }), 403);
+  await expect("partial", put(`${collections}/${ids.open}`, { new_name: "part-9" }), 403);
+  await expect("partial", post(collections, { name: "other", get_or_create: true }), 403);
+  await expect("partial", post(collections, { name: "hidden", get_or_create: true }), 403);
+  await expect("partial", post(collections, { name: "part-3" }), 200);
+  await expect("partial", put(`${collections}/${part}`, { new_name: "part-2" }), 200);
+  await expect("partial", remove(`${collections}/part-2`), 200);
+  await expect("partial", remove(`${collections}/open`), 403);
+}
+
+/** A request that must be refused, by whom, and with which statuses. */
+type Attack = readonly [
+  title: string,
+  user: string,
+  request: SuiteRequest,
+  statuses: readonly number[],
+  code?: string,
+];
+
+function attacksWithIds(ids: Ids): Attack[] {
+  const attacks: Attack[] = [];
+  const vectors = { query_embeddings: [[1, 2, 3]], searches: [] };
+  const bodies: readonly (readonly [string, Json])[] = [
+    ["get", {}],
+    ["query", vectors],
+    ["search", vectors],
+    ["add", record("evil", "evil")],
+    ["update", { ids: ["1"], documents: ["evil"] }],
+    ["upsert", record("1", "evil")],
+    ["delete", { ids: ["1"] }],
+    ["fork", { new_name: "stolen" }],
+  ];
+  for (const [action, body] of bodies) {
+    const path = at(ALPHA, `/collections/${ids.secret}/${action}`);
+    attacks.push([`${action} by the UUID of another database`, "owner", post(path, body), [404]]);
+  }
+  const stolen = at(ALPHA, `/collections/${ids.secret}`);
+  attacks.push(
+    ["rename by the UUID of another database", "owner", put(stolen, { new_name: "mine" }), [404]],
+    ["delete a collection by a UUID", "owner", remove(stolen), [404]],
+    ["get a collection by a UUID as its name", "owner", get(stolen), [404]],
+    ["count by the UUID of another database", "owner", get(`${stolen}/count`), [404]],
+    [
+      "look up the UUID of another database",
+      "owner",
+      get(at(ALPHA, `/collections/by-id/${ids.secret}`)),
+      [404],
+    ],
+    [
+      "get by the UUID of another tenant",
+      "owner",
+      post(at(ALPHA, `/collections/${ids.foreign}/get`), {}),
+      [404],
+    ],
+    [
+      "get in another tenant's database of the same name",
+      "owner",
+      post(`${elsewhere}/collections/${ids.foreign}/get`, {}),
+      [403],
+    ],
+    [
+      "use another tenant's path for one's own collection",
+      "owner",
+      post(`${elsewhere}/collections/${ids.open}/get`, {}),
+      [403],
+    ],
+    [
+      "use an unknown database's path",
+      "owner",
+      post(at("gatehouse_test_zz", `/collections/${ids.secret}/get`), {}),
+      [403],
+    ],
+  );
+  const spellings: readonly (readonly [string, string])[] = [
+    ["in upper case", ids.secret.toUpperCase()],
+    ["without hyphens", ids.secret.replaceAll("-", "")],
+    ["in braces", `%7B${ids.secret}%7D`],
+    ["as a URN", `urn:uuid:${ids.secret}`],
+  ];
+  for (const [how, id] of spellings) {
+    const path = at(ALPHA, `/collections/${id}/get`);
+    attacks.push([`write a UUID ${how}`, "owner", post(path, {}), [404]]);
+  }
+  return attacks;
+}
+
+function attacksOnPaths(): Attack[] {
+  const secret = "collections/secret";
+  const paths: readonly (readonly [string, string, ...number[]])[] = [
+    ["name another database", at(BRAVO, `/${secret}`), 403],
+    ["list another database", at(BRAVO, "/collections"), 403],
+    ["count another database", at(BRAVO, "/collections_count"), 403],
+    ["see another database", at(BRAVO), 403],
+    ["encode a letter of another database", at("gatehouse_test_%62", `/${secret}`), 403],
+    ["write a database in upper case", at(BRAVO.toUpperCase(), `/${secret}`), 403],
+    ["write one's own database in upper case", at(ALPHA.toUpperCase(), "/collections"), 403],
+    ["step up with ..", at(ALPHA, `/../${BRAVO}/${secret}`), 400],
+    ["step up with %2e%2e", at(ALPHA, `/%2e%2e/${BRAVO}/${secret}`), 400],
+    ["step up with ..%2f", at(ALPHA, `/collections/..%2f..%2f${BRAVO}%2f${secret}`), 400, 404],
+    ["encode a slash", `${databases}%2f${BRAVO}/${secret}`, 400, 404],
+    ["encode twice", at(ALPHA, `/%252e%252e/${BRAVO}/${secret}`), 400, 404],
+    ["double a slash", at(ALPHA, `//../${BRAVO}/${secret}`), 400],
+    ["write a backslash", at(ALPHA, `/..%5c${BRAVO}/${secret}`), 400, 404],
+    ["cut with a semicolon", at(`${ALPHA};x=/../${BRAVO}`, `/${secret}`), 400, 404],
+    ["cut with a zero byte", at(`${BRAVO}%00${ALPHA}`, `/${secret}`), 400, 404],
+    ["end with a slash", at(ALPHA, "/collections/"), 404],
+    ["name every database", at("*", "/collections"), 404],
+    ["name _all", at("_all", "/collections"), 404],
+    ["name two databases", at(`${ALPHA},${BRAVO}`, "/collections"), 404],
+    ["write tenant and database as one", at(`${TENANT}.${ALPHA}`, "/collections"), 404],
+    ["write the default tenant out", at(`default_tenant.${BRAVO}`, "/collections"), 404],
+    ["write the tenant in upper case", `${tenants}/DEFAULT_TENANT/databases/${BRAVO}`, 403],
+    ["see another tenant", `${tenants}/${TENANT}`, 403],
+    ["see an unknown tenant", `${tenants}/gatehouse_test_zz`, 403],
+    ["name a collection by crn", `/api/v2/collections/default_tenant:${BRAVO}:secret`, 404],
+    [
+      "name a collection by crn below one's own database",
+      at(ALPHA, `/collections/default_tenant:${BRAVO}:secret`),
+      404,
+    ],
+    ["write the path in upper case", "/API/V2/heartbeat", 404],
+    ["use API v1", "/api/v1/collections", 404],
+    [
+      "use API v1 with a tenant",
+      `/api/v1/collections?tenant=default_tenant&database=${BRAVO}`,
+      404,
+    ],
+    ["read the OpenAPI document", "/openapi.json", 404],
+    ["read the documentation", "/docs/", 404],
+    ["read the root", "/", 404],
+  ];
+  return paths.map(([title, path, ...statuses]): Attack => [title, "owner", get(path), statuses]);
+}
+
+function attacksWithParameters(ids: Ids): Attack[] {
+  const collections = at(ALPHA, "/collections");
+  const open = `${collections}/${ids.open}`;
+  const unknown = "unknown_parameter";
+  return [
+    ["add a database", "owner", get(`${collections}?database=${BRAVO}`), [400], unknown],
+    ["add a tenant", "owner", get(`${collections}?tenant=${TENANT}`), [400], unknown],
+    ["send a parameter twice", "owner", get(`${collections}?limit=1&limit=2`), [400]],
+    ["encode one of two parameters", "owner", get(`${collections}?limit=1&%6cimit=2`), [400]],
+    ["send a limit that is no number", "owner", get(`${collections}?limit=-1`), [400]],
+    [
+      "send get_or_create as a parameter",
+      "reader",
+      post(`${collections}?get_or_create=true`, { name: "open" }),
+      [400],
+      unknown,
+    ],
+    ["add a parameter to get", "owner", post(`${open}/get?collection=x`, {}), [400], unknown],
+    [
+      "send a body with a GET",
+      "owner",
+      { ...get(`${collections}/open`), body: { database: BRAVO } },
+      [400],
+    ],
+  ];
+}
+
+function attacksOnBodies(ids: Ids): Attack[] {
+  const collections = at(ALPHA, "/collections");
+  const open = `${collections}/${ids.open}`;
+  const json = { "content-type": "application/json" };
+  const raw = (text: string, headers = {}): SuiteRequest => ({
+    ...post(collections, Buffer.from(text)),
+    headers: { ...json, ...headers },
+  });
+  const unknown = "unknown_member";
+  const name = '{"name":"evil"}';
+  return [
+    ["send an array for a creation", "owner", post(collections, ["evil", null]), [400]],
+    ["send an array for a rename", "owner", put(open, ["evil"]), [400]],
+    ["send an array for a tenant", "admin", post(tenants, ["evil"]), [400]],
+    ["send text for a creation", "owner", post(collections, "evil"), [400]],
+    [
+      "name a database",
+      "owner",
+      post(collections, { name: "evil", database: BRAVO }),
+      [400],
+      unknown,
+    ],
+    ["name a tenant", "owner", post(collections, { name: "evil", tenant: TENANT }), [400], unknown],
+    ["name an id", "owner", post(collections, { name: "evil", id: ids.secret }), [400], unknown],
+    ["add a member to a rename", "owner", put(open, { name: "evil" }), [400], unknown],
+    [
+      "add a member to a database",
+      "owner",
+      post(databases, { name: `${ALPHA}_new`, tenant: TENANT }),
+      [400],
+      unknown,
+    ],
+    [
+      "name an attached function in the schema",
+      "owner",
+      post(collections, {
+        name: "evil",
+        schema: { defaults: {}, keys: {}, source_attached_function_id: ids.secret },
+      }),
+      [400],
+      unknown,
+    ],
+    ["give a member twice", "owner", raw('{"name":"evil","name":"open"}'), [400]],
+    [
+      "escape a member that is given twice",
+      "owner",
+      raw('{"name":"evil","n\\u0061me":"x1"}'),
+      [400],
+    ],
+    ["send a second value", "owner", raw(`${name}${name}`), [400]],
+    ["begin with a byte order mark", "owner", raw(`\ufeff${name}`), [400]],
+    ["nest deeply", "owner", raw(`{"metadata":${"[".repeat(99)}${"]".repeat(99)}}`), [400]],
+    ["send no JSON", "owner", raw("name=evil"), [400]],
+    ["send text", "owner", raw(name, { "content-type": "text/plain" }), [415]],
+    [
+      "send UTF-16",
+      "owner",
+      raw(name, { "content-type": "application/json; charset=utf-16" }),
+      [415],
+    ],
+    ["send an unknown coding", "owner", raw(name, { "content-encoding": "br" }), [415]],
+    ["send broken gzip", "owner", raw(name, { "content-encoding": "gzip" }), [400]],
+    [
+      "hide a creation in gzip",
+      "reader",
+      {
+        ...post(collections, gzipSync(name)),
+        headers: { ...json, "content-encoding": "gzip" },
+      },
+      [403],
+    ],
+    ["send a name with a slash", "owner", post(collections, { name: `../${BRAVO}` }), [400]],
+    ["send a list of names", "owner", post(collections, { name: ["evil"] }), [400]],
+    [
+      "send get_or_create as text",
+      "reader",
+      post(collections, { name: "open", get_or_create: "true" }),
+      [400],
+    ],
+    ["rename to a list", "owner", put(open, { new_name: ["evil"] }), [400]],
+    ["rename by the name", "owner", put(`${collections}/open`, { new_name: "evil" }), [400]],
+    ["fork without a name", "owner", post(`${open}/fork`, {}), [400]],
+  ];
+}
+
+function attacksOnMethods(ids: Ids): Attack[] {
+  const collections = at(ALPHA, "/collections");
+  const open = `${collections}/${ids.open}`;
+  const method = (name: string, path: string): SuiteRequest => ({ method: name, path });
+  const override = { "x-http-method-override": "DELETE", "x-method-override": "DELETE" };
+  const rewrite = {
+    "x-original-url": at(BRAVO, "/collections"),
+    "x-rewrite-url": at(BRAVO, "/collections"),
+  };
+  return [
+    ["reset the server", "admin", post("/api/v2/reset", {}), [404]],
+    ["attach a function", "owner", post(`${open}/functions/attach`, { name: "f" }), [404]],
+    ["see an attached function", "owner", get(`${open}/functions/f`), [404]],
+    ["detach a function", "owner", post(`${open}/attached_functions/f/detach`, {}), [404]],
+    ["ask for the head of another database", "owner", method("HEAD", at(BRAVO)), [403]],
+    ["change a tenant", "admin", method("PATCH", `${tenants}/${TENANT}`), [405]],
+    ["put a list", "owner", method("PUT", collections), [405]],
+    ["delete a list", "owner", method("DELETE", collections), [405]],
+    [
+      "override the method",
+      "reader",
+      { ...post(collections, { name: "x1" }), headers: override },
+      [403],
+    ],
+    ["override the path", "stranger", { ...get(collections), headers: rewrite }, [403]],
+    [
+      "send two credentials",
+      "owner",
+      { ...get(collections), headers: { authorization: ["Bearer x", "Bearer y"] } },
+      [400, 401],
+    ],
+    [
+      "send a type twice",
+      "owner",
+      {
+        ...post(collections, { name: "x1" }),
+        headers: { "content-type": ["application/json", "text/plain"] },
+      },
+      [400, 415],
+    ],
+    ["send no credential", "", get(collections), [401]],
+  ];
+}
+
+async function checkAttacks({ as, held }: SuiteContext, ids: Ids): Promise<void> {
+  const attacks = [
+    ...attacksWithIds(ids),
+    ...attacksOnPaths(),
+    ...attacksWithParameters(ids),
+    ...attacksOnBodies(ids),
+    ...attacksOnMethods(ids),
+  ];
+  for (const [title, user, request, statuses, code] of attacks) {
+    const answer = await as(user)(request);
+    const isRefused = statuses.includes(answer.status) && !answer.text.includes(SECRET);
+    const holds = isRefused && (code === undefined || codeOf(answer) === code);
+    held(`attack: ${title}`, holds, `${request.method} ${request.path}: ${described(answer)}`);
+  }
+}
+
+/** Names that change while requests are under way. */
+async function checkRaces({ as, direct, held, expect }: SuiteContext, ids: Ids): Promise<void> {
+  const collections = at(ALPHA, "/collections");
+  const shared = { name: "fleeting", get_or_create: true };
+  let created = 0;
+  let refused = 0;
+  for (let race = 0; race < RACES; race++) {
+    await direct(post(collections, { name: "fleeting" }));
+    const asked = as("reader")(post(collections, shared));
+    await direct(remove(`${collections}/fleeting`));
+    const { status } = await asked;
+    if (status === 403 || status === 404) refused++;
+    const after = await direct(get(`${collections}/fleeting`));
+    if (after.status !== 404) created++;
+    await direct(remove(`${collections}/fleeting`));
+  }
+  const found = `${created} created, ${refused} refused`;
+  held("a reader creates nothing by get_or_create in a race with a delete", created === 0, found);
+  const open = `${collections}/${ids.open}`;
+  await expect("narrow", get(`${open}/count`), 200);
+  await direct(put(open, { new_name: "closed" }));
+  await delay(FORGOTTEN_MS);
+  await expect("narrow", get(`${open}/count`), 403);
+  await direct(put(open, { new_name: "open" }));
+  await delay(FORGOTTEN_MS);
+  await expect("narrow", get(`${open}/count`), 200);
+  const before = await direct(get(`${collections}/open`));
+  await as("reader")(post(collections, { name: "open", get_or_create: true, metadata: { a: 1 } }));
+  const after = await direct(get(`${collections}/open`));
+  const isSame = JSON.stringify(before.json) === JSON.stringify(after.json);
+  held("get_or_create of a reader changes nothing", isSame, after.text);
+}
+
+/** Requests of users who may use `gatehouse_test_c`, and one collection of it. */
+function observations(other: string, hidden: string): SuiteRequest[] {
+  const own = at(CHARLIE, "/collections");
+  return [
+    get("/api/v2/auth/identity"),
+    get(databases),
+    get(`${databases}?limit=2`),
+    get(own),
+    get(`${own}?limit=1&offset=1`),
+    get(at(CHARLIE, "/collections_count")),
+    get(`${own}/mine`),
+    get(at(DELTA)),
+    get(at(DELTA, "/collections")),
+    get(at(DELTA, "/collections/mine")),
+    post(at(DELTA, "/collections"), { name: "mine", get_or_create: true }),
+    post(at(DELTA, `/collections/${other}/get`), {}),
+    post(`${own}/${other}/get`, {}),
+    post(`${own}/${other}/query`, { query_embeddings: [[1, 2, 3]] }),
+    get(`${own}/by-id/${other}`),
+    get(`${own}/theirs`),
+    post(own, { name: "theirs", get_or_create: true }),
+    remove(`${own}/theirs`),
+    remove(at(DELTA)),
+    get(`${own}/by-id/${hidden}/`),
+  ];
+}
+
+/** Answers without what differs between any two requests. */
+async function observe(send: Send, other: string, hidden: string): Promise<string[]> {
+  const answers: string[] = [];
+  for (const request of observations(other, hidden)) {
+    const answer = await send(request);
+    const text = answer.text
+      .replace(/"request_id":"[^"]*"/, "")
+      .replaceAll(other, "<other>")
+      .replaceAll(hidden, "<hidden>");
+    answers.push(`${answer.status} ${text}`);
+  }
+  return answers;
+}
+
+/** Nothing tells a caller whether there is anything besides what it may use. */
+async function checkDifference({ as, direct, held }: SuiteContext): Promise<void> {
+  await create(direct, databases, CHARLIE);
+  const id = await create(direct, at(CHARLIE, "/collections"), "mine");
+  await direct(post(at(CHARLIE, `/collections/${id}/add`), record("1", "own")));
+  const observed = (user: string) => observe(as(user), randomUUID(), randomUUID());
+  const alone = { solo: await observed("solo"), "solo-narrow": await observed("solo-narrow") };
+  const compare = async (user: keyof typeof alone, other: string, hidden: string) => {
+    for (const [index, answer] of (await observe(as(user), other, hidden)).entries()) {
+      const before = alone[user][index];
+      const { method, path } = observations("<other>", "<hidden>")[index] ?? get("");
+      const found = `${before} became ${answer}`;
+      held(`${user} gets the same beside other data: ${method} ${path}`, answer === before, found);
+    }
+  };
+  await create(direct, databases, DELTA);
+  const other = await create(direct, at(DELTA, "/collections"), "mine");
+  await direct(post(at(DELTA, `/collections/${other}/add`), record("1", SECRET)));
+  await compare("solo", other, randomUUID());
+  const hidden = await create(direct, at(CHARLIE, "/collections"), "theirs");
+  await compare("solo-narrow", other, hidden);
+}
+
+/** What is to be kept of Chroma 1.x. */
+export const chromaSuite: Suite = {
+  preset: chroma,
+  grants: [
+    { user: "reader", database: ALPHA, role: "ReadOnly" },
+    { user: "writer", database: ALPHA, role: "ReadWrite" },
+    { user: "builder", database: ALPHA, role: "DbAdmin" },
+    { user: "owner", database: ALPHA, role: "Owner" },
+    { user: "owner", database: `${ALPHA}_new`, role: "Owner" },
+    { user: "stranger", database: BRAVO, role: "DbAdmin" },
+    { user: "guest", database: `${TENANT}.${ALPHA}`, role: "ReadOnly" },
+    { user: "wide", database: "*", role: "ReadWrite" },
+    { user: "wide", database: BRAVO, role: "None" },
+    { user: "narrow", database: ALPHA, role: "ReadOnly", tables: ["open"] },
+    { user: "partial", database: ALPHA, role: "DbAdmin", tables: ["part-*"] },
+    { user: "solo", database: CHARLIE, role: "ReadWrite" },
+    { user: "solo-narrow", database: CHARLIE, role: "ReadWrite", tables: ["mine"] },
+  ],
+  async run(context) {
+    const ids = await fill(context.direct);
+    const before = await stateOf(context.direct, ids);
+    await checkRoles(context, ids);
+    await checkServer(context);
+    await checkTables(context, ids);
+    await checkAttacks(context, ids);
+    await checkRaces(context, ids);
+    const after = await stateOf(context.direct, ids);
+    context.held("nothing that was refused changed anything", after === before, after);
+    await checkDifference(context);
+  },
+  clean,
+};
