@@ -113,9 +113,9 @@ async function test(name: PresetName, options: TestOptions): Promise<void> {
 }
 
 const help = `
-show <preset> --json     print what a preset lets through, and the right that each request needs
+show --json     print what a preset lets through, and the right that each request needs
   <preset>               the name in upstream.preset
-test <preset> --json     send allowed, denied and attacking requests to a server through a gateway of its own; uses databases that begin with gatehouse_test_ and removes them
+test --json     send allowed, denied and attacking requests to a server through a gateway of its own; uses databases that begin with gatehouse_test_ and removes them
   <preset>               the name in upstream.preset
   --url <url>            the server: http://host:port, https://host:port, unix:/path (required)
   --credential-file <file>  a file with the header that the server wants, as "name: value"

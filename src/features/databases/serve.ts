@@ -291,8 +291,10 @@ export class PresetServer {
     const path = (plan.path ?? writePath(segments)) + writeQuery(plan.query ?? query);
     const headers = this.#headersFor(gateway, exchange, plan, identity);
     const isChanged = plan.answer !== undefined;
-    const method = request.method === "HEAD" && isChanged ? "GET" : (request.method ?? "");
-    const sent: Sent = { method, path, headers, bytes: plan.body ?? bytes };
+    const own = request.method === "HEAD" && isChanged ? "GET" : (request.method ?? "");
+    const method = plan.method ?? own;
+    const kept = plan.method === undefined ? bytes : Buffer.alloc(0);
+    const sent: Sent = { method, path, headers, bytes: plan.body ?? kept };
     const isRead = plan.accesses.every(({ permissions }) =>
       permissions.every((one) => one === "SELECT"),
     );
