@@ -1,0 +1,290 @@
+import { request as httpRequest } from "node:http";
+import { text } from "node:stream/consumers";
+import { setTimeout as delay } from "node:timers/promises";
+import t, { type Test } from "tap";
+import { staffedHome } from "../journeys/staff.ts";
+import { auditOf, startGateway, temporaryHome } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+import { ChromaStub } from "./kit/chroma.ts";
+
+const databases = "/api/v2/tenants/default_tenant/databases";
+const collections = `${databases}/alpha/collections`;
+
+const filtered = `
+[[acl]]
+username = "fay"
+database = "alpha"
+role = "ReadWrite"
+row_filter = [{ column = "owner", cmp = "=", value = "x" }]
+
+[[acl]]
+username = "cora"
+database = "alpha"
+role = "ReadWrite"
+columns = ["id"]
+
+[[acl]]
+username = "max"
+database = "alpha"
+role = "ReadWrite"
+max_rows = 5
+
+[[acl]]
+username = "app"
+database = "alpha"
+role = "ReadWrite"
+require_approval = ["DELETE"]
+`;
+
+async function open(t: Test, config = "") {
+  const stub = await ChromaStub.open(t);
+  const grants = [
+    "root * Owner",
+    "rita alpha ReadOnly",
+    "wanda alpha ReadWrite",
+    "nina bravo Owner",
+  ];
+  const people = ["fay", "cora", "max", "app"].map((name) => `${name} elsewhere ReadOnly`);
+  const home = await staffedHome(t, [...grants, ...people], filtered);
+  const gateway = await startGateway(t, {
+    home,
+    upstream: stub.url,
+    config: `preset = "chroma"\n${config}`,
+  });
+  const docs = stub.addCollection("alpha", "docs", "for all");
+  const secret = stub.addCollection("bravo", "secret", "hush");
+  const login = async (name: string) => {
+    const body = { username: name, password: `${name} password` };
+    const answer = await gateway.send("POST", "/_gatehouse/login", body);
+    return String(answer.body.token);
+  };
+  return { stub, gateway, docs, secret, login };
+}
+
+t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
+  const stub = await ChromaStub.open(t);
+  const flags = ["preset", "test", "chroma", "--url", stub.url, "--json"];
+  const { code, stdout, stderr } = await runCommand(temporaryHome(t), flags);
+  t.equal(code, 0, stderr);
+  const { checks } = JSON.parse(stdout);
+  t.ok(checks.length > 300, "it checks something");
+  for (const { title, holds, found } of checks) if (!holds) t.fail(title, { found });
+  const left = await fetch(`${stub.url}${databases}`);
+  t.notMatch(await left.text(), "gatehouse_test_", "it leaves nothing behind");
+});
+
+t.test("a server that does not respond is an error of its own", async (t) => {
+  const flags = ["preset", "test", "chroma", "--url", "http://127.0.0.1:1"];
+  const { code, stderr } = await runCommand(temporaryHome(t), flags);
+  t.equal(code, 1);
+  t.match(stderr, /no response from http:\/\/127\.0\.0\.1:1/);
+});
+
+t.test("Chroma finds another database's records by their UUID, the gateway does not", async (t) => {
+  const { stub, gateway, docs, secret, login } = await open(t);
+  const path = `${collections}/${secret}/get`;
+  const direct = await fetch(`${stub.url}${path}`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: "{}",
+  });
+  t.match(await direct.text(), "hush", "without a gateway it is read");
+  const token = await login("rita");
+  const own = await gateway.send("POST", `${collections}/${docs}/get`, {}, token);
+  t.match(own.body, { documents: ["for all"] });
+  stub.take();
+  const refused = await gateway.send("POST", path, {}, token);
+  t.equal(refused.status, 404);
+  t.same(
+    stub.take().map(({ url }) => url),
+    [`${collections}/by-id/${secret}`],
+  );
+  stub.intercept = ({ url }, response) => {
+    if (!url.includes("/by-id/")) return false;
+    response.writeHead(200, { "content-type": "application/json" });
+    const found = { id: secret, name: "secret", tenant: "default_tenant", database: "bravo" };
+    response.end(JSON.stringify(found));
+    return true;
+  };
+  await delay(1100);
+  const careless = await gateway.send("POST", path, {}, token);
+  t.equal(careless.status, 404, "also if a lookup finds it below the wrong database");
+});
+
+t.test("a lookup that fails refuses the request", async (t) => {
+  const { stub, gateway, docs, login } = await open(t);
+  const token = await login("rita");
+  for (const [status, body] of [
+    [500, "{}"],
+    [401, "{}"],
+    [200, "not JSON"],
+    [200, "{}"],
+    [200, "[]"],
+  ] as const) {
+    stub.intercept = ({ url }, response) => {
+      if (!url.includes("/by-id/") && !url.endsWith("/collections/docs")) return false;
+      response.writeHead(status, { "content-type": "application/json" }).end(body);
+      return true;
+    };
+    stub.take();
+    const answer = await gateway.send("POST", `${collections}/${docs}/get`, {}, token);
+    t.equal(answer.status, 502, `${status} ${body}`);
+    t.equal(stub.take().filter(({ url }) => url.endsWith("/get")).length, 0, "nothing goes up");
+  }
+  const shared = { name: "docs", get_or_create: true };
+  stub.intercept = ({ method, url }, response) => {
+    if (method !== "GET" || !url.endsWith("/collections/docs")) return false;
+    response.writeHead(500, { "content-type": "application/json" }).end("{}");
+    return true;
+  };
+  t.equal((await gateway.send("POST", collections, shared, token)).status, 502);
+});
+
+t.test("a name is looked up at most once a second, and again after it", async (t) => {
+  const { stub, gateway, docs, login } = await open(t);
+  const token = await login("rita");
+  const lookups = () => stub.take().filter(({ url }) => url.includes("/by-id/")).length;
+  for (let count = 0; count < 5; count++) {
+    await gateway.send("POST", `${collections}/${docs}/get`, {}, token);
+  }
+  t.equal(lookups(), 1);
+  await delay(1100);
+  await gateway.send("POST", `${collections}/${docs}/get`, {}, token);
+  t.equal(lookups(), 1);
+});
+
+t.test("a revoked right ends at the next request", async (t) => {
+  const { gateway, docs, login } = await open(t);
+  const token = await login("rita");
+  const count = () => gateway.get(`${collections}/${docs}/count`, token);
+  t.equal((await count()).status, 200);
+  const root = await login("root");
+  const revoked = await gateway.send(
+    "DELETE",
+    "/_gatehouse/api/access/rita/alpha",
+    undefined,
+    root,
+  );
+  t.equal(revoked.status, 200, revoked.text);
+  t.equal((await count()).status, 403);
+});
+
+t.test("limits that Chroma cannot keep refuse every request for documents", async (t) => {
+  const { gateway, docs, login } = await open(t);
+  for (const user of ["fay", "cora", "max"]) {
+    const token = await login(user);
+    for (const action of ["get", "query", "add", "delete"]) {
+      const answer = await gateway.send("POST", `${collections}/${docs}/${action}`, {}, token);
+      t.match(answer, { status: 403, body: { code: "not_narrowable" } }, `${user}: ${action}`);
+    }
+    const list = await gateway.get(collections, token);
+    t.same([list.status, list.text], [200, "[]"], "and its list is empty");
+  }
+  const token = await login("app");
+  const read = await gateway.send("POST", `${collections}/${docs}/get`, {}, token);
+  t.equal(read.status, 200, "an approval that is not needed here changes nothing");
+  const removed = await gateway.send("POST", `${collections}/${docs}/delete`, {}, token);
+  t.match(removed, { status: 403, body: { code: "not_narrowable" } });
+});
+
+t.test("each request is one line of the audit, with the name of its UUID", async (t) => {
+  const { gateway, docs, secret, login } = await open(t);
+  const token = await login("rita");
+  const read = await gateway.send("POST", `${collections}/${docs}/get`, {}, token);
+  t.match(await auditOf(gateway, read), {
+    user: "rita",
+    decision: "allow",
+    operations: [{ operation: "SELECT", database: "alpha", tables: ["docs"], role: "ReadOnly" }],
+  });
+  const written = await gateway.send("POST", `${collections}/${docs}/upsert`, {}, token);
+  t.equal(written.status, 403);
+  t.match(await auditOf(gateway, written), {
+    decision: "deny",
+    reason: "role_insufficient",
+    operations: [{ database: "alpha", tables: ["docs"] }],
+  });
+  const elsewhere = await gateway.get(`${databases}/bravo/collections/secret`, token);
+  t.match(await auditOf(gateway, elsewhere), {
+    decision: "deny",
+    reason: "no_grant",
+    operations: [{ database: "bravo", tables: ["secret"] }],
+  });
+  const stolen = await gateway.get(`${collections}/by-id/${secret}`, token);
+  t.match(await auditOf(gateway, stolen), { status: 404, operations: [{ database: "alpha" }] });
+});
+
+t.test("headers of a client that name another user or tenant do not go up", async (t) => {
+  const { stub, gateway, login } = await open(t);
+  const token = await login("rita");
+  const names = ["x-chroma-token", "x-tenant", "x-webauth-user", "cookie", "x-original-url"];
+  const headers = Object.fromEntries(names.map((name) => [name, "evil"]));
+  const answer = await gateway.request(`${collections}/docs`, {
+    headers: { ...headers, authorization: `Bearer ${token}` },
+  });
+  t.equal(answer.status, 200);
+  const sent = JSON.stringify(stub.take().map((one) => one.headers));
+  t.notMatch(sent, "evil");
+  t.notMatch(sent, token, "nor does the credential");
+});
+
+t.test("long bodies pass in a stream, up to the limit", async (t) => {
+  const { stub, gateway, docs, login } = await open(
+    t,
+    "max_upload_bytes = 3000000\n[server]\nmax_body_bytes = 2000\n",
+  );
+  const token = await login("wanda");
+  const send = (length: number, isChunked: boolean) =>
+    new Promise<{ status: number; text: string }>((resolve, reject) => {
+      const { port } = new URL(gateway.url);
+      const body = JSON.stringify({ ids: ["2"], documents: ["x".repeat(length)] });
+      const sent = httpRequest(
+        {
+          port,
+          method: "POST",
+          path: `${collections}/${docs}/add`,
+          headers: {
+            authorization: `Bearer ${token}`,
+            "content-type": "application/json",
+            ...(isChunked ? {} : { "content-length": body.length }),
+          },
+        },
+        async (answer) => resolve({ status: answer.statusCode ?? 0, text: await text(answer) }),
+      );
+      sent.on("error", reject);
+      sent.end(body);
+    });
+  for (const isChunked of [false, true]) {
+    stub.take();
+    const passed = await send(2_500_000, isChunked);
+    t.equal(passed.status, 201, passed.text);
+    const added = stub.take().find(({ url }) => url.endsWith("/add"));
+    t.ok((added?.body.length ?? 0) > 2_500_000);
+  }
+  t.match(await send(3_500_000, false), { status: 413 });
+  const { body } = await gateway.send("POST", collections, { name: "y".repeat(3000) }, token);
+  t.match(body, { code: "body_too_large" }, "a body that is read is shorter");
+});
+
+t.test("what a client asks for at its start names only what its user may use", async (t) => {
+  const { gateway, login } = await open(t);
+  const token = await login("rita");
+  const identity = await gateway.get("/api/v2/auth/identity", token);
+  t.same(identity.body, { user_id: "rita", tenant: "default_tenant", databases: ["alpha"] });
+  t.equal((await gateway.get("/api/v2/tenants/default_tenant", token)).status, 200);
+  t.equal((await gateway.get(`${databases}/alpha`, token)).status, 200);
+  t.equal((await gateway.get(`${databases}/default_database`, token)).status, 403);
+});
+
+t.test("without authentication everything that is listed passes, and nothing else", async (t) => {
+  const stub = await ChromaStub.open(t);
+  const docs = stub.addCollection("alpha", "docs", "for all");
+  const gateway = await startGateway(t, {
+    upstream: stub.url,
+    config: 'preset = "chroma"\n',
+    auth: "enabled = false",
+  });
+  t.equal((await gateway.send("POST", `${collections}/${docs}/get`, {})).status, 200);
+  t.equal((await gateway.send("POST", "/api/v2/reset", {})).status, 404);
+  const list = await gateway.get(databases);
+  t.match(list.text, "alpha");
+});
