@@ -74,7 +74,7 @@ async function test(name: PresetName, options: TestOptions): Promise<void> {
   if (suite === undefined) throw new UsageError(`the preset ${name} has no tests`);
   const checks: SuiteCheck[] = [];
   const stop = new AbortController();
-  // What was made is removed first.
+  // The suite removes its databases first.
   process.once("SIGINT", () => stop.abort());
   await using opened = new AsyncDisposableStack();
   const home = await mkdtemp(path.join(tmpdir(), "gatehouse-preset-"));

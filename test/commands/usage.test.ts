@@ -10,6 +10,7 @@ import { configCommand } from "../../src/cli/config.ts";
 import { keyCommand } from "../../src/cli/key.ts";
 import { mcpCommand } from "../../src/cli/mcp.ts";
 import { hashPasswordCommand } from "../../src/cli/password.ts";
+import { presetCommand } from "../../src/cli/preset.ts";
 import { serveCommand } from "../../src/cli/serve.ts";
 import { storeCommand } from "../../src/cli/store.ts";
 import { tokenCommand } from "../../src/cli/token.ts";
@@ -38,6 +39,8 @@ t.test("--help prints to standard output", async (t) => {
       /--host <host>.*\(default:\s+server\.host,\s+else\s+127\.0\.0\.1\).*--port <port>.*else\s+8080\)/s,
     "token issue --help": /--expires <time>.*\(default: 90d\)/s,
     "upstream test --help": /--url <url>.*--level <level>.*choices:\s+"core", "full"/s,
+    "preset test --help":
+      /choices: "chroma",\s+"opensearch",\s+"couchdb".*--url <url>.*--credential-file <file>/s,
   };
   for (const [flags, text] of Object.entries(helps)) {
     t.match(await gatehouse.run(flags), { code: 0, stderr: "", stdout: text }, flags);
@@ -51,7 +54,8 @@ function subcommandsOf(command: Command): Command[] {
 t.test("every command accepts --config and explains its arguments and options", async (t) => {
   const groups = [serveCommand(), userCommand(), approvalsCommand(), tokenCommand(), keyCommand()];
   groups.push(hashPasswordCommand(), auditCommand(), configCommand(), storeCommand());
-  groups.push(upstreamCommand(), mcpCommand(), typesCommand(), await accessCommand());
+  groups.push(upstreamCommand(), presetCommand(), mcpCommand(), typesCommand());
+  groups.push(await accessCommand());
   const commands = groups.flatMap(subcommandsOf);
   t.ok(commands.length > 40, `${commands.length}`);
   for (const command of commands) {

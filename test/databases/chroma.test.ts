@@ -129,7 +129,11 @@ t.test("a lookup that fails refuses the request", async (t) => {
     stub.take();
     const answer = await gateway.send("POST", `${collections}/${docs}/get`, {}, token);
     t.equal(answer.status, 502, `${status} ${body}`);
-    t.equal(stub.take().filter(({ url }) => url.endsWith("/get")).length, 0, "nothing goes up");
+    t.equal(
+      stub.take().filter(({ url }) => url.endsWith("/get")).length,
+      0,
+      "nothing is forwarded",
+    );
   }
   const shared = { name: "docs", get_or_create: true };
   stub.intercept = ({ method, url }, response) => {

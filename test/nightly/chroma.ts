@@ -61,7 +61,7 @@ const roles = new Map([
   ["DbAdmin", "dora"],
   ["Owner", "olga"],
   ["administrator", "root"],
-  ["nobody", undefined],
+  ["none", undefined],
 ]);
 const order = [...roles.keys()];
 

@@ -284,7 +284,7 @@ async function checkServer(context: SuiteContext): Promise<void> {
     const identity = await as(user)(get("/api/v2/auth/identity"));
     const told = member(identity.json, "databases");
     const isRight = JSON.stringify(told) === JSON.stringify(names === "" ? [] : [names]);
-    held(`${user} is told its own databases as its identity`, isRight, described(identity));
+    held(`${user} receives its own databases as its identity`, isRight, described(identity));
   }
   const wide = namesIn(await as("wide")(get(databases))).split(" ");
   const isWithout = wide.includes(ALPHA) && !wide.includes(BRAVO);
@@ -744,7 +744,7 @@ async function checkDifference({ as, direct, held }: SuiteContext): Promise<void
   await compare("solo-narrow", other, hidden);
 }
 
-/** What is to be kept of Chroma 1.x. */
+/** The checks of the preset for Chroma 1.x. */
 export const chromaSuite: Suite = {
   preset: chroma,
   grants: [

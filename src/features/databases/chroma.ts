@@ -166,13 +166,13 @@ async function planCreation(request: PresetRequest): Promise<Plan> {
   const { status } = await request.lookup(path);
   if (status === 404) return creation;
   if (status !== 200) throw new Refusal("upstream_broken", { detail: `status ${status}` });
-  // As a GET it cannot create the collection again if somebody deletes it in the meantime.
+  // A GET cannot create the collection again if it is deleted in the meantime.
   return { accesses: [{ permissions: ["SELECT"], database, table }], method: "GET", path };
 }
 
 /**
- * What the caller does with the collection of the path's UUID. Chroma finds a collection by its
- * UUID alone, whatever the path says, so the database is checked here.
+ * Plans a request for the collection with the UUID of the path. Chroma ignores the database in the
+ * path and finds the collection by its UUID alone, so the database is checked here.
  */
 async function planById(
   request: PresetRequest,
@@ -183,7 +183,7 @@ async function planById(
   const { tenant, database: name } = request.path;
   const database = databaseOf(request);
   const missing = notFound(`Collection [${id}] does not exist`);
-  // Whether a UUID exists is told only to those who may see something there.
+  // Only callers who may read something in the database learn whether a UUID exists.
   if (!request.mayInside("SELECT", database)) {
     return { accesses: [{ permissions, database }], reply: missing };
   }

@@ -83,7 +83,7 @@ export interface Plan {
   readonly accesses: readonly Access[];
   /** True if only administrators may. */
   readonly isForAdministrators?: boolean;
-  /** The method that goes up instead, without a body. */
+  /** The method that is forwarded instead, without a body. */
   readonly method?: "GET";
   /** The path that goes up instead, encoded, without a query. */
   readonly path?: string;

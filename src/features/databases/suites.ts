@@ -154,7 +154,7 @@ interface SuiteRun {
   readonly gateway: string;
   readonly password: string;
   report(check: SuiteCheck): void;
-  /** Aborted to stop after the current request. What the suite has made is removed. */
+  /** Aborted to stop after the current request. The suite then removes its databases. */
   readonly signal: AbortSignal;
 }
 
@@ -191,7 +191,7 @@ export async function runSuite(run: SuiteRun): Promise<void> {
     const { method, path } = request;
     const holds = answer.status === status && (code === undefined || codeOf(answer) === code);
     const expected = code === undefined ? status : `${status} ${code}`;
-    const title = `${user || "nobody"} gets ${expected} for ${method} ${path}`;
+    const title = `${user || "no user"} gets ${expected} for ${method} ${path}`;
     held(title, holds, `${answer.status} ${answer.text}`);
     return answer;
   };

@@ -1,0 +1,76 @@
+import { writeFileSync } from "node:fs";
+import path from "node:path";
+import t from "tap";
+import { ChromaStub } from "../databases/kit/chroma.ts";
+import { installNothing } from "./kit.ts";
+
+t.test("preset show prints each request that passes, and its right", async (t) => {
+  const gatehouse = installNothing(t);
+  const { code, stdout } = await gatehouse.run("preset show chroma");
+  t.equal(code, 0);
+  t.match(stdout, /^METHOD {2}PATH .* RIGHT .* NAMES BESIDES THE PATH .* PARAMETERS .* BODY\n/);
+  t.match(stdout, /^POST +\/api\/v2\/tenants\/.*\/:id\/upsert +INSERT, UPDATE +.* stream$/m);
+  t.notMatch(stdout, "reset");
+  const json = await gatehouse.run("preset show chroma --json");
+  const endpoints: unknown[] = JSON.parse(json.stdout);
+  t.equal(endpoints.length, stdout.trim().split("\n").length - 1);
+  t.match(endpoints[0], {
+    method: "GET",
+    path: "/api/v2/heartbeat",
+    right: "every user",
+    names: "",
+    parameters: [],
+    body: "none",
+  });
+});
+
+t.test("an unknown preset and a bad URL are errors of usage", async (t) => {
+  const gatehouse = installNothing(t);
+  for (const [command, message] of [
+    ["preset show redis", /Allowed choices are chroma, opensearch, couchdb/],
+    ["preset test chroma", /required option '--url <url>' not specified/],
+    ["preset test chroma --url ftp://127.0.0.1", /--url: allowed: http:\/\/host:port/],
+    ["preset test chroma --url http://127.0.0.1:1/path", /--url: allowed/],
+  ] as const) {
+    const { code, stderr } = await gatehouse.run(command);
+    t.equal(code, 2, command);
+    t.match(stderr, message, command);
+  }
+});
+
+t.test("preset test sends the operator's credential to the server, in any header", async (t) => {
+  const gatehouse = installNothing(t);
+  const stub = await ChromaStub.open(t);
+  const file = path.join(gatehouse.home, "credential");
+  const flags = ["--url", stub.url, "--credential-file", file];
+  writeFileSync(file, "secret\n", { mode: 0o600 });
+  const bad = await gatehouse.run("preset test chroma", flags);
+  t.equal(bad.code, 1);
+  t.match(bad.stderr, /credential: allowed: one header, such as/);
+  writeFileSync(file, "X-Chroma-Token: a secret\n", { mode: 0o600 });
+  const isSent = ({ headers }: { headers: NodeJS.Dict<string | string[]> }) =>
+    headers["x-chroma-token"] === "a secret";
+  const good = await gatehouse.run("preset test chroma", flags);
+  t.match(good, { code: 0, stdout: /^(\d+) of \1 checks held\n$/ }, good.stderr);
+  const received = stub.take();
+  t.ok(received.length > 300);
+  t.same(
+    received.filter((one) => !isSent(one)),
+    [],
+  );
+});
+
+t.test("preset test names what does not hold, and exits with 1", async (t) => {
+  const gatehouse = installNothing(t);
+  const stub = await ChromaStub.open(t);
+  // A later version that does not know a path of the preset any more.
+  stub.intercept = ({ url }, response) => {
+    if (!url.endsWith("/healthcheck")) return false;
+    response.writeHead(410).end("gone\u001b[2J");
+    return true;
+  };
+  const { code, stdout } = await gatehouse.run(`preset test chroma --url ${stub.url}`);
+  t.equal(code, 1);
+  t.match(stdout, /^FAIL {2}stranger gets 200 for GET \/api\/v2\/healthcheck\n {6}410 gone \[2J$/m);
+  t.match(stdout, /^\d+ of \d+ checks held\n$/m);
+});
