@@ -108,9 +108,9 @@ t.test("closing the channel rejects open calls and aborts their handlers", async
 
 const name = new URL("./echo-program.ts", import.meta.url);
 
-function start(t: Test, heartbeat?: HeartbeatLimits) {
+function start(t: Test, heartbeat?: HeartbeatLimits, execArgv: string[] = []) {
   const program = new ChildProgram<NoCalls, EchoCalls, string>(name, {
-    fork: { execArgv: [] },
+    fork: { execArgv },
     handlers: {},
     errors: messageCodec,
     ...(heartbeat === undefined ? {} : { heartbeat }),
@@ -124,6 +124,13 @@ t.test("a program answers a call or reports its error", async (t) => {
   t.equal(await program.ask("echo", "hello"), "hello");
   await t.rejects(program.ask("refuse", "not that"), new Error("not that"));
   t.ok(program.isUsable);
+});
+
+t.test("the time that a program takes to start does not count towards a deadline", async (t) => {
+  const startsLate = "data:text/javascript,await new Promise((done) => setTimeout(done, 2000))";
+  const program = start(t, undefined, ["--import", startsLate]);
+  const onMissed = () => new Error("too late");
+  t.equal(await program.ask("echo", "in time", { ms: 1500, onMissed }), "in time");
 });
 
 t.test("a program that misses a deadline is killed, and its callers get the reason", async (t) => {

@@ -172,6 +172,8 @@ export function openParentChannel<Own extends Calls, Other extends Calls, Failur
     if (message === PING) process.send?.(PONG, undefined, undefined, () => {});
     else parent.receive(message);
   });
+  // The program has started.
+  process.send?.(PONG, undefined, undefined, () => {});
   return parent;
 }
 
@@ -256,6 +258,7 @@ interface ProgramOptions<Own extends Calls, Failure> {
 }
 
 interface Deadline {
+  /** From the call, or from the end of the process's start. */
   readonly ms: number;
   /** Called when the deadline has passed. @returns the error for all open calls of the process */
   readonly onMissed: () => Error;
@@ -273,6 +276,7 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
   readonly #child: ChildProcess;
   readonly #channel: Channel<Own, Other, Failure>;
   readonly #ending = Promise.withResolvers<Ending>();
+  readonly #starting = Promise.withResolvers<void>();
   #killedFor: Error | undefined;
   #countMissedBeats = () => 0;
   #isGone = false;
@@ -289,6 +293,7 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
       },
     });
     child.on("message", (message: Message<Own, Failure> | typeof PONG) => {
+      this.#starting.resolve();
       if (message !== PONG) this.#channel.receive(message);
     });
     if (heartbeat !== undefined) {
@@ -332,7 +337,10 @@ export class ChildProgram<Own extends Calls, Other extends Calls, Failure> {
   ): Promise<Other[Name]["answer"]> {
     const answer = this.#channel.ask(name, ask);
     if (deadline === undefined) return answer;
-    const timer = setTimeout(() => void this.kill(deadline.onMissed()), deadline.ms);
+    let timer: NodeJS.Timeout | undefined;
+    void this.#starting.promise.then(() => {
+      timer = setTimeout(() => void this.kill(deadline.onMissed()), deadline.ms);
+    });
     return answer.finally(() => clearTimeout(timer));
   }
 
