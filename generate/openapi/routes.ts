@@ -188,6 +188,19 @@ export const operations: Readonly<Record<string, Operation>> = {
       ...(["too_many_attempts", "login_busy", "revocation_failed"] as const),
     ],
   },
+  "GET /api/users/:username/access": {
+    summary:
+      "List the entries of the user and of the user's local groups, or with `effective=true` what they allow together with boundaries.",
+    query: {
+      effective: { type: "boolean", default: false },
+      groups: {
+        type: "string",
+        description: "Groups of the user's token, separated by commas, such as `staff:a,staff:b`.",
+      },
+    },
+    answer: success({ access: listOf({ anyOf: [ref("UserEntry"), ref("EffectiveAccess")] }) }),
+    refusals: [...administrationRefusals, "invalid_username", "invalid_group", "user_not_found"],
+  },
   "GET /api/access": {
     summary: "List the entries on databases that the caller may grant on.",
     answer: success({ access: listOf({ oneOf: [ref("UserGrant"), ref("GroupGrant")] }) }),

@@ -4,6 +4,7 @@ import { batchKey } from "../../src/core/query/grammar.ts";
 import type { Schema } from "../../src/core/query/kind.ts";
 import { databasePattern, wholePlainName } from "../../src/core/query/names.ts";
 import { definitions } from "../../src/core/query/operations.ts";
+import { permissionClasses } from "../../src/core/query/permissions.ts";
 import { entrySchemas } from "../access-schema.ts";
 
 /** JSON Schemas of bodies, except those of queries. */
@@ -45,6 +46,7 @@ const username = "(?!\\.{1,2}$)[A-Za-z0-9._@-]{1,64}";
 const { role, tables, ...limits } = entrySchemas();
 const optional = Object.fromEntries(Object.entries(limits).map(([key, is]) => [`${key}?`, is]));
 const grant = { database: ref("DatabaseOrEvery"), role, "tables?": tables, ...optional };
+const { "approvers?": _, ...effectiveLimits } = optional;
 const freshness: Schema = { enum: ["fresh", "stale"] };
 
 export const readiness = {
@@ -281,8 +283,31 @@ export const schemas: Readonly<Record<string, Schema>> = {
     disabled: { type: "boolean" },
     "external?": { const: true },
     "same_as?": ref("AnyUsername"),
-    access: listOf(ref("Grant")),
+    "token_groups?": {
+      const: true,
+      description: "Groups of the user's tokens may have entries, which `access` lacks.",
+    },
+    access: listOf(ref("UserEntry")),
   }),
+  UserEntry: {
+    ...object({ "group?": ref("AnyGroup"), ...grant }),
+    description: "An entry of the user, or with `group` one of a local group.",
+  },
+  EffectiveAccess: {
+    ...object({
+      database: ref("DatabaseOrEvery"),
+      "table?": ref("TableOrPattern"),
+      operations: listOf({ enum: permissionClasses }),
+      ...effectiveLimits,
+      "via?": { enum: ["query", "mcp"] },
+      "client?": { type: "string" },
+      entry: { type: "string" },
+      "boundary?": { type: "string" },
+      "reason?": { type: "string" },
+    }),
+    description:
+      "What the user may do at one place, by own entries, groups and boundaries together. The most specific place decides.",
+  },
   JwkSet: {
     type: "object",
     description: "The public keys that verify login tokens (RFC 7517).",

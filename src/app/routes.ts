@@ -54,6 +54,7 @@ export function routeTable(configuration: Configuration, features?: Features): R
     }),
     route("/api/users/:username/tokens", { DELETE: administration.revokeTokens }),
     route("/api/users/:username/password", { PUT: administration.changePassword }),
+    route("/api/users/:username/access", { GET: administration.userAccess }),
     route("/api/access", { GET: administration.listAccess }),
     route("/api/access/:username/:database", {
       PUT: administration.putAccess,

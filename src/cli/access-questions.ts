@@ -3,7 +3,7 @@
 import { readFile } from "node:fs/promises";
 import { buffer } from "node:stream/consumers";
 import { isDeepStrictEqual } from "node:util";
-import { type Command, InvalidArgumentError } from "commander";
+import type { Command } from "commander";
 import * as z from "zod";
 import { openGrammar } from "../app/own-engine.ts";
 import { diffSnapshots, type EffectChange, effectDiff } from "../core/access/diff.ts";
@@ -42,7 +42,7 @@ import {
 import type { Term } from "../core/query/tree.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
-import { type CommonOptions, defineCommands, readNames, readPlace } from "./options.ts";
+import { type CommonOptions, defineCommands, readPlace, readTokenGroups } from "./options.ts";
 import { FAILURE, print, printJson, printList, UsageError } from "./output.ts";
 
 /** @param operation the key of an operation in a query, or the name of a right */
@@ -108,14 +108,6 @@ function viewLimits({ grant, approvals }: Pick<AccessExplanation, "grant" | "app
 interface QuestionOptions extends CommonOptions {
   readonly via: EntryPoint;
   readonly groups?: readonly string[];
-}
-
-function readTokenGroups(text: string, earlier?: unknown): string[] {
-  const groups = readNames(text);
-  if (groups.every(isExternalGroup)) return [...(Array.isArray(earlier) ? earlier : []), ...groups];
-  throw new InvalidArgumentError(
-    'Allowed: groups of an issuer, such as staff:a,staff:b or "staff:Sales, EU"; local groups are known.',
-  );
 }
 
 async function readQuestion(operation: string, where: string, options: QuestionOptions) {

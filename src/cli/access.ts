@@ -15,13 +15,14 @@ import {
 import { lintEntry } from "../core/access/lint.ts";
 import { entryKeys, entryRoles } from "../core/access/records.ts";
 import { type EntryRole, isGroupName } from "../core/access/roles.ts";
+import { isKnownHolder } from "../core/access/snapshot.ts";
 import { actions } from "../core/administration/actions.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import { didYouMean } from "../core/base/suggestion.ts";
-import { splitPlace } from "../core/query/names.ts";
+import { placeName, splitPlace } from "../core/query/names.ts";
 import { missingNames } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
-import { changeAccess, entriesInWords, readAccess } from "./operator.ts";
+import { changeAccess, entriesInWords, readAccess, refusalOf } from "./operator.ts";
 import {
   type CommonOptions,
   commandGroup,
@@ -30,6 +31,7 @@ import {
   readExpiry,
   readNames,
   readPlace,
+  readTokenGroups,
 } from "./options.ts";
 import { print, printList, UsageError, warn } from "./output.ts";
 
@@ -95,7 +97,43 @@ async function revokeAccess(holder: Holder, where: string, options: CommonOption
   print(`Removed the entry of ${holderName(holder)} for ${where}. Remaining entries: ${left}`);
 }
 
-async function listAccess(options: CommonOptions): Promise<void> {
+interface ListOptions extends CommonOptions {
+  readonly effective?: string;
+  readonly groups?: readonly string[];
+}
+
+async function listEffective(username: string, options: ListOptions): Promise<void> {
+  const { effectiveAccess, effectiveLimits, operationsInWords, viewEffective, wayInWords } =
+    await import("../core/access/effective.ts");
+  const { database, groups = [] } = options;
+  const snapshot = await readAccess(loadFor(options));
+  const holder = userHolder(username);
+  const isNamed = [...snapshot.groups.values()].some(({ members }) => members.includes(username));
+  if (!isKnownHolder(snapshot, holder) && !isNamed) {
+    throw refusalOf("user_not_found", { holder, snapshot });
+  }
+  const rows = effectiveAccess(snapshot, { username, groups }, Date.now());
+  const selected = rows.filter((row) => database === undefined || row.database === database);
+  const head = ["PLACE", "OPERATIONS", "LIMITS", "VIA", "ENTRY"];
+  const cellsOf = (row: (typeof rows)[number]) => [
+    placeName(row.database, row.table),
+    operationsInWords(row),
+    effectiveLimits(row) || "-",
+    wayInWords(row),
+    row.entry,
+  ];
+  printList(selected, options, head, cellsOf, viewEffective);
+}
+
+async function listAccess(options: ListOptions): Promise<void> {
+  const { effective, groups } = options;
+  if (effective !== undefined) {
+    if ((options.user ?? options.table) !== undefined) {
+      throw new UsageError("--effective lists all places of one user; it takes only --database");
+    }
+    return listEffective(effective, options);
+  }
+  if (groups !== undefined) throw new UsageError("--groups needs --effective <user>");
   const { user, database, table } = options;
   const snapshot = await readAccess(loadFor(options));
   const names = (grant: Grant, name: string) =>
@@ -148,6 +186,8 @@ list --json     list entries: user, database, role and limits
   --user <username>  only entries of this user and of the user's local groups
   --database <database>  only entries that name this database; * for entries on every database
   --table <table>  only entries that name or match this table or <database>.<table>
+  --effective <user>  what this user may do by own entries, groups and boundaries together, one row for each place
+  --groups <groups>  with --effective: groups that only the user's token knows, such as staff:a,staff:b; may be repeated
 `;
 
 /** With `--group`, commander passes no username. */
@@ -182,6 +222,7 @@ function entryCommands(): Command[] {
     group: { parse: readGroup },
     ...{ columns: names, writableColumns: names, requireWhere: names, approvers: names },
     ...{ maxRows: count, maxChanges: count, expires: { parse: readExpiry } },
+    groups: { parse: readTokenGroups },
     role: { choices: entryRoles, parse: readRole },
     rowFilter: { parse: readFilter },
     requireApproval: { parse: (text) => readNames(text.toUpperCase()) },

@@ -1,6 +1,6 @@
 import { Argument, Command, Help, InvalidArgumentError, Option } from "commander";
 import { tablePattern } from "../core/access/records.ts";
-import { isDatabaseOrEvery, splitNames } from "../core/access/roles.ts";
+import { isDatabaseOrEvery, isExternalGroup, splitNames } from "../core/access/roles.ts";
 import { readMoment, unitMs } from "../core/base/clock.ts";
 import { invocation } from "../core/base/product.ts";
 import { Refusal } from "../core/base/refusal.ts";
@@ -139,6 +139,15 @@ export function readPlace(text: string): Place {
 
 export function readNames(text: string): string[] {
   return text.trim() === "" ? [] : splitNames(text);
+}
+
+/** Groups that only a token tells. */
+export function readTokenGroups(text: string, earlier?: unknown): string[] {
+  const groups = readNames(text);
+  if (groups.every(isExternalGroup)) return [...(Array.isArray(earlier) ? earlier : []), ...groups];
+  throw new InvalidArgumentError(
+    'Allowed: groups of an issuer, such as staff:a,staff:b or "staff:Sales, EU"; local groups are known.',
+  );
 }
 
 export function readCount(text: string): number {

@@ -4,10 +4,9 @@ import { type Command, InvalidArgumentError } from "commander";
 import { dataDirectoryOf } from "../app/own-engine.ts";
 import type { Plan } from "../core/access/access-rules.ts";
 import { administratorGrant, planAddUser } from "../core/access/administration.ts";
-import { accessList, readAttribute, viewAttributes, viewUser } from "../core/access/entry-view.ts";
+import { readAttribute, viewAttributes, viewUser } from "../core/access/entry-view.ts";
 import { type Attributes, updatedUser } from "../core/access/grant.ts";
-import { localGroupsOf } from "../core/access/groups.ts";
-import { groupHolder, userHolder } from "../core/access/holder.ts";
+import { userHolder } from "../core/access/holder.ts";
 import { isAnyUsername, isEmail, isExternalUsername, isUsername } from "../core/access/roles.ts";
 import {
   blankUser,
@@ -118,6 +117,11 @@ function attributesInWords({ attributes }: { readonly attributes?: Attributes | 
   return attributes && renderValue(Object.fromEntries(attributes));
 }
 
+function accessInWords(entries: string, hasTokenGroups = false): string {
+  if (!hasTokenGroups) return entries;
+  return [...(entries === "-" ? [] : [entries]), "(and by groups of the token)"].join(" ");
+}
+
 async function list(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const snapshot = await readAccess(loaded);
@@ -127,12 +131,7 @@ async function list(options: CommonOptions): Promise<void> {
     const { login, use } = activity.of(user.username);
     const last = { last_login: momentOrNull(login), last_use: momentOrNull(use) };
     const attributes = viewAttributes(user.attributes);
-    const groups = localGroupsOf(snapshot, user.username);
-    const access = groups.flatMap((group) =>
-      accessList(snapshot, groupHolder(group)).map((entry) => ({ group, ...entry })),
-    );
-    const view = viewUser(snapshot, user);
-    return { ...view, access: [...view.access, ...access], attributes, ...last };
+    return { ...viewUser(snapshot, user), attributes, ...last };
   });
   const head = ["USERNAME", "EMAIL", "STATE", "LAST LOGIN", "LAST USE", "ATTRIBUTES", "ACCESS"];
   printList(users, options, head, ({ username, email, disabled, ...last }) => [
@@ -142,7 +141,7 @@ async function list(options: CommonOptions): Promise<void> {
     last.last_login ?? "-",
     last.last_use ?? "-",
     attributesInWords(snapshot.users.get(username)) ?? "-",
-    entriesInWords(snapshot, userHolder(username)),
+    accessInWords(entriesInWords(snapshot, userHolder(username)), last.token_groups),
   ]);
 }
 

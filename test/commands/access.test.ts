@@ -4,7 +4,7 @@ import t from "tap";
 import { entriesIn } from "../../src/core/access/entries.ts";
 import { readHolder } from "../../src/core/access/holder.ts";
 import { ownGrants } from "../../src/core/access/snapshot.ts";
-import { grant, grantOn, user } from "../access/kit.ts";
+import { grant, grantOn, groupGrant, user } from "../access/kit.ts";
 import {
   checkRefusals,
   done,
@@ -761,4 +761,45 @@ t.test("access diff shows who gains and loses what", async (t) => {
     code: 1,
     stderr: "gatehouse: nothing does not exist\n",
   });
+});
+
+t.test("access list --effective lists what entries, groups and boundaries allow", async (t) => {
+  const text = [
+    people,
+    '[[groups]]\nname = "analysts"\nmembers = ["alice", "staff:ann"]\n\n',
+    groupGrant("analysts", "logs", "ReadOnly", "max_rows = 5"),
+    groupGrant("staff:eng", "logs", "DbAdmin"),
+    '[[boundaries]]\nvia = "mcp"\ndatabase = "main"\nrequire_approval = ["UPDATE"]\n',
+  ].join("");
+  const gatehouse = install(t, text);
+  const lines = async (command: string) => {
+    const { stdout } = await gatehouse.run(`access list --effective ${command}`);
+    return stdout
+      .split("\n")
+      .slice(1, -1)
+      .map((line) => line.split(/ {2,}/));
+  };
+  const written = "SELECT, INSERT, UPDATE, DELETE";
+  t.strictSame(await lines("alice"), [
+    ["main", written, "-", "query", "main"],
+    ["main", written, "UPDATE after approval", "mcp", "main"],
+    ["*", "SELECT", "-", "any", "*"],
+    ["logs", "SELECT", "at most 5 rows", "any", "logs (group analysts)"],
+  ]);
+  t.strictSame(await lines("alice --database logs"), [
+    ["logs", "SELECT", "at most 5 rows", "any", "logs (group analysts)"],
+  ]);
+  t.match(await lines("bob"), [["main", "none (user_disabled)"]]);
+  t.match(await lines("staff:ann"), [["logs", "SELECT"]]);
+  t.match(await lines("staff:ann --groups staff:eng"), [["logs", "none (group_conflict)"]]);
+  const json = await gatehouse.run("access list --json --effective staff:bo --groups staff:eng");
+  const operations = ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP", "GRANT"];
+  t.strictSame(JSON.parse(json.stdout), [
+    { database: "logs", operations, entry: "logs (group staff:eng)" },
+  ]);
+  await checkRefusals(t, gatehouse, [
+    ["access list --effective nobody", 1, nobody],
+    ["access list --groups staff:eng", 2, /--groups needs --effective <user>/],
+    ["access list --effective alice --user bob", 2, /takes only --database/],
+  ]);
 });

@@ -11,7 +11,7 @@ import path from "node:path";
 import t from "tap";
 import { readHolder } from "../../src/core/access/holder.ts";
 import { verifyPassword } from "../../src/core/identity/password.ts";
-import { grant, grantOn, user } from "../access/kit.ts";
+import { grant, grantOn, groupGrant, user } from "../access/kit.ts";
 import { freePort } from "../kit/free-port.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import {
@@ -138,6 +138,30 @@ t.test("user list shows all users without their hashes", async (t) => {
     { username: "bob", email: "bob@example.com", disabled: true },
   ]);
   t.notMatch(stdout, /argon2|hash/);
+});
+
+t.test("user list shows access by groups, also those that only tokens tell", async (t) => {
+  const text = [
+    people,
+    '[[groups]]\nname = "analysts"\nmembers = ["carol"]\n\n',
+    user("carol"),
+    user("staff:ann", ""),
+    user("corp:ann", ""),
+    groupGrant("analysts", "logs", "ReadOnly"),
+    groupGrant("staff:eng", "logs", "ReadOnly"),
+  ].join("");
+  const gatehouse = install(t, text);
+  const { stdout } = await gatehouse.run("user list");
+  t.match(stdout, /^carol .* logs:ReadOnly \(group analysts\)$/m);
+  t.match(stdout, /^staff:ann .* \(and by groups of the token\)$/m);
+  t.match(stdout, /^corp:ann .* -$/m);
+  const users = JSON.parse((await gatehouse.run("user list --json")).stdout);
+  t.match(users, [
+    ...[{ username: "root" }, { username: "alice" }, { username: "bob" }],
+    { username: "carol", access: [{ group: "analysts", database: "logs" }] },
+    { username: "staff:ann", access: [], token_groups: true },
+    { username: "corp:ann", access: [], token_groups: undefined },
+  ]);
 });
 
 t.test("a broken access file is left alone, and the error names the line", async (t) => {

@@ -1,9 +1,16 @@
 import { readFileSync } from "node:fs";
 import t from "tap";
-import { grant, user } from "../access/kit.ts";
+import { grant, groupGrant, user } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD } from "../kit/gateway.ts";
-import { type ConsoleClient, seenOn, signedIn, startConsole, unescaped } from "./kit.ts";
+import {
+  type ConsoleClient,
+  seenOn,
+  signedIn,
+  staffedConsole,
+  startConsole,
+  unescaped,
+} from "./kit.ts";
 
 const USERS = 1000;
 const DATABASES = 20;
@@ -94,6 +101,74 @@ t.test("groups are listed with their members and entries", async (t) => {
   t.strictSame(await rowsOf(client, "user=ANA", "/groups"), [analysts]);
   const { text } = await client.get("/access/groups?user=corp:new");
   t.match(unescaped(text), "/access/entry?user=group%3Acorp%3Anew");
+});
+
+/** The rows of a table of the page as text, by its label. */
+function tableRows(text: string, label: string): string[] {
+  const start = unescaped(text).indexOf(`aria-label="${label}"`);
+  const body = /<tbody[^>]*>([\s\S]*?)<\/tbody>/.exec(unescaped(text).slice(start))?.[1] ?? "";
+  return (start < 0 ? "" : body)
+    .split("</tr>")
+    .map((row) =>
+      row
+        .replaceAll("</td>", "|")
+        .replaceAll(/<[^>]*>/g, "")
+        .trim(),
+    )
+    .filter((row) => row !== "");
+}
+
+t.test("a table's page shows who may what there, and a user's page every place", async (t) => {
+  const more = [
+    '[[groups]]\nname = "team"\nmembers = ["gina"]\n\n',
+    user("gina", ""),
+    user("dead", "disabled = true"),
+    user("staff:ann", ""),
+    grant("dead", "main", "ReadOnly"),
+    grant("gina", "main", "ReadOnly", 'tables = ["orders"]\ncolumns = ["id", "total"]'),
+    groupGrant("team", "main", "ReadWrite", 'require_approval = ["DELETE"]'),
+    groupGrant("staff:eng", "main", "ReadOnly", "max_rows = 3"),
+    '[[boundaries]]\nvia = "mcp"\nrole = "ReadOnly"\nusername = "gina"\n',
+  ].join("");
+  const { url } = await staffedConsole(t, ["root * Owner", "oona main Owner"], "", more);
+  const client = await signedIn(t, url, "root");
+  const page = async (one: ConsoleClient, place: string) =>
+    tableRows((await one.get(`/access/table?place=${place}`)).text, `Users of ${place}`);
+  const rights = "SELECT, INSERT, UPDATE, DELETE";
+  const all = `${rights}, CREATE, DROP`;
+  const owner = `oona |${all}|all|none|any|main|`;
+  const staff =
+    "group staff:eng no local members|SELECT|all|at most 3 rows|any|main (group staff:eng)|";
+  t.strictSame(await page(client, "main.orders"), [
+    "gina no password|SELECT|id, total|none|any|main.orders|",
+    staff,
+    owner,
+    `root |${all}|all|none|any|*|`,
+  ]);
+  t.strictSame((await page(client, "main.tickets")).slice(0, 2), [
+    `gina no password|${rights}|all|DELETE after approval|query|main (group team)|`,
+    "gina|SELECT|all|none|mcp|main (group team)|",
+  ]);
+  const asOwner = await signedIn(t, url, "oona");
+  t.strictSame(await page(asOwner, "main.orders"), [
+    "gina no password|SELECT|id, total|none|any|main.orders|",
+    staff,
+    owner,
+  ]);
+  t.equal((await asOwner.get("/access/table?place=other.t")).status, 403);
+  const rows = async (query: string, name: string) =>
+    tableRows((await client.get(`/access/user?user=${query}`)).text, `Effective access of ${name}`);
+  t.strictSame(await rows("gina", "gina"), [
+    "main.orders|SELECT|columns id, total|any|main.orders|",
+    `main|${rights}|DELETE after approval|query|main (group team)|`,
+    "main|SELECT|none|mcp|main (group team)|",
+  ]);
+  t.match(await rows("dead", "dead"), [/none \(user_disabled\)/]);
+  t.strictSame(await rows("staff%3Aann", "staff:ann"), []);
+  t.strictSame(await rows("staff%3Aann&groups=staff:eng", "staff:ann"), [
+    "main|SELECT|at most 3 rows|any|main (group staff:eng)|",
+  ]);
+  t.match(await rowsOf(client, "user=staff:ann"), [/by groups of the token/]);
 });
 
 t.test("a temporary entry is saved beside a permanent one, and edited separately", async (t) => {

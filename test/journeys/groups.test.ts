@@ -1,5 +1,5 @@
 import t from "tap";
-import { grant, groupGrant } from "../access/kit.ts";
+import { grant, groupGrant, user } from "../access/kit.ts";
 import { auditOf } from "../kit/gateway.ts";
 import { openStaffed, putInForce, textOf, tokenOf } from "./staff.ts";
 
@@ -134,6 +134,61 @@ t.test("a manager sees groups only by the entries on the manager's databases", a
   ]);
   t.equal([body.groups].flat().length, 2);
   t.match(await send("ruth", "GET", ""), { status: 403 });
+});
+
+t.test("effective access counts groups and boundaries, for those who may see it", async (t) => {
+  const boundary = '\n[[boundaries]]\nvia = "mcp"\ndatabase = "main"\nrole = "ReadOnly"\n';
+  const analysts = '\n[[groups]]\nname = "analysts"\nmembers = ["anna", "staff:zed"]\n\n';
+  const entries = groupGrant("analysts", "main", "ReadWrite", 'require_approval = ["DELETE"]');
+  const other = groupGrant("analysts", "side", "ReadOnly");
+  const own = grant("staff:kim", "main", "ReadOnly", 'tables = ["t"]');
+  await putInForce(
+    gateway,
+    original + analysts + entries + other + own + user("anna", "") + boundary,
+  );
+  const ask = async (caller: string, name: string, query = "?effective=true") => {
+    const path = `/api/users/${encodeURIComponent(name)}/access${query}`;
+    return gateway.send("GET", path, undefined, await tokenOf(gateway, caller));
+  };
+  const entry = "main (group analysts)";
+  const written = ["SELECT", "INSERT", "UPDATE", "DELETE"];
+  const main = [
+    {
+      ...{ database: "main", operations: written, require_approval: ["DELETE"] },
+      ...{ via: "query", entry },
+    },
+    { database: "main", operations: ["SELECT"], via: "mcp", entry },
+  ];
+  const side = { database: "side", operations: ["SELECT"], entry: "side (group analysts)" };
+  for (const name of ["anna", "staff:zed"]) {
+    t.strictSame((await ask("root", name)).body.access, [...main, side], name);
+    t.strictSame((await ask("olga", name)).body.access, main, "only on the manager's database");
+  }
+  const plain = [
+    { group: "analysts", database: "main", role: "ReadWrite", require_approval: ["DELETE"] },
+    { group: "analysts", database: "side", role: "ReadOnly" },
+  ];
+  t.strictSame((await ask("root", "anna", "")).body.access, plain);
+  const listed = await gateway.send("GET", "/api/users", undefined, await tokenOf(gateway, "olga"));
+  t.match(listed.body.users, [{ username: "anna", access: [plain[0]] }]);
+  const kim = (await ask("root", "staff:kim", "?effective=true&groups=staff:all")).body.access;
+  t.match(kim, [
+    { database: "main", table: "t", operations: ["SELECT"], entry: "main.t" },
+    { database: "main", operations: [], reason: "role_insufficient" },
+  ]);
+  t.match((await ask("ruth", "ruth")).body.access, [{ operations: ["SELECT"], entry: "main" }]);
+  t.match(await ask("ruth", "anna"), { status: 403, body: { code: "role_insufficient" } });
+  t.match(await ask("olga", "root"), { status: 404, body: { code: "user_not_found" } });
+  t.match(await ask("root", "nobody"), { status: 404, body: { code: "user_not_found" } });
+  t.match(await ask("root", "anna", "?groups=analysts"), { body: { code: "invalid_group" } });
+  const limited = await tokenOf(gateway, "rita", "main");
+  const rows = await gateway.send(
+    "GET",
+    "/api/users/rita/access?effective=true",
+    undefined,
+    limited,
+  );
+  t.match(rows.body.access, [{ database: "main" }, { database: "*" }]);
 });
 
 t.test("a name in a group is added only by those who may give the group's entries", async (t) => {

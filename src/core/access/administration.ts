@@ -314,8 +314,12 @@ export function manageableBy(snapshot: Snapshot, actor: Subject) {
   const isVisible = (database: string) => maySeeGrants(snapshot, actor, database);
   return {
     isVisible,
+    /** Also by an entry of a local group. */
     isManageable: (holder: Holder) =>
-      isOverAll || ownGrants(snapshot, holder).keys().some(isVisible),
+      isOverAll ||
+      [holder, ...localGroupsOf(snapshot, holderText(holder)).map(groupHolder)].some((one) =>
+        ownGrants(snapshot, one).keys().some(isVisible),
+      ),
     view(user: User): UserView {
       const { access, ...rest } = viewUser(snapshot, user);
       return { ...rest, access: access.filter(({ database }) => isVisible(database)) };

@@ -11,7 +11,8 @@ import {
   readAttributes,
   type User,
 } from "./grant.ts";
-import { type Holder, userHolder, writtenHolder } from "./holder.ts";
+import { localGroupsOf, mayHaveTokenGroups } from "./groups.ts";
+import { groupHolder, type Holder, userHolder, writtenHolder } from "./holder.ts";
 import { entryRoles, readGrant, writtenLimits } from "./records.ts";
 import { type EntryRole, isExternalUsername } from "./roles.ts";
 import { ownGrants, type Snapshot } from "./snapshot.ts";
@@ -172,6 +173,15 @@ export function accessList(snapshot: Snapshot, holder: Holder): EntryView[] {
   return Array.from(entriesIn(ownGrants(snapshot, holder)), viewEntry);
 }
 
+/** The entries of a user, then those of the user's local groups, each with its `group`. */
+export function accessOfUser(snapshot: Snapshot, username: string): EntryView[] {
+  const groups = localGroupsOf(snapshot, username);
+  const ofGroups = groups.flatMap((group) =>
+    accessList(snapshot, groupHolder(group)).map((entry) => ({ group, ...entry })),
+  );
+  return [...accessList(snapshot, userHolder(username)), ...ofGroups];
+}
+
 /** A user as the API shows it, never with the password hash. */
 export interface UserView {
   username: string;
@@ -179,6 +189,8 @@ export interface UserView {
   disabled: boolean;
   external?: true;
   same_as?: string;
+  /** The user's tokens may name groups with entries, which are not in `access`. */
+  token_groups?: true;
   access: EntryView[];
 }
 
@@ -189,6 +201,7 @@ export function viewUser(snapshot: Snapshot, user: User): UserView {
     disabled: user.disabled,
     ...(isExternalUsername(user.username) ? { external: true } : {}),
     ...(user.sameAs === undefined ? {} : { same_as: user.sameAs }),
-    access: accessList(snapshot, userHolder(user.username)),
+    ...(mayHaveTokenGroups(snapshot, user.username) ? { token_groups: true } : {}),
+    access: accessOfUser(snapshot, user.username),
   };
 }

@@ -34,6 +34,20 @@ export function localGroupsOf({ groups }: Snapshot, username: string): readonly 
   return index.get(username) ?? [];
 }
 
+const issuersOfGroups = new WeakMap<Snapshot["grants"], ReadonlySet<string>>();
+
+/** True for a user of an issuer whose groups have entries. Only a token tells its groups. */
+export function mayHaveTokenGroups({ grants }: Snapshot, username: string): boolean {
+  const prefixOf = (name: string) => name.slice(0, Math.max(0, name.indexOf(":")));
+  let issuers = issuersOfGroups.get(grants);
+  if (issuers === undefined) {
+    const groups = grants.keys().flatMap((holder) => [groupOf(holder) ?? ""]);
+    issuers = new Set(groups.map(prefixOf).filter((prefix) => prefix !== ""));
+    issuersOfGroups.set(grants, issuers);
+  }
+  return issuers.has(prefixOf(username));
+}
+
 /** The caller's local groups, and the groups of the token. */
 function groupsOf(snapshot: Snapshot, { username, groups = [] }: Caller): readonly string[] {
   const local = localGroupsOf(snapshot, username);

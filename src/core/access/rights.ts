@@ -1,6 +1,6 @@
 import type { Addition } from "../query/additions.ts";
 import type { BytewiseColumns, CountedLimit } from "../query/limits.ts";
-import { placeName } from "../query/names.ts";
+import { type Place, placeName, splitPlace } from "../query/names.ts";
 import type { OperationNode } from "../query/node.ts";
 import type { PermissionClass } from "../query/permissions.ts";
 import type { Term } from "../query/tree.ts";
@@ -110,6 +110,23 @@ export function* entriesInForce(
     const [entry] = entriesOfSlot(slot, place, now);
     if (entry === undefined) continue;
     yield entry;
+    // The entry for the whole database comes last.
+    if (place === placeName(database)) return;
+  }
+}
+
+/**
+ * The places in force through which a user may reach anything in a database, as `entriesInForce`
+ * finds them. Those of `*` are for every database.
+ */
+export function* placesInForce(
+  grants: UserGrants,
+  database: string,
+  now: number,
+): Generator<Place, undefined> {
+  for (const { slot, place } of slotsFor(grants, database, (entries) => entries.slots())) {
+    if (entriesOfSlot(slot, place, now).length === 0) continue;
+    yield splitPlace(place);
     // The entry for the whole database comes last.
     if (place === placeName(database)) return;
   }

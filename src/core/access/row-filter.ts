@@ -76,7 +76,7 @@ function kindOf(cmp: RowComparison): string {
 }
 
 /** The row filter of an entry with the caller's attributes. @throws Denied */
-function filterOf(
+export function resolveRowFilter(
   entry: DecidingEntry,
   { username, attributes }: Caller,
   record: User | undefined,
@@ -265,7 +265,7 @@ function filterTable(
   if (rowFilter === undefined) return undefined;
   let filter = rowFilters.get(entry);
   if (filter === undefined) {
-    filter = filterOf(entry, subject, snapshot.users.get(subject.username));
+    filter = resolveRowFilter(entry, subject, snapshot.users.get(subject.username));
     rowFilters.set(entry, filter);
   }
   if (node.optional.has(name)) {

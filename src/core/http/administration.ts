@@ -8,20 +8,28 @@ import {
   viewGroup,
   visibleGroups,
 } from "../access/administration.ts";
+import { effectiveAccess, viewEffective } from "../access/effective.ts";
 import { entriesIn } from "../access/entries.ts";
 import {
   accessList,
+  accessOfUser,
   type EntryPlace,
   readEntry,
   viewEntry,
   viewUser,
 } from "../access/entry-view.ts";
 import type { Subject } from "../access/grant.ts";
-import { effectiveGrants } from "../access/groups.ts";
-import { userHolder, writtenHolder } from "../access/holder.ts";
+import { effectiveGrants, localGroupsOf } from "../access/groups.ts";
+import { type Holder, holderText, userHolder, writtenHolder } from "../access/holder.ts";
 import { type Change, userLosingTokens } from "../access/record-change.ts";
 import { EVERY_DATABASE, isExternalUsername } from "../access/roles.ts";
-import { blankUser, firstNames, type Snapshot, usersWithoutRecord } from "../access/snapshot.ts";
+import {
+  blankUser,
+  firstNames,
+  isKnownHolder,
+  type Snapshot,
+  usersWithoutRecord,
+} from "../access/snapshot.ts";
 import { type Action, accountActions, actions, bodies } from "../administration/actions.ts";
 import { runCooperatively } from "../base/cooperative-scheduling.ts";
 import { Refusal } from "../base/refusal.ts";
@@ -41,6 +49,7 @@ import {
   entryTableParameter,
   groupParameter,
   holderParameter,
+  readAccessQuestion,
   readPage,
   usernameParameter,
 } from "./route.ts";
@@ -198,6 +207,41 @@ export const deleteUser = changing(accountActions.remove, {
   read: (exchange) => ({ username: usernameParameter(exchange) }),
 });
 
+/**
+ * `GET /api/users/<u>/access`: the entries of the user and of the user's local groups, with
+ * `?effective=true` what they allow together. `?groups=` names groups of the user's token.
+ */
+export const userAccess: Endpoint = {
+  authentication: "administration",
+  async handle(gateway, exchange) {
+    const username = usernameParameter(exchange);
+    const { snapshot } = gateway.access;
+    const actor = actorOf(exchange);
+    const isOwn = username === actor.username;
+    const { isEffective, groups } = readAccessQuestion(exchange);
+    const isVisible = isOwn
+      ? (database: string) => isOpenTo(actor, database)
+      : requireVisible(snapshot, actor, userHolder(username));
+    cutOnChange(gateway, exchange);
+    const caller = isOwn ? actor : { username, groups };
+    const rows = isEffective
+      ? effectiveAccess(snapshot, caller, Date.now())
+          .filter(({ database }) => isVisible(database))
+          .map(viewEffective)
+      : accessOfUser(snapshot, username).filter(({ database }) => isVisible(database));
+    exchange.verdict.allow();
+    await sendList(exchange, "access", rows.values());
+  },
+};
+
+/** @throws Refusal `user_not_found` for users whom the actor may not manage */
+function requireVisible(snapshot: Snapshot, actor: Subject, holder: Holder) {
+  const { isManageable, isVisible } = manageableBy(snapshot, actor);
+  const isNamed = localGroupsOf(snapshot, holderText(holder)).length > 0;
+  if (isManageable(holder) && (isNamed || isKnownHolder(snapshot, holder))) return isVisible;
+  throw new Refusal("user_not_found");
+}
+
 function placeOf(exchange: Exchange): EntryPlace {
   const holder = holderParameter(exchange);
   const database = accessDatabaseParameter(exchange);
@@ -290,6 +334,11 @@ export const login: Endpoint = {
   },
 };
 
+/** True unless the token is for another database. */
+function isOpenTo({ tokenDatabase }: Subject, database: string): boolean {
+  return [tokenDatabase, database].includes(EVERY_DATABASE) || database === tokenDatabase;
+}
+
 export const me = administrative((gateway, exchange) => {
   const caller = requireCaller(exchange);
   const { subject, expiresAt } = caller;
@@ -297,9 +346,8 @@ export const me = administrative((gateway, exchange) => {
   const { snapshot } = gateway.access;
   const user = caller.identify(snapshot);
   const entries = entriesIn(effectiveGrants(snapshot, subject));
-  const access = Array.from(entries, viewEntry).filter(
-    ({ database }) =>
-      [tokenDatabase, database].includes(EVERY_DATABASE) || database === tokenDatabase,
+  const access = Array.from(entries, viewEntry).filter(({ database }) =>
+    isOpenTo(subject, database),
   );
   return {
     user: { username: user.username, email: user.email ?? null, disabled: user.disabled },

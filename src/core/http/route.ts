@@ -4,8 +4,10 @@ import { tablePattern } from "../access/records.ts";
 import {
   isAnyUsername,
   isDatabaseOrEvery,
+  isExternalGroup,
   isGroupName,
   isLocalGroupName,
+  splitNames,
 } from "../access/roles.ts";
 import { Refusal, type RefusalCode } from "../base/refusal.ts";
 import type { Configuration } from "../config/schema.ts";
@@ -196,4 +198,16 @@ export function readPage({ request: { url = "" }, path }: Exchange) {
   const isName = after === undefined || isAnyUsername(after);
   if (!isOnce || !isNumber || !isName) throw new Refusal("invalid_page");
   return { limit: Number(limit), after };
+}
+
+/**
+ * Reads `?effective=true&groups=staff:a,staff:b`. Ignores other parameters.
+ *
+ * @throws Refusal `invalid_group` for a group that is not one of an issuer
+ */
+export function readAccessQuestion({ request: { url = "" }, path }: Exchange) {
+  const query = new URLSearchParams(url.slice(path.length));
+  const groups = query.getAll("groups").flatMap(splitNames);
+  if (!groups.every(isExternalGroup)) throw new Refusal("invalid_group");
+  return { isEffective: query.get("effective") === "true", groups };
 }

@@ -11,7 +11,7 @@ import {
   writtenTime,
 } from "../../core/access/entry-view.ts";
 import { type Grant, placeOf } from "../../core/access/grant.ts";
-import { callerFor, localGroupsOf } from "../../core/access/groups.ts";
+import { callerFor, localGroupsOf, mayHaveTokenGroups } from "../../core/access/groups.ts";
 import {
   displayName,
   groupHolder,
@@ -90,6 +90,7 @@ import {
   userPath,
   type Visitor,
 } from "./frame.ts";
+import { effectiveSection } from "./table-access.ts";
 import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 /** Users per page, and entries per user in the list; the user's own page shows all. */
@@ -151,7 +152,10 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
         expiry(grant, now),
       ]);
     const more = entries.length - SHOWN;
-    if (rows.length === 0) rows.push([dim("no grants")]);
+    if (rows.length === 0) {
+      const isByToken = mayHaveTokenGroups(snapshot, holderText(holder));
+      rows.push([dim(isByToken ? "by groups of the token" : "no grants")]);
+    }
     if (more > 0) {
       const text = html`and ${more} more${unseen(" entries of ", holderText(holder))}`;
       rows.push([html`<a href="${userPath(holder)}">${text}</a>`]);
@@ -187,6 +191,7 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
       ? isAdministrator && linkButton("Add a group", "/access/members", {}, " primary")
       : [
           linkButton("Groups", "/access/groups"),
+          linkButton("Tables", "/access/table", { place }),
           linkButton("Test a query", "/access/check"),
           linkButton("Add a user", "/access/new", {}, " primary"),
         ],
@@ -286,6 +291,7 @@ export function showUser(c: ConsoleRequest): Response {
 ${otherNames.length > 0 && html`<p class="quiet">Same person as <bdi>${otherNames.join(", ")}</bdi>: approvals count all names as one.</p>`}
 <h2>Grants</h2>
 ${grants}
+${effectiveSection(c, holder)}
 ${membershipOf(visitor, holder)}
 ${isAdministrator && (user !== undefined || isExternal) && manage}`,
   });

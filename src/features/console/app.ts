@@ -35,6 +35,7 @@ import {
 } from "./sign-in.ts";
 import { showState } from "./state.ts";
 import { consoleStyle, icon } from "./style.ts";
+import { showTable } from "./table-access.ts";
 import {
   browserCookie,
   type Console,
@@ -186,6 +187,7 @@ function createApp(console: Console, open: OpenPages): Hono<ConsoleEnv> {
   app.get("/access", showAccess);
   app.get("/access/groups", showAccess);
   app.get("/access/user", showUser);
+  app.get("/access/table", showTable);
   for (const [path, form] of Object.entries(accessForms)) addForm(app, path, form);
   app.get("/approvals", showApprovals);
   app.get("/approvals/:id", (c) => showApproval(c));

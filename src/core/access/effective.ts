@@ -1,0 +1,216 @@
+/** The access of a user by own entries, groups, expiry and boundaries together, place by place. */
+
+import { isDeepStrictEqual } from "node:util";
+import type { Place } from "../query/names.ts";
+import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
+import { limitsInWords, viewEntry } from "./entry-view.ts";
+import type { EntryPoint, Grant } from "./grant.ts";
+import { type Caller, effectiveGrants, isMeant } from "./groups.ts";
+import { groupOf, readHolder } from "./holder.ts";
+import { type AccessExplanation, explainAccess } from "./policy.ts";
+import {
+  boundaryName,
+  type DecidingEntry,
+  Denied,
+  decidingEntry,
+  placesInForce,
+  type QueryOrigin,
+  type Reason,
+} from "./rights.ts";
+import { EVERY_DATABASE, isExternalUsername } from "./roles.ts";
+import { resolveRowFilter } from "./row-filter.ts";
+import { obstacleOf, type Snapshot } from "./snapshot.ts";
+
+type Obstacle = Exclude<Reason, "allowed"> | "user_not_found" | "user_disabled";
+
+/** A database, table or pattern of a user. The most specific place decides. */
+export interface EffectiveAccess extends Place {
+  /** The rights that an operation may use here, also those that need approval. */
+  readonly operations: readonly PermissionClass[];
+  readonly requireApproval: readonly PermissionClass[];
+  /** The limits of the deciding entry and of boundaries together. Absent if nothing is allowed. */
+  readonly limits?: Grant;
+  /** Absent if the row is the same for each way in. */
+  readonly via?: EntryPoint;
+  readonly client?: string;
+  /** The display name of the deciding entry. */
+  readonly entry: string;
+  /** The boundary that forbids everything. */
+  readonly boundary?: string;
+  /** Why nothing is allowed. */
+  readonly reason?: Obstacle;
+}
+
+/** Why no row is within the entry's filter. Attributes of external users are in their tokens. */
+function filterObstacle(snapshot: Snapshot, caller: Caller, entry: DecidingEntry) {
+  const { username, attributes } = caller;
+  if (isExternalUsername(username) && attributes === undefined) return undefined;
+  try {
+    resolveRowFilter(entry, caller, snapshot.users.get(username));
+    return undefined;
+  } catch (error) {
+    if (error instanceof Denied) return error.objection.reason;
+    throw error;
+  }
+}
+
+/** The rights of a place. Users cannot be managed over MCP. */
+function permissionsFor({ table }: Place, { via }: QueryOrigin): readonly PermissionClass[] {
+  return permissionClasses.filter(
+    (permission) =>
+      !(permission === "GRANT" && via === "mcp") &&
+      (table === undefined || !(permission === "GRANT" || permission.endsWith(" DATABASE"))),
+  );
+}
+
+function accessVia(
+  snapshot: Snapshot,
+  caller: Caller,
+  place: Place,
+  origin: QueryOrigin,
+  now: number,
+): EffectiveAccess | undefined {
+  const { database, table } = place;
+  const entry = decidingEntry(snapshot, caller, database, table, now);
+  if (entry === undefined) return undefined;
+  const group = groupOf(readHolder(caller.username));
+  const obstacle =
+    (group === undefined ? obstacleOf(snapshot, caller.username) : undefined) ??
+    (entry.isExpired ? undefined : filterObstacle(snapshot, caller, entry));
+  const where = { database, ...(table === undefined ? {} : { table }) };
+  const none = { ...where, operations: [], requireApproval: [], entry: entry.name };
+  if (obstacle !== undefined) return { ...none, reason: obstacle };
+  const allowed = new Map<PermissionClass, AccessExplanation>();
+  let denial: AccessExplanation | undefined;
+  for (const permission of permissionsFor(place, origin)) {
+    const question = { permissions: [permission], database, table };
+    const decision = explainAccess(snapshot, caller, question, { ...origin, now });
+    if (decision.allowed) allowed.set(permission, decision);
+    else denial ??= decision;
+  }
+  const [first] = allowed.values();
+  if (first === undefined) {
+    const { reason = "no_grant", boundary } = denial ?? {};
+    const bound = boundary === undefined ? {} : { boundary };
+    return { ...none, ...bound, ...(reason === "allowed" ? {} : { reason }) };
+  }
+  const waiting = [...allowed.values()].flatMap(({ approvals = [] }) => approvals);
+  const needed = new Set(waiting.flatMap(({ permissions }) => permissions));
+  return {
+    ...where,
+    operations: [...allowed.keys()],
+    requireApproval: [...needed],
+    ...(first.grant === undefined ? {} : { limits: first.grant }),
+    entry: entry.name,
+  };
+}
+
+/** The clients that boundaries name for a user on a database. */
+function clientsOf(snapshot: Snapshot, caller: Caller, database: string): QueryOrigin[] {
+  const origins = new Map<string, QueryOrigin>();
+  for (const { via, client, holder, database: bounded } of snapshot.boundaries) {
+    if (client === undefined || (holder && !isMeant(snapshot, caller, holder))) continue;
+    if (bounded !== undefined && bounded !== database) continue;
+    origins.set(boundaryName({ via, client }), { via, client });
+  }
+  return [...origins.values()];
+}
+
+/** True if two ways in allow the same, apart from administration. */
+function isAlike(one: EffectiveAccess, other: EffectiveAccess): boolean {
+  const [rows, others] = [one, other].map(({ operations, ...row }) => ({
+    ...row,
+    operations: operations.filter((permission) => permission !== "GRANT"),
+  }));
+  return isDeepStrictEqual(rows, others);
+}
+
+/**
+ * The access of a user or group at one place: a row for each way in, or one if they are equal. Empty
+ * if no entry reaches the place.
+ */
+export function effectiveAt(
+  snapshot: Snapshot,
+  caller: Caller,
+  place: Place,
+  now: number,
+): EffectiveAccess[] {
+  const query = accessVia(snapshot, caller, place, { via: "query" }, now);
+  if (query === undefined) return [];
+  const mcp = accessVia(snapshot, caller, place, { via: "mcp" }, now);
+  const rows: EffectiveAccess[] =
+    mcp === undefined || isAlike(query, mcp)
+      ? [query]
+      : [
+          { ...query, via: "query" },
+          { ...mcp, via: "mcp" },
+        ];
+  for (const origin of clientsOf(snapshot, caller, place.database)) {
+    const row = accessVia(snapshot, caller, place, origin, now);
+    const usual = origin.via === "mcp" ? mcp : query;
+    if (row === undefined || (usual !== undefined && isAlike(row, usual))) continue;
+    rows.push({ ...row, via: origin.via, ...(origin.client && { client: origin.client }) });
+  }
+  return rows;
+}
+
+/** The databases of boundaries that limit what a user has by entries for every database. */
+function boundedDatabases(snapshot: Snapshot, caller: Caller): string[] {
+  return snapshot.boundaries.flatMap(({ database, holder }) =>
+    database === undefined || (holder && !isMeant(snapshot, caller, holder)) ? [] : [database],
+  );
+}
+
+/** The access of a user or group to every place. A row for `*` applies to databases without rows. */
+export function effectiveAccess(
+  snapshot: Snapshot,
+  caller: Caller,
+  now: number,
+): EffectiveAccess[] {
+  const grants = effectiveGrants(snapshot, caller, now);
+  const bounded = new Set(grants.has(EVERY_DATABASE) ? boundedDatabases(snapshot, caller) : []);
+  const databases = [...new Set([...grants.keys(), ...bounded])];
+  return databases.flatMap((database) => {
+    const places = [...placesInForce(grants, database, now)];
+    // Entries for every database have rows of their own, unless a boundary is for this one.
+    const own = bounded.has(database)
+      ? places
+      : places.filter((place) => place.database === database);
+    const tables = new Set(own.map(({ table }) => table));
+    return [...tables].flatMap((table) => effectiveAt(snapshot, caller, { database, table }, now));
+  });
+}
+
+/** A row as JSON, with the keys of the access file. */
+export function viewEffective(row: EffectiveAccess): object {
+  const { database, table, operations, via, client, entry, boundary, reason } = row;
+  const limits = limitsOf(row);
+  const where = { database, role: undefined };
+  const { database: _, role: __, ...keys } = limits ? viewEntry(limits) : where;
+  return { database, table, operations, ...keys, via, client, entry, boundary, reason };
+}
+
+/** With the approvals that are needed here, without the approvers. */
+function limitsOf({ limits, requireApproval }: EffectiveAccess): Grant | undefined {
+  if (limits === undefined) return undefined;
+  const { requireApproval: _, approvers: __, ...others } = limits;
+  return requireApproval.length > 0 ? { ...others, requireApproval } : others;
+}
+
+/** The limits of a row in words. Empty if it has none. */
+export function effectiveLimits(row: EffectiveAccess): string {
+  const limits = limitsOf(row);
+  return limits === undefined ? "" : limitsInWords(limits);
+}
+
+/** Such as `SELECT, INSERT`, or why nothing is allowed. */
+export function operationsInWords({ operations, reason, boundary }: EffectiveAccess): string {
+  if (operations.length > 0) return operations.join(", ");
+  return `none (${boundary === undefined ? reason : `boundary ${boundary}`})`;
+}
+
+/** Such as `mcp`, or `any` for a row that is the same for each way in. */
+export function wayInWords({ via, client }: EffectiveAccess): string {
+  const way = via ?? "any";
+  return client === undefined ? way : `${way} client=${client}`;
+}

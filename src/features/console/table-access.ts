@@ -1,0 +1,204 @@
+/** Effective access: of all users to one table, and of one user to every place. */
+
+import { manageableBy } from "../../core/access/administration.ts";
+import {
+  type EffectiveAccess,
+  effectiveAccess,
+  effectiveAt,
+  effectiveLimits,
+  operationsInWords,
+  wayInWords,
+} from "../../core/access/effective.ts";
+import { callerFor, mayHaveTokenGroups } from "../../core/access/groups.ts";
+import {
+  groupOf,
+  type Holder,
+  holderName,
+  holderText,
+  readHolder,
+  userHolder,
+  userOf,
+} from "../../core/access/holder.ts";
+import { decidingEntry } from "../../core/access/rights.ts";
+import { EVERY_DATABASE, isDatabaseOrEvery, isExternalGroup } from "../../core/access/roles.ts";
+import { firstNames } from "../../core/access/snapshot.ts";
+import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
+import { type Html, html, type Part } from "../../core/base/html.ts";
+import { Refusal } from "../../core/base/refusal.ts";
+import { type Place, placeName, splitPlace } from "../../core/query/names.ts";
+import {
+  dim,
+  field,
+  groupRows,
+  hidden,
+  holderMark,
+  linkButton,
+  mark,
+  parseList,
+  pathOf,
+  table,
+  userLink,
+  type Visitor,
+} from "./frame.ts";
+import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
+
+const PAGE = 50;
+
+function operationsOf(row: EffectiveAccess): Part {
+  const words = operationsInWords(row);
+  return row.operations.length > 0 ? words : mark(false, words);
+}
+
+function placeLink({ database, table }: Place): Html {
+  const place = placeName(database, table);
+  if (database === EVERY_DATABASE) return html`<code>${place}</code>`;
+  return html`<a href="${pathOf("/access/table", { place })}"><code>${place}</code></a>`;
+}
+
+/** The effective access of a user or group, on the databases that the visitor manages. */
+export function effectiveSection(c: ConsoleRequest, holder: Holder): Html {
+  const visitor = visitorOf(c);
+  const { snapshot, actor } = visitor;
+  const { isVisible } = manageableBy(snapshot, actor);
+  const username = userOf(holder);
+  const groups = parseList(c.req.query("groups")).filter(isExternalGroup);
+  const caller = { ...callerFor(holder), groups };
+  const rows = effectiveAccess(snapshot, caller, Date.now()).filter(({ database }) =>
+    isVisible(database),
+  );
+  const hasTokenGroups = username !== undefined && mayHaveTokenGroups(snapshot, username);
+  const state = { fields: new Map([["groups", c.req.query("groups") ?? ""]]) };
+  const none = hasTokenGroups
+    ? "None without the groups of the user's token."
+    : "Nothing: no entry, group or database reaches this user.";
+  return html`<h2>Effective access</h2>
+${
+  hasTokenGroups &&
+  html`<form method="get" action="/access/user" class="tools">${hidden("user", username)}
+${field(state, { name: "groups", label: "Groups of the token", hint: "Only the user's token names them, such as staff:engineering" })}
+<button>Show</button>
+</form>`
+}
+${table(
+  `Effective access of ${holderName(holder)}`,
+  ["Where", "Operations", "Limits", "Via", "Decided by"],
+  rows.map((row) => [
+    placeLink(row),
+    operationsOf(row),
+    effectiveLimits(row) || dim("none"),
+    wayInWords(row),
+    html`<code>${row.entry}</code>`,
+  ]),
+  none,
+)}`;
+}
+
+/** Users, and groups whose members only tokens tell. The members of local groups are users. */
+function holdersOf({ users, groups, grants }: Visitor["snapshot"]): Set<Holder> {
+  const holders = new Set(users.keys().map(userHolder));
+  for (const { members } of groups.values()) {
+    for (const member of members) holders.add(userHolder(member));
+  }
+  for (const holder of grants.keys()) {
+    const group = groupOf(holder);
+    if (group === undefined || isExternalGroup(group)) holders.add(holder);
+  }
+  return holders;
+}
+
+/** The rows of a user or group on one place, by entries that the visitor may see. */
+function rowsAt({ snapshot, actor }: Visitor, place: Place, now: number) {
+  const { isVisible } = manageableBy(snapshot, actor);
+  return (holder: Holder): EffectiveAccess[] => {
+    const caller = callerFor(holder);
+    const deciding = decidingEntry(snapshot, caller, place.database, place.table, now);
+    if (deciding === undefined || !isVisible(deciding.grant.database)) return [];
+    return effectiveAt(snapshot, caller, place, now).filter((row) => row.operations.length > 0);
+  };
+}
+
+function columnsOf({ limits }: EffectiveAccess): Part {
+  return limits?.columns === undefined ? "all" : html`<code>${limits.columns.join(", ")}</code>`;
+}
+
+function otherLimits({ limits, ...row }: EffectiveAccess): Part {
+  if (limits === undefined) return dim("none");
+  const { columns: _, ...others } = limits;
+  return effectiveLimits({ ...row, limits: others }) || dim("none");
+}
+
+function searchForm(place: string): Html {
+  const state = { fields: new Map([["place", place]]) };
+  return html`<form method="get" action="/access/table" class="tools" role="search">
+${field(state, { name: "place", label: "Table", more: html` maxlength="127" placeholder="main.tickets"` })}
+<button>Show</button>
+</form>`;
+}
+
+function tableList(database: string, tables: readonly string[]): Html | undefined {
+  if (tables.length === 0) return undefined;
+  const items = tables.map((name) => html`<li>${placeLink({ database, table: name })}</li>`);
+  return html`<details><summary>Tables of <code>${database}</code></summary><ul class="plain">${items}</ul></details>`;
+}
+
+/** Everyone who may use a table, or a database as a whole. */
+export async function showTable(c: ConsoleRequest): Promise<Response> {
+  const visitor = visitorOf(c);
+  const { snapshot, actor, isManager, isAdministrator, maySee } = visitor;
+  if (!isManager) throw new Refusal("role_insufficient");
+  const { auth } = c.var.gateway.configuration;
+  const asked = (c.req.query("place") ?? "").trim();
+  const place = splitPlace(asked === "" ? placeName(auth.default_database) : asked);
+  const { database, table: name } = place;
+  if (!isDatabaseOrEvery(database) || (asked !== "" && !maySee(database))) {
+    throw new Refusal("role_insufficient");
+  }
+  const after = c.req.query("after");
+  const rowsOf = rowsAt(visitor, place, Date.now());
+  const { isManageable } = manageableBy(snapshot, actor);
+  const found = await runCooperatively(
+    firstNames(
+      holdersOf(snapshot),
+      PAGE + 1,
+      after === undefined ? undefined : readHolder(after),
+      (holder) => isManageable(holder) && rowsOf(holder).length > 0,
+    ),
+  );
+  const shown = maySee(database) ? found.slice(0, PAGE) : [];
+  const rows = shown.flatMap((holder) =>
+    groupRows(
+      html`${userLink(holder)} ${holderMark(snapshot, holder)}`,
+      html`<bdi>${holderName(holder)}</bdi>`,
+      rowsOf(holder).map((row) => [
+        operationsOf(row),
+        columnsOf(row),
+        otherLimits(row),
+        wayInWords(row),
+        html`<code>${row.entry}</code>`,
+      ]),
+    ),
+  );
+  const written = placeName(database, name);
+  const names = await c.var.suggestNames(actor, database, name ?? "");
+  const last = shown.at(-1);
+  const next =
+    found.length > PAGE &&
+    linkButton("More users", "/access/table", { place: written, after: last && holderText(last) });
+  return sendPage(c, {
+    title: `Access to ${written}`,
+    section: "Access",
+    path: html`<a href="/access">Access</a>`,
+    heading: html`Access to <code>${written}</code>`,
+    content: html`${searchForm(written)}
+${name !== undefined && names.columns.length > 0 && html`<p class="quiet">Columns: <code>${names.columns.join(", ")}</code></p>`}
+${table(
+  `Users of ${written}`,
+  ["User", "Operations", "Columns", "Limits", "Via", "Decided by"],
+  rows,
+  after === undefined ? "No user whom you may manage has access." : "No more users.",
+)}
+${next && html`<p class="actions">${next}</p>`}
+${!isAdministrator && html`<p class="quiet">Administrators also see users with access to every database.</p>`}
+${tableList(database, names.tables)}`,
+  });
+}
