@@ -25,6 +25,8 @@ export interface GatehouseOptions {
   readonly mcp?: string;
   /** More sections of the configuration. */
   readonly config?: string;
+  /** The interface of the upstream. */
+  readonly preset?: string;
   /** Connections to the upstream. */
   readonly connections?: number;
   /** Changes the access file before the start. */
@@ -57,6 +59,7 @@ export async function startGatehouse(
     certificate,
     mcp = "enabled = false",
     config = "",
+    preset,
     connections,
     editAccess = (text) => text,
   }: GatehouseOptions = {},
@@ -76,6 +79,7 @@ workers = ${workers}
 ${certificate === undefined ? "" : tlsSection}
 [upstream]
 url = "${url}"
+${preset === undefined ? "" : `preset = "${preset}"`}
 ${connections === undefined ? "" : `connections = ${connections}`}
 [audit]
 file = "${home}/audit.log"

@@ -50,7 +50,7 @@ const server = createServer((request, response) => {
     const body = chunks.length === 1 ? chunks[0] : Buffer.concat(chunks);
     const { "content-type": type, accept = "*/*" } = request.headers;
     const headers = ["content-type", type, "accept", accept];
-    pool.dispatch({ path: "/query", method: "POST", body, headers }, new Answer(response));
+    pool.dispatch({ path: request.url, method: "POST", body, headers }, new Answer(response));
   });
 });
 server.listen(0, "127.0.0.1", () => console.log(server.address().port));
