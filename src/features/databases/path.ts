@@ -8,28 +8,29 @@ const plainPath = /^\/(?:[A-Za-z0-9._~!$&'()*+,=:@/-]|%[0-9A-Fa-f]{2})*$/;
 /** Steps that a server may follow, also if the slash was encoded. */
 const dotStep = /(?:^|[/\\])\.{1,2}(?:$|[/\\])/;
 
+function decodeSegments(path: string): string[] | undefined {
+  try {
+    return path.slice(1).split("/").map(decodeURIComponent);
+  } catch {
+    return undefined;
+  }
+}
+
+function isCanonical(segment: string, isLast: boolean): boolean {
+  return (segment !== "" || isLast) && !/\p{Cc}/u.test(segment) && !dotStep.test(segment);
+}
+
 /**
  * The segments of a path, decoded exactly once. A slash at the end makes an empty one.
  *
  * @throws Refusal `path_not_canonical`
  */
 export function readPath(path: string): string[] {
-  const refused = new Refusal("path_not_canonical", {
+  const segments = plainPath.test(path) ? decodeSegments(path) : undefined;
+  if (segments?.every((one, at) => isCanonical(one, at === segments.length - 1))) return segments;
+  throw new Refusal("path_not_canonical", {
     message: "The path has empty or dot segments, control characters, or characters to be encoded",
   });
-  if (!plainPath.test(path)) throw refused;
-  let segments: string[];
-  try {
-    segments = path.slice(1).split("/").map(decodeURIComponent);
-  } catch {
-    throw refused;
-  }
-  for (const [at, segment] of segments.entries()) {
-    const isLast = at === segments.length - 1;
-    if ((segment === "" && !isLast) || /\p{Cc}/u.test(segment) || dotStep.test(segment))
-      throw refused;
-  }
-  return segments;
 }
 
 /** Encodes segments so that one decoding returns them. */
