@@ -34,6 +34,12 @@ username = "app"
 database = "alpha"
 role = "ReadWrite"
 require_approval = ["DELETE"]
+
+[[acl]]
+username = "dora"
+database = "alpha"
+role = "DbAdmin"
+require_approval = ["SELECT"]
 `;
 
 async function open(t: Test, config = "") {
@@ -44,7 +50,7 @@ async function open(t: Test, config = "") {
     "wanda alpha ReadWrite",
     "nina bravo Owner",
   ];
-  const people = ["fay", "cora", "max", "app"].map((name) => `${name} elsewhere ReadOnly`);
+  const people = ["fay", "cora", "max", "app", "dora"].map((name) => `${name} elsewhere ReadOnly`);
   const home = await staffedHome(t, [...grants, ...people], filtered);
   const gateway = await startGateway(t, {
     home,
@@ -291,4 +297,29 @@ t.test("without authentication everything that is listed passes, and nothing els
   t.equal((await gateway.send("POST", "/api/v2/reset", {})).status, 404);
   const list = await gateway.get(databases);
   t.match(list.text, "alpha");
+});
+
+t.test("get_or_create returns no collection to a caller who may only create it", async (t) => {
+  const { stub, gateway, login } = await open(t);
+  const token = await login("dora");
+  for (const name of ["docs", "unknown"]) {
+    stub.take();
+    const shared = await gateway.send("POST", collections, { name, get_or_create: true }, token);
+    t.match(shared, { status: 403, body: { code: "not_narrowable" } }, name);
+    t.same(stub.take(), [], "nothing is looked up");
+  }
+  t.equal((await gateway.send("POST", collections, { name: "made" }, token)).status, 200);
+});
+
+t.test("a token for one database opens that one alone", async (t) => {
+  const { gateway } = await open(t);
+  const body = { username: "root", password: "root password", database: "alpha" };
+  const { token } = (await gateway.send("POST", "/_gatehouse/login", body)).body;
+  const get = (path: string) => gateway.get(path, String(token));
+  t.equal((await get(collections)).status, 200);
+  t.equal((await get(`${databases}/bravo/collections`)).status, 403);
+  const list = await get(databases);
+  t.match(list.text, "alpha");
+  t.notMatch(list.text, "bravo");
+  t.match((await get("/api/v2/auth/identity")).body, { databases: ["alpha"] });
 });

@@ -160,8 +160,11 @@ async function planCreation(request: PresetRequest): Promise<Plan> {
   const table = readName(body.name, "name", collectionName);
   const database = databaseOf(request);
   const creation: Plan = { accesses: [{ permissions: ["CREATE"], database, table }] };
-  // To a caller who may not read it, it makes no difference whether the collection exists.
-  if (!isShared || !request.may("SELECT", database, table)) return creation;
+  if (!isShared) return creation;
+  // A caller who may not read the collection must not learn whether it exists.
+  if (!request.may("SELECT", database, table)) {
+    return { accesses: [{ permissions: ["CREATE", "SELECT"], database, table }] };
+  }
   const path = `${collectionsPath(request)}/${table}`;
   const { status } = await request.lookup(path);
   if (status === 404) return creation;
