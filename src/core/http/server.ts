@@ -14,6 +14,7 @@ import {
   passwordCaller,
   readCredential,
 } from "../identity/authenticate.ts";
+import type { LoginOrigin } from "../identity/throttle.ts";
 import { traceIdOf } from "../observe/audit.ts";
 import type { RequestTrace, Tracing } from "../observe/tracing.ts";
 import { reject } from "./answer.ts";
@@ -390,7 +391,19 @@ const KEEP_ALIVE_MS = 65_000;
 const CHECK_INTERVAL_MS = 1000;
 const MAX_HEADER_BYTES = 16 * 1024;
 
-export type Listener = Awaited<ReturnType<typeof openListener>>;
+export interface Listener {
+  readonly scheme: "http" | "https";
+  readonly port: number;
+  /** Undefined without TLS. */
+  readonly secure: SecureServer | undefined;
+  reloadCertificate(): Promise<void>;
+  /** Applies a changed configuration. */
+  configure(): void;
+  originOf(request: IncomingMessage): LoginOrigin;
+  stopListening(): Promise<void>;
+  /** Closes all connections, at the latest after `grace` milliseconds. */
+  drain(grace: number): Promise<void>;
+}
 
 function timeouts({ request_timeout: seconds }: Configuration["server"]) {
   const requestTimeout = seconds * 1000;
@@ -398,7 +411,11 @@ function timeouts({ request_timeout: seconds }: Configuration["server"]) {
 }
 
 /** @param port 0 picks a free port, which several processes share */
-export async function openListener(gateway: Gateway, port: number, { routerOf, home }: Routes) {
+export async function openListener(
+  gateway: Gateway,
+  port: number,
+  { routerOf, home }: Routes,
+): Promise<Listener> {
   const { server: settings } = gateway.configuration;
   let router = routerOf(gateway.configuration);
   const scheme = settings.tls.certificate === undefined ? "http" : "https";

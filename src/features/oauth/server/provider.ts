@@ -181,6 +181,55 @@ function holdRedirects(provider: Provider, options: AuthorizationServerOptions):
   });
 }
 
+function featuresOf(
+  options: AuthorizationServerOptions,
+  keys: SigningKeys,
+): NonNullable<Configuration["features"]> {
+  const off = { enabled: false };
+  return {
+    devInteractions: off,
+    dPoP: off,
+    pushedAuthorizationRequests: off,
+    rpInitiatedLogout: off,
+    userinfo: off,
+    clientIdMetadataDocument: {
+      enabled: true,
+      ack: "draft-02",
+      allowClient(ctx, client) {
+        const isSigned = ctx?.oidc.params?.client_assertion !== undefined;
+        if (client[KEY_IS_OPTIONAL] === true && !isSigned) {
+          // The library has made the client for this request.
+          Object.assign(client, { tokenEndpointAuthMethod: "none" });
+        }
+        return true;
+      },
+      cacheDuration: { min: lifetimes.clientDocument, max: lifetimes.session },
+    },
+    resourceIndicators: {
+      enabled: true,
+      // The resource may be repeated or missing, since there is only one.
+      defaultResource: (_, __, oneOf) => oneOf?.[0] ?? resourceOf(options.issuer),
+      useGrantedResource: () => true,
+      getResourceServerInfo: (_, name) => resourceServer(options, keys, name),
+    },
+  };
+}
+
+const renderError: NonNullable<Configuration["renderError"]> = (
+  ctx,
+  { error, error_description: description },
+  reason,
+) => {
+  const { cause } = reason;
+  if (cause instanceof OAuthProblem) {
+    ctx.status = cause.status;
+    renderErrorPage(ctx, { code: "invalid_client_metadata", description: cause.message });
+  } else {
+    const code = reason instanceof errors.SessionNotFound ? "expired" : error;
+    renderErrorPage(ctx, { code, description });
+  }
+};
+
 function configure(
   options: AuthorizationServerOptions,
   keys: SigningKeys,
@@ -191,7 +240,6 @@ function configure(
   const isRedirect = (uri: string) => isClientRedirect(uri, schemes);
   const tokenLifetime = tokenLifetimeOf(options);
   const hasAssertions = options.assertions !== undefined;
-  const off = { enabled: false };
   const session = sessionCookie(options.issuer);
   const basePath = basePathOf(options.issuer);
   return {
@@ -228,33 +276,7 @@ function configure(
     scopes: [OFFLINE_ACCESS],
     pkce: { required: () => true },
     allowOmittingSingleRegisteredRedirectUri: false,
-    features: {
-      devInteractions: off,
-      dPoP: off,
-      pushedAuthorizationRequests: off,
-      rpInitiatedLogout: off,
-      userinfo: off,
-      clientIdMetadataDocument: {
-        enabled: true,
-        ack: "draft-02",
-        allowClient(ctx, client) {
-          const isSigned = ctx?.oidc.params?.client_assertion !== undefined;
-          if (client[KEY_IS_OPTIONAL] === true && !isSigned) {
-            // The library has made the client for this request.
-            Object.assign(client, { tokenEndpointAuthMethod: "none" });
-          }
-          return true;
-        },
-        cacheDuration: { min: lifetimes.clientDocument, max: lifetimes.session },
-      },
-      resourceIndicators: {
-        enabled: true,
-        // The resource may be repeated or missing, since there is only one.
-        defaultResource: (_, __, oneOf) => oneOf?.[0] ?? resourceOf(options.issuer),
-        useGrantedResource: () => true,
-        getResourceServerInfo: (_, name) => resourceServer(options, keys, name),
-      },
-    },
+    features: featuresOf(options, keys),
     fetch: asLibraryFetch({
       fetchDocument,
       readDocument: (document) => readClientDocument(document, isRedirect, hasAssertions),
@@ -293,16 +315,7 @@ function configure(
       policy,
       url: (_, { uid }) => `${options.issuer}${endpoints.interaction}/${uid}`,
     },
-    renderError: (ctx, { error, error_description: description }, reason) => {
-      const { cause } = reason;
-      if (cause instanceof OAuthProblem) {
-        ctx.status = cause.status;
-        renderErrorPage(ctx, { code: "invalid_client_metadata", description: cause.message });
-      } else {
-        const code = reason instanceof errors.SessionNotFound ? "expired" : error;
-        renderErrorPage(ctx, { code, description });
-      }
-    },
+    renderError,
     routes: {
       authorization: basePath + endpoints.authorization,
       token: basePath + endpoints.token,
