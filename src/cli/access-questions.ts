@@ -162,7 +162,9 @@ async function whoMay(operation: string, where: string, options: QuestionOptions
   const head = ["USERNAME", "ROLE", "ENTRY", "LIMITS"];
   const cellsOf = ({ holder, members, role, entry, grant }: (typeof found)[number]) => [
     holderText(holder) + (members === undefined ? "" : ` (${members.join(", ")})`),
-    ...[String(role), String(entry), (grant && limitsInWords(grant)) || "-"],
+    String(role),
+    String(entry),
+    (grant && limitsInWords(grant)) || "-",
   ];
   printList(found, options, head, cellsOf, ({ holder, members, role, entry, ...way }) => ({
     ...writtenHolder(holder),
@@ -404,8 +406,11 @@ test --file <file> --json  test the access file against a file of expectations
 
 export function questionCommands(): Command[] {
   const runs = {
-    ...{ check: checkAccess, who: whoMay, explain: explainQuery },
-    ...{ diff: compareAccess, test: testAccess },
+    check: checkAccess,
+    who: whoMay,
+    explain: explainQuery,
+    diff: compareAccess,
+    test: testAccess,
   };
   return defineCommands(help, runs, {
     groups: { parse: readTokenGroups },

@@ -129,8 +129,10 @@ async function listVersions(options: CommonOptions & { readonly last: number }):
     return last;
   });
   printList(known, options, ["VERSION", "AT", "AUTHOR", "CHANGED"], (one) => [
-    ...[String(one.version), one.at.toISOString()],
-    ...[`${one.author.kind} ${plainly(one.author.name)}`, summaryOf(one)],
+    String(one.version),
+    one.at.toISOString(),
+    `${one.author.kind} ${plainly(one.author.name)}`,
+    summaryOf(one),
   ]);
 }
 

@@ -220,8 +220,13 @@ function entryCommands(): Command[] {
   const [names, count] = [{ parse: readNames }, { parse: readCount }];
   const commands = defineCommands(help, runs, {
     group: { parse: readGroup },
-    ...{ columns: names, writableColumns: names, requireWhere: names, approvers: names },
-    ...{ maxRows: count, maxChanges: count, expires: { parse: readExpiry } },
+    columns: names,
+    writableColumns: names,
+    requireWhere: names,
+    approvers: names,
+    maxRows: count,
+    maxChanges: count,
+    expires: { parse: readExpiry },
     groups: { parse: readTokenGroups },
     role: { choices: entryRoles, parse: readRole },
     rowFilter: { parse: readFilter },
