@@ -24,6 +24,8 @@ export interface Engine {
 }
 
 const grammar = createGrammar({ extraFields: [], operations: {} });
+/** No test waits for it, and no query reaches it on a busy machine. */
+const PATIENCE_MS = 5 * 60_000;
 const noBody = Buffer.alloc(0);
 
 /**
@@ -32,14 +34,15 @@ const noBody = Buffer.alloc(0);
  * the answer's `x-test-report` tells what the engine reports.
  */
 export async function startEngine({
-  clientTimeoutMs = 60_000,
+  clientTimeoutMs = PATIENCE_MS,
+  queryTimeLimit = PATIENCE_MS,
   ...options
 }: EngineOptions): Promise<Engine> {
-  const store = await openEngineStore({ ...options, poolSize: 16 });
+  const store = await openEngineStore({ ...options, queryTimeLimit, poolSize: 16 });
   const database = new EngineDatabase(store, {
     name: "test",
     connections: 1000,
-    waitTimeoutMs: 30_000,
+    waitTimeoutMs: PATIENCE_MS,
     clientTimeoutMs,
     metrics: new QueryMetrics(),
     log: options.log,

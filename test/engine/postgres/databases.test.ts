@@ -6,7 +6,10 @@ import { sharedServer, startOn } from "./kit.ts";
 import { startService } from "./service.ts";
 
 /** An engine whose databases are the server's. `home` is the database of its URL. */
-async function scene(t: Test, { user = "gatehouse", queryTimeLimit = 30_000 } = {}) {
+async function scene(
+  t: Test,
+  { user = "gatehouse", queryTimeLimit }: { user?: string; queryTimeLimit?: number } = {},
+) {
   const server = await sharedServer();
   const home = await server.createDatabase();
   const url = server.url(home).replace("gatehouse@", `${user}@`);
