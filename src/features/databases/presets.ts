@@ -5,6 +5,7 @@ type Load = () => Promise<Preset>;
 /** Only the one that is used is loaded. */
 export const loaders = new Map<Preset["name"], Load>([
   ["chroma", async () => (await import("./chroma.ts")).chroma],
+  ["opensearch", async () => (await import("./opensearch.ts")).opensearch],
 ]);
 
 export function presetOf(name: Preset["name"]): Promise<Preset> {

@@ -1,0 +1,690 @@
+import { Refusal } from "../../core/base/refusal.ts";
+import { quoteName } from "../../core/json/fault.ts";
+import type { PermissionClass } from "../../core/query/permissions.ts";
+import { badRequest, checkLine, readLine } from "./body.ts";
+import { isObject, type Json, type JsonObject } from "./preset.ts";
+
+/** An index, alias, data stream or pattern that a request names. */
+export interface NamedIndex {
+  readonly name: string;
+  readonly permissions: readonly PermissionClass[];
+  readonly element?: number | undefined;
+  /** True if the server makes the index when it does not exist. */
+  readonly makesIndex?: boolean;
+  /** True if documents are stored in it. */
+  readonly storesDocuments?: boolean;
+  /** True for a name that is given, such as that of a new alias: it is not looked up. */
+  readonly isNew?: boolean;
+}
+
+/** What a body asks for besides what its endpoint says. */
+export class Uses {
+  readonly #names = new Map<string, NamedIndex>();
+  /** True if the server runs code that is in the request or stored. */
+  scripts = false;
+  /** True if something may use other indexes: a pipeline, or a runtime field that looks up. */
+  pipelines = false;
+
+  get names(): NamedIndex[] {
+    return [...this.#names.values()];
+  }
+
+  /** Keeps the first of equal names. */
+  add(named: NamedIndex): void {
+    const { name, permissions, makesIndex, storesDocuments, isNew } = named;
+    const key = [name, permissions, makesIndex, storesDocuments, isNew].join(" ");
+    if (!this.#names.has(key)) this.#names.set(key, named);
+  }
+}
+
+/** Kinds of values that are not in the tables. */
+const builtIns = [
+  // A scalar, or a list of these.
+  "plain",
+  // Any JSON. It contains no names that the server follows.
+  "data",
+  // The name of an index, which needs SELECT.
+  "index",
+  "boosts",
+  "query",
+  "filters",
+  "aggs",
+  "script",
+  "pipeline",
+] as const;
+type BuiltIn = (typeof builtIns)[number];
+
+interface Shape {
+  readonly members: ReadonlyMap<string, string>;
+  readonly required: readonly string[];
+  /** The kind of members that have the name of a field or another name of the client's. */
+  readonly rest: string | undefined;
+}
+
+/**
+ * Reads a table of shapes: `name member member=kind required!=kind +included *=kind`. Members
+ * without a kind are plain. A list of a kind may be written wherever the kind may.
+ */
+function readTable(
+  text: string,
+  base: ReadonlyMap<string, Shape> = new Map(),
+): ReadonlyMap<string, Shape> {
+  const shapes = new Map<string, Shape>();
+  for (const line of text.trim().split(/\n(?! {4})/)) {
+    const [name = "", ...words] = line.trim().split(/\s+/);
+    const members = new Map<string, string>();
+    const required: string[] = [];
+    let rest: string | undefined;
+    for (const word of words) {
+      const [member = "", kind = "plain"] = word.split("=");
+      if (member === "*") rest = kind;
+      else if (member.startsWith("+")) {
+        const included = shapes.get(member.slice(1)) ?? base.get(member.slice(1));
+        for (const [one, its] of included?.members ?? []) members.set(one, its);
+      } else {
+        if (member.endsWith("!")) required.push(member.slice(0, -1));
+        members.set(member.replace("!", ""), kind);
+      }
+    }
+    shapes.set(name, { members, required, rest });
+  }
+  return shapes;
+}
+
+/** Objects within queries, aggregations and searches. */
+const shapes = readTable(`
+  flat *=plain
+  point lat lon type coordinates geohash
+  box top left bottom right wkt top_left=point bottom_right=point top_right=point bottom_left=point
+  polygon points=point
+  geometry type coordinates radius orientation geometries=geometry
+  lookup index!=index id path routing store
+  shape shape=geometry indexed_shape=lookup relation strategy
+  match_text query operator minimum_should_match fuzziness prefix_length max_expansions
+    fuzzy_transpositions fuzzy_rewrite lenient zero_terms_query cutoff_frequency analyzer
+    auto_generate_synonyms_phrase_query slop boost _name
+  term value boost case_insensitive rewrite flags flags_value max_determinized_states wildcard
+    prefix regexp fuzziness prefix_length max_expansions transpositions _name
+  range gt gte lt lte from to include_lower include_upper format time_zone relation boost _name
+  terms_set terms minimum_should_match minimum_should_match_field
+    minimum_should_match_script=script boost _name
+  common query cutoff_frequency low_freq_operator high_freq_operator minimum_should_match=flat
+    analyzer boost _name
+  document _index=index _id routing version version_type fields doc=data per_field_analyzer=flat
+  random seed field
+  factor field factor modifier missing
+  scripted script=script params=flat
+  origin origin=point scale offset decay
+  decay multi_value_mode *=origin
+  function filter=query weight random_score=random field_value_factor=factor
+    script_score=scripted gauss=decay linear=decay exp=decay _name
+  curve pivot exponent scaling_factor
+  vector vector k filter=query max_distance min_score boost method_parameters=flat rescore=flat
+    expand_nested_docs _name
+  words query max_gaps ordered mode analyzer use_field filter=between prefix pattern term
+    fuzziness prefix_length transpositions max_expansions case_insensitive
+  between before=interval after=interval containing=interval contained_by=interval
+    not_containing=interval not_contained_by=interval not_overlapping=interval
+    overlapping=interval script=script
+  group intervals=interval max_gaps ordered mode filter=between
+  interval match=words prefix=words wildcard=words regexp=words fuzzy=words all_of=group
+    any_of=group boost _name
+  source includes excludes include exclude
+  fields field format include_unmapped
+  highlighter type number_of_fragments fragment_size fragment_offset fragmenter pre_tags post_tags
+    order encoder tags_schema require_field_match boundary_scanner boundary_scanner_locale
+    boundary_chars boundary_max_scan no_match_size phrase_limit max_analyzer_offset
+    max_analyzed_offset force_source matched_fields highlight_query=query options=flat
+  highlighted *=highlighter
+  highlight +highlighter fields=highlighted
+  nested_sort path filter=query max_children nested=nested_sort
+  sort_field order mode missing unmapped_type numeric_type format nested=nested_sort
+  distance_sort order unit distance_type mode ignore_unmapped validation nested=nested_sort
+    *=point
+  script_sort script=script type order mode nested=nested_sort
+  sort _script=script_sort _geo_distance=distance_sort *=sort_field
+  values field missing format script=script value_type
+  bucket field script=script missing_bucket missing_order order interval calendar_interval
+    fixed_interval format time_zone offset precision bounds=box value_type
+  source_type terms=bucket histogram=bucket date_histogram=bucket geotile_grid=bucket
+  sources *=source_type
+  collapse field inner_hits=hits max_concurrent_group_searches collapse=collapse
+  hits name from size sort=sort collapse=collapse highlight=highlight explain version
+    seq_no_primary_term stored_fields docvalue_fields=fields fields=fields _source=source
+    script_fields=script track_scores ignore_unmapped
+  rescored rescore_query=query query_weight rescore_query_weight score_mode
+  rescore window_size query=rescored
+  context context=point lat lon prefix boost precision neighbours
+  contexts *=context
+  completion field size skip_duplicates analyzer shard_size fuzzy=flat regex=flat contexts=contexts
+  smoothing *=flat
+  phrase field gram_size real_word_error_likelihood confidence max_errors separator size analyzer
+    shard_size text token_limit force_unigrams highlight=flat direct_generator=flat
+    smoothing=smoothing collate=script
+  suggester text prefix regex term=flat phrase=phrase completion=completion
+  suggest text *=suggester
+  pit id keep_alive
+  nearest field query_vector k num_candidates similarity boost _name filter=query inner_hits=hits
+  search query=query from size post_filter=query aggs=aggs aggregations=aggs sort=sort
+    _source=source fields=fields docvalue_fields=fields stored_fields highlight=highlight
+    suggest=suggest rescore=rescore collapse=collapse slice=flat search_after min_score
+    track_total_hits track_scores timeout terminate_after version seq_no_primary_term explain
+    profile stats indices_boost=boosts knn=nearest include_named_queries_score pit=pit
+    script_fields=script derived=script runtime_mappings=pipeline search_pipeline=pipeline
+  only_query query=query runtime_mappings=pipeline
+  by_query query=query size max_docs conflicts slice=flat sort=sort script=script
+  field_caps fields index_filter=query runtime_mappings=pipeline
+  update doc=data upsert=data doc_as_upsert detect_noop scripted_upsert _source=source
+    script=script lang
+  document_read _index _id routing version version_type stored_fields _source=source
+  documents_read docs=document_read ids
+  searched index search_type preference routing request_cache allow_partial_search_results
+    ignore_unavailable allow_no_indices expand_wildcards ignore_throttled ccs_minimize_roundtrips
+    max_concurrent_shard_requests cancel_after_time_interval
+  written _index _id routing version version_type if_seq_no if_primary_term op_type require_alias
+    retry_on_conflict _source=source pipeline=pipeline dynamic_templates=flat
+  alias filter=query routing index_routing search_routing is_write_index is_hidden
+  aliased +alias index indices alias aliases must_exist
+  analysis analyzer text field tokenizer normalizer explain attributes filter char_filter
+`);
+
+const queryTypes = readTable(
+  `
+  match_all boost _name
+  match_none boost _name
+  match *=match_text
+  match_phrase *=match_text
+  match_phrase_prefix *=match_text
+  match_bool_prefix *=match_text
+  multi_match +match_text fields type tie_breaker use_dis_max
+  combined_fields query fields operator minimum_should_match zero_terms_query
+    auto_generate_synonyms_phrase_query boost _name
+  common *=common
+  query_string query default_field fields default_operator analyzer quote_analyzer
+    quote_field_suffix allow_leading_wildcard max_determinized_states enable_position_increments
+    phrase_slop fuzzy_max_expansions fuzzy_prefix_length fuzziness fuzzy_transpositions
+    fuzzy_rewrite rewrite escape analyze_wildcard lenient minimum_should_match time_zone type
+    tie_breaker auto_generate_synonyms_phrase_query boost _name
+  simple_query_string query fields default_operator analyzer flags lenient analyze_wildcard
+    minimum_should_match quote_field_suffix auto_generate_synonyms_phrase_query
+    fuzzy_max_expansions fuzzy_prefix_length fuzzy_transpositions boost _name
+  term *=term
+  terms boost _name value_type *=lookup
+  terms_set *=terms_set
+  fuzzy *=term
+  prefix *=term
+  wildcard *=term
+  regexp *=term
+  range *=range
+  exists field boost _name
+  ids values boost _name
+  bool must=query filter=query should=query must_not=query minimum_should_match
+    adjust_pure_negative boost _name
+  boosting positive=query negative=query negative_boost boost _name
+  constant_score filter=query boost _name
+  dis_max queries=query tie_breaker boost _name
+  hybrid queries=query filter=query pagination_depth boost _name
+  nested path query=query score_mode ignore_unmapped inner_hits=hits boost _name
+  has_child type query=query score_mode min_children max_children ignore_unmapped inner_hits=hits
+    boost _name
+  has_parent parent_type query=query score ignore_unmapped inner_hits=hits boost _name
+  parent_id type id ignore_unmapped boost _name
+  function_score query=query functions=function boost_mode score_mode max_boost min_score boost
+    filter=query weight random_score=random field_value_factor=factor script_score=scripted
+    gauss=decay linear=decay exp=decay _name
+  script_score query=query script=script min_score boost _name
+  script script=script boost _name
+  rank_feature field saturation=curve log=curve sigmoid=curve linear=curve boost _name
+  distance_feature field origin=point pivot boost _name
+  knn +nearest *=vector
+  more_like_this fields like=document unlike=document max_query_terms min_term_freq min_doc_freq
+    max_doc_freq min_word_length max_word_length stop_words analyzer minimum_should_match
+    boost_terms include fail_on_unsupported_field boost _name
+  percolate field document=data documents=data index=index id routing preference version name
+    boost _name
+  intervals *=interval
+  geo_distance distance unit distance_type validation_method ignore_unmapped boost _name *=point
+  geo_bounding_box type validation_method ignore_unmapped boost _name *=box
+  geo_polygon validation_method ignore_unmapped boost _name *=polygon
+  geo_shape ignore_unmapped boost _name *=shape
+  xy_shape ignore_unmapped boost _name *=shape
+  span_term *=term
+  span_multi match=query boost _name
+  span_first match=query end boost _name
+  span_near clauses=query slop in_order boost _name
+  span_gap *=plain
+  span_or clauses=query boost _name
+  span_not include=query exclude=query pre post dist boost _name
+  span_containing little=query big=query boost _name
+  span_within little=query big=query boost _name
+  field_masking_span query=query field boost _name
+`,
+  shapes,
+);
+
+const aggregationTypes = readTable(
+  `
+  min +values
+  max +min
+  sum +min
+  avg +min
+  stats +min
+  value_count +min
+  extended_stats +min sigma
+  cardinality +min precision_threshold rehash execution_hint
+  percentiles +min percents keyed tdigest=flat hdr=flat
+  percentile_ranks +percentiles values
+  median_absolute_deviation +min compression execution_hint
+  string_stats +min show_distribution
+  weighted_avg value=values weight=values format value_type
+  matrix_stats fields missing=flat mode
+  geo_bounds +min wrap_longitude
+  geo_centroid +min
+  top_hits +hits
+  scripted_metric init_script=script map_script=script combine_script=script reduce_script=script
+    params=flat
+  terms +min size shard_size min_doc_count shard_min_doc_count show_term_doc_count_error order=flat
+    include=flat exclude=flat collect_mode execution_hint
+  multi_terms +terms terms=values
+  rare_terms +min max_doc_count precision include exclude
+  significant_terms +terms background_filter=query mutual_information=flat chi_square=flat gnd=flat
+    percentage=flat jlh=flat script_heuristic=script
+  significant_text +significant_terms filter_duplicate_text source_fields
+  histogram +min interval offset min_doc_count keyed order=flat extended_bounds=flat
+    hard_bounds=flat
+  date_histogram +histogram calendar_interval fixed_interval time_zone
+  auto_date_histogram +min buckets minimum_interval time_zone
+  variable_width_histogram +min buckets shard_size initial_buffer
+  range +min ranges=flat keyed
+  date_range +range time_zone
+  ip_range +range
+  geo_distance +range origin=point unit distance_type
+  geohash_grid +min precision size shard_size bounds=box
+  geotile_grid +geohash_grid
+  geohex_grid +geohash_grid
+  composite size sources=sources after=flat
+  missing +min
+  global
+  sampler shard_size
+  diversified_sampler +min shard_size max_docs_per_value execution_hint
+  nested path
+  reverse_nested path
+  children type
+  parent type
+  filters filters=filters other_bucket other_bucket_key
+  adjacency_matrix filters=filters separator
+  avg_bucket buckets_path=flat gap_policy format
+  sum_bucket +avg_bucket
+  min_bucket +avg_bucket
+  max_bucket +avg_bucket
+  stats_bucket +avg_bucket
+  extended_stats_bucket +avg_bucket sigma
+  percentiles_bucket +avg_bucket percents keyed
+  cumulative_sum +avg_bucket
+  derivative +avg_bucket unit
+  serial_diff +avg_bucket lag
+  moving_avg +avg_bucket window model settings=flat predict minimize
+  moving_fn +avg_bucket window shift script=script
+  bucket_script +avg_bucket script=script
+  bucket_selector +avg_bucket script=script
+  bucket_sort sort=sort from size gap_policy
+`,
+  shapes,
+);
+
+/** True for a scalar, or a list of these. */
+function isPlain(value: Json): boolean {
+  return Array.isArray(value) ? value.every(isPlain) : !isObject(value);
+}
+
+function unknownMember(name: string, where: string, allowed: Iterable<string>): Refusal {
+  const list = [...allowed].join(", ") || "none";
+  const message = `Unknown member ${quoteName(name)} in ${where}; allowed: ${list}`;
+  return new Refusal("unknown_member", { message });
+}
+
+/** Reads the bodies of a request, and collects what they use. */
+export class BodyReader {
+  readonly uses = new Uses();
+  /** Of the action, document or search that is being read. */
+  element: number | undefined;
+
+  /** @param kind a name of the tables, such as `search` */
+  read(kind: string, value: Json): void {
+    if (Array.isArray(value) && kind !== "plain" && kind !== "data" && kind !== "filters") {
+      for (const one of value) this.read(kind, one);
+      return;
+    }
+    const builtIn = builtIns.find((one) => one === kind);
+    if (builtIn !== undefined) this.#readBuiltIn(builtIn, value);
+    else if (isObject(value)) this.#readShape(kind, shapes.get(kind), value);
+  }
+
+  #readShape(kind: string, shape: Shape | undefined, object: JsonObject): void {
+    if (shape === undefined) throw new Error(`there is no shape ${kind}`);
+    const { members, required, rest } = shape;
+    for (const [name, value] of Object.entries(object)) {
+      const its = members.get(name) ?? rest;
+      if (its === undefined) throw unknownMember(name, kind, members.keys());
+      if (its !== "plain") this.read(its, value);
+      else if (!isPlain(value)) {
+        throw badRequest(`${quoteName(name)} in ${kind} must be a scalar or a list of scalars`);
+      }
+    }
+    for (const name of required) {
+      if (!Object.hasOwn(object, name)) throw badRequest(`${kind} must have ${quoteName(name)}`);
+    }
+  }
+
+  #readBuiltIn(kind: BuiltIn, value: Json): void {
+    if (kind === "plain") {
+      if (!isPlain(value)) throw badRequest("a scalar or a list of scalars is expected");
+    } else if (kind === "index") this.select(value);
+    else if (kind === "script") this.uses.scripts = true;
+    else if (kind === "pipeline") this.uses.pipelines = true;
+    else if (kind === "filters") this.#readFilters(value);
+    else if (kind === "data" || !isObject(value)) return;
+    else if (kind === "query") this.#readTyped(queryTypes, "query", value);
+    else if (kind === "boosts") for (const name of Object.keys(value)) this.select(name);
+    else for (const one of Object.values(value)) this.#readAggregation(one);
+  }
+
+  #readTyped(types: ReadonlyMap<string, Shape>, noun: string, object: JsonObject): void {
+    for (const [type, value] of Object.entries(object)) {
+      const shape = types.get(type);
+      if (shape === undefined) throw unknownMember(type, noun, types.keys());
+      for (const one of Array.isArray(value) ? value : [value]) {
+        if (isObject(one)) this.#readShape(type, shape, one);
+      }
+    }
+  }
+
+  #readFilters(value: Json): void {
+    if (Array.isArray(value)) this.read("query", value);
+    else if (isObject(value)) for (const one of Object.values(value)) this.read("query", one);
+  }
+
+  #readAggregation(value: Json): void {
+    if (!isObject(value)) return;
+    const { aggs = null, aggregations = null, meta: _, filter = null, ...typed } = value;
+    this.read("aggs", aggs);
+    this.read("aggs", aggregations);
+    this.read("query", filter);
+    this.#readTyped(aggregationTypes, "aggregation", typed);
+  }
+
+  /** Adds an index that a value names, with SELECT. @throws Refusal `bad_request` */
+  select(value: Json): void {
+    this.name(value, ["SELECT"]);
+  }
+
+  /** @throws Refusal `bad_request` */
+  name(value: Json, permissions: readonly PermissionClass[], more: Partial<NamedIndex> = {}): void {
+    if (typeof value !== "string") throw badRequest("an index must be named by a string");
+    this.uses.add({ name: value, permissions, element: this.element, ...more });
+  }
+}
+
+/**
+ * The names in a list, which may be written with commas. An empty list is refused, because the server
+ * takes it as all indexes.
+ *
+ * @throws Refusal `bad_request`
+ */
+export function namesIn(value: Json | undefined): string[] {
+  const names = Array.isArray(value) ? value : [value];
+  if (names.length === 0) throw badRequest("a list of names is empty");
+  return names.flatMap((name) => {
+    if (typeof name === "string") return name.split(",");
+    throw badRequest("names must be a string or a list of strings");
+  });
+}
+
+export const EVERY = "_all";
+
+/**
+ * The same names without indexes that begin with a dot, which belong to the server and its plugins.
+ * Undefined if none of these is meant.
+ */
+export function withoutHidden(names: readonly string[]): string[] | undefined {
+  if (!names.some((name) => name === EVERY || name.startsWith("*"))) return undefined;
+  return [...names.map((name) => (name === EVERY ? "*" : name)), "-.*"];
+}
+
+function requireObject(value: Json | undefined, noun: string): JsonObject {
+  if (isObject(value)) return value;
+  throw badRequest(`${noun} must be an object`);
+}
+
+const actionTypes: ReadonlySet<string> = new Set(["index", "create", "update", "delete"]);
+const none = Buffer.alloc(0);
+const insert: readonly PermissionClass[] = ["INSERT"];
+const update: readonly PermissionClass[] = ["UPDATE"];
+const insertAndUpdate: readonly PermissionClass[] = ["INSERT", "UPDATE"];
+const erase: readonly PermissionClass[] = ["DELETE"];
+
+/** The rights of an update. Its script is in `uses`. @throws Refusal */
+export function readUpdate(reader: BodyReader, body: JsonObject): readonly PermissionClass[] {
+  reader.read("update", body);
+  return "upsert" in body || body.doc_as_upsert === true || body.scripted_upsert === true
+    ? insertAndUpdate
+    : update;
+}
+
+/** A plain delete makes no index, but one with a version of the client's does. */
+export function makesIndexByDelete(versionType: Json | undefined): boolean {
+  return versionType !== undefined && versionType !== "internal";
+}
+
+/** An action of a bulk. */
+interface Action {
+  readonly type: string;
+  readonly index: Json | undefined;
+  /** True if a document that exists may be replaced. */
+  readonly replaces: boolean;
+  readonly versionType?: Json | undefined;
+}
+
+/** How clients write most actions. Parsing them takes five times as long. */
+const plainAction =
+  /^\{"(index|create|delete|update)": ?\{(?:"_index": ?"([a-z0-9][a-z0-9._-]*)"(, ?"_id": ?"[\w.~-]+")?|("_id": ?"[\w.~-]+")?)\}\}$/;
+
+function readAction(line: Buffer, reader: BodyReader): Action {
+  const [, plain, index, withIndex, alone] = plainAction.exec(line.toString("latin1")) ?? [];
+  if (plain !== undefined) {
+    return { type: plain, index, replaces: (withIndex ?? alone) !== undefined };
+  }
+  const noun = `action ${reader.element}`;
+  const action = requireObject(readLine(line), noun);
+  const [type = "", ...more] = Object.keys(action);
+  if (!actionTypes.has(type) || more.length > 0) {
+    throw badRequest(`${noun} must be one of ${[...actionTypes].join(", ")}`);
+  }
+  const target = requireObject(action[type], noun);
+  reader.read("written", target);
+  const replaces = target._id !== undefined && target.op_type !== "create";
+  return { type, index: target._index, replaces, versionType: target.version_type };
+}
+
+/**
+ * Reads the actions of a bulk. Only actions and updates are parsed; documents are checked.
+ *
+ * @param index of the path
+ * @throws Refusal or JsonFault
+ */
+export function readBulk(lines: readonly Buffer[], index: string | undefined): Uses {
+  const reader = new BodyReader();
+  let element = 0;
+  let at = 0;
+  // The server skips empty lines at the end.
+  let count = lines.length;
+  while (lines[count - 1]?.length === 0) count--;
+  let last: Json | undefined;
+  let lastPermissions = update;
+  for (; at < count; element++) {
+    reader.element = element;
+    const { type, index: own, replaces, versionType } = readAction(lines[at++] ?? none, reader);
+    const name = own ?? index;
+    if (name === undefined) throw badRequest(`action ${element} names no index`);
+    if (type === "delete") {
+      reader.name(name, erase, { makesIndex: makesIndexByDelete(versionType) });
+      continue;
+    }
+    const line = lines[at++];
+    if (line === undefined) throw badRequest(`the document of action ${element} is missing`);
+    let permissions = type === "index" && replaces ? insertAndUpdate : insert;
+    if (type === "update") {
+      const body = requireObject(readLine(line), `the update of action ${element}`);
+      permissions = readUpdate(reader, body);
+    } else checkLine(line);
+    if (name === last && permissions === lastPermissions) continue;
+    reader.name(name, permissions, { makesIndex: true, storesDocuments: true });
+    last = name;
+    lastPermissions = permissions;
+  }
+  return reader.uses;
+}
+
+/** The searches of a request, and the lines that go upstream if these differ. */
+export interface Searches {
+  readonly uses: Uses;
+  readonly body: Buffer | undefined;
+}
+
+/**
+ * Reads the searches of a `_msearch`: a line with the indexes and one with the search.
+ *
+ * @param indexes of the path
+ * @throws Refusal or JsonFault
+ */
+export function readSearches(
+  lines: readonly Buffer[],
+  indexes: readonly string[] | undefined,
+): Searches {
+  const reader = new BodyReader();
+  const sent = [...lines];
+  let isChanged = false;
+  if (lines.length % 2 === 1) throw badRequest("the last search has no body");
+  for (let at = 0; at < lines.length; at += 2) {
+    const element = at / 2;
+    reader.element = element;
+    const head = requireObject(readLine(lines[at] ?? none), `the header of search ${element}`);
+    reader.read("searched", head);
+    const names = head.index === undefined ? (indexes ?? [EVERY]) : namesIn(head.index);
+    for (const name of names) reader.select(name);
+    const shown = withoutHidden(names);
+    if (shown !== undefined) {
+      sent[at] = Buffer.from(JSON.stringify({ ...head, index: shown }));
+      isChanged = true;
+    }
+    const search = requireObject(readLine(lines[at + 1] ?? none), `search ${element}`);
+    if ("pit" in search) throw badRequest("a point in time is not allowed in _msearch");
+    reader.read("search", search);
+    requireOpenWildcards(head.expand_wildcards ?? "open");
+  }
+  const body = isChanged ? Buffer.from(sent.map((line) => `${line}\n`).join("")) : undefined;
+  return { uses: reader.uses, body };
+}
+
+const wildcards = /^(?:open|closed|none)$/;
+
+/** @throws Refusal `bad_request`, also for hidden indexes, which are not for clients */
+export function requireOpenWildcards(value: Json): void {
+  if (namesIn(value).every((one) => wildcards.test(one))) return;
+  throw badRequest("expand_wildcards must be open, closed or none");
+}
+
+/** @throws Refusal */
+export function readDocuments(body: Json, index: string | undefined): Uses {
+  const reader = new BodyReader();
+  const { docs = [], ids, ...others } = requireObject(body, "the body");
+  reader.read("documents_read", { ...others, docs, ids: ids ?? null });
+  const documents = Array.isArray(docs) ? docs : [docs];
+  for (const [element, document] of documents.entries()) {
+    reader.element = element;
+    const name = isObject(document) ? (document._index ?? index) : index;
+    if (name === undefined) throw badRequest(`document ${element} names no index`);
+    reader.select(name);
+  }
+  if (ids !== undefined || documents.length === 0) {
+    reader.element = undefined;
+    if (index === undefined) throw badRequest("the documents are of no index");
+    reader.select(index);
+  }
+  return reader.uses;
+}
+
+/** An alias takes the place of an index, and needs the same right. */
+function nameAlias(reader: BodyReader, name: string): void {
+  reader.name(name, ["CREATE"], { isNew: true });
+}
+
+/** @throws Refusal */
+export function readAliasActions(body: Json): Uses {
+  const reader = new BodyReader();
+  const { actions: listed = [], ...others } = requireObject(body, "the body");
+  for (const name in others) throw unknownMember(name, "the body", ["actions"]);
+  for (const [element, action] of (Array.isArray(listed) ? listed : [listed]).entries()) {
+    reader.element = element;
+    const [type = "", ...more] = Object.keys(requireObject(action, "an action"));
+    if (!["add", "remove", "remove_index"].includes(type) || more.length > 0) {
+      throw badRequest("an action must be one of add, remove, remove_index");
+    }
+    const target = requireObject(isObject(action) ? action[type] : undefined, "an action");
+    reader.read("aliased", target);
+    const { index, indices, alias, aliases } = target;
+    if (index !== undefined && indices !== undefined) throw badRequest("use index or indices");
+    if (alias !== undefined && aliases !== undefined) throw badRequest("use alias or aliases");
+    const right: PermissionClass = type === "remove_index" ? "DROP" : "CREATE";
+    for (const name of namesIn(index ?? indices)) reader.name(name, [right]);
+    if (type !== "remove_index") {
+      for (const name of namesIn(alias ?? aliases)) nameAlias(reader, name);
+    }
+  }
+  return reader.uses;
+}
+
+/** @throws Refusal */
+export function readAlias(body: Json | undefined, name: string): Uses {
+  const reader = new BodyReader();
+  nameAlias(reader, name);
+  reader.read("alias", body ?? null);
+  return reader.uses;
+}
+
+const pipelineSettings = new Set(["default_pipeline", "final_pipeline"]);
+
+/** True if settings let documents or searches pass through a pipeline. */
+function setsPipeline(settings: Json): boolean {
+  if (Array.isArray(settings)) return settings.some(setsPipeline);
+  if (!isObject(settings)) return false;
+  return Object.entries(settings).some(
+    ([name, value]) =>
+      pipelineSettings.has(name.slice(name.lastIndexOf(".") + 1)) || setsPipeline(value),
+  );
+}
+
+export function readSettings(body: Json): Uses {
+  const uses = new Uses();
+  uses.pipelines = setsPipeline(body);
+  return uses;
+}
+
+/** @throws Refusal */
+export function readNewIndex(body: Json | undefined): Uses {
+  const reader = new BodyReader();
+  const {
+    settings = null,
+    mappings: _,
+    aliases = null,
+    ...others
+  } = requireObject(body ?? {}, "the body");
+  for (const name in others)
+    throw unknownMember(name, "the body", ["settings", "mappings", "aliases"]);
+  reader.uses.pipelines = setsPipeline(settings);
+  for (const [name, alias] of Object.entries(isObject(aliases) ? aliases : {})) {
+    nameAlias(reader, name);
+    reader.read("alias", alias);
+  }
+  return reader.uses;
+}

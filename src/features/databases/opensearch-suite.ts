@@ -1,0 +1,785 @@
+import { gzipSync } from "node:zlib";
+import { opensearch } from "./opensearch.ts";
+import { isObject, type Json } from "./preset.ts";
+import type { Send, Suite, SuiteAnswer, SuiteContext, SuiteRequest } from "./suite.ts";
+
+const A = "gatehouse_test_a";
+/** Nobody but `dora`, `olga` and the administrator may read it. */
+const B = "gatehouse_test_b";
+const LOGS = "gatehouse_test_logs-2026.11.28";
+/** Its documents may be queries, which the server follows when it stores them. */
+const QUERIES = "gatehouse_test_q";
+const NEW = "gatehouse_test_new";
+/** An alias of B. */
+const PUBLIC = "gatehouse_test_public";
+/** An alias of A. */
+const OWN = "gatehouse_test_own";
+/** An alias of B that the pattern of `lars` matches. */
+const LOGS_ALIAS = "gatehouse_test_logs-alias";
+/** Not hidden, so `_all` means it too. */
+const DOT = ".gatehouse_test_dot";
+const SECRET = "gatehouse-hush";
+
+/** By name: which rights they have on A. */
+const readers = ["rita", "olga"];
+const writers = ["wanda", "stan"];
+const administrators = ["dora", "admin"];
+const strangers = ["lars", "nina"];
+
+type Right = "SELECT" | "INSERT" | "UPDATE" | "DELETE" | "CREATE" | "DROP";
+
+function mayOnA(user: string, right: Right): boolean {
+  if (administrators.includes(user)) return true;
+  if (right === "CREATE" || right === "DROP") return false;
+  return writers.includes(user) || (readers.includes(user) && right === "SELECT");
+}
+
+const get = (path: string): SuiteRequest => ({ method: "GET", path });
+const remove = (path: string, body?: Json): SuiteRequest =>
+  body === undefined ? { method: "DELETE", path } : { method: "DELETE", path, body };
+const post = (path: string, body: Json): SuiteRequest => ({ method: "POST", path, body });
+const put = (path: string, body: Json): SuiteRequest => ({ method: "PUT", path, body });
+const find = (query: Json, index = A): SuiteRequest => post(`/${index}/_search`, { query });
+const search = (body: Json, index = A): SuiteRequest => post(`/${index}/_search`, body);
+
+/** Lines of JSON, or of text as it is. */
+function lines(path: string, ...items: readonly Json[]): SuiteRequest {
+  const text = items.map((one) => `${typeof one === "string" ? one : JSON.stringify(one)}\n`);
+  return raw(path, text.join(""), "application/x-ndjson");
+}
+
+function raw(path: string, text: string | Buffer, type = "application/json"): SuiteRequest {
+  const body = typeof text === "string" ? Buffer.from(text) : text;
+  return { method: "POST", path, body, headers: { "content-type": type } };
+}
+
+const everything = { match_all: {} };
+
+/** One request for each endpoint on A, and what it needs. They leave A as it was. */
+const onA: readonly [Right, SuiteRequest][] = [
+  ["SELECT", get(`/${A}/_search?q=t:plain&size=1`)],
+  ["SELECT", find(everything)],
+  ["SELECT", search({ size: 0, aggs: { all: { terms: { field: "k" } } } })],
+  ["SELECT", get(`/${A}/_count`)],
+  ["SELECT", post(`/${A}/_count`, { query: everything })],
+  ["SELECT", post(`/${A}/_validate/query`, { query: everything })],
+  ["SELECT", get(`/${A}/_field_caps?fields=*`)],
+  ["SELECT", post(`/${A}/_explain/1`, { query: everything })],
+  ["SELECT", lines("/_msearch", { index: A }, { query: everything })],
+  ["SELECT", lines(`/${A}/_msearch`, {}, { query: everything })],
+  ["SELECT", post("/_mget", { docs: [{ _index: A, _id: "1" }] })],
+  ["SELECT", post(`/${A}/_mget`, { ids: ["1"] })],
+  ["SELECT", get(`/${A}/_doc/1`)],
+  ["SELECT", { method: "HEAD", path: `/${A}/_doc/1` }],
+  ["SELECT", get(`/${A}/_source/1`)],
+  ["SELECT", get(`/${A}`)],
+  ["SELECT", { method: "HEAD", path: `/${A}` }],
+  ["SELECT", get(`/${A}/_mapping`)],
+  ["SELECT", get(`/${A}/_settings`)],
+  ["SELECT", get(`/${A}/_stats`)],
+  ["SELECT", get(`/${A}/_alias`)],
+  ["SELECT", get(`/_cat/count/${A}`)],
+  ["SELECT", get(`/_cat/indices/${A}?format=json`)],
+  ["SELECT", get(`/_cluster/health/${A}`)],
+  ["SELECT", post(`/${A}/_analyze`, { text: "some text" })],
+  ["SELECT", find(everything, OWN)],
+  ["INSERT", put(`/${A}/_create/made-1`, { t: "plain" })],
+  ["DELETE", remove(`/${A}/_doc/made-1`)],
+  ["INSERT", put(`/${A}/_doc/made-2`, { t: "plain" })],
+  ["UPDATE", post(`/${A}/_update/made-2`, { doc: { t: "changed" } })],
+  ["UPDATE", post(`/${A}/_update/made-2`, { doc: { t: "plain" }, doc_as_upsert: true })],
+  ["UPDATE", post(`/${A}/_update_by_query?refresh=true`, { query: { ids: { values: ["1"] } } })],
+  ["DELETE", post(`/${A}/_delete_by_query?refresh=true`, { query: { term: { k: "none" } } })],
+  ["INSERT", lines("/_bulk", { index: { _index: A, _id: "made-3" } }, { t: "plain" })],
+  ["INSERT", lines(`/${A}/_bulk`, { create: { _id: "made-4" } }, { t: "plain" })],
+  ["UPDATE", lines(`/${A}/_bulk`, { update: { _id: "made-4" } }, { doc: { t: "plain" } })],
+  ["DELETE", lines(`/${A}/_bulk`, { delete: { _id: "made-4" } })],
+  ["INSERT", { method: "POST", path: `/${A}/_refresh` }],
+  ["CREATE", put(`/${A}/_mapping`, { properties: { extra: { type: "keyword" } } })],
+  ["CREATE", put(`/${A}/_settings`, { index: { refresh_interval: "1s" } })],
+  ["CREATE", put(`/${A}/_alias/${OWN}`, {})],
+  ["CREATE", post("/_aliases", { actions: [{ add: { index: A, alias: OWN } }] })],
+  ["CREATE", find({ script: { script: "true" } })],
+  ["CREATE", put("/_scripts/gatehouse_test_s", { script: { lang: "painless", source: "1" } })],
+];
+
+/** Requests that every user may make. */
+const forEverybody = [
+  get("/"),
+  { method: "HEAD", path: "/" },
+  get("/_cluster/health"),
+  get("/_cat/health"),
+  get("/_cat/indices?format=json"),
+  get("/_alias"),
+  get("/_resolve/index/*"),
+];
+
+const look = { index: B, id: "1", path: "k" };
+const located = (query: Json): Json => ({
+  bool: { filter: [{ constant_score: { filter: query } }] },
+});
+
+/** Names of B in a search of A, in every position that the server knows. */
+const searchesOfB: readonly (readonly [string, Json])[] = [
+  ["a terms lookup", { query: { terms: { k: look } } }],
+  ["a terms lookup deep inside", { query: located({ terms: { k: look } }) }],
+  ["a terms lookup by an alias", { query: { terms: { k: { ...look, index: PUBLIC } } } }],
+  ["a terms lookup in post_filter", { post_filter: { terms: { k: look } } }],
+  [
+    "a terms lookup in a rescore",
+    { query: everything, rescore: { query: { rescore_query: { terms: { k: look } } } } },
+  ],
+  [
+    "a terms lookup in a filter of aggregations",
+    { aggs: { x: { filter: { terms: { k: look } } } } },
+  ],
+  [
+    "a terms lookup in an inner aggregation",
+    {
+      aggs: {
+        x: { global: {}, aggs: { y: { filters: { filters: { z: { terms: { k: look } } } } } } },
+      },
+    },
+  ],
+  [
+    "a terms lookup in an unnamed filter",
+    { aggs: { x: { filters: { filters: [{ terms: { k: look } }] } } } },
+  ],
+  [
+    "a terms lookup in a background filter",
+    {
+      aggs: { x: { significant_terms: { field: "k", background_filter: { terms: { k: look } } } } },
+    },
+  ],
+  [
+    "a terms lookup in a highlight",
+    {
+      query: everything,
+      highlight: { fields: { t: { highlight_query: { terms: { k: look } } } } },
+    },
+  ],
+  [
+    "a terms lookup in a sort",
+    { sort: [{ k: { order: "asc", nested: { path: "n", filter: { terms: { k: look } } } } }] },
+  ],
+  [
+    "a terms lookup in a function",
+    { query: { function_score: { functions: [{ filter: { terms: { k: look } }, weight: 2 }] } } },
+  ],
+  [
+    "a terms lookup in nested inner hits",
+    { query: { nested: { path: "n", query: { terms: { "n.k": look } } } } },
+  ],
+  [
+    "more_like_this",
+    {
+      query: {
+        more_like_this: { fields: ["t"], like: [{ _index: B, _id: "1" }], min_term_freq: 1 },
+      },
+    },
+  ],
+  [
+    "more_like_this with unlike",
+    {
+      query: {
+        more_like_this: { fields: ["t"], like: "plain", unlike: { _index: B, _id: "1" } },
+      },
+    },
+  ],
+  ["percolate", { query: { percolate: { field: "query", index: B, id: "1" } } }],
+  [
+    "geo_shape",
+    { query: { geo_shape: { g: { indexed_shape: { index: B, id: "1", path: "g" } } } } },
+  ],
+  ["indices_boost as a list", { indices_boost: [{ [B]: 2 }] }],
+  ["indices_boost as an object", { indices_boost: { [B]: 2 } }],
+];
+
+/** Searches of A that are refused for what they say, whoever sends them. */
+const unknownSearches: readonly (readonly [string, Json])[] = [
+  ["an unknown member", { query: everything, index: B }],
+  ["an unknown query type", { query: { wrapper: { query: "eyJtYXRjaF9hbGwiOnt9fQ==" } } }],
+  ["an unknown query type inside", { query: located({ unheard_of: {} }) }],
+  ["an unknown aggregation", { aggs: { x: { unheard_of: { field: "k" } } } }],
+  ["an unknown member of a lookup", { query: { terms: { k: { ...look, query: {} } } } }],
+  ["an unknown member of a query", { query: { match: { t: { query: "x", lookup: B } } } }],
+  ["extensions of plugins", { query: everything, ext: { rerank: {} } }],
+];
+
+/** Code and pipelines, which only a DbAdmin may use. */
+const codeOnA: readonly (readonly [string, SuiteRequest])[] = [
+  ["script_fields", search({ script_fields: { x: { script: "1" } } })],
+  ["a sort by a script", search({ sort: { _script: { type: "number", script: "1" } } })],
+  ["script_score", find({ script_score: { query: everything, script: { source: "1" } } })],
+  [
+    "a script in function_score",
+    find({ function_score: { functions: [{ script_score: { script: "1" } }] } }),
+  ],
+  ["an aggregation by a script", search({ aggs: { x: { sum: { script: "1" } } } })],
+  [
+    "a scripted metric",
+    search({
+      aggs: {
+        x: {
+          scripted_metric: {
+            init_script: "state.x = 0",
+            map_script: "1",
+            combine_script: "1",
+            reduce_script: "1",
+          },
+        },
+      },
+    }),
+  ],
+  [
+    "terms_set by a script",
+    find({ terms_set: { k: { terms: ["a"], minimum_should_match_script: { source: "1" } } } }),
+  ],
+  ["derived fields", search({ derived: { x: { type: "long", script: "emit(1)" } } })],
+  ["runtime fields", search({ runtime_mappings: { x: { type: "long", script: "emit(1)" } } })],
+  ["an update by a script", post(`/${A}/_update/1`, { script: "ctx.op = 'none'" })],
+  [
+    "an update by query with a script",
+    post(`/${A}/_update_by_query`, { script: "ctx.op = 'noop'" }),
+  ],
+  ["a search pipeline", post(`/${A}/_search?search_pipeline=_none`, {})],
+  ["a pipeline", put(`/${A}/_doc/made-5?pipeline=_none`, {})],
+  ["a pipeline of a bulk", lines("/_bulk?pipeline=_none", { delete: { _index: A, _id: "none" } })],
+  [
+    "a pipeline of an action",
+    lines("/_bulk", { create: { _index: A, _id: "made-6", pipeline: "_none" } }, {}),
+  ],
+  ["a stored script", get("/_scripts/gatehouse_test_s")],
+  ["a template", get("/_index_template/gatehouse_test_t")],
+];
+
+interface Attack {
+  readonly title: string;
+  readonly user: string;
+  readonly request: SuiteRequest;
+  readonly status: number;
+  readonly code?: string;
+}
+
+function denied(user: string, title: string, request: SuiteRequest, code?: string): Attack {
+  return { title, user, request, status: 403, ...(code === undefined ? {} : { code }) };
+}
+
+function refused(title: string, request: SuiteRequest, code = "bad_request"): Attack {
+  return { title, user: "wanda", request, status: code === "not_found" ? 404 : 400, code };
+}
+
+const mark = { index: { _index: A, _id: "marked" } };
+const doc = { t: "plain" };
+
+/** Requests that look for B, or for a way around the rules. None may pass. */
+const attacks: readonly Attack[] = [
+  ...searchesOfB.map(([title, body]) => denied("rita", `B in ${title}`, search(body), "no_grant")),
+  ...searchesOfB.map(([title, body]) =>
+    denied("rita", `B in ${title} of _msearch`, lines("/_msearch", { index: A }, body), "no_grant"),
+  ),
+  ...unknownSearches.map(([title, body]) => refused(title, search(body), "unknown_member")),
+  ...codeOnA.map(([title, request]) => denied("wanda", title, request)),
+
+  denied("rita", "B in the path", find(everything, B), "no_grant"),
+  denied("rita", "B percent-encoded", get(`/%67atehouse_test_b/_search`), "no_grant"),
+  refused("B percent-encoded twice", get(`/%2567atehouse_test_b/_search`)),
+  denied("rita", "B in a list", find(everything, `${A},${B}`), "no_grant"),
+  denied("rita", "B in an encoded list", get(`/${A}%2C${B}/_search`), "no_grant"),
+  denied("rita", "an alias of B", find(everything, PUBLIC), "no_grant"),
+  denied("rita", "an alias of B in a list", find(everything, `${A},${PUBLIC}`), "no_grant"),
+  refused("an index in upper case", get(`/${A.toUpperCase()}/_search`)),
+  denied("rita", "all indexes", get("/_all/_search"), "name_too_wide"),
+  denied("rita", "* alone", get("/*/_search"), "name_too_wide"),
+  denied("rita", "no index", get("/_search"), "name_too_wide"),
+  denied("rita", "a pattern", get("/gatehouse_test_*/_search"), "name_too_wide"),
+  denied("rita", "a pattern in the middle", get("/gatehouse*b/_search"), "name_too_wide"),
+  denied("stan", "all indexes with one that is denied", get("/_all/_search"), "name_too_wide"),
+  denied("stan", "all mappings", get("/_mapping"), "name_too_wide"),
+  denied("stan", "all counts", get("/_count"), "name_too_wide"),
+  denied("stan", "a count of all as text", get("/_cat/count"), "name_too_wide"),
+  denied("stan", "deleting by query in all", post("/_all/_delete_by_query", { query: everything })),
+  denied("stan", "an alias of a denied index", find(everything, PUBLIC)),
+  denied("lars", "a pattern with an alias of B", get("/gatehouse_test_logs-*/_search")),
+  denied("lars", "an alias of B that the pattern matches", find(everything, LOGS_ALIAS)),
+  denied("lars", "a wider pattern", get("/gatehouse_test_log*/_search"), "name_too_wide"),
+  refused("an exclusion", get(`/gatehouse_test_*,-${A}/_search`)),
+  refused("an exclusion alone", get(`/-${A}/_search`)),
+  refused("date math", get("/%3Cgatehouse_test_logs-%7Bnow%2Fd%7D%3E/_search")),
+  refused("another cluster", get(`/other:${A}/_search`)),
+  refused("an index of the server's own", get(`/${DOT}/_search`)),
+  refused("an empty name in a list", get(`/${A},,${B}/_search`)),
+  refused("an index in the query string", get(`/_search?index=${B}`), "unknown_parameter"),
+  refused(
+    "an index in the query string of A",
+    get(`/${A}/_search?index=${B}`),
+    "unknown_parameter",
+  ),
+  refused("a body in the query string", get(`/${A}/_search?source={}`), "unknown_parameter"),
+  refused("a doubled parameter", get(`/${A}/_search?size=1&size=2`)),
+  refused("an unlisted parameter", get(`/${A}/_search?error_trace=true`), "unknown_parameter"),
+  refused("hidden indexes", get(`/${A}/_search?expand_wildcards=all`)),
+  refused("hidden indexes in a list", get(`/${A}/_search?expand_wildcards=open,hidden`)),
+  refused("health of all indexes", get("/_cluster/health?level=indices"), "unknown_parameter"),
+  refused("a task", post(`/${A}/_update_by_query?wait_for_completion=false`, {})),
+
+  denied("rita", "B in _mget", post("/_mget", { docs: [{ _index: B, _id: "1" }] }), "no_grant"),
+  denied(
+    "rita",
+    "B in _mget of A",
+    post(`/${A}/_mget`, { docs: [{ _id: "1" }, { _index: B, _id: "1" }] }),
+  ),
+  refused("_mget of no index", post("/_mget", { docs: [{ _id: "1" }] })),
+  denied("rita", "B in the second search", lines(`/${A}/_msearch`, {}, {}, { index: B }, {})),
+  denied("rita", "B in a list of a header", lines("/_msearch", { index: [A, B] }, {}), "no_grant"),
+  denied("rita", "B in a text of a header", lines("/_msearch", { index: `${A},${B}` }, {})),
+  denied("rita", "no index in a header", lines("/_msearch", {}, {}), "name_too_wide"),
+  refused("an empty list in a header", lines(`/${A}/_msearch`, { index: [] }, {})),
+  refused(
+    "two spellings of index",
+    lines("/_msearch", { index: A, indices: [B] }, {}),
+    "unknown_member",
+  ),
+  refused("an empty header", lines(`/${A}/_msearch`, "", {}), "invalid_json"),
+  refused("a search without a body", lines(`/${A}/_msearch`, {})),
+  refused(
+    "_msearch without the last newline",
+    raw(`/${A}/_msearch`, `{}\n{}`, "application/x-ndjson"),
+  ),
+  refused(
+    "hidden indexes in a header",
+    lines("/_msearch", { index: A, expand_wildcards: "all" }, {}),
+  ),
+  refused("a point in time in _msearch", lines(`/${A}/_msearch`, {}, { pit: { id: "x" } })),
+
+  denied("wanda", "B in a bulk", lines("/_bulk", mark, doc, { index: { _index: B } }, doc)),
+  denied(
+    "wanda",
+    "B in a bulk of A",
+    lines(`/${A}/_bulk`, mark, doc, { delete: { _index: B, _id: "1" } }),
+  ),
+  denied(
+    "wanda",
+    "an alias of B in a bulk",
+    lines("/_bulk", mark, doc, { index: { _index: PUBLIC } }, doc),
+  ),
+  denied(
+    "wanda",
+    "a new index in a bulk",
+    lines("/_bulk", mark, doc, { create: { _index: NEW } }, doc),
+  ),
+  denied("stan", "a new index", put(`/${NEW}/_doc/1`, doc), "role_insufficient"),
+  denied("stan", "a new index by an update", post(`/${NEW}/_update/1`, { doc, upsert: doc })),
+  denied(
+    "stan",
+    "a new index by a delete",
+    remove(`/${NEW}/_doc/1?version=1&version_type=external`),
+  ),
+  refused("a bulk of no index", lines("/_bulk", { index: {} }, doc)),
+  refused("a bulk of a pattern", lines("/gatehouse_test_*/_bulk", mark, doc)),
+  refused("a bulk of two indexes", lines(`/${A},${B}/_bulk`, mark, doc)),
+  refused(
+    "two actions in a line",
+    lines("/_bulk", { delete: { _index: A, _id: "9" }, index: { _index: B } }),
+  ),
+  refused("an unknown action", lines("/_bulk", { erase: { _index: A } })),
+  refused(
+    "an index given twice",
+    lines("/_bulk", `{"index":{"_index":"${A}","_index":"${B}"}}`, doc),
+    "duplicate_key",
+  ),
+  refused(
+    "an index given twice with an escape",
+    lines("/_bulk", `{"index":{"_index":"${A}","\\u005findex":"${B}"}}`, doc),
+    "duplicate_key",
+  ),
+  refused(
+    "an action given twice",
+    lines("/_bulk", `{"index":{"_index":"${A}"},"index":{"_index":"${B}"}}`, doc),
+    "duplicate_key",
+  ),
+  refused(
+    "an unknown member of an action",
+    lines("/_bulk", { index: { _index: A, _type: B } }, doc),
+    "unknown_member",
+  ),
+  refused(
+    "an empty line in a bulk",
+    lines("/_bulk", mark, doc, "", { index: { _index: B } }, doc),
+    "invalid_json",
+  ),
+  refused(
+    "a bulk without the last newline",
+    raw("/_bulk", `{"delete":{"_index":"${A}","_id":"9"}}`),
+  ),
+  refused("a bulk without a document", lines("/_bulk", mark)),
+  refused(
+    "a carriage return between actions",
+    raw(
+      "/_bulk",
+      `{"delete":{"_index":"${A}","_id":"9"}}\r{"delete":{"_index":"${B}","_id":"1"}}\n`,
+    ),
+    "trailing_data",
+  ),
+  refused("an array as an action", lines("/_bulk", `["index"]`, doc)),
+  denied(
+    "wanda",
+    "lines that end with a carriage return",
+    raw("/_bulk", `{"index":{"_index":"${B}"}}\r\n{"t":"x"}\r\n`),
+  ),
+  denied("wanda", "B in a compressed bulk", {
+    ...raw("/_bulk", gzipSync(`{"index":{"_index":"${B}"}}\n{"t":"x"}\n`)),
+    headers: { "content-type": "application/x-ndjson", "content-encoding": "gzip" },
+  }),
+  refused("a body that is said to be compressed", {
+    ...raw(`/${A}/_search`, "{}"),
+    headers: { "content-type": "application/json", "content-encoding": "gzip" },
+  }),
+  denied(
+    "wanda",
+    "a query as a document",
+    put(`/${QUERIES}/_doc/1`, { query: { terms: { k: look } } }),
+    "name_too_wide",
+  ),
+  denied(
+    "wanda",
+    "a query as a document of a bulk",
+    lines("/_bulk", { index: { _index: QUERIES } }, { query: { terms: { k: look } } }),
+  ),
+  denied(
+    "wanda",
+    "a query as an update",
+    post(`/${QUERIES}/_update/1`, { doc: { query: { terms: { k: look } } } }),
+  ),
+
+  refused("a search given twice", raw(`/${A}/_search`, `{"size":1,"size":2}`), "duplicate_key"),
+  refused("something after the body", raw(`/${A}/_search`, `{}{"query":{}}`), "trailing_data"),
+  refused("a comment in the body", raw(`/${A}/_search`, `{/**/}`), "invalid_json"),
+  refused("a body that is no object", raw(`/${A}/_search`, `[]`)),
+  refused("a body without an end", raw(`/${A}/_search`, `{"query":`), "invalid_json"),
+  refused("a body where none belongs", { ...raw(`/${A}/_doc/1`, "{}"), method: "GET" }),
+  {
+    ...refused("YAML", raw(`/${A}/_search`, `query: {match_all: {}}`, "application/yaml")),
+    status: 415,
+    code: "unsupported_media_type",
+  },
+  {
+    ...refused("CBOR", raw(`/${A}/_search`, Buffer.from("a0", "hex"), "application/cbor")),
+    status: 415,
+    code: "unsupported_media_type",
+  },
+
+  refused(
+    "a scroll that is not sealed",
+    post("/_search/scroll", { scroll_id: "RG5fX" }),
+    "not_found",
+  ),
+  refused("all scrolls", remove("/_search/scroll", { scroll_id: "_all" }), "not_found"),
+  refused("all scrolls by path", remove("/_search/scroll/_all"), "not_found"),
+  refused("all points in time", remove("/_search/point_in_time/_all"), "not_found"),
+  refused("a list of points in time", get("/_search/point_in_time/_all"), "not_found"),
+  refused(
+    "a point in time that is not sealed",
+    post("/_search", { pit: { id: "46ToAwMDaWR5" } }),
+    "not_found",
+  ),
+
+  ...[
+    post("/_reindex", { source: { index: B }, dest: { index: A } }),
+    post("/_sql", { query: `select * from ${B}` }),
+    post("/_plugins/_sql", { query: `select * from ${B}` }),
+    post("/_plugins/_ppl", { query: `source=${B}` }),
+    post("/_query", { query: `from ${B}` }),
+    get("/_tasks"),
+    get("/_nodes"),
+    get("/_nodes/stats"),
+    get("/_cat"),
+    get("/_cat/shards"),
+    get("/_cat/nodes"),
+    get("/_cluster/state"),
+    get("/_cluster/settings"),
+    get("/_snapshot"),
+    get("/_plugins/_security/api/roles"),
+    get("/_security/user"),
+    get(`/${B}/_search_shards`),
+    post(`/${A}/_clone/${NEW}`, {}),
+    post(`/${A}/_search/template`, { source: "{}" }),
+    post("/_render/template", { source: "{}" }),
+    post("/_msearch/template", {}),
+    post(`/${A}/_rank_eval`, {}),
+    post("/_scripts/painless/_execute", { script: "1" }),
+    get(`/_segments`),
+    get("/_dangling"),
+  ].map((request) => refused(`${request.method} ${request.path}`, request, "not_found")),
+  denied("wanda", "an override of the method", {
+    ...post(`/${B}/_search`, {}),
+    headers: { "x-http-method-override": "DELETE" },
+  }),
+  denied("nina", "an alias of an own index", put(`/${A}/_alias/${NEW}`, {})),
+  denied(
+    "wanda",
+    "an alias that opens B",
+    post("/_aliases", { actions: [{ add: { index: B, alias: NEW } }] }),
+  ),
+  refused(
+    "an index in the body of an alias",
+    put(`/${A}/_alias/${NEW}`, { index: B }),
+    "unknown_member",
+  ),
+  denied(
+    "rita",
+    "a filter of an alias",
+    put(`/${A}/_alias/${NEW}`, { filter: { terms: { k: look } } }),
+  ),
+];
+
+function described({ status, text }: SuiteAnswer): string {
+  return `${status} ${text}`;
+}
+
+/** What differs between two answers to the same request. */
+function stable({ status, json, text }: SuiteAnswer): string {
+  return `${status} ${json === undefined ? text : JSON.stringify(json, (name, value) => (name === "took" ? 0 : value))}`;
+}
+
+function codeOf({ json }: SuiteAnswer): Json | undefined {
+  return isObject(json) ? json.code : undefined;
+}
+
+function text(json: Json | undefined, name: string): string {
+  const value = isObject(json) ? json[name] : undefined;
+  return typeof value === "string" ? value : "";
+}
+
+async function prepare(direct: Send): Promise<void> {
+  const must = async (request: SuiteRequest) => {
+    const answer = await direct(request);
+    if (answer.status >= 300)
+      throw new Error(`${request.method} ${request.path}: ${described(answer)}`);
+  };
+  const settings = { number_of_shards: 1, number_of_replicas: 0 };
+  const properties = { k: { type: "keyword" }, t: { type: "text" }, g: { type: "geo_shape" } };
+  const mappings = { properties };
+  await must(put(`/${A}`, { settings, mappings, aliases: { [OWN]: {} } }));
+  await must(put(`/${B}`, { settings, mappings, aliases: { [PUBLIC]: {}, [LOGS_ALIAS]: {} } }));
+  await must(put(`/${LOGS}`, { settings, mappings }));
+  await must(put(`/${DOT}`, { settings, mappings }));
+  const stored = { properties: { query: { type: "percolator" }, k: { type: "keyword" } } };
+  await must(put(`/${QUERIES}`, { settings, mappings: stored }));
+  for (let id = 1; id <= 30; id++) {
+    await must(put(`/${A}/_doc/${id}`, { t: `plain text ${id}`, k: `k${id % 3}`, n: id }));
+  }
+  const hush = { t: `secret ${SECRET}`, k: SECRET, g: { type: "point", coordinates: [1, 2] } };
+  await must(put(`/${B}/_doc/1`, hush));
+  await must(put(`/${LOGS}/_doc/1`, { t: "a line of the log", k: "k1" }));
+  await must(put(`/${DOT}/_doc/1`, { t: SECRET }));
+  await must({ method: "POST", path: `/${A},${B},${LOGS},${DOT}/_refresh` });
+}
+
+async function checkRights({ as, held }: SuiteContext): Promise<void> {
+  for (const [right, request] of onA) {
+    for (const user of [...readers, ...strangers, ...writers, ...administrators]) {
+      const answer = await as(user)(request);
+      const may = mayOnA(user, right);
+      // A 404 or 409 is the server's: others have used the document before.
+      const passed = answer.status !== 403 && codeOf(answer) === undefined;
+      const holds = may
+        ? passed && ![400, 401, 405, 500].includes(answer.status)
+        : answer.status === 403;
+      const what = `${user} ${may ? "may" : "may not"}: ${request.method} ${request.path}`;
+      held(what, holds, described(answer));
+    }
+  }
+  for (const request of forEverybody) {
+    for (const user of ["rita", "nina", "dora"]) {
+      const answer = await as(user)(request);
+      held(
+        `${user} may: ${request.method} ${request.path}`,
+        answer.status === 200,
+        described(answer),
+      );
+    }
+    const { status } = await as("")(request);
+    held(`nobody may not: ${request.method} ${request.path}`, status === 401, status);
+  }
+}
+
+/** Lists name only what the caller may read. */
+async function checkLists({ as, held }: SuiteContext): Promise<void> {
+  const lists = [
+    get("/_cat/indices?format=json"),
+    get("/_cat/indices/gatehouse_test_*"),
+    get("/_alias"),
+    get(`/_alias/${PUBLIC}`),
+    get("/_alias/gatehouse_test_*"),
+    get("/_resolve/index/*"),
+    get("/_resolve/index/gatehouse_test_*"),
+  ];
+  const hidden = new RegExp(`"?${B}\\b|${PUBLIC}|${LOGS_ALIAS}|\\${DOT}`);
+  for (const user of ["rita", "stan", "lars", "nina"]) {
+    for (const request of lists) {
+      const answer = await as(user)(request);
+      const isSilent = !hidden.test(answer.text.replaceAll(`[${PUBLIC}] missing`, ""));
+      held(`${request.path} does not show ${user} the index B`, isSilent, described(answer));
+    }
+  }
+  const shown = await as("stan")(get("/_cat/indices?format=json"));
+  held("_cat/indices shows what stan may read", shown.text.includes(A), described(shown));
+  const alias = await as("dora")(get(`/_alias/${PUBLIC}`));
+  held("the alias is shown to whom may read its index", alias.text.includes(B), described(alias));
+}
+
+async function checkAttacks(context: SuiteContext): Promise<void> {
+  const { as, held, direct } = context;
+  for (const { title, user, request, status, code } of attacks) {
+    const answer = await as(user)(request);
+    const isCode =
+      code === undefined ||
+      codeOf(answer) === code ||
+      (code === "not_found" && codeOf(answer) === "handle_not_found");
+    held(`refused: ${title}`, answer.status === status && isCode, described(answer));
+    held(`tells nothing: ${title}`, !answer.text.includes(SECRET), described(answer));
+  }
+  const hush = { query: { match: { t: SECRET } } };
+  for (const request of [search(hush, "_all"), lines("/_msearch", {}, hush)]) {
+    const answer = await as("dora")(request);
+    const isOpen = answer.text.includes(B) && !answer.text.includes(DOT);
+    held(`${request.path} does not mean the server's own indexes`, isOpen, described(answer));
+  }
+  const marked = await direct(get(`/${A}/_doc/marked`));
+  held("nothing of a refused bulk has been written", marked.status === 404, described(marked));
+  const kept = await direct(get(`/${B}/_doc/1`));
+  held("B is as it was", kept.status === 200 && kept.text.includes(SECRET), described(kept));
+  const made = await direct({ method: "HEAD", path: `/${NEW}` });
+  held("no index has been made", made.status === 404, made.status);
+  const named = await as("rita")(find(everything, PUBLIC));
+  held("a denial does not tell what an alias means", !named.text.includes(B), described(named));
+  for (const element of [0, 1]) {
+    const actions = [mark, doc, { delete: { _index: B, _id: "1" } }].slice(element === 0 ? 2 : 0);
+    const answer = await as("wanda")(lines("/_bulk", ...actions));
+    const found = isObject(answer.json) ? answer.json.element : undefined;
+    held(`a denied action is named: ${element}`, found === element, described(answer));
+  }
+}
+
+async function checkHandles({ as, held, expect }: SuiteContext): Promise<void> {
+  const opened = await as("rita")(post(`/${A}/_search?scroll=1m&size=10`, { query: everything }));
+  const scroll_id = text(opened.json, "_scroll_id");
+  const scroll = post("/_search/scroll", { scroll_id, scroll: "1m" });
+  await expect("wanda", scroll, 404, "handle_not_found");
+  await expect("dora", scroll, 404, "handle_not_found");
+  await expect(
+    "wanda",
+    remove("/_search/scroll", { scroll_id: [scroll_id] }),
+    404,
+    "handle_not_found",
+  );
+  const next = await expect("rita", scroll, 200);
+  const again = text(next.json, "_scroll_id");
+  held("the next page is a handle too", again.length > 100, described(next));
+  await expect("rita", post("/_search", { pit: { id: again } }), 404, "handle_not_found");
+  await expect("rita", remove("/_search/scroll", { scroll_id: [again] }), 200);
+  await expect("rita", { method: "POST", path: `/${B}/_search/point_in_time?keep_alive=1m` }, 403);
+
+  const made = await as("rita")({
+    method: "POST",
+    path: `/${A}/_search/point_in_time?keep_alive=1m`,
+  });
+  const id = text(made.json, "pit_id");
+  const read = post("/_search", { pit: { id, keep_alive: "1m" }, size: 5 });
+  await expect("wanda", read, 404, "handle_not_found");
+  await expect("rita", post(`/${A}/_search`, { pit: { id } }), 400);
+  const found = await expect("rita", read, 200);
+  held(
+    "a search returns the point in time as a handle",
+    text(found.json, "pit_id").length > 100,
+    described(found),
+  );
+  const lookup = { query: { terms: { k: look } }, pit: { id } };
+  await expect("rita", post("/_search", lookup), 403, "no_grant");
+  await expect(
+    "wanda",
+    remove("/_search/point_in_time", { pit_id: [id] }),
+    404,
+    "handle_not_found",
+  );
+  await expect("rita", remove("/_search/point_in_time", { pit_id: [id] }), 200);
+}
+
+const samples = [
+  get(`/${A}/_search?q=plain&sort=n`),
+  search({ query: everything, sort: ["n"], size: 3 }),
+  search({ query: { match: { t: "plain" } }, size: 2 }),
+  search({ query: { terms: { k: { index: A, id: "1", path: "k" } } }, sort: ["n"] }),
+  search({ size: 0, aggs: { all: { terms: { field: "k" } } } }),
+  post(`/${A}/_count`, { query: { term: { k: "k1" } } }),
+  lines("/_msearch", { index: A }, { size: 1 }, { index: OWN }, { size: 1 }),
+  post("/_mget", {
+    docs: [
+      { _index: A, _id: "1" },
+      { _index: OWN, _id: "2" },
+    ],
+  }),
+  get(`/${A}/_doc/3`),
+  get(`/${A}/_field_caps?fields=*`),
+  get(`/${A}/_mapping`),
+  get("/_alias"),
+  get("/_cat/indices?h=index"),
+  get("/_resolve/index/*"),
+  get(`/${B}/_search`),
+  get(`/${PUBLIC}/_doc/1`),
+  search({ query: { terms: { k: look } } }),
+];
+
+/** What `rita` sees is the same, whether B exists or not. */
+async function checkIndifference({ as, direct, held }: SuiteContext): Promise<void> {
+  const ask = async () => {
+    const answers: string[] = [];
+    for (const request of samples) {
+      const answer = await as("rita")(request);
+      answers.push(answer.status === 403 ? "403" : stable(answer));
+    }
+    return answers;
+  };
+  const before = await ask();
+  await direct(remove(`/${B}`));
+  // Longer than the gateway remembers what an alias means.
+  await new Promise((resolve) => setTimeout(resolve, 1200));
+  const after = await ask();
+  for (const [at, request] of samples.entries()) {
+    const same = before[at] === after[at];
+    held(`B changes nothing: ${request.method} ${request.path} (${at})`, same, after[at]);
+  }
+}
+
+export const opensearchSuite: Suite = {
+  preset: opensearch,
+  grants: [
+    { user: "rita", database: "main", role: "ReadOnly", tables: [A] },
+    { user: "wanda", database: "main", role: "ReadWrite", tables: [A, QUERIES] },
+    { user: "lars", database: "main", role: "ReadOnly", tables: ["gatehouse_test_logs-*"] },
+    { user: "olga", database: "main", role: "ReadOnly" },
+    { user: "stan", database: "main", role: "ReadWrite" },
+    { user: "stan", database: "main", role: "None", tables: [B] },
+    { user: "dora", database: "main", role: "DbAdmin" },
+    { user: "nina", database: "elsewhere", role: "Owner" },
+  ],
+  run: async (context) => {
+    await prepare(context.direct);
+    await checkRights(context);
+    await checkLists(context);
+    await checkAttacks(context);
+    await checkHandles(context);
+    const line = get(`/${LOGS}/_search`);
+    await context.expect("lars", line, 200);
+    await context.expect("lars", find(everything), 403, "no_grant");
+    await context.expect("dora", { method: "PUT", path: `/${NEW}` }, 200);
+    await context.expect("stan", remove(`/${NEW}`), 403, "role_insufficient");
+    await context.expect("dora", remove(`/${NEW}`), 200);
+    await checkIndifference(context);
+  },
+  clean: async (direct) => {
+    for (const index of [A, B, LOGS, QUERIES, NEW, DOT]) await direct(remove(`/${index}`));
+    await direct(remove("/_scripts/gatehouse_test_s"));
+  },
+};

@@ -1,0 +1,887 @@
+import { Refusal } from "../../core/base/refusal.ts";
+import { parseUnrounded } from "../../core/json/exact.ts";
+import { quoteName } from "../../core/json/fault.ts";
+import type { PermissionClass } from "../../core/query/permissions.ts";
+import { badRequest, requireMembers } from "./body.ts";
+import {
+  BodyReader,
+  EVERY,
+  makesIndexByDelete,
+  type NamedIndex,
+  namesIn,
+  readAlias,
+  readAliasActions,
+  readBulk,
+  readDocuments,
+  readNewIndex,
+  readSearches,
+  readSettings,
+  readUpdate,
+  requireOpenWildcards,
+  Uses,
+  withoutHidden,
+} from "./opensearch-bodies.ts";
+import { writePath } from "./path.ts";
+import {
+  type Access,
+  type BodyKind,
+  isObject,
+  type Json,
+  type JsonObject,
+  type LookupAnswer,
+  type Plan,
+  type Preset,
+  type PresetEndpoint,
+  type PresetRequest,
+} from "./preset.ts";
+
+/** Longer names than those of an index are of no use, and `*` stands for any rest. */
+const indexName = /^[a-z0-9][a-z0-9._-]{0,254}$/;
+const pattern = /^(?:[a-z0-9][a-z0-9._-]{0,253})?\*[a-z0-9._*-]{0,254}$/;
+const MOST_NAMES = 256;
+/** Lookups of one request that run at one time. */
+const LOOKUPS_AT_ONCE = 8;
+const REMEMBERED_MS = 1000;
+
+/** @throws Refusal `bad_request` */
+function requireName(name: string): void {
+  if (name === EVERY || indexName.test(name) || pattern.test(name)) return;
+  throw badRequest(
+    `${quoteName(name)} is not an index: 1 to 255 of a-z, 0-9, ".", "_" and "-", beginning with a letter or digit; * stands for any rest, without exclusions and date math`,
+  );
+}
+
+/** @throws Refusal `bad_request` for a pattern or a list, where only one index makes sense */
+function requireOne(name: string): string {
+  requireName(name);
+  if (indexName.test(name)) return name;
+  throw badRequest(`${quoteName(name)} must be one index here`);
+}
+
+/** What an index name means at the server. */
+interface Meaning {
+  readonly isIndex: boolean;
+  /** The indexes behind an alias, or behind all aliases that a pattern matches. */
+  readonly aliased: readonly string[];
+}
+
+/** @throws Refusal `upstream_broken` for an answer that cannot be understood */
+function readMeaning(name: string, { status, body }: LookupAnswer): Meaning {
+  if (status === 404) return { isIndex: false, aliased: [] };
+  if (status !== 200 || !isObject(body)) throw brokenLookup();
+  const { indices, aliases, data_streams: streams } = body;
+  return {
+    isIndex: [...objectsIn(indices), ...objectsIn(streams)].some((one) => one.name === name),
+    aliased: objectsIn(aliases).flatMap((alias) => stringsIn(alias.indices)),
+  };
+}
+
+function brokenLookup(): Refusal {
+  return new Refusal("upstream_broken", { detail: "the answer to a lookup has another form" });
+}
+
+function objectsIn(value: Json | undefined): readonly JsonObject[] {
+  if (!Array.isArray(value)) throw brokenLookup();
+  return value.filter((one) => isObject(one));
+}
+
+function stringsIn(value: Json | undefined): readonly string[] {
+  return [value ?? []].flat().filter((one) => typeof one === "string");
+}
+
+function resolvePath(name: string): string {
+  return `/_resolve/index/${name}?expand_wildcards=all`;
+}
+
+/** True if documents of the index may be queries, which the server follows when it stores them. */
+async function storesQueries(request: PresetRequest, name: string): Promise<boolean> {
+  const path = `/${name}/_mapping?filter_path=**.type`;
+  const { status, body = null } = await request.lookup(path, REMEMBERED_MS);
+  if (status !== 200 && status !== 404) throw brokenLookup();
+  return hasType(body, "percolator");
+}
+
+function hasType(mapping: Json, type: string): boolean {
+  if (Array.isArray(mapping)) return mapping.some((one) => hasType(one, type));
+  if (!isObject(mapping)) return false;
+  return mapping.type === type || Object.values(mapping).some((one) => hasType(one, type));
+}
+
+async function accessesOfName(request: PresetRequest, named: NamedIndex): Promise<Access[]> {
+  const { name, permissions, element, makesIndex, storesDocuments, isNew } = named;
+  const { defaultDatabase: database } = request;
+  requireName(name);
+  if (name === EVERY || name.startsWith("*")) {
+    return [{ permissions, database, everyTable: "", element }];
+  }
+  const everyTable = name.includes("*") ? name.slice(0, name.indexOf("*")) : undefined;
+  if (isNew) {
+    return [
+      everyTable === undefined
+        ? { permissions, database, table: name, element }
+        : { permissions, database, everyTable, element },
+    ];
+  }
+  const [answer, hasQueries] = await Promise.all([
+    request.lookup(resolvePath(name), REMEMBERED_MS),
+    storesDocuments && storesQueries(request, name),
+  ]);
+  const { isIndex, aliased } = readMeaning(name, answer);
+  const accesses = aliased
+    .filter((table) => everyTable === undefined || !table.startsWith(everyTable))
+    .map((table): Access => ({ permissions, database, table, element, alias: name }));
+  if (everyTable !== undefined) accesses.unshift({ permissions, database, everyTable, element });
+  else if (isIndex) accesses.unshift({ permissions, database, table: name, element });
+  else if (aliased.length === 0) {
+    const rights: readonly PermissionClass[] = makesIndex
+      ? [...permissions, "CREATE"]
+      : permissions;
+    accesses.push({ permissions: rights, database, table: name, element });
+  }
+  if (hasQueries) accesses.push({ permissions: ["SELECT"], database, everyTable: "", element });
+  return accesses;
+}
+
+/**
+ * The accesses of a request, in the order of its names. Scripts and pipelines need what only a
+ * DbAdmin has.
+ *
+ * @throws Refusal
+ */
+async function accessesOf(request: PresetRequest, ...uses: readonly Uses[]): Promise<Access[]> {
+  const names = uses.flatMap((one) => one.names);
+  if (names.length > MOST_NAMES) {
+    throw badRequest(
+      `the request names ${names.length} indexes; at most ${MOST_NAMES} are allowed`,
+    );
+  }
+  const accesses: Access[] = [];
+  for (let at = 0; at < names.length; at += LOOKUPS_AT_ONCE) {
+    const some = names.slice(at, at + LOOKUPS_AT_ONCE);
+    for (const found of await Promise.all(some.map((one) => accessesOfName(request, one)))) {
+      for (const access of found) accesses.push(access);
+    }
+  }
+  const { defaultDatabase: database, query } = request;
+  const permissions: readonly PermissionClass[] = ["CREATE"];
+  if (uses.some(({ scripts }) => scripts)) accesses.push({ permissions, database });
+  const isPiped = query.has("pipeline") || query.has("search_pipeline");
+  if (isPiped || uses.some(({ pipelines }) => pipelines)) {
+    accesses.push({ permissions, database, everyTable: "" });
+  }
+  return accesses;
+}
+
+/** The names of the path, or all if it has none. */
+function pathNames({ path: { index } }: PresetRequest): string[] {
+  return index === undefined ? [EVERY] : index.split(",");
+}
+
+function usesOfPath(
+  request: PresetRequest,
+  permissions: readonly PermissionClass[],
+  more: Partial<NamedIndex> = {},
+): Uses {
+  const uses = new Uses();
+  for (const name of pathNames(request)) uses.add({ name, permissions, ...more });
+  return uses;
+}
+
+function usesOfBody(kind: string, body: Json | undefined): Uses {
+  const reader = new BodyReader();
+  if (body !== undefined && !isObject(body)) throw badRequest("the body must be an object");
+  reader.read(kind, body ?? null);
+  return reader.uses;
+}
+
+const common = words("pretty human filter_path");
+const wildcards = words("ignore_unavailable allow_no_indices expand_wildcards");
+const waits = words("timeout master_timeout cluster_manager_timeout");
+const lucene = words("q df analyzer analyze_wildcard default_operator lenient");
+const returned = words("_source _source_includes _source_excludes");
+const searching = words(
+  `from size sort stored_fields docvalue_fields track_total_hits track_scores timeout terminate_after
+  scroll search_type preference routing explain version seq_no_primary_term request_cache stats
+  batched_reduce_size typed_keys rest_total_hits_as_int ignore_throttled search_pipeline phase_took
+  max_concurrent_shard_requests pre_filter_shard_size allow_partial_search_results
+  ccs_minimize_roundtrips cancel_after_time_interval include_named_queries_score
+  suggest_field suggest_mode suggest_size suggest_text`,
+).concat(lucene, returned, wildcards);
+const reading = words(
+  "preference realtime refresh routing stored_fields version version_type",
+).concat(returned);
+const writing = words(
+  `refresh routing timeout version version_type if_seq_no if_primary_term require_alias
+  wait_for_active_shards`,
+);
+const byQuery = words(
+  `conflicts max_docs refresh requests_per_second scroll scroll_size search_timeout search_type size
+  slices sort stats terminate_after timeout version wait_for_active_shards preference routing
+  request_cache from wait_for_completion`,
+).concat(lucene, returned, wildcards);
+const cat = words("format h help s v bytes time health pri ts");
+
+function words(text: string): string[] {
+  return text.trim().split(/\s+/);
+}
+
+interface Options {
+  readonly names?: string;
+  readonly parameters?: readonly string[];
+  readonly body?: BodyKind;
+  readonly types?: readonly string[];
+}
+
+const jsonTypes = ["application/json", "application/vnd.elasticsearch+json"];
+const lineTypes = [
+  "application/x-ndjson",
+  "application/json",
+  "application/vnd.elasticsearch+x-ndjson",
+  "application/vnd.elasticsearch+json",
+];
+
+const searchBody = {
+  body: "optional json",
+  names:
+    "terms lookup, more_like_this, percolate, indexed_shape, indices_boost; scripts and pipelines: CREATE",
+} as const;
+
+/** Parameters that take a few values only. @throws Refusal `bad_request` */
+function requireParameters(query: ReadonlyMap<string, string>): void {
+  requireOpenWildcards(query.get("expand_wildcards") ?? "open");
+  // Otherwise the answer is the name of a task, which no caller may read.
+  if ((query.get("wait_for_completion") ?? "true") !== "true") {
+    throw badRequest("wait_for_completion must be true");
+  }
+}
+
+type Method = PresetEndpoint["method"];
+
+/** An endpoint for each method and each path. */
+function at(
+  methods: readonly Method[],
+  paths: readonly string[],
+  right: string,
+  options: Options,
+  plan: (request: PresetRequest, path: string) => Plan | Promise<Plan>,
+): PresetEndpoint[] {
+  const { parameters = [], types = jsonTypes } = options;
+  return paths.flatMap((path) =>
+    methods.map((method) => ({
+      ...options,
+      method,
+      path,
+      right,
+      types,
+      parameters: [...new Set([...common, ...parameters])],
+      plan: (request: PresetRequest) => {
+        requireParameters(request.query);
+        return plan(request, path);
+      },
+    })),
+  );
+}
+
+/** The path that goes upstream so that no index of the server's own is meant. */
+function openPath(request: PresetRequest, path: string): { path: string } | undefined {
+  const shown = withoutHidden(pathNames(request));
+  if (shown === undefined) return undefined;
+  let full = path;
+  if (!path.includes(":index")) {
+    full = path.startsWith("/_cat/") ? `${path}/:index` : `/:index${path}`;
+  }
+  const values: Readonly<Record<string, string>> = { ...request.path, index: shown.join(",") };
+  const segments = full.slice(1).split("/");
+  return {
+    path: writePath(
+      segments.map((one) => (one.startsWith(":") ? (values[one.slice(1)] ?? "") : one)),
+    ),
+  };
+}
+
+/** Endpoints on a list of indexes, and on all if the path may do without one. */
+function onIndexes(
+  methods: readonly Method[],
+  paths: readonly string[],
+  permission: PermissionClass,
+  options: Options = {},
+  usesOf: (request: PresetRequest) => Uses = () => new Uses(),
+): PresetEndpoint[] {
+  const parameters = [...wildcards, ...(options.parameters ?? [])];
+  return at(methods, paths, permission, { ...options, parameters }, async (request, path) => ({
+    ...openPath(request, path),
+    accesses: await accessesOf(request, usesOfPath(request, [permission]), usesOf(request)),
+  }));
+}
+
+/** Endpoints on one index. */
+function onIndex(
+  methods: readonly Method[],
+  path: string,
+  right: string,
+  options: Options,
+  rightsOf: (request: PresetRequest) => { named: Partial<NamedIndex>; uses?: Uses },
+): PresetEndpoint[] {
+  return at(methods, [path], right, options, async (request) => {
+    const { named, uses = new Uses() } = rightsOf(request);
+    const name = requireOne(request.path.index ?? "");
+    const own = new Uses();
+    own.add({ name, permissions: [], ...named });
+    return { accesses: await accessesOf(request, own, uses) };
+  });
+}
+
+function search(request: PresetRequest): Uses {
+  return usesOfBody("search", request.json);
+}
+
+/** Replaces the text of a handle at a member of an answer. */
+async function sealMember(
+  request: PresetRequest,
+  kind: string,
+  member: string,
+  accesses: readonly Access[],
+  body: Json,
+): Promise<Json> {
+  if (!isObject(body)) return body;
+  const value = body[member];
+  if (typeof value !== "string") return body;
+  return { ...body, [member]: await request.seal(kind, { value, accesses }) };
+}
+
+/** A search at a point in time: the indexes are those of the point. */
+async function planPointInTime(request: PresetRequest, pit: Json): Promise<Plan> {
+  if (!isObject(pit) || typeof pit.id !== "string") throw badRequest("pit must have an id");
+  if (request.path.index !== undefined) throw badRequest("a point in time has its own indexes");
+  const { value, accesses: own } = await request.open("pit", pit.id);
+  const accesses = [...own, ...(await accessesOf(request, search(request)))];
+  const sent: Record<string, Json> = parseUnrounded(request.bytes.toString());
+  return {
+    accesses,
+    path: "/_search",
+    body: Buffer.from(JSON.stringify({ ...sent, pit: { ...pit, id: value } })),
+    answer: (body) => sealMember(request, "pit", "pit_id", own, body),
+  };
+}
+
+async function planSearch(request: PresetRequest, path: string): Promise<Plan> {
+  const { json, query } = request;
+  if (isObject(json) && json.pit !== undefined) return planPointInTime(request, json.pit);
+  const inPath = usesOfPath(request, ["SELECT"]);
+  const plan: Plan = {
+    ...openPath(request, path),
+    accesses: await accessesOf(request, inPath, search(request)),
+  };
+  if (!query.has("scroll")) return plan;
+  const own = await accessesOf(request, inPath);
+  return { ...plan, answer: (body) => sealMember(request, "scroll", "_scroll_id", own, body) };
+}
+
+async function planScroll(request: PresetRequest): Promise<Plan> {
+  const sent = isObject(request.json) ? request.json : {};
+  requireMembers(sent, new Set(["scroll_id", "scroll"]));
+  if (typeof sent.scroll_id !== "string") throw badRequest("scroll_id must be a string");
+  const { value, accesses } = await request.open("scroll", sent.scroll_id);
+  return {
+    accesses,
+    body: Buffer.from(JSON.stringify({ ...sent, scroll_id: value })),
+    answer: (body) => sealMember(request, "scroll", "_scroll_id", accesses, body),
+  };
+}
+
+/** Ends handles, for which no right is needed any more. */
+function planEnd(kind: string, member: string, isList = true) {
+  return async (request: PresetRequest): Promise<Plan> => {
+    const body = isObject(request.json) ? request.json : {};
+    requireMembers(body, new Set([member]));
+    const sealed = namesIn(body[member]);
+    const values = await Promise.all(
+      sealed.map(async (id) => (await request.open(kind, id)).value),
+    );
+    const sent = isList ? values : (values[0] ?? "");
+    // OpenSearch repeats the points in time that it has ended.
+    const nameAgain = (one: Json): Json =>
+      isObject(one) && typeof one.pit_id === "string"
+        ? { ...one, pit_id: sealed[values.indexOf(one.pit_id)] ?? "" }
+        : one;
+    return {
+      accesses: [],
+      body: Buffer.from(JSON.stringify({ [member]: sent })),
+      answer: (ended) =>
+        isObject(ended) && Array.isArray(ended.pits)
+          ? { ...ended, pits: ended.pits.map(nameAgain) }
+          : ended,
+    };
+  };
+}
+
+function openPointInTime(member: string) {
+  return async (request: PresetRequest, path: string): Promise<Plan> => {
+    const accesses = await accessesOf(request, usesOfPath(request, ["SELECT"]));
+    return {
+      ...openPath(request, path),
+      accesses,
+      answer: (body) => sealMember(request, "pit", member, accesses, body),
+    };
+  };
+}
+
+function mayRead({ may, defaultDatabase }: PresetRequest, name: string): boolean {
+  return indexName.test(name) && may("SELECT", defaultDatabase, name);
+}
+
+/** The aliases of indexes that the caller may read, as the server would list them. */
+async function planAliases(request: PresetRequest): Promise<Plan> {
+  const { name } = request.path;
+  const path = name === undefined ? "/_alias" : `/_alias/${encodeURIComponent(name)}`;
+  const { status, body } = await request.lookup(path);
+  if (status !== 200 && status !== 404) throw brokenLookup();
+  const found = Object.entries(isObject(body) ? body : {}).filter(
+    ([index, one]) => isObject(one) && mayRead(request, index),
+  );
+  if (name === undefined || found.length > 0 || name.includes("*")) {
+    return { accesses: [], reply: { status: 200, body: Object.fromEntries(found) } };
+  }
+  const error = `alias [${name}] missing`;
+  return { accesses: [], reply: { status: 404, body: { error, status: 404 } } };
+}
+
+async function planResolve(request: PresetRequest): Promise<Plan> {
+  const names = pathNames(request);
+  for (const name of names) requireName(name);
+  const path = `/_resolve/index/${encodeURIComponent(names.join(","))}`;
+  const { status, body } = await request.lookup(path);
+  if (status === 404)
+    return { accesses: [], reply: { status, body: { error: "no such index", status } } };
+  if (status !== 200 || !isObject(body)) throw brokenLookup();
+  const readable = ({ name }: JsonObject) => typeof name === "string" && mayRead(request, name);
+  const aliases = objectsIn(body.aliases).map((alias) => ({
+    ...alias,
+    indices: stringsIn(alias.indices).filter((index) => mayRead(request, index)),
+  }));
+  const found = {
+    indices: objectsIn(body.indices).filter(readable),
+    aliases: aliases.filter(({ indices }) => indices.length > 0),
+    data_streams: objectsIn(body.data_streams).filter(readable),
+  };
+  return { accesses: [], reply: { status: 200, body: found } };
+}
+
+/** Servers take at most 4,096 bytes of request line by default. */
+const LONGEST_PATH = 3000;
+
+/** Names the indexes that the caller may read, in place of all. */
+async function planCatIndices(request: PresetRequest): Promise<Plan> {
+  const names = pathNames(request);
+  const isWide = names.some((name) => name === EVERY || name.includes("*"));
+  const accesses = await accessesOf(request, usesOfPath(request, ["SELECT"]));
+  if (!isWide) return { accesses };
+  for (const name of names) requireName(name);
+  const asked = encodeURIComponent(names.map((name) => (name === EVERY ? "*" : name)).join(","));
+  const answer = await request.lookup(`/_resolve/index/${asked}?expand_wildcards=open,closed`);
+  const { status, body } = answer;
+  if (status !== 200 || !isObject(body)) throw brokenLookup();
+  const readable = objectsIn(body.indices)
+    .flatMap(({ name }) => (typeof name === "string" ? name : []))
+    .filter((name) => mayRead(request, name));
+  if (readable.length === 0) return { accesses: [], reply: { status: 200, body: [] } };
+  const path = `/_cat/indices/${encodeURIComponent(readable.join(","))}`;
+  return path.length <= LONGEST_PATH
+    ? { accesses: [], path }
+    : { accesses, path: `/_cat/indices/${encodeURIComponent("*,-.*")}` };
+}
+
+/** What is the same for all databases of the server, such as a stored script. */
+function planCluster({ defaultDatabase: database }: PresetRequest): Plan {
+  return { accesses: [{ permissions: ["CREATE"], database, everyTable: "" }] };
+}
+
+const stored = { makesIndex: true, storesDocuments: true } as const;
+
+const forEverybody = (): Plan => ({ accesses: [] });
+
+const health = words(
+  `local wait_for_active_shards wait_for_events wait_for_no_initializing_shards
+  wait_for_no_relocating_shards wait_for_nodes wait_for_status`,
+).concat(waits);
+
+const endpoints: PresetEndpoint[] = [
+  at(["GET"], ["/"], "any user", {}, forEverybody),
+  // `level` would list all indexes.
+  at(["GET"], ["/_cluster/health"], "any user", { parameters: health }, forEverybody),
+  at(["GET"], ["/_cat/health"], "any user", { parameters: cat }, forEverybody),
+  onIndexes(["GET"], ["/_cluster/health/:index"], "SELECT", { parameters: [...health, "level"] }),
+  at(
+    ["GET"],
+    ["/_cat/indices", "/_cat/indices/:index"],
+    "SELECT",
+    {
+      parameters: [...cat, ...wildcards, ...waits, "include_unloaded_segments", "local"],
+      names: "lists only what the caller may read",
+    },
+    planCatIndices,
+  ),
+  onIndexes(["GET"], ["/_cat/count", "/_cat/count/:index"], "SELECT", { parameters: cat }),
+  at(
+    ["GET"],
+    ["/_resolve/index/:index"],
+    "any user",
+    { names: "lists only what the caller may read" },
+    planResolve,
+  ),
+
+  at(
+    ["GET", "POST"],
+    ["/_search", "/:index/_search"],
+    "SELECT",
+    { ...searchBody, parameters: searching },
+    planSearch,
+  ),
+  onIndexes(
+    ["GET", "POST"],
+    ["/_count", "/:index/_count"],
+    "SELECT",
+    {
+      ...searchBody,
+      parameters: [
+        ...lucene,
+        "min_score",
+        "preference",
+        "routing",
+        "terminate_after",
+        "ignore_throttled",
+      ],
+    },
+    ({ json }) => usesOfBody("only_query", json),
+  ),
+  onIndexes(
+    ["GET", "POST"],
+    ["/_validate/query", "/:index/_validate/query"],
+    "SELECT",
+    { ...searchBody, parameters: [...lucene, "explain", "rewrite", "all_shards"] },
+    ({ json }) => usesOfBody("only_query", json),
+  ),
+  onIndexes(
+    ["GET", "POST"],
+    ["/_field_caps", "/:index/_field_caps"],
+    "SELECT",
+    { ...searchBody, parameters: ["fields", "include_unmapped", "filters", "types"] },
+    ({ json }) => usesOfBody("field_caps", json),
+  ),
+  onIndex(
+    ["GET", "POST"],
+    "/:index/_explain/:id",
+    "SELECT",
+    {
+      ...searchBody,
+      parameters: [...lucene, ...returned, "preference", "routing", "stored_fields"],
+    },
+    ({ json }) => ({ named: { permissions: ["SELECT"] }, uses: usesOfBody("only_query", json) }),
+  ),
+  at(
+    ["GET", "POST"],
+    ["/_msearch", "/:index/_msearch"],
+    "SELECT",
+    {
+      body: "ndjson",
+      types: lineTypes,
+      names: "index of each header; bodies as _search",
+      parameters: words(
+        "max_concurrent_searches max_concurrent_shard_requests pre_filter_shard_size rest_total_hits_as_int search_type typed_keys ccs_minimize_roundtrips",
+      ),
+    },
+    async (request, path) => {
+      const indexes = request.path.index === undefined ? undefined : pathNames(request);
+      const { uses, body } = readSearches(request.lines, indexes);
+      const open = indexes === undefined ? undefined : openPath(request, path);
+      return { ...open, accesses: await accessesOf(request, uses), ...(body && { body }) };
+    },
+  ),
+  at(
+    ["POST", "GET"],
+    ["/_search/scroll"],
+    "the search's",
+    { body: "json", names: "scroll_id", parameters: ["scroll", "rest_total_hits_as_int"] },
+    planScroll,
+  ),
+  at(
+    ["DELETE"],
+    ["/_search/scroll"],
+    "any user",
+    { body: "json", names: "scroll_id" },
+    planEnd("scroll", "scroll_id"),
+  ),
+  at(
+    ["POST"],
+    ["/:index/_search/point_in_time"],
+    "SELECT",
+    {
+      parameters: [
+        ...wildcards,
+        "keep_alive",
+        "preference",
+        "routing",
+        "allow_partial_pit_creation",
+      ],
+    },
+    openPointInTime("pit_id"),
+  ),
+  at(
+    ["POST"],
+    ["/:index/_pit"],
+    "SELECT",
+    { parameters: [...wildcards, "keep_alive", "preference", "routing"] },
+    openPointInTime("id"),
+  ),
+  at(
+    ["DELETE"],
+    ["/_search/point_in_time"],
+    "any user",
+    { body: "json", names: "pit_id" },
+    planEnd("pit", "pit_id"),
+  ),
+  at(["DELETE"], ["/_pit"], "any user", { body: "json", names: "id" }, planEnd("pit", "id", false)),
+  at(
+    ["GET", "POST"],
+    ["/_mget", "/:index/_mget"],
+    "SELECT",
+    { body: "json", names: "docs._index", parameters: reading },
+    async (request) => {
+      const { index } = request.path;
+      const name = index === undefined ? undefined : requireOne(index);
+      return { accesses: await accessesOf(request, readDocuments(request.json ?? null, name)) };
+    },
+  ),
+
+  onIndex(["GET"], "/:index/_doc/:id", "SELECT", { parameters: reading }, () => ({
+    named: { permissions: ["SELECT"] },
+  })),
+  onIndex(["GET"], "/:index/_source/:id", "SELECT", { parameters: reading }, () => ({
+    named: { permissions: ["SELECT"] },
+  })),
+  onIndex(
+    ["PUT", "POST"],
+    "/:index/_doc/:id",
+    "INSERT UPDATE, or INSERT with op_type=create; CREATE for a new index",
+    { body: "stream", parameters: [...writing, "op_type", "pipeline"] },
+    ({ query }) => ({
+      named: {
+        permissions: query.get("op_type") === "create" ? ["INSERT"] : ["INSERT", "UPDATE"],
+        ...stored,
+      },
+    }),
+  ),
+  onIndex(
+    ["POST"],
+    "/:index/_doc",
+    "INSERT; CREATE for a new index",
+    { body: "stream", parameters: [...writing, "op_type", "pipeline"] },
+    () => ({ named: { permissions: ["INSERT"], ...stored } }),
+  ),
+  onIndex(
+    ["PUT", "POST"],
+    "/:index/_create/:id",
+    "INSERT; CREATE for a new index",
+    { body: "stream", parameters: [...writing, "pipeline"] },
+    () => ({ named: { permissions: ["INSERT"], ...stored } }),
+  ),
+  onIndex(["DELETE"], "/:index/_doc/:id", "DELETE", { parameters: writing }, ({ query }) => ({
+    named: { permissions: ["DELETE"], makesIndex: makesIndexByDelete(query.get("version_type")) },
+  })),
+  onIndex(
+    ["POST"],
+    "/:index/_update/:id",
+    "UPDATE; INSERT with an upsert; CREATE for a new index",
+    {
+      body: "json",
+      names: "scripts: CREATE",
+      parameters: [...writing, ...returned, "retry_on_conflict"],
+    },
+    ({ json }) => {
+      if (!isObject(json)) throw badRequest("the body must be an object");
+      const reader = new BodyReader();
+      const permissions = readUpdate(reader, json);
+      return { named: { permissions, ...stored }, uses: reader.uses };
+    },
+  ),
+  at(
+    ["POST", "PUT"],
+    ["/_bulk", "/:index/_bulk"],
+    "by action",
+    {
+      body: "ndjson",
+      types: lineTypes,
+      names: "_index of each action",
+      parameters: [...writing, ...returned, "pipeline"],
+    },
+    async (request) => {
+      const { index } = request.path;
+      const name = index === undefined ? undefined : requireOne(index);
+      return { accesses: await accessesOf(request, readBulk(request.lines, name)) };
+    },
+  ),
+  onIndexes(
+    ["POST"],
+    ["/:index/_delete_by_query"],
+    "DELETE",
+    { ...searchBody, body: "json", parameters: byQuery },
+    ({ json }) => usesOfBody("by_query", json),
+  ),
+  onIndexes(
+    ["POST"],
+    ["/:index/_update_by_query"],
+    "UPDATE",
+    { ...searchBody, parameters: [...byQuery, "pipeline"] },
+    ({ json }) => usesOfBody("by_query", json),
+  ),
+  onIndexes(["POST", "GET"], ["/_refresh", "/:index/_refresh"], "INSERT"),
+  onIndexes(["POST"], ["/_flush", "/:index/_flush"], "CREATE", {
+    parameters: ["force", "wait_if_ongoing"],
+  }),
+  onIndexes(["POST"], ["/_forcemerge", "/:index/_forcemerge"], "CREATE", {
+    parameters: words("flush max_num_segments only_expunge_deletes wait_for_completion"),
+  }),
+
+  onIndex(
+    ["PUT"],
+    "/:index",
+    "CREATE",
+    {
+      body: "optional json",
+      names: "aliases, their filters",
+      parameters: [...waits, "wait_for_active_shards"],
+    },
+    ({ json }) => ({ named: { permissions: ["CREATE"] }, uses: readNewIndex(json) }),
+  ),
+  onIndexes(["GET"], ["/:index"], "SELECT", {
+    parameters: [...waits, "flat_settings", "include_defaults", "local"],
+  }),
+  onIndexes(["DELETE"], ["/:index"], "DROP", { parameters: waits }),
+  onIndexes(["GET"], ["/_mapping", "/:index/_mapping", "/:index/_mapping/field/:field"], "SELECT", {
+    parameters: [...waits, "local", "include_defaults"],
+  }),
+  onIndexes(["PUT", "POST"], ["/:index/_mapping"], "CREATE", {
+    body: "json",
+    parameters: [...waits, "write_index_only"],
+  }),
+  onIndexes(["GET"], ["/_settings", "/:index/_settings", "/:index/_settings/:setting"], "SELECT", {
+    parameters: [...waits, "flat_settings", "include_defaults", "local"],
+  }),
+  onIndexes(
+    ["PUT"],
+    ["/:index/_settings"],
+    "CREATE",
+    {
+      body: "json",
+      names: "pipelines: CREATE on all",
+      parameters: [...waits, "flat_settings", "preserve_existing"],
+    },
+    ({ json }) => readSettings(json ?? null),
+  ),
+  onIndexes(["POST"], ["/:index/_open", "/:index/_close"], "CREATE", {
+    parameters: [...waits, "wait_for_active_shards", "wait_for_completion"],
+  }),
+  onIndexes(["GET"], ["/_stats", "/:index/_stats", "/:index/_stats/:metric"], "SELECT", {
+    parameters: words(
+      "completion_fields fielddata_fields fields groups level include_segment_file_sizes include_unloaded_segments forbid_closed_indices",
+    ),
+  }),
+  onIndexes(["GET", "POST"], ["/:index/_analyze"], "SELECT", { body: "json" }, ({ json }) =>
+    usesOfBody("analysis", json),
+  ),
+  at(["GET", "POST"], ["/_analyze"], "any user", { body: "json" }, (request) => {
+    usesOfBody("analysis", request.json);
+    return { accesses: [] };
+  }),
+  at(
+    ["GET"],
+    ["/_alias", "/_aliases", "/_alias/:name"],
+    "any user",
+    { names: "lists only what the caller may read", parameters: [...wildcards, "local"] },
+    planAliases,
+  ),
+  onIndexes(["GET"], ["/:index/_alias", "/:index/_alias/:name"], "SELECT", {
+    parameters: ["local"],
+  }),
+  onIndexes(
+    ["PUT", "POST"],
+    ["/:index/_alias/:name", "/:index/_aliases/:name"],
+    "CREATE",
+    { body: "optional json", names: "the alias, its filter", parameters: waits },
+    ({ json, path }) => readAlias(json, path.name ?? ""),
+  ),
+  onIndexes(
+    ["DELETE"],
+    ["/:index/_alias/:name", "/:index/_aliases/:name"],
+    "CREATE",
+    { names: "the alias", parameters: waits },
+    ({ path }) => {
+      const uses = new Uses();
+      for (const name of namesIn(path.name))
+        uses.add({ name, permissions: ["CREATE"], isNew: true });
+      return uses;
+    },
+  ),
+  at(
+    ["POST"],
+    ["/_aliases"],
+    "CREATE, DROP with remove_index",
+    { body: "json", names: "indexes and aliases of each action", parameters: waits },
+    async (request) => ({
+      accesses: await accessesOf(request, readAliasActions(request.json ?? null)),
+    }),
+  ),
+  onIndex(["PUT"], "/_data_stream/:index", "CREATE", {}, () => ({
+    named: { permissions: ["CREATE"] },
+  })),
+  onIndexes(["GET"], ["/_data_stream/:index"], "SELECT"),
+  onIndexes(["DELETE"], ["/_data_stream/:index"], "DROP"),
+
+  [
+    "/_scripts/:id",
+    "/_ingest/pipeline/:id",
+    "/_search/pipeline/:id",
+    "/_index_template/:id",
+    "/_component_template/:id",
+    "/_template/:id",
+  ].flatMap((path) => [
+    ...at(
+      ["GET"],
+      [path],
+      "CREATE on all",
+      { parameters: [...waits, "local", "flat_settings"] },
+      planCluster,
+    ),
+    ...at(
+      ["PUT"],
+      [path],
+      "CREATE on all",
+      { body: "json", parameters: [...waits, "create", "cause", "order"] },
+      planCluster,
+    ),
+    ...at(["DELETE"], [path], "CREATE on all", { parameters: waits }, planCluster),
+  ]),
+].flat();
+
+export const opensearch: Preset = {
+  name: "opensearch",
+  title: "OpenSearch 2 and Elasticsearch 8",
+  tested: ["2.19"],
+  values: {
+    index: /^(?:_all$|[^_])/,
+    id: /^[^/]/s,
+    name: /^[^_]/,
+    field: /^[^/]/s,
+    setting: /^[a-z*]/,
+    metric: /^[a-z]/,
+  },
+  headers: ["x-opaque-id"],
+  endpoints,
+  version: {
+    path: "/",
+    read: (body) => {
+      const version = isObject(body) && isObject(body.version) ? body.version.number : undefined;
+      return typeof version === "string" ? version : undefined;
+    },
+  },
+};

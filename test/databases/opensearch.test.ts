@@ -1,0 +1,209 @@
+import { setTimeout as delay } from "node:timers/promises";
+import { gzipSync } from "node:zlib";
+import t, { type Test } from "tap";
+import { staffedHome } from "../journeys/staff.ts";
+import { type Answer, auditOf, startGateway, temporaryHome } from "../kit/gateway.ts";
+import { runCommand } from "../kit/process.ts";
+import { OpenSearchStub } from "./kit/opensearch.ts";
+
+const narrowed = `
+[[acl]]
+username = "fay"
+database = "main"
+tables = ["logs-1"]
+role = "ReadOnly"
+row_filter = [{ column = "owner", cmp = "=", value = "x" }]
+
+[[acl]]
+username = "app"
+database = "main"
+role = "ReadWrite"
+require_approval = ["DELETE"]
+
+[[acl]]
+username = "lars"
+database = "main"
+tables = ["logs-*"]
+role = "ReadOnly"
+`;
+
+async function open(t: Test) {
+  const stub = await OpenSearchStub.open(t);
+  for (const index of ["logs-1", "logs-2", "secret", ".kibana"]) {
+    const init = { method: "PUT", body: JSON.stringify({ t: index }) };
+    await fetch(`${stub.url}/${index}/_doc/1`, init);
+  }
+  const grants = [
+    "root * Owner",
+    "rita main ReadOnly",
+    "wanda main ReadWrite",
+    "dora main DbAdmin",
+  ];
+  const people = ["fay", "app", "lars"].map((name) => `${name} elsewhere ReadOnly`);
+  const home = await staffedHome(t, [...grants, ...people], narrowed);
+  const upstream = stub.url;
+  const gateway = await startGateway(t, { home, upstream, config: 'preset = "opensearch"\n' });
+  const login = async (name: string) => {
+    const body = { username: name, password: `${name} password` };
+    const answer = await gateway.send("POST", "/_gatehouse/login", body);
+    return String(answer.body.token);
+  };
+  stub.take();
+  return { stub, gateway, login };
+}
+
+/** Longer than the gateway remembers what a name means. */
+const FORGOTTEN_MS = 1200;
+
+t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
+  const stub = await OpenSearchStub.open(t);
+  const flags = ["preset", "test", "opensearch", "--url", stub.url, "--json"];
+  const { code, stdout, stderr } = await runCommand(temporaryHome(t), flags);
+  t.equal(code, 0, stderr);
+  const { checks } = JSON.parse(stdout);
+  t.ok(checks.length > 700, "it checks something");
+  for (const { title, holds, found } of checks) if (!holds) t.fail(title, { found });
+  const left = await fetch(`${stub.url}/_resolve/index/*`);
+  t.notMatch(await left.text(), "gatehouse_test_", "it leaves nothing behind");
+});
+
+t.test("a search goes up as it was sent, and its names are in the audit", async (t) => {
+  const { stub, gateway, login } = await open(t);
+  const body = '{"query": {"term": {"n": 9007199254740993}},\n "size": 1.50}';
+  const token = await login("rita");
+  const answer = await gateway.send("POST", "/logs-1/_search?size=2&q=a%20b", body, token);
+  t.equal(answer.status, 200);
+  const sent = stub.take().find(({ method }) => method === "POST");
+  t.equal(sent?.body.toString(), body);
+  t.equal(sent?.url, "/logs-1/_search?size=2&q=a%20b");
+  t.equal(sent?.headers.authorization, undefined);
+  t.match(await auditOf(gateway, answer), {
+    user: "rita",
+    decision: "allow",
+    operations: [{ operation: "SELECT", database: "main", tables: ["logs-1"] }],
+  });
+  const denied = await gateway.get("/secret/_search", await login("lars"));
+  t.match(denied, { status: 403, body: { code: "no_grant" } });
+  t.match(await auditOf(gateway, denied), {
+    user: "lars",
+    decision: "deny",
+    operations: [{ operation: "SELECT", database: "main", tables: ["secret"] }],
+  });
+});
+
+t.test("all indexes are those that do not begin with a dot", async (t) => {
+  const { stub, gateway, login } = await open(t);
+  const token = await login("rita");
+  const sent: readonly (readonly [asked: string, sent: string])[] = [
+    ["/_search", "/*%2C-.*/_search"],
+    ["/_all/_search?size=3", "/*%2C-.*/_search?size=3"],
+    ["/*/_count", "/*%2C-.*/_count"],
+    ["/*-1,logs-2/_mapping", "/*-1%2Clogs-2%2C-.*/_mapping"],
+    ["/_cat/count", "/_cat/count/*%2C-.*"],
+    ["/_cluster/health/_all", "/_cluster/health/*%2C-.*"],
+    ["/*/_mapping/field/a%2Fb", "/*%2C-.*/_mapping/field/a%2Fb"],
+  ];
+  for (const [asked, url] of sent) {
+    await gateway.get(asked, token);
+    const found = stub.take().filter((one) => !/^\/(?:_resolve|$)/.test(one.url));
+    t.strictSame(
+      found.map((one) => one.url),
+      [url],
+      asked,
+    );
+  }
+  const { body } = await gateway.get("/_search", token);
+  t.notMatch(JSON.stringify(body), ".kibana");
+});
+
+t.test("a compressed bulk goes up inflated, and a denied one not at all", async (t) => {
+  const { stub, gateway, login } = await open(t);
+  const lines = '{"index":{"_index":"logs-1","_id":"7"}}\n{"n":1.50}\n';
+  const send = async (text: string, user: string) =>
+    gateway.request("/_bulk", {
+      method: "POST",
+      headers: {
+        "content-type": "application/x-ndjson",
+        "content-encoding": "gzip",
+        authorization: `Bearer ${await login(user)}`,
+      },
+      body: gzipSync(text),
+    });
+  t.equal((await send(lines, "wanda")).status, 200);
+  const bulk = stub.take().find(({ url }) => url === "/_bulk");
+  t.equal(bulk?.body.toString(), lines);
+  t.equal(bulk?.headers["content-encoding"], undefined);
+  const more = `${lines}{"delete":{"_index":"secret","_id":"1"}}\n`;
+  t.match(await send(more, "lars"), { status: 403, body: { element: 0 } });
+  t.strictSame(
+    stub.take().filter(({ method }) => method !== "GET"),
+    [],
+  );
+});
+
+t.test("what cannot be kept is refused", async (t) => {
+  const { gateway, login } = await open(t);
+  const filtered = await gateway.get("/logs-1/_search", await login("fay"));
+  t.match(filtered, { status: 403, body: { code: "not_narrowable" } });
+  const app = await login("app");
+  t.equal((await gateway.send("PUT", "/logs-1/_doc/2", {}, app)).status, 200);
+  const removed = await gateway.send("DELETE", "/logs-1/_doc/2", undefined, app);
+  t.match(removed, { status: 403, body: { code: "not_narrowable" } });
+});
+
+t.test("a lookup that fails denies everybody", async (t) => {
+  const { stub, gateway, login } = await open(t);
+  const token = await login("dora");
+  for (const status of [500, 401, 302]) {
+    stub.lookupStatus = status;
+    const answer = await gateway.get("/logs-1/_search", token);
+    t.match(answer, { status: 502, body: { code: "upstream_broken" } }, String(status));
+  }
+  t.ok(stub.take().every(({ url }) => /^\/(?:_resolve|$)/.test(url)));
+});
+
+t.test("an alias means what it means now", async (t) => {
+  const { gateway, login } = await open(t);
+  const lars = await login("lars");
+  const dora = await login("dora");
+  const add = (index: string) =>
+    gateway.send("POST", "/_aliases", { actions: [{ add: { index, alias: "current" } }] }, dora);
+  t.equal((await add("logs-1")).status, 200);
+  t.equal((await gateway.get("/current/_search", lars)).status, 200);
+  t.equal((await add("secret")).status, 200);
+  await delay(FORGOTTEN_MS);
+  const denied = await gateway.get("/current/_search", lars);
+  t.match(denied, { status: 403, body: { code: "no_grant" } });
+  t.notMatch(denied.text, "secret");
+  t.equal((await gateway.get("/current/_search", dora)).status, 200);
+});
+
+t.test("a scroll and a point in time end with the right to read", async (t) => {
+  const { stub, gateway, login } = await open(t);
+  const lars = await login("lars");
+  const scrolled = await gateway.send("POST", "/logs-1/_search?scroll=1m", {}, lars);
+  const point = await gateway.send("POST", "/logs-1/_search/point_in_time", undefined, lars);
+  const id = String(point.body.pit_id);
+  const next = { scroll_id: String(scrolled.body._scroll_id), scroll: "1m" };
+  const read = `{"pit":{"id":"${id}"},"query":{"term":{"n":9007199254740993}}}`;
+  const answers = async (token: string) => [
+    await gateway.send("POST", "/_search/scroll", next, token),
+    await gateway.send("POST", "/_search", read, token),
+  ];
+  t.strictSame(await statuses(answers(lars)), [200, 200]);
+  const sent = stub.take().findLast(({ url }) => url === "/_search");
+  const inside = '"},"query":{"term":{"n":9007199254740993}}}';
+  t.ok(sent?.body.toString().endsWith(inside), "the digits are kept");
+  t.strictSame(await statuses(answers(await login("dora"))), [404, 404]);
+  for (const { text } of [scrolled, point]) t.notMatch(text, "raw-");
+
+  await gateway.edit((text) => text.replace(/tables = \["logs-\*"\]/, 'tables = ["other"]'));
+  await gateway.service.logged(({ msg }) => msg === "access file reloaded");
+  t.strictSame(await statuses(answers(lars)), [403, 403]);
+  const ended = { scroll_id: [next.scroll_id] };
+  t.equal((await gateway.send("DELETE", "/_search/scroll", ended, lars)).status, 200);
+});
+
+async function statuses(answers: Promise<readonly Answer[]>): Promise<number[]> {
+  return (await answers).map(({ status }) => status);
+}
