@@ -1,0 +1,789 @@
+import { createHash } from "node:crypto";
+import { Refusal } from "../../core/base/refusal.ts";
+import { quoteName } from "../../core/json/fault.ts";
+import type { PermissionClass } from "../../core/query/permissions.ts";
+import { badRequest, readJson, requireMembers } from "./body.ts";
+import {
+  type Access,
+  isObject,
+  type Json,
+  type JsonObject,
+  type Plan,
+  type Preset,
+  type PresetEndpoint,
+  type PresetRequest,
+} from "./preset.ts";
+
+/**
+ * The databases that a grant can name. CouchDB also allows `$()+/` in names, and its own begin with
+ * `_`: those are 404 here.
+ */
+const databaseName = /^[A-Za-z0-9-][A-Za-z0-9_-]{0,62}$/;
+/** Also a design document or checkpoint whose slash is encoded: CouchDB reads both spellings. */
+const documentName = /^(?:[^_]|_(?:design|local)\/.)/s;
+
+const DESIGN = "_design/";
+const CHECKPOINT = "_local/";
+
+/** What a caller without UPDATE may store in one checkpoint. */
+const MAX_CHECKPOINT_BYTES = 64 * 1024;
+const MAX_CHECKPOINT_ID_LENGTH = 255;
+
+type Planner = PresetEndpoint["plan"];
+
+function accessTo(
+  { path: { database = "" } }: PresetRequest,
+  permissions: readonly PermissionClass[],
+  element?: number,
+): Access {
+  return element === undefined ? { permissions, database } : { permissions, database, element };
+}
+
+/** For requests that name nothing but the database of the path. */
+function needs(...permissions: PermissionClass[]): Planner {
+  return (request) => ({ accesses: [accessTo(request, permissions)] });
+}
+
+const everyUser: Planner = () => ({ accesses: [] });
+
+/** @throws Refusal `bad_request` */
+function requireObject(json: Json | undefined, what = "the body"): JsonObject {
+  if (!isObject(json)) throw badRequest(`${what} must be an object`);
+  return json;
+}
+
+/** @throws Refusal `bad_request` */
+function requireList(json: Json | undefined, what: string): readonly Json[] {
+  if (!Array.isArray(json)) throw badRequest(`${what} must be an array`);
+  return json;
+}
+
+// Documents
+
+/** The id of a document, in either spelling: `_design%2Fa` as one segment, or `_design/a`. */
+function documentId({ path: { doc = "", ddoc } }: PresetRequest): string {
+  return ddoc === undefined ? doc : DESIGN + ddoc;
+}
+
+/** One spelling for all servers, which differ in how they read an encoded slash. */
+function documentPath({ path: { database = "" } }: PresetRequest, id: string, rest = ""): string {
+  const prefix = [DESIGN, CHECKPOINT].find((one) => id.startsWith(one)) ?? "";
+  const segments = rest === "" ? [] : rest.split("/").map(encodeURIComponent);
+  const name = encodeURIComponent(id.slice(prefix.length));
+  return [`/${database}/${prefix}${name}`, ...segments].join("/");
+}
+
+/** Design documents run code in the database. */
+function withDesign(id: string, permissions: readonly PermissionClass[]): PermissionClass[] {
+  return id.startsWith(DESIGN) ? [...permissions, "CREATE"] : [...permissions];
+}
+
+/**
+ * The rights for writing one document.
+ *
+ * @param isRevision true if a revision stands outside the document
+ * @param isReplicated true with `new_edits: false`, where any revision may be written
+ * @throws Refusal `bad_request`
+ */
+function rightsToWrite(
+  id: string,
+  document: JsonObject,
+  isReplicated: boolean,
+  isRevision = false,
+): PermissionClass[] {
+  const { _deleted: deleted = false, _rev: rev, _revisions: revisions } = document;
+  if (typeof deleted !== "boolean") throw badRequest("_deleted must be true or false");
+  if (deleted) return withDesign(id, ["DELETE"]);
+  if (isReplicated) return withDesign(id, ["INSERT", "UPDATE"]);
+  // Without a revision, CouchDB answers 409 if the document exists.
+  const isChange = isRevision || rev !== undefined || revisions !== undefined;
+  return withDesign(id, [isChange ? "UPDATE" : "INSERT"]);
+}
+
+/**
+ * The id in a body. Empty for one that the server is to choose.
+ *
+ * @throws Refusal `bad_request` for a checkpoint or another reserved id
+ */
+function bodyId({ _id: id = "" }: JsonObject): string {
+  if (typeof id !== "string") throw badRequest("_id must be a string");
+  if (id.startsWith("_") && !/^_design\/./s.test(id)) {
+    throw badRequest(`_id ${quoteName(id)} cannot be used in a body`);
+  }
+  return id;
+}
+
+/** @throws Refusal `bad_request` */
+function readFlag(json: Json | undefined, name: string, otherwise: boolean): boolean {
+  const value = json === "true" ? true : json === "false" ? false : json;
+  if (value === undefined) return otherwise;
+  if (typeof value !== "boolean") throw badRequest(`${name} must be true or false`);
+  return value;
+}
+
+function hasRevision({ query, headers }: PresetRequest): boolean {
+  return query.has("rev") || headers["if-match"] !== undefined;
+}
+
+const readDocument: Planner = (request) => {
+  const id = documentId(request);
+  if (id.startsWith(CHECKPOINT)) return planCheckpoint(request, id);
+  return { accesses: [accessTo(request, ["SELECT"])], path: documentPath(request, id) };
+};
+
+const writeDocument: Planner = (request) => {
+  const id = documentId(request);
+  if (id.startsWith(CHECKPOINT)) return planCheckpoint(request, id);
+  const document = requireObject(request.json);
+  // Some servers take the one, others the other.
+  if (document._id !== undefined && document._id !== id) {
+    throw badRequest("_id must be the id in the path");
+  }
+  const isReplicated = !readFlag(request.query.get("new_edits"), "new_edits", true);
+  const rights = rightsToWrite(id, document, isReplicated, hasRevision(request));
+  return { accesses: [accessTo(request, rights)], path: documentPath(request, id) };
+};
+
+const deleteDocument: Planner = (request) => {
+  const id = documentId(request);
+  if (id.startsWith(CHECKPOINT)) return planCheckpoint(request, id);
+  const rights = withDesign(id, ["DELETE"]);
+  return { accesses: [accessTo(request, rights)], path: documentPath(request, id) };
+};
+
+/** An id, and the revision that the copy replaces. */
+const destination = /^([A-Za-z0-9._~!$'()*,=:@%-]+|_design\/[^/?]+)(\?rev=[0-9]+-[0-9a-f]+)?$/;
+
+/** @throws Refusal `bad_request` */
+function readDestination({ headers }: PresetRequest): { id: string; isChange: boolean } {
+  const [, written = "", rev] = destination.exec(String(headers.destination ?? "")) ?? [];
+  const id = decodeOnce(written);
+  // A document server may decode it or not.
+  const isPlain = [id, written].every(
+    (one) =>
+      (!one.startsWith("_") || /^_design\/./s.test(one)) &&
+      !/(?:^|[/\\])\.\.?(?:[/\\]|$)/.test(one),
+  );
+  if (id === "" || !isPlain) {
+    throw badRequest("Destination must be the id of a document, encoded, with ?rev= if it exists");
+  }
+  return { id, isChange: rev !== undefined };
+}
+
+function decodeOnce(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return "";
+  }
+}
+
+const copyDocument: Planner = (request) => {
+  const source = documentId(request);
+  if (source.startsWith(CHECKPOINT)) throw new Refusal("not_found");
+  const { id, isChange } = readDestination(request);
+  const rights = withDesign(id, ["SELECT", isChange ? "UPDATE" : "INSERT"]);
+  return { accesses: [accessTo(request, rights)], path: documentPath(request, source) };
+};
+
+function attachment(change: (request: PresetRequest) => PermissionClass): Planner {
+  return (request) => {
+    const id = documentId(request);
+    if (id.startsWith(CHECKPOINT)) throw new Refusal("not_found");
+    const right = change(request);
+    const rights = right === "SELECT" ? [right] : withDesign(id, [right]);
+    const path = documentPath(request, id, request.path.name);
+    return { accesses: [accessTo(request, rights)], path };
+  };
+}
+
+// Checkpoints
+
+/** A space for each user, so that nobody reads or moves the checkpoints of others. */
+function checkpointPrefix(user: string | undefined): string {
+  if (user === undefined) return "";
+  return `${createHash("sha256").update(user).digest("base64url").slice(0, 22)}-`;
+}
+
+/**
+ * Replication stores how far it came in `_local/` documents, also for those who only read. They are
+ * not replicated, are in no list, and belong to the user who wrote them.
+ *
+ * @throws Refusal `bad_request`, `body_too_large`
+ */
+function planCheckpoint(request: PresetRequest, id: string): Plan {
+  const { user, query, json, path } = request;
+  const prefix = CHECKPOINT + checkpointPrefix(user);
+  const name = id.slice(CHECKPOINT.length);
+  if (name.length > MAX_CHECKPOINT_ID_LENGTH)
+    throw badRequest("the id of the checkpoint is too long");
+  const plan: Plan = {
+    accesses: [accessTo(request, ["SELECT"])],
+    path: documentPath(request, prefix + name),
+    query: new Map(query.entries().filter(([parameter]) => parameter === "rev")),
+    answer: (answer) => withoutPrefix(answer, prefix),
+  };
+  if (json === undefined) return plan;
+  const { _id: inBody = id, ...document } = requireObject(json);
+  if (inBody !== id) throw badRequest("_id must be the id in the path");
+  const body = Buffer.from(JSON.stringify(document));
+  if (body.length > MAX_CHECKPOINT_BYTES && !request.may("UPDATE", path.database ?? "")) {
+    const message = `Without UPDATE, a checkpoint is limited to ${MAX_CHECKPOINT_BYTES} bytes`;
+    throw new Refusal("body_too_large", { message });
+  }
+  return { ...plan, body };
+}
+
+const checkpoint: Planner = (request) =>
+  planCheckpoint(request, CHECKPOINT + (request.path.checkpoint ?? ""));
+
+function withoutPrefix(answer: Json, prefix: string): Json {
+  if (!isObject(answer)) return answer;
+  const strip = (id: Json | undefined) =>
+    typeof id === "string" && id.startsWith(prefix) ? CHECKPOINT + id.slice(prefix.length) : id;
+  const { id, _id } = answer;
+  return {
+    ...answer,
+    ...(id === undefined ? {} : { id: strip(id) ?? null }),
+    ...(_id === undefined ? {} : { _id: strip(_id) ?? null }),
+  };
+}
+
+/**
+ * CouchDB lists checkpoints if they are asked for by their ids.
+ *
+ * @throws Refusal `bad_request`
+ */
+function requireNoCheckpoints(ids: readonly Json[]): void {
+  if (ids.some((id) => typeof id === "string" && id.startsWith("_local"))) {
+    throw badRequest("checkpoints (_local/) are in no list");
+  }
+}
+
+// Several documents
+
+const bulkMembers = new Set(["docs", "new_edits", "w"]);
+
+const createDocument: Planner = (request) => {
+  const document = requireObject(request.json);
+  const rights = rightsToWrite(bodyId(document), document, false);
+  return { accesses: [accessTo(request, rights)] };
+};
+
+const writeDocuments: Planner = (request) => {
+  const body = requireObject(request.json);
+  requireMembers(body, bulkMembers);
+  const isReplicated = !readFlag(body.new_edits, "new_edits", true);
+  const documents = requireList(body.docs, "docs");
+  if (documents.length === 0) return { accesses: [accessTo(request, ["INSERT"])] };
+  const accesses = documents.map((one, element) => {
+    const document = requireObject(one, "each document");
+    return accessTo(request, rightsToWrite(bodyId(document), document, isReplicated), element);
+  });
+  return { accesses };
+};
+
+const getMembers = new Set(["docs"]);
+
+const getDocuments: Planner = (request) => {
+  const body = requireObject(request.json);
+  requireMembers(body, getMembers);
+  const documents = requireList(body.docs, "docs").map((one) =>
+    requireObject(one, "each document"),
+  );
+  requireNoCheckpoints(documents.map(({ id = null }) => id));
+  return { accesses: [accessTo(request, ["SELECT"])] };
+};
+
+// Lists of documents and views
+
+const viewParameters = [
+  "attachments",
+  "att_encoding_info",
+  "conflicts",
+  "descending",
+  "end_key",
+  "end_key_doc_id",
+  "endkey",
+  "endkey_docid",
+  "group",
+  "group_level",
+  "include_docs",
+  "inclusive_end",
+  "key",
+  "keys",
+  "limit",
+  "partition",
+  "reduce",
+  "skip",
+  "sorted",
+  "stable",
+  "stale",
+  "start_key",
+  "start_key_doc_id",
+  "startkey",
+  "startkey_docid",
+  "update",
+  "update_seq",
+];
+const viewMembers = new Set(viewParameters);
+const queriesMembers = new Set(["queries"]);
+
+/** The value of a parameter that is JSON. @throws Refusal `bad_request` */
+function jsonParameter({ query }: PresetRequest, name: string): Json {
+  const text = query.get(name);
+  if (text === undefined) return null;
+  try {
+    return readJson(Buffer.from(text));
+  } catch {
+    throw badRequest(`the query parameter ${name} must be JSON`);
+  }
+}
+
+/** Keys as ids of documents. @throws Refusal `bad_request` */
+function keysIn({ key = null, keys }: JsonObject): readonly Json[] {
+  return [key, ...(keys === undefined || keys === null ? [] : requireList(keys, "keys"))];
+}
+
+/** @param isOfIds true where keys are ids of documents */
+function list(isOfIds: boolean): Planner {
+  return (request) => {
+    const body = request.json === undefined ? {} : requireObject(request.json);
+    requireMembers(body, viewMembers);
+    if (isOfIds) {
+      const key = jsonParameter(request, "key");
+      requireNoCheckpoints(keysIn({ key, keys: jsonParameter(request, "keys") }));
+      requireNoCheckpoints(keysIn(body));
+    }
+    return { accesses: [accessTo(request, ["SELECT"])] };
+  };
+}
+
+function listSeveral(isOfIds: boolean): Planner {
+  return (request) => {
+    const body = requireObject(request.json);
+    requireMembers(body, queriesMembers);
+    for (const one of requireList(body.queries, "queries")) {
+      const query = requireObject(one, "each query");
+      requireMembers(query, viewMembers, "a query");
+      if (isOfIds) requireNoCheckpoints(keysIn(query));
+    }
+    return { accesses: [accessTo(request, ["SELECT"])] };
+  };
+}
+
+const findMembers = new Set([
+  "selector",
+  "limit",
+  "skip",
+  "sort",
+  "fields",
+  "use_index",
+  "allow_fallback",
+  "conflicts",
+  "r",
+  "bookmark",
+  "update",
+  "stable",
+  "stale",
+  "execution_stats",
+  "partition",
+]);
+
+const find: Planner = (request) => {
+  requireMembers(requireObject(request.json), findMembers);
+  return { accesses: [accessTo(request, ["SELECT"])] };
+};
+
+const indexMembers = new Set(["index", "ddoc", "name", "type", "partitioned", "w"]);
+
+const createIndex: Planner = (request) => {
+  requireMembers(requireObject(request.json), indexMembers);
+  return { accesses: [accessTo(request, ["CREATE"])] };
+};
+
+const deleteIndex: Planner = (request) => {
+  const { database = "", type = "", index = "" } = request.path;
+  const ddoc = request.path.design ?? request.path.ddoc ?? "";
+  const name = ddoc.startsWith(DESIGN) ? ddoc.slice(DESIGN.length) : ddoc;
+  const segments = [DESIGN.slice(0, -1), name, type, index].map(encodeURIComponent);
+  return {
+    accesses: [accessTo(request, ["CREATE"])],
+    path: [`/${database}/_index`, ...segments].join("/"),
+  };
+};
+
+const changesMembers = new Set(["doc_ids", "selector"]);
+const feeds = new Set(["normal", "longpoll", "continuous", "live", "eventsource"]);
+/** Built in, or a function of a design document. */
+const changesFilter = /^(?:_doc_ids|_selector|_design|_view|[^_/][^/]*\/[^/]+)$/;
+
+const changes: Planner = (request) => {
+  const feed = request.query.get("feed") ?? "normal";
+  if (!feeds.has(feed)) throw badRequest(`feed must be one of ${[...feeds].join(", ")}`);
+  const filter = request.query.get("filter") ?? "_design";
+  if (!changesFilter.test(filter)) throw badRequest("filter must be <design document>/<function>");
+  if (request.json !== undefined) requireMembers(requireObject(request.json), changesMembers);
+  return { accesses: [accessTo(request, ["SELECT"])], isStream: feed !== "normal" };
+};
+
+// Servers
+
+interface Listed {
+  readonly name: string;
+  readonly item: Json;
+}
+
+/** Filters a list of databases. Its limits count only what the caller may read. */
+function listDatabases(nameOf: (item: Json) => Json | undefined): Planner {
+  return ({ query, may }) => {
+    const sent = new Map(query);
+    const [limit, skip] = ["limit", "skip"].map((name) => {
+      const text = sent.get(name);
+      sent.delete(name);
+      if (text === undefined) return undefined;
+      if (!/^[0-9]{1,9}$/.test(text)) throw badRequest(`${name} must be a number`);
+      return Number(text);
+    });
+    return {
+      accesses: [],
+      query: sent,
+      answer: (answer) => {
+        const start = skip ?? 0;
+        return requireList(answer, "the answer")
+          .flatMap((item): Listed[] => {
+            const name = nameOf(item);
+            return typeof name === "string" ? [{ name, item }] : [];
+          })
+          .filter(({ name }) => databaseName.test(name) && may("SELECT", name))
+          .map(({ item }) => item)
+          .slice(start, limit === undefined ? undefined : start + limit);
+      },
+    };
+  };
+}
+
+const infoMembers = new Set(["keys"]);
+
+const describeDatabases: Planner = ({ json }) => {
+  const body = requireObject(json);
+  requireMembers(body, infoMembers);
+  const accesses = requireList(body.keys, "keys").map((database, element): Access => {
+    return { permissions: ["SELECT"], database: requireDatabase(database), element };
+  });
+  return { accesses };
+};
+
+/** @throws Refusal `not_found` */
+function requireDatabase(name: Json | undefined): string {
+  if (typeof name === "string" && databaseName.test(name)) return name;
+  const message = "Not found: name a database of this server, as in its path, and not a URL";
+  throw new Refusal("not_found", { message });
+}
+
+const replicateMembers = new Set([
+  "source",
+  "target",
+  "cancel",
+  "continuous",
+  "create_target",
+  "create_target_params",
+  "doc_ids",
+  "filter",
+  "query_params",
+  "selector",
+  "since_seq",
+  "checkpoint_interval",
+  "use_checkpoints",
+  "winning_revs_only",
+]);
+
+/** The server copies with its own rights, so a URL could reach anywhere. */
+const replicate: Planner = ({ json }) => {
+  const body = requireObject(json);
+  requireMembers(body, replicateMembers);
+  const isNew = readFlag(body.create_target, "create_target", false);
+  const write: PermissionClass[] = ["INSERT", "UPDATE", "DELETE", "CREATE"];
+  if (isNew) write.push("CREATE DATABASE");
+  return {
+    isForAdministrators: true,
+    accesses: [
+      { permissions: ["SELECT"], database: requireDatabase(body.source) },
+      { permissions: write, database: requireDatabase(body.target) },
+    ],
+    isStream: true,
+  };
+};
+
+const tellUser: Planner = ({ user, isAdministrator }) => {
+  const userCtx = { name: user ?? null, roles: isAdministrator ? ["_admin"] : [] };
+  const info = { authentication_handlers: ["gatehouse"], authenticated: "gatehouse" };
+  return { accesses: [], reply: { status: 200, body: { ok: true, userCtx, info } } };
+};
+
+/** CouchDB's replicator takes 404 for a server without sessions, and sends Basic instead. */
+const startSession: Planner = () => {
+  const message = "Not found: there are no sessions; send the credential with each request";
+  throw new Refusal("not_found", { message });
+};
+
+// The table
+
+type Options = Pick<PresetEndpoint, "parameters" | "body" | "types" | "names">;
+
+function on(
+  methods: string,
+  path: string,
+  right: string,
+  plan: Planner,
+  options: Options = {},
+): PresetEndpoint[] {
+  const known = ["GET", "POST", "PUT", "DELETE", "COPY"] as const;
+  return known
+    .filter((method) => methods.split(" ").includes(method))
+    .map((method) => {
+      const { body = "none", ...rest } = options;
+      return { method, path, right, plan, ...rest, body: method === "GET" ? "none" : body };
+    });
+}
+
+/** What `curl --data` sends is taken for JSON, as CouchDB does with PUT. */
+const anyJson = ["application/json", "application/x-www-form-urlencoded"];
+
+const documentParameters = [
+  "attachments",
+  "att_encoding_info",
+  "atts_since",
+  "conflicts",
+  "deleted",
+  "deleted_conflicts",
+  "latest",
+  "local_seq",
+  "meta",
+  "open_revs",
+  "r",
+  "rev",
+  "revs",
+  "revs_info",
+];
+
+function ofDocument(path: string): PresetEndpoint[] {
+  const body = "json";
+  const written = ["rev", "new_edits", "batch", "w"];
+  return [
+    ...on("GET", path, "SELECT", readDocument, { parameters: documentParameters }),
+    ...on("PUT", path, "by revision and _deleted", writeDocument, {
+      body,
+      types: anyJson,
+      parameters: written,
+      names: "_id",
+    }),
+    ...on("DELETE", path, "DELETE", deleteDocument, { parameters: ["rev", "batch", "w"] }),
+    ...on("COPY", path, "SELECT, INSERT or UPDATE", copyDocument, {
+      parameters: ["rev", "batch", "w"],
+      names: "Destination header",
+    }),
+  ];
+}
+
+function ofAttachment(path: string): PresetEndpoint[] {
+  const write = attachment((request) => (hasRevision(request) ? "UPDATE" : "INSERT"));
+  const parameters = ["rev"];
+  return [
+    ...on(
+      "GET",
+      path,
+      "SELECT",
+      attachment(() => "SELECT"),
+      { parameters },
+    ),
+    ...on("PUT", path, "INSERT, or UPDATE with a revision", write, {
+      body: "stream",
+      types: ["*"],
+      parameters,
+    }),
+    ...on(
+      "DELETE",
+      path,
+      "DELETE",
+      attachment(() => "DELETE"),
+      { parameters: ["rev", "batch"] },
+    ),
+  ];
+}
+
+const database = "/:database";
+const partition = `${database}/_partition/:partition`;
+const view = "_design/:ddoc/_view/:view";
+const select = needs("SELECT");
+const create = needs("CREATE");
+
+function ofDatabase(path: string): PresetEndpoint[] {
+  return [
+    ...on("GET", path, "SELECT", select),
+    ...on("PUT", path, "CREATE DATABASE", needs("CREATE DATABASE"), {
+      body: "optional json",
+      types: anyJson,
+      parameters: ["n", "partitioned", "q"],
+    }),
+    ...on("DELETE", path, "DROP DATABASE", needs("DROP DATABASE")),
+    ...on("POST", path, "by revision and _deleted", createDocument, {
+      body: "json",
+      parameters: ["batch", "w"],
+      names: "_id",
+    }),
+  ];
+}
+
+const lists = ["_all_docs", "_design_docs"].flatMap((name) => [
+  ...on("GET POST", `${database}/${name}`, "SELECT", list(true), {
+    body: "optional json",
+    parameters: viewParameters,
+  }),
+  ...on("POST", `${database}/${name}/queries`, "SELECT", listSeveral(true), {
+    body: "json",
+    parameters: viewParameters,
+  }),
+]);
+
+const searches = [database, partition].flatMap((path) => [
+  ...on("POST", `${path}/_find`, "SELECT", find, { body: "json" }),
+  ...on("POST", `${path}/_explain`, "SELECT", find, { body: "json" }),
+  ...on("GET POST", `${path}/${view}`, "SELECT", list(false), {
+    body: "optional json",
+    parameters: viewParameters,
+  }),
+]);
+
+const changesParameters = [
+  "attachments",
+  "att_encoding_info",
+  "conflicts",
+  "descending",
+  "doc_ids",
+  "feed",
+  "filter",
+  "heartbeat",
+  "include_docs",
+  "last-event-id",
+  "limit",
+  "seq_interval",
+  "since",
+  "style",
+  "timeout",
+  "view",
+];
+
+const listParameters = [
+  "descending",
+  "end_key",
+  "endkey",
+  "inclusive_end",
+  "key",
+  "limit",
+  "skip",
+  "start_key",
+  "startkey",
+];
+
+export const couchdb: Preset = {
+  name: "couchdb",
+  title: "CouchDB 3 and PouchDB Server",
+  tested: ["3.5", "pouchdb-server 4.2"],
+  values: { database: databaseName, doc: documentName, design: documentName },
+  headers: ["destination", "if-match", "if-none-match", "if-range", "last-event-id", "range"],
+  endpoints: [
+    ...on("GET", "/", "every user", everyUser),
+    ...on("GET", "/_up", "every user", everyUser),
+    ...on("GET", "/_uuids", "every user", everyUser, { parameters: ["count"] }),
+    ...on("GET", "/_session", "every user", tellUser, { parameters: ["basic"] }),
+    ...on("POST", "/_session", "404", startSession, { body: "stream", types: ["*"] }),
+    ...on(
+      "GET",
+      "/_all_dbs",
+      "every user, filtered",
+      listDatabases((item) => item),
+      {
+        parameters: listParameters,
+      },
+    ),
+    ...on(
+      "GET",
+      "/_dbs_info",
+      "every user, filtered",
+      listDatabases((item) => (isObject(item) ? item.key : undefined)),
+      { parameters: listParameters },
+    ),
+    ...on("POST", "/_dbs_info", "SELECT", describeDatabases, { body: "json", names: "keys" }),
+    ...on("POST", "/_replicate", "administrators", replicate, {
+      body: "json",
+      names: "source, target",
+    }),
+    ...ofDatabase(database),
+    ...ofDatabase(`${database}/`),
+    ...ofDocument(`${database}/:doc`),
+    ...ofDocument(`${database}/_design/:ddoc`),
+    ...on("GET", `${database}/_local/:checkpoint`, "SELECT", checkpoint, { parameters: ["rev"] }),
+    ...on("PUT", `${database}/_local/:checkpoint`, "SELECT", checkpoint, {
+      body: "json",
+      types: anyJson,
+      parameters: ["rev", "batch", "w"],
+    }),
+    ...on("DELETE", `${database}/_local/:checkpoint`, "SELECT", checkpoint, {
+      parameters: ["rev", "batch", "w"],
+    }),
+    ...ofAttachment(`${database}/:doc/:name*`),
+    ...ofAttachment(`${database}/_design/:ddoc/:name*`),
+    ...on("POST", `${database}/_bulk_docs`, "by document", writeDocuments, {
+      body: "json",
+      names: "docs._id",
+    }),
+    ...on("POST", `${database}/_bulk_get`, "SELECT", getDocuments, {
+      body: "json",
+      parameters: ["attachments", "att_encoding_info", "latest", "r", "revs"],
+    }),
+    ...lists,
+    ...searches,
+    ...on("GET", partition, "SELECT", select),
+    ...on("GET POST", `${partition}/_all_docs`, "SELECT", list(true), {
+      body: "optional json",
+      parameters: viewParameters,
+    }),
+    ...on("POST", `${database}/${view}/queries`, "SELECT", listSeveral(false), {
+      body: "json",
+      parameters: viewParameters,
+    }),
+    ...on("GET", `${database}/_design/:ddoc/_info`, "SELECT", select),
+    ...on("GET", `${database}/_index`, "SELECT", select),
+    ...on("POST", `${database}/_index`, "CREATE", createIndex, { body: "json" }),
+    ...on("POST", `${database}/_index/_bulk_delete`, "CREATE", create, { body: "json" }),
+    ...on("DELETE", `${database}/_index/:design/:type/:index`, "CREATE", deleteIndex),
+    ...on("DELETE", `${database}/_index/_design/:ddoc/:type/:index`, "CREATE", deleteIndex),
+    ...on("GET POST", `${database}/_changes`, "SELECT", changes, {
+      body: "optional json",
+      parameters: changesParameters,
+    }),
+    ...on("POST", `${database}/_revs_diff`, "SELECT", select, { body: "json" }),
+    ...on("POST", `${database}/_missing_revs`, "SELECT", select, { body: "json" }),
+    ...on("POST", `${database}/_ensure_full_commit`, "SELECT", select, { body: "optional json" }),
+    ...on("GET", `${database}/_security`, "GRANT", needs("GRANT")),
+    // Only an Owner has this right.
+    ...on("PUT", `${database}/_security`, "CREATE DATABASE", needs("CREATE DATABASE"), {
+      body: "json",
+      types: anyJson,
+    }),
+    ...on("GET", `${database}/_revs_limit`, "SELECT", select),
+    ...on("PUT", `${database}/_revs_limit`, "CREATE", create, { body: "json", types: anyJson }),
+    ...on("POST", `${database}/_compact`, "CREATE", create, { body: "optional json" }),
+    ...on("POST", `${database}/_compact/:ddoc`, "CREATE", create, { body: "optional json" }),
+    ...on("POST", `${database}/_view_cleanup`, "CREATE", create, { body: "optional json" }),
+    ...on("POST", `${database}/_purge`, "DELETE, DROP", needs("DELETE", "DROP"), { body: "json" }),
+  ],
+  version: { path: "/", read: readVersion },
+};
+
+/** PouchDB Server counts its versions differently from CouchDB. */
+function readVersion(body: Json): string | undefined {
+  if (!isObject(body) || typeof body.version !== "string") return undefined;
+  return "express-pouchdb" in body ? `pouchdb-server ${body.version}` : body.version;
+}
