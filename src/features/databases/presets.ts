@@ -6,6 +6,7 @@ type Load = () => Promise<Preset>;
 export const loaders = new Map<Preset["name"], Load>([
   ["chroma", async () => (await import("./chroma.ts")).chroma],
   ["opensearch", async () => (await import("./opensearch.ts")).opensearch],
+  ["couchdb", async () => (await import("./couchdb.ts")).couchdb],
 ]);
 
 export function presetOf(name: Preset["name"]): Promise<Preset> {
