@@ -11,6 +11,7 @@ import type { Send, Suite, SuiteAnswer, SuiteContext, SuiteGrant } from "./suite
 const suites: Readonly<Partial<Record<Preset["name"], () => Promise<Suite>>>> = {
   chroma: async () => (await import("./chroma-suite.ts")).chromaSuite,
   opensearch: async () => (await import("./opensearch-suite.ts")).opensearchSuite,
+  couchdb: async () => (await import("./couchdb-suite.ts")).couchdbSuite,
 };
 
 /** Undefined for a preset without a suite. */
