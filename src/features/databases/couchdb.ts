@@ -152,37 +152,34 @@ const deleteDocument: Planner = (request) => {
 };
 
 /** An id, and the revision that the copy replaces. */
-const destination = /^([A-Za-z0-9._~!$'()*,=:@%-]+|_design\/[^/?]+)(\?rev=[0-9]+-[0-9a-f]+)?$/;
+const destination = /^((?:_design\/)?[A-Za-z0-9._~!$'()*,=:@%-]+)(?:\?rev=[0-9]+-[0-9a-f]+)?$/;
+const dotStep = /(?:^|[/\\])\.\.?(?:[/\\]|$)/;
 
-/** @throws Refusal `bad_request` */
-function readDestination({ headers }: PresetRequest): { id: string; isChange: boolean } {
-  const [, written = "", rev] = destination.exec(String(headers.destination ?? "")) ?? [];
-  const id = decodeOnce(written);
-  // A document server may decode it or not.
-  const isPlain = [id, written].every(
-    (one) =>
-      (!one.startsWith("_") || /^_design\/./s.test(one)) &&
-      !/(?:^|[/\\])\.\.?(?:[/\\]|$)/.test(one),
-  );
-  if (id === "" || !isPlain) {
+/**
+ * The id to which a document is copied. CouchDB decodes it, PouchDB Server does not.
+ *
+ * @throws Refusal `bad_request`
+ */
+function destinationId(header: string): string {
+  const [, written = ""] = destination.exec(header) ?? [];
+  let id = "";
+  try {
+    id = decodeURIComponent(written);
+  } catch {
+    // Refused as empty.
+  }
+  if (!documentName.test(id) || id.startsWith(CHECKPOINT) || dotStep.test(id)) {
     throw badRequest("Destination must be the id of a document, encoded, with ?rev= if it exists");
   }
-  return { id, isChange: rev !== undefined };
-}
-
-function decodeOnce(text: string): string {
-  try {
-    return decodeURIComponent(text);
-  } catch {
-    return "";
-  }
+  return id;
 }
 
 const copyDocument: Planner = (request) => {
   const source = documentId(request);
   if (source.startsWith(CHECKPOINT)) throw new Refusal("not_found");
-  const { id, isChange } = readDestination(request);
-  const rights = withDesign(id, ["SELECT", isChange ? "UPDATE" : "INSERT"]);
+  const header = String(request.headers.destination ?? "");
+  const id = destinationId(header);
+  const rights = withDesign(id, ["SELECT", header.includes("?") ? "UPDATE" : "INSERT"]);
   return { accesses: [accessTo(request, rights)], path: documentPath(request, source) };
 };
 
