@@ -115,9 +115,42 @@ export interface ReadBody {
 
 const nothing: ReadBody = { bytes: Buffer.alloc(0), json: undefined, lines: [] };
 
-function parse(kind: BodyKind, bytes: Buffer): ReadBody {
-  if (kind === "json" || kind === "optional json")
-    return { ...nothing, bytes, json: readJson(bytes) };
+/** The only form that is read, so that no two parsers find different boundaries. */
+const related = /^multipart\/related; *boundary="?([A-Za-z0-9'_-]{1,70})"?$/i;
+const jsonPart = /^\r\ncontent-type: *application\/json\r\n\r\n/i;
+const otherField = "(?:content-(?:type|length|encoding):[^\\r\\n]*\\r\\n)*";
+const fileField = 'content-disposition: *attachment; *filename="[^"\\r\\n]+"\\r\\n';
+const filePart = new RegExp(`^\\r\\n${otherField}${fileField}${otherField}\\r\\n`, "i");
+
+/**
+ * The JSON that `multipart/related` begins with. Each further part must be a file, since servers
+ * that read parts by name would take another one for JSON.
+ *
+ * @throws Refusal `bad_request`
+ */
+function firstPart(bytes: Buffer, contentType: string): Buffer {
+  const [, boundary] = related.exec(contentType) ?? [];
+  if (boundary === undefined)
+    throw badRequest("Content-Type must be multipart/related; boundary=…");
+  // Latin-1 has one character for each byte.
+  const [start, ...parts] = `\r\n${bytes.toString("latin1")}`.split(`\r\n--${boundary}`);
+  const end = parts.pop()?.trimEnd();
+  const [first = "", ...files] = parts;
+  if (start !== "" || end !== "--" || !jsonPart.test(first) || !files.every(isFile)) {
+    throw badRequest("the body must be a part in JSON and then files with a filename");
+  }
+  return Buffer.from(first.replace(jsonPart, ""), "latin1");
+}
+
+function isFile(part: string): boolean {
+  return filePart.test(part);
+}
+
+function parse(kind: BodyKind, bytes: Buffer, type = ""): ReadBody {
+  if (kind === "json" || kind === "optional json") {
+    const isPart = /^multipart\//i.test(type);
+    return { ...nothing, bytes, json: readJson(isPart ? firstPart(bytes, type) : bytes) };
+  }
   return { ...nothing, bytes, lines: kind === "ndjson" ? linesOf(bytes) : [] };
 }
 
@@ -142,12 +175,12 @@ export async function readBodyFor(
   const { server, upstream } = gateway.configuration;
   if (isCompressed(exchange)) {
     const bytes = await readBody(exchange, server.max_body_bytes, gateway.budget);
-    return parse(kind, await inflated(gateway, exchange, bytes));
+    return parse(kind, await inflated(gateway, exchange, bytes), headers["content-type"]);
   }
   if (kind !== "stream") {
     const bytes = await readBody(exchange, server.max_body_bytes, gateway.budget);
     if (bytes.length === 0) throw badRequest("the body is empty");
-    return parse(kind, bytes);
+    return parse(kind, bytes, headers["content-type"]);
   }
   const length = Number(headers["content-length"] ?? Number.POSITIVE_INFINITY);
   const limit = upstream.max_upload_bytes;

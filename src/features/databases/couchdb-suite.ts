@@ -23,6 +23,7 @@ const put = (path: string, body: Json | Buffer): SuiteRequest => ({ method: "PUT
 const copy = (path: string, to: string): SuiteRequest => {
   return { method: "COPY", path, headers: { destination: to } };
 };
+const text = (body: string): Buffer => Buffer.from(body);
 const at = (rest: string, database = ALPHA): string => `/${database}/${rest}`;
 
 const design = {
@@ -340,14 +341,20 @@ async function checkReplication({ as, held, expect }: SuiteContext): Promise<voi
 /** A request that must be refused, whatever the caller may do with `gatehouse_test_a`. */
 type Attack = readonly [user: string, request: SuiteRequest, status: number, code?: string];
 
-const multipart = {
-  headers: { "content-type": 'multipart/related; boundary="x"' },
-  body: Buffer.from('--x\r\ncontent-type: application/json\r\n\r\n{"_id":"_design/x"}\r\n--x--'),
-};
+/** As CouchDB's replicator sends a document with an attachment. */
+function related(path: string, document: string, head = 'filename="a.txt"'): SuiteRequest {
+  const parts = [
+    `--x\r\ncontent-type: application/json\r\n\r\n${document}`,
+    `--x\r\ncontent-disposition: attachment; ${head}\r\n\r\n{"_id":"_design/evil"}`,
+    "--x--",
+  ];
+  const headers = { "content-type": 'multipart/related; boundary="x"' };
+  return { method: "PUT", path: at(path), headers, body: text(parts.join("\r\n")) };
+}
+
 const withType = (type: string) => ({ headers: { "content-type": type } });
 const compressed = { headers: { "content-encoding": "gzip" } };
 const inBulk = (...docs: Json[]): SuiteRequest => post(at("_bulk_docs"), { docs });
-const text = (body: string): Buffer => Buffer.from(body);
 
 const attacks: readonly Attack[] = [
   // Names of databases, in each position and spelling.
@@ -473,7 +480,31 @@ const attacks: readonly Attack[] = [
   ["reader", post(at("_find"), text('{"selector":{}} {}')), 400],
   ["reader", post(at("_find"), text('{"selector":{"a":"\xff"}}'.slice(0, 19))), 400],
   ["reader", { ...get(at("_all_docs")), body: { keys: [] } }, 400, "bad_request"],
-  ["writer", { ...put(at("related"), {}), ...multipart }, 415],
+  ["writer", related("related", '{"_id":"_design/evil"}'), 400, "bad_request"],
+  ["writer", related("_design/evil", '{"_attachments":{}}'), 403],
+  ["writer", related("_design%2Fevil", '{"_attachments":{}}'), 403],
+  ["writer", related("related", "{}", 'name="doc"'), 400, "bad_request"],
+  [
+    "writer",
+    related("related", "{}", 'filename="a"\r\ncontent-disposition: x'),
+    400,
+    "bad_request",
+  ],
+  ["writer", related("related", '{"_id":"a","_id":"b"}'), 400],
+  [
+    "writer",
+    { ...related("related", "{}"), ...withType('multipart/related; boundary="y"') },
+    400,
+    "bad_request",
+  ],
+  [
+    "writer",
+    { ...related("related", "{}"), ...withType("multipart/related; boundary=x; boundary=y") },
+    400,
+    "bad_request",
+  ],
+  ["writer", { ...related("related", "{}"), ...withType("multipart/mixed; boundary=x") }, 415],
+  ["reader", related("related", "{}"), 403],
   ["writer", { ...post(at("related"), {}), ...withType("multipart/form-data; boundary=x") }, 405],
   ["writer", { ...post(`/${ALPHA}`, {}), ...withType("text/plain") }, 415],
   ["writer", { ...post(`/${ALPHA}`, {}), ...withType("application/json; charset=utf-16") }, 415],

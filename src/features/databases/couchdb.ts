@@ -280,7 +280,8 @@ const writeDocuments: Planner = (request) => {
   return { accesses };
 };
 
-const getMembers = new Set(["docs"]);
+const getParameters = ["attachments", "att_encoding_info", "latest", "r", "revs"];
+const getMembers = new Set(["docs", ...getParameters]);
 
 const getDocuments: Planner = (request) => {
   const body = requireObject(request.json);
@@ -546,6 +547,8 @@ function on(
 
 /** What `curl --data` sends is taken for JSON, as CouchDB does with PUT. */
 const anyJson = ["application/json", "application/x-www-form-urlencoded"];
+/** CouchDB's replicator sends a document with attachments in parts. */
+const documentTypes = [...anyJson, "multipart/related"];
 
 const documentParameters = [
   "attachments",
@@ -565,14 +568,12 @@ const documentParameters = [
 ];
 
 function ofDocument(path: string): PresetEndpoint[] {
-  const body = "json";
-  const written = ["rev", "new_edits", "batch", "w"];
   return [
     ...on("GET", path, "SELECT", readDocument, { parameters: documentParameters }),
     ...on("PUT", path, "by revision and _deleted", writeDocument, {
-      body,
-      types: anyJson,
-      parameters: written,
+      body: "json",
+      types: documentTypes,
+      parameters: ["rev", "new_edits", "batch", "w"],
       names: "_id",
     }),
     ...on("DELETE", path, "DELETE", deleteDocument, { parameters: ["rev", "batch", "w"] }),
@@ -737,7 +738,7 @@ export const couchdb: Preset = {
     }),
     ...on("POST", `${database}/_bulk_get`, "SELECT", getDocuments, {
       body: "json",
-      parameters: ["attachments", "att_encoding_info", "latest", "r", "revs"],
+      parameters: getParameters,
     }),
     ...lists,
     ...searches,

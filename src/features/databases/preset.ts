@@ -47,7 +47,10 @@ export interface PresetRequest {
   /** The query parameters, decoded. Each is given once and is listed. */
   readonly query: ReadonlyMap<string, string>;
   readonly headers: IncomingHttpHeaders;
-  /** The body of `json`. Undefined if there is none. Names of members are unique. */
+  /**
+   * The body of `json`, or of `multipart/related` its first part. Undefined if there is none. Names
+   * of members are unique.
+   */
   readonly json: Json | undefined;
   /** The body as it goes up, unless it is passed on in a stream. Empty if there is none. */
   readonly bytes: Buffer;
@@ -124,7 +127,10 @@ export interface PresetEndpoint {
    * - `stream`: passes unread up to `upstream.max_upload_bytes`.
    */
   readonly body?: BodyKind;
-  /** Media types of the body. By default `application/json`; `*` is any. */
+  /**
+   * Media types of the body. By default `application/json`; `*` is any. `multipart/related` is read
+   * as JSON and then files.
+   */
   readonly types?: readonly string[];
   plan(request: PresetRequest): Plan | Promise<Plan>;
 }
