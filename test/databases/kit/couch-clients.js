@@ -27,7 +27,8 @@ const remote = (user, name = database) => new PouchDB(`${urlFor(user)}/${name}`)
 const local = (name) => new PouchDB(`${name}-${process.pid}`, { adapter: "memory" });
 
 function say(fact, holds, found) {
-  console.log(JSON.stringify({ fact, holds, ...(holds ? {} : { found: String(found) }) }));
+  const line = { fact, holds, found: holds ? undefined : String(found) };
+  process.stdout.write(`${JSON.stringify(line)}\n`);
 }
 
 async function statusOf(promise) {

@@ -1,0 +1,199 @@
+import t, { type Test } from "tap";
+import { staffedHome } from "../journeys/staff.ts";
+import { ask, type PlainAnswer } from "../kit/client.ts";
+import { auditOf, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { caseCount } from "../kit/nightly.ts";
+import { runCommand } from "../kit/process.ts";
+import { CouchStub } from "./kit/couch.ts";
+import { CouchWalk, walkBoth } from "./kit/couch-walk.ts";
+
+const people = [
+  "root * Owner",
+  "rita alpha ReadOnly",
+  "wanda alpha ReadWrite",
+  "dora alpha DbAdmin",
+  "otto alpha Owner",
+];
+
+const narrowed = `
+[[acl]]
+username = "app"
+database = "alpha"
+role = "DbAdmin"
+require_approval = ["DELETE"]
+
+[[acl]]
+username = "fay"
+database = "alpha"
+role = "ReadWrite"
+row_filter = [{ column = "owner", cmp = "=", value = "x" }]
+`;
+
+async function open(t: Test, ...databases: string[]) {
+  const stub = await CouchStub.open(t);
+  stub.addDatabase("alpha", "a", "b/c", "_design/app");
+  for (const name of databases) stub.addDatabase(name, "secret");
+  const more = ["app", "fay"].map((name) => `${name} elsewhere ReadOnly`);
+  const gateway = await startGateway(t, {
+    home: await staffedHome(t, [...people, ...more], narrowed),
+    upstream: stub.url,
+    config: 'preset = "couchdb"\n',
+  });
+  return { stub, gateway };
+}
+
+async function bearer(gateway: TestGateway, username: string): Promise<string> {
+  const body = { username, password: `${username} password` };
+  const { body: answer } = await gateway.send("POST", "/_gatehouse/login", body);
+  return `Bearer ${String(answer.token)}`;
+}
+
+t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
+  const stub = await CouchStub.open(t);
+  const flags = ["preset", "test", "couchdb", "--url", stub.url, "--json"];
+  const { code, stdout, stderr } = await runCommand(temporaryHome(t), flags);
+  t.equal(code, 0, stderr);
+  const { checks } = JSON.parse(stdout);
+  t.ok(checks.length > 400, "it checks something");
+  for (const { title, holds, found } of checks) if (!holds) t.fail(title, { found });
+  const left = await fetch(`${stub.url}/_all_dbs`);
+  t.equal(await left.text(), '["_users"]\n', "it leaves nothing behind");
+});
+
+t.test(
+  "the upstream gets one spelling of each path, and no header that is not listed",
+  async (t) => {
+    const { stub, gateway } = await open(t);
+    const authorization = await bearer(gateway, "dora");
+    const send = async (method: string, path: string, headers: Record<string, string> = {}) => {
+      stub.take();
+      await ask(`${gateway.url}${path}`, { method, headers: { authorization, ...headers } });
+      return stub.takeOne();
+    };
+    for (const [sent, received] of [
+      ["/alpha/b%2Fc", "/alpha/b%2Fc"],
+      ["/alpha/%62%2fc", "/alpha/b%2Fc"],
+      ["/alpha/_design%2Fapp", "/alpha/_design/app"],
+      ["/alpha/%5Fdesign/app", "/alpha/_design/app"],
+      ["/alpha/_design%2Fx%2Fy", "/alpha/_design/x%2Fy"],
+      ["/alpha/_design%2Fapp/a%2Fb", "/alpha/_design/app/a/b"],
+      ["/alpha/a/x+y/z", "/alpha/a/x%2By/z"],
+      ["/alpha/a?rev=1-0&revs=tr%75e", "/alpha/a?rev=1-0&revs=true"],
+      ["/alpha/_all_docs?limit=1;skip=2", "/alpha/_all_docs?limit=1%3Bskip%3D2"],
+      ["/_all_dbs?limit=1&skip=2&descending=true", "/_all_dbs?descending=true"],
+    ] as const) {
+      t.equal((await send("GET", sent)).url, received, sent);
+    }
+    const index = await send("DELETE", "/alpha/_index/_design%2Fapp/json/by-n");
+    t.equal(index.url, "/alpha/_index/_design/app/json/by-n");
+    const { headers } = await send("GET", "/alpha/a", {
+      "if-none-match": '"1-0"',
+      range: "bytes=0-3",
+      "x-http-method-override": "DELETE",
+      "x-couch-full-commit": "false",
+      "x-auth-couchdb-username": "root",
+      "x-auth-couchdb-roles": "_admin",
+      cookie: "AuthSession=x",
+    });
+    t.match(headers, { "if-none-match": '"1-0"', range: "bytes=0-3" });
+    for (const name of Object.keys(headers)) t.notMatch(name, /^(?:x-http|x-couch|x-auth|cookie)/);
+    const list = await send("GET", "/_all_dbs", { "if-none-match": '"1"' });
+    t.equal(list.headers["if-none-match"], undefined, "a filtered list is not conditional");
+  },
+);
+
+t.test("the audit tells what a write does", async (t) => {
+  const { gateway } = await open(t);
+  const authorization = await bearer(gateway, "dora");
+  const rev = "1-0123456789abcdef0123456789abcdef";
+  for (const [method, path, body, rights] of [
+    ["PUT", "/alpha/x", {}, ["INSERT"]],
+    ["PUT", "/alpha/x", { _rev: rev }, ["UPDATE"]],
+    ["PUT", `/alpha/x?rev=${rev}`, {}, ["UPDATE"]],
+    ["PUT", "/alpha/x", { _revisions: { start: 1, ids: ["0"] } }, ["UPDATE"]],
+    ["PUT", "/alpha/x?new_edits=false", { _rev: rev }, ["INSERT UPDATE"]],
+    ["PUT", "/alpha/x", { _rev: rev, _deleted: true }, ["DELETE"]],
+    ["PUT", "/alpha/x", { _rev: rev, _deleted: false }, ["UPDATE"]],
+    ["PUT", "/alpha/_design%2Fx", {}, ["INSERT CREATE"]],
+    ["POST", "/alpha", { _id: "_design/x", _deleted: true }, ["DELETE CREATE"]],
+    ["POST", "/alpha/_bulk_docs", { docs: [{}, { _rev: rev }] }, ["INSERT", "UPDATE"]],
+    ["POST", "/alpha/_find", { selector: {} }, ["SELECT"]],
+    ["POST", "/alpha/_index", { index: { fields: ["n"] } }, ["CREATE"]],
+    ["POST", "/alpha/_purge", { x: [rev] }, ["DELETE DROP"]],
+  ] as const) {
+    const headers = { authorization, "content-type": "application/json" };
+    const answer = await gateway.request(path, { method, headers, body: JSON.stringify(body) });
+    const { operations } = await auditOf(gateway, answer);
+    const done = Array.isArray(operations) ? operations.map(({ operation }) => operation) : [];
+    t.same(done, rights, `${method} ${path} ${JSON.stringify(body)}`);
+  }
+});
+
+t.test("a right that needs approval is refused wherever it hides", async (t) => {
+  const { stub, gateway } = await open(t);
+  const authorization = await bearer(gateway, "app");
+  const send = (path: string, method: string, body?: unknown): Promise<PlainAnswer> =>
+    ask(`${gateway.url}${path}`, {
+      method,
+      headers: { authorization, "content-type": "application/json" },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    });
+  stub.take();
+  for (const answer of [
+    await send("/alpha/a?rev=1-0", "DELETE"),
+    await send("/alpha/a", "PUT", { _deleted: true }),
+    await send("/alpha", "POST", { _deleted: true }),
+    await send("/alpha/_bulk_docs", "POST", { docs: [{}, { _id: "a", _deleted: true }] }),
+  ]) {
+    t.equal(answer.status, 403);
+    t.match(JSON.parse(answer.body.toString()), { code: "not_narrowable" });
+  }
+  const bulk = await send("/alpha/_bulk_docs", "POST", { docs: [{}, { _deleted: true }] });
+  t.match(JSON.parse(bulk.body.toString()), { element: 1 });
+  t.same(stub.take(), [], "nothing goes up");
+  t.equal((await send("/alpha/new", "PUT", {})).status, 201, "others pass");
+  const filtered = await ask(`${gateway.url}/alpha/a`, {
+    headers: { authorization: await bearer(gateway, "fay") },
+  });
+  t.match(JSON.parse(filtered.body.toString()), { code: "not_narrowable" });
+});
+
+t.test("a checkpoint is stored under a name for its user", async (t) => {
+  const { stub, gateway } = await open(t);
+  const names = new Set<string>();
+  for (const user of ["rita", "wanda"]) {
+    const headers = { authorization: await bearer(gateway, user) };
+    stub.take();
+    const answer = await gateway.request("/alpha/_local/point", {
+      method: "PUT",
+      headers: { ...headers, "content-type": "application/json" },
+      body: '{"_id":"_local/point","seq":1}',
+    });
+    t.match(answer.body, { ok: true, id: "_local/point" });
+    const { url, body } = stub.takeOne();
+    t.match(url, /^\/alpha\/_local\/[\w-]{22}-point$/);
+    t.equal(body.toString(), '{"seq":1}');
+    names.add(url);
+    const own = await gateway.request("/alpha/_local/point", { headers });
+    t.match(own.body, { _id: "_local/point", seq: 1 });
+    const encoded = await gateway.request("/alpha/_local%2Fpoint", { headers });
+    t.same(encoded.body, own.body);
+  }
+  t.equal(names.size, 2);
+});
+
+t.test("nothing tells that another database exists", { timeout: 120_000 }, async (t) => {
+  const alone = await open(t);
+  const beside = await open(t, "a-first", "gatehouse_other", "zulu");
+  const gateways = [alone.gateway.url, beside.gateway.url] as const;
+  const tokens = [
+    await bearer(alone.gateway, "otto"),
+    await bearer(beside.gateway, "otto"),
+  ] as const;
+  const seed = 20261129;
+  const count = caseCount(200, 3000);
+  const statuses = await walkBoth(gateways, tokens, new CouchWalk("alpha", seed), count);
+  for (const status of [200, 201, 403, 404, 409]) {
+    t.ok(statuses.get(status), `some answers are ${status}`);
+  }
+});
