@@ -184,7 +184,7 @@ t.test("a checkpoint is stored under a name for its user", async (t) => {
 
 t.test("nothing tells that another database exists", { timeout: 120_000 }, async (t) => {
   const alone = await open(t);
-  const beside = await open(t, "a-first", "gatehouse_other", "zulu");
+  const beside = await open(t, "a-first", "gatehouse_test_other", "zulu");
   const gateways = [alone.gateway.url, beside.gateway.url] as const;
   const tokens = [
     await bearer(alone.gateway, "otto"),

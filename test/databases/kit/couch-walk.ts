@@ -84,7 +84,7 @@ export class CouchWalk {
       () => ({ method: "GET", path: "/_up" }),
       () => ({ method: "GET", path: at("_design/app/_view/all") }),
       () => ({ method: "GET", path: at("_no_such_thing") }),
-      () => ({ method: "GET", path: "/gatehouse_other/_all_docs" }),
+      () => ({ method: "GET", path: "/gatehouse_test_other/_all_docs" }),
     ])();
   }
 
@@ -110,7 +110,8 @@ const volatile = [
 function shown({ status, headers, body }: PlainAnswer): string {
   const text = volatile.reduce((one, pattern) => one.replaceAll(pattern, '"$1"'), body.toString());
   const { etag = "", "content-type": type = "" } = headers;
-  return [status, type, etag, text].join("\n");
+  // PouchDB Server's weak ones are hashes of the text before it was cleaned.
+  return [status, type, etag.startsWith("W/") ? "" : etag, text].join("\n");
 }
 
 /**

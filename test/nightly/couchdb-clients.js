@@ -2,12 +2,12 @@
  * Uses a gateway by the clients of CouchDB's users, which are told nothing but URLs with a password.
  * Prints one line of JSON for each fact: `{ "fact": "...", "holds": true }`.
  *
- * node couch-clients.js <directory of the packages> <gateway's URL> <database>
+ * node couchdb-clients.js <directory of the packages> <gateway's URL> <database> <another>
  */
 import { createRequire } from "node:module";
 import path from "node:path";
 
-const [packages = "", gateway = "", database = ""] = process.argv.slice(2);
+const [packages = "", gateway = "", database = "", other = ""] = process.argv.slice(2);
 const require = createRequire(path.join(packages, "package.json"));
 const nano = require("nano");
 const PouchDB = require("pouchdb-core")
@@ -74,7 +74,7 @@ async function withNano() {
   const reader = as("reader");
   await expect("nano reads a document", 200, reader.get("by-nano"));
   await expect("nano is refused a change", 403, reader.insert({ n: 1 }, "no"));
-  await expect("nano is refused another database", 403, nano(urlFor("reader")).use("other").info());
+  await expect("nano is refused another database", 403, nano(urlFor("reader")).use(other).info());
   const names = await nano(urlFor("reader")).db.list();
   say("nano lists one database", names.join() === database, names);
   const session = await nano(urlFor("reader")).session();
