@@ -150,7 +150,7 @@ t.test("a right that needs approval is refused wherever it hides", async (t) => 
   }
   const bulk = await send("/alpha/_bulk_docs", "POST", { docs: [{}, { _deleted: true }] });
   t.match(JSON.parse(bulk.body.toString()), { element: 1 });
-  t.same(stub.take(), [], "nothing goes up");
+  t.same(stub.take(), [], "nothing is forwarded");
   t.equal((await send("/alpha/new", "PUT", {})).status, 201, "others pass");
   const filtered = await ask(`${gateway.url}/alpha/a`, {
     headers: { authorization: await bearer(gateway, "fay") },

@@ -25,7 +25,7 @@ const documentName = /^(?:[^_]|_(?:design|local)\/.)/s;
 const DESIGN = "_design/";
 const CHECKPOINT = "_local/";
 
-/** What a caller without UPDATE may store in one checkpoint. */
+/** Of one checkpoint, for a caller without UPDATE. */
 const MAX_CHECKPOINT_BYTES = 64 * 1024;
 const MAX_CHECKPOINT_ID_LENGTH = 255;
 
@@ -196,7 +196,7 @@ function attachment(change: (request: PresetRequest) => PermissionClass): Planne
 
 // Checkpoints
 
-/** A space for each user, so that nobody reads or moves the checkpoints of others. */
+/** A space for each user, so that no user reads or moves the checkpoints of others. */
 function checkpointPrefix(user: string | undefined): string {
   if (user === undefined) return "";
   return `${createHash("sha256").update(user).digest("base64url").slice(0, 22)}-`;

@@ -11,7 +11,7 @@ interface Request {
 const ids = ["a", "b/c", "d e", "ü+", "_design/app", "_design/x y"];
 const design = { views: { all: { map: "function (doc) { emit(doc._id, null); }" } } };
 
-/** Random requests of somebody who may do anything with one database, and nothing with others. */
+/** Random requests of a user who may do anything with one database, and nothing with others. */
 export class CouchWalk {
   readonly #database: string;
   readonly #revisions = new Map<string, string>();
