@@ -1,6 +1,7 @@
+import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { staffedHome } from "../journeys/staff.ts";
-import { ask, type PlainAnswer } from "../kit/client.ts";
+import { ask, open as openAnswer, type PlainAnswer } from "../kit/client.ts";
 import { auditOf, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { caseCount } from "../kit/nightly.ts";
 import { runCommand } from "../kit/process.ts";
@@ -37,7 +38,7 @@ async function open(t: Test, ...databases: string[]) {
   const gateway = await startGateway(t, {
     home: await staffedHome(t, [...people, ...more], narrowed),
     upstream: stub.url,
-    config: 'preset = "couchdb"\n',
+    config: 'preset = "couchdb"\nresponse_timeout = 1\n',
   });
   return { stub, gateway };
 }
@@ -180,6 +181,17 @@ t.test("a checkpoint is stored under a name for its user", async (t) => {
     t.same(encoded.body, own.body);
   }
   t.equal(names.size, 2);
+});
+
+t.test("a feed without news outlasts the timeout for answers", async (t) => {
+  const { gateway } = await open(t);
+  const headers = { authorization: await bearer(gateway, "rita") };
+  for (const feed of ["longpoll", "continuous", "live", "eventsource"]) {
+    const answer = await openAnswer(`${gateway.url}/alpha/_changes?feed=${feed}`, { headers });
+    await delay(1500);
+    t.notOk(answer.destroyed, feed);
+    answer.destroy();
+  }
 });
 
 t.test("nothing tells that another database exists", { timeout: 120_000 }, async (t) => {

@@ -446,7 +446,7 @@ const attacks: readonly Attack[] = [
   ["writer", copy(at("a"), "x?rev=1-0&new_edits=false"), 400, "bad_request"],
   ["writer", { method: "COPY", path: at("a") }, 400, "bad_request"],
   ["writer", copy(at("_local/mine"), "stolen"), 405],
-  ["writer", copy(at("_local%2Fmine"), "stolen"), 404],
+  ["writer", copy(at("_local%2Fmine"), "stolen"), 404, "not_found"],
   ["reader", copy(at("a"), "copy"), 403],
   // Deletions and methods.
   ["reader", put(at("a"), { _deleted: true }), 403],

@@ -49,8 +49,9 @@ export class CouchStub extends RecordingUpstream {
     super();
     this.answer = (request, response) => {
       try {
-        const feed = new URL(request.url, this.url).searchParams.get("feed") ?? "normal";
-        if (feed !== "normal") return this.#stream(response);
+        const { searchParams } = new URL(request.url, this.url);
+        const isFeed = (searchParams.get("feed") ?? "normal") !== "normal";
+        if (isFeed) return stream(response, searchParams.has("heartbeat"));
         const [status, body] = this.#answer(request);
         send(response, status, body);
       } catch (error) {
@@ -80,12 +81,6 @@ export class CouchStub extends RecordingUpstream {
     const found = this.#databases.get(String(name));
     if (found === undefined) throw new Failure(404, "no such database");
     return found;
-  }
-
-  #stream(response: ServerResponse): void {
-    response.writeHead(200, { "content-type": "application/json" }).write("\n");
-    const beat = setInterval(() => response.write("\n"), 200);
-    response.once("close", () => clearInterval(beat));
   }
 
   #answer({ method: sent, url, headers, body }: ReceivedRequest): [status: number, body: unknown] {
@@ -131,6 +126,13 @@ export class CouchStub extends RecordingUpstream {
     for (const [id, stored] of from.documents) to.documents.set(id, { ...stored });
     return [200, { ok: true }];
   }
+}
+
+function stream(response: ServerResponse, isAlive: boolean): void {
+  response.writeHead(200, { "content-type": "application/json" }).write("\n");
+  if (!isAlive) return;
+  const beat = setInterval(() => response.write("\n"), 200);
+  response.once("close", () => clearInterval(beat));
 }
 
 function send(response: ServerResponse, status: number, body: unknown): void {
