@@ -134,7 +134,6 @@ export function createReverseProxy(
     // Once the response ends in any way, including a refusal, nothing more is sent upstream.
     if (response.destroyed) sent.destroy();
     else response.once("close", () => sent.destroy());
-    if (pending.get(request)?.stream.isEndless) sent.setTimeout(0);
     sent.once("timeout", () => pending.get(request)?.fail(new Refusal("upstream_timeout")));
     sent.once("upgrade", (answer, socket, head) => {
       const pendingForward = pending.get(request);
@@ -171,7 +170,12 @@ export function createReverseProxy(
       // Without a length, the client's body would be read as a separate request (RFC 9112, 6.3).
       const body = isFramed ? stream.body : Readable.from([]);
       body?.once("error", fail);
-      proxy.web(request, response, body === undefined ? {} : { buffer: body }, fail);
+      const options = {
+        ...(body === undefined ? {} : { buffer: body }),
+        // The proxy sets its own on the socket after any event that could change it.
+        ...(stream.isEndless ? { proxyTimeout: 0 } : {}),
+      };
+      proxy.web(request, response, options, fail);
       await promise;
     },
     close(): void {

@@ -483,6 +483,7 @@ const attacks: readonly Attack[] = [
   ["writer", related("related", '{"_id":"_design/evil"}'), 400, "bad_request"],
   ["writer", related("_design/evil", '{"_attachments":{}}'), 403],
   ["writer", related("_design%2Fevil", '{"_attachments":{}}'), 403],
+  ["writer", related("_local%2Frelated", "{}"), 415],
   ["writer", related("related", "{}", 'name="doc"'), 400, "bad_request"],
   [
     "writer",

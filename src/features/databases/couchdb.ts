@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { Refusal } from "../../core/base/refusal.ts";
+import { parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
 import { badRequest, readJson, requireMembers } from "./body.ts";
@@ -209,7 +210,7 @@ function checkpointPrefix(user: string | undefined): string {
  * @throws Refusal `bad_request`, `body_too_large`
  */
 function planCheckpoint(request: PresetRequest, id: string): Plan {
-  const { user, query, json, path } = request;
+  const { user, query, headers, json, bytes, path } = request;
   const prefix = CHECKPOINT + checkpointPrefix(user);
   const name = id.slice(CHECKPOINT.length);
   if (name.length > MAX_CHECKPOINT_ID_LENGTH)
@@ -221,7 +222,10 @@ function planCheckpoint(request: PresetRequest, id: string): Plan {
     answer: (answer) => withoutPrefix(answer, prefix),
   };
   if (json === undefined) return plan;
-  const { _id: inBody = id, ...document } = requireObject(json);
+  if (/^multipart/i.test(headers["content-type"] ?? ""))
+    throw new Refusal("unsupported_media_type");
+  requireObject(json);
+  const { _id: inBody = id, ...document }: JsonObject = parseUnrounded(bytes.toString());
   if (inBody !== id) throw badRequest("_id must be the id in the path");
   const body = Buffer.from(JSON.stringify(document));
   if (body.length > MAX_CHECKPOINT_BYTES && !request.may("UPDATE", path.database ?? "")) {
