@@ -311,7 +311,7 @@ t.test("get_or_create returns no collection to a caller who may only create it",
   t.equal((await gateway.send("POST", collections, { name: "made" }, token)).status, 200);
 });
 
-t.test("a token for one database opens that one alone", async (t) => {
+t.test("a token for one database opens no other", async (t) => {
   const { gateway } = await open(t);
   const body = { username: "root", password: "root password", database: "alpha" };
   const { token } = (await gateway.send("POST", "/_gatehouse/login", body)).body;
