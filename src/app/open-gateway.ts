@@ -555,7 +555,9 @@ export async function openGateway(
   const credential = openUpstreamCredential(configuration, log, opened);
   const routing = await openUpstream(base, credential);
   const tracing = await openTraces(base, routing);
-  const approvals = await openApprovals(base);
+  let features: Features | undefined;
+  const consoleUrl = () => features?.consoleUrl ?? knownConsoleUrl(configuration);
+  const approvals = await openApprovals({ ...base, consoleUrl });
   metrics?.exportApprovals(() => approvals.counts());
   const basePath = basePathOf(configuration);
   const gateway: OpenedGateway["gateway"] = {
@@ -574,7 +576,7 @@ export async function openGateway(
     shared,
     headers: headerPolicy(configuration, credential),
     queries: openGrammar(loaded),
-    admission: admitApproved(approvals, () => features.consoleUrl),
+    admission: admitApproved(approvals, consoleUrl),
     budget: new BodyBudget(bodyBytesLimit(server)),
     log,
     audit,
@@ -584,7 +586,7 @@ export async function openGateway(
   };
   const preset = await openPreset(gateway);
   gateway.upstreamVersion = preset && (() => preset.version());
-  const features: Features = {
+  features = {
     store,
     shared,
     approvals,

@@ -148,6 +148,9 @@ console.public_url = "http://console.example.com" | "http://10.0.0.1:8081" => an
 [console]; listen = "127.0.0.1:9464"; [metrics]; listen = "0.0.0.0:9464" => 4: metrics.listen: found "0.0.0.0:9464"; allowed: another port than console.listen
 approvals.wait = 0 | -1 | 86401 | 1.5 | "10m" => a whole number from 1 to 86400
 approvals.keep = -1 | 3651 | 0.5 | "30d" => a whole number from 0 to 3650
+[approvals]; notify = { url = %, secret_file = "s" } => 2: approvals.notify.url: found a secret (not shown); allowed: an https:// URL without credentials and fragment, or http:// on loopback <= "http://hooks.example.com/T0KEN" | "https://a:b@hooks.example.com" | "ftp://hooks.example.com"
+[approvals]; notify = { url = "https://hooks.example.com/x" } => 2: approvals.notify.secret_file: found nothing; allowed: a path
+[approvals]; notify = { url = "https://hooks.example.com/x", secret_file = "missing" } => 2: approvals.notify.secret_file: found "missing"; allowed: a file that can be read (ENOENT)
 [server]; prot = 8080 => 2: server.prot: found prot; allowed: host, port, workers, public_url, base_path, max_body_bytes, max_buffered_bytes, request_timeout, shutdown_delay, shutdown_grace, trusted_proxies, allowed_origins, tls (did you mean port?)
 ; [sever]; port = 8080 => 2: sever: found sever; allowed: server, auth, upstream, query, routes, metrics, audit, mcp, store, console, approvals, issuers (did you mean server?)
 [mcp]; "odd\u001b key" = 1 => 2: mcp."odd\u001b key": found "odd\u001b key"; allowed: enabled, upstream, authorization, authorization_file, max_body_bytes, row_limit, result_bytes, app_schemes, registrations_per_hour, private_client_hosts, tools, authorization_servers, clients

@@ -16,8 +16,13 @@ await store.addAccess(careful());
 const upstream = await new RecordingUpstream().listen(t);
 const wire = await Wire.to(t, store.server.port);
 
+const hook = await new RecordingUpstream().listen(t);
+const secret = path.join(store.makeHome(), "hook");
+writeFileSync(secret, "shh", { mode: 0o600 });
+const notify = `[approvals]\nnotify = { url = "${hook.url}/x", secret_file = "${secret}" }\n`;
+
 const start = (url = store.url) =>
-  store.replica(url, store.makeHome(), "", { upstream: upstream.url });
+  store.replica(url, store.makeHome(), notify, { upstream: upstream.url });
 const [one, two, far] = await Promise.all([start(), start(), start(store.urlBy(wire))]);
 const bot = await one.login("bot", "bot password");
 
@@ -160,4 +165,17 @@ t.test("without the store, no approval is created or used", async (t) => {
   t.equal((await ask(far, removal(4), id)).status, 200, "it was not used up");
   t.strictSame(forwarded(), [removal(4)]);
   await eventually("it is audited", () => stepsOf(id).includes("approval_used"));
+});
+
+t.test("one of the replicas notifies of each approval", async (t) => {
+  const told = () => hook.received.map(({ body }) => JSON.parse(String(body)).approval.id);
+  hook.take();
+  hook.received.length = 0;
+  const asked = await Promise.all([one, two, one, two].map((one) => ask(one, removal(77))));
+  const ids = new Set(asked.map(idIn));
+  t.equal(ids.size, 1);
+  const other = idIn(await ask(two, removal(78)));
+  await eventually("both are told of", async () => told().length >= 2);
+  await new Promise((resolve) => setTimeout(resolve, 1500));
+  t.strictSame(told().sort(), [...ids, other].sort());
 });

@@ -24,7 +24,7 @@ export function resolvePaths(
   file: string | undefined,
   serviceDirectory: string,
 ): void {
-  const { server, auth, upstream, audit, mcp, store, issuers } = configuration;
+  const { server, auth, upstream, audit, mcp, store, issuers, approvals } = configuration;
   const base = file === undefined ? serviceDirectory : dirname(file);
   const resolveService = (path: string, byDefault: string) =>
     resolve(path === byDefault ? serviceDirectory : base, path);
@@ -52,6 +52,9 @@ export function resolvePaths(
   for (const key of ["certificate", "key"] as const) {
     const { [key]: path } = server.tls;
     if (path !== undefined) server.tls[key] = resolve(base, path);
+  }
+  if (approvals.notify !== undefined) {
+    approvals.notify.secret_file = resolve(base, approvals.notify.secret_file);
   }
   if (audit.file !== undefined) audit.file = resolve(base, audit.file);
   for (const where of [upstream, ...upstream.databases]) {
@@ -81,9 +84,15 @@ function isPrivateKey(text: string): boolean {
   }
 }
 
+/** Text in UTF-8. Other bytes are read as replacement characters. */
+function isSecret(text: string): boolean {
+  return text !== "" && !text.includes("\ufffd");
+}
+
 const contents = {
   credential: [isHeaderValue, "a file of one line of visible ASCII characters"],
   "private key": [isPrivateKey, "a file with a private key, in PEM or JWK form"],
+  secret: [isSecret, "a file of text that is not empty"],
 } as const;
 
 type CredentialKind = keyof typeof contents;
@@ -112,7 +121,9 @@ export function readCredential(
       const { reason, remedy } = problem;
       throw refusal(`a file with safe permissions, but ${reason}; run: ${remedy}`);
     }
-    const value = readFileSync(descriptor, "utf8").trim();
+    const text = readFileSync(descriptor, "utf8");
+    // Both sides of a signature must read the same bytes.
+    const value = kind === "secret" ? text.replace(/\r?\n$/, "") : text.trim();
     if (isValid(value)) return value;
     throw refusal(form);
   } finally {
@@ -134,6 +145,8 @@ export function readCredentials(draft: Draft, checked: Checked): void {
   // The others are read again later, so that they can be replaced.
   const credential = draft.upstream.credential?.file;
   if (credential !== undefined) read(["upstream", "credential", "file"], credential);
+  const secret = draft.approvals.notify?.secret_file;
+  if (secret !== undefined) read(["approvals", "notify", "secret_file"], secret, "secret");
   for (const [at, issuer] of draft.issuers.entries()) {
     const { introspection, login } = issuer;
     for (const [section, key, file] of [

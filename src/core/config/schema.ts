@@ -925,6 +925,20 @@ const approvals = section("Approvals that `require_approval` in the access file 
     description:
       "Days for which an approved or denied query is kept, encrypted, for review by approvers and administrators. 0: deleted when decided.",
   }),
+  notify: strictObject({
+    url: key(
+      confidentialUrl.meta({ writeOnly: true }),
+      "https://hooks.example.com/approvals",
+      "URL to which each new approval is posted as JSON.",
+    ),
+    secret_file: key(
+      filePath,
+      "/run/secrets/hook",
+      "File with the secret that signs these requests. A newline at its end is ignored. Others may not read it.",
+    ),
+  })
+    .optional()
+    .describe("A hook that is told of approvals that wait."),
 });
 
 /** The schema of gateway.toml, from which the reference in the docs is generated. */

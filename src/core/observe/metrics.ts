@@ -117,6 +117,7 @@ const help = {
   gatehouse_upstream_target_connections_busy: "Connections to the upstream target in use",
   gatehouse_approvals_pending: "Approvals that wait for a decision",
   gatehouse_approvals_total: "Approvals by outcome",
+  gatehouse_approval_notifications_total: "Notifications of approvals by outcome: sent or failed",
   gatehouse_store_lease_age_seconds:
     "Seconds since the replica sent its last successful poll; past store.max_staleness it stops deciding",
   gatehouse_store_applied_version: "Store version that the replica has applied",
@@ -345,6 +346,12 @@ export class Metrics extends HashingMetrics {
       const { pending: _, ...outcomes } = await read();
       return outcomes;
     });
+  }
+
+  countNotifications(): (outcome: "sent" | "failed") => void {
+    const counter = this.counter("gatehouse_approval_notifications_total", "outcome");
+    for (const outcome of ["sent", "failed"]) counter.inc({ outcome }, 0);
+    return (outcome) => counter.inc({ outcome });
   }
 
   listen(address: string): Promise<Server> {

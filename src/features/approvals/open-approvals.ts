@@ -8,6 +8,7 @@ import type { Admission, Gateway, NeededApproval } from "../../core/http/gateway
 import { AUDITED_OPERATIONS } from "../../core/http/query.ts";
 import type { Audit } from "../../core/observe/audit.ts";
 import type { Log } from "../../core/observe/log.ts";
+import type { Metrics } from "../../core/observe/metrics.ts";
 import type { ParsedQuery } from "../../core/query/query.ts";
 import type { StoreReplica } from "../store/open.ts";
 import {
@@ -40,8 +41,10 @@ interface ApprovalOptions {
   readonly loaded: LoadedConfiguration;
   readonly audit: Audit;
   readonly log: Log;
+  readonly metrics: Metrics | undefined;
   readonly store: StoreReplica | undefined;
   readonly opened: AsyncDisposableStack;
+  readonly consoleUrl: () => string | undefined;
 }
 
 async function openApprovalStore(
@@ -63,19 +66,30 @@ export async function openApprovals({
   loaded,
   audit,
   log,
+  metrics,
   store: shared,
   opened,
+  consoleUrl,
 }: ApprovalOptions): Promise<Approvals> {
+  const { configuration } = loaded;
+  const notifier =
+    configuration.approvals.notify &&
+    // Loaded on demand, because few gateways have a hook.
+    (await import("./notify.ts")).openNotifier({ configuration, log, metrics, consoleUrl });
   let store: Promise<ApprovalStore> | undefined;
   let timer: NodeJS.Timeout | undefined;
 
   /** Steps taken by commands and other processes are written to this audit, too. */
   async function record(current: ApprovalStore): Promise<void> {
+    const asked: string[] = [];
     try {
       await current.takeSteps((name, fields) => {
         const isRefused = name === "approval_denied" || name === "approval_void";
         audit.event(name, fields, isRefused ? "warn" : "info");
+        if (name === "approval_asked") asked.push(String(fields.approval));
       }, audit.flush);
+      // Each step is taken by one process, which therefore notifies of it.
+      for (const id of asked) notifier?.notify(id, () => current.find(id));
     } catch (error) {
       // An unreachable store has already been logged, and the steps stay in it.
       if (error instanceof Refusal) return;
@@ -115,6 +129,7 @@ export async function openApprovals({
     const current = await store?.catch(() => undefined);
     if (current === undefined) return;
     await record(current);
+    await notifier?.close();
     await current.close();
   });
   const exists = () => shared !== undefined || existsSync(approvalFileOf(loaded.serviceDirectory));

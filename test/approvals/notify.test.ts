@@ -1,0 +1,161 @@
+/** Hooks that are told of approvals that wait. */
+import { createHmac } from "node:crypto";
+import { writeFileSync } from "node:fs";
+import path from "node:path";
+import t, { type Test } from "tap";
+import { consoleConfig } from "../console/kit.ts";
+import { staffedHome } from "../journeys/staff.ts";
+import { servedBy } from "../journeys/supervised.ts";
+import { eventually } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
+import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { type ReceivedRequest, RecordingUpstream } from "../kit/upstream.ts";
+import { careful, carefulOn, idIn, openCareful, removeOne } from "./kit.ts";
+
+const SECRET = " shh ünï ";
+
+async function hookOn(t: Test, status = 204) {
+  const hook = await new RecordingUpstream().listen(t);
+  hook.answer = (_request, response) => void response.writeHead(status).end();
+  const file = path.join(temporaryHome(t), "hook");
+  writeFileSync(file, `${SECRET}\n`, { mode: 0o600 });
+  const url = `${hook.url}/T0KEN?room=1`;
+  const config = `[approvals]\nnotify = { url = "${url}", secret_file = "${file}" }\n`;
+  return { hook, config, file };
+}
+
+async function received(hook: RecordingUpstream, count: number): Promise<ReceivedRequest[]> {
+  await eventually(`${count} notifications`, async () => hook.received.length >= count);
+  return [...hook.received];
+}
+
+async function metric(port: number, outcome: string): Promise<number> {
+  const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+  const name = `gatehouse_approval_notifications_total{outcome="${outcome}"} `;
+  const line = text.split("\n").find((one) => one.startsWith(name));
+  return Number(line?.slice(name.length));
+}
+
+const FAILED = "a notification of an approval was not accepted";
+const failures = ({ service }: TestGateway) => service.log.filter(({ msg }) => msg === FAILED);
+
+t.test("a new approval is posted once, signed, without values", async (t) => {
+  const { hook, config } = await hookOn(t);
+  const port = await freePort();
+  const pages = await consoleConfig(`${config}\n[metrics]\nlisten = "127.0.0.1:${port}"`);
+  const { gateway, ask, bot, run } = await openCareful(t, { config: pages.config });
+  const query = {
+    Batch: [
+      removeOne(1),
+      {
+        Delete: {
+          database: "main",
+          table: "orders",
+          where: { column: "state", cmp: "=", value: "s3cret" },
+        },
+      },
+      { Update: { database: "main", table: "orders", set: { state: "s3cret" }, where: null } },
+    ],
+  };
+  const id = idIn(await ask(bot, query));
+  t.equal(idIn(await ask(bot, query)), id, "asking again creates no other approval");
+  const [first] = await received(hook, 1);
+  const raw = first?.body ?? Buffer.alloc(0);
+  t.match(first, { method: "POST", url: "/T0KEN?room=1" });
+  t.equal(first?.headers["content-type"], "application/json");
+  const hmac = createHmac("sha256", SECRET).update(raw).digest("hex");
+  t.equal(first?.headers["x-gatehouse-signature"], `sha256=${hmac}`);
+  const { text, approval } = JSON.parse(raw.toString());
+  const expires = String(approval.expires);
+  const url = `${pages.url}/approvals/${id}`;
+  t.strictSame(approval, {
+    id,
+    user: "bot",
+    operations: ["Delete", "Update"],
+    tables: ["main.orders"],
+    url,
+    expires,
+  });
+  const inTime = Date.parse(expires) - Date.now();
+  t.ok(inTime > 590_000 && inTime <= 600_000, "10 minutes by default");
+  t.match(text, `bot requests approval for `);
+  t.match(text, `before ${expires}: ${url}`);
+  t.notMatch(raw.toString(), /s3cret/);
+  await run("approve", id);
+  t.equal((await ask(bot, query, id)).status, 200);
+  const other = idIn(await ask(bot, removeOne(2)));
+  const all = await received(hook, 2);
+  t.match(JSON.parse(String(all[1]?.body)), { approval: { id: other } });
+  await eventually("both are counted", async () => (await metric(port, "sent")) === 2);
+  t.equal(await metric(port, "failed"), 0);
+  t.equal(hook.received.length, 2);
+  t.strictSame(failures(gateway), []);
+});
+
+t.test("a hook that fails is tried three times, and its URL is not in the log", async (t) => {
+  const { hook, config } = await hookOn(t, 307);
+  hook.answer = (_request, response) =>
+    void response.writeHead(307, { location: `${hook.url}/elsewhere` }).end();
+  const port = await freePort();
+  const more = `${config}\n[metrics]\nlisten = "127.0.0.1:${port}"`;
+  const { gateway, ask, bot } = await openCareful(t, { config: more });
+  const id = idIn(await ask(bot, removeOne(1)));
+  await eventually("it has failed", async () => (await metric(port, "failed")) === 1);
+  t.strictSame(
+    hook.received.map(({ url }) => url),
+    Array(3).fill("/T0KEN?room=1"),
+  );
+  const bodies = new Set(hook.received.map(({ body }) => String(body)));
+  t.equal(bodies.size, 1);
+  await gateway.service.logged(({ msg }) => msg === FAILED);
+  t.match(failures(gateway), [{ approval: id, reason: "the hook answered 307" }]);
+  t.notMatch(JSON.stringify(gateway.service.log), /T0KEN/);
+});
+
+t.test("a slow hook delays no answer, and one that recovers is told", async (t) => {
+  const { hook, config } = await hookOn(t);
+  let tries = 0;
+  hook.answer = (_request, response) => {
+    tries++;
+    if (tries === 1) response.destroy();
+    else setTimeout(() => response.writeHead(200).end(), 2500);
+  };
+  const { ask, bot, gateway } = await openCareful(t, { config });
+  const begun = performance.now();
+  const ids = [];
+  for (let id = 0; id < 5; id++) ids.push(idIn(await ask(bot, removeOne(id))));
+  t.ok(performance.now() - begun < 2000, "answered before the hook");
+  await received(hook, 6);
+  const told = hook.received.map(({ body }) => JSON.parse(String(body)).approval.id);
+  t.strictSame(new Set(told), new Set(ids));
+  t.strictSame(failures(gateway), []);
+});
+
+t.test("of several workers, one notifies", async (t) => {
+  const { hook, config } = await hookOn(t);
+  const { ask, bot } = await openCareful(t, servedBy(2, { config }));
+  const query = removeOne(3);
+  const asked = await Promise.all(Array.from({ length: 6 }, () => ask(bot, query)));
+  const ids = asked.map(idIn);
+  t.equal(new Set(ids).size, 1);
+  const last = idIn(await ask(bot, removeOne(4)));
+  await received(hook, 2);
+  await new Promise((resolve) => setTimeout(resolve, 1500));
+  const told = hook.received.map(({ body }) => JSON.parse(String(body)).approval.id);
+  t.strictSame(told.sort(), [ids[0], last].sort());
+});
+
+t.test("a group's entry that asks is told of, with the external user's name", async (t) => {
+  const { hook, config } = await hookOn(t);
+  const more = [
+    '[[groups]]\nname = "bots"\nmembers = ["bot"]\n\n',
+    careful().replace('username = "bot"', 'group = "bots"'),
+  ].join("");
+  const home = await staffedHome(t, ["root * Owner", "bot other ReadOnly"], more);
+  const { ask, bot } = await carefulOn(await startGateway(t, { home, config }));
+  const id = idIn(await ask(bot, removeOne(1)));
+  const [first] = await received(hook, 1);
+  const { text, approval } = JSON.parse(String(first?.body));
+  t.match(approval, { id, user: "bot", url: undefined });
+  t.match(text, `gatehouse approvals show ${id}`);
+});
