@@ -62,6 +62,7 @@ import { kindOf, type PostgresColumn, type PostgresKind, type PostgresTable } fr
 import {
   compile,
   flatten,
+  flattenAround,
   type PostgresContext,
   type PostgresSession,
   unreadText,
@@ -445,10 +446,12 @@ const dialect: SelectDialect<PostgresKind> = {
     const most = limit === undefined ? sql`all` : bigintSql(limit);
     return sql`limit ${most} offset ${bigintSql(offset ?? 0)}`;
   },
+  // Within a Select, the number of keys is unknown to the planner, so that it keeps one plan.
   keyRows: (keys, { sqlType }) => sql`select ordinality, cast(key as ${sqlType})
-    from pg_catalog.unnest(cast(${keys} as text[])) with ordinality as list (key, ordinality)`,
+    from pg_catalog.unnest((select cast(${keys} as text[]))) with ordinality as list (key, ordinality)`,
   templates: new ByShape(),
   flatten,
+  flattenAround,
 };
 
 function rowSource(session: PostgresSession, output: RowOutput): RowSource<string, PostgresKind> {

@@ -149,6 +149,8 @@ export class PostgresSession implements Session, RowReader {
   readonly #names = new Map<string, string>();
   #isDirect = false;
   #isReadOnlyByDefault = false;
+  /** True in a transaction that can change nothing. */
+  #onlyReads = false;
   #isOutdated = false;
   #isCorked = false;
   #beginning: string | undefined;
@@ -198,6 +200,7 @@ export class PostgresSession implements Session, RowReader {
   /** Sets up a transaction that begins with its first statement. Parameters as in `Dialect`. */
   begin(mode: Mode, timeLimit: number, changes: number): void {
     this.#beginning = this.#wordsToBegin(mode, timeLimit);
+    this.#onlyReads = mode.endsWith("read only");
     this.#begun = undefined;
     this.#ended = undefined;
     this.#changesToCome = changes;
@@ -261,8 +264,11 @@ export class PostgresSession implements Session, RowReader {
 
   async end(words: "commit" | "rollback"): Promise<void> {
     this.#beginning = undefined;
-    const ended = this.#ended ?? (this.#begun && this.#client.query(words));
+    this.#cork();
+    const ended = this.#ended ?? (this.#begun && this.#send(words));
     this.#begun = undefined;
+    // Its end cannot fail with a live connection, and is sent together with what follows.
+    if (this.#onlyReads) return;
     try {
       await ended;
     } catch (error) {
@@ -444,6 +450,17 @@ export function compile(fragment: Fragment) {
 export function flatten(fragment: Fragment): Fragment {
   const { text, values } = compile(fragment);
   return values.length === 0 ? sql.raw(text) : fragment;
+}
+
+/** Stands for a part in the text of a statement. No name contains it. */
+const PART = "\0";
+
+/** As `flatten`, for what surrounds a part that may have values. */
+export function flattenAround(make: (part: Fragment) => Fragment): (part: Fragment) => Fragment {
+  const { text, values } = compile(make(sql.raw(PART)));
+  if (values.length > 0) return make;
+  const [head = "", tail = ""] = text.split(PART);
+  return (part) => sql`${sql.raw(head)}${part}${sql.raw(tail)}`;
 }
 
 /** All values are sent as text. Casts tell the server their types. */

@@ -14,7 +14,14 @@ import {
   upsert,
 } from "../sql/changes.ts";
 import { ByShape, type Fragment, type ResultRow, type StatementRunner } from "../sql/fragment.ts";
-import { planIncludes, type ReadingPlan, type RowSource, writeRows } from "../sql/include.ts";
+import {
+  type Included,
+  isFixed,
+  planIncludes,
+  type ReadingPlan,
+  type RowSource,
+  writeRows,
+} from "../sql/include.ts";
 import {
   type Column,
   type ColumnKind,
@@ -32,6 +39,7 @@ import {
   sourcesOf,
   tableKeysOf,
   tablesIn,
+  tablesIncluded,
   tablesWithin,
 } from "../sql/select.ts";
 import {
@@ -94,6 +102,7 @@ export function rowOperations<Leased extends Answering<Raw>, Raw, Kind extends E
   dialect: RowDialect<Leased, Raw, Kind>,
 ): RowOperations<Leased, Kind> {
   const { refusalOf, concernsStatement } = dialect.failures;
+  const knownIncludes = new ByShape<readonly Included<Kind>[]>();
 
   async function plannerFor(
     context: QueryContext<Leased>,
@@ -116,8 +125,13 @@ export function rowOperations<Leased extends Answering<Raw>, Raw, Kind extends E
     const names = tablesIn(query);
     const { tables: known, planner } = await plannerFor(context, names, false);
     // Templates are cached by table, so a Select of one table uses it as it is.
-    const isOfOneTable = names.length === 1 && typeof query.from === "string";
-    const scope = isOfOneTable ? [...known.values()] : planner.scopeOf(query);
+    const { from, include = [] } = query;
+    const included = include.flatMap(tablesIncluded);
+    const only =
+      names.length === included.length + 1 && typeof from === "string"
+        ? known.get(from)
+        : undefined;
+    const scope = only === undefined ? planner.scopeOf(query) : [only];
     const tables = [...scope];
     for (const [index, source] of query.after === undefined ? [] : sourcesOf(query).entries()) {
       const stored = "table" in source ? known.get(source.table) : undefined;
@@ -127,7 +141,12 @@ export function rowOperations<Leased extends Answering<Raw>, Raw, Kind extends E
       tables[index] = await withKeys(session, table, stored, query, keys);
     }
     const plan = planner.plan(tables, query);
-    return { ...plan, includes: planIncludes(planner, { ...plan, tables }, query.include) };
+    const makeIncludes = () => planIncludes(planner, { ...plan, tables }, include);
+    const isReused = planner.dialect.templates !== undefined && include.every(isFixed);
+    if (include.length === 0 || !isReused) return { ...plan, includes: makeIncludes() };
+    const others = included.flatMap((name) => known.get(name) ?? []);
+    const shape = JSON.stringify(include);
+    return { ...plan, includes: knownIncludes.find(plan.selected, shape, makeIncludes, others) };
   }
 
   async function runOn<Result>(

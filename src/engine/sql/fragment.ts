@@ -72,20 +72,28 @@ export class SizeBudget {
 const SHAPE_LIMIT = 100;
 const MAX_SHAPE_LENGTH = 4096;
 
+interface Shaped<Result> {
+  readonly result: Result;
+  readonly others: readonly object[];
+}
+
 /** Caches results by query shape on a table, as long as the table's cached schema. */
 export class ByShape<Result> {
-  readonly #known = new WeakMap<object, Map<string, Result>>();
+  readonly #known = new WeakMap<object, Map<string, Shaped<Result>>>();
 
-  /** `shape` must contain everything that determines the result besides the table. */
-  find(table: object, shape: string, make: () => Result): Result {
-    const known = this.#known.get(table) ?? new Map<string, Result>();
+  /**
+   * `shape` must contain everything that determines the result besides the table and the `others`,
+   * which must still be the same.
+   */
+  find(table: object, shape: string, make: () => Result, others: readonly object[] = []): Result {
+    const known = this.#known.get(table) ?? new Map<string, Shaped<Result>>();
     const found = known.get(shape);
-    if (found !== undefined) return found;
-    const made = make();
-    if (shape.length > MAX_SHAPE_LENGTH) return made;
+    if (found?.others.every((one, at) => one === others[at])) return found.result;
+    const result = make();
+    if (shape.length > MAX_SHAPE_LENGTH) return result;
     if (known.size >= SHAPE_LIMIT) known.clear();
-    this.#known.set(table, known.set(shape, made));
-    return made;
+    this.#known.set(table, known.set(shape, { result, others }));
+    return result;
   }
 }
 

@@ -33,7 +33,7 @@ import { createRowEncoder, keysOf, RowWriter } from "./values.ts";
 type Columns<Kind extends ColumnKind> = readonly ColumnReference<Column<Kind>>[];
 
 /** Rows of a table for many outer rows, read by their keys. */
-interface Included<Kind extends ColumnKind> {
+export interface Included<Kind extends ColumnKind> {
   readonly name: string;
   readonly isOne: boolean;
   readonly limit: number;
@@ -51,6 +51,11 @@ interface Included<Kind extends ColumnKind> {
 interface OuterSelect<Kind extends ColumnKind>
   extends Pick<Included<Kind>, "columns" | "selected"> {
   readonly tables: readonly SelectedTable<Kind>[];
+}
+
+/** True if no included rows depend on a value of the query. */
+export function isFixed({ where, compute, include = [] }: Include): boolean {
+  return where == null && compute === undefined && include.every(isFixed);
 }
 
 export function planIncludes<Kind extends ColumnKind>(
@@ -133,6 +138,14 @@ function planInclude<Kind extends ColumnKind>(
     const isFull = countValues(sql`${typed} ${ranked} ${from} ${rest}`) > room;
     if (isFull) throw tooComplex(`more than ${room} values in an include`);
   }
+  const around = (rows: Fragment, bound = sql``): Fragment => {
+    const source = sql`(${typed} union all ${rows}) as ${sql.id(listed)} ${joined}${bound}`;
+    const from = prefilter?.sourceSql(source, sql`${n} as ${numberAlias}`) ?? source;
+    return sql`select ${sql.join(names)} from (${ranked} ${from}${rest}) as ${rankedName}
+      where ${placeAlias} <= ${sql.lit(isOne ? 1 : limit + 1)}
+      order by ${numberAlias}, ${placeAlias}`;
+  };
+  const flat = dialect.flattenAround?.(around) ?? around;
   return {
     name,
     isOne,
@@ -145,14 +158,9 @@ function planInclude<Kind extends ColumnKind>(
     ),
     includes: planIncludes(planner, { tables, columns, selected }, includes),
     statement(values) {
-      const rows = dialect.keyRows?.(values, key.column.kind) ?? valuesSql(values, dialect.row);
-      const list = sql`(${typed} union all ${rows}) as ${sql.id(listed)}`;
-      const source = sql`${list} ${joined} and ${n} <= ${values.length}`;
-      const from = prefilter?.sourceSql(source, sql`${n} as ${numberAlias}`) ?? source;
-      const inner = sql`${ranked} ${from}${rest}`;
-      return sql`select ${sql.join(names)} from (${inner}) as ${rankedName}
-        where ${placeAlias} <= ${sql.lit(isOne ? 1 : limit + 1)}
-        order by ${numberAlias}, ${placeAlias}`;
+      const keys = dialect.keyRows?.(values, key.column.kind);
+      if (keys !== undefined) return flat(keys);
+      return around(valuesSql(values, dialect.row), sql` and ${n} <= ${values.length}`);
     },
   };
 }

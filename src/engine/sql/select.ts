@@ -272,7 +272,7 @@ export function tablesIn(query: InnerSelect | Select): string[] {
   ];
 }
 
-function tablesIncluded(one: Include): string[] {
+export function tablesIncluded(one: Include): string[] {
   const { table, include = [] } = one;
   return [table, ...conditionsIn(one).flatMap(tablesWithin), ...include.flatMap(tablesIncluded)];
 }
@@ -306,6 +306,8 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   readonly templates?: ByShape<SelectTemplate<Kind>>;
   /** Makes a fragment without values cheaper to reuse. */
   flatten?(fragment: Fragment): Fragment;
+  /** Makes what surrounds a part cheaper to reuse, unless it has values. */
+  flattenAround?(make: (part: Fragment) => Fragment): (part: Fragment) => Fragment;
 }
 
 /** The parts of a Select that do not depend on values. */
@@ -572,11 +574,12 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
     const make = () => this.#makeTemplate(tables, query, isNested, sourceOf());
     const [table, ...others] = tables;
     const { columns, distinct, aggregate, group_by, order_by, compute, include } = query;
-    const isCommon = compute === undefined && include === undefined && !isNestedSummary(query);
+    const isCommon = compute === undefined && !isNestedSummary(query);
     const isOfOneTable = !isNested && others.length === 0;
     const { templates } = this.dialect;
     if (table === undefined || templates === undefined || !isOfOneTable || !isCommon) return make();
-    const shape = JSON.stringify({ columns, distinct, aggregate, group_by, order_by });
+    const keys = include?.map(outerKeyOf);
+    const shape = JSON.stringify({ columns, distinct, aggregate, group_by, order_by, keys });
     return templates.find(table, shape, make);
   }
 
