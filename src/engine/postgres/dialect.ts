@@ -419,7 +419,11 @@ const aggregates: AggregateDialect<PostgresKind> = {
       return { expression, kind: computing.kinds.double };
     }
     if (measure === "decimal") return { expression: sql`sum(${column})`, kind };
-    return { expression: sql`sum(cast(${column} as bigint))`, kind: total };
+    const expression =
+      kind.isShort === true
+        ? sql`cast(sum(${column}) as numeric)`
+        : sql`sum(cast(${column} as bigint))`;
+    return { expression, kind: total };
   },
   average: (sum, count) => sql`(cast(${sum} as double precision) / nullif(${count}, 0))`,
   extreme(fn, column, measure, kind) {

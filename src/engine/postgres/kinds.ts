@@ -188,6 +188,8 @@ export interface PostgresKind extends ColumnKind {
   compare(value: PresentValue): Fragment | undefined;
   encode(text: string): string;
   readonly sqlType: Fragment;
+  /** True for integers that the server adds as `bigint`, which is faster than `numeric`. */
+  readonly isShort?: boolean;
   /** True if the text of the type with this OID is read the same way. */
   isWrittenAs(type: number): boolean;
 }
@@ -285,7 +287,7 @@ export function kindOf(type: TypeDescription): PostgresKind {
         if (whole === undefined) return castOf(numberText(value), numeric);
         return kind.bounds?.exceeds(whole) === true ? amount(whole) : store(whole);
       };
-      return { ...kind, sum, amount, compare };
+      return { ...kind, sum, amount, compare, isShort: id === 21 || id === 23 };
     }
     case decimals: {
       // PostgreSQL would round a value with more decimal places than the column.
