@@ -448,7 +448,9 @@ const dialect: SelectDialect<PostgresKind> = {
   },
   limit(limit, offset) {
     const most = limit === undefined ? sql`all` : bigintSql(limit);
-    return sql`limit ${most} offset ${bigintSql(offset ?? 0)}`;
+    return offset === undefined
+      ? sql`limit ${most}`
+      : sql`limit ${most} offset ${bigintSql(offset)}`;
   },
   // Within a Select, the number of keys is unknown to the planner, so that it keeps one plan.
   keyRows: (keys, { sqlType }) => sql`select ordinality, cast(key as ${sqlType})

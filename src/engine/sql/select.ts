@@ -616,15 +616,19 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
     const groupNames = grouped.map((one) =>
       isNamed ? sql.raw(String(ordered.indexOf(one.column) + 1)) : columnSql(one),
     );
+    const groupBy = groupNames.length === 0 ? [] : [sql`group by ${sql.join(groupNames)}`];
+    const flat = (parts: Fragment[]) =>
+      isFlat && flatten !== undefined ? parts.map(flatten) : parts;
+    const [flatHead = head] = flat([head]);
     return {
       columns,
       selected,
       resolve,
       resolveGrouped,
       terms,
-      head: (isFlat ? flatten?.(head) : undefined) ?? head,
-      groups: groupNames.length === 0 ? [] : [sql`group by ${sql.join(groupNames)}`],
-      order: this.orderSql(terms),
+      head: flatHead,
+      groups: flat(groupBy),
+      order: flat(this.orderSql(terms)),
     };
   }
 

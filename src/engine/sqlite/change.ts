@@ -25,6 +25,7 @@ import { isNumber } from "./compute.ts";
 import {
   invalidText,
   invalidTextSql,
+  isShort,
   prepare,
   type ResultRow,
   rows,
@@ -126,6 +127,7 @@ async function insert(
   const tail = sql`${conflictSql(conflict)}${answered}`;
   const target = sql`${sql.id(context.schema, table.name)}${conflict === undefined ? sql`` : existingRows}`;
   const prepared = new Map<string, ReturnType<typeof prepareRow>>();
+  const isKept = values.length === 1 && Object.values(values[0] ?? {}).every(isShort);
   const found: ResultRow[] = [];
   let affected = 0;
   for (const [index, row] of values.entries()) {
@@ -135,7 +137,7 @@ async function insert(
       () => index,
       () => {
         const { columns, statement, rest } =
-          prepared.get(shape) ?? prepareRow(context, table, keys, target, tail);
+          prepared.get(shape) ?? prepareRow(context, table, keys, target, tail, isKept);
         prepared.set(shape, { columns, statement, rest });
         const given = Object.values(row);
         const cells = columns.map((column, at) => storedValue(column, given[at] ?? null));
@@ -156,6 +158,7 @@ function prepareRow(
   keys: readonly string[],
   target: Fragment,
   tail: Fragment,
+  isKept: boolean,
 ) {
   const columns = keys.map((key) => resolveColumn([table], key).column);
   requireDistinct(columns);
@@ -165,7 +168,7 @@ function prepareRow(
     columns.length === 0
       ? sql`insert into ${target} default values${tail}`
       : sql`insert into ${target} (${namesSql(columns)}) values (${values})${tail}`;
-  const { statement, values: bound } = prepare(session.connection, fragment);
+  const { statement, values: bound } = prepare(session.connection, fragment, isKept);
   return { columns, statement, rest: bound.slice(columns.length) };
 }
 

@@ -31,7 +31,8 @@ export class Databases {
     const open = (path: string) => openConnection(path, this.isGuest);
     const connection = this.#open.get(name) ?? this.#opening(name, open);
     this.#open.set(name, connection);
-    return new SqliteSession(connection, new Map([[name, mainSchema]]));
+    // A guest changes the schema and rolls back, after which another version has the same number.
+    return new SqliteSession(connection, new Map([[name, mainSchema]]), !this.isGuest);
   }
 
   /** Opens one new connection to several databases, which commit together. The caller closes it. */

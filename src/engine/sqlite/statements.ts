@@ -15,32 +15,47 @@ interface Prepared {
   readonly values: readonly SQLInputValue[];
 }
 
-export function prepare(connection: DatabaseSync, fragment: Fragment, last?: Prepared): Prepared {
+/** Kept statements per connection, and characters of a text that is kept or bound to one. */
+const KEPT_LIMIT = 50;
+const LONGEST_KEPT = 4096;
+
+/** By their texts. SQLite prepares a statement again when the schema has changed. */
+const keptStatements = new WeakMap<DatabaseSync, Map<string, StatementSync>>();
+
+/** @param isKept false if long values will be bound, which a statement would hold */
+export function prepare(connection: DatabaseSync, fragment: Fragment, isKept = true): Prepared {
   const { sql, parameters } = compile(compiler, fragment);
-  const statement =
-    last?.sql === sql
-      ? last.statement
-      : connection.prepare(sql, { returnArrays: true, readBigInts: true });
-  return { sql, statement, values: parameters.map(bindable) };
+  const values = parameters.map(bindable);
+  const make = () => connection.prepare(sql, { returnArrays: true, readBigInts: true });
+  if (!isKept || sql.length > LONGEST_KEPT || !values.every(isShort)) {
+    return { sql, statement: make(), values };
+  }
+  const kept = keptStatements.get(connection) ?? new Map<string, StatementSync>();
+  keptStatements.set(connection, kept);
+  const statement = kept.get(sql) ?? make();
+  const [oldest = ""] = kept.size === KEPT_LIMIT && !kept.has(sql) ? kept.keys() : [];
+  kept.delete(oldest);
+  kept.set(sql, statement);
+  return { sql, statement, values };
+}
+
+export function isShort(value: unknown): boolean {
+  if (typeof value === "string") return value.length <= LONGEST_KEPT;
+  return (
+    typeof value !== "object" ||
+    value === null ||
+    (value instanceof Uint8Array && value.length <= LONGEST_KEPT)
+  );
 }
 
 export function run(connection: DatabaseSync, fragment: Fragment): number {
-  return changesOf(prepare(connection, fragment));
-}
-
-function changesOf({ statement, values }: Prepared): number {
+  const { statement, values } = prepare(connection, fragment);
   return Number(statement.run(...values).changes);
 }
 
 /** @throws EngineRefusal for a text that the driver would change, since it is not UTF-8 */
 export function* rows(connection: DatabaseSync, fragment: Fragment): Generator<ResultRow> {
-  yield* rowsOf(connection, prepare(connection, fragment));
-}
-
-function* rowsOf(
-  connection: DatabaseSync,
-  { sql, statement, values }: Prepared,
-): Generator<ResultRow> {
+  const { sql, statement, values } = prepare(connection, fragment);
   let isChecked = !sql.startsWith("select");
   for (const row of statement.iterate(...values)) {
     if (!isChecked && Object.values(row).some(isSuspect)) {
@@ -106,26 +121,21 @@ export class SqliteSession implements Session {
   readonly isUntouched = false;
   readonly connection: DatabaseSync;
   readonly schemas: ReadonlyMap<string, string>;
-  /** Elements of a Batch often differ only in their values. */
-  #last: Prepared | undefined;
+  /** True if tables are known beyond the session. */
+  readonly keepsTables: boolean;
 
-  constructor(connection: DatabaseSync, schemas: ReadonlyMap<string, string>) {
+  constructor(connection: DatabaseSync, schemas: ReadonlyMap<string, string>, keepsTables = false) {
     this.connection = connection;
     this.schemas = schemas;
+    this.keepsTables = keepsTables;
   }
 
   async rows(fragment: Fragment): Promise<ResultRow[]> {
-    return [...rowsOf(this.connection, this.#prepare(fragment))];
+    return [...rows(this.connection, fragment)];
   }
 
   async run(fragment: Fragment): Promise<number> {
-    return changesOf(this.#prepare(fragment));
-  }
-
-  /** Does not prepare the same statement twice in a row. */
-  #prepare(fragment: Fragment): Prepared {
-    this.#last = prepare(this.connection, fragment, this.#last);
-    return this.#last;
+    return run(this.connection, fragment);
   }
 
   async end(words: "commit" | "rollback"): Promise<void> {

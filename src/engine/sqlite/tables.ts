@@ -1,4 +1,4 @@
-import type { DatabaseSync } from "node:sqlite";
+import type { DatabaseSync, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
 import { foldCase } from "../../core/query/names.ts";
 import type { ColumnDefinition } from "../../core/query/tree.ts";
@@ -27,13 +27,40 @@ export function tablesSql(schema: string): Fragment {
     where entry."type" in ('table', 'view') and listed."type" <> 'shadow') as entry`;
 }
 
+type Tables = Map<string, SqliteTable>;
+
 /** Reading a table takes as long as running most statements on it. */
-const tablesRead = new WeakMap<SqliteSession, Map<string, SqliteTable>>();
+const tablesRead = new WeakMap<SqliteSession, Tables>();
+
+interface KnownTables {
+  readonly version: SQLOutputValue | undefined;
+  readonly tables: Tables;
+}
+
+/** The tables of a version of the schema, which any process may change. */
+const knownTables = new WeakMap<DatabaseSync, KnownTables>();
+
+function currentTables({ connection, keepsTables }: SqliteSession): Tables {
+  if (!keepsTables) return new Map();
+  const [row] = rows(connection, sql`pragma schema_version`);
+  const version = row?.[0];
+  const known = knownTables.get(connection);
+  if (known?.version === version && known !== undefined) return known.tables;
+  const tables: Tables = new Map();
+  knownTables.set(connection, { version, tables });
+  return tables;
+}
+
+/** What follows in the session may be rolled back, so that it is not known beyond it. */
+function forgetTables(session: SqliteSession): void {
+  tablesRead.set(session, new Map());
+}
 
 /** Names are compared exactly, so that only one spelling reaches a table. */
 export function readTable(context: SqliteContext, name: string): SqliteTable {
-  const known = tablesRead.get(context.session) ?? new Map<string, SqliteTable>();
-  tablesRead.set(context.session, known);
+  const { session } = context;
+  const known = tablesRead.get(session) ?? currentTables(session);
+  tablesRead.set(session, known);
   const place = `${context.schema}.${name}`;
   const table = known.get(place) ?? readNewTable(context, name);
   known.set(place, table);
@@ -58,7 +85,12 @@ function readNewTable(context: SqliteContext, name: string): SqliteTable {
   const all = [...found];
   const isView = Number(all[0]?.[6]) === 1;
   const columns = new Map(all.map((row) => columnOf(row, isView)).map((one) => [one.name, one]));
-  const isIndexed = (column: string) => startsIndex(context, name, column);
+  const indexed = new Map<string, boolean>();
+  const isIndexed = (column: string) => {
+    const found = indexed.get(column) ?? startsIndex(context, name, column);
+    indexed.set(column, found);
+    return found;
+  };
   if (columns.size > 0) return { name, isView, columns, isIndexed };
   const existing = rows(
     session.connection,
@@ -158,7 +190,7 @@ export function storeColumnTypes(
   table: string,
   columns: readonly ColumnDefinition[],
 ): void {
-  tablesRead.delete(session);
+  forgetTables(session);
   const columnTable = sql.id(schema, columnTableName);
   for (const { name, type } of columns) {
     const values = sql`${table}, ${name}, ${type}`;
@@ -167,7 +199,7 @@ export function storeColumnTypes(
 }
 
 export function deleteColumnTypes({ session, schema }: SqliteContext, table: string): void {
-  tablesRead.delete(session);
+  forgetTables(session);
   const columnTable = sql.id(schema, columnTableName);
   run(session.connection, sql`delete from ${columnTable} where "table" = ${table}`);
 }
