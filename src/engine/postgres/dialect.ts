@@ -23,7 +23,7 @@ import { databaseNotFound, isNoTable, refused, wordsOf } from "../remote/failure
 import { KnownTables, OutdatedTable } from "../remote/known-tables.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
 import type { RowOutput } from "../spool.ts";
-import { ByShape, type Fragment, type ResultRow } from "../sql/fragment.ts";
+import { ByShape, type Fragment, flattening, type ResultRow } from "../sql/fragment.ts";
 import type { RowSource } from "../sql/include.ts";
 import { type Declaration, newTableSql, readDeclaredType, typesByWord } from "../sql/new-table.ts";
 import { type Column, cellIn, columnAlias } from "../sql/scope.ts";
@@ -61,8 +61,7 @@ import { failures } from "./failures.ts";
 import { kindOf, type PostgresColumn, type PostgresKind, type PostgresTable } from "./kinds.ts";
 import {
   compile,
-  flatten,
-  flattenAround,
+  compiler,
   type PostgresContext,
   type PostgresSession,
   unreadText,
@@ -456,8 +455,7 @@ const dialect: SelectDialect<PostgresKind> = {
   keyRows: (keys, { sqlType }) => sql`select ordinality, cast(key as ${sqlType})
     from pg_catalog.unnest((select cast(${keys} as text[]))) with ordinality as list (key, ordinality)`,
   templates: new ByShape(),
-  flatten,
-  flattenAround,
+  ...flattening(compiler),
 };
 
 function rowSource(session: PostgresSession, output: RowOutput): RowSource<string, PostgresKind> {

@@ -1,4 +1,4 @@
-import { PostgresQueryCompiler, sql } from "kysely";
+import { PostgresQueryCompiler } from "kysely";
 import { type Client, DatabaseError, Query } from "pg";
 import { RowTooLong, UnknownOutcome } from "../refusal.ts";
 import { ConnectionLost, type Mode, type QueryContext, type Session } from "../remote/dialect.ts";
@@ -438,29 +438,12 @@ export function keyOf(client: Client): [number, number] | undefined {
 
 export type PostgresContext = QueryContext<PostgresSession>;
 
-const compiler = new PostgresQueryCompiler();
+export const compiler = new PostgresQueryCompiler();
 
 /** @throws EngineRefusal `query_too_complex` for more values than a statement can carry */
 export function compile(fragment: Fragment) {
   const { sql: text, parameters } = compileForServer(compiler, fragment);
   return { text, values: parameters.map(asText) };
-}
-
-/** Compiles a fragment without values to text, so that its names are quoted once. */
-export function flatten(fragment: Fragment): Fragment {
-  const { text, values } = compile(fragment);
-  return values.length === 0 ? sql.raw(text) : fragment;
-}
-
-/** Stands for a part in the text of a statement. No name contains it. */
-const PART = "\0";
-
-/** As `flatten`, for what surrounds a part that may have values. */
-export function flattenAround(make: (part: Fragment) => Fragment): (part: Fragment) => Fragment {
-  const { text, values } = compile(make(sql.raw(PART)));
-  if (values.length > 0) return make;
-  const [head = "", tail = ""] = text.split(PART);
-  return (part) => sql`${sql.raw(head)}${part}${sql.raw(tail)}`;
 }
 
 /** All values are sent as text. Casts tell the server their types. */

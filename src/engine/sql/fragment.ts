@@ -43,6 +43,35 @@ export function compileForServer(compiler: QueryCompiler, fragment: Fragment) {
   return compiled;
 }
 
+/** Stands for a part in the text of a statement. No name contains it. */
+const PART = "\0";
+
+/** Makes a fragment of two others. */
+export type Around = (first: Fragment, second: Fragment) => Fragment;
+
+/** Compile what has no values to text, so that names are quoted once. */
+export interface Flattening {
+  flatten(fragment: Fragment): Fragment;
+  /** The two parts may have values. */
+  flattenAround(make: Around): Around;
+}
+
+export function flattening(compiler: QueryCompiler): Flattening {
+  return {
+    flatten(fragment) {
+      const { sql: text, parameters } = compile(compiler, fragment);
+      return parameters.length === 0 ? sql.raw(text) : fragment;
+    },
+    flattenAround(make) {
+      const { sql: text, parameters } = compile(compiler, make(sql.raw(PART), sql.raw(PART)));
+      if (parameters.length > 0) return make;
+      const texts = text.split(PART);
+      const around = Object.assign(texts, { raw: texts });
+      return (...parts) => sql(around, ...parts);
+    },
+  };
+}
+
 /** Values in parentheses. A node for each would take several times as long to build and compile. */
 export function listSql(values: readonly unknown[]): Fragment {
   if (values.some(isExpression)) return sql`(${sql.join(values)})`;

@@ -118,12 +118,12 @@ function planInclude<Kind extends ColumnKind>(
   // The first part, without rows, gives the list the type and collation of the outer column.
   const typed = sql`select 0 as ${numberAlias}, ${columnSql(key)} as ${sql.id(keyAlias)}
     from ${planner.sourceSql(source)} where false`;
-  const order = planner.orderSql(orderTerms((one) => asGrouped(resolve(one)), include));
+  const order = planner.orderedSql(orderTerms((one) => asGrouped(resolve(one)), include));
   const n = sql`${sql.id(listed)}.${numberAlias}`;
   const number = prefilter === undefined ? n : sql`${sql.id(prefilteredName)}.${numberAlias}`;
-  const place = sql`row_number() over (partition by ${number} ${sql.join(order)})`;
-  const ranked = sql`select ${sql.join(selected.map(aliasedSql))}, ${number} as ${numberAlias},
-    ${place} as ${placeAlias} from `;
+  const wanted = sql`select ${sql.join(selected.map(aliasedSql))}, ${number} as ${numberAlias}`;
+  const place = sql`row_number() over (partition by ${number}
+    ${order.length === 0 ? sql`` : sql`order by ${sql.join(order)}`})`;
   // SQLite misjudges the length of the list, and would read the whole table.
   const words = isIndexed ? sql`cross join` : sql`join`;
   const terms = linkMayFail([own, key]) ? termsAbout(table, resolve, include.where, tables) : [];
@@ -135,13 +135,17 @@ function planInclude<Kind extends ColumnKind>(
     // One more is the number of keys.
     const room = dialect.valuesPerStatement - KEYS_PER_STATEMENT - 1;
     const from = prefilter?.sourceSql(joined) ?? joined;
-    const isFull = countValues(sql`${typed} ${ranked} ${from} ${rest}`) > room;
+    const isFull = countValues(sql`${typed} ${wanted} ${place} ${from} ${rest}`) > room;
     if (isFull) throw tooComplex(`more than ${room} values in an include`);
   }
-  const around = (rows: Fragment, bound = sql``): Fragment => {
+  const around = (rows: Fragment, bound: Fragment): Fragment => {
     const source = sql`(${typed} union all ${rows}) as ${sql.id(listed)} ${joined}${bound}`;
     const from = prefilter?.sourceSql(source, sql`${n} as ${numberAlias}`) ?? source;
-    return sql`select ${sql.join(names)} from (${ranked} ${from}${rest}) as ${rankedName}
+    if (dialect.readsAllIncluded === true) {
+      return sql`${wanted} from ${from}${rest} order by ${sql.join([number, ...order])}`;
+    }
+    const ranked = sql`${wanted}, ${place} as ${placeAlias} from ${from}${rest}`;
+    return sql`select ${sql.join(names)} from (${ranked}) as ${rankedName}
       where ${placeAlias} <= ${sql.lit(isOne ? 1 : limit + 1)}
       order by ${numberAlias}, ${placeAlias}`;
   };
@@ -159,8 +163,8 @@ function planInclude<Kind extends ColumnKind>(
     includes: planIncludes(planner, { tables, columns, selected }, includes),
     statement(values) {
       const keys = dialect.keyRows?.(values, key.column.kind);
-      if (keys !== undefined) return flat(keys);
-      return around(valuesSql(values, dialect.row), sql` and ${n} <= ${values.length}`);
+      if (keys !== undefined) return flat(keys, sql``);
+      return flat(valuesSql(values, dialect.row), sql` and ${n} <= ${values.length}`);
     },
   };
 }

@@ -26,7 +26,7 @@ import {
   termsAbout,
   whereSql,
 } from "./conditions.ts";
-import { type ByShape, type Fragment, isShort, SizeBudget } from "./fragment.ts";
+import { type ByShape, type Flattening, type Fragment, isShort, SizeBudget } from "./fragment.ts";
 import {
   asGrouped,
   type Column,
@@ -285,7 +285,7 @@ export function tablesWithin(condition: Condition | null | undefined): string[] 
   });
 }
 
-export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
+export interface SelectDialect<Kind extends ColumnKind> extends PageDialect, Partial<Flattening> {
   readonly aggregates: AggregateDialect<Kind>;
   readonly computing: ComputeDialect<Kind>;
   /** True if the database evaluates conditions on rows that others exclude, even within a `case`. */
@@ -304,10 +304,8 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect {
   /** True if a change may not read its own table, unless the rows read are stored first. */
   readonly locksChanged?: boolean;
   readonly templates?: ByShape<SelectTemplate<Kind>>;
-  /** Makes a fragment without values cheaper to reuse. */
-  flatten?(fragment: Fragment): Fragment;
-  /** Makes what surrounds a part cheaper to reuse, unless it has values. */
-  flattenAround?(make: (part: Fragment) => Fragment): (part: Fragment) => Fragment;
+  /** True if an include reads all rows of its keys, which costs less than to rank them. */
+  readonly readsAllIncluded?: boolean;
 }
 
 /** The parts of a Select that do not depend on values. */
@@ -700,11 +698,13 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
   }
 
   orderSql(terms: readonly OrderTerm[]): Fragment[] {
-    if (terms.length === 0) return [];
-    const columns = terms.map(({ reference, direction, hasNulls }) =>
+    return terms.length === 0 ? [] : [sql`order by ${sql.join(this.orderedSql(terms))}`];
+  }
+
+  orderedSql(terms: readonly OrderTerm[]): Fragment[] {
+    return terms.map(({ reference, direction, hasNulls }) =>
       this.dialect.order(columnSql(reference), direction, hasNulls),
     );
-    return [sql`order by ${sql.join(columns)}`];
   }
 }
 

@@ -1,4 +1,4 @@
-import type { SQLOutputValue } from "node:sqlite";
+import type { SQLInputValue, SQLOutputValue } from "node:sqlite";
 import { sql } from "kysely";
 import type { Row } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
@@ -8,7 +8,7 @@ import type { BrokenKey } from "../sql/answers.ts";
 import { keyCondition } from "../sql/changes.ts";
 import { whereSql } from "../sql/conditions.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { inRow, requireDistinct, resolveColumn, type Table } from "../sql/scope.ts";
+import { type Column, inRow, requireDistinct, resolveColumn, type Table } from "../sql/scope.ts";
 import {
   type Changed,
   columnNameSql,
@@ -22,10 +22,12 @@ import {
 } from "../sql/target.ts";
 import { requireSettable, storedValue } from "../sql/values.ts";
 import { isNumber } from "./compute.ts";
+import type { SqliteKind } from "./kinds.ts";
 import {
   invalidText,
   invalidTextSql,
-  isShort,
+  keep,
+  type Prepared,
   prepare,
   type ResultRow,
   rows,
@@ -126,8 +128,8 @@ async function insert(
   const answered = returning === undefined ? sql`` : returningSql(returning);
   const tail = sql`${conflictSql(conflict)}${answered}`;
   const target = sql`${sql.id(context.schema, table.name)}${conflict === undefined ? sql`` : existingRows}`;
-  const prepared = new Map<string, ReturnType<typeof prepareRow>>();
-  const isKept = values.length === 1 && Object.values(values[0] ?? {}).every(isShort);
+  const { connection } = context.session;
+  const shapes = new Map<string, PreparedRow>();
   const found: ResultRow[] = [];
   let affected = 0;
   for (const [index, row] of values.entries()) {
@@ -136,30 +138,39 @@ async function insert(
     inRow(
       () => index,
       () => {
-        const { columns, statement, rest } =
-          prepared.get(shape) ?? prepareRow(context, table, keys, target, tail, isKept);
-        prepared.set(shape, { columns, statement, rest });
+        const known = shapes.get(shape) ?? prepareRow(context, table, keys, target, tail);
+        const { columns, prepared, rest } = known;
         const given = Object.values(row);
         const cells = columns.map((column, at) => storedValue(column, given[at] ?? null));
-        if (returning === undefined) affected += Number(statement.run(...cells, ...rest).changes);
-        else for (const row of statement.iterate(...cells, ...rest)) found.push(row);
+        const { sql, statement } = prepared;
+        const values = [...cells, ...rest];
+        if (returning === undefined) affected += Number(statement.run(...values).changes);
+        else for (const row of statement.iterate(...values)) found.push(row);
+        shapes.set(shape, { columns, prepared: { sql, statement, values }, rest });
       },
     );
   }
+  for (const { prepared } of shapes.values()) keep(connection, prepared);
   if (returning === undefined) return { affected };
   requireTexts(table, returning, found);
   return { affected: found.length, data: encodeRows({ table }, returning, found) };
 }
 
-/** `rest` are the values that follow those of the row. */
+interface PreparedRow {
+  readonly columns: readonly Column<SqliteKind>[];
+  /** With the values of the last row. */
+  readonly prepared: Prepared;
+  /** The values that follow those of a row. */
+  readonly rest: readonly SQLInputValue[];
+}
+
 function prepareRow(
   { session }: SqliteContext,
   table: SqliteTable,
   keys: readonly string[],
   target: Fragment,
   tail: Fragment,
-  isKept: boolean,
-) {
+): PreparedRow {
   const columns = keys.map((key) => resolveColumn([table], key).column);
   requireDistinct(columns);
   for (const column of columns) requireSettable(column);
@@ -168,8 +179,8 @@ function prepareRow(
     columns.length === 0
       ? sql`insert into ${target} default values${tail}`
       : sql`insert into ${target} (${namesSql(columns)}) values (${values})${tail}`;
-  const { statement, values: bound } = prepare(session.connection, fragment, isKept);
-  return { columns, statement, rest: bound.slice(columns.length) };
+  const prepared = prepare(session.connection, fragment);
+  return { columns, prepared, rest: prepared.values.slice(columns.length) };
 }
 
 interface ForeignKey {

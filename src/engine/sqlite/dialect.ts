@@ -8,6 +8,7 @@ import type { Operations } from "../remote/dialect.ts";
 import { isNoTable, refused } from "../remote/failures.ts";
 import type { RowOutput } from "../spool.ts";
 import { brokenKey, elsewhere, violations } from "../sql/answers.ts";
+import { ByShape, flattening } from "../sql/fragment.ts";
 import type { RowSource } from "../sql/include.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
 import { cellIn } from "../sql/scope.ts";
@@ -26,7 +27,7 @@ import {
   type SqliteKind,
   typeWords,
 } from "./kinds.ts";
-import { rows, run, type SqliteContext, type SqliteSession } from "./statements.ts";
+import { compiler, rows, run, type SqliteContext, type SqliteSession } from "./statements.ts";
 import {
   deleteColumnTypes,
   findExisting,
@@ -154,6 +155,9 @@ const dialect: SelectDialect<SqliteKind> = {
   valuesPerStatement: 32_766,
   order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,
   limit: (limit, offset) => sql`limit ${limit ?? -1} offset ${offset ?? 0}`,
+  readsAllIncluded: true,
+  templates: new ByShape(),
+  ...flattening(compiler),
 };
 
 /** A bound value has no type, but texts and numbers are compared by the types of columns. */

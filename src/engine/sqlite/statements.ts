@@ -7,9 +7,9 @@ import { compile, type Fragment } from "../sql/fragment.ts";
 /** Values in the order of the columns. Integers are BigInt. */
 export type ResultRow = Record<number, SQLOutputValue>;
 
-const compiler = new SqliteQueryCompiler();
+export const compiler = new SqliteQueryCompiler();
 
-interface Prepared {
+export interface Prepared {
   readonly sql: string;
   readonly statement: StatementSync;
   readonly values: readonly SQLInputValue[];
@@ -19,50 +19,59 @@ interface Prepared {
 const KEPT_LIMIT = 50;
 const LONGEST_KEPT = 4096;
 
-/** By their texts. SQLite prepares a statement again when the schema has changed. */
+/** By their texts, while they are not in use. */
 const keptStatements = new WeakMap<DatabaseSync, Map<string, StatementSync>>();
 
-/** @param isKept false if long values will be bound, which a statement would hold */
-export function prepare(connection: DatabaseSync, fragment: Fragment, isKept = true): Prepared {
+export function prepare(connection: DatabaseSync, fragment: Fragment): Prepared {
   const { sql, parameters } = compile(compiler, fragment);
   const values = parameters.map(bindable);
-  const make = () => connection.prepare(sql, { returnArrays: true, readBigInts: true });
-  if (!isKept || sql.length > LONGEST_KEPT || !values.every(isShort)) {
-    return { sql, statement: make(), values };
-  }
-  const kept = keptStatements.get(connection) ?? new Map<string, StatementSync>();
-  keptStatements.set(connection, kept);
-  const statement = kept.get(sql) ?? make();
-  const [oldest = ""] = kept.size === KEPT_LIMIT && !kept.has(sql) ? kept.keys() : [];
-  kept.delete(oldest);
-  kept.set(sql, statement);
+  const kept = keptStatements.get(connection);
+  const known = kept?.get(sql);
+  kept?.delete(sql);
+  const statement = known ?? connection.prepare(sql, { returnArrays: true, readBigInts: true });
   return { sql, statement, values };
 }
 
-export function isShort(value: unknown): boolean {
-  if (typeof value === "string") return value.length <= LONGEST_KEPT;
-  return (
-    typeof value !== "object" ||
-    value === null ||
-    (value instanceof Uint8Array && value.length <= LONGEST_KEPT)
-  );
+/** Keeps a statement that did not fail, for the next time. It holds the values bound to it. */
+export function keep(connection: DatabaseSync, { sql, statement, values }: Prepared): void {
+  if (sql.length > LONGEST_KEPT || !values.every(isShort)) return;
+  const kept = keptStatements.get(connection) ?? new Map<string, StatementSync>();
+  const [oldest = ""] = kept.size < KEPT_LIMIT ? [] : kept.keys();
+  kept.delete(oldest);
+  keptStatements.set(connection, kept.set(sql, statement));
+}
+
+function isShort(value: SQLInputValue): boolean {
+  const isLong = typeof value === "string" || value instanceof Uint8Array;
+  return !isLong || value.length <= LONGEST_KEPT;
 }
 
 export function run(connection: DatabaseSync, fragment: Fragment): number {
-  const { statement, values } = prepare(connection, fragment);
-  return Number(statement.run(...values).changes);
+  const prepared = prepare(connection, fragment);
+  const { changes } = prepared.statement.run(...prepared.values);
+  keep(connection, prepared);
+  return Number(changes);
 }
 
 /** @throws EngineRefusal for a text that the driver would change, since it is not UTF-8 */
 export function* rows(connection: DatabaseSync, fragment: Fragment): Generator<ResultRow> {
-  const { sql, statement, values } = prepare(connection, fragment);
+  const prepared = prepare(connection, fragment);
+  const { sql, statement, values } = prepared;
   let isChecked = !sql.startsWith("select");
-  for (const row of statement.iterate(...values)) {
-    if (!isChecked && Object.values(row).some(isSuspect)) {
-      requireTexts(connection, statement, sql, values);
-      isChecked = true;
+  let hasFailed = false;
+  try {
+    for (const row of statement.iterate(...values)) {
+      if (!isChecked && Array.isArray(row) && row.some(isSuspect)) {
+        requireTexts(connection, statement, sql, values);
+        isChecked = true;
+      }
+      yield row;
     }
-    yield row;
+  } catch (error) {
+    hasFailed = true;
+    throw error;
+  } finally {
+    if (!hasFailed) keep(connection, prepared);
   }
 }
 
