@@ -1,18 +1,10 @@
 /** Packs what a release publishes: the npm package and the chart, with the same bytes on every machine. */
 import { execFileSync } from "node:child_process";
-import {
-  cpSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { cpSync, readdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { create, type TarOptionsWithAliasesAsyncFile } from "tar";
 import * as z from "zod";
+import { withTemporary } from "./smoke.ts";
 
 export const root = path.join(import.meta.dirname, "..");
 
@@ -67,16 +59,6 @@ export function withAbsoluteLinks(markdown: string, repository: string, version:
           ),
     )
     .join("");
-}
-
-/** Runs `use` with a new directory, which is removed afterwards. */
-export async function withTemporary<T>(use: (directory: string) => Promise<T>): Promise<T> {
-  const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-release-"));
-  try {
-    return await use(directory);
-  } finally {
-    rmSync(directory, { recursive: true, force: true });
-  }
 }
 
 /** Modes and times come from here, not from the checkout and its umask. */

@@ -21,9 +21,9 @@ import {
   readRoot,
   repositoryOf,
   root,
-  withTemporary,
+  withAbsoluteLinks,
 } from "./package.ts";
-import { smokeTest } from "./smoke.ts";
+import { smokeTest, withTemporary } from "./smoke.ts";
 
 const output = path.join(root, "release");
 
@@ -172,7 +172,9 @@ const commands = new Map<string, (argument?: string) => Promise<void>>([
   [
     "notes",
     async () => {
-      process.stdout.write(releaseNotes(readRoot("CHANGELOG.md"), readPackageJson().version));
+      const manifest = readPackageJson();
+      const notes = releaseNotes(readRoot("CHANGELOG.md"), manifest.version);
+      process.stdout.write(withAbsoluteLinks(notes, repositoryOf(manifest), manifest.version));
     },
   ],
   [

@@ -1,14 +1,25 @@
 /**
- * Installs a packed package in an empty project, starts its gateway and runs queries.
+ * Installs a packed package in an empty project, starts its gateway and runs queries. It needs no
+ * package itself.
  * `node scripts/smoke.ts release/gatehouse-gateway-0.1.0.tgz`
  */
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
-import { existsSync, mkdirSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import path from "node:path";
-import { withTemporary } from "./package.ts";
 
 const PASSWORD = "a password of this check";
+
+/** Runs `use` with a new directory, which is removed afterwards. */
+export async function withTemporary<T>(use: (directory: string) => Promise<T>): Promise<T> {
+  const directory = mkdtempSync(path.join(tmpdir(), "gatehouse-release-"));
+  try {
+    return await use(directory);
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
 
 function run(cwd: string, program: string, flags: readonly string[], env = process.env): string {
   // On Windows, npm and the command are batch files, which only a shell runs.
