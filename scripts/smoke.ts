@@ -38,20 +38,26 @@ async function ask(url: string, token: string, body: unknown): Promise<string> {
   return text;
 }
 
-/** Starts `serve` and uses it as the README does, until it has drained. */
+/**
+ * Starts `serve` and uses it as the README does, until it has drained.
+ *
+ * @param options `flags` come before `serve`. With `inGroup`, the program is one that does not pass
+ * signals on, such as npx: the whole process group gets them, as from a terminal.
+ */
 export async function useGateway(
   program: string,
-  flags: readonly string[],
   home: string,
-  environment: NodeJS.ProcessEnv = process.env,
+  options: { flags?: readonly string[]; inGroup?: boolean; env?: NodeJS.ProcessEnv } = {},
 ): Promise<void> {
+  const { flags = [], inGroup = false, env: environment = process.env } = options;
   const env = { ...environment, GATEHOUSE_HOME: home, GATEHOUSE_ADMIN_PASSWORD: PASSWORD };
   const child = spawn(program, [...flags, "serve", "--port", "0"], {
     cwd: path.dirname(home),
     env,
+    detached: inGroup,
     stdio: ["ignore", "pipe", "pipe"],
   });
-  const exited = once(child, "exit");
+  const closed = once(child, "close");
   let output = "";
   const { promise, resolve, reject } = Promise.withResolvers<string>();
   for (const stream of [child.stdout, child.stderr]) {
@@ -76,10 +82,12 @@ export async function useGateway(
     if (!rows.includes('"data":[{"id":1}]')) throw new Error(`found ${rows}`);
   } finally {
     clearTimeout(timer);
-    child.kill("SIGTERM");
+    if (!inGroup) child.kill("SIGTERM");
+    else if (child.pid !== undefined) process.kill(-child.pid, "SIGINT");
   }
-  const [code] = await exited;
-  if (code !== 0) throw new Error(`it ended with ${code}:\n${output}`);
+  // The output ends with the last process that writes to it.
+  const [code] = await closed;
+  if (!inGroup && code !== 0) throw new Error(`it ended with ${code}:\n${output}`);
 }
 
 /** @param options further options of `npm install`, such as the registry */
@@ -99,7 +107,7 @@ export async function smokeTest(tarball: string, options: readonly string[] = []
     run(project, program, ["config", "check"], env);
     if (existsSync(home)) throw new Error("config check has written files");
     // The gateway itself supports Linux and macOS.
-    if (process.platform !== "win32") await useGateway(program, [], home);
+    if (process.platform !== "win32") await useGateway(program, home);
   });
 }
 

@@ -5,7 +5,7 @@ import { startGateway, TestGateway } from "../kit/gateway.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { deployed, deployedPath, fill } from "./programs.ts";
 
-type Who = "nobody" | "stranger" | "reader" | "writer" | "admin";
+type Who = "visitor" | "stranger" | "reader" | "writer" | "admin";
 type Case = [who: Who, line: string, status: number, body?: string];
 
 const base64 = (text: string) => Buffer.from(text).toString("base64");
@@ -16,8 +16,8 @@ const databases: Record<string, { url: string; cases: Case[] }> = {
   datasette: {
     url: "http://127.0.0.1:8001",
     cases: [
-      ["nobody", "GET /main", 401],
-      ["nobody", "GET /-/static/app.css", 200],
+      ["visitor", "GET /main", 401],
+      ["visitor", "GET /-/static/app.css", 200],
       ["reader", "GET /main?_size=5", 200],
       ["reader", "GET /main/tickets.json?id__gt=1&_size=5", 200],
       ["reader", "GET /main/tickets/1.json", 200],
@@ -37,7 +37,7 @@ const databases: Record<string, { url: string; cases: Case[] }> = {
   etcd: {
     url: "http://127.0.0.1:2379",
     cases: [
-      ["nobody", "POST /v3/kv/range", 401, key],
+      ["visitor", "POST /v3/kv/range", 401, key],
       ["writer", "POST /v3/kv/put", 403, pair],
       ["admin", "POST /v3/kv/put", 200, pair],
       ["reader", "POST /v3/kv/range", 200, key],
@@ -57,8 +57,8 @@ const databases: Record<string, { url: string; cases: Case[] }> = {
   meilisearch: {
     url: "http://127.0.0.1:7700",
     cases: [
-      ["nobody", "GET /health", 200],
-      ["nobody", "POST /indexes/main/search", 401, "{}"],
+      ["visitor", "GET /health", 200],
+      ["visitor", "POST /indexes/main/search", 401, "{}"],
       ["reader", "POST /indexes/main/search", 200, '{"q":"a"}'],
       ["reader", "GET /indexes/main/search?q=a&limit=5", 200],
       ["reader", "GET /indexes/main/documents/1", 200],
@@ -85,7 +85,7 @@ const databases: Record<string, { url: string; cases: Case[] }> = {
   rqlite: {
     url: "http://127.0.0.1:4001",
     cases: [
-      ["nobody", "POST /db/query", 401, '["select 1"]'],
+      ["visitor", "POST /db/query", 401, '["select 1"]'],
       ["reader", "POST /db/query?timings", 200, '["select 1"]'],
       ["reader", "GET /db/query?q=select+1&level=strong", 200],
       ["stranger", "POST /db/query", 403, '["select 1"]'],
@@ -102,7 +102,7 @@ const databases: Record<string, { url: string; cases: Case[] }> = {
   victoriametrics: {
     url: "http://127.0.0.1:8428",
     cases: [
-      ["nobody", "GET /api/v1/query?query=up", 401],
+      ["visitor", "GET /api/v1/query?query=up", 401],
       ["reader", "GET /api/v1/query?query=up&time=1", 200],
       ["reader", "POST /api/v1/query_range", 200, "query=up&start=1"],
       ["reader", "GET /api/v1/label/__name__/values", 200],
@@ -122,7 +122,7 @@ const databases: Record<string, { url: string; cases: Case[] }> = {
   webdis: {
     url: "http://127.0.0.1:7379",
     cases: [
-      ["nobody", "GET /HGET/main/greeting", 401],
+      ["visitor", "GET /HGET/main/greeting", 401],
       ["reader", "PUT /HSET/main/greeting", 403, "hello/you"],
       ["writer", "PUT /HSET/main/greeting", 200, "hello/you"],
       ["reader", "GET /HGET/main/greeting", 200],

@@ -1,4 +1,4 @@
-import { execFileSync, spawnSync } from "node:child_process";
+import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
   chmodSync,
@@ -28,7 +28,7 @@ import { queryHeaders } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { makeRole, runSqlFile } from "../store/role.ts";
 import { manifest } from "./kubernetes-schema.ts";
-import { deployed, deployedPath, fill, findProgram } from "./programs.ts";
+import { deployed, deployedPath, fill } from "./programs.ts";
 
 type Manifest = z.infer<typeof manifest>;
 type Kind = Manifest["kind"];
@@ -475,35 +475,3 @@ t.test(
     for (const wrong of refused) t.notOk(isAllowed(wrong), JSON.stringify(wrong));
   },
 );
-
-const helm = findProgram("helm");
-if (helm !== undefined) {
-  const render = (...flags: string[]) =>
-    execFileSync(helm, ["template", "gatehouse", chart, "--namespace", "gatehouse", ...flags], {
-      encoding: "utf8",
-      stdio: ["ignore", "pipe", "ignore"],
-    });
-
-  t.test("helm accepts the chart and renders every set-up", async (t) => {
-    const lint = execFileSync(helm, ["lint", "--strict", chart], { encoding: "utf8" });
-    t.match(lint, "0 chart(s) failed");
-    for (const { name, text } of setups) {
-      const file = deployedPath(`helm/examples/${name}.yaml`);
-      t.ok(text.endsWith(render("--values", file)), name);
-    }
-    t.doesNotThrow(() => render());
-  });
-
-  t.test("helm refuses settings that make no working gateway", async (t) => {
-    for (const flag of [
-      "replicas=2",
-      "store.enabled=true",
-      "postgresql.enabled=true",
-      "ingress.enabled=true",
-      "upstream.preset=chroma",
-      "upstream.credential.header=x-api-key",
-    ]) {
-      t.throws(() => render("--set", flag), flag);
-    }
-  });
-}
