@@ -3,11 +3,12 @@
  * package itself.
  * `node scripts/smoke.ts release/gatehouse-gateway-0.1.0.tgz`
  */
-import { execFileSync, spawn } from "node:child_process";
+import { execFile, spawn } from "node:child_process";
 import { once } from "node:events";
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
+import { promisify } from "node:util";
 
 const PASSWORD = "a password of this check";
 
@@ -21,10 +22,17 @@ export async function withTemporary<T>(use: (directory: string) => Promise<T>): 
   }
 }
 
-function run(cwd: string, program: string, flags: readonly string[], env = process.env): string {
+const start = promisify(execFile);
+
+async function run(
+  cwd: string,
+  program: string,
+  flags: readonly string[],
+  env: NodeJS.ProcessEnv = process.env,
+): Promise<string> {
   // On Windows, npm and the command are batch files, which only a shell runs.
-  const shell = process.platform === "win32";
-  return execFileSync(program, flags, { cwd, env, encoding: "utf8", shell });
+  const { stdout } = await start(program, flags, { cwd, env, shell: process.platform === "win32" });
+  return stdout;
 }
 
 async function ask(url: string, token: string, body: unknown): Promise<string> {
@@ -97,14 +105,14 @@ export async function smokeTest(tarball: string, options: readonly string[] = []
     mkdirSync(project);
     writeFileSync(path.join(project, "package.json"), "{}");
     const install = ["install", "--no-audit", "--no-fund", "--loglevel=error", ...options];
-    run(project, "npm", [...install, path.resolve(tarball)]);
+    await run(project, "npm", [...install, path.resolve(tarball)]);
     const suffix = process.platform === "win32" ? ".cmd" : "";
     const program = path.join(project, "node_modules/.bin", `gatehouse${suffix}`);
-    const version = run(project, program, ["--version"]).trim();
+    const version = (await run(project, program, ["--version"])).trim();
     if (!path.basename(tarball).endsWith(`-${version}.tgz`)) throw new Error(`found ${version}`);
     const home = path.join(directory, "home");
     const env = { ...process.env, GATEHOUSE_HOME: home };
-    run(project, program, ["config", "check"], env);
+    await run(project, program, ["config", "check"], env);
     if (existsSync(home)) throw new Error("config check has written files");
     // The gateway itself supports Linux and macOS.
     if (process.platform !== "win32") await useGateway(program, home);
