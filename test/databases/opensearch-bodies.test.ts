@@ -27,7 +27,7 @@ function shown(uses: Uses): string {
   return [...uses.names.map(wordsOf), ...marks].join("; ");
 }
 
-/** What a body uses, or the code of its refusal. */
+/** The uses of a body, or the code of its refusal. */
 function outcome(read: () => Uses): string {
   try {
     return shown(read());

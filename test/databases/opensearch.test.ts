@@ -67,7 +67,7 @@ t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
   t.notMatch(await left.text(), "gatehouse_test_", "it leaves nothing behind");
 });
 
-t.test("a search goes up as it was sent, and its names are in the audit", async (t) => {
+t.test("a search is forwarded as it was sent, and its names are in the audit", async (t) => {
   const { stub, gateway, login } = await open(t);
   const body = '{"query": {"term": {"n": 9007199254740993}},\n "size": 1.50}';
   const token = await login("rita");
@@ -116,7 +116,7 @@ t.test("all indexes are those that do not begin with a dot", async (t) => {
   t.notMatch(JSON.stringify(body), ".kibana");
 });
 
-t.test("a compressed bulk goes up inflated, and a denied one not at all", async (t) => {
+t.test("a compressed bulk is forwarded inflated, and a denied one is not forwarded", async (t) => {
   const { stub, gateway, login } = await open(t);
   const lines = '{"index":{"_index":"logs-1","_id":"7"}}\n{"n":1.50}\n';
   const send = async (text: string, user: string) =>

@@ -17,7 +17,7 @@ export interface NamedIndex {
   readonly isNew?: boolean;
 }
 
-/** What a body asks for besides what its endpoint says. */
+/** The names in a body, and whether it has scripts or pipelines. */
 export class Uses {
   readonly #names = new Map<string, NamedIndex>();
   /** True if the server runs code that is in the request or stored. */

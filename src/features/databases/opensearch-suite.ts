@@ -4,7 +4,7 @@ import { isObject, type Json } from "./preset.ts";
 import type { Send, Suite, SuiteAnswer, SuiteContext, SuiteRequest } from "./suite.ts";
 
 const A = "gatehouse_test_a";
-/** Nobody but `dora`, `olga` and the administrator may read it. */
+/** Only `dora`, `olga` and the administrator may read it. */
 const B = "gatehouse_test_b";
 const LOGS = "gatehouse_test_logs-2026.11.28";
 /** Its documents may be queries, which the server follows when it stores them. */
@@ -195,7 +195,7 @@ const searchesOfB: readonly (readonly [string, Json])[] = [
   ["indices_boost as an object", { indices_boost: { [B]: 2 } }],
 ];
 
-/** Searches of A that are refused for what they say, whoever sends them. */
+/** Searches of A that are refused for their members, with any role. */
 const unknownSearches: readonly (readonly [string, Json])[] = [
   ["an unknown member", { query: everything, index: B }],
   ["an unknown query type", { query: { wrapper: { query: "eyJtYXRjaF9hbGwiOnt9fQ==" } } }],
@@ -600,7 +600,7 @@ async function checkRights({ as, held }: SuiteContext): Promise<void> {
       );
     }
     const { status } = await as("")(request);
-    held(`nobody may not: ${request.method} ${request.path}`, status === 401, status);
+    held(`a credential is required: ${request.method} ${request.path}`, status === 401, status);
   }
 }
 

@@ -35,7 +35,7 @@ import {
   type PresetRequest,
 } from "./preset.ts";
 
-/** Longer names than those of an index are of no use, and `*` stands for any rest. */
+/** `*` means any rest. */
 const indexName = /^[a-z0-9][a-z0-9._-]{0,254}$/;
 const pattern = /^(?:[a-z0-9][a-z0-9._-]{0,253})?\*[a-z0-9._*-]{0,254}$/;
 const MOST_NAMES = 256;
@@ -47,7 +47,7 @@ const REMEMBERED_MS = 1000;
 function requireName(name: string): void {
   if (name === EVERY || indexName.test(name) || pattern.test(name)) return;
   throw badRequest(
-    `${quoteName(name)} is not an index: 1 to 255 of a-z, 0-9, ".", "_" and "-", beginning with a letter or digit; * stands for any rest, without exclusions and date math`,
+    `${quoteName(name)} is not an index: 1 to 255 of a-z, 0-9, ".", "_" and "-", beginning with a letter or digit, or such a name with *; exclusions and date math are not allowed`,
   );
 }
 
@@ -58,7 +58,7 @@ function requireOne(name: string): string {
   throw badRequest(`${quoteName(name)} must be one index here`);
 }
 
-/** What an index name means at the server. */
+/** The meaning of a name at the server. */
 interface Meaning {
   readonly isIndex: boolean;
   /** The indexes behind an alias, or behind all aliases that a pattern matches. */
@@ -491,7 +491,7 @@ async function planCatIndices(request: PresetRequest): Promise<Plan> {
     : { accesses, path: `/_cat/indices/${encodeURIComponent("*,-.*")}` };
 }
 
-/** What is the same for all databases of the server, such as a stored script. */
+/** For objects of the whole server, such as stored scripts. */
 function planCluster({ defaultDatabase: database }: PresetRequest): Plan {
   return { accesses: [{ permissions: ["CREATE"], database, everyTable: "" }] };
 }

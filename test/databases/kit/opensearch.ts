@@ -51,7 +51,7 @@ function toPattern(name: string): RegExp {
 }
 
 /**
- * What OpenSearch 2.19.6 does, as recorded, as far as names are concerned: a name may stand in the
+ * What OpenSearch 2.19.6 does, as recorded, as far as names are concerned: a name may be in the
  * path, the query string and everywhere in a body, and `_all` means indexes that begin with a dot.
  */
 export class OpenSearchStub extends RecordingUpstream {
