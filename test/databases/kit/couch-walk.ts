@@ -103,15 +103,17 @@ function spelled(id: string): string {
 /** What differs between two servers of the same content. */
 const volatile = [
   /"(?:request_id|instance_start_time|uuid)":"[^"]*"/g,
-  // CouchDB's update sequences name the shards.
-  /"(\d+)-g1A[\w-]*"/g,
+  // CouchDB's sequences name its shards and nodes, and sizes depend on the lengths of their names.
+  /"(\d+)-g[\w-]*"/g,
+  /"sizes":\{[^}]*\}/g,
 ];
 
 function shown({ status, headers, body }: PlainAnswer): string {
   const text = volatile.reduce((one, pattern) => one.replaceAll(pattern, '"$1"'), body.toString());
   const { etag = "", "content-type": type = "" } = headers;
-  // PouchDB Server's weak ones are hashes of the text before it was cleaned.
-  return [status, type, etag.startsWith("W/") ? "" : etag, text].join("\n");
+  // Others are hashes of what differs.
+  const revision = /^"\d+-[0-9a-f]{32}"$/.test(etag) ? etag : "";
+  return [status, type, revision, text].join("\n");
 }
 
 /**
