@@ -183,6 +183,24 @@ t.test("a checkpoint is stored under a name for its user", async (t) => {
   t.equal(names.size, 2);
 });
 
+t.test("a checkpoint that may have been stored is not sent again", async (t) => {
+  const { stub, gateway } = await open(t);
+  const authorization = await bearer(gateway, "rita");
+  stub.answer = (_request, response) => response.destroy();
+  for (const [method, sent] of [
+    ["PUT", 1],
+    ["DELETE", 1],
+    ["GET", 2],
+  ] as const) {
+    stub.take();
+    const headers = { authorization, "content-type": "application/json" };
+    const body = method === "PUT" ? "{}" : null;
+    const answer = await gateway.request("/alpha/_local/x", { method, headers, body });
+    t.equal(answer.status, 502, method);
+    t.equal(stub.take().length, sent, `${method} reaches the upstream as often as it may`);
+  }
+});
+
 t.test("a feed without news outlasts the timeout for answers", async (t) => {
   const { gateway } = await open(t, [], "response_timeout = 1\n");
   const headers = { authorization: await bearer(gateway, "rita") };

@@ -295,9 +295,11 @@ export class PresetServer {
     const method = plan.method ?? own;
     const kept = plan.method === undefined ? bytes : Buffer.alloc(0);
     const sent: Sent = { method, path, headers, bytes: plan.body ?? kept };
-    const isRead = plan.accesses.every(({ permissions }) =>
-      permissions.every((one) => one === "SELECT"),
-    );
+    // Readers may also store: CouchDB's checkpoints.
+    const isChange = method === "PUT" || method === "DELETE";
+    const isRead =
+      !isChange &&
+      plan.accesses.every(({ permissions }) => permissions.every((one) => one === "SELECT"));
     const isStreamed =
       !isChanged && (method === "HEAD" || sent.bytes === undefined || plan.isStream === true);
     if (isRead || isStreamed) {
