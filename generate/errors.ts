@@ -125,6 +125,8 @@ const explanations: Readonly<Record<string, string>> = {
   schema_not_found:
     "`/schema`, or a tool or resource of `/mcp`, names a database or table that does not exist.",
   schema_not_offered: "The upstream does not answer `GET /schema`.",
+  token_not_found:
+    "`DELETE /api/tokens/<id>` with an id that is in no list of the caller: unknown, another user's, expired or already revoked.",
   key_not_found: "`gatehouse key revoke` with a name that no signing key has.",
   method_not_allowed: "The path exists. `Allow` lists its methods.",
   user_exists: "A user with this name exists.",

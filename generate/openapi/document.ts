@@ -30,6 +30,7 @@ const parameters: Readonly<Record<string, Schema>> = {
   username: ref("AnyUsername"),
   database: ref("DatabaseOrEvery"),
   group: ref("AnyGroup"),
+  id: { type: "string" },
   table: ref("PlainName"),
   table_or_pattern: ref("TableOrPattern"),
   "*": { type: "string", description: "One or more segments." },

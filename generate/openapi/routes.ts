@@ -114,7 +114,12 @@ export const operations: Readonly<Record<string, Operation>> = {
         email: emailOrNull,
         disabled: { type: "boolean" },
       }),
-      token: object({ expires: { type: "integer" }, database: ref("DatabaseOrEvery") }),
+      token: object({
+        id: { type: "string", description: "As in the audit." },
+        "name?": { type: "string" },
+        expires: { type: "integer" },
+        database: ref("DatabaseOrEvery"),
+      }),
       access: listOf(ref("Grant")),
     }),
   },
@@ -200,6 +205,15 @@ export const operations: Readonly<Record<string, Operation>> = {
     },
     answer: success({ access: listOf({ anyOf: [ref("UserEntry"), ref("EffectiveAccess")] }) }),
     refusals: [...administrationRefusals, "invalid_username", "invalid_group", "user_not_found"],
+  },
+  "GET /api/tokens": {
+    summary: "List the issued tokens of the caller; for administrators, of all users.",
+    answer: success({ tokens: listOf(ref("IssuedToken")) }),
+  },
+  "DELETE /api/tokens/:id": {
+    summary: "Revoke an issued token.",
+    answer: ref("Success"),
+    refusals: ["token_not_found", "revocation_failed", ...storeRefusals],
   },
   "GET /api/access": {
     summary: "List the entries on databases that the caller may grant on.",

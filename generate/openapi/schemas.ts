@@ -277,6 +277,18 @@ export const schemas: Readonly<Record<string, Schema>> = {
     }),
     description: "`members` is absent for a group of an issuer.",
   },
+  IssuedToken: {
+    ...object({
+      id: text,
+      "name?": text,
+      user: ref("AnyUsername"),
+      database: ref("DatabaseOrEvery"),
+      issued: { type: "string", format: "date-time" },
+      expires: { type: "string", format: "date-time" },
+      "last_used?": { type: "string", format: "date-time" },
+    }),
+    description: "`last_used` is at most a minute old, and absent for a token that was never used.",
+  },
   User: object({
     username: ref("AnyUsername"),
     email: emailOrNull,

@@ -40,7 +40,8 @@ import { type LiveKeyRing, openLiveKeyRing } from "../core/identity/key-store.ts
 import type { LoginContext } from "../core/identity/login.ts";
 import { openPasswordRule } from "../core/identity/password.ts";
 import { type LiveRevocations, openRevocations } from "../core/identity/revocations.ts";
-import { createTokenAuthority } from "../core/identity/token.ts";
+import { createTokenAuthority, type LiveTokenInventory } from "../core/identity/token.ts";
+import { openTokenInventory, tokenFileOf } from "../core/identity/token-file.ts";
 import { VerifiedPasswords } from "../core/identity/verified-passwords.ts";
 import {
   type ActivityRecorder,
@@ -221,6 +222,17 @@ function openRevokedTokens({ loaded, member, log }: Base): Promise<LiveRevocatio
   });
 }
 
+async function openInventory({ loaded, store, log, opened }: Base): Promise<LiveTokenInventory> {
+  if (store !== undefined) return store.inventory;
+  const file = tokenFileOf(loaded.serviceDirectory);
+  const inventory = await openTokenInventory(file, {
+    checkRead: loaded.configuration.auth.check_permissions,
+    onFailure: (error) =>
+      log.error({ reason: messageOf(error) }, "issued tokens refused: the last good state stays"),
+  });
+  return opened.adopt(inventory, (one) => one.close());
+}
+
 async function openIdentity(
   base: Base,
   access: AccessRules,
@@ -238,6 +250,7 @@ async function openIdentity(
       log.error({ user, reason: messageOf(error) }, "tokens could not be revoked permanently");
     opened.defer(revokeOnHandEdits(access, revocations, member?.number ?? 1, onFailure));
   }
+  const inventory = await openInventory(base);
   const tokens = createTokenAuthority(() => keys.ring, auth.issuer);
   metrics?.exportTokens(tokens.metrics);
   const login: LoginContext = {
@@ -255,7 +268,7 @@ async function openIdentity(
         "a password hash could not be upgraded to the configured costs",
       ),
   };
-  return { keys, revocations, tokens, login, passwords: new VerifiedPasswords(login) };
+  return { keys, revocations, tokens, inventory, login, passwords: new VerifiedPasswords(login) };
 }
 
 /** Loads nothing without external issuers. */

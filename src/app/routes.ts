@@ -55,6 +55,8 @@ export function routeTable(configuration: Configuration, features?: Features): R
     route("/api/users/:username/tokens", { DELETE: administration.revokeTokens }),
     route("/api/users/:username/password", { PUT: administration.changePassword }),
     route("/api/users/:username/access", { GET: administration.userAccess }),
+    route("/api/tokens", { GET: administration.listTokens }),
+    route("/api/tokens/:id", { DELETE: administration.revokeIssuedToken }),
     route("/api/access", { GET: administration.listAccess }),
     route("/api/access/:username/:database", {
       PUT: administration.putAccess,

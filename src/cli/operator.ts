@@ -28,6 +28,8 @@ import {
 } from "../core/http/change-records.ts";
 import type { KeyStore } from "../core/identity/key-store.ts";
 import type { RevocationStore } from "../core/identity/revocations.ts";
+import type { IssuedToken } from "../core/identity/token.ts";
+import type { TokenInventoryStore } from "../core/identity/token-file.ts";
 import type { KnownActivity } from "../core/observe/activity.ts";
 import type { AuditedChange, Author } from "../core/observe/audit-line.ts";
 import type { StoreOperator } from "../features/store/open.ts";
@@ -207,6 +209,24 @@ export async function revocationsOf(loaded: LoadedConfiguration): Promise<Revoca
   if (store !== undefined) return store.revocations;
   const { revocationsIn } = await import("../core/identity/revocations.ts");
   return revocationsIn(auth.revocations_file, { checkRead: auth.check_permissions });
+}
+
+export async function inventoryOf(loaded: LoadedConfiguration): Promise<TokenInventoryStore> {
+  const store = await storeOf(loaded);
+  if (store !== undefined) return store.inventory;
+  const { inventoryIn, tokenFileOf } = await import("../core/identity/token-file.ts");
+  const { check_permissions: checkRead } = loaded.configuration.auth;
+  return inventoryIn(tokenFileOf(loaded.serviceDirectory), { checkRead });
+}
+
+/** The issued tokens that are still accepted, the newest first. */
+export async function issuedTokens(loaded: LoadedConfiguration): Promise<IssuedToken[]> {
+  const { acceptedTokens } = await import("../core/identity/token-file.ts");
+  const tokens = (await (await inventoryOf(loaded)).read()).all();
+  const snapshot = await readAccess(loaded);
+  const revocations = await (await revocationsOf(loaded)).read();
+  const keys = new Set(await (await keysOf(loaded)).names());
+  return acceptedTokens(tokens, { snapshot, revocations, hasKey: (kid) => keys.has(kid) });
 }
 
 export async function keysOf(loaded: LoadedConfiguration): Promise<KeyStore> {

@@ -17,10 +17,11 @@ import {
 } from "../core/config/schema.ts";
 import {
   type Authenticated,
-  authenticate,
   claimedIssuer,
   externalCaller,
   identify,
+  isOpaque,
+  tokenCaller,
 } from "../core/identity/authenticate.ts";
 import { keyFilesIn } from "../core/identity/key-file.ts";
 import { loadKeyRing } from "../core/identity/key-store.ts";
@@ -33,7 +34,7 @@ import { resourcesOf, SIGNING_ALGORITHM } from "../features/oauth/server/protoco
 import { findStateIn, stateDirectoryOf } from "../features/oauth/server/state-file.ts";
 import { createAccessTokens } from "../features/oauth/server/tokens.ts";
 import { loadFor } from "./load.ts";
-import { keysOf, readAccess, revocationsOf, storeOf } from "./operator.ts";
+import { inventoryOf, keysOf, readAccess, revocationsOf, storeOf } from "./operator.ts";
 import type { CommonOptions } from "./options.ts";
 import { FAILURE, momentOf, plainJson, plainly, print, printJson } from "./output.ts";
 
@@ -91,7 +92,20 @@ async function explainLogin(loaded: LoadedConfiguration, state: State, token: st
   const ring = await loadKeyRing(await keysOf(loaded), auth.signing_algorithm);
   const authority = createTokenAuthority(() => ring, auth.issuer);
   const { snapshot, revocations } = state;
-  return viewCaller(state, authenticate(authority, snapshot, revocations, token));
+  return viewCaller(state, tokenCaller(snapshot, revocations, authority.verify(token)));
+}
+
+async function explainOpaque(loaded: LoadedConfiguration, state: State, token: string) {
+  const issued = (await (await inventoryOf(loaded)).read()).find(token);
+  if (issued === undefined) throw new Refusal("token_invalid", { detail: "unknown_opaque_token" });
+  const { tokenId, username: user, name } = issued;
+  try {
+    return { name, ...viewCaller(state, tokenCaller(state.snapshot, state.revocations, issued)) };
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    // Whoever has found a leaked token needs its id, even if the token has ended.
+    return { name, ...viewRefusal(error), user, token: tokenId };
+  }
 }
 
 /** An access token of the embedded authorization server. */
@@ -179,6 +193,15 @@ async function explain(
   const issuer = claimedIssuer(token);
   const accepted = { verdict: "accepted" };
   try {
+    if (isOpaque(token)) {
+      const { issuer } = configuration.auth;
+      return {
+        ...accepted,
+        issuer,
+        type: "opaque",
+        ...(await explainOpaque(loaded, state, token)),
+      };
+    }
     if (issuer === configuration.auth.issuer) {
       return { ...accepted, issuer, ...(await explainLogin(loaded, state, token)) };
     }
@@ -189,6 +212,7 @@ async function explain(
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     const notes: Readonly<Record<string, string>> = {
+      unknown_opaque_token: "no token of the inventory; it may be misspelled",
       no_jwt: "an opaque token, and no issuer has introspection",
       unknown_issuer: `the configured issuers are ${issuersOf(configuration)
         .map((one) => one.issuer)

@@ -6,10 +6,17 @@ import { invocation } from "../core/base/product.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { type Configuration, issuersOf, LONGEST_TOKEN_SECONDS } from "../core/config/schema.ts";
-import { credentialOf, earliestIssue } from "../core/identity/authenticate.ts";
+import { credentialOf, earliestIssue, isOpaque } from "../core/identity/authenticate.ts";
 import { loadKeyRing, noteMachineToken } from "../core/identity/key-store.ts";
 import { tokenIdPattern } from "../core/identity/revocations.ts";
-import { createTokenAuthority, tokenRole } from "../core/identity/token.ts";
+import {
+  createOpaqueToken,
+  createTokenAuthority,
+  type TokenRequest,
+  tokenRole,
+} from "../core/identity/token.ts";
+import { isTokenName, viewToken } from "../core/identity/token-file.ts";
+import type { KnownActivity } from "../core/observe/activity.ts";
 import { isDatabaseName } from "../core/query/names.ts";
 import {
   type Connection,
@@ -21,6 +28,8 @@ import { findStateIn, stateDirectoryOf } from "../features/oauth/server/state-fi
 import { loadFor } from "./load.ts";
 import {
   activityOf,
+  inventoryOf,
+  issuedTokens,
   keysOf,
   naming,
   noteChanges,
@@ -30,7 +39,15 @@ import {
   storeOf,
 } from "./operator.ts";
 import { type CommonOptions, commandGroup, defineCommands, readExpiry } from "./options.ts";
-import { momentOf, momentOrNull, plainly, print, printList, UsageError } from "./output.ts";
+import {
+  momentOf,
+  momentOrNull,
+  plainly,
+  print,
+  printJson,
+  printList,
+  UsageError,
+} from "./output.ts";
 
 /** Returns undefined if the authorization server has no state. */
 async function openState(loaded: LoadedConfiguration, opened: AsyncDisposableStack) {
@@ -41,17 +58,20 @@ async function openState(loaded: LoadedConfiguration, opened: AsyncDisposableSta
   return store;
 }
 
-async function list(options: CommonOptions): Promise<void> {
-  const loaded = loadFor(options);
-  const activity = await activityOf(loaded);
+/** The apps that users have connected. */
+async function listApps(
+  loaded: LoadedConfiguration,
+  activity: KnownActivity,
+  username: string | undefined,
+) {
   const snapshot = await readAccess(loaded);
   const revocations = await (await revocationsOf(loaded)).read();
   const context = { snapshot: () => snapshot, revocations };
   await using opened = new AsyncDisposableStack();
   const store = await openState(loaded, opened);
-  const connections = store === undefined ? [] : await connectionsOf(store);
+  const connections = store === undefined ? [] : await connectionsOf(store, username);
   const connected = connections.filter((one) => isConnected(context, one));
-  const views = connected.map((one) => ({
+  return connected.map((one) => ({
     username: one.username,
     client: one.clientId,
     app: one.appName,
@@ -62,12 +82,33 @@ async function list(options: CommonOptions): Promise<void> {
     last_use: momentOrNull(activity.of(one.username, one.clientId).use),
     called: one.called,
   }));
-  if (!options.json && views.length === 0 && process.stdout.isTTY) {
-    print("No apps are connected.");
-    return;
-  }
+}
+
+async function list(options: CommonOptions): Promise<void> {
+  const loaded = loadFor(options);
+  const activity = await activityOf(loaded);
+  const { user } = options;
+  const tokens = (await issuedTokens(loaded))
+    .filter(({ username }) => user === undefined || username === user)
+    .map((token) => viewToken(token, activity.useOfToken(token.tokenId)));
+  const apps = await listApps(loaded, activity, user);
+  if (options.json) return printJson({ tokens, apps });
+  const tokenHead = ["USERNAME", "TOKEN", "NAME", "DATABASE", "ISSUED", "EXPIRES", "LAST USE"];
+  if (tokens.length === 0 && process.stdout.isTTY) print("No tokens are issued.");
+  else
+    printList(tokens, options, tokenHead, (token) => [
+      token.user,
+      token.id,
+      plainly(token.name ?? "-"),
+      token.database,
+      token.issued,
+      token.expires,
+      token.last_used ?? "-",
+    ]);
+  print("");
+  if (apps.length === 0 && process.stdout.isTTY) return print("No apps are connected.");
   const head = ["USERNAME", "CLIENT", "APP", "DATABASE", "MAY", "ALLOWED", "RENEWED", "LAST USE"];
-  printList(views, options, head, ({ username, client, app, ...view }) => [
+  printList(apps, options, head, ({ username, client, app, ...view }) => [
     username,
     plainly(client),
     app === "" ? "-" : plainly(app),
@@ -108,6 +149,21 @@ const accessTokenId = /^[\w-]{43}$/;
 const wholeToken = /^[\w-]+\.[\w-]+\.[\w-]*$/;
 
 /**
+ * Finds an issued token by its name. Undefined without one.
+ *
+ * @throws Error with the ids if several tokens have the name
+ */
+async function findNamed(loaded: LoadedConfiguration, name: string) {
+  if (!isTokenName(name)) return undefined;
+  const known = (await (await inventoryOf(loaded)).read()).all();
+  if (![...known].some((token) => token.name === name)) return undefined;
+  const named = (await issuedTokens(loaded)).filter((token) => token.name === name);
+  if (named.length < 2) return named[0]?.tokenId;
+  const ids = named.map(({ tokenId, username }) => `\n${tokenId} of ${username}`);
+  throw new Error(`several tokens are named ${plainly(name)}; give the id of one:${ids.join("")}`);
+}
+
+/**
  * Returns every spelling that the id of a token may have. Other forms than our own are accepted only
  * with external issuers: revoking text that is not an id would appear to work and revoke nothing.
  *
@@ -117,6 +173,10 @@ function readTokenId(text: string, configuration: Configuration): readonly strin
   if (wholeToken.test(text)) {
     throw new UsageError("this is a token; give only its id (jti)");
   }
+  if (isOpaque(text)) {
+    const command = `${invocation} token explain -`;
+    throw new UsageError(`this is a token; give only its id, which \`${command}\` shows`);
+  }
   const hasIssuers = issuersOf(configuration).length > 0;
   const lowerCased = text.toLowerCase();
   if (uuid.test(lowerCased)) {
@@ -125,7 +185,7 @@ function readTokenId(text: string, configuration: Configuration): readonly strin
   if (accessTokenId.test(text) || (hasIssuers && tokenIdPattern.test(text))) return [text];
   throw new UsageError(
     "invalid token id; allowed: a UUID such as 0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a43, " +
-      "or the 43 characters of an MCP access token's id",
+      "the 43 characters of an MCP access token's id, or the name of an issued token",
   );
 }
 
@@ -137,12 +197,34 @@ function readLifetime(text: string): number | Date {
   return /^\d+[a-z]$/.test(text) ? seconds : end;
 }
 
-type IssueOptions = CommonOptions & { readonly expires: number | Date };
+type IssueOptions = CommonOptions & {
+  readonly expires: number | Date;
+  readonly name?: string;
+  readonly opaque?: true;
+};
+
+function readTokenName(text: string): string {
+  if (isTokenName(text)) return text;
+  throw new InvalidArgumentError(
+    "Allowed: 1 to 64 of letters, digits, . _ - @ : / and single spaces, but not the form of a token or an id.",
+  );
+}
+
+/** Makes a JWT, and notes its end on the key that signs it. */
+async function signToken(loaded: LoadedConfiguration, request: TokenRequest) {
+  const { auth } = loaded.configuration;
+  const keys = await keysOf(loaded);
+  const ring = await loadKeyRing(keys, auth.signing_algorithm);
+  const signed = await createTokenAuthority(() => ring, auth.issuer).issue(request);
+  const { token, claims, kid } = signed;
+  await noteMachineToken(keys, kid, claims.expiresAt);
+  const { role: _, ...issued } = claims;
+  return { token, issued: { ...issued, kid } };
+}
 
 async function issue(username: string, options: IssueOptions): Promise<void> {
   const loaded = loadFor(options);
-  const { auth } = loaded.configuration;
-  const { database = EVERY_DATABASE, expires } = options;
+  const { database = EVERY_DATABASE, expires, name } = options;
   if (database !== EVERY_DATABASE && !isDatabaseName(database))
     throw new Refusal("invalid_database");
   const snapshot = await readAccess(loaded);
@@ -154,23 +236,24 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   const role = await naming({ holder: userHolder(username), database, snapshot }, async () =>
     tokenRole(snapshot, username, database),
   );
-  const keys = await keysOf(loaded);
-  const ring = await loadKeyRing(keys, auth.signing_algorithm);
   const revocations = await (await revocationsOf(loaded)).read();
-  const { token, claims } = await createTokenAuthority(() => ring, auth.issuer).issue({
+  const request = {
     username,
     database,
-    role,
     credential: credentialOf(user),
     lifetime: expires,
     notBefore: earliestIssue(revocations, user),
-  });
-  await noteMachineToken(keys, ring.signer.kid, claims.expiresAt);
-  await noteChanges(loaded, [{ change: "token issued", user: username, token: claims.tokenId }]);
-  const until = momentOf(claims.expiresAt);
+  };
+  const { token, issued } = options.opaque
+    ? createOpaqueToken(request)
+    : await signToken(loaded, { ...request, role });
+  await (await inventoryOf(loaded)).add({ ...issued, name });
+  const { tokenId, expiresAt } = issued;
+  await noteChanges(loaded, [{ change: "token issued", user: username, token: tokenId }]);
+  const until = momentOf(expiresAt);
   const limit = database === EVERY_DATABASE ? "all databases of the user" : database;
-  process.stderr.write(`Token ${claims.tokenId} of ${username} for ${limit}, until ${until}.\n`);
-  process.stderr.write(`Revoke it with:  ${invocation} token revoke ${claims.tokenId}\n`);
+  process.stderr.write(`Token ${tokenId} of ${username} for ${limit}, until ${until}.\n`);
+  process.stderr.write(`Revoke it with:  ${invocation} token revoke ${tokenId}\n`);
   print(token);
 }
 
@@ -178,11 +261,12 @@ async function revoke(written: string | undefined, options: CommonOptions): Prom
   const { user: username, client } = options;
   if ((written === undefined) === (username === undefined && client === undefined)) {
     throw new UsageError(
-      "give either a token id (jti), or --user <username>, --client <client_id> or both",
+      "give either a token id (jti) or a name, or --user <username>, --client <client_id> or both",
     );
   }
   const loaded = loadFor(options);
-  const ids = written === undefined ? [] : readTokenId(written, loaded.configuration);
+  const named = written === undefined ? undefined : await findNamed(loaded, written);
+  const ids = written === undefined ? [] : readTokenId(named ?? written, loaded.configuration);
   const [tokenId] = ids;
   const revocations = await revocationsOf(loaded);
   if (client !== undefined) {
@@ -221,19 +305,25 @@ explain --json  show whether a token is accepted, its user, groups and entries; 
   <token>       the token, or - for standard input
 issue           print a new token for a user on standard output
   <username>    the user of the token
+  --name <name>  a name to recognize the token by
   --database <database>  limit the token to one database
+  --opaque      a short token, gh_ and 43 characters, of which only a hash is stored
   --expires <time>  when it expires: 90d, 12h, tomorrow, 2026-12-24, 2026-12-24T18:00:00Z; at most 366d
-list --json     list apps that users have connected, and what they may do
+list --json     list issued tokens, and apps that users have connected
+  --user <username>  only those of this user
 revoke          revoke a token, all tokens of a user, or the access of an app
-  [jti]         the token's id; for an MCP token, this ends the app's access as well
+  [jti or name]  the token's id, or the name of an issued token; for an MCP token, this ends the app's access as well
   --user <username>  revoke all current tokens of this user
   --client <client_id>  end this app's access for all users, or only for --user
 `;
 
 export function tokenCommand(): Command {
   const expires = { parse: readLifetime, fallback: [90 * 86_400, "90d"] } as const;
-  const commands = defineCommands(help, { explain, issue, list, revoke }, { expires });
-  const description =
-    "issue tokens for machines, explain tokens, list connected apps, revoke tokens";
+  const commands = defineCommands(
+    help,
+    { explain, issue, list, revoke },
+    { expires, name: { parse: readTokenName } },
+  );
+  const description = "issue tokens for machines, and list, explain and revoke tokens";
   return commandGroup("token", description, commands);
 }

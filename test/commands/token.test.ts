@@ -1,10 +1,12 @@
-import { existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { chmodSync, existsSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { keyFilesIn } from "../../src/core/identity/key-file.ts";
 import { ensureSigner } from "../../src/core/identity/key-store.ts";
 import { grant, user } from "../access/kit.ts";
 import { decodePart, readKey } from "../identity/forge.ts";
+import { eventually } from "../kit/eventually.ts";
 import { failed, type Installation, install, people, program } from "./kit.ts";
 import { noTerminal, Terminal } from "./terminal.ts";
 
@@ -207,10 +209,134 @@ t.test(
   },
 );
 
-t.test("token list without apps says so on a terminal", { skip: noTerminal }, async (t) => {
+t.test("token issue --opaque prints a short token and stores its hash", async (t) => {
+  const gatehouse = install(t, `${people}${robots}`);
+  const { code, stdout, stderr } = await gatehouse.run("token issue robot --opaque --name ci");
+  t.equal(code, 0);
+  t.match(stdout, /^gh_[\w-]{43}\n$/);
+  t.notMatch(stderr, stdout.trim());
+  const text = readFileSync(path.join(gatehouse.home, "tokens"), "utf8");
+  const record = JSON.parse(text);
+  const digest = createHash("sha256").update(stdout.trim()).digest("base64url");
+  t.match(record, { name: "ci", user: "robot", database: "*", sha256: digest, cred: "" });
+  t.match(stderr, `Token ${record.id} of robot for all databases of the user, until `);
+  t.notOk(existsSync(path.join(gatehouse.home, "keys")), "it needs no key");
+  t.match((await gatehouse.run("token issue bob --opaque")).stderr, "bob is disabled");
+});
+
+t.test("names of tokens can be confused with neither ids nor tokens", async (t) => {
+  const gatehouse = await installRobots(t);
+  for (const name of ["ci", "Nightly backup", "a.b.c", "größe", "x".repeat(64)]) {
+    const { code } = await gatehouse.run("token issue robot --opaque", ["--name", name]);
+    t.equal(code, 0, name);
+  }
+  const uuid = "0B9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a43";
+  for (const name of ["", " ci", "a  b", "a\nb", "x".repeat(65), uuid, "y".repeat(43), "gh_x"]) {
+    const refused = await gatehouse.run("token issue robot --opaque", ["--name", name]);
+    t.match(refused, { code: 2, stdout: "", stderr: /Allowed: 1 to 64 of letters/ }, name);
+  }
+});
+
+t.test("token list shows every issued token, and token revoke takes its name", async (t) => {
+  const gatehouse = await installRobots(t);
+  await issue(gatehouse, "robot --name ci --opaque");
+  await issue(gatehouse, "robot --name ci --database main");
+  await issue(gatehouse, "alice --name own");
+  const listed = async (flags = "") => {
+    const { stdout } = await gatehouse.run(`token list --json${flags}`);
+    const tokens: { id: string; user: string; name: string }[] = JSON.parse(stdout).tokens;
+    return tokens;
+  };
+  const all = await listed();
+  t.strictSame(
+    all.map(({ user, name }) => `${user} ${name}`),
+    ["alice own", "robot ci", "robot ci"],
+  );
+  t.match(all[1], { database: "main", issued: /T.*Z$/, expires: /T.*Z$/ });
+  t.equal((await listed(" --user robot")).length, 2);
+  const table = (await gatehouse.run("token list")).stdout;
+  t.match(
+    table,
+    /^USERNAME +TOKEN +NAME +DATABASE +ISSUED +EXPIRES +LAST USE\nalice +[\da-f-]{36} +own /,
+  );
+
+  const [, second, first] = all.map(({ id }) => id);
+  const several = await gatehouse.run("token revoke ci");
+  t.strictSame(
+    several,
+    failed(
+      1,
+      "several tokens are named ci; give the id of one:",
+      `${second} of robot`,
+      `${first} of robot`,
+    ),
+  );
+  t.equal((await listed()).length, 3, "nothing was revoked");
+  t.equal((await gatehouse.run(`token revoke ${first}`)).code, 0);
+  t.match(await gatehouse.run("token revoke ci"), {
+    code: 0,
+    stdout: `Revoked the token ${second}.\n`,
+  });
+  t.match(await gatehouse.run("token revoke ci"), { code: 2, stderr: /invalid token id/ });
+  t.strictSame(
+    (await listed()).map(({ name }) => name),
+    ["own"],
+  );
+});
+
+t.test("tokens that ended otherwise leave the list as well", async (t) => {
+  const gatehouse = await installRobots(t);
+  const { kid } = readKey(gatehouse.home);
+  await issue(gatehouse, "robot --name key");
+  await issue(gatehouse, "robot --name opaque --opaque");
+  await issue(gatehouse, "alice --name password --opaque");
+  await issue(gatehouse, "robot --name short --opaque --expires 1s");
+  const names = async () => {
+    const { tokens } = JSON.parse((await gatehouse.run("token list --json")).stdout);
+    return tokens.map(({ name }: { name: string }) => name).sort();
+  };
+  await eventually("one has expired", async () => !(await names()).includes("short"));
+  t.strictSame(await names(), ["key", "opaque", "password"]);
+  t.equal((await gatehouse.run("key rotate")).code, 0);
+  t.strictSame(await names(), ["key", "opaque", "password"]);
+  t.equal((await gatehouse.run(`key revoke ${kid}`)).code, 0);
+  t.strictSame(await names(), ["opaque", "password"]);
+  t.equal((await gatehouse.run("user password alice --password-stdin", "new password\n")).code, 0);
+  t.strictSame(await names(), ["opaque"]);
+  t.equal((await gatehouse.run("token revoke --user robot")).code, 0);
+  t.strictSame(await names(), []);
+});
+
+t.test("a broken or readable file of tokens is named, and its text is not shown", async (t) => {
+  const gatehouse = await installRobots(t);
+  const token = (await issue(gatehouse, "robot --opaque")).trim();
+  const file = path.join(gatehouse.home, "tokens");
+  chmodSync(file, 0o644);
+  t.match(await gatehouse.run("token list"), { code: 1, stderr: /tokens: others may read it/ });
+  chmodSync(file, 0o600);
+  writeFileSync(file, `${token}\n`);
+  for (const command of ["token list", "token issue robot --opaque", `token explain ${token}`]) {
+    const refused = await gatehouse.run(command);
+    t.match(refused, { code: 1, stdout: "", stderr: "tokens:1: is not an issued token" });
+    t.notMatch(refused.stderr, token);
+  }
+});
+
+t.test("a whole opaque token is not taken for an id", async (t) => {
+  const gatehouse = await installRobots(t);
+  const token = (await issue(gatehouse, "robot --opaque")).trim();
+  const refused = await gatehouse.run(`token revoke ${token}`);
+  t.match(refused, { code: 2, stderr: /give only its id, which .* token explain -/ });
+  t.notMatch(refused.stderr, token);
+});
+
+t.test("token list without entries says so on a terminal", { skip: noTerminal }, async (t) => {
   const gatehouse = install(t);
   const terminal = new Terminal(t, gatehouse.home, ["token", "list"]);
-  await terminal.until(/^No apps are connected\.\n/);
+  await terminal.until(/^No tokens are issued\.\s+No apps are connected\.\n/);
   t.equal(await terminal.ended(), 0);
-  t.match((await gatehouse.run("token list")).stdout, /^USERNAME +CLIENT .*\n$/);
+  t.match(
+    (await gatehouse.run("token list")).stdout,
+    /^USERNAME +TOKEN +NAME .*\n\nUSERNAME +CLIENT .*\n$/,
+  );
 });

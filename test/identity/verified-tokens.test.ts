@@ -6,7 +6,7 @@ import type { Test } from "tap";
 import t from "tap";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { Refusal } from "../../src/core/base/refusal.ts";
-import { authenticate, credentialOf } from "../../src/core/identity/authenticate.ts";
+import { credentialOf, tokenCaller } from "../../src/core/identity/authenticate.ts";
 import {
   type JsonObject,
   type Pin,
@@ -220,7 +220,7 @@ async function open(t: Test) {
     refusal(file: string) {
       const snapshot = parseAccessFile(file, "access.toml");
       const revocations = { isRevoked: ({ tokenId }: { tokenId: string }) => revoked.has(tokenId) };
-      return refusalOf(() => authenticate(tokens, snapshot, revocations, token));
+      return refusalOf(() => tokenCaller(snapshot, revocations, tokens.verify(token)));
     },
   };
 }

@@ -100,7 +100,7 @@ t.test("a client library connects without a browser, with the rights of the grou
 
   const listed = await runWarm(gateway.home, ["token", "list", "--json"]);
   const own = { username: "staff:alice", client: clientId, app: "Agent", database: "*" };
-  t.match(JSON.parse(listed.stdout), [own]);
+  t.match(JSON.parse(listed.stdout).apps, [own]);
 });
 
 t.test("the id of a token ends it", async (t) => {

@@ -127,9 +127,8 @@ t.test("an app that is disconnected at one replica has no access at any", async 
   t.notMatch(after.text, one.clientId);
   await checkEverywhere(t, other.accessToken);
 
-  const listed: { client: string; called: string[] }[] = JSON.parse(
-    await store.good(["token", "list", "--json"]),
-  );
+  const text = await store.good(["token", "list", "--json"]);
+  const listed: { client: string; called: string[] }[] = JSON.parse(text).apps;
   t.ok(listed.some(({ client }) => client === other.clientId));
   t.notOk(listed.some(({ client }) => client === one.clientId));
   t.match(
@@ -245,7 +244,7 @@ t.test("connected apps survive the move from files to the store", async (t) => {
   t.equal((await refresh(after, revoked.clientId, revoked.refreshToken)).status, 200);
   const { stdout } = await runCommand(home, ["token", "list", "--json"]);
   t.match(
-    JSON.parse(stdout).find(({ client }: { client: string }) => client === app.clientId),
+    JSON.parse(stdout).apps.find(({ client }: { client: string }) => client === app.clientId),
     { username: "alice", called: ["whoami"] },
   );
   const last = await refresh(after, app.clientId, String(next.body.refresh_token));

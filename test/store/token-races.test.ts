@@ -149,7 +149,8 @@ t.test("a refresh token works at two replicas at once", async (t) => {
   const answered = times - found.unreachable;
   t.match(found, { answered, distinct: answered });
   t.ok(found.unreachable < times / 2);
-  const listed: { client: string }[] = JSON.parse(await store.good(["token", "list", "--json"]));
+  const text = await store.good(["token", "list", "--json"]);
+  const listed: { client: string }[] = JSON.parse(text).apps;
   for (const { clientId } of families) {
     t.equal(listed.filter(({ client }) => client === clientId).length, 1, "one family");
   }

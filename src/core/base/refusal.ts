@@ -99,6 +99,7 @@ const table = {
     404,
     "The scroll, point in time or checkpoint is not the caller's, or has ended",
   ],
+  token_not_found: [404, "Token not found"],
   key_not_found: [404, "Unknown or retired signing key"],
   method_not_allowed: [405, "Method not allowed"],
   request_timeout: [408, "The request took too long to arrive"],

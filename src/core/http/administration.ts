@@ -21,6 +21,7 @@ import {
 import type { Subject } from "../access/grant.ts";
 import { effectiveGrants, localGroupsOf } from "../access/groups.ts";
 import { type Holder, holderText, userHolder, writtenHolder } from "../access/holder.ts";
+import { isAdministrator } from "../access/policy.ts";
 import { type Change, userLosingTokens } from "../access/record-change.ts";
 import { EVERY_DATABASE, isExternalUsername } from "../access/roles.ts";
 import {
@@ -35,6 +36,8 @@ import { runCooperatively } from "../base/cooperative-scheduling.ts";
 import { Refusal } from "../base/refusal.ts";
 import { type Authenticated, credentialOf } from "../identity/authenticate.ts";
 import { checkPassword, hashNewPassword, logIn } from "../identity/login.ts";
+import type { IssuedToken } from "../identity/token.ts";
+import { acceptedTokens, viewToken } from "../identity/token-file.ts";
 import type { AuditedChange } from "../observe/audit-line.ts";
 import { isDatabaseName } from "../query/names.ts";
 import { cutOnChange, sendList, sendSuccess } from "./answer.ts";
@@ -51,6 +54,7 @@ import {
   holderParameter,
   readAccessQuestion,
   readPage,
+  tokenIdParameter,
   usernameParameter,
 } from "./route.ts";
 
@@ -341,7 +345,7 @@ function isOpenTo({ tokenDatabase }: Subject, database: string): boolean {
 
 export const me = administrative((gateway, exchange) => {
   const caller = requireCaller(exchange);
-  const { subject, expiresAt } = caller;
+  const { subject, tokenId, expiresAt } = caller;
   const { tokenDatabase } = subject;
   const { snapshot } = gateway.access;
   const user = caller.identify(snapshot);
@@ -351,7 +355,12 @@ export const me = administrative((gateway, exchange) => {
   );
   return {
     user: { username: user.username, email: user.email ?? null, disabled: user.disabled },
-    token: { expires: expiresAt, database: tokenDatabase },
+    token: {
+      id: tokenId || undefined,
+      name: gateway.inventory.get(tokenId)?.name,
+      expires: expiresAt,
+      database: tokenDatabase,
+    },
     access,
   };
 });
@@ -384,6 +393,55 @@ export async function revokeTokensOf(
 export const revokeTokens = administrative(async (gateway, exchange) => {
   const username = usernameParameter(exchange);
   const change = await revokeTokensOf(gateway, actorOf(exchange), username);
+  exchange.verdict.noteChanges([change]);
+  return {};
+});
+
+/**
+ * The accepted tokens that the actor may see: all for administrators, otherwise own ones. With a
+ * token that is limited to a database, only own ones with the same limit.
+ */
+export async function visibleTokens(
+  { access: { snapshot }, inventory, revocations, keys }: Gateway,
+  actor: Subject,
+): Promise<IssuedToken[]> {
+  await inventory.reload();
+  const { username, tokenDatabase } = actor;
+  const isLimited = tokenDatabase !== EVERY_DATABASE;
+  const seesAll = !isLimited && isAdministrator(snapshot, actor);
+  const hasKey = (kid: string) => keys.ring.verifier(kid) !== undefined;
+  return acceptedTokens(inventory.all(), { snapshot, revocations, hasKey }).filter(
+    (token) =>
+      (seesAll || token.username === username) && (!isLimited || token.database === tokenDatabase),
+  );
+}
+
+export const listTokens: Endpoint = {
+  authentication: "administration",
+  async handle(gateway, exchange) {
+    const tokens = await visibleTokens(gateway, actorOf(exchange));
+    const activity = await gateway.activity.read();
+    cutOnChange(gateway, exchange);
+    exchange.verdict.allow();
+    const view = (one: IssuedToken) => viewToken(one, activity.useOfToken(one.tokenId));
+    await sendList(exchange, "tokens", tokens.values().map(view));
+  },
+};
+
+/** @throws Refusal `token_not_found` if the actor sees no such token */
+export async function revokeIssued(
+  gateway: Gateway,
+  actor: Subject,
+  tokenId: string,
+): Promise<AuditedChange> {
+  const found = (await visibleTokens(gateway, actor)).find((one) => one.tokenId === tokenId);
+  if (found === undefined) throw new Refusal("token_not_found");
+  await gateway.revocations.revokeToken(found);
+  return { change: "token revoked", user: found.username, token: tokenId };
+}
+
+export const revokeIssuedToken = administrative(async (gateway, exchange) => {
+  const change = await revokeIssued(gateway, actorOf(exchange), tokenIdParameter(exchange));
   exchange.verdict.noteChanges([change]);
   return {};
 });

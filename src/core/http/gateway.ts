@@ -8,7 +8,7 @@ import type { LoginContext } from "../identity/login.ts";
 import type { PasswordRule } from "../identity/password.ts";
 import type { LiveRevocations } from "../identity/revocations.ts";
 import type { LoginThrottle } from "../identity/throttle.ts";
-import type { TokenAuthority } from "../identity/token.ts";
+import type { LiveTokenInventory, TokenAuthority } from "../identity/token.ts";
 import type { VerifiedPasswords } from "../identity/verified-passwords.ts";
 import type { ActivityRecorder } from "../observe/activity.ts";
 import type { Audit } from "../observe/audit.ts";
@@ -92,6 +92,8 @@ export interface Gateway {
   /** Undefined if all state is in files. */
   readonly lease: Lease | undefined;
   readonly tokens: TokenAuthority;
+  /** The tokens that commands have issued. */
+  readonly inventory: LiveTokenInventory;
   /** Undefined without external issuers. */
   readonly issuers: ExternalIssuers | undefined;
   readonly login: LoginContext;

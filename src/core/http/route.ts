@@ -151,6 +151,10 @@ export function usernameParameter(exchange: Exchange): string {
   return parameter(exchange, "username", isAnyUsername, "invalid_username");
 }
 
+export function tokenIdParameter(exchange: Exchange): string {
+  return parameter(exchange, "id", (text) => text !== "", "token_not_found");
+}
+
 export function groupParameter(exchange: Exchange): string {
   return parameter(exchange, "group", isLocalGroupName, "invalid_group");
 }

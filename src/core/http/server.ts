@@ -5,16 +5,18 @@ import { http } from "../base/node-http.ts";
 import { Refusal } from "../base/refusal.ts";
 import { type Configuration, tokenHeadersOf } from "../config/schema.ts";
 import {
-  authenticate,
   bearerOnly,
   type Credential,
   claimedIssuer,
   type ExternalToken,
   externalCaller,
+  isOpaque,
   passwordCaller,
   readCredential,
+  tokenCaller,
 } from "../identity/authenticate.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
+import { findIssued, type TokenClaims } from "../identity/token.ts";
 import { traceIdOf } from "../observe/audit.ts";
 import type { RequestTrace, Tracing } from "../observe/tracing.ts";
 import { reject } from "./answer.ts";
@@ -66,8 +68,8 @@ function requireOneCredential({ configuration }: Gateway, { request }: Exchange)
 }
 
 /**
- * Waits only for a password or for a token of an external issuer that has not been verified yet, or
- * for the endpoint's own authentication.
+ * Waits only for a password, for an unknown opaque token or a token of an external issuer that has
+ * not been verified yet, or for the endpoint's own authentication.
  *
  * @throws Refusal if the endpoint requires a credential and there is no valid one
  */
@@ -79,7 +81,7 @@ export function authenticateCaller(
   requireOneCredential(gateway, exchange);
   if (authentication === "public") return undefined;
   if (typeof authentication === "object") return authentication.authenticate(gateway, exchange);
-  const { configuration, tokens, access, revocations, issuers } = gateway;
+  const { configuration, tokens, inventory, access, revocations, issuers } = gateway;
   if (!configuration.auth.enabled) {
     if (authentication === "administration") throw new Refusal("administration_disabled");
     return undefined;
@@ -102,10 +104,19 @@ export function authenticateCaller(
   if (/^basic /i.test(authorization ?? "")) requireSameOrigin(gateway, exchange);
   if ("password" in credential) return authenticateUser(gateway, exchange, credential);
   const { token } = credential;
+  const accept = (own: Omit<TokenClaims, "role">) => {
+    exchange.authenticated = tokenCaller(access.snapshot, revocations, own);
+  };
+  if (isOpaque(token)) {
+    const issued = findIssued(inventory, tokens.metrics, token);
+    if (issued instanceof Promise) return issued.then(accept);
+    accept(issued);
+    return undefined;
+  }
   if (issuers !== undefined && claimedIssuer(token) !== configuration.auth.issuer) {
     return issuers.verify(token, "query").then(acceptExternal);
   }
-  exchange.authenticated = authenticate(tokens, access.snapshot, revocations, token);
+  accept(tokens.verify(token));
   return undefined;
 }
 
@@ -181,7 +192,8 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
   const { tokenId, client, droppedGroups } = authenticated;
   if (decision === "allow" && username !== undefined) {
     const app = routed.via === "mcp" ? client : undefined;
-    gateway.activity.note(username, app, isLogin(gateway, exchange));
+    const token = gateway.inventory.get(tokenId ?? "")?.tokenId;
+    gateway.activity.note(username, app, { isLogin: isLogin(gateway, exchange), token });
   }
   gateway.audit.request({
     requestId: exchange.requestId,

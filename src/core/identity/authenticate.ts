@@ -14,7 +14,7 @@ import { type Door, tokenHeadersOf } from "../config/schema.ts";
 import type { IssuerStates } from "../observe/metrics.ts";
 import type { Revocations } from "./revocations.ts";
 import { isLoggedOut, isSignInEnded, signInOf } from "./sign-in.ts";
-import type { TokenAuthority, TokenClaims } from "./token.ts";
+import type { TokenClaims } from "./token.ts";
 
 /** The credentials that open endpoints besides those for data. */
 export const bearerOnly: readonly string[] = ["bearer"];
@@ -40,6 +40,14 @@ export function readBearerToken(header: string | undefined): string {
 /** A signed JWT in compact form: its header begins with `{"` (RFC 7519, section 3). */
 const signedToken = /^eyJ[\w-]*\.[\w-]+\.[\w-]+$/;
 
+/** An opaque token of this gateway: 32 random bytes in base64url. */
+const opaqueToken = /^gh_[\w-]{43}$/;
+
+/** True also for a part of an opaque token, which must not be sent to an issuer either. */
+export function isOpaque(token: string): boolean {
+  return token.startsWith("gh_");
+}
+
 /**
  * A username and a password, or any username and a token (RFC 7617, section 2).
  *
@@ -53,7 +61,8 @@ function readBasic(encoded: string): Credential {
   if (!isValid || username === undefined || password === undefined) {
     throw new Refusal("credentials_invalid", { detail: "not in the form of RFC 7617" });
   }
-  return signedToken.test(password) ? { token: password } : { username, password };
+  const isToken = signedToken.test(password) || opaqueToken.test(password);
+  return isToken ? { token: password } : { username, password };
 }
 
 /** How a client sends what `auth.accept` lists, for messages. */
@@ -229,15 +238,14 @@ export function identify(
   return user;
 }
 
-/** The caller with a login token. @throws Refusal with one of the 401 codes */
-export function authenticate(
-  tokens: Pick<TokenAuthority, "verify">,
+/** The caller with a verified token of this gateway. @throws Refusal with one of the 401 codes */
+export function tokenCaller(
   snapshot: Snapshot,
   revocations: Pick<Revocations, "isRevoked">,
-  text: string,
+  token: Omit<TokenClaims, "role">,
 ): Authenticated {
-  const token = tokens.verify(text);
   const { username, database: tokenDatabase, tokenId, expiresAt } = token;
+  requireUnexpired(token);
   identify(snapshot, revocations, token);
   return {
     subject: { username, tokenDatabase },

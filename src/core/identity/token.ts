@@ -1,4 +1,4 @@
-import { randomUUID } from "node:crypto";
+import { hash, randomBytes, randomUUID } from "node:crypto";
 import { SignJWT } from "jose/jwt/sign";
 import { LRUCache } from "lru-cache";
 import { entriesIn } from "../access/entries.ts";
@@ -31,6 +31,8 @@ interface CachedToken<T> extends Omit<ReturnType<typeof verifyPinned>, "claims">
   readonly content: T;
 }
 
+type TokenMetrics = Record<"remembered" | "verified" | "refused", number>;
+
 /**
  * Verifies tokens, and caches the content of valid ones while their keys verify. The caller must
  * check revocations and the user every time. Refused tokens cannot evict valid ones.
@@ -39,7 +41,7 @@ export class VerifiedTokens<T extends object> {
   readonly #pin: Pin;
   readonly #read: (claims: JsonObject) => T;
   readonly #recent: LRUCache<string, CachedToken<T>>;
-  readonly metrics = { remembered: 0, verified: 0, refused: 0 };
+  readonly metrics: TokenMetrics = { remembered: 0, verified: 0, refused: 0 };
 
   constructor(pin: Pin, read: (claims: JsonObject) => T, max = MAX_CACHED_TOKENS) {
     this.#pin = pin;
@@ -94,7 +96,7 @@ export interface TokenClaims {
   readonly expiresAt: number;
 }
 
-type TokenRequest = Pick<TokenClaims, "username" | "database" | "role" | "credential"> & {
+export type TokenRequest = Pick<TokenClaims, "username" | "database" | "role" | "credential"> & {
   /** Seconds, or the moment of expiry. */
   readonly lifetime: number | Date;
   /** The earliest `iat`, so that the token survives a revocation made in the same second. */
@@ -110,6 +112,10 @@ function readClaims({ sub, database, role, cred, jti, iat, exp }: JsonObject): T
   if (!isSeconds(iat) || !isSeconds(exp)) throw invalidToken("claim iat or exp");
   const times = { issuedAt: iat, expiresAt: exp };
   return { username: sub, database, role, credential: cred, tokenId: jti, ...times };
+}
+
+function expiryOf(lifetime: TokenRequest["lifetime"], issuedAt: number): number {
+  return lifetime instanceof Date ? Math.ceil(lifetime.getTime() / 1000) : issuedAt + lifetime;
 }
 
 /** Issues and verifies login tokens. Calls `ring` every time, so that keys can rotate. */
@@ -129,8 +135,7 @@ export function createTokenAuthority(ring: () => KeyRing, issuer: string) {
     async issue({ lifetime, notBefore, ...subject }: TokenRequest) {
       const { algorithm, signer } = ring();
       const issuedAt = Math.max(epochSeconds(), notBefore);
-      const expiresAt =
-        lifetime instanceof Date ? Math.ceil(lifetime.getTime() / 1000) : issuedAt + lifetime;
+      const expiresAt = expiryOf(lifetime, issuedAt);
       const claims: TokenClaims = { ...subject, tokenId: randomUUID(), issuedAt, expiresAt };
       const { database, role, credential: cred } = subject;
       const token = await new SignJWT({ database, cred, ...(role && { role }) })
@@ -142,7 +147,7 @@ export function createTokenAuthority(ring: () => KeyRing, issuer: string) {
         .setIssuedAt(issuedAt)
         .setExpirationTime(expiresAt)
         .sign(signer.key);
-      return { token, claims };
+      return { token, claims, kid: signer.kid };
     },
     /** @throws Refusal `token_expired` or `token_invalid` */
     verify: (token: string): TokenClaims => verified.verify(token),
@@ -161,4 +166,97 @@ export function tokenRole(snapshot: Snapshot, username: string, database: string
   const { reason, role } = decide(snapshot, subject, "SELECT", database);
   if (reason !== "allowed") throw new Refusal(reason);
   return role === "None" ? undefined : role;
+}
+
+/**
+ * A token that a command issued, as the inventory keeps it. An opaque token is accepted only because
+ * the inventory has it; a JWT is only listed.
+ */
+export interface IssuedToken extends Omit<TokenClaims, "role"> {
+  readonly name?: string | undefined;
+  /** SHA-256 in base64url. Absent for a JWT. */
+  readonly digest?: string | undefined;
+  /** The key that signed a JWT. */
+  readonly kid?: string | undefined;
+}
+
+/** Random tokens need no salt, and a lookup by digest takes the same time for every wrong token. */
+function digestOf(token: string): string {
+  return hash("sha256", token, "base64url");
+}
+
+export function createOpaqueToken({ lifetime, notBefore, ...subject }: Omit<TokenRequest, "role">) {
+  const token = `gh_${randomBytes(32).toString("base64url")}`;
+  const issuedAt = Math.max(epochSeconds(), notBefore);
+  const issued: IssuedToken = {
+    ...subject,
+    tokenId: randomUUID(),
+    issuedAt,
+    expiresAt: expiryOf(lifetime, issuedAt),
+    digest: digestOf(token),
+  };
+  return { token, issued };
+}
+
+export interface TokenInventory {
+  /** The record of an opaque token. */
+  find(token: string): IssuedToken | undefined;
+  get(tokenId: string): IssuedToken | undefined;
+  all(): Iterable<IssuedToken>;
+}
+
+export class TokenIndex implements TokenInventory {
+  readonly #byId = new Map<string, IssuedToken>();
+  readonly #byDigest = new Map<string, IssuedToken>();
+
+  constructor(tokens: Iterable<IssuedToken> = []) {
+    for (const token of tokens) this.add(token);
+  }
+
+  add(token: IssuedToken): void {
+    this.#byId.set(token.tokenId, token);
+    if (token.digest !== undefined) this.#byDigest.set(token.digest, token);
+  }
+
+  find(token: string): IssuedToken | undefined {
+    return this.#byDigest.get(digestOf(token));
+  }
+
+  get(tokenId: string): IssuedToken | undefined {
+    return this.#byId.get(tokenId);
+  }
+
+  all(): Iterable<IssuedToken> {
+    return this.#byId.values();
+  }
+}
+
+/** The inventory of a running gateway. */
+export interface LiveTokenInventory extends TokenInventory {
+  /** Resolves when the stored tokens are known. */
+  reload(): Promise<void>;
+  close(): Promise<void>;
+}
+
+/**
+ * The record of an opaque token. Waits only for one that this process does not know.
+ *
+ * @throws Refusal `token_invalid`
+ */
+export function findIssued(
+  inventory: LiveTokenInventory,
+  metrics: TokenMetrics,
+  token: string,
+): IssuedToken | Promise<IssuedToken> {
+  const known = inventory.find(token);
+  if (known !== undefined) {
+    metrics.remembered++;
+    return known;
+  }
+  return inventory.reload().then(() => {
+    const found = inventory.find(token);
+    metrics[found === undefined ? "refused" : "verified"]++;
+    if (found === undefined) throw new Refusal("token_invalid", { detail: "unknown opaque token" });
+    return found;
+  });
 }

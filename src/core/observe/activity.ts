@@ -24,6 +24,11 @@ function keyOf(user: string, client: string | undefined): string {
   return client === undefined ? user : `${user} ${client}`;
 }
 
+/** Unambiguous, because no username begins with this character. */
+function keyOfToken(tokenId: string): string {
+  return `#${tokenId}`;
+}
+
 /** An unreadable file counts as empty. */
 function readActivityFile(file: string): [key: string, activity: LastActivity][] {
   try {
@@ -34,8 +39,12 @@ function readActivityFile(file: string): [key: string, activity: LastActivity][]
   }
 }
 
+type Entries = Iterable<readonly [key: string, activity: LastActivity]>;
+
 export interface ActivityStorage {
-  load(): Iterable<readonly [key: string, activity: LastActivity]>;
+  load(): Entries;
+  /** The written activity of all processes. */
+  readAll(): Promise<Entries>;
   write(known: ReadonlyMap<string, LastActivity>): Promise<void>;
 }
 
@@ -43,6 +52,7 @@ export function activityFile(serviceDirectory: string, number: number): Activity
   const file = path.join(serviceDirectory, `activity.${number}.json`);
   return {
     load: () => readActivityFile(file),
+    readAll: async () => activityFilesIn(serviceDirectory),
     async write(known) {
       const entries = known.entries().map(([key, { login, use }]) => [key, [login, use]]);
       await replaceFile(file, JSON.stringify(Object.fromEntries(entries)));
@@ -81,16 +91,26 @@ export function createActivityRecorder(place: ActivityStorage, log: Log) {
   }
 
   return {
-    /** Records an allowed request or login of a user, by an application if `client` is set. */
-    note(user: string, client: string | undefined, isLogin = false): void {
+    /** Records an allowed request or login of a user, by an application or an issued token. */
+    note(
+      user: string,
+      client: string | undefined,
+      { isLogin = false, token }: { isLogin?: boolean; token?: string | undefined } = {},
+    ): void {
       const now = epochSeconds();
-      for (const key of client === undefined ? [user] : [user, keyOf(user, client)]) {
+      const keys = client === undefined ? [user] : [user, keyOf(user, client)];
+      if (token !== undefined) keys.push(keyOfToken(token));
+      for (const key of keys) {
         const activity = known.get(key) ?? { login: 0, use: now };
         activity.use = now;
         if (isLogin) activity.login = now;
         known.set(key, activity);
       }
       timer ??= setTimeout(() => void write(), pause).unref();
+    },
+    /** That of other processes may be up to a minute old. */
+    async read(): Promise<KnownActivity> {
+      return activityOf([...(await place.readAll()), ...known]);
     },
     async close(): Promise<void> {
       if (timer !== undefined) await write();
@@ -102,7 +122,7 @@ export function createActivityRecorder(place: ActivityStorage, log: Log) {
 export type KnownActivity = ReturnType<typeof activityOf>;
 
 /** Joins the activity of several processes. */
-export function activityOf(entries: Iterable<readonly [key: string, activity: LastActivity]>) {
+export function activityOf(entries: Entries) {
   const known = new Map<string, LastActivity>();
   for (const [key, { login, use }] of entries) {
     const before = known.get(key) ?? never;
@@ -110,10 +130,12 @@ export function activityOf(entries: Iterable<readonly [key: string, activity: La
   }
   return {
     of: (user: string, client?: string): LastActivity => known.get(keyOf(user, client)) ?? never,
+    /** The last use of an issued token, 0 for never. */
+    useOfToken: (tokenId: string): number => (known.get(keyOfToken(tokenId)) ?? never).use,
   };
 }
 
-export function activityIn(serviceDirectory: string): KnownActivity {
+function activityFilesIn(serviceDirectory: string): Entries {
   let names: string[] = [];
   try {
     names = readdirSync(serviceDirectory);
@@ -121,5 +143,9 @@ export function activityIn(serviceDirectory: string): KnownActivity {
     // Without the directory, nothing is known.
   }
   const files = names.filter((name) => /^activity\.\d+\.json$/.test(name));
-  return activityOf(files.flatMap((name) => readActivityFile(path.join(serviceDirectory, name))));
+  return files.flatMap((name) => readActivityFile(path.join(serviceDirectory, name)));
+}
+
+export function activityIn(serviceDirectory: string): KnownActivity {
+  return activityOf(activityFilesIn(serviceDirectory));
 }

@@ -8,10 +8,12 @@ import {
   type ExternalToken,
   externalCaller,
   identify,
+  isOpaque,
   readBearerToken,
   requireUnexpired,
 } from "../../core/identity/authenticate.ts";
 import { signInOf } from "../../core/identity/sign-in.ts";
+import { findIssued } from "../../core/identity/token.ts";
 import type { SignIns } from "../oauth/client/sign-ins.ts";
 import { type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
 import type { AuthorizationServer } from "../oauth/server/server.ts";
@@ -94,10 +96,14 @@ export async function authenticatePrincipal(
 ): Promise<Principal> {
   const token = readBearerToken(header);
   const issuer = claimedIssuer(token);
-  const { configuration, tokens, issuers, publicUrl } = gateway;
+  const { configuration, tokens, inventory, issuers, publicUrl } = gateway;
+  // A login token has all rights of its user until it is revoked, and so has an issued token.
+  const unlimited = { readOnly: false, scopes: new Set(mcpScopes), requireStillGranted() {} };
+  if (isOpaque(token)) {
+    const issued = await findIssued(inventory, tokens.metrics, token);
+    return ownPrincipal(gateway, signIns, { ...issued, ...unlimited });
+  }
   if (issuer === configuration.auth.issuer) {
-    // A login token has all rights of its user until it is revoked.
-    const unlimited = { readOnly: false, scopes: new Set(mcpScopes), requireStillGranted() {} };
     return ownPrincipal(gateway, signIns, { ...tokens.verify(token), ...unlimited });
   }
   if (authorizationServer !== undefined && issuer === publicUrl) {

@@ -98,7 +98,7 @@ async function openOwnAuthorizationServer(
     onEvent(name, fields) {
       const { user, outcome = "allowed" } = fields;
       if (name === "oauth_login" && outcome === "allowed")
-        activity.note(String(user), undefined, true);
+        activity.note(String(user), undefined, { isLogin: true });
       // Changes of revocations are attributed to the user.
       const author = name === "oauth_revocation" ? { author: { kind: "api", name: user } } : {};
       audit.event(name, { ...fields, ...author }, outcome === "allowed" ? "info" : "warn");

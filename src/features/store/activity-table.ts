@@ -17,11 +17,13 @@ const deleteSql = `delete from gatehouse.activity
   where use < extract(epoch from clock_timestamp()) - ${RETENTION_SECONDS}`;
 
 /** The activity of all replicas. Each process writes what has changed since its last write. */
-export function activityTable({ query }: Database): ActivityStorage {
+export function activityTable(database: Database): ActivityStorage {
+  const { query } = database;
   const written = new Map<string, LastActivity>();
 
   return {
     load: () => [],
+    readAll: () => readEntries(database),
     async write(known) {
       const changed = [...known].filter(([key, { login, use }]) => {
         const before = written.get(key);
@@ -46,7 +48,11 @@ const rowShape = z
   .object({ key: z.string(), login: z.int(), use: z.int() })
   .transform(({ key, ...activity }) => [key, activity] as const);
 
-export async function readActivity({ query }: Database) {
+async function readEntries({ query }: Database) {
   const rows = await query("select key, login, use from gatehouse.activity");
-  return activityOf(rows.map((row) => rowShape.parse(row)));
+  return rows.map((row) => rowShape.parse(row));
+}
+
+export async function readActivity(database: Database) {
+  return activityOf(await readEntries(database));
 }

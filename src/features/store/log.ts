@@ -14,6 +14,8 @@ import {
   writtenEntry,
 } from "../../core/access/records.ts";
 import { lineShape, type Revocation } from "../../core/identity/revocations.ts";
+import type { IssuedToken } from "../../core/identity/token.ts";
+import { readIssuedToken, writtenToken } from "../../core/identity/token-file.ts";
 import type { Query } from "./database.ts";
 
 export class StoreContentError extends Error {}
@@ -66,11 +68,15 @@ export function parseBoundaries(value: unknown): Boundary[] {
 export type StoredChange =
   | { readonly kind: "access"; readonly replacement: Replacement }
   | { readonly kind: "revocation"; readonly revocation: Revocation }
+  | { readonly kind: "token"; readonly token: IssuedToken }
   /** Keys have their own table, so that no key material stays in the log. */
   | { readonly kind: "keys"; readonly ring: string };
 
-/** Form 2 has groups, and names with the characters that issuers use; form 3 has `same_as`. */
-export const FORM: number = 3;
+/**
+ * Form 2 has groups, and names with the characters that issuers use; form 3 has `same_as`; form 4
+ * has issued tokens.
+ */
+export const FORM: number = 4;
 
 const nameOfForm1 = /^(?!group:)(?:[A-Za-z0-9_-]{1,63}:)?(?!\.{1,2}$)[A-Za-z0-9._@-]{1,64}$/;
 
@@ -80,6 +86,7 @@ const nameOfForm1 = /^(?!group:)(?:[A-Za-z0-9_-]{1,63}:)?(?!\.{1,2}$)[A-Za-z0-9.
  */
 export function formOf(change: StoredChange): number {
   if (change.kind === "keys") return 1;
+  if (change.kind === "token") return 4;
   if (change.kind === "revocation") {
     const { revocation } = change;
     return "jti" in revocation || nameOfForm1.test(revocation.user) ? 1 : 2;
@@ -115,6 +122,7 @@ const replacementShape = z.object({ users: z.unknown(), boundaries: z.unknown().
 export function writtenChange(change: StoredChange): object {
   if (change.kind === "revocation") return change.revocation;
   if (change.kind === "keys") return { ring: change.ring };
+  if (change.kind === "token") return writtenToken(change.token);
   return writtenReplacement(change.replacement);
 }
 
@@ -128,6 +136,7 @@ export function writtenReplacement({ records, boundaries }: Replacement): object
 
 function parseChange(kind: string, data: unknown): StoredChange {
   if (kind === "revocation") return { kind, revocation: lineShape.parse(data) };
+  if (kind === "token") return { kind, token: readIssuedToken(data) };
   if (kind === "keys") return { kind, ring: ringShape.parse(data).ring };
   return { kind: "access", replacement: parseReplacement(data) };
 }

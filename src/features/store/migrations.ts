@@ -95,6 +95,9 @@ const migrations: readonly string[] = [
     key text collate "C" primary key, login bigint not null, use bigint not null
   );
   `,
+  `
+  create index log_tokens on gatehouse.log (ends) where kind = 'token';
+  `,
 ];
 
 export const MIGRATIONS = migrations.length;

@@ -17,6 +17,8 @@ import {
   type RevocationStore,
   revocationOfUser,
 } from "../../core/identity/revocations.ts";
+import type { LiveTokenInventory } from "../../core/identity/token.ts";
+import type { TokenInventoryStore } from "../../core/identity/token-file.ts";
 import { ownersOf, type SessionRegister, sessionLimits } from "../mcp/proxy/sessions.ts";
 import type { AuthorizationState } from "../oauth/server/state-store.ts";
 import { SEAL_KEY } from "../oauth/server/state-store.ts";
@@ -81,6 +83,33 @@ function openRevocationStore(store: StoreAccess): LiveRevocations {
     async reload() {
       await replica?.poll();
     },
+    async close() {},
+  };
+}
+
+function tokenStore({ state, writer, replica, author }: StoreAccess): TokenInventoryStore {
+  return {
+    read: async () => state.tokens,
+    async add(token) {
+      await replica?.requireReachable();
+      await writer.append(
+        (turn) => turn.append({ change: { kind: "token", token }, ends: token.expiresAt }),
+        author,
+      );
+    },
+  };
+}
+
+function openInventory({ state: { tokens }, replica }: StoreAccess): LiveTokenInventory {
+  return {
+    find(token) {
+      replica?.requireFresh();
+      return tokens.find(token);
+    },
+    get: (tokenId) => tokens.get(tokenId),
+    all: () => tokens.all(),
+    // A token is issued only when every replica knows it.
+    async reload() {},
     async close() {},
   };
 }
@@ -253,6 +282,7 @@ export async function openReplica(
     ),
     access: openAccessStore(shared),
     revocations: openRevocationStore(shared),
+    inventory: openInventory(shared),
     keys: keysInStore(shared, store.database, store.secrets, LOGIN_RING),
   };
 }
@@ -272,6 +302,7 @@ export async function operateStore(store: Store, onWait?: (sentence: string) => 
       ...revocationWriter(shared),
       read: async () => Object.assign(state.revocations, { count: state.revocations.size }),
     },
+    inventory: tokenStore(shared),
     authorization: authorizationOf(shared, store),
     keys: keysInStore(shared, store.database, store.secrets, LOGIN_RING),
   };

@@ -4,6 +4,8 @@ import { indexOf, replaceRecords } from "../../core/access/record-change.ts";
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { lineShape, RevocationIndex } from "../../core/identity/revocations.ts";
+import { TokenIndex } from "../../core/identity/token.ts";
+import { readIssuedToken } from "../../core/identity/token-file.ts";
 import type { Database } from "./database.ts";
 import {
   FORM,
@@ -34,32 +36,45 @@ export class SharedState {
   position: Pick<Head, "version" | "id">;
   snapshot: Snapshot;
   readonly revocations: RevocationIndex;
+  readonly tokens: TokenIndex;
   readonly listeners: StateListener[] = [];
   readonly own: Set<string> = new Set();
   #revokedUsers: ReadonlyMap<string, number> | undefined;
   #applying: Promise<void> = Promise.resolve();
 
-  private constructor(head: Head, snapshot: Snapshot, revocations: RevocationIndex) {
+  private constructor(
+    head: Head,
+    snapshot: Snapshot,
+    revocations: RevocationIndex,
+    tokens: TokenIndex,
+  ) {
     this.position = head;
     this.snapshot = snapshot;
     this.revocations = revocations;
+    this.tokens = tokens;
   }
 
   /** @throws Refusal `store_unreachable`, or StoreContentError if this release cannot read it */
   static async load(database: Database): Promise<SharedState> {
-    const [head, users, boundaries, revocations] = await database.transaction(async (query) => {
-      const head = await readHead(query);
-      requireReadable(head);
-      const users = await query("select record from gatehouse.users order by position");
-      const [row] = await query("select records from gatehouse.boundaries");
-      const revoked = "select data from gatehouse.log where kind = 'revocation' order by version";
-      return [head, users, row?.records, await query(revoked)] as const;
-    }, "repeatable read");
+    const [head, users, boundaries, revocations, tokens] = await database.transaction(
+      async (query) => {
+        const head = await readHead(query);
+        requireReadable(head);
+        const users = await query("select record from gatehouse.users order by position");
+        const [row] = await query("select records from gatehouse.boundaries");
+        const revoked = "select data from gatehouse.log where kind = 'revocation' order by version";
+        const issued = "select data from gatehouse.log where kind = 'token' order by version";
+        return [head, users, row?.records, await query(revoked), await query(issued)] as const;
+      },
+      "repeatable read",
+    );
     const records = users.map(({ record }) => parseRecords(record));
     const version = String(head.accessVersion);
     const access = indexOf(records, parseBoundaries(boundaries), version);
     const revoked = revocations.map(({ data }) => lineShape.parse(data));
-    return new SharedState(head, await runCooperatively(access), new RevocationIndex(revoked));
+    const issued = new TokenIndex(tokens.map(({ data }) => readIssuedToken(data)));
+    const index = new RevocationIndex(revoked);
+    return new SharedState(head, await runCooperatively(access), index, issued);
   }
 
   /** Earliest valid issue time of every user with a revocation. Each change makes a new map. */
@@ -91,6 +106,8 @@ export class SharedState {
     } else if (change.kind === "revocation") {
       this.revocations.add(change.revocation);
       this.#revokedUsers = undefined;
+    } else if (change.kind === "token") {
+      this.tokens.add(change.token);
     } else {
       for (const listener of this.listeners) await listener.keysChanged?.(change.ring);
     }

@@ -158,8 +158,8 @@ async function readLeases(query: Query) {
 }
 
 const PRUNE_EVERY = 64;
-/** Deletes revocations that expired long enough ago and that no replica still has to read. */
-const pruneSql = `delete from gatehouse.log where kind = 'revocation'
+/** Deletes what expired long enough ago and no replica still has to read. */
+const pruneSql = `delete from gatehouse.log where kind in ('revocation', 'token')
   and ends < clock_timestamp() - interval '7 days' and version < least($1::bigint,
     (select min(applied) from gatehouse.leases where expires > clock_timestamp()))`;
 

@@ -13,7 +13,7 @@ const PATIENCE_MS = 500;
 /** Identifies a state of the file; undefined if there is no file. */
 type Fingerprint = string | undefined;
 
-function fingerprint(file: string): Fingerprint {
+export function fingerprint(file: string): Fingerprint {
   try {
     const stat = statSync(file, { bigint: true, throwIfNoEntry: false });
     if (stat === undefined) return undefined;

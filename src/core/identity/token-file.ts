@@ -1,0 +1,223 @@
+import { existsSync } from "node:fs";
+import path from "node:path";
+import * as z from "zod";
+import { isAnyUsername, isDatabaseOrEvery } from "../access/roles.ts";
+import type { Snapshot } from "../access/snapshot.ts";
+import { epochSeconds } from "../base/clock.ts";
+import {
+  decodeUtf8,
+  giveToDirectoryOwner,
+  readGuardedBytes,
+  replaceFile,
+} from "../base/files/guarded.ts";
+import { withLock } from "../base/files/lock.ts";
+import { fingerprint, watchFile } from "../base/files/watch.ts";
+import { Refusal } from "../base/refusal.ts";
+import { identify, isOpaque } from "./authenticate.ts";
+import type { Revocations } from "./revocations.ts";
+import { type IssuedToken, type LiveTokenInventory, TokenIndex } from "./token.ts";
+
+export function tokenFileOf(serviceDirectory: string): string {
+  return path.join(serviceDirectory, "tokens");
+}
+
+/** Storage of issued tokens, for example a file (`inventoryIn`). */
+export interface TokenInventoryStore {
+  read(): Promise<TokenIndex>;
+  /** Resolves when the token is stored. Until then, it must not be shown to anyone. */
+  add(token: IssuedToken): Promise<void>;
+}
+
+/** Letters and digits of any script, `. _ - @ : /` and inner single spaces. */
+const namePattern = /^(?=.{1,64}$)[\p{L}\p{N}._@:/-]+(?: [\p{L}\p{N}._@:/-]+)*$/u;
+/** A UUID, or the id of an MCP access token. */
+const idPattern = /^(?:[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}|[\w-]{43})$/i;
+
+/** A name that is not the id of a token. */
+export function isTokenName(text: string): boolean {
+  return namePattern.test(text) && !idPattern.test(text) && !isOpaque(text);
+}
+
+const seconds = z.int().nonnegative();
+const recordShape = z
+  .strictObject({
+    id: z.string().min(1).max(128),
+    name: z.string().optional(),
+    user: z.string().refine(isAnyUsername),
+    database: z.string().refine(isDatabaseOrEvery),
+    issued: seconds,
+    expires: seconds,
+    cred: z.string(),
+    sha256: z
+      .string()
+      .regex(/^[\w-]{43}$/)
+      .optional(),
+    key: z.string().optional(),
+  })
+  .transform(
+    ({ id, user, issued, expires, cred, sha256, key, ...token }): IssuedToken => ({
+      ...token,
+      tokenId: id,
+      username: user,
+      issuedAt: issued,
+      expiresAt: expires,
+      credential: cred,
+      digest: sha256,
+      kid: key,
+    }),
+  );
+
+/** Reads a record as `writtenToken` writes it. @throws ZodError */
+export function readIssuedToken(record: unknown): IssuedToken {
+  return recordShape.parse(record);
+}
+
+export function writtenToken(token: IssuedToken): object {
+  const { tokenId, username, database, issuedAt, expiresAt, credential, name, digest, kid } = token;
+  return {
+    ...{ id: tokenId, name, user: username, database, issued: issuedAt, expires: expiresAt },
+    ...{ cred: credential, sha256: digest, key: kid },
+  };
+}
+
+class TokenFileError extends Error {
+  override readonly name = "TokenFileError";
+}
+
+function parseLine(line: string): IssuedToken | undefined {
+  try {
+    return recordShape.safeParse(JSON.parse(line)).data;
+  } catch {
+    return undefined;
+  }
+}
+
+async function readTokens(file: string, options: { checkRead: boolean }): Promise<TokenIndex> {
+  const index = new TokenIndex();
+  if (!existsSync(file)) return index;
+  const lines = decodeUtf8(file, await readGuardedBytes(file, options)).split("\n");
+  for (const [at, line] of lines.entries()) {
+    if (line.trim() === "") continue;
+    const token = parseLine(line);
+    // The line is not quoted, because it may be a pasted token.
+    if (token === undefined) throw new TokenFileError(`${file}:${at + 1}: is not an issued token`);
+    index.add(token);
+  }
+  return index;
+}
+
+/** Expired tokens are kept for a week, in case the clock is wrong. */
+const MARGIN_SECONDS = 7 * 86_400;
+
+/** @param options.checkRead also refuse a file that others can read */
+export function inventoryIn(file: string, options: { checkRead: boolean }): TokenInventoryStore {
+  return {
+    read: () => readTokens(file, options),
+    async add(token) {
+      await withLock(file, async () => {
+        const known = await readTokens(file, { checkRead: false });
+        known.add(token);
+        const oldest = epochSeconds() - MARGIN_SECONDS;
+        const kept = [...known.all()].filter(({ expiresAt }) => expiresAt >= oldest);
+        const lines = kept.map((one) => `${JSON.stringify(writtenToken(one))}\n`);
+        await replaceFile(file, lines.join(""));
+        giveToDirectoryOwner(file);
+      });
+    },
+  };
+}
+
+/**
+ * Follows the file. A token that is not in it any more opens nothing. A broken file changes nothing.
+ *
+ * @throws TokenFileError, UnsafeFileError or the file system's error if the first load fails
+ */
+export async function openTokenInventory(
+  file: string,
+  options: { readonly checkRead: boolean; readonly onFailure: (error: unknown) => void },
+): Promise<LiveTokenInventory> {
+  let seen = fingerprint(file);
+  let index = await readTokens(file, options);
+  let reloading: Promise<void> = Promise.resolve();
+
+  async function reloadIfChanged(): Promise<void> {
+    const now = fingerprint(file);
+    if (now === seen) return;
+    seen = now;
+    try {
+      index = await readTokens(file, options);
+    } catch (error) {
+      options.onFailure(error);
+    }
+  }
+
+  function reload(): Promise<void> {
+    reloading = reloading.then(reloadIfChanged);
+    return reloading;
+  }
+
+  const watch = watchFile(file, () => void reload());
+  return {
+    find: (token) => index.find(token),
+    get: (tokenId) => index.get(tokenId),
+    all: () => index.all(),
+    reload,
+    async close() {
+      await watch.close();
+      await reloading;
+    },
+  };
+}
+
+/** What decides whether an issued token is still accepted. */
+export interface TokenConditions {
+  readonly snapshot: Snapshot;
+  readonly revocations: Pick<Revocations, "isRevoked">;
+  readonly hasKey: (kid: string) => boolean;
+}
+
+/** The tokens that are still accepted, the newest first. */
+export function acceptedTokens(
+  tokens: Iterable<IssuedToken>,
+  { snapshot, revocations, hasKey }: TokenConditions,
+): IssuedToken[] {
+  const now = epochSeconds();
+  const isAccepted = (token: IssuedToken) => {
+    if (token.expiresAt <= now || (token.kid !== undefined && !hasKey(token.kid))) return false;
+    try {
+      identify(snapshot, revocations, token);
+      return true;
+    } catch (error) {
+      if (error instanceof Refusal && error.status === 401) return false;
+      throw error;
+    }
+  };
+  return [...tokens]
+    .reverse()
+    .filter(isAccepted)
+    .sort((one, other) => other.issuedAt - one.issuedAt);
+}
+
+const EXPIRES_SOON_SECONDS = 14 * 86_400;
+
+export function expiresSoon({ expiresAt }: Pick<IssuedToken, "expiresAt">): boolean {
+  return expiresAt <= epochSeconds() + EXPIRES_SOON_SECONDS;
+}
+
+function timeOf(epoch: number): string {
+  return new Date(epoch * 1000).toISOString().replace(".000Z", "Z");
+}
+
+/** As `GET /api/tokens` and `gatehouse token list` show it. @param lastUsed 0 for never */
+export function viewToken(token: IssuedToken, lastUsed: number) {
+  const { tokenId, name, username, database, issuedAt, expiresAt } = token;
+  return {
+    id: tokenId,
+    ...(name === undefined ? {} : { name }),
+    user: username,
+    database,
+    issued: timeOf(issuedAt),
+    expires: timeOf(expiresAt),
+    ...(lastUsed === 0 ? {} : { last_used: timeOf(lastUsed) }),
+  };
+}
