@@ -9,6 +9,7 @@ import { userHolder } from "../core/access/holder.ts";
 import { readAccessFile } from "../core/access/parse.ts";
 import { EVERY_DATABASE, isUsername } from "../core/access/roles.ts";
 import { blankUser, ownGrants, type Snapshot } from "../core/access/snapshot.ts";
+import { epochSeconds } from "../core/base/clock.ts";
 import { replaceFile } from "../core/base/files/guarded.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import { counted } from "../core/base/suggestion.ts";
@@ -19,6 +20,7 @@ import { keyFilesIn, keysDirectoryOf } from "../core/identity/key-file.ts";
 import { ensureSigner } from "../core/identity/key-store.ts";
 import { hashPassword, openPasswordRule, verifyPassword } from "../core/identity/password.ts";
 import { readRevocations } from "../core/identity/revocations.ts";
+import { inventoryIn, tokenFileOf } from "../core/identity/token-file.ts";
 import { copyStateIn, stateDirectoryOf } from "../features/oauth/server/state-file.ts";
 import { renderAccess, replaceAccess, replacementBy } from "../features/store/access-store.ts";
 import { sealedQueries } from "../features/store/approval-database.ts";
@@ -122,7 +124,7 @@ async function status(options: CommonOptions): Promise<void> {
 /** Imports everything from this host's service directory except users and grants. */
 async function importOthers(
   { configuration: { auth }, serviceDirectory }: LoadedConfiguration,
-  { keys, revocations, authorization }: StoreOperator,
+  { keys, revocations, inventory, authorization }: StoreOperator,
   database: Database,
 ): Promise<void> {
   const checkRead = { checkRead: auth.check_permissions };
@@ -134,11 +136,17 @@ async function importOthers(
       await revocations.revokeToken({ tokenId, expiresAt });
     }
   }
+  const issued = [...(await inventoryIn(tokenFileOf(serviceDirectory), checkRead).read()).all()];
+  const lasting = issued.filter(({ expiresAt }) => expiresAt > epochSeconds());
+  for (const token of lasting) await inventory.add(token);
   const directory = keysDirectoryOf(serviceDirectory);
   const imported = existsSync(directory) ? await keyFilesIn(directory, checkRead).read() : [];
   await addKeys(keys, imported);
   const revocationCount = counted(revoked.length, "revocation");
-  print(`Imported ${revocationCount} and ${counted(imported.length, "signing key")}.`);
+  const tokenCount = counted(lasting.length, "issued token");
+  print(
+    `Imported ${revocationCount}, ${tokenCount} and ${counted(imported.length, "signing key")}.`,
+  );
   const copy = await copyStateIn(stateDirectoryOf(serviceDirectory));
   if (copy === undefined) return;
   await importState(copy, authorization, database);
@@ -216,7 +224,7 @@ const help = `
 init            create tables, key file, signing keys and the first administrator
   --admin <name>  the name of the first administrator (default: admin)
 status --json   show the store's version and which replicas have applied it
-import --force  replace the store's users, grants and boundaries with those of an access file, and add this host's revocations, signing keys and connected apps
+import --force  replace the store's users, grants and boundaries with those of an access file, and add this host's revocations, issued tokens, signing keys and connected apps
   <file>        the access file
 export          print users, grants and boundaries as an access file, including password hashes
 rekey           encrypt the store's secrets again with the first line of store.key_file

@@ -17,6 +17,7 @@ import { openGatewaySetup } from "../gateway/kit.ts";
 import { noClients, Workplace } from "../journeys/installed-clients.ts";
 import { eventually } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD, startGateway, type TestGateway } from "../kit/gateway.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { words } from "../kit/words.ts";
 import { query as arbitraryQuery } from "../query/arbitrary.ts";
 
@@ -443,6 +444,19 @@ t.test("approval routes match the OpenAPI document", async (t) => {
     ["POST /query", 202, { body, token: bob }],
   ]);
   t.equal(upstream.take().length, 0);
+});
+
+t.test("issued tokens match the OpenAPI document", async (t) => {
+  const flags = ["token", "issue", "bob", "--opaque", "--name", "ci"];
+  const token = (await runWarm(gateway.home, flags)).stdout.trim();
+  const { stdout } = await runWarm(gateway.home, ["token", "list", "--json"]);
+  const at = `/api/tokens/${JSON.parse(stdout).tokens[0].id}`;
+  await checkAll(t, [
+    ["GET /api/me", 200, { token }],
+    ["GET /api/tokens", 200, { token }],
+    ["DELETE /api/tokens/{id}", 200, { at }],
+    ["DELETE /api/tokens/{id}", "token_not_found", { at }],
+  ]);
 });
 
 t.test("public routes match the OpenAPI document", async (t) => {

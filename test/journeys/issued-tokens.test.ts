@@ -7,12 +7,13 @@ import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { type Answer, auditOf, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
-import { select } from "../kit/queries.ts";
+import { insert, select } from "../kit/queries.ts";
 import { tables } from "../kit/tables.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { send } from "./mcp.ts";
 import { insertRefusal, openStaffed, passwordOf, putInForce, textOf, tokenOf } from "./staff.ts";
+import { connectToEach, servedBy } from "./supervised.ts";
 
 const people = [
   "root * Owner",
@@ -259,3 +260,29 @@ t.test("no part of an opaque token is sent to an issuer with introspection", asy
   await insertRefusal(gateway, "another-opaque-token");
   t.equal(asked, 1);
 });
+
+t.test(
+  "every worker knows a token at once, and refuses it before its revocation is answered",
+  async (t) => {
+    const { gateway } = await openStaffed(t, people, servedBy(2));
+    const root = await tokenOf(gateway, "root");
+    const connections = await connectToEach(t, gateway, root, 2);
+    const codesOf = (token: string) =>
+      Promise.all(
+        connections.map(async (kept) => (await kept.send("POST", "/query", token, insert)).code),
+      );
+    for (const revoker of connections) {
+      const token = await issue(gateway, "alice");
+      t.strictSame(await codesOf(token), [undefined, undefined]);
+      const id = await idOf(gateway, token);
+      t.equal((await revoker.send("DELETE", `/api/tokens/${id}`, root)).code, undefined);
+      t.strictSame(await codesOf(token), ["token_revoked", "token_revoked"]);
+    }
+    const token = await issue(gateway, "alice");
+    await codesOf(token);
+    await eventually("each worker lists its last use", async () => {
+      const [first] = await listOf(gateway, root);
+      return first?.last_used !== undefined;
+    });
+  },
+);

@@ -78,6 +78,8 @@ t.test("an import takes over a host's tokens and revocations", async (t) => {
   const single = await startGateway(t, { config: "[mcp]\nenabled = false\n" });
   const [kept, revoked] = [await single.login(), await single.login()];
   await single.send("POST", "/logout", {}, revoked);
+  const issue = ["token", "issue", "admin", "--name", "ci", "--opaque"];
+  const machine = (await runCommand(single.home, issue)).stdout.trim();
   await single.service.stop();
 
   const store = await makeStore(t, {}, await sharedServer());
@@ -91,13 +93,14 @@ t.test("an import takes over a host's tokens and revocations", async (t) => {
   const imported = await runCommand(single.home, ["store", "import", single.accessFile]);
   t.match(imported, {
     code: 0,
-    stdout: /contains 1 user, .*\nImported 1 revocation and 1 signing key\./,
+    stdout: /contains 1 user, .*\nImported 1 revocation, 1 issued token and 1 signing key\./,
   });
   t.notOk(existsSync(single.accessFile));
   t.ok(existsSync(`${single.accessFile}.imported`), "the access file is renamed");
   const replica = await store.replica();
   t.equal(await queryStatus(replica, kept), 200);
   t.equal(await queryStatus(replica, revoked), 401);
+  t.equal(await queryStatus(replica, machine), 200);
 });
 
 t.test("an ignored access file is reported at the start and at each edit", async (t) => {

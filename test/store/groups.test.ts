@@ -119,4 +119,10 @@ t.test("groups and names of issuers wait until each replica reads their form", a
   await store.sql("delete from gatehouse.leases");
   await store.good(same);
   t.equal(await form(), 3);
+  await store.sql(lease.replace("1, 0)", "3, 0)"));
+  const issue = ["token", "issue", "alice", "--opaque"];
+  t.match(await store.run(issue), { code: 1, stdout: "", stderr: /A running replica cannot read/ });
+  await store.sql("delete from gatehouse.leases");
+  await store.good(issue);
+  t.equal(await form(), 4);
 });

@@ -357,7 +357,7 @@ export const me = administrative((gateway, exchange) => {
     user: { username: user.username, email: user.email ?? null, disabled: user.disabled },
     token: {
       id: tokenId || undefined,
-      name: gateway.inventory.get(tokenId)?.name,
+      name: gateway.inventory.index.get(tokenId)?.name,
       expires: expiresAt,
       database: tokenDatabase,
     },
@@ -410,7 +410,7 @@ export async function visibleTokens(
   const isLimited = tokenDatabase !== EVERY_DATABASE;
   const seesAll = !isLimited && isAdministrator(snapshot, actor);
   const hasKey = (kid: string) => keys.ring.verifier(kid) !== undefined;
-  return acceptedTokens(inventory.all(), { snapshot, revocations, hasKey }).filter(
+  return acceptedTokens(inventory.index.all(), { snapshot, revocations, hasKey }).filter(
     (token) =>
       (seesAll || token.username === username) && (!isLimited || token.database === tokenDatabase),
   );

@@ -192,7 +192,7 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
   const { tokenId, client, droppedGroups } = authenticated;
   if (decision === "allow" && username !== undefined) {
     const app = routed.via === "mcp" ? client : undefined;
-    const token = gateway.inventory.get(tokenId ?? "")?.tokenId;
+    const token = gateway.inventory.index.get(tokenId ?? "")?.tokenId;
     gateway.activity.note(username, app, { isLogin: isLogin(gateway, exchange), token });
   }
   gateway.audit.request({

@@ -137,7 +137,6 @@ export async function openTokenInventory(
   options: { readonly checkRead: boolean; readonly onFailure: (error: unknown) => void },
 ): Promise<LiveTokenInventory> {
   let seen = fingerprint(file);
-  let index = await readTokens(file, options);
   let reloading: Promise<void> = Promise.resolve();
 
   async function reloadIfChanged(): Promise<void> {
@@ -145,7 +144,7 @@ export async function openTokenInventory(
     if (now === seen) return;
     seen = now;
     try {
-      index = await readTokens(file, options);
+      inventory.index = await readTokens(file, options);
     } catch (error) {
       options.onFailure(error);
     }
@@ -156,17 +155,16 @@ export async function openTokenInventory(
     return reloading;
   }
 
-  const watch = watchFile(file, () => void reload());
-  return {
-    find: (token) => index.find(token),
-    get: (tokenId) => index.get(tokenId),
-    all: () => index.all(),
+  const inventory = {
+    index: await readTokens(file, options),
     reload,
     async close() {
       await watch.close();
       await reloading;
     },
   };
+  const watch = watchFile(file, () => void reload());
+  return inventory;
 }
 
 /** What decides whether an issued token is still accepted. */

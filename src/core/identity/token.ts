@@ -198,14 +198,7 @@ export function createOpaqueToken({ lifetime, notBefore, ...subject }: Omit<Toke
   return { token, issued };
 }
 
-export interface TokenInventory {
-  /** The record of an opaque token. */
-  find(token: string): IssuedToken | undefined;
-  get(tokenId: string): IssuedToken | undefined;
-  all(): Iterable<IssuedToken>;
-}
-
-export class TokenIndex implements TokenInventory {
+export class TokenIndex {
   readonly #byId = new Map<string, IssuedToken>();
   readonly #byDigest = new Map<string, IssuedToken>();
 
@@ -218,6 +211,7 @@ export class TokenIndex implements TokenInventory {
     if (token.digest !== undefined) this.#byDigest.set(token.digest, token);
   }
 
+  /** The record of an opaque token. */
   find(token: string): IssuedToken | undefined {
     return this.#byDigest.get(digestOf(token));
   }
@@ -232,7 +226,11 @@ export class TokenIndex implements TokenInventory {
 }
 
 /** The inventory of a running gateway. */
-export interface LiveTokenInventory extends TokenInventory {
+export interface LiveTokenInventory {
+  /** A change may replace it. */
+  readonly index: TokenIndex;
+  /** @throws Refusal `store_unreachable` if tokens may be missing here */
+  requireFresh?(): void;
   /** Resolves when the stored tokens are known. */
   reload(): Promise<void>;
   close(): Promise<void>;
@@ -248,13 +246,14 @@ export function findIssued(
   metrics: TokenMetrics,
   token: string,
 ): IssuedToken | Promise<IssuedToken> {
-  const known = inventory.find(token);
+  inventory.requireFresh?.();
+  const known = inventory.index.find(token);
   if (known !== undefined) {
     metrics.remembered++;
     return known;
   }
   return inventory.reload().then(() => {
-    const found = inventory.find(token);
+    const found = inventory.index.find(token);
     metrics[found === undefined ? "refused" : "verified"]++;
     if (found === undefined) throw new Refusal("token_invalid", { detail: "unknown opaque token" });
     return found;

@@ -102,12 +102,8 @@ function tokenStore({ state, writer, replica, author }: StoreAccess): TokenInven
 
 function openInventory({ state: { tokens }, replica }: StoreAccess): LiveTokenInventory {
   return {
-    find(token) {
-      replica?.requireFresh();
-      return tokens.find(token);
-    },
-    get: (tokenId) => tokens.get(tokenId),
-    all: () => tokens.all(),
+    index: tokens,
+    requireFresh: () => replica?.requireFresh(),
     // A token is issued only when every replica knows it.
     async reload() {},
     async close() {},
