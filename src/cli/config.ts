@@ -15,11 +15,21 @@ import type { LoadedConfiguration } from "../core/config/load.ts";
 import { administratorWarning } from "../core/http/reloads.ts";
 import { readCertificate } from "../core/http/secure-server.ts";
 import { keysDirectoryOf } from "../core/identity/key-file.ts";
+import { expiresSoon, tokenFileOf } from "../core/identity/token-file.ts";
 import { missingNames, openAsGuest } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
-import { keysOf, readAccess, revocationsOf } from "./operator.ts";
+import { issuedTokens, keysOf, readAccess, revocationsOf } from "./operator.ts";
 import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
-import { explain, FAILURE, print, printJson, reportFailure, warn } from "./output.ts";
+import {
+  explain,
+  FAILURE,
+  momentOf,
+  plainly,
+  print,
+  printJson,
+  reportFailure,
+  warn,
+} from "./output.ts";
 import { exposureWarnings, writeProblems } from "./start-checks.ts";
 
 /** An absent part is created by a start or by a revocation. */
@@ -134,6 +144,19 @@ async function* checkCertificate({ configuration }: LoadedConfiguration): Findin
   if (expires.getTime() <= Date.now()) yield { warning: "the certificate has expired" };
 }
 
+async function* checkTokens(loaded: LoadedConfiguration): Findings {
+  const file = tokenFileOf(loaded.serviceDirectory);
+  const isStored = loaded.configuration.store.url !== undefined;
+  if (!isStored && !existsSync(file)) return;
+  const tokens = await issuedTokens(loaded);
+  if (!isStored) yield ok("issued tokens", `${file} (${tokens.length})`);
+  const soon = tokens.filter(expiresSoon).map(({ tokenId, name, username, expiresAt }) => {
+    const named = name === undefined ? tokenId : `${tokenId} (${plainly(name)})`;
+    return `the token ${named} of ${username} expires at ${momentOf(expiresAt)}`;
+  });
+  yield* firstOf(soon);
+}
+
 /** Yields an error instead of throwing it, so that one run lists everything to fix. */
 async function* attempt<Input>(check: (input: Input) => Findings, input: Input): Findings {
   try {
@@ -153,7 +176,8 @@ async function* checkAll(options: CommonOptions): Findings {
   }
   const isShared = loaded.configuration.store.url !== undefined;
   const state = isShared ? [checkStore] : [checkKeys, checkAccessFile, checkRevocations];
-  for (const check of [checkDatabase, checkCertificate, ...state]) yield* attempt(check, loaded);
+  for (const check of [checkDatabase, checkCertificate, ...state, checkTokens])
+    yield* attempt(check, loaded);
   for (const problem of writeProblems(loaded)) yield { error: new Error(problem) };
 }
 

@@ -155,19 +155,15 @@ export function changeAccess(
 
 /** Clears the failed logins of a user, in a running gateway or in the store. */
 export async function unlock(loaded: LoadedConfiguration, username: string): Promise<void> {
-  try {
-    if (loaded.configuration.store.url === undefined) {
-      return await noteUnlocked(changeNotesOf(loaded.serviceDirectory), username);
-    }
-    const { PAIRS, pairEnding } = await import("../core/identity/throttle.ts");
-    const { withStore } = await import("../features/store/open.ts");
-    const { forgetCounts } = await import("../features/store/shared-counts.ts");
-    await withStore(loaded, ({ database }) =>
-      forgetCounts(database.query, PAIRS, pairEnding(username)),
-    );
-  } catch (error) {
-    warn(`failed logins of ${username} could not be cleared: ${explain(error)}`);
+  if (loaded.configuration.store.url === undefined) {
+    return noteUnlocked(changeNotesOf(loaded.serviceDirectory), username);
   }
+  const { PAIRS, pairEnding } = await import("../core/identity/throttle.ts");
+  const { withStore } = await import("../features/store/open.ts");
+  const { forgetCounts } = await import("../features/store/shared-counts.ts");
+  await withStore(loaded, ({ database }) =>
+    forgetCounts(database.query, PAIRS, pairEnding(username)),
+  );
 }
 
 /** Records a command's changes for the audit. If that fails, the changes stay in force. */

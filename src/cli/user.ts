@@ -15,7 +15,12 @@ import {
   usersWithoutRecord,
 } from "../core/access/snapshot.ts";
 import { createAccessFile } from "../core/access/write.ts";
-import { type AccountAction, accountActions, actions } from "../core/administration/actions.ts";
+import {
+  type AccountAction,
+  accountActions,
+  actions,
+  unlockedUser,
+} from "../core/administration/actions.ts";
 import { epochSeconds } from "../core/base/clock.ts";
 import { invocation } from "../core/base/product.ts";
 import { Refusal } from "../core/base/refusal.ts";
@@ -43,7 +48,7 @@ import {
   defineCommands,
   readNames,
 } from "./options.ts";
-import { momentOrNull, plainly, print, printList, UsageError } from "./output.ts";
+import { explain, momentOrNull, plainly, print, printList, UsageError, warn } from "./output.ts";
 import { readNewHash } from "./password.ts";
 
 /** Returns the default database if it exists, else another known one, else `<database>`. */
@@ -152,6 +157,14 @@ async function act(
 ): Promise<void> {
   const loaded = loadFor(options);
   const { configuration } = loaded;
+  if (unlocks === "only") {
+    const snapshot = await readAccess(loaded);
+    const about = { holder: userHolder(username), snapshot };
+    await naming(about, async () => plan(snapshot, "operator", { username }, configuration));
+    await unlock(loaded, username);
+    await noteChanges(loaded, [unlockedUser(username)]);
+    return print(command.done(username, undefined));
+  }
   let wasDisabled = false;
   const planWith = (input: { passwordHash?: string }) => (current: Snapshot) => {
     wasDisabled = current.users.get(username)?.disabled === true;
@@ -174,7 +187,11 @@ async function act(
   const isStillDisabled = wasDisabled && users.get(username)?.disabled;
   if (isStillDisabled) await (await revocationsOf(loaded)).revokeUser(username);
   const user = users.get(username);
-  if (unlocks && user?.passwordHash !== undefined) await unlock(loaded, username);
+  if (unlocks && user?.passwordHash !== undefined) {
+    await unlock(loaded, username).catch((error: unknown) =>
+      warn(`failed logins of ${username} could not be cleared: ${explain(error)}`),
+    );
+  }
   print(command.done(username, user));
 }
 

@@ -30,6 +30,20 @@ t.test("config check lists every file with its state", async (t) => {
   t.match(stdout, `\nrevocations    ok  ${file} (1)\n`);
 });
 
+t.test("config check warns of tokens that expire within 14 days", async (t) => {
+  const gatehouse = install(t);
+  const issue = (flags: string) => gatehouse.run(`token issue alice --opaque ${flags}`);
+  t.equal((await issue("--name ci --expires 13d")).code, 0);
+  t.equal((await issue("--expires 15d")).code, 0);
+  const { code, stdout, stderr } = await gatehouse.run("config check");
+  t.equal(code, 0);
+  t.match(stdout, `\nissued tokens  ok  ${gatehouse.home}/tokens (2)\n`);
+  t.match(stderr, /^warning: the token [\da-f-]{36} \(ci\) of alice expires at \d{4}-.*Z\n$/);
+  t.equal((await gatehouse.run("token revoke ci")).code, 0);
+  const after = await gatehouse.run("config check");
+  t.match(after, { stdout: "/tokens (1)\n", stderr: "" });
+});
+
 t.test("config check refuses pipes, devices and huge files", async (t) => {
   const gatehouse = install(t);
   const pipe = path.join(gatehouse.home, "pipe");

@@ -384,7 +384,7 @@ export function planAddUser(
   ];
 }
 
-function requireUser(snapshot: Snapshot, username: string): User {
+export function requireUser(snapshot: Snapshot, username: string): User {
   const user = snapshot.users.get(username);
   if (user === undefined) throw new Refusal("user_not_found");
   return user;

@@ -10,7 +10,9 @@ import {
   planRevoke,
   planSetGroup,
   planSetPassword,
+  requireAdministrator,
   requireSelfOrAdministrator,
+  requireUser,
   type UserPatch,
 } from "../access/administration.ts";
 import type { EntryPlace } from "../access/entry-view.ts";
@@ -29,6 +31,7 @@ import {
 import { blankUser, type Snapshot } from "../access/snapshot.ts";
 import { Refusal, type RefusalCode } from "../base/refusal.ts";
 import { type Configuration, issuerPrefixes } from "../config/schema.ts";
+import type { AuditedChange } from "../observe/audit-line.ts";
 
 /** A text that `isValid`. Any other is refused with `code`. */
 function text<Text extends string>(isValid: (text: unknown) => text is Text, code: RefusalCode) {
@@ -92,8 +95,8 @@ export interface Action<Input> {
 /** An action on a user that takes no input but, at most, a new password. */
 export interface AccountAction extends Action<Named & { readonly passwordHash?: string }> {
   readonly needsPassword?: boolean;
-  /** Also clears the user's failed logins. */
-  readonly unlocks?: true;
+  /** Clears the user's failed logins, besides the change or instead of one. */
+  readonly unlocks?: "also" | "only";
   readonly command: {
     readonly description: string;
     readonly hasForce?: true;
@@ -124,7 +127,7 @@ export const accountActions = {
       return planSetPassword(current, username, passwordHash);
     },
     needsPassword: true,
-    unlocks: true,
+    unlocks: "also",
     command: {
       description: "set a user's password and revoke their tokens",
       done: (username) => `Set a new password for ${username}. All earlier tokens are revoked.`,
@@ -166,7 +169,7 @@ export const accountActions = {
   },
   enable: {
     plan: setDisabled(false),
-    unlocks: true,
+    unlocks: "also",
     command: {
       description:
         "let a disabled user in again and clear failed logins; earlier tokens stay revoked",
@@ -180,7 +183,30 @@ export const accountActions = {
       button: "Enable",
     },
   },
+  unlock: {
+    plan(current, actor, { username }) {
+      requireAdministrator(current, actor);
+      requireUser(current, username);
+      return [];
+    },
+    unlocks: "only",
+    command: {
+      description: "clear a user's failed logins, so that the user can log in again at once",
+      done: (username) => `Cleared the failed logins of ${username}.`,
+    },
+    form: {
+      title: "Unlock",
+      sentence:
+        "Clears the failed logins of the user from all addresses. Tokens, sessions and the password stay.",
+      button: "Unlock",
+    },
+  },
 } as const satisfies Record<string, AccountAction>;
+
+/** For the audit. */
+export function unlockedUser(user: string): AuditedChange {
+  return { change: "failed logins cleared", user };
+}
 
 type NewUser = Partial<User> & Named & { readonly grant?: UserGrant | undefined };
 type UserGrant = Pick<Grant, "database"> & { readonly role: Role };

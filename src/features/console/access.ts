@@ -42,6 +42,7 @@ import {
   accountActions,
   actions,
   bodies,
+  unlockedUser,
 } from "../../core/administration/actions.ts";
 import { epochSeconds } from "../../core/base/clock.ts";
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
@@ -57,6 +58,8 @@ import {
   makeChange,
   mayGrantTo,
   mayManage,
+  noteChange,
+  requireConfirmation,
   requireManageable,
   sendForm,
   visibleEntries,
@@ -91,6 +94,7 @@ import {
   type Visitor,
 } from "./frame.ts";
 import { effectiveSection } from "./table-access.ts";
+import { tokenSection } from "./tokens.ts";
 import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 /** Users per page, and entries per user in the list; the user's own page shows all. */
@@ -245,7 +249,7 @@ ${list.length > 0 ? html`<ul class="plain">${list}</ul>` : empty(none)}
 ${isLocal && isAdministrator && manage}`;
 }
 
-export function showUser(c: ConsoleRequest): Response {
+export async function showUser(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   const { snapshot, isAdministrator } = visitor;
   const { passwords } = c.var.gateway.configuration.auth;
@@ -260,7 +264,8 @@ export function showUser(c: ConsoleRequest): Response {
   const act = (action: string, label: string) =>
     linkButton(label, "/access/act", { user: username, action });
   const isExternal = isExternalUsername(username);
-  const manage = html`<h2>Account</h2><p class="actions">${passwords && !isExternal && act("password", "Set password")}${
+  const hasPassword = passwords && !isExternal;
+  const manage = html`<h2>Account</h2><p class="actions">${hasPassword && [act("password", "Set password"), act("unlock", "Unlock")]}${
     user?.disabled ? act("enable", "Enable") : act("disable", "Disable")
   }${user && act("remove", "Remove")}</p>`;
   const grants = table(
@@ -293,6 +298,7 @@ ${otherNames.length > 0 && html`<p class="quiet">Same person as <bdi>${otherName
 ${grants}
 ${effectiveSection(c, holder)}
 ${membershipOf(visitor, holder)}
+${isUser && isAdministrator && (await tokenSection(c, username))}
 ${isAdministrator && (user !== undefined || isExternal) && manage}`,
   });
 }
@@ -363,18 +369,18 @@ const check: ConsoleForm = {
   },
 };
 
-function newPassword(state: FormState, label: string) {
+export function newPassword(state: FormState, label: string, advice = "Share it privately.") {
   return field(state, {
     name: "new_password",
     label,
-    hint: "At least 8 characters. Share it privately.",
+    hint: `At least 8 characters. ${advice}`,
     type: "password",
     autocomplete: "new-password",
     more: required,
   });
 }
 
-async function readNewHash(c: ConsoleRequest): Promise<string> {
+export async function readNewHash(c: ConsoleRequest): Promise<string> {
   const { gateway, listener, form, session } = c.var;
   const password = form.get("new_password") ?? "";
   gateway.passwordRule(password);
@@ -443,8 +449,10 @@ const act: ConsoleForm = {
     const { snapshot, actor } = visitorOf(c);
     action.plan(snapshot, actor, { username }, c.var.gateway.configuration);
     const passwordHash = action.needsPassword && (await readNewHash(c));
-    await makeChange(c, holder, action, { username, ...(passwordHash && { passwordHash }) });
+    if (action.unlocks === "only") await requireConfirmation(c);
+    else await makeChange(c, holder, action, { username, ...(passwordHash && { passwordHash }) });
     if (action.unlocks) await c.var.gateway.shared.throttle.unlock(username);
+    if (action.unlocks === "only") noteChange(c, unlockedUser(username));
     const isRemoved = fields.get("action") === "remove";
     return isRemoved ? "/access" : userPath(holder);
   },

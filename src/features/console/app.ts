@@ -22,7 +22,13 @@ import { renderConsolePage, type Visitor } from "./frame.ts";
 import { openHistory } from "./history.ts";
 import { nameSuggestions } from "./names.ts";
 import { showOverview } from "./overview.ts";
-import { endAll, endApplication, endSession, showSessions } from "./own-sessions.ts";
+import {
+  changePassword,
+  endAll,
+  endApplication,
+  endSession,
+  showSessions,
+} from "./own-sessions.ts";
 import { openSessions, type Session } from "./sessions.ts";
 import {
   finishSignIn,
@@ -36,6 +42,7 @@ import {
 import { showState } from "./state.ts";
 import { consoleStyle, icon } from "./style.ts";
 import { showTable } from "./table-access.ts";
+import { revokeToken } from "./tokens.ts";
 import {
   browserCookie,
   type Console,
@@ -195,6 +202,8 @@ function createApp(console: Console, open: OpenPages): Hono<ConsoleEnv> {
   app.get("/audit", showAudit);
   app.get("/sessions", showSessions);
   app.post("/sessions/end", endSession);
+  app.post("/sessions/revoke", revokeToken);
+  addForm(app, "/sessions/password", changePassword);
   app.post("/sessions/disconnect", endApplication);
   app.post("/sessions/end-all", endAll);
   return app;

@@ -5,6 +5,8 @@ import { holderText } from "../../core/access/holder.ts";
 import { messageOf } from "../../core/base/client-error.ts";
 import { runCooperatively, visitEach } from "../../core/base/cooperative-scheduling.ts";
 import { type Html, html } from "../../core/base/html.ts";
+import { visibleTokens } from "../../core/http/administration.ts";
+import { expiresSoon } from "../../core/identity/token-file.ts";
 import type { AuditSummary, DeniedName, HourCount } from "../../core/observe/audit-summary.ts";
 import { splitPlace } from "../../core/query/names.ts";
 import { approvalLink, groupApprovals, timeLeft } from "./approvals.ts";
@@ -22,6 +24,7 @@ import {
 } from "./frame.ts";
 import type { AccessEvent } from "./history.ts";
 import { conditionOf, summary, versionList } from "./state.ts";
+import { tokenExpiry, tokenName } from "./tokens.ts";
 import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 const HOUR_MS = 3_600_000;
@@ -178,6 +181,20 @@ async function recentChanges(c: ConsoleRequest, visitor: Visitor): Promise<Acces
     .slice(0, SHOWN);
 }
 
+/** Issued tokens that expire soon: of all users for an administrator, otherwise own ones. */
+async function expiringTokens(c: ConsoleRequest, visitor: Visitor): Promise<Html | undefined> {
+  const tokens = await visibleTokens(c.var.gateway, visitor.actor);
+  const soon = tokens.filter(expiresSoon).sort((one, other) => one.expiresAt - other.expiresAt);
+  if (soon.length === 0) return undefined;
+  const rows = soon
+    .slice(0, SHOWN)
+    .map((token) => [html`<bdi>${token.username}</bdi>`, tokenName(token), tokenExpiry(token)]);
+  const more = soon.length - SHOWN;
+  return html`<h2>Tokens that expire within 14 days</h2>
+${table("Tokens that expire within 14 days", ["User", "Token", ["Expires", "moment"]], rows)}
+${more > 0 && html`<p><a href="/sessions">${more} more</a></p>`}`;
+}
+
 function figure(label: string, count: number | undefined): Html {
   return html`<div class="sheet"><dt>${label}</dt><dd>${count === undefined ? "-" : shortNumber(count)}</dd></div>`;
 }
@@ -233,6 +250,7 @@ ${isManager && html`<h2>Queries in the last day</h2>${hasFile ? activity(visitor
 ${pendingTable}${morePending > 0 && html`<p><a href="/approvals">${morePending} more</a></p>`}
 <h2>Grants that expire this week</h2>
 ${expiringTable}${moreExpiring > 0 && html`<p class="quiet">${moreExpiring} more expire this week.</p>`}
+${await expiringTokens(c, visitor)}
 ${isManager && html`<h2>Recent changes</h2>${versionList(await recentChanges(c, visitor), history.since)}`}`,
   });
 }

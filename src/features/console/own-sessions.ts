@@ -1,12 +1,29 @@
 import { requireSelfOrAdministrator } from "../../core/access/administration.ts";
+import type { Snapshot } from "../../core/access/snapshot.ts";
+import { accountActions } from "../../core/administration/actions.ts";
 import { dateOf, type Html, html } from "../../core/base/html.ts";
-import { revokeTokensOf } from "../../core/http/administration.ts";
+import { Refusal } from "../../core/base/refusal.ts";
+import { changeAs, revokeTokensOf } from "../../core/http/administration.ts";
+import { identify } from "../../core/identity/authenticate.ts";
 import { type Connection, connectionsOf, isConnected } from "../oauth/server/connections.ts";
 import { describeClient, identityOf, permission } from "../oauth/server/pages.ts";
 import { lifetimes } from "../oauth/server/protocol.ts";
-import { noteChange } from "./changes.ts";
-import { type Column, field, hidden, hint, postForm, table, unseen } from "./frame.ts";
+import { newPassword, readNewHash } from "./access.ts";
+import { type ConsoleForm, noteChange, requireConfirmation } from "./changes.ts";
+import {
+  type Column,
+  field,
+  hidden,
+  hint,
+  linkButton,
+  ownPassword,
+  postForm,
+  table,
+  unseen,
+} from "./frame.ts";
 import type { Session } from "./sessions.ts";
+import { startSession } from "./sign-in.ts";
+import { tokenSection } from "./tokens.ts";
 import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 /** Browsers by User-Agent, in this order: each one also claims to be those after it. */
@@ -125,18 +142,61 @@ ${field({ fields: new Map([["user", username ?? ""]]) }, { name: "user", label: 
   return sendPage(c, {
     title: "Sessions",
     section: "Sessions",
+    actions: hasPassword(c) && linkButton("Change your password", "/sessions/password"),
     content: html`${isAdministrator && filter}
 <h2>Console sessions</h2>
 ${sessionTable(c, sessions.slice(0, SHOWN))}
 <h2>Connected applications</h2>
 ${applicationTable(c, connections.slice(0, SHOWN))}
 ${more > 0 && html`<p class="quiet">${more} more are not shown. Filter by user to see them.</p>`}
-<p class="quiet">Login and machine tokens are not stored, so they are not listed. <strong>End everything</strong> revokes them too.</p>
+${await tokenSection(c, username, "sessions")}
+<p class="quiet">Tokens of logins are not stored, so they are not listed. <strong>End everything</strong> revokes them too.</p>
 <details class="sheet narrow"><summary>End everything of <bdi>${ended}</bdi></summary>
 <p>Revokes all tokens, apps and sessions of <bdi>${ended}</bdi>. Passwords and grants stay.</p>
 ${postForm(csrf, "/sessions/end-all", "", html`${hidden("user", ended)}<button class="danger">End everything now</button>`)}</details>`,
   });
 }
+
+function hasPassword({ var: { gateway, session } }: ConsoleRequest): boolean {
+  return gateway.configuration.auth.passwords && session?.signIn === undefined;
+}
+
+export const changePassword: ConsoleForm = {
+  start: () => new Map(),
+  require(c) {
+    if (!hasPassword(c)) throw new Refusal("not_found");
+  },
+  send(c, state) {
+    const form = html`${ownPassword(state)}
+${newPassword(state, "New password", "Keep it to yourself.")}
+<div class="actions"><button class="primary">Change password</button> ${linkButton("Cancel", "/sessions")}</div>`;
+    return sendPage(c, {
+      title: "Change your password",
+      section: "Sessions",
+      path: html`<a href="/sessions">Sessions</a>`,
+      failure: state.failure,
+      content: html`<p>Ends all your tokens, apps and other sessions.</p>
+${postForm(visitorOf(c).csrf, "/sessions/password", "sheet narrow", form)}`,
+    });
+  },
+  async submit(c) {
+    const { gateway } = c.var;
+    const { actor, session } = visitorOf(c);
+    const { username } = actor;
+    await requireConfirmation(c);
+    const passwordHash = await readNewHash(c);
+    const plan = (current: Snapshot) => {
+      identify(current, gateway.revocations, session);
+      return accountActions.password.plan(current, actor, { username, passwordHash });
+    };
+    const author = { kind: "console", name: username } as const;
+    const { written, audited } = await changeAs(gateway, author, plan);
+    gateway.changes.write(author, audited, written.version);
+    const user = written.users.get(username);
+    if (user !== undefined) await startSession(c, user);
+    return "/sessions";
+  },
+};
 
 export async function endSession(c: ConsoleRequest): Promise<Response> {
   const { snapshot, actor } = visitorOf(c);

@@ -64,7 +64,12 @@ ${
   return c.html(page, refusal === undefined ? 200 : 401);
 }
 
-async function startSession(c: ConsoleRequest, user: User, credential?: string): Promise<void> {
+/** Ends the browser's session, if it has one, and opens another. */
+export async function startSession(
+  c: ConsoleRequest,
+  user: User,
+  credential?: string,
+): Promise<void> {
   const { listener, sessions, session: old } = c.var;
   if (old !== undefined) await sessions.end(old);
   const { address } = listener.originOf(c.env.incoming);
