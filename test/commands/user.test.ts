@@ -247,6 +247,25 @@ t.test("user add and user set write attributes, and user set keeps all others", 
   t.notMatch(gatehouse.text, "attributes");
 });
 
+t.test("user unlock clears failed logins and changes nothing else", async (t) => {
+  const gatehouse = install(t);
+  const before = gatehouse.text;
+  t.strictSame(
+    await gatehouse.run("user unlock alice"),
+    done("Cleared the failed logins of alice."),
+  );
+  t.equal(gatehouse.text, before);
+  const notes = readFileSync(path.join(gatehouse.home, "audit_pending"), "utf8").trim().split("\n");
+  t.match(
+    notes.map((line) => JSON.parse(line)),
+    [
+      { unlocked: "alice" },
+      { author: { kind: "cli" }, changes: [{ change: "failed logins cleared", user: "alice" }] },
+    ],
+  );
+  t.match(await gatehouse.run("user unlock nobody"), { code: 1, stderr: /User not found: nobody/ });
+});
+
 t.test("user enable promises a password only to users who have one", async (t) => {
   const gatehouse = install(t);
   await gatehouse.run("user add machine --no-password");

@@ -162,6 +162,8 @@ const forms: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   "/sessions/end": { session: "none" },
   "/sessions/disconnect": { grant: "none" },
   "/sessions/end-all": { user: "alice" },
+  "/sessions/revoke": { token: "none" },
+  "/sessions/password": { new_password: "another password", password },
   "/sign-out": {},
 };
 

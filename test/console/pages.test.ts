@@ -5,6 +5,7 @@ import { idIn, openCareful, orders } from "../approvals/kit.ts";
 import { passwordOf } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
 import { ADMIN_PASSWORD } from "../kit/gateway.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { obtainTokens } from "../oauth/flow.ts";
 import { REDIRECT, registered } from "../oauth/kit.ts";
 import {
@@ -22,6 +23,8 @@ import {
 t.test("every page works on a phone, in dark mode, and is accessible", async (t) => {
   const { gateway, url } = await startConsole(t);
   await gateway.addUser("alice", "ReadWrite");
+  const issue = ["token", "issue", "alice", "--opaque", "--expires", "3d", "--name", "nightly"];
+  t.equal((await runWarm(gateway.home, issue)).code, 0);
   const page = await openPage(t);
   const complaints: string[] = [];
   page.on("console", (message) => complaints.push(message.text()));
@@ -36,6 +39,9 @@ t.test("every page works on a phone, in dark mode, and is accessible", async (t)
   await page.goto(`${url}/sessions`);
   await page.getByText("(this one)").waitFor();
   await lookAt(t, page, "sessions");
+  await page.getByRole("link", { name: "Change your password" }).click();
+  await page.getByRole("button", { name: "Change password" }).waitFor();
+  await lookAt(t, page, "password");
   await page.goto(`${url}/nowhere`);
   await lookAt(t, page, "error");
   const others = complaints.filter((text) => !text.includes("404"));
@@ -115,6 +121,7 @@ t.test("text from others is escaped on every page", async (t) => {
     "/access",
     "/approvals",
     "/sessions",
+    "/sessions/password",
     "/audit",
     "/state",
     "/access/check",
@@ -216,14 +223,14 @@ t.test("each page is refused to users without the right", async (t) => {
   const token = await gateway.login();
   await gateway.send("PUT", "/api/groups/readers", { members: [] }, token);
   await gateway.send("PUT", "/api/groups/readers/access/main", { role: "ReadOnly" }, token);
-  const everybody = ["/overview", "/sessions", "/approvals"];
+  const everybody = ["/overview", "/sessions", "/sessions/password", "/approvals"];
   const user = "/access/user?user=alice";
   const managers = ["/access", user, "/access/entry?user=alice", "/access/new", "/access/check"];
   managers.push("/access/groups", "/access/user?user=group:readers");
   const administrators = ["/state", "/access/act?user=alice&action=remove", "/access/members"];
   administrators.push("/access/act?user=group:readers&action=remove");
   const all = [...everybody, ...managers, "/audit", ...administrators, "/access/user?user=admin"];
-  const allowed = { alice: 3, dora: 11, admin: all.length };
+  const allowed = { alice: 4, dora: 12, admin: all.length };
   for (const [name, count] of Object.entries(allowed)) {
     const client = await signedIn(t, url, name);
     for (const [at, route] of all.entries()) {

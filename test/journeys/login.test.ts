@@ -232,60 +232,64 @@ t.test("a login succeeds although its hash cannot be upgraded", async (t) => {
   t.equal(line.level, "warn");
 });
 
-t.test("a new password or enabling clears failed logins, at every surface", async (t) => {
-  const auth = "max_failures_per_user_and_address = 2\n";
-  const { gateway } = await openStaffed(
-    t,
-    ["root * Owner", "rita main ReadOnly", "bob main ReadOnly"],
-    { auth },
-  );
-  const root = await tokenOf(gateway, "root");
-  const status = async (username: string, password: string) =>
-    (await logIn({ gateway }, { username, password })).status;
-  const lock = async (username: string) => {
-    while ((await status(username, "a wrong one")) === 401);
-  };
-  await lock("bob");
-  let password = passwordOf("rita");
-  const run = async (command: string, input?: string) => {
-    const { code, stderr } = await runWarm(gateway.home, command.split(" "), input);
-    t.equal(code, 0, stderr);
-  };
-  const send = async (method: string, path: string, body: object) => {
-    t.equal((await gateway.send(method, `/api/users/rita${path}`, body, root)).status, 200);
-  };
-  const ways: Record<string, () => Promise<void>> = {
-    "user password": async () => {
-      password = "a second one";
-      await run("user password rita --password-stdin", `${password}\n`);
-    },
-    "user enable of an active user": () => run("user enable rita"),
-    "user disable and enable": async () => {
-      await run("user disable rita");
-      await run("user enable rita");
-    },
-    "PUT password": async () => {
-      password = "a third one";
-      await send("PUT", "/password", { new_password: password });
-    },
-    "PATCH of an active user": () => send("PATCH", "", { disabled: false }),
-    "PATCH of a disabled user": async () => {
-      await send("PATCH", "", { disabled: true });
-      await send("PATCH", "", { disabled: false });
-    },
-    "a pasted hash": async () => {
-      password = "a fourth one";
-      const hash = await cheapHash(password);
-      await gateway.edit((text) =>
-        text.replace(/(username = "rita"\npassword_hash = ")[^"]+/, (_, start) => start + hash),
-      );
-    },
-  };
-  for (const [way, unlock] of Object.entries(ways)) {
-    await lock("rita");
-    t.equal(await status("rita", password), 429, `locked before ${way}`);
-    await unlock();
-    await eventually(way, async () => (await status("rita", password)) === 200);
-  }
-  t.equal(await status("bob", passwordOf("bob")), 429, "other users stay locked out");
-});
+t.test(
+  "a new password, enabling or unlocking clears failed logins, at every surface",
+  async (t) => {
+    const auth = "max_failures_per_user_and_address = 2\n";
+    const { gateway } = await openStaffed(
+      t,
+      ["root * Owner", "rita main ReadOnly", "bob main ReadOnly"],
+      { auth },
+    );
+    const root = await tokenOf(gateway, "root");
+    const status = async (username: string, password: string) =>
+      (await logIn({ gateway }, { username, password })).status;
+    const lock = async (username: string) => {
+      while ((await status(username, "a wrong one")) === 401);
+    };
+    await lock("bob");
+    let password = passwordOf("rita");
+    const run = async (command: string, input?: string) => {
+      const { code, stderr } = await runWarm(gateway.home, command.split(" "), input);
+      t.equal(code, 0, stderr);
+    };
+    const send = async (method: string, path: string, body: object) => {
+      t.equal((await gateway.send(method, `/api/users/rita${path}`, body, root)).status, 200);
+    };
+    const ways: Record<string, () => Promise<void>> = {
+      "user password": async () => {
+        password = "a second one";
+        await run("user password rita --password-stdin", `${password}\n`);
+      },
+      "user enable of an active user": () => run("user enable rita"),
+      "user unlock": () => run("user unlock rita"),
+      "user disable and enable": async () => {
+        await run("user disable rita");
+        await run("user enable rita");
+      },
+      "PUT password": async () => {
+        password = "a third one";
+        await send("PUT", "/password", { new_password: password });
+      },
+      "PATCH of an active user": () => send("PATCH", "", { disabled: false }),
+      "PATCH of a disabled user": async () => {
+        await send("PATCH", "", { disabled: true });
+        await send("PATCH", "", { disabled: false });
+      },
+      "a pasted hash": async () => {
+        password = "a fourth one";
+        const hash = await cheapHash(password);
+        await gateway.edit((text) =>
+          text.replace(/(username = "rita"\npassword_hash = ")[^"]+/, (_, start) => start + hash),
+        );
+      },
+    };
+    for (const [way, unlock] of Object.entries(ways)) {
+      await lock("rita");
+      t.equal(await status("rita", password), 429, `locked before ${way}`);
+      await unlock();
+      await eventually(way, async () => (await status("rita", password)) === 200);
+    }
+    t.equal(await status("bob", passwordOf("bob")), 429, "other users stay locked out");
+  },
+);

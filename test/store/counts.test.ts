@@ -86,6 +86,9 @@ t.test("failed logins are counted over all replicas", async (t) => {
     await store.good(["user", "enable", "carol"]);
     t.strictSame(await statuses(), [200, 200, 200]);
     while (await guess(two as TestGateway, "carol"));
+    await store.good(["user", "unlock", "carol"]);
+    t.strictSame(await statuses(), [200, 200, 200]);
+    while (await guess(two as TestGateway, "carol"));
     right.password = "another password";
     await store.good(["user", "password", "carol", "--password-stdin"], `${right.password}\n`);
     await eventually("all replicas accept", async () =>
