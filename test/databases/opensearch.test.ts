@@ -207,3 +207,22 @@ t.test("a scroll and a point in time end with the right to read", async (t) => {
 async function statuses(answers: Promise<readonly Answer[]>): Promise<number[]> {
   return (await answers).map(({ status }) => status);
 }
+
+t.test("a list of many indexes has only those that the caller may read", async (t) => {
+  const { stub, gateway, login } = await open(t);
+  for (let count = 0; count < 60; count++) {
+    const name = `logs-${"long-".repeat(10)}${count}`;
+    await fetch(`${stub.url}/${name}/_doc/1`, { method: "PUT", body: "{}" });
+  }
+  const lars = await login("lars");
+  for (const path of ["/_cat/indices/logs-*", "/_cat/indices/logs-*?format=json"]) {
+    const answer = await gateway.get(path, lars);
+    t.equal(answer.status, 200, answer.text);
+    t.match(answer.text, "logs-1");
+    t.notMatch(answer.text, /secret|kibana/);
+  }
+  t.equal((await gateway.get("/_cat/indices", lars)).status, 403, "all would have to be named");
+  const all = await gateway.get("/_cat/indices", await login("rita"));
+  t.match(all.text, "secret");
+  t.notMatch(all.text, "kibana");
+});

@@ -471,7 +471,7 @@ async function planResolve(request: PresetRequest): Promise<Plan> {
 const LONGEST_PATH = 3000;
 
 /** Names the indexes that the caller may read, in place of all. */
-async function planCatIndices(request: PresetRequest): Promise<Plan> {
+async function planCatIndices(request: PresetRequest, written: string): Promise<Plan> {
   const names = pathNames(request);
   const isWide = names.some((name) => name === EVERY || name.includes("*"));
   const accesses = await accessesOf(request, usesOfPath(request, ["SELECT"]));
@@ -486,9 +486,8 @@ async function planCatIndices(request: PresetRequest): Promise<Plan> {
     .filter((name) => mayRead(request, name));
   if (readable.length === 0) return { accesses: [], reply: { status: 200, body: [] } };
   const path = `/_cat/indices/${encodeURIComponent(readable.join(","))}`;
-  return path.length <= LONGEST_PATH
-    ? { accesses: [], path }
-    : { accesses, path: `/_cat/indices/${encodeURIComponent("*,-.*")}` };
+  if (path.length <= LONGEST_PATH) return { accesses: [], path };
+  return { ...openPath(request, written), accesses };
 }
 
 /** For objects of the whole server, such as stored scripts. */
