@@ -80,8 +80,8 @@ function misplaced(
     : `forwards ${body}, not ${JSON.stringify(expected)}`;
 }
 
-const CASES = caseCount(10_000, 100_000);
-const PROPERTY_RUNS = caseCount(1000, 8000);
+const CASES = caseCount(5000, 100_000);
+const PROPERTY_RUNS = caseCount(500, 8000);
 
 /** Compares decisions on random cases. Returns how often each reason is met, and filters within. */
 function compare(

@@ -12,9 +12,9 @@ const databases = ["db-a", "db-b"] as const;
 type Database = (typeof databases)[number];
 
 const runs: Record<Kind["name"], number> = {
-  SQLite: caseCount(150, 600),
-  PostgreSQL: caseCount(50, 150),
-  MariaDB: caseCount(50, 150),
+  SQLite: caseCount(80, 600),
+  PostgreSQL: caseCount(25, 150),
+  MariaDB: caseCount(25, 150),
 };
 
 const id = { name: "id", type: "int", primary_key: true };
