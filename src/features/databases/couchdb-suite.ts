@@ -498,6 +498,8 @@ const attacks: readonly Attack[] = [
   ["writer", post(`/${ALPHA}`, { _id: "_security" }), 400, "bad_request"],
   ["writer", inBulk({ _id: "_local/theirs" }), 400, "bad_request"],
   ["writer", inBulk({ _id: "x", _deleted: "true" }), 400, "bad_request"],
+  ["writer", post(at("_bulk_docs"), { docs: [], new_edits: "false" }), 400, "bad_request"],
+  ["writer", put(at("x?new_edits=0"), {}), 400, "bad_request"],
   ["writer", post(at("_bulk_docs"), [{ _id: "_design/evil" }]), 400, "bad_request"],
   ["writer", post(at("_bulk_docs"), { docs: [], optionen: 1 }), 400, "unknown_member"],
   ["writer", post(at("_bulk_docs?new_edits=false"), { docs: [] }), 400, "unknown_parameter"],

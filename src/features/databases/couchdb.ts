@@ -80,6 +80,14 @@ function withDesign(id: string, permissions: readonly PermissionClass[]): Permis
 }
 
 /**
+ * Without a revision, CouchDB answers 409 if the document exists. With one, it also creates a
+ * document that does not exist.
+ */
+function rightsWith(isRevision: boolean): readonly PermissionClass[] {
+  return isRevision ? ["INSERT", "UPDATE"] : ["INSERT"];
+}
+
+/**
  * The rights for writing one document.
  *
  * @param isRevision true if a revision stands outside the document
@@ -95,10 +103,8 @@ function rightsToWrite(
   const { _deleted: deleted = false, _rev: rev, _revisions: revisions } = document;
   if (typeof deleted !== "boolean") throw badRequest("_deleted must be true or false");
   if (deleted) return withDesign(id, ["DELETE"]);
-  if (isReplicated) return withDesign(id, ["INSERT", "UPDATE"]);
-  // Without a revision, CouchDB answers 409 if the document exists.
-  const isChange = isRevision || rev !== undefined || revisions !== undefined;
-  return withDesign(id, [isChange ? "UPDATE" : "INSERT"]);
+  const hasAny = isRevision || rev !== undefined || revisions !== undefined;
+  return withDesign(id, rightsWith(isReplicated || hasAny));
 }
 
 /**
@@ -115,8 +121,7 @@ function bodyId({ _id: id = "" }: JsonObject): string {
 }
 
 /** @throws Refusal `bad_request` */
-function readFlag(json: Json | undefined, name: string, otherwise: boolean): boolean {
-  const value = json === "true" ? true : json === "false" ? false : json;
+function readFlag(value: Json | undefined, name: string, otherwise: boolean): boolean {
   if (value === undefined) return otherwise;
   if (typeof value !== "boolean") throw badRequest(`${name} must be true or false`);
   return value;
@@ -140,8 +145,9 @@ const writeDocument: Planner = (request) => {
   if (document._id !== undefined && document._id !== id) {
     throw badRequest("_id must be the id in the path");
   }
-  const isReplicated = !readFlag(request.query.get("new_edits"), "new_edits", true);
-  const rights = rightsToWrite(id, document, isReplicated, hasRevision(request));
+  const edits = request.query.get("new_edits") ?? "true";
+  if (edits !== "true" && edits !== "false") throw badRequest("new_edits must be true or false");
+  const rights = rightsToWrite(id, document, edits === "false", hasRevision(request));
   return { accesses: [accessTo(request, rights)], path: documentPath(request, id) };
 };
 
@@ -180,16 +186,16 @@ const copyDocument: Planner = (request) => {
   if (source.startsWith(CHECKPOINT)) throw new Refusal("not_found");
   const header = String(request.headers.destination ?? "");
   const id = destinationId(header);
-  const rights = withDesign(id, ["SELECT", header.includes("?") ? "UPDATE" : "INSERT"]);
+  const rights = withDesign(id, ["SELECT", ...rightsWith(header.includes("?"))]);
   return { accesses: [accessTo(request, rights)], path: documentPath(request, source) };
 };
 
-function attachment(change: (request: PresetRequest) => PermissionClass): Planner {
+function attachment(rightsOf: (request: PresetRequest) => readonly PermissionClass[]): Planner {
   return (request) => {
     const id = documentId(request);
     if (id.startsWith(CHECKPOINT)) throw new Refusal("not_found");
-    const right = change(request);
-    const rights = right === "SELECT" ? [right] : withDesign(id, [right]);
+    const isRead = request.method === "GET" || request.method === "HEAD";
+    const rights = isRead ? rightsOf(request) : withDesign(id, rightsOf(request));
     const path = documentPath(request, id, request.path.name);
     return { accesses: [accessTo(request, rights)], path };
   };
@@ -423,8 +429,10 @@ const changesFilter = /^(?:_doc_ids|_selector|_design|_view|[^_/][^/]*\/[^/]+)$/
 const changes: Planner = (request) => {
   const feed = request.query.get("feed") ?? "normal";
   if (!feeds.has(feed)) throw badRequest(`feed must be one of ${[...feeds].join(", ")}`);
-  const filter = request.query.get("filter") ?? "_design";
-  if (!changesFilter.test(filter)) throw badRequest("filter must be <design document>/<function>");
+  const filter = request.query.get("filter");
+  if (filter !== undefined && !changesFilter.test(filter)) {
+    throw badRequest("filter must be <design document>/<function>");
+  }
   if (request.json !== undefined) requireMembers(requireObject(request.json), changesMembers);
   return { accesses: [accessTo(request, ["SELECT"])], isStream: feed !== "normal" };
 };
@@ -581,7 +589,7 @@ function ofDocument(path: string): PresetEndpoint[] {
       names: "_id",
     }),
     ...on("DELETE", path, "DELETE", deleteDocument, { parameters: ["rev", "batch", "w"] }),
-    ...on("COPY", path, "SELECT, INSERT or UPDATE", copyDocument, {
+    ...on("COPY", path, "SELECT, by revision", copyDocument, {
       parameters: ["rev", "batch", "w"],
       names: "Destination header",
     }),
@@ -589,17 +597,17 @@ function ofDocument(path: string): PresetEndpoint[] {
 }
 
 function ofAttachment(path: string): PresetEndpoint[] {
-  const write = attachment((request) => (hasRevision(request) ? "UPDATE" : "INSERT"));
+  const write = attachment((request) => rightsWith(hasRevision(request)));
   const parameters = ["rev"];
   return [
     ...on(
       "GET",
       path,
       "SELECT",
-      attachment(() => "SELECT"),
+      attachment(() => ["SELECT"]),
       { parameters },
     ),
-    ...on("PUT", path, "INSERT, or UPDATE with a revision", write, {
+    ...on("PUT", path, "by revision", write, {
       body: "stream",
       types: ["*"],
       parameters,
@@ -608,7 +616,7 @@ function ofAttachment(path: string): PresetEndpoint[] {
       "DELETE",
       path,
       "DELETE",
-      attachment(() => "DELETE"),
+      attachment(() => ["DELETE"]),
       { parameters: ["rev", "batch"] },
     ),
   ];
