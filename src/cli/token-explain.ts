@@ -103,7 +103,7 @@ async function explainOpaque(loaded: LoadedConfiguration, state: State, token: s
     return { name, ...viewCaller(state, tokenCaller(state.snapshot, state.revocations, issued)) };
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
-    // Whoever has found a leaked token needs its id, even if the token has ended.
+    // To revoke a leaked token, an operator needs its id.
     return { name, ...viewRefusal(error), user, token: tokenId };
   }
 }

@@ -1,18 +1,32 @@
-import { readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { user } from "../access/kit.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
-import { type Answer, auditOf, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import {
+  type Answer,
+  auditOf,
+  startGateway,
+  type TestGateway,
+  temporaryHome,
+} from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
 import { insert, select } from "../kit/queries.ts";
 import { tables } from "../kit/tables.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { send } from "./mcp.ts";
-import { insertRefusal, openStaffed, passwordOf, putInForce, textOf, tokenOf } from "./staff.ts";
+import {
+  insertRefusal,
+  openStaffed,
+  passwordOf,
+  putInForce,
+  staffedHome,
+  textOf,
+  tokenOf,
+} from "./staff.ts";
 import { connectToEach, servedBy } from "./supervised.ts";
 
 const people = [
@@ -237,6 +251,14 @@ t.test(
     await eventually("it is back", async () => (await insertRefusal(gateway, token)) === undefined);
   },
 );
+
+t.test("a broken file of tokens stops the start", async (t) => {
+  const home = await staffedHome(t, people);
+  writeFileSync(path.join(home, "tokens"), "nonsense\n", { mode: 0o600 });
+  await t.rejects(startGateway(t, { home }), /tokens:1: is not an issued token/);
+  chmodSync(path.join(home, "tokens"), 0o666);
+  await t.rejects(startGateway(t, { home }), /tokens: its group or others may write it/);
+});
 
 t.test("an expired token is refused as expired", async (t) => {
   const token = await issue(gateway, "alice", "--expires", "1s");

@@ -78,7 +78,7 @@ const requestLine = z
     method: text("HTTP method; empty if the bytes were not a request."),
     path: optionalText("Path without query string; absent for unknown paths."),
     user: optionalText("The caller; for a login, the named user if it exists."),
-    tokenId: optionalText("`jti` of the token."),
+    tokenId: optionalText("Id of the token; the `jti` of a JWT."),
     via: z
       .enum(["query", "mcp"])
       .optional()
