@@ -119,7 +119,7 @@ function openApiDocument() {
     paths: paths(),
     components: {
       securitySchemes: {
-        bearer: { type: "http", scheme: "bearer", bearerFormat: "JWT" },
+        bearer: { type: "http", scheme: "bearer", bearerFormat: "JWT, or gh_ and 43 characters" },
       },
       schemas: {
         Refusal: object(refusalFields),
