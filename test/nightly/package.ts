@@ -9,7 +9,7 @@ import { promisify } from "node:util";
 import t, { type Test } from "tap";
 import { create, extract } from "tar";
 import * as z from "zod";
-import { packPackage, readPackageJson, root, withAbsoluteLinks } from "../../scripts/package.ts";
+import { packPackage, readPackageJson, root } from "../../scripts/package.ts";
 import { smokeTest, useGateway } from "../../scripts/smoke.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 
@@ -140,27 +140,6 @@ t.test("the package contains only what it needs, and no link of it is relative",
       t.match(target, /^(https?:|#)/, `${page}: ${target}`);
     }
   }
-});
-
-t.test("links become absolute, except in code and within the page", async (t) => {
-  const page = [
-    "[a](docs/a.md#b) ![b](docs/b.png) [c](#c) [d](https://example.com)",
-    "```toml",
-    "x = [1](docs/a.md)",
-    "```",
-    "```mermaid",
-    "flowchart LR",
-    "```",
-    "",
-    "[e](LICENSE)",
-  ].join("\n");
-  t.strictSame(withAbsoluteLinks(page, "owner/name", "1.2.3").split("\n"), [
-    "[a](https://github.com/owner/name/blob/v1.2.3/docs/a.md#b) ![b](https://raw.githubusercontent.com/owner/name/v1.2.3/docs/b.png) [c](#c) [d](https://example.com)",
-    "```toml",
-    "x = [1](docs/a.md)",
-    "```",
-    "[e](https://github.com/owner/name/blob/v1.2.3/LICENSE)",
-  ]);
 });
 
 t.test("the package works when it is installed from a registry", async (t) => {
