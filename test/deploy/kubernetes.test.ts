@@ -268,12 +268,13 @@ t.test("passwords come from Secrets and are in no manifest", async (t) => {
     setupOf(name).container.env.map((each) => ("value" in each ? each.name : each));
   t.strictSame(variables("mysql"), [
     "GATEHOUSE_CONFIG",
+    "GATEHOUSE_HOME",
     {
       name: "MYSQL_PWD",
       valueFrom: { secretKeyRef: { name: "gatehouse-upstream", key: "password" } },
     },
   ]);
-  t.strictSame(variables("sqlite"), ["GATEHOUSE_CONFIG"]);
+  t.strictSame(variables("sqlite"), ["GATEHOUSE_CONFIG", "GATEHOUSE_HOME"]);
   const [init] = setupOf("keycloak").pod.initContainers;
   t.match(init?.command?.at(-1), "/etc/gatehouse/store/pgpass /etc/gatehouse/upstream/pgpass");
   for (const one of setups) {
@@ -350,13 +351,22 @@ class RunningPod {
       .replaceAll("/var/lib/gatehouse", this.home);
   }
 
-  async start(t: Test, env: NodeJS.ProcessEnv = {}): Promise<void> {
-    const flags = this.#setup.container.args ?? [];
-    const service = new Service(
-      this.home,
-      flags.map((flag) => this.place(flag)),
-      env,
+  /** The variables of the container, except those from Secrets. */
+  get #environment(): NodeJS.ProcessEnv {
+    const variables = this.#setup.container.env.flatMap((each) =>
+      "value" in each ? [[each.name, this.place(each.value)]] : [],
     );
+    return Object.fromEntries(variables);
+  }
+
+  async run(args: readonly string[]) {
+    const flags = args.map((flag) => this.place(flag));
+    return runCommand(this.home, flags, { env: this.#environment });
+  }
+
+  async start(t: Test): Promise<void> {
+    const flags = (this.#setup.container.args ?? []).map((flag) => this.place(flag));
+    const service = new Service(this.home, flags, this.#environment);
     t.teardown(() => service.stop("SIGKILL"));
     await service.logged((line) => line.url === this.url);
     const { livenessProbe, readinessProbe } = this.#setup.container;
@@ -367,8 +377,7 @@ class RunningPod {
   }
 
   async administrator(): Promise<Record<string, string>> {
-    const config = this.place("/etc/gatehouse/gateway.toml");
-    const { stdout } = await runCommand(this.home, ["token", "issue", "admin", "--config", config]);
+    const { stdout } = await this.run(["token", "issue", "admin"]);
     return queryHeaders(stdout.trim());
   }
 }
@@ -418,12 +427,12 @@ t.test("the commands of a pod with a store start a working gateway", nightly, as
   const file = path.join(pod.home, "pgpass");
   t.equal(statSync(file).mode & 0o777, 0o600, "only its owner may read the password file");
   t.equal(readFileSync(file, "utf8"), "*:*:*:gatehouse:a password\n*:*:*:app:a password\n");
-  const args = (init?.args ?? []).map((word) => pod.place(word));
-  const made = await runCommand(pod.home, args);
+  const args = init?.args ?? [];
+  const made = await pod.run(args);
   t.match(made, { code: 0, stdout: /Created the tables/ }, made.stderr);
-  const again = await runCommand(pod.home, args);
+  const again = await pod.run(args);
   t.match(again, { code: 0, stdout: /up to date/ }, "the next pod changes nothing");
-  await pod.start(t, { PGPASSFILE: file });
+  await pod.start(t);
   const headers = await pod.administrator();
   const body = JSON.stringify({ CreateDatabase: { database: "main" } });
   const answer = await ask(`${pod.url}/query`, { method: "POST", headers, body });

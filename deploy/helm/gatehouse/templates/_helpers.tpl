@@ -79,6 +79,8 @@ image: "{{ .Values.image.repository }}{{ with .Values.image.digest }}@{{ . }}{{ 
 imagePullPolicy: {{ .Values.image.pullPolicy }}
 env:
   - { name: GATEHOUSE_CONFIG, value: /etc/gatehouse/gateway.toml }
+  # The gateway creates it with mode 0700. The group may write the volume itself.
+  - { name: GATEHOUSE_HOME, value: /var/lib/gatehouse/home }
   {{- if include "gatehouse.passwordFiles" . }}
   - { name: PGPASSFILE, value: /var/lib/gatehouse/pgpass }
   {{- end }}
