@@ -64,8 +64,12 @@ function layOut(t: Test): string {
   return directory;
 }
 
-async function startImage(t: Test): Promise<{ child: ChildProcess; port: string }> {
+async function startImage(
+  t: Test,
+  configuration = "",
+): Promise<{ child: ChildProcess; port: string }> {
   const directory = layOut(t);
+  writeFileSync(path.join(directory, "gateway.toml"), configuration, { mode: 0o600 });
   const [entry] = instructions("ENTRYPOINT");
   const [node, program = "", ...rest] = listed(entry);
   t.equal(node, "node");
@@ -89,28 +93,35 @@ async function startImage(t: Test): Promise<{ child: ChildProcess; port: string 
   return { child, port: await promise };
 }
 
+/** The exit status of the image's health check. */
+async function checkHealth(port: string): Promise<number> {
+  const [check] = instructions("HEALTHCHECK");
+  const [, ...flags] = listed(check?.slice(check.indexOf("CMD")));
+  const asked = execFile(
+    process.execPath,
+    flags.map((flag) => flag.replace(":8080/", `:${port}/`)),
+  );
+  const [code] = await once(asked, "exit");
+  return code;
+}
+
 t.test(
   "the image's command serves, passes its health check, and drains on its stop signal",
   async (t) => {
     const { child, port } = await startImage(t);
-    const [check] = instructions("HEALTHCHECK");
-    const [, ...flags] = listed(check?.slice(check.indexOf("CMD")));
-    const healthOf = async () => {
-      const asked = execFile(
-        process.execPath,
-        flags.map((flag) => flag.replace(":8080/", `:${port}/`)),
-      );
-      const [code] = await once(asked, "exit");
-      return code;
-    };
-    t.equal(await healthOf(), 0);
+    t.equal(await checkHealth(port), 0);
     const exit = once(child, "exit");
     t.equal(instructions("STOPSIGNAL")[0], "SIGTERM");
     child.kill("SIGTERM");
     t.strictSame(await exit, [0, null]);
-    t.equal(await healthOf(), 1, "a stopped gateway is not healthy");
+    t.equal(await checkHealth(port), 1, "a stopped gateway is not healthy");
   },
 );
+
+t.test("the image's health check works below the base path of presets", async (t) => {
+  const { port } = await startImage(t, '[server]\nbase_path = "/_gatehouse"\n');
+  t.equal(await checkHealth(port), 0);
+});
 
 const text = deployed("gatehouse.service");
 

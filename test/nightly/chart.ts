@@ -101,6 +101,9 @@ t.test("helm accepts the chart and renders every set-up as it is committed", opt
     const { stdout } = await run(program, ["template", ...flags]);
     t.ok(readFileSync(file, "utf8").endsWith(stdout), name);
   }
+  const byDefault = path.join(place, "default.yaml");
+  writeFileSync(byDefault, (await run(program, ["template", "gatehouse", chart])).stdout);
+  t.equal((await run(path.join(place, "decode"), [byDefault])).stdout, "", "the defaults");
   for (const flag of [
     "replicas=2",
     "store.enabled=true",
