@@ -242,3 +242,34 @@ for (const [server, open] of [
     },
   );
 }
+
+t.test(
+  "changes to a table by other programs and rolled back Batches are seen at once (SQLite)",
+  async (t) => {
+    const { ask, sql } = await freshSqlite(t);
+    await sql("create table main.items (id integer primary key)", "insert into items values (1)");
+    t.same((await ask(selectAll("items"))).body.data, [{ id: 1 }]);
+    await sql("alter table main.items add column name text default 'new'");
+    t.same((await ask(selectAll("items"))).body.data, [{ id: 1, name: "new" }]);
+    await sql("create table main.lines (id integer primary key, item int references items)");
+    await sql("insert into lines values (5, 1)");
+    const include = [{ as: "lines", table: "lines", on: "lines.item = items.id", columns: ["id"] }];
+    const withLines = [{ id: 1, name: "new", lines: [{ id: 5 }] }];
+    t.same((await ask(selectAll("items", { include }))).body.data, withLines);
+    await sql("create index by_item on lines (item)", "alter table main.lines rename id to line");
+    t.match(await ask(selectAll("items", { include })), refusal(400, "unknown_column", /"id"/));
+
+    const columns = (type: string) => [{ name: "cell", type }];
+    const create = (type: string) => ({
+      CreateTable: { database: "main", table: "cells", columns: columns(type) },
+    });
+    const failing = insert("items", [{ id: 1 }]);
+    const rolledBack = [create("TEXT"), insert("cells", [{ cell: "a" }]), failing];
+    t.match(await ask({ Batch: rolledBack }), { status: 409 });
+    t.match(await ask(selectAll("cells")), refusal(404, "table_not_found"));
+    t.match(await ask(create("INTEGER")), { status: 200 });
+    t.match(await ask(insert("cells", [{ cell: "a" }])), refusal(400, "invalid_value"));
+    t.match(await ask(insert("cells", [{ cell: 7 }])), { status: 200 });
+    t.same((await ask(selectAll("cells"))).body.data, [{ cell: 7 }]);
+  },
+);
