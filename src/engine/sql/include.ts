@@ -289,7 +289,9 @@ const ROW_LENGTH = 50;
 interface Group<Raw> {
   /** Only if they include others. */
   readonly rows: ResultRow<Raw>[];
-  readonly texts: string[];
+  texts: string[];
+  /** What an outer row gets, once all rows are read. */
+  member: string | undefined;
   length: number;
   isCut: boolean;
 }
@@ -337,13 +339,23 @@ class MemberReader<Raw, Kind extends Encoded<Raw>> {
   ): Promise<string[] | "too many"> {
     const { key, columns, selected, includes, limit } = include;
     const encode = createRowEncoder<Raw>(columns);
-    const groups = keys.map((): Group<Raw> => ({ rows: [], texts: [], length: 0, isCut: false }));
+    const groups = keys.map(
+      (): Group<Raw> => ({ rows: [], texts: [], member: undefined, length: 0, isCut: false }),
+    );
+    let last: Group<Raw> | undefined;
+    /** Many short strings that are kept would cost more to collect than to join. */
+    const join = (group: Group<Raw>) => {
+      group.member = memberText(include, group.texts, group.isCut);
+      group.texts = [];
+    };
     const bound = keys.map((raw) => this.#source.bind(key, raw));
     await this.#source.each(include.statement(bound), selected, (row) => {
       const group = groups[Number(row[selected.length]) - 1];
       if (group === undefined) return true;
       // The rows of one key follow each other, and are read to their end.
       if (this.#length > LARGEST_MEMBERS && group.length === 0) return false;
+      if (group !== last && last !== undefined && includes.length === 0) join(last);
+      last = group;
       if (group.texts.length === limit) {
         group.isCut = true;
         return true;
@@ -369,7 +381,7 @@ class MemberReader<Raw, Kind extends Encoded<Raw>> {
         }
       }
     }
-    return groups.map(({ texts, isCut }) => memberText(include, texts, isCut));
+    return groups.map(({ texts, member, isCut }) => member ?? memberText(include, texts, isCut));
   }
 
   #add(group: Group<Raw>, length: number): void {
