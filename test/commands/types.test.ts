@@ -9,7 +9,7 @@ import type { Scene } from "../engine/over-each.ts";
 import { freshPostgres } from "../engine/postgres/kit.ts";
 import { compile } from "../kit/compile.ts";
 import { startGateway } from "../kit/gateway.ts";
-import { runCommand } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 
 const of = { database: "main", table: "all" };
 
@@ -154,9 +154,12 @@ t.test("the command prints what the token may read", async (t) => {
   const rita = await gateway.addUser("rita", "ReadOnly");
   const [types, of] = [["types", "--url", gateway.url], ["--database"]];
   const run = (flags: readonly string[], token: string | undefined) =>
-    runCommand(gateway.home, [...types, ...flags], {
-      env: token === undefined ? {} : { GATEHOUSE_TOKEN: token },
-    });
+    runWarm(
+      gateway.home,
+      [...types, ...flags],
+      "",
+      token === undefined ? {} : { GATEHOUSE_TOKEN: token },
+    );
   const all = await run([], admin);
   t.match(all, { code: 0, stderr: "" });
   t.match(all.stdout, /^ {2}main: \{$.*^ {4}vault: \{$.*^ {2}other: \{$.*^ {6}day: string;$/ms);

@@ -16,7 +16,8 @@ import {
 import { freePort } from "../kit/free-port.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
-import { cleanEnvironment, gatehouseCommand, runCommand } from "../kit/process.ts";
+import { cleanEnvironment, gatehouseCommand } from "../kit/process.ts";
+import { runWarm } from "../kit/warm-command.ts";
 
 type Handle = (request: IncomingMessage, response: ServerResponse) => Promise<void>;
 
@@ -29,7 +30,7 @@ async function serve(t: Test, handle: Handle): Promise<string> {
 }
 
 function run(t: Test, ...flags: string[]) {
-  return runCommand(temporaryDirectory(t), ["upstream", "test", ...flags]);
+  return runWarm(temporaryDirectory(t), ["upstream", "test", ...flags]);
 }
 
 type Distort = (body: string, answer: Answer) => { status: number; type: string; text: string };

@@ -18,6 +18,7 @@ import { eventually } from "../kit/eventually.ts";
 import type { TestGateway } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 import { requireNoStall } from "../kit/stall.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { decodePart } from "./forge.ts";
 
 function revocationsOf({ home }: TestGateway): string {
@@ -64,7 +65,7 @@ t.test("a revocation that cannot be written is refused", async (t) => {
       t.match(answer.body.message, "Nothing was revoked");
     }
     for (const flags of ["token revoke 0b9c3bd1-8f3f-4a57-9a3c-5f3d3a1c7a43", "user remove bob"]) {
-      const { code, stderr } = await runCommand(gateway.home, flags.split(" "));
+      const { code, stderr } = await runWarm(gateway.home, flags.split(" "));
       t.equal(code, 1, `${what}: ${flags}`);
       t.match(stderr, "Nothing was revoked");
       t.notMatch(stderr, "hunter2");
@@ -167,7 +168,7 @@ for (const [how, takeAway] of [
     t.equal(await insertRefusal(gateway, third), undefined);
 
     const { jti } = decodePart(third, 1);
-    t.equal((await runCommand(gateway.home, ["token", "revoke", String(jti)])).code, 0);
+    t.equal((await runWarm(gateway.home, ["token", "revoke", String(jti)])).code, 0);
     await soon(t, "the command line's revocation is in force", async () => {
       return (await insertRefusal(gateway, third)) === "token_revoked";
     });

@@ -7,6 +7,7 @@ import { runCommand } from "../kit/process.ts";
 import { select } from "../kit/queries.ts";
 import { tables } from "../kit/tables.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
 import { authorize, exchange } from "../oauth/flow.ts";
@@ -205,7 +206,7 @@ t.test("commands find the gateway below its base path", async (t) => {
   ];
   for (const [flags, more] of ways) {
     const env = { GATEHOUSE_TOKEN: token, ...more };
-    const types = await runCommand(gateway.home, ["types", ...flags], { env });
+    const types = await runWarm(gateway.home, ["types", ...flags], "", env);
     t.match(types, { code: 0, stdout: /export interface Databases/ }, `types ${flags}`);
     const bridge = await runCommand(gateway.home, ["mcp", "--stdio", ...flags], {
       env,
@@ -214,9 +215,9 @@ t.test("commands find the gateway below its base path", async (t) => {
     t.match(bridge.stdout, /"name":"select"/, `mcp ${flags}: ${bridge.stderr}`);
   }
   const env = { GATEHOUSE_TOKEN: token };
-  const root = await runCommand(gateway.home, ["types", "--url", gateway.url], { env });
+  const root = await runWarm(gateway.home, ["types", "--url", gateway.url], "", env);
   t.match(root, { code: 1, stderr: new RegExp(`${gateway.url}/schema: Not found`) });
-  const odd = await runCommand(gateway.home, ["types", "--url", `${gateway.url}/a//b`], { env });
+  const odd = await runWarm(gateway.home, ["types", "--url", `${gateway.url}/a//b`], "", env);
   t.match(odd, { code: 2, stderr: /--url is not the URL of a gateway/ });
 });
 
@@ -232,9 +233,7 @@ t.test("`token explain` knows the issuer below the base path", async (t) => {
   const { port } = new URL(root.url);
   writeFileSync(config, `[server]\nbase_path = "${BASE}"\nport = ${port}\n`);
   const input = String(body.access_token);
-  const explained = await runCommand(own.home, ["token", "explain", "-", "--config", config], {
-    input,
-  });
+  const explained = await runWarm(own.home, ["token", "explain", "-", "--config", config], input);
   t.match(explained, { code: 0, stdout: /verdict: accepted/ });
 });
 

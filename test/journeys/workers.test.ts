@@ -6,8 +6,8 @@ import t from "tap";
 import { ask, open as openAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway } from "../kit/gateway.ts";
-import { runCommand } from "../kit/process.ts";
 import { insert, select } from "../kit/queries.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 import { FixtureServer } from "../mcp/fixture-server.ts";
 import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
@@ -113,7 +113,7 @@ t.test("an edit of the file and a command take effect in every worker", async (t
     (await answersOfAll(token)).every((code) => code === "token_revoked");
   await gateway.edit((text) => text.replace('username = "gus"\n', "$&disabled = true\n"));
   await soon(t, "the edit", isRefused(gus));
-  await runCommand(gateway.home, ["token", "revoke", "--user", "hal"]);
+  await runWarm(gateway.home, ["token", "revoke", "--user", "hal"]);
   await soon(t, "the revocation", isRefused(hal));
 });
 
@@ -134,7 +134,7 @@ t.test("failed and waiting logins are counted over all workers", async (t) => {
   const ids = answers.map((answer) => /^X-Request-Id: (.+)\r$/im.exec(answer)?.[1] ?? "");
   const workers = await Promise.all(ids.map((id) => workerOf(gateway, id)));
   t.equal(new Set(workers).size, COUNT, "all of them were asked");
-  await runCommand(gateway.home, ["user", "enable", "fay"]);
+  await runWarm(gateway.home, ["user", "enable", "fay"]);
   const right = { username: "fay", password: passwordOf("fay") };
   await soon(t, "the end of the lock", async () => {
     const init = { method: "POST", headers, body: JSON.stringify(right) };

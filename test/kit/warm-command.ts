@@ -11,6 +11,9 @@ const program = fileURLToPath(new URL("./warm-command-program.ts", import.meta.u
 /** Commands that run until a signal, or that end their process. */
 const own = new Set(["serve", "mcp"]);
 
+/** In the tests of the commands, each also runs in its own process. */
+const provesCommands = process.argv[1]?.includes("/test/commands/") === true;
+
 /** Commands that have run in their own process. */
 const known = new Set<string>();
 
@@ -26,8 +29,8 @@ function warmProcess(): ChildProcess {
 }
 
 /**
- * Runs `gatehouse <flags>`. The first run of each command has its own process, and so do parallel
- * runs. All others share a process.
+ * Runs `gatehouse <flags>` in a process that commands share. Parallel runs have their own process,
+ * and so has the first run of each command in `test/commands/`.
  */
 export async function runWarm(
   home: string,
@@ -36,7 +39,8 @@ export async function runWarm(
   env: NodeJS.ProcessEnv = {},
 ): Promise<CommandResult> {
   const name = flags.slice(0, 2).join(" ");
-  if (own.has(flags[0] ?? "") || isBusy || !known.has(name)) {
+  const isFirst = provesCommands && !known.has(name);
+  if (own.has(flags[0] ?? "") || isBusy || isFirst) {
     known.add(name);
     return runCommand(home, flags, { input, env });
   }
