@@ -19,7 +19,9 @@ const hits = ids.map((_id) => ({ _index: "logs-1", _id, _score: 1, _source: { me
 const items = Array.from({ length: 500 }, (_, at) => ({
   index: { _index: "logs-1", _id: String(at), status: 200, result: "updated" },
 }));
-const index = { "logs-1": { aliases: {}, mappings: {}, settings: {} } };
+const openIndex = { name: "logs-1", attributes: ["open"] };
+const resolved = { indices: [openIndex], aliases: [], data_streams: [] };
+const mapping = { "logs-1": { mappings: { properties: { message: { type: "text" } } } } };
 
 /** The first whose pattern fits. */
 const answers = [
@@ -30,7 +32,8 @@ const answers = [
   [/\/_search/, { took: 1, hits: { total: { value: 10, relation: "eq" }, hits } }],
   [/\/version$/, "1.0.0"],
   [/^\/$/, { version: { number: "2.19.6", distribution: "opensearch" } }],
-  [/./, index],
+  [/^\/_resolve/, resolved],
+  [/./, mapping],
 ].map(([pattern, body]) => [pattern, Buffer.from(JSON.stringify(body))]);
 
 const server = createServer((request, response) => {
