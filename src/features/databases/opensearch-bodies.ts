@@ -546,7 +546,7 @@ export function readBulk(lines: readonly Buffer[], index: string | undefined): U
 }
 
 /** The searches of a request, and the lines that go upstream if these differ. */
-export interface Searches {
+interface Searches {
   readonly uses: Uses;
   readonly body: Buffer | undefined;
 }

@@ -65,8 +65,22 @@ interface Meaning {
   readonly aliased: readonly string[];
 }
 
+/** Keeps the result for an answer, which is the same object while it is remembered. */
+function oncePerAnswer<Result>(
+  read: (name: string, answer: LookupAnswer) => Result,
+): (name: string, answer: LookupAnswer) => Result {
+  const results = new WeakMap<LookupAnswer, Result>();
+  return (name, answer) => {
+    const known = results.get(answer);
+    if (known !== undefined) return known;
+    const result = read(name, answer);
+    results.set(answer, result);
+    return result;
+  };
+}
+
 /** @throws Refusal `upstream_broken` for an answer that cannot be understood */
-function readMeaning(name: string, { status, body }: LookupAnswer): Meaning {
+const readMeaning = oncePerAnswer((name, { status, body }): Meaning => {
   if (status === 404) return { isIndex: false, aliased: [] };
   if (status !== 200 || !isObject(body)) throw brokenLookup();
   const { indices, aliases, data_streams: streams } = body;
@@ -74,7 +88,7 @@ function readMeaning(name: string, { status, body }: LookupAnswer): Meaning {
     isIndex: [...objectsIn(indices), ...objectsIn(streams)].some((one) => one.name === name),
     aliased: objectsIn(aliases).flatMap((alias) => stringsIn(alias.indices)),
   };
-}
+});
 
 function brokenLookup(): Refusal {
   return new Refusal("upstream_broken", { detail: "the answer to a lookup has another form" });
@@ -96,10 +110,13 @@ function resolvePath(name: string): string {
 /** True if documents of the index may be queries, which the server follows when it stores them. */
 async function storesQueries(request: PresetRequest, name: string): Promise<boolean> {
   const path = `/${name}/_mapping?filter_path=**.type`;
-  const { status, body = null } = await request.lookup(path, REMEMBERED_MS);
+  return readPercolator(name, await request.lookup(path, REMEMBERED_MS));
+}
+
+const readPercolator = oncePerAnswer((_name, { status, body = null }): boolean => {
   if (status !== 200 && status !== 404) throw brokenLookup();
   return hasType(body, "percolator");
-}
+});
 
 function hasType(mapping: Json, type: string): boolean {
   if (Array.isArray(mapping)) return mapping.some((one) => hasType(one, type));
@@ -122,11 +139,14 @@ async function accessesOfName(request: PresetRequest, named: NamedIndex): Promis
         : { permissions, database, everyTable, element },
     ];
   }
-  const [answer, hasQueries] = await Promise.all([
-    request.lookup(resolvePath(name), REMEMBERED_MS),
-    storesDocuments && storesQueries(request, name),
-  ]);
+  const lookup = request.lookup(resolvePath(name), REMEMBERED_MS);
+  const [answer, hasQueries] = storesDocuments
+    ? await Promise.all([lookup, storesQueries(request, name)])
+    : [await lookup, false];
   const { isIndex, aliased } = readMeaning(name, answer);
+  if (isIndex && everyTable === undefined && aliased.length === 0 && !hasQueries) {
+    return [{ permissions, database, table: name, element }];
+  }
   const accesses = aliased
     .filter((table) => everyTable === undefined || !table.startsWith(everyTable))
     .map((table): Access => ({ permissions, database, table, element, alias: name }));
