@@ -204,6 +204,39 @@ t.test("a scroll and a point in time end with the right to read", async (t) => {
   t.equal((await gateway.send("DELETE", "/_search/scroll", ended, lars)).status, 200);
 });
 
+t.test("the media types and points in time of Elasticsearch pass", async (t) => {
+  const { stub, gateway, login } = await open(t);
+  const send = async (path: string, type: string, body: string) =>
+    gateway.request(path, {
+      method: "POST",
+      headers: { "content-type": type, authorization: `Bearer ${await login("rita")}` },
+      body,
+    });
+  const json = "application/vnd.elasticsearch+json; compatible-with=8";
+  t.equal((await send("/logs-1/_search", json, "{}")).status, 200);
+  const sent = stub.take().findLast(({ method }) => method === "POST");
+  t.equal(sent?.headers["content-type"], json);
+  const lines = "application/vnd.elasticsearch+x-ndjson; compatible-with=8";
+  t.equal((await send("/logs-1/_msearch", lines, "{}\n{}\n")).status, 200);
+  for (const type of [
+    "application/yaml",
+    "application/smile",
+    "application/json; charset=utf-16",
+  ]) {
+    t.equal((await send("/logs-1/_search", type, "{}")).status, 415, type);
+  }
+  const rita = await login("rita");
+  const opened = await gateway.send("POST", "/logs-1/_pit?keep_alive=1m", undefined, rita);
+  const { id } = opened.body;
+  t.notMatch(opened.text, "raw-");
+  t.equal((await gateway.send("POST", "/_search", { pit: { id } }, rita)).status, 200);
+  const others = await gateway.send("DELETE", "/_pit", { id }, await login("dora"));
+  t.match(others, { status: 404, body: { code: "handle_not_found" } });
+  t.equal((await gateway.send("DELETE", "/_pit", { id }, rita)).status, 200);
+  const last = stub.take().findLast(({ method }) => method === "DELETE");
+  t.match(last?.body.toString(), '{"id":"raw-');
+});
+
 async function statuses(answers: Promise<readonly Answer[]>): Promise<number[]> {
   return (await answers).map(({ status }) => status);
 }

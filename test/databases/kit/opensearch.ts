@@ -228,6 +228,10 @@ export class OpenSearchStub extends RecordingUpstream {
       for (const id of listIn(objectIn(asked.body).pit_id)) this.#handles.delete(textIn(id));
       return ok({ pits: [] });
     }
+    if (first === "_pit") {
+      this.#handles.delete(textIn(objectIn(asked.body).id));
+      return ok({ succeeded: true, num_freed: 1 });
+    }
     return this.#onIndex(asked, names, first, second);
   }
 
@@ -320,6 +324,8 @@ export class OpenSearchStub extends RecordingUpstream {
         if (pit !== undefined) more.pit_id = textIn(objectIn(pit).id);
         return ok({ ...found, ...more });
       }
+      case "_pit":
+        return ok({ id: this.#open(names) });
       case "_msearch": {
         const responses: JsonObject[] = [];
         for (let at = 0; at + 1 < lines.length; at += 2) {
