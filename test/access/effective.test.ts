@@ -63,8 +63,8 @@ const bodies = {
   DELETE: ({ database, table }: Asked) => ({ Delete: { database, table, where: null } }),
 };
 
-/** Denials that a query can mend say nothing about the right. */
-const mendable = new Set(["where_required", "too_many_changes", "not_narrowable"]);
+/** Denials that another query avoids say nothing about the right. */
+const avoidable = new Set(["where_required", "too_many_changes", "not_narrowable"]);
 
 t.test("the effective rows agree with the decisions on queries", async (t) => {
   const counts = { allowed: 0, waiting: 0, denied: 0 };
@@ -87,7 +87,7 @@ t.test("the effective rows agree with the decisions on queries", async (t) => {
       const where = `seed ${seed} ${permission} ${JSON.stringify(asked)}: ${decided.reason}`;
       const isOwn = row?.table === asked.table && row.database === asked.database;
       if (decided.reason === "name_case_mismatch" && !isOwn) continue;
-      if (mendable.has(decided.reason)) {
+      if (avoidable.has(decided.reason)) {
         if (!isListed) t.fail(`${where}, but not listed`);
         continue;
       }

@@ -1,4 +1,4 @@
-/** Hooks that are told of approvals that wait. */
+/** Hooks that receive new approvals. */
 import { createHmac } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import path from "node:path";
@@ -112,7 +112,7 @@ t.test("a hook that fails is tried three times, and its URL is not in the log", 
   t.notMatch(JSON.stringify(gateway.service.log), /T0KEN/);
 });
 
-t.test("a slow hook delays no answer, and one that recovers is told", async (t) => {
+t.test("a slow hook delays no answer, and one that recovers receives all", async (t) => {
   const { hook, config } = await hookOn(t);
   let tries = 0;
   hook.answer = (_request, response) => {
@@ -145,17 +145,20 @@ t.test("of several workers, one notifies", async (t) => {
   t.strictSame(told.sort(), [ids[0], last].sort());
 });
 
-t.test("a group's entry that asks is told of, with the external user's name", async (t) => {
-  const { hook, config } = await hookOn(t);
-  const more = [
-    '[[groups]]\nname = "bots"\nmembers = ["bot"]\n\n',
-    careful().replace('username = "bot"', 'group = "bots"'),
-  ].join("");
-  const home = await staffedHome(t, ["root * Owner", "bot other ReadOnly"], more);
-  const { ask, bot } = await carefulOn(await startGateway(t, { home, config }));
-  const id = idIn(await ask(bot, removeOne(1)));
-  const [first] = await received(hook, 1);
-  const { text, approval } = JSON.parse(String(first?.body));
-  t.match(approval, { id, user: "bot", url: undefined });
-  t.match(text, `gatehouse approvals show ${id}`);
-});
+t.test(
+  "without a console, the notification names the command, also for an entry of a group",
+  async (t) => {
+    const { hook, config } = await hookOn(t);
+    const more = [
+      '[[groups]]\nname = "bots"\nmembers = ["bot"]\n\n',
+      careful().replace('username = "bot"', 'group = "bots"'),
+    ].join("");
+    const home = await staffedHome(t, ["root * Owner", "bot other ReadOnly"], more);
+    const { ask, bot } = await carefulOn(await startGateway(t, { home, config }));
+    const id = idIn(await ask(bot, removeOne(1)));
+    const [first] = await received(hook, 1);
+    const { text, approval } = JSON.parse(String(first?.body));
+    t.match(approval, { id, user: "bot", url: undefined });
+    t.match(text, `gatehouse approvals show ${id}`);
+  },
+);

@@ -62,7 +62,7 @@ t.test("the example's commented-out lines are valid, unless they exclude others"
     // An issuer and its prefix may be in one of the two lists.
     .replace("realms/staff", "realms/partners")
     .replace('prefix = "staff"', 'prefix = "partners"')
-    .replaceAll(/"\/run\/secrets\/(?:introspection|provider)"/g, JSON.stringify(secret));
+    .replaceAll(/"\/run\/secrets\/(?:introspection|provider|hook)"/g, JSON.stringify(secret));
   const { configuration } = load(t, text);
   t.equal(configuration.routes.length, 1);
   t.equal(configuration.upstream.authorization, "Bearer ...");

@@ -175,7 +175,7 @@ t.test("one of the replicas notifies of each approval", async (t) => {
   const ids = new Set(asked.map(idIn));
   t.equal(ids.size, 1);
   const other = idIn(await ask(two, removal(78)));
-  await eventually("both are told of", async () => told().length >= 2);
+  await eventually("both have arrived", async () => told().length >= 2);
   await new Promise((resolve) => setTimeout(resolve, 1500));
   t.strictSame(told().sort(), [...ids, other].sort());
 });

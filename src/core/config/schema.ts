@@ -938,7 +938,7 @@ const approvals = section("Approvals that `require_approval` in the access file 
     ),
   })
     .optional()
-    .describe("A hook that is told of approvals that wait."),
+    .describe("A hook that receives each new approval."),
 });
 
 /** The schema of gateway.toml, from which the reference in the docs is generated. */

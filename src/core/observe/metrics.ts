@@ -186,6 +186,7 @@ export class Metrics extends HashingMetrics {
   );
   readonly #failures = this.counter("gatehouse_upstream_failures_total", "kind");
   readonly #userRequests = this.counter("gatehouse_user_requests_total", "user", "decision");
+  readonly #notifications = this.counter("gatehouse_approval_notifications_total", "outcome");
   readonly #inFlight = this.gauge("gatehouse_requests_in_flight", "sum");
   readonly #durations = this.histogram("gatehouse_request_duration_seconds", "route");
   readonly #gatewayTimes = this.histogram("gatehouse_request_gateway_seconds", "route");
@@ -207,6 +208,7 @@ export class Metrics extends HashingMetrics {
     }
     // Exported at 0, so that Prometheus sees the first failure as an increase.
     for (const kind of upstreamFailures) this.#failures.inc({ kind }, 0);
+    for (const outcome of ["sent", "failed"]) this.#notifications.inc({ outcome }, 0);
   }
 
   /** Reads the values of a metric by its label whenever they are collected. */
@@ -348,10 +350,9 @@ export class Metrics extends HashingMetrics {
     });
   }
 
-  countNotifications(): (outcome: "sent" | "failed") => void {
-    const counter = this.counter("gatehouse_approval_notifications_total", "outcome");
-    for (const outcome of ["sent", "failed"]) counter.inc({ outcome }, 0);
-    return (outcome) => counter.inc({ outcome });
+  /** Counts a notification of an approval. */
+  notified(outcome: "sent" | "failed"): void {
+    this.#notifications.inc({ outcome });
   }
 
   listen(address: string): Promise<Server> {

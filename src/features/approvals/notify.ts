@@ -78,12 +78,11 @@ async function post(
   if (statusCode < 200 || statusCode > 299) throw new Error(`the hook answered ${statusCode}`);
 }
 
-/** Tells a hook of approvals that wait. Undefined without `approvals.notify`. */
+/** Posts approvals that wait to a hook. Undefined without `approvals.notify`. */
 export function openNotifier(options: NotifierOptions): Notifier | undefined {
   const { configuration, log, metrics, consoleUrl } = options;
   const { notify: hook } = configuration.approvals;
   if (hook === undefined) return undefined;
-  const count = metrics?.countNotifications();
   const dispatcher = new Agent({ connections: 4, headersTimeout: TIMEOUT_MS });
   const stopping = new AbortController();
   const running = new Set<Promise<void>>();
@@ -100,14 +99,14 @@ export function openNotifier(options: NotifierOptions): Notifier | undefined {
           body = describe(approval, consoleUrl());
         }
         await post(hook, body, configuration.auth.check_permissions, dispatcher, stopping.signal);
-        count?.("sent");
+        metrics?.notified("sent");
         return;
       } catch (error) {
         if (stopping.signal.aborted) break;
         reason = messageOf(error);
       }
     }
-    count?.("failed");
+    metrics?.notified("failed");
     log.error({ approval: id, reason }, "a notification of an approval was not accepted");
   }
 
