@@ -18,6 +18,7 @@ import {
 } from "../features/approvals/approval.ts";
 import { openApprovalsIn } from "../features/approvals/approval-file.ts";
 import {
+  countShown,
   type NoPreview,
   type PreviewRows,
   previewQuery,
@@ -163,7 +164,10 @@ async function show(id: string, options: CommonOptions): Promise<void> {
   const isPending = approval.state === "pending";
   const preview = body && isPending ? await readPreview(loaded, approval, body) : undefined;
   const rows = preview && "digest" in preview ? preview : undefined;
-  if (rows !== undefined) await store.recordShown(approval.id, operator(), rows.digest);
+  if (rows !== undefined) {
+    await store.recordShown(approval.id, operator(), rows.digest);
+    await store.recordRows(approval.id, operator(), countShown(rows));
+  }
   const query = body?.toString("utf8");
   if (options.json) {
     const read = (row: string): unknown => JSON.parse(row, keepSpelling);

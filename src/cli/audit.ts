@@ -5,6 +5,7 @@ import { mayBeMember } from "../core/access/administration.ts";
 import { entriesIn } from "../core/access/entries.ts";
 import type { Grant } from "../core/access/grant.ts";
 import { displayName, groupOf, holderText, userOf, writtenHolder } from "../core/access/holder.ts";
+import { isExternalGroup } from "../core/access/roles.ts";
 import type { Snapshot } from "../core/access/snapshot.ts";
 import { moments, readMoment } from "../core/base/clock.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
@@ -20,9 +21,10 @@ import {
   type ReadLine,
 } from "../core/observe/audit-filter.ts";
 import { auditFilesOf, linesIn, piecesSince } from "../core/observe/audit-search.ts";
+import { placeName } from "../core/query/names.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
-import { type CommonOptions, defineCommand } from "./options.ts";
+import { type CommonOptions, defineCommand, readCount } from "./options.ts";
 import { plainly, print, printList, warn } from "./output.ts";
 
 const administering = new Set(["Owner", "DbAdmin"]);
@@ -116,16 +118,80 @@ async function filesSince(file: string, since: number): Promise<string[]> {
 interface ShowOptions extends CommonOptions {
   readonly operation?: string;
   readonly denied?: true;
+  readonly failed?: true;
+  readonly group?: string;
   readonly since?: number;
   readonly until?: number;
+  /** As `since` and `until`, but `to` is not included. */
+  readonly from?: number;
+  readonly to?: number;
+  readonly limit?: number;
+  readonly csv?: true;
+}
+
+async function groupFilter(loaded: LoadedConfiguration, name: string) {
+  const { groups } = await readAccess(loaded);
+  const members = groups.get(name)?.members;
+  if (members === undefined && !isExternalGroup(name)) {
+    warn(`there is no local group ${name}; only lines that it decided are found`);
+  }
+  return { name, members: members ?? [] };
+}
+
+const columns: Readonly<Record<string, (line: ReadLine) => unknown>> = {
+  time: ({ time }) => time,
+  event: ({ msg }) => msg,
+  user: ({ user }) => user,
+  author: ({ author }) => author && `${author.name} (${author.kind})`,
+  via: ({ via }) => via,
+  client: ({ client }) => client,
+  address: ({ address }) => address,
+  operations: ({ operations }) => unique(operations.map(({ operation }) => operation)),
+  tables: ({ operations }) =>
+    unique(
+      operations.flatMap(({ database, tables }) =>
+        tables.length === 0 ? [database] : tables.map((table) => placeName(database, table)),
+      ),
+    ),
+  entries: ({ operations }) => unique(operations.flatMap(({ entry = [] }) => entry)),
+  decision: ({ decision, outcome }) => decision ?? outcome,
+  reason: ({ reason }) => reason,
+  status: ({ toolStatus, status }) => toolStatus ?? status,
+  affected: ({ affected }) => affected,
+  rows: ({ rows }) => rows,
+  format: ({ format }) => format,
+  approval: ({ approval }) => approval,
+  changes: (line) => changesOf(line).join("; "),
+  request: ({ requestId }) => requestId,
+};
+
+function unique(names: readonly string[]): string {
+  return [...new Set(names)].join(", ");
+}
+
+/** A quoted cell (RFC 4180). A spreadsheet would run one that begins like a formula. */
+function csvCell(value: unknown): string {
+  const text = String(value ?? "").replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, " ");
+  const isFormula = /^\s*[=+\-@\uff1d\uff0b\uff0d\uff20]/.test(text);
+  return `"${isFormula ? "'" : ""}${text.replaceAll('"', '""')}"`;
+}
+
+function csvLine(cells: readonly unknown[]): string {
+  return `${cells.map(csvCell).join(",")}\r`;
 }
 
 async function show(options: ShowOptions): Promise<void> {
-  const file = requireFile(loadFor(options));
-  const { since = 0, until = Number.POSITIVE_INFINITY } = options;
-  const outcome = options.denied ? "denied" : undefined;
-  const filter: AuditFilter = { ...options, outcome, since, until };
+  const loaded = loadFor(options);
+  const file = requireFile(loaded);
+  const { from = 0, to = Number.POSITIVE_INFINITY, limit = Number.POSITIVE_INFINITY } = options;
+  const { since = from, until = to - 1 } = options;
+  const outcome = options.denied ? "denied" : options.failed ? "failed" : undefined;
+  const group = options.group === undefined ? undefined : await groupFilter(loaded, options.group);
+  const filter: AuditFilter = { ...options, outcome, group, since, until };
   const matches = matcherOf(filter);
+  /** The newest lines, if there is a limit. */
+  let newest: string[] = [];
+  if (options.csv) print(csvLine(Object.keys(columns)));
   // A reader such as `head` closes the pipe early.
   process.stdout.once("error", () => process.exit());
   let found = 0;
@@ -135,12 +201,21 @@ async function show(options: ShowOptions): Promise<void> {
         const line = parseLine(bytes);
         if (line === undefined || !matches(line)) continue;
         found += 1;
-        print(options.json ? bytes.toString() : lineText(line));
+        const text = textFor(line, bytes, options);
+        if (limit === Number.POSITIVE_INFINITY) print(text);
+        else newest.push(text);
+        if (newest.length >= 2 * limit) newest = newest.slice(-limit);
       }
       if (process.stdout.writableNeedDrain) await once(process.stdout, "drain");
     }
   }
+  for (const text of newest.slice(-limit)) print(text);
   if (found === 0) process.stderr.write(`no matching lines in ${file} and its rotated files\n`);
+}
+
+function textFor(line: ReadLine, bytes: Buffer, { json, csv }: ShowOptions): string {
+  if (csv) return csvLine(Object.values(columns).map((read) => read(line)));
+  return json ? bytes.toString() : lineText(line);
 }
 
 async function unused(options: CommonOptions & { readonly since: number }): Promise<void> {
@@ -171,7 +246,7 @@ function changesOf({ changes }: ReadLine): string[] {
 
 function requestText(line: ReadLine): string[] {
   const { user = "-", via, client, decision = "-", reason, status, operations } = line;
-  const { method = "", path, affected, rows } = line;
+  const { method = "", path, affected, rows, format, toolStatus } = line;
   const entries = new Set(operations.flatMap(({ entry }) => entry ?? []));
   const asked = operationsInWords(operations, line.operationCount);
   return [
@@ -180,9 +255,10 @@ function requestText(line: ReadLine): string[] {
     ...(client === undefined ? [] : [plainly(client)]),
     asked ?? `${method} ${path === undefined ? "-" : plainly(path)}`.trim(),
     reason === undefined ? decision : `${decision} ${reason}`,
-    String(status ?? "-"),
+    String(toolStatus ?? status ?? "-"),
     ...(affected === undefined ? [] : [`affected ${affected}`]),
     ...(rows === undefined ? [] : [`rows ${rows}`]),
+    ...(format === undefined ? [] : [`as ${format}`]),
     ...(entries.size === 0 ? [] : [`by ${[...entries].join(",")}`]),
     ...changesOf(line),
   ];
@@ -193,9 +269,10 @@ function eventText(line: ReadLine): string[] {
   const by = author === undefined ? [] : [`${plainly(author.name)} (${author.kind})`];
   const place = line.line === undefined ? file : `${file}:${line.line}`;
   const asked = operationsInWords(line.operations, line.operationCount);
-  const about = [approval, user, client, asked, outcome, place, reason]
+  const rows = line.rows === undefined ? undefined : `rows ${line.rows}`;
+  const about = [approval, user, client, asked, rows, outcome, place, reason]
     .filter((word) => word !== undefined)
-    .map((word) => (word === asked ? word : plainly(word)));
+    .map((word) => (word === asked || word === rows ? word : plainly(word)));
   const changes = changesOf(line);
   return [...by, ...(changes.length > 0 ? changes : [msg, ...about])];
 }
@@ -218,10 +295,16 @@ audit           show lines of the audit file and its rotated files
   --database <database>  only queries of this database
   --table <table>  only queries of this table, or <database>.<table>
   --operation <operation>  only this operation, such as Delete, login or ListTables
-  --denied      only denied requests
+  --group <group>  only lines of the members of this local group, and lines that an entry of the group decided
+  --denied      only denied requests (403)
+  --failed      only requests that failed: 4xx other than 401 and 403, and 5xx
   --since <time>  start: 24h, 30d, yesterday, 2026-12-24, 2026-12-24T18:00:00Z
   --until <time>  end, in the same formats
+  --from <time>  the same as --since
+  --to <time>   end, which is not included
+  --limit <n>   only the newest lines
   --json        print the lines unchanged
+  --csv         print CSV for spreadsheets
 `;
 const unusedHelp = `
 unused --json   list entries of the access file that allowed no request
@@ -230,7 +313,12 @@ unused --json   list entries of the access file that allowed no request
 
 export function auditCommand(): Command {
   const time = { parse: readTime };
-  return defineCommand(help, { audit: show }, { since: time, until: time })
+  const refinements = {
+    ...{ since: time, until: time, limit: { parse: readCount }, failed: { conflicts: "denied" } },
+    ...{ from: { ...time, conflicts: "since" }, to: { ...time, conflicts: "until" } },
+    csv: { conflicts: "json" },
+  };
+  return defineCommand(help, { audit: show }, refinements)
     .enablePositionalOptions()
     .addCommand(defineCommand(unusedHelp, { unused }, { since: time }));
 }

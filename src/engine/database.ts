@@ -14,6 +14,7 @@ import {
   FairLimiter,
   type ForwardedRequest,
   type QueryMetrics,
+  type RunReport,
   type SchemaQuery,
   withSlot,
 } from "../core/upstream/database.ts";
@@ -165,6 +166,7 @@ export class EngineDatabase implements Database, DatabaseTarget {
         return;
       }
       const stream = new StreamedAnswer(sink, form, this.#options, client);
+      report?.(stream);
       await this.#store.stream(query, stream, client);
       stream.end();
     } catch (error) {
@@ -328,21 +330,24 @@ const CHUNK_LENGTH = 64 * 1024;
  * An answer sent while its rows are still being read. Headers are sent with the first row, so that
  * earlier failures have an error status. Later failures cut the connection.
  */
-class StreamedAnswer implements RowStream {
+class StreamedAnswer implements RowStream, RunReport {
   readonly form: RowForm;
+  readonly format: "csv" | "ndjson";
   readonly #sink: AnswerSink;
   readonly #client: AbortController;
   readonly #output: Drain;
   #pending = "";
   #soon: NodeJS.Immediate | undefined;
   #hasProgressed = false;
+  #rows = 0;
 
   constructor(
     sink: AnswerSink,
-    form: RowForm,
+    form: "csv" | "ndjson",
     { clientTimeoutMs }: EngineDatabaseOptions,
     client: AbortController,
   ) {
+    this.format = form;
     this.#sink = sink;
     this.#client = client;
     this.#output = new Drain(sink, clientTimeoutMs, client);
@@ -365,6 +370,7 @@ class StreamedAnswer implements RowStream {
 
   reset(): void {
     this.#take();
+    this.#rows = 0;
   }
 
   write(text: string): void {
@@ -378,8 +384,14 @@ class StreamedAnswer implements RowStream {
     this.#send(bytes);
   }
 
-  /** The headers are already sent, so the count cannot be reported. */
-  countRows(): void {}
+  /** Until now. */
+  get rows(): number {
+    return this.#rows;
+  }
+
+  countRows(count: number): void {
+    this.#rows += count;
+  }
 
   end(): void {
     const last = Buffer.from(this.#take());

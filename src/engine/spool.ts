@@ -11,7 +11,7 @@ export type RowForm = "json" | "ndjson" | "csv";
 export interface RowOutput {
   readonly form: RowForm;
   write(text: string): void;
-  /** Called after the last row with the number of rows. */
+  /** Adds to the number of rows. Called for each row, and at the end. */
   countRows(count: number): void;
   /** Called before a row with the length of the rows that it includes. @throws EngineRefusal */
   countIncluded?(length: number): void;
@@ -60,7 +60,7 @@ export function jsonAnswer(value: object): Answer {
 
 interface SpoolStream {
   readonly form: RowForm;
-  readonly onSpilled: (byteLength: number) => void;
+  readonly onSpilled: (byteLength: number, rows: number) => void;
 }
 
 /**
@@ -71,7 +71,7 @@ export class Spool implements RowOutput {
   readonly form: RowForm;
   readonly backlog = undefined;
   readonly #openFile: () => number;
-  readonly #onSpilled: ((byteLength: number) => void) | undefined;
+  readonly #onSpilled: SpoolStream["onSpilled"] | undefined;
   readonly #chunks: Buffer[] = [];
   #pending = "";
   #byteLength = 0;
@@ -141,7 +141,7 @@ export class Spool implements RowOutput {
     this.#file ??= this.#openFile();
     for (const chunk of this.#chunks) writeFully(this.#file, chunk);
     this.#chunks.length = 0;
-    this.#onSpilled?.(this.#byteLength);
+    this.#onSpilled?.(this.#byteLength, this.#rows ?? 0);
   }
 }
 

@@ -1,5 +1,9 @@
 /** Previews for approvers. */
+import { readFileSync } from "node:fs";
+import path from "node:path";
 import t from "tap";
+import { auditLines } from "../../src/core/observe/audit-line.ts";
+import { consoleConfig, signedIn } from "../console/kit.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { runWarm } from "../kit/warm-command.ts";
@@ -112,7 +116,7 @@ t.test("an approval without a preview covers any rows", async (t) => {
   t.match(await ask(bot, query, id), { status: 200 });
 });
 
-t.test("`audit --denied` finds denials by the engine", async (t) => {
+t.test("`audit --failed` finds what the engine refused, and no query that waits", async (t) => {
   const more = careful("max_changes = 2\nmax_rows = 1");
   const limited = await openCareful(t, { more, config: '[audit]\nfile = "audit.log"\n' });
   const { ask, run, bot, root, gateway } = limited;
@@ -131,19 +135,18 @@ t.test("`audit --denied` finds denials by the engine", async (t) => {
   t.match(await ask(bot, remove, id), stale);
   let found: unknown[] = [];
   await eventually("all denials are written", async () => {
-    const { stdout } = await runWarm(gateway.home, ["audit", "--denied", "--json"]);
+    const { stdout } = await runWarm(gateway.home, ["audit", "--failed", "--json"]);
     found = stdout
       .trim()
       .split("\n")
       .map((line): unknown => JSON.parse(line || "null"));
-    return found.length === 5;
+    return found.length === 4;
   });
   const denied = { level: "warn", user: "bot", decision: "deny" };
   t.match(found, [
     { ...denied, via: "query", reason: "too_many_changes", status: 409 },
     { ...denied, via: "query", reason: "too_many_rows", status: 409 },
-    { ...denied, via: "mcp", reason: "too_many_changes" },
-    { ...denied, reason: "approval_required", status: 202 },
+    { ...denied, via: "mcp", reason: "too_many_changes", status: 200, toolStatus: 409 },
     { ...denied, reason: "approval_stale", approval: id, status: 409 },
   ]);
 });
@@ -162,4 +165,42 @@ t.test("changes wait while a command shows a Preview", async (t) => {
     t.match(await ask(root, set(0, `state ${changes}`)), { status: 200 });
   }
   t.match(await shown, { id });
+});
+
+t.test("rows that an approver is shown are a line of the audit", async (t) => {
+  const pages = await consoleConfig('[audit]\nfile = "audit.log"\n');
+  const more = careful('approvers = ["dave"]');
+  const shown = await openCareful(t, { more, config: pages.config });
+  const { ask, run, bot, root, gateway } = shown;
+  const id = idIn(await ask(bot, removal));
+  const dave = await signedIn(t, pages.url, "dave");
+  t.match((await dave.get("/approvals")).text, "12", "a count is no row");
+  t.match((await dave.get(`/approvals/${id}`)).text, "12 rows would be deleted");
+  await run("show", id);
+  const other = idIn(await ask(bot, removeOne(14)));
+  await ask(root, { Delete: { ...orders, where: { column: "id", cmp: "=", value: 14 } } });
+  const rita = await signedIn(t, pages.url, "root");
+  t.match((await rita.get(`/approvals/${id}`)).status, 200);
+  const lines = () => {
+    const text = readFileSync(path.join(gateway.home, "audit.log"), "utf8");
+    const all = text
+      .trim()
+      .split("\n")
+      .map((line): Record<string, unknown> => JSON.parse(line));
+    return all.filter(({ msg }) => msg === "approval_shown");
+  };
+  await eventually("both are written", async () => lines().length >= 2);
+  const operations = [{ operation: "Delete", database: "main", tables: ["orders"] }];
+  const common = { approval: id, requester: "bot", operations, tables: ["main.orders"], rows: 12 };
+  const found = lines();
+  t.match(found, [
+    { ...common, user: "dave", author: { kind: "console", name: "dave" } },
+    { ...common, author: { kind: "cli" } },
+  ]);
+  t.equal(found.length, 2, "root is no approver and sees no rows");
+  t.not(other, id);
+  for (const line of found) t.ok(auditLines.approval_shown.safeParse(line).success);
+  t.notMatch(JSON.stringify(found), /"old"/);
+  const { stdout } = await runWarm(gateway.home, ["audit", "--user", "dave", "--table", "orders"]);
+  t.match(stdout, /dave \(console\) {2}approval_shown {2}.* {2}Delete main\.orders {2}rows 12/);
 });

@@ -4,6 +4,7 @@ import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
 import { parseLine } from "../../src/core/observe/audit-filter.ts";
 import { visibilityFilter } from "../../src/core/observe/audit-search.ts";
+import { grant, user } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
 import { runWarm } from "../kit/warm-command.ts";
@@ -45,7 +46,7 @@ function line({
     ...(deny ? { reason: "no_grant" } : {}),
     ...more,
     accessVersion: "abc",
-    status: 200,
+    status: deny ? 403 : 200,
     ms: 1,
     bytes: 9,
     msg: "request",
@@ -364,4 +365,108 @@ t.test("audit reads the file that a gateway writes", async (t) => {
     stdout: "",
     stderr: /^no matching lines in \S+audit\.log and its rotated files\n$/,
   });
+});
+
+t.test("outcomes are judged by the status, also of a tool's query", async (t) => {
+  const statuses = [200, 202, 400, 401, 403, 404, 409, 413, 429, 499, 500, 503];
+  const files = statuses
+    .map((status) =>
+      line({ user: `u${status}`, deny: status !== 200 }).replace(
+        /"status":\d+/,
+        `"status":${status}`,
+      ),
+    )
+    .concat(
+      [202, 403, 409].map((toolStatus) =>
+        line({ user: `mcp${toolStatus}`, deny: true, more: { via: "mcp", toolStatus } }),
+      ),
+    );
+  const home = auditHome(t, { "audit.log": files.join("") });
+  t.equal(usersOf(await linesOf(home, "--denied")), "u403,mcp403");
+  t.equal(
+    usersOf(await linesOf(home, "--failed")),
+    "u400,u404,u409,u413,u429,u499,u500,u503,mcp409",
+  );
+  t.match(await runWarm(home, ["audit", "--denied", "--failed"]), { code: 2 });
+});
+
+t.test("audit --from includes its moment and --to does not", async (t) => {
+  const at = (time: string) => line({ user: time }).replace(/"time":"[^"]+"/, `"time":"${time}"`);
+  const times = [
+    "2026-11-26T23:59:59.999Z",
+    "2026-11-27T00:00:00.000Z",
+    "2026-11-27T23:59:59.999Z",
+    "2026-11-28T00:00:00.000Z",
+  ];
+  const home = auditHome(t, { "audit.log": times.map(at).join("") });
+  const day = ["--from", "2026-11-27", "--to", "2026-11-28"];
+  t.equal(usersOf(await linesOf(home, ...day)), [times[1], times[2]].join());
+  t.equal(usersOf(await linesOf(home, "--since", "2026-11-28")), times[3]);
+  t.equal(usersOf(await linesOf(home, "--limit", "2")), [times[2], times[3]].join());
+  t.equal(usersOf(await linesOf(home, ...day, "--limit", "1")), times[2]);
+  for (const flags of [
+    ["--limit", "0"],
+    ["--from", "x"],
+    [...day, "--since", "1h"],
+    ["--csv", "--json"],
+  ]) {
+    t.match(await runWarm(home, ["audit", ...flags]), { code: 2 }, flags.join(" "));
+  }
+});
+
+t.test("audit --group finds lines of the members, and lines that the group decided", async (t) => {
+  const access =
+    '[[groups]]\nname = "analysts"\nmembers = ["rita", "staff:bo"]\n\n' +
+    grant("rita", "main", "ReadOnly") +
+    user("rita");
+  const change = {
+    level: "info",
+    time: new Date().toISOString(),
+    author: { kind: "cli", name: "ops" },
+    changes: [{ change: "group changed", group: "analysts", members: ["rita"], left: ["eve"] }],
+    msg: "change",
+  };
+  const lines = [
+    line({ user: "rita" }),
+    line({ user: "staff:bo" }),
+    line({ user: "gone", entry: "main (group analysts)" }),
+    line({ user: "both", entry: "main, main.t (group analysts)" }),
+    line({ user: "torn", entry: "main (groups analysts, staff:eng)" }),
+    line({ user: "eng", entry: "main (group staff:eng)" }),
+    line({ user: "trick", entry: "main (group staff:y (group analysts))" }),
+    line({ user: "other", entry: "main (group analysts2)" }),
+    `${JSON.stringify(change)}\n`,
+  ];
+  const home = auditHome(t, { "audit.log": lines.join("") }, access);
+  t.equal(usersOf(await linesOf(home, "--group", "analysts")), "rita,staff:bo,gone,both,torn,");
+  t.equal(usersOf(await linesOf(home, "--group", "staff:eng")), "torn,eng");
+  const unknown = await runWarm(home, ["audit", "--group", "nobody"]);
+  t.match(unknown, { code: 0, stderr: /there is no local group nobody/ });
+});
+
+t.test("audit --csv is quoted, and no cell begins a formula", async (t) => {
+  const hostile = {
+    ...{ client: "=cmd|' /C calc'!A0", reason: 'say "hi", all\r\nnow' },
+    ...{ approval: "+1", address: "-1", requestId: "@SUM(1)", format: "csv", rows: 3 },
+  };
+  const two = line({ user: "\t=1+1" });
+  const home = auditHome(t, { "audit.log": line({ user: "rita", more: hostile }) + two });
+  const { stdout } = await runWarm(home, ["audit", "--csv"]);
+  const [head = "", first = "", second = "", ...rest] = stdout.split("\r\n");
+  t.strictSame(rest, [""]);
+  const names = head.slice(1, -1).split('","');
+  t.match(names, ["time", "event", "user"]);
+  const cells = Array.from(first.matchAll(/"((?:[^"]|"")*)"(?:,|$)/g), ([, cell = ""]) =>
+    cell.replaceAll('""', '"'),
+  );
+  const row = new Map(names.map((name, at) => [name, cells[at]]));
+  t.equal(cells.length, names.length);
+  t.strictSame(
+    ["user", "tables", "rows", "format", "reason", "client", "approval", "request"].map((name) =>
+      row.get(name),
+    ),
+    ["rita", "main.t", "3", "csv", 'say "hi", all  now', "'=cmd|' /C calc'!A0", "'+1", "'@SUM(1)"],
+  );
+  t.match(second, `"' =1+1"`);
+  for (const text of [head, first, second]) t.notMatch(text, /(?:^|,)"\s*[=+\-@]/);
 });

@@ -1,5 +1,6 @@
 import t from "tap";
 import { startGateway } from "../kit/gateway.ts";
+import { connectStateless } from "../mcp/clients.ts";
 
 const place = { database: "main", table: "t" };
 const columns = [
@@ -51,4 +52,36 @@ t.test("rows are streamed through the gateway in the requested format", async (t
     ({ status, bytes }) => status === 200 && Number(bytes) > lines.text.length,
   );
   t.match(audit, { decision: "allow", user: "admin", operations: [{ operation: "Select" }] });
+  const exports = () => gateway.service.log.filter(({ format }) => format !== undefined);
+  t.match(exports(), [
+    { format: "ndjson", rows: rowCount },
+    { format: "csv", rows: rowCount },
+    { format: "csv", rows: 0, status: 404 },
+  ]);
+  const few = { Select: { ...select.Select, limit: 3 } };
+  t.equal((await ask("text/csv", few)).text.split("\r\n").length, 5);
+  await gateway.service.logged(({ format, rows }) => format === "csv" && rows === 3);
+  const empty = { Select: { ...few.Select, where: none.where } };
+  t.equal((await ask("application/x-ndjson", empty)).text, "");
+  await gateway.service.logged(({ format, rows }) => format === "ndjson" && rows === 0);
+});
+
+t.test("over MCP, the audit counts the rows in the tool's result", async (t) => {
+  const gateway = await startGateway(t, {
+    config: "[mcp]\nrow_limit = 50\nresult_bytes = 16384\n",
+  });
+  const token = await gateway.login();
+  await gateway.query({ CreateTable: { ...place, columns } }, token);
+  const values = Array.from({ length: 100 }, (_, id) => ({ id, text: filler.repeat(5) }));
+  await gateway.query({ Insert: { ...place, values } }, token);
+  const mcp = await connectStateless(t, `${gateway.url}/mcp`, token);
+  const { structured } = await mcp.call("select", { ...select.Select, limit: 40 });
+  const rows = structured?.rows;
+  const shown = Array.isArray(rows) ? rows.length : 0;
+  t.ok(shown > 0 && shown < 40, `${shown} rows fit`);
+  const line = await gateway.service.logged(({ via, rows }) => via === "mcp" && rows !== undefined);
+  t.equal(line.rows, shown);
+  const missing = await mcp.call("select", { ...select.Select, from: "nothing" });
+  t.equal(missing.isError, true);
+  await gateway.service.logged(({ via, toolStatus }) => via === "mcp" && toolStatus === 404);
 });

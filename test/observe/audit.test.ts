@@ -431,8 +431,8 @@ t.test("overlong and malformed lines are skipped", async (t) => {
 
 t.test("queries and denials are counted per hour over all files", async (t) => {
   const file = path.join(temporaryHome(t), "audit.log");
-  const denied = { more: { decision: "deny", reason: "no_grant" } };
-  const pending = { more: { decision: "deny", reason: "approval_required" } };
+  const denied = { more: { decision: "deny", reason: "no_grant", status: 403 } };
+  const pending = { more: { decision: "deny", reason: "approval_required", status: 202 } };
   writeFileSync(`${file}.2.gz`, gzipSync(lines(0, 61)));
   writeFileSync(`${file}.1`, lines(61, 120));
   const hidden = line(125, { database: "payroll", ...denied });
@@ -469,7 +469,7 @@ t.test("queries and denials are counted per hour over all files", async (t) => {
 t.test("a summary samples each hour of a large file and estimates the rest", async (t) => {
   const file = path.join(temporaryHome(t), "audit.log");
   const since = begin;
-  const denied = { more: { decision: "deny", reason: "no_grant" } };
+  const denied = { more: { decision: "deny", reason: "no_grant", status: 403 } };
   const wide = { more: { path: "x".repeat(4000) } };
   for (const [hour, count] of [7000, 40, 7000].entries()) {
     const of = (at: number) =>

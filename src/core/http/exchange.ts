@@ -153,6 +153,10 @@ class Verdict {
   approval: string | undefined;
   rates: readonly AuditedRate[] | undefined;
   report: RunReport | undefined;
+  /** Rows in the result of a tool. */
+  shownRows: number | undefined;
+  /** The status of the refusal or of the query, even if the client's protocol has none. */
+  status: number | undefined;
   changes: readonly AuditedChange[] | undefined;
   /** True for streams, which are cut even before the first byte of an answer. */
   isStream = false;
@@ -170,6 +174,7 @@ class Verdict {
   /** @param status the HTTP status of the refusal, even if the client's protocol has none */
   deny(code: string, status: number): void {
     this.reason = code;
+    this.status = status;
     if (status < 500) this.decision = "deny";
   }
 
@@ -195,8 +200,16 @@ class Verdict {
   }
 
   noteReport(report: RunReport): void {
-    this.report = report;
+    this.report ??= report;
     if (report.denied !== undefined) this.deny(report.denied, 409);
+  }
+
+  noteStatus(status: number): void {
+    this.status = status;
+  }
+
+  noteShownRows(rows: number): void {
+    this.shownRows = rows;
   }
 
   noteChanges(changes: readonly AuditedChange[]): void {

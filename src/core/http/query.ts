@@ -417,6 +417,7 @@ export async function ask(
     const request = await prepare(gateway, exchange, body, { own, approval, isWanted });
     if (request === undefined) throw abandoned();
     const answer = await askUpstream(gateway, exchange, request, options);
+    if (answer.status !== 200) exchange.verdict.noteStatus(answer.status);
     return { ...answer, filters: exchange.verdict.filters };
   } catch (error) {
     if (error instanceof ClientError) exchange.verdict.deny(error.code, error.status);

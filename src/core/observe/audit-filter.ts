@@ -6,10 +6,12 @@ export const NAMED_OPERATIONS = 16;
 export const auditOutcomes = ["allowed", "denied", "failed"] as const;
 type AuditOutcome = (typeof auditOutcomes)[number];
 
-const outcomeMarks: Readonly<Record<AuditOutcome, readonly ["decision" | "level", string]>> = {
-  allowed: ["decision", "allow"],
-  denied: ["decision", "deny"],
-  failed: ["level", "error"],
+/** Texts that every line with an outcome contains. */
+const outcomeMarks: Readonly<Record<AuditOutcome, readonly string[]>> = {
+  allowed: ['"decision":"allow"'],
+  // The end of `"status":403` and `"toolStatus":403`.
+  denied: ['tatus":403'],
+  failed: [],
 };
 
 /** For example `Delete main.users and 2 more`. */
@@ -35,6 +37,8 @@ export interface AuditFilter {
   readonly table?: string | undefined;
   readonly operation?: string | undefined;
   readonly outcome?: AuditOutcome | undefined;
+  /** Lines of these members, and lines that an entry of the group decided. */
+  readonly group?: { readonly name: string; readonly members: readonly string[] } | undefined;
   /** Epoch milliseconds, each inclusive. */
   readonly since: number;
   readonly until: number;
@@ -70,6 +74,10 @@ const lineShape = z.looseObject({
   file: text,
   line: count,
   status: count,
+  toolStatus: count,
+  requestId: text,
+  address: text,
+  format: text,
   ms: count,
   affected: count,
   rows: count,
@@ -129,13 +137,33 @@ export function needlesOf(filter: AuditFilter): string[] {
   if (table !== undefined && table !== "") {
     needles.push(JSON.stringify(splitPlace(table).table ?? table).slice(1));
   }
-  const mark = outcome && outcomeMarks[outcome].map((word) => JSON.stringify(word)).join(":");
-  return mark === undefined ? needles : [...needles, mark];
+  return [...needles, ...(outcome === undefined ? [] : outcomeMarks[outcome])];
+}
+
+/**
+ * True for a line with an outcome. Only a 403 is denied, and every other 4xx but a 401, and every
+ * 5xx, has failed. A query that waits for approval is neither.
+ */
+export function hasOutcome(line: ReadLine, outcome: AuditOutcome): boolean {
+  if (outcome === "allowed") return line.decision === "allow";
+  const status = line.toolStatus ?? line.status ?? 0;
+  if (outcome === "denied") return status === 403;
+  return status >= 400 && status !== 401 && status !== 403;
+}
+
+/** True if an entry of the group decided, also with other groups whose entries differ. */
+function isDecidedBy({ operations }: ReadLine, group: string): boolean {
+  // Names may contain commas and parentheses, so only a whole one counts.
+  return operations.some(({ entry = "" }) => {
+    const isAlone = `${entry},`.includes(` (group ${group}),`);
+    const [, groups] = / \(groups (.+)\)$/s.exec(entry) ?? [];
+    return isAlone || (groups !== undefined && `, ${groups},`.includes(`, ${group},`));
+  });
 }
 
 export function matcherOf(filter: AuditFilter): (line: ReadLine) => boolean {
-  const { user, database, table, operation, outcome, since, until } = filter;
-  const [member, word] = outcome === undefined ? [] : outcomeMarks[outcome];
+  const { user, database, table, operation, outcome, group, since, until } = filter;
+  const members = new Set<string | undefined>(group?.members);
   const asksOperation = [database, table, operation].some((one) => one !== undefined);
   const fits = (one: ReadLine["operations"][number]) =>
     (database === undefined || one.database === database) &&
@@ -151,7 +179,10 @@ export function matcherOf(filter: AuditFilter): (line: ReadLine) => boolean {
       time >= since &&
       time <= until &&
       (user === undefined || users.includes(user)) &&
-      (member === undefined || line[member] === word) &&
+      (group === undefined ||
+        users.some((one) => members.has(one)) ||
+        isDecidedBy(line, group.name)) &&
+      (outcome === undefined || hasOutcome(line, outcome)) &&
       (!asksOperation || line.operations.some(fits))
     );
   };

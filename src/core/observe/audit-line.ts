@@ -120,11 +120,18 @@ const requestLine = z
     rows: z
       .number()
       .optional()
-      .describe("Rows returned; not for foreign upstreams and streamed results."),
+      .describe(
+        "Rows returned; not for foreign upstreams. Over `/mcp`, the rows in the tool's result, for any upstream. For a stream that was cut, the rows until then.",
+      ),
+    format: z.enum(["csv", "ndjson"]).optional().describe("The form of streamed rows."),
     author: author.optional(),
     changes: changes.optional(),
     accessVersion,
     status: z.number().describe("HTTP status; 499 if the client left before the response."),
+    toolStatus: z
+      .number()
+      .optional()
+      .describe("Over `/mcp`: the status of the tool's query, if it is not 200."),
     ms: z.number().describe("Milliseconds from the first byte read to the last byte written."),
     bytes: z.number().describe("Bytes of the response, head and body."),
     msg: z.literal("request").describe("Kind of line."),
@@ -219,6 +226,25 @@ const approvalLine = z
   })
   .describe("A step of an approval (docs/approvals.md).");
 
+const approvalShownLine = z
+  .strictObject({
+    level,
+    time,
+    at: text("When the rows were shown, possibly by a command before the gateway started."),
+    approval: text("Id of the approval."),
+    user: text("The approver who was shown the rows."),
+    requester: text("The requesting user."),
+    operations: z
+      .array(operation.pick({ operation: true, database: true, tables: true }))
+      .describe("The operation."),
+    operationCount: z.number().describe("Number of operations."),
+    tables: z.array(z.string()).describe("The tables whose rows were shown."),
+    rows: z.number().describe("Number of rows that were shown."),
+    author,
+    msg: z.literal("approval_shown").describe("Kind of line."),
+  })
+  .describe("Rows of a pending query that an approver was shown (docs/approvals.md).");
+
 const consoleLine = z
   .strictObject({
     level,
@@ -240,6 +266,7 @@ export const auditLines = {
   "access file refused": refusedLine,
   "oauth_*": oauthLine,
   "approval_*": approvalLine,
+  approval_shown: approvalShownLine,
   "console_*": consoleLine,
 } as const;
 

@@ -1,6 +1,6 @@
 import { type FileHandle, open } from "node:fs/promises";
 import { placeName } from "../query/names.ts";
-import { parseLine, type ReadLine } from "./audit-filter.ts";
+import { hasOutcome, parseLine, type ReadLine } from "./audit-filter.ts";
 import {
   auditFilesOf,
   CHUNK_BYTES,
@@ -57,13 +57,12 @@ export async function summarizeAudit(question: SummaryQuestion) {
   const hourOf = ({ time }: ReadLine) => Math.floor((Date.parse(time) - since) / HOUR_MS);
 
   function count(line: ReadLine, weight: number): void {
-    const { user = "", decision, reason, operations } = line;
+    const { user = "", decision, operations } = line;
     const hour = hours[hourOf(line)];
     const isQuery = decision !== undefined && operations.length > 0;
     if (hour === undefined || !isQuery || !isVisible(line)) return;
     hour.queries += weight;
-    // A query that waits for approval is not denied.
-    if (decision !== "deny" || reason === "approval_required") return;
+    if (!hasOutcome(line, "denied")) return;
     hour.denials += weight;
     note(users, user, line, weight);
     const names = operations.flatMap(({ database, tables }) =>

@@ -14,6 +14,8 @@ export interface RunReport {
   /** Rows changed and rows returned, if known. */
   readonly affected?: number | undefined;
   readonly rows?: number | undefined;
+  /** The form of streamed rows, whose number grows until the end. */
+  readonly format?: "csv" | "ndjson" | undefined;
   /** The code of the caller's limit that denied the query. */
   readonly denied?: string | undefined;
 }

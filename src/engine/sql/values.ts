@@ -98,12 +98,14 @@ export class RowWriter<Raw> {
     const { head, separator } = this.#layout;
     this.#output.write((this.count === 0 ? head : separator) + this.#encode(row, more));
     this.count += 1;
+    this.#output.countRows(1);
   }
 
   end(): void {
     const { head, tail } = this.#layout;
     this.#output.write((this.count === 0 ? head : "") + tail);
-    this.#output.countRows(this.count);
+    // So that an empty answer has a count.
+    this.#output.countRows(0);
   }
 }
 

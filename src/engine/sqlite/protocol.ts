@@ -34,8 +34,8 @@ export type EngineCalls = {
 };
 
 export type WorkerCalls = {
-  /** Bytes of streamed rows in the file. */
-  readonly spilled: Call<number, undefined>;
+  /** Bytes of streamed rows in the file, and the number of rows that have begun. */
+  readonly spilled: Call<{ readonly byteLength: number; readonly rows: number }, undefined>;
   /** Sent just before the commit. */
   readonly committing: Call<undefined, undefined>;
 };

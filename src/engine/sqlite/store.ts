@@ -37,7 +37,7 @@ const LONG_BODY = 64 * 1024;
 /** Takes locks for the time of `work`. */
 type Locking = <Result>(work: () => Promise<Result>) => Promise<Result>;
 
-type OnSpilled = (byteLength: number) => void;
+type OnSpilled = (spilled: { readonly byteLength: number; readonly rows: number }) => void;
 
 /** Workers are started when needed, and replaced after they were killed. */
 class WorkerPool {
@@ -56,7 +56,7 @@ class WorkerPool {
     this.#idle.push(this.#start());
   }
 
-  /** `onSpilled` receives the number of bytes of streamed rows in the file. */
+  /** `onSpilled` receives the numbers of bytes and rows that are streamed in the file. */
   run(task: Task, signal: AbortSignal, onSpilled: OnSpilled): Promise<Answer> {
     return this.#running.hold(signal, () =>
       this.#lend((worker) => {
@@ -186,7 +186,7 @@ class WorkerProcess extends ChildProgram<WorkerCalls, EngineCalls, TaskFailure> 
         stdio: ["pipe", "pipe", "inherit", "ipc"],
       },
       handlers: {
-        spilled: (byteLength) => void this.onSpilled(byteLength),
+        spilled: (spilled) => void this.onSpilled(spilled),
         committing: () => {
           this.#isCommitting = true;
           return undefined;
@@ -418,17 +418,24 @@ class SqliteStore implements Store {
       }
     };
     let sending = Promise.resolve();
-    const onSpilled = (byteLength: number): void => {
+    let counted = 0;
+    const onSpilled: OnSpilled = ({ byteLength, rows }) => {
       known = byteLength;
+      stream.countRows(rows - counted);
+      counted = rows;
       sending = sending.then(sendKnown);
       sending.catch(() => {});
     };
     try {
       const task = { work, spoolPath };
       const locking: Locking = (run) => this.#locks.shared(names, run);
-      const { body, byteLength } = await this.#run(task, names, signal, locking, onSpilled);
-      if (typeof body !== "number") stream.writeBytes(Buffer.from(body));
-      else onSpilled(byteLength);
+      const answer = await this.#run(task, names, signal, locking, onSpilled);
+      const { body, byteLength, counts } = answer;
+      const { rows = 0 } = counts;
+      if (typeof body !== "number") {
+        stream.countRows(rows);
+        stream.writeBytes(Buffer.from(body));
+      } else onSpilled({ byteLength, rows });
       await sending;
     } finally {
       await sending.catch(() => {});

@@ -196,13 +196,13 @@ async function executeSchema({ database = "", table }: SchemaPath, spool: Spool)
   await (databases.isGuest ? transaction(session, describe) : describe());
 }
 
-function spillReporter(): (byteLength: number) => void {
+function spillReporter(): (byteLength: number, rows: number) => void {
   let next = 0;
-  return (byteLength) => {
+  return (byteLength, rows) => {
     if (byteLength < next) return;
     next = byteLength + SPILL_REPORT_BYTES;
     // The engine may be gone.
-    engine.ask("spilled", byteLength).catch(() => {});
+    engine.ask("spilled", { byteLength, rows }).catch(() => {});
   };
 }
 

@@ -8,6 +8,7 @@ import type { ApprovalRule } from "../../core/access/rights.ts";
 import { EVERY_DATABASE } from "../../core/access/roles.ts";
 import { namesOfPerson, obstacleOf, type Snapshot } from "../../core/access/snapshot.ts";
 import { operationsInWords } from "../../core/observe/audit-filter.ts";
+import { placeName } from "../../core/query/names.ts";
 import { permissionClasses } from "../../core/query/permissions.ts";
 
 /** `void`: the approval depended on a right that was lost. */
@@ -177,9 +178,12 @@ async function recordStep(
   if (approval === undefined) return;
   const { username: user, via, client, operations, operationCount } = approval;
   const about = { approval: id, user, via, client, operations, operationCount };
-  const fields = { ...about, ...more, at: new Date(tx.now).toISOString() };
+  await addStep(tx, name, { ...about, ...more });
+}
+
+async function addStep(tx: ApprovalTransaction, name: string, fields: object): Promise<void> {
   const sql = "INSERT INTO approval_steps (name, fields) VALUES ($1, $2)";
-  await tx.query(sql, name, JSON.stringify(fields));
+  await tx.query(sql, name, JSON.stringify({ ...fields, at: new Date(tx.now).toISOString() }));
 }
 
 /** Deletes the query's bytes unless the approval was decided. */
@@ -315,6 +319,21 @@ export class ApprovalStore {
       ON CONFLICT (id, author) DO UPDATE SET touched = excluded.touched`;
     const by = JSON.stringify(nameOf(author));
     await this.#transaction(({ query }) => query(sql, id, by, touched));
+  }
+
+  /** Records for the audit that the author was shown rows. */
+  async recordRows(id: string, author: Author, rows: number): Promise<void> {
+    await this.#transaction(async (tx) => {
+      const approval = await find(tx, id);
+      if (approval === undefined) return;
+      const { username: requester, operations, operationCount } = approval;
+      const tables = operations.flatMap(({ database, tables }) =>
+        tables.map((table) => placeName(database, table)),
+      );
+      const shown = { approval: id, user: author.name, requester, operations, operationCount };
+      const fields = { ...shown, tables: [...new Set(tables)], rows, author: nameOf(author) };
+      await addStep(tx, "approval_shown", fields);
+    });
   }
 
   /** False if the approval is no longer pending. */

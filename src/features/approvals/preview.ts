@@ -105,6 +105,11 @@ const shownShape = z.object({
 });
 export type PreviewRows = Readonly<z.output<typeof shownShape>>;
 
+/** The number of rows that are shown, before and after a change counted once. */
+export function countShown({ before, after }: PreviewRows): number {
+  return Math.max(before.length, after.length);
+}
+
 const refusedShape = z.object({ message: z.string() });
 
 /** Reads the engine's answer to a Preview. @throws Error for any other answer */

@@ -23,6 +23,7 @@ import {
   summaryOf,
 } from "../approvals/approval.ts";
 import {
+  countShown,
   type NoPreview,
   type PreviewRows,
   previewQuery,
@@ -267,6 +268,10 @@ export async function showApproval(c: ConsoleRequest, failure?: Failure): Promis
     relation === "approver" && isPending && body !== undefined
       ? await previewRows(c.var.gateway, visitor.actor, approval, body)
       : undefined;
+  if (rows !== undefined && "digest" in rows) {
+    const author = authorOf(visitor, approval);
+    await useApprovals(c, (store) => store.recordRows(approval.id, author, countShown(rows)));
+  }
   const digest = rows && "digest" in rows ? rows.digest : undefined;
   const shownBefore = failure && c.var.form.get("touched");
   const isOther = digest !== undefined && shownBefore !== undefined && shownBefore !== digest;

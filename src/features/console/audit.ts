@@ -8,7 +8,12 @@ import { moments, readMoment } from "../../core/base/clock.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { siblingModule } from "../../core/base/ipc.ts";
 import { Refusal } from "../../core/base/refusal.ts";
-import { auditOutcomes, changeInWords, type ReadLine } from "../../core/observe/audit-filter.ts";
+import {
+  auditOutcomes,
+  changeInWords,
+  hasOutcome,
+  type ReadLine,
+} from "../../core/observe/audit-filter.ts";
 import type {
   AuditAnswer,
   AuditQuestion,
@@ -165,9 +170,10 @@ function what(line: ReadLine): Html {
   return html`${listed.length > 0 ? listed : html`<bdi>${head}</bdi>`}${more(operationCount - SHOWN)}${changes.slice(0, SHOWN).map(changeText)}${more(changes.length - SHOWN)}`;
 }
 
-function outcomeMark({ level, decision, outcome, reason, msg }: ReadLine): Part {
+function outcomeMark(line: ReadLine): Part {
+  const { level, decision, outcome, reason, msg } = line;
   if (reason === "approval_required") return html`<span class="state">waiting</span>`;
-  if (level === "error") return mark(false, "failed");
+  if (level === "error" || hasOutcome(line, "failed")) return mark(false, "failed");
   if (decision === "deny" || level === "warn") return mark(false, "denied");
   if (decision !== undefined || outcome !== undefined) return mark(true, "allowed");
   return /^approval_(.+)$/.exec(msg)?.[1] ?? "done";

@@ -281,6 +281,21 @@ export async function listResult(
   return { text: JSON.stringify(await pageOf(read)), structured };
 }
 
+/** The rows of a result, in the lists that tools have. Undefined if it has no list of rows. */
+export function countRowsIn(structured: unknown): number | undefined {
+  if (!isContent(structured)) return undefined;
+  const { rows, before, after, results, data } = structured;
+  if (Array.isArray(results)) {
+    return results.reduce<number>(
+      (sum, one) => sum + (Array.isArray(one) ? one.length : (countRowsIn(one) ?? 0)),
+      0,
+    );
+  }
+  const lists = [rows, data, before, after].filter((list) => Array.isArray(list));
+  const lengths = lists.map(({ length }) => length).sort((one, other) => other - one);
+  return lengths[0];
+}
+
 const MAX_FILTER_TEXT_LENGTH = 300;
 
 function narrowedIn({ filters }: FilteredAnswer): { readonly narrowed?: string } {

@@ -53,6 +53,7 @@ import {
   changeOf,
   countIn,
   countResult,
+  countRowsIn,
   failed,
   listResult,
   nextPageOf,
@@ -453,9 +454,13 @@ export function registerTool(
     principalOf(exchange).noteCall?.(name);
     try {
       const { text, structured } = await perform({ exchange, arguments: args, signal, approval });
+      const rows = countRowsIn(structured);
+      if (rows !== undefined) exchange.verdict.noteShownRows(rows);
       return { content: [{ type: "text", text }], structuredContent: structured };
     } catch (error) {
       if (error instanceof QueryRefused) noteRefusal(exchange, error.code);
+      // The rows were read, but no result has them.
+      if (exchange.verdict.report?.rows !== undefined) exchange.verdict.noteShownRows(0);
       const isFirst = inputResponses === undefined && approval === undefined;
       const opensUrls = isFirst && server.server.getClientCapabilities()?.elicitation?.url;
       return failed(error, Boolean(opensUrls));
