@@ -144,13 +144,18 @@ t.test("only the hash of a token is stored, and nothing is logged", async (t) =>
   const token = await issue(gateway, "alice");
   t.equal(await insertRefusal(gateway, token), undefined);
   await gateway.get("/api/me", `${token.slice(0, -1)}_`);
+  for (const caller of [root, undefined]) {
+    await gateway.send("DELETE", `/api/tokens/${token}`, undefined, caller);
+  }
   const file = path.join(gateway.home, "tokens");
   t.equal(statSync(file).mode & 0o777, 0o600);
   const text = readFileSync(file, "utf8");
   t.notMatch(text, token);
   const digest: string = JSON.parse(text.trim().split("\n").at(-1) ?? "").sha256;
   t.match(digest, /^[\w-]{43}$/);
-  for (const output of [gateway.service.output, await run(gateway, "token", "list", "--json")]) {
+  const listed = await run(gateway, "token", "list", "--json");
+  await auditOf(gateway, await gateway.get("/api/me", root));
+  for (const output of [listed, gateway.service.output]) {
     t.notMatch(output, token);
     t.notMatch(output, token.slice(0, -1));
     t.notMatch(output, digest);

@@ -21,6 +21,9 @@ async function live({ gateway, upstream }: GatewaySetup): Promise<string[]> {
   await gateway.query(`{"Insert":{"values":[{"a":"${cell}"`, bob);
   await gateway.query(select, `${bob.slice(0, -5)}AAAAA`);
   await gateway.send("POST", `/query?token=${bob}`, select);
+  for (const caller of [bob, undefined]) {
+    await gateway.send("DELETE", `/api/tokens/${admin}`, undefined, caller);
+  }
   await gateway.send("POST", "/login", { username: rejected, password: cell });
   await gateway.send("POST", "/login", { username: "bob", password: cell });
   await gateway.send("POST", "/login", `{"username":"bob","password":"${cell}"`);

@@ -151,13 +151,19 @@ function operationOf({ verdict }: Exchange): string {
   return verdict.operations[0]?.operation ?? "none";
 }
 
-function beginTrace(
-  tracing: Tracing,
-  { request, peer, routed, path, startedAt }: Exchange,
-): RequestTrace {
+/** Undefined for a path that may contain anything, even a pasted token. */
+function recordedPath({ basePath }: Gateway, { routed, path, verdict }: Exchange) {
+  if (routed.pattern === UNKNOWN_ROUTE) return undefined;
+  const isTokenId = routed.pattern === `${basePath}/api/tokens/:id`;
+  return isTokenId && verdict.decision !== "allow" ? undefined : path;
+}
+
+function beginTrace(gateway: Gateway, tracing: Tracing, exchange: Exchange): RequestTrace {
+  const { request, peer, routed, startedAt } = exchange;
   const { method = "", headers, httpVersion } = request;
   const { proto: scheme, address } = peer;
   const route = routed.pattern === UNKNOWN_ROUTE ? undefined : routed.pattern;
+  const path = recordedPath(gateway, exchange) ?? routed.pattern;
   return tracing.begin({ method, route, path, scheme, address, httpVersion, headers, startedAt });
 }
 
@@ -185,7 +191,7 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
   });
   if (gateway.tracing !== undefined) {
     // A request refused before its route was found has no span.
-    exchange.trace ??= beginTrace(gateway.tracing, exchange);
+    exchange.trace ??= beginTrace(gateway, gateway.tracing, exchange);
     exchange.trace.end({ status, isAnswered: response.headersSent, decision, reason, operation });
   }
   if (routed.isQuiet) return;
@@ -200,8 +206,7 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
     traceId: exchange.trace?.traceId ?? traceIdOf(request.headers.traceparent),
     address: peer.address,
     method: request.method ?? "",
-    // An unknown path may contain anything, even a pasted token.
-    path: routed.pattern === UNKNOWN_ROUTE ? undefined : exchange.path,
+    path: recordedPath(gateway, exchange),
     user: username ?? refusedToken?.user,
     tokenId: tokenId || refusedToken?.tokenId,
     via: verdict.count === 0 || isLogin(gateway, exchange) ? undefined : routed.via,
@@ -344,7 +349,8 @@ function findEndpoint(
     accept: authentication === "data" ? gateway.configuration.auth.accept : bearerOnly,
     resource: own?.challenge(gateway, exchange),
   };
-  if (gateway.tracing !== undefined) exchange.trace = beginTrace(gateway.tracing, exchange);
+  if (gateway.tracing !== undefined)
+    exchange.trace = beginTrace(gateway, gateway.tracing, exchange);
   if (endpoint !== undefined) return endpoint;
   if (isPreflight(exchange, gateway.configuration.server.allowed_origins)) {
     sendPreflight(gateway, exchange, route);
