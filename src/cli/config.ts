@@ -18,7 +18,7 @@ import { keysDirectoryOf } from "../core/identity/key-file.ts";
 import { expiresSoon, tokenFileOf } from "../core/identity/token-file.ts";
 import { missingNames, openAsGuest } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
-import { issuedTokens, keysOf, readAccess, revocationsOf } from "./operator.ts";
+import { inventoryOf, issuedTokens, keysOf, readAccess, revocationsOf } from "./operator.ts";
 import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
 import {
   explain,
@@ -148,7 +148,10 @@ async function* checkTokens(loaded: LoadedConfiguration): Findings {
   const file = tokenFileOf(loaded.serviceDirectory);
   const isStored = loaded.configuration.store.url !== undefined;
   if (!isStored && !existsSync(file)) return;
-  const tokens = await issuedTokens(loaded);
+  await (await inventoryOf(loaded)).read();
+  // The other checks report what else may be broken.
+  const tokens = await issuedTokens(loaded).catch(() => undefined);
+  if (tokens === undefined) return;
   if (!isStored) yield ok("issued tokens", `${file} (${tokens.length})`);
   const soon = tokens.filter(expiresSoon).map(({ tokenId, name, username, expiresAt }) => {
     const named = name === undefined ? tokenId : `${tokenId} (${plainly(name)})`;

@@ -42,6 +42,13 @@ t.test("config check warns of tokens that expire within 14 days", async (t) => {
   t.equal((await gatehouse.run("token revoke ci")).code, 0);
   const after = await gatehouse.run("config check");
   t.match(after, { stdout: "/tokens (1)\n", stderr: "" });
+
+  const file = path.join(gatehouse.home, "tokens");
+  writeFileSync(gatehouse.accessFile, "nonsense\n");
+  t.equal((await gatehouse.run("config check")).stderr.split("access_control.toml:1").length, 2);
+  writeFileSync(file, "nonsense\n");
+  const broken = await gatehouse.run("config check");
+  t.match(broken, { code: 1, stderr: "tokens:1: is not an issued token\n" });
 });
 
 t.test("config check refuses pipes, devices and huge files", async (t) => {

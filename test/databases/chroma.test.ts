@@ -237,6 +237,21 @@ t.test("headers of a client that name another user or tenant do not go up", asyn
   t.notMatch(sent, token, "nor does the credential");
 });
 
+t.test("an opaque token opens a preset with the rights of its user", async (t) => {
+  const { stub, gateway } = await open(t);
+  const flags = ["token", "issue", "rita", "--opaque", "--database", "alpha"];
+  const { stdout } = await runCommand(gateway.home, flags);
+  const token = stdout.trim();
+  t.equal((await gateway.get(`${collections}/docs`, token)).status, 200);
+  t.notMatch(JSON.stringify(stub.take().map((one) => one.headers)), token);
+  t.equal((await gateway.get(`${databases}/bravo/collections/secret`, token)).status, 403);
+  const { body } = await gateway.get("/_gatehouse/api/tokens", token);
+  const { tokens } = JSON.parse(JSON.stringify(body));
+  const path = `/_gatehouse/api/tokens/${tokens[0].id}`;
+  t.equal((await gateway.send("DELETE", path, undefined, token)).status, 200);
+  t.equal((await gateway.get(`${collections}/docs`, token)).status, 401);
+});
+
 t.test("long bodies pass in a stream, up to the limit", async (t) => {
   const { stub, gateway, docs, login } = await open(
     t,
