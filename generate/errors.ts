@@ -151,7 +151,7 @@ const explanations: Readonly<Record<string, string>> = {
   internal_error: "A bug of the gateway. Find it in the log by the request id.",
   upstream_unreachable: "No connection could be made.",
   upstream_broken:
-    "The connection broke before any part of a response had been sent to the client, or the response was not valid HTTP. Examples are a 204 with a length and a 205 with a body. A change may have been carried out.",
+    "The connection broke before any part of a response had been sent to the client, or the response was not valid HTTP. Examples are a 204 with a length and a 205 with a body. With a preset, also a 401: the server refuses `upstream.credential`. A change may have been carried out.",
   busy: "`server.max_buffered_bytes` are in use, or this user holds as much of them as remains for all others, or the access file is locked. `Retry-After` says when to try again.",
   login_busy: "The queue of password checks is full. `Retry-After` says when to try again.",
   revocation_failed: "The revocations file or its directory is read-only, or the disk is full.",

@@ -60,6 +60,12 @@ interface ClientAnswerOptions {
   readonly answerHeaders: readonly string[];
   readonly receive?: AnswerSink["receive"];
   /**
+   * Selects headers of the answer, alternating names and values. Absent if all may pass.
+   *
+   * @throws Refusal if the answer may not be passed on
+   */
+  readonly selectHeaders?: (status: number, rawHeaders: readonly string[]) => readonly string[];
+  /**
    * Called if there is no response and none has begun: with Refusal `upstream_unreachable`,
    * `upstream_broken`, `upstream_timeout` or `upstream_overloaded`.
    */
@@ -89,7 +95,8 @@ export class ClientAnswer implements AnswerSink {
     return this.#response.headersSent;
   }
 
-  begin(status: number, { rawHeaders, isStream }: ResponseHandling): void {
+  begin(status: number, { rawHeaders: raw, isStream }: ResponseHandling): void {
+    const rawHeaders = this.#options.selectHeaders?.(status, raw) ?? raw;
     // A 304 to a query or a message never replaces content.
     const own = status === NOT_MODIFIED ? withoutLength(rawHeaders) : rawHeaders;
     try {

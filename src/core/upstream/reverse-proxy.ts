@@ -24,6 +24,12 @@ export interface StreamForward {
    */
   readonly headers: NodeJS.Dict<string | string[]>;
   readonly answerHeaders: readonly string[];
+  /**
+   * Selects headers of the answer, alternating names and values. Absent if all may pass.
+   *
+   * @throws Refusal if the answer may not be passed on
+   */
+  readonly selectHeaders?: (status: number, rawHeaders: readonly string[]) => readonly string[];
   /** Read instead of the request. Its errors end the stream. */
   readonly body?: Readable;
   /** True for an answer that may be silent for any time. */
@@ -66,7 +72,7 @@ async function passOn(answer: IncomingMessage, { stream, fail }: PendingForward)
     // A 101 that names no protocol cannot be forwarded.
     if (status === 101) throw new Refusal("upstream_broken", { detail: "101" });
     await requireNoContradiction(answer, status);
-    const { rawHeaders: raw } = answer;
+    const raw = stream.selectHeaders?.(status, answer.rawHeaders) ?? answer.rawHeaders;
     const own = status === NOT_MODIFIED && !mayStateLength(method, sent) ? withoutLength(raw) : raw;
     response.writeHead(status, [...answerHeaders(own), ...added]);
   } catch (cause) {

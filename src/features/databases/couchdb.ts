@@ -460,7 +460,8 @@ function listDatabases(nameOf: (item: Json) => Json | undefined): Planner {
       query: sent,
       answer: (answer) => {
         const start = skip ?? 0;
-        return requireList(answer, "the answer")
+        if (!Array.isArray(answer)) throw new Refusal("upstream_broken", { detail: "not a list" });
+        return answer
           .flatMap((item): Listed[] => {
             const name = nameOf(item);
             return typeof name === "string" ? [{ name, item }] : [];

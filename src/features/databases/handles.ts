@@ -12,7 +12,8 @@ const TYPE = "handle+jwt";
 const AUDIENCE = "gatehouse-handle";
 /** Longer than any upstream keeps what a handle stands for. */
 const LIFETIME_SECONDS = 7 * 24 * 3600;
-const LONGEST = 64 * 1024;
+/** OpenSearch lists every shard in its scrolls and points in time. */
+const LONGEST = 4 * 1024 * 1024;
 
 const handleShape = z.object({
   value: z.string(),

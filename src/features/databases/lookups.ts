@@ -9,12 +9,23 @@ import { credentialHeaders, fieldLines } from "../../core/upstream/headers.ts";
 import type { Json, LookupAnswer } from "./preset.ts";
 
 const MAX_REMEMBERED = 10_000;
+/** Of all remembered answers, and of one. An expired one stays until it is replaced. */
+const REMEMBERED_BYTES = 16 * 1024 * 1024;
+const LARGEST_REMEMBERED_BYTES = 1024 * 1024;
 const LARGEST_BYTES = 32 * 1024 * 1024;
+
+interface Found extends LookupAnswer {
+  readonly length: number;
+}
 
 /** Requests to the upstream that the gateway makes itself. */
 export class Lookups {
   readonly #gateway: Gateway;
-  readonly #known = new LRUCache<string, Promise<LookupAnswer>>({ max: MAX_REMEMBERED });
+  readonly #known = new LRUCache<string, Promise<Found>>({
+    max: MAX_REMEMBERED,
+    maxSize: REMEMBERED_BYTES,
+    maxEntrySize: LARGEST_REMEMBERED_BYTES,
+  });
 
   constructor(gateway: Gateway) {
     this.#gateway = gateway;
@@ -32,16 +43,21 @@ export class Lookups {
     // Others may wait for an answer that is remembered, so it does not end with this client.
     const answer = this.#look(path, rememberMs === 0 ? exchange : undefined);
     if (rememberMs > 0) {
-      this.#known.set(path, answer, { ttl: rememberMs });
+      this.#known.set(path, answer, { ttl: rememberMs, size: 1 });
       const forget = () => {
         if (this.#known.peek(path) === answer) this.#known.delete(path);
       };
-      answer.then(({ status }) => (status === 200 ? undefined : forget()), forget);
+      answer.then(({ status, length }) => {
+        if (status !== 200) forget();
+        else if (this.#known.peek(path) === answer) {
+          this.#known.set(path, answer, { noUpdateTTL: true, size: length + 1 });
+        }
+      }, forget);
     }
     return answer;
   }
 
-  async #look(path: string, exchange: Exchange | undefined): Promise<LookupAnswer> {
+  async #look(path: string, exchange: Exchange | undefined): Promise<Found> {
     const fields = { accept: "application/json", ...credentialHeaders(this.#gateway.headers) };
     const answer = await this.send(exchange, {
       // Not the caller's: a flood of one user must not keep others from being judged.
@@ -57,7 +73,7 @@ export class Lookups {
     if (status >= 500) {
       throw new Refusal("upstream_broken", { detail: `${status} for a lookup` });
     }
-    return { status, body: readAnswer(answer.body) };
+    return { status, body: readAnswer(answer.body), length: answer.body.length };
   }
 
   /** Sends a request and buffers its answer. */

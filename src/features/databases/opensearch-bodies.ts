@@ -670,18 +670,36 @@ export function readSettings(body: Json): Uses {
   return uses;
 }
 
+export function hasType(mapping: Json, type: string): boolean {
+  if (Array.isArray(mapping)) return mapping.some((one) => hasType(one, type));
+  if (!isObject(mapping)) return false;
+  return mapping.type === type || Object.values(mapping).some((one) => hasType(one, type));
+}
+
+/** A field for queries reads other indexes, also before the gateway looks at the mapping again. */
+function addMappings(uses: Uses, mappings: Json): void {
+  if (hasType(mappings, "percolator")) uses.add({ name: EVERY, permissions: ["SELECT"] });
+}
+
+export function readMappings(body: Json): Uses {
+  const uses = new Uses();
+  addMappings(uses, body);
+  return uses;
+}
+
 /** @throws Refusal */
 export function readNewIndex(body: Json | undefined): Uses {
   const reader = new BodyReader();
   const {
     settings = null,
-    mappings: _,
+    mappings = null,
     aliases = null,
     ...others
   } = requireObject(body ?? {}, "the body");
   for (const name in others)
     throw unknownMember(name, "the body", ["settings", "mappings", "aliases"]);
   reader.uses.pipelines = setsPipeline(settings);
+  addMappings(reader.uses, mappings);
   for (const [name, alias] of Object.entries(isObject(aliases) ? aliases : {})) {
     nameAlias(reader, name);
     reader.read("alias", alias);

@@ -6,6 +6,7 @@ import { badRequest, requireMembers } from "./body.ts";
 import {
   BodyReader,
   EVERY,
+  hasType,
   makesIndexByDelete,
   type NamedIndex,
   namesIn,
@@ -13,6 +14,7 @@ import {
   readAliasActions,
   readBulk,
   readDocuments,
+  readMappings,
   readNewIndex,
   readSearches,
   readSettings,
@@ -117,12 +119,6 @@ const readPercolator = oncePerAnswer((_name, { status, body = null }): boolean =
   if (status !== 200 && status !== 404) throw brokenLookup();
   return hasType(body, "percolator");
 });
-
-function hasType(mapping: Json, type: string): boolean {
-  if (Array.isArray(mapping)) return mapping.some((one) => hasType(one, type));
-  if (!isObject(mapping)) return false;
-  return mapping.type === type || Object.values(mapping).some((one) => hasType(one, type));
-}
 
 async function accessesOfName(request: PresetRequest, named: NamedIndex): Promise<Access[]> {
   const { name, permissions, element, makesIndex, storesDocuments, isNew } = named;
@@ -404,6 +400,7 @@ async function planScroll(request: PresetRequest): Promise<Plan> {
   const { value, accesses } = await request.open("scroll", sent.scroll_id);
   return {
     accesses,
+    isOnce: true,
     body: Buffer.from(JSON.stringify({ ...sent, scroll_id: value })),
     answer: (body) => sealMember(request, "scroll", "_scroll_id", accesses, body),
   };
@@ -779,10 +776,17 @@ const endpoints: PresetEndpoint[] = [
   onIndexes(["GET"], ["/_mapping", "/:index/_mapping", "/:index/_mapping/field/:field"], "SELECT", {
     parameters: [...waits, "local", "include_defaults"],
   }),
-  onIndexes(["PUT", "POST"], ["/:index/_mapping"], "CREATE", {
-    body: "json",
-    parameters: [...waits, "write_index_only"],
-  }),
+  onIndexes(
+    ["PUT", "POST"],
+    ["/:index/_mapping"],
+    "CREATE",
+    {
+      body: "json",
+      names: "percolator: SELECT on all",
+      parameters: [...waits, "write_index_only"],
+    },
+    ({ json }) => readMappings(json ?? null),
+  ),
   onIndexes(["GET"], ["/_settings", "/:index/_settings", "/:index/_settings/:setting"], "SELECT", {
     parameters: [...waits, "flat_settings", "include_defaults", "local"],
   }),

@@ -101,6 +101,8 @@ export interface Plan {
    * answer is passed on as it is.
    */
   readonly answer?: (body: Json) => Json | Promise<Json>;
+  /** True for a read that has another answer when it is sent again, such as the next page. */
+  readonly isOnce?: boolean;
   /** True for an answer without an end, such as a feed. It has no timeout and is cut with its right. */
   readonly isStream?: boolean;
 }

@@ -197,6 +197,43 @@ interface Sent {
   /** Undefined for a body that is passed on in a stream. */
   readonly bytes: Buffer | undefined;
   readonly headers: Record<string, string | string[]>;
+  readonly isRepeatable: boolean;
+  /** @throws Refusal if it may no longer be sent */
+  readonly judgeAgain: () => void;
+}
+
+/** They belong to the gateway's own credential, which the client must not have. */
+const ofCredential = /^(?:set-cookie2?|www-authenticate|authentication-info)$/i;
+const ofPlace = /^(?:content-)?location$/i;
+
+/**
+ * The headers of an answer without those about the gateway's own credential, and without a
+ * `Location` at another host.
+ *
+ * @throws Refusal `upstream_broken` for a 401, which is not about the client's credential
+ */
+function passedHeaders(
+  { peer: { proto, host = "" } }: Exchange,
+  status: number,
+  raw: readonly string[],
+): readonly string[] {
+  if (status === 401) {
+    const detail = "status 401: the upstream refused upstream.credential, or needs one";
+    throw new Refusal("upstream_broken", { detail });
+  }
+  const isChecked = (name: string, at: number) =>
+    at % 2 === 0 && (ofCredential.test(name) || ofPlace.test(name));
+  if (!raw.some(isChecked)) return raw;
+  const isPassed = (name: string, value: string): boolean => {
+    if (ofPlace.test(name)) {
+      return /^\/(?!\/)/.test(value) || value.startsWith(`${proto}://${host}/`);
+    }
+    return !ofCredential.test(name);
+  };
+  return raw.filter((_, at) => {
+    const start = at - (at % 2);
+    return isPassed(raw[start] ?? "", raw[start + 1] ?? "");
+  });
 }
 
 export class PresetServer {
@@ -291,26 +328,33 @@ export class PresetServer {
     const path = (plan.path ?? writePath(segments)) + writeQuery(plan.query ?? query);
     const headers = this.#headersFor(gateway, exchange, plan, identity);
     const isChanged = plan.answer !== undefined;
+    const judgeAgain = () => {
+      requireStillGood(gateway, exchange);
+      requireStillAllowed(gateway, exchange, plan);
+    };
     const own = request.method === "HEAD" && isChanged ? "GET" : (request.method ?? "");
     const method = plan.method ?? own;
     const kept = plan.method === undefined ? bytes : Buffer.alloc(0);
-    const sent: Sent = { method, path, headers, bytes: plan.body ?? kept };
     // Readers may also store: CouchDB's checkpoints.
-    const isChange = method === "PUT" || method === "DELETE";
+    const isChange = method === "PUT" || method === "DELETE" || plan.isForAdministrators === true;
     const isRead =
       !isChange &&
       plan.accesses.every(({ permissions }) => permissions.every((one) => one === "SELECT"));
+    const isRepeatable = isRead && plan.isOnce !== true;
+    const sent: Sent = {
+      method,
+      path,
+      headers,
+      bytes: plan.body ?? kept,
+      isRepeatable,
+      judgeAgain,
+    };
     const isStreamed =
       !isChanged && (method === "HEAD" || sent.bytes === undefined || plan.isStream === true);
-    if (isRead || isStreamed) {
-      exchange.verdict.checkWhileOpen(() => {
-        requireStillGood(gateway, exchange);
-        requireStillAllowed(gateway, exchange, plan);
-      });
-    }
-    if (isChanged) await this.#sendChanged(gateway, exchange, sent, isRead, plan.answer);
+    if (isRead || isStreamed) exchange.verdict.checkWhileOpen(judgeAgain);
+    if (isChanged) await this.#sendChanged(gateway, exchange, sent, plan.answer);
     else if (isStreamed) await this.#stream(gateway, exchange, sent, plan.isStream === true);
-    else this.#send(gateway, exchange, sent, isRead, plan);
+    else this.#send(gateway, exchange, sent);
   }
 
   #requestOf(
@@ -322,7 +366,6 @@ export class PresetServer {
   ): PresetRequest {
     const { request, authenticated } = exchange;
     const { subject } = authenticated;
-    const { snapshot } = gateway.access;
     const user = subject?.username;
     const origin = originOf(exchange);
     return {
@@ -334,13 +377,17 @@ export class PresetServer {
       bytes: body?.bytes ?? Buffer.alloc(0),
       lines: body?.lines ?? [],
       user,
-      isAdministrator: subject === undefined || isAdministrator(snapshot, subject),
+      isAdministrator: subject === undefined || isAdministrator(gateway.access.snapshot, subject),
       defaultDatabase: gateway.configuration.auth.default_database,
-      may: (permission, database, table) =>
-        subject === undefined ||
-        decideWholeDatabase(snapshot, subject, permission, database, origin, table).allowed,
+      // The snapshot of the moment: a list is filtered when the upstream has answered.
+      may(permission, database, table) {
+        if (subject === undefined) return true;
+        const { snapshot } = gateway.access;
+        return decideWholeDatabase(snapshot, subject, permission, database, origin, table).allowed;
+      },
       mayInside: (permission, database) =>
-        subject === undefined || mayUseInside(snapshot, subject, permission, database, origin),
+        subject === undefined ||
+        mayUseInside(gateway.access.snapshot, subject, permission, database, origin),
       lookup: (lookedUp, rememberMs = 0) => this.#lookups.ask(lookedUp, rememberMs, exchange),
       seal: (kind, handle) => this.#handles.seal(kind, user ?? "", handle),
       open: async (kind, sealed) => this.#handles.open(kind, user ?? "", sealed),
@@ -367,14 +414,13 @@ export class PresetServer {
   #send(
     gateway: Gateway,
     exchange: Exchange,
-    { method, path, headers, bytes = Buffer.alloc(0) }: Sent,
-    isRead: boolean,
-    plan: Plan,
+    { method, path, headers, bytes = Buffer.alloc(0), isRepeatable, judgeAgain }: Sent,
   ): void {
     exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
     const sink = new ClientAnswer({
       response: exchange.response,
       answerHeaders: commonHeaders(exchange),
+      selectHeaders: (status, raw) => passedHeaders(exchange, status, raw),
       fail: (error) => reject(gateway, exchange, error),
     });
     const request = {
@@ -384,11 +430,8 @@ export class PresetServer {
       method,
       path,
       body: bytes,
-      isRead,
-      judgeAgain: () => {
-        requireStillGood(gateway, exchange);
-        requireStillAllowed(gateway, exchange, plan);
-      },
+      isRead: isRepeatable,
+      judgeAgain,
     };
     gateway.routing.databaseOf(undefined).forward(request, sink);
   }
@@ -415,6 +458,7 @@ export class PresetServer {
       response,
       headers: { ...headers, ...framed },
       answerHeaders: commonHeaders(exchange),
+      selectHeaders: (status, raw) => passedHeaders(exchange, status, raw),
       isEndless,
       ...(bytes === undefined ? { body: limitedBody(gateway, exchange) } : {}),
       ...(bytes !== undefined && bytes.length > 0 ? { body: Readable.from([bytes]) } : {}),
@@ -425,7 +469,6 @@ export class PresetServer {
     gateway: Gateway,
     exchange: Exchange,
     sent: Sent,
-    isRead: boolean,
     change: Plan["answer"],
   ): Promise<void> {
     const { response } = exchange;
@@ -438,17 +481,19 @@ export class PresetServer {
       method,
       path: sent.path,
       body: sent.bytes ?? Buffer.alloc(0),
-      isRead,
+      isRead: sent.isRepeatable,
+      judgeAgain: sent.judgeAgain,
     });
     requireStillGood(gateway, exchange);
     exchange.verdict.requireStillAllowed?.();
+    const passed = passedHeaders(exchange, answer.status, answer.headers);
     let body: Buffer = answer.body;
     if (answer.status >= 200 && answer.status < 300 && change !== undefined) {
       const read = readAnswer(answer.body);
       body = Buffer.from(JSON.stringify(await change(read)));
     }
     if (response.destroyed) return;
-    const raw = withoutBodyHeaders(answerHeaders(answer.headers));
+    const raw = withoutBodyHeaders(answerHeaders(passed));
     response.writeHead(answer.status, [
       ...raw,
       "Content-Length",

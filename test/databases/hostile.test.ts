@@ -1,0 +1,436 @@
+import { request as httpRequest } from "node:http";
+import { setTimeout as delay } from "node:timers/promises";
+import { gzipSync } from "node:zlib";
+import t, { type Test } from "tap";
+import { staffedHome } from "../journeys/staff.ts";
+import { eventually } from "../kit/eventually.ts";
+import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
+import { type Answer, type ReceivedRequest, RecordingUpstream } from "../kit/upstream.ts";
+import { Wire, wireRequest } from "../kit/wire.ts";
+
+const grants = [
+  "root * Owner",
+  "rita alpha ReadOnly",
+  "rita other ReadOnly",
+  "wanda alpha ReadWrite",
+  "lars main ReadOnly",
+  "dora main DbAdmin",
+];
+
+const none = `
+[[acl]]
+username = "dora"
+database = "main"
+tables = ["secret"]
+role = "None"
+`;
+
+type PresetName = "chroma" | "opensearch" | "couchdb";
+
+interface Options {
+  readonly config?: string;
+  readonly server?: string;
+  readonly auth?: string;
+}
+
+/** A gateway with a preset, in front of an upstream that answers as the test says. */
+async function open(t: Test, preset: PresetName, answer: Answer, options: Options = {}) {
+  const upstream = await new RecordingUpstream().listen(t);
+  upstream.answer = answer;
+  const { config = "", server = "", auth } = options;
+  const gateway = await startGateway(t, {
+    home: await staffedHome(t, grants, none),
+    upstream: upstream.url,
+    config: `preset = "${preset}"\n${config}\n[server]\nbase_path = "/_gatehouse"\n${server}`,
+    ...(auth === undefined ? {} : { auth }),
+  });
+  const login = async (username: string, database?: string) => {
+    const body = { username, password: `${username} password`, database };
+    const { body: answered } = await gateway.send("POST", "/_gatehouse/login", body);
+    return String(answered.token);
+  };
+  return { upstream, gateway, login };
+}
+
+/** What arrived for clients, without what the gateway asks at its start. */
+function taken(upstream: RecordingUpstream): ReceivedRequest[] {
+  return upstream.take().filter(({ url }) => url !== "/" && url !== "/api/v2/version");
+}
+
+function json(body: unknown, status = 200, headers: Record<string, string> = {}): Answer {
+  const text = JSON.stringify(body);
+  return (_request, response) => {
+    response.writeHead(status, { "content-type": "application/json", ...headers }).end(text);
+  };
+}
+
+/** The paths that are passed on, changed and streamed. */
+const waysUp = [
+  ["GET", "/alpha", "passed on"],
+  ["GET", "/_all_dbs", "changed"],
+  ["GET", "/alpha/_changes?feed=longpoll", "streamed"],
+  ["HEAD", "/alpha", "streamed, without a body"],
+] as const;
+
+t.test("a credential of the gateway that the upstream refuses is not the client's", async (t) => {
+  const refused = json([], 401, { "www-authenticate": 'Basic realm="inner"' });
+  const { gateway, login } = await open(t, "couchdb", refused);
+  const headers = { authorization: `Bearer ${await login("rita")}` };
+  for (const [method, path, way] of waysUp) {
+    const answer = await gateway.request(path, { method, headers });
+    t.equal(answer.status, 502, way);
+    t.equal(answer.headers.get("www-authenticate"), null, way);
+    const { detail } = await gateway.service.logged(
+      ({ msg, requestId }) => msg === "refused" && requestId === answer.headers.get("x-request-id"),
+    );
+    t.match(detail, /upstream\.credential/, "the log says what to look at");
+  }
+});
+
+t.test("the upstream's cookies and addresses do not reach a client", async (t) => {
+  const given = {
+    "set-cookie": "AuthSession=admin",
+    "www-authenticate": "Basic",
+    location: "http://127.0.0.1:5984/alpha/x",
+    "x-kept": "yes",
+  };
+  const { gateway, login } = await open(t, "couchdb", json(["alpha"], 200, given));
+  const headers = { authorization: `Bearer ${await login("rita")}` };
+  for (const [method, path, way] of waysUp) {
+    const answer = await gateway.request(path, { method, headers });
+    t.equal(answer.status, 200, way);
+    for (const name of ["set-cookie", "www-authenticate", "location"]) {
+      t.equal(answer.headers.get(name), null, `${way}: ${name}`);
+    }
+    t.equal(answer.headers.get("x-kept"), "yes");
+  }
+});
+
+t.test("a Location at the gateway is kept", async (t) => {
+  const place = { location: "" };
+  const { gateway, upstream, login } = await open(t, "couchdb", json([], 200, place));
+  const headers = { authorization: `Bearer ${await login("rita")}` };
+  for (const [location, kept] of [
+    ["/alpha/x", "/alpha/x"],
+    [`${gateway.url}/alpha/x`, `${gateway.url}/alpha/x`],
+    ["//evil.test/x", null],
+    [`${gateway.url}.evil.test/`, null],
+  ] as const) {
+    upstream.answer = json([], 201, { location });
+    const answer = await gateway.request("/alpha", { headers });
+    t.equal(answer.headers.get("location"), kept, location);
+  }
+});
+
+async function reload(gateway: TestGateway, change: (text: string) => string): Promise<void> {
+  const reloaded = gateway.service.logged(({ msg }) => msg === "access file reloaded");
+  await gateway.edit(change);
+  await reloaded;
+}
+
+t.test("a list does not show what the caller lost while the upstream answered", async (t) => {
+  for (const [preset, path, body] of [
+    ["couchdb", "/_all_dbs", ["alpha", "other"]],
+    ["couchdb", "/_dbs_info", [{ key: "alpha" }, { key: "other" }]],
+    [
+      "chroma",
+      "/api/v2/tenants/default_tenant/databases",
+      [
+        { name: "alpha", id: "1" },
+        { name: "other", id: "2" },
+      ],
+    ],
+    [
+      "chroma",
+      "/api/v2/auth/identity",
+      [
+        { name: "alpha", id: "1" },
+        { name: "other", id: "2" },
+      ],
+    ],
+  ] as const) {
+    const arrived = Promise.withResolvers<() => void>();
+    const { gateway, login } = await open(t, preset, (request, response) => {
+      if (request.url === "/" || request.url.endsWith("/version")) json({})(request, response);
+      else arrived.resolve(() => json(body)(request, response));
+    });
+    const answer = gateway.get(path, await login("rita"));
+    const proceed = await arrived.promise;
+    await reload(gateway, (text) =>
+      text.replace('username = "rita"\ndatabase = "alpha"', 'username = "root"\ndatabase = "old"'),
+    );
+    proceed();
+    const { status, text } = await answer;
+    t.equal(status, 200, text);
+    t.match(text, "other", path);
+    t.notMatch(text, "alpha", path);
+  }
+});
+
+t.test("a write is judged again after it has waited for a connection", async (t) => {
+  const held: (() => void)[] = [];
+  const { gateway, upstream, login } = await open(
+    t,
+    "couchdb",
+    (request, response) => {
+      const pass = () => json({ ok: true })(request, response);
+      if (request.url === "/alpha") held.push(pass);
+      else pass();
+    },
+    { config: "connections = 1\n" },
+  );
+  const root = await login("root");
+  const rita = await login("rita");
+  const first = gateway.get("/alpha", root);
+  await eventually("the connection is taken", () => held.length === 1);
+  const write = gateway.send("PUT", "/alpha/_local/x", {}, rita);
+  await delay(300);
+  await reload(gateway, (text) =>
+    text.replace('username = "rita"\ndatabase = "alpha"', 'username = "root"\ndatabase = "old"'),
+  );
+  for (const pass of held) pass();
+  t.equal((await first).status, 200);
+  t.match(await write, { status: 403, body: { code: "no_grant" } });
+  t.notOk(upstream.take().some(({ method }) => method === "PUT"));
+});
+
+t.test("a list that is none, or no JSON, is the upstream's fault", async (t) => {
+  const { gateway, upstream, login } = await open(t, "couchdb", json({}));
+  const token = await login("rita");
+  const read = async (answer: Answer) => {
+    upstream.answer = answer;
+    const { status, body, headers } = await gateway.get("/_all_dbs", token);
+    return [status, body.code, headers.get("content-encoding")];
+  };
+  const broken = [502, "upstream_broken", null];
+  t.same(await read(json({ alpha: 1 })), broken);
+  t.same(await read((_, response) => response.end("<html>")), broken);
+  t.same(await read((_, response) => response.destroy()), broken);
+  t.same(await read((_, response) => response.end(gzipSync('["alpha"]'))), broken);
+  t.same(
+    await read((_, response) => response.writeHead(200, { "content-length": 9 }).end("[]")),
+    broken,
+    "an answer that ends too early",
+  );
+  const huge = Buffer.alloc(34 * 1024 * 1024, "[");
+  t.same(await read((_, response) => response.end(huge)), broken);
+  t.same(await read(json(["alpha", 5, null, { a: 1 }, "_users"])), [200, undefined, null]);
+});
+
+const indexes = (names: readonly string[], padding = "") =>
+  json({ indices: names.map((name) => ({ name, padding })), aliases: [], data_streams: [] });
+
+t.test("a long answer to a lookup is not remembered", async (t) => {
+  const lookups = (requests: readonly { url: string }[]) =>
+    requests.filter(({ url }) => url.startsWith("/_resolve/")).length;
+  for (const [padding, expected] of [
+    ["", 1],
+    ["x".repeat(2_000_000), 2],
+  ] as const) {
+    const { gateway, upstream, login } = await open(t, "opensearch", (request, response) => {
+      if (request.url.startsWith("/_resolve/")) indexes(["a"], padding)(request, response);
+      else json({})(request, response);
+    });
+    const token = await login("lars");
+    upstream.take();
+    const answers = [await gateway.get("/a/_search", token), await gateway.get("/a/_count", token)];
+    t.same(
+      answers.map(({ status }) => status),
+      [200, 200],
+    );
+    t.equal(lookups(upstream.take()), expected);
+  }
+});
+
+t.test("the next page of a scroll is asked for once, and its text may be long", async (t) => {
+  let pages = 0;
+  const id = "x".repeat(200_000);
+  const { gateway, upstream, login } = await open(t, "opensearch", (request, response) => {
+    if (request.url.startsWith("/_resolve/")) indexes(["a"])(request, response);
+    else if (request.url.startsWith("/a/_search")) json({ _scroll_id: id })(request, response);
+    else if (request.url !== "/_search/scroll") json({})(request, response);
+    else if (pages++ === 0) json({ hits: {}, _scroll_id: id })(request, response);
+    else response.destroy();
+  });
+  const token = await login("lars");
+  const { body } = await gateway.send("POST", "/a/_search?scroll=1m", {}, token);
+  const next = { scroll_id: String(body._scroll_id) };
+  const page = await gateway.send("POST", "/_search/scroll", next, token);
+  t.equal(page.status, 200, page.text);
+  upstream.take();
+  t.equal((await gateway.send("POST", "/_search/scroll", next, token)).status, 502);
+  t.equal(taken(upstream).length, 1, "a second one would skip a page");
+});
+
+t.test("a field for queries needs the right to read every index that they may name", async (t) => {
+  const { gateway, login } = await open(t, "opensearch", (request, response) => {
+    if (request.url.startsWith("/_resolve/")) indexes(["mine"])(request, response);
+    else json({ acknowledged: true })(request, response);
+  });
+  const field = { properties: { query: { type: "percolator" } } };
+  const template = [{ any: { match: "*", mapping: { type: "percolator" } } }];
+  for (const [user, status] of [
+    ["dora", 403],
+    ["root", 200],
+  ] as const) {
+    const token = await login(user);
+    const put = (path: string, body: unknown) => gateway.send("PUT", path, body, token);
+    for (const answer of [
+      await put("/mine/_mapping", field),
+      await put("/mine/_mapping", { dynamic_templates: template }),
+      await put("/mine", { mappings: field }),
+      await put("/mine", { mappings: { properties: { a: { properties: field.properties } } } }),
+    ]) {
+      t.equal(answer.status, status, `${user}: ${answer.text}`);
+    }
+    t.equal((await put("/mine/_mapping", { properties: { a: { type: "text" } } })).status, 200);
+  }
+});
+
+t.test("a right that is removed cuts an upload before its end", async (t) => {
+  const { gateway, upstream, login } = await open(t, "couchdb", json({ ok: true }));
+  const token = await login("wanda");
+  const { port } = new URL(gateway.url);
+  const ended = Promise.withResolvers<string>();
+  const upload = httpRequest({
+    port,
+    method: "PUT",
+    path: "/alpha/doc/file",
+    headers: { authorization: `Bearer ${token}`, "content-type": "text/plain" },
+  });
+  upload.on("response", ({ statusCode }) => ended.resolve(String(statusCode)));
+  upload.on("error", ({ message }) => ended.resolve(message));
+  const timer = setInterval(() => upload.write("x".repeat(1000)), 50);
+  t.teardown(() => clearInterval(timer));
+  await delay(500);
+  await reload(gateway, (text) =>
+    text.replace('username = "wanda"\ndatabase = "alpha"', 'username = "wanda"\ndatabase = "old"'),
+  );
+  t.match(await ended.promise, /403|hang up|reset|EPIPE/i);
+  t.notOk(
+    upstream.take().some(({ method }) => method === "PUT"),
+    "no upload was complete",
+  );
+});
+
+t.test("a body that grows when it is inflated is refused", async (t) => {
+  const { gateway, upstream, login } = await open(t, "couchdb", json({ ok: true }), {
+    server: "max_body_bytes = 100000\nmax_buffered_bytes = 1000000\n",
+  });
+  const token = await login("wanda");
+  const headers = {
+    authorization: `Bearer ${token}`,
+    "content-type": "application/json",
+    "content-encoding": "gzip",
+  };
+  const send = (body: Uint8Array<ArrayBuffer>, path = "/alpha/x") =>
+    gateway.request(path, { method: "PUT", headers, body });
+  const bomb = new Uint8Array(gzipSync(Buffer.alloc(50_000_000, " ")));
+  upstream.take();
+  for (const path of ["/alpha/x", "/alpha/x/file"]) {
+    const answers = await Promise.all(Array.from({ length: 10 }, () => send(bomb, path)));
+    for (const { status } of answers) t.ok([413, 429, 503].includes(status), String(status));
+  }
+  t.same(taken(upstream), []);
+  const small = new Uint8Array(gzipSync("{}"));
+  t.equal((await send(small)).status, 200, "the memory is free again");
+  t.equal((await send(small.slice(0, -5))).status, 400);
+  const doubled = new Uint8Array(Buffer.concat([small, small]));
+  t.equal((await send(doubled)).status, 400, "two bodies in one");
+});
+
+t.test("what a client may not send gets no 100 Continue", async (t) => {
+  const { gateway, login } = await open(t, "couchdb", json({ ok: true }), {
+    config: "max_upload_bytes = 2000000\n",
+  });
+  const headers = { authorization: `Bearer ${await login("rita")}` };
+  const wire = await Wire.open(gateway.url);
+  t.teardown(() => wire.cut());
+  const head = { ...headers, Expect: "100-continue", "Content-Type": "text/plain" };
+  wire.send(wireRequest("PUT /alpha/x/file", { ...head, "Content-Length": "1500000" }));
+  t.match(await wire.until(/\r\n\r\n/), /^HTTP\/1\.1 403 /);
+});
+
+t.test("no header of a client takes the place of one of the gateway", async (t) => {
+  const { gateway, upstream, login } = await open(t, "couchdb", json({ ok: true }));
+  const token = await login("rita");
+  const wire = await Wire.open(gateway.url);
+  t.teardown(() => wire.cut());
+  upstream.take();
+  wire.send(
+    wireRequest("GET /alpha/_all_docs?startkey=%22a%0d%0aX-Evil:%201%22", {
+      Authorization: `Bearer ${token}`,
+      Connection: "x-gatehouse-user, x-request-id, content-type, close",
+      "X-Gatehouse-User": "root",
+      "X-Gatehouse-Role": "Owner",
+      "X-Forwarded-For": "6.6.6.6",
+      "X-Forwarded-Host": "evil.test",
+      "X-HTTP-Method-Override": "DELETE",
+      "Proxy-Authorization": "Basic eDp5",
+    }),
+  );
+  t.match(await wire.until(/\r\n\r\n/), /^HTTP\/1\.1 200 /);
+  const [sent] = taken(upstream);
+  const { headers = {}, url, method } = sent ?? {};
+  t.equal(method, "GET");
+  t.equal(url, "/alpha/_all_docs?startkey=%22a%0D%0AX-Evil%3A%201%22");
+  t.equal(headers["x-gatehouse-user"], "rita");
+  t.equal(headers["x-gatehouse-role"], "ReadOnly");
+  t.notMatch(JSON.stringify(headers), /evil|6\.6\.6\.6|override|proxy-auth/i);
+});
+
+t.test("no spelling of the base path reaches the upstream", async (t) => {
+  const { gateway, upstream, login } = await open(t, "couchdb", json({ ok: true }));
+  const token = await login("root");
+  upstream.take();
+  for (const path of [
+    "/_GATEHOUSE/api/users",
+    "/%5Fgatehouse/api/users",
+    "/_gatehouse%2Fapi/users",
+    "/_gatehouse/%61pi/users",
+    "/_gatehouse/api%2Fusers",
+    "/_gatehouse",
+    "/_gatehouse/",
+    "/.WELL-known/x",
+    "/%2ewell-known/x",
+  ]) {
+    const { status } = await gateway.get(path, token);
+    t.ok(status === 404 || status === 400, `${path}: ${status}`);
+  }
+  t.same(taken(upstream), []);
+});
+
+t.test("handles open in every worker, and while authentication is off", async (t) => {
+  const scrolls: Answer = (request, response) => {
+    if (request.url.startsWith("/_resolve/")) indexes(["a"])(request, response);
+    else json({ _scroll_id: "raw" })(request, response);
+  };
+  const shared = await open(t, "opensearch", scrolls, { server: "workers = 2\n" });
+  const token = await shared.login("lars");
+  const { body } = await shared.gateway.send("POST", "/a/_search?scroll=1m", {}, token);
+  const next = { scroll_id: String(body._scroll_id) };
+  for (let count = 0; count < 6; count++) {
+    const page = await shared.gateway.send("POST", "/_search/scroll", next, token);
+    t.equal(page.status, 200, page.text);
+  }
+  const opened = await open(t, "opensearch", scrolls, { auth: "enabled = false" });
+  const first = await opened.gateway.send("POST", "/a/_search?scroll=1m", {});
+  const own = { scroll_id: String(first.body._scroll_id) };
+  t.equal((await opened.gateway.send("POST", "/_search/scroll", own)).status, 200);
+});
+
+t.test("a token for one database is no administrator's", async (t) => {
+  const { gateway, upstream, login } = await open(t, "chroma", json({}));
+  upstream.take();
+  const limited = await login("root", "alpha");
+  const answer = await gateway.send("POST", "/api/v2/tenants", { name: "acme" }, limited);
+  t.match(answer, { status: 403, body: { code: "token_database" } });
+  t.same(taken(upstream), []);
+  t.match(await auditOf(gateway, answer), { decision: "deny", reason: "token_database" });
+  const whole = await login("root");
+  t.equal((await gateway.send("POST", "/api/v2/tenants", { name: "acme" }, whole)).status, 200);
+  upstream.answer = (_, response) => response.destroy();
+  upstream.take();
+  await gateway.send("POST", "/api/v2/tenants", { name: "other" }, whole);
+  t.equal(taken(upstream).length, 1, "a tenant is not created twice");
+});
