@@ -104,7 +104,7 @@ t.test("every refusal of the MCP proxy has its reason in header and audit", asyn
   for (const [reason, name, args] of calls) {
     await checkDenied(t, gateway, await callTool(gateway, name, args, token), reason);
   }
-  const lost = { headers: { ...revision, "mcp-session-id": "of-nobody" }, method: "DELETE" };
+  const lost = { headers: { ...revision, "mcp-session-id": "of-unknown" }, method: "DELETE" };
   await checkDenied(t, gateway, await send(gateway, lost, token), "session_not_found");
   t.strictSame(fixture.take(), []);
 });

@@ -128,7 +128,7 @@ t.test("setting only a role does not remove the limits of an entry", async (t) =
   }
   t.equal((await put("tina/main/secrets", { role: "ReadWrite" })).status, 200, "a table's role");
   refusedWith(t, await remove("mona/main/c"), 404, "grant_not_found");
-  refusedWith(t, await put("nobody/main/t", narrowed), 404, "user_not_found");
+  refusedWith(t, await put("unknown/main/t", narrowed), 404, "user_not_found");
   refusedWith(t, await put("rita/MAIN/t", narrowed), 409, "database_case_conflict");
 });
 

@@ -65,7 +65,7 @@ t.test("queries, tools, pages and WebSockets work over TLS with HSTS", async (t)
     await gateway.request("/nowhere"),
     await gateway.request("/mcp", { method: "POST" }),
     await callTool(gateway, "list_tables", { database: "main" }, token),
-    await gateway.request("/oauth/authorize?client_id=nobody"),
+    await gateway.request("/oauth/authorize?client_id=unknown"),
     await gateway.request("/.well-known/oauth-authorization-server"),
   ];
   t.strictSame(

@@ -101,7 +101,7 @@ t.test("a person connects and disconnects an app in a browser", async (t) => {
     await page.getByText("No app is connected.").waitFor();
     t.strictSame(errors, [], "no errors in the console");
 
-    await page.goto(authorizeUrl(setting, { client_id: "nobody" }));
+    await page.goto(authorizeUrl(setting, { client_id: "unknown" }));
     await shoot("error");
     await page.goto(authorizeUrl(setting, { ...client, prompt: "login" }));
     await logIn(page, "wrong horse");

@@ -246,7 +246,7 @@ t.test("revoking an access token leaves the refresh token valid", async (t) => {
   t.equal((await postForm(url, { client_id: clientId, token: accessToken })).status, 200);
   t.equal((await refusedBy(setting.server.verify(accessToken))).code, "token_revoked");
   t.equal((await refresh(setting, clientId, refreshToken)).status, 200);
-  t.equal((await postForm(url, { client_id: "nobody", token: "x" })).body.error, "invalid_client");
+  t.equal((await postForm(url, { client_id: "unknown", token: "x" })).body.error, "invalid_client");
   t.equal((await postForm(url, { client_id: clientId })).body.error, "invalid_request");
   t.equal((await postForm(url, { client_id: clientId, token: "unknown" })).status, 200);
 });

@@ -226,7 +226,7 @@ export function decideWholeDatabase(
 }
 
 /**
- * Decides on a name that stands for every table whose name has a beginning. It needs an entry that
+ * Decides on a name that means every table whose name has a beginning. It needs an entry that
  * covers all of them, and no entry of the caller among them that allows less.
  *
  * @param prefix empty for all tables of the database

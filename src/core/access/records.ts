@@ -309,7 +309,7 @@ export interface RecordProblem {
   /** Index among the table's records, or -1 for something that is not allowed in the file. */
   readonly index: number;
   readonly key: string | undefined;
-  /** What the key's value breaks, such as "must be true or false". */
+  /** The rule for the key, such as "must be true or false". */
   readonly rule?: string;
   /** The whole sentence. */
   readonly reason: string;

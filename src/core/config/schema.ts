@@ -1180,7 +1180,7 @@ export function hasAssertions({ issuers }: Pick<Configuration, "issuers">): bool
   return issuers.some(({ id_jag: isOn }) => isOn);
 }
 
-/** True if `/mcp` exists. The embedded server is over queries, which a preset does not have. */
+/** True if `/mcp` exists. The embedded server runs queries, which a preset does not have. */
 export function servesMcp({ mcp, upstream }: Pick<Configuration, "mcp" | "upstream">): boolean {
   return mcp.enabled && (upstream.preset === undefined || mcp.upstream !== undefined);
 }

@@ -284,7 +284,7 @@ export class Deferred {
     this.hasObject = hasObject;
   }
 
-  /** Sets the member that stands for the value until it is read. */
+  /** Sets the member that holds this object until the value is read. */
   belongTo(owner: Parsed, name: string): void {
     this.#owner = owner;
     this.#name = name;

@@ -44,7 +44,7 @@ export const casesFile = new URL("../../../schemas/query.cases.json", import.met
 
 const object = z.custom<JsonObject>(isObject);
 
-/** The database `main` in `send` stands for one created for the section. */
+/** The database `main` in `send` is replaced by one created for the section. */
 const caseShape = z.strictObject({
   name: z.string(),
   send: object,

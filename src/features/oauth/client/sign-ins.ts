@@ -185,7 +185,7 @@ type Turn<Result> =
 /**
  * Lets one process at a time do some work, and others wait for its result.
  *
- * @param key of the work. Nobody takes its turn twice while the first one lasts.
+ * @param key of the work. No process takes its turn twice while the first one lasts.
  * @param findResult finds the result of another process. It is also called once in our own turn,
  *   since an earlier turn may have ended just before.
  */
