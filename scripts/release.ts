@@ -74,15 +74,15 @@ export function checkMetadata(env: NodeJS.ProcessEnv): string[] {
   return problems;
 }
 
-/** Packs twice, under two umasks and in two directories. @throws Error if the bytes differ */
-async function packTwice(pack: (directory: string) => Promise<string>): Promise<string> {
-  const file = await pack(output);
+/** Makes a file twice, under two umasks and in two directories. @throws Error if the bytes differ */
+async function makeTwice(make: (directory: string) => Promise<string>): Promise<string> {
+  const file = await make(output);
   await withTemporary(async (directory) => {
     const umask = process.umask(0o077);
     try {
-      const again = await pack(directory);
+      const again = await make(directory);
       if (sha256(again) !== sha256(file)) {
-        throw new Error(`${path.basename(file)} has other bytes when it is packed again`);
+        throw new Error(`${path.basename(file)} has other bytes when it is made again`);
       }
     } finally {
       process.umask(umask);
@@ -91,17 +91,19 @@ async function packTwice(pack: (directory: string) => Promise<string>): Promise<
   return file;
 }
 
-function writeBillOfMaterials(): void {
+async function writeBillOfMaterials(directory: string): Promise<string> {
   const { name, version } = readPackageJson();
   const text = execFileSync("bash", [".ci/sbom"], { cwd: root, encoding: "utf8" });
   const found = z
     .looseObject({ metadata: z.looseObject({ timestamp: z.string() }), serialNumber: z.string() })
     .parse(JSON.parse(text));
-  // Both are new at each run.
+  // Both are new in each run.
   const { serialNumber: _, metadata, ...rest } = found;
   const { timestamp: __, ...lasting } = metadata;
   const content = JSON.stringify({ ...rest, metadata: lasting }, undefined, 2);
-  writeFileSync(path.join(output, `${name}-${version}.cdx.json`), `${content}\n`);
+  const file = path.join(directory, `${name}-${version}.cdx.json`);
+  writeFileSync(file, `${content}\n`);
+  return file;
 }
 
 function writeChecksums(): void {
@@ -115,8 +117,8 @@ async function build(): Promise<string> {
   if (problems.length > 0) throw new Error(problems.join("\n"));
   rmSync(output, { recursive: true, force: true });
   mkdirSync(output);
-  const tarball = await packTwice(packPackage);
-  writeBillOfMaterials();
+  const tarball = await makeTwice(packPackage);
+  await makeTwice(writeBillOfMaterials);
   writeChecksums();
   return tarball;
 }
@@ -130,7 +132,7 @@ async function check(): Promise<void> {
   say(`${path.basename(tarball)}: packed twice, under two umasks, with equal bytes`);
   await smokeTest(tarball);
   say("installed in an empty project; its gateway served queries and drained");
-  const chart = await packTwice(packChart);
+  const chart = await makeTwice(packChart);
   if (has("helm", "version")) {
     execFileSync("helm", ["template", "gatehouse", chart], { stdio: "ignore" });
     say(`${path.basename(chart)}: packed twice with equal bytes, and rendered`);
