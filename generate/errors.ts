@@ -85,7 +85,7 @@ const explanations: Readonly<Record<string, string>> = {
   not_narrowable:
     "The operation cannot be limited to the columns, rows or numbers that the caller may use. The message says what to use instead.",
   name_too_wide:
-    "A preset: a name such as `*`, `logs-*` or `_all`, or none where that means all, and no entry of the caller covers everything that it stands for, or one inside it allows less.",
+    "A preset: a name such as `*`, `logs-*` or `_all`, or none where that means all, and no entry of the caller covers everything that it includes, or one inside it allows less.",
   token_database: "The token is limited to another database, or the operation needs a `*` token.",
   token_read_only: "The token is limited to reading.",
   batch_member_denied:

@@ -318,7 +318,7 @@ export const schemas: Readonly<Record<string, Schema>> = {
       "reason?": { type: "string" },
     }),
     description:
-      "What the user may do at one place, by own entries, groups and boundaries together. The most specific place decides.",
+      "The operations of the user at one place, by own entries, groups and boundaries together. The most specific place decides.",
   },
   JwkSet: {
     type: "object",

@@ -68,7 +68,7 @@ t.test("limits of a covering entry or a boundary cannot be kept", async (t) => {
   t.equal(reasonFor([{}], "", "DELETE", [{ via: "query", role: "ReadOnly" }]), "role_insufficient");
 });
 
-t.test("whoever may use a wide name may use every name that it stands for", async (t) => {
+t.test("a caller who may use a wide name may use every name that it includes", async (t) => {
   const roles = ["None", "ReadOnly", "ReadWrite", "DbAdmin"] as const;
   const places = [["a*"], ["ab"], ["ab*"], ["abc"], ["b"], undefined];
   const names = ["a", "ab", "abc", "abd", "b", "c"];

@@ -263,7 +263,10 @@ t.test("user unlock clears failed logins and changes nothing else", async (t) =>
       { author: { kind: "cli" }, changes: [{ change: "failed logins cleared", user: "alice" }] },
     ],
   );
-  t.match(await gatehouse.run("user unlock nobody"), { code: 1, stderr: /User not found: nobody/ });
+  t.match(await gatehouse.run("user unlock stranger"), {
+    code: 1,
+    stderr: /User not found: stranger/,
+  });
 });
 
 t.test("user enable promises a password only to users who have one", async (t) => {

@@ -212,7 +212,7 @@ t.test("the document has every route of the gateway's own, and no other", (t) =>
 const elsewhere: ReadonlySet<string> = new Set(
   words(`
   not_found method_not_allowed path_not_canonical unknown_parameter insufficient_scope
-  token_read_only sign_in_refused sign_in_expired key_not_found version_conflict
+  token_read_only name_too_wide unknown_member handle_not_found sign_in_refused sign_in_expired key_not_found version_conflict
 `),
 );
 

@@ -24,7 +24,7 @@ const instructions: readonly Instruction[] = deployed("Dockerfile")
   .filter((line) => /^[A-Z]/.test(line))
   .map((line) => ({ name: line.split(" ")[0] ?? "", value: line.slice(line.indexOf(" ") + 1) }));
 
-/** What a build has made: the file system of its last stage, with its variables and its user. */
+/** The result of a build: the file system of its last stage, with its variables and its user. */
 class Build {
   readonly #directory: string;
   readonly #stages = new Map<string, string>();

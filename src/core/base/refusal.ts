@@ -38,7 +38,7 @@ const table = {
   approval_required: [202, "Approval required"],
   approval_denied: [403, "Approval denied"],
   not_narrowable: [403, "This operation cannot be limited to the caller's grants"],
-  name_too_wide: [403, "A name stands for more than the caller may use: name each one"],
+  name_too_wide: [403, "A name includes more than the caller may use: name each one"],
   token_database: [403, "Insufficient permissions for this operation"],
   token_read_only: [403, "Insufficient permissions for this operation"],
   batch_member_denied: [403, "Insufficient permissions for this operation"],

@@ -43,7 +43,7 @@ export function compileForServer(compiler: QueryCompiler, fragment: Fragment) {
   return compiled;
 }
 
-/** Stands for a part in the text of a statement. No name contains it. */
+/** Marks a part in the text of a statement. No name contains it. */
 const PART = "\0";
 
 /** Makes a fragment of two others. */

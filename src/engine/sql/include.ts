@@ -290,7 +290,7 @@ interface Group<Raw> {
   /** Only if they include others. */
   readonly rows: ResultRow<Raw>[];
   texts: string[];
-  /** What an outer row gets, once all rows are read. */
+  /** The member of an outer row, once all rows are read. */
   member: string | undefined;
   length: number;
   isCut: boolean;

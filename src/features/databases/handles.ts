@@ -10,7 +10,7 @@ import type { Handle } from "./preset.ts";
 /** So that no handle is a token, and no token is a handle. */
 const TYPE = "handle+jwt";
 const AUDIENCE = "gatehouse-handle";
-/** Longer than any upstream keeps what a handle stands for. */
+/** Longer than any upstream keeps a scroll, a point in time or a checkpoint. */
 const LIFETIME_SECONDS = 7 * 24 * 3600;
 /** OpenSearch lists every shard in its scrolls and points in time. */
 const LONGEST = 4 * 1024 * 1024;

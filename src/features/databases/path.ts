@@ -123,7 +123,7 @@ function matchPattern(
 
 export type FindEndpoints = (segments: readonly string[]) => EndpointMatch | undefined;
 
-/** Finds the most specific path that matches. No wider one stands in for a missing method. */
+/** Finds the most specific path that matches. A wider one adds no method. */
 export function createFinder({ endpoints, values }: Preset): FindEndpoints {
   const byPath = Map.groupBy(endpoints, ({ path }) => path);
   const patterns = byPath

@@ -8,8 +8,7 @@ export interface Access {
   /** Undefined for the database itself. */
   readonly table?: string | undefined;
   /**
-   * The beginning of the names that the request stands for, or empty for all tables of the database,
-   * instead of `table`. Denied with `name_too_wide` unless the caller may use every one of them.
+   * Instead of `table`: the beginning of all names that the request means, or empty for all tables. Denied with `name_too_wide` unless the caller may use every one of them.
    */
   readonly everyTable?: string | undefined;
   /** The index of the action, document or search in the body, from 0. Absent outside a bulk. */
@@ -48,11 +47,11 @@ export interface PresetRequest {
   readonly query: ReadonlyMap<string, string>;
   readonly headers: IncomingHttpHeaders;
   /**
-   * The body of `json`, or of `multipart/related` its first part. Undefined if there is none. Names
-   * of members are unique.
+   * The body of `json`, or of `multipart/related` its first part. Undefined if it has none.
+   * Names of members are unique.
    */
   readonly json: Json | undefined;
-  /** The body as it goes up, unless it is passed on in a stream. Empty if there is none. */
+  /** The bytes of the body, unless it is passed on in a stream. Empty without a body. */
   readonly bytes: Buffer;
   /** The lines of `ndjson`, without their ends. `readLine` parses one, `checkLine` checks one. */
   readonly lines: readonly Buffer[];
@@ -74,27 +73,27 @@ export interface PresetRequest {
    * @throws Refusal `upstream_broken` for a status of 500 and more, and as `forward` does
    */
   lookup(path: string, rememberMs?: number): Promise<LookupAnswer>;
-  /** A text for the client that stands for the handle. Only the same user can open it. */
+  /** Signs the handle as a text for the client. Only the same user can open it. */
   seal(kind: string, handle: Handle): Promise<string>;
   /** @throws Refusal `handle_not_found` if it was not sealed for this user with this kind */
   open(kind: string, sealed: string): Promise<Handle>;
 }
 
-/** What is done with a request. */
+/** The accesses of a request, and how it is forwarded or answered. */
 export interface Plan {
-  /** All are judged, in this order, before anything goes up. Empty: any user may. */
+  /** All are judged, in this order, before anything is forwarded. Empty: any user may. */
   readonly accesses: readonly Access[];
   /** True if only administrators may. */
   readonly isForAdministrators?: boolean;
   /** The method that is forwarded instead, without a body. */
   readonly method?: "GET";
-  /** The path that goes up instead, encoded, without a query. */
+  /** The path that is forwarded instead, encoded, without a query. */
   readonly path?: string;
-  /** The query parameters that go up instead. */
+  /** The query parameters that are forwarded instead. */
   readonly query?: ReadonlyMap<string, string>;
-  /** The body that goes up instead. */
+  /** The body that is forwarded instead. */
   readonly body?: Buffer;
-  /** Answered by the gateway itself: nothing goes up. */
+  /** Answered by the gateway itself: nothing is forwarded. */
   readonly reply?: { readonly status: number; readonly body: Json };
   /**
    * Changes a JSON answer with a status of 200 to 299. Numbers keep their digits. Without it, the

@@ -92,7 +92,7 @@ function denialOf({ database, table, alias, element }: Access, decision: Decisio
   const code = reason === "allowed" ? "no_grant" : reason;
   let { message } = decision;
   if (alias !== undefined) {
-    message = `${quoteName(alias)} stands for a name that the caller may not use in this way`;
+    message = `${quoteName(alias)} is an alias of a name that the caller may not use in this way`;
   } else if (code === "not_narrowable") {
     const place = placeName(database, table);
     message = `The caller may use only a part of ${place}, and this request cannot be limited to it`;
