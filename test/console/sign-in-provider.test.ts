@@ -149,6 +149,8 @@ t.test("a sign-in ends the browser's earlier session", async (t) => {
   await signInAs("eve", { client });
   t.equal(await statusOf(before, "/sessions"), 303);
   t.match((await client.get("/sessions")).text, "<bdi>staff:eve</bdi>");
+  t.notMatch((await client.get("/sessions")).text, "Change your password");
+  t.equal((await client.get("/sessions/password")).status, 404, "the provider has the password");
 });
 
 t.test("users see and end their own sessions and apps", async (t) => {
