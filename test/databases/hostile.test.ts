@@ -287,6 +287,45 @@ t.test("a field for queries needs the right to read every index that they may na
   }
 });
 
+t.test("a caller beyond a rate limit causes no lookups", async (t) => {
+  const { gateway, upstream, login } = await open(t, "opensearch", (request, response) => {
+    if (request.url.startsWith("/_resolve/")) indexes(["a", "b"])(request, response);
+    else json({})(request, response);
+  });
+  const boundary = '[[boundaries]]\nusername = "lars"\nvia = "query"\nrate_limit = "4/hour"\n';
+  await reload(gateway, (text) => `${text}\n${boundary}`);
+  const token = await login("lars");
+  const first = await gateway.get("/a,b/_search", token);
+  t.equal(first.status, 200, first.text);
+  const rate = { boundary: "query username=lars", limit: "4/hour" };
+  t.match(await auditOf(gateway, first), { rates: [{ ...rate }, { ...rate, counted: 2 }] });
+  t.equal((await gateway.get("/a/_search?unknown=1", token)).status, 400, "this counts too");
+  t.equal((await gateway.get("/a/_search", token)).status, 200);
+  taken(upstream);
+  for (const path of ["/c/_search", "/c*/_search", "/_alias"]) {
+    t.equal((await gateway.get(path, token)).status, 429, path);
+  }
+  t.same(taken(upstream), []);
+});
+
+t.test("a long body stops no other request while it is read", async (t) => {
+  const { gateway, login } = await open(t, "couchdb", json({ ok: true }));
+  const token = await login("rita");
+  const keys = Array.from({ length: 700_000 }, (_, at) => `"k${at}":1`).join(",");
+  const long = gateway.send("POST", "/alpha/_find", `{"selector":{${keys}}}`, token);
+  let isRead = false;
+  let served = 0;
+  void long.finally(() => {
+    isRead = true;
+  });
+  while (!isRead) {
+    await gateway.request("/_gatehouse/healthz");
+    served++;
+  }
+  t.equal((await long).status, 200);
+  t.ok(served > 10, `${served} requests are served in the meantime`);
+});
+
 t.test("a right that is removed cuts an upload before its end", async (t) => {
   const { gateway, upstream, login } = await open(t, "couchdb", json({ ok: true }));
   const token = await login("wanda");

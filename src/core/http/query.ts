@@ -204,11 +204,11 @@ export function countAccesses(
   gateway: Gateway,
   exchange: Exchange,
   accesses: readonly { readonly database: string }[],
+  // The tool call was already counted in windows that are not limited to a database.
+  alreadyCounted: 0 | 1 = exchange.routed.via === "mcp" ? 1 : 0,
 ): Promise<void> | undefined {
   if (gateway.access.snapshot.boundaries.length === 0) return undefined;
   const databases = accesses.map(({ database }) => database);
-  // The tool call was already counted in windows that are not limited to a database.
-  const alreadyCounted = exchange.routed.via === "mcp" ? 1 : 0;
   const windows = windowsOf(gateway, exchange, databases)
     .map((window) => ({
       ...window,

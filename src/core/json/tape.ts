@@ -1,4 +1,5 @@
 import { isAscii, isUtf8 } from "node:buffer";
+import type { Steps } from "../base/cooperative-scheduling.ts";
 import { JsonFault, quoteName } from "./fault.ts";
 import {
   ByteText,
@@ -606,4 +607,12 @@ export function unescaped(bytes: Buffer, start: number, end: number): ByteText {
  */
 export function requireOneReading(bytes: Buffer): void {
   new Tape(bytes, true, UNIQUE).run();
+}
+
+const STEP_BYTES = 32 * 1024;
+
+/** The same in steps, for a long body. @throws JsonFault */
+export function* requireOneReadingInSteps(bytes: Buffer): Steps<void> {
+  const tape = new Tape(bytes, false, UNIQUE);
+  while (!tape.run(STEP_BYTES)) yield;
 }

@@ -1,13 +1,15 @@
 import { Transform } from "node:stream";
 import { promisify } from "node:util";
 import { gunzip } from "node:zlib";
+import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { readBody } from "../../core/http/body.ts";
 import type { Exchange } from "../../core/http/exchange.ts";
 import { hasBody } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
+import { parseExactInSteps } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
-import { requireOneReading } from "../../core/json/tape.ts";
+import { requireOneReading, requireOneReadingInSteps } from "../../core/json/tape.ts";
 import type { BodyKind, Json, JsonObject, PresetEndpoint } from "./preset.ts";
 
 /**
@@ -18,6 +20,15 @@ import type { BodyKind, Json, JsonObject, PresetEndpoint } from "./preset.ts";
 export function readJson(bytes: Buffer): Json {
   requireOneReading(bytes);
   return JSON.parse(bytes.toString());
+}
+
+/** Longer bodies are read in steps, so that other requests are served in between. */
+const SHORT_BYTES = 64 * 1024;
+
+async function readAnyJson(bytes: Buffer): Promise<Json> {
+  if (bytes.length <= SHORT_BYTES) return readJson(bytes);
+  await runCooperatively(requireOneReadingInSteps(bytes));
+  return runCooperatively(parseExactInSteps(bytes.toString(), Number, false));
 }
 
 /** Checks a line as `readJson` does, without parsing it. */
@@ -146,10 +157,11 @@ function isFile(part: string): boolean {
   return filePart.test(part);
 }
 
-function parse(kind: BodyKind, bytes: Buffer, type = ""): ReadBody {
+async function parse(kind: BodyKind, bytes: Buffer, type = ""): Promise<ReadBody> {
   if (kind === "json" || kind === "optional json") {
     const isPart = /^multipart\//i.test(type);
-    return { ...nothing, bytes, json: readJson(isPart ? firstPart(bytes, type) : bytes) };
+    const json = await readAnyJson(isPart ? firstPart(bytes, type) : bytes);
+    return { ...nothing, bytes, json };
   }
   return { ...nothing, bytes, lines: kind === "ndjson" ? linesOf(bytes) : [] };
 }

@@ -299,6 +299,9 @@ export class PresetServer {
     let plan: Plan;
     let bytes: Buffer | undefined;
     let query: ReadonlyMap<string, string>;
+    // A refused request counts too, and so do its lookups.
+    const counted = countCall(gateway, exchange);
+    if (counted !== undefined) await counted;
     try {
       requireOnce(exchange, this.#headers);
       query = readQuery(request.url ?? "", endpoint.parameters ?? []);
@@ -308,14 +311,9 @@ export class PresetServer {
       plan = await endpoint.plan(this.#requestOf(gateway, exchange, parameters, query, body));
     } catch (error) {
       requireStillGood(gateway, exchange);
-      // A refused request counts too.
-      await countCall(gateway, exchange);
       throw error;
     }
-    const counting =
-      plan.accesses.length === 0
-        ? countCall(gateway, exchange)
-        : countAccesses(gateway, exchange, plan.accesses);
+    const counting = countAccesses(gateway, exchange, plan.accesses, 1);
     if (counting !== undefined) await counting;
     requireStillGood(gateway, exchange);
     const identity = authorize(gateway, exchange, plan);
