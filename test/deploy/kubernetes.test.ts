@@ -396,14 +396,11 @@ t.test("a pod with SQLite serves queries", async (t) => {
   t.equal((await ask(`${pod.url}/query`, { method: "POST", headers, body })).status, 200);
 });
 
-t.test("a pod passes its probes below the base path of a preset", async (t) => {
+t.test("a pod with a preset passes its probes below the base path", async (t) => {
   const upstream = await new RecordingUpstream().listen(t);
   const secrets = { credential: { value: "the gateway's own token\n" } };
-  const pod = await RunningPod.layOut(t, setupOf("chroma"), secrets, {
-    "http://chroma:8000": upstream.url,
-    'preset = "chroma"\n': "",
-    "[server]\n": '[server]\nbase_path = "/_gatehouse"\n',
-  });
+  const passages = { "http://chroma:8000": upstream.url };
+  const pod = await RunningPod.layOut(t, setupOf("chroma"), secrets, passages);
   await pod.start(t);
 });
 
