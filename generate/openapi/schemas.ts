@@ -111,6 +111,16 @@ const engineRefusalFields = {
   ...refusalFields,
   "expected?": { ...count, description: "Rows that the element had to affect." },
   "affected?": { ...count, description: "Rows that the element affected." },
+  "constraint?": {
+    ...object({
+      kind: { enum: ["unique", "foreign_key", "check", "not_null"] },
+      "name?": { type: "string" },
+      "table?": { type: "string" },
+      "columns?": listOf({ type: "string" }),
+    }),
+    description:
+      "The constraint that a row violates. Only its kind, if part of the schema is hidden from the caller.",
+  },
 };
 const row = ref("Row");
 const previewed = { affected: count, before: listOf(row), after: listOf(row) };

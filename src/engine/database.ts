@@ -229,12 +229,15 @@ export class EngineDatabase implements Database, DatabaseTarget {
       sink.end(body);
     };
     if (error instanceof EngineRefusal) {
-      const { status, code, message, plain, members, incident } = error;
+      const { status, code, message, plain, members, incident, constraint } = error;
       if (incident !== undefined)
         log.error({ ...incident, requestId, answer: plain }, "a query failed");
       else if (code === "storage_failed") log.error({ code }, message);
       if ("report" in query && callerLimits.has(code)) query.report?.({ denied: code });
-      answer(status, code, "seesSchema" in query && !query.seesSchema ? plain : message, members);
+      const isHidden = "seesSchema" in query && !query.seesSchema;
+      const shown = isHidden && constraint ? { kind: constraint.kind } : constraint;
+      const more = shown === undefined ? members : { ...members, constraint: shown };
+      answer(status, code, isHidden ? plain : message, more);
     } else if (error instanceof ClientError) answer(error.status, error.code, error.message);
     else {
       log.error({ err: error, requestId }, "a query failed");

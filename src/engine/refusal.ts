@@ -64,9 +64,18 @@ export interface Incident {
   readonly file?: string | undefined;
 }
 
+/** The constraint that a row violates. It never holds a value. */
+export interface Constraint {
+  readonly kind: "unique" | "foreign_key" | "check" | "not_null";
+  readonly name?: string | undefined;
+  readonly table?: string | undefined;
+  readonly columns?: readonly string[] | undefined;
+}
+
 interface RefusalOptions extends ErrorOptions {
   readonly plain?: string;
   readonly incident?: Incident | undefined;
+  readonly constraint?: Constraint | undefined;
   readonly members?: Readonly<Record<string, number | string>>;
   readonly quoting?: Quoting | undefined;
   readonly column?: string;
@@ -81,6 +90,8 @@ export class EngineRefusal extends ClientError {
   /** The unknown column, as the query names it. */
   readonly column: string | undefined;
   readonly incident: Incident | undefined;
+  /** Only its kind is for callers who may not see the whole schema. */
+  readonly constraint: Constraint | undefined;
   readonly #quoting: Quoting | undefined;
 
   constructor(code: RefusalCode, message: string, options?: RefusalOptions) {
@@ -89,6 +100,7 @@ export class EngineRefusal extends ClientError {
     this.code = code;
     this.column = options?.column;
     this.incident = options?.incident;
+    this.constraint = options?.constraint;
     this.#quoting = options?.quoting;
     this.plain = options?.plain ?? (code === "constraint_violation" ? constraintMessage : message);
   }
@@ -113,7 +125,8 @@ export class EngineRefusal extends ClientError {
       value: this.#quoting.value,
       message: `${place}: ${this.#quoting.message}`,
     };
-    const options = { plain, cause: this, quoting, incident: this.incident };
+    const { incident, constraint } = this;
+    const options = { plain, cause: this, quoting, incident, constraint };
     return new EngineRefusal(this.code, `${place}: ${this.message}${hint}`, options);
   }
 
@@ -126,8 +139,9 @@ export class EngineRefusal extends ClientError {
     const isHeld =
       text.includes(JSON.stringify(value)) ||
       (isNumber && new RegExp(`(?<![\\w.+-])${value}(?![\\w.])`).test(text));
+    const { plain, constraint } = this;
     return isHeld
-      ? new EngineRefusal(this.code, message, { plain: this.plain, cause: this })
+      ? new EngineRefusal(this.code, message, { plain, constraint, cause: this })
       : this;
   }
 }

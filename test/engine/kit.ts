@@ -19,6 +19,7 @@ export interface Answer {
     code?: string;
     data?: unknown[];
     request_id?: string;
+    constraint?: unknown;
   };
 }
 

@@ -402,7 +402,8 @@ async function explain(
   if (required !== undefined) {
     const isGiven = values.every((row) => (cellIn(row, required) ?? null) !== null);
     if (!isGiven && table.columns.has(required)) return undefined;
-    return new EngineRefusal(...violations.other(elsewhere, ""), { cause: error });
+    const [code, message] = violations.other(elsewhere, "");
+    return new EngineRefusal(code, message, { constraint: { kind: "not_null" }, cause: error });
   }
   if (!isDuplicate(error)) return unfitCell(error, schema, table, fields);
   const { key, table: holder = table.name } = duplicateKeyOf(error);
@@ -415,8 +416,14 @@ async function explain(
         where event_object_schema = ${schema} and event_object_table = ${table.name} limit 1`)
     : [];
   const other = trigger === undefined ? "" : ", or another one that a trigger changes,";
-  const unique = violations.unique(`Table ${table.name}${other}`, ` (${columns.join(", ")})`);
-  return new EngineRefusal(...unique, { cause: error });
+  const names = columns.map(String);
+  const [code, message, options] = violations.unique(
+    `Table ${table.name}${other}`,
+    ` (${names.join(", ")})`,
+    // The table is unknown if a trigger may have changed another one.
+    { name: key, ...(trigger === undefined && { table: table.name, columns: names }) },
+  );
+  return new EngineRefusal(code, message, { ...options, cause: error });
 }
 
 /** Names the cell of the query that the server blames. */

@@ -136,15 +136,17 @@ export function duplicateKeyOf({ text }: ServerError): { key: string; table?: st
 function violationOf(error: ServerError, origin: Origin | undefined): Refused | undefined {
   const { number, text } = error;
   const place = tableNamed(origin?.tables[0]);
+  const ofQuery = { table: origin?.tables[0] };
   switch (number) {
     case 1048:
     case 1364:
-      return violations.required(place, requiredColumn(error) ?? "");
+      return violations.required(place, requiredColumn(error) ?? "", ofQuery);
     case 1062:
     case 1586: {
       const { key, table } = duplicateKeyOf(error);
       const isOwn = table === undefined || origin?.tables.includes(table);
-      return violations.unique(isOwn ? place : elsewhere, ` (constraint "${key}")`);
+      const found = isOwn ? { name: key, table: table ?? ofQuery.table } : {};
+      return violations.unique(isOwn ? place : elsewhere, ` (constraint "${key}")`, found);
     }
     case 1264:
       return unfitColumn(refused.outOfRange, text);
@@ -160,15 +162,18 @@ function violationOf(error: ServerError, origin: Origin | undefined): Refused | 
       return foreignKeyViolation(number, text, origin);
     case 1526:
       return violated(`${place} has no partition for this row`);
-    case 3819:
-      return violations.other(place, named(/^\w+ \w+ '([^']+)'/.exec(text)));
+    case 3819: {
+      const rule = /^\w+ \w+ '([^']+)'/.exec(text);
+      return violations.check(place, named(rule), { ...ofQuery, name: rule?.[1] });
+    }
     case 4025: {
       const [, rule, schema, table] =
         /^CONSTRAINT `([^`]+)` failed for `([^`]+)`\.`([^`]+)`/.exec(text) ?? [];
       if (origin !== undefined && schema !== origin.schema) {
-        return violations.other(elsewhere, "");
+        return violations.check(elsewhere, "");
       }
-      return violations.other(`Table ${table}`, ` (constraint "${rule}")`);
+      const found = { name: rule, table };
+      return violations.check(`Table ${table}`, ` (constraint "${rule}")`, found);
     }
     default:
       return undefined;

@@ -1,7 +1,7 @@
 import { DatabaseError } from "pg";
 import type { Origin } from "../remote/dialect.ts";
 import { failed, failuresOf, type Refused, refused, worded, wordsOf } from "../remote/failures.ts";
-import { brokenKey, elsewhere, tableNamed, violations } from "../sql/answers.ts";
+import { brokenKey, elsewhere, tableNamed, violated, violations } from "../sql/answers.ts";
 import { PasswordMissing } from "./address.ts";
 
 /** By SQLSTATE, or by its first two characters for a whole class. */
@@ -146,11 +146,26 @@ function violation(error: DatabaseError, origin: Origin | undefined): Refused {
   const place = isHidden ? elsewhere : tableNamed(table);
   switch (code) {
     case "23502":
-      return isHidden ? violations.other(place, "") : violations.required(place, column ?? "");
+      return isHidden
+        ? violated(`${place} does not allow this row`, { kind: "not_null" })
+        : violations.required(place, column ?? "", { table });
     case "23505": {
       const [, columns] = isHidden ? [] : (/^Key \((.+?)\)=\(/s.exec(text) ?? []);
-      return violations.unique(place, columns === undefined ? rule : ` (${unquoted(columns)})`);
+      const names = columns === undefined ? undefined : unquoted(columns).split(", ");
+      const found = {
+        name: constraint,
+        table,
+        // Of an index on expressions, none is a column.
+        columns: names?.some((name) => /[()]/.test(name)) ? undefined : names,
+      };
+      return violations.unique(
+        place,
+        columns === undefined ? rule : ` (${unquoted(columns)})`,
+        isHidden ? {} : found,
+      );
     }
+    case "23514":
+      return violations.check(place, rule, isHidden ? {} : { name: constraint, table });
     default:
       return violations.other(place, rule);
   }
@@ -170,7 +185,8 @@ function ofForeignKey(error: DatabaseError, origin: Origin | undefined): Refused
   const [, columns = "", value, what, other = ""] = detail.exec(text) ?? [];
   if (what === undefined) {
     // A message in another language, or columns that the engine's user may not read.
-    return violations.reference(`Table ${table}`, ` (constraint "${constraint}")`);
+    const found = { name: constraint, table };
+    return violations.reference(`Table ${table}`, ` (constraint "${constraint}")`, found);
   }
   const missingIn = what === "not present in" ? other : undefined;
   const names = unquoted(columns).split(", ");

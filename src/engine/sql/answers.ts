@@ -7,7 +7,7 @@ import type {
   ReadingName,
   TableOperation,
 } from "../../core/query/tree.ts";
-import type { EngineRefusal } from "../refusal.ts";
+import type { Constraint, EngineRefusal } from "../refusal.ts";
 import type { Previewed, RowChangeName } from "./changes.ts";
 import type { Changed } from "./target.ts";
 
@@ -81,18 +81,31 @@ export function previewedOperations(
   });
 }
 
-export function violated(message: string) {
-  return ["constraint_violation", message] as const;
+export function violated(message: string, constraint?: Constraint) {
+  return ["constraint_violation", message, { constraint }] as const;
 }
+
+type Found = Omit<Constraint, "kind">;
 
 /** Refusals about constraints. Names come from the schema; values are never shown. */
 export const violations = {
-  required: (table: string, column: string) =>
-    violated(`${table} requires a value in column "${column}"`),
-  reference: (table: string, name: string) =>
-    violated(`${table} is part of a foreign key that this would break${name}`),
-  unique: (table: string, name: string) =>
-    violated(`${table} already has a row with this value, which must be unique${name}`),
+  required: (table: string, column: string, found: Found = {}) =>
+    violated(`${table} requires a value in column "${column}"`, {
+      ...{ kind: "not_null", ...found },
+      ...(column !== "" && { columns: [column] }),
+    }),
+  reference: (table: string, name: string, found: Found = {}) =>
+    violated(`${table} is part of a foreign key that this would break${name}`, {
+      kind: "foreign_key",
+      ...found,
+    }),
+  unique: (table: string, name: string, found: Found = {}) =>
+    violated(`${table} already has a row with this value, which must be unique${name}`, {
+      kind: "unique",
+      ...found,
+    }),
+  check: (table: string, name: string, found: Found = {}) =>
+    violated(`${table} does not allow this row${name}`, { kind: "check", ...found }),
   other: (table: string, name: string) => violated(`${table} does not allow this row${name}`),
 };
 
@@ -115,16 +128,25 @@ export interface BrokenKey {
 }
 
 /** The value is shown only to a client whose query contains it. */
-export function brokenKey(broken: BrokenKey): ConstructorParameters<typeof EngineRefusal> {
+export function brokenKey(
+  broken: BrokenKey,
+): Readonly<ConstructorParameters<typeof EngineRefusal>> {
   const { table, missingIn, columns, value, constraint } = broken;
   const named = constraint === undefined ? "" : ` (foreign key ${constraint})`;
   const messageFor = (key: string): string =>
     missingIn === undefined
       ? `Rows of ${table} still refer to ${key}${named}`
       : `Table ${missingIn} has no row for ${key} of ${table}${named}`;
+  const found: Constraint = {
+    kind: "foreign_key",
+    name: constraint,
+    table,
+    // Those of rows that still refer are columns of the other table.
+    ...(missingIn !== undefined && { columns }),
+  };
   const [first = "", ...more] = columns;
-  if (more.length > 0) return ["constraint_violation", messageFor(`(${columns.join(", ")})`)];
+  if (more.length > 0) return violated(messageFor(`(${columns.join(", ")})`), found);
   const quoting =
     value === undefined ? {} : { quoting: { value, message: messageFor(`${first} ${value}`) } };
-  return ["constraint_violation", messageFor(first), quoting];
+  return ["constraint_violation", messageFor(first), { ...quoting, constraint: found }];
 }

@@ -91,15 +91,25 @@ function violationOf(message: string, ofQuery: string | undefined): Refused {
   const [, table = "", first = ""] = /^([^.]+)\.(.*)$/s.exec(what) ?? [];
   switch (rule) {
     case "NOT NULL":
-      return violations.required(`Table ${table}`, first);
+      return violations.required(`Table ${table}`, first, { table });
     case "UNIQUE":
       // SQLite names an index on expressions instead of its columns.
-      if (table === "") return violations.unique(unnamed, ` (${what})`);
-      return violations.unique(`Table ${table}`, ` (${first.replaceAll(`, ${table}.`, ", ")})`);
+      if (table === "") {
+        const [, name] = /^index '(.+)'$/.exec(what) ?? [];
+        return violations.unique(unnamed, ` (${what})`, { table: ofQuery, name });
+      }
+      return violations.unique(`Table ${table}`, ` (${first.replaceAll(`, ${table}.`, ", ")})`, {
+        table,
+        columns: first.split(`, ${table}.`),
+      });
     case "CHECK":
-      return violations.other(unnamed, ` (constraint "${what}")`);
+      // Without a name, SQLite quotes the expression.
+      return violations.check(unnamed, ` (constraint "${what}")`, {
+        table: ofQuery,
+        name: /^\w+$/.test(what) ? what : undefined,
+      });
     case "FOREIGN KEY":
-      return violations.reference(unnamed, "");
+      return violations.reference(unnamed, "", { table: ofQuery });
     default:
       return violated(message);
   }

@@ -41,19 +41,19 @@ export type WorkerCalls = {
 };
 
 export type TaskFailure =
-  | Pick<EngineRefusal, "code" | "message" | "plain" | "members" | "incident">
+  | Pick<EngineRefusal, "code" | "message" | "plain" | "members" | "incident" | "constraint">
   | { readonly error: unknown };
 
 export const taskErrors: ErrorCodec<TaskFailure> = {
   encode(error) {
     if (!(error instanceof EngineRefusal)) return { error };
-    const { code, message, plain, members, incident } = error;
-    return { code, message, plain, members, incident };
+    const { code, message, plain, members, incident, constraint } = error;
+    return { code, message, plain, members, incident, constraint };
   },
   decode(failure) {
     if ("code" in failure) {
-      const { code, message, plain, members, incident } = failure;
-      return new EngineRefusal(code, message, { plain, members, incident });
+      const { code, message, ...options } = failure;
+      return new EngineRefusal(code, message, options);
     }
     return failure.error instanceof Error ? failure.error : new Error(String(failure.error));
   },
