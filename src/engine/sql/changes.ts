@@ -66,8 +66,8 @@ function entriesOf(
 
 function sumSql(column: Column, amount: CellValue): Fragment {
   const { name, type, kind } = column;
-  const { store, amount: take = store } = kind;
-  const stored = kind.sum && storedValue({ ...column, kind: { store: take } }, amount);
+  const { family, store, amount: take = store } = kind;
+  const stored = kind.sum && storedValue({ ...column, kind: { family, store: take } }, amount);
   if (kind.sum !== undefined) return kind.sum(sql.id(name), stored);
   throw new EngineRefusal(
     "invalid_value",

@@ -1,5 +1,5 @@
 import { runAtOnce, type Steps } from "../../core/base/cooperative-scheduling.ts";
-import { ExactNumber, isInteger, isLong, sourceOf } from "../../core/json/exact.ts";
+import { ExactNumber, isInteger, isLong, parseExact, sourceOf } from "../../core/json/exact.ts";
 import type { CellValue } from "../../core/query/tree.ts";
 import { EngineRefusal, type RefusalCode, RowTooLong } from "../refusal.ts";
 import type { RowForm, RowOutput } from "../spool.ts";
@@ -343,6 +343,19 @@ function integerFromDigits<Taken>(
   return isRounded ? take(BigInt(value)) : undefined;
 }
 
+const DECIMAL = /^-?(?:0|[1-9]\d*)(?:\.\d+)?$/;
+const MAX_DECIMAL_LENGTH = 200;
+
+/** Reads a string such as `12.50` as the number, if the column is a decimal. */
+function decimalFromText(
+  { family }: Pick<ColumnKind, "family">,
+  value: CellValue,
+): PresentValue | undefined {
+  if (family !== "decimal" || typeof value !== "string") return undefined;
+  if (value.length > MAX_DECIMAL_LENGTH || !DECIMAL.test(value)) return undefined;
+  return parseExact(value) ?? undefined;
+}
+
 /** How values of a family are aggregated, if dates and times have types of their own. */
 export function measureOf(family: Family | undefined): Measure | undefined {
   switch (family) {
@@ -360,7 +373,7 @@ export function measureOf(family: Family | undefined): Measure | undefined {
 }
 
 interface Storing<Stored> extends Pick<Column, "name" | "type" | "isComputed"> {
-  readonly kind: Pick<ColumnKind, "labels" | "bounds"> & {
+  readonly kind: Pick<ColumnKind, "labels" | "bounds" | "family"> & {
     store(value: PresentValue): Stored | undefined;
   };
 }
@@ -371,8 +384,9 @@ export function requireSettable({ name, isComputed }: Pick<Column, "name" | "isC
   throw new EngineRefusal("invalid_value", problem);
 }
 
-export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): Stored | null {
+export function storedValue<Stored>(column: Storing<Stored>, given: CellValue): Stored | null {
   requireSettable(column);
+  const value = decimalFromText(column.kind, given) ?? given;
   if (value === null) return null;
   const { store, bounds } = column.kind;
   const take = (one: PresentValue) => (bounds?.exceeds(one) === true ? undefined : store(one));
@@ -387,8 +401,9 @@ export function storedValue<Stored>(column: Storing<Stored>, value: CellValue): 
   );
 }
 
-export function comparedValue(column: Column, value: CellValue): unknown {
+export function comparedValue(column: Column, given: CellValue): unknown {
   const { compare } = column.kind;
+  const value = decimalFromText(column.kind, given) ?? given;
   const compared =
     value === null ? undefined : (compare(value) ?? integerFromDigits(value, compare));
   if (compared !== undefined) return compared;
