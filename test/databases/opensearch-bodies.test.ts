@@ -268,3 +268,12 @@ const others: readonly (readonly [title: string, read: () => Uses, expected: str
 t.test("other bodies have their names", async (t) => {
   for (const [title, read, expected] of others) t.equal(outcome(read), expected, title);
 });
+
+t.test("one request has at most 10,000 searches", async (t) => {
+  const empty = Buffer.from("{}");
+  const lines = (count: number) => Array.from({ length: 2 * count }, () => empty);
+  t.equal(readSearches(lines(10_000), ["a"]).uses.names.length, 1);
+  t.throws(() => readSearches(lines(10_001), ["a"]), {
+    message: /10001 searches; at most 10000 are allowed/,
+  });
+});

@@ -545,6 +545,9 @@ export function readBulk(lines: readonly Buffer[], index: string | undefined): U
   return reader.uses;
 }
 
+/** They are read without a pause. */
+const MOST_SEARCHES = 10_000;
+
 /** The searches of a request, and the lines that go upstream if these differ. */
 interface Searches {
   readonly uses: Uses;
@@ -565,6 +568,11 @@ export function readSearches(
   const sent = [...lines];
   let isChanged = false;
   if (lines.length % 2 === 1) throw badRequest("the last search has no body");
+  if (lines.length > 2 * MOST_SEARCHES) {
+    throw badRequest(
+      `the request has ${lines.length / 2} searches; at most ${MOST_SEARCHES} are allowed`,
+    );
+  }
   for (let at = 0; at < lines.length; at += 2) {
     const element = at / 2;
     reader.element = element;
