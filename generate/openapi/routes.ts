@@ -310,6 +310,10 @@ export const operations: Readonly<Record<string, Operation>> = {
   "GET /oauth/*": { summary: "Pages of the embedded authorization server.", others: oauth },
   "POST /oauth/*": { summary: "Endpoints of the embedded authorization server.", others: oauth },
   "OPTIONS /oauth/*": { summary: "CORS preflight for clients in a browser.", others: oauth },
+  "GET /openapi.yaml": {
+    summary: "This document, for the version that runs.",
+    others: "The document in YAML.",
+  },
   "GET /healthz": {
     summary: "The process is running.",
     answer: success({ version: { type: "string" } }),

@@ -9,7 +9,7 @@ import * as administration from "../core/http/administration.ts";
 import { commonHeaders } from "../core/http/answer.ts";
 import type { Exchange } from "../core/http/exchange.ts";
 import type { Gateway } from "../core/http/gateway.ts";
-import { healthz, jwks, readyz } from "../core/http/public-routes.ts";
+import { healthz, jwks, openapi, readyz } from "../core/http/public-routes.ts";
 import { query } from "../core/http/query.ts";
 import { createRouter, type Endpoint, type Route, type Routes, route } from "../core/http/route.ts";
 import { mcpRoutes } from "../features/mcp/routes.ts";
@@ -84,6 +84,7 @@ export function routeTable(configuration: Configuration, features?: Features): R
       ? [route("/oauth/backchannel-logout/:prefix", { POST: backchannelLogout(features) })]
       : []),
     ...(servesMcp(configuration) ? mcpRoutes(configuration, features?.mcp.promise ?? pending) : []),
+    route("/openapi.yaml", { GET: openapi }),
     route("/healthz", { GET: healthz }),
     route("/readyz", { GET: readyz }),
   ];

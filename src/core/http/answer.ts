@@ -20,12 +20,19 @@ export function commonHeaders(exchange: Exchange): string[] {
   return headers;
 }
 
-function beginJson(exchange: Exchange, status: number, headers: readonly string[] = []): void {
+const JSON_TYPE = "application/json; charset=utf-8";
+
+function beginJson(
+  exchange: Exchange,
+  status: number,
+  headers: readonly string[] = [],
+  type = JSON_TYPE,
+): void {
   const { response } = exchange;
   if (leavesBodyUnread(exchange)) response.shouldKeepAlive = false;
   response.writeHead(status, [
     "Content-Type",
-    "application/json; charset=utf-8",
+    type,
     "Cache-Control",
     "no-store",
     "X-Content-Type-Options",
@@ -46,9 +53,10 @@ function sendText(
   status: number,
   text: string,
   headers: readonly string[] = [],
+  type = JSON_TYPE,
 ): void {
   const bytes = Buffer.from(text);
-  beginJson(exchange, status, ["Content-Length", String(bytes.length), ...headers]);
+  beginJson(exchange, status, ["Content-Length", String(bytes.length), ...headers], type);
   if (exchange.request.method === "HEAD") endJson(exchange, undefined);
   else if (bytes.length <= PIECE_LENGTH) endJson(exchange, bytes);
   else pipeline(Readable.from(piecesOf(bytes)), exchange.response, () => {});
@@ -59,6 +67,11 @@ function* piecesOf(bytes: Buffer): Generator<Buffer> {
   for (let at = 0; at < bytes.length; at += PIECE_LENGTH) {
     yield bytes.subarray(at, at + PIECE_LENGTH);
   }
+}
+
+/** Sends a document in UTF-8. */
+export function sendDocument(exchange: Exchange, type: string, text: string): void {
+  sendText(exchange, 200, text, [], type);
 }
 
 export function sendJson(

@@ -1,12 +1,27 @@
+import { readFile } from "node:fs/promises";
 import { version } from "../base/product.ts";
-import { type RefusalCode, refusals } from "../base/refusal.ts";
-import { sendJson, sendSuccess } from "./answer.ts";
+import { Refusal, type RefusalCode, refusals } from "../base/refusal.ts";
+import { sendDocument, sendJson, sendSuccess } from "./answer.ts";
 import type { Endpoint } from "./route.ts";
 
 export const healthz: Endpoint = {
   authentication: "public",
   isQuiet: true,
   handle: (_gateway, exchange) => sendSuccess(exchange, 200, { version }),
+};
+
+/** Beside `src` in a clone, and beside `dist` in the package. */
+const document = new URL("../../../docs/openapi.yaml", import.meta.url);
+
+/** `GET /openapi.yaml`: the description of this version. */
+export const openapi: Endpoint = {
+  authentication: "public",
+  async handle(_gateway, exchange) {
+    const text = await readFile(document, "utf8").catch((cause: unknown) => {
+      throw new Refusal("not_found", { cause });
+    });
+    sendDocument(exchange, "application/yaml", text);
+  },
 };
 
 export const readyz: Endpoint = {
