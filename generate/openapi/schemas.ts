@@ -266,7 +266,7 @@ export const schemas: Readonly<Record<string, Schema>> = {
   },
   Entry: {
     ...object({ role, ...optional }),
-    description: "Role and limits of an entry; docs/operations.md explains each key.",
+    description: "Role and limits of an entry; docs/access-file.md explains each key.",
   },
   Grant: object(grant),
   UserGrant: object({ username: ref("AnyUsername"), ...grant }),

@@ -79,7 +79,7 @@ const setups = [
     (file) => new Setup(path.basename(file, ".yaml"), `helm/rendered/${file}`),
   ),
 ];
-const page = readFileSync(new URL("../../docs/operations.md", import.meta.url), "utf8");
+const page = readFileSync(new URL("../../docs/install.md", import.meta.url), "utf8");
 
 function setupOf(name = ""): Setup {
   const found = setups.find((one) => one.name === name);

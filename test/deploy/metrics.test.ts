@@ -116,7 +116,7 @@ const dashboard = z.object({
 });
 
 t.test("the troubleshooting section covers every alert", async (t) => {
-  const page = readFileSync(path.join(documents, "operations.md"), "utf8");
+  const page = readFileSync(path.join(documents, "maintenance.md"), "utf8");
   const [, section = ""] = page.split("## Troubleshooting\n");
   const [rows = ""] = section.split("\n## ");
   const named = Array.from(rows.matchAll(/`(Gatehouse\w+)`/g), ([, name = ""]) => name);

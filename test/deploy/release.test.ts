@@ -11,7 +11,7 @@ const repository = repositoryOf(manifest);
 
 t.test("the version and the repository are the same wherever they are named", async (t) => {
   t.strictSame(checkMetadata({}), []);
-  const pages = ["SECURITY.md", "docs/operations.md", "deploy/Dockerfile", "deploy/compose.yaml"];
+  const pages = ["SECURITY.md", "docs/install.md", "deploy/Dockerfile", "deploy/compose.yaml"];
   const [owner] = repository.split("/");
   for (const page of pages) {
     const text = readFileSync(path.join(root, page), "utf8");

@@ -110,7 +110,7 @@ t.test("an installation on an older Node prints no warnings", (t: Test) => {
   t.end();
 });
 
-const page = read("docs/operations.md");
+const page = read("docs/replicas.md");
 
 function firstCells(heading: string): string[] {
   const [, section = ""] = page.split(`### ${heading}\n`);
@@ -121,7 +121,7 @@ function firstCells(heading: string): string[] {
     .map((row) => row.split("|")[1]?.trim() ?? "");
 }
 
-t.test("the operations page lists each table and migration of the store", async (t) => {
+t.test("the page on replicas lists each table and migration of the store", async (t) => {
   const store = await makeStore(t, {}, await sharedServer());
   const found = await store.sql(
     "select tablename from pg_tables where schemaname = 'gatehouse' order by tablename",

@@ -14,7 +14,7 @@ import { queryHeaders, select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { makeRole } from "../store/role.ts";
 
-const page = readFileSync(path.join(projectRoot, "docs/operations.md"), "utf8");
+const page = readFileSync(path.join(projectRoot, "docs/replicas.md"), "utf8");
 const [, section = ""] = page.split("\n### Go from one host to three\n");
 const commands = (/```sh\n([\s\S]*?)```/.exec(section)?.[1] ?? "").trim().split("\n");
 

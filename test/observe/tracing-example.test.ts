@@ -12,7 +12,7 @@ import { cleanEnvironment } from "../kit/process.ts";
 import { clientTrace, Recorder } from "./traced.ts";
 
 const project = path.join(import.meta.dirname, "../..");
-const page = readFileSync(path.join(project, "docs/operations.md"), "utf8");
+const page = readFileSync(path.join(project, "docs/maintenance.md"), "utf8");
 const section = page.split(/^## /m).find((part) => part.startsWith("Trace requests\n")) ?? "";
 const exporter = "@opentelemetry/exporter-trace-otlp-http";
 

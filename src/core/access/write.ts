@@ -186,7 +186,7 @@ const header = `# Who may do what. Edit this file while the gateway runs: a chan
 # [[boundaries]]  upper limits. via: "mcp" or "query"; for: client, username or group, database;
 #            limits: role, max_rows, max_changes, require_approval (approvers), rate_limit
 #
-# Each key is in docs/operations.md, "The access file"; examples are in docs/grants.md.
+# Each key is in docs/access-file.md; examples are in docs/grants.md.
 # The log reports errors in this file, and so does "gatehouse config check".
 `;
 

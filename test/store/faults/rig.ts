@@ -87,7 +87,7 @@ server_login_retry = 0.5
   return program === undefined ? undefined : { port, program };
 }
 
-/** HAProxy as in docs/operations.md, with the name of the replica in each answer. */
+/** HAProxy as in docs/reverse-proxy.md, with the name of the replica in each answer. */
 async function startBalancer(
   t: Teardown,
   directory: string,
