@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import {
   manageableBy,
   requireAdministrator,
@@ -5,6 +6,7 @@ import {
 } from "../../core/access/administration.ts";
 import { type DecidingEntry, entriesAt } from "../../core/access/entries.ts";
 import {
+  limitsInWords,
   readCondition,
   viewEntry,
   writeCondition,
@@ -48,10 +50,12 @@ import { epochSeconds } from "../../core/base/clock.ts";
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
+import { counted } from "../../core/base/suggestion.ts";
 import { type Outcome, outcomeOf } from "../../core/http/query-outcome.ts";
 import { hashNewPassword } from "../../core/identity/login.ts";
 import { placeName, splitPlace } from "../../core/query/names.ts";
 import {
+  type Changed,
   type ConsoleForm,
   holderIn,
   invalidFields,
@@ -71,6 +75,7 @@ import {
   dim,
   empty,
   expiry,
+  Failure,
   type Fields,
   type FormState,
   field,
@@ -93,6 +98,7 @@ import {
   userPath,
   type Visitor,
 } from "./frame.ts";
+import { notify, type Undo } from "./notice.ts";
 import { effectiveSection } from "./table-access.ts";
 import { tokenSection } from "./tokens.ts";
 import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
@@ -388,7 +394,9 @@ export async function readNewHash(c: ConsoleRequest): Promise<string> {
   return hashNewPassword(gateway.login, origin, session?.username, password);
 }
 
-type HolderAction = Pick<AccountAction, "plan" | "needsPassword" | "unlocks" | "form">;
+type HolderAction = Pick<AccountAction, "plan" | "needsPassword" | "unlocks" | "form"> & {
+  readonly command: Pick<AccountAction["command"], "done">;
+};
 
 const groupActions: Readonly<Record<string, HolderAction>> = {
   remove: {
@@ -399,6 +407,9 @@ const groupActions: Readonly<Record<string, HolderAction>> = {
         { name: groupOf(readHolder(username)) ?? "" },
         settings,
       ),
+    command: {
+      done: (username) => `Removed the ${holderName(readHolder(username))} and its entries.`,
+    },
     form: {
       title: "Remove",
       sentence: "Removes the group and all its grants permanently. Its members stay.",
@@ -417,6 +428,12 @@ function actionOf(fields: Fields): HolderAction {
   if (action === undefined) throw new Refusal("not_found");
   return action;
 }
+
+/** The actions that take each other back. */
+const opposites = new Map([
+  ["disable", "enable"],
+  ["enable", "disable"],
+]);
 
 const act: ConsoleForm = {
   start: ({ req }) => new Map(Object.entries(req.query())),
@@ -453,6 +470,10 @@ const act: ConsoleForm = {
     else await makeChange(c, holder, action, { username, ...(passwordHash && { passwordHash }) });
     if (action.unlocks) await c.var.gateway.shared.throttle.unlock(username);
     if (action.unlocks === "only") noteChange(c, unlockedUser(username));
+    const opposite = opposites.get(fields.get("action") ?? "");
+    const undo = opposite && { path: "/access/act", fields: { user: username, action: opposite } };
+    const user = visitorOf(c).snapshot.users.get(username);
+    notify(c, action.command.done(username, user), undo || undefined);
     const isRemoved = fields.get("action") === "remove";
     return isRemoved ? "/access" : userPath(holder);
   },
@@ -516,6 +537,8 @@ ${
       : { tokensValidAfter: epochSeconds() };
     const holder = userHolder(user.username);
     await makeChange(c, holder, actions.addUser, { ...user, ...credential });
+    const { username, grant } = user;
+    notify(c, `Added ${username}, who is ${grant.role} on ${grant.database}.`);
     return userPath(holder);
   },
 };
@@ -639,6 +662,52 @@ function fieldsOf(place: Fields, entry: Grant | undefined): Fields {
   return fields;
 }
 
+function mayFill(fields: Fields, grant: Grant): boolean {
+  try {
+    return isDeepStrictEqual(entryOf(fields), grant);
+  } catch (error) {
+    if (error instanceof Failure) return false;
+    throw error;
+  }
+}
+
+/** Restores the entry of a place. Undefined if one form cannot, or if nothing was changed. */
+function undoEntry(
+  { before, after }: Changed,
+  holder: Holder,
+  database: string,
+  table: string | undefined,
+): Undo | undefined {
+  const [entry, ...others] = entriesAt(ownGrants(before, holder), database, table);
+  const entries = entriesAt(ownGrants(after, holder), database, table);
+  if (others.length > 0 || entries.length > 1) return undefined;
+  const place = { user: holderText(holder), database, table: table ?? "" };
+  if (entry === undefined) return { path: "/access/end", fields: place };
+  if (isDeepStrictEqual(entry, entries[0])) return undefined;
+  const fields = fieldsOf(new Map(Object.entries(place)), entry);
+  return mayFill(fields, entry)
+    ? { path: "/access/entry", fields: Object.fromEntries(fields) }
+    : undefined;
+}
+
+/** The entry that applies to a place without one of its own, as far as the visitor may see it. */
+function remainingAccess(
+  { snapshot, maySee }: Visitor,
+  holder: Holder,
+  database: string,
+  table: string | undefined,
+): string {
+  const name = holderName(holder);
+  const caller = callerFor(holder);
+  const found = decidingEntry(snapshot, caller, database, table, Date.now());
+  if (found === undefined) {
+    if (mayHaveTokenGroups(snapshot, holderText(holder))) return "";
+    return `${name} has no access there now.`;
+  }
+  if (!maySee(found.grant.database)) return "";
+  return `The entry for ${found.name} applies there now: ${found.isExpired ? "expired" : found.grant.role}.`;
+}
+
 function placeIn(c: ConsoleRequest): Map<string, string> {
   return new Map(["user", "database", "table"].map((name) => [name, c.req.query(name) ?? ""]));
 }
@@ -679,7 +748,17 @@ const entry: ConsoleForm = {
     const holder = holderIn(fields);
     const keepsOther = fields.get("beside") === "yes";
     const grant = entryOf(gatherBoxes(fields));
-    await makeChange(c, holder, actions.grant, { grant, replacesLimits: true, keepsOther });
+    const changed = await makeChange(c, holder, actions.grant, {
+      grant,
+      replacesLimits: true,
+      keepsOther,
+    });
+    const limits = limitsInWords(grant);
+    notify(
+      c,
+      `${holderName(holder)} is ${grant.role} on ${placeOf(grant)}${limits && `: ${limits}`}.`,
+      undoEntry(changed, holder, grant.database, grant.tables?.[0]),
+    );
     return userPath(holder);
   },
 };
@@ -708,8 +787,12 @@ const revoke: ConsoleForm = {
     const holder = holderIn(fields);
     const database = fields.get("database") ?? "";
     const table = fields.get("table") || undefined;
-    await makeChange(c, holder, actions.revoke, { holder, database, table });
-    return userPath(holder);
+    const changed = await makeChange(c, holder, actions.revoke, { holder, database, table });
+    const visitor = visitorOf(c);
+    const left = remainingAccess(visitor, holder, database, table);
+    const done = `Removed the entry of ${holderName(holder)} for ${placeName(database, table)}.`;
+    notify(c, `${done} ${left}`.trim(), undoEntry(changed, holder, database, table));
+    return mayManage(visitor, holder) ? userPath(holder) : "/access";
   },
 };
 
@@ -751,7 +834,22 @@ ${field(state, { name: "members", type: "area", label: "Members", hint: "One use
     const bad = given.find((member) => !isAnyUsername(member));
     if (bad !== undefined) wrong.set("members", `\`${bad}\` is not a username`);
     if (wrong.size > 0) throw invalidFields(wrong);
-    await makeChange(c, holder, actions.setGroup, { name, members: given });
+    const { before, after } = await makeChange(c, holder, actions.setGroup, {
+      name,
+      members: given,
+    });
+    const earlier = before.groups.get(name)?.members;
+    const { members = [] } = after.groups.get(name) ?? {};
+    const count = members.length === 0 ? "no members" : counted(members.length, "member");
+    const listed = members.length === 0 ? "" : `: ${members.join(", ")}`;
+    const user = holderText(holder);
+    notify(
+      c,
+      `The group ${name} has ${count}${listed}.`,
+      earlier
+        ? { path: "/access/members", fields: { user, members: earlier.join("\n") } }
+        : { path: "/access/act", fields: { user, action: "remove" } },
+    );
     return userPath(holder);
   },
 };

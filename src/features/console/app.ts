@@ -21,6 +21,7 @@ import { addForm } from "./changes.ts";
 import { renderConsolePage, type Visitor } from "./frame.ts";
 import { openHistory } from "./history.ts";
 import { nameSuggestions } from "./names.ts";
+import { readNotice } from "./notice.ts";
 import { showOverview } from "./overview.ts";
 import {
   changePassword,
@@ -187,6 +188,7 @@ function createApp(console: Console, open: OpenPages): Hono<ConsoleEnv> {
   app.get("/sign-in/:prefix", startSignIn);
   app.get("/callback/:prefix", finishSignIn);
   app.use(async (c, next) => (c.var.session === undefined ? redirectToSignIn(c) : next()));
+  app.use(readNotice);
   app.post("/sign-out", postSignOut);
   app.get("/", (c) => c.redirect("/overview", 303));
   app.get("/overview", showOverview);

@@ -98,7 +98,7 @@ function recordState({ users, groups }: Snapshot, holder: Holder): string[] {
  * The visible state of a user or group, line by line. A form holds it, so that changes to it are
  * noticed.
  */
-function stateOf(view: View, holder: Holder): string[] {
+export function stateOf(view: View, holder: Holder): string[] {
   const record = mayManage(view, holder) ? recordState(view.snapshot, holder) : ["no record"];
   const entries = visibleEntries(view, holder).map((grant) => {
     const limits = limitsInWords(grant);
@@ -145,6 +145,12 @@ export async function requireConfirmation(c: ConsoleRequest): Promise<void> {
   }
 }
 
+/** The states before and after a change. */
+export interface Changed {
+  readonly before: Snapshot;
+  readonly after: Snapshot;
+}
+
 /**
  * Makes a change that the visitor has confirmed. Everything is judged again on the state read under
  * the lock.
@@ -156,20 +162,22 @@ export async function makeChange<Input>(
   holder: Holder,
   { plan }: Action<Input>,
   input: Input,
-): Promise<void> {
+): Promise<Changed> {
   const { gateway, form } = c.var;
   const { actor, session } = visitorOf(c);
   await requireConfirmation(c);
   // Browsers submit CRLF line ends (HTML, section 4.10.21.7).
-  const before = (form.get("seen") ?? "").split(/\r?\n/).filter((line) => line !== "");
+  const seen = (form.get("seen") ?? "").split(/\r?\n/).filter((line) => line !== "");
+  let before = c.var.gateway.access.snapshot;
   const judged = (current: Snapshot) => {
+    before = current;
     identify(current, gateway.revocations, session);
     const now = stateOf({ snapshot: current, actor }, holder);
-    if (before.join("\n") !== now.join("\n")) {
+    if (seen.join("\n") !== now.join("\n")) {
       const kind = groupOf(holder) === undefined ? "user" : "group";
       const message = `Someone else has changed this ${kind}. Your change was not saved.`;
-      const removed = before.filter((line) => !now.includes(line));
-      const added = now.filter((line) => !before.includes(line));
+      const removed = seen.filter((line) => !now.includes(line));
+      const added = now.filter((line) => !seen.includes(line));
       throw new Failure(409, message, { changed: { removed, added } });
     }
     return plan(current, actor, input, gateway.configuration);
@@ -177,6 +185,7 @@ export async function makeChange<Input>(
   const author = { kind: "console", name: actor.username } as const;
   const { written, audited } = await changeAs(gateway, author, judged);
   gateway.changes.write(author, audited, written.version);
+  return { before, after: written };
 }
 
 export function noteChange(c: ConsoleRequest, change: AuditedChange): void {

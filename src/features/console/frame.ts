@@ -38,6 +38,8 @@ export interface ConsolePage {
   /** Present for a page that refreshes itself. */
   readonly refresh?: { readonly path: string; readonly isPaused: boolean };
   readonly failure?: Failure | undefined;
+  /** The message about the last change. */
+  readonly notice?: Html | undefined;
   readonly content: Html;
 }
 
@@ -77,7 +79,17 @@ ${hidden("csrf", csrf)}${content}
 }
 
 export function renderConsolePage(page: ConsolePage, visitor?: Visitor): string {
-  const { title, section, path, heading = title, actions, refresh, failure, content } = page;
+  const {
+    title,
+    section,
+    path,
+    heading = title,
+    actions,
+    refresh,
+    failure,
+    notice,
+    content,
+  } = page;
   return String(html`<!doctype html>
 <html lang="en">
 <head>
@@ -93,7 +105,7 @@ ${visitor ? header(visitor, section) : html`<header>${brand}</header>`}
 <main id="content" tabindex="-1">
 ${path && html`<p class="path">${path}</p>`}
 <div class="head"><h1>${heading}</h1>${actions && html`<p class="actions">${actions}</p>`}</div>
-${failure && failureNote(failure)}
+${notice}${failure && failureNote(failure)}
 ${refresh && refreshNote(refresh)}
 ${content}
 </main>

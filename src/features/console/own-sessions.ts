@@ -21,6 +21,7 @@ import {
   table,
   unseen,
 } from "./frame.ts";
+import { notify } from "./notice.ts";
 import type { Session } from "./sessions.ts";
 import { startSession } from "./sign-in.ts";
 import { tokenSection } from "./tokens.ts";
@@ -194,6 +195,7 @@ ${postForm(visitorOf(c).csrf, "/sessions/password", "sheet narrow", form)}`,
     gateway.changes.write(author, audited, written.version);
     const user = written.users.get(username);
     if (user !== undefined) await startSession(c, user);
+    notify(c, "Your password is changed. All your other sessions, apps and tokens have ended.");
     return "/sessions";
   },
 };
@@ -206,6 +208,7 @@ export async function endSession(c: ConsoleRequest): Promise<Response> {
     requireSelfOrAdministrator(snapshot, actor, session.username);
     await sessions.end(session);
     noteChange(c, { change: "session ended", user: session.username });
+    notify(c, `Ended a session of ${session.username}.`);
   }
   return c.redirect("/sessions", 303);
 }
@@ -219,6 +222,7 @@ export async function endApplication(c: ConsoleRequest): Promise<Response> {
     requireSelfOrAdministrator(snapshot, actor, user);
     await applications?.endGrant(found.grantId);
     noteChange(c, { change: "application ended", user, client });
+    notify(c, `Disconnected an app of ${user}: ${client}.`);
   }
   return c.redirect("/sessions", 303);
 }
@@ -227,5 +231,6 @@ export async function endAll(c: ConsoleRequest): Promise<Response> {
   const { actor } = visitorOf(c);
   const username = c.var.form.get("user") ?? "";
   noteChange(c, await revokeTokensOf(c.var.gateway, actor, username));
+  notify(c, `Ended all tokens, apps and sessions of ${username}.`);
   return c.redirect("/sessions", 303);
 }

@@ -101,6 +101,7 @@ button.danger { border-color: var(--error-line); color: var(--error-line); }
 .group { display: grid; grid-template-columns: repeat(auto-fit, minmax(14rem, 1fr)); gap: 0 1.5rem; align-items: start; }
 .after { margin-top: 1.5rem; }
 .note.done { border-left-color: var(--good); background: var(--sheet); }
+.note summary { width: fit-content; color: var(--accent); }
 summary { display: list-item; min-height: 1.75rem; cursor: pointer; font-weight: 600; }
 details > :not(summary) { margin-top: .75rem; }
 form details { margin-top: 1.25rem; padding-top: 1rem; border-top: 1px solid var(--hairline); }

@@ -5,6 +5,7 @@ import type { IssuedToken } from "../../core/identity/token.ts";
 import { expiresSoon } from "../../core/identity/token-file.ts";
 import { noteChange } from "./changes.ts";
 import { dim, hidden, hint, mark, postForm, table, unseen, userPath } from "./frame.ts";
+import { notify } from "./notice.ts";
 import { type ConsoleRequest, visitorOf } from "./visit.ts";
 
 const SHOWN = 200;
@@ -59,6 +60,7 @@ export async function revokeToken(c: ConsoleRequest): Promise<Response> {
   const { gateway, form } = c.var;
   const change = await revokeIssued(gateway, visitorOf(c).actor, form.get("token") ?? "");
   noteChange(c, change);
+  notify(c, `Revoked the token ${change.token ?? ""} of ${change.user ?? ""}.`);
   const isOnUser = form.get("page") === "user";
   return c.redirect(isOnUser ? userPath(userHolder(change.user ?? "")) : "/sessions", 303);
 }

@@ -7,7 +7,7 @@ import { maySeeGrants } from "../../core/access/administration.ts";
 import type { Subject } from "../../core/access/grant.ts";
 import { isAdministrator, mayUseAnywhere } from "../../core/access/policy.ts";
 import { EVERY_DATABASE } from "../../core/access/roles.ts";
-import type { FormGuard } from "../../core/base/html.ts";
+import type { FormGuard, Html } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { isLoopback } from "../../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../../core/config/load.ts";
@@ -58,6 +58,8 @@ export interface ConsoleEnv {
     session: CurrentSession | undefined;
     /** Fields of a POST whose form token was checked. */
     form: ReadonlyMap<string, string>;
+    /** The message about the last change, for the next page. */
+    notice: Html | undefined;
   };
 }
 
@@ -86,7 +88,9 @@ export function visitorOf(c: ConsoleRequest): Visitor {
 }
 
 export function sendPage(c: ConsoleRequest, page: ConsolePage): Response {
-  return c.html(renderConsolePage(page, visitorOf(c)), page.failure?.status);
+  const { notice } = c.var;
+  if (notice !== undefined) noticeCookie.drop(c);
+  return c.html(renderConsolePage({ ...page, notice }, visitorOf(c)), page.failure?.status);
 }
 
 export function refreshOf({ req }: ConsoleRequest) {
@@ -167,6 +171,9 @@ function serverCookie(name: string) {
 }
 
 export const sessionCookie = serverCookie("gatehouse-console");
+
+/** Holds the signed message about a change until the next page. */
+export const noticeCookie = serverCookie("gatehouse-console-notice");
 
 /** Identifies a browser that is not signed in; its sign-in form is bound to this name. */
 export const browserCookie = serverCookie("gatehouse-console-browser");

@@ -1,0 +1,63 @@
+/** The message after a change. A signed cookie carries it over the redirect. */
+import type { MiddlewareHandler } from "hono";
+import * as z from "zod";
+import { type Html, html } from "../../core/base/html.ts";
+import { confirmationField, holderIn, mayGrantTo, stateOf } from "./changes.ts";
+import { hidden, postForm } from "./frame.ts";
+import { type ConsoleEnv, type ConsoleRequest, noticeCookie, visitorOf } from "./visit.ts";
+
+/** A form of the console, filled in so that it takes a change back. */
+export interface Undo {
+  readonly path: string;
+  readonly fields: Readonly<Record<string, string>>;
+}
+
+const noticeSchema = z.strictObject({
+  text: z.string(),
+  undo: z.strictObject({ path: z.string(), fields: z.record(z.string(), z.string()) }).optional(),
+});
+
+const LONGEST_TEXT = 500;
+/** Browsers keep cookies of up to 4 KB. */
+const LARGEST_COOKIE = 3500;
+
+function signatureName(c: ConsoleRequest, body: string): string {
+  return `notice:${visitorOf(c).session.username}:${body}`;
+}
+
+/** Shows a message on the next page. @param undo omitted if it is too long for a cookie */
+export function notify(c: ConsoleRequest, message: string, undo?: Undo): void {
+  const isLong = message.length > LONGEST_TEXT;
+  const text = isLong ? `${message.slice(0, LONGEST_TEXT)}...` : message;
+  const encode = (notice: z.infer<typeof noticeSchema>) =>
+    Buffer.from(JSON.stringify(notice)).toString("base64url");
+  const whole = encode({ text, undo });
+  const body = whole.length > LARGEST_COOKIE ? encode({ text }) : whole;
+  noticeCookie.keep(c, `${body}.${c.var.guard.tokenFor(signatureName(c, body))}`);
+}
+
+function undoForm(c: ConsoleRequest, { path, fields }: Undo): Html | undefined {
+  const visitor = visitorOf(c);
+  const holder = holderIn(new Map(Object.entries(fields)));
+  if (!mayGrantTo(visitor, holder)) return undefined;
+  const given = Object.entries({ ...fields, seen: stateOf(visitor, holder).join("\n") });
+  const content = html`${given.map(([name, value]) => hidden(name, value))}${confirmationField(c)}
+<div class="actions"><button>Undo the change</button></div>`;
+  return html`<details><summary>Undo</summary>${postForm(visitor.csrf, path, "narrow", content)}</details>`;
+}
+
+/** Reads the message for this page. `sendPage` shows it once. */
+export const readNotice: MiddlewareHandler<ConsoleEnv> = async (c, next) => {
+  const cookie = c.req.method === "GET" ? noticeCookie.read(c) : undefined;
+  const [body = "", signature] = cookie?.split(".") ?? [];
+  if (c.var.guard.isValid(signatureName(c, body), signature)) {
+    const { text, undo } = noticeSchema.parse(
+      JSON.parse(Buffer.from(body, "base64url").toString()),
+    );
+    c.set(
+      "notice",
+      html`<div class="note done"><p role="status">${text}</p>${undo && undoForm(c, undo)}</div>`,
+    );
+  }
+  await next();
+};
