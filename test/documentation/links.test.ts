@@ -40,6 +40,13 @@ t.test("every link of the documents leads to a file, and to a heading of it", as
   t.ok(followed > 100, `${followed} links`);
 });
 
+t.test("no page is longer than 350 lines, except the reference of queries", async (t) => {
+  for (const page of documents.filter((name) => name.startsWith("docs/"))) {
+    const lines = readFileSync(path.join(project, page), "utf8").split("\n").length - 1;
+    if (page !== "docs/query.md") t.ok(lines <= 350, `${page}: ${lines} lines`);
+  }
+});
+
 const pages = ["docs/security.md", "SECURITY.md"];
 
 function textOf(page: string): string {
