@@ -193,3 +193,42 @@ t.test("the command prints what the token may read", async (t) => {
     t.match(await run(flags, token), { code, stdout: "", stderr: error }, String(error));
   }
 });
+
+t.test("written rows and conditions are checked by their columns", async (t) => {
+  const column = (name: string, type: string, more = {}) => ({
+    ...{ name, type, nullable: false, primary_key: false },
+    ...more,
+  });
+  const columns = [
+    column("id", "serial", { serial: true }),
+    column("state", "state", { labels: ["new", "old"] }),
+    column("price", "numeric(10,2)"),
+    column("note", "text", { nullable: true }),
+    column("size", "int", { default: "1" }),
+    column("twice", "int", { computed: true }),
+  ];
+  const described = tableDescription.parse({ data: { columns } }).data;
+  const tables = typesText(new Map([["main", new Map([["items", described]])]]), "a test");
+  const head = 'import type { Databases, Inserts, Where } from "./tables.ts";\n';
+  const rows =
+    'type Row = Inserts["main"]["items"];\ntype On = Where<Databases["main"]["items"]>;\n';
+  const right = [
+    'export const a: Row = { state: "new", price: "12.50" };',
+    'export const b: Row = { id: 1, state: "old", price: 1, note: null, size: 2 };',
+    'export const c: On = { and: [{ column: "state", cmp: "IN", value: ["new"] }] };',
+    'export const d: On = { not: { column: "note", cmp: "=", value: null } };',
+  ];
+  const program = head + rows + right.join("\n");
+  t.equal(await compile(t, { "tables.ts": tables, "right.ts": program }), "");
+  const wrong = [
+    'export const e: Row = { state: "gone", price: 1 };',
+    "export const f: Row = { price: 1 };",
+    'export const g: Row = { state: "new", price: 1, twice: 2 };',
+    'export const h: Row = { state: "new", price: 1, nme: "x" };',
+    'export const i: On = { column: "state", cmp: "=", value: "gone" };',
+    'export const j: On = { column: "size", cmp: ">", value: "1" };',
+    'export const k: On = { column: "sise", cmp: "=", value: 1 };',
+  ];
+  const expected = wrong.map((line) => `// @ts-expect-error\n${line}`).join("\n");
+  t.equal(await compile(t, { "tables.ts": tables, "wrong.ts": head + rows + expected }), "");
+});
