@@ -244,7 +244,7 @@ t.test("an administrator adds, changes and removes a group with a browser", asyn
   await page.getByLabel("Members").fill("gina");
   await lookAt(t, page, "members");
   await confirm("Save group");
-  await page.getByText("1 member").waitFor();
+  await page.getByText("The group readers has 1 member: gina.").waitFor();
   await page.getByRole("link", { name: "gina" }).click();
   await lookAt(t, page, "member");
   await page.getByRole("link", { name: "group readers" }).click();

@@ -144,7 +144,9 @@ export function textOf(page: string): string {
 
 export async function seenOn(client: ConsoleClient, route: string): Promise<string> {
   const { text } = await client.get(route);
-  return unescaped(/name="seen" value="([^"]*)"/.exec(text)?.[1] ?? "");
+  // A message about the last change may have a form of its own before the page's.
+  const [, seen = ""] = [...text.matchAll(/name="seen" value="([^"]*)"/g)].at(-1) ?? [];
+  return unescaped(seen);
 }
 
 let browser: Promise<Browser> | undefined;
