@@ -66,7 +66,7 @@ t.test("an approval of twelve rows does not cover eleven, and is used only once"
   await step(gateway, third.id, "approval_used");
   t.strictSame(
     stepsOf(gateway, third.id).filter((name) => name !== "request"),
-    ["approval_asked", "approval_approved", "approval_used"],
+    ["approval_asked", "approval_shown", "approval_approved", "approval_used"],
   );
 });
 
