@@ -23,7 +23,7 @@ async function follow(client: ConsoleClient, answer: Awaited<ReturnType<ConsoleC
 }
 
 function noticeOf(page: string): string {
-  return unescaped(/<p role="status">([^<]*)/.exec(page)?.[1] ?? "");
+  return unescaped(/<div role="status"><p>([^<]*)/.exec(page)?.[1] ?? "");
 }
 
 /** Submits the form that takes the change back. */
@@ -153,4 +153,34 @@ t.test("Undo is used by keyboard, and its message fits each screen", async (t) =
   await page.keyboard.press("Enter");
   await page.getByText("Removed the entry of rita for notes.").waitFor();
   t.notMatch(accessOf(), "notes");
+});
+
+t.test("a grant for an unknown name warns with the nearest one", async (t) => {
+  const token = await gateway.login();
+  const columns = [{ name: "id", type: "int", primary_key: true }];
+  await gateway.query({ CreateDatabase: { database: "shop" } }, token);
+  await gateway.query({ CreateTable: { database: "shop", table: "tickets", columns } }, token);
+  const client = await signedIn(t, url);
+  const warningFor = async (database: string, table: string) => {
+    const fields = { database, table, role: "ReadOnly" };
+    const answer = await client.submit("/access/entry?user=rita", fields);
+    return textOf((await follow(client, answer)).text)
+      .match(/Warning: .*?\. /)?.[0]
+      .trim();
+  };
+  const unknown = "Warning: shop has no table tikets (did you mean tickets?).";
+  t.equal(await warningFor("shop", "tikets"), unknown);
+  t.equal(await warningFor("shop", "people"), "Warning: shop has no table people.");
+  t.equal(await warningFor("shop", "tock*"), "Warning: No table of shop begins with tock.");
+  const missing = "Warning: The database shpo does not exist (did you mean shop?).";
+  t.equal(await warningFor("shpo", ""), missing);
+  for (const table of ["tickets", "tick*", ""]) t.equal(await warningFor("shop", table), undefined);
+  t.equal(await warningFor("*", "tikets"), undefined);
+  const page = await openPage(t);
+  await signInBrowser(page, url);
+  await page.goto(`${url}/access/entry?user=rita&database=shop&table=tikcets`);
+  await page.getByLabel("Your password").fill(ADMIN_PASSWORD);
+  await page.keyboard.press("Enter");
+  await page.getByText("shop has no table tikcets (did you mean tickets?).").waitFor();
+  await lookAt(t, page, "notice-warning");
 });

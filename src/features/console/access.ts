@@ -748,6 +748,8 @@ const entry: ConsoleForm = {
     const holder = holderIn(fields);
     const keepsOther = fields.get("beside") === "yes";
     const grant = entryOf(gatherBoxes(fields));
+    const [table] = grant.tables ?? [];
+    const { problem } = await c.var.suggestNames(visitorOf(c).actor, grant.database, table ?? "");
     const changed = await makeChange(c, holder, actions.grant, {
       grant,
       replacesLimits: true,
@@ -757,7 +759,8 @@ const entry: ConsoleForm = {
     notify(
       c,
       `${holderName(holder)} is ${grant.role} on ${placeOf(grant)}${limits && `: ${limits}`}.`,
-      undoEntry(changed, holder, grant.database, grant.tables?.[0]),
+      undoEntry(changed, holder, grant.database, table),
+      problem,
     );
     return userPath(holder);
   },

@@ -1,9 +1,11 @@
 import { randomUUID } from "node:crypto";
 import { maySeeGrants } from "../../core/access/administration.ts";
+import { prefixOf } from "../../core/access/entries.ts";
 import type { Subject } from "../../core/access/grant.ts";
 import { seeTable, visibilityDenial } from "../../core/access/policy.ts";
 import { EVERY_DATABASE } from "../../core/access/roles.ts";
 import { Refusal } from "../../core/base/refusal.ts";
+import { didYouMean } from "../../core/base/suggestion.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { ask } from "../../core/upstream/database.ts";
 import { credentialHeaders, fieldLines } from "../../core/upstream/headers.ts";
@@ -18,6 +20,8 @@ export type SuggestNames = (
   readonly databases: readonly string[];
   readonly tables: readonly string[];
   readonly columns: readonly string[];
+  /** Set if the database, the table or a table for the pattern does not exist. */
+  readonly problem: string | undefined;
 }>;
 
 const TIMEOUT_MS = 2000;
@@ -26,6 +30,26 @@ const SUGGESTED = 200;
 const DESCRIBED = 5;
 
 const origin = { via: "query" } as const;
+
+/** Describes the first name that does not exist. An empty list is unknown. */
+function problemOf(
+  { database, table }: { readonly database: string; readonly table: string },
+  databases: readonly string[],
+  tables: readonly string[],
+): string | undefined {
+  if (database === "" || database === EVERY_DATABASE) return undefined;
+  if (databases.length > 0 && !databases.includes(database)) {
+    return `The database ${database} does not exist${didYouMean(database, databases)}.`;
+  }
+  if (table === "" || tables.length === 0) return undefined;
+  const prefix = prefixOf(table);
+  if (prefix !== undefined) {
+    const isThere = tables.some((name) => name.startsWith(prefix));
+    return isThere ? undefined : `No table of ${database} begins with ${prefix}.`;
+  }
+  if (tables.includes(table)) return undefined;
+  return `${database} has no table ${table}${didYouMean(table, tables)}.`;
+}
 
 export function nameSuggestions({ access, routing, headers }: Gateway): SuggestNames {
   const source = createSchemaSource<Subject>({
@@ -83,6 +107,11 @@ export function nameSuggestions({ access, routing, headers }: Gateway): SuggestN
       columns: [...new Set(columns.flat())]
         .filter((name) => !name.includes(","))
         .slice(0, SUGGESTED),
+      problem: problemOf(
+        { database, table },
+        databases,
+        tables.map(({ name }) => name),
+      ),
     };
   };
 }

@@ -14,6 +14,7 @@ export interface Undo {
 
 const noticeSchema = z.strictObject({
   text: z.string(),
+  warning: z.string().optional(),
   undo: z.strictObject({ path: z.string(), fields: z.record(z.string(), z.string()) }).optional(),
 });
 
@@ -26,13 +27,13 @@ function signatureName(c: ConsoleRequest, body: string): string {
 }
 
 /** Shows a message on the next page. @param undo omitted if it is too long for a cookie */
-export function notify(c: ConsoleRequest, message: string, undo?: Undo): void {
+export function notify(c: ConsoleRequest, message: string, undo?: Undo, warning?: string): void {
   const isLong = message.length > LONGEST_TEXT;
   const text = isLong ? `${message.slice(0, LONGEST_TEXT)}...` : message;
   const encode = (notice: z.infer<typeof noticeSchema>) =>
     Buffer.from(JSON.stringify(notice)).toString("base64url");
-  const whole = encode({ text, undo });
-  const body = whole.length > LARGEST_COOKIE ? encode({ text }) : whole;
+  const whole = encode({ text, warning, undo });
+  const body = whole.length > LARGEST_COOKIE ? encode({ text, warning }) : whole;
   noticeCookie.keep(c, `${body}.${c.var.guard.tokenFor(signatureName(c, body))}`);
 }
 
@@ -51,12 +52,12 @@ export const readNotice: MiddlewareHandler<ConsoleEnv> = async (c, next) => {
   const cookie = c.req.method === "GET" ? noticeCookie.read(c) : undefined;
   const [body = "", signature] = cookie?.split(".") ?? [];
   if (c.var.guard.isValid(signatureName(c, body), signature)) {
-    const { text, undo } = noticeSchema.parse(
+    const { text, warning, undo } = noticeSchema.parse(
       JSON.parse(Buffer.from(body, "base64url").toString()),
     );
     c.set(
       "notice",
-      html`<div class="note done"><p role="status">${text}</p>${undo && undoForm(c, undo)}</div>`,
+      html`<div class="note${warning === undefined && " done"}"><div role="status"><p>${text}</p>${warning && html`<p><strong>Warning:</strong> ${warning}</p>`}</div>${undo && undoForm(c, undo)}</div>`,
     );
   }
   await next();
