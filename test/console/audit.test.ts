@@ -81,6 +81,52 @@ t.test("the audit is searched by user, table, operation, outcome and time", asyn
   t.notMatch((await root.get(`/audit?user=${encodeURIComponent("<b>&")}`)).text, "<b>");
 });
 
+t.test("the audit is filtered by a range of dates and by group", async (t) => {
+  const { gateway, url } = await staffedConsole(
+    t,
+    staff,
+    auditFile,
+    '[[groups]]\nname = "payers"\nmembers = ["paul"]\n',
+  );
+  await use(gateway);
+  const paul = await tokenOf(gateway, "paul");
+  const answer = await gateway.query(select("payroll"), paul);
+  const id = answer.headers.get("x-request-id") ?? "";
+  const file = path.join(gateway.home, "audit.log");
+  await eventually("the line is written", async () => readFileSync(file, "utf8").includes(id));
+  const root = await signedIn(t, url, "root");
+  t.strictSame(await operationsOn(root, "group=payers"), ["Select payroll.orders", "login"]);
+  t.strictSame(await operationsOn(root, "group=others"), []);
+  const dora = await signedIn(t, url, "dora");
+  t.strictSame(await operationsOn(dora, "group=payers"), []);
+  const today = new Date().toISOString().slice(0, 10);
+  const onPayroll = "user=paul&operation=Select";
+  t.equal((await operationsOn(root, `${onPayroll}&start=${today}T00:00&since=1h`)).length, 1);
+  t.equal((await operationsOn(root, `${onPayroll}&start=2199-01-01T00:00&since=`)).length, 0);
+  t.match((await root.get("/audit?start=lately")).status, 400);
+});
+
+t.test("a line opens to show its request, its caller and its response", async (t) => {
+  const page = await openPage(t);
+  await signInBrowser(page, url, "root");
+  await page.goto(`${url}/audit?user=rita&operation=DropTable`);
+  await page.getByText("Details of").focus();
+  await page.keyboard.press("Enter");
+  const text = await page.locator("td details").innerText();
+  t.match(
+    text,
+    /Request\s+[\da-f-]{36}\s+Address\s+127\.0\.0\.1\s+Token\s+\S+\s+Response\s+403, \d+ bytes/,
+  );
+  await page.goto(`${url}/audit?user=rita&operation=Select`);
+  await page.getByText("Details of").last().click();
+  t.match(await page.locator("td details").last().innerText(), /Shape\s+.*\bid\b/);
+  await lookAt(t, page, "audit-details");
+  const dora = await signedIn(t, url, "dora");
+  const { text: seen } = await dora.get("/audit");
+  t.match(seen, "<dt>Request</dt>");
+  t.notMatch(seen, /<dt>(?:Address|Token)<\/dt>/);
+});
+
 t.test("a DbAdmin sees only lines of managed databases, other users none", async (t) => {
   const dora = await signedIn(t, url, "dora");
   t.strictSame(await operationsOn(dora), [

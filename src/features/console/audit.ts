@@ -1,6 +1,6 @@
 import { Worker } from "node:worker_threads";
 import { requireManager } from "../../core/access/administration.ts";
-import { groupOf, userHolder } from "../../core/access/holder.ts";
+import { groupHolder, groupOf, userHolder } from "../../core/access/holder.ts";
 import { explainAccess } from "../../core/access/policy.ts";
 import { EVERY_DATABASE, roleAllows, roles } from "../../core/access/roles.ts";
 import { messageOf } from "../../core/base/client-error.ts";
@@ -9,6 +9,7 @@ import { type Html, html, type Part } from "../../core/base/html.ts";
 import { siblingModule } from "../../core/base/ipc.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import {
+  type AuditFilter,
   auditOutcomes,
   changeInWords,
   hasOutcome,
@@ -22,7 +23,7 @@ import type {
 import type { SummaryQuestion } from "../../core/observe/audit-summary.ts";
 import { placeName } from "../../core/query/names.ts";
 import { definitions, isOperationName, permissionsOfAll } from "../../core/query/operations.ts";
-import { failureOf, mayGrantTo } from "./changes.ts";
+import { failureOf, mayGrantTo, mayManage } from "./changes.ts";
 import {
   type Failure,
   type Fields,
@@ -33,6 +34,7 @@ import {
   momentIn,
   pathOf,
   table,
+  unseen,
   type Visitor,
 } from "./frame.ts";
 import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
@@ -113,8 +115,10 @@ function filterForm(fields: Fields): Html {
 ${text("user", "User")}
 ${text("table", "Table")}
 ${text("operation", "Operation")}
+${text("group", "Group")}
 ${select("outcome", "Outcome", outcomes)}
-${select("since", "From", spans)}
+${select("since", "Period", spans)}
+${field(state, { name: "start", label: "From (UTC)", type: "datetime-local" })}
 ${field(state, { name: "until", label: "Until (UTC)", type: "datetime-local" })}
 <button class="primary">Show</button>
 </form>`;
@@ -122,8 +126,10 @@ ${field(state, { name: "until", label: "Until (UTC)", type: "datetime-local" })}
 
 function filterText(fields: Fields): Html {
   const since = fields.get("since") ?? "";
-  const span = spans.find(([value]) => value === since)?.[1].toLowerCase() ?? since;
-  const named = ["until", "user", "table", "operation", "outcome"].map(
+  const start = fields.get("start");
+  const known = spans.find(([value]) => value === since)?.[1].toLowerCase() ?? since;
+  const span = start ? html`from <strong>${start}</strong>` : known;
+  const named = ["until", "user", "table", "operation", "group", "outcome"].map(
     (name) => fields.get(name) && html`, ${name} <strong><bdi>${fields.get(name)}</bdi></strong>`,
   );
   return html`${span}${named}`;
@@ -150,9 +156,9 @@ function who({ user = "-", via, client, author, msg }: ReadLine): Html {
 }
 
 function operationText(one: ReadLine["operations"][number]): Html {
-  const { operation, database, tables, shape } = one;
+  const { operation, database, tables } = one;
   const place = tables.map((table) => placeName(database, table)).join(", ") || placeName(database);
-  return html`<div><code>${`${operation} ${place}`.trim()}</code>${shape && hint(shape)}</div>`;
+  return html`<div><code>${`${operation} ${place}`.trim()}</code></div>`;
 }
 
 function changeText(change: ReadLine["changes"][number]): Html {
@@ -163,11 +169,38 @@ function more(count: number): Part {
   return count > 0 && hint("and ", count, " more");
 }
 
-function what(line: ReadLine): Html {
+/** The rest of a line. Administrators, who also see sessions, see address and token. */
+function details({ isAdministrator }: Visitor, line: ReadLine): Part {
+  const { requestId, address, client, status, toolStatus, ms, operations, tokenId, bytes } = line;
+  const response = [
+    toolStatus ?? status,
+    typeof bytes === "number" && `${bytes} bytes`,
+    ms !== undefined && `${ms} ms`,
+  ].filter((one) => one !== undefined && one !== false);
+  const shapes = operations.flatMap(({ shape }) => shape ?? []);
+  const texts: readonly (readonly [label: string, value: Part])[] = [
+    ["Request", requestId && html`<code>${requestId}</code>`],
+    ["Address", isAdministrator && address && html`<code>${address}</code>`],
+    ["Token", isAdministrator && typeof tokenId === "string" && html`<code>${tokenId}</code>`],
+    ["Client", client && html`<bdi>${client}</bdi>`],
+    ["Response", response.join(", ")],
+    [
+      "Shape",
+      shapes.length > 0 &&
+        html`<ul class="plain">${shapes.map((shape) => html`<li>${shape}</li>`)}</ul>`,
+    ],
+  ];
+  const known = texts.filter(([, value]) => value);
+  if (known.length === 0) return undefined;
+  const what = unseen(" of ", requestId ?? line.time);
+  return html`<details><summary>Details${what}</summary><dl>${known.map(([label, value]) => html`<dt>${label}</dt><dd>${value}</dd>`)}</dl></details>`;
+}
+
+function what(visitor: Visitor, line: ReadLine): Html {
   const { operations, operationCount, changes, method, path, msg } = line;
   const head = path === undefined ? msg.replaceAll("_", " ") : `${method ?? ""} ${path}`;
   const listed = operations.slice(0, SHOWN).map(operationText);
-  return html`${listed.length > 0 ? listed : html`<bdi>${head}</bdi>`}${more(operationCount - SHOWN)}${changes.slice(0, SHOWN).map(changeText)}${more(changes.length - SHOWN)}`;
+  return html`${listed.length > 0 ? listed : html`<bdi>${head}</bdi>`}${more(operationCount - SHOWN)}${changes.slice(0, SHOWN).map(changeText)}${more(changes.length - SHOWN)}${details(visitor, line)}`;
 }
 
 function outcomeMark(line: ReadLine): Part {
@@ -222,19 +255,29 @@ export function visibleTo({
   };
 }
 
+/** The group and its members, if the visitor may see them. */
+function groupIn(visitor: Visitor, name: string | undefined): AuditFilter["group"] {
+  if (name === undefined) return undefined;
+  const isSeen = mayManage(visitor, groupHolder(name));
+  const { members = [] } = (isSeen && visitor.snapshot.groups.get(name)) || {};
+  return { name, members };
+}
+
 async function search(c: ConsoleRequest, file: string, fields: Fields): Promise<AuditAnswer> {
   const [, inode, offset] = /^(\d{1,20})-(\d{1,15})$/.exec(c.req.query("from") ?? "") ?? [];
   const at = (name: string) => fields.get(name) || undefined;
+  const visitor = visitorOf(c);
   const filter = {
     user: at("user"),
     table: at("table"),
     operation: at("operation"),
     outcome: auditOutcomes.find((one) => one === at("outcome")),
-    since: readMomentOf("From", at("since")) ?? 0,
+    group: groupIn(visitor, at("group")),
+    since: readMomentOf("From", at("start") ?? at("since")) ?? 0,
     until: readMomentOf("Until", at("until")) ?? Number.POSITIVE_INFINITY,
   };
   const from = inode === undefined ? undefined : { inode, offset: Number(offset) };
-  const visible = visibleTo(visitorOf(c));
+  const visible = visibleTo(visitor);
   const question = { file, filter, visible, from, limit: PAGE, timeoutMs: TIMEOUT_MS };
   try {
     return await askAudit<AuditAnswer>(c, question, LONGEST_MS);
@@ -249,7 +292,7 @@ export async function showAudit(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   requireManager(visitor.snapshot, visitor.actor);
   const { file } = c.var.gateway.configuration.audit;
-  const names = ["user", "table", "operation", "outcome", "since", "until"];
+  const names = ["user", "table", "operation", "group", "outcome", "since", "start", "until"];
   const fields = new Map(names.map((name) => [name, (c.req.query(name) ?? "").trim()]));
   if (c.req.query("since") === undefined) fields.set("since", "24h");
   let failure: Failure | undefined;
@@ -267,7 +310,7 @@ export async function showAudit(c: ConsoleRequest): Promise<Response> {
     return [
       line.time.slice(0, 19).replace("T", " "),
       who(line),
-      what(line),
+      what(visitor, line),
       outcomeText(line, draftGrant(visitor, line)),
       affected === undefined ? read !== undefined && `${read} read` : `${affected} changed`,
     ];

@@ -110,6 +110,10 @@ form details { margin-top: 1.25rem; padding-top: 1rem; border-top: 1px solid var
 .scroll table { margin: 0; width: auto; }
 .scroll th, .scroll td { padding-block: .25rem; }
 .scroll .hint { display: inline; }
+td details { margin-top: .25rem; }
+td summary { width: fit-content; font-size: .8125rem; font-weight: 400; color: var(--accent); }
+.console td dl { grid-template-columns: auto 1fr; gap: .125rem .75rem; margin: .25rem 0; font-size: .8125rem; }
+.console td ul { margin: 0; }
 ul.plain { list-style: none; padding: 0; }
 .choices { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(18rem, 100%), 1fr)); gap: 1rem; }
 .choices .sheet { margin: 0; }
