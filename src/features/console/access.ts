@@ -176,6 +176,7 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
   const asked = holderText(isGroups ? groupHolder(user) : userHolder(user));
   const none = [
     after === undefined ? `No matching ${noun}s that you may manage.` : `No more ${noun}s.`,
+    isGroups && isAdministrator && " Add one to give several users the same access.",
     (isGroups ? isExternalGroup(user) : isExternalUsername(user)) &&
       html` <a href="${pathOf("/access/entry", { user: asked })}">Grant access to <bdi>${user}</bdi></a>.`,
     (user !== "" || place !== "") && html` <a href="${path}">Show all ${noun}s</a>.`,
@@ -246,7 +247,9 @@ function membershipOf(visitor: Visitor, holder: Holder): Part {
     return group ? html`<li><bdi>${holderText(one)}</bdi></li>` : [];
   });
   if (!group && list.length === 0) return undefined;
-  const none = isLocal ? "No members." : "The users whose tokens name this group.";
+  const none = isLocal
+    ? "No members yet. The grants of this group apply to those whom you add."
+    : "The users whose tokens name this group.";
   const link = (label: string, path: string, action?: string) =>
     linkButton(label, path, { user: holderText(holder), action });
   const manage = html`<p class="actions">${link("Change members", "/access/members")}${link("Remove group", "/access/act", "remove")}</p>`;
@@ -286,7 +289,7 @@ export async function showUser(c: ConsoleRequest): Promise<Response> {
         ? entryActions(grant)
         : html`by <bdi>${holderName(grant.holder)}</bdi>`,
     ]),
-    "No grants.",
+    html`No grants. <a href="${pathOf("/access/entry", { user: username })}">Add the first entry</a> for a database or a table.`,
   );
   return sendPage(c, {
     title: holderName(holder),

@@ -318,7 +318,7 @@ export async function showAudit(c: ConsoleRequest): Promise<Response> {
   const columns = [["Time (UTC)", "moment"], "Who", "What", "Outcome", ["Rows", "number"]] as const;
   const none = isLost
     ? html`The audit files have been rotated. <a href="${pathOf("/audit", again)}">Start again</a>.`
-    : html`No ${isLater && "older "}lines found for: ${filterText(fields)}.`;
+    : html`No ${isLater && "older "}lines found for: ${filterText(fields)}. <a href="/audit?since=">Show all lines</a>, or <a href="${pathOf("/audit", { ...again, since: "", start: "", until: "" })}">search all time</a>.`;
   const older =
     next &&
     html`<p class="actions">${linkButton("Search further back", "/audit", { ...again, from: `${next.inode}-${next.offset}` })}</p>

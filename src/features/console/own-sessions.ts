@@ -122,7 +122,7 @@ function applicationTable(c: ConsoleRequest, list: readonly Connection[]): Html 
     rows,
     isExternal
       ? "An external authorization server admits apps. Disconnect them there."
-      : "No connected apps.",
+      : "No connected apps. An app appears here after a user has allowed it.",
   );
 }
 

@@ -195,7 +195,9 @@ ${table(
   `Users of ${written}`,
   ["User", "Operations", "Columns", "Limits", "Via", "Decided by"],
   rows,
-  after === undefined ? "No user whom you may manage has access." : "No more users.",
+  after === undefined
+    ? html`No user whom you may manage has access. Choose one <a href="/access">under Access</a> and grant it there.`
+    : "No more users.",
 )}
 ${next && html`<p class="actions">${next}</p>`}
 ${!isAdministrator && html`<p class="quiet">Administrators also see users with access to every database.</p>`}

@@ -52,7 +52,7 @@ export async function tokenSection(c: ConsoleRequest, username: string | undefin
   const columns = ["User", "Token", "Database", ...moments, "Action"];
   const more = tokens.length - SHOWN;
   return html`<h2>Issued tokens</h2>
-${table("Issued tokens", columns, rows, "No tokens. Issue one with gatehouse token issue.")}
+${table("Issued tokens", columns, rows, html`No tokens. Issue one with <code>gatehouse token issue ${username ?? "<user>"}</code>.`)}
 ${more > 0 && html`<p class="quiet">${more} more are not shown. Filter by user to see them.</p>`}`;
 }
 
