@@ -24,26 +24,47 @@ t.test("an empty list says what to do next", async (t) => {
       "No grants. Add the first entry for a database or a table.",
     ],
     ["/access/user?user=rita", "No tokens. Issue one with gatehouse token issue rita ."],
-    ["/access/groups?user=nobody", "Add one to give several users the same access."],
+    ["/access/groups?user=unknown", "Add one to give several users the same access."],
     ["/sessions?user=rita", "An app appears here after a user has allowed it."],
-    ["/audit?user=nobody", "Show all lines , or search all time ."],
+    ["/audit?user=unknown", "Show all lines , or search all time ."],
   ] as const) {
     t.match(await textOn(route), text, route);
   }
   const dora = await signedIn(t, url, "dora");
-  const { text } = await dora.get("/access/groups?user=nobody");
+  const { text } = await dora.get("/access/groups?user=unknown");
   t.notMatch(text, "Add one", "only administrators may");
   const page = await openPage(t);
   await signInBrowser(page, url, "root");
   for (const [label, link, target] of [
     ["/access/user?user=group:readers", "Add the first entry", "Grant access to group readers"],
-    ["/audit?user=nobody&since=1h", "search all time", "Audit"],
+    ["/audit?user=unknown&since=1h", "search all time", "Audit"],
   ] as const) {
     await page.goto(`${url}${label}`);
     await lookAt(t, page, `empty-${target}`);
     await page.locator(".empty a").filter({ hasText: link }).click();
     await page.getByRole("heading", { name: target }).waitFor();
   }
-  t.equal(await page.getByLabel("User").inputValue(), "nobody");
+  t.equal(await page.getByLabel("User").inputValue(), "unknown");
   t.equal(await page.getByLabel("Period").inputValue(), "");
+});
+
+t.test("each role has a color of its own, in light and dark mode", async (t) => {
+  const page = await openPage(t);
+  await signInBrowser(page, url, "root");
+  await page.goto(`${url}/access`);
+  const found = `Object.fromEntries(Array.from(document.querySelectorAll(".role"), (one) =>
+    [one.textContent, getComputedStyle(one).color + getComputedStyle(one).backgroundColor]))`;
+  for (const colorScheme of ["light", "dark"] as const) {
+    await page.emulateMedia({ colorScheme });
+    const colors = await page.evaluate<Record<string, string>>(found);
+    const roles = ["DbAdmin", "None", "Owner", "ReadOnly", "ReadWrite"];
+    t.strictSame(Object.keys(colors).sort(), roles, colorScheme);
+    t.equal(new Set(Object.values(colors)).size, roles.length, colorScheme);
+  }
+  for (const width of [390, 1920]) {
+    await page.setViewportSize({ width, height: 900 });
+    const over = "document.documentElement.scrollWidth - window.innerWidth";
+    t.ok(Number(await page.evaluate(over)) <= 0, `the page fits ${width} pixels`);
+  }
+  await lookAt(t, page, "roles");
 });

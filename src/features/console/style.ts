@@ -58,9 +58,21 @@ td a + a, td form + form { margin-left: .75rem; }
 table + p { margin-top: .75rem; }
 .unseen, .again { position: absolute; width: 1px; height: 1px; overflow: hidden; clip-path: inset(50%); white-space: nowrap; }
 tr:has(.again) td:first-child { border-top-color: transparent; }
-.role { display: inline-block; padding: 0 .5rem; border: 1px solid var(--hairline); border-radius: 1rem; font-size: .875rem; white-space: nowrap; }
-.role.Owner, .role.DbAdmin { border-color: currentColor; color: var(--accent); font-weight: 600; }
-.role.None { color: var(--quiet); }
+.role {
+  display: inline-block; padding: 0 .5rem; border: 1px solid; border-radius: 1rem; font-size: .875rem; font-weight: 600;
+  white-space: nowrap; color: var(--role); background: var(--role-ground);
+}
+.role.Owner { --role: #6b21a8; --role-ground: #f3e8ff; }
+.role.DbAdmin { --role: #1e40af; --role-ground: #dbeafe; }
+.role.ReadWrite { --role: #854d0e; --role-ground: #fef3c7; }
+.role.ReadOnly { --role: #166534; --role-ground: #dcfce7; }
+.role.None { --role: var(--quiet); --role-ground: var(--sheet); border-style: dashed; }
+@media (prefers-color-scheme: dark) {
+  .role.Owner { --role: #e2c6ff; --role-ground: #3b1f57; }
+  .role.DbAdmin { --role: #bfd3ff; --role-ground: #1e2f5c; }
+  .role.ReadWrite { --role: #fde68a; --role-ground: #463208; }
+  .role.ReadOnly { --role: #a7f3c0; --role-ground: #123c22; }
+}
 .dim { color: var(--quiet); }
 .gain, .loss, .state { font-weight: 600; }
 .gain { color: var(--good); }
