@@ -176,9 +176,10 @@ t.test("the command prints what the token may read", async (t) => {
   );
   const narrowed = async () => (await run([], rita)).stdout;
   let text = await narrowed();
-  while (text.includes("vault")) text = await narrowed();
+  // A call in which the rights change may fail.
+  while (text === "" || text.includes("vault")) text = await narrowed();
   t.match(text, /^ {4}notes: \{$\n {6}id: number;\n {6}note: string \| null;\n {4}\};$/m);
-  t.notMatch(text, /secret|other/);
+  t.notMatch(text, /secret|^ {2}other: /m);
 
   const refused: [flags: string[], token: string | undefined, code: number, error: RegExp][] = [
     [[], undefined, 2, /^gatehouse: \$GATEHOUSE_TOKEN is not set; .*token issue/],

@@ -134,7 +134,8 @@ t.test("no page or hint suggests a call that could fetch another package of that
   const { name, bin } = JSON.parse(readFileSync(path.join(clone, "package.json"), "utf8"));
   t.strictSame([name, Object.keys(bin)], ["gatehouse-gateway", ["gatehouse"]]);
   const places = ["README.md", "SECURITY.md", "gateway.toml.example", "bin", "deploy", "docs"];
-  const fetching = /\b(?:npx|npm exec|npm x|pnpm dlx|yarn dlx|bunx)\b[^\n]*\bgatehouse\b/;
+  const fetching =
+    /\b(?:npx|npm exec|npm x|pnpm dlx|yarn dlx|bunx)\b[^\n]*\bgatehouse\b(?!-gateway)/;
   for (const place of [...places, "src"]) {
     const start = path.join(clone, place);
     const isFile = statSync(start).isFile();

@@ -52,7 +52,9 @@ t.test("all databases answer every case with the same bytes", async (t) => {
 });
 
 function withStatus(answer: string): string {
-  return answer.slice(0, 4) + normalized(answer.slice(4));
+  // SQLite does not name constraints.
+  const unnamed = answer.replace(/("constraint":\{"kind":"\w+",)"name":"\w+",/, "$1");
+  return unnamed.slice(0, 4) + normalized(unnamed.slice(4));
 }
 
 type Outcome = string | RegExp;

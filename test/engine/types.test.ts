@@ -152,7 +152,7 @@ const strict = {
   code: "uuid",
 };
 const unfit = [
-  ...[1.005, 100000, "1.5"].map((price) => ({ price })),
+  ...[1.005, 100000, "1.005"].map((price) => ({ price })),
   { label: "four" },
   ...["yesterday", "01/02/2026", "2026-01-02T03:04:05.1234567Z", "2026-13-02T03:04:05Z"].map(
     (at) => ({ at }),

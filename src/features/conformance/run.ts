@@ -73,7 +73,7 @@ interface Received extends WholeAnswer {
 }
 
 /** Members that an answer may always have. Their content is up to the database. */
-const free: ReadonlySet<string> = new Set(["message", "affected", "request_id"]);
+const free: ReadonlySet<string> = new Set(["message", "affected", "constraint", "request_id"]);
 
 function differenceOf(expected: Case, { status, type, body }: Received): string | undefined {
   if (status !== expected.status) return `the status is ${status}, not ${expected.status}`;
@@ -86,7 +86,9 @@ function differenceOf(expected: Case, { status, type, body }: Received): string 
   if ("message" in expected.answer && !hasMessage) return "message is no text";
   const unexpected = Object.keys(body).find((name) => !(name in expected.answer || free.has(name)));
   if (unexpected !== undefined) return `${unexpected} is not expected`;
-  const names = Object.keys(expected.answer).filter((name) => name !== "message");
+  const names = Object.keys(expected.answer).filter(
+    (name) => !/^(?:message|constraint)$/.test(name),
+  );
   return firstDefined(names, (name) => {
     const [wanted, got] = [expected.answer[name], body[name]];
     return name === "data"
