@@ -317,6 +317,7 @@ t.test("MySQL compares neither strings with numbers nor rounded numbers", async 
     ["id", "-1e300", 1, ">"],
     ["price", "0.3", 1],
     ["price", "3e-1", 1],
+    ["price", `"0.3"`, 1],
     ["price", "0.30000000000000004", 0],
     ["at", `"2026-01-02T02:00:00+02:00"`, 1],
     ["code", `"12"`, 0],
@@ -329,7 +330,6 @@ t.test("MySQL compares neither strings with numbers nor rounded numbers", async 
     ["code", "12"],
     ["id", `"9007199254740993.0"`],
     ["at", `"2026-02-30"`],
-    ["price", `"0.3"`],
   ] as const) {
     t.match(await found(column, value), refusal(400, "invalid_value"));
   }
