@@ -119,8 +119,8 @@ t.test("the audit names who approved or denied, and who requested", async (t) =>
   const lines = textOf(text.replaceAll("</tr>", "\n"));
   t.match(lines, / dave requested by bot, console Update main\.orders denied /);
   t.match(lines, / dave requested by bot, console Delete main\.orders approved /);
-  t.match(lines, / bot approved by dave Delete main\.orders used /);
-  t.match(lines, / bot Delete main\.orders asked /);
+  t.match(lines, / bot approved by dave Delete main\.orders Details of (?:(?!Delete).)* used /);
+  t.match(lines, / bot Delete main\.orders Details of (?:(?!Delete).)* asked /);
 });
 
 t.test("only approvers and administrators can review a decided query", async (t) => {
