@@ -76,7 +76,7 @@ const requestLine = z
     traceId: optionalText("Trace id of the request."),
     address: text("Client address, with `server.trusted_proxies` applied."),
     method: text("HTTP method; empty if the bytes were not a request."),
-    path: optionalText("Path without query string; absent for unknown paths."),
+    path: optionalText("Path without query string; absent for unknown paths. With a preset it may name documents."),
     user: optionalText("The caller; for a login, the named user if it exists."),
     tokenId: optionalText("Id of the token; the `jti` of a JWT."),
     via: z
@@ -121,7 +121,7 @@ const requestLine = z
       .number()
       .optional()
       .describe(
-        "Rows returned; not for foreign upstreams. Over `/mcp`, the rows in the tool's result, for any upstream. For a stream that was cut, the rows until then.",
+        "Rows returned; not for foreign upstreams. Over `/mcp`, the rows in the tool's result, for any upstream. For a stream that was cut, the rows read until then.",
       ),
     format: z.enum(["csv", "ndjson"]).optional().describe("The form of streamed rows."),
     author: author.optional(),
