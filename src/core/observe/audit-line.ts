@@ -76,7 +76,9 @@ const requestLine = z
     traceId: optionalText("Trace id of the request."),
     address: text("Client address, with `server.trusted_proxies` applied."),
     method: text("HTTP method; empty if the bytes were not a request."),
-    path: optionalText("Path without query string; absent for unknown paths. With a preset it may name documents."),
+    path: optionalText(
+      "Path without query string; absent for unknown paths. With a preset it may name documents.",
+    ),
     user: optionalText("The caller; for a login, the named user if it exists."),
     tokenId: optionalText("Id of the token; the `jti` of a JWT."),
     via: z
