@@ -5,6 +5,7 @@ import { createServer } from "node:http";
 import path from "node:path";
 import { text } from "node:stream/consumers";
 import t, { type Test } from "tap";
+import { eventually } from "../kit/eventually.ts";
 import { startGateway } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
 import { cleanEnvironment } from "../kit/process.ts";
@@ -34,6 +35,12 @@ const gateway = await startGateway(t);
 const created = await gateway.query(createTable, await gateway.login());
 const output = await runInShell(gateway, `${setup}\necho "token=$GATEHOUSE_TOKEN"`, {});
 const [, token = ""] = /^token=(.+)$/m.exec(output) ?? [];
+// A grant of the command line is in force within a second.
+const read = { Select: { database: "main", from: "orders", columns: ["id"] } };
+await eventually(
+  "the grant is in force",
+  async () => (await gateway.query(read, token)).status === 200,
+);
 
 /** Runs a program beside `gatehouse.py`. It fails with the errors of Python. */
 async function run(t: Test, program: string, url = gateway.url): Promise<string> {
