@@ -94,6 +94,9 @@ t.test("an approved query runs when it is sent again", { skip: noPython }, async
     {},
   );
   t.match(granted, /^shop is ReadWrite on main/m);
+  await eventually("the approval is required", async () =>
+    (await gateway.get("/api/me", token)).text.includes("require_approval"),
+  );
   const program = `${connect}
 import subprocess
 delete = {"database": "main", "table": "orders", "where": {"column": "id", "cmp": "=", "value": 1}}
