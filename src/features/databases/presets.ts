@@ -1,16 +1,25 @@
 import type { Preset } from "./preset.ts";
+import type { Suite } from "./suite.ts";
 
-type Load = () => Promise<Preset>;
+type Load<One> = Readonly<Record<Preset["name"], () => Promise<One>>>;
+
+const presets: Load<Preset> = {
+  chroma: async () => (await import("./chroma.ts")).chroma,
+  opensearch: async () => (await import("./opensearch.ts")).opensearch,
+  couchdb: async () => (await import("./couchdb.ts")).couchdb,
+};
+
+const suites: Load<Suite> = {
+  chroma: async () => (await import("./chroma-suite.ts")).chromaSuite,
+  opensearch: async () => (await import("./opensearch-suite.ts")).opensearchSuite,
+  couchdb: async () => (await import("./couchdb-suite.ts")).couchdbSuite,
+};
 
 /** Only the one that is used is loaded. */
-export const loaders = new Map<Preset["name"], Load>([
-  ["chroma", async () => (await import("./chroma.ts")).chroma],
-  ["opensearch", async () => (await import("./opensearch.ts")).opensearch],
-  ["couchdb", async () => (await import("./couchdb.ts")).couchdb],
-]);
-
 export function presetOf(name: Preset["name"]): Promise<Preset> {
-  const load = loaders.get(name);
-  if (load === undefined) throw new Error(`there is no preset ${name}`);
-  return load();
+  return presets[name]();
+}
+
+export function suiteFor(name: Preset["name"]): Promise<Suite> {
+  return suites[name]();
 }

@@ -5,19 +5,8 @@ import path from "node:path";
 import { hashPassword } from "../../core/identity/password.ts";
 import { askTarget } from "../../core/upstream/health-check.ts";
 import { parseTarget, type UpstreamTarget } from "../../core/upstream/target.ts";
-import { isObject, type Json, type Preset } from "./preset.ts";
+import { isObject, type Json } from "./preset.ts";
 import type { Send, Suite, SuiteAnswer, SuiteContext, SuiteGrant } from "./suite.ts";
-
-const suites: Readonly<Partial<Record<Preset["name"], () => Promise<Suite>>>> = {
-  chroma: async () => (await import("./chroma-suite.ts")).chromaSuite,
-  opensearch: async () => (await import("./opensearch-suite.ts")).opensearchSuite,
-  couchdb: async () => (await import("./couchdb-suite.ts")).couchdbSuite,
-};
-
-/** Undefined for a preset without a suite. */
-export async function suiteFor(name: Preset["name"]): Promise<Suite | undefined> {
-  return suites[name]?.();
-}
 
 /** The database server that a suite runs against. */
 export interface SuiteServer {
