@@ -48,7 +48,7 @@ export class BodyBudget {
   }
 }
 
-function bodyTooLarge(limit: number): Refusal {
+export function bodyTooLarge(limit: number): Refusal {
   return new Refusal("body_too_large", {
     message: `Request body too large: the limit is ${limit} bytes`,
   });

@@ -3,9 +3,8 @@ import { promisify } from "node:util";
 import { gunzip } from "node:zlib";
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { Refusal } from "../../core/base/refusal.ts";
-import { readBody } from "../../core/http/body.ts";
-import type { Exchange } from "../../core/http/exchange.ts";
-import { hasBody } from "../../core/http/exchange.ts";
+import { bodyTooLarge, readBody, requireLength } from "../../core/http/body.ts";
+import { type Exchange, hasBody } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { parseExactInSteps } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
@@ -72,11 +71,6 @@ function linesOf(bytes: Buffer): Buffer[] {
   return lines;
 }
 
-function tooLarge(limit: number): Refusal {
-  const message = `Request body too large: the limit is ${limit} bytes`;
-  return new Refusal("body_too_large", { message });
-}
-
 const inflate = promisify(gunzip);
 
 /** @throws Refusal `body_too_large`, or `bad_request` for what is not gzip */
@@ -87,7 +81,7 @@ async function inflated(gateway: Gateway, exchange: Exchange, bytes: Buffer): Pr
   try {
     return await inflate(bytes, { maxOutputLength: limit });
   } catch (error) {
-    if (error instanceof RangeError) throw tooLarge(limit);
+    if (error instanceof RangeError) throw bodyTooLarge(limit);
     throw badRequest("the body is not valid gzip");
   }
 }
@@ -194,9 +188,8 @@ export async function readBodyFor(
     if (bytes.length === 0) throw badRequest("the body is empty");
     return parse(kind, bytes, headers["content-type"]);
   }
+  requireLength(exchange.request, upstream.max_upload_bytes);
   const length = Number(headers["content-length"] ?? Number.POSITIVE_INFINITY);
-  const limit = upstream.max_upload_bytes;
-  if (length !== Number.POSITIVE_INFINITY && length > limit) throw tooLarge(limit);
   if (length > Math.min(SMALL_UPLOAD_BYTES, server.max_body_bytes)) return undefined;
   return parse(kind, await readBody(exchange, length, gateway.budget));
 }
@@ -208,7 +201,7 @@ export function limitedBody({ configuration }: Gateway, { request }: Exchange): 
   const limiter = new Transform({
     transform(piece: Buffer, _encoding, done) {
       length += piece.length;
-      if (length > limit) done(tooLarge(limit));
+      if (length > limit) done(bodyTooLarge(limit));
       else done(null, piece);
     },
   });
