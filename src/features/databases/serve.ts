@@ -103,17 +103,23 @@ function denialOf({ database, table, alias, element }: Access, decision: Decisio
   });
 }
 
+/** @throws Refusal for a request that only administrators may send */
+function requireRank(
+  { access }: Gateway,
+  { authenticated: { subject } }: Exchange,
+  { isForAdministrators }: Plan,
+): void {
+  if (isForAdministrators && subject !== undefined) requireAdministrator(access.snapshot, subject);
+}
+
 /**
  * Judges every access of a request and records them for the audit.
  *
  * @returns the caller as the upstream may hear of it. Undefined while authentication is off.
  * @throws Refusal with the rule that denies the first one
  */
-function authorize(
-  gateway: Gateway,
-  exchange: Exchange,
-  { accesses, isForAdministrators }: Plan,
-): Identity | undefined {
+function authorize(gateway: Gateway, exchange: Exchange, plan: Plan): Identity | undefined {
+  const { accesses } = plan;
   const { subject } = exchange.authenticated;
   const roles = new Map<string, string>();
   let denial: Refusal | undefined;
@@ -142,8 +148,8 @@ function authorize(
   }
   exchange.verdict.record(operations.slice(-AUDITED_OPERATIONS), accesses.length);
   if (denial !== undefined) throw denial;
+  requireRank(gateway, exchange, plan);
   if (subject === undefined) return undefined;
-  if (isForAdministrators) requireAdministrator(gateway.access.snapshot, subject);
   return { username: subject.username, roles: [...roles.values()], databases: [...roles.keys()] };
 }
 
@@ -184,10 +190,7 @@ function requireStillAllowed(gateway: Gateway, exchange: Exchange, plan: Plan): 
     const decision = judge(access);
     if (decision?.allowed === false) throw denialOf(access, decision);
   }
-  const { subject } = exchange.authenticated;
-  if (plan.isForAdministrators && subject !== undefined) {
-    requireAdministrator(gateway.access.snapshot, subject);
-  }
+  requireRank(gateway, exchange, plan);
 }
 
 interface Sent {
