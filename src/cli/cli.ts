@@ -1,6 +1,6 @@
 import { Command, CommanderError } from "commander";
 import { version } from "../core/base/product.ts";
-import { withHouseStyle } from "./options.ts";
+import { endCommand, withHouseStyle } from "./options.ts";
 import { FAILURE, reportFailure, USAGE } from "./output.ts";
 
 /** The commands in the order of the help. Only the command that runs is loaded. */
@@ -46,4 +46,6 @@ try {
 } catch (error) {
   if (error instanceof CommanderError) process.exitCode = error.exitCode === 0 ? 0 : USAGE;
   else reportFailure(error);
+} finally {
+  await endCommand();
 }

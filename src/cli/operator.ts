@@ -33,6 +33,7 @@ import type { TokenInventoryStore } from "../core/identity/token-file.ts";
 import type { KnownActivity } from "../core/observe/activity.ts";
 import type { AuditedChange, Author } from "../core/observe/audit-line.ts";
 import type { StoreOperator } from "../features/store/open.ts";
+import { atEnd } from "./options.ts";
 import { explain, warn } from "./output.ts";
 
 interface About {
@@ -96,14 +97,16 @@ export async function naming<T>(about: About, work: () => Promise<T>): Promise<T
 
 const stores = new WeakMap<LoadedConfiguration, Promise<StoreOperator>>();
 
-/** Opens the store once per command; undefined if all state is in files. */
+/** Opens the store once per command, which closes it at its end; undefined if all state is in files. */
 export function storeOf(loaded: LoadedConfiguration): Promise<StoreOperator> | undefined {
   if (loaded.configuration.store.url === undefined) return undefined;
   const known = stores.get(loaded);
   if (known !== undefined) return known;
-  const opening = import("../features/store/open.ts").then(async ({ openStore, operateStore }) =>
-    operateStore(await openStore(loaded.configuration), warn),
-  );
+  const opening = import("../features/store/open.ts").then(async ({ openStore, operateStore }) => {
+    const store = await openStore(loaded.configuration);
+    atEnd(() => store.close());
+    return operateStore(store, warn);
+  });
   stores.set(loaded, opening);
   return opening;
 }

@@ -124,6 +124,17 @@ export function commandGroup(name: string, description: string, commands: readon
   return group;
 }
 
+const ends: (() => Promise<void>)[] = [];
+
+/** Registers what to close when the command ends, however it ends. */
+export function atEnd(close: () => Promise<void>): void {
+  ends.push(close);
+}
+
+export async function endCommand(): Promise<void> {
+  for (const close of ends.splice(0).reverse()) await close();
+}
+
 /** Parses `main`, `main.tickets`, `*.customer_*` or `'acme.shop'.tickets`. */
 export function readPlace(text: string): Place {
   const place = splitPlace(text);

@@ -38,7 +38,7 @@ import {
 } from "../features/store/open.ts";
 import { makeSecretLine, reencrypt, StoreKeyError } from "../features/store/secrets.ts";
 import { loadFor } from "./load.ts";
-import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
+import { atEnd, type CommonOptions, commandGroup, defineCommands } from "./options.ts";
 import { explain, print, printJson, printList, warn } from "./output.ts";
 
 async function addAdministrator(
@@ -90,7 +90,9 @@ async function init(options: CommonOptions & { admin?: string }): Promise<void> 
   } finally {
     await database.close();
   }
-  const operator = await operateStore(await openStore(configuration), warn);
+  const store = await openStore(configuration);
+  atEnd(() => store.close());
+  const operator = await operateStore(store, warn);
   await ensureSigner(operator.keys, configuration.auth.signing_algorithm);
   const name = storeName(configuration);
   print(
