@@ -10,6 +10,7 @@ import type { Snapshot } from "../core/access/snapshot.ts";
 import { moments, readMoment } from "../core/base/clock.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { entryNames } from "../core/http/change-records.ts";
+import { csvHead, csvOf } from "../core/observe/audit-csv.ts";
 import {
   type AuditFilter,
   changeInWords,
@@ -21,11 +22,10 @@ import {
   type ReadLine,
 } from "../core/observe/audit-filter.ts";
 import { auditFilesOf, linesIn, piecesSince } from "../core/observe/audit-search.ts";
-import { placeName } from "../core/query/names.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
 import { type CommonOptions, defineCommand, readCount } from "./options.ts";
-import { plainly, print, printList, warn } from "./output.ts";
+import { plainly, printList, warn } from "./output.ts";
 
 const administering = new Set(["Owner", "DbAdmin"]);
 
@@ -120,6 +120,7 @@ interface ShowOptions extends CommonOptions {
   readonly denied?: true;
   readonly failed?: true;
   readonly group?: string;
+  readonly requestId?: string;
   readonly since?: number;
   readonly until?: number;
   /** As `since` and `until`, but `to` is not included. */
@@ -138,48 +139,6 @@ async function groupFilter(loaded: LoadedConfiguration, name: string) {
   return { name, members: members ?? [] };
 }
 
-const columns: Readonly<Record<string, (line: ReadLine) => unknown>> = {
-  time: ({ time }) => time,
-  event: ({ msg }) => msg,
-  user: ({ user }) => user,
-  author: ({ author }) => author && `${author.name} (${author.kind})`,
-  via: ({ via }) => via,
-  client: ({ client }) => client,
-  address: ({ address }) => address,
-  operations: ({ operations }) => unique(operations.map(({ operation }) => operation)),
-  tables: ({ operations }) =>
-    unique(
-      operations.flatMap(({ database, tables }) =>
-        tables.length === 0 ? [database] : tables.map((table) => placeName(database, table)),
-      ),
-    ),
-  entries: ({ operations }) => unique(operations.flatMap(({ entry = [] }) => entry)),
-  decision: ({ decision, outcome }) => decision ?? outcome,
-  reason: ({ reason }) => reason,
-  status: ({ toolStatus, status }) => toolStatus ?? status,
-  affected: ({ affected }) => affected,
-  rows: ({ rows }) => rows,
-  format: ({ format }) => format,
-  approval: ({ approval }) => approval,
-  changes: (line) => changesOf(line).join("; "),
-  request: ({ requestId }) => requestId,
-};
-
-function unique(names: readonly string[]): string {
-  return [...new Set(names)].join(", ");
-}
-
-/** A quoted cell (RFC 4180). A spreadsheet would run one that begins like a formula. */
-function csvCell(value: unknown): string {
-  const text = String(value ?? "").replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, " ");
-  const isFormula = /^\s*[=+\-@\uff1d\uff0b\uff0d\uff20]/.test(text);
-  return `"${isFormula ? "'" : ""}${text.replaceAll('"', '""')}"`;
-}
-
-function csvLine(cells: readonly unknown[]): string {
-  return `${cells.map(csvCell).join(",")}\r`;
-}
-
 async function show(options: ShowOptions): Promise<void> {
   const loaded = loadFor(options);
   const file = requireFile(loaded);
@@ -191,7 +150,7 @@ async function show(options: ShowOptions): Promise<void> {
   const matches = matcherOf(filter);
   /** The newest lines, if there is a limit. */
   let newest: string[] = [];
-  if (options.csv) print(csvLine(Object.keys(columns)));
+  if (options.csv) process.stdout.write(csvHead);
   // A reader such as `head` closes the pipe early.
   process.stdout.once("error", () => process.exit());
   let found = 0;
@@ -202,20 +161,20 @@ async function show(options: ShowOptions): Promise<void> {
         if (line === undefined || !matches(line)) continue;
         found += 1;
         const text = textFor(line, bytes, options);
-        if (limit === Number.POSITIVE_INFINITY) print(text);
+        if (limit === Number.POSITIVE_INFINITY) process.stdout.write(text);
         else newest.push(text);
         if (newest.length >= 2 * limit) newest = newest.slice(-limit);
       }
       if (process.stdout.writableNeedDrain) await once(process.stdout, "drain");
     }
   }
-  for (const text of newest.slice(-limit)) print(text);
+  for (const text of newest.slice(-limit)) process.stdout.write(text);
   if (found === 0) process.stderr.write(`no matching lines in ${file} and its rotated files\n`);
 }
 
 function textFor(line: ReadLine, bytes: Buffer, { json, csv }: ShowOptions): string {
-  if (csv) return csvLine(Object.values(columns).map((read) => read(line)));
-  return json ? bytes.toString() : lineText(line);
+  if (csv) return csvOf(line);
+  return `${json ? bytes.toString() : lineText(line)}\n`;
 }
 
 async function unused(options: CommonOptions & { readonly since: number }): Promise<void> {
@@ -296,6 +255,7 @@ audit           show lines of the audit file and its rotated files
   --table <table>  only queries of this table, or <database>.<table>
   --operation <operation>  only this operation, such as Delete, login or ListTables
   --group <group>  only lines of the members of this local group, and lines that an entry of the group decided
+  --request-id <id>  only lines of the request with this X-Request-Id
   --denied      only denied requests (403)
   --failed      only requests that failed: 4xx other than 401 and 403, and 5xx
   --since <time>  start: 24h, 30d, yesterday, 2026-12-24, 2026-12-24T18:00:00Z

@@ -444,6 +444,15 @@ t.test("audit --group finds lines of the members, and lines that the group decid
   t.match(unknown, { code: 0, stderr: /there is no local group unknown/ });
 });
 
+t.test("audit --request-id finds the lines of one request", async (t) => {
+  const home = auditHome(t, {
+    "audit.log":
+      line({ user: "a", more: { requestId: "5f0c" } }) + line({ user: "b", table: "5f0c" }),
+  });
+  t.equal(usersOf(await linesOf(home, "--request-id", "5f0c")), "a");
+  t.equal(usersOf(await linesOf(home, "--request-id", "5f0")), "");
+});
+
 t.test("audit --csv is quoted, and no cell begins a formula", async (t) => {
   const hostile = {
     ...{ client: "=cmd|' /C calc'!A0", reason: 'say "hi", all\r\nnow' },

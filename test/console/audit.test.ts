@@ -1,5 +1,6 @@
-import { appendFileSync, readFileSync } from "node:fs";
+import { appendFileSync, readFileSync, utimesSync, writeFileSync } from "node:fs";
 import path from "node:path";
+import { gzipSync } from "node:zlib";
 import t from "tap";
 import { tokenOf } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -125,6 +126,65 @@ t.test("a line opens to show its request, its caller and its response", async (t
   const { text: seen } = await dora.get("/audit");
   t.match(seen, "<dt>Request</dt>");
   t.notMatch(seen, /<dt>(?:Address|Token)<\/dt>/);
+});
+
+t.test("the lines of a filter are exported as CSV, with what the visitor may see", async (t) => {
+  const page = await openPage(t);
+  await signInBrowser(page, url, "root");
+  await page.goto(`${url}/audit?user=rita&outcome=denied`);
+  const link = page.getByRole("link", { name: "Export as CSV" });
+  await link.focus();
+  const [file] = await Promise.all([page.waitForEvent("download"), page.keyboard.press("Enter")]);
+  t.match(file.suggestedFilename(), /^audit-\d{4}-\d\d-\d\d\.csv$/);
+  const root = await signedIn(t, url, "root");
+  const { text, headers } = await root.get("/audit.csv?user=rita&outcome=denied");
+  t.match(headers["content-type"], /^text\/csv/);
+  const [head = "", ...rows] = text.split("\r\n");
+  t.match(head, /^"time","event","user",.*"request"$/);
+  t.strictSame(
+    rows.map((row) => /"(?:DropTable|Delete)","[^"]*"/.exec(row)?.[0]),
+    ['"DropTable","main.people"', '"Delete","main.orders"', undefined],
+  );
+  t.match(rows[0], '"127.0.0.1"');
+  const dora = await signedIn(t, url, "dora");
+  const own = (await dora.get("/audit.csv")).text;
+  t.match(own, '"main.people"');
+  t.notMatch(own, /payroll|login|127\.0\.0\.1/);
+  const rita = await signedIn(t, url, "rita");
+  t.equal((await rita.get("/audit.csv")).status, 403);
+  t.equal((await root.get("/audit.csv?since=lately")).status, 400);
+  const empty = await root.get("/audit?user=nobody");
+  t.notMatch(empty.text, "Export as CSV");
+});
+
+/** Lines of one table, a second apart, newest last. */
+function manyLines(count: number, more: object): string {
+  const end = Date.now() - 3_600_000;
+  return Array.from({ length: count }, (_, at) => {
+    const time = new Date(end - (count - at) * 1000).toISOString();
+    const operations = [{ operation: "Select", database: "main", tables: ["orders"] }];
+    return `${JSON.stringify({ level: "info", time, user: "rita", operations, operationCount: 1, decision: "allow", status: 200, msg: "request", ...more })}\n`;
+  }).join("");
+}
+
+t.test("an export is cut after 50,000 lines and says so, and runs no formula", async (t) => {
+  const { gateway, url } = await staffedConsole(t, staff, auditFile);
+  const root = await signedIn(t, url, "root");
+  const file = path.join(gateway.home, "audit.log");
+  writeFileSync(`${file}.1.gz`, gzipSync(manyLines(30_000, { client: "=1+1" })));
+  const past = Date.now() / 1000 - 7200;
+  utimesSync(`${file}.1.gz`, past, past);
+  appendFileSync(file, manyLines(30_000, { client: "@SUM(1)", requestId: "+2" }));
+  const { text } = await root.get("/audit.csv?user=rita&since=");
+  const lines = text.split("\r\n");
+  t.equal(lines.length, 50_003, "a head, the lines, a note, and the end");
+  t.match(lines.at(-2), /^"Incomplete: cut after 50000 lines\. .* Choose a shorter period\.",""/);
+  t.notMatch(text, /(?:^|,)"\s*[=+\-@]/m);
+  t.equal(text.split(`"'@SUM(1)"`).length - 1, 30_000);
+  t.equal(text.split(`"'=1+1"`).length - 1, 20_000);
+  const page = await root.get("/audit?request=%2B2&since=");
+  t.equal(page.text.split("<code>+2</code>").length - 1, 50);
+  t.equal((await root.get("/audit.csv?request=unknown&since=")).text.split("\r\n").length, 2);
 });
 
 t.test("a DbAdmin sees only lines of managed databases, other users none", async (t) => {

@@ -229,8 +229,15 @@ t.test("each page is refused to users without the right", async (t) => {
   managers.push("/access/groups", "/access/user?user=group:readers");
   const administrators = ["/state", "/access/act?user=alice&action=remove", "/access/members"];
   administrators.push("/access/act?user=group:readers&action=remove");
-  const all = [...everybody, ...managers, "/audit", ...administrators, "/access/user?user=admin"];
-  const allowed = { alice: 4, dora: 12, admin: all.length };
+  const all = [
+    ...everybody,
+    ...managers,
+    "/audit",
+    "/audit.csv",
+    ...administrators,
+    "/access/user?user=admin",
+  ];
+  const allowed = { alice: 4, dora: 13, admin: all.length };
   for (const [name, count] of Object.entries(allowed)) {
     const client = await signedIn(t, url, name);
     for (const [at, route] of all.entries()) {

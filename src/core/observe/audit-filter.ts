@@ -37,6 +37,7 @@ export interface AuditFilter {
   readonly table?: string | undefined;
   readonly operation?: string | undefined;
   readonly outcome?: AuditOutcome | undefined;
+  readonly requestId?: string | undefined;
   /** Lines of these members, and lines that an entry of the group decided. */
   readonly group?: { readonly name: string; readonly members: readonly string[] } | undefined;
   /** Epoch milliseconds, each inclusive. */
@@ -129,8 +130,8 @@ function isAskedTable(asked: string, database: string, tables: readonly string[]
 
 /** Texts that every matching line contains. Other lines are not parsed. */
 export function needlesOf(filter: AuditFilter): string[] {
-  const { user, database, table, operation, outcome } = filter;
-  const needles = [user, database, operation]
+  const { user, database, table, operation, outcome, requestId } = filter;
+  const needles = [user, database, operation, requestId]
     .filter((name) => name !== undefined)
     .map((name) => JSON.stringify(name));
   // Both tables that the text may name end like this.
@@ -162,7 +163,7 @@ function isDecidedBy({ operations }: ReadLine, group: string): boolean {
 }
 
 export function matcherOf(filter: AuditFilter): (line: ReadLine) => boolean {
-  const { user, database, table, operation, outcome, group, since, until } = filter;
+  const { user, database, table, operation, outcome, requestId, group, since, until } = filter;
   const members = new Set<string | undefined>(group?.members);
   const asksOperation = [database, table, operation].some((one) => one !== undefined);
   const fits = (one: ReadLine["operations"][number]) =>
@@ -183,6 +184,7 @@ export function matcherOf(filter: AuditFilter): (line: ReadLine) => boolean {
         users.some((one) => members.has(one)) ||
         isDecidedBy(line, group.name)) &&
       (outcome === undefined || hasOutcome(line, outcome)) &&
+      (requestId === undefined || line.requestId === requestId) &&
       (!asksOperation || line.operations.some(fits))
     );
   };

@@ -16,7 +16,7 @@ import { addressLimit, OAuthProblem, readForm } from "../oauth/server/http.ts";
 import { openState } from "../oauth/server/state-file.ts";
 import { accessForms, showAccess, showUser } from "./access.ts";
 import { decideApproval, showApproval, showApprovals } from "./approvals.ts";
-import { showAudit } from "./audit.ts";
+import { exportAudit, showAudit } from "./audit.ts";
 import { addForm } from "./changes.ts";
 import { renderConsolePage, type Visitor } from "./frame.ts";
 import { openHistory } from "./history.ts";
@@ -202,6 +202,7 @@ function createApp(console: Console, open: OpenPages): Hono<ConsoleEnv> {
   app.get("/approvals/:id", (c) => showApproval(c));
   app.post("/approvals/:id", decideApproval);
   app.get("/audit", showAudit);
+  app.get("/audit.csv", exportAudit);
   app.get("/sessions", showSessions);
   app.post("/sessions/end", endSession);
   app.post("/sessions/revoke", revokeToken);

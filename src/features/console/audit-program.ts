@@ -1,7 +1,9 @@
 /** Worker thread that searches the audit files, so that requests do not wait for it. */
 import { parentPort, workerData } from "node:worker_threads";
+import { searchAsCsv } from "../../core/observe/audit-csv.ts";
 import { searchAudit } from "../../core/observe/audit-search.ts";
 import { summarizeAudit } from "../../core/observe/audit-summary.ts";
 
-const answer = "hours" in workerData ? summarizeAudit(workerData) : searchAudit(workerData);
-parentPort?.postMessage(await answer);
+const programs = { search: searchAudit, csv: searchAsCsv, summary: summarizeAudit };
+const { program, question }: { program: keyof typeof programs; question: never } = workerData;
+parentPort?.postMessage(await programs[program](question));

@@ -1,3 +1,4 @@
+import { setTimeout } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import { requireManager } from "../../core/access/administration.ts";
 import { groupHolder, groupOf, userHolder } from "../../core/access/holder.ts";
@@ -8,6 +9,7 @@ import { moments, readMoment } from "../../core/base/clock.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { siblingModule } from "../../core/base/ipc.ts";
 import { Refusal } from "../../core/base/refusal.ts";
+import { type CsvPage, csvHead, csvNote } from "../../core/observe/audit-csv.ts";
 import {
   type AuditFilter,
   auditOutcomes,
@@ -20,7 +22,7 @@ import type {
   AuditQuestion,
   VisibleDatabases,
 } from "../../core/observe/audit-search.ts";
-import type { SummaryQuestion } from "../../core/observe/audit-summary.ts";
+import type { AuditSummary, SummaryQuestion } from "../../core/observe/audit-summary.ts";
 import { placeName } from "../../core/query/names.ts";
 import { definitions, isOperationName, permissionsOfAll } from "../../core/query/operations.ts";
 import { failureOf, mayGrantTo, mayManage } from "./changes.ts";
@@ -116,6 +118,7 @@ ${text("user", "User")}
 ${text("table", "Table")}
 ${text("operation", "Operation")}
 ${text("group", "Group")}
+${text("request", "Request id")}
 ${select("outcome", "Outcome", outcomes)}
 ${select("since", "Period", spans)}
 ${field(state, { name: "start", label: "From (UTC)", type: "datetime-local" })}
@@ -129,7 +132,7 @@ function filterText(fields: Fields): Html {
   const start = fields.get("start");
   const known = spans.find(([value]) => value === since)?.[1].toLowerCase() ?? since;
   const span = start ? html`from <strong>${start}</strong>` : known;
-  const named = ["until", "user", "table", "operation", "group", "outcome"].map(
+  const named = ["until", ...filters].map(
     (name) => fields.get(name) && html`, ${name} <strong><bdi>${fields.get(name)}</bdi></strong>`,
   );
   return html`${span}${named}`;
@@ -263,42 +266,127 @@ function groupIn(visitor: Visitor, name: string | undefined): AuditFilter["group
   return { name, members };
 }
 
-async function search(c: ConsoleRequest, file: string, fields: Fields): Promise<AuditAnswer> {
-  const [, inode, offset] = /^(\d{1,20})-(\d{1,15})$/.exec(c.req.query("from") ?? "") ?? [];
-  const at = (name: string) => fields.get(name) || undefined;
+type Place = AuditQuestion["from"];
+
+/** @throws Refusal if a field is wrong, or the visitor may no longer see the audit */
+function questionOf(c: ConsoleRequest, file: string, fields: Fields, from: Place): AuditQuestion {
   const visitor = visitorOf(c);
+  requireManager(visitor.snapshot, visitor.actor);
+  const at = (name: string) => fields.get(name) || undefined;
   const filter = {
     user: at("user"),
     table: at("table"),
     operation: at("operation"),
+    requestId: at("request"),
     outcome: auditOutcomes.find((one) => one === at("outcome")),
     group: groupIn(visitor, at("group")),
     since: readMomentOf("From", at("start") ?? at("since")) ?? 0,
     until: readMomentOf("Until", at("until")) ?? Number.POSITIVE_INFINITY,
   };
-  const from = inode === undefined ? undefined : { inode, offset: Number(offset) };
-  const visible = visibleTo(visitor);
-  const question = { file, filter, visible, from, limit: PAGE, timeoutMs: TIMEOUT_MS };
+  return { file, filter, visible: visibleTo(visitor), from, limit: PAGE, timeoutMs: TIMEOUT_MS };
+}
+
+async function search<Name extends "search" | "csv">(
+  c: ConsoleRequest,
+  name: Name,
+  question: AuditQuestion,
+  most?: number,
+): Promise<Answers[Name]> {
   try {
-    return await askAudit<AuditAnswer>(c, question, LONGEST_MS);
+    return await askAudit(c, name, question, LONGEST_MS, most);
   } catch (error) {
     if (error instanceof Refusal) throw error;
-    c.var.gateway.log.warn({ file, reason: messageOf(error) }, "the audit cannot be read");
+    c.var.gateway.log.warn(
+      { file: question.file, reason: messageOf(error) },
+      "the audit cannot be read",
+    );
     throw new Refusal("busy", { message: "The audit files cannot be read now; try again later" });
   }
+}
+
+const filters = ["user", "table", "operation", "group", "request", "outcome"];
+const times = ["since", "start", "until"];
+
+/** The fields of the form, from the query of a page. */
+function readFilter(c: ConsoleRequest): Fields {
+  const names = [...filters, ...times];
+  const fields = new Map(names.map((name) => [name, (c.req.query(name) ?? "").trim()]));
+  if (c.req.query("since") === undefined) fields.set("since", "24h");
+  return fields;
+}
+
+/** Lines of an export, and of each of its searches. */
+export const EXPORTED = 50_000;
+const EXPORTED_AT_ONCE = 5000;
+const EXPORT_MS = 5 * 60_000;
+const RETRY_MS = 200;
+
+async function* exportLines(c: ConsoleRequest, file: string, fields: Fields) {
+  const deadline = performance.now() + EXPORT_MS;
+  let page: CsvPage | undefined;
+  for (let left = EXPORTED; ; left -= page.count) {
+    const limit = Math.min(left, EXPORTED_AT_ONCE);
+    // Judged again each time: an export may take minutes.
+    const question = { ...questionOf(c, file, fields, page?.next), limit };
+    page = await searchWhenFree(c, question, deadline);
+    yield page.csv;
+    const { next, isLost, reached, count } = page;
+    if (isLost) yield csvNote("Incomplete: the audit files have been rotated. Export again.");
+    if (isLost || next === undefined) return;
+    const isLate = performance.now() > deadline;
+    if (!isLate && count < left) continue;
+    const limits = isLate ? "5 minutes" : `${EXPORTED} lines`;
+    yield csvNote(
+      `Incomplete: cut after ${limits}. Older lines, before about ${reached}, are missing. Choose a shorter period.`,
+    );
+    return;
+  }
+}
+
+/** Leaves a search free for pages, and waits while there are others. */
+async function searchWhenFree(c: ConsoleRequest, question: AuditQuestion, deadline: number) {
+  for (;;) {
+    try {
+      return await search(c, "csv", question, MOST_SEARCHES - 1);
+    } catch (error) {
+      const isBusy = error instanceof Refusal && error.retryAfter !== undefined;
+      if (!isBusy || performance.now() > deadline) throw error;
+      await setTimeout(RETRY_MS, undefined, { signal: c.req.raw.signal });
+    }
+  }
+}
+
+/** Sends the lines of the page's filter as CSV, newest first. */
+export async function exportAudit(c: ConsoleRequest): Promise<Response> {
+  const { file } = c.var.gateway.configuration.audit;
+  if (file === undefined) throw new Refusal("not_found");
+  const lines = exportLines(c, file, readFilter(c));
+  // Before the head is sent, a failure still gets a page.
+  const first = await lines.next();
+  async function* bytes() {
+    yield Buffer.from(csvHead + (first.value ?? ""));
+    for await (const text of lines) yield Buffer.from(text);
+  }
+  const name = `audit-${new Date().toISOString().slice(0, 10)}.csv`;
+  return c.body(ReadableStream.from(bytes()), 200, {
+    "Content-Type": "text/csv; charset=utf-8; header=present",
+    "Content-Disposition": `attachment; filename="${name}"`,
+  });
 }
 
 export async function showAudit(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   requireManager(visitor.snapshot, visitor.actor);
   const { file } = c.var.gateway.configuration.audit;
-  const names = ["user", "table", "operation", "group", "outcome", "since", "start", "until"];
-  const fields = new Map(names.map((name) => [name, (c.req.query(name) ?? "").trim()]));
-  if (c.req.query("since") === undefined) fields.set("since", "24h");
+  const fields = readFilter(c);
+  const [, inode, offset] = /^(\d{1,20})-(\d{1,15})$/.exec(c.req.query("from") ?? "") ?? [];
+  const from = inode === undefined ? undefined : { inode, offset: Number(offset) };
   let failure: Failure | undefined;
   let answer: AuditAnswer | undefined;
   try {
-    if (file !== undefined) answer = await search(c, file, fields);
+    if (file !== undefined) {
+      answer = await search(c, "search", questionOf(c, file, fields, from));
+    }
   } catch (error) {
     failure = failureOf(error);
   }
@@ -324,9 +412,11 @@ export async function showAudit(c: ConsoleRequest): Promise<Response> {
     html`<p class="actions">${linkButton("Search further back", "/audit", { ...again, from: `${next.inode}-${next.offset}` })}</p>
 ${reached !== undefined && html`<p class="quiet">Searched back to about ${reached.slice(0, 19).replace("T", " ")} UTC.</p>`}`;
   const found = html`${table("Audit", columns, rows, none)}${older}`;
+  const isExported = file !== undefined && failure === undefined && lines.length > 0;
   return sendPage(c, {
     title: "Audit",
     section: "Audit",
+    actions: isExported && linkButton("Export as CSV", "/audit.csv", again),
     failure,
     content: html`${file === undefined ? noFile : html`${filterForm(fields)}${!failure && found}`}
 ${file !== undefined && !visitor.isAdministrator && html`<p class="quiet">Only queries and grants on databases on which you may grant are shown.</p>`}`,
@@ -338,23 +428,31 @@ const MOST_MEMORY_MB = 128;
 
 let searches = 0;
 
-/** Searches the audit files in a thread. @throws Refusal `busy`, or the file system's error */
-export async function askAudit<Answer>(
+interface Answers {
+  readonly search: AuditAnswer;
+  readonly csv: CsvPage;
+  readonly summary: AuditSummary;
+}
+
+/** Reads the audit files in a thread. @throws Refusal `busy`, or the file system's error */
+export async function askAudit<Name extends keyof Answers>(
   c: ConsoleRequest,
+  program: Name,
   question: AuditQuestion | SummaryQuestion,
   timeoutMs: number,
-): Promise<Answer> {
+  most = MOST_SEARCHES,
+): Promise<Answers[Name]> {
   const busy = new Refusal("busy", { retryAfter: 2 });
-  if (searches >= MOST_SEARCHES) throw busy;
+  if (searches >= most) throw busy;
   searches += 1;
   const worker = new Worker(siblingModule(import.meta.url, "audit-program"), {
-    workerData: question,
+    workerData: { program, question },
     resourceLimits: { maxOldGenerationSizeMb: MOST_MEMORY_MB },
   });
   const signal = AbortSignal.any([c.req.raw.signal, AbortSignal.timeout(timeoutMs)]);
   signal.addEventListener("abort", () => void worker.terminate());
   try {
-    return await new Promise<Answer>((resolve, reject) => {
+    return await new Promise<Answers[Name]>((resolve, reject) => {
       worker
         .once("message", resolve)
         .once("error", reject)

@@ -142,7 +142,7 @@ async function summarize(c: ConsoleRequest, since: number): Promise<AuditSummary
   const limits = { since, hours: HOURS, top: SHOWN, timeoutMs: TIMEOUT_MS };
   try {
     const question = { file, visible: visibleTo(visitorOf(c)), ...limits };
-    return await askAudit<AuditSummary>(c, question, LONGEST_MS);
+    return await askAudit(c, "summary", question, LONGEST_MS);
   } catch (error) {
     log.warn({ file, reason: messageOf(error) }, "the audit cannot be counted");
     return undefined;
