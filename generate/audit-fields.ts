@@ -25,14 +25,33 @@ function allowedIn(field: z.infer<typeof fieldShape>): string {
   return words?.map((word) => `\`"${word}"\``).join(", ") ?? field.type ?? "any";
 }
 
+/** Fields that all lines have. */
+const common = ["level", "time", "msg"];
+
+function rowOf(field: string, node: z.infer<typeof fieldShape>, isRequired: boolean): string {
+  const when = isRequired ? "always" : "where it applies";
+  return `| \`${field}\` | ${allowedIn(node)} | ${when} | ${node.description ?? ""} |`;
+}
+
+function table(rows: readonly string[]): string {
+  const head = ["| Field | Type | There | Meaning |", "| --- | --- | --- | --- |"];
+  return [...head, ...rows, ""].join("\n");
+}
+
 function section([name, schema]: [string, z.ZodType]): string {
   const { description, properties, required } = lineShape.parse(z.toJSONSchema(schema));
-  const rows = Object.entries(properties).map(([field, node]) => {
-    const when = required.includes(field) ? "always" : "where it applies";
-    return `| \`${field}\` | ${allowedIn(node)} | ${when} | ${node.description ?? ""} |`;
-  });
-  const head = ["| Field | Type | There | Meaning |", "| --- | --- | --- | --- |"];
-  return [`### \`${name}\``, "", description, "", ...head, ...rows, ""].join("\n");
+  const own = Object.entries(properties).filter(([field]) => !common.includes(field));
+  const rows = own.map(([field, node]) => rowOf(field, node, required.includes(field)));
+  const kinds = allowedIn(properties.msg ?? {});
+  const about = `${description} \`msg\` is ${kinds}.`;
+  return [`### \`${name}\``, "", about, "", table(rows)].join("\n");
+}
+
+function commonTable(): string {
+  const { properties } = lineShape.parse(z.toJSONSchema(auditLines.request));
+  const { level = {}, time = {} } = properties;
+  const msg = { type: "string", description: "Kind of line, as in the sections below." };
+  return table([rowOf("level", level, true), rowOf("time", time, true), rowOf("msg", msg, true)]);
 }
 
 /** Replaces the tables in the page. @throws Error if the page lacks the markers */
@@ -41,7 +60,8 @@ export function withAuditFields(page: string): string {
   const stop = page.indexOf(end);
   if (start === -1 || stop < start) throw new Error(`The page lacks ${begin} or ${end}`);
   const sections = Object.entries(auditLines).map(section).join("\n");
-  return `${page.slice(0, start + begin.length)}\n\n${sections}\n${page.slice(stop)}`;
+  const text = `Every line has these fields:\n\n${commonTable()}\n${sections}`;
+  return `${page.slice(0, start + begin.length)}\n\n${text}\n${page.slice(stop)}`;
 }
 
 if (import.meta.main) {

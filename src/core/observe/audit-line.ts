@@ -18,7 +18,7 @@ const accessVersion = text(
 const level = z
   .enum(["info", "warn", "error"])
   .describe(
-    "`info`: allowed or completed. `warn`: denied. `error`: the gateway or the upstream failed.",
+    "`info`: allowed or completed. `warn`: denied, by the gateway or by a limit of the caller that the engine enforces, such as `too_many_changes`, `row_denied` and `approval_stale`. `error`: the gateway or the upstream failed (5xx), or an access file was rejected.",
   );
 
 export const author = z
