@@ -21,17 +21,37 @@ export function withReference(page: string): string {
   const start = page.indexOf(begin);
   const stop = page.indexOf(end);
   if (start === -1 || stop < start) throw new Error(`The page lacks ${begin} or ${end}`);
-  const reference = schemaTables().map(referenceSection).join("\n");
+  const reference = sectionsOf(schemaTables()).map(referenceSection).join("\n");
   return `${page.slice(0, start + begin.length)}\n\n${reference}\n${page.slice(stop)}`;
 }
 
-function referenceSection({ name, isArray, node, description, keys }: SchemaTable): string {
-  const title = isArray ? `[[${name}]]` : `[${name}]`;
-  const rows = keys.map(([key, member]) =>
-    row([`\`${key}\``, initial(node, key, member), allowedBy(member), meaning(member)]),
-  );
+/** Each table of the file's top level with the tables below it. */
+function sectionsOf(tables: readonly SchemaTable[]): SchemaTable[][] {
+  const sections = new Map<string, SchemaTable[]>();
+  for (const table of tables) {
+    const [name = ""] = table.name.split(".");
+    sections.set(name, [...(sections.get(name) ?? []), table]);
+  }
+  return [...sections.values()];
+}
+
+function titleOf({ name, isArray }: SchemaTable): string {
+  return isArray ? `[[${name}]]` : `[${name}]`;
+}
+
+function referenceSection(tables: readonly SchemaTable[]): string {
+  const [first] = tables;
+  if (first === undefined) return "";
+  const rows = tables.flatMap((table) => {
+    const { node, description, keys } = table;
+    const about = table === first ? [] : [row([`\`${titleOf(table)}\``, "", "", description])];
+    const own = keys.map(([key, member]) =>
+      row([`\`${key}\``, initial(node, key, member), allowedBy(member), meaning(member)]),
+    );
+    return [...about, ...own];
+  });
   const head = [row(["Key", "Default", "Allowed", "Meaning"]), row(["---", "---", "---", "---"])];
-  return [`### \`${title}\``, "", description, "", ...head, ...rows, ""].join("\n");
+  return [`### \`${titleOf(first)}\``, "", first.description, "", ...head, ...rows, ""].join("\n");
 }
 
 function initial(table: SchemaNode, key: string, node: SchemaNode): string {
