@@ -94,14 +94,14 @@ interface Accepted {
 /** Both ways in which the page checks a token: the query, and the commands. @returns the token */
 async function checkAccepted(
   t: Test,
-  { page, gateway, issuer }: Open,
+  { gateway, issuer }: Open,
   { claims, header = typ, user, entry, role = "ReadOnly" }: Accepted,
 ): Promise<string> {
   const token = await issuer.sign("gatehouse", { header, claims: { ...base(), ...claims } });
   const answer = await gateway.query(select, token);
   t.equal(answer.status, 200, answer.text);
   t.match(await auditOf(gateway, answer), { user, operations: [{ entry, role }] });
-  const check = page.sh.find((code) => code.includes("token explain -")) ?? "";
+  const [check = ""] = readPage("issuers.md").sh;
   const printed = await runInShell(gateway, check, { TOKEN: token });
   const [place = "", group] = entry.replace(/\)$/, "").split(" (group ");
   const of = group === undefined ? "" : ` (group ${group})`;
