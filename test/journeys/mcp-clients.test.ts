@@ -12,6 +12,9 @@ const recipes = Array.from(
   page.matchAll(/^### .*?\(`(\S+?)`.*?\)\n.*?^```(js|sh)\n(.*?)^```$/gms),
   ([, name = "", language = "", code = ""]) => ({ name, language, code }),
 );
+const [, earlier = ""] = /^Version 1 .*?^```js\n(.*?)^```$/ms.exec(page) ?? [];
+const code = recipes[0]?.code.replace(/^.*\n/, earlier) ?? "";
+recipes.push({ name: "@modelcontextprotocol/sdk", language: "js", code });
 
 t.test(
   "the recipe of every installed client works as documented",
@@ -35,12 +38,12 @@ t.test(
     const shown = recipes.map(({ name }) => name);
     t.strictSame(shown, [
       "@modelcontextprotocol/client",
-      "@modelcontextprotocol/sdk",
       "@langchain/mcp-adapters",
       "@openai/agents",
       "@ai-sdk/mcp",
       "@mastra/mcp",
       "@modelcontextprotocol/inspector",
+      "@modelcontextprotocol/sdk",
     ]);
   },
 );
