@@ -1,3 +1,4 @@
+import { serialize } from "node:v8";
 import t from "tap";
 import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
 import { parseQuery, parseQueryInSlices, parseQueryInSteps } from "../../src/core/query/parse.ts";
@@ -37,7 +38,9 @@ function counted(body: string) {
 t.test("a long body is parsed in steps of bounded length, with the same result", async (t) => {
   for (const [name, body] of Object.entries(longBodies)) {
     const { count, query } = counted(body);
-    t.strictSame(query, parseQuery(Buffer.from(body), widened), name);
+    // Comparing such values member by member takes a minute.
+    const whole = serialize(parseQuery(Buffer.from(body), widened));
+    t.ok(serialize(query).equals(whole), name);
     t.ok(count > body.length / 1024 / 4, `${name}: ${count} steps for ${body.length} bytes`);
   }
 });
