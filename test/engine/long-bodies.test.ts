@@ -186,11 +186,12 @@ t.test("no body makes other users of a SQLite database wait", async (t) => {
   }
 
   const baseline = { selects: 0, checks: 0 };
-  for (let count = 0; count < 3; count++) {
+  const measureOrdinary = async () => {
     const { selects, checks } = await measure(query, admin, ordinary);
     baseline.selects = Math.max(baseline.selects, selects);
     baseline.checks = Math.max(baseline.checks, checks);
-  }
+  };
+  for (let count = 0; count < 3; count++) await measureOrdinary();
   const callers = [
     { caller: "plain", token: plain },
     { caller: "narrowed", token: narrowed },
@@ -213,6 +214,8 @@ t.test("no body makes other users of a SQLite database wait", async (t) => {
       least.checks < longest(baseline.checks) &&
       least.turn < LONGEST_TURN_MS;
     for (let tries = 0; !isShort() && tries < TRIES; tries++) {
+      // The machine may be busier than at the start.
+      if (tries > 0) await measureOrdinary();
       const found = await measure(door, token, shape);
       least.selects = Math.min(least.selects, found.selects);
       least.checks = Math.min(least.checks, found.checks);

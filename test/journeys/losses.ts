@@ -113,7 +113,11 @@ const table: [how: string, refusal: Pick<Way, "code" | "afterRestore">, act: Act
 
 export const ways: readonly Way[] = table.map(([how, refusal, act]) => ({ how, ...refusal, act }));
 
-/** One way for each code. */
-export const oneWayEach = ways.filter(
-  ({ code }, at) => ways.findIndex((way) => way.code === code) === at,
+/**
+ * One way for each code, of those that have only that one: a user who is removed by the API may be
+ * revoked before it is gone.
+ */
+const certain = ways.filter(({ code, afterRestore = code }) => afterRestore === code);
+export const oneWayEach = certain.filter(
+  ({ code }, at) => certain.findIndex((way) => way.code === code) === at,
 );
