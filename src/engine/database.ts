@@ -1,6 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import type { Logger } from "pino";
 import { ClientError } from "../core/base/client-error.ts";
+import { FairQueue } from "../core/base/fair-queue.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import { isPlainName } from "../core/query/names.ts";
 import { isOperationName } from "../core/query/operations.ts";
@@ -11,7 +12,6 @@ import {
   type Database,
   type DatabaseQuery,
   type DatabaseTarget,
-  FairLimiter,
   type ForwardedRequest,
   type QueryMetrics,
   type RunReport,
@@ -96,7 +96,7 @@ export class EngineDatabase implements Database, DatabaseTarget {
   readonly targets: readonly DatabaseTarget[] = [this];
   readonly #store: Store;
   readonly #options: EngineDatabaseOptions;
-  readonly #limiter: FairLimiter;
+  readonly #limiter: FairQueue;
   readonly #healthCheck: HealthCheck;
   #running = 0;
   #onIdle: (() => void) | undefined;
@@ -106,8 +106,9 @@ export class EngineDatabase implements Database, DatabaseTarget {
     this.name = name;
     this.#store = store;
     this.#options = options;
-    const limits = { slots, maxWaiting: slots * WAITING_PER_SLOT, timeoutMs };
-    this.#limiter = new FairLimiter(limits, metrics.waits);
+    const { waits } = metrics;
+    const maxWaiting = slots * WAITING_PER_SLOT;
+    this.#limiter = new FairQueue({ slots, maxWaiting, timeoutMs, waits });
     metrics.include(this.#limiter);
     this.#healthCheck = new HealthCheck(() =>
       store.check().then(
@@ -135,7 +136,7 @@ export class EngineDatabase implements Database, DatabaseTarget {
       void this.#answer(query, sink)
         .catch((error: unknown) => sink.fail(error))
         .finally(() => {
-          this.#limiter.release(query.user);
+          this.#limiter.release({ key: query.user });
           if (--this.#running === 0) this.#onIdle?.();
         });
     });

@@ -7,7 +7,12 @@ import {
   deriveHere,
   type HashOrder,
 } from "../../src/core/identity/hash.ts";
-import { type HashBounds, HashQueue, hashBounds } from "../../src/core/identity/hashing.ts";
+import {
+  type HashBounds,
+  HashQueue,
+  hashBounds,
+  RecentLogins,
+} from "../../src/core/identity/hashing.ts";
 import {
   hashPassword,
   requireUsablePassword,
@@ -106,7 +111,7 @@ const busy = { code: "login_busy", retryAfter: 1 };
 
 /** A queue whose tasks run until `end`. */
 function observed(bounds: Partial<HashBounds> = {}) {
-  const queue = new HashQueue({ atOnce: 1, memory: 100, waiting: 4, ...bounds });
+  const queue = new HashQueue({ atOnce: 1, memory: 100, waiting: 4, ...bounds }, new RecentLogins());
   const begun: string[] = [];
   const ends = new Map<string, () => void>();
   const put = (
@@ -202,7 +207,7 @@ t.test("concurrent tasks fit into memory, and a task that never fits runs by its
 });
 
 t.test("a failed task frees its place", async (t) => {
-  const queue = new HashQueue({ atOnce: 1, memory: 1, waiting: 1 });
+  const queue = new HashQueue({ atOnce: 1, memory: 1, waiting: 1 }, new RecentLogins());
   const failing = queue.run(1, { address: "a" }, () => Promise.reject(new Error("broken")));
   await t.rejects(failing, { message: "broken" });
   t.equal(await queue.run(1, { address: "a" }, async () => "next"), "next");

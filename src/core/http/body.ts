@@ -3,11 +3,11 @@ import type { Duplex } from "node:stream";
 import { parse } from "content-type";
 import type * as z from "zod";
 import { refusalCodeOf } from "../administration/actions.ts";
+import { Sums } from "../base/fair-queue.ts";
 import { Refusal } from "../base/refusal.ts";
 import { keepDigits } from "../json/exact.ts";
 import { JsonFault } from "../json/fault.ts";
 import { requireOneReading } from "../json/tape.ts";
-import { Sums } from "../upstream/database.ts";
 import { freeMemory } from "../upstream/http1/connection.ts";
 import { type Exchange, fairnessKey, hasBody } from "./exchange.ts";
 

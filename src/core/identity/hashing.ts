@@ -1,6 +1,7 @@
 import { availableParallelism } from "node:os";
 import { LRUCache } from "lru-cache";
 import type { HashCosts } from "../access/password-hash.ts";
+import { type Entrant, FairQueue } from "../base/fair-queue.ts";
 import {
   type Call,
   ChannelClosedError,
@@ -25,13 +26,16 @@ export class RecentLogins {
     if (username !== undefined) this.#users.set(username, true);
   }
 
-  /** Addresses cannot be claimed by others. A claimed username harms only this user. */
-  lineOf({ username, address, isShared }: HashClient): Line {
-    if (!isShared && this.#addresses.has(address)) return { rank: 2, name: `2 ${address}` };
+  /**
+   * The line of a known address (rank 2), a known user (1) or a stranger (0). Addresses cannot be
+   * claimed by others. A claimed username harms only this user.
+   */
+  lineOf({ username, address, isShared }: HashClient): Entrant {
+    if (!isShared && this.#addresses.has(address)) return { rank: 2, key: `2 ${address}` };
     if (username !== undefined && this.#users.has(username)) {
-      return { rank: 1, name: `1 ${username}` };
+      return { rank: 1, key: `1 ${username}` };
     }
-    return { rank: 0, name: `0 ${address}` };
+    return { rank: 0, key: `0 ${address}` };
   }
 }
 
@@ -39,6 +43,7 @@ export interface HashBounds {
   readonly atOnce: number;
   /** KiB for all running tasks. A task that needs more runs by itself. */
   readonly memory: number;
+  /** Of each rank. */
   readonly waiting: number;
 }
 
@@ -54,107 +59,29 @@ export function busy(detail?: string): Refusal {
   return new Refusal("login_busy", { retryAfter: 1, ...(detail !== undefined && { detail }) });
 }
 
-interface Line {
-  readonly name: string;
-  /** 2 for a known address, 1 for a known user, 0 for a stranger. */
-  readonly rank: number;
-}
-
-interface Waiter extends Line {
-  readonly memory: number;
-  readonly turn: PromiseWithResolvers<void>;
-}
-
-/**
- * A short queue in which each address or known user has its own line, and lines take turns. Each
- * rank has its own places. When these are full, the longest line loses its last task. Turns alternate
- * between ranks. A flood from one address therefore blocks no one else, and a flood from many
- * addresses blocks only strangers.
- */
+/** A flood from one address blocks no one else, and one from many addresses only strangers. */
 export class HashQueue implements HashMetrics {
   readonly times: Durations = { add() {} };
-  readonly #bounds: HashBounds;
+  readonly #queue: FairQueue;
   readonly #recent: RecentLogins;
-  /** The line whose first waiter comes first was served least recently. */
-  #waiters: Waiter[] = [];
-  #lastRank = 0;
-  #running = 0;
-  #memory = 0;
 
-  constructor(bounds: HashBounds, recent = new RecentLogins()) {
-    this.#bounds = bounds;
+  constructor({ atOnce, memory, waiting }: HashBounds, recent: RecentLogins) {
+    this.#queue = new FairQueue({ slots: atOnce, maxWeight: memory, maxWaiting: waiting });
     this.#recent = recent;
   }
 
   get running(): number {
-    return this.#running;
+    return this.#queue.busy;
   }
 
   get waiting(): number {
-    return this.#waiters.length;
+    return this.#queue.waiting;
   }
 
   /** @throws Refusal `login_busy` if the queue is full, or the client disconnects while it waits */
-  async run<T>(memory: number, client: HashClient, task: () => Promise<T>): Promise<T> {
-    if (client.signal?.aborted) throw busy();
-    const line = this.#recent.lineOf(client);
-    const waiter = { ...line, memory, turn: Promise.withResolvers<void>() };
-    // A task that can start at once needs no place.
-    if (!this.#hasRoom(waiter)) this.#requirePlace(line);
-    this.#waiters.push(waiter);
-    const leave = () => this.#drop(waiter);
-    client.signal?.addEventListener("abort", leave);
-    this.#admit();
-    try {
-      await waiter.turn.promise;
-    } finally {
-      client.signal?.removeEventListener("abort", leave);
-    }
-    try {
-      return await task();
-    } finally {
-      this.#running--;
-      this.#memory -= memory;
-      this.#admit();
-    }
-  }
-
-  /** @throws Refusal `login_busy` if no place of this rank is free, and no other line is longer */
-  #requirePlace({ name, rank }: Line): void {
-    const ofRank = this.#waiters.filter((one) => one.rank === rank);
-    if (ofRank.length < this.#bounds.waiting) return;
-    const lines = Map.groupBy(ofRank, (one) => one.name);
-    const longest = [...lines.values()].reduce((a, b) => (b.length > a.length ? b : a), []);
-    const last = longest.at(-1);
-    if (last === undefined || longest.length <= (lines.get(name)?.length ?? 0) + 1) throw busy();
-    this.#drop(last);
-  }
-
-  #drop(waiter: Waiter): void {
-    this.#waiters = this.#waiters.filter((one) => one !== waiter);
-    // Without effect on a task that has started.
-    waiter.turn.reject(busy());
-    this.#admit();
-  }
-
-  #hasRoom({ memory }: Waiter): boolean {
-    if (this.#running === 0) return true;
-    return this.#running < this.#bounds.atOnce && this.#memory + memory <= this.#bounds.memory;
-  }
-
-  /** Starts tasks until the next one does not fit. Smaller ones must not overtake it forever. */
-  #admit(): void {
-    for (;;) {
-      const next = this.#waiters.find(({ rank }) => rank !== this.#lastRank) ?? this.#waiters[0];
-      if (next === undefined || !this.#hasRoom(next)) return;
-      const others = this.#waiters.filter(({ name }) => name !== next.name);
-      const ofLine = this.#waiters.filter((one) => one.name === next.name && one !== next);
-      this.#waiters = [...others, ...ofLine];
-      this.#lastRank = next.rank;
-      this.#running++;
-      this.#memory += next.memory;
-      next.turn.resolve();
-    }
+  run<T>(memory: number, client: HashClient, task: () => Promise<T>): Promise<T> {
+    const entrant = { ...this.#recent.lineOf(client), weight: memory };
+    return this.#queue.hold(entrant, client.signal, task, busy);
   }
 }
 

@@ -1,3 +1,4 @@
+import { FairQueue } from "../base/fair-queue.ts";
 import { Refusal } from "../base/refusal.ts";
 import {
   type AnswerSink,
@@ -11,7 +12,6 @@ import {
   type Database,
   type DatabaseQuery,
   type DatabaseTarget,
-  FairLimiter,
   type ForwardedRequest,
   overloaded,
   type QueryMetrics,
@@ -114,7 +114,7 @@ function lengthField(request: UpstreamRequest): string {
 export class Backend implements Candidate, DatabaseTarget {
   readonly name: string;
   /** Queries wait here rather than in the pool, so no user waits for another user's flood. */
-  readonly limiter: FairLimiter;
+  readonly limiter: FairQueue;
   isLive = true;
   failedAt = Number.NEGATIVE_INFINITY;
   readonly #pool: ConnectionPool;
@@ -135,9 +135,10 @@ export class Backend implements Candidate, DatabaseTarget {
     const { healthPath: path, credential, clientTimeoutMs = CLIENT_TIMEOUT_MS } = options;
     const host = target.socketPath === undefined ? new URL(target.origin).host : "localhost";
     const maxWaiting = connections * WAITING_PER_CONNECTION;
-    const limits = { slots: connections, maxWaiting, timeoutMs: responseTimeoutMs };
+    const { waits } = metrics;
+    const limits = { slots: connections, maxWaiting, timeoutMs: responseTimeoutMs, waits };
     this.name = targetName(target);
-    this.limiter = new FairLimiter(limits, metrics.waits);
+    this.limiter = new FairQueue(limits);
     metrics.include(this.limiter);
     this.#limits = { responseTimeoutMs, clientTimeoutMs };
     this.#pool = new ConnectionPool(target, options);
@@ -311,7 +312,7 @@ class Delivery {
   }
 
   #send(backend: Backend): void {
-    const release = () => backend.limiter.release(this.#query.user);
+    const release = () => backend.limiter.release({ key: this.#query.user });
     if (this.#sink.isGone) {
       release();
       return;

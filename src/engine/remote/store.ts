@@ -2,6 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import { sql } from "kysely";
 import type { Logger } from "pino";
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
+import { anyone, FairQueue } from "../../core/base/fair-queue.ts";
 import type { QueryLimit } from "../../core/query/limits.ts";
 import { LONG_BODY } from "../../core/query/parse.ts";
 import type { ParsedOperations } from "../../core/query/query.ts";
@@ -23,7 +24,7 @@ import { writeLongCells } from "../sql/values.ts";
 import type { QueryRequest, SchemaPath, Store } from "../store.ts";
 import { ConnectionLost, type Dialect, type Mode, type Session } from "./dialect.ts";
 import { refused } from "./failures.ts";
-import { ConcurrencyLimiter, ConnectionPool, type ConnectionSource } from "./pool.ts";
+import { ConnectionPool, type ConnectionSource } from "./pool.ts";
 import { type TransactionOptions, Transactions } from "./transaction.ts";
 
 /** Uses a connection of its own, so that it does not wait for queries. */
@@ -136,9 +137,9 @@ class RemoteStore<Leased extends Session> implements Store {
   readonly #pool: ConnectionPool<Leased>;
   readonly #check: DatabaseCheck<Leased>;
   readonly #transactions: Transactions<Leased>;
-  readonly #slots: ConcurrencyLimiter;
+  readonly #slots: FairQueue;
   /** Limits streams to part of the slots, because a slow client holds one. */
-  readonly #streamSlots: ConcurrencyLimiter;
+  readonly #streamSlots: FairQueue;
   readonly #reachability: Reachability;
 
   constructor({ dialect, pool, poolSize, check, timeLimit, log }: RemoteStoreOptions<Leased>) {
@@ -146,8 +147,8 @@ class RemoteStore<Leased extends Session> implements Store {
     this.#pool = pool;
     this.#check = check;
     this.#transactions = new Transactions(pool, dialect, timeLimit);
-    this.#slots = new ConcurrencyLimiter(poolSize);
-    this.#streamSlots = new ConcurrencyLimiter(Math.ceil(poolSize / 2));
+    this.#slots = new FairQueue({ slots: poolSize });
+    this.#streamSlots = new FairQueue({ slots: Math.ceil(poolSize / 2) });
     this.#reachability = new Reachability(dialect.name, log);
   }
 
@@ -181,7 +182,7 @@ class RemoteStore<Leased extends Session> implements Store {
     if (operation === undefined) throw new Error("Only a Select can be streamed");
     const { database } = operation.fields;
     const options = { mode: modeOf(operation), database, stream };
-    await this.#streamSlots.hold(query.signal, () =>
+    await this.#streamSlots.hold(anyone, query.signal, () =>
       this.#hold(query, () =>
         this.#transactions.run(options, query, async (session) => {
           stream.reset();
@@ -222,7 +223,7 @@ class RemoteStore<Leased extends Session> implements Store {
   /** Runs `work` in a slot. Only refusals and errors that may be logged leave this method. */
   async #hold<Result>({ signal }: AbortController, work: () => Promise<Result>): Promise<Result> {
     try {
-      const answer = await this.#slots.hold(signal, work);
+      const answer = await this.#slots.hold(anyone, signal, work);
       this.#reachability.noteSuccess();
       return answer;
     } catch (error) {

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from "node:timers/promises";
+import { anyone, FairQueue } from "../../core/base/fair-queue.ts";
 import { EngineRefusal, queryTimedOut, UnknownOutcome } from "../refusal.ts";
 import type { RowStream } from "../spool.ts";
 import {
@@ -9,7 +10,7 @@ import {
   type Session,
 } from "./dialect.ts";
 import { OutdatedTable } from "./known-tables.ts";
-import { ConcurrencyLimiter, type ConnectionPool } from "./pool.ts";
+import type { ConnectionPool } from "./pool.ts";
 
 /** How long a canceled statement may take to end. */
 const CANCEL_TIME_MS = 1000;
@@ -38,7 +39,7 @@ export class Transactions<Leased extends Session> {
   readonly #dialect: Dialect<Leased>;
   readonly #timeLimit: number;
   /** Retries run one at a time, so that they do not conflict with each other. */
-  readonly #again = new ConcurrencyLimiter(1);
+  readonly #again = new FairQueue({ slots: 1 });
 
   constructor(pool: ConnectionPool<Leased>, dialect: Dialect<Leased>, timeLimit: number) {
     this.#pool = pool;
@@ -72,7 +73,7 @@ export class Transactions<Leased extends Session> {
       return await runOnce();
     } catch (error) {
       if (!mayRetry(error)) throw error;
-      return await this.#again.hold(signal, () => runAgain(runOnce, mayRetry));
+      return await this.#again.hold(anyone, signal, () => runAgain(runOnce, mayRetry));
     } finally {
       clearTimeout(timer);
     }

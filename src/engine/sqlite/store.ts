@@ -3,10 +3,10 @@ import { openSync, readdirSync, rmSync } from "node:fs";
 import { type FileHandle, open, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Logger } from "pino";
+import { anyone, FairQueue } from "../../core/base/fair-queue.ts";
 import { ChannelClosedError, ChildProgram, howEnded, siblingModule } from "../../core/base/ipc.ts";
 import { isReadOnly } from "../../core/query/query.ts";
 import { EngineRefusal, queryTimedOut, UnknownOutcome } from "../refusal.ts";
-import { ConcurrencyLimiter } from "../remote/pool.ts";
 import { type Answer, jsonAnswer, type RowStream } from "../spool.ts";
 import type { QueryRequest, SchemaPath, Store } from "../store.ts";
 import { refusing } from "./failures.ts";
@@ -46,8 +46,8 @@ class WorkerPool {
   readonly #log: Logger;
   readonly #workers = new Set<WorkerProcess>();
   readonly #idle: WorkerProcess[] = [];
-  readonly #running = new ConcurrencyLimiter(RUNNING_LIMIT);
-  readonly #parsing = new ConcurrencyLimiter(PARSING_LIMIT);
+  readonly #running = new FairQueue({ slots: RUNNING_LIMIT });
+  readonly #parsing = new FairQueue({ slots: PARSING_LIMIT });
 
   constructor(directory: string, { timeLimit, log, isGuest }: SqliteOptions) {
     this.#args = [directory, isGuest ? "guest" : "owner"];
@@ -58,7 +58,7 @@ class WorkerPool {
 
   /** `onSpilled` receives the numbers of bytes and rows that are streamed in the file. */
   run(task: Task, signal: AbortSignal, onSpilled: OnSpilled): Promise<Answer> {
-    return this.#running.hold(signal, () =>
+    return this.#running.hold(anyone, signal, () =>
       this.#lend((worker) => {
         worker.onSpilled = onSpilled;
         return worker.perform("run", task, this.#timeLimitMs, signal);
@@ -78,7 +78,7 @@ class WorkerPool {
     onSpilled: OnSpilled,
     locking: Locking,
   ): Promise<{ readonly answer: Promise<Answer> }> {
-    return this.#parsing.hold(signal, async () => {
+    return this.#parsing.hold(anyone, signal, async () => {
       const { promise: isUnderWay, resolve: onUnderWay } = Promise.withResolvers<void>();
       const answer = this.#lend(async (worker) => {
         worker.onSpilled = onSpilled;
@@ -88,7 +88,7 @@ class WorkerPool {
           return worker.perform("run", undefined, this.#timeLimitMs, signal);
         };
         try {
-          return await locking(() => this.#running.hold(signal, run));
+          return await locking(() => this.#running.hold(anyone, signal, run));
         } finally {
           // It may still hold the body.
           if (signal.aborted) void worker.kill(signal.reason);

@@ -1,4 +1,5 @@
 import { hash } from "node:crypto";
+import { Sums } from "../../../core/base/fair-queue.ts";
 import { openWalDatabase } from "../../../core/base/files/wal-database.ts";
 import type { BodyFilter } from "../../../core/upstream/answer-stream.ts";
 import { type McpMessage, McpRefused } from "../message.ts";
@@ -203,24 +204,15 @@ export interface StreamRegister {
 
 export class OpenStreams implements StreamRegister {
   readonly #most: number;
-  readonly #counts = new Map<string, number>();
+  readonly #open = new Sums();
 
   constructor(most = MAX_STREAMS_PER_USER) {
     this.#most = most;
   }
 
-  get size(): number {
-    return this.#counts.size;
-  }
-
   take(username: string): (() => void) | undefined {
-    const count = this.#counts.get(username) ?? 0;
-    if (count >= this.#most) return undefined;
-    this.#counts.set(username, count + 1);
-    return () => {
-      const left = (this.#counts.get(username) ?? 0) - 1;
-      if (left > 0) this.#counts.set(username, left);
-      else this.#counts.delete(username);
-    };
+    if (this.#open.of(username) >= this.#most) return undefined;
+    this.#open.add(username, 1);
+    return () => this.#open.add(username, -1);
   }
 }

@@ -1,16 +1,16 @@
 import { mock } from "node:test";
 import * as fc from "fast-check";
 import t from "tap";
-import { FairLimiter } from "../../src/core/upstream/database.ts";
+import { FairQueue } from "../../src/core/base/fair-queue.ts";
 
 /** Takes a free slot and returns its user, who releases it. */
-function taken(limiter: FairLimiter, user: string): string {
-  if (!limiter.tryTake(user)) throw new Error("no slot");
+function taken(limiter: FairQueue, user: string): string {
+  if (!limiter.tryTake({ key: user })) throw new Error("no slot");
   return user;
 }
 
-function limiterOf(slots: number, maxWaiting: number): FairLimiter {
-  return new FairLimiter({ slots, maxWaiting, timeoutMs: 60_000 }, { add() {} });
+function limiterOf(slots: number, maxWaiting: number): FairQueue {
+  return new FairQueue({ slots, maxWaiting, timeoutMs: 60_000 });
 }
 
 interface Waiting {
@@ -18,13 +18,13 @@ interface Waiting {
   cancel(): void;
 }
 
-function join(limiter: FairLimiter, user: string): Waiting | undefined {
+function join(limiter: FairQueue, user: string): Waiting | undefined {
   const { promise: turn, resolve } = Promise.withResolvers<string | undefined>();
-  const cancel = limiter.wait(user, (end) => resolve(end === "slot" ? user : undefined));
+  const cancel = limiter.wait({ key: user }, (end) => resolve(end === "slot" ? user : undefined));
   return cancel && { turn, cancel };
 }
 
-function joined(limiter: FairLimiter, user: string): Waiting {
+function joined(limiter: FairQueue, user: string): Waiting {
   const place = join(limiter, user);
   if (place === undefined) throw new Error("no place");
   return place;
@@ -40,13 +40,13 @@ t.test("a slot goes to the user who holds the fewest and was served least recent
     return place;
   });
 
-  for (const slot of all) limiter.release(slot);
+  for (const slot of all) limiter.release({ key: slot });
   await places[0]?.turn;
   t.strictSame(order, ["bob", "carol", "flood"], "first the users who hold none");
-  limiter.release("bob");
+  limiter.release({ key: "bob" });
   await places[5]?.turn;
   t.equal(order.at(-1), "bob", "bob holds fewer slots than the flood");
-  for (const user of ["carol", "flood", "bob"]) limiter.release(user);
+  for (const user of ["carol", "flood", "bob"]) limiter.release({ key: user });
   await places[3]?.turn;
   t.strictSame(
     order.slice(4),
@@ -73,7 +73,7 @@ t.test("a newcomer displaces the last waiter of the longest queue", async (t) =>
     [flood[1], "flood"],
     [second, "bob"],
   ] as const) {
-    limiter.release(holder);
+    limiter.release({ key: holder });
     t.equal(await place?.turn, user);
     holder = user;
   }
@@ -93,7 +93,7 @@ t.test("a wait ends after the timeout, and later waits go on", async (t) => {
   };
   const waits: number[] = [];
   const limits = { slots: 1, maxWaiting: 9, timeoutMs: 100 };
-  const limiter = new FairLimiter(limits, { add: (seconds) => waits.push(seconds) });
+  const limiter = new FairQueue({ ...limits, waits: { add: (seconds) => waits.push(seconds) } });
   const slot = taken(limiter, "alice");
   const first = ["alice", "alice", "bob"].map((user) => joined(limiter, user).turn);
   pass(60);
@@ -101,7 +101,7 @@ t.test("a wait ends after the timeout, and later waits go on", async (t) => {
   pass(40);
   t.strictSame(await Promise.all(first), [undefined, undefined, undefined]);
   t.equal(limiter.waiting, 2);
-  limiter.release(slot);
+  limiter.release({ key: slot });
   t.equal(await later[0]?.turn, "carol");
   pass(60);
   t.equal(await later[1]?.turn, undefined, "each wait has its own timeout");
@@ -128,7 +128,7 @@ t.test("slots are neither lost nor invented, and the user with the fewest goes n
       for (const { kind, user, at } of steps) {
         const fewest = Math.min(...waiting.map((one) => holds(one.user)));
         if (kind === "ask") {
-          if (limiter.tryTake(user)) {
+          if (limiter.tryTake({ key: user })) {
             if (waiting.length > 0) throw new Error("a waiter was skipped");
             held.push(user);
           } else {
@@ -137,7 +137,7 @@ t.test("slots are neither lost nor invented, and the user with the fewest goes n
           }
         } else if (kind === "release") {
           const [given] = held.splice(at % Math.max(held.length, 1), 1);
-          if (given !== undefined) limiter.release(given);
+          if (given !== undefined) limiter.release({ key: given });
         } else {
           waiting[at % Math.max(waiting.length, 1)]?.place.cancel();
         }
