@@ -3,7 +3,7 @@ import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { exportSPKI, generateKeyPair, importJWK, SignJWT } from "jose";
 import { blankUser } from "../../src/core/access/snapshot.ts";
-import { credentialOf } from "../../src/core/identity/authenticate.ts";
+import { passwordFingerprint } from "../../src/core/identity/authenticate.ts";
 import { hashPassword } from "../../src/core/identity/password.ts";
 
 export type Algorithm = "ES256" | "RS256" | "HS256";
@@ -36,7 +36,7 @@ export class World {
   static async create(directory: string): Promise<World> {
     const costs = { memory: 1024, time: 1, parallelism: 1 };
     const hash = await hashPassword("benchmark password", costs);
-    const credential = credentialOf({ ...blankUser("user"), passwordHash: hash });
+    const credential = passwordFingerprint({ ...blankUser("user"), passwordHash: hash });
     const world = new World(directory, credential);
     world.#write("hash", hash);
     const roles = [...writers.map((name) => [name, "write"]), [reader, "read"]];

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { openAccessFile } from "../core/access/access-file.ts";
 import type { AccessRules, Plan, WrittenChange } from "../core/access/access-rules.ts";
 import { holderText } from "../core/access/holder.ts";
-import { holderOf } from "../core/access/record-change.ts";
+import { changedHolder } from "../core/access/record-change.ts";
 import { messageOf } from "../core/base/client-error.ts";
 import { watchClock } from "../core/base/clock.ts";
 import { watchFile } from "../core/base/files/watch.ts";
@@ -10,12 +10,12 @@ import { version } from "../core/base/product.ts";
 import { storesAccess, withoutPassword } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import {
+  allIssuers,
   basePathOf,
   type Configuration,
   hasAssertions,
   hasLogin,
-  issuersOf,
-  withheldHeadersOf,
+  withheldHeaders,
 } from "../core/config/schema.ts";
 import { BodyBudget } from "../core/http/body.ts";
 import {
@@ -168,7 +168,7 @@ async function changeAsUser(
   journal.noteVersion(version);
   const [first] = written.changes;
   if (first !== undefined) {
-    const author = { kind: "api", name: holderText(holderOf(first)) } as const;
+    const author = { kind: "api", name: holderText(changedHolder(first)) } as const;
     journal.write(author, describeChanges(written.changes), version);
   }
   return written;
@@ -276,7 +276,7 @@ async function openIssuers(
   { loaded, log, metrics, opened }: Base,
   resource: () => readonly string[],
 ) {
-  const settings = issuersOf(loaded.configuration);
+  const settings = allIssuers(loaded.configuration);
   if (settings.length === 0) return undefined;
   const { Issuers } = await import("../features/issuers/issuers.ts");
   const issuers = new Issuers(settings, resource, log);
@@ -297,7 +297,7 @@ async function openSignInsOf(
   const { SignIns } = await import("../features/oauth/client/sign-ins.ts");
   const { openState } = await import("../features/oauth/server/state-file.ts");
   const state = await openState(store?.authorization, serviceDirectory, opened);
-  return SignIns.open({ settings: issuersOf(configuration), state, revocations, issuers, log });
+  return SignIns.open({ settings: allIssuers(configuration), state, revocations, issuers, log });
 }
 
 /**
@@ -444,7 +444,7 @@ function headerPolicy(
 ): HeaderPolicy {
   return {
     forwardHeaders: new Set(upstream.forward_headers.map((name) => name.toLowerCase())),
-    withheld: withheldHeadersOf({ auth, upstream }),
+    withheld: withheldHeaders({ auth, upstream }),
     forwardAuthorization: upstream.forward_authorization,
     withheldSchemes: new Set(auth.accept.filter((one) => one !== "bearer")),
     credential,

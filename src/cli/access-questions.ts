@@ -24,11 +24,15 @@ import { type AccessExplanation, explainAccess, grantingEntries } from "../core/
 import type { Decision } from "../core/access/rights.ts";
 import { isExternalGroup } from "../core/access/roles.ts";
 import { addedTexts } from "../core/access/row-filter.ts";
-import { obstacleOf, ownGrants, type Snapshot } from "../core/access/snapshot.ts";
+import { accountObstacle, ownGrants, type Snapshot } from "../core/access/snapshot.ts";
 import { counted, didYouMean } from "../core/base/suggestion.ts";
 import { lineLocator, parseToml } from "../core/base/toml.ts";
 import type { Configuration } from "../core/config/schema.ts";
-import { type Outcome, outcomeOf, type QueryCaller } from "../core/http/query-outcome.ts";
+import {
+  type PredictedOutcome,
+  predictOutcome,
+  type QueryCaller,
+} from "../core/http/query-outcome.ts";
 import { keepSpelling } from "../core/json/exact.ts";
 import { termText } from "../core/query/conditions.ts";
 import { batchKey } from "../core/query/grammar.ts";
@@ -130,7 +134,7 @@ async function checkAccess(
   const { groups = [] } = options;
   const permission = permissions.join(" and ");
   const decided = explainAccess(snapshot, { username, groups }, question, context);
-  const reason: Answer = obstacleOf(snapshot, username) ?? decided.reason;
+  const reason: Answer = accountObstacle(snapshot, username) ?? decided.reason;
   const allowed = reason === "allowed";
   const hint = reason === "no_grant" ? tableHint(snapshot, username, question) : "";
   const explanation = explain(reason, decided) + hint;
@@ -149,7 +153,7 @@ async function checkAccess(
 async function whoMay(operation: string, where: string, options: QuestionOptions): Promise<void> {
   const { question, snapshot, context } = await readQuestion(operation, where, options);
   const isObstructed = (username: string | undefined) =>
-    username !== undefined && obstacleOf(snapshot, username) !== undefined;
+    username !== undefined && accountObstacle(snapshot, username) !== undefined;
   const found = [...snapshot.grants.keys()]
     .filter((holder) => !isObstructed(userOf(holder)))
     .flatMap((holder) =>
@@ -187,10 +191,13 @@ async function openJudge(options: CommonOptions) {
   const snapshot = file === undefined ? await readAccess(loaded) : await readAccessAt(file);
   const queries = openGrammar(loaded);
   const context = { queries, form: loaded.configuration.upstream.query_form };
-  return (caller: QueryCaller, body: Buffer) => outcomeOf(snapshot, caller, body, context);
+  return (caller: QueryCaller, body: Buffer) => predictOutcome(snapshot, caller, body, context);
 }
 
-function viewOutcome(caller: QueryCaller, { query, decided, body, ...outcome }: Outcome): object {
+function viewOutcome(
+  caller: QueryCaller,
+  { query, decided, body, ...outcome }: PredictedOutcome,
+): object {
   const viewOf = (terms: readonly Term[] = []): unknown[] =>
     terms.map((term) => JSON.parse(termText(term), keepSpelling));
   const decisions = (decided?.decisions ?? []).map(({ filters, ...decision }, at) => {
@@ -209,7 +216,7 @@ function viewOutcome(caller: QueryCaller, { query, decided, body, ...outcome }: 
   return { ...caller, ...outcome, decisions, limits, approvals, body: body?.toString() };
 }
 
-function printOutcome({ user }: QueryCaller, outcome: Outcome): void {
+function printOutcome({ user }: QueryCaller, outcome: PredictedOutcome): void {
   const { allowed, code, message, element, reason, query, decided, body } = outcome;
   const where = element === undefined ? "" : ` (element ${element}: ${reason})`;
   const why = message === undefined ? "" : `: ${message}`;

@@ -1,9 +1,9 @@
 import { type Command, InvalidArgumentError } from "commander";
 import type { Plan } from "../core/access/access-rules.ts";
-import { entriesIn, prefixOf } from "../core/access/entries.ts";
+import { entriesIn, patternPrefix } from "../core/access/entries.ts";
 import { limitsInWords, readCondition, readEntry, viewEntry } from "../core/access/entry-view.ts";
 import type { Grant } from "../core/access/grant.ts";
-import { allEntriesOf } from "../core/access/groups.ts";
+import { allEntries } from "../core/access/groups.ts";
 import {
   groupHolder,
   type Holder,
@@ -138,7 +138,7 @@ async function listAccess(options: ListOptions): Promise<void> {
   const snapshot = await readAccess(loadFor(options));
   const names = (grant: Grant, name: string) =>
     grant.tables?.some((pattern) => {
-      const prefix = prefixOf(pattern);
+      const prefix = patternPrefix(pattern);
       return pattern === name || (prefix !== undefined && name.startsWith(prefix));
     }) ?? false;
   const isSelected = (grant: Grant) => {
@@ -152,7 +152,7 @@ async function listAccess(options: ListOptions): Promise<void> {
   const all =
     user === undefined
       ? snapshot.grants.values().flatMap(entriesIn)
-      : allEntriesOf(snapshot, { username: user });
+      : allEntries(snapshot, { username: user });
   const entries = [...all.filter(isSelected)];
   const isPlain = entries.every((one) => one.tables === undefined && limitsInWords(one) === "");
   const head = ["USERNAME", "DATABASE", "ROLE", ...(isPlain ? [] : ["TABLES", "LIMITS"])];

@@ -14,14 +14,14 @@ import { csvHead, csvOf } from "../core/observe/audit-csv.ts";
 import {
   type AuditFilter,
   changeInWords,
-  matcherOf,
+  createMatcher,
   NAMED_OPERATIONS,
-  needlesOf,
   operationsInWords,
   parseLine,
   type ReadLine,
+  requiredTexts,
 } from "../core/observe/audit-filter.ts";
-import { auditFilesOf, linesIn, piecesSince } from "../core/observe/audit-search.ts";
+import { findAuditFiles, linesIn, piecesSince } from "../core/observe/audit-search.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
 import { type CommonOptions, defineCommand, readCount } from "./options.ts";
@@ -110,7 +110,7 @@ function requireFile({ configuration }: LoadedConfiguration): string {
 }
 
 async function filesSince(file: string, since: number): Promise<string[]> {
-  return auditFilesOf(file, since).catch((cause: unknown) => {
+  return findAuditFiles(file, since).catch((cause: unknown) => {
     throw new Error(`${file} cannot be read`, { cause });
   });
 }
@@ -147,7 +147,7 @@ async function show(options: ShowOptions): Promise<void> {
   const outcome = options.denied ? "denied" : options.failed ? "failed" : undefined;
   const group = options.group === undefined ? undefined : await groupFilter(loaded, options.group);
   const filter: AuditFilter = { ...options, outcome, group, since, until };
-  const matches = matcherOf(filter);
+  const matches = createMatcher(filter);
   /** The newest lines, if there is a limit. */
   let newest: string[] = [];
   if (options.csv) process.stdout.write(csvHead);
@@ -156,7 +156,7 @@ async function show(options: ShowOptions): Promise<void> {
   let found = 0;
   for (const one of await filesSince(file, since)) {
     for await (const piece of piecesSince(one, since)) {
-      for (const { bytes } of linesIn(piece, needlesOf(filter))) {
+      for (const { bytes } of linesIn(piece, requiredTexts(filter))) {
         const line = parseLine(bytes);
         if (line === undefined || !matches(line)) continue;
         found += 1;

@@ -6,7 +6,7 @@ import { placeOf } from "../core/access/grant.ts";
 import { holderName, userOf } from "../core/access/holder.ts";
 import { lintAccess } from "../core/access/lint.ts";
 import { holdersWithoutRecord } from "../core/access/parse.ts";
-import { caseConflictsOf } from "../core/access/policy.ts";
+import { findCaseConflicts } from "../core/access/policy.ts";
 import { boundaryName } from "../core/access/rights.ts";
 import { runAtOnce } from "../core/base/cooperative-scheduling.ts";
 import { counted } from "../core/base/suggestion.ts";
@@ -112,7 +112,7 @@ async function* checkAccess(loaded: LoadedConfiguration): Findings {
     ...snapshot.boundaries.map((one) => [`the boundary ${boundaryName(one)}`, one] as const),
   ];
   yield* firstOf(await missingNames(loaded, snapshot, named));
-  for (const { named, database, users } of caseConflictsOf(snapshot, knownDatabases(loaded))) {
+  for (const { named, database, users } of findCaseConflicts(snapshot, knownDatabases(loaded))) {
     const also = users.length === 0 ? "" : `, also to ${users.join(", ")}`;
     const warning = `the access file names ${named}, but the database is called ${database}; it is denied to everyone${also}`;
     yield { warning };

@@ -2,7 +2,7 @@
 
 import * as z from "zod";
 import { dataDirectoryOf, hasOwnEngine, ownDatabaseUrl } from "../app/own-engine.ts";
-import { prefixOf } from "../core/access/entries.ts";
+import { patternPrefix } from "../core/access/entries.ts";
 import type { Grant } from "../core/access/grant.ts";
 import { callerFor } from "../core/access/groups.ts";
 import { decidingEntry } from "../core/access/rights.ts";
@@ -169,7 +169,7 @@ async function* missingIn(
   if (all === undefined) return;
   const covered = new Set(tables === undefined ? all : []);
   for (const table of tables ?? []) {
-    const prefix = prefixOf(table);
+    const prefix = patternPrefix(table);
     const found = all.filter((name) =>
       prefix === undefined ? name === table : name.startsWith(prefix),
     );

@@ -3,7 +3,7 @@
 import { statSync } from "node:fs";
 import type { Plan } from "../core/access/access-rules.ts";
 import { placeOf } from "../core/access/grant.ts";
-import { allEntriesOf, callerFor } from "../core/access/groups.ts";
+import { allEntries, callerFor } from "../core/access/groups.ts";
 import {
   displayName,
   groupOf,
@@ -54,7 +54,7 @@ function userNotFound({ holder, snapshot }: About): string {
 
 /** The entries of a user and of the user's local groups, or those of a group. */
 export function entriesInWords(snapshot: Snapshot, holder: Holder): string {
-  const entries = allEntriesOf(snapshot, callerFor(holder)).map((grant) => {
+  const entries = allEntries(snapshot, callerFor(holder)).map((grant) => {
     const entry = `${placeOf(grant)}:${grant.role}`;
     return grant.holder === holder ? entry : displayName(entry, grant);
   });

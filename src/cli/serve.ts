@@ -203,7 +203,7 @@ async function run(options: CommonOptions & { wait?: true }): Promise<void> {
   else logStart(loaded, gateway.facts, { log, workers: workerCount(loaded.configuration) });
   logUncaughtErrors(log);
   const { openLiveConfiguration } = await import("../core/config/reload.ts");
-  const { failureOf, reportConfiguration } = await import("../core/http/reloads.ts");
+  const { reloadFailure: failureOf, reportConfiguration } = await import("../core/http/reloads.ts");
   const live = openLiveConfiguration(loaded, searchOf(options), {
     apply: (configuration) => gateway.configure(configuration),
     onReload(reload) {

@@ -10,10 +10,10 @@ import type { Snapshot } from "../core/access/snapshot.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import {
+  allIssuers,
   basePathOf,
   type Configuration,
   hasEmbeddedServer,
-  issuersOf,
 } from "../core/config/schema.ts";
 import {
   type Authenticated,
@@ -26,7 +26,7 @@ import {
 import { keyFilesIn } from "../core/identity/key-file.ts";
 import { loadKeyRing } from "../core/identity/key-store.ts";
 import type { Revocations } from "../core/identity/revocations.ts";
-import { signInOf } from "../core/identity/sign-in.ts";
+import { parseSignIn } from "../core/identity/sign-in.ts";
 import { createTokenAuthority } from "../core/identity/token.ts";
 import { Issuers } from "../features/issuers/issuers.ts";
 import { recordedSignIn } from "../features/oauth/client/sign-ins.ts";
@@ -126,7 +126,7 @@ async function explainGranted(loaded: LoadedConfiguration, state: State, token: 
   const { username, credential, database: tokenDatabase, readOnly, scopes } = granted;
   const { snapshot, revocations } = state;
   identify(snapshot, revocations, granted);
-  const isSignIn = signInOf(credential) !== undefined;
+  const isSignIn = parseSignIn(credential) !== undefined;
   const signedIn = isSignIn ? await recordedSignIn(store, credential) : undefined;
   const view = viewCaller(state, {
     subject: { username, ...signedIn?.subject, tokenDatabase },
@@ -141,7 +141,7 @@ async function explainGranted(loaded: LoadedConfiguration, state: State, token: 
 
 /** Fetches keys as the gateway does, but does not send the token anywhere. */
 async function explainExternal(configuration: Configuration, state: State, token: string) {
-  const all = issuersOf(configuration);
+  const all = allIssuers(configuration);
   const name = claimedIssuer(token);
   const settings = all.find(
     ({ issuer, introspection }) =>
@@ -214,7 +214,7 @@ async function explain(
     const notes: Readonly<Record<string, string>> = {
       unknown_opaque_token: "no token of the inventory; it may be misspelled",
       no_jwt: "an opaque token, and no issuer has introspection",
-      unknown_issuer: `the configured issuers are ${issuersOf(configuration)
+      unknown_issuer: `the configured issuers are ${allIssuers(configuration)
         .map((one) => one.issuer)
         .join(", ")}`,
     };

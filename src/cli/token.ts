@@ -5,8 +5,8 @@ import { epochSeconds } from "../core/base/clock.ts";
 import { invocation } from "../core/base/product.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
-import { type Configuration, issuersOf, LONGEST_TOKEN_SECONDS } from "../core/config/schema.ts";
-import { credentialOf, earliestIssue, isOpaque } from "../core/identity/authenticate.ts";
+import { allIssuers, type Configuration, LONGEST_TOKEN_SECONDS } from "../core/config/schema.ts";
+import { earliestIssue, isOpaque, passwordFingerprint } from "../core/identity/authenticate.ts";
 import { loadKeyRing, noteMachineToken } from "../core/identity/key-store.ts";
 import { tokenIdPattern } from "../core/identity/revocations.ts";
 import {
@@ -177,7 +177,7 @@ function readTokenId(text: string, configuration: Configuration): readonly strin
     const command = `${invocation} token explain -`;
     throw new UsageError(`this is a token; give only its id, which \`${command}\` shows`);
   }
-  const hasIssuers = issuersOf(configuration).length > 0;
+  const hasIssuers = allIssuers(configuration).length > 0;
   const lowerCased = text.toLowerCase();
   if (uuid.test(lowerCased)) {
     return hasIssuers ? [...new Set([lowerCased, text])] : [lowerCased];
@@ -240,7 +240,7 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   const request = {
     username,
     database,
-    credential: credentialOf(user),
+    credential: passwordFingerprint(user),
     lifetime: expires,
     notBefore: earliestIssue(revocations, user),
   };

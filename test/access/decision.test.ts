@@ -6,9 +6,9 @@ import type { Grant } from "../../src/core/access/grant.ts";
 import { groupHolder, userHolder } from "../../src/core/access/holder.ts";
 import { decideQuery } from "../../src/core/access/policy.ts";
 import {
-  additionsOf,
   boundaryName,
   type Decision,
+  filterAdditions,
   type QueryDecision,
 } from "../../src/core/access/rights.ts";
 import { addedTexts } from "../../src/core/access/row-filter.ts";
@@ -72,7 +72,7 @@ function misplaced(
   const text = JSON.stringify(asked.body);
   if (!allowed || text.includes('"bind":')) return undefined;
   const read = { body: Buffer.from(text), query };
-  const steps = addToBytes(read, additionsOf(decisions), grammar, Number.POSITIVE_INFINITY);
+  const steps = addToBytes(read, filterAdditions(decisions), grammar, Number.POSITIVE_INFINITY);
   const body = runAtOnce(steps).body.toString();
   const expected = filteredBody(world, asked);
   return isDeepStrictEqual(JSON.parse(body), expected)
@@ -103,7 +103,7 @@ function compare(
       if (query === undefined) continue;
       judged++;
       const decision = decideQuery(snapshot, subjectOf(world), query, asked.context);
-      const isFilteredWithin = additionsOf(decision.decisions).some(
+      const isFilteredWithin = filterAdditions(decision.decisions).some(
         ({ node }) => node.outer !== undefined,
       );
       if (decision.allowed && isFilteredWithin) filteredWithin++;

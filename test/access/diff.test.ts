@@ -3,9 +3,9 @@ import { diffSnapshots } from "../../src/core/access/diff.ts";
 import { readHolder } from "../../src/core/access/holder.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import {
+  holderRecords,
   holdersIn,
-  indexOf,
-  recordsOf,
+  indexHolders,
   replaceRecords,
 } from "../../src/core/access/record-change.ts";
 import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
@@ -62,8 +62,8 @@ t.test("a changed record is reported by username only", async (t) => {
 
 t.test("a removed user is reported once", async (t) => {
   const given = parseAccessFile(user("alice") + user("bob") + user("carol"), "a");
-  const records = Array.from(holdersIn(given), (holder) => recordsOf(given, holder));
-  const first = runAtOnce(indexOf(records, [], "1"));
+  const records = Array.from(holdersIn(given), (holder) => holderRecords(given, holder));
+  const first = runAtOnce(indexHolders(records, [], "1"));
   const without = (name: string) => new Map([[readHolder(name), { user: undefined, grants: [] }]]);
   const second = runAtOnce(replaceRecords(first, { records: without("bob") }, "2"));
   const third = runAtOnce(replaceRecords(second, { records: without("carol") }, "3"));

@@ -3,7 +3,7 @@ import fc from "fast-check";
 import t from "tap";
 import { editText } from "../../src/core/access/edit.ts";
 import { groupOf, holderText, readHolder } from "../../src/core/access/holder.ts";
-import { type Change, holderOf } from "../../src/core/access/record-change.ts";
+import { type Change, changedHolder } from "../../src/core/access/record-change.ts";
 import type { AccessRecords } from "../../src/core/access/records.ts";
 import { outline } from "../../src/core/base/toml.ts";
 import {
@@ -28,7 +28,7 @@ function isMeant({ users, groups, grants }: AccessRecords, change: Change) {
     if (change.kind.startsWith("add-")) return false;
     if (table === "groups") return "group" in change && groups[index]?.name === change.group.name;
     const name = table === "users" ? users[index]?.username : grants[index]?.holder;
-    if (String(name) !== String(holderOf(change))) return false;
+    if (String(name) !== String(changedHolder(change))) return false;
     if (change.kind === "remove-user" || change.kind === "remove-group") return true;
     if (change.kind === "update-user") return table === "users";
     return "grant" in change && grants[index]?.database === change.grant.database;

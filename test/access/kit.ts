@@ -5,7 +5,7 @@ import type { Test } from "tap";
 import { permanentGrant } from "../../src/core/access/entries.ts";
 import type { Grant } from "../../src/core/access/grant.ts";
 import { userHolder } from "../../src/core/access/holder.ts";
-import { parseAccessFile, readRecordsOf } from "../../src/core/access/parse.ts";
+import { checkRecords, parseAccessFile } from "../../src/core/access/parse.ts";
 import type { AccessRecords } from "../../src/core/access/records.ts";
 import { ownGrants, type Snapshot } from "../../src/core/access/snapshot.ts";
 import { Refusal } from "../../src/core/base/refusal.ts";
@@ -49,7 +49,7 @@ export function grantOn(snapshot: Snapshot, username: string, database: string):
 
 /** The records of an access file in their order. @throws AccessFileError */
 export function parseRecords(text: string, file: string): AccessRecords {
-  return readRecordsOf(Buffer.from(text), file);
+  return checkRecords(Buffer.from(text), file);
 }
 
 /** A snapshot of grants that are written `user database role`, each user with a record. */

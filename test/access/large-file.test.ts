@@ -5,7 +5,7 @@ import t from "tap";
 import { openAccessFile } from "../../src/core/access/access-file.ts";
 import { planAddUser, planGrant } from "../../src/core/access/administration.ts";
 import { readHolder } from "../../src/core/access/holder.ts";
-import { parseAccess, readRecordsOf } from "../../src/core/access/parse.ts";
+import { checkRecords, parseAccess } from "../../src/core/access/parse.ts";
 import { blankUser } from "../../src/core/access/snapshot.ts";
 import { LONGEST_STALL_MS, longestStall, requireNoStall } from "../kit/stall.ts";
 import { accessFile, grant, grantOn, hashWith, refusedBy, user } from "./kit.ts";
@@ -110,7 +110,7 @@ t.test("a file over 4 MiB warns once, and one over 16 MiB is refused", async (t)
 // Last, since collecting what it leaves behind stalls what follows.
 t.test("reading a large file without a thread is seen as a stall", async (t) => {
   const stall = await longestStall(() => {
-    readRecordsOf(Buffer.from(text), "access.toml");
+    checkRecords(Buffer.from(text), "access.toml");
   });
   t.ok(stall > LONGEST_STALL_MS, `the longest stall took ${stall} ms`);
 });

@@ -9,7 +9,7 @@ import {
   explainAccess,
   isAdministrator,
 } from "../../src/core/access/policy.ts";
-import { type Decision, decidingEntry, otherSpellingOf } from "../../src/core/access/rights.ts";
+import { type Decision, decidingEntry, findOtherSpelling } from "../../src/core/access/rights.ts";
 import { isRole, mayGrant, outranks, roles, widestRole } from "../../src/core/access/roles.ts";
 import { emptySnapshot, ownGrants, type Snapshot } from "../../src/core/access/snapshot.ts";
 import { createGrammar } from "../../src/core/query/grammar.ts";
@@ -244,7 +244,7 @@ t.test("another spelling of a table is found by name and by pattern", async (t) 
     ),
     userHolder("rita"),
   );
-  const other = (table: string) => otherSpellingOf(grants, "main", table, now)?.spelling;
+  const other = (table: string) => findOtherSpelling(grants, "main", table, now)?.spelling;
   t.equal(other("tickets"), "Tickets");
   t.equal(other("TICKETS"), "Tickets");
   t.equal(other("Customer_a"), "customer_*");

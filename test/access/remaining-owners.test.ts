@@ -13,7 +13,11 @@ import {
 import { groupHolder, userHolder } from "../../src/core/access/holder.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { isAdministrator } from "../../src/core/access/policy.ts";
-import { type Change, replacementOf, replaceRecords } from "../../src/core/access/record-change.ts";
+import {
+  type Change,
+  planReplacement,
+  replaceRecords,
+} from "../../src/core/access/record-change.ts";
 import { entryRoles } from "../../src/core/access/records.ts";
 import { blankUser, type Snapshot } from "../../src/core/access/snapshot.ts";
 import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
@@ -181,7 +185,7 @@ const hasOwnEntry = (snapshot: Snapshot) =>
 /** As the store applies a change. Undefined if the plan or the guard refuses it. */
 function applied(current: Snapshot, plan: (current: Snapshot) => readonly Change[]) {
   try {
-    const replacement = replacementOf(current, plan(current));
+    const replacement = planReplacement(current, plan(current));
     return runAtOnce(replaceRecords(current, replacement, ""));
   } catch (error) {
     if (error instanceof Refusal) return undefined;

@@ -7,8 +7,8 @@ import { parseListenAddress } from "../../src/core/config/addresses.ts";
 import { schemaTables } from "../../src/core/config/issues.ts";
 import {
   findConfiguration,
+  findServiceDirectory,
   loadConfiguration,
-  serviceDirectoryOf,
 } from "../../src/core/config/load.ts";
 import { basePathOf } from "../../src/core/config/schema.ts";
 import { words } from "../kit/words.ts";
@@ -222,7 +222,7 @@ t.test("an empty variable counts as unset", async (t) => {
   const { cwd } = everywhere(t);
   const env = { GATEHOUSE_CONFIG: "", GATEHOUSE_HOME: "", HOME: "/nowhere" };
   t.equal(contentOf(findConfiguration({ cwd, env })), "local");
-  t.equal(serviceDirectoryOf({ cwd, env }), "/nowhere/.gatehouse");
+  t.equal(findServiceDirectory({ cwd, env }), "/nowhere/.gatehouse");
 });
 
 t.test("a local file that group or others may write is ignored with a warning", async (t) => {

@@ -2,7 +2,7 @@
 import t from "tap";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { decideQuery } from "../../src/core/access/policy.ts";
-import { additionsOf, type QueryDecision } from "../../src/core/access/rights.ts";
+import { filterAdditions, type QueryDecision } from "../../src/core/access/rights.ts";
 import { addedTexts } from "../../src/core/access/row-filter.ts";
 import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
 import { addToBytes, splice } from "../../src/core/query/additions.ts";
@@ -41,7 +41,7 @@ function decide(query: Query): QueryDecision {
 
 /** The body with what a decision adds, as the gateway makes it. */
 function narrowed(body: Buffer, { decisions }: QueryDecision): Buffer {
-  const additions = additionsOf(decisions).map(({ node, conditions }) => ({
+  const additions = filterAdditions(decisions).map(({ node, conditions }) => ({
     node,
     conditions: conditions.map(termText),
   }));
@@ -104,7 +104,7 @@ t.test("filters are added once to any query, and every parser sees them", async 
     if (typeof query === "string") continue;
     const decision = decide(query);
     if (!decision.allowed) continue;
-    if (additionsOf(decision.decisions).length === 0) continue;
+    if (filterAdditions(decision.decisions).length === 0) continue;
     count++;
     maker.keep(body);
     const fault = faultOf(body, query, decision);
@@ -283,7 +283,7 @@ t.test("long values that are equal in another spelling stay as they are", async 
   const where = `{"and":[{"column":"x","cmp":"=","value":"${long}"},{"column":"y","cmp":"=","value":"\\u0061${long.slice(1)}"}]}`;
   const body = Buffer.from(`{"Delete":{"database":"main","table":"tickets","where":${where}}}`);
   const query = parseQuery(body, plain);
-  const additions = additionsOf(decide(query).decisions);
+  const additions = filterAdditions(decide(query).decisions);
   t.ok(additions.length > 0);
   const steps = addToBytes({ body, query }, additions, plain, Number.POSITIVE_INFINITY);
   t.ok(runAtOnce(steps).body.includes(where));

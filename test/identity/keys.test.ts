@@ -9,6 +9,7 @@ import { keyFilesIn } from "../../src/core/identity/key-file.ts";
 import {
   canSign,
   ensureSigner,
+  findSigner,
   type KeyStore,
   keyState,
   makeKey,
@@ -16,7 +17,6 @@ import {
   revokeKey,
   rotateKey,
   type StoredKey,
-  signerOf,
 } from "../../src/core/identity/key-store.ts";
 import { refusedBy, temporaryDirectory } from "../access/kit.ts";
 import { openGatewaySetup, select } from "../gateway/kit.ts";
@@ -163,7 +163,7 @@ t.test("a retired key verifies until its login tokens have expired", async (t) =
   const { keys, old } = await oneKey(t);
   const earliest = now() + LIFETIME;
   const made = await rotateKey(keys, "ES256", LIFETIME);
-  t.equal(signerOf(await keys.read(), "ES256")?.kid, made.kid);
+  t.equal(findSigner(await keys.read(), "ES256")?.kid, made.kid);
   const { verifies_until: until = 0 } = (await find(keys, old.kid)) ?? {};
   t.ok(until > earliest, "covers tokens issued until every gateway knows the new key");
   t.ok(until < earliest + 120);
@@ -178,10 +178,10 @@ t.test("a new key verifies at every gateway before it signs", async (t) => {
   };
   const { kid } = await rotateKey(watched, "ES256", LIFETIME);
   const [between = []] = propagated;
-  t.equal(signerOf(between, "ES256")?.kid, old.kid);
+  t.equal(findSigner(between, "ES256")?.kid, old.kid);
   const made = between.find((key) => key.kid === kid);
   t.equal(made && keyState(made, now()), "verifies");
-  t.equal(signerOf(await keys.read(), "ES256")?.kid, kid);
+  t.equal(findSigner(await keys.read(), "ES256")?.kid, kid);
 });
 
 t.test("a new key that is revoked during its rotation stays revoked", async (t) => {
@@ -219,7 +219,7 @@ t.test("a rotation leaves keys of another algorithm as they are", async (t) => {
   const { keys, old } = await oneKey(t);
   await rotateKey(keys, "HS256", LIFETIME);
   t.strictSame(await find(keys, old.kid), old);
-  t.equal(signerOf(await keys.read(), "ES256")?.kid, old.kid);
+  t.equal(findSigner(await keys.read(), "ES256")?.kid, old.kid);
 });
 
 t.test("a retired key verifies through its last second", async (t) => {

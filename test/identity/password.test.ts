@@ -111,7 +111,10 @@ const busy = { code: "login_busy", retryAfter: 1 };
 
 /** A queue whose tasks run until `end`. */
 function observed(bounds: Partial<HashBounds> = {}) {
-  const queue = new HashQueue({ atOnce: 1, memory: 100, waiting: 4, ...bounds }, new RecentLogins());
+  const queue = new HashQueue(
+    { atOnce: 1, memory: 100, waiting: 4, ...bounds },
+    new RecentLogins(),
+  );
   const begun: string[] = [];
   const ends = new Map<string, () => void>();
   const put = (

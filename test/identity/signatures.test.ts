@@ -12,7 +12,7 @@ import {
   verifySignature,
 } from "../../src/core/identity/jwt-verification.ts";
 import { KeyFileError, keyFilesIn } from "../../src/core/identity/key-file.ts";
-import { makeKey, openKeyRing, verifierOf } from "../../src/core/identity/key-store.ts";
+import { importVerifyingKey, makeKey, openKeyRing } from "../../src/core/identity/key-store.ts";
 import { refusalOf, temporaryDirectory } from "../access/kit.ts";
 import { corpus } from "../kit/corpora.ts";
 
@@ -129,7 +129,10 @@ if (directory !== undefined) {
 
 async function openSigner(algorithm: SigningAlgorithm) {
   const stored = await makeKey(algorithm);
-  const [key, verifier] = [await importJWK(stored.jwk, algorithm), await verifierOf(stored)];
+  const [key, verifier] = [
+    await importJWK(stored.jwk, algorithm),
+    await importVerifyingKey(stored),
+  ];
   const keys: PinnedKeys = { algorithm, verifier: (kid) => (kid === "k" ? verifier : undefined) };
   return {
     async sign(payload: string) {

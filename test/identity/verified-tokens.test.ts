@@ -6,7 +6,7 @@ import type { Test } from "tap";
 import t from "tap";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import { Refusal } from "../../src/core/base/refusal.ts";
-import { credentialOf, tokenCaller } from "../../src/core/identity/authenticate.ts";
+import { passwordFingerprint, tokenCaller } from "../../src/core/identity/authenticate.ts";
 import {
   type JsonObject,
   type Pin,
@@ -202,7 +202,7 @@ async function open(t: Test) {
     username: "alice",
     database: "*",
     role: undefined,
-    credential: credentialOf(alice),
+    credential: passwordFingerprint(alice),
     lifetime: 60,
     notBefore: 0,
   });

@@ -24,7 +24,7 @@ import { type AuditQuestion, searchAudit } from "../../src/core/observe/audit-se
 import { summarizeAudit } from "../../src/core/observe/audit-summary.ts";
 import { createLog, LineWriter } from "../../src/core/observe/log.ts";
 import { createGrammar } from "../../src/core/query/grammar.ts";
-import { shapeOf } from "../../src/core/query/node.ts";
+import { describeShape } from "../../src/core/query/node.ts";
 import { parseQuery } from "../../src/core/query/parse.ts";
 import { openApprovalsIn } from "../../src/features/approvals/approval-file.ts";
 import { openGatewaySetup, select } from "../gateway/kit.ts";
@@ -180,7 +180,7 @@ t.test("the level distinguishes denials and failures", async (t) => {
 const full = createGrammar({ extraFields: [], operations: {}, level: "full" });
 function shapeIn(body: object, most = 2048, element = 0): string | undefined {
   const access = parseQuery(Buffer.from(JSON.stringify(body)), full).accesses[element];
-  return access && shapeOf(access.node, most);
+  return access && describeShape(access.node, most);
 }
 
 t.test("a shape has columns by position and comparisons", async (t) => {

@@ -1,6 +1,6 @@
 import t from "tap";
 import { createGrammar } from "../../src/core/query/grammar.ts";
-import { type OperationNode, shapeOf } from "../../src/core/query/node.ts";
+import { describeShape, type OperationNode } from "../../src/core/query/node.ts";
 import { parseQuery } from "../../src/core/query/parse.ts";
 import {
   busy,
@@ -566,7 +566,7 @@ t.test("columns are listed by position", async (t) => {
   ]);
   const nested = nodeOf({ Delete: { ...target, where } });
   t.equal(
-    nested && shapeOf(nested, 200),
+    nested && describeShape(nested, 200),
     "where(id IN select) select orders[columns(user_id) where(c =)] exists orders[on(orders.user_id, users.id)]",
   );
   t.strictSame(

@@ -25,7 +25,7 @@ export interface AccessFileOptions extends ReadOptions {
 const LARGE_BYTES = 4 * 1024 * 1024;
 const LARGE = "the access file is larger than 4 MiB: use [store] for installations of this size";
 
-function problemsOf(error: unknown): readonly AccessProblem[] {
+function toProblems(error: unknown): readonly AccessProblem[] {
   if (error instanceof AccessFileError) return error.problems;
   if (error instanceof UnsafeFileError) return [{ reason: error.reason }];
   const code = error instanceof Error && "code" in error ? String(error.code) : "unknown error";
@@ -72,7 +72,7 @@ export async function openAccessFile(
       notify({ kind: "loaded", previous, snapshot, diff });
     } catch (error) {
       stale = true;
-      notify({ kind: "failed", file, problems: problemsOf(error) });
+      notify({ kind: "failed", file, problems: toProblems(error) });
     }
   }
 

@@ -39,9 +39,9 @@ import {
   widestRole,
 } from "./roles.ts";
 import {
+  accountObstacle,
   blankUser,
   differingHolders,
-  obstacleOf,
   ownGrants,
   requireNoConflict,
   type Snapshot,
@@ -148,7 +148,7 @@ function requireOutranked(
   holder: Holder,
   database: string,
 ): void {
-  const members = membersOf(snapshot, holder).map(userHolder);
+  const members = localMembers(snapshot, holder).map(userHolder);
   const held = widestRole(
     [holder, ...members].flatMap((one) => {
       const role = effectiveRole(snapshot, callerFor(one), database);
@@ -554,7 +554,7 @@ export function* greatestStandings(
 ): Steps<Map<string, number>> {
   const greatest = new Map<string, number>();
   yield* visitEach(usernames, (username) => {
-    if (obstacleOf(snapshot, username) !== undefined) return;
+    if (accountObstacle(snapshot, username) !== undefined) return;
     const grants = effectiveGrants(snapshot, { username });
     for (const database of grants.keys()) {
       const grant = unrestrictedGrant(grants, database);
@@ -569,7 +569,7 @@ export function* greatestStandings(
 }
 
 /** The members of a local group. */
-function membersOf({ groups }: Snapshot, holder: Holder): readonly string[] {
+function localMembers({ groups }: Snapshot, holder: Holder): readonly string[] {
   return groups.get(groupOf(holder) ?? "")?.members ?? [];
 }
 
@@ -598,7 +598,7 @@ export function* requireRemainingOwners(before: Snapshot, after: Snapshot): Step
   const changed = new Set<string>();
   for (const holder of yield* differingHolders(before, after)) {
     const own = userOf(holder) ?? [];
-    const members = [...membersOf(before, holder), ...membersOf(after, holder)];
+    const members = [...localMembers(before, holder), ...localMembers(after, holder)];
     for (const username of members.concat(own)) changed.add(username);
   }
   // All other users need to be searched only if the changed users lost something.

@@ -5,14 +5,14 @@ import { type PermissionClass, permissionClasses } from "../query/permissions.ts
 import { entriesIn } from "./entries.ts";
 import { viewEntry } from "./entry-view.ts";
 import { type Grant, type Group, membersGone, placeOf } from "./grant.ts";
-import { allEntriesOf, callerFor, effectiveGrants } from "./groups.ts";
+import { allEntries, callerFor, effectiveGrants } from "./groups.ts";
 import { type Holder, holderText, userHolder, userOf } from "./holder.ts";
 import { boundaryName, decidingEntry } from "./rights.ts";
 import { type EntryRole, EVERY_DATABASE, outranks, roleAllows } from "./roles.ts";
 import {
+  accountObstacle,
   differingHolders,
   differingKeys,
-  obstacleOf,
   ownGrants,
   type Snapshot,
 } from "./snapshot.ts";
@@ -39,7 +39,7 @@ export interface EffectChange {
 
 const noEffect: Effect = { role: "None", entry: undefined, limits: {} };
 
-function limitsOf(grant: Grant): Record<string, unknown> {
+function entryLimits(grant: Grant): Record<string, unknown> {
   const { database: _, role: __, tables: ___, ...limits } = viewEntry(grant);
   return limits;
 }
@@ -52,15 +52,15 @@ function effectAt(
   now: number,
 ): Effect {
   const username = userOf(holder);
-  if (username !== undefined && obstacleOf(snapshot, username) !== undefined) return noEffect;
+  if (username !== undefined && accountObstacle(snapshot, username) !== undefined) return noEffect;
   // No table name contains a star, so a pattern decides like any name that matches it.
   const found = decidingEntry(snapshot, callerFor(holder), database, table, now);
   if (found === undefined || found.isExpired) return noEffect;
-  return { role: found.grant.role, entry: found.name, limits: limitsOf(found.grant) };
+  return { role: found.grant.role, entry: found.name, limits: entryLimits(found.grant) };
 }
 
 function tablesNamed(snapshot: Snapshot, holder: Holder, database: string): string[] {
-  return allEntriesOf(snapshot, callerFor(holder))
+  return allEntries(snapshot, callerFor(holder))
     .filter((grant) => grant.database === database || grant.database === EVERY_DATABASE)
     .flatMap(({ tables = [] }) => tables)
     .toArray();
@@ -166,7 +166,7 @@ export function describeItem(item: DiffItem): string {
   return "name" in item ? item.name : `${holderText(item.holder)} ${timedPlace(item)} ${item.role}`;
 }
 
-function placesOf(snapshot: Snapshot, holder: Holder): Map<string, Grant> {
+function grantsByPlace(snapshot: Snapshot, holder: Holder): Map<string, Grant> {
   const grants = entriesIn(ownGrants(snapshot, holder));
   return new Map(grants.map((grant) => [timedPlace(grant), grant]));
 }
@@ -208,7 +208,7 @@ export function* diffSteps(before: Snapshot, after: Snapshot): Steps<AccessDiff>
     }
   });
   yield* visitEach(yield* differingKeys(before.grants, after.grants), (name) => {
-    const [old, current] = [placesOf(before, name), placesOf(after, name)];
+    const [old, current] = [grantsByPlace(before, name), grantsByPlace(after, name)];
     for (const [place, grant] of current) {
       const was = old.get(place);
       if (was === undefined) diff.grantsAdded.push(grant);

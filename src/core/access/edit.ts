@@ -4,8 +4,8 @@ import { decodeUtf8 } from "../base/files/guarded.ts";
 import { outline, renderValue, type Statement, type Writable } from "../base/toml.ts";
 import { isSamePlace } from "./entries.ts";
 import { updatedUser, writtenGroup, writtenUser } from "./grant.ts";
-import { MAX_ACCESS_FILE_BYTES, readRecordsOf, TOO_LARGE, UneditableError } from "./parse.ts";
-import { applyChanges, type Change, holderOf } from "./record-change.ts";
+import { checkRecords, MAX_ACCESS_FILE_BYTES, TOO_LARGE, UneditableError } from "./parse.ts";
+import { applyChanges, type Change, changedHolder } from "./record-change.ts";
 import { type AccessRecords, isTableName, type TableName, writtenEntry } from "./records.ts";
 
 interface Table {
@@ -155,7 +155,7 @@ class TextEditor {
   }
 }
 
-function placeOf<Item>(records: readonly Item[], isMeant: (record: Item) => boolean) {
+function findRecord<Item>(records: readonly Item[], isMeant: (record: Item) => boolean) {
   const index = records.findIndex(isMeant);
   const record = records[index];
   if (record === undefined) throw new UneditableError("the record to change is not in the file");
@@ -163,15 +163,15 @@ function placeOf<Item>(records: readonly Item[], isMeant: (record: Item) => bool
 }
 
 function edit(editor: TextEditor, { users, groups, grants }: AccessRecords, change: Change): void {
-  const holder = holderOf(change);
+  const holder = changedHolder(change);
   const grant = () =>
-    placeOf(grants, (known) => "grant" in change && isSamePlace(known, change.grant));
+    findRecord(grants, (known) => "grant" in change && isSamePlace(known, change.grant));
   switch (change.kind) {
     case "add-user":
       editor.append("users", writtenUser(change.user));
       break;
     case "update-user": {
-      const { index, record } = placeOf(users, ({ username }) => username === change.username);
+      const { index, record } = findRecord(users, ({ username }) => username === change.username);
       const wanted = writtenUser(updatedUser(record, change.update));
       editor.update("users", index, writtenUser(record), wanted);
       break;
@@ -188,7 +188,7 @@ function edit(editor: TextEditor, { users, groups, grants }: AccessRecords, chan
       editor.append("groups", writtenGroup(change.group));
       break;
     case "update-group": {
-      const { index, record } = placeOf(groups, (known) => known.name === change.group.name);
+      const { index, record } = findRecord(groups, (known) => known.name === change.group.name);
       editor.update("groups", index, writtenGroup(record), writtenGroup(change.group));
       break;
     }
@@ -232,7 +232,7 @@ export function editAccess(
   if (edited.length > MAX_ACCESS_FILE_BYTES) {
     throw new UneditableError(`it would be ${TOO_LARGE}`);
   }
-  const after = readRecordsOf(edited, file);
+  const after = checkRecords(edited, file);
   if (isDeepStrictEqual(after, applyChanges(records, changes)))
     return { bytes: edited, records: after };
   throw new UneditableError("the edit would change more than intended");

@@ -19,7 +19,7 @@ import {
 } from "./rights.ts";
 import { EVERY_DATABASE, isExternalUsername } from "./roles.ts";
 import { resolveRowFilter } from "./row-filter.ts";
-import { obstacleOf, type Snapshot } from "./snapshot.ts";
+import { accountObstacle, type Snapshot } from "./snapshot.ts";
 
 type Obstacle = Exclude<Reason, "allowed"> | "user_not_found" | "user_disabled";
 
@@ -75,7 +75,7 @@ function accessVia(
   if (entry === undefined) return undefined;
   const group = groupOf(readHolder(caller.username));
   const obstacle =
-    (group === undefined ? obstacleOf(snapshot, caller.username) : undefined) ??
+    (group === undefined ? accountObstacle(snapshot, caller.username) : undefined) ??
     (entry.isExpired ? undefined : filterObstacle(snapshot, caller, entry));
   const where = { database, ...(table === undefined ? {} : { table }) };
   const none = { ...where, operations: [], requireApproval: [], entry: entry.name };
@@ -106,7 +106,7 @@ function accessVia(
 }
 
 /** The clients that boundaries name for a user on a database. */
-function clientsOf(snapshot: Snapshot, caller: Caller, database: string): QueryOrigin[] {
+function boundaryClients(snapshot: Snapshot, caller: Caller, database: string): QueryOrigin[] {
   const origins = new Map<string, QueryOrigin>();
   for (const { via, client, holder, database: bounded } of snapshot.boundaries) {
     if (client === undefined || (holder && !isMeant(snapshot, caller, holder))) continue;
@@ -145,7 +145,7 @@ export function effectiveAt(
           { ...query, via: "query" },
           { ...mcp, via: "mcp" },
         ];
-  for (const origin of clientsOf(snapshot, caller, place.database)) {
+  for (const origin of boundaryClients(snapshot, caller, place.database)) {
     const row = accessVia(snapshot, caller, place, origin, now);
     const usual = origin.via === "mcp" ? mcp : query;
     if (row === undefined || (usual !== undefined && isAlike(row, usual))) continue;
@@ -184,14 +184,14 @@ export function effectiveAccess(
 /** A row as JSON, with the keys of the access file. */
 export function viewEffective(row: EffectiveAccess): object {
   const { database, table, operations, via, client, entry, boundary, reason } = row;
-  const limits = limitsOf(row);
+  const limits = limitsInForce(row);
   const where = { database, role: undefined };
   const { database: _, role: __, ...keys } = limits ? viewEntry(limits) : where;
   return { database, table, operations, ...keys, via, client, entry, boundary, reason };
 }
 
 /** With the approvals that are needed here, without the approvers. */
-function limitsOf({ limits, requireApproval }: EffectiveAccess): Grant | undefined {
+function limitsInForce({ limits, requireApproval }: EffectiveAccess): Grant | undefined {
   if (limits === undefined) return undefined;
   const { requireApproval: _, approvers: __, ...others } = limits;
   return requireApproval.length > 0 ? { ...others, requireApproval } : others;
@@ -199,7 +199,7 @@ function limitsOf({ limits, requireApproval }: EffectiveAccess): Grant | undefin
 
 /** The limits of a row in words. Empty if it has none. */
 export function effectiveLimits(row: EffectiveAccess): string {
-  const limits = limitsOf(row);
+  const limits = limitsInForce(row);
   return limits === undefined ? "" : limitsInWords(limits);
 }
 

@@ -64,7 +64,7 @@ export interface EntrySlot {
 }
 
 /** The entries of a slot, the deciding one first. */
-export function entriesOfSlot(
+export function slotEntries(
   { permanent, temporary, merged }: EntrySlot,
   place: string,
   now: number,
@@ -88,7 +88,7 @@ function fill(slot: EntrySlot, grant: Grant): boolean {
   return true;
 }
 
-export function prefixOf(table: string): string | undefined {
+export function patternPrefix(table: string): string | undefined {
   return table.endsWith("*") ? table.slice(0, -1) : undefined;
 }
 
@@ -114,7 +114,7 @@ export class DatabaseGrants {
     for (const table of grant.tables) {
       let slot = this.#tables.get(table);
       if (slot === undefined) {
-        const prefix = prefixOf(table);
+        const prefix = patternPrefix(table);
         if (prefix !== undefined && this.#overlaps(prefix)) return "patterns_overlap";
         this.#hasPatterns ||= prefix !== undefined;
         slot = {};
@@ -134,7 +134,7 @@ export class DatabaseGrants {
       this.#whole.merged = merged;
       return;
     }
-    this.#hasPatterns ||= prefixOf(table) !== undefined;
+    this.#hasPatterns ||= patternPrefix(table) !== undefined;
     this.#tables.set(table, { merged });
     this.#folded.add(table);
   }
@@ -146,13 +146,13 @@ export class DatabaseGrants {
   /** The slot of a table, of the pattern that matches a pattern, or of the whole database. */
   slotAt(table: string | undefined): NamedSlot | undefined {
     if (table === undefined) return [undefined, this.#whole];
-    const name = prefixOf(table) === undefined ? table : this.#patternFor(table);
+    const name = patternPrefix(table) === undefined ? table : this.#patternFor(table);
     const slot = name === undefined ? undefined : this.#tables.get(name);
     return slot && [name, slot];
   }
 
   #overlaps(prefix: string): boolean {
-    const isLonger = (known: string) => prefixOf(known)?.startsWith(prefix) === true;
+    const isLonger = (known: string) => patternPrefix(known)?.startsWith(prefix) === true;
     return this.#patternFor(prefix) !== undefined || this.#tables.keys().some(isLonger);
   }
 
@@ -165,20 +165,20 @@ export class DatabaseGrants {
     return undefined;
   }
 
-  slotOf(written: string): EntrySlot | undefined {
+  slotNamed(written: string): EntrySlot | undefined {
     return this.#tables.get(written);
   }
 
   /** The tables, then the patterns, then the whole database. */
   slots(): NamedSlot[] {
     const { named = [], patterns = [] } = Object.groupBy(this.#tables, ([table]) =>
-      prefixOf(table) === undefined ? "named" : "patterns",
+      patternPrefix(table) === undefined ? "named" : "patterns",
     );
     return [...named, ...patterns, [undefined, this.#whole]];
   }
 
   /** The slots that match, the deciding one first. Without a table, only the whole database. */
-  slotsOf(table: string | undefined): NamedSlot[] {
+  matchingSlots(table: string | undefined): NamedSlot[] {
     const names = table === undefined ? [] : [table, this.#patternFor(table)];
     const slots = names.flatMap((name): NamedSlot[] => {
       const slot = name === undefined ? undefined : this.#tables.get(name);
@@ -227,13 +227,13 @@ export function collectGrants(grants: Iterable<Grant>): UserGrants {
   return collection;
 }
 
-function entriesOf(held: UserEntries | undefined): readonly Grant[] {
+function heldEntries(held: UserEntries | undefined): readonly Grant[] {
   if (held === undefined) return [];
   return held instanceof DatabaseGrants ? held.all : [held];
 }
 
 export function* entriesIn(grants: UserGrants): Generator<Grant, undefined> {
-  for (const held of grants.values()) yield* entriesOf(held);
+  for (const held of grants.values()) yield* heldEntries(held);
 }
 
 /** True if a user can have only one of the two. */
@@ -253,7 +253,7 @@ export function entriesAt(
   database: string,
   table: string | undefined,
 ): readonly Grant[] {
-  return entriesOf(grants.get(database)).filter(({ tables }) =>
+  return heldEntries(grants.get(database)).filter(({ tables }) =>
     table === undefined ? tables === undefined : tables?.includes(table),
   );
 }
@@ -278,7 +278,7 @@ export function unrestrictedGrant(
 ): Grant | undefined {
   const permanent = permanentGrant(grants, database);
   if (permanent === undefined || isNarrowing(permanent)) return undefined;
-  const others = entriesOf(grants.get(database)).filter((grant) => grant !== permanent);
+  const others = heldEntries(grants.get(database)).filter((grant) => grant !== permanent);
   const areExpired = others.every(
     ({ tables, expires }) => tables === undefined && expires !== undefined && expires <= now,
   );
@@ -290,9 +290,9 @@ export function unrestrictedGrant(
  * `*` count only if no entry covers the whole named database.
  */
 export function reachingEntries(grants: UserGrants, database: string): readonly Grant[] {
-  const own = entriesOf(grants.get(database));
+  const own = heldEntries(grants.get(database));
   const isWhole = own.some(({ tables }) => tables === undefined);
   return isWhole || database === EVERY_DATABASE
     ? own
-    : [...own, ...entriesOf(grants.get(EVERY_DATABASE))];
+    : [...own, ...heldEntries(grants.get(EVERY_DATABASE))];
 }

@@ -3,9 +3,9 @@ import { parentPort } from "node:worker_threads";
 import { editAccess } from "./edit.ts";
 import {
   AccessFileError,
+  checkRecords,
   type FileOutcome,
   type FileWork,
-  readRecordsOf,
   UneditableError,
 } from "./parse.ts";
 import type { AccessRecords } from "./records.ts";
@@ -16,7 +16,7 @@ let last: { readonly bytes: Uint8Array; readonly records: AccessRecords } | unde
 function perform({ bytes, file, changes }: FileWork): FileOutcome {
   try {
     const isLast = last !== undefined && Buffer.compare(last.bytes, bytes) === 0;
-    const records = last !== undefined && isLast ? last.records : readRecordsOf(bytes, file);
+    const records = last !== undefined && isLast ? last.records : checkRecords(bytes, file);
     last = changes === undefined ? { bytes, records } : editAccess(bytes, records, changes, file);
     return last;
   } catch (error) {

@@ -6,8 +6,8 @@ import {
   DatabaseGrants,
   type DecidingEntry,
   entriesIn,
-  entriesOfSlot,
   GrantCollection,
+  slotEntries,
   type UserGrants,
 } from "./entries.ts";
 import { type Grant, type Group, isNarrowing, type Subject } from "./grant.ts";
@@ -49,7 +49,7 @@ export function mayHaveTokenGroups({ grants }: Snapshot, username: string): bool
 }
 
 /** The caller's local groups, and the groups of the token. */
-function groupsOf(snapshot: Snapshot, { username, groups = [] }: Caller): readonly string[] {
+function callerGroups(snapshot: Snapshot, { username, groups = [] }: Caller): readonly string[] {
   const local = localGroupsOf(snapshot, username);
   if (groups.length === 0) return local;
   return local.length === 0 ? groups : [...local, ...groups];
@@ -121,13 +121,13 @@ export function grantsWith(snapshot: Snapshot, caller: Caller, own: UserGrants):
 }
 
 /** All entries of the caller and the caller's groups, also those that decide nothing now. */
-export function* allEntriesOf(snapshot: Snapshot, caller: Caller): Generator<Grant, undefined> {
+export function* allEntries(snapshot: Snapshot, caller: Caller): Generator<Grant, undefined> {
   yield* entriesIn(ownGrants(snapshot, userHolder(caller.username)));
   for (const grants of groupEntries(snapshot, caller)) yield* entriesIn(grants);
 }
 
 function groupEntries(snapshot: Snapshot, caller: Caller): UserGrants[] {
-  const names = [...new Set(groupsOf(snapshot, caller))].sort();
+  const names = [...new Set(callerGroups(snapshot, caller))].sort();
   return names.flatMap((name) => snapshot.grants.get(groupHolder(name)) ?? []);
 }
 
@@ -189,12 +189,10 @@ function entriesAtPlace(
   now: number,
 ): readonly DecidingEntry[] {
   if (!(source instanceof DatabaseGrants)) {
-    return table === undefined
-      ? entriesOfSlot({ permanent: source }, placeName(database), now)
-      : [];
+    return table === undefined ? slotEntries({ permanent: source }, placeName(database), now) : [];
   }
   const [name, slot] = source.slotAt(table) ?? [];
-  return slot === undefined ? [] : entriesOfSlot(slot, placeName(database, name), now);
+  return slot === undefined ? [] : slotEntries(slot, placeName(database, name), now);
 }
 
 /** The entries of all holders for one place, the deciding one first. */
@@ -210,7 +208,7 @@ function mergeEntries(
   return [deciding, ...others];
 }
 
-function limitsOf({ holder: _, tables: __, expires: ___, ...limits }: Grant) {
+function entryTerms({ holder: _, tables: __, expires: ___, ...limits }: Grant) {
   return limits;
 }
 
@@ -227,8 +225,8 @@ function decideAmongGroups(entries: readonly DecidingEntry[]): DecidingEntry {
   if (!entries.some(({ grant: { tables: _, ...grant } }) => isNarrowing(grant))) {
     return others.reduce((widest, one) => (isWider(one.grant, widest.grant) ? one : widest), first);
   }
-  const limits = limitsOf(first.grant);
-  if (others.every(({ grant }) => isDeepStrictEqual(limitsOf(grant), limits))) return first;
+  const limits = entryTerms(first.grant);
+  if (others.every(({ grant }) => isDeepStrictEqual(entryTerms(grant), limits))) return first;
   const groups = entries.flatMap(({ grant }) => groupOf(grant.holder) ?? []);
   const { place, grant } = first;
   const { holder, database, tables } = grant;

@@ -12,7 +12,7 @@ import {
   type RowCondition,
 } from "./grant.ts";
 import { groupHolder, groupOf, type Holder, holderName, holderText, userOf } from "./holder.ts";
-import { boundaryName, otherSpellingOf } from "./rights.ts";
+import { boundaryName, findOtherSpelling } from "./rights.ts";
 import { isExternalUsername, isLocalGroupName, roleAllows } from "./roles.ts";
 import { namesOfPerson, ownGrants, type Snapshot, type User } from "./snapshot.ts";
 
@@ -43,7 +43,7 @@ function isWithoutRecord({ users }: Snapshot, name: string | undefined): boolean
 }
 
 /** The user, or the members of a local group. Undefined for a group of an issuer. */
-function usersOf({ groups }: Snapshot, holder: Holder): readonly string[] | undefined {
+function usersBehind({ groups }: Snapshot, holder: Holder): readonly string[] | undefined {
   const group = groupOf(holder);
   if (group === undefined) return [holderText(holder)];
   return isLocalGroupName(group) ? (groups.get(group)?.members ?? []) : undefined;
@@ -51,11 +51,11 @@ function usersOf({ groups }: Snapshot, holder: Holder): readonly string[] | unde
 
 /** True if an approval can be asked for only by the one person who could give it. */
 function isOwnApproval(snapshot: Snapshot, requester: Holder, approvers: readonly Holder[]) {
-  const [first] = usersOf(snapshot, requester) ?? [];
+  const [first] = usersBehind(snapshot, requester) ?? [];
   if (first === undefined) return false;
   const person = namesOfPerson(snapshot, first);
   return [requester, ...approvers].every((holder) => {
-    const users = usersOf(snapshot, holder) ?? [];
+    const users = usersBehind(snapshot, holder) ?? [];
     return users.length > 0 && users.every((user) => person.has(user));
   });
 }
@@ -124,7 +124,7 @@ function* lintGrant(snapshot: Snapshot, grant: Grant, now: number) {
     if (missing !== undefined) yield missing;
   }
   for (const table of tables) {
-    const other = otherSpellingOf(grants, database, table, now);
+    const other = findOtherSpelling(grants, database, table, now);
     if (other !== undefined) yield `${table} and ${other.spelling} differ only by case: denied`;
   }
 }

@@ -11,6 +11,7 @@ import { type Caller, effectiveGrants } from "./groups.ts";
 import {
   type ApprovalRule,
   boundaryName,
+  checkRights,
   type DecidingEntry,
   type Decision,
   type DecisionContext,
@@ -20,7 +21,6 @@ import {
   type GivenRight,
   type GivenRights,
   granted,
-  judgeRights,
   type KnownEntries,
   type Objection,
   type QueryDecision,
@@ -29,18 +29,18 @@ import {
   type WantedRight,
 } from "./rights.ts";
 import { filterRows, type RowFilters, tableNames } from "./row-filter.ts";
-import { checkNumbers, isLimiting, LimitTally, limitersOf } from "./row-limits.ts";
+import { checkNumbers, findLimiters, isLimiting, LimitTotals } from "./row-limits.ts";
 import type { Snapshot } from "./snapshot.ts";
 
 /** An access of a query, whose tables the caller may use. */
-interface Judged extends GivenRights<WantedTable & GivenRight> {
+interface NarrowedAccess extends GivenRights<WantedTable & GivenRight> {
   readonly snapshot: Snapshot;
   readonly subject: Subject;
   readonly context: DecisionContext;
   readonly access: Access;
   /** Index in a Batch. */
   readonly element: number;
-  readonly tally: LimitTally;
+  readonly tally: LimitTotals;
   readonly rowFilters: RowFilters;
   readonly operation: Operation | undefined;
 }
@@ -90,7 +90,13 @@ function remedyFor({ operation, node }: Access, { isEngine }: DecisionContext): 
 }
 
 /** Requires an operation that can be narrowed, if something narrows the caller. @throws Denied */
-function requireNarrowable({ snapshot, subject, access, boundaries, context }: Judged): void {
+function requireNarrowable({
+  snapshot,
+  subject,
+  access,
+  boundaries,
+  context,
+}: NarrowedAccess): void {
   const remedy = remedyFor(access, context);
   if (remedy === undefined) return;
   const narrowing = narrowingOn(snapshot, subject, access.database, boundaries, context.now);
@@ -99,7 +105,7 @@ function requireNarrowable({ snapshot, subject, access, boundaries, context }: J
 }
 
 /** Other databases may let a new name hide a column, even that of a row filter. @throws Denied */
-function checkAliases({ context, access }: Judged, own: readonly TableRight[]): void {
+function checkAliases({ context, access }: NarrowedAccess, own: readonly TableRight[]): void {
   const { isAggregate, computed } = access.node;
   const isComputed = computed.length > 0;
   if (context.isEngine || !(isAggregate || isComputed)) return;
@@ -120,7 +126,7 @@ function checkReferences(referenced: readonly TableRight[]): void {
 }
 
 /** The filters of all tables of an access, in the order of the query. @throws Denied */
-function narrow(judged: Judged): readonly TableFilter[] {
+function narrow(judged: NarrowedAccess): readonly TableFilter[] {
   const { access, rights, context, element, tally, operation } = judged;
   const { node } = access;
   requireNarrowable(judged);
@@ -140,7 +146,7 @@ function narrow(judged: Judged): readonly TableFilter[] {
   checkAliases(judged, own);
   const filters = [...filterRows(judged, node, own)];
   const nested = node.nested.map((inner) => ({ node: inner, tables: byNode.get(inner) ?? [] }));
-  const limiters = limitersOf(judged);
+  const limiters = findLimiters(judged);
   if (limiters.length > 0 || first.entry.grant.requireWhere !== undefined) {
     const counted = { element, tally, isEngine: context.isEngine, isPreview, operation };
     checkNumbers(counted, node, first, nested, limiters);
@@ -162,19 +168,19 @@ function wantedRights({ operation, permissions, node }: Access): readonly Wanted
     isSimple || reads ? permissions : permissions.filter((permission) => permission !== "SELECT");
   const read = ["SELECT"] as const;
   const wanted = [
-    ...tablesOf(node, own),
-    ...nested.flatMap((inner) => tablesOf(inner, read)),
+    ...wantedTables(node, own),
+    ...nested.flatMap((inner) => wantedTables(inner, read)),
     ...referenced.map((table) => ({ table, name: table, node: undefined, permissions: read })),
   ];
   return wanted.length > 0 ? wanted : [{ table: undefined, name: "", node, permissions }];
 }
 
-function tablesOf(node: OperationNode, permissions: readonly PermissionClass[]): WantedTable[] {
+function wantedTables(node: OperationNode, permissions: readonly PermissionClass[]): WantedTable[] {
   const names = tableNames(node);
   return node.tables.map((table, at) => ({ table, name: names[at] ?? table, node, permissions }));
 }
 
-export function approvalsOf(
+export function neededApprovals(
   database: string,
   { rights, boundaries }: GivenRights,
 ): readonly ApprovalRule[] {
@@ -204,13 +210,13 @@ function onlyReading({ rights, boundaries }: GivenRights): GivenRights {
 }
 
 /** Stored approvals have a digest of this form. */
-function basisOfRight({ table, permissions, entry }: GivenRight) {
+function rightBasis({ table, permissions, entry }: GivenRight) {
   const { grant, name, isExpired } = entry;
-  return { table, permissions, entry: { grant: basisOfLimits(grant), name, isLapsed: isExpired } };
+  return { table, permissions, entry: { grant: limitsBasis(grant), name, isLapsed: isExpired } };
 }
 
 /** With the holder as `username`, in the same place. */
-function basisOfLimits(limits: Grant | Boundary): object {
+function limitsBasis(limits: Grant | Boundary): object {
   const members = Object.entries(limits);
   return Object.fromEntries(
     members.map(([key, value]) => [key === "holder" ? "username" : key, value]),
@@ -218,11 +224,11 @@ function basisOfLimits(limits: Grant | Boundary): object {
 }
 
 /** An approval is void if this text differs when it is used. */
-function basisOf(given: readonly GivenRights[], decisions: readonly Decision[]): string {
+function approvalBasis(given: readonly GivenRights[], decisions: readonly Decision[]): string {
   const grounds = given.map(({ rights, boundaries }, at) => {
     const filters = decisions[at]?.filters ?? [];
     const texts = filters.flatMap(({ conditions }) => conditions.map(termText));
-    return [{ rights: rights.map(basisOfRight), boundaries: boundaries.map(basisOfLimits) }, texts];
+    return [{ rights: rights.map(rightBasis), boundaries: boundaries.map(limitsBasis) }, texts];
   });
   return JSON.stringify(grounds, writeDigits);
 }
@@ -235,7 +241,7 @@ export function decideNarrowedQuery(
 ): QueryDecision {
   // Rows and lists are compared with row filters.
   operations.complete();
-  const tally = new LimitTally(context.isEngine);
+  const tally = new LimitTotals(context.isEngine);
   const known: KnownEntries = new Map();
   const rowFilters: RowFilters = new Map();
   const decisions: Decision[] = [];
@@ -247,7 +253,7 @@ export function decideNarrowedQuery(
   };
   for (const [element, access] of accesses.entries()) {
     const wanted = wantedRights(access);
-    const given = judgeRights(snapshot, subject, access.database, wanted, context, known);
+    const given = checkRights(snapshot, subject, access.database, wanted, context, known);
     if ("reason" in given) return deny(given);
     const operation = access.node.operation === "Select" ? undefined : operations.at(element);
     const judging = { snapshot, subject, context, access, element, tally, operation };
@@ -261,7 +267,7 @@ export function decideNarrowedQuery(
     }
     const isPreview = access.operation === "Preview";
     const used = isPreview ? onlyReading(given) : given;
-    for (const one of approvalsOf(access.database, used)) approvals.push(one);
+    for (const one of neededApprovals(access.database, used)) approvals.push(one);
     all.push(given);
   }
   const isPending = approvals.length > 0 && context.isApproved !== true;
@@ -273,6 +279,6 @@ export function decideNarrowedQuery(
     limits: tally.limits(),
     bytewise: tally.bytewise(),
     approvals,
-    ...(approvals.length === 0 ? {} : { basis: basisOf(all, decisions) }),
+    ...(approvals.length === 0 ? {} : { basis: approvalBasis(all, decisions) }),
   };
 }

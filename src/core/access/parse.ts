@@ -62,7 +62,7 @@ function locate(text: string, problems: readonly RecordProblem[]): readonly Acce
 }
 
 /** Reads and checks the records of an access file. @throws AccessFileError with the lines */
-export function readRecordsOf(bytes: Uint8Array, file: string): AccessRecords {
+export function checkRecords(bytes: Uint8Array, file: string): AccessRecords {
   let text = "";
   try {
     text = decodeUtf8(file, bytes);
@@ -176,14 +176,14 @@ export async function parseAccess(bytes: Buffer, file: string): Promise<ParsedAc
   const { records } =
     bytes.length > SMALL_BYTES
       ? await workInThread({ bytes, file })
-      : { records: readRecordsOf(bytes, file) };
+      : { records: checkRecords(bytes, file) };
   return indexAccess(bytes, records);
 }
 
 /** As `parseAccess`, at once. @throws AccessFileError */
 export function parseAccessFile(text: string, file: string): Snapshot {
   const bytes = Buffer.from(text);
-  return runAtOnce(snapshotSteps(bytes, readRecordsOf(bytes, file)));
+  return runAtOnce(snapshotSteps(bytes, checkRecords(bytes, file)));
 }
 
 export const MAX_ACCESS_FILE_BYTES = 16 * 1024 * 1024;

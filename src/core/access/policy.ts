@@ -12,11 +12,12 @@ import {
 } from "./grant.ts";
 import { type Caller, effectiveGrants } from "./groups.ts";
 import { displayName, holderText } from "./holder.ts";
-import { approvalsOf, decideNarrowedQuery, narrowingOn } from "./narrowed-query.ts";
+import { decideNarrowedQuery, narrowingOn, neededApprovals } from "./narrowed-query.ts";
 import {
   type ApprovalRule,
   boundariesFor,
   boundaryName,
+  checkRights,
   conflictMessage,
   type DecidingEntry,
   type Decision,
@@ -28,7 +29,6 @@ import {
   entriesInForce,
   entriesInside,
   granted,
-  judgeRights,
   mayBeNarrowed,
   type Objection,
   type QueryDecision,
@@ -36,7 +36,7 @@ import {
   type Reason,
 } from "./rights.ts";
 import { type EntryRole, EVERY_DATABASE, roleAllows } from "./roles.ts";
-import { judgeName, judgeToken, type Snapshot } from "./snapshot.ts";
+import { nameDenial, type Snapshot, tokenDenial } from "./snapshot.ts";
 
 function deny(reason: Reason, role?: EntryRole, entry?: string, message?: string): Decision {
   return { allowed: false, reason, role, entry, ...(message && { message }) };
@@ -56,7 +56,7 @@ export function decide(
   database: string,
   now?: number,
 ): Decision {
-  const limit = judgeToken(subject, permission, database);
+  const limit = tokenDenial(subject, permission, database);
   if (limit !== undefined) return deny(limit);
   const grants = effectiveGrants(snapshot, subject, now);
   let entry = placeName(database);
@@ -118,7 +118,7 @@ function mayUseOn(
   if (!grants.isNarrowed || permission === "GRANT") {
     return decide(snapshot, subject, permission, database).allowed;
   }
-  if (judgeName(snapshot, subject, permission, database) !== undefined) return false;
+  if (nameDenial(snapshot, subject, permission, database) !== undefined) return false;
   return entriesInForce(grants, database, Date.now()).some(
     ({ grant, isExpired }) => !isExpired && roleAllows(grant.role, permission),
   );
@@ -184,7 +184,7 @@ const MOST_NAMED_USERS = 5;
  * Finds existing databases that are denied to everyone because the file names them in another case,
  * and some of the users who would reach them by their entry for `*`.
  */
-export function caseConflictsOf(snapshot: Snapshot, databases: Iterable<string>) {
+export function findCaseConflicts(snapshot: Snapshot, databases: Iterable<string>) {
   return [...new Set(databases)].flatMap((database) => {
     const named = snapshot.databases.get(database.toLowerCase());
     if (named === undefined || named === database) return [];
@@ -212,7 +212,7 @@ export function decideWholeDatabase(
     return decide(snapshot, subject, permission, database, now);
   }
   const wanted = [{ table, permissions: [permission] }];
-  const given = judgeRights(snapshot, subject, database, wanted, { ...origin, now });
+  const given = checkRights(snapshot, subject, database, wanted, { ...origin, now });
   if ("reason" in given) return given;
   const needsApproval = ({ requireApproval = [] }: Limits) => requireApproval.includes(permission);
   const entry = given.rights[0]?.entry;
@@ -313,7 +313,7 @@ export function visibilityDenial(
   );
   if (isBound) return "role_insufficient";
   if (mayUseOn(snapshot, subject, "SELECT", database)) return undefined;
-  return judgeName(snapshot, subject, "SELECT", database) ?? "no_grant";
+  return nameDenial(snapshot, subject, "SELECT", database) ?? "no_grant";
 }
 
 /** The visible columns of a table, which need not exist, or the denial. */
@@ -325,7 +325,7 @@ export function seeTable(
   origin: QueryOrigin,
 ): { sees(column: string): boolean; readonly seesAllRows: boolean } | Denial {
   const wanted = [{ table, permissions: ["SELECT" as const] }];
-  const given = judgeRights(snapshot, subject, database, wanted, { ...origin, now: Date.now() });
+  const given = checkRights(snapshot, subject, database, wanted, { ...origin, now: Date.now() });
   if ("reason" in given) return given.reason;
   const grants = given.rights.map(({ entry }) => entry.grant);
   return {
@@ -371,10 +371,10 @@ export function explainAccess(
     return decideAll(snapshot, subject, permissions, database, context.now);
   }
   const wanted = [{ table, permissions }];
-  const given = judgeRights(snapshot, subject, database, wanted, context);
+  const given = checkRights(snapshot, subject, database, wanted, context);
   if ("reason" in given) return given;
   const grant = given.rights[0]?.entry.grant;
-  const approvals = [...approvalsOf(database, given)];
+  const approvals = [...neededApprovals(database, given)];
   return {
     ...granted(given),
     ...(grant === undefined ? {} : { grant: within(grant, given.boundaries) }),

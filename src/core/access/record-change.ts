@@ -25,7 +25,7 @@ export type Change =
   | { readonly kind: "remove-grant"; readonly grant: Grant };
 
 /** Whose records the change concerns. */
-export function holderOf(change: Change): Holder {
+export function changedHolder(change: Change): Holder {
   if ("group" in change) return groupHolder(change.group.name);
   if ("grant" in change) return change.grant.holder;
   return userHolder(change.kind === "add-user" ? change.user.username : change.username);
@@ -40,7 +40,7 @@ export function userLosingTokens(changes: readonly Change[]): string | undefined
       (change.kind === "update-user" &&
         ("passwordHash" in change.update || "disabled" in change.update)),
   );
-  return ending && userOf(holderOf(ending));
+  return ending && userOf(changedHolder(ending));
 }
 
 function changedUser(user: User, changes: readonly Change[]): User | undefined {
@@ -76,7 +76,7 @@ export function applyChanges(
   { users, groups, grants, boundaries }: AccessRecords,
   changes: readonly Change[],
 ): AccessRecords {
-  const about = Map.groupBy(changes, holderOf);
+  const about = Map.groupBy(changes, changedHolder);
   const kept = users.flatMap(
     (one) => changedUser(one, about.get(userHolder(one.username)) ?? []) ?? [],
   );
@@ -108,7 +108,7 @@ export interface Replacement {
   readonly boundaries?: readonly Boundary[] | undefined;
 }
 
-export function recordsOf(snapshot: Snapshot, holder: Holder): HolderRecords {
+export function holderRecords(snapshot: Snapshot, holder: Holder): HolderRecords {
   const grants = [...entriesIn(ownGrants(snapshot, holder))];
   const group = snapshot.groups.get(groupOf(holder) ?? "");
   const user = snapshot.users.get(userOf(holder) ?? "");
@@ -119,10 +119,10 @@ export function isEmpty({ user, group, grants }: HolderRecords): boolean {
   return (user ?? group) === undefined && grants.length === 0;
 }
 
-export function replacementOf(snapshot: Snapshot, changes: readonly Change[]): Replacement {
-  const holders = [...new Set(changes.map(holderOf))];
-  const before = holders.map((holder) => recordsOf(snapshot, holder));
-  const after = applyChanges(allOf(before, snapshot.boundaries), changes);
+export function planReplacement(snapshot: Snapshot, changes: readonly Change[]): Replacement {
+  const holders = [...new Set(changes.map(changedHolder))];
+  const before = holders.map((holder) => holderRecords(snapshot, holder));
+  const after = applyChanges(joinRecords(before, snapshot.boundaries), changes);
   const left = holders.map((holder): [Holder, HolderRecords] => [
     holder,
     {
@@ -134,7 +134,10 @@ export function replacementOf(snapshot: Snapshot, changes: readonly Change[]): R
   return { records: new Map(left) };
 }
 
-function allOf(records: Iterable<HolderRecords>, boundaries: readonly Boundary[]): AccessRecords {
+function joinRecords(
+  records: Iterable<HolderRecords>,
+  boundaries: readonly Boundary[],
+): AccessRecords {
   const all = [...records];
   const users = all.flatMap(({ user = [] }) => user);
   const groups = all.flatMap(({ group = [] }) => group);
@@ -151,12 +154,12 @@ export function holdersIn({ users, groups, grants }: Snapshot): Set<Holder> {
 }
 
 /** Indexes the records of each user and group. @throws RecordsError if records conflict */
-export function indexOf(
+export function indexHolders(
   records: Iterable<HolderRecords>,
   boundaries: readonly Boundary[],
   version: string,
 ): Steps<Snapshot> {
-  return indexRecords(allOf(records, boundaries), version, (problem) => {
+  return indexRecords(joinRecords(records, boundaries), version, (problem) => {
     throw new RecordsError([problem]);
   });
 }

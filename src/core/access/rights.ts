@@ -8,15 +8,15 @@ import {
   DatabaseGrants,
   type DecidingEntry,
   type EntrySlot,
-  entriesOfSlot,
   type NamedSlot,
+  slotEntries,
   type UserGrants,
 } from "./entries.ts";
 import type { Boundary, EntryPoint, Limits, RateLimit, Subject } from "./grant.ts";
-import { allEntriesOf, type Caller, effectiveGrants, isMeant } from "./groups.ts";
+import { allEntries, type Caller, effectiveGrants, isMeant } from "./groups.ts";
 import { type Holder, writtenHolder } from "./holder.ts";
 import { type EntryRole, EVERY_DATABASE, outranks, roleAllows } from "./roles.ts";
-import { judgeName, type Snapshot } from "./snapshot.ts";
+import { nameDenial, type Snapshot } from "./snapshot.ts";
 
 export type { DecidingEntry } from "./entries.ts";
 
@@ -46,8 +46,8 @@ function matchingEntries(
   table: string | undefined,
   now: number,
 ): DecidingEntry[] {
-  const slots = slotsFor(grants, database, (entries) => entries.slotsOf(table));
-  return [...slots.flatMap(({ slot, place }) => entriesOfSlot(slot, place, now))];
+  const slots = slotsFor(grants, database, (entries) => entries.matchingSlots(table));
+  return [...slots.flatMap(({ slot, place }) => slotEntries(slot, place, now))];
 }
 
 export function decidingEntry(
@@ -79,7 +79,7 @@ export function entriesInside(
   return [...names].flatMap((name) => matchingEntries(grants, database, name, now).slice(0, 1));
 }
 
-export function otherSpellingOf(
+export function findOtherSpelling(
   grants: UserGrants,
   database: string,
   table: string,
@@ -89,8 +89,8 @@ export function otherSpellingOf(
     const entries = grants.get(at);
     if (!(entries instanceof DatabaseGrants)) continue;
     const spelling = entries.otherSpelling(table);
-    const slot = spelling === undefined ? undefined : entries.slotOf(spelling);
-    const [entry] = slot ? entriesOfSlot(slot, placeName(at, spelling), now) : [];
+    const slot = spelling === undefined ? undefined : entries.slotNamed(spelling);
+    const [entry] = slot ? slotEntries(slot, placeName(at, spelling), now) : [];
     if (spelling !== undefined && entry !== undefined) return { spelling, entry };
   }
   return undefined;
@@ -107,7 +107,7 @@ export function* entriesInForce(
   now: number,
 ): Generator<DecidingEntry, undefined> {
   for (const { slot, place } of slotsFor(grants, database, (entries) => entries.slots())) {
-    const [entry] = entriesOfSlot(slot, place, now);
+    const [entry] = slotEntries(slot, place, now);
     if (entry === undefined) continue;
     yield entry;
     // The entry for the whole database comes last.
@@ -125,7 +125,7 @@ export function* placesInForce(
   now: number,
 ): Generator<Place, undefined> {
   for (const { slot, place } of slotsFor(grants, database, (entries) => entries.slots())) {
-    if (entriesOfSlot(slot, place, now).length === 0) continue;
+    if (slotEntries(slot, place, now).length === 0) continue;
     yield splitPlace(place);
     // The entry for the whole database comes last.
     if (place === placeName(database)) return;
@@ -300,7 +300,7 @@ export function limitsFor(
 ): readonly Limits[] {
   if (!mayBeNarrowed(snapshot, caller, context)) return [];
   const boundaries = snapshot.boundaries.filter((one) => concerns(snapshot, one, caller, context));
-  return [...allEntriesOf(snapshot, caller), ...boundaries];
+  return [...allEntries(snapshot, caller), ...boundaries];
 }
 
 /** True if more than a role may limit the user's queries. */
@@ -350,7 +350,7 @@ function requireEntry(
   entry: DecidingEntry | undefined,
   now: number,
 ): DecidingEntry | Objection {
-  const other = table === undefined ? undefined : otherSpellingOf(grants, database, table, now);
+  const other = table === undefined ? undefined : findOtherSpelling(grants, database, table, now);
   if (other !== undefined) {
     const message = `The table ${table} differs only by case from ${other.spelling}: use that spelling`;
     return { reason: "name_case_mismatch", message, entry: other.entry };
@@ -367,7 +367,7 @@ function requireEntry(
   return { reason: "group_conflict", message: conflictMessage(entry.conflict), entry };
 }
 
-function judgeRoles(
+function checkRoles(
   permissions: readonly PermissionClass[],
   entry: DecidingEntry,
   boundaries: readonly Boundary[],
@@ -397,7 +397,7 @@ export function denied({ reason, message, entry, boundary }: Objection): DeniedD
 /** The entries that match a table, found once for all elements of a query. */
 export type KnownEntries = Map<string, readonly [DecidingEntry | Objection, DecidingEntry[]]>;
 
-export function judgeRights<Wanted extends WantedRight>(
+export function checkRights<Wanted extends WantedRight>(
   snapshot: Snapshot,
   subject: Subject,
   database: string,
@@ -407,7 +407,7 @@ export function judgeRights<Wanted extends WantedRight>(
 ): GivenRights<Wanted & GivenRight> | DeniedDecision {
   for (const { permissions } of wanted) {
     for (const permission of permissions) {
-      const reason = judgeName(snapshot, subject, permission, database);
+      const reason = nameDenial(snapshot, subject, permission, database);
       if (reason !== undefined)
         return { allowed: false, reason, role: undefined, entry: undefined };
     }
@@ -426,7 +426,7 @@ export function judgeRights<Wanted extends WantedRight>(
     }
     const [entry, matching] = found;
     if ("reason" in entry) return denied(entry);
-    const objection = judgeRoles(permissions, entry, boundaries);
+    const objection = checkRoles(permissions, entry, boundaries);
     if (objection !== undefined) return denied(objection);
     rights.push({ ...one, entry, matching });
   }
@@ -470,7 +470,7 @@ export type CountRequests = (window: CountedWindow) => Promise<RequestCount>;
  * @param databases one per element of a query, counted by the boundaries for that database.
  * Undefined for a request that is not a query, which counts once in boundaries without a database.
  */
-export function rateWindowsOf(
+export function findRateWindows(
   snapshot: Snapshot,
   caller: Caller,
   origin: QueryOrigin,
@@ -493,7 +493,7 @@ export function rateWindowsOf(
 }
 
 /** The conditions that row filters add to the operations of a query. */
-export function additionsOf(decisions: readonly Decision[]): Addition[] {
+export function filterAdditions(decisions: readonly Decision[]): Addition[] {
   const filters = decisions.flatMap((decision) => decision.filters ?? []);
   const byNode = Map.groupBy(filters, ({ node }) => node);
   return Array.from(byNode, ([node, some]) => ({

@@ -34,12 +34,12 @@ export function roleAllows(role: EntryRole, permission: PermissionClass): boolea
 }
 
 /** Smaller is wider. */
-function rankOf(role: EntryRole): number {
+function roleRank(role: EntryRole): number {
   return role === "None" ? roles.length : roles.indexOf(role);
 }
 
 export function outranks(role: EntryRole, other: EntryRole): boolean {
-  return rankOf(role) < rankOf(other);
+  return roleRank(role) < roleRank(other);
 }
 
 export function widestRole(some: Iterable<{ readonly role: EntryRole }>): Role | undefined {

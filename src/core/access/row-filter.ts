@@ -1,6 +1,6 @@
 import { writeDigits } from "../json/exact.ts";
 import { quoteName } from "../json/fault.ts";
-import { termsOf, termText } from "../query/conditions.ts";
+import { requiredTerms, termText } from "../query/conditions.ts";
 import type { BytewiseColumns } from "../query/limits.ts";
 import type { OperationNode } from "../query/node.ts";
 import { definitions, isOperationName } from "../query/operations.ts";
@@ -20,10 +20,10 @@ import {
 } from "./grant.ts";
 import type { Caller } from "./groups.ts";
 import {
-  additionsOf,
   type DecidingEntry,
   type Decision,
   Denied,
+  filterAdditions,
   type TableFilter,
   unnarrowable,
 } from "./rights.ts";
@@ -56,7 +56,7 @@ export function pinnedValues(
   column: string,
   spelling: ColumnSpelling,
 ): number | undefined {
-  const counts = termsOf(where).flatMap(({ column: written, cmp, value }) => {
+  const counts = requiredTerms(where).flatMap(({ column: written, cmp, value }) => {
     const values = cmp === "=" ? [value] : cmp === "IN" && Array.isArray(value) ? value : undefined;
     const isPin =
       isColumn(written, column, spelling) &&
@@ -70,7 +70,7 @@ function isList(value: AttributeValue | undefined): value is readonly Literal[] 
   return Array.isArray(value);
 }
 
-function kindOf(cmp: RowComparison): string {
+function neededKind(cmp: RowComparison): string {
   if (cmp === "IN") return "a list";
   return cmp === "=" || cmp === "!=" ? "a single value" : "a whole number";
 }
@@ -83,7 +83,7 @@ export function resolveRowFilter(
 ): readonly RowCondition[] {
   const { rowFilter = [] } = entry.grant;
   const isReference = (one: Literal) => typeof one === "string" && attributeReference.test(one);
-  const meaningOf = (one: Literal): AttributeValue | undefined => {
+  const resolve = (one: Literal): AttributeValue | undefined => {
     if (typeof one !== "string" || !one.startsWith("@")) return one;
     if (one.startsWith("@@")) return one.slice(1);
     if (one === "@username") return username;
@@ -92,11 +92,11 @@ export function resolveRowFilter(
   const filter: RowCondition[] = [];
   for (const { column, cmp, value } of rowFilter) {
     const single = (one: Literal) => {
-      const meaning = meaningOf(one);
+      const meaning = resolve(one);
       return meaning === undefined || isList(meaning) ? [] : [meaning];
     };
-    const resolved = isList(value) ? value.flatMap(single) : meaningOf(value);
-    const kind = kindOf(cmp);
+    const resolved = isList(value) ? value.flatMap(single) : resolve(value);
+    const kind = neededKind(cmp);
     const isFit =
       isList(resolved) === (kind === "a list") &&
       (kind !== "a whole number" || isWhole(resolved)) &&
@@ -142,7 +142,7 @@ function isDemanded(
   where: Condition | null | undefined,
   spelling: ColumnSpelling,
 ): boolean {
-  return termsOf(where).some(
+  return requiredTerms(where).some(
     (term) =>
       term.cmp === cmp && isColumn(term.column, column, spelling) && isSameValue(value, term.value),
   );
@@ -278,12 +278,12 @@ function filterTable(
   const bytewise = filter.map(({ column }) => column);
   tally.compareBytes({ database, table, bytewise, ...(writes ? { written: filter } : {}) });
   if (!isSelective) return undefined;
-  const termOf = ({ column, cmp, value }: RowCondition): Term => ({
+  const toTerm = ({ column, cmp, value }: RowCondition): Term => ({
     column: spelling.isQualified ? `${name}.${column}` : column,
     cmp,
     value: isList(value) ? [...value] : value,
   });
-  const conditions = filter.map(termOf);
+  const conditions = filter.map(toTerm);
   const added = conditions.filter((_, at) => {
     const condition = filter[at];
     return condition !== undefined && !isDemanded(condition, node.condition, spelling);
@@ -306,7 +306,7 @@ export interface AddedFilter {
 /** The conditions that were added to a query. */
 export function addedFilters(query: Query, decisions: readonly Decision[]): AddedFilter[] {
   const isSole = new Set(query.accesses.flatMap(({ tables }) => tables)).size === 1;
-  return additionsOf(decisions).flatMap(({ node, conditions }) =>
+  return filterAdditions(decisions).flatMap(({ node, conditions }) =>
     conditions.map((condition) => ({
       table: isSole ? undefined : tableNames(node)[0],
       condition: termText(condition),

@@ -24,7 +24,7 @@ export function isLimiting({ maxRows, maxChanges }: Limits): boolean {
   return (maxRows ?? maxChanges) !== undefined;
 }
 
-export function limitersOf({ rights, boundaries }: GivenRights): Limiter[] {
+export function findLimiters({ rights, boundaries }: GivenRights): Limiter[] {
   const limiters: Limiter[] = [];
   for (const { entry } of rights) {
     const limits = entry.grant;
@@ -71,7 +71,7 @@ function pinnedRows(
  * @param operation undefined for a Select
  * @param isEngine true if the upstream counts unknown numbers itself and rolls back
  */
-function extentOf(
+function operationExtent(
   { mostRows }: OperationNode,
   operation: Operation | undefined,
   isPreview: boolean,
@@ -105,7 +105,7 @@ function extentOf(
   }
 }
 
-interface Tally {
+interface Totals {
   selected: number;
   changed: number;
   /** Indices of the elements that change rows or return changed ones. */
@@ -115,8 +115,8 @@ interface Tally {
 }
 
 /** Adds up the numbers of rows of all elements of a query. */
-export class LimitTally {
-  readonly #tallies = new Map<Limits, Tally>();
+export class LimitTotals {
+  readonly #tallies = new Map<Limits, Totals>();
   readonly #isEngine: boolean;
   readonly #previews: ElementLimit[] = [];
   readonly #bytewise = new Map<string, BytewiseColumns>();
@@ -128,7 +128,7 @@ export class LimitTally {
   /** @throws Denied */
   add(element: number, extent: Extent, limiter: Limiter): void {
     const none = { selected: 0, changed: 0, changing: [], returning: [], isChangeKnown: true };
-    const tally: Tally = this.#tallies.get(limiter.limits) ?? none;
+    const tally: Totals = this.#tallies.get(limiter.limits) ?? none;
     this.#tallies.set(limiter.limits, tally);
     this.#addRows(element, extent, limiter, tally);
     this.#addChanges(element, extent, limiter, tally);
@@ -138,7 +138,7 @@ export class LimitTally {
     element: number,
     { isUnlimited, readsSelect = false, selected, includes = false, returned }: Extent,
     limiter: Limiter,
-    tally: Tally,
+    tally: Totals,
   ): void {
     const { maxRows } = limiter.limits;
     if (maxRows === undefined) return;
@@ -159,7 +159,7 @@ export class LimitTally {
     throw new Denied({ reason: "limit_too_high", message, ...limiter.by });
   }
 
-  #addChanges(element: number, { changed }: Extent, limiter: Limiter, tally: Tally): void {
+  #addChanges(element: number, { changed }: Extent, limiter: Limiter, tally: Totals): void {
     const { maxChanges } = limiter.limits;
     if (maxChanges === undefined) return;
     if (changed === undefined || changed > 0) tally.changing.push(element);
@@ -247,7 +247,7 @@ export interface NestedTables {
 interface Counted {
   /** Index in a Batch. */
   readonly element: number;
-  readonly tally: LimitTally;
+  readonly tally: LimitTotals;
   readonly isEngine: boolean;
   readonly isPreview: boolean;
   /** Undefined for a Select. */
@@ -271,7 +271,7 @@ export function checkNumbers(
   if (operation?.name === "Update" || operation?.name === "Delete") {
     checkPins(operation, entry, limiters, spelling, isEngine);
   }
-  const extent = extentOf(node, operation, isPreview, entry.grant, spelling, isEngine);
+  const extent = operationExtent(node, operation, isPreview, entry.grant, spelling, isEngine);
   const { readsSelect } = node;
   for (const limiter of limiters) {
     const times = includedRows(nested, limiter);

@@ -170,7 +170,7 @@ export function requireNoConflict(grants: UserGrants, grant: Grant, held: readon
 }
 
 /** Why a user is denied everything, regardless of entries. */
-export function obstacleOf(
+export function accountObstacle(
   { users }: Snapshot,
   username: string,
 ): "user_not_found" | "user_disabled" | undefined {
@@ -181,7 +181,7 @@ export function obstacleOf(
 }
 
 /** Why a token denies a right on a database, regardless of the user's entries. */
-export function judgeToken(
+export function tokenDenial(
   { tokenDatabase, tokenReadOnly }: Subject,
   permission: PermissionClass,
   database: string,
@@ -190,8 +190,8 @@ export function judgeToken(
   return tokenReadOnly === true && permission !== "SELECT" ? "token_read_only" : undefined;
 }
 
-/** As `judgeToken`, and denies a database that the file spells in another case. */
-export function judgeName(
+/** As `tokenDenial`, and denies a database that the file spells in another case. */
+export function nameDenial(
   snapshot: Snapshot,
   subject: Subject,
   permission: PermissionClass,
@@ -200,6 +200,6 @@ export function judgeName(
   const known = snapshot.databases.get(database.toLowerCase());
   const isOther = known !== undefined && known !== database;
   return (
-    judgeToken(subject, permission, database) ?? (isOther ? "database_case_mismatch" : undefined)
+    tokenDenial(subject, permission, database) ?? (isOther ? "database_case_mismatch" : undefined)
   );
 }

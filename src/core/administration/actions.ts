@@ -43,7 +43,7 @@ function text<Text extends string>(isValid: (text: unknown) => text is Text, cod
   });
 }
 
-export function refusalCodeOf(issue: z.core.$ZodIssue): RefusalCode | undefined {
+export function issueCode(issue: z.core.$ZodIssue): RefusalCode | undefined {
   return issue.code === "custom" ? issue.params?.code : undefined;
 }
 

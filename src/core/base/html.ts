@@ -36,7 +36,7 @@ export function html(strings: TemplateStringsArray, ...parts: Part[]): Html {
 }
 
 /** Formats a moment to the minute, in UTC. @param seconds since the epoch */
-export function dateOf(seconds: number): string {
+export function formatDate(seconds: number): string {
   return `${new Date(seconds * 1000).toISOString().slice(0, 16).replace("T", " ")} UTC`;
 }
 

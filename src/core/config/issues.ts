@@ -121,7 +121,7 @@ export interface Checked {
 }
 
 /** The problems of one issue: one for each unknown key, otherwise a single one. */
-export function problemsOf(issue: z.core.$ZodIssue, checked: Checked): Problem[] {
+export function issueProblems(issue: z.core.$ZodIssue, checked: Checked): Problem[] {
   const { path } = issue;
   if (issue.code === "unrecognized_keys") {
     return issue.keys.map((key) => {
@@ -139,10 +139,10 @@ export function problemsOf(issue: z.core.$ZodIssue, checked: Checked): Problem[]
   // An element of a value with several forms has no node of its own.
   const node = nodeAt(path) ?? nodeAt(path.slice(0, -1)) ?? {};
   const allowed = typeof rule === "string" ? rule : allowedBy(node);
-  return [problemOf(path, allowed, checked)];
+  return [valueProblem(path, allowed, checked)];
 }
 
-export function problemOf(path: ValuePath, allowed: string, checked: Checked): Problem {
+export function valueProblem(path: ValuePath, allowed: string, checked: Checked): Problem {
   const node = nodeAt(path) ?? {};
   const value = valueAt(checked.values, path) ?? node.default;
   const reason = `${found(displayed(value, node), allowed)}${headerMeant(path, value, node)}`;

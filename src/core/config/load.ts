@@ -21,7 +21,7 @@ import {
 } from "../base/files/guarded.ts";
 import { lineLocator, parseToml, TomlSyntaxError } from "../base/toml.ts";
 import { holdsPassword } from "./addresses.ts";
-import { type Checked, problemsOf } from "./issues.ts";
+import { type Checked, issueProblems } from "./issues.ts";
 import { ConfigurationError } from "./problem.ts";
 import { credentialSections, type Draft, readCredentials, resolvePaths } from "./resolve.ts";
 import { type Configuration, configurationSchema } from "./schema.ts";
@@ -45,14 +45,14 @@ interface SearchResult {
 }
 
 /** The directory of Gatehouse's own files: `$GATEHOUSE_HOME`, else `~/.gatehouse`. Absolute. */
-export function serviceDirectoryOf({ env, cwd }: SearchOptions): string {
+export function findServiceDirectory({ env, cwd }: SearchOptions): string {
   if (env.GATEHOUSE_HOME) return resolve(cwd, env.GATEHOUSE_HOME);
   return resolve(cwd, env.HOME || homedir(), ".gatehouse");
 }
 
 /** Files tried if none is named, in order of precedence. Absolute. */
 export function defaultFiles(options: SearchOptions): readonly [string, string] {
-  return [resolve(options.cwd, fileName), join(serviceDirectoryOf(options), fileName)];
+  return [resolve(options.cwd, fileName), join(findServiceDirectory(options), fileName)];
 }
 
 /**
@@ -185,7 +185,7 @@ export interface LoadedConfiguration {
  * @throws ConfigurationError with every problem found
  */
 export function loadConfiguration(options: LoadOptions): LoadedConfiguration {
-  const serviceDirectory = serviceDirectoryOf(options);
+  const serviceDirectory = findServiceDirectory(options);
   const { file, bytes, warnings } = findConfiguration(options);
   const checked = readDocument(bytes, file, options);
   const configuration = check(checked);
@@ -245,7 +245,7 @@ function readDocument(
 function check(checked: Checked): Draft {
   const result = configurationSchema.safeParse(withoutDates(checked.values));
   if (result.success) return result.data;
-  const problems = result.error.issues.flatMap((issue) => problemsOf(issue, checked));
+  const problems = result.error.issues.flatMap((issue) => issueProblems(issue, checked));
   throw new ConfigurationError(problems.sort((one, other) => (one.line ?? 0) - (other.line ?? 0)));
 }
 

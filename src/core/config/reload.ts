@@ -26,7 +26,7 @@ interface Key {
   readonly node: SchemaNode;
 }
 
-function keysOf({ name, isArray, node, isLive: isLiveTable, keys }: SchemaTable): Key[] {
+function tableKeys({ name, isArray, node, isLive: isLiveTable, keys }: SchemaTable): Key[] {
   const path = name.split(".");
   if (isArray) return [{ path, isLive: isLiveTable, node }];
   return keys.map(([key, node]) => ({ path: [...path, key], isLive: isLive(node), node }));
@@ -39,7 +39,7 @@ function missingFrom(other: unknown, one: unknown): string[] {
     .map(renderValue);
 }
 
-function textOf({ path, node, isLive }: Key, before: unknown, after: unknown): string {
+function describeChange({ path, node, isLive }: Key, before: unknown, after: unknown): string {
   const key = path.join(".");
   // A change that requires a restart is not in force, so its name is enough.
   if (!isLive || node.writeOnly === true) return key;
@@ -52,12 +52,12 @@ function textOf({ path, node, isLive }: Key, before: unknown, after: unknown): s
 function changesBetween(running: Configuration, read: Configuration): ConfigurationChange[] {
   if (isDeepStrictEqual(running, read)) return [];
   return schemaTables()
-    .flatMap(keysOf)
+    .flatMap(tableKeys)
     .flatMap((key) => {
       const before = valueAt(running, key.path);
       const after = valueAt(read, key.path);
       if (isDeepStrictEqual(before, after)) return [];
-      return [{ path: key.path, isLive: key.isLive, text: textOf(key, before, after) }];
+      return [{ path: key.path, isLive: key.isLive, text: describeChange(key, before, after) }];
     });
 }
 

@@ -5,7 +5,7 @@ import type { z } from "zod";
 import { permissionProblem } from "../base/files/guarded.ts";
 import type { ValuePath } from "../base/toml.ts";
 import { sqliteDirectory, unixSocketPath } from "./addresses.ts";
-import { type Checked, problemOf } from "./issues.ts";
+import { type Checked, valueProblem } from "./issues.ts";
 import { isHeaderValue } from "./kinds.ts";
 import { ConfigurationError } from "./problem.ts";
 import { type configurationSchema, serviceFiles, storeKeyFile } from "./schema.ts";
@@ -134,7 +134,7 @@ export function readCredential(
 export function readCredentials(draft: Draft, checked: Checked): void {
   const read = (path: ValuePath, file: string, kind?: CredentialKind): string => {
     const refusal = (allowed: string) =>
-      new ConfigurationError([problemOf(path, allowed, checked)]);
+      new ConfigurationError([valueProblem(path, allowed, checked)]);
     return readCredential(file, draft.auth.check_permissions, refusal, kind);
   };
   for (const name of credentialSections) {

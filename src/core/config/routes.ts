@@ -17,7 +17,7 @@ export const ownSegments: readonly string[] = [
 ];
 
 /** The segments of a path. A slash at the end makes none. */
-export function segmentsOf(path: string): string[] {
+export function splitSegments(path: string): string[] {
   const segments = path.slice(1).split("/");
   return segments.at(-1) === "" ? segments.slice(0, -1) : segments;
 }
@@ -32,7 +32,7 @@ export function isOwnPath(segments: readonly string[], basePath: string): boolea
   const [first = ""] = folded;
   if (first === ".well-known") return true;
   if (basePath === "") return ownSegments.includes(first);
-  return segmentsOf(basePath.toLowerCase()).every((one, at) => one === folded[at]);
+  return splitSegments(basePath.toLowerCase()).every((one, at) => one === folded[at]);
 }
 
 /**
@@ -53,7 +53,7 @@ export function fits(value: string, values: RouteValues = "plain"): boolean {
 }
 
 /** The values that a parameter of the path takes. */
-export function valuesOf(
+export function allowedValues(
   { values }: { readonly values: Readonly<Record<string, RouteValues>> },
   name = "",
 ): RouteValues {
@@ -70,7 +70,7 @@ function isRoutePath(path: string): boolean {
   const last = segments.pop();
   if (root !== "" || last === undefined) return false;
   const isSegment = (one: string) => literal.test(one) || parameter.test(one);
-  const names = parametersOf(path);
+  const names = pathParameters(path);
   return (
     segments.every(isSegment) &&
     (isSegment(last) || last === "" || last === "*") &&
@@ -79,7 +79,7 @@ function isRoutePath(path: string): boolean {
 }
 
 /** The parameters of a path, or in a name such as `:tenant.:database`. */
-function parametersOf(template = ""): string[] {
+function pathParameters(template = ""): string[] {
   return template
     .split(/[/.]/)
     .filter((part) => parameter.test(part))
@@ -160,7 +160,7 @@ function requireConsistent(route: Route, context: z.core.$RefinementCtx): void {
   if (route.upgrade && !methods.includes("GET")) {
     refuse(context, ["upgrade"], "true only where GET is one of the methods");
   }
-  const database = databaseOf(route);
+  const database = routeDatabase(route);
   const isRight = isPermissionClass(access);
   if (database !== undefined && header !== undefined) {
     refuse(context, ["database_header"], "nothing, since the path or database names the database");
@@ -174,14 +174,14 @@ function requireConsistent(route: Route, context: z.core.$RefinementCtx): void {
   if (table !== undefined && !tableRights.includes(access)) {
     refuse(context, ["table"], `a table only where access is one of ${tableRights.join(", ")}`);
   }
-  const parameters = parametersOf(path);
-  const judged = { database: parametersOf(route.database), table: parametersOf(table) };
+  const parameters = pathParameters(path);
+  const judged = { database: pathParameters(route.database), table: pathParameters(table) };
   for (const [key, names] of Object.entries(judged)) {
     const unknown = names.find((name) => !parameters.includes(name));
     if (unknown !== undefined)
       refuse(context, [key], `a parameter of the path, which has no :${unknown}`);
   }
-  const named = new Set([...parametersOf(database), ...judged.table]);
+  const named = new Set([...pathParameters(database), ...judged.table]);
   for (const [name, rule] of Object.entries(values)) {
     const list = typeof rule === "string" ? [] : rule;
     if (!parameters.includes(name)) {
@@ -201,12 +201,12 @@ export function refuseOwnPaths(
 ): void {
   const own = basePath === "" ? ownSegments.map((one) => `/${one}`).join(", ") : basePath;
   for (const [at, { path, values }] of routes.entries()) {
-    const [first = "", ...others] = segmentsOf(path);
+    const [first = "", ...others] = splitSegments(path);
     if (isOwnPath([first, ...others], basePath)) {
       const rule = `a path that is not below one of the gateway's own: /.well-known, ${own}`;
       refuse(context, ["routes", at, "path"], rule);
     }
-    const list = first.startsWith(":") ? valuesOf({ values }, first.slice(1)) : [];
+    const list = first.startsWith(":") ? allowedValues({ values }, first.slice(1)) : [];
     if (Array.isArray(list) && list.some((one) => isOwnPath([one, ...others], basePath))) {
       const rule = "no first segment of the gateway's own paths";
       refuse(context, ["routes", at, "values", first.slice(1)], rule);
@@ -218,8 +218,8 @@ export function refuseOwnPaths(
 const tableRights: readonly string[] = ["SELECT", "INSERT", "UPDATE", "DELETE", "CREATE", "DROP"];
 
 /** The name or template of the database that a route reaches, if it is not in a header. */
-export function databaseOf({ path, database }: Pick<Route, "path" | "database">) {
-  return database ?? (parametersOf(path).includes("database") ? ":database" : undefined);
+export function routeDatabase({ path, database }: Pick<Route, "path" | "database">) {
+  return database ?? (pathParameters(path).includes("database") ? ":database" : undefined);
 }
 
 /** Paths that differ only in parameter names are equal. */
@@ -234,9 +234,9 @@ function excludes(one: RouteValues, other: RouteValues): boolean {
 
 function isAmbiguousPair(one: Route, other: Route): boolean {
   if (shapeOf(one.path) !== shapeOf(other.path)) return false;
-  const others = parametersOf(other.path);
-  return !parametersOf(one.path).some((name, at) =>
-    excludes(valuesOf(one, name), valuesOf(other, others[at])),
+  const others = pathParameters(other.path);
+  return !pathParameters(one.path).some((name, at) =>
+    excludes(allowedValues(one, name), allowedValues(other, others[at])),
   );
 }
 

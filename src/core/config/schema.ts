@@ -1064,7 +1064,7 @@ interface HeaderSections {
 }
 
 /** Request headers that `auth.accept` lists for tokens, in lower case. */
-export const tokenHeadersOf: (accept: readonly string[]) => readonly string[] = memoizeLast(
+export const tokenHeaders: (accept: readonly string[]) => readonly string[] = memoizeLast(
   (accept) =>
     accept
       .filter((one) => one.startsWith("header:"))
@@ -1072,8 +1072,8 @@ export const tokenHeadersOf: (accept: readonly string[]) => readonly string[] = 
 );
 
 /** Headers of clients that are never forwarded, since they are credentials, as `foldHeader` does. */
-export function withheldHeadersOf({ auth, upstream }: HeaderSections): ReadonlySet<string> {
-  const names = [...tokenHeadersOf(auth.accept), upstream.credential?.header ?? ""];
+export function withheldHeaders({ auth, upstream }: HeaderSections): ReadonlySet<string> {
+  const names = [...tokenHeaders(auth.accept), upstream.credential?.header ?? ""];
   return new Set(names.filter((name) => name !== "").map(foldHeader));
 }
 
@@ -1084,7 +1084,7 @@ function refuseWithheldHeaders(
   { routes, ...sections }: HeaderSections & { readonly routes: readonly RouteHeaders[] },
   context: z.core.$RefinementCtx,
 ): void {
-  const withheld = withheldHeadersOf(sections);
+  const withheld = withheldHeaders(sections);
   const refuseIn = (names: readonly string[], path: PropertyKey[]) => {
     for (const [at, name] of names.entries()) {
       if (!withheld.has(foldHeader(name))) continue;
@@ -1154,7 +1154,7 @@ type WrittenIssuer = Configuration["issuers"][number];
 export type IssuerSettings = Omit<WrittenIssuer, "opens"> & { readonly opens: readonly Door[] };
 
 /** All external issuers, those of `[[mcp.authorization_servers]]` included. */
-export function issuersOf({
+export function allIssuers({
   issuers,
   mcp,
 }: Pick<Configuration, "mcp" | "issuers">): readonly IssuerSettings[] {
@@ -1192,11 +1192,11 @@ export function hasEmbeddedServer(
   return (
     servesMcp(configuration) &&
     (hasLogin(configuration) ||
-      !issuersOf(configuration).some(({ opens }) => opens.includes("mcp")))
+      !allIssuers(configuration).some(({ opens }) => opens.includes("mcp")))
   );
 }
 
 /** The part of external usernames before the colon. */
 export function issuerPrefixes(configuration: Configuration): string[] {
-  return issuersOf(configuration).map(({ prefix }) => prefix);
+  return allIssuers(configuration).map(({ prefix }) => prefix);
 }

@@ -34,7 +34,7 @@ import {
 import { type Action, accountActions, actions, bodies } from "../administration/actions.ts";
 import { runCooperatively } from "../base/cooperative-scheduling.ts";
 import { Refusal } from "../base/refusal.ts";
-import { type Authenticated, credentialOf } from "../identity/authenticate.ts";
+import { type Authenticated, passwordFingerprint } from "../identity/authenticate.ts";
 import { checkPassword, hashNewPassword, logIn } from "../identity/login.ts";
 import type { IssuedToken } from "../identity/token.ts";
 import { acceptedTokens, viewToken } from "../identity/token-file.ts";
@@ -65,7 +65,7 @@ function requireCaller({ authenticated }: Exchange): Authenticated {
 }
 
 /** @throws as `requireCaller` */
-function actorOf(exchange: Exchange): Subject {
+function requireActor(exchange: Exchange): Subject {
   return requireCaller(exchange).subject;
 }
 
@@ -160,17 +160,17 @@ export const createUser = administrative(
     gateway.passwordRule(password);
     const user = { username, email: fields.email ?? undefined, grant: { database, role } };
     const { plan } = actions.addUser;
-    plan(gateway.access.snapshot, actorOf(exchange), user, gateway.configuration);
+    plan(gateway.access.snapshot, requireActor(exchange), user, gateway.configuration);
     const passwordHash = await newHash(gateway, exchange, password);
     const written = await changeAccess(gateway, exchange, (current, subject) =>
       plan(current, subject, { ...user, passwordHash }, gateway.configuration),
     );
-    return { user: viewUserOf(written, user) };
+    return { user: viewWrittenUser(written, user) };
   },
   { hasBody: true, status: 201 },
 );
 
-function viewUserOf(snapshot: Snapshot, { username }: { readonly username: string }) {
+function viewWrittenUser(snapshot: Snapshot, { username }: { readonly username: string }) {
   return viewUser(snapshot, snapshot.users.get(username) ?? blankUser(username));
 }
 
@@ -180,7 +180,7 @@ export const listUsers: Endpoint = {
     const { limit, after } = readPage(exchange);
     const { snapshot } = gateway.access;
     cutOnChange(gateway, exchange);
-    const { isManageable, view } = manageableBy(snapshot, actorOf(exchange));
+    const { isManageable, view } = manageableBy(snapshot, requireActor(exchange));
     // One more item than the limit shows whether there is another page.
     const firstOf = (usernames: Iterable<string>) =>
       firstNames(usernames, limit + 1, after, (name) => isManageable(userHolder(name)));
@@ -200,7 +200,7 @@ export const patchUser = changing(actions.patchUser, {
     username: usernameParameter(exchange),
     ...parseBody(body, bodies.patchUser),
   }),
-  view: (written, input) => ({ user: viewUserOf(written, input) }),
+  view: (written, input) => ({ user: viewWrittenUser(written, input) }),
   // Also if the user was not disabled.
   async finish({ shared }, { username, disabled }) {
     if (disabled === false) await shared.throttle.unlock(username);
@@ -220,7 +220,7 @@ export const userAccess: Endpoint = {
   async handle(gateway, exchange) {
     const username = usernameParameter(exchange);
     const { snapshot } = gateway.access;
-    const actor = actorOf(exchange);
+    const actor = requireActor(exchange);
     const isOwn = username === actor.username;
     const { isEffective, groups } = readAccessQuestion(exchange);
     const isVisible = isOwn
@@ -246,7 +246,7 @@ function requireVisible(snapshot: Snapshot, actor: Subject, holder: Holder) {
   throw new Refusal("user_not_found");
 }
 
-function placeOf(exchange: Exchange): EntryPlace {
+function readEntryPlace(exchange: Exchange): EntryPlace {
   const holder = holderParameter(exchange);
   const database = accessDatabaseParameter(exchange);
   return { holder, database, table: entryTableParameter(exchange) };
@@ -267,7 +267,7 @@ export const listAccess: Endpoint = {
   authentication: "administration",
   handle(gateway, exchange) {
     const { snapshot } = gateway.access;
-    const actor = actorOf(exchange);
+    const actor = requireActor(exchange);
     requireManager(snapshot, actor);
     cutOnChange(gateway, exchange);
     exchange.verdict.allow();
@@ -278,7 +278,7 @@ export const listAccess: Endpoint = {
 export const listGroups: Endpoint = {
   authentication: "administration",
   handle(gateway, exchange) {
-    const groups = visibleGroups(gateway.access.snapshot, actorOf(exchange));
+    const groups = visibleGroups(gateway.access.snapshot, requireActor(exchange));
     cutOnChange(gateway, exchange);
     exchange.verdict.allow();
     return sendList(exchange, "groups", groups.values());
@@ -302,12 +302,12 @@ export const deleteGroup = changing(actions.removeGroup, {
 export const putAccess = changing(actions.grant, {
   hasBody: true,
   read: (exchange, body) => ({
-    grant: readEntry(placeOf(exchange), parseBody(body, bodies.grant)),
+    grant: readEntry(readEntryPlace(exchange), parseBody(body, bodies.grant)),
   }),
   view: (_, { grant }) => ({ access: [{ ...writtenHolder(grant.holder), ...viewEntry(grant) }] }),
 });
 
-export const deleteAccess = changing(actions.revoke, { read: placeOf });
+export const deleteAccess = changing(actions.revoke, { read: readEntryPlace });
 
 const credentials = z.strictObject({
   username: z.string(),
@@ -376,7 +376,7 @@ export const logout = administrative(async ({ revocations }, exchange) => {
 });
 
 /** @throws Refusal unless the actor is the user or an administrator, or `user_not_found` */
-export async function revokeTokensOf(
+export async function revokeAllTokens(
   { access, revocations }: Gateway,
   actor: Subject,
   username: string,
@@ -392,7 +392,7 @@ export async function revokeTokensOf(
 
 export const revokeTokens = administrative(async (gateway, exchange) => {
   const username = usernameParameter(exchange);
-  const change = await revokeTokensOf(gateway, actorOf(exchange), username);
+  const change = await revokeAllTokens(gateway, requireActor(exchange), username);
   exchange.verdict.noteChanges([change]);
   return {};
 });
@@ -419,7 +419,7 @@ export async function visibleTokens(
 export const listTokens: Endpoint = {
   authentication: "administration",
   async handle(gateway, exchange) {
-    const tokens = await visibleTokens(gateway, actorOf(exchange));
+    const tokens = await visibleTokens(gateway, requireActor(exchange));
     const activity = await gateway.activity.read();
     cutOnChange(gateway, exchange);
     exchange.verdict.allow();
@@ -441,7 +441,7 @@ export async function revokeIssued(
 }
 
 export const revokeIssuedToken = administrative(async (gateway, exchange) => {
-  const change = await revokeIssued(gateway, actorOf(exchange), tokenIdParameter(exchange));
+  const change = await revokeIssued(gateway, requireActor(exchange), tokenIdParameter(exchange));
   exchange.verdict.noteChanges([change]);
   return {};
 });
@@ -453,7 +453,7 @@ export const changePassword = administrative(
     const input = parseBody(body, bodies.setPassword);
     const { old_password: oldPassword, new_password: newPassword } = input;
     gateway.passwordRule(newPassword);
-    const actor = actorOf(exchange);
+    const actor = requireActor(exchange);
     if (username === actor.username && oldPassword === undefined) {
       const message = "Invalid request body: old_password is missing";
       throw new Refusal("invalid_body", { message });
@@ -464,7 +464,7 @@ export const changePassword = administrative(
     if (oldPassword !== undefined) {
       const origin = loginOrigin(exchange.peer, exchange.request);
       const user = await checkPassword(gateway.login, username, oldPassword, origin);
-      verified = credentialOf(user);
+      verified = passwordFingerprint(user);
     }
     const passwordHash = await newHash(gateway, exchange, newPassword);
     const planVerified = (current: Snapshot, subject: Subject) => {
@@ -472,7 +472,7 @@ export const changePassword = administrative(
       // The verified password must still be the one on file. Its hash may have been upgraded to a
       // higher cost.
       const user = current.users.get(username);
-      const isStale = verified !== undefined && (!user || credentialOf(user) !== verified);
+      const isStale = verified !== undefined && (!user || passwordFingerprint(user) !== verified);
       if (isStale) throw new Refusal("credentials_invalid");
       return changes;
     };

@@ -1,11 +1,11 @@
 import { once } from "node:events";
 import { pipeline, Readable } from "node:stream";
 import { isDeepStrictEqual } from "node:util";
-import { allEntriesOf } from "../access/groups.ts";
+import { allEntries } from "../access/groups.ts";
 import { ClientError } from "../base/client-error.ts";
 import { runCooperatively } from "../base/cooperative-scheduling.ts";
 import { Refusal, type RefusalCode } from "../base/refusal.ts";
-import { challengesOf } from "../identity/authenticate.ts";
+import { authenticateChallenges } from "../identity/authenticate.ts";
 import { JsonFault } from "../json/fault.ts";
 import { endBeforeBody, leavesBodyUnread } from "./body.ts";
 import type { Exchange, ResourceChallenge } from "./exchange.ts";
@@ -59,11 +59,11 @@ function sendText(
   beginJson(exchange, status, ["Content-Length", String(bytes.length), ...headers], type);
   if (exchange.request.method === "HEAD") endJson(exchange, undefined);
   else if (bytes.length <= PIECE_LENGTH) endJson(exchange, bytes);
-  else pipeline(Readable.from(piecesOf(bytes)), exchange.response, () => {});
+  else pipeline(Readable.from(splitPieces(bytes)), exchange.response, () => {});
 }
 
 /** Pieces show how far a slow client has read. */
-function* piecesOf(bytes: Buffer): Generator<Buffer> {
+function* splitPieces(bytes: Buffer): Generator<Buffer> {
   for (let at = 0; at < bytes.length; at += PIECE_LENGTH) {
     yield bytes.subarray(at, at + PIECE_LENGTH);
   }
@@ -141,8 +141,8 @@ export function cutOnChange({ access }: Gateway, { authenticated, verdict }: Exc
   const { snapshot } = access;
   verdict.checkWhileOpen(() => {
     if (access.snapshot === snapshot) return;
-    const before = [...allEntriesOf(snapshot, subject)];
-    const now = [...allEntriesOf(access.snapshot, subject)];
+    const before = [...allEntries(snapshot, subject)];
+    const now = [...allEntries(access.snapshot, subject)];
     if (!isDeepStrictEqual(now, before)) throw new Refusal("role_insufficient");
   });
 }
@@ -180,7 +180,7 @@ export function sendRejection(exchange: Exchange, rejection: Rejection): void {
   if (status === 401 || code === "insufficient_scope") {
     const { accept, resource } = exchange.routed;
     const bearer = bearerParameters(code, resource, rejection.scope);
-    for (const one of challengesOf(accept, bearer)) headers.push("WWW-Authenticate", one);
+    for (const one of authenticateChallenges(accept, bearer)) headers.push("WWW-Authenticate", one);
   }
   if (retryAfter !== undefined) headers.push("Retry-After", String(retryAfter));
   if (allow !== undefined) headers.push("Allow", allow);

@@ -2,7 +2,7 @@ import type { IncomingMessage } from "node:http";
 import type { Duplex } from "node:stream";
 import { parse } from "content-type";
 import type * as z from "zod";
-import { refusalCodeOf } from "../administration/actions.ts";
+import { issueCode } from "../administration/actions.ts";
 import { Sums } from "../base/fair-queue.ts";
 import { Refusal } from "../base/refusal.ts";
 import { keepDigits } from "../json/exact.ts";
@@ -180,7 +180,7 @@ export function parseBody<Shape extends z.ZodType>(body: Buffer, shape: Shape): 
   const parsed = shape.safeParse(JSON.parse(body.toString(), keepDigits), { reportInput: true });
   if (parsed.success) return parsed.data;
   const { issues } = parsed.error;
-  const refused = issues.map(refusalCodeOf);
+  const refused = issues.map(issueCode);
   // A field of the wrong type is named before any whose text does not fit.
   if (refused[0] !== undefined && !refused.includes(undefined)) throw new Refusal(refused[0]);
   const others = issues.filter((_, at) => refused[at] === undefined);

@@ -84,7 +84,7 @@ function headFault(request: IncomingMessage): Refusal | undefined {
   return undefined;
 }
 
-export function pathOf({ url: target = "" }: IncomingMessage): string {
+export function requestPath({ url: target = "" }: IncomingMessage): string {
   const query = target.indexOf("?");
   return query === -1 ? target : target.slice(0, query);
 }
@@ -273,7 +273,7 @@ export class Exchange {
     this.isHandshake = isHandshake;
     this.extraHeaders = extraHeaders;
     this.requestId = peer.requestId ?? randomUUID();
-    this.path = pathOf(request);
+    this.path = requestPath(request);
   }
 
   /** The username in the audit. */
@@ -316,6 +316,6 @@ export function fairnessKey({ username, peer }: Exchange): string {
   return username ?? peer.address;
 }
 
-export function originOf({ routed, authenticated }: Exchange): QueryOrigin {
+export function queryOrigin({ routed, authenticated }: Exchange): QueryOrigin {
   return { via: routed.via, client: authenticated.client };
 }

@@ -3,7 +3,7 @@ import { BlockList, isIP, isIPv6, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { memoize } from "../base/memoize.ts";
 import { Refusal } from "../base/refusal.ts";
-import { tokenHeadersOf } from "../config/schema.ts";
+import { tokenHeaders } from "../config/schema.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import { commonHeaders } from "./answer.ts";
 import type { Exchange, Peer } from "./exchange.ts";
@@ -32,7 +32,7 @@ function plainAddress(address: string | undefined): string {
   return (address ?? "").replace(/^::ffff:(?=\d+\.)/, "");
 }
 
-export function addressOf(socket: Duplex): string {
+export function socketAddress(socket: Duplex): string {
   return socket instanceof Socket ? plainAddress(socket.remoteAddress) : "";
 }
 
@@ -72,7 +72,7 @@ export function createPeerReader(
   const list = blockList(trustedProxies);
   const isTrusted = memoize((address) => contains(list, address));
   return ({ socket, headers }) => {
-    const peer = addressOf(socket);
+    const peer = socketAddress(socket);
     if (!isTrusted(peer)) {
       return {
         address: peer,
@@ -103,7 +103,7 @@ export function createPeerReader(
 const disconnects = new WeakMap<Socket, AbortSignal>();
 
 /** Aborts when the connection closes. All requests of a connection share one signal. */
-function disconnectOf(socket: Socket): AbortSignal {
+function disconnectSignal(socket: Socket): AbortSignal {
   const known = disconnects.get(socket);
   if (known !== undefined) return known;
   const controller = new AbortController();
@@ -117,7 +117,7 @@ export function loginOrigin(
   { address, isUntrustedProxy }: Peer,
   { socket }: IncomingMessage,
 ): LoginOrigin {
-  return { address, isShared: isUntrustedProxy, signal: disconnectOf(socket) };
+  return { address, isShared: isUntrustedProxy, signal: disconnectSignal(socket) };
 }
 
 const MEMOIZED_HOSTS = 16;
@@ -157,7 +157,7 @@ export function requireOwnHost(gateway: Gateway, { request }: Exchange): void {
   if (!isOwn(gateway, request.headers.host)) throw new Refusal("host_not_allowed");
 }
 
-function portOf({ port, protocol }: URL): string {
+function effectivePort({ port, protocol }: URL): string {
   return port || (protocol === "https:" ? "443" : "80");
 }
 
@@ -167,7 +167,7 @@ function isSameOrigin(gateway: Gateway, origin: string, { peer, request }: Excha
   const requested = URL.parse(`${peer.proto}://${request.headers.host}`);
   if (page === null || requested === null) return false;
   if (page.origin === URL.parse(gateway.publicUrl)?.origin) return true;
-  return isLocalName(hostname(origin)) && portOf(page) === portOf(requested);
+  return isLocalName(hostname(origin)) && effectivePort(page) === effectivePort(requested);
 }
 
 /** Values of `Sec-Fetch-Site` for requests caused by a page or link of another origin. */
@@ -255,7 +255,7 @@ export function isPreflight({ request }: Exchange, allowedOrigins: readonly stri
 }
 
 export function sendPreflight({ configuration }: Gateway, exchange: Exchange, route: Route): void {
-  const allowed = [...requestHeaders, ...tokenHeadersOf(configuration.auth.accept)];
+  const allowed = [...requestHeaders, ...tokenHeaders(configuration.auth.accept)];
   exchange.response.writeHead(204, [
     ...commonHeaders(exchange),
     "Access-Control-Allow-Methods",

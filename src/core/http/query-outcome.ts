@@ -2,9 +2,9 @@
 
 import type { EntryPoint } from "../access/grant.ts";
 import { decideQuery } from "../access/policy.ts";
-import { additionsOf, type QueryDecision } from "../access/rights.ts";
+import { filterAdditions, type QueryDecision } from "../access/rights.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
-import { obstacleOf, type Snapshot } from "../access/snapshot.ts";
+import { accountObstacle, type Snapshot } from "../access/snapshot.ts";
 import { runAtOnce } from "../base/cooperative-scheduling.ts";
 import { addToBytes } from "../query/additions.ts";
 import { parseQuery } from "../query/parse.ts";
@@ -21,7 +21,7 @@ export interface QueryCaller {
   readonly groups?: readonly string[] | undefined;
 }
 
-export interface Outcome {
+export interface PredictedOutcome {
   readonly allowed: boolean;
   /** The gateway's error code, or `allowed`. */
   readonly code: string;
@@ -35,25 +35,25 @@ export interface Outcome {
   readonly body?: Buffer;
 }
 
-interface OutcomeOptions {
+interface PredictionOptions {
   readonly queries: Pick<QueryInterface, "grammar" | "isEngine">;
   readonly form: "keyed" | "op";
 }
 
-function deniedOutcome(query: Query, decided: QueryDecision): Outcome {
+function deniedOutcome(query: Query, decided: QueryDecision): PredictedOutcome {
   const { decisions, reason } = decided;
   const denied = { allowed: false, message: decisions.at(-1)?.message, query, decided };
   if (!query.batch || reason === "approval_required") return { ...denied, code: reason };
   return { ...denied, code: "batch_member_denied", element: decisions.length - 1, reason };
 }
 
-export function outcomeOf(
+export function predictOutcome(
   snapshot: Snapshot,
   { user, via, client, groups = [] }: QueryCaller,
   body: Buffer,
-  { queries: { grammar, isEngine }, form }: OutcomeOptions,
-): Outcome {
-  const obstacle = obstacleOf(snapshot, user);
+  { queries: { grammar, isEngine }, form }: PredictionOptions,
+): PredictedOutcome {
+  const obstacle = accountObstacle(snapshot, user);
   if (obstacle !== undefined) return { allowed: false, code: obstacle };
   try {
     const query = parseQuery(body, grammar);
@@ -61,7 +61,7 @@ export function outcomeOf(
     const context = { via, client, now: Date.now(), isEngine };
     const decided = decideQuery(snapshot, subject, query, context);
     if (!decided.allowed) return deniedOutcome(query, decided);
-    const additions = additionsOf(decided.decisions);
+    const additions = filterAdditions(decided.decisions);
     const sent = runAtOnce(addToBytes({ body, query }, additions, grammar, Infinity));
     const forwarded = form === "op" ? toOpForm(sent.body, sent.query) : sent.body;
     return { allowed: true, code: "allowed", query, decided, body: forwarded };

@@ -2,12 +2,12 @@ import { isDeepStrictEqual } from "node:util";
 import { decideQuery } from "../access/policy.ts";
 import { writeRateLimit } from "../access/records.ts";
 import {
-  additionsOf,
   type Decision,
+  filterAdditions,
+  findRateWindows,
   mayBeNarrowed,
   type QueryDecision,
   type RateWindow,
-  rateWindowsOf,
   seesSchema,
 } from "../access/rights.ts";
 import { type AddedFilter, addedFilters } from "../access/row-filter.ts";
@@ -23,7 +23,7 @@ import { counted } from "../base/suggestion.ts";
 import type { UpstreamTrace } from "../observe/tracing.ts";
 import { addToBytes, addToTree } from "../query/additions.ts";
 import type { QueryLimit } from "../query/limits.ts";
-import { shapeOf } from "../query/node.ts";
+import { describeShape } from "../query/node.ts";
 import { LONG_BODY, parseQuery, parseQueryInSlices, STEP_BYTES } from "../query/parse.ts";
 import { isReadOnly, type ParsedQuery, type Query } from "../query/query.ts";
 import { abandoned, ClientAnswer, type QueryAnswer } from "../upstream/answer-stream.ts";
@@ -44,7 +44,7 @@ import {
 } from "../upstream/headers.ts";
 import { toOpForm } from "../upstream/query-form.ts";
 import { commonHeaders, reject } from "./answer.ts";
-import { type Exchange, fairnessKey, originOf, requireStillGood } from "./exchange.ts";
+import { type Exchange, fairnessKey, queryOrigin, requireStillGood } from "./exchange.ts";
 import type { Gateway, NeededApproval } from "./gateway.ts";
 import type { Endpoint } from "./route.ts";
 
@@ -61,7 +61,7 @@ export function* addFilters(
   readsBytes: boolean,
   bytesPerStep: number,
 ): Steps<ParsedQuery> {
-  const additions = additionsOf(decisions);
+  const additions = filterAdditions(decisions);
   if (additions.length === 0) return parsed;
   if (!readsBytes) {
     return { body: parsed.body, query: yield* addToTree(parsed.query, additions) };
@@ -77,13 +77,17 @@ const LONGEST_SHAPES_BYTES = 2048;
 /** Shorter shapes carry too little information to record. */
 const SHORTEST_SHAPE_BYTES = 32;
 
-function note(exchange: Exchange, { accesses }: Query, decisions: readonly Decision[]): void {
+function recordOperations(
+  exchange: Exchange,
+  { accesses }: Query,
+  decisions: readonly Decision[],
+): void {
   let left = LONGEST_SHAPES_BYTES;
   const operations = accesses
     .slice(0, AUDITED_OPERATIONS)
     .map(({ operation, database, tables, node }, at) => {
       const { role, entry, boundary } = decisions[at] ?? { role: undefined, entry: undefined };
-      const shape = left < SHORTEST_SHAPE_BYTES ? "" : shapeOf(node, left);
+      const shape = left < SHORTEST_SHAPE_BYTES ? "" : describeShape(node, left);
       left -= Buffer.byteLength(shape);
       return { operation, database, tables, role, entry, boundary, shape: shape || undefined };
     });
@@ -91,7 +95,11 @@ function note(exchange: Exchange, { accesses }: Query, decisions: readonly Decis
 }
 
 /** Each database is listed once, in the query's order, with the role on it. */
-function identityOf(username: string, query: Query, decisions: readonly Decision[]): Identity {
+function upstreamIdentity(
+  username: string,
+  query: Query,
+  decisions: readonly Decision[],
+): Identity {
   const roles = new Map<string, string>();
   for (const [at, { database }] of query.accesses.entries()) {
     roles.set(database, decisions[at]?.role ?? "");
@@ -101,10 +109,10 @@ function identityOf(username: string, query: Query, decisions: readonly Decision
 
 export function isNarrowed({ access }: Gateway, exchange: Exchange): boolean {
   const { subject } = exchange.authenticated;
-  return subject !== undefined && mayBeNarrowed(access.snapshot, subject, originOf(exchange));
+  return subject !== undefined && mayBeNarrowed(access.snapshot, subject, queryOrigin(exchange));
 }
 
-interface Judged {
+interface Authorization {
   readonly decisions: readonly Decision[];
   /** Undefined while authentication is off. */
   readonly identity: Identity | undefined;
@@ -114,7 +122,7 @@ interface Judged {
   readonly seesSchema: boolean;
 }
 
-const unjudged: Judged = {
+const openAuthorization: Authorization = {
   decisions: [],
   identity: undefined,
   limits: [],
@@ -126,7 +134,7 @@ export function requireAllowed({ reason, message }: Decision): void {
   if (reason !== "allowed") throw new Refusal(reason, message === undefined ? {} : { message });
 }
 
-function refusalOf({ batch }: Query, { decisions, reason }: QueryDecision): Refusal {
+function denialRefusal({ batch }: Query, { decisions, reason }: QueryDecision): Refusal {
   const { message } = decisions.at(-1) ?? {};
   const code = reason === "allowed" ? "no_grant" : reason;
   const options = message === undefined ? {} : { message };
@@ -142,22 +150,22 @@ function refusalOf({ batch }: Query, { decisions, reason }: QueryDecision): Refu
  *
  * @throws Refusal with the rule that denies it
  */
-function judge({ access, queries }: Gateway, exchange: Exchange, query: Query): Judged {
+function authorize({ access, queries }: Gateway, exchange: Exchange, query: Query): Authorization {
   const { subject } = exchange.authenticated;
   if (subject === undefined) {
-    note(exchange, query, []);
-    return unjudged;
+    recordOperations(exchange, query, []);
+    return openAuthorization;
   }
-  const context = { ...originOf(exchange), now: Date.now(), isEngine: queries.isEngine };
+  const context = { ...queryOrigin(exchange), now: Date.now(), isEngine: queries.isEngine };
   const decided = decideQuery(access.snapshot, subject, query, context);
   const { allowed, decisions, limits, bytewise, reason } = decided;
   const { approvals: rules, basis = "" } = decided;
   const needsApproval = reason === "approval_required";
-  note(exchange, query, decisions);
-  if (!allowed && !needsApproval) throw refusalOf(query, decided);
+  recordOperations(exchange, query, decisions);
+  if (!allowed && !needsApproval) throw denialRefusal(query, decided);
   return {
     decisions,
-    identity: identityOf(subject.username, query, decisions),
+    identity: upstreamIdentity(subject.username, query, decisions),
     limits: bytewise === undefined ? limits : [...limits, ...bytewise],
     approval: needsApproval ? { rules, basis } : undefined,
     seesSchema: query.accesses.every(({ database }) =>
@@ -167,7 +175,7 @@ function judge({ access, queries }: Gateway, exchange: Exchange, query: Query): 
 }
 
 /** @throws Refusal `rate_limited` */
-async function countIn(
+async function countInWindows(
   gateway: Gateway,
   exchange: Exchange,
   windows: readonly RateWindow[],
@@ -189,10 +197,10 @@ async function countIn(
   requireStillGood(gateway, exchange);
 }
 
-function windowsOf({ access }: Gateway, exchange: Exchange, databases?: readonly string[]) {
+function callerWindows({ access }: Gateway, exchange: Exchange, databases?: readonly string[]) {
   const { subject } = exchange.authenticated;
   if (subject === undefined) return [];
-  return rateWindowsOf(access.snapshot, subject, originOf(exchange), databases);
+  return findRateWindows(access.snapshot, subject, queryOrigin(exchange), databases);
 }
 
 /**
@@ -209,18 +217,18 @@ export function countAccesses(
 ): Promise<void> | undefined {
   if (gateway.access.snapshot.boundaries.length === 0) return undefined;
   const databases = accesses.map(({ database }) => database);
-  const windows = windowsOf(gateway, exchange, databases)
+  const windows = callerWindows(gateway, exchange, databases)
     .map((window) => ({
       ...window,
       points: window.points - (window.isOfDatabase ? 0 : alreadyCounted),
     }))
     .filter(({ points }) => points > 0);
-  return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
+  return windows.length === 0 ? undefined : countInWindows(gateway, exchange, windows);
 }
 
 export function countCall(gateway: Gateway, exchange: Exchange): Promise<void> | undefined {
-  const windows = windowsOf(gateway, exchange);
-  return windows.length === 0 ? undefined : countIn(gateway, exchange, windows);
+  const windows = callerWindows(gateway, exchange);
+  return windows.length === 0 ? undefined : countInWindows(gateway, exchange, windows);
 }
 
 interface PreparedQuery extends DatabaseQuery {
@@ -295,7 +303,7 @@ async function prepare(
   const parsed = { body, query };
   // A query without a target is refused before it is judged.
   const database = gateway.routing.databaseFor(query);
-  const judged = judge(gateway, exchange, query);
+  const judged = authorize(gateway, exchange, query);
   const steps = addFilters(gateway, parsed, judged.decisions, database.readsBytes, STEP_BYTES);
   let sent: ParsedQuery;
   if (isShort) sent = runAtOnce(steps);
@@ -311,7 +319,7 @@ async function prepare(
   const added = await gateway.admission.admit(gateway, exchange, parsed, needed, id);
   requireStillGood(gateway, exchange);
   // Changes made since the request, including new row filters, were not approved.
-  const now = judge(gateway, exchange, query);
+  const now = authorize(gateway, exchange, query);
   if (now.approval?.basis !== needed.basis) throw new Refusal("approval_void");
   const request = requestFor(gateway, exchange, database, parsed, sent, now, options);
   // It is sent at most once.
@@ -342,7 +350,7 @@ function requestFor(
   database: Database,
   parsed: ParsedQuery,
   sent: ParsedQuery,
-  judged: Judged,
+  judged: Authorization,
   { own, accept }: PrepareOptions,
 ): PreparedQuery {
   const { decisions, identity, limits, seesSchema } = judged;
@@ -359,7 +367,7 @@ function requestFor(
     accept,
     judgeAgain() {
       requireStillGood(gateway, exchange);
-      if (isDeepStrictEqual(judge(gateway, exchange, parsed.query), judged)) return;
+      if (isDeepStrictEqual(authorize(gateway, exchange, parsed.query), judged)) return;
       const detail = "the caller's rights changed while the query waited for a connection";
       throw new Refusal("busy", { detail, retryAfter: 1 });
     },

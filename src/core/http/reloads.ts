@@ -7,14 +7,14 @@ import { type DiffItem, describeItem } from "../access/diff.ts";
 import { callerFor } from "../access/groups.ts";
 import { groupOf, holderText } from "../access/holder.ts";
 import { holdersWithoutRecord } from "../access/parse.ts";
-import { caseConflictsOf, isAdministrator } from "../access/policy.ts";
+import { findCaseConflicts, isAdministrator } from "../access/policy.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
-import { obstacleOf, type Snapshot, type User } from "../access/snapshot.ts";
+import { accountObstacle, type Snapshot, type User } from "../access/snapshot.ts";
 import { epochSeconds } from "../base/clock.ts";
 import { runCooperatively, type Steps } from "../base/cooperative-scheduling.ts";
 import type { ConfigurationReload } from "../config/reload.ts";
 import type { Configuration } from "../config/schema.ts";
-import { credentialOf } from "../identity/authenticate.ts";
+import { passwordFingerprint } from "../identity/authenticate.ts";
 import type { LiveRevocations } from "../identity/revocations.ts";
 import type { Audit } from "../observe/audit.ts";
 import type { Log } from "../observe/log.ts";
@@ -30,7 +30,7 @@ interface ReloadRecords {
 
 const MAX_LISTED = 100;
 
-function firstOf(lists: Record<string, readonly DiffItem[]>): Record<string, unknown> {
+function firstItems(lists: Record<string, readonly DiffItem[]>): Record<string, unknown> {
   const more: Record<string, number> = {};
   const listed = Object.entries(lists).flatMap(([kind, items]) => {
     if (items.length > MAX_LISTED) more[kind] = items.length - MAX_LISTED;
@@ -50,7 +50,7 @@ export function* administratorWarning(
   const standings = yield* greatestStandings(snapshot, auth.passwords ? undefined : signsIn);
   if (standings.get(EVERY_DATABASE) === standing.byOwnEntry) return undefined;
   const administers = (username: string) =>
-    obstacleOf(snapshot, username) === undefined &&
+    accountObstacle(snapshot, username) === undefined &&
     isAdministrator(snapshot, { username }) &&
     (auth.passwords || signsIn(username));
   const groups = snapshot.grants.keys().flatMap((holder) => {
@@ -80,8 +80,8 @@ export async function warnOfSuspiciousRules(
   const holders = await runCooperatively(holdersWithoutRecord(snapshot));
   const names = holders.map(holderText);
   if (names.length > 0)
-    log.warn(firstOf({ names }), "the access file has grants for names without a record");
-  for (const conflict of caseConflictsOf(snapshot, databases())) {
+    log.warn(firstItems({ names }), "the access file has grants for names without a record");
+  for (const conflict of findCaseConflicts(snapshot, databases())) {
     log.warn(
       conflict,
       "the access file spells a database in a different case: everyone is denied access to it",
@@ -101,13 +101,13 @@ export function reportReload(records: ReloadRecords, event: ReloadEvent): void {
     return;
   }
   const { snapshot, diff } = event;
-  const changes = firstOf({ ...diff });
+  const changes = firstItems({ ...diff });
   log.info({ version: snapshot.version, ...changes }, "access file reloaded");
   metrics?.reloaded(snapshot.version);
   void warnOfSuspiciousRules(records, snapshot);
 }
 
-export function failureOf(reload: ConfigurationReload): string | undefined {
+export function reloadFailure(reload: ConfigurationReload): string | undefined {
   if (reload.kind !== "refused") return undefined;
   return reload.problems
     .map(({ line, reason }) => (line === undefined ? reason : `line ${line}: ${reason}`))
@@ -149,7 +149,9 @@ function endedBy({ previous, snapshot, diff }: Loaded): User[] {
     const before = previous.users.get(name);
     const after = snapshot.users.get(name);
     if (before === undefined) return [];
-    return after === undefined || credentialOf(after) !== credentialOf(before) ? [before] : [];
+    return after === undefined || passwordFingerprint(after) !== passwordFingerprint(before)
+      ? [before]
+      : [];
   });
 }
 
@@ -158,7 +160,10 @@ export function usersUnlockedBy({ previous, snapshot, diff }: Loaded): string[] 
   return diff.usersChanged.filter((name) => {
     const [before, after] = [previous, snapshot].map(({ users }) => users.get(name));
     if (before === undefined || after === undefined) return false;
-    return credentialOf(before) !== credentialOf(after) || (before.disabled && !after.disabled);
+    return (
+      passwordFingerprint(before) !== passwordFingerprint(after) ||
+      (before.disabled && !after.disabled)
+    );
   });
 }
 
@@ -211,7 +216,7 @@ export function revokeOnHandEdits(
   function revokeIfConfirmed(user: User, earliest: number, before: number): void {
     const { username } = user;
     const now = access.snapshot.users.get(username);
-    const isUndone = now !== undefined && credentialOf(now) === credentialOf(user);
+    const isUndone = now !== undefined && passwordFingerprint(now) === passwordFingerprint(user);
     if (isUndone || (revocations.users.get(username) ?? 0) > earliest) return;
     revoke(username, before);
   }

@@ -3,7 +3,7 @@ import type { IncomingMessage, ServerOptions, ServerResponse } from "node:http";
 import type { User } from "../access/snapshot.ts";
 import { http } from "../base/node-http.ts";
 import { Refusal } from "../base/refusal.ts";
-import { type Configuration, tokenHeadersOf } from "../config/schema.ts";
+import { type Configuration, tokenHeaders } from "../config/schema.ts";
 import {
   bearerOnly,
   type Credential,
@@ -17,7 +17,7 @@ import {
 } from "../identity/authenticate.ts";
 import type { LoginOrigin } from "../identity/throttle.ts";
 import { findIssued, type TokenClaims } from "../identity/token.ts";
-import { traceIdOf } from "../observe/audit.ts";
+import { parseTraceId } from "../observe/audit.ts";
 import type { RequestTrace, Tracing } from "../observe/tracing.ts";
 import { reject } from "./answer.ts";
 import {
@@ -33,7 +33,7 @@ import {
   Exchange,
   hasBody,
   occurrences,
-  pathOf,
+  requestPath,
   requirePlainHead,
   requireStillGood,
   resolveTarget,
@@ -41,7 +41,6 @@ import {
 } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 import {
-  addressOf,
   corsHeaders,
   createPeerReader,
   isPreflight,
@@ -49,6 +48,7 @@ import {
   requireLocal,
   requireSameOrigin,
   sendPreflight,
+  socketAddress,
 } from "./origins.ts";
 import { allowedMethods, type Endpoint, methodIn, type Router, type Routes } from "./route.ts";
 import type { SecureServer } from "./secure-server.ts";
@@ -63,7 +63,7 @@ function requireOneCredential({ configuration }: Gateway, { request }: Exchange)
   const count = occurrences(request, "authorization");
   if (count > 1) throw new Refusal("several_authorization_headers");
   let all = count;
-  for (const name of tokenHeadersOf(configuration.auth.accept)) all += occurrences(request, name);
+  for (const name of tokenHeaders(configuration.auth.accept)) all += occurrences(request, name);
   if (all > 1) throw new Refusal("several_credentials");
 }
 
@@ -146,7 +146,7 @@ function authenticateUser(
 /** The recorded status for a client that left before the response, as in nginx. */
 const CLIENT_GONE = 499;
 
-function operationOf({ verdict }: Exchange): string {
+function operationLabel({ verdict }: Exchange): string {
   if (verdict.count > 1) return "Batch";
   return verdict.operations[0]?.operation ?? "none";
 }
@@ -177,7 +177,7 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
   const { operations, changes, decision, reason, refusedToken } = verdict;
   const seconds = (performance.now() - startedAt) / 1000;
   const status = response.headersSent ? response.statusCode : CLIENT_GONE;
-  const operation = operationOf(exchange);
+  const operation = operationLabel(exchange);
   gateway.metrics?.request({
     route: routed.pattern,
     status,
@@ -203,7 +203,7 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
   }
   gateway.audit.request({
     requestId: exchange.requestId,
-    traceId: exchange.trace?.traceId ?? traceIdOf(request.headers.traceparent),
+    traceId: exchange.trace?.traceId ?? parseTraceId(request.headers.traceparent),
     address: peer.address,
     method: request.method ?? "",
     path: recordedPath(gateway, exchange),
@@ -250,7 +250,7 @@ function accountBroken(gateway: Gateway, broken: BrokenRequest): void {
   });
   gateway.audit.request({
     requestId,
-    address: addressOf(socket),
+    address: socketAddress(socket),
     method: "",
     operations: [],
     operationCount: 0,
@@ -374,7 +374,7 @@ function isWebSocketTaken(router: Router, request: IncomingMessage): boolean {
   if (method !== "GET" || httpVersion !== "1.1" || !isAsked || !isPlain || !hasKey) return false;
   try {
     resolveTarget(request);
-    const match = router(pathOf(request));
+    const match = router(requestPath(request));
     return match !== undefined && methodIn(match.route.methods, "GET")?.takesWebSocket === true;
   } catch {
     return false;

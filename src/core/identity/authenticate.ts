@@ -10,10 +10,10 @@ import { blankUser, type Snapshot, type User } from "../access/snapshot.ts";
 import { epochSeconds } from "../base/clock.ts";
 import { memoize } from "../base/memoize.ts";
 import { Refusal } from "../base/refusal.ts";
-import { type Door, tokenHeadersOf } from "../config/schema.ts";
+import { type Door, tokenHeaders } from "../config/schema.ts";
 import type { IssuerStates } from "../observe/metrics.ts";
 import type { Revocations } from "./revocations.ts";
-import { isLoggedOut, isSignInEnded, signInOf } from "./sign-in.ts";
+import { isLoggedOut, isSignInEnded, parseSignIn } from "./sign-in.ts";
 import type { TokenClaims } from "./token.ts";
 
 /** The credentials that open endpoints besides those for data. */
@@ -72,7 +72,7 @@ const forms: Readonly<Record<string, string>> = {
   apikey: "Authorization: ApiKey",
 };
 
-function formsOf(accept: readonly string[]): string {
+function describeForms(accept: readonly string[]): string {
   return accept.map((one) => forms[one] ?? `the header ${one.slice("header:".length)}`).join(", ");
 }
 
@@ -93,15 +93,15 @@ export function readCredential(
   const { authorization } = headers;
   if (isBearerOnly(accept)) return { token: readBearerToken(authorization) };
   if (authorization === undefined) {
-    const name = tokenHeadersOf(accept).find((one) => headers[one] !== undefined);
+    const name = tokenHeaders(accept).find((one) => headers[one] !== undefined);
     if (name !== undefined) return { token: requireTokenForm(String(headers[name])) };
-    const message = `Missing credential; accepted: ${formsOf(accept)}`;
+    const message = `Missing credential; accepted: ${describeForms(accept)}`;
     throw new Refusal("unauthenticated", { message });
   }
   const [, scheme = "", value = ""] = /^([A-Za-z]+) +(.*)$/.exec(authorization) ?? [];
   const kind = scheme.toLowerCase();
   if (!accept.includes(kind)) {
-    const message = `Invalid credential; accepted: ${formsOf(accept)}`;
+    const message = `Invalid credential; accepted: ${describeForms(accept)}`;
     throw new Refusal("token_invalid", { message, detail: "scheme not accepted" });
   }
   return kind === "basic" ? readBasic(value) : { token: requireTokenForm(value) };
@@ -112,7 +112,7 @@ export function readCredential(
  *
  * @param bearer the parameters of the challenge for bearer tokens
  */
-export function challengesOf(accept: readonly string[], bearer: string): string[] {
+export function authenticateChallenges(accept: readonly string[], bearer: string): string[] {
   const challenges: Readonly<Record<string, string>> = {
     bearer: `Bearer ${bearer}`,
     // RFC 7617, sections 2 and 2.1.
@@ -131,7 +131,7 @@ const credentials = new WeakMap<User, string>();
  * The `cred` claim of valid tokens, a fingerprint of the salt. It changes with every new password,
  * reveals nothing about it, and is empty without one.
  */
-export function credentialOf(user: User): string {
+export function passwordFingerprint(user: User): string {
   const known = credentials.get(user);
   if (known !== undefined) return known;
   const { salt = "" } = parsePasswordHash(user.passwordHash ?? "") ?? {};
@@ -225,7 +225,7 @@ export function identify(
 ): User {
   // Most callers have the credential of a password.
   const isSignIn = token.credential.startsWith("@");
-  const signIn = isSignIn ? signInOf(token.credential) : undefined;
+  const signIn = isSignIn ? parseSignIn(token.credential) : undefined;
   const user = snapshot.users.get(token.username) ?? (signIn && blankUser(token.username));
   if (user === undefined) throw new Refusal("user_gone");
   const revoked = (detail: string) => new Refusal("token_revoked", { detail });
@@ -234,7 +234,7 @@ export function identify(
   if (token.issuedAt <= user.tokensValidAfter) throw revoked("tokens_valid_after");
   if (signIn !== undefined) {
     if (isSignInEnded(revocations, signIn, token)) throw revoked("signed_out");
-  } else if (token.credential !== credentialOf(user)) throw revoked("password changed");
+  } else if (token.credential !== passwordFingerprint(user)) throw revoked("password changed");
   return user;
 }
 

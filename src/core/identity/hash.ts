@@ -13,19 +13,19 @@ export function configuredCosts({ auth }: Configuration): HashCosts {
 
 const nothing = Buffer.alloc(0);
 
-function nameOf(costs: HashCosts): string {
+function costsName(costs: HashCosts): string {
   return formatPasswordHash({ costs, salt: nothing, hash: nothing });
 }
 
 export function areSameCosts(one: HashCosts, other: HashCosts): boolean {
-  return nameOf(one) === nameOf(other);
+  return costsName(one) === costsName(other);
 }
 
 function* collect({ users }: Snapshot, configured: HashCosts): Steps<readonly HashCosts[]> {
-  const all = new Map([[nameOf(configured), configured]]);
+  const all = new Map([[costsName(configured), configured]]);
   yield* visitEach(users.values(), ({ passwordHash = "" }) => {
     const costs = parsePasswordHash(passwordHash)?.costs;
-    if (costs !== undefined) all.set(nameOf(costs), costs);
+    if (costs !== undefined) all.set(costsName(costs), costs);
   });
   return [...all.values()];
 }

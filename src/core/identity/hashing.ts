@@ -30,7 +30,7 @@ export class RecentLogins {
    * The line of a known address (rank 2), a known user (1) or a stranger (0). Addresses cannot be
    * claimed by others. A claimed username harms only this user.
    */
-  lineOf({ username, address, isShared }: HashClient): Entrant {
+  findLine({ username, address, isShared }: HashClient): Entrant {
     if (!isShared && this.#addresses.has(address)) return { rank: 2, key: `2 ${address}` };
     if (username !== undefined && this.#users.has(username)) {
       return { rank: 1, key: `1 ${username}` };
@@ -80,7 +80,7 @@ export class HashQueue implements HashMetrics {
 
   /** @throws Refusal `login_busy` if the queue is full, or the client disconnects while it waits */
   run<T>(memory: number, client: HashClient, task: () => Promise<T>): Promise<T> {
-    const entrant = { ...this.#recent.lineOf(client), weight: memory };
+    const entrant = { ...this.#recent.findLine(client), weight: memory };
     return this.#queue.hold(entrant, client.signal, task, busy);
   }
 }

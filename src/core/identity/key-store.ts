@@ -47,7 +47,7 @@ function publicJwk({ kid, alg, jwk }: StoredKey): JWK {
 }
 
 /** @throws Error if the key does not fit its algorithm */
-export function verifierOf(stored: StoredKey): Promise<KeyObject> {
+export function importVerifyingKey(stored: StoredKey): Promise<KeyObject> {
   const { jwk, alg } = stored;
   return importVerifier(alg === "HS256" ? jwk : publicJwk(stored), alg);
 }
@@ -61,7 +61,7 @@ export async function canSign(stored: StoredKey): Promise<boolean> {
     const key = await importJWK(jwk, alg);
     if (key instanceof Uint8Array && key.length < MIN_SECRET_BYTES) return false;
     const signed = await new CompactSign(testPayload).setProtectedHeader({ alg, kid }).sign(key);
-    const verifier = await verifierOf(stored);
+    const verifier = await importVerifyingKey(stored);
     const { publicExponent = MIN_EXPONENT } = verifier.asymmetricKeyDetails ?? {};
     if (publicExponent < MIN_EXPONENT) return false;
     verifySignature({ algorithm: alg, verifier: () => verifier }, signed);
@@ -105,7 +105,7 @@ export function keyState({ verifies_until: until }: StoredKey, at = epochSeconds
 }
 
 /** The newest key that is not retired. @param keys newest first */
-export function signerOf(
+export function findSigner(
   keys: readonly StoredKey[],
   algorithm: SigningAlgorithm,
 ): StoredKey | undefined {
@@ -146,7 +146,7 @@ export async function rotateKey(
 ): Promise<StoredKey> {
   const made = await makeKey(algorithm);
   const loginTokensUntil = () => epochSeconds() + tokenLifetime + HANDOVER_SECONDS;
-  const isFirst = signerOf(await store.read(), algorithm) === undefined;
+  const isFirst = findSigner(await store.read(), algorithm) === undefined;
   const staged = isFirst ? made : { ...made, verifies_until: loginTokensUntil() };
   await store.change(async () => [put(staged)]);
   if (!isFirst) await store.propagated();
@@ -174,7 +174,7 @@ export async function revokeKey(
 ): Promise<void> {
   await store.change(async (keys) => {
     if (!keys.some((key) => key.kid === kid)) throw new Refusal("key_not_found");
-    const isSigner = signerOf(keys, algorithm)?.kid === kid;
+    const isSigner = findSigner(keys, algorithm)?.kid === kid;
     const made = isSigner ? [put(await makeKey(algorithm))] : [];
     return [...made, { kind: "delete", kid }];
   });
@@ -182,7 +182,7 @@ export async function revokeKey(
 
 export async function ensureSigner(store: KeyStore, algorithm: SigningAlgorithm): Promise<void> {
   await store.change(async (keys) =>
-    signerOf(keys, algorithm) === undefined ? [put(await makeKey(algorithm))] : [],
+    findSigner(keys, algorithm) === undefined ? [put(await makeKey(algorithm))] : [],
   );
 }
 
@@ -256,7 +256,7 @@ export async function loadKeyRing(store: KeyStore, algorithm: SigningAlgorithm):
   const usable = (await store.read()).filter(
     (key) => key.alg === algorithm && keyState(key) !== "expired",
   );
-  const newest = signerOf(usable, algorithm);
+  const newest = findSigner(usable, algorithm);
   if (newest === undefined) {
     throw new Error(
       `${store.place} contains no signing key: restore the keys, or create new ones with ` +
@@ -264,7 +264,8 @@ export async function loadKeyRing(store: KeyStore, algorithm: SigningAlgorithm):
     );
   }
   const loaded = new Map<string, LoadedKey>();
-  for (const stored of usable) loaded.set(stored.kid, { stored, key: await verifierOf(stored) });
+  for (const stored of usable)
+    loaded.set(stored.kid, { stored, key: await importVerifyingKey(stored) });
   const signer = { kid: newest.kid, key: await importJWK(newest.jwk, algorithm) };
   return new KeyRing(algorithm, signer, loaded);
 }
@@ -280,7 +281,7 @@ export async function openKeyRing(
   algorithm: SigningAlgorithm,
   onReplaced?: () => void,
 ): Promise<KeyRing> {
-  if (signerOf(await store.read(), algorithm) === undefined) {
+  if (findSigner(await store.read(), algorithm) === undefined) {
     const hadOthers = await store.hadKeys();
     await ensureSigner(store, algorithm);
     if (hadOthers) onReplaced?.();

@@ -3,7 +3,7 @@ import { type HashCosts, parsePasswordHash } from "../access/password-hash.ts";
 import { EVERY_DATABASE, isExternalUsername } from "../access/roles.ts";
 import type { Snapshot, User } from "../access/snapshot.ts";
 import { Refusal } from "../base/refusal.ts";
-import { credentialOf, earliestIssue } from "./authenticate.ts";
+import { earliestIssue, passwordFingerprint } from "./authenticate.ts";
 import { costsInUse } from "./hash.ts";
 import type { HashClient, Hashing } from "./hashing.ts";
 import { hashPassword, verifyPassword } from "./password.ts";
@@ -25,7 +25,7 @@ export interface LoginContext {
   readonly onUpgradeFailed: (error: unknown) => void;
 }
 
-function hashClientOf(
+function toHashClient(
   { address, isShared, signal }: LoginOrigin,
   username: string | undefined,
 ): HashClient {
@@ -39,7 +39,7 @@ export function hashNewPassword(
   username: string | undefined,
   password: string,
 ): Promise<string> {
-  const client = hashClientOf(origin, username);
+  const client = toHashClient(origin, username);
   return hashing.run([costs], client, (derive) => hashPassword(password, costs, { derive }));
 }
 
@@ -63,7 +63,7 @@ export async function checkPassword(
   let isRight: boolean;
   try {
     const costs = await costsInUse(snapshot, context.costs);
-    isRight = await context.hashing.run(costs, hashClientOf(origin, username), (derive) =>
+    isRight = await context.hashing.run(costs, toHashClient(origin, username), (derive) =>
       verifyPassword(password, hash, costs, derive),
     );
   } catch (error) {
@@ -91,7 +91,7 @@ async function upgradeHash(
   const isLower = memory < costs.memory || time < costs.time;
   if (!isLower || memory > costs.memory || time > costs.time) return;
   try {
-    const stronger = await hashing.run([costs], hashClientOf(origin, username), (derive) =>
+    const stronger = await hashing.run([costs], toHashClient(origin, username), (derive) =>
       hashPassword(password, costs, { derive, salt: stored.salt }),
     );
     await context.change(({ users }) =>
@@ -119,7 +119,7 @@ export async function logIn(
     username,
     database,
     role,
-    credential: credentialOf(user),
+    credential: passwordFingerprint(user),
     lifetime,
     notBefore: earliestIssue(context.revocations, user),
   });

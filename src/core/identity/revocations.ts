@@ -157,7 +157,7 @@ export async function readRevocations(
 }
 
 /** Epoch seconds at which every affected token has expired. */
-export function endOf(revocation: Revocation): number {
+export function revocationEnd(revocation: Revocation): number {
   return "jti" in revocation ? revocation.until : revocation.before + LONGEST_TOKEN_SECONDS;
 }
 
@@ -177,7 +177,7 @@ function* joinSteps(
   };
   yield* visitEach(current, (one) => {
     const [line, revocation] = one;
-    if (read.has(line) || endOf(revocation) < now) return;
+    if (read.has(line) || revocationEnd(revocation) < now) return;
     take(one);
     lost.push(revocation);
   });
@@ -210,7 +210,9 @@ async function addRevocations(file: string, added: readonly Revocation[]): Promi
   await withLock(file, async () => {
     const { revocations, isTorn } = await readContents(file, false);
     const limit = forgettableBefore();
-    const kept = [...revocations].flatMap(([line, old]) => (endOf(old) >= limit ? line : []));
+    const kept = [...revocations].flatMap(([line, old]) =>
+      revocationEnd(old) >= limit ? line : [],
+    );
     const isMostlyExpired = kept.length < revocations.size / 2;
     const [first, ...others] = added;
     if (first !== undefined && others.length === 0 && !isTorn && !isMostlyExpired) {

@@ -25,7 +25,7 @@ export function newSignIn({ until, session, subject }: Omit<SignInId, "id">) {
 }
 
 /** Undefined for the credential of a password. */
-export function signInOf(credential: string): SignInId | undefined {
+export function parseSignIn(credential: string): SignInId | undefined {
   const [match, id = "", until, session = "", subject = ""] = pattern.exec(credential) ?? [];
   return match === undefined ? undefined : { id, until: Number(until), session, subject };
 }
@@ -48,13 +48,13 @@ export function subjectKey(prefix: string, usernameClaim: string, subject: unkno
 export const signInRevocation = (id: string): string => `sign-in:${id}`;
 export const sessionRevocation = (session: string): string => `session:${session}`;
 
-export function prefixOf(username: string): string {
+export function issuerPrefix(username: string): string {
   return username.slice(0, username.indexOf(":"));
 }
 
 /** The name under which all tokens of a provider's user are revoked. */
 export function subjectRevocation(username: string, subject: string): string {
-  return subject === "" ? username : `${prefixOf(username)}:sub=${subject}`;
+  return subject === "" ? username : `${issuerPrefix(username)}:sub=${subject}`;
 }
 
 /** True for what follows the prefix in `subjectRevocation`. No user has such a name. */

@@ -114,7 +114,7 @@ function readClaims({ sub, database, role, cred, jti, iat, exp }: JsonObject): T
   return { username: sub, database, role, credential: cred, tokenId: jti, ...times };
 }
 
-function expiryOf(lifetime: TokenRequest["lifetime"], issuedAt: number): number {
+function expiryTime(lifetime: TokenRequest["lifetime"], issuedAt: number): number {
   return lifetime instanceof Date ? Math.ceil(lifetime.getTime() / 1000) : issuedAt + lifetime;
 }
 
@@ -135,7 +135,7 @@ export function createTokenAuthority(ring: () => KeyRing, issuer: string) {
     async issue({ lifetime, notBefore, ...subject }: TokenRequest) {
       const { algorithm, signer } = ring();
       const issuedAt = Math.max(epochSeconds(), notBefore);
-      const expiresAt = expiryOf(lifetime, issuedAt);
+      const expiresAt = expiryTime(lifetime, issuedAt);
       const claims: TokenClaims = { ...subject, tokenId: randomUUID(), issuedAt, expiresAt };
       const { database, role, credential: cred } = subject;
       const token = await new SignJWT({ database, cred, ...(role && { role }) })
@@ -181,7 +181,7 @@ export interface IssuedToken extends Omit<TokenClaims, "role"> {
 }
 
 /** Random tokens need no salt, and a lookup by digest takes the same time for every wrong token. */
-function digestOf(token: string): string {
+function tokenDigest(token: string): string {
   return hash("sha256", token, "base64url");
 }
 
@@ -192,8 +192,8 @@ export function createOpaqueToken({ lifetime, notBefore, ...subject }: Omit<Toke
     ...subject,
     tokenId: randomUUID(),
     issuedAt,
-    expiresAt: expiryOf(lifetime, issuedAt),
-    digest: digestOf(token),
+    expiresAt: expiryTime(lifetime, issuedAt),
+    digest: tokenDigest(token),
   };
   return { token, issued };
 }
@@ -213,7 +213,7 @@ export class TokenIndex {
 
   /** The record of an opaque token. */
   find(token: string): IssuedToken | undefined {
-    return this.#byDigest.get(digestOf(token));
+    return this.#byDigest.get(tokenDigest(token));
   }
 
   get(tokenId: string): IssuedToken | undefined {

@@ -65,7 +65,7 @@ type Container = unknown[] | Record<string, unknown>;
 const sources = new WeakMap<object, string>();
 
 /** The text of a parsed object that has lost one of equal keys, or has its keys in another order. */
-export function sourceOf(parsed: object): string | undefined {
+export function keptSource(parsed: object): string | undefined {
   return sources.get(parsed);
 }
 
@@ -242,7 +242,7 @@ function setMember(container: Record<string, unknown>, key: string, value: unkno
   }
 }
 
-export function textOf(bytes: Buffer): string {
+export function decodeText(bytes: Buffer): string {
   return isAscii(bytes) ? bytes.toString("latin1") : bytes.toString("utf8");
 }
 
@@ -252,7 +252,7 @@ export type Parsed = ReturnType<typeof JSON.parse>;
 /**
  * Parses JSON that a strict reader has accepted, in steps if it is long.
  *
- * @param mayHoldObjects true if the source of an object in a cell may be needed (`sourceOf`)
+ * @param mayHoldObjects true if the source of an object in a cell may be needed (`keptSource`)
  */
 export function* parseExactInSteps(
   text: string,
@@ -291,7 +291,7 @@ export class Deferred {
   }
 
   *read(readNumber?: ReadNumber): Steps<Parsed> {
-    const value = yield* parseExactInSteps(textOf(this.#source), readNumber, this.hasObject);
+    const value = yield* parseExactInSteps(decodeText(this.#source), readNumber, this.hasObject);
     this.#owner[this.#name] = value;
     return value;
   }

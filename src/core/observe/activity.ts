@@ -110,7 +110,7 @@ export function createActivityRecorder(place: ActivityStorage, log: Log) {
     },
     /** That of other processes may be up to a minute old. */
     async read(): Promise<KnownActivity> {
-      return activityOf([...(await place.readAll()), ...known]);
+      return joinActivity([...(await place.readAll()), ...known]);
     },
     async close(): Promise<void> {
       if (timer !== undefined) await write();
@@ -119,10 +119,10 @@ export function createActivityRecorder(place: ActivityStorage, log: Log) {
   };
 }
 
-export type KnownActivity = ReturnType<typeof activityOf>;
+export type KnownActivity = ReturnType<typeof joinActivity>;
 
 /** Joins the activity of several processes. */
-export function activityOf(entries: Entries) {
+export function joinActivity(entries: Entries) {
   const known = new Map<string, LastActivity>();
   for (const [key, { login, use }] of entries) {
     const before = known.get(key) ?? never;
@@ -147,5 +147,5 @@ function activityFilesIn(serviceDirectory: string): Entries {
 }
 
 export function activityIn(serviceDirectory: string): KnownActivity {
-  return activityOf(activityFilesIn(serviceDirectory));
+  return joinActivity(activityFilesIn(serviceDirectory));
 }

@@ -129,7 +129,7 @@ function isAskedTable(asked: string, database: string, tables: readonly string[]
 }
 
 /** Texts that every matching line contains. Other lines are not parsed. */
-export function needlesOf(filter: AuditFilter): string[] {
+export function requiredTexts(filter: AuditFilter): string[] {
   const { user, database, table, operation, outcome, requestId } = filter;
   const needles = [user, database, operation, requestId]
     .filter((name) => name !== undefined)
@@ -162,7 +162,7 @@ function isDecidedBy({ operations }: ReadLine, group: string): boolean {
   });
 }
 
-export function matcherOf(filter: AuditFilter): (line: ReadLine) => boolean {
+export function createMatcher(filter: AuditFilter): (line: ReadLine) => boolean {
   const { user, database, table, operation, outcome, requestId, group, since, until } = filter;
   const members = new Set<string | undefined>(group?.members);
   const asksOperation = [database, table, operation].some((one) => one !== undefined);

@@ -5,10 +5,10 @@ import { pipeline } from "node:stream";
 import { splitPlace } from "../query/names.ts";
 import {
   type AuditFilter,
-  matcherOf,
-  needlesOf,
+  createMatcher,
   parseLine,
   type ReadLine,
+  requiredTexts,
 } from "./audit-filter.ts";
 
 const MAX_LINE_BYTES = 4 * 1024 * 1024;
@@ -67,7 +67,7 @@ const DISORDER_MS = 60_000;
 const suffix = /^(?:(?:\.\d+|-\d[\d-]*)(?:\.gz)?)?$/;
 
 /** With rotated files, oldest first, written since `since`. @throws the file system's error */
-export async function auditFilesOf(file: string, since: number): Promise<string[]> {
+export async function findAuditFiles(file: string, since: number): Promise<string[]> {
   const directory = path.dirname(file);
   const base = path.basename(file);
   const entries = (await readdir(directory, { withFileTypes: true })).filter(
@@ -94,7 +94,7 @@ function timeIn(lines: string): string | undefined {
  * Finds two offsets by binary search. All lines before `low` are older than `moment`, in epoch
  * milliseconds, and few after `high` are.
  */
-export async function offsetsOf(
+export async function findOffsets(
   handle: FileHandle,
   moment: number,
 ): Promise<{ low: number; high: number }> {
@@ -135,7 +135,7 @@ export function piecesFrom(file: string, start: number, end?: number): AsyncGene
 export async function* piecesSince(file: string, since: number): AsyncGenerator<Piece> {
   await using handle = await open(file);
   const isWhole = since <= 0 || isCompressed(file);
-  yield* piecesFrom(file, isWhole ? 0 : (await offsetsOf(handle, since)).low);
+  yield* piecesFrom(file, isWhole ? 0 : (await findOffsets(handle, since)).low);
 }
 
 /** Where a page ended. The next page continues before this byte of this file. */
@@ -181,7 +181,7 @@ async function* piecesBackwards(handle: FileHandle, end: number): AsyncGenerator
 }
 
 /** Undefined for a line about no database, or about anything else too. */
-function databasesOf({ operations, changes }: ReadLine): string[] | undefined {
+function namedDatabases({ operations, changes }: ReadLine): string[] | undefined {
   const entries = changes.map(({ entry }) => entry);
   if (operations.length + entries.length === 0 || entries.includes(undefined)) return undefined;
   const tables = entries.flatMap((entry) => (entry ?? "").split(","));
@@ -196,7 +196,7 @@ export function visibilityFilter(
 ): (line: ReadLine) => boolean {
   if (visible === undefined) return () => true;
   const { named, others } = visible;
-  return (line) => databasesOf(line)?.every((name) => named.get(name) ?? others) ?? false;
+  return (line) => namedDatabases(line)?.every((name) => named.get(name) ?? others) ?? false;
 }
 
 interface Found {
@@ -209,8 +209,8 @@ export type AuditAnswer = Awaited<ReturnType<typeof searchAudit>>;
 /** Searches the audit files, newest lines first. @throws the file system's error */
 export async function searchAudit(question: AuditQuestion) {
   const { file, filter, visible, from, limit, timeoutMs } = question;
-  const needles = needlesOf(filter);
-  const matches = matcherOf(filter);
+  const needles = requiredTexts(filter);
+  const matches = createMatcher(filter);
   const isVisible = visibilityFilter(visible);
   const deadline = performance.now() + timeoutMs;
   const lines: ReadLine[] = [];
@@ -244,7 +244,7 @@ export async function searchAudit(question: AuditQuestion) {
   /** @returns the offset to continue from in this file; -1 if nothing older can match */
   async function searchBackwards(handle: FileHandle, end: number): Promise<number | undefined> {
     const isBounded = Number.isFinite(filter.until);
-    const last = isBounded ? (await offsetsOf(handle, filter.until + 2 * DISORDER_MS)).high : end;
+    const last = isBounded ? (await findOffsets(handle, filter.until + 2 * DISORDER_MS)).high : end;
     for await (const piece of piecesBackwards(handle, Math.min(end, last))) {
       const full = take(foundIn(piece));
       const hasPassed = isPast(piece);
@@ -269,7 +269,7 @@ export async function searchAudit(question: AuditQuestion) {
   /** True until the file of `from` was found. */
   let isLost = from !== undefined;
   let next: AuditPosition | undefined;
-  for (const one of (await auditFilesOf(file, filter.since)).toReversed()) {
+  for (const one of (await findAuditFiles(file, filter.since)).toReversed()) {
     await using handle = await open(one);
     const { ino, size } = await handle.stat();
     const inode = String(ino);

@@ -2,11 +2,11 @@ import { type FileHandle, open } from "node:fs/promises";
 import { placeName } from "../query/names.ts";
 import { hasOutcome, parseLine, type ReadLine } from "./audit-filter.ts";
 import {
-  auditFilesOf,
   CHUNK_BYTES,
+  findAuditFiles,
+  findOffsets,
   isCompressed,
   linesIn,
-  offsetsOf,
   type Piece,
   piecesFrom,
   type VisibleDatabases,
@@ -89,8 +89,8 @@ export async function summarizeAudit(question: SummaryQuestion) {
   /** Reads part of one hour and weights each line for those that were not read. */
   async function sample(file: string, handle: FileHandle, hour: number): Promise<boolean> {
     const begin = since + hour * HOUR_MS;
-    const { low: start } = await offsetsOf(handle, begin);
-    const { low: next } = await offsetsOf(handle, begin + HOUR_MS);
+    const { low: start } = await findOffsets(handle, begin);
+    const { low: next } = await findOffsets(handle, begin + HOUR_MS);
     const found: ReadLine[] = [];
     let first = Number.NaN;
     let last = 0;
@@ -114,7 +114,7 @@ export async function summarizeAudit(question: SummaryQuestion) {
   async function readFile(file: string): Promise<boolean> {
     const countWhole = (line: ReadLine) => count(line, 1);
     await using handle = await open(file);
-    const start = isCompressed(file) ? 0 : (await offsetsOf(handle, since)).low;
+    const start = isCompressed(file) ? 0 : (await findOffsets(handle, since)).low;
     const { size } = await handle.stat();
     if (isCompressed(file) || size - start <= WHOLE_FILE_BYTES) {
       return read(piecesFrom(file, start), countWhole);
@@ -133,7 +133,7 @@ export async function summarizeAudit(question: SummaryQuestion) {
   }
 
   let isPartial = false;
-  for (const one of (await auditFilesOf(file, since)).toReversed()) {
+  for (const one of (await findAuditFiles(file, since)).toReversed()) {
     isPartial = isLate() || !(await readFile(one));
     if (isPartial) break;
   }

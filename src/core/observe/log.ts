@@ -59,7 +59,7 @@ const stackStart = /^[\w$]+(?: \[\w+\])?(?:: )?/;
 const FIRST_CALL = "\n    at ";
 
 /** Undefined for an unexpected format, which may contain the message. */
-function callsOf({ message, stack = "" }: Error): string | undefined {
+function stackCalls({ message, stack = "" }: Error): string | undefined {
   const start = stackStart.exec(stack)?.[0].length ?? 0;
   const rest = stack.slice(stack.startsWith(message, start) ? start + message.length : start);
   return rest.startsWith(FIRST_CALL) ? rest.slice(1) : undefined;
@@ -76,7 +76,7 @@ function loggedError(error: unknown): object {
   return {
     type: word.test(error.name) ? error.name : "Error",
     code: typeof code === "string" && word.test(code) ? code : undefined,
-    stack: callsOf(error),
+    stack: stackCalls(error),
   };
 }
 

@@ -156,7 +156,7 @@ export function termText(term: Term): string {
 }
 
 /** The comparisons with values that every row must meet. */
-export function termsOf(where: Condition | null | undefined): readonly Term[] {
+export function requiredTerms(where: Condition | null | undefined): readonly Term[] {
   if (where === null || where === undefined) return [];
   const terms = "and" in where ? where.and : [where];
   return terms.filter((term): term is Term => "value" in term);

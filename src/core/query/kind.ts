@@ -115,19 +115,19 @@ export function eitherOf(alternatives: readonly Schema[]): Schema {
 /** Requires at least one of these fields. */
 export function oneNeeded(fields: Fields, names: readonly string[]): MakeSchema {
   return (reference) => {
-    const there = fieldsOf(fields, reference);
+    const there = fieldsAllowed(fields, reference);
     return eitherOf(names.filter((name) => name in there).map((name) => ({ required: [name] })));
   };
 }
 
-function fieldsOf(fields: Fields, { level, inBatch }: Reference): Fields {
+function fieldsAllowed(fields: Fields, { level, inBatch }: Reference): Fields {
   const there = Object.entries(fieldsAt(fields, level));
   return Object.fromEntries(there.filter(([, { isOfBatch }]) => inBatch || !isOfBatch));
 }
 
 export function objectSchema(fields: Fields): MakeSchema {
   return (reference) => {
-    const entries = Object.entries(fieldsOf(fields, reference));
+    const entries = Object.entries(fieldsAllowed(fields, reference));
     const properties = entries.map(([name, { schema, description }]): [string, Schema] => [
       name,
       { ...schema(reference), ...(description === undefined ? {} : { description }) },

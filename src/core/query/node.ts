@@ -349,7 +349,7 @@ class ShapeWriter {
  *
  * @param most maximum bytes, at least three. A shape that is cut ends with `...`
  */
-export function shapeOf(node: OperationNode, most: number): string {
+export function describeShape(node: OperationNode, most: number): string {
   const text = writeShape(node, most);
   if (text.length * MOST_BYTES_PER_UNIT <= most || Buffer.byteLength(text) <= most) return text;
   const kept = Buffer.from(text).toString("utf8", 0, most - CUT.length);

@@ -346,7 +346,7 @@ export function permissionsOfAll({
  * The rights that an operation needs: its own, those of the change under a Preview, and SELECT for
  * tables that a new one refers to and those within conditions.
  */
-export function permissionsOf(
+export function neededPermissions(
   own: readonly PermissionClass[],
   { previewed: change, referenced, nested }: OperationNode,
 ): readonly PermissionClass[] {

@@ -18,7 +18,7 @@ import {
 } from "./grammar.ts";
 import { fullOnly } from "./kind.ts";
 import { type Body, OperationNode } from "./node.ts";
-import { isOperationName, isRowChangeName, permissionsOf } from "./operations.ts";
+import { isOperationName, isRowChangeName, neededPermissions } from "./operations.ts";
 import { type Access, ParsedOperations, type Query } from "./query.ts";
 import { QueryRefused } from "./refusal.ts";
 import { meantOperation } from "./synonyms.ts";
@@ -154,7 +154,7 @@ class QueryParser {
       const { database, tables, nested } = one;
       this.#accesses.push({
         operation: name,
-        permissions: permissionsOf(permissions, one),
+        permissions: neededPermissions(permissions, one),
         reads,
         database,
         tables:

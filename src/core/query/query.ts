@@ -1,10 +1,10 @@
 import { runAtOnce, type Steps } from "../base/cooperative-scheduling.ts";
 import {
   type Deferred,
+  decodeText,
   type Parsed,
   parseExactInSteps,
   type ReadNumber,
-  textOf,
 } from "../json/exact.ts";
 import { batchKey } from "./grammar.ts";
 import type { OperationNode } from "./node.ts";
@@ -135,7 +135,7 @@ export function readOperations(
   readNumber: ReadNumber,
   hasObjects: boolean,
 ): ReadOperations {
-  const keyed: Parsed = runAtOnce(parseExactInSteps(textOf(body), readNumber, hasObjects));
+  const keyed: Parsed = runAtOnce(parseExactInSteps(decodeText(body), readNumber, hasObjects));
   const elements: readonly Parsed[] | undefined = keyed[batchKey];
   return {
     isBatch: elements !== undefined,

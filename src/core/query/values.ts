@@ -271,7 +271,7 @@ function useColumn(tape: QueryTape, token: number, node: OperationNode): string 
 }
 
 /** The table in `table.column`. Undefined for other text. */
-function tableOf(text: string): string | undefined {
+function qualifyingTable(text: string): string | undefined {
   const dot = text.indexOf(".");
   return dot !== -1 && isColumnText(text.slice(dot + 1)) ? text.slice(0, dot) : undefined;
 }
@@ -281,7 +281,7 @@ const foreignColumn: Kind<string> = {
   parse(tape, token, node) {
     tape.expect(token, "a string");
     const name = tape.name(token);
-    const table = tableOf(name);
+    const table = qualifyingTable(name);
     if (table === undefined || !isPlainName(table)) {
       const problem = `${quoteName(name)} is not a column of a table; allowed: table.column`;
       throw tape.refusal("invalid_column", problem, token);
@@ -300,7 +300,7 @@ const LONGEST_JOIN_TEXT = 2 * (2 * LONGEST_COLUMN_BYTES);
 export function joinedTables(on: string): readonly [string, string] | undefined {
   const sides = on.split(" = ");
   const [left, right, ...more] = sides.map((side) =>
-    /[ =]/.test(side) ? undefined : tableOf(side),
+    /[ =]/.test(side) ? undefined : qualifyingTable(side),
   );
   return left === undefined || right === undefined || more.length > 0 ? undefined : [left, right];
 }

@@ -32,7 +32,7 @@ interface Asked {
    *
    * @throws Refusal if it may no longer be run
    */
-  readonly judgeAgain?: (() => void) | undefined;
+  readonly authorizeAgain?: (() => void) | undefined;
 }
 
 /** A query that was judged, with what the judgment limits. */
@@ -167,7 +167,7 @@ export function overloaded(): Refusal {
  */
 export function withSlot(
   limiter: FairQueue,
-  { user, judgeAgain }: Pick<Asked, "user" | "judgeAgain">,
+  { user, authorizeAgain: judgeAgain }: Pick<Asked, "user" | "authorizeAgain">,
   sink: AnswerSink,
   run: () => void,
   onDismissed?: () => void,

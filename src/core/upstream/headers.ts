@@ -75,7 +75,7 @@ export interface Identity {
 }
 
 /** Usernames contain no `%`, so this can be undone. */
-function asciiOf(username: string): string {
+function toAscii(username: string): string {
   return username.replace(/[^ -~]+/g, encodeURIComponent);
 }
 
@@ -88,7 +88,7 @@ export function gatewayHeaders(provenance: Provenance): Record<string, string> {
   if (provenance.host !== undefined) headers["x-forwarded-host"] = provenance.host;
   const { identity } = provenance;
   if (identity !== undefined) {
-    headers["x-gatehouse-user"] = asciiOf(identity.username);
+    headers["x-gatehouse-user"] = toAscii(identity.username);
     headers["x-gatehouse-role"] = identity.roles.join(",");
     headers["x-gatehouse-database"] = identity.databases.join(",");
   }

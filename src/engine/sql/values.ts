@@ -1,5 +1,5 @@
 import { runAtOnce, type Steps } from "../../core/base/cooperative-scheduling.ts";
-import { ExactNumber, isInteger, isLong, parseExact, sourceOf } from "../../core/json/exact.ts";
+import { ExactNumber, isInteger, isLong, keptSource, parseExact } from "../../core/json/exact.ts";
 import type { CellValue } from "../../core/query/tree.ts";
 import { EngineRefusal, type RefusalCode, RowTooLong } from "../refusal.ts";
 import type { RowForm, RowOutput } from "../spool.ts";
@@ -136,7 +136,7 @@ export function cellText(value: CellValue): string {
   if (value instanceof ExactNumber) return value.source;
   if (Array.isArray(value)) return `[${value.map(cellText).join(",")}]`;
   if (typeof value === "object" && value !== null) {
-    const source = sourceOf(value);
+    const source = keptSource(value);
     if (source !== undefined) return withoutSpace(source);
     const members = Object.entries(value).map(
       ([key, member]) => `${JSON.stringify(key)}:${cellText(member)}`,
@@ -174,7 +174,7 @@ function* visitLong(
 const VALUES_PER_STEP = 1024;
 
 function* writeLong(cell: object): Steps<void> {
-  const source = sourceOf(cell);
+  const source = keptSource(cell);
   if (source !== undefined) {
     longTexts.set(cell, yield* withoutSpaceInSteps(source));
     return;

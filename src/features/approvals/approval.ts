@@ -6,7 +6,7 @@ import { readHolder } from "../../core/access/holder.ts";
 import { decide } from "../../core/access/policy.ts";
 import type { ApprovalRule } from "../../core/access/rights.ts";
 import { EVERY_DATABASE } from "../../core/access/roles.ts";
-import { namesOfPerson, obstacleOf, type Snapshot } from "../../core/access/snapshot.ts";
+import { accountObstacle, namesOfPerson, type Snapshot } from "../../core/access/snapshot.ts";
 import { operationsInWords } from "../../core/observe/audit-filter.ts";
 import { placeName } from "../../core/query/names.ts";
 import { permissionClasses } from "../../core/query/permissions.ts";
@@ -443,7 +443,7 @@ export function mayApprove(
 ): boolean {
   if (kind === "cli") return true;
   if (namesOfPerson(snapshot, username).has(name)) return false;
-  if (obstacleOf(snapshot, name) !== undefined) return false;
+  if (accountObstacle(snapshot, name) !== undefined) return false;
   const subject = { username: name, tokenDatabase: EVERY_DATABASE, groups };
   return rules.every(({ approvers, database }) =>
     approvers === undefined

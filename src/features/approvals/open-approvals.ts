@@ -3,7 +3,7 @@ import { existsSync } from "node:fs";
 import { limitsFor } from "../../core/access/rights.ts";
 import { Refusal, type RefusalCode } from "../../core/base/refusal.ts";
 import type { LoadedConfiguration } from "../../core/config/load.ts";
-import { type Exchange, originOf } from "../../core/http/exchange.ts";
+import { type Exchange, queryOrigin } from "../../core/http/exchange.ts";
 import type { Admission, Gateway, NeededApproval } from "../../core/http/gateway.ts";
 import { AUDITED_OPERATIONS } from "../../core/http/query.ts";
 import type { Audit } from "../../core/observe/audit.ts";
@@ -148,7 +148,7 @@ function sha256(content: Buffer | string): string {
 }
 
 function bindingOf(exchange: Exchange, body: Buffer, basis: string): ApprovalBinding {
-  const { via, client } = originOf(exchange);
+  const { via, client } = queryOrigin(exchange);
   const { subject } = exchange.authenticated;
   if (subject === undefined) throw new Error("An approval requires a signed-in user");
   return {
@@ -262,7 +262,7 @@ export function admitApproved(
     mayWait({ access }, exchange) {
       const { subject } = exchange.authenticated;
       if (subject === undefined) return false;
-      return limitsFor(access.snapshot, subject, originOf(exchange)).some(
+      return limitsFor(access.snapshot, subject, queryOrigin(exchange)).some(
         ({ requireApproval }) => requireApproval !== undefined,
       );
     },

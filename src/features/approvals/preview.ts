@@ -1,7 +1,7 @@
 import { z } from "zod";
 import type { Subject } from "../../core/access/grant.ts";
 import { decideQuery } from "../../core/access/policy.ts";
-import { additionsOf } from "../../core/access/rights.ts";
+import { filterAdditions } from "../../core/access/rights.ts";
 import { EVERY_DATABASE } from "../../core/access/roles.ts";
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { runCooperatively, type Steps } from "../../core/base/cooperative-scheduling.ts";
@@ -50,7 +50,7 @@ export async function previewQuery(
     const decided = decideQuery(snapshot, subject, query, context);
     const { allowed, reason, decisions, limits, bytewise = [] } = decided;
     if (!allowed) return { reason: `${username} may not see the rows (${reason})` };
-    const additions = additionsOf(decisions);
+    const additions = filterAdditions(decisions);
     const read = { body: preview, query };
     const filtered =
       additions.length === 0
@@ -90,7 +90,7 @@ export function whyRowsHidden(
       const select = { database, from: table, columns: ["*"], limit: SHOWN_ROWS };
       const query = parseQuery(Buffer.from(JSON.stringify({ Select: select })), grammar);
       const { allowed, decisions } = decideQuery(snapshot, subject, query, context);
-      return !allowed || additionsOf(decisions).length > 0;
+      return !allowed || filterAdditions(decisions).length > 0;
     });
   return hidden && `you may not read all of ${hidden.database}.${hidden.table}`;
 }

@@ -51,7 +51,7 @@ import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { counted } from "../../core/base/suggestion.ts";
-import { type Outcome, outcomeOf } from "../../core/http/query-outcome.ts";
+import { type PredictedOutcome, predictOutcome } from "../../core/http/query-outcome.ts";
 import { hashNewPassword } from "../../core/identity/login.ts";
 import { placeName, splitPlace } from "../../core/query/names.ts";
 import {
@@ -312,7 +312,7 @@ ${isAdministrator && (user !== undefined || isExternal) && manage}`,
   });
 }
 
-function checkResult({ allowed, code, message, body, query, decided }: Outcome): Html {
+function checkResult({ allowed, code, message, body, query, decided }: PredictedOutcome): Html {
   const rows = (decided?.decisions ?? []).map(({ role, entry, boundary, reason, filters }, at) => {
     const additions = addedTexts(filters);
     const { operation = "", database = "", tables = [] } = query?.accesses[at] ?? {};
@@ -333,7 +333,7 @@ ${rows.length > 0 && table("Decisions", columns, rows)}
 ${body && html`<h3>Forwarded query</h3><pre>${body.toString()}</pre>`}</section>`;
 }
 
-function sendCheck(c: ConsoleRequest, state: FormState, outcome?: Outcome): Response {
+function sendCheck(c: ConsoleRequest, state: FormState, outcome?: PredictedOutcome): Response {
   const form = html`<div class="group">
 ${field(state, { name: "user", label: "User", more: required })}
 ${field(state, { name: "via", label: "Interface", values: ["query", "mcp"] })}
@@ -370,7 +370,7 @@ const check: ConsoleForm = {
     const caller = { user, via, groups: parseList(fields.get("groups")) } as const;
     const body = Buffer.from(fields.get("query") ?? "");
     const form = configuration.upstream.query_form;
-    const outcome = outcomeOf(visitor.snapshot, caller, body, { queries, form });
+    const outcome = predictOutcome(visitor.snapshot, caller, body, { queries, form });
     const accesses = outcome.query?.accesses ?? [];
     if (!accesses.every(({ database }) => visitor.maySee(database)))
       throw new Refusal("role_insufficient");

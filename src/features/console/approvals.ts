@@ -6,7 +6,7 @@ import { groupHolder } from "../../core/access/holder.ts";
 import type { ApprovalRule } from "../../core/access/rights.ts";
 import { namesOfPerson } from "../../core/access/snapshot.ts";
 import { messageOf } from "../../core/base/client-error.ts";
-import { dateOf, type Html, html } from "../../core/base/html.ts";
+import { formatDate, type Html, html } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { counted } from "../../core/base/suggestion.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
@@ -151,7 +151,7 @@ ${table(
       html`<bdi>${one.username}</bdi>`,
       interfaceOf(one),
       rows ?? dim("not counted"),
-      dateOf(one.asked / 1000),
+      formatDate(one.asked / 1000),
       timeLeft(one.expires, Date.now()),
     ];
   }),
@@ -164,7 +164,7 @@ ${table(
       html`<bdi>${one.username}</bdi>`,
       html`${outcomeMark(one)}${one.reason !== undefined && hint(html`<bdi>${one.reason}</bdi>`)}`,
       html`<bdi>${one.author?.name ?? "-"}</bdi>`,
-      dateOf(one.asked / 1000),
+      formatDate(one.asked / 1000),
     ]);
   const columns = [
     "Query",
@@ -197,11 +197,11 @@ function facts(approval: Approval): Html {
   const isOpen = state === "pending" || state === "approved";
   return html`<dl class="sheet">
 <dt>State</dt><dd>${outcomeMark(approval)}${touched !== undefined && ", for the rows shown"}</dd>
-${author && decided !== undefined && html`<dt>Decided by</dt><dd><bdi>${author.name}</bdi>${author.kind === "cli" && " (command line)"}, ${dateOf(decided / 1000)}</dd>`}
+${author && decided !== undefined && html`<dt>Decided by</dt><dd><bdi>${author.name}</bdi>${author.kind === "cli" && " (command line)"}, ${formatDate(decided / 1000)}</dd>`}
 ${reason !== undefined && html`<dt>Reason</dt><dd><bdi>${reason}</bdi></dd>`}
 <dt>Requested by</dt><dd><bdi>${username}</bdi>, over ${interfaceOf(approval)}</dd>
-<dt>Requested</dt><dd>${dateOf(asked / 1000)}</dd>
-${isOpen && html`<dt>Expires</dt><dd>${dateOf(expires / 1000)}, ${timeLeft(expires, Date.now())}</dd>`}
+<dt>Requested</dt><dd>${formatDate(asked / 1000)}</dd>
+${isOpen && html`<dt>Expires</dt><dd>${formatDate(expires / 1000)}, ${timeLeft(expires, Date.now())}</dd>`}
 <dt>Required for</dt><dd><ul class="plain">${rules.map(ruleText)}</ul></dd>
 </dl>`;
 }

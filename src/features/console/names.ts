@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { maySeeGrants } from "../../core/access/administration.ts";
-import { prefixOf } from "../../core/access/entries.ts";
+import { patternPrefix } from "../../core/access/entries.ts";
 import type { Subject } from "../../core/access/grant.ts";
 import { seeTable, visibilityDenial } from "../../core/access/policy.ts";
 import { EVERY_DATABASE } from "../../core/access/roles.ts";
@@ -42,7 +42,7 @@ function problemOf(
     return `The database ${database} does not exist${didYouMean(database, databases)}.`;
   }
   if (table === "" || tables.length === 0) return undefined;
-  const prefix = prefixOf(table);
+  const prefix = patternPrefix(table);
   if (prefix !== undefined) {
     const isThere = tables.some((name) => name.startsWith(prefix));
     return isThere ? undefined : `No table of ${database} begins with ${prefix}.`;

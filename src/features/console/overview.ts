@@ -1,6 +1,6 @@
 import { entriesIn } from "../../core/access/entries.ts";
 import { type Grant, placeOf } from "../../core/access/grant.ts";
-import { allEntriesOf } from "../../core/access/groups.ts";
+import { allEntries } from "../../core/access/groups.ts";
 import { holderText } from "../../core/access/holder.ts";
 import { messageOf } from "../../core/base/client-error.ts";
 import { runCooperatively, visitEach } from "../../core/base/cooperative-scheduling.ts";
@@ -160,7 +160,7 @@ async function expiringGrants(visitor: Visitor, now: number): Promise<Grant[]> {
       if (isSoon && (!isManager || maySee(database))) found.push(grant);
     }
   };
-  const own = [allEntriesOf(snapshot, actor)];
+  const own = [allEntries(snapshot, actor)];
   const all = snapshot.grants.values().map(entriesIn);
   await runCooperatively(visitEach(isManager ? all : own, visit));
   return found.sort((one, other) => (one.expires ?? 0) - (other.expires ?? 0));

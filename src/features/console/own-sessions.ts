@@ -1,9 +1,9 @@
 import { requireSelfOrAdministrator } from "../../core/access/administration.ts";
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { accountActions } from "../../core/administration/actions.ts";
-import { dateOf, type Html, html } from "../../core/base/html.ts";
+import { formatDate, type Html, html } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
-import { changeAs, revokeTokensOf } from "../../core/http/administration.ts";
+import { changeAs, revokeAllTokens } from "../../core/http/administration.ts";
 import { identify } from "../../core/identity/authenticate.ts";
 import { type Connection, connectionsOf, isConnected } from "../oauth/server/connections.ts";
 import { describeClient, identityOf, permission } from "../oauth/server/pages.ts";
@@ -78,13 +78,13 @@ function sessionTable(c: ConsoleRequest, list: readonly Session[]): Html {
   const { csrf, session: own } = visitorOf(c);
   const rows = list.map((one) => {
     const { username, address, userAgent, tokenId, startedAt, usedAt } = one;
-    const since = dateOf(sessions.epochOf(startedAt));
+    const since = formatDate(sessions.epochOf(startedAt));
     const what = ` the session of ${username} from ${address} since ${since}`;
     return [
       html`<bdi>${username}</bdi>${tokenId === own.tokenId && html` <strong>(this one)</strong>`}`,
       html`<bdi>${address}</bdi>${hint(html`<bdi>${browserNamed(userAgent)}</bdi>`)}`,
       since,
-      dateOf(sessions.epochOf(usedAt)),
+      formatDate(sessions.epochOf(usedAt)),
       `in ${Math.ceil(sessions.msLeft(one) / 60_000)} min`,
       button(csrf, "end", hidden("session", tokenId), "End", what),
     ];
@@ -109,9 +109,9 @@ function applicationTable(c: ConsoleRequest, list: readonly Connection[]): Html 
       html`<bdi>${username}</bdi>`,
       html`<strong><bdi>${client.name}</bdi></strong>${hint(identityOf(client))}`,
       html`${permission(one)}${hint("Tools called: ", tools)}`,
-      dateOf(allowedAt),
-      renewedAt === undefined ? "never" : dateOf(renewedAt),
-      dateOf(allowedAt + lifetimes.grant),
+      formatDate(allowedAt),
+      renewedAt === undefined ? "never" : formatDate(renewedAt),
+      formatDate(allowedAt + lifetimes.grant),
       button(csrf, "disconnect", hidden("grant", grantId), "Disconnect", what),
     ];
   });
@@ -230,7 +230,7 @@ export async function endApplication(c: ConsoleRequest): Promise<Response> {
 export async function endAll(c: ConsoleRequest): Promise<Response> {
   const { actor } = visitorOf(c);
   const username = c.var.form.get("user") ?? "";
-  noteChange(c, await revokeTokensOf(c.var.gateway, actor, username));
+  noteChange(c, await revokeAllTokens(c.var.gateway, actor, username));
   notify(c, `Ended all tokens, apps and sessions of ${username}.`);
   return c.redirect("/sessions", 303);
 }

@@ -2,8 +2,8 @@ import { createHash, randomBytes, randomUUID } from "node:crypto";
 import type { User } from "../../core/access/snapshot.ts";
 import { epochSeconds } from "../../core/base/clock.ts";
 import { Refusal } from "../../core/base/refusal.ts";
-import { credentialOf, earliestIssue, identify } from "../../core/identity/authenticate.ts";
-import { signInOf } from "../../core/identity/sign-in.ts";
+import { earliestIssue, identify, passwordFingerprint } from "../../core/identity/authenticate.ts";
+import { parseSignIn } from "../../core/identity/sign-in.ts";
 import type { SignedIn, SignIns } from "../oauth/client/sign-ins.ts";
 import type { AccountContext } from "../oauth/server/connections.ts";
 
@@ -137,7 +137,7 @@ export function openSessions(
     async open(
       user: User,
       place: Pick<Session, "address" | "userAgent">,
-      credential = credentialOf(user),
+      credential = passwordFingerprint(user),
     ): Promise<string> {
       const secret = randomBytes(32).toString("base64url");
       const { username } = user;
@@ -166,14 +166,14 @@ export function openSessions(
      */
     async addSignIn(session: Session): Promise<CurrentSession | undefined> {
       const { credential, username } = session;
-      if (signInOf(credential) === undefined) return session;
+      if (parseSignIn(credential) === undefined) return session;
       return ifValid(session, async () => {
         if (signIns === undefined) throw new Refusal("token_revoked");
         return { ...session, signIn: await signIns.current(credential, username) };
       });
     },
     msLeft(session: Session): number {
-      const { until } = signInOf(session.credential) ?? { until: Number.POSITIVE_INFINITY };
+      const { until } = parseSignIn(session.credential) ?? { until: Number.POSITIVE_INFINITY };
       return Math.min(msLeft(session, now()), until * 1000 - Date.now());
     },
     /** Converts a moment of the sessions' clock to epoch seconds. */

@@ -4,7 +4,7 @@ import { callerFor } from "../../core/access/groups.ts";
 import { holderName } from "../../core/access/holder.ts";
 import { isAdministrator } from "../../core/access/policy.ts";
 import { epochSeconds } from "../../core/base/clock.ts";
-import { dateOf, type Html, html, type Part } from "../../core/base/html.ts";
+import { formatDate, type Html, html, type Part } from "../../core/base/html.ts";
 import { version as release } from "../../core/base/product.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { counted } from "../../core/base/suggestion.ts";
@@ -26,7 +26,7 @@ function rightsOf({ gains, loses, limits, before, after }: EffectChange): Html {
 const origins = { api: "", console: " (console)", cli: " (command line)", store: " (replica)" };
 
 function versionRows({ version, at, author, effects, hasOthers, records }: LoadedVersion) {
-  const name = html`<code>${version}</code>${hint(dateOf(at))}${
+  const name = html`<code>${version}</code>${hint(formatDate(at))}${
     author && hint("by ", html`<bdi>${author.name}</bdi>`, origins[author.kind])
   }`;
   const role = ({ role, entry }: EffectChange["before"]) =>
@@ -53,14 +53,14 @@ function rejectedRow({ at, problems }: Exclude<AccessEvent, LoadedVersion>): Par
   const list = problems.map(
     ({ line, reason }) => html`<li>${line !== undefined && `Line ${line}: `}${reason}</li>`,
   );
-  const name = html`${mark(false, "Rejected")}${hint(dateOf(at))}`;
+  const name = html`${mark(false, "Rejected")}${hint(formatDate(at))}`;
   const inForce = hint("the last valid state stayed in force");
   return [name, "", "", html`<ul class="plain">${list}</ul>${inForce}`];
 }
 
 /** Lists versions, newest first. @param since epoch seconds before which changes are unknown */
 export function versionList(events: readonly AccessEvent[], since: number | undefined): Html {
-  const start = since !== undefined && `${dateOf(since)}, when this gateway started`;
+  const start = since !== undefined && `${formatDate(since)}, when this gateway started`;
   if (events.length === 0) {
     return empty("No changes to users or grants", start ? ` since ${start}.` : " yet.");
   }
@@ -105,9 +105,9 @@ function keyTable({ gateway: { keys } }: Console): Html {
     keys.ring.keys.map(({ kid, state, created, verifiesUntil }) => [
       html`<code>${kid}</code>`,
       state === "signs" ? html`<strong>Signs</strong> with ${algorithm}` : "Verifies",
-      dateOf(created),
+      formatDate(created),
       duration(Math.max(0, epochSeconds() - created)),
-      verifiesUntil === undefined ? dim("no end") : dateOf(verifiesUntil),
+      verifiesUntil === undefined ? dim("no end") : formatDate(verifiesUntil),
     ]),
   );
 }
@@ -124,7 +124,7 @@ function replicaTable({ own, lag, status }: NonNullable<State["store"]>): Html {
     Math.max(0, version - one.applied),
     one.rest > 0 ? `in ${duration(one.rest)}` : mark(false, duration(-one.rest), " ago"),
     one.form,
-    dateOf(Math.floor(one.since.getTime() / 1000)),
+    formatDate(Math.floor(one.since.getTime() / 1000)),
   ]);
   const head = ["Replica", ["Applied", "number"], ["Behind", "number"]] as const;
   const rest = ["Lease ends", ["Format", "number"], ["Since", "moment"]] as const;
@@ -188,7 +188,7 @@ ${providers.length > 0 && html`<dt>Identity providers</dt><dd><bdi>${providers.j
 <dt>Signing keys</dt><dd>${inForce(keys.failure === undefined)}</dd>
 ${
   secure &&
-  html`<dt>Certificate</dt><dd>${secure.certificate.names}, until ${dateOf(Math.floor(secure.certificate.expires.getTime() / 1000))} ${inForce(secure.failure === undefined)}</dd>`
+  html`<dt>Certificate</dt><dd>${secure.certificate.names}, until ${formatDate(Math.floor(secure.certificate.expires.getTime() / 1000))} ${inForce(secure.failure === undefined)}</dd>`
 }
 </dl>`;
 }

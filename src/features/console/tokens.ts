@@ -1,5 +1,5 @@
 import { userHolder } from "../../core/access/holder.ts";
-import { dateOf, type Html, html, type Part } from "../../core/base/html.ts";
+import { formatDate, type Html, html, type Part } from "../../core/base/html.ts";
 import { revokeIssued, visibleTokens } from "../../core/http/administration.ts";
 import type { IssuedToken } from "../../core/identity/token.ts";
 import { expiresSoon } from "../../core/identity/token-file.ts";
@@ -16,7 +16,7 @@ export function tokenName({ name, tokenId }: IssuedToken): Html {
 }
 
 export function tokenExpiry({ expiresAt, ...token }: IssuedToken): Part {
-  const date = dateOf(expiresAt);
+  const date = formatDate(expiresAt);
   return expiresSoon({ ...token, expiresAt }) ? mark(false, date) : date;
 }
 
@@ -37,8 +37,8 @@ export async function tokenSection(c: ConsoleRequest, username: string | undefin
       html`<bdi>${user}</bdi>`,
       tokenName(token),
       html`<code>${database}</code>`,
-      dateOf(issuedAt),
-      used === 0 ? dim("never") : dateOf(used),
+      formatDate(issuedAt),
+      used === 0 ? dim("never") : formatDate(used),
       tokenExpiry(token),
       postForm(
         csrf,

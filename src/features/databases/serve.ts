@@ -14,7 +14,7 @@ import { commonHeaders, reject, sendJson } from "../../core/http/answer.ts";
 import {
   type Exchange,
   fairnessKey,
-  originOf,
+  queryOrigin,
   requireStillGood,
 } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
@@ -60,7 +60,7 @@ function decideAccess(gateway: Gateway, exchange: Exchange, access: Access): Dec
   const { subject } = exchange.authenticated;
   if (subject === undefined) return undefined;
   const { snapshot } = gateway.access;
-  const origin = originOf(exchange);
+  const origin = queryOrigin(exchange);
   const { database, table, everyTable } = access;
   let decision: Decision | undefined;
   for (const permission of access.permissions) {
@@ -368,7 +368,7 @@ export class PresetServer {
     const { request, authenticated } = exchange;
     const { subject } = authenticated;
     const user = subject?.username;
-    const origin = originOf(exchange);
+    const origin = queryOrigin(exchange);
     return {
       method: request.method ?? "",
       path,
@@ -483,7 +483,7 @@ export class PresetServer {
       path: sent.path,
       body: sent.bytes ?? Buffer.alloc(0),
       isRead: sent.isRepeatable,
-      judgeAgain: sent.judgeAgain,
+      authorizeAgain: sent.judgeAgain,
     });
     requireStillGood(gateway, exchange);
     exchange.verdict.requireStillAllowed?.();

@@ -12,7 +12,7 @@ import {
   readBearerToken,
   requireUnexpired,
 } from "../../core/identity/authenticate.ts";
-import { signInOf } from "../../core/identity/sign-in.ts";
+import { parseSignIn } from "../../core/identity/sign-in.ts";
 import { findIssued } from "../../core/identity/token.ts";
 import type { SignIns } from "../oauth/client/sign-ins.ts";
 import { type McpScope, mcpScopes } from "../oauth/server/protocol.ts";
@@ -62,7 +62,7 @@ async function ownPrincipal(
   identifyOwn(access.snapshot);
   const { username, credential, database: tokenDatabase, readOnly: tokenReadOnly } = token;
   const { scopes, tokenId, clientId: client, expiresAt, noteCall } = token;
-  const isSignIn = signInOf(credential) !== undefined;
+  const isSignIn = parseSignIn(credential) !== undefined;
   const signedIn = isSignIn ? await signIns?.current(credential, username) : undefined;
   // Without its groups, a token could have more rights than with them.
   if (isSignIn && signedIn === undefined)

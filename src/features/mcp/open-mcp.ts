@@ -1,5 +1,5 @@
 import type { LoadedConfiguration } from "../../core/config/load.ts";
-import { hasAssertions, hasEmbeddedServer, issuersOf } from "../../core/config/schema.ts";
+import { allIssuers, hasAssertions, hasEmbeddedServer } from "../../core/config/schema.ts";
 import type { Exchange } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import type { LoginOrigin } from "../../core/identity/throttle.ts";
@@ -122,7 +122,7 @@ export async function openMcp(
   opened: AsyncDisposableStack,
 ): Promise<McpEndpoint> {
   const { configuration } = gateway;
-  const servers = issuersOf(configuration).filter(({ opens }) => opens.includes("mcp"));
+  const servers = allIssuers(configuration).filter(({ opens }) => opens.includes("mcp"));
   const authorizationServer = hasEmbeddedServer(configuration)
     ? await openOwnAuthorizationServer(gateway, parts, serviceDirectory, originOf, opened)
     : undefined;

@@ -5,7 +5,7 @@ import { decideWholeDatabase, mayUseAnywhere } from "../../core/access/policy.ts
 import { writtenBoundary, writtenLimits } from "../../core/access/records.ts";
 import { boundariesFor, boundaryName } from "../../core/access/rights.ts";
 import { EVERY_DATABASE, roleAllows } from "../../core/access/roles.ts";
-import { type Exchange, originOf } from "../../core/http/exchange.ts";
+import { type Exchange, queryOrigin } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { type PermissionClass, permissionClasses } from "../../core/query/permissions.ts";
 import { type Principal, principalOf } from "./authenticate.ts";
@@ -20,7 +20,7 @@ export function mayUse(
   if (!configuration.auth.enabled) return true;
   const { subject } = principalOf(exchange);
   const { snapshot } = access;
-  const origin = originOf(exchange);
+  const origin = queryOrigin(exchange);
   return database === undefined
     ? mayUseAnywhere(snapshot, subject, permission, origin)
     : decideWholeDatabase(snapshot, subject, permission, database, origin).allowed;
@@ -61,7 +61,7 @@ function accessOf(gateway: Gateway, exchange: Exchange): object[] {
   const principal = principalOf(exchange);
   const { subject } = principal;
   const { snapshot } = gateway.access;
-  const origin = originOf(exchange);
+  const origin = queryOrigin(exchange);
   const boundariesOn = (database: string) => boundariesFor(snapshot, subject, database, origin);
   return entriesOf(gateway, principal).map((grant) => {
     const { database, role } = grant;

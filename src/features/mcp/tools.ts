@@ -10,7 +10,7 @@ import { boundariesFor, decidingEntry, mayBeNarrowed } from "../../core/access/r
 import { runCooperatively, type Steps } from "../../core/base/cooperative-scheduling.ts";
 import { memoizeLast } from "../../core/base/memoize.ts";
 import { Refusal } from "../../core/base/refusal.ts";
-import { type Exchange, originOf } from "../../core/http/exchange.ts";
+import { type Exchange, queryOrigin } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { ask as askDatabase, type FilteredAnswer } from "../../core/http/query.ts";
 import { readText, visitCheckedMembers, writeMembers } from "../../core/json/members.ts";
@@ -133,7 +133,7 @@ async function maxRows(
 ): Promise<number | undefined> {
   const { snapshot } = gateway.access;
   const { subject } = principalOf(exchange);
-  const origin = originOf(exchange);
+  const origin = queryOrigin(exchange);
   const isKnown = gateway.configuration.auth.enabled;
   if (!isKnown || !mayBeNarrowed(snapshot, subject, origin)) return undefined;
   const now = Date.now();

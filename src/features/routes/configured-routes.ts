@@ -2,14 +2,20 @@ import { requireAdministrator } from "../../core/access/administration.ts";
 import type { Subject } from "../../core/access/grant.ts";
 import { decideWholeDatabase, wholeDatabaseDenial } from "../../core/access/policy.ts";
 import { EVERY_DATABASE } from "../../core/access/roles.ts";
-import { judgeName } from "../../core/access/snapshot.ts";
+import { nameDenial } from "../../core/access/snapshot.ts";
 import { memoizeLast } from "../../core/base/memoize.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { foldHeader } from "../../core/config/kinds.ts";
-import { databaseOf, fits, isOwnPath, segmentsOf, valuesOf } from "../../core/config/routes.ts";
+import {
+  allowedValues,
+  fits,
+  isOwnPath,
+  routeDatabase,
+  splitSegments,
+} from "../../core/config/routes.ts";
 import { basePathOf, type Configuration } from "../../core/config/schema.ts";
 import { commonHeaders } from "../../core/http/answer.ts";
-import { type Exchange, originOf } from "../../core/http/exchange.ts";
+import { type Exchange, queryOrigin } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { requireOwnOrigin } from "../../core/http/origins.ts";
 import { requireAllowed } from "../../core/http/query.ts";
@@ -48,12 +54,12 @@ const isParameter = (segment: string) => segment.startsWith(":");
 /** Sorts each path before all wider ones: a literal before a parameter before `*`. */
 function rankOf({ path }: RouteSettings): string {
   const rank = (one: string) => (one === "*" ? 2 : Number(isParameter(one)));
-  return segmentsOf(path).map(rank).join("");
+  return splitSegments(path).map(rank).join("");
 }
 
 /** Equal for routes between which only the exact spelling and values of a path decide. */
 function shapeOf({ path }: RouteSettings): string {
-  return segmentsOf(path)
+  return splitSegments(path)
     .map((one) => (isParameter(one) ? ":" : one.toLowerCase()))
     .join("/");
 }
@@ -65,7 +71,7 @@ function shapeOf({ path }: RouteSettings): string {
  * @param decoded the segments of the path
  */
 function resembles({ path }: RouteSettings, decoded: readonly string[]): boolean {
-  const pattern = segmentsOf(path);
+  const pattern = splitSegments(path);
   const isOpen = pattern.at(-1) === "*";
   if (isOpen ? decoded.length < pattern.length : decoded.length !== pattern.length) return false;
   const fold = (segment = "") => segment.toUpperCase().toLowerCase();
@@ -74,23 +80,23 @@ function resembles({ path }: RouteSettings, decoded: readonly string[]): boolean
 
 /** The values of the path's parameters, decoded exactly once. */
 function parametersIn({ path: pattern }: RouteSettings, path: string): Map<string, string> {
-  const segments = segmentsOf(path);
+  const segments = splitSegments(path);
   const parameters = new Map<string, string>();
-  for (const [at, one] of segmentsOf(pattern).entries()) {
+  for (const [at, one] of splitSegments(pattern).entries()) {
     if (isParameter(one)) parameters.set(one.slice(1), decodeURIComponent(segments[at] ?? ""));
   }
   return parameters;
 }
 
 function matches(route: RouteSettings, path: string): boolean {
-  const segments = segmentsOf(path);
+  const segments = splitSegments(path);
   const isClosed = !route.path.endsWith("*");
   if (isClosed && path.endsWith("/") !== route.path.endsWith("/")) return false;
   return (
-    segmentsOf(route.path).every((one, at) => /^[:*]/.test(one) || one === segments[at]) &&
+    splitSegments(route.path).every((one, at) => /^[:*]/.test(one) || one === segments[at]) &&
     parametersIn(route, path)
       .entries()
-      .every(([name, value]) => fits(value, valuesOf(route, name)))
+      .every(([name, value]) => fits(value, allowedValues(route, name)))
   );
 }
 
@@ -102,7 +108,7 @@ const finderFor = memoizeLast((configuration: Configuration): RouteFinder => {
   const basePath = basePathOf(configuration);
   const ordered = routes.toSorted((one, other) => (rankOf(one) < rankOf(other) ? -1 : 1));
   const groups = [...Map.groupBy(ordered, shapeOf).values()];
-  const roots = new Set(routes.map(({ path }) => segmentsOf(path)[0] ?? ""));
+  const roots = new Set(routes.map(({ path }) => splitSegments(path)[0] ?? ""));
   const isOpen = roots.keys().some((root) => /^[:*]/.test(root));
   return (path) => {
     if (isAmbiguous(path)) {
@@ -112,7 +118,7 @@ const finderFor = memoizeLast((configuration: Configuration): RouteFinder => {
       if (isForeign) throw new Refusal("path_not_canonical");
       return new Map();
     }
-    const decoded = segmentsOf(path).map(decodeURIComponent);
+    const decoded = splitSegments(path).map(decodeURIComponent);
     if (isOwnPath(decoded, basePath)) return new Map();
     const deciding = groups.find(([one]) => one !== undefined && resembles(one, decoded));
     const matching = deciding?.filter((route) => matches(route, path)) ?? [];
@@ -151,7 +157,8 @@ function placeOf(exchange: Exchange, settings: RouteSettings): Place {
   const fill = (template?: string) =>
     template?.replace(/:(\w+)/g, (_, name: string) => parameters.get(name) ?? "");
   const { database_header: header, table } = settings;
-  const database = header === undefined ? fill(databaseOf(settings)) : databaseIn(exchange, header);
+  const database =
+    header === undefined ? fill(routeDatabase(settings)) : databaseIn(exchange, header);
   return { database, table: fill(table) };
 }
 
@@ -185,7 +192,7 @@ function requireRight(
   const { subject } = exchange.authenticated;
   if (subject === undefined) return undefined;
   const { snapshot } = gateway.access;
-  const origin = originOf(exchange);
+  const origin = queryOrigin(exchange);
   const decision = decideWholeDatabase(snapshot, subject, permission, database, origin, table);
   const { role, entry, boundary } = decision;
   const tables = table === undefined ? [] : [table];
@@ -201,9 +208,9 @@ function requireWhole(
   subject: Subject,
   database: string,
 ): void {
-  const objection = judgeName(access.snapshot, subject, "SELECT", database);
+  const objection = nameDenial(access.snapshot, subject, "SELECT", database);
   if (objection !== undefined) throw new Refusal(objection);
-  const denial = wholeDatabaseDenial(access.snapshot, subject, database, originOf(exchange));
+  const denial = wholeDatabaseDenial(access.snapshot, subject, database, queryOrigin(exchange));
   if (denial !== undefined) requireAllowed(denial);
 }
 

@@ -1,7 +1,7 @@
 import { seeTable, visibilityDenial } from "../../core/access/policy.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { cutOnChange, sendSuccess } from "../../core/http/answer.ts";
-import { type Exchange, originOf } from "../../core/http/exchange.ts";
+import { type Exchange, queryOrigin } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { isNarrowed, requestSchema } from "../../core/http/query.ts";
 import { databaseParameter, type Route, route, tableParameter } from "../../core/http/route.ts";
@@ -39,14 +39,14 @@ export function openSchema(gateway: Gateway): SchemaSource<Exchange> {
 
   function whyHidden(exchange: Exchange, database: string) {
     const { subject } = exchange.authenticated;
-    return subject && visibilityDenial(access.snapshot, subject, database, originOf(exchange));
+    return subject && visibilityDenial(access.snapshot, subject, database, queryOrigin(exchange));
   }
 
   /** The visible part of a table, the reason for a denial, or undefined if all of it is visible. */
   function visiblePart(exchange: Exchange, database: string, table: string) {
     const { subject } = exchange.authenticated;
     if (subject === undefined || !isNarrowed(gateway, exchange)) return undefined;
-    return seeTable(access.snapshot, subject, database, table, originOf(exchange));
+    return seeTable(access.snapshot, subject, database, table, queryOrigin(exchange));
   }
 
   const source = createSchemaSource<Exchange>({

@@ -11,12 +11,12 @@ import { groupHolder, type Holder, holderText, userHolder } from "../../core/acc
 import {
   type Change,
   type HolderRecords,
+  holderRecords,
   holdersIn,
-  indexOf,
+  indexHolders,
   isEmpty,
+  planReplacement,
   type Replacement,
-  recordsOf,
-  replacementOf,
   replaceRecords,
 } from "../../core/access/record-change.ts";
 import {
@@ -72,7 +72,7 @@ async function writeRecords(
 }
 
 function replacedBy(snapshot: Snapshot, { records, boundaries }: Replacement): Replacement {
-  const own = records.keys().map((holder) => [holder, recordsOf(snapshot, holder)] as const);
+  const own = records.keys().map((holder) => [holder, holderRecords(snapshot, holder)] as const);
   return {
     records: new Map(own),
     ...(boundaries === undefined ? {} : { boundaries: snapshot.boundaries }),
@@ -164,7 +164,7 @@ export function openAccessStore(store: StoreAccess): AccessRules {
       await replica?.requireReachable();
       const planned = (current: Snapshot) => {
         const changes = plan(current);
-        return { replacement: replacementOf(current, changes), changes };
+        return { replacement: planReplacement(current, changes), changes };
       };
       return writeAccess(store, planned, options);
     },
@@ -186,7 +186,7 @@ const PAGE = 100;
 async function* versionsUpTo(query: Query, upTo: number): AsyncGenerator<AccessVersion, undefined> {
   const sql = `select ${entryColumns} from gatehouse.log
     where kind = 'access' and version > $1 and version <= $2 order by version limit ${PAGE}`;
-  let after = await runCooperatively(indexOf([], [], "0"));
+  let after = await runCooperatively(indexHolders([], [], "0"));
   for (let last = 0; ; ) {
     const rows = await query(sql, [last, upTo]);
     for (const row of rows) {
@@ -262,7 +262,7 @@ function renderTable(name: string, table: object): string {
 }
 
 function allRecords(snapshot: Snapshot): HolderRecords[] {
-  return Array.from(holdersIn(snapshot), (holder) => recordsOf(snapshot, holder));
+  return Array.from(holdersIn(snapshot), (holder) => holderRecords(snapshot, holder));
 }
 
 /** Renders the state as an access file that begins with its version. */
@@ -301,7 +301,7 @@ export function replacementBy(
   const differing = Array.from(new Set(holders), (holder): [Holder, HolderRecords] => [
     holder,
     { user: known.get(holder), group: formed.get(holder), grants: own.get(holder) ?? [] },
-  ]).filter(([holder, records]) => textOf(records) !== textOf(recordsOf(current, holder)));
+  ]).filter(([holder, records]) => textOf(records) !== textOf(holderRecords(current, holder)));
   const boundaryText = (some: Snapshot["boundaries"]) => writeExact(some.map(writtenBoundary));
   const isSame = boundaryText(boundaries) === boundaryText(current.boundaries);
   return { records: new Map(differing), ...(isSame ? {} : { boundaries }) };

@@ -1,7 +1,7 @@
 import * as z from "zod";
 import {
   type ActivityStorage,
-  activityOf,
+  joinActivity,
   type LastActivity,
   RETENTION_SECONDS,
 } from "../../core/observe/activity.ts";
@@ -54,5 +54,5 @@ async function readEntries({ query }: Database) {
 }
 
 export async function readActivity(database: Database) {
-  return activityOf(await readEntries(database));
+  return joinActivity(await readEntries(database));
 }

@@ -11,10 +11,10 @@ import { KEY_BYTES } from "../../core/base/sealed-bytes.ts";
 import { storeName } from "../../core/config/addresses.ts";
 import type { Configuration } from "../../core/config/schema.ts";
 import {
-  endOf,
   type LiveRevocations,
   type Revocation,
   type RevocationStore,
+  revocationEnd,
   revocationOfUser,
 } from "../../core/identity/revocations.ts";
 import type { LiveTokenInventory } from "../../core/identity/token.ts";
@@ -50,7 +50,10 @@ function revocationWriter(store: StoreAccess): Omit<RevocationStore, "read"> {
     await replica?.requireReachable();
     await writer.append(async (turn) => {
       const revocation = await revocationOf(turn.query);
-      await turn.append({ change: { kind: "revocation", revocation }, ends: endOf(revocation) });
+      await turn.append({
+        change: { kind: "revocation", revocation },
+        ends: revocationEnd(revocation),
+      });
     }, author);
   }
   return {

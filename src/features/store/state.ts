@@ -1,6 +1,6 @@
 import type { ReloadEvent } from "../../core/access/access-rules.ts";
 import { diffSteps } from "../../core/access/diff.ts";
-import { indexOf, replaceRecords } from "../../core/access/record-change.ts";
+import { indexHolders, replaceRecords } from "../../core/access/record-change.ts";
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { lineShape, RevocationIndex } from "../../core/identity/revocations.ts";
@@ -70,7 +70,7 @@ export class SharedState {
     );
     const records = users.map(({ record }) => parseRecords(record));
     const version = String(head.accessVersion);
-    const access = indexOf(records, parseBoundaries(boundaries), version);
+    const access = indexHolders(records, parseBoundaries(boundaries), version);
     const revoked = revocations.map(({ data }) => lineShape.parse(data));
     const issued = new TokenIndex(tokens.map(({ data }) => readIssuedToken(data)));
     const index = new RevocationIndex(revoked);

@@ -8,7 +8,7 @@ import { Refusal } from "../../../core/base/refusal.ts";
 import { foldHeader } from "../../../core/config/kinds.ts";
 import type { Configuration } from "../../../core/config/schema.ts";
 import { commonHeaders } from "../../../core/http/answer.ts";
-import { type Exchange, originOf } from "../../../core/http/exchange.ts";
+import { type Exchange, queryOrigin } from "../../../core/http/exchange.ts";
 import type { Gateway } from "../../../core/http/gateway.ts";
 import { countCall, requireAllowed } from "../../../core/http/query.ts";
 import { parseUnrounded } from "../../../core/json/exact.ts";
@@ -103,7 +103,7 @@ function decide(gateway: Gateway, exchange: Exchange, rule: ToolRule, database: 
   const decideNow = () => {
     const { access, configuration } = gateway;
     if (!configuration.auth.enabled) return allowed;
-    const origin = originOf(exchange);
+    const origin = queryOrigin(exchange);
     return decideWholeDatabase(access.snapshot, subject, permission, database, origin);
   };
   const decision = decideNow();

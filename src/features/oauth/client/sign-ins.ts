@@ -14,12 +14,12 @@ import { identify } from "../../../core/identity/authenticate.ts";
 import type { LiveRevocations } from "../../../core/identity/revocations.ts";
 import {
   isSignInEnded,
+  issuerPrefix,
   newSignIn,
-  prefixOf,
+  parseSignIn,
   SESSION_TOKEN_SECONDS,
   sessionKey,
   sessionRevocation,
-  signInOf,
   signInRevocation,
   subjectKey,
   subjectRevocation,
@@ -157,7 +157,7 @@ function signedIn(credential: string, content: Content): SignedIn {
 
 /** The user of a sign-in as last recorded, without asking the provider. @throws Refusal */
 export async function recordedSignIn(store: StateStore, credential: string): Promise<SignedIn> {
-  const found = await store.find(SIGN_IN, signInOf(credential)?.id ?? "");
+  const found = await store.find(SIGN_IN, parseSignIn(credential)?.id ?? "");
   if (found === undefined) throw signedOut();
   return signedIn(credential, contentShape.parse(JSON.parse(found.payload)));
 }
@@ -366,7 +366,7 @@ export class SignIns {
    * @throws Refusal `token_revoked`, `groups_unavailable` or `issuer_unreachable`
    */
   async current(credential: string, username: string): Promise<SignedIn> {
-    const signIn = signInOf(credential);
+    const signIn = parseSignIn(credential);
     if (signIn === undefined) throw signedOut();
     const requireOpen = (issuedAt: number) => {
       const isEnded = isSignInEnded(this.#options.revocations, signIn, { username, issuedAt });
@@ -393,7 +393,7 @@ export class SignIns {
    * @throws Refusal `token_revoked` if the groups have changed since
    */
   requireUnchanged({ credential, username, subject }: SignedIn): void {
-    const content = this.#recent.get(signInOf(credential)?.id ?? "");
+    const content = this.#recent.get(parseSignIn(credential)?.id ?? "");
     if (content === undefined || this.#isDue(content)) {
       this.current(credential, username).catch(() => {});
     }
@@ -431,7 +431,7 @@ export class SignIns {
 
   /** Forgets a sign-in to which no session or token refers. */
   async forget(credential: string): Promise<void> {
-    const signIn = signInOf(credential);
+    const signIn = parseSignIn(credential);
     if (signIn === undefined) return;
     this.#recent.delete(signIn.id);
     await this.#store.remove(SIGN_IN, signIn.id);
@@ -463,7 +463,7 @@ export class SignIns {
     const content = await this.#read(id);
     const { checkedAt, failedAt, username } = content;
     if (!this.#isDue(content)) return content;
-    const provider = this.#providers.get(prefixOf(username));
+    const provider = this.#providers.get(issuerPrefix(username));
     if (provider === undefined) throw new Refusal("token_revoked", { detail: "unknown_issuer" });
     const silent = new Refusal("issuer_unreachable", { detail: "no answer", retryAfter: 2 });
     if (epochSeconds() < (failedAt ?? 0) + RETRY_SECONDS) return this.#tolerate(content, silent);
@@ -568,7 +568,7 @@ export class SignIns {
     if (found === undefined) throw signedOut();
     const content = contentShape.parse(JSON.parse(found.payload));
     // A prefix whose issuer has changed names other users, and other servers.
-    const prefix = prefixOf(content.username);
+    const prefix = issuerPrefix(content.username);
     const isKnown = this.#options.settings.some(
       (one) => one.prefix === prefix && one.issuer === content.issuer,
     );
@@ -580,7 +580,7 @@ export class SignIns {
   /** When the provider is asked again, in epoch seconds. */
   #dueAt({ username, checkedAt, refreshToken }: Content): number {
     if (refreshToken === undefined) return Number.POSITIVE_INFINITY;
-    const provider = this.#providers.get(prefixOf(username));
+    const provider = this.#providers.get(issuerPrefix(username));
     return provider === undefined ? 0 : checkedAt + provider.settings.login.recheck;
   }
 

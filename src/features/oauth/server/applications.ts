@@ -1,5 +1,5 @@
 import { randomBytes } from "node:crypto";
-import { dateOf, type Html, html } from "../../../core/base/html.ts";
+import { formatDate, type Html, html } from "../../../core/base/html.ts";
 import { type Connection, connectionsOf, findUser, isConnected } from "./connections.ts";
 import { readForm, seeOther } from "./http.ts";
 import { judgeLogin, requireOwnForm, sendLogin, sendPage } from "./interaction.ts";
@@ -72,9 +72,9 @@ function application(options: Visit["options"], connections: readonly Connection
   const { clientId, appName } = connections[0] ?? { clientId: "", appName: "" };
   const client = describeClient(options.configuration.mcp, clientId, appName);
   const items = connections.map((one) => {
-    const renewed = one.renewedAt && html`, last renewed ${dateOf(one.renewedAt)}`;
+    const renewed = one.renewedAt && html`, last renewed ${formatDate(one.renewedAt)}`;
     const by = one.byProvider && html`, allowed by your identity provider`;
-    return html`<li>${permission(one)}${by}, since ${dateOf(one.allowedAt)}${renewed}</li>`;
+    return html`<li>${permission(one)}${by}, since ${formatDate(one.allowedAt)}${renewed}</li>`;
   });
   return html`<section class="app">
 <h2><bdi>${client.name}</bdi></h2>

@@ -4,17 +4,17 @@ import { type Client, errors, type Provider } from "oidc-provider";
 import { EVERY_DATABASE } from "../../../core/access/roles.ts";
 import { epochSeconds } from "../../../core/base/clock.ts";
 import {
-  dateOf,
   explainLogin,
+  formatDate,
   type Html,
   html,
   loginError,
   loginFields,
 } from "../../../core/base/html.ts";
 import { Refusal } from "../../../core/base/refusal.ts";
-import { credentialOf, earliestIssue } from "../../../core/identity/authenticate.ts";
+import { earliestIssue, passwordFingerprint } from "../../../core/identity/authenticate.ts";
 import { checkPassword } from "../../../core/identity/login.ts";
-import { signInOf } from "../../../core/identity/sign-in.ts";
+import { parseSignIn } from "../../../core/identity/sign-in.ts";
 import { StateUnavailable } from "./adapter.ts";
 import {
   accountIdOf,
@@ -167,7 +167,7 @@ export async function judgeLogin(
     if (seconds > MAX_WAIT_SECONDS) throw new Refusal("credentials_invalid");
     if (seconds > 0) await delay(seconds * 1000);
     options.onEvent("oauth_login", { ...event, outcome: "allowed" });
-    return accountIdOf(user.username, credentialOf(user));
+    return accountIdOf(user.username, passwordFingerprint(user));
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     options.onEvent("oauth_login", { ...event, outcome: error.code });
@@ -209,7 +209,7 @@ function lastConsent(last: Connection | undefined, appName: string): Html {
   if (last === undefined) return html`<p class="quiet">You have not allowed this app before.</p>`;
   const renamed = last.appName !== "" && last.appName !== appName;
   const name = renamed && html` Its name was <bdi>${last.appName}</bdi> then.`;
-  return html`<p class="quiet">You last allowed it on ${dateOf(last.allowedAt)}, to ${permission(last)}.${name}
+  return html`<p class="quiet">You last allowed it on ${formatDate(last.allowedAt)}, to ${permission(last)}.${name}
 ${calls(last.called)}</p>`;
 }
 
@@ -246,7 +246,8 @@ function usernameOf({ interaction }: Interaction): string {
 async function choices({ options, interaction }: Interaction): Promise<Choice[]> {
   const { accountId = "" } = interaction.session ?? {};
   const { username, credential } = parseAccountId(accountId);
-  const signedIn = signInOf(credential) && (await options.signIns?.current(credential, username));
+  const signedIn =
+    parseSignIn(credential) && (await options.signIns?.current(credential, username));
   return choicesOf(options.snapshot(), signedIn?.subject ?? { username });
 }
 

@@ -7,7 +7,7 @@ import {
   type JsonObject,
 } from "../../../core/identity/jwt-verification.ts";
 import { type KeyStore, keyState, openKeyRing } from "../../../core/identity/key-store.ts";
-import { signInOf } from "../../../core/identity/sign-in.ts";
+import { parseSignIn } from "../../../core/identity/sign-in.ts";
 import { VerifiedTokens } from "../../../core/identity/token.ts";
 import type { Log } from "../../../core/observe/log.ts";
 import { knownScopes } from "./connections.ts";
@@ -83,7 +83,7 @@ export function createAccessTokens(
     if (recorded.has(call)) return;
     if (recorded.size >= MAX_RECORDED_CALLS) recorded.clear();
     recorded.add(call);
-    const expires = signInOf(credential)?.until ?? epochSeconds() + lifetimes.grant;
+    const expires = parseSignIn(credential)?.until ?? epochSeconds() + lifetimes.grant;
     store.noteCall(grantId, tool, expires).catch((error: unknown) => {
       log.warn({ err: error }, "a tool call was not recorded");
     });
