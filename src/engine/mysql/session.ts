@@ -181,7 +181,8 @@ export class MysqlSession implements Session {
         }
         if (output.backlog === undefined) return;
         connection.pause();
-        void output.backlog.then(() => connection.resume());
+        // Not in this turn of the event loop, even if the client has caught up already.
+        void output.backlog.then(() => setImmediate(() => connection.resume()));
       });
       await promise;
     } catch (error) {

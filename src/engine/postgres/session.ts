@@ -305,12 +305,19 @@ export class PostgresSession implements Session, RowReader {
   /** Passes on rows as they arrive. The server waits while the output has a backlog. */
   async stream(fragment: Fragment, output: RowOutput, write: OnRow): Promise<void> {
     const { stream } = this.#client.connection;
-    await this.#ask(fragment, (row, types) => {
-      write(row, types);
-      if (output.backlog === undefined || stream.isPaused()) return;
-      stream.pause();
-      void output.backlog.then(() => stream.resume());
-    });
+    const resume = () => stream.resume();
+    try {
+      await this.#ask(fragment, (row, types) => {
+        write(row, types);
+        if (output.backlog === undefined || stream.isPaused()) return;
+        stream.pause();
+        // Not in this turn of the event loop, even if the client has caught up already.
+        void output.backlog.then(() => setImmediate(resume));
+      });
+    } finally {
+      // The last rows may have come together with the end of the answer.
+      resume();
+    }
   }
 
   async #ask(fragment: Fragment, onRow: OnRow, isLast = false): Promise<number> {

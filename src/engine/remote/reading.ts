@@ -22,6 +22,9 @@ export interface RowReader {
   readRow(bytes: Buffer, start: number, end: number): void;
 }
 
+/** The event loop would read 32 chunks of a socket, 2 MiB, before it turns to others. */
+const BYTES_PER_TURN = 64 * 1024;
+
 /**
  * Destroys a stream if its driver throws, which would end the process, or before it reads a longer
  * message. Pending queries fail with the error. The next byte must be the first of a message.
@@ -33,12 +36,20 @@ export function guardReading(stream: Duplex, framing: Framing, rows?: RowReader)
   };
   const messages = new Messages(framing, pass, rows);
   stream.removeAllListeners("data");
+  let readInTurn = 0;
   stream.on("data", (chunk: Buffer) => {
     try {
       messages.follow(chunk);
     } catch (error) {
       stream.destroy(error instanceof Error ? error : new Error(String(error)));
     }
+    readInTurn += chunk.length;
+    if (readInTurn < BYTES_PER_TURN) return;
+    readInTurn = 0;
+    // A stream that waits for a client is resumed when the client has caught up.
+    if (stream.isPaused()) return;
+    stream.pause();
+    setImmediate(() => stream.resume());
   });
 }
 
