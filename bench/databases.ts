@@ -1,7 +1,7 @@
 /**
  * Measures requests of the ordinary clients of Chroma and OpenSearch through a preset, against a bare forward
- * of the same bytes to the same server. Prints processor time of the gateway per request. The server is a
- * program that answers at once, or for Chroma a real one.
+ * of the same bytes to the same server. Prints processor time of the gateway per request. The server is an
+ * nginx with fixed answers, or for Chroma a real one.
  *
  * `node bench/databases.ts [--rounds 3] [--seconds 3] [--only TEXT] [--chroma URL] [--json]`
  *
@@ -9,9 +9,9 @@
  */
 import { writeFileSync } from "node:fs";
 import path from "node:path";
-import { fileURLToPath } from "node:url";
 import { parseArgs } from "node:util";
 import {
+  answers,
   type DatabaseScenario,
   prepareChroma,
   STUB_ID,
@@ -22,11 +22,11 @@ import { startNode } from "./peers/node.ts";
 import { tokenFile } from "./peers/scenarios.ts";
 import { openScene } from "./peers/scene.ts";
 import { LOAD_CORE, leadInSeconds, type System } from "./peers/system.ts";
+import { startPaths } from "./peers/upstream.ts";
 import { writers } from "./peers/world.ts";
 import { effortFlags } from "./rig/flags.ts";
 import { load, type Sample } from "./rig/load.ts";
 import { describeMachine } from "./rig/machine.ts";
-import { Program } from "./rig/program.ts";
 import { type Summary, summarize } from "./rig/statistics.ts";
 import { markdownTable } from "./rig/table.ts";
 
@@ -51,10 +51,8 @@ interface DatabaseCost {
 
 await using opened = new AsyncDisposableStack();
 const { world } = await openScene(opened);
-const script = fileURLToPath(new URL("databases/server.js", import.meta.url));
-const server = new Program(process.execPath, [script], LOAD_CORE);
+const { port: stubPort, program: server } = await startPaths(world.directory, answers);
 opened.defer(() => server.stop());
-const stubPort = Number(await server.printed(/^(\d+)$/m));
 
 /** @throws Error if the response is not that of the server */
 async function prove(scenario: DatabaseScenario, { name, port }: System, token: string) {

@@ -8,7 +8,7 @@ export interface DatabaseScenario {
   readonly connections: number;
 }
 
-/** The collection of `server.js`, and of a real Chroma after `prepareChroma`. */
+/** Of the collection here, and of a real Chroma after `prepareChroma`. */
 const collections = "/api/v2/tenants/default_tenant/databases/main/collections";
 export const STUB_ID = "00000000-0000-4000-8000-000000000001";
 const DIMENSIONS = 768;
@@ -19,6 +19,47 @@ const LINES = 1000;
 function vector(seed: number): number[] {
   return Array.from({ length: DIMENSIONS }, (_, at) => Math.sin(seed * DIMENSIONS + at));
 }
+
+const text = "The text of a document that was found. ".repeat(ANSWERS);
+const found = Array.from({ length: ANSWERS }, (_, at) => String(at));
+const hits = found.map((_id) => ({
+  _index: "logs-1",
+  _id,
+  _score: 1,
+  _source: { message: text },
+}));
+const items = Array.from({ length: LINES / 2 }, (_, at) => ({
+  index: { _index: "logs-1", _id: String(at), status: 200, result: "updated" },
+}));
+
+/** What the databases answer to the scenarios, and to the lookups that these need. */
+export const answers: ReadonlyMap<string, string> = new Map(
+  Object.entries({
+    [`${collections}/by-id/${STUB_ID}`]: {
+      id: STUB_ID,
+      name: "bench",
+      tenant: "default_tenant",
+      database: "main",
+    },
+    [`${collections}/${STUB_ID}/query`]: {
+      ids: [found],
+      documents: [found.map(() => text)],
+      metadatas: [found.map(() => ({ lang: "en" }))],
+      distances: [found.map((_, at) => at / ANSWERS)],
+    },
+    [`${collections}/${STUB_ID}/upsert`]: {},
+    "/api/v2/version": "1.0.0",
+    "/": { version: { number: "2.19.6", distribution: "opensearch" } },
+    "/_bulk": { took: 1, errors: false, items },
+    "/logs-1/_search": { took: 1, hits: { total: { value: ANSWERS, relation: "eq" }, hits } },
+    "/logs-1/_mapping": { "logs-1": { mappings: { properties: { message: { type: "text" } } } } },
+    "/_resolve/index/logs-1": {
+      indices: [{ name: "logs-1", attributes: ["open"] }],
+      aliases: [],
+      data_streams: [],
+    },
+  }).map(([path, answer]) => [path, JSON.stringify(answer)]),
+);
 
 /** @param id the collection */
 export function scenariosOf(id: string): DatabaseScenario[] {

@@ -1,4 +1,4 @@
-import { writeFileSync } from "node:fs";
+import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { freePort } from "../../test/kit/free-port.ts";
 import { Program } from "../rig/program.ts";
@@ -43,10 +43,38 @@ export async function startAnswering(
       location = /answer-${port} { root ${directory}; }
     }`);
   }
-  const file = path.join(directory, `upstream-${ports[0]}.conf`);
+  return { ports, program: await startNginx(directory, ports[0] ?? 0, servers) };
+}
+
+/** Starts nginx on one core, which answers each of these paths with its text, by GET and POST. */
+export async function startPaths(
+  directory: string,
+  answers: ReadonlyMap<string, string>,
+): Promise<{ readonly port: number; readonly program: Program }> {
+  const port = await freePort();
+  const root = path.join(directory, `paths-${port}`);
+  for (const [name, answer] of answers) {
+    const file = path.join(root, name === "/" ? "index.html" : name);
+    mkdirSync(path.dirname(file), { recursive: true });
+    writeFileSync(file, answer);
+  }
+  const server = `server {
+    listen 127.0.0.1:${port};
+    types {}
+    location / { root ${root}; error_page 405 =200 $uri; }
+  }`;
+  return { port, program: await startNginx(directory, port, [server]) };
+}
+
+async function startNginx(
+  directory: string,
+  port: number,
+  servers: readonly string[],
+): Promise<Program> {
+  const file = path.join(directory, `upstream-${port}.conf`);
   writeFileSync(
     file,
-    `daemon off; master_process off; pid ${directory}/upstream-${ports[0]}.pid; error_log stderr crit;
+    `daemon off; master_process off; pid ${directory}/upstream-${port}.pid; error_log stderr crit;
     events { worker_connections 10000; }
     http {
       access_log off; default_type application/json; keepalive_requests 1000000000;
@@ -57,6 +85,6 @@ export async function startAnswering(
     }`,
   );
   const program = new Program("nginx", ["-e", "stderr", "-c", file], LOAD_CORE);
-  await program.listening(ports[0] ?? 0);
-  return { ports, program };
+  await program.listening(port);
+  return program;
 }
