@@ -28,11 +28,10 @@ export function splitSegments(path: string): string[] {
  * @param segments the segments of the path, decoded
  */
 export function isOwnPath(segments: readonly string[], basePath: string): boolean {
-  const folded = segments.map((one) => one.toLowerCase());
-  const [first = ""] = folded;
+  const first = segments[0]?.toLowerCase() ?? "";
   if (first === ".well-known") return true;
   if (basePath === "") return ownSegments.includes(first);
-  return splitSegments(basePath.toLowerCase()).every((one, at) => one === folded[at]);
+  return splitSegments(basePath.toLowerCase()).every((one, at) => one === segments[at]?.toLowerCase());
 }
 
 /**

@@ -120,7 +120,7 @@ export interface Peer {
 interface Routed {
   /** The route's pattern, used as a metric label because the number of patterns is bounded. */
   readonly pattern: string;
-  /** Path parameters as sent, not decoded. */
+  /** Path parameters as sent, or decoded with a preset. */
   readonly parameters: Readonly<Record<string, string>>;
   readonly isQuiet: boolean;
   readonly via: EntryPoint;

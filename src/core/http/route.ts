@@ -82,7 +82,9 @@ function matchSegments(
   const fits = isOpen ? segments.length >= pattern.length : segments.length === pattern.length;
   if (!fits) return undefined;
   const parameters: Record<string, string> = {};
-  for (const [at, expected] of pattern.entries()) {
+  // Most patterns differ in the first segment. An iterator would cost more than the comparison.
+  for (let at = 0; at < pattern.length; at++) {
+    const expected = pattern[at] ?? "";
     const found = segments[at] ?? "";
     if (expected === "*") return parameters;
     if (!expected.startsWith(":")) {

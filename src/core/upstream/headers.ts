@@ -212,13 +212,17 @@ export function routeHeaders(
  * The client headers sent with a request of a preset (an allow-list).
  *
  * @param listed in lower case, besides those of a query
+ * @param isDropped true for headers that do not suit this request
  */
 export function presetHeaders(
   headers: IncomingHttpHeaders,
   policy: HeaderPolicy,
   listed: ReadonlySet<string>,
+  isDropped: (name: string) => boolean,
 ): Record<string, string | string[]> {
-  return keptHeaders(headers, (name) => listed.has(name) || isForwarded(name, policy), policy);
+  const isKept = (name: string) =>
+    (listed.has(name) || isForwarded(name, policy)) && !isDropped(name);
+  return keptHeaders(headers, isKept, policy);
 }
 
 /** True for a response header that the upstream may set. */

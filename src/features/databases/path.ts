@@ -5,6 +5,8 @@ import type { Preset, PresetEndpoint } from "./preset.ts";
 
 /** Characters of a path (RFC 3986, section 3.3), except `;`, which some servers cut off. */
 const plainPath = /^\/(?:[A-Za-z0-9._~!$&'()*+,=:@/-]|%[0-9A-Fa-f]{2})*$/;
+/** A path whose segments are the same encoded and decoded, and none of which is a step. */
+const simplePath = /^(?:\/[A-Za-z0-9_~!'()*-][A-Za-z0-9._~!'()*-]*)+$/;
 /** Steps that a server may follow, also if the slash was encoded. */
 const dotStep = /(?:^|[/\\])\.{1,2}(?:$|[/\\])/;
 
@@ -26,6 +28,7 @@ function isCanonical(segment: string, isLast: boolean): boolean {
  * @throws Refusal `path_not_canonical`
  */
 export function readPath(path: string): string[] {
+  if (simplePath.test(path)) return path.slice(1).split("/");
   const segments = plainPath.test(path) ? decodeSegments(path) : undefined;
   if (segments?.every((one, at) => isCanonical(one, at === segments.length - 1))) return segments;
   throw new Refusal("path_not_canonical", {
@@ -36,6 +39,11 @@ export function readPath(path: string): string[] {
 /** Encodes segments so that one decoding returns them. */
 export function writePath(segments: readonly string[]): string {
   return `/${segments.map(encodeURIComponent).join("/")}`;
+}
+
+/** The one spelling of a path that is forwarded. @throws Refusal `path_not_canonical` */
+export function respell(path: string): string {
+  return simplePath.test(path) ? path : writePath(readPath(path));
 }
 
 /** @throws Refusal `unknown_parameter`, or `bad_request` for one that is sent twice */
@@ -76,74 +84,84 @@ export function writeQuery(query: ReadonlyMap<string, string>): string {
 
 const plainValue = /^[^_]/s;
 
-interface Pattern {
-  readonly segments: readonly string[];
-  readonly endpoints: ReadonlyMap<string, PresetEndpoint>;
+/** The endpoints of one path. */
+export interface PresetPath {
   readonly path: string;
+  readonly endpoints: Map<string, PresetEndpoint>;
 }
 
-export interface EndpointMatch {
-  /** The path of the endpoints. */
-  readonly path: string;
-  readonly endpoints: ReadonlyMap<string, PresetEndpoint>;
+export interface EndpointMatch extends PresetPath {
   /** The parameters of the path, decoded. */
-  readonly parameters: Readonly<Record<string, string>>;
+  readonly parameters: Record<string, string>;
 }
 
-/** Sorts each path before all wider ones: a literal before a parameter before the rest. */
-function rankOf({ segments }: Pattern): string {
-  const rank = (one: string) => (one.startsWith(":") ? (one.endsWith("*") ? 2 : 1) : 0);
-  return segments.map(rank).join("");
+/** A parameter of a path, and what follows it. */
+interface Branch {
+  readonly name: string;
+  readonly pattern: RegExp;
+  readonly step: Step;
 }
 
-function matchPattern(
-  { segments: pattern }: Pattern,
-  segments: readonly string[],
-  values: Preset["values"],
-): Record<string, string> | undefined {
-  const isOpen = pattern.at(-1)?.endsWith("*") === true;
-  if (isOpen ? segments.length < pattern.length : segments.length !== pattern.length) {
+/** What may follow the beginning of a path. */
+class Step {
+  found: PresetPath | undefined = undefined;
+  readonly #literals = new Map<string, Step>();
+  readonly #parameters: Branch[] = [];
+  /** The rest of the path is the parameter. */
+  readonly #rests: Branch[] = [];
+
+  /** The step after a segment of a preset. */
+  after(segment: string, values: Preset["values"]): Step {
+    if (!segment.startsWith(":")) {
+      const step = this.#literals.get(segment) ?? new Step();
+      this.#literals.set(segment, step);
+      return step;
+    }
+    const isRest = segment.endsWith("*");
+    const name = segment.slice(1, isRest ? -1 : undefined);
+    const branches = isRest ? this.#rests : this.#parameters;
+    let branch = branches.find((one) => one.name === name);
+    if (branch === undefined) {
+      branch = { name, pattern: values[name] ?? plainValue, step: new Step() };
+      branches.push(branch);
+    }
+    return branch.step;
+  }
+
+  /** Tries a literal before a parameter before the rest. */
+  match(segments: readonly string[], at: number): EndpointMatch | undefined {
+    const { found } = this;
+    if (at === segments.length) return found && { ...found, parameters: {} };
+    const segment = segments[at] ?? "";
+    const literal = this.#literals.get(segment)?.match(segments, at + 1);
+    if (literal !== undefined) return literal;
+    for (const { name, pattern, step } of this.#parameters) {
+      const match = pattern.test(segment) ? step.match(segments, at + 1) : undefined;
+      if (match === undefined) continue;
+      match.parameters[name] = segment;
+      return match;
+    }
+    for (const { name, pattern, step } of this.#rests) {
+      const value = segments.slice(at).join("/");
+      if (step.found !== undefined && pattern.test(value)) {
+        return { ...step.found, parameters: { [name]: value } };
+      }
+    }
     return undefined;
   }
-  const parameters: Record<string, string> = {};
-  for (const [at, expected] of pattern.entries()) {
-    const found = segments[at] ?? "";
-    if (!expected.startsWith(":")) {
-      if (found !== expected) return undefined;
-      continue;
-    }
-    const isRest = isOpen && at === pattern.length - 1;
-    const name = isRest ? expected.slice(1, -1) : expected.slice(1);
-    const value = isRest ? segments.slice(at).join("/") : found;
-    if (!(values[name] ?? plainValue).test(value)) return undefined;
-    parameters[name] = value;
-  }
-  return parameters;
 }
 
 export type FindEndpoints = (segments: readonly string[]) => EndpointMatch | undefined;
 
 /** Finds the most specific path that matches. A wider one adds no method. */
 export function createFinder({ endpoints, values }: Preset): FindEndpoints {
-  const byPath = Map.groupBy(endpoints, ({ path }) => path);
-  const patterns = byPath
-    .entries()
-    .map(
-      ([path, group]): Pattern => ({
-        path,
-        segments: path.slice(1).split("/"),
-        endpoints: new Map(group.map((endpoint) => [endpoint.method, endpoint])),
-      }),
-    )
-    .toArray()
-    .sort((one, other) => (rankOf(one) < rankOf(other) ? -1 : 1));
-  return (segments) => {
-    for (const pattern of patterns) {
-      const parameters = matchPattern(pattern, segments, values);
-      if (parameters !== undefined) {
-        return { path: pattern.path, endpoints: pattern.endpoints, parameters };
-      }
-    }
-    return undefined;
-  };
+  const first = new Step();
+  for (const endpoint of endpoints) {
+    const { path, method } = endpoint;
+    let step = first;
+    for (const segment of path.slice(1).split("/")) step = step.after(segment, values);
+    step.found ??= { path, endpoints: new Map() };
+    step.found.endpoints.set(method, endpoint);
+  }
+  return (segments) => first.match(segments, 0);
 }

@@ -7,6 +7,7 @@ import {
   mayUseInside,
 } from "../../core/access/policy.ts";
 import type { Decision } from "../../core/access/rights.ts";
+import { memoizeLast } from "../../core/base/memoize.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { isOwnPath } from "../../core/config/routes.ts";
 import { basePathOf, type Configuration } from "../../core/config/schema.ts";
@@ -19,7 +20,7 @@ import {
 } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { AUDITED_OPERATIONS, countAccesses, countCall } from "../../core/http/query.ts";
-import type { Endpoint, Router } from "../../core/http/route.ts";
+import type { Endpoint, Route, Router } from "../../core/http/route.ts";
 import { parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import { placeName, wholeDatabase } from "../../core/query/names.ts";
@@ -39,7 +40,7 @@ import {
   type FindEndpoints,
   readPath,
   readQuery,
-  writePath,
+  respell,
   writeQuery,
 } from "./path.ts";
 import type { Access, Json, Plan, Preset, PresetEndpoint, PresetRequest } from "./preset.ts";
@@ -73,17 +74,26 @@ function decideAccess(gateway: Gateway, exchange: Exchange, access: Access): Dec
   return decision ?? { allowed: false, reason: "no_grant", role: undefined, entry: undefined };
 }
 
-/** Decides once for all lines of a bulk that ask for the same. */
+/** True if both ask for the same, in whatever element. */
+function asksSame(one: Access, other: Access): boolean {
+  return (
+    one.database === other.database &&
+    one.table === other.table &&
+    one.everyTable === other.everyTable &&
+    one.permissions.length === other.permissions.length &&
+    one.permissions.every((permission, at) => permission === other.permissions[at])
+  );
+}
+
+/** Decides once for lines of a bulk that follow each other and ask for the same. */
 function createJudge(gateway: Gateway, exchange: Exchange) {
-  const known = new Map<string, Decision | undefined>();
+  let last: { readonly access: Access; readonly decision: Decision | undefined } | undefined;
   return (access: Access): Decision | undefined => {
-    const { permissions, database, table, everyTable } = access;
-    const key = JSON.stringify([permissions, database, table, everyTable]);
-    if (!known.has(key)) {
+    if (last === undefined || !asksSame(last.access, access)) {
       requireNames(access);
-      known.set(key, decideAccess(gateway, exchange, access));
+      last = { access, decision: decideAccess(gateway, exchange, access) };
     }
-    return known.get(key);
+    return last.decision;
   };
 }
 
@@ -154,7 +164,10 @@ function authorize(gateway: Gateway, exchange: Exchange, plan: Plan): Identity |
 }
 
 /** @throws Refusal `bad_request` for a header that is sent twice and would go up */
-function requireOnce({ request: { rawHeaders } }: Exchange, listed: ReadonlySet<string>): void {
+function requireOnce({ request }: Exchange, listed: ReadonlySet<string>): void {
+  const { rawHeaders, headers, httpVersion } = request;
+  // A name sent twice is one key. Only HTTP/1.0 may lack the Host that a key was added for.
+  if (httpVersion === "1.1" && 2 * Object.keys(headers).length === rawHeaders.length) return;
   const seen = new Set<string>();
   for (let at = 0; at < rawHeaders.length; at += 2) {
     const name = rawHeaders[at]?.toLowerCase() ?? "";
@@ -208,6 +221,10 @@ interface Sent {
 /** They belong to the gateway's own credential, which the client must not have. */
 const ofCredential = /^(?:set-cookie2?|www-authenticate|authentication-info)$/i;
 const ofPlace = /^(?:content-)?location$/i;
+/** The parser returns the same list for an identical head. */
+const hasChecked = memoizeLast((raw: readonly string[]): boolean =>
+  raw.some((name, at) => at % 2 === 0 && (ofCredential.test(name) || ofPlace.test(name))),
+);
 
 /**
  * The headers of an answer without those about the gateway's own credential, and without a
@@ -224,9 +241,7 @@ function passedHeaders(
     const detail = "status 401: the upstream refused upstream.credential, or needs one";
     throw new Refusal("upstream_broken", { detail });
   }
-  const isChecked = (name: string, at: number) =>
-    at % 2 === 0 && (ofCredential.test(name) || ofPlace.test(name));
-  if (!raw.some(isChecked)) return raw;
+  if (!hasChecked(raw)) return raw;
   const isPassed = (name: string, value: string): boolean => {
     if (ofPlace.test(name)) {
       return /^\/(?!\/)/.test(value) || value.startsWith(`${proto}://${host}/`);
@@ -272,32 +287,26 @@ export class PresetServer {
   /** @throws Refusal `path_not_canonical`, from the returned router */
   router(configuration: Configuration): Router {
     const basePath = basePathOf(configuration);
+    const serve = (endpoint: PresetEndpoint): Endpoint => ({
+      authentication: "data",
+      readsBody: true,
+      handle: (gateway, exchange) => this.#handle(gateway, exchange, endpoint),
+    });
+    const routes = new Map<string, Route>();
+    for (const [pattern, endpoints] of Map.groupBy(this.preset.endpoints, ({ path }) => path)) {
+      const methods = new Map(endpoints.map((endpoint) => [endpoint.method, serve(endpoint)]));
+      routes.set(pattern, { pattern, methods });
+    }
     return (path) => {
       const segments = readPath(path);
       if (isOwnPath(segments, basePath)) return undefined;
       const match = this.#find(segments);
-      if (match === undefined) return undefined;
-      const { endpoints, parameters } = match;
-      const serve = (endpoint: PresetEndpoint): Endpoint => ({
-        authentication: "data",
-        readsBody: true,
-        handle: (gateway, exchange) =>
-          this.#handle(gateway, exchange, endpoint, segments, parameters),
-      });
-      const methods = new Map(
-        endpoints.entries().map(([method, endpoint]) => [method, serve(endpoint)]),
-      );
-      return { route: { pattern: match.path, methods }, parameters: {} };
+      const route = routes.get(match?.path ?? "");
+      return match && route && { route, parameters: match.parameters };
     };
   }
 
-  async #handle(
-    gateway: Gateway,
-    exchange: Exchange,
-    endpoint: PresetEndpoint,
-    segments: readonly string[],
-    parameters: Readonly<Record<string, string>>,
-  ): Promise<void> {
+  async #handle(gateway: Gateway, exchange: Exchange, endpoint: PresetEndpoint): Promise<void> {
     const { request, response } = exchange;
     let plan: Plan;
     let bytes: Buffer | undefined;
@@ -311,7 +320,7 @@ export class PresetServer {
       const body = await readBodyFor(gateway, exchange, endpoint);
       requireStillGood(gateway, exchange);
       bytes = body?.bytes;
-      plan = await endpoint.plan(this.#requestOf(gateway, exchange, parameters, query, body));
+      plan = await endpoint.plan(this.#requestOf(gateway, exchange, query, body));
     } catch (error) {
       requireStillGood(gateway, exchange);
       throw error;
@@ -326,7 +335,7 @@ export class PresetServer {
       sendJson(exchange, plan.reply.status, plan.reply.body);
       return;
     }
-    const path = (plan.path ?? writePath(segments)) + writeQuery(plan.query ?? query);
+    const path = (plan.path ?? respell(exchange.path)) + writeQuery(plan.query ?? query);
     const headers = this.#headersFor(gateway, exchange, plan, identity);
     const isChanged = plan.answer !== undefined;
     const judgeAgain = () => {
@@ -361,24 +370,25 @@ export class PresetServer {
   #requestOf(
     gateway: Gateway,
     exchange: Exchange,
-    path: Readonly<Record<string, string>>,
     query: ReadonlyMap<string, string>,
     body: ReadBody | undefined,
   ): PresetRequest {
-    const { request, authenticated } = exchange;
+    const { request, authenticated, routed } = exchange;
     const { subject } = authenticated;
     const user = subject?.username;
     const origin = queryOrigin(exchange);
     return {
       method: request.method ?? "",
-      path,
+      path: routed.parameters,
       query,
       headers: request.headers,
       json: body?.json,
       bytes: body?.bytes ?? Buffer.alloc(0),
       lines: body?.lines ?? [],
       user,
-      isAdministrator: subject === undefined || isAdministrator(gateway.access.snapshot, subject),
+      get isAdministrator() {
+        return subject === undefined || isAdministrator(gateway.access.snapshot, subject);
+      },
       defaultDatabase: gateway.configuration.auth.default_database,
       // The snapshot of the moment: a list is filtered when the upstream has answered.
       may(permission, database, table) {
@@ -401,14 +411,12 @@ export class PresetServer {
     { answer }: Plan,
     identity: Identity | undefined,
   ): Record<string, string | string[]> {
-    const kept = presetHeaders(request.headers, policy, this.#headers);
-    for (const name of Object.keys(kept)) {
-      const isUnfit =
-        answer !== undefined && (conditional.test(name) || name === "accept-encoding");
-      if (isUnfit || framing.has(name)) delete kept[name];
-    }
     const { forwardedFor, proto, host } = peer;
-    return { ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }), ...kept };
+    const headers = gatewayHeaders({ requestId, forwardedFor, proto, host, identity });
+    const isUnfit = (name: string) =>
+      framing.has(name) ||
+      (answer !== undefined && (conditional.test(name) || name === "accept-encoding"));
+    return Object.assign(headers, presetHeaders(request.headers, policy, this.#headers, isUnfit));
   }
 
   /** The bytes of the answer are those of the upstream. */
