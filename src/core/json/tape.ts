@@ -89,24 +89,48 @@ const FEW = 16;
 
 /** The keys of one object. */
 class ObjectKeys {
-  #few: ByteText[] = [];
+  /** Offsets of the quotes of keys without escapes. */
+  readonly #starts: number[] = [];
+  readonly #ends: number[] = [];
+  #count = 0;
   #all: Set<string> | undefined = undefined;
 
   clear(): void {
-    this.#few = [];
+    this.#count = 0;
     this.#all = undefined;
   }
 
-  /** False if the object has the key already. */
-  add(key: ByteText): boolean {
-    if (this.#all === undefined) {
-      for (const other of this.#few) if (key.equals(other)) return false;
-      if (this.#few.push(key) > FEW) this.#all = new Set(this.#few.map(String));
+  /** False if the object has the key already. @param end exclusive, after the closing quote */
+  add(bytes: Buffer, start: number, end: number, hasEscape: boolean): boolean {
+    const count = this.#count;
+    if (this.#all === undefined && count < FEW && !hasEscape) {
+      for (let at = 0; at < count; at++) {
+        const other = this.#starts[at] ?? 0;
+        const isLong = (this.#ends[at] ?? 0) - other === end - start;
+        if (isLong && isSame(bytes, start, end, other)) return false;
+      }
+      this.#starts[count] = start;
+      this.#ends[count] = end;
+      this.#count = count + 1;
       return true;
     }
+    if (this.#all === undefined) {
+      this.#all = new Set();
+      for (let at = 0; at < count; at++) {
+        const from = (this.#starts[at] ?? 0) + 1;
+        this.#all.add(bytes.toString("utf8", from, (this.#ends[at] ?? 0) - 1));
+      }
+    }
     const { size } = this.#all;
-    return this.#all.add(key.toString()).size > size;
+    return this.#all.add(unescaped(bytes, start, end).toString()).size > size;
   }
+}
+
+function isSame(bytes: Buffer, start: number, end: number, other: number): boolean {
+  for (let position = start; position < end; position++) {
+    if (bytes[position] !== bytes[position + other - start]) return false;
+  }
+  return true;
 }
 
 function keysByDepth(): ObjectKeys[] {
@@ -136,6 +160,8 @@ export class Tape {
   #count = 0;
   #text: string | undefined;
   #position = 0;
+  /** Where the value ends, with the white space after it. */
+  #end: number;
   #phase: number = VALUE;
   #depth = 0;
   /** Of the string that is being read. */
@@ -156,6 +182,7 @@ export class Tape {
    */
   constructor(bytes: Buffer, isAtOnce: boolean, mode: Mode = TOKENS) {
     this.bytes = bytes;
+    this.#end = bytes.length;
     const isShared = isAtOnce && bytes.length <= SHORT_BODY;
     const open = isShared ? shortOpen : new Open();
     this.#modes = open.modes;
@@ -262,9 +289,21 @@ export class Tape {
       position = this.#next(position, until);
     }
     this.#position = spaceEnd(bytes, position);
-    if (this.#position === bytes.length) return true;
+    const end = this.#end;
+    if (position > end) throw new JsonFault("invalid_json", "the line ends within a value", end);
+    // White space after a line includes its end.
+    if (this.#position >= end) return true;
     const problem = "something follows the end of the object; allowed: white space";
     throw new JsonFault("trailing_data", problem, this.#position);
+  }
+
+  /** Reads one of several lines, each a value. @param end exclusive @throws JsonFault */
+  runLine(start: number, end: number): void {
+    this.#position = spaceEnd(this.bytes, start);
+    this.#end = end;
+    this.#phase = VALUE;
+    this.#depth = 0;
+    this.run();
   }
 
   #beginString(position: number): void {
@@ -431,18 +470,20 @@ export class Tape {
       value = colonEnd(bytes, end);
     } else if (mode === ROW) value = this.rowKey(position, until);
     else {
-      const end = stringEnd(bytes, position);
-      if (mode === UNIQUE) this.#requireUnique(this.#uniqueAt(depth), position, end);
+      const plain = plainEnd(bytes, position + 1);
+      const hasEscape = bytes[plain] !== QUOTE;
+      const end = hasEscape ? stringEnd(bytes, position) : plain + 1;
+      if (mode === UNIQUE) this.#requireUnique(this.#uniqueAt(depth), position, end, hasEscape);
       value = colonEnd(bytes, end);
     }
     this.#phase = VALUE;
     return value;
   }
 
-  #requireUnique(keys: ObjectKeys, start: number, end: number): void {
-    const key = unescaped(this.bytes, start, end);
-    if (keys.add(key)) return;
-    const problem = `the key ${quoteName(key.toString())} is given twice; each key is allowed once`;
+  #requireUnique(keys: ObjectKeys, start: number, end: number, hasEscape: boolean): void {
+    if (keys.add(this.bytes, start, end, hasEscape)) return;
+    const name = quoteName(unescaped(this.bytes, start, end).toString());
+    const problem = `the key ${name} is given twice; each key is allowed once`;
     throw new JsonFault("duplicate_key", problem, start);
   }
 

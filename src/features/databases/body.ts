@@ -8,7 +8,7 @@ import { type Exchange, hasBody } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { parseExactInSteps } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
-import { requireOneReading, requireOneReadingInSteps } from "../../core/json/tape.ts";
+import { requireOneReading, requireOneReadingInSteps, Tape, UNIQUE } from "../../core/json/tape.ts";
 import type { BodyKind, Json, JsonObject, PresetEndpoint } from "./preset.ts";
 
 /**
@@ -29,10 +29,6 @@ async function readAnyJson(bytes: Buffer): Promise<Json> {
   await runCooperatively(requireOneReadingInSteps(bytes));
   return runCooperatively(parseExactInSteps(bytes.toString(), Number, false));
 }
-
-/** Checks a line as `readJson` does, without parsing it. */
-export const checkLine: (bytes: Buffer) => void = requireOneReading;
-export const readLine: (bytes: Buffer) => Json = readJson;
 
 /**
  * @param where the object is, for the message: `the action`
@@ -55,20 +51,53 @@ export function badRequest(problem: string): Refusal {
   return new Refusal("bad_request", { message: `Bad request: ${problem}` });
 }
 
-const NEWLINE = 0x0a;
+export const NEWLINE = 0x0a;
 
-/** @throws Refusal `bad_request` unless each line ends with a newline */
-function linesOf(bytes: Buffer): Buffer[] {
-  if (bytes.length > 0 && bytes.at(-1) !== NEWLINE) {
-    throw badRequest("the last line does not end with a newline");
+/** The lines of NDJSON, read one after the other. */
+export class Lines {
+  readonly bytes: Buffer;
+  /** Of the line. */
+  start = 0;
+  /** Exclusive, without the newline. */
+  end = -1;
+  readonly #tape: Tape;
+
+  /** @throws Refusal `bad_request` unless each line ends with a newline, or JsonFault */
+  constructor(bytes: Buffer) {
+    if (bytes.length > 0 && bytes.at(-1) !== NEWLINE) {
+      throw badRequest("the last line does not end with a newline");
+    }
+    this.bytes = bytes;
+    this.#tape = new Tape(bytes, false, UNIQUE);
   }
-  const lines: Buffer[] = [];
-  for (let start = 0; start < bytes.length; ) {
-    const end = bytes.indexOf(NEWLINE, start);
-    lines.push(bytes.subarray(start, end));
-    start = end + 1;
+
+  get isAtEnd(): boolean {
+    return this.end + 1 >= this.bytes.length;
   }
-  return lines;
+
+  /** True if nothing but empty lines follows. */
+  get isBlank(): boolean {
+    let at = this.end + 1;
+    while (this.bytes[at] === NEWLINE) at++;
+    return at === this.bytes.length;
+  }
+
+  /** Goes to the next line. */
+  next(): void {
+    this.start = this.end + 1;
+    this.end = this.bytes.indexOf(NEWLINE, this.start);
+  }
+
+  /** Checks the line as `readJson` does, without parsing it. @throws JsonFault */
+  check(): void {
+    this.#tape.runLine(this.start, this.end);
+  }
+
+  /** @throws JsonFault */
+  read(): Json {
+    this.check();
+    return JSON.parse(this.bytes.toString("utf8", this.start, this.end));
+  }
 }
 
 const inflate = promisify(gunzip);
@@ -115,10 +144,9 @@ const SMALL_UPLOAD_BYTES = 1024 * 1024;
 export interface ReadBody {
   readonly bytes: Buffer;
   readonly json: Json | undefined;
-  readonly lines: readonly Buffer[];
 }
 
-const nothing: ReadBody = { bytes: Buffer.alloc(0), json: undefined, lines: [] };
+const nothing: ReadBody = { bytes: Buffer.alloc(0), json: undefined };
 
 /** The only form that is read, so that no two parsers find different boundaries. */
 const related = /^multipart\/related; *boundary="?([A-Za-z0-9'_-]{1,70})"?$/i;
@@ -155,9 +183,9 @@ async function parse(kind: BodyKind, bytes: Buffer, type = ""): Promise<ReadBody
   if (kind === "json" || kind === "optional json") {
     const isPart = /^multipart\//i.test(type);
     const json = await readAnyJson(isPart ? firstPart(bytes, type) : bytes);
-    return { ...nothing, bytes, json };
+    return { bytes, json };
   }
-  return { ...nothing, bytes, lines: kind === "ndjson" ? linesOf(bytes) : [] };
+  return { bytes, json: undefined };
 }
 
 /**

@@ -1,7 +1,9 @@
+import type { Steps } from "../../core/base/cooperative-scheduling.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { quoteName } from "../../core/json/fault.ts";
+import { byteTable } from "../../core/json/lexical.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
-import { badRequest, checkLine, readLine } from "./body.ts";
+import { badRequest, type Lines, NEWLINE } from "./body.ts";
 import { isObject, type Json, type JsonObject } from "./preset.ts";
 
 /** An index, alias, data stream or pattern that a request names. */
@@ -457,7 +459,6 @@ function requireObject(value: Json | undefined, noun: string): JsonObject {
 }
 
 const actionTypes: ReadonlySet<string> = new Set(["index", "create", "update", "delete"]);
-const none = Buffer.alloc(0);
 const insert: readonly PermissionClass[] = ["INSERT"];
 const update: readonly PermissionClass[] = ["UPDATE"];
 const insertAndUpdate: readonly PermissionClass[] = ["INSERT", "UPDATE"];
@@ -489,64 +490,122 @@ interface Action {
 const plainAction =
   /^\{"(index|create|delete|update)": ?\{(?:"_index": ?"([a-z0-9][a-z0-9._-]*)"(, ?"_id": ?"[\w.~-]+")?|("_id": ?"[\w.~-]+")?)\}\}$/;
 
-function readAction(line: Buffer, reader: BodyReader): Action {
-  const [, plain, index, withIndex, alone] = plainAction.exec(line.toString("latin1")) ?? [];
-  if (plain !== undefined) {
-    return { type: plain, index, replaces: (withIndex ?? alone) !== undefined };
+/** The bytes that may stand in an id of a plain action. */
+const idByte = byteTable((byte) => /[\w.~-]/.test(String.fromCharCode(byte)));
+const plainEnding = Buffer.from('"}}\n');
+
+/** Reads the lines of actions. Most differ from the one before in nothing but the id. */
+class ActionReader {
+  readonly #lines: Lines;
+  readonly #reader: BodyReader;
+  #last: Action | undefined;
+  /** Of the last plain action: where it begins, and where its id does, or the line ends. */
+  #start = 0;
+  #length = 0;
+  #hasId = false;
+
+  constructor(lines: Lines, reader: BodyReader) {
+    this.#lines = lines;
+    this.#reader = reader;
   }
-  const noun = `action ${reader.element}`;
-  const action = requireObject(readLine(line), noun);
-  const [type = "", ...more] = Object.keys(action);
-  if (!actionTypes.has(type) || more.length > 0) {
-    throw badRequest(`${noun} must be one of ${[...actionTypes].join(", ")}`);
+
+  /** Goes to the next line. @throws Refusal or JsonFault */
+  next(): Action {
+    const lines = this.#lines;
+    if (this.#last !== undefined && this.#isSimilar()) return this.#last;
+    lines.next();
+    const { bytes, start, end } = lines;
+    const text = bytes.toString("latin1", start, end);
+    const [, type, index, withIndex, alone] = plainAction.exec(text) ?? [];
+    if (type === undefined) return this.#parse();
+    const id = withIndex ?? alone;
+    this.#start = start;
+    this.#hasId = id !== undefined;
+    this.#length = id === undefined ? end - start : text.lastIndexOf('"', text.length - 4) + 1;
+    this.#last = { type, index, replaces: id !== undefined };
+    return this.#last;
   }
-  const target = requireObject(action[type], noun);
-  reader.read("written", target);
-  const replaces = target._id !== undefined && target.op_type !== "create";
-  return { type, index: target._index, replaces, versionType: target.version_type };
+
+  /** Goes to the next line if it is the last one with at most another id. */
+  #isSimilar(): boolean {
+    const lines = this.#lines;
+    const { bytes } = lines;
+    const start = lines.end + 1;
+    const distance = this.#start - start;
+    let at = start + this.#length;
+    for (let position = start; position < at; position++) {
+      if (bytes[position] !== bytes[position + distance]) return false;
+    }
+    if (this.#hasId) {
+      const id = at;
+      while (idByte[bytes[at] ?? 0] === 1) at++;
+      if (at === id) return false;
+      for (const byte of plainEnding) if (bytes[at++] !== byte) return false;
+      at--;
+    } else if (bytes[at] !== NEWLINE) return false;
+    lines.start = start;
+    lines.end = at;
+    return true;
+  }
+
+  #parse(): Action {
+    const noun = `action ${this.#reader.element}`;
+    const action = requireObject(this.#lines.read(), noun);
+    const [type = "", ...more] = Object.keys(action);
+    if (!actionTypes.has(type) || more.length > 0) {
+      throw badRequest(`${noun} must be one of ${[...actionTypes].join(", ")}`);
+    }
+    const target = requireObject(action[type], noun);
+    this.#reader.read("written", target);
+    const replaces = target._id !== undefined && target.op_type !== "create";
+    return { type, index: target._index, replaces, versionType: target.version_type };
+  }
 }
 
+/** Of a bulk, read without a pause. */
+const STEP_BYTES = 32 * 1024;
+
 /**
- * Reads the actions of a bulk. Only actions and updates are parsed; documents are checked.
+ * Reads the actions of a bulk in steps. Only actions and updates are parsed; documents are checked.
  *
  * @param index of the path
  * @throws Refusal or JsonFault
  */
-export function readBulk(lines: readonly Buffer[], index: string | undefined): Uses {
+export function* readBulk(lines: Lines, index: string | undefined): Steps<Uses> {
   const reader = new BodyReader();
-  let element = 0;
-  let at = 0;
-  // The server skips empty lines at the end.
-  let count = lines.length;
-  while (lines[count - 1]?.length === 0) count--;
+  const actions = new ActionReader(lines, reader);
+  let pause = STEP_BYTES;
   let last: Json | undefined;
   let lastPermissions = update;
-  for (; at < count; element++) {
+  // The server skips empty lines at the end.
+  for (let element = 0; !lines.isBlank; element++) {
     reader.element = element;
-    const { type, index: own, replaces, versionType } = readAction(lines[at++] ?? none, reader);
+    const { type, index: own, replaces, versionType } = actions.next();
     const name = own ?? index;
     if (name === undefined) throw badRequest(`action ${element} names no index`);
     if (type === "delete") {
       reader.name(name, erase, { makesIndex: makesIndexByDelete(versionType) });
-      continue;
+    } else {
+      if (lines.isBlank) throw badRequest(`the document of action ${element} is missing`);
+      lines.next();
+      let permissions = type === "index" && replaces ? insertAndUpdate : insert;
+      if (type === "update") {
+        const body = requireObject(lines.read(), `the update of action ${element}`);
+        permissions = readUpdate(reader, body);
+      } else lines.check();
+      if (name !== last || permissions !== lastPermissions) {
+        reader.name(name, permissions, { makesIndex: true, storesDocuments: true });
+        last = name;
+        lastPermissions = permissions;
+      }
     }
-    const line = lines[at++];
-    if (line === undefined) throw badRequest(`the document of action ${element} is missing`);
-    let permissions = type === "index" && replaces ? insertAndUpdate : insert;
-    if (type === "update") {
-      const body = requireObject(readLine(line), `the update of action ${element}`);
-      permissions = readUpdate(reader, body);
-    } else checkLine(line);
-    if (name === last && permissions === lastPermissions) continue;
-    reader.name(name, permissions, { makesIndex: true, storesDocuments: true });
-    last = name;
-    lastPermissions = permissions;
+    if (lines.end > pause) {
+      pause = lines.end + STEP_BYTES;
+      yield;
+    }
   }
   return reader.uses;
 }
-
-/** They are read without a pause. */
-const MOST_SEARCHES = 10_000;
 
 /** The searches of a request, and the lines that go upstream if these differ. */
 interface Searches {
@@ -555,43 +614,43 @@ interface Searches {
 }
 
 /**
- * Reads the searches of a `_msearch`: a line with the indexes and one with the search.
+ * Reads the searches of a `_msearch` in steps: a line with the indexes and one with the search.
  *
  * @param indexes of the path
  * @throws Refusal or JsonFault
  */
-export function readSearches(
-  lines: readonly Buffer[],
+export function* readSearches(
+  lines: Lines,
   indexes: readonly string[] | undefined,
-): Searches {
+): Steps<Searches> {
   const reader = new BodyReader();
-  const sent = [...lines];
-  let isChanged = false;
-  if (lines.length % 2 === 1) throw badRequest("the last search has no body");
-  if (lines.length > 2 * MOST_SEARCHES) {
-    throw badRequest(
-      `the request has ${lines.length / 2} searches; at most ${MOST_SEARCHES} are allowed`,
-    );
-  }
-  for (let at = 0; at < lines.length; at += 2) {
-    const element = at / 2;
+  const sent: Buffer[] = [];
+  /** The offset up to which the lines are in `sent`. */
+  let copied = 0;
+  for (let element = 0; !lines.isAtEnd; element++) {
     reader.element = element;
-    const head = requireObject(readLine(lines[at] ?? none), `the header of search ${element}`);
+    lines.next();
+    const { start, end } = lines;
+    const head = requireObject(lines.read(), `the header of search ${element}`);
     reader.read("searched", head);
     const names = head.index === undefined ? (indexes ?? [EVERY]) : namesIn(head.index);
     for (const name of names) reader.select(name);
     const shown = withoutHidden(names);
     if (shown !== undefined) {
-      sent[at] = Buffer.from(JSON.stringify({ ...head, index: shown }));
-      isChanged = true;
+      const changed = Buffer.from(JSON.stringify({ ...head, index: shown }));
+      sent.push(lines.bytes.subarray(copied, start), changed);
+      copied = end;
     }
-    const search = requireObject(readLine(lines[at + 1] ?? none), `search ${element}`);
+    if (lines.isAtEnd) throw badRequest("the last search has no body");
+    lines.next();
+    const search = requireObject(lines.read(), `search ${element}`);
     if ("pit" in search) throw badRequest("a point in time is not allowed in _msearch");
     reader.read("search", search);
     requireOpenWildcards(head.expand_wildcards ?? "open");
+    yield;
   }
-  const body = isChanged ? Buffer.from(sent.map((line) => `${line}\n`).join("")) : undefined;
-  return { uses: reader.uses, body };
+  const rest = lines.bytes.subarray(copied);
+  return { uses: reader.uses, body: copied === 0 ? undefined : Buffer.concat([...sent, rest]) };
 }
 
 const wildcards = /^(?:open|closed|none)$/;

@@ -1,8 +1,9 @@
+import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
-import { badRequest, requireMembers } from "./body.ts";
+import { badRequest, Lines, requireMembers } from "./body.ts";
 import {
   BodyReader,
   EVERY,
@@ -264,7 +265,8 @@ const searchBody = {
 
 /** Parameters that take a few values only. @throws Refusal `bad_request` */
 function requireParameters(query: ReadonlyMap<string, string>): void {
-  requireOpenWildcards(query.get("expand_wildcards") ?? "open");
+  const expanded = query.get("expand_wildcards");
+  if (expanded !== undefined) requireOpenWildcards(expanded);
   // Otherwise the answer is the name of a task, which no caller may read.
   if ((query.get("wait_for_completion") ?? "true") !== "true") {
     throw badRequest("wait_for_completion must be true");
@@ -608,7 +610,9 @@ const endpoints: PresetEndpoint[] = [
     },
     async (request, path) => {
       const indexes = request.path.index === undefined ? undefined : pathNames(request);
-      const { uses, body } = readSearches(request.lines, indexes);
+      const { uses, body } = await runCooperatively(
+        readSearches(new Lines(request.bytes), indexes),
+      );
       const open = indexes === undefined ? undefined : openPath(request, path);
       return { ...open, accesses: await accessesOf(request, uses), ...(body && { body }) };
     },
@@ -733,7 +737,8 @@ const endpoints: PresetEndpoint[] = [
     async (request) => {
       const { index } = request.path;
       const name = index === undefined ? undefined : requireOne(index);
-      return { accesses: await accessesOf(request, readBulk(request.lines, name)) };
+      const uses = await runCooperatively(readBulk(new Lines(request.bytes), name));
+      return { accesses: await accessesOf(request, uses) };
     },
   ),
   onIndexes(

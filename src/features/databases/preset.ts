@@ -51,10 +51,11 @@ export interface PresetRequest {
    * Names of members are unique.
    */
   readonly json: Json | undefined;
-  /** The bytes of the body, unless it is passed on in a stream. Empty without a body. */
+  /**
+   * The bytes of the body, unless it is passed on in a stream. Empty without a body. `Lines` reads
+   * those of `ndjson`.
+   */
   readonly bytes: Buffer;
-  /** The lines of `ndjson`, without their ends. `readLine` parses one, `checkLine` checks one. */
-  readonly lines: readonly Buffer[];
   /** Undefined while authentication is off. */
   readonly user: string | undefined;
   readonly isAdministrator: boolean;

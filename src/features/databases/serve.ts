@@ -384,7 +384,6 @@ export class PresetServer {
       headers: request.headers,
       json: body?.json,
       bytes: body?.bytes ?? Buffer.alloc(0),
-      lines: body?.lines ?? [],
       user,
       get isAdministrator() {
         return subject === undefined || isAdministrator(gateway.access.snapshot, subject);
