@@ -1,5 +1,5 @@
 import t from "tap";
-import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
+import { runAtOnce, runCooperatively } from "../../src/core/base/cooperative-scheduling.ts";
 import { Refusal } from "../../src/core/base/refusal.ts";
 import { JsonFault } from "../../src/core/json/fault.ts";
 import { Lines } from "../../src/features/databases/body.ts";
@@ -288,4 +288,34 @@ const others: readonly (readonly [title: string, read: () => Uses, expected: str
 
 t.test("other bodies have their names", async (t) => {
   for (const [title, read, expected] of others) t.equal(outcome(read), expected, title);
+});
+
+t.test("a bulk of 10 MB stops other work for less than 100 ms at a time", async (t) => {
+  const lines = Array.from({ length: 150_000 }, (_, at) =>
+    at % 2 === 0
+      ? `{"index":{"_index":"a${at % 6}","_id":"${at}"}}\n`
+      : `{"x":"${"y".repeat(90)}"}\n`,
+  );
+  const bytes = Buffer.from(lines.join(""));
+  t.ok(bytes.length > 9e6);
+  // The time of this thread, since the machine may be busy with others.
+  const used = () => {
+    const { user, system } = process.threadCpuUsage();
+    return (user + system) / 1000;
+  };
+  let isRead = false;
+  let longestMs = 0;
+  let last = used();
+  const turn = () => {
+    const now = used();
+    longestMs = Math.max(longestMs, now - last);
+    last = now;
+    if (!isRead) setImmediate(turn);
+  };
+  setImmediate(turn);
+  const uses = await runCooperatively(readBulk(new Lines(bytes), undefined));
+  isRead = true;
+  turn();
+  t.equal(uses.names.length, 3);
+  t.ok(longestMs < 100, `${longestMs.toFixed(0)} ms`);
 });

@@ -297,8 +297,15 @@ export class Tape {
     throw new JsonFault("trailing_data", problem, this.#position);
   }
 
-  /** Reads one of several lines, each a value. @param end exclusive @throws JsonFault */
-  runLine(start: number, end: number): void {
+  /**
+   * Checks one of several lines as JSON with unique keys. Other tapes may be made between two lines.
+   *
+   * @param end exclusive
+   * @throws JsonFault
+   */
+  checkLine(start: number, end: number): void {
+    this.#modes[0] = UNIQUE;
+    this.#isObject[0] = 0;
     this.#position = spaceEnd(this.bytes, start);
     this.#end = end;
     this.#phase = VALUE;

@@ -8,7 +8,7 @@ import { type Exchange, hasBody } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { parseExactInSteps } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
-import { requireOneReading, requireOneReadingInSteps, Tape, UNIQUE } from "../../core/json/tape.ts";
+import { requireOneReading, requireOneReadingInSteps, Tape } from "../../core/json/tape.ts";
 import type { BodyKind, Json, JsonObject, PresetEndpoint } from "./preset.ts";
 
 /**
@@ -68,7 +68,7 @@ export class Lines {
       throw badRequest("the last line does not end with a newline");
     }
     this.bytes = bytes;
-    this.#tape = new Tape(bytes, false, UNIQUE);
+    this.#tape = new Tape(bytes, true);
   }
 
   get isAtEnd(): boolean {
@@ -90,7 +90,7 @@ export class Lines {
 
   /** Checks the line as `readJson` does, without parsing it. @throws JsonFault */
   check(): void {
-    this.#tape.runLine(this.start, this.end);
+    this.#tape.checkLine(this.start, this.end);
   }
 
   /** @throws JsonFault */
