@@ -31,7 +31,9 @@ export function isOwnPath(segments: readonly string[], basePath: string): boolea
   const first = segments[0]?.toLowerCase() ?? "";
   if (first === ".well-known") return true;
   if (basePath === "") return ownSegments.includes(first);
-  return splitSegments(basePath.toLowerCase()).every((one, at) => one === segments[at]?.toLowerCase());
+  return splitSegments(basePath.toLowerCase()).every(
+    (one, at) => one === segments[at]?.toLowerCase(),
+  );
 }
 
 /**
