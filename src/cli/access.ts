@@ -1,7 +1,13 @@
 import { type Command, InvalidArgumentError } from "commander";
 import type { Plan } from "../core/access/access-rules.ts";
 import { entriesIn, patternPrefix } from "../core/access/entries.ts";
-import { limitsInWords, readCondition, readEntry, viewEntry } from "../core/access/entry-view.ts";
+import {
+  entryInWords,
+  limitsInWords,
+  readCondition,
+  readEntry,
+  viewEntry,
+} from "../core/access/entry-view.ts";
 import type { Grant } from "../core/access/grant.ts";
 import { allEntries } from "../core/access/groups.ts";
 import {
@@ -78,11 +84,9 @@ async function grantAccess(
   const plan: Plan = (current) =>
     actions.grant.plan(current, "operator", { grant, keepsOther }, loaded.configuration);
   const snapshot = await changeAccess(loaded, { holder, database: where }, plan, options);
-  const limits = limitsInWords(grant);
-  const name = holderName(holder);
   for (const problem of lintEntry(snapshot, grant, Date.now())) warn(problem);
-  print(`${name} is ${role} on ${where}${limits === "" ? "" : `: ${limits}`}.`);
-  const about = `the entry of ${name} for ${where}`;
+  print(entryInWords(grant));
+  const about = `the entry of ${holderName(holder)} for ${where}`;
   for (const missing of await missingNames(loaded, snapshot, [[about, grant]])) warn(missing);
 }
 

@@ -14,7 +14,7 @@ t.test("groups are made, given entries, changed and removed", async (t) => {
   );
   t.strictSame(
     await run("access grant --group analysts main ReadOnly --max-rows 5"),
-    done("group analysts is ReadOnly on main: at most 5 rows."),
+    done("Members of the group analysts can read every table of main, at most 5 rows."),
   );
   await run("access grant main ReadWrite --group staff:engineering");
   t.match(gatehouse.text, /^group = "analysts"$/m);
@@ -155,7 +155,7 @@ t.test("groups of an issuer with commas and quotes can be named everywhere", asy
   const [sales, quoted] = ["staff:Sales, EU", 'staff:the "A" team'];
   t.strictSame(
     await run("access grant main ReadOnly --group", sales),
-    done(`group ${sales} is ReadOnly on main.`),
+    done(`Members of the group ${sales} can read every table of main.`),
   );
   await run(
     "access grant archive ReadOnly --require-approval SELECT --group",

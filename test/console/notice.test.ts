@@ -59,7 +59,7 @@ t.test(
       "the URL does not hold the message",
     );
     const { text: page } = await follow(client, limited);
-    t.match(noticeOf(page), /^rita is ReadOnly on main\.tickets: .*at most 20 rows\.$/);
+    t.match(noticeOf(page), /^rita can read main\.tickets, 2 columns .*at most 20 rows\.$/);
     t.notOk(client.cookies.has(cookieName), "the message is shown once");
     t.equal(noticeOf((await client.get("/access/user?user=rita")).text), "");
     const withLimits = accessOf();
@@ -73,13 +73,13 @@ t.test(
     t.equal(accessOf(), before);
     const restored = (await follow(client, await undo(client, revoked))).text;
     t.equal(accessOf(), withLimits, "all limits are restored");
-    t.match(noticeOf(restored), /^rita is ReadOnly on main\.tickets/);
+    t.match(noticeOf(restored), /^rita can read main\.tickets/);
     await follow(client, await undo(client, restored));
     t.equal(accessOf(), before, "Undo can be taken back");
 
     const lowered = (await follow(client, await client.submit(`${entry}&table=&role=ReadOnly`)))
       .text;
-    t.equal(noticeOf(lowered), "rita is ReadOnly on main.");
+    t.equal(noticeOf(lowered), "rita can read every table of main.");
     t.equal((await undo(client, lowered, { password: "wrong horse" })).status, 401);
     t.equal((await undo(client, lowered, { csrf: "" })).status, 403);
     t.not(accessOf(), before);
@@ -134,7 +134,7 @@ t.test("a message that the gateway has not signed for this user is not shown", a
   owen.cookies.set(cookieName, given);
   t.equal(noticeOf((await owen.get("/access")).text), "");
   client.cookies.set(cookieName, given);
-  t.equal(noticeOf((await client.get("/access")).text), "rita is ReadOnly on side.");
+  t.equal(noticeOf((await client.get("/access")).text), "rita can read every table of side.");
 });
 
 t.test("Undo is used by keyboard, and its message fits each screen", async (t) => {
@@ -143,7 +143,7 @@ t.test("Undo is used by keyboard, and its message fits each screen", async (t) =
   await page.goto(`${url}/access/entry?user=rita&database=notes`);
   await page.getByLabel("Your password").fill(ADMIN_PASSWORD);
   await page.keyboard.press("Enter");
-  await page.getByText("rita is ReadOnly on notes.").waitFor();
+  await page.getByText("rita can read every table of notes.").waitFor();
   await lookAt(t, page, "notice");
   await page.locator("summary", { hasText: "Undo" }).focus();
   await page.keyboard.press("Enter");

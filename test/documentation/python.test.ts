@@ -60,7 +60,7 @@ async function run(t: Test, program: string, url = gateway.url): Promise<string>
 
 t.test("the commands of the page make a user and a token", async (t) => {
   t.equal(created.status, 200);
-  t.match(output, /^shop is ReadWrite on main\.$/m);
+  t.match(output, /^shop can read and change every table of main\.$/m);
   t.ok(token.length > 100);
 });
 
@@ -93,7 +93,7 @@ t.test("an approved query runs when it is sent again", { skip: noPython }, async
     `gatehouse access grant shop main ReadWrite ${flags}`,
     {},
   );
-  t.match(granted, /^shop is ReadWrite on main/m);
+  t.match(granted, /^shop can read and change every table of main/m);
   await eventually("the approval is required", async () =>
     (await gateway.get("/api/me", token)).text.includes("require_approval"),
   );

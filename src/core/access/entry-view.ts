@@ -1,20 +1,30 @@
 import { Refusal } from "../base/refusal.ts";
 import { counted } from "../base/suggestion.ts";
+import { placeName } from "../query/names.ts";
 import { entriesIn } from "./entries.ts";
 import {
   type Attributes,
   type AttributeValue,
   attributeReference,
   type Grant,
+  type Limits,
   type Literal,
   type RowCondition,
   readAttributes,
   type User,
 } from "./grant.ts";
 import { localGroupsOf, mayHaveTokenGroups } from "./groups.ts";
-import { groupHolder, type Holder, userHolder, writtenHolder } from "./holder.ts";
+import {
+  groupHolder,
+  groupOf,
+  type Holder,
+  holderName,
+  holderText,
+  userHolder,
+  writtenHolder,
+} from "./holder.ts";
 import { entryRoles, readGrant, writtenLimits } from "./records.ts";
-import { type EntryRole, isExternalUsername } from "./roles.ts";
+import { type EntryRole, EVERY_DATABASE, isExternalUsername } from "./roles.ts";
 import { ownGrants, type Snapshot } from "./snapshot.ts";
 
 /** An entry as the API shows it: database, role, and its other keys by their names in the file. */
@@ -167,6 +177,91 @@ export function limitsInWords(grant: Omit<Grant, "holder" | "database" | "role">
   ]
     .filter((words) => typeof words === "string")
     .join("; ");
+}
+
+/** Names that a sentence lists. */
+const NAMED = 6;
+
+/** Such as `id, total and state`, or `a, b, c, d, e, f and 3 more`. */
+export function namesInWords(names: readonly string[], conjunction = "and"): string {
+  if (names.length < 2) return names.join();
+  const isLong = names.length > NAMED + 1;
+  const shown = names.slice(0, isLong ? NAMED : -1).join(", ");
+  return `${shown} ${conjunction} ${isLong ? `${names.length - NAMED} more` : names.at(-1)}`;
+}
+
+/** Such as `3 Dec 2026, 18:00 UTC`. @param epochMs a moment */
+export function timeInWords(epochMs: number): string {
+  const [, day = "", month, year, time] = new Date(epochMs).toUTCString().split(" ");
+  return `${Number(day)} ${month} ${year}, ${time?.replace(/:00$/, "")} UTC`;
+}
+
+/** The limits that entries and boundaries have, as parts of a sentence. */
+export function commonLimitsInWords(limits: Limits): string[] {
+  const { maxRows, maxChanges, requireApproval, approvers } = limits;
+  const by = approvers ? ` by ${namesInWords(approvers.map(holderName), "or")}` : "";
+  return [
+    maxRows && `at most ${counted(maxRows, "row")}`,
+    maxChanges && `at most ${counted(maxChanges, "change")}`,
+    requireApproval && `${namesInWords(requireApproval)} only after approval${by}`,
+  ].filter((words) => typeof words === "string");
+}
+
+function tablesInWords({ database, role, tables }: Grant): string {
+  const isEvery = database === EVERY_DATABASE;
+  const where = isEvery ? "every database" : placeName(database);
+  if (tables === undefined && role === "None") return isEvery ? "any database" : where;
+  if (tables === undefined) return `every table of ${where}`;
+  return isEvery
+    ? `${namesInWords(tables)} in every database`
+    : namesInWords(tables.map((name) => placeName(database, name)));
+}
+
+/** The rights of an entry, to follow `can`, or the place that `None` withholds. */
+function abilityInWords(grant: Grant): string {
+  const place = tablesInWords(grant);
+  // Users who need approvals or have a time limit may not grant.
+  const grants = (what: string) =>
+    (grant.requireApproval ?? grant.expires) === undefined ? `, and ${what}` : "";
+  switch (grant.role) {
+    case "None":
+      return place;
+    case "ReadOnly":
+      return `read ${place}`;
+    case "ReadWrite":
+      return `read and change ${place}`;
+    case "DbAdmin":
+      return `read, change, create and drop ${place}${grants("grant roles up to ReadWrite")}`;
+    case "Owner":
+      return grant.database === EVERY_DATABASE
+        ? `read, change, create and drop every table and every database${grants("manage all users, groups and grants")}`
+        : `read, change, create and drop ${place} and the database itself${grants("grant every role")}`;
+  }
+}
+
+/**
+ * An entry in a sentence, such as `carol can read shop.orders, 3 columns (id, state and total), at
+ * most 100 rows, until 3 Dec 2026, 18:00 UTC.`
+ *
+ * @param isPlanned true for an entry that is not in force yet
+ */
+export function entryInWords(grant: Grant, isPlanned = false): string {
+  const { holder, role, columns, writableColumns, rowFilter, requireWhere, expires } = grant;
+  const group = groupOf(holder);
+  const subject = group === undefined ? holderText(holder) : `Members of the group ${group}`;
+  const can = isPlanned ? "will be able to" : "can";
+  const has = isPlanned ? "will have" : group === undefined ? "has" : "have";
+  const parts = [
+    abilityInWords(grant),
+    columns && `${counted(columns.length, "column")} (${namesInWords(columns)})`,
+    writableColumns &&
+      `writing ${writableColumns.length === 0 ? "no column" : `only ${namesInWords(writableColumns)}`}`,
+    rowFilter && `only rows where ${rowFilter.map(writeCondition).join(" and ")}`,
+    requireWhere && `updating and deleting only by ${namesInWords(requireWhere)}`,
+    ...commonLimitsInWords(grant),
+    expires !== undefined && `until ${timeInWords(expires)}`,
+  ].filter((words) => typeof words === "string");
+  return `${subject} ${role === "None" ? `${has} no access to` : can} ${parts.join(", ")}.`;
 }
 
 export function accessList(snapshot: Snapshot, holder: Holder): EntryView[] {

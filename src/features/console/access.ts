@@ -4,9 +4,10 @@ import {
   requireAdministrator,
   requireManager,
 } from "../../core/access/administration.ts";
-import { type DecidingEntry, entriesAt } from "../../core/access/entries.ts";
+import { type DecidingEntry, entriesAt, isSamePlace } from "../../core/access/entries.ts";
+import { notesOnEntry } from "../../core/access/entry-notes.ts";
 import {
-  limitsInWords,
+  entryInWords,
   readCondition,
   viewEntry,
   writeCondition,
@@ -25,6 +26,8 @@ import {
   userHolder,
   writtenHolder,
 } from "../../core/access/holder.ts";
+import { lintEntry } from "../../core/access/lint.ts";
+import { type Change, planReplacement, replaceRecords } from "../../core/access/record-change.ts";
 import { entryRoles, type Report, readGrant } from "../../core/access/records.ts";
 import { decidingEntry } from "../../core/access/rights.ts";
 import {
@@ -38,7 +41,7 @@ import {
   roles,
 } from "../../core/access/roles.ts";
 import { addedTexts } from "../../core/access/row-filter.ts";
-import { firstNames, namesOfPerson, ownGrants } from "../../core/access/snapshot.ts";
+import { firstNames, namesOfPerson, ownGrants, type Snapshot } from "../../core/access/snapshot.ts";
 import {
   type AccountAction,
   accountActions,
@@ -541,7 +544,7 @@ ${
     const holder = userHolder(user.username);
     await makeChange(c, holder, actions.addUser, { ...user, ...credential });
     const { username, grant } = user;
-    notify(c, `Added ${username}, who is ${grant.role} on ${grant.database}.`);
+    notify(c, `Added ${username}. ${entryInWords({ ...grant, holder })}`);
     return userPath(holder);
   },
 };
@@ -565,7 +568,64 @@ function gatherBoxes(form: Fields): Fields {
   return gathered;
 }
 
-async function sendEntry(c: ConsoleRequest, { failure, ...given }: FormState): Promise<Response> {
+async function plannedSnapshot(snapshot: Snapshot, changes: readonly Change[]): Promise<Snapshot> {
+  const replacement = planReplacement(snapshot, changes);
+  return runCooperatively(replaceRecords(snapshot, replacement, snapshot.version));
+}
+
+/** Problems of an entry, as `gatehouse config check` reports them. */
+function warningsOf(snapshot: Snapshot, grant: Grant, problem: string | undefined): string[] {
+  const found = [...lintEntry(snapshot, grant, Date.now())];
+  const sentences = found.map((one) => `${one.charAt(0).toUpperCase()}${one.slice(1)}.`);
+  return problem === undefined ? sentences : [problem, ...sentences];
+}
+
+function warningList(warnings: readonly string[]): Part {
+  return warnings.map((one) => html`<p><strong>Warning:</strong> ${one}</p>`);
+}
+
+/**
+ * The future access by an entry in words, with everything else that counts.
+ *
+ * @throws Failure or Refusal as saving the entry would
+ */
+async function previewEntry(
+  c: ConsoleRequest,
+  fields: Fields,
+  problem: string | undefined,
+): Promise<Html> {
+  const visitor = visitorOf(c);
+  const { snapshot, actor, maySee } = visitor;
+  const grant = entryOf(fields);
+  const { holder, database } = grant;
+  const [table] = grant.tables ?? [];
+  const keepsOther = fields.get("beside") === "yes";
+  const input = { grant, keepsOther, replacesLimits: true };
+  const changes = actions.grant.plan(snapshot, actor, input, c.var.gateway.configuration);
+  const after = await plannedSnapshot(snapshot, changes);
+  const stored = entriesAt(ownGrants(after, holder), database, table).find((one) =>
+    isSamePlace(one, grant),
+  );
+  const own = entriesAt(ownGrants(snapshot, holder), database, table);
+  const now =
+    own.length > 0
+      ? own.map((one) => entryInWords(one)).join(" ")
+      : remainingAccess(visitor, holder, database, table);
+  const notes = notesOnEntry(after, stored ?? grant, Date.now(), maySee);
+  return html`<p><strong>${entryInWords(grant, true)}</strong></p>
+${notes.length > 0 && html`<ul>${notes.map((note) => html`<li>${note}</li>`)}</ul>`}
+${warningList(warningsOf(after, stored ?? grant, problem))}
+<p class="quiet">${now && html`Now: ${now} `}Nothing is saved yet.</p>`;
+}
+
+const howToPreview = html`<p class="quiet">Fill in the form and choose <strong>Preview</strong> to read here what the entry will allow.</p>`;
+
+/** @param isAsked false if an entry that cannot be saved yet only has no preview */
+async function sendEntry(
+  c: ConsoleRequest,
+  { failure, ...given }: FormState,
+  isAsked = false,
+): Promise<Response> {
   const fields = gatherBoxes(given.fields);
   const state = { fields, failure };
   const at = (name: string) => fields.get(name)?.trim() ?? "";
@@ -580,7 +640,17 @@ async function sendEntry(c: ConsoleRequest, { failure, ...given }: FormState): P
           label,
           hint: `${hint}. Separate names with commas${none ? `, or enter - for ${none}.` : "."}`,
         });
-  const isOpen = [...lists, ...counts, "row_filter", "look"].some((name) => fields.get(name));
+  const limits = [...lists, ...counts, "row_filter"];
+  const isOpen = fields.get("look") === "yes" || limits.some((name) => fields.get(name));
+  const isComplete = failure === undefined && at("database") !== "";
+  const preview =
+    isAsked || isComplete
+      ? await previewEntry(c, fields, names.problem).catch((error: unknown) => {
+          const isExpected = error instanceof Failure || error instanceof Refusal;
+          if (isAsked || !isExpected) throw error;
+          return howToPreview;
+        })
+      : howToPreview;
   const form = html`<div class="group">
 ${field(state, { name: "database", label: "Database", hint: "A name, or * for all databases", more: required, offered: names.databases })}
 ${field(state, { name: "table", label: "Table", hint: "Empty for all; a name, or a prefix such as customer_*", offered: names.tables })}
@@ -612,7 +682,8 @@ ${field(state, { name: "row_filter", type: "area", label: "Row filter", hint: "O
     heading: html`Grant access to <bdi>${holderName(holder)}</bdi>`,
     sentence:
       "This entry replaces the one for the same database or table. It takes effect immediately, also for issued tokens.",
-    button: html`<button class="primary">Save entry</button>${names.databases.length > 0 && look}`,
+    button: html`<button class="primary">Save entry</button> <button name="look" value="preview" formnovalidate formaction="/access/entry#preview">Preview</button>${names.databases.length > 0 && look}`,
+    preview,
   });
 }
 
@@ -746,8 +817,9 @@ const entry: ConsoleForm = {
   require: (c, fields) => requireManageable(visitorOf(c), holderIn(fields), mayGrantTo),
   send: sendEntry,
   async submit(c, fields) {
-    // The button that looks up names changes nothing.
+    // These two buttons change nothing.
     if (fields.get("look") === "yes") return sendEntry(c, { fields });
+    if (fields.get("look") === "preview") return sendEntry(c, { fields }, true);
     const holder = holderIn(fields);
     const keepsOther = fields.get("beside") === "yes";
     const grant = entryOf(gatherBoxes(fields));
@@ -758,13 +830,8 @@ const entry: ConsoleForm = {
       replacesLimits: true,
       keepsOther,
     });
-    const limits = limitsInWords(grant);
-    notify(
-      c,
-      `${holderName(holder)} is ${grant.role} on ${placeOf(grant)}${limits && `: ${limits}`}.`,
-      undoEntry(changed, holder, grant.database, table),
-      problem,
-    );
+    const undo = undoEntry(changed, holder, grant.database, table);
+    notify(c, entryInWords(grant), undo, warningsOf(changed.after, grant, problem));
     return userPath(holder);
   },
 };

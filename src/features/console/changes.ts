@@ -208,25 +208,28 @@ interface FormPage {
   readonly listsState?: boolean;
   readonly form: Html;
   readonly button: Html;
+  /** The effect of the form in words, beside it on a wide screen. */
+  readonly preview?: Html;
 }
 
 export function sendForm(c: ConsoleRequest, state: FormState, page: FormPage): Response {
   const visitor = visitorOf(c);
-  const { title, heading, holder, sentence, action, listsState, form, button } = page;
+  const { title, heading, holder, sentence, action, listsState, form, button, preview } = page;
   const seen = stateOf(visitor, holder ?? holderIn(state.fields));
   const back = holder === undefined ? "/access" : userPath(holder);
   const access = html`<a href="/access">Access</a>`;
-  const content = html`${sentence && html`<p>${sentence}</p>`}
-${postForm(
-  visitor.csrf,
-  action,
-  "sheet narrow",
-  html`${hidden("seen", seen.join("\n"))}${holder !== undefined && hidden("user", holderText(holder))}
+  const sheet = postForm(
+    visitor.csrf,
+    action,
+    "sheet narrow",
+    html`${hidden("seen", seen.join("\n"))}${holder !== undefined && hidden("user", holderText(holder))}
 ${listsState && html`<p>Current access of <bdi>${holder && holderName(holder)}</bdi>:</p><ul>${seen.map((line) => html`<li>${line}</li>`)}</ul>`}
 ${form}
 ${confirmationField(c, state)}
 <div class="actions">${button} ${linkButton("Cancel", back)}</div>`,
-)}`;
+  );
+  const content = html`${sentence && html`<p>${sentence}</p>`}
+${preview ? html`<div class="sides">${sheet}<section class="sheet" id="preview" tabindex="-1"><h2>Preview</h2>${preview}</section></div>` : sheet}`;
   return sendPage(c, {
     title,
     section: "Access",

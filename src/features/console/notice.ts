@@ -19,6 +19,7 @@ const noticeSchema = z.strictObject({
 });
 
 const LONGEST_TEXT = 500;
+const LONGEST_WARNING = 400;
 /** Browsers keep cookies of up to 4 KB. */
 const LARGEST_COOKIE = 3500;
 
@@ -26,10 +27,19 @@ function signatureName(c: ConsoleRequest, body: string): string {
   return `notice:${visitorOf(c).session.username}:${body}`;
 }
 
+function shortened(text: string, most: number): string {
+  return text.length > most ? `${text.slice(0, most)}...` : text;
+}
+
 /** Shows a message on the next page. @param undo omitted if it is too long for a cookie */
-export function notify(c: ConsoleRequest, message: string, undo?: Undo, warning?: string): void {
-  const isLong = message.length > LONGEST_TEXT;
-  const text = isLong ? `${message.slice(0, LONGEST_TEXT)}...` : message;
+export function notify(
+  c: ConsoleRequest,
+  message: string,
+  undo?: Undo,
+  warnings: readonly string[] = [],
+): void {
+  const text = shortened(message, LONGEST_TEXT);
+  const warning = shortened(warnings.join(" "), LONGEST_WARNING) || undefined;
   const encode = (notice: z.infer<typeof noticeSchema>) =>
     Buffer.from(JSON.stringify(notice)).toString("base64url");
   const whole = encode({ text, warning, undo });

@@ -112,6 +112,7 @@ button.danger { border-color: var(--error-line); color: var(--error-line); }
 .console button.small { min-height: 2rem; padding: .125rem .75rem; flex: 0 0 auto; font-size: .875rem; }
 .group { display: grid; grid-template-columns: repeat(auto-fit, minmax(14rem, 1fr)); gap: 0 1.5rem; align-items: start; }
 .after { margin-top: 1.5rem; }
+.sides { display: grid; gap: 0 1.5rem; align-items: start; }
 .note.done { border-left-color: var(--good); background: var(--sheet); }
 .note summary { width: fit-content; color: var(--accent); }
 summary { display: list-item; min-height: 1.75rem; cursor: pointer; font-weight: 600; }
@@ -154,6 +155,10 @@ ul.plain { list-style: none; padding: 0; }
 del { color: var(--quiet); }
 ins { font-weight: 600; text-decoration: none; }
 ins::before { content: "\\2192\\00A0"; color: var(--quiet); }
+@media (min-width: 68rem) {
+  .sides { grid-template-columns: minmax(0, 40rem) minmax(0, 1fr); }
+  .sides > section { position: sticky; top: 1rem; }
+}
 @media (min-width: 64rem) {
   td:not(.long), td:not(.long) code { overflow-wrap: normal; }
 }

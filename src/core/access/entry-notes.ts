@@ -1,0 +1,116 @@
+/** What else decides where an entry applies: boundaries, groups, other entries, the account. */
+
+import { counted } from "../base/suggestion.ts";
+import { placeName } from "../query/names.ts";
+import { entriesIn, isSamePlace, patternPrefix } from "./entries.ts";
+import { commonLimitsInWords, namesInWords, timeInWords } from "./entry-view.ts";
+import { type Boundary, type Grant, placeOf } from "./grant.ts";
+import { allEntries, callerFor, isMeant } from "./groups.ts";
+import { groupOf, type Holder, holderName, holderText, userHolder, userOf } from "./holder.ts";
+import { writeRateLimit } from "./records.ts";
+import { boundaryName, decidingEntry } from "./rights.ts";
+import { EVERY_DATABASE } from "./roles.ts";
+import { ownGrants, type Snapshot } from "./snapshot.ts";
+
+function boundaryInWords({ grant, boundary }: { grant: Grant; boundary: Boundary }): string {
+  const { via, client, holder, database, role, rateLimit } = boundary;
+  const where = database !== undefined && grant.database !== database && placeName(database);
+  const whom = holder !== undefined && holder !== grant.holder && holderName(holder);
+  const way = `${via === "mcp" ? "Over MCP" : "Over /query"}${client === undefined ? "" : ` with the client ${client}`}`;
+  const limits = [
+    role && `at most ${role}`,
+    ...commonLimitsInWords(boundary),
+    rateLimit && `at most ${writeRateLimit(rateLimit)} queries`,
+  ].filter((words) => typeof words === "string");
+  const about = [where && ` on ${where}`, whom && ` for ${whom}`].filter(Boolean).join("");
+  return `${way}${about}: ${limits.join(", ")} (boundary ${boundaryName(boundary)}).`;
+}
+
+/** True if an entry decides on a part of what another one covers. */
+function isWithin(part: Grant, whole: Grant): boolean {
+  if (part.database !== whole.database) return whole.database === EVERY_DATABASE;
+  const { tables: names = [] } = part;
+  if (whole.tables === undefined) return names.length > 0;
+  const prefixes = whole.tables.flatMap((name) => patternPrefix(name) ?? []);
+  return names.some((name) => prefixes.some((one) => name.startsWith(one) && name !== `${one}*`));
+}
+
+function hasSamePlace({ database, tables = [] }: Grant, other: Grant): boolean {
+  return database === other.database && tables.join() === (other.tables ?? []).join();
+}
+
+function memberNotes(snapshot: Snapshot, grant: Grant, now: number): string[] {
+  const group = groupOf(grant.holder);
+  if (group === undefined) return [];
+  const members = snapshot.groups.get(group)?.members;
+  if (members === undefined) return [`Members are the users whose tokens name ${group}.`];
+  if (members.length === 0) return ["The group has no members yet."];
+  const others = members.filter((username) => {
+    const found = decidingEntry(snapshot, { username }, grant.database, grant.tables?.[0], now);
+    return found !== undefined && found.grant !== grant;
+  });
+  const names = namesInWords(members);
+  return [
+    `The group has ${counted(members.length, "member")}: ${names}.`,
+    ...(others.length === 0 ? [] : [`For ${namesInWords(others)}, another entry decides there.`]),
+  ];
+}
+
+function expiryNote(snapshot: Snapshot, grant: Grant, now: number): string | undefined {
+  const { holder, expires } = grant;
+  const same = entriesIn(ownGrants(snapshot, holder)).filter((one) => hasSamePlace(one, grant));
+  const other = [...same].find((one) => !isSamePlace(one, grant));
+  if (expires === undefined) {
+    const until = other?.expires ?? 0;
+    return until > now && other
+      ? `Until ${timeInWords(until)}, the temporary entry decides there: ${other.role}.`
+      : undefined;
+  }
+  return other
+    ? `After that, the other entry decides again: ${other.role}.`
+    : "After that, it denies everything there until it is removed or replaced.";
+}
+
+/**
+ * Sentences about an entry of the snapshot, for those who may see its database.
+ *
+ * @param isVisible true for a database whose entries the reader may see
+ */
+export function notesOnEntry(
+  snapshot: Snapshot,
+  grant: Grant,
+  now: number,
+  isVisible: (database: string) => boolean,
+): string[] {
+  const { holder, database } = grant;
+  const caller = callerFor(holder);
+  const username = userOf(holder);
+  const group = groupOf(holder);
+  const members = new Set<Holder>(
+    snapshot.groups.get(group ?? "")?.members.map((one) => userHolder(one)),
+  );
+  const entries = [...allEntries(snapshot, caller)].filter((one) => isVisible(one.database));
+  const within = entries.filter((one) => isWithin(one, grant)).map(placeOf);
+  const groups = entries
+    .filter((one) => one.holder !== holder && hasSamePlace(one, grant))
+    .map((one) => holderName(one.holder));
+  const boundaries = snapshot.boundaries.filter(
+    (one) =>
+      (one.holder === undefined ||
+        isMeant(snapshot, caller, one.holder) ||
+        members.has(one.holder)) &&
+      (database === EVERY_DATABASE ||
+        (one.database ?? database).toLowerCase() === database.toLowerCase()),
+  );
+  const isDisabled = snapshot.users.get(username ?? "")?.disabled === true;
+  return [
+    isDisabled && `${holderText(holder)} is disabled, and has no access until enabled.`,
+    ...memberNotes(snapshot, grant, now),
+    groups.length > 0 && `This entry counts instead of the one of ${namesInWords(groups)}.`,
+    within.length > 0 && `Other entries decide on ${namesInWords([...new Set(within)])}.`,
+    ...(grant.role === "None"
+      ? []
+      : boundaries.map((boundary) => boundaryInWords({ grant, boundary }))),
+    expiryNote(snapshot, grant, now),
+  ].filter((note) => typeof note === "string");
+}

@@ -1,0 +1,87 @@
+import t from "tap";
+import { entryInWords, timeInWords } from "../../src/core/access/entry-view.ts";
+import { checkRecords } from "../../src/core/access/parse.ts";
+import { grant, groupGrant } from "./kit.ts";
+
+t.test("an entry is a sentence for every role and every limit", async (t) => {
+  const limits = [
+    'tables = ["orders", "customer_*"]',
+    'columns = ["id", "total", "state"]',
+    'writable_columns = ["state"]',
+    'row_filter = [{ column = "tenant", cmp = "=", value = "@tenant" }, { column = "id", cmp = "IN", value = [1, 2] }]',
+    'require_where = ["id"]',
+    "max_rows = 100",
+    "max_changes = 1",
+    'require_approval = ["DELETE", "UPDATE"]',
+    'approvers = ["dave", "group:ops"]',
+    "expires = 2126-12-03T18:00:00Z",
+  ];
+  const many = Array.from({ length: 9 }, (_, at) => `"c${at}"`);
+  const cases: [entry: string, sentence: string, planned?: string][] = [
+    [
+      grant(
+        "carol",
+        "shop",
+        "ReadOnly",
+        'tables = ["orders"]\ncolumns = ["a", "b", "c"]\nmax_rows = 100',
+      ),
+      "carol can read shop.orders, 3 columns (a, b and c), at most 100 rows.",
+      "carol will be able to read shop.orders, 3 columns (a, b and c), at most 100 rows.",
+    ],
+    [
+      grant("carol", "shop", "ReadWrite", limits.join("\n")),
+      "carol can read and change shop.orders and shop.customer_*, 3 columns (id, total and state), writing only state, only rows where tenant = @tenant and id IN (1, 2), updating and deleting only by id, at most 100 rows, at most 1 change, DELETE and UPDATE only after approval by dave or group ops, until 3 Dec 2126, 18:00 UTC.",
+    ],
+    [
+      grant("carol", "shop", "ReadOnly", `columns = [${many}]`),
+      "carol can read every table of shop, 9 columns (c0, c1, c2, c3, c4, c5 and 3 more).",
+    ],
+    [
+      grant("carol", "a.b", "ReadWrite", 'writable_columns = []\ntables = ["t"]'),
+      "carol can read and change 'a.b'.t, writing no column.",
+    ],
+    [
+      groupGrant("staff:eng", "*", "ReadOnly", 'tables = ["log_*"]'),
+      "Members of the group staff:eng can read log_* in every database.",
+      "Members of the group staff:eng will be able to read log_* in every database.",
+    ],
+    [
+      grant("dora", "shop", "DbAdmin"),
+      "dora can read, change, create and drop every table of shop, and grant roles up to ReadWrite.",
+    ],
+    [
+      grant("dora", "shop", "DbAdmin", "expires = 2126-01-01T00:00:05Z"),
+      "dora can read, change, create and drop every table of shop, until 1 Jan 2126, 00:00:05 UTC.",
+    ],
+    [
+      grant("oona", "shop", "Owner"),
+      "oona can read, change, create and drop every table of shop and the database itself, and grant every role.",
+    ],
+    [
+      grant("root", "*", "Owner"),
+      "root can read, change, create and drop every table and every database, and manage all users, groups and grants.",
+    ],
+    [
+      grant("root", "*", "Owner", 'require_approval = ["DROP"]'),
+      "root can read, change, create and drop every table and every database, DROP only after approval.",
+    ],
+    [
+      grant("eve", "shop", "None"),
+      "eve has no access to shop.",
+      "eve will have no access to shop.",
+    ],
+    [groupGrant("eng", "*", "None"), "Members of the group eng have no access to any database."],
+    [
+      grant("eve", "shop", "None", 'tables = ["pay"]'),
+      "eve has no access to shop.pay.",
+      "eve will have no access to shop.pay.",
+    ],
+  ];
+  for (const [text, sentence, planned] of cases) {
+    const [entry] = checkRecords(Buffer.from(text), "access").grants;
+    if (entry === undefined) throw new Error(text);
+    t.equal(entryInWords(entry), sentence);
+    if (planned !== undefined) t.equal(entryInWords(entry, true), planned);
+  }
+  t.equal(timeInWords(Date.UTC(2026, 11, 31, 9, 5)), "31 Dec 2026, 09:05 UTC");
+});
