@@ -11,6 +11,13 @@ import type {
   Where,
 } from "./model.ts";
 
+/** JSON with exact integers. */
+export function exactJson(value: unknown): string {
+  return JSON.stringify(value, (_key, cell: unknown) =>
+    typeof cell === "bigint" ? JSON.rawJSON(String(cell)) : cell,
+  );
+}
+
 /** Kinds of values. A small number may be added to others. */
 type Kind = "small" | "big" | "double" | "text" | "day";
 /** Columns by name, in their order. */
@@ -90,7 +97,8 @@ function link(choose: Chooser, table: string, { own, names }: Place): string {
 }
 
 function like(choose: Chooser, column: string): Where {
-  const pattern = choose.one("e_", "%é%", "A!%_", "stra!SS!e", "STRA_e", "!%", "%!!", "");
+  const patterns = ["e_", "%é%", "É", "A!%_", "a\\%b", "stra!SS!e", "STRA_e", "!%", "%!!", "%", ""];
+  const pattern = choose.one(...patterns);
   return {
     column,
     value: pattern,
@@ -105,11 +113,18 @@ function comparison(choose: Chooser, columns: Columns): Where {
   const value = () => choose.one(...literals[kind]);
   const cmp = choose.one("=", "!=", ">", "<", ">=", "<=");
   if (kind === "text" && choose.isOneIn(4)) return like(choose, column);
-  switch (choose.bound(5)) {
+  switch (choose.bound(7)) {
     case 0:
       return { column, cmp: choose.one("=", "!="), value: null };
     case 1:
       return { column, cmp: choose.one("IN", "NOT IN"), value: choose.some(3, value) };
+    case 3:
+      return { column, cmp: "BETWEEN", value: [value(), value()] };
+    case 4:
+      return choose.one(
+        { column, cmp: "IN", value: [value(), null] },
+        { column, cmp: choose.one("IN", "NOT IN"), value: [] },
+      );
     case 2: {
       const others = namesOf(columns, (other) => isAlike(other, kind));
       return { column, cmp, other: choose.one(...others) };
@@ -238,17 +253,20 @@ function includes(choose: Chooser, parent: Place, level: number): ModelInclude[]
     .map((_, at) => include(choose, parent, level, at));
 }
 
-const summing: readonly (readonly [fn: string, of: Kind, to: Kind])[] = [
-  ...([
-    ["min", "text", "text"],
-    ["max", "text", "text"],
-    ["max", "day", "day"],
-  ] as const),
-  ...([
-    ["sum", "double", "double"],
-    ["count", "text", "small"],
-    ["max", "big", "big"],
-  ] as const),
+const summing: readonly {
+  readonly fn: string;
+  readonly of: Kind;
+  readonly to: Kind;
+  readonly distinct?: true;
+}[] = [
+  { fn: "min", of: "text", to: "text" },
+  { fn: "max", of: "text", to: "text" },
+  { fn: "max", of: "day", to: "day" },
+  { fn: "sum", of: "double", to: "double" },
+  { fn: "avg", of: "double", to: "double" },
+  { fn: "count", of: "text", to: "small" },
+  { fn: "count", of: "big", to: "small", distinct: true },
+  { fn: "max", of: "big", to: "big" },
 ];
 
 function summary(
@@ -259,17 +277,17 @@ function summary(
   const groups = texts.length === 0 ? [] : [...new Set(choose.some(2, () => choose.one(...texts)))];
   const found: Record<string, Kind> = {};
   for (const name of groups) found[name] = columns[name] ?? "text";
-  const counted = `n${depth}`;
-  const aggregate = [{ fn: "count", as: counted }];
-  found[counted] = "small";
-  for (const [fn, of, to] of [choose.one(...summing), choose.one(...summing)]) {
+  const number = `n${depth}`;
+  const aggregate = [{ fn: "count", as: number }];
+  found[number] = "small";
+  for (const { of, to, ...counted } of choose.some(5, () => choose.one(...summing))) {
     const [column] = namesOf(columns, (kind) => kind === of);
-    const as = `${fn}${of}${depth}`;
+    const as = `${counted.fn}${of}${depth}`;
     if (column === undefined || as in found) continue;
-    aggregate.push(Object.assign({ fn, as }, { column }));
+    aggregate.push(Object.assign({ as, column }, counted));
     found[as] = to;
   }
-  const counts = { column: counted, cmp: choose.one(">", "<="), value: choose.bound(3) };
+  const counts = { column: number, cmp: choose.one(">", "<="), value: choose.bound(3) };
   const having = choose.isOneIn(3)
     ? counts
     : groupCondition(choose, { ...place, columns: found, depth });
@@ -312,7 +330,7 @@ function select(choose: Chooser, depth: number): { query: ModelQuery; columns: C
     ...(choose.isOneIn(2) ? { limit: choose.bound(9) } : {}),
     ...(choose.isOneIn(6) ? { offset: choose.bound(3) } : {}),
   };
-  const any = isIncluding ? 1 + 2 * choose.bound(3) : choose.bound(7);
+  const any = isIncluding ? 1 + 2 * choose.bound(3) : Math.max(choose.bound(6) - 2, 0);
   const way = joined === undefined ? any : Math.max(any, isIncluding ? 3 : 2);
   if (way === 0) {
     const { fields, columns } = summary(choose, place);

@@ -2,17 +2,10 @@
 import { caseCount } from "../kit/nightly.ts";
 import { choicesOf } from "../query/arbitrary.ts";
 import { Chooser } from "../query/arbitrary-selects.ts";
-import { nestedSelect, rowsFor, tableNames, tableTypes } from "./arbitrary-selects.ts";
+import { exactJson, nestedSelect, rowsFor, tableNames, tableTypes } from "./arbitrary-selects.ts";
 import { createTable, dropTable, insert } from "./kit.ts";
 import { answersOf, type ModelTables, rowText } from "./model.ts";
 import { overEach, overSqlite } from "./over-each.ts";
-
-/** JSON with exact integers. */
-function json(value: unknown): string {
-  return JSON.stringify(value, (_key, cell: unknown) =>
-    typeof cell === "bigint" ? JSON.rawJSON(String(cell)) : cell,
-  );
-}
 
 /** Words of the engine's own statements, or close to them, in place of names. */
 const words: Readonly<Record<string, string>> = {
@@ -38,14 +31,14 @@ overEach("generated nested Selects return the rows of relational algebra", async
       tableNames.map((name) => [name, rowsFor(choose)]),
     );
     for (const [name, rows] of Object.entries(tables)) {
-      t.match(await ask(named(json(createTable(name, tableTypes)))), { status: 200 });
-      t.match(await ask(named(json(insert(name, rows)))), { status: 200 });
+      t.match(await ask(named(exactJson(createTable(name, tableTypes)))), { status: 200 });
+      t.match(await ask(named(exactJson(insert(name, rows)))), { status: 200 });
     }
     for (let number = 0; number < 40; number++) {
       const query = nestedSelect(choose);
       const isBatch = number % 8 === 0;
       const Select = { database: "main", ...query };
-      const asked = named(json(isBatch ? { Batch: [{ Select }] } : { Select }));
+      const asked = named(exactJson(isBatch ? { Batch: [{ Select }] } : { Select }));
       const { text } = await ask(asked);
       const answers = named(answersOf(query, tables).map(rowText).join(","));
       const data = isBatch ? `[[${answers}]]` : `[${answers}]`;
@@ -57,7 +50,7 @@ overEach("generated nested Selects return the rows of relational algebra", async
       if (/"having":\{[^{}]*"select"/.test(asked)) seen.groups++;
       if (text === expected) continue;
       t.equal(text, expected, `seed ${seed}: ${asked}`);
-      t.comment(json(tables));
+      t.comment(exactJson(tables));
       return;
     }
     for (const name of tableNames) t.match(await ask(dropTable(named(name))), { status: 200 });
