@@ -68,7 +68,7 @@ import type { PresetServer } from "../features/databases/serve.ts";
 import type { Issuers } from "../features/issuers/issuers.ts";
 import type { McpEndpoint } from "../features/mcp/routes.ts";
 import type { SignIns } from "../features/oauth/client/sign-ins.ts";
-import { resourcesOf } from "../features/oauth/server/protocol.ts";
+import { mcpResources } from "../features/oauth/server/protocol.ts";
 import { openSchema } from "../features/schema/schema.ts";
 import type { Store, StoreReplica } from "../features/store/open.ts";
 import {
@@ -286,7 +286,7 @@ async function openIssuers(
 }
 
 /** Loads nothing without sign-in through a provider, or by its assertions. */
-async function openSignInsOf(
+async function openSignIns(
   { loaded, store, log, opened }: Base,
   revocations: LiveRevocations,
   issuers: Issuers | undefined,
@@ -564,7 +564,7 @@ export async function openGateway(
   const shared = await openShared(base);
   const changes = openChanges(base, access, shared);
   const identity = await openIdentity(base, access, changes, shared);
-  const issuers = await openIssuers(base, () => resourcesOf(gateway.publicUrl));
+  const issuers = await openIssuers(base, () => mcpResources(gateway.publicUrl));
   const credential = openUpstreamCredential(configuration, log, opened);
   const routing = await openUpstream(base, credential);
   const tracing = await openTraces(base, routing);
@@ -604,7 +604,7 @@ export async function openGateway(
     shared,
     approvals,
     issuers,
-    signIns: await openSignInsOf(base, identity.revocations, issuers),
+    signIns: await openSignIns(base, identity.revocations, issuers),
     schema: openSchema(gateway),
     preset,
     mcp: Promise.withResolvers<McpEndpoint>(),

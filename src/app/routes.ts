@@ -158,7 +158,7 @@ function homePage(consoleUrl: () => string | undefined): Endpoint {
   };
 }
 
-export function routesOf(features: Features): Routes {
+export function createRoutes(features: Features): Routes {
   return {
     routerOf: (configuration) =>
       createRouter(

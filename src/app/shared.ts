@@ -12,10 +12,10 @@ import type { Log } from "../core/observe/log.ts";
 import {
   OpenStreams,
   openSessionFile,
-  ownersOf,
   type SessionRegister,
   Sessions,
   type StreamRegister,
+  separateRegisters,
   sessionLimits,
 } from "../features/mcp/proxy/sessions.ts";
 
@@ -82,7 +82,7 @@ export function createShared(
   return {
     throttle,
     hashing,
-    sessions: ownersOf(
+    sessions: separateRegisters(
       openSessions("mcp_sessions", loaded, log, opened),
       openSessions("mcp_tasks", loaded, log, opened),
     ),

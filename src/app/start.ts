@@ -11,7 +11,7 @@ import { parseTarget } from "../core/upstream/target.ts";
 import type { PresetServer } from "../features/databases/serve.ts";
 import { type MemberOptions, type OpenedGateway, openGateway } from "./open-gateway.ts";
 import { hasOwnEngine } from "./own-engine.ts";
-import { routesOf } from "./routes.ts";
+import { createRoutes } from "./routes.ts";
 import type { FirstPassword } from "./service-directory.ts";
 import type { SharedFile } from "./shared.ts";
 
@@ -79,7 +79,7 @@ async function listen(
   // drained.
   const behindListener = opened.use(new AsyncDisposableStack());
   const port = (await member?.claimPort()) ?? server.port;
-  const listener = await openListener(gateway, port, routesOf(features));
+  const listener = await openListener(gateway, port, createRoutes(features));
   const host = server.host.includes(":") ? `[${server.host}]` : server.host;
   const url = `${listener.scheme}://${host}:${listener.port}`;
   gateway.publicUrl ||= url + gateway.basePath;

@@ -50,7 +50,7 @@ import { type CommonOptions, defineCommands, readPlace, readTokenGroups } from "
 import { FAILURE, print, printJson, printList, UsageError } from "./output.ts";
 
 /** @param operation the key of an operation in a query, or the name of a right */
-function permissionsOf(operation: string, { query }: Configuration): readonly PermissionClass[] {
+function readPermissions(operation: string, { query }: Configuration): readonly PermissionClass[] {
   const known = new Map<string, readonly PermissionClass[]>();
   for (const [name, own] of Object.entries(definitions)) known.set(name, permissionsOfAll(own));
   for (const [name, right] of Object.entries(query.operations)) known.set(name, [right]);
@@ -117,7 +117,7 @@ interface QuestionOptions extends CommonOptions {
 async function readQuestion(operation: string, where: string, options: QuestionOptions) {
   const loaded = loadFor(options);
   const place = readPlace(where);
-  const question = { permissions: permissionsOf(operation, loaded.configuration), ...place };
+  const question = { permissions: readPermissions(operation, loaded.configuration), ...place };
   const snapshot = await readAccess(loaded);
   const { via, client } = options;
   return { question, snapshot, context: { via, client, now: Date.now() } };
@@ -328,7 +328,7 @@ function written(value: unknown): string {
   return value === undefined ? "none" : JSON.stringify(value);
 }
 
-function linesOf(change: EffectChange): string[] {
+function describeEffect(change: EffectChange): string[] {
   const { place, gains, loses, limits, before, after } = change;
   const holder = holderName(change.holder);
   const by = `${before.role} to ${after.role}`;
@@ -376,7 +376,7 @@ export function printDifference(before: Snapshot, after: Snapshot, json?: true):
     return;
   }
   const lines = [
-    ...access.flatMap(linesOf),
+    ...access.flatMap(describeEffect),
     ...members.flatMap(({ group, joined, left }) => [
       ...joined.map((name) => `${name} joins the group ${group}`),
       ...left.map((name) => `${name} leaves the group ${group}`),

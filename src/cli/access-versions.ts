@@ -14,6 +14,7 @@ import {
   type AccessVersion,
   accessAt,
   editableUser,
+  exportedVersion,
   planApply,
   planRollback,
   previewAccess,
@@ -21,7 +22,6 @@ import {
   renderAccess,
   replaceAccess,
   usersGone,
-  versionOf,
   versionsBack,
 } from "../features/store/access-store.ts";
 import { operateStore, type StoreOperator, withStore } from "../features/store/open.ts";
@@ -71,7 +71,7 @@ async function applyPlan(
 
 async function applyFile(loaded: LoadedConfiguration, file: string, options: ChangeFlags) {
   const bytes = await readFile(file);
-  const version = versionOf(bytes.toString());
+  const version = exportedVersion(bytes.toString());
   if (version === undefined) {
     throw new Error(
       `${file} does not begin with a version; start from the output of \`${invocation} access export\``,
@@ -111,7 +111,7 @@ function viewVersion({ version, at, author, before, after }: AccessVersion) {
   return { version, at, author, changes: describeDiff(diffSnapshots(before, after)) };
 }
 
-function summaryOf({ changes }: ReturnType<typeof viewVersion>): string {
+function summarizeVersion({ changes }: ReturnType<typeof viewVersion>): string {
   const shown = changes
     .slice(0, SHOWN)
     .map(({ change, ...about }) => [change, ...Object.values(about)].join(" "));
@@ -132,7 +132,7 @@ async function listVersions(options: CommonOptions & { readonly last: number }):
     String(one.version),
     one.at.toISOString(),
     `${one.author.kind} ${plainly(one.author.name)}`,
-    summaryOf(one),
+    summarizeVersion(one),
   ]);
 }
 

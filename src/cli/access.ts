@@ -28,7 +28,7 @@ import { didYouMean } from "../core/base/suggestion.ts";
 import { placeName, splitPlace } from "../core/query/names.ts";
 import { missingNames } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
-import { changeAccess, entriesInWords, readAccess, refusalOf } from "./operator.ts";
+import { changeAccess, entriesInWords, namedRefusal, readAccess } from "./operator.ts";
 import {
   type CommonOptions,
   commandGroup,
@@ -114,7 +114,7 @@ async function listEffective(username: string, options: ListOptions): Promise<vo
   const holder = userHolder(username);
   const isNamed = [...snapshot.groups.values()].some(({ members }) => members.includes(username));
   if (!isKnownHolder(snapshot, holder) && !isNamed) {
-    throw refusalOf("user_not_found", { holder, snapshot });
+    throw namedRefusal("user_not_found", { holder, snapshot });
   }
   const rows = effectiveAccess(snapshot, { username, groups }, Date.now());
   const selected = rows.filter((row) => database === undefined || row.database === database);

@@ -11,10 +11,10 @@ import {
   type Approval,
   type ApprovalDecision,
   type ApprovalStore,
-  type Author,
+  type Approver,
   approvalFileOf,
-  approversOf,
-  summaryOf,
+  approvalSummary,
+  describeApprovers,
 } from "../features/approvals/approval.ts";
 import { openApprovalsIn } from "../features/approvals/approval-file.ts";
 import {
@@ -30,7 +30,7 @@ import { openAsGuest } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
 import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
-import { explain, momentOf, plainly, print, printJson, printList } from "./output.ts";
+import { explain, formatMoment, plainly, print, printJson, printList } from "./output.ts";
 
 const TIMEOUT_MS = 60_000;
 
@@ -80,7 +80,7 @@ async function openApproval(loaded: LoadedConfiguration, id: string, opened: Asy
   throw new Error("unknown approval; `approvals list --all` lists all");
 }
 
-function operator(): Author {
+function operator(): Approver {
   return { kind: "cli", name: systemUser() };
 }
 
@@ -96,9 +96,9 @@ function viewApproval(approval: Approval): object {
     operations,
     operation_count: operationCount,
     rules,
-    asked: momentOf(asked / 1000),
-    expires: momentOf(expires / 1000),
-    decided: decided && momentOf(decided / 1000),
+    asked: formatMoment(asked / 1000),
+    expires: formatMoment(expires / 1000),
+    decided: decided && formatMoment(decided / 1000),
     author,
     reason,
   };
@@ -114,7 +114,7 @@ async function list(options: CommonOptions & { readonly all?: true }): Promise<v
   const cellsOf = (approval: Approval) => {
     const { id, state, username, via, client, expires } = approval;
     const way = client === undefined ? via : `${via} ${plainly(client)}`;
-    return [id, state, username, way, summaryOf(approval), momentOf(expires / 1000)];
+    return [id, state, username, way, approvalSummary(approval), formatMoment(expires / 1000)];
   };
   printList(shown, options, head, cellsOf, viewApproval);
 }
@@ -124,19 +124,19 @@ function describe(approval: Approval): string[] {
   const rules = approval.rules.map((one) => {
     const { entry, boundary, permissions } = one;
     const rule = entry === undefined ? `the boundary ${boundary}` : `the entry for ${entry}`;
-    return `  rule       ${permissions.join(" ")} by ${plainly(rule).replace(/^"|"$/g, "")}; approvers: ${approversOf(one)}`;
+    return `  rule       ${permissions.join(" ")} by ${plainly(rule).replace(/^"|"$/g, "")}; approvers: ${describeApprovers(one)}`;
   });
   const way = client === undefined ? via : `${via}, client ${plainly(client)}`;
   const lines = [
     `Approval ${id}`,
-    `  state      ${state}, until ${momentOf(expires / 1000)}`,
-    `  requester  ${username} (${way}) at ${momentOf(asked / 1000)}`,
-    `  query      ${summaryOf(approval)}`,
+    `  state      ${state}, until ${formatMoment(expires / 1000)}`,
+    `  requester  ${username} (${way}) at ${formatMoment(asked / 1000)}`,
+    `  query      ${approvalSummary(approval)}`,
     ...rules,
   ];
   if (author !== undefined && decided !== undefined) {
     lines.push(
-      `  decided    by ${author.kind} ${plainly(author.name)} at ${momentOf(decided / 1000)}`,
+      `  decided    by ${author.kind} ${plainly(author.name)} at ${formatMoment(decided / 1000)}`,
     );
   }
   if (reason !== undefined) lines.push(`  reason     ${plainly(reason)}`);
@@ -194,10 +194,10 @@ async function decide(id: string, state: ApprovalDecision["state"], options: Dec
   if (!isDone) throw new Error(`${known.id} is already ${approval.state}`);
   if (options.json) return printJson(viewApproval(approval));
   const { username, expires, touched } = approval;
-  if (state === "denied") return print(`Denied: ${summaryOf(approval)} by ${username}.`);
+  if (state === "denied") return print(`Denied: ${approvalSummary(approval)} by ${username}.`);
   const rows = touched === undefined ? "" : ", on the rows that you were shown";
-  const until = momentOf(expires / 1000);
-  print(`Approved: ${summaryOf(approval)} by ${username}${rows}, once, until ${until}.`);
+  const until = formatMoment(expires / 1000);
+  print(`Approved: ${approvalSummary(approval)} by ${username}${rows}, once, until ${until}.`);
 }
 
 const help = `

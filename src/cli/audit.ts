@@ -53,14 +53,14 @@ async function findUnused(snapshot: Snapshot, files: readonly string[], since: n
       return;
     }
     begins ??= Date.parse(time ?? "") || undefined;
-    const user = textOf(/"user":("[^"]+")/.exec(line)?.[1]);
+    const user = parseText(/"user":("[^"]+")/.exec(line)?.[1]);
     if (user === "") return;
     const isSignIn = line.includes('"msg":"console_login"') && line.includes('"outcome":"allowed"');
     const isAllowed = line.includes('"decision":"allow"');
     if (isSignIn || (isAllowed && line.includes('"path":"/api/'))) administrators.add(user);
     if (!isAllowed) return;
     for (const [, written] of line.matchAll(/"entry":("(?:[^"\\]|\\.)+")/g)) {
-      const entries = textOf(written);
+      const entries = parseText(written);
       if (entries.includes(" (group ")) usedByGroups.add(entries);
       for (const entry of entries.split(",")) used.add(`${user} ${entry.trim()}`);
     }
@@ -96,7 +96,7 @@ async function findUnused(snapshot: Snapshot, files: readonly string[], since: n
   return { entries, begins };
 }
 
-function textOf(jsonString = '""'): string {
+function parseText(jsonString = '""'): string {
   return z.string().parse(JSON.parse(jsonString));
 }
 
@@ -196,7 +196,7 @@ async function unused(options: CommonOptions & { readonly since: number }): Prom
   );
 }
 
-function changesOf({ changes }: ReadLine): string[] {
+function changeTexts({ changes }: ReadLine): string[] {
   return changes.map((one) => {
     const [change, ...words] = changeInWords(one);
     return [change, ...words.map(plainly)].join(" ");
@@ -219,7 +219,7 @@ function requestText(line: ReadLine): string[] {
     ...(rows === undefined ? [] : [`rows ${rows}`]),
     ...(format === undefined ? [] : [`as ${format}`]),
     ...(entries.size === 0 ? [] : [`by ${[...entries].join(",")}`]),
-    ...changesOf(line),
+    ...changeTexts(line),
   ];
 }
 
@@ -232,7 +232,7 @@ function eventText(line: ReadLine): string[] {
   const about = [approval, user, client, asked, rows, outcome, place, reason]
     .filter((word) => word !== undefined)
     .map((word) => (word === asked || word === rows ? word : plainly(word)));
-  const changes = changesOf(line);
+  const changes = changeTexts(line);
   return [...by, ...(changes.length > 0 ? changes : [msg, ...about])];
 }
 

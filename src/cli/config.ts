@@ -18,12 +18,12 @@ import { keysDirectoryOf } from "../core/identity/key-file.ts";
 import { expiresSoon, tokenFileOf } from "../core/identity/token-file.ts";
 import { missingNames, openAsGuest } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
-import { inventoryOf, issuedTokens, keysOf, readAccess, revocationsOf } from "./operator.ts";
+import { issuedTokens, keyStore, readAccess, revocationStore, tokenInventory } from "./operator.ts";
 import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
 import {
   explain,
   FAILURE,
-  momentOf,
+  formatMoment,
   plainly,
   print,
   printJson,
@@ -48,8 +48,8 @@ function absent(part: string, text: string): Finding {
 }
 
 async function* checkStore(loaded: LoadedConfiguration): Findings {
-  const keys = await (await keysOf(loaded)).read();
-  const { count } = await (await revocationsOf(loaded)).read();
+  const keys = await (await keyStore(loaded)).read();
+  const { count } = await (await revocationStore(loaded)).read();
   const counts = `${counted(keys.length, "signing key")}, ${counted(count, "revocation")}`;
   yield ok("store", `${storeName(loaded.configuration)} (${counts})`);
   yield* checkAccess(loaded);
@@ -76,7 +76,7 @@ async function* checkDatabase(loaded: LoadedConfiguration): Findings {
 async function* checkKeys(loaded: LoadedConfiguration): Findings {
   const keys = keysDirectoryOf(loaded.serviceDirectory);
   if (existsSync(keys)) {
-    const { length } = await (await keysOf(loaded)).read();
+    const { length } = await (await keyStore(loaded)).read();
     yield ok("signing keys", `${keys} (${length})`);
   } else if (existsSync(loaded.configuration.auth.access_control_file)) {
     const text = `${keys} is created by the next start; tokens issued before will stop working`;
@@ -104,14 +104,14 @@ async function* checkAccess(loaded: LoadedConfiguration): Findings {
   }
   const warning = runAtOnce(administratorWarning(snapshot, loaded.configuration));
   if (warning !== undefined) yield { warning };
-  yield* firstOf(runAtOnce(lintAccess(snapshot, Date.now())));
+  yield* firstWarnings(runAtOnce(lintAccess(snapshot, Date.now())));
   const named = [
     ...entries.map(
       (grant) => [`the entry of ${holderName(grant.holder)} for ${placeOf(grant)}`, grant] as const,
     ),
     ...snapshot.boundaries.map((one) => [`the boundary ${boundaryName(one)}`, one] as const),
   ];
-  yield* firstOf(await missingNames(loaded, snapshot, named));
+  yield* firstWarnings(await missingNames(loaded, snapshot, named));
   for (const { named, database, users } of findCaseConflicts(snapshot, knownDatabases(loaded))) {
     const also = users.length === 0 ? "" : `, also to ${users.join(", ")}`;
     const warning = `the access file names ${named}, but the database is called ${database}; it is denied to everyone${also}`;
@@ -121,7 +121,7 @@ async function* checkAccess(loaded: LoadedConfiguration): Findings {
 
 const MOST_WARNINGS = 50;
 
-function* firstOf(warnings: readonly string[]) {
+function* firstWarnings(warnings: readonly string[]) {
   for (const warning of warnings.slice(0, MOST_WARNINGS)) yield { warning };
   const more = warnings.length - MOST_WARNINGS;
   if (more > 0) yield { warning: `and ${more} more` };
@@ -130,7 +130,7 @@ function* firstOf(warnings: readonly string[]) {
 async function* checkRevocations(loaded: LoadedConfiguration): Findings {
   const file = loaded.configuration.auth.revocations_file;
   if (existsSync(file)) {
-    const { count } = await (await revocationsOf(loaded)).read();
+    const { count } = await (await revocationStore(loaded)).read();
     yield ok("revocations", `${file} (${count})`);
   } else yield absent("revocations", `${file} is created by the first revocation`);
 }
@@ -148,16 +148,16 @@ async function* checkTokens(loaded: LoadedConfiguration): Findings {
   const file = tokenFileOf(loaded.serviceDirectory);
   const isStored = loaded.configuration.store.url !== undefined;
   if (!isStored && !existsSync(file)) return;
-  await (await inventoryOf(loaded)).read();
+  await (await tokenInventory(loaded)).read();
   // The other checks report what else may be broken.
   const tokens = await issuedTokens(loaded).catch(() => undefined);
   if (tokens === undefined) return;
   if (!isStored) yield ok("issued tokens", `${file} (${tokens.length})`);
   const soon = tokens.filter(expiresSoon).map(({ tokenId, name, username, expiresAt }) => {
     const named = name === undefined ? tokenId : `${tokenId} (${plainly(name)})`;
-    return `the token ${named} of ${username} expires at ${momentOf(expiresAt)}`;
+    return `the token ${named} of ${username} expires at ${formatMoment(expiresAt)}`;
   });
-  yield* firstOf(soon);
+  yield* firstWarnings(soon);
 }
 
 /** Yields an error instead of throwing it, so that one run lists everything to fix. */

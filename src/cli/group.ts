@@ -7,7 +7,7 @@ import { isKnownHolder } from "../core/access/snapshot.ts";
 import { actions, bodies } from "../core/administration/actions.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import { loadFor } from "./load.ts";
-import { changeAccess, entriesInWords, readAccess, refusalOf } from "./operator.ts";
+import { changeAccess, entriesInWords, namedRefusal, readAccess } from "./operator.ts";
 import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
 import { print, printList } from "./output.ts";
 
@@ -48,7 +48,7 @@ async function set(name: string, { add = [], remove = [], ...options }: GroupOpt
       (name) => !known.includes(name) && !isKnownHolder(current, userHolder(name)),
     );
     if (unknown !== undefined) {
-      const { message } = refusalOf("user_not_found", {
+      const { message } = namedRefusal("user_not_found", {
         holder: userHolder(unknown),
         snapshot: current,
       });

@@ -8,9 +8,12 @@ async function run(options: CommonOptions): Promise<void> {
   const url = findGateway(options);
   warnIfReadable(url);
   // Loaded on demand, since the protocol library would slow down every other command.
-  const { isTokenRefused, removeResponseTimeouts, rpcErrorOf, StdioBridge } = await import(
-    "../features/mcp/stdio.ts"
-  );
+  const {
+    isTokenRefused,
+    removeResponseTimeouts,
+    toRpcError: rpcErrorOf,
+    StdioBridge,
+  } = await import("../features/mcp/stdio.ts");
   removeResponseTimeouts();
   const bridge = new StdioBridge({
     url,

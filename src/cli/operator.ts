@@ -78,7 +78,7 @@ const messages: Partial<Record<RefusalCode, (about: About) => string>> = {
     `${grantNotFound(about)}; the access file spells this database in another case`,
 };
 
-export function refusalOf(code: RefusalCode, about: About): Refusal {
+export function namedRefusal(code: RefusalCode, about: About): Refusal {
   const message = messages[code]?.(about);
   return new Refusal(code, message === undefined ? {} : { message });
 }
@@ -91,14 +91,14 @@ export async function naming<T>(about: About, work: () => Promise<T>): Promise<T
     if (!(error instanceof Refusal) || messages[error.code] === undefined) throw error;
     // A message of its own is about another name.
     if (error.message !== refusals[error.code][1]) throw error;
-    throw refusalOf(error.code, about);
+    throw namedRefusal(error.code, about);
   }
 }
 
 const stores = new WeakMap<LoadedConfiguration, Promise<StoreOperator>>();
 
 /** Opens the store once per command, which closes it at its end; undefined if all state is in files. */
-export function storeOf(loaded: LoadedConfiguration): Promise<StoreOperator> | undefined {
+export function openOperator(loaded: LoadedConfiguration): Promise<StoreOperator> | undefined {
   if (loaded.configuration.store.url === undefined) return undefined;
   const known = stores.get(loaded);
   if (known !== undefined) return known;
@@ -111,8 +111,8 @@ export function storeOf(loaded: LoadedConfiguration): Promise<StoreOperator> | u
   return opening;
 }
 
-function accessStoreOf(loaded: LoadedConfiguration): Promise<StoreOperator> | undefined {
-  return loaded.configuration.store.access === "store" ? storeOf(loaded) : undefined;
+function openAccessOperator(loaded: LoadedConfiguration): Promise<StoreOperator> | undefined {
+  return loaded.configuration.store.access === "store" ? openOperator(loaded) : undefined;
 }
 
 /**
@@ -135,10 +135,10 @@ export function changeAccess(
     };
     const beforeWrite = async (changes: readonly Change[]) => {
       const user = userLosingTokens(changes);
-      if (user !== undefined) await (await revocationsOf(loaded)).revokeUser(user);
+      if (user !== undefined) await (await revocationStore(loaded)).revokeUser(user);
     };
     const options = { force, beforeWrite };
-    const store = await accessStoreOf(loaded);
+    const store = await openAccessOperator(loaded);
     if (store !== undefined) return (await store.access.change(noted, options)).snapshot;
     if (settings.url !== undefined) throw new Refusal("access_file_read_only");
     const { snapshot, changes } = await changeAccessFile(file, noted, options);
@@ -189,7 +189,7 @@ export async function readAccess(
   loaded: LoadedConfiguration,
   { checkRead = loaded.configuration.auth.check_permissions } = {},
 ): Promise<Snapshot> {
-  const store = await accessStoreOf(loaded);
+  const store = await openAccessOperator(loaded);
   if (store !== undefined) return store.access.snapshot;
   const { auth } = loaded.configuration;
   const file = auth.access_control_file;
@@ -202,16 +202,16 @@ export async function readAccess(
   }
 }
 
-export async function revocationsOf(loaded: LoadedConfiguration): Promise<RevocationStore> {
+export async function revocationStore(loaded: LoadedConfiguration): Promise<RevocationStore> {
   const { auth } = loaded.configuration;
-  const store = await storeOf(loaded);
+  const store = await openOperator(loaded);
   if (store !== undefined) return store.revocations;
   const { revocationsIn } = await import("../core/identity/revocations.ts");
   return revocationsIn(auth.revocations_file, { checkRead: auth.check_permissions });
 }
 
-export async function inventoryOf(loaded: LoadedConfiguration): Promise<TokenInventoryStore> {
-  const store = await storeOf(loaded);
+export async function tokenInventory(loaded: LoadedConfiguration): Promise<TokenInventoryStore> {
+  const store = await openOperator(loaded);
   if (store !== undefined) return store.inventory;
   const { inventoryIn, tokenFileOf } = await import("../core/identity/token-file.ts");
   const { check_permissions: checkRead } = loaded.configuration.auth;
@@ -221,23 +221,23 @@ export async function inventoryOf(loaded: LoadedConfiguration): Promise<TokenInv
 /** The issued tokens that are still accepted, the newest first. */
 export async function issuedTokens(loaded: LoadedConfiguration): Promise<IssuedToken[]> {
   const { acceptedTokens } = await import("../core/identity/token-file.ts");
-  const tokens = (await (await inventoryOf(loaded)).read()).all();
+  const tokens = (await (await tokenInventory(loaded)).read()).all();
   const snapshot = await readAccess(loaded);
-  const revocations = await (await revocationsOf(loaded)).read();
-  const keys = new Set(await (await keysOf(loaded)).names());
+  const revocations = await (await revocationStore(loaded)).read();
+  const keys = new Set(await (await keyStore(loaded)).names());
   return acceptedTokens(tokens, { snapshot, revocations, hasKey: (kid) => keys.has(kid) });
 }
 
-export async function keysOf(loaded: LoadedConfiguration): Promise<KeyStore> {
+export async function keyStore(loaded: LoadedConfiguration): Promise<KeyStore> {
   const { configuration, serviceDirectory } = loaded;
   const { auth } = configuration;
-  const store = await storeOf(loaded);
+  const store = await openOperator(loaded);
   if (store !== undefined) return store.keys;
   const { keyFilesIn, keysDirectoryOf } = await import("../core/identity/key-file.ts");
   return keyFilesIn(keysDirectoryOf(serviceDirectory), { checkRead: auth.check_permissions });
 }
 
-export async function activityOf(loaded: LoadedConfiguration): Promise<KnownActivity> {
+export async function knownActivity(loaded: LoadedConfiguration): Promise<KnownActivity> {
   const { configuration, serviceDirectory } = loaded;
   if (configuration.store.url === undefined) {
     const { activityIn } = await import("../core/observe/activity.ts");

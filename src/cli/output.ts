@@ -82,13 +82,13 @@ function printTable(head: readonly string[], rows: readonly (readonly string[])[
   print([styleText("bold", line(head)), ...lines].join("\n"));
 }
 
-export function momentOf(seconds: number): string {
+export function formatMoment(seconds: number): string {
   return new Date(seconds * 1000).toISOString();
 }
 
 /** Returns null for 0, which means never. */
 export function momentOrNull(seconds: number): string | null {
-  return seconds === 0 ? null : momentOf(seconds);
+  return seconds === 0 ? null : formatMoment(seconds);
 }
 
 export function printJson(value: unknown): void {

@@ -44,7 +44,7 @@ interface TestOptions extends CommonOptions {
 }
 
 /** @throws UsageError */
-async function serverOf({ url, credentialFile: file }: TestOptions): Promise<SuiteServer> {
+async function readServer({ url, credentialFile: file }: TestOptions): Promise<SuiteServer> {
   const { isBaseUrl } = await import("../core/config/addresses.ts");
   // The message omits the URL, which may contain a password.
   if (!isBaseUrl(url) && !/^unix:\/./.test(url)) {
@@ -68,7 +68,7 @@ function printFailure({ title, found = "" }: SuiteCheck): void {
 }
 
 async function test(name: PresetName, options: TestOptions): Promise<void> {
-  const server = await serverOf(options);
+  const server = await readServer(options);
   const { suiteFor } = await import("../features/databases/presets.ts");
   const { runSuite, writeSuiteFiles } = await import("../features/databases/suites.ts");
   const suite = await suiteFor(name);

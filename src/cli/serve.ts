@@ -12,7 +12,7 @@ import type { LoadedConfiguration } from "../core/config/load.ts";
 import { basePathOf, configurationSchema } from "../core/config/schema.ts";
 import { createLog, type Log, logUncaughtErrors, openLogStream } from "../core/observe/log.ts";
 import { workerCount } from "../features/workers/count.ts";
-import { loadFor, searchOf } from "./load.ts";
+import { loadFor, searchOptions } from "./load.ts";
 import { type CommonOptions, defineCommand } from "./options.ts";
 import { FAILURE, print } from "./output.ts";
 import { shutdownSignal } from "./shutdown-signal.ts";
@@ -203,12 +203,12 @@ async function run(options: CommonOptions & { wait?: true }): Promise<void> {
   else logStart(loaded, gateway.facts, { log, workers: workerCount(loaded.configuration) });
   logUncaughtErrors(log);
   const { openLiveConfiguration } = await import("../core/config/reload.ts");
-  const { reloadFailure: failureOf, reportConfiguration } = await import("../core/http/reloads.ts");
-  const live = openLiveConfiguration(loaded, searchOf(options), {
+  const { reloadFailure, reportConfiguration } = await import("../core/http/reloads.ts");
+  const live = openLiveConfiguration(loaded, searchOptions(options), {
     apply: (configuration) => gateway.configure(configuration),
     onReload(reload) {
       reportConfiguration(log, reload);
-      gateway.note({ configurationFailure: failureOf(reload) });
+      gateway.note({ configurationFailure: reloadFailure(reload) });
     },
   });
   // The file may have changed during the start.

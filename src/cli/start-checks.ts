@@ -82,7 +82,7 @@ const reasons: Readonly<Record<string, string>> = {
 };
 
 /** Explains why it cannot be written, as far as that can be checked without writing. */
-function problemOf({ file, isDirectory }: Written): string | undefined {
+function writeProblem({ file, isDirectory }: Written): string | undefined {
   let found = file;
   while (!existsSync(found) && found !== path.dirname(found)) found = path.dirname(found);
   const isThere = found === file;
@@ -105,7 +105,7 @@ function problemOf({ file, isDirectory }: Written): string | undefined {
 /** Describes what a start could not write. Creates and changes nothing. */
 export function writeProblems(loaded: LoadedConfiguration): string[] {
   return writtenByStart(loaded).flatMap((written) => {
-    const problem = problemOf(written);
+    const problem = writeProblem(written);
     return problem === undefined ? [] : [`cannot write ${written.file}: ${problem}`];
   });
 }

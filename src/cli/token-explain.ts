@@ -30,13 +30,13 @@ import { parseSignIn } from "../core/identity/sign-in.ts";
 import { createTokenAuthority } from "../core/identity/token.ts";
 import { Issuers } from "../features/issuers/issuers.ts";
 import { recordedSignIn } from "../features/oauth/client/sign-ins.ts";
-import { resourcesOf, SIGNING_ALGORITHM } from "../features/oauth/server/protocol.ts";
+import { mcpResources, SIGNING_ALGORITHM } from "../features/oauth/server/protocol.ts";
 import { findStateIn, stateDirectoryOf } from "../features/oauth/server/state-file.ts";
 import { createAccessTokens } from "../features/oauth/server/tokens.ts";
 import { loadFor } from "./load.ts";
-import { inventoryOf, keysOf, readAccess, revocationsOf, storeOf } from "./operator.ts";
+import { keyStore, openOperator, readAccess, revocationStore, tokenInventory } from "./operator.ts";
 import type { CommonOptions } from "./options.ts";
-import { FAILURE, momentOf, plainJson, plainly, print, printJson } from "./output.ts";
+import { FAILURE, formatMoment, plainJson, plainly, print, printJson } from "./output.ts";
 
 type View = Readonly<Record<string, unknown>>;
 
@@ -74,12 +74,12 @@ function viewCaller({ snapshot }: State, caller: Omit<Authenticated, "identify">
     client,
     token: tokenId,
     database: subject.tokenDatabase,
-    expires: momentOf(expiresAt),
+    expires: formatMoment(expiresAt),
     entries: entriesFor(snapshot, subject),
   };
 }
 
-function publicUrlOf(configuration: Configuration): string {
+function assumedUrl(configuration: Configuration): string {
   const { server } = configuration;
   const scheme = server.tls.certificate === undefined ? "http" : "https";
   const host = server.host.includes(":") ? `[${server.host}]` : server.host;
@@ -89,14 +89,14 @@ function publicUrlOf(configuration: Configuration): string {
 
 async function explainLogin(loaded: LoadedConfiguration, state: State, token: string) {
   const { auth } = loaded.configuration;
-  const ring = await loadKeyRing(await keysOf(loaded), auth.signing_algorithm);
+  const ring = await loadKeyRing(await keyStore(loaded), auth.signing_algorithm);
   const authority = createTokenAuthority(() => ring, auth.issuer);
   const { snapshot, revocations } = state;
   return viewCaller(state, tokenCaller(snapshot, revocations, authority.verify(token)));
 }
 
 async function explainOpaque(loaded: LoadedConfiguration, state: State, token: string) {
-  const issued = (await (await inventoryOf(loaded)).read()).find(token);
+  const issued = (await (await tokenInventory(loaded)).read()).find(token);
   if (issued === undefined) throw new Refusal("token_invalid", { detail: "unknown_opaque_token" });
   const { tokenId, username: user, name } = issued;
   try {
@@ -110,9 +110,9 @@ async function explainOpaque(loaded: LoadedConfiguration, state: State, token: s
 
 /** An access token of the embedded authorization server. */
 async function explainGranted(loaded: LoadedConfiguration, state: State, token: string) {
-  const issuer = publicUrlOf(loaded.configuration);
+  const issuer = assumedUrl(loaded.configuration);
   const directory = stateDirectoryOf(loaded.serviceDirectory);
-  const shared = (await storeOf(loaded))?.authorization;
+  const shared = (await openOperator(loaded))?.authorization;
   const store = shared?.store ?? findStateIn(directory);
   const keys = shared?.keys ?? keyFilesIn(path.join(directory, "keys"), { checkRead: true });
   if (store === undefined || (await keys.names()).length === 0) {
@@ -158,7 +158,7 @@ async function explainExternal(configuration: Configuration, state: State, token
     const note = `${kind}: only introspection by ${issuer} would tell, which was not asked`;
     return { ...about, verdict: "unknown", asks: introspection.url, note };
   }
-  const resource = resourcesOf(publicUrlOf(configuration));
+  const resource = mcpResources(assumedUrl(configuration));
   const log = pino({ level: "silent" });
   using closing = new DisposableStack();
   const issuers = closing.adopt(new Issuers([settings], () => resource, log), (open) =>
@@ -205,7 +205,7 @@ async function explain(
     if (issuer === configuration.auth.issuer) {
       return { ...accepted, issuer, ...(await explainLogin(loaded, state, token)) };
     }
-    if (hasEmbeddedServer(configuration) && issuer === publicUrlOf(configuration)) {
+    if (hasEmbeddedServer(configuration) && issuer === assumedUrl(configuration)) {
       return { ...accepted, issuer, ...(await explainGranted(loaded, state, token)) };
     }
     return { ...accepted, ...(await explainExternal(configuration, state, token)) };
@@ -246,7 +246,7 @@ export async function explainToken(written: string, options: CommonOptions): Pro
   const token = (written === "-" ? await text(process.stdin) : written).trim();
   const loaded = loadFor(options);
   const snapshot = await readAccess(loaded);
-  const revocations = await (await revocationsOf(loaded)).read();
+  const revocations = await (await revocationStore(loaded)).read();
   const view = {
     ...(await explain(loaded, { snapshot, revocations }, token)),
     ...viewClaims(token),

@@ -20,27 +20,27 @@ import type { KnownActivity } from "../core/observe/activity.ts";
 import { isDatabaseName } from "../core/query/names.ts";
 import {
   type Connection,
-  connectionsOf,
   isConnected,
-  isTokenOf,
+  isTokenUnder,
+  listConnections,
 } from "../features/oauth/server/connections.ts";
 import { findStateIn, stateDirectoryOf } from "../features/oauth/server/state-file.ts";
 import { loadFor } from "./load.ts";
 import {
-  activityOf,
-  inventoryOf,
   issuedTokens,
-  keysOf,
+  keyStore,
+  knownActivity,
+  namedRefusal,
   naming,
   noteChanges,
+  openOperator,
   readAccess,
-  refusalOf,
-  revocationsOf,
-  storeOf,
+  revocationStore,
+  tokenInventory,
 } from "./operator.ts";
 import { type CommonOptions, commandGroup, defineCommands, readExpiry } from "./options.ts";
 import {
-  momentOf,
+  formatMoment,
   momentOrNull,
   plainly,
   print,
@@ -51,7 +51,7 @@ import {
 
 /** Returns undefined if the authorization server has no state. */
 async function openState(loaded: LoadedConfiguration, opened: AsyncDisposableStack) {
-  const shared = await storeOf(loaded);
+  const shared = await openOperator(loaded);
   if (shared !== undefined) return shared.authorization.store;
   const store = findStateIn(stateDirectoryOf(loaded.serviceDirectory));
   opened.defer(async () => store?.close());
@@ -65,11 +65,11 @@ async function listApps(
   username: string | undefined,
 ) {
   const snapshot = await readAccess(loaded);
-  const revocations = await (await revocationsOf(loaded)).read();
+  const revocations = await (await revocationStore(loaded)).read();
   const context = { snapshot: () => snapshot, revocations };
   await using opened = new AsyncDisposableStack();
   const store = await openState(loaded, opened);
-  const connections = store === undefined ? [] : await connectionsOf(store, username);
+  const connections = store === undefined ? [] : await listConnections(store, username);
   const connected = connections.filter((one) => isConnected(context, one));
   return connected.map((one) => ({
     username: one.username,
@@ -77,7 +77,7 @@ async function listApps(
     app: one.appName,
     database: one.database,
     read_only: one.readOnly,
-    allowed: momentOf(one.allowedAt),
+    allowed: formatMoment(one.allowedAt),
     renewed: momentOrNull(one.renewedAt ?? 0),
     last_use: momentOrNull(activity.of(one.username, one.clientId).use),
     called: one.called,
@@ -86,7 +86,7 @@ async function listApps(
 
 async function list(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
-  const activity = await activityOf(loaded);
+  const activity = await knownActivity(loaded);
   const { user } = options;
   const tokens = (await issuedTokens(loaded))
     .filter(({ username }) => user === undefined || username === user)
@@ -127,7 +127,7 @@ async function endConnections(
 ) {
   await using opened = new AsyncDisposableStack();
   const store = await openState(loaded, opened);
-  const selected = store === undefined ? [] : (await connectionsOf(store)).filter(isSelected);
+  const selected = store === undefined ? [] : (await listConnections(store)).filter(isSelected);
   for (const { grantId } of selected) await store?.endGrant(grantId);
   const change = "application ended";
   const changes = selected.map(({ username: user, clientId: client }) => ({
@@ -155,7 +155,7 @@ const wholeToken = /^[\w-]+\.[\w-]+\.[\w-]*$/;
  */
 async function findNamed(loaded: LoadedConfiguration, name: string) {
   if (!isTokenName(name)) return undefined;
-  const known = (await (await inventoryOf(loaded)).read()).all();
+  const known = (await (await tokenInventory(loaded)).read()).all();
   if (![...known].some((token) => token.name === name)) return undefined;
   const named = (await issuedTokens(loaded)).filter((token) => token.name === name);
   if (named.length < 2) return named[0]?.tokenId;
@@ -213,7 +213,7 @@ function readTokenName(text: string): string {
 /** Makes a JWT, and notes its end on the key that signs it. */
 async function signToken(loaded: LoadedConfiguration, request: TokenRequest) {
   const { auth } = loaded.configuration;
-  const keys = await keysOf(loaded);
+  const keys = await keyStore(loaded);
   const ring = await loadKeyRing(keys, auth.signing_algorithm);
   const signed = await createTokenAuthority(() => ring, auth.issuer).issue(request);
   const { token, claims, kid } = signed;
@@ -230,13 +230,13 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   const snapshot = await readAccess(loaded);
   const user = snapshot.users.get(username);
   if (user === undefined)
-    throw refusalOf("user_not_found", { holder: userHolder(username), snapshot });
+    throw namedRefusal("user_not_found", { holder: userHolder(username), snapshot });
   if (user.disabled)
     throw new Error(`${username} is disabled; run \`${invocation} user enable ${username}\` first`);
   const role = await naming({ holder: userHolder(username), database, snapshot }, async () =>
     tokenRole(snapshot, username, database),
   );
-  const revocations = await (await revocationsOf(loaded)).read();
+  const revocations = await (await revocationStore(loaded)).read();
   const request = {
     username,
     database,
@@ -247,10 +247,10 @@ async function issue(username: string, options: IssueOptions): Promise<void> {
   const { token, issued } = options.opaque
     ? createOpaqueToken(request)
     : await signToken(loaded, { ...request, role });
-  await (await inventoryOf(loaded)).add({ ...issued, name });
+  await (await tokenInventory(loaded)).add({ ...issued, name });
   const { tokenId, expiresAt } = issued;
   await noteChanges(loaded, [{ change: "token issued", user: username, token: tokenId }]);
-  const until = momentOf(expiresAt);
+  const until = formatMoment(expiresAt);
   const limit = database === EVERY_DATABASE ? "all databases of the user" : database;
   process.stderr.write(`Token ${tokenId} of ${username} for ${limit}, until ${until}.\n`);
   process.stderr.write(`Revoke it with:  ${invocation} token revoke ${tokenId}\n`);
@@ -268,7 +268,7 @@ async function revoke(written: string | undefined, options: CommonOptions): Prom
   const named = written === undefined ? undefined : await findNamed(loaded, written);
   const ids = written === undefined ? [] : readTokenId(named ?? written, loaded.configuration);
   const [tokenId] = ids;
-  const revocations = await revocationsOf(loaded);
+  const revocations = await revocationStore(loaded);
   if (client !== undefined) {
     const isSelected = (one: Connection) =>
       one.clientId === client && (username === undefined || one.username === username);
@@ -279,7 +279,7 @@ async function revoke(written: string | undefined, options: CommonOptions): Prom
     // Users of an external issuer need no record to have tokens.
     const snapshot = isExternalUsername(username) ? undefined : await readAccess(loaded);
     if (snapshot?.users.has(username) === false) {
-      throw refusalOf("user_not_found", { holder: userHolder(username), snapshot });
+      throw namedRefusal("user_not_found", { holder: userHolder(username), snapshot });
     }
     await revocations.revokeUser(username);
     await noteChanges(loaded, [{ change: "tokens revoked", user: username }]);
@@ -291,7 +291,7 @@ async function revoke(written: string | undefined, options: CommonOptions): Prom
     await noteChanges(loaded, [{ change: "token revoked", token: tokenId }]);
     print(`Revoked the token ${tokenId}.`);
     // Also revoke all other tokens of the same consent.
-    await endConnections(loaded, (connection) => isTokenOf(connection, tokenId));
+    await endConnections(loaded, (connection) => isTokenUnder(connection, tokenId));
   }
 }
 

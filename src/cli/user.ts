@@ -31,14 +31,14 @@ import { DatabaseFiles } from "../engine/sqlite/files.ts";
 import { listDatabases } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import {
-  activityOf,
   changeAccess,
   entriesInWords,
+  knownActivity,
+  namedRefusal,
   naming,
   noteChanges,
   readAccess,
-  refusalOf,
-  revocationsOf,
+  revocationStore,
   unlock,
 } from "./operator.ts";
 import {
@@ -97,7 +97,8 @@ async function addUser(username: string, options: UserOptions): Promise<void> {
   const file = auth.access_control_file;
   const isFirst = isAdmin && store.url === undefined && !existsSync(file);
   const before = isFirst ? emptySnapshot : await readAccess(loaded, { checkRead: false });
-  if (before.users.has(username)) throw refusalOf("user_exists", { holder: userHolder(username) });
+  if (before.users.has(username))
+    throw namedRefusal("user_exists", { holder: userHolder(username) });
   const passwordHash = password
     ? await readNewHash(`Password for ${username}:`, options, loaded.configuration)
     : undefined;
@@ -130,7 +131,7 @@ function accessInWords(entries: string, hasTokenGroups = false): string {
 async function list(options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   const snapshot = await readAccess(loaded);
-  const activity = await activityOf(loaded);
+  const activity = await knownActivity(loaded);
   const unrecorded = usersWithoutRecord(snapshot).map(blankUser);
   const users = [...snapshot.users.values(), ...unrecorded].map((user) => {
     const { login, use } = activity.of(user.username);
@@ -185,7 +186,7 @@ async function act(
   );
   // A user disabled by a manual edit may still have tokens, which would work again after another.
   const isStillDisabled = wasDisabled && users.get(username)?.disabled;
-  if (isStillDisabled) await (await revocationsOf(loaded)).revokeUser(username);
+  if (isStillDisabled) await (await revocationStore(loaded)).revokeUser(username);
   const user = users.get(username);
   if (unlocks && user?.passwordHash !== undefined) {
     await unlock(loaded, username).catch((error: unknown) =>

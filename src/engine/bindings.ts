@@ -8,14 +8,14 @@ import type { RowChangeName } from "./sql/changes.ts";
 
 type Binding = NonNullable<Insert["bind"]>[string];
 
-export function bindingsOf({ fields }: TableOperation): [column: string, Binding][] {
+export function findBindings({ fields }: TableOperation): [column: string, Binding][] {
   return "bind" in fields ? Object.entries(fields.bind ?? {}) : [];
 }
 
 /** True if the number of rows decides whether the Batch is kept. */
 export function isChecked(operation: TableOperation): boolean {
   const { fields } = operation;
-  return ("expect" in fields && fields.expect !== undefined) || bindingsOf(operation).length > 0;
+  return ("expect" in fields && fields.expect !== undefined) || findBindings(operation).length > 0;
 }
 
 function unexpected(element: number, expected: number, affected: number, why: string) {
@@ -46,7 +46,7 @@ export class Bindings {
 
   constructor(operations: readonly TableOperation[]) {
     this.#operations = operations;
-    for (const [, { element, column }] of operations.flatMap(bindingsOf)) {
+    for (const [, { element, column }] of operations.flatMap(findBindings)) {
       const columns = this.#wanted.get(element) ?? new Set();
       this.#wanted.set(element, columns.add(column));
     }
@@ -62,7 +62,7 @@ export class Bindings {
     isPreview = false,
   ): Operation<RowChangeName> {
     const wanted = this.#wanted.get(element);
-    if (wanted === undefined && bindingsOf(operation).length === 0) return operation;
+    if (wanted === undefined && findBindings(operation).length === 0) return operation;
     const { returning: own = isPreview ? ["*"] : [] } = operation.fields;
     const returning = wanted && { returning: [...own, ...wanted] };
     switch (operation.name) {
@@ -98,7 +98,7 @@ export class Bindings {
     if (row === undefined || affected !== 1) {
       throw unexpected(element, 1, affected, "bind in a later element requires exactly one");
     }
-    const members = membersOf(row);
+    const members = rowMembers(row);
     const values = Array.from(wanted, (name) => [name, parseExact(String(members.get(name)))]);
     this.#rows.set(element, Object.fromEntries(values));
   }
@@ -115,7 +115,7 @@ export class Bindings {
     const hidden = wanted.filter((name) => !isReturned(name));
     if (hidden.length === 0) return rows;
     return rows.map((row) => {
-      const members = membersOf(row);
+      const members = rowMembers(row);
       for (const name of hidden) members.delete(name);
       return writeMembers(members).toString();
     });
@@ -126,7 +126,7 @@ export class Bindings {
     const { cause } = refusal;
     const unplaced = cause instanceof EngineRefusal ? cause : refusal;
     for (const [at, operation] of this.#operations.entries()) {
-      for (const [target, source] of bindingsOf(operation)) {
+      for (const [target, source] of findBindings(operation)) {
         const isSource = source.element === element && source.column === unplaced.column;
         const isTarget = at === element && target === unplaced.column;
         if (isSource || isTarget) return unplaced.at(`bind.${target}`).atElement(at);
@@ -151,7 +151,7 @@ function joined(row: Row, bound: Row, place: string): Row {
   throw new EngineRefusal("duplicate_column", problem);
 }
 
-function membersOf(row: string): Map<string, Buffer> {
+function rowMembers(row: string): Map<string, Buffer> {
   const members = new Map<string, Buffer>();
   runAtOnce(visitCheckedMembers(Buffer.from(row), (key, value) => members.set(key, value)));
   return members;

@@ -20,7 +20,7 @@ import {
 } from "../core/upstream/database.ts";
 import { HealthCheck } from "../core/upstream/health-check.ts";
 import { callerLimits, EngineRefusal } from "./refusal.ts";
-import { type Answer, bytesOf, type RowForm, type RowStream } from "./spool.ts";
+import { type Answer, answerBytes, type RowForm, type RowStream } from "./spool.ts";
 import type { Store } from "./store.ts";
 
 const mediaTypes: Readonly<Record<RowForm, string>> = {
@@ -41,8 +41,8 @@ interface Range {
  */
 export function preferredForm(accept: string | undefined): RowForm {
   if (accept === undefined || accept === "*/*" || accept === "application/json") return "json";
-  const ranges = accept.split(",").flatMap(rangeOf);
-  const rated = forms.map((form) => ({ form, ...matchOf(mediaTypes[form], ranges) }));
+  const ranges = accept.split(",").flatMap(parseRange);
+  const rated = forms.map((form) => ({ form, ...bestMatch(mediaTypes[form], ranges) }));
   const [best] = rated
     .filter(({ quality }) => quality > 0)
     .sort((one, other) => other.quality - one.quality || other.precision - one.precision);
@@ -50,7 +50,7 @@ export function preferredForm(accept: string | undefined): RowForm {
 }
 
 /** The most specific range for a media type; its precision is 2 for a named type. */
-function matchOf(mediaType: string, ranges: readonly Range[]) {
+function bestMatch(mediaType: string, ranges: readonly Range[]) {
   const [type = ""] = mediaType.split(";");
   const patterns = ["*/*", `${type.slice(0, type.indexOf("/"))}/*`, type];
   for (const precision of [2, 1, 0]) {
@@ -61,7 +61,7 @@ function matchOf(mediaType: string, ranges: readonly Range[]) {
 }
 
 /** Empty for an invalid media range, and for one with a parameter that no offer has. */
-function rangeOf(text: string): Range[] {
+function parseRange(text: string): Range[] {
   const [type = "", ...parameters] = text.split(";").map((part) => part.trim().toLowerCase());
   let quality = 1;
   for (const parameter of parameters) {
@@ -189,7 +189,7 @@ export class EngineDatabase implements Database, DatabaseTarget {
     const output = new Drain(sink, this.#options.clientTimeoutMs, client);
     let sent = 0;
     // Leaving the loop closes the file of a long answer.
-    for await (const piece of bytesOf(answer)) {
+    for await (const piece of answerBytes(answer)) {
       if (sink.isGone) return;
       if (sent === 0) sink.begin(200, { rawHeaders: jsonHead(byteLength) });
       sent += piece.length;

@@ -8,7 +8,7 @@ import type {
   ReadingName,
   TableOperation,
 } from "../core/query/tree.ts";
-import { Bindings, bindingsOf, requireExpected } from "./bindings.ts";
+import { Bindings, findBindings, requireExpected } from "./bindings.ts";
 import { LimitCounter } from "./limits.ts";
 import { EngineRefusal } from "./refusal.ts";
 import type { Operations, QueryContext, Session } from "./remote/dialect.ts";
@@ -102,7 +102,7 @@ async function performBatch<Leased extends Session>(
       continue;
     }
     // The rows that it binds must be known.
-    if (bindingsOf(operation).length > 0) await writeAnswers();
+    if (findBindings(operation).length > 0) await writeAnswers();
     const sent = isUnlimited ? session.lastSent?.() : undefined;
     const answer = performElement();
     answers.push(answer);
@@ -127,7 +127,7 @@ async function inElement<Leased extends Session, Result>(
 }
 
 /** @throws EngineRefusal `database_not_found` for a database that no query can name */
-export function contextOf<Leased extends Session>(
+export function openContext<Leased extends Session>(
   dialect: Operations<Leased>,
   session: Leased,
   database: string,
@@ -143,7 +143,7 @@ export async function describeSchema<Leased extends Session>(
   database: string,
   table: string | undefined,
 ): Promise<object> {
-  const context = contextOf(dialect, session, database);
+  const context = openContext(dialect, session, database);
   if (table === undefined) return tableList(await dialect.listTables(context));
   return dialect.describeTable(context, table);
 }
@@ -153,7 +153,7 @@ async function perform<Leased extends Session>(
   operation: TableOperation,
   element = 0,
 ): Promise<Iterable<string>> {
-  const context = contextOf(dialect, session, operation.fields.database, counter);
+  const context = openContext(dialect, session, operation.fields.database, counter);
   if (isReading(operation)) {
     await read(dialect, context, operation, spool);
     return [];
@@ -206,7 +206,7 @@ async function previewOne<Leased extends Session>(
   limit: number,
 ): Promise<void> {
   const { touched } = counter;
-  const context = contextOf(dialect, session, operation.fields.database, counter);
+  const context = openContext(dialect, session, operation.fields.database, counter);
   requireShortLists(operation.fields);
   const digest = touched && (await dialect.digestAffected(context, operation));
   const visible = counter.columnsOf(element);

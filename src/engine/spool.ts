@@ -146,13 +146,13 @@ export class Spool implements RowOutput {
 }
 
 /** The bytes of an answer. Closes its file when it was read. */
-export function bytesOf({ body }: Answer): AsyncIterable<Buffer> | Iterable<Buffer> {
+export function answerBytes({ body }: Answer): AsyncIterable<Buffer> | Iterable<Buffer> {
   if (typeof body === "number") return createReadStream("", { fd: body, start: 0 });
   return [Buffer.from(body.buffer, body.byteOffset, body.byteLength)];
 }
 
 export async function answerText(answer: Answer): Promise<string> {
-  return Buffer.concat(await Array.fromAsync(bytesOf(answer))).toString();
+  return Buffer.concat(await Array.fromAsync(answerBytes(answer))).toString();
 }
 
 const readAt = promisify(read);

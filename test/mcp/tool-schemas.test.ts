@@ -8,7 +8,7 @@ import { definitions, operationNames } from "../../src/core/query/operations.ts"
 import { parseQuery } from "../../src/core/query/parse.ts";
 import { decodeHeaderValue, encodeHeaderValue } from "../../src/features/mcp/message.ts";
 import { readHeaderDeclarations } from "../../src/features/mcp/stdio.ts";
-import { toolNameOf } from "../../src/features/mcp/tool-definitions.ts";
+import { operationTool } from "../../src/features/mcp/tool-definitions.ts";
 import { ask } from "../kit/client.ts";
 import { openEmbedded } from "./kit.ts";
 import { statelessCall } from "./messages.ts";
@@ -127,7 +127,7 @@ for (const level of ["full", "core"] as const) {
         const holds = new Ajv2020({ allowUnionTypes: true }).compile(inputSchema);
         t.ok(holds(examples[0]), `${name}: ${JSON.stringify(holds.errors)}`);
         t.notOk(holds({ ...Object(examples[0]), more: 1 }), `${name}: another field`);
-        const operation = operationNames.find((operation) => toolNameOf(operation) === name);
+        const operation = operationNames.find((operation) => operationTool(operation) === name);
         if (operation === undefined) continue;
         const body = Buffer.from(JSON.stringify({ [operation]: examples[0] }));
         t.equal(parseQuery(body, grammar).accesses.length, 1, name);

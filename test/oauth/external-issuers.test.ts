@@ -4,7 +4,7 @@ import { exportJWK, UnsecuredJWT } from "jose";
 import { pino } from "pino";
 import t, { type Test } from "tap";
 import { Issuers } from "../../src/features/issuers/issuers.ts";
-import { resourcesOf } from "../../src/features/oauth/server/protocol.ts";
+import { mcpResources } from "../../src/features/oauth/server/protocol.ts";
 import { refusedBy } from "../access/kit.ts";
 import { encodePart } from "../identity/forge.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -165,14 +165,14 @@ t.test("scopes may be text or a list, in scope or else in scp", async (t) => {
 
 t.test("each name of a local resource is an audience of its tokens", async (t) => {
   const issuer = await TestIssuer.start(t);
-  const names = resourcesOf("http://127.0.0.1:8080");
+  const names = mcpResources("http://127.0.0.1:8080");
   const hosts = ["127.0.0.1", "localhost", "[::1]"];
   t.strictSame(
     names,
     hosts.map((host) => `http://${host}:8080/mcp`),
   );
-  t.equal(resourcesOf("http://[::]:8080").length, 4);
-  t.strictSame(resourcesOf("https://gate.example.com"), [resource]);
+  t.equal(mcpResources("http://[::]:8080").length, 4);
+  t.strictSame(mcpResources("https://gate.example.com"), [resource]);
   const log = pino({ level: "silent" });
   const issuers = new Issuers([issuerSettings(issuer.url)], () => names, log);
   t.teardown(() => issuers.close());

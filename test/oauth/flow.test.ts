@@ -5,7 +5,7 @@ import t, { type Test } from "tap";
 import { epochSeconds } from "../../src/core/base/clock.ts";
 import { Refusal } from "../../src/core/base/refusal.ts";
 import { keyFilesIn } from "../../src/core/identity/key-file.ts";
-import { metadataPathsOf } from "../../src/features/oauth/server/protocol.ts";
+import { metadataPaths } from "../../src/features/oauth/server/protocol.ts";
 import { openSigningKeys } from "../../src/features/oauth/server/tokens.ts";
 import { grant, refusedBy } from "../access/kit.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -27,7 +27,7 @@ import {
 
 t.test("the metadata names the endpoints under the public URL", async (t) => {
   const setting = await openOAuthSetup(t);
-  for (const name of metadataPathsOf("")) {
+  for (const name of metadataPaths("")) {
     const answer = await fetch(setting.url + name, {
       headers: { "x-forwarded-host": "evil.example", "x-forwarded-proto": "https" },
     });

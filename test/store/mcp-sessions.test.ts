@@ -3,7 +3,7 @@ import path from "node:path";
 import type { EventStore, JSONRPCMessage, McpServer } from "@modelcontextprotocol/server";
 import t, { type Test } from "tap";
 import { sessionLimits } from "../../src/features/mcp/proxy/sessions.ts";
-import { keyOf } from "../../src/features/store/secrets.ts";
+import { hashId } from "../../src/features/store/secrets.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { revision, send } from "../journeys/mcp.ts";
 import { open } from "../kit/client.ts";
@@ -174,7 +174,7 @@ t.test("idle sessions expire, and the oldest one makes room for a new one", asyn
   t.notOk(await others.use("\ns1", "carol"), "a task is no session");
   sessions.end("s1");
   await eventually("it is forgotten", async () => {
-    const key = keyOf("s1");
+    const key = hashId("s1");
     const rows = await store.sql(`select from gatehouse.mcp_sessions where key = '${key}'`);
     return rows.length === 0;
   });

@@ -7,7 +7,7 @@ import { randomBytes } from "node:crypto";
 import { parseArgs } from "node:util";
 import t from "tap";
 import { epochSeconds } from "../../src/core/base/clock.ts";
-import { keyOf } from "../../src/features/store/secrets.ts";
+import { hashId } from "../../src/features/store/secrets.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { send } from "../journeys/mcp.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -52,7 +52,7 @@ async function openCodes(): Promise<() => Promise<Record<string, string>>> {
   const { callback, clientId, verifier, redirectUri } = await authorize(balancer, alice);
   const { store: state } = (await openOperator(t, store)).authorization;
   const code = callback.searchParams.get("code") ?? "";
-  const issued = JSON.parse((await state.find("AuthorizationCode", keyOf(code)))?.payload ?? "");
+  const issued = JSON.parse((await state.find("AuthorizationCode", hashId(code)))?.payload ?? "");
   const grant = JSON.parse((await state.find("Grant", issued.grantId))?.payload ?? "");
 
   async function put(model: string, id: string, content: object, grantId?: string): Promise<void> {
@@ -67,7 +67,7 @@ async function openCodes(): Promise<() => Promise<Record<string, string>>> {
     );
     if (next === undefined || grantId === undefined) throw new Error("no ids");
     await put("Grant", grantId, { ...grant, jti: grantId });
-    await put("AuthorizationCode", keyOf(next), { ...issued, grantId }, grantId);
+    await put("AuthorizationCode", hashId(next), { ...issued, grantId }, grantId);
     return {
       grant_type: "authorization_code",
       client_id: clientId,

@@ -12,7 +12,7 @@ import { createLog } from "../../src/core/observe/log.ts";
 import { Metrics, MetricsAggregation } from "../../src/core/observe/metrics.ts";
 import { addressLimit } from "../../src/features/oauth/server/http.ts";
 import { openWorkerHandlers } from "../../src/features/workers/calls.ts";
-import { configurationOf, workerCount } from "../../src/features/workers/count.ts";
+import { workerConfiguration, workerCount } from "../../src/features/workers/count.ts";
 import { forwardLines, preloadFlags } from "../../src/features/workers/start.ts";
 import { installNothing } from "../commands/kit.ts";
 import { CTRL_C, noTerminal, Terminal } from "../commands/terminal.ts";
@@ -76,7 +76,7 @@ t.test("limits of the whole gateway are divided without remainder", (t) => {
     server: { workers: 3, max_buffered_bytes: 100_000_001 },
     upstream: { url: "postgres://app@db/app", connections: 64 },
   });
-  const shares = numbers.map((number) => configurationOf(configuration, 3, number));
+  const shares = numbers.map((number) => workerConfiguration(configuration, 3, number));
   const bodies = shares.map(({ server }) => server.max_buffered_bytes);
   t.strictSame(bodies, [33_333_334, 33_333_334, 33_333_333]);
   t.strictSame(

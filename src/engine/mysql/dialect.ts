@@ -48,21 +48,21 @@ import { parseAddress } from "./address.ts";
 import { computingIn } from "./compute.ts";
 import { MysqlConnection } from "./connection.ts";
 import {
-  duplicateKeyOf,
   failures,
+  findDuplicateKey,
+  findUnfitPlace,
   isDuplicate,
   requiredColumn,
   ServerError,
-  unfitPlaceOf,
 } from "./failures.ts";
 import {
-  commentOf,
   kindOfNew,
   LONGLONG,
   type MysqlKind,
-  markOf,
   newType,
+  readMark,
   typeWords,
+  writeMark,
 } from "./kinds.ts";
 import type { MysqlContext, MysqlSession, Raw, RawRow } from "./session.ts";
 import {
@@ -108,8 +108,8 @@ async function describeTable(context: MysqlContext, name: string): Promise<Table
   const facts = new Map(found.map(([column, ...rest]) => [String(column), rest]));
   return describe(
     Array.from(columns.values(), (column) => {
-      const [value, remark, references] = textsOf(facts.get(column.name) ?? []);
-      const isMark = markOf(remark ?? "") !== undefined;
+      const [value, remark, references] = rowTexts(facts.get(column.name) ?? []);
+      const isMark = readMark(remark ?? "") !== undefined;
       return {
         ...column,
         isSerial: column.isIdentity,
@@ -123,13 +123,13 @@ async function describeTable(context: MysqlContext, name: string): Promise<Table
     keys,
     {
       isView: Number(isView) === 1,
-      comment: textsOf([comment ?? null])[0],
+      comment: rowTexts([comment ?? null])[0],
       rows: rows == null ? undefined : Number(rows),
     },
   );
 }
 
-function textsOf(row: RawRow): (string | undefined)[] {
+function rowTexts(row: RawRow): (string | undefined)[] {
   return row.map((value) => (value === null ? undefined : String(value)));
 }
 
@@ -143,12 +143,12 @@ const options = {
   /** Keeps which row of the query the server blames. */
   noteRow(error: unknown, part: readonly Row[], all: readonly Row[]) {
     if (!(error instanceof ServerError)) return;
-    const row = part[unfitPlaceOf(error).row - 1];
+    const row = part[findUnfitPlace(error).row - 1];
     if (row !== undefined) error.row = all.indexOf(row);
   },
 };
 
-async function targetOf(context: MysqlContext, name: string): Promise<Target<Raw>> {
+async function findTarget(context: MysqlContext, name: string): Promise<Target<Raw>> {
   const { session, schema } = context;
   const table = await readChangedTable(context, name);
   const destination = { session, table, name: sql.id(schema, name) };
@@ -287,7 +287,7 @@ function declare(
   const typeName = keyName ?? type.name;
   const collated = type.isText ? sql` character set utf8mb4 collate ${collation}` : sql``;
   const numbering = type.isSerial ? sql` auto_increment` : sql``;
-  const comment = type.mark && sql`comment ${sql.lit(commentOf(type.mark))}`;
+  const comment = type.mark && sql`comment ${sql.lit(writeMark(type.mark))}`;
   const isJson = type.mark === "json";
   return {
     type: sql`${sql.raw(typeName)}${collated}${numbering}`,
@@ -296,14 +296,16 @@ function declare(
     constraint: isJson ? sql`${comment} check (json_valid(${sql.id(name)}))` : comment,
     literal(value) {
       const kind = kindOfNew({ ...type, name: typeName });
-      const literal = sql.raw(literalOf(value, storedValue({ name, type: declared, kind }, value)));
+      const literal = sql.raw(
+        sqlLiteral(value, storedValue({ name, type: declared, kind }, value)),
+      );
       // For a long column, MySQL takes an expression but no literal.
       return typeName.startsWith("long") ? sql`(${literal})` : literal;
     },
   };
 }
 
-function literalOf(value: PresentValue, stored: unknown): string {
+function sqlLiteral(value: PresentValue, stored: unknown): string {
   if (Buffer.isBuffer(stored)) return `x'${stored.toString("hex")}'`;
   if (typeof stored === "string") return `'${stored.replace(/['\\]/g, "\\$&")}'`;
   return numberText(value) ?? String(Number(value));
@@ -406,7 +408,7 @@ async function explain(
     return new EngineRefusal(code, message, { constraint: { kind: "not_null" }, cause: error });
   }
   if (!isDuplicate(error)) return unfitCell(error, schema, table, fields);
-  const { key, table: holder = table.name } = duplicateKeyOf(error);
+  const { key, table: holder = table.name } = findDuplicateKey(error);
   const found = holder === table.name ? await session.rows(keys) : [];
   const columns = found.filter(([name]) => name === key).map(([, , column]) => column ?? null);
   if (columns.length === 0 || columns.includes(null)) return undefined;
@@ -433,7 +435,7 @@ function unfitCell(
   table: Target<Raw>["table"],
   { set = {}, values }: RowChange,
 ): EngineRefusal | undefined {
-  const place = unfitPlaceOf(error);
+  const place = findUnfitPlace(error);
   const column = table.columns.get(place.column ?? "");
   const row = values === undefined ? set : values[error.row ?? -1];
   const isOwn =
@@ -456,11 +458,11 @@ const onRows = rowOperations<MysqlSession, Raw, MysqlKind>({
   keysSql,
   selectDialect: ({ server }) => dialectOf(server.collation),
   rowSource,
-  targetOf,
+  targetOf: findTarget,
   explain,
 });
 
-export const { planOf } = onRows;
+export const { planReading: planOf } = onRows;
 
 const mysql: Dialect<MysqlSession> = {
   name: "MySQL",

@@ -1,6 +1,13 @@
 import { RowTooLong } from "../refusal.ts";
 import { ConnectionLost, type Origin } from "../remote/dialect.ts";
-import { failed, failuresOf, type Refused, refused, worded, wordsOf } from "../remote/failures.ts";
+import {
+  createFailures,
+  failed,
+  type Refused,
+  refused,
+  safeWords,
+  worded,
+} from "../remote/failures.ts";
 import { brokenKey, elsewhere, tableNamed, violated, violations } from "../sql/answers.ts";
 
 /** By error number of MySQL or MariaDB. */
@@ -53,18 +60,18 @@ const transient = new Set([1020, 1205, 1213, 1412, 1615]);
 
 const timeouts = new Set([1317, 1969, 3024]);
 
-export const failures = failuresOf<ServerError>({
+export const failures = createFailures<ServerError>({
   isAnswer: (error) => error instanceof ServerError,
   read(error, origin) {
     const { number, state, text } = error;
-    const words = wordsOf(text, origin);
+    const words = safeWords(text, origin);
     if (isRaised(error)) return worded(refused.byTrigger, words);
     if (isFileError(error)) return refused.storage;
     if (unavailable.has(number)) return refused.unavailable;
     if (reasons.has(number)) return failed(origin, undefined, reasons.get(number));
     const broken = brokenObject(error, origin);
     if (broken !== undefined) return failed(origin, broken);
-    const known = violationOf(error, origin) ?? refusals.get(number);
+    const known = translateViolation(error, origin) ?? refusals.get(number);
     if (known !== undefined) return known;
     if (state.startsWith("22")) return worded(refused.unfit, words);
     if (state.startsWith("23")) return violations.other(tableNamed(origin?.tables[0]), "");
@@ -126,14 +133,17 @@ export function isDuplicate(error: unknown): error is ServerError {
 }
 
 /** The unique key that already has the value. MySQL 8 puts its table in front, MariaDB does not. */
-export function duplicateKeyOf({ text }: ServerError): { key: string; table?: string | undefined } {
+export function findDuplicateKey({ text }: ServerError): {
+  key: string;
+  table?: string | undefined;
+} {
   const name = / for key '([^']+)'$/.exec(text)?.[1] ?? "";
   const dot = name.indexOf(".");
   return { key: name.slice(dot + 1), table: dot < 0 ? undefined : name.slice(0, dot) };
 }
 
 /** Takes only names from fixed places of the server's text, which also quotes values. */
-function violationOf(error: ServerError, origin: Origin | undefined): Refused | undefined {
+function translateViolation(error: ServerError, origin: Origin | undefined): Refused | undefined {
   const { number, text } = error;
   const place = tableNamed(origin?.tables[0]);
   const ofQuery = { table: origin?.tables[0] };
@@ -143,7 +153,7 @@ function violationOf(error: ServerError, origin: Origin | undefined): Refused | 
       return violations.required(place, requiredColumn(error) ?? "", ofQuery);
     case 1062:
     case 1586: {
-      const { key, table } = duplicateKeyOf(error);
+      const { key, table } = findDuplicateKey(error);
       const isOwn = table === undefined || origin?.tables.includes(table);
       const found = isOwn ? { name: key, table: table ?? ofQuery.table } : {};
       return violations.unique(isOwn ? place : elsewhere, ` (constraint "${key}")`, found);
@@ -208,7 +218,7 @@ function foreignKeyViolation(number: number, text: string, origin: Origin | unde
 }
 
 /** Where the server says that a value does not fit. MariaDB names database and table too. */
-export function unfitPlaceOf({ text }: ServerError) {
+export function findUnfitPlace({ text }: ServerError) {
   const found =
     / for column (?:`([^`]+)`\.`([^`]+)`\.)?[`']([^`']+)[`'] at row (\d+)$/.exec(text) ?? [];
   const [, schema, table, column, row] = found;

@@ -18,13 +18,13 @@ import type {
 } from "../sql/scope.ts";
 import {
   cellText,
+  decimalPlaces,
   decodeBase64,
-  integerOf,
+  findMeasure,
   isDay,
   isRoundedInteger,
-  measureOf,
   numberText,
-  placesOf,
+  toInteger,
   trimTrailingZeros,
   withoutSpace,
 } from "../sql/values.ts";
@@ -90,7 +90,7 @@ export function newType(type: string): NewType | undefined {
 export function kindOfNew({ name, mark }: NewType): MysqlKind {
   const columnType = name === "boolean" ? "tinyint(1)" : name;
   const [, dataType = "", first, scale] = /^(\w+)(?:\((\d+)(?:,(\d+))?\))?$/.exec(columnType) ?? [];
-  return kindOf({
+  return findKind({
     dataType,
     columnType,
     mark,
@@ -104,13 +104,13 @@ export function kindOfNew({ name, mark }: NewType): MysqlKind {
 
 const markPrefix = "gatehouse:";
 
-export function commentOf(mark: Mark): string {
+export function writeMark(mark: Mark): string {
   return markPrefix + mark;
 }
 
-export function markOf(comment: string): Mark | undefined {
+export function readMark(comment: string): Mark | undefined {
   const marks = ["json", "uuid", "timestamp", "numeric", "boolean"] as const;
-  return marks.find((mark) => comment === commentOf(mark));
+  return marks.find((mark) => comment === writeMark(mark));
 }
 
 interface TypeDescription {
@@ -235,7 +235,7 @@ const uuidForm = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
 const uuids = formed("text", (text) => (uuidForm.test(text) ? text.toLowerCase() : undefined));
 
-function membersOf(columnType: string): string[] {
+function enumMembers(columnType: string): string[] {
   return Array.from(columnType.matchAll(/'((?:[^']|'')*)'/g), ([, member = ""]) =>
     member.replaceAll("''", "'"),
   );
@@ -258,12 +258,12 @@ function integers(isUnsigned: boolean): Codec {
 }
 
 function signedInteger(value: PresentValue): Bound | undefined {
-  const integer = integerOf(value);
+  const integer = toInteger(value);
   return integer === undefined ? undefined : LONGLONG(integer);
 }
 
 function unsignedInteger(value: PresentValue): Bound | undefined {
-  const integer = typeof value === "bigint" ? value : integerOf(value);
+  const integer = typeof value === "bigint" ? value : toInteger(value);
   if (integer === undefined || integer < 0n || integer > LARGEST_UNSIGNED) return undefined;
   return LONGLONG.unsigned(integer);
 }
@@ -275,7 +275,7 @@ function decimals({ scale, columnType }: TypeDescription, isTrimmed: boolean): C
     family: "decimal",
     store(value) {
       const text = numberText(value);
-      return text === undefined || placesOf(text) > scale ? undefined : decimalSql(text);
+      return text === undefined || decimalPlaces(text) > scale ? undefined : decimalSql(text);
     },
     compare: anyNumber,
     encode(raw) {
@@ -313,20 +313,20 @@ function decimalSql(text: string): Fragment | undefined {
 }
 
 /** Refuses integers that a double would round. */
-const doubles: Codec = { family: "double", store: doubleOf, encode: String };
+const doubles: Codec = { family: "double", store: toDouble, encode: String };
 
 /** 32-bit floats, written with the fewest digits that distinguish them. */
 const floats: Codec = {
   family: "double",
-  store: doubleOf,
+  store: toDouble,
   compare(value) {
-    const double = doubleOf(value);
+    const double = toDouble(value);
     return double === undefined ? undefined : Math.fround(double);
   },
   encode: (raw) => shortest(Number(raw)),
 };
 
-function doubleOf(value: PresentValue): number | undefined {
+function toDouble(value: PresentValue): number | undefined {
   const text = isRoundedInteger(value) ? undefined : numberText(value);
   return text === undefined ? undefined : finite(text);
 }
@@ -388,7 +388,7 @@ function readLocal(text: string): string | undefined {
 function readInstant(text: string): string | undefined {
   const [, day = "", clock = "00:00:00", zone = "Z"] = momentForm.exec(text) ?? [];
   const [, hour, minute, second = "00", fraction = ""] = clockForm.exec(clock) ?? [];
-  const offset = offsetOf(zone);
+  const offset = zoneOffset(zone);
   if (readDay(day) === undefined || hour === undefined || offset === undefined) return undefined;
   // A date with zeros has no moment that an offset could move.
   if (isPartial(day) && offset !== 0) return undefined;
@@ -406,7 +406,7 @@ function writeTime(text: string): string {
 }
 
 /** Minutes east of Greenwich. */
-function offsetOf(zone: string): number | undefined {
+function zoneOffset(zone: string): number | undefined {
   if (zone === "Z") return 0;
   const [, sign, hours, minutes = "0"] = /^([+-])(\d\d):?(\d\d)?$/.exec(zone) ?? [];
   const offset = Number(hours) * 60 + Number(minutes);
@@ -416,9 +416,9 @@ function offsetOf(zone: string): number | undefined {
 
 export type MysqlKind = Encoded<Raw>;
 
-export function kindOf(type: TypeDescription): MysqlKind {
+export function findKind(type: TypeDescription): MysqlKind {
   const { dataType } = type;
-  const codec = codecOf(type);
+  const codec = findCodec(type);
   const { family } = codec;
   const isText = /^(var)?char$|text$/.test(dataType);
   const { compare = codec.store } = codec;
@@ -428,16 +428,16 @@ export function kindOf(type: TypeDescription): MysqlKind {
     like: isText ? likeText : like,
     ...(isText ? comparingTexts(type.characterSet, compare) : {}),
     exact: isText || /^(enum|set)$/.test(dataType) ? exactText : undefined,
-    measure: measureOf(family),
+    measure: findMeasure(family),
     ...(type.isBytewise && family === "text" && dataType.endsWith("text") ? { digest } : {}),
     ...(dataType === "json" ? {} : { asFamily }),
     ...(isNumber(family) && dataType !== "year" ? { sum: plus } : {}),
     // A `set` combines its members, so they are not all of its values.
-    labels: dataType === "enum" ? membersOf(type.columnType) : undefined,
+    labels: dataType === "enum" ? enumMembers(type.columnType) : undefined,
     isFloat: codec === floats,
     // Other programs store spaces, which reads leave out.
     ...(codec === documents ? { compared: compactSql, grouped: compactSql } : {}),
-    bounds: family === "boolean" ? (codec === flags ? flagBounds : undefined) : boundsOf(type),
+    bounds: family === "boolean" ? (codec === flags ? flagBounds : undefined) : findBounds(type),
     ...(/int.* unsigned/.test(type.columnType) ? { amount } : {}),
     ...(/^bigint.* unsigned/.test(type.columnType) ? { operand } : {}),
   };
@@ -487,7 +487,7 @@ const encodings: Readonly<Record<string, string>> = {
 /** Sets that hold characters beyond U+FFFF. */
 const wholeUnicode = new Set(["utf8mb4", "utf16", "utf16le", "utf32", "gb18030"]);
 
-const charactersOf = memoize((encoding: string): ReadonlySet<string> => {
+const encodingCharacters = memoize((encoding: string): ReadonlySet<string> => {
   const bytes = Uint8Array.from({ length: 256 }, (_, byte) => byte);
   return new Set(new TextDecoder(encoding).decode(bytes));
 });
@@ -498,7 +498,7 @@ function lackingIn(set: string): ((text: string) => boolean) | undefined {
   if (set === "ascii") return (text) => /[^\0-\x7f]/.test(text);
   const encoding = encodings[set];
   if (encoding === undefined) return (text) => /[\u{10000}-\u{10ffff}]/u.test(text);
-  return (text) => !new Set(text).isSubsetOf(charactersOf(encoding));
+  return (text) => !new Set(text).isSubsetOf(encodingCharacters(encoding));
 }
 
 const integerBits: Readonly<Record<string, number>> = {
@@ -509,7 +509,7 @@ const integerBits: Readonly<Record<string, number>> = {
   bigint: 64,
 };
 
-function boundsOf(type: TypeDescription): Bounds | undefined {
+function findBounds(type: TypeDescription): Bounds | undefined {
   const { dataType, columnType, length, precision: places, mark } = type;
   const bits = integerBits[dataType];
   if (bits !== undefined) return integersOf(bits, columnType.includes("unsigned"));
@@ -589,13 +589,13 @@ function asFamily(column: Fragment, family: Family): Fragment {
 }
 
 /** Undefined if the type's name says how values are written. */
-export function valueTypeOf(type: TypeDescription): string | undefined {
+export function findValueType(type: TypeDescription): string | undefined {
   if (type.mark !== undefined) return type.mark;
   if (type.dataType === "bit") return "bigint";
-  return codecOf(type).family === "boolean" ? "boolean" : undefined;
+  return findCodec(type).family === "boolean" ? "boolean" : undefined;
 }
 
-function codecOf(type: TypeDescription): Codec {
+function findCodec(type: TypeDescription): Codec {
   const { dataType, columnType, mark, length } = type;
   if (integerBits[dataType] !== undefined) {
     if (/^tinyint\(1\)(?! unsigned)/.test(columnType)) {
@@ -636,11 +636,11 @@ function codecOf(type: TypeDescription): Codec {
       return mark === "uuid" ? uuids : strings("text", (text) => !text.endsWith(" "));
     case "enum": {
       // The server would take a member's number for the member.
-      const members = membersOf(columnType);
+      const members = enumMembers(columnType);
       return strings(undefined, (text) => members.includes(text));
     }
     case "set": {
-      const members = membersOf(columnType);
+      const members = enumMembers(columnType);
       return strings(undefined, (text) => {
         const named = new Set(text.split(","));
         return members.filter((member) => named.has(member)).join(",") === text;

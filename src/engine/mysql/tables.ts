@@ -6,7 +6,7 @@ import type { RemoteColumn } from "../remote/dialect.ts";
 import { databaseNotFound, failed, refused } from "../remote/failures.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { MAX_NAMES_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
-import { kindOf, type MysqlKind, markOf, valueTypeOf } from "./kinds.ts";
+import { findKind, findValueType, type MysqlKind, readMark } from "./kinds.ts";
 import { collations, type MysqlContext, type MysqlSession, type RawRow } from "./session.ts";
 
 export interface MysqlColumn extends RemoteColumn, InsertColumn {
@@ -33,7 +33,7 @@ export async function readTable(context: MysqlContext, name: string): Promise<My
   const documents = session.server.isMariaDb ? await readDocuments(context, name) : [];
   const columns = rows
     .filter(([, , , , , , , extra]) => !/\binvisible\b/i.test(String(extra)))
-    .map((row) => columnOf(row, documents));
+    .map((row) => readColumn(row, documents));
   return { name, columns: new Map(columns.map((column) => [column.name, column])) };
 }
 
@@ -78,14 +78,14 @@ async function readDocuments({ session, schema }: MysqlContext, name: string): P
   });
 }
 
-function columnOf(row: RawRow, documents: readonly string[]): MysqlColumn {
+function readColumn(row: RawRow, documents: readonly string[]): MysqlColumn {
   const [, , name, dataType, type, nullable, key, extra, length, scale, precision, ...more] =
     row.map((value) => (value === null ? undefined : String(value)));
   const [comment, collation, characterSet] = more;
   const described = {
     dataType: dataType ?? "",
     columnType: type ?? "",
-    mark: documents.includes(name ?? "") ? "json" : markOf(comment ?? ""),
+    mark: documents.includes(name ?? "") ? "json" : readMark(comment ?? ""),
     length: Number(length),
     scale: Number(scale),
     precision: Number(precision ?? 0),
@@ -95,8 +95,8 @@ function columnOf(row: RawRow, documents: readonly string[]): MysqlColumn {
   return {
     name: name ?? "",
     type: type ?? "",
-    valueType: valueTypeOf(described),
-    kind: kindOf(described),
+    valueType: findValueType(described),
+    kind: findKind(described),
     isNullable: nullable === "YES",
     isKey: key === "PRI",
     isIdentity: /\bauto_increment\b/i.test(extra ?? ""),

@@ -137,7 +137,7 @@ export function passwordIn(text: string, login: LoginAddress): string | undefine
   const wanted = [host, String(login.port), login.database, login.user];
   for (const line of text.split(/\r?\n/)) {
     if (line.startsWith("#")) continue;
-    const fields = fieldsOf(line);
+    const fields = splitFields(line);
     const password = fields[wanted.length];
     const fits = wanted.every((value, index) => ["*", value].includes(fields[index] ?? ""));
     if (fits && password !== undefined) return password;
@@ -146,7 +146,7 @@ export function passwordIn(text: string, login: LoginAddress): string | undefine
 }
 
 /** Fields are separated by colons. A backslash escapes a colon or a backslash. */
-function fieldsOf(line: string): string[] {
+function splitFields(line: string): string[] {
   const fields = line.split(/(?<=(?:^|[^\\])(?:\\\\)*):/);
   return fields.map((field) => field.replace(/\\(.)/g, "$1"));
 }

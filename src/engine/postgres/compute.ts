@@ -2,10 +2,10 @@ import { sql } from "kysely";
 import { arithmeticBy, type ComputeDialect, mostTextBytes } from "../sql/compute.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { trimTrailingZeros } from "../sql/values.ts";
-import { caseSql, kindOf, type PostgresKind } from "./kinds.ts";
+import { caseSql, findKind, type PostgresKind } from "./kinds.ts";
 
 function kindNamed(sqlName: string, id: number): PostgresKind {
-  return kindOf({ id, elementId: 0, sqlName, scale: undefined });
+  return findKind({ id, elementId: 0, sqlName, scale: undefined });
 }
 
 const decimal = kindNamed("numeric", 1700);

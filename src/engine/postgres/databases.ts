@@ -12,7 +12,7 @@ import { guardReading } from "../remote/reading.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { PasswordMissing, type ServerAddress } from "./address.ts";
 import type { PostgresTable } from "./kinds.ts";
-import { keyOf, PostgresSession, type Row } from "./session.ts";
+import { cancelKey, PostgresSession, type TextRow } from "./session.ts";
 
 const CONNECT_TIMEOUT_MS = 5000;
 
@@ -122,7 +122,7 @@ const TLS_CODE = 80_877_103;
 
 /** The protocol requires a separate connection, and the server never confirms the cancellation. */
 async function requestCancel(address: ServerAddress, client: Client): Promise<void> {
-  const key = keyOf(client);
+  const key = cancelKey(client);
   if (key === undefined) return;
   const socket = open(address);
   socket.on("error", () => socket.destroy());
@@ -299,7 +299,7 @@ function isServersDatabase(name: string): boolean {
   return reserved.includes(foldCase(name));
 }
 
-function clientNames(found: readonly Row[], isServers: (name: string) => boolean): string[] {
+function clientNames(found: readonly TextRow[], isServers: (name: string) => boolean): string[] {
   return found
     .map(([name]) => name ?? "")
     .filter((name) => isPlainName(name) && !isServers(name))

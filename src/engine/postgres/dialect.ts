@@ -19,7 +19,7 @@ import {
   rowOperations,
 } from "../remote/change.ts";
 import type { Dialect } from "../remote/dialect.ts";
-import { databaseNotFound, isNoTable, refused, wordsOf } from "../remote/failures.ts";
+import { databaseNotFound, isNoTable, refused, safeWords } from "../remote/failures.ts";
 import { KnownTables, OutdatedTable } from "../remote/known-tables.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
 import type { RowOutput } from "../spool.ts";
@@ -58,7 +58,7 @@ import {
   visibleSchema,
 } from "./databases.ts";
 import { failures } from "./failures.ts";
-import { kindOf, type PostgresColumn, type PostgresKind, type PostgresTable } from "./kinds.ts";
+import { findKind, type PostgresColumn, type PostgresKind, type PostgresTable } from "./kinds.ts";
 import {
   compile,
   compiler,
@@ -122,7 +122,7 @@ async function describeTable(context: PostgresContext, name: string): Promise<Ta
 /** Far below the protocol's limit of 65,535: a statement is built in one turn of the event loop. */
 const VALUES_PER_STATEMENT = 4000;
 
-async function targetOf(
+async function findTarget(
   context: PostgresContext,
   name: string,
   isRead: boolean,
@@ -313,7 +313,7 @@ function columnType(type: string) {
   const sqlName = isText ? found.name : name;
   return {
     sql: sql.raw(name),
-    kind: kindOf({
+    kind: findKind({
       id: isText && length !== undefined ? VARCHAR : id,
       elementId: 0,
       sqlName,
@@ -492,7 +492,7 @@ async function explainUnread(
   if (!(error instanceof DatabaseError) || !error.code?.startsWith("22")) return undefined;
   const unread = unreadText(error);
   if (unread === undefined) return undefined;
-  const words = wordsOf(error.message) ?? "the database cannot read it";
+  const words = safeWords(error.message) ?? "the database cannot read it";
   for (const [index, row] of (values ?? [set]).entries()) {
     for (const [name, value] of Object.entries(row)) {
       const column = table.columns.get(name);
@@ -511,11 +511,11 @@ const onRows = rowOperations<PostgresSession, string, PostgresKind>({
   keysSql,
   selectDialect: () => dialect,
   rowSource,
-  targetOf,
+  targetOf: findTarget,
   explain: explainUnread,
 });
 
-export const { planOf } = onRows;
+export const { planReading: planOf } = onRows;
 
 /** Databases of queries are schemas. */
 const schemaDialect: Dialect<PostgresSession> = {

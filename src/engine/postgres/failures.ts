@@ -1,6 +1,13 @@
 import { DatabaseError } from "pg";
 import type { Origin } from "../remote/dialect.ts";
-import { failed, failuresOf, type Refused, refused, worded, wordsOf } from "../remote/failures.ts";
+import {
+  createFailures,
+  failed,
+  type Refused,
+  refused,
+  safeWords,
+  worded,
+} from "../remote/failures.ts";
 import { brokenKey, elsewhere, tableNamed, violated, violations } from "../sql/answers.ts";
 import { PasswordMissing } from "./address.ts";
 
@@ -81,13 +88,13 @@ const reasons: ReadonlyMap<string, string> = new Map([
 const transient = new Set(["40001", "40P01"]);
 
 /** PostgreSQL, appendix A, "Error Codes". */
-export const failures = failuresOf<DatabaseError>({
+export const failures = createFailures<DatabaseError>({
   isAnswer: (error) => error instanceof DatabaseError,
   isObstacle: (error) => error instanceof PasswordMissing,
   read(error, origin) {
     const { code = "", where = "", routine = "", message: text } = error;
     if (code === "54000" && routine === "rpad") return refused.textTooLong;
-    const words = wordsOf(text, origin);
+    const words = safeWords(text, origin);
     if (isRaised(error)) return worded(find(raisable, code) ?? refused.byTrigger, words);
     if (code === "23503") return ofForeignKey(error, origin);
     if (code.startsWith("23")) return violation(error, origin);

@@ -23,13 +23,13 @@ import type {
 } from "../sql/scope.ts";
 import {
   cellText,
+  decimalPlaces,
   decodeBase64,
-  integerOf,
+  findMeasure,
   isDay,
   isRoundedInteger,
-  measureOf,
   numberText,
-  placesOf,
+  toInteger,
   withoutSpace,
 } from "../sql/values.ts";
 
@@ -45,7 +45,7 @@ const notNumbers = new Set(["NaN", "Infinity", "-Infinity"]);
 
 const integers: Codec = {
   family: "integer",
-  write: (value) => integerOf(value)?.toString(),
+  write: (value) => toInteger(value)?.toString(),
   read: (text) => text,
 };
 
@@ -146,7 +146,7 @@ const localTimes: Codec = {
 /** An array whose indexes do not begin at 1, which no JSON array could say. */
 const hasBounds = /^(\[-?\d+:-?\d+\])+=\{/;
 
-function arraysOf(element: Codec): Codec {
+function arrayCodec(element: Codec): Codec {
   return {
     write(value) {
       if (typeof value === "string" && hasBounds.test(value)) return value;
@@ -240,11 +240,11 @@ const unordered = new Set([
 /** `name`, `text`, `char` and `varchar`, whose patterns need no cast. */
 const textTypes = new Set([19, 25, 1042, 1043]);
 
-export function kindOf(type: TypeDescription): PostgresKind {
+export function findKind(type: TypeDescription): PostgresKind {
   const { id, elementId, labels, scale } = type;
-  const codec = codecOf(type);
+  const codec = findCodec(type);
   const sqlType = sql.raw(type.sqlName);
-  const store = (value: PresentValue) => castOf(codec.write(value), sqlType);
+  const store = (value: PresentValue) => makeCast(codec.write(value), sqlType);
   const isText = textTypes.has(id);
   const family = isText ? "text" : codec.family;
   const kind: PostgresKind = {
@@ -255,8 +255,8 @@ export function kindOf(type: TypeDescription): PostgresKind {
     like,
     asFamily,
     family,
-    measure: measureOf(family),
-    bounds: boundsOf(type),
+    measure: findMeasure(family),
+    bounds: findBounds(type),
     isWrittenAs: (other) =>
       other === id || codecs.get(other) === codec || (codec === strings && !codecs.has(other)),
   };
@@ -274,17 +274,17 @@ export function kindOf(type: TypeDescription): PostgresKind {
   if ((elementId || id) === JSON_TYPE) {
     // Only the binary form of JSON can be compared.
     const type = elementId === 0 ? jsonb : sql.raw("jsonb[]");
-    const compare = (value: PresentValue) => castOf(codec.write(value), type);
+    const compare = (value: PresentValue) => makeCast(codec.write(value), type);
     const compared = (column: Fragment) => sql`cast(${column} as ${type})`;
     return { ...kind, compare, compared, castFails: true, grouped: withoutSpaceSql };
   }
   switch (codec) {
     case integers: {
-      const amount = (value: PresentValue) => castOf(codec.write(value), bigint);
+      const amount = (value: PresentValue) => makeCast(codec.write(value), bigint);
       // An index serves a comparison with an integer but not with another number.
       const compare = (value: PresentValue) => {
-        const whole = integerOf(value);
-        if (whole === undefined) return castOf(numberText(value), numeric);
+        const whole = toInteger(value);
+        if (whole === undefined) return makeCast(numberText(value), numeric);
         return kind.bounds?.exceeds(whole) === true ? amount(whole) : store(whole);
       };
       return { ...kind, sum, amount, compare, isShort: id === 21 || id === 23 };
@@ -292,7 +292,7 @@ export function kindOf(type: TypeDescription): PostgresKind {
     case decimals: {
       // PostgreSQL would round a value with more decimal places than the column.
       const fits = (value: PresentValue) =>
-        scale === undefined || placesOf(decimals.write(value) ?? "") <= scale;
+        scale === undefined || decimalPlaces(decimals.write(value) ?? "") <= scale;
       const stored = (value: PresentValue) => (fits(value) ? store(value) : undefined);
       return { ...kind, sum, store: stored, castFails: true };
     }
@@ -326,9 +326,9 @@ const exactText: ExactComparison = {
 /** By the type's own text: case matters in `citext`, and all spellings of an `inet` are equal. */
 const exactOther: ExactComparison = { column: bytesOf, value: bytesOf };
 
-function codecOf({ id, elementId, labels }: TypeDescription): Codec {
+function findCodec({ id, elementId, labels }: TypeDescription): Codec {
   const codec = labels ? labeled(labels) : (codecs.get(elementId || id) ?? strings);
-  return elementId === 0 ? codec : arraysOf(codec);
+  return elementId === 0 ? codec : arrayCodec(codec);
 }
 
 function labeled(labels: readonly string[]): Codec {
@@ -352,9 +352,9 @@ const momentExamples: ReadonlyMap<number, string> = new Map([
   [1266, "13:45:00+02"],
 ]);
 
-function boundsOf({ id, elementId, length, scale }: TypeDescription): Bounds | undefined {
+function findBounds({ id, elementId, length, scale }: TypeDescription): Bounds | undefined {
   if (elementId !== 0) {
-    const bounds = boundsOf({ id: elementId, elementId: 0, sqlName: "", length, scale });
+    const bounds = findBounds({ id: elementId, elementId: 0, sqlName: "", length, scale });
     return bounds && arrayBounds(bounds);
   }
   const bits = integerBits.get(id);
@@ -368,7 +368,7 @@ function boundsOf({ id, elementId, length, scale }: TypeDescription): Bounds | u
 }
 
 /** `type` is the server's own name, which it has quoted where needed. */
-function castOf(text: string | undefined, type: Fragment): Fragment | undefined {
+function makeCast(text: string | undefined, type: Fragment): Fragment | undefined {
   return text === undefined ? undefined : sql`cast(${text} as ${type})`;
 }
 

@@ -9,7 +9,7 @@ import { compileForServer, type Fragment } from "../sql/fragment.ts";
 import type { PostgresTable } from "./kinds.ts";
 
 /** Values in PostgreSQL's text format, in the order of the columns. */
-export type Row = (string | null)[];
+export type TextRow = (string | null)[];
 
 /** OIDs of the columns' types. */
 export type ResultTypes = readonly { readonly dataTypeID: number }[];
@@ -21,7 +21,7 @@ interface Statement {
   readonly name?: string;
 }
 
-type OnRow = (row: Row, types: ResultTypes) => void;
+type OnRow = (row: TextRow, types: ResultTypes) => void;
 
 /** The first byte of a row (PostgreSQL, "Message Formats"). */
 const DATA_ROW = 0x44;
@@ -71,11 +71,11 @@ class RowQuery extends Query {
 }
 
 /** The number of values, then for each its length, or -1 for null, and its text. */
-function rowIn(bytes: Buffer, start: number, end: number): Row {
+function rowIn(bytes: Buffer, start: number, end: number): TextRow {
   const text = bytes.toString("utf8", start, end);
   // Without longer characters, all values are at the same places in the text.
   const isPlain = text.length === end - start;
-  const row: Row = [];
+  const row: TextRow = [];
   let at = start + 2;
   for (let left = bytes.readUInt16BE(start); left > 0; left -= 1) {
     const length = bytes.readInt32BE(at);
@@ -183,7 +183,7 @@ export class PostgresSession implements Session, RowReader {
     });
     const [[id, readOnly] = []] = rows;
     // A pooler gives the client a process id of its own.
-    if (id !== String(keyOf(this.#client)?.[0])) return;
+    if (id !== String(cancelKey(this.#client)?.[0])) return;
     await this.#client.query(
       `${settings("set", this.#timeLimit)}; set default_transaction_read_only = on`,
     );
@@ -252,8 +252,8 @@ export class PostgresSession implements Session, RowReader {
     this.#described?.readRow(bytes, start, end);
   }
 
-  async rows(fragment: Fragment): Promise<Row[]> {
-    const rows: Row[] = [];
+  async rows(fragment: Fragment): Promise<TextRow[]> {
+    const rows: TextRow[] = [];
     await this.#ask(fragment, (row) => rows.push(row));
     return rows;
   }
@@ -437,7 +437,7 @@ export class PostgresSession implements Session, RowReader {
 }
 
 /** The process id and secret that a cancel request must present. */
-export function keyOf(client: Client): [number, number] | undefined {
+export function cancelKey(client: Client): [number, number] | undefined {
   const id = "processID" in client ? client.processID : undefined;
   const secret = "secretKey" in client ? client.secretKey : undefined;
   return typeof id === "number" && typeof secret === "number" ? [id, secret] : undefined;

@@ -2,7 +2,12 @@ import { sql } from "kysely";
 import { databaseNotFound } from "../remote/failures.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { MAX_NAMES_COMPARED, tableNotFound } from "../sql/scope.ts";
-import { kindOf, type PostgresColumn, type PostgresTable, type TypeDescription } from "./kinds.ts";
+import {
+  findKind,
+  type PostgresColumn,
+  type PostgresTable,
+  type TypeDescription,
+} from "./kinds.ts";
 import type { PostgresContext } from "./session.ts";
 
 /** Most tables are known, and take no promise. */
@@ -55,7 +60,7 @@ export async function readTable(context: PostgresContext, name: string): Promise
   if (first === undefined) throw databaseNotFound(context.database);
   const [relationKind] = first;
   if (relationKind == null) throw tableNotFound(name, context.database, await namesIn(context));
-  const columns = found.map(columnOf).filter((column) => column.name !== "");
+  const columns = found.map(readColumn).filter((column) => column.name !== "");
   const isTable = ["r", "p", "f"].includes(relationKind);
   return { name, isTable, columns: new Map(columns.map((column) => [column.name, column])) };
 }
@@ -70,21 +75,21 @@ async function namesIn({ session, schema }: PostgresContext): Promise<string[]> 
   return found.map(([name]) => name ?? "");
 }
 
-function columnOf(row: readonly (string | null)[]): PostgresColumn {
+function readColumn(row: readonly (string | null)[]): PostgresColumn {
   const [, name, declared, id, elementId, sqlName, isRequired, ...more] = row;
   const [identity, modifier, isKey, labels, valueType, isComputed] = more;
   const type = {
     id: Number(id),
     elementId: Number(elementId),
     sqlName: sqlName ?? "text",
-    ...sizeOf(Number(modifier), Number(elementId) || Number(id)),
+    ...numericSize(Number(modifier), Number(elementId) || Number(id)),
     labels: labels == null ? undefined : labels.split("\u001f"),
   };
   return {
     name: name ?? "",
     type: declared ?? "",
     valueType: valueType ?? undefined,
-    kind: kindOf(type),
+    kind: findKind(type),
     isNullable: !isTrue(isRequired),
     isIdentity: identity === "d",
     isComputed: isTrue(isComputed),
@@ -102,7 +107,7 @@ const NUMERIC = 1700;
 const moments = new Set([1083, 1114, 1184, 1266]);
 
 /** The modifier of a `numeric` holds its precision, and in its lowest 11 bits the signed scale. */
-function sizeOf(modifier: number, type: number): Pick<TypeDescription, "length" | "scale"> {
+function numericSize(modifier: number, type: number): Pick<TypeDescription, "length" | "scale"> {
   if (moments.has(type) && modifier >= 0) return { length: modifier, scale: undefined };
   const headerLength = 4;
   if (modifier < headerLength) return { scale: undefined };

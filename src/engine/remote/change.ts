@@ -33,11 +33,11 @@ import {
   type Table,
 } from "../sql/scope.ts";
 import {
+  listSources,
   type SelectDialect,
   type SelectedTable,
   SelectPlanner,
-  sourcesOf,
-  tableKeysOf,
+  tableKeys,
   tablesIn,
   tablesIncluded,
   tablesWithin,
@@ -93,7 +93,7 @@ interface RowDialect<Leased extends Answering<Raw>, Raw, Kind extends Encoded<Ra
 
 export interface RowOperations<Leased extends Session, Kind extends ColumnKind>
   extends Pick<Dialect<Leased>, "preview" | "digestAffected"> {
-  planOf(context: QueryContext<Leased>, query: Select): Promise<ReadingPlan<Kind>>;
+  planReading(context: QueryContext<Leased>, query: Select): Promise<ReadingPlan<Kind>>;
   readonly select: Dialect<Leased>["reads"]["Select"];
   readonly changes: Pick<Changes<Leased>, RowChangeName>;
 }
@@ -120,7 +120,10 @@ export function rowOperations<Leased extends Answering<Raw>, Raw, Kind extends E
     return { tables, planner: new SelectPlanner(context.schema, tables, selects, isChange) };
   }
 
-  async function planOf(context: QueryContext<Leased>, query: Select): Promise<ReadingPlan<Kind>> {
+  async function planReading(
+    context: QueryContext<Leased>,
+    query: Select,
+  ): Promise<ReadingPlan<Kind>> {
     const { session, schema } = context;
     const names = tablesIn(query);
     const { tables: known, planner } = await plannerFor(context, names, false);
@@ -133,7 +136,7 @@ export function rowOperations<Leased extends Answering<Raw>, Raw, Kind extends E
         : undefined;
     const scope = only === undefined ? planner.scopeOf(query) : [only];
     const tables = [...scope];
-    for (const [index, source] of query.after === undefined ? [] : sourcesOf(query).entries()) {
+    for (const [index, source] of query.after === undefined ? [] : listSources(query).entries()) {
       const stored = "table" in source ? known.get(source.table) : undefined;
       const table = scope[index];
       if (table === undefined || stored === undefined) continue;
@@ -175,9 +178,9 @@ export function rowOperations<Leased extends Answering<Raw>, Raw, Kind extends E
   }
 
   return {
-    planOf,
+    planReading,
     async select(context, query, output) {
-      const plan = await planOf(context, query);
+      const plan = await planReading(context, query);
       await writeRows(plan, dialect.rowSource(context.session, output), output);
     },
     changes: {
@@ -228,12 +231,12 @@ async function withKeys<Raw, Kind extends ColumnKind>(
 ): Promise<SelectedTable<Kind>> {
   const { name } = table;
   const columns = [...stored.columns.values()];
-  const { primary } = tableKeysOf(columns, []);
+  const { primary } = tableKeys(columns, []);
   const ordered = new Set([order_by].flat().map(({ column }) => column));
   const isOrdered = (column: string) => ordered.has(column) || ordered.has(`${name}.${column}`);
   const isUnique = primary.length > 0 && primary.every(isOrdered);
   const unique = isUnique ? [] : await readKeys(session, keys);
-  return { ...table, keys: tableKeysOf(columns, unique) };
+  return { ...table, keys: tableKeys(columns, unique) };
 }
 
 /** The table with its primary and unique keys. */
@@ -303,8 +306,8 @@ export async function insertRows<Found extends InsertColumn & TargetColumn<Raw>,
   const identity = [...table.columns.values()].find(({ isIdentity }) => isIdentity);
   // All names are checked before the first row is stored.
   const runs: { readonly some: readonly Row[]; readonly layout: Layout }[] = [];
-  for (const some of await runsOf(values, identity)) {
-    runs.push({ some, layout: await layoutOf(destination, some, all, options.alias) });
+  for (const some of await splitRuns(values, identity)) {
+    runs.push({ some, layout: await planInsert(destination, some, all, options.alias) });
   }
   const found: ResultRow<Raw>[] = [];
   let affected = 0;
@@ -312,7 +315,7 @@ export async function insertRows<Found extends InsertColumn & TargetColumn<Raw>,
   const takesNumber = identity !== undefined && first !== undefined && givesNumber(first, identity);
   const isLast = options.endsWithRow === true && values.length === 1 && !takesNumber;
   for (const { some, layout } of runs) {
-    for (const { statement, part } of statementsOf(some, all, layout, options)) {
+    for (const { statement, part } of insertStatements(some, all, layout, options)) {
       try {
         if (returning === undefined) affected += await session.run(statement, isLast);
         else for (const row of await session.rows(statement)) found.push(row);
@@ -334,7 +337,7 @@ export async function insertRows<Found extends InsertColumn & TargetColumn<Raw>,
 /** Rows that are looked at in one turn of the event loop. */
 const ROWS_PER_TURN = 16_384;
 
-async function layoutOf<Found extends InsertColumn>(
+async function planInsert<Found extends InsertColumn>(
   { name, table }: Pick<Destination<Found, unknown>, "name" | "table">,
   rows: readonly Row[],
   all: readonly Row[],
@@ -359,7 +362,7 @@ async function layoutOf<Found extends InsertColumn>(
         () => requireDistinct(Object.keys(row).map((key) => resolveColumn([table], key).column)),
       );
     }
-    const columns = columnsOf(table, [...firsts.values()]);
+    const columns = namedColumns(table, [...firsts.values()]);
     const head = sql`insert into ${name}${alias ?? nothing} (${namesSql(columns)}) values `;
     const around = ["(", ...columns.slice(1).map(() => ", "), ")"];
     return { columns, head, around: Object.assign(around, { raw: around }) };
@@ -367,7 +370,7 @@ async function layoutOf<Found extends InsertColumn>(
 }
 
 /** Separates rows that set their number from those that receive the next one. */
-async function runsOf(
+async function splitRuns(
   rows: readonly Row[],
   identity: InsertColumn | undefined,
 ): Promise<readonly (readonly Row[])[]> {
@@ -388,7 +391,7 @@ function givesNumber(row: Row, identity: InsertColumn): boolean {
   return (cellIn(row, identity.name) ?? null) !== null;
 }
 
-function* statementsOf<Found extends InsertColumn, Raw>(
+function* insertStatements<Found extends InsertColumn, Raw>(
   rows: readonly Row[],
   all: readonly Row[],
   { columns, head, around }: Layout,
@@ -396,19 +399,19 @@ function* statementsOf<Found extends InsertColumn, Raw>(
 ): Generator<{ readonly statement: Fragment; readonly part: readonly Row[] }> {
   const { tail = nothing, nextNumber = ofDefault, returning } = options;
   const answered = returning === undefined ? nothing : sql` returning ${namesSql(returning)}`;
-  const parts = rows.length === 1 ? [rows] : partsOf(rows, columns.length, options);
+  const parts = rows.length === 1 ? [rows] : splitParts(rows, columns.length, options);
   for (const some of parts) {
     const tuples = some.map((row) =>
       inRow(
         () => all.indexOf(row),
-        () => sql(around, ...columns.map((column) => cellOf(column, row, nextNumber))),
+        () => sql(around, ...columns.map((column) => insertCell(column, row, nextNumber))),
       ),
     );
     yield { statement: sql`${head}${sql.join(tuples)}${tail}${answered}`, part: some };
   }
 }
 
-function* partsOf(
+function* splitParts(
   rows: readonly Row[],
   columnCount: number,
   {
@@ -420,7 +423,7 @@ function* partsOf(
   let part: Row[] = [];
   let length = 0;
   for (const row of rows) {
-    const own = lengthOf(row);
+    const own = rowLength(row);
     if (part.length === mostRows || (part.length > 0 && length + own > lengthPerStatement)) {
       yield part;
       part = [];
@@ -432,21 +435,21 @@ function* partsOf(
   yield part;
 }
 
-function lengthOf(row: Row): number {
+function rowLength(row: Row): number {
   let length = 0;
   for (const value of Object.values(row)) length += typeof value === "string" ? value.length : 0;
   return length;
 }
 
 /** The columns that some row names, or any one column. */
-function columnsOf<Found extends Column>(table: Table<Found>, rows: readonly Row[]): Found[] {
+function namedColumns<Found extends Column>(table: Table<Found>, rows: readonly Row[]): Found[] {
   const all = [...table.columns.values()];
   const named = new Set(rows.flatMap((row) => Object.keys(row)));
   const columns = all.filter((column) => named.has(column.name));
   return columns.length > 0 ? columns : all.slice(0, 1);
 }
 
-function cellOf(column: InsertColumn, row: Row, nextNumber: Fragment): unknown {
+function insertCell(column: InsertColumn, row: Row, nextNumber: Fragment): unknown {
   const value = cellIn(row, column.name);
   if (column.isIdentity && (value ?? null) === null) return nextNumber;
   return value === undefined ? ofDefault : (storedValue(column, value) ?? ofNull);

@@ -6,7 +6,7 @@ export interface ErrorReader<ServerError> {
   isAnswer(error: unknown): error is ServerError;
   /** True for an error that occurred before the server was asked. */
   isObstacle?(error: unknown): boolean;
-  /** Servers quote values and statements: see `wordsOf` and take only schema names from their text. */
+  /** Servers quote values and statements: see `safeWords` and take only schema names from their text. */
   read(answer: ServerError, origin: Origin | undefined): Refused;
   concernsStatement(answer: ServerError): boolean;
   isTransient(answer: ServerError): boolean;
@@ -14,7 +14,7 @@ export interface ErrorReader<ServerError> {
   describe(answer: ServerError): Incident;
 }
 
-export function failuresOf<ServerError>(reader: ErrorReader<ServerError>): Failures {
+export function createFailures<ServerError>(reader: ErrorReader<ServerError>): Failures {
   return {
     refusalOf(error, origin) {
       if (error instanceof EngineRefusal) return error;
@@ -59,7 +59,7 @@ const quoted = /(["'`])(?:[\w$-]+\1?\.\1?)?([\w$-]+)\1/g;
  * The database's own words, or those before the first colon, if they are prose: no digit and no
  * quotation other than names of the query's tables. Databases quote values and count with digits.
  */
-export function wordsOf(text: string, origin?: Origin): string | undefined {
+export function safeWords(text: string, origin?: Origin): string | undefined {
   const isOwn = (name: string) => origin?.tables.includes(name) === true;
   const isProse = (part: string) =>
     /^(?:[\p{L}\p{M} ,.;:()!?_-]|(?<=\p{L})'(?=\p{L}))+$/u.test(

@@ -28,14 +28,14 @@ export class KnownTables<Table> {
   readonly #tables = new Map<string, { readonly table: Table; readonly readAt: number }>();
 
   find(database: string, name: string): Table | undefined {
-    const known = this.#tables.get(keyOf(database, name));
+    const known = this.#tables.get(tableKey(database, name));
     if (known === undefined || performance.now() - known.readAt > FRESH_TIME_MS) return undefined;
     return known.table;
   }
 
   keep(database: string, name: string, table: Table): void {
     if (this.#tables.size >= TABLE_LIMIT) this.forget();
-    this.#tables.set(keyOf(database, name), { table, readAt: performance.now() });
+    this.#tables.set(tableKey(database, name), { table, readAt: performance.now() });
   }
 
   forget(): void {
@@ -49,6 +49,6 @@ export class KnownTables<Table> {
   }
 }
 
-function keyOf(database: string, name: string): string {
+function tableKey(database: string, name: string): string {
   return `${database}\0${name}`;
 }

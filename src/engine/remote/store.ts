@@ -10,8 +10,8 @@ import type { Operation, OperationFields, ReadingName } from "../../core/query/t
 import { isChecked } from "../bindings.ts";
 import { LimitCounter } from "../limits.ts";
 import {
-  contextOf,
   describeSchema,
+  openContext,
   performAll,
   performPreview,
   read,
@@ -104,16 +104,16 @@ class Reachability {
   /** `error` is about the connection, so its message holds nothing of a query. */
   noteFailure(error: unknown): void {
     if (!this.#isLost) {
-      this.#log.error({ reason: reasonOf(error) }, `${this.#server} cannot be used`);
+      this.#log.error({ reason: innermostReason(error) }, `${this.#server} cannot be used`);
     }
     this.#isLost = true;
   }
 }
 
 /** The message of the innermost cause, which is the most specific. */
-function reasonOf(error: unknown): string {
+function innermostReason(error: unknown): string {
   if (!(error instanceof Error)) return "unknown";
-  if (error.cause instanceof Error) return reasonOf(error.cause);
+  if (error.cause instanceof Error) return innermostReason(error.cause);
   const code = "code" in error ? `${error.code}: ` : "";
   return code + error.message;
 }
@@ -181,12 +181,12 @@ class RemoteStore<Leased extends Session> implements Store {
     const [operation] = operations.all.filter(isReading);
     if (operation === undefined) throw new Error("Only a Select can be streamed");
     const { database } = operation.fields;
-    const options = { mode: modeOf(operation), database, stream };
+    const options = { mode: readMode(operation), database, stream };
     await this.#streamSlots.hold(anyone, query.signal, () =>
       this.#hold(query, () =>
         this.#transactions.run(options, query, async (session) => {
           stream.reset();
-          const context = contextOf(this.#dialect, session, database, new LimitCounter(limits));
+          const context = openContext(this.#dialect, session, database, new LimitCounter(limits));
           await read(this.#dialect, context, operation, stream);
         }),
       ),
@@ -318,7 +318,7 @@ class RemoteStore<Leased extends Session> implements Store {
       const changes = isShort && limits.length === 0 ? operations.length : 0;
       return { mode, database, changes };
     }
-    if (first !== undefined && isReading(first)) return { mode: modeOf(first), database };
+    if (first !== undefined && isReading(first)) return { mode: readMode(first), database };
     const isFiltered = limits.some((limit) => "written" in limit);
     const readsAfterChange =
       this.#dialect.readsAfterChange && (isFiltered || operations.some(returnsRows));
@@ -337,7 +337,7 @@ async function parseLong(operations: ParsedOperations): Promise<void> {
 }
 
 /** A page and `include` may take several statements, which must see one state. */
-function modeOf({ fields: { after = [], include } }: Operation<ReadingName>): Mode {
+function readMode({ fields: { after = [], include } }: Operation<ReadingName>): Mode {
   return after.length > 1 || include !== undefined ? "snapshot, read only" : "read only";
 }
 
@@ -378,7 +378,7 @@ export async function openRemoteStore<Leased extends Session>(
     if (!isSlow && !dialect.failures.isUnavailable(error)) {
       await check.close();
       throw new Error(
-        `${dialect.name} on ${host}:${port} refuses the connection ${requested}: ${reasonOf(error)}`,
+        `${dialect.name} on ${host}:${port} refuses the connection ${requested}: ${innermostReason(error)}`,
       );
     }
   }

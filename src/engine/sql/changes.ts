@@ -18,7 +18,7 @@ import {
   type Conflict,
   describeKeys,
   encodeRows,
-  isKeyOf,
+  isKeyIn,
   namesSql,
   needsPrimaryKey,
   readKeys,
@@ -36,7 +36,7 @@ interface Assignment {
   readonly value: unknown;
 }
 
-function assignmentsOf(table: Table, { set, add }: Pick<Update, "set" | "add">): Assignment[] {
+function planAssignments(table: Table, { set, add }: Pick<Update, "set" | "add">): Assignment[] {
   const changes = entriesOf(table, set);
   const additions = entriesOf(table, add);
   const both = additions.find(({ column }) => changes.some((change) => change.column === column));
@@ -107,7 +107,9 @@ async function updateByKeys<Raw>(
 ): Promise<Changed> {
   const { table, name, lock, bind } = target;
   const { set = {}, where } = query;
-  const changes = new Map(assignmentsOf(table, query).map(({ column, value }) => [column, value]));
+  const changes = new Map(
+    planAssignments(table, query).map(({ column, value }) => [column, value]),
+  );
   const isSet = (column: TargetColumn<Raw>) => Object.hasOwn(set, column.name);
   const cells = key.map((column) => {
     const own = sql.id(column.name);
@@ -160,11 +162,11 @@ export async function insert<Raw>(
   { values, returning }: Insert,
 ): Promise<Changed> {
   const columns = writtenColumns(target, returning);
-  return answeredOf(await target.insert(values, { returning: columns }), returning);
+  return answerRows(await target.insert(values, { returning: columns }), returning);
 }
 
 /** Omits rows that were read only to check the row filter. */
-function answeredOf({ data, ...changed }: Changed, returning: readonly string[] | undefined) {
+function answerRows({ data, ...changed }: Changed, returning: readonly string[] | undefined) {
   return data === undefined || returning === undefined ? changed : { ...changed, data };
 }
 
@@ -176,7 +178,7 @@ export async function update<Raw>(target: Target<Raw>, query: Update): Promise<C
   const key = await readPrimaryKey(target);
   if (target.returning !== undefined) {
     const found = await target.returning(change, columns, key);
-    return answeredOf(changedOf(target, columns, found), returning);
+    return answerRows(readChanged(target, columns, found), returning);
   }
   if (key.length === 0) {
     if (returning !== undefined) throw needsPrimaryKey(target, "returning");
@@ -186,7 +188,7 @@ export async function update<Raw>(target: Target<Raw>, query: Update): Promise<C
     if ((await countWithin(target)) !== before) throw rowDenied(target.table);
     return { affected };
   }
-  return answeredOf(await updateByKeys(target, columns, key, query), returning);
+  return answerRows(await updateByKeys(target, columns, key, query), returning);
 }
 
 async function countWithin<Raw>({
@@ -201,7 +203,7 @@ async function countWithin<Raw>({
 
 function updateSql<Raw>({ table, name }: Target<Raw>, query: Update): Fragment {
   const condition = whereSql([table], query.where);
-  const sets = assignmentsOf(table, query).map(
+  const sets = planAssignments(table, query).map(
     ({ column, value }) => sql`${sql.id(column.name)} = ${value}`,
   );
   return sql`update ${name} set ${sql.join(sets)}${condition}`;
@@ -218,25 +220,25 @@ export async function deleteRows<Raw>(
   if (columns === undefined) return { affected: await target.session.run(change, true) };
   const key = await readPrimaryKey(target);
   if (target.returning !== undefined) {
-    return changedOf(target, columns, await target.returning(change, columns, key));
+    return readChanged(target, columns, await target.returning(change, columns, key));
   }
   const data = await readInOrder(target, columns, key, condition, lock);
   return { affected: await target.session.run(change), data };
 }
 
 export async function upsert<Raw>(target: Target<Raw>, query: Upsert): Promise<Changed> {
-  const conflict = await conflictOf(target, query);
+  const conflict = await findConflict(target, query);
   const returning = query.returning && returnedColumns(target, query.returning);
   return await target.insert(query.values, { conflict, returning });
 }
 
-async function conflictOf<Raw>(
+async function findConflict<Raw>(
   { session, table, keys: keysSql, ignoresConflictKey }: Target<Raw>,
   { on_conflict, update: updated, values }: Upsert,
 ): Promise<Conflict> {
   const conflict = { key: ownColumns(table, on_conflict), update: ownColumns(table, updated) };
   const keys = await readKeys(session, keysSql);
-  if (!keys.some((known) => isKeyOf(known, on_conflict))) {
+  if (!keys.some((known) => isKeyIn(known, on_conflict))) {
     const plain = `on_conflict requires the columns of a primary or unique key of ${table.name}`;
     throw new EngineRefusal("no_unique_key", `${plain}; ${describeKeys(keys)}`, { plain });
   }
@@ -265,7 +267,7 @@ function requireCells(values: readonly Row[], names: readonly string[]): void {
   }
 }
 
-function changedOf<Raw>(
+function readChanged<Raw>(
   target: Target<Raw>,
   columns: readonly TargetColumn<Raw>[],
   found: readonly ResultRow<Raw>[],
@@ -342,7 +344,7 @@ async function conflicting<Raw>(
   columns: readonly TargetColumn<Raw>[],
   most: number,
 ): Promise<string[]> {
-  const { key, update: changed } = await conflictOf(target, query);
+  const { key, update: changed } = await findConflict(target, query);
   // Rows are identified by all of their columns.
   const all = [...target.table.columns.values()];
   const found = new Map<string, string>();

@@ -12,7 +12,7 @@ import {
   type Resolve,
   type Scope,
 } from "./scope.ts";
-import { cellText, comparedValue, integerOf, numberText } from "./values.ts";
+import { cellText, comparedValue, numberText, toInteger } from "./values.ts";
 
 export type Arithmetic = "add" | "sub" | "mul" | "div";
 type MomentFamily = "date" | "instant";
@@ -183,12 +183,12 @@ export class Computed<Kind extends ColumnKind> {
     const { expression, kind, type } = this.#apply(definition, items, operands);
     const ofItems = operands.reduce((sum, { size }) => sum + size, 0) * (repeats[fn] ?? 1);
     const bytes = mostBytes(definition, operands);
-    const measured = bytes > MOST_TEXT_BYTES ? countsOf(items, operands) : [];
+    const measured = bytes > MOST_TEXT_BYTES ? countItems(items, operands) : [];
     const ofLength = measured.reduce(
       (sum, [{ literal, size }]) => sum + (literal === undefined ? size : 0),
       0,
     );
-    const size = 1 + ofItems + ofLength + weightOf(when) + this.#budget.spent - spent;
+    const size = 1 + ofItems + ofLength + partWeight(when) + this.#budget.spent - spent;
     if (size > LARGEST_SIZE) throw tooComplex("a computed name repeats too many others");
     const reference = { table: { name: "" }, column: { name, type, kind }, expression };
     this.#names.set(name, { reference, size, bytes: Math.min(bytes, MOST_TEXT_BYTES) });
@@ -211,7 +211,7 @@ export class Computed<Kind extends ColumnKind> {
   }
 
   #literal(literal: CellValue): Operand<Kind> {
-    const family = familyOf(literal);
+    const family = literalFamily(literal);
     const column = { name: "value", ...this.#typeOf(family) };
     // Without a type, which would become that of the result.
     if (literal === null) return { sql: sql`null`, column, family, literal, size: 1, bytes: 0 };
@@ -219,7 +219,7 @@ export class Computed<Kind extends ColumnKind> {
     const typed = isNumber(family) ? this.#dialect.number(bound, family) : bound;
     const value = family === "text" ? this.#dialect.text(bound) : typed;
     const bytes = Buffer.byteLength(typeof literal === "string" ? literal : cellText(literal));
-    return { sql: value, column, family, literal, size: weightOf(literal), bytes };
+    return { sql: value, column, family, literal, size: partWeight(literal), bytes };
   }
 
   #typeOf(family: ResultFamily): Typed<Kind> {
@@ -296,7 +296,7 @@ export class Computed<Kind extends ColumnKind> {
           const whole = isInteger ? dialect.text(one.sql) : this.#text(definition, one, allowed);
           return sql`coalesce(${whole}, '')`;
         };
-        const lengths = countsOf(items, operands).map(([one, count]) =>
+        const lengths = countItems(items, operands).map(([one, count]) =>
           one.literal === undefined
             ? sql`${sql.raw(`${count}.0`)} * octet_length(${text(one)})`
             : sql.raw(`${count * one.bytes}.0`),
@@ -413,7 +413,7 @@ function mostBytes({ fn }: Compute, operands: readonly Operand[]): number {
 }
 
 /** Each item once, with how often it stands there. */
-function countsOf(items: readonly Item[], operands: readonly Operand[]) {
+function countItems(items: readonly Item[], operands: readonly Operand[]) {
   const counts = new Map<Item, [one: Operand, count: number]>();
   for (const [at, one] of operands.entries()) {
     const item = items[at] ?? "";
@@ -448,15 +448,15 @@ function unfit({ fn }: Compute, { column, literal }: Operand, allowed: string): 
 }
 
 /** The size of the SQL that a part of a query becomes, in columns and literals. */
-function weightOf(part: unknown): number {
+function partWeight(part: unknown): number {
   if (typeof part === "string") return 1 + (part.length >> 10);
   if (typeof part !== "object" || part === null) return 1;
-  return Object.values(part).reduce<number>((sum, one) => sum + weightOf(one), 1);
+  return Object.values(part).reduce<number>((sum, one) => sum + partWeight(one), 1);
 }
 
-function familyOf(value: CellValue): NumberFamily | "text" | "boolean" {
+function literalFamily(value: CellValue): NumberFamily | "text" | "boolean" {
   if (typeof value === "boolean") return "boolean";
   if (typeof value === "string" || value === null) return "text";
   if (numberText(value) === undefined) return "text";
-  return integerOf(value) === undefined ? "decimal" : "integer";
+  return toInteger(value) === undefined ? "decimal" : "integer";
 }

@@ -47,7 +47,7 @@ function termsIn(where: Condition): readonly Condition[] {
 /** Separates the terms that may fail for some values: they compute, or compare after a cast. */
 export function splitTerms(resolve: Resolve, where: Condition, scope: Scope) {
   const terms = Map.groupBy(termsIn(where), (term) =>
-    leavesOf(term).some((leaf) => mayFail(resolve, leaf, scope)),
+    findLeaves(term).some((leaf) => mayFail(resolve, leaf, scope)),
   );
   return { safe: terms.get(false) ?? [], failing: terms.get(true) ?? [] };
 }
@@ -84,7 +84,7 @@ export function termsAbout(
 ): Condition[] {
   const isAbout = (leaf: Leaf) => "value" in leaf && resolve(leaf.column).table.name === name;
   const { safe } = splitTerms(resolve, where ?? { and: [] }, scope);
-  return safe.filter((term) => leavesOf(term).every(isAbout));
+  return safe.filter((term) => findLeaves(term).every(isAbout));
 }
 
 /**
@@ -100,7 +100,7 @@ export function guardedSql(resolve: Resolve, where: Condition, scope: Scope): Fr
   const guard = sql`case when ${first} then ${met} else false end`;
   // For indexes. Selects are not repeated, since those within them would be at each level.
   const isSimple = (leaf: Leaf) => !("exists" in leaf || "select" in leaf);
-  const and = safe.filter((term) => leavesOf(term).every(isSimple));
+  const and = safe.filter((term) => findLeaves(term).every(isSimple));
   return and.length === 0 ? guard : sql`${conditionSql(resolve, { and }, scope)} and ${guard}`;
 }
 
@@ -144,11 +144,11 @@ function countListed(part: object): number {
 }
 
 /** The conditions that `and`, `or` and `not` combine. */
-export function leavesOf(condition: Condition | null | undefined): Leaf[] {
+export function findLeaves(condition: Condition | null | undefined): Leaf[] {
   if (condition === null || condition === undefined) return [];
-  if ("and" in condition) return condition.and.flatMap(leavesOf);
-  if ("or" in condition) return condition.or.flatMap(leavesOf);
-  return "not" in condition ? leavesOf(condition.not) : [condition];
+  if ("and" in condition) return condition.and.flatMap(findLeaves);
+  if ("or" in condition) return condition.or.flatMap(findLeaves);
+  return "not" in condition ? findLeaves(condition.not) : [condition];
 }
 
 function nestingIn([table]: Scope): Nesting {
@@ -277,7 +277,7 @@ function exactComparisonSql(
   if (exact === undefined || table.bytewise?.includes(column.name) !== true) return undefined;
   const exactValue = (one: PresentValue) => exact.value(comparedValue(column, one), one);
   if (cmp === "IN") {
-    const values = listOf(value);
+    const values = asList(value);
     const present = values.filter((one) => one !== null);
     if (present.length === 0) return undefined;
     const left = exact.column(columnSql(reference), false);
@@ -306,7 +306,7 @@ function ownComparisonSql(reference: ColumnReference, comparison: ValueCompariso
     (one === null ? undefined : column.kind.forms?.(one)) ?? [comparedValue(column, one)];
   switch (cmp) {
     case "IN": {
-      const values = listOf(value);
+      const values = asList(value);
       const present = values.filter((one) => one !== null);
       const among =
         present.length === 0 ? sql`false` : amongSql(left, present.flatMap(formsOf), true);
@@ -314,12 +314,12 @@ function ownComparisonSql(reference: ColumnReference, comparison: ValueCompariso
       return present.length === values.length ? among : sql`(${among} or ${left} is null)`;
     }
     case "NOT IN": {
-      const values = listOf(value);
+      const values = asList(value);
       // Null is never outside a list, except the empty one.
       return values.length === 0 ? sql`true` : amongSql(left, values.flatMap(formsOf), false);
     }
     case "BETWEEN": {
-      const [low, high] = listOf(value).map((one) => comparedValue(column, one));
+      const [low, high] = asList(value).map((one) => comparedValue(column, one));
       return sql`${left} between ${low} and ${high}`;
     }
     case "LIKE":
@@ -388,6 +388,6 @@ function literalsEscaped(pattern: string, escapes: string | undefined): string |
 }
 
 /** The parser has checked that it is one. */
-function listOf(value: CellValue): CellValue[] {
+function asList(value: CellValue): CellValue[] {
   return Array.isArray(value) ? value : [value];
 }

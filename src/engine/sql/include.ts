@@ -22,13 +22,13 @@ import {
 import {
   aliasedSql,
   orderTerms,
-  outerKeyOf,
+  outerSide,
   prefilteredName,
   type SelectedTable,
   type SelectPlan,
   type SelectPlanner,
 } from "./select.ts";
-import { createRowEncoder, keysOf, RowWriter } from "./values.ts";
+import { createRowEncoder, RowWriter, rowKeys } from "./values.ts";
 
 type Columns<Kind extends ColumnKind> = readonly ColumnReference<Column<Kind>>[];
 
@@ -63,7 +63,7 @@ export function planIncludes<Kind extends ColumnKind>(
   outer: OuterSelect<Kind>,
   includes: readonly Include[] = [],
 ): Included<Kind>[] {
-  const names = keysOf(outer.columns);
+  const names = rowKeys(outer.columns);
   return includes.map((include) => {
     const taken = findTaken([include.as, `${include.as}_more`], names);
     if (taken !== undefined) {
@@ -101,9 +101,9 @@ function planInclude<Kind extends ColumnKind>(
   const scope = prefilter?.tables ?? tables;
   const resolve = planner.resolveIn(scope, include);
   const columns = selectedColumns<Column<Kind>>(scope, include.columns, resolve);
-  const keys = includes.map((one) => resolveColumn<Column<Kind>>(scope, outerKeyOf(one)));
+  const keys = includes.map((one) => resolveColumn<Column<Kind>>(scope, outerSide(one)));
   const selected = distinctColumns([...columns, ...keys]);
-  const outerKey = outerKeyOf(include);
+  const outerKey = outerSide(include);
   const key = resolveColumn<Column<Kind>>(outer.tables, outerKey);
   const source = outer.tables.find((one) => one.name === key.table.name) ?? table;
   const ends = on.split(" = ");
@@ -260,7 +260,7 @@ export async function writeRows<Raw, Kind extends Encoded<Raw>>(
       await source.each(statement, selected, (row) => {
         rows.push(row);
         count += 1;
-        length += lengthOf(row);
+        length += rowLength(row);
         if (rows.length === ROWS_PER_CHUNK || length > CHUNK_LENGTH) keep();
         return true;
       });
@@ -274,7 +274,7 @@ export async function writeRows<Raw, Kind extends Encoded<Raw>>(
   writer.end();
 }
 
-function lengthOf(row: ResultRow<unknown>): number {
+function rowLength(row: ResultRow<unknown>): number {
   return Object.values(row).reduce<number>((length, value) => {
     const isLong = typeof value === "string" || value instanceof Uint8Array;
     return length + (isLong ? value.length : 1);

@@ -5,7 +5,7 @@ import type { ColumnDefinition, CreateTable } from "../../core/query/tree.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "./fragment.ts";
 import type { PresentValue } from "./scope.ts";
-import { describeKeys, isKeyOf, type UniqueKey } from "./target.ts";
+import { describeKeys, isKeyIn, type UniqueKey } from "./target.ts";
 import { allowedForm } from "./values.ts";
 
 export interface Declaration {
@@ -118,7 +118,7 @@ function requireReferenceTarget(
     const plain = `${refers}, and ${table} has no such column`;
     throw new EngineRefusal("unknown_column", plain + near, { plain });
   }
-  if (!keys.some((key) => isKeyOf(key, [target]))) {
+  if (!keys.some((key) => isKeyIn(key, [target]))) {
     const plain = `${refers}, which is not a primary or unique key of ${table}`;
     throw new EngineRefusal("no_unique_key", `${plain}; ${describeKeys(keys)}`, { plain });
   }

@@ -16,10 +16,10 @@ import { type ComputeDialect, Computed } from "./compute.ts";
 import {
   comparisonMayFail,
   conditionSql,
+  findLeaves,
   guardedSql,
   isAlike,
   type Leaf,
-  leavesOf,
   linkMayFail,
   linkSides,
   splitTerms,
@@ -63,7 +63,7 @@ interface TableKeys {
   readonly unique: ReadonlySet<string>;
 }
 
-export function tableKeysOf(
+export function tableKeys(
   columns: readonly { name: string; isKey: boolean; isNullable: boolean }[],
   keys: readonly UniqueKey[],
 ): TableKeys {
@@ -176,7 +176,7 @@ export interface AggregateDialect<Kind extends ColumnKind> {
   extreme(fn: "min" | "max", column: Fragment, measure: Measure, kind: Kind): Fragment;
 }
 
-function aliasesOf<Kind extends ColumnKind>(
+function columnAliases<Kind extends ColumnKind>(
   aggregates: readonly Aggregate[],
   scope: Scope<Column<Kind>>,
   resolve: Resolve<Column<Kind>>,
@@ -240,16 +240,16 @@ function requireMeasure(fn: Aggregate["fn"], { name, type, kind }: Column): Meas
   throw new EngineRefusal("invalid_value", problem);
 }
 
-function joinsOf({ join }: Pick<Select, "join">): readonly Join[] {
+function listJoins({ join }: Pick<Select, "join">): readonly Join[] {
   return [join ?? []].flat();
 }
 
 type Source = Exclude<Select["from"], string>;
 
-export function sourcesOf(query: Pick<Select, "from" | "join">): Source[] {
+export function listSources(query: Pick<Select, "from" | "join">): Source[] {
   const { from } = query;
   const sources = [typeof from === "string" ? { table: from, as: from } : from];
-  for (const { table, as: name = table } of joinsOf(query)) sources.push({ table, as: name });
+  for (const { table, as: name = table } of listJoins(query)) sources.push({ table, as: name });
   if (new Set(sources.map(({ as: name }) => name)).size === sources.length) return sources;
   const problem = "A table cannot be joined with itself under one name; use as";
   throw new EngineRefusal("self_join", problem);
@@ -264,7 +264,7 @@ function conditionsIn({ where, having, compute = [] }: Conditions) {
 
 /** The tables that a Select reads, at every level, each as often as it is named. */
 export function tablesIn(query: InnerSelect | Select): string[] {
-  const sources = sourcesOf(query);
+  const sources = listSources(query);
   return [
     ...sources.flatMap((source) => ("table" in source ? source.table : tablesIn(source.select))),
     ...conditionsIn(query).flatMap(tablesWithin),
@@ -279,7 +279,7 @@ export function tablesIncluded(one: Include): string[] {
 
 /** The tables that a condition contains, at every level. */
 export function tablesWithin(condition: Condition | null | undefined): string[] {
-  return leavesOf(condition).flatMap((leaf) => {
+  return findLeaves(condition).flatMap((leaf) => {
     if ("exists" in leaf) return [leaf.exists.table, ...tablesWithin(leaf.exists.where)];
     return "select" in leaf ? tablesIn(leaf.select) : [];
   });
@@ -401,7 +401,7 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
   }
 
   #scopeOf(query: ScopedQuery, isIsolated: boolean): SelectedTable<Kind>[] {
-    return sourcesOf(query).map((source) => {
+    return listSources(query).map((source) => {
       const { as: name } = source;
       if ("table" in source) return underName(this.#schema, this.tableNamed(source.table), name);
       const { columns, statement } = this.#planWithin(source.select, isIsolated);
@@ -423,7 +423,7 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
 
   /** True if a Select, which computes nothing, casts columns that it joins or compares. */
   #mayCast(scope: readonly SelectedTable<Kind>[], query: ScopedQuery): boolean {
-    if (linksOf(scope, query).some(linkMayFail)) return true;
+    if (resolveLinks(scope, query).some(linkMayFail)) return true;
     const resolve = this.resolveIn(scope, query);
     return splitTerms(resolve, query.where ?? { and: [] }, scope).failing.length > 0;
   }
@@ -489,7 +489,11 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
     const parts = isNestedSummary(query)
       ? this.#groupedParts(template, scope, rest)
       : this.#plainParts(template, scope, rest);
-    return { columns, selected, statements: (found) => statementsOf(parts, query, dialect, found) };
+    return {
+      columns,
+      selected,
+      statements: (found) => makeStatements(parts, query, dialect, found),
+    };
   }
 
   sourceSql({ name, source }: SelectedTable<Kind>): Fragment {
@@ -506,8 +510,8 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
   }
 
   #joinedSql(tables: readonly SelectedTable<Kind>[], query: Select): Fragment {
-    const types = joinsOf(query).map(({ join_type }) => join_type);
-    const links = linksOf(tables, query);
+    const types = listJoins(query).map(({ join_type }) => join_type);
+    const links = resolveLinks(tables, query);
     const castTables = links.filter(linkMayFail).flat();
     const cast = new Set(castTables.map(({ table }) => table.name));
     const names = tables.map(({ name }) => name);
@@ -576,7 +580,7 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
     const isOfOneTable = !isNested && others.length === 0;
     const { templates } = this.dialect;
     if (table === undefined || templates === undefined || !isOfOneTable || !isCommon) return make();
-    const keys = include?.map(outerKeyOf);
+    const keys = include?.map(outerSide);
     const shape = JSON.stringify({ columns, distinct, aggregate, group_by, order_by, keys });
     return templates.find(table, shape, make);
   }
@@ -590,7 +594,7 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
     const { aggregate = [], group_by: groups = [] } = query;
     const { aggregates, flatten } = this.dialect;
     const resolve = this.resolveIn(tables, query);
-    const aliases = aliasesOf(aggregate, tables, resolve, aggregates);
+    const aliases = columnAliases(aggregate, tables, resolve, aggregates);
     const grouped = groups.map((name) => asGrouped(resolve(name)));
     const columns =
       aggregate.length > 0
@@ -599,7 +603,7 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
             query.distinct === true ? asGrouped(one) : one,
           );
     const includes = query.include ?? [];
-    const keys = includes.map((one) => resolveColumn<Column<Kind>>(tables, outerKeyOf(one)));
+    const keys = includes.map((one) => resolveColumn<Column<Kind>>(tables, outerSide(one)));
     const selected = distinctColumns([...columns, ...keys]);
     const resolveGrouped = (name: string) => aliases.get(name) ?? asGrouped(resolve(name));
     const terms = orderTerms(resolveGrouped, query);
@@ -749,8 +753,8 @@ function selectedAs<Kind extends ColumnKind>(
   return { name, columns, keys, source: sql`(${statement}) as ${sql.id(name)}` };
 }
 
-function linksOf(scope: Scope, query: Pick<Select, "join">) {
-  return joinsOf(query).map(({ on }) => linkedColumns(scope, on));
+function resolveLinks(scope: Scope, query: Pick<Select, "join">) {
+  return listJoins(query).map(({ on }) => linkedColumns(scope, on));
 }
 
 /** The columns of `table.column = table.column`. */
@@ -768,7 +772,7 @@ function namesIn(part: unknown): string[] {
 }
 
 /** The side of `on` that is not of the included table. */
-export function outerKeyOf({ table, on }: Pick<Include, "table" | "on">): string {
+export function outerSide({ table, on }: Pick<Include, "table" | "on">): string {
   const [left = "", right = ""] = on.split(" = ");
   return left.startsWith(`${table}.`) ? right : left;
 }
@@ -782,12 +786,12 @@ function isNestedSummary({ compute, aggregate = [], distinct, having }: Select):
   // PostgreSQL could cast grouped columns of rows that `where` excludes.
   const aliases = new Set(aggregate.map(({ as: name }) => name));
   const isPlain = (leaf: Leaf) => "value" in leaf && aliases.has(leaf.column);
-  if (!leavesOf(having).every(isPlain)) return true;
+  if (!findLeaves(having).every(isPlain)) return true;
   return compute !== undefined && (aggregate.length > 0 || distinct === true);
 }
 
 /** A generator function created per Select would get its own class, which V8 collects late. */
-function* statementsOf<Kind extends ColumnKind>(
+function* makeStatements<Kind extends ColumnKind>(
   parts: StatementParts,
   { limit, offset }: Select,
   dialect: SelectDialect<Kind>,
@@ -808,7 +812,7 @@ export function orderTerms<Kind extends ColumnKind>(
   resolve: Resolve<SelectedColumn<Kind>>,
   query: Pick<Select, "join" | "order_by">,
 ): OrderTerm[] {
-  const isOuter = joinsOf(query).some(({ join_type }) => join_type !== "INNER");
+  const isOuter = listJoins(query).some(({ join_type }) => join_type !== "INNER");
   const term = ({ column: name, direction = "ASC" }: Order): OrderTerm => {
     const reference = resolve(name);
     return { reference, direction, hasNulls: isOuter || reference.column.isNullable !== false };

@@ -87,7 +87,7 @@ export async function readPrimaryKey<Raw>(target: Target<Raw>): Promise<TargetCo
   return names.flatMap((name) => target.table.columns.get(name) ?? []);
 }
 
-export function isKeyOf({ columns }: UniqueKey, names: readonly string[]): boolean {
+export function isKeyIn({ columns }: UniqueKey, names: readonly string[]): boolean {
   return columns.length === names.length && columns.every((column) => names.includes(column));
 }
 
@@ -142,12 +142,12 @@ export function narrowed<Raw>(
   const table = { ...target.table, bytewise };
   if (written === undefined) return { ...target, table };
   const kind = { store: () => undefined, compare: () => undefined, encode: String };
-  const within = conditionSql(columnsOf([table]), { and: written.map(conditionOf) }, [table]);
+  const within = conditionSql(columnsOf([table]), { and: written.map(conditionWritten) }, [table]);
   const expression = sql`case when ${within} then 1 else 0 end`;
   return { ...target, table, within, check: { name: "", type: "", kind, expression } };
 }
 
-function conditionOf({ column, cmp, value }: NonNullable<BytewiseColumns["written"]>[number]) {
+function conditionWritten({ column, cmp, value }: NonNullable<BytewiseColumns["written"]>[number]) {
   return { column, cmp, value: typeof value === "object" ? [...value] : value };
 }
 

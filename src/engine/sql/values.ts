@@ -14,14 +14,14 @@ import type {
   PresentValue,
 } from "./scope.ts";
 
-type RowLayout = ReturnType<typeof layoutOf>;
+type RowLayout = ReturnType<typeof planLayout>;
 
 /**
  * Builds the layout of these columns. Keys are column names; if two columns share a name, both keys
  * become `table.column`.
  */
-function layoutOf(columns: readonly ColumnReference[], form: RowForm) {
-  const keys = keysOf(columns);
+function planLayout(columns: readonly ColumnReference[], form: RowForm) {
+  const keys = rowKeys(columns);
   if (form === "csv") {
     return {
       head: `${keys.map(csvText).join(",")}\r\n`,
@@ -41,7 +41,7 @@ function layoutOf(columns: readonly ColumnReference[], form: RowForm) {
     : { ...values, head: "", separator: "", end: "}\n", tail: "" };
 }
 
-export function keysOf(columns: readonly ColumnReference[]): string[] {
+export function rowKeys(columns: readonly ColumnReference[]): string[] {
   const counts = new Map<string, number>();
   for (const { column } of columns) counts.set(column.name, (counts.get(column.name) ?? 0) + 1);
   return columns.map(({ table, column }) =>
@@ -51,7 +51,7 @@ export function keysOf(columns: readonly ColumnReference[]): string[] {
 
 export function createRowEncoder<Raw>(
   columns: readonly ColumnReference<Column<Encoded<Raw>>>[],
-  { prefixes, absent, cell, end }: RowLayout = layoutOf(columns, "json"),
+  { prefixes, absent, cell, end }: RowLayout = planLayout(columns, "json"),
 ): (row: ResultRow<Raw>, more?: string) => string {
   const members = columns.map(({ column }, index) => ({
     index,
@@ -86,7 +86,7 @@ export class RowWriter<Raw> {
   count = 0;
 
   constructor(columns: readonly ColumnReference<Column<Encoded<Raw>>>[], output: RowOutput) {
-    this.#layout = layoutOf(columns, output.form);
+    this.#layout = planLayout(columns, output.form);
     this.#encode = createRowEncoder(columns, this.#layout);
     this.#output = output;
   }
@@ -226,7 +226,7 @@ function* withoutSpaceInSteps(json: string): Steps<string> {
 const SMALLEST_INTEGER = -(2n ** 63n);
 const LARGEST_INTEGER = 2n ** 63n - 1n;
 
-export function integerOf(value: PresentValue): bigint | undefined {
+export function toInteger(value: PresentValue): bigint | undefined {
   if (typeof value === "number") return Number.isSafeInteger(value) ? BigInt(value) : undefined;
   if (value instanceof ExactNumber) return wholeNumber(value.source);
   if (typeof value !== "bigint") return undefined;
@@ -248,7 +248,7 @@ export function numberText(value: PresentValue): string | undefined {
 }
 
 /** Decimal places that a number needs; negative for one that ends in zeros. */
-export function placesOf(number: string): number {
+export function decimalPlaces(number: string): number {
   const [, whole = "", fraction = "", exponent = "0"] =
     /^-?(\d*)\.?(\d*?)0*(?:e([+-]?\d+))?$/i.exec(number) ?? [];
   const zeros = fraction === "" ? (/0*$/.exec(whole)?.[0].length ?? 0) : 0;
@@ -322,7 +322,7 @@ export function allowedForm(type: string): string {
 
 const MAX_LABELS = 30;
 
-function labelsOf({ kind: { labels } }: { readonly kind: Pick<ColumnKind, "labels"> }) {
+function kindLabels({ kind: { labels } }: { readonly kind: Pick<ColumnKind, "labels"> }) {
   if (labels === undefined) return undefined;
   const more = labels.length > MAX_LABELS ? ", ..." : "";
   return `; allowed: ${labels.slice(0, MAX_LABELS).join(", ")}${more}`;
@@ -357,7 +357,7 @@ function decimalFromText(
 }
 
 /** How values of a family are aggregated, if dates and times have types of their own. */
-export function measureOf(family: Family | undefined): Measure | undefined {
+export function findMeasure(family: Family | undefined): Measure | undefined {
   switch (family) {
     case "date":
     case "time":
@@ -397,7 +397,7 @@ export function storedValue<Stored>(column: Storing<Stored>, given: CellValue): 
   const bounded = bounds && `; allowed: ${bounds.allowed}`;
   throw new EngineRefusal(
     bounds?.exceeds(value) === true ? bounds.code : code,
-    `Column "${column.name}" (${column.type}) does not accept ${describe(value)}${labelsOf(column) ?? bounded ?? allowedForm(column.type)}`,
+    `Column "${column.name}" (${column.type}) does not accept ${describe(value)}${kindLabels(column) ?? bounded ?? allowedForm(column.type)}`,
   );
 }
 
@@ -410,7 +410,7 @@ export function comparedValue(column: Column, given: CellValue): unknown {
   const form = allowedForm(column.type).replace(WHOLE_NUMBER, "a number");
   throw new EngineRefusal(
     "invalid_value",
-    `Column "${column.name}" (${column.type}) cannot be compared with ${describe(value)} in this way${labelsOf(column) ?? form}`,
+    `Column "${column.name}" (${column.type}) cannot be compared with ${describe(value)} in this way${kindLabels(column) ?? form}`,
   );
 }
 

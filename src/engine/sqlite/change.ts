@@ -36,7 +36,7 @@ import {
 } from "./statements.ts";
 import { keysSql, readTable, type SqliteTable } from "./tables.ts";
 
-export function targetOf(context: SqliteContext, name: string): Target<SQLOutputValue> {
+export function findTarget(context: SqliteContext, name: string): Target<SQLOutputValue> {
   const { session, schema } = context;
   const table = readTable(context, name);
   if (table.isView) requireTriggers(context, name);
@@ -106,10 +106,10 @@ function compareValues(one: SQLOutputValue, other: SQLOutputValue): number {
     return Buffer.compare(Buffer.from(one), Buffer.from(other));
   }
   if (one instanceof Uint8Array && other instanceof Uint8Array) return Buffer.compare(one, other);
-  return rankOf(one) - rankOf(other);
+  return typeRank(one) - typeRank(other);
 }
 
-function rankOf(value: SQLOutputValue): number {
+function typeRank(value: SQLOutputValue): number {
   if (value === null) return 0;
   if (isNumber(value)) return 1;
   return typeof value === "string" ? 2 : 3;
@@ -206,7 +206,7 @@ export function findBrokenKey(
     values.length === 1 ? { value: String(values[0]) } : {};
   const suspects: BrokenKey[] = [];
   const added = Object.keys(add ?? {});
-  for (const { table, columns, other, keys } of foreignKeysOf(context, changed, isDelete)) {
+  for (const { table, columns, other, keys } of readForeignKeys(context, changed, isDelete)) {
     const to = sql.id(schema, other);
     for (const row of table === changed ? written : []) {
       const values = columns.map((name) => {
@@ -241,12 +241,12 @@ export function findBrokenKey(
 /** True if a foreign key of the table, or to it, restricts a change. */
 export function isInForeignKey(context: SqliteContext, table: string): boolean {
   return [true, false].some(
-    (isDeleted) => [...foreignKeysOf(context, table, isDeleted)].length > 0,
+    (isDeleted) => [...readForeignKeys(context, table, isDeleted)].length > 0,
   );
 }
 
 /** Foreign keys of a table, and those to it that restrict its changes. */
-function foreignKeysOf(
+function readForeignKeys(
   { session, schema }: SqliteContext,
   name: string,
   isDeleted: boolean,

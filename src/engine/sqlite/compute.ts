@@ -7,7 +7,7 @@ import { type Arithmetic, type ComputeDialect, jsonPath, mostTextBytes } from ".
 import type { NumberFamily } from "../sql/conditions.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { has64Bits, isDay } from "../sql/values.ts";
-import { call, kindOf, plainKinds, type SqliteKind } from "./kinds.ts";
+import { call, findKind, plainKinds, type SqliteKind } from "./kinds.ts";
 
 const text = (value: Fragment) => sql`(cast(${value} as text) collate binary)`;
 
@@ -17,11 +17,11 @@ export const computing: ComputeDialect<SqliteKind> = {
     ...plainKinds,
     boolean: { ...plainKinds.boolean, encode: (value) => String(Number(value) !== 0) },
   },
-  declaredFamily: (type) => kindOf(type)?.family,
+  declaredFamily: (type) => findKind(type)?.family,
   momentKind: (kind) => ({
     ...kind,
     compare: (value) =>
-      typeof value === "string" && microsecondsOf(value) !== null ? value : undefined,
+      typeof value === "string" && parseMicroseconds(value) !== null ? value : undefined,
   }),
   number(value, family) {
     if (family === "decimal") return value;
@@ -54,7 +54,7 @@ interface Decimal {
   readonly places: number;
 }
 
-function decimalOf(value: Operand): Decimal {
+function toDecimal(value: Operand): Decimal {
   if (typeof value === "number") finite(value);
   const [, digits = "0", fraction = "", exponent = "0"] =
     /^(-?\d+)\.?(\d*)(?:e([+-]?\d+))?$/.exec(String(value)) ?? [];
@@ -96,7 +96,7 @@ const calculations: Record<Exclude<Arithmetic, "div">, Calculation> = {
 };
 
 function calculate(fn: Arithmetic, family: NumberFamily, one: Operand, other: Operand) {
-  if (family === "decimal") return calculateExactly(fn, decimalOf(one), decimalOf(other));
+  if (family === "decimal") return calculateExactly(fn, toDecimal(one), toDecimal(other));
   if (fn === "div") return Number(other) === 0 ? null : finite(Number(one) / Number(other));
   const { integer, double } = calculations[fn];
   return family === "integer"
@@ -107,20 +107,20 @@ function calculate(fn: Arithmetic, family: NumberFamily, one: Operand, other: Op
 /** The double nearest to the decimal result: 0.1 and 0.2 make 0.3. */
 function calculateExactly(fn: Arithmetic, one: Decimal, other: Decimal): number | null {
   if (fn === "mul") {
-    return numberOf({ digits: one.digits * other.digits, places: one.places + other.places });
+    return toNumber({ digits: one.digits * other.digits, places: one.places + other.places });
   }
   if (fn === "div") {
     if (other.digits === 0n) return null;
     const scale = 10n ** BigInt(DIVISION_PLACES + other.places);
     const digits = quotient(one.digits * scale, other.digits * 10n ** BigInt(one.places));
-    return numberOf({ digits, places: DIVISION_PLACES });
+    return toNumber({ digits, places: DIVISION_PLACES });
   }
   const places = Math.max(one.places, other.places);
   const scaled = (value: Decimal) => value.digits * 10n ** BigInt(places - value.places);
-  return numberOf({ digits: calculations[fn].integer(scaled(one), scaled(other)), places });
+  return toNumber({ digits: calculations[fn].integer(scaled(one), scaled(other)), places });
 }
 
-function numberOf({ digits, places }: Decimal): number {
+function toNumber({ digits, places }: Decimal): number {
   return finite(Number(`${digits}e-${places}`));
 }
 
@@ -151,7 +151,7 @@ const momentForm = new RegExp(
 );
 
 /** Since 1970, or since midnight for a time without a date. Null for other text. */
-function microsecondsOf(text: string): bigint | null {
+function parseMicroseconds(text: string): bigint | null {
   const [found, day = "1970-01-01", hour = "00", minute = "00", second = "00", ...rest] =
     momentForm.exec(text) ?? [];
   const [fraction = "", eastHours = "+00", eastMinutes = "00"] = rest;
@@ -165,23 +165,23 @@ const parts: Record<string, (date: Date) => number> = {
   year: (date) => date.getUTCFullYear(),
   quarter: (date) => Math.floor(date.getUTCMonth() / 3) + 1,
   month: (date) => date.getUTCMonth() + 1,
-  week: weekOf,
+  week: isoWeek,
   day: (date) => date.getUTCDate(),
   hour: (date) => date.getUTCHours(),
   minute: (date) => date.getUTCMinutes(),
-  weekday: weekdayOf,
+  weekday: isoWeekday,
 };
 
 /** 1 is Monday. */
-function weekdayOf(date: Date): number {
+function isoWeekday(date: Date): number {
   return date.getUTCDay() || 7;
 }
 
 const DAY_MS = 86_400_000;
 
 /** ISO 8601: the week of the year that has the week's Thursday. */
-function weekOf(date: Date): number {
-  const thursday = new Date(date.getTime() + (4 - weekdayOf(date)) * DAY_MS);
+function isoWeek(date: Date): number {
+  const thursday = new Date(date.getTime() + (4 - isoWeekday(date)) * DAY_MS);
   // `Date.UTC` takes the years before 100 for those after 1900.
   const first = new Date(thursday).setUTCMonth(0, 1);
   return 1 + Math.floor((thursday.getTime() - first) / (7 * DAY_MS));
@@ -194,7 +194,7 @@ function truncate(unit: string, date: Date): void {
   if (unit === "hour") return;
   date.setUTCHours(0);
   const [month, day] = [date.getUTCMonth(), date.getUTCDate()];
-  if (unit === "week") date.setUTCDate(day + 1 - weekdayOf(date));
+  if (unit === "week") date.setUTCDate(day + 1 - isoWeekday(date));
   if (unit === "month") date.setUTCDate(1);
   if (unit === "quarter") date.setUTCMonth(month - (month % 3), 1);
   if (unit === "year") date.setUTCMonth(0, 1);
@@ -214,7 +214,7 @@ export function defineFunctions(connection: DatabaseSync): void {
     define(name, (value = null) => (value === null ? null : run(String(value))));
   const ofMoment = (name: string, run: (date: Date, family: SQLOutputValue) => SQLInputValue) =>
     define(name, (value = null, family = null) => {
-      const moment = microsecondsOf(String(value));
+      const moment = parseMicroseconds(String(value));
       if (moment === null) return null;
       const below = ((moment % 1000n) + 1000n) % 1000n;
       return run(new Date(Number((moment - below) / 1000n)), family);
@@ -233,7 +233,7 @@ export function defineFunctions(connection: DatabaseSync): void {
     }
   }
   define("round", (value = null, digits = 0) =>
-    isNumber(value) ? numberOf(rounded(decimalOf(value), Number(digits))) : null,
+    isNumber(value) ? toNumber(rounded(toDecimal(value), Number(digits))) : null,
   );
   define("abs", (value = null) => {
     if (typeof value === "bigint") return whole(abs(value));
@@ -243,7 +243,7 @@ export function defineFunctions(connection: DatabaseSync): void {
   ofText("lower", (text) => withCase(text, "lower"));
   ofText("upper", (text) => withCase(text, "upper"));
   ofText("length", (text) => BigInt([...text].length));
-  ofText("moment", microsecondsOf);
+  ofText("moment", parseMicroseconds);
   for (const [unit, part] of Object.entries(parts)) {
     ofMoment(`part_${unit}`, (date) => BigInt(part(date)));
     ofMoment(`trunc_${unit}`, (date, family) => {

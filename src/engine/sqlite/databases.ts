@@ -2,7 +2,7 @@ import { DatabaseSync } from "node:sqlite";
 import { sql } from "kysely";
 import { EngineRefusal } from "../refusal.ts";
 import { defineFunctions } from "./compute.ts";
-import { refusalOf } from "./failures.ts";
+import { toRefusal } from "./failures.ts";
 import { DatabaseFiles, defaultDatabase } from "./files.ts";
 import { run, SqliteSession } from "./statements.ts";
 import { createColumnTable } from "./tables.ts";
@@ -68,7 +68,7 @@ export class Databases {
     try {
       return open(path);
     } catch (error) {
-      const refusal = refusalOf(error);
+      const refusal = toRefusal(error);
       if (refusal?.incident === undefined) throw error;
       const { code, message, incident } = refusal;
       throw new EngineRefusal(code, `${message} (database ${name})`, {

@@ -15,14 +15,14 @@ import { cellIn } from "../sql/scope.ts";
 import type { AggregateDialect, SelectDialect } from "../sql/select.ts";
 import { type Changed, describe, type TableDescription, type Target } from "../sql/target.ts";
 import { cellRefused, storedValue, WHOLE_NUMBER } from "../sql/values.ts";
-import { findBrokenKey, isInForeignKey, targetOf } from "./change.ts";
+import { findBrokenKey, findTarget, isInForeignKey } from "./change.ts";
 import { computing } from "./compute.ts";
-import { refusalOf } from "./failures.ts";
+import { toRefusal } from "./failures.ts";
 import {
   checkSql,
   encodeStored,
+  findKind,
   isSerial,
-  kindOf,
   plainKinds,
   type SqliteKind,
   typeWords,
@@ -60,29 +60,29 @@ async function createTable(context: SqliteContext, query: CreateTable): Promise<
 }
 
 function declare({ name, type }: ColumnDefinition): Declaration | undefined {
-  const kind = kindOf(type);
+  const kind = findKind(type);
   return (
     kind && {
       type: sql.raw(kind.storage),
       isSerial: isSerial(kind),
       constraint: checkSql(name, kind),
-      literal: (value) => sql.raw(literalOf(storedValue({ name, type, kind }, value))),
+      literal: (value) => sql.raw(sqlLiteral(storedValue({ name, type, kind }, value))),
     }
   );
 }
 
 /** An expression in parentheses where SQLite has no literal. */
-function literalOf(value: SQLInputValue): string {
+function sqlLiteral(value: SQLInputValue): string {
   if (typeof value === "string") {
     const isPlain = !value.includes("\0");
-    return isPlain ? `'${value.replaceAll("'", "''")}'` : `(cast(${hexOf(value)} as text))`;
+    return isPlain ? `'${value.replaceAll("'", "''")}'` : `(cast(${toHex(value)} as text))`;
   }
-  if (value instanceof Uint8Array) return hexOf(value);
+  if (value instanceof Uint8Array) return toHex(value);
   // Without its sign, which is not part of a literal, this exceeds 64 bits.
   return value === -(2n ** 63n) ? `(${value + 1n} - 1)` : String(value);
 }
 
-function hexOf(bytes: string | Uint8Array): string {
+function toHex(bytes: string | Uint8Array): string {
   return `x'${Buffer.from(bytes).toString("hex")}'`;
 }
 
@@ -253,7 +253,7 @@ function estimateRows(
   return Math.round((counted * (last - first + 1)) / (end - first + 1));
 }
 
-const failures = { refusalOf, concernsStatement: () => true };
+const failures = { refusalOf: toRefusal, concernsStatement: () => true };
 
 /** Adds what SQLite does not say: the foreign key, the table of a rule, the column of a value. */
 async function explain(
@@ -286,7 +286,7 @@ async function explain(
   const holder = holders.find((name) => name === table.name) ?? holders[0];
   return holder === undefined
     ? undefined
-    : refusalOf(error, { schema: context.schema, tables: [holder] });
+    : toRefusal(error, { schema: context.schema, tables: [holder] });
 }
 
 /** An integer primary key is the only column without a type of its own that SQLite does not convert. */
@@ -306,11 +306,11 @@ const onRows = rowOperations<SqliteSession, SQLOutputValue, SqliteKind>({
   keysSql,
   selectDialect: () => dialect,
   rowSource,
-  targetOf,
+  targetOf: findTarget,
   explain,
 });
 
-export const { planOf } = onRows;
+export const { planReading: planOf } = onRows;
 
 export function operationsIn({ schemas }: SqliteSession): Operations<SqliteSession> {
   return {

@@ -5,15 +5,15 @@ import {
   operatorsCodes,
   type Refused,
   refused,
+  safeWords,
   worded,
-  wordsOf,
 } from "../remote/failures.ts";
 import { isStorageError } from "../spool.ts";
 import { tableNamed, violated, violations } from "../sql/answers.ts";
 
 const limitMessage = /too (many|large|complex|big|much)/i;
 
-export function refusalOf(error: unknown, origin?: Origin): EngineRefusal | undefined {
+export function toRefusal(error: unknown, origin?: Origin): EngineRefusal | undefined {
   if (error instanceof EngineRefusal) return error;
   if (!(error instanceof Error)) return undefined;
   if (isStorageError(error)) return withCause(refused.storage, error);
@@ -23,11 +23,11 @@ export function refusalOf(error: unknown, origin?: Origin): EngineRefusal | unde
 
 function withCause([code, message, options]: Refused, cause: Error): EngineRefusal {
   const isForOperator = operatorsCodes.has(code) && "errcode" in cause;
-  const incident = isForOperator ? incidentOf(cause) : undefined;
+  const incident = isForOperator ? describeIncident(cause) : undefined;
   return new EngineRefusal(code, message, { cause, incident, ...options });
 }
 
-function incidentOf(error: Error): Incident {
+function describeIncident(error: Error): Incident {
   const text = (name: "errcode" | "errstr") =>
     name in error ? String(Reflect.get(error, name)) : "";
   return { code: `SQLite ${text("errcode")}`, reason: ownWords(error.message) ?? text("errstr") };
@@ -48,8 +48,8 @@ function read({ message }: Error, errcode: number, origin: Origin | undefined): 
       return tooComplex(message);
     case 19: // SQLITE_CONSTRAINT
       return errcode === CONSTRAINT_TRIGGER
-        ? worded(refused.byTrigger, wordsOf(message, origin))
-        : violationOf(message, origin?.tables[0]);
+        ? worded(refused.byTrigger, safeWords(message, origin))
+        : translateViolation(message, origin?.tables[0]);
     case 20: // SQLITE_MISMATCH
       return ["invalid_value", "An integer primary key takes only whole numbers of 64 bits"];
     default:
@@ -80,12 +80,12 @@ export function refusing<Result>(work: () => Result): Result {
   try {
     return work();
   } catch (error) {
-    throw refusalOf(error) ?? error;
+    throw toRefusal(error) ?? error;
   }
 }
 
 /** Translates messages such as `UNIQUE constraint failed: users.id`. */
-function violationOf(message: string, ofQuery: string | undefined): Refused {
+function translateViolation(message: string, ofQuery: string | undefined): Refused {
   const unnamed = tableNamed(ofQuery);
   const [, rule, what = ""] = /^([A-Z ]+) constraint failed(?:: (.*))?$/s.exec(message) ?? [];
   const [, table = "", first = ""] = /^([^.]+)\.(.*)$/s.exec(what) ?? [];

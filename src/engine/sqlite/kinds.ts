@@ -6,7 +6,7 @@ import { EngineRefusal } from "../refusal.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { typesByWord } from "../sql/new-table.ts";
 import type { ColumnKind, ExactComparison, Family, PresentValue } from "../sql/scope.ts";
-import { cellText, decodeBase64, has64Bits, integerOf } from "../sql/values.ts";
+import { cellText, decodeBase64, has64Bits, toInteger } from "../sql/values.ts";
 
 export interface SqliteKind extends ColumnKind {
   readonly storage: "INT" | "INTEGER" | "REAL" | "TEXT" | "BLOB" | "ANY";
@@ -23,7 +23,7 @@ export function encodeStored(value: SQLOutputValue): string {
   return JSON.stringify(value);
 }
 
-function infinityOf(value: PresentValue): number | undefined {
+function parseInfinity(value: PresentValue): number | undefined {
   return value === "Infinity" || value === "-Infinity" ? Number(value) : undefined;
 }
 
@@ -86,7 +86,7 @@ const integer: SqliteKind = {
   family: "integer",
   measure: "integer",
   storage: "INT",
-  store: integerOf,
+  store: toInteger,
   compare: numeric,
   sum: plus,
 };
@@ -99,8 +99,8 @@ const real: SqliteKind = {
   family: "double",
   measure: "double",
   storage: "REAL",
-  store: (value) => exactDouble(value) ?? infinityOf(value),
-  compare: (value) => numeric(value) ?? infinityOf(value),
+  store: (value) => exactDouble(value) ?? parseInfinity(value),
+  compare: (value) => numeric(value) ?? parseInfinity(value),
   sum: plus,
 };
 
@@ -155,7 +155,7 @@ function anyOf(read: (value: PresentValue) => SQLInputValue | undefined): Sqlite
   const store = (value: PresentValue) => read(value) ?? scalar(value);
   const forms = (value: PresentValue) => {
     if (typeof value !== "string") return undefined;
-    const all = [store(value), scalar(value), decodeBase64(value), infinityOf(value)];
+    const all = [store(value), scalar(value), decodeBase64(value), parseInfinity(value)];
     return [...new Set(all)].filter((form) => form !== undefined);
   };
   return { ...anyKind, store, compare: store, forms };
@@ -163,7 +163,7 @@ function anyOf(read: (value: PresentValue) => SQLInputValue | undefined): Sqlite
 
 const untyped = anyOf(() => undefined);
 const anyBlob = anyOf(decodeBase64);
-const anyNumber = anyOf(infinityOf);
+const anyNumber = anyOf(parseInfinity);
 
 /** By the declared type (SQLite, "Determination Of Column Affinity"). */
 export function legacyKind(type: string): SqliteKind {
@@ -189,7 +189,7 @@ const kinds = typesByWord<SqliteKind>({
 export const typeWords: readonly string[] = [...kinds.keys()];
 
 /** A length or precision, as in `VARCHAR(20)`, limits nothing. */
-export function kindOf(type: string): SqliteKind | undefined {
+export function findKind(type: string): SqliteKind | undefined {
   const word = /^\s*(\w+)\s*(\(\s*\d+\s*(,\s*\d+\s*)?\))?\s*$/.exec(type)?.[1];
   return word === undefined ? undefined : kinds.get(word.toLowerCase());
 }
@@ -213,7 +213,7 @@ function exactDouble(value: PresentValue): SQLInputValue | undefined {
 
 /** SQLite compares integers and doubles exactly. */
 function numeric(value: PresentValue): SQLInputValue | undefined {
-  return typeof value === "number" ? value : (integerOf(value) ?? exactDouble(value));
+  return typeof value === "number" ? value : (toInteger(value) ?? exactDouble(value));
 }
 
 function booleanValue(value: PresentValue): SQLInputValue | undefined {
@@ -223,7 +223,7 @@ function booleanValue(value: PresentValue): SQLInputValue | undefined {
 
 function scalar(value: PresentValue): SQLInputValue | undefined {
   if (typeof value === "boolean") return value ? 1 : 0;
-  return typeof value === "string" ? value : (integerOf(value) ?? exactDouble(value));
+  return typeof value === "string" ? value : (toInteger(value) ?? exactDouble(value));
 }
 
 /**

@@ -6,7 +6,7 @@ import { EngineRefusal } from "../refusal.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { MAX_NAMES_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
-import { kindOf, legacyKind, type SqliteKind } from "./kinds.ts";
+import { findKind, legacyKind, type SqliteKind } from "./kinds.ts";
 import { type ResultRow, rows, run, type SqliteContext, type SqliteSession } from "./statements.ts";
 
 interface SqliteColumn extends RemoteColumn {
@@ -84,7 +84,7 @@ function readNewTable(context: SqliteContext, name: string): SqliteTable {
   );
   const all = [...found];
   const isView = Number(all[0]?.[6]) === 1;
-  const columns = new Map(all.map((row) => columnOf(row, isView)).map((one) => [one.name, one]));
+  const columns = new Map(all.map((row) => readColumn(row, isView)).map((one) => [one.name, one]));
   const indexed = new Map<string, boolean>();
   const isIndexed = (column: string) => {
     const found = indexed.get(column) ?? startsIndex(context, name, column);
@@ -100,14 +100,14 @@ function readNewTable(context: SqliteContext, name: string): SqliteTable {
   throw tableNotFound(name, context.database, names);
 }
 
-function columnOf(row: ResultRow, isView: boolean): SqliteColumn {
+function readColumn(row: ResultRow, isView: boolean): SqliteColumn {
   const { 0: name, 1: storage, 2: declared, 3: isKey, 4: isRequired, 5: isComputed } = row;
   // SQLite calls the expressions of a view blobs.
   const type = String(declared || storage).replace(isView ? /^blob$/i : /^$/, "");
   return {
     name: String(name),
     type,
-    kind: kindOf(String(declared ?? "")) ?? legacyKind(type),
+    kind: findKind(String(declared ?? "")) ?? legacyKind(type),
     isKey: Number(isKey) === 1,
     isNullable: Number(isRequired) !== 1,
     isComputed: Number(isComputed) === 1,
@@ -155,16 +155,16 @@ const columnTableName = "_gatehouse_columns";
 const reservedPrefixes = ["sqlite_", "_gatehouse"];
 
 export function isClientTable(name: string): boolean {
-  return reservedPrefixOf(name) === undefined;
+  return findReservedPrefix(name) === undefined;
 }
 
-function reservedPrefixOf(name: string): string | undefined {
+function findReservedPrefix(name: string): string | undefined {
   const folded = foldCase(name);
   return reservedPrefixes.find((prefix) => folded.startsWith(prefix));
 }
 
 export function requireClientTable(name: string): void {
-  const prefix = reservedPrefixOf(name);
+  const prefix = findReservedPrefix(name);
   if (prefix === undefined) return;
   throw new EngineRefusal("invalid_name", `Table names that begin with ${prefix} are reserved`);
 }

@@ -6,14 +6,14 @@ import type { QueryLimit } from "../../core/query/limits.ts";
 import { type ReadOperations, readOperations } from "../../core/query/query.ts";
 import type { TableOperation } from "../../core/query/tree.ts";
 import { LimitCounter } from "../limits.ts";
-import { contextOf, describeSchema, performAll, performPreview, read } from "../perform.ts";
+import { describeSchema, openContext, performAll, performPreview, read } from "../perform.ts";
 import { type Answer, Spool } from "../spool.ts";
 import { isOfTables, isReading, previewedOperations } from "../sql/answers.ts";
 import { writeLongCells } from "../sql/values.ts";
 import type { SchemaPath } from "../store.ts";
 import { Databases } from "./databases.ts";
 import { operationsIn } from "./dialect.ts";
-import { refusalOf } from "./failures.ts";
+import { toRefusal } from "./failures.ts";
 import { doubleOrInteger } from "./kinds.ts";
 import {
   type EngineCalls,
@@ -74,7 +74,7 @@ async function run(task?: Task): Promise<Answer> {
     if (typeof answer.body === "number") closeSync(answer.body);
     return answer;
   } catch (error) {
-    const refusal = refusalOf(error);
+    const refusal = toRefusal(error);
     throw (work.kind === "query" ? refusal?.quote(Buffer.from(work.body)) : refusal) ?? error;
   } finally {
     spool.close();
@@ -123,7 +123,7 @@ async function inSession(
     try {
       databases.requireExisting(name);
     } catch (error) {
-      const refusal = isBatch ? refusalOf(error) : undefined;
+      const refusal = isBatch ? toRefusal(error) : undefined;
       throw refusal?.atElement(databaseNames.indexOf(name)) ?? error;
     }
   }
@@ -183,7 +183,7 @@ async function executeSelect(
   const { database } = operation.fields;
   const session = databases.open(database);
   const operations = operationsIn(session);
-  const context = contextOf(operations, session, database, new LimitCounter(limits));
+  const context = openContext(operations, session, database, new LimitCounter(limits));
   await read(operations, context, operation, spool);
 }
 

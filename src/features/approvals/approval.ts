@@ -43,7 +43,7 @@ const json = z.string().transform((text): unknown => JSON.parse(text));
 const orNone = <Shape extends z.ZodType>(shape: Shape) =>
   shape.nullable().transform((value) => value ?? undefined);
 
-const authorShape = z.object({
+const approverShape = z.object({
   kind: z.enum(["cli", "console"]),
   name: z.string(),
   /** Groups of the token at the decision. */
@@ -51,9 +51,9 @@ const authorShape = z.object({
 });
 
 /** Who decides: the operator at the command line, or a user of the console. */
-export type Author = Readonly<z.output<typeof authorShape>>;
+export type Approver = Readonly<z.output<typeof approverShape>>;
 
-function nameOf({ kind, name }: Author): Author {
+function withoutGroups({ kind, name }: Approver): Approver {
   return { kind, name };
 }
 
@@ -90,7 +90,7 @@ const rowShape = z.object({
   operationCount: z.number(),
   rules: json.pipe(rulesShape),
   decided: orNone(z.number()),
-  author: orNone(json.pipe(authorShape)),
+  author: orNone(json.pipe(approverShape)),
   /** Why it was denied or is void. */
   reason: orNone(z.string()),
   /** The digest of the rows that its author was shown. */
@@ -113,7 +113,7 @@ interface ApprovalRequest extends ApprovalBinding, Pick<Approval, "operations" |
 
 export interface ApprovalDecision {
   readonly state: "approved" | "denied";
-  readonly author: Author;
+  readonly author: Approver;
   readonly reason?: string | undefined;
   /** Milliseconds for which the approval is valid from now on. */
   readonly wait: number;
@@ -314,15 +314,15 @@ export class ApprovalStore {
     }
   }
 
-  async recordShown(id: string, author: Author, touched: string): Promise<void> {
+  async recordShown(id: string, author: Approver, touched: string): Promise<void> {
     const sql = `INSERT INTO approval_shown VALUES ($1, $2, $3)
       ON CONFLICT (id, author) DO UPDATE SET touched = excluded.touched`;
-    const by = JSON.stringify(nameOf(author));
+    const by = JSON.stringify(withoutGroups(author));
     await this.#transaction(({ query }) => query(sql, id, by, touched));
   }
 
   /** Records for the audit that the author was shown rows. */
-  async recordRows(id: string, author: Author, rows: number): Promise<void> {
+  async recordRows(id: string, author: Approver, rows: number): Promise<void> {
     await this.#transaction(async (tx) => {
       const approval = await find(tx, id);
       if (approval === undefined) return;
@@ -331,7 +331,12 @@ export class ApprovalStore {
         tables.map((table) => placeName(database, table)),
       );
       const shown = { approval: id, user: author.name, requester, operations, operationCount };
-      const fields = { ...shown, tables: [...new Set(tables)], rows, author: nameOf(author) };
+      const fields = {
+        ...shown,
+        tables: [...new Set(tables)],
+        rows,
+        author: withoutGroups(author),
+      };
       await addStep(tx, "approval_shown", fields);
     });
   }
@@ -342,7 +347,7 @@ export class ApprovalStore {
     return this.#transaction(async (tx) => {
       const approval = await find(tx, id);
       if (approval?.state !== "pending") return false;
-      const own = nameOf(author);
+      const own = withoutGroups(author);
       const ends = state === "approved" ? tx.now + wait : approval.expires;
       await tx.query(
         `UPDATE approvals SET decided = $1, author = $2, reason = $3, expires = $4,
@@ -367,7 +372,7 @@ export class ApprovalStore {
     return this.#transaction(async (tx) => {
       const approval = await find(tx, id);
       if (approval?.state !== "approved") return false;
-      const author = approval.author && nameOf(approval.author);
+      const author = approval.author && withoutGroups(approval.author);
       await end(tx, id, "used", { author, requestId });
       return true;
     });
@@ -423,11 +428,11 @@ export function approvalFileOf(serviceDirectory: string): string {
   return path.join(serviceDirectory, "approvals.sqlite");
 }
 
-export function summaryOf({ operations, operationCount }: Approval): string {
+export function approvalSummary({ operations, operationCount }: Approval): string {
   return operationsInWords(operations, operationCount) ?? "-";
 }
 
-export function approversOf({ approvers, database }: ApprovalRule): string {
+export function describeApprovers({ approvers, database }: ApprovalRule): string {
   return approvers === undefined ? `everyone who may grant on ${database}` : approvers.join(", ");
 }
 
@@ -438,7 +443,7 @@ export function approversOf({ approvers, database }: ApprovalRule): string {
  */
 export function mayApprove(
   snapshot: Snapshot,
-  { kind, name, groups = [] }: Author,
+  { kind, name, groups = [] }: Approver,
   { username, rules }: Pick<ApprovalRequest, "username" | "rules">,
 ): boolean {
   if (kind === "cli") return true;

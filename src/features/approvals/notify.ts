@@ -7,7 +7,7 @@ import type { Configuration } from "../../core/config/schema.ts";
 import type { Log } from "../../core/observe/log.ts";
 import type { Metrics } from "../../core/observe/metrics.ts";
 import { placeName } from "../../core/query/names.ts";
-import { type Approval, summaryOf } from "./approval.ts";
+import { type Approval, approvalSummary } from "./approval.ts";
 
 /** Milliseconds before each try. */
 const DELAYS_MS = [0, 1000, 5000];
@@ -40,7 +40,7 @@ function describe(approval: Approval, consoleUrl: string | undefined): string {
   const expires = new Date(approval.expires).toISOString();
   const how = url ?? `gatehouse approvals show ${id}`;
   return JSON.stringify({
-    text: `${user} requests approval for ${summaryOf(approval)} before ${expires}: ${how}`,
+    text: `${user} requests approval for ${approvalSummary(approval)} before ${expires}: ${how}`,
     approval: {
       id,
       user,

@@ -147,7 +147,7 @@ function sha256(content: Buffer | string): string {
   return createHash("sha256").update(content).digest("hex");
 }
 
-function bindingOf(exchange: Exchange, body: Buffer, basis: string): ApprovalBinding {
+function createBinding(exchange: Exchange, body: Buffer, basis: string): ApprovalBinding {
   const { via, client } = queryOrigin(exchange);
   const { subject } = exchange.authenticated;
   if (subject === undefined) throw new Error("An approval requires a signed-in user");
@@ -182,7 +182,7 @@ async function requestApproval(
     .slice(0, AUDITED_OPERATIONS)
     .map(({ operation, database, tables }) => ({ operation, database, tables: [...tables] }));
   const request = {
-    ...bindingOf(exchange, body, basis),
+    ...createBinding(exchange, body, basis),
     body,
     operations,
     rules,
@@ -235,7 +235,7 @@ async function consumeApproval(
   consoleUrl: string | undefined,
   id: string,
 ): Promise<Approval> {
-  const binding = bindingOf(exchange, body, needed.basis);
+  const binding = createBinding(exchange, body, needed.basis);
   const approval = uuid.test(id) ? await store.find(id) : undefined;
   if (approval?.username !== binding.username) throw new Refusal("approval_not_found");
   const { via, client, bodyHash, state } = approval;

@@ -75,7 +75,7 @@ interface Received extends WholeAnswer {
 /** Members that an answer may always have. Their content is up to the database. */
 const free: ReadonlySet<string> = new Set(["message", "affected", "constraint", "request_id"]);
 
-function differenceOf(expected: Case, { status, type, body }: Received): string | undefined {
+function findDifference(expected: Case, { status, type, body }: Received): string | undefined {
   if (status !== expected.status) return `the status is ${status}, not ${expected.status}`;
   if (!/^application\/json\s*(?:;|$)/i.test(type)) {
     return `the Content-Type is ${JSON.stringify(type)}, not application/json`;
@@ -199,7 +199,7 @@ export async function runSection(
   const check = async (one: Case): Promise<boolean> => {
     const sent = writeJson(renameDatabases(one.send, nameOf));
     const received = await send(sent);
-    const difference = differenceOf(one, received);
+    const difference = findDifference(one, received);
     if (difference === undefined) return true;
     const expected = { status: one.status, answer: writeJson(one.answer) };
     const got = { status: received.status, answer: received.text };

@@ -17,10 +17,10 @@ import {
   type Approval,
   type ApprovalState,
   type ApprovalStore,
-  type Author,
-  approversOf,
+  type Approver,
+  approvalSummary,
+  describeApprovers,
   mayApprove,
-  summaryOf,
 } from "../approvals/approval.ts";
 import {
   countShown,
@@ -110,7 +110,7 @@ function interfaceOf({ via, client }: Approval): Html {
 }
 
 export function approvalLink(approval: Approval): Html {
-  return html`<a href="/approvals/${approval.id}"><code>${summaryOf(approval)}</code></a>`;
+  return html`<a href="/approvals/${approval.id}"><code>${approvalSummary(approval)}</code></a>`;
 }
 
 const SHOWN = 100;
@@ -189,7 +189,7 @@ ${more > 0 && html`<p class="quiet">${more} more are not shown. Run <code>gateho
 function ruleText(rule: ApprovalRule): Html {
   const { entry, boundary, permissions } = rule;
   const kind = entry === undefined ? "the boundary" : "the entry for";
-  return html`<li>${permissions.join(", ")} by ${kind} <code>${entry ?? boundary}</code>; approvers: <bdi>${approversOf(rule)}</bdi></li>`;
+  return html`<li>${permissions.join(", ")} by ${kind} <code>${entry ?? boundary}</code>; approvers: <bdi>${describeApprovers(rule)}</bdi></li>`;
 }
 
 function facts(approval: Approval): Html {
@@ -279,13 +279,13 @@ export async function showApproval(c: ConsoleRequest, failure?: Failure): Promis
     relation === "requester"
       ? "You requested this, so another approver must decide"
       : "You are not an approver";
-  const approvers = [...new Set(approval.rules.map(approversOf))].join(", and ");
+  const approvers = [...new Set(approval.rules.map(describeApprovers))].join(", and ");
   return sendPage(c, {
-    title: summaryOf(approval),
+    title: approvalSummary(approval),
     section: "Approvals",
     failure,
     path: html`<a href="/approvals">Approvals</a>`,
-    heading: html`<code>${summaryOf(approval)}</code>`,
+    heading: html`<code>${approvalSummary(approval)}</code>`,
     content: html`${isOther && html`<div class="note error"><p>The rows have changed since you last saw them. Check them again.</p></div>`}
 ${isPending && !rows && html`<div class="note"><p>${own}. Approvers: <bdi>${approvers}</bdi>.</p></div>`}
 ${facts(approval)}
@@ -393,7 +393,7 @@ async function previewRows(
 }
 
 /** The visitor, with the groups of the token that can count for this approval. */
-function authorOf({ snapshot, actor }: Visitor, { rules }: Approval): Author {
+function authorOf({ snapshot, actor }: Visitor, { rules }: Approval): Approver {
   const author = { kind: "console", name: actor.username } as const;
   const groups = actor.groups?.filter((one) => {
     const subject = groupHolder(one);
@@ -468,7 +468,7 @@ function reasonOf({ form }: ConsoleRequest["var"]): string | undefined {
 }
 
 /** @throws Refusal `role_insufficient` unless the visitor may decide on it now */
-function requireApprover(c: ConsoleRequest, approval: Approval): Author {
+function requireApprover(c: ConsoleRequest, approval: Approval): Approver {
   const visitor = visitorOf(c);
   identify(visitor.snapshot, c.var.gateway.revocations, visitor.session);
   if (relationOf(visitor, approval) !== "approver") throw new Refusal("role_insufficient");

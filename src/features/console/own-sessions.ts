@@ -5,8 +5,8 @@ import { formatDate, type Html, html } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { changeAs, revokeAllTokens } from "../../core/http/administration.ts";
 import { identify } from "../../core/identity/authenticate.ts";
-import { type Connection, connectionsOf, isConnected } from "../oauth/server/connections.ts";
-import { describeClient, identityOf, permission } from "../oauth/server/pages.ts";
+import { type Connection, isConnected, listConnections } from "../oauth/server/connections.ts";
+import { clientIdentity, describeClient, permission } from "../oauth/server/pages.ts";
 import { lifetimes } from "../oauth/server/protocol.ts";
 import { newPassword, readNewHash } from "./access.ts";
 import { type ConsoleForm, noteChange, requireConfirmation } from "./changes.ts";
@@ -61,7 +61,7 @@ async function connectedTo(c: ConsoleRequest, username?: string): Promise<Connec
   if (store === undefined) return [];
   const { access, revocations } = gateway;
   const context = { snapshot: () => access.snapshot, revocations };
-  return (await connectionsOf(store, username)).filter((one) => isConnected(context, one));
+  return (await listConnections(store, username)).filter((one) => isConnected(context, one));
 }
 
 function button(csrf: string, path: string, field: Html, label: string, what: string): Html {
@@ -107,7 +107,7 @@ function applicationTable(c: ConsoleRequest, list: readonly Connection[]): Html 
     const tools = called.length === 0 ? "none" : html`<bdi>${called.join(", ")}</bdi>`;
     return [
       html`<bdi>${username}</bdi>`,
-      html`<strong><bdi>${client.name}</bdi></strong>${hint(identityOf(client))}`,
+      html`<strong><bdi>${client.name}</bdi></strong>${hint(clientIdentity(client))}`,
       html`${permission(one)}${hint("Tools called: ", tools)}`,
       formatDate(allowedAt),
       renewedAt === undefined ? "never" : formatDate(renewedAt),

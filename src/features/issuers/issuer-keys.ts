@@ -38,10 +38,10 @@ function quote(found: unknown): string {
 }
 
 /** Why nothing arrived. The errors of `fetch` have the reason as their cause. */
-export function reasonOf(error: unknown): string {
-  if (error instanceof AggregateError) return reasonOf(error.errors[0]);
+export function fetchFailure(error: unknown): string {
+  if (error instanceof AggregateError) return fetchFailure(error.errors[0]);
   return error instanceof Error && error.cause !== undefined
-    ? reasonOf(error.cause)
+    ? fetchFailure(error.cause)
     : messageOf(error);
 }
 
@@ -74,7 +74,7 @@ export async function fetchJson(url: URL, options: RequestInit): Promise<unknown
     text = (await readBounded(answer.body, MAX_DOCUMENT_BYTES)).toString();
   } catch (cause) {
     if (cause instanceof UnexpectedStatus) throw cause;
-    throw new Error(`${url} cannot be read: ${reasonOf(cause)}`, { cause });
+    throw new Error(`${url} cannot be read: ${fetchFailure(cause)}`, { cause });
   }
   return parseDocument(text, url);
 }

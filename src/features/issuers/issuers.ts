@@ -71,7 +71,7 @@ const libraryDetails: Readonly<Record<string, string>> = {
   [errors.JOSEAlgNotAllowed.code]: "wrong_algorithm",
 };
 
-function detailOf(error: unknown): string {
+function refusalDetail(error: unknown): string {
   if (error instanceof Refusal) return error.detail ?? "malformed";
   if (error instanceof UnusableKey) return "unusable_key";
   if (error instanceof errors.JWTExpired) return error.claim === "iat" ? "too_old" : "expired";
@@ -258,7 +258,7 @@ export class Issuers implements ExternalIssuers {
     } catch (cause) {
       const about = { issuer: name };
       if (cause instanceof IssuerUnreachable) throw this.#unreachable(issuer, cause, about);
-      const detail = detailOf(cause);
+      const detail = refusalDetail(cause);
       if (detail !== "unknown_key" && detail !== "unusable_key") {
         throw new Refusal("token_invalid", { detail, cause, token: about });
       }
@@ -367,7 +367,7 @@ export class Issuers implements ExternalIssuers {
         (cause instanceof Refusal && cause.code === "token_expired");
       const code = isExpired ? "token_expired" : "token_invalid";
       if (cause instanceof UnusableKey) about = { ...about, cause: cause.message };
-      throw new Refusal(code, { detail: detailOf(cause), cause, token: about });
+      throw new Refusal(code, { detail: refusalDetail(cause), cause, token: about });
     }
   }
 

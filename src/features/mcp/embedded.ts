@@ -21,18 +21,18 @@ import { principalOf } from "./authenticate.ts";
 import {
   answeringRefusals,
   checkHeaders,
+  codeReason,
   errorCode,
   type McpMessage,
   McpRefused,
   readMessage,
-  reasonOf,
   requireCallRate,
   requireMethod,
   setHeaders,
 } from "./message.ts";
 import { mayUse } from "./rights.ts";
 import { withApproval } from "./tool-definitions.ts";
-import { listTool, noteRefusal, registerTool, toolsOf } from "./tools.ts";
+import { createTools, listTool, noteRefusal, registerTool } from "./tools.ts";
 
 /** Tables listed in one response. Clients reach the others through the resource template. */
 const MAX_LISTED_TABLES = 1000;
@@ -129,9 +129,9 @@ function reportFailures(server: McpServer, onFailure: (reason: string) => void):
   const connectWatched: typeof connect = (transport) => {
     const send = transport.send.bind(transport);
     const sendWatched: typeof send = (message, options) => {
-      if ("error" in message) onFailure(reasonOf(message.error.code));
+      if ("error" in message) onFailure(codeReason(message.error.code));
       else if ("result" in message && message.result.isError === true) {
-        onFailure(reasonOf(errorCode("invalidParams")));
+        onFailure(codeReason(errorCode("invalidParams")));
       }
       return send(message, options);
     };
@@ -168,7 +168,7 @@ function isToolCall({ kind, method }: McpMessage): boolean {
  * The message for the MCP library, without a tool's arguments. The library would process those
  * without a pause, and only the query parser judges them. @throws McpRefused if the rest is too large
  */
-function envelopeOf(body: Buffer, message: McpMessage): unknown {
+function parseEnvelope(body: Buffer, message: McpMessage): unknown {
   const args = isToolCall(message) ? message.arguments : undefined;
   const at = args === undefined ? body.length : args.byteOffset - body.byteOffset;
   const rest = body.subarray(at + (args?.length ?? 0));
@@ -183,7 +183,7 @@ function envelopeOf(body: Buffer, message: McpMessage): unknown {
 
 /** The gateway's own MCP server: database operations as tools, without sessions. */
 export function createEmbeddedMcp(gateway: Gateway, schema: SchemaSource<Exchange>) {
-  const currentTools = toolsOf(gateway, schema);
+  const currentTools = createTools(gateway, schema);
 
   /** The server for one request. @throws McpRefused for a call of an unknown tool */
   async function createServer(
@@ -237,7 +237,7 @@ export function createEmbeddedMcp(gateway: Gateway, schema: SchemaSource<Exchang
       message = await readMessage(body);
       const era = checkHeaders(request.headers, message);
       requireMethod(message, principalOf(exchange), era);
-      parsed = { parsedBody: envelopeOf(body, message) };
+      parsed = { parsedBody: parseEnvelope(body, message) };
       if (isToolCall(message)) await requireCallRate(message, countCall(gateway, exchange));
     }
     const server = await createServer(message, exchange, webRequest.signal);

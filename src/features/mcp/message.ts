@@ -44,7 +44,7 @@ export function errorCode(name: ErrorName): number {
   return errors[name][0];
 }
 
-export function reasonOf(code: number): string {
+export function codeReason(code: number): string {
   return reasons.get(code) ?? "bad_request";
 }
 

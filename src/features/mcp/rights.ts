@@ -29,7 +29,7 @@ export function mayUse(
 /** The rights that a query may need. Users are managed elsewhere. */
 const rights = permissionClasses.filter((permission) => permission !== "GRANT");
 
-function entriesOf(gateway: Gateway, { subject }: Principal): Grant[] {
+function callerEntries(gateway: Gateway, { subject }: Principal): Grant[] {
   const grants = effectiveGrants(gateway.access.snapshot, subject);
   const { tokenDatabase } = subject;
   const isLimited = tokenDatabase !== EVERY_DATABASE;
@@ -40,7 +40,7 @@ function entriesOf(gateway: Gateway, { subject }: Principal): Grant[] {
     .map((grant) => (isLimited ? { ...grant, database: tokenDatabase } : grant));
 }
 
-function limitsOf(boundary: Boundary): object {
+function boundaryLimits(boundary: Boundary): object {
   const {
     via: _,
     client,
@@ -54,7 +54,7 @@ function limitsOf(boundary: Boundary): object {
 }
 
 /** The caller's current access, by grant. */
-function accessOf(gateway: Gateway, exchange: Exchange): object[] {
+function callerAccess(gateway: Gateway, exchange: Exchange): object[] {
   if (!gateway.configuration.auth.enabled) {
     return [{ database: EVERY_DATABASE, role: "Owner", rights }];
   }
@@ -63,7 +63,7 @@ function accessOf(gateway: Gateway, exchange: Exchange): object[] {
   const { snapshot } = gateway.access;
   const origin = queryOrigin(exchange);
   const boundariesOn = (database: string) => boundariesFor(snapshot, subject, database, origin);
-  return entriesOf(gateway, principal).map((grant) => {
+  return callerEntries(gateway, principal).map((grant) => {
     const { database, role } = grant;
     const { approvers: _, ...limits } = writtenLimits(grant);
     const boundaries = boundariesOn(database);
@@ -83,7 +83,7 @@ function accessOf(gateway: Gateway, exchange: Exchange): object[] {
       role,
       ...limits,
       rights: permitted,
-      ...(applicable.size === 0 ? {} : { boundaries: Array.from(applicable, limitsOf) }),
+      ...(applicable.size === 0 ? {} : { boundaries: Array.from(applicable, boundaryLimits) }),
     };
   });
 }
@@ -96,7 +96,7 @@ export function whoIs(gateway: Gateway, exchange: Exchange): object {
   return {
     ...(gateway.configuration.auth.enabled ? { user: subject.username, token_expires } : {}),
     scopes: [...scopes],
-    access: accessOf(gateway, exchange),
+    access: callerAccess(gateway, exchange),
     limits: {
       rows: mcp.row_limit,
       result_bytes: mcp.result_bytes,

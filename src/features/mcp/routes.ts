@@ -7,7 +7,7 @@ import type { Exchange, ResourceChallenge } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { isLoopbackAddress, requireOwnHost, requireOwnOrigin } from "../../core/http/origins.ts";
 import { type Endpoint, type Route, route } from "../../core/http/route.ts";
-import { mcpScopes, metadataPathsOf, resourceOf, resourcesOf } from "../oauth/server/protocol.ts";
+import { mcpResource, mcpResources, mcpScopes, metadataPaths } from "../oauth/server/protocol.ts";
 import { authenticatePrincipal, principals, type TokenSources } from "./authenticate.ts";
 import { setHeaders } from "./message.ts";
 
@@ -21,14 +21,14 @@ export interface McpEndpoint extends TokenSources {
 /** Where the metadata of a resource is, with the path of the resource at the end (RFC 9728, section 3.1). */
 const metadataPath = "/.well-known/oauth-protected-resource";
 
-const originOf = memoize((url) => URL.parse(url)?.origin ?? "", 64);
+const urlOrigin = memoize((url) => URL.parse(url)?.origin ?? "", 64);
 
 /** The gateway's URL. Without a public one, a client on this machine may use another name of it. */
 function urlFor({ configuration, basePath, publicUrl }: Gateway, { request }: Exchange): string {
   if (configuration.server.public_url !== "") return publicUrl;
   const [scheme = ""] = publicUrl.split("/", 1);
-  const url = originOf(`${scheme}//${request.headers.host}`) + basePath;
-  return resourcesOf(publicUrl).includes(resourceOf(url)) ? url : publicUrl;
+  const url = urlOrigin(`${scheme}//${request.headers.host}`) + basePath;
+  return mcpResources(publicUrl).includes(mcpResource(url)) ? url : publicUrl;
 }
 
 function challenge(gateway: Gateway, exchange: Exchange): ResourceChallenge {
@@ -36,7 +36,7 @@ function challenge(gateway: Gateway, exchange: Exchange): ResourceChallenge {
     scope: mcpScopes.join(" "),
     // Only a 401 needs it.
     get metadata() {
-      const { origin, pathname } = new URL(resourceOf(urlFor(gateway, exchange)));
+      const { origin, pathname } = new URL(mcpResource(urlFor(gateway, exchange)));
       return origin + metadataPath + pathname;
     },
   };
@@ -88,7 +88,7 @@ function metadataEndpoint(endpoint: Promise<McpEndpoint>): Endpoint {
     async handle(gateway, exchange) {
       const { issuers } = await endpoint;
       sendJson(exchange, 200, {
-        resource: resourceOf(urlFor(gateway, exchange)),
+        resource: mcpResource(urlFor(gateway, exchange)),
         authorization_servers: issuers,
         scopes_supported: mcpScopes,
         bearer_methods_supported: ["header"],
@@ -126,7 +126,7 @@ export function mcpRoutes(configuration: Configuration, endpoint: Promise<McpEnd
     route(`${metadataPath}${basePath}/mcp`, { GET: metadata }),
     ...(hasEmbeddedServer(configuration)
       ? [
-          ...metadataPathsOf(basePath).map((path) => route(path, { GET: server })),
+          ...metadataPaths(basePath).map((path) => route(path, { GET: server })),
           route("/oauth/*", { GET: server, POST: server, OPTIONS: server }),
         ]
       : []),

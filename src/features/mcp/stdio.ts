@@ -45,7 +45,7 @@ const namingKeywords: ReadonlySet<string> = new Set([
   "definitions",
 ]);
 
-function declarationOf(schema: Members, path: readonly string[] | undefined): HeaderDeclaration {
+function readDeclaration(schema: Members, path: readonly string[] | undefined): HeaderDeclaration {
   const header = schema[annotation];
   if (path === undefined || path.length === 0) {
     throw new Error(`${annotation} is not on an argument`);
@@ -66,7 +66,7 @@ export function readHeaderDeclarations(inputSchema: unknown): readonly HeaderDec
   const visit = (node: unknown, path?: readonly string[]): void => {
     if (Array.isArray(node)) for (const element of node) visit(element);
     if (!isObject(node)) return;
-    if (Object.hasOwn(node, annotation)) declarations.push(declarationOf(node, path));
+    if (Object.hasOwn(node, annotation)) declarations.push(readDeclaration(node, path));
     for (const [keyword, value] of Object.entries(node)) {
       if (keyword === annotation || dataKeywords.has(keyword)) continue;
       if (!namingKeywords.has(keyword)) visit(value);
@@ -196,7 +196,7 @@ function systemCode(error: unknown): string | undefined {
   return "code" in error ? String(error.code) : systemCode(error.cause);
 }
 
-export function rpcErrorOf(error: unknown, url: URL): RpcError {
+export function toRpcError(error: unknown, url: URL): RpcError {
   if (error instanceof GatewayRefused) return error.error;
   const code = errorCode("internalError");
   // fetch throws a TypeError if no response came. The cause holds the reason.
@@ -329,7 +329,7 @@ export class StdioBridge {
     } catch (error) {
       if (!isPending()) return;
       if (isRetried(error)) this.#options.onError(error);
-      this.#write({ jsonrpc: "2.0", id, error: rpcErrorOf(error, this.#options.url) });
+      this.#write({ jsonrpc: "2.0", id, error: toRpcError(error, this.#options.url) });
     } finally {
       if (isPending()) this.#pending.delete(id);
     }

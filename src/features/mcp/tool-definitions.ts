@@ -148,7 +148,7 @@ function inlining(definitions: Map<string, Schema>, level: Level): Reference {
   return reference;
 }
 
-export function toolNameOf(operation: OperationName): string {
+export function operationTool(operation: OperationName): string {
   return operation.replace(/(?<=[a-z])(?=[A-Z])/g, "_").toLowerCase();
 }
 
@@ -164,7 +164,7 @@ function describedFields(fields: Fields, asInSelect: readonly string[]): Fields 
       return [name, { ...field, schema: () => ({ type: "array", items: { type: "object" } }) }];
     }
     if (!isOperationName(name)) return [name, field];
-    const description = `As in ${toolNameOf(name)}.`;
+    const description = `As in ${operationTool(name)}.`;
     return [name, { ...field, schema: () => ({ type: "object" }), description }];
   });
   return Object.fromEntries(entries);
@@ -290,7 +290,7 @@ const coreExamples: Readonly<Record<string, Arguments>> = {
   insert: { ...orders, values: [{ id: 7, total: 12.5 }] },
 };
 
-function exampleOf(tool: string, level: Level): Arguments {
+function toolExample(tool: string, level: Level): Arguments {
   return (level === "core" ? coreExamples : examples)[tool] ?? {};
 }
 
@@ -309,7 +309,7 @@ export interface QueryTool extends ToolDefinition {
   readonly reads: boolean;
 }
 
-function annotationsOf(effect: OperationDefinition["effect"]): ToolAnnotations {
+function toolAnnotations(effect: OperationDefinition["effect"]): ToolAnnotations {
   const readOnlyHint = effect === "reads" || effect === "previews";
   const openWorldHint = false;
   if (readOnlyHint) return { readOnlyHint, openWorldHint };
@@ -320,7 +320,7 @@ function annotationsOf(effect: OperationDefinition["effect"]): ToolAnnotations {
 function queryTool(operation: OperationName, level: Level): QueryTool {
   const { title, description, effect, fields } = definitions[operation];
   const reads = effect === "reads";
-  const name = toolNameOf(operation);
+  const name = operationTool(operation);
   const asInSelect = reads ? [] : ["where"];
   // Adding to a number is not idempotent.
   const isAdding = "add" in fieldsAt(fields, level);
@@ -331,9 +331,12 @@ function queryTool(operation: OperationName, level: Level): QueryTool {
     title,
     description,
     permissions: permissionsOfAll(definitions[operation]),
-    inputSchema: { ...inputSchema(fields, level, asInSelect), examples: [exampleOf(name, level)] },
+    inputSchema: {
+      ...inputSchema(fields, level, asInSelect),
+      examples: [toolExample(name, level)],
+    },
     outputSchema: reads ? rowsSchema(level) : undefined,
-    annotations: { ...annotationsOf(effect), ...(isAdding ? { idempotentHint: false } : {}) },
+    annotations: { ...toolAnnotations(effect), ...(isAdding ? { idempotentHint: false } : {}) },
   };
 }
 
@@ -378,8 +381,8 @@ function ownTool(
     description,
     outputSchema: undefined,
     permissions: ["SELECT"],
-    inputSchema: { ...input, examples: [exampleOf(name, "full")] },
-    annotations: annotationsOf("reads"),
+    inputSchema: { ...input, examples: [toolExample(name, "full")] },
+    annotations: toolAnnotations("reads"),
     ...more,
   };
 }
@@ -411,7 +414,7 @@ export function batchTool({ inOrder, level }: Grammar): ToolDefinition {
   return ownTool(
     ["batch", "Several operations", description],
     { ...input, required: [batchField] },
-    { annotations: { ...annotationsOf("removes"), idempotentHint: false } },
+    { annotations: { ...toolAnnotations("removes"), idempotentHint: false } },
   );
 }
 

@@ -197,7 +197,7 @@ export function countIn(value: Buffer | undefined): number | undefined {
  * How to continue a select: by the `order_by` values of the last row, if those are unique, and by
  * an offset unless the call used `after`.
  */
-export function nextPageOf(
+export function findNextPage(
   args: ReadonlyMap<string, Buffer>,
   level: Level,
   isUnique: (order: readonly string[]) => Promise<boolean>,
@@ -223,12 +223,12 @@ export interface ToolResult {
   readonly structured: Content;
 }
 
-export function resultOf(structured: Content): ToolResult {
+export function toToolResult(structured: Content): ToolResult {
   return { text: JSON.stringify(structured), structured };
 }
 
 /** A model reads the whole text, so it is short. */
-function textBytesOf(bytes: number): number {
+function textBudget(bytes: number): number {
   return Math.min(16 * 1024, Math.floor(bytes / 8));
 }
 
@@ -260,7 +260,7 @@ export async function listResult(
   isCut: boolean,
   { most, bytes, nextPage, more }: PageLimits,
 ): Promise<ToolResult> {
-  const textBytes = textBytesOf(bytes);
+  const textBytes = textBudget(bytes);
   const listed = elements.slice(0, most);
   // Every quote in the text needs an escape, so it may double in size.
   const shown = fitting(listed, bytes - 2 * textBytes - ENVELOPE_BYTES);
@@ -302,7 +302,7 @@ function narrowedIn({ filters }: FilteredAnswer): { readonly narrowed?: string }
   if (filters.length === 0) return {};
   const textOf = (value: unknown) => (typeof value === "string" ? value : JSON.stringify(value));
   const conditions = filters.map(({ table, condition }) => {
-    const { column, cmp, value } = contentOf(condition);
+    const { column, cmp, value } = parseContent(condition);
     // In a join, the condition itself names the table.
     const name =
       table === undefined || String(column).includes(".") ? column : `${table}.${column}`;
@@ -324,7 +324,7 @@ function keepDigits(key: string, value: unknown, context?: { readonly source?: s
     : keepSpelling(key, value, context);
 }
 
-function contentOf(text: string): Content {
+function parseContent(text: string): Content {
   try {
     const value = parseUnrounded(text, keepDigits);
     return isContent(value) ? value : {};
@@ -347,10 +347,10 @@ function closeAfterLastRow(text: string): string {
 }
 
 /** The members of a JSON answer. One that is not UTF-8 has none. */
-function membersOf({ body, isCut }: FilteredAnswer): Content {
+function answerMembers({ body, isCut }: FilteredAnswer): Content {
   try {
     const text = new TextDecoder("utf-8", { fatal: true }).decode(body, { stream: isCut });
-    return contentOf(isCut ? closeAfterLastRow(text) : text);
+    return parseContent(isCut ? closeAfterLastRow(text) : text);
   } catch {
     return {};
   }
@@ -360,7 +360,7 @@ const MAX_MESSAGE_BYTES = 16 * 1024;
 
 function requireSuccess({ status, body }: FilteredAnswer): void {
   if (status >= 200 && status < 300) return;
-  const answer = body.length > MAX_MESSAGE_BYTES ? {} : contentOf(body.toString("utf8"));
+  const answer = body.length > MAX_MESSAGE_BYTES ? {} : parseContent(body.toString("utf8"));
   const { message: reason } = answer;
   const message = typeof reason === "string" ? reason : "The database gave no reason";
   const code = typeof answer.code === "string" ? answer.code : `status ${status}`;
@@ -371,12 +371,12 @@ const noRows = "Failed: the database returned no readable rows";
 
 function rowsIn(answer: FilteredAnswer): readonly Content[] {
   requireSuccess(answer);
-  const { data } = membersOf(answer);
+  const { data } = answerMembers(answer);
   if (Array.isArray(data) && data.every(isContent)) return data;
   throw new ToolFailure(noRows);
 }
 
-export async function rowsOf(
+export async function rowsResult(
   answer: FilteredAnswer,
   limits: PageLimits & { readonly isCapped: boolean },
 ): Promise<ToolResult> {
@@ -389,7 +389,7 @@ export async function rowsOf(
 export function countResult(answer: FilteredAnswer, name: string): ToolResult {
   const count = rowsIn(answer)[0]?.[name];
   if (typeof count !== "number") throw new ToolFailure(noRows);
-  return resultOf({ count, ...narrowedIn(answer) });
+  return toToolResult({ count, ...narrowedIn(answer) });
 }
 
 /** Row lists of a change's answer, and their names in the result. */
@@ -401,12 +401,12 @@ function resultWith(
   lists: Readonly<Record<string, readonly unknown[]>>,
   bytes: number,
 ): ToolResult {
-  const whole = resultOf({ ...summary, ...lists });
-  const textBytes = textBytesOf(bytes);
+  const whole = toToolResult({ ...summary, ...lists });
+  const textBytes = textBudget(bytes);
   if (whole.text.length <= textBytes) return whole;
   const share = textBytes / Object.keys(lists).length;
   const short = Object.entries(lists).map(([name, list]) => [name, fitting(list, share)] as const);
-  const { text } = resultOf({ ...summary, ...Object.fromEntries(short), truncated: true });
+  const { text } = toToolResult({ ...summary, ...Object.fromEntries(short), truncated: true });
   return { ...whole, text };
 }
 
@@ -416,7 +416,7 @@ const answerStart = /^\s*\{"status":"success",(?:"message":("(?:[^"\\]|\\.)*"),)
 function cutResult(answer: FilteredAnswer, done: string): ToolResult {
   const [, message = JSON.stringify(done), affected] =
     answerStart.exec(answer.body.toString("utf8", 0, 512)) ?? [];
-  return resultOf({
+  return toToolResult({
     message: `${JSON.parse(message)}; the rows are too large for the result`,
     ...(affected === undefined ? {} : { affected: Number(affected) }),
     truncated: true,
@@ -440,10 +440,10 @@ function isShortened(affected: unknown, lists: RowLists): boolean {
 }
 
 /** @param done used if the answer has no message */
-export function changeOf(answer: FilteredAnswer, bytes: number, done: string): ToolResult {
+export function changeResult(answer: FilteredAnswer, bytes: number, done: string): ToolResult {
   requireSuccess(answer);
   if (answer.isCut) return cutResult(answer, done);
-  const found = membersOf(answer);
+  const found = answerMembers(answer);
   const { message, affected } = found;
   // Only a Preview of a Batch has neither.
   if (message === undefined && affected === undefined && Array.isArray(found.data)) {
@@ -471,7 +471,7 @@ export function batchResult(
 ): ToolResult {
   requireSuccess(answer);
   if (answer.isCut) return cutResult(answer, "Done");
-  const { data } = membersOf(answer);
+  const { data } = answerMembers(answer);
   let isLong = false;
   const results = (Array.isArray(data) ? data : []).map((element: unknown) => {
     if (!Array.isArray(element)) return element;

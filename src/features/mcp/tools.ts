@@ -50,16 +50,16 @@ import {
 } from "./tool-definitions.ts";
 import {
   batchResult,
-  changeOf,
+  changeResult,
   countIn,
   countResult,
   countRowsIn,
   failed,
+  findNextPage,
   listResult,
-  nextPageOf,
-  resultOf,
-  rowsOf,
+  rowsResult,
   type ToolResult,
+  toToolResult,
 } from "./tool-results.ts";
 
 interface Tool {
@@ -215,19 +215,19 @@ function createOperationTool(
     if (!reads) {
       const answer = await ask(operation, writeMembers(args));
       const isKept = definitions[operation].effect !== "previews";
-      return changeOf(answer, bytes, isKept ? "Done" : "Previewed, nothing changed");
+      return changeResult(answer, bytes, isKept ? "Done" : "Previewed, nothing changed");
     }
     const database = plainNameIn(args.get("database")) ?? "";
     const tables = () => tablesIn(writeMembers(args), grammar);
     const allowed = await maxRows(gateway, exchange, database, tables);
     const limit = limitRows(args, rowLimit, allowed);
     const answer = await ask(operation, writeMembers(args));
-    const nextPage = nextPageOf(args, grammar.level, async (order) => {
+    const nextPage = findNextPage(args, grammar.level, async (order) => {
       const joined = joinedTables(args);
       if (joined === undefined) return false;
       return schema.isUniqueOrder(exchange, database, joined, order, signal);
     });
-    return rowsOf(answer, { ...limit, bytes, nextPage });
+    return rowsResult(answer, { ...limit, bytes, nextPage });
   });
 }
 
@@ -256,7 +256,7 @@ function createQueryTools(
     const allowed = await maxRows(gateway, exchange, database, tables);
     const limit = limitRows(args, rowLimit, allowed);
     const answer = await ask("Select", writeMembers(args));
-    return rowsOf(answer, { ...limit, bytes });
+    return rowsResult(answer, { ...limit, bytes });
   };
   const runBatch = async (args: Map<string, Buffer>, ask: Ask) => {
     const answer = await ask(batchKey, args.get(batchField) ?? Buffer.from("[]"));
@@ -332,7 +332,7 @@ function readNames(args: Buffer, shape: ObjectShape): Promise<Names> {
 function createSchemaTools(gateway: Gateway, schema: SchemaSource<Exchange>): readonly Tool[] {
   async function listOf(key: string, elements: readonly unknown[], more: object = {}) {
     const { result_bytes: bytes } = gateway.configuration.mcp;
-    const whole = resultOf({ [key]: elements, ...more });
+    const whole = toToolResult({ [key]: elements, ...more });
     if (2 * whole.text.length <= bytes) return whole;
     return listResult(key, elements, false, { most: elements.length, bytes });
   }
@@ -374,7 +374,7 @@ function createSchemaTools(gateway: Gateway, schema: SchemaSource<Exchange>): re
         const text = JSON.stringify(whoIs(gateway, exchange), (_, value: unknown) =>
           typeof value === "bigint" ? String(value) : value,
         );
-        return resultOf(JSON.parse(text));
+        return toToolResult(JSON.parse(text));
       },
     },
     schemaTool(schemaTools.listDatabases, shapes.nothing, async (exchange, _, signal) =>
@@ -403,7 +403,10 @@ function createSchemaTools(gateway: Gateway, schema: SchemaSource<Exchange>): re
   ];
 }
 
-export function toolsOf(gateway: Gateway, schema: SchemaSource<Exchange>): () => readonly Tool[] {
+export function createTools(
+  gateway: Gateway,
+  schema: SchemaSource<Exchange>,
+): () => readonly Tool[] {
   const schemaTools = createSchemaTools(gateway, schema);
   const toolsFor = memoizeLast((grammar: Grammar) => [
     ...schemaTools,

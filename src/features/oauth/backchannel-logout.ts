@@ -11,7 +11,7 @@ import { addressLimit, OAuthProblem, readForm, requireSmallBody, tooMany } from 
 const MAX_FAILURES = 60;
 
 /** The response to a failure, which does not say what is wrong with a token. */
-function problemOf(error: Refusal | OAuthProblem): OAuthProblem {
+function toProblem(error: Refusal | OAuthProblem): OAuthProblem {
   if (error instanceof OAuthProblem) return error;
   const { status, message, retryAfter = 2 } = error;
   if (status === 401) return new OAuthProblem(400, "invalid_request", message);
@@ -41,7 +41,7 @@ export async function logOut(
     audit.event("oauth_logout", { user: logout.user, ...event, outcome: "allowed" });
   } catch (error) {
     if (!(error instanceof Refusal) && !(error instanceof OAuthProblem)) throw error;
-    let problem = problemOf(error);
+    let problem = toProblem(error);
     const limit = addressLimit(shared.countRequests, "logouts", MAX_FAILURES, 60);
     const wait = await limit(loginOrigin(peer, request));
     if (wait > 0) problem = tooMany("too many failures", wait);

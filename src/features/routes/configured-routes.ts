@@ -52,13 +52,13 @@ function isAmbiguous(path: string): boolean {
 const isParameter = (segment: string) => segment.startsWith(":");
 
 /** Sorts each path before all wider ones: a literal before a parameter before `*`. */
-function rankOf({ path }: RouteSettings): string {
+function pathRank({ path }: RouteSettings): string {
   const rank = (one: string) => (one === "*" ? 2 : Number(isParameter(one)));
   return splitSegments(path).map(rank).join("");
 }
 
 /** Equal for routes between which only the exact spelling and values of a path decide. */
-function shapeOf({ path }: RouteSettings): string {
+function pathShape({ path }: RouteSettings): string {
   return splitSegments(path)
     .map((one) => (isParameter(one) ? ":" : one.toLowerCase()))
     .join("/");
@@ -106,8 +106,8 @@ type RouteFinder = (path: string) => ReadonlyMap<string, RouteSettings>;
 const finderFor = memoizeLast((configuration: Configuration): RouteFinder => {
   const { routes } = configuration;
   const basePath = basePathOf(configuration);
-  const ordered = routes.toSorted((one, other) => (rankOf(one) < rankOf(other) ? -1 : 1));
-  const groups = [...Map.groupBy(ordered, shapeOf).values()];
+  const ordered = routes.toSorted((one, other) => (pathRank(one) < pathRank(other) ? -1 : 1));
+  const groups = [...Map.groupBy(ordered, pathShape).values()];
   const roots = new Set(routes.map(({ path }) => splitSegments(path)[0] ?? ""));
   const isOpen = roots.keys().some((root) => /^[:*]/.test(root));
   return (path) => {
@@ -133,7 +133,7 @@ export function configuredRouter(configuration: Configuration): Router {
     const found = find(path);
     const [settings] = found.values();
     if (settings === undefined) return undefined;
-    const methods = new Map(found.entries().map(([method, one]) => [method, endpointOf(one)]));
+    const methods = new Map(found.entries().map(([method, one]) => [method, routeEndpoint(one)]));
     return { route: { pattern: settings.path, methods }, parameters: {} };
   };
 }
@@ -152,7 +152,7 @@ interface Place {
 }
 
 /** @throws Refusal `invalid_database` */
-function placeOf(exchange: Exchange, settings: RouteSettings): Place {
+function reachedPlace(exchange: Exchange, settings: RouteSettings): Place {
   const parameters = parametersIn(settings, exchange.path);
   const fill = (template?: string) =>
     template?.replace(/:(\w+)/g, (_, name: string) => parameters.get(name) ?? "");
@@ -235,7 +235,7 @@ function authorize(
 }
 
 /** @throws Refusal `unsupported_media_type` for a coding that the upstream would not hear of */
-function headersOf(
+function forwardedHeaders(
   { headers: policy }: Gateway,
   { request: { headers }, requestId, peer, isHandshake }: Exchange,
   { database_header: header, forward_headers: added }: RouteSettings,
@@ -275,7 +275,7 @@ function requireStillAllowed(gateway: Gateway, exchange: Exchange, before: Route
     throw new Refusal("not_found");
   }
   requireListedQuery(exchange, settings);
-  authorize(gateway, exchange, settings, placeOf(exchange, settings));
+  authorize(gateway, exchange, settings, reachedPlace(exchange, settings));
 }
 
 async function handle(
@@ -288,9 +288,9 @@ async function handle(
   requireListedQuery(exchange, settings);
   // A page of any site may open a WebSocket through its visitor's browser.
   if (exchange.isHandshake) requireOwnOrigin(gateway, exchange);
-  const place = placeOf(exchange, settings);
+  const place = reachedPlace(exchange, settings);
   const identity = authorize(gateway, exchange, settings, place);
-  const headers = headersOf(gateway, exchange, settings, identity);
+  const headers = forwardedHeaders(gateway, exchange, settings, identity);
   exchange.verdict.allow();
   const { request, response } = exchange;
   const { method = "" } = request;
@@ -307,7 +307,7 @@ async function handle(
 }
 
 /** Authorized by the route's settings, then streamed in both directions. */
-function endpointOf(settings: RouteSettings): Endpoint {
+function routeEndpoint(settings: RouteSettings): Endpoint {
   return {
     authentication: settings.access === "public" ? "public" : "data",
     readsBody: true,

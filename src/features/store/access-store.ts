@@ -283,7 +283,7 @@ export function renderAccess(
   ].join("\n");
 }
 
-export function versionOf(text: string): string | undefined {
+export function exportedVersion(text: string): string | undefined {
   const [first = ""] = text.split("\n", 1);
   return first.startsWith(versionMark) ? first.slice(versionMark.length).trim() : undefined;
 }

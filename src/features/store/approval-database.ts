@@ -19,7 +19,7 @@ const dueSql = `select 1 from gatehouse.approval_steps union all select 1 from g
   where body is not null and decided <= extract(epoch from clock_timestamp()) * 1000 - $1
   limit 1`;
 
-function contextOf({ id }: Row): string {
+function sealedPlace({ id }: Row): string {
   return `the query of approval ${id}`;
 }
 
@@ -27,7 +27,7 @@ export const sealedQueries: SealedTable = {
   table: "gatehouse.approvals",
   keys: ["id"],
   column: "body",
-  contextOf,
+  sealedPlace,
 };
 
 async function begin(send: Query): Promise<ApprovalTransaction> {
@@ -54,8 +54,8 @@ export function approvalsInStore(
       await requireReachable();
       return (await database.query(dueSql, [keepMs], SHORT_TIMEOUT_MS)).length > 0;
     },
-    encrypt: (id, body) => secrets.encryptBytes(body, contextOf({ id })),
-    decrypt: (id, sealed) => secrets.decryptBytes(Buffer.from(sealed), contextOf({ id })),
+    encrypt: (id, body) => secrets.encryptBytes(body, sealedPlace({ id })),
+    decrypt: (id, sealed) => secrets.decryptBytes(Buffer.from(sealed), sealedPlace({ id })),
     close: async () => {},
   };
   return new ApprovalStore(tables, keepDays);

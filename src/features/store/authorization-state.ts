@@ -8,9 +8,9 @@ import type { AuthorizationState, StateStore } from "../oauth/server/state-store
 import type { StoreAccess } from "./access-store.ts";
 import type { Database, Query, Row } from "./database.ts";
 import { addKeys } from "./key-table.ts";
-import { keyOf, type SealedTable, type Secrets } from "./secrets.ts";
+import { hashId, type SealedTable, type Secrets } from "./secrets.ts";
 
-function contextOf({ model, id }: Row): string {
+function sealedPlace({ model, id }: Row): string {
   return `the record ${model} ${id} of the authorization server`;
 }
 
@@ -18,11 +18,11 @@ export const sealedRecords: SealedTable = {
   table: "gatehouse.oauth",
   keys: ["model", "id"],
   column: "sealed",
-  contextOf,
+  sealedPlace,
 };
 
 function decryptRecord(row: Row, secrets: Secrets): string {
-  return secrets.decrypt(String(row.sealed), contextOf(row));
+  return secrets.decrypt(String(row.sealed), sealedPlace(row));
 }
 
 const namesShape = z.object({ accountId: z.string().optional(), iat: z.int().optional() });
@@ -87,10 +87,10 @@ export function stateInStore(
       const { accountId, iat } = namesShape.parse(JSON.parse(payload));
       const isOfUser = model === "Grant" && accountId !== undefined;
       const username = isOfUser ? parseAccountId(accountId).username : null;
-      return [secrets.encrypt(payload, contextOf({ model, id })), username, iat ?? null];
+      return [secrets.encrypt(payload, sealedPlace({ model, id })), username, iat ?? null];
     },
     read: (row) => decryptRecord(row, secrets),
-    keyOf,
+    keyOf: hashId,
     query,
   });
 
@@ -144,8 +144,8 @@ export function stateInStore(
       });
     },
     async noteCall(grantId, tool, expires) {
-      const key = keyOf(`${grantId} ${tool}`);
-      await query(noteSql, [key, keyOf(grantId), tool, expires - epochSeconds()]);
+      const key = hashId(`${grantId} ${tool}`);
+      await query(noteSql, [key, hashId(grantId), tool, expires - epochSeconds()]);
     },
     revokeToken: (tokenId, until) => revoke(tokenId, until),
     isTokenRevoked: isRevoked,
@@ -175,7 +175,7 @@ export async function importState(
       continue;
     }
     await authorization.store.put(model, id, record);
-    if (consumed !== undefined) await query(importConsumedSql, [model, keyOf(id), consumed]);
+    if (consumed !== undefined) await query(importConsumedSql, [model, hashId(id), consumed]);
   }
   for (const { tokenId, until } of revoked) await authorization.store.revokeToken(tokenId, until);
   for (const { name, value } of secrets) await authorization.store.secret(name, value);

@@ -53,7 +53,7 @@ function getTypeParser(oid: number, format?: "text" | "binary"): (text: string) 
 }
 
 /** Without data that could come from a row, such as `DatabaseError.detail`. */
-function detailOf(error: unknown): string {
+function failureDetail(error: unknown): string {
   if (error instanceof DatabaseError) return `${error.message} (${error.code})`;
   if (!(error instanceof Error)) return "unknown";
   const code = "code" in error ? String(error.code) : "";
@@ -61,7 +61,7 @@ function detailOf(error: unknown): string {
 }
 
 function unreachable(cause: unknown): Refusal {
-  return new Refusal("store_unreachable", { detail: detailOf(cause), cause });
+  return new Refusal("store_unreachable", { detail: failureDetail(cause), cause });
 }
 
 function connectionSettings(address: ServerAddress) {
@@ -166,7 +166,7 @@ export function openDatabase(url: string) {
         await query(`begin isolation level ${isolation}; ${limit}`, [], BEGIN_TIMEOUT_MS);
         const result = await work(query);
         await client.query(queryConfig("commit")).catch((cause: unknown) => {
-          throw new Refusal("store_uncertain", { detail: detailOf(cause), cause });
+          throw new Refusal("store_uncertain", { detail: failureDetail(cause), cause });
         });
         isGood = true;
         return result;

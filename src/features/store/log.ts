@@ -84,7 +84,7 @@ const nameOfForm1 = /^(?!group:)(?:[A-Za-z0-9_-]{1,63}:)?(?!\.{1,2}$)[A-Za-z0-9.
  * The lowest log form that reads a change. A change with new content gets a higher form, which is
  * written only once every running replica can read it.
  */
-export function formOf(change: StoredChange): number {
+export function neededForm(change: StoredChange): number {
   if (change.kind === "keys") return 1;
   if (change.kind === "token") return 4;
   if (change.kind === "revocation") {

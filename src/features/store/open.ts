@@ -19,7 +19,7 @@ import {
 } from "../../core/identity/revocations.ts";
 import type { LiveTokenInventory } from "../../core/identity/token.ts";
 import type { TokenInventoryStore } from "../../core/identity/token-file.ts";
-import { ownersOf, type SessionRegister, sessionLimits } from "../mcp/proxy/sessions.ts";
+import { type SessionRegister, separateRegisters, sessionLimits } from "../mcp/proxy/sessions.ts";
 import type { AuthorizationState } from "../oauth/server/state-store.ts";
 import { SEAL_KEY } from "../oauth/server/state-store.ts";
 import { openAccessStore, type StoreAccess } from "./access-store.ts";
@@ -29,7 +29,7 @@ import { keysInStore } from "./key-table.ts";
 import { FORM, readHead } from "./log.ts";
 import { MIGRATIONS, readMigrations } from "./migrations.ts";
 import { CLOCK_TOLERANCE_MS, Replica } from "./replica.ts";
-import { keyOf, readSecrets, type Secrets, StoreKeyError } from "./secrets.ts";
+import { hashId, readSecrets, type Secrets, StoreKeyError } from "./secrets.ts";
 import { SharedState } from "./state.ts";
 import { openWriter } from "./writer.ts";
 
@@ -133,7 +133,7 @@ const roomSql = `delete from gatehouse.mcp_sessions where key in (
   (select key from gatehouse.mcp_sessions where kind = $2 order by used desc offset ${total}))`;
 
 /** The owners of sessions, or of tasks, of the MCP server behind the proxy. */
-function registerOf(kind: string, replica: Replica, database: Database): SessionRegister {
+function openRegister(kind: string, replica: Replica, database: Database): SessionRegister {
   const owners = new LRUCache<string, string>(OWNER_CACHE);
 
   async function query(sql: string, values: readonly unknown[]): Promise<Row[]> {
@@ -143,14 +143,14 @@ function registerOf(kind: string, replica: Replica, database: Database): Session
 
   return {
     async open(id, username) {
-      const key = keyOf(id);
+      const key = hashId(id);
       const [opened] = await query(openSql, [key, kind, username]);
       await query(roomSql, [username, kind]);
       if (opened !== undefined) owners.set(key, username);
       return opened !== undefined;
     },
     async use(id, username) {
-      const key = keyOf(id);
+      const key = hashId(id);
       const owner = owners.get(key);
       if (owner !== undefined) return owner === username;
       const [used] = await query(useSql, [key, kind, username]);
@@ -158,7 +158,7 @@ function registerOf(kind: string, replica: Replica, database: Database): Session
       return used !== undefined;
     },
     end(id) {
-      const key = keyOf(id);
+      const key = hashId(id);
       owners.delete(key);
       // If this fails, the entry expires when idle.
       query(endSql, [key, kind]).catch(() => {});
@@ -247,7 +247,10 @@ export async function withStore<Result>(
 
 export type StoreReplica = Awaited<ReturnType<typeof openReplica>>;
 
-function authorizationOf(shared: StoreAccess, { database, secrets }: Store): AuthorizationState {
+function sharedAuthorization(
+  shared: StoreAccess,
+  { database, secrets }: Store,
+): AuthorizationState {
   const store = stateInStore(shared, database, secrets);
   return {
     store,
@@ -269,15 +272,15 @@ export async function openReplica(
   const author: Author = { kind: "store", name: replica.name };
   const writer = openWriter(store.database, state, { replica: replica.id });
   const shared: StoreAccess = { state, writer, replica, author };
-  const authorization = authorizationOf(shared, store);
+  const authorization = sharedAuthorization(shared, store);
   opened.defer(() => authorization.store.close());
   return {
     store,
     replica,
     authorization,
-    sessions: ownersOf(
-      registerOf("session", replica, store.database),
-      registerOf("task", replica, store.database),
+    sessions: separateRegisters(
+      openRegister("session", replica, store.database),
+      openRegister("task", replica, store.database),
     ),
     access: openAccessStore(shared),
     revocations: openRevocationStore(shared),
@@ -302,7 +305,7 @@ export async function operateStore(store: Store, onWait?: (sentence: string) => 
       read: async () => Object.assign(state.revocations, { count: state.revocations.size }),
     },
     inventory: tokenStore(shared),
-    authorization: authorizationOf(shared, store),
+    authorization: sharedAuthorization(shared, store),
     keys: keysInStore(shared, store.database, store.secrets, LOGIN_RING),
   };
 }

@@ -67,7 +67,7 @@ function unreachable(detail: string): Refusal {
   return new Refusal("store_unreachable", { detail });
 }
 
-function reasonOf(error: unknown): string {
+function failureReason(error: unknown): string {
   if (error instanceof Refusal) return error.detail ?? error.message;
   return messageOf(error);
 }
@@ -196,7 +196,7 @@ export class Replica implements StoreMetrics {
         this.#listen();
         this.#options.onReachable();
       } catch (error) {
-        const reason = reasonOf(error);
+        const reason = failureReason(error);
         if (reason !== this.#reason) this.#options.onUnreachable(reason);
         this.#reason = reason;
       }

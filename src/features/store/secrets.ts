@@ -15,7 +15,7 @@ function keyId(key: Buffer): Buffer {
 }
 
 /** Hashes an id that grants access, so that a reader of the store cannot present it. */
-export function keyOf(id: string): string {
+export function hashId(id: string): string {
   return hash("sha256", id, "base64url");
 }
 
@@ -80,7 +80,7 @@ export interface SealedTable {
   readonly keys: readonly string[];
   readonly column: string;
   /** Bound to the ciphertext, so that a value moved to another row does not decrypt. */
-  readonly contextOf: (row: Row) => string;
+  readonly sealedPlace: (row: Row) => string;
 }
 
 const BATCH = 100;
@@ -94,7 +94,7 @@ function isLockTimeout(error: unknown): boolean {
   return cause instanceof DatabaseError && cause.code === "55P03";
 }
 
-function bytesOf(sealed: unknown): Buffer {
+function sealedBytes(sealed: unknown): Buffer {
   return sealed instanceof Buffer ? sealed : Buffer.from(String(sealed), "base64url");
 }
 
@@ -102,7 +102,7 @@ function bytesOf(sealed: unknown): Buffer {
 async function reencryptOnce(
   database: Database,
   secrets: Secrets,
-  { table, keys, column, contextOf }: SealedTable,
+  { table, keys, column, sealedPlace: contextOf }: SealedTable,
 ): Promise<number> {
   const names = keys.join(", ");
   const values = keys.map((_, at) => `$${at + 1}`).join(", ");
@@ -113,11 +113,11 @@ async function reencryptOnce(
   async function reencryptBatch(query: Query, from: readonly unknown[]) {
     await query(`set local lock_timeout = ${LOCK_TIMEOUT_MS}`);
     const rows = await query(`${selectSql} for update`, from);
-    const old = rows.filter(({ sealed }) => !secrets.isCurrent(bytesOf(sealed)));
+    const old = rows.filter(({ sealed }) => !secrets.isCurrent(sealedBytes(sealed)));
     for (const row of old) {
       const context = contextOf(row);
       const renewed = secrets.encryptBytes(
-        secrets.decryptBytes(bytesOf(row.sealed), context),
+        secrets.decryptBytes(sealedBytes(row.sealed), context),
         context,
       );
       const written = row.sealed instanceof Buffer ? renewed : renewed.toString("base64url");

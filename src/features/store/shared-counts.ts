@@ -76,13 +76,13 @@ interface Pending {
   total?: Count;
 }
 
-function idOf({ name, key }: { name: string; key: string }): string {
+function countId({ name, key }: { name: string; key: string }): string {
   return `${name}\n${key}`;
 }
 
 function readTotal(row: unknown): [id: string, total: Count] {
   const { count, rest, ...names } = rowShape.parse(row);
-  return [idOf(names), { count, ends: performance.now() + rest }];
+  return [countId(names), { count, ends: performance.now() + rest }];
 }
 
 /**
@@ -107,7 +107,7 @@ export class SharedCounters {
 
   /** Adds points, of which the first begin a window. Resolves to the total; 0 points only read. */
   async add(name: string, key: string, points: number, windowMs: number): Promise<WindowCount> {
-    const id = idOf({ name, key });
+    const id = countId({ name, key });
     const now = performance.now();
     const known = this.#known.get(id);
     const isOpen = known !== undefined && known.ends > now;
@@ -141,7 +141,7 @@ export class SharedCounters {
 
   /** Resets a count, including what other replicas have counted. */
   async forget(name: string, key: string): Promise<void> {
-    const id = idOf({ name, key });
+    const id = countId({ name, key });
     this.#known.delete(id);
     const ends = Number.POSITIVE_INFINITY;
     const reset = { name, key, ends, windowMs: 0, points: 0, added: 0, isReset: true };
@@ -180,7 +180,7 @@ export class SharedCounters {
       const all = [...this.#pending.values()];
       for (let at = 0; at < all.length; at += BATCH) {
         const batch = all.slice(at, at + BATCH);
-        await this.#send(batch.filter((one) => this.#pending.get(idOf(one)) === one));
+        await this.#send(batch.filter((one) => this.#pending.get(countId(one)) === one));
       }
       this.#isUnreachable = false;
       if (performance.now() - this.#swept < SWEEP_MS) return;
@@ -195,7 +195,7 @@ export class SharedCounters {
   }
 
   async #send(sent: readonly Pending[]): Promise<void> {
-    for (const one of sent) this.#pending.delete(idOf(one));
+    for (const one of sent) this.#pending.delete(countId(one));
     try {
       const columns = [
         sent.map(({ name }) => name),
@@ -207,7 +207,7 @@ export class SharedCounters {
       const rows = await this.#database.query(countSql, columns, TIMEOUT_MS);
       const totals = new Map(rows.map((row) => readTotal(row)));
       for (const one of sent) {
-        const id = idOf(one);
+        const id = countId(one);
         const total = totals.get(id) ?? { count: 0, ends: one.ends };
         one.total = total;
         const more = this.#pending.get(id)?.points ?? 0;
@@ -221,10 +221,10 @@ export class SharedCounters {
   }
 
   #requeue(one: Pending): void {
-    const newer = this.#pending.get(idOf(one));
+    const newer = this.#pending.get(countId(one));
     if (newer?.isReset || one.ends <= performance.now()) return;
     if (one.points === 0 && !one.isReset) return;
-    if (newer === undefined) this.#pending.set(idOf(one), one);
+    if (newer === undefined) this.#pending.set(countId(one), one);
     else {
       newer.points += one.points;
       newer.isReset = one.isReset;

@@ -6,8 +6,8 @@ import { Refusal } from "../../core/base/refusal.ts";
 import { CHANNEL, type Database, type Query } from "./database.ts";
 import {
   FORM,
-  formOf,
   type LogEntry,
+  neededForm,
   parseEntry,
   readEntries,
   readHead,
@@ -73,7 +73,7 @@ export function openWriter(database: Database, state: SharedState, options: Writ
           return head.version + entries.length + 1;
         },
         append: async (draft) => {
-          if (formOf(draft.change) > form) throw new Refusal("store_form_unknown");
+          if (neededForm(draft.change) > form) throw new Refusal("store_form_unknown");
           const entry = await insert(query, turn.version, draft, author);
           state.own.add(entry.id);
           entries.push(entry);
@@ -171,7 +171,7 @@ async function insert(
 ): Promise<LogEntry> {
   const data = writeExact(writtenChange(change));
   const replaced = before === undefined ? null : writeExact(writtenReplacement(before));
-  const form = formOf(change);
+  const form = neededForm(change);
   const [row] = await query(
     `insert into gatehouse.log (version, id, form, author, kind, data, before, ends)
       values ($1, gen_random_uuid(), $2, $3, $4, $5, $6, to_timestamp($7))

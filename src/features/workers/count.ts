@@ -28,7 +28,7 @@ export function workerCount(configuration: Configuration, platform = process.pla
 }
 
 /** A worker's share of a gateway-wide limit; the first workers take the remainder. */
-function shareOf(total: number, count: number, number: number): number {
+function workerShare(total: number, count: number, number: number): number {
   return Math.floor(total / count) + (number <= total % count ? 1 : 0);
 }
 
@@ -36,7 +36,7 @@ function shareOf(total: number, count: number, number: number): number {
  * The configuration of one of `count` workers, with gateway-wide limits divided. Each worker has
  * room for at least one body, even if the file expects fewer workers after a restart.
  */
-export function configurationOf(
+export function workerConfiguration(
   configuration: Configuration,
   count: number,
   number: number,
@@ -50,13 +50,14 @@ export function configurationOf(
       workers: count,
       max_buffered_bytes: Math.max(
         server.max_body_bytes,
-        shareOf(bodyBytesLimit(server), count, number),
+        workerShare(bodyBytesLimit(server), count, number),
       ),
     },
     upstream: {
       ...upstream,
-      connections: shareOf(upstream.connections, count, number),
-      pool_size: engineOver(upstream) === "server" ? shareOf(poolSize, count, number) : undefined,
+      connections: workerShare(upstream.connections, count, number),
+      pool_size:
+        engineOver(upstream) === "server" ? workerShare(poolSize, count, number) : undefined,
     },
   };
 }

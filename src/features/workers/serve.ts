@@ -57,7 +57,7 @@ process.once("disconnect", () => process.exit(1));
 
 const running = Promise.withResolvers<RunningMember>();
 
-function memberOf({ number, isFirst }: WorkerSettings): Membership {
+function createMembership({ number, isFirst }: WorkerSettings): Membership {
   return {
     number,
     isFirst,
@@ -71,7 +71,7 @@ async function start(settings: WorkerSettings) {
   const { number, loaded, chosenPassword, hasTerminal } = settings;
   const stream = await openLogStream(process.stdout.isTTY ?? false);
   const log = createLog(stream).child({ worker: number });
-  const member = memberOf(settings);
+  const member = createMembership(settings);
   const gateway = await startGateway(loaded, {
     log,
     chosenPassword,

@@ -27,7 +27,7 @@ import {
   type WorkerHandlers,
   type WorkerSettings,
 } from "./calls.ts";
-import { configurationOf } from "./count.ts";
+import { workerConfiguration } from "./count.ts";
 
 /** Flags that make Node load modules before a program, for example an SDK for traces. */
 const preload = /^(?:--import|--require|-r)(?<value>=.*)?$/s;
@@ -365,7 +365,7 @@ async function open(
         number,
         isFirst,
         hasTerminal,
-        loaded: { ...loaded, configuration: configurationOf(configuration, count, number) },
+        loaded: { ...loaded, configuration: workerConfiguration(configuration, count, number) },
         chosenPassword: isFirst ? chosenPassword : undefined,
       };
     },
@@ -387,7 +387,7 @@ async function open(
     async configure(next) {
       configuration = next;
       shared.configure(next);
-      await supervisor.configure((number) => configurationOf(next, count, number));
+      await supervisor.configure((number) => workerConfiguration(next, count, number));
     },
   };
 }

@@ -67,7 +67,7 @@ function denied(message: McpMessage, code: string): McpRefused {
   return new McpRefused("denied", text, options);
 }
 
-async function databaseOf(rule: ToolRule, message: McpMessage): Promise<string> {
+async function ruleDatabase(rule: ToolRule, message: McpMessage): Promise<string> {
   if (rule.database !== undefined) return rule.database;
   const { database_argument: key = "" } = rule;
   const args = message.arguments ?? Buffer.from("{}");
@@ -78,7 +78,7 @@ async function databaseOf(rule: ToolRule, message: McpMessage): Promise<string> 
   throw new McpRefused("invalidParams", problem, { status: 200, id: message.id });
 }
 
-interface Judged {
+interface AuthorizedMessage {
   readonly message: McpMessage | undefined;
   readonly era: Era;
   readonly sessionId: string | undefined;
@@ -137,7 +137,7 @@ async function identify(
   // The policy may have changed while the steps above waited.
   const rule = findRule(gateway, message.name);
   if (rule === undefined) throw denied(message, "tool_without_policy");
-  const database = await databaseOf(rule, message);
+  const database = await ruleDatabase(rule, message);
   const decision = decide(gateway, exchange, rule, database);
   if (!decision.allowed) throw denied(message, decision.reason);
   const { database_argument: argument } = rule;
@@ -148,12 +148,12 @@ async function identify(
 }
 
 /** @throws McpRefused, or Refusal `insufficient_scope` */
-async function judgeRequest(
+async function authorizeRequest(
   gateway: Gateway,
   sessions: SessionRegister,
   exchange: Exchange,
   body: Buffer | undefined,
-): Promise<Judged> {
+): Promise<AuthorizedMessage> {
   const { headers } = exchange.request;
   const principal = principalOf(exchange);
   const message = body === undefined ? undefined : await readMessage(body);
@@ -176,18 +176,18 @@ async function judgeRequest(
 }
 
 /** True if the response may contain a list. Servers resend missed ones on a GET stream. */
-function mayList({ method }: IncomingMessage, { message }: Judged): boolean {
+function mayList({ method }: IncomingMessage, { message }: AuthorizedMessage): boolean {
   if (message === undefined) return method === "GET";
   return message.method === "tools/list" || message.method === "tasks/list";
 }
 
 /** True if the response stays open and only reports changes. */
-function isSubscription({ method }: IncomingMessage, { message }: Judged): boolean {
+function isSubscription({ method }: IncomingMessage, { message }: AuthorizedMessage): boolean {
   return message === undefined ? method === "GET" : message.method === "subscriptions/listen";
 }
 
 /** Headers that were checked against the body or the caller. */
-const judgedHeaders: ReadonlySet<string> = new Set([
+const checkedHeaders: ReadonlySet<string> = new Set([
   "mcp-protocol-version",
   "mcp-method",
   "mcp-name",
@@ -199,7 +199,7 @@ const judgedHeaders: ReadonlySet<string> = new Set([
 
 /** True for headers that the gateway sets itself or has judged, in any spelling. */
 const isSetByGateway = memoize(
-  (name) => name === "host" || judgedHeaders.has(foldHeader(name)),
+  (name) => name === "host" || checkedHeaders.has(foldHeader(name)),
   256,
 );
 
@@ -210,7 +210,7 @@ const isSetByGateway = memoize(
 function upstreamHeaders(
   { configuration, headers: policy }: Gateway,
   { request, peer, requestId }: Exchange,
-  { era, sessionId, identity }: Judged,
+  { era, sessionId, identity }: AuthorizedMessage,
   body: Buffer | undefined,
 ): Record<string, string | string[]> {
   const { auth, mcp } = configuration;
@@ -220,7 +220,7 @@ function upstreamHeaders(
   const credential = value === undefined ? undefined : { header: "authorization", value };
   const own = { ...policy, forwardAuthorization: false, credential };
   const headers = passedHeaders(request.headers, own, peer.isTrusted, isSetByGateway);
-  for (const name of judgedHeaders) {
+  for (const name of checkedHeaders) {
     const value = request.headers[name];
     if (value !== undefined && (isInSession || name !== "mcp-session-id")) headers[name] = value;
   }
@@ -421,7 +421,7 @@ async function noteSession(
   sessions: SessionRegister,
   method: string,
   answer: AnswerHead,
-  { message, era, sessionId, identity }: Judged,
+  { message, era, sessionId, identity }: AuthorizedMessage,
 ): Promise<string | undefined> {
   if (era === "stateless") return undefined;
   const hasEnded = answer.status === 404 || (isSuccess(answer) && method === "DELETE");
@@ -437,7 +437,7 @@ async function noteSession(
 
 function keepSessionInUse(
   sessions: SessionRegister,
-  { sessionId, identity: { username } }: Judged,
+  { sessionId, identity: { username } }: AuthorizedMessage,
   response: ServerResponse,
   intervalMs: number,
 ): void {
@@ -529,7 +529,11 @@ export function createMcpProxy(
   const { connect_timeout: connect, response_timeout: response } = gateway.configuration.upstream;
   const proxy = new PooledProxy(url, connect * 1000, response * 1000);
 
-  async function countStream(username: string, response: ServerResponse, judged: Judged) {
+  async function countStream(
+    username: string,
+    response: ServerResponse,
+    judged: AuthorizedMessage,
+  ) {
     const release = await streams.take(username);
     if (release === undefined) {
       const problem = `Too many streams: close one of your ${MAX_STREAMS_PER_USER} open streams`;
@@ -542,7 +546,7 @@ export function createMcpProxy(
   async function handle(exchange: Exchange, body: Buffer | undefined): Promise<void> {
     const { request, response } = exchange;
     const { username } = principalOf(exchange).subject;
-    const judged = await judgeRequest(gateway, sessions, exchange, body);
+    const judged = await authorizeRequest(gateway, sessions, exchange, body);
     keepSessionInUse(sessions, judged, response, sessionTouchMs);
     if (isSubscription(request, judged)) await countStream(username, response, judged);
     const isVisible: IsVisible = async (list, name) => {

@@ -58,7 +58,7 @@ export interface SessionRegister {
 }
 
 /** Ids are stored as hashes, so that a reader of the store cannot use a session. */
-function keyOf(id: string): string {
+function hashId(id: string): string {
   return hash("sha256", id, "base64url");
 }
 
@@ -90,7 +90,7 @@ export class Sessions implements SessionRegister {
 
   open(id: string, username: string): boolean {
     this.#forgetIdle();
-    const key = keyOf(id);
+    const key = hashId(id);
     const known = this.#sessions.get(key);
     if (known !== undefined && known.username !== username) return false;
     this.#sessions.delete(key);
@@ -102,7 +102,7 @@ export class Sessions implements SessionRegister {
 
   use(id: string, username: string): boolean {
     this.#forgetIdle();
-    const key = keyOf(id);
+    const key = hashId(id);
     if (this.#sessions.get(key)?.username !== username) return false;
     this.#sessions.delete(key);
     this.#sessions.set(key, { username, usedAt: this.#now() });
@@ -110,7 +110,7 @@ export class Sessions implements SessionRegister {
   }
 
   end(id: string): void {
-    this.#forget(keyOf(id));
+    this.#forget(hashId(id));
   }
 
   #forget(key: string): void {
@@ -148,7 +148,10 @@ export function taskKey(id: string): string {
 }
 
 /** Sessions and tasks have separate limits. */
-export function ownersOf(sessions: SessionRegister, tasks: SessionRegister): SessionRegister {
+export function separateRegisters(
+  sessions: SessionRegister,
+  tasks: SessionRegister,
+): SessionRegister {
   const registerOf = (id: string) => (id.startsWith(taskPrefix) ? tasks : sessions);
   return {
     open: (id, username) => registerOf(id).open(id, username),

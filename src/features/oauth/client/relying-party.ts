@@ -6,10 +6,10 @@ import { isConfidential } from "../../../core/config/addresses.ts";
 import { parsePrivateKey, readCredential } from "../../../core/config/resolve.ts";
 import type { IssuerSettings } from "../../../core/config/schema.ts";
 import {
+  fetchFailure,
   fetchMetadata,
   ISSUER_TIMEOUT_MS,
   MAX_DOCUMENT_BYTES,
-  reasonOf,
 } from "../../issuers/issuer-keys.ts";
 
 export type LoginIssuer = IssuerSettings & {
@@ -81,11 +81,11 @@ const fetchBounded: openid.CustomFetch = async (url, options) => {
     const bytes = answer.body === null ? null : await readBounded(answer.body, MAX_DOCUMENT_BYTES);
     return new Response(bytes, { status: answer.status, headers: answer.headers });
   } catch (error) {
-    throw new Error(`${url} cannot be read: ${reasonOf(error)}`);
+    throw new Error(`${url} cannot be read: ${fetchFailure(error)}`);
   }
 };
 
-function answerOf(
+function readAnswer(
   configuration: openid.Configuration,
   tokens: openid.TokenEndpointResponse & openid.TokenEndpointResponseHelpers,
   subject: string,
@@ -150,13 +150,13 @@ export class RelyingParty {
       pkceCodeVerifier: verifier,
       idTokenExpected: true,
     });
-    return answerOf(configuration, tokens, tokens.claims()?.sub ?? "");
+    return readAnswer(configuration, tokens, tokens.claims()?.sub ?? "");
   }
 
   async refresh(refreshToken: string, subject: string): Promise<ProviderAnswer> {
     const configuration = await this.#configuration();
     const tokens = await openid.refreshTokenGrant(configuration, refreshToken);
-    const answer = answerOf(configuration, tokens, subject);
+    const answer = readAnswer(configuration, tokens, subject);
     if (answer.claims !== undefined && answer.claims.sub !== subject) {
       throw new ProviderRefused("another_user");
     }
@@ -218,7 +218,7 @@ function isOAuthError(error: unknown) {
 }
 
 /** A sentence for audit and log, such as `invalid_client` with its description. */
-export function problemOf(error: unknown): string {
+export function describeProblem(error: unknown): string {
   if (isOAuthError(error)) {
     return [error.error, error.error_description].filter(Boolean).join(": ");
   }

@@ -36,10 +36,10 @@ import { lifetimes } from "../server/protocol.ts";
 import { type AuthorizationState, type StateStore, takeRecord } from "../server/state-store.ts";
 import {
   type AuthenticationDemand,
+  describeProblem,
   type LoginIssuer,
   type ProviderAnswer,
   ProviderRefused,
-  problemOf,
   RelyingParty,
   refusalReason,
 } from "./relying-party.ts";
@@ -542,7 +542,7 @@ export class SignIns {
     if (known && known.code !== "token_invalid" && known.code !== "issuer_unreachable")
       return known;
     const isAnswer = known === undefined && !(error instanceof ProviderRefused);
-    const about = { ...token, cause: isAnswer ? problemOf(error) : known?.token?.cause };
+    const about = { ...token, cause: isAnswer ? describeProblem(error) : known?.token?.cause };
     const reason = known?.code === "token_invalid" ? known.detail : refusalReason(error);
     if (reason !== undefined) {
       return new Refusal("sign_in_refused", { detail: reason, cause: error, token: about });

@@ -27,7 +27,7 @@ async function fromStore<Answer>(answer: Promise<Answer>): Promise<Answer> {
 export function createAdapter(model: string, store: StateStore): Adapter {
   // The id is a credential, so only a hash of it is stored.
   const isCredential = model === "AuthorizationCode" || model === "RefreshToken";
-  const keyOf = (id: string) => (isCredential ? hash("sha256", id, "base64url") : id);
+  const storedKey = (id: string) => (isCredential ? hash("sha256", id, "base64url") : id);
   /** Seconds after its first use in which a record is accepted again. */
   const reuse = model === "RefreshToken" ? lifetimes.refreshReuse : -1;
 
@@ -42,13 +42,13 @@ export function createAdapter(model: string, store: StateStore): Adapter {
         uid: payload.uid,
         expires: epochSeconds() + expiresIn,
       };
-      await fromStore(store.put(model, keyOf(id), record));
+      await fromStore(store.put(model, storedKey(id), record));
       // The library has found no record, but two requests at once would both find none.
       const isReplay = model === "ReplayDetection" && !(await fromStore(store.consume(model, id)));
       if (isReplay) throw new errors.InvalidClientAuth("client assertion used twice");
     },
     async find(id) {
-      const found = await fromStore(store.find(model, keyOf(id)));
+      const found = await fromStore(store.find(model, storedKey(id)));
       if (found === undefined) return undefined;
       // Payloads need no validation, because only this adapter writes them.
       const payload: AdapterPayload = JSON.parse(found.payload);
@@ -68,10 +68,10 @@ export function createAdapter(model: string, store: StateStore): Adapter {
     },
     /** @throws InvalidGrant if already used, so that only one of two simultaneous uses succeeds */
     async consume(id) {
-      const isFirst = await fromStore(store.consume(model, keyOf(id), reuse));
+      const isFirst = await fromStore(store.consume(model, storedKey(id), reuse));
       if (!isFirst) throw new errors.InvalidGrant("already used");
     },
-    destroy: (id) => fromStore(store.remove(model, keyOf(id))),
+    destroy: (id) => fromStore(store.remove(model, storedKey(id))),
     revokeByGrantId: (grantId) => fromStore(store.removeByGrant(model, grantId)),
   };
 }

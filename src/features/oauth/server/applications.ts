@@ -1,10 +1,10 @@
 import { randomBytes } from "node:crypto";
 import { formatDate, type Html, html } from "../../../core/base/html.ts";
-import { type Connection, connectionsOf, findUser, isConnected } from "./connections.ts";
+import { type Connection, findUser, isConnected, listConnections } from "./connections.ts";
 import { readForm, seeOther } from "./http.ts";
-import { judgeLogin, requireOwnForm, sendLogin, sendPage } from "./interaction.ts";
+import { checkLogin, requireOwnForm, sendLogin, sendPage } from "./interaction.ts";
 import type { Visit } from "./options.ts";
-import { calls, describeClient, identityOf, permission, renderPage } from "./pages.ts";
+import { calls, clientIdentity, describeClient, permission, renderPage } from "./pages.ts";
 import { cookieFor, endpoints, lifetimes, sessionCookie } from "./protocol.ts";
 import { takeSignIn } from "./sign-in.ts";
 
@@ -32,7 +32,7 @@ function redirectToPage({ options, response }: Visitor): void {
 }
 
 /** Forms are bound to the login, or to the browser before one. */
-function formNameOf({ browser, session, username }: Visitor): string {
+function boundFormName({ browser, session, username }: Visitor): string {
   return username === undefined ? `applications-login:${browser}` : `applications:${session.uid}`;
 }
 
@@ -40,13 +40,13 @@ function showLogin(visitor: Visitor, failure?: Parameters<typeof sendLogin>[4]):
   const { cookies, browser, guard } = visitor;
   const cookie = browserCookie(visitor);
   cookies.set(cookie.name, browser, cookie.options);
-  const csrf = guard.tokenFor(formNameOf(visitor));
+  const csrf = guard.tokenFor(boundFormName(visitor));
   sendLogin(visitor, csrf, endpoints.applications, undefined, failure);
 }
 
 async function showApplications(visitor: Visitor, username: string): Promise<void> {
   const { options, store, guard, response } = visitor;
-  const connections = await connectionsOf(store, username);
+  const connections = await listConnections(store, username);
   const live = connections.filter((one) => isConnected(options, one));
   const byClient = Map.groupBy(live, ({ clientId }) => clientId);
   const list =
@@ -58,7 +58,7 @@ async function showApplications(visitor: Visitor, username: string): Promise<voi
     content: html`<h1>Your connected applications</h1>
 ${list}
 <form method="post">
-<input type="hidden" name="csrf" value="${guard.tokenFor(formNameOf(visitor))}">
+<input type="hidden" name="csrf" value="${guard.tokenFor(boundFormName(visitor))}">
 ${Array.from(byClient.values(), (connections) => application(options, connections))}
 <p class="field quiet">Logged in as <strong>${username}</strong>.
 <button class="link" name="action" value="logout">Log out</button></p>
@@ -78,7 +78,7 @@ function application(options: Visit["options"], connections: readonly Connection
   });
   return html`<section class="app">
 <h2><bdi>${client.name}</bdi></h2>
-<p class="quiet">${identityOf(client)}. ${calls(new Set(connections.flatMap((one) => one.called)))}</p>
+<p class="quiet">${clientIdentity(client)}. ${calls(new Set(connections.flatMap((one) => one.called)))}</p>
 <p>It may:</p>
 <ul>${items}</ul>
 <div class="actions"><button name="disconnect" value="${clientId}">Disconnect <bdi>${client.name}</bdi></button></div>
@@ -102,16 +102,16 @@ async function submit(visitor: Visitor): Promise<void> {
   const action = form.get("action");
   // The login has ended since the page was created.
   if (username === undefined && action !== "login") return redirectToPage(visitor);
-  requireOwnForm(visitor, formNameOf(visitor), form);
+  requireOwnForm(visitor, boundFormName(visitor), form);
   if (username === undefined) {
-    const account = await judgeLogin(visitor, form);
+    const account = await checkLogin(visitor, form);
     return typeof account === "string"
       ? finishLogin(visitor, account)
       : showLogin(visitor, account);
   }
   const client = form.get("disconnect");
   if (client !== undefined) {
-    for (const { clientId, grantId } of await connectionsOf(store, username)) {
+    for (const { clientId, grantId } of await listConnections(store, username)) {
       if (clientId === client) await store.endGrant(grantId);
     }
     const { address } = options.originOf(request);

@@ -313,7 +313,7 @@ const KEYS_AGE_MS = 60_000;
 const KEYS_MIN_AGE_MS = 5000;
 const MAX_KEY_SETS = 1000;
 
-function memberOf(value: unknown, name: string): unknown {
+function readMember(value: unknown, name: string): unknown {
   return typeof value === "object" && value !== null ? Reflect.get(value, name) : undefined;
 }
 
@@ -366,8 +366,8 @@ export function asLibraryFetch({
     const signal = AbortSignal.timeout(DOCUMENT_LIMITS.milliseconds);
     const { body, cacheControl } = await fetchDocument(url, signal);
     const document = parse(body);
-    const clientId = memberOf(document, "client_id");
-    if (clientId === undefined && memberOf(document, "keys") !== undefined) {
+    const clientId = readMember(document, "client_id");
+    if (clientId === undefined && readMember(document, "keys") !== undefined) {
       const found = read(keySet, document);
       keySets.set(url, found);
       return Response.json(found);

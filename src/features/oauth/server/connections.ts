@@ -44,13 +44,13 @@ export function readConsent(details: readonly unknown[] = []): Consent | undefin
   return details.length === 1 ? consentShape.safeParse(details[0]).data : undefined;
 }
 
-export type Choice = ReturnType<typeof choicesOf>[number];
+export type Choice = ReturnType<typeof databaseChoices>[number];
 
 /**
  * The databases that a user can choose from: those with a grant of the user. With a grant on `*`,
  * also all others in the access file.
  */
-export function choicesOf(snapshot: Snapshot, subject: Pick<Subject, "username" | "groups">) {
+export function databaseChoices(snapshot: Snapshot, subject: Pick<Subject, "username" | "groups">) {
   const grants = effectiveGrants(snapshot, subject);
   const names = new Set(grants.keys());
   if (grants.has(EVERY_DATABASE)) for (const name of snapshot.databases.values()) names.add(name);
@@ -66,7 +66,7 @@ export function knownScopes(scope: unknown): McpScope[] {
   return mcpScopes.filter((known) => requested.includes(known));
 }
 
-export type Connection = Awaited<ReturnType<typeof connectionsOf>>[number];
+export type Connection = Awaited<ReturnType<typeof listConnections>>[number];
 
 const grantShape = z.object({
   accountId: z.string(),
@@ -76,7 +76,7 @@ const grantShape = z.object({
 });
 
 /** Times are epoch seconds. */
-export async function connectionsOf(store: StateStore, username?: string) {
+export async function listConnections(store: StateStore, username?: string) {
   return (await store.grants(username))
     .flatMap(({ id, payload, renewed, called }) => {
       const { data: grant } = grantShape.safeParse(JSON.parse(payload));
@@ -121,12 +121,12 @@ export function tokenIdIn(grantId: string, random: string): string {
   return grantPrefix(grantId) + random.slice(GRANT_PREFIX_LENGTH);
 }
 
-export function isTokenOf({ grantId }: Pick<Connection, "grantId">, tokenId: string): boolean {
+export function isTokenUnder({ grantId }: Pick<Connection, "grantId">, tokenId: string): boolean {
   return grantPrefix(tokenId) === grantPrefix(grantId);
 }
 
 /** The user with the credential of the login, so that a password change ends what refers to it. */
-export function accountIdOf(username: string, credential: string): string {
+export function formatAccountId(username: string, credential: string): string {
   return `${username}:${credential}`;
 }
 

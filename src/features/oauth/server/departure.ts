@@ -6,13 +6,13 @@ import { seeOther } from "./http.ts";
 import { sendPage } from "./interaction.ts";
 import type { AuthorizationServerOptions, Visit } from "./options.ts";
 import { departurePage, pageHeaders } from "./pages.ts";
-import { basePathOf, endpoints, lifetimes, resumePath } from "./protocol.ts";
+import { endpoints, issuerPath, lifetimes, resumePath } from "./protocol.ts";
 
 /** Model in the state store: where a finished interaction has led its browser. */
 const DEPARTURE = "Departure";
 
 /** Only for the browser session that the interaction belongs to. */
-function keyOf(session: string, path: string): string {
+function departureKey(session: string, path: string): string {
   return hash("sha256", `${session} ${path}`, "base64url");
 }
 
@@ -34,14 +34,14 @@ export function leadToClients(
   provider.use(async (ctx: KoaContextWithOIDC, next) => {
     await next();
     const location = URL.parse(ctx.response.get("Location"));
-    const isResumed = ctx.path.startsWith(basePathOf(issuer) + resumePath(""));
+    const isResumed = ctx.path.startsWith(issuerPath(issuer) + resumePath(""));
     if (!isResumed || location === null) return;
     const record = {
       payload: JSON.stringify({ location: location.href }),
       expires: epochSeconds() + lifetimes.interaction,
     };
     await store
-      .put(DEPARTURE, keyOf(ctx.oidc.session?.uid ?? "", ctx.path), record)
+      .put(DEPARTURE, departureKey(ctx.oidc.session?.uid ?? "", ctx.path), record)
       .catch((error: unknown) => log.warn({ err: error }, "a page cannot be loaded again"));
     if (!needsPage(issuer, location, ctx.req)) return;
     ctx.remove("Location");
@@ -59,7 +59,7 @@ export async function finishInteraction(visit: Visit, finish: () => Promise<void
   const { provider, options, store, request, response } = visit;
   const [path = ""] = (request.url ?? "").split("?");
   const { uid } = await provider.Session.get(provider.createContext(request, response));
-  const earlier = await store.find(DEPARTURE, keyOf(uid, path));
+  const earlier = await store.find(DEPARTURE, departureKey(uid, path));
   if (earlier === undefined) return finish();
   const location = new URL(JSON.parse(earlier.payload).location);
   const { href, searchParams } = location;

@@ -7,9 +7,15 @@ import { invalidToken } from "../../../core/identity/jwt-verification.ts";
 import { readGroups } from "../../issuers/external-token.ts";
 import { ASSERTION_AGE, type Assertion } from "../../issuers/issuers.ts";
 import { StateUnavailable } from "./adapter.ts";
-import { accountIdOf, knownScopes, toDetail } from "./connections.ts";
+import { formatAccountId, knownScopes, toDetail } from "./connections.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
-import { JWT_BEARER, type McpScope, resourceOf, resourcesOf, tokenLifetimeOf } from "./protocol.ts";
+import {
+  JWT_BEARER,
+  type McpScope,
+  mcpResource,
+  mcpResources,
+  tokenLifetimeOf,
+} from "./protocol.ts";
 
 /** Model in the state store: an assertion that was used, by its issuer and `jti`. */
 const USED = "Assertion";
@@ -23,7 +29,7 @@ type Context = TokenEndpointGrantContext<{ assertion?: string; resource?: string
 const described = new WeakMap<object, RefusedToken>();
 
 /** Issuer and user of a request's assertion, as far as they are known. */
-export function assertionOf(oidc: object): Pick<RefusedToken, "issuer" | "user"> {
+export function refusedAssertion(oidc: object): Pick<RefusedToken, "issuer" | "user"> {
   const { issuer, user } = described.get(oidc) ?? {};
   return { ...(issuer !== undefined && { issuer }), ...(user !== undefined && { user }) };
 }
@@ -31,7 +37,7 @@ export function assertionOf(oidc: object): Pick<RefusedToken, "issuer" | "user">
 /** The resource that a client has named, in any spelling of its URL. */
 export function findResource(issuer: string, name: unknown): string | undefined {
   const href = typeof name === "string" ? URL.parse(name)?.href : undefined;
-  return resourcesOf(issuer).find((resource) => new URL(resource).href === href);
+  return mcpResources(issuer).find((resource) => new URL(resource).href === href);
 }
 
 /** Scopes that the assertion allows, and no others than the client asks for. */
@@ -60,7 +66,7 @@ export function registerAssertions(
   /** @throws Refusal, or InvalidScope */
   const accept = async ({ client, params }: Context["oidc"], assertion: Assertion) => {
     const { claims, token, settings } = assertion;
-    const { client_id: clientId, resource = resourceOf(issuer), iss, jti, iat = 0 } = claims;
+    const { client_id: clientId, resource = mcpResource(issuer), iss, jti, iat = 0 } = claims;
     if (clientId !== client.clientId) throw invalidToken("wrong_client");
     // Optional, since there is only one resource (Enterprise-Managed Authorization, section 4.3).
     const resources: unknown[] = [resource].flat();
@@ -73,7 +79,7 @@ export function registerAssertions(
     const groups = readGroups(claims, settings);
     const lasts = tokenLifetimeOf(options);
     const { username, credential } = await signIns.open(settings, claims, groups, lasts);
-    return { accountId: accountIdOf(username, credential), scope: scopes.join(" ") };
+    return { accountId: formatAccountId(username, credential), scope: scopes.join(" ") };
   };
 
   const exchange = async (ctx: Context): Promise<void> => {
@@ -113,7 +119,7 @@ export function registerAssertions(
       expires_in: accessToken.expiration,
       token_type: accessToken.tokenType,
       scope,
-      resource: resourceOf(issuer),
+      resource: mcpResource(issuer),
     };
   };
 

@@ -17,13 +17,13 @@ import { checkPassword } from "../../../core/identity/login.ts";
 import { parseSignIn } from "../../../core/identity/sign-in.ts";
 import { StateUnavailable } from "./adapter.ts";
 import {
-  accountIdOf,
   type Choice,
   type Connection,
   type Consent,
-  choicesOf,
-  connectionsOf,
+  databaseChoices,
+  formatAccountId,
   knownScopes,
+  listConnections,
   parseAccountId,
   toDetail,
 } from "./connections.ts";
@@ -40,8 +40,8 @@ import {
   renderPage,
 } from "./pages.ts";
 import {
-  basePathOf,
   endpoints,
+  issuerPath,
   lifetimes,
   type McpScope,
   OFFLINE_ACCESS,
@@ -82,7 +82,7 @@ export function sendLogin(
 ): void {
   const { passwords } = configuration.auth;
   const error = refusal && explainLogin(refusal);
-  const signIn = basePathOf(issuer) + endpoints.signIn;
+  const signIn = issuerPath(issuer) + endpoints.signIn;
   const links = signIns?.providers.map(
     ({ prefix, label }) =>
       html`<p class="actions"><a class="button" href="${signIn}/${prefix}?next=${encodeURIComponent(next)}">${label}</a></p>`,
@@ -147,7 +147,7 @@ async function forgetSession(visit: Interaction): Promise<void> {
 const MAX_WAIT_SECONDS = 2;
 
 /** @returns the account id, or the failure */
-export async function judgeLogin(
+export async function checkLogin(
   { options, request }: Visit,
   form: ReadonlyMap<string, string>,
   client?: string,
@@ -167,7 +167,7 @@ export async function judgeLogin(
     if (seconds > MAX_WAIT_SECONDS) throw new Refusal("credentials_invalid");
     if (seconds > 0) await delay(seconds * 1000);
     options.onEvent("oauth_login", { ...event, outcome: "allowed" });
-    return accountIdOf(user.username, passwordFingerprint(user));
+    return formatAccountId(user.username, passwordFingerprint(user));
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     options.onEvent("oauth_login", { ...event, outcome: error.code });
@@ -176,7 +176,7 @@ export async function judgeLogin(
 }
 
 async function logIn(visit: Interaction, form: ReadonlyMap<string, string>): Promise<void> {
-  const account = await judgeLogin(visit, form, visit.client.clientId);
+  const account = await checkLogin(visit, form, visit.client.clientId);
   return typeof account === "string" ? finishLogin(visit, account) : showLogin(visit, account);
 }
 
@@ -199,7 +199,7 @@ const days = String(lifetimes.grant / 86_400);
 /** @param staysConnected true if refresh tokens let the client continue without the user */
 function scopeList(issuer: string, scopes: readonly McpScope[], staysConnected: boolean): Html {
   const items = scopes.map((scope) => html`<li>${meanings[scope]}</li>`);
-  const applications = basePathOf(issuer) + endpoints.applications;
+  const applications = issuerPath(issuer) + endpoints.applications;
   const stay = html`<li>Stay connected while you are away, for at most ${days} days or until you disconnect it under <a href="${applications}">connected applications</a></li>`;
   return html`<h2 id="scopes">It asks for permission to</h2>
 <ul aria-labelledby="scopes">${items}${staysConnected && stay}</ul>`;
@@ -239,7 +239,7 @@ const reach = html`<fieldset>
 <span>Read and change<br><span class="quiet">Everything that your own roles allow.</span></span></label>
 </fieldset>`;
 
-function usernameOf({ interaction }: Interaction): string {
+function signedInUsername({ interaction }: Interaction): string {
   return parseAccountId(interaction.session?.accountId ?? "").username;
 }
 
@@ -248,13 +248,13 @@ async function choices({ options, interaction }: Interaction): Promise<Choice[]>
   const { username, credential } = parseAccountId(accountId);
   const signedIn =
     parseSignIn(credential) && (await options.signIns?.current(credential, username));
-  return choicesOf(options.snapshot(), signedIn?.subject ?? { username });
+  return databaseChoices(options.snapshot(), signedIn?.subject ?? { username });
 }
 
 async function showConsent(visit: Interaction): Promise<void> {
   const { options, store, guard, interaction, client, view } = visit;
-  const username = usernameOf(visit);
-  const connections = await connectionsOf(store, username);
+  const username = signedInUsername(visit);
+  const connections = await listConnections(store, username);
   const last = connections.find(
     ({ clientId, byProvider }) => clientId === client.clientId && !byProvider,
   );
@@ -313,7 +313,7 @@ async function allow(visit: Interaction, form: ReadonlyMap<string, string>): Pro
   grant.addRar(toDetail(consent));
   const grantId = await grant.save();
   options.onEvent("oauth_consent", {
-    ...eventOf(visit),
+    ...loginEvent(visit),
     outcome: "allowed",
     database: consent.database,
     read_only: consent.readOnly,
@@ -322,15 +322,15 @@ async function allow(visit: Interaction, form: ReadonlyMap<string, string>): Pro
   await provider.interactionFinished(request, response, { consent: { grantId } });
 }
 
-function eventOf(visit: Interaction) {
+function loginEvent(visit: Interaction) {
   const { clientId, clientName } = visit.client;
-  return { user: usernameOf(visit), client: clientId, client_name: clientName };
+  return { user: signedInUsername(visit), client: clientId, client_name: clientName };
 }
 
 /** Reports `access_denied` to the client (RFC 6749, section 4.1.2.1). */
 function deny(visit: Interaction): Promise<void> {
   const { provider, options, request, response } = visit;
-  options.onEvent("oauth_consent", { ...eventOf(visit), outcome: "denied" });
+  options.onEvent("oauth_consent", { ...loginEvent(visit), outcome: "denied" });
   const result = { error: "access_denied", error_description: "the user denied access" };
   return provider.interactionFinished(request, response, result);
 }

@@ -26,13 +26,13 @@ export interface ClientView extends KnownClient {
   readonly redirectUri: string;
 }
 
-export function identityOf({ host, isConfigured }: KnownClient): Html {
+export function clientIdentity({ host, isConfigured }: KnownClient): Html {
   if (isConfigured) return html`Set up by the operator of this gateway`;
   if (host !== undefined) return html`${host}`;
   return html`Registered itself; its name is unverified`;
 }
 
-function destinationOf(redirectUri: string): string {
+function redirectTarget(redirectUri: string): string {
   const { protocol, host } = new URL(redirectUri);
   return /^https?:$/.test(protocol) ? host : `the app that opens ${protocol} links`;
 }
@@ -40,8 +40,8 @@ function destinationOf(redirectUri: string): string {
 export function clientDetails(client: ClientView): Html {
   return html`<dl>
 <dt>App</dt><dd>${client.name}</dd>
-<dt>Identity</dt><dd>${identityOf(client)}</dd>
-<dt>Redirects to</dt><dd>${destinationOf(client.redirectUri)}</dd>
+<dt>Identity</dt><dd>${clientIdentity(client)}</dd>
+<dt>Redirects to</dt><dd>${redirectTarget(client.redirectUri)}</dd>
 </dl>`;
 }
 
@@ -155,7 +155,7 @@ export function renderHeldRedirect(answer: Answer, location: URL): void {
     code: searchParams.get("error") ?? "invalid_request",
     description: searchParams.get("error_description") ?? undefined,
   };
-  const link = html`<p><a href="${href}" rel="noreferrer">Return to <bdi>${destinationOf(href)}</bdi></a>.</p>`;
+  const link = html`<p><a href="${href}" rel="noreferrer">Return to <bdi>${redirectTarget(href)}</bdi></a>.</p>`;
   renderErrorPage(answer, error, link);
 }
 
@@ -170,7 +170,7 @@ export function departurePage({ href }: URL, isUsed: boolean): string {
     content: isUsed
       ? html`<h1>The app already has its answer</h1>
 <p>You can close this page. If the app is not connected, start again there.</p>`
-      : html`<h1>Returning to <bdi>${destinationOf(href)}</bdi></h1>
+      : html`<h1>Returning to <bdi>${redirectTarget(href)}</bdi></h1>
 <p>If nothing happens, continue with the button.</p>
 <p class="actions"><a class="button" href="${href}" rel="noreferrer">Return to the app</a></p>`,
   });

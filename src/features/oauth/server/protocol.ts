@@ -64,7 +64,7 @@ export const endpoints = {
 } as const;
 
 /** The path of the issuer, which is the gateway's base path. */
-export function basePathOf(issuer: string): string {
+export function issuerPath(issuer: string): string {
   return new URL(issuer).pathname.replace(/\/$/, "");
 }
 
@@ -77,25 +77,25 @@ export function resumePath(interactionId: string): string {
 export const loopbackHosts = ["localhost", "127.0.0.1", "[::1]"] as const;
 
 /** The only resource for which tokens are issued (RFC 8707). */
-export function resourceOf(issuer: string): string {
+export function mcpResource(issuer: string): string {
   return `${issuer}/mcp`;
 }
 
 /** The same resource by each name under which clients on this machine reach it. */
-export const resourcesOf: (issuer: string) => readonly string[] = memoize((issuer) => {
+export const mcpResources: (issuer: string) => readonly string[] = memoize((issuer) => {
   const host = new URL(issuer).hostname.replace(/^\[|\]$/g, "");
   const isLocal = isLoopback(host) || isUnspecified(host);
   const others = isLocal ? loopbackHosts : [];
   const urls = others.map(
-    (name) => Object.assign(new URL(issuer), { hostname: name }).origin + basePathOf(issuer),
+    (name) => Object.assign(new URL(issuer), { hostname: name }).origin + issuerPath(issuer),
   );
-  return [...new Set([issuer, ...urls])].map(resourceOf);
+  return [...new Set([issuer, ...urls])].map(mcpResource);
 }, 16);
 
 /** A cookie of the pages. Over https it is bound to the host (RFC 6265bis, section 4.1.3.2). */
 export function cookieFor(issuer: string, name: string) {
   const isBound = issuer.startsWith("https:");
-  const path = isBound ? "/" : `${basePathOf(issuer)}/oauth`;
+  const path = isBound ? "/" : `${issuerPath(issuer)}/oauth`;
   const options = { httpOnly: true, sameSite: "lax", path } as const;
   return { name: isBound ? `__Host-${name}` : name, options };
 }
@@ -111,7 +111,7 @@ export const OFFLINE_ACCESS = "offline_access";
  * Well-known paths, with the path of the issuer at the end (RFC 8414, sections 3.1 and 5). Some
  * clients look them up for the resource, as if it were its own issuer.
  */
-export function metadataPathsOf(basePath: string): readonly string[] {
+export function metadataPaths(basePath: string): readonly string[] {
   return [
     `/.well-known/oauth-authorization-server${basePath}`,
     `/.well-known/oauth-authorization-server${basePath}/mcp`,

@@ -29,14 +29,14 @@ import { findResource, registerAssertions } from "./id-jag.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { renderErrorPage, renderHeldRedirect } from "./pages.ts";
 import {
-  basePathOf,
   clientAlgorithms,
   clientAuthMethods,
   endpoints,
+  issuerPath,
   lifetimes,
+  mcpResource,
   mcpScopes,
   OFFLINE_ACCESS,
-  resourceOf,
   SIGNING_ALGORITHM,
   sessionCookie,
   tokenLifetimeOf,
@@ -170,7 +170,7 @@ function holdRedirects(provider: Provider, options: AuthorizationServerOptions):
   provider.use(async (ctx, next) => {
     await next();
     const location = URL.parse(ctx.response.get("Location"));
-    const isAuthorization = ctx.path === basePathOf(issuer) + endpoints.authorization;
+    const isAuthorization = ctx.path === issuerPath(issuer) + endpoints.authorization;
     if (!isAuthorization || location === null) return;
     const { client_id: clientId } = ctx.query;
     const isTrusted = isLoopbackRedirect(location.href) || trusted.has(String(clientId));
@@ -181,7 +181,7 @@ function holdRedirects(provider: Provider, options: AuthorizationServerOptions):
   });
 }
 
-function featuresOf(
+function providerFeatures(
   options: AuthorizationServerOptions,
   keys: SigningKeys,
 ): NonNullable<Configuration["features"]> {
@@ -208,7 +208,7 @@ function featuresOf(
     resourceIndicators: {
       enabled: true,
       // The resource may be repeated or missing, since there is only one.
-      defaultResource: (_, __, oneOf) => oneOf?.[0] ?? resourceOf(options.issuer),
+      defaultResource: (_, __, oneOf) => oneOf?.[0] ?? mcpResource(options.issuer),
       useGrantedResource: () => true,
       getResourceServerInfo: (_, name) => resourceServer(options, keys, name),
     },
@@ -241,7 +241,7 @@ function configure(
   const tokenLifetime = tokenLifetimeOf(options);
   const hasAssertions = options.assertions !== undefined;
   const session = sessionCookie(options.issuer);
-  const basePath = basePathOf(options.issuer);
+  const basePath = issuerPath(options.issuer);
   return {
     adapter: (model) => createAdapter(model, options.state.store),
     clients: clients.map(({ client_id, ...rest }) =>
@@ -276,7 +276,7 @@ function configure(
     scopes: [OFFLINE_ACCESS],
     pkce: { required: () => true },
     allowOmittingSingleRegisteredRedirectUri: false,
-    features: featuresOf(options, keys),
+    features: providerFeatures(options, keys),
     fetch: asLibraryFetch({
       fetchDocument,
       readDocument: (document) => readClientDocument(document, isRedirect, hasAssertions),
@@ -344,7 +344,7 @@ export function createProvider(
   requests: DocumentRequests,
 ): Provider {
   const provider = new Provider(options.issuer, configure(options, keys, requests));
-  const resource = resourceOf(options.issuer);
+  const resource = mcpResource(options.issuer);
   const server = resourceServer(options, keys, resource);
   registerAssertions(provider, options, new provider.ResourceServer(resource, server));
   holdRedirects(provider, options);

@@ -22,11 +22,11 @@ import {
   tooMany,
   withWholeBody,
 } from "./http.ts";
-import { assertionOf } from "./id-jag.ts";
+import { refusedAssertion } from "./id-jag.ts";
 import { interact } from "./interaction.ts";
 import type { AuthorizationServerOptions, PageContext, Visit } from "./options.ts";
 import { errorPage, pageHeaders } from "./pages.ts";
-import { basePathOf, endpoints, lifetimes, metadataPathsOf, serverMetadata } from "./protocol.ts";
+import { endpoints, issuerPath, lifetimes, metadataPaths, serverMetadata } from "./protocol.ts";
 import { completeRequest, createProvider } from "./provider.ts";
 import { finishSignIn, startSignIn } from "./sign-in.ts";
 import { type AccessTokens, createAccessTokens, openSigningKeys } from "./tokens.ts";
@@ -100,7 +100,7 @@ function createRoutes(context: PageContext, accessTokens: AccessTokens) {
     await requireFew(visit.request);
     await startSignIn(visit);
   });
-  const basePath = basePathOf(issuer);
+  const basePath = issuerPath(issuer);
   const routes: [path: string, methods: readonly string[], endpoint: Endpoint][] = [
     [endpoints.authorization, reads, page(authorization)],
     [`${endpoints.authorization}${below}`, reads, page(finishing)],
@@ -116,7 +116,7 @@ function createRoutes(context: PageContext, accessTokens: AccessTokens) {
   const table = new Map(
     routes.map(([path, methods, endpoint]) => [basePath + path, { methods, endpoint }]),
   );
-  for (const path of metadataPathsOf(basePath)) {
+  for (const path of metadataPaths(basePath)) {
     table.set(path, { methods: readsAnywhere, endpoint: metadata });
   }
   return table;
@@ -226,7 +226,7 @@ function createRevocation(
   };
 }
 
-function fieldsOf({ oidc }: KoaContextWithOIDC) {
+function eventFields({ oidc }: KoaContextWithOIDC) {
   const { AccessToken: token, Grant: grant } = oidc.entities;
   const accountId = grant?.accountId;
   return {
@@ -234,7 +234,7 @@ function fieldsOf({ oidc }: KoaContextWithOIDC) {
     user: accountId === undefined ? undefined : parseAccountId(accountId).username,
     grant_type: oidc.params?.grant_type,
     token: token?.jti,
-    ...assertionOf(oidc),
+    ...refusedAssertion(oidc),
   };
 }
 
@@ -252,21 +252,21 @@ function observeProvider(
           log.warn({ err: error }, "the lifetime of a client was not extended"),
         );
     }
-    onEvent("oauth_token", { ...fieldsOf(ctx), outcome: "allowed" });
+    onEvent("oauth_token", { ...eventFields(ctx), outcome: "allowed" });
   });
   provider.on("grant.error", (ctx, { error: outcome, error_detail: reason, cause }) => {
     const why =
       cause instanceof Refusal
         ? { detail: cause.detail ?? cause.code, cause: cause.token?.cause }
         : { reason };
-    onEvent("oauth_token", { ...fieldsOf(ctx), outcome, ...why });
+    onEvent("oauth_token", { ...eventFields(ctx), outcome, ...why });
   });
   provider.on("grant.revoked", (ctx) => {
-    onEvent("oauth_replay", { ...fieldsOf(ctx), outcome: "grant revoked" });
+    onEvent("oauth_replay", { ...eventFields(ctx), outcome: "grant revoked" });
   });
 }
 
-function problemOf(error: unknown): OAuthProblem {
+function toProblem(error: unknown): OAuthProblem {
   if (error instanceof OAuthProblem) return error;
   if (error instanceof Refusal && error.status < 500) {
     return new OAuthProblem(error.status, error.code, error.message);
@@ -325,7 +325,7 @@ export async function openAuthorizationServer(options: AuthorizationServerOption
     handle(request: IncomingMessage, response: ServerResponse): void {
       serve(request, response).catch((error: unknown) => {
         if (isAbandoned(request)) return;
-        const { status, code, message: description, headers } = problemOf(error);
+        const { status, code, message: description, headers } = toProblem(error);
         if (status === 500) log.error({ err: error }, "the authorization server failed");
         if (response.headersSent) response.destroy();
         else if (request.headers.accept?.includes("text/html")) {

@@ -6,10 +6,10 @@ import { Refusal } from "../../../core/base/refusal.ts";
 import { isLoopback } from "../../../core/config/addresses.ts";
 import type { AuthenticationDemand } from "../client/relying-party.ts";
 import { describeFailure, isRecent } from "../client/sign-ins.ts";
-import { accountIdOf } from "./connections.ts";
+import { formatAccountId } from "./connections.ts";
 import { OAuthProblem, seeOther } from "./http.ts";
 import type { Visit } from "./options.ts";
-import { basePathOf, cookieFor, endpoints } from "./protocol.ts";
+import { cookieFor, endpoints, issuerPath } from "./protocol.ts";
 import { takeRecord } from "./state-store.ts";
 
 /** The pages that a sign-in may return to, below the path of the issuer. */
@@ -23,11 +23,11 @@ function resultKey(browser: string, page: string, result: string): string {
   return hash("sha256", `${browser} ${page} ${result}`, "base64url");
 }
 
-function partsOf({ provider, options, request, response }: Visit) {
+function visitParts({ provider, options, request, response }: Visit) {
   const { cookies } = provider.createContext(request, response);
   // Binds a sign-in to the browser that has started it. Providers redirect with a cross-site GET.
   const cookie = cookieFor(options.issuer, "gatehouse_sign_in");
-  const target = (request.url ?? "").slice(basePathOf(options.issuer).length);
+  const target = (request.url ?? "").slice(issuerPath(options.issuer).length);
   const [path = "", query = ""] = target.split("?");
   const prefix = path.slice(path.lastIndexOf("/") + 1);
   const redirectUri = `${options.issuer}${endpoints.callback}/${prefix}`;
@@ -48,7 +48,7 @@ const interactionShape = z.object({
 });
 
 /** Reads what the client's authorization request demands, which the provider then has to do. */
-async function demandOf({ store }: Visit, page: string): Promise<AuthenticationDemand> {
+async function readDemand({ store }: Visit, page: string): Promise<AuthenticationDemand> {
   const found = await store.find("Interaction", page.slice(endpoints.interaction.length + 1));
   if (found === undefined) return {};
   const { prompt, max_age: maxAge } = interactionShape.parse(JSON.parse(found.payload)).params;
@@ -59,7 +59,7 @@ async function demandOf({ store }: Visit, page: string): Promise<AuthenticationD
 export async function startSignIn(visit: Visit): Promise<void> {
   const { request, response, options } = visit;
   const { signIns, issuer } = options;
-  const { cookies, cookie, target, prefix, query, redirectUri } = partsOf(visit);
+  const { cookies, cookie, target, prefix, query, redirectUri } = visitParts(visit);
   const { next } = parse(query);
   if (signIns === undefined || typeof next !== "string" || !ownPage.test(next)) {
     throw new OAuthProblem(404, "not_found", "unknown path");
@@ -74,7 +74,7 @@ export async function startSignIn(visit: Visit): Promise<void> {
   const browser = cookies.get(cookie.name) || randomBytes(32).toString("base64url");
   cookies.set(cookie.name, browser, cookie.options);
   try {
-    const demand = await demandOf(visit, next);
+    const demand = await readDemand(visit, next);
     seeOther(response, await signIns.begin(prefix, { redirectUri, next, browser, ...demand }));
   } catch (error) {
     throw failed(visit, error);
@@ -86,7 +86,7 @@ export async function finishSignIn(visit: Visit): Promise<void> {
   const { store, request, response, options } = visit;
   const { signIns, onEvent } = options;
   if (signIns === undefined) throw new OAuthProblem(404, "not_found", "unknown path");
-  const { cookies, cookie, prefix, query, redirectUri } = partsOf(visit);
+  const { cookies, cookie, prefix, query, redirectUri } = visitParts(visit);
   const { address } = options.originOf(request);
   const browser = cookies.get(cookie.name) ?? "";
   try {
@@ -100,7 +100,7 @@ export async function finishSignIn(visit: Visit): Promise<void> {
     }
     const result = randomBytes(32).toString("base64url");
     await store.put(RESULT, resultKey(browser, next, result), {
-      payload: JSON.stringify({ accountId: accountIdOf(username, credential) }),
+      payload: JSON.stringify({ accountId: formatAccountId(username, credential) }),
       expires: epochSeconds() + RESULT_SECONDS,
     });
     onEvent("oauth_login", { user: username, issuer, address, outcome: "allowed" });
@@ -112,7 +112,7 @@ export async function finishSignIn(visit: Visit): Promise<void> {
 
 /** @returns the account that has signed in for this page, once, in this browser */
 export async function takeSignIn(visit: Visit): Promise<string | undefined> {
-  const { cookies, cookie, path, query } = partsOf(visit);
+  const { cookies, cookie, path, query } = visitParts(visit);
   const { sign_in: result } = parse(query);
   if (typeof result !== "string") return undefined;
   const key = resultKey(cookies.get(cookie.name) ?? "", path, result);

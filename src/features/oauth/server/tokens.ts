@@ -11,7 +11,7 @@ import { parseSignIn } from "../../../core/identity/sign-in.ts";
 import { VerifiedTokens } from "../../../core/identity/token.ts";
 import type { Log } from "../../../core/observe/log.ts";
 import { knownScopes } from "./connections.ts";
-import { lifetimes, resourcesOf, SIGNING_ALGORITHM } from "./protocol.ts";
+import { lifetimes, mcpResources, SIGNING_ALGORITHM } from "./protocol.ts";
 import type { StateStore } from "./state-store.ts";
 
 export type SigningKeys = Awaited<ReturnType<typeof openSigningKeys>>;
@@ -69,7 +69,7 @@ export function createAccessTokens(
   keys: Pick<SigningKeys, "verifier">,
 ) {
   // RFC 9068, section 2.1
-  const expected = { type: "at+jwt", issuer, audience: resourcesOf(issuer), longest: 8192 };
+  const expected = { type: "at+jwt", issuer, audience: mcpResources(issuer), longest: 8192 };
   const verifier = (kid: string) => keys.verifier(kid);
   const tokens = new VerifiedTokens(
     { algorithm: SIGNING_ALGORITHM, verifier, ...expected },
