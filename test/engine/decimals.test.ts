@@ -42,7 +42,17 @@ overEach("a decimal may be sent as a string, exactly", async (t, { ask }) => {
     ask({ Update: { ...place, ...more, where: { column: "id", cmp: "=", value: id } } });
   t.equal((await change(4, { set: { price: "3.25" } })).status, 200);
   t.equal((await change(1, { set: { price: "13.0" } })).status, 200);
-  t.equal((await change(1, { add: { price: "0.50" } })).status, 400, "add takes numbers");
+  t.equal((await change(1, { add: { price: "-0.50" } })).status, 200);
+  t.equal(await ids(where("price", "=", "12.5")), rows(1, 3));
+  t.equal((await change(1, { add: { price: "0.50" } })).status, 200);
+  t.match(await change(1, { add: { label: "0.50" } }), {
+    status: 400,
+    body: { code: "invalid_value" },
+  });
+  t.match(await change(1, { add: { id: "0.50" } }), {
+    status: 400,
+    body: { code: "invalid_value" },
+  });
   const upsert = { values: [{ id: 3, price: "99.75" }], on_conflict: ["id"], update: ["price"] };
   t.equal((await ask({ Upsert: { ...place, ...upsert } })).status, 200);
   t.equal(await ids(where("price", "IN", ["3.25", "13", "99.75"])), rows(4, 1, 3));
@@ -73,6 +83,9 @@ for (const [name, fresh] of Object.entries(remote)) {
     const where = { column: "price", cmp: "=", value: price };
     const select = { database: "main", from: "prices", columns: ["price"], where };
     t.match((await ask({ Select: select })).text, price);
+    const add = { Update: { ...place, add: { price: "0.0000000001" }, where: null } };
+    t.equal((await ask(add)).status, 200);
+    t.match((await ask({ Select: { ...select, where: null } })).text, "1234567890.0123456790}");
     t.equal((await insert(2, "0.00000000001")).status, 400, "nothing is rounded");
     t.match(await insert(2, `9${price}`), { status: 400, body: { code: "number_out_of_range" } });
   });

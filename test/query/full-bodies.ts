@@ -246,6 +246,7 @@ export const fullBodies: readonly object[] = [
   { Update: { ...target, set: { a: 1 }, where: null, returning: ["*"] } },
   { Update: { ...target, add: { stock: -1.5 }, where: null } },
   { Update: { ...target, add: { stock: -1 }, set: { a: 1 }, where: null } },
+  { Update: { ...target, add: { price: "-0.10" }, where: null } },
   { Delete: { ...target, where: null, returning: ["users.id"] } },
   { Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["id"], update: [] } },
   {

@@ -359,7 +359,8 @@ t.test("contradictory fields are refused", async (t) => {
     ],
     ["missing_field", { Update: { ...target, where: null } }],
     ["invalid_value", { Update: { ...target, add: {}, where: null } }],
-    ["wrong_type", { Update: { ...target, add: { a: "1" }, where: null } }],
+    ["wrong_type", { Update: { ...target, add: { a: true }, where: null } }],
+    ["invalid_value", { Update: { ...target, add: { a: "1e3" }, where: null } }],
     ["missing_field", { Upsert: { ...target, values: [{ id: 1 }], on_conflict: ["id"] } }],
     ["invalid_value", { Upsert: { ...target, values: [{ id: 1 }], on_conflict: [], update: [] } }],
     [

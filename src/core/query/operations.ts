@@ -66,7 +66,7 @@ const updateFields = {
   set: optional(changes, "New values by column."),
   add: extra(
     additions,
-    "Numbers by column to add to the current values. Null stays null and counts as affected.",
+    "Numbers by column to add to the current values; to decimals also as strings. Null stays null and counts as affected.",
   ),
   bind,
   where: changedRows,

@@ -174,10 +174,13 @@ export interface Insert extends RowChange {
   bind?: Record<string, Binding>;
 }
 
+/** A string is a decimal, which keeps its digits. */
+export type Addend = number | bigint | string;
+
 export interface Update extends RowChange {
   set?: Row;
   /** Numbers by column to add. */
-  add?: Record<string, number | bigint>;
+  add?: Record<string, Addend>;
   bind?: Record<string, Binding>;
   where: Condition | null;
 }

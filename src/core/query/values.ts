@@ -31,7 +31,7 @@ import {
 import type { OperationNode } from "./node.ts";
 import { meantWord } from "./synonyms.ts";
 import type { QueryTape } from "./tape.ts";
-import type { Binding, CellValue, ColumnDefinition, Literal, Row } from "./tree.ts";
+import type { Addend, Binding, CellValue, ColumnDefinition, Literal, Row } from "./tree.ts";
 
 export const MOST_GROUPS = 64;
 
@@ -388,17 +388,27 @@ function byColumn<Value>({ parse, schema }: Kind<Value>): Kind<Record<string, Va
   };
 }
 
-const addition: Kind<number | bigint> = {
+const decimalPattern = "^-?(?:0|[1-9][0-9]*)(?:\\.[0-9]+)?$";
+/** A decimal as text, which columns of decimals take in place of a number. */
+export const decimalText = new RegExp(decimalPattern);
+
+const addition: Kind<Addend> = {
   parse(tape, token) {
+    if (tape.kind(token) === "a string") {
+      const text = tape.name(token);
+      if (decimalText.test(text)) return text;
+      const problem = `${quoteName(text)} is not a number; allowed: a number, or for a decimal a string such as "12.50"`;
+      throw tape.refusal("invalid_value", problem, token);
+    }
     tape.expect(token, "a number");
     const number: Parsed = exactNumber(tape.source(token));
     return number;
   },
-  schema: () => ({ type: "number" }),
+  schema: () => ({ type: ["number", "string"], pattern: decimalPattern }),
 };
 
 /** Numbers by column that an Update adds to the existing values. */
-export const additions: Kind<Record<string, number | bigint>> = at("add", byColumn(addition));
+export const additions: Kind<Record<string, Addend>> = at("add", byColumn(addition));
 
 const bindingFields = { element: required(count), column: required(newName) };
 

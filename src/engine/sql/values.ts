@@ -1,6 +1,7 @@
 import { runAtOnce, type Steps } from "../../core/base/cooperative-scheduling.ts";
 import { ExactNumber, isInteger, isLong, keptSource, parseExact } from "../../core/json/exact.ts";
 import type { CellValue } from "../../core/query/tree.ts";
+import { decimalText } from "../../core/query/values.ts";
 import { EngineRefusal, type RefusalCode, RowTooLong } from "../refusal.ts";
 import type { RowForm, RowOutput } from "../spool.ts";
 import type { ResultRow } from "./fragment.ts";
@@ -343,7 +344,6 @@ function integerFromDigits<Taken>(
   return isRounded ? take(BigInt(value)) : undefined;
 }
 
-const DECIMAL = /^-?(?:0|[1-9]\d*)(?:\.\d+)?$/;
 const MAX_DECIMAL_LENGTH = 200;
 
 /** Reads a string such as `12.50` as the number, if the column is a decimal. */
@@ -352,7 +352,7 @@ function decimalFromText(
   value: CellValue,
 ): PresentValue | undefined {
   if (family !== "decimal" || typeof value !== "string") return undefined;
-  if (value.length > MAX_DECIMAL_LENGTH || !DECIMAL.test(value)) return undefined;
+  if (value.length > MAX_DECIMAL_LENGTH || !decimalText.test(value)) return undefined;
   return parseExact(value) ?? undefined;
 }
 
