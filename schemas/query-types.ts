@@ -229,65 +229,75 @@ type Columns<Tables> = {
     ? Bare<Name>
     : Name | Bare<Name>]: Cell<Tables, Name>;
 };
-type Only<Given, Allowed> = { [Name in Exclude<keyof Given, Allowed>]: never };
+/** Without other members, which a literal type would allow. */
+type Exact<Of, Given> = Of & { [Name in Exclude<keyof Given, keyof Of>]: never };
 type OneOrMore<Of> = Of | readonly Of[];
+type Aliases<List> = List extends readonly (infer One)[] ? AsOf<One> : never;
 
-type CheckedSelect<Database, Select> = { database: keyof Databases } & Only<
-  Select,
-  | ("database" | "from" | "aggregate" | "having" | "distinct" | "after" | "offset")
-  | keyof CheckedNames<Database, Select>
-> &
-  CheckedNames<Database, Select> &
-  (Option<Select, "from"> extends string ? { from: keyof Get<Databases, Database> } : unknown);
-type CheckedNames<Database, Select> = CheckedColumns<
+type CheckedSelect<Database, Select> = Exact<
+  CheckedFields<Database, Select> & {
+    database: keyof Databases;
+    from: Option<Select, "from"> extends string ? keyof Get<Databases, Database> : object;
+    join?: OneOrMore<Join<Database>>;
+    group_by?: readonly (keyof Columns<Tables<Compared, Database, Select>>)[];
+    aggregate?: object;
+    having?: object;
+    distinct?: boolean;
+    after?: object;
+    offset?: number;
+  },
+  Select
+>;
+type CheckedFields<Database, Select> = CheckedColumns<
   Columns<Tables<Compared, Database, Select>>,
-  Option<Select, "aggregate">
-> & {
-  join?: OneOrMore<{
-    table: keyof Get<Databases, Database>;
-    as?: string;
-    on: string;
-    join_type: "INNER" | "LEFT" | "RIGHT";
-  }>;
-  include?: CheckedIncludes<Database, Option<Select, "include">>;
-};
-type CheckedColumns<Columns, Aggregates> = {
+  Aliases<Option<Select, "aggregate">>
+> & { include?: CheckedIncludes<Database, Option<Select, "include">> };
+type CheckedColumns<Columns, Aliases> = {
   columns?: readonly (keyof Columns | "*")[];
   compute?: object;
   where?: Where<Columns> | null;
-  group_by?: readonly (keyof Columns)[];
-  order_by?: OneOrMore<{ column: keyof Columns | Aliases<Aggregates>; direction?: "ASC" | "DESC" }>;
+  order_by?: OneOrMore<{ column: keyof Columns | Aliases; direction?: "ASC" | "DESC" }>;
   limit?: number;
 };
-type Aliases<List> = List extends readonly (infer One)[] ? AsOf<One> : never;
+type Join<Database> = {
+  table: keyof Get<Databases, Database>;
+  as?: string;
+  on: string;
+  join_type: "INNER" | "LEFT" | "RIGHT";
+};
 type CheckedIncludes<Database, List> = {
-  [At in keyof List]: { table: keyof Get<Databases, Database> } & Only<
-    List[At],
-    "as" | "table" | "on" | "one" | keyof CheckedNames<Database, List[At]>
-  > &
-    CheckedNames<Database, List[At]>;
+  [At in keyof List]: Exact<
+    CheckedFields<Database, List[At]> & {
+      as: string;
+      table: keyof Get<Databases, Database>;
+      on: string;
+      one?: boolean;
+    },
+    List[At]
+  >;
 };
 
 type CheckedChange<Fields> = Fields extends { database: infer Database; table: infer Table }
-  ? { database: keyof Databases; table: keyof Get<Databases, Database> } & Only<
-      Fields,
-      "database" | "table" | "bind" | "expect" | keyof Changes<Database, Table, Fields>
-    > &
-      Changes<Database, Table, Fields>
+  ? Exact<
+      ChangedRows<Get<Get<Inserts, Database>, Table>, Fields> & {
+        database: keyof Databases;
+        table: keyof Get<Databases, Database>;
+        where?: Where<Get<Get<Compared, Database>, Table>> | null;
+        returning?: readonly (keyof Get<Get<Databases, Database>, Table> | "*")[];
+      },
+      Fields
+    >
   : unknown;
-type Changes<Database, Table, Fields> = ChangedRows<Get<Get<Inserts, Database>, Table>, Fields> & {
-  where?: Where<Get<Get<Compared, Database>, Table>> | null;
-  returning?: readonly (keyof Get<Get<Databases, Database>, Table> | "*")[];
-};
 type ChangedRows<Row, Fields> = {
-  values?: WrittenRows<Omit<Row, keyof Option<Fields, "bind">>, Option<Fields, "values">>;
-  set?: Written<Partial<Row>, Option<Fields, "set">>;
+  values?: ExactRows<Omit<Row, keyof Option<Fields, "bind">>, Option<Fields, "values">>;
+  set?: Exact<Partial<Row>, Option<Fields, "set">>;
   add?: { [Name in keyof Option<Fields, "add">]: Added<Get<Row, Name>> };
+  bind?: object;
   on_conflict?: readonly (keyof Row)[];
   update?: readonly (keyof Row)[];
+  expect?: number;
 };
-type WrittenRows<Row, List> = { [At in keyof List]: Written<Row, List[At]> };
-type Written<Row, Given> = Row & Only<Given, keyof Row>;
+type ExactRows<Row, List> = { [At in keyof List]: Exact<Row, List[At]> };
 type Added<Value> = number extends Value ? Exclude<Value, null | undefined> : never;
 
 /** The rows that Insert and Upsert take. Update takes some of their columns. */

@@ -195,6 +195,233 @@ t.test("the command prints what the token may read", async (t) => {
   }
 });
 
+const shop = { database: "main" };
+const count = { fn: "count", as: "n" };
+
+/** Queries of a shop, and what their answers hold. */
+const typedQueries: readonly (readonly [query: object, holds: string])[] = [
+  [
+    {
+      Batch: [
+        {
+          Insert: {
+            ...{ ...shop, table: "orders", returning: ["id", "total"] },
+            values: [{ id: 3, status: "new", total: "7.25" }],
+          },
+        },
+        {
+          Insert: {
+            ...{ ...shop, table: "lines", values: [{ article: "jug" }] },
+            bind: { order_id: { element: 0, column: "id" } },
+          },
+        },
+        { Update: { ...shop, table: "orders", add: { total: "0.25" }, where: null } },
+        { Select: { ...shop, from: "lines", columns: ["article"], limit: 1 } },
+        { Delete: { ...shop, table: "lines", returning: ["*"], where: null } },
+        { Insert: { ...shop, table: "lines", values: [{ order_id: 3, article: "pot" }] } },
+        { Insert: { ...shop, table: "lines", values: [{ order_id: 1, article: "pan" }] } },
+      ],
+    },
+    `[{ affected: number; data: { id: number; total: number }[] }, string, string,
+      { article: string }[], { affected: number; data: Rows["lines"][] }, string, string]`,
+  ],
+  [
+    {
+      Select: {
+        ...{ ...shop, from: "orders", group_by: ["status"], order_by: { column: "revenue" } },
+        aggregate: [
+          count,
+          { fn: "sum", column: "total", as: "revenue" },
+          { fn: "avg", column: "big", as: "mean" },
+          { fn: "sum", column: "big", as: "bigs" },
+          { fn: "max", column: "day", as: "last" },
+          { fn: "count", column: "day", distinct: true, as: "days" },
+        ],
+      },
+    },
+    `{ status: string; n: number; revenue: number; mean: number | null; bigs: number | null;
+      last: string | null; days: number }[]`,
+  ],
+  [
+    {
+      Select: {
+        ...{ ...shop, from: "orders", where: { column: "id", cmp: "<", value: 0 } },
+        aggregate: [count, { fn: "sum", column: "total", as: "revenue" }],
+      },
+    },
+    "{ n: number; revenue: number | null }[]",
+  ],
+  [
+    {
+      Select: {
+        ...{ ...shop, from: "orders", columns: ["id"], order_by: { column: "id" } },
+        include: [
+          {
+            ...{ as: "all", table: "lines", on: "lines.order_id = orders.id", limit: 1 },
+            ...{ columns: ["loud"], compute: [{ as: "loud", fn: "upper", of: ["article"] }] },
+            include: [
+              {
+                as: "of",
+                table: "orders",
+                on: "orders.id = lines.order_id",
+                columns: ["day"],
+                one: true,
+              },
+            ],
+          },
+          {
+            as: "one",
+            table: "lines",
+            on: "lines.order_id = orders.id",
+            columns: ["*"],
+            one: true,
+          },
+        ],
+      },
+    },
+    `{ id: number; all: { loud: string; of: { day: string | null } | null }[]; all_more?: true;
+      one: Rows["lines"] | null }[]`,
+  ],
+  [
+    {
+      Select: {
+        ...{ ...shop, from: { table: "orders", as: "o" }, columns: ["*", "twice"] },
+        join: [{ table: "lines", on: "o.id = lines.order_id", join_type: "LEFT" }],
+        compute: [{ as: "twice", fn: "mul", of: ["total", { value: 2 }] }],
+        where: {
+          and: [
+            { column: "o.total", cmp: ">", value: "0.10" },
+            { not: { column: "twice", cmp: "=", value: 0 } },
+          ],
+        },
+      },
+    },
+    `{ id: number; status: string; total: number; big: number | null; day: string | null;
+      tags: Json; paid: boolean | null; order_id: number | null; article: string | null;
+      twice: number }[]`,
+  ],
+  [
+    {
+      Select: {
+        ...{
+          ...shop,
+          from: { table: "lines", as: "a" },
+          columns: ["a.order_id", "b.order_id", "b.article"],
+        },
+        join: { table: "lines", as: "b", on: "a.article = b.article", join_type: "RIGHT" },
+      },
+    },
+    `{ "a.order_id": number | null; "b.order_id": number; article: string }[]`,
+  ],
+  [
+    {
+      Select: {
+        ...{ ...shop, from: "orders", order_by: { column: "id" } },
+        columns: [
+          "half",
+          "name",
+          "month",
+          "year",
+          "tag",
+          "state",
+          "day_or",
+          "none",
+          "short",
+          "age",
+        ],
+        compute: [
+          { as: "half", fn: "div", of: ["total", { value: 2 }] },
+          { as: "name", fn: "concat", of: ["status", "id"] },
+          { as: "month", fn: "trunc", unit: "month", of: ["day"] },
+          { as: "year", fn: "part", unit: "year", of: ["month"] },
+          { as: "tag", fn: "json", path: ["a", 0], of: ["tags"] },
+          {
+            ...{ as: "state", fn: "if", when: { column: "paid", cmp: "=", value: true } },
+            // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
+            ...{ then: { value: "paid" }, else: "status" },
+          },
+          { as: "day_or", fn: "coalesce", of: ["big", { value: 1 }] },
+          { as: "none", fn: "nullif", of: ["status", { value: "new" }] },
+          { as: "short", fn: "length", of: ["name"] },
+          { as: "age", fn: "diff", unit: "day", of: ["day", { value: "2026-01-01" }] },
+        ],
+      },
+    },
+    `{ half: number | null; name: string; month: string | null; year: number | null; tag: Json;
+      state: string; day_or: number; none: string | null; short: number; age: number | null }[]`,
+  ],
+  [
+    {
+      Select: {
+        ...{ ...shop, group_by: ["n"], aggregate: [{ fn: "count", as: "orders" }] },
+        from: {
+          as: "each",
+          select: { from: "lines", group_by: ["order_id"], aggregate: [count] },
+        },
+      },
+    },
+    "{ n: number; orders: number }[]",
+  ],
+];
+
+t.test("answers have the types that their queries give them", async (t) => {
+  const scenes = { SQLite: freshEngine, PostgreSQL: freshPostgres, MySQL: freshMysql };
+  for (const [name, fresh] of Object.entries(scenes)) {
+    const scene = await fresh(t);
+    const made = {
+      orders: [
+        { name: "id", type: "int", primary_key: true },
+        { name: "status", type: "varchar(20)", nullable: false },
+        { name: "total", type: "decimal(10,2)", nullable: false },
+        { name: "big", type: "bigint" },
+        { name: "day", type: "date" },
+        { name: "tags", type: "json" },
+        { name: "paid", type: "bool" },
+      ],
+      lines: [
+        { name: "order_id", type: "int", primary_key: true },
+        { name: "article", type: "varchar(20)", primary_key: true },
+      ],
+    };
+    for (const [table, columns] of Object.entries(made)) {
+      t.match(await scene.ask({ CreateTable: { ...shop, table, columns } }), { status: 200 });
+    }
+    const orders = [
+      {
+        id: 1,
+        status: "new",
+        total: 1.5,
+        big: 2 ** 52,
+        day: "2026-01-31",
+        tags: { a: [1] },
+        paid: true,
+      },
+      { id: 2, status: "old", total: "2.50" },
+    ];
+    t.match(await scene.ask(insert("orders", orders)), { status: 200 });
+    const lines = ["cup", "jug"].map((article) => ({ order_id: 1, article }));
+    t.match(await scene.ask(insert("lines", lines)), { status: 200 });
+    const { text } = await typesOf(scene, Object.keys(made));
+    const program = [
+      'import type { Answer, Checked, Databases, Json } from "./tables.ts";',
+      'type Rows = Databases["main"];',
+      "type Same<A, B> = (<T>() => T extends A ? 1 : 2) extends <T>() => T extends B ? 1 : 2 ? true : false;",
+    ];
+    for (const [at, [query, holds]] of typedQueries.entries()) {
+      const answer = await scene.ask(query);
+      t.equal(answer.status, 200, answer.text);
+      program.push(
+        `const query${at} = ${JSON.stringify(query)} as const;`,
+        `export const checked${at}: Checked<typeof query${at}> = query${at};`,
+        `export const same${at}: Same<Answer<typeof query${at}>["data"], ${holds}> = true;`,
+        `export const answer${at}: Answer<typeof query${at}> = ${answer.text};`,
+      );
+    }
+    const files = { "tables.ts": text, "program.ts": program.join("\n") };
+    t.equal(await compile(t, files), "", `${name}: ${files["program.ts"]}`);
+  }
+});
+
 t.test("written rows and conditions are checked by their columns", async (t) => {
   const column = (name: string, type: string, more = {}) => ({
     ...{ name, type, nullable: false, primary_key: false },
@@ -232,4 +459,76 @@ t.test("written rows and conditions are checked by their columns", async (t) => 
   ];
   const expected = wrong.map((line) => `// @ts-expect-error\n${line}`).join("\n");
   t.equal(await compile(t, { "tables.ts": tables, "wrong.ts": head + rows + expected }), "");
+});
+
+t.test("names and values in queries are checked", async (t) => {
+  const column = (name: string, type: string, nullable = false) => ({
+    ...{ name, type, nullable, primary_key: false },
+  });
+  const items = [
+    column("id", "int"),
+    column("price", "numeric(10,2)"),
+    column("note", "text", true),
+  ];
+  const parts = [column("item", "int"), column("name", "text")];
+  const described = [items, parts].map((columns) => tableDescription.parse({ data: { columns } }));
+  const tables = new Map(described.map(({ data }, at) => [at === 0 ? "items" : "parts", data]));
+  const select = (more: string) => `{ Select: { database: "main", from: "items", ${more} } }`;
+  const update = (more: string) => `{ Update: { database: "main", table: "items", ${more} } }`;
+  const insert = (more: string) => `{ Insert: { database: "main", table: "items", ${more} } }`;
+  const include = (more: string) =>
+    select(
+      `columns: ["id"], include: [{ as: "p", table: "parts", on: "parts.item = items.id", ${more} }]`,
+    );
+  const twice = `compute: [{ as: "twice", fn: "mul", of: ["price", { value: 2 }] }]`;
+  const join = `join: { table: "parts", on: "items.id = parts.item", join_type: "INNER" }`;
+  const sum = `group_by: ["note"], aggregate: [{ fn: "sum", column: "price", as: "s" }]`;
+  const right = [
+    select(`columns: ["id"], where: { column: "price", cmp: "IN", value: ["1.50", 2] }`),
+    select(`columns: ["twice"], ${twice}, where: { column: "twice", cmp: ">", value: 2 }`),
+    select(`columns: ["parts.name", "note"], ${join}`),
+    select(`${sum}, order_by: [{ column: "s", direction: "DESC" }, { column: "note" }]`),
+    select(`columns: ["id"], where: { exists: { table: "other", on: "a.b = c.d" } }`),
+    include(`columns: ["name"], limit: 3`),
+    update(`set: { note: null }, add: { price: "0.10" }, where: null`),
+    insert(`values: [{ id: 1, price: "1.50" }], returning: ["*"]`),
+    `{ Preview: { limit: 3, ${update("set: { price: 1 }, where: null").slice(1, -1)} } }`,
+    `{ CreateTable: { database: "new", table: "any", columns: [{ name: "id", type: "int" }] } }`,
+  ];
+  const wrong = [
+    select(`columns: ["id", "nme"]`),
+    select(`columns: ["id"]`).replace("items", "item"),
+    select(`columns: ["id"]`).replace("main", "man"),
+    select(`colums: ["id"]`),
+    select(`columns: ["id"], where: { column: "id", cmp: ">", value: "five" }`),
+    select(`columns: ["id"], where: { column: "id", cmp: "NOT IN", value: [null] }`),
+    select(`columns: ["id"], order_by: { column: "twice" }`),
+    select(`columns: ["parts.nme"], ${join}`),
+    select(`columns: ["id"], ${join.replace("parts", "part")}`),
+    select(`${sum}, order_by: { column: "t" }`),
+    include(`columns: ["nme"]`),
+    include(`columns: ["name"], lmit: 3`),
+    update(`set: { nte: null }, where: null`),
+    update(`set: { note: 1 }, where: null`),
+    update(`add: { note: "1" }, where: null`),
+    update(`add: { id: "1" }, where: null`),
+    insert(`values: [{ id: 1 }]`),
+    insert(`values: [{ id: 1, price: 1, nme: 2 }]`),
+    insert(`values: [{ id: 1, price: 1 }], returning: ["nme"]`),
+    `{ Batch: [${update("set: { nte: null }, where: null")}] }`,
+    `{ Preview: ${update("set: { nte: null }, where: null")} }`,
+  ];
+  const program = [
+    'import type { Answer, Checked } from "./tables.ts";',
+    "declare function query<const Of>(query: Of & Checked<Of>): Answer<Of>;",
+    ...right.map((each) => `query(${each});`),
+    ...wrong.map((each) => `// @ts-expect-error\nquery(${each});`),
+    "// @ts-expect-error it is not selected",
+    `query(${select('columns: ["id"]')}).data[0]?.price;`,
+    "// @ts-expect-error nothing is returned",
+    `query(${update("set: { note: null }, where: null")}).data;`,
+  ];
+  const text = typesText(new Map([["main", tables]]), "a test");
+  const files = { "tables.ts": text, "program.ts": program.join("\n") };
+  t.equal(await compile(t, files), "");
 });
