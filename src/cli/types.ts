@@ -68,7 +68,7 @@ function block(depth: number, name: string, lines: readonly string[]): string[] 
     : [`${indent}${nameOf(name)}: {`, ...lines, `${indent}};`];
 }
 
-/** What a written row has in a column. Undefined if the database computes it. */
+/** The member of a written row for a column. Undefined if the database computes it. */
 function writtenColumn(one: Column): string | undefined {
   if (one.computed === true) return undefined;
   const type = columnType(one);
