@@ -5,7 +5,7 @@ import t from "tap";
 import { failed, installNothing } from "../commands/kit.ts";
 import { ADMIN_PASSWORD, startGateway, temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
-import { checkRefusal, edit, type GatewaySetup, openGatewaySetup, select } from "./kit.ts";
+import { checkRefusal, type GatewaySetup, openGatewaySetup, select } from "./kit.ts";
 
 const password = "long enough";
 
@@ -38,57 +38,16 @@ t.test("a new user is shown without a hash and can log in", async (t) => {
 });
 
 t.test("users are created only with roles that the caller may grant", async (t) => {
-  const tokens = new Map([["admin", await gateway.login()]]);
-  const holders = { owner: "Owner", dbadmin: "DbAdmin", writer: "ReadWrite", reader: "ReadOnly" };
-  for (const [name, role] of Object.entries(holders)) {
-    tokens.set(name, await gateway.addUser(name, role));
+  const dba = await gateway.addUser("dba2", "DbAdmin");
+  const limited = await gateway.login("admin", undefined, "main");
+  for (const [token, role, status, code] of [
+    [dba, "ReadWrite", 201, undefined],
+    [dba, "DbAdmin", 403, "role_insufficient"],
+    [limited, "ReadOnly", 403, "token_database"],
+  ] as const) {
+    const answer = await create(setting, token, { username: "bob2", role, database: "main" });
+    t.match(answer, { status, body: { code } }, role);
   }
-  tokens.set("everywhere", await gateway.addUser("everywhere", "DbAdmin", "*"));
-  const all = ["Owner", "DbAdmin", "ReadWrite", "ReadOnly"];
-  const two = ["ReadWrite", "ReadOnly"];
-  const table: Record<string, Record<string, string[]>> = {
-    admin: { main: all, other: all, "*": all },
-    owner: { main: all, other: [], "*": [] },
-    dbadmin: { main: two, other: [], "*": [] },
-    writer: { main: [], other: [], "*": [] },
-    reader: { main: [], other: [], "*": [] },
-    everywhere: { main: two, other: two, "*": two },
-  };
-  let count = 0;
-  for (const [name, rights] of Object.entries(table)) {
-    for (const [database, given] of Object.entries(rights)) {
-      for (const role of all) {
-        const username = `user-${count++}`;
-        const fields = { username, role, database };
-        const { status } = await create(setting, tokens.get(name) ?? "", fields);
-        t.equal(status, given.includes(role) ? 201 : 403, `${name}: ${role} on ${database}`);
-      }
-    }
-  }
-});
-
-t.test("a token for one database cannot create users", async (t) => {
-  const token = await gateway.login("admin", undefined, "main");
-  const answer = await create(setting, token, { username: "bob2" });
-  checkRefusal(t, answer, { status: 403, code: "token_database" });
-});
-
-t.test("a name with existing grants needs the right to give each of them", async (t) => {
-  const owner = await gateway.addUser("owner3", "Owner");
-  const dbadmin = await gateway.addUser("dbadmin3", "DbAdmin");
-  await edit(
-    setting,
-    (text) =>
-      `${text}\n[[acl]]\nusername = "ghost3"\ndatabase = "other"\nrole = "ReadOnly"\n` +
-      `\n[[acl]]\nusername = "shade3"\ndatabase = "main"\nrole = "DbAdmin"\n`,
-  );
-  const answer = await create(setting, owner, { username: "ghost3" });
-  checkRefusal(t, answer, { status: 403, code: "no_grant" });
-  const equal = await create(setting, dbadmin, { username: "shade3" });
-  checkRefusal(t, equal, { status: 403, code: "role_insufficient" });
-  const lowered = await create(setting, owner, { username: "shade3" });
-  t.match(lowered.body.user, { access: [{ database: "main", role: "ReadOnly" }] });
-  t.equal((await create(setting, await gateway.login(), { username: "ghost3" })).status, 201);
 });
 
 t.test("invalid users are refused with a code", async (t) => {
@@ -125,21 +84,6 @@ t.test("invalid users are refused with a code", async (t) => {
   t.equal(short.body.message, "Password must be at least 8 characters");
 });
 
-t.test("a hostile email is stored as text", async (t) => {
-  const token = await gateway.login();
-  const odd = ['x"]]\\', "'''", '"""', "# comment", "$HOME", "\\u0022"];
-  const emails = [...odd, "é😀\u202e@example.com", "<script>alert(1)</script>"];
-  for (const [at, email] of emails.entries()) {
-    const answer = await create(setting, token, { username: `mail-${at}`, email });
-    t.equal(answer.status, 201, email);
-    t.match(answer.body.user, { email });
-  }
-  const checked = await gateway.request("/readyz");
-  t.equal(checked.body.access_file, "fresh", "the file can still be read");
-  const last = await create(setting, token, { username: "mail-0" });
-  checkRefusal(t, last, { status: 409, code: "user_exists" });
-});
-
 t.test("of concurrent requests for the same user, one succeeds", async (t) => {
   const token = await gateway.login();
   const requests = Array.from({ length: 8 }, () => create(setting, token, { username: "bob6" }));
@@ -167,13 +111,6 @@ t.test("a user who changes the password with the old one loses all tokens", asyn
   const old = await gateway.send("POST", "/login", { username: "bob7", password: "bob7 password" });
   t.equal(old.status, 401);
   t.equal((await gateway.query(select, await gateway.login("bob7", fresh))).status, 200);
-});
-
-t.test("setting the same password again revokes old tokens", async (t) => {
-  const token = await gateway.addUser("bob8", "ReadOnly");
-  const body = { old_password: "bob8 password", new_password: "bob8 password" };
-  t.equal((await change(setting, token, "bob8", body)).status, 200);
-  t.equal((await gateway.query(select, token)).body.code, "token_revoked");
 });
 
 t.test("a wrong old password counts as a failed login", async (t) => {
@@ -282,17 +219,6 @@ t.test("a common password is refused by every route that sets passwords", async 
   t.equal(readFileSync(gateway.accessFile, "utf8"), before);
   const good = await gateway.send("POST", "/api/users", userWith("password of bob"), token);
   t.equal(good.status, 201);
-});
-
-t.test("a common password is allowed by default", async (t) => {
-  const gateway = await startGateway(t, { upstream });
-  const answer = await gateway.send(
-    "POST",
-    "/api/users",
-    userWith("password"),
-    await gateway.login(),
-  );
-  t.equal(answer.status, 201);
 });
 
 t.test("a common first password stops the first start", async (t) => {
