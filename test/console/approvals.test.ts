@@ -237,7 +237,7 @@ t.test("rows and reasons are escaped, and invisible characters are spelled out",
   const { text } = await dave.get(`/approvals/${id}`);
   t.match(text, "1 row would be deleted");
   t.notMatch(text, /<img src=x|\u202e/);
-  t.equal(text.split("&lt;img src=x onerror=alert(1)&gt;\\u202e&lt;/pre&gt;").length, 3);
+  t.equal(text.split("&lt;img src=x onerror=alert(1)&gt;\\u202e&lt;/pre&gt;").length, 4);
   await dave.post(`/approvals/${id}`, { decision: "deny", reason: state });
   t.notMatch((await dave.get("/approvals")).text, /<img src=x/);
   t.notMatch((await dave.get(`/approvals/${id}`)).text, /<img src=x/);
@@ -263,10 +263,10 @@ t.test("the list shows conditions and row counts of pending approvals", async (t
   };
   const source = "bot /query";
   const queries = [
-    `Update main.orders set state = "gone" where id &gt; 12 ${source}`,
-    `Delete main.orders where state = "old" and not (id &lt; 5) ${source}`,
-    `Delete main.orders where id = 3 ${source}`,
-    `Delete main.orders where state = "old" ${source}`,
+    `Update main.orders set state to "gone" in the rows of main.orders where id &gt; 12 ${source}`,
+    `Delete main.orders delete the rows of main.orders where state is "old" and not (id &lt; 5) ${source}`,
+    `Delete main.orders delete the rows of main.orders where id is 3 ${source}`,
+    `Delete main.orders delete the rows of main.orders where state is "old" ${source}`,
   ];
   const counts = [2, 7, 1, 12];
   t.strictSame(
@@ -278,4 +278,43 @@ t.test("the list shows conditions and row counts of pending approvals", async (t
     queries.map((query) => `${query} not counted`),
     "the requester sees no rows",
   );
+});
+
+t.test("an approval says in words what will happen, and shows readable JSON", async (t) => {
+  const narrowed =
+    'row_filter = [{ column = "state", cmp = "=", value = "old" }]\nmax_changes = 50';
+  const { ask, bot, url, gateway, root } = await open(t, narrowed);
+  const id = idIn(
+    await ask(bot, { Delete: { ...orders, where: { column: "id", cmp: "<", value: 5 } } }),
+  );
+  const batch = {
+    Batch: [
+      removeOne(1),
+      { Update: { ...orders, set: { state: "old" }, where: { column: "id", cmp: "=", value: 2 } } },
+    ],
+  };
+  const both = idIn(await ask(bot, batch));
+  const [dave, bots] = await signedInAs(t, url, "dave", "bot");
+  const { text = "" } = (await dave?.get(`/approvals/${id}`)) ?? {};
+  t.match(textOf(text), "bot will delete the rows of main.orders where id &lt; 5 : 5 rows now.");
+  t.match(textOf(text), 'The row filter of bot is added: only rows where state is "old".');
+  t.match(textOf(text), "The database refuses it beyond 50 changed rows.");
+  t.match(text, "{\n  &quot;Delete&quot;: {\n    &quot;database&quot;: &quot;main&quot;,");
+  const own = textOf((await bots?.get(`/approvals/${id}`))?.text ?? "");
+  t.match(own, "bot will delete the rows of main.orders where id &lt; 5 .");
+  t.notMatch(own, /rows now|row filter/, "the requester sees neither rows nor entries");
+  const listed = textOf((await dave?.get(`/approvals/${both}`))?.text ?? "");
+  t.match(
+    listed,
+    'bot will do this in one Batch, all of it or nothing: delete the rows of main.orders where id is 1 set state to "old" in the rows of main.orders where id is 2',
+  );
+  const page = await openPage(t);
+  await signInBrowser(page, url, "dave");
+  await page.goto(`${url}/approvals/${both}`);
+  await lookAt(t, page, "approval-words");
+  await gateway.send("PUT", "/api/access/bot/main", { role: "ReadOnly", max_rows: 9 }, root);
+  await eventually("the query would be denied", async () => {
+    const now = textOf((await dave?.get(`/approvals/${id}`))?.text ?? "");
+    return now.includes("It would be denied now, also when approved: DELETE is not among");
+  });
 });

@@ -19,6 +19,7 @@ export interface QueryCaller {
   readonly client?: string | undefined;
   /** Groups of the token; the local ones are known. */
   readonly groups?: readonly string[] | undefined;
+  readonly isApproved?: boolean;
 }
 
 export interface PredictedOutcome {
@@ -49,7 +50,7 @@ function deniedOutcome(query: Query, decided: QueryDecision): PredictedOutcome {
 
 export function predictOutcome(
   snapshot: Snapshot,
-  { user, via, client, groups = [] }: QueryCaller,
+  { user, via, client, groups = [], isApproved = false }: QueryCaller,
   body: Buffer,
   { queries: { grammar, isEngine }, form }: PredictionOptions,
 ): PredictedOutcome {
@@ -58,7 +59,7 @@ export function predictOutcome(
   try {
     const query = parseQuery(body, grammar);
     const subject = { username: user, groups, tokenDatabase: EVERY_DATABASE };
-    const context = { via, client, now: Date.now(), isEngine };
+    const context = { via, client, now: Date.now(), isEngine, isApproved };
     const decided = decideQuery(snapshot, subject, query, context);
     if (!decided.allowed) return deniedOutcome(query, decided);
     const additions = filterAdditions(decided.decisions);

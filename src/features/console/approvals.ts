@@ -4,12 +4,15 @@ import { LRUCache } from "lru-cache";
 import type { Subject } from "../../core/access/grant.ts";
 import { groupHolder } from "../../core/access/holder.ts";
 import type { ApprovalRule } from "../../core/access/rights.ts";
+import { isExternalUsername } from "../../core/access/roles.ts";
+import { addedTexts } from "../../core/access/row-filter.ts";
 import { namesOfPerson } from "../../core/access/snapshot.ts";
 import { messageOf } from "../../core/base/client-error.ts";
 import { formatDate, type Html, html } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { counted } from "../../core/base/suggestion.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
+import { predictOutcome } from "../../core/http/query-outcome.ts";
 import { identify } from "../../core/identity/authenticate.ts";
 import { keepSpelling } from "../../core/json/exact.ts";
 import { ask } from "../../core/upstream/database.ts";
@@ -31,6 +34,7 @@ import {
   visibleJson,
   whyRowsHidden,
 } from "../approvals/preview.ts";
+import { conditionInWords, prettyJson, queryInWords } from "../approvals/query-words.ts";
 import { confirmationField, failureOf, requireConfirmation } from "./changes.ts";
 import {
   type Column,
@@ -51,37 +55,10 @@ function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-function conditionText(where: unknown): string {
-  if (where === null) return "every row";
-  if (!isRecord(where)) return JSON.stringify(where);
-  const { column, cmp, value, and, or, not } = where;
-  if (not !== undefined) return `not (${conditionText(not)})`;
-  if (Array.isArray(and)) return and.map(conditionText).join(" and ");
-  if (Array.isArray(or)) return `(${or.map(conditionText).join(" or ")})`;
-  if (typeof column !== "string") return JSON.stringify(where);
-  return `${column} ${String(cmp)} ${JSON.stringify(value) ?? ""}`;
-}
-
-/** The values and conditions of an operation, or of the first ones of a Batch. */
-function operationText(operation: unknown): string {
-  const [fields] = isRecord(operation) ? Object.values(operation) : [];
-  if (Array.isArray(fields)) return fields.slice(0, 3).map(operationText).join(" ");
-  if (!isRecord(fields)) return "";
-  const { set, values, where } = fields;
-  const assignments = Object.entries(isRecord(set) ? set : {});
-  const written = assignments.map(([name, value]) => `${name} = ${JSON.stringify(value)}`);
-  const parts = [
-    written.length > 0 && `set ${written.join(", ")}`,
-    values !== undefined && `values ${JSON.stringify(values)}`,
-    where !== undefined && `where ${conditionText(where)}`,
-  ];
-  return parts.filter((part) => part !== false).join(" ");
-}
-
-function queryText(body: Buffer): string {
-  const text = operationText(JSON.parse(body.toString(), keepSpelling));
-  const isLong = text.length > LONGEST_SUMMARY;
-  return visibleJson(isLong ? `${text.slice(0, LONGEST_SUMMARY)}...` : text);
+/** The whole query in a few words. */
+function shortText(body: Buffer): string {
+  const text = queryInWords(body.toString()).join("; ");
+  return text.length > LONGEST_SUMMARY ? `${text.slice(0, LONGEST_SUMMARY)}...` : text;
 }
 
 const outcomes: Readonly<Record<ApprovalState, string>> = {
@@ -217,7 +194,59 @@ function querySection(query: Buffer | undefined, isPending: boolean, isHidden: b
   }
   return html`<h2>Query</h2>
 <p class="quiet">The ${isPending ? "approval" : "decision"} applies to exactly these ${query.length} bytes.</p>
-<pre>${visibleJson(query.toString("utf8"))}</pre>`;
+<pre>${visibleJson(prettyJson(query.toString("utf8")))}</pre>`;
+}
+
+/** The effect of a query in words. @param affected the number of rows now, if it is known */
+function wordsSection(
+  { username, state }: Approval,
+  query: Buffer,
+  affected: number | undefined,
+  notes: readonly string[],
+): Html {
+  const texts = queryInWords(query.toString("utf8"));
+  const will = state === "used" ? "has run this:" : state === "pending" ? "will" : "wanted to";
+  const subject = html`<bdi>${username}</bdi> ${will}`;
+  const [first] = texts;
+  const rows = affected !== undefined && `: ${counted(affected, "row")} now`;
+  const isCut = texts.some((text) => text.includes("(cut"));
+  return html`<h2>In words</h2>
+<div class="sheet">${
+    texts.length === 1
+      ? html`<p><strong>${subject} <bdi>${first}</bdi>${rows}.</strong></p>`
+      : html`<p><strong>${subject} do this in one Batch, all of it or nothing:</strong></p><ol>${texts.map((text) => html`<li><bdi>${text}</bdi></li>`)}</ol>`
+  }${notes.map((note) => html`<p><bdi>${note}</bdi></p>`)}${isCut && html`<p>Some of it is cut here. The query below is whole.</p>`}</div>`;
+}
+
+/**
+ * What the gateway adds to a pending query, or why it would be denied. Unknown for users whose groups
+ * and attributes are in their token.
+ */
+function decisionNotes(
+  { gateway }: ConsoleRequest["var"],
+  { username, via, client }: Approval,
+  query: Buffer,
+): string[] {
+  const { snapshot } = gateway.access;
+  if (isExternalUsername(username)) return [];
+  const caller = { user: username, via, client, isApproved: true };
+  const form = gateway.configuration.upstream.query_form;
+  const { allowed, code, message, decided } = predictOutcome(snapshot, caller, query, {
+    queries: gateway.queries,
+    form,
+  });
+  if (!allowed) {
+    return [`It would be denied now, also when approved: ${visibleJson(message ?? code)}.`];
+  }
+  const filters = addedTexts(decided?.decisions.flatMap((one) => one.filters ?? []));
+  const added = filters.map(
+    (text) => `The row filter of ${username} is added: only rows where ${conditionInWords(text)}.`,
+  );
+  const limits = decided?.limits.flatMap(({ changes }) => changes ?? []) ?? [];
+  return [
+    ...added,
+    ...limits.map((most) => `The database refuses it beyond ${counted(most, "changed row")}.`),
+  ];
 }
 
 function decisionForms(
@@ -273,6 +302,8 @@ export async function showApproval(c: ConsoleRequest, failure?: Failure): Promis
     await useApprovals(c, (store) => store.recordRows(approval.id, author, countShown(rows)));
   }
   const digest = rows && "digest" in rows ? rows.digest : undefined;
+  const mayReview = relation === "approver" || visitor.isAdministrator;
+  const notes = isPending && mayReview && body ? decisionNotes(c.var, approval, body) : [];
   const shownBefore = failure && c.var.form.get("touched");
   const isOther = digest !== undefined && shownBefore !== undefined && shownBefore !== digest;
   const own =
@@ -288,6 +319,7 @@ export async function showApproval(c: ConsoleRequest, failure?: Failure): Promis
     heading: html`<code>${approvalSummary(approval)}</code>`,
     content: html`${isOther && html`<div class="note error"><p>The rows have changed since you last saw them. Check them again.</p></div>`}
 ${isPending && !rows && html`<div class="note"><p>${own}. Approvers: <bdi>${approvers}</bdi>.</p></div>`}
+${body && maySeeQuery(visitor, approval) && wordsSection(approval, body, rows && "affected" in rows ? rows.affected : undefined, notes)}
 ${facts(approval)}
 ${rows && rowsSection(approval, rows)}
 ${querySection(body, isPending, !maySeeQuery(visitor, approval))}
@@ -445,7 +477,7 @@ const rowCounts = new LRUCache<string, number, () => Promise<number | undefined>
 async function describePending(c: ConsoleRequest, visitor: Visitor, approval: Approval) {
   const body = await useApprovals(c, (store) => store.readBody(approval.id));
   if (body === undefined) return undefined;
-  const text = queryText(body);
+  const text = shortText(body);
   if (relationOf(visitor, approval) !== "approver") return { text, rows: undefined };
   const { actor } = visitor;
   const rows = await rowCounts.fetch(`${approval.id} ${actor.username}`, {
