@@ -11,6 +11,7 @@ import { decodeUtf8, readGuardedBytes, UnsafeFileError } from "../base/files/gua
 import { siblingModule } from "../base/ipc.ts";
 import { invocation } from "../base/product.ts";
 import { lineLocator, parseToml, TomlSyntaxError } from "../base/toml.ts";
+import { Turns } from "../base/turns.ts";
 import type { Holder } from "./holder.ts";
 import type { Change } from "./record-change.ts";
 import {
@@ -113,7 +114,7 @@ export const SMALL_BYTES = 64 * 1024;
 const IDLE_MS = 5000;
 let thread: Worker | undefined;
 let idle: NodeJS.Timeout | undefined;
-let lastWork: Promise<unknown> = Promise.resolve();
+const turns = new Turns();
 
 function openThread(): Worker {
   const worker = new Worker(siblingModule(import.meta.url, "file-program"));
@@ -144,9 +145,7 @@ async function sendToThread(work: FileWork): Promise<FileOutcome> {
 
 /** @throws AccessFileError or UneditableError */
 export async function workInThread(work: FileWork) {
-  const outcomeOfThread = lastWork.then(() => sendToThread(work));
-  lastWork = outcomeOfThread.catch(() => undefined);
-  const outcome = await outcomeOfThread;
+  const outcome = await turns.run(() => sendToThread(work));
   // Receiving the records takes a while, so serve requests before the next step.
   await setImmediate();
   if ("problems" in outcome) throw new AccessFileError(work.file, outcome.problems);

@@ -1,6 +1,7 @@
 import { isDeepStrictEqual } from "node:util";
 import { watchFile } from "../base/files/watch.ts";
 import { renderValue, type ValuePath, valueAt } from "../base/toml.ts";
+import { Turns } from "../base/turns.ts";
 import { isLive, type SchemaNode, type SchemaTable, schemaTables } from "./issues.ts";
 import {
   deepFrozen,
@@ -140,11 +141,8 @@ export function openLiveConfiguration(
   }
 
   // Reloads run one at a time, so that an older read can never replace a newer one.
-  let reloading = Promise.resolve();
-  function reload(): Promise<void> {
-    reloading = reloading.catch(() => undefined).then(reloadNow);
-    return reloading;
-  }
+  const reloads = new Turns();
+  const reload = () => reloads.run(reloadNow);
 
   const watched = loaded.file === undefined ? new Set(defaultFiles(options)) : [loaded.file];
   const watches = Array.from(watched, (file) => watchFile(file, () => void reload()));
@@ -152,7 +150,7 @@ export function openLiveConfiguration(
     reload,
     async close() {
       await Promise.all(watches.map((watch) => watch.close()));
-      await reloading;
+      await reloads.end();
     },
   };
 }

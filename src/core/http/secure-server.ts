@@ -5,6 +5,7 @@ import { createSecureContext } from "node:tls";
 import { messageOf } from "../base/client-error.ts";
 import { readGuarded, UnsafeFileError } from "../base/files/guarded.ts";
 import { watchFile } from "../base/files/watch.ts";
+import { Turns } from "../base/turns.ts";
 import type { Log } from "../observe/log.ts";
 
 interface CertificateFiles {
@@ -141,11 +142,8 @@ export async function createSecureServer(
 
   announce(first);
   // Reloads run one at a time, so the last one read is the one in force.
-  let turn = Promise.resolve();
-  const reloadInTurn = (): Promise<void> => {
-    turn = turn.then(reload);
-    return turn;
-  };
+  const reloads = new Turns();
+  const reloadInTurn = () => reloads.run(reload);
   const watches = [files.certificate, files.key].map((file) =>
     watchFile(file, () => void reloadInTurn()),
   );

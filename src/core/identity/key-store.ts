@@ -10,6 +10,7 @@ import * as z from "zod";
 import { messageOf } from "../base/client-error.ts";
 import { epochSeconds } from "../base/clock.ts";
 import { Refusal } from "../base/refusal.ts";
+import { Turns } from "../base/turns.ts";
 import {
   importVerifier,
   type SigningAlgorithm,
@@ -319,7 +320,7 @@ export async function openLiveKeyRing(
     ? openKeyRing(store, algorithm, onReplaced)
     : loadKeyRing(store, algorithm));
   let failure: string | undefined;
-  let reloading: Promise<void> = Promise.resolve();
+  const reloads = new Turns();
 
   async function reload(): Promise<void> {
     try {
@@ -339,12 +340,9 @@ export async function openLiveKeyRing(
     }
   }
 
-  const watch = store.watch(() => {
-    reloading = reloading.catch(() => {}).then(reload);
-    return reloading;
-  });
+  const watch = store.watch(() => reloads.run(reload));
   // Covers changes between the load and the start of the watch.
-  await reloading;
+  await reloads.end();
   return {
     get ring() {
       return ring;
@@ -355,7 +353,7 @@ export async function openLiveKeyRing(
     },
     async close(): Promise<void> {
       await watch.close();
-      await reloading.catch(() => {});
+      await reloads.end();
     },
   };
 }

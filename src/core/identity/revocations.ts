@@ -16,6 +16,7 @@ import {
 import { withLock } from "../base/files/lock.ts";
 import { watchFile } from "../base/files/watch.ts";
 import { Refusal } from "../base/refusal.ts";
+import { Turns } from "../base/turns.ts";
 import { LONGEST_TOKEN_SECONDS } from "../config/schema.ts";
 import type { TokenClaims } from "./token.ts";
 
@@ -280,7 +281,6 @@ export async function openRevocations(
   let lost: readonly Revocation[] = [];
   let stale = false;
   let failure: string | undefined;
-  let reloading: Promise<void> = Promise.resolve();
 
   async function readAndJoin(): Promise<void> {
     watch.note();
@@ -305,10 +305,8 @@ export async function openRevocations(
     }
   }
 
-  function reload(): Promise<void> {
-    reloading = reloading.then(reloadNow);
-    return reloading;
-  }
+  const reloads = new Turns();
+  const reload = () => reloads.run(reloadNow);
 
   async function add(revocation: Revocation): Promise<void> {
     await revoke(file, [revocation, ...lost]);
@@ -334,7 +332,7 @@ export async function openRevocations(
     reload,
     async close() {
       await watch.close();
-      await reloading;
+      await reloads.end();
     },
   };
 }

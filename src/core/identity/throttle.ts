@@ -1,6 +1,7 @@
 import ipaddr from "ipaddr.js";
 import { isUsername } from "../access/roles.ts";
 import { Refusal } from "../base/refusal.ts";
+import { Turns } from "../base/turns.ts";
 import { type KeyCounts, MemoryCounts, type OpenCounts, secondsLeft } from "./counts.ts";
 import { busy, RecentLogins } from "./hashing.ts";
 
@@ -58,7 +59,8 @@ export class FailureLimit {
   window: number;
   readonly #counts: KeyCounts;
   readonly #pending = new Map<string, Pending>();
-  #turn: Promise<unknown> = Promise.resolve();
+  /** Counts are asynchronous and must stay consistent with `#pending`. */
+  readonly #turns = new Turns();
 
   constructor(failures: number, window: number, counts: KeyCounts) {
     this.failures = failures;
@@ -74,14 +76,14 @@ export class FailureLimit {
   async enter(key: string, signal?: AbortSignal): Promise<void> {
     for (;;) {
       if (signal?.aborted) throw busy();
-      const ahead = await this.#inTurn(() => this.#take(key));
+      const ahead = await this.#turns.run(() => this.#take(key));
       if (ahead === undefined) return;
       await ahead.promise;
     }
   }
 
   async leave(key: string, outcome: Outcome): Promise<void> {
-    await this.#inTurn(async () => {
+    await this.#turns.run(async () => {
       try {
         if (outcome === "failed") await this.#counts.add(key, 1, this.window * 1000);
       } finally {
@@ -98,11 +100,11 @@ export class FailureLimit {
 
   /** Clears the failures of a key. Pending attempts keep their places. */
   async forget(key: string): Promise<void> {
-    await this.#inTurn(() => this.#counts.forget(key));
+    await this.#turns.run(() => this.#counts.forget(key));
   }
 
   async forgetEnding(ending: string): Promise<void> {
-    await this.#inTurn(() => this.#counts.forgetEnding(ending));
+    await this.#turns.run(() => this.#counts.forgetEnding(ending));
   }
 
   async #take(key: string): Promise<PromiseWithResolvers<void> | undefined> {
@@ -115,13 +117,6 @@ export class FailureLimit {
     }
     if (pending !== undefined) return pending.next;
     throw new Refusal("too_many_attempts", { retryAfter: secondsLeft(failed) });
-  }
-
-  /** Counts are asynchronous and must stay consistent with `#pending`. */
-  async #inTurn<T>(task: () => Promise<T>): Promise<T> {
-    const turn = this.#turn.then(task);
-    this.#turn = turn.catch(() => undefined);
-    return turn;
   }
 }
 

@@ -13,6 +13,7 @@ import {
 import { withLock } from "../base/files/lock.ts";
 import { fingerprint, watchFile } from "../base/files/watch.ts";
 import { Refusal } from "../base/refusal.ts";
+import { Turns } from "../base/turns.ts";
 import { identify, isOpaque } from "./authenticate.ts";
 import type { Revocations } from "./revocations.ts";
 import { type IssuedToken, type LiveTokenInventory, TokenIndex } from "./token.ts";
@@ -75,8 +76,15 @@ export function readIssuedToken(record: unknown): IssuedToken {
 export function writtenToken(token: IssuedToken): object {
   const { tokenId, username, database, issuedAt, expiresAt, credential, name, digest, kid } = token;
   return {
-    ...{ id: tokenId, name, user: username, database, issued: issuedAt, expires: expiresAt },
-    ...{ cred: credential, sha256: digest, key: kid },
+    id: tokenId,
+    name,
+    user: username,
+    database,
+    issued: issuedAt,
+    expires: expiresAt,
+    cred: credential,
+    sha256: digest,
+    key: kid,
   };
 }
 
@@ -137,7 +145,7 @@ export async function openTokenInventory(
   options: { readonly checkRead: boolean; readonly onFailure: (error: unknown) => void },
 ): Promise<LiveTokenInventory> {
   let seen = fingerprint(file);
-  let reloading: Promise<void> = Promise.resolve();
+  const reloads = new Turns();
 
   async function reloadIfChanged(): Promise<void> {
     const now = fingerprint(file);
@@ -150,17 +158,14 @@ export async function openTokenInventory(
     }
   }
 
-  function reload(): Promise<void> {
-    reloading = reloading.then(reloadIfChanged);
-    return reloading;
-  }
+  const reload = () => reloads.run(reloadIfChanged);
 
   const inventory = {
     index: await readTokens(file, options),
     reload,
     async close() {
       await watch.close();
-      await reloading;
+      await reloads.end();
     },
   };
   const watch = watchFile(file, () => void reload());

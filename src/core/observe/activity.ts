@@ -1,9 +1,11 @@
 /** The last login and last allowed request of users and their applications. */
+
 import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import * as z from "zod";
 import { epochSeconds } from "../base/clock.ts";
 import { giveToDirectoryOwner, replaceFile } from "../base/files/guarded.ts";
+import { Turns } from "../base/turns.ts";
 import type { Log } from "./log.ts";
 
 const FIRST_WRITE_MS = 5000;
@@ -70,7 +72,7 @@ export function createActivityRecorder(place: ActivityStorage, log: Log) {
   );
   const known = new Map(recent.map(([key, activity]) => [key, { ...activity }]));
   let timer: NodeJS.Timeout | undefined;
-  let writing: Promise<void> = Promise.resolve();
+  const writes = new Turns();
   let pause = FIRST_WRITE_MS;
   let hasFailed = false;
 
@@ -78,7 +80,7 @@ export function createActivityRecorder(place: ActivityStorage, log: Log) {
     clearTimeout(timer);
     timer = undefined;
     pause = WRITE_EVERY_MS;
-    writing = writing.then(async () => {
+    return writes.run(async () => {
       try {
         await place.write(known);
         hasFailed = false;
@@ -87,7 +89,6 @@ export function createActivityRecorder(place: ActivityStorage, log: Log) {
         hasFailed = true;
       }
     });
-    return writing;
   }
 
   return {
@@ -114,7 +115,7 @@ export function createActivityRecorder(place: ActivityStorage, log: Log) {
     },
     async close(): Promise<void> {
       if (timer !== undefined) await write();
-      await writing;
+      await writes.end();
     },
   };
 }

@@ -1,11 +1,12 @@
-import { randomBytes, randomUUID } from "node:crypto";
+import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
-import { link, mkdir, rm, writeFile } from "node:fs/promises";
+import { mkdir } from "node:fs/promises";
 import path from "node:path";
 import type { DatabaseSync } from "node:sqlite";
-import { readGuarded } from "../../core/base/files/guarded.ts";
+import { createOnce, readGuarded } from "../../core/base/files/guarded.ts";
 import { openWalDatabase } from "../../core/base/files/wal-database.ts";
 import { KEY_BYTES, seal, unseal } from "../../core/base/sealed-bytes.ts";
+import { Turns } from "../../core/base/turns.ts";
 import {
   type ApprovalDatabase,
   ApprovalStore,
@@ -28,7 +29,7 @@ const dueSql = `SELECT 1 FROM approval_steps UNION ALL SELECT 1 FROM approvals
 /** An SQLite file (0600) that several processes may have open. */
 function approvalDatabase(database: DatabaseSync, key: Buffer): ApprovalDatabase {
   database.exec(tablesSql);
-  let last: Promise<unknown> = Promise.resolve();
+  const turns = new Turns();
 
   function all(sql: string, values: readonly ApprovalValue[]): object[] {
     const named = values.map((value, at) => [`$${at + 1}`, value] as const);
@@ -54,11 +55,7 @@ function approvalDatabase(database: DatabaseSync, key: Buffer): ApprovalDatabase
 
   return {
     // One at a time within this process. The file's write lock excludes other processes.
-    transaction(work) {
-      const done = last.then(() => transact(work));
-      last = done.catch(() => {});
-      return done;
-    },
+    transaction: (work) => turns.run(() => transact(work)),
     async hasDue(keepMs) {
       const now = Date.now();
       return all(dueSql, [now, now - keepMs]).length > 0;
@@ -66,7 +63,7 @@ function approvalDatabase(database: DatabaseSync, key: Buffer): ApprovalDatabase
     encrypt: (id, body) => seal(key, body, id),
     decrypt: (id, sealed) => unseal(key, sealed, id),
     async close() {
-      await last;
+      await turns.end();
       database.close();
     },
   };
@@ -91,17 +88,11 @@ export async function openApprovalsIn(
 export async function openBodyKey(file: string): Promise<Buffer> {
   if (!existsSync(file)) {
     await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
-    const temporary = `${file}.${randomUUID()}.new`;
-    const made = `${randomBytes(KEY_BYTES).toString("base64url")}\n`;
-    try {
-      await writeFile(temporary, made, { mode: 0o600, flush: true });
-      // No process sees a partial key, and the first process wins.
-      await link(temporary, file);
-    } catch (error) {
-      if (!(error instanceof Error && "code" in error && error.code === "EEXIST")) throw error;
-    } finally {
-      await rm(temporary, { force: true });
-    }
+    await createOnce(
+      file,
+      `${randomBytes(KEY_BYTES).toString("base64url")}
+`,
+    );
   }
   const text = (await readGuarded(file, { checkRead: true })).trim();
   const key = Buffer.from(text, "base64url");

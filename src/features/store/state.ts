@@ -3,6 +3,7 @@ import { diffSteps } from "../../core/access/diff.ts";
 import { indexHolders, replaceRecords } from "../../core/access/record-change.ts";
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
+import { Turns } from "../../core/base/turns.ts";
 import { lineShape, RevocationIndex } from "../../core/identity/revocations.ts";
 import { TokenIndex } from "../../core/identity/token.ts";
 import { readIssuedToken } from "../../core/identity/token-file.ts";
@@ -40,7 +41,7 @@ export class SharedState {
   readonly listeners: StateListener[] = [];
   readonly own: Set<string> = new Set();
   #revokedUsers: ReadonlyMap<string, number> | undefined;
-  #applying: Promise<void> = Promise.resolve();
+  readonly #applications = new Turns();
 
   private constructor(
     head: Head,
@@ -84,12 +85,10 @@ export class SharedState {
   }
 
   apply(entries: readonly LogEntry[]): Promise<void> {
-    const applying = this.#applying.then(async () => {
+    return this.#applications.run(async () => {
       for (const entry of entries)
         if (entry.version > this.position.version) await this.#applyOne(entry);
     });
-    this.#applying = applying.catch(() => {});
-    return applying;
   }
 
   async #applyOne({ version, id, author, change }: LogEntry): Promise<void> {

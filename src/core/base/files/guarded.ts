@@ -1,5 +1,6 @@
+import { randomUUID } from "node:crypto";
 import { chownSync, constants, readFileSync, realpathSync, type Stats, statSync } from "node:fs";
-import { type FileHandle, open, rename, rm } from "node:fs/promises";
+import { link, open, rename, rm, writeFile } from "node:fs/promises";
 import { userInfo } from "node:os";
 import path from "node:path";
 
@@ -89,15 +90,12 @@ export function isReadOnlyIn(mounts: string, file: string): boolean {
     if (writtenPoint === undefined) continue;
     const point = unescapeOctal(writtenPoint);
     // Of several mounts on one mount point, the last is on top.
-    if (!isUnder(file, point) || point.length < nearest.point.length) continue;
+    const isUnder = file === point || file.startsWith(point.endsWith("/") ? point : `${point}/`);
+    if (!isUnder || point.length < nearest.point.length) continue;
     const [, , superOptions = ""] = fileSystem.split(" ");
     nearest = { point, isReadOnly: hasReadOnly(mountOptions) || hasReadOnly(superOptions) };
   }
   return nearest.isReadOnly;
-}
-
-function isUnder(file: string, point: string): boolean {
-  return file === point || file.startsWith(point.endsWith("/") ? point : `${point}/`);
 }
 
 function hasReadOnly(options: string): boolean {
@@ -170,33 +168,25 @@ interface GuardedOptions {
 }
 
 /**
- * Opens a file that holds secrets or decides access. The open file is the one checked, so what was
- * checked is what is read.
+ * Reads a whole file that holds secrets or decides access. The open file is the one checked, so what
+ * was checked is what is read.
  *
  * @throws UnsafeFileError if it is not a regular file, is too large, or has too wide permissions,
  * and the error of the file system if it cannot be read
  */
-async function openGuarded(file: string, { checkRead, most }: GuardedOptions): Promise<FileHandle> {
+export async function readGuardedBytes(
+  file: string,
+  { checkRead, most }: GuardedOptions,
+): Promise<Buffer> {
   // Without O_NONBLOCK, opening a FIFO in place of the file would block forever.
-  const handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
-  try {
-    const stat = await handle.stat();
-    if (!stat.isFile()) throw new UnsafeFileError(file, "is not a regular file");
-    const problem = permissionProblem(file, stat, checkRead);
-    if (problem !== undefined) {
-      throw new UnsafeFileError(file, `${problem.reason}; fix it with: ${problem.remedy}`);
-    }
-    if (most !== undefined && stat.size > most.bytes) throw new UnsafeFileError(file, most.reason);
-    return handle;
-  } catch (error) {
-    await handle.close();
-    throw error;
+  await using handle = await open(file, constants.O_RDONLY | constants.O_NONBLOCK);
+  const stat = await handle.stat();
+  if (!stat.isFile()) throw new UnsafeFileError(file, "is not a regular file");
+  const problem = permissionProblem(file, stat, checkRead);
+  if (problem !== undefined) {
+    throw new UnsafeFileError(file, `${problem.reason}; fix it with: ${problem.remedy}`);
   }
-}
-
-/** Reads a whole file that holds secrets or decides access. @throws as `openGuarded` */
-export async function readGuardedBytes(file: string, options: GuardedOptions): Promise<Buffer> {
-  await using handle = await openGuarded(file, options);
+  if (most !== undefined && stat.size > most.bytes) throw new UnsafeFileError(file, most.reason);
   return await handle.readFile();
 }
 
@@ -207,11 +197,20 @@ export async function readGuarded(file: string, options: GuardedOptions): Promis
 
 /** Makes a rename in `directory` survive a power failure. */
 export async function syncDirectory(directory: string): Promise<void> {
-  const handle = await open(directory, "r");
+  await using handle = await open(directory, "r");
+  await handle.sync();
+}
+
+/** Creates a file (0600), unless there is one. No process sees a part of it, and the first wins. */
+export async function createOnce(file: string, content: string | Uint8Array): Promise<void> {
+  const temporary = `${file}.${randomUUID()}.new`;
   try {
-    await handle.sync();
+    await writeFile(temporary, content, { mode: 0o600, flush: true });
+    await link(temporary, file);
+  } catch (error) {
+    if (!(error instanceof Error && "code" in error && error.code === "EEXIST")) throw error;
   } finally {
-    await handle.close();
+    await rm(temporary, { force: true });
   }
 }
 
@@ -231,8 +230,8 @@ export async function replaceFile(
   const temporary = path.join(directory, `.${path.basename(file)}.new`);
   await rm(temporary, { force: true });
   try {
-    const handle = await open(temporary, "wx", 0o600);
-    try {
+    {
+      await using handle = await open(temporary, "wx", 0o600);
       await handle.writeFile(content);
       if (like !== undefined) {
         const own = await handle.stat();
@@ -240,8 +239,6 @@ export async function replaceFile(
         await handle.chmod(like.mode & 0o7777);
       }
       await handle.sync();
-    } finally {
-      await handle.close();
     }
     await rename(temporary, file);
   } catch (error) {

@@ -1,11 +1,11 @@
-import { randomBytes, randomUUID } from "node:crypto";
+import { randomBytes } from "node:crypto";
 import { existsSync } from "node:fs";
-import { link, mkdir, rm, writeFile } from "node:fs/promises";
+import { mkdir } from "node:fs/promises";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import * as z from "zod";
 import { epochSeconds, forgettableBefore } from "../../../core/base/clock.ts";
-import { readGuardedBytes } from "../../../core/base/files/guarded.ts";
+import { createOnce, readGuardedBytes } from "../../../core/base/files/guarded.ts";
 import { openWalDatabase } from "../../../core/base/files/wal-database.ts";
 import { memoize } from "../../../core/base/memoize.ts";
 import { KEY_BYTES } from "../../../core/base/sealed-bytes.ts";
@@ -166,13 +166,7 @@ export async function openStateIn(directory: string): Promise<AuthorizationState
 
 /** Beside the database, so that a copy of that file reveals no refresh token. */
 async function readSealKey(file: string): Promise<Uint8Array<ArrayBuffer>> {
-  if (!existsSync(file)) {
-    const own = `${file}.${randomUUID()}`;
-    await writeFile(own, randomBytes(KEY_BYTES), { mode: 0o600, flush: true });
-    // Fails if another process was first, whose key then counts.
-    await link(own, file).catch(() => {});
-    await rm(own);
-  }
+  if (!existsSync(file)) await createOnce(file, randomBytes(KEY_BYTES));
   const key = await readGuardedBytes(file, { checkRead: true });
   if (key.length !== KEY_BYTES) throw new Error(`${file} must have ${KEY_BYTES} bytes`);
   return new Uint8Array(key);
