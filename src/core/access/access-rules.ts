@@ -1,3 +1,4 @@
+import type { Author } from "../observe/audit-line.ts";
 import type { AccessDiff } from "./diff.ts";
 import type { AccessProblem } from "./parse.ts";
 import type { Change } from "./record-change.ts";
@@ -22,11 +23,6 @@ export interface WrittenChange {
   readonly snapshot: Snapshot;
   /** Possibly none. */
   readonly changes: readonly Change[];
-}
-
-export interface Author {
-  readonly kind: "api" | "console" | "cli" | "store";
-  readonly name: string;
 }
 
 export type ReloadEvent =

@@ -1,5 +1,5 @@
 import * as z from "zod";
-import type { Author, Plan } from "../access/access-rules.ts";
+import type { Plan } from "../access/access-rules.ts";
 import {
   manageableBy,
   maySeeGrants,
@@ -38,7 +38,7 @@ import { type Authenticated, passwordFingerprint } from "../identity/authenticat
 import { checkPassword, hashNewPassword, logIn } from "../identity/login.ts";
 import type { IssuedToken } from "../identity/token.ts";
 import { acceptedTokens, viewToken } from "../identity/token-file.ts";
-import type { AuditedChange } from "../observe/audit-line.ts";
+import type { AuditedChange, Author } from "../observe/audit-line.ts";
 import { isDatabaseName } from "../query/names.ts";
 import { cutOnChange, sendList, sendSuccess } from "./answer.ts";
 import { parseBody, SMALL_BODY_BYTES } from "./body.ts";

@@ -1,9 +1,10 @@
-import type { AccessRules, Author } from "../../core/access/access-rules.ts";
+import type { AccessRules } from "../../core/access/access-rules.ts";
 import { type AccessDiff, describeItem, diffSnapshots, effectsOn } from "../../core/access/diff.ts";
 import { userHolder } from "../../core/access/holder.ts";
 import type { AccessProblem } from "../../core/access/parse.ts";
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { epochSeconds } from "../../core/base/clock.ts";
+import type { Author } from "../../core/observe/audit-line.ts";
 import type { StoreReplica } from "../store/open.ts";
 
 /** Limits: versions; and of each, the users compared, their changes, and names per kind of record. */

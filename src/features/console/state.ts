@@ -23,7 +23,13 @@ function rightsOf({ gains, loses, limits, before, after }: EffectChange): Html {
   }${others}`;
 }
 
-const origins = { api: "", console: " (console)", cli: " (command line)", store: " (replica)" };
+const origins = {
+  api: "",
+  console: " (console)",
+  cli: " (command line)",
+  file: " (file)",
+  store: " (replica)",
+};
 
 function versionRows({ version, at, author, effects, hasOthers, records }: LoadedVersion) {
   const name = html`<code>${version}</code>${hint(formatDate(at))}${

@@ -1,10 +1,5 @@
 import * as z from "zod";
-import type {
-  AccessRules,
-  Author,
-  ChangeOptions,
-  WrittenChange,
-} from "../../core/access/access-rules.ts";
+import type { AccessRules, ChangeOptions, WrittenChange } from "../../core/access/access-rules.ts";
 import { requireRemainingOwners } from "../../core/access/administration.ts";
 import { updatedUser, writtenGroup, writtenUser } from "../../core/access/grant.ts";
 import { groupHolder, type Holder, holderText, userHolder } from "../../core/access/holder.ts";
@@ -30,6 +25,7 @@ import { blankUser, type Snapshot, type User } from "../../core/access/snapshot.
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { renderName, renderValue } from "../../core/base/toml.ts";
+import type { Author } from "../../core/observe/audit-line.ts";
 import type { Query } from "./database.ts";
 import {
   authorShape,

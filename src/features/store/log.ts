@@ -1,5 +1,4 @@
 import * as z from "zod";
-import type { Author } from "../../core/access/access-rules.ts";
 import { type Boundary, writtenGroup, writtenUser } from "../../core/access/grant.ts";
 import { holderText, readHolder } from "../../core/access/holder.ts";
 import type { HolderRecords, Replacement } from "../../core/access/record-change.ts";
@@ -16,6 +15,7 @@ import {
 import { lineShape, type Revocation } from "../../core/identity/revocations.ts";
 import type { IssuedToken } from "../../core/identity/token.ts";
 import { readIssuedToken, writtenToken } from "../../core/identity/token-file.ts";
+import type { Author } from "../../core/observe/audit-line.ts";
 import type { Query } from "./database.ts";
 
 export class StoreContentError extends Error {}

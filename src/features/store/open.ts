@@ -2,7 +2,6 @@ import { randomBytes } from "node:crypto";
 import { setTimeout as delay } from "node:timers/promises";
 import { LRUCache } from "lru-cache";
 import * as z from "zod";
-import type { Author } from "../../core/access/access-rules.ts";
 import { epochSeconds } from "../../core/base/clock.ts";
 import { systemUser } from "../../core/base/files/guarded.ts";
 import { invocation } from "../../core/base/product.ts";
@@ -19,6 +18,7 @@ import {
 } from "../../core/identity/revocations.ts";
 import type { LiveTokenInventory } from "../../core/identity/token.ts";
 import type { TokenInventoryStore } from "../../core/identity/token-file.ts";
+import type { Author } from "../../core/observe/audit-line.ts";
 import { type SessionRegister, separateRegisters, sessionLimits } from "../mcp/proxy/sessions.ts";
 import type { AuthorizationState } from "../oauth/server/state-store.ts";
 import { SEAL_KEY } from "../oauth/server/state-store.ts";

@@ -1,8 +1,9 @@
 import { AsyncLocalStorage } from "node:async_hooks";
 import { setTimeout as delay } from "node:timers/promises";
-import type { Author } from "../../core/access/access-rules.ts";
 import type { Replacement } from "../../core/access/record-change.ts";
 import { Refusal } from "../../core/base/refusal.ts";
+import { Turns } from "../../core/base/turns.ts";
+import type { Author } from "../../core/observe/audit-line.ts";
 import { CHANNEL, type Database, type Query } from "./database.ts";
 import {
   FORM,
@@ -52,7 +53,7 @@ export type StoreWriter = ReturnType<typeof openWriter>;
 /** Writes changes to the log one at a time. The row `head` is the lock of all writers. */
 export function openWriter(database: Database, state: SharedState, options: WriterOptions) {
   const turns = new AsyncLocalStorage<Turn>();
-  let writing: Promise<unknown> = Promise.resolve();
+  const writes = new Turns();
 
   async function write(judge: Judge, author: Author) {
     const committed = await database.transaction(async (query) => {
@@ -141,9 +142,7 @@ export function openWriter(database: Database, state: SharedState, options: Writ
     async append(judge: Judge, author: Author): Promise<void> {
       const outer = turns.getStore();
       if (outer !== undefined) return judge(outer);
-      const written = writing.then(() => write(judge, author));
-      writing = written.catch(() => {});
-      await waitUntilInForce(await written);
+      await waitUntilInForce(await writes.run(() => write(judge, author)));
     },
   };
 }
