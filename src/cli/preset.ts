@@ -3,14 +3,11 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { styleText } from "node:util";
 import type { Command } from "commander";
-import type { Preset, PresetEndpoint } from "../features/databases/preset.ts";
+import { type PresetName, presetNames } from "../core/config/schema.ts";
+import type { PresetEndpoint } from "../features/databases/preset.ts";
 import type { SuiteCheck, SuiteServer } from "../features/databases/suites.ts";
 import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
 import { Cancelled, FAILURE, print, printJson, printList, UsageError } from "./output.ts";
-
-type PresetName = Preset["name"];
-
-const names: readonly PresetName[] = ["chroma", "opensearch", "couchdb"];
 
 async function show(name: PresetName, options: CommonOptions): Promise<void> {
   const { presetOf } = await import("../features/databases/presets.ts");
@@ -122,6 +119,6 @@ test --json     send allowed, denied and attacking requests to a server through 
 `;
 
 export function presetCommand(): Command {
-  const commands = defineCommands(help, { show, test }, { preset: { choices: names } });
+  const commands = defineCommands(help, { show, test }, { preset: { choices: presetNames } });
   return commandGroup("preset", "inspect and test the interfaces of other databases", commands);
 }

@@ -2,6 +2,7 @@ import { request as httpRequest } from "node:http";
 import { setTimeout as delay } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
+import type { PresetName } from "../../src/core/config/schema.ts";
 import { staffedHome } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
 import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
@@ -24,8 +25,6 @@ database = "main"
 tables = ["secret"]
 role = "None"
 `;
-
-type PresetName = "chroma" | "opensearch" | "couchdb";
 
 interface Options {
   readonly config?: string;

@@ -680,6 +680,10 @@ const otherUpstream = strictObject({
     if (url === undefined && urls === undefined) refuse(context, ["url"], "either url or urls");
   });
 
+/** The databases whose interface the gateway knows, `features/databases/<name>.ts`. */
+export const presetNames = ["chroma", "opensearch", "couchdb"] as const;
+export type PresetName = (typeof presetNames)[number];
+
 const keys = strictObject({
   url: key(
     homeUrl.optional(),
@@ -692,7 +696,7 @@ const keys = strictObject({
     "URLs of the upstream, instead of url, if several servers each serve the same data.",
   ),
   preset: key(
-    z.enum(["chroma", "opensearch", "couchdb"]).optional(),
+    z.enum(presetNames).optional(),
     "chroma",
     "Interface of the upstream, whose ordinary clients then use it through the gateway. Needs url. If absent: /query and configured routes alone.",
   ),

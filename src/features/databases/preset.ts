@@ -1,4 +1,5 @@
 import type { IncomingHttpHeaders } from "node:http";
+import type { PresetName } from "../../core/config/schema.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
 
 /** One right that a request asks for. */
@@ -139,7 +140,7 @@ export interface PresetEndpoint {
 
 /** The HTTP interface of one database server: what passes, and what it asks for. */
 export interface Preset {
-  readonly name: "chroma" | "opensearch" | "couchdb";
+  readonly name: PresetName;
   readonly title: string;
   /** The versions that the suite was run against, as beginnings: `1.5`. */
   readonly tested: readonly string[];

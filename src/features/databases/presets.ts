@@ -1,7 +1,8 @@
+import type { PresetName } from "../../core/config/schema.ts";
 import type { Preset } from "./preset.ts";
 import type { Suite } from "./suite.ts";
 
-type Load<One> = Readonly<Record<Preset["name"], () => Promise<One>>>;
+type Load<One> = Readonly<Record<PresetName, () => Promise<One>>>;
 
 const presets: Load<Preset> = {
   chroma: async () => (await import("./chroma.ts")).chroma,
@@ -16,10 +17,10 @@ const suites: Load<Suite> = {
 };
 
 /** Only the one that is used is loaded. */
-export function presetOf(name: Preset["name"]): Promise<Preset> {
+export function presetOf(name: PresetName): Promise<Preset> {
   return presets[name]();
 }
 
-export function suiteFor(name: Preset["name"]): Promise<Suite> {
+export function suiteFor(name: PresetName): Promise<Suite> {
   return suites[name]();
 }
