@@ -30,7 +30,7 @@ import type {
   InnerSelect,
   Item,
   Join,
-  Order,
+  Select,
   Source,
   Unit,
 } from "./tree.ts";
@@ -244,20 +244,7 @@ export const selectRules: MakeSchema = ({ level }) =>
       };
 
 /** The fields of a Select, an included table or a Select within another operation. */
-interface SelectFields {
-  readonly columns?: readonly string[];
-  readonly compute?: readonly Compute[];
-  readonly join?: Join | readonly Join[];
-  readonly group_by?: readonly string[];
-  readonly aggregate?: readonly Aggregate[];
-  readonly having?: Condition | null;
-  readonly distinct?: boolean;
-  readonly order_by?: Order | readonly Order[];
-  readonly after?: readonly unknown[];
-  readonly limit?: number;
-  readonly offset?: number;
-  readonly include?: readonly Include[];
-}
+type SelectFields = Partial<Select>;
 
 type Refuse = (code: QueryRefusalCode, problem: string, field?: string) => Error;
 

@@ -575,13 +575,15 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
   ): SelectTemplate<Kind> {
     const make = () => this.#makeTemplate(tables, query, isNested, sourceOf());
     const [table, ...others] = tables;
-    const { columns, distinct, aggregate, group_by, order_by, compute, include } = query;
+    // Left out: what is written into the statement each time. All else is part of the template.
+    const { database, from, join, where, having, limit, offset, after, compute, include, ...rest } =
+      query;
     const isCommon = compute === undefined && !isNestedSummary(query);
     const isOfOneTable = !isNested && others.length === 0;
     const { templates } = this.dialect;
     if (table === undefined || templates === undefined || !isOfOneTable || !isCommon) return make();
     const keys = include?.map(outerSide);
-    const shape = JSON.stringify({ columns, distinct, aggregate, group_by, order_by, keys });
+    const shape = JSON.stringify({ ...rest, keys });
     return templates.find(table, shape, make);
   }
 
