@@ -270,8 +270,8 @@ export function decideNarrowedQuery(
     for (const one of neededApprovals(access.database, used)) approvals.push(one);
     all.push(given);
   }
-  const isPending = approvals.length > 0 && context.isApproved !== true;
-  const reason = decisions.length === 0 ? "no_grant" : isPending ? "approval_required" : "allowed";
+  let reason: QueryDecision["reason"] = decisions.length === 0 ? "no_grant" : "allowed";
+  if (approvals.length > 0 && context.isApproved !== true) reason = "approval_required";
   return {
     allowed: reason === "allowed",
     reason,

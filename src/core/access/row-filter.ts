@@ -57,11 +57,11 @@ export function pinnedValues(
   spelling: ColumnSpelling,
 ): number | undefined {
   const counts = requiredTerms(where).flatMap(({ column: written, cmp, value }) => {
-    const values = cmp === "=" ? [value] : cmp === "IN" && Array.isArray(value) ? value : undefined;
-    const isPin =
-      isColumn(written, column, spelling) &&
-      values?.every((one) => typeof one === "string" || isWhole(one));
-    return isPin && values !== undefined ? [values.length] : [];
+    const isIn = cmp === "IN" && Array.isArray(value);
+    if ((cmp !== "=" && !isIn) || !isColumn(written, column, spelling)) return [];
+    const values = isIn ? value : [value];
+    const isPin = values.every((one) => typeof one === "string" || isWhole(one));
+    return isPin ? [values.length] : [];
   });
   return lowest(counts);
 }

@@ -25,8 +25,14 @@ import { emptySnapshot, type Snapshot } from "./snapshot.ts";
 
 /** Because of permissions or a lack of space. */
 const unwritableCodes = new Set([
-  ...["EROFS", "EACCES", "EPERM", "EBUSY"],
-  ...["ENOSPC", "EDQUOT", "EFBIG", "EIO"],
+  "EROFS",
+  "EACCES",
+  "EPERM",
+  "EBUSY",
+  "ENOSPC",
+  "EDQUOT",
+  "EFBIG",
+  "EIO",
 ]);
 /** The path is not a file: circular links, a socket, a path through a file. */
 const misplacedCodes = new Set(["ELOOP", "ENXIO", "ENOTDIR", "EISDIR", "ENAMETOOLONG"]);

@@ -37,7 +37,7 @@ export interface PredictedOutcome {
 }
 
 interface PredictionOptions {
-  readonly queries: Pick<QueryInterface, "grammar" | "isEngine">;
+  readonly queries: QueryInterface;
   readonly form: "keyed" | "op";
 }
 

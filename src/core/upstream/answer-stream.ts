@@ -232,7 +232,6 @@ export type OnComplete = (failure: Refusal | undefined, hasReceived: boolean) =>
 export interface StreamLimits {
   /** Until the final response's head, regardless of interim responses. */
   readonly responseTimeoutMs: number;
-  /** How long the client may read nothing of its response. */
   readonly clientTimeoutMs: number;
 }
 

@@ -79,7 +79,6 @@ export interface BackendOptions {
   readonly connectTimeoutMs: number;
   /** Until the response's head and between two parts of its body. */
   readonly responseTimeoutMs: number;
-  /** How long a client may read nothing of its response. */
   readonly clientTimeoutMs?: number;
   /** If empty, accepting a connection is enough. */
   readonly healthPath: string;

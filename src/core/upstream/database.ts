@@ -62,7 +62,6 @@ export interface ForwardedRequest extends Asked {
   /** With its query. */
   readonly path: string;
   readonly body: Buffer;
-  /** A request that only reads may be sent again if its connection breaks before a response. */
   readonly isRead: boolean;
 }
 
