@@ -213,14 +213,12 @@ t.test("pictures of the console", async (t) => {
     t.ok(picture.length < 100_000, `${name}.png: ${picture.length} bytes`);
     await context.close();
   };
-  await take("console-sign-in", "/sign-in", { storageState: { cookies: [], origins: [] } });
   await take("console-overview", "/overview", { viewport: { width: 1200, height: 1000 } });
   await take("console-access", "/access");
   await take("console-grant", "/access/entry?user=rita&database=support&table=customer_*");
   await take("console-approval", approval, { storageState: await signedInState("dave") });
   await take("console-audit", "/audit?table=tickets");
   await take("console-state", "/state");
-  await take("console-versions", "/state", { colorScheme: "dark" }, "Versions of users");
   await take("console-sessions", "/sessions");
   await take("console-phone", "/access/user?user=rita", phone);
 });
