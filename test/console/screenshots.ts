@@ -195,20 +195,11 @@ t.test("pictures of the console", async (t) => {
     return context.storageState();
   };
   const mara = await signedInState("mara");
-  const take = async (
-    name: string,
-    route: string,
-    options: BrowserContextOptions = {},
-    to = "",
-  ) => {
+  const take = async (name: string, route: string, options: BrowserContextOptions = {}) => {
     const still = { ...wide, reducedMotion: "reduce", storageState: mara } as const;
     const context = await browser.newContext({ ...still, ...options });
     const page = await context.newPage();
     await page.goto(`${url}${route}`);
-    if (to !== "") {
-      const heading = page.getByRole("heading", { name: to });
-      await heading.evaluate((at) => at.scrollIntoView());
-    }
     const picture = await page.screenshot({ path: path.join(images, `${name}.png`) });
     t.ok(picture.length < 100_000, `${name}.png: ${picture.length} bytes`);
     await context.close();
