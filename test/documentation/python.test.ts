@@ -18,7 +18,7 @@ function blocks(language: string): string[] {
   return Array.from(page.matchAll(fence), ([, code = ""]) => code);
 }
 
-const [client = "", start = "", failure = "", stream = "", session = ""] = blocks("python");
+const [client = "", start = "", failure = "", stream = ""] = blocks("python");
 const [setup = ""] = blocks("sh");
 const [createTable = ""] = blocks("json");
 const printed = blocks("console");
@@ -29,7 +29,6 @@ function missing(what: string, code: string): string | false {
 }
 
 const noPython = missing("python3", "");
-const noRequests = missing("Python's requests", "import requests");
 
 const gateway = await startGateway(t);
 const created = await gateway.query(createTable, await gateway.login());
@@ -66,10 +65,6 @@ t.test("the commands of the page make a user and a token", async (t) => {
 
 t.test("the client of the page prints what the page shows", { skip: noPython }, async (t) => {
   t.equal(await run(t, start + failure + stream), printed.slice(0, 3).join(""));
-});
-
-t.test("the session of requests prints what the page shows", { skip: noRequests }, async (t) => {
-  t.equal(await run(t, `${connect}from decimal import Decimal\n${session}`), printed[3]);
 });
 
 t.test("a stream that breaks between two chunks raises an error", { skip: noPython }, async (t) => {
