@@ -64,7 +64,7 @@ t.test("killed writers lose no acknowledged change", async (t) => {
   const file = accessFile(t, text);
   const acknowledged: string[] = [];
   let patienceMs = 40;
-  for (let round = 0; round < caseCount(12, 50); round += 1) {
+  for (let round = 0; round < caseCount(6, 50); round += 1) {
     const writers = ["a", "b", "c", "d"].map((letter) =>
       killWriter(file, `${letter}${round}`, patienceMs),
     );

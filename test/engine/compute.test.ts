@@ -346,7 +346,7 @@ overEach("generated Selects compute what the model computes", async (t, { ask })
   const seed = Math.floor(Math.random() * 2 ** 31);
   const choices = fc.array(fc.nat(), { minLength: 120, maxLength: 120 });
   let compared = 0;
-  const tables = fc.sample(table, { seed, numRuns: caseCount(4, 10) });
+  const tables = fc.sample(table, { seed, numRuns: caseCount(3, 10) });
   for (const [index, rows] of tables.entries()) {
     const from = `t${index}`;
     t.match(await ask(createTable(from, types)), { status: 200 });

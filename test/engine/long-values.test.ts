@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import t, { type Test } from "tap";
 import { guardReading } from "../../src/engine/remote/reading.ts";
-import { caseCount } from "../kit/nightly.ts";
+import { caseCount, nightly } from "../kit/nightly.ts";
 import { createTable, databaseFiles, freshEngine, insert, refusal, rowsAs } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
 import type { Scene } from "./over-each.ts";
@@ -98,7 +98,7 @@ t.test("a value that is too long fails its query alone (PostgreSQL)", async (t) 
   });
 });
 
-t.test("a value that is too long fails its query alone (MySQL)", async (t) => {
+t.test("a value that is too long fails its query alone (MySQL)", nightly, async (t) => {
   const { sql, ...scene } = await freshMysql(t);
   await sql(`set global max_allowed_packet = ${512 * MIB}`);
   await prove(t, scene, (bytes) =>

@@ -12,9 +12,9 @@ const databases = ["db-a", "db-b"] as const;
 type Database = (typeof databases)[number];
 
 const runs: Record<Kind["name"], number> = {
-  SQLite: caseCount(80, 600),
-  PostgreSQL: caseCount(25, 150),
-  MariaDB: caseCount(25, 150),
+  SQLite: caseCount(50, 600),
+  PostgreSQL: caseCount(15, 150),
+  MariaDB: caseCount(15, 150),
 };
 
 const id = { name: "id", type: "int", primary_key: true };

@@ -149,7 +149,7 @@ t.test("concurrent changes from API, commands and editors are all kept and in fo
     checkFile(t, gateway, writers);
     await checkGateway(t, gateway, root);
   });
-  await fc.assert(property, { numRuns: 10, endOnFailure: true });
+  await fc.assert(property, { numRuns: caseCount(4, 20), endOnFailure: true });
   t.ok(writers.comments.length > 0);
 });
 

@@ -7,7 +7,7 @@ import { openDescriptors } from "../kit/process-info.ts";
 import { insert, queryHeaders, select } from "../kit/queries.ts";
 import { RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
 
-const FAILURES = caseCount(2_000, 10_000);
+const FAILURES = caseCount(1_000, 10_000);
 const CLIENTS = 20;
 const HEAP_MARGIN_BYTES = 24 * 1024 * 1024;
 
