@@ -149,15 +149,6 @@ ${homeEntries(gateway, consoleUrl).map(([address, purpose, isPage]) => {
   exchange.response.end(exchange.request.method === "HEAD" ? undefined : bytes);
 }
 
-/** The page for browsers at the gateway's URL. */
-function homePage(consoleUrl: () => string | undefined): Endpoint {
-  return {
-    authentication: "public",
-    isQuiet: true,
-    handle: (gateway, exchange) => sendHome(gateway, exchange, consoleUrl()),
-  };
-}
-
 export function createRoutes(features: Features): Routes {
   return {
     routerOf: (configuration) =>
@@ -165,6 +156,10 @@ export function createRoutes(features: Features): Routes {
         routeTable(configuration, features),
         features.preset?.router(configuration) ?? configuredRouter(configuration),
       ),
-    home: homePage(() => features.consoleUrl),
+    home: {
+      authentication: "public",
+      isQuiet: true,
+      handle: (gateway, exchange) => sendHome(gateway, exchange, features.consoleUrl),
+    },
   };
 }

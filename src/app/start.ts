@@ -62,7 +62,7 @@ export type OpenConsole = (
   stack: AsyncDisposableStack,
 ) => Promise<string | undefined>;
 
-export interface StartGatewayOptions extends MemberOptions {
+interface StartGatewayOptions extends MemberOptions {
   /** The console uses the gateway, so the gateway is given it and loads it on demand. */
   readonly loadConsole: () => Promise<{ readonly openConsole: OpenConsole }>;
 }

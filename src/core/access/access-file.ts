@@ -14,7 +14,7 @@ import {
 import { emptySnapshot } from "./snapshot.ts";
 import { changeAccessFile } from "./write.ts";
 
-export interface AccessFileOptions extends ReadOptions {
+interface AccessFileOptions extends ReadOptions {
   /** True if only others may change the file. */
   readonly isReadOnly?: boolean;
   /** Makes the other processes reload the file, and resolves when they have. */

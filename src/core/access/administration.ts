@@ -279,7 +279,7 @@ export function requireManager(snapshot: Snapshot, actor: Subject): void {
   if (!mayUseAnywhere(snapshot, actor, "GRANT")) throw new Refusal("role_insufficient");
 }
 
-export interface GroupView {
+interface GroupView {
   readonly name: string;
   /** Absent for a group of an issuer. */
   readonly members?: readonly string[];

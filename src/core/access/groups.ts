@@ -55,10 +55,6 @@ function callerGroups(snapshot: Snapshot, { username, groups = [] }: Caller): re
   return local.length === 0 ? groups : [...local, ...groups];
 }
 
-function isInGroup(snapshot: Snapshot, { username, groups }: Caller, group: string) {
-  return groups?.includes(group) === true || localGroupsOf(snapshot, username).includes(group);
-}
-
 /** A caller with the entries of this holder, to ask what a user or a group alone may do. */
 export function callerFor(holder: Holder): Caller {
   return { username: holderText(holder) };
@@ -68,7 +64,7 @@ export function callerFor(holder: Holder): Caller {
 export function isMeant(snapshot: Snapshot, caller: Caller, holder: Holder): boolean {
   if (holder === userHolder(caller.username)) return true;
   const group = groupOf(holder);
-  return group !== undefined && isInGroup(snapshot, caller, group);
+  return group !== undefined && callerGroups(snapshot, caller).includes(group);
 }
 
 interface Merged {

@@ -503,7 +503,7 @@ export function readGrant(value: unknown, index: number, report: Report): Grant 
   return undefined;
 }
 
-export interface ReadRecords {
+interface ReadRecords {
   readonly users: readonly (User | undefined)[];
   readonly groups: readonly (Group | undefined)[];
   readonly grants: readonly (Grant | undefined)[];

@@ -239,7 +239,7 @@ function checkPins(
 }
 
 /** An operation within another one, with its tables. */
-export interface NestedTables {
+interface NestedTables {
   readonly node: OperationNode;
   readonly tables: readonly TableRight[];
 }

@@ -12,7 +12,7 @@ export interface Call<Ask, Answer> {
   readonly answer: Answer;
 }
 
-export type Calls = Readonly<Record<string, Call<unknown, unknown>>>;
+type Calls = Readonly<Record<string, Call<unknown, unknown>>>;
 
 export type NoCalls = Record<never, never>;
 

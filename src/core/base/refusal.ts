@@ -172,7 +172,7 @@ export interface RefusedToken {
   readonly cause?: string | undefined;
 }
 
-export interface RefusalOptions {
+interface RefusalOptions {
   /** Replaces the table's message by a more specific one. */
   message?: string;
   detail?: string;

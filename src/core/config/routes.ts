@@ -4,7 +4,7 @@ import { isPermissionClass, permissionClasses } from "../query/permissions.ts";
 import { flag, headerName, key, live, refuse, seconds, text } from "./kinds.ts";
 
 /** First segments of the gateway's own paths, if `server.base_path` does not move them. */
-export const ownSegments: readonly string[] = [
+const ownSegments: readonly string[] = [
   "api",
   "healthz",
   "login",

@@ -50,11 +50,6 @@ export const LONGEST_TOKEN_SECONDS = 31_622_400;
 /** Argon2 needs this many KiB for every lane (RFC 9106, section 3.1). */
 const KIB_PER_LANE = 8;
 
-/** True for `header:` and the name of a header that may carry a token. */
-function isTokenHeader(text: string): boolean {
-  return text.startsWith("header:") && isForwardableHeader(text.slice("header:".length));
-}
-
 const databaseName = text(plainNameRule, wholePlainName);
 const tokenClaim = text("1 to 255 visible ASCII characters", /^[!-~]{1,255}$/);
 
@@ -107,7 +102,9 @@ const auth = section("Tokens, passwords, and the files that control access.", {
       .array(
         text(
           '"bearer", "basic", "apikey", or "header:" and a header name that is not hop-by-hop, no credential, and not set by the gateway itself',
-          (one) => /^(?:bearer|basic|apikey)$/.test(one) || isTokenHeader(one),
+          (one) =>
+            /^(?:bearer|basic|apikey)$/.test(one) ||
+            (one.startsWith("header:") && isForwardableHeader(one.slice("header:".length))),
         ),
       )
       .min(1)

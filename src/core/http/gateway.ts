@@ -48,7 +48,7 @@ export interface Condition {
 }
 
 /** The lease of a process that decides by a state shared with others. */
-export interface Lease extends StoreMetrics {
+interface Lease extends StoreMetrics {
   readonly isFresh: boolean;
   /** @throws Refusal `store_unreachable` */
   requireFresh(): void;

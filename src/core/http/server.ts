@@ -73,7 +73,7 @@ function requireOneCredential({ configuration }: Gateway, { request }: Exchange)
  *
  * @throws Refusal if the endpoint requires a credential and there is no valid one
  */
-export function authenticateCaller(
+function authenticateCaller(
   gateway: Gateway,
   { authentication }: Endpoint,
   exchange: Exchange,

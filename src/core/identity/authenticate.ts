@@ -76,10 +76,6 @@ function describeForms(accept: readonly string[]): string {
   return accept.map((one) => forms[one] ?? `the header ${one.slice("header:".length)}`).join(", ");
 }
 
-function isBearerOnly(accept: readonly string[]): boolean {
-  return accept.length === 1 && accept[0] === "bearer";
-}
-
 /**
  * Reads the one credential of a request.
  *
@@ -91,7 +87,8 @@ export function readCredential(
   accept: readonly string[],
 ): Credential {
   const { authorization } = headers;
-  if (isBearerOnly(accept)) return { token: readBearerToken(authorization) };
+  if (accept.length === 1 && accept[0] === "bearer")
+    return { token: readBearerToken(authorization) };
   if (authorization === undefined) {
     const name = tokenHeaders(accept).find((one) => headers[one] !== undefined);
     if (name !== undefined) return { token: requireTokenForm(String(headers[name])) };

@@ -7,7 +7,7 @@ import type { TokenClaims } from "./token.ts";
  * of the password.
  * It names all by which the sign-in can end, so that a check reads nothing but revocations.
  */
-export interface SignInId {
+interface SignInId {
   readonly id: string;
   /** Epoch seconds at which the sign-in ends. */
   readonly until: number;

@@ -173,7 +173,7 @@ export async function openTokenInventory(
 }
 
 /** What decides whether an issued token is still accepted. */
-export interface TokenConditions {
+interface TokenConditions {
   readonly snapshot: Snapshot;
   readonly revocations: Pick<Revocations, "isRevoked">;
   readonly hasKey: (kid: string) => boolean;

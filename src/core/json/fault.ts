@@ -9,7 +9,7 @@ export const jsonFaults = {
   invalid_value: "A value has the right type but is not allowed here.",
   wrong_type: "A value has a type that the grammar does not allow here.",
 } as const satisfies Record<string, string>;
-export type JsonFaultCode = keyof typeof jsonFaults;
+type JsonFaultCode = keyof typeof jsonFaults;
 
 /** Faults of bytes that are not JSON at all (RFC 8259). */
 const syntaxFaults: ReadonlySet<JsonFaultCode> = new Set<JsonFaultCode>([

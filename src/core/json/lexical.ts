@@ -113,7 +113,7 @@ function codeUnitEnd(bytes: Buffer, position: number): number {
     unit <= 0xdbff &&
     bytes[next] === BACKSLASH &&
     bytes[next + 1] === LETTER_U &&
-    isLowSurrogate(codeUnit(bytes, next));
+    (codeUnit(bytes, next) & 0xfc00) === 0xdc00;
   if (paired) return next + 6;
   const problem =
     "half of a surrogate pair is escaped; a high half must be followed by its low half";
@@ -180,10 +180,6 @@ export function literalEnd(bytes: Buffer, start: number): number {
     bytes[start + 4] === LETTER_E;
   if (isFalse) return start + 5;
   throw new JsonFault("invalid_json", "a word is not true, false or null", start);
-}
-
-function isLowSurrogate(unit: number): boolean {
-  return unit >= 0xdc00 && unit <= 0xdfff;
 }
 
 export function spaceEnd(bytes: Buffer, start: number): number {

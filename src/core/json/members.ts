@@ -3,7 +3,7 @@ import { JsonFault } from "./fault.ts";
 import { type Mode, SKIPPED, STRIDE, Tape, UNIQUE } from "./tape.ts";
 
 /** The members of a JSON object, each with the bytes of its value as sent. */
-export type Members = ReadonlyMap<string, Buffer>;
+type Members = ReadonlyMap<string, Buffer>;
 
 const BYTES_PER_STEP = 32 * 1024;
 

@@ -63,6 +63,7 @@ const operation = z.strictObject({
   shape: z.string().optional(),
 });
 
+const asked = z.array(operation.pick({ operation: true, database: true, tables: true }));
 const cause = optionalText(
   "A sentence, where a document or an answer of the identity provider is at fault.",
 );
@@ -210,9 +211,7 @@ const approvalLine = z
     user: text("The requesting user."),
     via: z.enum(["query", "mcp"]).describe("How the query arrived."),
     client: optionalText("OAuth client of the request."),
-    operations: z
-      .array(operation.pick({ operation: true, database: true, tables: true }))
-      .describe("The first 16 operations."),
+    operations: asked.describe("The first 16 operations."),
     operationCount: z.number().describe("Number of operations."),
     requestId: optionalText("Request that created or used the approval."),
     author: author.optional(),
@@ -236,9 +235,7 @@ const approvalShownLine = z
     approval: text("Id of the approval."),
     user: text("The approver who was shown the rows."),
     requester: text("The requesting user."),
-    operations: z
-      .array(operation.pick({ operation: true, database: true, tables: true }))
-      .describe("The operation."),
+    operations: asked.describe("The operation."),
     operationCount: z.number().describe("Number of operations."),
     tables: z.array(z.string()).describe("The tables whose rows were shown."),
     rows: z.number().describe("Number of rows that were shown."),

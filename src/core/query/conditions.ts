@@ -162,7 +162,7 @@ export function requiredTerms(where: Condition | null | undefined): readonly Ter
   return terms.filter((term): term is Term => "value" in term);
 }
 
-export interface ConditionKinds {
+interface ConditionKinds {
   /** A condition that is not null. */
   readonly condition: Kind<Condition>;
   readonly where: Kind<Condition | null>;

@@ -10,7 +10,7 @@ import type { PermissionClass } from "./permissions.ts";
 
 type ConfigurablePermission = "SELECT" | "INSERT" | "UPDATE" | "DELETE" | "CREATE" | "DROP";
 
-export interface GrammarOptions {
+interface GrammarOptions {
   /** Fields that every operation accepts in addition, with any JSON value whose keys are unique. */
   readonly extraFields: readonly string[];
   readonly operations: Readonly<Record<string, ConfigurablePermission>>;

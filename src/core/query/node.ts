@@ -35,10 +35,10 @@ export type Position =
   | "references";
 
 /** Columns by position, each as `*`, `column` or `table.column`. */
-export type ColumnUses = ReadonlyMap<Position, ReadonlySet<string>>;
+type ColumnUses = ReadonlyMap<Position, ReadonlySet<string>>;
 
 /** A column where the query names it. */
-export interface Use {
+interface Use {
   readonly position: Position;
   readonly column: string;
   /** The operator, and what it compares with if that is no value. */
@@ -49,7 +49,7 @@ export interface Use {
 export type Nesting = "select" | "exists" | "from" | "include";
 
 /** Byte offsets in a body. `end` is exclusive. */
-export interface ByteRange {
+interface ByteRange {
   readonly start: number;
   readonly end: number;
 }
@@ -62,7 +62,7 @@ interface Source {
   readonly name: string;
 }
 
-export interface Joined extends Source {
+interface Joined extends Source {
   readonly table: string;
   readonly type: string;
 }

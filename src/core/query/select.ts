@@ -51,7 +51,7 @@ import {
   tableName,
 } from "./values.ts";
 
-export const MOST_COMPUTED = 32;
+const MOST_COMPUTED = 32;
 const MOST_ITEMS = 8;
 const MOST_DIGITS = 12;
 
@@ -145,7 +145,7 @@ const dependent = ["of", "unit", "digits", "path", "when", "then", "else"] as co
 const digitsWord = new Word("digits");
 
 /** The kind of a name that a Select computes. */
-export function computeKind(condition: Kind<Condition>): Kind<Compute> {
+function computeKind(condition: Kind<Condition>): Kind<Compute> {
   const fields = {
     as: required(newName),
     fn: required(oneOf(functions)),

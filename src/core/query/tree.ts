@@ -14,7 +14,7 @@ export type Row = Record<string, CellValue>;
 
 export type Literal = null | boolean | number | bigint | string;
 
-export type Ordering = "=" | "!=" | ">" | "<" | ">=" | "<=";
+type Ordering = "=" | "!=" | ">" | "<" | ">=" | "<=";
 export type ComparisonWord = Ordering | "LIKE" | "ILIKE" | "IN" | "NOT IN" | "BETWEEN";
 
 /** A comparison with a value. */
@@ -241,10 +241,7 @@ export interface OperationFields {
 export type OperationName = keyof OperationFields;
 
 /** Operations that may be in a Batch. */
-export type TableOperationName = Exclude<
-  OperationName,
-  "Preview" | "CreateDatabase" | "DropDatabase"
->;
+type TableOperationName = Exclude<OperationName, "Preview" | "CreateDatabase" | "DropDatabase">;
 
 /** Operations that return rows and change nothing. */
 export type ReadingName = "Select";

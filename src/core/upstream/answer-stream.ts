@@ -54,17 +54,20 @@ export interface AnswerSink {
   fail(error: unknown): void;
 }
 
+/**
+ * Selects headers of an answer, alternating names and values.
+ *
+ * @throws Refusal if the answer may not be passed on
+ */
+export type SelectHeaders = (status: number, rawHeaders: readonly string[]) => readonly string[];
+
 interface ClientAnswerOptions {
   readonly response: ServerResponse;
   /** Alternating names and values. */
   readonly answerHeaders: readonly string[];
   readonly receive?: AnswerSink["receive"];
-  /**
-   * Selects headers of the answer, alternating names and values. Absent if all may pass.
-   *
-   * @throws Refusal if the answer may not be passed on
-   */
-  readonly selectHeaders?: (status: number, rawHeaders: readonly string[]) => readonly string[];
+  /** Absent if all may pass. */
+  readonly selectHeaders?: SelectHeaders;
   /**
    * Called if there is no response and none has begun: with Refusal `upstream_unreachable`,
    * `upstream_broken`, `upstream_timeout` or `upstream_overloaded`.

@@ -110,7 +110,7 @@ function lengthField(request: UpstreamRequest): string {
  * over. It returns when a check passes. A single backend is never ejected because there is nothing
  * to fail over to.
  */
-export class Backend implements Candidate, DatabaseTarget {
+class Backend implements Candidate, DatabaseTarget {
   readonly name: string;
   /** Queries wait here rather than in the pool, so no user waits for another user's flood. */
   readonly limiter: FairQueue;

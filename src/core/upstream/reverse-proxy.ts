@@ -5,6 +5,7 @@ import { pipeline, Readable } from "node:stream";
 import { createProxyServer } from "http-proxy-3";
 import { http } from "../base/node-http.ts";
 import { Refusal } from "../base/refusal.ts";
+import type { SelectHeaders } from "./answer-stream.ts";
 import { answerHeaders } from "./headers.ts";
 import {
   isContradictory,
@@ -24,12 +25,8 @@ export interface StreamForward {
    */
   readonly headers: NodeJS.Dict<string | string[]>;
   readonly answerHeaders: readonly string[];
-  /**
-   * Selects headers of the answer, alternating names and values. Absent if all may pass.
-   *
-   * @throws Refusal if the answer may not be passed on
-   */
-  readonly selectHeaders?: (status: number, rawHeaders: readonly string[]) => readonly string[];
+  /** Absent if all may pass. */
+  readonly selectHeaders?: SelectHeaders;
   /** Read instead of the request. Its errors end the stream. */
   readonly body?: Readable;
   /** True for an answer that may be silent for any time. */

@@ -39,7 +39,7 @@ export const tableList = z.object({ data: tables });
 export const tableDescription = z.object({ data: table });
 const unavailable = z.object({ code: z.literal("database_unavailable") });
 
-export type TableList = Readonly<z.output<typeof tables>>;
+type TableList = Readonly<z.output<typeof tables>>;
 
 /** Properties other than the columns are present only if they apply. */
 export type TableDescription = Readonly<z.output<typeof table>>;

@@ -17,7 +17,7 @@ const LAST_TRIES_MS = 2000;
 
 type Hook = NonNullable<Configuration["approvals"]["notify"]>;
 
-export interface Notifier {
+interface Notifier {
   /** Posts one notification, in the background, of an approval that `find` reads. */
   notify(id: string, find: () => Promise<Approval | undefined>): void;
   close(): Promise<void>;

@@ -44,7 +44,7 @@ export async function previewQuery(
   }
   const preview = Buffer.concat([Buffer.from('{"Preview":'), body, Buffer.from("}")]);
   try {
-    const query = await readQuery(preview, grammar);
+    const query = await runCooperatively(readInSteps(preview, grammar));
     const context = { via, client, now: Date.now(), isEngine: true, isApproved: true };
     const subject = { username, tokenDatabase: EVERY_DATABASE };
     const decided = decideQuery(snapshot, subject, query, context);
@@ -64,10 +64,6 @@ export async function previewQuery(
     if (error instanceof QueryRefused) return { reason: error.message };
     throw error;
   }
-}
-
-function readQuery(body: Buffer, grammar: Grammar): Promise<Query> {
-  return runCooperatively(readInSteps(body, grammar));
 }
 
 function* readInSteps(body: Buffer, grammar: Grammar): Steps<Query> {

@@ -16,7 +16,7 @@ import type { SessionRegister, StreamRegister } from "./proxy/sessions.ts";
 import type { McpEndpoint } from "./routes.ts";
 
 /** Parts of the gateway besides its core that the endpoint needs. */
-export interface McpParts {
+interface McpParts {
   readonly schema: SchemaSource<Exchange>;
   readonly issuers: Issuers | undefined;
   readonly signIns: SignIns | undefined;

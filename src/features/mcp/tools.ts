@@ -236,10 +236,6 @@ const countName = "_gatehouse_count";
 const groupCountName = "count";
 const largestFirst = Buffer.from(`{"column":"${groupCountName}","direction":"DESC"}`);
 
-function countAs(name: string): Buffer {
-  return Buffer.from(`[{"fn":"count","as":"${name}"}]`);
-}
-
 function createQueryTools(
   gateway: Gateway,
   schema: SchemaSource<Exchange>,
@@ -248,7 +244,8 @@ function createQueryTools(
   const count = async (args: Map<string, Buffer>, ask: Ask, exchange: Exchange) => {
     const { row_limit: rowLimit, result_bytes: bytes } = gateway.configuration.mcp;
     const isGrouped = args.has("group_by") || args.has("having");
-    args.set("aggregate", countAs(isGrouped ? groupCountName : countName));
+    const as = isGrouped ? groupCountName : countName;
+    args.set("aggregate", Buffer.from(`[{"fn":"count","as":"${as}"}]`));
     if (!isGrouped) return countResult(await ask("Select", writeMembers(args)), countName);
     args.set("order_by", largestFirst);
     const database = plainNameIn(args.get("database")) ?? "";

@@ -26,7 +26,7 @@ function isInteger(value: unknown): value is { integer: string } {
 }
 
 /** Reads what `writeExact` has written (log.ts). */
-export function parseExact(text: string): unknown {
+function parseExact(text: string): unknown {
   if (!text.includes('"integer"')) return JSON.parse(text);
   return JSON.parse(text, (_key, member: unknown) =>
     isInteger(member) ? BigInt(member.integer) : member,

@@ -27,7 +27,7 @@ interface Draft {
 }
 
 /** A transaction with the exclusive right to write. */
-export interface Turn {
+interface Turn {
   readonly query: Query;
   readonly version: number;
   append(draft: Draft): Promise<void>;

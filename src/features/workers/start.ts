@@ -277,7 +277,7 @@ class Supervisor {
 
 const METRICS_TIMEOUT_MS = 2000;
 
-export interface WorkersOptions extends StartOptions {
+interface WorkersOptions extends StartOptions {
   readonly count: number;
   readonly output: DestinationStream;
 }

@@ -4,7 +4,7 @@ import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
 import { giveToDirectoryOwner } from "./guarded.ts";
 
-export interface LockOptions {
+interface LockOptions {
   /** Also grant the lock on a full disk, for a holder that can still read. */
   readonly mayBeFull?: boolean;
   /** Milliseconds to wait for another holder; default ten seconds. */

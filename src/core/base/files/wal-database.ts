@@ -8,10 +8,6 @@ const RETRY_MS = 5;
 /** SQLite's primary result codes for a disk without room. */
 const noRoom = new Set([10, 13]);
 
-function isDiskFull(error: unknown): boolean {
-  return noRoom.has(resultCode(error) ?? 0);
-}
-
 function openIn(file: string, mode: "NORMAL" | "EXCLUSIVE", timeout: number): DatabaseSync {
   const deadline = performance.now() + timeout;
   for (;;) {
@@ -46,7 +42,7 @@ export function openWalDatabase(file: string, timeout: number): DatabaseSync {
     try {
       return openIn(file, "NORMAL", timeout);
     } catch (error) {
-      if (!isDiskFull(error)) throw error;
+      if (!noRoom.has(resultCode(error) ?? 0)) throw error;
       return openIn(file, "EXCLUSIVE", timeout);
     }
   } catch (cause) {

@@ -34,7 +34,7 @@ function watchDirectory(directory: string, onReport: () => void) {
     .on("error", () => {});
 }
 
-export interface FileWatch {
+interface FileWatch {
   /**
    * Records the current state as seen; for a caller that is about to read the file without having
    * been notified. Otherwise a file that is created, read and deleted at once would look unchanged.

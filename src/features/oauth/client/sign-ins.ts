@@ -215,7 +215,7 @@ interface SignInOptions {
   readonly log: Log;
 }
 
-export interface FinishedSignIn {
+interface FinishedSignIn {
   /** Where the browser goes, as it was given to `begin`. */
   readonly next: string;
   readonly maxAge: number | undefined;

@@ -6,7 +6,7 @@ import { isLocalRedirect } from "./client-documents.ts";
 import type { Consent } from "./connections.ts";
 import type { ConfiguredClient } from "./options.ts";
 
-export type KnownClient = ReturnType<typeof describeClient>;
+type KnownClient = ReturnType<typeof describeClient>;
 
 export function describeClient(
   { clients }: { readonly clients: readonly ConfiguredClient[] },

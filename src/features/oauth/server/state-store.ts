@@ -1,7 +1,7 @@
 import type { KeyStore } from "../../../core/identity/key-store.ts";
 
 /** A stored record. `consumed` is the epoch second of its first use. */
-export interface StoredRecord {
+interface StoredRecord {
   readonly payload: string;
   readonly consumed: number | undefined;
 }
