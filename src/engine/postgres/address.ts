@@ -50,6 +50,23 @@ export function parseAddress(url: string, name = "upstream.url"): ServerAddress 
   };
 }
 
+/** Options of `pg` for a connection to one of the server's databases. */
+export function clientOptions(address: ServerAddress, database: string, timeoutMs: number) {
+  const { host, port, user, ssl, connectTimeoutMs = timeoutMs, applicationName } = address;
+  return {
+    host,
+    port,
+    user,
+    database,
+    ssl,
+    password: () => address.password(database),
+    connectionTimeoutMillis: connectTimeoutMs,
+    keepAlive: true,
+    application_name: applicationName,
+    fallback_application_name: "gatehouse",
+  };
+}
+
 const parameters = [
   "host",
   "port",

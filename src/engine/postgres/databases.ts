@@ -10,7 +10,7 @@ import { databaseNotFound, refused } from "../remote/failures.ts";
 import type { KnownTables } from "../remote/known-tables.ts";
 import { guardReading } from "../remote/reading.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { PasswordMissing, type ServerAddress } from "./address.ts";
+import { clientOptions, PasswordMissing, type ServerAddress } from "./address.ts";
 import type { PostgresTable } from "./kinds.ts";
 import { cancelKey, PostgresSession, type TextRow } from "./session.ts";
 
@@ -51,19 +51,10 @@ export class PostgresConnection implements Connection<PostgresSession> {
     database: string,
     { tables, timeLimit }: SessionOptions,
   ): Promise<PostgresConnection> {
-    const { host, port, user, ssl, connectTimeoutMs = CONNECT_TIMEOUT_MS } = address;
+    const options = clientOptions(address, database, CONNECT_TIMEOUT_MS);
     const socket = new Socket();
     const client = new Client({
-      host,
-      port,
-      user,
-      database,
-      ssl,
-      password: () => address.password(database),
-      connectionTimeoutMillis: connectTimeoutMs,
-      keepAlive: true,
-      application_name: address.applicationName,
-      fallback_application_name: "gatehouse",
+      ...options,
       stream: () => socket,
       pipeline: true,
       // Values stay text, so that no digit is lost.
@@ -72,12 +63,12 @@ export class PostgresConnection implements Connection<PostgresSession> {
     const session = new PostgresSession(client, tables, timeLimit);
     const connection = new PostgresConnection(address, client, session);
     let timer: NodeJS.Timeout | undefined;
-    client.connection.once(ssl === false ? "connect" : "sslconnect", () => {
+    client.connection.once(address.ssl === false ? "connect" : "sslconnect", () => {
       guardReading(client.connection.stream, framing, session);
     });
     try {
       await client.connect();
-      timer = setTimeout(() => socket.destroy(), connectTimeoutMs);
+      timer = setTimeout(() => socket.destroy(), options.connectionTimeoutMillis);
       await session.open();
       return connection;
     } catch (error) {

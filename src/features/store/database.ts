@@ -1,7 +1,7 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { Client, DatabaseError, Pool, type PoolClient, types } from "pg";
 import { Refusal } from "../../core/base/refusal.ts";
-import { parseAddress, type ServerAddress } from "../../engine/postgres/address.ts";
+import { clientOptions, parseAddress, type ServerAddress } from "../../engine/postgres/address.ts";
 
 /** Connections per process, for polls, reads and the one write in progress. */
 const MAX_CONNECTIONS = 6;
@@ -64,21 +64,9 @@ function unreachable(cause: unknown): Refusal {
   return new Refusal("store_unreachable", { detail: failureDetail(cause), cause });
 }
 
-function connectionSettings(address: ServerAddress) {
-  const { host, port, user, database, ssl, connectTimeoutMs = CONNECT_TIMEOUT_MS } = address;
-  return {
-    host,
-    port,
-    user,
-    database,
-    ssl,
-    password: () => address.password(database),
-    connectionTimeoutMillis: connectTimeoutMs,
-    keepAlive: true,
-    application_name: address.applicationName,
-    fallback_application_name: "gatehouse",
-    types: { getTypeParser },
-  };
+function settings(address: ServerAddress) {
+  const options = clientOptions(address, address.database, CONNECT_TIMEOUT_MS);
+  return { ...options, types: { getTypeParser } };
 }
 
 const RECONNECT_MS = 1000;
@@ -88,7 +76,7 @@ function listen(address: ServerAddress, onNotice: () => void): { close(): Promis
   const { signal } = closing;
 
   async function once(): Promise<void> {
-    const client = new Client(connectionSettings(address));
+    const client = new Client(settings(address));
     const ended = new Promise((resolve) => client.once("end", resolve));
     const end = () => void client.end().catch(() => {});
     client.on("error", () => {});
@@ -141,7 +129,7 @@ function queryOn(client: Pool | PoolClient): Query {
 export function openDatabase(url: string) {
   const address = parseAddress(url, "store.url");
   const pool = new Pool({
-    ...connectionSettings(address),
+    ...settings(address),
     max: MAX_CONNECTIONS,
     idleTimeoutMillis: IDLE_TIMEOUT_MS,
     allowExitOnIdle: true,
