@@ -1,5 +1,9 @@
-import type { Answer } from "./kit.ts";
-import { overEach } from "./over-each.ts";
+import { DatabaseSync } from "node:sqlite";
+import t, { type Test } from "tap";
+import { type Answer, freshEngine } from "./kit.ts";
+import { freshMysql } from "./mysql/kit.ts";
+import { overEach, type Scene } from "./over-each.ts";
+import { freshPostgres } from "./postgres/kit.ts";
 
 const database = "main";
 const place = (table: string) => ({ database, table });
@@ -55,4 +59,62 @@ overEach("an error of a constraint says which one, without values", async (t, { 
     { Insert: { ...place("owners"), values: [{ id: 7001 }] } },
   ];
   t.match(constraintOf(await ask({ Batch: batch })), { kind: "unique", table: "owners" });
+});
+
+/** Of a table that the database's owner has made: CreateTable has no check constraints. */
+const checked = `(id int primary key, amount int, fee int check (fee < 100),
+  constraint positive check (amount > 0), constraint ordered check (fee < amount))`;
+
+async function testChecks(t: Test, { ask }: Scene): Promise<void> {
+  const at = place("bills");
+  const where = { column: "id", cmp: "=", value: 1 };
+  const insert = (row: object) => ({ Insert: { ...at, values: [row] } });
+  t.match(await ask(insert({ id: 1, amount: 7001 })), { status: 200 });
+  t.match(await ask(insert({ id: 2, amount: null })), { status: 200 }, "null breaks no check");
+  const upsert = { values: [{ id: 1, amount: -7002 }], on_conflict: ["id"], update: ["amount"] };
+  const broken: Record<string, readonly object[]> = {
+    positive: [
+      insert({ id: 3, amount: -7003 }),
+      { Update: { ...at, set: { amount: -7003 }, where } },
+      { Update: { ...at, add: { amount: -7003 }, where } },
+      { Upsert: { ...at, ...upsert } },
+      { Preview: insert({ id: 3, amount: -7003 }) },
+      { Batch: [insert({ id: 3, amount: 1 }), insert({ id: 4, amount: -7003 })] },
+    ],
+    ordered: [insert({ id: 3, amount: 8, fee: 9 })],
+  };
+  for (const [name, queries] of Object.entries(broken)) {
+    for (const query of queries) {
+      const { status, body, text } = await ask(query);
+      t.match({ status, code: body.code }, { status: 409, code: "constraint_violation" }, text);
+      t.match(body.constraint, { kind: "check", name, table: "bills" }, text);
+      t.match(body.message, name);
+      t.notMatch(text, /700\d/, "no value");
+    }
+  }
+  const { body } = await ask(insert({ id: 3, amount: 8000, fee: 7999 }));
+  t.match(body.constraint, { kind: "check", table: "bills" }, "one without a name");
+  t.notMatch(JSON.stringify(body), /7999/);
+  const left = await ask({ Select: { ...{ database, from: "bills", columns: ["id"] } } });
+  t.match(left.body.data, { length: 2 }, "nothing of a Batch stays");
+}
+
+t.test("an error of a check names the constraint (SQLite)", async (t) => {
+  const scene = await freshEngine(t);
+  const file = new DatabaseSync(`${scene.directory}/data/main.sqlite`);
+  file.exec(`create table bills ${checked}`);
+  file.close();
+  await testChecks(t, scene);
+});
+
+t.test("an error of a check names the constraint (PostgreSQL)", async (t) => {
+  const scene = await freshPostgres(t);
+  await scene.sql(`create table main.bills ${checked}`);
+  await testChecks(t, scene);
+});
+
+t.test("an error of a check names the constraint (MySQL)", async (t) => {
+  const scene = await freshMysql(t);
+  await scene.sql(`create table main.bills ${checked}`);
+  await testChecks(t, scene);
 });
