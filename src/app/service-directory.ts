@@ -41,7 +41,8 @@ export function passwordFileOf({ serviceDirectory }: { readonly serviceDirectory
   return path.join(serviceDirectory, "initial_admin_password");
 }
 
-async function makeServiceDirectory(directory: string): Promise<void> {
+/** Creates the service directory if it is missing, for its owner only. */
+export async function makeServiceDirectory(directory: string): Promise<void> {
   const isNew = (await mkdir(directory, { recursive: true })) !== undefined;
   if (isNew) await chmod(directory, 0o700);
 }

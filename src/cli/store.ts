@@ -2,7 +2,12 @@ import { existsSync, realpathSync } from "node:fs";
 import { mkdir, readFile, rename, rm } from "node:fs/promises";
 import path from "node:path";
 import type { Command } from "commander";
-import { ADMINISTRATOR, passwordFileOf, randomPassword } from "../app/service-directory.ts";
+import {
+  ADMINISTRATOR,
+  makeServiceDirectory,
+  passwordFileOf,
+  randomPassword,
+} from "../app/service-directory.ts";
 import { administratorGrant, planAddUser } from "../core/access/administration.ts";
 import { unrestrictedGrant } from "../core/access/entries.ts";
 import { userHolder } from "../core/access/holder.ts";
@@ -82,6 +87,8 @@ async function init(options: CommonOptions & { admin?: string }): Promise<void> 
   if (!isUsername(admin)) throw new Refusal("invalid_username");
   const { key_file: keyFile, access } = configuration.store;
   const database = connectStore(configuration);
+  // The password of the administrator is written there at the end.
+  await makeServiceDirectory(loaded.serviceDirectory);
   let migrations: number;
   let hasCreatedKeyFile: boolean;
   try {

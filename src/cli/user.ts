@@ -1,7 +1,7 @@
 import { existsSync } from "node:fs";
-import { mkdir } from "node:fs/promises";
 import { type Command, InvalidArgumentError } from "commander";
 import { dataDirectoryOf } from "../app/own-engine.ts";
+import { makeServiceDirectory } from "../app/service-directory.ts";
 import type { Plan } from "../core/access/access-rules.ts";
 import { administratorGrant, planAddUser } from "../core/access/administration.ts";
 import { readAttribute, viewAttributes, viewUser } from "../core/access/entry-view.ts";
@@ -109,7 +109,7 @@ async function addUser(username: string, options: UserOptions): Promise<void> {
   const grant = isAdmin ? administratorGrant : undefined;
   const plan: Plan = (current) => planAddUser(current, "operator", user, grant);
   const changes = isFirst ? plan(emptySnapshot) : [];
-  if (isFirst) await mkdir(loaded.serviceDirectory, { recursive: true, mode: 0o700 });
+  if (isFirst) await makeServiceDirectory(loaded.serviceDirectory);
   const made = isFirst ? await createAccessFile(file, changes) : undefined;
   if (made === undefined) await changeAccess(loaded, { holder: userHolder(username) }, plan);
   else await noteChanges(loaded, describeChanges(changes), made.version);

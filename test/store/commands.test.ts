@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import path from "node:path";
 import t from "tap";
@@ -154,6 +154,22 @@ t.test("store init creates the first administrator once, with the chosen name", 
   t.notMatch(again.stdout, "Added");
   const gateway = await startGateway(t, { home, config: storeConfig(url, {}) });
   t.ok(await gateway.login("root", password));
+});
+
+t.test("store init creates a service directory that is missing", async (t) => {
+  const server = await sharedServer();
+  const place = temporaryHome(t);
+  const config = path.join(place, "gateway.toml");
+  const url = server.url(await server.createDatabase());
+  // The key has a directory of its own, so that nothing else makes the service directory.
+  writeFileSync(config, `${storeConfig(url, {})}key_file = "keys/store.key"\n`);
+  const home = path.join(place, "var", "gatehouse");
+  const env = { GATEHOUSE_HOME: home };
+  const made = await runCommand(place, ["store", "init", "--config", config], { env });
+  t.match(made, { code: 0, stderr: "", stdout: /Added admin/ });
+  const modeOf = (file: string) => statSync(file).mode & 0o777;
+  t.equal(modeOf(home), 0o700);
+  t.equal(modeOf(path.join(home, "initial_admin_password")), 0o600);
 });
 
 t.test("a start without the store fails, or waits with --wait", async (t) => {
