@@ -32,7 +32,7 @@ const items = Array.from({ length: LINES / 2 }, (_, at) => ({
   index: { _index: "logs-1", _id: String(at), status: 200, result: "updated" },
 }));
 
-/** What the databases answer to the scenarios, and to the lookups that these need. */
+/** Answers to the scenarios, and to the lookups that these need. */
 export const answers: ReadonlyMap<string, string> = new Map(
   Object.entries({
     [`${collections}/by-id/${STUB_ID}`]: {

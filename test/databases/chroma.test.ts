@@ -2,10 +2,10 @@ import { request as httpRequest } from "node:http";
 import { text } from "node:stream/consumers";
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { staffedHome } from "../journeys/staff.ts";
 import { auditOf, startGateway, temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
 import { ChromaStub } from "./kit/chroma.ts";
+import { openPreset } from "./kit/open.ts";
 
 const databases = "/api/v2/tenants/default_tenant/databases";
 const collections = `${databases}/alpha/collections`;
@@ -51,20 +51,14 @@ async function open(t: Test, config = "") {
     "nina bravo Owner",
   ];
   const people = ["fay", "cora", "max", "app", "dora"].map((name) => `${name} elsewhere ReadOnly`);
-  const home = await staffedHome(t, [...grants, ...people], filtered);
-  const gateway = await startGateway(t, {
-    home,
-    upstream: stub.url,
-    config: `preset = "chroma"\n${config}`,
+  const opened = await openPreset(t, "chroma", stub.url, {
+    grants: [...grants, ...people],
+    more: filtered,
+    config,
   });
   const docs = stub.addCollection("alpha", "docs", "for all");
   const secret = stub.addCollection("bravo", "secret", "hush");
-  const login = async (name: string) => {
-    const body = { username: name, password: `${name} password` };
-    const answer = await gateway.send("POST", "/_gatehouse/login", body);
-    return String(answer.body.token);
-  };
-  return { stub, gateway, docs, secret, login };
+  return { stub, docs, secret, ...opened };
 }
 
 t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {

@@ -1,12 +1,12 @@
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
-import { staffedHome } from "../journeys/staff.ts";
 import { ask, open as openAnswer, type PlainAnswer } from "../kit/client.ts";
-import { auditOf, startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
+import { auditOf, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { caseCount } from "../kit/nightly.ts";
 import { runCommand } from "../kit/process.ts";
 import { CouchStub } from "./kit/couch.ts";
 import { CouchWalk, walkBoth } from "./kit/couch-walk.ts";
+import { openPreset } from "./kit/open.ts";
 
 const people = [
   "root * Owner",
@@ -35,10 +35,10 @@ async function open(t: Test, databases: readonly string[] = [], config = "") {
   stub.addDatabase("alpha", "a", "b/c", "_design/app");
   for (const name of databases) stub.addDatabase(name, "secret");
   const more = ["app", "fay"].map((name) => `${name} elsewhere ReadOnly`);
-  const gateway = await startGateway(t, {
-    home: await staffedHome(t, [...people, ...more], narrowed),
-    upstream: stub.url,
-    config: `preset = "couchdb"\n${config}`,
+  const { gateway } = await openPreset(t, "couchdb", stub.url, {
+    grants: [...people, ...more],
+    more: narrowed,
+    config,
   });
   return { stub, gateway };
 }

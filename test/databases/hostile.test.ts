@@ -3,11 +3,11 @@ import { setTimeout as delay } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
 import type { PresetName } from "../../src/core/config/schema.ts";
-import { staffedHome } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
-import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
-import { type Answer, type ReceivedRequest, RecordingUpstream } from "../kit/upstream.ts";
+import { auditOf, type TestGateway } from "../kit/gateway.ts";
+import { type Answer, RecordingUpstream } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
+import { openPreset, taken } from "./kit/open.ts";
 
 const grants = [
   "root * Owner",
@@ -26,34 +26,22 @@ tables = ["secret"]
 role = "None"
 `;
 
-interface Options {
-  readonly config?: string;
-  readonly server?: string;
-  readonly auth?: string;
-}
-
 /** A gateway with a preset, in front of an upstream that answers as the test says. */
-async function open(t: Test, preset: PresetName, answer: Answer, options: Options = {}) {
+async function open(
+  t: Test,
+  preset: PresetName,
+  answer: Answer,
+  { config = "", server = "", auth }: { config?: string; server?: string; auth?: string } = {},
+) {
   const upstream = await new RecordingUpstream().listen(t);
   upstream.answer = answer;
-  const { config = "", server = "", auth } = options;
-  const gateway = await startGateway(t, {
-    home: await staffedHome(t, grants, none),
-    upstream: upstream.url,
-    config: `preset = "${preset}"\n${config}\n[server]\nbase_path = "/_gatehouse"\n${server}`,
+  const opened = await openPreset(t, preset, upstream.url, {
+    grants,
+    more: none,
+    config: `${config}\n[server]\nbase_path = "/_gatehouse"\n${server}`,
     ...(auth === undefined ? {} : { auth }),
   });
-  const login = async (username: string, database?: string) => {
-    const body = { username, password: `${username} password`, database };
-    const { body: answered } = await gateway.send("POST", "/_gatehouse/login", body);
-    return String(answered.token);
-  };
-  return { upstream, gateway, login };
-}
-
-/** What arrived for clients, without what the gateway asks at its start. */
-function taken(upstream: RecordingUpstream): ReceivedRequest[] {
-  return upstream.take().filter(({ url }) => url !== "/" && url !== "/api/v2/version");
+  return { upstream, ...opened };
 }
 
 function json(body: unknown, status = 200, headers: Record<string, string> = {}): Answer {

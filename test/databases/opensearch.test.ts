@@ -1,9 +1,9 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
-import { staffedHome } from "../journeys/staff.ts";
-import { type Answer, auditOf, startGateway, temporaryHome } from "../kit/gateway.ts";
+import { type Answer, auditOf, temporaryHome } from "../kit/gateway.ts";
 import { runCommand } from "../kit/process.ts";
+import { openPreset } from "./kit/open.ts";
 import { OpenSearchStub } from "./kit/opensearch.ts";
 
 const narrowed = `
@@ -40,16 +40,10 @@ async function open(t: Test) {
     "dora main DbAdmin",
   ];
   const people = ["fay", "app", "lars"].map((name) => `${name} elsewhere ReadOnly`);
-  const home = await staffedHome(t, [...grants, ...people], narrowed);
-  const upstream = stub.url;
-  const gateway = await startGateway(t, { home, upstream, config: 'preset = "opensearch"\n' });
-  const login = async (name: string) => {
-    const body = { username: name, password: `${name} password` };
-    const answer = await gateway.send("POST", "/_gatehouse/login", body);
-    return String(answer.body.token);
-  };
+  const all = [...grants, ...people];
+  const opened = await openPreset(t, "opensearch", stub.url, { grants: all, more: narrowed });
   stub.take();
-  return { stub, gateway, login };
+  return { stub, ...opened };
 }
 
 /** Longer than the gateway remembers what a name means. */

@@ -105,6 +105,7 @@ const preset: Preset = {
     endpoint("GET", "/:name/_find"),
     endpoint("GET", "/:name/_files/:any*"),
   ],
+  databaseIn: () => undefined,
   version: { path: "/", read: () => undefined },
 };
 

@@ -453,8 +453,6 @@ export interface CountedWindow {
 
 export interface RateWindow extends CountedWindow {
   readonly boundary: string;
-  /** True if only requests on one database count. */
-  readonly isOfDatabase: boolean;
 }
 
 export interface RequestCount {
@@ -484,9 +482,8 @@ export function findRateWindows(
       if (limit === undefined) continue;
       const name = boundaryName(boundary);
       const key = `${name} ${limit.count}/${limit.windowMs} ${caller.username}`;
-      const isOfDatabase = boundary.database !== undefined;
       const points = (windows.get(key)?.points ?? 0) + 1;
-      windows.set(key, { key, boundary: name, limit, isOfDatabase, points });
+      windows.set(key, { key, boundary: name, limit, points });
     }
   }
   return [...windows.values()];

@@ -733,7 +733,9 @@ const keys = strictObject({
     ),
   connections: wholeNumber(1, 10_000)
     .default(64)
-    .describe("Maximum number of connections to each URL at one time."),
+    .describe(
+      "Maximum number of connections to each URL at one time. Feeds without an end and streams of configured routes do not count.",
+    ),
   connect_timeout: seconds.default(5).describe("Seconds to wait for a connection."),
   response_timeout: seconds
     .default(30)

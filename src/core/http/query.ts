@@ -206,29 +206,45 @@ function callerWindows({ access }: Gateway, exchange: Exchange, databases?: read
 /**
  * Counts each element of a query in the caller's rate limits. Returns undefined without limits.
  *
+ * @param counted windows that have counted the request already
  * @throws Refusal `rate_limited`
  */
 export function countAccesses(
   gateway: Gateway,
   exchange: Exchange,
   accesses: readonly { readonly database: string }[],
-  // The tool call was already counted in windows that are not limited to a database.
-  alreadyCounted: 0 | 1 = exchange.routed.via === "mcp" ? 1 : 0,
+  counted: readonly RateWindow[] = exchange.routed.via === "mcp"
+    ? callerWindows(gateway, exchange)
+    : [],
 ): Promise<void> | undefined {
   if (gateway.access.snapshot.boundaries.length === 0) return undefined;
   const databases = accesses.map(({ database }) => database);
   const windows = callerWindows(gateway, exchange, databases)
-    .map((window) => ({
-      ...window,
-      points: window.points - (window.isOfDatabase ? 0 : alreadyCounted),
-    }))
+    .map((window) => {
+      const { points = 0 } = counted.find(({ key }) => key === window.key) ?? {};
+      return { ...window, points: window.points - points };
+    })
     .filter(({ points }) => points > 0);
   return windows.length === 0 ? undefined : countInWindows(gateway, exchange, windows);
 }
 
-export function countCall(gateway: Gateway, exchange: Exchange): Promise<void> | undefined {
-  const windows = callerWindows(gateway, exchange);
-  return windows.length === 0 ? undefined : countInWindows(gateway, exchange, windows);
+/**
+ * Counts a request, whatever it does.
+ *
+ * @param database that it names. If absent, only windows that are not limited to one count.
+ * @returns the windows, or undefined without limits
+ * @throws Refusal `rate_limited`
+ */
+export function countCall(
+  gateway: Gateway,
+  exchange: Exchange,
+  database?: string,
+): Promise<readonly RateWindow[]> | undefined {
+  const named = database === undefined ? undefined : [database];
+  const windows = callerWindows(gateway, exchange, named);
+  return windows.length === 0
+    ? undefined
+    : countInWindows(gateway, exchange, windows).then(() => windows);
 }
 
 interface PreparedQuery extends DatabaseQuery {

@@ -174,10 +174,24 @@ class Backend implements Candidate, DatabaseTarget {
     return connection;
   }
 
-  /** @throws Refusal as a reverse proxy does */
+  /** @throws Refusal as a reverse proxy does, or `upstream_overloaded` */
   async forward(stream: StreamForward): Promise<void> {
     this.#streams ??= this.#openStreams();
-    await (await this.#streams).forward(stream);
+    const streams = await this.#streams;
+    const { slot, response } = stream;
+    if (slot === undefined) {
+      await streams.forward(stream);
+      return;
+    }
+    const gone = new AbortController();
+    const abort = () => gone.abort();
+    response.once("close", abort);
+    const forward = () => {
+      slot.authorizeAgain();
+      return streams.forward(stream);
+    };
+    await this.limiter.hold({ key: slot.user }, gone.signal, forward, overloaded);
+    response.off("close", abort);
   }
 
   async #openStreams(): Promise<ReverseProxy> {

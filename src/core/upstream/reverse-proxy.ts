@@ -31,6 +31,8 @@ export interface StreamForward {
   readonly body?: Readable;
   /** True for an answer that may be silent for any time. */
   readonly isEndless?: boolean;
+  /** Set if it takes one of `upstream.connections` for as long as it lasts. */
+  readonly slot?: { readonly user: string; readonly authorizeAgain: () => void };
   /**
    * Takes over both connections once the upstream has agreed to another protocol. Absent if none
    * was requested.

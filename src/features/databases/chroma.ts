@@ -33,9 +33,13 @@ function databaseName(tenant: string, database: string): string {
   return tenant === DEFAULT_TENANT ? database : `${tenant}.${database}`;
 }
 
+function databaseIn({ tenant = "", database }: PresetRequest["path"]): string | undefined {
+  return database === undefined ? undefined : databaseName(tenant, database);
+}
+
 /** The database of the path. */
 function databaseOf({ path }: PresetRequest): string {
-  return databaseName(path.tenant ?? "", path.database ?? "");
+  return databaseIn(path) ?? "";
 }
 
 function collectionsPath({ path }: PresetRequest): string {
@@ -411,6 +415,7 @@ export const chroma: Preset = {
   values: { tenant: plainName, database: plainName, name: collectionName, id: uuid },
   headers: [],
   endpoints,
+  databaseIn,
   version: {
     path: "/api/v2/version",
     read: (body) => (typeof body === "string" ? body : undefined),

@@ -790,6 +790,7 @@ export const couchdb: Preset = {
     ...on("POST", `${database}/_view_cleanup`, "CREATE", create, { body: "optional json" }),
     ...on("POST", `${database}/_purge`, "DELETE, DROP", needs("DELETE", "DROP"), { body: "json" }),
   ],
+  databaseIn: ({ database }) => database,
   version: { path: "/", read: readVersion },
 };
 

@@ -490,7 +490,7 @@ interface Action {
 const plainAction =
   /^\{"(index|create|delete|update)": ?\{(?:"_index": ?"([a-z0-9][a-z0-9._-]*)"(, ?"_id": ?"[\w.~-]+")?|("_id": ?"[\w.~-]+")?)\}\}$/;
 
-/** The bytes that may stand in an id of a plain action. */
+/** The bytes of an id in a plain action. */
 const idByte = byteTable((byte) => /[\w.~-]/.test(String.fromCharCode(byte)));
 const plainEnding = Buffer.from('"}}\n');
 

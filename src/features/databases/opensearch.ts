@@ -905,6 +905,7 @@ export const opensearch: Preset = {
   },
   headers: ["x-opaque-id"],
   endpoints,
+  databaseIn: (_path, defaultDatabase) => defaultDatabase,
   version: {
     path: "/",
     read: (body) => {

@@ -102,7 +102,7 @@ interface Branch {
   readonly step: Step;
 }
 
-/** What may follow the beginning of a path. */
+/** A branch of the paths after some segments. */
 class Step {
   found: PresetPath | undefined = undefined;
   readonly #literals = new Map<string, Step>();

@@ -149,6 +149,8 @@ export interface Preset {
   /** Request headers that go up, in lower case, besides `accept`, `content-type` and tracing. */
   readonly headers: readonly string[];
   readonly endpoints: readonly PresetEndpoint[];
+  /** The only database that a path can name. Undefined if it names none. */
+  databaseIn(path: Readonly<Record<string, string>>, defaultDatabase: string): string | undefined;
   /** The path that tells the version, and where in its JSON it stands. */
   readonly version: { readonly path: string; read(body: Json): string | undefined };
 }

@@ -181,7 +181,8 @@ const framing = new Set(["content-length", "content-encoding", "transfer-encodin
 /** They would return the list of another caller, or a part of it. */
 const conditional = /^(?:if-.*|range)$/;
 /** Of a body that was changed, these say something else. */
-const ofBody = /^(?:content-length|content-encoding|etag|accept-ranges|last-modified)$/i;
+const ofBody =
+  /^(?:content-length|content-encoding|etag|accept-ranges|last-modified|cache-control|expires)$/i;
 
 function withoutBodyHeaders(raw: readonly string[]): string[] {
   return raw.filter((_, at) => !ofBody.test(raw[at - (at % 2)] ?? ""));
@@ -312,8 +313,9 @@ export class PresetServer {
     let bytes: Buffer | undefined;
     let query: ReadonlyMap<string, string>;
     // A refused request counts too, and so do its lookups.
-    const counted = countCall(gateway, exchange);
-    if (counted !== undefined) await counted;
+    const { default_database: home } = gateway.configuration.auth;
+    const database = this.preset.databaseIn(exchange.routed.parameters, home);
+    const counted = await countCall(gateway, exchange, database);
     try {
       requireOnce(exchange, this.#headers);
       query = readQuery(request.url ?? "", endpoint.parameters ?? []);
@@ -325,7 +327,7 @@ export class PresetServer {
       requireStillGood(gateway, exchange);
       throw error;
     }
-    const counting = countAccesses(gateway, exchange, plan.accesses, 1);
+    const counting = countAccesses(gateway, exchange, plan.accesses, counted ?? []);
     if (counting !== undefined) await counting;
     requireStillGood(gateway, exchange);
     const identity = authorize(gateway, exchange, plan);
@@ -447,7 +449,7 @@ export class PresetServer {
   async #stream(
     gateway: Gateway,
     exchange: Exchange,
-    { method, path, headers, bytes }: Sent,
+    { method, path, headers, bytes, judgeAgain: authorizeAgain }: Sent,
     isEndless: boolean,
   ): Promise<void> {
     const { request, response } = exchange;
@@ -468,6 +470,8 @@ export class PresetServer {
       answerHeaders: commonHeaders(exchange),
       selectHeaders: (status, raw) => passedHeaders(exchange, status, raw),
       isEndless,
+      // A feed would keep a connection from all others for as long as it lasts.
+      ...(isEndless ? {} : { slot: { user: fairnessKey(exchange), authorizeAgain } }),
       ...(bytes === undefined ? { body: limitedBody(gateway, exchange) } : {}),
       ...(bytes !== undefined && bytes.length > 0 ? { body: Readable.from([bytes]) } : {}),
     });
@@ -506,6 +510,8 @@ export class PresetServer {
       ...raw,
       "Content-Length",
       String(body.length),
+      "Cache-Control",
+      "no-store",
       ...commonHeaders(exchange),
     ]);
     response.end(exchange.request.method === "HEAD" ? undefined : body);

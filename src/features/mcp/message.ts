@@ -329,7 +329,7 @@ export function requireMethod(message: McpMessage, principal: Principal, era: Er
  */
 export async function requireCallRate(
   { id, protocolVersion }: McpMessage,
-  count: Promise<void> | undefined,
+  count: Promise<unknown> | undefined,
 ): Promise<void> {
   try {
     await count;

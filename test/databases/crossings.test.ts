@@ -1,0 +1,504 @@
+import { readFile } from "node:fs/promises";
+import { type ClientRequest, request as httpRequest } from "node:http";
+import { setTimeout as delay } from "node:timers/promises";
+import t, { type Test } from "tap";
+import type { PresetName } from "../../src/core/config/schema.ts";
+import { eventually } from "../kit/eventually.ts";
+import { freePort } from "../kit/free-port.ts";
+import { type Answer, auditOf, putInPlace, type TestGateway } from "../kit/gateway.ts";
+import type { RecordingUpstream } from "../kit/upstream.ts";
+import { runWarm } from "../kit/warm-command.ts";
+import { TestIssuer } from "../oauth/issuer.ts";
+import { ChromaStub } from "./kit/chroma.ts";
+import { CouchStub } from "./kit/couch.ts";
+import { type OpenOptions, openPreset, taken } from "./kit/open.ts";
+import { OpenSearchStub } from "./kit/opensearch.ts";
+
+interface Request {
+  readonly method: string;
+  readonly path: string;
+  readonly body?: unknown;
+}
+
+/** A place that the tests give rights on, another one, and requests to both. */
+interface Scene {
+  readonly stub: RecordingUpstream;
+  readonly database: string;
+  /** Keys of an entry for the place. */
+  readonly place: string;
+  readonly read: Request;
+  readonly write: Request;
+  readonly elsewhere: Request;
+  /** A list that is filtered. */
+  readonly list: Request;
+  /** The path of an upload, by POST or PUT. */
+  readonly upload: Request;
+  readonly pattern: string;
+}
+
+const scenes: Readonly<Record<PresetName, (t: Test) => Promise<Scene>>> = {
+  async chroma(t) {
+    const stub = await ChromaStub.open(t);
+    const id = stub.addCollection("alpha", "docs", "for all");
+    stub.addCollection("bravo", "secret", "hush");
+    const databases = "/api/v2/tenants/default_tenant/databases";
+    const path = `${databases}/alpha/collections/${id}`;
+    const pattern = "/api/v2/tenants/:tenant/databases/:database/collections/:id";
+    const added = { ids: ["2"], documents: ["two"] };
+    return {
+      stub,
+      database: "alpha",
+      place: 'database = "alpha"\ntables = ["docs"]',
+      read: { method: "POST", path: `${path}/get`, body: {} },
+      write: { method: "POST", path: `${path}/upsert`, body: added },
+      elsewhere: { method: "GET", path: `${databases}/bravo/collections/secret` },
+      list: { method: "GET", path: databases },
+      upload: { method: "POST", path: `${path}/upsert` },
+      pattern: `${pattern}/get`,
+    };
+  },
+  async opensearch(t) {
+    const stub = await OpenSearchStub.open(t);
+    for (const index of ["logs-1", "secret"]) {
+      await fetch(`${stub.url}/${index}/_doc/1`, { method: "PUT", body: '{"t":1}' });
+    }
+    return {
+      stub,
+      database: "main",
+      place: 'database = "main"\ntables = ["logs-*"]',
+      read: { method: "POST", path: "/logs-1/_search", body: {} },
+      write: { method: "PUT", path: "/logs-1/_doc/2", body: { t: 2 } },
+      elsewhere: { method: "POST", path: "/secret/_search", body: {} },
+      list: { method: "GET", path: "/_alias" },
+      upload: { method: "PUT", path: "/logs-1/_doc/3" },
+      pattern: "/:index/_search",
+    };
+  },
+  async couchdb(t) {
+    const stub = await CouchStub.open(t);
+    stub.addDatabase("alpha", "a");
+    stub.addDatabase("bravo", "secret");
+    return {
+      stub,
+      database: "alpha",
+      place: 'database = "alpha"',
+      read: { method: "GET", path: "/alpha/a" },
+      write: { method: "POST", path: "/alpha", body: { x: 1, _rev: "1-a" } },
+      elsewhere: { method: "GET", path: "/bravo/secret" },
+      list: { method: "GET", path: "/_all_dbs" },
+      upload: { method: "PUT", path: "/alpha/b/file" },
+      pattern: "/:database/:doc",
+    };
+  },
+};
+const presets = ["chroma", "opensearch", "couchdb"] as const;
+
+async function open(
+  t: Test,
+  preset: PresetName,
+  optionsOf: (scene: Scene) => Partial<OpenOptions> = () => ({}),
+) {
+  const scene = await scenes[preset](t);
+  const grants = ["root * Owner", "rita elsewhere ReadOnly"];
+  const opened = await openPreset(t, preset, scene.stub.url, { grants, ...optionsOf(scene) });
+  taken(scene.stub);
+  return { ...scene, ...opened };
+}
+
+function entry(holder: string, place: string, role: string): string {
+  return `\n[[acl]]\n${holder}\n${place}\nrole = "${role}"\n`;
+}
+
+function ask(
+  gateway: TestGateway,
+  { method, path, body }: Request,
+  headers: Readonly<Record<string, string>>,
+): Promise<Answer> {
+  if (body === undefined) return gateway.request(path, { method, headers });
+  return gateway.request(path, {
+    method,
+    headers: { "content-type": "application/json", ...headers },
+    body: JSON.stringify(body),
+  });
+}
+
+const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
+const basic = (user: string, password: string) => ({
+  authorization: `Basic ${Buffer.from(`${user}:${password}`).toString("base64")}`,
+});
+const codeOf = ({ status, body }: Answer) => (status < 300 ? "ok" : `${status} ${body.code ?? ""}`);
+
+for (const preset of presets) {
+  t.test(`${preset}: a right of a group ends within a second of leaving it`, async (t) => {
+    const group = '\n[[groups]]\nname = "analysts"\nmembers = ["rita"]\n';
+    const { gateway, login, read, write, elsewhere, place } = await open(
+      t,
+      preset,
+      ({ place }) => ({ more: group + entry('group = "analysts"', place, "ReadOnly") }),
+    );
+    const headers = bearer(await login("rita"));
+    const answer = await ask(gateway, read, headers);
+    t.equal(codeOf(answer), "ok", answer.text);
+    const { operations } = await auditOf(gateway, answer);
+    t.match(operations, [{ operation: "SELECT", role: "ReadOnly", entry: /analysts/ }]);
+    t.equal(codeOf(await ask(gateway, write, headers)), "403 role_insufficient", place);
+    t.equal(codeOf(await ask(gateway, elsewhere, headers)), "403 no_grant");
+    await gateway.edit((text) => text.replace('members = ["rita"]', "members = []"));
+    await eventually("the right has ended", async () => {
+      return codeOf(await ask(gateway, read, headers)) === "403 no_grant";
+    });
+  });
+
+  t.test(`${preset}: a user of an identity provider has the rights of its groups`, async (t) => {
+    const staff = await TestIssuer.start(t);
+    const config = `
+[[issuers]]
+issuer = "${staff.url}"
+prefix = "staff"
+opens = ["query"]
+audience = "gatehouse"
+groups_claim = "groups"
+`;
+    const { gateway, stub, read, write, elsewhere } = await open(t, preset, ({ place }) => ({
+      config,
+      more:
+        entry('group = "staff:readers"', place, "ReadOnly") +
+        entry('group = "staff:writers"', place, "ReadWrite"),
+    }));
+    const sign = async (...groups: string[]) =>
+      bearer(await staff.sign("gatehouse", { claims: { groups } }));
+    const reader = await sign("readers");
+    const answer = await ask(gateway, read, reader);
+    t.equal(codeOf(answer), "ok", answer.text);
+    t.match(await auditOf(gateway, answer), { user: "staff:alice", decision: "allow" });
+    const [sent] = taken(stub).slice(-1);
+    t.equal(sent?.headers["x-gatehouse-user"], "staff:alice");
+    t.equal(codeOf(await ask(gateway, write, reader)), "403 role_insufficient");
+    t.equal(codeOf(await ask(gateway, write, await sign("writers"))), "ok");
+    t.match(codeOf(await ask(gateway, read, await sign("others"))), /^403 /);
+    t.equal(codeOf(await ask(gateway, elsewhere, reader)), "403 no_grant");
+  });
+
+  t.test(`${preset}: a boundary of the way in takes rights away`, async (t) => {
+    const staff = await TestIssuer.start(t);
+    const config = `
+[[issuers]]
+issuer = "${staff.url}"
+prefix = "staff"
+opens = ["query"]
+audience = "gatehouse"
+`;
+    const boundaries = `
+[[boundaries]]
+via = "query"
+username = "rita"
+role = "ReadOnly"
+
+[[boundaries]]
+via = "mcp"
+role = "None"
+
+[[boundaries]]
+via = "query"
+client = "agent"
+role = "None"
+`;
+    const { gateway, login, stub, read, write, list } = await open(t, preset, ({ place }) => ({
+      config,
+      more:
+        entry('username = "rita"', place, "ReadWrite") +
+        entry('username = "staff:alice"', place, "ReadWrite") +
+        boundaries,
+    }));
+    const rita = bearer(await login("rita"));
+    t.equal(codeOf(await ask(gateway, read, rita)), "ok", "the boundary of mcp is another one");
+    taken(stub);
+    const denied = await ask(gateway, write, rita);
+    t.equal(codeOf(denied), "403 role_insufficient");
+    t.match(denied.body.message, /under the boundary query username=rita/);
+    const { operations } = await auditOf(gateway, denied);
+    t.match(operations, [{ boundary: /rita/ }]);
+    t.notOk(
+      taken(stub).some(({ url }) => url === write.path),
+      "nothing is forwarded",
+    );
+    const asClient = async (azp: string) =>
+      bearer(await staff.sign("gatehouse", { claims: { azp } }));
+    t.equal(codeOf(await ask(gateway, write, await asClient("desktop"))), "ok");
+    const agent = await asClient("agent");
+    t.match(codeOf(await ask(gateway, read, agent)), /^403 /);
+    t.match(
+      (await ask(gateway, read, agent)).body.message,
+      /boundary query client=agent|no grant for alpha/,
+    );
+    t.notMatch((await ask(gateway, list, agent)).text, /alpha|logs-1/, "its lists are empty");
+  });
+
+  t.test(`${preset}: an issued token opens it in every header until it is revoked`, async (t) => {
+    const { gateway, stub, read, write } = await open(t, preset, ({ place }) => ({
+      more: entry('username = "rita"', place, "ReadOnly"),
+      auth: 'accept = ["bearer", "basic", "apikey", "header:x-chroma-token"]',
+    }));
+    const flags = ["token", "issue", "rita", "--opaque", "--name", "nightly"];
+    const token = (await runWarm(gateway.home, flags)).stdout.trim();
+    t.match(token, /^gh_/);
+    const forms = [
+      bearer(token),
+      basic("anyone", token),
+      { authorization: `ApiKey ${token}` },
+      { "x-chroma-token": token },
+    ];
+    for (const headers of forms) {
+      const answer = await ask(gateway, read, headers);
+      t.equal(codeOf(answer), "ok", answer.text);
+      t.match(await auditOf(gateway, answer), { user: "rita", decision: "allow" });
+      t.equal(codeOf(await ask(gateway, write, headers)), "403 role_insufficient");
+    }
+    const password = await ask(gateway, read, basic("rita", "rita password"));
+    t.equal(codeOf(password), "ok", "a password opens it too");
+    const up = JSON.stringify(taken(stub).map(({ url, headers }) => [url, headers]));
+    t.notMatch(up, token.slice(3));
+    t.notMatch(up, /authorization/i);
+    const twice = await ask(gateway, read, { ...bearer(token), "x-chroma-token": token });
+    t.equal(codeOf(twice), "400 several_credentials");
+    await runWarm(gateway.home, ["token", "revoke", "nightly"]);
+    for (const headers of forms) {
+      await eventually("the token is revoked", async () => {
+        return (await ask(gateway, read, headers)).status === 401;
+      });
+    }
+  });
+
+  t.test(`${preset}: rate limits count before anything is looked up`, async (t) => {
+    const { gateway, login, stub, read, write } = await open(t, preset, ({ place, database }) => ({
+      more:
+        entry('username = "rita"', place, "ReadOnly") +
+        `\n[[boundaries]]\nvia = "query"\ndatabase = "${database}"\nrate_limit = "3/hour"\n`,
+    }));
+    const headers = bearer(await login("rita"));
+    t.equal(codeOf(await ask(gateway, read, headers)), "ok");
+    t.equal(codeOf(await ask(gateway, write, headers)), "403 role_insufficient", "it counts too");
+    const last = await ask(gateway, read, headers);
+    t.equal(codeOf(last), "ok");
+    const { rates } = await auditOf(gateway, last);
+    t.match(rates, [{ limit: "3/hour", counted: 3 }]);
+    // Longer than a lookup is remembered.
+    await delay(1100);
+    taken(stub);
+    const limited = await ask(gateway, read, headers);
+    t.equal(codeOf(limited), "429 rate_limited");
+    t.ok(Number(limited.headers.get("retry-after")) > 0);
+    t.same(taken(stub), []);
+    const root = bearer(await login("root"));
+    t.equal(codeOf(await ask(gateway, read, root)), "ok", "each user has a limit of its own");
+  });
+
+  t.test(`${preset}: what is filtered for a caller is stored by no cache`, async (t) => {
+    const { gateway, login, list } = await open(t, preset, ({ place }) => ({
+      more: entry('username = "rita"', place, "ReadOnly"),
+    }));
+    const answer = await ask(gateway, list, bearer(await login("rita")));
+    t.equal(answer.status, 200);
+    t.match(answer.text, /alpha|logs-1|\{\}/);
+    t.equal(answer.headers.get("cache-control"), "no-store");
+  });
+
+  t.test(`${preset}: an upload takes one of the connections`, async (t) => {
+    const { gateway, login, stub, upload, read } = await open(t, preset, () => ({
+      config: "connections = 1\n",
+    }));
+    const headers = bearer(await login("root"));
+    t.equal(codeOf(await ask(gateway, read, headers)), "ok");
+    const text = `{"ids":["9"],"documents":["${"x".repeat(2_000_000)}"]}`;
+    const sent = beginUpload(gateway, upload, headers, text.length);
+    sent.request.write(text.slice(0, 1_500_000));
+    await eventually("the upload has begun", async () => {
+      const { text } = await gateway.request("/_gatehouse/healthz");
+      return text !== "" && sent.request.writableLength === 0;
+    });
+    await delay(300);
+    taken(stub);
+    let isRead = false;
+    const reading = ask(gateway, read, headers).finally(() => (isRead = true));
+    await delay(300);
+    t.notOk(isRead, "a read waits for the connection");
+    sent.request.end(text.slice(1_500_000));
+    t.ok((await sent.status) < 300);
+    t.equal(codeOf(await reading), "ok");
+  });
+}
+
+function beginUpload(
+  gateway: TestGateway,
+  { method, path }: Request,
+  headers: Readonly<Record<string, string>>,
+  length: number,
+): { readonly request: ClientRequest; readonly status: Promise<number> } {
+  const { port } = new URL(gateway.url);
+  const { promise: status, resolve, reject } = Promise.withResolvers<number>();
+  const request = httpRequest({
+    port,
+    method,
+    path,
+    headers: { ...headers, "content-type": "application/json", "content-length": length },
+  });
+  request.on("response", (answer) => {
+    answer.resume();
+    resolve(answer.statusCode ?? 0);
+  });
+  request.on("error", reject);
+  return { request, status };
+}
+
+t.test("an upload that waits for a connection is judged again", async (t) => {
+  const { gateway, login, stub, upload } = await open(t, "couchdb", ({ place }) => ({
+    config: "connections = 1\n",
+    more: entry('username = "rita"', place, "ReadWrite"),
+  }));
+  const text = "x".repeat(2_000_000);
+  const first = beginUpload(gateway, upload, bearer(await login("root")), text.length);
+  first.request.write(text.slice(0, 100));
+  await delay(300);
+  const second = beginUpload(gateway, upload, bearer(await login("rita")), text.length);
+  second.request.on("error", () => {});
+  second.request.end(text);
+  await delay(300);
+  await gateway.edit((access) => access.replace('role = "ReadWrite"', 'role = "ReadOnly"'));
+  const status = await second.status.catch(() => 0);
+  t.ok(status === 403 || status === 0, `${status}`);
+  first.request.end(text.slice(100));
+  t.ok((await first.status) < 300);
+  t.equal(taken(stub).filter(({ method }) => method === "PUT").length, 1);
+});
+
+t.test("several workers keep one limit, and end a token together", async (t) => {
+  for (const preset of presets.slice(0, 2)) {
+    const { gateway, login, read } = await open(t, preset, ({ place, database }) => ({
+      config: "[server]\nworkers = 2\n",
+      more:
+        entry('username = "rita"', place, "ReadOnly") +
+        `\n[[boundaries]]\nvia = "query"\ndatabase = "${database}"\nusername = "rita"\nrate_limit = "6/hour"\n`,
+    }));
+    const headers = bearer(await login("rita"));
+    const codes: string[] = [];
+    for (let count = 0; count < 10; count++) {
+      codes.push(codeOf(await ask(gateway, read, { ...headers, connection: "close" })));
+    }
+    t.same(codes.slice(0, 6), Array(6).fill("ok"), preset);
+    t.same(codes.slice(6), Array(4).fill("429 rate_limited"), preset);
+    const root = await login("root");
+    const path = "/_gatehouse/api/users/rita/tokens";
+    t.equal((await gateway.send("DELETE", path, undefined, root)).status, 200);
+    for (let count = 0; count < 6; count++) {
+      const { status } = await ask(gateway, read, { ...headers, connection: "close" });
+      t.equal(status, 401, preset);
+    }
+  }
+});
+
+t.test("a configuration that is loaded again applies to presets", async (t) => {
+  for (const preset of presets.slice(0, 2)) {
+    const { gateway, login, write, read } = await open(t, preset, () => ({
+      config: "[server]\nmax_body_bytes = 5000\n",
+    }));
+    const headers = bearer(await login("root"));
+    const searched = {
+      method: "POST",
+      path: "/logs-1/_search",
+      body: { _source: ["x".repeat(2000)] },
+    };
+    const created = {
+      ...read,
+      path: write.path.replace(/\/[^/]*\/upsert$/, ""),
+      body: { name: "y".repeat(2000) },
+    };
+    const long = preset === "chroma" ? created : searched;
+    t.not(codeOf(await ask(gateway, long, headers)), "413 body_too_large");
+    await editConfiguration(gateway, (text) => text.replace("5000", "1500"));
+    await eventually("the lower limit is in force", async () => {
+      return codeOf(await ask(gateway, long, headers)) === "413 body_too_large";
+    });
+    t.equal(codeOf(await ask(gateway, read, headers)), "ok");
+  }
+});
+
+async function editConfiguration(gateway: TestGateway, change: (text: string) => string) {
+  const file = `${gateway.home}/gateway.toml`;
+  await putInPlace(file, change(await readFile(file, "utf8")));
+}
+
+t.test("requests of a preset are counted by their path and right", async (t) => {
+  for (const preset of presets) {
+    const port = await freePort();
+    const { gateway, login, read, write, pattern } = await open(t, preset, ({ place }) => ({
+      config: `[metrics]\nlisten = "127.0.0.1:${port}"\n`,
+      more: entry('username = "rita"', place, "ReadOnly"),
+    }));
+    const headers = bearer(await login("rita"));
+    for (let count = 0; count < 3; count++) await ask(gateway, read, headers);
+    await ask(gateway, write, headers);
+    await ask(gateway, { method: "GET", path: "/_nothing/of/the/kind" }, headers);
+    const text = async () => (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+    await eventually("all are counted", async () =>
+      (await text()).includes('route="unknown",status="404"'),
+    );
+    const page = await text();
+    const total = (labels: string) => new RegExp(`^${labels} (\\d+)$`, "m").exec(page)?.[1];
+    const route = pattern.replaceAll("/", "\\/");
+    t.equal(
+      total(`gatehouse_requests_total\\{route="${route}",status="200",reason="allowed"\\}`),
+      "3",
+      preset,
+    );
+    const decided =
+      'gatehouse_decisions_total\\{operation="SELECT",decision="allow",reason="allowed"\\}';
+    t.equal(total(decided), "3", preset);
+    t.match(
+      page,
+      /gatehouse_decisions_total\{operation="(?:INSERT )?(?:UPDATE|INSERT)",decision="deny",reason="role_insufficient"\} 1/,
+    );
+    t.notMatch(page, /_nothing|logs-1|default_tenant/, "no name of a client is a label");
+  }
+});
+
+t.test("a feed is cut, and a scroll ends, within a second of the right", async (t) => {
+  const couch = await open(t, "couchdb", ({ place }) => ({
+    more: entry('username = "rita"', place, "ReadOnly"),
+  }));
+  const { answer } = couch.stub;
+  couch.stub.answer = (request, response) => {
+    if (!request.url.includes("feed=continuous")) return answer(request, response);
+    response.writeHead(200, { "content-type": "application/json" });
+    const timer = setInterval(() => response.write('{"seq":1}\n'), 50);
+    response.once("close", () => clearInterval(timer));
+  };
+  const feed = await fetch(`${couch.gateway.url}/alpha/_changes?feed=continuous`, {
+    headers: bearer(await couch.login("rita")),
+  });
+  t.equal(feed.status, 200);
+  const reader = feed.body?.getReader();
+  t.match(Buffer.from((await reader?.read())?.value ?? []).toString(), "seq");
+  await couch.gateway.edit((text) =>
+    text.replace('database = "alpha"\nrole = "ReadOnly"', 'database = "alpha"\nrole = "None"'),
+  );
+  let isOpen = true;
+  while (isOpen)
+    isOpen = await (reader?.read() ?? Promise.reject()).then(
+      ({ done }) => !done,
+      () => false,
+    );
+  t.pass("the feed was cut");
+
+  const search = await open(t, "opensearch", ({ place }) => ({
+    more: entry('username = "rita"', place, "ReadOnly"),
+  }));
+  const headers = bearer(await search.login("rita"));
+  const first = { method: "POST", path: "/logs-1/_search?scroll=1m", body: { size: 1 } };
+  const { body } = await ask(search.gateway, first, headers);
+  const scroll = { method: "POST", path: "/_search/scroll", body: { scroll_id: body._scroll_id } };
+  t.equal(codeOf(await ask(search.gateway, scroll, headers)), "ok");
+  await search.gateway.edit((text) => text.replace('tables = ["logs-*"]', 'tables = ["other"]'));
+  await eventually("the scroll ends", async () => {
+    return (await ask(search.gateway, scroll, headers)).status === 403;
+  });
+});

@@ -1,0 +1,48 @@
+import type { Test } from "tap";
+import type { PresetName } from "../../../src/core/config/schema.ts";
+import { staffedHome } from "../../journeys/staff.ts";
+import { type RunOptions, startGateway, type TestGateway } from "../../kit/gateway.ts";
+import type { ReceivedRequest, RecordingUpstream } from "../../kit/upstream.ts";
+
+export interface OpenOptions extends Pick<RunOptions, "auth"> {
+  /** As `user database role`. */
+  readonly grants: readonly string[];
+  /** More of the access file. */
+  readonly more?: string;
+  /** Keys of `[upstream]`, and further sections. */
+  readonly config?: string;
+}
+
+export interface OpenedPreset {
+  readonly gateway: TestGateway;
+  /** @returns a login token */
+  login(username: string, database?: string): Promise<string>;
+}
+
+/** A gateway with a preset in front of a server. */
+export async function openPreset(
+  t: Test,
+  preset: PresetName,
+  upstream: string,
+  { grants, more, config = "", auth }: OpenOptions,
+): Promise<OpenedPreset> {
+  const gateway = await startGateway(t, {
+    home: await staffedHome(t, grants, more),
+    upstream,
+    config: `preset = "${preset}"\n${config}`,
+    ...(auth === undefined ? {} : { auth }),
+  });
+  return {
+    gateway,
+    async login(username, database) {
+      const body = { username, password: `${username} password`, database };
+      const answer = await gateway.send("POST", "/_gatehouse/login", body);
+      return String(answer.body.token);
+    },
+  };
+}
+
+/** Requests that arrived for clients, without those of the gateway at its start. */
+export function taken(upstream: RecordingUpstream): ReceivedRequest[] {
+  return upstream.take().filter(({ url }) => url !== "/" && url !== "/api/v2/version");
+}
