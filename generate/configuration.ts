@@ -45,6 +45,7 @@ function referenceSection(tables: readonly SchemaTable[]): string {
   const rows = tables.flatMap((table) => {
     const { node, description, keys } = table;
     const about = table === first ? [] : [row([`\`${titleOf(table)}\``, "", "", description])];
+    if (table.description.startsWith("The same as ")) return about;
     const own = keys.map(([key, member]) =>
       row([`\`${key}\``, initial(node, key, member), allowedBy(member), meaning(member)]),
     );
