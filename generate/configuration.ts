@@ -25,34 +25,38 @@ export function withReference(page: string): string {
   return `${page.slice(0, start + begin.length)}\n\n${reference}\n${page.slice(stop)}`;
 }
 
-/** Each table of the file's top level with the tables below it. */
+/** Each table of the file's top level with the tables below it. Short ones in a row are together. */
 function sectionsOf(tables: readonly SchemaTable[]): SchemaTable[][] {
-  const sections = new Map<string, SchemaTable[]>();
+  const sections: SchemaTable[][] = [];
   for (const table of tables) {
-    const [name = ""] = table.name.split(".");
-    sections.set(name, [...(sections.get(name) ?? []), table]);
+    const [before] = sections.at(-1) ?? [];
+    const isBelow = before !== undefined && table.name.startsWith(`${before.name}.`);
+    const areShort = before !== undefined && before.keys.length <= 2 && table.keys.length <= 2;
+    if (isBelow || areShort) sections.at(-1)?.push(table);
+    else sections.push([table]);
   }
-  return [...sections.values()];
+  return sections;
 }
 
 function titleOf({ name, isArray }: SchemaTable): string {
-  return isArray ? `[[${name}]]` : `[${name}]`;
+  return isArray ? `\`[[${name}]]\`` : `\`[${name}]\``;
 }
 
 function referenceSection(tables: readonly SchemaTable[]): string {
-  const [first] = tables;
-  if (first === undefined) return "";
-  const rows = tables.flatMap((table) => {
+  const titles = tables.filter(({ name }) => !name.includes(".")).map(titleOf);
+  const isOne = titles.length === 1;
+  const rows = tables.flatMap((table, at) => {
     const { node, description, keys } = table;
-    const about = table === first ? [] : [row([`\`${titleOf(table)}\``, "", "", description])];
-    if (table.description.startsWith("The same as ")) return about;
+    const about = isOne && at === 0 ? [] : [row([titleOf(table), "", "", description])];
+    if (description.startsWith("The same as ")) return about;
     const own = keys.map(([key, member]) =>
       row([`\`${key}\``, initial(node, key, member), allowedBy(member), meaning(member)]),
     );
     return [...about, ...own];
   });
+  const intro = isOne ? [tables[0]?.description ?? "", ""] : [];
   const head = [row(["Key", "Default", "Allowed", "Meaning"]), row(["---", "---", "---", "---"])];
-  return [`### \`${titleOf(first)}\``, "", first.description, "", ...head, ...rows, ""].join("\n");
+  return [`### ${titles.join(", ")}`, "", ...intro, ...head, ...rows, ""].join("\n");
 }
 
 function initial(table: SchemaNode, key: string, node: SchemaNode): string {
