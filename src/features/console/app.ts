@@ -30,6 +30,7 @@ import {
   endSession,
   showSessions,
 } from "./own-sessions.ts";
+import { showSearch } from "./search.ts";
 import { openSessions, type Session } from "./sessions.ts";
 import {
   finishSignIn,
@@ -192,6 +193,7 @@ function createApp(console: Console, open: OpenPages): Hono<ConsoleEnv> {
   app.post("/sign-out", postSignOut);
   app.get("/", (c) => c.redirect("/overview", 303));
   app.get("/overview", showOverview);
+  app.get("/search", showSearch);
   app.get("/state", showState);
   app.get("/access", showAccess);
   app.get("/access/groups", showAccess);

@@ -304,6 +304,17 @@ async function search<Name extends "search" | "csv">(
   }
 }
 
+const FIND_MS = 2000;
+
+/** The newest visible line of a request, if it is found in time. */
+export async function findRequest(c: ConsoleRequest, id: string): Promise<ReadLine | undefined> {
+  const { file } = c.var.gateway.configuration.audit;
+  if (file === undefined) return undefined;
+  const question = questionOf(c, file, new Map([["request", id]]), undefined);
+  const { lines } = await search(c, "search", { ...question, limit: 1, timeoutMs: FIND_MS });
+  return lines[0];
+}
+
 const filters = ["user", "table", "operation", "group", "request", "outcome"];
 const times = ["since", "start", "until"];
 

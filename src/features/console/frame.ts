@@ -38,6 +38,8 @@ export interface ConsolePage {
   /** Present for a page that refreshes itself. */
   readonly refresh?: { readonly path: string; readonly isPaused: boolean };
   readonly failure?: Failure | undefined;
+  /** What the search box contains. */
+  readonly asked?: string;
   /** The message about the last change. */
   readonly notice?: Html | undefined;
   readonly content: Html;
@@ -45,7 +47,11 @@ export interface ConsolePage {
 
 const brand = html`<span class="brand"><img src="/icon.svg" alt="" width="20" height="20">Gatehouse</span>`;
 
-function header(visitor: Visitor, section: ConsolePage["section"]): Html {
+function searchBox(asked: string | undefined): Html {
+  return html`<form method="get" action="/search" class="find" role="search" aria-label="Console"><input type="search" name="q" value="${asked}" aria-label="Search" placeholder="User, table or request id" maxlength="264" autocomplete="off" autocapitalize="none" spellcheck="false"></form>`;
+}
+
+function header(visitor: Visitor, { section, asked }: ConsolePage): Html {
   const links = Object.entries(sections)
     .filter(([, right]) => !right || visitor[right])
     .map(
@@ -57,6 +63,7 @@ function header(visitor: Visitor, section: ConsolePage["section"]): Html {
 <div class="bar">
 ${brand}
 <nav aria-label="Console">${links}</nav>
+${visitor.isManager && searchBox(asked)}
 ${postForm(
   visitor.csrf,
   "/sign-out",
@@ -79,17 +86,7 @@ ${hidden("csrf", csrf)}${content}
 }
 
 export function renderConsolePage(page: ConsolePage, visitor?: Visitor): string {
-  const {
-    title,
-    section,
-    path,
-    heading = title,
-    actions,
-    refresh,
-    failure,
-    notice,
-    content,
-  } = page;
+  const { title, path, heading = title, actions, refresh, failure, notice, content } = page;
   return String(html`<!doctype html>
 <html lang="en">
 <head>
@@ -101,7 +98,7 @@ export function renderConsolePage(page: ConsolePage, visitor?: Visitor): string 
 ${refresh?.isPaused === false && html`<meta http-equiv="refresh" content="${REFRESH_SECONDS}; url=${refresh.path}?refresh=auto">`}
 </head>
 <body${visitor && html` class="console"`}>
-${visitor ? header(visitor, section) : html`<header>${brand}</header>`}
+${visitor ? header(visitor, page) : html`<header>${brand}</header>`}
 <main id="content" tabindex="-1">
 ${path && html`<p class="path">${path}</p>`}
 <div class="head"><h1>${heading}</h1>${actions && html`<p class="actions">${actions}</p>`}</div>

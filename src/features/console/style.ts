@@ -16,6 +16,9 @@ nav a {
 nav a:hover { color: var(--ink); border-bottom-color: var(--line); }
 nav a[aria-current] { color: var(--ink); font-weight: 600; border-bottom-color: var(--accent); }
 nav a:focus-visible { outline-offset: -3px; }
+.find { flex: 0 1 16rem; }
+.console .find input { min-height: 2.25rem; }
+::placeholder { color: var(--quiet); opacity: 1; }
 .who { display: flex; align-items: center; gap: .75rem; }
 .skip { position: absolute; left: -100vw; top: .5rem; padding: .5rem 1rem; background: var(--sheet); }
 .skip:focus { left: .5rem; z-index: 1; }
@@ -167,6 +170,7 @@ ins::before { content: "\\2192\\00A0"; color: var(--quiet); }
   .bar { padding: .5rem 1rem 0; gap: 0 .75rem; }
   .bar .brand { flex: 1 1 auto; }
   .bar .who { order: 2; }
+  .find { order: 3; flex: 1 0 100%; margin: .25rem 0 .75rem; }
   nav { order: 3; flex: 1 0 100%; gap: 0; margin-left: -.5rem; }
   nav a { min-height: 2.75rem; padding: 0 .3125rem; font-size: .8125rem; }
   .console dl { grid-template-columns: 1fr; gap: 0; }

@@ -1,0 +1,104 @@
+import { appendFileSync } from "node:fs";
+import path from "node:path";
+import t, { type Test } from "tap";
+import {
+  auditFile,
+  lookAt,
+  openPage,
+  signedIn,
+  signInBrowser,
+  staffedConsole,
+  textOf,
+  unescaped,
+} from "./kit.ts";
+
+const staff = ["root * Owner", "dora main DbAdmin", "rita main ReadOnly", "paul payroll ReadWrite"];
+const more = `
+[[groups]]
+name = "readers"
+members = ["rita", "staff:mia"]
+
+[[acl]]
+group = "readers"
+database = "main"
+tables = ["tickets"]
+role = "ReadOnly"
+
+[[acl]]
+group = "staff:engineering"
+database = "payroll"
+role = "ReadOnly"
+`;
+const { gateway, url } = await staffedConsole(t, staff, auditFile, more);
+const id = "5f0c2a4e-0000-4000-8000-000000000001";
+const lines = [id, "of-payroll"].map((requestId, at) => {
+  const operations = [{ operation: "Select", database: ["main", "payroll"][at], tables: [] }];
+  const time = new Date().toISOString();
+  return `${JSON.stringify({ time, requestId, user: "rita", operations, operationCount: 1, decision: "allow", status: 200, msg: "request" })}\n`;
+});
+appendFileSync(path.join(gateway.home, "audit.log"), lines.join(""));
+
+async function search(t: Test, username: string, asked: string) {
+  const client = await signedIn(t, url, username);
+  const { status, headers, text } = await client.get(`/search?q=${encodeURIComponent(asked)}`);
+  const found = [...text.matchAll(/<tr role="row"><td.*?<\/tr>/g)].map(([row]) =>
+    textOf(row).trim().replaceAll(/ +/g, " "),
+  );
+  return { status, location: headers.location, text: unescaped(text), found };
+}
+
+t.test("the search goes to the only user, group, database, table or request", async (t) => {
+  for (const [asked, location] of [
+    ["RITA", "/access/user?user=rita"],
+    ["staff:mia", "/access/user?user=staff%3Amia"],
+    ["engineering", "/access/user?user=group%3Astaff%3Aengineering"],
+    ["ticke", "/access/table?place=main.tickets"],
+    ["main.tick", "/access/table?place=main.tickets"],
+    ["payroll", "/access/table?place=payroll"],
+    [id, `/audit?request=${id}&since=`],
+  ] as const) {
+    const answer = await search(t, "root", asked);
+    t.match(answer, { status: 303, location }, asked);
+  }
+});
+
+t.test("several hits are listed, the exact one first", async (t) => {
+  const { found } = await search(t, "root", "main");
+  t.strictSame(found, ["main Database", "main.tickets Table"]);
+  t.strictSame((await search(t, "root", "r")).found.at(-1), "payroll Database");
+  const none = await search(t, "root", "staff:unknown");
+  t.match(none.text, "grant access to <bdi>staff:unknown</bdi>");
+  t.match(none.text, 'href="/audit?request=staff%3Aunknown&since="');
+  t.match((await search(t, "root", "")).text, "Enter part of the name");
+  t.notMatch((await search(t, "root", '"><x-y>')).text, /value=""><x-y>/);
+});
+
+t.test("the search finds only what the visitor may see", async (t) => {
+  t.match(await search(t, "dora", "rita"), { location: "/access/user?user=rita" });
+  for (const asked of ["paul", "payroll", "engineering", "of-payroll"]) {
+    t.match(await search(t, "dora", asked), { status: 200, found: [] }, asked);
+  }
+  t.match(await search(t, "dora", id), { location: `/audit?request=${id}&since=` });
+  t.equal((await search(t, "rita", "rita")).status, 403);
+  const rita = await signedIn(t, url, "rita");
+  t.notMatch((await rita.get("/overview")).text, 'action="/search"');
+});
+
+t.test("the search box works by keyboard on every page", async (t) => {
+  const page = await openPage(t);
+  await signInBrowser(page, url, "root");
+  await page.getByRole("searchbox", { name: "Search" }).focus();
+  await page.keyboard.type("ma");
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: "Search" }).waitFor();
+  t.equal(await page.getByRole("searchbox").inputValue(), "ma");
+  await lookAt(t, page, "search");
+  await page.goto(`${url}/search?q=nothing`);
+  await lookAt(t, page, "search-none");
+  await page.getByRole("searchbox").fill(id);
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: "Audit" }).waitFor();
+  t.equal(await page.getByLabel("Request id").inputValue(), id);
+  await page.getByText("Select main").waitFor();
+  await lookAt(t, page, "search-request");
+});
