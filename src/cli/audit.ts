@@ -10,7 +10,7 @@ import type { Snapshot } from "../core/access/snapshot.ts";
 import { moments, readMoment } from "../core/base/clock.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { entryNames } from "../core/http/change-records.ts";
-import { csvHead, csvOf } from "../core/observe/audit-csv.ts";
+import { csvHead, formatCsv } from "../core/observe/audit-csv.ts";
 import {
   type AuditFilter,
   changeInWords,
@@ -173,7 +173,7 @@ async function show(options: ShowOptions): Promise<void> {
 }
 
 function textFor(line: ReadLine, bytes: Buffer, { json, csv }: ShowOptions): string {
-  if (csv) return csvOf(line);
+  if (csv) return formatCsv(line);
   return `${json ? bytes.toString() : lineText(line)}\n`;
 }
 

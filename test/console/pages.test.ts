@@ -234,6 +234,7 @@ t.test("each page is refused to users without the right", async (t) => {
     ...managers,
     "/audit",
     "/audit.csv",
+    "/search",
     ...administrators,
     "/access/user?user=admin",
   ];

@@ -446,29 +446,28 @@ t.test("queries and denials are counted per hour over all files", async (t) => {
     line(180),
   ];
   writeFileSync(file, `${hidden}${login}\n${last.join("")}{"cut`);
-  const question = { file, since: begin, hours: 3, top: 2, timeoutMs: 60_000 };
+  const edges = [0, 1, 2, 3].map((hour) => begin + hour * 60 * MINUTE_MS);
+  const question = { file, edges, top: 2, timeoutMs: 60_000 };
   const visible = { named: new Map([["payroll", false]]), others: true };
-  const { hours, users, tables, ...rest } = await summarizeAudit({ ...question, visible });
-  t.strictSame(hours, [
-    { queries: 60, denials: 0 },
-    { queries: 60, denials: 0 },
-    { queries: 4, denials: 3 },
+  const { periods, users, tables, ...rest } = await summarizeAudit({ ...question, visible });
+  const [first, second, third] = periods;
+  t.match([first, second], [{ queries: 60, denials: 0 }, { queries: 60 }]);
+  t.strictSame(third, { queries: 4, denials: 3, p50: undefined, p95: undefined });
+  t.match(users.denied, [
+    { name: "bob", denials: 2, lastDenial: { reason: "no_grant" } },
+    { name: "eve", denials: 1 },
   ]);
-  t.match(users, [
-    { name: "bob", count: 2, last: { reason: "no_grant" } },
-    { name: "eve", count: 1 },
-  ]);
-  t.match(tables, [{ name: "main.t", count: 3 }]);
-  t.strictSame(rest, { isSampled: false, isPartial: false });
+  t.match(tables.denied, [{ name: "main.t", denials: 3 }]);
+  t.match(tables.busiest, [{ name: "main.t", queries: 124 }]);
+  t.match(rest, { isSampled: false, isPartial: false });
   const all = await summarizeAudit({ ...question, visible: undefined });
-  t.strictSame(all.hours[2], { queries: 5, denials: 4 });
+  t.match(all.periods[2], { queries: 5, denials: 4 });
   const late = await summarizeAudit({ ...question, visible, timeoutMs: 0 });
   t.equal(late.isPartial, true);
 });
 
 t.test("a summary samples each hour of a large file and estimates the rest", async (t) => {
   const file = path.join(temporaryHome(t), "audit.log");
-  const since = begin;
   const denied = { more: { decision: "deny", reason: "no_grant", status: 403 } };
   const wide = { more: { path: "x".repeat(4000) } };
   for (const [hour, count] of [7000, 40, 7000].entries()) {
@@ -476,16 +475,33 @@ t.test("a summary samples each hour of a large file and estimates the rest", asy
       line(hour * 60 + (60 * at) / count, at % 10 === 0 ? { ...denied, user: "bob" } : wide);
     writeFileSync(file, Array.from({ length: count }, (_, at) => of(at)).join(""), { flag: "a" });
   }
-  const question = { file, since, hours: 3, top: 2, visible: undefined, timeoutMs: 60_000 };
-  const { hours, users, isSampled } = await summarizeAudit(question);
+  const edges = [0, 1, 2, 3].map((hour) => begin + hour * 60 * MINUTE_MS);
+  const question = { file, edges, top: 2, visible: undefined, timeoutMs: 60_000 };
+  const { periods, users, isSampled } = await summarizeAudit(question);
   t.equal(isSampled, true);
-  t.strictSame(hours[1], { queries: 40, denials: 4 }, "a quiet hour is counted");
+  t.match(periods[1], { queries: 40, denials: 4 }, "a quiet hour is counted");
   for (const at of [0, 2]) {
-    const { queries = 0, denials = 0 } = hours[at] ?? {};
+    const { queries = 0, denials = 0 } = periods[at] ?? {};
     t.ok(Math.abs(queries - 7000) < 1000, `about 7000: ${queries}`);
     t.ok(Math.abs(denials - 700) < 150, `about 700: ${denials}`);
   }
-  t.match(users, [{ name: "bob" }]);
+  t.match(users.denied, [{ name: "bob" }]);
+});
+
+t.test("a summary knows the latency of allowed queries to within five percent", async (t) => {
+  const file = path.join(temporaryHome(t), "audit.log");
+  const took = (at: number, ms: number, more = {}) => line(at / 10, { more: { ms, ...more } });
+  const denied = { decision: "deny", reason: "no_grant", status: 403 };
+  const made = Array.from({ length: 100 }, (_, at) => took(at, at + 1));
+  made.push(took(100, 3_000_000, denied), ...Array.from({ length: 9 }, () => took(700, 0.01)));
+  writeFileSync(file, made.join(""));
+  const edges = [begin, begin + 60 * MINUTE_MS, begin + 90 * MINUTE_MS];
+  const question = { file, edges, top: 2, visible: undefined, timeoutMs: 60_000 };
+  const { periods } = await summarizeAudit(question);
+  const { p50 = 0, p95 = 0 } = periods[0] ?? {};
+  t.ok(Math.abs(p50 / 50 - 1) < 0.05, `p50: ${p50}`);
+  t.ok(Math.abs(p95 / 95 - 1) < 0.05, `p95: ${p95}`);
+  t.ok((periods[1]?.p95 ?? 1) < 0.2, "short ones count as the least");
 });
 
 function openLogged(t: Test) {

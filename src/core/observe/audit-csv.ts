@@ -52,7 +52,7 @@ function csvLine(cells: readonly unknown[]): string {
 
 export const csvHead = csvLine(Object.keys(columns));
 
-export function csvOf(line: ReadLine): string {
+export function formatCsv(line: ReadLine): string {
   return csvLine(Object.values(columns).map((read) => read(line)));
 }
 
@@ -63,5 +63,5 @@ export async function searchAsCsv(question: AuditQuestion) {
   const { lines, ...rest } = await searchAudit(question);
   const isWhole = question.visible === undefined;
   const shown = isWhole ? lines : lines.map((line) => ({ ...line, address: undefined }));
-  return { csv: shown.map(csvOf).join(""), count: lines.length, ...rest };
+  return { csv: shown.map(formatCsv).join(""), count: lines.length, ...rest };
 }

@@ -13,57 +13,117 @@ import {
   visibilityFilter,
 } from "./audit-search.ts";
 
-const HOUR_MS = 3_600_000;
-/** Of a larger file, only `SAMPLE_BYTES` of each hour are read. */
+/** Of a larger file, only `SAMPLE_BYTES` of each period are read. */
 const WHOLE_FILE_BYTES = 48 * 1024 * 1024;
 const SAMPLE_BYTES = 2 * 1024 * 1024;
 const MAX_NAMES = 10_000;
 
 export interface SummaryQuestion {
   readonly file: string;
-  /** Epoch milliseconds at which the first hour begins. */
-  readonly since: number;
-  readonly hours: number;
+  /** Epoch milliseconds, ascending, at which a period begins, and at which the last one ends. */
+  readonly edges: readonly number[];
   readonly visible: VisibleDatabases | undefined;
-  /** Maximum number of users, and of tables, in the summary. */
+  /** Maximum number of names in each list of the summary. */
   readonly top: number;
   readonly timeoutMs: number;
 }
 
-export interface HourCount {
+/** Milliseconds that half of the allowed queries took at most, and 95 percent of them. */
+interface Latency {
+  readonly p50: number | undefined;
+  readonly p95: number | undefined;
+}
+
+export interface PeriodCount extends Latency {
   readonly queries: number;
   readonly denials: number;
 }
 
-export interface DeniedName {
+export interface NameCount {
   readonly name: string;
-  readonly count: number;
-  readonly last: ReadLine;
+  readonly queries: number;
+  readonly denials: number;
+  /** Undefined if nothing was denied. */
+  readonly lastDenial: ReadLine | undefined;
 }
 
-export type AuditSummary = Awaited<ReturnType<typeof summarizeAudit>>;
+interface TopNames {
+  readonly busiest: readonly NameCount[];
+  readonly denied: readonly NameCount[];
+}
 
-/** Counts queries and denials per hour with bounded work. @throws the file system's error */
-export async function summarizeAudit(question: SummaryQuestion) {
-  const { file, since, top, timeoutMs } = question;
+export interface AuditSummary extends Latency {
+  readonly periods: readonly PeriodCount[];
+  readonly users: TopNames;
+  readonly tables: TopNames;
+  /** True if the numbers are estimated from a sample. */
+  readonly isSampled: boolean;
+  /** True if time ran out before all files were read. */
+  readonly isPartial: boolean;
+}
+
+/** From 1/8 ms to more than an hour in steps of 9 percent. */
+const STEPS_PER_DOUBLING = 8;
+const LEAST_MS = 1 / 8;
+const STEPS = 200;
+
+/** Counts durations in a bounded number of steps. */
+class LatencyCounts {
+  readonly #counts = new Float64Array(STEPS);
+
+  add(ms: number, weight: number): void {
+    const step = Math.floor(STEPS_PER_DOUBLING * Math.log2(Math.max(1, ms / LEAST_MS)));
+    const at = Math.min(step, STEPS - 1);
+    this.#counts[at] = (this.#counts[at] ?? 0) + weight;
+  }
+
+  /** The middle of the step that contains this part of all durations. */
+  #quantile(part: number): number | undefined {
+    let left = part * this.#counts.reduce((sum, count) => sum + count, 0);
+    if (left === 0) return undefined;
+    const step = this.#counts.findIndex((count) => {
+      left -= count;
+      return left <= 0;
+    });
+    return LEAST_MS * 2 ** ((step + 0.5) / STEPS_PER_DOUBLING);
+  }
+
+  get quantiles(): Latency {
+    return { p50: this.#quantile(0.5), p95: this.#quantile(0.95) };
+  }
+}
+
+/** Counts queries, denials and latency per period with bounded work. @throws the file system's error */
+export async function summarizeAudit(question: SummaryQuestion): Promise<AuditSummary> {
+  const { file, edges, top, timeoutMs } = question;
+  const [since = 0] = edges;
   const isVisible = visibilityFilter(question.visible);
   const deadline = performance.now() + timeoutMs;
-  const hours = Array.from({ length: question.hours }, () => ({ queries: 0, denials: 0 }));
-  const users = new Map<string, DeniedName>();
-  const tables = new Map<string, DeniedName>();
+  const periods = edges
+    .slice(1)
+    .map(() => ({ queries: 0, denials: 0, latency: new LatencyCounts() }));
+  const latency = new LatencyCounts();
+  const users = new Map<string, NameCount>();
+  const tables = new Map<string, NameCount>();
   let isSampled = false;
 
   const isLate = () => performance.now() > deadline;
-  const hourOf = ({ time }: ReadLine) => Math.floor((Date.parse(time) - since) / HOUR_MS);
+  const findPeriod = ({ time }: ReadLine) => {
+    const moment = Date.parse(time);
+    return edges.findLastIndex((edge) => edge <= moment);
+  };
 
   function count(line: ReadLine, weight: number): void {
-    const { user = "", decision, operations } = line;
-    const hour = hours[hourOf(line)];
+    const { user = "", decision, operations, ms } = line;
+    const period = periods[findPeriod(line)];
     const isQuery = decision !== undefined && operations.length > 0;
-    if (hour === undefined || !isQuery || !isVisible(line)) return;
-    hour.queries += weight;
-    if (!hasOutcome(line, "denied")) return;
-    hour.denials += weight;
+    if (period === undefined || !isQuery || !isVisible(line)) return;
+    period.queries += weight;
+    const isDenied = hasOutcome(line, "denied");
+    if (isDenied) period.denials += weight;
+    if (decision === "allow" && ms !== undefined) {
+      for (const counts of [period.latency, latency]) counts.add(ms, weight);
+    }
     note(users, user, line, weight);
     const names = operations.flatMap(({ database, tables }) =>
       tables.map((table) => placeName(database, table)),
@@ -86,20 +146,20 @@ export async function summarizeAudit(question: SummaryQuestion) {
     return true;
   }
 
-  /** Reads part of one hour and weights each line for those that were not read. */
-  async function sample(file: string, handle: FileHandle, hour: number): Promise<boolean> {
-    const begin = since + hour * HOUR_MS;
-    const { low: start } = await findOffsets(handle, begin);
-    const { low: next } = await findOffsets(handle, begin + HOUR_MS);
+  /** Reads part of one period and weights each line for those that were not read. */
+  async function sample(file: string, handle: FileHandle, period: number): Promise<boolean> {
+    const { low: start } = await findOffsets(handle, edges[period] ?? 0);
+    const { low: next } = await findOffsets(handle, edges[period + 1] ?? 0);
     const found: ReadLine[] = [];
     let first = Number.NaN;
     let last = 0;
-    // `start` may be up to one chunk before the hour begins.
+    // `start` may be up to one chunk before the period begins.
     const end = start + CHUNK_BYTES + SAMPLE_BYTES - 1;
     let isWhole = end >= (await handle.stat()).size;
     const isDone = await read(piecesFrom(file, start, end), (line, lineBegin, lineEnd) => {
-      isWhole ||= hourOf(line) > hour;
-      if (hourOf(line) !== hour) return;
+      const of = findPeriod(line);
+      isWhole ||= of > period;
+      if (of !== period) return;
       if (Number.isNaN(first)) first = lineBegin;
       last = lineEnd;
       found.push(line);
@@ -119,17 +179,24 @@ export async function summarizeAudit(question: SummaryQuestion) {
     if (isCompressed(file) || size - start <= WHOLE_FILE_BYTES) {
       return read(piecesFrom(file, start), countWhole);
     }
-    for (let hour = hours.length - 1; hour >= 0; hour--) {
-      if (!(await sample(file, handle, hour))) return false;
+    for (let period = periods.length - 1; period >= 0; period--) {
+      if (!(await sample(file, handle, period))) return false;
     }
     return true;
   }
 
-  function mostDenied(names: ReadonlyMap<string, DeniedName>): DeniedName[] {
-    const sorted = [...names.values()].sort(
-      (one, other) => other.count - one.count || (one.name < other.name ? -1 : 1),
-    );
-    return sorted.slice(0, top).map((one) => ({ ...one, count: Math.round(one.count) }));
+  function listTop(names: ReadonlyMap<string, NameCount>): TopNames {
+    const most = (key: "queries" | "denials") =>
+      [...names.values()]
+        .filter((one) => one[key] > 0)
+        .sort((one, other) => other[key] - one[key] || (one.name < other.name ? -1 : 1))
+        .slice(0, top)
+        .map(({ queries, denials, ...one }) => ({
+          ...one,
+          queries: Math.round(queries),
+          denials: Math.round(denials),
+        }));
+    return { busiest: most("queries"), denied: most("denials") };
   }
 
   let isPartial = false;
@@ -138,22 +205,29 @@ export async function summarizeAudit(question: SummaryQuestion) {
     if (isPartial) break;
   }
   return {
-    hours: hours.map(({ queries, denials }) => ({
+    periods: periods.map(({ queries, denials, latency }) => ({
       queries: Math.round(queries),
       denials: Math.round(denials),
+      ...latency.quantiles,
     })),
-    users: mostDenied(users),
-    tables: mostDenied(tables),
-    /** True if the numbers are estimated from a sample. */
+    ...latency.quantiles,
+    users: listTop(users),
+    tables: listTop(tables),
     isSampled,
-    /** True if time ran out before all files were read. */
     isPartial,
   };
 }
 
-function note(names: Map<string, DeniedName>, name: string, line: ReadLine, weight: number): void {
+function note(names: Map<string, NameCount>, name: string, line: ReadLine, weight: number): void {
   const known = names.get(name);
   if (name === "" || (known === undefined && names.size >= MAX_NAMES)) return;
-  const last = known === undefined || known.last.time < line.time ? line : known.last;
-  names.set(name, { name, count: (known?.count ?? 0) + weight, last });
+  const { queries = 0, denials = 0, lastDenial } = known ?? {};
+  const isDenied = hasOutcome(line, "denied");
+  const isLast = isDenied && (lastDenial === undefined || lastDenial.time < line.time);
+  names.set(name, {
+    name,
+    queries: queries + weight,
+    denials: denials + (isDenied ? weight : 0),
+    lastDenial: isLast ? line : lastDenial,
+  });
 }

@@ -20,15 +20,18 @@ import { exportAudit, showAudit } from "./audit.ts";
 import { addForm } from "./changes.ts";
 import { renderConsolePage, type Visitor } from "./frame.ts";
 import { openHistory } from "./history.ts";
+import { inZone } from "./moment.ts";
 import { nameSuggestions } from "./names.ts";
 import { readNotice } from "./notice.ts";
 import { showOverview } from "./overview.ts";
 import {
   changePassword,
+  chooseZone,
   endAll,
   endApplication,
   endSession,
   showSessions,
+  showZone,
 } from "./own-sessions.ts";
 import { showSearch } from "./search.ts";
 import { openSessions, type Session } from "./sessions.ts";
@@ -57,6 +60,7 @@ import {
   ownPages,
   sessionCookie,
   visitorOf,
+  zoneCookie,
 } from "./visit.ts";
 
 function redirectToSignIn(c: ConsoleRequest): Response {
@@ -143,6 +147,7 @@ function createApp(console: Console, open: OpenPages): Hono<ConsoleEnv> {
     c.header("Cache-Control", "no-store");
   });
   app.use(headers, knownHost, ownPages);
+  app.use((c, next) => inZone(zoneCookie.read(c), next));
   app.onError(showError);
   app.notFound((c) => showError(new Refusal("not_found"), c));
   app.get("/style.css", (c) =>
@@ -209,6 +214,8 @@ function createApp(console: Console, open: OpenPages): Hono<ConsoleEnv> {
   app.post("/sessions/end", endSession);
   app.post("/sessions/revoke", revokeToken);
   addForm(app, "/sessions/password", changePassword);
+  app.get("/sessions/zone", (c) => showZone(c));
+  app.post("/sessions/zone", chooseZone);
   app.post("/sessions/disconnect", endApplication);
   app.post("/sessions/end-all", endAll);
   return app;

@@ -8,7 +8,7 @@ import { isExternalUsername } from "../../core/access/roles.ts";
 import { addedTexts } from "../../core/access/row-filter.ts";
 import { namesOfPerson } from "../../core/access/snapshot.ts";
 import { messageOf } from "../../core/base/client-error.ts";
-import { formatDate, type Html, html } from "../../core/base/html.ts";
+import { type Html, html } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { counted } from "../../core/base/suggestion.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
@@ -47,6 +47,7 @@ import {
   table,
   type Visitor,
 } from "./frame.ts";
+import { dateInWords, formatDate } from "./moment.ts";
 import { type ConsoleRequest, refreshOf, sendPage, visitorOf } from "./visit.ts";
 
 const LONGEST_SUMMARY = 200;
@@ -509,7 +510,7 @@ function requireApprover(c: ConsoleRequest, approval: Approval): Approver {
 
 function alreadyDecided({ author, decided, state }: Approval): Failure {
   const who = author && ` by ${author.name}`;
-  const time = decided && ` at ${new Date(decided).toISOString().slice(11, 19)} UTC`;
+  const time = decided && ` at ${dateInWords(decided, 19, 11)}`;
   const outcome = outcomes[state].toLowerCase();
   const message = `Already ${outcome}${who ?? ""}${time ?? ""}. Your decision was not saved.`;
   return new Failure(409, message);

@@ -33,12 +33,12 @@ import {
   hint,
   linkButton,
   mark,
-  momentIn,
   pathOf,
   table,
   unseen,
   type Visitor,
 } from "./frame.ts";
+import { dateInWords, localTime, readLocalTime, timeElement, zoneInUse } from "./moment.ts";
 import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 /** Denials that another grant can lift. */
@@ -121,8 +121,8 @@ ${text("group", "Group")}
 ${text("request", "Request id")}
 ${select("outcome", "Outcome", outcomes)}
 ${select("since", "Period", spans)}
-${field(state, { name: "start", label: "From (UTC)", type: "datetime-local" })}
-${field(state, { name: "until", label: "Until (UTC)", type: "datetime-local" })}
+${field(state, { name: "start", label: `From (${zoneInUse()})`, type: "datetime-local" })}
+${field(state, { name: "until", label: `Until (${zoneInUse()})`, type: "datetime-local" })}
 <button class="primary">Show</button>
 </form>`;
 }
@@ -143,6 +143,11 @@ const noFile = html`<div class="sheet"><h2>The audit is written to the log</h2>
 <pre>[audit]
 file = "audit.log"</pre>
 <p>You can then search everything from that time on, including rotated files.</p></div>`;
+
+function writeTime(time: string): Part {
+  const moment = Date.parse(time);
+  return Number.isNaN(moment) ? time : timeElement(moment, localTime(moment));
+}
 
 function who({ user = "-", via, client, author, msg }: ReadLine): Html {
   const isDecision = msg === "approval_approved" || msg === "approval_denied";
@@ -239,7 +244,9 @@ const LONGEST_MS = 60_000;
 
 function readMomentOf(name: string, text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
-  const moment = readMoment(momentIn(text));
+  // Browsers send local times without a zone, and seconds only if there are some.
+  const isLocal = /^\d{4}-\d\d-\d\dT\d\d:\d\d(?::\d\d(?:\.\d{1,3})?)?$/.test(text);
+  const moment = isLocal ? readLocalTime(text) || undefined : readMoment(text);
   if (moment !== undefined) return moment;
   throw new Refusal("bad_request", { message: `${name} may be such as ${moments}` });
 }
@@ -269,7 +276,7 @@ function groupIn(visitor: Visitor, name: string | undefined): AuditFilter["group
 type Place = AuditQuestion["from"];
 
 /** @throws Refusal if a field is wrong, or the visitor may no longer see the audit */
-function questionOf(c: ConsoleRequest, file: string, fields: Fields, from: Place): AuditQuestion {
+function readQuestion(c: ConsoleRequest, file: string, fields: Fields, from: Place): AuditQuestion {
   const visitor = visitorOf(c);
   requireManager(visitor.snapshot, visitor.actor);
   const at = (name: string) => fields.get(name) || undefined;
@@ -310,7 +317,7 @@ const FIND_MS = 2000;
 export async function findRequest(c: ConsoleRequest, id: string): Promise<ReadLine | undefined> {
   const { file } = c.var.gateway.configuration.audit;
   if (file === undefined) return undefined;
-  const question = questionOf(c, file, new Map([["request", id]]), undefined);
+  const question = readQuestion(c, file, new Map([["request", id]]), undefined);
   const { lines } = await search(c, "search", { ...question, limit: 1, timeoutMs: FIND_MS });
   return lines[0];
 }
@@ -338,7 +345,7 @@ async function* exportLines(c: ConsoleRequest, file: string, fields: Fields) {
   for (let left = EXPORTED; ; left -= page.count) {
     const limit = Math.min(left, EXPORTED_AT_ONCE);
     // Judged again each time: an export may take minutes.
-    const question = { ...questionOf(c, file, fields, page?.next), limit };
+    const question = { ...readQuestion(c, file, fields, page?.next), limit };
     page = await searchWhenFree(c, question, deadline);
     yield page.csv;
     const { next, isLost, reached, count } = page;
@@ -396,7 +403,7 @@ export async function showAudit(c: ConsoleRequest): Promise<Response> {
   let answer: AuditAnswer | undefined;
   try {
     if (file !== undefined) {
-      answer = await search(c, "search", questionOf(c, file, fields, from));
+      answer = await search(c, "search", readQuestion(c, file, fields, from));
     }
   } catch (error) {
     failure = failureOf(error);
@@ -407,21 +414,27 @@ export async function showAudit(c: ConsoleRequest): Promise<Response> {
   const rows = lines.map((line) => {
     const { affected, rows: read } = line;
     return [
-      line.time.slice(0, 19).replace("T", " "),
+      writeTime(line.time),
       who(line),
       what(visitor, line),
       outcomeText(line, draftGrant(visitor, line)),
       affected === undefined ? read !== undefined && `${read} read` : `${affected} changed`,
     ];
   });
-  const columns = [["Time (UTC)", "moment"], "Who", "What", "Outcome", ["Rows", "number"]] as const;
+  const columns = [
+    [`Time (${zoneInUse()})`, "moment"],
+    "Who",
+    "What",
+    "Outcome",
+    ["Rows", "number"],
+  ] as const;
   const none = isLost
     ? html`The audit files have been rotated. <a href="${pathOf("/audit", again)}">Start again</a>.`
     : html`No ${isLater && "older "}lines found for: ${filterText(fields)}. <a href="/audit?since=">Show all lines</a>, or <a href="${pathOf("/audit", { ...again, since: "", start: "", until: "" })}">search all time</a>.`;
   const older =
     next &&
     html`<p class="actions">${linkButton("Search further back", "/audit", { ...again, from: `${next.inode}-${next.offset}` })}</p>
-${reached !== undefined && html`<p class="quiet">Searched back to about ${reached.slice(0, 19).replace("T", " ")} UTC.</p>`}`;
+${reached !== undefined && html`<p class="quiet">Searched back to about ${dateInWords(Date.parse(reached), 19)}.</p>`}`;
   const found = html`${table("Audit", columns, rows, none)}${older}`;
   const isExported = file !== undefined && failure === undefined && lines.length > 0;
   return sendPage(c, {

@@ -1,10 +1,11 @@
-import { limitsInWords, writtenTime } from "../../core/access/entry-view.ts";
+import { limitsInWords } from "../../core/access/entry-view.ts";
 import type { Grant, Subject } from "../../core/access/grant.ts";
 import { groupOf, type Holder, holderName, holderText } from "../../core/access/holder.ts";
 import { type EntryRole, isExternalUsername, splitNames } from "../../core/access/roles.ts";
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { counted } from "../../core/base/suggestion.ts";
+import { formatDate, offsetName, zoneInUse } from "./moment.ts";
 import type { CurrentSession } from "./sessions.ts";
 
 /** The sections in menu order, each with the property that a visitor needs to open it. */
@@ -101,25 +102,31 @@ ${refresh?.isPaused === false && html`<meta http-equiv="refresh" content="${REFR
 ${visitor ? header(visitor, page) : html`<header>${brand}</header>`}
 <main id="content" tabindex="-1">
 ${path && html`<p class="path">${path}</p>`}
-<div class="head"><h1>${heading}</h1>${actions && html`<p class="actions">${actions}</p>`}</div>
+<div class="head"><h1>${heading}</h1>${actions && html`<div class="actions">${actions}</div>`}</div>
 ${notice}${failure && failureNote(failure)}
 ${refresh && refreshNote(refresh)}
 ${content}
+${visitor && zoneNote()}
 </main>
 </body>
 </html>
 `);
 }
 
+function zoneNote(): Html {
+  const zone = zoneInUse();
+  const offset = offsetName(Date.now());
+  return html`<footer>Times are in ${zone}${zone !== offset && ` (${offset})`}. <a href="/sessions/zone">Change the time zone</a></footer>`;
+}
+
 const REFRESH_SECONDS = 30;
 
 /** Lets the reader pause the refresh (WCAG 2.2.1). */
 function refreshNote({ path, isPaused }: NonNullable<ConsolePage["refresh"]>): Html {
-  const time = new Date().toISOString().slice(11, 19);
   const state = isPaused
     ? html`Refresh is paused. <a href="${path}">Resume</a>`
     : html`Refreshes every ${REFRESH_SECONDS} seconds. <a href="${path}?refresh=off">Pause</a>`;
-  return html`<p class="quiet">Updated at ${time} UTC. ${state}</p>`;
+  return html`<p class="quiet">Updated at ${formatDate(Date.now() / 1000, 19, 11)}. ${state}</p>`;
 }
 
 export function empty(...parts: Part[]): Html {
@@ -212,7 +219,7 @@ export function momentIn(text: string): string {
 /** When an entry expires. @param now epoch milliseconds */
 export function expiry({ expires }: Grant, now: number): Part {
   if (expires === undefined) return dim("never");
-  const time = writtenTime(expires).replace("T", " ").replace("Z", " UTC");
+  const time = formatDate(expires / 1000, 19);
   return expires > now ? time : mark(false, "expired ", time);
 }
 

@@ -1,7 +1,7 @@
 import { requireSelfOrAdministrator } from "../../core/access/administration.ts";
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { accountActions } from "../../core/administration/actions.ts";
-import { formatDate, type Html, html } from "../../core/base/html.ts";
+import { type Html, html, type Part } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { changeAs, revokeAllTokens } from "../../core/http/administration.ts";
 import { identify } from "../../core/identity/authenticate.ts";
@@ -12,20 +12,23 @@ import { newPassword, readNewHash } from "./access.ts";
 import { type ConsoleForm, noteChange, requireConfirmation } from "./changes.ts";
 import {
   type Column,
+  Failure,
   field,
   hidden,
   hint,
   linkButton,
   ownPassword,
   postForm,
+  required,
   table,
   unseen,
 } from "./frame.ts";
+import { formatDate, knownZone, localTime, offsetName, zoneInUse, zones } from "./moment.ts";
 import { notify } from "./notice.ts";
 import type { Session } from "./sessions.ts";
-import { startSession } from "./sign-in.ts";
+import { safeNext, startSession } from "./sign-in.ts";
 import { tokenSection } from "./tokens.ts";
-import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
+import { type ConsoleRequest, sendPage, visitorOf, zoneCookie } from "./visit.ts";
 
 /** Browsers by User-Agent, in this order: each one also claims to be those after it. */
 const browsers = [
@@ -64,7 +67,7 @@ async function connectedTo(c: ConsoleRequest, username?: string): Promise<Connec
   return (await listConnections(store, username)).filter((one) => isConnected(context, one));
 }
 
-function button(csrf: string, path: string, field: Html, label: string, what: string): Html {
+function button(csrf: string, path: string, field: Html, label: string, what: Part): Html {
   const content = html`${field}<button class="small">${label}${unseen(what)}</button>`;
   return postForm(csrf, `/sessions/${path}`, "", content);
 }
@@ -79,7 +82,7 @@ function sessionTable(c: ConsoleRequest, list: readonly Session[]): Html {
   const rows = list.map((one) => {
     const { username, address, userAgent, tokenId, startedAt, usedAt } = one;
     const since = formatDate(sessions.epochOf(startedAt));
-    const what = ` the session of ${username} from ${address} since ${since}`;
+    const what = html` the session of ${username} from ${address} since ${since}`;
     return [
       html`<bdi>${username}</bdi>${tokenId === own.tokenId && html` <strong>(this one)</strong>`}`,
       html`<bdi>${address}</bdi>${hint(html`<bdi>${browserNamed(userAgent)}</bdi>`)}`,
@@ -233,4 +236,38 @@ export async function endAll(c: ConsoleRequest): Promise<Response> {
   noteChange(c, await revokeAllTokens(c.var.gateway, actor, username));
   notify(c, `Ended all tokens, apps and sessions of ${username}.`);
   return c.redirect("/sessions", 303);
+}
+
+/** The page that led here, if it is one of the console. */
+function pageBefore(c: ConsoleRequest): string {
+  const from = URL.parse(c.req.header("referer") ?? "");
+  return safeNext(from?.origin === c.var.arrival.origin ? from.pathname + from.search : "/");
+}
+
+/** The server cannot know the browser's zone without a script. */
+export function showZone(c: ConsoleRequest, failure?: Failure): Response {
+  const next = c.var.form?.get("next") ?? pageBefore(c);
+  const zone = c.var.form?.get("zone") ?? zoneInUse();
+  const now = Date.now();
+  const form = html`${hidden("next", next)}
+${field({ fields: new Map([["zone", zone]]), failure }, { name: "zone", label: "Time zone", hint: "Such as Europe/Berlin or UTC", offered: zones, more: required })}
+<div class="actions"><button class="primary">Use this zone</button> ${linkButton("Cancel", next)}</div>`;
+  return sendPage(c, {
+    title: "Time zone",
+    failure,
+    content: html`<p>Pages show times in this zone, and in UTC when you point at them. It is now ${localTime(now).slice(0, 16)} in ${zoneInUse()} (${offsetName(now)}). This browser keeps your choice.</p>
+${postForm(visitorOf(c).csrf, "/sessions/zone", "sheet narrow", form)}`,
+  });
+}
+
+export function chooseZone(c: ConsoleRequest): Response {
+  const name = (c.var.form.get("zone") ?? "").trim();
+  const zone = knownZone(name);
+  if (zone === undefined) {
+    const message = `There is no time zone ${name}`;
+    const fields = new Map([["zone", "Choose a zone from the list, such as Europe/Berlin"]]);
+    return showZone(c, new Failure(400, message, { fields }));
+  }
+  zoneCookie.keep(c, zone);
+  return c.redirect(safeNext(c.var.form.get("next")), 303);
 }

@@ -4,13 +4,14 @@ import { callerFor } from "../../core/access/groups.ts";
 import { holderName } from "../../core/access/holder.ts";
 import { isAdministrator } from "../../core/access/policy.ts";
 import { epochSeconds } from "../../core/base/clock.ts";
-import { formatDate, type Html, html, type Part } from "../../core/base/html.ts";
+import { type Html, html, type Part } from "../../core/base/html.ts";
 import { version as release } from "../../core/base/product.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { counted } from "../../core/base/suggestion.ts";
 import type { StoreReplica } from "../store/open.ts";
 import { dim, empty, groupRows, hint, mark, roleBadge, table, userLink } from "./frame.ts";
 import type { AccessEvent, LoadedVersion } from "./history.ts";
+import { formatDate } from "./moment.ts";
 import { type Console, type ConsoleRequest, refreshOf, sendPage, visitorOf } from "./visit.ts";
 
 function rightsOf({ gains, loses, limits, before, after }: EffectChange): Html {
@@ -66,9 +67,9 @@ function rejectedRow({ at, problems }: Exclude<AccessEvent, LoadedVersion>): Par
 
 /** Lists versions, newest first. @param since epoch seconds before which changes are unknown */
 export function versionList(events: readonly AccessEvent[], since: number | undefined): Html {
-  const start = since !== undefined && `${formatDate(since)}, when this gateway started`;
+  const start = since !== undefined && html`${formatDate(since)}, when this gateway started`;
   if (events.length === 0) {
-    return empty("No changes to users or grants", start ? ` since ${start}.` : " yet.");
+    return empty("No changes to users or grants", start ? html` since ${start}.` : " yet.");
   }
   const rows = events.flatMap((one) => ("version" in one ? versionRows(one) : [rejectedRow(one)]));
   const earlier = start

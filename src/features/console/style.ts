@@ -32,6 +32,7 @@ main:focus { outline: none; }
 .path { margin-bottom: .25rem; font-size: .875rem; }
 .console h2 { margin: 2.25rem 0 .625rem; font-size: 1.0625rem; }
 .console h3 { margin: 1rem 0 .25rem; font-size: .9375rem; }
+.console footer { max-width: none; margin-top: 2.5rem; padding: 0; }
 .sheet {
   margin: .75rem 0; padding: 1.25rem 1.5rem; background: var(--sheet);
   border: 1px solid var(--hairline); border-radius: .625rem; box-shadow: 0 1px 2px rgb(0 0 0 / .04);
@@ -141,9 +142,24 @@ ul.plain { list-style: none; padding: 0; }
 .legend { display: flex; flex-wrap: wrap; align-items: center; gap: .25rem .5rem; font-size: .875rem; }
 .legend .hint { margin-left: auto; }
 .key { display: inline-block; width: .875rem; height: .875rem; border-radius: .1875rem; background: var(--accent); }
+.key.p50 { height: .1875rem; }
+.key.p95 { height: .1875rem; margin-left: .75rem; background: repeating-linear-gradient(90deg, var(--warn-line) 0 5px, transparent 5px 8px); }
 .key.denied { margin-left: .75rem; background: repeating-linear-gradient(45deg, var(--error-line) 0 3px, var(--sheet) 3px 5px); }
 .chart { overflow-x: auto; direction: rtl; margin-bottom: 1rem; }
-.chart svg { display: block; direction: ltr; width: 100%; min-width: 46rem; height: auto; }
+.chart svg { display: block; direction: ltr; width: 100%; min-width: 52rem; height: auto; }
+.chart path { fill: none; stroke-width: 2; }
+.p50 { stroke: var(--accent); fill: var(--accent); }
+.p95 { stroke: var(--warn-line); fill: var(--warn-line); }
+.p95 path { stroke-dasharray: 6 3; }
+.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(40rem, 100%), 1fr)); gap: 1rem; }
+.charts .sheet { min-width: 0; margin: 0 0 .75rem; }
+.switch { display: flex; border: 1px solid var(--line); border-radius: .375rem; overflow: hidden; background: var(--sheet); }
+.switch a { padding: .375rem .875rem; color: var(--ink); text-decoration: none; }
+.switch a + a { border-left: 1px solid var(--line); }
+.switch a:hover { background: var(--ground); }
+.switch a:focus-visible { outline-offset: -3px; }
+.switch a[aria-current] { background: var(--accent); color: var(--on-accent); }
+.choices.tops { grid-template-columns: repeat(auto-fit, minmax(min(24rem, 100%), 1fr)); }
 .chart text { fill: var(--quiet); font-size: 10px; text-anchor: middle; }
 .chart text.scale { text-anchor: start; dominant-baseline: middle; }
 .chart .grid line { stroke: var(--hairline); }
@@ -153,7 +169,7 @@ ul.plain { list-style: none; padding: 0; }
 .chart .denied { stroke: var(--error-line); }
 .chart .hit { fill: transparent; }
 .chart a:hover .hit, .chart a:focus-visible .hit { fill: var(--hairline); }
-.chart a:focus-visible { outline-offset: -2px; }
+.chart:focus-visible, .chart a:focus-visible { outline-offset: -2px; }
 .choices section > h2 { margin-top: 1.25rem; }
 del { color: var(--quiet); }
 ins { font-weight: 600; text-decoration: none; }
@@ -167,6 +183,7 @@ ins::before { content: "\\2192\\00A0"; color: var(--quiet); }
 }
 @media (max-width: 44rem) {
   .console main { padding: 1.25rem 1rem 3rem; }
+  .choices.tops { grid-template-columns: minmax(0, 1fr); }
   .bar { padding: .5rem 1rem 0; gap: 0 .75rem; }
   .bar .brand { flex: 1 1 auto; }
   .bar .who { order: 2; }

@@ -1,10 +1,11 @@
 import { userHolder } from "../../core/access/holder.ts";
-import { formatDate, type Html, html, type Part } from "../../core/base/html.ts";
+import { type Html, html, type Part } from "../../core/base/html.ts";
 import { revokeIssued, visibleTokens } from "../../core/http/administration.ts";
 import type { IssuedToken } from "../../core/identity/token.ts";
 import { expiresSoon } from "../../core/identity/token-file.ts";
 import { noteChange } from "./changes.ts";
 import { dim, hidden, hint, mark, postForm, table, unseen, userPath } from "./frame.ts";
+import { formatDate } from "./moment.ts";
 import { notify } from "./notice.ts";
 import { type ConsoleRequest, visitorOf } from "./visit.ts";
 

@@ -157,9 +157,10 @@ export const ownForms = csrf({
 });
 
 /** A cookie that scripts cannot read; over https it is also bound to the host (RFC 6265bis). */
-function serverCookie(name: string) {
+function serverCookie(name: string, maxAge?: number) {
   const optionsOf = ({ isSecure }: Arrival) => {
-    const common = { path: "/", httpOnly: true, sameSite: "Lax" } as const;
+    const lifetime = maxAge === undefined ? {} : { maxAge };
+    const common = { path: "/", httpOnly: true, sameSite: "Lax", ...lifetime } as const;
     return isSecure ? { ...common, secure: true, prefix: "host" as const } : common;
   };
   return {
@@ -174,6 +175,9 @@ export const sessionCookie = serverCookie("gatehouse-console");
 
 /** Holds the signed message about a change until the next page. */
 export const noticeCookie = serverCookie("gatehouse-console-notice");
+
+/** The time zone of a browser's choice. Browsers keep cookies for 400 days at most. */
+export const zoneCookie = serverCookie("gatehouse-console-zone", 400 * 86_400);
 
 /** Identifies a browser that is not signed in; its sign-in form is bound to this name. */
 export const browserCookie = serverCookie("gatehouse-console-browser");
