@@ -39,7 +39,7 @@ export interface ConsolePage {
   /** Present for a page that refreshes itself. */
   readonly refresh?: { readonly path: string; readonly isPaused: boolean };
   readonly failure?: Failure | undefined;
-  /** What the search box contains. */
+  /** The text of the search box. */
   readonly asked?: string;
   /** The message about the last change. */
   readonly notice?: Html | undefined;
