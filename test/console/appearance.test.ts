@@ -68,3 +68,56 @@ t.test("each role has a color of its own, in light and dark mode", async (t) => 
   }
   await lookAt(t, page, "roles");
 });
+
+/** The font sizes of all shown text in pixels, without those of monospaced text and of charts. */
+const sizes = `(() => {
+  const found = new Set();
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let text = texts.nextNode(); text; text = texts.nextNode()) {
+    const at = text.parentElement;
+    const isOwn = at.closest("code, pre, textarea, svg, .unseen") === null;
+    if (isOwn && text.data.trim() !== "") found.add(parseFloat(getComputedStyle(at).fontSize));
+  }
+  return [...found].sort((one, other) => one - other);
+})()`;
+
+t.test(
+  "pages have one type scale, use wide screens, and link without lines in tables",
+  async (t) => {
+    const page = await openPage(t);
+    await signInBrowser(page, url, "root");
+    const found = new Set<number>();
+    for (const route of [
+      "overview",
+      "access",
+      "access/user?user=rita",
+      "access/entry?user=rita",
+    ].concat("access/table?place=main", "approvals", "audit", "sessions", "state", "search?q=r")) {
+      await page.goto(`${url}/${route}`);
+      for (const size of await page.evaluate<number[]>(sizes)) found.add(size);
+      for (const width of [390, 1280, 1920]) {
+        await page.setViewportSize({ width, height: 900 });
+        const over = "document.documentElement.scrollWidth - window.innerWidth";
+        t.ok(Number(await page.evaluate(over)) <= 0, `${route} fits ${width} pixels`);
+      }
+      const used = await page
+        .getByRole("heading", { level: 1 })
+        .evaluate((at) => at.closest("main")?.clientWidth);
+      t.equal(used, 1920, route);
+    }
+    t.strictSame(
+      [...found].sort((one, other) => one - other),
+      [13, 15, 18, 24],
+    );
+    await page.goto(`${url}/access`);
+    const underline = 'getComputedStyle(document.querySelector("td a")).textDecorationLine';
+    t.equal(await page.evaluate(underline), "none");
+    await page.locator("button").last().focus();
+    await page.keyboard.press("Tab");
+    t.equal(await page.evaluate(underline), "underline", "the focused link is underlined");
+    for (const route of ["overview", "overview?period=hour", "overview?period=week"]) {
+      await page.goto(`${url}/${route}`);
+      await lookAt(t, page, route.replace("?period=", "-"));
+    }
+  },
+);

@@ -89,7 +89,13 @@ function pastLines(): string {
       const operations = [
         { operation: "Select", database: isDenied ? "shop" : "support", tables: [table] },
       ];
-      const decision = isDenied ? { decision: "deny", reason: "no_grant" } : { decision: "allow" };
+      const decision = isDenied
+        ? { decision: "deny", reason: "no_grant", status: 403, ms: 0.4 }
+        : {
+            decision: "allow",
+            status: 200,
+            ms: 2 + (count / 40) * (1 + ((at * 13) % 20) ** 2 / 90),
+          };
       const line = { level: "info", time, user, via: "query", operations, operationCount: 1 };
       lines.push(JSON.stringify({ ...line, ...decision, msg: "request" }));
     }

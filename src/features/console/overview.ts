@@ -106,6 +106,7 @@ function shortNumber(count: number): string {
 
 function duration(ms: number | undefined): string {
   if (ms === undefined) return "-";
+  if (ms === 0) return "0";
   const [value, unit] = ms >= 1000 ? [ms / 1000, "s"] : [ms, "ms"];
   return `${value.toLocaleString("en", { maximumSignificantDigits: 2 })} ${unit}`;
 }
@@ -156,10 +157,10 @@ function chart(
     const x = (at * WIDTH) / periods.length;
     return (
       span.tick.test(local) &&
-      html`<line x1="${x}" x2="${x}" y1="${HEIGHT}" y2="${HEIGHT + 5}"/><text x="${x}" y="${HEIGHT + 18}">${tickText(local, span)}</text>`
+      html`<line x1="${x}" x2="${x}" y1="${HEIGHT}" y2="${HEIGHT + 5}"/><text x="${x}" y="${HEIGHT + 20}">${tickText(local, span)}</text>`
     );
   });
-  return html`<div class="chart" tabindex="0" role="group" aria-label="${label}"><svg viewBox="-20 -10 ${WIDTH + 70} ${HEIGHT + 36}" role="none">
+  return html`<div class="chart" tabindex="0" role="group" aria-label="${label}"><svg viewBox="-20 -10 ${WIDTH + 80} ${HEIGHT + 36}" role="none">
 <g class="grid" aria-hidden="true">${lines}${ticks}</g>
 ${content}
 </svg></div>`;
