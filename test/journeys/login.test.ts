@@ -232,18 +232,19 @@ t.test("a login succeeds although its hash cannot be upgraded", async (t) => {
   t.equal(line.level, "warn");
 });
 
-t.test(
-  "a new password, enabling or unlocking clears failed logins, at every surface",
-  async (t) => {
+for (const workers of [1, 3]) {
+  const where = `at every surface and worker (of ${workers})`;
+  t.test(`a new password, enabling or unlocking clears failed logins, ${where}`, async (t) => {
     const auth = "max_failures_per_user_and_address = 2\n";
     const { gateway } = await openStaffed(
       t,
       ["root * Owner", "rita main ReadOnly", "bob main ReadOnly"],
-      { auth },
+      { auth, config: `[server]\nworkers = ${workers}\n` },
     );
     const root = await tokenOf(gateway, "root");
     const status = async (username: string, password: string) =>
-      (await logIn({ gateway }, { username, password })).status;
+      // A connection of its own, so that any worker may get it.
+      (await logIn({ gateway }, { username, password }, { connection: "close" })).status;
     const lock = async (username: string) => {
       while ((await status(username, "a wrong one")) === 401);
     };
@@ -289,7 +290,12 @@ t.test(
       t.equal(await status("rita", password), 429, `locked before ${way}`);
       await unlock();
       await eventually(way, async () => (await status("rita", password)) === 200);
+      const others = Array.from({ length: 2 * (workers - 1) }, () => status("rita", password));
+      t.ok(
+        (await Promise.all(others)).every((one) => one === 200),
+        `${way}, at each worker`,
+      );
     }
     t.equal(await status("bob", passwordOf("bob")), 429, "other users stay locked out");
-  },
-);
+  });
+}

@@ -94,6 +94,40 @@ t.test("failed logins are counted over all replicas", async (t) => {
     await eventually("all replicas accept", async () =>
       (await statuses()).every((one) => one === 200),
     );
+    // Through one replica, for logins at all of them and at every worker of one more.
+    const workers = "[server]\nworkers = 3\n";
+    const several = await store.replica(store.url, store.makeHome(), workers, { auth });
+    const everywhere = async () => {
+      const own = Array.from({ length: 6 }, async () => {
+        const body = JSON.stringify(right);
+        const headers = { "content-type": "application/json", connection: "close" };
+        return (await several.request("/login", { method: "POST", headers, body })).status;
+      });
+      return new Set([...(await statuses()), ...(await Promise.all(own))]);
+    };
+    const admin = await one.login();
+    const send = async (method: string, way: string, body: object) =>
+      t.equal((await one.send(method, `/api/users/carol${way}`, body, admin)).status, 200);
+    const ways = {
+      "user unlock": () => store.good(["user", "unlock", "carol"]),
+      PATCH: () => send("PATCH", "", { disabled: false }),
+      "PUT of a password": () => {
+        right.password = "a third password";
+        return send("PUT", "/password", { new_password: right.password });
+      },
+    };
+    for (const [way, unlock] of Object.entries(ways)) {
+      while (await guess(several, "carol"));
+      await eventually("all refuse", async () => {
+        const found = await everywhere();
+        return found.size === 1 && found.has(429);
+      });
+      await unlock();
+      await eventually(`all accept after ${way}`, async () => {
+        const found = await everywhere();
+        return found.size === 1 && found.has(200);
+      });
+    }
   });
 
   await t.test("a new replica knows the counts", async (t) => {
