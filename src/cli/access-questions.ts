@@ -7,24 +7,16 @@ import type { Command } from "commander";
 import * as z from "zod";
 import { openGrammar } from "../app/own-engine.ts";
 import { diffSnapshots, type EffectChange, effectDiff } from "../core/access/diff.ts";
-import { entriesIn } from "../core/access/entries.ts";
+import { answerQuestion } from "../core/access/effective.ts";
 import { limitsInWords, viewEntry } from "../core/access/entry-view.ts";
 import type { EntryPoint } from "../core/access/grant.ts";
 import { callerFor } from "../core/access/groups.ts";
-import {
-  groupOf,
-  holderName,
-  holderText,
-  userHolder,
-  userOf,
-  writtenHolder,
-} from "../core/access/holder.ts";
+import { groupOf, holderName, holderText, userOf, writtenHolder } from "../core/access/holder.ts";
 import { parseAccess } from "../core/access/parse.ts";
-import { type AccessExplanation, explainAccess, grantingEntries } from "../core/access/policy.ts";
-import type { Decision } from "../core/access/rights.ts";
+import { type AccessExplanation, grantingEntries } from "../core/access/policy.ts";
 import { isExternalGroup } from "../core/access/roles.ts";
 import { addedTexts } from "../core/access/row-filter.ts";
-import { accountObstacle, ownGrants, type Snapshot } from "../core/access/snapshot.ts";
+import { accountObstacle, type Snapshot } from "../core/access/snapshot.ts";
 import { counted, didYouMean } from "../core/base/suggestion.ts";
 import { lineLocator, parseToml } from "../core/base/toml.ts";
 import type { Configuration } from "../core/config/schema.ts";
@@ -36,7 +28,6 @@ import {
 import { keepSpelling } from "../core/json/exact.ts";
 import { termText } from "../core/query/conditions.ts";
 import { batchKey } from "../core/query/grammar.ts";
-import { type Place, placeName } from "../core/query/names.ts";
 import { definitions, permissionsOfAll } from "../core/query/operations.ts";
 import {
   isPermissionClass,
@@ -66,41 +57,6 @@ function readPermissions(operation: string, { query }: Configuration): readonly 
   const all = [...known.keys(), ...permissionClasses];
   const problem = `unknown operation ${JSON.stringify(operation)}; allowed: ${all.join(", ")}`;
   throw new UsageError(problem + didYouMean(operation, all));
-}
-
-type Answer = Decision["reason"] | "user_not_found" | "user_disabled";
-
-const explanations: Partial<Record<Answer, string>> = {
-  no_grant: "there is no entry for this database or for *",
-  role_insufficient: "the role does not include this",
-  database_case_mismatch: "the access file spells this database in another case",
-  grant_expired: "the entry has expired",
-  token_database: "the token is for another database",
-  token_read_only: "the token is read-only",
-  user_not_found: "the user does not exist",
-  user_disabled: "the user is disabled",
-};
-
-function explain(answer: Answer, decided: AccessExplanation): string {
-  const { role, entry, boundary, message = answer, grant } = decided;
-  const deciding = `${role} by the entry for ${entry}`;
-  if (answer === "allowed") {
-    const limits = grant === undefined ? "" : limitsInWords(grant);
-    return limits === "" ? deciding : `${deciding}; ${limits}`;
-  }
-  if (boundary !== undefined) return `${message} (a boundary)`;
-  const explanation = explanations[answer] ?? message;
-  return answer === "role_insufficient" ? `${explanation}: ${deciding}` : explanation;
-}
-
-/** Names the tables if the user has entries only for tables of the database. */
-function tableHint(snapshot: Snapshot, username: string, { database, table }: Place): string {
-  const named = entriesIn(ownGrants(snapshot, userHolder(username)))
-    .filter((grant) => table === undefined && grant.database === database)
-    .flatMap(({ tables = [] }) => tables)
-    .map((name) => placeName(database, name))
-    .toArray();
-  return named.length === 0 ? "" : `; there are entries for tables: ${named.join(", ")}`;
 }
 
 function viewLimits({ grant, approvals }: Pick<AccessExplanation, "grant" | "approvals">): object {
@@ -133,11 +89,8 @@ async function checkAccess(
   const { permissions, database, table } = question;
   const { groups = [] } = options;
   const permission = permissions.join(" and ");
-  const decided = explainAccess(snapshot, { username, groups }, question, context);
-  const reason: Answer = accountObstacle(snapshot, username) ?? decided.reason;
-  const allowed = reason === "allowed";
-  const hint = reason === "no_grant" ? tableHint(snapshot, username, question) : "";
-  const explanation = explain(reason, decided) + hint;
+  const answer = answerQuestion(snapshot, { username, groups }, question, context);
+  const { decided, reason, allowed, explanation } = answer;
   if (options.json) {
     const { grant: _, approvals: __, ...decision } = decided;
     const limits = allowed ? viewLimits(decided) : {};

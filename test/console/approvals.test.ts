@@ -297,7 +297,10 @@ t.test("an approval says in words what will happen, and shows readable JSON", as
   const [dave, bots] = await signedInAs(t, url, "dave", "bot");
   const { text = "" } = (await dave?.get(`/approvals/${id}`)) ?? {};
   t.match(textOf(text), "bot will delete the rows of main.orders where id &lt; 5 : 5 rows now.");
-  t.match(textOf(text), 'The row filter of bot is added: only rows where state is "old".');
+  t.match(
+    textOf(text),
+    'The row filter of bot is added for main.orders: only rows where state is "old".',
+  );
   t.match(textOf(text), "The database refuses it beyond 50 changed rows.");
   t.match(text, "{\n  &quot;Delete&quot;: {\n    &quot;database&quot;: &quot;main&quot;,");
   const own = textOf((await bots?.get(`/approvals/${id}`))?.text ?? "");

@@ -1,13 +1,14 @@
 /** The access of a user by own entries, groups, expiry and boundaries together, place by place. */
 
 import { isDeepStrictEqual } from "node:util";
-import type { Place } from "../query/names.ts";
+import { type Place, placeName } from "../query/names.ts";
 import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
+import { entriesIn } from "./entries.ts";
 import { limitsInWords, viewEntry } from "./entry-view.ts";
 import type { EntryPoint, Grant } from "./grant.ts";
 import { type Caller, effectiveGrants, isMeant } from "./groups.ts";
-import { groupOf, readHolder } from "./holder.ts";
-import { type AccessExplanation, explainAccess } from "./policy.ts";
+import { groupOf, readHolder, userHolder } from "./holder.ts";
+import { type AccessExplanation, type AccessQuestion, explainAccess } from "./policy.ts";
 import {
   boundaryName,
   type DecidingEntry,
@@ -19,9 +20,9 @@ import {
 } from "./rights.ts";
 import { EVERY_DATABASE, isExternalUsername } from "./roles.ts";
 import { resolveRowFilter } from "./row-filter.ts";
-import { accountObstacle, type Snapshot } from "./snapshot.ts";
+import { accountObstacle, ownGrants, type Snapshot } from "./snapshot.ts";
 
-type Obstacle = Exclude<Reason, "allowed"> | "user_not_found" | "user_disabled";
+type Obstacle = Exclude<Answer, "allowed">;
 
 /** A database, table or pattern of a user. The most specific place decides. */
 export interface EffectiveAccess extends Place {
@@ -213,4 +214,61 @@ export function operationsInWords({ operations, reason, boundary }: EffectiveAcc
 export function wayInWords({ via, client }: EffectiveAccess): string {
   const way = via ?? "any";
   return client === undefined ? way : `${way} client=${client}`;
+}
+
+/** Why something is allowed or denied. */
+export type Answer = Reason | "user_not_found" | "user_disabled";
+
+const explanations: Partial<Record<Answer, string>> = {
+  no_grant: "there is no entry for this database or for *",
+  role_insufficient: "the role does not include this",
+  database_case_mismatch: "the access file spells this database in another case",
+  grant_expired: "the entry has expired",
+  token_database: "the token is for another database",
+  token_read_only: "the token is read-only",
+  user_not_found: "the user does not exist",
+  user_disabled: "the user is disabled",
+};
+
+function explain(answer: Answer, decided: AccessExplanation): string {
+  const { role, entry, boundary, message = answer, grant } = decided;
+  const deciding = `${role} by the entry for ${entry}`;
+  if (answer === "allowed") {
+    const limits = grant === undefined ? "" : limitsInWords(grant);
+    return limits === "" ? deciding : `${deciding}; ${limits}`;
+  }
+  if (boundary !== undefined) return `${message} (a boundary)`;
+  const explanation = explanations[answer] ?? message;
+  return answer === "role_insufficient" ? `${explanation}: ${deciding}` : explanation;
+}
+
+/** Names the tables if the user has entries only for tables of the database. */
+function tableHint(
+  snapshot: Snapshot,
+  username: string,
+  { database, table }: AccessQuestion,
+): string {
+  const named = entriesIn(ownGrants(snapshot, userHolder(username)))
+    .filter((grant) => table === undefined && grant.database === database)
+    .flatMap(({ tables = [] }) => tables)
+    .map((name) => placeName(database, name))
+    .toArray();
+  return named.length === 0 ? "" : `; there are entries for tables: ${named.join(", ")}`;
+}
+
+/** Answers whether a user or group may do something, and why, without a query. */
+export function answerQuestion(
+  snapshot: Snapshot,
+  caller: Caller,
+  question: AccessQuestion,
+  context: QueryOrigin & { readonly now: number },
+) {
+  const decided = explainAccess(snapshot, caller, question, context);
+  const { username } = caller;
+  const isGroup = groupOf(readHolder(username)) !== undefined;
+  const obstacle = isGroup ? undefined : accountObstacle(snapshot, username);
+  const reason: Answer = obstacle ?? decided.reason;
+  const hint = reason === "no_grant" ? tableHint(snapshot, username, question) : "";
+  const explanation = explain(reason, decided) + hint;
+  return { decided, reason, allowed: reason === "allowed", explanation };
 }

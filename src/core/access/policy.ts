@@ -334,7 +334,7 @@ export function seeTable(
   };
 }
 
-interface AccessQuestion {
+export interface AccessQuestion {
   readonly permissions: readonly PermissionClass[];
   readonly database: string;
   readonly table?: string | undefined;

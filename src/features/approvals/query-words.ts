@@ -55,7 +55,7 @@ const comparisons: Readonly<Record<string, string>> = {
   "=": "is",
   "!=": "is not",
   IN: "is one of",
-  "NOT IN": "is none of",
+  "NOT IN": "is not any of",
   LIKE: "is like",
   ILIKE: "is like, in any case,",
   BETWEEN: "is between",

@@ -102,6 +102,7 @@ import {
   type Visitor,
 } from "./frame.ts";
 import { notify, type Undo } from "./notice.ts";
+import { accountFacts, recentDenials, testSection } from "./person.ts";
 import { effectiveSection } from "./table-access.ts";
 import { tokenSection } from "./tokens.ts";
 import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
@@ -304,11 +305,13 @@ export async function showUser(c: ConsoleRequest): Promise<Response> {
       isUser && link("Test a query", "/access/check"),
       link("Grant access", "/access/entry", " primary"),
     ],
-    content: html`${user?.email !== undefined && html`<p class="quiet"><bdi>${user.email}</bdi></p>`}
+    content: html`${isUser && (await accountFacts(c, username))}
 ${otherNames.length > 0 && html`<p class="quiet">Same person as <bdi>${otherNames.join(", ")}</bdi>: approvals count all names as one.</p>`}
 <h2>Grants</h2>
 ${grants}
 ${effectiveSection(c, holder)}
+${testSection(c, holder)}
+${isUser && (await recentDenials(c, username))}
 ${membershipOf(visitor, holder)}
 ${isUser && isAdministrator && (await tokenSection(c, username))}
 ${isAdministrator && (user !== undefined || isExternal) && manage}`,

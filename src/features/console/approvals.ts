@@ -15,6 +15,7 @@ import type { Gateway } from "../../core/http/gateway.ts";
 import { predictOutcome } from "../../core/http/query-outcome.ts";
 import { identify } from "../../core/identity/authenticate.ts";
 import { keepSpelling } from "../../core/json/exact.ts";
+import { placeName } from "../../core/query/names.ts";
 import { ask } from "../../core/upstream/database.ts";
 import {
   type Approval,
@@ -220,8 +221,8 @@ function wordsSection(
 }
 
 /**
- * What the gateway adds to a pending query, or why it would be denied. Unknown for users whose groups
- * and attributes are in their token.
+ * The row filters that will be added to a pending query, or the reason of its denial. Unknown for
+ * users whose groups and attributes are in their token.
  */
 function decisionNotes(
   { gateway }: ConsoleRequest["var"],
@@ -232,20 +233,30 @@ function decisionNotes(
   if (isExternalUsername(username)) return [];
   const caller = { user: username, via, client, isApproved: true };
   const form = gateway.configuration.upstream.query_form;
-  const { allowed, code, message, decided } = predictOutcome(snapshot, caller, query, {
+  const {
+    allowed,
+    code,
+    message,
+    decided,
+    query: parsed,
+  } = predictOutcome(snapshot, caller, query, {
     queries: gateway.queries,
     form,
   });
   if (!allowed) {
     return [`It would be denied now, also when approved: ${visibleJson(message ?? code)}.`];
   }
-  const filters = addedTexts(decided?.decisions.flatMap((one) => one.filters ?? []));
-  const added = filters.map(
-    (text) => `The row filter of ${username} is added: only rows where ${conditionInWords(text)}.`,
-  );
+  const added = (decided?.decisions ?? []).flatMap(({ filters }, at) => {
+    const { database = "", tables = [] } = parsed?.accesses[at] ?? {};
+    const places = tables.map((table) => placeName(database, table)).join(", ");
+    return addedTexts(filters).map(
+      (text) =>
+        `The row filter of ${username} is added for ${places}: only rows where ${conditionInWords(text)}.`,
+    );
+  });
   const limits = decided?.limits.flatMap(({ changes }) => changes ?? []) ?? [];
   return [
-    ...added,
+    ...new Set(added),
     ...limits.map((most) => `The database refuses it beyond ${counted(most, "changed row")}.`),
   ];
 }

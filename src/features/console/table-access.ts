@@ -37,6 +37,7 @@ import {
   parseList,
   pathOf,
   table,
+  unseen,
   userLink,
   type Visitor,
 } from "./frame.ts";
@@ -117,8 +118,13 @@ function rowsAt({ snapshot, actor }: Visitor, place: Place, now: number) {
   };
 }
 
-function columnsOf({ limits }: EffectiveAccess): Part {
-  return limits?.columns === undefined ? "all" : html`<code>${limits.columns.join(", ")}</code>`;
+/** The columns of a table, the hidden ones struck out. @param known as far as the schema is known */
+function columnsOf({ limits }: EffectiveAccess, known: readonly string[]): Part {
+  const { columns } = limits ?? {};
+  if (columns === undefined) return "all";
+  const hiddenOnes = known.filter((name) => !columns.includes(name));
+  const struck = hiddenOnes.map((name) => html` <del><code>${name}</code></del>`);
+  return html`<code>${columns.join(", ")}</code>${struck.length > 0 && html`<div>${unseen("Hidden: ")}${struck}</div>`}`;
 }
 
 function otherLimits({ limits, ...row }: EffectiveAccess): Part {
@@ -165,21 +171,24 @@ export async function showTable(c: ConsoleRequest): Promise<Response> {
     ),
   );
   const shown = maySee(database) ? found.slice(0, PAGE) : [];
-  const rows = shown.flatMap((holder) =>
+  const written = placeName(database, name);
+  const names = await c.var.suggestNames(actor, database, name ?? "");
+  const access = shown.map((holder) => ({ holder, access: rowsOf(holder) }));
+  const named = access.flatMap((one) => one.access.flatMap(({ limits }) => limits?.columns ?? []));
+  const known = name === undefined ? [] : [...new Set([...names.columns, ...named])];
+  const rows = access.flatMap(({ holder, access }) =>
     groupRows(
       html`${userLink(holder)} ${holderMark(snapshot, holder)}`,
       html`<bdi>${holderName(holder)}</bdi>`,
-      rowsOf(holder).map((row) => [
+      access.map((row) => [
         operationsOf(row),
-        columnsOf(row),
+        columnsOf(row, known),
         otherLimits(row),
         wayInWords(row),
         html`<code>${row.entry}</code>`,
       ]),
     ),
   );
-  const written = placeName(database, name);
-  const names = await c.var.suggestNames(actor, database, name ?? "");
   const last = shown.at(-1);
   const next =
     found.length > PAGE &&

@@ -1,0 +1,160 @@
+import t from "tap";
+import { grant, groupGrant, user } from "../access/kit.ts";
+import { staffedHome, tokenOf } from "../journeys/staff.ts";
+import { eventually } from "../kit/eventually.ts";
+import { startGateway } from "../kit/gateway.ts";
+import {
+  auditFile,
+  type ConsoleClient,
+  consoleConfig,
+  lookAt,
+  openPage,
+  signedIn,
+  signInBrowser,
+  textOf,
+} from "./kit.ts";
+
+const more = [
+  '[[groups]]\nname = "team"\nmembers = ["carol"]\n\n',
+  '[[users]]\nusername = "nora"\nemail = "nora@example.com"\nattributes = { tenant = "acme", level = 3 }\n\n',
+  grant("nora", "shop", "ReadOnly", 'tables = ["orders"]\ncolumns = ["id", "total"]'),
+  groupGrant("team", "shop", "ReadWrite", 'require_approval = ["DELETE"]\napprovers = ["oona"]'),
+  groupGrant("staff:eng", "shop", "ReadOnly", 'columns = ["id"]'),
+  user("staff:ann", ""),
+  '[[boundaries]]\nvia = "mcp"\nusername = "carol"\nrole = "ReadOnly"\n\n',
+].join("");
+const grants = ["root * Owner", "oona shop Owner", "carol payroll ReadOnly"];
+const home = await staffedHome(t, grants, more);
+const { config, url } = await consoleConfig(`${auditFile}[query.operations]\nVacuum = "DROP"\n`);
+const gateway = await startGateway(t, { home, config });
+const root = await tokenOf(gateway, "root");
+const columns = ["id", "total", "card"].map((name) => ({ name, type: "text" }));
+for (const query of [
+  { CreateDatabase: { database: "shop" } },
+  { CreateTable: { database: "shop", table: "orders", columns } },
+]) {
+  const { status, text } = await gateway.query(query, root);
+  if (status !== 200) throw new Error(text);
+}
+
+const pageOf = async (client: ConsoleClient, query: string) =>
+  textOf((await client.get(`/access/user?user=${query}`)).text);
+
+t.test(
+  "a user's page shows the account and recent denials to those who may see them",
+  async (t) => {
+    const carol = await tokenOf(gateway, "carol");
+    const drop = (database: string) => ({ DropTable: { database, table: "orders" } });
+    t.equal((await gateway.query(drop("payroll"), carol)).status, 403);
+    t.equal((await gateway.query(drop("shop"), carol)).status, 403);
+    const admin = await signedIn(t, url, "root");
+    const owner = await signedIn(t, url, "oona");
+    let text = "";
+    await eventually("the denials are in the audit", async () => {
+      text = await pageOf(admin, "carol");
+      return text.includes("DropTable shop.orders");
+    });
+    t.match(
+      text,
+      /Recent denials .*DropTable shop\.orders role_insufficient Draft a grant: DbAdmin on shop /,
+    );
+    t.match(text, "DropTable payroll.orders role_insufficient");
+    t.match(text, /Last sign-in \d{4}-\d\d-\d\d.* Last seen \d{4}-/);
+    const own = await pageOf(owner, "carol");
+    t.match(own, "DropTable shop.orders");
+    t.notMatch(own, /payroll|Last seen/, "an Owner of one database sees no other");
+    t.match(
+      await pageOf(admin, "nora"),
+      'Email nora@example.com Attributes tenant = "acme" level = 3',
+    );
+    t.match(await pageOf(admin, "nora"), "No denials in the last 30 days.");
+    const others = await pageOf(owner, "nora");
+    t.match(others, "nora@example.com");
+    t.notMatch(others, "acme");
+    t.notMatch(await pageOf(admin, "group:team"), /Recent denials|Last seen/);
+  },
+);
+
+t.test("Test as tells the decision on an operation, without a query", async (t) => {
+  const admin = await signedIn(t, url, "root");
+  const owner = await signedIn(t, url, "oona");
+  const result = async (client: ConsoleClient, query: string) =>
+    (await pageOf(client, query)).match(
+      /mcp (?:Test )?((?:Allowed|Denied|Enter|You may) ?.*?) Recent|mcp Test (.*?) Members/,
+    )?.[1];
+  const cases: [query: string, result: string | RegExp][] = [
+    [
+      "nora&operation=Select&place=shop.orders",
+      "Allowed : nora , Select on shop.orders : ReadOnly by the entry for shop.orders; columns id, total.",
+    ],
+    [
+      "nora&operation=Select&place=shop",
+      "Denied : nora , Select on shop : there is no entry for this database or for *; there are entries for tables: shop.orders.",
+    ],
+    [
+      "nora&operation=Update&place=shop.orders",
+      "Denied : nora , Update on shop.orders : the role does not include this: ReadOnly by the entry for shop.orders.",
+    ],
+    [
+      "carol&operation=Delete&place=shop.orders",
+      /^Allowed : carol , Delete on shop\.orders : ReadWrite by the entry for shop \(group team\).*\. DELETE only after approval by oona\.$/,
+    ],
+    ["carol&operation=Delete&place=shop.orders&via=mcp", /^Denied .* \(a boundary\)\.$/],
+    ["carol&operation=Vacuum&place=shop.orders", /^Denied .*role does not include this/],
+    ["staff:ann&operation=Select&place=shop.orders", /^Denied .*no entry/],
+    [
+      "staff:ann&groups=staff:eng&operation=Select&place=shop.orders",
+      /^Allowed .*\(group staff:eng\); columns id\.$/,
+    ],
+    [
+      "carol&operation=Select&place=*",
+      "Enter a database or a table, such as main or main.tickets.",
+    ],
+  ];
+  for (const [query, expected] of cases) t.match(await result(admin, query), expected, query);
+  const denied = "You may test only databases on which you may grant.";
+  t.equal(await result(owner, "carol&operation=Select&place=payroll"), denied);
+  t.match(await result(owner, "carol&operation=Select&place=shop"), /^Allowed/);
+  t.match(
+    await pageOf(admin, "group:team&operation=Update&place=shop"),
+    "Allowed : group team , Update on shop : ReadWrite by the entry for shop (group team)",
+  );
+  const unknown = await pageOf(admin, "carol&operation=Nothing&place=shop");
+  t.match(unknown, "Shows the current decision. No query is sent to a database.");
+});
+
+t.test("a table's page strikes out the columns that are hidden from each user", async (t) => {
+  const admin = await signedIn(t, url, "root");
+  const { text } = await admin.get("/access/table?place=shop.orders");
+  const row = (name: string) =>
+    text.split("</tr>").find((one) => one.includes(`<bdi>${name}</bdi></a>`)) ?? "";
+  t.match(row("nora"), "<code>id, total</code>");
+  t.match(row("nora"), "<del><code>card</code></del>");
+  t.match(textOf(row("nora")), "Hidden: card");
+  t.match(row("group staff:eng"), "<del><code>total</code></del> <del><code>card</code></del>");
+  t.notMatch(row("carol"), "<del>");
+  t.notMatch(row("root"), "<del>");
+});
+
+t.test("the pages of users and tables work on each screen, and by keyboard", async (t) => {
+  const page = await openPage(t);
+  await signInBrowser(page, url, "root");
+  await page.goto(`${url}/access/user?user=nora`);
+  await page.getByLabel("Operation").focus();
+  await page.keyboard.type("Update");
+  await page.keyboard.press("Tab");
+  await page.keyboard.type("shop.orders");
+  await page.keyboard.press("Enter");
+  await page.getByText("the role does not include this").waitFor();
+  t.equal(await page.getByLabel("Operation").inputValue(), "Update");
+  for (const width of [390, 768, 1100, 1920]) {
+    await page.setViewportSize({ width, height: 900 });
+    const over = "document.documentElement.scrollWidth - window.innerWidth";
+    t.ok(Number(await page.evaluate(over)) <= 0, `the page fits ${width} pixels`);
+  }
+  await lookAt(t, page, "user-test");
+  await page.goto(`${url}/access/user?user=carol`);
+  await lookAt(t, page, "user-denials");
+  await page.goto(`${url}/access/table?place=shop.orders`);
+  await lookAt(t, page, "table-columns");
+});
