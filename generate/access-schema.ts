@@ -1,12 +1,6 @@
 import { attributeName, rowComparisons } from "../src/core/access/grant.ts";
 import { passwordHashForm } from "../src/core/access/password-hash.ts";
-import {
-  approvable,
-  entryRoles,
-  type TableName,
-  tablePattern,
-  type tables,
-} from "../src/core/access/records.ts";
+import { approvable, entryRoles, type TableName, type tables } from "../src/core/access/records.ts";
 import {
   EVERY_DATABASE,
   externalGroup,
@@ -18,6 +12,7 @@ import {
   columnNamePattern,
   databasePattern,
   plainNamePattern,
+  tablePattern,
   wholePlainName,
 } from "../src/core/query/names.ts";
 

@@ -1,8 +1,7 @@
-import { tablePattern } from "../../src/core/access/records.ts";
 import { externalGroup, externalName, roles } from "../../src/core/access/roles.ts";
 import { batchKey } from "../../src/core/query/grammar.ts";
 import type { Schema } from "../../src/core/query/kind.ts";
-import { databasePattern, wholePlainName } from "../../src/core/query/names.ts";
+import { databasePattern, tablePattern, wholePlainName } from "../../src/core/query/names.ts";
 import { definitions } from "../../src/core/query/operations.ts";
 import { permissionClasses } from "../../src/core/query/permissions.ts";
 import { entrySchemas } from "../access-schema.ts";

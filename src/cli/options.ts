@@ -1,10 +1,9 @@
 import { Argument, Command, Help, InvalidArgumentError, Option } from "commander";
-import { tablePattern } from "../core/access/records.ts";
 import { isDatabaseOrEvery, isExternalGroup, splitNames } from "../core/access/roles.ts";
 import { readMoment, unitMs } from "../core/base/clock.ts";
 import { invocation } from "../core/base/product.ts";
 import { Refusal } from "../core/base/refusal.ts";
-import { type Place, splitPlace } from "../core/query/names.ts";
+import { type Place, splitPlace, tablePattern } from "../core/query/names.ts";
 import { failureLabel } from "./output.ts";
 
 /** Formats errors as those of the gateway, and the usage line so that it can be typed as shown. */

@@ -2,7 +2,7 @@ import { type Steps, visitEach } from "../base/cooperative-scheduling.ts";
 import { didYouMean, formatHint, suggestion } from "../base/suggestion.ts";
 import type { Writable } from "../base/toml.ts";
 import { quoteName } from "../json/fault.ts";
-import { columnNamePattern, databasePattern, plainNameRule } from "../query/names.ts";
+import { columnNamePattern, databasePattern, plainNameRule, tablePattern } from "../query/names.ts";
 import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
 import { GrantCollection } from "./entries.ts";
 import {
@@ -70,11 +70,6 @@ const listOf =
 const matching = (pattern: RegExp) => (value: unknown) =>
   typeof value === "string" && pattern.test(value);
 
-/**
- * A table name, or a pattern: a prefix followed by `*`. Indexes and collections of other databases
- * have longer names than tables, with dots.
- */
-export const tablePattern = /^(?!\.)(?:[A-Za-z0-9._-]{1,512}|[A-Za-z0-9._-]{1,511}\*)$/;
 const isColumn = matching(new RegExp(`^${columnNamePattern}$`));
 
 function isFilterValue(value: unknown): boolean {

@@ -1,6 +1,5 @@
 import type { EntryPoint } from "../access/grant.ts";
 import { groupHolder, type Holder, userHolder } from "../access/holder.ts";
-import { tablePattern } from "../access/records.ts";
 import {
   isAnyUsername,
   isDatabaseOrEvery,
@@ -11,7 +10,7 @@ import {
 } from "../access/roles.ts";
 import { Refusal, type RefusalCode } from "../base/refusal.ts";
 import type { Configuration } from "../config/schema.ts";
-import { isPlainName } from "../query/names.ts";
+import { isPlainName, tablePattern } from "../query/names.ts";
 import type { Exchange, ResourceChallenge } from "./exchange.ts";
 import type { Gateway } from "./gateway.ts";
 

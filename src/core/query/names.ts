@@ -17,6 +17,15 @@ export function isDatabaseName(text: string): boolean {
   return wholeDatabase.test(text);
 }
 
+/** Indexes and collections of other databases have longer names than tables, with dots. */
+const foreignCharacter = "[A-Za-z0-9._-]";
+/** A table of another database. No server reads its name as a pattern, a list or a command. */
+export const foreignTable: RegExp = new RegExp(`^(?!_)${foreignCharacter}{1,512}$`);
+/** A table in an entry, or a pattern: a prefix followed by `*`. */
+export const tablePattern: RegExp = new RegExp(
+  `^(?!\\.)(?:${foreignCharacter}{1,512}|${foreignCharacter}{1,511}\\*)$`,
+);
+
 /** True for a valid name of a database or table, which cannot reach into another database. */
 export function isPlainName(text: string): boolean {
   return wholePlainName.test(text);

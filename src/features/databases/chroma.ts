@@ -19,8 +19,8 @@ const DEFAULT_DATABASE = "default_database";
 const NAME_MEMORY_MS = 1000;
 
 const plainName = /^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$/;
-/** Chroma's rule for collections, up to the longest name of a grant. */
-const collectionName = /^(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._-]{1,253}[A-Za-z0-9]$/;
+/** Chroma's rule for collections. */
+const collectionName = /^(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._-]{1,510}[A-Za-z0-9]$/;
 // Chroma also accepts upper case, braces and no hyphens, which no client sends.
 const uuid = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
@@ -69,7 +69,7 @@ function readName(value: Json | undefined, member: string, pattern: RegExp): str
   const rule =
     pattern === plainName
       ? "1 to 63 letters, digits, _ and -, the first a letter or digit"
-      : "3 to 255 letters, digits, ., _ and -, the first and last a letter or digit";
+      : "3 to 512 letters, digits, ., _ and -, the first and last a letter or digit";
   throw badRequest(`${member} must be ${rule}`);
 }
 

@@ -23,7 +23,7 @@ import { AUDITED_OPERATIONS, countAccesses, countCall } from "../../core/http/qu
 import type { Endpoint, Route, Router } from "../../core/http/route.ts";
 import { parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
-import { placeName, wholeDatabase } from "../../core/query/names.ts";
+import { foreignTable, placeName, wholeDatabase } from "../../core/query/names.ts";
 import { ClientAnswer } from "../../core/upstream/answer-stream.ts";
 import {
   answerHeaders,
@@ -45,15 +45,12 @@ import {
 } from "./path.ts";
 import type { Access, Json, Plan, Preset, PresetEndpoint, PresetRequest } from "./preset.ts";
 
-/** Names that no server reads as a pattern, a list or a command. */
-const tableName = /^(?!_)[A-Za-z0-9._-]{1,255}$/;
-
 /** @throws Refusal `invalid_database` or `invalid_table` */
 function requireNames({ database, table, everyTable = "" }: Access): void {
   if (!wholeDatabase.test(database) || database.startsWith("_")) {
     throw new Refusal("invalid_database");
   }
-  const isBad = (name: string) => name !== "" && !tableName.test(name);
+  const isBad = (name: string) => name !== "" && !foreignTable.test(name);
   if (table === "" || isBad(table ?? "") || isBad(everyTable)) throw new Refusal("invalid_table");
 }
 
