@@ -3,7 +3,20 @@ import { setTimeout as delay } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import { chroma } from "./chroma.ts";
 import { isObject, type Json, type JsonObject } from "./preset.ts";
-import type { Send, Suite, SuiteAnswer, SuiteContext, SuiteRequest } from "./suite.ts";
+import {
+  codeOf,
+  described,
+  get,
+  member,
+  post,
+  put,
+  remove,
+  type Send,
+  type Suite,
+  type SuiteAnswer,
+  type SuiteContext,
+  type SuiteRequest,
+} from "./suite.ts";
 
 const ALPHA = "gatehouse_test_a";
 const BRAVO = "gatehouse_test_b";
@@ -24,27 +37,9 @@ const databases = `${tenants}/default_tenant/databases`;
 const at = (database: string, rest = ""): string => `${databases}/${database}${rest}`;
 const elsewhere = `${tenants}/${TENANT}/databases/${ALPHA}`;
 
-const get = (path: string): SuiteRequest => ({ method: "GET", path });
-const remove = (path: string): SuiteRequest => ({ method: "DELETE", path });
-const post = (path: string, body: Json | Buffer): SuiteRequest => ({ method: "POST", path, body });
-const put = (path: string, body: Json): SuiteRequest => ({ method: "PUT", path, body });
-
 /** A record of each collection. */
 function record(id: string, document: string): JsonObject {
   return { ids: [id], embeddings: [[1, 2, 3]], documents: [document] };
-}
-
-function described({ status, text }: SuiteAnswer): string {
-  return `${status} ${text}`;
-}
-
-/** The code of a refusal of the gateway. Chroma's errors have none. */
-function codeOf({ json }: SuiteAnswer): string | undefined {
-  return isObject(json) && typeof json.code === "string" ? json.code : undefined;
-}
-
-function member(value: Json | undefined, name: string): Json | undefined {
-  return isObject(value) ? value[name] : undefined;
 }
 
 /** Chroma writes the members of some objects in any order. */

@@ -10,6 +10,7 @@ import {
   type Preset,
   type PresetEndpoint,
   type PresetRequest,
+  words,
 } from "./preset.ts";
 
 const DEFAULT_TENANT = "default_tenant";
@@ -76,13 +77,9 @@ function readName(value: Json | undefined, member: string, pattern: RegExp): str
 const nameMembers: ReadonlySet<string> = new Set(["name"]);
 const forkMembers: ReadonlySet<string> = new Set(["new_name"]);
 const schemaMembers: ReadonlySet<string> = new Set(["defaults", "keys"]);
-const creationMembers: ReadonlySet<string> = new Set([
-  "name",
-  "metadata",
-  "configuration",
-  "schema",
-  "get_or_create",
-]);
+const creationMembers: ReadonlySet<string> = new Set(
+  words("name metadata configuration schema get_or_create"),
+);
 const changeMembers: ReadonlySet<string> = new Set([
   "new_name",
   "new_metadata",

@@ -1,8 +1,20 @@
 import { setTimeout as delay } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import { couchdb } from "./couchdb.ts";
-import { isObject, type Json } from "./preset.ts";
-import type { Send, Suite, SuiteAnswer, SuiteContext, SuiteRequest } from "./suite.ts";
+import type { Json } from "./preset.ts";
+import {
+  codeOf,
+  described,
+  get,
+  member,
+  post,
+  put,
+  remove,
+  type Send,
+  type Suite,
+  type SuiteContext,
+  type SuiteRequest,
+} from "./suite.ts";
 
 const ALPHA = "gatehouse_test_a";
 const BRAVO = "gatehouse_test_b";
@@ -16,10 +28,6 @@ const FEED_MS = 700;
 const roles = ["stranger", "reader", "writer", "builder", "owner"] as const;
 type Role = (typeof roles)[number];
 
-const get = (path: string): SuiteRequest => ({ method: "GET", path });
-const remove = (path: string): SuiteRequest => ({ method: "DELETE", path });
-const post = (path: string, body: Json | Buffer): SuiteRequest => ({ method: "POST", path, body });
-const put = (path: string, body: Json | Buffer): SuiteRequest => ({ method: "PUT", path, body });
 const copy = (path: string, to: string): SuiteRequest => {
   return { method: "COPY", path, headers: { destination: to } };
 };
@@ -31,22 +39,6 @@ const design = {
   views: { all: { map: "function (doc) { emit(doc._id, null); }" } },
   filters: { all: "function () { return true; }" },
 };
-
-function described({ status, text }: SuiteAnswer): string {
-  return `${status} ${text}`;
-}
-
-/** The code of a refusal of the gateway. CouchDB's errors have none. */
-function codeOf({ json }: SuiteAnswer): string | undefined {
-  return isObject(json) && typeof json.code === "string" ? json.code : undefined;
-}
-
-function member(value: Json | undefined, ...names: string[]): Json | undefined {
-  return names.reduce<Json | undefined>(
-    (found, name) => (isObject(found) ? found[name] : undefined),
-    value,
-  );
-}
 
 async function clean(direct: Send): Promise<void> {
   for (const name of [ALPHA, BRAVO, NEW]) await direct(remove(`/${name}`));

@@ -13,6 +13,7 @@ import {
   type Preset,
   type PresetEndpoint,
   type PresetRequest,
+  words,
 } from "./preset.ts";
 
 /**
@@ -305,35 +306,12 @@ const getDocuments: Planner = (request) => {
 
 // Lists of documents and views
 
-const viewParameters = [
-  "attachments",
-  "att_encoding_info",
-  "conflicts",
-  "descending",
-  "end_key",
-  "end_key_doc_id",
-  "endkey",
-  "endkey_docid",
-  "group",
-  "group_level",
-  "include_docs",
-  "inclusive_end",
-  "key",
-  "keys",
-  "limit",
-  "partition",
-  "reduce",
-  "skip",
-  "sorted",
-  "stable",
-  "stale",
-  "start_key",
-  "start_key_doc_id",
-  "startkey",
-  "startkey_docid",
-  "update",
-  "update_seq",
-];
+const viewParameters = words(
+  `attachments att_encoding_info conflicts descending end_key end_key_doc_id endkey
+  endkey_docid group group_level include_docs inclusive_end key keys limit partition reduce
+  skip sorted stable stale start_key start_key_doc_id startkey startkey_docid update
+  update_seq`,
+);
 const viewMembers = new Set(viewParameters);
 const queriesMembers = new Set(["queries"]);
 
@@ -380,23 +358,12 @@ function listSeveral(isOfIds: boolean): Planner {
   };
 }
 
-const findMembers = new Set([
-  "selector",
-  "limit",
-  "skip",
-  "sort",
-  "fields",
-  "use_index",
-  "allow_fallback",
-  "conflicts",
-  "r",
-  "bookmark",
-  "update",
-  "stable",
-  "stale",
-  "execution_stats",
-  "partition",
-]);
+const findMembers = new Set(
+  words(
+    `selector limit skip sort fields use_index allow_fallback conflicts r bookmark update stable
+  stale execution_stats partition`,
+  ),
+);
 
 const find: Planner = (request) => {
   requireMembers(requireObject(request.json), findMembers);
@@ -492,22 +459,12 @@ function requireDatabase(name: Json | undefined): string {
   throw new Refusal("not_found", { message });
 }
 
-const replicateMembers = new Set([
-  "source",
-  "target",
-  "cancel",
-  "continuous",
-  "create_target",
-  "create_target_params",
-  "doc_ids",
-  "filter",
-  "query_params",
-  "selector",
-  "since_seq",
-  "checkpoint_interval",
-  "use_checkpoints",
-  "winning_revs_only",
-]);
+const replicateMembers = new Set(
+  words(
+    `source target cancel continuous create_target create_target_params doc_ids filter
+  query_params selector since_seq checkpoint_interval use_checkpoints winning_revs_only`,
+  ),
+);
 
 /** The server copies with its own rights, so a URL could reach anywhere. */
 const replicate: Planner = ({ json }) => {
@@ -563,22 +520,10 @@ const anyJson = ["application/json", "application/x-www-form-urlencoded"];
 /** CouchDB's replicator sends a document with attachments in parts. */
 const documentTypes = [...anyJson, "multipart/related"];
 
-const documentParameters = [
-  "attachments",
-  "att_encoding_info",
-  "atts_since",
-  "conflicts",
-  "deleted",
-  "deleted_conflicts",
-  "latest",
-  "local_seq",
-  "meta",
-  "open_revs",
-  "r",
-  "rev",
-  "revs",
-  "revs_info",
-];
+const documentParameters = words(
+  `attachments att_encoding_info atts_since conflicts deleted deleted_conflicts latest
+  local_seq meta open_revs r rev revs revs_info`,
+);
 
 function ofDocument(path: string): PresetEndpoint[] {
   return [
@@ -666,36 +611,14 @@ const searches = [database, partition].flatMap((path) => [
   }),
 ]);
 
-const changesParameters = [
-  "attachments",
-  "att_encoding_info",
-  "conflicts",
-  "descending",
-  "doc_ids",
-  "feed",
-  "filter",
-  "heartbeat",
-  "include_docs",
-  "last-event-id",
-  "limit",
-  "seq_interval",
-  "since",
-  "style",
-  "timeout",
-  "view",
-];
+const changesParameters = words(
+  `attachments att_encoding_info conflicts descending doc_ids feed filter heartbeat
+  include_docs last-event-id limit seq_interval since style timeout view`,
+);
 
-const listParameters = [
-  "descending",
-  "end_key",
-  "endkey",
-  "inclusive_end",
-  "key",
-  "limit",
-  "skip",
-  "start_key",
-  "startkey",
-];
+const listParameters = words(
+  "descending end_key endkey inclusive_end key limit skip start_key startkey",
+);
 
 export const couchdb: Preset = {
   name: "couchdb",

@@ -1,7 +1,19 @@
 import { gzipSync } from "node:zlib";
 import { opensearch } from "./opensearch.ts";
 import { isObject, type Json } from "./preset.ts";
-import type { Send, Suite, SuiteAnswer, SuiteContext, SuiteRequest } from "./suite.ts";
+import {
+  codeOf,
+  described,
+  get,
+  post,
+  put,
+  remove,
+  type Send,
+  type Suite,
+  type SuiteAnswer,
+  type SuiteContext,
+  type SuiteRequest,
+} from "./suite.ts";
 
 const A = "gatehouse_test_a";
 /** Only `dora`, `olga` and the administrator may read it. */
@@ -34,11 +46,6 @@ function mayOnA(user: string, right: Right): boolean {
   return writers.includes(user) || (readers.includes(user) && right === "SELECT");
 }
 
-const get = (path: string): SuiteRequest => ({ method: "GET", path });
-const remove = (path: string, body?: Json): SuiteRequest =>
-  body === undefined ? { method: "DELETE", path } : { method: "DELETE", path, body };
-const post = (path: string, body: Json): SuiteRequest => ({ method: "POST", path, body });
-const put = (path: string, body: Json): SuiteRequest => ({ method: "PUT", path, body });
 const find = (query: Json, index = A): SuiteRequest => post(`/${index}/_search`, { query });
 const search = (body: Json, index = A): SuiteRequest => post(`/${index}/_search`, body);
 
@@ -533,17 +540,9 @@ const attacks: readonly Attack[] = [
   ),
 ];
 
-function described({ status, text }: SuiteAnswer): string {
-  return `${status} ${text}`;
-}
-
 /** What differs between two answers to the same request. */
 function stable({ status, json, text }: SuiteAnswer): string {
   return `${status} ${json === undefined ? text : JSON.stringify(json, (name, value) => (name === "took" ? 0 : value))}`;
-}
-
-function codeOf({ json }: SuiteAnswer): Json | undefined {
-  return isObject(json) ? json.code : undefined;
 }
 
 function text(json: Json | undefined, name: string): string {

@@ -36,6 +36,7 @@ import {
   type Preset,
   type PresetEndpoint,
   type PresetRequest,
+  words,
 } from "./preset.ts";
 
 /** `*` means any rest. */
@@ -237,10 +238,6 @@ const byQuery = words(
   request_cache from wait_for_completion`,
 ).concat(lucene, returned, wildcards);
 const cat = words("format h help s v bytes time health pri ts");
-
-function words(text: string): string[] {
-  return text.trim().split(/\s+/);
-}
 
 interface Options {
   readonly names?: string;
@@ -561,14 +558,9 @@ const endpoints: PresetEndpoint[] = [
     "SELECT",
     {
       ...searchBody,
-      parameters: [
-        ...lucene,
-        "min_score",
-        "preference",
-        "routing",
-        "terminate_after",
-        "ignore_throttled",
-      ],
+      parameters: words("min_score preference routing terminate_after ignore_throttled").concat(
+        lucene,
+      ),
     },
     ({ json }) => usesOfBody("only_query", json),
   ),
@@ -576,14 +568,14 @@ const endpoints: PresetEndpoint[] = [
     ["GET", "POST"],
     ["/_validate/query", "/:index/_validate/query"],
     "SELECT",
-    { ...searchBody, parameters: [...lucene, "explain", "rewrite", "all_shards"] },
+    { ...searchBody, parameters: words("explain rewrite all_shards").concat(lucene) },
     ({ json }) => usesOfBody("only_query", json),
   ),
   onIndexes(
     ["GET", "POST"],
     ["/_field_caps", "/:index/_field_caps"],
     "SELECT",
-    { ...searchBody, parameters: ["fields", "include_unmapped", "filters", "types"] },
+    { ...searchBody, parameters: words("fields include_unmapped filters types") },
     ({ json }) => usesOfBody("field_caps", json),
   ),
   onIndex(
@@ -592,7 +584,7 @@ const endpoints: PresetEndpoint[] = [
     "SELECT",
     {
       ...searchBody,
-      parameters: [...lucene, ...returned, "preference", "routing", "stored_fields"],
+      parameters: words("preference routing stored_fields").concat(lucene, returned),
     },
     ({ json }) => ({ named: { permissions: ["SELECT"] }, uses: usesOfBody("only_query", json) }),
   ),
@@ -636,13 +628,9 @@ const endpoints: PresetEndpoint[] = [
     ["/:index/_search/point_in_time"],
     "SELECT",
     {
-      parameters: [
-        ...wildcards,
-        "keep_alive",
-        "preference",
-        "routing",
-        "allow_partial_pit_creation",
-      ],
+      parameters: words("keep_alive preference routing allow_partial_pit_creation").concat(
+        wildcards,
+      ),
     },
     openPointInTime("pit_id"),
   ),
@@ -650,7 +638,7 @@ const endpoints: PresetEndpoint[] = [
     ["POST"],
     ["/:index/_pit"],
     "SELECT",
-    { parameters: [...wildcards, "keep_alive", "preference", "routing"] },
+    { parameters: words("keep_alive preference routing").concat(wildcards) },
     openPointInTime("id"),
   ),
   at(
@@ -775,7 +763,7 @@ const endpoints: PresetEndpoint[] = [
     ({ json }) => ({ named: { permissions: ["CREATE"] }, uses: readNewIndex(json) }),
   ),
   onIndexes(["GET"], ["/:index"], "SELECT", {
-    parameters: [...waits, "flat_settings", "include_defaults", "local"],
+    parameters: words("flat_settings include_defaults local").concat(waits),
   }),
   onIndexes(["DELETE"], ["/:index"], "DROP", { parameters: waits }),
   onIndexes(["GET"], ["/_mapping", "/:index/_mapping", "/:index/_mapping/field/:field"], "SELECT", {
@@ -793,7 +781,7 @@ const endpoints: PresetEndpoint[] = [
     ({ json }) => readMappings(json ?? null),
   ),
   onIndexes(["GET"], ["/_settings", "/:index/_settings", "/:index/_settings/:setting"], "SELECT", {
-    parameters: [...waits, "flat_settings", "include_defaults", "local"],
+    parameters: words("flat_settings include_defaults local").concat(waits),
   }),
   onIndexes(
     ["PUT"],
@@ -884,7 +872,7 @@ const endpoints: PresetEndpoint[] = [
       ["PUT"],
       [path],
       "CREATE on all",
-      { body: "json", parameters: [...waits, "create", "cause", "order"] },
+      { body: "json", parameters: words("create cause order").concat(waits) },
       planCluster,
     ),
     ...at(["DELETE"], [path], "CREATE on all", { parameters: waits }, planCluster),

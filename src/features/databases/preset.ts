@@ -158,3 +158,8 @@ export interface Preset {
 export function isObject(value: Json | undefined): value is JsonObject {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
+
+/** The words of a text, for long lists of names. */
+export function words(text: string): string[] {
+  return text.trim().split(/\s+/);
+}

@@ -1,4 +1,4 @@
-import type { Json, Preset } from "./preset.ts";
+import { isObject, type Json, type Preset } from "./preset.ts";
 
 /** A request of a suite. The path is that of the database server, with its query. */
 export interface SuiteRequest {
@@ -52,4 +52,34 @@ export interface Suite {
   run(context: SuiteContext): Promise<void>;
   /** Removes what a suite has made, also one that was interrupted. */
   clean(direct: Send): Promise<void>;
+}
+
+export const get = (path: string): SuiteRequest => ({ method: "GET", path });
+export const remove = (path: string, body?: Json): SuiteRequest =>
+  body === undefined ? { method: "DELETE", path } : { method: "DELETE", path, body };
+export const post = (path: string, body: Json | Buffer): SuiteRequest => ({
+  method: "POST",
+  path,
+  body,
+});
+export const put = (path: string, body: Json | Buffer): SuiteRequest => ({
+  method: "PUT",
+  path,
+  body,
+});
+
+export function described({ status, text }: SuiteAnswer): string {
+  return `${status} ${text}`;
+}
+
+/** The code of a refusal of the gateway. Errors of the servers have none. */
+export function codeOf({ json }: SuiteAnswer): string | undefined {
+  return isObject(json) && typeof json.code === "string" ? json.code : undefined;
+}
+
+export function member(value: Json | undefined, ...names: readonly string[]): Json | undefined {
+  return names.reduce<Json | undefined>(
+    (found, name) => (isObject(found) ? found[name] : undefined),
+    value,
+  );
 }

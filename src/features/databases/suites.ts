@@ -6,7 +6,15 @@ import { hashPassword } from "../../core/identity/password.ts";
 import { askTarget } from "../../core/upstream/health-check.ts";
 import { parseTarget, type UpstreamTarget } from "../../core/upstream/target.ts";
 import { isObject, type Json } from "./preset.ts";
-import type { Send, Suite, SuiteAnswer, SuiteContext, SuiteGrant } from "./suite.ts";
+import {
+  codeOf,
+  described,
+  type Send,
+  type Suite,
+  type SuiteAnswer,
+  type SuiteContext,
+  type SuiteGrant,
+} from "./suite.ts";
 
 /** The database server that a suite runs against. */
 export interface SuiteServer {
@@ -127,10 +135,6 @@ function sendTo(target: UpstreamTarget, credential?: SuiteServer["credential"]):
   };
 }
 
-function codeOf({ json }: SuiteAnswer): Json | undefined {
-  return isObject(json) ? json.code : undefined;
-}
-
 const explain = (error: unknown): string => (error instanceof Error ? error.message : "failed");
 
 function shown(found: unknown): string {
@@ -183,7 +187,7 @@ export async function runSuite(run: SuiteRun): Promise<void> {
     const holds = answer.status === status && (code === undefined || codeOf(answer) === code);
     const expected = code === undefined ? status : `${status} ${code}`;
     const title = `${user || "no user"} gets ${expected} for ${method} ${path}`;
-    held(title, holds, `${answer.status} ${answer.text}`);
+    held(title, holds, described(answer));
     return answer;
   };
   await suite.clean(direct);
