@@ -77,7 +77,7 @@ const explanations: Readonly<Record<string, string>> = {
   too_many_changes:
     "The rows of `values`, or their sum in a Batch, exceed what the caller may change with one query. The engine returns it with 409, after counting.",
   row_denied:
-    "A row of `values`, or a `set` or `add`, is outside the rows that the caller may reach. The message says what each column must contain. The engine also returns it if a row as stored would [differ](grants.md#values-and-their-bytes).",
+    "A row of `values`, or a `set` or `add`, is outside the rows that the caller may reach. The message says what each column must contain.",
   attribute_missing:
     "A row filter refers to an attribute that is missing in the user record or has another kind of value. An administrator sets it.",
   join_denied:
@@ -168,6 +168,11 @@ const explanations: Readonly<Record<string, string>> = {
     "`upstream.connect_timeout` or `upstream.response_timeout` has passed. A change may have been carried out.",
 } satisfies Record<RefusalCode, string>;
 
+const engineStatuses: Readonly<Record<string, number>> = {
+  ...refusalStatuses,
+  internal_error: 500,
+};
+
 const ofEngine: Readonly<Record<string, string>> = {
   ambiguous_column: "Several tables of a join have the column. Write `table.column`.",
   batch_not_atomic:
@@ -175,7 +180,8 @@ const ofEngine: Readonly<Record<string, string>> = {
   duplicate_column:
     "Two columns of a new table have the same name in different case, or a column of an Update is in two of `set`, `add` and `bind`.",
   invalid_name: "The engine or the database reserves the name, or the database cannot store it.",
-  invalid_type: "The type is not in the list above, or `serial` is not the sole primary key.",
+  invalid_type:
+    "The type is not one of the [types](query.md#types), or `serial` is not the sole primary key.",
   invalid_value:
     "The column does not accept the value, or cannot be compared with it. The message names the element of the Batch, the row of the Insert, the column and its type. It also says what the column accepts, such as the labels of an enum or the length of a text.",
   no_unique_key:
@@ -233,6 +239,17 @@ const ofEngine: Readonly<Record<string, string>> = {
     "The disk is full, or the database file cannot be written. Nothing of the query was carried out.",
 } satisfies Record<keyof typeof refusalStatuses | "internal_error", string>;
 
+/** Of a code that the gateway returns too, with the same status. */
+function alsoOfEngine(code: string, status: number): string {
+  const text = ofEngine[code];
+  return text === undefined || engineStatuses[code] !== status ? "" : ` From the engine: ${text}`;
+}
+
+function isOfGateway(code: string, status: number): boolean {
+  const [own] = Object.entries(refusals).find(([name]) => name === code)?.[1] ?? [];
+  return own === status || (code in queryRefusals && status === 400);
+}
+
 type Row = readonly [code: string, status: number, ...cells: string[]];
 
 function table(head: string, rows: readonly Row[]): string {
@@ -260,7 +277,14 @@ function gatewaySections(): string[] {
   const rows = new Map<string, Row[]>(sections.map(([title]) => [title, []]));
   for (const [code, [status, message]] of Object.entries(refusals)) {
     const [title = ""] = sections.find(([, has]) => has(code, status)) ?? [];
-    rows.get(title)?.push([code, status, `\`${message}\``, explanations[code] ?? ""]);
+    rows
+      .get(title)
+      ?.push([
+        code,
+        status,
+        `\`${message}\``,
+        (explanations[code] ?? "") + alsoOfEngine(code, status),
+      ]);
   }
   return Array.from(
     rows,
@@ -269,15 +293,14 @@ function gatewaySections(): string[] {
 }
 
 function engineTable(): string {
-  const rows = Object.entries({ ...refusalStatuses, internal_error: 500 }).map(
-    ([code, status]): Row => [code, status, ofEngine[code] ?? ""],
-  );
+  const own = Object.entries(engineStatuses).filter(([code, status]) => !isOfGateway(code, status));
+  const rows = own.map(([code, status]): Row => [code, status, ofEngine[code] ?? ""]);
   return table("When, and what to do", rows);
 }
 
 export function errorsText(): string {
   const ofQueries = Object.entries(queryRefusals).map(
-    ([code, meaning]): Row => [code, 400, meaning],
+    ([code, meaning]): Row => [code, 400, meaning + alsoOfEngine(code, 400)],
   );
   return `${[
     "# Errors",
@@ -290,7 +313,7 @@ export function errorsText(): string {
     "A refused query body gets one of these codes. The message says where and why, and never contains the value of a cell.",
     table("Meaning", ofQueries),
     "## Errors of the engine",
-    "The engine returns these codes in addition, on SQLite and on [PostgreSQL and MySQL](databases.md). `X-Gatehouse-Decision: allow` says that the caller was allowed to send the query.",
+    "The engine returns these codes in addition, on SQLite and on [PostgreSQL and MySQL](databases.md). It also returns some of those above, where they say so. `X-Gatehouse-Decision: allow` says that the caller was allowed to send the query.",
     engineTable(),
   ].join("\n\n")}\n`;
 }

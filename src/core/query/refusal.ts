@@ -17,7 +17,7 @@ export const queryRefusals = {
   duplicate_column:
     'A column is named twice where each is allowed once, or an "as" of compute or aggregate is taken.',
   query_too_complex:
-    "The operation has more than 50,000 parts, or its rows name more than 4,096 columns. The engine also returns it for what it cannot bound otherwise.",
+    "The operation has more than 50,000 parts, or its rows name more than 4,096 columns.",
   invalid_type: "A column type is not a word with an optional length or precision.",
 } as const satisfies Record<string, string>;
 export type QueryRefusalCode = keyof typeof queryRefusals;
