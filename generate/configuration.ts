@@ -2,7 +2,7 @@ import { readFileSync, writeFileSync } from "node:fs";
 import { renderValue } from "../src/core/base/toml.ts";
 import {
   allowedBy,
-  descriptionOf,
+  readDescription,
   type SchemaNode,
   type SchemaTable,
   schemaTables,
@@ -66,7 +66,7 @@ function initial(table: SchemaNode, key: string, node: SchemaNode): string {
 
 function meaning(node: SchemaNode): string {
   const example = node.examples?.[0];
-  const description = descriptionOf(node);
+  const description = readDescription(node);
   return example === undefined
     ? description
     : `${description} Example: \`${renderValue(example)}\``;
@@ -119,7 +119,7 @@ function keyBlock(key: string, node: SchemaNode, isCommented: boolean): string {
 }
 
 function comment(node: SchemaNode): string[] {
-  const parts = [descriptionOf(node)];
+  const parts = [readDescription(node)];
   if (node.type !== "boolean") parts.push(bounds(node));
   const example = node.examples?.[0];
   if (node.default !== undefined && example !== undefined) {

@@ -3,7 +3,7 @@ import { openAccessFile } from "../core/access/access-file.ts";
 import type { AccessRules, Plan, WrittenChange } from "../core/access/access-rules.ts";
 import { holderText } from "../core/access/holder.ts";
 import { changedHolder } from "../core/access/record-change.ts";
-import { messageOf } from "../core/base/client-error.ts";
+import { errorMessage } from "../core/base/client-error.ts";
 import { watchClock } from "../core/base/clock.ts";
 import { watchFile } from "../core/base/files/watch.ts";
 import { version } from "../core/base/product.ts";
@@ -20,7 +20,7 @@ import {
 import { BodyBudget } from "../core/http/body.ts";
 import {
   type ChangeJournal,
-  changeNotesOf,
+  changeNotesPath,
   describeChanges,
   openChangeJournal,
 } from "../core/http/change-records.ts";
@@ -35,13 +35,13 @@ import {
 import { bodyBytesLimit } from "../core/http/system-limits.ts";
 import type { OpenCounts } from "../core/identity/counts.ts";
 import { configuredCosts } from "../core/identity/hash.ts";
-import { keyFilesIn, keysDirectoryOf } from "../core/identity/key-file.ts";
+import { keyDirectoryPath, keyFilesIn } from "../core/identity/key-file.ts";
 import { type LiveKeyRing, openLiveKeyRing } from "../core/identity/key-store.ts";
 import type { LoginContext } from "../core/identity/login.ts";
 import { openPasswordRule } from "../core/identity/password.ts";
 import { type LiveRevocations, openRevocations } from "../core/identity/revocations.ts";
 import { createTokenAuthority, type LiveTokenInventory } from "../core/identity/token.ts";
-import { openTokenInventory, tokenFileOf } from "../core/identity/token-file.ts";
+import { openTokenInventory, tokenFilePath } from "../core/identity/token-file.ts";
 import { VerifiedPasswords } from "../core/identity/verified-passwords.ts";
 import {
   type ActivityRecorder,
@@ -72,7 +72,7 @@ import { mcpResources } from "../features/oauth/server/protocol.ts";
 import { openSchema } from "../features/schema/schema.ts";
 import type { Store, StoreReplica } from "../features/store/open.ts";
 import {
-  dataDirectoryOf,
+  findDataDirectory,
   hasOwnEngine,
   knownDatabases,
   openEngine,
@@ -138,14 +138,14 @@ function openChanges(
   const isFirst = member?.isFirst ?? true;
   const unlock = (user: string) => {
     throttle.unlock(user).catch((error: unknown) => {
-      log.error({ user, reason: messageOf(error) }, "failed logins could not be cleared");
+      log.error({ user, reason: errorMessage(error) }, "failed logins could not be cleared");
     });
   };
   const journal = openChangeJournal({
     audit,
     log,
     accessFile: loaded.configuration.auth.access_control_file,
-    notes: changeNotesOf(loaded.serviceDirectory),
+    notes: changeNotesPath(loaded.serviceDirectory),
     isFirst,
     unlock,
   });
@@ -178,7 +178,7 @@ async function openKeys({ loaded, store, member, log, metrics }: Base): Promise<
   const { auth } = loaded.configuration;
   const keyStore =
     store?.keys ??
-    keyFilesIn(keysDirectoryOf(loaded.serviceDirectory), { checkRead: auth.check_permissions });
+    keyFilesIn(keyDirectoryPath(loaded.serviceDirectory), { checkRead: auth.check_permissions });
   const keys = await openLiveKeyRing(keyStore, {
     algorithm: auth.signing_algorithm,
     // A restarted worker must not create signing keys of its own.
@@ -194,7 +194,7 @@ async function openKeys({ loaded, store, member, log, metrics }: Base): Promise<
     },
     onFailure(error) {
       metrics?.keysReloaded(false);
-      const reason = messageOf(error);
+      const reason = errorMessage(error);
       log.error({ reason }, "signing keys refused: the last good ones stay in force");
     },
   });
@@ -211,7 +211,7 @@ function openRevokedTokens({ loaded, member, log }: Base): Promise<LiveRevocatio
       : { broadcastReload: () => member.broadcastReload("revocations") }),
     onFailure: (error) =>
       log.error(
-        { reason: messageOf(error) },
+        { reason: errorMessage(error) },
         "revocations refused: the last good state stays in force",
       ),
     onLost: (count) =>
@@ -224,11 +224,14 @@ function openRevokedTokens({ loaded, member, log }: Base): Promise<LiveRevocatio
 
 async function openInventory({ loaded, store, log, opened }: Base): Promise<LiveTokenInventory> {
   if (store !== undefined) return store.inventory;
-  const file = tokenFileOf(loaded.serviceDirectory);
+  const file = tokenFilePath(loaded.serviceDirectory);
   const inventory = await openTokenInventory(file, {
     checkRead: loaded.configuration.auth.check_permissions,
     onFailure: (error) =>
-      log.error({ reason: messageOf(error) }, "issued tokens refused: the last good state stays"),
+      log.error(
+        { reason: errorMessage(error) },
+        "issued tokens refused: the last good state stays",
+      ),
   });
   return opened.adopt(inventory, (one) => one.close());
 }
@@ -247,7 +250,7 @@ async function openIdentity(
   opened.defer(() => revocations.close());
   if (store === undefined || settings.access === "file") {
     const onFailure = (user: string, error: unknown) =>
-      log.error({ user, reason: messageOf(error) }, "tokens could not be revoked permanently");
+      log.error({ user, reason: errorMessage(error) }, "tokens could not be revoked permanently");
     opened.defer(revokeOnHandEdits(access, revocations, member?.number ?? 1, onFailure));
   }
   const inventory = await openInventory(base);
@@ -264,7 +267,7 @@ async function openIdentity(
     tokenLifetime: auth.token_expiration,
     onUpgradeFailed: (error) =>
       log.warn(
-        { reason: messageOf(error) },
+        { reason: errorMessage(error) },
         "a password hash could not be upgraded to the configured costs",
       ),
   };
@@ -391,14 +394,14 @@ async function openUpstream(
   };
   const openGroup = (targets: readonly UpstreamTarget[]): BackendGroup =>
     opened.adopt(new BackendGroup(targets, options), (group) => group.close());
-  const targetsOf = ({ url, urls = [] }: Pick<typeof upstream, "url" | "urls">) =>
+  const listUrls = ({ url, urls = [] }: Pick<typeof upstream, "url" | "urls">) =>
     (url === undefined ? urls : [url]).map(parseTarget);
   const home = hasOwnEngine(loaded)
     ? opened.adopt(await openOwnDatabase(base, options.metrics), (one) => one.close())
-    : openGroup(targetsOf(upstream));
+    : openGroup(listUrls(upstream));
   const elsewhere = new Map<string, Database>();
   for (const { databases, ...where } of upstream.databases) {
-    const group = openGroup(targetsOf(where));
+    const group = openGroup(listUrls(where));
     for (const database of databases) elsewhere.set(database, group);
   }
   const routing = new DatabaseRouting(home, elsewhere);
@@ -532,9 +535,9 @@ async function openActivity({
 async function openPreset(gateway: Gateway): Promise<PresetServer | undefined> {
   const { preset } = gateway.configuration.upstream;
   if (preset === undefined) return undefined;
-  const { presetOf } = await import("../features/databases/presets.ts");
+  const { loadPreset } = await import("../features/databases/presets.ts");
   const { PresetServer } = await import("../features/databases/serve.ts");
-  return new PresetServer(await presetOf(preset), gateway);
+  return new PresetServer(await loadPreset(preset), gateway);
 }
 
 export async function openGateway(
@@ -610,5 +613,5 @@ export async function openGateway(
     mcp: Promise.withResolvers<McpEndpoint>(),
     consoleUrl: knownConsoleUrl(configuration),
   };
-  return { gateway, features, firstPassword, dataDirectory: dataDirectoryOf(loaded) };
+  return { gateway, features, firstPassword, dataDirectory: findDataDirectory(loaded) };
 }

@@ -18,7 +18,7 @@ export function ownDatabaseUrl({ configuration, serviceDirectory }: LoadedConfig
 }
 
 /** The directory of the SQLite files. Undefined for another database. */
-export function dataDirectoryOf(loaded: LoadedConfiguration): string | undefined {
+export function findDataDirectory(loaded: LoadedConfiguration): string | undefined {
   return hasOwnEngine(loaded) ? sqliteDirectory(ownDatabaseUrl(loaded)) : undefined;
 }
 
@@ -47,7 +47,7 @@ export async function openEngine(
 }
 
 function ownDatabases(loaded: LoadedConfiguration): string[] {
-  const directory = dataDirectoryOf(loaded);
+  const directory = findDataDirectory(loaded);
   if (directory === undefined) return [];
   try {
     return new DatabaseFiles(directory).names();

@@ -10,9 +10,9 @@ import { LockRefusedError, LockTimeoutError, withLock } from "../core/base/files
 import { invocation } from "../core/base/product.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { configuredCosts } from "../core/identity/hash.ts";
-import { keysDirectoryOf } from "../core/identity/key-file.ts";
+import { keyDirectoryPath } from "../core/identity/key-file.ts";
 import { hashPassword, type PasswordRule } from "../core/identity/password.ts";
-import { dataDirectoryOf } from "./own-engine.ts";
+import { findDataDirectory } from "./own-engine.ts";
 
 class StartError extends Error {}
 
@@ -37,7 +37,7 @@ export function randomPassword(): string {
 }
 
 /** The file that holds a generated password until it has been seen. */
-export function passwordFileOf({ serviceDirectory }: { readonly serviceDirectory: string }) {
+export function passwordFilePath({ serviceDirectory }: { readonly serviceDirectory: string }) {
   return path.join(serviceDirectory, "initial_admin_password");
 }
 
@@ -62,8 +62,8 @@ export async function prepareServiceDirectory(
 ): Promise<FirstPassword | undefined> {
   const { configuration, serviceDirectory } = loaded;
   const accessFile = configuration.auth.access_control_file;
-  const keysDirectory = keysDirectoryOf(serviceDirectory);
-  const file = passwordFileOf(loaded);
+  const keysDirectory = keyDirectoryPath(serviceDirectory);
+  const file = passwordFilePath(loaded);
   await makeServiceDirectory(serviceDirectory);
   // The store holds keys and users, or the access file is read-only.
   if (configuration.store.url !== undefined) return undefined;
@@ -118,7 +118,7 @@ export async function prepareServiceDirectory(
  */
 export async function claimDatabases(loaded: LoadedConfiguration): Promise<() => Promise<void>> {
   const { serviceDirectory } = loaded;
-  const data = dataDirectoryOf(loaded);
+  const data = findDataDirectory(loaded);
   const unclaimed = async () => {};
   await makeServiceDirectory(serviceDirectory);
   if (data === undefined || !existsSync(path.dirname(data))) return unclaimed;

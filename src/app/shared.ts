@@ -1,6 +1,6 @@
 import { mkdirSync } from "node:fs";
 import path from "node:path";
-import { messageOf } from "../core/base/client-error.ts";
+import { errorMessage } from "../core/base/client-error.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import type { Configuration } from "../core/config/schema.ts";
 import type { Condition, Shared } from "../core/http/gateway.ts";
@@ -48,7 +48,7 @@ function openSessions(
   const file = path.join(serviceDirectory, name);
   const warn = (error: unknown) =>
     log.warn(
-      { file, reason: messageOf(error) },
+      { file, reason: errorMessage(error) },
       "sessions or tasks of the upstream MCP server cannot be saved: a restart will end them",
     );
   try {

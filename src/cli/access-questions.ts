@@ -117,13 +117,13 @@ async function whoMay(operation: string, where: string, options: QuestionOptions
       })),
     );
   const head = ["USERNAME", "ROLE", "ENTRY", "LIMITS"];
-  const cellsOf = ({ holder, members, role, entry, grant }: (typeof found)[number]) => [
+  const toCells = ({ holder, members, role, entry, grant }: (typeof found)[number]) => [
     holderText(holder) + (members === undefined ? "" : ` (${members.join(", ")})`),
     String(role),
     String(entry),
     (grant && limitsInWords(grant)) || "-",
   ];
-  printList(found, options, head, cellsOf, ({ holder, members, role, entry, ...way }) => ({
+  printList(found, options, head, toCells, ({ holder, members, role, entry, ...way }) => ({
     ...writtenHolder(holder),
     members,
     role,
@@ -151,17 +151,17 @@ function viewOutcome(
   caller: QueryCaller,
   { query, decided, body, ...outcome }: PredictedOutcome,
 ): object {
-  const viewOf = (terms: readonly Term[] = []): unknown[] =>
+  const toView = (terms: readonly Term[] = []): unknown[] =>
     terms.map((term) => JSON.parse(termText(term), keepSpelling));
   const decisions = (decided?.decisions ?? []).map(({ filters, ...decision }, at) => {
     const { operation, database, tables } = query?.accesses[at] ?? {};
-    const added = filters?.flatMap((filter) => viewOf(filter.added));
+    const added = filters?.flatMap((filter) => toView(filter.added));
     return {
       operation,
       database,
       tables,
       ...decision,
-      filters: filters?.flatMap(({ conditions }) => viewOf(conditions)),
+      filters: filters?.flatMap(({ conditions }) => toView(conditions)),
       added,
     };
   });
@@ -300,10 +300,10 @@ export function printDifference(before: Snapshot, after: Snapshot, json?: true):
   const access = [...effectDiff(before, after, Date.now())];
   const { usersAdded, usersRemoved, usersChanged, ...diff } = diffSnapshots(before, after);
   const { boundariesAdded, boundariesRemoved } = diff;
-  const membersOf = ({ groups }: Snapshot, name: string) => groups.get(name)?.members ?? [];
+  const listMembers = ({ groups }: Snapshot, name: string) => groups.get(name)?.members ?? [];
   const members = [...new Set([...before.groups.keys(), ...after.groups.keys()])].flatMap(
     (group) => {
-      const [old, current] = [membersOf(before, group), membersOf(after, group)];
+      const [old, current] = [listMembers(before, group), listMembers(after, group)];
       const joined = current.filter((name) => !old.includes(name));
       const left = old.filter((name) => !current.includes(name));
       return joined.length + left.length === 0 ? [] : [{ group, joined, left }];

@@ -119,14 +119,14 @@ async function listEffective(username: string, options: ListOptions): Promise<vo
   const rows = effectiveAccess(snapshot, { username, groups }, Date.now());
   const selected = rows.filter((row) => database === undefined || row.database === database);
   const head = ["PLACE", "OPERATIONS", "LIMITS", "VIA", "ENTRY"];
-  const cellsOf = (row: (typeof rows)[number]) => [
+  const toCells = (row: (typeof rows)[number]) => [
     placeName(row.database, row.table),
     operationsInWords(row),
     effectiveLimits(row) || "-",
     wayInWords(row),
     row.entry,
   ];
-  printList(selected, options, head, cellsOf, viewEffective);
+  printList(selected, options, head, toCells, viewEffective);
 }
 
 async function listAccess(options: ListOptions): Promise<void> {
@@ -160,14 +160,14 @@ async function listAccess(options: ListOptions): Promise<void> {
   const entries = [...all.filter(isSelected)];
   const isPlain = entries.every((one) => one.tables === undefined && limitsInWords(one) === "");
   const head = ["USERNAME", "DATABASE", "ROLE", ...(isPlain ? [] : ["TABLES", "LIMITS"])];
-  const cellsOf = (grant: Grant) => [
+  const toCells = (grant: Grant) => [
     holderText(grant.holder),
     grant.database,
     grant.role,
     ...(isPlain ? [] : [grant.tables?.join(", ") ?? "-", limitsInWords(grant) || "-"]),
   ];
-  const viewOf = (grant: Grant) => ({ ...writtenHolder(grant.holder), ...viewEntry(grant) });
-  printList(entries, options, head, cellsOf, viewOf);
+  const toView = (grant: Grant) => ({ ...writtenHolder(grant.holder), ...viewEntry(grant) });
+  printList(entries, options, head, toCells, toView);
 }
 
 const help = `

@@ -12,7 +12,7 @@ import {
   type ApprovalDecision,
   type ApprovalStore,
   type Approver,
-  approvalFileOf,
+  approvalFilePath,
   approvalSummary,
   describeApprovers,
 } from "../features/approvals/approval.ts";
@@ -66,7 +66,7 @@ async function openApprovals(
     opened.defer(() => shared.close());
     return approvalsInStore(shared, keep);
   }
-  if (!existsSync(approvalFileOf(serviceDirectory))) return undefined;
+  if (!existsSync(approvalFilePath(serviceDirectory))) return undefined;
   const store = await openApprovalsIn(serviceDirectory, keep);
   opened.defer(() => store.close());
   return store;
@@ -111,12 +111,12 @@ async function list(options: CommonOptions & { readonly all?: true }): Promise<v
   const isOpen = ({ state }: Approval) => state === "pending" || state === "approved";
   const shown = known.filter((approval) => options.all || isOpen(approval));
   const head = ["ID", "STATE", "USER", "VIA", "QUERY", "EXPIRES"];
-  const cellsOf = (approval: Approval) => {
+  const toCells = (approval: Approval) => {
     const { id, state, username, via, client, expires } = approval;
     const way = client === undefined ? via : `${via} ${plainly(client)}`;
     return [id, state, username, way, approvalSummary(approval), formatMoment(expires / 1000)];
   };
-  printList(shown, options, head, cellsOf, viewApproval);
+  printList(shown, options, head, toCells, viewApproval);
 }
 
 function describe(approval: Approval): string[] {

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import type { Command } from "commander";
 import { hasOwnEngine, knownDatabases, ownDatabaseUrl } from "../app/own-engine.ts";
 import { entriesIn } from "../core/access/entries.ts";
-import { placeOf } from "../core/access/grant.ts";
+import { describePlace } from "../core/access/grant.ts";
 import { holderName, userOf } from "../core/access/holder.ts";
 import { lintAccess } from "../core/access/lint.ts";
 import { holdersWithoutRecord } from "../core/access/parse.ts";
@@ -14,8 +14,8 @@ import { storeName, storesAccess } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { administratorWarning } from "../core/http/reloads.ts";
 import { readCertificate } from "../core/http/secure-server.ts";
-import { keysDirectoryOf } from "../core/identity/key-file.ts";
-import { expiresSoon, tokenFileOf } from "../core/identity/token-file.ts";
+import { keyDirectoryPath } from "../core/identity/key-file.ts";
+import { expiresSoon, tokenFilePath } from "../core/identity/token-file.ts";
 import { missingNames, openAsGuest } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import { issuedTokens, keyStore, readAccess, revocationStore, tokenInventory } from "./operator.ts";
@@ -74,7 +74,7 @@ async function* checkDatabase(loaded: LoadedConfiguration): Findings {
 }
 
 async function* checkKeys(loaded: LoadedConfiguration): Findings {
-  const keys = keysDirectoryOf(loaded.serviceDirectory);
+  const keys = keyDirectoryPath(loaded.serviceDirectory);
   if (existsSync(keys)) {
     const { length } = await (await keyStore(loaded)).read();
     yield ok("signing keys", `${keys} (${length})`);
@@ -86,7 +86,7 @@ async function* checkKeys(loaded: LoadedConfiguration): Findings {
 
 async function* checkAccessFile(loaded: LoadedConfiguration): Findings {
   const file = loaded.configuration.auth.access_control_file;
-  const isFirstStart = ![file, keysDirectoryOf(loaded.serviceDirectory)].some(existsSync);
+  const isFirstStart = ![file, keyDirectoryPath(loaded.serviceDirectory)].some(existsSync);
   if (isFirstStart) yield absent("access file", `${file} is created by the first start`);
   else yield* checkAccess(loaded);
 }
@@ -107,7 +107,8 @@ async function* checkAccess(loaded: LoadedConfiguration): Findings {
   yield* firstWarnings(runAtOnce(lintAccess(snapshot, Date.now())));
   const named = [
     ...entries.map(
-      (grant) => [`the entry of ${holderName(grant.holder)} for ${placeOf(grant)}`, grant] as const,
+      (grant) =>
+        [`the entry of ${holderName(grant.holder)} for ${describePlace(grant)}`, grant] as const,
     ),
     ...snapshot.boundaries.map((one) => [`the boundary ${boundaryName(one)}`, one] as const),
   ];
@@ -145,7 +146,7 @@ async function* checkCertificate({ configuration }: LoadedConfiguration): Findin
 }
 
 async function* checkTokens(loaded: LoadedConfiguration): Findings {
-  const file = tokenFileOf(loaded.serviceDirectory);
+  const file = tokenFilePath(loaded.serviceDirectory);
   const isStored = loaded.configuration.store.url !== undefined;
   if (!isStored && !existsSync(file)) return;
   await (await tokenInventory(loaded)).read();

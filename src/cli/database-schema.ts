@@ -1,7 +1,7 @@
 /** Names in the gateway's database, for hints and warnings of commands. */
 
 import * as z from "zod";
-import { dataDirectoryOf, hasOwnEngine, ownDatabaseUrl } from "../app/own-engine.ts";
+import { findDataDirectory, hasOwnEngine, ownDatabaseUrl } from "../app/own-engine.ts";
 import { patternPrefix } from "../core/access/entries.ts";
 import type { Grant } from "../core/access/grant.ts";
 import { callerFor } from "../core/access/groups.ts";
@@ -73,7 +73,7 @@ async function withNames<Result>(
   const { upstream } = loaded.configuration;
   const { url, urls: [first] = [] } = upstream;
   const home = hasOwnEngine(loaded) ? undefined : (url ?? first);
-  const directory = dataDirectoryOf(loaded);
+  const directory = findDataDirectory(loaded);
   const known = new Map<string, ReturnType<ListNames>>();
   let opening: Promise<Store | undefined> | undefined;
   let signal: AbortSignal | undefined;

@@ -8,19 +8,16 @@ async function run(options: CommonOptions): Promise<void> {
   const url = findGateway(options);
   warnIfReadable(url);
   // Loaded on demand, since the protocol library would slow down every other command.
-  const {
-    isTokenRefused,
-    removeResponseTimeouts,
-    toRpcError: rpcErrorOf,
-    StdioBridge,
-  } = await import("../features/mcp/stdio.ts");
+  const { isTokenRefused, removeResponseTimeouts, toRpcError, StdioBridge } = await import(
+    "../features/mcp/stdio.ts"
+  );
   removeResponseTimeouts();
   const bridge = new StdioBridge({
     url,
     token,
     write: (line) => process.stdout.write(`${line}\n`),
     onError(error) {
-      const { message } = rpcErrorOf(error, url);
+      const { message } = toRpcError(error, url);
       if (!isTokenRefused(error)) return report(message);
       report(`${url.origin} rejected the token (${message}); ${tokenRemedy} and start again`);
     },

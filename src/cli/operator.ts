@@ -2,7 +2,7 @@
 
 import { statSync } from "node:fs";
 import type { Plan } from "../core/access/access-rules.ts";
-import { placeOf } from "../core/access/grant.ts";
+import { describePlace } from "../core/access/grant.ts";
 import { allEntries, callerFor } from "../core/access/groups.ts";
 import {
   displayName,
@@ -21,7 +21,7 @@ import { Refusal, type RefusalCode, refusals } from "../core/base/refusal.ts";
 import { didYouMean } from "../core/base/suggestion.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import {
-  changeNotesOf,
+  changeNotesPath,
   describeChanges,
   noteUnlocked,
   recordCommand,
@@ -55,7 +55,7 @@ function userNotFound({ holder, snapshot }: About): string {
 /** The entries of a user and of the user's local groups, or those of a group. */
 export function entriesInWords(snapshot: Snapshot, holder: Holder): string {
   const entries = allEntries(snapshot, callerFor(holder)).map((grant) => {
-    const entry = `${placeOf(grant)}:${grant.role}`;
+    const entry = `${describePlace(grant)}:${grant.role}`;
     return grant.holder === holder ? entry : displayName(entry, grant);
   });
   return [...entries].join(" ") || "-";
@@ -159,7 +159,7 @@ export function changeAccess(
 /** Clears the failed logins of a user, in a running gateway or in the store. */
 export async function unlock(loaded: LoadedConfiguration, username: string): Promise<void> {
   if (loaded.configuration.store.url === undefined) {
-    return noteUnlocked(changeNotesOf(loaded.serviceDirectory), username);
+    return noteUnlocked(changeNotesPath(loaded.serviceDirectory), username);
   }
   const { PAIRS, pairEnding } = await import("../core/identity/throttle.ts");
   const { withStore } = await import("../features/store/open.ts");
@@ -177,7 +177,7 @@ export async function noteChanges(
 ): Promise<void> {
   const author: Author = { kind: "cli", name: nameOfUser(process.getuid?.() ?? -1) };
   try {
-    const files = { audit: configuration.audit.file, notes: changeNotesOf(serviceDirectory) };
+    const files = { audit: configuration.audit.file, notes: changeNotesPath(serviceDirectory) };
     await recordCommand(files, author, changes, accessVersion);
   } catch (error) {
     warn(`the change was made, but could not be written to the audit: ${explain(error)}`);
@@ -213,9 +213,9 @@ export async function revocationStore(loaded: LoadedConfiguration): Promise<Revo
 export async function tokenInventory(loaded: LoadedConfiguration): Promise<TokenInventoryStore> {
   const store = await openOperator(loaded);
   if (store !== undefined) return store.inventory;
-  const { inventoryIn, tokenFileOf } = await import("../core/identity/token-file.ts");
+  const { inventoryIn, tokenFilePath } = await import("../core/identity/token-file.ts");
   const { check_permissions: checkRead } = loaded.configuration.auth;
-  return inventoryIn(tokenFileOf(loaded.serviceDirectory), { checkRead });
+  return inventoryIn(tokenFilePath(loaded.serviceDirectory), { checkRead });
 }
 
 /** The issued tokens that are still accepted, the newest first. */
@@ -233,8 +233,8 @@ export async function keyStore(loaded: LoadedConfiguration): Promise<KeyStore> {
   const { auth } = configuration;
   const store = await openOperator(loaded);
   if (store !== undefined) return store.keys;
-  const { keyFilesIn, keysDirectoryOf } = await import("../core/identity/key-file.ts");
-  return keyFilesIn(keysDirectoryOf(serviceDirectory), { checkRead: auth.check_permissions });
+  const { keyFilesIn, keyDirectoryPath } = await import("../core/identity/key-file.ts");
+  return keyFilesIn(keyDirectoryPath(serviceDirectory), { checkRead: auth.check_permissions });
 }
 
 export async function knownActivity(loaded: LoadedConfiguration): Promise<KnownActivity> {

@@ -10,8 +10,8 @@ import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
 import { Cancelled, FAILURE, print, printJson, printList, UsageError } from "./output.ts";
 
 async function show(name: PresetName, options: CommonOptions): Promise<void> {
-  const { presetOf } = await import("../features/databases/presets.ts");
-  const { endpoints } = await presetOf(name);
+  const { loadPreset } = await import("../features/databases/presets.ts");
+  const { endpoints } = await loadPreset(name);
   const view = ({ method, path, right, names = "", parameters = [], body }: PresetEndpoint) => ({
     method,
     path,

@@ -1,19 +1,19 @@
 import { accessSync, constants, existsSync, statSync } from "node:fs";
 import path from "node:path";
-import { dataDirectoryOf } from "../app/own-engine.ts";
+import { findDataDirectory } from "../app/own-engine.ts";
 import { directoryProblem } from "../core/base/files/guarded.ts";
 import { invocation } from "../core/base/product.ts";
 import { isLoopback, isUnspecified, storesAccess } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { type Configuration, hasEmbeddedServer, servesMcp } from "../core/config/schema.ts";
-import { keysDirectoryOf } from "../core/identity/key-file.ts";
-import { stateDirectoryOf } from "../features/oauth/server/state-file.ts";
+import { keyDirectoryPath } from "../core/identity/key-file.ts";
+import { stateDirectoryPath } from "../features/oauth/server/state-file.ts";
 
 export function exposureWarnings(loaded: LoadedConfiguration) {
   const { auth, server, store } = loaded.configuration;
   const warnings: { about: { host?: string }; sentence: string }[] = [];
   const warn = (sentence: string, about = {}) => void warnings.push({ about, sentence });
-  const keys = [loaded.serviceDirectory, keysDirectoryOf(loaded.serviceDirectory)];
+  const keys = [loaded.serviceDirectory, keyDirectoryPath(loaded.serviceDirectory)];
   const directories = new Set(store.url === undefined ? keys : []);
   if (!storesAccess(loaded.configuration)) directories.add(path.dirname(auth.access_control_file));
   for (const directory of directories) {
@@ -57,15 +57,15 @@ function writtenByStart(loaded: LoadedConfiguration): Written[] {
   const { auth, audit, store } = configuration;
   const { access_control_file: accessFile } = auth;
   const isOwn = store.url === undefined;
-  const keys = keysDirectoryOf(serviceDirectory);
+  const keys = keyDirectoryPath(serviceDirectory);
   const directory = path.dirname(accessFile);
   // A service directory that has to be created is already in the list.
   const isChecked = directory !== serviceDirectory || existsSync(directory);
   const directories = [
     serviceDirectory,
     isOwn && !existsSync(keys) && keys,
-    dataDirectoryOf(loaded),
-    isOwn && hasEmbeddedServer(configuration) && stateDirectoryOf(serviceDirectory),
+    findDataDirectory(loaded),
+    isOwn && hasEmbeddedServer(configuration) && stateDirectoryPath(serviceDirectory),
   ];
   const files = [audit.file, isOwn && isChecked && !existsSync(accessFile) && accessFile];
   const isText = (file: string | false | undefined) => typeof file === "string";

@@ -5,7 +5,7 @@ import type { Command } from "commander";
 import {
   ADMINISTRATOR,
   makeServiceDirectory,
-  passwordFileOf,
+  passwordFilePath,
   randomPassword,
 } from "../app/service-directory.ts";
 import { administratorGrant, planAddUser } from "../core/access/administration.ts";
@@ -21,12 +21,12 @@ import { counted } from "../core/base/suggestion.ts";
 import { storeName, storesAccess } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { configuredCosts, costsInUse } from "../core/identity/hash.ts";
-import { keyFilesIn, keysDirectoryOf } from "../core/identity/key-file.ts";
+import { keyDirectoryPath, keyFilesIn } from "../core/identity/key-file.ts";
 import { ensureSigner } from "../core/identity/key-store.ts";
 import { hashPassword, openPasswordRule, verifyPassword } from "../core/identity/password.ts";
 import { readRevocations } from "../core/identity/revocations.ts";
-import { inventoryIn, tokenFileOf } from "../core/identity/token-file.ts";
-import { copyStateIn, stateDirectoryOf } from "../features/oauth/server/state-file.ts";
+import { inventoryIn, tokenFilePath } from "../core/identity/token-file.ts";
+import { copyStateIn, stateDirectoryPath } from "../features/oauth/server/state-file.ts";
 import { renderAccess, replaceAccess, replacementBy } from "../features/store/access-store.ts";
 import { sealedQueries } from "../features/store/approval-database.ts";
 import { importState, sealedRecords } from "../features/store/authorization-state.ts";
@@ -55,7 +55,7 @@ async function addAdministrator(
   const chosen = process.env.GATEHOUSE_ADMIN_PASSWORD || undefined;
   const password = chosen ?? randomPassword();
   (await openPasswordRule(configuration))(password);
-  const file = passwordFileOf(loaded);
+  const file = passwordFilePath(loaded);
   const isKept = chosen === undefined && !process.stdout.isTTY;
   // Write the file first: an administrator with a lost password would lock everyone out.
   if (isKept) await replaceFile(file, `${password}\n`);
@@ -145,10 +145,10 @@ async function importOthers(
       await revocations.revokeToken({ tokenId, expiresAt });
     }
   }
-  const issued = [...(await inventoryIn(tokenFileOf(serviceDirectory), checkRead).read()).all()];
+  const issued = [...(await inventoryIn(tokenFilePath(serviceDirectory), checkRead).read()).all()];
   const lasting = issued.filter(({ expiresAt }) => expiresAt > epochSeconds());
   for (const token of lasting) await inventory.add(token);
-  const directory = keysDirectoryOf(serviceDirectory);
+  const directory = keyDirectoryPath(serviceDirectory);
   const imported = existsSync(directory) ? await keyFilesIn(directory, checkRead).read() : [];
   await addKeys(keys, imported);
   const revocationCount = counted(revoked.length, "revocation");
@@ -156,7 +156,7 @@ async function importOthers(
   print(
     `Imported ${revocationCount}, ${tokenCount} and ${counted(imported.length, "signing key")}.`,
   );
-  const copy = await copyStateIn(stateDirectoryOf(serviceDirectory));
+  const copy = await copyStateIn(stateDirectoryPath(serviceDirectory));
   if (copy === undefined) return;
   await importState(copy, authorization, database);
   const count = copy.records.filter(({ model }) => model === "Grant").length;
@@ -167,7 +167,7 @@ async function importOthers(
 
 /** Deletes the initial password file, unless an administrator still uses that password. */
 async function removeInitialPassword(loaded: LoadedConfiguration, snapshot: Snapshot) {
-  const file = passwordFileOf(loaded);
+  const file = passwordFilePath(loaded);
   if (!existsSync(file)) return;
   const password = (await readFile(file, "utf8")).trim();
   const costs = await costsInUse(snapshot, configuredCosts(loaded.configuration));

@@ -3,7 +3,7 @@ import { text } from "node:stream/consumers";
 import { decodeJwt, decodeProtectedHeader } from "jose";
 import { pino } from "pino";
 import { entriesIn } from "../core/access/entries.ts";
-import { placeOf, type Subject } from "../core/access/grant.ts";
+import { describePlace, type Subject } from "../core/access/grant.ts";
 import { effectiveGrants } from "../core/access/groups.ts";
 import { groupOf } from "../core/access/holder.ts";
 import type { Snapshot } from "../core/access/snapshot.ts";
@@ -31,7 +31,7 @@ import { createTokenAuthority } from "../core/identity/token.ts";
 import { Issuers } from "../features/issuers/issuers.ts";
 import { recordedSignIn } from "../features/oauth/client/sign-ins.ts";
 import { mcpResources, SIGNING_ALGORITHM } from "../features/oauth/server/protocol.ts";
-import { findStateIn, stateDirectoryOf } from "../features/oauth/server/state-file.ts";
+import { findStateIn, stateDirectoryPath } from "../features/oauth/server/state-file.ts";
 import { createAccessTokens } from "../features/oauth/server/tokens.ts";
 import { loadFor } from "./load.ts";
 import { keyStore, openOperator, readAccess, revocationStore, tokenInventory } from "./operator.ts";
@@ -58,7 +58,7 @@ function viewClaims(token: string): View {
 /** The entries in force, merged with those of the caller's groups. */
 function entriesFor(snapshot: Snapshot, subject: Subject): View[] {
   return Array.from(entriesIn(effectiveGrants(snapshot, subject)), (grant) => ({
-    entry: placeOf(grant),
+    entry: describePlace(grant),
     role: grant.role,
     group: groupOf(grant.holder),
   }));
@@ -111,7 +111,7 @@ async function explainOpaque(loaded: LoadedConfiguration, state: State, token: s
 /** An access token of the embedded authorization server. */
 async function explainGranted(loaded: LoadedConfiguration, state: State, token: string) {
   const issuer = assumedUrl(loaded.configuration);
-  const directory = stateDirectoryOf(loaded.serviceDirectory);
+  const directory = stateDirectoryPath(loaded.serviceDirectory);
   const shared = (await openOperator(loaded))?.authorization;
   const store = shared?.store ?? findStateIn(directory);
   const keys = shared?.keys ?? keyFilesIn(path.join(directory, "keys"), { checkRead: true });

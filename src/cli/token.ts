@@ -24,7 +24,7 @@ import {
   isTokenUnder,
   listConnections,
 } from "../features/oauth/server/connections.ts";
-import { findStateIn, stateDirectoryOf } from "../features/oauth/server/state-file.ts";
+import { findStateIn, stateDirectoryPath } from "../features/oauth/server/state-file.ts";
 import { loadFor } from "./load.ts";
 import {
   issuedTokens,
@@ -53,7 +53,7 @@ import {
 async function openState(loaded: LoadedConfiguration, opened: AsyncDisposableStack) {
   const shared = await openOperator(loaded);
   if (shared !== undefined) return shared.authorization.store;
-  const store = findStateIn(stateDirectoryOf(loaded.serviceDirectory));
+  const store = findStateIn(stateDirectoryPath(loaded.serviceDirectory));
   opened.defer(async () => store?.close());
   return store;
 }

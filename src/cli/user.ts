@@ -1,6 +1,6 @@
 import { existsSync } from "node:fs";
 import { type Command, InvalidArgumentError } from "commander";
-import { dataDirectoryOf } from "../app/own-engine.ts";
+import { findDataDirectory } from "../app/own-engine.ts";
 import { makeServiceDirectory } from "../app/service-directory.ts";
 import type { Plan } from "../core/access/access-rules.ts";
 import { administratorGrant, planAddUser } from "../core/access/administration.ts";
@@ -54,7 +54,7 @@ import { readNewHash } from "./password.ts";
 /** Returns the default database if it exists, else another known one, else `<database>`. */
 async function hintDatabase(loaded: LoadedConfiguration, { grants }: Snapshot): Promise<string> {
   const preferred = loaded.configuration.auth.default_database;
-  const directory = dataDirectoryOf(loaded);
+  const directory = findDataDirectory(loaded);
   let names: readonly string[] | undefined;
   if (directory === undefined) names = await listDatabases(loaded);
   else {

@@ -14,7 +14,7 @@ import t, { type Test } from "tap";
 import { z } from "zod";
 import { auditPage, withAuditFields } from "../../generate/audit-fields.ts";
 import {
-  changeNotesOf,
+  changeNotesPath,
   openChangeJournal,
   recordCommand,
 } from "../../src/core/http/change-records.ts";
@@ -513,7 +513,7 @@ function openLogged(t: Test) {
 
 t.test("the note of a command is removed only once its line is written", async (t) => {
   const { directory, file, audit, log } = openLogged(t);
-  const notes = changeNotesOf(directory);
+  const notes = changeNotesPath(directory);
   const change = { change: "user added", user: "rita" };
   const writer: Author = { kind: "cli", name: "ann" };
   await recordCommand({ audit: undefined, notes }, writer, [change]);

@@ -25,7 +25,7 @@ import {
   type User,
   updatedUser,
 } from "./grant.ts";
-import { type Caller, callerFor, effectiveGrants, grantsWith, localGroupsOf } from "./groups.ts";
+import { type Caller, callerFor, effectiveGrants, grantsWith, listLocalGroups } from "./groups.ts";
 import { groupHolder, groupOf, type Holder, holderText, userHolder, userOf } from "./holder.ts";
 import { decide, isAdministrator, mayUseAnywhere } from "./policy.ts";
 import type { Change } from "./record-change.ts";
@@ -317,7 +317,7 @@ export function manageableBy(snapshot: Snapshot, actor: Subject) {
     /** Also by an entry of a local group. */
     isManageable: (holder: Holder) =>
       isOverAll ||
-      [holder, ...localGroupsOf(snapshot, holderText(holder)).map(groupHolder)].some((one) =>
+      [holder, ...listLocalGroups(snapshot, holderText(holder)).map(groupHolder)].some((one) =>
         ownGrants(snapshot, one).keys().some(isVisible),
       ),
     view(user: User): UserView {
@@ -371,7 +371,7 @@ export function planAddUser(
   if (given !== undefined) requireMayGrant(snapshot, actor, given, []);
   else requireAdministrator(snapshot, actor);
   if (snapshot.users.has(username)) throw new Refusal("user_exists");
-  for (const one of [holder, ...localGroupsOf(snapshot, username).map(groupHolder)]) {
+  for (const one of [holder, ...listLocalGroups(snapshot, username).map(groupHolder)]) {
     for (const known of entriesIn(ownGrants(snapshot, one))) {
       requireGrantable(snapshot, actor, known);
     }
@@ -453,7 +453,7 @@ export function planPatchUser(
 export function planRemoveUser(snapshot: Snapshot, actor: Actor, username: string): Change[] {
   requireAdministrator(snapshot, actor);
   requireUser(snapshot, username);
-  const left = localGroupsOf(snapshot, username).map((name): Change => {
+  const left = listLocalGroups(snapshot, username).map((name): Change => {
     const members = snapshot.groups.get(name)?.members ?? [];
     const group = { name, members: members.filter((member) => member !== username) };
     return { kind: "update-group", group, left: [username] };

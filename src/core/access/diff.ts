@@ -4,7 +4,7 @@ import { placeName } from "../query/names.ts";
 import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
 import { entriesIn } from "./entries.ts";
 import { viewEntry } from "./entry-view.ts";
-import { type Grant, type Group, membersGone, placeOf } from "./grant.ts";
+import { describePlace, type Grant, type Group, membersGone } from "./grant.ts";
 import { allEntries, callerFor, effectiveGrants } from "./groups.ts";
 import { type Holder, holderText, userHolder, userOf } from "./holder.ts";
 import { boundaryName, decidingEntry } from "./rights.ts";
@@ -155,7 +155,7 @@ export interface AccessDiff {
 }
 
 function timedPlace(grant: Grant): string {
-  return grant.expires === undefined ? placeOf(grant) : `${placeOf(grant)} for a time`;
+  return grant.expires === undefined ? describePlace(grant) : `${describePlace(grant)} for a time`;
 }
 
 export type DiffItem = string | Group | Grant;

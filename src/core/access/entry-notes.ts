@@ -4,7 +4,7 @@ import { counted } from "../base/suggestion.ts";
 import { placeName } from "../query/names.ts";
 import { entriesIn, isSamePlace, patternPrefix } from "./entries.ts";
 import { commonLimitsInWords, namesInWords, timeInWords } from "./entry-view.ts";
-import { type Boundary, type Grant, placeOf } from "./grant.ts";
+import { type Boundary, describePlace, type Grant } from "./grant.ts";
 import { allEntries, callerFor, isMeant } from "./groups.ts";
 import { groupOf, type Holder, holderName, holderText, userHolder, userOf } from "./holder.ts";
 import { writeRateLimit } from "./records.ts";
@@ -90,7 +90,7 @@ export function notesOnEntry(
     snapshot.groups.get(group ?? "")?.members.map((one) => userHolder(one)),
   );
   const entries = [...allEntries(snapshot, caller)].filter((one) => isVisible(one.database));
-  const within = entries.filter((one) => isWithin(one, grant)).map(placeOf);
+  const within = entries.filter((one) => isWithin(one, grant)).map(describePlace);
   const groups = entries
     .filter((one) => one.holder !== holder && hasSamePlace(one, grant))
     .map((one) => holderName(one.holder));

@@ -13,7 +13,7 @@ import {
   readAttributes,
   type User,
 } from "./grant.ts";
-import { localGroupsOf, mayHaveTokenGroups } from "./groups.ts";
+import { listLocalGroups, mayHaveTokenGroups } from "./groups.ts";
 import {
   groupHolder,
   groupOf,
@@ -270,7 +270,7 @@ export function accessList(snapshot: Snapshot, holder: Holder): EntryView[] {
 
 /** The entries of a user, then those of the user's local groups, each with its `group`. */
 export function accessOfUser(snapshot: Snapshot, username: string): EntryView[] {
-  const groups = localGroupsOf(snapshot, username);
+  const groups = listLocalGroups(snapshot, username);
   const ofGroups = groups.flatMap((group) =>
     accessList(snapshot, groupHolder(group)).map((entry) => ({ group, ...entry })),
   );

@@ -104,7 +104,7 @@ export function isNarrowing(grant: Grant): boolean {
 }
 
 /** Such as `main`, `main.tickets` or `*.a,b_*`. */
-export function placeOf({ database, tables }: Pick<Grant, "database" | "tables">): string {
+export function describePlace({ database, tables }: Pick<Grant, "database" | "tables">): string {
   return placeName(database, tables?.join(","));
 }
 

@@ -21,7 +21,7 @@ export type Caller = Pick<Subject, "username" | "groups" | "attributes">;
 const memberships = new WeakMap<ReadonlyMap<string, Group>, Map<string, readonly string[]>>();
 
 /** The names of the local groups that have a user as a member. */
-export function localGroupsOf({ groups }: Snapshot, username: string): readonly string[] {
+export function listLocalGroups({ groups }: Snapshot, username: string): readonly string[] {
   if (groups.size === 0) return [];
   let index = memberships.get(groups);
   if (index === undefined) {
@@ -38,19 +38,19 @@ const issuersOfGroups = new WeakMap<Snapshot["grants"], ReadonlySet<string>>();
 
 /** True for a user of an issuer whose groups have entries. Only a token tells its groups. */
 export function mayHaveTokenGroups({ grants }: Snapshot, username: string): boolean {
-  const prefixOf = (name: string) => name.slice(0, Math.max(0, name.indexOf(":")));
+  const issuerPrefix = (name: string) => name.slice(0, Math.max(0, name.indexOf(":")));
   let issuers = issuersOfGroups.get(grants);
   if (issuers === undefined) {
     const groups = grants.keys().flatMap((holder) => [groupOf(holder) ?? ""]);
-    issuers = new Set(groups.map(prefixOf).filter((prefix) => prefix !== ""));
+    issuers = new Set(groups.map(issuerPrefix).filter((prefix) => prefix !== ""));
     issuersOfGroups.set(grants, issuers);
   }
-  return issuers.has(prefixOf(username));
+  return issuers.has(issuerPrefix(username));
 }
 
 /** The caller's local groups, and the groups of the token. */
 function callerGroups(snapshot: Snapshot, { username, groups = [] }: Caller): readonly string[] {
-  const local = localGroupsOf(snapshot, username);
+  const local = listLocalGroups(snapshot, username);
   if (groups.length === 0) return local;
   return local.length === 0 ? groups : [...local, ...groups];
 }
@@ -91,7 +91,7 @@ const caches = new WeakMap<Snapshot, Cache>();
 export function effectiveGrants(snapshot: Snapshot, caller: Caller, now?: number): UserGrants {
   const { username, groups } = caller;
   const hasGroups = groups !== undefined && groups.length > 0;
-  if (!hasGroups && localGroupsOf(snapshot, username).length === 0) {
+  if (!hasGroups && listLocalGroups(snapshot, username).length === 0) {
     return ownGrants(snapshot, userHolder(username));
   }
   let cache = caches.get(snapshot);
@@ -168,8 +168,8 @@ function mergeOn(
   const merged = new DatabaseGrants();
   let whole: DecidingEntry | undefined;
   for (const table of new Set([...tables, undefined])) {
-    const entriesOf = (source: Source) => entriesAtPlace(source, database, table, now);
-    const entries = mergeEntries(own ? entriesOf(own) : [], ofGroups.map(entriesOf));
+    const entriesFrom = (source: Source) => entriesAtPlace(source, database, table, now);
+    const entries = mergeEntries(own ? entriesFrom(own) : [], ofGroups.map(entriesFrom));
     if (entries.length > 0) merged.hold(table, entries);
     whole = entries[0];
   }

@@ -5,10 +5,10 @@ import { entriesAt, entriesIn, type UserGrants } from "./entries.ts";
 import {
   attributeReference,
   type Boundary,
+  describePlace,
   type Grant,
   type Group,
   type Limits,
-  placeOf,
   type RowCondition,
 } from "./grant.ts";
 import { groupHolder, groupOf, type Holder, holderName, holderText, userOf } from "./holder.ts";
@@ -156,7 +156,7 @@ function* lintGroup(snapshot: Snapshot, { name, members }: Group) {
 
 export function* lintEntry(snapshot: Snapshot, grant: Grant, now: number): Generator<string> {
   for (const finding of lintGrant(snapshot, grant, now)) {
-    yield `the entry of ${holderName(grant.holder)} for ${placeOf(grant)}: ${finding}`;
+    yield `the entry of ${holderName(grant.holder)} for ${describePlace(grant)}: ${finding}`;
   }
 }
 

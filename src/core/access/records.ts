@@ -268,7 +268,7 @@ export function writtenBoundary(boundary: Boundary): Record<string, Writable> {
   return written;
 }
 
-function keysOf<Key extends string>(keys: Readonly<Record<Key, unknown>>): readonly Key[] {
+function typedKeys<Key extends string>(keys: Readonly<Record<Key, unknown>>): readonly Key[] {
   return Object.keys(keys) as Key[];
 }
 
@@ -283,8 +283,8 @@ export const tables = {
     "same_as",
   ],
   groups: ["name", "members"],
-  acl: ["username", "group", "database", "role", ...keysOf(entryKeys)],
-  boundaries: ["via", ...keysOf(boundaryKeys)],
+  acl: ["username", "group", "database", "role", ...typedKeys(entryKeys)],
+  boundaries: ["via", ...typedKeys(boundaryKeys)],
 } as const;
 export type TableName = keyof typeof tables;
 

@@ -18,6 +18,6 @@ export abstract class ClientError extends Error {
 }
 
 /** For logs. Anything can be thrown, so it need not be an Error. */
-export function messageOf(error: unknown): string {
+export function errorMessage(error: unknown): string {
   return error instanceof Error ? error.message : "unknown";
 }

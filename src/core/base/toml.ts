@@ -20,7 +20,7 @@ export function parseToml(text: string, file: string): TomlTable {
     return parse(text, { integersAsBigInt: "asNeeded" });
   } catch (error) {
     if (!(error instanceof TomlError)) throw error;
-    throw new TomlSyntaxError(file, error.line, reasonOf(error));
+    throw new TomlSyntaxError(file, error.line, describeFailure(error));
   }
 }
 
@@ -32,7 +32,7 @@ const hints: ReadonlyMap<string, string> = new Map([
 ]);
 
 /** Drops the excerpt of the file after the parser's sentence, which must not reach a log. */
-function reasonOf(error: TomlError): string {
+function describeFailure(error: TomlError): string {
   const [sentence = ""] = error.message.split("\n", 1);
   const reason = sentence.replace("Invalid TOML document: ", "");
   const hint = hints.get(reason);
@@ -147,7 +147,7 @@ function skipValue(text: string, start: number): number {
 }
 
 /** The names of a dotted key. The parser resolves quotes and escapes. */
-function namesOf(key: string): string[] {
+function splitKey(key: string): string[] {
   if (/^[\w-]+$/.test(key)) return [key];
   const names: string[] = [];
   let inner: unknown = parse(`${key} = 0`);
@@ -171,7 +171,7 @@ export function outline(text: string): Statement[] {
     const keyStart = skip(tokens.bracket, text, start);
     const keyEnd = skip(tokens.key, text, keyStart);
     if (keyEnd === keyStart) throw new SyntaxError("A key was expected");
-    const names = namesOf(text.slice(keyStart, keyEnd));
+    const names = splitKey(text.slice(keyStart, keyEnd));
     if (keyStart === start) {
       const valueStart = skip(tokens.equals, text, keyEnd);
       const end = skipValue(text, valueStart);

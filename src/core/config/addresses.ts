@@ -206,7 +206,7 @@ export function isReverseDomainScheme(name: string): boolean {
 }
 
 /** The scheme of a URI in lower case without the colon; empty for a text without one. */
-export function schemeOf(uri: string): string {
+export function readScheme(uri: string): string {
   return (URL.parse(uri)?.protocol ?? "").replace(/:$/, "");
 }
 
@@ -216,7 +216,7 @@ const appRedirect = /^[a-z][a-z0-9+.-]*:\/[^\0-\x20"#<>\\^`{|}\x7f-\uffff]*$/;
 /** True for a redirect URI of a native app with its own scheme (RFC 8252, section 7.1). */
 export function isAppRedirect(uri: string): boolean {
   const url = URL.parse(uri);
-  if (url === null || !appRedirect.test(uri) || !isAppScheme(schemeOf(uri))) return false;
+  if (url === null || !appRedirect.test(uri) || !isAppScheme(readScheme(uri))) return false;
   return url.username === "" && url.password === "";
 }
 

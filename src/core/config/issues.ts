@@ -16,32 +16,33 @@ function root(): SchemaNode {
 
 function nodeAt(path: readonly PropertyKey[]): SchemaNode | undefined {
   return path.reduce<SchemaNode | undefined>(
-    (node, step) => node && (typeof step === "string" ? memberOf(node, step) : elementOf(node)),
+    (node, step) =>
+      node && (typeof step === "string" ? memberSchema(node, step) : elementSchema(node)),
     root(),
   );
 }
 
-function membersOf({ properties = {} }: SchemaNode): [name: string, node: SchemaNode][] {
+function listMembers({ properties = {} }: SchemaNode): [name: string, node: SchemaNode][] {
   return Object.entries(properties).flatMap(([name, member]) =>
     typeof member === "boolean" ? [] : [[name, member]],
   );
 }
 
-function elementOf(node: SchemaNode): SchemaNode | undefined {
-  return Array.isArray(node.items) ? undefined : schemaOf(node.items);
+function elementSchema(node: SchemaNode): SchemaNode | undefined {
+  return Array.isArray(node.items) ? undefined : asSchema(node.items);
 }
 
 export function isLive(node: SchemaNode): boolean {
   return node.live === true;
 }
 
-export function descriptionOf(node: SchemaNode): string {
+export function readDescription(node: SchemaNode): string {
   const { description = "" } = node;
   return isLive(node) ? `${description} A change takes effect without a restart.` : description;
 }
 
-function namesOf(node: SchemaNode): SchemaNode | undefined {
-  return schemaOf(node.propertyNames);
+function nameSchema(node: SchemaNode): SchemaNode | undefined {
+  return asSchema(node.propertyNames);
 }
 
 /** Describes the allowed values, for use after `allowed:` in an error. */
@@ -53,27 +54,27 @@ export function allowedBy(node: SchemaNode): string {
     const { minimum, maximum } = node;
     return minimum === maximum ? `${minimum}` : `a whole number from ${minimum} to ${maximum}`;
   }
-  const element = elementOf(node);
+  const element = elementSchema(node);
   if (element !== undefined) {
     const kind = (node.minItems ?? 0) > 0 ? "a non-empty array" : "an array";
     return `${kind} of ${element.properties === undefined ? `(${allowedBy(element)})` : "tables"}`;
   }
-  const names = namesOf(node);
-  const values = schemaOf(node.additionalProperties);
+  const names = nameSchema(node);
+  const values = asSchema(node.additionalProperties);
   if (names !== undefined && values !== undefined) {
     return `a table of (${allowedBy(names)}) = (${allowedBy(values)})`;
   }
   return "a table";
 }
 
-function memberOf(node: SchemaNode, name: string): SchemaNode | undefined {
+function memberSchema(node: SchemaNode, name: string): SchemaNode | undefined {
   const { properties = {} } = node;
   return Object.hasOwn(properties, name)
-    ? schemaOf(properties[name])
-    : schemaOf(node.additionalProperties);
+    ? asSchema(properties[name])
+    : asSchema(node.additionalProperties);
 }
 
-function schemaOf(schema: SchemaNode | boolean | undefined): SchemaNode | undefined {
+function asSchema(schema: SchemaNode | boolean | undefined): SchemaNode | undefined {
   return typeof schema === "boolean" ? undefined : schema;
 }
 
@@ -90,18 +91,18 @@ export interface SchemaTable {
 
 /** True for a table or an array of tables, which have headers. */
 function hasHeader(node: SchemaNode): boolean {
-  return (elementOf(node) ?? node).properties !== undefined;
+  return (elementSchema(node) ?? node).properties !== undefined;
 }
 
 function tablesAt(name: string, described: SchemaNode, isInArray = false): SchemaTable[] {
-  const element = elementOf(described);
+  const element = elementSchema(described);
   const isArray = element !== undefined;
   const isRepeated = isArray || isInArray;
   const node = element ?? described;
-  const members = membersOf(node);
+  const members = listMembers(node);
   const keys = members.filter(([, member]) => !hasHeader(member));
   const inner = members.filter(([, member]) => hasHeader(member));
-  const description = descriptionOf(described);
+  const description = readDescription(described);
   return [
     { name, isArray, isRepeated, node, isLive: isLive(described), description, keys },
     ...inner.flatMap(([key, member]) => tablesAt(`${name}.${key}`, member, isRepeated)),
@@ -110,7 +111,7 @@ function tablesAt(name: string, described: SchemaNode, isInArray = false): Schem
 
 /** Every table of the file in order; an array of tables follows its parent table. */
 export function schemaTables(): SchemaTable[] {
-  return membersOf(root()).flatMap(([name, node]) => tablesAt(name, node));
+  return listMembers(root()).flatMap(([name, node]) => tablesAt(name, node));
 }
 
 const LONGEST_FOUND = 64;
@@ -131,7 +132,7 @@ export function issueProblems(issue: z.core.$ZodIssue, checked: Checked): Proble
     });
   }
   if (issue.code === "invalid_key") {
-    const names = namesOf(nodeAt(path.slice(0, -1)) ?? {}) ?? {};
+    const names = nameSchema(nodeAt(path.slice(0, -1)) ?? {}) ?? {};
     const reason = found(renderName(String(path.at(-1))), allowedBy(names));
     return [problemAt(path, reason, checked)];
   }
@@ -168,7 +169,7 @@ function found(value: string, allowed: string): string {
 }
 
 function keysAllowed(key: string, value: unknown, node: SchemaNode = {}): string {
-  const names = membersOf(node).map(([name]) => name);
+  const names = listMembers(node).map(([name]) => name);
   const sibling = didYouMean(key, names);
   return `${names.join(", ")}${sibling === "" ? elsewhere(key, value) : sibling}`;
 }
@@ -193,7 +194,7 @@ function headerMeant(path: ValuePath, value: unknown, node: SchemaNode): string 
   if (Array.isArray(value)) {
     return node.properties === undefined ? "" : ` (did you mean [${renderPath(path)}]?)`;
   }
-  const isArray = elementOf(node)?.properties !== undefined;
+  const isArray = elementSchema(node)?.properties !== undefined;
   return isArray ? ` (did you mean [[${renderPath(path)}]]?)` : "";
 }
 

@@ -224,7 +224,7 @@ export function routeDatabase({ path, database }: Pick<Route, "path" | "database
 }
 
 /** Paths that differ only in parameter names are equal. */
-const shapeOf = (path: string) => path.replace(/(?<=\/:)[^/]*/g, "");
+const pathShape = (path: string) => path.replace(/(?<=\/:)[^/]*/g, "");
 
 /** True if no value fits both rules. */
 function excludes(one: RouteValues, other: RouteValues): boolean {
@@ -234,7 +234,7 @@ function excludes(one: RouteValues, other: RouteValues): boolean {
 }
 
 function isAmbiguousPair(one: Route, other: Route): boolean {
-  if (shapeOf(one.path) !== shapeOf(other.path)) return false;
+  if (pathShape(one.path) !== pathShape(other.path)) return false;
   const others = pathParameters(other.path);
   return !pathParameters(one.path).some((name, at) =>
     excludes(allowedValues(one, name), allowedValues(other, others[at])),

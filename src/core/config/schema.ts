@@ -774,13 +774,13 @@ type Upstream = z.output<typeof keys>;
 
 /** A repeated target would be counted, checked and loaded twice. */
 function refuseTargetsTwice(upstream: Upstream, context: z.core.$RefinementCtx): void {
-  const targetsOf = ({ url, urls = [] }: Target, path: PropertyKey[]): ValueAtPath[] => [
+  const listUrls = ({ url, urls = [] }: Target, path: PropertyKey[]): ValueAtPath[] => [
     ...(url === undefined ? [] : [[url, [...path, "url"]] satisfies ValueAtPath]),
     ...urls.map((url, at): ValueAtPath => [url, [...path, "urls", at]]),
   ];
-  const groups = upstream.databases.flatMap((group, at) => targetsOf(group, ["databases", at]));
+  const groups = upstream.databases.flatMap((group, at) => listUrls(group, ["databases", at]));
   const rule = () => "a URL that appears nowhere else in [upstream]";
-  refuseRepeats(context, [...targetsOf(upstream, []), ...groups], rule);
+  refuseRepeats(context, [...listUrls(upstream, []), ...groups], rule);
 }
 
 function refuseDatabasesTwice({ databases: groups }: Upstream, context: z.core.$RefinementCtx) {

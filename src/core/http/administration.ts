@@ -19,7 +19,7 @@ import {
   viewUser,
 } from "../access/entry-view.ts";
 import type { Subject } from "../access/grant.ts";
-import { effectiveGrants, localGroupsOf } from "../access/groups.ts";
+import { effectiveGrants, listLocalGroups } from "../access/groups.ts";
 import { type Holder, holderText, userHolder, writtenHolder } from "../access/holder.ts";
 import { isAdministrator } from "../access/policy.ts";
 import { type Change, userLosingTokens } from "../access/record-change.ts";
@@ -241,7 +241,7 @@ export const userAccess: Endpoint = {
 /** @throws Refusal `user_not_found` for users whom the actor may not manage */
 function requireVisible(snapshot: Snapshot, actor: Subject, holder: Holder) {
   const { isManageable, isVisible } = manageableBy(snapshot, actor);
-  const isNamed = localGroupsOf(snapshot, holderText(holder)).length > 0;
+  const isNamed = listLocalGroups(snapshot, holderText(holder)).length > 0;
   if (isManageable(holder) && (isNamed || isKnownHolder(snapshot, holder))) return isVisible;
   throw new Refusal("user_not_found");
 }

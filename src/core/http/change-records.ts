@@ -8,7 +8,7 @@ import type { Grant, Group } from "../access/grant.ts";
 import { groupOf, holderText } from "../access/holder.ts";
 import type { Change } from "../access/record-change.ts";
 import { isoTime } from "../base/clock.ts";
-import { giveToDirectoryOwner, ownerOf } from "../base/files/guarded.ts";
+import { giveToDirectoryOwner, ownerName } from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
 import { watchFile } from "../base/files/watch.ts";
 import { type Audit, appendChange } from "../observe/audit.ts";
@@ -130,7 +130,7 @@ const noteShape = z.object({
 });
 type ChangeNote = z.infer<typeof noteShape>;
 
-export function changeNotesOf(serviceDirectory: string): string {
+export function changeNotesPath(serviceDirectory: string): string {
   return path.join(serviceDirectory, "audit_pending");
 }
 
@@ -266,7 +266,7 @@ export function openChangeJournal(options: {
         return;
       }
       // Read now, because the file may have another owner later.
-      const author: Author = { kind: "file", name: ownerOf(accessFile) };
+      const author: Author = { kind: "file", name: ownerName(accessFile) };
       const judge = () => {
         if (!versions.has(snapshot.version)) write(author, describeDiff(diff), snapshot.version);
       };

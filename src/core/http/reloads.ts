@@ -45,8 +45,8 @@ export function* administratorWarning(
   { auth, issuers }: ReloadRecords["configuration"],
 ): Steps<string | undefined> {
   if (!auth.enabled) return undefined;
-  const issuerOf = (name: string) => issuers.find(({ prefix }) => name.startsWith(`${prefix}:`));
-  const signsIn = (username: string) => issuerOf(username)?.login !== undefined;
+  const findIssuer = (name: string) => issuers.find(({ prefix }) => name.startsWith(`${prefix}:`));
+  const signsIn = (username: string) => findIssuer(username)?.login !== undefined;
   const standings = yield* greatestStandings(snapshot, auth.passwords ? undefined : signsIn);
   if (standings.get(EVERY_DATABASE) === standing.byOwnEntry) return undefined;
   const administers = (username: string) =>
@@ -57,8 +57,8 @@ export function* administratorWarning(
     const group = groupOf(holder);
     if (group === undefined || !isAdministrator(snapshot, callerFor(holder))) return [];
     const members = snapshot.groups.get(group)?.members;
-    const isOfTokens = issuerOf(group)?.groups_claim !== undefined;
-    const isEntered = auth.passwords || issuerOf(group)?.login !== undefined;
+    const isOfTokens = findIssuer(group)?.groups_claim !== undefined;
+    const isEntered = auth.passwords || findIssuer(group)?.login !== undefined;
     return (members?.some(administers) ?? (isOfTokens && isEntered)) ? [group] : [];
   });
   const names = [...groups].join(", ");

@@ -2,7 +2,7 @@ import { createPrivateKey, type KeyObject, X509Certificate } from "node:crypto";
 import type { ServerOptions } from "node:http";
 import { createServer } from "node:https";
 import { createSecureContext } from "node:tls";
-import { messageOf } from "../base/client-error.ts";
+import { errorMessage } from "../base/client-error.ts";
 import { readGuarded, UnsafeFileError } from "../base/files/guarded.ts";
 import { watchFile } from "../base/files/watch.ts";
 import { Turns } from "../base/turns.ts";
@@ -134,7 +134,7 @@ export async function createSecureServer(
       failure = undefined;
       announce(found);
     } catch (error) {
-      failure = messageOf(error);
+      failure = errorMessage(error);
       log.error({ reason: failure }, "TLS certificate refused: the last good one stays in force");
       onFailure?.();
     }

@@ -198,7 +198,7 @@ export interface ExternalIssuers {
   verify(token: string, door: Door): Promise<ExternalToken>;
 }
 
-const issuerOf = memoize((token: string): { readonly iss: string | undefined } => {
+const unverifiedIssuer = memoize((token: string): { readonly iss: string | undefined } => {
   try {
     return { iss: decodeJwt(token).iss ?? "" };
   } catch {
@@ -211,7 +211,7 @@ const issuerOf = memoize((token: string): { readonly iss: string | undefined } =
  * undefined for a token that is not a JWT.
  */
 export function claimedIssuer(token: string): string | undefined {
-  return issuerOf(token).iss;
+  return unverifiedIssuer(token).iss;
 }
 
 /** Checks user and revocations of a verified token. @throws Refusal `user_gone`, `token_revoked` */

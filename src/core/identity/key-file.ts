@@ -8,14 +8,14 @@ import {
   replaceFile,
   syncDirectory,
 } from "../base/files/guarded.ts";
-import { lockFileOf, withLock } from "../base/files/lock.ts";
+import { lockFilePath, withLock } from "../base/files/lock.ts";
 import { watchFile } from "../base/files/watch.ts";
 import { canSign, type KeyStore, type StoredKey, storedKeyShape } from "./key-store.ts";
 
 /** Every running gateway has read a change within this time. */
 const PROPAGATION_MS = 1200;
 
-export function keysDirectoryOf(serviceDirectory: string): string {
+export function keyDirectoryPath(serviceDirectory: string): string {
   return path.join(serviceDirectory, "keys");
 }
 
@@ -47,7 +47,7 @@ async function readKeyFile(file: string, options: { checkRead: boolean }): Promi
   throw new KeyFileError(file, `does not contain a private key for ${stored.alg}`);
 }
 
-function fileOf(directory: string, kid: string): string {
+function keyFilePath(directory: string, kid: string): string {
   return path.join(directory, `${kid}.json`);
 }
 
@@ -59,7 +59,9 @@ async function listNames(directory: string): Promise<string[]> {
 
 async function readAll(directory: string, options: { checkRead: boolean }): Promise<StoredKey[]> {
   const names = await listNames(directory);
-  const keys = await Promise.all(names.map((kid) => readKeyFile(fileOf(directory, kid), options)));
+  const keys = await Promise.all(
+    names.map((kid) => readKeyFile(keyFilePath(directory, kid), options)),
+  );
   return keys.sort((a, b) => b.created - a.created || a.kid.localeCompare(b.kid));
 }
 
@@ -82,12 +84,12 @@ export function keyFilesIn(directory: string, options: { checkRead: boolean }): 
     names: () => listNames(directory),
     // Creating a key locks the directory, and the lock file stays.
     hadKeys: async () =>
-      existsSync(lockFileOf(directory)) || (await listNames(directory)).length > 0,
+      existsSync(lockFilePath(directory)) || (await listNames(directory)).length > 0,
     async change(plan) {
       await makeDirectory(directory);
       await withLock(directory, async () => {
         for (const change of await plan(await readAll(directory, { checkRead: false }))) {
-          const file = fileOf(directory, change.kind === "put" ? change.key.kid : change.kid);
+          const file = keyFilePath(directory, change.kind === "put" ? change.key.kid : change.kid);
           if (change.kind === "put") {
             await replaceFile(file, `${JSON.stringify(change.key, null, 2)}\n`);
             giveToDirectoryOwner(file);

@@ -7,7 +7,7 @@ import { generateKeyPair } from "jose/key/generate/keypair";
 import { generateSecret } from "jose/key/generate/secret";
 import { importJWK } from "jose/key/import";
 import * as z from "zod";
-import { messageOf } from "../base/client-error.ts";
+import { errorMessage } from "../base/client-error.ts";
 import { epochSeconds } from "../base/clock.ts";
 import { Refusal } from "../base/refusal.ts";
 import { Turns } from "../base/turns.ts";
@@ -328,7 +328,7 @@ export async function openLiveKeyRing(
       failure = undefined;
       onReload();
     } catch (error) {
-      failure = messageOf(error);
+      failure = errorMessage(error);
       onFailure(error);
       requireReachable(error);
       const names = await store.names().catch((error: unknown): string[] => {

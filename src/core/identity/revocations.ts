@@ -3,7 +3,7 @@ import { open } from "node:fs/promises";
 import path from "node:path";
 import * as z from "zod";
 import { isAnyUsername } from "../access/roles.ts";
-import { messageOf } from "../base/client-error.ts";
+import { errorMessage } from "../base/client-error.ts";
 import { epochSeconds, forgettableBefore, steadySeconds } from "../base/clock.ts";
 import { runCooperatively, visitEach } from "../base/cooperative-scheduling.ts";
 import {
@@ -234,7 +234,7 @@ async function revoke(file: string, revocations: readonly Revocation[]): Promise
   try {
     await addRevocations(file, revocations);
   } catch (cause) {
-    throw failed(messageOf(cause), cause);
+    throw failed(errorMessage(cause), cause);
   }
 }
 
@@ -300,7 +300,7 @@ export async function openRevocations(
       failure = undefined;
     } catch (error) {
       stale = true;
-      failure = messageOf(error);
+      failure = errorMessage(error);
       onFailure(error);
     }
   }

@@ -18,7 +18,7 @@ import { identify, isOpaque } from "./authenticate.ts";
 import type { Revocations } from "./revocations.ts";
 import { type IssuedToken, type LiveTokenInventory, TokenIndex } from "./token.ts";
 
-export function tokenFileOf(serviceDirectory: string): string {
+export function tokenFilePath(serviceDirectory: string): string {
   return path.join(serviceDirectory, "tokens");
 }
 
@@ -207,7 +207,7 @@ export function expiresSoon({ expiresAt }: Pick<IssuedToken, "expiresAt">): bool
   return expiresAt <= epochSeconds() + EXPIRES_SOON_SECONDS;
 }
 
-function timeOf(epoch: number): string {
+function isoTime(epoch: number): string {
   return new Date(epoch * 1000).toISOString().replace(".000Z", "Z");
 }
 
@@ -219,8 +219,8 @@ export function viewToken(token: IssuedToken, lastUsed: number) {
     ...(name === undefined ? {} : { name }),
     user: username,
     database,
-    issued: timeOf(issuedAt),
-    expires: timeOf(expiresAt),
-    ...(lastUsed === 0 ? {} : { last_used: timeOf(lastUsed) }),
+    issued: isoTime(issuedAt),
+    expires: isoTime(expiresAt),
+    ...(lastUsed === 0 ? {} : { last_used: isoTime(lastUsed) }),
   };
 }

@@ -37,7 +37,7 @@ export class VerifiedPasswords {
     password: string,
     origin: LoginOrigin,
   ): User | undefined {
-    const place = placeOf(username, origin);
+    const place = loginKey(username, origin);
     const verified = this.#verified.get(place);
     if (verified === undefined) return undefined;
     const user = snapshot.users.get(username);
@@ -51,7 +51,7 @@ export class VerifiedPasswords {
   /** @throws Refusal `credentials_invalid`, `too_many_attempts` or `login_busy` */
   verify(username: string, password: string, origin: LoginOrigin): Promise<User> {
     const digest = this.#digestOf(password);
-    const place = placeOf(username, origin);
+    const place = loginKey(username, origin);
     const key = `${place} ${digest}`;
     const pending = this.#pending.get(key);
     if (pending !== undefined) return pending;
@@ -72,6 +72,6 @@ export class VerifiedPasswords {
   }
 }
 
-function placeOf(username: string, { address }: LoginOrigin): string {
+function loginKey(username: string, { address }: LoginOrigin): string {
   return `${addressKey(address)} ${username}`;
 }

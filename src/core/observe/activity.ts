@@ -22,7 +22,7 @@ const never: LastActivity = { login: 0, use: 0 };
 const fileShape = z.record(z.string(), z.tuple([z.int(), z.int()]));
 
 /** Unambiguous, because no username contains a space. */
-function keyOf(user: string, client: string | undefined): string {
+function activityKey(user: string, client: string | undefined): string {
   return client === undefined ? user : `${user} ${client}`;
 }
 
@@ -99,7 +99,7 @@ export function createActivityRecorder(place: ActivityStorage, log: Log) {
       { isLogin = false, token }: { isLogin?: boolean; token?: string | undefined } = {},
     ): void {
       const now = epochSeconds();
-      const keys = client === undefined ? [user] : [user, keyOf(user, client)];
+      const keys = client === undefined ? [user] : [user, activityKey(user, client)];
       if (token !== undefined) keys.push(keyOfToken(token));
       for (const key of keys) {
         const activity = known.get(key) ?? { login: 0, use: now };
@@ -130,7 +130,8 @@ export function joinActivity(entries: Entries) {
     known.set(key, { login: Math.max(before.login, login), use: Math.max(before.use, use) });
   }
   return {
-    of: (user: string, client?: string): LastActivity => known.get(keyOf(user, client)) ?? never,
+    of: (user: string, client?: string): LastActivity =>
+      known.get(activityKey(user, client)) ?? never,
     /** The last use of an issued token, 0 for never. */
     useOfToken: (tokenId: string): number => (known.get(keyOfToken(tokenId)) ?? never).use,
   };

@@ -1,5 +1,5 @@
 import { appendFileSync, closeSync, existsSync, openSync } from "node:fs";
-import { messageOf } from "../base/client-error.ts";
+import { errorMessage } from "../base/client-error.ts";
 import { isoTime } from "../base/clock.ts";
 import { giveToDirectoryOwner } from "../base/files/guarded.ts";
 import type { AuditRecord } from "./audit-line.ts";
@@ -23,13 +23,13 @@ export interface Audit {
   close(): void;
 }
 
-function levelOf({ status, decision }: AuditRecord): AuditLevel {
+function chooseLevel({ status, decision }: AuditRecord): AuditLevel {
   if (status >= SERVER_ERROR) return "error";
   return decision === "deny" ? "warn" : "info";
 }
 
 /** A line in the format of the log. @param fields at least one */
-function lineOf(name: string, fields: object, level: AuditLevel): string {
+function formatLine(name: string, fields: object, level: AuditLevel): string {
   const members = JSON.stringify(fields).slice(1, -1);
   return `{"level":"${level}","time":"${isoTime()}",${members},"msg":"${name}"}\n`;
 }
@@ -42,7 +42,7 @@ function requireWritable(file: string): void {
 /** Appends a change by a command. @throws the file system's error */
 export function appendChange(file: string, fields: object): void {
   const isNew = !existsSync(file);
-  appendFileSync(file, lineOf("change", fields, "info"), { mode: MODE });
+  appendFileSync(file, formatLine("change", fields, "info"), { mode: MODE });
   if (isNew) giveToDirectoryOwner(file);
 }
 
@@ -56,7 +56,7 @@ export function createAudit(file: string | undefined, log: Log): Audit {
   const inLog = log.child({ audit: true });
   if (file === undefined) {
     return {
-      request: (record) => inLog[levelOf(record)](record, "request"),
+      request: (record) => inLog[chooseLevel(record)](record, "request"),
       event: (name, fields, level = "info") => inLog[level](fields, name),
       flush: () => new Promise((resolve) => inLog.flush(() => resolve())),
       reopen: () => {},
@@ -66,7 +66,7 @@ export function createAudit(file: string | undefined, log: Log): Audit {
   try {
     requireWritable(file);
   } catch (cause) {
-    throw new Error(`the audit file cannot be written: ${messageOf(cause)}`, { cause });
+    throw new Error(`the audit file cannot be written: ${errorMessage(cause)}`, { cause });
   }
   const stream = new LineWriter(file, MAX_BUFFER_BYTES, MODE);
   let isFailing = false;
@@ -84,11 +84,11 @@ export function createAudit(file: string | undefined, log: Log): Audit {
     isFailing = false;
   });
   function write(name: string, fields: object, level: AuditLevel): void {
-    stream.write(lineOf(name, fields, level));
+    stream.write(formatLine(name, fields, level));
     if (isFailing) inLog[level](fields, name);
   }
   return {
-    request: (record) => write("request", record, levelOf(record)),
+    request: (record) => write("request", record, chooseLevel(record)),
     event: (name, fields, level = "info") => write(name, fields, level),
     flush: () => new Promise((resolve) => stream.flush(resolve)),
     reopen() {
@@ -98,7 +98,7 @@ export function createAudit(file: string | undefined, log: Log): Audit {
         stream.file.reopen();
       } catch (error) {
         // The old file stays in use.
-        log.error({ file, reason: messageOf(error) }, "the audit file cannot be reopened");
+        log.error({ file, reason: errorMessage(error) }, "the audit file cannot be reopened");
       }
     },
     close() {

@@ -48,15 +48,15 @@ function inWords(key: string): string {
   return key.replace(/[A-Z]/g, (letter) => ` ${letter.toLowerCase()}`);
 }
 
-function textOf(value: unknown): string {
+function formatValue(value: unknown): string {
   if (Array.isArray(value)) {
-    const first = value.slice(0, MAX_MEMBERS).map(textOf).join(", ");
+    const first = value.slice(0, MAX_MEMBERS).map(formatValue).join(", ");
     return value.length > MAX_MEMBERS ? `${first} and ${value.length - MAX_MEMBERS} more` : first;
   }
   return typeof value === "string" ? value : JSON.stringify(value);
 }
 
-function levelOf({ level }: LogLine, colors: Colors): string {
+function formatLevel({ level }: LogLine, colors: Colors): string {
   if (level === "warn") return `${colors.yellow("WARN")} `;
   if (level === "error" || level === "fatal") return `${colors.red("ERROR")} `;
   return level === "debug" ? `${colors.dim("debug")} ` : "";
@@ -69,14 +69,14 @@ function eventLine(line: LogLine, colors: Colors): string {
   const fields = Object.entries(line).filter(([key]) => !formattedElsewhere.has(key));
   const details = [
     ...(what === "" ? [] : [what]),
-    ...fields.map(([key, value]) => `${inWords(key)}: ${textOf(value)}`),
+    ...fields.map(([key, value]) => `${inWords(key)}: ${formatValue(value)}`),
   ];
   const program = typeof line.name === "string" ? `${line.name}: ` : "";
   const text = visible(`${program}${line.msg}`);
   const beside = details.length === 0 ? "" : ` ${colors.dim(visible(`(${details.join("; ")})`))}`;
   const calls = typeof error.stack === "string" ? error.stack.split("\n") : [];
   const below = calls.map((call) => `\n  ${visible(call)}`).join("");
-  return `${levelOf(line, colors)}${text}${beside}${below}`;
+  return `${formatLevel(line, colors)}${text}${beside}${below}`;
 }
 
 /**

@@ -76,9 +76,9 @@ const memberships: readonly ComparisonWord[] = ["IN", "NOT IN"];
 const comparisons = Object.keys(valueRules).filter(isComparison);
 /** The operators that take any value, or another column. */
 const orderings = comparisons.filter((cmp) => valueRules[cmp] === undefined);
-const coreComparisons = comparisons.filter((cmp) => ruleOf(cmp)?.isFull !== true);
+const coreComparisons = comparisons.filter((cmp) => comparisonRule(cmp)?.isFull !== true);
 
-function ruleOf(comparison: ComparisonWord): ValueRule | undefined {
+function comparisonRule(comparison: ComparisonWord): ValueRule | undefined {
   return valueRules[comparison];
 }
 
@@ -298,7 +298,7 @@ function requireFit(comparison: ParsedComparison, tape: QueryTape, token: number
     if (select !== undefined) return;
   }
   if (takesPattern(comparison)) requirePattern(comparison, tape, token);
-  const rule = ruleOf(cmp);
+  const rule = comparisonRule(cmp);
   if (rule === undefined || value === undefined || rule.isMet(tape, value)) return;
   const problem = `the value does not fit ${cmp}, which needs ${rule.words}`;
   throw tape.refusal("invalid_value", problem, token);

@@ -57,7 +57,7 @@ export function createGrammar({
   level = "full",
 }: GrammarOptions): Grammar {
   const extra = Object.fromEntries(extraFields.map((name) => [name, optional(extraValue)]));
-  const shapeOf = (fields: Fields) => new ObjectShape({ ...fields, ...extra });
+  const toShape = (fields: Fields) => new ObjectShape({ ...fields, ...extra });
   const known = operationNames
     .map((name) => ({ name, ...definitions[name] }))
     .filter((definition) => level === "full" || definition.level !== "full")
@@ -69,7 +69,7 @@ export function createGrammar({
         check,
         word: new Word(name),
         reads: effect === "reads",
-        shape: shapeOf(fields),
+        shape: toShape(fields),
       }),
     );
   const configured = Object.entries(operations).map(
@@ -80,7 +80,7 @@ export function createGrammar({
       // Its effect is unknown, so it is never sent twice and never part of a Batch.
       reads: false,
       inBatch: false,
-      shape: shapeOf(configuredFields),
+      shape: toShape(configuredFields),
       check: undefined,
     }),
   );

@@ -221,8 +221,8 @@ export class ObjectShape {
     this.#fields = Object.entries(fields).map(([name, { required, parse }], index) => {
       return { name, required, parse, index, word: new Word(name) };
     });
-    this.#allowed = namesOf(this.#fields) + alternative;
-    this.#needed = namesOf(this.#fields.filter((field) => field.required)) + alternative;
+    this.#allowed = joinNames(this.#fields) + alternative;
+    this.#needed = joinNames(this.#fields.filter((field) => field.required)) + alternative;
     const names = Object.keys(fields);
     const core = fieldsAt(fields, "core");
     const others = names.filter((name) => !(name in core));
@@ -273,7 +273,7 @@ export class ObjectShape {
   }
 }
 
-function namesOf(fields: readonly { readonly name: string }[]): string {
+function joinNames(fields: readonly { readonly name: string }[]): string {
   return fields.map((field) => field.name).join(", ");
 }
 

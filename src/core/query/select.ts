@@ -102,7 +102,7 @@ function isFunction(text: string): text is FunctionName {
 
 const functions = Object.keys(functionRules).filter(isFunction);
 
-function ruleOf(fn: FunctionName): FunctionRule {
+function functionRule(fn: FunctionName): FunctionRule {
   return functionRules[fn];
 }
 
@@ -165,7 +165,7 @@ function computeKind(condition: Kind<Condition>): Kind<Compute> {
   function schemasOf() {
     const groups = Map.groupBy(functions, (fn) => JSON.stringify(functionRules[fn]));
     return Array.from(groups.values(), (names): Fields => {
-      const { of, unit, needs, takes = [] } = ruleOf(names[0] ?? "add");
+      const { of, unit, needs, takes = [] } = functionRule(names[0] ?? "add");
       const own = [...needs, ...takes].map((name) => {
         return [name, { ...fields[name], required: needs.includes(name) }] as const;
       });
@@ -200,7 +200,7 @@ function computeKind(condition: Kind<Condition>): Kind<Compute> {
 
 function requireFit(parsed: Compute, tape: QueryTape, token: number): void {
   const { fn, of: items = [], unit, digits = 0 } = parsed;
-  const { of: [least, most] = [0, 0], unit: allowed, needs, takes = [] } = ruleOf(fn);
+  const { of: [least, most] = [0, 0], unit: allowed, needs, takes = [] } = functionRule(fn);
   const missing = needs.find((name) => parsed[name] === undefined);
   if (missing !== undefined) {
     throw tape.missing(missing, `${fn} needs ${needs.join(", ")}`, token);
@@ -256,7 +256,7 @@ function refusing(tape: QueryTape, token: number): Refuse {
   };
 }
 
-function listOf<Value>(one: Value | readonly Value[] | undefined): readonly Value[] {
+function asList<Value>(one: Value | readonly Value[] | undefined): readonly Value[] {
   if (one === undefined) return [];
   return isList(one) ? one : [one];
 }
@@ -282,7 +282,7 @@ export function requireSelect(
   node.isAggregate = aggregate !== undefined;
   const isSingle = aggregate !== undefined && group_by === undefined;
   node.mostRows = isSingle ? Math.min(1, limit ?? 1) : limit;
-  requireNames(listOf(select.join), node, refuse);
+  requireNames(asList(select.join), node, refuse);
   if (select.compute !== undefined) requireComputed(select, node, refuse);
   if (select.after !== undefined) requireAfter(select, select.after.length, refuse);
   if (include !== undefined) {
@@ -336,7 +336,7 @@ function requireAfter(
   count: number,
   refuse: Refuse,
 ): void {
-  const orders = listOf(order_by);
+  const orders = asList(order_by);
   if (order_by === undefined) {
     const problem = "after needs order_by, and one value for each of its columns";
     throw refuse("invalid_value", problem, "after");
@@ -362,7 +362,7 @@ function requireComputed(
     throw refuse("duplicate_column", problem, "compute");
   }
   if (after === undefined) return;
-  const ordered = listOf(order_by).find((order) => computed.includes(order.column));
+  const ordered = asList(order_by).find((order) => computed.includes(order.column));
   if (ordered === undefined) return;
   const problem = `after cannot follow the computed name ${quoteName(ordered.column)}; order by columns`;
   throw refuse("invalid_value", problem, "after");
@@ -422,7 +422,7 @@ function requireAggregates(
   }
   const allowed = new Set([...groups, ...aliases]);
   const conditions = uses.flatMap((use) => (use.position === "having" ? [use.column] : []));
-  const orders = listOf(order_by).map((order) => order.column);
+  const orders = asList(order_by).map((order) => order.column);
   for (const name of [...conditions, ...orders]) {
     if (allowed.has(name)) continue;
     const problem = `${quoteName(name)} is neither an alias of aggregate nor a column of group_by; allowed: ${quoted([...allowed])}${didYouMean(name, allowed)}`;
@@ -447,7 +447,7 @@ const joinFields = {
 };
 
 const join = checked(oneOrMany(object(joinFields), MOST_JOINS), (joins, node) => {
-  node.joins = listOf<Join>(joins).map(({ table, as, join_type: type }) => {
+  node.joins = asList<Join>(joins).map(({ table, as, join_type: type }) => {
     if (as !== undefined) node.hasAliases = true;
     return { table, name: as ?? table, type };
   });

@@ -1,4 +1,4 @@
-import { messageOf } from "../base/client-error.ts";
+import { errorMessage } from "../base/client-error.ts";
 import { watchFile } from "../base/files/watch.ts";
 import { readCredential } from "../config/resolve.ts";
 import type { Configuration } from "../config/schema.ts";
@@ -45,7 +45,7 @@ export function openUpstreamCredential(
       value = readValue(configuration, file);
       log.info({ file }, "the credential for the upstream was read again");
     } catch (error) {
-      const reason = messageOf(error);
+      const reason = errorMessage(error);
       log.error({ file, reason }, "the credential was refused: the last good one stays in force");
     }
   });

@@ -40,14 +40,14 @@ export class ConnectionError extends Error {
 const unreachable = new Set(["ECONNREFUSED", "ENOENT", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND"]);
 const brokenConnection = new Set(["ECONNRESET", "EPIPE"]);
 
-function codeOf(error: Error): string {
+function errorCode(error: Error): string {
   return "code" in error && typeof error.code === "string" ? error.code : "";
 }
 
 /** The error for the caller. The log gets the underlying code. */
 export function asRefusal(error: Error): Refusal {
   if (error instanceof Refusal) return error;
-  const code = codeOf(error);
+  const code = errorCode(error);
   const options = { detail: code || error.message, cause: error };
   const isTimeout =
     error instanceof ConnectionError ? error.failure !== "closed" : code === "ETIMEDOUT";
@@ -59,7 +59,7 @@ export function asRefusal(error: Error): Refusal {
 /** True if the connection broke, as when the upstream closes an idle connection. */
 export function hasBroken({ cause }: Refusal): boolean {
   if (cause instanceof ConnectionError) return cause.failure === "closed";
-  return cause instanceof Error && brokenConnection.has(codeOf(cause));
+  return cause instanceof Error && brokenConnection.has(errorCode(cause));
 }
 
 /** The path that describes all databases, one of them, or one of its tables. */

@@ -194,7 +194,7 @@ async function insertEach(
   if (returning !== undefined && key.length === 0) throw needsPrimaryKey(target, "returning");
   const tail = conflict === undefined ? sql`` : onDuplicateSql(conflict);
   const skipped = conflict?.update.length === 0 ? conflict.key : undefined;
-  const cellsOf = (key: readonly Column[], row: Row) =>
+  const toCells = (key: readonly Column[], row: Row) =>
     key.map((column) => {
       const value = cellIn(row, column.name);
       const isIdentity = table.columns.get(column.name)?.isIdentity === true;
@@ -211,14 +211,14 @@ async function insertEach(
     } catch (error) {
       if (skipped === undefined || !isDuplicate(error)) throw error;
       // A trigger may have met the unique key of another table.
-      const own = keyCondition(skipped, cellsOf(skipped, row));
+      const own = keyCondition(skipped, toCells(skipped, row));
       const [held] = await session.rows(sql`select 1 from ${name} where ${own}`);
       if (held === undefined) throw error;
       continue;
     }
     affected += 1;
     if (returning === undefined) continue;
-    const found = await readByKeys(target, returning, key, [cellsOf(key, row)]);
+    const found = await readByKeys(target, returning, key, [toCells(key, row)]);
     for (const text of found) data.push(text);
   }
   return { affected, ...(returning === undefined ? {} : { data }) };
@@ -349,7 +349,7 @@ const aggregates: Omit<AggregateDialect<MysqlKind>, "extreme"> = {
 };
 
 /** MySQL sorts nulls first, and scans a whole table for `(a, b) > (1, 2)`. */
-function dialectOf(collation: string): SelectDialect<MysqlKind> {
+function collatedDialect(collation: string): SelectDialect<MysqlKind> {
   return {
     aggregates: {
       ...aggregates,
@@ -456,7 +456,7 @@ const onRows = rowOperations<MysqlSession, Raw, MysqlKind>({
   failures,
   readTable,
   keysSql,
-  selectDialect: ({ server }) => dialectOf(server.collation),
+  selectDialect: ({ server }) => collatedDialect(server.collation),
   rowSource,
   targetOf: findTarget,
   explain,

@@ -3,7 +3,13 @@ import driver from "mysql2";
 import { memoize } from "../../core/base/memoize.ts";
 import { EngineRefusal } from "../refusal.ts";
 import { refused } from "../remote/failures.ts";
-import { decimalsOf, doublesOf, integersOf, momentsOf, textsOf } from "../sql/bounds.ts";
+import {
+  decimalBounds,
+  doubleBounds,
+  integerBounds,
+  momentBounds,
+  textBounds,
+} from "../sql/bounds.ts";
 import { isNumber } from "../sql/conditions.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { readDeclaredType, typesByWord } from "../sql/new-table.ts";
@@ -145,7 +151,7 @@ const flags: Codec = {
 };
 
 const flagBounds: Bounds = {
-  ...integersOf(8),
+  ...integerBounds(8),
   allowed: "true, false or a whole number from -128 to 127",
 };
 
@@ -512,14 +518,14 @@ const integerBits: Readonly<Record<string, number>> = {
 function findBounds(type: TypeDescription): Bounds | undefined {
   const { dataType, columnType, length, precision: places, mark } = type;
   const bits = integerBits[dataType];
-  if (bits !== undefined) return integersOf(bits, columnType.includes("unsigned"));
+  if (bits !== undefined) return integerBounds(bits, columnType.includes("unsigned"));
   if (dataType === "float" || dataType === "double")
-    return doublesOf(dataType === "float" ? 32 : 64);
-  if (dataType === "time") return momentsOf(places, "13:45:00");
-  if (/^(datetime|timestamp)$/.test(dataType)) return momentsOf(places, "2026-01-31T13:45:00");
+    return doubleBounds(dataType === "float" ? 32 : 64);
+  if (dataType === "time") return momentBounds(places, "13:45:00");
+  if (/^(datetime|timestamp)$/.test(dataType)) return momentBounds(places, "2026-01-31T13:45:00");
   const [, precision, scale] = /^decimal\((\d+),(\d+)\)/.exec(columnType) ?? [];
-  if (precision !== undefined) return decimalsOf(Number(precision), Number(scale));
-  return /^(var)?char$/.test(dataType) && mark === undefined ? textsOf(length) : undefined;
+  if (precision !== undefined) return decimalBounds(Number(precision), Number(scale));
+  return /^(var)?char$/.test(dataType) && mark === undefined ? textBounds(length) : undefined;
 }
 
 /** For an unsigned column, also a negative number. */

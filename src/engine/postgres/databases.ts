@@ -172,7 +172,7 @@ export function visibleDatabase(database: string): string {
   return database;
 }
 
-export function publicSchemaOf(database: string): string {
+export function publicSchemaName(database: string): string {
   visibleDatabase(database);
   return publicSchema;
 }

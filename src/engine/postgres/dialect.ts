@@ -52,7 +52,7 @@ import {
   listSchemas,
   openDatabase,
   PostgresConnection,
-  publicSchemaOf,
+  publicSchemaName,
   requireDroppable,
   visibleDatabase,
   visibleSchema,
@@ -234,7 +234,7 @@ async function advanceSequence(
   column: string,
   numbers: readonly (CellValue | undefined)[],
 ): Promise<void> {
-  const largest = largestOf(numbers);
+  const largest = largestValue(numbers);
   if (largest === undefined) return;
   const target = `"${schema}"."${table}"`;
   const [found] = await session.rows(sql`
@@ -251,7 +251,7 @@ async function advanceSequence(
       or (last_value = cast(${largest} as bigint) and not is_called)`);
 }
 
-function largestOf(values: readonly (CellValue | undefined)[]): bigint | undefined {
+function largestValue(values: readonly (CellValue | undefined)[]): bigint | undefined {
   let largest: bigint | undefined;
   for (const value of values) {
     if (typeof value !== "number" && typeof value !== "bigint") continue;
@@ -545,7 +545,7 @@ const schemaDialect: Dialect<PostgresSession> = {
 const databaseDialect: Dialect<PostgresSession> = {
   ...schemaDialect,
   requireAtomic: requireOneDatabase,
-  visibleSchema: publicSchemaOf,
+  visibleSchema: publicSchemaName,
   listDatabases,
   createDatabase,
   dropDatabase,

@@ -4,12 +4,12 @@ import { lettersTo } from "../letters.ts";
 import type { InsertColumn } from "../remote/change.ts";
 import type { RemoteColumn } from "../remote/dialect.ts";
 import {
-  arraysOf as arrayBounds,
-  decimalsOf,
-  doublesOf,
-  integersOf,
-  momentsOf,
-  textsOf,
+  elementBounds as arrayBounds,
+  decimalBounds,
+  doubleBounds,
+  integerBounds,
+  momentBounds,
+  textBounds,
 } from "../sql/bounds.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import type {
@@ -358,13 +358,13 @@ function findBounds({ id, elementId, length, scale }: TypeDescription): Bounds |
     return bounds && arrayBounds(bounds);
   }
   const bits = integerBits.get(id);
-  if (bits !== undefined) return integersOf(bits);
+  if (bits !== undefined) return integerBounds(bits);
   const moment = momentExamples.get(id);
-  if (moment !== undefined) return momentsOf(length ?? MICROSECONDS, moment);
-  if (id === 700 || id === 701) return doublesOf(id === 700 ? 32 : 64);
+  if (moment !== undefined) return momentBounds(length ?? MICROSECONDS, moment);
+  if (id === 700 || id === 701) return doubleBounds(id === 700 ? 32 : 64);
   if (length === undefined) return undefined;
-  if (id === 1700) return decimalsOf(length, scale ?? 0);
-  return id === 1042 || id === 1043 ? textsOf(length) : undefined;
+  if (id === 1700) return decimalBounds(length, scale ?? 0);
+  return id === 1042 || id === 1043 ? textBounds(length) : undefined;
 }
 
 /** `type` is the server's own name, which it has quoted where needed. */

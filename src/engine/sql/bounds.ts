@@ -2,7 +2,7 @@ import { isInteger } from "../../core/json/exact.ts";
 import type { Bounds, PresentValue } from "./scope.ts";
 import { numberText, WHOLE_NUMBER } from "./values.ts";
 
-export function integersOf(bits: number, isUnsigned = false): Bounds {
+export function integerBounds(bits: number, isUnsigned = false): Bounds {
   const size = 1n << BigInt(isUnsigned ? bits : bits - 1);
   const [least, most] = [isUnsigned ? 0n : -size, size - 1n];
   const isWidest = bits === 64 && !isUnsigned;
@@ -19,7 +19,7 @@ export function integersOf(bits: number, isUnsigned = false): Bounds {
 }
 
 /** @param precision of all digits, of which `scale` follow the point */
-export function decimalsOf(precision: number, scale: number): Bounds {
+export function decimalBounds(precision: number, scale: number): Bounds {
   const places = precision - scale;
   return {
     code: "number_out_of_range",
@@ -29,7 +29,7 @@ export function decimalsOf(precision: number, scale: number): Bounds {
 }
 
 /** Of doubles, or of floats of 32 bits. */
-export function doublesOf(bits: 32 | 64): Bounds {
+export function doubleBounds(bits: 32 | 64): Bounds {
   return {
     code: "number_out_of_range",
     allowed: `a number that a float of ${bits} bits can hold`,
@@ -43,7 +43,7 @@ export function doublesOf(bits: 32 | 64): Bounds {
 }
 
 /** Lengths count code points, as the databases do. MySQL would strip spaces beyond the length. */
-export function textsOf(length: number): Bounds {
+export function textBounds(length: number): Bounds {
   return {
     code: "invalid_value",
     allowed: `text of at most ${length} characters`,
@@ -54,7 +54,7 @@ export function textsOf(length: number): Bounds {
 }
 
 /** Dates with times, and times. `places` are the digits after the second. */
-export function momentsOf(places: number, example: string): Bounds {
+export function momentBounds(places: number, example: string): Bounds {
   const digits = places === 0 ? "no fraction of a second" : `at most ${places} digits of a second`;
   return {
     code: "invalid_value",
@@ -66,7 +66,7 @@ export function momentsOf(places: number, example: string): Bounds {
   };
 }
 
-export function arraysOf({ code, allowed, exceeds }: Bounds): Bounds {
+export function elementBounds({ code, allowed, exceeds }: Bounds): Bounds {
   const anyExceeds = (value: PresentValue): boolean =>
     Array.isArray(value)
       ? value.some((element) => element !== null && anyExceeds(element))

@@ -201,7 +201,7 @@ export function findBrokenKey(
   const written = values ?? [set ?? {}];
   const isDelete = !(values ?? set ?? add);
   const first = (fragment: Fragment) => [...rows(session.connection, fragment)][0]?.[0];
-  const namesOf = (names: readonly string[]) => sql.join(names.map((name) => sql.id(name)));
+  const nameList = (names: readonly string[]) => sql.join(names.map((name) => sql.id(name)));
   const shown = (values: readonly unknown[]) =>
     values.length === 1 ? { value: String(values[0]) } : {};
   const suspects: BrokenKey[] = [];
@@ -228,9 +228,9 @@ export function findBrokenKey(
     }
     if (other !== changed || where === undefined || !changesKey) continue;
     // A message may only show rows within the caller's row filters.
-    const touched = sql`select ${namesOf(keys)} from ${to}${whereSql([changedTable], where)}`;
+    const touched = sql`select ${nameList(keys)} from ${to}${whereSql([changedTable], where)}`;
     const value = first(sql`select ${sql.id(columns[0] ?? "")} from ${sql.id(schema, table)}
-      where (${namesOf(columns)}) in (${touched}) limit 1`);
+      where (${nameList(columns)}) in (${touched}) limit 1`);
     if (value != null)
       return { table, columns: keys, ...(keys.length === 1 ? shown([value]) : {}) };
   }

@@ -12,7 +12,7 @@ import {
   ApprovalStore,
   type ApprovalTransaction,
   type ApprovalValue,
-  approvalFileOf,
+  approvalFilePath,
   tablesSql,
 } from "./approval.ts";
 
@@ -75,7 +75,7 @@ export async function openApprovalsIn(
   keepDays: number,
 ): Promise<ApprovalStore> {
   const key = await openBodyKey(path.join(serviceDirectory, "approvals.key"));
-  const database = openWalDatabase(approvalFileOf(serviceDirectory), BUSY_TIMEOUT_MS);
+  const database = openWalDatabase(approvalFilePath(serviceDirectory), BUSY_TIMEOUT_MS);
   try {
     return new ApprovalStore(approvalDatabase(database, key), keepDays);
   } catch (error) {

@@ -424,7 +424,7 @@ export class ApprovalStore {
 }
 
 /** The approvals file of a gateway that stores its state in files. */
-export function approvalFileOf(serviceDirectory: string): string {
+export function approvalFilePath(serviceDirectory: string): string {
   return path.join(serviceDirectory, "approvals.sqlite");
 }
 

@@ -1,7 +1,7 @@
 import { createHmac } from "node:crypto";
 import { setTimeout as wait } from "node:timers/promises";
 import { Agent, request } from "undici";
-import { messageOf } from "../../core/base/client-error.ts";
+import { errorMessage } from "../../core/base/client-error.ts";
 import { readCredential } from "../../core/config/resolve.ts";
 import type { Configuration } from "../../core/config/schema.ts";
 import type { Log } from "../../core/observe/log.ts";
@@ -103,7 +103,7 @@ export function openNotifier(options: NotifierOptions): Notifier | undefined {
         return;
       } catch (error) {
         if (stopping.signal.aborted) break;
-        reason = messageOf(error);
+        reason = errorMessage(error);
       }
     }
     metrics?.notified("failed");

@@ -17,7 +17,7 @@ import {
   type ApprovalCounts,
   type ApprovalState,
   type ApprovalStore,
-  approvalFileOf,
+  approvalFilePath,
   MOST_PENDING,
   mayApprove,
 } from "./approval.ts";
@@ -132,7 +132,8 @@ export async function openApprovals({
     await notifier?.close();
     await current.close();
   });
-  const exists = () => shared !== undefined || existsSync(approvalFileOf(loaded.serviceDirectory));
+  const exists = () =>
+    shared !== undefined || existsSync(approvalFilePath(loaded.serviceDirectory));
   if (exists()) await use(async () => {}).catch(() => {});
   return {
     use,

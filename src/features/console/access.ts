@@ -13,8 +13,8 @@ import {
   writeCondition,
   writtenTime,
 } from "../../core/access/entry-view.ts";
-import { type Grant, placeOf } from "../../core/access/grant.ts";
-import { callerFor, localGroupsOf, mayHaveTokenGroups } from "../../core/access/groups.ts";
+import { describePlace, type Grant } from "../../core/access/grant.ts";
+import { callerFor, listLocalGroups, mayHaveTokenGroups } from "../../core/access/groups.ts";
 import {
   displayName,
   groupHolder,
@@ -134,7 +134,7 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
     }
     return [...visibleEntries(visitor, holder), ...visibleGroupEntries(visitor, holder)]
       .filter((one) => database === "" || [database, EVERY_DATABASE].includes(one.database))
-      .map((grant) => ({ grant, name: displayName(placeOf(grant), grant) }));
+      .map((grant) => ({ grant, name: displayName(describePlace(grant), grant) }));
   }
   const fits = (holder: Holder) =>
     holderText(holder).toLowerCase().includes(user.toLowerCase()) &&
@@ -160,7 +160,7 @@ export async function showAccess(c: ConsoleRequest): Promise<Response> {
     const rows = entries
       .slice(0, SHOWN)
       .map(({ grant, name }) => [
-        html`<code>${isGroups ? placeOf(grant) : name}</code>`,
+        html`<code>${isGroups ? describePlace(grant) : name}</code>`,
         roleBadge(grant.role),
         limitsOf(grant),
         expiry(grant, now),
@@ -234,7 +234,7 @@ function entryActions(grant: Grant): Html {
   if (tables.length > 1) return hint("covers several tables; edit it in the access file");
   const place = { user: holderText(holder), database, table: tables[0] };
   const temporary = expires === undefined ? undefined : "yes";
-  const what = unseen(" the entry for ", placeOf(grant));
+  const what = unseen(" the entry for ", describePlace(grant));
   return html`<a href="${pathOf("/access/entry", { ...place, temporary })}">Change${what}</a> <a href="${pathOf("/access/end", place)}">Revoke${what}</a>`;
 }
 
@@ -245,7 +245,7 @@ function membershipOf(visitor: Visitor, holder: Holder): Part {
   const isLocal = isLocalGroupName(group);
   const related = group
     ? (snapshot.groups.get(group)?.members ?? []).map(userHolder)
-    : localGroupsOf(snapshot, holderText(holder)).map(groupHolder);
+    : listLocalGroups(snapshot, holderText(holder)).map(groupHolder);
   const list = related.flatMap((one) => {
     if (mayManage(visitor, one)) return html`<li>${userLink(one)}</li>`;
     return group ? html`<li><bdi>${holderText(one)}</bdi></li>` : [];
@@ -285,7 +285,7 @@ export async function showUser(c: ConsoleRequest): Promise<Response> {
     `Grants of ${holderName(holder)}`,
     ["Where", "Role", "Limits", ["Expires", "moment"], ["Action", "moment"]],
     [...visibleEntries(visitor, holder), ...visibleGroupEntries(visitor, holder)].map((grant) => [
-      html`<code>${placeOf(grant)}</code>`,
+      html`<code>${describePlace(grant)}</code>`,
       html`${roleBadge(grant.role)}${hint(rights[grant.role])}`,
       limitsOf(grant),
       expiry(grant, Date.now()),

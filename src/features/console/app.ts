@@ -5,7 +5,7 @@ import { getRequestListener } from "@hono/node-server";
 import { Hono } from "hono";
 import { HTTPException } from "hono/http-exception";
 import type { OpenConsole, OpenedListener } from "../../app/start.ts";
-import { messageOf } from "../../core/base/client-error.ts";
+import { errorMessage } from "../../core/base/client-error.ts";
 import { createFormGuard, html } from "../../core/base/html.ts";
 import { Refusal, type RefusalCode } from "../../core/base/refusal.ts";
 import { parseListenAddress } from "../../core/config/addresses.ts";
@@ -96,7 +96,7 @@ function visitorIfKnown(c: ConsoleRequest): Visitor | undefined {
 function showError(error: unknown, c: ConsoleRequest): Response {
   const { status, message, retryAfter } = refusalOf(error);
   if (status === 500) {
-    const fields = { path: c.req.path, reason: messageOf(error) };
+    const fields = { path: c.req.path, reason: errorMessage(error) };
     c.var.gateway.log.error(fields, "a page of the console failed");
   }
   const title = status === 404 ? "Page not found" : "The request failed";

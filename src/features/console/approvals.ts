@@ -7,7 +7,7 @@ import type { ApprovalRule } from "../../core/access/rights.ts";
 import { isExternalUsername } from "../../core/access/roles.ts";
 import { addedTexts } from "../../core/access/row-filter.ts";
 import { namesOfPerson } from "../../core/access/snapshot.ts";
-import { messageOf } from "../../core/base/client-error.ts";
+import { errorMessage } from "../../core/base/client-error.ts";
 import { type Html, html } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { counted } from "../../core/base/suggestion.ts";
@@ -110,7 +110,10 @@ export async function showApprovals(c: ConsoleRequest): Promise<Response> {
       queries.set(approval.id, await describePending(c, visitor, approval));
     } catch (error) {
       const { id } = approval;
-      c.var.gateway.log.warn({ id, reason: messageOf(error) }, "a pending query cannot be shown");
+      c.var.gateway.log.warn(
+        { id, reason: errorMessage(error) },
+        "a pending query cannot be shown",
+      );
     }
   });
   // Counts that are not ready in time are omitted.

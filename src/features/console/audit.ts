@@ -4,7 +4,7 @@ import { requireManager } from "../../core/access/administration.ts";
 import { groupHolder, groupOf, userHolder } from "../../core/access/holder.ts";
 import { explainAccess } from "../../core/access/policy.ts";
 import { EVERY_DATABASE, roleAllows, roles } from "../../core/access/roles.ts";
-import { messageOf } from "../../core/base/client-error.ts";
+import { errorMessage } from "../../core/base/client-error.ts";
 import { moments, readMoment } from "../../core/base/clock.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { siblingModule } from "../../core/base/ipc.ts";
@@ -304,7 +304,7 @@ async function search<Name extends "search" | "csv">(
   } catch (error) {
     if (error instanceof Refusal) throw error;
     c.var.gateway.log.warn(
-      { file: question.file, reason: messageOf(error) },
+      { file: question.file, reason: errorMessage(error) },
       "the audit cannot be read",
     );
     throw new Refusal("busy", { message: "The audit files cannot be read now; try again later" });

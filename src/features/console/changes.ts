@@ -3,8 +3,8 @@ import type { Hono } from "hono";
 import { manageableBy } from "../../core/access/administration.ts";
 import { entriesIn } from "../../core/access/entries.ts";
 import { limitsInWords } from "../../core/access/entry-view.ts";
-import { placeOf } from "../../core/access/grant.ts";
-import { localGroupsOf } from "../../core/access/groups.ts";
+import { describePlace } from "../../core/access/grant.ts";
+import { listLocalGroups } from "../../core/access/groups.ts";
 import {
   groupHolder,
   groupOf,
@@ -50,7 +50,7 @@ export function visibleEntries({ snapshot, actor }: View, holder: Holder): Grant
 
 /** The visible entries of a user's local groups. */
 export function visibleGroupEntries(view: View, holder: Holder): Grant[] {
-  const groups = localGroupsOf(view.snapshot, userOf(holder) ?? "").map(groupHolder);
+  const groups = listLocalGroups(view.snapshot, userOf(holder) ?? "").map(groupHolder);
   return groups.flatMap((group) => visibleEntries(view, group));
 }
 
@@ -60,7 +60,8 @@ export function mayManage({ snapshot, actor }: View, holder: Holder): boolean {
   const { users, groups, grants } = snapshot;
   const username = userOf(holder) ?? "";
   const isRecorded = users.has(username) || groups.has(groupOf(holder) ?? "");
-  const isNamed = isRecorded || grants.has(holder) || localGroupsOf(snapshot, username).length > 0;
+  const isNamed =
+    isRecorded || grants.has(holder) || listLocalGroups(snapshot, username).length > 0;
   return isNamed && isManageable(holder);
 }
 
@@ -102,7 +103,7 @@ export function stateOf(view: View, holder: Holder): string[] {
   const record = mayManage(view, holder) ? recordState(view.snapshot, holder) : ["no record"];
   const entries = visibleEntries(view, holder).map((grant) => {
     const limits = limitsInWords(grant);
-    return `${placeOf(grant)}: ${grant.role}${limits && `; ${limits}`}`;
+    return `${describePlace(grant)}: ${grant.role}${limits && `; ${limits}`}`;
   });
   return [...record, ...entries];
 }

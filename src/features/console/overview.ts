@@ -1,8 +1,8 @@
 import { entriesIn } from "../../core/access/entries.ts";
-import { type Grant, placeOf } from "../../core/access/grant.ts";
+import { describePlace, type Grant } from "../../core/access/grant.ts";
 import { allEntries } from "../../core/access/groups.ts";
 import { holderText } from "../../core/access/holder.ts";
-import { messageOf } from "../../core/base/client-error.ts";
+import { errorMessage } from "../../core/base/client-error.ts";
 import { runCooperatively, visitEach } from "../../core/base/cooperative-scheduling.ts";
 import { type Html, html } from "../../core/base/html.ts";
 import { visibleTokens } from "../../core/http/administration.ts";
@@ -332,7 +332,7 @@ async function summarize(
     const question = { file, visible: visibleTo(visitorOf(c)), ...limits };
     return await askAudit(c, "summary", question, LONGEST_MS);
   } catch (error) {
-    log.warn({ file, reason: messageOf(error) }, "the audit cannot be counted");
+    log.warn({ file, reason: errorMessage(error) }, "the audit cannot be counted");
     return undefined;
   }
 }
@@ -421,7 +421,7 @@ export async function showOverview(c: ConsoleRequest): Promise<Response> {
       .slice(0, SHOWN)
       .map((grant) => [
         isManager ? userLink(grant.holder) : html`<bdi>${holderText(grant.holder)}</bdi>`,
-        html`<code>${placeOf(grant)}</code>`,
+        html`<code>${describePlace(grant)}</code>`,
         roleBadge(grant.role),
         expiry(grant, now),
       ]),

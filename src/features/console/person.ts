@@ -5,7 +5,7 @@ import { commonLimitsInWords, viewAttributes } from "../../core/access/entry-vie
 import { callerFor } from "../../core/access/groups.ts";
 import { type Holder, holderName, holderText, userOf } from "../../core/access/holder.ts";
 import { EVERY_DATABASE, isDatabaseOrEvery, isExternalGroup } from "../../core/access/roles.ts";
-import { messageOf } from "../../core/base/client-error.ts";
+import { errorMessage } from "../../core/base/client-error.ts";
 import { formatDate, type Html, html, type Part } from "../../core/base/html.ts";
 import { placeName, splitPlace } from "../../core/query/names.ts";
 import {
@@ -87,7 +87,7 @@ export async function recentDenials(c: ConsoleRequest, username: string): Promis
   try {
     if (file !== undefined) content = await denialTable(c, file, username);
   } catch (error) {
-    log.warn({ file, reason: messageOf(error) }, "the denials of a user cannot be read");
+    log.warn({ file, reason: errorMessage(error) }, "the denials of a user cannot be read");
     content = empty("The audit cannot be read now. Reload the page in a moment.");
   }
   return html`<h2>Recent denials</h2>${content}`;

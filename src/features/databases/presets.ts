@@ -17,7 +17,7 @@ const suites: Load<Suite> = {
 };
 
 /** Only the one that is used is loaded. */
-export function presetOf(name: PresetName): Promise<Preset> {
+export function loadPreset(name: PresetName): Promise<Preset> {
   return presets[name]();
 }
 

@@ -9,7 +9,7 @@ import {
   type JWSHeaderParameters,
 } from "jose";
 import * as z from "zod";
-import { messageOf } from "../../core/base/client-error.ts";
+import { errorMessage } from "../../core/base/client-error.ts";
 import { readGuarded } from "../../core/base/files/guarded.ts";
 import { watchFile } from "../../core/base/files/watch.ts";
 import { readBounded } from "../../core/base/read-stream.ts";
@@ -42,7 +42,7 @@ export function fetchFailure(error: unknown): string {
   if (error instanceof AggregateError) return fetchFailure(error.errors[0]);
   return error instanceof Error && error.cause !== undefined
     ? fetchFailure(error.cause)
-    : messageOf(error);
+    : errorMessage(error);
 }
 
 /** Providers write null for a member that is absent. */
@@ -222,7 +222,7 @@ export function createIssuerKeys(settings: IssuerSettings) {
       state = "unreachable";
       // Without this timer the state would stay `unreachable` until the next token arrives.
       recheck = setTimeout(reload, RECHECK_MS).unref();
-      throw new IssuerUnreachable(messageOf(cause), RETRY_MS, cause);
+      throw new IssuerUnreachable(errorMessage(cause), RETRY_MS, cause);
     }
   }
 
@@ -258,7 +258,8 @@ export function createIssuerKeys(settings: IssuerSettings) {
       } catch (error) {
         const isKnown = [IssuerUnreachable, UnusableKey, errors.JWKSMultipleMatchingKeys];
         if (isKnown.some((kind) => error instanceof kind)) throw error;
-        if (!(error instanceof errors.JWKSNoMatchingKey)) throw unusable(messageOf(error), error);
+        if (!(error instanceof errors.JWKSNoMatchingKey))
+          throw unusable(errorMessage(error), error);
         // Cached keys may lack one that the issuer has added since, so the token may be valid.
         if (reads > before) throw error;
         const left = readAt + COOLDOWN_MS - Date.now();

@@ -1,7 +1,7 @@
 import { compactVerify, errors, type JWTPayload, type JWTVerifyOptions, jwtVerify } from "jose";
 import { LRUCache } from "lru-cache";
 import * as z from "zod";
-import { messageOf } from "../../core/base/client-error.ts";
+import { errorMessage } from "../../core/base/client-error.ts";
 import { epochSeconds } from "../../core/base/clock.ts";
 import { Refusal, type RefusedToken } from "../../core/base/refusal.ts";
 import { readCredential } from "../../core/config/resolve.ts";
@@ -162,7 +162,7 @@ function createIntrospection(settings: NonNullable<IssuerSettings["introspection
       const { active, ...claims } = data;
       return active ? (claims as JWTPayload) : undefined;
     } catch (cause) {
-      throw new IssuerUnreachable(messageOf(cause), RETRY_MS, cause);
+      throw new IssuerUnreachable(errorMessage(cause), RETRY_MS, cause);
     }
   }
 
@@ -262,7 +262,7 @@ export class Issuers implements ExternalIssuers {
       if (detail !== "unknown_key" && detail !== "unusable_key") {
         throw new Refusal("token_invalid", { detail, cause, token: about });
       }
-      const failure = new IssuerUnreachable(messageOf(cause), RETRY_MS, cause, detail);
+      const failure = new IssuerUnreachable(errorMessage(cause), RETRY_MS, cause, detail);
       throw this.#unreachable(issuer, failure, about);
     }
   }

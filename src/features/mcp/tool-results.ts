@@ -268,17 +268,17 @@ export async function listResult(
     const problem = `one of the ${key} is larger than the result limit of ${bytes} bytes`;
     throw new ToolFailure(`Failed: ${problem}; select fewer columns (result_too_large)`);
   }
-  const pageOf = async (page: readonly unknown[]): Promise<Content> => {
+  const pageContent = async (page: readonly unknown[]): Promise<Content> => {
     const truncated = isCut || page.length < elements.length;
     return { [key]: page, truncated, ...(truncated ? await nextPage?.(page) : {}), ...more };
   };
-  const structured = await pageOf(shown);
+  const structured = await pageContent(shown);
   const read = fitting(shown, textBytes);
   if (read.length === 0 && shown.length > 0) {
     const text = `The ${key} are only in the structured content. For text, select fewer columns.`;
     return { text, structured };
   }
-  return { text: JSON.stringify(await pageOf(read)), structured };
+  return { text: JSON.stringify(await pageContent(read)), structured };
 }
 
 /** The rows of a result, in the lists that tools have. Undefined if it has no list of rows. */
@@ -300,13 +300,13 @@ const MAX_FILTER_TEXT_LENGTH = 300;
 
 function narrowedIn({ filters }: FilteredAnswer): { readonly narrowed?: string } {
   if (filters.length === 0) return {};
-  const textOf = (value: unknown) => (typeof value === "string" ? value : JSON.stringify(value));
+  const toText = (value: unknown) => (typeof value === "string" ? value : JSON.stringify(value));
   const conditions = filters.map(({ table, condition }) => {
     const { column, cmp, value } = parseContent(condition);
     // In a join, the condition itself names the table.
     const name =
       table === undefined || String(column).includes(".") ? column : `${table}.${column}`;
-    return `${name} ${cmp} ${Array.isArray(value) ? `(${value.map(textOf).join(", ")})` : textOf(value)}`;
+    return `${name} ${cmp} ${Array.isArray(value) ? `(${value.map(toText).join(", ")})` : toText(value)}`;
   });
   const text = [...new Set(conditions)].join(" and ");
   const isLong = text.length > MAX_FILTER_TEXT_LENGTH;

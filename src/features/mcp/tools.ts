@@ -327,7 +327,7 @@ function readNames(args: Buffer, shape: ObjectShape): Promise<Names> {
 }
 
 function createSchemaTools(gateway: Gateway, schema: SchemaSource<Exchange>): readonly Tool[] {
-  async function listOf(key: string, elements: readonly unknown[], more: object = {}) {
+  async function listContent(key: string, elements: readonly unknown[], more: object = {}) {
     const { result_bytes: bytes } = gateway.configuration.mcp;
     const whole = toToolResult({ [key]: elements, ...more });
     if (2 * whole.text.length <= bytes) return whole;
@@ -375,10 +375,10 @@ function createSchemaTools(gateway: Gateway, schema: SchemaSource<Exchange>): re
       },
     },
     schemaTool(schemaTools.listDatabases, shapes.nothing, async (exchange, _, signal) =>
-      listOf("databases", await schema.listDatabases(exchange, signal)),
+      listContent("databases", await schema.listDatabases(exchange, signal)),
     ),
     schemaTool(schemaTools.listTables, shapes.database, async (exchange, { database }, signal) =>
-      listOf("tables", (await schema.listTables(exchange, database, signal)).tables),
+      listContent("tables", (await schema.listTables(exchange, database, signal)).tables),
     ),
     schemaTool(schemaTools.describeTable, shapes.tables, async (exchange, names, signal) => {
       const { database, table, tables = [] } = names;
@@ -389,13 +389,13 @@ function createSchemaTools(gateway: Gateway, schema: SchemaSource<Exchange>): re
       }
       if (table !== undefined) {
         const { columns, ...more } = await describe(exchange, database, table, signal);
-        return listOf("columns", columns, more);
+        return listContent("columns", columns, more);
       }
       const described: object[] = [];
       for (const table of new Set(tables)) {
         described.push({ table, ...(await describe(exchange, database, table, signal)) });
       }
-      return listOf("tables", described);
+      return listContent("tables", described);
     }),
   ];
 }

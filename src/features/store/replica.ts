@@ -1,7 +1,7 @@
 import { randomUUID } from "node:crypto";
 import { hostname } from "node:os";
 import * as z from "zod";
-import { messageOf } from "../../core/base/client-error.ts";
+import { errorMessage } from "../../core/base/client-error.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import type { StoreMetrics } from "../../core/observe/metrics.ts";
 import type { Database } from "./database.ts";
@@ -69,7 +69,7 @@ function unreachable(detail: string): Refusal {
 
 function failureReason(error: unknown): string {
   if (error instanceof Refusal) return error.detail ?? error.message;
-  return messageOf(error);
+  return errorMessage(error);
 }
 
 /**

@@ -5,7 +5,7 @@ import type { DestinationStream } from "pino";
 import { openSharedCounts, type StartOptions } from "../../app/open-gateway.ts";
 import { createShared, type LocalShared, type SharedFile } from "../../app/shared.ts";
 import type { GatewayFacts, RunningGateway } from "../../app/start.ts";
-import { messageOf } from "../../core/base/client-error.ts";
+import { errorMessage } from "../../core/base/client-error.ts";
 import {
   ChannelClosedError,
   ChildProgram,
@@ -268,7 +268,7 @@ class Supervisor {
       this.#options.log.info({ worker: worker.number, pid: worker.pid }, "a worker serves again");
     } catch (error) {
       if (!(error instanceof ChannelClosedError)) {
-        return { reason: messageOf(error) };
+        return { reason: errorMessage(error) };
       }
     }
     return worker.ended;

@@ -130,7 +130,7 @@ export function nameOfUser(uid: number): string {
   }
 }
 
-export function ownerOf(file: string): string {
+export function ownerName(file: string): string {
   try {
     return nameOfUser(statSync(file).uid);
   } catch {

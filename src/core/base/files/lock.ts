@@ -47,7 +47,7 @@ export class LockRefusedError extends Error {
 }
 
 /** The lock file of `file`, which stays beside it after the first write. */
-export function lockFileOf(file: string): string {
+export function lockFilePath(file: string): string {
   return path.join(path.dirname(file), `.${path.basename(file)}.lock`);
 }
 
@@ -84,7 +84,7 @@ async function acquire(
   file: string,
   { mayBeFull = false, wait = WAIT_MS }: LockOptions,
 ): Promise<DatabaseSync> {
-  const lock = lockFileOf(file);
+  const lock = lockFilePath(file);
   const deadline = performance.now() + wait;
   for (;;) {
     const database = tryToLock(lock, file, mayBeFull);

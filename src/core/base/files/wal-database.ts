@@ -1,6 +1,6 @@
 import { chmodSync, closeSync, openSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
-import { messageOf } from "../client-error.ts";
+import { errorMessage } from "../client-error.ts";
 import { resultCode, SQLITE_BUSY } from "./lock.ts";
 
 const RETRY_MS = 5;
@@ -46,7 +46,7 @@ export function openWalDatabase(file: string, timeout: number): DatabaseSync {
       return openIn(file, "EXCLUSIVE", timeout);
     }
   } catch (cause) {
-    const reason = messageOf(cause);
+    const reason = errorMessage(cause);
     const hint =
       "if its disk is full, or was when the gateway started, free space and restart the gateway";
     throw new Error(`${file} cannot be opened (${reason}): ${hint}`, { cause });

@@ -29,7 +29,7 @@ const framingNames: ReadonlySet<string> = new Set([
   "keep-alive",
 ]);
 
-function framingOf(fields: ReadonlyMap<string, string>, status: number, minor: string): Framing {
+function readFraming(fields: ReadonlyMap<string, string>, status: number, minor: string): Framing {
   const length = fields.get("content-length");
   const encoding = fields.get("transfer-encoding");
   if (encoding !== undefined) {
@@ -91,7 +91,7 @@ export const parseAnswerHead: (text: string) => AnswerHead = memoizeLast((text: 
     fields.set(framing, before === undefined ? value : `${before},${value}`);
   }
   const status = Number(code);
-  const framing = framingOf(fields, status, minor);
+  const framing = readFraming(fields, status, minor);
   const options = fields.get("connection")?.toLowerCase().split(",") ?? [];
   const isClosing = options.some((option) => option.trim() === "close");
   const keepAlive = /(?:^|[,;\s])timeout=(\d{1,6})/i.exec(fields.get("keep-alive") ?? "")?.[1];

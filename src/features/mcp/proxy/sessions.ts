@@ -152,11 +152,11 @@ export function separateRegisters(
   sessions: SessionRegister,
   tasks: SessionRegister,
 ): SessionRegister {
-  const registerOf = (id: string) => (id.startsWith(taskPrefix) ? tasks : sessions);
+  const chooseRegister = (id: string) => (id.startsWith(taskPrefix) ? tasks : sessions);
   return {
-    open: (id, username) => registerOf(id).open(id, username),
-    use: (id, username) => registerOf(id).use(id, username),
-    end: (id) => registerOf(id).end(id),
+    open: (id, username) => chooseRegister(id).open(id, username),
+    use: (id, username) => chooseRegister(id).use(id, username),
+    end: (id) => chooseRegister(id).end(id),
   };
 }
 

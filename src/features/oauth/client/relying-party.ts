@@ -1,6 +1,6 @@
 import { calculateJwkThumbprint, exportJWK, importJWK, type JWK } from "jose";
 import * as openid from "openid-client";
-import { messageOf } from "../../../core/base/client-error.ts";
+import { errorMessage } from "../../../core/base/client-error.ts";
 import { readBounded } from "../../../core/base/read-stream.ts";
 import { isConfidential } from "../../../core/config/addresses.ts";
 import { parsePrivateKey, readCredential } from "../../../core/config/resolve.ts";
@@ -222,7 +222,7 @@ export function describeProblem(error: unknown): string {
   if (isOAuthError(error)) {
     return [error.error, error.error_description].filter(Boolean).join(": ");
   }
-  if (!(error instanceof openid.ClientError)) return messageOf(error);
+  if (!(error instanceof openid.ClientError)) return errorMessage(error);
   const { message, cause } = error;
   if (cause instanceof Response) return `${message}: ${cause.status}`;
   return cause instanceof Error ? `${message}: ${cause.message}` : message;

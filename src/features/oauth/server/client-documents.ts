@@ -9,7 +9,7 @@ import {
   isAppRedirect,
   isRedirectUri,
   isReverseDomainScheme,
-  schemeOf,
+  readScheme,
 } from "../../../core/config/addresses.ts";
 import { OAuthProblem, tooMany } from "./http.ts";
 import { JWT_BEARER, loopbackHosts } from "./protocol.ts";
@@ -22,7 +22,7 @@ export function isLoopbackRedirect(uri: string): boolean {
 }
 
 export function isLocalRedirect(uri: string): boolean {
-  return schemeOf(uri) !== "https";
+  return readScheme(uri) !== "https";
 }
 
 /** Stricter than browsers, which also accept hosts such as `a;b` and `*`. */
@@ -40,7 +40,7 @@ export function isClientRedirect(uri: string, appSchemes: readonly string[]): bo
   const url = URL.parse(uri);
   if (url === null || !plainUri.test(uri)) return false;
   if (isAppRedirect(uri)) {
-    const scheme = schemeOf(uri);
+    const scheme = readScheme(uri);
     return isReverseDomainScheme(scheme) || appSchemes.includes(scheme);
   }
   if (!isRedirectUri(uri) || !plainHost.test(url.hostname)) return false;
@@ -161,7 +161,7 @@ function requireRedirects(uris: readonly string[], isRedirect: (uri: string) => 
   const allowed =
     "must use https, http on a loopback address, or an app's own scheme, without a fragment";
   const reason = isAppRedirect(uri)
-    ? `the scheme ${schemeOf(uri)} is not in mcp.app_schemes, where the operator can allow it`
+    ? `the scheme ${readScheme(uri)} is not in mcp.app_schemes, where the operator can allow it`
     : allowed;
   throw badMetadata(`redirect_uris.${bad}`, reason);
 }

@@ -10,11 +10,11 @@ import { StateUnavailable } from "./adapter.ts";
 import { formatAccountId, knownScopes, toDetail } from "./connections.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import {
+  accessTokenLifetime,
   JWT_BEARER,
   type McpScope,
   mcpResource,
   mcpResources,
-  tokenLifetimeOf,
 } from "./protocol.ts";
 
 /** Model in the state store: an assertion that was used, by its issuer and `jti`. */
@@ -77,7 +77,7 @@ export function registerAssertions(
     const isFirst = await state.store.claim(USED, id, iat + ASSERTION_AGE + MARGIN_SECONDS);
     if (!isFirst) throw invalidToken("replayed");
     const groups = readGroups(claims, settings);
-    const lasts = tokenLifetimeOf(options);
+    const lasts = accessTokenLifetime(options);
     const { username, credential } = await signIns.open(settings, claims, groups, lasts);
     return { accountId: formatAccountId(username, credential), scope: scopes.join(" ") };
   };

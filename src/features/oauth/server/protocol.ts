@@ -45,7 +45,11 @@ export const lifetimes = {
   forever: 36_500 * DAY,
 } as const;
 
-export function tokenLifetimeOf({ configuration }: { configuration: Pick<Configuration, "auth"> }) {
+export function accessTokenLifetime({
+  configuration,
+}: {
+  configuration: Pick<Configuration, "auth">;
+}) {
   return Math.min(configuration.auth.token_expiration, lifetimes.accessToken);
 }
 

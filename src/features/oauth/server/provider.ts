@@ -29,6 +29,7 @@ import { findResource, registerAssertions } from "./id-jag.ts";
 import type { AuthorizationServerOptions } from "./options.ts";
 import { renderErrorPage, renderHeldRedirect } from "./pages.ts";
 import {
+  accessTokenLifetime,
   clientAlgorithms,
   clientAuthMethods,
   endpoints,
@@ -39,7 +40,6 @@ import {
   OFFLINE_ACCESS,
   SIGNING_ALGORITHM,
   sessionCookie,
-  tokenLifetimeOf,
 } from "./protocol.ts";
 import type { SigningKeys } from "./tokens.ts";
 
@@ -121,7 +121,7 @@ function resourceServer(options: AuthorizationServerOptions, keys: SigningKeys, 
     audience,
     scope: mcpScopes.join(" "),
     accessTokenFormat: "jwt",
-    accessTokenTTL: tokenLifetimeOf(options),
+    accessTokenTTL: accessTokenLifetime(options),
     jwt: { sign: { alg: SIGNING_ALGORITHM, kid: keys.signer } },
   } as const;
 }
@@ -238,7 +238,7 @@ function configure(
   const { clients, app_schemes: schemes, private_client_hosts: hosts } = options.configuration.mcp;
   const { fetchDocument = createDocumentFetch({ privateHosts: hosts }) } = options;
   const isRedirect = (uri: string) => isClientRedirect(uri, schemes);
-  const tokenLifetime = tokenLifetimeOf(options);
+  const tokenLifetime = accessTokenLifetime(options);
   const hasAssertions = options.assertions !== undefined;
   const session = sessionCookie(options.issuer);
   const basePath = issuerPath(options.issuer);

@@ -149,7 +149,7 @@ export function openStateFile(file: string): StateStore & { sweep(runningMs?: nu
 const STATE_FILE = "state.sqlite";
 const SEAL_KEY_FILE = "refresh-tokens.key";
 
-export function stateDirectoryOf(serviceDirectory: string): string {
+export function stateDirectoryPath(serviceDirectory: string): string {
   return path.join(serviceDirectory, "oauth");
 }
 
@@ -221,7 +221,7 @@ export async function openState(
   opened: AsyncDisposableStack,
 ): Promise<AuthorizationState> {
   if (shared !== undefined) return shared;
-  const state = await openStateIn(stateDirectoryOf(serviceDirectory));
+  const state = await openStateIn(stateDirectoryPath(serviceDirectory));
   opened.defer(() => state.store.close());
   return state;
 }
