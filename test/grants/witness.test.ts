@@ -161,6 +161,8 @@ t.test("queries that cannot be limited to rows and columns are not forwarded", a
   }
   const where = term("id", "=", 1);
   t.equal(outcome(await olga({ Delete: { ...tickets, where } })), "403 where_required");
+  t.equal(outcome(await olga(select("tickets", ["salary"]))), "403 column_denied");
+  t.equal(outcome(await olga(select("tickets", ["ID"]))), "403 name_case_mismatch");
   t.equal(
     outcome(await rita({ Batch: [select("other", ["id"]), select("other", ["id"], { hint: 1 })] })),
     "403 batch_member_denied (not_narrowable)",
@@ -180,105 +182,6 @@ t.test("queries that cannot be limited to rows and columns are not forwarded", a
     t.equal((await site.gateway.request(`/db/shop/${access}`, { headers })).status, 200, access);
   }
   t.equal(outcome(await rita({ Truncate: { database: "shop", table: "other", hint: 1 } })), "200");
-});
-
-t.test("a name in another case or form is denied", async (t) => {
-  const site = await openRecorded(t);
-  await site.allow(
-    entry(
-      "rita",
-      "main",
-      "ReadWrite",
-      'tables = ["tickets", "customer_*"]\ncolumns = ["id", "straße", "café"]',
-    ) +
-      entry("rita", "main", "ReadWrite") +
-      entry("olga", "main", "ReadWrite", filter),
-  );
-  const rita = await site.as("rita");
-  const olga = await site.as("olga", attributes);
-  for (const table of ["Tickets", "TICKETS", "Customer_x", "CUSTOMER_"]) {
-    t.equal(outcome(await rita(select(table, ["id"]))), "403 name_case_mismatch", table);
-  }
-  for (const column of ["ID", "Id", "ｉｄ", "i\u200bd", "STRASSE", "cafe", "cafe\u0301", "CAFÉ"]) {
-    t.equal(outcome(await rita(select("tickets", [column]))), "403 name_case_mismatch", column);
-  }
-  for (const column of ["Tenant", "TENANT", "ténant", "ｔenant", "ten\u00adant", "tena\ufe0fnt"]) {
-    const set = { Update: { ...tickets, set: { [column]: "other" }, where: null } };
-    t.equal(outcome(await olga(set)), "403 name_case_mismatch", column);
-    const values = [{ tenant: "acme", [column]: "other" }];
-    t.equal(outcome(await olga({ Insert: { ...tickets, values } })), "403 name_case_mismatch");
-  }
-  t.strictSame(site.bodies(), []);
-  t.equal(outcome(await rita(select("tickets", ["straße", "café"]))), "200");
-});
-
-t.test("a hidden column is denied in every position", async (t) => {
-  const site = await openRecorded(t, { config: '[query]\nlevel = "full"\n' });
-  await site.allow(
-    entry(
-      "rita",
-      "main",
-      "ReadWrite",
-      'tables = ["tickets"]\ncolumns = ["id", "tenant", "status"]\nwritable_columns = ["status"]',
-    ) + entry("rita", "main", "ReadWrite"),
-  );
-  const rita = await site.as("rita");
-  const hidden = term("salary", "=", 1);
-  const count = { fn: "count", as: "n" };
-  const deep = { and: [{ or: [{ not: { and: [hidden] } }] }] };
-  const other = { table: "other", on: "other.id = tickets.salary", join_type: "INNER" };
-  const third = { table: "third", on: "third.id = other.id", join_type: "LEFT" };
-  const values = [{ id: 1 }];
-  const denied: readonly object[] = [
-    select("tickets", ["salary"]),
-    select("tickets", ["id", "tickets.salary"]),
-    select("tickets", ["id"], { where: hidden }),
-    select("tickets", ["id"], { where: deep }),
-    select("tickets", ["id"], { order_by: { column: "salary" } }),
-    select("tickets", ["id"], {
-      order_by: [{ column: "id" }, { column: "salary" }],
-      after: [1, 2],
-    }),
-    select("tickets", ["tickets.id"], { join: other }),
-    select("other", ["other.id"], { join: [{ ...other, table: "tickets" }, third] }),
-    summary({ group_by: ["salary"], aggregate: [count] }),
-    summary({ aggregate: [{ fn: "max", column: "salary", as: "m" }] }),
-    summary({ group_by: ["status"], aggregate: [{ ...count, column: "salary", distinct: true }] }),
-    { Insert: { ...tickets, values: [{ salary: 1 }] } },
-    { Insert: { ...tickets, values: [{ status: "a" }, { status: "b", salary: 1 }] } },
-    { Insert: { ...tickets, values: [{ id: 1 }] } },
-    { Insert: { ...tickets, values: [{ status: "x" }], returning: ["salary"] } },
-    { Update: { ...tickets, set: { salary: 1 }, where: null } },
-    { Update: { ...tickets, set: { id: 1 }, where: null } },
-    { Update: { ...tickets, add: { salary: 1 }, where: null } },
-    { Update: { ...tickets, set: { status: "x" }, where: hidden } },
-    { Delete: { ...tickets, where: hidden } },
-    { Delete: { ...tickets, where: null, returning: ["tickets.salary"] } },
-    { Upsert: { ...tickets, values: [{ status: "x" }], on_conflict: ["salary"], update: [] } },
-    { Upsert: { ...tickets, values, on_conflict: ["id"], update: [] } },
-    { Upsert: { ...tickets, values: [{ status: "x" }], on_conflict: ["id"], update: ["salary"] } },
-    { Upsert: { ...tickets, values: [{ status: "x" }], on_conflict: ["status"], update: ["id"] } },
-  ];
-  for (const query of denied) {
-    t.equal(outcome(await rita(query)), "403 column_denied", JSON.stringify(query));
-    const batch = await rita({ Batch: [select("tickets", ["id"]), query] });
-    t.equal(outcome(batch), "403 batch_member_denied (column_denied)");
-    t.equal(batch.body.element, 1);
-  }
-  for (const query of [
-    select("tickets", ["*"]),
-    { Delete: { ...tickets, where: null, returning: ["*"] } },
-    { Update: { ...tickets, set: { status: "x" }, where: null, returning: ["id", "*"] } },
-  ]) {
-    const answer = await rita(query);
-    t.equal(outcome(answer), "403 columns_required");
-    t.match(answer.body.message, /"id", "tenant", "status"/);
-  }
-  const bare = select("other", ["salary"], {
-    join: { ...third, table: "tickets", on: "tickets.id = other.id" },
-  });
-  t.equal(outcome(await rita(bare)), "403 column_unqualified");
-  t.strictSame(site.bodies(), []);
 });
 
 t.test("tokens narrow further, and entries expire in time", async (t) => {
@@ -316,24 +219,4 @@ t.test("tokens narrow further, and entries expire in time", async (t) => {
   await eventually("the entries have expired", () => Date.now() > end);
   t.equal(outcome(await olga(insert)), "403 role_insufficient", "the permanent entry decides");
   t.equal(outcome(await olga(inShop)), "403 grant_expired", "there is no permanent entry");
-});
-
-t.test("a boundary applies only to its user, database and entry point", async (t) => {
-  const site = await openRecorded(t);
-  await site.allow(
-    ["rita", "olga"]
-      .map((name) => entry(name, "main", "ReadWrite") + entry(name, "shop", "ReadWrite"))
-      .join("") +
-      '[[boundaries]]\nvia = "query"\nusername = "rita"\ndatabase = "main"\nrole = "ReadOnly"\nmax_rows = 2\n\n' +
-      '[[boundaries]]\nvia = "query"\nclient = "https://agent.example/client.json"\nrole = "None"\n\n' +
-      '[[boundaries]]\nvia = "mcp"\nrole = "None"\n',
-  );
-  const [rita, olga] = [await site.as("rita"), await site.as("olga")];
-  const remove = (database: string) => ({ Delete: { database, table: "tickets", where: null } });
-  t.equal(outcome(await rita(remove("main"))), "403 role_insufficient");
-  t.equal(outcome(await rita(remove("shop"))), "200");
-  t.equal(outcome(await olga(remove("main"))), "200");
-  t.equal(outcome(await rita(select("tickets", ["id"], { limit: 3 }))), "403 limit_too_high");
-  t.equal(outcome(await rita(select("tickets", ["*"], { limit: 2 }))), "200");
-  t.equal(outcome(await olga(select("tickets", ["*"]))), "200");
 });
