@@ -177,20 +177,31 @@ async function openOver(kind: Kind): Promise<{ site: Site; url: string | undefin
 
 const shared = new Map<Kind, ReturnType<typeof openOver>>();
 
-export function overEachSite(
-  name: string,
-  body: (t: Test, site: Site, kind: Kind, sql: Sql) => Promise<void>,
-): void {
-  for (const kind of kinds) {
-    t.test(`${name} (${kind.name})`, async (t) => {
-      const opened = shared.get(kind) ?? openOver(kind);
-      shared.set(kind, opened);
-      const { site, url } = await opened;
-      await site.clear();
-      await kind.empty(site, url);
-      await body(t, site, kind, (...statements) => kind.sql(site, url, ...statements));
-    });
-  }
+type SiteBody = (t: Test, site: Site, kind: Kind, sql: Sql) => Promise<void>;
+
+/** For types, errors and what a database computes in an order of its own. */
+export function overEachSite(name: string, body: SiteBody): void {
+  for (const kind of kinds) overSite(kind, name, body);
+}
+
+/**
+ * For the meaning of queries: over SQLite.
+ *
+ * @param others for the other databases
+ */
+export function overSqliteSite(name: string, others: object, body: SiteBody): void {
+  for (const kind of kinds) overSite(kind, name, body, kind.name === "SQLite" ? {} : others);
+}
+
+function overSite(kind: Kind, name: string, body: SiteBody, options: object = {}): void {
+  t.test(`${name} (${kind.name})`, options, async (t) => {
+    const opened = shared.get(kind) ?? openOver(kind);
+    shared.set(kind, opened);
+    const { site, url } = await opened;
+    await site.clear();
+    await kind.empty(site, url);
+    await body(t, site, kind, (...statements) => kind.sql(site, url, ...statements));
+  });
 }
 
 /** A gateway before an upstream that notes what reaches it. */

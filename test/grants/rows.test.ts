@@ -1,9 +1,11 @@
 import { auditOf } from "../kit/gateway.ts";
+import { nightly } from "../kit/nightly.ts";
 import {
   entry,
   tenantFilter as filter,
   outcome,
   overEachSite,
+  overSqliteSite,
   select,
   term,
   tickets,
@@ -364,7 +366,7 @@ const nestedReads: readonly (readonly [query: object, rows: readonly object[]])[
   ],
 ];
 
-overEachSite("nested Selects tell nothing of hidden rows", async (t, site) => {
+overSqliteSite("nested Selects tell nothing of hidden rows", nightly, async (t, site) => {
   await makeTables(site);
   const rita = await site.as("rita", '{ tenant = "acme" }');
   for (const rule of filters) {
@@ -404,7 +406,7 @@ overEachSite("nested Selects tell nothing of hidden rows", async (t, site) => {
   t.notMatch(given.body.message, /status|weight|code/, "only names of the Select are listed");
 });
 
-overEachSite("a row filter limits every kind of Select", async (t, site) => {
+overSqliteSite("a row filter limits every kind of Select", nightly, async (t, site) => {
   await makeTables(site);
   await site.allow(
     entry("rita", "main", "ReadWrite", `tables = ["tickets", "customers"]\n${filter}`) +
@@ -474,7 +476,7 @@ const changes: Readonly<Record<string, readonly object[]>> = {
 
 const statusOfFirst = { bind: { status: { element: 0, column: "status" } } };
 
-overEachSite("a row filter limits every kind of change", async (t, site) => {
+overSqliteSite("a row filter limits every kind of change", nightly, async (t, site) => {
   await makeTables(site);
   await site.admin({ Delete: { database: "main", table: "vault", where: null } });
   await site.allow(
@@ -581,58 +583,62 @@ overEachSite("large numbers, booleans and lists are compared exactly", async (t,
   t.equal(outcome(await insertBig("9007199254740993")), "200");
 });
 
-overEachSite("limits count changed and returned rows, not existing ones", async (t, site) => {
-  await makeTables(site);
-  await site.admin({ Delete: { database: "main", table: "vault", where: null } });
-  await site.allow(
-    entry(
-      "rita",
-      "main",
-      "ReadWrite",
-      `tables = ["tickets"]\n${filter}\nmax_changes = 2\nmax_rows = 1`,
-    ) + entry("olga", "main", "ReadWrite", 'tables = ["tickets"]\nmax_changes = 2'),
-  );
-  const rita = await site.as("rita", '{ tenant = "acme" }');
-  const olga = await site.as("olga");
-  const change = (more: object = {}) => update({ status: "x" }, more);
-  const denied = await olga(change());
-  t.equal(outcome(denied), "409 too_many_changes", "seven are there");
-  t.match(await auditOf(site.gateway, denied), {
-    level: "warn",
-    decision: "deny",
-    reason: "too_many_changes",
-    status: 409,
-  });
-  t.equal(outcome(await rita(change())), "200", "two of them are Rita's");
-  t.equal(outcome(await rita(change({ returning: ["id"] }))), "409 too_many_rows");
-  t.equal(outcome(await rita({ Batch: [change(), change()] })), "409 too_many_changes");
-  t.equal(
-    outcome(await rita({ Preview: { Delete: { ...tickets, where: null } } })),
-    "409 too_many_rows",
-  );
-  const one = { where: term("id", "=", 1), returning: ["id"] };
-  const previews = [change(one), change(one)];
-  t.equal(outcome(await rita({ Preview: { Batch: previews } })), "409 too_many_rows");
-  t.equal(outcome(await rita({ Preview: { Batch: previews, limit: 0 } })), "200");
-  t.equal(outcome(await rita({ Preview: { ...change(), limit: 1 } })), "200");
-  t.equal(
-    outcome(await olga({ Preview: { Batch: [change(one), change(one), change(one)] } })),
-    "409 too_many_changes",
-  );
-  t.equal(outcome(await rita(select("tickets", ["id"]))), "403 limit_required");
-  t.equal(outcome(await rita(select("tickets", ["id"], { limit: 2 }))), "403 limit_too_high");
-  t.equal(
-    outcome(
-      await rita({
-        Batch: [select("tickets", ["id"], { limit: 1 }), select("tickets", ["id"], { limit: 1 })],
-      }),
-    ),
-    "403 batch_member_denied (limit_too_high)",
-  );
-  const found = await site.admin(select("tickets", ["id"], { where: term("status", "=", "x") }));
-  t.strictSame(found.body.data, [{ id: 1 }, { id: 2 }]);
-  await fillTables(site.admin);
-});
+overSqliteSite(
+  "limits count changed and returned rows, not existing ones",
+  nightly,
+  async (t, site) => {
+    await makeTables(site);
+    await site.admin({ Delete: { database: "main", table: "vault", where: null } });
+    await site.allow(
+      entry(
+        "rita",
+        "main",
+        "ReadWrite",
+        `tables = ["tickets"]\n${filter}\nmax_changes = 2\nmax_rows = 1`,
+      ) + entry("olga", "main", "ReadWrite", 'tables = ["tickets"]\nmax_changes = 2'),
+    );
+    const rita = await site.as("rita", '{ tenant = "acme" }');
+    const olga = await site.as("olga");
+    const change = (more: object = {}) => update({ status: "x" }, more);
+    const denied = await olga(change());
+    t.equal(outcome(denied), "409 too_many_changes", "seven are there");
+    t.match(await auditOf(site.gateway, denied), {
+      level: "warn",
+      decision: "deny",
+      reason: "too_many_changes",
+      status: 409,
+    });
+    t.equal(outcome(await rita(change())), "200", "two of them are Rita's");
+    t.equal(outcome(await rita(change({ returning: ["id"] }))), "409 too_many_rows");
+    t.equal(outcome(await rita({ Batch: [change(), change()] })), "409 too_many_changes");
+    t.equal(
+      outcome(await rita({ Preview: { Delete: { ...tickets, where: null } } })),
+      "409 too_many_rows",
+    );
+    const one = { where: term("id", "=", 1), returning: ["id"] };
+    const previews = [change(one), change(one)];
+    t.equal(outcome(await rita({ Preview: { Batch: previews } })), "409 too_many_rows");
+    t.equal(outcome(await rita({ Preview: { Batch: previews, limit: 0 } })), "200");
+    t.equal(outcome(await rita({ Preview: { ...change(), limit: 1 } })), "200");
+    t.equal(
+      outcome(await olga({ Preview: { Batch: [change(one), change(one), change(one)] } })),
+      "409 too_many_changes",
+    );
+    t.equal(outcome(await rita(select("tickets", ["id"]))), "403 limit_required");
+    t.equal(outcome(await rita(select("tickets", ["id"], { limit: 2 }))), "403 limit_too_high");
+    t.equal(
+      outcome(
+        await rita({
+          Batch: [select("tickets", ["id"], { limit: 1 }), select("tickets", ["id"], { limit: 1 })],
+        }),
+      ),
+      "403 batch_member_denied (limit_too_high)",
+    );
+    const found = await site.admin(select("tickets", ["id"], { where: term("status", "=", "x") }));
+    t.strictSame(found.body.data, [{ id: 1 }, { id: 2 }]);
+    await fillTables(site.admin);
+  },
+);
 
 overEachSite("an error names nothing hidden", async (t, site) => {
   await makeTables(site);
@@ -690,7 +696,7 @@ overEachSite("an error names nothing hidden", async (t, site) => {
   t.match((await olga(select("vaults", ["id"]))).body.message, /did you mean vault/);
 });
 
-overEachSite("bind reads and writes only columns that are allowed", async (t, site) => {
+overSqliteSite("bind reads and writes only columns that are allowed", nightly, async (t, site) => {
   await makeTables(site);
   await site.allow(
     entry(
