@@ -32,6 +32,20 @@ export function storeConfig(
   return `[mcp]\n${mcp}\n[store]\nurl = "${url}"\naccess = "${access}"\nmax_staleness = ${maxStaleness}\n`;
 }
 
+const MAX_STARTS = 20;
+
+/** Repeats a start that loses the store on the way, as on a busy machine with a short lease. */
+export async function startWithRetries<Started>(start: () => Promise<Started>): Promise<Started> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await start();
+    } catch (error) {
+      const isStoreLost = error instanceof Error && /does not (answer|respond)/.test(error.message);
+      if (!isStoreLost || tries === MAX_STARTS) throw error;
+    }
+  }
+}
+
 export type StoreServer = Pick<PostgresServer, "url" | "sql" | "createDatabase" | "port">;
 
 export class TestStore {
@@ -98,7 +112,8 @@ export class TestStore {
     options: Pick<RunOptions, "port" | "root" | "auth" | "upstream" | "flags"> = {},
   ): Promise<TestGateway> {
     const config = storeConfig(url, this.#settings) + more;
-    return startGateway(this.#t, { upstream: this.#upstream, ...options, home, config });
+    const run = { upstream: this.#upstream, ...options, home, config };
+    return startWithRetries(() => startGateway(this.#t, run));
   }
 
   async replicas(count: number, auth = ""): Promise<[TestGateway, TestGateway, ...TestGateway[]]> {

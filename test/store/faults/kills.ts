@@ -2,7 +2,6 @@ import { setTimeout as delay } from "node:timers/promises";
 import { eventually } from "../../kit/eventually.ts";
 import type { TestGateway } from "../../kit/gateway.ts";
 import { makeStore, queryStatus, type Teardown } from "../kit.ts";
-import { startWithRetries } from "./replica.ts";
 
 export interface Killed {
   readonly kills: number;
@@ -36,7 +35,7 @@ export async function killReplicas(
   const replicas: TestGateway[] = [];
   for (let pair = 0; pair < PAIRS; pair++) {
     for (let own = 0; own < 2; own++) {
-      replicas.push(await startWithRetries(() => store.replica()));
+      replicas.push(await store.replica());
     }
   }
   const [first] = replicas;
@@ -82,7 +81,7 @@ export async function killReplicas(
       await store.sql(
         `delete from gatehouse.leases where name like '%:${victim?.service.child.pid}'`,
       );
-      replicas[at] = await startWithRetries(() => store.replica());
+      replicas[at] = await store.replica();
       onKill(++done);
     }
   }

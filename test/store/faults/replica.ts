@@ -1,25 +1,11 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import { startGateway, TestGateway } from "../../kit/gateway.ts";
-import { storeConfig, type Teardown, type TestStore } from "../kit.ts";
+import { startWithRetries, storeConfig, type Teardown, type TestStore } from "../kit.ts";
 import type { Host } from "./network.ts";
 
 /** Seconds. A lease lasts five seconds longer. */
 export const MAX_STALENESS = 2;
-
-const MAX_STARTS = 20;
-
-/** Repeats a start that loses the store on the way. */
-export async function startWithRetries<Started>(start: () => Promise<Started>): Promise<Started> {
-  for (let tries = 1; ; tries++) {
-    try {
-      return await start();
-    } catch (error) {
-      const isStoreLost = error instanceof Error && /does not (answer|respond)/.test(error.message);
-      if (!isStoreLost || tries === MAX_STARTS) throw error;
-    }
-  }
-}
 
 /** A clock that is ahead by the milliseconds in a file, which it reads again at SIGUSR2. */
 const clock = (file: string) => `
