@@ -103,11 +103,13 @@ export function createRouter(routes: readonly Route[], otherwise: Router): Route
   const others = routes
     .filter((route) => !isFixed(route))
     .map((route) => ({ route, segments: route.pattern.split("/") }));
+  // None of them begins with a parameter.
+  const byFirst = Map.groupBy(others, ({ segments: [, first] }) => first);
   return (path) => {
     const match = fixed.get(path);
     if (match !== undefined) return match;
     const segments = path.split("/");
-    for (const { route, segments: pattern } of others) {
+    for (const { route, segments: pattern } of byFirst.get(segments[1]) ?? []) {
       const parameters = matchSegments(pattern, segments);
       if (parameters !== undefined) return { route, parameters };
     }
