@@ -170,7 +170,8 @@ class Backend implements Candidate, DatabaseTarget {
     const body = "schema" in query ? nothing : query.body;
     const head = `${firstLine(query)}${this.#common}${lengthField(query)}${query.fields}\r\n`;
     const stream = new AnswerStream(sink, connection, this.#limits, complete, metrics);
-    connection.send(head, body, stream);
+    // Nothing that was sent is sent again, except reads.
+    connection.send(head, body, stream, "path" in query && !query.isRead);
     return connection;
   }
 

@@ -63,7 +63,7 @@ export class Connection {
   readonly #onIdle: (connection: Connection, keepSeconds: number | undefined) => void;
   #reader: AnswerReader | undefined;
   #isReady = false;
-  #unsent: { readonly head: string; readonly body: Buffer } | undefined;
+  #unsent: { readonly head: string; readonly body: Buffer; readonly isLast: boolean } | undefined;
   #isPaused = false;
   #hasNoTimeout = false;
   #sentAt = 0;
@@ -92,10 +92,13 @@ export class Connection {
     socket.once("close", () => this.#fail(new ConnectionError("closed")));
   }
 
-  /** @param head request line and fields in Latin-1, including the empty line */
-  send(head: string, body: Buffer, receiver: AnswerReceiver): void {
+  /**
+   * @param head request line and fields in Latin-1, including the empty line
+   * @param isLast true if the body is not used again, so that its memory can be freed at once
+   */
+  send(head: string, body: Buffer, receiver: AnswerReceiver, isLast = false): void {
     this.#reader = new AnswerReader(receiver);
-    this.#unsent = { head, body };
+    this.#unsent = { head, body, isLast };
     if (this.#isReady) writeTogether(this.#write);
   }
 
@@ -111,7 +114,7 @@ export class Connection {
 
   readonly #write = (): void => {
     if (this.isClosed || this.#unsent === undefined) return;
-    const { head, body } = this.#unsent;
+    const { head, body, isLast } = this.#unsent;
     this.#unsent = undefined;
     this.#sentAt = performance.now();
     if (head.length + body.length <= SENT_AT_ONCE) {
@@ -120,7 +123,7 @@ export class Connection {
     }
     this.socket.cork();
     this.socket.write(head, "latin1");
-    this.socket.write(body);
+    this.socket.write(body, () => isLast && freeMemory(body));
     this.socket.uncork();
   };
 
