@@ -20,7 +20,7 @@ import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
 import type { RowOutput } from "../spool.ts";
 import { elsewhere, violations } from "../sql/answers.ts";
 import { keyCondition, readByKeys } from "../sql/changes.ts";
-import { type Fragment, PARAMETER_LIMIT } from "../sql/fragment.ts";
+import { ByShape, type Fragment, flattening, PARAMETER_LIMIT } from "../sql/fragment.ts";
 import type { RowSource } from "../sql/include.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
 import { type Column, cellIn, type PresentValue } from "../sql/scope.ts";
@@ -64,7 +64,15 @@ import {
   typeWords,
   writeMark,
 } from "./kinds.ts";
-import type { MysqlContext, MysqlSession, Raw, RawRow } from "./session.ts";
+import {
+  collations,
+  compiler,
+  type Isolation,
+  type MysqlContext,
+  type MysqlSession,
+  type Raw,
+  type RawRow,
+} from "./session.ts";
 import {
   createDatabase,
   dropDatabase,
@@ -74,6 +82,7 @@ import {
   type MysqlTable,
   readChangedTable,
   readTable,
+  readTables,
   requireDatabase,
   requirePreservedCase,
   tableMissing,
@@ -369,8 +378,12 @@ function collatedDialect(collation: string): SelectDialect<MysqlKind> {
     order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,
     limit: (limit, offset) =>
       sql`limit ${LONGLONG.unsigned(limit ?? EVERY_ROW)} offset ${LONGLONG.unsigned(offset ?? 0)}`,
+    templates: new ByShape(),
+    ...flattening(compiler),
   };
 }
+
+const dialects = new Map(collations.map((collation) => [collation, collatedDialect(collation)]));
 
 function rowSource(session: MysqlSession, output: RowOutput): RowSource<Raw, MysqlKind> {
   return {
@@ -454,9 +467,10 @@ function unfitCell(
 
 const onRows = rowOperations<MysqlSession, Raw, MysqlKind>({
   failures,
-  readTable,
+  readTables,
   keysSql,
-  selectDialect: ({ server }) => collatedDialect(server.collation),
+  selectDialect: ({ server }) =>
+    dialects.get(server.collation) ?? collatedDialect(server.collation),
   rowSource,
   targetOf: findTarget,
   explain,
@@ -486,21 +500,22 @@ const mysql: Dialect<MysqlSession> = {
   readsAfterChange: true,
 };
 
-/** The connection's own isolation level is read committed. */
-const beginnings: Record<Mode, readonly string[]> = {
-  "read only": ["start transaction read only"],
-  "read committed": ["start transaction"],
-  "snapshot, read only": [
-    "set transaction isolation level repeatable read",
-    "start transaction with consistent snapshot, read only",
-  ],
-  serializable: ["set transaction isolation level serializable", "start transaction"],
+const snapshot = "start transaction with consistent snapshot, read only";
+
+/** A single statement reads one state at any level. */
+const beginnings: Record<Mode, { readonly level?: Isolation; readonly words: string }> = {
+  "read only": { words: "start transaction read only" },
+  "read committed": { level: "read committed", words: "start transaction" },
+  "snapshot, read only": { level: "repeatable read", words: snapshot },
+  serializable: { level: "serializable", words: "start transaction" },
 };
 
 async function begin(session: MysqlSession, mode: Mode, timeLimit: number): Promise<void> {
+  const { level, words } = beginnings[mode];
   session.isUntouched = true;
   await session.limitTime(timeLimit);
-  for (const words of beginnings[mode]) await session.command(words);
+  if (level !== undefined) await session.isolate(level);
+  await session.command(words);
   session.isUntouched = false;
 }
 

@@ -61,6 +61,10 @@ const sqlMode = [
 /** The server closes idle connections. */
 const IDLE_TIMEOUT_S = 60;
 
+export type Isolation = "read committed" | "repeatable read" | "serializable";
+
+const usualIsolation: Isolation = "read committed";
+
 export function settings({ collation }: ServerTraits): string[] {
   const variables = [
     `sql_mode = '${sqlMode.join(",")}'`,
@@ -79,7 +83,7 @@ export function settings({ collation }: ServerTraits): string[] {
   return [
     `set names utf8mb4 collate ${collation}`,
     `set ${variables.map((variable) => `session ${variable}`).join(", ")}`,
-    "set session transaction isolation level read committed",
+    `set session transaction isolation level ${usualIsolation}`,
   ];
 }
 
@@ -99,6 +103,7 @@ export class MysqlSession implements Session {
   readonly server: ServerTraits;
   readonly #connection: Connection;
   #timeLimit: number | undefined;
+  #isolation: Isolation | undefined = usualIsolation;
 
   isUntouched = true;
 
@@ -144,6 +149,14 @@ export class MysqlSession implements Session {
       : `max_execution_time = ${timeLimit}`;
     await this.command(`set session ${setting}`);
     this.#timeLimit = timeLimit;
+  }
+
+  /** The level of the transactions that follow. */
+  async isolate(level: Isolation): Promise<void> {
+    if (this.#isolation === level) return;
+    this.#isolation = undefined;
+    await this.command(`set session transaction isolation level ${level}`);
+    this.#isolation = level;
   }
 
   /**
@@ -213,7 +226,7 @@ const PACKET_MARGIN_BYTES = 1024 * 1024;
 
 export type Bound = string | number | Buffer | TypedParameterValue | null;
 
-const compiler = new MysqlQueryCompiler();
+export const compiler = new MysqlQueryCompiler();
 
 function compile(
   fragment: Fragment,

@@ -1,4 +1,5 @@
 import { sql } from "kysely";
+import { LRUCache } from "lru-cache";
 import { foldCase, isPlainName } from "../../core/query/names.ts";
 import { EngineRefusal } from "../refusal.ts";
 import type { InsertColumn } from "../remote/change.ts";
@@ -17,24 +18,80 @@ export interface MysqlColumn extends RemoteColumn, InsertColumn {
 
 export type MysqlTable = Table<MysqlColumn>;
 
-/** Names are compared exactly, so that only one spelling reaches a table. */
+/**
+ * Tables by their descriptions, which are read for each query. Plans of queries are kept with their
+ * table.
+ */
+const described = new LRUCache<string, MysqlTable>({
+  maxSize: 4 * 1024 * 1024,
+  sizeCalculation: (_table, description) => description.length,
+});
+
 export async function readTable(context: MysqlContext, name: string): Promise<MysqlTable> {
+  const [table] = await readTables(context, [name]);
+  if (table === undefined) throw new Error("A table was not read");
+  return table;
+}
+
+const TABLES_PER_STATEMENT = 16;
+
+/**
+ * Reads tables in the order of their names, which are compared exactly, so that only one spelling
+ * reaches a table.
+ */
+export async function readTables(
+  context: MysqlContext,
+  names: readonly string[],
+): Promise<MysqlTable[]> {
   const { session, schema } = context;
-  const found = await session.rows(sql`
-    select table_schema, table_name, column_name, data_type, column_type, is_nullable, column_key,
-      extra, character_maximum_length, numeric_scale, datetime_precision, column_comment,
-      collation_name, character_set_name
-    from information_schema.columns where table_schema = ${schema} and table_name = ${name}
-    order by ordinal_position`);
-  const rows = found.filter(([inSchema, ofTable]) => inSchema === schema && ofTable === name);
-  if (rows.length === 0) {
-    throw await tableMissing(context, name);
+  const tables: MysqlTable[] = [];
+  for (let at = 0; at < names.length; at += TABLES_PER_STATEMENT) {
+    const some = names.slice(at, at + TABLES_PER_STATEMENT);
+    const parts = some.flatMap((name) => descriptionSql(schema, name, session.server.isMariaDb));
+    const found = await session.rows(sql`${sql.join(parts, sql` union all `)} order by 3`);
+    for (const name of some) {
+      const rows = found.filter(([inSchema, ofTable]) => inSchema === schema && ofTable === name);
+      if (rows.every(([, , position]) => position === null)) {
+        throw await tableMissing(context, name);
+      }
+      const description = JSON.stringify(rows);
+      const table = described.get(description) ?? { name, columns: readColumns(rows) };
+      described.set(description, table);
+      tables.push(table);
+    }
   }
-  const documents = session.server.isMariaDb ? await readDocuments(context, name) : [];
+  return tables;
+}
+
+/** MariaDB's JSON is text with a check constraint (MariaDB, "JSON Data Type"). */
+function descriptionSql(schema: string, name: string, isMariaDb: boolean): Fragment[] {
+  const ofTable = sql`table_name = ${name}`;
+  const columns = sql`
+    select table_schema, table_name, ordinal_position, column_name, data_type, column_type,
+      is_nullable, column_key, extra, character_maximum_length, numeric_scale, datetime_precision,
+      column_comment, collation_name, character_set_name
+    from information_schema.columns where table_schema = ${schema} and ${ofTable}`;
+  if (!isMariaDb) return [columns];
+  const documents = sql`
+    select constraint_schema, table_name, ${sql.join(Array(12).fill(sql`null`))}, check_clause
+    from information_schema.check_constraints where constraint_schema = ${schema} and ${ofTable}
+      and check_clause like 'json_valid(%)'`;
+  return [columns, documents];
+}
+
+function readColumns(rows: readonly RawRow[]): ReadonlyMap<string, MysqlColumn> {
+  const documents = rows.flatMap(([, , position, ...rest]) => {
+    const clause = position === null ? String(rest.at(-1)) : "";
+    return /^json_valid\(`([^`]+)`\)$/.exec(clause)?.[1] ?? [];
+  });
   const columns = rows
-    .filter(([, , , , , , , extra]) => !/\binvisible\b/i.test(String(extra)))
+    .filter(([, , position, , , , , , extra]) => position !== null && !isInvisible(extra))
     .map((row) => readColumn(row, documents));
-  return { name, columns: new Map(columns.map((column) => [column.name, column])) };
+  return new Map(columns.map((column) => [column.name, column]));
+}
+
+function isInvisible(extra: RawRow[number] | undefined): boolean {
+  return /\binvisible\b/i.test(String(extra));
 }
 
 export async function tableMissing(
@@ -66,20 +123,8 @@ export async function readChangedTable(context: MysqlContext, name: string): Pro
   );
 }
 
-/** MariaDB's JSON is text with a check constraint (MariaDB, "JSON Data Type"). */
-async function readDocuments({ session, schema }: MysqlContext, name: string): Promise<string[]> {
-  const found = await session.rows(sql`
-    select check_clause from information_schema.check_constraints
-    where constraint_schema = ${schema} and table_name = ${name}
-      and check_clause like 'json_valid(%)'`);
-  return found.flatMap(([clause]) => {
-    const column = /^json_valid\(`([^`]+)`\)$/.exec(String(clause))?.[1];
-    return column === undefined ? [] : [column];
-  });
-}
-
 function readColumn(row: RawRow, documents: readonly string[]): MysqlColumn {
-  const [, , name, dataType, type, nullable, key, extra, length, scale, precision, ...more] =
+  const [, , , name, dataType, type, nullable, key, extra, length, scale, precision, ...more] =
     row.map((value) => (value === null ? undefined : String(value)));
   const [comment, collation, characterSet] = more;
   const described = {

@@ -66,7 +66,7 @@ import {
   type PostgresSession,
   unreadText,
 } from "./session.ts";
-import { keysSql, knownTable, readTable } from "./tables.ts";
+import { keysSql, knownTable, knownTables, readTable } from "./tables.ts";
 
 async function listTables({ session, database, schema }: PostgresContext): Promise<string[]> {
   const found = await session.rows(sql`
@@ -507,7 +507,7 @@ async function explainUnread(
 
 const onRows = rowOperations<PostgresSession, string, PostgresKind>({
   failures,
-  readTable: knownTable,
+  readTables: knownTables,
   keysSql,
   selectDialect: () => dialect,
   rowSource,

@@ -18,6 +18,29 @@ export function knownTable(
   return context.session.knownTable(context.database, name) ?? keepTable(context, name);
 }
 
+/** In the order of their names. */
+export function knownTables(
+  context: PostgresContext,
+  names: readonly string[],
+): readonly PostgresTable[] | Promise<readonly PostgresTable[]> {
+  const tables: PostgresTable[] = [];
+  for (const name of names) {
+    const known = context.session.knownTable(context.database, name);
+    if (known === undefined) return readTables(context, names);
+    tables.push(known);
+  }
+  return tables;
+}
+
+async function readTables(
+  context: PostgresContext,
+  names: readonly string[],
+): Promise<PostgresTable[]> {
+  const tables: PostgresTable[] = [];
+  for (const name of names) tables.push(await knownTable(context, name));
+  return tables;
+}
+
 async function keepTable(context: PostgresContext, name: string): Promise<PostgresTable> {
   const table = await readTable(context, name);
   context.session.tables.keep(context.database, name, table);

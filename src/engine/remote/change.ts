@@ -68,11 +68,11 @@ type KnownTable<Kind extends ColumnKind> = Table<RemoteColumn & Column<Kind>>;
 /** How a database reads and changes rows. */
 interface RowDialect<Leased extends Answering<Raw>, Raw, Kind extends Encoded<Raw>> {
   readonly failures: Pick<Failures, "refusalOf" | "concernsStatement">;
-  /** A cached description is enough. */
-  readTable(
+  /** Reads tables in the order of their names. Cached descriptions are enough. */
+  readTables(
     context: QueryContext<Leased>,
-    name: string,
-  ): KnownTable<Kind> | Promise<KnownTable<Kind>>;
+    names: readonly string[],
+  ): readonly KnownTable<Kind>[] | Promise<readonly KnownTable<Kind>[]>;
   keysSql(schema: string, table: string): Fragment;
   selectDialect(session: Leased): SelectDialect<Kind>;
   rowSource(session: Leased, output: RowOutput): RowSource<Raw, Kind>;
@@ -110,9 +110,9 @@ export function rowOperations<Leased extends Answering<Raw>, Raw, Kind extends E
     isChange: boolean,
   ) {
     const tables = new Map<string, KnownTable<Kind>>();
-    for (const name of new Set(names)) {
-      const found = dialect.readTable(context, name);
-      const known = found instanceof Promise ? await found : found;
+    const found = dialect.readTables(context, [...new Set(names)]);
+    for (const known of found instanceof Promise ? await found : found) {
+      const { name } = known;
       const { bytewise } = context.counter?.bytewiseIn(context.database, name) ?? {};
       tables.set(name, bytewise === undefined ? known : { ...known, bytewise });
     }

@@ -302,7 +302,7 @@ function findMismatch({ columns }: SqliteTable, { set = {}, values }: RowChange)
 
 const onRows = rowOperations<SqliteSession, SQLOutputValue, SqliteKind>({
   failures,
-  readTable,
+  readTables: (context, names) => names.map((name) => readTable(context, name)),
   keysSql,
   selectDialect: () => dialect,
   rowSource,
