@@ -83,6 +83,30 @@ overEach("a change returns the rows that it has changed", async (t, { ask }) => 
   t.match(await rowsIn(ask), [{ id: 3 }, { id: 4 }, { id: 5 }]);
 });
 
+overEach(
+  "many rows of several shapes are inserted in order, or none of them",
+  async (t, { ask }) => {
+    await ask(createTable("many", { id: "int", n: "int", word: "text" }));
+    const rows = Array.from({ length: 300 }, (_, id) => {
+      if (id > 290 || id % 100 === 70) return { id, n: null, word: null };
+      return { id, n: id % 7, word: `word ${id}` };
+    });
+    const given = rows.map(({ id, n, word }) => {
+      if (n === null) return { id };
+      return id < 150 ? { id, n, word } : { word, id, n };
+    });
+    t.match((await ask(insert("many", given))).body, { affected: 300 });
+    const all = selectAll("many", { order_by: { column: "id" } });
+    t.strictSame((await ask(all)).body.data, rows);
+    const others = rows.map(({ id }) => ({ id: id === 230 ? 7 : 1000 + id }));
+    t.match(await ask(insert("many", others)), {
+      status: 409,
+      body: { code: "constraint_violation" },
+    });
+    t.strictSame((await ask(all)).body.data, rows);
+  },
+);
+
 overEach("changed rows are returned in the order of their key", async (t, { ask }) => {
   await ask(createTable("words", { word: "text", n: "int" }));
   const words = ["b", "é", "a", "Z", "\u{1f600}", "\uffee", "aa"].map((word, n) => ({ word, n }));

@@ -445,6 +445,12 @@ const changes: Readonly<Record<string, readonly object[]>> = {
     ...["other", "ACME", "acme ", null, ["acme"]].map((tenant) => insert({ id: 9, tenant })),
     insert({ id: 9 }),
     insert({ id: 8, tenant: "acme" }, { id: 9, tenant: "other" }),
+    insert(
+      ...Array.from({ length: 200 }, (_, at) => ({
+        id: 100 + at,
+        tenant: at === 150 ? "other" : "acme",
+      })),
+    ),
     update({ tenant: "other" }),
     update({ tenant: null }),
     { Update: { ...tickets, add: { tenant: 1 }, where: null } },
