@@ -17,7 +17,7 @@ import { insert, select } from "../kit/queries.ts";
 import { tables } from "../kit/tables.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { statelessCall } from "../mcp/messages.ts";
-import { send } from "./mcp.ts";
+import { callTool, refusalOf, send } from "./mcp.ts";
 import {
   insertRefusal,
   openStaffed,
@@ -132,7 +132,9 @@ t.test("the rights of an opaque token are those of its user at every moment", as
   t.equal(await insertRefusal(gateway, member), "role_insufficient");
   const bound = await issue(gateway, "bob");
   t.equal(await insertRefusal(gateway, bound), undefined, "a boundary of MCP");
-  t.equal((await send(gateway, statelessCall("tools/list"), bound)).status, 200);
+  const row = { database: "main", table: "t", values: [{ id: 1 }] };
+  const called = await callTool(gateway, "insert", row, bound);
+  t.equal(refusalOf(called), "role_insufficient", "and its tools obey it");
 
   const text = textOf(gateway);
   await putInForce(gateway, text.replace('members = ["robot"]', "members = []"));
@@ -234,6 +236,18 @@ t.test("a token ends with the password and with disabling, and does not revive",
   const body = { new_password: passwordOf("bob") };
   t.equal((await gateway.send("PUT", "/api/users/bob/password", body, root)).status, 200);
   t.equal(await insertRefusal(gateway, second), "token_revoked", "also with the same password");
+});
+
+t.test("a token ends with its user, also if the name is added again", async (t) => {
+  await run(gateway, "user", "add", "sam", "--no-password");
+  const token = await issue(gateway, "sam");
+  const codeOf = async () => (await gateway.get("/api/me", token)).body.code;
+  await eventually("it opens", async () => (await codeOf()) === undefined);
+  await run(gateway, "user", "remove", "sam");
+  await eventually("the user is gone", async () => (await codeOf()) === "user_gone");
+  await run(gateway, "user", "add", "sam", "--no-password");
+  await eventually("it is revoked", async () => (await codeOf()) === "token_revoked");
+  t.notOk((await listOf(gateway, root)).some((one) => one.user === "sam"));
 });
 
 t.test(
