@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from "node:fs";
+import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { grant } from "../access/kit.ts";
@@ -157,7 +157,8 @@ t.test("with a store, the State page shows replicas, leases and all versions", a
   await stateOnce(client, /seconds? ago/);
 });
 
-const DAY_MS = 86_400_000;
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
 const soon = new Date(Date.now() + 2 * DAY_MS).toISOString();
 const later = new Date(Date.now() + 20 * DAY_MS).toISOString();
 const more = `${grant("rita", "payroll", "ReadOnly", `expires = ${soon}`)}
@@ -200,7 +201,7 @@ async function work({ gateway }: ConsoleSetting): Promise<number> {
   const decided = () =>
     readFileSync(file, "utf8")
       .split("\n")
-      .filter((line) => /"operations":\[\{.*"decision":/.test(line));
+      .filter((line) => /"operations":\[\{"operation":"(?!login).*"decision":/.test(line));
   await eventually("the lines are written", async () => decided().at(-1)?.includes(id) ?? false);
   return decided().length;
 }
@@ -240,6 +241,51 @@ t.test("the overview links a denial to its audit lines and to a drafted grant", 
   await tables.getByRole("link", { name: "Draft a grant of ReadWrite on main.people" }).click();
   await page.getByRole("heading", { name: "Grant access to rita" }).waitFor();
   t.strictSame(complaints, [], "the browser logs no errors");
+});
+
+t.test("the overview counts the last hour, day or week, over all workers", async (t) => {
+  const upstream = await new RecordingUpstream().listen(t);
+  const home = temporaryHome(t);
+  const line = (hoursAgo: number, ms: number) => {
+    const time = new Date(Date.now() - hoursAgo * HOUR_MS).toISOString();
+    const operations = [{ operation: "Select", database: "main", tables: ["orders"] }];
+    const who = { user: "staff:mia", operations, operationCount: 1, decision: "allow" };
+    return `${JSON.stringify({ time, ...who, status: 200, ms, msg: "request" })}\n`;
+  };
+  const past = [line(200, 1), line(70, 40_000), line(5, 900), line(0.2, 900), line(0.2, 900)];
+  writeFileSync(path.join(home, "audit.log"), past.join(""), { mode: 0o600 });
+  const config = `[server]\nworkers = 2\n[upstream]\nurl = "${upstream.url}"\n${auditFile}`;
+  const { gateway, url } = await startConsole(t, { home, config });
+  const token = await gateway.login();
+  for (let asked = 0; asked < 6; asked++) {
+    await gateway.query({ Select: { database: "main", from: "orders", columns: ["id"] } }, token);
+  }
+  const page = await openPage(t);
+  await signInBrowser(page, url);
+  for (const [name, count] of [
+    ["hour", 8],
+    ["day", 9],
+    ["week", 10],
+  ] as const) {
+    await page.getByRole("link", { name: `Last ${name}` }).focus();
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: `Queries in the last ${name}` }).waitFor();
+    t.equal(await page.locator(".switch [aria-current]").innerText(), `Last ${name}`);
+    await eventually("all workers have written", async () => {
+      await page.reload();
+      return (await page.locator(".figures dd").first().innerText()) === String(count);
+    });
+    const busiest = page.getByRole("table", { name: "Busiest users" });
+    const shown = (await busiest.innerText()).replaceAll(/\s+/g, " ");
+    t.match(shown, `staff:mia ${count - 6} 0`, name);
+    const p95 = page.locator(".figures .sheet").filter({ hasText: "p95" }).locator("dd");
+    t.match(await p95.innerText(), name === "week" ? /^(?:39|40|41) s$/ : /^\d+ ms$/);
+    await lookAt(t, page, `overview-${name}`);
+  }
+  await page.getByRole("table", { name: "Busiest users" }).getByText("staff:mia").click();
+  await page.getByRole("heading", { name: "Audit" }).waitFor();
+  t.equal(await page.getByLabel("Period").inputValue(), "7d");
+  t.equal(await page.getByText("Select main.orders").count(), 4);
 });
 
 t.test("the overview shows each user only what they may see", async (t) => {

@@ -116,7 +116,8 @@ export async function summarizeAudit(question: SummaryQuestion): Promise<AuditSu
   function count(line: ReadLine, weight: number): void {
     const { user = "", decision, operations, ms } = line;
     const period = periods[findPeriod(line)];
-    const isQuery = decision !== undefined && operations.length > 0;
+    const isLogin = operations[0]?.operation === "login";
+    const isQuery = decision !== undefined && operations.length > 0 && !isLogin;
     if (period === undefined || !isQuery || !isVisible(line)) return;
     period.queries += weight;
     const isDenied = hasOutcome(line, "denied");
