@@ -206,30 +206,6 @@ t.test("URLs in a registration are neither fetched nor kept nor shown", async (t
   t.strictSame(fetched, []);
 });
 
-t.test("invalid client metadata is refused", async (t) => {
-  const setting = await openOAuthSetup(t);
-  const uris = ["https://a;frame-ancestors/cb", "https://a,b/cb", "https://a'b/cb", "https://*/cb"];
-  const bodies: unknown[] = [
-    null,
-    [],
-    1,
-    "x",
-    {},
-    { redirect_uris: null },
-    { redirect_uris: {} },
-    ...uris.map((uri) => ({ redirect_uris: [uri] })),
-  ];
-  for (const body of bodies) {
-    const answer = await fetch(`${setting.url}/oauth/register`, {
-      method: "POST",
-      headers: { "content-type": "application/json" },
-      body: JSON.stringify(body),
-    });
-    t.equal(answer.status, 400, JSON.stringify(body));
-    t.match(await answer.json(), { error: /^invalid_/ });
-  }
-});
-
 const CLIENT = "https://app.example.com/client.json";
 const document = { client_id: CLIENT, redirect_uris: [REDIRECT] };
 

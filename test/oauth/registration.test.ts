@@ -80,6 +80,10 @@ t.test("redirects may use https, the loopback address or an app's scheme", async
     com.example.app:/"><script>
   `),
     "https:/\\evil.example",
+    "https://a;frame-ancestors/cb",
+    "https://a,b/cb",
+    "https://a'b/cb",
+    "https://*/cb",
     "com.example.app:/c b",
   ]) {
     const { status, body } = await register(setting, { redirect_uris: [uri] });
@@ -154,9 +158,15 @@ t.test("the refusal of a scheme names the scheme and the key that allows it", as
   }
 });
 
-t.test("ambiguous client metadata is refused", async (t) => {
+t.test("ambiguous or malformed client metadata is refused", async (t) => {
   const { url } = await openOAuthSetup(t);
   const uris = JSON.stringify([REDIRECT]);
+  for (const body of ["null", "[]", '"x"', "{}", '{"redirect_uris":{}}']) {
+    const headers = { "content-type": "application/json" };
+    const answer = await fetch(`${url}/oauth/register`, { method: "POST", headers, body });
+    t.match(await answer.json(), { error: /^invalid_/ }, body);
+    t.equal(answer.status, 400, body);
+  }
   for (const body of [
     `{"redirect_uris":${uris},"redirect_uris":["https://other.example/cb"]}`,
     `{"redirect_uris":${uris},"client_name":"a","client\\u005fname":"b"}`,
