@@ -26,6 +26,7 @@ import {
   refusedPreview,
   visibleJson,
 } from "../features/approvals/preview.ts";
+import { queryInWords } from "../features/approvals/query-words.ts";
 import { openAsGuest } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
@@ -177,7 +178,8 @@ async function show(id: string, options: CommonOptions): Promise<void> {
   }
   print(describe(approval).join("\n"));
   if (query === undefined) return print("The query has been deleted.");
-  print(["", "Query:", visibleJson(query)].join("\n"));
+  const words = queryInWords(query).map((text) => `  ${approval.username} will ${text}`);
+  print(["", "Query:", visibleJson(query), "", "In words:", ...words].join("\n"));
   if (preview !== undefined) print(["", ...describeRows(preview)].join("\n"));
 }
 

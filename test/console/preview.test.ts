@@ -133,6 +133,38 @@ t.test("a message after a change warns as lint does", async (t) => {
   t.match(textOf(text), "`approvers` has no effect without `require_approval`.");
 });
 
+t.test("forms for revoking, users and groups say their effect in words", async (t) => {
+  const root = await signedIn(t, url, "root");
+  const shownOn = async (route: string) => {
+    const [, shown = ""] =
+      /id="preview"[^>]*>([\s\S]*?)<\/section>/.exec((await root.get(route)).text) ?? [];
+    return textOf(shown).trim();
+  };
+  t.equal(
+    await shownOn("/access/end?user=gina&database=shop&table=orders"),
+    "Preview Now: gina can read shop.orders. Then: The entry for shop (group team) applies there: ReadWrite.",
+  );
+  t.equal(
+    await shownOn("/access/end?user=dead&database=shop&table="),
+    "Preview Now: dead can read every table of shop. Then: dead has no access there.",
+  );
+  t.equal(await shownOn("/access/end?user=dead&database=other"), "");
+  t.equal(
+    await shownOn("/access/members?user=group:team"),
+    "Preview Members of the group team can read and change every table of shop.",
+  );
+  const fields = { user: "nina", database: "shop", role: "DbAdmin" };
+  t.equal(
+    (await preview(root, "/access/new", fields)).shown,
+    "Preview nina will be able to read, change, create and drop every table of shop, and grant roles up to ReadWrite.",
+  );
+  t.match((await preview(root, "/access/new", { ...fields, database: "" })).shown, "Fill in");
+  t.equal((await root.get("/access/user?user=nina")).status, 404, "nothing was saved");
+  const added = await root.submit("/access/new", { ...fields, new_password: "a long password 7" });
+  const { text } = await root.get(String(added.headers.location));
+  t.match(textOf(text), "Added nina. nina can read, change, create and drop every table of shop");
+});
+
 t.test("a preview is beside the form on a wide screen, and used by keyboard", async (t) => {
   const page = await openPage(t);
   await signInBrowser(page, url, "root");

@@ -7,6 +7,7 @@ import {
 import { type DecidingEntry, entriesAt, isSamePlace } from "../../core/access/entries.ts";
 import { notesOnEntry } from "../../core/access/entry-notes.ts";
 import {
+  type EntryPlace,
   entryInWords,
   readCondition,
   viewEntry,
@@ -34,9 +35,11 @@ import {
   type EntryRole,
   EVERY_DATABASE,
   isAnyUsername,
+  isDatabaseOrEvery,
   isExternalGroup,
   isExternalUsername,
   isLocalGroupName,
+  isRole,
   joinNames,
   roles,
 } from "../../core/access/roles.ts";
@@ -488,6 +491,12 @@ const act: ConsoleForm = {
   },
 };
 
+const howToPreview = html`<p class="quiet">Fill in the form and choose <strong>Preview</strong> to read here what the entry will allow.</p>`;
+
+function previewButton(path: string): Html {
+  return html`<button name="look" value="preview" formnovalidate formaction="${path}#preview">Preview</button>`;
+}
+
 function newUserOf({ gateway, form }: ConsoleRequest["var"]) {
   const at = (name: string) => (form.get(name) ?? "").trim();
   const password = form.get("new_password") ?? "";
@@ -518,8 +527,15 @@ function newUserOf({ gateway, form }: ConsoleRequest["var"]) {
 const addUser: ConsoleForm = {
   start: () => new Map([["role", "ReadOnly"]]),
   require: requireManagingVisitor,
-  send: (c, state) =>
-    sendForm(c, state, {
+  send(c, state) {
+    const [user = "", database, role] = ["user", "database", "role"].map((name) =>
+      state.fields.get(name)?.trim(),
+    );
+    const isComplete = user !== "" && isDatabaseOrEvery(database) && isRole(role);
+    const preview = isComplete
+      ? html`<p><strong>${entryInWords({ holder: userHolder(user), database, role }, true)}</strong></p>`
+      : howToPreview;
+    return sendForm(c, state, {
       title: "Add a user",
       action: "/access/new",
       form: html`<div class="group">
@@ -533,9 +549,12 @@ ${
     ? newPassword(state, "Initial password")
     : html`<p>The user has no password: issue tokens with <code>gatehouse token issue</code>. To grant access to a user of an identity provider, search the list of users for the full name.</p>`
 }`,
-      button: html`<button class="primary">Add user</button>`,
-    }),
-  async submit(c) {
+      button: html`<button class="primary">Add user</button> ${previewButton("/access/new")}`,
+      preview,
+    });
+  },
+  async submit(c, fields) {
+    if (fields.get("look") === "preview") return addUser.send(c, { fields });
     const user = newUserOf(c.var);
     const { snapshot, actor } = visitorOf(c);
     const { configuration } = c.var.gateway;
@@ -621,8 +640,6 @@ ${warningList(warningsOf(after, stored ?? grant, problem))}
 <p class="quiet">${now && html`Now: ${now} `}Nothing is saved yet.</p>`;
 }
 
-const howToPreview = html`<p class="quiet">Fill in the form and choose <strong>Preview</strong> to read here what the entry will allow.</p>`;
-
 /** @param isAsked false if an entry that cannot be saved yet only has no preview */
 async function sendEntry(
   c: ConsoleRequest,
@@ -685,7 +702,7 @@ ${field(state, { name: "row_filter", type: "area", label: "Row filter", hint: "O
     heading: html`Grant access to <bdi>${holderName(holder)}</bdi>`,
     sentence:
       "This entry replaces the one for the same database or table. It takes effect immediately, also for issued tokens.",
-    button: html`<button class="primary">Save entry</button> <button name="look" value="preview" formnovalidate formaction="/access/entry#preview">Preview</button>${names.databases.length > 0 && look}`,
+    button: html`<button class="primary">Save entry</button> ${previewButton("/access/entry")}${names.databases.length > 0 && look}`,
     preview,
   });
 }
@@ -773,16 +790,17 @@ function remainingAccess(
   holder: Holder,
   database: string,
   table: string | undefined,
+  when = " now",
 ): string {
   const name = holderName(holder);
   const caller = callerFor(holder);
   const found = decidingEntry(snapshot, caller, database, table, Date.now());
   if (found === undefined) {
     if (mayHaveTokenGroups(snapshot, holderText(holder))) return "";
-    return `${name} has no access there now.`;
+    return `${name} has no access there${when}.`;
   }
   if (!maySee(found.grant.database)) return "";
-  return `The entry for ${found.name} applies there now: ${found.isExpired ? "expired" : found.grant.role}.`;
+  return `The entry for ${found.name} applies there${when}: ${found.isExpired ? "expired" : found.grant.role}.`;
 }
 
 function placeIn(c: ConsoleRequest): Map<string, string> {
@@ -839,14 +857,34 @@ const entry: ConsoleForm = {
   },
 };
 
+/** The access now and without the entry. Undefined if the visitor may not revoke it. */
+async function previewRevoke(c: ConsoleRequest, place: EntryPlace): Promise<Html | undefined> {
+  const visitor = visitorOf(c);
+  const { snapshot, actor } = visitor;
+  const { holder, database, table } = place;
+  let changes: readonly Change[];
+  try {
+    changes = actions.revoke.plan(snapshot, actor, place, c.var.gateway.configuration);
+  } catch (error) {
+    if (error instanceof Refusal) return undefined;
+    throw error;
+  }
+  const after = { ...visitor, snapshot: await plannedSnapshot(snapshot, changes) };
+  const now = entriesAt(ownGrants(snapshot, holder), database, table);
+  const then = remainingAccess(after, holder, database, table, "");
+  return html`<p>Now: ${now.map((one) => entryInWords(one)).join(" ")}</p>
+${then && html`<p><strong>Then: ${then}</strong></p>`}`;
+}
+
 const revoke: ConsoleForm = {
   start: placeIn,
   require: (c, fields) => requireManageable(visitorOf(c), holderIn(fields)),
-  send(c, state) {
+  async send(c, state) {
     const at = (name: string) => state.fields.get(name) ?? "";
     const holder = holderIn(state.fields);
     const [database, table] = [at("database"), at("table")];
     const place = placeName(database, table || undefined);
+    const preview = await previewRevoke(c, { holder, database, table: table || undefined });
     return sendForm(c, state, {
       holder,
       title: `Revoke access to ${place}`,
@@ -856,6 +894,7 @@ const revoke: ConsoleForm = {
       sentence:
         "Takes effect immediately, also for issued tokens. If there is a broader entry, it applies instead.",
       form: html`${hidden("database", database)}${hidden("table", table)}`,
+      ...(preview && { preview }),
       button: html`<button class="danger">Revoke</button>`,
     });
   },
@@ -886,6 +925,7 @@ const members: ConsoleForm = {
   },
   send(c, state) {
     const holder = state.fields.get("user") ? holderIn(state.fields) : undefined;
+    const entries = holder ? visibleEntries(visitorOf(c), holder) : [];
     const title = holder ? `Change members of ${holderName(holder)}` : "Add a group";
     const name = { name: "name", label: "Name", hint: "1 to 63 letters, digits or _ -" };
     return sendForm(c, state, {
@@ -895,6 +935,9 @@ const members: ConsoleForm = {
       form: html`${!holder && field(state, { ...name, more: required })}
 ${field(state, { name: "members", type: "area", label: "Members", hint: "One username per line" })}`,
       button: html`<button class="primary">Save group</button>`,
+      ...(entries.length > 0 && {
+        preview: html`<ul>${entries.map((one) => html`<li>${entryInWords(one)}</li>`)}</ul>`,
+      }),
     });
   },
   async submit(c, fields) {

@@ -131,7 +131,7 @@ export function testSection(c: ConsoleRequest, holder: Holder): Html {
   const state = { fields: new Map(names.map((name) => [name, c.req.query(name) ?? ""])) };
   const groups = state.fields.get("groups");
   const { operations } = c.var.gateway.configuration.query;
-  return html`<h2 id="test">Test as <bdi>${holderName(holder)}</bdi></h2>
+  return html`<h2 id="test">Test as this ${userOf(holder) === undefined ? "group" : "user"}</h2>
 <form method="get" action="/access/user#test" class="tools">${hidden("user", holderText(holder))}${userOf(holder) !== undefined && groups ? hidden("groups", groups) : ""}
 ${field(state, { name: "operation", label: "Operation", values: [...operationNames, ...Object.keys(operations)] })}
 ${field(state, { name: "place", label: "Database or table", more: html`${required} maxlength="127" placeholder="main.tickets"` })}
