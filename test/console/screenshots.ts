@@ -212,7 +212,8 @@ t.test("pictures of the console", async (t) => {
   };
   await take("console-overview", "/overview", { viewport: { width: 1200, height: 1000 } });
   await take("console-access", "/access");
-  await take("console-grant", "/access/entry?user=rita&database=support&table=customer_*");
+  const form = "/access/entry?user=rita&database=support&table=customer_*";
+  await take("console-grant", form, { viewport: { width: 1200, height: 660 } });
   await take("console-approval", approval, { storageState: await signedInState("dave") });
   await take("console-audit", "/audit?table=tickets");
   await take("console-state", "/state");
