@@ -11,6 +11,7 @@ import { isAnyUsername, isEmail, isExternalUsername, isUsername } from "../core/
 import {
   blankUser,
   emptySnapshot,
+  endOfEarlierTokens,
   type Snapshot,
   usersWithoutRecord,
 } from "../core/access/snapshot.ts";
@@ -21,7 +22,6 @@ import {
   actions,
   unlockedUser,
 } from "../core/administration/actions.ts";
-import { epochSeconds } from "../core/base/clock.ts";
 import { invocation } from "../core/base/product.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import { renderValue } from "../core/base/toml.ts";
@@ -102,8 +102,7 @@ async function addUser(username: string, options: UserOptions): Promise<void> {
   const passwordHash = password
     ? await readNewHash(`Password for ${username}:`, options, loaded.configuration)
     : undefined;
-  // Without a password, only the time tells tokens from those of an earlier user with this name.
-  const tokensValidAfter = password ? 0 : epochSeconds();
+  const tokensValidAfter = password ? 0 : endOfEarlierTokens();
   const plain = { ...blankUser(username), email, passwordHash, tokensValidAfter };
   const user = updatedUser(plain, { attributes });
   const grant = isAdmin ? administratorGrant : undefined;

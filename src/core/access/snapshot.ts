@@ -1,3 +1,4 @@
+import { epochSeconds } from "../base/clock.ts";
 import { type Steps, visitEach } from "../base/cooperative-scheduling.ts";
 import { Refusal } from "../base/refusal.ts";
 import type { PermissionClass } from "../query/permissions.ts";
@@ -46,6 +47,14 @@ export function blankUser(username: string): User {
     disabled: false,
     tokensValidAfter: 0,
   };
+}
+
+/**
+ * `tokensValidAfter` of a new user without a password: only the time tells their tokens from those of
+ * an earlier user with the name. Those of this second ended when that user was removed.
+ */
+export function endOfEarlierTokens(): number {
+  return epochSeconds() - 1;
 }
 
 /** True for a user with a record, a local group, and any name of an issuer. */

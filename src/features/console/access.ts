@@ -44,7 +44,13 @@ import {
   roles,
 } from "../../core/access/roles.ts";
 import { addedTexts } from "../../core/access/row-filter.ts";
-import { firstNames, namesOfPerson, ownGrants, type Snapshot } from "../../core/access/snapshot.ts";
+import {
+  endOfEarlierTokens,
+  firstNames,
+  namesOfPerson,
+  ownGrants,
+  type Snapshot,
+} from "../../core/access/snapshot.ts";
 import {
   type AccountAction,
   accountActions,
@@ -52,7 +58,6 @@ import {
   bodies,
   unlockedUser,
 } from "../../core/administration/actions.ts";
-import { epochSeconds } from "../../core/base/clock.ts";
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
@@ -559,10 +564,9 @@ ${
     const { snapshot, actor } = visitorOf(c);
     const { configuration } = c.var.gateway;
     actions.addUser.plan(snapshot, actor, user, configuration);
-    // Without a password, only the time tells tokens from those of an earlier user with this name.
     const credential = configuration.auth.passwords
       ? { passwordHash: await readNewHash(c) }
-      : { tokensValidAfter: epochSeconds() };
+      : { tokensValidAfter: endOfEarlierTokens() };
     const holder = userHolder(user.username);
     await makeChange(c, holder, actions.addUser, { ...user, ...credential });
     const { username, grant } = user;
