@@ -119,12 +119,14 @@ const requestLine = z
     affected: z
       .number()
       .optional()
-      .describe("Rows inserted, updated and deleted; not for foreign upstreams."),
+      .describe(
+        "Rows inserted, updated and deleted, of a Batch together; not for foreign upstreams, failed queries and Previews.",
+      ),
     rows: z
       .number()
       .optional()
       .describe(
-        "Rows returned; not for foreign upstreams. Over `/mcp`, the rows in the tool's result, for any upstream. For a stream that was cut, the rows read until then.",
+        "Rows returned, of a Batch together; not for foreign upstreams and failed queries. Over `/mcp`, the rows in the tool's result, which may be shortened, for any upstream. For a stream that was cut, the rows read until then.",
       ),
     format: z.enum(["csv", "ndjson"]).optional().describe("The form of streamed rows."),
     author: author.optional(),
