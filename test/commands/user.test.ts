@@ -96,7 +96,7 @@ t.test("user add --no-password adds machines and external users", async (t) => {
   for (const name of ["backup", "github:carol"]) {
     const added = gatehouse.snapshot.users.get(name);
     t.equal(added?.passwordHash, undefined);
-    t.ok((added?.tokensValidAfter ?? 0) >= start, "a token of an earlier one is refused");
+    t.ok((added?.tokensValidAfter ?? 0) >= start - 1, "earlier tokens of the name are refused");
   }
 });
 
