@@ -574,7 +574,7 @@ const wrong = [
   '{"Select": {"database": "main", "from": "users", "columns": ["*"], "where": {"column": "a", "cmp": "~", "value": 1}}}',
   `{"Insert": {${place}, "values": {"id": 1}}}`,
   `{"Update": {${place}, "set": {"id": 1}}}`,
-  `{"Update": {${place}, "add": {"id": "1"}, "where": null}}`,
+  `{"Update": {${place}, "add": {"id": true}, "where": null}}`,
   '{"Truncate": {"table": "users"}}',
   "{}",
 ];

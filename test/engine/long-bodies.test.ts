@@ -69,7 +69,7 @@ const shapes: readonly Shape[] = [
   inserting("a cell of lists", cell(`[${repeated(() => "[]")}]`)),
   batch("a Batch of nested Selects", () => `{"Select":${selectFields(within(200))}}`),
   batch("a Batch of long filters", () => {
-    return `{"Update":{${table},"set":{"n":0.5},"where":${filter(200)}}}`;
+    return `{"Update":{${table},"set":{"document":0.5},"where":${filter(200)}}}`;
   }),
   inserting("a cell of fractions", cell(`[${repeated(() => "1.50")}]`)),
   { name: "a list of fractions", operation: "Select", fields: selectFields(listed("1.5")) },

@@ -129,7 +129,14 @@ export class PostgresServer extends SqlServer {
   signal(signal: NodeJS.Signals): number[] {
     const main = this.mainProcess();
     const all = [main, ...childrenOf(main)];
-    for (const pid of all) process.kill(pid, signal);
+    for (const pid of all) {
+      try {
+        process.kill(pid, signal);
+      } catch (error) {
+        // A process of a connection may have ended by itself.
+        if (isAlive(pid)) throw error;
+      }
+    }
     return all;
   }
 
