@@ -4,8 +4,10 @@ import t from "tap";
 import {
   dateInWords,
   inZone,
+  knownZone,
   localTime,
   readLocalTime,
+  zoneInUse,
 } from "../../src/features/console/moment.ts";
 import { findEdges, roundMarks, spans } from "../../src/features/console/overview.ts";
 import {
@@ -34,6 +36,23 @@ t.test("local times have their offset and lead back to their moment", async (t) 
       t.ok(Number.isNaN(readLocalTime("2026-13-45T99:99")));
     });
   }
+});
+
+t.test("an offset is not a time zone, so that a browser cannot fill the memory", async (t) => {
+  const now = Date.UTC(2026, 6, 1);
+  const { heapUsed } = process.memoryUsage();
+  for (let minutes = 0; minutes < 24 * 60; minutes += 1) {
+    const time = new Date(minutes * 60_000).toISOString().slice(11, 16);
+    for (const zone of [`+${time}`, `-${time}`]) {
+      if (inZone(zone, zoneInUse) === zone) t.fail(`${zone} is a zone`);
+      inZone(zone, () => localTime(now));
+    }
+  }
+  t.equal(knownZone("+01:23"), undefined);
+  t.equal(knownZone("-0200"), undefined);
+  t.equal(knownZone("Etc/GMT+5"), "Etc/GMT+5");
+  t.equal(knownZone("europe/berlin"), "Europe/Berlin");
+  t.ok(process.memoryUsage().heapUsed - heapUsed < 50e6, "no formatter is kept for them");
 });
 
 t.test(

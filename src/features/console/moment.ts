@@ -6,8 +6,9 @@ const serverZone = Intl.DateTimeFormat().resolvedOptions().timeZone;
 /** For suggestions. More names are known. */
 export const zones: readonly string[] = ["UTC", ...Intl.supportedValuesOf("timeZone")];
 
-/** The zone as it is usually spelled. */
+/** The zone as it is usually spelled. Undefined for an offset, of which there are thousands. */
 export function knownZone(name = ""): string | undefined {
+  if (/^[+-]/.test(name)) return undefined;
   try {
     return Intl.DateTimeFormat("en", { timeZone: name }).resolvedOptions().timeZone;
   } catch {
