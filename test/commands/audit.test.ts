@@ -458,7 +458,8 @@ t.test("audit --csv is quoted, and no cell begins a formula", async (t) => {
     ...{ client: "=cmd|' /C calc'!A0", reason: 'say "hi", all\r\nnow' },
     ...{ approval: "+1", address: "-1", requestId: "@SUM(1)", format: "csv", rows: 3 },
   };
-  const two = line({ user: "\t=1+1" });
+  const parts = { client: "app;=cmd|' /C calc'!A0", reason: 'a; "=1|\t-2', approval: "a;b-c|d=e" };
+  const two = line({ user: "\t=1+1", more: parts });
   const home = auditHome(t, { "audit.log": line({ user: "rita", more: hostile }) + two });
   const { stdout } = await runWarm(home, ["audit", "--csv"]);
   const [head = "", first = "", second = "", ...rest] = stdout.split("\r\n");
@@ -477,5 +478,8 @@ t.test("audit --csv is quoted, and no cell begins a formula", async (t) => {
     ["rita", "main.t", "3", "csv", 'say "hi", all  now', "'=cmd|' /C calc'!A0", "'+1", "'@SUM(1)"],
   );
   t.match(second, `"' =1+1"`);
+  for (const cell of ["app;'=cmd|' /C calc'!A0", `a;' ""=1|' -2`, "a;b-c|d=e"]) {
+    t.match(second, `"${cell}"`, "other separators also begin a cell");
+  }
   for (const text of [head, first, second]) t.notMatch(text, /(?:^|,)"\s*[=+\-@]/);
 });

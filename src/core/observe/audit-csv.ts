@@ -34,11 +34,15 @@ function unique(names: readonly string[]): string {
   return [...new Set(names)].join(", ");
 }
 
-/** A spreadsheet would run a cell that begins like a formula. */
+/**
+ * A spreadsheet would run a cell that begins like a formula. One that separates cells by `;`, as
+ * those of many countries do, or by `|` also begins a cell after it.
+ */
 function csvCell(value: unknown): string {
-  const text = String(value ?? "").replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, " ");
-  const isFormula = /^\s*[=+\-@\uff1d\uff0b\uff0d\uff20]/.test(text);
-  return `"${isFormula ? "'" : ""}${text.replaceAll('"', '""')}"`;
+  const text = String(value ?? "")
+    .replace(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu, " ")
+    .replace(/(?<=^|[;|])(?=[\s"]*[=+\-@\uff1d\uff0b\uff0d\uff20])/g, "'");
+  return `"${text.replaceAll('"', '""')}"`;
 }
 
 /** A line with a note in its first cell. */
