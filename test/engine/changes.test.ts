@@ -1,4 +1,10 @@
+import { readFileSync } from "node:fs";
+import { setTimeout } from "node:timers/promises";
+import { createConnection } from "mysql2/promise";
+import t from "tap";
+import { childrenOf } from "../kit/process-info.ts";
 import { type Answer, createTable, equal, insert, refusal, remove, selectAll } from "./kit.ts";
+import { freshMysql } from "./mysql/kit.ts";
 import { overEach, overSqlite, type Scene } from "./over-each.ts";
 
 type Ask = Scene["ask"];
@@ -348,4 +354,39 @@ overSqlite("a Preview shows a hundred rows and counts all", async (t, { ask }) =
   t.equal(await preview(remove("many")), "250,100,0,1,");
   const upsert = { ...many, values, on_conflict: ["id"], update: ["n"] };
   t.equal(await preview({ Upsert: upsert }), "250,100,100,250,250");
+});
+
+overSqlite("rows in thousands of orders of columns take little memory", async (t, { ask }) => {
+  const names = ["a", "b", "c", "d", "e", "f", "g"];
+  const types = Object.fromEntries(names.map((name) => [name, "int"]));
+  await ask(createTable("many", { id: "int", ...types }));
+  const rows = Array.from({ length: 4000 }, (_, id) => {
+    const cells: [string, number][] = [["id", id]];
+    for (const [at, name] of names.entries()) cells.splice((id >> at) % (at + 2), 0, [name, at]);
+    return Object.fromEntries(cells);
+  });
+  t.match(await ask(insert("many", rows)), { body: { affected: 4000 } });
+  const peaks = childrenOf(process.pid)
+    .map((pid) => readFileSync(`/proc/${pid}/status`, "utf8"))
+    .filter((status) => /^Name:\s+(node|MainThread)/m.test(status))
+    .map((status) => Number(/^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1]) / 1024);
+  t.ok(peaks.length > 0 && Math.max(...peaks) < 240, `${peaks} MiB`);
+});
+
+t.test("a read waits for no lock on a connection that has made a change (MySQL)", async (t) => {
+  const { ask, url } = await freshMysql(t);
+  await ask(createTable("stock", { id: "int", count: "int" }));
+  await ask(insert("stock", [{ id: 1, count: 1 }]));
+  const returning = ["count"];
+  t.match(await ask(updateStock({ set: { count: 2 }, where: null, returning })), { status: 200 });
+
+  const other = await createConnection(url);
+  t.teardown(() => other.end());
+  await other.query("start transaction");
+  await other.query("update main.stock set count = 3");
+  const read = ask(selectAll("stock"));
+  const first = await Promise.race([read, setTimeout(10_000, "it waits for the other change")]);
+  await other.query("rollback");
+  t.match(first, { status: 200, body: { data: [{ id: 1, count: 2 }] } });
+  await read;
 });

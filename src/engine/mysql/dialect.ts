@@ -514,7 +514,10 @@ async function begin(session: MysqlSession, mode: Mode, timeLimit: number): Prom
   const { level, words } = beginnings[mode];
   session.isUntouched = true;
   await session.limitTime(timeLimit);
-  if (level !== undefined) await session.isolate(level);
+  // For this transaction only: in a session that stays serializable, plain reads would take locks.
+  if (level === "serializable")
+    await session.command("set transaction isolation level serializable");
+  else if (level !== undefined) await session.isolate(level);
   await session.command(words);
   session.isUntouched = false;
 }

@@ -184,8 +184,10 @@ async function insert(
     if (shape !== last) insertEach();
     last = shape;
     waiting.push(cells);
-    if (shape.many === undefined) insertEach();
+    if (shape.rowsAtOnce === 1) insertEach();
     else if (waiting.length === shape.rowsAtOnce) {
+      // Rows in many orders of columns must not prepare a long statement for each order.
+      shape.many ??= shape.prepareRows(shape.rowsAtOnce);
       run(shape.many, waiting.flat(), shape);
       waiting = [];
     }
@@ -224,8 +226,10 @@ interface BoundStatement extends Prepared {
 interface InsertedShape {
   readonly columns: readonly Column<SqliteKind>[];
   readonly one: BoundStatement;
-  readonly many: BoundStatement | undefined;
+  /** Prepared when there are as many rows. */
+  many: BoundStatement | undefined;
   readonly rowsAtOnce: number;
+  readonly prepareRows: (count: number) => BoundStatement;
   /** The values that follow those of the rows. */
   readonly rest: readonly SQLInputValue[];
 }
@@ -255,10 +259,10 @@ function prepareShape(
     return prepare(session.connection, fragment);
   };
   const one = prepareRows(1);
-  const most = Math.floor(VALUES_PER_STATEMENT / Math.max(columns.length, 1));
-  const rowsAtOnce = Math.min(ROWS_PER_STATEMENT, most);
-  const many = isMany && columns.length > 0 && rowsAtOnce > 1 ? prepareRows(rowsAtOnce) : undefined;
-  return { columns, one, many, rowsAtOnce, rest: one.values.slice(columns.length) };
+  const most = isMany && columns.length > 0 ? Math.floor(VALUES_PER_STATEMENT / columns.length) : 1;
+  const rowsAtOnce = Math.max(1, Math.min(ROWS_PER_STATEMENT, most));
+  const rest = one.values.slice(columns.length);
+  return { columns, one, many: undefined, rowsAtOnce, prepareRows, rest };
 }
 
 interface ForeignKey {
