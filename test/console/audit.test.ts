@@ -2,6 +2,7 @@ import { appendFileSync, readFileSync, utimesSync, writeFileSync } from "node:fs
 import path from "node:path";
 import { gzipSync } from "node:zlib";
 import t from "tap";
+import { askAudit } from "../../src/features/console/audit.ts";
 import { tokenOf } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
 import type { TestGateway } from "../kit/gateway.ts";
@@ -185,6 +186,24 @@ t.test("an export is cut after 50,000 lines and says so, and runs no formula", a
   const page = await root.get("/audit?request=%2B2&since=");
   t.equal(page.text.split("<code>+2</code>").length - 1, 50);
   t.equal((await root.get("/audit.csv?request=unknown&since=")).text.split("\r\n").length, 2);
+});
+
+t.test("a search that took too long or lost its client is not retried", async (t) => {
+  const file = path.join(gateway.home, "audit.log");
+  const filter = { since: 0, until: Number.POSITIVE_INFINITY };
+  const all = { visible: undefined, from: undefined, limit: 1, timeoutMs: 1000 };
+  const question = { file, filter, ...all };
+  const asked = (signal?: AbortSignal) => ({
+    req: { raw: new Request("http://console/audit", signal && { signal }) },
+  });
+  for (let time = 0; time < 3; time += 1) {
+    const late = askAudit(asked(), "search", question, 1).catch((error) => error);
+    t.match(await late, { code: "busy", message: /took too long: choose a shorter period/ });
+    t.equal((await late).retryAfter, undefined);
+    const gone = askAudit(asked(AbortSignal.abort()), "search", question, 60_000);
+    await t.rejects(gone, { code: "busy" });
+  }
+  t.equal((await askAudit(asked(), "search", question, 60_000)).lines.length, 1);
 });
 
 t.test("a DbAdmin sees only lines of managed databases, other users none", async (t) => {

@@ -460,27 +460,30 @@ interface Answers {
 
 /** Reads the audit files in a thread. @throws Refusal `busy`, or the file system's error */
 export async function askAudit<Name extends keyof Answers>(
-  c: ConsoleRequest,
+  { req }: { readonly req: { readonly raw: Request } },
   program: Name,
   question: AuditQuestion | SummaryQuestion,
   timeoutMs: number,
   most = MOST_SEARCHES,
 ): Promise<Answers[Name]> {
-  const busy = new Refusal("busy", { retryAfter: 2 });
-  if (searches >= most) throw busy;
+  const signal = AbortSignal.any([req.raw.signal, AbortSignal.timeout(timeoutMs)]);
+  // Not to be retried: the same search would take as long again.
+  const message = "The search of the audit took too long: choose a shorter period";
+  const stopped = new Refusal("busy", { message });
+  if (signal.aborted) throw stopped;
+  if (searches >= most) throw new Refusal("busy", { retryAfter: 2 });
   searches += 1;
   const worker = new Worker(siblingModule(import.meta.url, "audit-program"), {
     workerData: { program, question },
     resourceLimits: { maxOldGenerationSizeMb: MOST_MEMORY_MB },
   });
-  const signal = AbortSignal.any([c.req.raw.signal, AbortSignal.timeout(timeoutMs)]);
   signal.addEventListener("abort", () => void worker.terminate());
   try {
     return await new Promise<Answers[Name]>((resolve, reject) => {
       worker
         .once("message", resolve)
         .once("error", reject)
-        .once("exit", () => reject(busy));
+        .once("exit", () => reject(stopped));
     });
   } finally {
     searches -= 1;
