@@ -21,6 +21,18 @@ const more = [
   groupGrant("team", "shop", "ReadWrite", 'require_approval = ["DELETE"]\napprovers = ["oona"]'),
   groupGrant("staff:eng", "shop", "ReadOnly", 'columns = ["id"]'),
   user("staff:ann", ""),
+  user("eva", ""),
+  grant("eva", "shop", "ReadOnly", 'tables = ["items"]'),
+  grant(
+    "eva",
+    "*",
+    "ReadWrite",
+    'tables = ["orders", "Wages"]\nwritable_columns = ["total"]\nrow_filter = [{ column = "card", cmp = "=", value = "secret" }]',
+  ),
+  '[[groups]]\nname = "paygroup"\nmembers = ["carol", "eva"]\n\n',
+  groupGrant("paygroup", "payroll", "ReadOnly"),
+  '[[boundaries]]\nvia = "query"\ngroup = "paygroup"\ndatabase = "shop"\nclient = "agent"\nrole = "None"\n\n',
+  '[[boundaries]]\nvia = "mcp"\ngroup = "paygroup"\nrole = "ReadOnly"\nrequire_approval = ["SELECT"]\napprovers = ["group:paygroup"]\n\n',
   '[[boundaries]]\nvia = "mcp"\nusername = "carol"\nrole = "ReadOnly"\n\n',
 ].join("");
 const grants = ["root * Owner", "oona shop Owner", "carol payroll ReadOnly"];
@@ -121,6 +133,46 @@ t.test("Test as tells the decision on an operation, without a query", async (t) 
   );
   const unknown = await pageOf(admin, "carol&operation=Nothing&place=shop");
   t.match(unknown, "Shows the current decision. No query is sent to a database.");
+});
+
+t.test("an Owner of one database reads nothing of entries and groups of others", async (t) => {
+  const owner = await signedIn(t, url, "oona");
+  const admin = await signedIn(t, url, "root");
+  const eva = await pageOf(owner, "eva&operation=Update&place=shop.orders");
+  t.match(eva, "eva , Update on shop.orders : an entry that you may not see decides here.");
+  t.match(eva, "shop.items");
+  t.notMatch(eva, /secret|Wages|paygroup|Allowed|Denied|\*\.orders/);
+  const other = await pageOf(owner, "eva&operation=Update&place=shop.wages");
+  t.match(other, "an entry that you may not see decides here.");
+  t.notMatch(other, "Wages");
+  t.match(await pageOf(admin, "eva&operation=Update&place=shop.orders"), /Allowed .*secret/);
+  const carol = await pageOf(owner, "carol&operation=Update&place=shop&via=mcp");
+  t.match(carol, "Denied : carol , Update on shop : a boundary denies it.");
+  t.match(carol, "none (boundary query client=agent database=shop)");
+  t.notMatch(carol, "paygroup");
+  t.match(
+    await pageOf(admin, "carol&operation=Update&place=shop&via=mcp"),
+    /under the boundary mcp group=paygroup/,
+  );
+  const select = await pageOf(owner, "carol&operation=Select&place=shop&via=mcp");
+  t.match(select, "SELECT only after approval.");
+  t.notMatch(select, "paygroup");
+  t.notMatch(textOf((await owner.get("/access/table?place=shop.orders")).text), "paygroup");
+  const asked = { user: "eva", via: "query", groups: "" };
+  const query = '{"Select":{"database":"shop","from":"orders","columns":["id"]}}';
+  const tested = await owner.post("/access/check", { ...asked, query });
+  t.equal(tested.status, 403);
+  t.match(tested.text, "An entry that you may not see decides on this query.");
+  t.notMatch(tested.text, "secret");
+  const items = query.replace("orders", "items");
+  t.match((await owner.post("/access/check", { ...asked, query: items })).text, "Allowed");
+  const update =
+    '{"Update":{"database":"shop","table":"orders","set":{"id":"1"},"where":{"column":"id","cmp":"=","value":"2"}}}';
+  const bounded = { user: "carol", via: "mcp", groups: "", query: update };
+  const shown = await owner.post("/access/check", bounded);
+  t.match(shown.text, /Denied/);
+  t.notMatch(shown.text, "paygroup");
+  t.match((await admin.post("/access/check", bounded)).text, "paygroup");
 });
 
 t.test("a table's page strikes out the columns that are hidden from each user", async (t) => {

@@ -73,10 +73,12 @@ import {
   makeChange,
   mayGrantTo,
   mayManage,
+  maySeeDecision,
   noteChange,
   requireConfirmation,
   requireManageable,
   sendForm,
+  visibleBoundary,
   visibleEntries,
   visibleGroupEntries,
 } from "./changes.ts";
@@ -326,7 +328,10 @@ ${isAdministrator && (user !== undefined || isExternal) && manage}`,
   });
 }
 
-function checkResult({ allowed, code, message, body, query, decided }: PredictedOutcome): Html {
+function checkResult(
+  visitor: Visitor,
+  { allowed, code, message, body, query, decided }: PredictedOutcome,
+): Html {
   const rows = (decided?.decisions ?? []).map(({ role, entry, boundary, reason, filters }, at) => {
     const additions = addedTexts(filters);
     const { operation = "", database = "", tables = [] } = query?.accesses[at] ?? {};
@@ -334,15 +339,20 @@ function checkResult({ allowed, code, message, body, query, decided }: Predicted
       operation,
       html`<code>${tables.length === 0 ? database : `${database}.${tables.join(", ")}`}</code>`,
       entry === undefined ? "no entry" : html`${role} by <code>${entry}</code>`,
-      boundary ?? "-",
+      boundary === undefined ? "-" : visibleBoundary(visitor, boundary),
       reason,
       additions.length === 0 ? "-" : html`<code>${additions.join(", ")}</code>`,
     ];
   });
   const columns = ["Operation", "Where", "Decided by", "Boundary", "Reason", "Added conditions"];
+  const isMessageShown =
+    message !== undefined &&
+    (decided?.decisions ?? []).every(
+      ({ boundary = "" }) => visibleBoundary(visitor, boundary) === boundary,
+    );
   const verdict = allowed ? mark(true, "Allowed") : mark(false, html`Denied: <code>${code}</code>`);
   return html`<section aria-live="polite"><h2>Result</h2><p>${verdict}</p>
-${message !== undefined && html`<p>${message}</p>`}
+${isMessageShown && html`<p>${message}</p>`}
 ${rows.length > 0 && table("Decisions", columns, rows)}
 ${body && html`<h3>Forwarded query</h3><pre>${body.toString()}</pre>`}</section>`;
 }
@@ -362,7 +372,7 @@ ${field(state, { name: "query", type: "area", label: "Query", hint: 'JSON, such 
     path: html`<a href="/access">Access</a>`,
     content: html`<p>Shows how the gateway would currently decide. Nothing is sent to a database.</p>
 ${postForm(visitorOf(c).csrf, "/access/check", "sheet narrow", form)}
-${outcome && checkResult(outcome)}`,
+${outcome && checkResult(visitorOf(c), outcome)}`,
   });
 }
 
@@ -388,6 +398,15 @@ const check: ConsoleForm = {
     const accesses = outcome.query?.accesses ?? [];
     if (!accesses.every(({ database }) => visitor.maySee(database)))
       throw new Refusal("role_insufficient");
+    const isSeen = accesses.every(({ database, tables }) =>
+      (tables.length === 0 ? [undefined] : tables).every((table) =>
+        maySeeDecision(visitor, { username: user, groups: caller.groups }, { database, table }),
+      ),
+    );
+    if (!isSeen) {
+      const message = "An entry that you may not see decides on this query. Ask an administrator.";
+      throw new Failure(403, message);
+    }
     return sendCheck(c, { fields }, outcome);
   },
 };

@@ -4,7 +4,7 @@ import { manageableBy } from "../../core/access/administration.ts";
 import { entriesIn } from "../../core/access/entries.ts";
 import { limitsInWords } from "../../core/access/entry-view.ts";
 import { describePlace } from "../../core/access/grant.ts";
-import { listLocalGroups } from "../../core/access/groups.ts";
+import { type Caller, effectiveGrants, listLocalGroups } from "../../core/access/groups.ts";
 import {
   groupHolder,
   groupOf,
@@ -14,6 +14,7 @@ import {
   readHolder,
   userOf,
 } from "../../core/access/holder.ts";
+import { boundaryName, decidingEntry, findOtherSpelling } from "../../core/access/rights.ts";
 import { isExternalGroup, isExternalUsername } from "../../core/access/roles.ts";
 import { type Grant, ownGrants, type Snapshot } from "../../core/access/snapshot.ts";
 import type { Action } from "../../core/administration/actions.ts";
@@ -24,6 +25,7 @@ import { changeAs } from "../../core/http/administration.ts";
 import { identify } from "../../core/identity/authenticate.ts";
 import { checkPassword } from "../../core/identity/login.ts";
 import type { AuditedChange } from "../../core/observe/audit-line.ts";
+import type { Place } from "../../core/query/names.ts";
 import { isRecent } from "../oauth/client/sign-ins.ts";
 import {
   Failure,
@@ -75,6 +77,30 @@ export function mayGrantTo(view: View, holder: Holder): boolean {
 export function requireManageable(view: View, holder: Holder, isAllowed = mayManage): void {
   if (isAllowed(view, holder)) return;
   throw new Refusal(groupOf(holder) === undefined ? "user_not_found" : "group_not_found");
+}
+
+/** False if the decision on a place would tell of an entry that the visitor may not see. */
+export function maySeeDecision(
+  { snapshot, actor }: View,
+  caller: Caller,
+  { database, table }: Place,
+): boolean {
+  const { isVisible } = manageableBy(snapshot, actor);
+  const now = Date.now();
+  const grants = effectiveGrants(snapshot, caller, now);
+  const told = [
+    decidingEntry(snapshot, caller, database, table, now),
+    table === undefined ? undefined : findOtherSpelling(grants, database, table, now)?.entry,
+  ];
+  return told.every((entry) => entry === undefined || isVisible(entry.grant.database));
+}
+
+/** The name of a boundary, without a user or group that the visitor may not manage. */
+export function visibleBoundary(view: View, name: string): string {
+  const found = view.snapshot.boundaries.find((one) => boundaryName(one) === name);
+  if (found?.holder === undefined || mayManage(view, found.holder)) return name;
+  const { holder: _, ...others } = found;
+  return boundaryName(others);
 }
 
 /** Members that a form holds by name. It holds a digest of the others, since forms are limited. */

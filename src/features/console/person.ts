@@ -16,6 +16,7 @@ import {
 } from "../../core/query/operations.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
 import { askAudit, draftedPlace, draftGrant, draftLink, visibleTo } from "./audit.ts";
+import { mayManage, maySeeDecision, visibleBoundary } from "./changes.ts";
 import { empty, field, hidden, mark, parseList, pathOf, required, table } from "./frame.ts";
 import { type ConsoleRequest, visitorOf } from "./visit.ts";
 
@@ -100,7 +101,8 @@ function permissionsFor(c: ConsoleRequest, operation: string): readonly Permissi
 }
 
 function testResult(c: ConsoleRequest, holder: Holder): Html | undefined {
-  const { snapshot, maySee } = visitorOf(c);
+  const visitor = visitorOf(c);
+  const { snapshot, maySee } = visitor;
   const at = (name: string) => (c.req.query(name) ?? "").trim();
   const [operation, place] = [at("operation"), at("place")];
   const permissions = permissionsFor(c, operation);
@@ -114,14 +116,26 @@ function testResult(c: ConsoleRequest, holder: Holder): Html | undefined {
   }
   const groups = parseList(c.req.query("groups")).filter(isExternalGroup);
   const caller = { ...callerFor(holder), groups };
+  const about = html`<bdi>${holderName(holder)}</bdi>, ${operation} on <code>${placeName(database, name)}</code>`;
+  if (!maySeeDecision(visitor, caller, { database, table: name })) {
+    return html`<p>${about}: an entry that you may not see decides here. Ask an administrator.</p>`;
+  }
   const question = { permissions, database, table: name };
   const context = { via: at("via") === "mcp" ? "mcp" : "query", now: Date.now() } as const;
   const { allowed, explanation, decided } = answerQuestion(snapshot, caller, question, context);
-  const approvals = (decided.approvals ?? []).flatMap(({ permissions, approvers }) =>
-    commonLimitsInWords({ requireApproval: permissions, ...(approvers && { approvers }) }),
-  );
-  const about = html`<bdi>${holderName(holder)}</bdi>, ${operation} on <code>${placeName(database, name)}</code>`;
-  return html`<p>${mark(allowed, allowed ? "Allowed" : "Denied")}: ${about}: ${explanation}.</p>
+  const approvals = (decided.approvals ?? []).flatMap(({ permissions, approvers, boundary }) => {
+    const isNamed = boundary === undefined || approvers?.every((one) => mayManage(visitor, one));
+    return commonLimitsInWords({
+      requireApproval: permissions,
+      ...(approvers && isNamed && { approvers }),
+    });
+  });
+  const { boundary } = decided;
+  const why =
+    boundary === undefined || visibleBoundary(visitor, boundary) === boundary
+      ? explanation
+      : "a boundary denies it";
+  return html`<p>${mark(allowed, allowed ? "Allowed" : "Denied")}: ${about}: ${why}.</p>
 ${allowed && approvals.length > 0 && html`<p>${approvals.join("; ")}.</p>`}`;
 }
 

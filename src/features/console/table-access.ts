@@ -26,6 +26,7 @@ import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { type Place, placeName, splitPlace } from "../../core/query/names.ts";
+import { maySeeDecision, visibleBoundary } from "./changes.ts";
 import {
   dim,
   field,
@@ -45,8 +46,12 @@ import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 
 const PAGE = 50;
 
-function operationsOf(row: EffectiveAccess): Part {
-  const words = operationsInWords(row);
+function operationsOf(visitor: Visitor, row: EffectiveAccess): Part {
+  const { boundary } = row;
+  const words = operationsInWords({
+    ...row,
+    ...(boundary !== undefined && { boundary: visibleBoundary(visitor, boundary) }),
+  });
   return row.operations.length > 0 ? words : mark(false, words);
 }
 
@@ -64,8 +69,8 @@ export function effectiveSection(c: ConsoleRequest, holder: Holder): Html {
   const username = userOf(holder);
   const groups = parseList(c.req.query("groups")).filter(isExternalGroup);
   const caller = { ...callerFor(holder), groups };
-  const rows = effectiveAccess(snapshot, caller, Date.now()).filter(({ database }) =>
-    isVisible(database),
+  const rows = effectiveAccess(snapshot, caller, Date.now()).filter(
+    (row) => isVisible(row.database) && maySeeDecision(visitor, caller, row),
   );
   const hasTokenGroups = username !== undefined && mayHaveTokenGroups(snapshot, username);
   const state = { fields: new Map([["groups", c.req.query("groups") ?? ""]]) };
@@ -85,7 +90,7 @@ ${table(
   ["Where", "Operations", "Limits", "Via", "Decided by"],
   rows.map((row) => [
     placeLink(row),
-    operationsOf(row),
+    operationsOf(visitor, row),
     effectiveLimits(row) || dim("none"),
     wayInWords(row),
     html`<code>${row.entry}</code>`,
@@ -181,7 +186,7 @@ export async function showTable(c: ConsoleRequest): Promise<Response> {
       html`${userLink(holder)} ${holderMark(snapshot, holder)}`,
       html`<bdi>${holderName(holder)}</bdi>`,
       access.map((row) => [
-        operationsOf(row),
+        operationsOf(visitor, row),
         columnsOf(row, known),
         otherLimits(row),
         wayInWords(row),
