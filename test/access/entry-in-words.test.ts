@@ -1,7 +1,11 @@
 import t from "tap";
+import { entriesIn } from "../../src/core/access/entries.ts";
+import { notesOnEntry, type Reader } from "../../src/core/access/entry-notes.ts";
 import { entryInWords, timeInWords } from "../../src/core/access/entry-view.ts";
-import { checkRecords } from "../../src/core/access/parse.ts";
-import { grant, groupGrant } from "./kit.ts";
+import { groupHolder, userHolder } from "../../src/core/access/holder.ts";
+import { checkRecords, parseAccessFile } from "../../src/core/access/parse.ts";
+import { ownGrants } from "../../src/core/access/snapshot.ts";
+import { grant, groupGrant, user } from "./kit.ts";
 
 t.test("an entry is a sentence for every role and every limit", async (t) => {
   const limits = [
@@ -84,4 +88,90 @@ t.test("an entry is a sentence for every role and every limit", async (t) => {
     if (planned !== undefined) t.equal(entryInWords(entry, true), planned);
   }
   t.equal(timeInWords(Date.UTC(2026, 11, 31, 9, 5)), "31 Dec 2026, 09:05 UTC");
+});
+
+const group = (name: string, ...members: string[]) =>
+  `[[groups]]\nname = "${name}"\nmembers = ${JSON.stringify(members)}\n\n`;
+const soon = "expires = 2126-12-03T18:00:00Z";
+const everything: Reader = { isVisible: () => true, isManageable: () => true };
+
+/** The notes on the first entry of a user, or of a group. */
+function notesOn(name: string, text: string, reader: Reader = everything): string {
+  const snapshot = parseAccessFile(text, "access.toml");
+  const holder = snapshot.groups.has(name) ? groupHolder(name) : userHolder(name);
+  const [entry] = entriesIn(ownGrants(snapshot, holder));
+  if (entry === undefined) throw new Error(text);
+  return notesOnEntry(snapshot, entry, Date.now(), reader).join(" ");
+}
+
+t.test("a note on a temporary entry says what decides after it", async (t) => {
+  const carol = [user("carol", ""), grant("carol", "shop", "None", soon)].join("");
+  const staff = group("staff", "carol") + groupGrant("staff", "shop", "ReadWrite");
+  const denies = "After that, it denies everything there until it is removed or replaced";
+  t.equal(notesOn("carol", carol), `${denies}.`);
+  t.match(
+    notesOn("carol", carol + staff),
+    "After that, the entry for shop (group staff) decides: ReadWrite.",
+  );
+  t.equal(
+    notesOn("carol", carol + grant("carol", "shop", "ReadOnly")),
+    "After that, the other entry decides: ReadOnly.",
+  );
+  t.equal(
+    notesOn("carol", carol + grant("carol", "*", "ReadOnly")),
+    `${denies}.`,
+    "an entry for every database does not replace an expired one",
+  );
+  const limited = group("temps", "carol") + groupGrant("temps", "shop", "ReadOnly", "max_rows = 5");
+  t.match(
+    notesOn("carol", carol + staff + limited),
+    "After that, carol has no access there: the entries of the groups staff and temps differ.",
+  );
+  t.equal(
+    notesOn(
+      "corp:ann",
+      grant("corp:ann", "shop", "ReadOnly", soon) + groupGrant("corp:x", "a", "None"),
+    ),
+    `${denies}, unless a group of the token has an entry.`,
+  );
+  t.match(
+    notesOn("ops", carol + group("ops", "carol") + groupGrant("ops", "shop", "ReadOnly", soon)),
+    "After that, it denies everything there to members without another entry until it is removed or replaced.",
+  );
+});
+
+t.test("a note names the members whom differing entries of groups lock out", async (t) => {
+  const users = ["carol", "dan", "eve"].map((name) => user(name, "")).join("");
+  const text = [
+    users,
+    group("aa", "carol", "dan"),
+    group("bb", "carol", "dan", "eve"),
+    groupGrant("aa", "shop", "ReadOnly"),
+    groupGrant("bb", "shop", "ReadOnly", "max_rows = 5"),
+    grant("dan", "shop", "ReadOnly"),
+  ].join("");
+  t.equal(
+    notesOn("bb", text),
+    "The group has 3 members: carol, dan and eve. carol has no access there: the entries of the groups aa and bb differ. For dan, another entry decides there.",
+  );
+});
+
+t.test("a note names nobody whom its reader may not manage", async (t) => {
+  const text = [
+    user("carol", ""),
+    grant("carol", "shop", "ReadWrite"),
+    group("payroll", "carol"),
+    groupGrant("payroll", "payroll", "ReadOnly"),
+    '[[boundaries]]\nvia = "mcp"\ngroup = "payroll"\nrequire_approval = ["DELETE"]\napprovers = ["boss"]\n\n',
+  ].join("");
+  t.equal(
+    notesOn("carol", text),
+    "Over MCP for group payroll: DELETE only after approval by boss (boundary mcp group=payroll).",
+  );
+  const carol = userHolder("carol");
+  const reader: Reader = {
+    isVisible: (database) => database === "shop",
+    isManageable: (holder) => holder === carol,
+  };
+  t.equal(notesOn("carol", text, reader), "Over MCP: DELETE only after approval (boundary mcp).");
 });

@@ -5,14 +5,27 @@ import { placeName } from "../query/names.ts";
 import { entriesIn, isSamePlace, patternPrefix } from "./entries.ts";
 import { commonLimitsInWords, namesInWords, timeInWords } from "./entry-view.ts";
 import { type Boundary, describePlace, type Grant } from "./grant.ts";
-import { allEntries, callerFor, isMeant } from "./groups.ts";
+import { allEntries, callerFor, isMeant, mayHaveTokenGroups } from "./groups.ts";
 import { groupOf, type Holder, holderName, holderText, userHolder, userOf } from "./holder.ts";
 import { writeRateLimit } from "./records.ts";
 import { boundaryName, decidingEntry } from "./rights.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import { ownGrants, type Snapshot } from "./snapshot.ts";
 
-function boundaryInWords({ grant, boundary }: { grant: Grant; boundary: Boundary }): string {
+/** What the reader of a note may see. */
+export interface Reader {
+  readonly isVisible: (database: string) => boolean;
+  readonly isManageable: (holder: Holder) => boolean;
+}
+
+function boundaryInWords(grant: Grant, given: Boundary, { isManageable }: Reader): string {
+  const { holder: bound, approvers, ...open } = given;
+  const isNamed = bound === undefined || bound === grant.holder || isManageable(bound);
+  const boundary: Boundary = {
+    ...open,
+    ...(bound !== undefined && isNamed && { holder: bound }),
+    ...(approvers?.every(isManageable) && { approvers }),
+  };
   const { via, client, holder, database, role, rateLimit } = boundary;
   const where = database !== undefined && grant.database !== database && placeName(database);
   const whom = holder !== undefined && holder !== grant.holder && holderName(holder);
@@ -39,48 +52,73 @@ function hasSamePlace({ database, tables = [] }: Grant, other: Grant): boolean {
   return database === other.database && tables.join() === (other.tables ?? []).join();
 }
 
+/** Users whom no entry of their groups lets in, since several of them differ. */
+export function conflictInWords(names: readonly string[], groups: readonly string[]): string {
+  const has = names.length === 1 ? "has" : "have";
+  return `${namesInWords(names)} ${has} no access there: the entries of the groups ${namesInWords(groups)} differ.`;
+}
+
 function memberNotes(snapshot: Snapshot, grant: Grant, now: number): string[] {
   const group = groupOf(grant.holder);
   if (group === undefined) return [];
   const members = snapshot.groups.get(group)?.members;
   if (members === undefined) return [`Members are the users whose tokens name ${group}.`];
   if (members.length === 0) return ["The group has no members yet."];
-  const others = members.filter((username) => {
+  const others = members.flatMap((username) => {
     const found = decidingEntry(snapshot, { username }, grant.database, grant.tables?.[0], now);
-    return found !== undefined && found.grant !== grant;
+    return found === undefined || found.grant === grant
+      ? []
+      : [{ username, conflict: found.conflict }];
   });
+  const byConflict = Map.groupBy(others, ({ conflict }) => conflict?.join());
   const names = namesInWords(members);
   return [
     `The group has ${counted(members.length, "member")}: ${names}.`,
-    ...(others.length === 0 ? [] : [`For ${namesInWords(others)}, another entry decides there.`]),
+    ...Array.from(byConflict.values(), (some) => {
+      const usernames = some.map(({ username }) => username);
+      const conflict = some[0]?.conflict;
+      return conflict === undefined
+        ? `For ${namesInWords(usernames)}, another entry decides there.`
+        : conflictInWords(usernames, conflict);
+    }),
   ];
 }
 
 function expiryNote(snapshot: Snapshot, grant: Grant, now: number): string | undefined {
-  const { holder, expires } = grant;
-  const same = entriesIn(ownGrants(snapshot, holder)).filter((one) => hasSamePlace(one, grant));
-  const other = [...same].find((one) => !isSamePlace(one, grant));
+  const { holder, database, tables, expires } = grant;
   if (expires === undefined) {
+    const same = entriesIn(ownGrants(snapshot, holder)).filter((one) => hasSamePlace(one, grant));
+    const other = [...same].find((one) => !isSamePlace(one, grant));
     const until = other?.expires ?? 0;
     return until > now && other
       ? `Until ${timeInWords(until)}, the temporary entry decides there: ${other.role}.`
       : undefined;
   }
-  return other
-    ? `After that, the other entry decides again: ${other.role}.`
-    : "After that, it denies everything there until it is removed or replaced.";
+  const next = decidingEntry(snapshot, callerFor(holder), database, tables?.[0], expires);
+  if (next?.conflict !== undefined) {
+    return `After that, ${conflictInWords([holderName(holder)], next.conflict)}`;
+  }
+  if (next?.isExpired === false) {
+    const which = next.grant.holder === holder ? "other entry" : `entry for ${next.name}`;
+    return `After that, the ${which} decides: ${next.grant.role}.`;
+  }
+  const isGroup = groupOf(holder) !== undefined;
+  const isByToken = !isGroup && mayHaveTokenGroups(snapshot, holderText(holder));
+  const who = isGroup ? " to members without another entry" : "";
+  const unless = isByToken ? ", unless a group of the token has an entry" : "";
+  return `After that, it denies everything there${who} until it is removed or replaced${unless}.`;
 }
 
 /**
  * Sentences about an entry of the snapshot, for those who may see its database.
  *
- * @param isVisible true for a database whose entries the reader may see
+ * @param reader only whose manageable users and groups are named with boundaries
  */
 export function notesOnEntry(
   snapshot: Snapshot,
   grant: Grant,
   now: number,
-  isVisible: (database: string) => boolean,
+  reader: Reader,
 ): string[] {
   const { holder, database } = grant;
   const caller = callerFor(holder);
@@ -89,7 +127,7 @@ export function notesOnEntry(
   const members = new Set<Holder>(
     snapshot.groups.get(group ?? "")?.members.map((one) => userHolder(one)),
   );
-  const entries = [...allEntries(snapshot, caller)].filter((one) => isVisible(one.database));
+  const entries = [...allEntries(snapshot, caller)].filter((one) => reader.isVisible(one.database));
   const within = entries.filter((one) => isWithin(one, grant)).map(describePlace);
   const groups = entries
     .filter((one) => one.holder !== holder && hasSamePlace(one, grant))
@@ -110,7 +148,7 @@ export function notesOnEntry(
     within.length > 0 && `Other entries decide on ${namesInWords([...new Set(within)])}.`,
     ...(grant.role === "None"
       ? []
-      : boundaries.map((boundary) => boundaryInWords({ grant, boundary }))),
+      : boundaries.map((boundary) => boundaryInWords(grant, boundary, reader))),
     expiryNote(snapshot, grant, now),
   ].filter((note) => typeof note === "string");
 }

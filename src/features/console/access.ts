@@ -5,7 +5,7 @@ import {
   requireManager,
 } from "../../core/access/administration.ts";
 import { type DecidingEntry, entriesAt, isSamePlace } from "../../core/access/entries.ts";
-import { notesOnEntry } from "../../core/access/entry-notes.ts";
+import { conflictInWords, notesOnEntry } from "../../core/access/entry-notes.ts";
 import {
   type EntryPlace,
   entryInWords,
@@ -640,7 +640,7 @@ async function previewEntry(
   problem: string | undefined,
 ): Promise<Html> {
   const visitor = visitorOf(c);
-  const { snapshot, actor, maySee } = visitor;
+  const { snapshot, actor } = visitor;
   const grant = entryOf(fields);
   const { holder, database } = grant;
   const [table] = grant.tables ?? [];
@@ -656,7 +656,7 @@ async function previewEntry(
     own.length > 0
       ? own.map((one) => entryInWords(one)).join(" ")
       : remainingAccess(visitor, holder, database, table);
-  const notes = notesOnEntry(after, stored ?? grant, Date.now(), maySee);
+  const notes = notesOnEntry(after, stored ?? grant, Date.now(), manageableBy(snapshot, actor));
   return html`<p><strong>${entryInWords(grant, true)}</strong></p>
 ${notes.length > 0 && html`<ul>${notes.map((note) => html`<li>${note}</li>`)}</ul>`}
 ${warningList(warningsOf(after, stored ?? grant, problem))}
@@ -823,6 +823,7 @@ function remainingAccess(
     return `${name} has no access there${when}.`;
   }
   if (!maySee(found.grant.database)) return "";
+  if (found.conflict !== undefined) return conflictInWords([name], found.conflict);
   return `The entry for ${found.name} applies there${when}: ${found.isExpired ? "expired" : found.grant.role}.`;
 }
 
