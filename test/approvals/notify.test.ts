@@ -10,6 +10,8 @@ import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { type ReceivedRequest, RecordingUpstream } from "../kit/upstream.ts";
+import { connectStateless } from "../mcp/clients.ts";
+import { TestIssuer } from "../oauth/issuer.ts";
 import { careful, carefulOn, idIn, openCareful, removeOne } from "./kit.ts";
 
 const SECRET = " shh ünï ";
@@ -162,3 +164,28 @@ t.test(
     t.match(text, `gatehouse approvals show ${id}`);
   },
 );
+
+t.test("users of an issuer and calls over MCP are posted like others", async (t) => {
+  const { hook, config } = await hookOn(t);
+  const staff = await TestIssuer.start(t);
+  const issuer = `[[issuers]]
+issuer = "${staff.url}"
+prefix = "staff"
+opens = ["query"]
+audience = "gatehouse"
+`;
+  const more = careful() + careful("", "staff:alice");
+  const { ask, bot, gateway } = await openCareful(t, { more, config: config + issuer });
+  const external = idIn(await ask(await staff.sign("gatehouse"), removeOne(1)));
+  await received(hook, 1);
+  const mcp = await connectStateless(t, `${gateway.url}/mcp`, bot);
+  const { structured } = await mcp.call("delete", removeOne(2).Delete);
+  const all = await received(hook, 2);
+  const [first, second] = all.map(({ body }) => JSON.parse(String(body)));
+  const common = { operations: ["Delete"], tables: ["main.orders"] };
+  t.match(first.approval, { id: external, user: "staff:alice", ...common });
+  t.match(first.text, /^staff:alice requests approval/);
+  t.match(second.approval, { ...common, user: "bot" });
+  t.match(structured, { status: "pending", approval: { id: second.approval.id } });
+  t.equal(hook.received.length, 2);
+});
