@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { auditLines } from "../../src/core/observe/audit-line.ts";
+import { visibleJson } from "../../src/features/approvals/preview.ts";
 import { consoleConfig, signedIn } from "../console/kit.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -36,6 +37,26 @@ t.test("an approver sees the rows, and nothing changes", async (t) => {
     /\nPreview: 12 rows. Effects on other tables are not shown.\nbefore:\n {2}\{"id":0,/,
   );
   await run("deny", id);
+});
+
+t.test("characters that show nothing are spelled out", async (t) => {
+  const spelled: [character: string, text: string][] = [
+    ["\u3164", "\\u3164"],
+    ["\u034f", "\\u034f"],
+    ["\ufe0f", "\\ufe0f"],
+    ["\u{e0100}", "\\udb40\\udd00"],
+    ["\u115f", "\\u115f"],
+    ["\uffa0", "\\uffa0"],
+    ["\u2800", "\\u2800"],
+    ["\u202e", "\\u202e"],
+    ["\ud800", "\\ud800"],
+    ["\u2028", "\\u2028"],
+  ];
+  for (const [character, text] of spelled) {
+    t.equal(visibleJson(`"x${character}y"`), `"x${text}y"`);
+  }
+  const visible = '"Zürich 北京 \u{1f600} a\u0301"\n\t';
+  t.equal(visibleJson(visible), visible);
 });
 
 t.test("an approver sees whole rows, whatever columns the query returns", async (t) => {

@@ -52,7 +52,7 @@ const cases: [query: object, words: string | RegExp][] = [
         },
       },
     },
-    'delete the rows of shop.orders where id is one of 1, 2 and id is between 1 and 2 and a is not the column b and name is like "x!%", escape "!" and id is one of the result of (read id of t where state is "old", at most 3 rows) and a row of lines exists with "lines.order = orders.id" and state is "old"',
+    'delete the rows of shop.orders where id is one of 1, 2 and id is between 1 and 2 and a is not the column b and name is like "x!%" (escape "!") and id is one of the result of (read id of t where state is "old", at most 3 rows) and a row of lines exists (with "lines.order = orders.id" where state is "old")',
   ],
   [
     {
@@ -183,6 +183,110 @@ t.test("values cannot be mistaken for words, and cut ones say so", async (t) => 
     "run 1 more: DropTable shop orders (cut)",
   ]);
   t.equal(conditionInWords('{"column":"tenant","cmp":"=","value":"acme"}'), 'tenant is "acme"');
+});
+
+t.test("different queries have different words", async (t) => {
+  const deleting = (where: object) => ({ Delete: { ...orders, where } });
+  const on = "lines.order = orders.id";
+  const lines = { table: "lines", on };
+  const like = { column: "name", cmp: "LIKE", value: "x!%" };
+  const several = Array.from({ length: 30 }, (_, at) => ({ ...old, value: `${at}` }));
+  const select = { from: "t", columns: ["id"], where: old };
+  const inSelect = (more: object) => ({ column: "id", cmp: "IN", select: { ...select, ...more } });
+  const reading = (more: object) => ({ Select: { database: "shop", from: "orders", ...more } });
+  const compute = (value: number) => [{ as: "x", fn: "add", of: ["a", { value }] }];
+  const group = { group_by: ["a"], aggregate: [{ fn: "count", as: "n" }] };
+  const [one, other] = [1, 2].map((value) => ({ column: "a", cmp: ">", value }));
+  const pairs: [object, object][] = [
+    [deleting({ and: [{ exists: lines }, old] }), deleting({ exists: { ...lines, where: old } })],
+    [
+      deleting({ and: [{ exists: { ...lines, where: old } }, old] }),
+      deleting({ exists: { ...lines, where: { and: [old, old] } } }),
+    ],
+    [deleting({ and: [{ not: old }, old] }), deleting({ not: { and: [old, old] } })],
+    [deleting({ or: [{ and: [old, like] }, old] }), deleting({ and: [old, { or: [like, old] }] })],
+    [deleting({ and: several }), deleting({ or: several })],
+    [deleting({ ...old, value: [1] }), deleting({ ...old, value: 1 })],
+    [deleting({ ...old, value: [] }), deleting({ ...old, value: "" })],
+    [deleting({ and: [inSelect({}), like] }), deleting(inSelect({ where: { and: [old, like] } }))],
+    [
+      deleting({ and: [inSelect({}), inSelect({ limit: 1 })] }),
+      deleting({ and: [inSelect({ limit: 1 }), inSelect({})] }),
+    ],
+    [
+      reading({ columns: ["x"], compute: compute(1) }),
+      reading({ columns: ["x"], compute: compute(2) }),
+    ],
+    [
+      reading({ ...group, columns: ["a"], having: one, where: other }),
+      reading({ ...group, columns: ["a"], having: other, where: one }),
+    ],
+    [deleting({ ...old, value: "b" }), deleting({ column: "state", cmp: "=", other: "b" })],
+    [deleting({ ...old, column: "1" }), deleting({ ...old, column: "not" })],
+  ];
+  for (const [first, second] of pairs) {
+    t.notSame(wordsOf(first), wordsOf(second), JSON.stringify(second).slice(0, 200));
+  }
+  const escaping = createGrammar({ extraFields: ["escape"], operations: {} });
+  const [inside, beside] = [
+    { Delete: { ...orders, where: { ...like, escape: "!" } } },
+    { Delete: { ...orders, where: like, escape: "!" } },
+  ].map((query) => {
+    const body = JSON.stringify(query);
+    parseQuery(Buffer.from(body), escaping);
+    return queryInWords(body);
+  });
+  t.notSame(inside, beside);
+  t.strictSame(wordsOf({ Preview: { Delete: { ...orders, where: null }, hint: { Insert: {} } } }), [
+    'see, without changing anything, the effect of this: delete every row of shop.orders, hint {"Insert":{}}',
+  ]);
+});
+
+t.test("an empty list and a name that is a word are told as such", async (t) => {
+  const deleting = (where: object) => wordsOf({ Delete: { ...orders, where } });
+  t.strictSame(deleting({ column: "id", cmp: "NOT IN", value: [] }), [
+    "delete the rows of shop.orders where id is not any of an empty list (which is true for every row)",
+  ]);
+  t.strictSame(deleting({ column: "id", cmp: "IN", value: [] }), [
+    "delete the rows of shop.orders where id is one of an empty list (which is true for no row)",
+  ]);
+  t.strictSame(deleting({ not: { column: "Or", cmp: "=", value: 1 } }), [
+    'delete the rows of shop.orders where not ("Or" is 1)',
+  ]);
+});
+
+t.test("a value with equal keys is told as the client wrote it", async (t) => {
+  const doc = '{ "a": 1,\n "a": [2.50, "x  y"] }';
+  const told = '{"a":1,"a":[2.50,"x  y"]}';
+  t.strictSame(
+    wordsOf(`{"Insert":{"database":"shop","table":"orders","values":[{"doc":[${doc}],"n":-0}]}}`),
+    [`add 1 row to shop.orders: (doc [${told}], n -0)`],
+  );
+  t.strictSame(
+    wordsOf(
+      `{"Update":{"database":"shop","table":"orders","set":{"doc":{"b":${doc},"2":1,"1":2}},"where":null}}`,
+    ),
+    [`set doc to {"b":${told},"2":1,"1":2} in every row of shop.orders`],
+  );
+});
+
+t.test("a long query takes little time, and is neither told nor broken into lines", async (t) => {
+  const body = (length: number) =>
+    `{"Delete":{"database":"shop","table":"orders","where":{"column":"id","cmp":"IN","value":[${"1,".repeat(length)}1e0]}}}`;
+  const [long, deep] = [
+    body(4_000_000),
+    `${"[".repeat(60)}${"1,".repeat(32_000)}1${"]".repeat(60)}`,
+  ];
+  const start = performance.now();
+  t.strictSame(queryInWords(long), [
+    "run a query of 8000096 bytes, which is too long to tell in words (cut)",
+  ]);
+  t.equal(prettyJson(long), long);
+  t.match(queryInWords(body(30_000)), ["1, 1 and 29981 more (cut)"]);
+  t.ok(prettyJson(deep).length < 5_000_000);
+  t.equal(prettyJson(`"${"x".repeat(65_000)}"`).length, 65_002);
+  const took = performance.now() - start;
+  t.ok(took < 1500, `${took} ms`);
 });
 
 t.test("JSON is broken into lines, with every token as it was", async (t) => {

@@ -321,3 +321,66 @@ t.test("an approval says in words what will happen, and shows readable JSON", as
     return now.includes("It would be denied now, also when approved: DELETE is not among");
   });
 });
+
+t.test("an approval of several megabytes holds up no other request", async (t) => {
+  const { ask, bot, url, gateway } = await open(t);
+  // The spelling of the last number must be kept, which makes parsing slow.
+  const ids = `${"1,".repeat(2_000_000)}1e0`;
+  const unseen = "\u3164".repeat(300_000);
+  const removeAll = (where: string) =>
+    `{"Delete":{"database":"main","table":"orders","where":${where}}}`;
+  const queries = [
+    removeAll(`{"column":"id","cmp":"IN","value":[${ids}]}`),
+    removeAll(`{"and":[{"column":"state","cmp":"=","value":"${unseen}\u{1f600}"}]}`),
+  ];
+  const [dave] = await signedInAs(t, url, "dave");
+  for (const query of queries) {
+    const id = idIn(await ask(bot, query));
+    let longest = 0;
+    let isWaiting = true;
+    const waiting = (async () => {
+      while (isWaiting) {
+        const start = performance.now();
+        await gateway.request("/query", { method: "POST", body: "{}" });
+        longest = Math.max(longest, performance.now() - start);
+      }
+    })();
+    const list = (await dave?.get("/approvals"))?.text ?? "";
+    const page = (await dave?.get(`/approvals/${id}`))?.text ?? "";
+    isWaiting = false;
+    await waiting;
+    t.match(list, `run a query of ${Buffer.byteLength(query)} bytes, which is too long to tell`);
+    t.match(page, `run a query of ${Buffer.byteLength(query)} bytes, which is too long to tell`);
+    t.match(page, "The query below is whole.");
+    const whole = query.replaceAll('"', "&quot;").replaceAll("\u3164", "\\u3164");
+    t.ok(page.includes(`<pre>${whole}</pre>`), "the page has every byte");
+    t.ok(longest < 1500, `another request took ${longest} ms`);
+  }
+});
+
+t.test("an approver who may not see an entry learns nothing of its contents", async (t) => {
+  const narrowed =
+    'row_filter = [{ column = "state", cmp = "=", value = "old" }]\nmax_changes = 50\napprovers = ["wim"]';
+  const { ask, bot, url, gateway, root } = await open(t, narrowed);
+  const id = idIn(await ask(bot, removeOne(1)));
+  const [wim, admin] = await signedInAs(t, url, "wim", "root");
+  const told = textOf((await wim?.get(`/approvals/${id}`))?.text ?? "");
+  t.match(told, "The row filter of bot is added for main.orders.");
+  t.notMatch(told, /only rows where|beyond 50/);
+  const all = textOf((await admin?.get(`/approvals/${id}`))?.text ?? "");
+  t.match(all, 'The row filter of bot is added for main.orders: only rows where state is "old".');
+  t.match(all, "The database refuses it beyond 50 changed rows.");
+  const missing = {
+    role: "ReadWrite",
+    row_filter: [{ column: "state", cmp: "=", value: "@secret" }],
+  };
+  await gateway.send("PUT", "/api/access/bot/main", missing, root);
+  let now = "";
+  await eventually("the query would be denied", async () => {
+    now = textOf((await wim?.get(`/approvals/${id}`))?.text ?? "");
+    return now.includes("It would be denied now, also when approved.");
+  });
+  t.notMatch(now, "@secret");
+  const why = textOf((await admin?.get(`/approvals/${id}`))?.text ?? "");
+  t.match(why, "It would be denied now, also when approved: Rows are limited by");
+});

@@ -5,9 +5,9 @@ import { decideQuery } from "../access/policy.ts";
 import { filterAdditions, type QueryDecision } from "../access/rights.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
 import { accountObstacle, type Snapshot } from "../access/snapshot.ts";
-import { runAtOnce } from "../base/cooperative-scheduling.ts";
+import { runAtOnce, type Steps } from "../base/cooperative-scheduling.ts";
 import { addToBytes } from "../query/additions.ts";
-import { parseQuery } from "../query/parse.ts";
+import { parseQueryInSteps } from "../query/parse.ts";
 import type { Query } from "../query/query.ts";
 import { QueryRefused } from "../query/refusal.ts";
 import { toOpForm } from "../upstream/query-form.ts";
@@ -50,20 +50,32 @@ function deniedOutcome(query: Query, decided: QueryDecision): PredictedOutcome {
 
 export function predictOutcome(
   snapshot: Snapshot,
+  caller: QueryCaller,
+  body: Buffer,
+  options: PredictionOptions,
+): PredictedOutcome {
+  return runAtOnce(predictInSteps(snapshot, caller, body, options, Infinity));
+}
+
+/** As `predictOutcome`, in steps. */
+export function* predictInSteps(
+  snapshot: Snapshot,
   { user, via, client, groups = [], isApproved = false }: QueryCaller,
   body: Buffer,
   { queries: { grammar, isEngine }, form }: PredictionOptions,
-): PredictedOutcome {
+  bytesPerStep: number,
+): Steps<PredictedOutcome> {
   const obstacle = accountObstacle(snapshot, user);
   if (obstacle !== undefined) return { allowed: false, code: obstacle };
   try {
-    const query = parseQuery(body, grammar);
+    const query = yield* parseQueryInSteps(body, grammar, bytesPerStep);
+    yield* query.operations.parse();
     const subject = { username: user, groups, tokenDatabase: EVERY_DATABASE };
     const context = { via, client, now: Date.now(), isEngine, isApproved };
     const decided = decideQuery(snapshot, subject, query, context);
     if (!decided.allowed) return deniedOutcome(query, decided);
     const additions = filterAdditions(decided.decisions);
-    const sent = runAtOnce(addToBytes({ body, query }, additions, grammar, Infinity));
+    const sent = yield* addToBytes({ body, query }, additions, grammar, bytesPerStep);
     const forwarded = form === "op" ? toOpForm(sent.body, sent.query) : sent.body;
     return { allowed: true, code: "allowed", query, decided, body: forwarded };
   } catch (error) {

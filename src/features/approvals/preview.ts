@@ -119,9 +119,12 @@ export function refusedPreview(message: string): string {
   return `the database refuses it: ${message}`;
 }
 
+/** Characters that show nothing, or that change how others are shown. U+2800 is an empty Braille cell. */
+const invisible = /[^\P{C}\n\t]|[\p{Default_Ignorable_Code_Point}\u2028\u2029\u2800]/gu;
+
 /** JSON text with invisible characters escaped. */
 export function visibleJson(json: string): string {
-  return json.replace(/[^\P{C}\n\t]|[\u2028\u2029]/gu, (character) =>
+  return json.replace(invisible, (character) =>
     Array.from({ length: character.length }, (_, at) => character.charCodeAt(at))
       .map((code) => `\\u${code.toString(16).padStart(4, "0")}`)
       .join(""),

@@ -1,12 +1,16 @@
 /** A query in words, for people who decide on it. Everything is from the client. */
 
+import { runAtOnce } from "../../core/base/cooperative-scheduling.ts";
 import { counted } from "../../core/base/suggestion.ts";
-import { keepSpelling } from "../../core/json/exact.ts";
+import { ExactNumber, keptSource, parseExactInSteps } from "../../core/json/exact.ts";
 import { placeName } from "../../core/query/names.ts";
+import { isRowChangeName } from "../../core/query/operations.ts";
 import { visibleJson } from "./preview.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 
+/** In characters. A longer query has no words and no lines: nobody reads them, and they take long. */
+const LONGEST_QUERY = 64 * 1024;
 /** Longer values and lists are cut, with a note. */
 const LONGEST_VALUE = 200;
 const LONGEST_LIST = 20;
@@ -18,8 +22,7 @@ function isFields(value: unknown): value is Fields {
     typeof value === "object" &&
     value !== null &&
     !Array.isArray(value) &&
-    // A number with its spelling.
-    Object.getPrototypeOf(value) !== null
+    !(value instanceof ExactNumber)
   );
 }
 
@@ -28,27 +31,61 @@ function arrayOf(value: unknown): readonly unknown[] {
   return Array.isArray(value) ? value : [value];
 }
 
+/** Parses JSON so that `jsonText` can write every number and every equal key as the client did. */
+function parse(json: string): unknown {
+  const readNumber = (source: string) =>
+    String(Number(source)) === source ? Number(source) : new ExactNumber(source);
+  return runAtOnce(parseExactInSteps(json, readNumber));
+}
+
+function jsonText(value: unknown): string {
+  if (value instanceof ExactNumber) return value.source;
+  if (Array.isArray(value)) return `[${value.map(jsonText).join(",")}]`;
+  if (!isFields(value)) return JSON.stringify(value) ?? "";
+  const members = Object.entries(value).map(
+    ([name, member]) => `${JSON.stringify(name)}:${jsonText(member)}`,
+  );
+  // With equal keys, what counts depends on the database.
+  return keptSource(value)?.replace(/("(?:[^"\\]|\\.)*")|\s+/g, "$1") ?? `{${members.join(",")}}`;
+}
+
 /** A value as JSON, whose quotes tell it from the words around it. */
 function valueText(value: unknown): string {
-  const text = JSON.stringify(value) ?? "";
+  const text = jsonText(value);
   if (text.length <= LONGEST_VALUE) return text;
   return `${text.slice(0, LONGEST_VALUE)}... (cut, ${text.length} characters)`;
 }
 
-/** A name that could be mistaken for words is in quotes. */
+/** Words of the sentences. A column with such a name is in quotes. */
+const ownWords = new Set(
+  "add affects an and any as at between by case cut each every exists false having in into is joined like most not null of on one or read returning row rows run set the those to true where with".split(
+    " ",
+  ),
+);
+
+/** A name that could be mistaken for words or numbers is in quotes. */
 function nameText(name: unknown): string {
-  const isPlain = typeof name === "string" && /^[\w.*-]+$/.test(name);
+  const isPlain =
+    typeof name === "string" &&
+    /^(?:[A-Za-z_][\w.-]*(?:\.\*)?|\*)$/.test(name) &&
+    !ownWords.has(name.toLowerCase());
   return isPlain ? name : valueText(name);
 }
 
-function listText(texts: readonly string[], joint = ", ", most = LONGEST_LIST): string {
-  const more = texts.length - most;
-  const shown = texts.slice(0, most).join(joint);
-  return more > 0 ? `${shown} and ${more} more (cut)` : shown;
+function listText<Item>(
+  items: readonly Item[],
+  write: (item: Item) => string,
+  joint = ", ",
+  most = LONGEST_LIST,
+): string {
+  const more = items.length - most;
+  const shown = items.slice(0, most).map(write).join(joint);
+  if (more <= 0) return shown;
+  return `${shown}${joint === ", " ? " and " : joint}${more} more (cut)`;
 }
 
 function namesText(names: unknown): string {
-  return listText(arrayOf(names).map(nameText));
+  return listText(arrayOf(names), nameText);
 }
 
 const comparisons: Readonly<Record<string, string>> = {
@@ -67,10 +104,18 @@ function comparisonText({ column, cmp, value, other, select, ...others }: Fields
       ? `the result of (${isFields(select) ? selectText(select) : valueText(select)})`
       : other !== undefined
         ? `the column ${nameText(other)}`
-        : Array.isArray(value)
-          ? listText(value.map(valueText), cmp === "BETWEEN" ? " and " : ", ")
-          : valueText(value);
-  return `${nameText(column)} ${comparisons[String(cmp)] ?? cmp} ${compared}${restText(others)}`;
+        : valuesText(cmp, value);
+  const more = Object.keys(others).length > 0 ? ` (${restText(others).slice(2)})` : "";
+  return `${nameText(column)} ${comparisons[String(cmp)] ?? cmp} ${compared}${more}`;
+}
+
+/** The elements of a list, which only some operators take; for the others, an array is one value. */
+function valuesText(cmp: unknown, value: unknown): string {
+  if (!Array.isArray(value)) return valueText(value);
+  if (cmp === "BETWEEN") return listText(value, valueText, " and ");
+  if (cmp !== "IN" && cmp !== "NOT IN") return valueText(value);
+  if (value.length > 0) return listText(value, valueText);
+  return `an empty list (which is true for ${cmp === "IN" ? "no row" : "every row"})`;
 }
 
 function conditionText(condition: unknown, isNested = false): string {
@@ -79,16 +124,13 @@ function conditionText(condition: unknown, isNested = false): string {
   if (not !== undefined) return `not (${conditionText(not)})`;
   if (isFields(exists)) {
     const { table, on, where, ...rest } = exists;
-    const more = where === undefined || where === null ? "" : ` and ${conditionText(where, true)}`;
-    return `a row of ${nameText(table)} exists with ${valueText(on)}${more}${restText(rest)}`;
+    const more = where === undefined || where === null ? "" : ` where ${conditionText(where)}`;
+    return `a row of ${nameText(table)} exists (with ${valueText(on)}${more}${restText(rest)})`;
   }
   const terms = Array.isArray(and) ? and : Array.isArray(or) ? or : undefined;
   if (terms === undefined) return comparisonText(others);
   const joint = and === undefined ? " or " : " and ";
-  const text = listText(
-    terms.map((one) => conditionText(one, true)),
-    joint,
-  );
+  const text = listText(terms, (one) => conditionText(one, true), joint);
   return isNested && terms.length > 1 ? `(${text})` : text;
 }
 
@@ -101,11 +143,11 @@ function restText(fields: Fields): string {
 
 function rowText(row: unknown): string {
   const cells = isFields(row) ? Object.entries(row) : [];
-  return `(${listText(cells.map(([name, value]) => `${nameText(name)} ${valueText(value)}`))})`;
+  return `(${listText(cells, ([name, value]) => `${nameText(name)} ${valueText(value)}`)})`;
 }
 
 function rowsText(rows: unknown): string {
-  return listText(arrayOf(rows).map(rowText), ", ", SHOWN_ROWS);
+  return listText(arrayOf(rows), rowText, ", ", SHOWN_ROWS);
 }
 
 function sourceText(source: unknown): string {
@@ -141,21 +183,21 @@ function selectText(fields: Fields, place?: string): string {
 
 function assignments(values: unknown, verb: string, joint: string): string | undefined {
   if (!isFields(values)) return undefined;
-  const texts = Object.entries(values).map(([name, value]) =>
+  const text = listText(Object.entries(values), ([name, value]) =>
     verb === "add"
       ? `add ${valueText(value)} to ${nameText(name)}`
       : `${nameText(name)}${joint}${valueText(value)}`,
   );
-  return verb === "add" ? listText(texts) : `${verb} ${listText(texts)}`;
+  return verb === "add" ? text : `${verb} ${text}`;
 }
 
 function bindingText(bind: unknown): string | undefined {
   if (!isFields(bind)) return undefined;
-  const texts = Object.entries(bind).map(([name, from]) => {
+  const text = listText(Object.entries(bind), ([name, from]) => {
     const { element, column } = isFields(from) ? from : {};
     return `${nameText(name)} to ${nameText(column)} of operation ${Number(element) + 1}`;
   });
-  return `set ${listText(texts)}`;
+  return `set ${text}`;
 }
 
 function columnText(definition: unknown): string {
@@ -212,14 +254,18 @@ function operationText(name: string, fields: Fields): string {
       return `add ${counted(arrayOf(values).length, "row")} to ${place}, or ${known} those with the same ${namesText(on_conflict)}: ${rowsText(values)}${changeEnd(others)}`;
     }
     case "Preview": {
-      const { limit, ...change } = fields;
+      const { limit, ...others } = fields;
+      const changes = Object.entries(others);
+      const isChange = ([one]: [string, unknown]) => one === "Batch" || isRowChangeName(one);
+      const change = describeQuery(Object.fromEntries(changes.filter(isChange))).join("; ");
+      const rest = restText(Object.fromEntries(changes.filter((one) => !isChange(one))));
       const end = limit === undefined ? "" : `, at most ${valueText(limit)} rows`;
-      return `see, without changing anything, the effect of this: ${describeQuery(change).join("; ")}${end}`;
+      return `see, without changing anything, the effect of this: ${change}${rest}${end}`;
     }
     case "CreateTable": {
       const { columns, ...others } = given;
       const all = arrayOf(columns);
-      return `create the table ${place} with ${counted(all.length, "column")}: ${listText(all.map(columnText), ", ", 100)}${restText(others)}`;
+      return `create the table ${place} with ${counted(all.length, "column")}: ${listText(all, columnText, ", ", 100)}${restText(others)}`;
     }
     case "DropTable":
       return `drop the table ${place} with all its rows${restText(given)}`;
@@ -261,22 +307,27 @@ function kindText([name, fields]: [string, unknown]): string {
 
 /**
  * The operations of a query in words, each to follow `<user> will`. Invisible characters are spelled
- * out, and long values and lists are marked with `(cut`.
+ * out, and long queries, values and lists are marked with `(cut`.
  *
  * @param body a query that the gateway has parsed
  */
 export function queryInWords(body: string): string[] {
-  const query: unknown = JSON.parse(body, keepSpelling);
+  if (body.length > LONGEST_QUERY) {
+    const size = Buffer.byteLength(body);
+    return [`run a query of ${size} bytes, which is too long to tell in words (cut)`];
+  }
+  const query = parse(body);
   return (isFields(query) ? describeQuery(query) : []).map(visibleJson);
 }
 
 /** @param json a condition of the grammar */
 export function conditionInWords(json: string): string {
-  return visibleJson(conditionText(JSON.parse(json, keepSpelling)));
+  return visibleJson(conditionText(parse(json)));
 }
 
-/** Breaks JSON text into lines. Every token is as the client wrote it. */
+/** Breaks JSON text into lines, unless it is long. Every token is as the client wrote it. */
 export function prettyJson(text: string): string {
+  if (text.length > LONGEST_QUERY) return text;
   let depth = 0;
   let lines = "";
   const tokens = text.match(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/gs) ?? [];

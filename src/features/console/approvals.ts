@@ -8,14 +8,16 @@ import { isExternalUsername } from "../../core/access/roles.ts";
 import { addedTexts } from "../../core/access/row-filter.ts";
 import { namesOfPerson } from "../../core/access/snapshot.ts";
 import { errorMessage } from "../../core/base/client-error.ts";
+import { runCooperatively, type Steps } from "../../core/base/cooperative-scheduling.ts";
 import { type Html, html } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { counted } from "../../core/base/suggestion.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
-import { predictOutcome } from "../../core/http/query-outcome.ts";
+import { predictInSteps } from "../../core/http/query-outcome.ts";
 import { identify } from "../../core/identity/authenticate.ts";
 import { keepSpelling } from "../../core/json/exact.ts";
 import { placeName } from "../../core/query/names.ts";
+import { STEP_BYTES } from "../../core/query/parse.ts";
 import { ask } from "../../core/upstream/database.ts";
 import {
   type Approval,
@@ -188,8 +190,27 @@ ${isOpen && html`<dt>Expires</dt><dd>${formatDate(expires / 1000)}, ${timeLeft(e
 </dl>`;
 }
 
+const PIECE_LENGTH = 16 * 1024;
+
+/** A query of any length, in pieces of HTML. */
+function* showQuery(text: string): Steps<Html[]> {
+  const pieces: Html[] = [];
+  for (let start = 0, end = 0; start < text.length; start = end) {
+    end = start + PIECE_LENGTH;
+    const isInPair = (text.codePointAt(end - 1) ?? 0) > 0xffff;
+    if (isInPair) end += 1;
+    pieces.push(html`${visibleJson(text.slice(start, end))}`);
+    yield;
+  }
+  return pieces;
+}
+
 /** @param query the bytes; undefined once they are deleted */
-function querySection(query: Buffer | undefined, isPending: boolean, isHidden: boolean): Html {
+async function querySection(
+  query: Buffer | undefined,
+  isPending: boolean,
+  isHidden: boolean,
+): Promise<Html> {
   if (query === undefined) return html`<p class="quiet">The query is no longer stored.</p>`;
   if (isHidden) {
     const why = isPending
@@ -199,7 +220,7 @@ function querySection(query: Buffer | undefined, isPending: boolean, isHidden: b
   }
   return html`<h2>Query</h2>
 <p class="quiet">The ${isPending ? "approval" : "decision"} applies to exactly these ${query.length} bytes.</p>
-<pre>${visibleJson(prettyJson(query.toString("utf8")))}</pre>`;
+<pre>${await runCooperatively(showQuery(prettyJson(query.toString("utf8"))))}</pre>`;
 }
 
 /** The effect of a query in words. @param affected the number of rows now, if it is known */
@@ -225,13 +246,16 @@ function wordsSection(
 
 /**
  * The row filters that will be added to a pending query, or the reason of its denial. Unknown for
- * users whose groups and attributes are in their token.
+ * users whose groups and attributes are in their token. What entries contain is told only to a
+ * visitor who may see them.
  */
-function decisionNotes(
+async function decisionNotes(
   { gateway }: ConsoleRequest["var"],
-  { username, via, client }: Approval,
+  visitor: Visitor,
+  approval: Approval,
   query: Buffer,
-): string[] {
+): Promise<string[]> {
+  const { username, via, client } = approval;
   const { snapshot } = gateway.access;
   if (isExternalUsername(username)) return [];
   const caller = { user: username, via, client, isApproved: true };
@@ -242,22 +266,24 @@ function decisionNotes(
     message,
     decided,
     query: parsed,
-  } = predictOutcome(snapshot, caller, query, {
-    queries: gateway.queries,
-    form,
-  });
+  } = await runCooperatively(
+    predictInSteps(snapshot, caller, query, { queries: gateway.queries, form }, STEP_BYTES),
+  );
+  const seesAll = maySeeDatabases(visitor, approval);
   if (!allowed) {
-    return [`It would be denied now, also when approved: ${visibleJson(message ?? code)}.`];
+    const why = seesAll ? `: ${visibleJson(message ?? code)}` : "";
+    return [`It would be denied now, also when approved${why}.`];
   }
   const added = (decided?.decisions ?? []).flatMap(({ filters }, at) => {
     const { database = "", tables = [] } = parsed?.accesses[at] ?? {};
     const places = tables.map((table) => placeName(database, table)).join(", ");
-    return addedTexts(filters).map(
-      (text) =>
-        `The row filter of ${username} is added for ${places}: only rows where ${conditionInWords(text)}.`,
-    );
+    return addedTexts(filters).map((text) => {
+      const rows = visitor.maySee(database) ? `: only rows where ${conditionInWords(text)}` : "";
+      return `The row filter of ${username} is added for ${places}${rows}.`;
+    });
   });
-  const limits = decided?.limits.flatMap(({ changes }) => changes ?? []) ?? [];
+  const known = seesAll ? (decided?.limits ?? []) : [];
+  const limits = known.flatMap(({ changes }) => changes ?? []);
   return [
     ...new Set(added),
     ...limits.map((most) => `The database refuses it beyond ${counted(most, "changed row")}.`),
@@ -318,7 +344,8 @@ export async function showApproval(c: ConsoleRequest, failure?: Failure): Promis
   }
   const digest = rows && "digest" in rows ? rows.digest : undefined;
   const mayReview = relation === "approver" || visitor.isAdministrator;
-  const notes = isPending && mayReview && body ? decisionNotes(c.var, approval, body) : [];
+  const notes =
+    isPending && mayReview && body ? await decisionNotes(c.var, visitor, approval, body) : [];
   const shownBefore = failure && c.var.form.get("touched");
   const isOther = digest !== undefined && shownBefore !== undefined && shownBefore !== digest;
   const own =
@@ -337,7 +364,7 @@ ${isPending && !rows && html`<div class="note"><p>${own}. Approvers: <bdi>${appr
 ${body && maySeeQuery(visitor, approval) && wordsSection(approval, body, rows && "affected" in rows ? rows.affected : undefined, notes)}
 ${facts(approval)}
 ${rows && rowsSection(approval, rows)}
-${querySection(body, isPending, !maySeeQuery(visitor, approval))}
+${await querySection(body, isPending, !maySeeQuery(visitor, approval))}
 ${isPending && rows && decisionForms(approval, visitor.csrf, digest, confirmationField(c))}`,
   });
 }
@@ -463,14 +490,17 @@ function relationOf(visitor: Visitor, approval: Approval) {
  * and so may an observer who may see the grants of every database that it names.
  */
 function maySeeQuery(visitor: Visitor, approval: Approval): boolean {
-  const { operations, operationCount, state } = approval;
   const relation = relationOf(visitor, approval);
   if (relation === "approver" || visitor.isAdministrator) return true;
-  if (state !== "pending") return false;
+  if (approval.state !== "pending") return false;
+  return relation === "requester" || maySeeDatabases(visitor, approval);
+}
+
+/** True if the visitor may see the grants of every database that the query names. */
+function maySeeDatabases(visitor: Visitor, { operations, operationCount }: Approval): boolean {
   // Only the first operations are recorded.
   const isListed = operations.length === operationCount;
-  const maySeeAll = isListed && operations.every(({ database }) => visitor.maySee(database));
-  return relation === "requester" || maySeeAll;
+  return isListed && operations.every(({ database }) => visitor.maySee(database));
 }
 
 export async function groupApprovals(c: ConsoleRequest, visitor: Visitor) {
@@ -483,25 +513,44 @@ export async function groupApprovals(c: ConsoleRequest, visitor: Visitor) {
   });
 }
 
-/** Row counts per approver, kept so that a refresh costs the database nothing. */
-const rowCounts = new LRUCache<string, number, () => Promise<number | undefined>>({
+/** Milliseconds until rows that could not be counted are counted again. */
+const COUNTING_AGAIN_MS = 300_000;
+type Work<Value> = () => Promise<Value | undefined>;
+
+/** The words and row counts (per approver) of the list, kept so that a refresh costs nothing. */
+const summaries = new LRUCache<string, string, Work<string>>({
   max: 1000,
   fetchMethod: (_key, _stale, { context }) => context(),
 });
+const rowCounts = new LRUCache<string, { rows: number | undefined }, Work<number>>({
+  max: 1000,
+  async fetchMethod(_key, _stale, { context, options }) {
+    const rows = await context();
+    if (rows === undefined) options.ttl = COUNTING_AGAIN_MS;
+    return { rows };
+  },
+});
 
 async function describePending(c: ConsoleRequest, visitor: Visitor, approval: Approval) {
-  const body = await useApprovals(c, (store) => store.readBody(approval.id));
-  if (body === undefined) return undefined;
-  const text = shortText(body);
+  const { id } = approval;
+  const readBody = () => useApprovals(c, (store) => store.readBody(id));
+  const text = await summaries.fetch(id, {
+    async context() {
+      const body = await readBody();
+      return body && shortText(body);
+    },
+  });
   if (relationOf(visitor, approval) !== "approver") return { text, rows: undefined };
   const { actor } = visitor;
-  const rows = await rowCounts.fetch(`${approval.id} ${actor.username}`, {
+  const count = await rowCounts.fetch(`${id} ${actor.username}`, {
     async context() {
+      const body = await readBody();
+      if (body === undefined) return undefined;
       const shown = await previewRows(c.var.gateway, actor, approval, body);
       return "affected" in shown ? shown.affected : undefined;
     },
   });
-  return { text, rows };
+  return { text, rows: count?.rows };
 }
 
 /** The message for the requester, on one line. @throws Refusal `bad_request` */
