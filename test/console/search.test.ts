@@ -1,8 +1,10 @@
-import { appendFileSync } from "node:fs";
+import { appendFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
+import { openStaffed } from "../journeys/staff.ts";
 import {
   auditFile,
+  consoleConfig,
   lookAt,
   openPage,
   signedIn,
@@ -82,6 +84,41 @@ t.test("the search finds only what the visitor may see", async (t) => {
   t.equal((await search(t, "rita", "rita")).status, 403);
   const rita = await signedIn(t, url, "rita");
   t.notMatch((await rita.get("/overview")).text, 'action="/search"');
+});
+
+t.test("a search says when it could not read the audit", async (t) => {
+  const { gateway, url } = await staffedConsole(t, staff, auditFile);
+  writeFileSync(path.join(gateway.home, "audit.log.1.gz"), "not compressed");
+  const root = await signedIn(t, url, "root");
+  const { status, text } = await root.get(`/search?q=${id}`);
+  t.equal(status, 200);
+  t.match(textOf(text), /The audit was not searched, since it cannot be read now/);
+  t.notMatch((await root.get("/search?q=nothing-")).text, /Some tables/);
+});
+
+t.test("a search asks all databases in one short time, and says when that was over", async (t) => {
+  const { url, ...section } = await consoleConfig(auditFile);
+  const names = Array.from({ length: 12 }, (_, at) => `db${at}`);
+  const grants = ["root * Owner", ...names.map((name) => `rita ${name} ReadOnly`)];
+  const { upstream } = await openStaffed(t, grants, section);
+  upstream.answer = ({ url }, response) => {
+    // All tables of the last databases take for ever.
+    if (/^\/schema\/db(?:[89]|1\d)/.test(url)) return;
+    const data = url === "/schema" ? { databases: names } : { tables: ["tickets"] };
+    response.writeHead(200, { "content-type": "application/json" });
+    response.end(JSON.stringify({ status: "success", data }));
+  };
+  const root = await signedIn(t, url, "root");
+  const start = performance.now();
+  const { text } = await root.get("/search?q=tickets");
+  const ms = performance.now() - start;
+  t.ok(ms < 6000, `answered after ${ms} ms`);
+  t.equal(text.match(/>db\d\.tickets</g)?.length, 8);
+  t.match(textOf(text), /Some tables were not searched, since a database did not list them/);
+  upstream.answer = () => {};
+  const last = performance.now();
+  t.match(textOf((await root.get("/search?q=unknown-name")).text), /Some tables were not searched/);
+  t.ok(performance.now() - last < 6000, `answered after ${performance.now() - last} ms`);
 });
 
 t.test("the search box works by keyboard on every page", async (t) => {

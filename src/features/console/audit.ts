@@ -298,9 +298,10 @@ async function search<Name extends "search" | "csv">(
   name: Name,
   question: AuditQuestion,
   most?: number,
+  longestMs = LONGEST_MS,
 ): Promise<Answers[Name]> {
   try {
-    return await askAudit(c, name, question, LONGEST_MS, most);
+    return await askAudit(c, name, question, longestMs, most);
   } catch (error) {
     if (error instanceof Refusal) throw error;
     c.var.gateway.log.warn(
@@ -312,14 +313,15 @@ async function search<Name extends "search" | "csv">(
 }
 
 const FIND_MS = 2000;
+const LONGEST_FIND_MS = 4000;
 
-/** The newest visible line of a request, if it is found in time. */
-export async function findRequest(c: ConsoleRequest, id: string): Promise<ReadLine | undefined> {
+/** The newest visible line of a request. Undefined if the audit has no file. @throws Refusal */
+export async function findRequest(c: ConsoleRequest, id: string): Promise<AuditAnswer | undefined> {
   const { file } = c.var.gateway.configuration.audit;
   if (file === undefined) return undefined;
   const question = readQuestion(c, file, new Map([["request", id]]), undefined);
-  const { lines } = await search(c, "search", { ...question, limit: 1, timeoutMs: FIND_MS });
-  return lines[0];
+  const first = { ...question, limit: 1, timeoutMs: FIND_MS };
+  return search(c, "search", first, undefined, LONGEST_FIND_MS);
 }
 
 const filters = ["user", "table", "operation", "group", "request", "outcome"];

@@ -16,6 +16,8 @@ export type SuggestNames = (
   actor: Subject,
   database: string,
   table: string,
+  /** Limits several questions together. */
+  signal?: AbortSignal,
 ) => Promise<{
   readonly databases: readonly string[];
   readonly tables: readonly string[];
@@ -76,8 +78,7 @@ export function nameSuggestions({ access, routing, headers }: Gateway): SuggestN
     throw error;
   };
 
-  return async (actor, database, table) => {
-    const signal = AbortSignal.timeout(TIMEOUT_MS);
+  return async (actor, database, table, signal = AbortSignal.timeout(TIMEOUT_MS)) => {
     const isNamed = database !== "" && database !== EVERY_DATABASE;
     const listed = isNamed && source.listTables(actor, database, signal);
     const [databases, all] = await Promise.all([

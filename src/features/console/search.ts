@@ -12,6 +12,7 @@ import { EVERY_DATABASE, isExternalUsername } from "../../core/access/roles.ts";
 import { firstNames } from "../../core/access/snapshot.ts";
 import { runCooperatively, visitEach } from "../../core/base/cooperative-scheduling.ts";
 import { type Html, html } from "../../core/base/html.ts";
+import { Refusal } from "../../core/base/refusal.ts";
 import { placeName, splitPlace } from "../../core/query/names.ts";
 import { findRequest } from "./audit.ts";
 import { holderMark, pathOf, table, userLink, userPath, type Visitor } from "./frame.ts";
@@ -20,11 +21,25 @@ import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 /** Hits of each kind, and databases whose tables are searched. */
 const SHOWN = 20;
 const SEARCHED = 20;
+/** For the tables of all databases together. */
+const LISTING_MS = 2000;
+
+interface Places {
+  readonly places: ReadonlySet<string>;
+  /** A database did not list its tables in time. */
+  readonly isLate: boolean;
+}
 
 interface Hit {
   readonly path: string;
   readonly kind: "User" | "Group" | "Database" | "Table" | "Request";
   readonly link: Html;
+}
+
+interface Found {
+  readonly hits: readonly Hit[];
+  /** What was not searched. */
+  readonly missed: string | undefined;
 }
 
 async function findHolders(visitor: Visitor, asked: string): Promise<Hit[]> {
@@ -52,53 +67,70 @@ async function findHolders(visitor: Visitor, asked: string): Promise<Hit[]> {
 }
 
 /** Places that the access file names, and those that the databases list in time. */
-async function placesFor(c: ConsoleRequest, database: string | undefined): Promise<Set<string>> {
+async function placesFor(c: ConsoleRequest, database: string | undefined): Promise<Places> {
   const { snapshot, actor, maySee } = visitorOf(c);
   const { suggestNames } = c.var;
   const places = new Set<string>(snapshot.databases.values());
   const { databases } = await suggestNames(actor, "", "");
   for (const name of databases) places.add(name);
   const asked = [...places].filter((name) => database === undefined || name === database);
-  for (const name of asked.filter(maySee).slice(0, SEARCHED)) {
-    const { tables } = await suggestNames(actor, name, "");
-    for (const table of tables) places.add(placeName(name, table));
-  }
+  const signal = AbortSignal.timeout(LISTING_MS);
+  const listings = asked
+    .filter(maySee)
+    .slice(0, SEARCHED)
+    .map(async (name) => {
+      const { tables } = await suggestNames(actor, name, "", signal);
+      for (const table of tables) places.add(placeName(name, table));
+    });
+  await Promise.all(listings);
+  const isLate = signal.aborted;
   const visit = ({ database, tables = [] }: { database: string; tables?: readonly string[] }) => {
     for (const table of tables) places.add(placeName(database, table));
   };
   const grants = snapshot.grants.values().flatMap((held) => entriesIn(held));
   await runCooperatively(visitEach(grants, visit));
-  return places;
+  return { places, isLate };
 }
 
 /** Databases and tables. `main.tick` finds tables of one database. */
-async function findPlaces(c: ConsoleRequest, asked: string): Promise<Hit[]> {
+async function findPlaces(c: ConsoleRequest, asked: string): Promise<Found> {
   const { maySee } = visitorOf(c);
   const wanted = asked.toLowerCase();
   const { database, table: named } = splitPlace(asked);
-  const places = await placesFor(c, named === undefined ? undefined : database);
+  const { places, isLate } = await placesFor(c, named === undefined ? undefined : database);
   const fits = (place: string) => {
     const { database, table = database } = splitPlace(place);
     if (!maySee(database) || database === EVERY_DATABASE || place.includes("*")) return false;
     return table.toLowerCase().includes(wanted) || place.toLowerCase().startsWith(wanted);
   };
-  return [...places]
+  const hits = [...places]
     .filter(fits)
     .sort((one, other) => Number(other === asked) - Number(one === asked) || (one < other ? -1 : 1))
     .slice(0, SHOWN)
-    .map((place) => {
+    .map((place): Hit => {
       const path = pathOf("/access/table", { place });
       const kind = splitPlace(place).table === undefined ? "Database" : "Table";
       return { path, kind, link: html`<a href="${path}"><code>${place}</code></a>` };
     });
+  const missed = "Some tables were not searched, since a database did not list them in time.";
+  return { hits, missed: isLate ? missed : undefined };
 }
 
 /** Only searched if no name was found, since it reads the audit. */
-async function findRequests(c: ConsoleRequest, asked: string): Promise<Hit[]> {
-  const line = await findRequest(c, asked).catch(() => undefined);
-  if (line === undefined) return [];
+async function findRequests(c: ConsoleRequest, asked: string): Promise<Found> {
+  try {
+    const { lines = [], next } = (await findRequest(c, asked)) ?? {};
+    if (lines.length === 0) {
+      const missed = next && "Only the newest lines of the audit were searched.";
+      return { hits: [], missed };
+    }
+  } catch (error) {
+    if (!(error instanceof Refusal)) throw error;
+    return { hits: [], missed: "The audit was not searched, since it cannot be read now." };
+  }
   const path = pathOf("/audit", { request: asked, since: "" });
-  return [{ path, kind: "Request", link: html`<a href="${path}"><code>${asked}</code></a>` }];
+  const link = html`<a href="${path}"><code>${asked}</code></a>`;
+  return { hits: [{ path, kind: "Request", link }], missed: undefined };
 }
 
 function nothingFor(asked: string): Html {
@@ -114,20 +146,25 @@ export async function showSearch(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   requireManager(visitor.snapshot, visitor.actor);
   const asked = (c.req.query("q") ?? "").trim();
-  const names =
-    asked === "" ? [] : [...(await findHolders(visitor, asked)), ...(await findPlaces(c, asked))];
-  const hits = names.length > 0 || asked === "" ? names : await findRequests(c, asked);
+  const none: Found = { hits: [], missed: undefined };
+  const isAsked = asked !== "";
+  const holders = isAsked ? await findHolders(visitor, asked) : [];
+  const places = isAsked ? await findPlaces(c, asked) : none;
+  const names = [...holders, ...places.hits];
+  const requests = isAsked && names.length === 0 ? await findRequests(c, asked) : none;
+  const hits = [...names, ...requests.hits];
+  const missed = [places.missed, requests.missed].filter((one) => one !== undefined).join(" ");
   const [first, ...others] = hits;
   if (first !== undefined && others.length === 0) return c.redirect(first.path, 303);
   const rows = hits.map(({ kind, link }) => [link, kind]);
-  const none =
-    asked === ""
-      ? "Enter part of the name of a user, group or table, or a whole request id."
-      : nothingFor(asked);
+  const nothing = isAsked
+    ? nothingFor(asked)
+    : "Enter part of the name of a user, group or table, or a whole request id.";
   return sendPage(c, {
     title: "Search",
     asked,
-    content: html`${table("Found", ["Name", "Kind"], rows, none)}
+    content: html`${table("Found", ["Name", "Kind"], rows, nothing)}
+${missed !== "" && html`<p class="quiet">${missed}</p>`}
 ${rows.length >= SHOWN && html`<p class="quiet">Only the first hits are shown. Enter more of the name.</p>`}`,
   });
 }
