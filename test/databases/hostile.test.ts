@@ -339,6 +339,38 @@ t.test("a right that is removed cuts an upload before its end", async (t) => {
   );
 });
 
+t.test("a client may leave while its upload waits for a connection", async (t) => {
+  const { gateway, upstream, login } = await open(t, "couchdb", json({ ok: true }), {
+    config: "connections = 1\nmax_upload_bytes = 5000\n",
+  });
+  const headers = {
+    authorization: `Bearer ${await login("wanda")}`,
+    "content-type": "text/plain",
+    "transfer-encoding": "chunked",
+  };
+  const upload = async () => {
+    const wire = await Wire.open(gateway.url);
+    wire.send(`${wireRequest("PUT /alpha/doc/file", headers)}1\r\nx\r\n`);
+    return wire;
+  };
+  let begun = 0;
+  upstream.server.on("request", ({ method }) => (begun += method === "PUT" ? 1 : 0));
+  const first = await upload();
+  await eventually("the upload has begun", () => begun === 1);
+  const second = await upload();
+  const third = await upload();
+  t.teardown(() => [first, second, third].map((wire) => wire.cut()));
+  await delay(300);
+  second.socket.resetAndDestroy();
+  third.send(`1388\r\n${"x".repeat(5000)}\r\n`);
+  t.match(await third.until(/body_too_large/), /^HTTP\/1\.1 413 /, "it need not wait for that");
+  await gateway.service.logged(({ status }) => status === 499);
+  first.send("0\r\n\r\n");
+  await first.until(/^HTTP\/1\.1 200 /);
+  t.notOk(gateway.service.log.some(({ msg }) => msg === "uncaught error"));
+  t.equal(begun, 1);
+});
+
 t.test("a body that grows when it is inflated is refused", async (t) => {
   const { gateway, upstream, login } = await open(t, "couchdb", json({ ok: true }), {
     server: "max_body_bytes = 100000\nmax_buffered_bytes = 1000000\n",
@@ -367,7 +399,7 @@ t.test("a body that grows when it is inflated is refused", async (t) => {
 
 t.test("what a client may not send gets no 100 Continue", async (t) => {
   const { gateway, login } = await open(t, "couchdb", json({ ok: true }), {
-    config: "max_upload_bytes = 2000000\n",
+    config: "max_upload_bytes = 5000\n",
   });
   const headers = { authorization: `Bearer ${await login("rita")}` };
   const wire = await Wire.open(gateway.url);

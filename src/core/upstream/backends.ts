@@ -177,22 +177,24 @@ class Backend implements Candidate, DatabaseTarget {
 
   /** @throws Refusal as a reverse proxy does, or `upstream_overloaded` */
   async forward(stream: StreamForward): Promise<void> {
+    const { slot, response, body } = stream;
+    const gone = new AbortController();
+    const abort = () => gone.abort();
+    response.once("close", abort);
+    // The client may leave before the body is forwarded, or after a refusal.
+    body?.once("error", abort);
     this.#streams ??= this.#openStreams();
     const streams = await this.#streams;
-    const { slot, response } = stream;
     if (slot === undefined) {
       await streams.forward(stream);
       return;
     }
-    const gone = new AbortController();
-    const abort = () => gone.abort();
-    response.once("close", abort);
     const forward = () => {
       slot.authorizeAgain();
       return streams.forward(stream);
     };
-    await this.limiter.hold({ key: slot.user }, gone.signal, forward, overloaded);
-    response.off("close", abort);
+    const refusal = () => (body?.errored instanceof Refusal ? body.errored : overloaded());
+    await this.limiter.hold({ key: slot.user }, gone.signal, forward, refusal);
   }
 
   async #openStreams(): Promise<ReverseProxy> {

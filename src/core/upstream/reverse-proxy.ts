@@ -162,6 +162,7 @@ export function createReverseProxy(
     async forward(stream: StreamForward): Promise<void> {
       const { request, response } = stream;
       if (response.destroyed) return;
+      if (stream.body?.errored) throw asRefusal(stream.body.errored);
       const { promise, resolve, reject } = Promise.withResolvers<void>();
       const fail = (error: Error) => {
         if (response.headersSent) return;
