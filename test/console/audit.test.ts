@@ -147,8 +147,19 @@ t.test("the lines of a filter are exported as CSV, with what the visitor may see
     ['"DropTable","main.people"', '"Delete","main.orders"', undefined],
   );
   t.match(rows[0], '"127.0.0.1"');
+  await eventually("the export is in the audit", async () =>
+    readFileSync(path.join(gateway.home, "audit.log"), "utf8")
+      .split("\n")
+      .some(
+        (line) =>
+          line.includes('"user":"root"') &&
+          line.includes('"filter":{"user":"rita","outcome":"denied","since":"24h"},"lines":2') &&
+          line.includes('"msg":"console_export"'),
+      ),
+  );
   const dora = await signedIn(t, url, "dora");
   const own = (await dora.get("/audit.csv")).text;
+  t.notMatch(own, "console_export");
   t.match(own, '"main.people"');
   t.notMatch(own, /payroll|login|127\.0\.0\.1/);
   const rita = await signedIn(t, url, "rita");

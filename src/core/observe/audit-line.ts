@@ -256,9 +256,16 @@ const consoleLine = z
     issuer: optionalText("Identity provider of a sign-in."),
     detail: optionalText("Why the identity provider or its answer was refused."),
     cause,
-    msg: z.enum(["console_login", "console_logout"]),
+    filter: z
+      .record(z.string(), z.string())
+      .optional()
+      .describe("Filter of an export: the fields that were set."),
+    lines: z.number().optional().describe("Number of audit lines exported."),
+    msg: z.enum(["console_login", "console_logout", "console_export"]),
   })
-  .describe("A sign-in, failed sign-in or sign-out at the console.");
+  .describe(
+    "A sign-in, failed sign-in or sign-out at the console, or an export of the audit as CSV.",
+  );
 
 /** By section of docs/audit.md. In the log, each line also has `"audit": true`. */
 export const auditLines = {

@@ -344,23 +344,37 @@ const RETRY_MS = 200;
 async function* exportLines(c: ConsoleRequest, file: string, fields: Fields) {
   const deadline = performance.now() + EXPORT_MS;
   let page: CsvPage | undefined;
-  for (let left = EXPORTED; ; left -= page.count) {
-    const limit = Math.min(left, EXPORTED_AT_ONCE);
-    // Judged again each time: an export may take minutes.
-    const question = { ...readQuestion(c, file, fields, page?.next), limit };
-    page = await searchWhenFree(c, question, deadline);
-    yield page.csv;
-    const { next, isLost, reached, count } = page;
-    if (isLost) yield csvNote("Incomplete: the audit files have been rotated. Export again.");
-    if (isLost || next === undefined) return;
-    const isLate = performance.now() > deadline;
-    if (!isLate && count < left) continue;
-    const limits = isLate ? "5 minutes" : `${EXPORTED} lines`;
-    yield csvNote(
-      `Incomplete: cut after ${limits}. Older lines, before about ${reached}, are missing. Choose a shorter period.`,
-    );
-    return;
+  let lines = 0;
+  try {
+    while (true) {
+      const limit = Math.min(EXPORTED - lines, EXPORTED_AT_ONCE);
+      // Judged again each time: an export may take minutes.
+      const question = { ...readQuestion(c, file, fields, page?.next), limit };
+      page = await searchWhenFree(c, question, deadline);
+      lines += page.count;
+      yield page.csv;
+      const { next, isLost, reached } = page;
+      if (isLost) yield csvNote("Incomplete: the audit files have been rotated. Export again.");
+      if (isLost || next === undefined) return;
+      const isLate = performance.now() > deadline;
+      if (!isLate && lines < EXPORTED) continue;
+      const limits = isLate ? "5 minutes" : `${EXPORTED} lines`;
+      yield csvNote(
+        `Incomplete: cut after ${limits}. Older lines, before about ${reached}, are missing. Choose a shorter period.`,
+      );
+      return;
+    }
+  } finally {
+    if (page !== undefined) recordExport(c, fields, lines);
   }
+}
+
+function recordExport(c: ConsoleRequest, fields: Fields, lines: number): void {
+  const { gateway, listener } = c.var;
+  const { address } = listener.originOf(c.env.incoming);
+  const filter = Object.fromEntries([...fields].filter(([, value]) => value !== ""));
+  const user = visitorOf(c).actor.username;
+  gateway.audit.event("console_export", { user, address, filter, lines }, "info");
 }
 
 /** Leaves a search free for pages, and waits while there are others. */
