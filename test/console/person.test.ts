@@ -1,4 +1,5 @@
 import t from "tap";
+import { unfinishedSearch } from "../../src/features/console/person.ts";
 import { grant, groupGrant, user } from "../access/kit.ts";
 import { staffedHome, tokenOf } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -86,6 +87,17 @@ t.test(
     t.notMatch(await pageOf(admin, "group:team"), /Recent denials|Last seen/);
   },
 );
+
+t.test("a search for denials that ends early says how far it got", async (t) => {
+  const next = { inode: "1", offset: 5 };
+  const reached = "2026-11-29T10:00:00.000Z";
+  t.match(
+    unfinishedSearch({ lines: [], next, reached }),
+    /^No denials found since about 2026-11-2.*\. The audit is too large to search further here\.$/,
+  );
+  t.match(unfinishedSearch({ lines: [], next, reached: undefined }), /^No denials found\. /);
+  t.equal(unfinishedSearch({ lines: [], next: undefined, reached }), undefined);
+});
 
 t.test("Test as tells the decision on an operation, without a query", async (t) => {
   const admin = await signedIn(t, url, "root");

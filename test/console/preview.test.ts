@@ -165,6 +165,31 @@ t.test("forms for revoking, users and groups say their effect in words", async (
   t.match(textOf(text), "Added nina. nina can read, change, create and drop every table of shop");
 });
 
+t.test("a form that was previewed is still refused after someone else's change", async (t) => {
+  const root = await signedIn(t, url, "root");
+  const route = "/access/entry?user=dead";
+  const seenIn = (text: string) => /name="seen" value="([^"]*)"/.exec(text)?.[1] ?? "";
+  const seen = seenIn((await root.get(route)).text);
+  const fields = { user: "dead", database: "shop", table: "", role: "ReadOnly", max_rows: "9" };
+  const other = await root.submit(route, { ...fields, role: "None", max_rows: "" });
+  t.equal(other.status, 303);
+  for (const look of ["preview", "yes"]) {
+    const { text } = await root.post("/access/entry", { ...fields, look, seen, password: "" });
+    t.equal(seenIn(text), seen, look);
+  }
+  const wrong = await root.post("/access/entry", { ...fields, seen, password: "wrong" });
+  t.equal(seenIn(wrong.text), seen);
+  const password = passwordOf("root");
+  const saved = await root.post("/access/entry", { ...fields, seen, password });
+  t.equal(saved.status, 409);
+  t.match(saved.text, "Someone else has changed this user.");
+  t.not(seenIn(saved.text), seen);
+  t.equal(
+    (await root.post("/access/entry", { ...fields, seen: seenIn(saved.text), password })).status,
+    303,
+  );
+});
+
 t.test("a preview is beside the form on a wide screen, and used by keyboard", async (t) => {
   const page = await openPage(t);
   await signInBrowser(page, url, "root");

@@ -243,13 +243,17 @@ export function sendForm(c: ConsoleRequest, state: FormState, page: FormPage): R
   const visitor = visitorOf(c);
   const { title, heading, holder, sentence, action, listsState, form, button, preview } = page;
   const seen = stateOf(visitor, holder ?? holderIn(state.fields));
+  // A form that comes back still stands for the state in which it was loaded.
+  const isReloaded = state.failure?.details.changed !== undefined;
+  const isKept = c.req.method === "POST" && !isReloaded;
+  const loaded = isKept ? c.var.form.get("seen") : undefined;
   const back = holder === undefined ? "/access" : userPath(holder);
   const access = html`<a href="/access">Access</a>`;
   const sheet = postForm(
     visitor.csrf,
     action,
     "sheet narrow",
-    html`${hidden("seen", seen.join("\n"))}${holder !== undefined && hidden("user", holderText(holder))}
+    html`${hidden("seen", loaded ?? seen.join("\n"))}${holder !== undefined && hidden("user", holderText(holder))}
 ${listsState && html`<p>Current access of <bdi>${holder && holderName(holder)}</bdi>:</p><ul>${seen.map((line) => html`<li>${line}</li>`)}</ul>`}
 ${form}
 ${confirmationField(c, state)}

@@ -7,6 +7,7 @@ import { type Holder, holderName, holderText, userOf } from "../../core/access/h
 import { EVERY_DATABASE, isDatabaseOrEvery, isExternalGroup } from "../../core/access/roles.ts";
 import { errorMessage } from "../../core/base/client-error.ts";
 import { formatDate, type Html, html, type Part } from "../../core/base/html.ts";
+import type { AuditAnswer } from "../../core/observe/audit-search.ts";
 import { placeName, splitPlace } from "../../core/query/names.ts";
 import {
   definitions,
@@ -18,6 +19,7 @@ import type { PermissionClass } from "../../core/query/permissions.ts";
 import { askAudit, draftedPlace, draftGrant, draftLink, visibleTo } from "./audit.ts";
 import { mayManage, maySeeDecision, visibleBoundary } from "./changes.ts";
 import { empty, field, hidden, mark, parseList, pathOf, required, table } from "./frame.ts";
+import { dateInWords } from "./moment.ts";
 import { type ConsoleRequest, visitorOf } from "./visit.ts";
 
 /** Email, and for administrators attributes and the last use. Undefined if nothing is known. */
@@ -48,6 +50,16 @@ const DENIALS = 5;
 const SEARCH_MS = 1000;
 const LONGEST_SEARCH_MS = 3000;
 
+type Searched = Pick<AuditAnswer, "lines" | "next" | "reached">;
+
+/** Says how far an unfinished search got. Undefined if nothing is left to search. */
+export function unfinishedSearch({ lines, next, reached }: Searched): string | undefined {
+  if (next === undefined || lines.length >= DENIALS) return undefined;
+  const more = lines.length === 0 ? "" : " more";
+  const since = reached === undefined ? "" : ` since about ${dateInWords(Date.parse(reached))}`;
+  return `No${more} denials found${since}. The audit is too large to search further here.`;
+}
+
 async function denialTable(c: ConsoleRequest, file: string, username: string): Promise<Html> {
   const visitor = visitorOf(c);
   const since = Date.now() - DAYS * 86_400_000;
@@ -55,8 +67,9 @@ async function denialTable(c: ConsoleRequest, file: string, username: string): P
   const filter = { user: username, outcome: "denied", since, until } as const;
   const limits = { from: undefined, limit: DENIALS, timeoutMs: SEARCH_MS };
   const question = { file, filter, visible: visibleTo(visitor), ...limits };
-  const { lines } = await askAudit(c, "search", question, LONGEST_SEARCH_MS);
-  const rows = lines.map((line) => {
+  const answer = await askAudit(c, "search", question, LONGEST_SEARCH_MS);
+  const unfinished = unfinishedSearch(answer);
+  const rows = answer.lines.map((line) => {
     const [first] = line.operations;
     const what = first
       ? [first.operation, placeName(first.database, first.tables[0])].join(" ")
@@ -73,9 +86,10 @@ async function denialTable(c: ConsoleRequest, file: string, username: string): P
     `Recent denials of ${username}`,
     [["Time (UTC)", "moment"], "What", "Reason"],
     rows,
-    `No denials in the last ${DAYS} days.`,
+    unfinished ?? `No denials in the last ${DAYS} days.`,
   )}
-${rows.length > 0 && html`<p><a href="${all}">All denials of <bdi>${username}</bdi></a></p>`}`;
+${rows.length > 0 && unfinished && html`<p class="quiet">${unfinished}</p>`}
+${(rows.length > 0 || unfinished) && html`<p><a href="${all}">All denials of <bdi>${username}</bdi></a></p>`}`;
 }
 
 /** The last denials of a user, as far as the visitor may see the audit. */
