@@ -2,7 +2,7 @@ import { writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { careful, idIn } from "../approvals/kit.ts";
-import { ConsoleClient, seenOn, signedIn } from "../console/kit.ts";
+import { ConsoleClient, seenOn, signedIn, textOf } from "../console/kit.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
@@ -170,4 +170,30 @@ t.test("an approval of one replica can be decided in the console of another", as
   const run = () => one.gateway.request("/query", { method: "POST", headers: approved, body });
   t.equal((await run()).status, 200);
   t.match(await run(), { status: 409, body: { code: "approval_used" } });
+});
+
+t.test("effective access is the same at each replica, and in the command", async (t) => {
+  const admin = await one.gateway.login();
+  const here = await signedIn(t, one.url);
+  const places = [one, two];
+  const path = "/api/users/bot/access?effective=true";
+  const changes: [path: string, body: object, expected: RegExp][] = [
+    ["/api/groups/team", { members: ["bot"] }, /main/],
+    ["/api/groups/team/access/side", { role: "ReadOnly" }, /side \(group team\)/],
+    ["/api/groups/team/access/side", { role: "ReadWrite", max_rows: 5 }, /side.*"max_rows":5/],
+  ];
+  for (const [changed, body, expected] of changes) {
+    t.equal((await one.gateway.send("PUT", changed, body, admin)).status, 200, changed);
+    const answers = await Promise.all(places.map(({ gateway }) => gateway.get(path, admin)));
+    const [first, second] = answers.map(({ body }) => body.access);
+    t.strictSame(second, first, changed);
+    t.match(JSON.stringify(first), expected);
+    const command = await store.good(["access", "list", "--effective", "bot", "--json"]);
+    t.strictSame(JSON.parse(command), first, changed);
+    const pages = places.map(({ url }) => sameAt(url, here).get("/access/user?user=bot"));
+    const [shown, other] = (await Promise.all(pages)).map(({ text }) => textOf(text));
+    t.equal(other, shown, changed);
+  }
+  const { text } = await sameAt(two.url, here).get("/access/user?user=bot");
+  t.match(textOf(text), /side .*SELECT, INSERT, UPDATE, DELETE .*5 rows .*side \(group team\)/);
 });
