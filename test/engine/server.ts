@@ -80,18 +80,17 @@ async function serve(
     response.writeHead((await database.isUp()) ? 200 : 503).end();
     return;
   }
+  const common = { user: "test", requestId, fields: "", authorizeAgain: undefined };
   if (url.startsWith("/schema")) {
     const schema = url.split("/").slice(2);
-    database.run({ user: "test", requestId, fields: "", schema }, sink);
+    database.run({ ...common, schema }, sink);
     return;
   }
   const body = request.method === "POST" ? await buffer(request) : noBody;
   const query = parseQuery(body, grammar);
   database.run(
     {
-      user: "test",
-      requestId,
-      fields: "",
+      ...common,
       query,
       body,
       isRead: isReadOnly(query),

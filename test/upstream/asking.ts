@@ -23,6 +23,7 @@ export function backendOptions(options: Partial<BackendOptions>): BackendOptions
 
 export const plainQuery: DatabaseQuery = {
   user: "alice",
+  authorizeAgain: undefined,
   requestId: "r",
   query: {
     batch: false,

@@ -248,7 +248,7 @@ export function countCall(
 }
 
 interface PreparedQuery extends DatabaseQuery {
-  readonly judgeAgain: () => void;
+  readonly authorizeAgain: () => void;
   readonly database: Database;
   readonly trace: UpstreamTrace | undefined;
 }
@@ -381,7 +381,7 @@ function requestFor(
     limits,
     seesSchema,
     accept,
-    judgeAgain() {
+    authorizeAgain() {
       requireStillGood(gateway, exchange);
       if (isDeepStrictEqual(authorize(gateway, exchange, parsed.query), judged)) return;
       const detail = "the caller's rights changed while the query waited for a connection";
@@ -464,7 +464,8 @@ export function requestSchema(
     ...traceHeaders(exchange.request.headers),
     ...credentialHeaders(gateway.headers),
   });
-  const request = { ...addressed(gateway, exchange, database, "GET", own, identity), schema };
+  const addressedTo = addressed(gateway, exchange, database, "GET", own, identity);
+  const request = { ...addressedTo, schema, authorizeAgain: undefined };
   return askUpstream(gateway, exchange, request, options);
 }
 
@@ -477,7 +478,7 @@ async function handle(gateway: Gateway, exchange: Exchange, body: Buffer): Promi
     isWanted: () => !response.destroyed,
   });
   if (prepared === undefined) return;
-  if (prepared.isRead) exchange.verdict.checkWhileOpen(prepared.judgeAgain);
+  if (prepared.isRead) exchange.verdict.checkWhileOpen(prepared.authorizeAgain);
   const answer = new ClientAnswer({
     response,
     answerHeaders: commonHeaders(exchange),

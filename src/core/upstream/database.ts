@@ -28,11 +28,11 @@ interface Asked {
   /** Header fields for a foreign upstream; the engine needs none. */
   readonly fields: string;
   /**
-   * Called after it has waited for a slot.
+   * Called after it has waited for a slot; undefined only for what no permission decides.
    *
    * @throws Refusal if it may no longer be run
    */
-  readonly authorizeAgain?: (() => void) | undefined;
+  readonly authorizeAgain: (() => void) | undefined;
 }
 
 /** A query that was judged, with what the judgment limits. */
@@ -166,7 +166,7 @@ export function overloaded(): Refusal {
  */
 export function withSlot(
   limiter: FairQueue,
-  { user, authorizeAgain: judgeAgain }: Pick<Asked, "user" | "authorizeAgain">,
+  { user, authorizeAgain }: Pick<Asked, "user" | "authorizeAgain">,
   sink: AnswerSink,
   run: () => void,
   onDismissed?: () => void,
@@ -180,7 +180,7 @@ export function withSlot(
     sink.whenGone = undefined;
     if (end === "slot") {
       try {
-        judgeAgain?.();
+        authorizeAgain?.();
       } catch (error) {
         limiter.release(entrant);
         sink.fail(error);

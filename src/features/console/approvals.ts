@@ -449,6 +449,7 @@ async function previewRows(
     const answer = await ask(routing.databaseFor(preview.query), {
       ...preview,
       user: approver.username,
+      authorizeAgain: undefined,
       requestId: randomUUID(),
       fields: "",
       isRead: true,

@@ -60,6 +60,7 @@ export function nameSuggestions({ access, routing, headers }: Gateway): SuggestN
       get: ({ username: user }, schema, signal) =>
         ask(database, {
           user,
+          authorizeAgain: undefined,
           schema,
           signal,
           requestId: randomUUID(),

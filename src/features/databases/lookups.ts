@@ -62,6 +62,7 @@ export class Lookups {
     const answer = await this.send(exchange, {
       // Not the caller's: a flood of one user must not keep others from being judged.
       user: "",
+      authorizeAgain: undefined,
       requestId: exchange?.requestId ?? "",
       fields: fieldLines(fields),
       method: "GET",

@@ -213,7 +213,7 @@ interface Sent {
   readonly headers: Record<string, string | string[]>;
   readonly isRepeatable: boolean;
   /** @throws Refusal if it may no longer be sent */
-  readonly judgeAgain: () => void;
+  readonly authorizeAgain: () => void;
 }
 
 /** They belong to the gateway's own credential, which the client must not have. */
@@ -337,7 +337,7 @@ export class PresetServer {
     const path = (plan.path ?? respell(exchange.path)) + writeQuery(plan.query ?? query);
     const headers = this.#headersFor(gateway, exchange, plan, identity);
     const isChanged = plan.answer !== undefined;
-    const judgeAgain = () => {
+    const authorizeAgain = () => {
       requireStillGood(gateway, exchange);
       requireStillAllowed(gateway, exchange, plan);
     };
@@ -356,11 +356,11 @@ export class PresetServer {
       headers,
       bytes: plan.body ?? kept,
       isRepeatable,
-      judgeAgain,
+      authorizeAgain,
     };
     const isStreamed =
       !isChanged && (method === "HEAD" || sent.bytes === undefined || plan.isStream === true);
-    if (isRead || isStreamed) exchange.verdict.checkWhileOpen(judgeAgain);
+    if (isRead || isStreamed) exchange.verdict.checkWhileOpen(authorizeAgain);
     if (isChanged) await this.#sendChanged(gateway, exchange, sent, plan.answer);
     else if (isStreamed) await this.#stream(gateway, exchange, sent, plan.isStream === true);
     else this.#send(gateway, exchange, sent);
@@ -421,7 +421,7 @@ export class PresetServer {
   #send(
     gateway: Gateway,
     exchange: Exchange,
-    { method, path, headers, bytes = Buffer.alloc(0), isRepeatable, judgeAgain }: Sent,
+    { method, path, headers, bytes = Buffer.alloc(0), isRepeatable, authorizeAgain }: Sent,
   ): void {
     exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
     const sink = new ClientAnswer({
@@ -438,7 +438,7 @@ export class PresetServer {
       path,
       body: bytes,
       isRead: isRepeatable,
-      judgeAgain,
+      authorizeAgain,
     };
     gateway.routing.databaseOf(undefined).forward(request, sink);
   }
@@ -446,7 +446,7 @@ export class PresetServer {
   async #stream(
     gateway: Gateway,
     exchange: Exchange,
-    { method, path, headers, bytes, judgeAgain: authorizeAgain }: Sent,
+    { method, path, headers, bytes, authorizeAgain }: Sent,
     isEndless: boolean,
   ): Promise<void> {
     const { request, response } = exchange;
@@ -491,7 +491,7 @@ export class PresetServer {
       path: sent.path,
       body: sent.bytes ?? Buffer.alloc(0),
       isRead: sent.isRepeatable,
-      authorizeAgain: sent.judgeAgain,
+      authorizeAgain: sent.authorizeAgain,
     });
     requireStillGood(gateway, exchange);
     exchange.verdict.requireStillAllowed?.();
