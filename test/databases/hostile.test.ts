@@ -371,6 +371,34 @@ t.test("a client may leave while its upload waits for a connection", async (t) =
   t.equal(begun, 1);
 });
 
+t.test("slow uploads leave half of the connections to others", async (t) => {
+  const { gateway, upstream, login } = await open(t, "couchdb", json({ ok: true }), {
+    config: "connections = 2\nresponse_timeout = 2\n",
+  });
+  const token = await login("wanda");
+  const other = await login("rita");
+  let begun = 0;
+  upstream.server.on("request", ({ method }) => (begun += method === "PUT" ? 1 : 0));
+  const headers = {
+    authorization: `Bearer ${token}`,
+    "content-type": "text/plain",
+    "transfer-encoding": "chunked",
+  };
+  const uploads: Wire[] = [];
+  for (let count = 0; count < 3; count++) {
+    const wire = await Wire.open(gateway.url);
+    t.teardown(() => wire.cut());
+    wire.send(`${wireRequest("PUT /alpha/doc/file", headers)}1\r\nx\r\n`);
+    uploads.push(wire);
+  }
+  await eventually("an upload has begun", () => begun > 0);
+  await delay(300);
+  t.equal((await gateway.get("/alpha", other)).status, 200);
+  t.equal(begun, 1);
+  for (const wire of uploads) wire.send("0\r\n\r\n");
+  for (const wire of uploads) await wire.until(/^HTTP\/1\.1 200 /);
+});
+
 t.test("a body that grows when it is inflated is refused", async (t) => {
   const { gateway, upstream, login } = await open(t, "couchdb", json({ ok: true }), {
     server: "max_body_bytes = 100000\nmax_buffered_bytes = 1000000\n",

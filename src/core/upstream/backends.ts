@@ -114,6 +114,8 @@ class Backend implements Candidate, DatabaseTarget {
   readonly name: string;
   /** Queries wait here rather than in the pool, so no user waits for another user's flood. */
   readonly limiter: FairQueue;
+  /** Limits uploads to half of the connections, because a slow client holds one. */
+  readonly #uploads: FairQueue;
   isLive = true;
   failedAt = Number.NEGATIVE_INFINITY;
   readonly #pool: ConnectionPool;
@@ -138,7 +140,8 @@ class Backend implements Candidate, DatabaseTarget {
     const limits = { slots: connections, maxWaiting, timeoutMs: responseTimeoutMs, waits };
     this.name = targetName(target);
     this.limiter = new FairQueue(limits);
-    metrics.include(this.limiter);
+    this.#uploads = new FairQueue({ ...limits, slots: Math.ceil(connections / 2) });
+    metrics.include(this);
     this.#limits = { responseTimeoutMs, clientTimeoutMs };
     this.#pool = new ConnectionPool(target, options);
     this.#common = ` HTTP/1.1\r\nhost: ${host}\r\nconnection: keep-alive\r\n`;
@@ -156,7 +159,7 @@ class Backend implements Candidate, DatabaseTarget {
   }
 
   get waiting(): number {
-    return this.limiter.waiting;
+    return this.limiter.waiting + this.#uploads.waiting;
   }
 
   get busy(): number {
@@ -194,7 +197,10 @@ class Backend implements Candidate, DatabaseTarget {
       return streams.forward(stream);
     };
     const refusal = () => (body?.errored instanceof Refusal ? body.errored : overloaded());
-    await this.limiter.hold({ key: slot.user }, gone.signal, forward, refusal);
+    const entrant = { key: slot.user };
+    const hold = () => this.limiter.hold(entrant, gone.signal, forward, refusal);
+    if (body === undefined) await hold();
+    else await this.#uploads.hold(entrant, gone.signal, hold, refusal);
   }
 
   async #openStreams(): Promise<ReverseProxy> {
@@ -235,6 +241,7 @@ class Backend implements Candidate, DatabaseTarget {
     this.#options.onChange(this.name, false);
     // Waiting queries go to another backend.
     this.limiter.dismissAll();
+    this.#uploads.dismissAll();
   }
 
   #return(): void {

@@ -199,9 +199,9 @@ export class QueryMetrics implements UpstreamMetrics {
   readonly waits: Durations = { add() {} };
   readonly answers: Durations = { add() {} };
   onCut: () => void = () => {};
-  readonly #limiters: FairQueue[] = [];
+  readonly #limiters: Pick<FairQueue, "busy" | "waiting">[] = [];
 
-  include(limiter: FairQueue): void {
+  include(limiter: Pick<FairQueue, "busy" | "waiting">): void {
     this.#limiters.push(limiter);
   }
 
