@@ -373,7 +373,7 @@ t.test("a client may leave while its upload waits for a connection", async (t) =
 
 t.test("slow uploads leave half of the connections to others", async (t) => {
   const { gateway, upstream, login } = await open(t, "couchdb", json({ ok: true }), {
-    config: "connections = 2\nresponse_timeout = 2\n",
+    config: "connections = 2\n",
   });
   const token = await login("wanda");
   const other = await login("rita");
