@@ -190,6 +190,28 @@ t.test("a form that was previewed is still refused after someone else's change",
   );
 });
 
+t.test("sentences about an entry escape invisible characters", async (t) => {
+  const root = await signedIn(t, url, "root");
+  const route = "/access/entry?user=gina";
+  const fields = {
+    database: "shop",
+    table: "notes",
+    role: "ReadOnly",
+    row_filter: "a = 'x\u202ey'",
+  };
+  const { shown } = await preview(root, route, fields);
+  t.match(shown, "only rows where a = 'x\\u202ey'");
+  t.notMatch(shown, "\u202e");
+  const saved = await root.submit(route, fields);
+  const { text } = await root.get(String(saved.headers.location));
+  t.match(text, "x\\u202ey");
+  t.notMatch(text.replace(/<input[^>]*>/g, ""), "\u202e", "in the message and the limits");
+  t.notMatch(
+    (await preview(root, "/access/end?user=gina&database=shop&table=notes", {})).shown,
+    "\u202e",
+  );
+});
+
 t.test("a preview is beside the form on a wide screen, and used by keyboard", async (t) => {
   const page = await openPage(t);
   await signInBrowser(page, url, "root");

@@ -102,6 +102,7 @@ import {
   momentIn,
   parseList,
   pathOf,
+  plainWords,
   postForm,
   required,
   roleBadge,
@@ -557,7 +558,7 @@ const addUser: ConsoleForm = {
     );
     const isComplete = user !== "" && isDatabaseOrEvery(database) && isRole(role);
     const preview = isComplete
-      ? html`<p><strong>${entryInWords({ holder: userHolder(user), database, role }, true)}</strong></p>`
+      ? html`<p><strong>${plainWords(entryInWords({ holder: userHolder(user), database, role }, true))}</strong></p>`
       : howToPreview;
     return sendForm(c, state, {
       title: "Add a user",
@@ -626,7 +627,7 @@ function warningsOf(snapshot: Snapshot, grant: Grant, problem: string | undefine
 }
 
 function warningList(warnings: readonly string[]): Part {
-  return warnings.map((one) => html`<p><strong>Warning:</strong> ${one}</p>`);
+  return warnings.map((one) => html`<p><strong>Warning:</strong> ${plainWords(one)}</p>`);
 }
 
 /**
@@ -657,10 +658,10 @@ async function previewEntry(
       ? own.map((one) => entryInWords(one)).join(" ")
       : remainingAccess(visitor, holder, database, table);
   const notes = notesOnEntry(after, stored ?? grant, Date.now(), manageableBy(snapshot, actor));
-  return html`<p><strong>${entryInWords(grant, true)}</strong></p>
-${notes.length > 0 && html`<ul>${notes.map((note) => html`<li>${note}</li>`)}</ul>`}
+  return html`<p><strong>${plainWords(entryInWords(grant, true))}</strong></p>
+${notes.length > 0 && html`<ul>${notes.map((note) => html`<li>${plainWords(note)}</li>`)}</ul>`}
 ${warningList(warningsOf(after, stored ?? grant, problem))}
-<p class="quiet">${now && html`Now: ${now} `}Nothing is saved yet.</p>`;
+<p class="quiet">${now && html`Now: ${plainWords(now)} `}Nothing is saved yet.</p>`;
 }
 
 /** @param isAsked false if an entry that cannot be saved yet only has no preview */
@@ -896,8 +897,8 @@ async function previewRevoke(c: ConsoleRequest, place: EntryPlace): Promise<Html
   const after = { ...visitor, snapshot: await plannedSnapshot(snapshot, changes) };
   const now = entriesAt(ownGrants(snapshot, holder), database, table);
   const then = remainingAccess(after, holder, database, table, "");
-  return html`<p>Now: ${now.map((one) => entryInWords(one)).join(" ")}</p>
-${then && html`<p><strong>Then: ${then}</strong></p>`}`;
+  return html`<p>Now: ${plainWords(now.map((one) => entryInWords(one)).join(" "))}</p>
+${then && html`<p><strong>Then: ${plainWords(then)}</strong></p>`}`;
 }
 
 const revoke: ConsoleForm = {
@@ -960,7 +961,7 @@ const members: ConsoleForm = {
 ${field(state, { name: "members", type: "area", label: "Members", hint: "One username per line" })}`,
       button: html`<button class="primary">Save group</button>`,
       ...(entries.length > 0 && {
-        preview: html`<ul>${entries.map((one) => html`<li>${entryInWords(one)}</li>`)}</ul>`,
+        preview: html`<ul>${entries.map((one) => html`<li>${plainWords(entryInWords(one))}</li>`)}</ul>`,
       }),
     });
   },

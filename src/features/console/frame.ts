@@ -5,6 +5,7 @@ import { type EntryRole, isExternalUsername, splitNames } from "../../core/acces
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { counted } from "../../core/base/suggestion.ts";
+import { visibleJson } from "../approvals/preview.ts";
 import { formatDate, offsetName, zoneInUse } from "./moment.ts";
 import type { CurrentSession } from "./sessions.ts";
 
@@ -206,8 +207,14 @@ export function roleBadge(role: EntryRole): Html {
   return span(`role ${role}`)(role);
 }
 
+/** Text with names and values of others, isolated, and with invisible characters escaped. */
+export function plainWords(text: string): Html {
+  return html`<bdi>${visibleJson(text)}</bdi>`;
+}
+
 export function limitsOf({ expires: _, ...grant }: Grant): Part {
-  return limitsInWords(grant) || dim("none");
+  const limits = limitsInWords(grant);
+  return limits === "" ? dim("none") : plainWords(limits);
 }
 
 /** The moment of a `datetime-local` field in RFC 3339: browsers send no time zone, and seconds only if there are some. */

@@ -3,7 +3,7 @@ import type { MiddlewareHandler } from "hono";
 import * as z from "zod";
 import { type Html, html } from "../../core/base/html.ts";
 import { confirmationField, holderIn, mayGrantTo, stateOf } from "./changes.ts";
-import { hidden, postForm } from "./frame.ts";
+import { hidden, plainWords, postForm } from "./frame.ts";
 import { type ConsoleEnv, type ConsoleRequest, noticeCookie, visitorOf } from "./visit.ts";
 
 /** A form of the console, filled in so that it takes a change back. */
@@ -67,7 +67,7 @@ export const readNotice: MiddlewareHandler<ConsoleEnv> = async (c, next) => {
     );
     c.set(
       "notice",
-      html`<div class="note${warning === undefined && " done"}"><div role="status"><p>${text}</p>${warning && html`<p><strong>Warning:</strong> ${warning}</p>`}</div>${undo && undoForm(c, undo)}</div>`,
+      html`<div class="note${warning === undefined && " done"}"><div role="status"><p>${plainWords(text)}</p>${warning && html`<p><strong>Warning:</strong> ${plainWords(warning)}</p>`}</div>${undo && undoForm(c, undo)}</div>`,
     );
   }
   await next();

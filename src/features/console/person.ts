@@ -18,7 +18,17 @@ import {
 import type { PermissionClass } from "../../core/query/permissions.ts";
 import { askAudit, draftedPlace, draftGrant, draftLink, visibleTo } from "./audit.ts";
 import { mayManage, maySeeDecision, visibleBoundary } from "./changes.ts";
-import { empty, field, hidden, mark, parseList, pathOf, required, table } from "./frame.ts";
+import {
+  empty,
+  field,
+  hidden,
+  mark,
+  parseList,
+  pathOf,
+  plainWords,
+  required,
+  table,
+} from "./frame.ts";
 import { dateInWords } from "./moment.ts";
 import { type ConsoleRequest, visitorOf } from "./visit.ts";
 
@@ -149,7 +159,7 @@ function testResult(c: ConsoleRequest, holder: Holder): Html | undefined {
     boundary === undefined || visibleBoundary(visitor, boundary) === boundary
       ? explanation
       : "a boundary denies it";
-  return html`<p>${mark(allowed, allowed ? "Allowed" : "Denied")}: ${about}: ${why}.</p>
+  return html`<p>${mark(allowed, allowed ? "Allowed" : "Denied")}: ${about}: ${plainWords(`${why}.`)}</p>
 ${allowed && approvals.length > 0 && html`<p>${approvals.join("; ")}.</p>`}`;
 }
 

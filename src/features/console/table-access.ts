@@ -37,6 +37,7 @@ import {
   mark,
   parseList,
   pathOf,
+  plainWords,
   table,
   unseen,
   userLink,
@@ -53,6 +54,11 @@ function operationsOf(visitor: Visitor, row: EffectiveAccess): Part {
     ...(boundary !== undefined && { boundary: visibleBoundary(visitor, boundary) }),
   });
   return row.operations.length > 0 ? words : mark(false, words);
+}
+
+function limitsOfRow(row: EffectiveAccess): Part {
+  const limits = effectiveLimits(row);
+  return limits === "" ? dim("none") : plainWords(limits);
 }
 
 function placeLink({ database, table }: Place): Html {
@@ -91,7 +97,7 @@ ${table(
   rows.map((row) => [
     placeLink(row),
     operationsOf(visitor, row),
-    effectiveLimits(row) || dim("none"),
+    limitsOfRow(row),
     wayInWords(row),
     html`<code>${row.entry}</code>`,
   ]),
@@ -135,7 +141,7 @@ function columnsOf({ limits }: EffectiveAccess, known: readonly string[]): Part 
 function otherLimits({ limits, ...row }: EffectiveAccess): Part {
   if (limits === undefined) return dim("none");
   const { columns: _, ...others } = limits;
-  return effectiveLimits({ ...row, limits: others }) || dim("none");
+  return limitsOfRow({ ...row, limits: others });
 }
 
 function searchForm(place: string): Html {
