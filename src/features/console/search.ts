@@ -38,7 +38,7 @@ interface Hit {
 
 interface Found {
   readonly hits: readonly Hit[];
-  /** What was not searched. */
+  /** Sentence about the part that was not searched. */
   readonly missed: string | undefined;
 }
 
