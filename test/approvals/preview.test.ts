@@ -4,11 +4,13 @@ import path from "node:path";
 import t from "tap";
 import { auditLines } from "../../src/core/observe/audit-line.ts";
 import { visibleJson } from "../../src/features/approvals/preview.ts";
+import { groupGrant } from "../access/kit.ts";
 import { consoleConfig, signedIn } from "../console/kit.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { connectStateless } from "../mcp/clients.ts";
+import { TestIssuer } from "../oauth/issuer.ts";
 import { careful, idIn, openCareful, orders, removal, removeOne } from "./kit.ts";
 
 const { ask, run, bot, root, count, gateway } = await openCareful(t);
@@ -224,4 +226,64 @@ t.test("rows that an approver is shown are a line of the audit", async (t) => {
   t.notMatch(JSON.stringify(found), /"old"/);
   const { stdout } = await runWarm(gateway.home, ["audit", "--user", "dave", "--table", "orders"]);
   t.match(stdout, /dave \(console\) {2}approval_shown {2}.* {2}Delete main\.orders {2}rows 12/);
+});
+
+t.test("the audit counts rows for groups, users of an issuer, boundaries and MCP", async (t) => {
+  const staff = await TestIssuer.start(t);
+  const config = `[audit]
+file = "audit.log"
+[[issuers]]
+issuer = "${staff.url}"
+prefix = "staff"
+opens = ["query"]
+audience = "gatehouse"
+`;
+  const filter = (most: number) => `row_filter = [{ column = "id", cmp = "<", value = ${most} }]`;
+  const more = [
+    '[[groups]]\nname = "bots"\nmembers = ["bot", "staff:alice"]\n\n',
+    groupGrant("bots", "main", "ReadWrite", filter(7)),
+    '[[boundaries]]\nvia = "query"\nrequire_approval = ["DELETE"]\n\n',
+    '[[boundaries]]\nvia = "mcp"\nrequire_approval = ["DELETE"]\nmax_rows = 3\n\n',
+  ].join("");
+  const { ask, run, bot, gateway } = await openCareful(t, { more, config });
+  const alice = await staff.sign("gatehouse");
+  const mcp = await connectStateless(t, `${gateway.url}/mcp`, bot);
+  const { structured } = await mcp.call("delete", removeOne(2).Delete);
+  const pending = JSON.stringify(structured?.approval);
+  const ids = [JSON.parse(pending).id, idIn(await ask(alice, removal))];
+  for (const id of ids) await run("show", id);
+
+  const read = { database: "main", from: "orders", columns: ["id"] };
+  const body = JSON.stringify({ Select: read });
+  const csv = { "content-type": "application/json", accept: "text/csv" };
+  for (const token of [bot, alice]) {
+    const headers = { ...csv, authorization: `Bearer ${token}` };
+    const { status } = await gateway.request("/query", { method: "POST", headers, body });
+    t.equal(status, 200);
+  }
+  t.match(await mcp.call("select", read), { structured: { rows: { length: 3 } } });
+  const lines = async (...flags: string[]) => {
+    const { stdout } = await runWarm(gateway.home, ["audit", "--json", ...flags]);
+    const all = stdout.trim().split("\n");
+    return all
+      .map((line): Record<string, unknown> => JSON.parse(line || "{}"))
+      .filter(({ rows }) => rows !== undefined);
+  };
+  await eventually("all is written", async () => (await lines()).length === 5);
+  const all = await lines();
+  const shown = { tables: ["main.orders"], author: { kind: "cli" } };
+  t.match(
+    all.filter(({ msg }) => msg === "approval_shown"),
+    [
+      { ...shown, approval: ids[0], requester: "bot", rows: 1 },
+      { ...shown, approval: ids[1], requester: "staff:alice", rows: 7 },
+    ],
+  );
+  const entry = "main (group bots)";
+  const common = { operations: [{ entry }] };
+  t.match(await lines("--group", "bots"), [
+    { ...common, user: "bot", via: "query", format: "csv", rows: 7 },
+    { ...common, user: "staff:alice", via: "query", format: "csv", rows: 7 },
+    { ...common, user: "bot", via: "mcp", format: undefined, rows: 3 },
+  ]);
 });
