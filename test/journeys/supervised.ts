@@ -44,6 +44,7 @@ export async function connectToEach(t: Test, gateway: TestGateway, token: string
 interface KeptAnswer {
   readonly status: number;
   readonly code: string | undefined;
+  readonly body: unknown;
   readonly requestId: string;
   readonly isReused: boolean;
 }
@@ -61,7 +62,7 @@ export class KeptConnection {
     this.#url = url;
   }
 
-  async send(method: string, path: string, token: string, body?: string): Promise<KeptAnswer> {
+  async send(method: string, path: string, token: string, content?: string): Promise<KeptAnswer> {
     const { promise, resolve, reject } = Promise.withResolvers<IncomingMessage>();
     const sent = request(`${this.#url}${path}`, {
       method,
@@ -70,12 +71,12 @@ export class KeptConnection {
       signal: AbortSignal.timeout(PATIENCE_MS),
     });
     sent.once("response", resolve).once("error", reject);
-    sent.end(body);
+    sent.end(content);
     const answer = await promise;
-    const code = codeOf(await json(answer));
+    const body = await json(answer);
     const { statusCode: status = 0, headers } = answer;
     const requestId = String(headers["x-request-id"]);
-    return { status, code, requestId, isReused: sent.reusedSocket };
+    return { status, code: codeOf(body), body, requestId, isReused: sent.reusedSocket };
   }
 
   close(): void {
