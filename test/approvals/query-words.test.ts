@@ -242,7 +242,7 @@ t.test("different queries have different words", async (t) => {
   ]);
 });
 
-t.test("an empty list and a name that is a word are told as such", async (t) => {
+t.test("an empty list and a name that is a word can be recognized", async (t) => {
   const deleting = (where: object) => wordsOf({ Delete: { ...orders, where } });
   t.strictSame(deleting({ column: "id", cmp: "NOT IN", value: [] }), [
     "delete the rows of shop.orders where id is not any of an empty list (which is true for every row)",
@@ -255,7 +255,7 @@ t.test("an empty list and a name that is a word are told as such", async (t) => 
   ]);
 });
 
-t.test("a value with equal keys is told as the client wrote it", async (t) => {
+t.test("a value with equal keys is written as the client wrote it", async (t) => {
   const doc = '{ "a": 1,\n "a": [2.50, "x  y"] }';
   const told = '{"a":1,"a":[2.50,"x  y"]}';
   t.strictSame(

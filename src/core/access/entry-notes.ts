@@ -12,7 +12,7 @@ import { boundaryName, decidingEntry } from "./rights.ts";
 import { EVERY_DATABASE } from "./roles.ts";
 import { ownGrants, type Snapshot } from "./snapshot.ts";
 
-/** What the reader of a note may see. */
+/** The reader of a note, who may not see every entry. */
 export interface Reader {
   readonly isVisible: (database: string) => boolean;
   readonly isManageable: (holder: Holder) => boolean;

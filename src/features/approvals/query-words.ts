@@ -9,7 +9,7 @@ import { visibleJson } from "./preview.ts";
 
 type Fields = Readonly<Record<string, unknown>>;
 
-/** In characters. A longer query has no words and no lines: nobody reads them, and they take long. */
+/** In characters. A longer query has no words and no lines: they would take long, and be too many to read. */
 const LONGEST_QUERY = 64 * 1024;
 /** Longer values and lists are cut, with a note. */
 const LONGEST_VALUE = 200;

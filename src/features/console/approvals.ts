@@ -246,8 +246,8 @@ function wordsSection(
 
 /**
  * The row filters that will be added to a pending query, or the reason of its denial. Unknown for
- * users whose groups and attributes are in their token. What entries contain is told only to a
- * visitor who may see them.
+ * users whose groups and attributes are in their token. Only visitors who
+ * may see the entries read what these contain.
  */
 async function decisionNotes(
   { gateway }: ConsoleRequest["var"],

@@ -79,7 +79,7 @@ export function requireManageable(view: View, holder: Holder, isAllowed = mayMan
   throw new Refusal(groupOf(holder) === undefined ? "user_not_found" : "group_not_found");
 }
 
-/** False if the decision on a place would tell of an entry that the visitor may not see. */
+/** False if the decision on a place would reveal an entry that the visitor may not see. */
 export function maySeeDecision(
   { snapshot, actor }: View,
   caller: Caller,
@@ -243,7 +243,7 @@ export function sendForm(c: ConsoleRequest, state: FormState, page: FormPage): R
   const visitor = visitorOf(c);
   const { title, heading, holder, sentence, action, listsState, form, button, preview } = page;
   const seen = stateOf(visitor, holder ?? holderIn(state.fields));
-  // A form that comes back still stands for the state in which it was loaded.
+  // A form that comes back keeps the state in which it was loaded.
   const isReloaded = state.failure?.details.changed !== undefined;
   const isKept = c.req.method === "POST" && !isReloaded;
   const loaded = isKept ? c.var.form.get("seen") : undefined;
