@@ -248,7 +248,7 @@ audience = "gatehouse"
   const { ask, run, bot, gateway } = await openCareful(t, { more, config });
   const alice = await staff.sign("gatehouse");
   const mcp = await connectStateless(t, `${gateway.url}/mcp`, bot);
-  const { structured } = await mcp.call("delete", removeOne(2).Delete);
+  const { structured } = await mcp.call("delete", removal.Delete);
   const pending = JSON.stringify(structured?.approval);
   const ids = [JSON.parse(pending).id, idIn(await ask(alice, removal))];
   for (const id of ids) await run("show", id);
@@ -275,7 +275,7 @@ audience = "gatehouse"
   t.match(
     all.filter(({ msg }) => msg === "approval_shown"),
     [
-      { ...shown, approval: ids[0], requester: "bot", rows: 1 },
+      { ...shown, approval: ids[0], requester: "bot", rows: 7 },
       { ...shown, approval: ids[1], requester: "staff:alice", rows: 7 },
     ],
   );
