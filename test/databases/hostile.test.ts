@@ -427,7 +427,7 @@ t.test("a body that grows when it is inflated is refused", async (t) => {
 
 t.test("what a client may not send gets no 100 Continue", async (t) => {
   const { gateway, login } = await open(t, "couchdb", json({ ok: true }), {
-    config: "max_upload_bytes = 5000\n",
+    config: "max_upload_bytes = 2000000\n",
   });
   const headers = { authorization: `Bearer ${await login("rita")}` };
   const wire = await Wire.open(gateway.url);
