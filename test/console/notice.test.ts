@@ -23,7 +23,7 @@ async function follow(client: ConsoleClient, answer: Awaited<ReturnType<ConsoleC
 }
 
 function noticeOf(page: string): string {
-  return unescaped(/<div role="status"><p>([^<]*)/.exec(page)?.[1] ?? "");
+  return unescaped(/<div role="status"><p><bdi>([^<]*)/.exec(page)?.[1] ?? "");
 }
 
 /** Submits the form that takes the change back. */

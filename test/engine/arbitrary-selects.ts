@@ -213,9 +213,12 @@ function compute(choose: Chooser, place: Place): { compute: ModelName[]; columns
 }
 
 /** An order that begins with any column and ends with those that tell rows apart. */
+const MOST_IN_ORDER = 8;
+
 function order(choose: Chooser, columns: Columns, last: readonly string[]) {
   const first = choose.isOneIn(2) ? [choose.one(...namesOf(columns))] : [];
-  return [...new Set([...first, ...last])].map((column) => ({
+  const all = new Set([...first, ...last]);
+  return [...(all.size > MOST_IN_ORDER ? last : all)].map((column) => ({
     column,
     direction: choose.one("ASC" as const, "DESC" as const),
   }));
@@ -280,7 +283,7 @@ function summary(
   const number = `n${depth}`;
   const aggregate = [{ fn: "count", as: number }];
   found[number] = "small";
-  for (const { of, to, ...counted } of choose.some(5, () => choose.one(...summing))) {
+  for (const { of, to, ...counted } of choose.some(4, () => choose.one(...summing))) {
     const [column] = namesOf(columns, (kind) => kind === of);
     const as = `${counted.fn}${of}${depth}`;
     if (column === undefined || as in found) continue;
