@@ -214,10 +214,7 @@ t.test("a hanging SQLite process fails the health check and is replaced", nightl
   const stoppedAt = performance.now();
   process.kill(worker, "SIGSTOP");
   const reading = ask(selectAll("rows"));
-  await eventually("the health check fails", async () => {
-    const { status, body } = await health();
-    return status === 503 && body.code === "database_unavailable";
-  });
+  await eventually("the health check fails", async () => (await health()).status === 503);
   t.match(await reading, refusal(502, "upstream_broken"));
   t.ok(performance.now() - stoppedAt < 10_000, "within ten seconds");
   t.match(await ask(selectAll("rows")), { status: 200 });
