@@ -144,7 +144,7 @@ const noFile = html`<div class="sheet"><h2>The audit is written to the log</h2>
 file = "audit.log"</pre>
 <p>You can then search everything from that time on, including rotated files.</p></div>`;
 
-function writeTime(time: string): Part {
+export function writeTime(time: string): Part {
   const moment = Date.parse(time);
   return Number.isNaN(moment) ? time : timeElement(moment, localTime(moment));
 }

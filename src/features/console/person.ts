@@ -6,7 +6,7 @@ import { callerFor } from "../../core/access/groups.ts";
 import { type Holder, holderName, holderText, userOf } from "../../core/access/holder.ts";
 import { EVERY_DATABASE, isDatabaseOrEvery, isExternalGroup } from "../../core/access/roles.ts";
 import { errorMessage } from "../../core/base/client-error.ts";
-import { formatDate, type Html, html, type Part } from "../../core/base/html.ts";
+import { type Html, html, type Part } from "../../core/base/html.ts";
 import type { AuditAnswer } from "../../core/observe/audit-search.ts";
 import { placeName, splitPlace } from "../../core/query/names.ts";
 import {
@@ -16,7 +16,7 @@ import {
   permissionsOfAll,
 } from "../../core/query/operations.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
-import { askAudit, draftedPlace, draftGrant, draftLink, visibleTo } from "./audit.ts";
+import { askAudit, draftedPlace, draftGrant, draftLink, visibleTo, writeTime } from "./audit.ts";
 import { mayManage, maySeeDecision, visibleBoundary } from "./changes.ts";
 import {
   empty,
@@ -29,7 +29,7 @@ import {
   required,
   table,
 } from "./frame.ts";
-import { dateInWords } from "./moment.ts";
+import { dateInWords, formatDate, zoneInUse } from "./moment.ts";
 import { type ConsoleRequest, visitorOf } from "./visit.ts";
 
 /** Email, and for administrators attributes and the last use. Undefined if nothing is known. */
@@ -86,7 +86,7 @@ async function denialTable(c: ConsoleRequest, file: string, username: string): P
       : `${line.method ?? ""} ${line.path ?? line.msg}`;
     const draft = draftGrant(visitor, line);
     return [
-      line.time.slice(0, 19).replace("T", " "),
+      writeTime(line.time),
       html`<code>${what}</code>`,
       html`<code>${line.reason ?? "denied"}</code>${draft && draftLink(draft, `Draft a grant: ${draft.role} on ${draftedPlace(draft)}`)}`,
     ];
@@ -94,7 +94,7 @@ async function denialTable(c: ConsoleRequest, file: string, username: string): P
   const all = pathOf("/audit", { user: username, outcome: "denied", since: "" });
   return html`${table(
     `Recent denials of ${username}`,
-    [["Time (UTC)", "moment"], "What", "Reason"],
+    [[`Time (${zoneInUse()})`, "moment"], "What", "Reason"],
     rows,
     unfinished ?? `No denials in the last ${DAYS} days.`,
   )}
