@@ -5,10 +5,11 @@ import path from "node:path";
 import t, { type Test } from "tap";
 import * as z from "zod";
 import { ask } from "../kit/client.ts";
+import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { nodeCommand } from "../kit/node.ts";
-import { cleanEnvironment, Service } from "../kit/process.ts";
+import { cleanEnvironment, runCommand, Service } from "../kit/process.ts";
 import { deployed, fill, findProgram } from "./programs.ts";
 
 const root = path.join(import.meta.dirname, "../..");
@@ -190,5 +191,46 @@ if (analyze !== undefined) {
     t.ok(score > 0 && score < 2, `${score}`);
     const page = readFileSync(path.join(root, "docs/install.md"), "utf8");
     t.match(page, "systemd-analyze security");
+  });
+}
+
+const logrotate = findProgram("logrotate");
+if (logrotate !== undefined) {
+  t.test("logrotate rotates the audit file of the systemd unit and loses no line", async (t) => {
+    const home = temporaryHome(t);
+    const port = await freePort();
+    const rules = deployed("logrotate");
+    const setting = rules.match(/^# {3}(\[audit\])\n# {3}(file = .*)$/m);
+    const installed = "/var/lib/gatehouse/audit.log";
+    const audit = path.join(home, "audit.log");
+    const config = path.join(temporaryHome(t), "gateway.toml");
+    const section = fill(`${setting?.[1]}\n${setting?.[2]}\n`, { [installed]: audit });
+    writeFileSync(config, `[server]\nport = ${port}\n${section}`);
+    const service = new Service(home, ["serve", "--config", config]);
+    t.teardown(() => service.stop("SIGKILL"));
+    await service.logged(({ url }) => url === `http://127.0.0.1:${port}`);
+
+    const copy = path.join(home, "rules");
+    const owner = (flag: string) => execFileSync("id", [flag], { encoding: "utf8" }).trim();
+    const adapted = fill(rules, {
+      [`${installed} {`]: `${audit} {`,
+      "su gatehouse gatehouse": `su ${owner("-un")} ${owner("-gn")}`,
+      "systemctl reload gatehouse": `kill -HUP ${service.child.pid}`,
+    });
+    writeFileSync(copy, adapted, { mode: 0o600 });
+    const linesOf = (name: string) => readFileSync(name, "utf8").split("\n").length - 1;
+    for (const isRotatedBefore of [false, true]) {
+      await ask(`http://127.0.0.1:${port}/query`, { method: "POST", body: "{}" });
+      await eventually(
+        "the request is in the audit",
+        () => existsSync(audit) && linesOf(audit) === 1,
+      );
+      execFileSync(logrotate, ["--force", "--state", path.join(home, "state"), copy]);
+      await eventually("a new file is opened", () => existsSync(audit));
+      t.equal(linesOf(`${audit}.1`), 1);
+      t.equal(existsSync(`${audit}.2.gz`), isRotatedBefore);
+    }
+    const { stdout } = await runCommand(home, ["audit", "--config", config]);
+    t.equal(stdout.match(/POST \/query/g)?.length, 2, "the command reads rotated files too");
   });
 }
