@@ -199,6 +199,16 @@ t.test("an export is cut after 50,000 lines and says so, and runs no formula", a
   t.equal((await root.get("/audit.csv?request=unknown&since=")).text.split("\r\n").length, 2);
 });
 
+t.test("an export that cannot read an older file says that lines are missing", async (t) => {
+  const { gateway, url } = await staffedConsole(t, staff, auditFile);
+  const root = await signedIn(t, url, "root");
+  const file = path.join(gateway.home, "audit.log");
+  writeFileSync(`${file}.1.gz`, "damaged");
+  appendFileSync(file, manyLines(6000, {}));
+  const { text } = await root.get("/audit.csv?user=rita&since=");
+  t.match(text.split("\r\n").at(-2), /^"Incomplete: .*\. Older lines are missing\.",""/);
+});
+
 t.test("a search that took too long or lost its client is not retried", async (t) => {
   const file = path.join(gateway.home, "audit.log");
   const filter = { since: 0, until: Number.POSITIVE_INFINITY };

@@ -364,6 +364,9 @@ async function* exportLines(c: ConsoleRequest, file: string, fields: Fields) {
       );
       return;
     }
+  } catch (error) {
+    if (page === undefined || !(error instanceof Refusal)) throw error;
+    yield csvNote(`Incomplete: ${error.message}. Older lines are missing.`);
   } finally {
     if (page !== undefined) recordExport(c, fields, lines);
   }
