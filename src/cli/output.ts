@@ -32,7 +32,7 @@ export function failureLabel(): string {
 }
 
 export function reportFailure(error: unknown): void {
-  for (const line of explain(error).split("\n")) {
+  for (const line of visible(explain(error)).split("\n")) {
     process.stderr.write(`${failureLabel()} ${line}\n`);
   }
   const isUsage =
@@ -44,11 +44,11 @@ export function reportFailure(error: unknown): void {
 }
 
 export function warn(sentence: string): void {
-  process.stderr.write(`warning: ${sentence}\n`);
+  process.stderr.write(`warning: ${visible(sentence)}\n`);
 }
 
-export function print(line: string): void {
-  process.stdout.write(`${line}\n`);
+export function print(text: string): void {
+  process.stdout.write(`${visible(text)}\n`);
 }
 
 /** Formats a caller's text as one table cell. Text that could look like other cells is quoted. */
@@ -61,8 +61,10 @@ export function plainJson(value: unknown): string {
   return JSON.stringify(value).replace(/[\p{Cc}\p{Cf}]/gu, escaped);
 }
 
-/** Invisible characters could reorder a terminal's line, or end it. */
-const invisible = /[\p{Cf}\p{Zl}\p{Zp}]/gu;
+/** Escapes invisible characters, which could reorder a terminal's line, or end it. */
+function visible(text: string): string {
+  return text.replace(/[\p{Cf}\p{Zl}\p{Zp}]/gu, escaped);
+}
 
 function escaped(character: string): string {
   return `\\u{${character.codePointAt(0)?.toString(16)}}`;
@@ -78,8 +80,7 @@ function printTable(head: readonly string[], rows: readonly (readonly string[])[
       .map((cell, at) => cell.padEnd(widths[at] ?? 0))
       .join("  ")
       .trimEnd();
-  const lines = rows.map((row) => line(row).replace(invisible, escaped));
-  print([styleText("bold", line(head)), ...lines].join("\n"));
+  print([styleText("bold", line(head)), ...rows.map(line)].join("\n"));
 }
 
 export function formatMoment(seconds: number): string {
@@ -92,7 +93,7 @@ export function momentOrNull(seconds: number): string | null {
 }
 
 export function printJson(value: unknown): void {
-  print(JSON.stringify(value, null, 2));
+  process.stdout.write(`${JSON.stringify(value, null, 2)}\n`);
 }
 
 export function printList<Item>(

@@ -185,7 +185,9 @@ t.test("groups of an issuer with commas and quotes can be named everywhere", asy
     listed.map(({ name }: { name: string }) => name),
     [sales, quoted],
   );
-  await run("access grant main ReadOnly --group", "staff:a\u202eb");
+  const granted = await run("access grant main ReadOnly --group", "staff:a\u202eb");
+  t.match(granted.stdout, "staff:a\\u{202e}b");
+  t.notMatch(granted.stdout, "\u202e");
   t.match((await run("group list")).stdout, /^staff:a\\u\{202e\}b +-/m);
   for (const [group, database] of [
     [sales, "main"],

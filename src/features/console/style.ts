@@ -46,7 +46,7 @@ main:focus { outline: none; }
 .console dd { font-weight: 400; }
 .console dd, .console li, .console td { font-variant-numeric: tabular-nums; }
 code, pre, textarea { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: .9375em; }
-code { overflow-wrap: anywhere; }
+code { overflow-wrap: anywhere; unicode-bidi: isolate; }
 .console button { overflow-wrap: normal; }
 pre { margin: .5rem 0; padding: .75rem 1rem; white-space: pre-wrap; overflow-wrap: anywhere; background: var(--sheet); border: 1px solid var(--hairline); border-radius: .375rem; }
 table {
