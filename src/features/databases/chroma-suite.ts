@@ -4,18 +4,23 @@ import { gzipSync } from "node:zlib";
 import { chroma } from "./chroma.ts";
 import { isObject, type Json, type JsonObject } from "./preset.ts";
 import {
+  checkRoles,
   codeOf,
   described,
   get,
   member,
   post,
   put,
+  type RoleCase,
   remove,
   type Send,
   type Suite,
   type SuiteAnswer,
   type SuiteContext,
   type SuiteRequest,
+  withCoding,
+  withHeaders,
+  withType,
 } from "./suite.ts";
 
 const ALPHA = "gatehouse_test_a";
@@ -127,133 +132,67 @@ async function stateOf(direct: Send, ids: Ids): Promise<string> {
 }
 
 /** From the least to the most on `gatehouse_test_a`. */
-const roles = ["stranger", "reader", "writer", "builder", "owner"] as const;
-type Role = (typeof roles)[number];
+const roles = ["stranger", "reader", "writer", "builder", "owner"];
 
-interface Endpoint {
-  readonly title: string;
-  /** The least that is enough. */
-  readonly from: Role;
-  /** Requests are repeatable by the user's name. */
-  request(user: Role): SuiteRequest;
-  /** Runs as the operator before and after. */
-  before?(user: Role): SuiteRequest;
-  after?(user: Role): SuiteRequest;
-}
-
-function endpointsOf(ids: Ids): Endpoint[] {
+function roleCases(direct: Send, ids: Ids): readonly RoleCase[] {
   const collections = at(ALPHA, "/collections");
   const open = `${collections}/${ids.open}`;
   const vector = { query_embeddings: [[1, 2, 3]], n_results: 1 };
-  const made = (user: Role) => `made-by-${user}`;
+  const made = (user: string) => `made-by-${user}`;
+  const drop = (user: string) => remove(`${collections}/${made(user)}`);
+  const shared = { name: "open", get_or_create: true };
+  const searches = { searches: [{ limit: { limit: 1 } }] };
+  const dropMade = async (user: string) => {
+    await direct(post(collections, { name: made(user) }));
+    return drop(user);
+  };
   return [
-    { title: "see the database", from: "reader", request: () => get(at(ALPHA)) },
-    { title: "list collections", from: "reader", request: () => get(collections) },
-    {
-      title: "count collections",
-      from: "reader",
-      request: () => get(at(ALPHA, "/collections_count")),
-    },
-    { title: "get a collection", from: "reader", request: () => get(`${collections}/open`) },
-    {
-      title: "get a collection by its UUID",
-      from: "reader",
-      request: () => get(`${collections}/by-id/${ids.open}`),
-    },
-    {
-      title: "get_or_create a collection that exists",
-      from: "reader",
-      request: () => post(collections, { name: "open", get_or_create: true }),
-    },
-    { title: "get records", from: "reader", request: () => post(`${open}/get`, {}) },
-    { title: "query by a vector", from: "reader", request: () => post(`${open}/query`, vector) },
-    {
-      title: "search",
-      from: "reader",
-      request: () => post(`${open}/search`, { searches: [{ limit: { limit: 1 } }] }),
-    },
-    { title: "count records", from: "reader", request: () => get(`${open}/count`) },
-    { title: "count forks", from: "reader", request: () => get(`${open}/fork_count`) },
-    {
-      title: "ask for the state of the index",
-      from: "reader",
-      request: () => get(`${open}/indexing_status`),
-    },
-    {
-      title: "add records",
-      from: "writer",
-      request: (user) => post(`${open}/add`, record(user, "added")),
-    },
-    {
-      title: "upsert records",
-      from: "writer",
-      request: (user) => post(`${open}/upsert`, record(user, "upserted")),
-    },
-    {
-      title: "update records",
-      from: "writer",
-      request: (user) => post(`${open}/update`, { ids: [user], documents: ["updated"] }),
-    },
-    {
-      title: "delete records",
-      from: "writer",
-      request: (user) => post(`${open}/delete`, { ids: [user] }),
-    },
-    {
-      title: "create a collection",
-      from: "builder",
-      request: (user) => post(collections, { name: made(user) }),
-      after: (user) => remove(`${collections}/${made(user)}`),
-    },
-    {
-      title: "get_or_create a collection that does not exist",
-      from: "builder",
-      request: (user) => post(collections, { name: made(user), get_or_create: true }),
-      after: (user) => remove(`${collections}/${made(user)}`),
-    },
-    {
-      title: "change the metadata of a collection",
-      from: "builder",
-      request: (user) => put(open, { new_metadata: { by: user } }),
-    },
-    {
-      title: "rename a collection",
-      from: "builder",
-      request: () => put(open, { new_name: "renamed" }),
-      after: () => put(open, { new_name: "open" }),
-    },
-    {
-      title: "fork a collection",
-      from: "builder",
-      request: (user) => post(`${open}/fork`, { new_name: made(user) }),
-      after: (user) => remove(`${collections}/${made(user)}`),
-    },
-    {
-      title: "delete a collection",
-      from: "builder",
-      before: (user) => post(collections, { name: made(user) }),
-      request: (user) => remove(`${collections}/${made(user)}`),
-      after: (user) => remove(`${collections}/${made(user)}`),
-    },
+    ["see the database", "reader", get(at(ALPHA))],
+    ["list collections", "reader", get(collections)],
+    ["count collections", "reader", get(at(ALPHA, "/collections_count"))],
+    ["get a collection", "reader", get(`${collections}/open`)],
+    ["get a collection by its UUID", "reader", get(`${collections}/by-id/${ids.open}`)],
+    ["get_or_create a collection that exists", "reader", post(collections, shared)],
+    ["get records", "reader", post(`${open}/get`, {})],
+    ["query by a vector", "reader", post(`${open}/query`, vector)],
+    ["search", "reader", post(`${open}/search`, searches)],
+    ["count records", "reader", get(`${open}/count`)],
+    ["count forks", "reader", get(`${open}/fork_count`)],
+    ["ask for the state of the index", "reader", get(`${open}/indexing_status`)],
+    ["add records", "writer", (user) => post(`${open}/add`, record(user, "added"))],
+    ["upsert records", "writer", (user) => post(`${open}/upsert`, record(user, "upserted"))],
+    [
+      "update records",
+      "writer",
+      (user) => post(`${open}/update`, { ids: [user], documents: ["updated"] }),
+    ],
+    ["delete records", "writer", (user) => post(`${open}/delete`, { ids: [user] })],
+    ["create a collection", "builder", (user) => post(collections, { name: made(user) }), drop],
+    [
+      "get_or_create a collection that does not exist",
+      "builder",
+      (user) => post(collections, { name: made(user), get_or_create: true }),
+      drop,
+    ],
+    [
+      "change the metadata of a collection",
+      "builder",
+      (user) => put(open, { new_metadata: { by: user } }),
+    ],
+    [
+      "rename a collection",
+      "builder",
+      put(open, { new_name: "renamed" }),
+      () => put(open, { new_name: "open" }),
+    ],
+    [
+      "fork a collection",
+      "builder",
+      (user) => post(`${open}/fork`, { new_name: made(user) }),
+      drop,
+    ],
+    ["delete a collection", "builder", dropMade, drop],
   ];
-}
-
-async function checkRoles({ as, direct, held }: SuiteContext, ids: Ids): Promise<void> {
-  for (const { title, from, request, before, after } of endpointsOf(ids)) {
-    for (const user of roles) {
-      if (before !== undefined) await direct(before(user));
-      const answer = await as(user)(request(user));
-      if (after !== undefined) await direct(after(user));
-      const isAllowed = roles.indexOf(user) >= roles.indexOf(from);
-      // Chroma does not implement all of them on a single node, and answers with its own errors.
-      const holds = isAllowed
-        ? codeOf(answer) === undefined && answer.status !== 0
-        : answer.status === 403;
-      held(`${user} ${isAllowed ? "may" : "may not"} ${title}`, holds, described(answer));
-    }
-  }
-  // The collection was renamed for a moment.
-  await delay(FORGOTTEN_MS);
 }
 
 async function checkServer(context: SuiteContext): Promise<void> {
@@ -271,11 +210,8 @@ async function checkServer(context: SuiteContext): Promise<void> {
     ["guest", ""],
   ] as const) {
     const list = await as(user)(get(databases));
-    held(
-      `${user} sees only its own databases in the list`,
-      namesIn(list) === names,
-      described(list),
-    );
+    const isOwn = namesIn(list) === names;
+    held(`${user} sees only its own databases in the list`, isOwn, described(list));
     const identity = await as(user)(get("/api/v2/auth/identity"));
     const told = member(identity.json, "databases");
     const isRight = JSON.stringify(told) === JSON.stringify(names === "" ? [] : [names]);
@@ -306,11 +242,8 @@ async function checkTables({ as, direct, held, expect }: SuiteContext, ids: Ids)
     ["?limit=10&offset=1", ""],
   ]) {
     const list = await as("narrow")(get(`${collections}${query}`));
-    held(
-      `narrow lists only its collection (${query || "no page"})`,
-      namesIn(list) === names,
-      described(list),
-    );
+    const title = `narrow lists only its collection (${query || "no page"})`;
+    held(title, namesIn(list) === names, described(list));
   }
   const count = await as("narrow")(get(at(ALPHA, "/collections_count")));
   held("narrow counts only its collection", count.text.trim() === "1", described(count));
@@ -350,11 +283,12 @@ type Attack = readonly [
   user: string,
   request: SuiteRequest,
   statuses: readonly number[],
-  code?: string,
+  code?: string | undefined,
 ];
 
 function attacksWithIds(ids: Ids): Attack[] {
-  const attacks: Attack[] = [];
+  const inOwn = (id: string, rest = "") => at(ALPHA, `/collections/${id}${rest}`);
+  const inOther = (id: string) => `${elsewhere}/collections/${id}/get`;
   const vectors = { query_embeddings: [[1, 2, 3]], searches: [] };
   const bodies: readonly (readonly [string, Json])[] = [
     ["get", {}],
@@ -366,62 +300,41 @@ function attacksWithIds(ids: Ids): Attack[] {
     ["delete", { ids: ["1"] }],
     ["fork", { new_name: "stolen" }],
   ];
-  for (const [action, body] of bodies) {
-    const path = at(ALPHA, `/collections/${ids.secret}/${action}`);
-    attacks.push([`${action} by the UUID of another database`, "owner", post(path, body), [404]]);
-  }
-  const stolen = at(ALPHA, `/collections/${ids.secret}`);
-  attacks.push(
-    ["rename by the UUID of another database", "owner", put(stolen, { new_name: "mine" }), [404]],
-    ["delete a collection by a UUID", "owner", remove(stolen), [404]],
-    ["get a collection by a UUID as its name", "owner", get(stolen), [404]],
-    ["count by the UUID of another database", "owner", get(`${stolen}/count`), [404]],
-    [
-      "look up the UUID of another database",
-      "owner",
-      get(at(ALPHA, `/collections/by-id/${ids.secret}`)),
-      [404],
-    ],
-    [
-      "get by the UUID of another tenant",
-      "owner",
-      post(at(ALPHA, `/collections/${ids.foreign}/get`), {}),
-      [404],
-    ],
-    [
-      "get in another tenant's database of the same name",
-      "owner",
-      post(`${elsewhere}/collections/${ids.foreign}/get`, {}),
-      [403],
-    ],
-    [
-      "use another tenant's path for one's own collection",
-      "owner",
-      post(`${elsewhere}/collections/${ids.open}/get`, {}),
-      [403],
-    ],
-    [
-      "use an unknown database's path",
-      "owner",
-      post(at("gatehouse_test_zz", `/collections/${ids.secret}/get`), {}),
-      [403],
-    ],
-  );
   const spellings: readonly (readonly [string, string])[] = [
     ["in upper case", ids.secret.toUpperCase()],
     ["without hyphens", ids.secret.replaceAll("-", "")],
     ["in braces", `%7B${ids.secret}%7D`],
     ["as a URN", `urn:uuid:${ids.secret}`],
   ];
-  for (const [how, id] of spellings) {
-    const path = at(ALPHA, `/collections/${id}/get`);
-    attacks.push([`write a UUID ${how}`, "owner", post(path, {}), [404]]);
-  }
-  return attacks;
+  const unknown = at("gatehouse_test_zz", `/collections/${ids.secret}/get`);
+  const renamed = put(inOwn(ids.secret), { new_name: "mine" });
+  const missing: readonly (readonly [string, SuiteRequest])[] = [
+    ...bodies.map(([action, body]) => {
+      const request = post(inOwn(ids.secret, `/${action}`), body);
+      return [`${action} by the UUID of another database`, request] as const;
+    }),
+    ["rename by the UUID of another database", renamed],
+    ["delete a collection by a UUID", remove(inOwn(ids.secret))],
+    ["get a collection by a UUID as its name", get(inOwn(ids.secret))],
+    ["count by the UUID of another database", get(inOwn(ids.secret, "/count"))],
+    ["look up the UUID of another database", get(inOwn(`by-id/${ids.secret}`))],
+    ["get by the UUID of another tenant", post(inOwn(ids.foreign, "/get"), {})],
+    ...spellings.map(([how, id]) => [`write a UUID ${how}`, post(inOwn(id, "/get"), {})] as const),
+  ];
+  const denied: readonly (readonly [string, SuiteRequest])[] = [
+    ["get in another tenant's database of the same name", post(inOther(ids.foreign), {})],
+    ["use another tenant's path for one's own collection", post(inOther(ids.open), {})],
+    ["use an unknown database's path", post(unknown, {})],
+  ];
+  return [
+    ...missing.map(([title, request]): Attack => [title, "owner", request, [404]]),
+    ...denied.map(([title, request]): Attack => [title, "owner", request, [403]]),
+  ];
 }
 
 function attacksOnPaths(): Attack[] {
   const secret = "collections/secret";
+  const crn = `/collections/default_tenant:${BRAVO}:secret`;
   const paths: readonly (readonly [string, string, ...number[]])[] = [
     ["name another database", at(BRAVO, `/${secret}`), 403],
     ["list another database", at(BRAVO, "/collections"), 403],
@@ -448,12 +361,8 @@ function attacksOnPaths(): Attack[] {
     ["write the tenant in upper case", `${tenants}/DEFAULT_TENANT/databases/${BRAVO}`, 403],
     ["see another tenant", `${tenants}/${TENANT}`, 403],
     ["see an unknown tenant", `${tenants}/gatehouse_test_zz`, 403],
-    ["name a collection by crn", `/api/v2/collections/default_tenant:${BRAVO}:secret`, 404],
-    [
-      "name a collection by crn below one's own database",
-      at(ALPHA, `/collections/default_tenant:${BRAVO}:secret`),
-      404,
-    ],
+    ["name a collection by crn", `/api/v2${crn}`, 404],
+    ["name a collection by crn below one's own database", at(ALPHA, crn), 404],
     ["write the path in upper case", "/API/V2/heartbeat", 404],
     ["use API v1", "/api/v1/collections", 404],
     [
@@ -468,128 +377,72 @@ function attacksOnPaths(): Attack[] {
   return paths.map(([title, path, ...statuses]): Attack => [title, "owner", get(path), statuses]);
 }
 
-function attacksWithParameters(ids: Ids): Attack[] {
+function attacksByOwner(ids: Ids): Attack[] {
   const collections = at(ALPHA, "/collections");
   const open = `${collections}/${ids.open}`;
-  const unknown = "unknown_parameter";
-  return [
-    ["add a database", "owner", get(`${collections}?database=${BRAVO}`), [400], unknown],
-    ["add a tenant", "owner", get(`${collections}?tenant=${TENANT}`), [400], unknown],
-    ["send a parameter twice", "owner", get(`${collections}?limit=1&limit=2`), [400]],
-    ["encode one of two parameters", "owner", get(`${collections}?limit=1&%6cimit=2`), [400]],
-    ["send a limit that is no number", "owner", get(`${collections}?limit=-1`), [400]],
-    [
-      "send get_or_create as a parameter",
-      "reader",
-      post(`${collections}?get_or_create=true`, { name: "open" }),
-      [400],
-      unknown,
-    ],
-    ["add a parameter to get", "owner", post(`${open}/get?collection=x`, {}), [400], unknown],
-    [
-      "send a body with a GET",
-      "owner",
-      { ...get(`${collections}/open`), body: { database: BRAVO } },
-      [400],
-    ],
-  ];
-}
-
-function attacksOnBodies(ids: Ids): Attack[] {
-  const collections = at(ALPHA, "/collections");
-  const open = `${collections}/${ids.open}`;
-  const json = { "content-type": "application/json" };
-  const raw = (text: string, headers = {}): SuiteRequest => ({
-    ...post(collections, Buffer.from(text)),
-    headers: { ...json, ...headers },
-  });
+  const parameter = "unknown_parameter";
   const unknown = "unknown_member";
+  const raw = (text: string) => post(collections, Buffer.from(text));
+  const create = (body: Json) => post(collections, body);
   const name = '{"name":"evil"}';
-  return [
-    ["send an array for a creation", "owner", post(collections, ["evil", null]), [400]],
-    ["send an array for a rename", "owner", put(open, ["evil"]), [400]],
-    ["send an array for a tenant", "admin", post(tenants, ["evil"]), [400]],
-    ["send text for a creation", "owner", post(collections, "evil"), [400]],
-    [
-      "name a database",
-      "owner",
-      post(collections, { name: "evil", database: BRAVO }),
-      [400],
-      unknown,
-    ],
-    ["name a tenant", "owner", post(collections, { name: "evil", tenant: TENANT }), [400], unknown],
-    ["name an id", "owner", post(collections, { name: "evil", id: ids.secret }), [400], unknown],
-    ["add a member to a rename", "owner", put(open, { name: "evil" }), [400], unknown],
-    [
-      "add a member to a database",
-      "owner",
-      post(databases, { name: FRESH, tenant: TENANT }),
-      [400],
-      unknown,
-    ],
-    [
-      "name an attached function in the schema",
-      "owner",
-      post(collections, {
-        name: "evil",
-        schema: { defaults: {}, keys: {}, source_attached_function_id: ids.secret },
-      }),
-      [400],
-      unknown,
-    ],
-    ["give a member twice", "owner", raw('{"name":"evil","name":"open"}'), [400]],
-    [
-      "escape a member that is given twice",
-      "owner",
-      raw('{"name":"evil","n\\u0061me":"x1"}'),
-      [400],
-    ],
-    ["send a second value", "owner", raw(`${name}${name}`), [400]],
-    ["begin with a byte order mark", "owner", raw(`\ufeff${name}`), [400]],
-    ["nest deeply", "owner", raw(`{"metadata":${"[".repeat(99)}${"]".repeat(99)}}`), [400]],
-    ["send no JSON", "owner", raw("name=evil"), [400]],
-    ["send text", "owner", raw(name, { "content-type": "text/plain" }), [415]],
-    [
-      "send UTF-16",
-      "owner",
-      raw(name, { "content-type": "application/json; charset=utf-16" }),
-      [415],
-    ],
-    ["send an unknown coding", "owner", raw(name, { "content-encoding": "br" }), [415]],
-    ["send broken gzip", "owner", raw(name, { "content-encoding": "gzip" }), [400]],
-    [
-      "hide a creation in gzip",
-      "reader",
-      {
-        ...post(collections, gzipSync(name)),
-        headers: { ...json, "content-encoding": "gzip" },
-      },
-      [403],
-    ],
-    ["send a name with a slash", "owner", post(collections, { name: `../${BRAVO}` }), [400]],
-    ["send a list of names", "owner", post(collections, { name: ["evil"] }), [400]],
-    [
-      "send get_or_create as text",
-      "reader",
-      post(collections, { name: "open", get_or_create: "true" }),
-      [400],
-    ],
-    ["rename to a list", "owner", put(open, { new_name: ["evil"] }), [400]],
-    ["rename by the name", "owner", put(`${collections}/open`, { new_name: "evil" }), [400]],
-    ["fork without a name", "owner", post(`${open}/fork`, {}), [400]],
+  const schema = { defaults: {}, keys: {}, source_attached_function_id: ids.secret };
+  const refused: readonly (readonly [title: string, request: SuiteRequest, code?: string])[] = [
+    ["add a database", get(`${collections}?database=${BRAVO}`), parameter],
+    ["add a tenant", get(`${collections}?tenant=${TENANT}`), parameter],
+    ["send a parameter twice", get(`${collections}?limit=1&limit=2`)],
+    ["encode one of two parameters", get(`${collections}?limit=1&%6cimit=2`)],
+    ["send a limit that is no number", get(`${collections}?limit=-1`)],
+    ["add a parameter to get", post(`${open}/get?collection=x`, {}), parameter],
+    ["send a body with a GET", { ...get(`${collections}/open`), body: { database: BRAVO } }],
+    ["send an array for a creation", create(["evil", null])],
+    ["send an array for a rename", put(open, ["evil"])],
+    ["send text for a creation", create("evil")],
+    ["name a database", create({ name: "evil", database: BRAVO }), unknown],
+    ["name a tenant", create({ name: "evil", tenant: TENANT }), unknown],
+    ["name an id", create({ name: "evil", id: ids.secret }), unknown],
+    ["add a member to a rename", put(open, { name: "evil" }), unknown],
+    ["add a member to a database", post(databases, { name: FRESH, tenant: TENANT }), unknown],
+    ["name an attached function in the schema", create({ name: "evil", schema }), unknown],
+    ["give a member twice", raw('{"name":"evil","name":"open"}')],
+    ["escape a member that is given twice", raw('{"name":"evil","n\\u0061me":"x1"}')],
+    ["send a second value", raw(`${name}${name}`)],
+    ["begin with a byte order mark", raw(`\ufeff${name}`)],
+    ["nest deeply", raw(`{"metadata":${"[".repeat(99)}${"]".repeat(99)}}`)],
+    ["send no JSON", raw("name=evil")],
+    ["send broken gzip", withCoding(raw(name), "gzip")],
+    ["send a name with a slash", create({ name: `../${BRAVO}` })],
+    ["send a list of names", create({ name: ["evil"] })],
+    ["rename to a list", put(open, { new_name: ["evil"] })],
+    ["rename by the name", put(`${collections}/open`, { new_name: "evil" })],
+    ["fork without a name", post(`${open}/fork`, {})],
   ];
+  return refused.map(([title, request, code]) => [title, "owner", request, [400], code]);
 }
 
-function attacksOnMethods(ids: Ids): Attack[] {
+function otherAttacks(ids: Ids): Attack[] {
   const collections = at(ALPHA, "/collections");
   const open = `${collections}/${ids.open}`;
   const method = (name: string, path: string): SuiteRequest => ({ method: name, path });
+  const evil = post(collections, { name: "evil" });
+  const shared = post(`${collections}?get_or_create=true`, { name: "open" });
+  const sharedAsText = post(collections, { name: "open", get_or_create: "true" });
+  const bytes = post(collections, Buffer.from('{"name":"evil"}'));
+  const compressed = withCoding(post(collections, gzipSync('{"name":"evil"}')), "gzip");
   const override = { "x-http-method-override": "DELETE", "x-method-override": "DELETE" };
   const rewrite = {
     "x-original-url": at(BRAVO, "/collections"),
     "x-rewrite-url": at(BRAVO, "/collections"),
   };
+  const twoCredentials = { authorization: ["Bearer x", "Bearer y"] };
+  const twoTypes = { "content-type": ["application/json", "text/plain"] };
   return [
+    ["send get_or_create as a parameter", "reader", shared, [400], "unknown_parameter"],
+    ["send an array for a tenant", "admin", post(tenants, ["evil"]), [400]],
+    ["send text", "owner", withType(bytes, "text/plain"), [415]],
+    ["send UTF-16", "owner", withType(bytes, "application/json; charset=utf-16"), [415]],
+    ["send an unknown coding", "owner", withCoding(bytes, "br"), [415]],
+    ["hide a creation in gzip", "reader", compressed, [403]],
+    ["send get_or_create as text", "reader", sharedAsText, [400]],
     ["reset the server", "admin", post("/api/v2/reset", {}), [404]],
     ["attach a function", "owner", post(`${open}/functions/attach`, { name: "f" }), [404]],
     ["see an attached function", "owner", get(`${open}/functions/f`), [404]],
@@ -598,28 +451,10 @@ function attacksOnMethods(ids: Ids): Attack[] {
     ["change a tenant", "admin", method("PATCH", `${tenants}/${TENANT}`), [405]],
     ["put a list", "owner", method("PUT", collections), [405]],
     ["delete a list", "owner", method("DELETE", collections), [405]],
-    [
-      "override the method",
-      "reader",
-      { ...post(collections, { name: "evil" }), headers: override },
-      [403],
-    ],
-    ["override the path", "stranger", { ...get(collections), headers: rewrite }, [403]],
-    [
-      "send two credentials",
-      "owner",
-      { ...get(collections), headers: { authorization: ["Bearer x", "Bearer y"] } },
-      [400, 401],
-    ],
-    [
-      "send a type twice",
-      "owner",
-      {
-        ...post(collections, { name: "evil" }),
-        headers: { "content-type": ["application/json", "text/plain"] },
-      },
-      [400, 415],
-    ],
+    ["override the method", "reader", withHeaders(evil, override), [403]],
+    ["override the path", "stranger", withHeaders(get(collections), rewrite), [403]],
+    ["send two credentials", "owner", withHeaders(get(collections), twoCredentials), [400, 401]],
+    ["send a type twice", "owner", withHeaders(evil, twoTypes), [400, 415]],
     ["send no credential", "", get(collections), [401]],
   ];
 }
@@ -628,9 +463,8 @@ async function checkAttacks({ as, held }: SuiteContext, ids: Ids): Promise<void>
   const attacks = [
     ...attacksWithIds(ids),
     ...attacksOnPaths(),
-    ...attacksWithParameters(ids),
-    ...attacksOnBodies(ids),
-    ...attacksOnMethods(ids),
+    ...attacksByOwner(ids),
+    ...otherAttacks(ids),
   ];
   for (const [title, user, request, statuses, code] of attacks) {
     const answer = await as(user)(request);
@@ -669,11 +503,8 @@ async function checkRaces({ as, direct, held, expect }: SuiteContext, ids: Ids):
   const before = await direct(get(`${collections}/open`));
   await as("reader")(post(collections, { name: "open", get_or_create: true, metadata: { a: 1 } }));
   const after = await direct(get(`${collections}/open`));
-  held(
-    "get_or_create of a reader changes nothing",
-    canonical(before) === canonical(after),
-    after.text,
-  );
+  const isSame = canonical(before) === canonical(after);
+  held("get_or_create of a reader changes nothing", isSame, after.text);
 }
 
 /** Requests of users who may use `gatehouse_test_c`, and one collection of it. */
@@ -761,7 +592,10 @@ export const chromaSuite: Suite = {
   async run(context) {
     const ids = await fill(context.direct);
     const before = await stateOf(context.direct, ids);
-    await checkRoles(context, ids);
+    // Chroma does not implement all of them on a single node, and answers with its own errors.
+    await checkRoles(context, roles, roleCases(context.direct, ids), true);
+    // The collection was renamed for a moment.
+    await delay(FORGOTTEN_MS);
     await checkServer(context);
     await checkTables(context, ids);
     await checkAttacks(context, ids);

@@ -68,6 +68,17 @@ export const put = (path: string, body: Json | Buffer): SuiteRequest => ({
   body,
 });
 
+export function withHeaders(
+  request: SuiteRequest,
+  headers: Readonly<Record<string, string | readonly string[]>>,
+): SuiteRequest {
+  return { ...request, headers: { ...request.headers, ...headers } };
+}
+export const withType = (request: SuiteRequest, type: string): SuiteRequest =>
+  withHeaders(request, { "content-type": type });
+export const withCoding = (request: SuiteRequest, coding: string): SuiteRequest =>
+  withHeaders(request, { "content-encoding": coding });
+
 export function described({ status, text }: SuiteAnswer): string {
   return `${status} ${text}`;
 }
@@ -75,6 +86,48 @@ export function described({ status, text }: SuiteAnswer): string {
 /** The code of a refusal of the gateway. Errors of the servers have none. */
 export function codeOf({ json }: SuiteAnswer): string | undefined {
   return isObject(json) && typeof json.code === "string" ? json.code : undefined;
+}
+
+export function isRefused(answer: SuiteAnswer, status: number, code?: string): boolean {
+  return answer.status === status && (code === undefined || codeOf(answer) === code);
+}
+
+/** A request of a user. */
+type RequestOf = (user: string) => SuiteRequest | Promise<SuiteRequest>;
+
+/**
+ * A request, and the least of a suite's roles that is enough for it. The operator sends `undo`
+ * afterwards, so that the next user can send the same.
+ */
+export type RoleCase = readonly [
+  title: string,
+  from: string,
+  request: SuiteRequest | RequestOf,
+  undo?: RequestOf,
+];
+
+/**
+ * @param roles users, from the least to the most that they may do
+ * @param isOptional true for requests that servers may lack: it is enough that the gateway lets them pass
+ */
+export async function checkRoles(
+  { as, direct, held }: SuiteContext,
+  roles: readonly string[],
+  cases: readonly RoleCase[],
+  isOptional: boolean,
+): Promise<void> {
+  for (const [title, from, request, undo] of cases) {
+    for (const user of roles) {
+      const answer = await as(user)(typeof request === "function" ? await request(user) : request);
+      if (undo !== undefined) await direct(await undo(user));
+      const isOwn = codeOf(answer) === undefined;
+      const isDone = answer.status >= 200 && answer.status < 300;
+      const isAllowed = roles.indexOf(user) >= roles.indexOf(from);
+      const isPassed = isOptional ? answer.status > 0 && isOwn : isDone;
+      const holds = isAllowed ? isPassed : answer.status === 403 && !isOwn;
+      held(`${user} ${isAllowed ? "may" : "may not"} ${title}`, holds, described(answer));
+    }
+  }
 }
 
 export function member(value: Json | undefined, ...names: readonly string[]): Json | undefined {

@@ -7,8 +7,8 @@ import { askTarget } from "../../core/upstream/health-check.ts";
 import { parseTarget, type UpstreamTarget } from "../../core/upstream/target.ts";
 import { isObject, type Json } from "./preset.ts";
 import {
-  codeOf,
   described,
+  isRefused,
   type Send,
   type Suite,
   type SuiteAnswer,
@@ -184,10 +184,9 @@ export async function runSuite(run: SuiteRun): Promise<void> {
   const expect: SuiteContext["expect"] = async (user, request, status, code) => {
     const answer = await as(user)(request);
     const { method, path } = request;
-    const holds = answer.status === status && (code === undefined || codeOf(answer) === code);
     const expected = code === undefined ? status : `${status} ${code}`;
     const title = `${user || "no user"} gets ${expected} for ${method} ${path}`;
-    held(title, holds, described(answer));
+    held(title, isRefused(answer, status, code), described(answer));
     return answer;
   };
   await suite.clean(direct);
