@@ -9,7 +9,13 @@ import type { Gateway } from "../../core/http/gateway.ts";
 import { parseExactInSteps } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import { requireOneReading, requireOneReadingInSteps, Tape } from "../../core/json/tape.ts";
-import type { BodyKind, Json, JsonObject, PresetEndpoint } from "./preset.ts";
+import {
+  type BodyKind,
+  isObject,
+  type Json,
+  type JsonObject,
+  type PresetEndpoint,
+} from "./preset.ts";
 
 /**
  * Parses JSON that every parser reads alike: UTF-8, no key twice, at most 64 levels deep.
@@ -30,6 +36,12 @@ async function readAnyJson(bytes: Buffer): Promise<Json> {
   return runCooperatively(parseExactInSteps(bytes.toString(), Number, false));
 }
 
+export function unknownMember(name: string, where: string, allowed: Iterable<string>): Refusal {
+  const list = [...allowed].join(", ") || "none";
+  const message = `Unknown member ${quoteName(name)} in ${where}; allowed: ${list}`;
+  return new Refusal("unknown_member", { message });
+}
+
 /**
  * @param where the object is, for the message: `the action`
  * @throws Refusal `unknown_member` for a member that is not listed
@@ -40,11 +52,26 @@ export function requireMembers(
   where = "the body",
 ): void {
   for (const name in object) {
-    if (allowed.has(name)) continue;
-    const list = [...allowed].join(", ") || "none";
-    const message = `Unknown member ${quoteName(name)} in ${where}; allowed: ${list}`;
-    throw new Refusal("unknown_member", { message });
+    if (!allowed.has(name)) throw unknownMember(name, where, allowed);
   }
+}
+
+/** @throws Refusal `bad_request` */
+export function requireObject(value: Json | undefined, noun = "the body"): JsonObject {
+  if (isObject(value)) return value;
+  throw badRequest(`${noun} must be an object`);
+}
+
+/** @throws Refusal `bad_request`, or `unknown_member` for a member that is not listed */
+export function readMembers(json: Json | undefined, allowed: ReadonlySet<string>): JsonObject {
+  const object = requireObject(json);
+  requireMembers(object, allowed);
+  return object;
+}
+
+/** For an answer of the upstream that cannot be understood. */
+export function brokenAnswer(detail: string): Refusal {
+  return new Refusal("upstream_broken", { detail });
 }
 
 export function badRequest(problem: string): Refusal {

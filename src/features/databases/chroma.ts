@@ -1,11 +1,10 @@
-import { Refusal } from "../../core/base/refusal.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
-import { badRequest, requireMembers } from "./body.ts";
+import { badRequest, brokenAnswer, readMembers, requireMembers } from "./body.ts";
 import {
   type Access,
+  endpointsAt,
   isObject,
   type Json,
-  type JsonObject,
   type Plan,
   type Preset,
   type PresetEndpoint,
@@ -58,13 +57,6 @@ function seeing(request: PresetRequest, database: string): readonly Access[] {
   return isPartial ? [] : [{ permissions: ["SELECT"], database }];
 }
 
-function readBody({ json }: PresetRequest, members: ReadonlySet<string>): JsonObject {
-  // Chroma takes the elements of an array for the members.
-  if (!isObject(json)) throw badRequest("the body must be an object");
-  requireMembers(json, members);
-  return json;
-}
-
 function readName(value: Json | undefined, member: string, pattern: RegExp): string {
   if (typeof value === "string" && pattern.test(value)) return value;
   const rule =
@@ -74,6 +66,7 @@ function readName(value: Json | undefined, member: string, pattern: RegExp): str
   throw badRequest(`${member} must be ${rule}`);
 }
 
+// Chroma takes the elements of an array for the members.
 const nameMembers: ReadonlySet<string> = new Set(["name"]);
 const forkMembers: ReadonlySet<string> = new Set(["new_name"]);
 const schemaMembers: ReadonlySet<string> = new Set(["defaults", "keys"]);
@@ -88,20 +81,20 @@ const changeMembers: ReadonlySet<string> = new Set([
 
 /** The names in a list of databases or collections. */
 function namesIn(body: Json | undefined): string[] {
-  if (!Array.isArray(body)) throw new Refusal("upstream_broken", { detail: "not a list" });
+  if (!Array.isArray(body)) throw brokenAnswer("not a list");
   return body.map(nameIn);
 }
 
 function nameIn(item: Json): string {
   const name = isObject(item) ? item.name : undefined;
   if (typeof name === "string") return name;
-  throw new Refusal("upstream_broken", { detail: "an item without a name" });
+  throw brokenAnswer("an item without a name");
 }
 
 /** The databases of a tenant of which the caller may read anything. */
 async function readableDatabases(request: PresetRequest, tenant: string): Promise<string[]> {
   const { status, body } = await request.lookup(`/api/v2/tenants/${tenant}/databases`);
-  if (status !== 200) throw new Refusal("upstream_broken", { detail: `status ${status}` });
+  if (status !== 200) throw brokenAnswer(`status ${status}`);
   return namesIn(body).filter((name) => isReadable(request, tenant, name));
 }
 
@@ -128,16 +121,17 @@ function filteredList(
   const offset = readCount(request, "offset", 0);
   const end = offset + readCount(request, "limit", Number.POSITIVE_INFINITY);
   const answer = (body: Json): Json => {
-    if (!Array.isArray(body)) throw new Refusal("upstream_broken", { detail: "not a list" });
+    if (!Array.isArray(body)) throw brokenAnswer("not a list");
     return body.filter((item) => isShown(nameIn(item))).slice(offset, end);
   };
   return { accesses, query: new Map(), answer };
 }
 
-function planTenant(request: PresetRequest, names: readonly string[]): Plan {
+async function planTenant(request: PresetRequest): Promise<Plan> {
   const { tenant = "" } = request.path;
   // Every client asks for the default tenant at its start.
-  if (tenant === DEFAULT_TENANT || names.length > 0) return { accesses: [] };
+  if (tenant === DEFAULT_TENANT) return { accesses: [] };
+  if ((await readableDatabases(request, tenant)).length > 0) return { accesses: [] };
   const database = databaseName(tenant, DEFAULT_DATABASE);
   return { accesses: [{ permissions: ["SELECT"], database }] };
 }
@@ -153,7 +147,7 @@ async function planIdentity(request: PresetRequest): Promise<Plan> {
 }
 
 async function planCreation(request: PresetRequest): Promise<Plan> {
-  const body = readBody(request, creationMembers);
+  const body = readMembers(request.json, creationMembers);
   const { schema = null, get_or_create: isShared = false } = body;
   if (isObject(schema)) requireMembers(schema, schemaMembers, "schema");
   else if (schema !== null) throw badRequest("schema must be an object");
@@ -169,7 +163,7 @@ async function planCreation(request: PresetRequest): Promise<Plan> {
   const path = `${collectionsPath(request)}/${table}`;
   const { status } = await request.lookup(path);
   if (status === 404) return creation;
-  if (status !== 200) throw new Refusal("upstream_broken", { detail: `status ${status}` });
+  if (status !== 200) throw brokenAnswer(`status ${status}`);
   // A GET cannot create the collection again if it is deleted in the meantime.
   return { accesses: [{ permissions: ["SELECT"], database, table }], method: "GET", path };
 }
@@ -195,7 +189,7 @@ async function planById(
   const { status, body } = await request.lookup(path, NAME_MEMORY_MS);
   if (status === 404) return { accesses: seeing(request, database), reply: missing };
   if (status !== 200 || !isObject(body)) {
-    throw new Refusal("upstream_broken", { detail: `status ${status}` });
+    throw brokenAnswer(`status ${status}`);
   }
   const table = nameIn(body);
   const isHere = body.id === id && body.tenant === tenant && body.database === name;
@@ -209,8 +203,70 @@ async function planById(
   return { accesses };
 }
 
-function forEveryUser(path: string): PresetEndpoint {
-  return { method: "GET", path, right: "every user", plan: () => ({ accesses: [] }) };
+function planByName(request: PresetRequest, permission: PermissionClass): Plan {
+  const { name: table } = request.path;
+  return { accesses: [{ permissions: [permission], database: databaseOf(request), table }] };
+}
+
+function planNewTenant(request: PresetRequest): Plan {
+  readName(readMembers(request.json, nameMembers).name, "name", plainName);
+  return { accesses: [], isForAdministrators: true };
+}
+
+function planDatabases(request: PresetRequest): Plan {
+  const { tenant = "" } = request.path;
+  return filteredList(request, [], (name) => isReadable(request, tenant, name));
+}
+
+function planNewDatabase(request: PresetRequest): Plan {
+  const name = readName(readMembers(request.json, nameMembers).name, "name", plainName);
+  const database = databaseName(request.path.tenant ?? "", name);
+  return { accesses: [{ permissions: ["CREATE DATABASE"], database }] };
+}
+
+function planDrop(request: PresetRequest): Plan {
+  const database = databaseOf(request);
+  return { accesses: [{ permissions: ["DROP DATABASE"], database }] };
+}
+
+function planCollections(request: PresetRequest): Plan {
+  const database = databaseOf(request);
+  const isShown = (name: string) => request.may("SELECT", database, name);
+  return filteredList(request, seeing(request, database), isShown);
+}
+
+function planCount(request: PresetRequest): Plan {
+  const database = databaseOf(request);
+  const isCounted = (name: string) => request.may("SELECT", database, name);
+  return {
+    accesses: seeing(request, database),
+    path: collectionsPath(request),
+    answer: (body) => namesIn(body).filter(isCounted).length,
+  };
+}
+
+async function planChange(request: PresetRequest): Promise<Plan> {
+  const { new_name: name = null } = readMembers(request.json, changeMembers);
+  const renamed = name === null ? [] : [readName(name, "new_name", collectionName)];
+  const { name: id = "" } = request.path;
+  if (!uuid.test(id)) throw badRequest("a collection is changed by its UUID");
+  return planById(request, ["CREATE"], renamed, id);
+}
+
+async function planFork(request: PresetRequest): Promise<Plan> {
+  const { new_name: name } = readMembers(request.json, forkMembers);
+  return planById(request, ["SELECT"], [readName(name, "new_name", collectionName)]);
+}
+
+type Options = Pick<PresetEndpoint, "names" | "parameters" | "body">;
+
+function on(
+  routes: string,
+  right: string,
+  plan: PresetEndpoint["plan"],
+  options: Options = {},
+): PresetEndpoint[] {
+  return endpointsAt(routes, () => ({ ...options, right, plan }));
 }
 
 /** A request with documents or vectors, whose body names no collection. */
@@ -218,190 +274,70 @@ function withRecords(
   action: string,
   permissions: readonly PermissionClass[],
   parameters: readonly string[] = [],
-): PresetEndpoint {
-  return {
-    method: "POST",
-    path: `${collectionPath}/${action}`,
-    right: permissions.join(", "),
-    names: "name of the UUID",
-    parameters,
-    body: "stream",
-    plan: (request) => planById(request, permissions),
-  };
+): PresetEndpoint[] {
+  const plan = (request: PresetRequest) => planById(request, permissions);
+  const options: Options = { names: "name of the UUID", parameters, body: "stream" };
+  return on(`POST ${collectionPath}/${action}`, permissions.join(", "), plan, options);
 }
 
-function aboutCollection(path: string, parameters: readonly string[] = []): PresetEndpoint {
-  return {
-    method: "GET",
-    path,
-    right: "SELECT",
-    names: "name of the UUID",
-    parameters,
-    plan: (request) => planById(request, ["SELECT"]),
-  };
+function aboutCollection(path: string, parameters: readonly string[] = []): PresetEndpoint[] {
+  const plan = (request: PresetRequest) => planById(request, ["SELECT"]);
+  return on(`GET ${path}`, "SELECT", plan, { names: "name of the UUID", parameters });
 }
+
+const pages: readonly string[] = ["limit", "offset"];
+const named: Options = { names: "body: name", body: "json" };
+const renamed: Options = { names: "name of the UUID; body: new_name", body: "json" };
 
 const endpoints: readonly PresetEndpoint[] = [
-  forEveryUser("/api/v2/heartbeat"),
-  forEveryUser("/api/v2/healthcheck"),
-  forEveryUser("/api/v2/version"),
-  forEveryUser("/api/v2/pre-flight-checks"),
-  {
-    method: "GET",
-    path: "/api/v2/auth/identity",
-    right: "every user",
+  on(
+    "GET /api/v2/heartbeat /api/v2/healthcheck /api/v2/version /api/v2/pre-flight-checks",
+    "every user",
+    () => ({ accesses: [] }),
+  ),
+  on("GET /api/v2/auth/identity", "every user", planIdentity, {
     names: "databases in the answer",
-    plan: planIdentity,
-  },
-  {
-    method: "POST",
-    path: "/api/v2/tenants",
-    right: "administrator",
-    names: "body: name",
-    body: "json",
-    plan(request) {
-      readName(readBody(request, nameMembers).name, "name", plainName);
-      return { accesses: [], isForAdministrators: true };
-    },
-  },
-  {
-    method: "GET",
-    path: tenantPath,
-    right: "SELECT on a database of the tenant",
-    async plan(request) {
-      const { tenant = "" } = request.path;
-      const isKnown = tenant === DEFAULT_TENANT;
-      return planTenant(request, isKnown ? [] : await readableDatabases(request, tenant));
-    },
-  },
-  {
-    method: "GET",
-    path: `${tenantPath}/databases`,
-    right: "every user",
+  }),
+  on("POST /api/v2/tenants", "administrator", planNewTenant, named),
+  on(`GET ${tenantPath}`, "SELECT on a database of the tenant", planTenant),
+  on(`GET ${tenantPath}/databases`, "every user", planDatabases, {
     names: "databases in the answer",
-    parameters: ["limit", "offset"],
-    plan(request) {
-      const { tenant = "" } = request.path;
-      return filteredList(request, [], (name) => isReadable(request, tenant, name));
-    },
-  },
-  {
-    method: "POST",
-    path: `${tenantPath}/databases`,
-    right: "CREATE DATABASE",
-    names: "body: name",
-    body: "json",
-    plan(request) {
-      const name = readName(readBody(request, nameMembers).name, "name", plainName);
-      const database = databaseName(request.path.tenant ?? "", name);
-      return { accesses: [{ permissions: ["CREATE DATABASE"], database }] };
-    },
-  },
-  {
-    method: "GET",
-    path: databasePath,
-    right: "SELECT on anything in it",
-    plan: (request) => ({ accesses: seeing(request, databaseOf(request)) }),
-  },
-  {
-    method: "DELETE",
-    path: databasePath,
-    right: "DROP DATABASE",
-    plan(request) {
-      const database = databaseOf(request);
-      return { accesses: [{ permissions: ["DROP DATABASE"], database }] };
-    },
-  },
-  {
-    method: "GET",
-    path: `${databasePath}/collections`,
-    right: "SELECT on anything in the database",
+    parameters: pages,
+  }),
+  on(`POST ${tenantPath}/databases`, "CREATE DATABASE", planNewDatabase, named),
+  on(`GET ${databasePath}`, "SELECT on anything in it", (request) => ({
+    accesses: seeing(request, databaseOf(request)),
+  })),
+  on(`DELETE ${databasePath}`, "DROP DATABASE", planDrop),
+  on(`GET ${databasePath}/collections`, "SELECT on anything in the database", planCollections, {
     names: "collections in the answer",
-    parameters: ["limit", "offset"],
-    plan(request) {
-      const database = databaseOf(request);
-      return filteredList(request, seeing(request, database), (name) =>
-        request.may("SELECT", database, name),
-      );
-    },
-  },
-  {
-    method: "GET",
-    path: `${databasePath}/collections_count`,
-    right: "SELECT on anything in the database",
+    parameters: pages,
+  }),
+  on(`GET ${databasePath}/collections_count`, "SELECT on anything in the database", planCount, {
     names: "collections, of which it counts those that the caller may read",
-    plan(request) {
-      const database = databaseOf(request);
-      const isCounted = (name: string) => request.may("SELECT", database, name);
-      return {
-        accesses: seeing(request, database),
-        path: collectionsPath(request),
-        answer: (body) => namesIn(body).filter(isCounted).length,
-      };
-    },
-  },
-  {
-    method: "POST",
-    path: `${databasePath}/collections`,
-    right: "CREATE, or SELECT with get_or_create if it exists",
-    names: "body: name",
-    body: "json",
-    plan: planCreation,
-  },
-  {
-    method: "GET",
-    path: namedPath,
-    right: "SELECT",
-    plan: (request) => planByName(request, "SELECT"),
-  },
-  {
-    method: "DELETE",
-    path: namedPath,
-    right: "DROP",
-    plan: (request) => planByName(request, "DROP"),
-  },
+  }),
+  on(
+    `POST ${databasePath}/collections`,
+    "CREATE, or SELECT with get_or_create if it exists",
+    planCreation,
+    named,
+  ),
+  on(`GET ${namedPath}`, "SELECT", (request) => planByName(request, "SELECT")),
+  on(`DELETE ${namedPath}`, "DROP", (request) => planByName(request, "DROP")),
   aboutCollection(`${databasePath}/collections/by-id/:id`),
-  {
-    method: "PUT",
-    path: namedPath,
-    right: "CREATE on the old and the new name",
-    names: "name of the UUID; body: new_name",
-    body: "json",
-    plan(request) {
-      const { new_name: name = null } = readBody(request, changeMembers);
-      const renamed = name === null ? [] : [readName(name, "new_name", collectionName)];
-      const { name: id = "" } = request.path;
-      if (!uuid.test(id)) throw badRequest("a collection is changed by its UUID");
-      return planById(request, ["CREATE"], renamed, id);
-    },
-  },
-  {
-    method: "POST",
-    path: `${collectionPath}/fork`,
-    right: "SELECT, and CREATE on the new name",
-    names: "name of the UUID; body: new_name",
-    body: "json",
-    plan(request) {
-      const { new_name: name } = readBody(request, forkMembers);
-      return planById(request, ["SELECT"], [readName(name, "new_name", collectionName)]);
-    },
-  },
+  on(`PUT ${namedPath}`, "CREATE on the old and the new name", planChange, renamed),
+  on(`POST ${collectionPath}/fork`, "SELECT, and CREATE on the new name", planFork, renamed),
   aboutCollection(`${collectionPath}/count`, ["read_level"]),
   aboutCollection(`${collectionPath}/fork_count`),
   aboutCollection(`${collectionPath}/indexing_status`),
   withRecords("get", ["SELECT"]),
-  withRecords("query", ["SELECT"], ["limit", "offset"]),
+  withRecords("query", ["SELECT"], pages),
   withRecords("search", ["SELECT"]),
   withRecords("add", ["INSERT"]),
   withRecords("update", ["UPDATE"]),
   withRecords("upsert", ["INSERT", "UPDATE"]),
   withRecords("delete", ["DELETE"]),
-];
-
-function planByName(request: PresetRequest, permission: PermissionClass): Plan {
-  const { name: table } = request.path;
-  return { accesses: [{ permissions: [permission], database: databaseOf(request), table }] };
-}
+].flat();
 
 /** Chroma 1.x, API v2. */
 export const chroma: Preset = {

@@ -3,9 +3,17 @@ import { Refusal } from "../../core/base/refusal.ts";
 import { parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
-import { badRequest, readJson, requireMembers } from "./body.ts";
+import {
+  badRequest,
+  brokenAnswer,
+  readJson,
+  readMembers,
+  requireMembers,
+  requireObject,
+} from "./body.ts";
 import {
   type Access,
+  endpointsAt,
   isObject,
   type Json,
   type JsonObject,
@@ -47,12 +55,6 @@ function needs(...permissions: PermissionClass[]): Planner {
 }
 
 const everyUser: Planner = () => ({ accesses: [] });
-
-/** @throws Refusal `bad_request` */
-function requireObject(json: Json | undefined, what = "the body"): JsonObject {
-  if (!isObject(json)) throw badRequest(`${what} must be an object`);
-  return json;
-}
 
 /** @throws Refusal `bad_request` */
 function requireList(json: Json | undefined, what: string): readonly Json[] {
@@ -279,8 +281,7 @@ const createDocument: Planner = (request) => {
 };
 
 const writeDocuments: Planner = (request) => {
-  const body = requireObject(request.json);
-  requireMembers(body, bulkMembers);
+  const body = readMembers(request.json, bulkMembers);
   const isReplicated = !readFlag(body.new_edits, "new_edits", true);
   const documents = requireList(body.docs, "docs");
   if (documents.length === 0) return { accesses: [accessTo(request, ["INSERT"])] };
@@ -291,12 +292,11 @@ const writeDocuments: Planner = (request) => {
   return { accesses };
 };
 
-const getParameters = ["attachments", "att_encoding_info", "latest", "r", "revs"];
-const getMembers = new Set(["docs", ...getParameters]);
+const getParameters = "attachments att_encoding_info latest r revs";
+const getMembers = new Set(words(`docs ${getParameters}`));
 
 const getDocuments: Planner = (request) => {
-  const body = requireObject(request.json);
-  requireMembers(body, getMembers);
+  const body = readMembers(request.json, getMembers);
   const documents = requireList(body.docs, "docs").map((one) =>
     requireObject(one, "each document"),
   );
@@ -306,13 +306,10 @@ const getDocuments: Planner = (request) => {
 
 // Lists of documents and views
 
-const viewParameters = words(
-  `attachments att_encoding_info conflicts descending end_key end_key_doc_id endkey
-  endkey_docid group group_level include_docs inclusive_end key keys limit partition reduce
-  skip sorted stable stale start_key start_key_doc_id startkey startkey_docid update
-  update_seq`,
-);
-const viewMembers = new Set(viewParameters);
+const viewParameters = `attachments att_encoding_info conflicts descending end_key end_key_doc_id
+  endkey endkey_docid group group_level include_docs inclusive_end key keys limit partition reduce
+  skip sorted stable stale start_key start_key_doc_id startkey startkey_docid update update_seq`;
+const viewMembers = new Set(words(viewParameters));
 const queriesMembers = new Set(["queries"]);
 
 /** The value of a parameter that is JSON. @throws Refusal `bad_request` */
@@ -347,8 +344,7 @@ function list(isOfIds: boolean): Planner {
 
 function listSeveral(isOfIds: boolean): Planner {
   return (request) => {
-    const body = requireObject(request.json);
-    requireMembers(body, queriesMembers);
+    const body = readMembers(request.json, queriesMembers);
     for (const one of requireList(body.queries, "queries")) {
       const query = requireObject(one, "each query");
       requireMembers(query, viewMembers, "a query");
@@ -366,14 +362,14 @@ const findMembers = new Set(
 );
 
 const find: Planner = (request) => {
-  requireMembers(requireObject(request.json), findMembers);
+  readMembers(request.json, findMembers);
   return { accesses: [accessTo(request, ["SELECT"])] };
 };
 
 const indexMembers = new Set(["index", "ddoc", "name", "type", "partitioned", "w"]);
 
 const createIndex: Planner = (request) => {
-  requireMembers(requireObject(request.json), indexMembers);
+  readMembers(request.json, indexMembers);
   return { accesses: [accessTo(request, ["CREATE"])] };
 };
 
@@ -400,7 +396,7 @@ const changes: Planner = (request) => {
   if (filter !== undefined && !changesFilter.test(filter)) {
     throw badRequest("filter must be <design document>/<function>");
   }
-  if (request.json !== undefined) requireMembers(requireObject(request.json), changesMembers);
+  if (request.json !== undefined) readMembers(request.json, changesMembers);
   return { accesses: [accessTo(request, ["SELECT"])], isStream: feed !== "normal" };
 };
 
@@ -427,7 +423,7 @@ function listDatabases(nameOf: (item: Json) => Json | undefined): Planner {
       query: sent,
       answer: (answer) => {
         const start = skip ?? 0;
-        if (!Array.isArray(answer)) throw new Refusal("upstream_broken", { detail: "not a list" });
+        if (!Array.isArray(answer)) throw brokenAnswer("not a list");
         return answer
           .flatMap((item): Listed[] => {
             const name = nameOf(item);
@@ -444,8 +440,7 @@ function listDatabases(nameOf: (item: Json) => Json | undefined): Planner {
 const infoMembers = new Set(["keys"]);
 
 const describeDatabases: Planner = ({ json }) => {
-  const body = requireObject(json);
-  requireMembers(body, infoMembers);
+  const body = readMembers(json, infoMembers);
   const accesses = requireList(body.keys, "keys").map((database, element): Access => {
     return { permissions: ["SELECT"], database: requireDatabase(database), element };
   });
@@ -468,8 +463,7 @@ const replicateMembers = new Set(
 
 /** The server copies with its own rights, so a URL could reach anywhere. */
 const replicate: Planner = ({ json }) => {
-  const body = requireObject(json);
-  requireMembers(body, replicateMembers);
+  const body = readMembers(json, replicateMembers);
   const isNew = readFlag(body.create_target, "create_target", false);
   const write: PermissionClass[] = ["INSERT", "UPDATE", "DELETE", "CREATE"];
   if (isNew) write.push("CREATE DATABASE");
@@ -497,75 +491,57 @@ const startSession: Planner = () => {
 
 // The table
 
-type Options = Pick<PresetEndpoint, "parameters" | "body" | "types" | "names">;
+type Options = Pick<PresetEndpoint, "body" | "types" | "names">;
 
 function on(
-  methods: string,
-  path: string,
+  routes: string,
   right: string,
   plan: Planner,
-  options: Options = {},
+  parameters = "",
+  { body = "none", ...options }: Options = {},
 ): PresetEndpoint[] {
-  const known = ["GET", "POST", "PUT", "DELETE", "COPY"] as const;
-  return known
-    .filter((method) => methods.split(" ").includes(method))
-    .map((method) => {
-      const { body = "none", ...rest } = options;
-      return { method, path, right, plan, ...rest, body: method === "GET" ? "none" : body };
-    });
+  return endpointsAt(routes, (_path, method) => ({
+    ...options,
+    right,
+    plan,
+    parameters: words(parameters),
+    body: method === "GET" ? "none" : body,
+  }));
 }
 
+const json: Options = { body: "json" };
+const optionalJson: Options = { body: "optional json" };
 /** What `curl --data` sends is taken for JSON, as CouchDB does with PUT. */
 const anyJson = ["application/json", "application/x-www-form-urlencoded"];
 /** CouchDB's replicator sends a document with attachments in parts. */
 const documentTypes = [...anyJson, "multipart/related"];
 
-const documentParameters = words(
-  `attachments att_encoding_info atts_since conflicts deleted deleted_conflicts latest
-  local_seq meta open_revs r rev revs revs_info`,
-);
+const documentParameters = `attachments att_encoding_info atts_since conflicts deleted
+  deleted_conflicts latest local_seq meta open_revs r rev revs revs_info`;
 
 function ofDocument(path: string): PresetEndpoint[] {
+  const written = "by revision and _deleted";
+  const body: Options = { body: "json", types: documentTypes, names: "_id" };
+  const target: Options = { names: "Destination header" };
   return [
-    ...on("GET", path, "SELECT", readDocument, { parameters: documentParameters }),
-    ...on("PUT", path, "by revision and _deleted", writeDocument, {
-      body: "json",
-      types: documentTypes,
-      parameters: ["rev", "new_edits", "batch", "w"],
-      names: "_id",
-    }),
-    ...on("DELETE", path, "DELETE", deleteDocument, { parameters: ["rev", "batch", "w"] }),
-    ...on("COPY", path, "SELECT, by revision", copyDocument, {
-      parameters: ["rev", "batch", "w"],
-      names: "Destination header",
-    }),
-  ];
+    on(`GET ${path}`, "SELECT", readDocument, documentParameters),
+    on(`PUT ${path}`, written, writeDocument, "rev new_edits batch w", body),
+    on(`DELETE ${path}`, "DELETE", deleteDocument, "rev batch w"),
+    on(`COPY ${path}`, "SELECT, by revision", copyDocument, "rev batch w", target),
+  ].flat();
 }
 
+const readAttachment = attachment(() => ["SELECT"]);
+const writeAttachment = attachment((request) => rightsWith(hasRevision(request)));
+const deleteAttachment = attachment(() => ["DELETE"]);
+
 function ofAttachment(path: string): PresetEndpoint[] {
-  const write = attachment((request) => rightsWith(hasRevision(request)));
-  const parameters = ["rev"];
+  const file: Options = { body: "stream", types: ["*"] };
   return [
-    ...on(
-      "GET",
-      path,
-      "SELECT",
-      attachment(() => ["SELECT"]),
-      { parameters },
-    ),
-    ...on("PUT", path, "by revision", write, {
-      body: "stream",
-      types: ["*"],
-      parameters,
-    }),
-    ...on(
-      "DELETE",
-      path,
-      "DELETE",
-      attachment(() => ["DELETE"]),
-      { parameters: ["rev", "batch"] },
-    ),
-  ];
+    on(`GET ${path}`, "SELECT", readAttachment, "rev"),
+    on(`PUT ${path}`, "by revision", writeAttachment, "rev", file),
+    on(`DELETE ${path}`, "DELETE", deleteAttachment, "rev batch"),
+  ].flat();
 }
 
 const database = "/:database";
@@ -574,51 +550,98 @@ const view = "_design/:ddoc/_view/:view";
 const select = needs("SELECT");
 const create = needs("CREATE");
 
+const createDatabase = needs("CREATE DATABASE");
+
 function ofDatabase(path: string): PresetEndpoint[] {
+  const made: Options = { body: "optional json", types: anyJson };
+  const document: Options = { body: "json", names: "_id" };
   return [
-    ...on("GET", path, "SELECT", select),
-    ...on("PUT", path, "CREATE DATABASE", needs("CREATE DATABASE"), {
-      body: "optional json",
-      types: anyJson,
-      parameters: ["n", "partitioned", "q"],
-    }),
-    ...on("DELETE", path, "DROP DATABASE", needs("DROP DATABASE")),
-    ...on("POST", path, "by revision and _deleted", createDocument, {
-      body: "json",
-      parameters: ["batch", "w"],
-      names: "_id",
-    }),
-  ];
+    on(`GET ${path}`, "SELECT", select),
+    on(`PUT ${path}`, "CREATE DATABASE", createDatabase, "n partitioned q", made),
+    on(`DELETE ${path}`, "DROP DATABASE", needs("DROP DATABASE")),
+    on(`POST ${path}`, "by revision and _deleted", createDocument, "batch w", document),
+  ].flat();
 }
 
 const lists = ["_all_docs", "_design_docs"].flatMap((name) => [
-  ...on("GET POST", `${database}/${name}`, "SELECT", list(true), {
-    body: "optional json",
-    parameters: viewParameters,
-  }),
-  ...on("POST", `${database}/${name}/queries`, "SELECT", listSeveral(true), {
-    body: "json",
-    parameters: viewParameters,
-  }),
+  on(`GET POST ${database}/${name}`, "SELECT", list(true), viewParameters, optionalJson),
+  on(`POST ${database}/${name}/queries`, "SELECT", listSeveral(true), viewParameters, json),
 ]);
 
 const searches = [database, partition].flatMap((path) => [
-  ...on("POST", `${path}/_find`, "SELECT", find, { body: "json" }),
-  ...on("POST", `${path}/_explain`, "SELECT", find, { body: "json" }),
-  ...on("GET POST", `${path}/${view}`, "SELECT", list(false), {
-    body: "optional json",
-    parameters: viewParameters,
-  }),
+  on(`POST ${path}/_find ${path}/_explain`, "SELECT", find, "", json),
+  on(`GET POST ${path}/${view}`, "SELECT", list(false), viewParameters, optionalJson),
 ]);
 
-const changesParameters = words(
-  `attachments att_encoding_info conflicts descending doc_ids feed filter heartbeat
-  include_docs last-event-id limit seq_interval since style timeout view`,
-);
+const changesParameters = `attachments att_encoding_info conflicts descending doc_ids feed filter
+  heartbeat include_docs last-event-id limit seq_interval since style timeout view`;
+const listParameters = "descending end_key endkey inclusive_end key limit skip start_key startkey";
 
-const listParameters = words(
-  "descending end_key endkey inclusive_end key limit skip start_key startkey",
-);
+const listNames = listDatabases((item) => item);
+const listInfo = listDatabases((item) => (isObject(item) ? item.key : undefined));
+
+const endpoints: readonly PresetEndpoint[] = [
+  on("GET / /_up", "every user", everyUser),
+  on("GET /_uuids", "every user", everyUser, "count"),
+  on("GET /_session", "every user", tellUser, "basic"),
+  on("POST /_session", "404", startSession, "", { body: "stream", types: ["*"] }),
+  on("GET /_all_dbs", "every user, filtered", listNames, listParameters),
+  on("GET /_dbs_info", "every user, filtered", listInfo, listParameters),
+  on("POST /_dbs_info", "SELECT", describeDatabases, "", { body: "json", names: "keys" }),
+  on("POST /_replicate", "administrators", replicate, "", {
+    body: "json",
+    names: "source, target",
+  }),
+  ofDatabase(database),
+  ofDatabase(`${database}/`),
+  ofDocument(`${database}/:doc`),
+  ofDocument(`${database}/_design/:ddoc`),
+  on(`GET ${database}/_local/:checkpoint`, "SELECT", checkpoint, "rev"),
+  on(`PUT ${database}/_local/:checkpoint`, "SELECT", checkpoint, "rev batch w", {
+    body: "json",
+    types: anyJson,
+  }),
+  on(`DELETE ${database}/_local/:checkpoint`, "SELECT", checkpoint, "rev batch w"),
+  ofAttachment(`${database}/:doc/:name*`),
+  ofAttachment(`${database}/_design/:ddoc/:name*`),
+  on(`POST ${database}/_bulk_docs`, "by document", writeDocuments, "", {
+    body: "json",
+    names: "docs._id",
+  }),
+  on(`POST ${database}/_bulk_get`, "SELECT", getDocuments, getParameters, json),
+  ...lists,
+  ...searches,
+  on(`GET ${partition}`, "SELECT", select),
+  on(`GET POST ${partition}/_all_docs`, "SELECT", list(true), viewParameters, optionalJson),
+  on(`POST ${database}/${view}/queries`, "SELECT", listSeveral(false), viewParameters, json),
+  on(`GET ${database}/_design/:ddoc/_info ${database}/_index`, "SELECT", select),
+  on(`POST ${database}/_index`, "CREATE", createIndex, "", json),
+  on(`POST ${database}/_index/_bulk_delete`, "CREATE", create, "", json),
+  on(
+    `DELETE ${database}/_index/:design/:type/:index ${database}/_index/_design/:ddoc/:type/:index`,
+    "CREATE",
+    deleteIndex,
+  ),
+  on(`GET POST ${database}/_changes`, "SELECT", changes, changesParameters, optionalJson),
+  on(`POST ${database}/_revs_diff ${database}/_missing_revs`, "SELECT", select, "", json),
+  on(`POST ${database}/_ensure_full_commit`, "SELECT", select, "", optionalJson),
+  on(`GET ${database}/_security`, "GRANT", needs("GRANT")),
+  // Only an Owner has this right.
+  on(`PUT ${database}/_security`, "CREATE DATABASE", createDatabase, "", {
+    body: "json",
+    types: anyJson,
+  }),
+  on(`GET ${database}/_revs_limit`, "SELECT", select),
+  on(`PUT ${database}/_revs_limit`, "CREATE", create, "", { body: "json", types: anyJson }),
+  on(
+    `POST ${database}/_compact ${database}/_compact/:ddoc ${database}/_view_cleanup`,
+    "CREATE",
+    create,
+    "",
+    optionalJson,
+  ),
+  on(`POST ${database}/_purge`, "DELETE, DROP", needs("DELETE", "DROP"), "", json),
+].flat();
 
 export const couchdb: Preset = {
   name: "couchdb",
@@ -626,93 +649,7 @@ export const couchdb: Preset = {
   tested: ["3.5", "pouchdb-server 4.2"],
   values: { database: databaseName, doc: documentName, design: documentName },
   headers: ["destination", "if-match", "if-none-match", "if-range", "last-event-id", "range"],
-  endpoints: [
-    ...on("GET", "/", "every user", everyUser),
-    ...on("GET", "/_up", "every user", everyUser),
-    ...on("GET", "/_uuids", "every user", everyUser, { parameters: ["count"] }),
-    ...on("GET", "/_session", "every user", tellUser, { parameters: ["basic"] }),
-    ...on("POST", "/_session", "404", startSession, { body: "stream", types: ["*"] }),
-    ...on(
-      "GET",
-      "/_all_dbs",
-      "every user, filtered",
-      listDatabases((item) => item),
-      {
-        parameters: listParameters,
-      },
-    ),
-    ...on(
-      "GET",
-      "/_dbs_info",
-      "every user, filtered",
-      listDatabases((item) => (isObject(item) ? item.key : undefined)),
-      { parameters: listParameters },
-    ),
-    ...on("POST", "/_dbs_info", "SELECT", describeDatabases, { body: "json", names: "keys" }),
-    ...on("POST", "/_replicate", "administrators", replicate, {
-      body: "json",
-      names: "source, target",
-    }),
-    ...ofDatabase(database),
-    ...ofDatabase(`${database}/`),
-    ...ofDocument(`${database}/:doc`),
-    ...ofDocument(`${database}/_design/:ddoc`),
-    ...on("GET", `${database}/_local/:checkpoint`, "SELECT", checkpoint, { parameters: ["rev"] }),
-    ...on("PUT", `${database}/_local/:checkpoint`, "SELECT", checkpoint, {
-      body: "json",
-      types: anyJson,
-      parameters: ["rev", "batch", "w"],
-    }),
-    ...on("DELETE", `${database}/_local/:checkpoint`, "SELECT", checkpoint, {
-      parameters: ["rev", "batch", "w"],
-    }),
-    ...ofAttachment(`${database}/:doc/:name*`),
-    ...ofAttachment(`${database}/_design/:ddoc/:name*`),
-    ...on("POST", `${database}/_bulk_docs`, "by document", writeDocuments, {
-      body: "json",
-      names: "docs._id",
-    }),
-    ...on("POST", `${database}/_bulk_get`, "SELECT", getDocuments, {
-      body: "json",
-      parameters: getParameters,
-    }),
-    ...lists,
-    ...searches,
-    ...on("GET", partition, "SELECT", select),
-    ...on("GET POST", `${partition}/_all_docs`, "SELECT", list(true), {
-      body: "optional json",
-      parameters: viewParameters,
-    }),
-    ...on("POST", `${database}/${view}/queries`, "SELECT", listSeveral(false), {
-      body: "json",
-      parameters: viewParameters,
-    }),
-    ...on("GET", `${database}/_design/:ddoc/_info`, "SELECT", select),
-    ...on("GET", `${database}/_index`, "SELECT", select),
-    ...on("POST", `${database}/_index`, "CREATE", createIndex, { body: "json" }),
-    ...on("POST", `${database}/_index/_bulk_delete`, "CREATE", create, { body: "json" }),
-    ...on("DELETE", `${database}/_index/:design/:type/:index`, "CREATE", deleteIndex),
-    ...on("DELETE", `${database}/_index/_design/:ddoc/:type/:index`, "CREATE", deleteIndex),
-    ...on("GET POST", `${database}/_changes`, "SELECT", changes, {
-      body: "optional json",
-      parameters: changesParameters,
-    }),
-    ...on("POST", `${database}/_revs_diff`, "SELECT", select, { body: "json" }),
-    ...on("POST", `${database}/_missing_revs`, "SELECT", select, { body: "json" }),
-    ...on("POST", `${database}/_ensure_full_commit`, "SELECT", select, { body: "optional json" }),
-    ...on("GET", `${database}/_security`, "GRANT", needs("GRANT")),
-    // Only an Owner has this right.
-    ...on("PUT", `${database}/_security`, "CREATE DATABASE", needs("CREATE DATABASE"), {
-      body: "json",
-      types: anyJson,
-    }),
-    ...on("GET", `${database}/_revs_limit`, "SELECT", select),
-    ...on("PUT", `${database}/_revs_limit`, "CREATE", create, { body: "json", types: anyJson }),
-    ...on("POST", `${database}/_compact`, "CREATE", create, { body: "optional json" }),
-    ...on("POST", `${database}/_compact/:ddoc`, "CREATE", create, { body: "optional json" }),
-    ...on("POST", `${database}/_view_cleanup`, "CREATE", create, { body: "optional json" }),
-    ...on("POST", `${database}/_purge`, "DELETE, DROP", needs("DELETE", "DROP"), { body: "json" }),
-  ],
+  endpoints,
   databaseIn: ({ database }) => database,
   version: { path: "/", read: readVersion },
 };

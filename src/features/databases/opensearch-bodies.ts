@@ -1,9 +1,15 @@
 import type { Steps } from "../../core/base/cooperative-scheduling.ts";
-import { Refusal } from "../../core/base/refusal.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import { byteTable } from "../../core/json/lexical.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
-import { badRequest, type Lines, NEWLINE } from "./body.ts";
+import {
+  badRequest,
+  type Lines,
+  NEWLINE,
+  requireMembers,
+  requireObject,
+  unknownMember,
+} from "./body.ts";
 import { isObject, type Json, type JsonObject } from "./preset.ts";
 
 /** An index, alias, data stream or pattern that a request names. */
@@ -339,12 +345,6 @@ function isPlain(value: Json): boolean {
   return Array.isArray(value) ? value.every(isPlain) : !isObject(value);
 }
 
-function unknownMember(name: string, where: string, allowed: Iterable<string>): Refusal {
-  const list = [...allowed].join(", ") || "none";
-  const message = `Unknown member ${quoteName(name)} in ${where}; allowed: ${list}`;
-  return new Refusal("unknown_member", { message });
-}
-
 /** Reads the bodies of a request, and collects what they use. */
 export class BodyReader {
   readonly uses = new Uses();
@@ -451,11 +451,6 @@ export const EVERY = "_all";
 export function withoutHidden(names: readonly string[]): string[] | undefined {
   if (!names.some((name) => name === EVERY || name.startsWith("*"))) return undefined;
   return [...names.map((name) => (name === EVERY ? "*" : name)), "-.*"];
-}
-
-function requireObject(value: Json | undefined, noun: string): JsonObject {
-  if (isObject(value)) return value;
-  throw badRequest(`${noun} must be an object`);
 }
 
 const actionTypes: ReadonlySet<string> = new Set(["index", "create", "update", "delete"]);
@@ -664,7 +659,7 @@ export function requireOpenWildcards(value: Json): void {
 /** @throws Refusal */
 export function readDocuments(body: Json, index: string | undefined): Uses {
   const reader = new BodyReader();
-  const { docs = [], ids, ...others } = requireObject(body, "the body");
+  const { docs = [], ids, ...others } = requireObject(body);
   reader.read("documents_read", { ...others, docs, ids: ids ?? null });
   const documents = Array.isArray(docs) ? docs : [docs];
   for (const [element, document] of documents.entries()) {
@@ -686,11 +681,13 @@ function nameAlias(reader: BodyReader, name: string): void {
   reader.name(name, ["CREATE"], { isNew: true });
 }
 
+const aliasesMembers = new Set(["actions"]);
+
 /** @throws Refusal */
 export function readAliasActions(body: Json): Uses {
   const reader = new BodyReader();
-  const { actions: listed = [], ...others } = requireObject(body, "the body");
-  for (const name in others) throw unknownMember(name, "the body", ["actions"]);
+  const { actions: listed = [], ...others } = requireObject(body);
+  requireMembers(others, aliasesMembers);
   for (const [element, action] of (Array.isArray(listed) ? listed : [listed]).entries()) {
     reader.element = element;
     const [type = "", ...more] = Object.keys(requireObject(action, "an action"));
@@ -744,29 +741,20 @@ export function hasType(mapping: Json, type: string): boolean {
 }
 
 /** A field for queries reads other indexes, also before the gateway looks at the mapping again. */
-function addMappings(uses: Uses, mappings: Json): void {
+export function readMappings(mappings: Json, uses = new Uses()): Uses {
   if (hasType(mappings, "percolator")) uses.add({ name: EVERY, permissions: ["SELECT"] });
-}
-
-export function readMappings(body: Json): Uses {
-  const uses = new Uses();
-  addMappings(uses, body);
   return uses;
 }
+
+const newIndexMembers = new Set(["settings", "mappings", "aliases"]);
 
 /** @throws Refusal */
 export function readNewIndex(body: Json | undefined): Uses {
   const reader = new BodyReader();
-  const {
-    settings = null,
-    mappings = null,
-    aliases = null,
-    ...others
-  } = requireObject(body ?? {}, "the body");
-  for (const name in others)
-    throw unknownMember(name, "the body", ["settings", "mappings", "aliases"]);
+  const { settings = null, mappings = null, aliases = null, ...others } = requireObject(body ?? {});
+  requireMembers(others, newIndexMembers);
   reader.uses.pipelines = setsPipeline(settings);
-  addMappings(reader.uses, mappings);
+  readMappings(mappings, reader.uses);
   for (const [name, alias] of Object.entries(isObject(aliases) ? aliases : {})) {
     nameAlias(reader, name);
     reader.read("alias", alias);

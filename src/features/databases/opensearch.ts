@@ -3,7 +3,7 @@ import { Refusal } from "../../core/base/refusal.ts";
 import { parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
-import { badRequest, Lines, requireMembers } from "./body.ts";
+import { badRequest, Lines, readMembers, requireObject } from "./body.ts";
 import {
   BodyReader,
   EVERY,
@@ -27,7 +27,7 @@ import {
 import { writePath } from "./path.ts";
 import {
   type Access,
-  type BodyKind,
+  endpointsAt,
   isObject,
   type Json,
   type JsonObject,
@@ -195,56 +195,47 @@ function pathNames({ path: { index } }: PresetRequest): string[] {
   return index === undefined ? [EVERY] : index.split(",");
 }
 
-function usesOfPath(
-  request: PresetRequest,
-  permissions: readonly PermissionClass[],
-  more: Partial<NamedIndex> = {},
-): Uses {
+function usesOfPath(request: PresetRequest, permissions: readonly PermissionClass[]): Uses {
   const uses = new Uses();
-  for (const name of pathNames(request)) uses.add({ name, permissions, ...more });
+  for (const name of pathNames(request)) uses.add({ name, permissions });
   return uses;
 }
 
 function usesOfBody(kind: string, body: Json | undefined): Uses {
   const reader = new BodyReader();
-  if (body !== undefined && !isObject(body)) throw badRequest("the body must be an object");
-  reader.read(kind, body ?? null);
+  reader.read(kind, body === undefined ? null : requireObject(body));
   return reader.uses;
 }
 
-const common = words("pretty human filter_path");
-const wildcards = words("ignore_unavailable allow_no_indices expand_wildcards");
-const waits = words("timeout master_timeout cluster_manager_timeout");
-const lucene = words("q df analyzer analyze_wildcard default_operator lenient");
-const returned = words("_source _source_includes _source_excludes");
-const searching = words(
-  `from size sort stored_fields docvalue_fields track_total_hits track_scores timeout terminate_after
-  scroll search_type preference routing explain version seq_no_primary_term request_cache stats
-  batched_reduce_size typed_keys rest_total_hits_as_int ignore_throttled search_pipeline phase_took
-  max_concurrent_shard_requests pre_filter_shard_size allow_partial_search_results
-  ccs_minimize_roundtrips cancel_after_time_interval include_named_queries_score
-  suggest_field suggest_mode suggest_size suggest_text`,
-).concat(lucene, returned, wildcards);
-const reading = words(
-  "preference realtime refresh routing stored_fields version version_type",
-).concat(returned);
-const writing = words(
-  `refresh routing timeout version version_type if_seq_no if_primary_term require_alias
-  wait_for_active_shards`,
-);
-const byQuery = words(
-  `conflicts max_docs refresh requests_per_second scroll scroll_size search_timeout search_type size
-  slices sort stats terminate_after timeout version wait_for_active_shards preference routing
-  request_cache from wait_for_completion`,
-).concat(lucene, returned, wildcards);
-const cat = words("format h help s v bytes time health pri ts");
+// Lists of query parameters.
+const common = "pretty human filter_path";
+const wildcards = "ignore_unavailable allow_no_indices expand_wildcards";
+const waits = "timeout master_timeout cluster_manager_timeout";
+const lucene = "q df analyzer analyze_wildcard default_operator lenient";
+const returned = "_source _source_includes _source_excludes";
+const searching = `from size sort stored_fields docvalue_fields track_total_hits track_scores timeout
+  terminate_after scroll search_type preference routing explain version seq_no_primary_term
+  request_cache stats batched_reduce_size typed_keys rest_total_hits_as_int ignore_throttled
+  search_pipeline phase_took max_concurrent_shard_requests pre_filter_shard_size
+  allow_partial_search_results ccs_minimize_roundtrips cancel_after_time_interval
+  include_named_queries_score suggest_field suggest_mode suggest_size suggest_text
+  ${lucene} ${returned} ${wildcards}`;
+const searchingSeveral = `max_concurrent_searches max_concurrent_shard_requests
+  pre_filter_shard_size rest_total_hits_as_int search_type typed_keys ccs_minimize_roundtrips`;
+const reading = `preference realtime refresh routing stored_fields version version_type ${returned}`;
+const writing = `refresh routing timeout version version_type if_seq_no if_primary_term
+  require_alias wait_for_active_shards`;
+const byQuery = `conflicts max_docs refresh requests_per_second scroll scroll_size search_timeout
+  search_type size slices sort stats terminate_after timeout version wait_for_active_shards
+  preference routing request_cache from wait_for_completion ${lucene} ${returned} ${wildcards}`;
+const cat = "format h help s v bytes time health pri ts";
+const health = `local wait_for_active_shards wait_for_events wait_for_no_initializing_shards
+  wait_for_no_relocating_shards wait_for_nodes wait_for_status ${waits}`;
+const statistics = `completion_fields fielddata_fields fields groups level
+  include_segment_file_sizes include_unloaded_segments forbid_closed_indices`;
 
-interface Options {
-  readonly names?: string;
-  readonly parameters?: readonly string[];
-  readonly body?: BodyKind;
-  readonly types?: readonly string[];
-}
+/** Of the body, and where names stand in it. */
+type Options = Pick<PresetEndpoint, "names" | "body" | "types">;
 
 const jsonTypes = ["application/json", "application/vnd.elasticsearch+json"];
 const lineTypes = [
@@ -254,11 +245,14 @@ const lineTypes = [
   "application/vnd.elasticsearch+json",
 ];
 
-const searchBody = {
+const json: Options = { body: "json" };
+const stream: Options = { body: "stream" };
+const filtered: Options = { names: "lists only what the caller may read" };
+const searchBody: Options = {
   body: "optional json",
   names:
     "terms lookup, more_like_this, percolate, indexed_shape, indices_boost; scripts and pipelines: CREATE",
-} as const;
+};
 
 /** Parameters that take a few values only. @throws Refusal `bad_request` */
 function requireParameters(query: ReadonlyMap<string, string>): void {
@@ -270,31 +264,25 @@ function requireParameters(query: ReadonlyMap<string, string>): void {
   }
 }
 
-type Method = PresetEndpoint["method"];
+type Planner = (request: PresetRequest, path: string) => Plan | Promise<Plan>;
 
-/** An endpoint for each method and each path. */
 function at(
-  methods: readonly Method[],
-  paths: readonly string[],
+  routes: string,
   right: string,
-  options: Options,
-  plan: (request: PresetRequest, path: string) => Plan | Promise<Plan>,
+  parameters: string,
+  plan: Planner,
+  options: Options = {},
 ): PresetEndpoint[] {
-  const { parameters = [], types = jsonTypes } = options;
-  return paths.flatMap((path) =>
-    methods.map((method) => ({
-      ...options,
-      method,
-      path,
-      right,
-      types,
-      parameters: [...new Set([...common, ...parameters])],
-      plan: (request: PresetRequest) => {
-        requireParameters(request.query);
-        return plan(request, path);
-      },
-    })),
-  );
+  return endpointsAt(routes, (path) => ({
+    types: jsonTypes,
+    ...options,
+    right,
+    parameters: [...new Set(words(`${common} ${parameters}`))],
+    plan(request) {
+      requireParameters(request.query);
+      return plan(request, path);
+    },
+  }));
 }
 
 /** The path that goes upstream so that no index of the server's own is meant. */
@@ -314,41 +302,50 @@ function openPath(request: PresetRequest, path: string): { path: string } | unde
   };
 }
 
+type ReadUses = (request: PresetRequest) => Uses;
+
 /** Endpoints on a list of indexes, and on all if the path may do without one. */
 function onIndexes(
-  methods: readonly Method[],
-  paths: readonly string[],
+  routes: string,
   permission: PermissionClass,
+  parameters = "",
+  usesOf: ReadUses = () => new Uses(),
   options: Options = {},
-  usesOf: (request: PresetRequest) => Uses = () => new Uses(),
 ): PresetEndpoint[] {
-  const parameters = [...wildcards, ...(options.parameters ?? [])];
-  return at(methods, paths, permission, { ...options, parameters }, async (request, path) => ({
+  const plan: Planner = async (request, path) => ({
     ...openPath(request, path),
     accesses: await accessesOf(request, usesOfPath(request, [permission]), usesOf(request)),
-  }));
+  });
+  return at(routes, permission, `${wildcards} ${parameters}`, plan, options);
+}
+
+/** How an endpoint uses the index of its path, and which others its body names. */
+interface IndexUse extends Omit<NamedIndex, "name"> {
+  readonly uses?: Uses;
 }
 
 /** Endpoints on one index. */
 function onIndex(
-  methods: readonly Method[],
-  path: string,
+  routes: string,
   right: string,
-  options: Options,
-  rightsOf: (request: PresetRequest) => { named: Partial<NamedIndex>; uses?: Uses },
+  parameters: string,
+  useOf: IndexUse | ((request: PresetRequest) => IndexUse),
+  options: Options = {},
 ): PresetEndpoint[] {
-  return at(methods, [path], right, options, async (request) => {
-    const { named, uses = new Uses() } = rightsOf(request);
-    const name = requireOne(request.path.index ?? "");
+  const plan: Planner = async (request) => {
+    const { uses = new Uses(), ...use } = typeof useOf === "function" ? useOf(request) : useOf;
     const own = new Uses();
-    own.add({ name, permissions: [], ...named });
+    own.add({ ...use, name: requireOne(request.path.index ?? "") });
     return { accesses: await accessesOf(request, own, uses) };
-  });
+  };
+  return at(routes, right, parameters, plan, options);
 }
 
-function search(request: PresetRequest): Uses {
-  return usesOfBody("search", request.json);
+function bodyOf(kind: string): ReadUses {
+  return ({ json }) => usesOfBody(kind, json);
 }
+
+const search = bodyOf("search");
 
 /** Replaces the text of a handle at a member of an answer. */
 async function sealMember(
@@ -392,9 +389,10 @@ async function planSearch(request: PresetRequest, path: string): Promise<Plan> {
   return { ...plan, answer: (body) => sealMember(request, "scroll", "_scroll_id", own, body) };
 }
 
+const scrollMembers = new Set(["scroll_id", "scroll"]);
+
 async function planScroll(request: PresetRequest): Promise<Plan> {
-  const sent = isObject(request.json) ? request.json : {};
-  requireMembers(sent, new Set(["scroll_id", "scroll"]));
+  const sent = readMembers(request.json, scrollMembers);
   if (typeof sent.scroll_id !== "string") throw badRequest("scroll_id must be a string");
   const { value, accesses } = await request.open("scroll", sent.scroll_id);
   return {
@@ -408,9 +406,7 @@ async function planScroll(request: PresetRequest): Promise<Plan> {
 /** Ends handles, for which no right is needed any more. */
 function planEnd(kind: string, member: string, isList = true) {
   return async (request: PresetRequest): Promise<Plan> => {
-    const body = isObject(request.json) ? request.json : {};
-    requireMembers(body, new Set([member]));
-    const sealed = namesIn(body[member]);
+    const sealed = namesIn(readMembers(request.json, new Set([member]))[member]);
     const values = await Promise.all(
       sealed.map(async (id) => (await request.open(kind, id)).value),
     );
@@ -511,371 +507,276 @@ function planCluster({ defaultDatabase: database }: PresetRequest): Plan {
   return { accesses: [{ permissions: ["CREATE"], database, everyTable: "" }] };
 }
 
-const stored = { makesIndex: true, storesDocuments: true } as const;
+async function planSearches(request: PresetRequest, path: string): Promise<Plan> {
+  const indexes = request.path.index === undefined ? undefined : pathNames(request);
+  const { uses, body } = await runCooperatively(readSearches(new Lines(request.bytes), indexes));
+  const open = indexes === undefined ? undefined : openPath(request, path);
+  return { ...open, accesses: await accessesOf(request, uses), ...(body && { body }) };
+}
+
+/** The one index of the path, if it has any. */
+function indexOfPath({ path: { index } }: PresetRequest): string | undefined {
+  return index === undefined ? undefined : requireOne(index);
+}
+
+async function planDocuments(request: PresetRequest): Promise<Plan> {
+  const uses = readDocuments(request.json ?? null, indexOfPath(request));
+  return { accesses: await accessesOf(request, uses) };
+}
+
+async function planBulk(request: PresetRequest): Promise<Plan> {
+  const index = indexOfPath(request);
+  const uses = await runCooperatively(readBulk(new Lines(request.bytes), index));
+  return { accesses: await accessesOf(request, uses) };
+}
+
+async function planAliasActions(request: PresetRequest): Promise<Plan> {
+  return { accesses: await accessesOf(request, readAliasActions(request.json ?? null)) };
+}
+
+function planAnalysis({ json }: PresetRequest): Plan {
+  usesOfBody("analysis", json);
+  return { accesses: [] };
+}
 
 const forEverybody = (): Plan => ({ accesses: [] });
 
-const health = words(
-  `local wait_for_active_shards wait_for_events wait_for_no_initializing_shards
-  wait_for_no_relocating_shards wait_for_nodes wait_for_status`,
-).concat(waits);
+function stored(...permissions: readonly PermissionClass[]): IndexUse {
+  return { permissions, makesIndex: true, storesDocuments: true };
+}
+
+function useOfUpdate({ json }: PresetRequest): IndexUse {
+  const reader = new BodyReader();
+  return { ...stored(...readUpdate(reader, requireObject(json))), uses: reader.uses };
+}
+
+function useOfDelete({ query }: PresetRequest): IndexUse {
+  const makesIndex = makesIndexByDelete(query.get("version_type"));
+  return { permissions: ["DELETE"], makesIndex };
+}
+
+function usesOfAliases({ path }: PresetRequest): Uses {
+  const uses = new Uses();
+  for (const name of namesIn(path.name)) uses.add({ name, permissions: ["CREATE"], isNew: true });
+  return uses;
+}
+
+const select: IndexUse = { permissions: ["SELECT"] };
+const create: IndexUse = { permissions: ["CREATE"] };
+
+/** Scripts, pipelines and templates. */
+const clusterPaths = words(
+  `/_scripts/:id /_ingest/pipeline/:id /_search/pipeline/:id /_index_template/:id
+  /_component_template/:id /_template/:id`,
+);
 
 const endpoints: PresetEndpoint[] = [
-  at(["GET"], ["/"], "any user", {}, forEverybody),
+  at("GET /", "any user", "", forEverybody),
   // `level` would list all indexes.
-  at(["GET"], ["/_cluster/health"], "any user", { parameters: health }, forEverybody),
-  at(["GET"], ["/_cat/health"], "any user", { parameters: cat }, forEverybody),
-  onIndexes(["GET"], ["/_cluster/health/:index"], "SELECT", { parameters: [...health, "level"] }),
+  at("GET /_cluster/health", "any user", health, forEverybody),
+  at("GET /_cat/health", "any user", cat, forEverybody),
+  onIndexes("GET /_cluster/health/:index", "SELECT", `${health} level`),
   at(
-    ["GET"],
-    ["/_cat/indices", "/_cat/indices/:index"],
+    "GET /_cat/indices /_cat/indices/:index",
     "SELECT",
-    {
-      parameters: [...cat, ...wildcards, ...waits, "include_unloaded_segments", "local"],
-      names: "lists only what the caller may read",
-    },
+    `${cat} ${wildcards} ${waits} include_unloaded_segments local`,
     planCatIndices,
+    filtered,
   ),
-  onIndexes(["GET"], ["/_cat/count", "/_cat/count/:index"], "SELECT", { parameters: cat }),
-  at(
-    ["GET"],
-    ["/_resolve/index/:index"],
-    "any user",
-    { names: "lists only what the caller may read" },
-    planResolve,
-  ),
+  onIndexes("GET /_cat/count /_cat/count/:index", "SELECT", cat),
+  at("GET /_resolve/index/:index", "any user", "", planResolve, filtered),
 
-  at(
-    ["GET", "POST"],
-    ["/_search", "/:index/_search"],
+  at("GET POST /_search /:index/_search", "SELECT", searching, planSearch, searchBody),
+  onIndexes(
+    "GET POST /_count /:index/_count",
     "SELECT",
-    { ...searchBody, parameters: searching },
-    planSearch,
+    `min_score preference routing terminate_after ignore_throttled ${lucene}`,
+    bodyOf("only_query"),
+    searchBody,
   ),
   onIndexes(
-    ["GET", "POST"],
-    ["/_count", "/:index/_count"],
+    "GET POST /_validate/query /:index/_validate/query",
     "SELECT",
-    {
-      ...searchBody,
-      parameters: words("min_score preference routing terminate_after ignore_throttled").concat(
-        lucene,
-      ),
-    },
-    ({ json }) => usesOfBody("only_query", json),
+    `explain rewrite all_shards ${lucene}`,
+    bodyOf("only_query"),
+    searchBody,
   ),
   onIndexes(
-    ["GET", "POST"],
-    ["/_validate/query", "/:index/_validate/query"],
+    "GET POST /_field_caps /:index/_field_caps",
     "SELECT",
-    { ...searchBody, parameters: words("explain rewrite all_shards").concat(lucene) },
-    ({ json }) => usesOfBody("only_query", json),
-  ),
-  onIndexes(
-    ["GET", "POST"],
-    ["/_field_caps", "/:index/_field_caps"],
-    "SELECT",
-    { ...searchBody, parameters: words("fields include_unmapped filters types") },
-    ({ json }) => usesOfBody("field_caps", json),
+    "fields include_unmapped filters types",
+    bodyOf("field_caps"),
+    searchBody,
   ),
   onIndex(
-    ["GET", "POST"],
-    "/:index/_explain/:id",
+    "GET POST /:index/_explain/:id",
     "SELECT",
-    {
-      ...searchBody,
-      parameters: words("preference routing stored_fields").concat(lucene, returned),
-    },
-    ({ json }) => ({ named: { permissions: ["SELECT"] }, uses: usesOfBody("only_query", json) }),
+    `preference routing stored_fields ${lucene} ${returned}`,
+    ({ json }) => ({ ...select, uses: usesOfBody("only_query", json) }),
+    searchBody,
   ),
+  at("GET POST /_msearch /:index/_msearch", "SELECT", searchingSeveral, planSearches, {
+    body: "ndjson",
+    types: lineTypes,
+    names: "index of each header; bodies as _search",
+  }),
+  at("POST GET /_search/scroll", "the search's", "scroll rest_total_hits_as_int", planScroll, {
+    body: "json",
+    names: "scroll_id",
+  }),
+  at("DELETE /_search/scroll", "any user", "", planEnd("scroll", "scroll_id"), {
+    body: "json",
+    names: "scroll_id",
+  }),
   at(
-    ["GET", "POST"],
-    ["/_msearch", "/:index/_msearch"],
+    "POST /:index/_search/point_in_time",
     "SELECT",
-    {
-      body: "ndjson",
-      types: lineTypes,
-      names: "index of each header; bodies as _search",
-      parameters: words(
-        "max_concurrent_searches max_concurrent_shard_requests pre_filter_shard_size rest_total_hits_as_int search_type typed_keys ccs_minimize_roundtrips",
-      ),
-    },
-    async (request, path) => {
-      const indexes = request.path.index === undefined ? undefined : pathNames(request);
-      const { uses, body } = await runCooperatively(
-        readSearches(new Lines(request.bytes), indexes),
-      );
-      const open = indexes === undefined ? undefined : openPath(request, path);
-      return { ...open, accesses: await accessesOf(request, uses), ...(body && { body }) };
-    },
-  ),
-  at(
-    ["POST", "GET"],
-    ["/_search/scroll"],
-    "the search's",
-    { body: "json", names: "scroll_id", parameters: ["scroll", "rest_total_hits_as_int"] },
-    planScroll,
-  ),
-  at(
-    ["DELETE"],
-    ["/_search/scroll"],
-    "any user",
-    { body: "json", names: "scroll_id" },
-    planEnd("scroll", "scroll_id"),
-  ),
-  at(
-    ["POST"],
-    ["/:index/_search/point_in_time"],
-    "SELECT",
-    {
-      parameters: words("keep_alive preference routing allow_partial_pit_creation").concat(
-        wildcards,
-      ),
-    },
+    `keep_alive preference routing allow_partial_pit_creation ${wildcards}`,
     openPointInTime("pit_id"),
   ),
   at(
-    ["POST"],
-    ["/:index/_pit"],
+    "POST /:index/_pit",
     "SELECT",
-    { parameters: words("keep_alive preference routing").concat(wildcards) },
+    `keep_alive preference routing ${wildcards}`,
     openPointInTime("id"),
   ),
-  at(
-    ["DELETE"],
-    ["/_search/point_in_time"],
-    "any user",
-    { body: "json", names: "pit_id" },
-    planEnd("pit", "pit_id"),
-  ),
-  at(["DELETE"], ["/_pit"], "any user", { body: "json", names: "id" }, planEnd("pit", "id", false)),
-  at(
-    ["GET", "POST"],
-    ["/_mget", "/:index/_mget"],
-    "SELECT",
-    { body: "json", names: "docs._index", parameters: reading },
-    async (request) => {
-      const { index } = request.path;
-      const name = index === undefined ? undefined : requireOne(index);
-      return { accesses: await accessesOf(request, readDocuments(request.json ?? null, name)) };
-    },
-  ),
+  at("DELETE /_search/point_in_time", "any user", "", planEnd("pit", "pit_id"), {
+    body: "json",
+    names: "pit_id",
+  }),
+  at("DELETE /_pit", "any user", "", planEnd("pit", "id", false), { body: "json", names: "id" }),
+  at("GET POST /_mget /:index/_mget", "SELECT", reading, planDocuments, {
+    body: "json",
+    names: "docs._index",
+  }),
 
-  onIndex(["GET"], "/:index/_doc/:id", "SELECT", { parameters: reading }, () => ({
-    named: { permissions: ["SELECT"] },
-  })),
-  onIndex(["GET"], "/:index/_source/:id", "SELECT", { parameters: reading }, () => ({
-    named: { permissions: ["SELECT"] },
-  })),
+  onIndex("GET /:index/_doc/:id", "SELECT", reading, select),
+  onIndex("GET /:index/_source/:id", "SELECT", reading, select),
   onIndex(
-    ["PUT", "POST"],
-    "/:index/_doc/:id",
+    "PUT POST /:index/_doc/:id",
     "INSERT UPDATE, or INSERT with op_type=create; CREATE for a new index",
-    { body: "stream", parameters: [...writing, "op_type", "pipeline"] },
-    ({ query }) => ({
-      named: {
-        permissions: query.get("op_type") === "create" ? ["INSERT"] : ["INSERT", "UPDATE"],
-        ...stored,
-      },
-    }),
+    `${writing} op_type pipeline`,
+    ({ query }) =>
+      query.get("op_type") === "create" ? stored("INSERT") : stored("INSERT", "UPDATE"),
+    stream,
   ),
   onIndex(
-    ["POST"],
-    "/:index/_doc",
+    "POST /:index/_doc",
     "INSERT; CREATE for a new index",
-    { body: "stream", parameters: [...writing, "op_type", "pipeline"] },
-    () => ({ named: { permissions: ["INSERT"], ...stored } }),
+    `${writing} op_type pipeline`,
+    stored("INSERT"),
+    stream,
   ),
   onIndex(
-    ["PUT", "POST"],
-    "/:index/_create/:id",
+    "PUT POST /:index/_create/:id",
     "INSERT; CREATE for a new index",
-    { body: "stream", parameters: [...writing, "pipeline"] },
-    () => ({ named: { permissions: ["INSERT"], ...stored } }),
+    `${writing} pipeline`,
+    stored("INSERT"),
+    stream,
   ),
-  onIndex(["DELETE"], "/:index/_doc/:id", "DELETE", { parameters: writing }, ({ query }) => ({
-    named: { permissions: ["DELETE"], makesIndex: makesIndexByDelete(query.get("version_type")) },
-  })),
+  onIndex("DELETE /:index/_doc/:id", "DELETE", writing, useOfDelete),
   onIndex(
-    ["POST"],
-    "/:index/_update/:id",
+    "POST /:index/_update/:id",
     "UPDATE; INSERT with an upsert; CREATE for a new index",
-    {
-      body: "json",
-      names: "scripts: CREATE",
-      parameters: [...writing, ...returned, "retry_on_conflict"],
-    },
-    ({ json }) => {
-      if (!isObject(json)) throw badRequest("the body must be an object");
-      const reader = new BodyReader();
-      const permissions = readUpdate(reader, json);
-      return { named: { permissions, ...stored }, uses: reader.uses };
-    },
+    `${writing} ${returned} retry_on_conflict`,
+    useOfUpdate,
+    { body: "json", names: "scripts: CREATE" },
   ),
-  at(
-    ["POST", "PUT"],
-    ["/_bulk", "/:index/_bulk"],
-    "by action",
-    {
-      body: "ndjson",
-      types: lineTypes,
-      names: "_index of each action",
-      parameters: [...writing, ...returned, "pipeline"],
-    },
-    async (request) => {
-      const { index } = request.path;
-      const name = index === undefined ? undefined : requireOne(index);
-      const uses = await runCooperatively(readBulk(new Lines(request.bytes), name));
-      return { accesses: await accessesOf(request, uses) };
-    },
-  ),
+  at("POST PUT /_bulk /:index/_bulk", "by action", `${writing} ${returned} pipeline`, planBulk, {
+    body: "ndjson",
+    types: lineTypes,
+    names: "_index of each action",
+  }),
+  onIndexes("POST /:index/_delete_by_query", "DELETE", byQuery, bodyOf("by_query"), {
+    ...searchBody,
+    body: "json",
+  }),
   onIndexes(
-    ["POST"],
-    ["/:index/_delete_by_query"],
-    "DELETE",
-    { ...searchBody, body: "json", parameters: byQuery },
-    ({ json }) => usesOfBody("by_query", json),
-  ),
-  onIndexes(
-    ["POST"],
-    ["/:index/_update_by_query"],
+    "POST /:index/_update_by_query",
     "UPDATE",
-    { ...searchBody, parameters: [...byQuery, "pipeline"] },
-    ({ json }) => usesOfBody("by_query", json),
+    `${byQuery} pipeline`,
+    bodyOf("by_query"),
+    searchBody,
   ),
-  onIndexes(["POST", "GET"], ["/_refresh", "/:index/_refresh"], "INSERT"),
-  onIndexes(["POST"], ["/_flush", "/:index/_flush"], "CREATE", {
-    parameters: ["force", "wait_if_ongoing"],
-  }),
-  onIndexes(["POST"], ["/_forcemerge", "/:index/_forcemerge"], "CREATE", {
-    parameters: words("flush max_num_segments only_expunge_deletes wait_for_completion"),
-  }),
+  onIndexes("POST GET /_refresh /:index/_refresh", "INSERT"),
+  onIndexes("POST /_flush /:index/_flush", "CREATE", "force wait_if_ongoing"),
+  onIndexes(
+    "POST /_forcemerge /:index/_forcemerge",
+    "CREATE",
+    "flush max_num_segments only_expunge_deletes wait_for_completion",
+  ),
 
   onIndex(
-    ["PUT"],
-    "/:index",
+    "PUT /:index",
     "CREATE",
-    {
-      body: "optional json",
-      names: "aliases, their filters",
-      parameters: [...waits, "wait_for_active_shards"],
-    },
-    ({ json }) => ({ named: { permissions: ["CREATE"] }, uses: readNewIndex(json) }),
+    `${waits} wait_for_active_shards`,
+    ({ json }) => ({ ...create, uses: readNewIndex(json) }),
+    { body: "optional json", names: "aliases, their filters" },
   ),
-  onIndexes(["GET"], ["/:index"], "SELECT", {
-    parameters: words("flat_settings include_defaults local").concat(waits),
-  }),
-  onIndexes(["DELETE"], ["/:index"], "DROP", { parameters: waits }),
-  onIndexes(["GET"], ["/_mapping", "/:index/_mapping", "/:index/_mapping/field/:field"], "SELECT", {
-    parameters: [...waits, "local", "include_defaults"],
-  }),
+  onIndexes("GET /:index", "SELECT", `flat_settings include_defaults local ${waits}`),
+  onIndexes("DELETE /:index", "DROP", waits),
   onIndexes(
-    ["PUT", "POST"],
-    ["/:index/_mapping"],
+    "GET /_mapping /:index/_mapping /:index/_mapping/field/:field",
+    "SELECT",
+    `${waits} local include_defaults`,
+  ),
+  onIndexes(
+    "PUT POST /:index/_mapping",
     "CREATE",
-    {
-      body: "json",
-      names: "percolator: SELECT on all",
-      parameters: [...waits, "write_index_only"],
-    },
+    `${waits} write_index_only`,
     ({ json }) => readMappings(json ?? null),
+    { body: "json", names: "percolator: SELECT on all" },
   ),
-  onIndexes(["GET"], ["/_settings", "/:index/_settings", "/:index/_settings/:setting"], "SELECT", {
-    parameters: words("flat_settings include_defaults local").concat(waits),
-  }),
   onIndexes(
-    ["PUT"],
-    ["/:index/_settings"],
+    "GET /_settings /:index/_settings /:index/_settings/:setting",
+    "SELECT",
+    `flat_settings include_defaults local ${waits}`,
+  ),
+  onIndexes(
+    "PUT /:index/_settings",
     "CREATE",
-    {
-      body: "json",
-      names: "pipelines: CREATE on all",
-      parameters: [...waits, "flat_settings", "preserve_existing"],
-    },
+    `${waits} flat_settings preserve_existing`,
     ({ json }) => readSettings(json ?? null),
+    { body: "json", names: "pipelines: CREATE on all" },
   ),
-  onIndexes(["POST"], ["/:index/_open", "/:index/_close"], "CREATE", {
-    parameters: [...waits, "wait_for_active_shards", "wait_for_completion"],
-  }),
-  onIndexes(["GET"], ["/_stats", "/:index/_stats", "/:index/_stats/:metric"], "SELECT", {
-    parameters: words(
-      "completion_fields fielddata_fields fields groups level include_segment_file_sizes include_unloaded_segments forbid_closed_indices",
-    ),
-  }),
-  onIndexes(["GET", "POST"], ["/:index/_analyze"], "SELECT", { body: "json" }, ({ json }) =>
-    usesOfBody("analysis", json),
+  onIndexes(
+    "POST /:index/_open /:index/_close",
+    "CREATE",
+    `${waits} wait_for_active_shards wait_for_completion`,
   ),
-  at(["GET", "POST"], ["/_analyze"], "any user", { body: "json" }, (request) => {
-    usesOfBody("analysis", request.json);
-    return { accesses: [] };
-  }),
+  onIndexes("GET /_stats /:index/_stats /:index/_stats/:metric", "SELECT", statistics),
+  onIndexes("GET POST /:index/_analyze", "SELECT", "", bodyOf("analysis"), json),
+  at("GET POST /_analyze", "any user", "", planAnalysis, json),
   at(
-    ["GET"],
-    ["/_alias", "/_aliases", "/_alias/:name"],
+    "GET /_alias /_aliases /_alias/:name",
     "any user",
-    { names: "lists only what the caller may read", parameters: [...wildcards, "local"] },
+    `${wildcards} local`,
     planAliases,
+    filtered,
   ),
-  onIndexes(["GET"], ["/:index/_alias", "/:index/_alias/:name"], "SELECT", {
-    parameters: ["local"],
-  }),
+  onIndexes("GET /:index/_alias /:index/_alias/:name", "SELECT", "local"),
   onIndexes(
-    ["PUT", "POST"],
-    ["/:index/_alias/:name", "/:index/_aliases/:name"],
+    "PUT POST /:index/_alias/:name /:index/_aliases/:name",
     "CREATE",
-    { body: "optional json", names: "the alias, its filter", parameters: waits },
+    waits,
     ({ json, path }) => readAlias(json, path.name ?? ""),
+    { body: "optional json", names: "the alias, its filter" },
   ),
-  onIndexes(
-    ["DELETE"],
-    ["/:index/_alias/:name", "/:index/_aliases/:name"],
-    "CREATE",
-    { names: "the alias", parameters: waits },
-    ({ path }) => {
-      const uses = new Uses();
-      for (const name of namesIn(path.name))
-        uses.add({ name, permissions: ["CREATE"], isNew: true });
-      return uses;
-    },
-  ),
-  at(
-    ["POST"],
-    ["/_aliases"],
-    "CREATE, DROP with remove_index",
-    { body: "json", names: "indexes and aliases of each action", parameters: waits },
-    async (request) => ({
-      accesses: await accessesOf(request, readAliasActions(request.json ?? null)),
-    }),
-  ),
-  onIndex(["PUT"], "/_data_stream/:index", "CREATE", {}, () => ({
-    named: { permissions: ["CREATE"] },
-  })),
-  onIndexes(["GET"], ["/_data_stream/:index"], "SELECT"),
-  onIndexes(["DELETE"], ["/_data_stream/:index"], "DROP"),
+  onIndexes("DELETE /:index/_alias/:name /:index/_aliases/:name", "CREATE", waits, usesOfAliases, {
+    names: "the alias",
+  }),
+  at("POST /_aliases", "CREATE, DROP with remove_index", waits, planAliasActions, {
+    body: "json",
+    names: "indexes and aliases of each action",
+  }),
+  onIndex("PUT /_data_stream/:index", "CREATE", "", create),
+  onIndexes("GET /_data_stream/:index", "SELECT"),
+  onIndexes("DELETE /_data_stream/:index", "DROP"),
 
-  [
-    "/_scripts/:id",
-    "/_ingest/pipeline/:id",
-    "/_search/pipeline/:id",
-    "/_index_template/:id",
-    "/_component_template/:id",
-    "/_template/:id",
-  ].flatMap((path) => [
-    ...at(
-      ["GET"],
-      [path],
-      "CREATE on all",
-      { parameters: [...waits, "local", "flat_settings"] },
-      planCluster,
-    ),
-    ...at(
-      ["PUT"],
-      [path],
-      "CREATE on all",
-      { body: "json", parameters: words("create cause order").concat(waits) },
-      planCluster,
-    ),
-    ...at(["DELETE"], [path], "CREATE on all", { parameters: waits }, planCluster),
+  clusterPaths.flatMap((path) => [
+    ...at(`GET ${path}`, "CREATE on all", `${waits} local flat_settings`, planCluster),
+    ...at(`PUT ${path}`, "CREATE on all", `create cause order ${waits}`, planCluster, json),
+    ...at(`DELETE ${path}`, "CREATE on all", waits, planCluster),
   ]),
 ].flat();
 

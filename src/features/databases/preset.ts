@@ -110,9 +110,11 @@ export interface Plan {
 
 export type BodyKind = "none" | "json" | "optional json" | "ndjson" | "stream";
 
+const methods = ["GET", "HEAD", "POST", "PUT", "DELETE", "COPY"] as const;
+
 /** A method and a path that pass. Everything that it does not list is refused. */
 export interface PresetEndpoint {
-  readonly method: "GET" | "HEAD" | "POST" | "PUT" | "DELETE" | "COPY";
+  readonly method: (typeof methods)[number];
   /**
    * A segment `:name` matches one segment, by the preset's `values`. A final `:name*` matches the
    * rest. A GET also serves HEAD.
@@ -161,5 +163,17 @@ export function isObject(value: Json | undefined): value is JsonObject {
 
 /** The words of a text, for long lists of names. */
 export function words(text: string): string[] {
-  return text.trim().split(/\s+/);
+  return text.split(/\s+/).filter((word) => word !== "");
+}
+
+/** An endpoint for each path and method of a text such as `GET POST /_count /:index/_count`. */
+export function endpointsAt(
+  routes: string,
+  endpointFor: (path: string, method: string) => Omit<PresetEndpoint, "method" | "path">,
+): PresetEndpoint[] {
+  const listed = words(routes);
+  const named = listed.flatMap((word) => methods.find((method) => method === word) ?? []);
+  return listed
+    .filter((word) => word.startsWith("/"))
+    .flatMap((path) => named.map((method) => ({ method, path, ...endpointFor(path, method) })));
 }
