@@ -4,6 +4,7 @@ import t from "tap";
 import { errorsPage, errorsText } from "../../generate/errors.ts";
 import { routeTable } from "../../src/app/routes.ts";
 import { refusals } from "../../src/core/base/refusal.ts";
+import { isOwnPath, splitSegments } from "../../src/core/config/routes.ts";
 import { configurationSchema } from "../../src/core/config/schema.ts";
 import { queryRefusals } from "../../src/core/query/refusal.ts";
 
@@ -33,4 +34,10 @@ t.test("docs/http.md lists exactly the routes", async (t) => {
     Array.from(methods.keys(), (method) => `${method} ${pattern}`),
   );
   t.strictSame(documented.sort(), served.sort());
+});
+
+t.test("no configured route can have a path of the gateway itself", async (t) => {
+  for (const { pattern } of routeTable(configurationSchema.parse({}))) {
+    t.ok(isOwnPath(splitSegments(pattern), ""), pattern);
+  }
 });

@@ -11,6 +11,7 @@ const ownSegments: readonly string[] = [
   "logout",
   "mcp",
   "oauth",
+  "openapi.yaml",
   "query",
   "readyz",
   "schema",
