@@ -226,6 +226,8 @@ t.test("rows that an approver is shown are a line of the audit", async (t) => {
   t.notMatch(JSON.stringify(found), /"old"/);
   const { stdout } = await runWarm(gateway.home, ["audit", "--user", "dave", "--table", "orders"]);
   t.match(stdout, /dave \(console\) {2}approval_shown {2}.* {2}Delete main\.orders {2}rows 12/);
+  const requested = await runWarm(gateway.home, ["audit", "--user", "bot", "--table", "orders"]);
+  t.equal(requested.stdout.match(/approval_shown/g)?.length, 2, "also found by the requester");
 });
 
 t.test("the audit counts rows for groups, users of an issuer, boundaries and MCP", async (t) => {
@@ -282,6 +284,7 @@ audience = "gatehouse"
   const entry = "main (group bots)";
   const common = { operations: [{ entry }] };
   t.match(await lines("--group", "bots"), [
+    { ...shown, requester: "bot" },
     { ...common, user: "bot", via: "query", format: "csv", rows: 7 },
     { ...common, user: "staff:alice", via: "query", format: "csv", rows: 7 },
     { ...common, user: "bot", via: "mcp", format: undefined, rows: 3 },

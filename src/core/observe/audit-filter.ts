@@ -30,7 +30,10 @@ export function operationsInWords(
 }
 
 export interface AuditFilter {
-  /** The caller, the author of a change, or the user whom a change or a group's members are about. */
+  /**
+   * The caller, the author of a change, the user whom a change or a group's members are about, or
+   * the requester of a query whose rows an approver was shown.
+   */
   readonly user?: string | undefined;
   readonly database?: string | undefined;
   /** `table` or `database.table`. */
@@ -72,6 +75,7 @@ const lineShape = z.looseObject({
   reason: text,
   outcome: text,
   approval: text,
+  requester: text,
   file: text,
   line: count,
   status: count,
@@ -173,7 +177,7 @@ export function createMatcher(filter: AuditFilter): (line: ReadLine) => boolean 
   return (line) => {
     const time = Date.parse(line.time);
     const users = [
-      ...[line.user, line.author?.name],
+      ...[line.user, line.author?.name, line.requester],
       ...line.changes.flatMap(({ user, members = [], left = [] }) => [user, ...members, ...left]),
     ];
     return (
