@@ -105,21 +105,29 @@ export async function showApprovals(c: ConsoleRequest): Promise<Response> {
   const { waiting = [], others = [], decided = [] } = await groupApprovals(c, visitor);
   const excess = [waiting, others, decided].map(({ length }) => Math.max(0, length - SHOWN));
   const more = excess.reduce((sum, count) => sum + count);
-  const queries = new Map<string, Awaited<ReturnType<typeof describePending>>>();
-  const described = [...waiting, ...others].slice(0, DESCRIBED).map(async (approval) => {
-    if (!maySeeQuery(visitor, approval)) return;
-    try {
-      queries.set(approval.id, await describePending(c, visitor, approval));
-    } catch (error) {
-      const { id } = approval;
-      c.var.gateway.log.warn(
-        { id, reason: errorMessage(error) },
-        "a pending query cannot be shown",
-      );
-    }
-  });
+  const shown = [...waiting, ...others]
+    .slice(0, DESCRIBED)
+    .filter((one) => maySeeQuery(visitor, one));
+  const texts = new Map<string, string | undefined>();
+  const counts = new Map<string, number | undefined>();
+  const forEachShown = (work: (approval: Approval) => Promise<unknown>) =>
+    Promise.all(
+      shown.map(async (approval) => {
+        try {
+          await work(approval);
+        } catch (error) {
+          const { id } = approval;
+          const reason = errorMessage(error);
+          c.var.gateway.log.warn({ id, reason }, "a pending query cannot be shown");
+        }
+      }),
+    );
+  await forEachShown(async (one) => texts.set(one.id, await summarize(c, one)));
+  const counting = forEachShown(async (one) =>
+    counts.set(one.id, await countRows(c, visitor, one)),
+  );
   // Counts that are not ready in time are omitted.
-  await Promise.race([Promise.all(described), setTimeout(COUNTING_MS, undefined, { ref: false })]);
+  await Promise.race([counting, setTimeout(COUNTING_MS, undefined, { ref: false })]);
   const pending = (
     label: string,
     list: readonly Approval[],
@@ -129,12 +137,11 @@ ${table(
   label,
   [...["Query", "Requested by", "Interface"], ["Rows", "number"], ...moments],
   list.slice(0, SHOWN).map((one) => {
-    const { text, rows } = queries.get(one.id) ?? {};
     return [
-      html`${approvalLink(one)}${hint(html`<bdi>${text}</bdi>`)}`,
+      html`${approvalLink(one)}${hint(html`<bdi>${texts.get(one.id)}</bdi>`)}`,
       html`<bdi>${one.username}</bdi>`,
       interfaceOf(one),
-      rows ?? dim("not counted"),
+      counts.get(one.id) ?? dim("not counted"),
       formatDate(one.asked / 1000),
       timeLeft(one.expires, Date.now()),
     ];
@@ -532,26 +539,36 @@ const rowCounts = new LRUCache<string, { rows: number | undefined }, Work<number
   },
 });
 
-async function describePending(c: ConsoleRequest, visitor: Visitor, approval: Approval) {
-  const { id } = approval;
-  const readBody = () => useApprovals(c, (store) => store.readBody(id));
-  const text = await summaries.fetch(id, {
+function readBody(c: ConsoleRequest, { id }: Approval) {
+  return useApprovals(c, (store) => store.readBody(id));
+}
+
+function summarize(c: ConsoleRequest, approval: Approval): Promise<string | undefined> {
+  return summaries.fetch(approval.id, {
     async context() {
-      const body = await readBody();
+      const body = await readBody(c, approval);
       return body && shortText(body);
     },
   });
-  if (relationOf(visitor, approval) !== "approver") return { text, rows: undefined };
+}
+
+/** The rows that a query would change, for those who may approve it. */
+async function countRows(
+  c: ConsoleRequest,
+  visitor: Visitor,
+  approval: Approval,
+): Promise<number | undefined> {
+  if (relationOf(visitor, approval) !== "approver") return undefined;
   const { actor } = visitor;
-  const count = await rowCounts.fetch(`${id} ${actor.username}`, {
+  const count = await rowCounts.fetch(`${approval.id} ${actor.username}`, {
     async context() {
-      const body = await readBody();
+      const body = await readBody(c, approval);
       if (body === undefined) return undefined;
-      const shown = await previewRows(c.var.gateway, actor, approval, body);
-      return "affected" in shown ? shown.affected : undefined;
+      const preview = await previewRows(c.var.gateway, actor, approval, body);
+      return "affected" in preview ? preview.affected : undefined;
     },
   });
-  return { text, rows: count?.rows };
+  return count?.rows;
 }
 
 /** The message for the requester, on one line. @throws Refusal `bad_request` */
