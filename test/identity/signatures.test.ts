@@ -170,3 +170,20 @@ for (const algorithm of signingAlgorithms) {
     }
   });
 }
+
+/** The order of the group of P-256 (FIPS 186-4, appendix D.1.2.3). */
+const ORDER = 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551n;
+
+t.test("an ES256 signature with a special number in it is refused", async (t) => {
+  const { sign, refusal } = await openSigner("ES256");
+  const { input, signature } = await sign("payload");
+  const bytes = (value: bigint) => Buffer.from(value.toString(16).padStart(64, "0"), "hex");
+  const special = [0n, 1n, ORDER - 1n, ORDER, ORDER + 1n, 2n ** 256n - 1n].map(bytes);
+  const [r, s] = [signature.subarray(0, 32), signature.subarray(32)];
+  const pairs = [r, ...special].flatMap((first) =>
+    [s, ...special].map((second) => [first, second]),
+  );
+  for (const pair of [...pairs.slice(1), [s, r]]) {
+    t.equal(refusal(input, Buffer.concat(pair)), "token_invalid");
+  }
+});

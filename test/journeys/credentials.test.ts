@@ -1,6 +1,5 @@
 import type { ServerResponse } from "node:http";
 import t, { type Test } from "tap";
-import { groupGrant } from "../access/kit.ts";
 import { type GatewaySetup, sendRaw } from "../gateway/kit.ts";
 import { ask, type PlainAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -356,33 +355,6 @@ t.test("a stream is cut when the password that opened it is changed", async (t) 
   other.cut();
 });
 
-t.test("limits of tokens, groups and narrowed entries count for each credential", async (t) => {
-  const more = `[[groups]]\nname = "readers"\nmembers = ["carol"]\n${groupGrant("readers", "shared", "ReadOnly")}`;
-  const setting = await openStaffed(t, [...people, "carol own ReadOnly"], {
-    auth: ACCEPT,
-    config: routes,
-    more,
-  });
-  const { gateway } = setting;
-  const get = async (path: string, headers: Headers) =>
-    codeOf(await ask(`${gateway.url}${path}`, { headers }));
-  const carol = basic("carol", passwordOf("carol"));
-  t.equal(await get("/db/shared", carol), "200", "by the group");
-  t.equal(await get("/db/own", carol), "200");
-  t.equal(await get("/db/main", carol), "403 no_grant");
-  const limited = await tokenOf(gateway, "root", "main");
-  for (const headers of [{ "x-api-key": limited }, basic("x", limited)]) {
-    t.equal(await get("/db/main", headers), "200");
-    t.equal(await get("/db/other", headers), "403 token_database");
-  }
-  const root = await tokenOf(gateway, "root");
-  const entry = { role: "ReadOnly", columns: ["id"] };
-  await gateway.send("PUT", "/api/access/bob/main", entry, root);
-  t.equal(await get("/db/main", basic("bob", passwordOf("bob"))), "403 not_narrowable");
-  await gateway.send("DELETE", "/api/users/root/tokens", undefined, root);
-  t.equal(await get("/db/main", { "x-api-key": limited }), "401 token_revoked");
-});
-
 t.test(
   "a token of an external issuer may be sent in each way, and a password may not",
   async (t) => {
@@ -458,19 +430,6 @@ t.test("a page of an allowed origin may send the header with its token", async (
   const answer = await ask(`${gateway.url}/query`, { method: "OPTIONS", headers });
   t.equal(answer.status, 204);
   t.match(answer.headers["access-control-allow-headers"], /Authorization.*x-api-key/);
-});
-
-t.test("with several workers, each refuses a disabled user at once", async (t) => {
-  const { gateway } = await open(t, { config: "[server]\nworkers = 2\n" });
-  const headers = basic("alice", passwordOf("alice"));
-  const statuses = async () => {
-    const answers = await Promise.all(Array.from({ length: 12 }, () => query(gateway, headers)));
-    return [...new Set(answers.map(({ status }) => status))];
-  };
-  t.strictSame(await statuses(), [200]);
-  const root = await tokenOf(gateway, "root");
-  await gateway.send("PATCH", "/api/users/alice", { disabled: true }, root);
-  t.strictSame(await statuses(), [401]);
 });
 
 t.test("while authentication is off, no credential is asked for or forwarded", async (t) => {

@@ -32,6 +32,8 @@ t.test("a flood of slow queries delays another user by one turn", async (t) => {
   for (const wire of wires) wire.send(flooding);
   const refused = () => wires.filter(({ text }) => text.includes("upstream_overloaded")).length;
   await eventually("the line is full", () => refused() === 500 - 4 - 4 * 16);
+  const one = wires.find(({ text }) => text.includes("upstream_overloaded"));
+  t.match(one?.text, /^HTTP\/1\.1 503 .*^Retry-After: 1\r$/ms);
   await eventually("without other users the flood has all connections", () => held.length === 4);
 
   const answers = Array.from({ length: 3 }, () => gateway.query(select, alice));

@@ -1,6 +1,7 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
+import { grant } from "../access/kit.ts";
 import { ask } from "../kit/client.ts";
 import { type RunOptions, startGateway, temporaryHome } from "../kit/gateway.ts";
 import { queryHeaders, select } from "../kit/queries.ts";
@@ -160,4 +161,17 @@ t.test("in the form `op` fields are forwarded byte for byte", async (t) => {
   t.equal(one?.headers["content-length"], String(one?.body.length));
   const inner = select.slice(select.indexOf(":{") + 2, -2);
   t.equal(batch?.body.toString(), `["batch",{"op":"insert",${fields}},{"op":"select",${inner}}]`);
+});
+
+t.test("the upstream receives the role for each database of a Batch", async (t) => {
+  const { gateway, upstream } = await scene(t);
+  const token = await gateway.addUser("carol", "ReadOnly");
+  await gateway.edit((text) => text + grant("carol", "logs", "Owner"));
+  await gateway.service.logged(({ grantsAdded }) => String(grantsAdded) === "carol logs Owner");
+  const elements = ["logs", "main", "logs"].map((name) => select.replace("main", name));
+  t.equal((await gateway.query(`{"Batch":[${elements}]}`, token)).status, 200);
+  t.match(upstream.takeOne().headers, {
+    "x-gatehouse-database": "logs,main",
+    "x-gatehouse-role": "Owner,ReadOnly",
+  });
 });

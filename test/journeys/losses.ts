@@ -94,7 +94,7 @@ const table: [how: string, refusal: Pick<Way, "code" | "afterRestore">, act: Act
     revoked,
     byCommand("user password :name --password-stdin", anew),
   ],
-  ["a new hash is pasted into the file", { code: "token_revoked" }, byHand(rehashed)],
+  ["a new hash is pasted into the file", revoked, byHand(rehashed)],
   [
     "an administrator revokes the user's tokens",
     revoked,

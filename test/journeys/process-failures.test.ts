@@ -1,4 +1,6 @@
+import { once } from "node:events";
 import { readFileSync, writeFileSync } from "node:fs";
+import { connect } from "node:net";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { grant, user } from "../access/kit.ts";
@@ -7,7 +9,7 @@ import { decodePart } from "../identity/forge.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { Service } from "../kit/process.ts";
-import { residentBytes } from "../kit/process-info.ts";
+import { isTaken, residentBytes } from "../kit/process-info.ts";
 import { insert, queryHeaders, select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
@@ -39,6 +41,7 @@ async function faultyGateway(): Promise<TestGateway> {
   return startGateway(t, { upstream: upstream.url, env });
 }
 
+const MEGABYTE = 1024 * 1024;
 const gateway = await faultyGateway();
 const token = await gateway.login();
 
@@ -79,6 +82,26 @@ t.test("uncaught errors are logged and the gateway continues", async (t) => {
   await kept.until(/"success".*"success"/s);
   t.equal((await gateway.request("/readyz")).status, 200);
   t.equal(gateway.service.child.exitCode, null);
+});
+
+t.test("a body in many chunks needs no more memory than its bytes", async (t) => {
+  const { hostname, port } = new URL(gateway.url);
+  const before = residentBytes(gateway.service.child.pid ?? 0);
+  const head = "POST /login HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n";
+  const pieces = "1\r\n \r\n".repeat(10_000);
+  const sockets = Array.from({ length: 40 }, () => connect(Number(port), hostname));
+  t.teardown(() => {
+    for (const socket of sockets) socket.destroy();
+  });
+  for (const socket of sockets) {
+    await once(socket, "connect");
+    socket.on("error", () => {});
+    socket.write(`${head}Transfer-Encoding: chunked\r\n\r\n${pieces}`);
+  }
+  await eventually("all is read", () => sockets.every(isTaken));
+  const grown = residentBytes(gateway.service.child.pid ?? 0) - before;
+  t.ok(grown < 60 * MEGABYTE, `${Math.round(grown / MEGABYTE)} MB for 400 KB of body`);
+  t.equal((await gateway.request("/healthz")).status, 200);
 });
 
 t.test("the gateway survives clients that reset their connections at any moment", async (t) => {

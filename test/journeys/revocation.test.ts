@@ -113,6 +113,15 @@ t.test("a user that is removed and created again cannot use earlier tokens", asy
   await checkDead("it was taken out of the file and put back");
 });
 
+t.test("revoking twice within a second revokes the token in between", async (t) => {
+  const { gateway } = await openStaffed(t, ["bob main ReadWrite"]);
+  for (let round = 0; round < 2; round++) {
+    const token = await tokenOf(gateway, "bob");
+    await succeed(gateway.send("DELETE", "/api/users/bob/tokens", "", token));
+    t.equal(await insertRefusal(gateway, token), "token_revoked");
+  }
+});
+
 t.test("a request whose token is revoked during the upload is refused", async (t) => {
   const { gateway, upstream } = await openStaffed(t, ["root * Owner", "bob main ReadWrite"]);
   const token = await tokenOf(gateway, "bob");

@@ -1,4 +1,4 @@
-import { createHmac, createPublicKey, type KeyObject, randomBytes } from "node:crypto";
+import { createHmac, createPublicKey, type KeyObject } from "node:crypto";
 import path from "node:path";
 import { CompactEncrypt, exportJWK, generateKeyPair } from "jose";
 import t, { type Test } from "tap";
@@ -147,68 +147,7 @@ t.test("a token has the configured issuer and lifetime", async (t) => {
   const other = await sign(key, header, { ...claims, iss: "gatehouse" });
   await checkRefused(t, other, "the issuer of the default", undefined, forgery);
 });
-
-/** The order of the group of P-256 (FIPS 186-4, appendix D.1.2.3). */
-const ORDER = 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551n;
 const ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-function bytesOf(value: bigint, length = 32): Buffer {
-  return Buffer.from(value.toString(16).padStart(length * 2, "0"), "hex");
-}
-
-function numberOf(bytes: Buffer): bigint {
-  return BigInt(`0x${bytes.toString("hex")}`);
-}
-
-/** An unsigned integer in DER (X.690, section 8.3). */
-function derInteger(value: bigint): Buffer {
-  const plain = bytesOf(value);
-  const bytes = (plain[0] ?? 0) > 127 ? Buffer.concat([Buffer.of(0), plain]) : plain;
-  return Buffer.concat([Buffer.of(2, bytes.length), bytes]);
-}
-
-function derSignature(r: bigint, s: bigint): Buffer {
-  const content = Buffer.concat([derInteger(r), derInteger(s)]);
-  return Buffer.concat([Buffer.of(0x30, content.length), content]);
-}
-
-t.test("a signature with special numbers or in another encoding is refused", async (t) => {
-  const good = await gateway.login();
-  await checkTaken(t, good, "as it came");
-  const [head = "", payload = "", encoded = ""] = good.split(".");
-  const signature = Buffer.from(encoded, "base64url");
-  const [r, s] = [numberOf(signature.subarray(0, 32)), numberOf(signature.subarray(32))];
-  const show = (bytes: Buffer) => `${head}.${payload}.${bytes.toString("base64url")}`;
-
-  const special = [0n, 1n, ORDER - 1n, ORDER, ORDER + 1n, 2n ** 256n - 1n];
-  for (const first of [r, ...special]) {
-    for (const second of [s, ...special]) {
-      if (first === r && second === s) continue;
-      const bent = Buffer.concat([bytesOf(first), bytesOf(second)]);
-      await checkRefused(t, show(bent), `r ${first}, s ${second}`);
-    }
-  }
-  const forms: [name: string, signature: Buffer][] = [
-    ["DER", derSignature(r, s)],
-    ["DER of zeros", derSignature(0n, 0n)],
-    ["empty", Buffer.alloc(0)],
-    ["half", signature.subarray(0, 32)],
-    ["a byte less", signature.subarray(0, 63)],
-    ["a byte more", Buffer.concat([signature, Buffer.of(0)])],
-    ["a byte before", Buffer.concat([Buffer.of(0), signature])],
-    ["wider numbers", Buffer.concat([bytesOf(r, 48), bytesOf(s, 48)])],
-    ["swapped", Buffer.concat([signature.subarray(32), signature.subarray(0, 32)])],
-    ["random", randomBytes(64)],
-    ["twice", Buffer.concat([signature, signature])],
-  ];
-  for (const [name, bytes] of forms) await checkRefused(t, show(bytes), name);
-
-  const mirrored = show(Buffer.concat([bytesOf(r), bytesOf(ORDER - s)]));
-  await checkTaken(t, mirrored, "every signature of ECDSA has a twin");
-  await gateway.send("POST", "/logout", undefined, good);
-  await checkRefused(t, good, "the token was revoked", "token_revoked");
-  await checkRefused(t, mirrored, "and its twin with it", "token_revoked");
-});
 
 function lenientSpellings(part: string): string[] {
   const last = ALPHABET.indexOf(part.at(-1) ?? "");
@@ -325,32 +264,17 @@ t.test("a credential that is not a compact JWS of at most 4 KiB is refused", asy
 function spellingsOf(key: KeyObject, published: string): (string | Buffer)[] {
   const pem = key.export({ type: "spki", format: "pem" }).toString();
   const der = key.export({ type: "spki", format: "der" });
-  const jwk = key.export({ format: "jwk" });
-  const { kty, crv, x, y } = jwk;
-  const point = der.subarray(-65);
+  const jwk = JSON.stringify(key.export({ format: "jwk" }));
   return [
     pem,
     pem.trimEnd(),
-    pem.replaceAll("\n", "\r\n"),
-    pem.replaceAll("\n", ""),
     der,
     der.toString("base64"),
-    der.toString("base64url"),
-    der.toString("hex"),
-    point,
-    point.subarray(1),
-    point.subarray(1, 33),
-    point.toString("base64url"),
-    JSON.stringify(jwk),
-    JSON.stringify({ crv, kty, x, y }),
-    String(x),
-    String(y),
+    der.subarray(-65),
+    jwk,
     published,
-    JSON.stringify(JSON.parse(published).keys[0]),
     "",
     "\0",
-    "null",
-    "undefined",
   ];
 }
 

@@ -3,7 +3,7 @@ import t, { type Test } from "tap";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway } from "../kit/gateway.ts";
 import { insert, queryHeaders, select } from "../kit/queries.ts";
-import { type OnRequest, RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
+import { RawUpstream, wireAnswer } from "../kit/raw-upstream.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 
@@ -267,14 +267,6 @@ async function mixedScene(
   return { gateway, upstream };
 }
 
-const success = wireAnswer('{"status":"success"}');
-
-async function rawScene(t: Test, onRequest: OnRequest, config = "") {
-  const upstream = await new RawUpstream(onRequest).listen(t);
-  const gateway = await startGateway(t, { upstream: upstream.url, config });
-  return { upstream, gateway, token: await gateway.login() };
-}
-
 async function fails(
   t: Test,
   gateway: TestGateway,
@@ -304,71 +296,4 @@ t.test("an unreachable upstream is 502 until it is back", async (t) => {
   t.teardown(() => again.close());
   t.equal((await gateway.query(select, token)).status, 200);
   t.equal((await gateway.request("/readyz")).status, 200);
-});
-
-t.test("a missing Unix socket is 502", async (t) => {
-  const gateway = await startGateway(t, { upstream: "unix:/nonexistent/db.sock" });
-  const refused = { status: 502, code: "upstream_unreachable" };
-  await fails(t, gateway, select, refused, await gateway.login());
-});
-
-t.test("a connection that closes before the answer is 502", async (t) => {
-  const { upstream, gateway, token } = await rawScene(t, (socket) => socket.resetAndDestroy());
-  const broken = { status: 502, code: "upstream_broken" };
-  await fails(t, gateway, insert, broken, token);
-  t.equal(upstream.requests.length, 1, "an Insert is sent once");
-  await fails(t, gateway, select, broken, token);
-  t.equal(upstream.requests.length, 3, "a Select is sent once more and not again");
-});
-
-t.test("an upstream that takes too long to answer is 504", async (t) => {
-  const { upstream, gateway, token } = await rawScene(t, () => {}, "response_timeout = 1\n");
-  const slow = { status: 504, code: "upstream_timeout" };
-  await fails(t, gateway, select, slow, token);
-  await fails(t, gateway, insert, slow, token);
-  t.equal(upstream.requests.length, 2, "neither is sent again");
-  await eventually("the connections are given up", () => upstream.closed === 2);
-});
-
-t.test("a Select on a stale connection is retried once on a new one", async (t) => {
-  const seen: string[] = [];
-  const { upstream, gateway, token } = await rawScene(t, (socket, request) => {
-    const operation = /"(Select|Insert)"/.exec(request)?.[1] ?? "";
-    seen.push(operation);
-    // The second request meets a closed connection, as after an idle timeout.
-    if (seen.length === 2) socket.destroy();
-    else socket.write(success);
-  });
-  t.equal((await gateway.query(select, token)).status, 200);
-  t.equal((await gateway.query(select, token)).status, 200, "the client does not notice");
-  t.strictSame(seen, ["Select", "Select", "Select"]);
-  t.equal(upstream.connections, 2);
-});
-
-t.test("an Insert on a stale connection is not retried", async (t) => {
-  const { upstream, gateway, token } = await rawScene(t, (socket, request) => {
-    if (request.includes("Insert")) socket.destroy();
-    else socket.write(success);
-  });
-  t.equal((await gateway.query(select, token)).status, 200);
-  await fails(t, gateway, insert, { status: 502, code: "upstream_broken" }, token);
-  const batch = `{"Batch":[${select},${insert}]}`;
-  await fails(t, gateway, batch, { status: 502, code: "upstream_broken" }, token);
-  t.equal(upstream.requests.filter((request) => request.includes("Insert")).length, 2);
-});
-
-t.test("queries beyond the connections and the queue are refused with 503 at once", async (t) => {
-  const config = "connections = 1\nresponse_timeout = 2\n";
-  const { upstream, gateway, token } = await rawScene(t, () => {}, config);
-  const queries = Array.from({ length: 40 }, () => gateway.query(select, token));
-  const answers = await Promise.all(queries);
-  const count = (code: string) => answers.filter(({ body }) => body.code === code).length;
-  const overloaded = answers.filter(({ body }) => body.code === "upstream_overloaded");
-  t.equal(overloaded.length + count("upstream_timeout"), 40);
-  t.ok(count("upstream_timeout") >= 1);
-  for (const answer of overloaded) {
-    t.equal(answer.status, 503);
-    t.equal(answer.headers.get("retry-after"), "1");
-  }
-  t.ok(upstream.requests.length < 5, "the upstream was spared");
 });
