@@ -92,42 +92,40 @@ t.test("schema lists show only what the caller may see", async (t) => {
   t.equal(hidden.status, 403);
 });
 
-for (const workers of [1, 2]) {
-  t.test(`a rate limit counts the elements of a Batch, with ${workers} workers`, async (t) => {
-    const upstream = await new RecordingUpstream().listen(t);
-    const boundary = '[[boundaries]]\nvia = "query"\nusername = "rita"\nrate_limit = "4/hour"\n';
-    const { ask, gateway } = await narrowed(
-      t,
-      `${entry("")}${boundary}`,
-      upstream.url,
-      `[server]\nworkers = ${workers}\n`,
-    );
-    const one = select({});
-    const batch = await ask({ Batch: [one, one] });
-    t.equal(batch.status, 200);
-    const counted = async (answer: Answer) => (await auditOf(gateway, answer)).rates;
-    const rate = { boundary: "query username=rita", limit: "4/hour" };
-    t.strictSame(await counted(batch), [{ ...rate, counted: 2 }]);
-    const denied = await ask({ Select: { database: "other", from: "t", columns: ["*"] } });
-    t.equal(denied.status, 403);
-    t.strictSame(await counted(denied), [{ ...rate, counted: 3 }], "a denied query counts");
-    t.equal((await ask(one)).status, 200);
-    const limited = await ask(one);
-    t.equal(limited.status, 429);
-    t.equal(limited.body.code, "rate_limited");
-    t.ok(Number(limited.headers.get("retry-after")) > 3000, "until the window ends");
-    t.match(await auditOf(gateway, limited), {
-      reason: "rate_limited",
-      rates: [{ ...rate, counted: 5 }],
-    });
-    const unread = await ask("{");
-    t.equal(unread.status, 429, "an invalid query counts");
-    t.strictSame(await counted(unread), [{ ...rate, counted: 6 }]);
-    const others = await gateway.query(one, await gateway.login());
-    t.equal(others.status, 200, "another user is not limited");
-    t.equal(await counted(others), undefined);
+t.test("a rate limit counts the elements of a Batch, over all workers", async (t) => {
+  const upstream = await new RecordingUpstream().listen(t);
+  const boundary = '[[boundaries]]\nvia = "query"\nusername = "rita"\nrate_limit = "4/hour"\n';
+  const { ask, gateway } = await narrowed(
+    t,
+    `${entry("")}${boundary}`,
+    upstream.url,
+    "[server]\nworkers = 2\n",
+  );
+  const one = select({});
+  const batch = await ask({ Batch: [one, one] });
+  t.equal(batch.status, 200);
+  const counted = async (answer: Answer) => (await auditOf(gateway, answer)).rates;
+  const rate = { boundary: "query username=rita", limit: "4/hour" };
+  t.strictSame(await counted(batch), [{ ...rate, counted: 2 }]);
+  const denied = await ask({ Select: { database: "other", from: "t", columns: ["*"] } });
+  t.equal(denied.status, 403);
+  t.strictSame(await counted(denied), [{ ...rate, counted: 3 }], "a denied query counts");
+  t.equal((await ask(one)).status, 200);
+  const limited = await ask(one);
+  t.equal(limited.status, 429);
+  t.equal(limited.body.code, "rate_limited");
+  t.ok(Number(limited.headers.get("retry-after")) > 3000, "until the window ends");
+  t.match(await auditOf(gateway, limited), {
+    reason: "rate_limited",
+    rates: [{ ...rate, counted: 5 }],
   });
-}
+  const unread = await ask("{");
+  t.equal(unread.status, 429, "an invalid query counts");
+  t.strictSame(await counted(unread), [{ ...rate, counted: 6 }]);
+  const others = await gateway.query(one, await gateway.login());
+  t.equal(others.status, 200, "another user is not limited");
+  t.equal(await counted(others), undefined);
+});
 
 t.test("a boundary for MCP does not limit queries", async (t) => {
   const upstream = await new RecordingUpstream().listen(t);
@@ -207,15 +205,15 @@ t.test("an open stream is cut when the entry that opened it expires", async (t) 
     await editInForce(gateway, (text) =>
       text.replace(/\[\[acl\]\]\nusername = "rita"\n[^[]*/, lines),
     );
-    return { expires, stream: await get() };
+    const stream = await get().catch(() => undefined);
+    return { expires, stream: stream?.status === 200 ? stream : undefined };
   };
   let { expires, stream } = await openUntil(new Date(Date.now() + 2000));
   // On a busy machine the entry may expire before the stream is open.
-  for (let seconds = 4; stream.status !== 200 && seconds < 100; seconds *= 2) {
+  for (let seconds = 4; stream === undefined && seconds < 100; seconds *= 2) {
     ({ expires, stream } = await openUntil(new Date(Date.now() + seconds * 1000)));
   }
-  t.equal(stream.status, 200);
-  await t.rejects(stream.text(), "the stream is cut, not ended");
+  await t.rejects(async () => stream?.text(), "the stream is cut, not ended");
   t.ok(Date.now() >= expires.getTime(), "not before the entry expires");
   const after = await get();
   t.equal(after.status, 403);

@@ -45,6 +45,17 @@ t.test("failures are counted by user and address", async (t) => {
   await t.rejects(throttle.begin("alice", home), refused, "success elsewhere resets nothing here");
 });
 
+t.test("failures are forgotten when the window has ended", async (t) => {
+  mock.timers.enable({ apis: ["Date", "setTimeout"] });
+  t.teardown(() => mock.timers.reset());
+  const throttle = createLoginThrottle(bounds);
+  for (let at = 0; at < 3; at++) await fail(throttle, "alice");
+  mock.timers.tick(59_000);
+  await t.rejects(throttle.begin("alice", home), { ...refused, retryAfter: 1 });
+  mock.timers.tick(2000);
+  await succeed(throttle, "alice");
+});
+
 t.test("a success forgets the failures before it", async (t) => {
   const throttle = createLoginThrottle({ ...bounds, perAddress: 100 });
   for (let round = 0; round < 3; round++) {

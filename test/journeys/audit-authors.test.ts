@@ -6,7 +6,6 @@ import { grant, user } from "../access/kit.ts";
 import { openGatewaySetup, select } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
-import { nightly } from "../kit/nightly.ts";
 import { runWarm } from "../kit/warm-command.ts";
 
 const self = userInfo().username;
@@ -31,55 +30,52 @@ const run = async (home: string, ...flags: string[]) => {
   return stdout;
 };
 
-for (const workers of [1, 2]) {
-  const options = workers === 1 ? nightly : {};
-  t.test(`each change is one line with its author, ${workers} workers`, options, async (t) => {
-    const { gateway } = await openGatewaySetup(t, { config: `[server]\nworkers = ${workers}\n` });
-    const admin = await gateway.login();
-    const rita = { username: "rita", password: "rita password", role: "ReadWrite" };
-    await gateway.send("POST", "/api/users", rita, admin);
-    await gateway.send("PUT", "/api/access/rita/main", { role: "ReadOnly" }, admin);
-    await gateway.send("DELETE", "/api/users/rita/tokens", {}, admin);
-    await gateway.send("PUT", "/api/access/rita/main", { role: "no such" }, admin);
-    await run(gateway.home, "access", "grant", "rita", "other", "ReadOnly");
-    await run(gateway.home, "access", "grant", "rita", "other", "ReadOnly");
-    await gateway.send("PATCH", "/api/users/rita", { disabled: false }, admin);
-    await run(gateway.home, "user", "disable", "rita");
-    await run(gateway.home, "token", "revoke", "--user", "rita");
-    await run(gateway.home, "key", "rotate");
-    await eventually("the commands' lines are there", () => {
-      return audited(gateway).filter((text) => text.startsWith("cli")).length === 4;
-    });
-    const team = '[[groups]]\nname = "team"\nmembers = ["max", "staff:R D Süd"]\n';
-    const external = `${grant("staff:R D Süd", "main", "ReadOnly")}expires = 2199-01-01T00:00:00Z\n`;
-    await gateway.edit(
-      (text) => `${text}\n${user("max")}${grant("max", "main", "Owner")}${team}${external}`,
-    );
-    await eventually("the edit's line is there", () =>
-      audited(gateway).some((text) => text.includes("max main Owner")),
-    );
-    await gateway.service.stop();
-    t.strictSame(
-      audited(gateway)
-        .map((text) => text.replace(/key added .*/, "key added"))
-        .sort(),
-      [
-        "api admin: grant added rita main ReadWrite",
-        "api admin: grant changed rita main ReadOnly",
-        "api admin: tokens revoked rita",
-        "api admin: user added rita",
-        `cli ${self}: grant added rita other ReadOnly`,
-        `cli ${self}: key added`,
-        `cli ${self}: tokens revoked rita`,
-        `cli ${self}: user changed rita disabled`,
-        `file ${self}: grant added max main Owner`,
-        `file ${self}: grant added staff:R D Süd main ReadOnly`,
-        `file ${self}: group added team max,staff:R D Süd`,
-        `file ${self}: user added max`,
-      ],
-    );
+t.test("each change is one line with its author, also with several workers", async (t) => {
+  const { gateway } = await openGatewaySetup(t, { config: `[server]\nworkers = 2\n` });
+  const admin = await gateway.login();
+  const rita = { username: "rita", password: "rita password", role: "ReadWrite" };
+  await gateway.send("POST", "/api/users", rita, admin);
+  await gateway.send("PUT", "/api/access/rita/main", { role: "ReadOnly" }, admin);
+  await gateway.send("DELETE", "/api/users/rita/tokens", {}, admin);
+  await gateway.send("PUT", "/api/access/rita/main", { role: "no such" }, admin);
+  await run(gateway.home, "access", "grant", "rita", "other", "ReadOnly");
+  await run(gateway.home, "access", "grant", "rita", "other", "ReadOnly");
+  await gateway.send("PATCH", "/api/users/rita", { disabled: false }, admin);
+  await run(gateway.home, "user", "disable", "rita");
+  await run(gateway.home, "token", "revoke", "--user", "rita");
+  await run(gateway.home, "key", "rotate");
+  await eventually("the commands' lines are there", () => {
+    return audited(gateway).filter((text) => text.startsWith("cli")).length === 4;
   });
-}
+  const team = '[[groups]]\nname = "team"\nmembers = ["max", "staff:R D Süd"]\n';
+  const external = `${grant("staff:R D Süd", "main", "ReadOnly")}expires = 2199-01-01T00:00:00Z\n`;
+  await gateway.edit(
+    (text) => `${text}\n${user("max")}${grant("max", "main", "Owner")}${team}${external}`,
+  );
+  await eventually("the edit's line is there", () =>
+    audited(gateway).some((text) => text.includes("max main Owner")),
+  );
+  await gateway.service.stop();
+  t.strictSame(
+    audited(gateway)
+      .map((text) => text.replace(/key added .*/, "key added"))
+      .sort(),
+    [
+      "api admin: grant added rita main ReadWrite",
+      "api admin: grant changed rita main ReadOnly",
+      "api admin: tokens revoked rita",
+      "api admin: user added rita",
+      `cli ${self}: grant added rita other ReadOnly`,
+      `cli ${self}: key added`,
+      `cli ${self}: tokens revoked rita`,
+      `cli ${self}: user changed rita disabled`,
+      `file ${self}: grant added max main Owner`,
+      `file ${self}: grant added staff:R D Süd main ReadOnly`,
+      `file ${self}: group added team max,staff:R D Süd`,
+      `file ${self}: user added max`,
+    ],
+  );
+});
 
 t.test("commands write their own lines into an audit file", async (t) => {
   const home = temporaryHome(t);
@@ -146,44 +142,37 @@ async function listed(home: string, name: string): Promise<Record<string, unknow
 
 const isNow = (moment: unknown) => Math.abs(Date.parse(String(moment)) - Date.now()) < 60_000;
 
-for (const workers of [1, 2]) {
-  const options = workers === 1 ? nightly : {};
-  t.test(`user list shows the last login and use, with ${workers} workers`, options, async (t) => {
-    const home = temporaryHome(t);
-    const options = { home, config: `[server]\nworkers = ${workers}\n` };
-    const { gateway } = await openGatewaySetup(t, options);
-    const token = await gateway.addUser("rita", "ReadOnly");
-    await gateway.send(
-      "POST",
-      "/api/users",
-      { username: "max", password: "max password", role: "ReadOnly" },
-      await gateway.login(),
-    );
-    await gateway.send("POST", "/login", { username: "max", password: "wrong one" });
-    await gateway.query(select, token);
-    await gateway.service.stop();
-    const { last_login: login, last_use: use } = await listed(home, "rita");
-    t.ok(isNow(login) && isNow(use));
-    t.match(
-      await listed(home, "max"),
-      { last_login: null, last_use: null },
-      "a failure is no login",
-    );
-    for (const file of readdirSync(home).filter((name) => name.startsWith("activity."))) {
-      t.equal(statSync(path.join(home, file)).mode & 0o777, 0o600);
-    }
-    const { gateway: again } = await openGatewaySetup(t, options);
-    await again.login();
-    await again.service.stop();
-    t.match(
-      await listed(home, "rita"),
-      { last_login: login, last_use: use },
-      "a restart forgets nothing",
-    );
-    const { stdout } = await runWarm(home, ["user", "list"]);
-    t.match(stdout, /USERNAME +EMAIL +STATE +LAST LOGIN +LAST USE +ATTRIBUTES +ACCESS/);
-  });
-}
+t.test("user list shows the last login and use, also with several workers", async (t) => {
+  const home = temporaryHome(t);
+  const options = { home, config: `[server]\nworkers = 2\n` };
+  const { gateway } = await openGatewaySetup(t, options);
+  const token = await gateway.addUser("rita", "ReadOnly");
+  await gateway.send(
+    "POST",
+    "/api/users",
+    { username: "max", password: "max password", role: "ReadOnly" },
+    await gateway.login(),
+  );
+  await gateway.send("POST", "/login", { username: "max", password: "wrong one" });
+  await gateway.query(select, token);
+  await gateway.service.stop();
+  const { last_login: login, last_use: use } = await listed(home, "rita");
+  t.ok(isNow(login) && isNow(use));
+  t.match(await listed(home, "max"), { last_login: null, last_use: null }, "a failure is no login");
+  for (const file of readdirSync(home).filter((name) => name.startsWith("activity."))) {
+    t.equal(statSync(path.join(home, file)).mode & 0o777, 0o600);
+  }
+  const { gateway: again } = await openGatewaySetup(t, options);
+  await again.login();
+  await again.service.stop();
+  t.match(
+    await listed(home, "rita"),
+    { last_login: login, last_use: use },
+    "a restart forgets nothing",
+  );
+  const { stdout } = await runWarm(home, ["user", "list"]);
+  t.match(stdout, /USERNAME +EMAIL +STATE +LAST LOGIN +LAST USE +ATTRIBUTES +ACCESS/);
+});
 
 t.test("the last use is saved while the gateway runs, even over a broken file", async (t) => {
   const home = temporaryHome(t);

@@ -209,7 +209,6 @@ t.test("two credentials in one request are refused", async (t) => {
 
 t.test("a malformed or wrong Basic credential is refused as a wrong password is", async (t) => {
   const { gateway, upstream } = await open(t, { auth: "max_failures_per_user_and_address = 1000" });
-  const { gateway: locked } = await openStaffed(t, ["root * Owner"], { auth: ACCEPT });
   const encoded = (text: string | Buffer) => Buffer.from(text).toString("base64");
   const values = [
     "",
@@ -227,7 +226,6 @@ t.test("a malformed or wrong Basic credential is refused as a wrong password is"
   for (const value of values) {
     const answer = await query(gateway, { Authorization: `Basic ${value}` });
     t.match(codeOf(answer), /^401 (?:credentials_invalid|token_invalid)$/, value);
-    t.match(codeOf(await query(locked, { Authorization: `Basic ${value}` })), /^401 /, value);
   }
   const wrong = await query(gateway, basic("alice", "a wrong one"));
   t.match(JSON.parse(wrong.body.toString()), {
@@ -421,15 +419,11 @@ t.test("pages of other sites cannot use Basic credentials that a browser adds", 
   const plain = await ask(`${gateway.url}/db/main`, { headers: foreign });
   t.equal(plain.status, 200, "no browser adds a token by itself");
   t.equal(upstream.take().length, 9);
-});
 
-t.test("a page of an allowed origin may send the header with its token", async (t) => {
-  const origin = "https://app.example.com";
-  const { gateway } = await open(t, { config: `[server]\nallowed_origins = ["${origin}"]\n` });
-  const headers = { Origin: origin, "Access-Control-Request-Method": "POST" };
-  const answer = await ask(`${gateway.url}/query`, { method: "OPTIONS", headers });
-  t.equal(answer.status, 204);
-  t.match(answer.headers["access-control-allow-headers"], /Authorization.*x-api-key/);
+  const preflight = { Origin: origin, "Access-Control-Request-Method": "POST" };
+  const asked = await ask(`${gateway.url}/query`, { method: "OPTIONS", headers: preflight });
+  t.equal(asked.status, 204, "a page of an allowed origin may send the header with its token");
+  t.match(asked.headers["access-control-allow-headers"], /Authorization.*x-api-key/);
 });
 
 t.test("while authentication is off, no credential is asked for or forwarded", async (t) => {

@@ -3,7 +3,7 @@ import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
 import { startMysql } from "../engine/mysql/server.ts";
-import { startPostgres } from "../engine/postgres/server.ts";
+import { sharedServer } from "../engine/postgres/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { startGateway } from "../kit/gateway.ts";
@@ -49,7 +49,7 @@ t.test("a start without the database logs one warning", async (t) => {
 });
 
 t.test("readiness and metrics follow PostgreSQL behind the engine", async (t) => {
-  const server = await startPostgres(t);
+  const server = await sharedServer();
   const { gateway, token, metric, sees } = await scene(t, server.url());
   await sees("it is there", 200);
 
@@ -101,7 +101,7 @@ const insertOf = (tag: number) => ({
 const all = { Select: { database: "main", from: "rows", columns: ["tag"] } };
 
 t.test("after PostgreSQL was killed under load, no acknowledged write is lost", async (t) => {
-  const server = await startPostgres(t);
+  const server = await sharedServer();
   const gateway = await startGateway(t, { upstream: server.url() });
   const token = await gateway.login();
   await gateway.query({ CreateDatabase: { database: "main" } }, token);

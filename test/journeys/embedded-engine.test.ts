@@ -2,7 +2,7 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { startMysql } from "../engine/mysql/server.ts";
-import { startPostgres } from "../engine/postgres/server.ts";
+import { sharedServer } from "../engine/postgres/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { nightly } from "../kit/nightly.ts";
@@ -135,10 +135,11 @@ async function live(t: Test, upstream: string, secret: string, config = ""): Pro
 }
 
 t.test("a URL of PostgreSQL is all that the gateway needs", async (t) => {
-  const server = await startPostgres(t);
+  const server = await sharedServer();
   await server.requirePassword("app", "hunter2");
   await server.sql("alter role app superuser");
-  await live(t, `postgres://app:hunter2@127.0.0.1:${server.port}/postgres`, "hunter2");
+  const database = await server.createDatabase();
+  await live(t, `postgres://app:hunter2@127.0.0.1:${server.port}/${database}`, "hunter2");
 });
 
 t.test("a URL of MySQL is all that the gateway needs", nightly, async (t) => {
@@ -157,12 +158,14 @@ t.test("a relative SQLite directory is created next to the configuration file", 
 });
 
 t.test("the engine applies the configured limits", async (t) => {
-  const server = await startPostgres(t);
+  const server = await sharedServer();
+  const database = await server.createDatabase();
   const config = "statement_timeout = 1\npool_size = 2\n";
-  const gateway = await startGateway(t, { upstream: server.url(), config });
+  const gateway = await startGateway(t, { upstream: server.url(database), config });
   const token = await gateway.login();
   await server.sql(
     `create schema main; create view main.t as select 1 as id, pg_sleep(60)::text as slept`,
+    database,
   );
   let most = 0;
   const sleeping = "select count(*)::int as n from pg_stat_activity where wait_event = 'PgSleep'";
@@ -185,8 +188,7 @@ t.test("the engine applies the configured limits", async (t) => {
 t.test(
   "the start fails with the reason if the database refuses it, and config check warns",
   async (t) => {
-    const server = await startPostgres(t);
-    await server.requirePassword("app", "hunter2");
+    const server = await sharedServer();
     const wrong = `postgres://app:wrong-one@127.0.0.1:${server.port}/postgres`;
     const home = temporaryHome(t);
     const env = {
@@ -223,12 +225,14 @@ t.test("several workers over SQLite are refused at the start", async (t) => {
 });
 
 t.test("workers share the connections to a database server", async (t) => {
-  const server = await startPostgres(t);
+  const server = await sharedServer();
+  const database = await server.createDatabase();
   const config = "pool_size = 4\n[server]\nworkers = 2\n";
-  const gateway = await startGateway(t, { upstream: server.url(), config });
+  const gateway = await startGateway(t, { upstream: server.url(database), config });
   const token = await gateway.login();
   await server.sql(
     "create schema main; create view main.t as select 1 as id, pg_sleep(0.3)::text as x",
+    database,
   );
   const all = Array.from({ length: 24 }, () => gateway.query(select, token));
   let most = 0;

@@ -20,7 +20,7 @@ import { childrenOf } from "../kit/process-info.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
 import { authorizeUrl, registered } from "../oauth/kit.ts";
-import { cheapHash, openStaffed, passwordOf, tokenOf } from "./staff.ts";
+import { cheapHash, openStaffed, passwordOf, putInForce, textOf, tokenOf } from "./staff.ts";
 
 const message = "Invalid username or password";
 
@@ -64,8 +64,9 @@ async function openKinds(t: Test, costs: HashCosts): Promise<GatewaySetup> {
   return openSettingWith(t, auth.join("\n"), home);
 }
 
+const setting = await openGatewaySetup(t);
+
 t.test("a refused login does not reveal whether the user exists", async (t) => {
-  const setting = await openGatewaySetup(t);
   const { gateway } = setting;
   for (const name of ["alice", "disabled", "machine"]) await gateway.addUser(name, "ReadOnly");
   await edit(setting, (text) =>
@@ -143,7 +144,6 @@ t.test("a login of an unknown user costs the same hashes as of a known one", asy
 });
 
 t.test("a token for one database is refused for others", async (t) => {
-  const setting = await openGatewaySetup(t);
   const { gateway, upstream } = setting;
   await gateway.addUser("bob", "ReadWrite");
   await edit(
@@ -173,10 +173,9 @@ t.test("a token for one database is refused for others", async (t) => {
 });
 
 t.test("a login for a database without a grant is denied", async (t) => {
-  const setting = await openGatewaySetup(t);
   const { gateway } = setting;
-  await gateway.addUser("bob", "ReadOnly");
-  const fields = { username: "bob", password: "bob password" };
+  await gateway.addUser("carl", "ReadOnly");
+  const fields = { username: "carl", password: "carl password" };
   const denied = { status: 403, message: "Insufficient permissions for this operation" };
   const other = await logIn(setting, { ...fields, database: "other" });
   checkRefusal(t, other, { ...denied, code: "no_grant" });
@@ -187,8 +186,8 @@ t.test("a login for a database without a grant is denied", async (t) => {
   const wrong = await logIn(setting, { ...fields, password: "a wrong one", database: "other" });
   t.equal(wrong.status, 401, "the password is judged first");
 
-  await edit(setting, (text) => text.replace(/\[\[acl\]\]\nusername = "bob"\n.*\n.*\n/, ""));
-  const token = await gateway.login("bob", "bob password");
+  await edit(setting, (text) => text.replace(/\[\[acl\]\]\nusername = "carl"\n.*\n.*\n/, ""));
+  const token = await gateway.login("carl", "carl password");
   t.notOk("role" in decodePart(token, 1), "without a grant the token names no role");
   t.equal((await gateway.query(select, token)).body.code, "no_grant");
 });
@@ -208,6 +207,11 @@ t.test("a login raises the costs of a hash and keeps tokens valid", async (t) =>
 
   const raised = "argon2_memory_cost = 128\nargon2_time_cost = 2\nargon2_parallelism = 1";
   const { gateway: stronger } = await openSettingWith(t, raised, home);
+  await stronger.edit((text) => `${text}\nbroken`);
+  t.ok(await stronger.login(), "it succeeds although the hash cannot be written");
+  const line = await stronger.service.logged(({ msg }) => String(msg).includes("upgraded"));
+  t.equal(line.level, "warn");
+  await putInForce(stronger, textOf(stronger).replace(/\nbroken$/, ""));
   const during = await stronger.login();
   t.strictSame(hashParts(), { costs: "m=128,t=2,p=1", salt });
   const after = await stronger.login();
@@ -221,81 +225,66 @@ t.test("a login raises the costs of a hash and keeps tokens valid", async (t) =>
   t.strictSame(hashParts(), { costs: "m=128,t=2,p=1", salt }, "and is never lowered");
 });
 
-t.test("a login succeeds although its hash cannot be upgraded", async (t) => {
-  const { gateway } = await openGatewaySetup(t);
-  await gateway.service.stop();
-  const raised = "argon2_memory_cost = 128\nargon2_time_cost = 2\nargon2_parallelism = 1";
-  const setting = await openSettingWith(t, raised, gateway.home);
-  await setting.gateway.edit((text) => `${text}\nbroken`);
-  t.equal((await setting.gateway.query(select, await setting.gateway.login())).status, 200);
-  const line = await setting.gateway.service.logged(({ msg }) => String(msg).includes("upgraded"));
-  t.equal(line.level, "warn");
-});
-
-for (const workers of [1, 3]) {
-  const where = `at every surface and worker (of ${workers})`;
-  t.test(`a new password, enabling or unlocking clears failed logins, ${where}`, async (t) => {
-    const auth = "max_failures_per_user_and_address = 2\n";
-    const { gateway } = await openStaffed(
-      t,
-      ["root * Owner", "rita main ReadOnly", "bob main ReadOnly"],
-      { auth, config: `[server]\nworkers = ${workers}\n` },
-    );
-    const root = await tokenOf(gateway, "root");
-    const status = async (username: string, password: string) =>
-      // A connection of its own, so that any worker may get it.
-      (await logIn({ gateway }, { username, password }, { connection: "close" })).status;
-    const lock = async (username: string) => {
-      while ((await status(username, "a wrong one")) === 401);
-    };
-    await lock("bob");
-    let password = passwordOf("rita");
-    const run = async (command: string, input?: string) => {
-      const { code, stderr } = await runWarm(gateway.home, command.split(" "), input);
-      t.equal(code, 0, stderr);
-    };
-    const send = async (method: string, path: string, body: object) => {
-      t.equal((await gateway.send(method, `/api/users/rita${path}`, body, root)).status, 200);
-    };
-    const ways: Record<string, () => Promise<void>> = {
-      "user password": async () => {
-        password = "a second one";
-        await run("user password rita --password-stdin", `${password}\n`);
-      },
-      "user enable of an active user": () => run("user enable rita"),
-      "user unlock": () => run("user unlock rita"),
-      "user disable and enable": async () => {
-        await run("user disable rita");
-        await run("user enable rita");
-      },
-      "PUT password": async () => {
-        password = "a third one";
-        await send("PUT", "/password", { new_password: password });
-      },
-      "PATCH of an active user": () => send("PATCH", "", { disabled: false }),
-      "PATCH of a disabled user": async () => {
-        await send("PATCH", "", { disabled: true });
-        await send("PATCH", "", { disabled: false });
-      },
-      "a pasted hash": async () => {
-        password = "a fourth one";
-        const hash = await cheapHash(password);
-        await gateway.edit((text) =>
-          text.replace(/(username = "rita"\npassword_hash = ")[^"]+/, (_, start) => start + hash),
-        );
-      },
-    };
-    for (const [way, unlock] of Object.entries(ways)) {
-      await lock("rita");
-      t.equal(await status("rita", password), 429, `locked before ${way}`);
-      await unlock();
-      await eventually(way, async () => (await status("rita", password)) === 200);
-      const others = Array.from({ length: 2 * (workers - 1) }, () => status("rita", password));
-      t.ok(
-        (await Promise.all(others)).every((one) => one === 200),
-        `${way}, at each worker`,
+t.test("a new password, enabling or unlocking clears failed logins in every worker", async (t) => {
+  // Guesses at a worker that has not read the change yet lock nobody out again.
+  const auth = "max_failures_per_user_and_address = 12\nmax_failures_per_address = 10000\n";
+  const { gateway } = await openStaffed(
+    t,
+    ["root * Owner", "rita main ReadOnly", "bob main ReadOnly"],
+    { auth, config: "[server]\nworkers = 2\n" },
+  );
+  const root = await tokenOf(gateway, "root");
+  const status = async (username: string, password: string) =>
+    // A connection of its own, so that any worker may get it.
+    (await logIn({ gateway }, { username, password }, { connection: "close" })).status;
+  const lock = async (username: string) => {
+    while ((await status(username, "a wrong one")) === 401);
+  };
+  await lock("bob");
+  let password = passwordOf("rita");
+  const run = async (command: string, input?: string) => {
+    const { code, stderr } = await runWarm(gateway.home, command.split(" "), input);
+    t.equal(code, 0, stderr);
+  };
+  const send = async (method: string, path: string, body: object) => {
+    t.equal((await gateway.send(method, `/api/users/rita${path}`, body, root)).status, 200);
+  };
+  const ways: Record<string, () => Promise<void>> = {
+    "user password": async () => {
+      password = "a second one";
+      await run("user password rita --password-stdin", `${password}\n`);
+    },
+    "user enable of an active user": () => run("user enable rita"),
+    "user unlock": () => run("user unlock rita"),
+    "user disable and enable": async () => {
+      await run("user disable rita");
+      await run("user enable rita");
+    },
+    "PUT password": async () => {
+      password = "a third one";
+      await send("PUT", "/password", { new_password: password });
+    },
+    "PATCH of an active user": () => send("PATCH", "", { disabled: false }),
+    "PATCH of a disabled user": async () => {
+      await send("PATCH", "", { disabled: true });
+      await send("PATCH", "", { disabled: false });
+    },
+    "a pasted hash": async () => {
+      password = "a fourth one";
+      const hash = await cheapHash(password);
+      await gateway.edit((text) =>
+        text.replace(/(username = "rita"\npassword_hash = ")[^"]+/, (_, start) => start + hash),
       );
-    }
-    t.equal(await status("bob", passwordOf("bob")), 429, "other users stay locked out");
-  });
-}
+    },
+  };
+  for (const [way, unlock] of Object.entries(ways)) {
+    await lock("rita");
+    t.equal(await status("rita", password), 429, `locked before ${way}`);
+    await unlock();
+    await eventually(`${way}, at each worker`, async () => {
+      const all = await Promise.all(Array.from({ length: 5 }, () => status("rita", password)));
+      return all.every((one) => one === 200);
+    });
+  }
+  t.equal(await status("bob", passwordOf("bob")), 429, "other users stay locked out");
+});

@@ -8,10 +8,7 @@ import {
   UnauthorizedError,
 } from "@modelcontextprotocol/client";
 import { StdioClientTransport } from "@modelcontextprotocol/client/stdio";
-import {
-  UnauthorizedError as EarlierUnauthorizedError,
-  auth as earlierAuth,
-} from "@modelcontextprotocol/sdk/client/auth.js";
+import { UnauthorizedError as EarlierUnauthorizedError } from "@modelcontextprotocol/sdk/client/auth.js";
 import { Client as EarlierClient } from "@modelcontextprotocol/sdk/client/index.js";
 import { StreamableHTTPClientTransport as EarlierTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import t, { type Test } from "tap";
@@ -78,50 +75,42 @@ interface App {
 interface Library {
   readonly name: string;
   readonly make: (t: Test, gateway: TestGateway, authProvider: Notebook) => App;
-  readonly ask: typeof auth;
   readonly Unauthorized: typeof UnauthorizedError | typeof EarlierUnauthorizedError;
-  /** With a refresh token the earlier library only refreshes, which never adds scopes. */
-  readonly grantTypes: string[];
 }
 
-const libraries: readonly Library[] = [
-  {
-    name: "client 2",
-    make(t, { url }, authProvider) {
-      const transport = new StreamableHTTPClientTransport(new URL(`${url}/mcp`), { authProvider });
-      const client = new Client(clientInfo);
-      t.teardown(() => client.close());
-      return {
-        connect: () => client.connect(transport),
-        finishAuth: (answer) => transport.finishAuth(answer),
-        callTool: (call) => client.callTool(call),
-        listTools: () => client.listTools(),
-        listResources: () => client.listResources(),
-      };
-    },
-    ask: auth,
-    Unauthorized: UnauthorizedError,
-    grantTypes: ["authorization_code", "refresh_token"],
+const client2: Library = {
+  name: "client 2",
+  make(t, { url }, authProvider) {
+    const transport = new StreamableHTTPClientTransport(new URL(`${url}/mcp`), { authProvider });
+    const client = new Client(clientInfo);
+    t.teardown(() => client.close());
+    return {
+      connect: () => client.connect(transport),
+      finishAuth: (answer) => transport.finishAuth(answer),
+      callTool: (call) => client.callTool(call),
+      listTools: () => client.listTools(),
+      listResources: () => client.listResources(),
+    };
   },
-  {
-    name: "sdk 1",
-    make(t, { url }, authProvider) {
-      const transport = new EarlierTransport(new URL(`${url}/mcp`), { authProvider });
-      const client = new EarlierClient(clientInfo);
-      t.teardown(() => client.close());
-      return {
-        connect: () => client.connect(transport),
-        finishAuth: (answer) => transport.finishAuth(answer.get("code") ?? ""),
-        callTool: (call) => client.callTool(call),
-        listTools: () => client.listTools(),
-        listResources: () => client.listResources(),
-      };
-    },
-    ask: earlierAuth,
-    Unauthorized: EarlierUnauthorizedError,
-    grantTypes: ["authorization_code"],
+  Unauthorized: UnauthorizedError,
+};
+
+const sdk1: Library = {
+  name: "sdk 1",
+  make(t, { url }, authProvider) {
+    const transport = new EarlierTransport(new URL(`${url}/mcp`), { authProvider });
+    const client = new EarlierClient(clientInfo);
+    t.teardown(() => client.close());
+    return {
+      connect: () => client.connect(transport),
+      finishAuth: (answer) => transport.finishAuth(answer.get("code") ?? ""),
+      callTool: (call) => client.callTool(call),
+      listTools: () => client.listTools(),
+      listResources: () => client.listResources(),
+    };
   },
-];
+  Unauthorized: EarlierUnauthorizedError,
+};
 
 async function letIn(
   { redirectUrl, sentTo }: Notebook,
@@ -155,71 +144,71 @@ function spoilToken(notebook: Notebook): void {
   if (tokens !== undefined) notebook.saveTokens({ ...tokens, access_token: "gone.stale.bad" });
 }
 
-for (const { name, make, Unauthorized } of libraries) {
-  for (const way of ["a registration", "a document"]) {
-    t.test(`${name}: an app with ${way} logs in and stays within its scope`, async (t) => {
-      const reached = host.reached();
-      const notebook =
-        way === "a document" ? await openNotebook(t, host) : new Notebook(await openCallback(t));
-      const knocking = make(t, shared, notebook);
-      await isUnauthorized(t, knocking.connect(), Unauthorized);
-      t.match(notebook.sentTo?.href, `${shared.url}/oauth/authorize?`);
-      t.equal(notebook.sentTo?.searchParams.get("resource"), `${shared.url}/mcp`);
-      const clientId = notebook.clientInformation()?.client_id;
-      const sees = notebook.clientMetadataUrl === undefined ? [] : [host.host];
-      if (way === "a document") t.equal(clientId, notebook.clientMetadataUrl);
-      else t.ok(clientId, "it has registered");
-      await knocking.finishAuth(await letIn(notebook, { database: "main", sees }));
-      const app = make(t, shared, notebook);
-      await app.connect();
-
-      const { tools } = await app.listTools();
-      const reading = ["batch", "count", "describe_table", "list_databases", "list_tables"];
-      t.strictSame(tools.map(({ name }) => name).toSorted(), [...reading, "select", "whoami"]);
-      const databases = await app.callTool({ name: "list_databases", arguments: {} });
-      t.match(databases, { structuredContent: { databases: ["main"] } });
-      const select = (database = "main") =>
-        app.callTool({ name: "select", arguments: selectIn(database) });
-      t.match(await select(), { structuredContent: noRows });
-      const archive = await select("archive");
-      t.match(archive, { isError: true, content: [{ text: /\(token_database\)$/ }] });
-      const token = notebook.tokens()?.access_token ?? "";
-      t.equal(refusalOf(await callTool(shared, "insert", insert, token)), "token_read_only");
-
-      spoilToken(notebook);
-      notebook.sentTo = undefined;
-      t.match(await select(), { structuredContent: noRows }, "it refreshes by itself");
-      t.equal(notebook.sentTo, undefined, "its user is not asked again");
-      const { access_token: refreshed = "", refresh_token = "" } = notebook.tokens() ?? {};
-      t.notOk([token, "gone.stale.bad"].includes(refreshed));
-      t.equal(refusalOf(await callTool(shared, "insert", insert, refreshed)), "token_read_only");
-      const fields = { token: refresh_token, client_id: clientId ?? "" };
-      t.equal((await postForm(`${shared.url}/oauth/revoke`, fields)).status, 200);
-      t.equal(refusalOf(await send(shared, list, refreshed)), "token_revoked");
-      await isUnauthorized(t, select(), Unauthorized);
-      t.ok(notebook.sentTo, "it has to ask its user again");
-      t.notMatch(shared.service.output, refreshed, "no token is in the log");
-      if (way === "a document") t.ok(host.reached() <= reached + 1, "it was fetched once");
-    });
-  }
-}
-
-for (const { name, make, Unauthorized } of libraries) {
-  t.test(`${name}: an app may reach a local gateway as localhost`, async (t) => {
-    const url = shared.url.replace("127.0.0.1", "localhost");
-    const notebook = new Notebook(await openCallback(t));
-    const named = new TestGateway(shared.home, shared.service, url);
-    const knocking = make(t, named, notebook);
+for (const [{ name, make, Unauthorized }, way] of [
+  [client2, "a registration"],
+  [client2, "a document"],
+  [sdk1, "a registration"],
+] as const) {
+  t.test(`${name}: an app with ${way} logs in and stays within its scope`, async (t) => {
+    const reached = host.reached();
+    const notebook =
+      way === "a document" ? await openNotebook(t, host) : new Notebook(await openCallback(t));
+    const knocking = make(t, shared, notebook);
     await isUnauthorized(t, knocking.connect(), Unauthorized);
-    t.equal(notebook.sentTo?.searchParams.get("resource"), `${url}/mcp`);
-    await knocking.finishAuth(await letIn(notebook));
-    const app = make(t, named, notebook);
+    t.match(notebook.sentTo?.href, `${shared.url}/oauth/authorize?`);
+    t.equal(notebook.sentTo?.searchParams.get("resource"), `${shared.url}/mcp`);
+    const clientId = notebook.clientInformation()?.client_id;
+    const sees = notebook.clientMetadataUrl === undefined ? [] : [host.host];
+    if (way === "a document") t.equal(clientId, notebook.clientMetadataUrl);
+    else t.ok(clientId, "it has registered");
+    await knocking.finishAuth(await letIn(notebook, { database: "main", sees }));
+    const app = make(t, shared, notebook);
     await app.connect();
-    t.ok((await app.listTools()).tools.length > 0);
+
+    const { tools } = await app.listTools();
+    const reading = ["batch", "count", "describe_table", "list_databases", "list_tables"];
+    t.strictSame(tools.map(({ name }) => name).toSorted(), [...reading, "select", "whoami"]);
+    const databases = await app.callTool({ name: "list_databases", arguments: {} });
+    t.match(databases, { structuredContent: { databases: ["main"] } });
+    const select = (database = "main") =>
+      app.callTool({ name: "select", arguments: selectIn(database) });
+    t.match(await select(), { structuredContent: noRows });
+    const archive = await select("archive");
+    t.match(archive, { isError: true, content: [{ text: /\(token_database\)$/ }] });
+    const token = notebook.tokens()?.access_token ?? "";
+    t.equal(refusalOf(await callTool(shared, "insert", insert, token)), "token_read_only");
+
     spoilToken(notebook);
-    t.ok((await app.listTools()).tools.length > 0, "it refreshes");
+    notebook.sentTo = undefined;
+    t.match(await select(), { structuredContent: noRows }, "it refreshes by itself");
+    t.equal(notebook.sentTo, undefined, "its user is not asked again");
+    const { access_token: refreshed = "", refresh_token = "" } = notebook.tokens() ?? {};
+    t.notOk([token, "gone.stale.bad"].includes(refreshed));
+    t.equal(refusalOf(await callTool(shared, "insert", insert, refreshed)), "token_read_only");
+    const fields = { token: refresh_token, client_id: clientId ?? "" };
+    t.equal((await postForm(`${shared.url}/oauth/revoke`, fields)).status, 200);
+    t.equal(refusalOf(await send(shared, list, refreshed)), "token_revoked");
+    await isUnauthorized(t, select(), Unauthorized);
+    t.ok(notebook.sentTo, "it has to ask its user again");
+    t.notMatch(shared.service.output, refreshed, "no token is in the log");
+    if (way === "a document") t.ok(host.reached() <= reached + 1, "it was fetched once");
   });
 }
+
+t.test("an app may reach a local gateway as localhost", async (t) => {
+  const url = shared.url.replace("127.0.0.1", "localhost");
+  const notebook = new Notebook(await openCallback(t));
+  const named = new TestGateway(shared.home, shared.service, url);
+  const knocking = client2.make(t, named, notebook);
+  await isUnauthorized(t, knocking.connect(), client2.Unauthorized);
+  t.equal(notebook.sentTo?.searchParams.get("resource"), `${url}/mcp`);
+  await knocking.finishAuth(await letIn(notebook));
+  const app = client2.make(t, named, notebook);
+  await app.connect();
+  t.ok((await app.listTools()).tools.length > 0);
+  spoilToken(notebook);
+  t.ok((await app.listTools()).tools.length > 0, "it refreshes");
+});
 
 t.test("a page of any origin finds the authorization server", async (t) => {
   const page = await browser.newPage();
@@ -242,38 +231,36 @@ function scopesOf(text: string | null | undefined): string[] {
     .toSorted();
 }
 
-for (const { name, make, ask, grantTypes, Unauthorized } of libraries) {
-  t.test(`${name}: an app with the resources scope can request the tools scope too`, async (t) => {
-    const both = ["mcp:resources", "mcp:tools"];
-    const select = { name: "select", arguments: selectIn("main") };
-    const notebook = new Notebook(await openCallback(t), { grantTypes });
-    const serverUrl = `${shared.url}/mcp`;
-    t.equal(await ask(notebook, { serverUrl, scope: "mcp:resources" }), "REDIRECT");
-    await make(t, shared, notebook).finishAuth(await letIn(notebook));
-    const narrow = notebook.tokens();
-    t.strictSame(scopesOf(narrow?.scope), ["mcp:resources"]);
+t.test("an app with the resources scope can request the tools scope too", async (t) => {
+  const both = ["mcp:resources", "mcp:tools"];
+  const select = { name: "select", arguments: selectIn("main") };
+  const notebook = new Notebook(await openCallback(t));
+  const serverUrl = `${shared.url}/mcp`;
+  t.equal(await auth(notebook, { serverUrl, scope: "mcp:resources" }), "REDIRECT");
+  await client2.make(t, shared, notebook).finishAuth(await letIn(notebook));
+  const narrow = notebook.tokens();
+  t.strictSame(scopesOf(narrow?.scope), ["mcp:resources"]);
 
-    const refused = await callTool(shared, "select", select.arguments, narrow?.access_token);
-    t.equal(refused.status, 403);
-    const challenge = refused.headers.get("www-authenticate") ?? "";
-    t.match(challenge, 'error="insufficient_scope"');
-    t.strictSame(scopesOf(/scope="([^"]*)"/.exec(challenge)?.[1]), both, "nothing is left out");
+  const refused = await callTool(shared, "select", select.arguments, narrow?.access_token);
+  t.equal(refused.status, 403);
+  const challenge = refused.headers.get("www-authenticate") ?? "";
+  t.match(challenge, 'error="insufficient_scope"');
+  t.strictSame(scopesOf(/scope="([^"]*)"/.exec(challenge)?.[1]), both, "nothing is left out");
 
-    const stepping = make(t, shared, notebook);
-    await stepping.connect();
-    t.ok(await stepping.listResources());
-    await isUnauthorized(t, stepping.callTool(select), Unauthorized);
-    t.strictSame(scopesOf(notebook.sentTo?.searchParams.get("scope")), both);
-    const sees = ["Use tools in your name, such as running queries"];
-    await stepping.finishAuth(await letIn(notebook, { sees }));
-    const wider = make(t, shared, notebook);
-    await wider.connect();
-    t.match(await wider.callTool(select), { structuredContent: noRows });
-    t.ok(await wider.listResources(), "what it had it has still");
-    const still = await send(shared, list, narrow?.access_token);
-    t.equal(refusalOf(still), "insufficient_scope");
-  });
-}
+  const stepping = client2.make(t, shared, notebook);
+  await stepping.connect();
+  t.ok(await stepping.listResources());
+  await isUnauthorized(t, stepping.callTool(select), client2.Unauthorized);
+  t.strictSame(scopesOf(notebook.sentTo?.searchParams.get("scope")), both);
+  const sees = ["Use tools in your name, such as running queries"];
+  await stepping.finishAuth(await letIn(notebook, { sees }));
+  const wider = client2.make(t, shared, notebook);
+  await wider.connect();
+  t.match(await wider.callTool(select), { structuredContent: noRows });
+  t.ok(await wider.listResources(), "what it had it has still");
+  const still = await send(shared, list, narrow?.access_token);
+  t.equal(refusalOf(still), "insufficient_scope");
+});
 
 for (const workers of [1, 3]) {
   const options = workers === 1 ? {} : nightly;
@@ -283,7 +270,7 @@ for (const workers of [1, 3]) {
     const gateway = workers === 1 ? shared : await startGateway(t, { home, ...servedBy(workers) });
     const refreshed = /"grant_type":"refresh_token"[^\n]*"outcome":"allowed"/g;
     const refreshes = () => gateway.service.output.match(refreshed)?.length ?? 0;
-    for (const { name, make } of libraries) {
+    for (const { name, make } of [client2, sdk1]) {
       const { accessToken, ...held } = await obtainTokens(gateway, {
         password: passwordOf("alice"),
         database: "main",

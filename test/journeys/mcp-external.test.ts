@@ -65,6 +65,11 @@ t.test("users of an external issuer log in with its tokens and have their grants
   const login = await tokenOf(gateway, "root");
   t.equal((await send(gateway, list, login)).status, 200, "login tokens go on working");
   t.equal((await gateway.query({ Select: select }, token)).status, 401, "on /mcp alone");
+  const refused = await send(gateway, list, await issuer.sign(`${gateway.url}/mcp`));
+  t.equal(refusalOf(refused), "token_invalid", "its address is another audience");
+  const described = `${url}/.well-known/oauth-protected-resource/mcp`;
+  const challenge = `Bearer realm="mcp", resource_metadata="${described}", error="invalid_token", scope="mcp:tools mcp:resources"`;
+  t.equal(refused.headers.get("www-authenticate"), challenge);
 });
 
 t.test("an unreachable issuer is answered with 503 until it is back", async (t) => {

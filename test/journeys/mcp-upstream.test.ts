@@ -4,7 +4,6 @@ import { decodePart } from "../identity/forge.ts";
 import { open as openAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { auditOf, startGateway, type TestGateway } from "../kit/gateway.ts";
-import { nightly } from "../kit/nightly.ts";
 import { connectEarlier, connectStateless } from "../mcp/clients.ts";
 import { FixtureServer } from "../mcp/fixture-server.ts";
 import { handshakeCall, initialize, statelessCall } from "../mcp/messages.ts";
@@ -215,40 +214,35 @@ t.test("a new grant changes the next list of tools", async (t) => {
   t.equal((await toolNames()).length, 3, "the client does not go by the earlier list");
 });
 
-for (const count of [1, 2]) {
-  const options = count === 1 ? nightly : {};
-  t.test(`a session survives a restart of the gateway (${count})`, options, async (t) => {
-    const home = await staffedHome(t, sessionGrants);
-    const options = {
-      home,
-      upstream: "http://127.0.0.1:9",
-      ...servedBy(count, { config: `[mcp]\nupstream = "${sessionUrl}"` }),
-    };
-    const first = await startGateway(t, options);
-    const [alice, bob] = [await tokenOf(first, "alice"), await tokenOf(first, "bob")];
-    async function begin(): Promise<Record<string, string>> {
-      const { headers } = await send(first, initialize, alice);
-      return { ...revision, "mcp-session-id": String(headers.get("mcp-session-id")) };
-    }
-    const sessions = [await begin(), await begin(), await begin()];
-    const [over = {}, ...open] = sessions.map((session) =>
-      handshakeCall("tools/list", {}, session),
-    );
-    t.equal((await send(first, { ...over, method: "DELETE" }, alice)).status, 200);
-    // A worker notifies the others without waiting for them.
-    await eventually("the session has ended in all processes", async () => {
-      sessionServer.take();
-      await send(first, over, alice);
-      return sessionServer.take().length === 0;
-    });
-    await first.service.stop("SIGKILL");
-
-    const second = await startGateway(t, options);
+t.test("a session survives a restart of the gateway, in each worker", async (t) => {
+  const home = await staffedHome(t, sessionGrants);
+  const options = {
+    home,
+    upstream: "http://127.0.0.1:9",
+    ...servedBy(2, { config: `[mcp]\nupstream = "${sessionUrl}"` }),
+  };
+  const first = await startGateway(t, options);
+  const [alice, bob] = [await tokenOf(first, "alice"), await tokenOf(first, "bob")];
+  async function begin(): Promise<Record<string, string>> {
+    const { headers } = await send(first, initialize, alice);
+    return { ...revision, "mcp-session-id": String(headers.get("mcp-session-id")) };
+  }
+  const sessions = [await begin(), await begin(), await begin()];
+  const [over = {}, ...open] = sessions.map((session) => handshakeCall("tools/list", {}, session));
+  t.equal((await send(first, { ...over, method: "DELETE" }, alice)).status, 200);
+  // A worker notifies the others without waiting for them.
+  await eventually("the session has ended in all processes", async () => {
     sessionServer.take();
-    t.equal((await send(second, over, alice)).status, 404);
-    for (const list of open) t.equal((await send(second, list, bob)).status, 404);
-    t.strictSame(sessionServer.take(), [], "the server is not asked");
-    for (const list of open) t.equal((await send(second, list, alice)).status, 200);
-    t.equal(await second.service.stop(), 0);
+    await send(first, over, alice);
+    return sessionServer.take().length === 0;
   });
-}
+  await first.service.stop("SIGKILL");
+
+  const second = await startGateway(t, options);
+  sessionServer.take();
+  t.equal((await send(second, over, alice)).status, 404);
+  for (const list of open) t.equal((await send(second, list, bob)).status, 404);
+  t.strictSame(sessionServer.take(), [], "the server is not asked");
+  for (const list of open) t.equal((await send(second, list, alice)).status, 200);
+  t.equal(await second.service.stop(), 0);
+});

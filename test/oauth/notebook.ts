@@ -6,30 +6,27 @@ type Client = NonNullable<Awaited<ReturnType<OAuthClientProvider["clientInformat
 interface NotebookOptions {
   readonly clientMetadataUrl?: string;
   /** Without refresh tokens it has to ask its user again. */
-  readonly grantTypes?: string[];
 }
 
 export class Notebook implements OAuthClientProvider {
   readonly redirectUrl: string;
   readonly clientMetadataUrl?: string;
-  readonly #grantTypes: string[];
   sentTo: URL | undefined;
   #client: Client | undefined;
   #tokens: Tokens | undefined;
   #verifier = "";
   #discovery: OAuthDiscoveryState | undefined;
 
-  constructor(redirectUrl: string, { clientMetadataUrl, grantTypes }: NotebookOptions = {}) {
+  constructor(redirectUrl: string, { clientMetadataUrl }: NotebookOptions = {}) {
     this.redirectUrl = redirectUrl;
     if (clientMetadataUrl !== undefined) this.clientMetadataUrl = clientMetadataUrl;
-    this.#grantTypes = grantTypes ?? ["authorization_code", "refresh_token"];
   }
 
   get clientMetadata() {
     return {
       client_name: "Notebook",
       redirect_uris: [this.redirectUrl],
-      grant_types: this.#grantTypes,
+      grant_types: ["authorization_code", "refresh_token"],
       response_types: ["code"],
       token_endpoint_auth_method: "none",
     };

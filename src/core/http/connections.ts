@@ -14,6 +14,8 @@ import type { Exchange } from "./exchange.ts";
 const SILENCE_MS = 1000;
 /** For connections that were accepted just before listening stopped. */
 const LINGER_MS = 250;
+/** More than a backlog holds. A limit in time could pass on a busy machine before any turn. */
+const BACKLOG_TURNS = 1024;
 /** Pipelined requests per connection. A client that exceeds it is disconnected. */
 const MAX_WAITING = 64;
 
@@ -174,14 +176,14 @@ export class Connections {
 
   /** Accepts the connections in the backlog, which would be reset when the listener closes. */
   async #letIn(): Promise<void> {
-    const deadline = performance.now() + LINGER_MS;
     let before: number;
+    let turns = 0;
     do {
       before = this.#accepted;
       // Each turn of the event loop accepts one connection, and the first turn may be half over.
       await nextTurn();
       await nextTurn();
-    } while (this.#accepted > before && performance.now() < deadline);
+    } while (this.#accepted > before && ++turns < BACKLOG_TURNS);
   }
 
   /** Marks a response as the last on its connection and unmarks the one before it. */
