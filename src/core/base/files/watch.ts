@@ -5,8 +5,8 @@ import { watch } from "chokidar";
 const POLL_MS = 500;
 /** A file counts as written when it has not changed for this long (debounce). */
 const SETTLE_MS = 100;
-/** Pause of the watch after an event of another file. The poll goes on. */
-const PAUSE_MS = 1000;
+/** Pause of the watch after an event of another file. The poll goes on and notices within a second. */
+const PAUSE_MS = 10_000;
 /** A file that keeps changing is read after this time. */
 const PATIENCE_MS = 500;
 
