@@ -10,6 +10,15 @@ const TICKS_PER_SECOND = 100;
 const READY_ATTEMPTS = 200;
 const RETRY_MS = 50;
 
+const running = new Set<ChildProcess>();
+process.once("exit", () => {
+  for (const child of running) child.kill("SIGKILL");
+});
+// A benchmark that is stopped early leaves no server behind.
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+  process.once(signal, () => process.exit(1));
+}
+
 /** A process of a measurement. */
 export class Program {
   readonly child: ChildProcess;
@@ -20,6 +29,8 @@ export class Program {
     const pinned = core === undefined ? [] : ["taskset", "-c", String(core)];
     const [first = command, ...rest] = [...pinned, command, ...flags];
     this.child = spawn(first, rest, { stdio: ["ignore", "pipe", "pipe"], env: env ?? process.env });
+    running.add(this.child);
+    this.child.once("exit", () => running.delete(this.child));
     const keep = (text: string) => (this.#output = (this.#output + text).slice(-100_000));
     this.child.stdout?.setEncoding("utf8").on("data", keep);
     this.child.stderr?.setEncoding("utf8").on("data", keep);
