@@ -34,61 +34,6 @@ const byName = (value: string) => equal("name", value);
 /** The text of a successful answer with these members. */
 const success = (members: string) => `{"status":"success",${members}}`;
 
-overEach("a change reports how many rows it affected", async (t, { ask }) => {
-  await fillStock(ask);
-  const pins = updateStock({ set: { count: 1 }, where: byName("pin") });
-  for (const [body, message, affected] of [
-    [insert("stock", [{ name: "pin" }, { name: "pin" }]), "Inserted 2 rows", 2],
-    [pins, "Updated 2 rows", 2],
-    // Unchanged rows count if they match.
-    [pins, "Updated 2 rows", 2],
-    [remove("stock", byName("pin")), "Deleted 2 rows", 2],
-    [remove("stock", byName("pin")), "Deleted 0 rows", 0],
-  ] as const) {
-    t.equal((await ask(body)).text, success(`"message":"${message}","affected":${affected}`));
-  }
-  t.equal((await ask({ DropTable: stock })).text, success('"message":"Table stock dropped"'));
-});
-
-overEach("a change returns the rows that it has changed", async (t, { ask }) => {
-  await fillStock(ask);
-  const values = [{ name: "z" }, { name: "a" }];
-  const first = { set: { name: "x" }, where: { column: "id", cmp: "<", value: 3 } };
-  const price = t.fullname.includes("SQLite") ? "0.1" : "0.10";
-  for (const [body, message, affected, data] of [
-    [
-      { Insert: { ...stock, values, returning: ["id", "stock.name"] } },
-      "Inserted 2 rows",
-      2,
-      '{"id":4,"name":"z"},{"id":5,"name":"a"}',
-    ],
-    [
-      updateStock({ ...first, returning: ["*"] }),
-      "Updated 2 rows",
-      2,
-      `{"id":1,"name":"x","count":10,"price":${price}},{"id":2,"name":"x","count":20,"price":0.25}`,
-    ],
-    [
-      updateStock({ set: { name: "x" }, where: equal("id", 99), returning: ["id"] }),
-      "Updated 0 rows",
-      0,
-      "",
-    ],
-    [
-      deleteStock({ where: byName("x"), returning: ["count", "id", "count"] }),
-      "Deleted 2 rows",
-      2,
-      '{"count":10,"id":1},{"count":20,"id":2}',
-    ],
-  ] as const) {
-    const expected = success(`"message":"${message}","affected":${affected},"data":[${data}]`);
-    t.equal((await ask(body)).text, expected);
-  }
-  const misspelled = deleteStock({ where: null, returning: ["nmae"] });
-  t.match(await ask(misspelled), refusal(400, "unknown_column", /did you mean name/));
-  t.match(await rowsIn(ask), [{ id: 3 }, { id: 4 }, { id: 5 }]);
-});
-
 overEach(
   "many rows of several shapes are inserted in order, or none of them",
   async (t, { ask }) => {
@@ -129,23 +74,6 @@ overEach("a changed key is returned as it is now", async (t, { ask }) => {
   t.strictSame((await ask(shift)).body.data, [{ id: 101 }, { id: 102 }, { id: 103 }]);
   const set = updateStock({ set: { id: 7 }, where: byName("nut"), returning: ["id", "name"] });
   t.strictSame((await ask(set)).body.data, [{ id: 7, name: "nut" }]);
-});
-
-overSqlite("an element of a Batch returns its rows", async (t, { ask }) => {
-  await fillStock(ask);
-  const peg = { values: [{ id: 4, name: "peg" }], on_conflict: ["id"], update: ["name"] };
-  const Batch = [
-    { Insert: { ...stock, values: [{ name: "pin" }], returning: ["id"] } },
-    updateStock({ set: { count: 1 }, where: byName("pin") }),
-    { Upsert: { ...stock, ...peg, returning: ["name", "count"] } },
-    deleteStock({ where: null, returning: ["id"] }),
-  ];
-  t.equal(
-    (await ask({ Batch })).text,
-    success(
-      '"data":[{"affected":1,"data":[{"id":4}]},"Updated 1 row",{"affected":1,"data":[{"name":"peg","count":1}]},{"affected":4,"data":[{"id":1},{"id":2},{"id":3},{"id":4}]}]',
-    ),
-  );
 });
 
 overEach("add is exact and leaves null", async (t, { ask }) => {

@@ -413,68 +413,6 @@ const second = {
 };
 
 const lit = (value: unknown) => ({ value });
-const values = (...cells: unknown[]) => cells;
-
-overEach("functions compute their values", async (t, { ask }) => {
-  await ask(createTable("orders", orders));
-  await ask(insert("orders", [first, second]));
-  const isMany = { column: "qty", cmp: ">", other: "size" };
-  for (const [definition, expected] of [
-    [{ fn: "add", of: ["qty", "size", lit(1)] }, values(10, -6)],
-    [{ fn: "sub", of: ["price", lit(0.05)] }, values(1.2, -1.55)],
-    [{ fn: "mul", of: ["qty", "price"] }, values(8.75, 10.5)],
-    [{ fn: "mul", of: ["size", "ratio"] }, values(5, 0)],
-    [{ fn: "div", of: ["qty", "size"] }, values(3.5, null)],
-    [{ fn: "div", of: [lit(2), lit(3)] }, values(0.666666666667, 0.666666666667)],
-    [{ fn: "div", of: ["ratio", "price"] }, values(2, 1 / 3)],
-    [{ fn: "round", of: ["price"], digits: 1 }, values(1.3, -1.5)],
-    [{ fn: "round", of: ["ratio"] }, values(3, -1)],
-    [{ fn: "abs", of: ["price"] }, values(1.25, 1.5)],
-    [
-      { fn: "trunc", unit: "hour", of: ["at"] },
-      values("2026-12-31T23:00:00Z", "2024-12-30T12:00:00Z"),
-    ],
-    [
-      { fn: "trunc", unit: "week", of: ["at"] },
-      values("2026-12-28T00:00:00Z", "2024-12-30T00:00:00Z"),
-    ],
-    [{ fn: "trunc", unit: "quarter", of: ["day"] }, values("2026-01-01", null)],
-    [{ fn: "part", unit: "week", of: ["at"] }, values(53, 1)],
-    [{ fn: "part", unit: "weekday", of: ["at"] }, values(4, 1)],
-    [{ fn: "part", unit: "minute", of: ["at"] }, values(59, 30)],
-    [
-      { fn: "diff", unit: "second", of: ["at", lit("2026-12-31T23:59:00Z")] },
-      values(58.5, -63_199_740),
-    ],
-    [{ fn: "diff", unit: "day", of: ["at", "day"] }, values(364.999982638889, null)],
-    [{ fn: "lower", of: ["name"] }, values(" éß ", null)],
-    [
-      { fn: "upper", of: ["name"] },
-      values(" Éß ".toLocaleUpperCase("en").replace("SS", "ß"), null),
-    ],
-    [{ fn: "trim", of: ["name"] }, values("Éß", null)],
-    [{ fn: "length", of: ["name"] }, values(4, null)],
-    [{ fn: "concat", of: ["name", lit("-"), "qty"] }, values(" Éß -7", "--7")],
-    [{ fn: "coalesce", of: ["isPaid", lit(false)] }, values(true, false)],
-    [{ fn: "coalesce", of: ["day", lit("2000-01-01")] }, values("2026-01-01", "2000-01-01")],
-    [{ fn: "nullif", of: ["size", lit(0)] }, values(2, null)],
-    [{ fn: "if", when: isMany, ...branches(lit(1), lit(0)) }, values(1, 0)],
-    [
-      { fn: "if", when: isMany, ...branches("at", lit(null)) },
-      values("2026-12-31T23:59:58.5Z", null),
-    ],
-    [{ fn: "json", of: ["doc"], path: ["a", 1, "b"] }, values("x", null)],
-    [{ fn: "json", of: ["doc"], path: ["a"] }, values([1, { b: "x" }], null)],
-    [{ fn: "json", of: ["doc"], path: [1] }, values(null, 20)],
-    [{ fn: "json", of: ["doc"], path: ["c"] }, values(null, null)],
-  ] as const) {
-    const query = { database, from: "orders", columns: ["x"], order_by: { column: "id" } };
-    const compute = [{ as: "x", ...definition }];
-    const { body } = await ask({ Select: { ...query, compute } });
-    const found = body.data?.map((row) => Object(row).x);
-    t.strictSame(found, expected, json({ ...definition, body: body.message }));
-  }
-});
 
 overEach("functions take what is at the ends of their types", async (t, { ask }) => {
   const numbers = { i: "bigint", large: "numeric(60,0)", fine: "numeric(38,30)" };
@@ -580,35 +518,6 @@ t.test("an infinite date of PostgreSQL has no parts and no distance", async (t) 
     const query = { database, from: "days", columns: ["x"], compute, order_by };
     const { body, text } = await ask({ Select: query });
     t.strictSame(body.data?.[0], { x: expected }, `${json(definition)}: ${text}`);
-  }
-});
-
-overEach("a JSON value is computed with like a JSON column", async (t, { ask }) => {
-  await ask(createTable("orders", orders));
-  await ask(insert("orders", [first, second]));
-  const y = { as: "y", fn: "json", of: ["doc"], path: ["a"] };
-  const isFirst = { column: "id", cmp: "=", value: 1 };
-  const query = { database, from: "orders", order_by: { column: "id" } };
-  for (const [definition, expected] of [
-    [{ fn: "json", of: ["y"], path: [1, "b"] }, values("x", null)],
-    [{ fn: "coalesce", of: ["y", lit("none")] }, values(first.doc.a, "none")],
-    [{ fn: "coalesce", of: ["y", "doc"] }, values(first.doc.a, second.doc)],
-    [{ fn: "coalesce", of: ["doc", "y"] }, values(first.doc, second.doc)],
-    [{ fn: "nullif", of: ["doc", "y"] }, values(first.doc, second.doc)],
-    [{ fn: "nullif", of: ["y", "y"] }, values(null, null)],
-    [{ fn: "if", when: isFirst, ...branches("y", "doc") }, values(first.doc.a, second.doc)],
-    [{ fn: "if", when: isFirst, ...branches(lit(null), "y") }, values(null, null)],
-  ] as const) {
-    const x = { as: "x", ...definition };
-    const inner = { from: "orders", columns: ["id", "y", "doc"], compute: [y] };
-    for (const select of [
-      { ...query, columns: ["x"], compute: [y, x] },
-      { ...query, from: { select: inner, as: "t" }, columns: ["x"], compute: [x] },
-    ]) {
-      const { body } = await ask({ Select: select });
-      const found = body.data?.map((row) => Object(row).x);
-      t.strictSame(found, expected, json({ ...definition, body: body.message }));
-    }
   }
 });
 
@@ -749,104 +658,13 @@ overSqlite("a computed name that is not allowed is refused with what is", async 
   }
 });
 
-overSqlite("computed names and Selects in conditions contain each other", async (t, { ask }) => {
-  await ask(createTable("orders", orders));
-  await ask(insert("orders", [first, second]));
-  await ask(createTable("notes", { id: "int", order_id: "int" }));
-  await ask(insert("notes", [{ id: 1, order_id: 2 }]));
-  const exists = { table: "notes", on: "notes.order_id = orders.id" };
-  const noted = { as: "noted", fn: "if", when: { exists }, ...branches(lit(1), lit(0)) };
-  const query = { database, from: "orders", order_by: { column: "id" } };
-  const found = await ask({ Select: { ...query, columns: ["id", "noted"], compute: [noted] } });
-  t.strictSame(found.body.data, [
-    { id: 1, noted: 0 },
-    { id: 2, noted: 1 },
-  ]);
-  const twice = { as: "twice", fn: "mul", of: ["order_id", lit(1)] };
-  const inner = { from: "notes", compute: [twice] };
-  for (const select of [
-    { ...inner, columns: ["twice"] },
-    { ...inner, columns: ["twice"], distinct: true },
-    { ...inner, group_by: ["twice"], aggregate: [{ fn: "count", as: "rows" }] },
-    { ...inner, columns: ["order_id"], where: { column: "twice", cmp: ">", value: 1 } },
-  ]) {
-    const where = { column: "id", cmp: "IN", select };
-    const { body, text } = await ask({ Select: { ...query, columns: ["id"], where } });
-    t.strictSame(body.data, [{ id: 2 }], text);
-    const both = { and: [where, { column: "noted", cmp: "=", value: 1 }] };
-    const fields = { ...query, columns: ["id"], compute: [noted], where: both };
-    t.strictSame((await ask({ Select: fields })).body.data, [{ id: 2 }]);
-  }
-});
-
-overSqlite("names are computed of tables with other names", async (t, { ask }) => {
-  const staff = { id: "int", name: "text", boss: "int", pay: "bigint", since: "date" };
-  await ask(createTable("staff", staff));
-  await ask(
-    insert("staff", [
-      { id: 1, name: "Ann", boss: null, pay: 100, since: "2024-01-01" },
-      { id: 2, name: "Bob", boss: 1, pay: 40, since: "2024-01-11" },
-      { id: 3, name: "Cid", boss: 1, pay: 70, since: "2024-03-01" },
-    ]),
-  );
+overSqlite("a name computed of tables with other names uses those names", async (t, { ask }) => {
+  await ask(createTable("staff", { id: "int", boss: "int", pay: "bigint" }));
   const query = {
     database,
     from: { table: "staff", as: "s" },
     join: { table: "staff", as: "m", on: "s.boss = m.id", join_type: "LEFT" },
-    compute: [
-      { as: "gap", fn: "sub", of: ["m.pay", "s.pay"] },
-      { as: "days", fn: "diff", unit: "day", of: ["s.since", "m.since"] },
-      { as: "over", fn: "coalesce", of: ["m.name", lit("none")] },
-      {
-        as: "far",
-        fn: "if",
-        when: { column: "m.pay", cmp: ">", other: "gap" },
-        ...branches("s.id", lit(0)),
-      },
-    ],
   };
-  const answered = async (fields: object, expected: readonly object[]) => {
-    const { body, text } = await ask({ Select: { ...query, ...fields } });
-    t.strictSame(body.data, expected, text);
-  };
-  const ordered = { order_by: [{ column: "m.id" }, { column: "s.id" }] };
-  const all = { ...ordered, columns: ["s.id", "gap", "days", "over", "far"] };
-  const rows = [
-    { id: 1, gap: null, days: null, over: "none", far: 0 },
-    { id: 2, gap: 60, days: 10, over: "Ann", far: 2 },
-    { id: 3, gap: 30, days: 60, over: "Ann", far: 3 },
-  ];
-  await answered(all, rows);
-  await answered({ ...all, after: [1, 2] }, rows.slice(2));
-  const where = {
-    and: [
-      { column: "gap", cmp: ">", value: 30 },
-      { column: "m.id", cmp: "=", value: 1 },
-    ],
-  };
-  await answered({ ...all, where }, rows.slice(1, 2));
-  const sum = { fn: "sum", column: "gap", as: "sum" };
-  const groups = { group_by: ["over"], aggregate: [sum], order_by: { column: "over" } };
-  const having = { column: "sum", cmp: ">", value: 0 };
-  await answered(groups, [
-    { over: "Ann", sum: 90 },
-    { over: "none", sum: null },
-  ]);
-  await answered({ ...groups, having }, [{ over: "Ann", sum: 90 }]);
-  await answered({ columns: ["over"], distinct: true, order_by: { column: "over" } }, [
-    { over: "Ann" },
-    { over: "none" },
-  ]);
-  const { database: _, ...inner } = query;
-  const among = {
-    column: "s.id",
-    cmp: "NOT IN",
-    select: { ...inner, columns: ["far"], ...ordered },
-  };
-  await answered({ columns: ["s.id"], where: among }, [{ id: 1 }]);
-  const half = { ...ordered, limit: 2 };
-  const cut = { column: "s.id", cmp: "IN", select: { ...inner, columns: ["far"], ...half } };
-  await answered({ columns: ["s.id"], where: cut }, [{ id: 2 }]);
   for (const [compute, code, message] of [
     [{ as: "x", fn: "abs", of: ["pay"] }, "ambiguous_column", /s.pay or m.pay/],
     [{ as: "x", fn: "abs", of: ["m.pays"] }, "unknown_column", /"m.pays" in s and m.*m.pay/],
@@ -856,19 +674,4 @@ overSqlite("names are computed of tables with other names", async (t, { ask }) =
     const answer = await ask({ Select: { ...query, columns: [compute.as], compute: [compute] } });
     t.match(answer, refusal(400, code, message), json(compute));
   }
-});
-
-overEach("changes take conditions by computed names of their own table", async (t, { ask }) => {
-  await ask(createTable("orders", orders));
-  await ask(insert("orders", [first, second]));
-  const select = {
-    from: { table: "orders", as: "o" },
-    columns: ["next"],
-    compute: [{ as: "next", fn: "add", of: ["o.id", lit(1)] }],
-  };
-  const target = { database, table: "orders", where: { column: "id", cmp: "IN", select } };
-  const update = { Update: { ...target, set: { size: 9 }, returning: ["id", "size"] } };
-  t.match((await ask(update)).text, '"affected":1,"data":[{"id":2,"size":9}]');
-  t.match((await ask({ Preview: { Delete: target } })).text, '"affected":1');
-  t.match((await ask({ Delete: target })).text, '"affected":1');
 });

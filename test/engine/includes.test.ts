@@ -5,7 +5,7 @@ import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { mock } from "node:test";
 import t from "tap";
-import { nightly } from "../kit/nightly.ts";
+import { nightly, sampled } from "../kit/nightly.ts";
 import {
   createTable,
   endOf,
@@ -54,7 +54,6 @@ async function fill(ask: Ask): Promise<void> {
 
 const byId = { order_by: { column: "id" } };
 const ofStaff = { as: "rentals", table: "rentals", on: "rentals.staff_id = staff.id" };
-const ofRental = { as: "payments", table: "payments", on: "payments.rental_id = rentals.id" };
 const film = { as: "film", table: "films", on: "films.name = rentals.film", one: true };
 
 /** The rows' text. */
@@ -64,88 +63,6 @@ async function rowsOf(ask: Ask, query: object): Promise<string> {
 }
 
 const staff = { from: "staff", columns: ["name"], ...byId };
-
-overSqlite("rows include rows of other tables, at three levels", async (t, { ask }) => {
-  await fill(ask);
-  const lines = { ...ofStaff, columns: ["id"], ...byId };
-  const read = (...include: object[]) => rowsOf(ask, { ...staff, include });
-  t.equal(
-    await read(lines),
-    '{"name":"Ann","rentals":[{"id":10},{"id":11}]},{"name":"Bob","rentals":[{"id":12}]},{"name":"Cid","rentals":[]}',
-  );
-  t.equal(
-    await read({ ...lines, limit: 1 }),
-    '{"name":"Ann","rentals":[{"id":10}],"rentals_more":true},{"name":"Bob","rentals":[{"id":12}]},{"name":"Cid","rentals":[]}',
-  );
-  t.equal(
-    await read({ ...lines, limit: 0 }),
-    '{"name":"Ann","rentals":[],"rentals_more":true},{"name":"Bob","rentals":[],"rentals_more":true},{"name":"Cid","rentals":[]}',
-  );
-  const last = { ...lines, as: "last", order_by: { column: "id", direction: "DESC" }, one: true };
-  t.equal(
-    await read(last, { ...lines, limit: 2 }),
-    '{"name":"Ann","last":{"id":11},"rentals":[{"id":10},{"id":11}]},{"name":"Bob","last":{"id":12},"rentals":[{"id":12}]},{"name":"Cid","last":null,"rentals":[]}',
-  );
-  const payments = { ...ofRental, columns: ["paid"], ...byId, limit: 1 };
-  const films = { ...film, columns: ["year"] };
-  t.equal(
-    await read({ ...lines, include: [payments, films] }),
-    '{"name":"Ann","rentals":[{"id":10,"payments":[{"paid":0}],"payments_more":true,"film":{"year":1990}},{"id":11,"payments":[{"paid":10}],"film":{"year":2000}}]},{"name":"Bob","rentals":[{"id":12,"payments":[{"paid":15}],"film":{"year":1990}}]},{"name":"Cid","rentals":[]}',
-  );
-});
-
-overSqlite(
-  "an included table is of joins, of itself, and of computed and nested rows",
-  async (t, { ask }) => {
-    await fill(ask);
-    const join = { table: "films", on: "films.name = rentals.film", join_type: "LEFT" };
-    const joined = { from: "rentals", columns: ["rentals.id", "year"], join, ...byId };
-    const boss = { as: "by", table: "staff", on: "rentals.staff_id = staff.id", one: true };
-    const same = { as: "same", table: "rentals", on: "rentals.film = films.name", columns: ["id"] };
-    const asked = { ...joined, from: { table: "rentals", as: "r" }, columns: ["r.id"] };
-    t.equal(
-      await rowsOf(ask, { ...joined, include: [{ ...boss, columns: ["name"] }] }),
-      '{"id":10,"year":1990,"by":{"name":"Ann"}},{"id":11,"year":2000,"by":{"name":"Ann"}},{"id":12,"year":1990,"by":{"name":"Bob"}},{"id":13,"year":null,"by":null}',
-    );
-    const on = "films.name = r.film";
-    const include = [{ ...same, ...byId }];
-    t.equal(
-      await rowsOf(ask, { ...asked, join: { ...join, on }, order_by: { column: "r.id" }, include }),
-      '{"id":10,"same":[{"id":10},{"id":12}]},{"id":11,"same":[{"id":11}]},{"id":12,"same":[{"id":10},{"id":12}]},{"id":13,"same":[]}',
-    );
-    const team = { as: "team", table: "staff", on: "staff.boss = s.id", columns: ["*"], ...byId };
-    const bosses = { ...staff, from: { table: "staff", as: "s" }, include: [team] };
-    t.equal(
-      await rowsOf(ask, bosses),
-      '{"name":"Ann","team":[{"id":2,"name":"Bob","boss":1},{"id":3,"name":"Cid","boss":1}]},{"name":"Bob","team":[]},{"name":"Cid","team":[]}',
-    );
-    const twice = [{ as: "double", fn: "mul", of: ["price", { value: 2 }] }];
-    const computed = {
-      ...ofStaff,
-      columns: ["id", "double"],
-      compute: twice,
-      where: {
-        and: [
-          { column: "double", cmp: ">", value: 2 },
-          { column: "id", cmp: ">", value: 9 },
-        ],
-      },
-      order_by: { column: "double", direction: "DESC" },
-    };
-    t.match(
-      await rowsOf(ask, { ...staff, limit: 1, include: [computed] }),
-      '{"name":"Ann","rentals":[{"id":11,"double":4}]}',
-    );
-    const paid = { table: "payments", on: "payments.rental_id = rentals.id" };
-    const select = { from: "films", columns: ["name"], where: equal("year", 1990) };
-    const named = { column: "film", cmp: "IN", select };
-    const where = { and: [{ exists: { ...paid, where: equal("paid", 15) } }, named] };
-    t.equal(
-      await rowsOf(ask, { ...staff, include: [{ ...ofStaff, columns: ["id"], where }] }),
-      '{"name":"Ann","rentals":[]},{"name":"Bob","rentals":[{"id":12}]},{"name":"Cid","rentals":[]}',
-    );
-  },
-);
 
 overSqlite("names of members and forms of answers are checked", async (t, { ask, engine }) => {
   await fill(ask);
@@ -238,74 +155,15 @@ overEach("a list in an include is refused by its length only", async (t, { ask }
     const include = [{ ...b, include: [inner] }];
     return ask({ Select: { database: "main", from: "a", columns: ["n"], ...byN, limit, include } });
   };
-  for (const length of [31_741, 31_742, 64_510, 64_511, 65_536]) {
+  const lengths = t.name.endsWith("(SQLite)") ? [31_741, 31_742] : [64_510, 64_511, 65_536];
+  for (const length of lengths) {
     const all = await select(1500, length);
     const one = await select(1, length);
     t.equal(all.status, one.status, `${length}: ${one.text} ${all.text.slice(0, 200)}`);
     if (all.status === 200) t.match(all.body.data?.[1000], { n: 1000, b: { a: { id: 1000 } } });
     else t.match(all, refusal(400, "query_too_complex", /more than (31741|64510|65535) values/));
-    if (length === 31_741) t.equal(all.status, 200);
+    if (length === lengths[0]) t.equal(all.status, 200);
   }
-});
-
-overEach("keys of each type find their rows", async (t, { ask }) => {
-  const types = {
-    whole: "bigint",
-    id: "uuid",
-    words: "text",
-    exact: "decimal(20,4)",
-    day: "date",
-    moment: "timestamp",
-    is: "boolean",
-    ratio: "double",
-    data: "bytes",
-  };
-  const rows = [
-    {
-      whole: 9007199254740993n,
-      id: "0f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f",
-      words: "é' \\\"",
-      exact: 12.5,
-      day: "2026-01-31",
-      moment: "2026-01-31T10:00:00.5Z",
-      is: true,
-      ratio: 0.1,
-      data: "AAH/",
-    },
-    {
-      whole: -1n,
-      id: "1f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f",
-      words: "",
-      exact: -0.25,
-      day: "1999-12-31",
-      moment: "1999-12-31T23:59:59Z",
-      is: false,
-      ratio: -1e100,
-      data: "AA==",
-    },
-  ];
-  const text = (values: readonly object[]) =>
-    JSON.stringify(values, (_, value) => (typeof value === "bigint" ? `n${value}` : value)).replace(
-      /"n(-?\d+)"/g,
-      "$1",
-    );
-  const values = rows.map((row, n) => ({ n, ...row }));
-  for (const table of ["a", "b"]) {
-    await ask(createTable(table, { n: "int", ...types }));
-    await ask(`{"Insert":{"database":"main","table":"${table}","values":${text(values)}}}`);
-  }
-  const include = Object.keys(types).map((name) => {
-    return { as: `by_${name}`, table: "b", on: `b.${name} = a.${name}`, columns: ["n"], ...byN };
-  });
-  const query = (some: object[]) => ({ from: "a", columns: ["n"], ...byN, include: some });
-  for (const some of [include.slice(0, 5), include.slice(5)]) {
-    const found = (n: number) =>
-      `{"n":${n},${some.map(({ as }) => `"${as}":[{"n":${n}}]`).join(",")}}`;
-    t.equal(await rowsOf(ask, query(some)), `${found(0)},${found(1)}`);
-  }
-  const whole = JSON.stringify({ ...include[0], where: equal("whole", 0) });
-  const body = `{"Select":{"database":"main","from":"a","columns":["n"],"limit":1,"order_by":{"column":"n"},"include":[${whole.replace('"value":0', '"value":9007199254740993')}]}}`;
-  t.match((await ask(body)).text, '{"n":0,"by_whole":[{"n":0}]}', "values beyond doubles");
 });
 
 const byN = { order_by: { column: "n" } };
@@ -321,11 +179,14 @@ overEach("keys are equal as in a join", async (t, { ask }) => {
     day: "date",
     moment: "timestamp",
     is: "boolean",
+    code: "uuid",
+    data: "bytes",
   };
+  const code = "0f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f";
   const rows = [
-    { small: 1, exact: 1, ratio: 1, words: "1", short: "1 ", day: "2026-01-01", is: true },
+    { small: 1, exact: 1, ratio: 1, words: "1", short: "1 ", day: "2026-01-01", is: true, code },
     { small: 2, exact: 2.5, ratio: 2.5, words: "b", short: "B", day: "2025-01-01", is: false },
-    { small: 0, exact: 0.1, ratio: 0.1, words: "01", short: "b", is: null },
+    { small: 0, exact: 0.1, ratio: 0.1, words: code, short: "b", is: null, data: "AAH/" },
   ].map((row, n) => ({ n, ...row, moment: "2026-01-01T00:00:00Z" }));
   for (const table of ["a", "b"]) {
     await ask(createTable(table, types));
@@ -333,24 +194,21 @@ overEach("keys are equal as in a join", async (t, { ask }) => {
   }
   const names = Object.keys(types);
   const pairs = names.flatMap((one) => names.map((other) => [one, other]));
-  for (const [one, other] of pairs) {
-    for (const on of [`a.${one} = b.${other}`, `b.${other} = a.${one}`]) {
-      const join = { table: "b", on, join_type: "INNER" };
-      const order_by = [{ column: "a.n" }, { column: "b.n" }];
-      const columns = ["a.n", "b.n"];
-      const joined = await ask({
-        Select: { database: "main", from: "a", columns, join, order_by },
-      });
-      const include = [{ as: "b", table: "b", on, columns: ["n"], ...byN }];
-      const query = { database: "main", from: "a", columns: ["n"], ...byN, include };
-      const included = await ask({ Select: query });
-      t.equal(included.status, joined.status, `${on}: ${joined.text} ${included.text}`);
-      const found = included.body.data?.flatMap((row) => {
-        const { n, b } = Object(row);
-        return b.map((inner: { n: number }) => ({ "a.n": n, "b.n": inner.n }));
-      });
-      t.same(found, joined.body.data, on);
-    }
+  for (const [at, [one, other]] of sampled([...pairs.entries()], 2)) {
+    const on = at % 4 === 0 ? `a.${one} = b.${other}` : `b.${other} = a.${one}`;
+    const join = { table: "b", on, join_type: "INNER" };
+    const order_by = [{ column: "a.n" }, { column: "b.n" }];
+    const columns = ["a.n", "b.n"];
+    const joined = await ask({ Select: { database: "main", from: "a", columns, join, order_by } });
+    const include = [{ as: "b", table: "b", on, columns: ["n"], ...byN }];
+    const query = { database: "main", from: "a", columns: ["n"], ...byN, include };
+    const included = await ask({ Select: query });
+    t.equal(included.status, joined.status, `${on}: ${joined.text} ${included.text}`);
+    const found = included.body.data?.flatMap((row) => {
+      const { n, b } = Object(row);
+      return b.map((inner: { n: number }) => ({ "a.n": n, "b.n": inner.n }));
+    });
+    t.same(found, joined.body.data, on);
   }
 });
 
@@ -447,85 +305,6 @@ overEach("included rows and outer rows are of one moment", async (t, { ask }) =>
   }
   isDone = true;
   await writing;
-});
-
-overSqlite("a Select reads the rows of Selects", async (t, { ask }) => {
-  await fill(ask);
-  const count = { fn: "count", as: "n" };
-  const each = {
-    from: "rentals",
-    group_by: ["staff_id"],
-    aggregate: [count, { fn: "sum", column: "price", as: "total" }],
-  };
-  const from = { select: each, as: "each" };
-  t.equal(
-    await rowsOf(ask, {
-      from,
-      group_by: ["n"],
-      aggregate: [{ fn: "count", as: "many" }],
-      where: { column: "each.staff_id", cmp: "!=", value: null },
-      order_by: { column: "n" },
-    }),
-    '{"n":1,"many":1},{"n":2,"many":1}',
-  );
-  t.equal(
-    await rowsOf(ask, {
-      from,
-      aggregate: ["sum", "max", "avg"].map((fn) => ({ fn, column: "total", as: fn })),
-    }),
-    '{"sum":6,"max":3,"avg":3}',
-  );
-  const join = { table: "staff", on: "staff.id = each.staff_id", join_type: "LEFT" };
-  const columns = ["each.n", "total", "staff.name"];
-  const joined = { from, columns, join, order_by: { column: "each.staff_id" } };
-  t.equal(
-    await rowsOf(ask, joined),
-    '{"n":1,"total":null,"name":null},{"n":2,"total":3,"name":"Ann"},{"n":1,"total":3,"name":"Bob"}',
-  );
-  const top = { from: "rentals", columns: ["*"], order_by: { column: "price", direction: "DESC" } };
-  const compute = [{ as: "twice", fn: "mul", of: ["price", { value: 2 }] }];
-  const inner = { ...top, columns: ["id", "twice", "film", "staff_id"], compute, limit: 3 };
-  const middle = {
-    from: { select: inner, as: "top" },
-    columns: ["id", "film", "more", "staff_id"],
-    compute: [{ as: "more", fn: "add", of: ["twice", { value: 1 }] }],
-    where: { column: "more", cmp: ">", value: 4 },
-  };
-  const outer = { from: { select: middle, as: "m" }, ...byId };
-  t.equal(
-    await rowsOf(ask, { ...outer, columns: ["*"] }),
-    '{"id":11,"film":"B","more":5,"staff_id":1},{"id":12,"film":"A","more":7,"staff_id":2}',
-  );
-  const film = { as: "film_row", table: "films", on: "films.name = m.film", columns: ["year"] };
-  t.equal(
-    await rowsOf(ask, { ...outer, columns: ["id"], include: [{ ...film, one: true }] }),
-    '{"id":11,"film_row":{"year":2000}},{"id":12,"film_row":{"year":1990}}',
-  );
-  const paid = { table: "payments", on: "payments.rental_id = m.id", where: equal("paid", 15) };
-  const where = { exists: paid };
-  t.equal(await rowsOf(ask, { ...outer, columns: ["m.id"], where }), '{"id":12}');
-  const page = { ...top, columns: ["id"], limit: 2, offset: 1 };
-  t.equal(
-    await rowsOf(ask, { from: { select: page, as: "p" }, columns: ["id"], ...byId }),
-    '{"id":10},{"id":11}',
-  );
-  const films = { from: "rentals", columns: ["film"], distinct: true };
-  const counted = { from: { select: films, as: "f" }, aggregate: [{ ...count, column: "film" }] };
-  t.equal(await rowsOf(ask, counted), '{"n":3}');
-  const nested = { from: { select: each, as: "e" }, columns: ["staff_id"], where: equal("n", 2) };
-  const among = { column: "id", cmp: "IN", select: nested };
-  t.equal(await rowsOf(ask, { ...staff, where: among }), '{"name":"Ann"}');
-});
-
-overEach("changes take conditions on Selects of Selects", async (t, { ask }) => {
-  await fill(ask);
-  const bosses = { select: { from: "staff", columns: ["boss", "name"] }, as: "b" };
-  const select = { from: bosses, columns: ["boss"] };
-  const where = { column: "id", cmp: "IN", select };
-  const target = { database: "main", table: "staff", where };
-  t.match((await ask({ Update: { ...target, set: { name: "Zoe" } } })).text, '"affected":1');
-  t.match((await ask({ Preview: { Delete: target } })).text, '"before":[{"id":1,"name":"Zoe"');
-  t.match((await ask({ Delete: target })).text, '"affected":1');
 });
 
 overSqlite("a Select of Selects names what it gives", async (t, { ask }) => {

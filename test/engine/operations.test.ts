@@ -3,7 +3,6 @@ import {
   createDatabase,
   createTable,
   dropDatabase,
-  dropTable,
   freshEngine,
   insert,
   refusal,
@@ -73,31 +72,11 @@ overSqlite("a column of several joined tables is refused with those tables", asy
   }
 });
 
-overEach("rows of one Insert may name different columns", async (t, { ask }) => {
-  await ask(createTable("notes", { id: "serial", title: "text", done: "bool" }));
-  const rows = [{ title: "first" }, { done: true, id: 7 }, { title: "last", done: null }];
-  t.match(await ask(insert("notes", rows)), { body: { message: "Inserted 3 rows" } });
-  t.same((await ask(selectAll("notes"))).body.data, [
-    { id: 1, title: "first", done: null },
-    { id: 7, title: null, done: true },
-    { id: 8, title: "last", done: null },
-  ]);
-});
-
 overEach("several primary key columns make one key", async (t, { ask }) => {
   await ask(createTable("pairs", { a: "int", b: { type: "int", primary_key: true } }));
   const rows = [1, 2].map((b) => ({ a: 1, b }));
   t.equal((await ask(insert("pairs", rows))).status, 200);
   t.match(await ask(insert("pairs", rows)), refusal(409, "constraint_violation"));
-});
-
-overEachTransactional("a Batch answers each element in its place", async (t, { ask }) => {
-  const create = createTable("users", { id: "int" });
-  const Batch = [create, insert("users", [{ id: 1 }]), selectAll("users"), dropTable("users")];
-  t.same((await ask({ Batch })).body, {
-    status: "success",
-    data: ["Table users created", "Inserted 1 row", [{ id: 1 }], "Table users dropped"],
-  });
 });
 
 overEachTransactional("a Batch that fails leaves nothing", async (t, { ask }) => {

@@ -240,11 +240,10 @@ const kinds = rowCounts.flatMap((rowCount) =>
 for (const { rowCount, database, open } of kinds) {
   const name = `${rowCount} rows, ${database}`;
   const options = database === "MySQL" ? nightly : {};
-  t.test(`nested queries cost about as much as SQL by hand (${name})`, options, async (t) => {
+  t.test(`nested queries use the indexes that SQL would (${name})`, options, async (t) => {
     const { address, plans, url } = await open(t, rowCount);
     const byHand = await startByHand(t, url);
-    for (const [name, one] of Object.entries(cases)) {
-      const { select, indexed, index } = one;
+    for (const [name, { select, indexed, index, byHand: statements }] of Object.entries(cases)) {
       const found = await plans(JSON.parse(JSON.stringify(select)));
       const words = `${name}: ${found.map((plan) => plan.words).join("; ")}`;
       const scanned = found
@@ -253,8 +252,14 @@ for (const { rowCount, database, open } of kinds) {
       t.ok(words.match(index) !== null, words);
       t.same(scanned, [], `${name} reads no table whole`);
       const { body } = await query(address, { Select: select });
-      const [expected] = await byHand(one.byHand);
+      const [expected] = await byHand(statements);
       t.equal(body.data?.length, expected?.length, `${name}: as many rows`);
+    }
+    await t.test("nested queries cost about as much as SQL by hand", nightly, async (t) => {
+      for (const [name, one] of Object.entries(cases)) await compareCosts(t, name, one);
+    });
+    async function compareCosts(t: Test, name: string, one: Case): Promise<void> {
+      const { select } = one;
       const most = database === "PostgreSQL" ? one.most : Math.max(one.most, MOST_ELSEWHERE);
       let [own, other] = [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY];
       for (let pair = 0; pair < MOST_PAIRS && !(own / other <= most); pair += 1) {

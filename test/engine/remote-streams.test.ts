@@ -9,6 +9,9 @@ import { startService } from "./postgres/service.ts";
 
 const [ndjson, csv] = ["application/x-ndjson", "text/csv"];
 const megabyte = 1024 * 1024;
+/** Of 1,000 bytes, far more than the buffers of the connections hold. */
+const POSTGRES_ROWS = 40_000;
+const MYSQL_ROWS = 25_000;
 const items = selectAll("items");
 
 let filled: Promise<string> | undefined;
@@ -20,8 +23,8 @@ async function fillPostgres(): Promise<string> {
   await server.sql(
     `create schema main;
     create table main.items (id bigint primary key, text text not null);
-    insert into main.items select id, repeat('x', 1000) from generate_series(1, 100000) as id;
-    create view main.failing as select id, text, 1 / (90000 - id) as ratio from main.items`,
+    insert into main.items select id, repeat('x', 1000) from generate_series(1, ${POSTGRES_ROWS}) as id;
+    create view main.failing as select id, text, 1 / (${POSTGRES_ROWS - 1000} - id) as ratio from main.items`,
     database,
   );
   return database;
@@ -51,7 +54,7 @@ async function onPostgres(t: Test, keys: Readonly<Record<string, number>> = {}) 
     return ended.length > 0;
   };
   const pid = service.child.pid ?? 0;
-  return { address, pid, rowCount: 100_000, database, sql, active, waiting, hasWaited, cut };
+  return { address, pid, rowCount: POSTGRES_ROWS, database, sql, active, waiting, hasWaited, cut };
 }
 
 async function onMysql(t: Test, keys: Readonly<Record<string, number>> = {}) {
@@ -61,7 +64,7 @@ async function onMysql(t: Test, keys: Readonly<Record<string, number>> = {}) {
     "create table main.items (id bigint primary key, text text not null)",
     `insert into main.items
       with recursive numbers as (select 1 as id union all select id + 1 from numbers where id < 1000)
-      select 1000 * (a.id - 1) + b.id, repeat('x', 1000) from numbers as a, numbers as b where a.id <= 50`,
+      select 1000 * (a.id - 1) + b.id, repeat('x', 1000) from numbers as a, numbers as b where a.id <= ${MYSQL_ROWS / 1000}`,
   );
   const { service, address } = await startService(t, server.url, {}, keys);
   await query(address, selectAll("items", { limit: 1 }));
@@ -77,7 +80,7 @@ async function onMysql(t: Test, keys: Readonly<Record<string, number>> = {}) {
     return row !== undefined;
   };
   const pid = service.child.pid ?? 0;
-  return { address, pid, rowCount: 50_000, active, waiting: active, hasWaited, cut };
+  return { address, pid, rowCount: MYSQL_ROWS, active, waiting: active, hasWaited, cut };
 }
 
 for (const [name, scene] of Object.entries({ PostgreSQL: onPostgres, MySQL: onMysql })) {
@@ -116,7 +119,7 @@ t.test(
     t.equal(failing.statusCode, 200);
     const end = await endOf(failing);
     t.ok(end.isCut && end.lines < rowCount);
-    const early = { where: { column: "id", cmp: "=", value: 90_000 } };
+    const early = { where: { column: "id", cmp: "=", value: rowCount - 1000 } };
     t.match(await rowsAs(address, selectAll("failing", early), ndjson), {
       status: 400,
       type: "application/json",
@@ -139,7 +142,7 @@ t.test("streams take half of the slots and leave room for others", async (t) => 
   await eventually("the database is at rest", async () => (await active()) === 0);
 });
 
-t.test("unread JSON of 100,000 rows holds little memory and no connection", async (t) => {
+t.test("unread JSON of many rows holds little memory and no connection", async (t) => {
   const { address, pid, rowCount, database, sql } = await onPostgres(t);
   const before = residentBytes(pid);
   let most = before;
@@ -148,7 +151,7 @@ t.test("unread JSON of 100,000 rows holds little memory and no connection", asyn
   }, 5);
   t.teardown(() => clearInterval(timer));
   const responses = await Promise.all(
-    Array.from({ length: 4 }, () => openRows(address, items, "application/json")),
+    Array.from({ length: 6 }, () => openRows(address, items, "application/json")),
   );
   // No client has read a byte, and the database is idle.
   const busy = `select 1 from pg_stat_activity where datname = '${database}' and state <> 'idle' and pid <> pg_backend_pid()`;
@@ -164,7 +167,7 @@ t.test("unread JSON of 100,000 rows holds little memory and no connection", asyn
     t.ok(ids > rowCount * 0.99, "a key may lie across two chunks");
   }
   clearInterval(timer);
-  t.ok(most - before < 200 * megabyte, `it took ${Math.round((most - before) / megabyte)} MB`);
+  t.ok(most - before < 150 * megabyte, `it took ${Math.round((most - before) / megabyte)} MB`);
 });
 
 t.test("a value may be longer than a chunk", async (t) => {
