@@ -7,12 +7,7 @@ import { callerFor, effectiveGrants } from "../../src/core/access/groups.ts";
 import { groupHolder } from "../../src/core/access/holder.ts";
 import { lintAccess } from "../../src/core/access/lint.ts";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
-import {
-  decide,
-  decideQuery,
-  explainAccess,
-  isAdministrator,
-} from "../../src/core/access/policy.ts";
+import { decide, explainAccess, isAdministrator } from "../../src/core/access/policy.ts";
 import {
   isExternalUsername,
   isGroupName,
@@ -20,11 +15,7 @@ import {
   splitNames,
 } from "../../src/core/access/roles.ts";
 import { runAtOnce } from "../../src/core/base/cooperative-scheduling.ts";
-import { createGrammar } from "../../src/core/query/grammar.ts";
-import { parseQuery } from "../../src/core/query/parse.ts";
 import { user } from "./kit.ts";
-
-const grammar = createGrammar({ extraFields: [], operations: {} });
 
 const groups = `
 [[groups]]
@@ -142,26 +133,6 @@ t.test("members of a group with Owner on * are administrators", async (t) => {
   const snapshot = snapshotWith(on(group("support"), "*", "Owner"));
   t.ok(isAdministrator(snapshot, rita));
   t.notOk(isAdministrator(snapshot, bob));
-});
-
-t.test("row filters take a record's attribute before the token's", async (t) => {
-  const filter = 'row_filter = [{ column = "tenant", cmp = "=", value = "@tenant" }]';
-  const entry = on(group("staff:engineering"), "main", "ReadOnly", filter);
-  const record = user("staff:bob", 'attributes = { tenant = "acme" }');
-  const text = `${record}[[acl]]\n${entry}`;
-  const attributes = new Map([["tenant", "other"]]);
-  for (const [file, tenant] of [
-    [text, "acme"],
-    [text.slice(record.length), "other"],
-  ] as const) {
-    const snapshot = parseAccessFile(file, "access.toml");
-    const caller = { ...bob, attributes };
-    const select = { database: "main", from: "a", columns: ["*"] };
-    const query = parseQuery(Buffer.from(JSON.stringify({ Select: select })), grammar);
-    const context = { via: "query", now: 0, isEngine: true } as const;
-    const { decisions } = decideQuery(snapshot, caller, query, context);
-    t.match(decisions[0]?.filters, [{ conditions: [{ value: tenant }] }]);
-  }
 });
 
 t.test("a diff tells what users who join and leave a group gain and lose", async (t) => {

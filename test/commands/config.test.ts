@@ -260,16 +260,15 @@ t.test("every command reads the file in --config, and fails if it is missing", a
   });
   // In order, since some undo the changes of others.
   for (const command of readers) {
-    const flags = [...command.split(" "), "--config", configuration];
-    const result = await runCommand(elsewhere.home, flags);
+    const result = await elsewhere.run(command, ["--config", configuration]);
     t.strictSame([result.code, result.stderr], [0, ""], command);
   }
   for (const command of [...readers, "serve"]) {
     const { code, stderr } = await gatehouse.run(`${command} --config missing.toml`);
     t.match({ code, stderr }, { code: 1, stderr: /^gatehouse: .*missing\.toml/ }, command);
   }
-  const password = ["user", "password", "alice", "--password-stdin", "--config", configuration];
-  t.equal((await runCommand(elsewhere.home, password, { input: "a long password" })).code, 0);
+  const password = `user password alice --password-stdin --config ${configuration}`;
+  t.equal((await elsewhere.run(password, "a long password")).code, 0);
 });
 
 t.test("config check --json prints all findings, even for broken files", async (t) => {

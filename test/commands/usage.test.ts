@@ -114,9 +114,7 @@ t.test("in a clone, the command runs by its path and by npx without a build", (t
     npm_config_update_notifier: "false",
   });
   const calls: [command: string, directory: string][] = [
-    ["./gatehouse --version", clone],
     ["../gatehouse --version", path.join(clone, "src")],
-    [`${path.join(clone, "gatehouse")} --version`, home],
     ["npx gatehouse --version", clone],
   ];
   symlinkSync(path.join(clone, "gatehouse"), path.join(home, "linked"));

@@ -270,7 +270,7 @@ t.test("rows that a row filter excludes are not cast (PostgreSQL)", async (t) =>
   );
   const about = { from: "others", columns: ["about"] };
   // The more values a list has, the later PostgreSQL compares it, unless there are nine or more.
-  for (const count of [1, 5, 6, 8, 9]) {
+  for (const count of sampled([1, 5, 6, 8, 9], 2)) {
     const tenants = Array.from("bcdefghi".slice(0, count - 1), (letter) => `tenant ${letter}`);
     const filter = term("tenant", "IN", ["acme", ...tenants]);
     for (const one of [

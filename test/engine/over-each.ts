@@ -1,5 +1,5 @@
 import t, { type Test } from "tap";
-import { type Answer, freshEngine } from "./kit.ts";
+import { type Answer, createDatabase, dropDatabase, dropTable, freshEngine, send } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
 import { freshPostgres } from "./postgres/kit.ts";
 import type { Engine } from "./server.ts";
@@ -13,25 +13,56 @@ export type FreshEngine = (test: Test) => Promise<Scene>;
 
 type Body = (t: Test, scene: Scene) => Promise<void>;
 
+const kinds = { SQLite: freshEngine, PostgreSQL: freshPostgres, MySQL: freshMysql };
+type Kind = keyof typeof kinds;
+
+const opened = new Map<Kind, Promise<Scene>>();
+
+/** Runs a test with the engine that all such tests of a file share, over the database `main` alone, empty. */
+function over(kind: Kind, name: string, body: Body): void {
+  t.test(name, async (test) => {
+    const scene = opened.get(kind) ?? kinds[kind](t);
+    opened.set(kind, scene);
+    await empty(await scene);
+    await body(test, await scene);
+  });
+}
+
+async function empty({ engine, ask }: Scene): Promise<void> {
+  const namesIn = async (path: string, key: string): Promise<string[]> => {
+    const { body } = await send(engine.address, { path });
+    return Object(body.data)[key] ?? [];
+  };
+  for (const database of await namesIn("/schema", "databases")) {
+    if (database !== "public") await ask(dropDatabase(database));
+  }
+  await ask(createDatabase("main"));
+  // SQLite keeps `main`. A table that others refer to is dropped after them.
+  for (let tables = [""]; tables.length > 0; ) {
+    tables = await namesIn("/schema/main", "tables");
+    for (const table of tables) await ask(dropTable(table));
+  }
+}
+
 /**
  * Runs a test of what a query means, over SQLite. Generated Selects and the cases of
  * `gatehouse upstream test` hold the other databases to the same answers.
  */
 export function overSqlite(name: string, body: Body): void {
-  t.test(name, async (t) => body(t, await freshEngine(t)));
+  over("SQLite", name, body);
 }
 
 /**
- * Runs a test over each database that the engine supports, with a new engine each: for types,
- * errors, constraints, transactions and collations, which each database has of its own.
+ * Runs a test over each database that the engine supports: for types, errors, constraints,
+ * transactions and collations, which each database has of its own.
  */
 export function overEach(name: string, body: Body): void {
   overEachTransactional(name, body);
-  t.test(`${name} (MySQL)`, async (t) => body(t, await freshMysql(t)));
+  over("MySQL", `${name} (MySQL)`, body);
 }
 
 /** Only over databases that roll back a CreateTable or DropTable. */
 export function overEachTransactional(name: string, body: Body): void {
-  t.test(`${name} (SQLite)`, async (t) => body(t, await freshEngine(t)));
-  t.test(`${name} (PostgreSQL)`, async (t) => body(t, await freshPostgres(t)));
+  over("SQLite", `${name} (SQLite)`, body);
+  over("PostgreSQL", `${name} (PostgreSQL)`, body);
 }

@@ -1,6 +1,7 @@
 import { DatabaseSync } from "node:sqlite";
-import t from "tap";
+import t, { type Test } from "tap";
 import {
+  type Answer,
   createDatabase,
   createTable,
   databaseFiles,
@@ -14,7 +15,7 @@ import {
   update,
 } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
-import { overEach, overSqlite } from "./over-each.ts";
+import { overEach, overSqlite, type Scene } from "./over-each.ts";
 import { freshPostgres } from "./postgres/kit.ts";
 
 const users = createTable("users", { id: "int", name: "text" });
@@ -223,6 +224,8 @@ overEach("a unique violation names the columns of the key", async (t, { ask }) =
     const row = { ...(table === "t" ? { id: 1, u: 17 } : {}), "odd, name": 4, v: 5 };
     t.match(await ask(insert(table, [row])), { status: 200 });
   }
+  await ask(createTable("words", { word: "varchar(40)" }));
+  const word = { word: "' for key 'x" };
   const again = { id: 2, u: 17 };
   for (const [body, table, key] of [
     [insert("t", [{ id: 1, u: 18 }]), "t", "id"],
@@ -230,6 +233,7 @@ overEach("a unique violation names the columns of the key", async (t, { ask }) =
     [{ Batch: [insert("t", [{ id: 3, u: 30 }]), insert("t", [again])] }, "t", "u"],
     [{ Preview: insert("t", [again]) }, "t", "u"],
     [insert("pairs", [{ "odd, name": 4, v: 5 }]), "pairs", "odd, name, v"],
+    [insert("words", [word, word]), "words", "word"],
   ] as const) {
     const place = "Batch" in body ? "Batch[1]: " : "";
     const problem = "already has a row with this value, which must be unique";
@@ -327,6 +331,7 @@ overEach("a broken foreign key is named, without values of other rows", async (t
       remove("customer", equal("name", "Bob")),
       /^Rows of payment still refer to customer_id( \(|$)/,
     ],
+    [dropTable("customer"), /foreign key|depend on|refers to/],
   ];
   for (const [body, message] of broken) {
     const answer = await ask(body);
@@ -360,27 +365,6 @@ t.test("SQLite names a foreign key of several columns, and the table of any othe
   }
   t.match(await ask(insert("uses", [{ id: 3, a: 1, b: null }])), { status: 200 });
   t.match(await ask(remove("parts", equal("b", 3))), { status: 200 });
-});
-
-t.test("SQLite's messages about constraints name columns or the constraint", async (t) => {
-  const { ask, directory } = await freshEngine(t);
-  const file = new DatabaseSync(`${directory}/data/main.sqlite`);
-  file.exec(`create table t (id integer primary key, a text, b text not null,
-    c int constraint positive check (c > 0), unique (a, b)) strict;
-    create unique index folded on t (abs(c));
-    insert into t values (1, 'x', 'y', 1)`);
-  file.close();
-  const unique = "already has a row with this value, which must be unique";
-  const broken: [row: object, message: string][] = [
-    [{ id: 1, a: "q", b: "z" }, `Table t ${unique} (id)`],
-    [{ a: "x", b: "y" }, `Table t ${unique} (a, b)`],
-    [{ a: "w", b: "z", c: 1 }, `Table t ${unique} (index 'folded')`],
-    [{ a: "z" }, 'Table t requires a value in column "b"'],
-    [{ a: "z", b: "z", c: 0 }, 'Table t does not allow this row (constraint "positive")'],
-  ];
-  for (const [row, message] of broken) {
-    t.match(await ask(insert("t", [row])), refusal(409, "constraint_violation", message));
-  }
 });
 
 overEach("a refusal names element, row, column and the allowed form", async (t, { ask }) => {
@@ -431,4 +415,118 @@ overEach("a refusal names element, row, column and the allowed form", async (t, 
   ] as const) {
     t.match(await messageOf(body, "table_not_found"), message);
   }
+});
+
+const database = "main";
+const place = (table: string) => ({ database, table });
+
+overEach("an error of a constraint says which one, without values", async (t, { ask }) => {
+  const column = (name: string, type: string, more = {}) => ({ name, type, ...more });
+  const made = [
+    { ...place("owners"), columns: [column("id", "int", { primary_key: true })] },
+    {
+      ...place("cats"),
+      columns: [
+        column("id", "int", { primary_key: true }),
+        column("code", "int", { unique: true, nullable: false }),
+        column("owner", "int", { nullable: true, references: "owners.id" }),
+      ],
+    },
+  ];
+  for (const CreateTable of made) t.equal((await ask({ CreateTable })).status, 200);
+  const insert = (table: string, values: object[]) => ask({ Insert: { ...place(table), values } });
+  t.equal((await insert("owners", [{ id: 7001 }])).status, 200);
+  t.equal((await insert("cats", [{ id: 8001, code: 9001, owner: 7001 }])).status, 200);
+  const constraintOf = ({ status, body }: Answer) => {
+    t.match({ status, code: body.code }, { status: 409, code: "constraint_violation" });
+    t.notMatch(JSON.stringify(body.constraint), /[789]00\d/, "no value");
+    return body.constraint;
+  };
+  t.match(constraintOf(await insert("cats", [{ id: 8002, code: 9001 }])), {
+    kind: "unique",
+    table: "cats",
+    columns: ["code"],
+  });
+  t.match(constraintOf(await insert("cats", [{ id: 8001, code: 9002 }])), {
+    kind: "unique",
+    columns: ["id"],
+  });
+  t.match(constraintOf(await insert("cats", [{ id: 8002, code: 9002, owner: 7009 }])), {
+    kind: "foreign_key",
+    table: "cats",
+    columns: ["owner"],
+  });
+  t.match(constraintOf(await ask({ Delete: { ...place("owners"), where: null } })), {
+    kind: "foreign_key",
+    table: "cats",
+    columns: undefined,
+  });
+  t.match(constraintOf(await insert("cats", [{ id: 8002 }])), {
+    kind: "not_null",
+    table: "cats",
+    columns: ["code"],
+  });
+  const batch = [
+    { Insert: { ...place("owners"), values: [{ id: 7002 }] } },
+    { Insert: { ...place("owners"), values: [{ id: 7001 }] } },
+  ];
+  t.match(constraintOf(await ask({ Batch: batch })), { kind: "unique", table: "owners" });
+});
+
+/** Of a table that the database's owner has made: CreateTable has no check constraints. */
+const checked = `(id int primary key, amount int, fee int check (fee < 100),
+  constraint positive check (amount > 0), constraint ordered check (fee < amount))`;
+
+async function testChecks(t: Test, { ask }: Scene): Promise<void> {
+  const at = place("bills");
+  const where = { column: "id", cmp: "=", value: 1 };
+  const insert = (row: object) => ({ Insert: { ...at, values: [row] } });
+  t.match(await ask(insert({ id: 1, amount: 7001 })), { status: 200 });
+  t.match(await ask(insert({ id: 2, amount: null })), { status: 200 }, "null breaks no check");
+  const upsert = { values: [{ id: 1, amount: -7002 }], on_conflict: ["id"], update: ["amount"] };
+  const broken: Record<string, readonly object[]> = {
+    positive: [
+      insert({ id: 3, amount: -7003 }),
+      { Update: { ...at, set: { amount: -7003 }, where } },
+      { Update: { ...at, add: { amount: -7003 }, where } },
+      { Upsert: { ...at, ...upsert } },
+      { Preview: insert({ id: 3, amount: -7003 }) },
+      { Batch: [insert({ id: 3, amount: 1 }), insert({ id: 4, amount: -7003 })] },
+    ],
+    ordered: [insert({ id: 3, amount: 8, fee: 9 })],
+  };
+  for (const [name, queries] of Object.entries(broken)) {
+    for (const query of queries) {
+      const { status, body, text } = await ask(query);
+      t.match({ status, code: body.code }, { status: 409, code: "constraint_violation" }, text);
+      t.match(body.constraint, { kind: "check", name, table: "bills" }, text);
+      t.match(body.message, name);
+      t.notMatch(text, /700\d/, "no value");
+    }
+  }
+  const { body } = await ask(insert({ id: 3, amount: 8000, fee: 7999 }));
+  t.match(body.constraint, { kind: "check", table: "bills" }, "one without a name");
+  t.notMatch(JSON.stringify(body), /7999/);
+  const left = await ask({ Select: { ...{ database, from: "bills", columns: ["id"] } } });
+  t.match(left.body.data, { length: 2 }, "nothing of a Batch stays");
+}
+
+t.test("an error of a check names the constraint (SQLite)", async (t) => {
+  const scene = await freshEngine(t);
+  const file = new DatabaseSync(`${scene.directory}/data/main.sqlite`);
+  file.exec(`create table bills ${checked}`);
+  file.close();
+  await testChecks(t, scene);
+});
+
+t.test("an error of a check names the constraint (PostgreSQL)", async (t) => {
+  const scene = await freshPostgres(t);
+  await scene.sql(`create table main.bills ${checked}`);
+  await testChecks(t, scene);
+});
+
+t.test("an error of a check names the constraint (MySQL)", async (t) => {
+  const scene = await freshMysql(t);
+  await scene.sql(`create table main.bills ${checked}`);
+  await testChecks(t, scene);
 });

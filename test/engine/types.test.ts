@@ -163,10 +163,18 @@ const unfit = [
 ];
 
 t.test("a value that PostgreSQL would truncate, round or reinterpret is refused", async (t) => {
-  const { ask } = await freshPostgres(t);
+  const { ask, sql } = await freshPostgres(t);
   await ask(createTable("strict", strict));
+  await sql("alter table main.strict add local timestamp, add tags text[]");
   await ask(insert("strict", [{ id: 0 }]));
-  await refuseAll(t, ask, "strict", [...unfit, { label: "a\0b" }, { day: "now" }]);
+  await refuseAll(t, ask, "strict", [
+    ...unfit,
+    { label: "a\0b" },
+    { day: "now" },
+    { local: "2026-01-02T03:04:05+02:00" },
+    { tags: ["a", ["b"]] },
+    { tags: "a" },
+  ]);
   const fit = { id: 1, price: 9999.9, label: "abc", at: "2026-01-02 03:04+02", day: "2026-02-28" };
   t.match(await ask(insert("strict", [fit])), { status: 200 });
   const where = equal("id", 1);
@@ -221,59 +229,6 @@ t.test("a value that MySQL would truncate, round or reinterpret is refused", asy
   const { body, text } = await ask(selectAll("strict", { where }));
   t.match(body.data, [{ ...fit, at: "2026-01-02T01:04:00Z", code: null }]);
   t.match(text, `"price":9999.90,`);
-});
-
-t.test("a table that another program created in PostgreSQL is readable and writable", async (t) => {
-  const { ask, sql } = await freshPostgres(t);
-  await sql(
-    `create type main.mood as enum ('glad', 'sad');
-    create domain main.percent as int check (value between 0 and 100);
-    create table main.legacy (
-      id smallint primary key, mood main.mood, share main.percent, tags text[], grid bigint[][],
-      local timestamp, pause interval, fixed char(5), ratio real, much numeric, doubled int
-        generated always as (id * 2) stored, blobs bytea[], "select" inet
-    );
-    insert into main.legacy values (1, 'sad', 50, array['a,b', null, '"x\\y"', ''], '{{1,2},{3,9007199254740993}}',
-      '2026-01-02 03:04:05.5', '1 day 2 hours', 'ab', 0.1, 'NaN', default, array['\\x6869'::bytea], '10.0.0.1')`,
-  );
-  const row = {
-    id: 1,
-    mood: "sad",
-    share: 50,
-    tags: ["a,b", null, '"x\\y"', ""],
-    fixed: "ab   ",
-    local: "2026-01-02T03:04:05.5",
-    ratio: 0.1,
-    much: "NaN",
-    doubled: 2,
-    blobs: ["aGk="],
-    select: "10.0.0.1",
-  };
-  const { body, text } = await ask(selectAll("legacy"));
-  t.match(body.data, [row]);
-  t.match(text, `"grid":[[1,2],[3,9007199254740993]]`);
-  const { doubled: _, ...rest } = row;
-  t.match(await ask(insert("legacy", [{ ...rest, id: 2 }])), { status: 200 });
-  const columns = ["mood", "share", "tags", "local", "ratio", "much", "blobs", "select"] as const;
-  for (const column of columns) {
-    const where = { and: [equal(column, row[column]), equal("id", 2)] };
-    t.match((await ask(selectAll("legacy", { where }))).body.data, [{ id: 2 }], column);
-  }
-  const broken: [object, number, string][] = [
-    [{ mood: "angry" }, 400, "invalid_value"],
-    [{ share: 101 }, 409, "constraint_violation"],
-    [{ id: 99999 }, 400, "number_out_of_range"],
-    [{ doubled: 3 }, 400, "invalid_value"],
-    [{ local: "2026-01-02T03:04:05+02:00" }, 400, "invalid_value"],
-    [{ tags: ["a", ["b"]] }, 400, "invalid_value"],
-    [{ tags: "a" }, 400, "invalid_value"],
-    [{ select: "hunter2" }, 400, "invalid_value"],
-  ];
-  for (const [set, status, code] of broken) {
-    const answer = await ask(insert("legacy", [{ id: 3, ...set }]));
-    t.match(answer, refusal(status, code), JSON.stringify(set));
-    t.notMatch(answer.text, /hunter2|insert into/i);
-  }
 });
 
 t.test("MySQL compares and orders text by bytes, including trailing spaces", async (t) => {
@@ -335,45 +290,13 @@ t.test("MySQL compares neither strings with numbers nor rounded numbers", async 
   }
 });
 
-t.test("a table that another program created in MySQL is readable and writable", async (t) => {
+t.test("an invisible column of MySQL is in no query, and a place in no sum", async (t) => {
   const { ask, sql } = await freshMysql(t);
-  await sql(
-    `create table main.legacy (
-      id smallint unsigned primary key auto_increment, big bigint unsigned, flag tinyint(1),
-      bits bit(9), ratio float, doc json, own uuid, local datetime(3), instant timestamp(6) null,
-      span time, born year, place point, doubled int generated always as (born * 2) stored,
-      hidden int invisible, old varchar(9) character set latin1 collate latin1_swedish_ci)`,
-    `insert into main.legacy (big, flag, bits, ratio, doc, own, local, instant, span, born, place, old)
-      values (18446744073709551615, 5, b'100000001', 0.1, '{"b": [1, 2.50], "a": null}',
-      'A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11', '2026-01-02 03:04:05.5', '2026-01-02 03:04:05',
-      '-12:30:00', 1999, point(1, 2), 'Müller')`,
-  );
-  const { text, body } = await ask(selectAll("legacy"));
-  t.equal(
-    text,
-    `{"status":"success","data":[{"id":1,"big":18446744073709551615,"flag":5,"bits":257,"ratio":0.1,` +
-      `"doc":{"b":[1,2.50],"a":null},"own":"a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",` +
-      `"local":"2026-01-02T03:04:05.5","instant":"2026-01-02T03:04:05Z","span":"-12:30:00",` +
-      `"born":1999,"place":{"x":1,"y":2},"doubled":3998,"old":"Müller"}]}`,
-  );
-  const sum = [{ fn: "sum", column: "place", as: "total" }];
-  const message = /"place" \(point\): sum requires numbers/;
-  t.match(
-    await ask({ Select: { database: "main", from: "legacy", aggregate: sum } }),
-    refusal(400, "invalid_value", message),
-  );
-  const [row] = body.data ?? [];
-  const { id: _, big: __, flag: ___, place: ____, doubled: _____, ...rest } = Object(row);
-  t.match(await ask(insert("legacy", [{ ...rest, flag: true }])), { status: 200 });
-  for (const [column, value] of Object.entries({ ...rest, ratio: 0.1 })) {
-    const where = { and: [equal(column, value), equal("id", 2)] };
-    const found = await ask(selectAll("legacy", { where, columns: ["id", "flag"] }));
-    t.same(found.body.data, [{ id: 2, flag: true }], column);
-  }
-  for (const set of [{ doubled: 3 }, { id: 70000 }, { old: "名前" }, { place: { x: 1, y: 2 } }]) {
-    t.match(await ask(insert("legacy", [set])), { status: 400 }, JSON.stringify(set));
-    const returned = { database: "main", table: "legacy", values: [set], returning: ["id"] };
-    t.match(await ask({ Insert: returned }), { status: 400 }, "also with returned rows");
-  }
-  t.match(await ask(selectAll("legacy", { columns: ["hidden"] })), { status: 400 });
+  await sql("create table main.places (id int primary key, hidden int invisible, place point)");
+  t.match(await ask(selectAll("places", { columns: ["hidden"] })), { status: 400 });
+  const aggregate = [{ fn: "sum", column: "place", as: "total" }];
+  const summed = await ask({ Select: { database: "main", from: "places", aggregate } });
+  t.match(summed, refusal(400, "invalid_value", /"place" \(point\): sum requires numbers/));
+  const values = [{ id: 1, place: { x: 1, y: 2 } }];
+  t.match(await ask(insert("places", values)), { status: 400 });
 });

@@ -1,6 +1,7 @@
 /** Row filters tell values apart by their bytes, whatever the column's own comparison takes for one. */
 import t from "tap";
 import type { Answer } from "../kit/gateway.ts";
+import { sampled } from "../kit/nightly.ts";
 import {
   type Ask,
   entry,
@@ -86,7 +87,7 @@ overEachSite("a row filter matches no other spelling of a value", async (t, site
       .join(""),
   );
   const [nora, bea] = [await site.as("nora"), await site.as("bea")];
-  for (const type of loose[kind.name]) {
+  for (const [at, type] of loose[kind.name].entries()) {
     await sql(
       "drop table if exists tickets",
       "drop table if exists notes",
@@ -99,7 +100,8 @@ overEachSite("a row filter matches no other spelling of a value", async (t, site
       .map((tenant, at) => ({ id: at + 1, tenant }))
       .filter(({ tenant }) => !(isPadded && tenant.endsWith(" ")));
     await site.admin({ Insert: { database: "main", table: "notes", values: kept } });
-    for (const user of Object.keys(readers)) {
+    // Both kinds of filters, in turn.
+    for (const user of sampled(Object.keys(readers).toSpliced(0, at % 2), 2)) {
       const ask = await site.as(user);
       await site.admin({
         Batch: [

@@ -40,10 +40,11 @@ export async function load(
 }
 
 export async function make(site: Site, table: string, rows: readonly object[], database = "main") {
-  const names = Object.keys(rows[0] ?? {}).filter((name) => name !== "id");
   const columns = [
     { name: "id", type: "int", primary_key: true },
-    ...names.map((name) => ({ name, type: name === "salary" ? "int" : "text" })),
+    ...Object.entries(rows[0] ?? {})
+      .filter(([name]) => name !== "id")
+      .map(([name, value]) => ({ name, type: typeof value === "number" ? "int" : "text" })),
   ];
   await site.admin({ CreateTable: { database, table, columns } });
   await site.admin({ Insert: { database, table, values: rows } });

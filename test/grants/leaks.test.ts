@@ -12,9 +12,9 @@ const databases = ["db-a", "db-b"] as const;
 type Database = (typeof databases)[number];
 
 const runs: Record<Kind["name"], number> = {
-  SQLite: caseCount(50, 600),
-  PostgreSQL: caseCount(15, 150),
-  MariaDB: caseCount(15, 150),
+  SQLite: caseCount(40, 600),
+  PostgreSQL: caseCount(10, 150),
+  MariaDB: caseCount(10, 150),
 };
 
 const id = { name: "id", type: "int", primary_key: true };

@@ -3,6 +3,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
 import { tmpdir } from "node:os";
 import { fileURLToPath } from "node:url";
+import { caseCount } from "./nightly.ts";
 import { nodeCommand } from "./node.ts";
 import { type CommandResult, cleanEnvironment, runCommand } from "./process.ts";
 
@@ -11,7 +12,7 @@ const program = fileURLToPath(new URL("./warm-command-program.ts", import.meta.u
 /** Commands that run until a signal, or that end their process. */
 const own = new Set(["serve", "mcp"]);
 
-/** In the tests of the commands, each also runs in its own process. */
+/** In the tests of the commands, each also runs in its own process, at night with each subcommand. */
 const provesCommands = process.argv[1]?.includes("/test/commands/") === true;
 
 /** Commands that have run in their own process. */
@@ -38,7 +39,7 @@ export async function runWarm(
   input = "",
   env: NodeJS.ProcessEnv = {},
 ): Promise<CommandResult> {
-  const name = flags.slice(0, 2).join(" ");
+  const name = flags.slice(0, caseCount(1, 2)).join(" ");
   const isFirst = provesCommands && !known.has(name);
   if (own.has(flags[0] ?? "") || isBusy || isFirst) {
     known.add(name);
