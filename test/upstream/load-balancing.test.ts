@@ -201,3 +201,29 @@ t.test("queries that wait for an ejected backend go to another one", async (t) =
   t.equal(answers.filter(({ status }) => status !== 200).length, 3);
   t.equal(queriesOf(full), 6);
 });
+
+t.test("an upload that waits for an ejected backend goes to another one", async (t) => {
+  const held: Socket[] = [];
+  const first = await rawUpstream(t, (socket) => void held.push(socket));
+  const other = await rawUpstream(t, answering);
+  const { group } = await balanced(t, [first.url, other.url], 2);
+  const server = createServer((request, response) => {
+    response.setMaxListeners(20);
+    const headers = { "content-length": request.headers["content-length"] };
+    const slot = { user: "alice", authorizeAgain() {} };
+    const stream = { request, response, headers, answerHeaders: [], slot, body: request };
+    group.forwardStream(stream).catch(() => response.writeHead(503).end());
+  });
+  const url = `http://127.0.0.1:${await listening(t, server)}/query`;
+  const upload = () => fetch(url, { method: "POST", body: "{}" }).then(({ status }) => status);
+  const running = upload();
+  await eventually("it holds the only connection for uploads", () => held.length === 1);
+  const [ejected] = group.targets;
+  const waiting = [upload(), upload()];
+  await eventually("the others wait", () => ejected?.waiting === 2);
+  for (let failure = 0; failure < 3; failure++) ejected?.noteFailure();
+  t.strictSame(await Promise.all(waiting), [200, 200]);
+  t.equal(queriesOf(first), 1, "the first backend got neither");
+  held[0]?.write(wireAnswer("{}"));
+  t.equal(await running, 200);
+});

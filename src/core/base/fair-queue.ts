@@ -125,17 +125,17 @@ export class FairQueue {
     entrant: Entrant,
     signal: AbortSignal | undefined,
     work: () => Promise<Result>,
-    refusal: () => unknown = () => signal?.reason,
+    refusal: (end: WaitEnd) => unknown = () => signal?.reason,
   ): Promise<Result> {
-    if (signal?.aborted) throw refusal();
+    if (signal?.aborted) throw refusal("cancelled");
     if (!this.tryTake(entrant)) {
       const { promise, resolve } = Promise.withResolvers<WaitEnd>();
       const cancel = this.wait(entrant, resolve);
-      if (cancel === undefined) throw refusal();
+      if (cancel === undefined) throw refusal("cancelled");
       signal?.addEventListener("abort", cancel);
       const end = await promise;
       signal?.removeEventListener("abort", cancel);
-      if (end !== "slot") throw refusal();
+      if (end !== "slot") throw refusal(end);
     }
     try {
       return await work();

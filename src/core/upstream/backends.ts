@@ -1,4 +1,4 @@
-import { FairQueue } from "../base/fair-queue.ts";
+import { FairQueue, type WaitEnd } from "../base/fair-queue.ts";
 import { Refusal } from "../base/refusal.ts";
 import {
   type AnswerSink,
@@ -178,8 +178,11 @@ class Backend implements Candidate, DatabaseTarget {
     return connection;
   }
 
-  /** @throws Refusal as a reverse proxy does, or `upstream_overloaded` */
-  async forward(stream: StreamForward): Promise<void> {
+  /**
+   * @returns false if the backend was ejected while the stream waited, so that nothing was sent
+   * @throws Refusal as a reverse proxy does, or `upstream_overloaded`
+   */
+  async forward(stream: StreamForward): Promise<boolean> {
     const { slot, response, body } = stream;
     const gone = new AbortController();
     const abort = () => gone.abort();
@@ -190,17 +193,26 @@ class Backend implements Candidate, DatabaseTarget {
     const streams = await this.#streams;
     if (slot === undefined) {
       await streams.forward(stream);
-      return;
+      return true;
     }
+    let isDismissed = false;
     const forward = () => {
       slot.authorizeAgain();
       return streams.forward(stream);
     };
-    const refusal = () => (body?.errored instanceof Refusal ? body.errored : overloaded());
+    const refusal = (end: WaitEnd) => {
+      isDismissed = end === "dismissed";
+      return body?.errored instanceof Refusal ? body.errored : overloaded();
+    };
     const entrant = { key: slot.user };
     const hold = () => this.limiter.hold(entrant, gone.signal, forward, refusal);
-    if (body === undefined) await hold();
-    else await this.#uploads.hold(entrant, gone.signal, hold, refusal);
+    try {
+      if (body === undefined) await hold();
+      else await this.#uploads.hold(entrant, gone.signal, hold, refusal);
+    } catch (error) {
+      if (!isDismissed) throw error;
+    }
+    return !isDismissed;
   }
 
   async #openStreams(): Promise<ReverseProxy> {
@@ -397,19 +409,21 @@ export class BackendGroup implements Database {
 
   /**
    * Forwards a stream to the first live backend. Streams stay on it while it is live, and nothing
-   * is sent twice.
+   * is sent twice. A stream that waits for a backend when it is ejected goes to the next.
    *
    * @throws Refusal as a reverse proxy does
    */
   async forwardStream(stream: StreamForward): Promise<void> {
     const backend = this.#balancer.first() ?? this.#balancer.leastRecentlyFailed(none);
     try {
-      await backend?.forward(stream);
+      if (await backend?.forward(stream)) return;
     } catch (error) {
       const isFailure = error instanceof Refusal && error.code === "upstream_unreachable";
       if (isFailure) backend?.noteFailure();
       throw error;
     }
+    if (this.#balancer.first() === undefined) throw overloaded();
+    await this.forwardStream(stream);
   }
 
   async isUp(): Promise<boolean> {
