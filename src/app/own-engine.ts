@@ -12,7 +12,6 @@ export function hasOwnEngine({ configuration: { upstream } }: LoadedConfiguratio
   return engineOver(upstream) !== undefined;
 }
 
-/** The URL of the engine's database. */
 export function ownDatabaseUrl({ configuration, serviceDirectory }: LoadedConfiguration): string {
   return configuration.upstream.url ?? `sqlite:${path.join(serviceDirectory, "data")}`;
 }

@@ -6,7 +6,7 @@ import { administratorGrant, planAddUser } from "../core/access/administration.t
 import { blankUser, emptySnapshot } from "../core/access/snapshot.ts";
 import { createAccessFile } from "../core/access/write.ts";
 import { replaceFile } from "../core/base/files/guarded.ts";
-import { LockRefusedError, LockTimeoutError, withLock } from "../core/base/files/lock.ts";
+import { LockRefusedError, LockTimeoutError, takeLock } from "../core/base/files/lock.ts";
 import { invocation } from "../core/base/product.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { configuredCosts } from "../core/identity/hash.ts";
@@ -116,21 +116,14 @@ export async function prepareServiceDirectory(
  * crash
  * @throws StartError if another gateway has claimed them
  */
-export async function claimDatabases(loaded: LoadedConfiguration): Promise<() => Promise<void>> {
+export async function claimDatabases(loaded: LoadedConfiguration): Promise<() => void> {
   const { serviceDirectory } = loaded;
   const data = findDataDirectory(loaded);
-  const unclaimed = async () => {};
+  const unclaimed = () => {};
   await makeServiceDirectory(serviceDirectory);
   if (data === undefined || !existsSync(path.dirname(data))) return unclaimed;
-  const acquired = Promise.withResolvers<void>();
-  const released = Promise.withResolvers<void>();
-  const hold = (): Promise<void> => {
-    acquired.resolve();
-    return released.promise;
-  };
-  const holding = withLock(data, hold, { mayBeFull: true, wait: 0 });
   try {
-    await Promise.race([acquired.promise, holding]);
+    return await takeLock(data, 0);
   } catch (error) {
     // The engine has its own lock and reports what it cannot write.
     if (error instanceof LockRefusedError) return unclaimed;
@@ -143,8 +136,4 @@ export async function claimDatabases(loaded: LoadedConfiguration): Promise<() =>
       { cause: error },
     );
   }
-  return () => {
-    released.resolve();
-    return holding;
-  };
 }

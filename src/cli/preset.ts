@@ -7,7 +7,8 @@ import { type PresetName, presetNames } from "../core/config/schema.ts";
 import type { PresetEndpoint } from "../features/databases/preset.ts";
 import type { SuiteCheck, SuiteServer } from "../features/databases/suites.ts";
 import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
-import { Cancelled, FAILURE, print, printJson, printList, UsageError } from "./output.ts";
+import { Cancelled, FAILURE, print, printJson, printList } from "./output.ts";
+import { readServerCredential } from "./upstream.ts";
 
 async function show(name: PresetName, options: CommonOptions): Promise<void> {
   const { loadPreset } = await import("../features/databases/presets.ts");
@@ -40,20 +41,13 @@ interface TestOptions extends CommonOptions {
   readonly credentialFile?: string;
 }
 
-/** @throws UsageError */
 async function readServer({ url, credentialFile: file }: TestOptions): Promise<SuiteServer> {
-  const { isBaseUrl } = await import("../core/config/addresses.ts");
-  // The message omits the URL, which may contain a password.
-  if (!isBaseUrl(url) && !/^unix:\/./.test(url)) {
-    throw new UsageError("--url: allowed: http://host:port, https://host:port, unix:/path");
-  }
-  if (file === undefined) return { url, credential: undefined };
-  const { readCredential } = await import("../core/config/resolve.ts");
-  const refuse = (allowed: string) => new Error(`${file}: allowed: ${allowed}`);
-  const line = readCredential(path.resolve(file), true, refuse);
+  const line = await readServerCredential(url, file);
+  if (line === undefined) return { url, credential: undefined };
   const [, header, value] = /^([A-Za-z0-9-]+): *(\S.*)$/.exec(line) ?? [];
   if (header === undefined || value === undefined) {
-    throw refuse('one header, such as "Authorization: Basic ..." or "x-chroma-token: ..."');
+    const allowed = 'one header, such as "Authorization: Basic ..." or "x-chroma-token: ..."';
+    throw new Error(`${file}: allowed: ${allowed}`);
   }
   return { url, credential: { header, value } };
 }

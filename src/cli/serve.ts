@@ -224,7 +224,7 @@ async function run(options: CommonOptions & { wait?: true }): Promise<void> {
   }
   const hint = hasTerminal && signal === "SIGINT" ? "; press Ctrl-C again to stop at once" : "";
   log.info({ signal }, `draining: finishing requests in flight${hint}`);
-  await release();
+  release();
   await live.close();
   await gateway.close();
   log.info("stopped");

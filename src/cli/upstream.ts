@@ -33,23 +33,27 @@ function printSection({ name, cases, failures }: SectionResult): void {
   }
 }
 
-async function runConformance({
-  url,
-  level,
-  authorizationFile: file,
-  json,
-}: TestOptions): Promise<void> {
+/** Checks the URL of the server to test, and reads the file with the credential for it. */
+export async function readServerCredential(
+  url: string,
+  file: string | undefined,
+): Promise<string | undefined> {
   const { isBaseUrl } = await import("../core/config/addresses.ts");
   // The message omits the URL, which may contain a password.
   if (!isBaseUrl(url) && !/^unix:\/./.test(url)) {
     throw new UsageError("--url: allowed: http://host:port, https://host:port, unix:/path");
   }
+  if (file === undefined) return undefined;
+  const { readCredential } = await import("../core/config/resolve.ts");
+  const refuse = (allowed: string) => new Error(`${file}: allowed: ${allowed}`);
+  return readCredential(path.resolve(file), true, refuse);
+}
+
+async function runConformance({ url, level, authorizationFile, json }: TestOptions): Promise<void> {
+  const authorization = await readServerCredential(url, authorizationFile);
   const { connectTo, readCases, runSection, sectionsAt } = await import(
     "../features/conformance/run.ts"
   );
-  const { readCredential } = await import("../core/config/resolve.ts");
-  const refuse = (allowed: string) => new Error(`${file}: allowed: ${allowed}`);
-  const authorization = file && readCredential(path.resolve(file), true, refuse);
   const connected = connectTo(url, authorization);
   const send: Send = (body) =>
     connected(body).catch((error: unknown) => {

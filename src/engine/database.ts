@@ -88,7 +88,6 @@ export interface EngineDatabaseOptions {
   readonly log: Logger;
 }
 
-/** Runs queries on the engine's store in this process. */
 export class EngineDatabase implements Database, DatabaseTarget {
   readonly isEngine = true;
   readonly isLive = true;

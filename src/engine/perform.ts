@@ -5,7 +5,7 @@ import type {
   ChangeName,
   Operation,
   OperationFields,
-  ReadingName,
+  Select,
   TableOperation,
 } from "../core/query/tree.ts";
 import { Bindings, findBindings, requireExpected } from "./bindings.ts";
@@ -32,7 +32,6 @@ export interface Work {
   readonly limits: readonly QueryLimit[];
 }
 
-/** A query that is being run. */
 interface Run<Leased extends Session> {
   readonly dialect: Operations<Leased>;
   readonly session: Leased;
@@ -112,7 +111,6 @@ async function performBatch<Leased extends Session>(
   await writeAnswers();
 }
 
-/** Names the element in its refusal. */
 async function inElement<Leased extends Session, Result>(
   { dialect: { failures }, bindings }: Run<Leased>,
   element: number,
@@ -155,7 +153,7 @@ async function perform<Leased extends Session>(
 ): Promise<Iterable<string>> {
   const context = openContext(dialect, session, operation.fields.database, counter);
   if (isReading(operation)) {
-    await read(dialect, context, operation, spool);
+    await read(dialect, context, operation.fields, spool);
     return [];
   }
   if (!isRowChange(operation)) {
@@ -237,20 +235,20 @@ function change<Leased extends Session, Name extends ChangeName>(
   return changes[name](context, fields);
 }
 
-export async function read<Leased extends Session, Name extends ReadingName>(
-  { reads, failures }: Operations<Leased>,
+export async function read<Leased extends Session>(
+  { select, failures }: Operations<Leased>,
   context: QueryContext<Leased>,
-  { name, fields }: Operation<Name>,
+  query: Select,
   output: RowOutput,
 ): Promise<void> {
-  requireShortLists(fields);
+  requireShortLists(query);
   try {
-    await reads[name](context, fields, output);
+    await select(context, query, output);
   } catch (error) {
     if (!failures.concernsStatement(error)) throw error;
-    const origin = { schema: context.schema, tables: tablesIn(fields), isReading: true };
+    const origin = { schema: context.schema, tables: tablesIn(query), isReading: true };
     const refusal = failures.refusalOf(error, origin);
-    const names = refusal?.message === refused.outOfRange[1] ? computedIn(fields) : [];
+    const names = refusal?.message === refused.outOfRange[1] ? computedIn(query) : [];
     if (refusal === undefined || names.length === 0) throw refusal ?? error;
     const problem = `A number is out of range: ${names.join(" or ")}`;
     throw new EngineRefusal(refusal.code, problem, { cause: refusal });

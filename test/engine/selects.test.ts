@@ -2,10 +2,11 @@ import { sql } from "kysely";
 import t from "tap";
 import type { Select } from "../../src/core/query/tree.ts";
 import { lettersTo } from "../../src/engine/letters.ts";
-import { ByShape } from "../../src/engine/sql/fragment.ts";
+import { ByShape, flattening } from "../../src/engine/sql/fragment.ts";
 import type { Column, ColumnKind } from "../../src/engine/sql/scope.ts";
 import { type SelectDialect, SelectPlanner } from "../../src/engine/sql/select.ts";
 import { computing } from "../../src/engine/sqlite/compute.ts";
+import { compiler } from "../../src/engine/sqlite/statements.ts";
 import { caseCount } from "../kit/nightly.ts";
 import { choicesOf } from "../query/arbitrary.ts";
 import { Chooser } from "../query/arbitrary-selects.ts";
@@ -181,6 +182,8 @@ const dialect: SelectDialect<ColumnKind> = {
   comparesRows: true,
   order: (column) => column,
   limit: () => sql``,
+  templates: new ByShape(),
+  ...flattening(compiler),
 };
 
 t.test("a Select creates no class, which would outlive it", async (t) => {

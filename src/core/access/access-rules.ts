@@ -19,9 +19,7 @@ export interface ChangeOptions {
 }
 
 export interface WrittenChange {
-  /** The state as it was written. */
   readonly snapshot: Snapshot;
-  /** Possibly none. */
   readonly changes: readonly Change[];
 }
 

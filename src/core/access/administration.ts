@@ -568,7 +568,6 @@ export function* greatestStandings(
   return greatest;
 }
 
-/** The members of a local group. */
 function localMembers({ groups }: Snapshot, holder: Holder): readonly string[] {
   return groups.get(groupOf(holder) ?? "")?.members ?? [];
 }

@@ -4,6 +4,7 @@ import { decodeUtf8 } from "../base/files/guarded.ts";
 import { outline, renderValue, type Statement, type Writable } from "../base/toml.ts";
 import { isSamePlace } from "./entries.ts";
 import { updatedUser, writtenGroup, writtenUser } from "./grant.ts";
+import { groupHolder, userHolder } from "./holder.ts";
 import { checkRecords, MAX_ACCESS_FILE_BYTES, TOO_LARGE, UneditableError } from "./parse.ts";
 import { applyChanges, type Change, changedHolder } from "./record-change.ts";
 import { type AccessRecords, isTableName, type TableName, writtenEntry } from "./records.ts";
@@ -177,8 +178,12 @@ function edit(editor: TextEditor, { users, groups, grants }: AccessRecords, chan
       break;
     }
     case "remove-user":
+    case "remove-group":
       for (const [index, { username }] of users.entries()) {
-        if (username === change.username) editor.removeTable("users", index);
+        if (userHolder(username) === holder) editor.removeTable("users", index);
+      }
+      for (const [index, { name }] of groups.entries()) {
+        if (groupHolder(name) === holder) editor.removeTable("groups", index);
       }
       for (const [index, grant] of grants.entries()) {
         if (grant.holder === holder) editor.removeTable("acl", index);
@@ -192,14 +197,6 @@ function edit(editor: TextEditor, { users, groups, grants }: AccessRecords, chan
       editor.update("groups", index, writtenGroup(record), writtenGroup(change.group));
       break;
     }
-    case "remove-group":
-      for (const [index, known] of groups.entries()) {
-        if (known.name === change.group.name) editor.removeTable("groups", index);
-      }
-      for (const [index, grant] of grants.entries()) {
-        if (grant.holder === holder) editor.removeTable("acl", index);
-      }
-      break;
     case "add-grant":
       editor.append("acl", writtenEntry(change.grant));
       break;

@@ -1,7 +1,7 @@
 /** The access of a user by own entries, groups, expiry and boundaries together, place by place. */
 
 import { isDeepStrictEqual } from "node:util";
-import { type Place, placeName } from "../query/names.ts";
+import { type Place, placeName, splitPlace } from "../query/names.ts";
 import { type PermissionClass, permissionClasses } from "../query/permissions.ts";
 import { entriesIn } from "./entries.ts";
 import { limitsInWords, viewEntry } from "./entry-view.ts";
@@ -14,7 +14,7 @@ import {
   type DecidingEntry,
   Denied,
   decidingEntry,
-  placesInForce,
+  entriesInForce,
   type QueryOrigin,
   type Reason,
 } from "./rights.ts";
@@ -34,11 +34,8 @@ export interface EffectiveAccess extends Place {
   /** Absent if the row is the same for each way in. */
   readonly via?: EntryPoint;
   readonly client?: string;
-  /** The display name of the deciding entry. */
   readonly entry: string;
-  /** The boundary that forbids everything. */
   readonly boundary?: string;
-  /** Why nothing is allowed. */
   readonly reason?: Obstacle;
 }
 
@@ -106,7 +103,6 @@ function accessVia(
   };
 }
 
-/** The clients that boundaries name for a user on a database. */
 function boundaryClients(snapshot: Snapshot, caller: Caller, database: string): QueryOrigin[] {
   const origins = new Map<string, QueryOrigin>();
   for (const { via, client, holder, database: bounded } of snapshot.boundaries) {
@@ -172,7 +168,8 @@ export function effectiveAccess(
   const bounded = new Set(grants.has(EVERY_DATABASE) ? boundedDatabases(snapshot, caller) : []);
   const databases = [...new Set([...grants.keys(), ...bounded])];
   return databases.flatMap((database) => {
-    const places = [...placesInForce(grants, database, now)];
+    const inForce = entriesInForce(grants, database, now);
+    const places = [...inForce.map(({ place }) => splitPlace(place))];
     // Entries for every database have rows of their own, unless a boundary is for this one.
     const own = bounded.has(database)
       ? places
@@ -216,7 +213,6 @@ export function wayInWords({ via, client }: EffectiveAccess): string {
   return client === undefined ? way : `${way} client=${client}`;
 }
 
-/** Why something is allowed or denied. */
 export type Answer = Reason | "user_not_found" | "user_disabled";
 
 const explanations: Partial<Record<Answer, string>> = {

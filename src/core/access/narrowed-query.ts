@@ -65,7 +65,8 @@ export function narrowingOn(
   ofTable?: DecidingEntry,
 ): Pick<Objection, "entry" | "boundary"> | undefined {
   const grants = effectiveGrants(snapshot, caller, now);
-  const entries = ofTable ? [ofTable] : [...entriesInForce(grants, database, now)];
+  const inForce = entriesInForce(grants, database, now).map(({ entry }) => entry);
+  const entries = ofTable ? [ofTable] : [...inForce];
   const [entry] = entries
     .filter(({ grant: { requireApproval, tables, ...grant }, isExpired }) => {
       const isOfPart = ofTable === undefined && tables !== undefined;

@@ -31,7 +31,6 @@ export interface AccessProblem {
 }
 
 export class AccessFileError extends Error {
-  readonly file: string;
   /** In the order of the file, at least one. */
   readonly problems: readonly AccessProblem[];
 
@@ -41,7 +40,6 @@ export class AccessFileError extends Error {
     );
     super(lines.join("\n"));
     this.name = "AccessFileError";
-    this.file = file;
     this.problems = problems;
   }
 }

@@ -120,7 +120,7 @@ function mayUseOn(
   }
   if (nameDenial(snapshot, subject, permission, database) !== undefined) return false;
   return entriesInForce(grants, database, Date.now()).some(
-    ({ grant, isExpired }) => !isExpired && roleAllows(grant.role, permission),
+    ({ entry: { grant, isExpired } }) => !isExpired && roleAllows(grant.role, permission),
   );
 }
 
@@ -394,8 +394,8 @@ export function* grantingEntries(
   const places = new Set([table]);
   if (table === undefined && isOfTables) {
     const grants = effectiveGrants(snapshot, caller, context.now);
-    for (const { grant } of entriesInForce(grants, database, context.now)) {
-      for (const name of grant.tables ?? []) places.add(name);
+    for (const { entry } of entriesInForce(grants, database, context.now)) {
+      for (const name of entry.grant.tables ?? []) places.add(name);
     }
   }
   const seen = new Set<string | undefined>();

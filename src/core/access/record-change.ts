@@ -95,7 +95,6 @@ export function applyChanges(
   };
 }
 
-/** The records of a user or a group. */
 export interface HolderRecords {
   readonly user: User | undefined;
   readonly group?: Group | undefined;

@@ -1,6 +1,6 @@
 import type { Addition } from "../query/additions.ts";
 import type { BytewiseColumns, CountedLimit } from "../query/limits.ts";
-import { type Place, placeName, splitPlace } from "../query/names.ts";
+import { placeName } from "../query/names.ts";
 import type { OperationNode } from "../query/node.ts";
 import type { PermissionClass } from "../query/permissions.ts";
 import type { Term } from "../query/tree.ts";
@@ -97,36 +97,19 @@ export function findOtherSpelling(
 }
 
 /**
- * The entries in force through which a user may reach anything in a database. Entries for `*` count
- * only if none covers the whole named database. An expired entry is included if its place has no
- * permanent one.
+ * The entries in force through which a user may reach anything in a database, each with its place.
+ * Entries for `*` count only if none covers the whole named database. An expired entry is included
+ * if its place has no permanent one.
  */
 export function* entriesInForce(
   grants: UserGrants,
   database: string,
   now: number,
-): Generator<DecidingEntry, undefined> {
+): Generator<{ readonly entry: DecidingEntry; readonly place: string }, undefined> {
   for (const { slot, place } of slotsFor(grants, database, (entries) => entries.slots())) {
     const [entry] = slotEntries(slot, place, now);
     if (entry === undefined) continue;
-    yield entry;
-    // The entry for the whole database comes last.
-    if (place === placeName(database)) return;
-  }
-}
-
-/**
- * The places in force through which a user may reach anything in a database, as `entriesInForce`
- * finds them. Those of `*` are for every database.
- */
-export function* placesInForce(
-  grants: UserGrants,
-  database: string,
-  now: number,
-): Generator<Place, undefined> {
-  for (const { slot, place } of slotsFor(grants, database, (entries) => entries.slots())) {
-    if (slotEntries(slot, place, now).length === 0) continue;
-    yield splitPlace(place);
+    yield { entry, place };
     // The entry for the whole database comes last.
     if (place === placeName(database)) return;
   }
@@ -196,7 +179,6 @@ export interface ApprovalRule {
   readonly entry?: string;
   readonly boundary?: string;
   readonly database: string;
-  /** The rights in use that require approval. */
   readonly permissions: readonly PermissionClass[];
   /** By default, everyone who may grant on the database. */
   readonly approvers?: readonly Holder[];
@@ -243,7 +225,6 @@ export function unnarrowable(what: string, entry: DecidingEntry | undefined): Ob
   return { reason: "not_narrowable", message, entry };
 }
 
-/** Ends the judging of a query. */
 export class Denied extends Error {
   readonly objection: Objection;
 

@@ -303,7 +303,6 @@ export interface AddedFilter {
   readonly condition: string;
 }
 
-/** The conditions that were added to a query. */
 export function addedFilters(query: Query, decisions: readonly Decision[]): AddedFilter[] {
   const isSole = new Set(query.accesses.flatMap(({ tables }) => tables)).size === 1;
   return filterAdditions(decisions).flatMap(({ node, conditions }) =>

@@ -238,7 +238,6 @@ function checkPins(
   throw new Denied({ reason: "where_required", message, ...limiter.by });
 }
 
-/** An operation within another one, with its tables. */
 interface NestedTables {
   readonly node: OperationNode;
   readonly tables: readonly TableRight[];

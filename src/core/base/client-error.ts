@@ -5,7 +5,6 @@
 export abstract class ClientError extends Error {
   /** Stable; clients may branch on it. */
   abstract readonly code: string;
-  /** HTTP status. */
   abstract readonly status: number;
   /** For the log only; never sent to the client. */
   readonly detail: string | undefined;

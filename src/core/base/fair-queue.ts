@@ -47,7 +47,6 @@ interface FairQueueOptions {
   /** Of each rank. */
   readonly maxWaiting?: number;
   readonly timeoutMs?: number;
-  /** Records waiting times in seconds. */
   readonly waits?: { add(seconds: number): void };
 }
 

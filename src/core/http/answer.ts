@@ -48,7 +48,7 @@ function endJson(exchange: Exchange, last: string | Buffer | undefined): void {
   else response.end(last);
 }
 
-function sendText(
+export function sendText(
   exchange: Exchange,
   status: number,
   text: string,
@@ -67,11 +67,6 @@ function* splitPieces(bytes: Buffer): Generator<Buffer> {
   for (let at = 0; at < bytes.length; at += PIECE_LENGTH) {
     yield bytes.subarray(at, at + PIECE_LENGTH);
   }
-}
-
-/** Sends a document in UTF-8. */
-export function sendDocument(exchange: Exchange, type: string, text: string): void {
-  sendText(exchange, 200, text, [], type);
 }
 
 export function sendJson(
@@ -156,7 +151,6 @@ const errors: ReadonlyMap<string, string> = new Map<RefusalCode, string>([
   ["insufficient_scope", "insufficient_scope"],
 ]);
 
-/** The parameters of the challenge for bearer tokens. */
 function bearerParameters(
   code: string,
   resource: ResourceChallenge | undefined,

@@ -276,7 +276,6 @@ export class Exchange {
     this.path = requestPath(request);
   }
 
-  /** The username in the audit. */
   get username(): string | undefined {
     return this.authenticated.subject?.username ?? this.claimedName;
   }

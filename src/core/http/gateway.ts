@@ -26,7 +26,6 @@ import type { Exchange } from "./exchange.ts";
 
 export interface QueryInterface {
   readonly grammar: Grammar;
-  /** True if the engine runs all queries. */
   readonly isEngine: boolean;
 }
 
@@ -97,7 +96,6 @@ export interface Gateway {
   /** Undefined without external issuers. */
   readonly issuers: ExternalIssuers | undefined;
   readonly login: LoginContext;
-  /** Verifies passwords that are sent with each request. */
   readonly passwords: VerifiedPasswords;
   readonly passwordRule: PasswordRule;
   readonly shared: Shared;
@@ -112,7 +110,6 @@ export interface Gateway {
   readonly audit: Audit;
   readonly activity: ActivityRecorder;
   readonly changes: ChangeJournal;
-  /** Undefined if metrics are not served. */
   readonly metrics: Metrics | undefined;
   readonly tracing: Tracing | undefined;
 }

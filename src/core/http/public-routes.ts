@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { version } from "../base/product.ts";
 import { Refusal, type RefusalCode, refusals } from "../base/refusal.ts";
-import { sendDocument, sendJson, sendSuccess } from "./answer.ts";
+import { sendJson, sendSuccess, sendText } from "./answer.ts";
 import type { Endpoint } from "./route.ts";
 
 export const healthz: Endpoint = {
@@ -20,7 +20,7 @@ export const openapi: Endpoint = {
     const text = await readFile(document, "utf8").catch((cause: unknown) => {
       throw new Refusal("not_found", { cause });
     });
-    sendDocument(exchange, "application/yaml", text);
+    sendText(exchange, 200, text, [], "application/yaml");
   },
 };
 

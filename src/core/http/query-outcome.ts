@@ -57,7 +57,6 @@ export function predictOutcome(
   return runAtOnce(predictInSteps(snapshot, caller, body, options, Infinity));
 }
 
-/** As `predictOutcome`, in steps. */
 export function* predictInSteps(
   snapshot: Snapshot,
   { user, via, client, groups = [], isApproved = false }: QueryCaller,

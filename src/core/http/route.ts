@@ -66,7 +66,6 @@ interface RouteMatch {
 
 export type Router = (path: string) => RouteMatch | undefined;
 
-/** The endpoints that the listener serves. */
 export interface Routes {
   readonly routerOf: (configuration: Configuration) => Router;
   /** For browsers at the gateway's URL. */

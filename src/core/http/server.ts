@@ -417,7 +417,6 @@ export interface Listener {
   /** Undefined without TLS. */
   readonly secure: SecureServer | undefined;
   reloadCertificate(): Promise<void>;
-  /** Applies a changed configuration. */
   configure(): void;
   originOf(request: IncomingMessage): LoginOrigin;
   stopListening(): Promise<void>;

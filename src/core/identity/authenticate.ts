@@ -19,7 +19,6 @@ import type { TokenClaims } from "./token.ts";
 /** The credentials that open endpoints besides those for data. */
 export const bearerOnly: readonly string[] = ["bearer"];
 
-/** A token, or a username with its password. */
 export type Credential =
   | { readonly token: string }
   | { readonly username: string; readonly password: string };
@@ -165,7 +164,6 @@ export interface Authenticated {
   identify(snapshot: Snapshot): User;
 }
 
-/** The content of a verified token of an external issuer. */
 export interface ExternalToken {
   readonly issuer: string;
   readonly user: string;
@@ -188,7 +186,6 @@ export interface ExternalToken {
   readonly expiresAt: number;
 }
 
-/** Verifies tokens of external issuers. */
 export interface ExternalIssuers {
   /** The result of the last key fetch, by issuer prefix. */
   readonly states: IssuerStates;

@@ -104,13 +104,9 @@ export const lineShape = z.union([tokenShape, userShape]);
 
 class RevocationFileError extends Error {
   override readonly name = "RevocationFileError";
-  readonly file: string;
-  readonly line: number;
 
   constructor(file: string, line: number) {
     super(`${file}:${line}: must be JSON of the form {"jti", "until"} or {"user", "before"}`);
-    this.file = file;
-    this.line = line;
   }
 }
 

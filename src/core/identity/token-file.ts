@@ -34,7 +34,6 @@ const namePattern = /^(?=.{1,64}$)[\p{L}\p{N}._@:/-]+(?: [\p{L}\p{N}._@:/-]+)*$/
 /** A UUID, or the id of an MCP access token. */
 const idPattern = /^(?:[\da-f]{8}-(?:[\da-f]{4}-){3}[\da-f]{12}|[\w-]{43})$/i;
 
-/** A name that is not the id of a token. */
 export function isTokenName(text: string): boolean {
   return namePattern.test(text) && !idPattern.test(text) && !isOpaque(text);
 }

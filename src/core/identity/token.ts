@@ -211,7 +211,6 @@ export class TokenIndex {
     if (token.digest !== undefined) this.#byDigest.set(token.digest, token);
   }
 
-  /** The record of an opaque token. */
   find(token: string): IssuedToken | undefined {
     return this.#byDigest.get(tokenDigest(token));
   }
@@ -225,7 +224,6 @@ export class TokenIndex {
   }
 }
 
-/** The inventory of a running gateway. */
 export interface LiveTokenInventory {
   /** A change may replace it. */
   readonly index: TokenIndex;

@@ -53,7 +53,6 @@ const CLOSE_BRACKET = 0x5d;
 const LETTER_N = 0x6e;
 const LETTER_T = 0x74;
 
-/** A value is expected. */
 const VALUE = 0;
 /** Within a string that was interrupted. */
 const STRING = 1;
@@ -87,7 +86,6 @@ class Open {
 /** Most objects have no more keys, for which comparing is faster than a set. */
 const FEW = 16;
 
-/** The keys of one object. */
 class ObjectKeys {
   /** Offsets of the quotes of keys without escapes. */
   readonly #starts: number[] = [];
@@ -555,7 +553,6 @@ export class Tape {
     return this.bytes[this.start(token)] === LETTER_N;
   }
 
-  /** The source of a value. */
   source(token: number): string {
     return this.#slice(this.start(token), this.end(token));
   }
@@ -600,7 +597,6 @@ export class Tape {
     return true;
   }
 
-  /** The value of a member. */
   member(object: number, word: Word): number | undefined {
     const end = this.next(object);
     for (let key = object + STRIDE; key < end; key = this.next(key + STRIDE)) {

@@ -122,7 +122,6 @@ export function createActivityRecorder(place: ActivityStorage, log: Log) {
 
 export type KnownActivity = ReturnType<typeof joinActivity>;
 
-/** Joins the activity of several processes. */
 export function joinActivity(entries: Entries) {
   const known = new Map<string, LastActivity>();
   for (const [key, { login, use }] of entries) {

@@ -86,10 +86,10 @@ export type Log = Logger;
  * Creates the log: JSON lines on standard output, or readable lines on a terminal. The log never
  * contains a secret, token, hash or row. An error logged as `err` appears without its message.
  */
-export function createLog(stream: DestinationStream, name?: string): Log {
+export function createLog(stream: DestinationStream): Log {
   return pino(
     {
-      base: name === undefined ? null : { name },
+      base: null,
       timestamp: pino.stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       serializers: { err: loggedError },

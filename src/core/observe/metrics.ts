@@ -350,7 +350,6 @@ export class Metrics extends HashingMetrics {
     });
   }
 
-  /** Counts a notification of an approval. */
   notified(outcome: "sent" | "failed"): void {
     this.#notifications.inc({ outcome });
   }

@@ -86,7 +86,6 @@ const peerAttributes = memoize((target): Attributes => {
   return { "server.address": hostname, "server.port": port === "" ? usual : Number(port) };
 });
 
-/** A request that is forwarded upstream. */
 export interface UpstreamRequest {
   readonly method: string;
   /** All headers that are forwarded. The client's trace headers are replaced by this span's. */
@@ -95,7 +94,6 @@ export interface UpstreamRequest {
   readonly target: string | undefined;
 }
 
-/** A span of kind CLIENT. */
 function upstreamTrace(span: Span) {
   function finish(error: string | undefined): void {
     if (error !== undefined) {

@@ -115,7 +115,6 @@ function placesIn({ accesses }: Query) {
   return accesses.map(({ operation, database, tables }) => [operation, database, ...tables]);
 }
 
-/** Conditions as JSON text, for an operation. */
 interface AddedText {
   readonly node: OperationNode;
   readonly conditions: readonly string[];

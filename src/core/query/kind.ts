@@ -8,7 +8,6 @@ import type { OperationNode, Position } from "./node.ts";
 import { meantField } from "./synonyms.ts";
 import type { QueryTape } from "./tape.ts";
 
-/** A kind of value. */
 export interface Kind<Value> {
   /**
    * Makes the value of a token, and reports to `node` the tables and columns that it names.

@@ -92,7 +92,6 @@ class QueryParser {
     return this.#tape.refusal("batch_size", `a Batch has 1 to ${LARGEST_BATCH} elements`, batch);
   }
 
-  /** The first key of an object. */
   #requireKey(object: number): number {
     const tape = this.#tape;
     tape.expect(object, "an object");
@@ -198,7 +197,6 @@ export function parseQuery(body: Buffer, grammar: Grammar): Query {
   return runAtOnce(parseQueryInSteps(body, grammar, Number.POSITIVE_INFINITY));
 }
 
-/** As `parseQuery`, in steps. */
 export function* parseQueryInSteps(
   body: Buffer,
   grammar: Grammar,

@@ -101,7 +101,6 @@ export class ParsedOperations {
     return operationsIn(Batch?.[index] ?? single)[0];
   }
 
-  /** As `complete`, in steps. */
   *parse(): Steps<readonly Operation[]> {
     if (!this.#isWhole) {
       for (const value of this.#deferred) {

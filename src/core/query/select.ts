@@ -144,7 +144,6 @@ const digits: Kind<number> = {
 const dependent = ["of", "unit", "digits", "path", "when", "then", "else"] as const;
 const digitsWord = new Word("digits");
 
-/** The kind of a name that a Select computes. */
 function computeKind(condition: Kind<Condition>): Kind<Compute> {
   const fields = {
     as: required(newName),

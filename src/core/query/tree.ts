@@ -9,7 +9,6 @@ export type CellValue =
   | CellValue[]
   | { [key: string]: CellValue };
 
-/** Values by column. */
 export type Row = Record<string, CellValue>;
 
 export type Literal = null | boolean | number | bigint | string;
@@ -17,7 +16,6 @@ export type Literal = null | boolean | number | bigint | string;
 type Ordering = "=" | "!=" | ">" | "<" | ">=" | "<=";
 export type ComparisonWord = Ordering | "LIKE" | "ILIKE" | "IN" | "NOT IN" | "BETWEEN";
 
-/** A comparison with a value. */
 export interface Term {
   column: string;
   cmp: ComparisonWord;
@@ -224,7 +222,6 @@ export interface CreateTable extends Target {
 
 export type DropTable = Target;
 
-/** The fields of each operation. */
 export interface OperationFields {
   Select: Select;
   Insert: Insert;
@@ -243,11 +240,8 @@ export type OperationName = keyof OperationFields;
 /** Operations that may be in a Batch. */
 type TableOperationName = Exclude<OperationName, "Preview" | "CreateDatabase" | "DropDatabase">;
 
-/** Operations that return rows and change nothing. */
-export type ReadingName = "Select";
-
 /** Operations in a Batch that change something. */
-export type ChangeName = Exclude<TableOperationName, ReadingName>;
+export type ChangeName = Exclude<TableOperationName, "Select">;
 
 /** An operation with its key, optionally limited to some names. */
 export type Operation<Name extends OperationName = OperationName> = {

@@ -196,7 +196,6 @@ function defer(tape: QueryTape, token: number, { body }: OperationNode): Parsed 
 /** Longer values are read only if they are needed. */
 const LONG_VALUE = 1024;
 
-/** Any JSON. */
 export const anyValue: Kind<CellValue> = {
   parse(tape, token, node) {
     const kind = tape.kind(token);
@@ -217,7 +216,6 @@ const newColumnSchema: MakeSchema = named("NewColumn", () => ({
   pattern: `^${columnNamePattern}$`,
 }));
 
-/** The name of a new column. */
 export const newName: Kind<string> = {
   parse(tape, token) {
     tape.expect(token, "a string");

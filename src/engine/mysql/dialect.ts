@@ -200,7 +200,7 @@ async function insertEach(
 ): Promise<Changed> {
   const { session, name } = target;
   const key = returning === undefined ? [] : await readPrimaryKey(target);
-  if (returning !== undefined && key.length === 0) throw needsPrimaryKey(target, "returning");
+  if (returning !== undefined && key.length === 0) throw needsPrimaryKey(target);
   const tail = conflict === undefined ? sql`` : onDuplicateSql(conflict);
   const skipped = conflict?.update.length === 0 ? conflict.key : undefined;
   const toCells = (key: readonly Column[], row: Row) =>
@@ -489,7 +489,7 @@ const mysql: Dialect<MysqlSession> = {
   dropDatabase,
   listTables,
   describeTable,
-  reads: { Select: onRows.select },
+  select: onRows.select,
   changes: {
     ...onRows.changes,
     CreateTable: createTable,

@@ -530,7 +530,7 @@ const schemaDialect: Dialect<PostgresSession> = {
   dropDatabase: dropSchema,
   listTables,
   describeTable,
-  reads: { Select: onRows.select },
+  select: onRows.select,
   changes: {
     ...onRows.changes,
     CreateTable: createTable,

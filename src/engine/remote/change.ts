@@ -92,9 +92,8 @@ interface RowDialect<Leased extends Answering<Raw>, Raw, Kind extends Encoded<Ra
 }
 
 export interface RowOperations<Leased extends Session, Kind extends ColumnKind>
-  extends Pick<Dialect<Leased>, "preview" | "digestAffected"> {
+  extends Pick<Dialect<Leased>, "select" | "preview" | "digestAffected"> {
   planReading(context: QueryContext<Leased>, query: Select): Promise<ReadingPlan<Kind>>;
-  readonly select: Dialect<Leased>["reads"]["Select"];
   readonly changes: Pick<Changes<Leased>, RowChangeName>;
 }
 
@@ -145,8 +144,8 @@ export function rowOperations<Leased extends Answering<Raw>, Raw, Kind extends E
     }
     const plan = planner.plan(tables, query);
     const makeIncludes = () => planIncludes(planner, { ...plan, tables }, include);
-    const isReused = planner.dialect.templates !== undefined && include.every(isFixed);
-    if (include.length === 0 || !isReused) return { ...plan, includes: makeIncludes() };
+    if (include.length === 0 || !include.every(isFixed))
+      return { ...plan, includes: makeIncludes() };
     const others = included.flatMap((name) => known.get(name) ?? []);
     const shape = JSON.stringify(include);
     return { ...plan, includes: knownIncludes.find(plan.selected, shape, makeIncludes, others) };

@@ -2,7 +2,7 @@ import type {
   ChangeName,
   Operation,
   OperationFields,
-  ReadingName,
+  Select,
   TableOperation,
 } from "../../core/query/tree.ts";
 import type { LimitCounter } from "../limits.ts";
@@ -110,13 +110,7 @@ export interface Operations<Leased extends Session> {
   listTables(context: QueryContext<Leased>): Promise<string[]>;
   describeTable(context: QueryContext<Leased>, table: string): Promise<TableDescription>;
 
-  readonly reads: {
-    readonly [Name in ReadingName]: (
-      context: QueryContext<Leased>,
-      fields: OperationFields[Name],
-      output: RowOutput,
-    ) => Promise<void>;
-  };
+  select(context: QueryContext<Leased>, query: Select, output: RowOutput): Promise<void>;
   readonly changes: Changes<Leased>;
   preview(
     context: QueryContext<Leased>,

@@ -6,7 +6,7 @@ import { anyone, FairQueue } from "../../core/base/fair-queue.ts";
 import type { QueryLimit } from "../../core/query/limits.ts";
 import { LONG_BODY } from "../../core/query/parse.ts";
 import type { ParsedOperations } from "../../core/query/query.ts";
-import type { Operation, OperationFields, ReadingName } from "../../core/query/tree.ts";
+import type { Operation, OperationFields } from "../../core/query/tree.ts";
 import { isChecked } from "../bindings.ts";
 import { LimitCounter } from "../limits.ts";
 import {
@@ -187,7 +187,7 @@ class RemoteStore<Leased extends Session> implements Store {
         this.#transactions.run(options, query, async (session) => {
           stream.reset();
           const context = openContext(this.#dialect, session, database, new LimitCounter(limits));
-          await read(this.#dialect, context, operation, stream);
+          await read(this.#dialect, context, operation.fields, stream);
         }),
       ),
     );
@@ -337,7 +337,7 @@ async function parseLong(operations: ParsedOperations): Promise<void> {
 }
 
 /** A page and `include` may take several statements, which must see one state. */
-function readMode({ fields: { after = [], include } }: Operation<ReadingName>): Mode {
+function readMode({ fields: { after = [], include } }: Operation<"Select">): Mode {
   return after.length > 1 || include !== undefined ? "snapshot, read only" : "read only";
 }
 

@@ -4,15 +4,14 @@ import type {
   ChangeName,
   Operation,
   OperationFields,
-  ReadingName,
   TableOperation,
 } from "../../core/query/tree.ts";
 import type { Constraint, EngineRefusal } from "../refusal.ts";
 import type { Previewed, RowChangeName } from "./changes.ts";
 import type { Changed } from "./target.ts";
 
-export function isReading(operation: Operation): operation is Operation<ReadingName> {
-  return definitions[operation.name].effect === "reads";
+export function isReading(operation: Operation): operation is Operation<"Select"> {
+  return operation.name === "Select";
 }
 
 /** True for an operation that a Batch may hold and a worker executes. */

@@ -181,7 +181,7 @@ export async function update<Raw>(target: Target<Raw>, query: Update): Promise<C
     return answerRows(readChanged(target, columns, found), returning);
   }
   if (key.length === 0) {
-    if (returning !== undefined) throw needsPrimaryKey(target, "returning");
+    if (returning !== undefined) throw needsPrimaryKey(target);
     // Without a key, rows cannot be read again. An Update within the filter keeps their number.
     const before = await countWithin(target);
     const affected = await target.session.run(change);

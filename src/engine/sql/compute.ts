@@ -35,7 +35,6 @@ export interface ComputeDialect<Kind extends ColumnKind> {
   declaredFamily?(type: string): Family | undefined;
   /** The kind with which a literal is read as a date or time, if not that of the column beside it. */
   momentKind?(kind: Kind): Kind;
-  /** A value as a number of the family. */
   number(value: Fragment, family: NumberFamily): Fragment;
   /** Of operands that are numbers of `family`. Overflows fail; division by zero is null. */
   arithmetic(fn: Arithmetic, left: Fragment, right: Fragment, family: NumberFamily): Fragment;

@@ -149,7 +149,7 @@ function planInclude<Kind extends ColumnKind>(
       where ${placeAlias} <= ${sql.lit(isOne ? 1 : limit + 1)}
       order by ${numberAlias}, ${placeAlias}`;
   };
-  const flat = dialect.flattenAround?.(around) ?? around;
+  const flat = dialect.flattenAround(around);
   return {
     name,
     isOne,
@@ -285,7 +285,6 @@ function rowLength(row: ResultRow<unknown>): number {
 const LARGEST_MEMBERS = 64 * 1024 * 1024;
 const ROW_LENGTH = 50;
 
-/** The rows of one key. */
 interface Group<Raw> {
   /** Only if they include others. */
   readonly rows: ResultRow<Raw>[];
@@ -296,7 +295,6 @@ interface Group<Raw> {
   isCut: boolean;
 }
 
-/** Reads included rows for a chunk of outer rows. */
 class MemberReader<Raw, Kind extends Encoded<Raw>> {
   readonly #source: RowSource<Raw, Kind>;
   readonly #outerRows: number;

@@ -285,7 +285,7 @@ export function tablesWithin(condition: Condition | null | undefined): string[] 
   });
 }
 
-export interface SelectDialect<Kind extends ColumnKind> extends PageDialect, Partial<Flattening> {
+export interface SelectDialect<Kind extends ColumnKind> extends PageDialect, Flattening {
   readonly aggregates: AggregateDialect<Kind>;
   readonly computing: ComputeDialect<Kind>;
   /** True if the database evaluates conditions on rows that others exclude, even within a `case`. */
@@ -303,7 +303,7 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect, Par
   readonly joinsExcluded?: boolean;
   /** True if a change may not read its own table, unless the rows read are stored first. */
   readonly locksChanged?: boolean;
-  readonly templates?: ByShape<SelectTemplate<Kind>>;
+  readonly templates: ByShape<SelectTemplate<Kind>>;
   /** True if an include reads all rows of its keys, which costs less than to rank them. */
   readonly readsAllIncluded?: boolean;
 }
@@ -580,11 +580,10 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
       query;
     const isCommon = compute === undefined && !isNestedSummary(query);
     const isOfOneTable = !isNested && others.length === 0;
-    const { templates } = this.dialect;
-    if (table === undefined || templates === undefined || !isOfOneTable || !isCommon) return make();
+    if (table === undefined || !isOfOneTable || !isCommon) return make();
     const keys = include?.map(outerSide);
     const shape = JSON.stringify({ ...rest, keys });
-    return templates.find(table, shape, make);
+    return this.dialect.templates.find(table, shape, make);
   }
 
   #makeTemplate(
@@ -621,16 +620,14 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
       isNamed ? sql.raw(String(ordered.indexOf(one.column) + 1)) : columnSql(one),
     );
     const groupBy = groupNames.length === 0 ? [] : [sql`group by ${sql.join(groupNames)}`];
-    const flat = (parts: Fragment[]) =>
-      isFlat && flatten !== undefined ? parts.map(flatten) : parts;
-    const [flatHead = head] = flat([head]);
+    const flat = (parts: Fragment[]) => (isFlat ? parts.map(flatten) : parts);
     return {
       columns,
       selected,
       resolve,
       resolveGrouped,
       terms,
-      head: flatHead,
+      head: isFlat ? flatten(head) : head,
       groups: flat(groupBy),
       order: flat(this.orderSql(terms)),
     };

@@ -159,10 +159,10 @@ export function columnNameSql({ name, expression }: Column & { expression?: Frag
   return expression ?? sql.id(name);
 }
 
-export function needsPrimaryKey({ table }: { table: Table }, what: string): EngineRefusal {
+export function needsPrimaryKey({ table }: { table: Table }): EngineRefusal {
   return new EngineRefusal(
     "not_supported",
-    `Table ${table.name} has no primary key, which this database needs for ${what}`,
+    `Table ${table.name} has no primary key, which this database needs for returning`,
   );
 }
 

@@ -318,7 +318,7 @@ export function operationsIn({ schemas }: SqliteSession): Operations<SqliteSessi
     visibleSchema: (database) => schemas.get(database) ?? "",
     listTables,
     describeTable,
-    reads: { Select: select },
+    select,
     changes: { ...onRows.changes, CreateTable: createTable, DropTable: dropTable },
     preview: onRows.preview,
     digestAffected: onRows.digestAffected,

@@ -8,7 +8,7 @@ import {
   rmSync,
 } from "node:fs";
 import { join, resolve } from "node:path";
-import { LockRefusedError, LockTimeoutError, withLock } from "../../core/base/files/lock.ts";
+import { LockRefusedError, LockTimeoutError, takeLock } from "../../core/base/files/lock.ts";
 import { foldCase, isPlainName } from "../../core/query/names.ts";
 import { EngineRefusal } from "../refusal.ts";
 
@@ -110,16 +110,9 @@ class DirectoryInUseError extends Error {
  *
  * @throws DirectoryInUseError after ten seconds, or an Error if the directory cannot be locked
  */
-export async function lockDirectory(directory: string): Promise<() => Promise<void>> {
-  const locked = Promise.withResolvers<void>();
-  const released = Promise.withResolvers<void>();
-  const hold = (): Promise<void> => {
-    locked.resolve();
-    return released.promise;
-  };
-  const holding = withLock(join(directory, "engine"), hold, { mayBeFull: true });
+export async function lockDirectory(directory: string): Promise<() => void> {
   try {
-    await Promise.race([locked.promise, holding]);
+    return await takeLock(join(directory, "engine"));
   } catch (error) {
     if (error instanceof LockTimeoutError) throw new DirectoryInUseError(directory, error);
     if (error instanceof LockRefusedError) {
@@ -127,8 +120,4 @@ export async function lockDirectory(directory: string): Promise<() => Promise<vo
     }
     throw error;
   }
-  return () => {
-    released.resolve();
-    return holding;
-  };
 }

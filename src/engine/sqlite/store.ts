@@ -333,7 +333,7 @@ interface SqliteOptions {
 export async function openSqliteStore(directory: string, options: SqliteOptions): Promise<Store> {
   const files = new DatabaseFiles(directory);
   if (options.isGuest) {
-    return new SqliteStore(files, new WorkerPool(files.directory, options), async () => {});
+    return new SqliteStore(files, new WorkerPool(files.directory, options), () => {});
   }
   files.makeDirectory();
   const unlock = await lockDirectory(files.directory);
@@ -344,7 +344,7 @@ export async function openSqliteStore(directory: string, options: SqliteOptions)
     files.makeDefault();
     return new SqliteStore(files, new WorkerPool(files.directory, options), unlock);
   } catch (error) {
-    await unlock();
+    unlock();
     throw error;
   }
 }
@@ -357,12 +357,12 @@ class SqliteStore implements Store {
   readonly readsBytes = true;
   readonly #files: DatabaseFiles;
   readonly #pool: WorkerPool;
-  readonly #unlock: () => Promise<void>;
+  readonly #unlock: () => void;
   readonly #locks = new DatabaseLocks();
   /** Held by the next long body of each database, so that only one worker waits for its locks. */
   readonly #turns = new DatabaseLocks();
 
-  constructor(files: DatabaseFiles, pool: WorkerPool, unlock: () => Promise<void>) {
+  constructor(files: DatabaseFiles, pool: WorkerPool, unlock: () => void) {
     this.#files = files;
     this.#pool = pool;
     this.#unlock = unlock;
@@ -468,7 +468,7 @@ class SqliteStore implements Store {
 
   async close(): Promise<void> {
     await this.#pool.close();
-    await this.#unlock();
+    this.#unlock();
   }
 
   #drop(name: string): void {

@@ -184,7 +184,7 @@ async function executeSelect(
   const session = databases.open(database);
   const operations = operationsIn(session);
   const context = openContext(operations, session, database, new LimitCounter(limits));
-  await read(operations, context, operation, spool);
+  await read(operations, context, operation.fields, spool);
 }
 
 async function executeSchema({ database = "", table }: SchemaPath, spool: Spool): Promise<void> {

@@ -140,13 +140,11 @@ export function ownerName(file: string): string {
 
 /** A file that holds secrets or decides access is unsafe to use. */
 export class UnsafeFileError extends Error {
-  readonly file: string;
   readonly reason: string;
 
   constructor(file: string, reason: string) {
     super(`${file}: ${reason}`);
     this.name = "UnsafeFileError";
-    this.file = file;
     this.reason = reason;
   }
 }

@@ -4,13 +4,6 @@ import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
 import { giveToDirectoryOwner } from "./guarded.ts";
 
-interface LockOptions {
-  /** Also grant the lock on a full disk, for a holder that can still read. */
-  readonly mayBeFull?: boolean;
-  /** Milliseconds to wait for another holder; default ten seconds. */
-  readonly wait?: number;
-}
-
 export class LockTimeoutError extends Error {
   constructor(file: string) {
     super(`another process is writing ${file}`);
@@ -80,10 +73,7 @@ function tryToLock(lock: string, file: string, mayBeFull: boolean): DatabaseSync
   }
 }
 
-async function acquire(
-  file: string,
-  { mayBeFull = false, wait = WAIT_MS }: LockOptions,
-): Promise<DatabaseSync> {
+async function acquire(file: string, wait: number, mayBeFull: boolean): Promise<DatabaseSync> {
   const lock = lockFilePath(file);
   const deadline = performance.now() + wait;
   for (;;) {
@@ -102,15 +92,22 @@ async function acquire(
  * @throws LockTimeoutError if another holder keeps it too long, LockRefusedError if the directory
  * is read-only or full
  */
-export async function withLock<T>(
-  file: string,
-  work: () => Promise<T>,
-  options: LockOptions = {},
-): Promise<T> {
-  const database = await acquire(file, options);
+export async function withLock<T>(file: string, work: () => Promise<T>): Promise<T> {
+  const database = await acquire(file, WAIT_MS, false);
   try {
     return await work();
   } finally {
     database.close();
   }
+}
+
+/**
+ * Takes the lock of `withLock` until the returned function is called or the process ends, also on a
+ * full disk, for a holder that can still read.
+ *
+ * @param wait milliseconds to wait for another holder
+ */
+export async function takeLock(file: string, wait: number = WAIT_MS): Promise<() => void> {
+  const database = await acquire(file, wait, true);
+  return () => database.close();
 }
