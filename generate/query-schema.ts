@@ -1,7 +1,7 @@
 import { batchKey, LARGEST_BATCH } from "../src/core/query/grammar.ts";
 import {
-  collectInto,
   type Level,
+  type MakeSchema,
   named,
   objectSchema,
   type Reference,
@@ -9,6 +9,25 @@ import {
 } from "../src/core/query/kind.ts";
 import { definitions } from "../src/core/query/operations.ts";
 import type { QueryRefusalCode } from "../src/core/query/refusal.ts";
+
+/** Collects each named schema once in `definitions`, whose place in the document is `prefix`. */
+function collectInto(
+  definitions: Map<string, Schema>,
+  prefix: string,
+  level: Level,
+  inBatch = false,
+): Reference {
+  const refer = (name: string, make: MakeSchema): Schema => {
+    if (!definitions.has(name)) {
+      // Set before the schema is made, since a schema may contain itself.
+      definitions.set(name, {});
+      definitions.set(name, make(reference));
+    }
+    return { $ref: `${prefix}${name}` };
+  };
+  const reference: Reference = Object.assign(refer, { level, inBatch });
+  return reference;
+}
 
 /** Queries that fit the schema, but that the scanner refuses with this code. */
 export const beyondSchema = {

@@ -25,7 +25,7 @@ import {
   shellQuoted,
   UnsafeFileError,
 } from "../../src/core/base/files/guarded.ts";
-import { withLock } from "../../src/core/base/files/lock.ts";
+import { takeLock, withLock } from "../../src/core/base/files/lock.ts";
 import { openWalDatabase } from "../../src/core/base/files/wal-database.ts";
 import { watchFile } from "../../src/core/base/files/watch.ts";
 import { temporaryDirectory } from "../config/support.ts";
@@ -308,10 +308,10 @@ t.test("waiting for a lock ends after its timeout", async (t) => {
   const holder = startHolder(file);
   t.teardown(() => holder.kill("SIGKILL"));
   await once(holder.stdout, "data");
-  await t.rejects(
-    withLock(file, async () => undefined, { wait: 100 }),
-    { name: "LockTimeoutError", message: `another process is writing ${file}` },
-  );
+  await t.rejects(takeLock(file, 100), {
+    name: "LockTimeoutError",
+    message: `another process is writing ${file}`,
+  });
 });
 
 t.test("a missing directory causes the error of the file system", async (t) => {

@@ -167,25 +167,6 @@ export function named(name: string, make: MakeSchema): MakeSchema {
   return (reference) => reference(name, make);
 }
 
-/** Collects each named schema once in `definitions`, whose place in the document is `prefix`. */
-export function collectInto(
-  definitions: Map<string, Schema>,
-  prefix: string,
-  level: Level,
-  inBatch = false,
-): Reference {
-  const refer = (name: string, make: MakeSchema): Schema => {
-    if (!definitions.has(name)) {
-      // Set before the schema is made, since a schema may contain itself.
-      definitions.set(name, {});
-      definitions.set(name, make(reference));
-    }
-    return { $ref: `${prefix}${name}` };
-  };
-  const reference: Reference = Object.assign(refer, { level, inBatch });
-  return reference;
-}
-
 interface KnownField {
   readonly name: string;
   readonly required: boolean;
