@@ -114,7 +114,8 @@ const explanations: Readonly<Record<string, string>> = {
     "The outcome does not matter. Look at the result before you request approval again.",
   approval_void:
     "An entry, boundary or attribute of the caller has changed, or the approver may no longer approve.",
-  too_many_approvals: "At most 20 can wait. Wait until some are decided or expire.",
+  too_many_approvals:
+    "At most 20 can wait. Wait until some are decided, or until the first one expires, as `Retry-After` says.",
   approvals_failed:
     "The query needs an approval, but the approvals file cannot be accessed. The log says why.",
   not_found: "The path does not exist. Fixed parts match exactly as sent.",

@@ -225,7 +225,8 @@ export class EngineDatabase implements Database, DatabaseTarget {
         request_id: requestId,
       });
       const body = Buffer.from(text);
-      sink.begin(status, { rawHeaders: jsonHead(body.length) });
+      const head = jsonHead(body.length);
+      sink.begin(status, { rawHeaders: mayRepeat.has(code) ? [...head, ...retrySoon] : head });
       sink.end(body);
     };
     if (error instanceof EngineRefusal) {
@@ -286,6 +287,10 @@ function requireKnown({ accesses }: Query): void {
     }
   }
 }
+
+/** Nothing was carried out, and soon it may be. */
+const mayRepeat: ReadonlySet<string> = new Set(["busy", "database_unavailable"]);
+const retrySoon = ["Retry-After", "1"];
 
 function jsonHead(length: number): readonly string[] {
   return ["Content-Type", "application/json", "Content-Length", String(length)];

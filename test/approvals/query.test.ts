@@ -119,4 +119,6 @@ t.test("a user has at most twenty pending approvals", async (t) => {
   t.equal(await pending(), 20);
   const many = await ask(bot, removeOne(2000));
   t.match(many, { status: 429, body: { code: "too_many_approvals" } });
+  const seconds = Number(many.headers.get("retry-after"));
+  t.ok(seconds > 0 && seconds <= 600, "until the first one expires");
 });

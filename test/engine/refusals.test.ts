@@ -179,7 +179,9 @@ t.test("a database that another process has locked is a 503", async (t) => {
   const other = new DatabaseSync(`${directory}/data/main.sqlite`);
   t.teardown(() => other.close());
   other.exec("begin immediate");
-  t.match(await ask(insert("users", [{ id: 1 }])), refusal(503, "busy"));
+  const answer = await ask(insert("users", [{ id: 1 }]));
+  t.match(answer, refusal(503, "busy"));
+  t.equal(answer.headers["retry-after"], "1");
   other.exec("rollback");
   t.equal((await ask(insert("users", [{ id: 1 }]))).status, 200);
 });

@@ -138,6 +138,7 @@ t.test("a user has at most twenty pending approvals over all replicas", async (t
   const more = await Promise.all([one, two, far].map((gateway) => ask(gateway, removal(200))));
   for (const answer of more) {
     t.match(answer, { status: 429, body: { code: "too_many_approvals" } });
+    t.ok(Number(answer.headers.get("retry-after")) > 0);
   }
   // Only the clock of the store counts.
   await store.sql(

@@ -7,6 +7,7 @@ import { decide } from "../../core/access/policy.ts";
 import type { ApprovalRule } from "../../core/access/rights.ts";
 import { EVERY_DATABASE } from "../../core/access/roles.ts";
 import { accountObstacle, namesOfPerson, type Snapshot } from "../../core/access/snapshot.ts";
+import { Refusal } from "../../core/base/refusal.ts";
 import { operationsInWords } from "../../core/observe/audit-filter.ts";
 import { placeName } from "../../core/query/names.ts";
 import { permissionClasses } from "../../core/query/permissions.ts";
@@ -134,7 +135,7 @@ const countShape = z.object({ state: z.string(), count: z.number() });
 export type ApprovalCounts = Readonly<Record<ApprovalState, number>>;
 
 /** Per user. */
-export const MOST_PENDING = 20;
+const MOST_PENDING = 20;
 
 const DAY_MS = 24 * 3600 * 1000;
 
@@ -248,9 +249,9 @@ export class ApprovalStore {
    * Requests an approval, or returns the pending one for the same binding.
    *
    * @param wait milliseconds until it expires
-   * @returns undefined if the user has too many pending
+   * @returns Refusal `too_many_approvals` if the user has too many pending, until one expires
    */
-  async ask(request: ApprovalRequest, wait: number): Promise<Approval | undefined> {
+  async ask(request: ApprovalRequest, wait: number): Promise<Approval | Refusal> {
     const { username, via, client = null, bodyHash, basisHash, body, requestId } = request;
     return this.#transaction(async (tx) => {
       const { query, now } = tx;
@@ -264,8 +265,15 @@ export class ApprovalStore {
         basisHash,
       );
       if (known !== undefined) return rowShape.parse(known);
-      const pendingSql = "SELECT id FROM approvals WHERE username = $1 AND state = 'pending'";
-      if ((await query(pendingSql, username)).length >= MOST_PENDING) return undefined;
+      const pendingSql = `SELECT ${columnsSql} FROM approvals
+        WHERE username = $1 AND state = 'pending' ORDER BY expires`;
+      const pending = await query(pendingSql, username);
+      if (pending.length >= MOST_PENDING) {
+        const { expires } = rowShape.parse(pending[0]);
+        const message = `${MOST_PENDING} of the caller's approvals are pending, which is the maximum`;
+        const retryAfter = Math.max(1, Math.ceil((expires - now) / 1000));
+        return new Refusal("too_many_approvals", { message, retryAfter });
+      }
       const id = randomUUID();
       await query(
         `INSERT INTO approvals (id, state, asked, expires, username, via, client, body_hash,
@@ -285,7 +293,8 @@ export class ApprovalStore {
         this.#database.encrypt(id, body),
       );
       await recordStep(tx, id, "approval_asked", { requestId });
-      return find(tx, id);
+      const [added] = await query(`SELECT ${columnsSql} FROM approvals WHERE id = $1`, id);
+      return rowShape.parse(added);
     });
   }
 

@@ -18,7 +18,6 @@ import {
   type ApprovalState,
   type ApprovalStore,
   approvalFilePath,
-  MOST_PENDING,
   mayApprove,
 } from "./approval.ts";
 
@@ -191,12 +190,9 @@ async function requestApproval(
     operationCount: query.accesses.length,
   };
   const approval = await store.ask(request, gateway.configuration.approvals.wait * 1000);
-  if (approval !== undefined) {
-    exchange.verdict.noteApproval(approval.id);
-    return pending(approval, consoleUrl);
-  }
-  const message = `${MOST_PENDING} of the caller's approvals are pending, which is the maximum`;
-  return new Refusal("too_many_approvals", { message });
+  if (approval instanceof Refusal) return approval;
+  exchange.verdict.noteApproval(approval.id);
+  return pending(approval, consoleUrl);
 }
 
 function refusalFor({ state, reason }: Pick<Approval, "state" | "reason">): Refusal {
