@@ -157,7 +157,7 @@ function bearerParameters(
   scope = resource?.scope,
 ): string {
   const parameters = [resource === undefined ? 'realm="gatehouse"' : 'realm="mcp"'];
-  if (resource !== undefined) parameters.push(`resource_metadata="${resource.metadata}"`);
+  if (resource !== undefined) parameters.push(`resource_metadata="${resource.metadata()}"`);
   const error = errors.get(code);
   if (error !== undefined) parameters.push(`error="${error}"`);
   if (resource !== undefined) parameters.push(`scope="${scope}"`);

@@ -100,7 +100,8 @@ export const UNKNOWN_ROUTE = "unknown";
 
 /** The parts of a challenge for a protected resource besides the realm (RFC 9728). */
 export interface ResourceChallenge {
-  readonly metadata: string;
+  /** Not a getter, which V8 would keep with its request until it collects the whole heap. */
+  metadata(): string;
   /** All scopes that the request needs, so that one step-up is enough. */
   readonly scope: string;
 }

@@ -478,7 +478,7 @@ const replicate: Planner = ({ json }) => {
 };
 
 const tellUser: Planner = ({ user, isAdministrator }) => {
-  const userCtx = { name: user ?? null, roles: isAdministrator ? ["_admin"] : [] };
+  const userCtx = { name: user ?? null, roles: isAdministrator() ? ["_admin"] : [] };
   const info = { authentication_handlers: ["gatehouse"], authenticated: "gatehouse" };
   return { accesses: [], reply: { status: 200, body: { ok: true, userCtx, info } } };
 };

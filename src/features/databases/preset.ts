@@ -59,7 +59,7 @@ export interface PresetRequest {
   readonly bytes: Buffer;
   /** Undefined while authentication is off. */
   readonly user: string | undefined;
-  readonly isAdministrator: boolean;
+  isAdministrator(): boolean;
   /** `auth.default_database`. */
   readonly defaultDatabase: string;
   /** True if the caller's grants allow it. Nothing is recorded: for lists, not for decisions. */

@@ -34,8 +34,7 @@ function urlFor({ configuration, basePath, publicUrl }: Gateway, { request }: Ex
 function challenge(gateway: Gateway, exchange: Exchange): ResourceChallenge {
   return {
     scope: mcpScopes.join(" "),
-    // Only a 401 needs it.
-    get metadata() {
+    metadata() {
       const { origin, pathname } = new URL(mcpResource(urlFor(gateway, exchange)));
       return origin + metadataPath + pathname;
     },
