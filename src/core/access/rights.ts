@@ -473,6 +473,7 @@ export function findRateWindows(
 /** The conditions that row filters add to the operations of a query. */
 export function filterAdditions(decisions: readonly Decision[]): Addition[] {
   const filters = decisions.flatMap((decision) => decision.filters ?? []);
+  if (filters.length === 0) return [];
   const byNode = Map.groupBy(filters, ({ node }) => node);
   return Array.from(byNode, ([node, some]) => ({
     node,

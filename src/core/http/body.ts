@@ -85,6 +85,7 @@ export function requireLength({ headers }: IncomingMessage, limit: number): void
 const FIRST_CAPACITY_BYTES = 4096;
 /** The largest ratio of allocated bytes to received bytes. */
 const GROWTH = 8;
+const nothing = Buffer.alloc(0);
 
 /**
  * Reads the whole body into one growing buffer, so a body in a million pieces uses no more memory
@@ -106,7 +107,7 @@ export function readBody(exchange: Exchange, limit: number, budget: BodyBudget):
   let reserved = 0;
   if (declared !== undefined) reserve(expected);
   exchange.sendContinue();
-  let buffer = Buffer.alloc(0);
+  let buffer: Buffer<ArrayBuffer> = nothing;
   let length = 0;
 
   function reserve(bytes: number): void {

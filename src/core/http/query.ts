@@ -11,6 +11,7 @@ import {
   seesSchema,
 } from "../access/rights.ts";
 import { type AddedFilter, addedFilters } from "../access/row-filter.ts";
+import type { Snapshot } from "../access/snapshot.ts";
 import { ClientError } from "../base/client-error.ts";
 import {
   runAtOnce,
@@ -113,6 +114,9 @@ export function isNarrowed({ access }: Gateway, exchange: Exchange): boolean {
 }
 
 interface Authorization {
+  /** What it was decided by, and when (`performance.now()`). */
+  readonly snapshot: Snapshot;
+  readonly decidedAt: number;
   readonly decisions: readonly Decision[];
   /** Undefined while authentication is off. */
   readonly identity: Identity | undefined;
@@ -122,7 +126,10 @@ interface Authorization {
   readonly seesSchema: boolean;
 }
 
-const openAuthorization: Authorization = {
+/** By the same rules, only what expires decides otherwise. */
+const DECIDED_AGAIN_AFTER_MS = 500;
+
+const openRights: Omit<Authorization, "snapshot" | "decidedAt"> = {
   decisions: [],
   identity: undefined,
   limits: [],
@@ -152,25 +159,27 @@ function denialRefusal({ batch }: Query, { decisions, reason }: QueryDecision): 
  */
 function authorize({ access, queries }: Gateway, exchange: Exchange, query: Query): Authorization {
   const { subject } = exchange.authenticated;
+  const { snapshot } = access;
+  const decidedAt = performance.now();
   if (subject === undefined) {
     recordOperations(exchange, query, []);
-    return openAuthorization;
+    return { snapshot, decidedAt, ...openRights };
   }
   const context = { ...queryOrigin(exchange), now: Date.now(), isEngine: queries.isEngine };
-  const decided = decideQuery(access.snapshot, subject, query, context);
+  const decided = decideQuery(snapshot, subject, query, context);
   const { allowed, decisions, limits, bytewise, reason } = decided;
   const { approvals: rules, basis = "" } = decided;
   const needsApproval = reason === "approval_required";
   recordOperations(exchange, query, decisions);
   if (!allowed && !needsApproval) throw denialRefusal(query, decided);
   return {
+    snapshot,
+    decidedAt,
     decisions,
     identity: upstreamIdentity(subject.username, query, decisions),
     limits: bytewise === undefined ? limits : [...limits, ...bytewise],
     approval: needsApproval ? { rules, basis } : undefined,
-    seesSchema: query.accesses.every(({ database }) =>
-      seesSchema(access.snapshot, subject, database),
-    ),
+    seesSchema: query.accesses.every(({ database }) => seesSchema(snapshot, subject, database)),
   };
 }
 
@@ -383,7 +392,11 @@ function requestFor(
     accept,
     authorizeAgain() {
       requireStillGood(gateway, exchange);
-      if (isDeepStrictEqual(authorize(gateway, exchange, parsed.query), judged)) return;
+      const { snapshot, decidedAt, ...rights } = judged;
+      const isSame = gateway.access.snapshot === snapshot;
+      if (isSame && performance.now() - decidedAt < DECIDED_AGAIN_AFTER_MS) return;
+      const { snapshot: _, decidedAt: __, ...now } = authorize(gateway, exchange, parsed.query);
+      if (isDeepStrictEqual(now, rights)) return;
       const detail = "the caller's rights changed while the query waited for a connection";
       throw new Refusal("busy", { detail, retryAfter: 1 });
     },

@@ -91,11 +91,20 @@ function authenticateCaller(
   const acceptExternal = (external: ExternalToken) => {
     exchange.authenticated = externalCaller(access.snapshot, revocations, external);
   };
+  const accept = (own: Omit<TokenClaims, "role">) => {
+    exchange.authenticated = tokenCaller(access.snapshot, revocations, own);
+  };
   if (routed.accept.includes("bearer") && authorization?.startsWith("Bearer ")) {
-    // To check the form of a token with many groups takes longer than to find it.
-    const known = issuers?.recall(authorization.slice("Bearer ".length), "query");
-    if (known !== undefined) {
-      acceptExternal(known);
+    // To check the form of a long token takes longer than to find it.
+    const token = authorization.slice("Bearer ".length);
+    const external = issuers?.recall(token, "query");
+    if (external !== undefined) {
+      acceptExternal(external);
+      return undefined;
+    }
+    const own = tokens.recall(token);
+    if (own !== undefined) {
+      accept(own);
       return undefined;
     }
   }
@@ -104,9 +113,6 @@ function authenticateCaller(
   if (/^basic /i.test(authorization ?? "")) requireSameOrigin(gateway, exchange);
   if ("password" in credential) return authenticateUser(gateway, exchange, credential);
   const { token } = credential;
-  const accept = (own: Omit<TokenClaims, "role">) => {
-    exchange.authenticated = tokenCaller(access.snapshot, revocations, own);
-  };
   if (isOpaque(token)) {
     const issued = findIssued(inventory, tokens.metrics, token);
     if (issued instanceof Promise) return issued.then(accept);

@@ -53,13 +53,18 @@ export class VerifiedTokens<T extends object> {
     return this.#recent.size;
   }
 
+  /** The content of a token that has been verified and is still good. */
+  recall(token: string): T | undefined {
+    const known = this.#recent.get(token);
+    if (known === undefined || !this.#isGood(known)) return undefined;
+    this.metrics.remembered++;
+    return known.content;
+  }
+
   /** @throws Refusal `token_expired` or `token_invalid` */
   verify(token: string): T {
-    const known = this.#recent.get(token);
-    if (known !== undefined && this.#isGood(known)) {
-      this.metrics.remembered++;
-      return known.content;
-    }
+    const known = this.recall(token);
+    if (known !== undefined) return known;
     this.#recent.delete(token);
     try {
       const { claims, ...pinned } = verifyPinned(this.#pin, token);
@@ -149,6 +154,7 @@ export function createTokenAuthority(ring: () => KeyRing, issuer: string) {
         .sign(signer.key);
       return { token, claims, kid: signer.kid };
     },
+    recall: (token: string): TokenClaims | undefined => verified.recall(token),
     /** @throws Refusal `token_expired` or `token_invalid` */
     verify: (token: string): TokenClaims => verified.verify(token),
     metrics: verified.metrics,

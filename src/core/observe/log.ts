@@ -1,7 +1,7 @@
 import { once } from "node:events";
 import { type DestinationStream, destination, type Logger, pino } from "pino";
 
-const MAX_BUFFER_LENGTH = 32 * 1024;
+const MAX_BUFFER_LENGTH = 128 * 1024;
 const FLUSH_MS = 20;
 const LONGEST_WRITE_MS = 1000;
 

@@ -81,13 +81,13 @@ export class ClientAnswer implements AnswerSink {
   readonly receive: AnswerSink["receive"];
   readonly #options: ClientAnswerOptions;
   readonly #response: ServerResponse;
+  #hasWaited = false;
 
   constructor(options: ClientAnswerOptions) {
     this.receive = options.receive;
     this.#options = options;
     this.#response = options.response;
     this.#response.once("close", () => this.whenGone?.());
-    this.#response.on("drain", () => this.whenDrained?.());
   }
 
   get isGone(): boolean {
@@ -112,7 +112,11 @@ export class ClientAnswer implements AnswerSink {
   }
 
   write(piece: Buffer): boolean {
-    return this.#response.write(piece, () => freeMemory(piece));
+    const isReady = this.#response.write(piece, () => freeMemory(piece));
+    // Most responses never have to wait for the client.
+    if (!isReady && !this.#hasWaited) this.#response.on("drain", () => this.whenDrained?.());
+    this.#hasWaited ||= !isReady;
+    return isReady;
   }
 
   end(last: Buffer): void {

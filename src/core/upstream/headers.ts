@@ -75,9 +75,7 @@ export interface Identity {
 }
 
 /** Usernames contain no `%`, so this can be undone. */
-function toAscii(username: string): string {
-  return username.replace(/[^ -~]+/g, encodeURIComponent);
-}
+const toAscii = memoize((username) => username.replace(/[^ -~]+/g, encodeURIComponent));
 
 export function gatewayHeaders(provenance: Provenance): Record<string, string> {
   const headers: Record<string, string> = {
