@@ -371,12 +371,11 @@ t.test("a client may leave while its upload waits for a connection", async (t) =
   t.equal(begun, 1);
 });
 
-t.test("slow uploads leave half of the connections to others", async (t) => {
+t.test("slow uploads of a user leave room for requests and uploads of others", async (t) => {
   const { gateway, upstream, login } = await open(t, "couchdb", json({ ok: true }), {
-    config: "connections = 2\n",
+    config: "connections = 4\n",
   });
-  const token = await login("wanda");
-  const other = await login("rita");
+  const [token, second, reader] = [await login("wanda"), await login("root"), await login("rita")];
   let begun = 0;
   upstream.server.on("request", ({ method }) => (begun += method === "PUT" ? 1 : 0));
   const headers = {
@@ -393,8 +392,14 @@ t.test("slow uploads leave half of the connections to others", async (t) => {
   }
   await eventually("an upload has begun", () => begun > 0);
   await delay(300);
-  t.equal((await gateway.get("/alpha", other)).status, 200);
+  t.equal((await gateway.get("/alpha", reader)).status, 200);
   t.equal(begun, 1);
+  const quick = await Wire.open(gateway.url);
+  t.teardown(() => quick.cut());
+  const chunked = { ...headers, authorization: `Bearer ${second}` };
+  quick.send(`${wireRequest("PUT /alpha/doc/file", chunked)}1\r\nx\r\n0\r\n\r\n`);
+  await quick.until(/^HTTP\/1\.1 200 /);
+  t.equal(begun, 2);
   for (const wire of uploads) wire.send("0\r\n\r\n");
   for (const wire of uploads) await wire.until(/^HTTP\/1\.1 200 /);
 });

@@ -55,6 +55,21 @@ t.test("a slot goes to the user who holds the fewest and was served least recent
   );
 });
 
+t.test("a key at its limit waits while others get the free slots", async (t) => {
+  const limiter = new FairQueue({ slots: 3, maxPerKey: 2 });
+  for (let count = 0; count < 2; count++) taken(limiter, "flood");
+  t.equal(limiter.tryTake({ key: "flood" }), false);
+  const place = joined(limiter, "flood");
+  let isServed = false;
+  void place.turn.then(() => (isServed = true));
+  t.equal(await joined(limiter, "bob").turn, "bob");
+  t.equal(isServed, false);
+  limiter.release({ key: "bob" });
+  t.equal(limiter.busy, 2);
+  limiter.release({ key: "flood" });
+  t.equal(await place.turn, "flood");
+});
+
 t.test("a newcomer displaces the last waiter of the longest queue", async (t) => {
   const limiter = limiterOf(1, 4);
   const slot = taken(limiter, "flood");

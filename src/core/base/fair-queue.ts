@@ -44,6 +44,8 @@ interface FairQueueOptions {
   readonly slots: number;
   /** Of all that hold a slot. One that weighs more gets a slot while no other is taken. */
   readonly maxWeight?: number;
+  /** Slots that one key may hold. The others stay free for other keys. */
+  readonly maxPerKey?: number;
   /** Of each rank. */
   readonly maxWaiting?: number;
   readonly timeoutMs?: number;
@@ -105,6 +107,8 @@ export class FairQueue {
     if (queue === undefined) this.#queues.set(entrant.key, [waiter]);
     else queue.push(waiter);
     this.#waiting++;
+    // Those who wait may hold as many as they may, so that a slot is free for this one.
+    this.#assign();
     return cancel;
   }
 
@@ -147,9 +151,15 @@ export class FairQueue {
     for (const waiter of [...this.#queues.values()].flat()) this.#remove(waiter, "dismissed");
   }
 
-  #hasRoom({ weight = 0 }: Entrant): boolean {
+  #hasRoom({ key, weight = 0 }: Entrant): boolean {
     const { slots, maxWeight = Number.POSITIVE_INFINITY } = this.#options;
+    if (this.#isAtLimit(key)) return false;
     return this.#busy === 0 || (this.#busy < slots && this.#weight + weight <= maxWeight);
+  }
+
+  #isAtLimit(key: string): boolean {
+    const { maxPerKey } = this.#options;
+    return maxPerKey !== undefined && this.#slots.of(key) >= maxPerKey;
   }
 
   #take({ key, rank = 0, weight = 0 }: Entrant): void {
@@ -187,6 +197,7 @@ export class FairQueue {
     let fewest = Number.POSITIVE_INFINITY;
     let isOther = false;
     for (const [key, [first]] of this.#queues) {
+      if (this.#isAtLimit(key)) continue;
       const isOfOther = (first?.entrant.rank ?? 0) !== this.#lastRank;
       const slots = this.#slots.of(key);
       if (isOther === isOfOther ? slots >= fewest : isOther) continue;

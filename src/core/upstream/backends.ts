@@ -140,7 +140,8 @@ class Backend implements Candidate, DatabaseTarget {
     const limits = { slots: connections, maxWaiting, timeoutMs: responseTimeoutMs, waits };
     this.name = targetName(target);
     this.limiter = new FairQueue(limits);
-    this.#uploads = new FairQueue({ ...limits, slots: Math.ceil(connections / 2) });
+    const slots = Math.ceil(connections / 2);
+    this.#uploads = new FairQueue({ ...limits, slots, maxPerKey: Math.ceil(slots / 2) });
     metrics.include(this);
     this.#limits = { responseTimeoutMs, clientTimeoutMs };
     this.#pool = new ConnectionPool(target, options);
