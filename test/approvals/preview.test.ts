@@ -8,6 +8,7 @@ import { groupGrant } from "../access/kit.ts";
 import { consoleConfig, signedIn } from "../console/kit.ts";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { eventually } from "../kit/eventually.ts";
+import { nightly } from "../kit/nightly.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { connectStateless } from "../mcp/clients.ts";
 import { TestIssuer } from "../oauth/issuer.ts";
@@ -100,7 +101,8 @@ const urls = {
   },
 };
 for (const [database, urlOf] of Object.entries(urls)) {
-  t.test(`a Preview keeps to the requester's row filters (${database})`, async (t) => {
+  const options = database === "SQLite" ? {} : nightly;
+  t.test(`a Preview keeps to the requester's row filters (${database})`, options, async (t) => {
     const upstream = await urlOf();
     const more = careful('row_filter = [{ column = "id", cmp = "<", value = 5 }]');
     const filtered = await openCareful(t, { more, ...(upstream && { upstream }) });

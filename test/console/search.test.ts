@@ -1,7 +1,9 @@
 import { appendFileSync, writeFileSync } from "node:fs";
+import type { ServerResponse } from "node:http";
 import path from "node:path";
 import t, { type Test } from "tap";
 import { openStaffed } from "../journeys/staff.ts";
+import type { ReceivedRequest } from "../kit/upstream.ts";
 import {
   auditFile,
   consoleConfig,
@@ -101,24 +103,26 @@ t.test("a search asks all databases at once, and says when one was late", async 
   const names = Array.from({ length: 12 }, (_, at) => `db${at}`);
   const grants = ["root * Owner", ...names.map((name) => `rita ${name} ReadOnly`)];
   const { upstream } = await openStaffed(t, grants, section);
-  upstream.answer = ({ url }, response) => {
+  let waiting = 0;
+  let most = 0;
+  upstream.answer = ({ url }: ReceivedRequest, response: ServerResponse) => {
     // All tables of the last databases take for ever.
-    if (/^\/schema\/db(?:[89]|1\d)/.test(url)) return;
+    if (/^\/schema\/db(?:[89]|1\d)/.test(url)) {
+      most = Math.max(most, ++waiting);
+      response.once("close", () => waiting--);
+      return;
+    }
     const data = url === "/schema" ? { databases: names } : { tables: ["tickets"] };
     response.writeHead(200, { "content-type": "application/json" });
     response.end(JSON.stringify({ status: "success", data }));
   };
   const root = await signedIn(t, url, "root");
-  const start = performance.now();
   const { text } = await root.get("/search?q=tickets");
-  const ms = performance.now() - start;
-  t.ok(ms < 6000, `answered after ${ms} ms`);
+  t.equal(most, 4, "all that are late are asked at one time");
   t.equal(text.match(/>db\d\.tickets</g)?.length, 8);
   t.match(textOf(text), /Some tables were not searched, since a database did not list them/);
   upstream.answer = () => {};
-  const last = performance.now();
   t.match(textOf((await root.get("/search?q=unknown-name")).text), /Some tables were not searched/);
-  t.ok(performance.now() - last < 12_000, `answered after ${performance.now() - last} ms`);
 });
 
 t.test("the search box works by keyboard on every page", async (t) => {

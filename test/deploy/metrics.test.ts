@@ -158,3 +158,27 @@ if (promtool !== undefined) {
     t.match(execFileSync(promtool, flags, { encoding: "utf8" }), /SUCCESS: \d+ rules found/);
   });
 }
+
+t.test("docs/metrics.md lists exactly the served metrics, with type and labels", async (t) => {
+  const own = Array.from(served)
+    .filter(([name]) => name.startsWith("gatehouse_"))
+    .map(([name, { type, labels }]) => [name, type, [...labels].sort().join(", ")]);
+  const rows = readFileSync(path.join(documents, "metrics.md"), "utf8")
+    .split("\n")
+    .filter((line) => line.startsWith("| `"));
+  const cells = rows.map((row) =>
+    row
+      .slice(1, -1)
+      .split("|")
+      .map((cell) => cell.trim()),
+  );
+  const documented = cells
+    .filter(([name = ""]) => name.startsWith("`gatehouse_"))
+    .map(([name = "", type, labels = ""]) => [
+      name.slice(1, -1),
+      type,
+      (labels.match(/\w+/g) ?? []).sort().join(", "),
+    ]);
+  t.strictSame(documented.sort(), own.sort());
+  for (const [name = ""] of cells) t.ok(served.has(name.slice(1, -1)), name);
+});

@@ -79,8 +79,6 @@ const sign = (claims: Claims = {}, issuer = staff, header = {}) =>
 const codeOf = ({ status, body }: Answer) => `${status} ${body.code ?? ""}`.trim();
 const query = async (token: string, content: object = select) =>
   codeOf(await gateway.query(content, token));
-const detailOf = async (token: string) =>
-  (await auditOf(gateway, await gateway.query(select, token))).detail;
 
 function keyOf({ keys: [key] }: TestIssuer): IssuerKey {
   if (key === undefined) throw new Error("the issuer has no key");
@@ -171,36 +169,6 @@ t.test("a group of a token is never a local group or that of another issuer", as
   const { body } = await gateway.get("/api/me", await sign({ groups: names }));
   t.match(body.access, [{ database: "main" }]);
   t.equal((body.access as unknown[]).length, 1);
-});
-
-t.test("an ID token is not an access token, also if its audience is the gateway's", async (t) => {
-  const about = (claims: Claims, header: object = { typ: "JWT" }) =>
-    app.sign("the-app", { claims: { scope: undefined, ...claims }, header });
-  t.equal(await query(await about({})), "200");
-  const others: Claims[] = [
-    { nonce: "n" },
-    { at_hash: "x" },
-    { c_hash: "x" },
-    { s_hash: "x" },
-    { typ: "ID" },
-    { typ: "Refresh" },
-    { token_use: "id" },
-    { token_use: "refresh_token" },
-    { token_type: "refresh" },
-    { typ: "Bearer", token_use: "id" },
-  ];
-  for (const claims of others) {
-    t.equal(await detailOf(await about(claims)), "wrong_type", JSON.stringify(claims));
-  }
-  for (const claims of [{ token_use: "access" }, { token_type: "Bearer" }, { typ: "Bearer" }]) {
-    t.equal(await query(await about(claims)), "200", JSON.stringify(claims));
-  }
-  const forApp = await staff.sign("the-app", { header: { typ: "JWT" } });
-  t.equal(await detailOf(forApp), "wrong_audience");
-  const now = Math.floor(Date.now() / 1000);
-  const active = { active: true, sub: "alice", aud: "gatehouse", iat: now, exp: now + 60 };
-  answers.set("refresh", { ...active, groups: [], token_use: "refresh_token" });
-  t.equal(await detailOf("refresh"), "wrong_type", "also by introspection");
 });
 
 t.test("strange claims are refused or ignored, and break nothing", async (t) => {

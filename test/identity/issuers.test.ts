@@ -286,7 +286,12 @@ t.test("an ID token, a refresh token and a logout token are not access tokens", 
     [{ at_hash: "x" }, { typ: "JWT" }],
     [{ c_hash: "x" }, { typ: undefined }],
     [{ typ: "ID" }, { typ: "JWT" }],
+    [{ s_hash: "x" }, { typ: "JWT" }],
     [{ typ: "Refresh" }, { typ: "JWT" }],
+    [{ token_use: "id" }, { typ: "JWT" }],
+    [{ token_use: "refresh_token" }, { typ: "JWT" }],
+    [{ token_type: "refresh" }, { typ: "JWT" }],
+    [{ typ: "Bearer", token_use: "id" }, { typ: "JWT" }],
     [{ events: { "http://schemas.openid.net/event/backchannel-logout": {} } }, { typ: "JWT" }],
     [{}, { typ: "logout+jwt" }],
     [{}, { typ: "id_token+jwt" }],
@@ -294,6 +299,10 @@ t.test("an ID token, a refresh token and a logout token are not access tokens", 
     [{}, { typ: "client-authentication+jwt" }],
   ] as const) {
     t.equal(await detailOf(claims, {}, { header }), "wrong_type", JSON.stringify([claims, header]));
+  }
+  for (const claims of [{ token_use: "access" }, { token_type: "Bearer" }, { typ: "Bearer" }]) {
+    const token = await read(claims, {}, { header: { typ: "JWT" } });
+    t.equal(token.user, "staff:alice", JSON.stringify(claims));
   }
   t.equal(await detailOf({ aud: "the-app" }), "wrong_audience");
 });
@@ -429,6 +438,7 @@ t.test("an issuer is asked about tokens that are not JWTs", async (t) => {
     expired: { ...active, exp: now - 60 },
     eternal: { ...active, exp: undefined },
     early: { ...active, nbf: now + 600 },
+    refresh: { ...active, token_use: "refresh_token" },
   };
   const { seen, open } = await openEndpoint(t, (token, response) =>
     json(response, answers[token] ?? { active: false }),
@@ -451,6 +461,7 @@ t.test("an issuer is asked about tokens that are not JWTs", async (t) => {
     expired: "expired",
     eternal: "no_expiry",
     early: "not_yet_valid",
+    refresh: "wrong_type",
   };
   for (const [token, detail] of Object.entries(details)) {
     const refusal = await refusedBy(issuers.verify(token, "query"));

@@ -53,24 +53,16 @@ type Rule = [rule: string, caller: string, request: string, expected: string];
 /** `test/access/administration.test.ts` has every rule. */
 const grants: Rule[] = [
   ["an administrator raises", "root", "PUT wim main DbAdmin", "200"],
-  ["an administrator gives a new database away", "root", "PUT rita fresh Owner", "200"],
   ["an Owner changes no other Owner", "olga", "PUT otto main ReadOnly", "role_insufficient"],
-  ["an Owner removes no other Owner", "olga", "DELETE otto main", "role_insufficient"],
   ["an Owner gives nothing elsewhere", "olga", "PUT wim side ReadOnly", "no_grant"],
-  ["a DbAdmin does not raise itself", "dora", "PUT dora main Owner", "role_insufficient"],
-  ["a DbAdmin removes what is below it", "dora", "DELETE rita main", "200"],
-  ["a DbAdmin undoes a narrowing to what it gives", "dora", "DELETE nick main", "200"],
   ["a DbAdmin undoes no other narrowing", "dora", "DELETE nora main", "role_insufficient"],
   ["a ReadOnly gives up all", "rita", "DELETE rita main", "200"],
-  ["a DbAdmin of * takes on *", "wide", "DELETE vera *", "200"],
-  ["narrowed, it gives none on *", "dana", "PUT rita * ReadOnly", "role_insufficient"],
   ["a limited token stays on it", "root for main", "PUT wim side ReadOnly", "token_database"],
   ["an unknown name gets no grant", "root", "PUT ghost main ReadOnly", "user_not_found"],
   ["nor is that revealed", "wim", "PUT ghost main ReadOnly", "role_insufficient"],
   ["an external name needs no record", "dora", "PUT idp:alice main ReadOnly", "200"],
   ["another case is a conflict", "root", "PUT rita MAIN ReadOnly", "database_case_conflict"],
   ["a grant that is not there is not taken", "root", "DELETE rita side", "grant_not_found"],
-  ["nor from an unknown user", "root", "DELETE ghost side", "user_not_found"],
 ];
 
 const users: Rule[] = [
@@ -80,15 +72,9 @@ const users: Rule[] = [
   ["without the right, existence is not revealed", "dora", "DELETE ghost", "role_insufficient"],
   ["a limited token does not remove users", "root for main", "DELETE ruth", "token_database"],
   ["an administrator disables", "root", "PATCH ruth disabled", "200"],
-  ["an Owner does not disable itself", "olga", "PATCH olga disabled", "role_insufficient"],
-  ["a limited token does not", "root for main", "PATCH ruth disabled", "token_database"],
   ["anybody sets its own email", "rita", "PATCH rita email", "200"],
-  ["but not another's", "olga", "PATCH rita email", "role_insufficient"],
   ["an administrator revokes anybody's tokens", "root", "DELETE ruth tokens", "200"],
-  ["but not an unknown user's", "root", "DELETE ghost tokens", "user_not_found"],
   ["anybody revokes its own", "vera", "DELETE vera tokens", "200"],
-  ["but not another's", "olga", "DELETE ruth tokens", "role_insufficient"],
-  ["a limited token revokes none", "rita for main", "DELETE rita tokens", "token_database"],
 ];
 
 const statuses: Record<string, number> = {
@@ -153,12 +139,8 @@ t.test("the last Owner and the last administrator can be removed only with --for
   const refused: [token: string, request: string, code: string][] = [
     [root, "PUT solo side DbAdmin", "last_owner"],
     [root, "DELETE solo side", "last_owner"],
-    [root, "DELETE solo", "last_owner"],
-    [root, "PATCH solo disabled", "last_owner"],
     [solo, "DELETE solo side", "last_owner"],
-    [root, "PUT root * DbAdmin", "last_administrator"],
     [root, "DELETE root *", "last_administrator"],
-    [root, "DELETE root", "last_administrator"],
     [root, "PATCH root disabled", "last_administrator"],
   ];
   for (const [token, request, code] of refused) {
@@ -166,15 +148,7 @@ t.test("the last Owner and the last administrator can be removed only with --for
     t.equal(answer.status, 409, request);
     t.equal(answer.body.code, code);
   }
-  const commands = [
-    "access revoke solo side",
-    "access grant solo side ReadOnly",
-    "user remove solo",
-    "user disable solo",
-    "access revoke root *",
-    "user remove root",
-    "user disable root",
-  ];
+  const commands = ["access revoke solo side", "access revoke root *"];
   for (const command of commands) {
     const { code, stderr } = await runWarm(gateway.home, command.split(" "));
     t.equal(code, 1, command);

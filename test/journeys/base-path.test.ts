@@ -208,12 +208,12 @@ t.test("commands find the gateway below its base path", async (t) => {
     const env = { GATEHOUSE_TOKEN: token, ...more };
     const types = await runWarm(gateway.home, ["types", ...flags], "", env);
     t.match(types, { code: 0, stdout: /export interface Databases/ }, `types ${flags}`);
-    const bridge = await runCommand(gateway.home, ["mcp", "--stdio", ...flags], {
-      env,
-      input: list,
-    });
-    t.match(bridge.stdout, /"name":"select"/, `mcp ${flags}: ${bridge.stderr}`);
   }
+  const bridge = await runCommand(gateway.home, ["mcp", "--stdio", "--config", config], {
+    env: { GATEHOUSE_TOKEN: token },
+    input: list,
+  });
+  t.match(bridge.stdout, /"name":"select"/, bridge.stderr);
   const env = { GATEHOUSE_TOKEN: token };
   const root = await runWarm(gateway.home, ["types", "--url", gateway.url], "", env);
   t.match(root, { code: 1, stderr: new RegExp(`${gateway.url}/schema: Not found`) });

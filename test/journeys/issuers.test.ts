@@ -255,65 +255,6 @@ t.test("a record of the user disables it and ends its tokens", async (t) => {
   upstream.take();
 });
 
-t.test("opaque tokens are introspected, and revoked by their digest", async (t) => {
-  const now = Math.floor(Date.now() / 1000);
-  const about = { active: true, sub: "alice", aud: "gatehouse", iat: now, exp: now + 600 };
-  answers.set("opaque.token", { ...about, groups: [] });
-  const answer = await gateway.query(select, "opaque.token");
-  t.equal(answer.status, 200);
-  const { tokenId } = await auditOf(gateway, answer);
-  t.match(tokenId, /^[\da-f]{64}$/);
-  t.equal((await runWarm(gateway.home, ["token", "revoke", String(tokenId)])).code, 0);
-  await eventually("it is revoked", async () => {
-    return codeOf(await gateway.query(select, "opaque.token")) === "401 token_revoked";
-  });
-  upstream.take();
-});
-
-t.test("a storm of made-up keys costs few fetches, and valid tokens are accepted", async (t) => {
-  const good = await sign();
-  t.equal((await gateway.query(select, good)).status, 200);
-  const fetches = staff.fetches;
-  const forged = (at: number) => staff.sign("gatehouse", { header: { kid: `made-up-${at}` } });
-  const storm = await Promise.all(
-    Array.from({ length: 50 }, async (_, at) => gateway.query(select, await forged(at))),
-  );
-  t.ok(staff.fetches <= fetches + 1);
-  // Those that wait for the fetch, and those that come after it.
-  const others = storm.map(codeOf).filter((code) => code !== "401 token_invalid");
-  t.ok(others.every((code) => code === "503 issuer_unreachable"));
-  const late = await gateway.query(select, await forged(50));
-  t.equal(codeOf(late), "503 issuer_unreachable");
-  t.match(late.headers.get("retry-after"), /^[1-5]$/);
-  t.equal((await gateway.query(select, good)).status, 200);
-  upstream.take();
-});
-
-t.test("a token is verified once, and then recalled at both doors", async (t) => {
-  // Prints each verification that the library makes.
-  const program =
-    "const { subtle } = crypto; const { verify } = subtle; subtle.verify = (...all) => " +
-    "(console.log('{\"verified\":true}'), verify.apply(subtle, all));";
-  const counted = await startGateway(t, {
-    home: await staffedHome(t, ["root * Owner"], rights),
-    upstream: upstream.url,
-    config,
-    env: { NODE_OPTIONS: `--import=data:text/javascript,${encodeURIComponent(program)}` },
-  });
-  const verifications = () => counted.service.log.filter(({ verified }) => verified).length;
-  for (const token of [await signCi({ jti: "once" }), await signCi({ jti: "again" })]) {
-    const before = verifications();
-    for (let count = 0; count < 5; count++) {
-      const answer = await counted.query(select, token);
-      t.equal(answer.status, 200);
-      t.equal(refusalOf(await send(counted, list, token)), undefined);
-      await auditOf(counted, answer);
-    }
-    t.equal(verifications(), before + 1);
-  }
-  upstream.take();
-});
-
 t.test("token explain says what the gateway makes of a token", async (t) => {
   const explain = async (token: string, ...flags: string[]) => {
     const { code, stdout, stderr } = await runWarm(gateway.home, [

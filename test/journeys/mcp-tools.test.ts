@@ -79,25 +79,25 @@ async function compare(
   t.ok(call.text.endsWith(` (${query.body.code})`), call.text);
 }
 
-for (const [client, connect] of clients) {
-  t.test(`${client} has the same rights with tools as with queries`, async (t) => {
-    const { gateway, root } = changing;
-    for (const name of [...Object.keys(roles), "stranger", "root"]) {
-      const token = await tokenOf(gateway, name);
-      const mcp = await connect(t, `${gateway.url}/mcp`, token);
-      await t.test(`${name} has the same rights with each operation`, async (t) => {
-        for (const operation of operations) {
-          number += 2;
-          for (const spare of [number, number + 1]) {
-            const table = `spare_${spare}`;
-            await gateway.query({ CreateTable: { database, table, columns } }, root);
-          }
-          await compare(t, { gateway, mcp, token }, operation, number);
+t.test("a caller has the same rights with tools as with queries", async (t) => {
+  const { gateway, root } = changing;
+  for (const name of [...Object.keys(roles), "stranger", "root"]) {
+    const token = await tokenOf(gateway, name);
+    const mcp = await connectStateless(t, `${gateway.url}/mcp`, token);
+    await t.test(`${name} has the same rights with each operation`, async (t) => {
+      for (const operation of operations) {
+        number += 2;
+        for (const spare of [number, number + 1]) {
+          const table = `spare_${spare}`;
+          await gateway.query({ CreateTable: { database, table, columns } }, root);
         }
-      });
-    }
-  });
+        await compare(t, { gateway, mcp, token }, operation, number);
+      }
+    });
+  }
+});
 
+for (const [client, connect] of clients) {
   t.test(`${client} gets a list of the tools that its role can use`, async (t) => {
     const { gateway } = kept;
     const reading = [
@@ -124,25 +124,29 @@ for (const [client, connect] of clients) {
       t.strictSame((await mcp.toolNames()).toSorted(), tools.toSorted(), name);
     }
   });
-
-  t.test(`${client} sees only the schema that its role may read`, async (t) => {
-    const { gateway } = kept;
-    const reader = await connect(t, `${gateway.url}/mcp`, await tokenOf(gateway, "reader"));
-    t.strictSame((await reader.call("list_databases", {})).structured, { databases: ["main"] });
-    t.strictSame((await reader.call("list_tables", { database })).structured, { tables: ["t"] });
-    t.strictSame(await reader.resourceUris(), ["gatehouse:///main/t"]);
-    const read = JSON.parse(await reader.read("gatehouse:///main/t"));
-    t.match(read, { columns: [{ name: "id" }, {}] });
-    const stranger = await connect(t, `${gateway.url}/mcp`, await tokenOf(gateway, "stranger"));
-    t.strictSame((await stranger.call("list_databases", {})).structured, { databases: [] });
-    const denied =
-      "Denied: Insufficient permissions for this operation; whoami lists the databases that you may use (no_grant)";
-    t.equal((await stranger.call("list_tables", { database })).text, denied);
-    t.equal((await stranger.call("list_tables", { database: "missing" })).text, denied);
-    t.strictSame(await stranger.resourceUris(), []);
-    await t.rejects(stranger.read("gatehouse:///main/t"), /Insufficient permissions/);
-  });
 }
+
+t.test("a caller sees only the schema that its role may read", async (t) => {
+  const { gateway } = kept;
+  const reader = await connectStateless(t, `${gateway.url}/mcp`, await tokenOf(gateway, "reader"));
+  t.strictSame((await reader.call("list_databases", {})).structured, { databases: ["main"] });
+  t.strictSame((await reader.call("list_tables", { database })).structured, { tables: ["t"] });
+  t.strictSame(await reader.resourceUris(), ["gatehouse:///main/t"]);
+  const read = JSON.parse(await reader.read("gatehouse:///main/t"));
+  t.match(read, { columns: [{ name: "id" }, {}] });
+  const stranger = await connectStateless(
+    t,
+    `${gateway.url}/mcp`,
+    await tokenOf(gateway, "stranger"),
+  );
+  t.strictSame((await stranger.call("list_databases", {})).structured, { databases: [] });
+  const denied =
+    "Denied: Insufficient permissions for this operation; whoami lists the databases that you may use (no_grant)";
+  t.equal((await stranger.call("list_tables", { database })).text, denied);
+  t.equal((await stranger.call("list_tables", { database: "missing" })).text, denied);
+  t.strictSame(await stranger.resourceUris(), []);
+  await t.rejects(stranger.read("gatehouse:///main/t"), /Insufficient permissions/);
+});
 
 t.test("the audit records the caller, the operation and the granting entry", async (t) => {
   const { gateway } = kept;

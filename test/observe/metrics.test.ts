@@ -1,6 +1,4 @@
-import { readFileSync } from "node:fs";
 import type { AddressInfo } from "node:net";
-import path from "node:path";
 import t, { type Test } from "tap";
 import {
   type CountedRequest,
@@ -11,7 +9,7 @@ import {
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
 import { fetchMetrics, readExposition } from "./exposition.ts";
-import { everyMetric, exercise, openMeasured } from "./served-metrics.ts";
+import { exercise, openMeasured } from "./served-metrics.ts";
 
 const denied: CountedRequest = {
   route: "/query",
@@ -120,28 +118,3 @@ for (const workers of [1, 2]) {
     t.ok(own > 0 && own < total, "the gateway's time is part of the total");
   });
 }
-
-const page = readFileSync(path.join(import.meta.dirname, "../../docs/metrics.md"), "utf8");
-
-t.test("docs/metrics.md lists exactly the served metrics, with type and labels", async (t) => {
-  const served = await everyMetric(t);
-  const own = Array.from(served)
-    .filter(([name]) => name.startsWith("gatehouse_"))
-    .map(([name, { type, labels }]) => [name, type, [...labels].sort().join(", ")]);
-  const rows = page.split("\n").filter((line) => line.startsWith("| `"));
-  const cells = rows.map((row) =>
-    row
-      .slice(1, -1)
-      .split("|")
-      .map((cell) => cell.trim()),
-  );
-  const documented = cells
-    .filter(([name = ""]) => name.startsWith("`gatehouse_"))
-    .map(([name = "", type, labels = ""]) => [
-      name.slice(1, -1),
-      type,
-      (labels.match(/\w+/g) ?? []).sort().join(", "),
-    ]);
-  t.strictSame(documented.sort(), own.sort());
-  for (const [name = ""] of cells) t.ok(served.has(name.slice(1, -1)), name);
-});

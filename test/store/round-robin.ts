@@ -41,9 +41,8 @@ export async function openReplicated(
   const url = `http://127.0.0.1:${await listening(t, server)}`;
   const store = await makeStore(t, settings, settings.server);
   const more = `[server]\npublic_url = "${url}"\n${settings.more ?? ""}`;
-  for (const own of await urlsOf(store)) {
-    replicas.push(await store.replica(own ?? store.url, store.makeHome(), more));
-  }
+  const start = (own = store.url) => store.replica(own, store.makeHome(), more);
+  replicas.push(...(await Promise.all((await urlsOf(store)).map(start))));
   const [first] = replicas;
   if (first === undefined) throw new Error("no replicas");
   return { store, replicas, balancer: new TestGateway(first.home, first.service, url) };
