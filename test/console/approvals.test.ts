@@ -39,8 +39,10 @@ function signedInAs(t: Test, url: string, ...names: string[]): Promise<ConsoleCl
 
 const approve = (name: string) => ({ decision: "approve", password: passwordOf(name) });
 
+const plain = await open(t);
+
 t.test("an approver sees the rows in a browser and decides by keyboard", async (t) => {
-  const { ask, bot, url, count } = await open(t);
+  const { ask, bot, url, count } = plain;
   const page = await openPage(t);
   await signInBrowser(page, url, "dave");
   await page.goto(`${url}/approvals`);
@@ -227,7 +229,7 @@ t.test("an observer cannot see a query on a database that they may not read", as
 });
 
 t.test("rows and reasons are escaped, and invisible characters are spelled out", async (t) => {
-  const { ask, bot, root, url } = await open(t);
+  const { ask, bot, root, url } = plain;
   const state = "<img src=x onerror=alert(1)>\u202e</pre>";
   await ask(root, { Insert: { ...orders, values: [{ id: 77, state }] } });
   const id = idIn(
@@ -323,7 +325,7 @@ t.test("an approval says in words what will happen, and shows readable JSON", as
 });
 
 t.test("an approval of several megabytes holds up no other request", async (t) => {
-  const { ask, bot, url, gateway } = await open(t);
+  const { ask, bot, url, gateway } = plain;
   // The spelling of the last number must be kept, which makes parsing slow.
   const ids = `${"1,".repeat(2_000_000)}1e0`;
   const unseen = "\u3164".repeat(300_000);

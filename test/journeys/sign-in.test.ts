@@ -402,7 +402,7 @@ t.test("groups come from userinfo if the ID token has none", async (t) => {
 t.test("several workers use a rotating refresh token once each", async (t) => {
   const idp = await IdentityProvider.start(t, ann);
   const login = `client_secret_file = "${secretFile("third", idp.clientSecret)}", recheck = 1`;
-  const config = `${issuer(idp.url, login)}[server]\nworkers = 3\n`;
+  const config = `${issuer(idp.url, login)}[server]\nworkers = 2\n`;
   const gateway = await open(config, { idp });
   const { call } = await tokensOf(gateway, browserOf(gateway, idp));
   for (let round = 0; round < 3; round++) {

@@ -27,7 +27,7 @@ const COUNT = 2;
 const { gateway, upstream } = await openStaffed(t, grants, {
   ...servedBy(COUNT, { server: 'trusted_proxies = ["127.0.0.1"]' }),
 });
-const PROCESSES = 3;
+const PROCESSES = 2;
 const people = ["root * Owner", "alice main ReadWrite", "bob main ReadOnly"];
 const fixture = new FixtureServer();
 const url = await fixture.listen();

@@ -95,7 +95,7 @@ t.test("failed logins are counted over all replicas", async (t) => {
       (await statuses()).every((one) => one === 200),
     );
     // Through one replica, for logins at all of them and at every worker of one more.
-    const workers = "[server]\nworkers = 3\n";
+    const workers = "[server]\nworkers = 2\n";
     const several = await store.replica(store.url, store.makeHome(), workers, { auth });
     const everywhere = async () => {
       const own = Array.from({ length: 6 }, async () => {

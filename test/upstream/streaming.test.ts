@@ -17,7 +17,7 @@ import { Wire, wireRequest } from "../kit/wire.ts";
 import { backendOptions, queryFor } from "./asking.ts";
 
 const MEGABYTE = 1024 * 1024;
-const ANSWER_MEGABYTES = 400;
+const ANSWER_MEGABYTES = 200;
 const chunk = Buffer.alloc(MEGABYTE, "x");
 
 async function scene(t: Test, config = "") {
