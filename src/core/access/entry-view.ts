@@ -1,3 +1,4 @@
+import { writtenTime } from "../base/clock.ts";
 import { Refusal } from "../base/refusal.ts";
 import { counted } from "../base/suggestion.ts";
 import { placeName } from "../query/names.ts";
@@ -38,11 +39,6 @@ export interface EntryView {
 function exactly(value: AttributeValue): unknown {
   if (typeof value === "object") return value.map(exactly);
   return typeof value === "bigint" ? JSON.rawJSON(value.toString()) : value;
-}
-
-/** RFC 3339, without a zero fraction. */
-export function writtenTime(epochMs: number): string {
-  return new Date(epochMs).toISOString().replace(".000Z", "Z");
 }
 
 export function viewEntry(grant: Grant): EntryView {

@@ -58,6 +58,11 @@ export function isoTime(): string {
   return lastText;
 }
 
+/** RFC 3339, without a zero fraction. */
+export function writtenTime(epochMs: number): string {
+  return new Date(epochMs).toISOString().replace(".000Z", "Z");
+}
+
 export const unitMs = new Map([
   ["s", 1000],
   ["m", 60_000],

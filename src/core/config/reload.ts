@@ -1,7 +1,6 @@
 import { isDeepStrictEqual } from "node:util";
-import { watchFile } from "../base/files/watch.ts";
+import { followFiles } from "../base/files/watch.ts";
 import { renderValue, type ValuePath, valueAt } from "../base/toml.ts";
-import { Turns } from "../base/turns.ts";
 import { isLive, type SchemaNode, type SchemaTable, schemaTables } from "./issues.ts";
 import {
   deepFrozen,
@@ -83,12 +82,6 @@ export type ConfigurationReload =
   | { readonly kind: "found"; readonly file: string }
   | { readonly kind: "refused"; readonly problems: readonly Problem[] };
 
-interface LiveConfiguration {
-  /** Reads the file now; resolves when the changes are applied or the file was refused. */
-  reload(): Promise<void>;
-  close(): Promise<void>;
-}
-
 /** @throws ConfigurationError also if a different file would be used now */
 function readAgain({ file }: LoadedConfiguration, options: LoadOptions): LoadedConfiguration {
   const read = loadConfiguration(options);
@@ -114,7 +107,7 @@ export function openLiveConfiguration(
     apply(configuration: Configuration): Promise<void>;
     onReload(reload: ConfigurationReload): void;
   },
-): LiveConfiguration {
+) {
   let running = loaded.configuration;
   let isRefused = false;
 
@@ -140,17 +133,6 @@ export function openLiveConfiguration(
     }
   }
 
-  // Reloads run one at a time, so that an older read can never replace a newer one.
-  const reloads = new Turns();
-  const reload = () => reloads.run(reloadNow);
-
   const watched = loaded.file === undefined ? new Set(defaultFiles(options)) : [loaded.file];
-  const watches = Array.from(watched, (file) => watchFile(file, () => void reload()));
-  return {
-    reload,
-    async close() {
-      await Promise.all(watches.map((watch) => watch.close()));
-      await reloads.end();
-    },
-  };
+  return followFiles(watched, reloadNow);
 }

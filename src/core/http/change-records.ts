@@ -8,7 +8,7 @@ import type { Grant, Group } from "../access/grant.ts";
 import { groupOf, holderText } from "../access/holder.ts";
 import type { Change } from "../access/record-change.ts";
 import { isoTime } from "../base/clock.ts";
-import { giveToDirectoryOwner, ownerName } from "../base/files/guarded.ts";
+import { giveToDirectoryOwner, ownerName, parseLine } from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
 import { watchFile } from "../base/files/watch.ts";
 import { type Audit, appendChange } from "../observe/audit.ts";
@@ -165,15 +165,6 @@ async function addNote(file: string, note: Omit<ChangeNote, "at">): Promise<void
   });
 }
 
-function parseNote(line: string): ChangeNote[] {
-  try {
-    return [noteShape.parse(JSON.parse(line))];
-  } catch {
-    // The line was cut off by a crash.
-    return [];
-  }
-}
-
 /** Removes the notes only after `write`, so that a crash loses none. */
 async function takeNotes(
   file: string,
@@ -182,7 +173,8 @@ async function takeNotes(
   await withLock(file, async () => {
     const text = await readFile(file, "utf8").catch(() => "");
     if (text === "") return;
-    await write(text.split("\n").flatMap(parseNote));
+    // A crash may have cut off a line.
+    await write(text.split("\n").flatMap((line) => parseLine(noteShape, line) ?? []));
     await rm(file);
   });
 }

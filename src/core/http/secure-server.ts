@@ -4,8 +4,7 @@ import { createServer } from "node:https";
 import { createSecureContext } from "node:tls";
 import { errorMessage } from "../base/client-error.ts";
 import { readGuarded, UnsafeFileError } from "../base/files/guarded.ts";
-import { watchFile } from "../base/files/watch.ts";
-import { Turns } from "../base/turns.ts";
+import { followFiles } from "../base/files/watch.ts";
 import type { Log } from "../observe/log.ts";
 
 interface CertificateFiles {
@@ -123,7 +122,7 @@ export async function createSecureServer(
     log.warn(describe(files, certificate), "the TLS certificate has expired");
   }
 
-  async function reload(): Promise<void> {
+  async function load(): Promise<void> {
     try {
       const found = await readCertificate(files, checkRead);
       if (found.cert !== inForce.cert || found.key !== inForce.key) {
@@ -141,24 +140,17 @@ export async function createSecureServer(
   }
 
   announce(first);
-  // Reloads run one at a time, so the last one read is the one in force.
-  const reloads = new Turns();
-  const reloadInTurn = () => reloads.run(reload);
-  const watches = [files.certificate, files.key].map((file) =>
-    watchFile(file, () => void reloadInTurn()),
-  );
+  const { reload, close } = followFiles([files.certificate, files.key], load);
   return {
     server,
+    reload,
+    close,
     get certificate(): ServerCertificate {
       return inForce;
     },
     /** The reason why the current files are not in force, if so. */
     get failure(): string | undefined {
       return failure;
-    },
-    reload: reloadInTurn,
-    async close(): Promise<void> {
-      await Promise.all(watches.map((watch) => watch.close()));
     },
   };
 }

@@ -9,14 +9,14 @@ import { runCooperatively, visitEach } from "../base/cooperative-scheduling.ts";
 import {
   decodeUtf8,
   giveToDirectoryOwner,
+  parseLine,
   readGuardedBytes,
   replaceFile,
   syncDirectory,
 } from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
-import { watchFile } from "../base/files/watch.ts";
+import { followFiles } from "../base/files/watch.ts";
 import { Refusal } from "../base/refusal.ts";
-import { Turns } from "../base/turns.ts";
 import { LONGEST_TOKEN_SECONDS } from "../config/schema.ts";
 import type { TokenClaims } from "./token.ts";
 
@@ -110,14 +110,6 @@ class RevocationFileError extends Error {
   }
 }
 
-function parseLine(line: string): Revocation | undefined {
-  try {
-    return lineShape.safeParse(JSON.parse(line)).data;
-  } catch {
-    return undefined;
-  }
-}
-
 /** Also the key by which revocations are compared. */
 function toLine(revocation: Revocation): string {
   return `${JSON.stringify(revocation)}\n`;
@@ -130,12 +122,12 @@ function* contentsSteps(file: string, bytes: Buffer) {
   const revocations = new Map<string, Revocation>();
   yield* visitEach(lines, (line, index) => {
     if (line.trim() === "") return;
-    const revocation = parseLine(line);
+    const revocation = parseLine(lineShape, line);
     if (revocation === undefined) throw new RevocationFileError(file, index + 1);
     revocations.set(toLine(revocation), revocation);
   });
   // An incomplete line was not acknowledged, but a complete one may lack its newline.
-  const last = parseLine(unfinished);
+  const last = parseLine(lineShape, unfinished);
   if (last !== undefined) revocations.set(toLine(last), last);
   return { revocations, isTorn: unfinished !== "" };
 }
@@ -279,7 +271,7 @@ export async function openRevocations(
   let failure: string | undefined;
 
   async function readAndJoin(): Promise<void> {
-    watch.note();
+    following.note();
     const { revocations } = await readContents(file, checkRead);
     ({ inForce, index, lost } = await runCooperatively(joinSteps(inForce, revocations)));
   }
@@ -301,15 +293,12 @@ export async function openRevocations(
     }
   }
 
-  const reloads = new Turns();
-  const reload = () => reloads.run(reloadNow);
-
   async function add(revocation: Revocation): Promise<void> {
     await revoke(file, [revocation, ...lost]);
-    await Promise.all([reload(), broadcastReload?.()]);
+    await Promise.all([following.reload(), broadcastReload?.()]);
   }
 
-  const watch = watchFile(file, reload);
+  const following = followFiles([file], reloadNow);
   return {
     isRevoked: (token) => index.isRevoked(token),
     earliestIssue: (username) => index.earliestIssue(username),
@@ -325,10 +314,7 @@ export async function openRevocations(
     revokeToken: ({ tokenId, expiresAt }) => add({ jti: tokenId, until: expiresAt }),
     revokeUser: (user, before) =>
       add(before === undefined ? revocationOfUser(index, user) : { user, before }),
-    reload,
-    async close() {
-      await watch.close();
-      await reloads.end();
-    },
+    reload: following.reload,
+    close: following.close,
   };
 }

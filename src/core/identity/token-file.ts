@@ -3,17 +3,17 @@ import path from "node:path";
 import * as z from "zod";
 import { isAnyUsername, isDatabaseOrEvery } from "../access/roles.ts";
 import type { Snapshot } from "../access/snapshot.ts";
-import { epochSeconds } from "../base/clock.ts";
+import { epochSeconds, writtenTime } from "../base/clock.ts";
 import {
   decodeUtf8,
   giveToDirectoryOwner,
+  parseLine,
   readGuardedBytes,
   replaceFile,
 } from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
-import { fingerprint, watchFile } from "../base/files/watch.ts";
+import { fingerprint, followFiles } from "../base/files/watch.ts";
 import { Refusal } from "../base/refusal.ts";
-import { Turns } from "../base/turns.ts";
 import { identify, isOpaque } from "./authenticate.ts";
 import type { Revocations } from "./revocations.ts";
 import { type IssuedToken, type LiveTokenInventory, TokenIndex } from "./token.ts";
@@ -91,21 +91,13 @@ class TokenFileError extends Error {
   override readonly name = "TokenFileError";
 }
 
-function parseLine(line: string): IssuedToken | undefined {
-  try {
-    return recordShape.safeParse(JSON.parse(line)).data;
-  } catch {
-    return undefined;
-  }
-}
-
 async function readTokens(file: string, options: { checkRead: boolean }): Promise<TokenIndex> {
   const index = new TokenIndex();
   if (!existsSync(file)) return index;
   const lines = decodeUtf8(file, await readGuardedBytes(file, options)).split("\n");
   for (const [at, line] of lines.entries()) {
     if (line.trim() === "") continue;
-    const token = parseLine(line);
+    const token = parseLine(recordShape, line);
     // The line is not quoted, because it may be a pasted token.
     if (token === undefined) throw new TokenFileError(`${file}:${at + 1}: is not an issued token`);
     index.add(token);
@@ -144,7 +136,6 @@ export async function openTokenInventory(
   options: { readonly checkRead: boolean; readonly onFailure: (error: unknown) => void },
 ): Promise<LiveTokenInventory> {
   let seen = fingerprint(file);
-  const reloads = new Turns();
 
   async function reloadIfChanged(): Promise<void> {
     const now = fingerprint(file);
@@ -157,17 +148,9 @@ export async function openTokenInventory(
     }
   }
 
-  const reload = () => reloads.run(reloadIfChanged);
-
-  const inventory = {
-    index: await readTokens(file, options),
-    reload,
-    async close() {
-      await watch.close();
-      await reloads.end();
-    },
-  };
-  const watch = watchFile(file, () => void reload());
+  const index = await readTokens(file, options);
+  const { reload, close } = followFiles([file], reloadIfChanged);
+  const inventory = { index, reload, close };
   return inventory;
 }
 
@@ -206,10 +189,6 @@ export function expiresSoon({ expiresAt }: Pick<IssuedToken, "expiresAt">): bool
   return expiresAt <= epochSeconds() + EXPIRES_SOON_SECONDS;
 }
 
-function isoTime(epoch: number): string {
-  return new Date(epoch * 1000).toISOString().replace(".000Z", "Z");
-}
-
 /** As `GET /api/tokens` and `gatehouse token list` show it. @param lastUsed 0 for never */
 export function viewToken(token: IssuedToken, lastUsed: number) {
   const { tokenId, name, username, database, issuedAt, expiresAt } = token;
@@ -218,8 +197,8 @@ export function viewToken(token: IssuedToken, lastUsed: number) {
     ...(name === undefined ? {} : { name }),
     user: username,
     database,
-    issued: isoTime(issuedAt),
-    expires: isoTime(expiresAt),
-    ...(lastUsed === 0 ? {} : { last_used: isoTime(lastUsed) }),
+    issued: writtenTime(issuedAt * 1000),
+    expires: writtenTime(expiresAt * 1000),
+    ...(lastUsed === 0 ? {} : { last_used: writtenTime(lastUsed * 1000) }),
   };
 }

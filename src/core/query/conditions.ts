@@ -101,8 +101,7 @@ export function nestedAs<Value extends object>(as: Nesting, kind: () => Kind<Val
 
 const escapeCharacter: Kind<string> = {
   parse(tape, token) {
-    tape.expect(token, "a string");
-    const text = tape.name(token);
+    const text = tape.text(token);
     if (text.length <= 2 && [...text].length === 1) return text;
     throw tape.refusal("invalid_value", "escape must be one character", token);
   },

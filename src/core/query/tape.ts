@@ -281,6 +281,12 @@ export class QueryTape extends Tape {
     throw this.refusal("wrong_type", `${wanted} is expected, ${found} was found`, token);
   }
 
+  /** @throws QueryRefused `wrong_type` for other values than strings */
+  text(token: number): string {
+    this.expect(token, "a string");
+    return this.name(token);
+  }
+
   /** A refusal with the path to a token, and its offset by default. */
   refusal(
     code: QueryRefusalCode,

@@ -38,8 +38,7 @@ export const MOST_GROUPS = 64;
 /** The name of a database or table. */
 export const plainName: Kind<string> = {
   parse(tape, token) {
-    tape.expect(token, "a string");
-    const name = tape.name(token);
+    const name = tape.text(token);
     if (isPlainName(name)) return name;
     const problem = `${quoteName(name)} is not a plain name; allowed: ${plainNameRule}`;
     throw tape.refusal("invalid_name", problem, token);
@@ -69,8 +68,7 @@ export function oneOf<const Name extends string>(
   return {
     parse(tape, token) {
       for (const { name, word } of words) if (tape.is(token, word)) return name;
-      tape.expect(token, "a string");
-      const found = tape.name(token);
+      const found = tape.text(token);
       const hint = ofFull.includes(found) ? fullOnly : formatHint(meant(found, names));
       const problem = `the value ${quoteName(found)} is not one of those allowed: ${names.join(", ")}${hint}`;
       throw tape.refusal("invalid_value", problem, token);
@@ -232,18 +230,11 @@ function parseColumnName(tape: QueryTape, token: number): string {
 }
 
 /** `column`, or `table.column` with a table of the operation. */
-export const column: Kind<string> = {
-  parse(tape, token, node) {
-    tape.expect(token, "a string");
-    return useColumn(tape, token, node);
-  },
-  schema: columnSchema,
-};
+export const column: Kind<string> = { parse: useColumn, schema: columnSchema };
 
 export const selectedColumn: Kind<string> = {
   parse(tape, token, node) {
-    tape.expect(token, "a string");
-    if (tape.name(token) !== "*") return useColumn(tape, token, node);
+    if (tape.text(token) !== "*") return useColumn(tape, token, node);
     node.use("*");
     return "*";
   },
@@ -253,7 +244,7 @@ export const selectedColumn: Kind<string> = {
 export const ownColumn: Kind<string> = checked(newName, (name, node) => node.use(name));
 
 function useColumn(tape: QueryTape, token: number, node: OperationNode): string {
-  const name = tape.name(token);
+  const name = tape.text(token);
   if (node.isEarlierName(name)) return name;
   node.use(name);
   const dot = name.indexOf(".");
@@ -277,8 +268,7 @@ function qualifyingTable(text: string): string | undefined {
 /** A column of any table: `table.column`. */
 const foreignColumn: Kind<string> = {
   parse(tape, token, node) {
-    tape.expect(token, "a string");
-    const name = tape.name(token);
+    const name = tape.text(token);
     const table = qualifyingTable(name);
     if (table === undefined || !isPlainName(table)) {
       const problem = `${quoteName(name)} is not a column of a table; allowed: table.column`;
@@ -306,8 +296,7 @@ export function joinedTables(on: string): readonly [string, string] | undefined 
 /** The `on` of a join: `table.column = table.column`, with tables of the Select. */
 export const joinColumns: Kind<string> = {
   parse(tape, token, node) {
-    tape.expect(token, "a string");
-    const on = tape.name(token);
+    const on = tape.text(token);
     const tables =
       tape.end(token) - tape.start(token) <= LONGEST_JOIN_TEXT ? joinedTables(on) : undefined;
     if (tables === undefined) {
@@ -428,8 +417,7 @@ const LONGEST_TYPE = 63 + "(123456789,123456789)".length;
 
 const type: Kind<string> = {
   parse(tape, token) {
-    tape.expect(token, "a string");
-    const text = tape.name(token);
+    const text = tape.text(token);
     if (text.length <= LONGEST_TYPE && columnType.test(text)) return text;
     const allowed =
       "a word of at most 63 ASCII letters, digits and _, optionally with (n) or (n,m)";

@@ -12,7 +12,6 @@ import {
   readCondition,
   viewEntry,
   writeCondition,
-  writtenTime,
 } from "../../core/access/entry-view.ts";
 import { describePlace, type Grant } from "../../core/access/grant.ts";
 import { callerFor, listLocalGroups, mayHaveTokenGroups } from "../../core/access/groups.ts";
@@ -58,6 +57,7 @@ import {
   bodies,
   unlockedUser,
 } from "../../core/administration/actions.ts";
+import { writtenTime } from "../../core/base/clock.ts";
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { type Html, html, type Part } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";

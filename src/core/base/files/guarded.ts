@@ -3,6 +3,7 @@ import { chownSync, constants, readFileSync, realpathSync, type Stats, statSync 
 import { link, open, rename, rm, writeFile } from "node:fs/promises";
 import { userInfo } from "node:os";
 import path from "node:path";
+import type * as z from "zod";
 
 const WRITABLE_BY_GROUP_OR_OTHERS = 0o022;
 const WRITABLE_BY_OTHERS = 0o002;
@@ -244,4 +245,16 @@ export async function replaceFile(
     throw error;
   }
   await syncDirectory(directory);
+}
+
+/** Undefined for a line that is not JSON of this shape. */
+export function parseLine<Shape extends z.ZodType>(
+  shape: Shape,
+  line: string,
+): z.infer<Shape> | undefined {
+  try {
+    return shape.safeParse(JSON.parse(line)).data;
+  } catch {
+    return undefined;
+  }
 }

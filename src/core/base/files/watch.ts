@@ -1,6 +1,7 @@
 import { statSync } from "node:fs";
 import path from "node:path";
 import { watch } from "chokidar";
+import { Turns } from "../turns.ts";
 
 const POLL_MS = 500;
 /** A file counts as written when it has not changed for this long (debounce). */
@@ -110,6 +111,26 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
       clearTimeout(timer);
       clearTimeout(pause);
       await watcher.close();
+    },
+  };
+}
+
+/**
+ * Calls `load` each time one of the files has changed, and for each `reload`. The calls run one at a
+ * time, so that an older read can never replace a newer one.
+ */
+export function followFiles(files: Iterable<string>, load: () => Promise<void>) {
+  const loads = new Turns();
+  const reload = (): Promise<void> => loads.run(load);
+  const watches = Array.from(files, (file) => watchFile(file, () => void reload()));
+  return {
+    reload,
+    note(): void {
+      for (const watch of watches) watch.note();
+    },
+    async close(): Promise<void> {
+      await Promise.all(watches.map((watch) => watch.close()));
+      await loads.end();
     },
   };
 }
