@@ -26,7 +26,7 @@ function allowedIn(field: z.infer<typeof fieldShape>): string {
 }
 
 /** Fields that all lines have. */
-const common = ["level", "time", "msg"];
+const common = ["level", "time", "accessVersion", "msg"];
 
 function rowOf(field: string, node: z.infer<typeof fieldShape>, isRequired: boolean): string {
   const when = isRequired ? "always" : "where it applies";
@@ -49,9 +49,10 @@ function section([name, schema]: [string, z.ZodType]): string {
 
 function commonTable(): string {
   const { properties } = lineShape.parse(z.toJSONSchema(auditLines.request));
-  const { level = {}, time = {} } = properties;
+  const { level = {}, time = {}, accessVersion = {} } = properties;
   const msg = { type: "string", description: "Kind of line, as in the sections below." };
-  return table([rowOf("level", level, true), rowOf("time", time, true), rowOf("msg", msg, true)]);
+  const fields = Object.entries({ level, time, accessVersion, msg });
+  return table(fields.map(([field, node]) => rowOf(field, node, true)));
 }
 
 /** Replaces the tables in the page. @throws Error if the page lacks the markers */

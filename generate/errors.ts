@@ -139,7 +139,7 @@ const explanations: Readonly<Record<string, string>> = {
   last_administrator:
     "The change would take away the last administrator by an own entry, or by a local group if no user has one ([rules](grants.md#the-last-administrator)).",
   access_file_read_only:
-    'The file or its directory is read-only, or the disk is full. With `store.access = "file"`, always. Nothing was written.',
+    'The file or its directory is read-only, the file is a mount point, or the disk is full. With `store.access = "file"`, always. Nothing was written.',
   access_file_invalid: "The file on disk cannot be parsed. Nothing was written.",
   store_form_unknown:
     "Only with `[store]`: a replica of an older version is running. Nothing was changed.",

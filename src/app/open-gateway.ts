@@ -165,9 +165,9 @@ async function changeAsUser(
 ): Promise<WrittenChange> {
   const written = await access.change(plan);
   const { version } = written.snapshot;
-  journal.noteVersion(version);
   const [first] = written.changes;
   if (first !== undefined) {
+    journal.noteVersion(version);
     const author = { kind: "api", name: holderText(changedHolder(first)) } as const;
     journal.write(author, describeChanges(written.changes), version);
   }
@@ -548,7 +548,8 @@ export async function openGateway(
   const { log, member } = options;
   const { configuration } = loaded;
   const { server } = configuration;
-  const audit = createAudit(configuration.audit.file, log);
+  let access: AccessRules | undefined;
+  const audit = createAudit(configuration.audit.file, log, () => access?.version);
   opened.defer(() => audit.close());
   const isMeasured = configuration.metrics.listen !== undefined;
   const metrics = isMeasured
@@ -563,7 +564,7 @@ export async function openGateway(
   const store = await openSharedStore(configuration, log, metrics, opened);
   const base = { loaded, log, audit, metrics, member, store, opened };
   const activity = await openActivity(base);
-  const access = await openAccess(base);
+  access = await openAccess(base);
   const shared = await openShared(base);
   const changes = openChanges(base, access, shared);
   const identity = await openIdentity(base, access, changes, shared);

@@ -169,18 +169,33 @@ export async function unlock(loaded: LoadedConfiguration, username: string): Pro
   );
 }
 
-/** Records a command's changes for the audit. If that fails, the changes stay in force. */
+/**
+ * Records a command's changes for the audit. If that fails, the changes stay in force.
+ *
+ * @param written the version of the access file that the command wrote, if it did
+ */
 export async function noteChanges(
-  { configuration, serviceDirectory }: LoadedConfiguration,
+  loaded: LoadedConfiguration,
   changes: readonly AuditedChange[],
-  accessVersion?: string,
+  written?: string,
 ): Promise<void> {
+  const { configuration, serviceDirectory } = loaded;
   const author: Author = { kind: "cli", name: nameOfUser(process.getuid?.() ?? -1) };
   try {
     const files = { audit: configuration.audit.file, notes: changeNotesPath(serviceDirectory) };
-    await recordCommand(files, author, changes, accessVersion);
+    const versions = written === undefined ? await versionInForce(loaded) : { written };
+    await recordCommand(files, author, changes, versions);
   } catch (error) {
     warn(`the change was made, but could not be written to the audit: ${explain(error)}`);
+  }
+}
+
+/** Of the access file, if it can be read. */
+async function versionInForce(loaded: LoadedConfiguration): Promise<{ inForce?: string }> {
+  try {
+    return { inForce: (await readAccess(loaded)).version };
+  } catch {
+    return {};
   }
 }
 

@@ -104,6 +104,16 @@ t.test("a read-only directory refuses the change", async (t) => {
   t.strictSame(await readdir(path.dirname(file)), [path.basename(file)]);
 });
 
+t.test("a file with a read-only mode refuses the change, also by root", async (t) => {
+  for (const mode of [0o400, 0o444]) {
+    const file = accessFile(t, text);
+    await chmod(file, mode);
+    const { stdout } = spawnSync(...nodeCommand([script, file, "x", "1"]), { encoding: "utf8" });
+    t.equal(stdout, "access_file_read_only");
+    t.equal(await readFile(file, "utf8"), text);
+  }
+});
+
 /** Runs `commands` in a name space of mounts of their own; undefined where there can be none. */
 function withMounts(commands: string): { status: number | null; stdout: string } | undefined {
   const own = ["--map-root-user", "--mount", "sh", "-e", "-c"];

@@ -19,7 +19,7 @@ import { setTimeout as delay } from "node:timers/promises";
 import type { Test } from "tap";
 import t from "tap";
 import {
-  isReadOnlyIn,
+  findMount,
   readGuarded,
   replaceFile,
   shellQuoted,
@@ -155,13 +155,14 @@ const mounts = `\
 `;
 
 t.test("the nearest mount above a file decides whether it is read-only", (t) => {
-  t.equal(isReadOnlyIn(mounts, "/etc/key"), false);
-  t.equal(isReadOnlyIn(mounts, "/run/my secret/key"), true);
-  t.equal(isReadOnlyIn(mounts, "/run/my secretive/key"), false);
-  t.equal(isReadOnlyIn(mounts, "/image/key"), true, "the file system itself is read-only");
-  t.equal(isReadOnlyIn(mounts, "/image/data/key"), false, "a writable mount is on top");
-  t.equal(isReadOnlyIn(mounts, "/twice/key"), true, "the later of two mounts counts");
-  t.equal(isReadOnlyIn("", "/etc/key"), false, "an unknown mount counts as writable");
+  t.equal(findMount(mounts, "/etc/key").isReadOnly, false);
+  t.equal(findMount(mounts, "/run/my secret/key").isReadOnly, true);
+  t.equal(findMount(mounts, "/run/my secretive/key").isReadOnly, false);
+  t.equal(findMount(mounts, "/image/key").isReadOnly, true, "the file system itself is read-only");
+  t.equal(findMount(mounts, "/image/data/key").isReadOnly, false, "a writable mount is on top");
+  t.equal(findMount(mounts, "/twice/key").isReadOnly, true, "the later of two mounts counts");
+  t.equal(findMount("", "/etc/key").isReadOnly, false, "an unknown mount counts as writable");
+  t.equal(findMount(mounts, "/image/data").point, "/image/data", "it is a mount point itself");
   t.end();
 });
 

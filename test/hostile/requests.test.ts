@@ -1,3 +1,4 @@
+import { STATUS_CODES } from "node:http";
 import t, { type Test } from "tap";
 import { grant } from "../access/kit.ts";
 import { sendRaw } from "../gateway/kit.ts";
@@ -289,6 +290,7 @@ t.test("bytes that are not a request are audited and counted", async (t) => {
   for (const [bytes, status, code] of cases) {
     const text = await sendBytes(site, bytes);
     checkRefused(t, text, status, code, code);
+    t.ok(text.startsWith(`HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\n`));
     const { request_id: requestId } = JSON.parse(text.slice(text.indexOf("{")));
     const line = await service.logged((entry) => entry.requestId === requestId);
     const { length } = text;

@@ -111,6 +111,7 @@ t.test("commands write their own lines into an audit file", async (t) => {
     lines().find(({ msg }) => msg === "change"),
     { at: /^\d{4}-/, level: "info" },
   );
+  t.ok(lines().every(({ accessVersion }) => /^[\da-f]{12}$/.test(String(accessVersion))));
   t.match(await run(home, "audit", "--user", "rita"), /\(cli\) {2}grant added rita main ReadOnly/);
 });
 

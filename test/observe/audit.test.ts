@@ -7,12 +7,16 @@ import {
   writeFileSync,
 } from "node:fs";
 import path from "node:path";
+import { mock } from "node:test";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import fc from "fast-check";
 import t, { type Test } from "tap";
 import { z } from "zod";
 import { auditPage, withAuditFields } from "../../generate/audit-fields.ts";
+import { diffSteps } from "../../src/core/access/diff.ts";
+import { emptySnapshot } from "../../src/core/access/snapshot.ts";
+import { runCooperatively } from "../../src/core/base/cooperative-scheduling.ts";
 import {
   changeNotesPath,
   openChangeJournal,
@@ -508,28 +512,52 @@ function openLogged(t: Test) {
   const directory = temporaryHome(t);
   const file = path.join(directory, "log");
   const log = createLog(new LineWriter(file, 1024 * 1024));
-  return { directory, file, audit: createAudit(undefined, log), log };
+  return { directory, file, audit: createAudit(undefined, log, () => "abc"), log };
 }
 
+function openJournal({ audit, log, directory }: ReturnType<typeof openLogged>) {
+  const notes = changeNotesPath(directory);
+  const place = { accessFile: directory, notes };
+  return openChangeJournal({ audit, log, ...place, isFirst: true, unlock: () => {} });
+}
+
+t.test("a version that a program wrote is audited when an edit restores it", async (t) => {
+  const logged = openLogged(t);
+  const diff = await runCooperatively(diffSteps(emptySnapshot, emptySnapshot));
+  const reload = {
+    kind: "loaded",
+    previous: emptySnapshot,
+    snapshot: emptySnapshot,
+    diff,
+  } as const;
+  const linesAfter = async (seconds: number) => {
+    const journal = openJournal(logged);
+    journal.noteVersion(emptySnapshot.version);
+    const now = performance.now() + 1000 * seconds;
+    const clock = mock.method(performance, "now", () => now);
+    journal.onReload(reload);
+    await journal.close();
+    clock.mock.restore();
+    await logged.audit.flush();
+    return readFileSync(logged.file, "utf8");
+  };
+  t.equal(await linesAfter(1), "", "the program reports its own change");
+  t.match(await linesAfter(10), /"author":{"kind":"file",.*"changes":\[\],.*"msg":"change"/);
+});
+
 t.test("the note of a command is removed only once its line is written", async (t) => {
-  const { directory, file, audit, log } = openLogged(t);
+  const logged = openLogged(t);
+  const { directory, file } = logged;
   const notes = changeNotesPath(directory);
   const change = { change: "user added", user: "rita" };
   const writer: Author = { kind: "cli", name: "ann" };
   await recordCommand({ audit: undefined, notes }, writer, [change]);
-  const journal = openChangeJournal({
-    audit,
-    log,
-    accessFile: "",
-    notes,
-    isFirst: true,
-    unlock: () => {},
-  });
+  const journal = openJournal(logged);
   t.teardown(() => journal.close());
   while (existsSync(notes)) await nextTurn();
   t.match(
     readFileSync(file, "utf8"),
-    /"author":{"kind":"cli","name":"ann"},"changes":\[{"change":"user added"/,
+    /"accessVersion":"abc",.*"author":{"kind":"cli","name":"ann"},"changes":\[{"change":"user added"/,
   );
 });
 

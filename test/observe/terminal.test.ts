@@ -67,19 +67,26 @@ t.test("a reload is shown once, though log and audit both report it", async (t) 
   const msg = "access file reloaded";
   const many = Array.from({ length: 7 }, (_, at) => `user${at}`);
   const refused = { time, file: "/f", line: 3, reason: "no value" };
+  const change = (kind: string) => {
+    const changes = [{ change: kind }];
+    return { level: "info", audit: true, time, changes, accessVersion: "abe", msg: "change" };
+  };
   const lines = [
     { level: "info", ...reload, msg },
     { level: "info", audit: true, ...reload, msg },
     { level: "info", time, version: "abd", usersAdded: many, msg },
     { level: "info", audit: true, time, version: "abe", msg },
     { level: "error", ...refused, msg: "access file refused: the last good state stays" },
-    { level: "info", audit: true, ...refused, msg: "access file refused" },
+    { level: "info", audit: true, ...refused, accessVersion: "abe", msg: "access file refused" },
+    change("grant raised"),
+    change("key added"),
   ];
   t.strictSame(await rendered(lines), [
     "access file reloaded (version: abc; grants raised: rita main ReadWrite)",
     "access file reloaded (version: abd; users added: user0, user1, user2, user3, user4 and 2 more)",
     "access file reloaded (version: abe)",
     "ERROR access file refused: the last good state stays (file: /f; line: 3; reason: no value)",
+    'change (changes: {"change":"key added"})',
   ]);
 });
 

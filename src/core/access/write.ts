@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { realpath, stat } from "node:fs/promises";
 import { setTimeout as delay } from "node:timers/promises";
 import { runCooperatively } from "../base/cooperative-scheduling.ts";
-import { replaceFile, UnsafeFileError } from "../base/files/guarded.ts";
+import { replaceFile, replacementObstacle, UnsafeFileError } from "../base/files/guarded.ts";
 import { LockRefusedError, LockTimeoutError, withLock } from "../base/files/lock.ts";
 import { Refusal } from "../base/refusal.ts";
 import type { ChangeOptions, Plan } from "./access-rules.ts";
@@ -115,8 +115,12 @@ async function tryToWrite(
   const next = await indexAccess(Buffer.from(edited.bytes), edited.records);
   await requireOwnersIn(next.snapshot);
   if (!current.bytes.equals(await readAccessBytes(real, anyReader))) return undefined;
-  await beforeWrite?.(changes);
-  await replaceFile(real, next.bytes, await stat(real));
+  const old = await stat(real);
+  const obstacle = replacementObstacle(real, old);
+  if (obstacle !== undefined) {
+    throw new Refusal("access_file_read_only", { detail: `${file}: ${obstacle}` });
+  }
+  await replaceFile(real, next.bytes, old, async () => beforeWrite?.(changes));
   return { ...next, changes };
 }
 

@@ -96,7 +96,7 @@ export async function changeAs(
     if (username !== undefined) await revocations.revokeUser(username);
   };
   const { snapshot, changes } = await access.change(plan, { author, beforeWrite });
-  journal.noteVersion(snapshot.version);
+  if (changes.length > 0) journal.noteVersion(snapshot.version);
   const audited = describeChanges(changes);
   const user = userLosingTokens(changes);
   if (user !== undefined) audited.push({ change: "tokens revoked", user });

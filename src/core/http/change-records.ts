@@ -137,19 +137,21 @@ export function changeNotesPath(serviceDirectory: string): string {
 /**
  * Records the changes of a command: in the audit file, or else in a note for the gateway.
  *
- * @param audit the audit file, if there is one
+ * @param files.audit the audit file, if there is one
+ * @param versions.written the version of the access file that the command wrote, if it did
+ * @param versions.inForce the version that it found, if it wrote none
  * @throws the error of the file system or of the lock
  */
 export async function recordCommand(
   { audit, notes }: { readonly audit: string | undefined; readonly notes: string },
   author: Author,
   changes: readonly AuditedChange[],
-  accessVersion?: string,
+  { written, inForce }: { readonly written?: string; readonly inForce?: string } = {},
 ): Promise<void> {
-  const version = accessVersion === undefined ? {} : { accessVersion };
+  const version = written === undefined ? {} : { accessVersion: written };
   if (audit === undefined) return addNote(notes, { ...version, author, changes: [...changes] });
-  appendChange(audit, changeFields(author, changes, accessVersion, isoTime()));
-  if (accessVersion !== undefined) await addNote(notes, version);
+  appendChange(audit, changeFields(author, changes, written ?? inForce, isoTime()));
+  if (written !== undefined) await addNote(notes, version);
 }
 
 /** Asks the running gateway to clear the failed logins of a user. */
@@ -181,6 +183,8 @@ async function takeNotes(
 
 /** A version that no program has noted within this time is a manual edit. */
 const NOTED_WITHIN_MS = 1500;
+/** A version that a program wrote longer ago was restored by hand. */
+const NOTE_LASTS_MS = 5000;
 const REMEMBERED = 1000;
 
 export type ChangeJournal = ReturnType<typeof openChangeJournal>;
@@ -199,12 +203,14 @@ export function openChangeJournal(options: {
   readonly unlock: (username: string) => void;
 }) {
   const { audit, log, accessFile, notes, isFirst, unlock } = options;
-  const versions = new Set<string>();
+  /** When a program noted each version. */
+  const versions = new Map<string, number>();
   const waiting = new Map<NodeJS.Timeout, () => void>();
 
   function remember(version: string): void {
-    versions.add(version);
-    const [oldest = ""] = versions;
+    versions.delete(version);
+    versions.set(version, performance.now());
+    const [oldest = ""] = versions.keys();
     if (versions.size > REMEMBERED) versions.delete(oldest);
   }
 
@@ -259,8 +265,11 @@ export function openChangeJournal(options: {
       }
       // Read now, because the file may have another owner later.
       const author: Author = { kind: "file", name: ownerName(accessFile) };
+      const notedSince = performance.now() - NOTE_LASTS_MS;
       const judge = () => {
-        if (!versions.has(snapshot.version)) write(author, describeDiff(diff), snapshot.version);
+        const notedAt = versions.get(snapshot.version);
+        if (notedAt !== undefined && notedAt >= notedSince) return;
+        write(author, describeDiff(diff), snapshot.version);
       };
       const timer = setTimeout(() => {
         waiting.delete(timer);

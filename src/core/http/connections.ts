@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import type { Server, ServerResponse } from "node:http";
+import { type Server, type ServerResponse, STATUS_CODES } from "node:http";
 import { Server as NetServer, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { setImmediate as nextTurn } from "node:timers/promises";
@@ -279,7 +279,7 @@ export interface BrokenRequest {
 function rawAnswer(requestId: string, { code, status, message }: Refusal): Buffer {
   const body = JSON.stringify({ status: "error", message, code, request_id: requestId });
   const head = [
-    `HTTP/1.1 ${status} ${code}`,
+    `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
     "Content-Type: application/json; charset=utf-8",
     `Content-Length: ${Buffer.byteLength(body)}`,
     "Cache-Control: no-store",

@@ -12,7 +12,7 @@ function optionalText(description: string) {
 
 const time = z.iso.datetime().describe("When it ended: ISO 8601 in UTC with milliseconds.");
 const accessVersion = text(
-  "Version of the access file in force: the short content hash, as in `/readyz`.",
+  "Version of the access file in force: the short content hash, as in `/readyz`. Absent only if a command could not read the file.",
 );
 
 const level = z
@@ -73,6 +73,7 @@ const requestLine = z
   .strictObject({
     level,
     time,
+    accessVersion,
     requestId: text("`X-Request-Id` of the response."),
     traceId: optionalText("Trace id of the request."),
     address: text("Client address, with `server.trusted_proxies` applied."),
@@ -131,7 +132,6 @@ const requestLine = z
     format: z.enum(["csv", "ndjson"]).optional().describe("The form of streamed rows."),
     author: author.optional(),
     changes: changes.optional(),
-    accessVersion,
     status: z.number().describe("HTTP status; 499 if the client left before the response."),
     toolStatus: z
       .number()
@@ -147,11 +147,11 @@ const changeLine = z
   .strictObject({
     level,
     time,
+    accessVersion: accessVersion.optional(),
     at: optionalText("When a command made the change, possibly before the gateway started."),
     author,
     changes,
     changeCount: z.number().optional().describe("Number of changes, if more than 100."),
-    accessVersion: accessVersion.optional(),
     msg: z.literal("change").describe("Kind of line."),
   })
   .describe("A change by a command or by an edit of a file.");
@@ -160,6 +160,7 @@ const refusedLine = z
   .strictObject({
     level,
     time,
+    accessVersion,
     file: text("The access file."),
     line: z.number().optional().describe("Line with the error."),
     reason: text("The reason; never text of the file."),
@@ -171,6 +172,7 @@ const oauthLine = z
   .strictObject({
     level,
     time,
+    accessVersion,
     user: optionalText("The user."),
     client: optionalText("The OAuth client."),
     client_name: optionalText("Name that the client gives itself."),
@@ -208,6 +210,7 @@ const approvalLine = z
   .strictObject({
     level,
     time,
+    accessVersion,
     at: text("When the step happened, possibly by a command before the gateway started."),
     approval: text("Id of the approval."),
     user: text("The requesting user."),
@@ -233,6 +236,7 @@ const approvalShownLine = z
   .strictObject({
     level,
     time,
+    accessVersion,
     at: text("When the rows were shown, possibly by a command before the gateway started."),
     approval: text("Id of the approval."),
     user: text("The approver who was shown the rows."),
@@ -250,6 +254,7 @@ const consoleLine = z
   .strictObject({
     level,
     time,
+    accessVersion,
     user: optionalText("The user; absent for an unknown name."),
     address: optionalText("Address of the request."),
     outcome: optionalText("`allowed`, or the reason why not."),

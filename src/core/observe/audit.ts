@@ -15,7 +15,10 @@ type AuditLevel = "info" | "warn" | "error";
 /** Writes one line for each decision, login, administrative change and reload. */
 export interface Audit {
   request(record: AuditRecord): void;
-  /** For changes by commands, edits of the access file and similar events. */
+  /**
+   * For changes by commands, edits of the access file and similar events. The line has the version of
+   * the access file in force unless `fields` has one.
+   */
   event(name: string, fields: object, level?: AuditLevel): void;
   /** Resolves when the lines just added are written, or cannot be. */
   flush(): Promise<void>;
@@ -50,14 +53,20 @@ export function appendChange(file: string, fields: object): void {
  * Writes the audit to `file`, or to the log if no file is configured. While the disk is full, lines
  * go to the log, and the file gets them later.
  *
+ * @param accessVersion of the access file in force; undefined until it is loaded
  * @throws Error if the file cannot be opened for writing
  */
-export function createAudit(file: string | undefined, log: Log): Audit {
+export function createAudit(
+  file: string | undefined,
+  log: Log,
+  accessVersion: () => string | undefined,
+): Audit {
   const inLog = log.child({ audit: true });
   if (file === undefined) {
     return {
       request: (record) => inLog[chooseLevel(record)](record, "request"),
-      event: (name, fields, level = "info") => inLog[level](fields, name),
+      event: (name, fields, level = "info") =>
+        inLog[level]({ accessVersion: accessVersion(), ...fields }, name),
       flush: () => new Promise((resolve) => inLog.flush(() => resolve())),
       reopen: () => {},
       close: () => {},
@@ -89,7 +98,8 @@ export function createAudit(file: string | undefined, log: Log): Audit {
   }
   return {
     request: (record) => write("request", record, chooseLevel(record)),
-    event: (name, fields, level = "info") => write(name, fields, level),
+    event: (name, fields, level = "info") =>
+      write(name, { accessVersion: accessVersion(), ...fields }, level),
     flush: () => new Promise((resolve) => stream.flush(resolve)),
     reopen() {
       try {

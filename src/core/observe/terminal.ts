@@ -2,6 +2,7 @@ import type { DestinationStream } from "pino";
 import type { PrettyOptions } from "pino-pretty";
 import pretty from "pino-pretty";
 import { operationsInWords, parseRecord } from "./audit-filter.ts";
+import type { AuditedChange } from "./audit-line.ts";
 
 const MAX_PATH_LENGTH = 80;
 const SERVER_ERROR = 500;
@@ -34,7 +35,18 @@ type Colors = Parameters<
 
 /** Members of a list that are printed. The JSON log has all of them. */
 const MAX_MEMBERS = 5;
-const formattedElsewhere = new Set(["time", "level", "msg", "name", "audit", "err"]);
+const formattedElsewhere = new Set([
+  "time",
+  "level",
+  "msg",
+  "name",
+  "audit",
+  "err",
+  "accessVersion",
+]);
+
+/** Changes of users and grants, not those of keys and tokens. */
+const inAccessFile = /^(?:user|group|grant|boundary) /;
 
 /** Escapes control characters, because clients choose logged text such as a path. */
 function visible(text: string): string {
@@ -106,12 +118,15 @@ export function terminalStream(
   let last = { isAudit: true, message: "", fields: "" };
   return {
     write(line) {
-      const { time: _, level: __, audit, msg, ...rest } = JSON.parse(line);
+      const { time: _, level: __, accessVersion: ___, audit, msg, ...rest } = JSON.parse(line);
       const isAudit = audit === true;
       const message = String(msg);
       const fields = JSON.stringify(rest);
       // The log has already reported the reload.
-      const isReload = message === "change" && rest.accessVersion !== undefined;
+      const isReload =
+        isAudit &&
+        message === "change" &&
+        rest.changes.every(({ change }: AuditedChange) => inAccessFile.test(change));
       const isSame = !last.isAudit && fields === last.fields && last.message.startsWith(message);
       if (!isAudit || !(isReload || isSame)) output.write(line);
       last = { isAudit, message, fields };

@@ -5,6 +5,7 @@ import { userInfo } from "node:os";
 import path from "node:path";
 import type * as z from "zod";
 
+const WRITABLE_BY_ANYONE = 0o222;
 const WRITABLE_BY_GROUP_OR_OTHERS = 0o022;
 const WRITABLE_BY_OTHERS = 0o002;
 const READABLE_BY_OTHERS = 0o004;
@@ -71,20 +72,35 @@ export function shellQuoted(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
 }
 
-/** True if `file` is on a file system mounted read-only; false if unknown. */
-function isOnReadOnlyMount(file: string): boolean {
+interface Mount {
+  readonly point: string;
+  readonly isReadOnly: boolean;
+}
+
+/** The mount that `file` is on; undefined if unknown. */
+function mountOf(file: string): Mount | undefined {
   let mounts: string;
   try {
     mounts = readFileSync("/proc/self/mountinfo", "utf8");
   } catch {
-    return false;
+    return undefined;
   }
-  return isReadOnlyIn(mounts, realpathSync(file));
+  return findMount(mounts, realpathSync(file));
+}
+
+function isOnReadOnlyMount(file: string): boolean {
+  return mountOf(file)?.isReadOnly ?? false;
+}
+
+/** Says why a file may not or cannot be replaced, even by root; undefined if nothing is known. */
+export function replacementObstacle(file: string, { mode }: Stats): string | undefined {
+  if ((mode & WRITABLE_BY_ANYONE) === 0) return "its mode is read-only";
+  return mountOf(file)?.point === file ? "it is a mount point" : undefined;
 }
 
 /** Looks `file` up in a mount table in the format of proc_pid_mountinfo(5). */
-export function isReadOnlyIn(mounts: string, file: string): boolean {
-  let nearest = { point: "", isReadOnly: false };
+export function findMount(mounts: string, file: string): Mount {
+  let nearest: Mount = { point: "", isReadOnly: false };
   for (const line of mounts.split("\n")) {
     const [mount = "", fileSystem = ""] = line.split(" - ", 2);
     const [, , , , writtenPoint, mountOptions = ""] = mount.split(" ");
@@ -96,7 +112,7 @@ export function isReadOnlyIn(mounts: string, file: string): boolean {
     const [, , superOptions = ""] = fileSystem.split(" ");
     nearest = { point, isReadOnly: hasReadOnly(mountOptions) || hasReadOnly(superOptions) };
   }
-  return nearest.isReadOnly;
+  return nearest;
 }
 
 function hasReadOnly(options: string): boolean {
@@ -218,12 +234,14 @@ export async function createOnce(file: string, content: string | Uint8Array): Pr
  * the new content, whole. The caller holds the file's lock.
  *
  * @param like mode and owner for the new file; by default 0600 and the caller's own
+ * @param beforeRename runs once the new content is on disk
  * @throws the error of the file system; then the old content is still in place
  */
 export async function replaceFile(
   file: string,
   content: string | Buffer,
   like?: Stats,
+  beforeRename?: () => Promise<void>,
 ): Promise<void> {
   const directory = path.dirname(file);
   const temporary = path.join(directory, `.${path.basename(file)}.new`);
@@ -239,6 +257,7 @@ export async function replaceFile(
       }
       await handle.sync();
     }
+    await beforeRename?.();
     await rename(temporary, file);
   } catch (error) {
     await rm(temporary, { force: true });
