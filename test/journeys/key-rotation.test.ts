@@ -196,6 +196,17 @@ for (const [what, lose, restore] of sampled(losses)) {
   });
 }
 
+t.test("while the key is edited in place, the gateway keeps the last good one", async (t) => {
+  const { gateway } = await openStaffed(t, grants);
+  const file = keyFile(gateway.home);
+  const text = readFileSync(file);
+  writeFileSync(file, "{");
+  await untilKeysAre(gateway, "stale");
+  t.equal(await insertRefusal(gateway, await tokenOf(gateway, "bob")), undefined);
+  writeFileSync(file, text);
+  await untilKeysAre(gateway, "fresh");
+});
+
 async function checkNothingMade(t: Test, home: string): Promise<void> {
   if (existsSync(home)) {
     const { code, stderr } = await runCommand(home, ["token", "issue", "bob"]);

@@ -1,4 +1,4 @@
-import { existsSync } from "node:fs";
+import { existsSync, readdirSync } from "node:fs";
 import { mkdir, readdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -9,7 +9,7 @@ import {
   syncDirectory,
 } from "../base/files/guarded.ts";
 import { lockFilePath, withLock } from "../base/files/lock.ts";
-import { watchFile } from "../base/files/watch.ts";
+import { fingerprint, watchFile } from "../base/files/watch.ts";
 import { canSign, type KeyStore, type StoredKey, storedKeyShape } from "./key-store.ts";
 
 /** Every running gateway has read a change within this time. */
@@ -57,6 +57,18 @@ async function listNames(directory: string): Promise<string[]> {
   return names.flatMap((name) => /^([^.].*)\.json$/.exec(name)?.[1] ?? []);
 }
 
+/** A directory does not change when a file in it is edited in place. */
+function fingerprintOfAll(directory: string): string {
+  let names: string[] = [];
+  try {
+    names = readdirSync(directory);
+  } catch {
+    // The fingerprint of the directory says that it is missing or unreadable.
+  }
+  const files = [directory, ...names.map((name) => path.join(directory, name))];
+  return files.map(fingerprint).join(" ");
+}
+
 async function readAll(directory: string, options: { checkRead: boolean }): Promise<StoredKey[]> {
   const names = await listNames(directory);
   const keys = await Promise.all(
@@ -101,6 +113,11 @@ export function keyFilesIn(directory: string, options: { checkRead: boolean }): 
       });
     },
     propagated: () => delay(PROPAGATION_MS),
-    watch: (onChange) => watchFile(directory, () => void onChange()),
+    watch: (onChange) =>
+      watchFile(
+        directory,
+        () => void onChange(),
+        () => fingerprintOfAll(directory),
+      ),
   };
 }

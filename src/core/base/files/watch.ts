@@ -49,16 +49,22 @@ interface FileWatch {
  * latest 500 ms after the first change. Watching the directory also covers files that are renamed
  * over, recreated, or reached through a swapped symlink. A poll every half second covers what
  * events miss: network mounts, bind mounts, and symlinks further up.
+ *
+ * @param look what identifies a state, if more than the file itself
  */
-export function watchFile(file: string, onSettled: () => void): FileWatch {
-  let seen = fingerprint(file);
+export function watchFile(
+  file: string,
+  onSettled: () => void,
+  look: () => Fingerprint = () => fingerprint(file),
+): FileWatch {
+  let seen = look();
   let changing: { since: number; last: Fingerprint } | undefined;
   let timer: NodeJS.Timeout | undefined;
   let pause: NodeJS.Timeout | undefined;
 
   function checkSettled(): void {
     if (changing === undefined) return;
-    const now = fingerprint(file);
+    const now = look();
     const still = now === changing.last;
     if (!still && performance.now() - changing.since < PATIENCE_MS) {
       changing.last = now;
@@ -77,7 +83,7 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
 
   function notice(): void {
     if (changing !== undefined) return;
-    const now = fingerprint(file);
+    const now = look();
     if (now === seen) return;
     changing = { since: performance.now(), last: now };
     timer = setTimeout(checkSettled, SETTLE_MS);
@@ -104,7 +110,7 @@ export function watchFile(file: string, onSettled: () => void): FileWatch {
 
   return {
     note() {
-      if (changing === undefined) seen = fingerprint(file);
+      if (changing === undefined) seen = look();
     },
     async close() {
       clearInterval(poll);
