@@ -58,9 +58,12 @@ function settled(output: string): string {
   return output.replace(/"request_id":"[^"]*"/g, '"request_id":"..."');
 }
 
-t.test("the README's start command and first session work", (t) =>
-  playFirstSession(t, temporaryHome(t)),
-);
+t.test("the README's start command and first session work", async (t) => {
+  const port = await playFirstSession(t, temporaryHome(t));
+  await t.test("the README's login says why it fails and leaves no token", (t) =>
+    playLogins(t, port),
+  );
+});
 
 t.test("the first session works over PostgreSQL with public in place of main", async (t) => {
   const home = temporaryHome(t);
@@ -72,7 +75,7 @@ t.test("the first session works over PostgreSQL with public in place of main", a
   await playFirstSession(t, home, "public");
 });
 
-async function playFirstSession(t: Test, home: string, database = "main"): Promise<void> {
+async function playFirstSession(t: Test, home: string, database = "main"): Promise<number> {
   const port = await freePort();
   const password = "the first password";
   await start(t, home, port, password);
@@ -98,11 +101,10 @@ async function playFirstSession(t: Test, home: string, database = "main"): Promi
   const transcript = blocks.filter(({ language }) => language === "console");
   const expected = transcript.map(({ code }) => code).join("");
   t.equal(settled(output), settled(expected.replaceAll(/\bmain\b/g, database)));
+  return port;
 }
 
-t.test("the README's login says why it fails and leaves no token", async (t) => {
-  const port = await freePort();
-  await start(t, temporaryHome(t), port, "the first password");
+async function playLogins(t: Test, port: number): Promise<void> {
   const functions = codeBlocks("See it work").find(({ code }) => code.includes("login()"));
   const play = (script: string, at: number) => {
     const session = functions?.code.replace("http://127.0.0.1:8080", `http://127.0.0.1:${at}`);
@@ -116,7 +118,7 @@ t.test("the README's login says why it fails and leaves no token", async (t) => 
   t.match(unreachable.stderr, /^curl: \(7\) /);
   const right = play('login admin "the first password"; echo "$? <$TOKEN>"', port);
   t.match(right.stdout, /^0 <[\w.-]+>\n$/);
-});
+}
 
 t.test("the README names the test command of this project", (t) => {
   const commands = codeBlocks("Work on it").map(({ code }) => code.trim());

@@ -119,7 +119,9 @@ function includesOf(choose: Choose, among: readonly string[], depth: number): Js
     const selected = [["*"], some(choose, [0], 2).map(() => columnOf(choose, [table]))];
     const isDeeper = depth < 3 && choose([true, false, false]);
     return {
-      ...{ as: `m${at}`, table, on: sides.join(" = ") },
+      as: `m${at}`,
+      table,
+      on: sides.join(" = "),
       columns: choose(selected.concat(selected.slice(1))),
       ...maybe(choose, () => ({ where: whereOf(choose, [table]) }), 2),
       ...maybe(choose, () => ({ compute: computeOf(choose, [table]) }), 4),

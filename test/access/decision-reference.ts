@@ -357,7 +357,14 @@ function takeApart(world: World, element: JsonObject, { context }: AskedQuery): 
   );
   const read = tablesIn(fields);
   return {
-    ...{ world, context, operation, isPreview, fields, database, joins, fitting },
+    world,
+    context,
+    operation,
+    isPreview,
+    fields,
+    database,
+    joins,
+    fitting,
     ...read,
     place: fields,
     named: read.own,
@@ -389,7 +396,12 @@ function nestedIn(element: Element): Element[] {
     const { rowsPerRow = 1, ...around } = element;
     const inner: Element = {
       ...around,
-      ...{ fields, place, own, operation: "Select", isPreview: false, references: [] },
+      fields,
+      place,
+      own,
+      operation: "Select",
+      isPreview: false,
+      references: [],
       ...(includes.includes(place) ? { rowsPerRow: rowsPerRow * includedRows(place) } : {}),
       joins: objectsAt(fields, "join"),
       names: [...names, ...(isLinked ? linkable.names : [])],

@@ -188,7 +188,8 @@ export function worldOf(choose: Choose): World {
 export function readableOf(choose: Choose): World {
   const place = { holder: userHolder(username), database: "main", role: "ReadWrite" as const };
   const narrowed = ["tickets", "customer_a", "customer_*", "orders"].map((table) => ({
-    ...{ ...place, tables: [table] },
+    ...place,
+    tables: [table],
     ...(choose([true, true, false]) ? narrowOf(choose) : {}),
   }));
   const whole = choose([[], [{ ...place, ...narrowOf(choose) }]]);

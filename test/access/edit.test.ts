@@ -54,37 +54,6 @@ t.test("a changed value is changed in its place", async (t) => {
   t.equal(lowered, file.replace('"Owner"   # all', '"DbAdmin"   # all'));
 });
 
-t.test("groups are added, changed and removed with their entries", (t) => {
-  const before = '[[acl]]\nusername = "root"\ndatabase = "*"\nrole = "Owner"\n';
-  const group = { name: "analysts", members: ["rita"] };
-  const grant = {
-    holder: readHolder("group:analysts"),
-    database: "main",
-    role: "ReadOnly",
-  } as const;
-  const added = edit(before, { kind: "add-group", group }, { kind: "add-grant", grant });
-  const after = `${before}
-[[groups]]
-name = "analysts"
-members = ["rita"]
-
-[[acl]]
-group = "analysts"
-database = "main"
-role = "ReadOnly"
-`;
-  t.equal(added, after);
-  const commented = added.replace('["rita"]', '["rita"]  # since May');
-  const update: Change = {
-    kind: "update-group",
-    group: { ...group, members: ["staff:Jürgen Ö."] },
-  };
-  const changed = commented.replace('["rita"]', '["staff:Jürgen Ö."]');
-  t.equal(edit(commented, update), changed);
-  t.equal(edit(added, { kind: "remove-group", group }).trimEnd(), before.trimEnd());
-  t.end();
-});
-
 t.test("keys are set, added and removed, and comments stay", async (t) => {
   const update = { email: undefined, disabled: true, tokensValidAfter: 7 };
   t.equal(
@@ -116,27 +85,6 @@ t.test("a new record follows the last of its kind, and its defaults are not writ
   );
 });
 
-t.test("a removed record leaves its comments", async (t) => {
-  t.equal(
-    edit(file, { kind: "remove-user", username: "backup" }),
-    `# Who may do what.
-# Ask Olga before you change this.
-
-[[users]]            # the boss
-username = "root"    # do not rename
-email = 'root@example.com'
-
-# machines
-# until March
-[[acl]]
-username = "root"
-database = "*"
-role     = "Owner"   # all of it
-
-# the end`,
-  );
-});
-
 t.test("a file without grants or without a final newline can be added to", async (t) => {
   const grant = { holder: readHolder("root"), database: "*", role: "Owner" } as const;
   const added = '\n\n[[acl]]\nusername = "root"\ndatabase = "*"\nrole = "Owner"\n';
@@ -146,22 +94,6 @@ t.test("a file without grants or without a final newline can be added to", async
   const update = { disabled: true };
   const disabled = edit(only, { kind: "update-user", username: "root", update });
   t.equal(disabled, `${only}\ndisabled = true`);
-});
-
-t.test("Windows line ends are kept", async (t) => {
-  const text = file.replaceAll("\n", "\r\n");
-  const update = { email: undefined, tokensValidAfter: 7 };
-  const edited = edit(
-    text,
-    { kind: "add-user", user: bob },
-    { kind: "update-user", username: "root", update },
-    {
-      kind: "remove-grant",
-      grant: { holder: readHolder("backup"), database: "main", role: "ReadOnly" },
-    },
-  );
-  t.notMatch(edited, /(?<!\r)\n/);
-  t.match(edited, /\r\n$|# the end$/);
 });
 
 t.test("a file of inline arrays is not edited", async (t) => {

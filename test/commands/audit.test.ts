@@ -455,8 +455,13 @@ t.test("audit --request-id finds the lines of one request", async (t) => {
 
 t.test("audit --csv is quoted, and no cell begins a formula", async (t) => {
   const hostile = {
-    ...{ client: "=cmd|' /C calc'!A0", reason: 'say "hi", all\r\nnow' },
-    ...{ approval: "+1", address: "-1", requestId: "@SUM(1)", format: "csv", rows: 3 },
+    client: "=cmd|' /C calc'!A0",
+    reason: 'say "hi", all\r\nnow',
+    approval: "+1",
+    address: "-1",
+    requestId: "@SUM(1)",
+    format: "csv",
+    rows: 3,
   };
   const parts = { client: "app;=cmd|' /C calc'!A0", reason: 'a; "=1|\t-2', approval: "a;b-c|d=e" };
   const two = line({ user: "\t=1+1", more: parts });

@@ -159,13 +159,23 @@ t.test("token explain knows opaque tokens, also those that have ended", async (t
   const token = (await runWarm(gateway.home, flags)).stdout.trim();
   const found = await explain(token);
   t.match(found, {
-    ...{ exit: 0, verdict: "accepted", issuer: "gatehouse", type: "opaque", name: "ci" },
-    ...{ user: "alice", database: "main", entries: [{ entry: "app" }] },
+    exit: 0,
+    verdict: "accepted",
+    issuer: "gatehouse",
+    type: "opaque",
+    name: "ci",
+    user: "alice",
+    database: "main",
+    entries: [{ entry: "app" }],
   });
   t.equal((await runWarm(gateway.home, ["token", "revoke", found.token])).code, 0);
   t.match(await explain(token), {
-    ...{ exit: 1, verdict: "refused", code: "token_revoked", name: "ci" },
-    ...{ user: "alice", token: found.token },
+    exit: 1,
+    verdict: "refused",
+    code: "token_revoked",
+    name: "ci",
+    user: "alice",
+    token: found.token,
   });
   const unknown = { exit: 1, code: "token_invalid", note: /no token of the inventory/ };
   t.match(await explain(token.slice(0, -1)), unknown);

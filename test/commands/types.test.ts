@@ -206,13 +206,17 @@ const typedQueries: readonly (readonly [query: object, holds: string])[] = [
       Batch: [
         {
           Insert: {
-            ...{ ...shop, table: "orders", returning: ["id", "total"] },
+            ...shop,
+            table: "orders",
+            returning: ["id", "total"],
             values: [{ id: 3, status: "new", total: "7.25" }],
           },
         },
         {
           Insert: {
-            ...{ ...shop, table: "lines", values: [{ article: "jug" }] },
+            ...shop,
+            table: "lines",
+            values: [{ article: "jug" }],
             bind: { order_id: { element: 0, column: "id" } },
           },
         },
@@ -229,7 +233,10 @@ const typedQueries: readonly (readonly [query: object, holds: string])[] = [
   [
     {
       Select: {
-        ...{ ...shop, from: "orders", group_by: ["status"], order_by: { column: "revenue" } },
+        ...shop,
+        from: "orders",
+        group_by: ["status"],
+        order_by: { column: "revenue" },
         aggregate: [
           count,
           { fn: "sum", column: "total", as: "revenue" },
@@ -246,7 +253,9 @@ const typedQueries: readonly (readonly [query: object, holds: string])[] = [
   [
     {
       Select: {
-        ...{ ...shop, from: "orders", where: { column: "id", cmp: "<", value: 0 } },
+        ...shop,
+        from: "orders",
+        where: { column: "id", cmp: "<", value: 0 },
         aggregate: [count, { fn: "sum", column: "total", as: "revenue" }],
       },
     },
@@ -255,11 +264,18 @@ const typedQueries: readonly (readonly [query: object, holds: string])[] = [
   [
     {
       Select: {
-        ...{ ...shop, from: "orders", columns: ["id"], order_by: { column: "id" } },
+        ...shop,
+        from: "orders",
+        columns: ["id"],
+        order_by: { column: "id" },
         include: [
           {
-            ...{ as: "all", table: "lines", on: "lines.order_id = orders.id", limit: 1 },
-            ...{ columns: ["loud"], compute: [{ as: "loud", fn: "upper", of: ["article"] }] },
+            as: "all",
+            table: "lines",
+            on: "lines.order_id = orders.id",
+            limit: 1,
+            columns: ["loud"],
+            compute: [{ as: "loud", fn: "upper", of: ["article"] }],
             include: [
               {
                 as: "of",
@@ -286,7 +302,9 @@ const typedQueries: readonly (readonly [query: object, holds: string])[] = [
   [
     {
       Select: {
-        ...{ ...shop, from: { table: "orders", as: "o" }, columns: ["*", "twice"] },
+        ...shop,
+        from: { table: "orders", as: "o" },
+        columns: ["*", "twice"],
         join: [{ table: "lines", on: "o.id = lines.order_id", join_type: "LEFT" }],
         compute: [{ as: "twice", fn: "mul", of: ["total", { value: 2 }] }],
         where: {
@@ -304,11 +322,9 @@ const typedQueries: readonly (readonly [query: object, holds: string])[] = [
   [
     {
       Select: {
-        ...{
-          ...shop,
-          from: { table: "lines", as: "a" },
-          columns: ["a.order_id", "b.order_id", "b.article"],
-        },
+        ...shop,
+        from: { table: "lines", as: "a" },
+        columns: ["a.order_id", "b.order_id", "b.article"],
         join: { table: "lines", as: "b", on: "a.article = b.article", join_type: "RIGHT" },
       },
     },
@@ -317,7 +333,9 @@ const typedQueries: readonly (readonly [query: object, holds: string])[] = [
   [
     {
       Select: {
-        ...{ ...shop, from: "orders", order_by: { column: "id" } },
+        ...shop,
+        from: "orders",
+        order_by: { column: "id" },
         columns: [
           "half",
           "name",
@@ -337,9 +355,12 @@ const typedQueries: readonly (readonly [query: object, holds: string])[] = [
           { as: "year", fn: "part", unit: "year", of: ["month"] },
           { as: "tag", fn: "json", path: ["a", 0], of: ["tags"] },
           {
-            ...{ as: "state", fn: "if", when: { column: "paid", cmp: "=", value: true } },
+            as: "state",
+            fn: "if",
+            when: { column: "paid", cmp: "=", value: true },
             // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
-            ...{ then: { value: "paid" }, else: "status" },
+            then: { value: "paid" },
+            else: "status",
           },
           { as: "day_or", fn: "coalesce", of: ["big", { value: 1 }] },
           { as: "none", fn: "nullif", of: ["status", { value: "new" }] },
@@ -354,7 +375,9 @@ const typedQueries: readonly (readonly [query: object, holds: string])[] = [
   [
     {
       Select: {
-        ...{ ...shop, group_by: ["n"], aggregate: [{ fn: "count", as: "orders" }] },
+        ...shop,
+        group_by: ["n"],
+        aggregate: [{ fn: "count", as: "orders" }],
         from: {
           as: "each",
           select: { from: "lines", group_by: ["order_id"], aggregate: [count] },
@@ -425,7 +448,10 @@ t.test("answers have the types that their queries give them", async (t) => {
 
 t.test("written rows and conditions are checked by their columns", async (t) => {
   const column = (name: string, type: string, more = {}) => ({
-    ...{ name, type, nullable: false, primary_key: false },
+    name,
+    type,
+    nullable: false,
+    primary_key: false,
     ...more,
   });
   const columns = [
@@ -447,8 +473,6 @@ t.test("written rows and conditions are checked by their columns", async (t) => 
     'export const c: On = { and: [{ column: "state", cmp: "IN", value: ["new"] }] };',
     'export const d: On = { not: { column: "note", cmp: "=", value: null } };',
   ];
-  const program = head + rows + right.join("\n");
-  t.equal(await compile(t, { "tables.ts": tables, "right.ts": program }), "");
   const wrong = [
     'export const e: Row = { state: "gone", price: 1 };',
     "export const f: Row = { price: 1 };",
@@ -459,12 +483,16 @@ t.test("written rows and conditions are checked by their columns", async (t) => 
     'export const k: On = { column: "sise", cmp: "=", value: 1 };',
   ];
   const expected = wrong.map((line) => `// @ts-expect-error\n${line}`).join("\n");
-  t.equal(await compile(t, { "tables.ts": tables, "wrong.ts": head + rows + expected }), "");
+  const program = [head, rows, ...right, "", expected].join("\n");
+  t.equal(await compile(t, { "tables.ts": tables, "program.ts": program }), "");
 });
 
 t.test("names and values in queries are checked", async (t) => {
   const column = (name: string, type: string, nullable = false) => ({
-    ...{ name, type, nullable, primary_key: false },
+    name,
+    type,
+    nullable,
+    primary_key: false,
   });
   const items = [
     column("id", "int"),

@@ -147,8 +147,11 @@ overEach("a decimal may be sent as a string, exactly", async (t, { ask }) => {
   const ids = async (more: object) => {
     const { status, body, text } = await ask({
       Select: {
-        ...{ database: "main", from: "prices", columns: ["id"] },
-        ...{ order_by: [{ column: "price" }, { column: "id" }], ...more },
+        database: "main",
+        from: "prices",
+        columns: ["id"],
+        order_by: [{ column: "price" }, { column: "id" }],
+        ...more,
       },
     });
     t.equal(status, 200, text);

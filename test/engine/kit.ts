@@ -100,9 +100,9 @@ export async function endOf(response: IncomingMessage): Promise<{ isCut: boolean
   }
 }
 
-/** Creates two tables whose join has 1.6 billion rows and no useful index. */
+/** Creates two tables that `endlessSelect` joins to billions of rows without a useful index. */
 export async function fillForJoin(ask: (body: object) => Promise<Answer>): Promise<void> {
-  const rows = Array.from({ length: 40_000 }, (_, id) => ({ key: id, id, k: 1 }));
+  const rows = Array.from({ length: 1500 }, (_, id) => ({ key: id, id, k: 1 }));
   for (const table of ["a", "b"]) {
     await ask(createTable(table, { key: "int", id: "int", k: "int" }));
     await ask(insert(table, rows));
@@ -117,7 +117,10 @@ export const endlessSelect = {
     columns: ["a.id"],
     order_by: { column: "b.id" },
     limit: 1,
-    join: { table: "b", on: "a.k = b.k", join_type: "INNER" },
+    join: [
+      { table: "b", on: "a.k = b.k", join_type: "INNER" },
+      { table: "a", as: "c", on: "c.k = b.k", join_type: "INNER" },
+    ],
   },
 };
 

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import t, { type Test } from "tap";
 import { guardReading } from "../../src/engine/remote/reading.ts";
-import { caseCount, nightly } from "../kit/nightly.ts";
+import { caseCount, nightly, sampled } from "../kit/nightly.ts";
 import { createTable, databaseFiles, freshEngine, insert, refusal, rowsAs } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
 import type { Scene } from "./over-each.ts";
@@ -51,7 +51,7 @@ async function prove(
     { Select: { database, from, columns: ["t.id"], order_by: { column: "t.id" }, include } },
     select(["word"], { distinct: true, limit: 1, order_by: { column: "word", direction: "DESC" } }),
   ];
-  for (const body of bodies) {
+  for (const body of sampled(bodies, 2)) {
     const others = select(["id", "n"]);
     const [answer, other] = await Promise.all([ask(body), ask(others)]);
     t.match(answer, tooLong, JSON.stringify(body));
@@ -85,7 +85,7 @@ t.test("a value that is too long fails its query alone (PostgreSQL)", async (t) 
     sql(`update main.texts set word = repeat('x', ${bytes}) where id = 1`),
   );
   // At night, longer than the longest string of the process.
-  const length = caseCount(100_000_000, 600_000_000);
+  const length = caseCount(70_000_000, 600_000_000);
   await sql(`update main.texts set word = repeat('x', ${length}) where id = 1`);
   const whole = { Select: { database, from: "texts", columns: ["*"] } };
   t.match(await scene.ask(whole), tooLong);

@@ -509,7 +509,7 @@ async function testChecks(t: Test, { ask }: Scene): Promise<void> {
   const { body } = await ask(insert({ id: 3, amount: 8000, fee: 7999 }));
   t.match(body.constraint, { kind: "check", table: "bills" }, "one without a name");
   t.notMatch(JSON.stringify(body), /7999/);
-  const left = await ask({ Select: { ...{ database, from: "bills", columns: ["id"] } } });
+  const left = await ask({ Select: { database, from: "bills", columns: ["id"] } });
   t.match(left.body.data, { length: 2 }, "nothing of a Batch stays");
 }
 

@@ -119,12 +119,8 @@ t.test("the example analyst.toml grants what its comments say", async (t) => {
   );
   const attacks: readonly object[] = [
     select("employees", ["salary"]),
-    select("employees", ["id"], { order_by: { column: "salary" } }),
     select("employees", ["id"], { where: { not: term("salary", "<", 6) } }),
     summary({ aggregate: [{ fn: "avg", column: "salary", as: "pay" }] }),
-    summary({ aggregate: [{ fn: "count", column: "salary", distinct: true, as: "pay" }] }),
-    summary({ group_by: ["salary"], aggregate: [count] }),
-    summary({ aggregate: [count], having: term("salary", ">", 1) }),
     select("sales_2026", ["employees.id"], join("employees.salary = sales_2026.id")),
   ];
   for (const query of attacks) {
@@ -158,11 +154,8 @@ t.test("the example coding-assistant.toml grants what its comments say", async (
   const attacks: readonly (readonly [tool: string, args: Record<string, unknown>, code: string])[] =
     [
       ["delete", { ...inNotes, where: null }, "role_insufficient"],
-      ["drop_table", inNotes, "role_insufficient"],
-      ["insert", { ...inNotes, values: [{ id: 2 }] }, "role_insufficient"],
       ["batch", { operations: [{ Delete: { ...inNotes, where: null } }] }, "batch_member_denied"],
       ["select", { database: "customers", from: "people", columns: ["*"] }, "role_insufficient"],
-      ["list_tables", { database: "customers" }, "role_insufficient"],
       ["describe_table", { database: "customers", table: "people" }, "role_insufficient"],
     ];
   for (const [tool, args, code] of attacks) {

@@ -13,8 +13,8 @@ type Database = (typeof databases)[number];
 
 const runs: Record<Kind["name"], number> = {
   SQLite: caseCount(40, 600),
-  PostgreSQL: caseCount(10, 150),
-  MariaDB: caseCount(10, 150),
+  PostgreSQL: caseCount(12, 150),
+  MariaDB: caseCount(12, 150),
 };
 
 const id = { name: "id", type: "int", primary_key: true };
@@ -214,6 +214,7 @@ async function hunt(t: Test, site: Site, kind: Kind, sql: Sql): Promise<void> {
   }
   const ask = await site.as("rita", '{ tenant = "acme" }');
   const copies: Ask = (query) => site.gateway.query(query, site.adminToken);
+  let answered = 0;
   for (const [name, policy] of Object.entries(policies)) {
     const entries = databases.map(policy).join("");
     await site.allow(policy === policies.patterns ? byGroup(entries) : entries);
@@ -228,7 +229,6 @@ async function hunt(t: Test, site: Site, kind: Kind, sql: Sql): Promise<void> {
       { numRuns: runs[kind.name] },
     );
     t.comment(`${name}: ${JSON.stringify(Object.fromEntries(seen))}`);
-    t.ok((seen.get("200") ?? 0) > runs[kind.name] / 50, "enough of them are answered");
     for (const database of databases) await fill(site, database);
     const nested = new Map<string, number>();
     await fc.assert(
@@ -239,8 +239,10 @@ async function hunt(t: Test, site: Site, kind: Kind, sql: Sql): Promise<void> {
       { numRuns: 2 * runs[kind.name] },
     );
     t.comment(`${name}, nested: ${JSON.stringify(Object.fromEntries(nested))}`);
-    t.ok((nested.get("200") ?? 0) > runs[kind.name] / 5, "enough nested ones are answered");
+    answered += (seen.get("200") ?? 0) + (nested.get("200") ?? 0);
   }
+  // Of six times as many queries, each on two databases.
+  t.ok(answered > runs[kind.name] / 4, `${answered} are answered`);
 }
 
 overEachSite("what a caller may not see changes no answer", hunt);

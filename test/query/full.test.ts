@@ -542,9 +542,12 @@ t.test("columns are listed by position", async (t) => {
           { as: "x", fn: "add", of: ["y", "users.b"] },
           { as: "y", fn: "nullif", of: ["x", "c"] },
           {
-            ...{ as: "z", fn: "if", when: { column: "d", cmp: "=", other: "y" } },
+            as: "z",
+            fn: "if",
+            when: { column: "d", cmp: "=", other: "y" },
             // biome-ignore lint/suspicious/noThenProperty: a field of the grammar
-            ...{ then: "e", else: { value: 1 } },
+            then: "e",
+            else: { value: 1 },
           },
         ],
         where: term("y", "=", 1),

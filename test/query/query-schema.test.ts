@@ -7,6 +7,7 @@ import { beyondSchema } from "../../generate/query-schema.ts";
 import { createGrammar, fieldNames } from "../../src/core/query/grammar.ts";
 import type { Level } from "../../src/core/query/kind.ts";
 import { operationNames } from "../../src/core/query/operations.ts";
+import { caseCount } from "../kit/nightly.ts";
 import { type Choose, choicesOf, query, seeds } from "./arbitrary.ts";
 import { fullBodies } from "./full-bodies.ts";
 import { refusalOf, select, verdict } from "./kit.ts";
@@ -120,9 +121,9 @@ for (const { level, grammar, isValid } of levels) {
         if (!beyond.some((form) => form.test(message))) throw new Error(message);
         return code in beyondSchema;
       }),
-      { numRuns: 3000 },
+      { numRuns: caseCount(2000, 6000) },
     );
-    t.ok(seen.accepted > 300 && seen.refused > 300, JSON.stringify(seen));
+    t.ok(Math.min(seen.accepted, seen.refused) > 100, JSON.stringify(seen));
   });
 }
 

@@ -157,7 +157,12 @@ function pathStep(value: unknown): void {
 }
 
 const mostItems: Readonly<Record<string, readonly [number, number]>> = {
-  ...{ add: [2, 8], concat: [2, 8], sub: [2, 2], abs: [1, 1], lower: [1, 1], json: [1, 1] },
+  add: [2, 8],
+  concat: [2, 8],
+  sub: [2, 2],
+  abs: [1, 1],
+  lower: [1, 1],
+  json: [1, 1],
 };
 
 /** Returns the names. */

@@ -2,6 +2,7 @@
 import t from "tap";
 import { startGateway, temporaryHome } from "../../kit/gateway.ts";
 import { longestTurn, measuredEnvironment } from "../../kit/loop-time.ts";
+import { sampled } from "../../kit/nightly.ts";
 import { createTable, refusal } from "../kit.ts";
 import { sharedServer } from "./kit.ts";
 
@@ -57,7 +58,7 @@ t.test("no body blocks the event loop", async (t) => {
   await gateway.query({ CreateDatabase: { database: "main" } }, token);
   const columns = { id: "int", n: "decimal", word: "text", document: "json" };
   await gateway.query(createTable("t", columns), token);
-  for (const [name, body, answer] of bodies) {
+  for (const [name, body, answer] of sampled(bodies)) {
     let turn = Number.POSITIVE_INFINITY;
     for (let tries = 0; turn >= LONGEST_TURN_MS && tries < TRIES; tries++) {
       await gateway.query(deleting('{"column":"id","cmp":">","value":0}'), token);
