@@ -61,6 +61,13 @@ export function renderName(name: string): string {
   return bareKey.test(name) ? name : renderString(name);
 }
 
+/** An element of an array of tables, such as `[[users]]`. */
+export function renderTable(name: string, table: object): string {
+  const members = Object.entries(table);
+  const lines = members.map(([key, value]) => `${renderName(key)} = ${renderValue(value)}`);
+  return [`[[${name}]]`, ...lines, ""].join("\n");
+}
+
 function renderString(text: string): string {
   return JSON.stringify(text).replace(unprintable, (character) => {
     const code = (character.codePointAt(0) ?? 0).toString(16);

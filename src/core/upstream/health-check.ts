@@ -1,4 +1,4 @@
-import type { IncomingHttpHeaders, IncomingMessage, RequestOptions } from "node:http";
+import type { IncomingMessage, RequestOptions } from "node:http";
 import { connect } from "node:net";
 import { text } from "node:stream/consumers";
 import { http } from "../base/node-http.ts";
@@ -44,7 +44,6 @@ function request(
 export interface WholeAnswer {
   readonly status: number;
   readonly type: string;
-  readonly headers: IncomingHttpHeaders;
   readonly text: string;
 }
 
@@ -57,7 +56,6 @@ export async function askTarget(
   return {
     status: response.statusCode ?? 0,
     type: response.headers["content-type"] ?? "",
-    headers: response.headers,
     text: await text(response),
   };
 }

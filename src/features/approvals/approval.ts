@@ -86,7 +86,6 @@ const rowShape = z.object({
   bodyHash: z.string(),
   /** SHA-256 of the deciding entries and boundaries with filters and attributes, in hexadecimal. */
   basisHash: z.string(),
-  /** The first few operations. */
   operations: json.pipe(operationsShape),
   operationCount: z.number(),
   rules: json.pipe(rulesShape),
@@ -330,7 +329,6 @@ export class ApprovalStore {
     await this.#transaction(({ query }) => query(sql, id, by, touched));
   }
 
-  /** Records for the audit that the author was shown rows. */
   async recordRows(id: string, author: Approver, rows: number): Promise<void> {
     await this.#transaction(async (tx) => {
       const approval = await find(tx, id);
@@ -387,7 +385,6 @@ export class ApprovalStore {
     });
   }
 
-  /** Makes an approval void, because its basis has changed. */
   async invalidate(id: string, reason: string): Promise<void> {
     await this.#transaction(async (tx) => {
       const state = (await find(tx, id))?.state;

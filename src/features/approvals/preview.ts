@@ -25,7 +25,6 @@ export interface NoPreview {
   readonly reason: string;
 }
 
-/** Maximum rows of a Preview, before and after the change. */
 const SHOWN_ROWS = 100;
 
 /** The Preview of a pending query, limited by the requester's current rights and row filters. */

@@ -122,7 +122,6 @@ import { type ConsoleRequest, sendPage, visitorOf } from "./visit.ts";
 const PAGE = 50;
 const SHOWN = 6;
 
-/** The list of users, or at `/access/groups` the one of groups. */
 export async function showAccess(c: ConsoleRequest): Promise<Response> {
   const visitor = visitorOf(c);
   const { snapshot, actor, isAdministrator } = visitor;

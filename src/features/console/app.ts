@@ -115,7 +115,6 @@ const isDoor = /^\/(?:sign-in|sign-out|callback)(?:\/|$)/;
 
 const parts = [
   "gateway",
-  "loaded",
   "listener",
   "store",
   "approvals",
@@ -246,7 +245,6 @@ export const openConsole: OpenConsole = async (front, loaded, opened) => {
   const app = createApp(
     {
       gateway,
-      loaded,
       listener,
       store,
       approvals,

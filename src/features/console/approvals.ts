@@ -59,7 +59,6 @@ function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-/** The whole query in a few words. */
 function shortText(body: Buffer): string {
   const text = queryInWords(body.toString()).join("; ");
   return text.length > LONGEST_SUMMARY ? `${text.slice(0, LONGEST_SUMMARY)}...` : text;

@@ -172,7 +172,6 @@ export async function requireConfirmation(c: ConsoleRequest): Promise<void> {
   }
 }
 
-/** The states before and after a change. */
 export interface Changed {
   readonly before: Snapshot;
   readonly after: Snapshot;
@@ -220,7 +219,6 @@ export function noteChange(c: ConsoleRequest, change: AuditedChange): void {
   c.var.gateway.changes.write({ kind: "console", name: username }, [change]);
 }
 
-/** The user or group that a form is about. */
 export function holderIn(fields: Fields): Holder {
   return readHolder(fields.get("user") ?? "");
 }

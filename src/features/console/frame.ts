@@ -40,9 +40,7 @@ export interface ConsolePage {
   /** Present for a page that refreshes itself. */
   readonly refresh?: { readonly path: string; readonly isPaused: boolean };
   readonly failure?: Failure | undefined;
-  /** The text of the search box. */
   readonly asked?: string;
-  /** The message about the last change. */
   readonly notice?: Html | undefined;
   readonly content: Html;
 }
@@ -182,7 +180,6 @@ export function userLink(holder: Holder): Html {
   return html`<a href="${userPath(holder)}"><bdi>${holderName(holder)}</bdi></a>`;
 }
 
-/** The page of a user or group. */
 export function userPath(holder: Holder): string {
   return pathOf("/access/user", { user: holderText(holder) });
 }

@@ -67,7 +67,6 @@ async function readVersions({ store, replica }: StoreReplica): Promise<LoadedVer
   return last;
 }
 
-/** The last versions of users and grants. */
 export interface History {
   /** Epoch seconds since when changes are known; undefined if a log has earlier ones. */
   readonly since: number | undefined;

@@ -10,7 +10,6 @@ import { EVERY_DATABASE } from "../../core/access/roles.ts";
 import type { FormGuard, Html } from "../../core/base/html.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { isLoopback } from "../../core/config/addresses.ts";
-import type { LoadedConfiguration } from "../../core/config/load.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import type { Listener } from "../../core/http/server.ts";
 import type { ExternalIssuers } from "../../core/identity/authenticate.ts";
@@ -26,7 +25,6 @@ import type { CurrentSession, Session, Sessions } from "./sessions.ts";
 
 export interface Console {
   readonly gateway: Gateway;
-  readonly loaded: LoadedConfiguration;
   readonly listener: Pick<Listener, "secure" | "originOf">;
   /** Undefined if all state is in files. */
   readonly store: StoreReplica | undefined;

@@ -83,7 +83,6 @@ export const NEWLINE = 0x0a;
 /** The lines of NDJSON, read one after the other. */
 export class Lines {
   readonly bytes: Buffer;
-  /** Of the line. */
   start = 0;
   /** Exclusive, without the newline. */
   end = -1;
@@ -109,7 +108,6 @@ export class Lines {
     return at === this.bytes.length;
   }
 
-  /** Goes to the next line. */
   next(): void {
     this.start = this.end + 1;
     this.end = this.bytes.indexOf(NEWLINE, this.start);
@@ -167,7 +165,6 @@ function isCompressed({ request: { headers } }: Exchange): boolean {
 /** Bodies up to this length are sent from memory, which is faster and can be repeated. */
 const SMALL_UPLOAD_BYTES = 1024 * 1024;
 
-/** A body that was read. */
 export interface ReadBody {
   readonly bytes: Buffer;
   readonly json: Json | undefined;

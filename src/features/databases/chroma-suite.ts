@@ -42,7 +42,6 @@ const databases = `${tenants}/default_tenant/databases`;
 const at = (database: string, rest = ""): string => `${databases}/${database}${rest}`;
 const elsewhere = `${tenants}/${TENANT}/databases/${ALPHA}`;
 
-/** A record of each collection. */
 function record(id: string, document: string): JsonObject {
   return { ids: [id], embeddings: [[1, 2, 3]], documents: [document] };
 }
@@ -74,7 +73,6 @@ async function create(direct: Send, path: string, name: string): Promise<string>
   return String(member(answer.json, "id"));
 }
 
-/** The UUIDs of the collections that a run begins with. */
 interface Ids {
   readonly open: string;
   readonly hidden: string;
@@ -570,7 +568,6 @@ async function checkDifference({ as, direct, held }: SuiteContext): Promise<void
   await compare("solo-narrow", other, hidden);
 }
 
-/** The checks of the preset for Chroma 1.x. */
 export const chromaSuite: Suite = {
   preset: chroma,
   grants: [

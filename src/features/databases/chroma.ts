@@ -3,12 +3,14 @@ import { badRequest, brokenAnswer, readMembers, requireMembers } from "./body.ts
 import {
   type Access,
   endpointsAt,
+  forEveryUser,
   isObject,
   type Json,
   type Plan,
   type Preset,
   type PresetEndpoint,
   type PresetRequest,
+  replyWith,
   words,
 } from "./preset.ts";
 
@@ -19,7 +21,6 @@ const DEFAULT_DATABASE = "default_database";
 const NAME_MEMORY_MS = 1000;
 
 const plainName = /^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$/;
-/** Chroma's rule for collections. */
 const collectionName = /^(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._-]{1,510}[A-Za-z0-9]$/;
 // Chroma also accepts upper case, braces and no hyphens, which no client sends.
 const uuid = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
@@ -37,7 +38,6 @@ function databaseIn({ tenant = "", database }: PresetRequest["path"]): string | 
   return database === undefined ? undefined : databaseName(tenant, database);
 }
 
-/** The database of the path. */
 function databaseOf({ path }: PresetRequest): string {
   return databaseIn(path) ?? "";
 }
@@ -79,7 +79,6 @@ const changeMembers: ReadonlySet<string> = new Set([
   "new_configuration",
 ]);
 
-/** The names in a list of databases or collections. */
 function namesIn(body: Json | undefined): string[] {
   if (!Array.isArray(body)) throw brokenAnswer("not a list");
   return body.map(nameIn);
@@ -140,10 +139,7 @@ async function planIdentity(request: PresetRequest): Promise<Plan> {
   const databases = await readableDatabases(request, DEFAULT_TENANT);
   // The client takes `*` for any tenant.
   const tenant = databases.length > 0 ? DEFAULT_TENANT : "*";
-  return {
-    accesses: [],
-    reply: { status: 200, body: { user_id: request.user ?? "", tenant, databases } },
-  };
+  return replyWith(200, { user_id: request.user ?? "", tenant, databases });
 }
 
 async function planCreation(request: PresetRequest): Promise<Plan> {
@@ -293,7 +289,7 @@ const endpoints: readonly PresetEndpoint[] = [
   on(
     "GET /api/v2/heartbeat /api/v2/healthcheck /api/v2/version /api/v2/pre-flight-checks",
     "every user",
-    () => ({ accesses: [] }),
+    forEveryUser,
   ),
   on("GET /api/v2/auth/identity", "every user", planIdentity, {
     names: "databases in the answer",

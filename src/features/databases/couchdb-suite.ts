@@ -61,7 +61,6 @@ async function fill(direct: Send): Promise<void> {
   await direct(put(at("_local/point", BRAVO), { secret: SECRET }));
 }
 
-/** Everything that may not change. */
 async function stateOf(direct: Send): Promise<string> {
   const answers = await Promise.all([
     direct(get(at("_all_docs?include_docs=true", BRAVO))),

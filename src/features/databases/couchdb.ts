@@ -14,6 +14,7 @@ import {
 import {
   type Access,
   endpointsAt,
+  forEveryUser,
   isObject,
   type Json,
   type JsonObject,
@@ -21,6 +22,7 @@ import {
   type Preset,
   type PresetEndpoint,
   type PresetRequest,
+  replyWith,
   words,
 } from "./preset.ts";
 
@@ -54,7 +56,8 @@ function needs(...permissions: PermissionClass[]): Planner {
   return (request) => ({ accesses: [accessTo(request, permissions)] });
 }
 
-const everyUser: Planner = () => ({ accesses: [] });
+const select = needs("SELECT");
+const create = needs("CREATE");
 
 /** @throws Refusal `bad_request` */
 function requireList(json: Json | undefined, what: string): readonly Json[] {
@@ -134,15 +137,22 @@ function hasRevision({ query, headers }: PresetRequest): boolean {
   return query.has("rev") || headers["if-match"] !== undefined;
 }
 
-const readDocument: Planner = (request) => {
-  const id = documentId(request);
-  if (id.startsWith(CHECKPOINT)) return planCheckpoint(request, id);
-  return { accesses: [accessTo(request, ["SELECT"])], path: documentPath(request, id) };
-};
+/** For the document of the path, or one of the caller's checkpoints. */
+function documentPlan(
+  rightsOf: (request: PresetRequest, id: string) => readonly PermissionClass[],
+): Planner {
+  return (request) => {
+    const id = documentId(request);
+    if (id.startsWith(CHECKPOINT)) return planCheckpoint(request, id);
+    const accesses = [accessTo(request, rightsOf(request, id))];
+    return { accesses, path: documentPath(request, id) };
+  };
+}
 
-const writeDocument: Planner = (request) => {
-  const id = documentId(request);
-  if (id.startsWith(CHECKPOINT)) return planCheckpoint(request, id);
+const readDocument = documentPlan(() => ["SELECT"]);
+const deleteDocument = documentPlan((_request, id) => withDesign(id, ["DELETE"]));
+
+const writeDocument = documentPlan((request, id) => {
   const document = requireObject(request.json);
   // Some servers take the one, others the other.
   if (document._id !== undefined && document._id !== id) {
@@ -150,16 +160,8 @@ const writeDocument: Planner = (request) => {
   }
   const edits = request.query.get("new_edits") ?? "true";
   if (edits !== "true" && edits !== "false") throw badRequest("new_edits must be true or false");
-  const rights = rightsToWrite(id, document, edits === "false", hasRevision(request));
-  return { accesses: [accessTo(request, rights)], path: documentPath(request, id) };
-};
-
-const deleteDocument: Planner = (request) => {
-  const id = documentId(request);
-  if (id.startsWith(CHECKPOINT)) return planCheckpoint(request, id);
-  const rights = withDesign(id, ["DELETE"]);
-  return { accesses: [accessTo(request, rights)], path: documentPath(request, id) };
-};
+  return rightsToWrite(id, document, edits === "false", hasRevision(request));
+});
 
 /** An id, and the revision that the copy replaces. */
 const destination = /^((?:_design\/)?[A-Za-z0-9._~!$'()*,=:@%-]+)(?:\?rev=[0-9]+-[0-9a-f]+)?$/;
@@ -301,7 +303,7 @@ const getDocuments: Planner = (request) => {
     requireObject(one, "each document"),
   );
   requireNoCheckpoints(documents.map(({ id = null }) => id));
-  return { accesses: [accessTo(request, ["SELECT"])] };
+  return select(request);
 };
 
 // Lists of documents and views
@@ -338,7 +340,7 @@ function list(isOfIds: boolean): Planner {
       requireNoCheckpoints(keysIn({ key, keys: jsonParameter(request, "keys") }));
       requireNoCheckpoints(keysIn(body));
     }
-    return { accesses: [accessTo(request, ["SELECT"])] };
+    return select(request);
   };
 }
 
@@ -350,7 +352,7 @@ function listSeveral(isOfIds: boolean): Planner {
       requireMembers(query, viewMembers, "a query");
       if (isOfIds) requireNoCheckpoints(keysIn(query));
     }
-    return { accesses: [accessTo(request, ["SELECT"])] };
+    return select(request);
   };
 }
 
@@ -363,14 +365,14 @@ const findMembers = new Set(
 
 const find: Planner = (request) => {
   readMembers(request.json, findMembers);
-  return { accesses: [accessTo(request, ["SELECT"])] };
+  return select(request);
 };
 
 const indexMembers = new Set(["index", "ddoc", "name", "type", "partitioned", "w"]);
 
 const createIndex: Planner = (request) => {
   readMembers(request.json, indexMembers);
-  return { accesses: [accessTo(request, ["CREATE"])] };
+  return create(request);
 };
 
 const deleteIndex: Planner = (request) => {
@@ -402,36 +404,29 @@ const changes: Planner = (request) => {
 
 // Servers
 
-interface Listed {
-  readonly name: string;
-  readonly item: Json;
-}
-
 /** Filters a list of databases. Its limits count only what the caller may read. */
 function listDatabases(nameOf: (item: Json) => Json | undefined): Planner {
   return ({ query, may }) => {
     const sent = new Map(query);
-    const [limit, skip] = ["limit", "skip"].map((name) => {
+    const take = (name: string, otherwise: number): number => {
       const text = sent.get(name);
       sent.delete(name);
-      if (text === undefined) return undefined;
+      if (text === undefined) return otherwise;
       if (!/^[0-9]{1,9}$/.test(text)) throw badRequest(`${name} must be a number`);
       return Number(text);
-    });
+    };
+    const limit = take("limit", Number.POSITIVE_INFINITY);
+    const skip = take("skip", 0);
     return {
       accesses: [],
       query: sent,
       answer: (answer) => {
-        const start = skip ?? 0;
         if (!Array.isArray(answer)) throw brokenAnswer("not a list");
-        return answer
-          .flatMap((item): Listed[] => {
-            const name = nameOf(item);
-            return typeof name === "string" ? [{ name, item }] : [];
-          })
-          .filter(({ name }) => databaseName.test(name) && may("SELECT", name))
-          .map(({ item }) => item)
-          .slice(start, limit === undefined ? undefined : start + limit);
+        const isReadable = (item: Json) => {
+          const name = nameOf(item);
+          return typeof name === "string" && databaseName.test(name) && may("SELECT", name);
+        };
+        return answer.filter(isReadable).slice(skip, skip + limit);
       },
     };
   };
@@ -480,7 +475,7 @@ const replicate: Planner = ({ json }) => {
 const tellUser: Planner = ({ user, isAdministrator }) => {
   const userCtx = { name: user ?? null, roles: isAdministrator() ? ["_admin"] : [] };
   const info = { authentication_handlers: ["gatehouse"], authenticated: "gatehouse" };
-  return { accesses: [], reply: { status: 200, body: { ok: true, userCtx, info } } };
+  return replyWith(200, { ok: true, userCtx, info });
 };
 
 /** CouchDB's replicator takes 404 for a server without sessions, and sends Basic instead. */
@@ -547,8 +542,6 @@ function ofAttachment(path: string): PresetEndpoint[] {
 const database = "/:database";
 const partition = `${database}/_partition/:partition`;
 const view = "_design/:ddoc/_view/:view";
-const select = needs("SELECT");
-const create = needs("CREATE");
 
 const createDatabase = needs("CREATE DATABASE");
 
@@ -581,8 +574,8 @@ const listNames = listDatabases((item) => item);
 const listInfo = listDatabases((item) => (isObject(item) ? item.key : undefined));
 
 const endpoints: readonly PresetEndpoint[] = [
-  on("GET / /_up", "every user", everyUser),
-  on("GET /_uuids", "every user", everyUser, "count"),
+  on("GET / /_up", "every user", forEveryUser),
+  on("GET /_uuids", "every user", forEveryUser, "count"),
   on("GET /_session", "every user", tellUser, "basic"),
   on("POST /_session", "404", startSession, "", { body: "stream", types: ["*"] }),
   on("GET /_all_dbs", "every user, filtered", listNames, listParameters),

@@ -18,7 +18,6 @@ interface Found extends LookupAnswer {
   readonly length: number;
 }
 
-/** Requests to the upstream that the gateway makes itself. */
 export class Lookups {
   readonly #gateway: Gateway;
   readonly #known = new LRUCache<string, Promise<Found>>({
@@ -77,7 +76,6 @@ export class Lookups {
     return { status, body: readAnswer(answer.body), length: answer.body.length };
   }
 
-  /** Sends a request and buffers its answer. */
   async send(exchange: Exchange | undefined, request: ForwardedRequest): Promise<QueryAnswer> {
     const gone = new AbortController();
     const abort = () => gone.abort();

@@ -17,9 +17,7 @@ export interface NamedIndex {
   readonly name: string;
   readonly permissions: readonly PermissionClass[];
   readonly element?: number | undefined;
-  /** True if the server makes the index when it does not exist. */
   readonly makesIndex?: boolean;
-  /** True if documents are stored in it. */
   readonly storesDocuments?: boolean;
   /** True for a name that is given, such as that of a new alias: it is not looked up. */
   readonly isNew?: boolean;
@@ -45,29 +43,20 @@ export class Uses {
   }
 }
 
-/** Kinds of values that are not in the tables. */
-const builtIns = [
-  // A scalar, or a list of these.
-  "plain",
-  // Any JSON. It contains no names that the server follows.
-  "data",
-  // The name of an index, which needs SELECT.
-  "index",
-  "boosts",
-  "query",
-  "filters",
-  "aggs",
-  "script",
-  "pipeline",
-] as const;
-type BuiltIn = (typeof builtIns)[number];
-
 interface Shape {
   readonly members: ReadonlyMap<string, string>;
   readonly required: readonly string[];
   /** The kind of members that have the name of a field or another name of the client's. */
   readonly rest: string | undefined;
 }
+
+/*
+ * Kinds of values that are not in the tables:
+ * - `plain`: a scalar, or a list of these.
+ * - `data`: any JSON. It contains no names that the server follows.
+ * - `index`: the name of an index, which needs SELECT; `boosts`: an object with such names.
+ * - `query`, `filters`, `aggs`, `script` and `pipeline`.
+ */
 
 /**
  * Reads a table of shapes: `name member member=kind required!=kind +included *=kind`. Members
@@ -357,9 +346,17 @@ export class BodyReader {
       for (const one of value) this.read(kind, one);
       return;
     }
-    const builtIn = builtIns.find((one) => one === kind);
-    if (builtIn !== undefined) this.#readBuiltIn(builtIn, value);
-    else if (isObject(value)) this.#readShape(kind, shapes.get(kind), value);
+    if (kind === "plain") {
+      if (!isPlain(value)) throw badRequest("a scalar or a list of scalars is expected");
+    } else if (kind === "index") this.select(value);
+    else if (kind === "script") this.uses.scripts = true;
+    else if (kind === "pipeline") this.uses.pipelines = true;
+    else if (kind === "filters") this.#readFilters(value);
+    else if (kind === "data" || !isObject(value)) return;
+    else if (kind === "query") this.#readTyped(queryTypes, "query", value);
+    else if (kind === "boosts") for (const name of Object.keys(value)) this.select(name);
+    else if (kind === "aggs") for (const one of Object.values(value)) this.#readAggregation(one);
+    else this.#readShape(kind, shapes.get(kind), value);
   }
 
   #readShape(kind: string, shape: Shape | undefined, object: JsonObject): void {
@@ -376,19 +373,6 @@ export class BodyReader {
     for (const name of required) {
       if (!Object.hasOwn(object, name)) throw badRequest(`${kind} must have ${quoteName(name)}`);
     }
-  }
-
-  #readBuiltIn(kind: BuiltIn, value: Json): void {
-    if (kind === "plain") {
-      if (!isPlain(value)) throw badRequest("a scalar or a list of scalars is expected");
-    } else if (kind === "index") this.select(value);
-    else if (kind === "script") this.uses.scripts = true;
-    else if (kind === "pipeline") this.uses.pipelines = true;
-    else if (kind === "filters") this.#readFilters(value);
-    else if (kind === "data" || !isObject(value)) return;
-    else if (kind === "query") this.#readTyped(queryTypes, "query", value);
-    else if (kind === "boosts") for (const name of Object.keys(value)) this.select(name);
-    else for (const one of Object.values(value)) this.#readAggregation(one);
   }
 
   #readTyped(types: ReadonlyMap<string, Shape>, noun: string, object: JsonObject): void {
@@ -472,7 +456,6 @@ export function makesIndexByDelete(versionType: Json | undefined): boolean {
   return versionType !== undefined && versionType !== "internal";
 }
 
-/** An action of a bulk. */
 interface Action {
   readonly type: string;
   readonly index: Json | undefined;

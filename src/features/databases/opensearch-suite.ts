@@ -25,9 +25,7 @@ const LOGS = "gatehouse_test_logs-2026.11.28";
 /** Its documents may be queries, which the server follows when it stores them. */
 const QUERIES = "gatehouse_test_q";
 const NEW = "gatehouse_test_new";
-/** An alias of B. */
 const PUBLIC = "gatehouse_test_public";
-/** An alias of A. */
 const OWN = "gatehouse_test_own";
 /** An alias of B that the pattern of `lars` matches. */
 const LOGS_ALIAS = "gatehouse_test_logs-alias";

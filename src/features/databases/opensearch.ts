@@ -1,9 +1,9 @@
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
-import { Refusal } from "../../core/base/refusal.ts";
+import type { Refusal } from "../../core/base/refusal.ts";
 import { parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
-import { badRequest, Lines, readMembers, requireObject } from "./body.ts";
+import { badRequest, brokenAnswer, Lines, readMembers, requireObject } from "./body.ts";
 import {
   BodyReader,
   EVERY,
@@ -28,6 +28,7 @@ import { writePath } from "./path.ts";
 import {
   type Access,
   endpointsAt,
+  forEveryUser,
   isObject,
   type Json,
   type JsonObject,
@@ -36,6 +37,7 @@ import {
   type Preset,
   type PresetEndpoint,
   type PresetRequest,
+  replyWith,
   words,
 } from "./preset.ts";
 
@@ -62,7 +64,6 @@ function requireOne(name: string): string {
   throw badRequest(`${quoteName(name)} must be one index here`);
 }
 
-/** The meaning of a name at the server. */
 interface Meaning {
   readonly isIndex: boolean;
   /** The indexes behind an alias, or behind all aliases that a pattern matches. */
@@ -84,10 +85,9 @@ function oncePerAnswer<Result>(
 }
 
 /** @throws Refusal `upstream_broken` for an answer that cannot be understood */
-const readMeaning = oncePerAnswer((name, { status, body }): Meaning => {
-  if (status === 404) return { isIndex: false, aliased: [] };
-  if (status !== 200 || !isObject(body)) throw brokenLookup();
-  const { indices, aliases, data_streams: streams } = body;
+const readMeaning = oncePerAnswer((name, answer): Meaning => {
+  if (answer.status === 404) return { isIndex: false, aliased: [] };
+  const { indices, aliases, data_streams: streams } = objectIn(answer);
   return {
     isIndex: [...objectsIn(indices), ...objectsIn(streams)].some((one) => one.name === name),
     aliased: objectsIn(aliases).flatMap((alias) => stringsIn(alias.indices)),
@@ -95,7 +95,13 @@ const readMeaning = oncePerAnswer((name, { status, body }): Meaning => {
 });
 
 function brokenLookup(): Refusal {
-  return new Refusal("upstream_broken", { detail: "the answer to a lookup has another form" });
+  return brokenAnswer("the answer to a lookup has another form");
+}
+
+/** @throws Refusal `upstream_broken` unless the answer has status 200 and an object */
+function objectIn({ status, body }: LookupAnswer): JsonObject {
+  if (status !== 200 || !isObject(body)) throw brokenLookup();
+  return body;
 }
 
 function objectsIn(value: Json | undefined): readonly JsonObject[] {
@@ -324,7 +330,6 @@ interface IndexUse extends Omit<NamedIndex, "name"> {
   readonly uses?: Uses;
 }
 
-/** Endpoints on one index. */
 function onIndex(
   routes: string,
   right: string,
@@ -452,20 +457,20 @@ async function planAliases(request: PresetRequest): Promise<Plan> {
     ([index, one]) => isObject(one) && mayRead(request, index),
   );
   if (name === undefined || found.length > 0 || name.includes("*")) {
-    return { accesses: [], reply: { status: 200, body: Object.fromEntries(found) } };
+    return replyWith(200, Object.fromEntries(found));
   }
   const error = `alias [${name}] missing`;
-  return { accesses: [], reply: { status: 404, body: { error, status: 404 } } };
+  return replyWith(404, { error, status: 404 });
 }
 
 async function planResolve(request: PresetRequest): Promise<Plan> {
   const names = pathNames(request);
   for (const name of names) requireName(name);
   const path = `/_resolve/index/${encodeURIComponent(names.join(","))}`;
-  const { status, body } = await request.lookup(path);
-  if (status === 404)
-    return { accesses: [], reply: { status, body: { error: "no such index", status } } };
-  if (status !== 200 || !isObject(body)) throw brokenLookup();
+  const answer = await request.lookup(path);
+  const { status } = answer;
+  if (status === 404) return replyWith(status, { error: "no such index", status });
+  const body = objectIn(answer);
   const readable = ({ name }: JsonObject) => typeof name === "string" && mayRead(request, name);
   const aliases = objectsIn(body.aliases).map((alias) => ({
     ...alias,
@@ -476,7 +481,7 @@ async function planResolve(request: PresetRequest): Promise<Plan> {
     aliases: aliases.filter(({ indices }) => indices.length > 0),
     data_streams: objectsIn(body.data_streams).filter(readable),
   };
-  return { accesses: [], reply: { status: 200, body: found } };
+  return replyWith(200, found);
 }
 
 /** Servers take at most 4,096 bytes of request line by default. */
@@ -491,12 +496,10 @@ async function planCatIndices(request: PresetRequest, written: string): Promise<
   for (const name of names) requireName(name);
   const asked = encodeURIComponent(names.map((name) => (name === EVERY ? "*" : name)).join(","));
   const answer = await request.lookup(`/_resolve/index/${asked}?expand_wildcards=open,closed`);
-  const { status, body } = answer;
-  if (status !== 200 || !isObject(body)) throw brokenLookup();
-  const readable = objectsIn(body.indices)
+  const readable = objectsIn(objectIn(answer).indices)
     .flatMap(({ name }) => (typeof name === "string" ? name : []))
     .filter((name) => mayRead(request, name));
-  if (readable.length === 0) return { accesses: [], reply: { status: 200, body: [] } };
+  if (readable.length === 0) return replyWith(200, []);
   const path = `/_cat/indices/${encodeURIComponent(readable.join(","))}`;
   if (path.length <= LONGEST_PATH) return { accesses: [], path };
   return { ...openPath(request, written), accesses };
@@ -536,10 +539,8 @@ async function planAliasActions(request: PresetRequest): Promise<Plan> {
 
 function planAnalysis({ json }: PresetRequest): Plan {
   usesOfBody("analysis", json);
-  return { accesses: [] };
+  return forEveryUser();
 }
-
-const forEverybody = (): Plan => ({ accesses: [] });
 
 function stored(...permissions: readonly PermissionClass[]): IndexUse {
   return { permissions, makesIndex: true, storesDocuments: true };
@@ -564,17 +565,16 @@ function usesOfAliases({ path }: PresetRequest): Uses {
 const select: IndexUse = { permissions: ["SELECT"] };
 const create: IndexUse = { permissions: ["CREATE"] };
 
-/** Scripts, pipelines and templates. */
 const clusterPaths = words(
   `/_scripts/:id /_ingest/pipeline/:id /_search/pipeline/:id /_index_template/:id
   /_component_template/:id /_template/:id`,
 );
 
 const endpoints: PresetEndpoint[] = [
-  at("GET /", "any user", "", forEverybody),
+  at("GET /", "any user", "", forEveryUser),
   // `level` would list all indexes.
-  at("GET /_cluster/health", "any user", health, forEverybody),
-  at("GET /_cat/health", "any user", cat, forEverybody),
+  at("GET /_cluster/health", "any user", health, forEveryUser),
+  at("GET /_cat/health", "any user", cat, forEveryUser),
   onIndexes("GET /_cluster/health/:index", "SELECT", `${health} level`),
   at(
     "GET /_cat/indices /_cat/indices/:index",

@@ -84,7 +84,6 @@ export function writeQuery(query: ReadonlyMap<string, string>): string {
 
 const plainValue = /^[^_]/s;
 
-/** The endpoints of one path. */
 export interface PresetPath {
   readonly path: string;
   readonly endpoints: Map<string, PresetEndpoint>;
@@ -95,14 +94,12 @@ export interface EndpointMatch extends PresetPath {
   readonly parameters: Record<string, string>;
 }
 
-/** A parameter of a path, and what follows it. */
 interface Branch {
   readonly name: string;
   readonly pattern: RegExp;
   readonly step: Step;
 }
 
-/** A branch of the paths after some segments. */
 class Step {
   found: PresetPath | undefined = undefined;
   readonly #literals = new Map<string, Step>();

@@ -2,7 +2,6 @@ import type { IncomingHttpHeaders } from "node:http";
 import type { PresetName } from "../../core/config/schema.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
 
-/** One right that a request asks for. */
 export interface Access {
   readonly permissions: readonly PermissionClass[];
   readonly database: string;
@@ -85,7 +84,6 @@ export interface PresetRequest {
 export interface Plan {
   /** All are judged, in this order, before anything is forwarded. Empty: any user may. */
   readonly accesses: readonly Access[];
-  /** True if only administrators may. */
   readonly isForAdministrators?: boolean;
   /** The method that is forwarded instead, without a body. */
   readonly method?: "GET";
@@ -108,6 +106,14 @@ export interface Plan {
   readonly isStream?: boolean;
 }
 
+/** A plan that needs no right. */
+export const forEveryUser = (): Plan => ({ accesses: [] });
+
+/** A plan that the gateway answers itself. */
+export function replyWith(status: number, body: Json): Plan {
+  return { accesses: [], reply: { status, body } };
+}
+
 export type BodyKind = "none" | "json" | "optional json" | "ndjson" | "stream";
 
 const methods = ["GET", "HEAD", "POST", "PUT", "DELETE", "COPY"] as const;
@@ -124,7 +130,6 @@ export interface PresetEndpoint {
   readonly right: string;
   /** Where names stand besides the path, as `preset show` prints them. */
   readonly names?: string;
-  /** The query parameters that may be given. */
   readonly parameters?: readonly string[];
   /**
    * - `none`: a body is 400.

@@ -12,7 +12,6 @@ export interface SuiteRequest {
 
 export interface SuiteAnswer {
   readonly status: number;
-  readonly headers: Headers;
   readonly text: string;
   /** Undefined if the text is not JSON. */
   readonly json: Json | undefined;
@@ -92,7 +91,6 @@ export function isRefused(answer: SuiteAnswer, status: number, code?: string): b
   return answer.status === status && (code === undefined || codeOf(answer) === code);
 }
 
-/** A request of a user. */
 type RequestOf = (user: string) => SuiteRequest | Promise<SuiteRequest>;
 
 /**

@@ -1,7 +1,8 @@
 import { randomBytes } from "node:crypto";
 import { writeFile } from "node:fs/promises";
-import type { IncomingHttpHeaders, OutgoingHttpHeaders } from "node:http";
+import type { OutgoingHttpHeaders } from "node:http";
 import path from "node:path";
+import { renderTable, renderValue } from "../../core/base/toml.ts";
 import { hashPassword } from "../../core/identity/password.ts";
 import { askTarget } from "../../core/upstream/health-check.ts";
 import { parseTarget, type UpstreamTarget } from "../../core/upstream/target.ts";
@@ -16,19 +17,15 @@ import {
   type SuiteGrant,
 } from "./suite.ts";
 
-/** The database server that a suite runs against. */
 export interface SuiteServer {
   /** `http://host:port`, `https://host:port` or `unix:/path`. */
   readonly url: string;
-  /** The operator's credential, if the server wants one. */
   readonly credential: { readonly header: string; readonly value: string } | undefined;
 }
 
-/** One expectation of a suite. */
 export interface SuiteCheck {
   readonly title: string;
   readonly holds: boolean;
-  /** Set if it does not hold. */
   readonly found: string | undefined;
 }
 
@@ -39,22 +36,8 @@ const LONGEST_FOUND = 400;
 /** Cheap, since the password exists only while the suite runs. */
 const costs = { memory: 64, time: 1, parallelism: 1 };
 
-/** JSON strings are strings of TOML too. */
-const quoted = (text: string): string => JSON.stringify(text);
-
 function usersOf({ grants }: Suite): ReadonlySet<string> {
   return new Set([ADMINISTRATOR, ...grants.map(({ user }) => user)]);
-}
-
-function grantText({ user, database, role, tables }: SuiteGrant): string {
-  const lines = [
-    "[[acl]]",
-    `username = ${quoted(user)}`,
-    `database = ${quoted(database)}`,
-    `role = ${quoted(role)}`,
-  ];
-  if (tables !== undefined) lines.push(`tables = [${tables.map(quoted).join(", ")}]`);
-  return `${lines.join("\n")}\n`;
 }
 
 /**
@@ -70,36 +53,33 @@ export async function writeSuiteFiles(
 ): Promise<string> {
   const password = randomBytes(15).toString("base64url");
   const hash = await hashPassword(password, costs);
-  const users = Array.from(
-    usersOf(suite),
-    (name) => `[[users]]\nusername = ${quoted(name)}\npassword_hash = ${quoted(hash)}\n`,
-  );
   const owner: SuiteGrant = { user: ADMINISTRATOR, database: "*", role: "Owner" };
-  const access = [...users, ...[owner, ...suite.grants].map(grantText)].join("\n");
+  const access = [
+    ...Array.from(usersOf(suite), (username) =>
+      renderTable("users", { username, password_hash: hash }),
+    ),
+    ...[owner, ...suite.grants].map(({ user, ...grant }) =>
+      renderTable("acl", { username: user, ...grant }),
+    ),
+  ];
   const configuration = [
     "[server]\nport = 0",
     `[auth]\nargon2_memory_cost = ${costs.memory}\nargon2_time_cost = ${costs.time}`,
     `argon2_parallelism = ${costs.parallelism}`,
     "[mcp]\nenabled = false",
-    `[upstream]\nurl = ${quoted(url)}\npreset = ${quoted(suite.preset.name)}`,
+    `[upstream]\nurl = ${renderValue(url)}\npreset = ${renderValue(suite.preset.name)}`,
   ];
   const write = (name: string, text: string) =>
     writeFile(path.join(home, name), text, { mode: 0o600 });
   if (credential !== undefined) {
-    configuration.push(`credential = { header = ${quoted(credential.header)}, file = "secret" }`);
+    configuration.push(
+      `credential = { header = ${renderValue(credential.header)}, file = "secret" }`,
+    );
     await write("secret", credential.value);
   }
   await write("gateway.toml", `${configuration.join("\n")}\n`);
-  await write("access_control.toml", access);
+  await write("access_control.toml", access.join("\n"));
   return password;
-}
-
-function headersOf(received: IncomingHttpHeaders): Headers {
-  const headers = new Headers();
-  for (const [name, value = []] of Object.entries(received)) {
-    for (const one of [value].flat()) headers.append(name, one);
-  }
-  return headers;
 }
 
 function parsed(text: string): Json | undefined {
@@ -123,15 +103,14 @@ function sendTo(target: UpstreamTarget, credential?: SuiteServer["credential"]):
     for (const [name, value] of Object.entries(headers)) {
       sent[name.toLowerCase()] = typeof value === "string" ? value : [...value];
     }
-    const answer = await askTarget(target, {
+    const { status, text } = await askTarget(target, {
       method,
       path,
       headers: sent,
       signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS),
       ...(body === undefined ? {} : { body: bytes }),
     });
-    const { status, text } = answer;
-    return { status, text, headers: headersOf(answer.headers), json: parsed(text) };
+    return { status, text, json: parsed(text) };
   };
 }
 
@@ -178,7 +157,7 @@ export async function runSuite(run: SuiteRun): Promise<void> {
     const authorization = token === undefined ? {} : { authorization: `Bearer ${token}` };
     const headers = { ...authorization, ...request.headers };
     return open({ ...request, headers }).catch((error: unknown): SuiteAnswer => {
-      return { status: 0, headers: new Headers(), text: explain(error), json: undefined };
+      return { status: 0, text: explain(error), json: undefined };
     });
   };
   const expect: SuiteContext["expect"] = async (user, request, status, code) => {

@@ -199,7 +199,6 @@ function createIssuer(settings: IssuerSettings): OneIssuer {
  * same, introspected ones for `cache` seconds.
  */
 export class Issuers implements ExternalIssuers {
-  /** By the issuer's name. */
   readonly #issuers: ReadonlyMap<string, OneIssuer>;
   readonly #resource: () => string | readonly string[];
   readonly #log: Log;
@@ -219,7 +218,6 @@ export class Issuers implements ExternalIssuers {
     this.#log = log;
   }
 
-  /** By issuer prefix. */
   get states(): Readonly<Record<string, IssuerState>> {
     const all = this.#issuers.values().map(({ settings, keys, asked }) => {
       const both = [keys.state(), asked];

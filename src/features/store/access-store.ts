@@ -24,7 +24,7 @@ import { isExternalUsername } from "../../core/access/roles.ts";
 import { blankUser, type Snapshot, type User } from "../../core/access/snapshot.ts";
 import { runCooperatively } from "../../core/base/cooperative-scheduling.ts";
 import { Refusal } from "../../core/base/refusal.ts";
-import { renderName, renderValue } from "../../core/base/toml.ts";
+import { renderTable } from "../../core/base/toml.ts";
 import type { Author } from "../../core/observe/audit-line.ts";
 import type { Query } from "./database.ts";
 import {
@@ -250,12 +250,6 @@ export async function accessAt(
 
 /** The first line of an export: this text, followed by the version. */
 const versionMark = "# access version ";
-
-function renderTable(name: string, table: object): string {
-  const members = Object.entries(table);
-  const lines = members.map(([key, value]) => `${renderName(key)} = ${renderValue(value)}`);
-  return [`[[${name}]]`, ...lines, ""].join("\n");
-}
 
 function allRecords(snapshot: Snapshot): HolderRecords[] {
   return Array.from(holdersIn(snapshot), (holder) => holderRecords(snapshot, holder));

@@ -237,7 +237,6 @@ export class SignIns {
   readonly #options: SignInOptions;
   readonly #store: StateStore;
   readonly #sealKey: Buffer;
-  /** By prefix. */
   readonly #providers: ReadonlyMap<string, Provider>;
   readonly #recent = new LRUCache<string, Content>({ max: MAX_CACHED });
   readonly #checks = new Map<string, Promise<Content>>();

@@ -10,7 +10,6 @@ import { StateUnavailable } from "./adapter.ts";
 import { manageApplications } from "./applications.ts";
 import { clientRecord, isClientRedirect, readClientMetadata } from "./client-documents.ts";
 import { parseAccountId } from "./connections.ts";
-import { finishInteraction, leadToClients } from "./departure.ts";
 import {
   addressLimit,
   isAbandoned,
@@ -23,7 +22,7 @@ import {
   withWholeBody,
 } from "./http.ts";
 import { refusedAssertion } from "./id-jag.ts";
-import { interact } from "./interaction.ts";
+import { finishInteraction, interact, leadToClients } from "./interaction.ts";
 import type { AuthorizationServerOptions, PageContext, Visit } from "./options.ts";
 import { errorPage, pageHeaders } from "./pages.ts";
 import { endpoints, issuerPath, lifetimes, metadataPaths, serverMetadata } from "./protocol.ts";
