@@ -13,18 +13,11 @@ import {
   type ApprovalTransaction,
   type ApprovalValue,
   approvalFilePath,
+  dueSql,
   tablesSql,
 } from "./approval.ts";
 
 const BUSY_TIMEOUT_MS = 5000;
-
-/**
- * Finds a row if a step is to be written, or an approval is due at `$1` or was decided by `$2`
- * (epoch milliseconds).
- */
-const dueSql = `SELECT 1 FROM approval_steps UNION ALL SELECT 1 FROM approvals
-  WHERE state IN ('pending', 'approved') AND expires <= $1
-  UNION ALL SELECT 1 FROM approvals WHERE body IS NOT NULL AND decided <= $2 LIMIT 1`;
 
 /** An SQLite file (0600) that several processes may have open. */
 function approvalDatabase(database: DatabaseSync, key: Buffer): ApprovalDatabase {
@@ -57,8 +50,7 @@ function approvalDatabase(database: DatabaseSync, key: Buffer): ApprovalDatabase
     // One at a time within this process. The file's write lock excludes other processes.
     transaction: (work) => turns.run(() => transact(work)),
     async hasDue(keepMs) {
-      const now = Date.now();
-      return all(dueSql, [now, now - keepMs]).length > 0;
+      return all(dueSql("$2"), [keepMs, Date.now()]).length > 0;
     },
     encrypt: (id, body) => seal(key, body, id),
     decrypt: (id, sealed) => unseal(key, sealed, id),

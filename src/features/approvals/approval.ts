@@ -40,6 +40,16 @@ const columnsSql = `id, state, asked, expires, username, via, client, body_hash 
   basis_hash AS "basisHash", operations, operation_count AS "operationCount", rules, decided, author,
   reason, touched`;
 
+/**
+ * Finds a row if a step is to be written, an approval is due to expire, or a query was decided `$1`
+ * milliseconds ago. @param now the clock in SQL, in epoch milliseconds
+ */
+export function dueSql(now: string): string {
+  return `SELECT 1 FROM approval_steps UNION ALL SELECT 1 FROM approvals
+    WHERE state IN ('pending', 'approved') AND expires <= ${now}
+    UNION ALL SELECT 1 FROM approvals WHERE body IS NOT NULL AND decided <= ${now} - $1 LIMIT 1`;
+}
+
 const json = z.string().transform((text): unknown => JSON.parse(text));
 const orNone = <Shape extends z.ZodType>(shape: Shape) =>
   shape.nullable().transform((value) => value ?? undefined);
@@ -151,10 +161,7 @@ export interface ApprovalTransaction {
 export interface ApprovalDatabase {
   /** Runs `work` as one transaction that excludes all other changes to approvals. */
   transaction<Result>(work: (tx: ApprovalTransaction) => Promise<Result>): Promise<Result>;
-  /**
-   * True if a step is to be written, an approval is due to expire, or a query was decided `keepMs`
-   * ago. Takes no lock.
-   */
+  /** True if `dueSql` finds a row. Takes no lock. */
   hasDue(keepMs: number): Promise<boolean>;
   /** Bound to the approval's id. @throws Error if decryption fails */
   encrypt(id: string, body: Buffer): Buffer;

@@ -87,14 +87,17 @@ export function codeOf({ json }: SuiteAnswer): string | undefined {
   return isObject(json) && typeof json.code === "string" ? json.code : undefined;
 }
 
-export function isRefused(answer: SuiteAnswer, status: number, code?: string): boolean {
+export function hasStatus(answer: SuiteAnswer, status: number, code?: string): boolean {
   return answer.status === status && (code === undefined || codeOf(answer) === code);
 }
 
 type RequestOf = (user: string) => SuiteRequest | Promise<SuiteRequest>;
 
+/** Users, from the least to the most that they may do in one database. */
+export const roles: readonly string[] = ["stranger", "reader", "writer", "builder", "owner"];
+
 /**
- * A request, and the least of a suite's roles that is enough for it. The operator sends `undo`
+ * A request, and the least of the roles that is enough for it. The operator sends `undo`
  * afterwards, so that the next user can send the same.
  */
 export type RoleCase = readonly [
@@ -104,13 +107,9 @@ export type RoleCase = readonly [
   undo?: RequestOf,
 ];
 
-/**
- * @param roles users, from the least to the most that they may do
- * @param isOptional true for requests that servers may lack: it is enough that the gateway lets them pass
- */
+/** @param isOptional true for requests that servers may lack: it is enough that they pass */
 export async function checkRoles(
   { as, direct, held }: SuiteContext,
-  roles: readonly string[],
   cases: readonly RoleCase[],
   isOptional: boolean,
 ): Promise<void> {

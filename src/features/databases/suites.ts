@@ -9,7 +9,7 @@ import { parseTarget, type UpstreamTarget } from "../../core/upstream/target.ts"
 import { isObject, type Json } from "./preset.ts";
 import {
   described,
-  isRefused,
+  hasStatus,
   type Send,
   type Suite,
   type SuiteAnswer,
@@ -165,7 +165,7 @@ export async function runSuite(run: SuiteRun): Promise<void> {
     const { method, path } = request;
     const expected = code === undefined ? status : `${status} ${code}`;
     const title = `${user || "no user"} gets ${expected} for ${method} ${path}`;
-    held(title, isRefused(answer, status, code), described(answer));
+    held(title, hasStatus(answer, status, code), described(answer));
     return answer;
   };
   await suite.clean(direct);

@@ -2,6 +2,7 @@ import {
   type ApprovalDatabase,
   ApprovalStore,
   type ApprovalTransaction,
+  dueSql,
 } from "../approvals/approval.ts";
 import { type Query, type Row, SHORT_TIMEOUT_MS } from "./database.ts";
 import type { Store } from "./open.ts";
@@ -10,14 +11,8 @@ import type { SealedTable } from "./secrets.ts";
 /** Arbitrary, but all processes that work on approvals must use the same number. */
 const LOCK = 0x6170_7072;
 
-const nowSql = "select floor(extract(epoch from clock_timestamp()) * 1000)::bigint as now";
-
-/** Finds a row if a step or an end is due, or if a query was decided `$1` milliseconds ago. */
-const dueSql = `select 1 from gatehouse.approval_steps union all select 1 from gatehouse.approvals
-  where state in ('pending', 'approved') and expires <= extract(epoch from clock_timestamp()) * 1000
-  union all select 1 from gatehouse.approvals
-  where body is not null and decided <= extract(epoch from clock_timestamp()) * 1000 - $1
-  limit 1`;
+/** Epoch milliseconds. */
+const clockSql = "extract(epoch from clock_timestamp()) * 1000";
 
 function sealedPlace({ id }: Row): string {
   return `the query of approval ${id}`;
@@ -35,7 +30,7 @@ async function begin(send: Query): Promise<ApprovalTransaction> {
     send(sql, values, SHORT_TIMEOUT_MS);
   await query("select set_config('search_path', 'gatehouse', true)");
   await query("select pg_advisory_xact_lock($1)", LOCK);
-  const [row] = await send(nowSql);
+  const [row] = await send(`select floor(${clockSql})::bigint as now`);
   return { query, now: Number(row?.now) };
 }
 
@@ -52,7 +47,7 @@ export function approvalsInStore(
     },
     async hasDue(keepMs) {
       await requireReachable();
-      return (await database.query(dueSql, [keepMs], SHORT_TIMEOUT_MS)).length > 0;
+      return (await database.query(dueSql(clockSql), [keepMs], SHORT_TIMEOUT_MS)).length > 0;
     },
     encrypt: (id, body) => secrets.encryptBytes(body, sealedPlace({ id })),
     decrypt: (id, sealed) => secrets.decryptBytes(Buffer.from(sealed), sealedPlace({ id })),
