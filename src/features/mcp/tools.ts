@@ -104,7 +104,10 @@ function joinedTables(args: ReadonlyMap<string, Buffer>) {
   return shape.success ? [shape.data[0], ...shape.data[1]] : undefined;
 }
 
-/** The tables for `maxRows`. A malformed select is refused later. */
+/**
+ * The tables that a select reads, with the most included rows of each for each outer row. A malformed
+ * select is refused later.
+ */
 async function tablesIn(select: Buffer, grammar: Grammar): Promise<ReadonlyMap<string, number>> {
   const query = writeMembers(new Map([["Select", select]]));
   const found = await parseQueryInSlices(query, grammar).catch(() => undefined);
@@ -119,17 +122,12 @@ async function tablesIn(select: Buffer, grammar: Grammar): Promise<ReadonlyMap<s
   return rows;
 }
 
-/**
- * The highest limit of a select that the caller's grants allow. Undefined if unlimited.
- *
- * @param tables called only if grants may set a limit; returns the tables that the select reads,
- * with the most included rows of each for each outer row
- */
+/** The highest limit of a select that the caller's grants allow. Undefined if unlimited. */
 async function maxRows(
   gateway: Gateway,
   exchange: Exchange,
-  database: string,
-  tables: () => Promise<ReadonlyMap<string, number>>,
+  args: ReadonlyMap<string, Buffer>,
+  grammar: Grammar,
 ): Promise<number | undefined> {
   const { snapshot } = gateway.access;
   const { subject } = principalOf(exchange);
@@ -137,7 +135,8 @@ async function maxRows(
   const isKnown = gateway.configuration.auth.enabled;
   if (!isKnown || !mayBeNarrowed(snapshot, subject, origin)) return undefined;
   const now = Date.now();
-  const included = await tables();
+  const database = plainNameIn(args.get("database")) ?? "";
+  const included = await tablesIn(writeMembers(args), grammar);
   const boundaries = boundariesFor(snapshot, subject, database, origin);
   // A grant counts the included rows of its own tables, and a boundary those of any table.
   const most = Array.from(included, ([table, rows]) => {
@@ -154,13 +153,16 @@ async function maxRows(
 
 /**
  * Makes a select request one row more than the result shows, to detect whether rows were cut off.
- * If `allowed` leaves no room for it, the limit is capped and there may be more rows.
+ * If the grants leave no room for it, the limit is capped and there may be more rows.
  */
-function limitRows(
+async function limitRows(
+  gateway: Gateway,
+  exchange: Exchange,
   args: Map<string, Buffer>,
-  rowLimit: number,
-  allowed = Number.POSITIVE_INFINITY,
-): { readonly most: number; readonly isCapped: boolean } {
+  grammar: Grammar,
+): Promise<{ readonly most: number; readonly isCapped: boolean }> {
+  const { row_limit: rowLimit } = gateway.configuration.mcp;
+  const allowed = (await maxRows(gateway, exchange, args, grammar)) ?? Number.POSITIVE_INFINITY;
   const limit = countIn(args.get("limit")) ?? (args.has("limit") ? Number.NaN : allowed);
   // An invalid or too high limit is refused later.
   if (!(limit <= allowed)) return { most: rowLimit, isCapped: false };
@@ -211,20 +213,18 @@ function createOperationTool(
 ): Tool {
   const { operation, reads } = definition;
   return createQueryTool(gateway, definition, async (args, ask, exchange, signal) => {
-    const { row_limit: rowLimit, result_bytes: bytes } = gateway.configuration.mcp;
+    const { result_bytes: bytes } = gateway.configuration.mcp;
     if (!reads) {
       const answer = await ask(operation, writeMembers(args));
       const isKept = definitions[operation].effect !== "previews";
       return changeResult(answer, bytes, isKept ? "Done" : "Previewed, nothing changed");
     }
-    const database = plainNameIn(args.get("database")) ?? "";
-    const tables = () => tablesIn(writeMembers(args), grammar);
-    const allowed = await maxRows(gateway, exchange, database, tables);
-    const limit = limitRows(args, rowLimit, allowed);
+    const limit = await limitRows(gateway, exchange, args, grammar);
     const answer = await ask(operation, writeMembers(args));
     const nextPage = findNextPage(args, grammar.level, async (order) => {
       const joined = joinedTables(args);
       if (joined === undefined) return false;
+      const database = plainNameIn(args.get("database")) ?? "";
       return schema.isUniqueOrder(exchange, database, joined, order, signal);
     });
     return rowsResult(answer, { ...limit, bytes, nextPage });
@@ -242,16 +242,13 @@ function createQueryTools(
   grammar: Grammar,
 ): readonly Tool[] {
   const count = async (args: Map<string, Buffer>, ask: Ask, exchange: Exchange) => {
-    const { row_limit: rowLimit, result_bytes: bytes } = gateway.configuration.mcp;
+    const { result_bytes: bytes } = gateway.configuration.mcp;
     const isGrouped = args.has("group_by") || args.has("having");
     const as = isGrouped ? groupCountName : countName;
     args.set("aggregate", Buffer.from(`[{"fn":"count","as":"${as}"}]`));
     if (!isGrouped) return countResult(await ask("Select", writeMembers(args)), countName);
     args.set("order_by", largestFirst);
-    const database = plainNameIn(args.get("database")) ?? "";
-    const tables = () => tablesIn(writeMembers(args), grammar);
-    const allowed = await maxRows(gateway, exchange, database, tables);
-    const limit = limitRows(args, rowLimit, allowed);
+    const limit = await limitRows(gateway, exchange, args, grammar);
     const answer = await ask("Select", writeMembers(args));
     return rowsResult(answer, { ...limit, bytes });
   };
