@@ -67,17 +67,11 @@ function readName(value: Json | undefined, member: string, pattern: RegExp): str
 }
 
 // Chroma takes the elements of an array for the members.
-const nameMembers: ReadonlySet<string> = new Set(["name"]);
-const forkMembers: ReadonlySet<string> = new Set(["new_name"]);
-const schemaMembers: ReadonlySet<string> = new Set(["defaults", "keys"]);
-const creationMembers: ReadonlySet<string> = new Set(
-  words("name metadata configuration schema get_or_create"),
-);
-const changeMembers: ReadonlySet<string> = new Set([
-  "new_name",
-  "new_metadata",
-  "new_configuration",
-]);
+const nameMembers = new Set(["name"]);
+const forkMembers = new Set(["new_name"]);
+const schemaMembers = new Set(["defaults", "keys"]);
+const creationMembers = new Set(words("name metadata configuration schema get_or_create"));
+const changeMembers = new Set(words("new_name new_metadata new_configuration"));
 
 function namesIn(body: Json | undefined): string[] {
   if (!Array.isArray(body)) throw brokenAnswer("not a list");

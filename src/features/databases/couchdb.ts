@@ -357,10 +357,8 @@ function listSeveral(isOfIds: boolean): Planner {
 }
 
 const findMembers = new Set(
-  words(
-    `selector limit skip sort fields use_index allow_fallback conflicts r bookmark update stable
-  stale execution_stats partition`,
-  ),
+  words(`selector limit skip sort fields use_index allow_fallback conflicts r bookmark update stable
+    stale execution_stats partition`),
 );
 
 const find: Planner = (request) => {
