@@ -7,10 +7,9 @@ import {
   type AnswerReceiver,
   NOT_MODIFIED,
   RESET_CONTENT,
-  SHORT_LAST,
   withoutLength,
 } from "./http1/answer-reader.ts";
-import { type Connection, freeMemory, writeTogether } from "./http1/connection.ts";
+import { type Connection, freeMemory, SENT_AS_TEXT, writeTogether } from "./http1/connection.ts";
 import { asRefusal } from "./target.ts";
 
 /** How long a client may read nothing of its answer. */
@@ -122,7 +121,7 @@ export class ClientAnswer implements AnswerSink {
   end(last: Buffer): void {
     const response = this.#response;
     // A string is sent together with the head. As Latin-1, the bytes stay the same.
-    const rest = last.length <= SHORT_LAST ? last.toString("latin1") : last;
+    const rest = last.length <= SENT_AS_TEXT ? last.toString("latin1") : last;
     writeTogether(() => response.end(rest, "latin1"));
   }
 

@@ -220,8 +220,8 @@ class ChunkedBody {
 }
 
 const LARGEST_HEAD_BYTES = 16 * 1024;
-/** A last piece of up to this many bytes is delivered together with the end, to be sent as text. */
-export const SHORT_LAST = 15 * 1024;
+/** A last piece of up to this many bytes is delivered together with the end. */
+const SHORT_LAST = 15 * 1024;
 const SWITCHING_PROTOCOLS = 101;
 const headEnd = Buffer.from("\r\n\r\n");
 const nothing = Buffer.alloc(0);
