@@ -102,14 +102,11 @@ export function meantComparison(found: string, allowed: readonly string[]): stri
   return same ?? suggestion(found, /^(?!n)[a-z]{4,64}$/i.test(found) ? allowed : []);
 }
 
-export function meantField(found: string, allowed: readonly string[]): string | undefined {
-  return meant(fields, found, allowed) ?? suggestion(found, allowed);
+function meantAmong(synonyms: Synonyms) {
+  return (found: string, allowed: readonly string[]): string | undefined =>
+    meant(synonyms, found, allowed) ?? suggestion(found, allowed);
 }
 
-export function meantOperation(found: string, allowed: readonly string[]): string | undefined {
-  return meant(operations, found, allowed) ?? suggestion(found, allowed);
-}
-
-export function meantWord(found: string, allowed: readonly string[]): string | undefined {
-  return meant(words, found, allowed) ?? suggestion(found, allowed);
-}
+export const meantField = meantAmong(fields);
+export const meantOperation = meantAmong(operations);
+export const meantWord = meantAmong(words);
