@@ -49,6 +49,9 @@ async function bearer(gateway: TestGateway, username: string): Promise<string> {
   return `Bearer ${String(answer.token)}`;
 }
 
+const shared = await open(t);
+t.beforeEach(() => void shared.stub.take());
+
 t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
   const stub = await CouchStub.open(t);
   const flags = ["preset", "test", "couchdb", "--url", stub.url, "--json"];
@@ -64,7 +67,7 @@ t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
 t.test(
   "the upstream gets one spelling of each path, and no header that is not listed",
   async (t) => {
-    const { stub, gateway } = await open(t);
+    const { stub, gateway } = shared;
     const authorization = await bearer(gateway, "dora");
     const send = async (method: string, path: string, headers: Record<string, string> = {}) => {
       stub.take();
@@ -104,7 +107,7 @@ t.test(
 );
 
 t.test("the audit tells what a write does", async (t) => {
-  const { gateway } = await open(t);
+  const { gateway } = shared;
   const authorization = await bearer(gateway, "dora");
   const rev = "1-0123456789abcdef0123456789abcdef";
   for (const [method, path, body, rights] of [
@@ -133,7 +136,7 @@ t.test("the audit tells what a write does", async (t) => {
 });
 
 t.test("a right that needs approval is refused wherever it hides", async (t) => {
-  const { stub, gateway } = await open(t);
+  const { stub, gateway } = shared;
   const authorization = await bearer(gateway, "app");
   const send = (path: string, method: string, body?: unknown): Promise<PlainAnswer> =>
     ask(`${gateway.url}${path}`, {
@@ -162,7 +165,7 @@ t.test("a right that needs approval is refused wherever it hides", async (t) => 
 });
 
 t.test("a checkpoint is stored under a name for its user", async (t) => {
-  const { stub, gateway } = await open(t);
+  const { stub, gateway } = shared;
   const names = new Set<string>();
   for (const user of ["rita", "wanda"]) {
     const headers = { authorization: await bearer(gateway, user) };

@@ -51,6 +51,15 @@ function json(body: unknown, status = 200, headers: Record<string, string> = {})
   };
 }
 
+const couch = await open(t, "couchdb", json({}));
+
+/** The gateway that tests share, before an upstream with another answer. */
+function answering(answer: Answer): typeof couch {
+  couch.upstream.answer = answer;
+  couch.upstream.take();
+  return couch;
+}
+
 /** The paths that are passed on, changed and streamed. */
 const waysUp = [
   ["GET", "/alpha", "passed on"],
@@ -61,7 +70,7 @@ const waysUp = [
 
 t.test("a credential of the gateway that the upstream refuses is not the client's", async (t) => {
   const refused = json([], 401, { "www-authenticate": 'Basic realm="inner"' });
-  const { gateway, login } = await open(t, "couchdb", refused);
+  const { gateway, login } = answering(refused);
   const headers = { authorization: `Bearer ${await login("rita")}` };
   for (const [method, path, way] of waysUp) {
     const answer = await gateway.request(path, { method, headers });
@@ -81,7 +90,7 @@ t.test("the upstream's cookies and addresses do not reach a client", async (t) =
     location: "http://127.0.0.1:5984/alpha/x",
     "x-kept": "yes",
   };
-  const { gateway, login } = await open(t, "couchdb", json(["alpha"], 200, given));
+  const { gateway, login } = answering(json(["alpha"], 200, given));
   const headers = { authorization: `Bearer ${await login("rita")}` };
   for (const [method, path, way] of waysUp) {
     const answer = await gateway.request(path, { method, headers });
@@ -95,7 +104,7 @@ t.test("the upstream's cookies and addresses do not reach a client", async (t) =
 
 t.test("a Location at the gateway is kept", async (t) => {
   const place = { location: "" };
-  const { gateway, upstream, login } = await open(t, "couchdb", json([], 200, place));
+  const { gateway, upstream, login } = answering(json([], 200, place));
   const headers = { authorization: `Bearer ${await login("rita")}` };
   for (const [location, kept] of [
     ["/alpha/x", "/alpha/x"],
@@ -182,7 +191,7 @@ t.test("a write is judged again after it has waited for a connection", async (t)
 });
 
 t.test("a list that is none, or no JSON, is the upstream's fault", async (t) => {
-  const { gateway, upstream, login } = await open(t, "couchdb", json({}));
+  const { gateway, upstream, login } = answering(json({}));
   const token = await login("rita");
   const read = async (answer: Answer) => {
     upstream.answer = answer;
@@ -296,7 +305,7 @@ t.test("a caller beyond a rate limit causes no lookups", async (t) => {
 });
 
 t.test("a long body stops no other request while it is read", async (t) => {
-  const { gateway, login } = await open(t, "couchdb", json({ ok: true }));
+  const { gateway, login } = answering(json({ ok: true }));
   const token = await login("rita");
   const keys = Array.from({ length: 700_000 }, (_, at) => `"k${at}":1`).join(",");
   const long = gateway.send("POST", "/alpha/_find", `{"selector":{${keys}}}`, token);
@@ -443,7 +452,7 @@ t.test("what a client may not send gets no 100 Continue", async (t) => {
 });
 
 t.test("no header of a client takes the place of one of the gateway", async (t) => {
-  const { gateway, upstream, login } = await open(t, "couchdb", json({ ok: true }));
+  const { gateway, upstream, login } = answering(json({ ok: true }));
   const token = await login("rita");
   const wire = await Wire.open(gateway.url);
   t.teardown(() => wire.cut());
@@ -471,7 +480,7 @@ t.test("no header of a client takes the place of one of the gateway", async (t) 
 });
 
 t.test("no spelling of the base path reaches the upstream", async (t) => {
-  const { gateway, upstream, login } = await open(t, "couchdb", json({ ok: true }));
+  const { gateway, upstream, login } = answering(json({ ok: true }));
   const token = await login("root");
   upstream.take();
   for (const path of [

@@ -49,6 +49,9 @@ async function open(t: Test) {
 /** Longer than the gateway remembers what a name means. */
 const FORGOTTEN_MS = 1200;
 
+const shared = await open(t);
+t.beforeEach(() => void shared.stub.take());
+
 t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
   const stub = await OpenSearchStub.open(t);
   const flags = ["preset", "test", "opensearch", "--url", stub.url, "--json"];
@@ -62,7 +65,7 @@ t.test("every check of the suite holds", { timeout: 120_000 }, async (t) => {
 });
 
 t.test("a search is forwarded as it was sent, and its names are in the audit", async (t) => {
-  const { stub, gateway, login } = await open(t);
+  const { stub, gateway, login } = shared;
   const body = '{"query": {"term": {"n": 9007199254740993}},\n "size": 1.50}';
   const token = await login("rita");
   const answer = await gateway.send("POST", "/logs-1/_search?size=2&q=a%20b", body, token);
@@ -86,7 +89,7 @@ t.test("a search is forwarded as it was sent, and its names are in the audit", a
 });
 
 t.test("all indexes are those that do not begin with a dot", async (t) => {
-  const { stub, gateway, login } = await open(t);
+  const { stub, gateway, login } = shared;
   const token = await login("rita");
   const sent: readonly (readonly [asked: string, sent: string])[] = [
     ["/_search", "/*%2C-.*/_search"],
@@ -111,7 +114,7 @@ t.test("all indexes are those that do not begin with a dot", async (t) => {
 });
 
 t.test("a compressed bulk is forwarded inflated, and a denied one is not forwarded", async (t) => {
-  const { stub, gateway, login } = await open(t);
+  const { stub, gateway, login } = shared;
   const lines = '{"index":{"_index":"logs-1","_id":"7"}}\n{"n":1.50}\n';
   const send = async (text: string, user: string) =>
     gateway.request("/_bulk", {
@@ -136,7 +139,7 @@ t.test("a compressed bulk is forwarded inflated, and a denied one is not forward
 });
 
 t.test("what cannot be kept is refused", async (t) => {
-  const { gateway, login } = await open(t);
+  const { gateway, login } = shared;
   const filtered = await gateway.get("/logs-1/_search", await login("fay"));
   t.match(filtered, { status: 403, body: { code: "not_narrowable" } });
   const app = await login("app");
@@ -199,7 +202,7 @@ t.test("a scroll and a point in time end with the right to read", async (t) => {
 });
 
 t.test("the media types and points in time of Elasticsearch pass", async (t) => {
-  const { stub, gateway, login } = await open(t);
+  const { stub, gateway, login } = shared;
   const send = async (path: string, type: string, body: string) =>
     gateway.request(path, {
       method: "POST",
@@ -236,7 +239,7 @@ async function statuses(answers: Promise<readonly Answer[]>): Promise<number[]> 
 }
 
 t.test("a list of many indexes has only those that the caller may read", async (t) => {
-  const { stub, gateway, login } = await open(t);
+  const { stub, gateway, login } = shared;
   for (let count = 0; count < 60; count++) {
     const name = `logs-${"long-".repeat(10)}${count}`;
     await fetch(`${stub.url}/${name}/_doc/1`, { method: "PUT", body: "{}" });
