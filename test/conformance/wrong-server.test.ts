@@ -1,8 +1,6 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { once } from "node:events";
-import { writeFileSync } from "node:fs";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import path from "node:path";
 import { text } from "node:stream/consumers";
 import t, { type Test } from "tap";
 import { z } from "zod";
@@ -14,7 +12,6 @@ import {
   temporaryDirectory,
 } from "../engine/kit.ts";
 import { freePort } from "../kit/free-port.ts";
-import { startGateway } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
 import { cleanEnvironment, gatehouseCommand } from "../kit/process.ts";
 import { runWarm } from "../kit/warm-command.ts";
@@ -173,15 +170,4 @@ t.test("invalid arguments are exit status 2", async (t) => {
     t.equal(code, 2, flags.join(" "));
     t.notMatch(stderr, "secret");
   }
-});
-
-t.test("the Authorization header comes from a file", async (t) => {
-  const gateway = await startGateway(t);
-  const file = path.join(temporaryDirectory(t), "authorization");
-  writeFileSync(file, `Bearer ${await gateway.login()}\n`, { mode: 0o600 });
-  t.match(await run(t, "--url", gateway.url), { code: 1, stdout: /the status is 401, not 200/ });
-  const allowed = await run(t, "--url", gateway.url, "--authorization-file", file);
-  t.match(allowed, { code: 0, stdout: /0 failed/ });
-  const missing = await run(t, "--url", gateway.url, "--authorization-file", `${file}2`);
-  t.match(missing, { code: 1, stderr: /allowed: a file that can be read \(ENOENT\)/ });
 });

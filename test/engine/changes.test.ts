@@ -2,6 +2,7 @@ import { readFileSync } from "node:fs";
 import { setTimeout } from "node:timers/promises";
 import { createConnection } from "mysql2/promise";
 import t from "tap";
+import { PATIENCE_MS } from "../kit/eventually.ts";
 import { childrenOf } from "../kit/process-info.ts";
 import { type Answer, createTable, equal, insert, refusal, remove, selectAll } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
@@ -313,7 +314,10 @@ t.test("a read waits for no lock on a connection that has made a change (MySQL)"
   await other.query("start transaction");
   await other.query("update main.stock set count = 3");
   const read = ask(selectAll("stock"));
-  const first = await Promise.race([read, setTimeout(10_000, "it waits for the other change")]);
+  const first = await Promise.race([
+    read,
+    setTimeout(PATIENCE_MS / 2, "it waits for the other change"),
+  ]);
   await other.query("rollback");
   t.match(first, { status: 200, body: { data: [{ id: 1, count: 2 }] } });
   await read;
