@@ -1,6 +1,7 @@
-import { existsSync } from "node:fs";
+import { existsSync, statSync } from "node:fs";
 import type { Command } from "commander";
 import { hasOwnEngine, knownDatabases, ownDatabaseUrl } from "../app/own-engine.ts";
+import { sizeWarning } from "../core/access/access-file.ts";
 import { entriesIn } from "../core/access/entries.ts";
 import { describePlace } from "../core/access/grant.ts";
 import { holderName, userOf } from "../core/access/holder.ts";
@@ -88,7 +89,11 @@ async function* checkAccessFile(loaded: LoadedConfiguration): Findings {
   const file = loaded.configuration.auth.access_control_file;
   const isFirstStart = ![file, keyDirectoryPath(loaded.serviceDirectory)].some(existsSync);
   if (isFirstStart) yield absent("access file", `${file} is created by the first start`);
-  else yield* checkAccess(loaded);
+  else {
+    yield* checkAccess(loaded);
+    const warning = sizeWarning(statSync(file).size);
+    if (warning !== undefined) yield { warning };
+  }
 }
 
 async function* checkAccess(loaded: LoadedConfiguration): Findings {

@@ -1,5 +1,13 @@
 import { execFileSync } from "node:child_process";
-import { chmodSync, existsSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  appendFileSync,
+  chmodSync,
+  existsSync,
+  mkdirSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import type { Test } from "tap";
 import t from "tap";
@@ -70,6 +78,15 @@ t.test("config check refuses pipes, devices and huge files", async (t) => {
     ],
   );
   t.equal((await gatehouse.run(`config check --config ${large}`)).code, 0);
+});
+
+t.test("config check warns of an access file for which the store is better", async (t) => {
+  const gatehouse = install(t);
+  const file = path.join(gatehouse.home, "access_control.toml");
+  appendFileSync(file, `\n# ${"x".repeat(4 * 1_048_576)}\n`);
+  const { code, stderr } = await gatehouse.run("config check");
+  t.equal(code, 0);
+  t.match(stderr, "warning: the access file is larger than 4 MiB: use [store]");
 });
 
 t.test("config check creates nothing before the first start", async (t) => {

@@ -23,7 +23,12 @@ interface AccessFileOptions extends ReadOptions {
 }
 
 const LARGE_BYTES = 4 * 1024 * 1024;
-const LARGE = "the access file is larger than 4 MiB: use [store] for installations of this size";
+
+export function sizeWarning(bytes: number): string | undefined {
+  return bytes > LARGE_BYTES
+    ? "the access file is larger than 4 MiB: use [store] for installations of this size"
+    : undefined;
+}
 
 function toProblems(error: unknown): readonly AccessProblem[] {
   if (error instanceof AccessFileError) return error.problems;
@@ -55,8 +60,9 @@ export async function openAccessFile(
 
   function accept(next: ParsedAccess): void {
     const wasLarge = isLarge;
-    isLarge = next.bytes.length > LARGE_BYTES;
-    if (isLarge && !wasLarge) options.warn?.(LARGE);
+    const warning = sizeWarning(next.bytes.length);
+    isLarge = warning !== undefined;
+    if (warning !== undefined && !wasLarge) options.warn?.(warning);
     parsed = next;
     snapshot = next.snapshot;
   }
