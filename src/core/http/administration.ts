@@ -84,6 +84,27 @@ function administrative(
   };
 }
 
+interface Listed {
+  readonly items: Iterable<object | undefined>;
+  readonly next?: string | undefined;
+}
+
+/** Lists what the caller may see. The list is cut once the caller's entries change. */
+function listing(
+  name: string,
+  list: (gateway: Gateway, exchange: Exchange) => Listed | Promise<Listed>,
+): Endpoint {
+  return {
+    authentication: "administration",
+    async handle(gateway, exchange) {
+      cutOnChange(gateway, exchange);
+      const { items, next } = await list(gateway, exchange);
+      exchange.verdict.allow();
+      await sendList(exchange, name, items, next);
+    },
+  };
+}
+
 /** Returns the state as written, and the changes for the audit. */
 export async function changeAs(
   { access, changes: journal, revocations }: Gateway,
@@ -174,25 +195,20 @@ function viewWrittenUser(snapshot: Snapshot, { username }: { readonly username: 
   return viewUser(snapshot, snapshot.users.get(username) ?? blankUser(username));
 }
 
-export const listUsers: Endpoint = {
-  authentication: "administration",
-  async handle(gateway, exchange) {
-    const { limit, after } = readPage(exchange);
-    const { snapshot } = gateway.access;
-    cutOnChange(gateway, exchange);
-    const { isManageable, view } = manageableBy(snapshot, requireActor(exchange));
-    // One more item than the limit shows whether there is another page.
-    const firstOf = (usernames: Iterable<string>) =>
-      firstNames(usernames, limit + 1, after, (name) => isManageable(userHolder(name)));
-    const recorded = await runCooperatively(firstOf(snapshot.users.keys()));
-    const external = await runCooperatively(firstOf(usersWithoutRecord(snapshot)));
-    const names = [...recorded, ...external].sort();
-    const page = names.slice(0, limit);
-    const users = page.values().map((name) => view(snapshot.users.get(name) ?? blankUser(name)));
-    exchange.verdict.allow();
-    await sendList(exchange, "users", users, names.length > limit ? { next: page.at(-1) } : {});
-  },
-};
+export const listUsers: Endpoint = listing("users", async (gateway, exchange) => {
+  const { limit, after } = readPage(exchange);
+  const { snapshot } = gateway.access;
+  const { isManageable, view } = manageableBy(snapshot, requireActor(exchange));
+  // One more item than the limit shows whether there is another page.
+  const firstOf = (usernames: Iterable<string>) =>
+    firstNames(usernames, limit + 1, after, (name) => isManageable(userHolder(name)));
+  const recorded = await runCooperatively(firstOf(snapshot.users.keys()));
+  const external = await runCooperatively(firstOf(usersWithoutRecord(snapshot)));
+  const names = [...recorded, ...external].sort();
+  const page = names.slice(0, limit);
+  const items = page.values().map((name) => view(snapshot.users.get(name) ?? blankUser(name)));
+  return { items, next: names.length > limit ? page.at(-1) : undefined };
+});
 
 export const patchUser = changing(actions.patchUser, {
   hasBody: true,
@@ -215,28 +231,23 @@ export const deleteUser = changing(accountActions.remove, {
  * `GET /api/users/<u>/access`: the entries of the user and of the user's local groups, with
  * `?effective=true` what they allow together. `?groups=` names groups of the user's token.
  */
-export const userAccess: Endpoint = {
-  authentication: "administration",
-  async handle(gateway, exchange) {
-    const username = usernameParameter(exchange);
-    const { snapshot } = gateway.access;
-    const actor = requireActor(exchange);
-    const isOwn = username === actor.username;
-    const { isEffective, groups } = readAccessQuestion(exchange);
-    const isVisible = isOwn
-      ? (database: string) => isOpenTo(actor, database)
-      : requireVisible(snapshot, actor, userHolder(username));
-    cutOnChange(gateway, exchange);
-    const caller = isOwn ? actor : { username, groups };
-    const rows = isEffective
-      ? effectiveAccess(snapshot, caller, Date.now())
-          .filter(({ database }) => isVisible(database))
-          .map(viewEffective)
-      : accessOfUser(snapshot, username).filter(({ database }) => isVisible(database));
-    exchange.verdict.allow();
-    await sendList(exchange, "access", rows.values());
-  },
-};
+export const userAccess: Endpoint = listing("access", (gateway, exchange) => {
+  const username = usernameParameter(exchange);
+  const { snapshot } = gateway.access;
+  const actor = requireActor(exchange);
+  const isOwn = username === actor.username;
+  const { isEffective, groups } = readAccessQuestion(exchange);
+  const isVisible = isOwn
+    ? (database: string) => isOpenTo(actor, database)
+    : requireVisible(snapshot, actor, userHolder(username));
+  const caller = isOwn ? actor : { username, groups };
+  const items = isEffective
+    ? effectiveAccess(snapshot, caller, Date.now())
+        .filter(({ database }) => isVisible(database))
+        .map(viewEffective)
+    : accessOfUser(snapshot, username).filter(({ database }) => isVisible(database));
+  return { items };
+});
 
 /** @throws Refusal `user_not_found` for users whom the actor may not manage */
 function requireVisible(snapshot: Snapshot, actor: Subject, holder: Holder) {
@@ -263,27 +274,15 @@ function* visibleGrants(snapshot: Snapshot, actor: Subject): Generator<object | 
   }
 }
 
-export const listAccess: Endpoint = {
-  authentication: "administration",
-  handle(gateway, exchange) {
-    const { snapshot } = gateway.access;
-    const actor = requireActor(exchange);
-    requireManager(snapshot, actor);
-    cutOnChange(gateway, exchange);
-    exchange.verdict.allow();
-    return sendList(exchange, "access", visibleGrants(snapshot, actor));
-  },
-};
+export const listAccess: Endpoint = listing("access", ({ access: { snapshot } }, exchange) => {
+  const actor = requireActor(exchange);
+  requireManager(snapshot, actor);
+  return { items: visibleGrants(snapshot, actor) };
+});
 
-export const listGroups: Endpoint = {
-  authentication: "administration",
-  handle(gateway, exchange) {
-    const groups = visibleGroups(gateway.access.snapshot, requireActor(exchange));
-    cutOnChange(gateway, exchange);
-    exchange.verdict.allow();
-    return sendList(exchange, "groups", groups.values());
-  },
-};
+export const listGroups: Endpoint = listing("groups", ({ access: { snapshot } }, exchange) => ({
+  items: visibleGroups(snapshot, requireActor(exchange)),
+}));
 
 export const putGroup = changing(actions.setGroup, {
   hasBody: true,
@@ -416,17 +415,12 @@ export async function visibleTokens(
   );
 }
 
-export const listTokens: Endpoint = {
-  authentication: "administration",
-  async handle(gateway, exchange) {
-    const tokens = await visibleTokens(gateway, requireActor(exchange));
-    const activity = await gateway.activity.read();
-    cutOnChange(gateway, exchange);
-    exchange.verdict.allow();
-    const view = (one: IssuedToken) => viewToken(one, activity.useOfToken(one.tokenId));
-    await sendList(exchange, "tokens", tokens.values().map(view));
-  },
-};
+export const listTokens: Endpoint = listing("tokens", async (gateway, exchange) => {
+  const tokens = await visibleTokens(gateway, requireActor(exchange));
+  const activity = await gateway.activity.read();
+  const view = (one: IssuedToken) => viewToken(one, activity.useOfToken(one.tokenId));
+  return { items: tokens.values().map(view) };
+});
 
 /** @throws Refusal `token_not_found` if the actor sees no such token */
 export async function revokeIssued(

@@ -102,19 +102,18 @@ function* pieceSteps(items: Iterator<object | undefined>, isFirst: boolean) {
  * are served in between, and written no faster than the client reads.
  *
  * @param items undefined items are skipped; they let a slow search yield
- * @param rest additional fields
+ * @param next where the next page begins, if there is one
  */
 export async function sendList(
   exchange: Exchange,
   name: string,
   items: Iterable<object | undefined>,
-  rest: object = {},
+  next?: string,
 ): Promise<void> {
   const { request, response } = exchange;
   const iterator = items[Symbol.iterator]();
   const head = `{"status":"success","${name}":[`;
-  const fields = JSON.stringify(rest).slice(1);
-  const tail = fields === "}" ? "]}" : `],${fields}`;
+  const tail = next === undefined ? "]}" : `],"next":${JSON.stringify(next)}}`;
   let piece = await runCooperatively(pieceSteps(iterator, true));
   if (piece.isLast) return sendText(exchange, 200, `${head}${piece.text}${tail}`);
   beginJson(exchange, 200);
