@@ -304,6 +304,53 @@ t.test("a caller beyond a rate limit causes no lookups", async (t) => {
   t.same(taken(upstream), []);
 });
 
+t.test("a rate limit counts each action, document and search of a body", async (t) => {
+  const { gateway, upstream, login } = await open(t, "opensearch", (request, response) => {
+    if (request.url.startsWith("/_resolve/")) indexes(["a"])(request, response);
+    else json({})(request, response);
+  });
+  const boundary = '[[boundaries]]\nusername = "lars"\nvia = "query"\nrate_limit = "9/hour"\n';
+  await reload(gateway, (text) => `${text}\n${boundary}`);
+  const token = await login("lars");
+  const ask = (path: string, ...lines: object[]) =>
+    gateway.request(path, {
+      method: "POST",
+      headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+      body: lines.map((line) => `${JSON.stringify(line)}\n`).join(""),
+    });
+  const search = [{ index: "a" }, {}];
+  for (const [answer, counted] of [
+    [await ask("/_msearch", ...search, ...search, ...search), 3],
+    [await ask("/a/_mget", { ids: ["1", "2", "3"] }), 6],
+    [await ask("/_mget", { docs: Array(2).fill({ _index: "a", _id: "1" }) }), 8],
+  ] as const) {
+    t.equal(answer.status, 200, answer.text);
+    t.match(await auditOf(gateway, answer), { rates: [{}, { counted }] });
+  }
+  taken(upstream);
+  const erase = { delete: { _index: "a", _id: "1" } };
+  t.equal((await ask("/_bulk", erase, erase)).status, 429);
+  t.same(
+    taken(upstream).filter(({ method }) => method === "POST"),
+    [],
+  );
+});
+
+t.test("a rate limit counts the documents and queries that CouchDB is asked for", async (t) => {
+  const { gateway, login } = await open(t, "couchdb", json({ results: [] }));
+  const boundary = '[[boundaries]]\nusername = "rita"\nvia = "query"\nrate_limit = "9/hour"\n';
+  await reload(gateway, (text) => `${text}\n${boundary}`);
+  const token = await login("rita");
+  for (const [path, body, counted] of [
+    ["/alpha/_bulk_get", { docs: [{ id: "a" }, { id: "b" }] }, 2],
+    ["/alpha/_all_docs/queries", { queries: [{}, {}, {}] }, 5],
+  ] as const) {
+    const answer = await gateway.send("POST", path, body, token);
+    t.equal(answer.status, 200, answer.text);
+    t.match(await auditOf(gateway, answer), { rates: [{}, { counted }] });
+  }
+});
+
 t.test("a long body stops no other request while it is read", async (t) => {
   const { gateway, login } = answering(json({ ok: true }));
   const token = await login("rita");

@@ -446,24 +446,25 @@ export interface RequestCount {
 export type CountRequests = (window: CountedWindow) => Promise<RequestCount>;
 
 /**
- * @param databases one per element of a query, counted by the boundaries for that database.
- * Undefined for a request that is not a query, which counts once in boundaries without a database.
+ * @param databases how many elements of a query use each, counted by the boundaries for that
+ * database. Undefined for a request that is not a query, which counts once in boundaries without a
+ * database.
  */
 export function findRateWindows(
   snapshot: Snapshot,
   caller: Caller,
   origin: QueryOrigin,
-  databases: readonly string[] | undefined,
+  databases: ReadonlyMap<string, number> | undefined,
 ): RateWindow[] {
   if (!snapshot.boundaries.some(({ rateLimit }) => rateLimit !== undefined)) return [];
   const windows = new Map<string, RateWindow>();
-  for (const database of databases ?? [""]) {
+  for (const [database, times] of databases ?? new Map([["", 1]])) {
     for (const boundary of boundariesFor(snapshot, caller, database, origin)) {
       const { rateLimit: limit } = boundary;
       if (limit === undefined) continue;
       const name = boundaryName(boundary);
       const key = `${name} ${limit.count}/${limit.windowMs} ${caller.username}`;
-      const points = (windows.get(key)?.points ?? 0) + 1;
+      const points = (windows.get(key)?.points ?? 0) + times;
       windows.set(key, { key, boundary: name, limit, points });
     }
   }

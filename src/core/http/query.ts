@@ -206,7 +206,11 @@ async function countInWindows(
   requireStillGood(gateway, exchange);
 }
 
-function callerWindows({ access }: Gateway, exchange: Exchange, databases?: readonly string[]) {
+function callerWindows(
+  { access }: Gateway,
+  exchange: Exchange,
+  databases?: ReadonlyMap<string, number>,
+): RateWindow[] {
   const { subject } = exchange.authenticated;
   if (subject === undefined) return [];
   return findRateWindows(access.snapshot, subject, queryOrigin(exchange), databases);
@@ -216,6 +220,7 @@ function callerWindows({ access }: Gateway, exchange: Exchange, databases?: read
  * Counts each element of a query in the caller's rate limits. Returns undefined without limits.
  *
  * @param counted windows that have counted the request already
+ * @param elements of the query, if several may use a database by one access
  * @throws Refusal `rate_limited`
  */
 export function countAccesses(
@@ -225,9 +230,12 @@ export function countAccesses(
   counted: readonly RateWindow[] = exchange.routed.via === "mcp"
     ? callerWindows(gateway, exchange)
     : [],
+  elements = 1,
 ): Promise<void> | undefined {
   if (gateway.access.snapshot.boundaries.length === 0) return undefined;
-  const databases = accesses.map(({ database }) => database);
+  const databases = new Map<string, number>();
+  for (const { database } of accesses) databases.set(database, (databases.get(database) ?? 0) + 1);
+  for (const [database, times] of databases) databases.set(database, Math.max(times, elements));
   const windows = callerWindows(gateway, exchange, databases)
     .map((window) => {
       const { points = 0 } = counted.find(({ key }) => key === window.key) ?? {};
@@ -249,7 +257,7 @@ export function countCall(
   exchange: Exchange,
   database?: string,
 ): Promise<readonly RateWindow[]> | undefined {
-  const named = database === undefined ? undefined : [database];
+  const named = database === undefined ? undefined : new Map([[database, 1]]);
   const windows = callerWindows(gateway, exchange, named);
   return windows.length === 0
     ? undefined

@@ -303,7 +303,7 @@ const getDocuments: Planner = (request) => {
     requireObject(one, "each document"),
   );
   requireNoCheckpoints(documents.map(({ id = null }) => id));
-  return select(request);
+  return { accesses: [accessTo(request, ["SELECT"])], elements: documents.length };
 };
 
 // Lists of documents and views
@@ -347,12 +347,13 @@ function list(isOfIds: boolean): Planner {
 function listSeveral(isOfIds: boolean): Planner {
   return (request) => {
     const body = readMembers(request.json, queriesMembers);
-    for (const one of requireList(body.queries, "queries")) {
+    const queries = requireList(body.queries, "queries");
+    for (const one of queries) {
       const query = requireObject(one, "each query");
       requireMembers(query, viewMembers, "a query");
       if (isOfIds) requireNoCheckpoints(keysIn(query));
     }
-    return select(request);
+    return { accesses: [accessTo(request, ["SELECT"])], elements: queries.length };
   };
 }
 

@@ -26,6 +26,8 @@ export interface NamedIndex {
 /** The names in a body, and whether it has scripts or pipelines. */
 export class Uses {
   readonly #names = new Map<string, NamedIndex>();
+  /** How many actions, documents or searches the body has. */
+  elements = 1;
   /** True if the server runs code that is in the request or stored. */
   scripts = false;
   /** True if something may use other indexes: a pipeline, or a runtime field that looks up. */
@@ -399,6 +401,12 @@ export class BodyReader {
     this.#readTyped(aggregationTypes, "aggregation", typed);
   }
 
+  /** Begins with an action, document or search, counted from 0. */
+  begin(element: number): void {
+    this.element = element;
+    this.uses.elements = element + 1;
+  }
+
   /** Adds an index that a value names, with SELECT. @throws Refusal `bad_request` */
   select(value: Json): void {
     this.name(value, ["SELECT"]);
@@ -557,7 +565,7 @@ export function* readBulk(lines: Lines, index: string | undefined): Steps<Uses> 
   let lastPermissions = update;
   // The server skips empty lines at the end.
   for (let element = 0; !lines.isBlank; element++) {
-    reader.element = element;
+    reader.begin(element);
     const { type, index: own, replaces, versionType } = actions.next();
     const name = own ?? index;
     if (name === undefined) throw badRequest(`action ${element} names no index`);
@@ -606,7 +614,7 @@ export function* readSearches(
   /** The offset up to which the lines are in `sent`. */
   let copied = 0;
   for (let element = 0; !lines.isAtEnd; element++) {
-    reader.element = element;
+    reader.begin(element);
     lines.next();
     const { start, end } = lines;
     const head = requireObject(lines.read(), `the header of search ${element}`);
@@ -646,7 +654,7 @@ export function readDocuments(body: Json, index: string | undefined): Uses {
   reader.read("documents_read", { ...others, docs, ids: ids ?? null });
   const documents = Array.isArray(docs) ? docs : [docs];
   for (const [element, document] of documents.entries()) {
-    reader.element = element;
+    reader.begin(element);
     const name = isObject(document) ? (document._index ?? index) : index;
     if (name === undefined) throw badRequest(`document ${element} names no index`);
     reader.select(name);
@@ -655,6 +663,7 @@ export function readDocuments(body: Json, index: string | undefined): Uses {
     reader.element = undefined;
     if (index === undefined) throw badRequest("the documents are of no index");
     reader.select(index);
+    reader.uses.elements = documents.length + (Array.isArray(ids) ? ids.length : 0);
   }
   return reader.uses;
 }
@@ -672,7 +681,7 @@ export function readAliasActions(body: Json): Uses {
   const { actions: listed = [], ...others } = requireObject(body);
   requireMembers(others, aliasesMembers);
   for (const [element, action] of (Array.isArray(listed) ? listed : [listed]).entries()) {
-    reader.element = element;
+    reader.begin(element);
     const [type = "", ...more] = Object.keys(requireObject(action, "an action"));
     if (!["add", "remove", "remove_index"].includes(type) || more.length > 0) {
       throw badRequest("an action must be one of add, remove, remove_index");

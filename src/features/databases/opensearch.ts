@@ -514,7 +514,8 @@ async function planSearches(request: PresetRequest, path: string): Promise<Plan>
   const indexes = request.path.index === undefined ? undefined : pathNames(request);
   const { uses, body } = await runCooperatively(readSearches(new Lines(request.bytes), indexes));
   const open = indexes === undefined ? undefined : openPath(request, path);
-  return { ...open, accesses: await accessesOf(request, uses), ...(body && { body }) };
+  const { elements } = uses;
+  return { ...open, accesses: await accessesOf(request, uses), elements, ...(body && { body }) };
 }
 
 /** The one index of the path, if it has any. */
@@ -524,17 +525,18 @@ function indexOfPath({ path: { index } }: PresetRequest): string | undefined {
 
 async function planDocuments(request: PresetRequest): Promise<Plan> {
   const uses = readDocuments(request.json ?? null, indexOfPath(request));
-  return { accesses: await accessesOf(request, uses) };
+  return { accesses: await accessesOf(request, uses), elements: uses.elements };
 }
 
 async function planBulk(request: PresetRequest): Promise<Plan> {
   const index = indexOfPath(request);
   const uses = await runCooperatively(readBulk(new Lines(request.bytes), index));
-  return { accesses: await accessesOf(request, uses) };
+  return { accesses: await accessesOf(request, uses), elements: uses.elements };
 }
 
 async function planAliasActions(request: PresetRequest): Promise<Plan> {
-  return { accesses: await accessesOf(request, readAliasActions(request.json ?? null)) };
+  const uses = readAliasActions(request.json ?? null);
+  return { accesses: await accessesOf(request, uses), elements: uses.elements };
 }
 
 function planAnalysis({ json }: PresetRequest): Plan {

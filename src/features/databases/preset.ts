@@ -84,6 +84,8 @@ export interface PresetRequest {
 export interface Plan {
   /** All are judged, in this order, before anything is forwarded. Empty: any user may. */
   readonly accesses: readonly Access[];
+  /** Actions, documents or searches in the body, each of which a rate limit counts. */
+  readonly elements?: number;
   readonly isForAdministrators?: boolean;
   /** The method that is forwarded instead, without a body. */
   readonly method?: "GET";

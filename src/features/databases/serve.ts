@@ -324,7 +324,8 @@ export class PresetServer {
       requireStillGood(gateway, exchange);
       throw error;
     }
-    const counting = countAccesses(gateway, exchange, plan.accesses, counted ?? []);
+    const { accesses, elements } = plan;
+    const counting = countAccesses(gateway, exchange, accesses, counted ?? [], elements);
     if (counting !== undefined) await counting;
     requireStillGood(gateway, exchange);
     const identity = authorize(gateway, exchange, plan);
