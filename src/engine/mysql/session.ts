@@ -2,6 +2,7 @@ import { MysqlQueryCompiler } from "kysely";
 import type {
   Connection,
   ExecuteValues,
+  FieldPacket,
   ResultSetHeader,
   RowDataPacket,
   TypedParameterValue,
@@ -12,6 +13,7 @@ import { refused } from "../remote/failures.ts";
 import type { RowOutput } from "../spool.ts";
 import { compileForServer, type Fragment, tooComplex } from "../sql/fragment.ts";
 import { readError, resultOf } from "./failures.ts";
+import { rowParser } from "./rows.ts";
 
 interface ServerTraits {
   readonly isMariaDb: boolean;
@@ -184,6 +186,10 @@ export class MysqlSession implements Session {
     try {
       const statement = connection.execute<RowDataPacket[][]>(sql, values);
       statement.on("error", reject).on("end", () => resolve());
+      statement.on("fields", (fields: FieldPacket[]) => {
+        const parser = rowParser(fields);
+        if (parser !== undefined) Object.assign(statement, { buildParserFromFields: () => parser });
+      });
       statement.on("result", (row) => {
         if (failure !== undefined || !Array.isArray(row)) return;
         try {
