@@ -168,6 +168,29 @@ t.test("an infinite double of SQLite is a word, in JSON, CSV and lines", async (
   t.match(await ask(query), refusal(400, "number_out_of_range"));
 });
 
+t.test(
+  "a column of SQLite without a type refuses a string as an amount, whatever is stored",
+  async (t) => {
+    const { ask, sql } = await freshSqlite(t);
+    await sql("create table main.counts (id integer primary key, n)");
+    await sql("insert into main.counts values (1, 1), (2, 'one')");
+    const add = (id: number, n: unknown) =>
+      ask({
+        Update: {
+          database: "main",
+          table: "counts",
+          add: { n },
+          where: { column: "id", cmp: "=", value: id },
+        },
+      });
+    const message = 'Column "n" does not accept a string in add; allowed: a number';
+    t.match((await add(1, "5")).body, { code: "invalid_value", message });
+    t.match((await add(2, "5")).body, { code: "invalid_value", message });
+    t.equal((await add(1, 5)).status, 200);
+    t.match((await add(2, 5)).body, { code: "invalid_value", message: /^A stored value/ });
+  },
+);
+
 t.test("MariaDB's defaults and generated columns may round, but no value of a query", async (t) => {
   const { ask, sql } = await freshMysql(t);
   await sql(

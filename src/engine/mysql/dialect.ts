@@ -518,8 +518,7 @@ async function begin(session: MysqlSession, mode: Mode, timeLimit: number): Prom
   if (level === "serializable")
     await session.command("set transaction isolation level serializable");
   else if (level !== undefined) await session.isolate(level);
-  await session.command(words);
-  session.isUntouched = false;
+  await session.begin(words, mode.endsWith("read only"));
 }
 
 /** MySQL commits what precedes a definition of a table. */

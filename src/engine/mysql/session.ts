@@ -106,6 +106,7 @@ export class MysqlSession implements Session {
   readonly #connection: Connection;
   #timeLimit: number | undefined;
   #isolation: Isolation | undefined = usualIsolation;
+  #onlyReads = false;
 
   isUntouched = true;
 
@@ -133,8 +134,17 @@ export class MysqlSession implements Session {
     return result.affectedRows;
   }
 
-  end(words: "commit" | "rollback"): Promise<void> {
-    return this.command(words);
+  async begin(words: string, onlyReads: boolean): Promise<void> {
+    await this.command(words);
+    this.isUntouched = false;
+    this.#onlyReads = onlyReads;
+  }
+
+  /** The answer does not wait for the end of a transaction that can change nothing. */
+  async end(words: "commit" | "rollback"): Promise<void> {
+    const ended = this.command(words);
+    if (this.#onlyReads) ended.catch(() => {});
+    else await ended;
   }
 
   /** Runs the engine's own SQL, without values. */

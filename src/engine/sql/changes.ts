@@ -67,6 +67,11 @@ function entriesOf(
 function sumSql(column: Column, amount: CellValue): Fragment {
   const { name, type, kind } = column;
   const { family, store, amount: take = store } = kind;
+  // Such a column stores strings too.
+  if (family === "any" && typeof amount === "string") {
+    const problem = `Column "${name}" does not accept a string in add; allowed: a number`;
+    throw new EngineRefusal("invalid_value", problem);
+  }
   const stored = kind.sum && storedValue({ ...column, kind: { family, store: take } }, amount);
   if (kind.sum !== undefined) return kind.sum(sql.id(name), stored);
   throw new EngineRefusal(
