@@ -349,8 +349,6 @@ function select(choose: Chooser, depth: number): { query: ModelQuery; columns: C
   const last =
     joined === undefined ? ends : [...ends.map((one) => `${name}.${one}`), `${joined.name}.id`];
   const isDistinct = way === 2;
-  // MariaDB 10.11 ignores the offset of distinct rows that it knows to be constant.
-  if (isDistinct) delete common.offset;
   const fields = {
     columns: isWhole ? ["*"] : columns,
     ...(isDistinct ? { distinct: true } : {}),

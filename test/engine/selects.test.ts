@@ -113,6 +113,26 @@ overSqlite("several joins link each table to one before it", async (t, { ask }) 
   t.match(await ask(select(short)), refusal(400, "order_not_unique"));
 });
 
+overEach("an offset also skips a distinct row that is known to be constant", async (t, { ask }) => {
+  await fill(ask);
+  const nothing = { from: "orders", columns: ["id", "region"], where: equal("id", -1), limit: 8 };
+  const query = {
+    from: { select: nothing, as: "d" },
+    join: { table: "orders", on: "d.id = orders.id", join_type: "RIGHT" },
+    columns: ["d.region"],
+    distinct: true,
+    order_by: { column: "d.region" },
+    limit: 100,
+  };
+  const found = async (more: object) => (await ask(select({ ...query, ...more }))).body.data;
+  t.same(await found({}), [{ region: null }]);
+  t.same(await found({ offset: 1 }), []);
+  const regions = { from: "orders", join: undefined, columns: ["region"] };
+  const order_by = { column: "region", direction: "DESC" };
+  const page = await found({ ...regions, order_by, offset: 1 });
+  t.same(page, [{ region: "eu" }, { region: null }]);
+});
+
 overEach("pages in order return every row once", async (t, { ask }) => {
   t.match(await ask(createTable("pages", tableTypes)), { status: 200 });
   const choose = new Chooser(choicesOf(7));

@@ -65,7 +65,6 @@ import {
   writeMark,
 } from "./kinds.ts";
 import {
-  collations,
   compiler,
   type Isolation,
   type MysqlContext,
@@ -358,7 +357,7 @@ const aggregates: Omit<AggregateDialect<MysqlKind>, "extreme"> = {
 };
 
 /** MySQL sorts nulls first, and scans a whole table for `(a, b) > (1, 2)`. */
-function collatedDialect(collation: string): SelectDialect<MysqlKind> {
+function createSelectDialect(collation: string, isMariaDb: boolean): SelectDialect<MysqlKind> {
   return {
     aggregates: {
       ...aggregates,
@@ -375,6 +374,7 @@ function collatedDialect(collation: string): SelectDialect<MysqlKind> {
     comparesRows: false,
     locksChanged: true,
     needsPrefilter: true,
+    losesDistinctOffset: isMariaDb,
     order: (column, direction) => sql`${column} ${direction === "DESC" ? sql`desc` : sql`asc`}`,
     limit: (limit, offset) =>
       sql`limit ${LONGLONG.unsigned(limit ?? EVERY_ROW)} offset ${LONGLONG.unsigned(offset ?? 0)}`,
@@ -383,7 +383,17 @@ function collatedDialect(collation: string): SelectDialect<MysqlKind> {
   };
 }
 
-const dialects = new Map(collations.map((collation) => [collation, collatedDialect(collation)]));
+const selectDialects = new Map<string, SelectDialect<MysqlKind>>();
+
+function selectDialect({ server }: MysqlSession): SelectDialect<MysqlKind> {
+  const { collation, isMariaDb } = server;
+  const key = `${collation} ${isMariaDb}`;
+  const known = selectDialects.get(key);
+  if (known !== undefined) return known;
+  const dialect = createSelectDialect(collation, isMariaDb);
+  selectDialects.set(key, dialect);
+  return dialect;
+}
 
 function rowSource(session: MysqlSession, output: RowOutput): RowSource<Raw, MysqlKind> {
   return {
@@ -469,8 +479,7 @@ const onRows = rowOperations<MysqlSession, Raw, MysqlKind>({
   failures,
   readTables,
   keysSql,
-  selectDialect: ({ server }) =>
-    dialects.get(server.collation) ?? collatedDialect(server.collation),
+  selectDialect,
   rowSource,
   targetOf: findTarget,
   explain,

@@ -290,6 +290,8 @@ export interface SelectDialect<Kind extends ColumnKind> extends PageDialect, Fla
   readonly computing: ComputeDialect<Kind>;
   /** True if the database evaluates conditions on rows that others exclude, even within a `case`. */
   readonly needsPrefilter?: boolean;
+  /** True if the database ignores the offset of distinct rows that it knows to be constant. */
+  readonly losesDistinctOffset?: boolean;
   /** Precedes each row of `values`. */
   readonly row?: string;
   /** The most, if each key of an include is one. */
@@ -486,7 +488,7 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
     });
     const { dialect } = this;
     const { columns, selected } = template;
-    const parts = isNestedSummary(query)
+    const parts = isNestedSummary(query, dialect)
       ? this.#groupedParts(template, scope, rest)
       : this.#plainParts(template, scope, rest);
     return {
@@ -578,7 +580,7 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
     // Left out: what is written into the statement each time. All else is part of the template.
     const { database, from, join, where, having, limit, offset, after, compute, include, ...rest } =
       query;
-    const isCommon = compute === undefined && !isNestedSummary(query);
+    const isCommon = compute === undefined && !isNestedSummary(query, this.dialect);
     const isOfOneTable = !isNested && others.length === 0;
     if (table === undefined || !isOfOneTable || !isCommon) return make();
     const keys = include?.map(outerSide);
@@ -609,7 +611,7 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
     const resolveGrouped = (name: string) => aliases.get(name) ?? asGrouped(resolve(name));
     const terms = orderTerms(resolveGrouped, query);
     if (query.distinct === true && aggregate.length === 0) requireSelected(terms, columns);
-    const isNamed = isNestedSummary(query);
+    const isNamed = isNestedSummary(query, this.dialect);
     const words = query.distinct === true ? sql`select distinct` : sql`select`;
     const all = sql.join(selected.map(isNested || isNamed ? aliasedSql : columnSql));
     const head = sql`${words} ${all} from ${source}`;
@@ -780,13 +782,17 @@ export function aliasedSql(reference: ColumnReference, index: number): Fragment 
   return sql`${columnSql(reference)} as ${sql.id(columnAlias(index))}`;
 }
 
-function isNestedSummary({ compute, aggregate = [], distinct, having }: Select): boolean {
+function isNestedSummary(
+  { compute, aggregate = [], distinct = false, offset = 0, having }: Select,
+  { losesDistinctOffset }: Pick<SelectDialect<ColumnKind>, "losesDistinctOffset">,
+): boolean {
+  if (distinct && offset > 0 && losesDistinctOffset === true) return true;
   // MariaDB finds no aggregate in a Select, and within `exists` `count(*)` would count its rows.
   // PostgreSQL could cast grouped columns of rows that `where` excludes.
   const aliases = new Set(aggregate.map(({ as: name }) => name));
   const isPlain = (leaf: Leaf) => "value" in leaf && aliases.has(leaf.column);
   if (!findLeaves(having).every(isPlain)) return true;
-  return compute !== undefined && (aggregate.length > 0 || distinct === true);
+  return compute !== undefined && (aggregate.length > 0 || distinct);
 }
 
 /** A generator function created per Select would get its own class, which V8 collects late. */
