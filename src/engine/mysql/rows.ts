@@ -44,13 +44,13 @@ export function rowParser(fields: readonly FieldPacket[]): (new () => RowParser)
     next(packet: Packet): RawRow {
       const { buffer, offset } = packet;
       packet.offset = offset + 1 + nullBytes;
-      const row: (Raw | null)[] = [];
+      // A list that grows has room for 17 values.
+      const row = new Array<Raw | null>(readers.length);
       // The first two bits belong to no column (MySQL, "Binary Protocol Resultset Row").
-      let bit = 2;
-      for (const read of readers) {
+      for (const [at, read] of readers.entries()) {
+        const bit = at + 2;
         const isNull = ((buffer[offset + 1 + (bit >> 3)] ?? 0) >> (bit & 7)) & 1;
-        row.push(isNull === 1 ? null : read(packet));
-        bit += 1;
+        row[at] = isNull === 1 ? null : read(packet);
       }
       return row;
     }

@@ -75,15 +75,19 @@ function rowIn(bytes: Buffer, start: number, end: number): TextRow {
   const text = bytes.toString("utf8", start, end);
   // Without longer characters, all values are at the same places in the text.
   const isPlain = text.length === end - start;
-  const row: TextRow = [];
+  const count = bytes.readUInt16BE(start);
+  // A list that grows has room for 17 values.
+  const row: TextRow = new Array(count);
   let at = start + 2;
-  for (let left = bytes.readUInt16BE(start); left > 0; left -= 1) {
+  for (let index = 0; index < count; index += 1) {
     const length = bytes.readInt32BE(at);
     at += 4;
-    if (length < 0) row.push(null);
+    if (length < 0) row[index] = null;
     else {
       const next = at + length;
-      row.push(isPlain ? text.slice(at - start, next - start) : bytes.toString("utf8", at, next));
+      row[index] = isPlain
+        ? text.slice(at - start, next - start)
+        : bytes.toString("utf8", at, next);
       at = next;
     }
   }
