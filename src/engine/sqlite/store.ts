@@ -479,7 +479,7 @@ class SqliteStore implements Store {
 
   /**
    * Removes the file of a long answer even if the worker was killed. That may take seconds, so the
-   * locks are released before.
+   * locks are released before. A short answer has none.
    */
   async #spooled(
     work: Work,
@@ -488,13 +488,13 @@ class SqliteStore implements Store {
     locking: Locking,
   ): Promise<Answer> {
     const spoolPath = this.#newSpoolPath();
+    let hasFile = true;
     try {
       const answer = await this.#run({ work, spoolPath }, names, signal, locking);
-      return typeof answer.body === "number"
-        ? { ...answer, body: openSync(spoolPath, "r") }
-        : answer;
+      hasFile = typeof answer.body === "number";
+      return hasFile ? { ...answer, body: openSync(spoolPath, "r") } : answer;
     } finally {
-      await rm(spoolPath, { force: true });
+      if (hasFile) await rm(spoolPath, { force: true });
     }
   }
 
