@@ -64,14 +64,8 @@ import {
   typeWords,
   writeMark,
 } from "./kinds.ts";
-import {
-  compiler,
-  type Isolation,
-  type MysqlContext,
-  type MysqlSession,
-  type Raw,
-  type RawRow,
-} from "./session.ts";
+import type { Raw, RawRow } from "./rows.ts";
+import { compiler, type Isolation, type MysqlContext, type MysqlSession } from "./session.ts";
 import {
   createDatabase,
   dropDatabase,

@@ -34,7 +34,8 @@ import {
   trimTrailingZeros,
   withoutSpace,
 } from "../sql/values.ts";
-import type { Bound, Raw } from "./session.ts";
+import type { Raw } from "./rows.ts";
+import type { Bound } from "./session.ts";
 
 /**
  * Types that MySQL lacks are recorded in the column's comment: JSON that keeps its digits, UUIDs,

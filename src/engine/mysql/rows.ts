@@ -1,5 +1,4 @@
 import driver, { type FieldPacket } from "mysql2";
-import type { Raw, RawRow } from "./session.ts";
 
 /** A message of the driver, which stands at its next byte. */
 interface Packet {
@@ -17,6 +16,11 @@ interface Packet {
 }
 
 const { Types } = driver;
+
+/** Not null. 64-bit integers, decimals and times are text. */
+export type Raw = string | number | Buffer | object;
+
+export type RawRow = readonly (Raw | null)[];
 
 type ReadValue = (packet: Packet) => Raw;
 

@@ -13,7 +13,7 @@ import { refused } from "../remote/failures.ts";
 import type { RowOutput } from "../spool.ts";
 import { compileForServer, type Fragment, tooComplex } from "../sql/fragment.ts";
 import { readError, resultOf } from "./failures.ts";
-import { rowParser } from "./rows.ts";
+import { type RawRow, rowParser } from "./rows.ts";
 
 interface ServerTraits {
   readonly isMariaDb: boolean;
@@ -88,11 +88,6 @@ export function settings({ collation }: ServerTraits): string[] {
     `set session transaction isolation level ${usualIsolation}`,
   ];
 }
-
-/** Not null. 64-bit integers, decimals and times are text. */
-export type Raw = string | number | Buffer | object;
-
-export type RawRow = readonly (Raw | null)[];
 
 /** Warnings about changed values that strict mode does not turn into errors. */
 const silentChanges = new Set([1264, 1265, 1292, 1366, 1406]);

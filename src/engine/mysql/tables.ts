@@ -8,7 +8,8 @@ import { databaseNotFound, failed, refused } from "../remote/failures.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { MAX_NAMES_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
 import { findKind, findValueType, type MysqlKind, readMark } from "./kinds.ts";
-import { collations, type MysqlContext, type MysqlSession, type RawRow } from "./session.ts";
+import type { RawRow } from "./rows.ts";
+import { collations, type MysqlContext, type MysqlSession } from "./session.ts";
 
 export interface MysqlColumn extends RemoteColumn, InsertColumn {
   /** If the type's name does not say how values are written. */
