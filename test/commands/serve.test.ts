@@ -12,7 +12,7 @@ import { runCommand } from "../kit/process.ts";
 import { queryHeaders, select } from "../kit/queries.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
-import { failed, type Installation, install, installNothing, program } from "./kit.ts";
+import { type Installation, install, installNothing, program } from "./kit.ts";
 import { CTRL_C, noTerminal, Terminal } from "./terminal.ts";
 
 t.test("a port in use is reported with the option to choose another", async (t) => {
@@ -59,20 +59,6 @@ t.test("serve on a SQLite file says that it needs a directory", async (t) => {
   t.equal(code, 1);
   t.match(stderr, `cannot write ${file}: ${file} is not a directory`);
   t.match(stderr, "Correct this, or name another place in the configuration.");
-});
-
-t.test("--port is checked like server.port", async (t) => {
-  const gatehouse = install(t);
-  for (const port of ["99999", "-1", "80.5"]) {
-    const message = `--port: server.port: found ${port}; allowed: a whole number from 0 to 65535`;
-    t.strictSame(await gatehouse.run(`serve --port=${port}`), failed(2, message));
-  }
-  const { code, stderr } = await gatehouse.run("serve --port eighty");
-  t.equal(code, 2);
-  t.match(
-    stderr,
-    /^gatehouse: .*'eighty' is invalid\. Allowed: a whole number from 0 to 65535\.\n/,
-  );
 });
 
 t.test("a second Ctrl-C during the shutdown stops at once with 1", async (t) => {

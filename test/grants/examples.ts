@@ -1,7 +1,7 @@
 /** The worked examples of docs/grants.md, put into a gateway as they are. */
 import { readFileSync } from "node:fs";
 import path from "node:path";
-import type { Test } from "tap";
+import t, { type Test } from "tap";
 import { runWarm } from "../kit/warm-command.ts";
 import { type Ask, openSite, type Site } from "./kit.ts";
 
@@ -15,16 +15,21 @@ interface Example {
   readonly as: (username: string) => Promise<Ask>;
 }
 
+let shared: Promise<Site> | undefined;
+
+/** Loads an example into the gateway that all of them share, with an empty database. */
 export async function load(
-  t: Test,
+  test: Test,
   name: string,
   change = (text: string) => text,
 ): Promise<Example> {
   tried.add(name);
-  const site = await openSite(t);
+  shared ??= openSite(t);
+  const site = await shared;
+  await empty(site);
   await site.allow(change(readFileSync(path.join(directory, name), "utf8")));
   const checked = await runWarm(site.gateway.home, ["config", "check"]);
-  t.equal(checked.code, 0, checked.stdout + checked.stderr);
+  test.equal(checked.code, 0, checked.stdout + checked.stderr);
   const tokenOf = async (username: string) => {
     const { stdout } = await runWarm(site.gateway.home, ["token", "issue", username]);
     return stdout.trim();
@@ -37,6 +42,18 @@ export async function load(
       return (query) => site.gateway.query(query, token);
     },
   };
+}
+
+async function empty({ gateway, admin, adminToken }: Site): Promise<void> {
+  const headers = { authorization: `Bearer ${adminToken}` };
+  const namesIn = async (path: string, key: string): Promise<string[]> =>
+    Object((await gateway.request(path, { headers })).body.data)[key];
+  for (const database of await namesIn("/schema", "databases")) {
+    if (database !== "main") await admin({ DropDatabase: { database } });
+  }
+  for (const table of await namesIn("/schema/main", "tables")) {
+    await admin({ DropTable: { database: "main", table } });
+  }
 }
 
 export async function make(site: Site, table: string, rows: readonly object[], database = "main") {

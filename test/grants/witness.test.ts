@@ -34,8 +34,10 @@ function summary(fields: object) {
   return { Select: { database: "main", from: "tickets", ...fields } };
 }
 
+const plainSite = await openRecorded(t);
+
 t.test("filters are added between the client's bytes, which stay unchanged", async (t) => {
-  const site = await openRecorded(t);
+  const site = plainSite;
   await site.allow(entry("rita", "main", "ReadWrite", `tables = ["tickets"]\n${filter}`));
   const rita = await site.as("rita", attributes);
   for (const [sent, forwarded] of spliced) {
@@ -155,7 +157,8 @@ t.test("queries that cannot be limited to rows and columns are not forwarded", a
 });
 
 t.test("tokens narrow further, and entries expire in time", async (t) => {
-  const site = await openRecorded(t);
+  const site = plainSite;
+  await site.clear();
   const allowUntil = async (end: number) => {
     const expires = `expires = ${new Date(end).toISOString()}`;
     await site.allow(

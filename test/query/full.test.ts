@@ -150,54 +150,21 @@ const badNested: readonly [string, object][] = [
   ["invalid_value", { or: Array(17).fill(member) }],
 ];
 
-/** Each an include in place of `included`, or fields beside it. */
+/** Each an include in place of `included`, or fields beside it. Random Selects have all rules of it. */
 const badIncludes: readonly [string, object, object?][] = [
-  ...["as", "table", "on", "columns"].map((name): [string, object] => [
-    "missing_field",
-    { ...included, [name]: undefined },
-  ]),
+  ["missing_field", { ...included, on: undefined }],
   ["unknown_field", { ...included, offset: 1 }],
-  ["unknown_field", { ...included, distinct: true }],
-  ["unknown_field", { ...included, aggregate: [count] }],
-  ["unknown_field", { ...included, join: [] }],
   ["invalid_column", { ...included, as: "a.b" }],
   ["invalid_name", { ...included, table: "main.orders" }],
-  ["invalid_value", { ...included, columns: [] }],
-  ["invalid_column", { ...included, columns: ["users.id"] }],
-  ["invalid_column", { ...included, as: "mine", columns: ["mine.id"] }],
   ["invalid_column", { ...included, where: term("users.id", "=", 1) }],
-  ["invalid_column", { ...included, order_by: { column: "users.id" } }],
-  ["invalid_column", { ...included, compute: [{ ...abs, as: "x", of: ["users.id"] }] }],
-  ["invalid_value", { ...included, on: "orders.a = orders.b" }],
-  ["invalid_value", { ...included, on: "users.a = users.b" }],
   ["invalid_value", { ...included, on: "orders.a = lines.b" }],
-  ["invalid_value", { ...included, table: "users", on: "users.a = users.b" }],
   ["invalid_value", { ...included, table: "Users", on: "Users.a = users.b" }],
   ["invalid_value", { ...included, limit: 1, one: true }],
-  ["invalid_value", { ...included, limit: -1 }],
   ["wrong_type", { ...included, one: 1 }],
-  ["invalid_value", { ...included, include: [] }],
-  [
-    "invalid_value",
-    { ...included, include: [{ ...included, as: "same", on: "orders.a = orders.b" }] },
-  ],
-  ["duplicate_column", { ...included, as: "ID" }, { columns: ["id"] }],
-  ["duplicate_column", { ...included, as: "id" }, { columns: ["users.id"] }],
   ["duplicate_column", { ...included, as: "x" }, { columns: ["X_MORE"] }],
-  ["duplicate_column", { ...included, as: "X" }, { compute: [{ ...abs, as: "x" }] }],
-  ["duplicate_column", { ...included, as: "x" }, { compute: [{ ...abs, as: "x_more" }] }],
-  [
-    "duplicate_column",
-    { ...included, include: [{ ...chainOfIncludes(1), as: "TOTAL", on: "t1.a = orders.b" }] },
-  ],
   ["invalid_value", included, { distinct: true }],
-  ["invalid_value", included, { columns: undefined, aggregate: [count] }],
   ["invalid_value", chainOfIncludes(4)],
-  ["invalid_value", { ...included, limit: 1_000_001 }],
   ["invalid_value", { ...included, limit: 1001 }, { limit: 1000 }],
-  ["invalid_value", included, { limit: 10_001 }],
-  ["invalid_value", chainOfIncludes(3), { limit: 2 }],
-  ["invalid_value", chainOfIncludes(3, { limit: 101 })],
 ];
 
 const badSources: readonly [string, object, object?][] = [
@@ -304,10 +271,6 @@ t.test("contradictory fields are refused", async (t) => {
     ...badIncludes.map(([code, one, fields]): [string, object] => [
       code,
       select({ include: [one], ...fields }),
-    ]),
-    ...badIncludes.map(([code, one, fields]): [string, object] => [
-      code,
-      { Batch: [deleted, select({ include: [one], ...fields })] },
     ]),
     ...badSources.map(([code, from, fields]): [string, object] => [
       code,
