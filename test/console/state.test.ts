@@ -193,16 +193,19 @@ async function work({ gateway }: ConsoleSetting): Promise<number> {
     { Update: { database: "main", table: "people", set: { id: 1 }, where } },
     { Delete: { database: "main", table: "orders", where } },
   ];
-  let id = "";
+  const ids: string[] = [];
   for (const query of queries) {
-    id = (await gateway.query(query, rita)).headers.get("x-request-id") ?? "";
+    ids.push((await gateway.query(query, rita)).headers.get("x-request-id") ?? "");
   }
   const file = path.join(gateway.home, "audit.log");
   const decided = () =>
     readFileSync(file, "utf8")
       .split("\n")
       .filter((line) => /"operations":\[\{"operation":"(?!login).*"decision":/.test(line));
-  await eventually("the lines are written", async () => decided().at(-1)?.includes(id) ?? false);
+  await eventually("the lines are written", () => {
+    const lines = decided();
+    return ids.every((id) => lines.some((line) => line.includes(id)));
+  });
   return decided().length;
 }
 

@@ -115,24 +115,19 @@ t.test("commands write their own lines into an audit file", async (t) => {
   t.match(await run(home, "audit", "--user", "rita"), /\(cli\) {2}grant added rita main ReadOnly/);
 });
 
-t.test("changes by commands are audited when the gateway starts next", async (t) => {
-  const home = temporaryHome(t);
-  const first = await startGateway(t, { home });
-  await first.service.stop();
-  await run(home, "user", "add", "rita", "--no-password");
-  t.equal(statSync(path.join(home, "audit_pending")).mode & 0o777, 0o600);
-  const second = await startGateway(t, { home });
-  const added = `cli ${self}: user added rita`;
-  await eventually("it is there", () => audited(second).includes(added));
-  await second.service.stop();
-});
-
-t.test("an edit of the file right before the shutdown is audited", async (t) => {
+t.test("changes right before the shutdown and after it are audited", async (t) => {
   const { gateway } = await openGatewaySetup(t);
+  const { home } = gateway;
   await gateway.edit((text) => `${text}\n${user("max")}`);
   await gateway.service.logged(({ msg }) => msg === "access file reloaded");
   await gateway.service.stop();
   t.strictSame(audited(gateway), [`file ${self}: user added max`]);
+  await run(home, "user", "add", "rita", "--no-password");
+  t.equal(statSync(path.join(home, "audit_pending")).mode & 0o777, 0o600);
+  const { gateway: next } = await openGatewaySetup(t, { home });
+  const added = `cli ${self}: user added rita`;
+  await eventually("the next start audits it", () => audited(next).includes(added));
+  await next.service.stop();
 });
 
 async function listed(home: string, name: string): Promise<Record<string, unknown>> {
