@@ -114,7 +114,7 @@ export function isNarrowed({ access }: Gateway, exchange: Exchange): boolean {
 }
 
 interface Authorization {
-  /** What it was decided by, and when (`performance.now()`). */
+  /** The rules that decided, and the time of the decision (`performance.now()`). */
   readonly snapshot: Snapshot;
   readonly decidedAt: number;
   readonly decisions: readonly Decision[];
