@@ -1,6 +1,6 @@
 import driver, { type FieldPacket } from "mysql2";
 
-/** A message of the driver, which stands at its next byte. */
+/** A message of the driver; `offset` is its next byte. */
 interface Packet {
   readonly buffer: Buffer;
   offset: number;
