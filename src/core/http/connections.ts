@@ -1,9 +1,10 @@
 import { randomUUID } from "node:crypto";
 import { once } from "node:events";
-import { type Server, type ServerResponse, STATUS_CODES } from "node:http";
+import type { Server, ServerResponse } from "node:http";
 import { Server as NetServer, Socket } from "node:net";
 import type { Duplex } from "node:stream";
 import { setImmediate as nextTurn } from "node:timers/promises";
+import { http } from "../base/node-http.ts";
 import { Refusal, type RefusalCode } from "../base/refusal.ts";
 import { CLIENT_TIMEOUT_MS } from "../upstream/answer-stream.ts";
 import { sendRejection } from "./answer.ts";
@@ -279,7 +280,7 @@ export interface BrokenRequest {
 function rawAnswer(requestId: string, { code, status, message }: Refusal): Buffer {
   const body = JSON.stringify({ status: "error", message, code, request_id: requestId });
   const head = [
-    `HTTP/1.1 ${status} ${STATUS_CODES[status]}`,
+    `HTTP/1.1 ${status} ${http.STATUS_CODES[status]}`,
     "Content-Type: application/json; charset=utf-8",
     `Content-Length: ${Buffer.byteLength(body)}`,
     "Cache-Control: no-store",
