@@ -342,7 +342,8 @@ t.test("an approval of several megabytes holds up no other request", async (t) =
       const list = (await dave?.get("/approvals"))?.text ?? "";
       return { list, page: (await dave?.get(`/approvals/${id}`))?.text ?? "" };
     };
-    const { list, page } = await read();
+    let list = "";
+    let page = "";
     // Other load on the machine only adds time.
     let longest = Number.POSITIVE_INFINITY;
     for (let tries = 0; longest >= 1500 && tries < 5; tries++) {
@@ -354,7 +355,7 @@ t.test("an approval of several megabytes holds up no other request", async (t) =
         await gateway.request("/query", { method: "POST", body: "{}" });
         slowest = Math.max(slowest, performance.now() - start);
       }
-      await reading;
+      ({ list, page } = await reading);
       longest = Math.min(longest, slowest);
     }
     t.match(list, `run a query of ${Buffer.byteLength(query)} bytes, which is too long to tell`);

@@ -154,8 +154,11 @@ t.test("effective access counts groups and boundaries, for those who may see it"
   const written = ["SELECT", "INSERT", "UPDATE", "DELETE"];
   const main = [
     {
-      ...{ database: "main", operations: written, require_approval: ["DELETE"] },
-      ...{ via: "query", entry },
+      database: "main",
+      operations: written,
+      require_approval: ["DELETE"],
+      via: "query",
+      entry,
     },
     { database: "main", operations: ["SELECT"], via: "mcp", entry },
   ];
