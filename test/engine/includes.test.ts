@@ -441,43 +441,6 @@ overEach("columns of a Select keep their types", async (t, { ask }) => {
   }
 });
 
-overEach("nothing is computed for rows that a Select hides", async (t, { ask }) => {
-  await ask(createTable("a", { id: "int", n: "bigint", seen: "int" }));
-  const most = `{"id":2,"n":9223372036854775807,"seen":0}`;
-  await ask(
-    `{"Insert":{"database":"main","table":"a","values":[{"id":1,"n":5,"seen":1},${most}]}}`,
-  );
-  await ask(createTable("b", { id: "int" }));
-  await ask(insert("b", [{ id: 1 }]));
-  const inner = { from: "a", columns: ["id", "n"], where: equal("seen", 1) };
-  const once = { from: { select: inner, as: "t" }, columns: ["id"] };
-  const twice = { ...once, from: { select: { ...once, columns: ["*"] }, as: "u" } };
-  const compute = [{ as: "more", fn: "add", of: ["n", { value: 1 }] }];
-  const where = { column: "more", cmp: ">", value: 1 };
-  for (const query of [once, twice]) {
-    t.equal(await rowsOf(ask, { ...query, compute, where }), '{"id":1}');
-    const order_by = { column: "more" };
-    t.equal(await rowsOf(ask, { ...query, compute, columns: ["more"], order_by }), '{"more":6}');
-    const aggregate = [{ fn: "max", column: "more", as: "most" }];
-    const grouped = { ...query, columns: undefined, compute, aggregate };
-    t.equal(await rowsOf(ask, grouped), '{"most":6}');
-    const among = { column: "id", cmp: "IN", select: { ...query, compute, where } };
-    t.equal(await rowsOf(ask, { from: "b", columns: ["id"], where: among }), '{"id":1}');
-  }
-  const included = {
-    as: "a",
-    table: "a",
-    on: "a.id = b.id",
-    columns: ["more"],
-    compute,
-    where: { and: [where, equal("seen", 1)] },
-  };
-  t.equal(
-    await rowsOf(ask, { from: "b", columns: ["id"], include: [included] }),
-    '{"id":1,"a":[{"more":6}]}',
-  );
-});
-
 /** Ten outer rows, each with one row of 7 MiB by `id` and with ten by `all`. */
 async function fillLong(ask: Ask): Promise<{ own: object; all: object }> {
   await ask(createTable("a", { id: "int", all: "int" }));
