@@ -10,7 +10,12 @@ import {
 } from "node:fs";
 import path from "node:path";
 import t from "tap";
-import { openRevocations, readRevocations } from "../../src/core/identity/revocations.ts";
+import { epochSeconds } from "../../src/core/base/clock.ts";
+import {
+  openRevocations,
+  readRevocations,
+  revocationsIn,
+} from "../../src/core/identity/revocations.ts";
 import { temporaryDirectory } from "../access/kit.ts";
 import { openGatewaySetup } from "../gateway/kit.ts";
 import { insertRefusal, openStaffed, soon, succeed, textOf, tokenOf } from "../journeys/staff.ts";
@@ -75,6 +80,22 @@ t.test("a revocation that cannot be written is refused", async (t) => {
     if (before !== undefined) t.equal(readFileSync(file, "utf8"), before);
     rmSync(file, { recursive: true });
   }
+});
+
+t.test("all tokens of a user end even if another process has just issued one ahead", async (t) => {
+  const file = path.join(temporaryDirectory(t), "revocations");
+  const onFailure = (error: unknown) => t.fail(String(error));
+  const options = { checkRead: true, onFailure, onLost() {} };
+  const gateway = await openRevocations(file, options);
+  t.teardown(() => gateway.close());
+  const issuedAt = epochSeconds() + 5;
+  // The gateway has not read this yet.
+  await revocationsIn(file, { checkRead: true }).revokeUser("bob", issuedAt);
+  await gateway.revokeUser("bob");
+  t.ok(gateway.isRevoked({ tokenId: "a", username: "bob", issuedAt }));
+  await revocationsIn(file, { checkRead: true }).revokeUser("bob");
+  await gateway.reload();
+  t.ok(gateway.isRevoked({ tokenId: "a", username: "bob", issuedAt: issuedAt + 1 }));
 });
 
 t.test("an incomplete last line does not affect other revocations", async (t) => {

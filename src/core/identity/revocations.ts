@@ -89,7 +89,7 @@ export class RevocationIndex implements Revocations {
 
 /** Includes tokens issued in this second, and those issued after an earlier revocation. */
 export function revocationOfUser(
-  known: Revocations,
+  known: Pick<Revocations, "earliestIssue">,
   user: string,
   now: number = epochSeconds(),
 ): Revocation {
@@ -194,8 +194,19 @@ async function append(file: string, revocation: Revocation): Promise<void> {
   if (isNew) await syncDirectory(path.dirname(file));
 }
 
+/** Chooses what to add, by what the file has while it is locked. */
+type Choose = (written: Pick<Revocations, "earliestIssue">) => readonly Revocation[];
+
+function earliestIssueIn(revocations: Iterable<Revocation>, username: string): number {
+  let latest = 0;
+  for (const one of revocations) {
+    if ("user" in one && one.user === username) latest = Math.max(latest, one.before);
+  }
+  return latest;
+}
+
 /** Syncs to disk. Deletes only revocations that have ended even if the clock is wrong. */
-async function addRevocations(file: string, added: readonly Revocation[]): Promise<void> {
+async function addRevocations(file: string, choose: Choose): Promise<void> {
   await withLock(file, async () => {
     const { revocations, isTorn } = await readContents(file, false);
     const limit = forgettableBefore();
@@ -203,6 +214,8 @@ async function addRevocations(file: string, added: readonly Revocation[]): Promi
       revocationEnd(old) >= limit ? line : [],
     );
     const isMostlyExpired = kept.length < revocations.size / 2;
+    const earliestIssue = (user: string) => earliestIssueIn(revocations.values(), user);
+    const added = choose({ earliestIssue });
     const [first, ...others] = added;
     if (first !== undefined && others.length === 0 && !isTorn && !isMostlyExpired) {
       await append(file, first);
@@ -218,9 +231,9 @@ function failed(detail: string, cause: unknown): Refusal {
 }
 
 /** @throws Refusal `revocation_failed` */
-async function revoke(file: string, revocations: readonly Revocation[]): Promise<void> {
+async function revoke(file: string, choose: Choose): Promise<void> {
   try {
-    await addRevocations(file, revocations);
+    await addRevocations(file, choose);
   } catch (cause) {
     throw failed(errorMessage(cause), cause);
   }
@@ -228,21 +241,17 @@ async function revoke(file: string, revocations: readonly Revocation[]): Promise
 
 /** @param options.checkRead also refuse a file that others can read */
 export function revocationsIn(file: string, options: { checkRead: boolean }): RevocationStore {
-  async function read({ checkRead }: typeof options) {
-    const revocations = await readRevocations(file, { checkRead });
-    return Object.assign(new RevocationIndex(revocations), { count: revocations.length });
-  }
-
   return {
-    read: () => read(options),
-    revokeToken: ({ tokenId, expiresAt }) => revoke(file, [{ jti: tokenId, until: expiresAt }]),
-    async revokeUser(user, before) {
-      if (before !== undefined) return revoke(file, [{ user, before }]);
-      const known = await read({ checkRead: false }).catch((cause: unknown) => {
-        throw failed(`${file} cannot be read`, cause);
-      });
-      return revoke(file, [revocationOfUser(known, user)]);
+    async read() {
+      const revocations = await readRevocations(file, options);
+      return Object.assign(new RevocationIndex(revocations), { count: revocations.length });
     },
+    revokeToken: ({ tokenId, expiresAt }) =>
+      revoke(file, () => [{ jti: tokenId, until: expiresAt }]),
+    revokeUser: (user, before) =>
+      revoke(file, (written) => [
+        before === undefined ? revocationOfUser(written, user) : { user, before },
+      ]),
   };
 }
 
@@ -281,7 +290,7 @@ export async function openRevocations(
       await readAndJoin();
       if (lost.length > 0) {
         onLost(lost.length);
-        await addRevocations(file, lost);
+        await addRevocations(file, () => lost);
         await readAndJoin();
       }
       stale = lost.length > 0;
@@ -293,8 +302,8 @@ export async function openRevocations(
     }
   }
 
-  async function add(revocation: Revocation): Promise<void> {
-    await revoke(file, [revocation, ...lost]);
+  async function add(choose: Choose): Promise<void> {
+    await revoke(file, (written) => [...choose(written), ...lost]);
     await Promise.all([following.reload(), broadcastReload?.()]);
   }
 
@@ -311,9 +320,15 @@ export async function openRevocations(
     get failure() {
       return failure;
     },
-    revokeToken: ({ tokenId, expiresAt }) => add({ jti: tokenId, until: expiresAt }),
+    revokeToken: ({ tokenId, expiresAt }) => add(() => [{ jti: tokenId, until: expiresAt }]),
     revokeUser: (user, before) =>
-      add(before === undefined ? revocationOfUser(index, user) : { user, before }),
+      add((written) => {
+        if (before !== undefined) return [{ user, before }];
+        // Another process may just have revoked and issued tokens, and the file may have lost some.
+        const earliestIssue = (name: string) =>
+          Math.max(written.earliestIssue(name), index.earliestIssue(name));
+        return [revocationOfUser({ earliestIssue }, user)];
+      }),
     reload: following.reload,
     close: following.close,
   };
