@@ -58,8 +58,11 @@ export function sendText(
   const bytes = Buffer.from(text);
   beginJson(exchange, status, ["Content-Length", String(bytes.length), ...headers], type);
   if (exchange.request.method === "HEAD") endJson(exchange, undefined);
-  else if (bytes.length <= PIECE_LENGTH) endJson(exchange, bytes);
-  else pipeline(Readable.from(splitPieces(bytes)), exchange.response, () => {});
+  else if (bytes.length > PIECE_LENGTH) {
+    pipeline(Readable.from(splitPieces(bytes)), exchange.response, () => {});
+  } else if (bytes.length > text.length || leavesBodyUnread(exchange)) endJson(exchange, bytes);
+  // Node sends a string together with the head.
+  else exchange.response.end(text, "latin1");
 }
 
 /** Pieces show how far a slow client has read. */
