@@ -1,5 +1,6 @@
 import { styleText } from "node:util";
 import { Refusal } from "../core/base/refusal.ts";
+import { escapeCharacters } from "../core/base/suggestion.ts";
 import { ConfigurationError } from "../core/config/problem.ts";
 
 export const FAILURE = 1;
@@ -58,16 +59,12 @@ export function plainly(text: string): string {
 
 /** JSON without characters that a terminal would obey. */
 export function plainJson(value: unknown): string {
-  return JSON.stringify(value).replace(/[\p{Cc}\p{Cf}]/gu, escaped);
+  return escapeCharacters(JSON.stringify(value), /[\p{Cc}\p{Cf}]/gu);
 }
 
 /** Escapes invisible characters, which could reorder a terminal's line, or end it. */
 function visible(text: string): string {
-  return text.replace(/[\p{Cf}\p{Zl}\p{Zp}]/gu, escaped);
-}
-
-function escaped(character: string): string {
-  return `\\u{${character.codePointAt(0)?.toString(16)}}`;
+  return escapeCharacters(text, /[\p{Cf}\p{Zl}\p{Zp}]/gu);
 }
 
 function printTable(head: readonly string[], rows: readonly (readonly string[])[]): void {

@@ -107,7 +107,7 @@ export class FairQueue {
     if (queue === undefined) this.#queues.set(entrant.key, [waiter]);
     else queue.push(waiter);
     this.#waiting++;
-    // Those who wait may hold as many as they may, so that a slot is free for this one.
+    // A slot may be free although others wait, if their keys are at the limit.
     this.#assign();
     return cancel;
   }

@@ -50,3 +50,8 @@ function editDistance(from: string, to: string): number {
 export function counted(count: number, noun: string): string {
   return `${count} ${noun}${count === 1 ? "" : "s"}`;
 }
+
+/** Text in which each matching character is written as its code point: `\u{202e}`. */
+export function escapeCharacters(text: string, characters: RegExp): string {
+  return text.replace(characters, (one) => `\\u{${one.codePointAt(0)?.toString(16)}}`);
+}

@@ -400,11 +400,11 @@ function requestFor(
     accept,
     authorizeAgain() {
       requireStillGood(gateway, exchange);
-      const { snapshot, decidedAt, ...rights } = judged;
+      const { snapshot, decidedAt } = judged;
       const isSame = gateway.access.snapshot === snapshot;
       if (isSame && performance.now() - decidedAt < DECIDED_AGAIN_AFTER_MS) return;
-      const { snapshot: _, decidedAt: __, ...now } = authorize(gateway, exchange, parsed.query);
-      if (isDeepStrictEqual(now, rights)) return;
+      const now = authorize(gateway, exchange, parsed.query);
+      if (isDeepStrictEqual({ ...now, snapshot, decidedAt }, judged)) return;
       const detail = "the caller's rights changed while the query waited for a connection";
       throw new Refusal("busy", { detail, retryAfter: 1 });
     },

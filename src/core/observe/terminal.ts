@@ -1,6 +1,7 @@
 import type { DestinationStream } from "pino";
 import type { PrettyOptions } from "pino-pretty";
 import pretty from "pino-pretty";
+import { escapeCharacters } from "../base/suggestion.ts";
 import { operationsInWords, parseRecord } from "./audit-filter.ts";
 import type { AuditedChange } from "./audit-line.ts";
 
@@ -50,10 +51,7 @@ const inAccessFile = /^(?:user|group|grant|boundary) /;
 
 /** Escapes control characters, because clients choose logged text such as a path. */
 function visible(text: string): string {
-  return text.replace(
-    /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu,
-    (character) => `\\u{${character.codePointAt(0)?.toString(16)}}`,
-  );
+  return escapeCharacters(text, /[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]/gu);
 }
 
 function inWords(key: string): string {
