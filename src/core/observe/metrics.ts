@@ -461,7 +461,7 @@ export async function serveMetrics(
   metrics: () => Promise<string>,
 ): Promise<Server> {
   const server = http.createServer((request, response) => {
-    if (request.url !== "/metrics" || request.method !== "GET") {
+    if (request.url !== "/metrics" || !/^(?:GET|HEAD)$/.test(request.method ?? "")) {
       response.writeHead(404).end();
       return;
     }
