@@ -41,6 +41,7 @@ const explanations: Readonly<Record<string, string>> = {
   request_timeout: "The request did not arrive completely within `server.request_timeout`.",
   body_too_large: "The message names the limit in bytes.",
   unsupported_media_type: "Another type or charset, or a `Content-Encoding`.",
+  expectation_unknown: "The request has another `Expect`, which the gateway cannot meet.",
   headers_too_large: "More than 16 KiB of headers, or more than 128 of them.",
   unauthenticated: "The route needs a token and the request has no `Authorization`.",
   token_invalid:

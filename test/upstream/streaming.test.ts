@@ -172,6 +172,21 @@ t.test("100 Continue is sent only to a caller whose body is accepted", async (t)
   t.equal(more.length, 0);
 });
 
+t.test("an unknown expectation is refused, and none counts in HTTP/1.0", async (t) => {
+  const { upstream, headers, connect } = await bodyScene(t, "");
+  for (const Expect of ["200-ok", "100-continue, 200-ok", ""]) {
+    const wire = await connect();
+    wire.send(head(headers, select.length, { Expect }) + select);
+    const text = await wire.untilClosed();
+    t.match(text, /^HTTP\/1\.1 417 .*Connection: close.*"code":"expectation_unknown"/s, Expect);
+  }
+  const old = await connect();
+  const request = head(headers, select.length, { Expect: "200-ok" }) + select;
+  old.send(request.replace("HTTP/1.1", "HTTP/1.0"));
+  t.match(await old.untilClosed(), /^HTTP\/1\.1 200 OK/);
+  t.equal(upstream.take().length, 1);
+});
+
 t.test("a body that arrives too slowly gets 408, also in the audit", async (t) => {
   const { upstream, gateway, headers, connect } = await bodyScene(t, "request_timeout = 1");
   const wire = await connect();

@@ -130,6 +130,7 @@ const table = {
     415,
     "Send JSON: Content-Type must be application/json in UTF-8, without a Content-Encoding (docs/http.md)",
   ],
+  expectation_unknown: [417, "The only supported Expect is 100-continue"],
   too_many_attempts: [429, "Too many failed attempts"],
   too_many_approvals: [429, "Too many of the caller's approvals are pending"],
   rate_limited: [429, "The rate limit of a permission boundary is exceeded"],

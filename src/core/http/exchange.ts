@@ -52,7 +52,7 @@ export function occurrences({ rawHeaders }: IncomingMessage, name: string): numb
  * Refuses a head that is valid HTTP but that two parsers could read differently (RFC 9112, sections
  * 3.2 and 6).
  *
- * @throws Refusal `bad_request` or `headers_too_large`
+ * @throws Refusal `bad_request`, `headers_too_large` or `expectation_unknown`
  */
 export function requirePlainHead({ request, response, body }: Exchange): void {
   const fault = headFault(request);
@@ -66,6 +66,11 @@ function headFault(request: IncomingMessage): Refusal | undefined {
   const { httpVersion, rawHeaders, headers } = request;
   if (httpVersion !== "1.1" && httpVersion !== "1.0") {
     return refused("only HTTP/1.1 and HTTP/1.0 are supported");
+  }
+  const { expect } = headers;
+  // HTTP/1.0 has no expectations (RFC 9110, section 10.1.1).
+  if (expect !== undefined && httpVersion === "1.1" && expect.toLowerCase() !== "100-continue") {
+    return new Refusal("expectation_unknown");
   }
   if (rawHeaders.length > 2 * MAX_HEADERS) return new Refusal("headers_too_large");
   const hosts = occurrences(request, "host");
