@@ -114,6 +114,11 @@ t.test("the headers of a trusted proxy are accepted and extended", async (t) => 
     "x-request-id": "front-1",
     "x-gatehouse-user": "admin",
   });
+  const { host } = new URL(here.gateway.url);
+  const empty = await forwarded(here, { "X-Forwarded-For": "", "X-Forwarded-Host": "" });
+  t.match(empty.headers, { "x-forwarded-for": "127.0.0.1", "x-forwarded-host": host });
+  const gaps = await forwarded(here, { "X-Forwarded-For": " , 203.0.113.9:80 ,," });
+  t.equal(gaps.headers["x-forwarded-for"], "203.0.113.9:80, 127.0.0.1");
   const odd = await forwarded(here, { "X-Request-Id": `${"x".repeat(129)}` });
   t.match(odd.headers["x-request-id"], /^[0-9a-f-]{36}$/, "an id too long is replaced");
 });

@@ -37,10 +37,8 @@ export function socketAddress(socket: Duplex): string {
 }
 
 function hopAddress(hop: string): string {
-  const written = hop.trim();
-  const [, bracketed, plain] =
-    /^(?:\[([^\]]+)\]|(\d+(?:\.\d+){3}))(?::\d{1,5})?$/.exec(written) ?? [];
-  return plainAddress(bracketed ?? plain ?? written);
+  const [, bracketed, plain] = /^(?:\[([^\]]+)\]|(\d+(?:\.\d+){3}))(?::\d{1,5})?$/.exec(hop) ?? [];
+  return plainAddress(bracketed ?? plain ?? hop);
 }
 
 function single(value: string | string[] | undefined): string | undefined {
@@ -85,14 +83,17 @@ export function createPeerReader(
           forwardingHeaders.some((name) => headers[name] !== undefined) && isLoopbackAddress(peer),
       };
     }
-    const forwardedFor = single(headers["x-forwarded-for"]);
-    const hops = (forwardedFor ?? "").split(",").map(hopAddress).filter(Boolean);
+    const forwardedFor = single(headers["x-forwarded-for"]) ?? "";
+    const hops = forwardedFor
+      .split(",")
+      .map((hop) => hop.trim())
+      .filter(Boolean);
     const requestId = single(headers["x-request-id"]);
     return {
-      address: clientAddress(isTrusted, hops, peer),
-      proto: (single(headers["x-forwarded-proto"]) ?? scheme) === "https" ? "https" : "http",
-      host: single(headers["x-forwarded-host"]) ?? headers.host,
-      forwardedFor: forwardedFor === undefined ? peer : `${forwardedFor}, ${peer}`,
+      address: clientAddress(isTrusted, hops.map(hopAddress), peer),
+      proto: (single(headers["x-forwarded-proto"]) || scheme) === "https" ? "https" : "http",
+      host: single(headers["x-forwarded-host"]) || headers.host,
+      forwardedFor: [...hops, peer].join(", "),
       requestId: requestId !== undefined && REQUEST_ID.test(requestId) ? requestId : undefined,
       isTrusted: true,
       isUntrustedProxy: false,
