@@ -158,7 +158,11 @@ t.test("a named file that does not exist is an error", async (t) => {
   );
   t.strictSame(
     linesOf(() => findConfiguration({ config: "home", cwd, env })),
-    [`${cwd}/home: cannot be read (EISDIR)`],
+    [`${cwd}/home: is a directory; name a file in it, such as ${cwd}/home/gateway.toml`],
+  );
+  t.strictSame(
+    linesOf(() => findConfiguration({ config: "", cwd, env })),
+    ["--config: names no file; leave it out to use gateway.toml of this directory"],
   );
 });
 

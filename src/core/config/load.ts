@@ -63,6 +63,10 @@ export function defaultFiles(options: SearchOptions): readonly [string, string] 
  */
 export function findConfiguration(options: SearchOptions): SearchResult {
   const { config, env, cwd } = options;
+  if (config === "") {
+    const reason = "names no file; leave it out to use gateway.toml of this directory";
+    throw new ConfigurationError([{ source: "--config", reason }]);
+  }
   if (config !== undefined) return readNamed(resolve(cwd, config), "--config");
   if (env.GATEHOUSE_CONFIG) {
     return readNamed(resolve(cwd, env.GATEHOUSE_CONFIG), "$GATEHOUSE_CONFIG");
@@ -88,9 +92,11 @@ function readRegular(file: string): Uint8Array {
   const descriptor = openSync(file, readWithoutWaiting);
   try {
     const stats = fstatSync(descriptor);
-    // For a directory, reading it gives the right error.
-    if (!stats.isFile() && !stats.isDirectory()) {
-      throw new ConfigurationError([{ source: file, reason: "is not a regular file" }]);
+    if (!stats.isFile()) {
+      const reason = stats.isDirectory()
+        ? `is a directory; name a file in it, such as ${join(file, fileName)}`
+        : "is not a regular file";
+      throw new ConfigurationError([{ source: file, reason }]);
     }
     return readBounded(descriptor, file);
   } finally {
