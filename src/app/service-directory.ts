@@ -10,7 +10,7 @@ import { LockRefusedError, LockTimeoutError, takeLock } from "../core/base/files
 import { invocation } from "../core/base/product.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { configuredCosts } from "../core/identity/hash.ts";
-import { keyDirectoryPath } from "../core/identity/key-file.ts";
+import { hasKeyFiles, keyDirectoryPath } from "../core/identity/key-file.ts";
 import { hashPassword, type PasswordRule } from "../core/identity/password.ts";
 import { findDataDirectory } from "./own-engine.ts";
 
@@ -62,7 +62,6 @@ export async function prepareServiceDirectory(
 ): Promise<FirstPassword | undefined> {
   const { configuration, serviceDirectory } = loaded;
   const accessFile = configuration.auth.access_control_file;
-  const keysDirectory = keyDirectoryPath(serviceDirectory);
   const file = passwordFilePath(loaded);
   await makeServiceDirectory(serviceDirectory);
   // The store holds keys and users, or the access file is read-only.
@@ -71,9 +70,9 @@ export async function prepareServiceDirectory(
   const left = (): FirstPassword | undefined =>
     existsSync(file) ? { kind: "file", file, isFirstStart: false } : undefined;
   if (existsSync(accessFile)) return left();
-  if (existsSync(keysDirectory)) {
+  if (hasKeyFiles(serviceDirectory)) {
     throw new StartError(
-      `${accessFile} is missing, but there are signing keys in ${keysDirectory}: ` +
+      `${accessFile} is missing, but there are signing keys in ${keyDirectoryPath(serviceDirectory)}: ` +
         `restore the file, or make a new one with \`${invocation} user add <name> --admin\``,
     );
   }

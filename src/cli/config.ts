@@ -15,7 +15,7 @@ import { storeName, storesAccess } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { administratorWarning } from "../core/http/reloads.ts";
 import { readCertificate } from "../core/http/secure-server.ts";
-import { keyDirectoryPath } from "../core/identity/key-file.ts";
+import { hasKeyFiles, keyDirectoryPath } from "../core/identity/key-file.ts";
 import { expiresSoon, tokenFilePath } from "../core/identity/token-file.ts";
 import { missingNames, openAsGuest } from "./database-schema.ts";
 import { loadFor } from "./load.ts";
@@ -76,7 +76,7 @@ async function* checkDatabase(loaded: LoadedConfiguration): Findings {
 
 async function* checkKeys(loaded: LoadedConfiguration): Findings {
   const keys = keyDirectoryPath(loaded.serviceDirectory);
-  if (existsSync(keys)) {
+  if (hasKeyFiles(loaded.serviceDirectory)) {
     const { length } = await (await keyStore(loaded)).read();
     yield ok("signing keys", `${keys} (${length})`);
   } else if (existsSync(loaded.configuration.auth.access_control_file)) {
@@ -87,7 +87,7 @@ async function* checkKeys(loaded: LoadedConfiguration): Findings {
 
 async function* checkAccessFile(loaded: LoadedConfiguration): Findings {
   const file = loaded.configuration.auth.access_control_file;
-  const isFirstStart = ![file, keyDirectoryPath(loaded.serviceDirectory)].some(existsSync);
+  const isFirstStart = !existsSync(file) && !hasKeyFiles(loaded.serviceDirectory);
   if (isFirstStart) yield absent("access file", `${file} is created by the first start`);
   else {
     yield* checkAccess(loaded);

@@ -1,9 +1,10 @@
-import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { entryRoles, tables } from "../../src/core/access/records.ts";
 import { grant, user } from "../access/kit.ts";
 import { startGateway, temporaryHome } from "../kit/gateway.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { openGatewaySetup, select } from "./kit.ts";
 
 t.test("a first start without a terminal writes the password to a file", async (t) => {
@@ -27,6 +28,19 @@ t.test("a first start without a terminal writes the password to a file", async (
     /first password is still/.test(`${msg}`),
   );
   t.equal(left.file, file, "the next start names the file while it exists");
+});
+
+t.test("an empty directory for keys is a first start, keys without users are not", async (t) => {
+  const home = temporaryHome(t);
+  const keys = path.join(home, "keys");
+  mkdirSync(keys, { mode: 0o700 });
+  const { stdout } = await runWarm(home, ["config", "check"]);
+  t.match(stdout, /access file +-- .* created by the first start/);
+  const { gateway } = await openGatewaySetup(t, { home });
+  t.type(await gateway.login(), "string");
+  await gateway.service.stop();
+  rmSync(gateway.accessFile);
+  await t.rejects(startGateway(t, { home }), /is missing, but there are signing keys in .*keys: /);
 });
 
 t.test("the first access file names every key and the page to read", async (t) => {

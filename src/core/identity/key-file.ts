@@ -19,6 +19,12 @@ export function keyDirectoryPath(serviceDirectory: string): string {
   return path.join(serviceDirectory, "keys");
 }
 
+/** False for an empty directory, such as a new volume or one that a killed start has left. */
+export function hasKeyFiles(serviceDirectory: string): boolean {
+  const directory = keyDirectoryPath(serviceDirectory);
+  return existsSync(directory) && readdirSync(directory).length > 0;
+}
+
 export class KeyFileError extends Error {
   constructor(file: string, reason: string) {
     super(`${file}: ${reason}`);
