@@ -25,7 +25,7 @@ import {
   shellQuoted,
   UnsafeFileError,
 } from "../../src/core/base/files/guarded.ts";
-import { takeLock, withLock } from "../../src/core/base/files/lock.ts";
+import { createOnce, takeLock, withLock } from "../../src/core/base/files/lock.ts";
 import { openWalDatabase } from "../../src/core/base/files/wal-database.ts";
 import { watchFile } from "../../src/core/base/files/watch.ts";
 import { temporaryDirectory } from "../config/support.ts";
@@ -293,6 +293,25 @@ t.test("a killed holder leaves the lock free", async (t) => {
   holder.kill("SIGKILL");
   await exit;
   t.equal(await withLock(file, async () => "mine"), "mine");
+});
+
+t.test("a killed creation leaves nothing behind once another one has succeeded", async (t) => {
+  const file = fileIn(t);
+  const program = `
+    import fs from "node:fs/promises";
+    import { syncBuiltinESMExports } from "node:module";
+    fs.link = fs.rename = () => process.kill(process.pid, "SIGKILL");
+    syncBuiltinESMExports();
+    const { createOnce } = await import(${lockModule});
+    await createOnce(${JSON.stringify(file)}, "killed");
+  `;
+  const [command, flags] = nodeCommand(["--input-type=module", "-e", program]);
+  const [, signal] = await once(spawn(command, flags), "exit");
+  t.equal(signal, "SIGKILL");
+  await createOnce(file, "first");
+  await createOnce(file, "second");
+  t.equal(await readFile(file, "utf8"), "first");
+  t.strictSame((await readdir(path.dirname(file))).sort(), [".file.lock", "file"]);
 });
 
 t.test("failed work releases the lock", async (t) => {

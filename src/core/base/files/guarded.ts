@@ -1,6 +1,5 @@
-import { randomUUID } from "node:crypto";
 import { chownSync, constants, readFileSync, realpathSync, type Stats, statSync } from "node:fs";
-import { link, open, rename, rm, writeFile } from "node:fs/promises";
+import { open, rename, rm } from "node:fs/promises";
 import { userInfo } from "node:os";
 import path from "node:path";
 import type * as z from "zod";
@@ -214,19 +213,6 @@ export async function readGuarded(file: string, options: GuardedOptions): Promis
 export async function syncDirectory(directory: string): Promise<void> {
   await using handle = await open(directory, "r");
   await handle.sync();
-}
-
-/** Creates a file (0600), unless there is one. No process sees a part of it, and the first wins. */
-export async function createOnce(file: string, content: string | Uint8Array): Promise<void> {
-  const temporary = `${file}.${randomUUID()}.new`;
-  try {
-    await writeFile(temporary, content, { mode: 0o600, flush: true });
-    await link(temporary, file);
-  } catch (error) {
-    if (!(error instanceof Error && "code" in error && error.code === "EEXIST")) throw error;
-  } finally {
-    await rm(temporary, { force: true });
-  }
 }
 
 /**

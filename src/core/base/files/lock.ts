@@ -2,7 +2,7 @@ import { closeSync, existsSync, openSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
-import { giveToDirectoryOwner } from "./guarded.ts";
+import { giveToDirectoryOwner, replaceFile } from "./guarded.ts";
 
 export class LockTimeoutError extends Error {
   constructor(file: string) {
@@ -110,4 +110,11 @@ export async function withLock<T>(file: string, work: () => Promise<T>): Promise
 export async function takeLock(file: string, wait: number = WAIT_MS): Promise<() => void> {
   const database = await acquire(file, wait, true);
   return () => database.close();
+}
+
+/** Creates a file (0600), unless there is one. No process sees a part of it, and the first wins. */
+export async function createOnce(file: string, content: string | Buffer): Promise<void> {
+  await withLock(file, async () => {
+    if (!existsSync(file)) await replaceFile(file, content);
+  });
 }
