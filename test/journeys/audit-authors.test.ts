@@ -77,6 +77,27 @@ t.test("each change is one line with its author, also with several workers", asy
   );
 });
 
+for (const workers of [1, 2]) {
+  t.test(`an edit right before a change keeps its own line, workers = ${workers}`, async (t) => {
+    const config = `[server]\nworkers = ${workers}\n`;
+    const { gateway } = await openGatewaySetup(t, { config });
+    const admin = await gateway.login();
+    for (const name of ["max", "rita"]) {
+      writeFileSync(gateway.accessFile, `${readFileSync(gateway.accessFile, "utf8")}${user(name)}`);
+      const role = { role: "ReadOnly" };
+      const { status } = await gateway.send("PUT", `/api/access/${name}/main`, role, admin);
+      t.equal(status, 200);
+    }
+    await gateway.service.stop();
+    t.strictSame(audited(gateway).sort(), [
+      "api admin: grant added max main ReadOnly",
+      "api admin: grant added rita main ReadOnly",
+      `file ${self}: user added max`,
+      `file ${self}: user added rita`,
+    ]);
+  });
+}
+
 t.test("commands write their own lines into an audit file", async (t) => {
   const home = temporaryHome(t);
   const file = path.join(home, "audit.log");

@@ -125,8 +125,11 @@ export async function openAccessFile(
     reload: () => reload(),
     async change(plan, change) {
       if (options.isReadOnly) throw new Refusal("access_file_read_only");
-      const written = await changeAccessFile(file, plan, change, parsed);
-      await Promise.all([reload(written), options.broadcastReload?.()]);
+      const reloadAll = (expected?: ParsedAccess) =>
+        Promise.all([reload(expected), options.broadcastReload?.()]);
+      // Reloads an edit by hand on its own, so that the log and the audit know it from the change.
+      const written = await changeAccessFile(file, plan, change, parsed, reloadAll);
+      await reloadAll(written);
       return written;
     },
     async close() {

@@ -85,6 +85,8 @@ interface Writer {
   readonly options: ChangeOptions;
   /** An earlier reading of the file, so that an unchanged file is not parsed again. */
   readonly earlier: ParsedAccess | undefined;
+  /** Puts another state than the earlier one in force, which would be lost in the new one. */
+  readonly adopt: () => Promise<unknown>;
   resolve(written: WrittenFile): void;
   reject(error: unknown): void;
 }
@@ -93,10 +95,11 @@ interface Writer {
 async function tryToWrite(
   real: string,
   file: string,
-  { plan, options: { force, beforeWrite } }: Writer,
+  { plan, options: { force, beforeWrite }, adopt }: Writer,
   earlier: ParsedAccess | undefined,
 ): Promise<WrittenFile | undefined> {
   const current = await readAccessFile(real, anyReader, earlier, file);
+  if (current !== earlier) await adopt();
   const changes = plan(current.snapshot);
   if (changes.length === 0) return { ...current, changes };
   const requireOwnersIn = async (next: Snapshot) => {
@@ -170,9 +173,10 @@ export function changeAccessFile(
   plan: Plan,
   options: ChangeOptions = {},
   earlier?: ParsedAccess,
+  adopt = async (): Promise<unknown> => undefined,
 ): Promise<WrittenFile> {
   const { promise, resolve, reject } = Promise.withResolvers<WrittenFile>();
-  const writer = { plan, options, earlier, resolve, reject };
+  const writer = { plan, options, earlier, adopt, resolve, reject };
   const queue = queues.get(file);
   if (queue !== undefined) queue.push(writer);
   else {
