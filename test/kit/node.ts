@@ -6,6 +6,12 @@ const compiled = fileURLToPath(
   new URL("../../node_modules/.cache/gatehouse-tests", import.meta.url),
 );
 
+/**
+ * The flag that `bin/gatehouse.js` sets. Given at the start, it also chooses the place of the cache:
+ * modules that were compiled without it, such as those of a test itself, would be refused there.
+ */
+const compiledAlike = ["--no-allocation-site-pretenuring"];
+
 export interface NodeStart {
   readonly options?: string | undefined;
   /** A program with flags that runs it, such as `prlimit`. */
@@ -22,5 +28,5 @@ export function nodeCommand(
 ): [program: string, flags: string[]] {
   const own = options === undefined ? ["-u", "NODE_OPTIONS"] : [`NODE_OPTIONS=${options}`];
   const settings = [...own, `NODE_COMPILE_CACHE=${compiled}`];
-  return ["env", [...settings, ...through, process.execPath, ...flags]];
+  return ["env", [...settings, ...through, process.execPath, ...compiledAlike, ...flags]];
 }
