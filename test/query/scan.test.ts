@@ -406,6 +406,41 @@ t.test("a refusal names the row, and never a value", async (t) => {
   }
 });
 
+t.test("rows like the one before are read as strictly", async (t) => {
+  const lengths = [...Array(10).keys()];
+  const strings = lengths.flatMap((length) =>
+    [...Array(0x100).keys()].map((code) => {
+      const sign = String.fromCharCode(code);
+      return `"${"a".repeat(length)}${sign === '"' ? '\\"' : sign}${"b".repeat(length % 3)}"`;
+    }),
+  );
+  const isJson = (text: string) => {
+    try {
+      JSON.parse(text);
+      return true;
+    } catch {
+      return false;
+    }
+  };
+  const judged = strings.filter(
+    (text) =>
+      verdict(insert('{"c":""}', `{"c":${text}}`)) === (isJson(text) ? "accepted" : "invalid_json"),
+  );
+  t.equal(judged.length, strings.length);
+  const names = lengths.map((length) => `c${"x".repeat(length)}`);
+  for (const name of names) {
+    for (const [at] of [...name].entries()) {
+      const other = `${name.slice(0, at)}d${name.slice(at + 1)}`;
+      const { accesses } = scanBody(insert(`{"${name}":1}`, `{"${name}":1}`, `{"${other}":1}`));
+      const used = accesses.flatMap(({ node }) => node.uses.map(({ column }) => column));
+      t.strictSame(used, [name, other]);
+    }
+  }
+  const cut = insert('{"c":"x"}', '{"c":"xxx"}');
+  const ends = [...cut].map((_, at) => verdict(cut.slice(0, at)));
+  t.strictSame(new Set(ends), new Set(["invalid_json"]));
+});
+
 t.test("an Insert of many rows is one access", async (t) => {
   const rows = Array.from({ length: 10_000 }, (_, id) => JSON.stringify({ id, name: `n${id}` }));
   t.equal(scanBody(insert(...rows)).accesses.length, 1);

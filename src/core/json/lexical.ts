@@ -67,9 +67,14 @@ const POINT = 0x2e;
 export const QUOTE = 0x22;
 export const ZERO = 0x30;
 
-export const plainInString = byteTable(
-  (byte) => byte >= BLANK && byte !== QUOTE && byte !== BACKSLASH,
-);
+/** Four equal bytes. */
+const QUOTES = 0x22222222;
+const BACKSLASHES = 0x5c5c5c5c;
+const BLANKS = 0x20202020;
+const ONES = 0x01010101;
+const HIGH_BITS = 0x80808080;
+
+const plainInString = byteTable((byte) => byte >= BLANK && byte !== QUOTE && byte !== BACKSLASH);
 const digit = characterTable("0123456789");
 const simpleEscape = characterTable('"\\/bfnrt');
 const space = characterTable(" \t\n\r");
@@ -83,6 +88,25 @@ const hexadecimal = Int8Array.from({ length: 256 }, (_, byte) =>
 export function plainEnd(bytes: Buffer, start: number): number {
   let position = start;
   while (plainInString[bytes[position] ?? 0] === 1) position++;
+  return position;
+}
+
+/** As `plainEnd`, four bytes at a time. It may stop early, but only within the last three bytes. */
+export function plainEndByWords(words: DataView, start: number, last: number): number {
+  let position = start;
+  while (position <= last) {
+    const word = words.getInt32(position, true);
+    const quotes = word ^ QUOTES;
+    const backslashes = word ^ BACKSLASHES;
+    // The lowest flag is right: a borrow can only set wrong ones above it.
+    const flags =
+      (((quotes - ONES) & ~quotes) |
+        ((backslashes - ONES) & ~backslashes) |
+        ((word - BLANKS) & ~word)) &
+      HIGH_BITS;
+    if (flags !== 0) return position + ((31 - Math.clz32(flags & -flags)) >> 3);
+    position += 4;
+  }
   return position;
 }
 

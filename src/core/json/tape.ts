@@ -141,6 +141,8 @@ const shortOpen = new Open();
 const shortUnique = keysByDepth();
 
 const SHORT_BODY = 64 * 1024;
+/** To decode a short body as a whole takes as long as to decode one part for each of this many bytes. */
+const BYTES_PER_SLICE = 512;
 
 /**
  * The tokens of one JSON value (RFC 8259), read strictly in one pass that may pause. Skipped
@@ -157,6 +159,7 @@ export class Tape {
   /** The integers in use. */
   #count = 0;
   #text: string | undefined;
+  #slices = 0;
   #position = 0;
   /** Where the value ends, with the white space after it. */
   #end: number;
@@ -564,10 +567,12 @@ export class Tape {
   }
 
   #slice(start: number, end: number): string {
-    if (this.bytes.length > SHORT_BODY) return this.bytes.toString("utf8", start, end);
-    this.#text ??= isAscii(this.bytes) ? this.bytes.toString("latin1") : "";
+    const { bytes } = this;
+    const isRead = bytes.length > SHORT_BODY || ++this.#slices * BYTES_PER_SLICE < bytes.length;
+    if (isRead) return bytes.toString("utf8", start, end);
+    this.#text ??= isAscii(bytes) ? bytes.toString("latin1") : "";
     return this.#text === ""
-      ? this.bytes.toString("utf8", start, end)
+      ? bytes.toString("utf8", start, end)
       : this.#text.substring(start, end);
   }
 

@@ -5,7 +5,7 @@ import {
   colonEnd,
   literalEnd,
   numberEnd,
-  plainInString,
+  plainEndByWords,
   spaceEnd,
   stringEnd,
   unexpected,
@@ -81,6 +81,8 @@ export class QueryTape extends Tape {
   readonly #operations: readonly { readonly word: Word }[];
   readonly #extraFields: ReadonlySet<string>;
   #isBatch = false;
+  /** The bytes, to compare four at a time. */
+  #words: DataView | undefined;
   readonly #columns = new Map<number, readonly string[]>();
   readonly #known = new Map<string, RowKey>();
   /** Stands before the first key of every row. */
@@ -202,6 +204,9 @@ export class QueryTape extends Tape {
    */
   #skipUsualCells(begin: number, until: number): number {
     const { bytes } = this;
+    this.#words ??= new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+    const words = this.#words;
+    const lastWord = bytes.length - 4;
     const firstRow = this.#firstRow;
     const mayMoveOn = this.#isElement;
     let position = begin;
@@ -210,14 +215,21 @@ export class QueryTape extends Tape {
     let key = previous.next;
     while (key !== undefined && key.row < row && key.row >= firstRow) {
       const distance = position - key.start;
+      const keyTail = key.end - 4;
+      if (keyTail + distance > lastWord) break;
       let offset = key.start;
-      while (offset < key.end && bytes[offset] === bytes[offset + distance]) offset++;
-      if (offset < key.end) break;
+      while (
+        offset < keyTail &&
+        words.getInt32(offset, true) === words.getInt32(offset + distance, true)
+      ) {
+        offset += 4;
+      }
+      if (offset < keyTail) break;
+      if (words.getInt32(keyTail, true) !== words.getInt32(keyTail + distance, true)) break;
       let end = key.end + distance;
       const first = bytes[end] ?? 0;
       if (first === QUOTE) {
-        do end++;
-        while (plainInString[bytes[end] ?? 0] === 1);
+        end = plainEndByWords(words, end + 1, lastWord);
         if (bytes[end++] !== QUOTE) break;
       } else if (beginsNumber[first] === 1) end = numberEnd(bytes, end);
       else if (beginsLiteral[first] === 1) end = literalEnd(bytes, end);
