@@ -332,10 +332,10 @@ t.test("the changes of a Batch are sent together, with its commit", async (t) =>
     },
   ];
   for (const [index, { fewest, data, batchOf }] of cases.entries()) {
-    const all = [];
-    // After a second, the catalog is read again.
-    for (const attempt of range(1, 5)) {
-      const answer = await trips(batchOf(10_000 * index + 1000 * attempt));
+    const all: number[] = [];
+    // After a second, the catalog is read again. On a busy machine, changes are sent in several turns.
+    for (let attempt = 1; attempt <= 5 || (attempt <= 40 && !all.includes(fewest)); attempt++) {
+      const answer = await trips(batchOf(100_000 * index + 1000 * attempt));
       t.match(answer, { status: 200, body: { data: { length: data } } });
       all.push(answer.trips);
     }
