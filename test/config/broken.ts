@@ -243,6 +243,7 @@ server.allowed_origins = ["http://localhost:3000", "*" | "https://*.example.com"
 
 export const store = files(`
 [store]; url = % => 2: store.url: found a secret (not shown); allowed: postgres://user@host:port/database, with a percent-encoded user and password <= "" | 1 | "mysql://gatehouse@db/gatehouse" | "postgres:" | "http://db:5432"
+[store]; url = "postgres://ann:hunter2@db/x?sslmod=y" => 2: store.url: has an unknown parameter "sslmod"; use host, port, user, password, application_name, connect_timeout, sslmode, sslrootcert, sslcert, sslkey
 store.key_file = "" | 1 => a path
 store.access = "both" | true => "store", "file"
 store.max_staleness = 1 | 3601 | 2.5 | "10" => a whole number from 2 to 3600
@@ -281,6 +282,10 @@ upstream.query_form = "Op" => "keyed", "op"
 upstream.health_path = "healthz" | "/a b" | "/a#b" | "/é" => nothing, or / and visible ASCII characters but #
 upstream.health_interval = 0 => a whole number from 1 to 86400
 upstream.query_form = "op" => "keyed", which the engine requires
+[upstream]; url = "mysql://app:hunter2@db/shop" => 2: upstream.url: names a database, but every query names its own: remove it
+[upstream]; url = "mariadb://db/" => 2: upstream.url: names no user: use mysql://user@host:port/
+[upstream]; url = "mysql://app@db/?ssl-mode=PREFERRED" => 2: upstream.url: has an unknown ssl-mode; use DISABLED, REQUIRED, VERIFY_CA, VERIFY_IDENTITY
+[upstream]; url = "postgres://app@db/x?connect_timeout=0" => 2: upstream.url: has an invalid connect_timeout: use 1 to 9999 seconds
 [upstream]; urls = ["postgres://app:hunter2@db/shop"] => 2: upstream.urls[0]: found "postgres://***@db/shop"; allowed: http://host:port, https://host:port or unix:/path, without path, query and credentials
 [upstream]; url = "http://a:1"; statement_timeout = 5 => 3: upstream.statement_timeout: found 5; allowed: nothing, unless url is that of a database
 [upstream]; url = "sqlite:shop"; pool_size = 5 => 3: upstream.pool_size: found 5; allowed: nothing, unless url is that of a database server

@@ -1,6 +1,6 @@
 import { isIP } from "node:net";
 import ipaddr from "ipaddr.js";
-import { isPercentEncoded } from "../base/percent-encoding.ts";
+import { isPercentEncoded, percentEncode } from "../base/percent-encoding.ts";
 
 export interface ListenAddress {
   readonly host: string;
@@ -71,6 +71,55 @@ export function normalBaseUrl(text: string): string {
 export function isServerUrl(text: string): boolean {
   const isServer = /^(?:postgres|postgresql|mysql|mariadb):\/\/[^\s\\]+$/.test(text);
   return isServer && isPercentEncoded(text) && URL.canParse(text);
+}
+
+const serverUrls = {
+  postgres: {
+    example: "postgres://user@host:port/database",
+    parameters: [
+      ...["host", "port", "user", "password", "application_name", "connect_timeout"],
+      ...["sslmode", "sslrootcert", "sslcert", "sslkey"],
+    ],
+    timeout: "connect_timeout",
+    mode: "sslmode",
+    modes: ["disable", "prefer", "require", "verify-ca", "verify-full", "no-verify"],
+  },
+  mysql: {
+    example: "mysql://user@host:port/",
+    parameters: ["socket", "connect-timeout", "ssl-mode", "ssl-ca", "ssl-cert", "ssl-key"],
+    timeout: "connect-timeout",
+    mode: "ssl-mode",
+    // As in MySQL's own clients, without `PREFERRED`, which would protect nothing.
+    modes: ["DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"],
+  },
+};
+
+/**
+ * What is wrong with the URL of a database server, without any piece of its password. The drivers
+ * ignore unknown parameters, and a misspelled `sslmode` would connect without TLS.
+ */
+export function serverUrlProblem(url: string): string | undefined {
+  if (!isPercentEncoded(url)) return `is invalid: ${percentEncode}`;
+  const isMysql = /^(?:mysql|mariadb):/.test(url);
+  const { example, parameters, timeout, mode, modes } = serverUrls[isMysql ? "mysql" : "postgres"];
+  const parsed = URL.parse(url);
+  if (parsed === null) return `is invalid: use ${example}`;
+  const { username, pathname, searchParams: given } = parsed;
+  if (isMysql && username === "") return `names no user: use ${example}`;
+  if (isMysql && pathname.length > 1) {
+    return "names a database, but every query names its own: remove it";
+  }
+  const unknown = [...given.keys()].find((name) => !parameters.includes(name));
+  if (unknown !== undefined) {
+    return `has an unknown parameter "${unknown}"; use ${parameters.join(", ")}`;
+  }
+  const chosen = given.get(mode);
+  if (chosen !== null && !modes.includes(isMysql ? chosen.toUpperCase() : chosen)) {
+    return `has an unknown ${mode}; use ${modes.join(", ")}`;
+  }
+  // 0 would mean no limit, and queries would wait forever.
+  const isTime = /^[1-9]\d{0,3}$/.test(given.get(timeout) ?? "1");
+  return isTime ? undefined : `has an invalid ${timeout}: use 1 to 9999 seconds`;
 }
 
 /** Undefined for `sqlite://name`, where the directory `name` would look like one of the root. */

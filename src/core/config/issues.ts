@@ -136,7 +136,9 @@ export function issueProblems(issue: z.core.$ZodIssue, checked: Checked): Proble
     const reason = found(renderName(String(path.at(-1))), allowedBy(names));
     return [problemAt(path, reason, checked)];
   }
-  const rule: unknown = issue.code === "custom" ? issue.params?.allowed : undefined;
+  const { allowed: rule, reason }: Record<string, unknown> =
+    (issue.code === "custom" && issue.params) || {};
+  if (typeof reason === "string") return [problemAt(path, reason, checked)];
   // An element of a value with several forms has no node of its own.
   const node = nodeAt(path) ?? nodeAt(path.slice(0, -1)) ?? {};
   const allowed = typeof rule === "string" ? rule : allowedBy(node);

@@ -56,7 +56,8 @@ export function isHeaderValue(text: string): boolean {
 
 /** Only a regular expression also appears in the JSON Schema of the file. */
 export function text(allowed: string, rule: RegExp | ((text: string) => boolean)): z.ZodString {
-  const string = rule instanceof RegExp ? z.string().regex(rule) : z.string().refine(rule);
+  const string =
+    rule instanceof RegExp ? z.string().regex(rule) : z.string().refine(rule, { abort: true });
   return string.meta({ title: allowed });
 }
 

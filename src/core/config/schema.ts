@@ -23,6 +23,7 @@ import {
   type ListenAddress,
   normalBaseUrl,
   parseListenAddress,
+  serverUrlProblem,
   unixSocketPath,
 } from "./addresses.ts";
 import {
@@ -633,11 +634,18 @@ const url = text(
 const homeUrl = text(
   "http://host:port, https://host:port or unix:/path, without path, query and credentials; or a database: postgres://, mysql:// or mariadb:// with a percent-encoded user and password, or sqlite:DIRECTORY",
   (url) => isBaseUrl(url) || isUnixSocketUrl(url) || isEngineUrl(url),
-).overwrite(normalBaseUrl);
+)
+  .superRefine(refuseServerUrl)
+  .overwrite(normalBaseUrl);
 /** A path with query (RFC 9112, section 3.2.1), or an empty text. */
 const healthPath = text("nothing, or / and visible ASCII characters but #", (path) =>
   /^(?:|\/[!"$-~]*)$/.test(path),
 );
+
+function refuseServerUrl(url: string, context: z.core.$RefinementCtx): void {
+  const reason = isServerUrl(url) ? serverUrlProblem(url) : undefined;
+  if (reason !== undefined) context.addIssue({ code: "custom", params: { reason } });
+}
 
 function isUnixSocketUrl(url: string): boolean {
   const path = unixSocketPath(url);
@@ -873,7 +881,7 @@ export const storeKeyFile = "store.key";
 const postgresUrl = text(
   "postgres://user@host:port/database, with a percent-encoded user and password",
   (url) => /^postgres(?:ql)?:/.test(url) && isServerUrl(url),
-);
+).superRefine(refuseServerUrl);
 
 const store = section("State that several replicas share, in PostgreSQL.", {
   url: postgresUrl.optional().meta({

@@ -3,7 +3,7 @@ import { homedir } from "node:os";
 import path from "node:path";
 import type { ConnectionOptions } from "node:tls";
 import { Client } from "pg";
-import { isPercentEncoded, percentEncode } from "../../core/base/percent-encoding.ts";
+import { serverUrlProblem } from "../../core/config/addresses.ts";
 
 export interface ServerAddress {
   /** A host name, or the directory of a Unix socket. */
@@ -31,10 +31,10 @@ export interface ServerAddress {
  * @throws Error that does not repeat the URL, which may hold the password
  */
 export function parseAddress(url: string, name = "upstream.url"): ServerAddress {
-  if (!isPercentEncoded(url)) throw new Error(`${name} is invalid: ${percentEncode}.`);
-  const given = URL.parse(url)?.searchParams ?? new URLSearchParams();
-  requireKnown(given, name);
-  const connectTimeoutMs = readTimeout(given.get("connect_timeout"), name);
+  const problem = serverUrlProblem(url);
+  if (problem !== undefined) throw new Error(`${name} ${problem}.`);
+  const { searchParams: given } = new URL(url);
+  const timeout = given.get("connect_timeout");
   const { host, port, user, database, password, ssl } = readUrl(url, name);
   if (user === undefined || database === undefined) {
     throw new Error(`${name} names no user: use postgres://user@host:port/database.`);
@@ -45,7 +45,7 @@ export function parseAddress(url: string, name = "upstream.url"): ServerAddress 
     database,
     ssl,
     applicationName: given.get("application_name") ?? undefined,
-    connectTimeoutMs,
+    connectTimeoutMs: timeout === null ? undefined : Number(timeout) * 1000,
     password: async (database) => password || (await findPassword({ ...login, database })),
   };
 }
@@ -67,48 +67,14 @@ export function clientOptions(address: ServerAddress, database: string, timeoutM
   };
 }
 
-const parameters = [
-  "host",
-  "port",
-  "user",
-  "password",
-  "application_name",
-  "connect_timeout",
-  "sslmode",
-  "sslrootcert",
-  "sslcert",
-  "sslkey",
-];
-
-/** All modes but the first and the last mean `verify-full`. */
-const sslModes = ["disable", "prefer", "require", "verify-ca", "verify-full", "no-verify"];
-
-/** `pg` ignores unknown parameters, and a misspelled `sslmode` would connect without TLS. */
-function requireKnown(given: URLSearchParams, urlName: string): void {
-  const unknown = [...given.keys()].find((name) => !parameters.includes(name));
-  if (unknown !== undefined) {
-    const known = parameters.join(", ");
-    throw new Error(`${urlName} has an unknown parameter "${unknown}"; use ${known}.`);
-  }
-  if (!sslModes.includes(given.get("sslmode") ?? "disable")) {
-    throw new Error(`${urlName} has an unknown sslmode; use ${sslModes.join(", ")}.`);
-  }
-}
-
-/** Refuses 0, which libpq reads as no limit, because queries would wait forever. */
-function readTimeout(text: string | null, urlName: string): number | undefined {
-  if (text === null) return undefined;
-  if (/^[1-9]\d{0,3}$/.test(text)) return Number(text) * 1000;
-  throw new Error(`${urlName} has an invalid connect_timeout: use 1 to 9999 seconds.`);
-}
-
 /** Uses `pg` only as a parser. The client never connects. */
 function readUrl(url: string, urlName: string): Client {
   try {
     const parsed = new URL(url);
     const mode = parsed.searchParams.get("sslmode") ?? "";
-    // The driver prints a warning about the other names of this mode.
-    if (sslModes.slice(1, -1).includes(mode)) parsed.searchParams.set("sslmode", "verify-full");
+    // The driver prints a warning about these other names of the mode.
+    if (["prefer", "require", "verify-ca"].includes(mode))
+      parsed.searchParams.set("sslmode", "verify-full");
     return new Client({ connectionString: parsed.href });
   } catch (error) {
     if (error instanceof Error && "path" in error) {
