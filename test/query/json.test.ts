@@ -2,7 +2,12 @@ import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { JsonFault, quoteName } from "../../src/core/json/fault.ts";
-import { DEEPEST_NESTING, requireOneReading } from "../../src/core/json/tape.ts";
+import { DEEPEST_NESTING } from "../../src/core/json/lexical.ts";
+import {
+  requireOneReading,
+  requireOneReadingInSteps,
+  requireOneReadingOfLine,
+} from "../../src/core/json/one-reading.ts";
 import { corpus } from "../kit/corpora.ts";
 import { insertOf, refusalOf, scanBody, verdict } from "./kit.ts";
 
@@ -139,14 +144,19 @@ function arbitraryJson(depth: number, random: () => number): { text: string; isT
   return { text: `{${members.join()}}`, isTwice };
 }
 
-function readingOf(text: string): string {
+/** The code and offset of a refusal, or `accepted`. */
+function outcomeOf(read: () => void): string {
   try {
-    requireOneReading(Buffer.from(text));
+    read();
     return "accepted";
   } catch (error) {
-    if (error instanceof JsonFault) return error.code;
+    if (error instanceof JsonFault) return `${error.code} at ${error.offset}`;
     throw error;
   }
+}
+
+function readingOf(text: string): string {
+  return outcomeOf(() => requireOneReading(Buffer.from(text))).replace(/ at .*/, "");
 }
 
 t.test("a key given twice in one object is found, whatever was read before", async (t) => {
@@ -248,6 +258,36 @@ t.test("invalid JSON is refused as a body and as a cell", async (t) => {
     const code = /^(invalid_json|invalid_utf8|nesting_too_deep)$/;
     t.match(verdict(withCell(bytes)), code, name);
   }
+});
+
+t.test("a body is judged alike at once, in steps and as a line", async (t) => {
+  for (const { name, bytes } of vectors) {
+    const atOnce = outcomeOf(() => requireOneReading(bytes));
+    const inSteps = outcomeOf(() => {
+      for (const _ of requireOneReadingInSteps(bytes));
+    });
+    t.equal(inSteps, atOnce, name);
+    t.equal(atOnce === "accepted", isParsed(bytes) && !/duplicate|lone/.test(atOnce), name);
+    if (/invalid_utf8|byte_order/.test(atOnce)) continue;
+    const line = outcomeOf(() => requireOneReadingOfLine(bytes, 0));
+    if (!bytes.includes("\n")) t.equal(line, atOnce, name);
+    // The line that begins with this text ends at its first newline.
+    else if (line === "accepted") t.ok(isParsed(bytes.subarray(0, bytes.indexOf("\n"))), name);
+  }
+});
+
+t.test("a line is one value, with white space around it at most", async (t) => {
+  const endOf = (text: string) => requireOneReadingOfLine(Buffer.from(text), 1);
+  for (const text of ['\n{"a": [1, {}]}\n{}', '\n \t{ "a" : 1 } \t\r\n[\n']) {
+    t.equal(endOf(text), text.indexOf("\n", 1));
+  }
+  t.equal(endOf("\n1"), 2);
+  for (const text of ["\n\n1", "\n \n1", "\n[\n1]", "\n[1\n]", '\n{\n"a":1}', '\n{"a"\n:1}']) {
+    t.throws(() => endOf(text), { code: "invalid_json" }, quoteName(text));
+  }
+  t.throws(() => endOf('\n{"a":\n1}'), { code: "invalid_json" });
+  t.throws(() => endOf('\n{"a":1,\n"b":1}'), { code: "invalid_json" });
+  t.throws(() => endOf("\n1 1\n"), { code: "trailing_data" });
 });
 
 t.test("valid JSON is accepted as a cell", async (t) => {

@@ -1,4 +1,4 @@
-import { DEEPEST_NESTING } from "../../src/core/json/tape.ts";
+import { DEEPEST_NESTING } from "../../src/core/json/lexical.ts";
 import { operationNames } from "../../src/core/query/operations.ts";
 
 /** JSON (RFC 8259) read once more, plainly and from text, keeping every member of an object. */

@@ -7,7 +7,7 @@ import { Sums } from "../base/fair-queue.ts";
 import { Refusal } from "../base/refusal.ts";
 import { keepDigits } from "../json/exact.ts";
 import { JsonFault } from "../json/fault.ts";
-import { requireOneReading } from "../json/tape.ts";
+import { requireOneReading } from "../json/one-reading.ts";
 import { freeMemory } from "../upstream/http1/connection.ts";
 import { type Exchange, fairnessKey, hasBody } from "./exchange.ts";
 

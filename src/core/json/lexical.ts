@@ -1,7 +1,11 @@
+import { isUtf8 } from "node:buffer";
 import { JsonFault } from "./fault.ts";
 
 // The tapes repeat the constants for single bytes that follow below. An imported constant is loaded
 // at every comparison, which costs them up to half of their speed.
+
+/** The body's own object is at depth 1. */
+export const DEEPEST_NESTING = 64;
 
 /** A table with 1 for each accepted byte, else 0. */
 export function byteTable(accepts: (byte: number) => boolean): Uint8Array {
@@ -258,4 +262,22 @@ export function unexpected(bytes: Buffer, position: number, wanted: string): Jso
   const other = "{}[]:,".includes(sign) ? `${sign} is` : "something else is";
   const found = position >= bytes.length ? "the body ends" : other;
   return new JsonFault("invalid_json", `${found} where ${wanted} is expected`, position);
+}
+
+/** @throws JsonFault for invalid UTF-8 and a byte-order mark */
+export function requireUtf8(bytes: Buffer): void {
+  if (!isUtf8(bytes)) throw new JsonFault("invalid_utf8", "the body is not valid UTF-8", 0);
+  if (bytes[0] !== 0xef || bytes[1] !== 0xbb || bytes[2] !== 0xbf) return;
+  const problem = "the body begins with a byte-order mark; UTF-8 without one is expected";
+  throw new JsonFault("byte_order_mark", problem, 0);
+}
+
+export function nestingTooDeep(position: number): JsonFault {
+  const problem = `arrays and objects are nested more than ${DEEPEST_NESTING} deep`;
+  return new JsonFault("nesting_too_deep", problem, position);
+}
+
+export function trailingData(position: number): JsonFault {
+  const problem = "something follows the end of the object; allowed: white space";
+  return new JsonFault("trailing_data", problem, position);
 }

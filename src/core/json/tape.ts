@@ -1,22 +1,22 @@
-import { isAscii, isUtf8 } from "node:buffer";
-import type { Steps } from "../base/cooperative-scheduling.ts";
+import { isAscii } from "node:buffer";
 import { JsonFault, quoteName } from "./fault.ts";
 import {
   ByteText,
   colonEnd,
+  DEEPEST_NESTING,
   escapeEnd,
   kindAt,
+  nestingTooDeep,
   plainEnd,
+  requireUtf8,
   scalarEnd,
   spaceEnd,
   stringEnd,
   stringFault,
+  trailingData,
   unexpected,
   type ValueKind,
 } from "./lexical.ts";
-
-/** The body's own object is at depth 1. */
-export const DEEPEST_NESTING = 64;
 
 /** How the contents of an array or object are read. */
 export type Mode = typeof TOKENS | typeof SKIPPED | typeof UNIQUE | typeof ROWS | typeof ROW;
@@ -86,42 +86,59 @@ class Open {
 /** Most objects have no more keys, for which comparing is faster than a set. */
 const FEW = 16;
 
-class ObjectKeys {
+export class ObjectKeys {
   /** Offsets of the quotes of keys without escapes. */
-  readonly #starts: number[] = [];
-  readonly #ends: number[] = [];
+  readonly #starts = new Int32Array(FEW);
+  readonly #ends = new Int32Array(FEW);
+  /** `FEW` once all keys are in the set. */
   #count = 0;
-  #all: Set<string> | undefined = undefined;
+  readonly #all = new Set<string>();
 
   clear(): void {
+    if (this.#count === FEW) this.#all.clear();
     this.#count = 0;
-    this.#all = undefined;
   }
 
-  /** False if the object has the key already. @param end exclusive, after the closing quote */
-  add(bytes: Buffer, start: number, end: number, hasEscape: boolean): boolean {
+  /**
+   * @param end exclusive, after the closing quote
+   * @throws JsonFault if the object has the key already
+   */
+  add(bytes: Buffer, start: number, end: number, hasEscape: boolean): void {
     const count = this.#count;
-    if (this.#all === undefined && count < FEW && !hasEscape) {
-      for (let at = 0; at < count; at++) {
-        const other = this.#starts[at] ?? 0;
-        const isLong = (this.#ends[at] ?? 0) - other === end - start;
-        if (isLong && isSame(bytes, start, end, other)) return false;
-      }
-      this.#starts[count] = start;
-      this.#ends[count] = end;
-      this.#count = count + 1;
-      return true;
+    if (count === FEW || hasEscape) {
+      this.#addToSet(bytes, start, end);
+      return;
     }
-    if (this.#all === undefined) {
-      this.#all = new Set();
-      for (let at = 0; at < count; at++) {
-        const from = (this.#starts[at] ?? 0) + 1;
-        this.#all.add(bytes.toString("utf8", from, (this.#ends[at] ?? 0) - 1));
-      }
+    for (let at = 0; at < count; at++) {
+      const other = this.#starts[at] ?? 0;
+      const isLong = (this.#ends[at] ?? 0) - other === end - start;
+      if (isLong && isSame(bytes, start, end, other)) throw keyTwice(bytes, start, end);
     }
-    const { size } = this.#all;
-    return this.#all.add(unescaped(bytes, start, end).toString()).size > size;
+    this.#starts[count] = start;
+    this.#ends[count] = end;
+    this.#count = count + 1;
   }
+
+  #addToSet(bytes: Buffer, start: number, end: number): void {
+    const all = this.#all;
+    if (all.size === 0) {
+      for (let at = 0; at < this.#count; at++) {
+        const from = (this.#starts[at] ?? 0) + 1;
+        all.add(bytes.toString("utf8", from, (this.#ends[at] ?? 0) - 1));
+      }
+      this.#count = FEW;
+    }
+    const { size } = all;
+    if (all.add(unescaped(bytes, start, end).toString()).size === size) {
+      throw keyTwice(bytes, start, end);
+    }
+  }
+}
+
+function keyTwice(bytes: Buffer, start: number, end: number): JsonFault {
+  const name = quoteName(unescaped(bytes, start, end).toString());
+  const problem = `the key ${name} is given twice; each key is allowed once`;
+  return new JsonFault("duplicate_key", problem, start);
 }
 
 function isSame(bytes: Buffer, start: number, end: number, other: number): boolean {
@@ -138,7 +155,8 @@ function keysByDepth(): ObjectKeys[] {
 /** Serve all short bodies that are parsed at once. A larger array replaces the first. */
 let shortTokens: Int32Array<ArrayBufferLike> = new Int32Array(STRIDE * 1024);
 const shortOpen = new Open();
-const shortUnique = keysByDepth();
+/** Serve one body or line at a time. */
+export const shortUnique: readonly ObjectKeys[] = keysByDepth();
 
 const SHORT_BODY = 64 * 1024;
 /** To decode a short body as a whole takes as long as to decode one part for each of this many bytes. */
@@ -161,8 +179,6 @@ export class Tape {
   #text: string | undefined;
   #slices = 0;
   #position = 0;
-  /** Where the value ends, with the white space after it. */
-  #end: number;
   #phase: number = VALUE;
   #depth = 0;
   /** Of the string that is being read. */
@@ -183,7 +199,6 @@ export class Tape {
    */
   constructor(bytes: Buffer, isAtOnce: boolean, mode: Mode = TOKENS) {
     this.bytes = bytes;
-    this.#end = bytes.length;
     const isShared = isAtOnce && bytes.length <= SHORT_BODY;
     const open = isShared ? shortOpen : new Open();
     this.#modes = open.modes;
@@ -194,11 +209,7 @@ export class Tape {
     this.#keys = open.keys;
     this.#unique = isShared ? shortUnique : undefined;
     this.#tokens = isShared ? shortTokens : new Int32Array(STRIDE * 64);
-    if (!isUtf8(bytes)) throw new JsonFault("invalid_utf8", "the body is not valid UTF-8", 0);
-    if (bytes[0] === 0xef && bytes[1] === 0xbb && bytes[2] === 0xbf) {
-      const problem = "the body begins with a byte-order mark; UTF-8 without one is expected";
-      throw new JsonFault("byte_order_mark", problem, 0);
-    }
+    requireUtf8(bytes);
     this.#modes[0] = mode;
     this.#isObject[0] = 0;
     this.#position = spaceEnd(bytes, 0);
@@ -290,28 +301,8 @@ export class Tape {
       position = this.#next(position, until);
     }
     this.#position = spaceEnd(bytes, position);
-    const end = this.#end;
-    if (position > end) throw new JsonFault("invalid_json", "the line ends within a value", end);
-    // White space after a line includes its end.
-    if (this.#position >= end) return true;
-    const problem = "something follows the end of the object; allowed: white space";
-    throw new JsonFault("trailing_data", problem, this.#position);
-  }
-
-  /**
-   * Checks one of several lines as JSON with unique keys. Other tapes may be made between two lines.
-   *
-   * @param end exclusive
-   * @throws JsonFault
-   */
-  checkLine(start: number, end: number): void {
-    this.#modes[0] = UNIQUE;
-    this.#isObject[0] = 0;
-    this.#position = spaceEnd(this.bytes, start);
-    this.#end = end;
-    this.#phase = VALUE;
-    this.#depth = 0;
-    this.run();
+    if (this.#position < bytes.length) throw trailingData(this.#position);
+    return true;
   }
 
   #beginString(position: number): void {
@@ -371,10 +362,7 @@ export class Tape {
   /** Enters an array or object, up to its first value. */
   #open(start: number, isObject: boolean, mode: Mode, until: number): number {
     const { bytes } = this;
-    if (this.#depth === DEEPEST_NESTING) {
-      const problem = `arrays and objects are nested more than ${DEEPEST_NESTING} deep`;
-      throw new JsonFault("nesting_too_deep", problem, start);
-    }
+    if (this.#depth === DEEPEST_NESTING) throw nestingTooDeep(start);
     if (mode === ROWS && !isObject) throw this.#noRow(start);
     let inner: Mode = mode;
     let token = -1;
@@ -481,18 +469,11 @@ export class Tape {
       const plain = plainEnd(bytes, position + 1);
       const hasEscape = bytes[plain] !== QUOTE;
       const end = hasEscape ? stringEnd(bytes, position) : plain + 1;
-      if (mode === UNIQUE) this.#requireUnique(this.#uniqueAt(depth), position, end, hasEscape);
+      if (mode === UNIQUE) this.#uniqueAt(depth).add(bytes, position, end, hasEscape);
       value = colonEnd(bytes, end);
     }
     this.#phase = VALUE;
     return value;
-  }
-
-  #requireUnique(keys: ObjectKeys, start: number, end: number, hasEscape: boolean): void {
-    if (keys.add(this.bytes, start, end, hasEscape)) return;
-    const name = quoteName(unescaped(this.bytes, start, end).toString());
-    const problem = `the key ${name} is given twice; each key is allowed once`;
-    throw new JsonFault("duplicate_key", problem, start);
   }
 
   /** The path to what is being read, as far as it is on the tape or a row. */
@@ -646,22 +627,4 @@ export function unescaped(bytes: Buffer, start: number, end: number): ByteText {
   }
   const text: string = JSON.parse(bytes.toString("utf8", start, end));
   return ByteText.from(text);
-}
-
-/**
- * Checks that a body is UTF-8 and one JSON value, with unique keys in all objects and at most 64
- * levels deep. All parsers read such a body alike.
- *
- * @throws JsonFault
- */
-export function requireOneReading(bytes: Buffer): void {
-  new Tape(bytes, true, UNIQUE).run();
-}
-
-const STEP_BYTES = 32 * 1024;
-
-/** The same in steps, for a long body. @throws JsonFault */
-export function* requireOneReadingInSteps(bytes: Buffer): Steps<void> {
-  const tape = new Tape(bytes, false, UNIQUE);
-  while (!tape.run(STEP_BYTES)) yield;
 }

@@ -8,7 +8,12 @@ import { type Exchange, hasBody } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { parseExactInSteps } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
-import { requireOneReading, requireOneReadingInSteps, Tape } from "../../core/json/tape.ts";
+import { requireUtf8 } from "../../core/json/lexical.ts";
+import {
+  requireOneReading,
+  requireOneReadingInSteps,
+  requireOneReadingOfLine,
+} from "../../core/json/one-reading.ts";
 import {
   type BodyKind,
   isObject,
@@ -86,15 +91,14 @@ export class Lines {
   start = 0;
   /** Exclusive, without the newline. */
   end = -1;
-  readonly #tape: Tape;
 
   /** @throws Refusal `bad_request` unless each line ends with a newline, or JsonFault */
   constructor(bytes: Buffer) {
     if (bytes.length > 0 && bytes.at(-1) !== NEWLINE) {
       throw badRequest("the last line does not end with a newline");
     }
+    requireUtf8(bytes);
     this.bytes = bytes;
-    this.#tape = new Tape(bytes, true);
   }
 
   get isAtEnd(): boolean {
@@ -108,17 +112,13 @@ export class Lines {
     return at === this.bytes.length;
   }
 
-  next(): void {
-    this.start = this.end + 1;
-    this.end = this.bytes.indexOf(NEWLINE, this.start);
-  }
-
-  /** Checks the line as `readJson` does, without parsing it. @throws JsonFault */
+  /** Goes to the next line, and checks it as `readJson` does. @throws JsonFault */
   check(): void {
-    this.#tape.checkLine(this.start, this.end);
+    this.start = this.end + 1;
+    this.end = requireOneReadingOfLine(this.bytes, this.start);
   }
 
-  /** @throws JsonFault */
+  /** Goes to the next line, and reads it. @throws JsonFault */
   read(): Json {
     this.check();
     return JSON.parse(this.bytes.toString("utf8", this.start, this.end));

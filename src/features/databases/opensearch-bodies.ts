@@ -499,8 +499,9 @@ class ActionReader {
   next(): Action {
     const lines = this.#lines;
     if (this.#last !== undefined && this.#isSimilar()) return this.#last;
-    lines.next();
-    const { bytes, start, end } = lines;
+    const { bytes } = lines;
+    const start = lines.end + 1;
+    const end = bytes.indexOf(NEWLINE, start);
     const text = bytes.toString("latin1", start, end);
     const [, type, index, withIndex, alone] = plainAction.exec(text) ?? [];
     if (type === undefined) return this.#parse();
@@ -508,6 +509,8 @@ class ActionReader {
     this.#start = start;
     this.#hasId = id !== undefined;
     this.#length = id === undefined ? end - start : text.lastIndexOf('"', text.length - 4) + 1;
+    lines.start = start;
+    lines.end = end;
     this.#last = { type, index, replaces: id !== undefined };
     return this.#last;
   }
@@ -569,21 +572,19 @@ export function* readBulk(lines: Lines, index: string | undefined): Steps<Uses> 
     const { type, index: own, replaces, versionType } = actions.next();
     const name = own ?? index;
     if (name === undefined) throw badRequest(`action ${element} names no index`);
-    if (type === "delete") {
-      reader.name(name, erase, { makesIndex: makesIndexByDelete(versionType) });
-    } else {
-      if (lines.isBlank) throw badRequest(`the document of action ${element} is missing`);
-      lines.next();
-      let permissions = type === "index" && replaces ? insertAndUpdate : insert;
-      if (type === "update") {
-        const body = requireObject(lines.read(), `the update of action ${element}`);
-        permissions = readUpdate(reader, body);
-      } else lines.check();
-      if (name !== last || permissions !== lastPermissions) {
-        reader.name(name, permissions, { makesIndex: true, storesDocuments: true });
-        last = name;
-        lastPermissions = permissions;
-      }
+    let permissions = type === "index" && replaces ? insertAndUpdate : insert;
+    if (type === "delete") permissions = erase;
+    else if (lines.isBlank) throw badRequest(`the document of action ${element} is missing`);
+    else if (type === "update") {
+      const body = requireObject(lines.read(), `the update of action ${element}`);
+      permissions = readUpdate(reader, body);
+    } else lines.check();
+    if (name !== last || permissions !== lastPermissions || versionType !== undefined) {
+      const storesDocuments = permissions !== erase;
+      const makesIndex = storesDocuments || makesIndexByDelete(versionType);
+      reader.name(name, permissions, { makesIndex, storesDocuments });
+      last = name;
+      lastPermissions = permissions;
     }
     if (lines.end > pause) {
       pause = lines.end + STEP_BYTES;
@@ -615,9 +616,8 @@ export function* readSearches(
   let copied = 0;
   for (let element = 0; !lines.isAtEnd; element++) {
     reader.begin(element);
-    lines.next();
-    const { start, end } = lines;
     const head = requireObject(lines.read(), `the header of search ${element}`);
+    const { start, end } = lines;
     reader.read("searched", head);
     const names = head.index === undefined ? (indexes ?? [EVERY]) : namesIn(head.index);
     for (const name of names) reader.select(name);
@@ -628,7 +628,6 @@ export function* readSearches(
       copied = end;
     }
     if (lines.isAtEnd) throw badRequest("the last search has no body");
-    lines.next();
     const search = requireObject(lines.read(), `search ${element}`);
     if ("pit" in search) throw badRequest("a point in time is not allowed in _msearch");
     reader.read("search", search);

@@ -12,7 +12,7 @@ import { type Exchange, queryOrigin } from "../../../core/http/exchange.ts";
 import type { Gateway } from "../../../core/http/gateway.ts";
 import { countCall, requireAllowed } from "../../../core/http/query.ts";
 import { parseUnrounded } from "../../../core/json/exact.ts";
-import { requireOneReading } from "../../../core/json/tape.ts";
+import { requireOneReading } from "../../../core/json/one-reading.ts";
 import {
   AnswerStream,
   type BodyFilter,

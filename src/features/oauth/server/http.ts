@@ -3,7 +3,7 @@ import type { CountRequests } from "../../../core/access/rights.ts";
 import { ClientError } from "../../../core/base/client-error.ts";
 import { addressKey, type LoginOrigin } from "../../../core/identity/throttle.ts";
 import { JsonFault } from "../../../core/json/fault.ts";
-import { requireOneReading } from "../../../core/json/tape.ts";
+import { requireOneReading } from "../../../core/json/one-reading.ts";
 
 /** An OAuth error response (RFC 6749, section 5.2). */
 export class OAuthProblem extends ClientError {

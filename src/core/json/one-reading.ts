@@ -1,0 +1,114 @@
+import type { Steps } from "../base/cooperative-scheduling.ts";
+import {
+  characterTable,
+  DEEPEST_NESTING,
+  nestingTooDeep,
+  plainEnd,
+  requireUtf8,
+  scalarEnd,
+  stringEnd,
+  trailingData,
+  unexpected,
+} from "./lexical.ts";
+import { ObjectKeys, shortUnique, Tape, UNIQUE } from "./tape.ts";
+
+const NEWLINE = 0x0a;
+const QUOTE = 0x22;
+const COMMA = 0x2c;
+const COLON = 0x3a;
+const OPEN_BRACE = 0x7b;
+const CLOSE_BRACE = 0x7d;
+const OPEN_BRACKET = 0x5b;
+const CLOSE_BRACKET = 0x5d;
+
+const anywhere = characterTable(" \t\n\r");
+const withinLine = characterTable(" \t\r");
+
+function skip(bytes: Buffer, start: number, space: Uint8Array): number {
+  let position = start;
+  while (space[bytes[position] ?? 0] === 1) position++;
+  return position;
+}
+
+/** The offset after a value whose objects have unique keys. @throws JsonFault */
+function valueEnd(bytes: Buffer, start: number, depth: number, space: Uint8Array): number {
+  const byte = bytes[start] ?? 0;
+  if (byte === QUOTE) return stringEnd(bytes, start);
+  if (byte !== OPEN_BRACE && byte !== OPEN_BRACKET) return scalarEnd(bytes, start);
+  if (depth === DEEPEST_NESTING) throw nestingTooDeep(start);
+  const inner = skip(bytes, start + 1, space);
+  return byte === OPEN_BRACE
+    ? objectEnd(bytes, inner, depth + 1, space)
+    : arrayEnd(bytes, inner, depth + 1, space);
+}
+
+function arrayEnd(bytes: Buffer, start: number, depth: number, space: Uint8Array): number {
+  let position = start;
+  if (bytes[position] === CLOSE_BRACKET) return position + 1;
+  for (;;) {
+    position = skip(bytes, valueEnd(bytes, position, depth, space), space);
+    const byte = bytes[position] ?? 0;
+    if (byte === CLOSE_BRACKET) return position + 1;
+    if (byte !== COMMA) throw unexpected(bytes, position, "a comma or ]");
+    position = skip(bytes, position + 1, space);
+  }
+}
+
+function objectEnd(bytes: Buffer, start: number, depth: number, space: Uint8Array): number {
+  let position = start;
+  if (bytes[position] === CLOSE_BRACE) return position + 1;
+  const keys = shortUnique[depth] ?? new ObjectKeys();
+  keys.clear();
+  for (;;) {
+    if (bytes[position] !== QUOTE) throw unexpected(bytes, position, "a key");
+    const plain = plainEnd(bytes, position + 1);
+    const hasEscape = bytes[plain] !== QUOTE;
+    const end = hasEscape ? stringEnd(bytes, position) : plain + 1;
+    keys.add(bytes, position, end, hasEscape);
+    position = skip(bytes, end, space);
+    if (bytes[position] !== COLON) throw unexpected(bytes, position, "a colon");
+    position = skip(bytes, position + 1, space);
+    position = skip(bytes, valueEnd(bytes, position, depth, space), space);
+    const byte = bytes[position] ?? 0;
+    if (byte === CLOSE_BRACE) return position + 1;
+    if (byte !== COMMA) throw unexpected(bytes, position, "a comma or }");
+    position = skip(bytes, position + 1, space);
+  }
+}
+
+/** The offset after one JSON value and the white space around it. @throws JsonFault */
+function endOf(bytes: Buffer, start: number, space: Uint8Array): number {
+  return skip(bytes, valueEnd(bytes, skip(bytes, start, space), 0, space), space);
+}
+
+/**
+ * Checks that a line of valid UTF-8 is one JSON value, as `requireOneReading` does.
+ *
+ * @returns the offset of the newline, or the length of the last line
+ * @throws JsonFault
+ */
+export function requireOneReadingOfLine(bytes: Buffer, start: number): number {
+  const end = endOf(bytes, start, withinLine);
+  if (bytes[end] !== NEWLINE && end < bytes.length) throw trailingData(end);
+  return end;
+}
+
+/**
+ * Checks that a body is UTF-8 and one JSON value, with unique keys in all objects and at most 64
+ * levels deep. All parsers read such a body alike.
+ *
+ * @throws JsonFault
+ */
+export function requireOneReading(bytes: Buffer): void {
+  requireUtf8(bytes);
+  const end = endOf(bytes, 0, anywhere);
+  if (end < bytes.length) throw trailingData(end);
+}
+
+const STEP_BYTES = 32 * 1024;
+
+/** The same in steps, for a long body. @throws JsonFault */
+export function* requireOneReadingInSteps(bytes: Buffer): Steps<void> {
+  const tape = new Tape(bytes, false, UNIQUE);
+  while (!tape.run(STEP_BYTES)) yield;
+}
