@@ -2,10 +2,10 @@
 import { pino } from "pino";
 import t, { type Test } from "tap";
 import { openEngineStore, reportUnavailable } from "../../src/engine/open.ts";
-import { equal, insert, refusal, rowsAs, selectAll, send, update } from "./kit.ts";
+import { equal, insert, query, refusal, rowsAs, selectAll, send, update } from "./kit.ts";
 import { freshSqlite, type LegacyScene } from "./legacy.ts";
 import { freshMysql } from "./mysql/kit.ts";
-import { freshPostgres } from "./postgres/kit.ts";
+import { freshPostgres, startOn } from "./postgres/kit.ts";
 
 const fresh: Readonly<Record<string, (test: Test) => Promise<LegacyScene>>> = {
   SQLite: freshSqlite,
@@ -204,6 +204,54 @@ t.test("MariaDB's defaults and generated columns may round, but no value of a qu
   const values = [{ id: 2, price: 3.33 }];
   const returning = { Insert: { database: "main", table: "orders", values, returning: ["taxed"] } };
   t.match(await ask(returning), { body: { data: [{ taxed: 4 }] } });
+});
+
+t.test("what other programs alter in MariaDB is seen at once, and read once", async (t) => {
+  const { ask, sql, url } = await freshMysql(t);
+  const make = "(id int auto_increment primary key, cell text)";
+  await sql("use main", `create table items ${make}`, "create view seen as select * from items");
+  const add = (cell: unknown) => ask(insert("items", [{ cell }]));
+  const cellsOf = async (table: string) =>
+    Object((await ask(selectAll(table, { order_by: { column: "id" } }))).body.data).map(
+      ({ cell }: { cell: unknown }) => cell,
+    );
+  t.match(await add("[1]"), { status: 200 });
+  t.same(await cellsOf("items"), ["[1]"]);
+  await sql("set global log_output = 'TABLE'", "set global general_log = 1");
+  t.teardown(() => sql("set global general_log = 0"));
+  for (const cell of ["[2]", "[3]"]) t.match(await add(cell), { status: 200 });
+  t.same(await cellsOf("items"), ["[1]", "[2]", "[3]"]);
+  const isSlow = "argument like '%information_schema%' and argument not like '%general_log%'";
+  const slow = await sql(`select argument from mysql.general_log where ${isSlow}`);
+  t.same(slow, [], "the next number of a table is no change");
+
+  await sql("alter table main.items modify cell text comment 'gatehouse:json'");
+  t.same(await cellsOf("items"), [[1], [2], [3]]);
+  t.same(await cellsOf("seen"), [[1], [2], [3]], "also in a view");
+  await sql("alter table main.items modify cell json comment 'AUTO_INCREMENT=5'");
+  t.same(await cellsOf("items"), [[1], [2], [3]]);
+  t.match(await add([4]), { status: 200 });
+  await sql("alter table main.items modify cell varchar(9) not null");
+  t.match(await add([5]), refusal(400, "invalid_value"));
+  t.same(await cellsOf("seen"), ["[1]", "[2]", "[3]", "[4]"]);
+  await sql("alter table main.items engine = MyISAM");
+  t.match(await add("[6]"), refusal(403, "permission_denied", /without transactions/));
+  await sql("alter table main.items engine = InnoDB, change cell other text");
+  t.match(await add("[7]"), refusal(400, "unknown_column"));
+  await sql("rename table main.items to main.others", `create table main.items ${make}`);
+  t.same(await cellsOf("items"), []);
+
+  await sql(
+    "create user narrow@'127.0.0.1'",
+    "grant select (id), insert on main.others to narrow@'127.0.0.1'",
+    "grant select (id) on main.items to narrow@'127.0.0.1'",
+  );
+  t.teardown(() => sql("drop user narrow@'127.0.0.1'"));
+  const { address } = await startOn(t, url.replace("root@", "narrow@"));
+  t.same((await query(address, selectAll("items"))).body.data, []);
+  const ids = { columns: ["id"], limit: 1 };
+  t.same((await query(address, selectAll("others", ids))).body.data, [{ id: 1 }]);
+  t.match(await query(address, selectAll("others")), refusal(403, "permission_denied"));
 });
 
 t.test("a character that a column of MariaDB cannot hold is no match", async (t) => {

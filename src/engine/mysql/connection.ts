@@ -47,7 +47,7 @@ export class MysqlConnection implements Connection<MysqlSession> {
         opened.client.query(traitsQuery, done),
       );
       const server = readTraits(row);
-      const session = new MysqlSession(opened.client, server);
+      const session = new MysqlSession(opened.client, server, address);
       for (const words of settings(server)) await session.command(words);
       await session.limitTime(limitMs);
       // With TLS, it is not the socket.

@@ -12,6 +12,7 @@ import { ConnectionLost, type QueryContext, type Session } from "../remote/diale
 import { refused } from "../remote/failures.ts";
 import type { RowOutput } from "../spool.ts";
 import { compileForServer, type Fragment, tooComplex } from "../sql/fragment.ts";
+import type { ServerAddress } from "./address.ts";
 import { readError, resultOf } from "./failures.ts";
 import { type RawRow, rowParser } from "./rows.ts";
 
@@ -98,6 +99,8 @@ const silentChanges = new Set([1264, 1265, 1292, 1366, 1406]);
  */
 export class MysqlSession implements Session {
   readonly server: ServerTraits;
+  /** The same for all sessions of an engine. */
+  readonly address: ServerAddress;
   readonly #connection: Connection;
   #timeLimit: number | undefined;
   #isolation: Isolation | undefined = usualIsolation;
@@ -105,9 +108,10 @@ export class MysqlSession implements Session {
 
   isUntouched = true;
 
-  constructor(connection: Connection, server: ServerTraits) {
+  constructor(connection: Connection, server: ServerTraits, address: ServerAddress) {
     this.#connection = connection;
     this.server = server;
+    this.address = address;
   }
 
   async rows(fragment: Fragment): Promise<RawRow[]> {
@@ -145,6 +149,12 @@ export class MysqlSession implements Session {
   /** Runs the engine's own SQL, without values. */
   async command(sql: string): Promise<void> {
     await resultOf((done) => this.#connection.query(sql, done));
+  }
+
+  /** Runs a statement without values, unprepared. */
+  show(fragment: Fragment): Promise<RawRow[]> {
+    const { sql } = compile(fragment, this.server.maxPacketBytes);
+    return resultOf<RowDataPacket[][]>((done) => this.#connection.query(sql, done));
   }
 
   /** In milliseconds, 0 for none. MySQL limits only reads, so the engine itself ends writes. */

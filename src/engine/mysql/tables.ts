@@ -7,6 +7,8 @@ import type { RemoteColumn } from "../remote/dialect.ts";
 import { databaseNotFound, failed, refused } from "../remote/failures.ts";
 import type { Fragment } from "../sql/fragment.ts";
 import { MAX_NAMES_COMPARED, type Table, tableNotFound } from "../sql/scope.ts";
+import type { ServerAddress } from "./address.ts";
+import { failures } from "./failures.ts";
 import { findKind, findValueType, type MysqlKind, readMark } from "./kinds.ts";
 import type { RawRow } from "./rows.ts";
 import { collations, type MysqlContext, type MysqlSession } from "./session.ts";
@@ -17,24 +19,27 @@ export interface MysqlColumn extends RemoteColumn, InsertColumn {
   readonly kind: MysqlKind;
 }
 
-export type MysqlTable = Table<MysqlColumn>;
+export interface MysqlTable extends Table<MysqlColumn> {
+  /** False if a change could not be rolled back. Undefined if that must be read. */
+  readonly isTransactional: boolean | undefined;
+}
 
-/**
- * Tables by their descriptions, which are read for each query. Plans of queries are kept with their
- * table.
- */
-const described = new LRUCache<string, MysqlTable>({
-  maxSize: 4 * 1024 * 1024,
-  sizeCalculation: (_table, description) => description.length,
-});
+/** Tables of a server by their descriptions. Plans of queries are kept with their table. */
+const describedOn = new WeakMap<ServerAddress, LRUCache<string, MysqlTable>>();
+
+function describedTables({ address }: MysqlSession): LRUCache<string, MysqlTable> {
+  const sizeCalculation = (_table: MysqlTable, description: string) => description.length;
+  const known = describedOn.get(address);
+  const tables = known ?? new LRUCache({ maxSize: 4 * 1024 * 1024, sizeCalculation });
+  if (known === undefined) describedOn.set(address, tables);
+  return tables;
+}
 
 export async function readTable(context: MysqlContext, name: string): Promise<MysqlTable> {
   const [table] = await readTables(context, [name]);
   if (table === undefined) throw new Error("A table was not read");
   return table;
 }
-
-const TABLES_PER_STATEMENT = 16;
 
 /**
  * Reads tables in the order of their names, which are compared exactly, so that only one spelling
@@ -44,24 +49,73 @@ export async function readTables(
   context: MysqlContext,
   names: readonly string[],
 ): Promise<MysqlTable[]> {
-  const { session, schema } = context;
   const tables: MysqlTable[] = [];
-  for (let at = 0; at < names.length; at += TABLES_PER_STATEMENT) {
-    const some = names.slice(at, at + TABLES_PER_STATEMENT);
-    const parts = some.flatMap((name) => descriptionSql(schema, name, session.server.isMariaDb));
-    const found = await session.rows(sql`${sql.join(parts, sql` union all `)} order by 3`);
-    for (const name of some) {
-      const rows = found.filter(([inSchema, ofTable]) => inSchema === schema && ofTable === name);
-      if (rows.every(([, , position]) => position === null)) {
-        throw await tableMissing(context, name);
-      }
-      const description = JSON.stringify(rows);
-      const table = described.get(description) ?? { name, columns: readColumns(rows) };
-      described.set(description, table);
-      tables.push(table);
-    }
-  }
+  for (const name of names) tables.push(await findTable(context, name));
   return tables;
+}
+
+async function findTable(context: MysqlContext, name: string): Promise<MysqlTable> {
+  const { session, schema } = context;
+  const described = describedTables(session);
+  const definition = await readDefinition(context, name);
+  if (definition === undefined) return readColumnsOf(context, name);
+  const known = described.get(definition);
+  if (known !== undefined) return known;
+  // A table that the transaction has read cannot be altered before its end.
+  const held = await unlessRefused(
+    session.show(sql`select 1 from ${sql.id(schema, name)} limit 0`),
+  );
+  const table = await readColumnsOf(context, name, held !== undefined);
+  const isCurrent = held !== undefined && definition === (await readDefinition(context, name));
+  if (isCurrent) described.set(definition, table);
+  return table;
+}
+
+/** The number that the next row gets. */
+const nextNumber = /(?<=^\n\) ENGINE=\w+) AUTO_INCREMENT=\d+/;
+
+/**
+ * The server's own definition of a table, which it has at hand: for the columns, MariaDB opens all
+ * tables of all databases. Undefined for a view, and if the user may not see all columns.
+ */
+async function readDefinition(
+  { session, schema }: MysqlContext,
+  name: string,
+): Promise<string | undefined> {
+  const shown = session.show(sql`show create table ${sql.id(schema, name)}`);
+  const [row = []] = (await unlessRefused(shown)) ?? [];
+  if (row.length !== 2) return undefined;
+  const text = String(row[1]);
+  const end = text.lastIndexOf("\n) ENGINE=");
+  const parts = [text.slice(0, end), text.slice(end).replace(nextNumber, "")];
+  return JSON.stringify([schema, name, ...parts]);
+}
+
+async function unlessRefused(rows: Promise<RawRow[]>): Promise<RawRow[] | undefined> {
+  try {
+    return await rows;
+  } catch (error) {
+    if (failures.concernsStatement(error)) return undefined;
+    throw error;
+  }
+}
+
+async function readColumnsOf(
+  context: MysqlContext,
+  name: string,
+  withEngine = false,
+): Promise<MysqlTable> {
+  const { session, schema } = context;
+  const described = describedTables(session);
+  const parts = descriptionSql(schema, name, session.server.isMariaDb);
+  const found = await session.rows(sql`${sql.join(parts, sql` union all `)} order by 3`);
+  const rows = found.filter(([inSchema, ofTable]) => inSchema === schema && ofTable === name);
+  if (rows.every(([, , position]) => position === null)) throw await tableMissing(context, name);
+  const isTransactional = withEngine ? await hasTransactions(context, name) : undefined;
+  const description = JSON.stringify([isTransactional, rows]);
+  const table = described.get(description) ?? { name, columns: readColumns(rows), isTransactional };
+  described.set(description, table);
+  return table;
 }
 
 /** MariaDB's JSON is text with a check constraint (MariaDB, "JSON Data Type"). */
@@ -111,17 +165,20 @@ export async function tableMissing(
 
 /** Refuses a storage engine that cannot roll back, since half of a query could remain. */
 export async function readChangedTable(context: MysqlContext, name: string): Promise<MysqlTable> {
-  const { session, schema } = context;
   const table = await readTable(context, name);
-  const [[transactions] = []] = await session.rows(sql`
-    select engines.transactions from information_schema.tables
-    join information_schema.engines on engines.engine = tables.engine
-    where tables.table_schema = ${schema} and tables.table_name = ${name}`);
-  if (transactions === undefined || transactions === "YES") return table;
+  if (table.isTransactional ?? (await hasTransactions(context, name))) return table;
   throw new EngineRefusal(
     "permission_denied",
     `Table ${name} has a storage engine without transactions, so it is read-only`,
   );
+}
+
+async function hasTransactions({ session, schema }: MysqlContext, name: string): Promise<boolean> {
+  const [[transactions] = []] = await session.rows(sql`
+    select engines.transactions from information_schema.tables
+    join information_schema.engines on engines.engine = tables.engine
+    where tables.table_schema = ${schema} and tables.table_name = ${name}`);
+  return transactions === undefined || transactions === "YES";
 }
 
 function readColumn(row: RawRow, documents: readonly string[]): MysqlColumn {
