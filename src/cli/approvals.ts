@@ -15,6 +15,7 @@ import {
   approvalFilePath,
   approvalSummary,
   describeApprovers,
+  readReason,
 } from "../features/approvals/approval.ts";
 import { openApprovalsIn } from "../features/approvals/approval-file.ts";
 import {
@@ -190,7 +191,7 @@ async function decide(id: string, state: ApprovalDecision["state"], options: Dec
   await using opened = new AsyncDisposableStack();
   const { store, approval: known } = await openApproval(loaded, id, opened);
   const wait = loaded.configuration.approvals.wait * 1000;
-  const decision = { state, author: operator(), reason: options.reason, wait };
+  const decision = { state, author: operator(), reason: readReason(options.reason ?? ""), wait };
   const isDone = await store.decide(known.id, decision);
   const approval = (await store.find(known.id)) ?? known;
   if (!isDone) throw new Error(`${known.id} is already ${approval.state}`);

@@ -71,6 +71,19 @@ t.test("a denied query returns the reason", async (t) => {
   t.not(idIn(await ask(bot, query)), id, "a new approval can be requested");
 });
 
+t.test("a reason is one line, as in the console, and may be empty", async (t) => {
+  for (const [number, reason, message] of [
+    [14, "  ", /^Approval denied$/],
+    [15, "not\u001b[2J\nyet", /: not \[2J yet$/],
+  ] as const) {
+    const id = idIn(await ask(bot, removeOne(number)));
+    await run("deny", id, "--reason", reason);
+    t.match(await ask(bot, removeOne(number), id), { body: { message } });
+  }
+  const id = idIn(await ask(bot, removeOne(16)));
+  await t.rejects(run("deny", id, "--reason", "x".repeat(501)), /at most 500 characters/);
+});
+
 t.test("an approval is valid only for its requester", async (t) => {
   const query = removeOne(11);
   const id = idIn(await ask(bot, query));

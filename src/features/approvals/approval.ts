@@ -441,6 +441,16 @@ export function approvalFilePath(serviceDirectory: string): string {
   return path.join(serviceDirectory, "approvals.sqlite");
 }
 
+const LONGEST_REASON = 500;
+
+/** A message for the requester on one line, or undefined for none. @throws Refusal `bad_request` */
+export function readReason(text: string): string | undefined {
+  const reason = text.replace(/\p{C}+/gu, " ").trim();
+  if (reason.length <= LONGEST_REASON) return reason === "" ? undefined : reason;
+  const message = `The reason may have at most ${LONGEST_REASON} characters`;
+  throw new Refusal("bad_request", { message });
+}
+
 export function approvalSummary({ operations, operationCount }: Approval): string {
   return operationsInWords(operations, operationCount) ?? "-";
 }

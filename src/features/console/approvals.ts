@@ -27,6 +27,7 @@ import {
   approvalSummary,
   describeApprovers,
   mayApprove,
+  readReason,
 } from "../approvals/approval.ts";
 import {
   countShown,
@@ -425,7 +426,6 @@ ${isCompared ? rowTable("Before and after", before, after) : [rowTable("Rows bef
 <p class="quiet">Effects on other tables through triggers and foreign keys are neither shown nor compared.</p>`;
 }
 
-const LONGEST_REASON = 500;
 const PREVIEW_TIMEOUT_MS = 60_000;
 /** Enough for a hundred rows before and after. */
 const LARGEST_PREVIEW_BYTES = 4 * 1024 * 1024;
@@ -570,16 +570,6 @@ async function countRows(
   return count?.rows;
 }
 
-/** The message for the requester, on one line. @throws Refusal `bad_request` */
-function reasonOf({ form }: ConsoleRequest["var"]): string | undefined {
-  const reason = (form.get("reason") ?? "").replace(/\p{C}+/gu, " ").trim();
-  if (reason.length > LONGEST_REASON) {
-    const message = `The reason may have at most ${LONGEST_REASON} characters`;
-    throw new Refusal("bad_request", { message });
-  }
-  return reason === "" ? undefined : reason;
-}
-
 /** @throws Refusal `role_insufficient` unless the visitor may decide on it now */
 function requireApprover(c: ConsoleRequest, approval: Approval): Approver {
   const visitor = visitorOf(c);
@@ -605,7 +595,7 @@ export async function decideApproval(c: ConsoleRequest): Promise<Response> {
   if (decision !== "approve" && decision !== "deny") throw new Refusal("bad_request");
   const state = decision === "approve" ? "approved" : "denied";
   try {
-    const reason = reasonOf(c.var);
+    const reason = readReason(form.get("reason") ?? "");
     if (state === "approved") await requireConfirmation(c);
     const author = requireApprover(c, approval);
     const touched = form.get("touched") ?? "";
