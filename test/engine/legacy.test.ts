@@ -61,6 +61,56 @@ for (const [server, open] of Object.entries(fresh)) {
   });
 }
 
+for (const [server, type] of [
+  ["PostgreSQL", "json"],
+  ["PostgreSQL", "jsonb"],
+  ["MariaDB", "json"],
+] as const) {
+  t.test(`the null of JSON is null wherever it stands (${type}, ${server})`, async (t) => {
+    const { ask, sql } = await (server === "MariaDB" ? freshMysql(t) : freshPostgres(t));
+    await sql(
+      `create table main.docs (id integer primary key, doc ${type}, must ${type} not null)`,
+      `insert into main.docs values (1, null, 'null'), (2, 'null', ' null '), (3, '{"a":1}', '[2]')`,
+    );
+    const ids = async (more: object) => {
+      const columns = ["id"];
+      const order_by = [{ column: "id" }];
+      const { body } = await ask(selectAll("docs", { columns, order_by, ...more }));
+      return body.data?.map((row) => Object(row).id) ?? body.message;
+    };
+    const is = (cmp: string, value: unknown) => ({ where: { column: "doc", cmp, value } });
+    t.same(await ids(is("=", null)), [1, 2]);
+    t.same(await ids(is("!=", null)), [3]);
+    t.same(await ids(is("!=", [])), [3]);
+    t.same(await ids(is("IN", [null, { a: 1 }])), [1, 2, 3]);
+    const select = { from: "docs", columns: ["doc"], where: { column: "id", cmp: "<", value: 3 } };
+    t.same(await ids({ where: { column: "doc", cmp: "NOT IN", select } }), [1, 2, 3]);
+    t.same(await ids({ where: { column: "doc", cmp: "=", other: "doc" } }), [3]);
+    const of = ["must", { value: "none" }];
+    const compute = [{ as: "filled", fn: "coalesce", of }];
+    t.match((await ask(selectAll("docs", { columns: ["filled"], compute }))).body.data, [
+      { filled: "none" },
+      { filled: "none" },
+      { filled: [2] },
+    ]);
+    const aggregate = [
+      { fn: "count", as: "rows" },
+      { fn: "count", column: "must", as: "values" },
+    ];
+    const counted = { from: "docs", group_by: ["must"], aggregate, order_by: { column: "must" } };
+    t.same((await ask({ Select: { database: "main", ...counted } })).body.data, [
+      { must: null, rows: 2, values: 0 },
+      { must: [2], rows: 1, values: 1 },
+    ]);
+    for (const direction of ["ASC", "DESC"]) {
+      const order_by = [{ column: "must", direction }, { column: "id" }];
+      t.same(await ids({ order_by }), direction === "ASC" ? [1, 2, 3] : [3, 1, 2]);
+      const after = { order_by, after: [null, 1] };
+      t.same(await ids(after), direction === "ASC" ? [2, 3] : [2]);
+    }
+  });
+}
+
 t.test("the start mentions tables whose names no query can contain", async (t) => {
   const { sql, url } = await freshPostgres(t);
   await sql('create table main."Ünits" (id int)');

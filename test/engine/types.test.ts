@@ -308,6 +308,11 @@ t.test("an invisible column of MySQL is in no query, and a place in no sum", asy
   t.match(summed, refusal(400, "invalid_value", /"place" \(point\): sum requires numbers/));
   const values = [{ id: 1, place: { x: 1, y: 2 } }];
   t.match(await ask(insert("places", values)), { status: 400 });
+  await sql("insert into main.places (id, place) values (1, point(1, 2))");
+  const same = { table: "places", on: "there.place = places.place", columns: ["id"] };
+  const from = { table: "places", as: "there" };
+  const near = selectAll("places", { from, include: [{ as: "near", ...same }] });
+  t.match(await ask(near), refusal(400, "invalid_value", /"place" \(point\) cannot be compared/));
 });
 
 const text = readFileSync(path.join(import.meta.dirname, "../../docs/query.md"), "utf8");

@@ -400,7 +400,9 @@ function rowSource(session: MysqlSession, output: RowOutput): RowSource<Raw, Mys
     bind(column, raw) {
       try {
         return bindReadValue(column, raw);
-      } catch {
+      } catch (error) {
+        // The driver makes an object of a geometry.
+        if (typeof raw === "object" && !Buffer.isBuffer(raw)) throw error;
         // Some stored values, such as the date 0000-00-00, cannot be written in a query.
         return raw;
       }

@@ -219,6 +219,16 @@ const documents: Codec = {
   encode: (raw) => withoutSpace(String(raw)),
 };
 
+/** Other programs store spaces, which reads leave out, and the `null` of JSON, which is null. */
+const presentDocument = (document: Fragment) => sql`nullif(${compactSql(document)}, 'null')`;
+
+const comparingDocuments: Partial<MysqlKind> = {
+  compared: presentDocument,
+  grouped: presentDocument,
+  asFamily: (document) => exactText.column(presentDocument(document), false),
+  operand: presentDocument,
+};
+
 const nativeDocuments: Codec = {
   ...documents,
   compare: (value) => sql`cast(${cellText(value)} as json)`,
@@ -246,6 +256,20 @@ function enumMembers(columnType: string): string[] {
   return Array.from(columnType.matchAll(/'((?:[^']|'')*)'/g), ([, member = ""]) =>
     member.replaceAll("''", "'"),
   );
+}
+
+/** Words are sorted by their places, but compared as texts. */
+function placesOf({ dataType, columnType }: TypeDescription): ColumnKind["sorted"] {
+  const members = enumMembers(columnType);
+  const bit = (word: string) => (members.includes(word) ? 1n << BigInt(members.indexOf(word)) : 0n);
+  return {
+    column: (column) => sql`cast(${column} as unsigned)`,
+    value(compared) {
+      const words = String(compared);
+      if (dataType === "enum") return LONGLONG(BigInt(members.indexOf(words) + 1));
+      return LONGLONG.unsigned(words.split(",").reduce((sum, word) => sum | bit(word), 0n));
+    },
+  };
 }
 
 /** Of a MySQL decimal: all digits, and those after the point. */
@@ -441,9 +465,9 @@ export function findKind(type: TypeDescription): MysqlKind {
     ...(isNumber(family) && dataType !== "year" ? { sum: plus } : {}),
     // A `set` combines its members, so they are not all of its values.
     labels: dataType === "enum" ? enumMembers(type.columnType) : undefined,
+    sorted: /^(enum|set)$/.test(dataType) ? placesOf(type) : undefined,
     isFloat: codec === floats,
-    // Other programs store spaces, which reads leave out.
-    ...(codec === documents ? { compared: compactSql, grouped: compactSql } : {}),
+    ...(codec === documents ? comparingDocuments : {}),
     bounds: family === "boolean" ? (codec === flags ? flagBounds : undefined) : findBounds(type),
     ...(/int.* unsigned/.test(type.columnType) ? { amount } : {}),
     ...(/^bigint.* unsigned/.test(type.columnType) ? { operand } : {}),

@@ -26,6 +26,8 @@ const finite = (moment: Fragment) =>
 
 const text = (value: Fragment) => sql`(cast(${value} as text) collate "C")`;
 
+const asJsonb = (value: Fragment) => sql`cast(${value} as jsonb)`;
+
 /** An error, in class 54. The server would evaluate a constant when it plans. */
 const textTooLong = sql`pg_catalog.rpad('', cast(pg_catalog.random() as integer) | 1073741824)`;
 
@@ -42,6 +44,8 @@ export const computing: ComputeDialect<PostgresKind> = {
       ...kindNamed("json", 114),
       isWrittenAs: () => true,
       grouped: undefined,
+      compared: asJsonb,
+      asFamily: asJsonb,
       operand: (column) => sql`cast(${column} as json)`,
     },
   },

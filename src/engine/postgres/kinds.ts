@@ -146,13 +146,18 @@ const localTimes: Codec = {
 /** An array whose indexes do not begin at 1, which no JSON array could say. */
 const hasBounds = /^(\[-?\d+:-?\d+\])+=\{/;
 
+/** An array of arrays, whose elements could be arrays themselves. */
+const hasLevels = /^\{\{/;
+
 function arrayCodec(element: Codec): Codec {
+  const isText = (text: string) =>
+    hasBounds.test(text) || (element === documents && hasLevels.test(text));
   return {
     write(value) {
-      if (typeof value === "string" && hasBounds.test(value)) return value;
+      if (typeof value === "string" && isText(value)) return value;
       return Array.isArray(value) ? writeArray(element, value) : undefined;
     },
-    read: (text) => (hasBounds.test(text) ? strings.read(text) : readArray(element, text)),
+    read: (text) => (isText(text) ? strings.read(text) : readArray(element, text)),
   };
 }
 
@@ -163,7 +168,7 @@ function writeArray(element: Codec, values: readonly CellValue[]): string | unde
 
 function writeElement(element: Codec, value: CellValue): string | undefined {
   if (value === null) return "NULL";
-  if (Array.isArray(value)) return writeArray(element, value);
+  if (Array.isArray(value) && element !== documents) return writeArray(element, value);
   const text = element.write(value);
   return text === undefined ? undefined : `"${text.replace(/["\\]/g, "\\$&")}"`;
 }
@@ -201,6 +206,8 @@ export interface TypeDescription {
   readonly elementId: number;
   /** SQL name without the column's length or precision. */
   readonly sqlName: string;
+  /** True for a row of several values, which is neither null nor not null if only some of them are. */
+  readonly isComposite?: boolean;
   /** Of an enum, or of an array's elements. */
   readonly labels?: readonly string[] | undefined;
   /** The length of text, or the precision of a `numeric` or time; undefined without a limit. */
@@ -210,6 +217,7 @@ export interface TypeDescription {
 }
 
 const JSON_TYPE = 114;
+const JSONB_TYPE = 3802;
 
 /** By OID, which servers with PostgreSQL's protocol share. */
 const codecs: ReadonlyMap<number, Codec> = new Map([
@@ -219,7 +227,7 @@ const codecs: ReadonlyMap<number, Codec> = new Map([
   [21, integers],
   [23, integers],
   [26, integers],
-  [114, documents],
+  [JSON_TYPE, documents],
   [700, doubles],
   [701, doubles],
   [1082, dates],
@@ -229,7 +237,7 @@ const codecs: ReadonlyMap<number, Codec> = new Map([
   [1700, decimals],
   // PostgreSQL orders UUIDs but has no `min` of them.
   [2950, stringsLike(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i, "text")],
-  [3802, documents],
+  [JSONB_TYPE, documents],
 ]);
 
 /** Types without an order, some without an equality by value: `xml`, `point`, `box`, `xid`, ... */
@@ -261,10 +269,13 @@ export function findKind(type: TypeDescription): PostgresKind {
       other === id || codecs.get(other) === codec || (codec === strings && !codecs.has(other)),
   };
   if (labels !== undefined) {
-    return elementId === 0 ? { ...kind, labels, exact: exactOther } : { ...kind, labels };
+    // A domain over an enum does not even equal itself.
+    const compared = (column: Fragment) => sql`cast(${column} as ${sqlType})`;
+    const own = { compared, grouped: compared, exact: exactOther };
+    return elementId === 0 ? { ...kind, labels, ...own } : { ...kind, labels };
   }
   if (isText) return { ...kind, like: likeText, exact: exactText };
-  if (unordered.has(elementId || id)) {
+  if (unordered.has(elementId || id) || type.isComposite === true) {
     const compare = (value: PresentValue) => {
       const stored = store(value);
       return stored && bytesOf(stored);
@@ -275,8 +286,14 @@ export function findKind(type: TypeDescription): PostgresKind {
     // Only the binary form of JSON can be compared.
     const type = elementId === 0 ? jsonb : sql.raw("jsonb[]");
     const compare = (value: PresentValue) => makeCast(codec.write(value), type);
-    const compared = (column: Fragment) => sql`cast(${column} as ${type})`;
-    return { ...kind, compare, compared, castFails: true, grouped: withoutSpaceSql };
+    const operand = elementId === 0 ? presentJson("json") : (column: Fragment) => column;
+    const compared = (column: Fragment) => sql`cast(${operand(column)} as ${type})`;
+    const grouped = (column: Fragment) => withoutSpaceSql(operand(column));
+    return { ...kind, compare, compared, asFamily: compared, castFails: true, grouped, operand };
+  }
+  if (id === JSONB_TYPE) {
+    const present = presentJson("jsonb");
+    return { ...kind, compared: present, asFamily: present, grouped: present, operand: present };
   }
   switch (codec) {
     case integers: {
@@ -305,7 +322,14 @@ export function findKind(type: TypeDescription): PostgresKind {
   }
 }
 
-const bytesOf = (text: unknown): Fragment => sql`cast(${text} as text) collate "C"`;
+/** The `null` of JSON is returned as null. Groups of `json` are text. */
+const presentJson = (type: "json" | "jsonb") => {
+  const [typeOf, name] = [sql.raw(`pg_catalog.${type}_typeof`), sql.raw(type)];
+  return (column: Fragment) =>
+    sql`case when ${typeOf}(cast(${column} as ${name})) <> 'null' then ${column} end`;
+};
+
+const bytesOf = (text: unknown): Fragment => sql`(cast(${text} as text) collate "C")`;
 
 /** The double with the digits of a `real`, of which a cast would make more. */
 const shortestDouble = (column: Fragment): Fragment =>
@@ -404,8 +428,6 @@ function asFamily(column: Fragment, family: Family): Fragment {
       return sql`cast(${column} as double precision)`;
     case "text":
       return bytesOf(column);
-    case "json":
-      return sql`cast(${column} as jsonb)`;
     default:
       return column;
   }

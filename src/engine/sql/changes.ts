@@ -157,8 +157,13 @@ export async function readByKeys<Raw>(
   return data;
 }
 
-export function keyCondition(key: readonly { name: string }[], cells: KeyCells): Fragment {
-  const parts = key.map(({ name }, index) => sql`${sql.id(name)} = ${cells[index]}`);
+type KeyColumn = Pick<Column, "name"> & Partial<Pick<Column, "kind">>;
+
+export function keyCondition(key: readonly KeyColumn[], cells: KeyCells): Fragment {
+  const parts = key.map(({ name, kind }, index) => {
+    const own = sql.id(name);
+    return sql`${kind?.compared?.(own) ?? own} = ${cells[index]}`;
+  });
   return sql`(${sql.join(parts, sql` and `)})`;
 }
 

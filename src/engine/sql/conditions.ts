@@ -67,7 +67,7 @@ function mayFail(resolve: Resolve, leaf: Leaf, scope: Scope): boolean {
 
 /** True if the columns are compared after a cast that fails for some values. */
 export function comparisonMayFail({ kind: one }: Column, { kind: other }: Column): boolean {
-  const areCast = one.family === "json" || one.family !== other.family;
+  const areCast = (one.compared ?? other.compared) !== undefined || one.family !== other.family;
   return areCast && (one.castFails === true || other.castFails === true);
 }
 
@@ -185,10 +185,10 @@ export function linkSides(
 ): (column: Column, value: Fragment) => Fragment {
   const families = [one.kind.family, other.kind.family];
   const isOpen = families.includes(undefined) || families.includes("any");
-  if (isOpen || isAlike(one, other)) return (_column, value) => value;
   const family = commonFamily(one, other);
-  if (family === undefined) throw notComparable(one, "=", other);
-  return (column, value) => sideSql(column, value, family);
+  if (family === undefined && !isOpen) throw notComparable(one, "=", other);
+  const common = isOpen || isAlike(one, other) ? undefined : family;
+  return (column, value) => sideSql(column, value, common);
 }
 
 /** A UUID of PostgreSQL is a text, but not beside other texts. */
@@ -245,7 +245,7 @@ function columnComparisonSql(one: ColumnReference, cmp: string, other: ColumnRef
 }
 
 function sideSql({ kind }: Column, value: Fragment, family: Family | undefined): Fragment {
-  return (family && kind.asFamily?.(value, family)) ?? value;
+  return (family === undefined ? kind.compared?.(value) : kind.asFamily?.(value, family)) ?? value;
 }
 
 function notComparable(one: Column, cmp: string, other: Column): EngineRefusal {

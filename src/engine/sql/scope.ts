@@ -35,6 +35,10 @@ export interface ColumnKind {
   readonly family?: Family | undefined;
   /** The column where it is compared with another one, as a value of `family`, if not the bare column. */
   asFamily?(column: Fragment, family: Family): Fragment;
+  /** The column, and a value as `compare` makes it, if values are not sorted as they compare. */
+  readonly sorted?:
+    | { column(column: Fragment): Fragment; value(compared: unknown): unknown }
+    | undefined;
   /** The column where values are grouped or sorted, if not the bare column. */
   readonly grouped?: ((column: Fragment) => Fragment) | undefined;
   /** True if `compared` or `asFamily` fails for some values. */

@@ -121,7 +121,8 @@ function rangesAfter(
   const bounds = terms.map(({ reference, ...term }, at): Bound => {
     const given = values[at] ?? null;
     const value = given === null ? null : sortedValue(reference.column, given);
-    return { ...term, column: columnSql(reference), value };
+    const column = columnSql(reference);
+    return { ...term, column: reference.column.kind.sorted?.column(column) ?? column, value };
   });
   const directions = new Set(terms.map(({ direction }) => direction));
   const isPlain =
@@ -144,8 +145,11 @@ function rangesAfter(
 }
 
 function sortedValue({ kind, ...column }: Column, given: PresentValue): unknown {
-  const { grouped, store } = kind;
-  if (grouped === undefined) return comparedValue({ kind, ...column }, given);
+  const { grouped, store, sorted } = kind;
+  if (grouped === undefined) {
+    const compared = comparedValue({ kind, ...column }, given);
+    return sorted?.value(compared) ?? compared;
+  }
   return grouped(sql`${comparedValue({ ...column, kind: { ...kind, compare: store } }, given)}`);
 }
 
@@ -217,8 +221,10 @@ function aggregateSql<Kind extends ColumnKind>(
 ): AggregateSql<Kind> {
   if (name === undefined) return { expression: sql`count(*)`, kind: dialect.count };
   const reference = resolve(name);
-  const column = columnSql(distinct === true ? asGrouped(reference) : reference);
   const { kind } = reference.column;
+  // A `null` of JSON is null.
+  const isGrouped = distinct === true || kind.family === "json";
+  const column = columnSql(isGrouped ? asGrouped(reference) : reference);
   const count = distinct === true ? sql`count(distinct ${column})` : sql`count(${column})`;
   if (fn === "count") return { expression: count, kind: dialect.count };
   const measure = requireMeasure(fn, reference.column);
@@ -466,7 +472,7 @@ export class SelectPlanner<Kind extends ColumnKind> implements Nesting {
     const picked = sql.id(pickedName, columnAlias(0));
     const from = sql`from (${inner}) as ${sql.id(pickedName)}`;
     const statement = (side: (column: Fragment) => Fragment) =>
-      sql`select ${side(picked)} ${from} where ${picked} is not null`;
+      sql`select ${side(picked)} ${from} where ${side(picked)} is not null`;
     return {
       column: first,
       statement,
@@ -820,7 +826,9 @@ export function orderTerms<Kind extends ColumnKind>(
   const isOuter = listJoins(query).some(({ join_type }) => join_type !== "INNER");
   const term = ({ column: name, direction = "ASC" }: Order): OrderTerm => {
     const reference = resolve(name);
-    return { reference, direction, hasNulls: isOuter || reference.column.isNullable !== false };
+    const { isNullable, kind } = reference.column;
+    const hasNulls = isOuter || isNullable !== false || kind.family === "json";
+    return { reference, direction, hasNulls };
   };
   const terms = [query.order_by ?? []].flat().map(term);
   return [
