@@ -538,16 +538,17 @@ export class Tape {
   }
 
   source(token: number): string {
-    return this.#slice(this.start(token), this.end(token));
+    return this.slice(this.start(token), this.end(token));
   }
 
   /** A string that may be long. */
   string(token: number): string {
     if (this.#tokens[token + 3] === ESCAPED) return JSON.parse(this.source(token));
-    return this.#slice(this.start(token) + 1, this.end(token) - 1);
+    return this.slice(this.start(token) + 1, this.end(token) - 1);
   }
 
-  #slice(start: number, end: number): string {
+  /** The text between two byte offsets. */
+  protected slice(start: number, end: number): string {
     const { bytes } = this;
     const isRead = bytes.length > SHORT_BODY || ++this.#slices * BYTES_PER_SLICE < bytes.length;
     if (isRead) return bytes.toString("utf8", start, end);

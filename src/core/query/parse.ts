@@ -114,11 +114,12 @@ class QueryParser {
     throw tape.refusal(isOperation ? "several_operations" : "unknown_field", problem, second);
   }
 
-  #operation(key: number, allowed = this.#allowedKeys()): Operation {
+  #operation(key: number, isInBatch = false): Operation {
     for (const operation of this.#grammar.inOrder) {
       if (this.#tape.is(key, operation.word)) return operation;
     }
     const name = this.#tape.name(key);
+    const allowed = this.#allowedKeys(isInBatch);
     // A known operation that is missing here can only belong to the full grammar.
     const hint = isOperationName(name) ? fullOnly : formatHint(meantOperation(name, allowed));
     const problem = `the operation ${quoteName(name)} is unknown; allowed: ${allowed.join(", ")}${hint}`;
@@ -126,11 +127,11 @@ class QueryParser {
   }
 
   #batchOperation(key: number): Operation {
-    const allowed = this.#grammar.inOrder.filter(({ inBatch }) => inBatch).map(({ name }) => name);
     const name = this.#tape.name(key);
-    const operation = name === batchKey ? undefined : this.#operation(key, allowed);
+    const operation = name === batchKey ? undefined : this.#operation(key, true);
     if (operation?.inBatch === true) return operation;
-    const problem = `${quoteName(name)} cannot be in a Batch; allowed: ${allowed.join(", ")}`;
+    const allowed = this.#allowedKeys(true).join(", ");
+    const problem = `${quoteName(name)} cannot be in a Batch; allowed: ${allowed}`;
     throw this.#tape.refusal("not_in_batch", problem, key);
   }
 
@@ -175,8 +176,10 @@ class QueryParser {
     }
   }
 
-  #allowedKeys(): readonly string[] {
-    return [...this.#grammar.operations.keys(), batchKey];
+  #allowedKeys(isInBatch = false): readonly string[] {
+    const { inOrder, operations } = this.#grammar;
+    if (!isInBatch) return [...operations.keys(), batchKey];
+    return inOrder.filter(({ inBatch }) => inBatch).map(({ name }) => name);
   }
 }
 

@@ -1,6 +1,5 @@
 import { JsonFault, quoteName } from "../json/fault.ts";
 import {
-  ByteText,
   characterTable,
   colonEnd,
   literalEnd,
@@ -37,7 +36,6 @@ const CLOSE_BRACE = 0x7d;
 
 const beginsNumber = characterTable("-0123456789");
 const beginsLiteral = characterTable("tfn");
-const noText = ByteText.from("");
 
 const batch = new Word("Batch");
 const bind = new Word("bind");
@@ -50,7 +48,7 @@ const values = new Word("values");
 
 /** A key that was checked to be a column name. */
 interface RowKey {
-  readonly text: ByteText;
+  readonly name: string;
   /** Byte offsets of its first occurrence: of its opening quote, and of the value that follows. */
   readonly start: number;
   end: number;
@@ -83,10 +81,11 @@ export class QueryTape extends Tape {
   #isBatch = false;
   /** The bytes, to compare four at a time. */
   #words: DataView | undefined;
-  readonly #columns = new Map<number, readonly string[]>();
-  readonly #known = new Map<string, RowKey>();
+  /** By the token of the rows. */
+  #columns: Map<number, readonly string[]> | undefined;
+  #known: Map<string, RowKey> | undefined;
   /** Stands before the first key of every row. */
-  #origin = newKey(noText, 0);
+  #origin = newKey("", 0);
   #previous = this.#origin;
   #row = 0;
   /** The first row of these rows, to which keys of earlier rows are still unknown. */
@@ -137,9 +136,9 @@ export class QueryTape extends Tape {
 
   protected override beginRows(isRows: boolean): void {
     // Keys are remembered from one operation to the next, within bounds.
-    if (this.#known.size > MOST_COLUMNS) {
-      this.#known.clear();
-      this.#origin = newKey(noText, 0);
+    if (this.#known !== undefined && this.#known.size > MOST_COLUMNS) {
+      this.#known = undefined;
+      this.#origin = newKey("", 0);
     }
     this.#firstRow = this.#row + 1;
     this.#named = [];
@@ -156,12 +155,13 @@ export class QueryTape extends Tape {
   }
 
   protected override endRows(token: number): void {
+    this.#columns ??= new Map();
     this.#columns.set(token, this.#named);
   }
 
   /** The different columns of rows, or of `set`. */
   columnsOf(token: number): readonly string[] {
-    return this.#columns.get(token) ?? [];
+    return this.#columns?.get(token) ?? [];
   }
 
   protected override exceed(position: number): QueryRefused {
@@ -185,10 +185,11 @@ export class QueryTape extends Tape {
       const problem = `${quoteName(text.toString())} is not a column name; allowed: ${columnNameRule}`;
       throw new QueryRefused("invalid_column", problem, this.#placeOf(start));
     }
-    const name = text.toString();
+    const name = text.bytes === bytes ? this.slice(text.start, text.end) : text.toString();
+    this.#known ??= new Map();
     let key = this.#known.get(name);
     if (key === undefined) {
-      key = newKey(text, start);
+      key = newKey(name, start);
       this.#known.set(name, key);
     }
     this.#note(key, start);
@@ -263,17 +264,17 @@ export class QueryTape extends Tape {
 
   #note(key: RowKey, start: number): void {
     if (key.row === this.#row) {
-      const problem = `the column ${quoteName(key.text.toString())} is given twice; each column is allowed once`;
+      const problem = `the column ${quoteName(key.name)} is given twice; each column is allowed once`;
       throw new QueryRefused("duplicate_key", problem, this.#placeOf(start));
     }
-    if (key.row < this.#firstRow) this.#use(key.text, start);
+    if (key.row < this.#firstRow) this.#use(key.name, start);
     key.row = this.#row;
     this.#previous.next = key;
     this.#previous = key;
   }
 
-  #use(column: ByteText, start: number): void {
-    this.#named.push(column.toString());
+  #use(column: string, start: number): void {
+    this.#named.push(column);
     if (!this.#isElement) {
       if (++this.parts > MOST_PARTS) throw this.exceed(start);
     } else if (this.#named.length > MOST_COLUMNS) {
@@ -323,6 +324,6 @@ export class QueryTape extends Tape {
   }
 }
 
-function newKey(text: ByteText, start: number): RowKey {
-  return { text, start, end: 0, row: 0, next: undefined };
+function newKey(name: string, start: number): RowKey {
+  return { name, start, end: 0, row: 0, next: undefined };
 }
