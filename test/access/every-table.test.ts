@@ -49,6 +49,11 @@ t.test("an entry inside that allows less makes a name too wide", async (t) => {
   t.equal(reasonFor([{}, reader], "logs-old-2", "DELETE"), "role_insufficient");
   t.equal(reasonFor([{ database: "*" }, none], ""), "name_too_wide");
   t.equal(reasonFor([{ database: "*" }, { ...none, database: "*" }], ""), "name_too_wide");
+  const misspelled = { role: "None", tables: ["Logs-Secret"] } as const;
+  t.equal(reasonFor([{}, misspelled], "logs-"), "name_too_wide");
+  t.equal(reasonFor([{}, misspelled], "logs-s"), "name_too_wide");
+  t.equal(reasonFor([{}, { ...misspelled, tables: ["LOGS-S*"] }], "logs-"), "name_too_wide");
+  t.equal(reasonFor([{}, misspelled], "logs-x"), "allowed");
   const expired = { tables: ["logs-x"], expires: now - 1 };
   t.equal(reasonFor([{}, expired], ""), "name_too_wide");
 });

@@ -8,7 +8,7 @@ const isAscii = (text: string) => /^[\0-\x7f]*$/.test(text);
  * Removes what a database may not distinguish: case, Unicode compatibility forms, marks and
  * invisible characters. Two names that fold alike may be the same name to the database.
  */
-function foldName(name: string): string {
+export function foldName(name: string): string {
   const plain = isAscii(name)
     ? name
     : name.normalize("NFKD").replace(/[\p{M}\p{Default_Ignorable_Code_Point}]/gu, "");

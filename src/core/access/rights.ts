@@ -8,6 +8,7 @@ import {
   DatabaseGrants,
   type DecidingEntry,
   type EntrySlot,
+  foldName,
   type NamedSlot,
   slotEntries,
   type UserGrants,
@@ -62,7 +63,7 @@ export function decidingEntry(
 
 /**
  * The entries that decide on the tables and patterns that a user's entries name and whose names
- * have this beginning.
+ * have this beginning, in any case and Unicode form.
  */
 export function entriesInside(
   grants: UserGrants,
@@ -71,10 +72,11 @@ export function entriesInside(
   now: number,
 ): DecidingEntry[] {
   const names = new Set<string>();
+  const folded = foldName(prefix);
   for (const at of [database, EVERY_DATABASE]) {
     const entries = grants.get(at);
     if (!(entries instanceof DatabaseGrants)) continue;
-    for (const name of entries.tables()) if (name.startsWith(prefix)) names.add(name);
+    for (const name of entries.tables()) if (foldName(name).startsWith(folded)) names.add(name);
   }
   return [...names].flatMap((name) => matchingEntries(grants, database, name, now).slice(0, 1));
 }
