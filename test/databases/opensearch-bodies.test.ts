@@ -138,7 +138,16 @@ const bulks: readonly (readonly [lines: readonly Json[], expected: string, index
   [[{ update: { _index: "a", _id: "1" } }, { doc: {} }], "UPDATE+ a@0"],
   [[{ update: { _index: "a", _id: "1" } }, { upsert: {} }], "INSERT,UPDATE+ a@0"],
   [[{ update: { _index: "a", _id: "1" } }, { doc: {}, doc_as_upsert: true }], "INSERT,UPDATE+ a@0"],
-  [[{ update: { _index: "a", _id: "1" } }, { script: "1" }], "UPDATE+ a@0; scripts"],
+  [[{ update: { _index: "a", _id: "1" } }, { doc: {}, doc_as_upsert: false }], "UPDATE+ a@0"],
+  [
+    [{ update: { _index: "a", _id: "1" } }, { doc: {}, doc_as_upsert: "true" }],
+    "INSERT,UPDATE+ a@0",
+  ],
+  [[{ update: { _index: "a", _id: "1" } }, { script: "1" }], "UPDATE,DELETE+ a@0; scripts"],
+  [
+    [{ update: { _index: "a", _id: "1" } }, { script: "1", scripted_upsert: "true" }],
+    "INSERT,UPDATE,DELETE+ a@0; scripts",
+  ],
   [[{ update: { _index: "a", _id: "1" } }, { index: "b" }], "unknown_member"],
   [[{ index: { _index: "a", pipeline: "p" } }, {}], "INSERT+ a@0; pipelines"],
   [

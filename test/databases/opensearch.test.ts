@@ -21,6 +21,12 @@ role = "ReadWrite"
 require_approval = ["DELETE"]
 
 [[acl]]
+username = "dan"
+database = "main"
+role = "DbAdmin"
+require_approval = ["DELETE"]
+
+[[acl]]
 username = "lars"
 database = "main"
 tables = ["logs-*"]
@@ -39,7 +45,7 @@ async function open(t: Test) {
     "wanda main ReadWrite",
     "dora main DbAdmin",
   ];
-  const people = ["fay", "app", "lars"].map((name) => `${name} elsewhere ReadOnly`);
+  const people = ["fay", "app", "dan", "lars"].map((name) => `${name} elsewhere ReadOnly`);
   const all = [...grants, ...people];
   const opened = await openPreset(t, "opensearch", stub.url, { grants: all, more: narrowed });
   stub.take();
@@ -146,6 +152,32 @@ t.test("what cannot be kept is refused", async (t) => {
   t.equal((await gateway.send("PUT", "/logs-1/_doc/2", {}, app)).status, 200);
   const removed = await gateway.send("DELETE", "/logs-1/_doc/2", undefined, app);
   t.match(removed, { status: 403, body: { code: "not_narrowable" } });
+});
+
+t.test("a script that may delete needs the right to delete", async (t) => {
+  const { gateway, login } = shared;
+  const dan = await login("dan");
+  const script = { source: "ctx.op = 'delete'" };
+  const update = '{"update":{"_index":"logs-1","_id":"1"}}';
+  const deleting = [
+    ["/logs-1/_update/1", { script }],
+    ["/logs-1/_update_by_query", { query: { match_all: {} }, script }],
+    ["/_bulk", `${update}\n${JSON.stringify({ script })}\n`],
+  ] as const;
+  for (const [path, body] of deleting) {
+    const denied = await gateway.send("POST", path, body, dan);
+    t.match(denied, { status: 403, body: { code: "not_narrowable" } }, path);
+  }
+  const others = [
+    ["/logs-1/_update/1", { doc: { x: 1 } }],
+    ["/logs-1/_update_by_query", { query: { match_all: {} } }],
+    ["/logs-1/_search", { query: { script: { script } } }],
+  ] as const;
+  for (const [path, body] of others) {
+    t.equal((await gateway.send("POST", path, body, dan)).status, 200, path);
+  }
+  const byDora = await gateway.send("POST", "/logs-1/_update/1", { script }, await login("dora"));
+  t.equal(byDora.status, 200);
 });
 
 t.test("a lookup that fails denies everybody", async (t) => {

@@ -451,12 +451,14 @@ const update: readonly PermissionClass[] = ["UPDATE"];
 const insertAndUpdate: readonly PermissionClass[] = ["INSERT", "UPDATE"];
 const erase: readonly PermissionClass[] = ["DELETE"];
 
-/** The rights of an update. Its script is in `uses`. @throws Refusal */
+/** The rights of an update. Its script, which may delete the document, is in `uses`. @throws Refusal */
 export function readUpdate(reader: BodyReader, body: JsonObject): readonly PermissionClass[] {
   reader.read("update", body);
-  return "upsert" in body || body.doc_as_upsert === true || body.scripted_upsert === true
-    ? insertAndUpdate
-    : update;
+  const { doc_as_upsert: asUpsert = false, scripted_upsert: isScripted = false } = body;
+  // The server also takes "true".
+  const inserts = "upsert" in body || asUpsert !== false || isScripted !== false;
+  const rights = inserts ? insertAndUpdate : update;
+  return "script" in body ? [...rights, ...erase] : rights;
 }
 
 /** A plain delete makes no index, but one with a version of the client's does. */

@@ -553,6 +553,14 @@ function useOfUpdate({ json }: PresetRequest): IndexUse {
   return { ...stored(...readUpdate(reader, requireObject(json))), uses: reader.uses };
 }
 
+/** A script may also delete the documents. */
+const usesOfUpdates: ReadUses = (request) => {
+  const uses = usesOfBody("by_query", request.json);
+  if (!uses.scripts) return uses;
+  for (const name of pathNames(request)) uses.add({ name, permissions: ["DELETE"] });
+  return uses;
+};
+
 function useOfDelete({ query }: PresetRequest): IndexUse {
   const makesIndex = makesIndexByDelete(query.get("version_type"));
   return { permissions: ["DELETE"], makesIndex };
@@ -682,7 +690,7 @@ const endpoints: PresetEndpoint[] = [
     "UPDATE; INSERT with an upsert; CREATE for a new index",
     `${writing} ${returned} retry_on_conflict`,
     useOfUpdate,
-    { body: "json", names: "scripts: CREATE" },
+    { body: "json", names: "scripts: CREATE, DELETE" },
   ),
   at("POST PUT /_bulk /:index/_bulk", "by action", `${writing} ${returned} pipeline`, planBulk, {
     body: "ndjson",
@@ -697,7 +705,7 @@ const endpoints: PresetEndpoint[] = [
     "POST /:index/_update_by_query",
     "UPDATE",
     `${byQuery} pipeline`,
-    bodyOf("by_query"),
+    usesOfUpdates,
     searchBody,
   ),
   onIndexes("POST GET /_refresh /:index/_refresh", "INSERT"),
