@@ -26,7 +26,17 @@ export async function openCallback(t: Test): Promise<string> {
   return `${await openSite(t, "You can close this page.")}/callback`;
 }
 
-const unwanted = ["--disable-web-security", "--allow-running-insecure-content", "--single-process"];
+const unwanted = [
+  "--disable-web-security",
+  "--allow-running-insecure-content",
+  "--single-process",
+  "--no-zygote",
+  // Drawing with an emulated GPU takes most of the browser's time.
+  "--ignore-gpu-blocklist",
+  "--use-gl=angle",
+  "--use-angle=swiftshader",
+  "--enable-unsafe-swiftshader",
+];
 
 /**
  * The browser's program. The library would unpack it into the directory for temporary files, where
@@ -48,7 +58,7 @@ export async function launch(t: Test): Promise<Browser> {
   const browser = await chromium.launch({
     executablePath: await unpack(),
     timeout: PATIENCE_MS,
-    args: sparticuz.args.filter((argument) => !unwanted.includes(argument)),
+    args: [...sparticuz.args.filter((arg) => !unwanted.includes(arg)), "--disable-gpu"],
   });
   t.teardown(() => browser.close());
   return browser;
