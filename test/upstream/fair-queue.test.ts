@@ -83,10 +83,10 @@ t.test("a newcomer displaces the last waiter of the longest queue", async (t) =>
   t.equal(join(limiter, "flood"), undefined);
   let holder = slot;
   for (const [place, user] of [
-    [flood[0], "flood"],
     [first, "bob"],
-    [flood[1], "flood"],
+    [flood[0], "flood"],
     [second, "bob"],
+    [flood[1], "flood"],
   ] as const) {
     limiter.release({ key: holder });
     t.equal(await place?.turn, user);

@@ -52,18 +52,27 @@ interface FairQueueOptions {
   readonly waits?: { add(seconds: number): void };
 }
 
+/** Waiters of one rank by key, by the number of slots that the key holds. */
+type Lane = Map<string, Waiter[]>[];
+
+function addTo(lane: Lane, held: number, key: string, queue: Waiter[]): void {
+  for (let level = lane.length; level <= held; level++) lane.push(new Map());
+  lane[held]?.set(key, queue);
+}
+
 /**
  * Concurrency limiter that is fair between keys.
  *
  * While slots are free, everyone gets one. When some have to wait, the next free slot goes to the
- * key that holds the fewest. Ties go to the key served least recently. A key that floods the queue
- * therefore delays only itself, and others wait at most one turn.
+ * key that holds the fewest. Ties go to the key that has held that few for longest. A key that
+ * floods the queue therefore delays only itself, and others wait at most one turn. To find the next
+ * one takes no longer if many keys wait.
  */
 export class FairQueue {
   readonly #options: FairQueueOptions;
   readonly #slots = new Sums();
-  /** Waiters by key. The key served least recently comes first. */
-  readonly #queues = new Map<string, Waiter[]>();
+  /** By rank. */
+  readonly #lanes = new Map<number, Lane>();
   #busy = 0;
   #weight = 0;
   #waiting = 0;
@@ -103,17 +112,14 @@ export class FairQueue {
     const cancel = () => this.#remove(waiter, "cancelled");
     const timer = timeoutMs === undefined ? undefined : setTimeout(cancel, timeoutMs).unref();
     const waiter: Waiter = { entrant, since: performance.now(), timer, onEnd };
-    const queue = this.#queues.get(entrant.key);
-    if (queue === undefined) this.#queues.set(entrant.key, [waiter]);
-    else queue.push(waiter);
-    this.#waiting++;
+    this.#enqueue(waiter);
     // A slot may be free although others wait, if their keys are at the limit.
     this.#assign();
     return cancel;
   }
 
   release({ key, weight = 0 }: Entrant): void {
-    this.#slots.add(key, -1);
+    this.#addSlots(key, -1);
     this.#busy--;
     this.#weight -= weight;
     this.#assign();
@@ -148,7 +154,9 @@ export class FairQueue {
   }
 
   dismissAll(): void {
-    for (const waiter of [...this.#queues.values()].flat()) this.#remove(waiter, "dismissed");
+    const lanes = [...this.#lanes.values()];
+    const waiters = lanes.flatMap((lane) => lane.flatMap((level) => [...level.values()].flat()));
+    for (const waiter of waiters) this.#remove(waiter, "dismissed");
   }
 
   #hasRoom({ key, weight = 0 }: Entrant): boolean {
@@ -165,8 +173,37 @@ export class FairQueue {
   #take({ key, rank = 0, weight = 0 }: Entrant): void {
     this.#busy++;
     this.#weight += weight;
-    this.#slots.add(key, 1);
+    this.#addSlots(key, 1);
     this.#lastRank = rank;
+  }
+
+  #queueOf({ key, rank = 0 }: Entrant): Waiter[] | undefined {
+    return this.#lanes.get(rank)?.[this.#slots.of(key)]?.get(key);
+  }
+
+  #enqueue(waiter: Waiter): void {
+    this.#waiting++;
+    const queue = this.#queueOf(waiter.entrant);
+    if (queue !== undefined) {
+      queue.push(waiter);
+      return;
+    }
+    const { key, rank = 0 } = waiter.entrant;
+    const lane = this.#lanes.get(rank) ?? [];
+    this.#lanes.set(rank, lane);
+    addTo(lane, this.#slots.of(key), key, [waiter]);
+  }
+
+  #addSlots(key: string, amount: 1 | -1): void {
+    const held = this.#slots.of(key);
+    this.#slots.add(key, amount);
+    if (this.#waiting === 0) return;
+    for (const lane of this.#lanes.values()) {
+      const queue = lane[held]?.get(key);
+      if (queue === undefined) continue;
+      lane[held]?.delete(key);
+      addTo(lane, held + amount, key, queue);
+    }
   }
 
   /** Gives free slots to waiters until the next one does not fit, so that none waits forever. */
@@ -177,11 +214,6 @@ export class FairQueue {
     try {
       for (let next = this.#next(); next !== undefined; next = this.#next()) {
         if (!this.#hasRoom(next.entrant)) return;
-        const { key } = next.entrant;
-        const queue = this.#queues.get(key) ?? [];
-        // The key then counts as served most recently.
-        this.#queues.delete(key);
-        this.#queues.set(key, queue);
         this.#take(next.entrant);
         this.#remove(next, "slot");
       }
@@ -192,48 +224,52 @@ export class FairQueue {
 
   /** The waiter for the next free slot: of another rank than the last one, if there is one. */
   #next(): Waiter | undefined {
-    if (this.#busy >= this.#options.slots) return undefined;
+    const { slots, maxPerKey = slots } = this.#options;
+    if (this.#busy >= slots || this.#waiting === 0) return undefined;
     let next: Waiter | undefined;
-    let fewest = Number.POSITIVE_INFINITY;
+    let fewest = maxPerKey;
     let isOther = false;
-    for (const [key, [first]] of this.#queues) {
-      if (this.#isAtLimit(key)) continue;
-      const isOfOther = (first?.entrant.rank ?? 0) !== this.#lastRank;
-      const slots = this.#slots.of(key);
-      if (isOther === isOfOther ? slots >= fewest : isOther) continue;
+    for (const [rank, lane] of this.#lanes) {
+      const isOfOther = rank !== this.#lastRank;
+      const most = isOfOther && !isOther ? maxPerKey : fewest;
+      const held = lane.findIndex(({ size }) => size > 0);
+      if (held === -1 || held >= most || (isOther && !isOfOther)) continue;
+      const [[first] = []] = lane[held]?.values() ?? [];
       next = first;
-      fewest = slots;
+      fewest = held;
       isOther = isOfOther;
     }
     return next;
   }
 
   /** False if too many of the rank wait, and none of another key can be removed. */
-  #hasPlace({ key, rank = 0 }: Entrant): boolean {
+  #hasPlace(entrant: Entrant): boolean {
+    const { rank = 0 } = entrant;
     const { maxWaiting = Number.POSITIVE_INFINITY } = this.#options;
     if (this.#waiting < maxWaiting) return true;
     let waiting = 0;
     let longest: Waiter[] = [];
-    for (const queue of this.#queues.values()) {
-      if ((queue[0]?.entrant.rank ?? 0) !== rank) continue;
-      waiting += queue.length;
-      if (queue.length > longest.length) longest = queue;
+    for (const level of this.#lanes.get(rank) ?? []) {
+      for (const queue of level.values()) {
+        waiting += queue.length;
+        if (queue.length > longest.length) longest = queue;
+      }
     }
     if (waiting < maxWaiting) return true;
     const last = longest.at(-1);
-    const own = this.#queues.get(key)?.length ?? 0;
+    const own = this.#queueOf(entrant)?.length ?? 0;
     if (last === undefined || longest.length <= own + 1) return false;
     this.#remove(last, "cancelled");
     return true;
   }
 
   #remove(waiter: Waiter, end: WaitEnd): void {
-    const { key } = waiter.entrant;
-    const queue = this.#queues.get(key) ?? [];
+    const queue = this.#queueOf(waiter.entrant) ?? [];
     const at = queue.indexOf(waiter);
     if (at === -1) return;
     queue.splice(at, 1);
-    if (queue.length === 0) this.#queues.delete(key);
+    const { key, rank = 0 } = waiter.entrant;
+    if (queue.length === 0) this.#lanes.get(rank)?.[this.#slots.of(key)]?.delete(key);
     this.#waiting--;
     clearTimeout(waiter.timer);
     this.#options.waits?.add((performance.now() - waiter.since) / 1000);
