@@ -23,7 +23,8 @@ export async function runInShell(
   writeFileSync(path.join(programs, "gatehouse"), script, { mode: 0o700 });
   const shell = spawn("bash", ["-c", code.replaceAll("https://gate.example.com", url)], {
     env: cleanEnvironment(home, { ...variables, PATH: `${programs}:${process.env.PATH}` }),
-    timeout: PATIENCE_MS,
+    // Several commands, each of which may take long on a busy machine.
+    timeout: 5 * PATIENCE_MS,
   });
   const [stdout, stderr] = await Promise.all([text(shell.stdout), text(shell.stderr)]);
   return stdout + stderr;
