@@ -773,6 +773,10 @@ t.test("access diff shows who gains and loses what", async (t) => {
     code: 1,
     stderr: "gatehouse: nothing does not exist\n",
   });
+  t.match(await gatehouse.run("access test", [gatehouse.home]), {
+    code: 1,
+    stderr: `gatehouse: ${gatehouse.home} is a directory\n`,
+  });
 });
 
 t.test("access list --effective lists what entries, groups and boundaries allow", async (t) => {

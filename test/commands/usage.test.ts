@@ -105,6 +105,15 @@ t.test("an invalid command line exits with 2 and says what is allowed", async (t
   }
 });
 
+t.test("control characters of an argument do not reach the terminal", async (t) => {
+  const gatehouse = install(t);
+  for (const command of ["user remove", "access test", "serve --port", "access grant --max-rows"]) {
+    const { stderr } = await gatehouse.run(command, ["\u001b[2Ja\u202e"]);
+    t.match(stderr, "\\u{1b}[2Ja\\u{202e}", command);
+    t.notMatch(stderr, /(?!\n)[\p{Cc}\p{Cf}]/u, command);
+  }
+});
+
 t.test("in a clone, the command runs by its path and by npx without a build", (t) => {
   const { home } = installNothing(t);
   const env = cleanEnvironment(home, {

@@ -201,10 +201,19 @@ function pathNames({ path: { index } }: PresetRequest): string[] {
   return index === undefined ? [EVERY] : index.split(",");
 }
 
-function usesOfPath(request: PresetRequest, permissions: readonly PermissionClass[]): Uses {
+function usesOf(names: readonly string[], permissions: readonly PermissionClass[]): Uses {
   const uses = new Uses();
-  for (const name of pathNames(request)) uses.add({ name, permissions });
+  for (const name of names) uses.add({ name, permissions });
   return uses;
+}
+
+function usesOfPath(request: PresetRequest, permissions: readonly PermissionClass[]): Uses {
+  return usesOf(pathNames(request), permissions);
+}
+
+/** True for a name of several indexes. */
+function isWide(name: string): boolean {
+  return name === EVERY || name.includes("*");
 }
 
 function usesOfBody(kind: string, body: Json | undefined): Uses {
@@ -468,8 +477,8 @@ async function planResolve(request: PresetRequest): Promise<Plan> {
   for (const name of names) requireName(name);
   const path = `/_resolve/index/${encodeURIComponent(names.join(","))}`;
   const answer = await request.lookup(path);
-  const { status } = answer;
-  if (status === 404) return replyWith(status, { error: "no such index", status });
+  const missing = replyWith(404, { error: "no such index", status: 404 });
+  if (answer.status === 404) return missing;
   const body = objectIn(answer);
   const readable = ({ name }: JsonObject) => typeof name === "string" && mayRead(request, name);
   const aliases = objectsIn(body.aliases).map((alias) => ({
@@ -481,28 +490,35 @@ async function planResolve(request: PresetRequest): Promise<Plan> {
     aliases: aliases.filter(({ indices }) => indices.length > 0),
     data_streams: objectsIn(body.data_streams).filter(readable),
   };
-  return replyWith(200, found);
+  const shown = Object.values(found).flatMap((some: JsonObject[]) => some.map(({ name }) => name));
+  if (names.every((name) => isWide(name) || shown.includes(name))) return replyWith(200, found);
+  // Whatever the server does with a missing name is done with one that the caller may not read.
+  const absent = await request.lookup("/_resolve/index/gatehouse-absent", REMEMBERED_MS);
+  return absent.status === 404 ? missing : replyWith(200, found);
 }
 
 /** Servers take at most 4,096 bytes of request line by default. */
 const LONGEST_PATH = 3000;
 
-/** Names the indexes that the caller may read, in place of all. */
+/** Names the indexes that the caller may read, in place of wide names. */
 async function planCatIndices(request: PresetRequest, written: string): Promise<Plan> {
-  const names = pathNames(request);
-  const isWide = names.some((name) => name === EVERY || name.includes("*"));
-  const accesses = await accessesOf(request, usesOfPath(request, ["SELECT"]));
-  if (!isWide) return { accesses };
-  for (const name of names) requireName(name);
-  const asked = encodeURIComponent(names.map((name) => (name === EVERY ? "*" : name)).join(","));
+  const { true: wide = [], false: named = [] } = Object.groupBy(pathNames(request), (name) =>
+    isWide(name) ? "true" : "false",
+  );
+  const accesses = await accessesOf(request, usesOf(named, ["SELECT"]));
+  if (wide.length === 0) return { accesses };
+  for (const name of wide) requireName(name);
+  const asked = encodeURIComponent(wide.map((name) => (name === EVERY ? "*" : name)).join(","));
   const answer = await request.lookup(`/_resolve/index/${asked}?expand_wildcards=open,closed`);
   const readable = objectsIn(objectIn(answer).indices)
     .flatMap(({ name }) => (typeof name === "string" ? name : []))
     .filter((name) => mayRead(request, name));
-  if (readable.length === 0) return replyWith(200, []);
-  const path = `/_cat/indices/${encodeURIComponent(readable.join(","))}`;
-  if (path.length <= LONGEST_PATH) return { accesses: [], path };
-  return { ...openPath(request, written), accesses };
+  const shown = [...named, ...readable];
+  if (shown.length === 0) return replyWith(200, []);
+  const path = `/_cat/indices/${encodeURIComponent(shown.join(","))}`;
+  if (path.length <= LONGEST_PATH) return { accesses, path };
+  const all = await accessesOf(request, usesOfPath(request, ["SELECT"]));
+  return { ...openPath(request, written), accesses: all };
 }
 
 /** For objects of the whole server, such as stored scripts. */
