@@ -4,7 +4,7 @@ import { readMoment, unitMs } from "../core/base/clock.ts";
 import { invocation } from "../core/base/product.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import { type Place, splitPlace, tablePattern } from "../core/query/names.ts";
-import { failureLabel } from "./output.ts";
+import { failureLabel, harmless } from "./output.ts";
 
 /** Formats errors as those of the gateway, and the usage line so that it can be typed as shown. */
 export function withHouseStyle(command: Command): Command {
@@ -16,7 +16,7 @@ export function withHouseStyle(command: Command): Command {
         new Help().commandUsage(command).replace(/^gatehouse\b/, invocation),
     })
     .configureOutput({
-      outputError: (text, write) => write(text.replace(/^error:/, failureLabel())),
+      outputError: (text, write) => write(harmless(text).replace(/^error:/, failureLabel())),
     });
 }
 

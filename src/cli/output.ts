@@ -18,14 +18,20 @@ export class Cancelled extends Error {
   }
 }
 
+const fileProblems = new Map([
+  ["ENOENT", "does not exist"],
+  ["EISDIR", "is a directory"],
+  ["EACCES", "is not accessible to this user"],
+]);
+
 export function explain(error: unknown): string {
   if (error instanceof ConfigurationError) return error.message;
   if (error instanceof Refusal && error.detail !== undefined) {
     return `${error.message} (${error.detail})`;
   }
   if (!(error instanceof Error)) return "unknown error";
-  const isMissing = "code" in error && error.code === "ENOENT" && "path" in error;
-  return isMissing ? `${error.path} does not exist` : error.message;
+  const problem = "code" in error ? fileProblems.get(String(error.code)) : undefined;
+  return problem !== undefined && "path" in error ? `${error.path} ${problem}` : error.message;
 }
 
 export function failureLabel(): string {
@@ -33,7 +39,7 @@ export function failureLabel(): string {
 }
 
 export function reportFailure(error: unknown): void {
-  for (const line of visible(explain(error)).split("\n")) {
+  for (const line of harmless(explain(error)).split("\n")) {
     process.stderr.write(`${failureLabel()} ${line}\n`);
   }
   const isUsage =
@@ -45,7 +51,7 @@ export function reportFailure(error: unknown): void {
 }
 
 export function warn(sentence: string): void {
-  process.stderr.write(`warning: ${visible(sentence)}\n`);
+  process.stderr.write(`warning: ${harmless(sentence)}\n`);
 }
 
 export function print(text: string): void {
@@ -65,6 +71,11 @@ export function plainJson(value: unknown): string {
 /** Escapes invisible characters, which could reorder a terminal's line, or end it. */
 function visible(text: string): string {
   return escapeCharacters(text, /[\p{Cf}\p{Zl}\p{Zp}]/gu);
+}
+
+/** Also escapes what a terminal would obey, for text without style. */
+export function harmless(text: string): string {
+  return escapeCharacters(visible(text), /(?!\n)\p{Cc}/gu);
 }
 
 function printTable(head: readonly string[], rows: readonly (readonly string[])[]): void {

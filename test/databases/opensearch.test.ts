@@ -270,6 +270,41 @@ async function statuses(answers: Promise<readonly Answer[]>): Promise<number[]> 
   return (await answers).map(({ status }) => status);
 }
 
+t.test("a list does not tell whether an index exists that the caller may not read", async (t) => {
+  const { stub, gateway, login } = await open(t);
+  const lars = await login("lars");
+  const answers = async (path: string, name: string) => {
+    const { status, text } = await gateway.get(path.replace("NAME", name), lars);
+    return { status, text: text.replaceAll(name, "NAME").replace(/"request_id":"[^"]*"/, "") };
+  };
+  for (const resolvesAll of [false, true]) {
+    stub.resolvesAll = resolvesAll;
+    for (const [path, status] of [
+      ["/_resolve/index/NAME", resolvesAll ? 404 : 200],
+      ["/_resolve/index/logs-1,NAME", resolvesAll ? 404 : 200],
+      ["/_resolve/index/logs-*,NAME", resolvesAll ? 404 : 200],
+      ["/_cat/indices/NAME", 403],
+      ["/_cat/indices/logs-*,NAME", 403],
+      ["/_alias/NAME", 404],
+    ] as const) {
+      const absent = await answers(path, "absent");
+      t.equal(absent.status, status, path);
+      t.strictSame(await answers(path, "secret"), absent, path);
+    }
+    const found = await gateway.get("/_resolve/index/logs-1,logs-2,s*", lars);
+    t.match(found, { status: 200, body: { indices: [{ name: "logs-1" }, { name: "logs-2" }] } });
+    const listed = await gateway.get("/_cat/indices/logs-2,logs-1*?format=json", lars);
+    t.equal(listed.status, 200);
+    t.match(listed.text, '"logs-1"');
+    t.match(listed.text, '"logs-2"');
+    stub.take();
+    await gateway.get("/_cat/indices/absent,logs-*", await login("rita"));
+    t.match(stub.take().at(-1)?.url, /^\/_cat\/indices\/absent%2Clogs-1%2Clogs-2$/);
+    // Until the gateway asks again what names mean.
+    await delay(FORGOTTEN_MS);
+  }
+});
+
 t.test("a list of many indexes has only those that the caller may read", async (t) => {
   const { stub, gateway, login } = shared;
   for (let count = 0; count < 60; count++) {

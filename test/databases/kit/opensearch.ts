@@ -60,6 +60,8 @@ export class OpenSearchStub extends RecordingUpstream {
   readonly #handles = new Map<string, string>();
   /** The status of lookups, if it is not 200. */
   lookupStatus = 200;
+  /** True for Elasticsearch, which answers 404 if one of the names to resolve does not exist. */
+  resolvesAll = false;
 
   constructor() {
     super();
@@ -256,6 +258,8 @@ export class OpenSearchStub extends RecordingUpstream {
       .entries()
       .flatMap(([index, { aliases }]) => aliases.keys().map((name) => ({ name, indices: [index] })))
       .filter(({ name }) => fits(name));
+    const isMissing = (name: string) => !/[*]|^_all$/.test(name) && !this.#indexes.has(name);
+    if (this.resolvesAll && third.split(",").some(isMissing)) return { status: 404, body: {} };
     return ok({ indices, aliases: [...aliases], data_streams: [] });
   }
 
