@@ -56,6 +56,30 @@ t.test("each call gets its own answer", async (t) => {
   t.strictSame(answers, [3, "never", 0]);
 });
 
+t.test("a call that is told gets no answer, even if it fails", async (t) => {
+  const told: (readonly number[])[] = [];
+  const sent: unknown[] = [];
+  const answering = new Channel<Sums, NoCalls, RefusalFailure>({
+    handlers: {
+      add: (numbers) => told.push(numbers),
+      wait() {
+        throw new Error("a fault");
+      },
+    },
+    errors: refusalCodec,
+    send: (message) => sent.push(message),
+  });
+  const send = (message: Message<Sums, RefusalFailure>) => answering.receive(message);
+  const options = { handlers: {}, errors: refusalCodec, send };
+  const telling = new Channel<NoCalls, Sums, RefusalFailure>(options);
+  telling.tell("add", [1, 2]);
+  telling.tell("wait", undefined);
+  telling.tell("add", [3]);
+  await nextTurn();
+  t.same(told, [[1, 2], [3]]);
+  t.same(sent, []);
+});
+
 t.test("a Refusal arrives complete, any other error with its message", async (t) => {
   const { asking } = connect({
     add() {

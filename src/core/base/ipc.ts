@@ -35,6 +35,9 @@ export const messageCodec: ErrorCodec<string> = {
   decode: (message) => new Error(message),
 };
 
+/** The id of a call that is not to be answered. Others begin at 1. */
+const UNANSWERED = 0;
+
 export type Message<Own extends Calls, Failure> =
   | {
       readonly kind: "ask";
@@ -117,6 +120,11 @@ export class Channel<Own extends Calls, Other extends Calls, Failure> {
     }
   }
 
+  /** Calls the other end, which sends no answer. */
+  tell<Name extends keyof Other>(name: Name, ask: Other[Name]["ask"]): void {
+    this.#options.send({ kind: "ask", id: UNANSWERED, name, ask });
+  }
+
   receive(message: Message<Own, Failure>): void {
     const { kind, id } = message;
     if (kind === "ask") void this.#answer(id, message.name, message.ask);
@@ -137,7 +145,8 @@ export class Channel<Own extends Calls, Other extends Calls, Failure> {
     name: Name,
     ask: Own[Name]["ask"],
   ): Promise<void> {
-    const { handlers, errors, send } = this.#options;
+    const { handlers, errors } = this.#options;
+    const send = id === UNANSWERED ? () => {} : this.#options.send;
     const controller = new AbortController();
     this.#answering.set(id, controller);
     try {

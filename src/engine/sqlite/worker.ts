@@ -104,7 +104,7 @@ async function executeQuery(
       // as failed.
       spool.flush();
       // The message is delivered although the commit then blocks this process.
-      if (!onlyReads) engine.ask("committing", undefined).catch(() => {});
+      if (!onlyReads) engine.tell("committing", undefined);
     };
     if (!onlyReads) return transaction(session, perform);
     return isBatch ? readTransaction(session, perform) : perform();
@@ -201,8 +201,7 @@ function spillReporter(): (byteLength: number, rows: number) => void {
   return (byteLength, rows) => {
     if (byteLength < next) return;
     next = byteLength + SPILL_REPORT_BYTES;
-    // The engine may be gone.
-    engine.ask("spilled", { byteLength, rows }).catch(() => {});
+    engine.tell("spilled", { byteLength, rows });
   };
 }
 
