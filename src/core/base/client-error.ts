@@ -1,6 +1,7 @@
 /**
  * An error that the client may see. `core/http/answer.ts` renders it as JSON; each other protocol
- * renders it in a place of its own.
+ * renders it in a place of its own. It has no stack, which would be a tenth of the cost of a denied
+ * request: what refuses is known by its code.
  */
 export abstract class ClientError extends Error {
   /** Stable; clients may branch on it. */
@@ -10,7 +11,10 @@ export abstract class ClientError extends Error {
   readonly detail: string | undefined;
 
   constructor(message: string, { detail, ...options }: ErrorOptions & { detail?: string } = {}) {
+    const limit = Error.stackTraceLimit;
+    Error.stackTraceLimit = 0;
     super(message, options);
+    Error.stackTraceLimit = limit;
     this.name = new.target.name;
     this.detail = detail;
   }
