@@ -3,7 +3,8 @@ import { reader, type World, writers } from "./world.ts";
 
 const select = (database: string) =>
   JSON.stringify({ Select: { database, from: "users", columns: ["*"] } });
-const insert = JSON.stringify({
+/** A write, which a reader may not send. */
+export const insert: string = JSON.stringify({
   Insert: { database: "main", table: "users", values: [{ id: 1 }] },
 });
 

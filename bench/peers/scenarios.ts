@@ -1,5 +1,6 @@
 import { writeFileSync } from "node:fs";
 import path from "node:path";
+import { insert } from "./proof.ts";
 import type { AnswerSize } from "./upstream.ts";
 import { reader, type World, writers } from "./world.ts";
 
@@ -35,7 +36,7 @@ const row = { id: 1234, name: "Grace Hopper", email: "grace@example.com", active
 
 /** Returns a Select if small, else an Insert of rows, of about `size` bytes. */
 function bodyOf(size: number, isDenied: boolean): string {
-  if (isDenied) return JSON.stringify({ Delete: { database: "main", from: "users" } });
+  if (isDenied) return insert;
   if (size < 200) {
     return '{"Select":{"database":"main","from":"users","columns":["id","name"],"limit":10}}';
   }
