@@ -7,6 +7,7 @@ import { childrenOf } from "../kit/process-info.ts";
 import { type Answer, createTable, equal, insert, refusal, remove, selectAll } from "./kit.ts";
 import { freshMysql } from "./mysql/kit.ts";
 import { overEach, overSqlite, type Scene } from "./over-each.ts";
+import { freshPostgres } from "./postgres/kit.ts";
 
 type Ask = Scene["ask"];
 
@@ -300,6 +301,37 @@ overSqlite("rows in thousands of orders of columns take little memory", async (t
     .filter((status) => /^Name:\s+(node|MainThread)/m.test(status))
     .map((status) => Number(/^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1]) / 1024);
   t.ok(peaks.length > 0 && Math.max(...peaks) < 240, `${peaks} MiB`);
+});
+
+t.test("a row whose key a trigger changes is not left out of returning (MySQL)", async (t) => {
+  const { ask, sql } = await freshMysql(t);
+  await sql(
+    "create table main.keyed (id int primary key, n int)",
+    "create trigger main.shift before insert on main.keyed for each row set new.id = new.id + 100",
+    "create trigger main.swap before update on main.keyed for each row set new.id = old.id + 1",
+  );
+  const keyed = { database: "main", table: "keyed" };
+  const upsert = { ...keyed, values: [{ id: 1, n: 1 }], on_conflict: ["id"], update: ["n"] };
+  const add = { ...keyed, add: { n: 1 }, where: null };
+  const refused = refusal(400, "not_supported", /trigger changes the primary key of keyed/);
+  t.match(await ask({ Upsert: { ...upsert, returning: ["n"] } }), refused);
+  t.match(await ask({ Upsert: upsert }), { body: { affected: 1 } });
+  t.match(await ask({ Update: { ...add, returning: ["n"] } }), refused);
+  t.match(await ask({ Update: add }), { body: { affected: 1 } });
+  t.match((await ask(selectAll("keyed"))).body.data, [{ id: 102, n: 2 }]);
+});
+
+t.test("a key without overlaps is none for an Upsert (PostgreSQL)", async (t) => {
+  const { ask, sql } = await freshPostgres(t);
+  await sql(
+    "create table main.stays (rooms int4range, at daterange, n int, unique (rooms, at without overlaps))",
+    "create table main.rooms (rooms int4range, at daterange, n int, unique (rooms, at))",
+  );
+  const values = [{ rooms: "[1,3)", at: "[2026-01-01,2026-02-01)", n: 1 }];
+  const key = { on_conflict: ["rooms", "at"], update: ["n"] };
+  const upsert = (table: string) => ask({ Upsert: { database: "main", table, values, ...key } });
+  t.match(await upsert("stays"), refusal(400, "no_unique_key"));
+  t.match(await upsert("rooms"), { body: { affected: 1 } });
 });
 
 t.test("a read waits for no lock on a connection that has made a change (MySQL)", async (t) => {

@@ -337,11 +337,14 @@ t.test("an unsigned bigint of MySQL is exact up to its limits and never wraps", 
   t.match(await compute(3, "add", `,{"value":1}`), refusal(400, "number_out_of_range"));
 });
 
-t.test("MySQL's wrong label of an enum is refused with the labels too", async (t) => {
+t.test("MySQL's wrong label of an enum or year is refused with what is allowed", async (t) => {
   const { ask, sql } = await freshMysql(t);
   await sql(
     "create table main.people (id int primary key, mood enum('sad', 'ok, or so') not null)",
+    "create table main.wines (id int primary key, year year)",
   );
+  const young = refusal(400, "invalid_value", /"year" \(year.*allowed: 0 or a year from 1901/);
+  t.match(await ask(insert("wines", [{ id: 1, year: 26 }])), young);
   const wrong = insert("people", [{ id: 1, mood: "glad" }]);
   const labels = /"mood" \(enum\(.+\)\) does not accept this string; allowed: sad, ok, or so$/;
   t.match(await ask(wrong), refusal(400, "invalid_value", labels));

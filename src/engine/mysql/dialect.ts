@@ -19,7 +19,7 @@ import { isNoTable, refused } from "../remote/failures.ts";
 import { openRemoteStore, type RemoteOptions } from "../remote/store.ts";
 import type { RowOutput } from "../spool.ts";
 import { elsewhere, violations } from "../sql/answers.ts";
-import { keyCondition, readByKeys } from "../sql/changes.ts";
+import { keyCondition, readByKeys, requireFound } from "../sql/changes.ts";
 import { ByShape, type Fragment, flattening, PARAMETER_LIMIT } from "../sql/fragment.ts";
 import type { RowSource } from "../sql/include.ts";
 import { type Declaration, newTableSql } from "../sql/new-table.ts";
@@ -222,6 +222,7 @@ async function insertEach(
     if (returning === undefined) continue;
     const found = await readByKeys(target, returning, key, [toCells(key, row)]);
     for (const text of found) data.push(text);
+    requireFound(table, { affected, data });
   }
   return { affected, ...(returning === undefined ? {} : { data }) };
 }

@@ -144,7 +144,7 @@ function numericSize(modifier: number, type: number): Pick<TypeDescription, "len
 export function keysSql(schema: string, name: string): Fragment {
   return sql`select entry.indexrelid, case when entry.indisprimary then 1 else 0 end,
       case when entry.indpred is null and entry.indimmediate and entry.indisvalid
-        then attribute.attname end
+        and not entry.indisexclusion then attribute.attname end
     from pg_catalog.pg_index as entry
     join pg_catalog.pg_class as class on class.oid = entry.indrelid
     join pg_catalog.pg_namespace as namespace on namespace.oid = class.relnamespace

@@ -159,6 +159,13 @@ export async function readByKeys<Raw>(
 
 type KeyColumn = Pick<Column, "name"> & Partial<Pick<Column, "kind">>;
 
+/** @throws EngineRefusal if rows that were changed cannot be read by their keys */
+export function requireFound({ name }: Table, { affected, data }: Changed): void {
+  if (data?.length === affected) return;
+  const problem = `A trigger changes the primary key of ${name}, by which this database reads rows for returning`;
+  throw new EngineRefusal("not_supported", problem);
+}
+
 export function keyCondition(key: readonly KeyColumn[], cells: KeyCells): Fragment {
   const parts = key.map(({ name, kind }, index) => {
     const own = sql.id(name);
@@ -198,7 +205,9 @@ export async function update<Raw>(target: Target<Raw>, query: Update): Promise<C
     if ((await countWithin(target)) !== before) throw rowDenied(target.table);
     return { affected };
   }
-  return answerRows(await updateByKeys(target, columns, key, query), returning);
+  const changed = await updateByKeys(target, columns, key, query);
+  requireFound(target.table, changed);
+  return answerRows(changed, returning);
 }
 
 async function countWithin<Raw>({
