@@ -27,6 +27,17 @@ role = "DbAdmin"
 require_approval = ["DELETE"]
 
 [[acl]]
+username = "nick"
+database = "main"
+role = "ReadOnly"
+
+[[acl]]
+username = "nick"
+database = "main"
+tables = ["secret"]
+role = "None"
+
+[[acl]]
 username = "lars"
 database = "main"
 tables = ["logs-*"]
@@ -45,7 +56,7 @@ async function open(t: Test) {
     "wanda main ReadWrite",
     "dora main DbAdmin",
   ];
-  const people = ["fay", "app", "dan", "lars"].map((name) => `${name} elsewhere ReadOnly`);
+  const people = ["fay", "app", "dan", "nick", "lars"].map((name) => `${name} elsewhere ReadOnly`);
   const all = [...grants, ...people];
   const opened = await openPreset(t, "opensearch", stub.url, { grants: all, more: narrowed });
   stub.take();
@@ -205,6 +216,23 @@ t.test("an alias means what it means now", async (t) => {
   t.match(denied, { status: 403, body: { code: "no_grant" } });
   t.notMatch(denied.text, "secret");
   t.equal((await gateway.get("/current/_search", dora)).status, 200);
+});
+
+t.test("an alias of an index of a data stream needs the right for all", async (t) => {
+  const { stub, gateway, login } = shared;
+  const backing = ".ds-secret-2026.11.29-000001";
+  await fetch(`${stub.url}/${backing}/_doc/1`, { method: "PUT", body: '{"t":1}' });
+  await fetch(`${stub.url}/${backing}/_alias/shown`, { method: "PUT" });
+  const nick = await login("nick");
+  for (const path of ["/shown/_search", "/show*/_search", "/logs-1,shown/_search"]) {
+    const denied = await gateway.get(path, nick);
+    t.match(denied, { status: 403, body: { code: "name_too_wide" } }, path);
+  }
+  t.equal((await gateway.get("/logs-1/_search", nick)).status, 200);
+  const found = await gateway.get("/shown/_search", await login("rita"));
+  t.equal(found.status, 200);
+  t.match(found.text, backing);
+  await fetch(`${stub.url}/${backing}`, { method: "DELETE" });
 });
 
 t.test("a scroll and a point in time end with the right to read", async (t) => {

@@ -153,7 +153,16 @@ async function accessesOfName(request: PresetRequest, named: NamedIndex): Promis
   }
   const accesses = aliased
     .filter((table) => everyTable === undefined || !table.startsWith(everyTable))
-    .map((table): Access => ({ permissions, database, table, element, alias: name }));
+    .map(
+      (table): Access => ({
+        permissions,
+        database,
+        // One that begins with a dot may hold the documents of any data stream.
+        ...(table.startsWith(".") ? { everyTable: "" } : { table }),
+        element,
+        alias: name,
+      }),
+    );
   if (everyTable !== undefined) accesses.unshift({ permissions, database, everyTable, element });
   else if (isIndex) accesses.unshift({ permissions, database, table: name, element });
   else if (aliased.length === 0) {
