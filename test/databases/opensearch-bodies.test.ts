@@ -273,6 +273,21 @@ const others: readonly (readonly [title: string, read: () => Uses, expected: str
     "CREATE a@0; CREATE b@0; CREATE! x@0; DROP c@1",
   ],
   [
+    "alias actions on a pattern",
+    () => readAliasActions({ actions: [{ add: { index: "a*", alias: "x" } }] }),
+    "CREATE a*@0; CREATE! x@0",
+  ],
+  ...["*", "_all", "*a", ["a", "*"]].flatMap((index) =>
+    [{ add: { index, alias: "x" } }, { remove_index: { index } }].map(
+      (action) =>
+        [
+          `an action on indexes of the server: ${JSON.stringify(action)}`,
+          () => readAliasActions({ actions: [action] }),
+          "bad_request",
+        ] as const,
+    ),
+  ),
+  [
     "two spellings",
     () => readAliasActions({ actions: [{ add: { index: "a", indices: "b", alias: "x" } }] }),
     "bad_request",

@@ -693,7 +693,11 @@ export function readAliasActions(body: Json): Uses {
     if (index !== undefined && indices !== undefined) throw badRequest("use index or indices");
     if (alias !== undefined && aliases !== undefined) throw badRequest("use alias or aliases");
     const right: PermissionClass = type === "remove_index" ? "DROP" : "CREATE";
-    for (const name of namesIn(index ?? indices)) reader.name(name, [right]);
+    const names = namesIn(index ?? indices);
+    if (withoutHidden(names) !== undefined) {
+      throw badRequest("name the indexes of an action, or a pattern that does not begin with *");
+    }
+    for (const name of names) reader.name(name, [right]);
     if (type !== "remove_index") {
       for (const name of namesIn(alias ?? aliases)) nameAlias(reader, name);
     }
