@@ -48,9 +48,10 @@ export async function runWarm(
   isBusy = true;
   const child = warmProcess();
   child.channel?.ref();
+  const waiting = new AbortController();
   const answered = Promise.race([
-    once(child, "message"),
-    once(child, "exit").then(() => {
+    once(child, "message", waiting),
+    once(child, "exit", waiting).then(() => {
       throw new Error(`${name} ended the process that commands share`);
     }),
   ]);
@@ -59,6 +60,7 @@ export async function runWarm(
     const [result] = await answered;
     return result;
   } finally {
+    waiting.abort();
     child.channel?.unref();
     isBusy = false;
   }
