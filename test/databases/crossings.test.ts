@@ -241,17 +241,7 @@ groups_claim = "groups"
   });
 }
 
-for (const preset of presets) {
-  t.test(`${preset}: a boundary of the way in takes rights away`, async (t) => {
-    const staff = await TestIssuer.start(t);
-    const config = `
-[[issuers]]
-issuer = "${staff.url}"
-prefix = "staff"
-opens = ["query"]
-audience = "gatehouse"
-`;
-    const boundaries = `
+const boundaries = (database: string) => `
 [[boundaries]]
 via = "query"
 username = "rita"
@@ -265,70 +255,139 @@ role = "None"
 via = "query"
 client = "agent"
 role = "None"
+
+[[boundaries]]
+via = "query"
+database = "${database}"
+username = "lars"
+rate_limit = "3/hour"
 `;
-    const { gateway, login, stub, read, write, list } = await open(t, preset, ({ place }) => ({
-      config,
-      more:
-        entry('username = "rita"', place, "ReadWrite") +
-        entry('username = "staff:alice"', place, "ReadWrite") +
-        boundaries,
-    }));
+
+for (const preset of presets) {
+  t.test(`${preset}: a gateway limits and counts what it forwards`, async (t) => {
+    const staff = await TestIssuer.start(t);
+    const metrics = `http://127.0.0.1:${await freePort()}`;
+    const config = `
+[[issuers]]
+issuer = "${staff.url}"
+prefix = "staff"
+opens = ["query"]
+audience = "gatehouse"
+
+[metrics]
+listen = "${new URL(metrics).host}"
+
+[server]
+max_body_bytes = 5000
+`;
+    const { gateway, login, stub, read, write, list, pattern } = await open(
+      t,
+      preset,
+      ({ place, database }) => ({
+        config,
+        grants: ["root * Owner", "rita elsewhere ReadOnly", "lars elsewhere ReadOnly"],
+        more:
+          entry('username = "rita"', place, "ReadWrite") +
+          entry('username = "lars"', place, "ReadOnly") +
+          entry('username = "staff:alice"', place, "ReadWrite") +
+          boundaries(database),
+      }),
+    );
     const rita = bearer(await login("rita"));
-    t.equal(codeOf(await ask(gateway, read, rita)), "ok", "the boundary of mcp is another one");
-    taken(stub);
-    const denied = await ask(gateway, write, rita);
-    t.equal(codeOf(denied), "403 role_insufficient");
-    t.match(denied.body.message, /under the boundary query username=rita/);
-    const { operations } = await auditOf(gateway, denied);
-    t.match(operations, [{ boundary: /rita/ }]);
-    t.notOk(
-      taken(stub).some(({ url }) => url === write.path),
-      "nothing is forwarded",
-    );
-    const asClient = async (azp: string) =>
-      bearer(await staff.sign("gatehouse", { claims: { azp } }));
-    t.equal(codeOf(await ask(gateway, write, await asClient("desktop"))), "ok");
-    const agent = await asClient("agent");
-    t.match(codeOf(await ask(gateway, read, agent)), /^403 /);
-    t.match(
-      (await ask(gateway, read, agent)).body.message,
-      /boundary query client=agent|no grant for alpha/,
-    );
-    t.notMatch((await ask(gateway, list, agent)).text, /alpha|logs-1/, "its lists are empty");
-  });
-
-  t.test(`${preset}: rate limits count before anything is looked up`, async (t) => {
-    const { gateway, login, stub, read, write } = await open(t, preset, ({ place, database }) => ({
-      more:
-        entry('username = "rita"', place, "ReadOnly") +
-        `\n[[boundaries]]\nvia = "query"\ndatabase = "${database}"\nrate_limit = "3/hour"\n`,
-    }));
-    const headers = bearer(await login("rita"));
-    t.equal(codeOf(await ask(gateway, read, headers)), "ok");
-    t.equal(codeOf(await ask(gateway, write, headers)), "403 role_insufficient", "it counts too");
-    const last = await ask(gateway, read, headers);
-    t.equal(codeOf(last), "ok");
-    const { rates } = await auditOf(gateway, last);
-    t.match(rates, [{ limit: "3/hour", counted: 3 }]);
-    // Longer than a lookup is remembered.
-    await delay(1100);
-    taken(stub);
-    const limited = await ask(gateway, read, headers);
-    t.equal(codeOf(limited), "429 rate_limited");
-    t.ok(Number(limited.headers.get("retry-after")) > 0);
-    t.same(taken(stub), []);
+    const lars = bearer(await login("lars"));
     const root = bearer(await login("root"));
-    t.equal(codeOf(await ask(gateway, read, root)), "ok", "each user has a limit of its own");
-  });
 
-  t.test(`${preset}: what is filtered for a caller is stored by no cache`, async (t) => {
-    const { gateway, login, list } = await open(t, preset, ({ place }) => ({
-      more: entry('username = "rita"', place, "ReadOnly"),
-    }));
-    const answer = await ask(gateway, list, bearer(await login("rita")));
-    t.equal(answer.status, 200);
-    t.match(answer.text, /alpha|logs-1|\{\}/);
-    t.equal(answer.headers.get("cache-control"), "no-store");
+    await t.test("requests are counted by their path and right", async (t) => {
+      for (let count = 0; count < 3; count++) {
+        t.equal(codeOf(await ask(gateway, read, rita)), "ok", "the boundary of mcp is another one");
+      }
+      taken(stub);
+      const denied = await ask(gateway, write, rita);
+      t.equal(codeOf(denied), "403 role_insufficient", "a boundary of the way in");
+      t.match(denied.body.message, /under the boundary query username=rita/);
+      const { operations } = await auditOf(gateway, denied);
+      t.match(operations, [{ boundary: /rita/ }]);
+      t.notOk(
+        taken(stub).some(({ url }) => url === write.path),
+        "nothing is forwarded",
+      );
+      await ask(gateway, { method: "GET", path: "/_nothing/of/the/kind" }, rita);
+      const text = async () => (await fetch(`${metrics}/metrics`)).text();
+      await eventually("all are counted", async () =>
+        (await text()).includes('route="unknown",status="404"'),
+      );
+      const page = await text();
+      const total = (labels: string) => new RegExp(`^${labels} (\\d+)$`, "m").exec(page)?.[1];
+      const route = pattern.replaceAll("/", "\\/");
+      const allowed = `gatehouse_requests_total\\{route="${route}",status="200",reason="allowed"\\}`;
+      t.equal(total(allowed), "3");
+      const decided =
+        'gatehouse_decisions_total\\{operation="SELECT",decision="allow",reason="allowed"\\}';
+      t.equal(total(decided), "3");
+      t.match(
+        page,
+        /gatehouse_decisions_total\{operation="(?:INSERT )?(?:UPDATE|INSERT)",decision="deny",reason="role_insufficient"\} 1/,
+      );
+      t.notMatch(page, /_nothing|logs-1|default_tenant/, "no name of a client is a label");
+    });
+
+    await t.test("a boundary of a client takes rights away", async (t) => {
+      const asClient = async (azp: string) =>
+        bearer(await staff.sign("gatehouse", { claims: { azp } }));
+      t.equal(codeOf(await ask(gateway, write, await asClient("desktop"))), "ok");
+      const agent = await asClient("agent");
+      const answer = await ask(gateway, read, agent);
+      t.match(codeOf(answer), /^403 /);
+      t.match(answer.body.message, /boundary query client=agent|no grant for alpha/);
+      t.notMatch((await ask(gateway, list, agent)).text, /alpha|logs-1/, "its lists are empty");
+    });
+
+    await t.test("a filtered list is stored by no cache", async (t) => {
+      const answer = await ask(gateway, list, rita);
+      t.equal(answer.status, 200);
+      t.match(answer.text, /alpha|logs-1|\{\}/);
+      t.equal(answer.headers.get("cache-control"), "no-store");
+    });
+
+    await t.test("rate limits count before anything is looked up", async (t) => {
+      t.equal(codeOf(await ask(gateway, read, lars)), "ok");
+      t.equal(codeOf(await ask(gateway, write, lars)), "403 role_insufficient", "it counts too");
+      const last = await ask(gateway, read, lars);
+      t.equal(codeOf(last), "ok");
+      const { rates } = await auditOf(gateway, last);
+      t.match(rates, [{ limit: "3/hour", counted: 3 }]);
+      // Longer than a lookup is remembered.
+      await delay(1100);
+      taken(stub);
+      const limited = await ask(gateway, read, lars);
+      t.equal(codeOf(limited), "429 rate_limited");
+      t.ok(Number(limited.headers.get("retry-after")) > 0);
+      t.same(taken(stub), []);
+      t.equal(codeOf(await ask(gateway, read, root)), "ok", "each user has a limit of its own");
+    });
+
+    // An upload of CouchDB has a limit of its own.
+    if (preset === "couchdb") return;
+    await t.test("a lower limit of a configuration that is loaded again applies", async (t) => {
+      const searched = {
+        method: "POST",
+        path: "/logs-1/_search",
+        body: { _source: ["x".repeat(2000)] },
+      };
+      const created = {
+        ...read,
+        path: write.path.replace(/\/[^/]*\/upsert$/, ""),
+        body: { name: "y".repeat(2000) },
+      };
+      const long = preset === "chroma" ? created : searched;
+      t.not(codeOf(await ask(gateway, long, root)), "413 body_too_large");
+      const file = `${gateway.home}/gateway.toml`;
+      await putInPlace(file, (await readFile(file, "utf8")).replace("5000", "1500"));
+      await eventually("the lower limit is in force", async () => {
+        return codeOf(await ask(gateway, long, root)) === "413 body_too_large";
+      });
+      t.equal(codeOf(await ask(gateway, read, root)), "ok");
+    });
   });
 }
 
@@ -397,71 +456,6 @@ t.test("several workers keep one limit, and end a token together", async (t) => 
       const { status } = await ask(gateway, read, { ...headers, connection: "close" });
       t.equal(status, 401, preset);
     }
-  }
-});
-
-t.test("a configuration that is loaded again applies to presets", async (t) => {
-  for (const preset of presets.slice(0, 2)) {
-    const { gateway, login, write, read } = await open(t, preset, () => ({
-      config: "[server]\nmax_body_bytes = 5000\n",
-    }));
-    const headers = bearer(await login("root"));
-    const searched = {
-      method: "POST",
-      path: "/logs-1/_search",
-      body: { _source: ["x".repeat(2000)] },
-    };
-    const created = {
-      ...read,
-      path: write.path.replace(/\/[^/]*\/upsert$/, ""),
-      body: { name: "y".repeat(2000) },
-    };
-    const long = preset === "chroma" ? created : searched;
-    t.not(codeOf(await ask(gateway, long, headers)), "413 body_too_large");
-    await editConfiguration(gateway, (text) => text.replace("5000", "1500"));
-    await eventually("the lower limit is in force", async () => {
-      return codeOf(await ask(gateway, long, headers)) === "413 body_too_large";
-    });
-    t.equal(codeOf(await ask(gateway, read, headers)), "ok");
-  }
-});
-
-async function editConfiguration(gateway: TestGateway, change: (text: string) => string) {
-  const file = `${gateway.home}/gateway.toml`;
-  await putInPlace(file, change(await readFile(file, "utf8")));
-}
-
-t.test("requests of a preset are counted by their path and right", async (t) => {
-  for (const preset of presets) {
-    const port = await freePort();
-    const { gateway, login, read, write, pattern } = await open(t, preset, ({ place }) => ({
-      config: `[metrics]\nlisten = "127.0.0.1:${port}"\n`,
-      more: entry('username = "rita"', place, "ReadOnly"),
-    }));
-    const headers = bearer(await login("rita"));
-    for (let count = 0; count < 3; count++) await ask(gateway, read, headers);
-    await ask(gateway, write, headers);
-    await ask(gateway, { method: "GET", path: "/_nothing/of/the/kind" }, headers);
-    const text = async () => (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
-    await eventually("all are counted", async () =>
-      (await text()).includes('route="unknown",status="404"'),
-    );
-    const page = await text();
-    const total = (labels: string) => new RegExp(`^${labels} (\\d+)$`, "m").exec(page)?.[1];
-    const route = pattern.replaceAll("/", "\\/");
-    t.equal(
-      total(`gatehouse_requests_total\\{route="${route}",status="200",reason="allowed"\\}`),
-      "3",
-      preset,
-    );
-    const decided =
-      'gatehouse_decisions_total\\{operation="SELECT",decision="allow",reason="allowed"\\}';
-    t.equal(total(decided), "3", preset);
-    t.match(
-      page,
-      /gatehouse_decisions_total\{operation="(?:INSERT )?(?:UPDATE|INSERT)",decision="deny",reason="role_insufficient"\} 1/,
-    );
-    t.notMatch(page, /_nothing|logs-1|default_tenant/, "no name of a client is a label");
   }
 });
 
