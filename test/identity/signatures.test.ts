@@ -80,6 +80,7 @@ async function checkVectors(
   exceptions: ReadonlyMap<number, string>,
 ): Promise<void> {
   const { testGroups } = fileShape.parse(JSON.parse(readFileSync(file, "utf8")));
+  const wrong: string[] = [];
   let verified = 0;
   for (const { comment: of, private: keys, tests } of testGroups) {
     const ring = await open(t, keys);
@@ -88,17 +89,15 @@ async function checkVectors(
       const refusal = ring === undefined ? "no key" : refusalOf(() => verifySignature(ring, jws));
       const isGood = isOurOwn && (result === "valid") !== exceptions.has(tcId);
       const name = `${tcId}: ${of}, ${comment} (${exceptions.get(tcId) ?? result})`;
-      t.equal(refusal === undefined, isGood, name);
+      if ((refusal === undefined) !== isGood) wrong.push(name);
       if (isGood) verified++;
       if (ring === undefined) continue;
       const pin = { ...ring, type: "JWT", issuer: "i", audience: "a", longest: 8192 };
-      t.equal(
-        refusalOf(() => verifyPinned(pin, jws)),
-        "token_invalid",
-        "a vector is never a token of the gateway",
-      );
+      const asToken = refusalOf(() => verifyPinned(pin, jws));
+      if (asToken !== "token_invalid") wrong.push(`${name} as a token of the gateway`);
     }
   }
+  t.same(wrong, []);
   t.ok(verified > 0, `${verified} of them are good`);
 }
 
@@ -153,14 +152,17 @@ for (const algorithm of signingAlgorithms) {
     const { sign, refusal } = await openSigner(algorithm);
     const { input, signature } = await sign("payload");
     t.equal(refusal(input, signature), undefined, "the unchanged signature is valid");
+    const accepted: string[] = [];
     for (let bit = 0; bit < signature.length * 8; bit++) {
       const changed = Buffer.from(signature);
       changed.writeUInt8(changed.readUInt8(bit >> 3) ^ (1 << (bit & 7)), bit >> 3);
-      t.equal(refusal(input, changed), "token_invalid", `bit ${bit}`);
+      if (refusal(input, changed) !== "token_invalid") accepted.push(`bit ${bit}`);
     }
     for (let length = 0; length < signature.length; length++) {
-      t.equal(refusal(input, signature.subarray(0, length)), "token_invalid", `${length} bytes`);
+      const cut = signature.subarray(0, length);
+      if (refusal(input, cut) !== "token_invalid") accepted.push(`${length} bytes`);
     }
+    t.same(accepted, []);
     const longer = Buffer.concat([signature, Buffer.of(0)]);
     t.equal(refusal(input, longer), "token_invalid", "a byte more");
     const other = await sign("another");

@@ -42,13 +42,14 @@ async function checkRefused(
   { gateway, upstream }: GatewaySetup = shared,
 ): Promise<void> {
   upstream.take();
-  for (const time of ["", ", again"]) {
-    const answer = await gateway.query(select, token);
-    t.match(answer, { status: 401, body: { code } }, `${name}${time}`);
-    const challenge = answer.headers.get("www-authenticate");
-    t.match(challenge, /^Bearer realm="gatehouse", error="invalid_token"/);
+  const seen: unknown[] = [];
+  for (let time = 0; time < 2; time++) {
+    const { status, body, headers } = await gateway.query(select, token);
+    const challenge = headers.get("www-authenticate")?.replace(/"invalid_token".*/, "");
+    seen.push([status, body.code, challenge]);
   }
-  t.equal(upstream.take().length, 0, "nothing has reached the database");
+  const refused = [401, code, 'Bearer realm="gatehouse", error='];
+  t.same([...seen, upstream.take()], [refused, refused, []], name);
 }
 
 async function checkTaken(t: Test, token: string, name: string): Promise<void> {
