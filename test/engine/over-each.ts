@@ -18,14 +18,16 @@ type Kind = keyof typeof kinds;
 
 const opened = new Map<Kind, Promise<Scene>>();
 
-/** Runs a test with the engine that all such tests of a file share, over the database `main` alone, empty. */
+/** The engine that all tests of a file share, with the database `main` alone, empty. */
+export async function sharedScene(kind: Kind): Promise<Scene> {
+  const scene = opened.get(kind) ?? kinds[kind](t);
+  opened.set(kind, scene);
+  await empty(await scene);
+  return scene;
+}
+
 function over(kind: Kind, name: string, body: Body): void {
-  t.test(name, async (test) => {
-    const scene = opened.get(kind) ?? kinds[kind](t);
-    opened.set(kind, scene);
-    await empty(await scene);
-    await body(test, await scene);
-  });
+  t.test(name, async (test) => body(test, await sharedScene(kind)));
 }
 
 async function empty({ engine, ask }: Scene): Promise<void> {

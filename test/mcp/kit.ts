@@ -21,8 +21,7 @@ import { type Principal, principals } from "../../src/features/mcp/authenticate.
 import { createEmbeddedMcp } from "../../src/features/mcp/embedded.ts";
 import { type McpScope, mcpScopes } from "../../src/features/oauth/server/protocol.ts";
 import { grant, user } from "../access/kit.ts";
-import { freshEngine } from "../engine/kit.ts";
-import type { FreshEngine } from "../engine/over-each.ts";
+import { type FreshEngine, sharedScene } from "../engine/over-each.ts";
 import { temporaryHome } from "../kit/gateway.ts";
 import { listening } from "../kit/listening.ts";
 
@@ -149,7 +148,7 @@ interface EmbeddedSettingOptions {
   readonly fresh?: FreshEngine;
 }
 
-/** The embedded server over a real engine. The caller is `alice`. */
+/** The embedded server over a real engine, which tests share one after the other. The caller is `alice`. */
 export async function openEmbedded(
   t: Test,
   {
@@ -159,7 +158,7 @@ export async function openEmbedded(
     hasSchema = true,
     level = "full",
     access,
-    fresh = freshEngine,
+    fresh = () => sharedScene("SQLite"),
   }: EmbeddedSettingOptions,
 ) {
   const { engine, ask } = await fresh(t);
