@@ -2,7 +2,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { createServer } from "node:http";
 import path from "node:path";
 import { pino } from "pino";
-import type { Test } from "tap";
+import root, { type Test } from "tap";
 import { parseAccessFile } from "../../src/core/access/parse.ts";
 import type { Snapshot } from "../../src/core/access/snapshot.ts";
 import { loadConfiguration } from "../../src/core/config/load.ts";
@@ -28,6 +28,10 @@ import { grant, temporaryDirectory, user } from "../access/kit.ts";
 import { listening } from "../kit/listening.ts";
 
 const costs = { memory: 64, time: 1, parallelism: 1 };
+
+/** One for all tests of a file, since each starts a process. */
+const hashing = openHashing(costs);
+root.teardown(() => hashing.close());
 
 export const PASSWORD = "correct horse";
 export const REDIRECT = "http://127.0.0.1:4999/callback";
@@ -91,8 +95,6 @@ export async function openOAuthSetup(
   const revokedBefore = new Map<string, number>();
   const events: OAuthSetup["events"] = [];
   const throttle = createLoginThrottle({ perUserAndAddress: 3, perAddress: 50, window: 60 });
-  const hashing = openHashing(costs);
-  t.teardown(() => hashing.close());
   const unused = () => {
     throw new Error("unused");
   };
