@@ -98,13 +98,13 @@ async function explainLogin(loaded: LoadedConfiguration, state: State, token: st
 async function explainOpaque(loaded: LoadedConfiguration, state: State, token: string) {
   const issued = (await (await tokenInventory(loaded)).read()).find(token);
   if (issued === undefined) throw new Refusal("token_invalid", { detail: "unknown_opaque_token" });
-  const { tokenId, username: user, name } = issued;
+  const { name } = issued;
   try {
     return { name, ...viewCaller(state, tokenCaller(state.snapshot, state.revocations, issued)) };
   } catch (error) {
     if (!(error instanceof Refusal)) throw error;
     // To revoke a leaked token, an operator needs its id.
-    return { name, ...viewRefusal(error), user, token: tokenId };
+    return { name, ...viewRefusal(error) };
   }
 }
 

@@ -85,7 +85,7 @@ t.test("token explain shows user, limits and entries of an app's access token", 
   const forged = `${accessToken.slice(0, accessToken.lastIndexOf("."))}.${"A".repeat(86)}`;
   t.match(await explain(forged), { exit: 1, verdict: "refused", claims: { sub: "alice" } });
   t.equal((await runWarm(gateway.home, ["token", "revoke", "--client", clientId])).code, 0);
-  const revoked = { verdict: "refused", code: "token_revoked", detail: "grant revoked" };
+  const revoked = { verdict: "refused", code: "token_revoked", detail: "grant_revoked" };
   t.match(await explain(accessToken), revoked);
   const elsewhere = await staffedHome(t, ["alice main ReadWrite"]);
   writeConfiguration(elsewhere, { config });
@@ -119,7 +119,7 @@ t.test("token explain shows user and entries of a login token", async (t) => {
     entries: [{ entry: "app" }, { entry: "main", role: "ReadWrite" }, { entry: "archive" }],
   });
   await succeed(gateway.send("POST", "/logout", undefined, token));
-  t.match(await explain(token), { verdict: "refused", detail: "revocations" });
+  t.match(await explain(token), { verdict: "refused", detail: "revoked" });
 });
 
 t.test(

@@ -2,6 +2,7 @@ import t from "tap";
 import { openGatewaySetup } from "../gateway/kit.ts";
 import { ask } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
+import { auditOf } from "../kit/gateway.ts";
 import { runWarm } from "../kit/warm-command.ts";
 import { statelessCall } from "../mcp/messages.ts";
 import { PlainBrowser } from "../oauth/browser.ts";
@@ -70,6 +71,8 @@ t.test("revoking an access token ends every token of the same consent", async (t
     stdout: `Revoked the token ${jti}.\nEnded the access of client ${clientId} for alice, and all its tokens.\n`,
   });
   for (const token of [alice.accessToken, renewed]) t.equal(await codeOf(token), "token_revoked");
+  const refused = { user: "alice", tokenId: jti, client: clientId, detail: /revoked$/ };
+  t.match(await auditOf(gateway, await send(gateway, list, alice.accessToken)), refused);
   const again = await refresh(gateway, clientId, String(body.refresh_token));
   t.equal(again.body.error, "invalid_grant");
   t.equal(await codeOf(other.accessToken), undefined, "another consent is another family");

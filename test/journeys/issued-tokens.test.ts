@@ -280,6 +280,35 @@ t.test(
   },
 );
 
+t.test("the audit names the user and the token of a refused token", async (t) => {
+  await run(gateway, "user", "add", "eve", "--no-password");
+  const check = async (flags: readonly string[], reason: string, detail?: string) => {
+    const token = await issue(gateway, "eve", ...flags);
+    const known = await gateway.get("/api/me", token);
+    const { tokenId } = await auditOf(gateway, known);
+    const jwt = await run(gateway, "token", "issue", "eve", ...flags);
+    return async () => {
+      await eventually("both are refused", async () =>
+        (await Promise.all([token, jwt].map((one) => gateway.get("/api/me", one)))).every(
+          ({ body }) => body.code === reason,
+        ),
+      );
+      const line = await auditOf(gateway, await gateway.get("/api/me", token));
+      t.strictSame([line.user, line.tokenId, line.detail], ["eve", tokenId, detail], reason);
+      const mcp = await send(gateway, statelessCall("tools/list"), jwt);
+      t.match(await auditOf(gateway, mcp), { user: "eve", tokenId: /./, reason });
+    };
+  };
+  const expired = await check(["--expires", "2s"], "token_expired");
+  const revoked = await check([], "token_revoked", "revoked");
+  await expired();
+  await run(gateway, "token", "revoke", "--user", "eve");
+  await revoked();
+  const gone = await check([], "user_gone");
+  await run(gateway, "user", "remove", "eve");
+  await gone();
+});
+
 t.test("a broken file of tokens stops the start", async (t) => {
   const home = await staffedHome(t, people);
   writeFileSync(path.join(home, "tokens"), "nonsense\n", { mode: 0o600 });

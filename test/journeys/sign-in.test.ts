@@ -201,7 +201,7 @@ t.test("a disabled user is refused, also in the audit", async (t) => {
   await disable(true);
   const { page } = await signIn(gateway);
   t.match(page, { status: 403, text: /The gateway does not admit this user/ });
-  const refused = { outcome: "sign_in_refused", detail: "user disabled", issuer: provider.url };
+  const refused = { outcome: "sign_in_refused", detail: "disabled", issuer: provider.url };
   t.match(await gateway.service.logged(({ detail }) => detail === refused.detail), refused);
   await disable(false);
 });

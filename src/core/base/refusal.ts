@@ -161,13 +161,13 @@ export const refusals: Readonly<Record<RefusalCode, readonly [status: number, me
 
 type Members = Readonly<Record<string, string | number | Readonly<Record<string, string>>>>;
 
-/** A refused external token, for the audit and the log. */
+/** A refused token, for the audit and the log. */
 export interface RefusedToken {
   /** Only for a configured issuer. */
   readonly issuer?: string;
   /** Known only after the signature was verified. */
   readonly user?: string | undefined;
-  readonly tokenId?: string;
+  readonly tokenId?: string | undefined;
   readonly client?: string | undefined;
   /** A sentence, where a document or an answer of the issuer is at fault. */
   readonly cause?: string | undefined;
@@ -177,7 +177,7 @@ interface RefusalOptions {
   /** Replaces the table's message by a more specific one. */
   message?: string;
   detail?: string;
-  /** The refused external token; the audit then shows `detail` too. */
+  /** The refused token; the audit then shows `detail` too. */
   token?: RefusedToken;
   members?: Members;
   /** Seconds after which a retry may succeed (RFC 9110, section 10.2.3). */

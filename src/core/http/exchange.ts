@@ -154,7 +154,7 @@ class Verdict {
   decision: "allow" | "deny" | undefined;
   reason: string | undefined;
   filters: readonly AddedFilter[] = [];
-  /** The refused external token, with the precise reason. */
+  /** The refused token, with the precise reason. */
   refusedToken: (RefusedToken & { readonly detail: string | undefined }) | undefined;
   approval: string | undefined;
   rates: readonly AuditedRate[] | undefined;

@@ -9,7 +9,7 @@ import { EVERY_DATABASE } from "../access/roles.ts";
 import { blankUser, type Snapshot, type User } from "../access/snapshot.ts";
 import { epochSeconds } from "../base/clock.ts";
 import { memoize } from "../base/memoize.ts";
-import { Refusal } from "../base/refusal.ts";
+import { Refusal, type RefusalCode } from "../base/refusal.ts";
 import { type Door, tokenHeaders } from "../config/schema.ts";
 import type { IssuerStates } from "../observe/metrics.ts";
 import type { Revocations } from "./revocations.ts";
@@ -211,24 +211,34 @@ export function claimedIssuer(token: string): string | undefined {
   return unverifiedIssuer(token).iss;
 }
 
+interface OwnToken extends Pick<TokenClaims, "username" | "tokenId"> {
+  readonly clientId?: string;
+}
+
+/** The refusal of a verified token, which the audit names. */
+export function refusedToken(code: RefusalCode, token: OwnToken, detail?: string): Refusal {
+  const { username: user, tokenId, clientId: client } = token;
+  return new Refusal(code, { ...(detail && { detail }), token: { user, tokenId, client } });
+}
+
 /** Checks user and revocations of a verified token. @throws Refusal `user_gone`, `token_revoked` */
 export function identify(
   snapshot: Snapshot,
   revocations: Pick<Revocations, "isRevoked">,
-  token: Pick<TokenClaims, "username" | "credential" | "tokenId" | "issuedAt">,
+  token: OwnToken & Pick<TokenClaims, "credential" | "issuedAt">,
 ): User {
   // Most callers have the credential of a password.
   const isSignIn = token.credential.startsWith("@");
   const signIn = isSignIn ? parseSignIn(token.credential) : undefined;
   const user = snapshot.users.get(token.username) ?? (signIn && blankUser(token.username));
-  if (user === undefined) throw new Refusal("user_gone");
-  const revoked = (detail: string) => new Refusal("token_revoked", { detail });
-  if (user.disabled) throw revoked("user disabled");
-  if (revocations.isRevoked(token)) throw revoked("revocations");
+  if (user === undefined) throw refusedToken("user_gone", token);
+  const revoked = (detail: string) => refusedToken("token_revoked", token, detail);
+  if (user.disabled) throw revoked("disabled");
+  if (revocations.isRevoked(token)) throw revoked("revoked");
   if (token.issuedAt <= user.tokensValidAfter) throw revoked("tokens_valid_after");
   if (signIn !== undefined) {
     if (isSignInEnded(revocations, signIn, token)) throw revoked("signed_out");
-  } else if (token.credential !== passwordFingerprint(user)) throw revoked("password changed");
+  } else if (token.credential !== passwordFingerprint(user)) throw revoked("password_changed");
   return user;
 }
 
@@ -273,7 +283,7 @@ export function externalCaller(
   const about = { issuer, user: username, tokenId, client };
   const revoked = (detail: string) => new Refusal("token_revoked", { detail, token: about });
   function identifyExternal(current: Snapshot): User {
-    requireUnexpired(external);
+    if (expiresAt <= epochSeconds()) throw new Refusal("token_expired", { token: about });
     const user = current.users.get(username) ?? blankUser(username);
     if (user.disabled) throw revoked("disabled");
     if (issuedAt <= user.tokensValidAfter) throw revoked("tokens_valid_after");
@@ -315,6 +325,6 @@ export function passwordCaller({ username, passwordHash }: User): Authenticated 
 }
 
 /** @throws Refusal `token_expired` */
-export function requireUnexpired({ expiresAt }: { readonly expiresAt: number }): void {
-  if (expiresAt <= epochSeconds()) throw new Refusal("token_expired");
+export function requireUnexpired(token: OwnToken & { readonly expiresAt: number }): void {
+  if (token.expiresAt <= epochSeconds()) throw refusedToken("token_expired", token);
 }

@@ -118,6 +118,10 @@ export function verifySignature(keys: PinnedKeys, token: string) {
   return { header, payload, kid, key };
 }
 
+function textOrNone(value: unknown): string | undefined {
+  return typeof value === "string" ? value : undefined;
+}
+
 /**
  * Verifies one of this gateway's own tokens (RFC 7519, section 7.2).
  *
@@ -130,7 +134,7 @@ export function verifyPinned(pin: Pin, token: string) {
   const { text, content: claims } = readJson(payload);
   // The gateway serializes JSON in one way. Another spelling could repeat a claim.
   if (JSON.stringify(claims) !== text) throw invalidToken("not as it was issued");
-  const { iss, aud, nbf = 0, exp, cnf } = claims;
+  const { iss, aud, nbf = 0, exp, cnf, sub, jti, client_id: clientId } = claims;
   if (iss !== pin.issuer) throw invalidToken("claim iss");
   if (![pin.audience].flat().some((one) => one === aud)) throw invalidToken("claim aud");
   // Requires proof of possession of a key (RFC 7800), which a bearer request does not have.
@@ -138,6 +142,9 @@ export function verifyPinned(pin: Pin, token: string) {
   const now = epochSeconds();
   if (!isSeconds(nbf) || nbf > now) throw invalidToken("claim nbf");
   if (!isSeconds(exp)) throw invalidToken("claim exp");
-  if (exp <= now) throw new Refusal("token_expired");
+  if (exp <= now) {
+    const [user, tokenId, client] = [sub, jti, clientId].map(textOrNone);
+    throw new Refusal("token_expired", { token: { user, tokenId, client } });
+  }
   return { claims, kid, key, notBefore: nbf, expiresAt: exp };
 }

@@ -102,7 +102,7 @@ const requestLine = z
     reason: optionalText(
       "Why the request was denied or the response was cut: a code of docs/errors.md.",
     ),
-    detail: optionalText("Why an external token was refused: a word of docs/issuers.md."),
+    detail: optionalText("Why a token was refused: a word of docs/issuers.md."),
     cause,
     droppedGroups: z
       .number()

@@ -1,6 +1,6 @@
 import { isAnyUsername, isDatabaseOrEvery } from "../../../core/access/roles.ts";
 import { epochSeconds } from "../../../core/base/clock.ts";
-import { Refusal } from "../../../core/base/refusal.ts";
+import { refusedToken } from "../../../core/identity/authenticate.ts";
 import {
   invalidToken,
   isSeconds,
@@ -98,9 +98,9 @@ export function createAccessTokens(
       const { grantId, ...read } = granted;
       /** For streams that stay open. @throws Refusal `token_revoked` */
       const requireStillGranted = (): void => {
-        const revoked = (detail: string) => new Refusal("token_revoked", { detail });
+        const revoked = (detail: string) => refusedToken("token_revoked", read, detail);
         if (store.isTokenRevoked(read.tokenId)) throw revoked("revoked");
-        if (store.isGrantEnded(grantId)) throw revoked("grant revoked");
+        if (store.isGrantEnded(grantId)) throw revoked("grant_revoked");
       };
       requireStillGranted();
       return { ...read, requireStillGranted, noteCall: (tool: string) => noteCall(granted, tool) };
