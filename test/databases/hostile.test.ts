@@ -119,6 +119,25 @@ t.test("the upstream's cookies and addresses do not reach a client", async (t) =
   }
 });
 
+t.test("a page that was stored cannot act for a browser that opens it", async (t) => {
+  const page: Answer = (_request, response) => {
+    response.writeHead(200, { "content-type": "text/html" }).end('["<script>1</script>"]');
+  };
+  const opened = await open(t, "couchdb", page, { auth: 'accept = ["bearer", "basic"]' });
+  const typed = `Basic ${Buffer.from("rita:rita password").toString("base64")}`;
+  const bearer = `Bearer ${await opened.login("rita")}`;
+  for (const [method, path, way] of [...waysUp, ["GET", "/alpha/a/file.html", "a file"] as const]) {
+    const policyFor = async (authorization: string) => {
+      const answer = await opened.gateway.request(path, { method, headers: { authorization } });
+      t.equal(answer.status, 200, way);
+      return answer.headers.get("content-security-policy");
+    };
+    t.equal(await policyFor(typed), "sandbox", way);
+    t.equal(await policyFor(typed.replace("Basic", "bAsIc")), "sandbox", way);
+    t.equal(await policyFor(bearer), null, "no browser sends it by itself");
+  }
+});
+
 t.test("a Location at the gateway is kept", async (t) => {
   const place = { location: "" };
   const { gateway, upstream, login } = answering(json([], 200, place));

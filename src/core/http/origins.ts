@@ -171,6 +171,11 @@ function isSameOrigin(gateway: Gateway, origin: string, { peer, request }: Excha
   return isLocalName(hostname(origin)) && effectivePort(page) === effectivePort(requested);
 }
 
+/** Browsers add Basic credentials that were typed in once to all later requests by themselves. */
+export function usesBasic({ headers: { authorization = "" } }: IncomingMessage): boolean {
+  return /^basic /i.test(authorization);
+}
+
 /** Values of `Sec-Fetch-Site` for requests caused by a page or link of another origin. */
 const foreignSites: ReadonlySet<unknown> = new Set(["cross-site", "same-site"]);
 

@@ -49,6 +49,7 @@ import {
   requireSameOrigin,
   sendPreflight,
   socketAddress,
+  usesBasic,
 } from "./origins.ts";
 import { allowedMethods, type Endpoint, methodIn, type Router, type Routes } from "./route.ts";
 import type { SecureServer } from "./secure-server.ts";
@@ -109,8 +110,7 @@ function authenticateCaller(
     }
   }
   const credential = readCredential(request.headers, routed.accept);
-  // Browsers add Basic credentials that were typed in once to requests of other sites' pages too.
-  if (/^basic /i.test(authorization ?? "")) requireSameOrigin(gateway, exchange);
+  if (usesBasic(request)) requireSameOrigin(gateway, exchange);
   if ("password" in credential) return authenticateUser(gateway, exchange, credential);
   const { token } = credential;
   if (isOpaque(token)) {

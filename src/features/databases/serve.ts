@@ -19,6 +19,7 @@ import {
   requireStillGood,
 } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
+import { usesBasic } from "../../core/http/origins.ts";
 import { AUDITED_OPERATIONS, countAccesses, countCall } from "../../core/http/query.ts";
 import type { Endpoint, Route, Router } from "../../core/http/route.ts";
 import { parseUnrounded } from "../../core/json/exact.ts";
@@ -252,6 +253,13 @@ function passedHeaders(
   });
 }
 
+function headersOfAnswer(exchange: Exchange): string[] {
+  const headers = commonHeaders(exchange);
+  // A page that a user stored must not act for another one who opens it in a browser.
+  if (usesBasic(exchange.request)) headers.push("Content-Security-Policy", "sandbox");
+  return headers;
+}
+
 export class PresetServer {
   readonly preset: Preset;
   readonly #find: FindEndpoints;
@@ -428,7 +436,7 @@ export class PresetServer {
     exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
     const sink = new ClientAnswer({
       response: exchange.response,
-      answerHeaders: commonHeaders(exchange),
+      answerHeaders: headersOfAnswer(exchange),
       selectHeaders: (status, raw) => passedHeaders(exchange, status, raw),
       fail: (error) => reject(gateway, exchange, error),
     });
@@ -466,7 +474,7 @@ export class PresetServer {
       request,
       response,
       headers: { ...headers, ...framed },
-      answerHeaders: commonHeaders(exchange),
+      answerHeaders: headersOfAnswer(exchange),
       selectHeaders: (status, raw) => passedHeaders(exchange, status, raw),
       isEndless,
       // A feed would keep a connection from all others for as long as it lasts.
@@ -511,7 +519,7 @@ export class PresetServer {
       String(body.length),
       "Cache-Control",
       "no-store",
-      ...commonHeaders(exchange),
+      ...headersOfAnswer(exchange),
     ]);
     response.end(exchange.request.method === "HEAD" ? undefined : body);
   }
