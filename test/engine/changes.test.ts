@@ -321,7 +321,7 @@ t.test("a row whose key a trigger changes is not left out of returning (MySQL)",
   t.match((await ask(selectAll("keyed"))).body.data, [{ id: 102, n: 2 }]);
 });
 
-t.test("a key without overlaps is none for an Upsert (PostgreSQL)", async (t) => {
+t.test("an Upsert cannot use a key without overlaps (PostgreSQL)", async (t) => {
   const { ask, sql } = await freshPostgres(t);
   await sql(
     "create table main.stays (rooms int4range, at daterange, n int, unique (rooms, at without overlaps))",

@@ -102,6 +102,11 @@ for (const [server, type] of [
       { must: null, rows: 2, values: 0 },
       { must: [2], rows: 1, values: 1 },
     ]);
+    const from = { select: counted, as: "counted" };
+    const member = [{ as: "first", fn: "json", path: [0], of: ["must"] }];
+    const nested = { from, columns: ["first"], compute: member, order_by: { column: "rows" } };
+    const firsts = (await ask({ Select: { database: "main", ...nested } })).body.data;
+    t.same(firsts, [{ first: 2 }, { first: null }]);
     for (const direction of ["ASC", "DESC"]) {
       const order_by = [{ column: "must", direction }, { column: "id" }];
       t.same(await ids({ order_by }), direction === "ASC" ? [1, 2, 3] : [3, 1, 2]);

@@ -260,6 +260,72 @@ t.test("MySQL compares and orders text by bytes, including trailing spaces", asy
   }
 });
 
+for (const [server, fresh, collations] of [
+  [
+    "MySQL",
+    freshMysql,
+    {
+      bytewise: "character set utf8mb4 collate utf8mb4_bin",
+      general: "character set utf8mb4 collate utf8mb4_general_ci",
+      unicode: "character set utf8mb4 collate utf8mb4_unicode_ci",
+      western: "character set latin1",
+      central: "character set latin2",
+      wide: "character set utf16",
+    },
+  ],
+  [
+    "PostgreSQL",
+    freshPostgres,
+    { plain: "", german: 'collate "de-x-icu"', root: 'collate "und-x-icu"' },
+  ],
+] as const) {
+  t.test(`texts of any two collations meet (${server})`, async (t) => {
+    const { ask, sql } = await fresh(t);
+    const names = Object.keys(collations);
+    const columns = Object.entries(collations).map(([name, type]) => `${name} varchar(9) ${type}`);
+    const values = ["'a'", "'b'", "'c'"].map((text, at) => [at + 1, ...names.map(() => text)]);
+    for (const table of ["one", "two"]) {
+      await ask(createTable(`${table}_own`, { id: "int", own: "text" }));
+      await sql(
+        `create table main.${table} (id int primary key, ${columns})`,
+        `insert into main.${table} values ${values.map((row) => `(${row})`)}`,
+        `insert into main.${table}_own select id, ${names[0]} from main.${table}`,
+      );
+    }
+    await sql("delete from main.two where id = 3", "delete from main.two_own where id = 3");
+    const all = [...names.map((name) => ["one", "two", name]), ["one_own", "two_own", "own"]];
+    const pairs = all.flatMap(([table = "", , column = ""]) =>
+      all.map(([, other = "", its = ""]) => [table, column, other, its] as const),
+    );
+    for (const [from, column, table, its] of pairs) {
+      const on = `${from}.${column} = ${table}.${its}`;
+      const select = { from: table, columns: [its] };
+      const aggregate = [{ fn: "max", column, as: "most" }];
+      const greatest = { from, group_by: ["id"], aggregate };
+      const outer = { columns: ["id"], order_by: { column: "id" } };
+      for (const [name, query] of Object.entries({
+        joined: { columns: [`${from}.id`], join: { table, on, join_type: "INNER" } },
+        in: { ...outer, where: { column, cmp: "IN", select } },
+        notIn: { ...outer, where: { not: { not: { column, cmp: "IN", select } } } },
+        exists: { ...outer, where: { exists: { table, on } } },
+        greatest: {
+          from: { select: greatest, as: "d" },
+          columns: ["d.id"],
+          join: { table, on: `d.most = ${table}.${its}`, join_type: "INNER" },
+        },
+      })) {
+        const { body } = await ask({ Select: { database: "main", from, ...query } });
+        const found = body.data?.map((row) => Object(row).id).sort() ?? body.message;
+        t.same(found, [1, 2], `${on} ${name}`);
+      }
+      const include = [{ as: "its", table, on, columns: ["id"], one: true }];
+      const { body } = await ask({ Select: { database: "main", from, ...outer, include } });
+      const found = [1, 2, 3].map((id) => ({ id, its: id === 3 ? null : { id } }));
+      t.same(body.data, found, `${on} included`);
+    }
+  });
+}
+
 t.test("MySQL compares neither strings with numbers nor rounded numbers", async (t) => {
   const { ask } = await freshMysql(t);
   await ask(

@@ -2,7 +2,7 @@ import { type RawBuilder, sql } from "kysely";
 import type { Unit } from "../../core/query/tree.ts";
 import { arithmeticBy, type ComputeDialect, jsonPath, mostTextBytes } from "../sql/compute.ts";
 import type { Fragment } from "../sql/fragment.ts";
-import { caseSql, compactSql, kindOfNew, type MysqlKind } from "./kinds.ts";
+import { caseSql, collated, compactSql, kindOfNew, type MysqlKind } from "./kinds.ts";
 
 const boolean = kindOfNew({ name: "boolean" });
 
@@ -49,7 +49,7 @@ export function computingIn(collation: string, double: MysqlKind): ComputeDialec
       integer: kindOfNew({ name: "bigint" }),
       decimal: kindOfNew({ name: "decimal(65,30)", mark: "numeric" }),
       double,
-      text: kindOfNew({ name: "longtext" }),
+      text: { ...kindOfNew({ name: "longtext" }), ...collated(collation) },
       boolean: { ...boolean, encode: (raw) => boolean.encode(Number(raw)) },
       json: {
         ...kindOfNew({ name: "longtext", mark: "json" }),

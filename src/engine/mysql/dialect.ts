@@ -338,7 +338,7 @@ const total: MysqlKind = {
   },
 };
 
-const aggregates: Omit<AggregateDialect<MysqlKind>, "extreme"> = {
+const aggregates: Omit<AggregateDialect<MysqlKind>, "extreme" | "text"> = {
   count: kindOfNew({ name: "bigint" }),
   double,
   sum(column, measure, kind) {
@@ -353,16 +353,18 @@ const aggregates: Omit<AggregateDialect<MysqlKind>, "extreme"> = {
 
 /** MySQL sorts nulls first, and scans a whole table for `(a, b) > (1, 2)`. */
 function createSelectDialect(collation: string, isMariaDb: boolean): SelectDialect<MysqlKind> {
+  const computing = computingIn(collation, double);
   return {
     aggregates: {
       ...aggregates,
+      text: computing.kinds.text,
       extreme(fn, column, measure) {
         if (measure !== "text") return sql`${sql.raw(fn)}(${column})`;
         const bytes = sql`cast(convert(${column} using utf8mb4) as binary)`;
         return sql`(convert(${sql.raw(fn)}(${bytes}) using utf8mb4) collate ${sql.raw(collation)})`;
       },
     },
-    computing: computingIn(collation, double),
+    computing,
     // Only MySQL reads version comments from 5.7 to 9.99 and needs the word.
     row: "/*!80019 row */",
     valuesPerStatement: PARAMETER_LIMIT,

@@ -134,6 +134,7 @@ interface TypeDescription {
   /** True if texts are equal only if their bytes are. */
   readonly isBytewise: boolean;
   readonly characterSet: string;
+  readonly collation?: string | undefined;
 }
 
 const booleans: Codec = {
@@ -458,6 +459,7 @@ export function findKind(type: TypeDescription): MysqlKind {
     compare,
     like: isText ? likeText : like,
     ...(isText ? comparingTexts(type.characterSet, compare) : {}),
+    ...(isText ? collated(type.collation) : {}),
     exact: isText || /^(enum|set)$/.test(dataType) ? exactText : undefined,
     measure: findMeasure(family),
     ...(type.isBytewise && family === "text" && dataType.endsWith("text") ? { digest } : {}),
@@ -493,6 +495,28 @@ function comparingTexts(
       folds === undefined && lacks(pattern)
         ? sql`${text} like ${bytewise(pattern)}`
         : likeText(text, pattern, folds),
+  };
+}
+
+/** Character sets whose texts the server converts to no other one. */
+const unconverted = /^(?:utf16|utf16le|utf32|ucs2|gb18030)$/;
+
+/** As the server compares columns. It refuses what could differ by the direction of a conversion. */
+export function collated(collation: string | undefined): Pick<MysqlKind, "collation" | "meets"> {
+  const setOf = (name: string) => name.replace(/_.*/, "");
+  const isBinary = (name: string) => name.endsWith("_bin");
+  return {
+    collation,
+    meets(other) {
+      const [own = "", ...sets] = [collation ?? "", other].map(setOf);
+      if (sets.includes(own)) {
+        const areBoth = isBinary(other) && isBinary(collation ?? "");
+        const isPadded = [collation, other].every((name) => name?.includes("nopad") !== true);
+        return areBoth ? isPadded : isBinary(other) || isBinary(collation ?? "");
+      }
+      const all = [own, ...sets];
+      return all.some((set) => set.startsWith("utf8")) && !all.some((set) => unconverted.test(set));
+    },
   };
 }
 

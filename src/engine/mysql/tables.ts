@@ -194,6 +194,7 @@ function readColumn(row: RawRow, documents: readonly string[]): MysqlColumn {
     precision: Number(precision ?? 0),
     isBytewise: collations.includes(collation ?? ""),
     characterSet: characterSet ?? "utf8mb4",
+    collation,
   } as const;
   return {
     name: name ?? "",

@@ -26,6 +26,9 @@ const finite = (moment: Fragment) =>
 
 const text = (value: Fragment) => sql`(cast(${value} as text) collate "C")`;
 
+/** The OID of the collation `C`. */
+const C_COLLATION = "950";
+
 const asJsonb = (value: Fragment) => sql`cast(${value} as jsonb)`;
 
 /** An error, in class 54. The server would evaluate a constant when it plans. */
@@ -37,7 +40,7 @@ export const computing: ComputeDialect<PostgresKind> = {
     integer: kindNamed("bigint", 20),
     decimal: { ...decimal, encode: (raw) => trimTrailingZeros(decimal.encode(raw)) },
     double: kindNamed("double precision", 701),
-    text: kindNamed("text", 25),
+    text: { ...kindNamed("text", 25), collation: C_COLLATION },
     boolean: kindNamed("boolean", 16),
     // As text, which can be grouped.
     json: {

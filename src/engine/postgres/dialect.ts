@@ -412,6 +412,7 @@ const total: PostgresKind = {
 const aggregates: AggregateDialect<PostgresKind> = {
   count: computing.kinds.integer,
   double: computing.kinds.double,
+  text: computing.kinds.text,
   sum(column, measure, kind) {
     if (measure === "double") {
       const expression = sql`sum(cast(${column} as double precision))`;

@@ -208,6 +208,8 @@ export interface TypeDescription {
   readonly sqlName: string;
   /** True for a row of several values, which is neither null nor not null if only some of them are. */
   readonly isComposite?: boolean;
+  /** OID. */
+  readonly collation?: string | undefined;
   /** Of an enum, or of an array's elements. */
   readonly labels?: readonly string[] | undefined;
   /** The length of text, or the precision of a `numeric` or time; undefined without a limit. */
@@ -274,7 +276,7 @@ export function findKind(type: TypeDescription): PostgresKind {
     const own = { compared, grouped: compared, exact: exactOther };
     return elementId === 0 ? { ...kind, labels, ...own } : { ...kind, labels };
   }
-  if (isText) return { ...kind, like: likeText, exact: exactText };
+  if (isText) return { ...kind, ...collated(type), like: likeText, exact: exactText };
   if (unordered.has(elementId || id) || type.isComposite === true) {
     const compare = (value: PresentValue) => {
       const stored = store(value);
@@ -325,11 +327,21 @@ export function findKind(type: TypeDescription): PostgresKind {
 /** The `null` of JSON is returned as null. Groups of `json` are text. */
 const presentJson = (type: "json" | "jsonb") => {
   const [typeOf, name] = [sql.raw(`pg_catalog.${type}_typeof`), sql.raw(type)];
-  return (column: Fragment) =>
-    sql`case when ${typeOf}(cast(${column} as ${name})) <> 'null' then ${column} end`;
+  return (column: Fragment) => {
+    const document = sql`cast(${column} as ${name})`;
+    return sql`case when ${typeOf}(${document}) <> 'null' then ${document} end`;
+  };
 };
 
 const bytesOf = (text: unknown): Fragment => sql`(cast(${text} as text) collate "C")`;
+
+const DEFAULT_COLLATION = "100";
+
+/** The database's own collation gives way to any other one. Two others are refused. */
+function collated({ collation }: TypeDescription): Pick<PostgresKind, "collation" | "meets"> {
+  const meets = (other: string) => [collation, other].includes(DEFAULT_COLLATION);
+  return { collation, meets };
+}
 
 /** The double with the digits of a `real`, of which a cast would make more. */
 const shortestDouble = (column: Fragment): Fragment =>

@@ -66,7 +66,8 @@ export async function readTable(context: PostgresContext, name: string): Promise
         from pg_catalog.pg_enum as label
         where label.enumtypid = coalesce(element.oid, base.oid)) end,
       case when type.typtype = 'd' then pg_catalog.format_type(base.oid, type.typtypmod) end,
-      attribute.attgenerated <> '' or attribute.attidentity = 'a', base.typtype = 'c'
+      attribute.attgenerated <> '' or attribute.attidentity = 'a', base.typtype = 'c',
+      nullif(attribute.attcollation, 0)
     from pg_catalog.pg_namespace as namespace
     left join pg_catalog.pg_class as class on class.relnamespace = namespace.oid
       and class.relname = ${name} and class.relkind in ('r', 'p', 'f', 'v', 'm')
@@ -100,13 +101,14 @@ async function namesIn({ session, schema }: PostgresContext): Promise<string[]> 
 
 function readColumn(row: readonly (string | null)[]): PostgresColumn {
   const [, name, declared, id, elementId, sqlName, isRequired, ...more] = row;
-  const [identity, modifier, isKey, labels, valueType, isComputed, isComposite] = more;
+  const [identity, modifier, isKey, labels, valueType, isComputed, isComposite, collation] = more;
   const type = {
     id: Number(id),
     elementId: Number(elementId),
     sqlName: sqlName ?? "text",
     ...numericSize(Number(modifier), Number(elementId) || Number(id)),
     isComposite: isTrue(isComposite),
+    collation: collation ?? undefined,
     labels: labels == null ? undefined : labels.split("\u001f"),
   };
   return {

@@ -193,7 +193,10 @@ export function linkSides(
 
 /** A UUID of PostgreSQL is a text, but not beside other texts. */
 export function isAlike({ kind: one }: Column, { kind: other }: Column): boolean {
-  return one.family === other.family && one.exact === other.exact && one.family !== "json";
+  const { family, exact, collation, meets } = one;
+  const isSame = family === other.family && exact === other.exact && family !== "json";
+  const [first, second] = [collation, other.collation];
+  return isSame && (first === second || !first || !second || meets?.(second) === true);
 }
 
 /** Nests the operands as a balanced tree: a long chain exceeds a database's depth limit. */

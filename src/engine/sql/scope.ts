@@ -35,6 +35,10 @@ export interface ColumnKind {
   readonly family?: Family | undefined;
   /** The column where it is compared with another one, as a value of `family`, if not the bare column. */
   asFamily?(column: Fragment, family: Family): Fragment;
+  /** Of texts, if the database may refuse to compare them with those of another one. */
+  readonly collation?: string | undefined;
+  /** True if the database compares texts of both collations as they are. */
+  meets?(collation: string): boolean;
   /** The column, and a value as `compare` makes it, if values are not sorted as they compare. */
   readonly sorted?:
     | { column(column: Fragment): Fragment; value(compared: unknown): unknown }

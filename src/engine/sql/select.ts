@@ -172,6 +172,8 @@ interface AggregateSql<Kind> {
 export interface AggregateDialect<Kind extends ColumnKind> {
   readonly count: Kind;
   readonly double: Kind;
+  /** Of the least and the greatest text, if columns have collations. */
+  readonly text?: Kind;
   /** Exact for integers and decimals. A sum of integers beyond 64 bits is `number_out_of_range`. */
   sum(column: Fragment, measure: Measure, kind: Kind): AggregateSql<Kind>;
   /** In doubles. */
@@ -229,7 +231,8 @@ function aggregateSql<Kind extends ColumnKind>(
   if (fn === "count") return { expression: count, kind: dialect.count };
   const measure = requireMeasure(fn, reference.column);
   if (fn === "min" || fn === "max") {
-    return { expression: dialect.extreme(fn, column, measure, kind), kind };
+    const expression = dialect.extreme(fn, column, measure, kind);
+    return { expression, kind: (kind.collation && dialect.text) || kind };
   }
   const sum = dialect.sum(column, measure, kind);
   if (fn === "sum") return sum;
