@@ -267,6 +267,8 @@ t.test("without authentication every local caller is accepted", async (t) => {
   });
   t.equal(created.status, 200);
   t.equal(refusalOf(created), undefined);
+  const { text } = await callTool(gateway, "whoami", {});
+  t.match(text, '"database\\":\\"*\\",');
   t.equal((await send(gateway, list)).status, 200);
   const { headers } = list;
   const foreign = { ...list, headers: { ...headers, origin: "https://evil.example.com" } };

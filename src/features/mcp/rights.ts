@@ -90,11 +90,14 @@ function callerAccess(gateway: Gateway, exchange: Exchange): object[] {
 
 /** The caller of `/mcp`, the caller's current rights, and the limits of one call. */
 export function whoIs(gateway: Gateway, exchange: Exchange): object {
-  const { mcp, upstream } = gateway.configuration;
+  const { auth, mcp, upstream } = gateway.configuration;
   const { subject, scopes, expiresAt } = principalOf(exchange);
-  const token_expires = new Date(expiresAt * 1000).toISOString();
+  const caller = () => ({
+    user: subject.username,
+    token_expires: new Date(expiresAt * 1000).toISOString(),
+  });
   return {
-    ...(gateway.configuration.auth.enabled ? { user: subject.username, token_expires } : {}),
+    ...(auth.enabled ? caller() : {}),
     scopes: [...scopes],
     access: callerAccess(gateway, exchange),
     limits: {
