@@ -1,3 +1,4 @@
+import { pino } from "pino";
 import t from "tap";
 import type { Exchange } from "../../src/core/http/exchange.ts";
 import { createSchemaSource } from "../../src/core/upstream/schema-source.ts";
@@ -474,16 +475,22 @@ t.test("a client that disconnects cancels its query", async (t) => {
   }
 });
 
-t.test("an internal error reveals no details to the model", async (t) => {
+t.test("an internal error reveals no details to the model, and is logged", async (t) => {
+  const lines: string[] = [];
+  const log = pino({ level: "error" }, { write: (line) => void lines.push(line) });
   const schema = createSchemaSource<Exchange>({
     upstreams: [{ holds: () => true, get: () => Promise.reject(new Error("/secret/path")) }],
     visibilityDenial: () => undefined,
   });
-  const url = await openAnswering(t, { answer: unexpected, schema });
+  const url = await openAnswering(t, { answer: unexpected, schema, log });
   const listing = { name: "list_databases", arguments: {} };
   const text = (await ask(url, statelessCall("tools/call", listing))).body.toString();
   t.match(text, "internal_error");
   t.notMatch(text, "secret");
+  t.match(
+    lines.map((line) => JSON.parse(line)),
+    [{ requestId: "request-1", err: { message: "/secret/path" }, msg: "unexpected error" }],
+  );
 });
 
 t.test("a subscription ends at once, because there are no changes to report", async (t) => {

@@ -7,7 +7,7 @@ import {
 } from "node:http";
 import path from "node:path";
 import { buffer } from "node:stream/consumers";
-import { pino } from "pino";
+import { type Logger, pino } from "pino";
 import type { Test } from "tap";
 import { openGateway } from "../../src/app/open-gateway.ts";
 import type { Role } from "../../src/core/access/roles.ts";
@@ -66,7 +66,13 @@ export function exchangeOf(
 }
 
 /** The gateway's core in this process, with these grants and settings. It ends with the test. */
-export async function openCore(t: Test, grants: Grants, config: string, more = "") {
+export async function openCore(
+  t: Test,
+  grants: Grants,
+  config: string,
+  more = "",
+  log = pino({ level: "silent" }),
+) {
   const home = temporaryHome(t);
   const entries = Object.entries(grants).flatMap(([name, roles]) => [
     user(name),
@@ -82,7 +88,6 @@ export async function openCore(t: Test, grants: Grants, config: string, more = "
   const loaded = loadConfiguration({ cwd: home, env: { HOME: home } });
   const opened = new AsyncDisposableStack();
   t.teardown(() => opened.disposeAsync());
-  const log = pino({ level: "silent" });
   const options = { log, chosenPassword: undefined, hasTerminal: false };
   return openGateway(loaded, options, opened);
 }
@@ -121,16 +126,17 @@ interface AnsweringOptions {
   /** Answers the query. */
   readonly answer: RequestListener;
   readonly schema?: SchemaSource<Exchange>;
+  readonly log?: Logger;
 }
 
 /** The URL of an embedded server whose queries an upstream answers. */
 export async function openAnswering(
   t: Test,
-  { answer, schema = noSchema }: AnsweringOptions,
+  { answer, schema = noSchema, log }: AnsweringOptions,
 ): Promise<string> {
   const upstream = await listening(t, createServer(answer));
   const config = `[upstream]\nurl = "http://127.0.0.1:${upstream}"\n`;
-  const { gateway } = await openCore(t, { alice: { "*": "Owner" } }, config);
+  const { gateway } = await openCore(t, { alice: { "*": "Owner" } }, config, "", log);
   const handle = createEmbeddedMcp(gateway, schema);
   return listen(t, (request, response, body) =>
     handle(exchangeOf(request, response, principalOf("alice")), body),

@@ -219,7 +219,7 @@ export function createEmbeddedMcp(gateway: Gateway, schema: SchemaSource<Exchang
     );
     reportFailures(server, (reason) => noteRefusal(exchange, reason));
     if (called !== undefined) {
-      registerTool(server, called, exchange, message?.arguments);
+      registerTool(server, called, exchange, gateway.log, message?.arguments);
     } else if (message?.method === "tools/list") listTools(server);
     if (hasSchema && !isCall) {
       server.server.registerCapabilities({ resources: { listChanged: false } });

@@ -13,7 +13,7 @@ import { isOperationName } from "../../core/query/operations.ts";
 import { QueryRefused } from "../../core/query/refusal.ts";
 
 /** Its message is the text of the error result. */
-class ToolFailure extends Error {}
+export class ToolFailure extends Error {}
 
 const examples: Readonly<Record<string, string>> = {
   "Select.columns": '["id", "name"], or ["*"] for all',

@@ -7,6 +7,7 @@ import type {
 import { z } from "zod";
 import { lowest } from "../../core/access/grant.ts";
 import { boundariesFor, decidingEntry, mayBeNarrowed } from "../../core/access/rights.ts";
+import { ClientError } from "../../core/base/client-error.ts";
 import { runCooperatively, type Steps } from "../../core/base/cooperative-scheduling.ts";
 import { memoizeLast } from "../../core/base/memoize.ts";
 import { Refusal } from "../../core/base/refusal.ts";
@@ -15,6 +16,7 @@ import type { Gateway } from "../../core/http/gateway.ts";
 import { ask as askDatabase, type FilteredAnswer } from "../../core/http/query.ts";
 import { readText, visitCheckedMembers, writeMembers } from "../../core/json/members.ts";
 import { type Mode, SKIPPED, TOKENS, Word } from "../../core/json/tape.ts";
+import type { Log } from "../../core/observe/log.ts";
 import { batchKey, type Grammar } from "../../core/query/grammar.ts";
 import {
   type Field,
@@ -58,6 +60,7 @@ import {
   findNextPage,
   listResult,
   rowsResult,
+  ToolFailure,
   type ToolResult,
   toToolResult,
 } from "./tool-results.ts";
@@ -439,6 +442,7 @@ export function registerTool(
   server: McpServer,
   { definition: { name }, perform }: Tool,
   exchange: Exchange,
+  log: Log,
   args: Buffer = Buffer.from("{}"),
 ): void {
   type Result = CallToolResult | InputRequiredResult;
@@ -456,6 +460,10 @@ export function registerTool(
       return { content: [{ type: "text", text }], structuredContent: structured };
     } catch (error) {
       if (error instanceof QueryRefused) noteRefusal(exchange, error.code);
+      const isKnown = error instanceof ClientError || error instanceof ToolFailure;
+      if (!isKnown && !signal.aborted) {
+        log.error({ requestId: exchange.requestId, err: error }, "unexpected error");
+      }
       // The rows were read, but no result has them.
       if (exchange.verdict.report?.rows !== undefined) exchange.verdict.noteShownRows(0);
       const isFirst = inputResponses === undefined && approval === undefined;
