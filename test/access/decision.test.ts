@@ -81,7 +81,7 @@ function misplaced(
 }
 
 const CASES = caseCount(5000, 100_000);
-const PROPERTY_RUNS = caseCount(500, 8000);
+const PROPERTY_RUNS = caseCount(300, 8000);
 
 /** Compares decisions on random cases. Returns how often each reason is met, and filters within. */
 function compare(

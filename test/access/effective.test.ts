@@ -13,7 +13,7 @@ import { parsed } from "./decision-queries.ts";
 import { type Choose, now, seeded, snapshotOf, subjectOf, worldOf } from "./decision-worlds.ts";
 import { grant, groupGrant, user } from "./kit.ts";
 
-const CASES = caseCount(1500, 30_000);
+const CASES = caseCount(700, 30_000);
 
 interface Asked {
   readonly database: string;

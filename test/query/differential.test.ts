@@ -9,7 +9,7 @@ import { type Habit, habits, parsePlainly, seenBy } from "./plain-json.ts";
 t.test("no parser sees another operation, database or table than the parser", async (t) => {
   const seed = Math.floor(Math.random() * 2 ** 31);
   const maker = new BodyMaker(choicesOf(seed));
-  const count = caseCount(2000, 12_000);
+  const count = caseCount(800, 12_000);
   let accepted = 0;
   for (let number = 0; number < count; number++) {
     const body = maker.next();

@@ -42,7 +42,7 @@ t.test("a valid query in any spelling has exactly its accesses", async () => {
       const accesses = parseQuery(Buffer.from(write(value, choose)), plain).accesses;
       deepStrictEqual(accesses.map(gist), referenceAccesses(value));
     }),
-    { numRuns: caseCount(500, 1500) },
+    { numRuns: caseCount(300, 1500) },
   );
 });
 
@@ -72,9 +72,9 @@ t.test("a damaged body is accepted only as what JSON.parse reads", async (t) => 
       accepted++;
       deepStrictEqual(accesses, referenceAccesses(parsed(body)?.value), body.toString());
     }),
-    { numRuns: caseCount(2000, 6000) },
+    { numRuns: caseCount(700, 6000) },
   );
-  t.ok(accepted > 30, "some damaged bodies are still queries");
+  t.ok(accepted > 8, "some damaged bodies are still queries");
 });
 
 t.test("arbitrary bytes and tokens are accepted only if they are a query", async () => {
@@ -88,7 +88,7 @@ t.test("arbitrary bytes and tokens are accepted only if they are a query", async
       const accesses = gists(body);
       if (accesses !== undefined) deepStrictEqual(accesses, referenceAccesses(parsed(body)?.value));
     }),
-    { numRuns: caseCount(1000, 3000) },
+    { numRuns: caseCount(500, 3000) },
   );
 });
 
@@ -106,7 +106,7 @@ t.test("a cell is accepted exactly if JSON.parse accepts it", async () => {
       const expected = referenceAccesses(parsed(body)?.value);
       deepStrictEqual(gists(body), expected, body.toString());
     }),
-    { numRuns: caseCount(5000, 20_000) },
+    { numRuns: caseCount(1500, 20_000) },
   );
 });
 
@@ -124,9 +124,9 @@ t.test("a changed query is accepted exactly if it is in the grammar", async (t) 
         JSON.stringify(changed),
       );
     }),
-    { numRuns: caseCount(2000, 6000) },
+    { numRuns: caseCount(700, 6000) },
   );
-  t.ok(refused > 600, "most changes break the grammar");
+  t.ok(refused > 200, "most changes break the grammar");
 });
 
 t.test("a full Select, changed or not, is accepted exactly if it is in the grammar", async (t) => {
@@ -144,9 +144,9 @@ t.test("a full Select, changed or not, is accepted exactly if it is in the gramm
         JSON.stringify(body),
       );
     }),
-    { numRuns: caseCount(2000, 6000) },
+    { numRuns: caseCount(700, 6000) },
   );
-  t.ok(seen.accepted > 300 && seen.refused > 300, JSON.stringify(seen));
+  t.ok(seen.accepted > 200 && seen.refused > 200, JSON.stringify(seen));
 });
 
 /** Copies a body with one to three faults: bytes changed, removed, doubled or moved. */

@@ -121,9 +121,9 @@ for (const { level, grammar, isValid } of levels) {
         if (!beyond.some((form) => form.test(message))) throw new Error(message);
         return code in beyondSchema;
       }),
-      { numRuns: caseCount(2000, 6000) },
+      { numRuns: caseCount(700, 6000) },
     );
-    t.ok(Math.min(seen.accepted, seen.refused) > 100, JSON.stringify(seen));
+    t.ok(Math.min(seen.accepted, seen.refused) > 60, JSON.stringify(seen));
   });
 }
 
