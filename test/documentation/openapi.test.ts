@@ -212,15 +212,15 @@ t.test("the document has every route of the gateway's own, and no other", (t) =>
 const elsewhere: ReadonlySet<string> = new Set(
   words(`
   not_found method_not_allowed path_not_canonical unknown_parameter insufficient_scope
+  expectation_unknown
   token_read_only name_too_wide unknown_member handle_not_found sign_in_refused sign_in_expired key_not_found version_conflict
 `),
 );
 
 t.test("the document has every error code at one route at least", (t) => {
   const codes = [...Object.keys(refusals), ...Object.keys(queryRefusals)];
-  for (const code of codes) {
-    t.equal(text.includes(`"${code}"`), !elsewhere.has(code), code);
-  }
+  const wrong = codes.filter((code) => text.includes(`"${code}"`) === elsewhere.has(code));
+  t.same(wrong, []);
   t.end();
 });
 
