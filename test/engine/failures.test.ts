@@ -375,6 +375,22 @@ t.test("names, types and rows that MySQL cannot store are refused", async (t) =>
   t.match(await ask(long), refusal(400, "query_too_complex", /max_allowed_packet/));
 });
 
+t.test("a MySQL server that allows no changes by default is not overruled", async (t) => {
+  const { ask, sql, url } = await freshMysql(t);
+  await ask(createTable("rows", { id: "int" }));
+  await sql("set global tx_read_only = on");
+  t.teardown(() => sql("set global tx_read_only = off"));
+  const { address } = await startOn(t, url);
+  const batch = { Batch: [insert("rows", [{ id: 1 }])] };
+  for (const body of [insert("rows", [{ id: 1 }]), batch, dropTable("rows")]) {
+    t.match(await query(address, selectAll("rows")), { status: 200, body: { data: [] } });
+    refused(t, await query(address, body), 507, "storage_failed");
+  }
+  await sql("set global tx_read_only = off");
+  t.match(await query(address, selectAll("rows")), { status: 200 });
+  t.match(await query(address, dropTable("rows")), { status: 200 });
+});
+
 t.test("with MySQL, a Batch that creates or drops a table is refused at once", async (t) => {
   const { ask } = await freshMysql(t);
   await ask(createTable("rows", { id: "int" }));

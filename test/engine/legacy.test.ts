@@ -276,9 +276,9 @@ t.test("what other programs alter in MariaDB is seen at once, and read once", as
   t.teardown(() => sql("set global general_log = 0"));
   for (const cell of ["[2]", "[3]"]) t.match(await add(cell), { status: 200 });
   t.same(await cellsOf("items"), ["[1]", "[2]", "[3]"]);
-  const isSlow = "argument like '%information_schema%' and argument not like '%general_log%'";
-  const slow = await sql(`select argument from mysql.general_log where ${isSlow}`);
-  t.same(slow, [], "the next number of a table is no change");
+  const isSlow = "argument like '%information_schema%' or argument like 'start transaction%'";
+  const slow = `select argument from mysql.general_log where (${isSlow}) and argument not like '%general_log%'`;
+  t.same(await sql(slow), [], "the next number of a table is no change");
 
   await sql("alter table main.items modify cell text comment 'gatehouse:json'");
   t.same(await cellsOf("items"), [[1], [2], [3]]);

@@ -508,14 +508,15 @@ const mysql: Dialect<MysqlSession> = {
   readsAfterChange: true,
 };
 
-const snapshot = "start transaction with consistent snapshot, read only";
-
-/** A single statement reads one state at any level. */
-const beginnings: Record<Mode, { readonly level?: Isolation; readonly words: string }> = {
-  "read only": { words: "start transaction read only" },
-  "read committed": { level: "read committed", words: "start transaction" },
-  "snapshot, read only": { level: "repeatable read", words: snapshot },
-  serializable: { level: "serializable", words: "start transaction" },
+/**
+ * A single statement reads one state at any level. A snapshot begins before the tables are known, so
+ * that none is read that was altered since.
+ */
+const beginnings: Record<Mode, { readonly level?: Isolation; readonly words?: string }> = {
+  "read only": {},
+  "read committed": { level: "read committed" },
+  "snapshot, read only": { level: "repeatable read", words: "with consistent snapshot, read only" },
+  serializable: { level: "serializable", words: "" },
 };
 
 async function begin(session: MysqlSession, mode: Mode, timeLimit: number): Promise<void> {

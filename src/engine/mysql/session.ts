@@ -73,7 +73,7 @@ export function settings({ collation }: ServerTraits): string[] {
     `sql_mode = '${sqlMode.join(",")}'`,
     "time_zone = '+00:00'",
     "lc_messages = 'en_US'",
-    "autocommit = 1",
+    "autocommit = 0",
     "foreign_key_checks = 1",
     "unique_checks = 1",
     "sql_auto_is_null = 0",
@@ -105,6 +105,8 @@ export class MysqlSession implements Session {
   #timeLimit: number | undefined;
   #isolation: Isolation | undefined = usualIsolation;
   #onlyReads = false;
+  /** True while transactions can change nothing unless they say otherwise. */
+  #isRestricted = false;
 
   isUntouched = true;
 
@@ -116,7 +118,7 @@ export class MysqlSession implements Session {
 
   async rows(fragment: Fragment): Promise<RawRow[]> {
     const { sql, values } = compile(fragment, this.server.maxPacketBytes);
-    const found = await resultOf<RowDataPacket[][]>((done) =>
+    const found = await this.#ask<RowDataPacket[][]>((done) =>
       this.#connection.execute(sql, values, done),
     );
     // With rows, the driver does not report warnings.
@@ -126,17 +128,23 @@ export class MysqlSession implements Session {
 
   async run(fragment: Fragment): Promise<number> {
     const { sql, values } = compile(fragment, this.server.maxPacketBytes);
-    const result = await resultOf<ResultSetHeader>((done) =>
+    const result = await this.#ask<ResultSetHeader>((done) =>
       this.#connection.execute(sql, values, done),
     );
     if (result.warningStatus > 0) await this.#requireUnchanged();
     return result.affectedRows;
   }
 
-  async begin(words: string, onlyReads: boolean): Promise<void> {
-    await this.command(words);
-    this.isUntouched = false;
+  /** Without `words`, the transaction begins with its first statement. */
+  async begin(words: string | undefined, onlyReads: boolean): Promise<void> {
     this.#onlyReads = onlyReads;
+    if (onlyReads !== this.#isRestricted && !(onlyReads && words !== undefined)) {
+      // By default, a server may allow no changes.
+      const name = this.server.isMariaDb ? "tx_read_only" : "transaction_read_only";
+      await this.command(`set session ${name} = ${onlyReads ? "on" : "default"}`);
+      this.#isRestricted = onlyReads;
+    }
+    if (words !== undefined) await this.command(`start transaction ${words}`);
   }
 
   /** The answer does not wait for the end of a transaction that can change nothing. */
@@ -148,13 +156,13 @@ export class MysqlSession implements Session {
 
   /** Runs the engine's own SQL, without values. */
   async command(sql: string): Promise<void> {
-    await resultOf((done) => this.#connection.query(sql, done));
+    await this.#ask((done) => this.#connection.query(sql, done));
   }
 
   /** Runs a statement without values, unprepared. */
   show(fragment: Fragment): Promise<RawRow[]> {
     const { sql } = compile(fragment, this.server.maxPacketBytes);
-    return resultOf<RowDataPacket[][]>((done) => this.#connection.query(sql, done));
+    return this.#ask<RowDataPacket[][]>((done) => this.#connection.query(sql, done));
   }
 
   /** In milliseconds, 0 for none. MySQL limits only reads, so the engine itself ends writes. */
@@ -219,6 +227,7 @@ export class MysqlSession implements Session {
         void output.backlog.then(() => setImmediate(() => connection.resume()));
       });
       await promise;
+      this.isUntouched = false;
     } catch (error) {
       throw readError(error);
     } finally {
@@ -227,8 +236,14 @@ export class MysqlSession implements Session {
     if (failure !== undefined) throw failure;
   }
 
+  async #ask<Result>(ask: Parameters<typeof resultOf<Result>>[0]): Promise<Result> {
+    const result = await resultOf(ask);
+    this.isUntouched = false;
+    return result;
+  }
+
   async #requireUnchanged(): Promise<void> {
-    const warnings = await resultOf<RowDataPacket[][]>((done) =>
+    const warnings = await this.#ask<RowDataPacket[][]>((done) =>
       this.#connection.query("show warnings", done),
     );
     // Notes are about what the database computes itself, such as a default that it rounds.
