@@ -75,8 +75,8 @@ async function findTable(context: MysqlContext, name: string): Promise<MysqlTabl
 const nextNumber = /(?<=^\n\) ENGINE=\w+) AUTO_INCREMENT=\d+/;
 
 /**
- * The server's own definition of a table, which it has at hand: for the columns, MariaDB opens all
- * tables of all databases. Undefined for a view, and if the user may not see all columns.
+ * The server's own definition of a table, which it has at hand: for the columns, MariaDB makes
+ * temporary tables on disk. Undefined for a view, and if the user may not see all columns.
  */
 async function readDefinition(
   { session, schema }: MysqlContext,
