@@ -49,6 +49,8 @@ t.test("metrics are served in the Prometheus format on their own listener", asyn
   t.match(after, 'gatehouse_access_file_info{version="abc"} 1', "the last good one is in force");
   t.equal((await ask(`http://${address}/`)).status, 404);
   t.equal((await ask(`http://${address}/metrics`, { method: "POST" })).status, 404);
+  // Prometheus adds the `params` of a job.
+  t.equal((await ask(`http://${address}/metrics?module=x`)).status, 200);
   const head = await ask(`http://${address}/metrics`, { method: "HEAD" });
   t.match(head, { status: 200, headers: { "content-type": /^text\/plain/ }, body: { length: 0 } });
 });
