@@ -68,6 +68,18 @@ const strings: Codec = {
   read: (text) => (needsEscapes.test(text) ? JSON.stringify(text) : `"${text}"`),
 };
 
+/** Strings that PostgreSQL would silently cut to what the type holds, also to compare them. */
+function stringsWithin(fits: (text: string) => boolean): Codec {
+  const write = (value: PresentValue) =>
+    typeof value === "string" && fits(value) ? strings.write(value) : undefined;
+  return { ...strings, write };
+}
+
+const NAME_BYTES = 63;
+const names = stringsWithin((text) => Buffer.byteLength(text) <= NAME_BYTES);
+/** One character of ASCII, or an octal number for another byte. */
+const singleBytes = stringsWithin((text) => /^(?:\p{ASCII}?|\\[23][0-7]{2})$/u.test(text));
+
 /** PostgreSQL would reinterpret strings of another form, and names no column if the day is wrong. */
 function stringsLike(form: RegExp, family: Family): Codec {
   const fits = (text: string) => form.test(text) && hasDay(text);
@@ -225,6 +237,8 @@ const JSONB_TYPE = 3802;
 const codecs: ReadonlyMap<number, Codec> = new Map([
   [16, booleans],
   [17, bytes],
+  [18, singleBytes],
+  [19, names],
   [20, integers],
   [21, integers],
   [23, integers],
@@ -254,12 +268,13 @@ export function findKind(type: TypeDescription): PostgresKind {
   const { id, elementId, labels, scale } = type;
   const codec = findCodec(type);
   const sqlType = sql.raw(type.sqlName);
-  const store = (value: PresentValue) => makeCast(codec.write(value), sqlType);
+  const compare = (value: PresentValue) => makeCast(codec.write(value), sqlType);
+  const store = (value: PresentValue) => (isRounded(value, scale) ? undefined : compare(value));
   const isText = textTypes.has(id);
   const family = isText ? "text" : codec.family;
   const kind: PostgresKind = {
     store,
-    compare: store,
+    compare,
     encode: codec.read,
     sqlType,
     like,
@@ -268,7 +283,9 @@ export function findKind(type: TypeDescription): PostgresKind {
     measure: findMeasure(family),
     bounds: findBounds(type),
     isWrittenAs: (other) =>
-      other === id || codecs.get(other) === codec || (codec === strings && !codecs.has(other)),
+      other === id ||
+      codecs.get(other) === codec ||
+      (isString(codec) && isString(codecs.get(other))),
   };
   if (labels !== undefined) {
     // A domain over an enum does not even equal itself.
@@ -308,16 +325,12 @@ export function findKind(type: TypeDescription): PostgresKind {
       };
       return { ...kind, sum, amount, compare, isShort: id === 21 || id === 23 };
     }
-    case decimals: {
-      // PostgreSQL would round a value with more decimal places than the column.
-      const fits = (value: PresentValue) =>
-        scale === undefined || decimalPlaces(decimals.write(value) ?? "") <= scale;
-      const stored = (value: PresentValue) => (fits(value) ? store(value) : undefined);
-      return { ...kind, sum, store: stored, castFails: true };
-    }
+    case decimals:
+      return { ...kind, sum, castFails: true };
     case doubles:
       return id === 700 ? { ...kind, sum, operand: shortestDouble } : { ...kind, sum };
     case strings:
+    case singleBytes:
       return { ...kind, exact: exactOther };
     default:
       return kind;
@@ -334,6 +347,13 @@ const presentJson = (type: "json" | "jsonb") => {
 };
 
 const bytesOf = (text: unknown): Fragment => sql`(cast(${text} as text) collate "C")`;
+
+/** PostgreSQL would round a number, also in an array, with more decimal places than the column. */
+function isRounded(value: CellValue, scale: number | undefined): boolean {
+  if (scale === undefined) return false;
+  if (Array.isArray(value)) return value.some((one) => isRounded(one, scale));
+  return value !== null && decimalPlaces(decimals.write(value) ?? "") > scale;
+}
 
 const DEFAULT_COLLATION = "100";
 
@@ -362,6 +382,11 @@ const exactText: ExactComparison = {
 /** By the type's own text: case matters in `citext`, and all spellings of an `inet` are equal. */
 const exactOther: ExactComparison = { column: bytesOf, value: bytesOf };
 
+/** Types that are not listed are strings. */
+function isString(codec: Codec = strings): boolean {
+  return codec === strings || codec === singleBytes || codec === names;
+}
+
 function findCodec({ id, elementId, labels }: TypeDescription): Codec {
   const codec = labels ? labeled(labels) : (codecs.get(elementId || id) ?? strings);
   return elementId === 0 ? codec : arrayCodec(codec);
@@ -372,7 +397,10 @@ function labeled(labels: readonly string[]): Codec {
   return { write, read: strings.read };
 }
 
+const OID_TYPE = 26;
+
 const integerBits: ReadonlyMap<number, number> = new Map([
+  [OID_TYPE, 32],
   [20, 64],
   [21, 16],
   [23, 32],
@@ -394,7 +422,7 @@ function findBounds({ id, elementId, length, scale }: TypeDescription): Bounds |
     return bounds && arrayBounds(bounds);
   }
   const bits = integerBits.get(id);
-  if (bits !== undefined) return integerBounds(bits);
+  if (bits !== undefined) return integerBounds(bits, id === OID_TYPE);
   const moment = momentExamples.get(id);
   if (moment !== undefined) return momentBounds(length ?? MICROSECONDS, moment);
   if (id === 700 || id === 701) return doubleBounds(id === 700 ? 32 : 64);

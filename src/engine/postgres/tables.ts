@@ -58,14 +58,16 @@ export async function readTable(context: PostgresContext, name: string): Promise
       pg_catalog.format_type(attribute.atttypid, attribute.atttypmod),
       base.oid, coalesce(element.oid, 0),
       pg_catalog.format_type(base.oid, -1), attribute.attnotnull, attribute.attidentity,
-      case when type.typtype = 'd' then type.typtypmod else attribute.atttypmod end,
+      coalesce(element.modifier, base.modifier),
       exists (select 1 from pg_catalog.pg_index as index where index.indrelid = class.oid
         and index.indisprimary and attribute.attnum = any (index.indkey)),
       case when 'e' in (base.typtype, element.typtype) then (
         select pg_catalog.string_agg(label.enumlabel, pg_catalog.chr(31) order by label.enumsortorder)
         from pg_catalog.pg_enum as label
         where label.enumtypid = coalesce(element.oid, base.oid)) end,
-      case when type.typtype = 'd' then pg_catalog.format_type(base.oid, type.typtypmod) end,
+      case when base.oid <> attribute.atttypid or element.oid <> base.typelem
+        then coalesce(pg_catalog.format_type(element.oid, element.modifier) || '[]',
+          pg_catalog.format_type(base.oid, base.modifier)) end,
       attribute.attgenerated <> '' or attribute.attidentity = 'a', base.typtype = 'c',
       nullif(attribute.attcollation, 0)
     from pg_catalog.pg_namespace as namespace
@@ -73,11 +75,9 @@ export async function readTable(context: PostgresContext, name: string): Promise
       and class.relname = ${name} and class.relkind in ('r', 'p', 'f', 'v', 'm')
     left join pg_catalog.pg_attribute as attribute on attribute.attrelid = class.oid
       and attribute.attnum > 0 and not attribute.attisdropped
-    left join pg_catalog.pg_type as type on type.oid = attribute.atttypid
-    left join pg_catalog.pg_type as base on base.oid =
-      case when type.typtype = 'd' then type.typbasetype else type.oid end
-    left join pg_catalog.pg_type as element on base.typcategory = 'A' and element.oid = base.typelem
-      and element.typarray = base.oid and element.typdelim = ','
+    left join lateral (${baseOf(sql`attribute.atttypid`, sql`attribute.atttypmod`)}) as base on true
+    left join lateral (${baseOf(sql`base.typelem`, sql`base.modifier`)}) as element
+      on base.typcategory = 'A' and element.typarray = base.oid and element.typdelim = ','
     where namespace.nspname = ${context.schema}
     order by attribute.attnum`);
   const [first] = found;
@@ -87,6 +87,20 @@ export async function readTable(context: PostgresContext, name: string): Promise
   const columns = found.map(readColumn).filter((column) => column.name !== "");
   const isTable = ["r", "p", "f"].includes(relationKind);
   return { name, isTable, columns: new Map(columns.map((column) => [column.name, column])) };
+}
+
+/** A type, or the one that a domain and domains under it are made of, with its modifier. */
+function baseOf(type: Fragment, modifier: Fragment): Fragment {
+  return sql`
+    with recursive chain as (
+      select one.oid, one.typtype, one.typbasetype, one.typtypmod, one.typcategory, one.typelem,
+        one.typarray, one.typdelim, ${modifier} as modifier
+      from pg_catalog.pg_type as one where one.oid = ${type}
+      union all
+      select one.oid, one.typtype, one.typbasetype, one.typtypmod, one.typcategory, one.typelem,
+        chain.typarray, chain.typdelim, greatest(chain.modifier, chain.typtypmod)
+      from chain join pg_catalog.pg_type as one on one.oid = chain.typbasetype)
+    select * from chain where typtype <> 'd'`;
 }
 
 async function namesIn({ session, schema }: PostgresContext): Promise<string[]> {

@@ -309,7 +309,9 @@ const forms: readonly (readonly [type: RegExp, form: string])[] = [
   [/^uuid/, "text such as 5f3d3a1c-7a43-4f57-9a3c-0b9c3bd18f3f"],
   [/^json/, "any JSON"],
   [/^bytea|^bytes|blob|binary/, "bytes as base64 text"],
-  [/char|text|^string|^name$/, "text"],
+  [/^"char"/, "one character of ASCII"],
+  [/^name$/, "text of at most 63 bytes"],
+  [/char|text|^string/, "text"],
 ];
 
 function formOf(type: string): string | undefined {
