@@ -600,3 +600,26 @@ t.test("a token for one database is no administrator's", async (t) => {
   await gateway.send("POST", "/api/v2/tenants", { name: "other" }, whole);
   t.equal(taken(upstream).length, 1, "a tenant is not created twice");
 });
+
+t.test("a boundary also limits what only administrators may do", async (t) => {
+  const boundary = (username: string) =>
+    `[[boundaries]]\nvia = "query"\nusername = "${username}"\nrole = "ReadOnly"\n`;
+  for (const [preset, path, body] of [
+    ["chroma", "/api/v2/tenants", { name: "acme" }],
+    ["couchdb", "/_replicate", { source: "alpha", target: "other" }],
+  ] as const) {
+    const upstream = await new RecordingUpstream().listen(t);
+    upstream.answer = json({});
+    const { gateway, login } = await openPreset(t, preset, upstream.url, {
+      grants: ["root * Owner", "dora * Owner"],
+      more: boundary("dora"),
+    });
+    taken(upstream);
+    const denied = await gateway.send("POST", path, body, await login("dora"));
+    t.match(denied, { status: 403, body: { code: "role_insufficient" } }, path);
+    t.match(JSON.stringify(await auditOf(gateway, denied)), "query username=dora");
+    t.same(taken(upstream), []);
+    const allowed = await gateway.send("POST", path, body, await login("root"));
+    t.equal(allowed.status, 200);
+  }
+});

@@ -461,7 +461,8 @@ export async function serveMetrics(
   metrics: () => Promise<string>,
 ): Promise<Server> {
   const server = http.createServer((request, response) => {
-    if (request.url !== "/metrics" || !/^(?:GET|HEAD)$/.test(request.method ?? "")) {
+    const [path] = request.url?.split("?", 1) ?? [];
+    if (path !== "/metrics" || !/^(?:GET|HEAD)$/.test(request.method ?? "")) {
       response.writeHead(404).end();
       return;
     }

@@ -61,7 +61,7 @@ function failureDetail(error: unknown): string {
 }
 
 function unreachable(cause: unknown): Refusal {
-  return new Refusal("store_unreachable", { detail: failureDetail(cause), cause });
+  return new Refusal("store_unreachable", { detail: failureDetail(cause), retryAfter: 1, cause });
 }
 
 function settings(address: ServerAddress) {

@@ -64,7 +64,7 @@ function now(): typeof never {
 }
 
 function unreachable(detail: string): Refusal {
-  return new Refusal("store_unreachable", { detail });
+  return new Refusal("store_unreachable", { detail, retryAfter: 1 });
 }
 
 function failureReason(error: unknown): string {

@@ -64,7 +64,7 @@ export function openWriter(database: Database, state: SharedState, options: Writ
       const { position } = state;
       if (head.version !== position.version || head.id !== position.id) {
         const detail = `the store is at version ${head.version} and lacks version ${position.version}, which is applied here`;
-        throw new Refusal("store_unreachable", { detail });
+        throw new Refusal("store_unreachable", { detail, retryAfter: 1 });
       }
       const { longestLease, form } = await readLeases(query);
       const entries: LogEntry[] = [];
