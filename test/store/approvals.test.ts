@@ -157,9 +157,7 @@ t.test("without the store, no approval is created or used", async (t) => {
   wire.cut();
   const unreachable = { status: 503, body: { code: "store_unreachable" } };
   t.match(await ask(far, removal(4), id), unreachable, "to run it");
-  const refused = await ask(far, removal(5));
-  t.match(refused, unreachable, "to create one");
-  t.equal(refused.headers.get("retry-after"), "1");
+  t.match(await ask(far, removal(5)), unreachable, "to create one");
   t.strictSame(forwarded(), []);
   wire.restore();
   await eventually("the store is there again", async () => {

@@ -213,6 +213,17 @@ t.test("points after the end of a window begin a full new window", async (t) => 
   t.match(found, { count: 2, is_whole: true });
 });
 
+t.test("a statement that does not reach the store says when to retry", async (t) => {
+  const database = openDatabase("postgres://ann@127.0.0.1:1/gatehouse");
+  t.teardown(() => database.close());
+  const refusal = { code: "store_unreachable", retryAfter: 1 };
+  await t.rejects(database.query("select 1"), refusal);
+  await t.rejects(
+    database.transaction(async () => {}),
+    refusal,
+  );
+});
+
 t.test("a count resolves while others keep coming", async (t) => {
   const store = await makeStore(t, {}, await sharedServer());
   const database = openDatabase(store.url);
