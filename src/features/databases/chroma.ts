@@ -198,9 +198,12 @@ function planByName(request: PresetRequest, permission: PermissionClass): Plan {
   return { accesses: [{ permissions: [permission], database: databaseOf(request), table }] };
 }
 
+/** Boundaries and limits on rates apply as for the tenant's first database. */
 function planNewTenant(request: PresetRequest): Plan {
-  readName(readMembers(request.json, nameMembers).name, "name", plainName);
-  return { accesses: [], isForAdministrators: true };
+  const name = readName(readMembers(request.json, nameMembers).name, "name", plainName);
+  const database = databaseName(name, DEFAULT_DATABASE);
+  const accesses: readonly Access[] = [{ permissions: ["CREATE DATABASE"], database }];
+  return { accesses, isForAdministrators: true };
 }
 
 function planDatabases(request: PresetRequest): Plan {
