@@ -222,6 +222,8 @@ roundTrips("SQLite", freshSqlite, {
 const types = [
   "create type main.mood as enum ('low', 'high', 'even')",
   "create domain main.domain_of_mood as main.mood",
+  "create domain main.domain_of_domain as main.domain_of_mood",
+  "create domain main.amount as numeric(6,2)",
   "create type main.pair as (one int, other text)",
 ];
 
@@ -266,6 +268,8 @@ const ofPostgres: Columns = {
   jsonb: [`'{"a": 1, "b": [1.50, "x"]}'`, `'"text"'`],
   "main.mood": ["'even'", "'low'", "'high'"],
   "main.domain_of_mood": ["'even'", "'low'", "'high'"],
+  "main.domain_of_domain": ["'even'", "'low'"],
+  "main.amount[]": ["'{1.50,NULL}'"],
   "main.pair": ["row(1, 'a')", "row(null, 'b')", "row(null, null)"],
   xml: ["'<a>x</a>'"],
   point: ["'(1,2)'"],

@@ -159,9 +159,10 @@ const enums = {
     fresh: freshPostgres,
     setup: `create type main.mood as enum ('so, so', 'it''s fine');
       create domain main.price as numeric(10,2);
+      create domain main.total as main.price;
       create domain main.feeling as main.mood;
       create table main.days (id int primary key, mood main.mood not null, cost main.price,
-        felt main.feeling, moods main.mood[]);
+        felt main.feeling, moods main.mood[], totals main.total[]);
       create materialized view main.moods as select mood from main.days`,
     columns: [
       { type: "integer" },
@@ -169,6 +170,7 @@ const enums = {
       { type: "main.price", value_type: "numeric(10,2)", labels: undefined },
       { type: "main.feeling", value_type: "main.mood", labels: ["so, so", "it's fine"] },
       { type: "main.mood[]", value_type: undefined, labels: ["so, so", "it's fine"] },
+      { type: "main.total[]", value_type: "numeric(10,2)[]", labels: undefined },
     ],
   },
   MySQL: {

@@ -174,7 +174,12 @@ const unfit = [
 t.test("a value that PostgreSQL would truncate, round or reinterpret is refused", async (t) => {
   const { ask, sql } = await freshPostgres(t);
   await ask(createTable("strict", strict));
-  await sql("alter table main.strict add local timestamp, add tags text[]");
+  await sql(
+    "create domain main.amount as numeric(5,2)",
+    "create domain main.cost as main.amount",
+    `alter table main.strict add local timestamp, add tags text[], add called name, add sign "char",
+      add object oid, add sums numeric(5,2)[], add cost main.cost, add costs main.cost[]`,
+  );
   await ask(insert("strict", [{ id: 0 }]));
   await refuseAll(t, ask, "strict", [
     ...unfit,
@@ -183,7 +188,24 @@ t.test("a value that PostgreSQL would truncate, round or reinterpret is refused"
     { local: "2026-01-02T03:04:05+02:00" },
     { tags: ["a", ["b"]] },
     { tags: "a" },
+    { called: "é".repeat(32) },
+    { sign: "ab" },
+    { sign: "é" },
+    { object: -1 },
+    { sums: [[1.5], [1.234]] },
+    { cost: 1.234 },
+    { costs: [1.234] },
   ]);
+  const kept = { called: "é".repeat(31), sign: "\\303", object: 4294967295, costs: [1.25, null] };
+  t.match(await ask(insert("strict", [{ id: 2, sums: [1.5], cost: 1.25, ...kept }])), {
+    status: 200,
+  });
+  for (const [column, value] of Object.entries(kept)) {
+    const found = (where: object) => ask(selectAll("strict", { columns: ["id"], where }));
+    t.match((await found(equal(column, value))).body.data, [{ id: 2 }], column);
+  }
+  const longer = selectAll("strict", { where: equal("called", `${kept.called}éé`) });
+  t.match(await ask(longer), refusal(400, "invalid_value", /"called" \(name\).*at most 63 bytes/));
   const fit = { id: 1, price: 9999.9, label: "abc", at: "2026-01-02 03:04+02", day: "2026-02-28" };
   t.match(await ask(insert("strict", [fit])), { status: 200 });
   const where = equal("id", 1);
