@@ -1,6 +1,7 @@
 import type { Key } from "node:readline";
-import { text } from "node:stream/consumers";
+import { buffer } from "node:stream/consumers";
 import type { Command } from "commander";
+import { decodeUtf8 } from "../core/base/files/guarded.ts";
 import type { Configuration } from "../core/config/schema.ts";
 import { configuredCosts } from "../core/identity/hash.ts";
 import { hashPassword, openPasswordRule, type PasswordRule } from "../core/identity/password.ts";
@@ -50,6 +51,13 @@ async function askTwice(question: string, rule: PasswordRule): Promise<string> {
   }
 }
 
+/** The first line. @throws Error if it is not UTF-8: no login could send these bytes */
+async function readPassword(): Promise<string> {
+  const input = decodeUtf8("standard input", await buffer(process.stdin));
+  const [line = ""] = input.replace(/^\ufeff/, "").split(/\r?\n/, 1);
+  return line;
+}
+
 /** @throws UsageError without a terminal; Cancelled; Refusal if the password cannot be used */
 export async function readNewHash(
   question: string,
@@ -62,8 +70,7 @@ export async function readNewHash(
     );
   }
   const rule = await openPasswordRule(configuration);
-  const [line = ""] = passwordStdin ? (await text(process.stdin)).split(/\r?\n/, 1) : [];
-  const chosen = passwordStdin ? line : await askTwice(question, rule);
+  const chosen = passwordStdin ? await readPassword() : await askTwice(question, rule);
   rule(chosen);
   return hashPassword(chosen, configuredCosts(configuration));
 }

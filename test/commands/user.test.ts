@@ -13,6 +13,7 @@ import { readHolder } from "../../src/core/access/holder.ts";
 import { verifyPassword } from "../../src/core/identity/password.ts";
 import { grant, grantOn, groupGrant, user } from "../access/kit.ts";
 import { freePort } from "../kit/free-port.ts";
+import { runCommand } from "../kit/process.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
 import {
   checkRefusals,
@@ -56,6 +57,17 @@ t.test("a new password works, without the line break", async (t) => {
   t.ok(await opens("carol", PASSWORD));
   t.ok(await opens("alice", "another password"));
   t.notOk(await opens("alice", PASSWORD));
+  await gatehouse.run("user password alice --password-stdin", `\ufeff${PASSWORD}\n`);
+  const again = gatehouse.snapshot.users.get("alice")?.passwordHash;
+  t.ok(await verifyPassword(PASSWORD, again, [costs]), "without a byte-order mark");
+  const bytes = Buffer.from(`${PASSWORD} \u00e4\n`, "latin1");
+  for (const flags of [["user", "password", "alice"], ["hash-password"]]) {
+    const all = [...flags, "--password-stdin"];
+    const result = await runCommand(gatehouse.home, all, { input: bytes });
+    const stderr = "gatehouse: standard input: is not valid UTF-8\n";
+    t.match(result, { code: 1, stdout: "", stderr });
+  }
+  t.equal(gatehouse.snapshot.users.get("alice")?.passwordHash, again);
 });
 
 t.test("user add --admin adds an administrator", async (t) => {

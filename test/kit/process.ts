@@ -33,7 +33,7 @@ export function cleanEnvironment(home: string, extra: NodeJS.ProcessEnv = {}): N
 }
 
 export interface CommandOptions {
-  input?: string;
+  input?: string | Buffer;
   env?: NodeJS.ProcessEnv;
   cwd?: string;
   /** A program with flags that runs the command, such as `prlimit`. */
