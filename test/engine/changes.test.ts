@@ -334,6 +334,27 @@ t.test("an Upsert cannot use a key without overlaps (PostgreSQL)", async (t) => 
   t.match(await upsert("rooms"), { body: { affected: 1 } });
 });
 
+t.test("a Preview shows the row of a null that is unique (PostgreSQL)", async (t) => {
+  const { ask, sql } = await freshPostgres(t);
+  for (const [table, nulls] of Object.entries({ same: "not distinct", other: "distinct" })) {
+    await sql(
+      `create table main.${table} (id int primary key, code int, n int, unique nulls ${nulls} (code))`,
+      `insert into main.${table} values (1, null, 1)`,
+    );
+    const values = [{ id: 2, code: null, n: 2 }];
+    const key = { on_conflict: ["code"], update: ["n"] };
+    const upsert = { Upsert: { database: "main", table, values, ...key } };
+    const before = table === "same" ? [{ id: 1, code: null, n: 1 }] : [];
+    const after = [{ id: table === "same" ? 1 : 2, code: null, n: 2 }];
+    t.same((await ask({ Preview: upsert })).body, {
+      status: "success",
+      affected: 1,
+      before,
+      after,
+    });
+  }
+});
+
 t.test("a read waits for no lock on a connection that has made a change (MySQL)", async (t) => {
   const { ask, url } = await freshMysql(t);
   await ask(createTable("stock", { id: "int", count: "int" }));

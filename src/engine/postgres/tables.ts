@@ -157,10 +157,12 @@ function numericSize(modifier: number, type: number): Pick<TypeDescription, "len
     : { length: size, scale: undefined };
 }
 
+/** Servers before PostgreSQL 15 have no `indnullsnotdistinct`. */
 export function keysSql(schema: string, name: string): Fragment {
   return sql`select entry.indexrelid, case when entry.indisprimary then 1 else 0 end,
       case when entry.indpred is null and entry.indimmediate and entry.indisvalid
-        and not entry.indisexclusion then attribute.attname end
+        and not entry.indisexclusion then attribute.attname end,
+      pg_catalog.to_jsonb(entry) ->> 'indnullsnotdistinct'
     from pg_catalog.pg_index as entry
     join pg_catalog.pg_class as class on class.oid = entry.indrelid
     join pg_catalog.pg_namespace as namespace on namespace.oid = class.relnamespace

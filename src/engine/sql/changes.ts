@@ -169,7 +169,8 @@ export function requireFound({ name }: Table, { affected, data }: Changed): void
 export function keyCondition(key: readonly KeyColumn[], cells: KeyCells): Fragment {
   const parts = key.map(({ name, kind }, index) => {
     const own = sql.id(name);
-    return sql`${kind?.compared?.(own) ?? own} = ${cells[index]}`;
+    const held = kind?.compared?.(own) ?? own;
+    return cells[index] === null ? sql`${held} is null` : sql`${held} = ${cells[index]}`;
   });
   return sql`(${sql.join(parts, sql` and `)})`;
 }
@@ -255,9 +256,11 @@ async function findConflict<Raw>(
   { session, table, keys: keysSql, ignoresConflictKey }: Target<Raw>,
   { on_conflict, update: updated, values }: Upsert,
 ): Promise<Conflict> {
-  const conflict = { key: ownColumns(table, on_conflict), update: ownColumns(table, updated) };
+  const key = ownColumns(table, on_conflict);
+  const update = ownColumns(table, updated);
   const keys = await readKeys(session, keysSql);
-  if (!keys.some((known) => isKeyIn(known, on_conflict))) {
+  const fitting = keys.filter((known) => isKeyIn(known, on_conflict));
+  if (fitting.length === 0) {
     const plain = `on_conflict requires the columns of a primary or unique key of ${table.name}`;
     throw new EngineRefusal("no_unique_key", `${plain}; ${describeKeys(keys)}`, { plain });
   }
@@ -267,7 +270,8 @@ async function findConflict<Raw>(
     throw new EngineRefusal("not_supported", problem, { plain });
   }
   requireCells(values, [...on_conflict, ...updated]);
-  return conflict;
+  const isNullEqual = fitting.some((known) => known.isNullEqual);
+  return { key, update, isNullEqual };
 }
 
 function ownColumns(table: Table, names: readonly string[]): Column[] {
@@ -363,15 +367,19 @@ async function conflicting<Raw>(
   columns: readonly TargetColumn<Raw>[],
   most: number,
 ): Promise<string[]> {
-  const { key, update: changed } = await findConflict(target, query);
+  const { key, update: changed, isNullEqual } = await findConflict(target, query);
   // Rows are identified by all of their columns.
   const all = [...target.table.columns.values()];
   const found = new Map<string, string>();
   if (changed.length === 0) return [];
   for (const value of query.values) {
     if (found.size === most) break;
-    if (key.some(({ name }) => (cellIn(value, name) ?? null) === null)) continue;
-    const cells = key.map((column) => comparedValue(column, cellIn(value, column.name) ?? null));
+    const given = key.map(({ name }) => cellIn(value, name) ?? null);
+    if (given.includes(null) && isNullEqual !== true) continue;
+    const cells = key.map((column, at) => {
+      const cell = given[at] ?? null;
+      return cell === null ? null : comparedValue(column, cell);
+    });
     const condition = sql` where ${keyCondition(key, cells)}`;
     const [row] = await readInOrder(target, all, [], condition, sql``);
     if (row === undefined || found.has(row)) continue;

@@ -22,6 +22,8 @@ export interface Conflict {
   readonly key: readonly Column[];
   /** Columns to set; if empty, the row stays unchanged. */
   readonly update: readonly Column[];
+  /** True if nulls in the key are equal. */
+  readonly isNullEqual?: boolean;
 }
 
 export interface Insertion<Raw> {
@@ -35,8 +37,8 @@ export interface Target<Raw> {
   readonly table: Table<TargetColumn<Raw>>;
   readonly name: Fragment;
   /**
-   * Selects unique keys, primary key first. Each row holds the key's name, 1 for the primary key, and
-   * a column in key order: null for an expression.
+   * Selects unique keys, primary key first. Each row holds the key's name, 1 for the primary key, a
+   * column in key order, null for an expression, and perhaps `true` if nulls in it are equal.
    */
   readonly keys: Fragment;
   /** Locks the rows until the transaction ends. */
@@ -62,22 +64,22 @@ export interface UniqueKey {
   readonly isPrimary: boolean;
   /** Empty for a key with an expression or condition. */
   readonly columns: readonly string[];
+  /** True if nulls in the key are equal. */
+  readonly isNullEqual?: boolean;
 }
 
 export async function readKeys<Raw>(
   session: StatementRunner<Raw>,
   keys: Fragment,
 ): Promise<UniqueKey[]> {
-  const found = new Map<string, { isPrimary: boolean; columns: (string | null)[] }>();
-  for (const row of await session.rows(keys)) {
-    const [name, isPrimary, column] = [row[0], row[1], row[2] ?? null];
-    const key = found.get(String(name)) ?? { isPrimary: String(isPrimary) === "1", columns: [] };
-    key.columns.push(column === null ? null : String(column));
-    found.set(String(name), key);
-  }
-  return Array.from(found.values(), ({ isPrimary, columns }) => {
-    const names = columns.filter((column) => column !== null);
-    return { isPrimary, columns: names.length === columns.length ? names : [] };
+  const byName = Map.groupBy(await session.rows(keys), (row) => String(row[0]));
+  return Array.from(byName.values(), (rows) => {
+    const columns = rows.flatMap((row) => (row[2] == null ? [] : String(row[2])));
+    return {
+      isPrimary: String(rows[0]?.[1]) === "1",
+      columns: columns.length === rows.length ? columns : [],
+      isNullEqual: String(rows[0]?.[3]) === "true",
+    };
   });
 }
 
