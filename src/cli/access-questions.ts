@@ -217,7 +217,8 @@ const expectationShape = z.strictObject({
   allowed: z.boolean(),
   code: z.string().optional(),
 });
-const expectations = z.strictObject({ expect: z.array(expectationShape).min(1) });
+const needed = "at least one is needed";
+const expectations = z.strictObject({ expect: z.array(expectationShape, needed).min(1, needed) });
 const expectationKeys = Object.keys(expectationShape.shape);
 
 /** @throws Error that names the file and the line */
@@ -272,7 +273,7 @@ async function testAccess(file: string, options: CommonOptions): Promise<void> {
       const why = outcome.message === undefined ? "" : `: ${outcome.message}`;
       print(`${file}:${line}: ${user}: expected ${inWords(allowed, code)}, found ${found}${why}`);
     }
-    print(`${expected.length} expectations, ${differing.length} failed`);
+    print(`${counted(expected.length, "expectation")}, ${differing.length} failed`);
   }
   if (differing.length > 0) process.exitCode = FAILURE;
 }
@@ -347,7 +348,9 @@ export function printDifference(before: Snapshot, after: Snapshot, json?: true):
 }
 
 async function compareAccess(old: string, current: string, { json }: CommonOptions) {
-  const [before, after] = await Promise.all([readAccessAt(old), readAccessAt(current)]);
+  // One after the other, so that of two broken files the first is always the one reported.
+  const before = await readAccessAt(old);
+  const after = await readAccessAt(current);
   printDifference(before, after, json);
 }
 

@@ -706,6 +706,9 @@ t.test("access test checks a policy against its expectations", async (t) => {
       found: { allowed: false, code: "no_operation" },
     },
   ]);
+  writeFileSync(file, '[[expect]]\nuser = "rita"\nquery = "{}"\nallowed = false\n');
+  const { stdout } = await gatehouse.run("access test", [file]);
+  t.equal(stdout, "1 expectation, 0 failed\n");
 });
 
 t.test("an invalid file of expectations is refused with its line", async (t) => {
@@ -718,7 +721,8 @@ t.test("an invalid file of expectations is refused with its line", async (t) => 
       /policy\.test\.toml:18: \[\[expect\]\]: `usr`: unknown key; allowed keys: user, .* \(did you mean user\?\)/,
     ],
     ["[[expect]\n", /policy\.test\.toml:1: /],
-    ["", /policy\.test\.toml: /],
+    ["", /policy\.test\.toml: \[\[expect]]: at least one is needed; allowed keys/],
+    ["expect = []\n", /policy\.test\.toml: \[\[expect]]: at least one is needed; allowed keys/],
   ];
   for (const [text, stderr] of bad) {
     writeFileSync(file, text);
