@@ -137,6 +137,8 @@ const bulks: readonly (readonly [lines: readonly Json[], expected: string, index
   [[{ delete: { _index: "a", _id: "1", version_type: "external" } }], "DELETE+ a@0"],
   [[{ update: { _index: "a", _id: "1" } }, { doc: {} }], "UPDATE+ a@0"],
   [[{ update: { _index: "a", _id: "1" } }, { upsert: {} }], "INSERT,UPDATE+ a@0"],
+  [[{ update: { _index: "a", _id: "1" } }, { doc: {}, _source: "x" }], "UPDATE,SELECT+ a@0"],
+  [[{ update: { _index: "a", _id: "1", _source: true } }, { doc: {} }], "UPDATE,SELECT+ a@0"],
   [[{ update: { _index: "a", _id: "1" } }, { doc: {}, doc_as_upsert: true }], "INSERT,UPDATE+ a@0"],
   [[{ update: { _index: "a", _id: "1" } }, { doc: {}, doc_as_upsert: false }], "UPDATE+ a@0"],
   [
@@ -202,11 +204,14 @@ const bulks: readonly (readonly [lines: readonly Json[], expected: string, index
 t.test("a bulk has the rights of its actions, each index once", async (t) => {
   for (const [items, expected, index] of bulks) {
     t.equal(
-      outcome(() => runAtOnce(readBulk(linesOf(...items), index))),
+      outcome(() => runAtOnce(readBulk(linesOf(...items), index, false))),
       expected,
       JSON.stringify(items),
     );
   }
+  const update = linesOf({ update: { _index: "a", _id: "1" } }, { doc: {} }, ...all);
+  const read = runAtOnce(readBulk(update, undefined, true));
+  t.equal(shown(read), "UPDATE,SELECT+ a@0; INSERT,UPDATE+ a@1");
 });
 
 const every = ["*", "-.*"];
@@ -326,7 +331,7 @@ t.test("a bulk of 10 MB stops other work for less than 100 ms at a time", async 
   let longestMs = Number.POSITIVE_INFINITY;
   for (let tries = 0; longestMs >= 100 && tries < 10; tries++) {
     const stall = await longestStall(async () => {
-      const uses = await runCooperatively(readBulk(new Lines(bytes), undefined));
+      const uses = await runCooperatively(readBulk(new Lines(bytes), undefined, false));
       t.equal(uses.names.length, 3);
     });
     longestMs = Math.min(longestMs, stall);

@@ -27,6 +27,12 @@ role = "DbAdmin"
 require_approval = ["DELETE"]
 
 [[acl]]
+username = "wilma"
+database = "main"
+role = "ReadWrite"
+require_approval = ["SELECT"]
+
+[[acl]]
 username = "nick"
 database = "main"
 role = "ReadOnly"
@@ -56,7 +62,9 @@ async function open(t: Test) {
     "wanda main ReadWrite",
     "dora main DbAdmin",
   ];
-  const people = ["fay", "app", "dan", "nick", "lars"].map((name) => `${name} elsewhere ReadOnly`);
+  const people = ["fay", "app", "dan", "wilma", "nick", "lars"].map(
+    (name) => `${name} elsewhere ReadOnly`,
+  );
   const all = [...grants, ...people];
   const opened = await openPreset(t, "opensearch", stub.url, { grants: all, more: narrowed });
   stub.take();
@@ -189,6 +197,26 @@ t.test("a script that may delete needs the right to delete", async (t) => {
   }
   const byDora = await gateway.send("POST", "/logs-1/_update/1", { script }, await login("dora"));
   t.equal(byDora.status, 200);
+});
+
+t.test("an update that answers with the document needs the right to read", async (t) => {
+  const { gateway, login } = shared;
+  const wilma = await login("wilma");
+  const update = '{"update":{"_index":"logs-1","_id":"1"}}\n{"doc":{}}\n';
+  for (const [path, body, status] of [
+    ["/logs-1/_doc/1", undefined, 403],
+    ["/logs-1/_update/1", { doc: {} }, 200],
+    ["/logs-1/_update/1?_source=true", { doc: {} }, 403],
+    ["/logs-1/_update/1?_source_includes=t", { doc: {} }, 403],
+    ["/logs-1/_update/1", { doc: {}, _source: true }, 403],
+    ["/_bulk", update, 200],
+    ["/_bulk?_source=true", update, 403],
+  ] as const) {
+    const method = body === undefined ? "GET" : "POST";
+    const answer = await gateway.send(method, path, body, wilma);
+    t.equal(answer.status, status, `${path} ${answer.text}`);
+    if (status === 403) t.equal(answer.body.code, "not_narrowable");
+  }
 });
 
 t.test("a lookup that fails denies everybody", async (t) => {

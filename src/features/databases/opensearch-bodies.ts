@@ -451,14 +451,24 @@ const update: readonly PermissionClass[] = ["UPDATE"];
 const insertAndUpdate: readonly PermissionClass[] = ["INSERT", "UPDATE"];
 const erase: readonly PermissionClass[] = ["DELETE"];
 
-/** The rights of an update. Its script, which may delete the document, is in `uses`. @throws Refusal */
-export function readUpdate(reader: BodyReader, body: JsonObject): readonly PermissionClass[] {
+/**
+ * The rights of an update. Its script, which may delete the document, is in `uses`.
+ *
+ * @param isRead true if the answer has the document
+ * @throws Refusal
+ */
+export function readUpdate(
+  reader: BodyReader,
+  body: JsonObject,
+  isRead: boolean,
+): readonly PermissionClass[] {
   reader.read("update", body);
   const { doc_as_upsert: asUpsert = false, scripted_upsert: isScripted = false } = body;
   // The server also takes "true".
   const inserts = "upsert" in body || asUpsert !== false || isScripted !== false;
   const rights = inserts ? insertAndUpdate : update;
-  return "script" in body ? [...rights, ...erase] : rights;
+  const withScript = "script" in body ? [...rights, ...erase] : rights;
+  return isRead || "_source" in body ? [...withScript, "SELECT"] : withScript;
 }
 
 /** A plain delete makes no index, but one with a version of the client's does. */
@@ -472,6 +482,8 @@ interface Action {
   /** True if a document that exists may be replaced. */
   readonly replaces: boolean;
   readonly versionType?: Json | undefined;
+  /** True if the answer to an update has the document. */
+  readonly isRead?: boolean;
 }
 
 /** How clients write most actions. Parsing them takes five times as long. */
@@ -549,7 +561,8 @@ class ActionReader {
     const target = requireObject(action[type], noun);
     this.#reader.read("written", target);
     const replaces = target._id !== undefined && target.op_type !== "create";
-    return { type, index: target._index, replaces, versionType: target.version_type };
+    const { _index: index, version_type: versionType } = target;
+    return { type, index, replaces, versionType, isRead: "_source" in target };
   }
 }
 
@@ -560,9 +573,10 @@ const STEP_BYTES = 32 * 1024;
  * Reads the actions of a bulk in steps. Only actions and updates are parsed; documents are checked.
  *
  * @param index of the path
+ * @param isRead true if the answer has the documents of all updates
  * @throws Refusal or JsonFault
  */
-export function* readBulk(lines: Lines, index: string | undefined): Steps<Uses> {
+export function* readBulk(lines: Lines, index: string | undefined, isRead: boolean): Steps<Uses> {
   const reader = new BodyReader();
   const actions = new ActionReader(lines, reader);
   let pause = STEP_BYTES;
@@ -571,7 +585,7 @@ export function* readBulk(lines: Lines, index: string | undefined): Steps<Uses> 
   // The server skips empty lines at the end.
   for (let element = 0; !lines.isBlank; element++) {
     reader.begin(element);
-    const { type, index: own, replaces, versionType } = actions.next();
+    const { type, index: own, replaces, versionType, isRead: reads = false } = actions.next();
     const name = own ?? index;
     if (name === undefined) throw badRequest(`action ${element} names no index`);
     let permissions = type === "index" && replaces ? insertAndUpdate : insert;
@@ -579,7 +593,7 @@ export function* readBulk(lines: Lines, index: string | undefined): Steps<Uses> 
     else if (lines.isBlank) throw badRequest(`the document of action ${element} is missing`);
     else if (type === "update") {
       const body = requireObject(lines.read(), `the update of action ${element}`);
-      permissions = readUpdate(reader, body);
+      permissions = readUpdate(reader, body, isRead || reads);
     } else lines.check();
     if (name !== last || permissions !== lastPermissions || versionType !== undefined) {
       const storesDocuments = permissions !== erase;

@@ -555,7 +555,8 @@ async function planDocuments(request: PresetRequest): Promise<Plan> {
 
 async function planBulk(request: PresetRequest): Promise<Plan> {
   const index = indexOfPath(request);
-  const uses = await runCooperatively(readBulk(new Lines(request.bytes), index));
+  const lines = new Lines(request.bytes);
+  const uses = await runCooperatively(readBulk(lines, index, returnsDocuments(request)));
   return { accesses: await accessesOf(request, uses), elements: uses.elements };
 }
 
@@ -573,9 +574,15 @@ function stored(...permissions: readonly PermissionClass[]): IndexUse {
   return { permissions, makesIndex: true, storesDocuments: true };
 }
 
-function useOfUpdate({ json }: PresetRequest): IndexUse {
+/** True if the answer to an update has the document. */
+function returnsDocuments({ query }: PresetRequest): boolean {
+  return words(returned).some((name) => query.has(name));
+}
+
+function useOfUpdate(request: PresetRequest): IndexUse {
   const reader = new BodyReader();
-  return { ...stored(...readUpdate(reader, requireObject(json))), uses: reader.uses };
+  const rights = readUpdate(reader, requireObject(request.json), returnsDocuments(request));
+  return { ...stored(...rights), uses: reader.uses };
 }
 
 /** A script may also delete the documents. */
@@ -712,7 +719,7 @@ const endpoints: PresetEndpoint[] = [
   onIndex("DELETE /:index/_doc/:id", "DELETE", writing, useOfDelete),
   onIndex(
     "POST /:index/_update/:id",
-    "UPDATE; INSERT with an upsert; CREATE for a new index",
+    "UPDATE; INSERT with an upsert; SELECT with _source; CREATE for a new index",
     `${writing} ${returned} retry_on_conflict`,
     useOfUpdate,
     { body: "json", names: "scripts: CREATE, DELETE" },
