@@ -70,7 +70,7 @@ ${record}; ; [[user]]; username = "${SECRET}" => 4:  \(did you mean users\?\)$
 [[acl]]; username = "a"; database = "${SECRET}"; role = "Owner"; ; [[acl]]; username = "b"; database = "${SECRET.toUpperCase()}"; role = "Owner" => 8: ^another entry names a database that differs from this one only by case$
 ${readWrite}; tables = % => 5: ^\`tables\` must be a list of tables <= [] | "a" | [1] | ["a", "a"]
 ${readWrite}; tables = % => 5: ^\`tables\` must be <= ["*"] | ["a*b"] | [".b"] | ["${SECRET}!"]
-${readWrite}; columns = % => 5: ^\`columns\` must be a list <= [] | ["*"] | ["a.b"] | ["a", "a"] | true
+${readWrite}; columns = % => 5: ^\`columns\` must be a list of columns, each once: names .* without \* <= [] | ["*"] | ["a.b"] | ["a", "a"] | true
 ${readWrite}; writable_columns = % => 5: ^\`writable_columns\` must be a list <= ["*"] | "a"
 ${readWrite}; require_where = % => 5: ^\`require_where\` must be a list of columns <= [] | ["a\u0000"]
 ${readWrite}; row_filter = % => 5: ^\`row_filter\` must be a list of \{ column, cmp, value } <= [] | {} | [{  }] | [{ column = "a", cmp = "=" }] | [{ cmp = "=", value = 1 }] | [{ column = "a", cmp = "LIKE", value = "b" }] | [{ column = "a", cmp = "=", value = 1.5 }] | [{ column = "a", cmp = "=", value = [1] }] | [{ column = "a", cmp = "=", value = "@" }] | [{ column = "a", cmp = "=", value = "@a b" }] | [{ column = "a", cmp = "IN", value = 1 }] | [{ column = "a", cmp = "IN", value = ["@a"] }] | [{ column = "a", cmp = "<", value = "b" }] | [{ column = "a", cmp = "=", value = 1, x = 1 }]

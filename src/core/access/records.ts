@@ -138,7 +138,8 @@ export function writeRateLimit({ count: number, windowMs }: RateLimit): string {
   return `${number}/${unit}`;
 }
 
-const columnForm = "a list of columns, each 1 to 128 characters";
+const columnForm =
+  "a list of columns, each once: names of 1 to 128 characters without *, dots and quotes";
 export const entryRoles: readonly EntryRole[] = [...roles, "None"];
 const narrowable: readonly EntryRole[] = ["ReadWrite", "ReadOnly"];
 const countForm = "a whole number from 1";
