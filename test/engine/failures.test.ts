@@ -1,5 +1,6 @@
 /** Refusals of the servers, which reveal no row and no SQL. */
 import t, { type Test } from "tap";
+import { readTraits } from "../../src/engine/mysql/session.ts";
 import {
   type Answer,
   createDatabase,
@@ -389,6 +390,20 @@ t.test("a MySQL server that allows no changes by default is not overruled", asyn
   await sql("set global tx_read_only = off");
   t.match(await query(address, selectAll("rows")), { status: 200 });
   t.match(await query(address, dropTable("rows")), { status: 200 });
+});
+
+t.test("the variable for reading only has the name that the server's version knows", async (t) => {
+  for (const [version, name] of [
+    ["8.0.40", "transaction_read_only"],
+    ["10.11.19-MariaDB-log", "tx_read_only"],
+    ["5.5.5-10.11.19-MariaDB", "tx_read_only"],
+    ["11.0.2-MariaDB", "tx_read_only"],
+    ["11.4.2-MariaDB", "transaction_read_only"],
+    ["12.0.2-MariaDB", "transaction_read_only"],
+  ] as const) {
+    const row = [version, "0", "1048576", "utf8mb4_nopad_bin"];
+    t.equal(readTraits(row).accessVariable, name, version);
+  }
 });
 
 t.test("with MySQL, a Batch that creates or drops a table is refused at once", async (t) => {

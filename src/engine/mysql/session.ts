@@ -18,6 +18,8 @@ import { type RawRow, rowParser } from "./rows.ts";
 
 interface ServerTraits {
   readonly isMariaDb: boolean;
+  /** The variable with the access that transactions have unless they say otherwise. */
+  readonly accessVariable: string;
   /** By bytes, including trailing spaces. */
   readonly collation: string;
   /** True if the server stores names of databases and tables in lower case. */
@@ -42,8 +44,14 @@ export function readTraits(row: readonly unknown[]): ServerTraits {
       `version ${version} has no bytewise collation; use MySQL 8.0.17, MariaDB 10.2 or later`,
     );
   }
+  const isMariaDb = /mariadb/i.test(version ?? "");
   return {
-    isMariaDb: /mariadb/i.test(version ?? ""),
+    isMariaDb,
+    // MySQL 8 has removed the older name, and MariaDB has the other one since 11.1.
+    accessVariable:
+      isMariaDb && Number.parseFloat(version ?? "") < 11.1
+        ? "tx_read_only"
+        : "transaction_read_only",
     collation: known,
     foldsNames: folding === "1",
     maxPacketBytes: Number(packet),
@@ -140,8 +148,8 @@ export class MysqlSession implements Session {
     this.#onlyReads = onlyReads;
     if (onlyReads !== this.#isRestricted && !(onlyReads && words !== undefined)) {
       // By default, a server may allow no changes.
-      const name = this.server.isMariaDb ? "tx_read_only" : "transaction_read_only";
-      await this.command(`set session ${name} = ${onlyReads ? "on" : "default"}`);
+      const { accessVariable } = this.server;
+      await this.command(`set session ${accessVariable} = ${onlyReads ? "on" : "default"}`);
       this.#isRestricted = onlyReads;
     }
     if (words !== undefined) await this.command(`start transaction ${words}`);
