@@ -502,20 +502,18 @@ function comparingTexts(
 const unconverted = /^(?:utf16|utf16le|utf32|ucs2|gb18030)$/;
 
 /** As the server compares columns. It refuses what could differ by the direction of a conversion. */
-export function collated(collation: string | undefined): Pick<MysqlKind, "collation" | "meets"> {
-  const setOf = (name: string) => name.replace(/_.*/, "");
-  const isBinary = (name: string) => name.endsWith("_bin");
+export function collated(collation = ""): Pick<MysqlKind, "collation" | "meets"> {
   return {
     collation,
     meets(other) {
-      const [own = "", ...sets] = [collation ?? "", other].map(setOf);
-      if (sets.includes(own)) {
-        const areBoth = isBinary(other) && isBinary(collation ?? "");
-        const isPadded = [collation, other].every((name) => name?.includes("nopad") !== true);
-        return areBoth ? isPadded : isBinary(other) || isBinary(collation ?? "");
+      const all = [collation, other];
+      const [first = "", second = first] = all.map((name) => name.replace(/_.*/, ""));
+      if (first !== second) {
+        const sets = [first, second];
+        return sets.some((set) => /^utf8/.test(set)) && !sets.some((set) => unconverted.test(set));
       }
-      const all = [own, ...sets];
-      return all.some((set) => set.startsWith("utf8")) && !all.some((set) => unconverted.test(set));
+      const bytewise = all.filter((name) => name.endsWith("_bin"));
+      return bytewise.length === 1 || (bytewise.length === 2 && !/nopad/.test(all.join()));
     },
   };
 }
