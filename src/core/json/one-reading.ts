@@ -36,42 +36,38 @@ function valueEnd(bytes: Buffer, start: number, depth: number, space: Uint8Array
   if (byte === QUOTE) return stringEnd(bytes, start);
   if (byte !== OPEN_BRACE && byte !== OPEN_BRACKET) return scalarEnd(bytes, start);
   if (depth === DEEPEST_NESTING) throw nestingTooDeep(start);
-  const inner = skip(bytes, start + 1, space);
-  return byte === OPEN_BRACE
-    ? objectEnd(bytes, inner, depth + 1, space)
-    : arrayEnd(bytes, inner, depth + 1, space);
+  return containerEnd(bytes, start, byte === OPEN_BRACE, depth + 1, space);
 }
 
-function arrayEnd(bytes: Buffer, start: number, depth: number, space: Uint8Array): number {
-  let position = start;
-  if (bytes[position] === CLOSE_BRACKET) return position + 1;
-  for (;;) {
-    position = skip(bytes, valueEnd(bytes, position, depth, space), space);
-    const byte = bytes[position] ?? 0;
-    if (byte === CLOSE_BRACKET) return position + 1;
-    if (byte !== COMMA) throw unexpected(bytes, position, "a comma or ]");
-    position = skip(bytes, position + 1, space);
-  }
-}
-
-function objectEnd(bytes: Buffer, start: number, depth: number, space: Uint8Array): number {
-  let position = start;
-  if (bytes[position] === CLOSE_BRACE) return position + 1;
+function containerEnd(
+  bytes: Buffer,
+  start: number,
+  isObject: boolean,
+  depth: number,
+  space: Uint8Array,
+): number {
+  const close = isObject ? CLOSE_BRACE : CLOSE_BRACKET;
+  let position = skip(bytes, start + 1, space);
+  if (bytes[position] === close) return position + 1;
   const keys = shortUnique[depth] ?? new ObjectKeys();
-  keys.clear();
+  if (isObject) keys.clear();
   for (;;) {
-    if (bytes[position] !== QUOTE) throw unexpected(bytes, position, "a key");
-    const plain = plainEnd(bytes, position + 1);
-    const hasEscape = bytes[plain] !== QUOTE;
-    const end = hasEscape ? stringEnd(bytes, position) : plain + 1;
-    keys.add(bytes, position, end, hasEscape);
-    position = skip(bytes, end, space);
-    if (bytes[position] !== COLON) throw unexpected(bytes, position, "a colon");
-    position = skip(bytes, position + 1, space);
+    if (isObject) {
+      if (bytes[position] !== QUOTE) throw unexpected(bytes, position, "a key");
+      const plain = plainEnd(bytes, position + 1);
+      const hasEscape = bytes[plain] !== QUOTE;
+      const end = hasEscape ? stringEnd(bytes, position) : plain + 1;
+      keys.add(bytes, position, end, hasEscape);
+      position = skip(bytes, end, space);
+      if (bytes[position] !== COLON) throw unexpected(bytes, position, "a colon");
+      position = skip(bytes, position + 1, space);
+    }
     position = skip(bytes, valueEnd(bytes, position, depth, space), space);
     const byte = bytes[position] ?? 0;
-    if (byte === CLOSE_BRACE) return position + 1;
-    if (byte !== COMMA) throw unexpected(bytes, position, "a comma or }");
+    if (byte === close) return position + 1;
+    if (byte !== COMMA) {
+      throw unexpected(bytes, position, `a comma or ${String.fromCharCode(close)}`);
+    }
     position = skip(bytes, position + 1, space);
   }
 }

@@ -315,7 +315,7 @@ const denials: readonly (readonly [
   ["rita", "a filter of an alias", put(`/${A}/_alias/${NEW}`, { filter: lookup })],
 ];
 
-/** Requests in a form that nobody may send. Without a code, they are bad requests. */
+/** Requests in a form that no caller may send. Without a code, they are bad requests. */
 const refusals: readonly (readonly [title: string, request: SuiteRequest, code?: string])[] = [
   ["B percent-encoded twice", get(`/%2567atehouse_test_b/_search`)],
   ["an index in upper case", get(`/${A.toUpperCase()}/_search`)],

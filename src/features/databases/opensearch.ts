@@ -153,16 +153,11 @@ async function accessesOfName(request: PresetRequest, named: NamedIndex): Promis
   }
   const accesses = aliased
     .filter((table) => everyTable === undefined || !table.startsWith(everyTable))
-    .map(
-      (table): Access => ({
-        permissions,
-        database,
-        // One that begins with a dot may hold the documents of any data stream.
-        ...(table.startsWith(".") ? { everyTable: "" } : { table }),
-        element,
-        alias: name,
-      }),
-    );
+    .map((table): Access => {
+      // One that begins with a dot may hold the documents of any data stream.
+      const place = table.startsWith(".") ? { everyTable: "" } : { table };
+      return { permissions, database, ...place, element, alias: name };
+    });
   if (everyTable !== undefined) accesses.unshift({ permissions, database, everyTable, element });
   else if (isIndex) accesses.unshift({ permissions, database, table: name, element });
   else if (aliased.length === 0) {
@@ -258,7 +253,7 @@ const health = `local wait_for_active_shards wait_for_events wait_for_no_initial
 const statistics = `completion_fields fielddata_fields fields groups level
   include_segment_file_sizes include_unloaded_segments forbid_closed_indices`;
 
-/** Of the body, and where names stand in it. */
+/** Of the body, and its names. */
 type Options = Pick<PresetEndpoint, "names" | "body" | "types">;
 
 const jsonTypes = ["application/json", "application/vnd.elasticsearch+json"];
@@ -511,9 +506,9 @@ const LONGEST_PATH = 3000;
 
 /** Names the indexes that the caller may read, in place of wide names. */
 async function planCatIndices(request: PresetRequest, written: string): Promise<Plan> {
-  const { true: wide = [], false: named = [] } = Object.groupBy(pathNames(request), (name) =>
-    isWide(name) ? "true" : "false",
-  );
+  const names = pathNames(request);
+  const wide = names.filter(isWide);
+  const named = names.filter((name) => !isWide(name));
   const accesses = await accessesOf(request, usesOf(named, ["SELECT"]));
   if (wide.length === 0) return { accesses };
   for (const name of wide) requireName(name);
