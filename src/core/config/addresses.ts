@@ -95,7 +95,7 @@ const serverUrls = {
 };
 
 /**
- * What is wrong with the URL of a database server, without any piece of its password. The drivers
+ * The first problem of the URL of a database server, without any piece of its password. The drivers
  * ignore unknown parameters, and a misspelled `sslmode` would connect without TLS.
  */
 export function serverUrlProblem(url: string): string | undefined {
