@@ -521,6 +521,34 @@ t.test("an infinite date of PostgreSQL has no parts and no distance", async (t) 
   }
 });
 
+overEach("a value that is no array has no first element", async (t, { ask }) => {
+  await ask(createTable("documents", { id: "int", json: "json", jsonb: "jsonb" }));
+  const values = [3, "x", true, { 0: 1 }, [[5]], { a: 3 }, { a: [4] }];
+  const rows = values.map((value, id) => ({ id, json: value, jsonb: value }));
+  t.match(await ask(insert("documents", rows)), { status: 200 });
+  for (const [path, expected] of [
+    [[0], [null, null, null, null, [5], null, null]],
+    [
+      [0, 0],
+      [null, null, null, null, 5, null, null],
+    ],
+    [[0, 0, 0], values.map(() => null)],
+    [
+      ["a", 0],
+      [null, null, null, null, null, null, 4],
+    ],
+    [["0"], [null, null, null, 1, null, null, null]],
+  ] as const) {
+    for (const column of ["json", "jsonb"]) {
+      const compute = [{ as: "x", fn: "json", of: [column], path }];
+      const query = { from: "documents", columns: ["x"], compute, order_by: { column: "id" } };
+      const { body } = await ask({ Select: { database, ...query } });
+      const found = body.data?.map((row) => Object(row).x) ?? body.message;
+      t.same(found, expected, `${column} ${JSON.stringify(path)}`);
+    }
+  }
+});
+
 overEach("a null literal makes null", async (t, { ask }) => {
   await ask(createTable("orders", orders));
   await ask(insert("orders", [first]));

@@ -83,10 +83,20 @@ export const computing: ComputeDialect<PostgresKind> = {
   limited: (value, bytes) =>
     sql`case when ${bytes} > ${mostTextBytes} then ${textTooLong} else ${value} end`,
   json(document, path) {
-    const found = path.reduce<Fragment>((value, step) => {
-      if (typeof step === "string") return sql`${value} -> cast(${step} as text)`;
-      return sql`${value} -> cast(${Math.min(step, LARGEST_INDEX)} as integer)`;
-    }, document);
-    return sql`nullif(cast((${found}) as text) collate "C", 'null')`;
+    const at = (steps: typeof path) =>
+      steps.reduce<Fragment>((value, step) => {
+        if (typeof step === "string") return sql`${value} -> cast(${step} as text)`;
+        return sql`${value} -> cast(${Math.min(step, LARGEST_INDEX)} as integer)`;
+      }, document);
+    const textAt = (steps: typeof path) => sql`cast((${at(steps)}) as text) collate "C"`;
+    // To `jsonb`, a text, number or boolean is also the first element of itself.
+    const lists = path.flatMap((step, index) => {
+      const [own, first] = [path.slice(0, index), path.slice(0, index + 1)].map(textAt);
+      return step === 0 ? [sql`${own} is distinct from ${first}`] : [];
+    });
+    const found = sql`nullif(${textAt(path)}, 'null')`;
+    return lists.length === 0
+      ? found
+      : sql`case when ${sql.join(lists, sql` and `)} then ${found} end`;
   },
 };
