@@ -3,6 +3,7 @@ import { readFile, rename, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import type { Test } from "tap";
+import { type AnswerHeaders, plainFetch } from "./plain-fetch.ts";
 import { Service } from "./process.ts";
 
 /** Cheap hashes, to save time. */
@@ -11,7 +12,7 @@ export const ADMIN_PASSWORD = "correct horse";
 
 export interface Answer {
   status: number;
-  headers: Headers;
+  headers: AnswerHeaders;
   text: string;
   body: Record<string, unknown>;
 }
@@ -63,15 +64,14 @@ export class TestGateway {
   }
 
   async request(route: string, init: RequestInit = {}): Promise<Answer> {
-    const response = await fetch(`${this.url}${route}`, init);
-    const text = await response.text();
+    const { status, headers, text } = await plainFetch(`${this.url}${route}`, init);
     let body: Record<string, unknown> = {};
     try {
       body = JSON.parse(text);
     } catch {
       // Not every answer is JSON.
     }
-    return { status: response.status, headers: response.headers, text, body };
+    return { status, headers, text, body };
   }
 
   async send(method: string, route: string, content: unknown, token?: string): Promise<Answer> {
