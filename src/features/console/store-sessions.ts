@@ -1,6 +1,5 @@
 import * as z from "zod";
-import { Refusal } from "../../core/base/refusal.ts";
-import { type Database, SHORT_TIMEOUT_MS } from "../store/database.ts";
+import { type Database, SHORT_TIMEOUT_MS, storeUnreachable } from "../store/database.ts";
 import type { Replica } from "../store/replica.ts";
 import { IDLE_MS, LONGEST_MS, type Session, type SessionStore } from "./sessions.ts";
 
@@ -49,7 +48,7 @@ export function sessionsInStore({ query }: Database, replica: Replica): SessionS
     const newest = known.reduce((most, { version }) => Math.max(most, version), 0);
     if (newest > replica.appliedVersion) await replica.poll();
     if (newest > replica.appliedVersion) {
-      throw new Refusal("store_unreachable", { retryAfter: 1 });
+      throw storeUnreachable();
     }
     const now = performance.now();
     return known.map(({ version: _, started, used, ...session }) => {

@@ -60,8 +60,13 @@ function failureDetail(error: unknown): string {
   return error.message || code || error.name;
 }
 
+/** Also says when to retry. */
+export function storeUnreachable(options: { detail?: string; cause?: unknown } = {}): Refusal {
+  return new Refusal("store_unreachable", { ...options, retryAfter: 1 });
+}
+
 function unreachable(cause: unknown): Refusal {
-  return new Refusal("store_unreachable", { detail: failureDetail(cause), retryAfter: 1, cause });
+  return storeUnreachable({ detail: failureDetail(cause), cause });
 }
 
 function settings(address: ServerAddress) {

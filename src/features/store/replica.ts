@@ -4,7 +4,7 @@ import * as z from "zod";
 import { errorMessage } from "../../core/base/client-error.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import type { StoreMetrics } from "../../core/observe/metrics.ts";
-import type { Database } from "./database.ts";
+import { type Database, storeUnreachable } from "./database.ts";
 import { FORM, parseEntry } from "./log.ts";
 import { requireReadable, SharedState } from "./state.ts";
 
@@ -63,10 +63,6 @@ function now(): typeof never {
   return { monotonic: performance.now(), wall: Date.now() };
 }
 
-function unreachable(detail: string): Refusal {
-  return new Refusal("store_unreachable", { detail, retryAfter: 1 });
-}
-
 function failureReason(error: unknown): string {
   if (error instanceof Refusal) return error.detail ?? error.message;
   return errorMessage(error);
@@ -105,7 +101,7 @@ export class Replica implements StoreMetrics {
     const replica = new Replica(database, state, options);
     // The first poll only takes the lease, since its entries may be older than the lease.
     for (let polls = 0; polls < 2 || replica.#isPollWanted; polls++) {
-      if (polls === MAX_FIRST_POLLS) throw unreachable("the store is too slow");
+      if (polls === MAX_FIRST_POLLS) throw storeUnreachable({ detail: "the store is too slow" });
       replica.#isPollWanted = false;
       await replica.#poll();
     }
@@ -140,7 +136,7 @@ export class Replica implements StoreMetrics {
 
   /** @throws Refusal `store_unreachable` unless `isFresh` */
   requireFresh(): void {
-    if (!this.isFresh) throw new Refusal("store_unreachable", { retryAfter: 1 });
+    if (!this.isFresh) throw storeUnreachable();
   }
 
   /** For what needs the store itself. @throws Refusal `store_unreachable` if it did not answer */
@@ -150,7 +146,7 @@ export class Replica implements StoreMetrics {
     const isOpen = this.#notices !== undefined;
     if (isLate() && this.isReachable && isOpen) await (this.#polling ?? this.poll());
     this.requireFresh();
-    if (!this.isReachable || isLate()) throw new Refusal("store_unreachable", { retryAfter: 1 });
+    if (!this.isReachable || isLate()) throw storeUnreachable();
   }
 
   /** Polls now, or again after a poll in progress; never throws. */
@@ -227,10 +223,10 @@ export class Replica implements StoreMetrics {
     const head = pollShape.parse(rows[0]);
     requireReadable(head);
     if (head.version < version || !head.is_known) {
-      throw unreachable(
+      const detail =
         `the store is at version ${head.version} and lacks version ${version}, which is applied here: ` +
-          "it has lost changes, for example in a failover. Restart this replica to use the store's state",
-      );
+        "it has lost changes, for example in a failover. Restart this replica to use the store's state";
+      throw storeUnreachable({ detail });
     }
     // Completed before the lease expired, so no writer has overlooked the lease (see `append`).
     const elapsed = performance.now() - sent.monotonic;

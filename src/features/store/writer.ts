@@ -4,7 +4,7 @@ import type { Replacement } from "../../core/access/record-change.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { Turns } from "../../core/base/turns.ts";
 import type { Author } from "../../core/observe/audit-line.ts";
-import { CHANNEL, type Database, type Query } from "./database.ts";
+import { CHANNEL, type Database, type Query, storeUnreachable } from "./database.ts";
 import {
   FORM,
   type LogEntry,
@@ -64,7 +64,7 @@ export function openWriter(database: Database, state: SharedState, options: Writ
       const { position } = state;
       if (head.version !== position.version || head.id !== position.id) {
         const detail = `the store is at version ${head.version} and lacks version ${position.version}, which is applied here`;
-        throw new Refusal("store_unreachable", { detail, retryAfter: 1 });
+        throw storeUnreachable({ detail });
       }
       const { longestLease, form } = await readLeases(query);
       const entries: LogEntry[] = [];
