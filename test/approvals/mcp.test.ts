@@ -43,7 +43,21 @@ t.test("a denied call returns the reason", async (t) => {
   });
   const unknown = await mcp.call("delete", { ...args, approval: "x" });
   t.match(unknown, { text: /\(approval_not_found\)$/ });
-  t.match(await mcp.call("delete", { ...args, approval: 7 }), { text: /"approval" is unknown/ });
+});
+
+t.test("an approval that is not a string is refused", async (t) => {
+  const mcp = await connectEarlier(t, url, bot);
+  const where = { column: "id", cmp: "=", value: 14 };
+  for (const [approval, found] of [
+    [null, "null"],
+    [7, "a number"],
+    [[], "an array"],
+  ] as const) {
+    const text = `Failed: approval: a string is expected, ${found} was found (wrong_type)`;
+    t.match(await mcp.call("delete", { ...orders, where, approval }), { isError: true, text });
+    const operations = [{ Delete: { ...orders, where } }];
+    t.match(await mcp.call("batch", { operations, approval }), { isError: true, text });
+  }
 });
 
 t.test("an approval for /mcp is not valid for /query", async (t) => {

@@ -14,7 +14,7 @@ import { Refusal } from "../../core/base/refusal.ts";
 import { type Exchange, queryOrigin } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { ask as askDatabase, type FilteredAnswer } from "../../core/http/query.ts";
-import { readText, visitCheckedMembers, writeMembers } from "../../core/json/members.ts";
+import { visitCheckedMembers, writeMembers } from "../../core/json/members.ts";
 import { type Mode, SKIPPED, TOKENS, Word } from "../../core/json/tape.ts";
 import type { Log } from "../../core/observe/log.ts";
 import { batchKey, type Grammar } from "../../core/query/grammar.ts";
@@ -195,12 +195,13 @@ function createQueryTool(
     takesApproval: true,
     async perform({ exchange, arguments: sent, signal, approval }) {
       const args = await readArguments(sent);
-      const given = readText(args.get(approvalField));
-      // The rest is the call that was approved. A value that is not a string is refused later.
-      if (given !== undefined) args.delete(approvalField);
+      const own = new Map([...args].filter(([name]) => name === approvalField));
+      const { approval: given = approval } = await readNames(writeMembers(own), shapes.approval);
+      // The rest is the call that was approved.
+      args.delete(approvalField);
       if (shape !== undefined) await readNames(writeMembers(args), shape);
       const { result_bytes: largest } = gateway.configuration.mcp;
-      const options = { signal, largest, approval: given ?? approval };
+      const options = { signal, largest, approval: given };
       const ask: Ask = (operation, content) =>
         askDatabase(gateway, exchange, writeMembers(new Map([[operation, content]])), options);
       return perform(args, ask, exchange, signal);
@@ -271,11 +272,17 @@ interface Names {
   readonly database: string;
   readonly table?: string;
   readonly tables?: readonly string[];
+  readonly approval?: string;
 }
 
 const database = required(plainName);
 const table = optional(plainName);
 const tables = optional(list(plainName, { most: MAX_DESCRIBED_TABLES }));
+
+const text: Kind<string> = {
+  parse: (tape, token) => tape.text(token),
+  schema: () => ({ type: "string" }),
+};
 
 /** Any value. The query parser checks it. */
 const unparsed: Kind<undefined> = { parse: () => undefined, schema: () => ({}) };
@@ -292,6 +299,7 @@ const shapes = {
     Object.fromEntries(Object.entries(countFields).map(([name, field]) => [name, unread(field)])),
   ),
   batch: new ObjectShape({ [batchField]: required(unparsed) }),
+  approval: new ObjectShape({ [approvalField]: optional(text) }),
 } as const;
 
 const BYTES_PER_STEP = 32 * 1024;
