@@ -53,7 +53,8 @@ async function* checkStore(loaded: LoadedConfiguration): Findings {
   const { count } = await (await revocationStore(loaded)).read();
   const counts = `${counted(keys.length, "signing key")}, ${counted(count, "revocation")}`;
   yield ok("store", `${storeName(loaded.configuration)} (${counts})`);
-  yield* checkAccess(loaded);
+  yield* attempt(checkAccess, loaded);
+  yield* checkTokens(loaded);
 }
 
 async function* checkDatabase(loaded: LoadedConfiguration): Findings {
@@ -184,8 +185,8 @@ async function* checkAll(options: CommonOptions): Findings {
     };
   }
   const isShared = loaded.configuration.store.url !== undefined;
-  const state = isShared ? [checkStore] : [checkKeys, checkAccessFile, checkRevocations];
-  for (const check of [checkDatabase, checkCertificate, ...state, checkTokens])
+  const files = [checkKeys, checkAccessFile, checkRevocations, checkTokens];
+  for (const check of [checkDatabase, checkCertificate, ...(isShared ? [checkStore] : files)])
     yield* attempt(check, loaded);
   for (const problem of writeProblems(loaded)) yield { error: new Error(problem) };
 }

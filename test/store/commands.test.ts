@@ -191,6 +191,9 @@ t.test("a start without the store fails, or waits with --wait", async (t) => {
 
   await server.stop();
   t.match(await runCommand(home, serve), { code: 1, stderr: /does not answer/ });
+  const checked = await runCommand(home, ["config", "check", "--json"]);
+  t.match(JSON.parse(checked.stdout), { errors: [/does not answer/] });
+  t.equal(JSON.parse(checked.stdout).errors.length, 1, "the store is reported once");
   const waiting = new Service(home, [...serve, "--wait"]);
   t.teardown(() => waiting.stop("SIGKILL"));
   await waiting.logged(({ msg }) => msg === "waiting for the store");
