@@ -7,7 +7,7 @@ import type { Grant } from "../core/access/grant.ts";
 import { displayName, groupOf, holderText, userOf, writtenHolder } from "../core/access/holder.ts";
 import { isExternalGroup } from "../core/access/roles.ts";
 import type { Snapshot } from "../core/access/snapshot.ts";
-import { moments, readMoment } from "../core/base/clock.ts";
+import { moments, readMoment, writtenTime } from "../core/base/clock.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { entryNames } from "../core/http/change-records.ts";
 import { csvHead, formatCsv } from "../core/observe/audit-csv.ts";
@@ -25,7 +25,7 @@ import { findAuditFiles, linesIn, piecesSince } from "../core/observe/audit-sear
 import { loadFor } from "./load.ts";
 import { readAccess } from "./operator.ts";
 import { type CommonOptions, defineCommand, readCount } from "./options.ts";
-import { plainly, printList, warn } from "./output.ts";
+import { plainly, printList, UsageError, warn } from "./output.ts";
 
 const administering = new Set(["Owner", "DbAdmin"]);
 
@@ -144,6 +144,10 @@ async function show(options: ShowOptions): Promise<void> {
   const file = requireFile(loaded);
   const { from = 0, to = Number.POSITIVE_INFINITY, limit = Number.POSITIVE_INFINITY } = options;
   const { since = from, until = to - 1 } = options;
+  if (since > until) {
+    const [start, end] = [since, options.until ?? to].map(writtenTime);
+    throw new UsageError(`no line can match: the end, ${end}, is not after the start, ${start}`);
+  }
   const outcome = options.denied ? "denied" : options.failed ? "failed" : undefined;
   const group = options.group === undefined ? undefined : await groupFilter(loaded, options.group);
   const filter: AuditFilter = { ...options, outcome, group, since, until };
@@ -151,8 +155,6 @@ async function show(options: ShowOptions): Promise<void> {
   /** The newest lines, if there is a limit. */
   let newest: string[] = [];
   if (options.csv) process.stdout.write(csvHead);
-  // A reader such as `head` closes the pipe early.
-  process.stdout.once("error", () => process.exit());
   let found = 0;
   for (const one of await filesSince(file, since)) {
     for await (const piece of piecesSince(one, since)) {
@@ -241,10 +243,16 @@ function lineText(line: ReadLine): string {
   return [line.time, ...parts].join("  ");
 }
 
-/** Parses a moment in the past into epoch milliseconds. @throws InvalidArgumentError */
+/** Parses a moment into epoch milliseconds. @throws InvalidArgumentError */
 function readTime(text: string): number {
   const moment = readMoment(text);
   if (moment === undefined) throw new InvalidArgumentError(`Allowed: ${moments}, for example.`);
+  return moment;
+}
+
+function readStart(text: string): number {
+  const moment = readTime(text);
+  if (moment > Date.now()) throw new InvalidArgumentError("This time is in the future.");
   return moment;
 }
 
@@ -272,13 +280,13 @@ unused --json   list entries of the access file that allowed no request
 `;
 
 export function auditCommand(): Command {
-  const time = { parse: readTime };
+  const [start, end] = [{ parse: readStart }, { parse: readTime }];
   const refinements = {
-    ...{ since: time, until: time, limit: { parse: readCount }, failed: { conflicts: "denied" } },
-    ...{ from: { ...time, conflicts: "since" }, to: { ...time, conflicts: "until" } },
+    ...{ since: start, until: end, limit: { parse: readCount }, failed: { conflicts: "denied" } },
+    ...{ from: { ...start, conflicts: "since" }, to: { ...end, conflicts: "until" } },
     csv: { conflicts: "json" },
   };
   return defineCommand(help, { audit: show }, refinements)
     .enablePositionalOptions()
-    .addCommand(defineCommand(unusedHelp, { unused }, { since: time }));
+    .addCommand(defineCommand(unusedHelp, { unused }, { since: start }));
 }

@@ -82,6 +82,10 @@ t.test("the audit is searched by user, table, operation, outcome and time", asyn
   t.strictSame(await operationsOn(root, "user=paul"), []);
   const wrong = await root.get("/audit?since=lately");
   t.match(wrong, { status: 400, text: "From may be such as 24h" });
+  const early = { status: 400, text: "The period ends before it begins: set From" };
+  for (const period of ["since=24h", "start=2020-01-02T00:00"]) {
+    t.match(await root.get(`/audit?${period}&until=2020-01-01T00:00`), early, period);
+  }
   t.equal((await root.get("/audit?from=1-2")).status, 200);
   t.match((await root.get("/audit?from=1-2")).text, "Start again");
   t.notMatch((await root.get(`/audit?user=${encodeURIComponent("<b>&")}`)).text, "<b>");

@@ -290,6 +290,11 @@ function readQuestion(c: ConsoleRequest, file: string, fields: Fields, from: Pla
     since: readMomentOf("From", at("start") ?? at("since")) ?? 0,
     until: readMomentOf("Until", at("until")) ?? Number.POSITIVE_INFINITY,
   };
+  if (filter.since > filter.until) {
+    throw new Refusal("bad_request", {
+      message: "The period ends before it begins: set From, or a longer Period",
+    });
+  }
   return { file, filter, visible: visibleTo(visitor), from, limit: PAGE, timeoutMs: TIMEOUT_MS };
 }
 
