@@ -3,7 +3,7 @@ import { tmpdir } from "node:os";
 import path from "node:path";
 import { styleText } from "node:util";
 import type { Command } from "commander";
-import { type PresetName, presetNames } from "../core/config/schema.ts";
+import { type PresetName, presetNames } from "../core/config/upstream.ts";
 import type { PresetEndpoint } from "../features/databases/preset.ts";
 import type { SuiteCheck, SuiteServer } from "../features/databases/suites.ts";
 import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";

@@ -2,7 +2,7 @@ import { readFile } from "node:fs/promises";
 import { type ClientRequest, request as httpRequest } from "node:http";
 import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
-import type { PresetName } from "../../src/core/config/schema.ts";
+import type { PresetName } from "../../src/core/config/upstream.ts";
 import { eventually } from "../kit/eventually.ts";
 import { freePort } from "../kit/free-port.ts";
 import { type Answer, auditOf, putInPlace, type TestGateway } from "../kit/gateway.ts";

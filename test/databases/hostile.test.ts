@@ -2,7 +2,7 @@ import { request as httpRequest } from "node:http";
 import { setTimeout as delay } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import t, { type Test } from "tap";
-import type { PresetName } from "../../src/core/config/schema.ts";
+import type { PresetName } from "../../src/core/config/upstream.ts";
 import { eventually } from "../kit/eventually.ts";
 import { auditOf, type TestGateway } from "../kit/gateway.ts";
 import { type Answer, RecordingUpstream } from "../kit/upstream.ts";

@@ -1,6 +1,5 @@
 import { isIP } from "node:net";
 import ipaddr from "ipaddr.js";
-import { isPercentEncoded, percentEncode } from "../base/percent-encoding.ts";
 
 export interface ListenAddress {
   readonly host: string;
@@ -93,6 +92,17 @@ const serverUrls = {
     modes: ["DISABLED", "REQUIRED", "VERIFY_CA", "VERIFY_IDENTITY"],
   },
 };
+
+export const percentEncode =
+  "percent-encode special characters in the user and password, such as @ (%40), / (%2F), # (%23), ? (%3F) and % (%25)";
+
+/**
+ * False if a character of the user or password may end them, as in `app:p@ss/word@host`: parsers
+ * would use a piece of the password as the host.
+ */
+function isPercentEncoded(url: string): boolean {
+  return /^[a-z]+:\/\/(?:[^@/?#]*@)?[^@#]*$/i.test(url) && !/%(?![0-9a-f]{2})/i.test(url);
+}
 
 /**
  * The first problem of the URL of a database server, without any piece of its password. The drivers

@@ -1,6 +1,12 @@
-import { z } from "zod";
+import { strictObject, z } from "zod";
 import { memoize } from "../base/memoize.ts";
-import { isBaseUrl, normalBaseUrl, parseListenAddress } from "./addresses.ts";
+import {
+  isBaseUrl,
+  isServerUrl,
+  normalBaseUrl,
+  parseListenAddress,
+  serverUrlProblem,
+} from "./addresses.ts";
 
 const token = /^[A-Za-z0-9!#$%&'*+.^_`|~-]{1,128}$/;
 
@@ -129,4 +135,43 @@ export function refuseTwoCredentials(
   const { authorization, authorization_file: file } = credentials;
   if (authorization === undefined || file === undefined) return;
   refuse(context, ["authorization_file"], "either authorization or authorization_file, not both");
+}
+
+/** A table without required keys, which may be absent. */
+export function section<Shape extends z.core.$ZodShape>(description: string, shape: Shape) {
+  const table = strictObject(shape);
+  return table.prefault({} as z.input<typeof table>).describe(description);
+}
+
+export type ValueAtPath = readonly [value: string, path: PropertyKey[]];
+
+/** Refuses values that repeat an earlier one. `ruleFor` gets the earlier one. */
+export function refuseRepeats(
+  context: z.core.$RefinementCtx,
+  values: readonly ValueAtPath[],
+  ruleFor: (earlier: string) => string,
+  foldValue: (value: string) => string = (value) => value,
+): void {
+  const seen = new Map<string, string>();
+  for (const [value, path] of values) {
+    const earlier = seen.get(foldValue(value));
+    if (earlier === undefined) seen.set(foldValue(value), value);
+    else refuse(context, path, ruleFor(earlier));
+  }
+}
+
+export function distinct<Key extends string>(key: Key) {
+  return (elements: Record<Key, string>[], context: z.core.$RefinementCtx): void => {
+    const values = elements.map((element, at): ValueAtPath => [element[key], [at, key]]);
+    refuseRepeats(context, values, () => "a value that no other one has");
+  };
+}
+
+export const MEBIBYTE = 1024 * 1024;
+export const GIBIBYTE = 1024 * MEBIBYTE;
+
+/** Refuses the URL of a database server that the engine cannot use, and says why. */
+export function refuseServerUrl(url: string, context: z.core.$RefinementCtx): void {
+  const reason = isServerUrl(url) ? serverUrlProblem(url) : undefined;
+  if (reason !== undefined) context.addIssue({ code: "custom", params: { reason } });
 }

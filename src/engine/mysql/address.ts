@@ -1,8 +1,7 @@
 import { readFileSync } from "node:fs";
 import { isIP } from "node:net";
 import type { SslOptions } from "mysql2";
-import { percentEncode } from "../../core/base/percent-encoding.ts";
-import { serverUrlProblem } from "../../core/config/addresses.ts";
+import { percentEncode, serverUrlProblem } from "../../core/config/addresses.ts";
 
 export interface ServerAddress {
   readonly host: string;

@@ -1,5 +1,5 @@
 import type { IncomingHttpHeaders } from "node:http";
-import type { PresetName } from "../../core/config/schema.ts";
+import type { PresetName } from "../../core/config/upstream.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
 
 export interface Access {

@@ -1,4 +1,4 @@
-import type { PresetName } from "../../core/config/schema.ts";
+import type { PresetName } from "../../core/config/upstream.ts";
 import type { Preset } from "./preset.ts";
 import type { Suite } from "./suite.ts";
 

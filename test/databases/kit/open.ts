@@ -1,5 +1,5 @@
 import type { Test } from "tap";
-import type { PresetName } from "../../../src/core/config/schema.ts";
+import type { PresetName } from "../../../src/core/config/upstream.ts";
 import { staffedHome } from "../../journeys/staff.ts";
 import { type RunOptions, startGateway, type TestGateway } from "../../kit/gateway.ts";
 import type { ReceivedRequest, RecordingUpstream } from "../../kit/upstream.ts";
