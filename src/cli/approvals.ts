@@ -15,6 +15,7 @@ import {
   approvalFilePath,
   approvalSummary,
   describeApprovers,
+  type KeptQuery,
   readReason,
 } from "../features/approvals/approval.ts";
 import { openApprovalsIn } from "../features/approvals/approval-file.ts";
@@ -36,12 +37,12 @@ import { explain, formatMoment, plainly, print, printJson, printList } from "./o
 
 const TIMEOUT_MS = 60_000;
 
-async function readPreview(loaded: LoadedConfiguration, approval: Approval, body: Buffer) {
+async function readPreview(loaded: LoadedConfiguration, approval: Approval, kept: KeptQuery) {
   await using opened = new AsyncDisposableStack();
   const { query } = loaded.configuration;
   const options = { extraFields: query.extra_fields, operations: query.operations };
   const snapshot = await readAccess(loaded);
-  const preview = await previewQuery(snapshot, createGrammar(options), approval, body);
+  const preview = await previewQuery(snapshot, createGrammar(options), approval, kept);
   if ("reason" in preview) return preview;
   try {
     const store = await openAsGuest(loaded, TIMEOUT_MS);
@@ -162,15 +163,15 @@ async function show(id: string, options: CommonOptions): Promise<void> {
   const loaded = loadFor(options);
   await using opened = new AsyncDisposableStack();
   const { store, approval } = await openApproval(loaded, id, opened);
-  const body = await store.readBody(approval.id);
+  const kept = await store.readQuery(approval);
   const isPending = approval.state === "pending";
-  const preview = body && isPending ? await readPreview(loaded, approval, body) : undefined;
+  const preview = kept && isPending ? await readPreview(loaded, approval, kept) : undefined;
   const rows = preview && "digest" in preview ? preview : undefined;
   if (rows !== undefined) {
     await store.recordShown(approval.id, operator(), rows.digest);
     await store.recordRows(approval.id, operator(), countShown(rows));
   }
-  const query = body?.toString("utf8");
+  const query = kept?.body.toString("utf8");
   if (options.json) {
     const read = (row: string): unknown => JSON.parse(row, keepSpelling);
     const { affected, digest, before = [], after = [] } = rows ?? {};

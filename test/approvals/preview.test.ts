@@ -232,6 +232,44 @@ t.test("rows that an approver is shown are a line of the audit", async (t) => {
   t.equal(requested.stdout.match(/approval_shown/g)?.length, 2, "also found by the requester");
 });
 
+t.test(
+  "an approver sees the rows of a user whose token has the groups and attributes",
+  async (t) => {
+    const staff = await TestIssuer.start(t);
+    const issuer = `[[issuers]]
+issuer = "${staff.url}"
+prefix = "staff"
+opens = ["query"]
+audience = "gatehouse"
+groups_claim = "groups"
+attribute_claims = { most = "most" }
+`;
+    const { config, url } = await consoleConfig(issuer);
+    const limits =
+      'require_approval = ["DELETE"]\nrow_filter = [{ column = "id", cmp = "<", value = ';
+    const more = [
+      '[[groups]]\nname = "wide"\nmembers = ["staff:alice"]\n\n',
+      groupGrant("wide", "main", "ReadWrite", `${limits}10 }]`),
+      groupGrant("staff:ops", "main", "ReadWrite", `tables = ["orders"]\n${limits}"@most" }]`),
+      '[[boundaries]]\nvia = "query"\ngroup = "staff:ops"\nmax_changes = 9\n\n',
+    ].join("");
+    const { ask, run, gateway } = await openCareful(t, { more, config });
+    const alice = await staff.sign("gatehouse", { claims: { groups: ["ops"], most: 7 } });
+    const id = idIn(await ask(alice, removal));
+    t.match(await run("show", id), { query: JSON.stringify(removal), preview: { affected: 7 } });
+    const dave = await signedIn(t, url, "dave");
+    const { text } = await dave.get(`/approvals/${id}`);
+    t.match(text, "7 rows would be deleted");
+    t.match(text, "The row filter of staff:alice is added");
+    t.match(text, "beyond 9 changed rows");
+    t.match(text, `exactly these ${JSON.stringify(removal).length} bytes`);
+    await run("approve", id);
+    const file = readFileSync(path.join(gateway.home, "approvals.sqlite"));
+    t.notOk(file.includes('"ops"'), "the groups are encrypted with the query");
+    t.match(await ask(alice, removal, id), { status: 200, body: { affected: 7 } });
+  },
+);
+
 t.test("the audit counts rows for groups, users of an issuer, boundaries and MCP", async (t) => {
   const staff = await TestIssuer.start(t);
   const config = `[audit]

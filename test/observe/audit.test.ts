@@ -567,6 +567,7 @@ t.test("the step of an approval is removed only once its line is written", async
   t.teardown(() => store.close());
   const binding = {
     username: "bot",
+    asker: { username: "bot", tokenDatabase: "*" },
     via: "query",
     client: undefined,
     bodyHash: "",

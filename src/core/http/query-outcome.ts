@@ -1,6 +1,6 @@
 /** Predicts the gateway's current decision on a query. */
 
-import type { EntryPoint } from "../access/grant.ts";
+import type { Attributes, EntryPoint } from "../access/grant.ts";
 import { decideQuery } from "../access/policy.ts";
 import { filterAdditions, type QueryDecision } from "../access/rights.ts";
 import { EVERY_DATABASE } from "../access/roles.ts";
@@ -19,6 +19,8 @@ export interface QueryCaller {
   readonly client?: string | undefined;
   /** Groups of the token; the local ones are known. */
   readonly groups?: readonly string[] | undefined;
+  /** Of the token; those of the user's record are known. */
+  readonly attributes?: Attributes | undefined;
   readonly isApproved?: boolean;
 }
 
@@ -59,7 +61,7 @@ export function predictOutcome(
 
 export function* predictInSteps(
   snapshot: Snapshot,
-  { user, via, client, groups = [], isApproved = false }: QueryCaller,
+  { user, via, client, groups = [], attributes, isApproved = false }: QueryCaller,
   body: Buffer,
   { queries: { grammar, isEngine }, form }: PredictionOptions,
   bytesPerStep: number,
@@ -69,7 +71,8 @@ export function* predictInSteps(
   try {
     const query = yield* parseQueryInSteps(body, grammar, bytesPerStep);
     yield* query.operations.parse();
-    const subject = { username: user, groups, tokenDatabase: EVERY_DATABASE };
+    const token = { groups, tokenDatabase: EVERY_DATABASE, ...(attributes && { attributes }) };
+    const subject = { username: user, ...token };
     const context = { via, client, now: Date.now(), isEngine, isApproved };
     const decided = decideQuery(snapshot, subject, query, context);
     if (!decided.allowed) return deniedOutcome(query, decided);

@@ -1,6 +1,7 @@
 import { randomUUID } from "node:crypto";
 import path from "node:path";
 import { z } from "zod";
+import { readAttributes, type Subject } from "../../core/access/grant.ts";
 import { isMeant } from "../../core/access/groups.ts";
 import { readHolder } from "../../core/access/holder.ts";
 import { decide } from "../../core/access/policy.ts";
@@ -116,9 +117,40 @@ export type ApprovalBinding = Pick<
 
 interface ApprovalRequest extends ApprovalBinding, Pick<Approval, "operations" | "operationCount"> {
   readonly body: Buffer;
+  readonly asker: Subject;
   readonly rules: readonly ApprovalRule[];
   /** The id of the request that asked, for the audit. */
   readonly requestId: string;
+}
+
+export interface KeptQuery {
+  readonly body: Buffer;
+  /** The requester, with the groups and attributes of the token that asked. */
+  readonly asker: Subject;
+}
+
+/** No JSON contains this byte. */
+const SEPARATOR = "\0";
+
+const tokenShape = z.object({
+  groups: z.array(z.string()).exactOptional(),
+  attributes: z.unknown().transform(readAttributes),
+});
+
+/** A query and, encrypted with it, what only the token of its requester says. */
+function writeKept({ body, asker: { groups, attributes } }: KeptQuery): Buffer {
+  if (groups === undefined && attributes === undefined) return body;
+  const token = { groups, attributes: attributes && Object.fromEntries(attributes) };
+  return Buffer.concat([body, Buffer.from(`${SEPARATOR}${JSON.stringify(token)}`)]);
+}
+
+function readKept(kept: Buffer, username: string): KeptQuery {
+  const end = kept.indexOf(SEPARATOR);
+  const asker = { username, tokenDatabase: EVERY_DATABASE };
+  if (end === -1) return { body: kept, asker };
+  const { groups, attributes } = tokenShape.parse(JSON.parse(kept.toString("utf8", end + 1)));
+  const known = { ...asker, ...(groups && { groups }), ...(attributes && { attributes }) };
+  return { body: kept.subarray(0, end), asker: known };
 }
 
 export interface ApprovalDecision {
@@ -258,7 +290,7 @@ export class ApprovalStore {
    * @returns Refusal `too_many_approvals` if the user has too many pending, until one expires
    */
   async ask(request: ApprovalRequest, wait: number): Promise<Approval | Refusal> {
-    const { username, via, client = null, bodyHash, basisHash, body, requestId } = request;
+    const { username, via, client = null, bodyHash, basisHash, requestId } = request;
     return this.#transaction(async (tx) => {
       const { query, now } = tx;
       const [known] = await query(
@@ -296,7 +328,7 @@ export class ApprovalStore {
         JSON.stringify(request.operations),
         request.operationCount,
         JSON.stringify(request.rules),
-        this.#database.encrypt(id, body),
+        this.#database.encrypt(id, writeKept(request)),
       );
       await recordStep(tx, id, "approval_asked", { requestId });
       const [added] = await query(`SELECT ${columnsSql} FROM approvals WHERE id = $1`, id);
@@ -317,13 +349,13 @@ export class ApprovalStore {
   }
 
   /** The query, while it is pending or kept for review. @throws Error if it cannot be decrypted */
-  async readBody(id: string): Promise<Buffer | undefined> {
+  async readQuery({ id, username }: Approval): Promise<KeptQuery | undefined> {
     const sql = "SELECT body FROM approvals WHERE id = $1";
     const [row] = await this.#transaction(({ query }) => query(sql, id));
     const body = row !== undefined && "body" in row ? row.body : undefined;
     if (!(body instanceof Uint8Array)) return undefined;
     try {
-      return this.#database.decrypt(id, body);
+      return readKept(this.#database.decrypt(id, body), username);
     } catch (cause) {
       throw new Error(`the query of ${id} cannot be decrypted: the key has changed`, { cause });
     }

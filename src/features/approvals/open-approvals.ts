@@ -1,5 +1,6 @@
 import { createHash } from "node:crypto";
 import { existsSync } from "node:fs";
+import type { Subject } from "../../core/access/grant.ts";
 import { limitsFor } from "../../core/access/rights.ts";
 import { Refusal, type RefusalCode } from "../../core/base/refusal.ts";
 import type { LoadedConfiguration } from "../../core/config/load.ts";
@@ -147,12 +148,15 @@ function sha256(content: Buffer | string): string {
   return createHash("sha256").update(content).digest("hex");
 }
 
+function askerOf({ authenticated: { subject } }: Exchange): Subject {
+  if (subject === undefined) throw new Error("An approval requires a signed-in user");
+  return subject;
+}
+
 function createBinding(exchange: Exchange, body: Buffer, basis: string): ApprovalBinding {
   const { via, client } = queryOrigin(exchange);
-  const { subject } = exchange.authenticated;
-  if (subject === undefined) throw new Error("An approval requires a signed-in user");
   return {
-    username: subject.username,
+    username: askerOf(exchange).username,
     via,
     client,
     bodyHash: sha256(body),
@@ -184,6 +188,7 @@ async function requestApproval(
   const request = {
     ...createBinding(exchange, body, basis),
     body,
+    asker: askerOf(exchange),
     operations,
     rules,
     requestId: exchange.requestId,

@@ -2,7 +2,6 @@ import { z } from "zod";
 import type { Subject } from "../../core/access/grant.ts";
 import { decideQuery } from "../../core/access/policy.ts";
 import { filterAdditions } from "../../core/access/rights.ts";
-import { EVERY_DATABASE } from "../../core/access/roles.ts";
 import type { Snapshot } from "../../core/access/snapshot.ts";
 import { runCooperatively, type Steps } from "../../core/base/cooperative-scheduling.ts";
 import { keepSpelling } from "../../core/json/exact.ts";
@@ -13,7 +12,7 @@ import { operations } from "../../core/query/operations.ts";
 import { parseQuery, parseQueryInSteps, STEP_BYTES } from "../../core/query/parse.ts";
 import type { Query } from "../../core/query/query.ts";
 import { QueryRefused } from "../../core/query/refusal.ts";
-import type { Approval } from "./approval.ts";
+import type { Approval, KeptQuery } from "./approval.ts";
 
 interface PreviewQuery {
   readonly body: Buffer;
@@ -31,8 +30,8 @@ const SHOWN_ROWS = 100;
 export async function previewQuery(
   snapshot: Snapshot,
   grammar: Grammar,
-  { username, via, client, operations: [only], operationCount }: Approval,
-  body: Buffer,
+  { via, client, operations: [only], operationCount }: Approval,
+  { body, asker }: KeptQuery,
 ): Promise<PreviewQuery | NoPreview> {
   if (
     operationCount !== 1 ||
@@ -45,10 +44,9 @@ export async function previewQuery(
   try {
     const query = await runCooperatively(readInSteps(preview, grammar));
     const context = { via, client, now: Date.now(), isEngine: true, isApproved: true };
-    const subject = { username, tokenDatabase: EVERY_DATABASE };
-    const decided = decideQuery(snapshot, subject, query, context);
+    const decided = decideQuery(snapshot, asker, query, context);
     const { allowed, reason, decisions, limits, bytewise = [] } = decided;
-    if (!allowed) return { reason: `${username} may not see the rows (${reason})` };
+    if (!allowed) return { reason: `${asker.username} may not see the rows (${reason})` };
     const additions = filterAdditions(decisions);
     const read = { body: preview, query };
     const filtered =

@@ -4,7 +4,6 @@ import { LRUCache } from "lru-cache";
 import type { Subject } from "../../core/access/grant.ts";
 import { groupHolder } from "../../core/access/holder.ts";
 import type { ApprovalRule } from "../../core/access/rights.ts";
-import { isExternalUsername } from "../../core/access/roles.ts";
 import { addedTexts } from "../../core/access/row-filter.ts";
 import { namesOfPerson } from "../../core/access/snapshot.ts";
 import { errorMessage } from "../../core/base/client-error.ts";
@@ -26,6 +25,7 @@ import {
   type Approver,
   approvalSummary,
   describeApprovers,
+  type KeptQuery,
   mayApprove,
   readReason,
 } from "../approvals/approval.ts";
@@ -252,20 +252,18 @@ function wordsSection(
 }
 
 /**
- * The row filters that will be added to a pending query, or the reason of its denial. Unknown for
- * users whose groups and attributes are in their token. Only visitors who
- * may see the entries read what these contain.
+ * The row filters that will be added to a pending query, or the reason of its denial. Only visitors
+ * who may see the entries read what these contain.
  */
 async function decisionNotes(
   { gateway }: ConsoleRequest["var"],
   visitor: Visitor,
   approval: Approval,
-  query: Buffer,
+  { body, asker: { username, groups, attributes } }: KeptQuery,
 ): Promise<string[]> {
-  const { username, via, client } = approval;
+  const { via, client } = approval;
   const { snapshot } = gateway.access;
-  if (isExternalUsername(username)) return [];
-  const caller = { user: username, via, client, isApproved: true };
+  const caller = { user: username, groups, attributes, via, client, isApproved: true };
   const form = gateway.configuration.upstream.query_form;
   const {
     allowed,
@@ -274,7 +272,7 @@ async function decisionNotes(
     decided,
     query: parsed,
   } = await runCooperatively(
-    predictInSteps(snapshot, caller, query, { queries: gateway.queries, form }, STEP_BYTES),
+    predictInSteps(snapshot, caller, body, { queries: gateway.queries, form }, STEP_BYTES),
   );
   const seesAll = maySeeDatabases(visitor, approval);
   if (!allowed) {
@@ -330,7 +328,7 @@ async function find(c: ConsoleRequest, visitor: Visitor) {
   const id = c.req.param("id") ?? "";
   const found = await useApprovals(c, async (store) => {
     const approval = await store.find(id);
-    return approval && { approval, body: await store.readBody(id) };
+    return approval && { approval, kept: await store.readQuery(approval) };
   });
   const relation = found && relationOf(visitor, found.approval);
   if (found === undefined || relation === undefined) throw new Refusal("not_found");
@@ -339,11 +337,11 @@ async function find(c: ConsoleRequest, visitor: Visitor) {
 
 export async function showApproval(c: ConsoleRequest, failure?: Failure): Promise<Response> {
   const visitor = visitorOf(c);
-  const { approval, body, relation } = await find(c, visitor);
+  const { approval, kept, relation } = await find(c, visitor);
   const isPending = approval.state === "pending";
   const rows =
-    relation === "approver" && isPending && body !== undefined
-      ? await previewRows(c.var.gateway, visitor.actor, approval, body)
+    relation === "approver" && isPending && kept !== undefined
+      ? await previewRows(c.var.gateway, visitor.actor, approval, kept)
       : undefined;
   if (rows !== undefined && "digest" in rows) {
     const author = authorOf(visitor, approval);
@@ -352,7 +350,7 @@ export async function showApproval(c: ConsoleRequest, failure?: Failure): Promis
   const digest = rows && "digest" in rows ? rows.digest : undefined;
   const mayReview = relation === "approver" || visitor.isAdministrator;
   const notes =
-    isPending && mayReview && body ? await decisionNotes(c.var, visitor, approval, body) : [];
+    isPending && mayReview && kept ? await decisionNotes(c.var, visitor, approval, kept) : [];
   const shownBefore = failure && c.var.form.get("touched");
   const isOther = digest !== undefined && shownBefore !== undefined && shownBefore !== digest;
   const own =
@@ -368,10 +366,10 @@ export async function showApproval(c: ConsoleRequest, failure?: Failure): Promis
     heading: html`<code>${approvalSummary(approval)}</code>`,
     content: html`${isOther && html`<div class="note error"><p>The rows have changed since you last saw them. Check them again.</p></div>`}
 ${isPending && !rows && html`<div class="note"><p>${own}. Approvers: <bdi>${approvers}</bdi>.</p></div>`}
-${body && maySeeQuery(visitor, approval) && wordsSection(approval, body, rows && "affected" in rows ? rows.affected : undefined, notes)}
+${kept && maySeeQuery(visitor, approval) && wordsSection(approval, kept.body, rows && "affected" in rows ? rows.affected : undefined, notes)}
 ${facts(approval)}
 ${rows && rowsSection(approval, rows)}
-${await querySection(body, isPending, !maySeeQuery(visitor, approval))}
+${await querySection(kept?.body, isPending, !maySeeQuery(visitor, approval))}
 ${isPending && rows && decisionForms(approval, visitor.csrf, digest, confirmationField(c))}`,
   });
 }
@@ -443,11 +441,11 @@ async function previewRows(
   gateway: Gateway,
   approver: Subject,
   approval: Approval,
-  query: Buffer,
+  kept: KeptQuery,
 ): Promise<PreviewRows | NoPreview> {
   const { queries, access, log, routing } = gateway;
   if (!queries.isEngine) return { reason: "a foreign upstream cannot show them" };
-  const preview = await previewQuery(access.snapshot, queries.grammar, approval, query);
+  const preview = await previewQuery(access.snapshot, queries.grammar, approval, kept);
   if ("reason" in preview) return preview;
   const hidden = whyRowsHidden(access.snapshot, queries.grammar, approver, approval);
   if (hidden !== undefined) return { reason: hidden };
@@ -538,15 +536,15 @@ const rowCounts = new LRUCache<string, { rows: number | undefined }, Work<number
   },
 });
 
-function readBody(c: ConsoleRequest, { id }: Approval) {
-  return useApprovals(c, (store) => store.readBody(id));
+function readQuery(c: ConsoleRequest, approval: Approval) {
+  return useApprovals(c, (store) => store.readQuery(approval));
 }
 
 function summarize(c: ConsoleRequest, approval: Approval): Promise<string | undefined> {
   return summaries.fetch(approval.id, {
     async context() {
-      const body = await readBody(c, approval);
-      return body && shortText(body);
+      const kept = await readQuery(c, approval);
+      return kept && shortText(kept.body);
     },
   });
 }
@@ -561,9 +559,9 @@ async function countRows(
   const { actor } = visitor;
   const count = await rowCounts.fetch(`${approval.id} ${actor.username}`, {
     async context() {
-      const body = await readBody(c, approval);
-      if (body === undefined) return undefined;
-      const preview = await previewRows(c.var.gateway, actor, approval, body);
+      const kept = await readQuery(c, approval);
+      if (kept === undefined) return undefined;
+      const preview = await previewRows(c.var.gateway, actor, approval, kept);
       return "affected" in preview ? preview.affected : undefined;
     },
   });
