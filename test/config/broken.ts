@@ -205,6 +205,7 @@ export const routes = files(String.raw`
 [[routes]]; path = "/a/:t"; access = "SELECT"; database = "main"; table = ":t"; values.t = "any" => 6: routes[0].values.t: found "any"; allowed: "plain", "number", "uuid", or an array of plain names that do not begin with _, since :t names a database or table
 [[routes]]; path = "/:a"; access = "public"; values.a = % => 4: routes[0].values.a: found an array; allowed: no first segment of the gateway's own paths <= ["x", "query"] | ["API"]
 [[routes]]; path = "/a"; access = "public"; query = [%] => 4: routes[0].query[0]: found %; allowed: a parameter name or * <= "" | "a=b" | "a&b" | "a;b" | "a*"
+[[routes]]; path = "/a"; access = "public"; pages = "yes" => 4: routes[0].pages: found "yes"; allowed: true or false
 [[routes]]; path = "/a"; access = "public"; methods = ["POST"]; upgrade = true => 5: routes[0].upgrade: found true; allowed: true only where GET is one of the methods
 [[routes]]; path = "/a"; access = "public"; upgrade_idle_timeout = 0 => 4: routes[0].upgrade_idle_timeout: found 0; allowed: a whole number from 1 to 86400
 [[routes]]; path = "/a/:x"; access = "public"; [[routes]]; path = "/a/:y"; access = "public"; methods = ["POST", "GET"] => 5: routes[1].path: found "/a/:y"; allowed: a path that matches no request of routes[0], GET /a/:x

@@ -241,6 +241,46 @@ groups_claim = "groups"
   });
 }
 
+t.test("a page of an allowed origin may be an ordinary client of a preset", async (t) => {
+  const origin = "https://app.example.com";
+  const config = `[server]\nallowed_origins = ["${origin}"]\n`;
+  for (const [preset, names] of [
+    ["chroma", []],
+    ["opensearch", ["x-opaque-id", "x-elastic-client-meta", "user-agent"]],
+    ["couchdb", ["destination", "if-match", "last-event-id"]],
+  ] as const) {
+    const { gateway, login, read } = await open(t, preset, () => ({
+      config,
+      auth: 'accept = ["bearer", "header:x-chroma-token"]',
+    }));
+    const asked = await gateway.request(read.path, {
+      method: "OPTIONS",
+      headers: { origin, "access-control-request-method": read.method },
+    });
+    t.equal(asked.status, 204, preset);
+    const allowed = asked.headers.get("access-control-allow-headers")?.toLowerCase().split(", ");
+    for (const name of [...names, "authorization", "content-encoding", "x-chroma-token"]) {
+      t.ok(allowed?.includes(name), `${preset}: ${name}`);
+    }
+    t.equal(allowed?.includes("destination"), preset === "couchdb", "no header of another preset");
+    const headers = { ...bearer(await login("root")), origin };
+    const answers = [
+      asked,
+      await ask(gateway, read, headers),
+      await ask(gateway, { ...read, path: "/_nothing" }, headers),
+    ];
+    for (const { headers } of answers) {
+      t.equal(headers.get("access-control-allow-origin"), origin);
+      t.equal(headers.get("access-control-allow-credentials"), "true", "PouchDB sends cookies");
+    }
+    const own = await gateway.request("/_gatehouse/healthz", { headers: { origin } });
+    t.equal(own.headers.get("access-control-allow-origin"), origin);
+    t.equal(own.headers.get("access-control-allow-credentials"), null);
+    const other = await ask(gateway, read, { ...headers, origin: "https://evil.example.com" });
+    t.equal(other.headers.get("access-control-allow-credentials"), null);
+  }
+});
+
 const boundaries = (database: string) => `
 [[boundaries]]
 via = "query"

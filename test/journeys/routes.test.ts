@@ -188,6 +188,32 @@ t.test("a route returns the answer without hop-by-hop and internal headers", asy
   t.equal(answer.headers["x-gatehouse-decision"], "allow");
 });
 
+t.test("a stored page runs scripts in a browser only on a route with pages", async (t) => {
+  const opened = await scene(
+    t,
+    tables("routes", [
+      { path: "/files/:name", access: "public" },
+      { path: "/own", access: "authenticated" },
+      { path: "/files/index", access: "public" },
+    ]).concat("pages = true\n"),
+  );
+  opened.upstream.answer = (_, response) => {
+    response
+      .writeHead(200, { "content-type": "image/svg+xml" })
+      .end("<svg><script>1</script></svg>");
+  };
+  for (const [path, policy] of [
+    ["/files/a", "sandbox"],
+    ["/files/index", null],
+    ["/own", "sandbox"],
+    ["/status", "sandbox"],
+  ] as const) {
+    const answer = await opened.gateway.get(path, opened.admin);
+    t.equal(answer.status, 200, path);
+    t.equal(answer.headers.get("content-security-policy"), policy, path);
+  }
+});
+
 t.test("HEAD works on every GET route", async (t) => {
   const { upstream, gateway } = shared;
   upstream.answer = (_, response) => {

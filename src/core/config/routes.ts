@@ -149,6 +149,10 @@ const routeKeys = strictObject({
       description: "Further request headers that are forwarded on this route.",
       examples: [["Prefer"]],
     }),
+  pages: flag(
+    false,
+    "Let pages of the upstream run scripts in a browser, with the rights of the user that opens them. Otherwise responses have `Content-Security-Policy: sandbox`.",
+  ),
   upgrade: flag(false, "Allow WebSocket connections, by GET."),
   upgrade_idle_timeout: seconds
     .default(600)

@@ -20,6 +20,12 @@ export function commonHeaders(exchange: Exchange): string[] {
   return headers;
 }
 
+/** For answers with data of the upstream, in which users may have stored pages. */
+export function upstreamHeaders(exchange: Exchange): string[] {
+  // Such a page must not act for others who open it in a browser, at the gateway's origin.
+  return [...commonHeaders(exchange), "Content-Security-Policy", "sandbox"];
+}
+
 const JSON_TYPE = "application/json; charset=utf-8";
 
 function beginJson(

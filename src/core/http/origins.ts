@@ -204,15 +204,17 @@ export function requireLocal(gateway: Gateway, exchange: Exchange): void {
 const PREFLIGHT_AGE = 600;
 
 /**
- * Headers that a page may send, besides those with tokens. The last five belong to the Model Context
- * Protocol.
+ * Headers that a page may send, besides those with tokens and those of a route. The last five belong
+ * to the Model Context Protocol.
  */
 const requestHeaders = [
   "Authorization",
   "Content-Type",
   "X-Gatehouse-Approval",
+  "User-Agent",
   "traceparent",
   "tracestate",
+  "baggage",
   "MCP-Protocol-Version",
   "Mcp-Session-Id",
   "Mcp-Method",
@@ -220,7 +222,8 @@ const requestHeaders = [
   "Last-Event-ID",
 ];
 /**
- * Headers that a page may read. Without the challenge it could not find the authorization server.
+ * Headers that a page may read: all, but a page that sends credentials of the browser reads only the
+ * named ones. Without the challenge it could not find the authorization server.
  */
 const answerHeaders = [
   "X-Request-Id",
@@ -229,6 +232,9 @@ const answerHeaders = [
   "Retry-After",
   "WWW-Authenticate",
   "Mcp-Session-Id",
+  "ETag",
+  "Location",
+  "*",
 ].join(", ");
 
 /** Pages of any origin may read these documents, which need no cookies. */
@@ -237,17 +243,20 @@ function isDocument(path = ""): boolean {
 }
 
 export function corsHeaders(
-  { url, headers: { origin } }: IncomingMessage,
-  allowedOrigins: readonly string[],
+  { configuration: { server, upstream }, basePath }: Gateway,
+  { url = "", headers: { origin } }: IncomingMessage,
 ): readonly string[] {
   if (isDocument(url)) return ["Access-Control-Allow-Origin", "*"];
-  if (allowedOrigins.length === 0) return [];
-  if (origin === undefined || !allowedOrigins.includes(origin)) return ["Vary", "Origin"];
+  if (server.allowed_origins.length === 0) return [];
+  if (origin === undefined || !server.allowed_origins.includes(origin)) return ["Vary", "Origin"];
+  // PouchDB sends all requests so. The gateway's own pages have cookies, the paths of a preset none.
+  const takesCredentials = upstream.preset !== undefined && !url.startsWith(`${basePath}/`);
   return [
     "Vary",
     "Origin",
     "Access-Control-Allow-Origin",
     origin,
+    ...(takesCredentials ? ["Access-Control-Allow-Credentials", "true"] : []),
     "Access-Control-Expose-Headers",
     answerHeaders,
   ];
@@ -261,13 +270,19 @@ export function isPreflight({ request }: Exchange, allowedOrigins: readonly stri
 }
 
 export function sendPreflight({ configuration }: Gateway, exchange: Exchange, route: Route): void {
-  const allowed = [...requestHeaders, ...tokenHeaders(configuration.auth.accept)];
+  const { auth, upstream } = configuration;
+  const allowed = new Set([
+    ...requestHeaders,
+    ...tokenHeaders(auth.accept),
+    ...upstream.forward_headers,
+    ...(route.forwardedHeaders ?? []),
+  ]);
   exchange.response.writeHead(204, [
     ...commonHeaders(exchange),
     "Access-Control-Allow-Methods",
     allowedMethods(route),
     "Access-Control-Allow-Headers",
-    allowed.join(", "),
+    [...allowed].join(", "),
     "Access-Control-Max-Age",
     String(PREFLIGHT_AGE),
   ]);

@@ -357,11 +357,13 @@ function findEndpoint(
   };
   if (gateway.tracing !== undefined)
     exchange.trace = beginTrace(gateway, gateway.tracing, exchange);
-  if (endpoint !== undefined) return endpoint;
-  if (isPreflight(exchange, gateway.configuration.server.allowed_origins)) {
+  // An upstream does not hear of preflights, since its CORS headers are dropped.
+  const isOwnOptions = endpoint !== undefined && route.forwardedHeaders === undefined;
+  if (!isOwnOptions && isPreflight(exchange, gateway.configuration.server.allowed_origins)) {
     sendPreflight(gateway, exchange, route);
     return undefined;
   }
+  if (endpoint !== undefined) return endpoint;
   throw new Refusal("method_not_allowed", { allow: allowedMethods(route) });
 }
 
@@ -461,9 +463,7 @@ export async function openListener(
         "a local proxy sends forwarding headers but is not in server.trusted_proxies: they are ignored",
       );
     }
-    const { allowed_origins: origins } = gateway.configuration.server;
-    const cors = corsHeaders(request, origins);
-    const extraHeaders = gateway.transportHeaders.concat(cors);
+    const extraHeaders = gateway.transportHeaders.concat(corsHeaders(gateway, request));
     // The bytes after a request with `Upgrade` are not parsed as HTTP/1.1.
     if (request.headers.upgrade !== undefined) response.shouldKeepAlive = false;
     connections.arrive(new Exchange(request, response, peer, extraHeaders, isHandshake));

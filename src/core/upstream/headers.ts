@@ -8,7 +8,7 @@ const traceNames = ["traceparent", "tracestate", "baggage"];
 /** Client headers sent with a query, besides `Accept*` and configured ones. */
 const forwarded = new Set(["content-type", "user-agent", ...traceNames]);
 /** Client headers also sent on a configured route (RFC 9110, sections 13 and 14). */
-const forwardedOnRoutes: ReadonlySet<string> = new Set([
+export const conditionalHeaders: ReadonlySet<string> = new Set([
   "if-match",
   "if-none-match",
   "if-modified-since",
@@ -201,7 +201,7 @@ export function routeHeaders(
   isAdded: (name: string) => boolean,
 ): IncomingHttpHeaders {
   const isAllowed = (name: string) =>
-    (isForwarded(name, policy) || forwardedOnRoutes.has(name) || isAdded(name)) &&
+    (isForwarded(name, policy) || conditionalHeaders.has(name) || isAdded(name)) &&
     acceptedFrom(name) === "all";
   return Object.assign(keptHeaders(headers, isAllowed, policy), framing(headers));
 }

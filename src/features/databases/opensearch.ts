@@ -829,7 +829,7 @@ export const opensearch: Preset = {
     setting: /^[a-z*]/,
     metric: /^[a-z]/,
   },
-  headers: ["x-opaque-id"],
+  headers: ["x-opaque-id", "x-elastic-client-meta"],
   endpoints,
   databaseIn: (_path, defaultDatabase) => defaultDatabase,
   version: {

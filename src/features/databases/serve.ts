@@ -11,7 +11,7 @@ import { memoizeLast } from "../../core/base/memoize.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { isOwnPath } from "../../core/config/routes.ts";
 import { basePathOf, type Configuration } from "../../core/config/schema.ts";
-import { commonHeaders, reject, sendJson } from "../../core/http/answer.ts";
+import { reject, sendJson, upstreamHeaders } from "../../core/http/answer.ts";
 import {
   type Exchange,
   fairnessKey,
@@ -19,7 +19,6 @@ import {
   requireStillGood,
 } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
-import { usesBasic } from "../../core/http/origins.ts";
 import { AUDITED_OPERATIONS, countAccesses, countCall } from "../../core/http/query.ts";
 import type { Endpoint, Route, Router } from "../../core/http/route.ts";
 import { parseUnrounded } from "../../core/json/exact.ts";
@@ -253,13 +252,6 @@ function passedHeaders(
   });
 }
 
-function headersOfAnswer(exchange: Exchange): string[] {
-  const headers = commonHeaders(exchange);
-  // A page that a user stored must not act for another one who opens it in a browser.
-  if (usesBasic(exchange.request)) headers.push("Content-Security-Policy", "sandbox");
-  return headers;
-}
-
 export class PresetServer {
   readonly preset: Preset;
   readonly #find: FindEndpoints;
@@ -298,10 +290,11 @@ export class PresetServer {
       readsBody: true,
       handle: (gateway, exchange) => this.#handle(gateway, exchange, endpoint),
     });
+    const forwardedHeaders = [...this.preset.headers, "content-encoding"];
     const routes = new Map<string, Route>();
     for (const [pattern, endpoints] of Map.groupBy(this.preset.endpoints, ({ path }) => path)) {
       const methods = new Map(endpoints.map((endpoint) => [endpoint.method, serve(endpoint)]));
-      routes.set(pattern, { pattern, methods });
+      routes.set(pattern, { pattern, methods, forwardedHeaders });
     }
     return (path) => {
       const segments = readPath(path);
@@ -436,7 +429,7 @@ export class PresetServer {
     exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
     const sink = new ClientAnswer({
       response: exchange.response,
-      answerHeaders: headersOfAnswer(exchange),
+      answerHeaders: upstreamHeaders(exchange),
       selectHeaders: (status, raw) => passedHeaders(exchange, status, raw),
       fail: (error) => reject(gateway, exchange, error),
     });
@@ -474,7 +467,7 @@ export class PresetServer {
       request,
       response,
       headers: { ...headers, ...framed },
-      answerHeaders: headersOfAnswer(exchange),
+      answerHeaders: upstreamHeaders(exchange),
       selectHeaders: (status, raw) => passedHeaders(exchange, status, raw),
       isEndless,
       // A feed would keep a connection from all others for as long as it lasts.
@@ -519,7 +512,7 @@ export class PresetServer {
       String(body.length),
       "Cache-Control",
       "no-store",
-      ...headersOfAnswer(exchange),
+      ...upstreamHeaders(exchange),
     ]);
     response.end(exchange.request.method === "HEAD" ? undefined : body);
   }

@@ -14,7 +14,7 @@ import {
   splitSegments,
 } from "../../core/config/routes.ts";
 import { basePathOf, type Configuration } from "../../core/config/schema.ts";
-import { commonHeaders } from "../../core/http/answer.ts";
+import { commonHeaders, upstreamHeaders } from "../../core/http/answer.ts";
 import { type Exchange, queryOrigin } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
 import { requireOwnOrigin } from "../../core/http/origins.ts";
@@ -23,6 +23,7 @@ import { type Endpoint, methodIn, type Router } from "../../core/http/route.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import { isPermissionClass, type PermissionClass } from "../../core/query/permissions.ts";
 import {
+  conditionalHeaders,
   credentialHeaders,
   gatewayHeaders,
   type Identity,
@@ -126,6 +127,11 @@ const finderFor = memoizeLast((configuration: Configuration): RouteFinder => {
   };
 });
 
+/** The headers that pages of other origins may send to a route, besides those of a query. */
+function headersFrom({ forward_headers: added, database_header: header }: RouteSettings) {
+  return [...conditionalHeaders, ...added, ...(header === undefined ? [] : [header])];
+}
+
 /** @throws Refusal `path_not_canonical`, from the returned router */
 export function configuredRouter(configuration: Configuration): Router {
   const find = finderFor(configuration);
@@ -134,7 +140,8 @@ export function configuredRouter(configuration: Configuration): Router {
     const [settings] = found.values();
     if (settings === undefined) return undefined;
     const methods = new Map(found.entries().map(([method, one]) => [method, routeEndpoint(one)]));
-    return { route: { pattern: settings.path, methods }, parameters: {} };
+    const forwardedHeaders = [...found.values()].flatMap(headersFrom);
+    return { route: { pattern: settings.path, methods, forwardedHeaders }, parameters: {} };
   };
 }
 
@@ -294,7 +301,8 @@ async function handle(
   exchange.verdict.allow();
   const { request, response } = exchange;
   const { method = "" } = request;
-  const stream = { request, response, headers, answerHeaders: commonHeaders(exchange) };
+  const answerHeaders = (settings.pages ? commonHeaders : upstreamHeaders)(exchange);
+  const stream = { request, response, headers, answerHeaders };
   exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
   exchange.sendContinue();
   exchange.verdict.checkWhileOpen(() => requireStillAllowed(gateway, exchange, settings));
