@@ -380,6 +380,38 @@ overSqliteSite(
   },
 );
 
+overSqliteSite(
+  "max_changes of a table counts changes of that table, not those that only read it",
+  nightly,
+  async (t, site) => {
+    await makeTables(site);
+    const limited = (most: number) => `max_changes = ${most}\nmax_rows = 2`;
+    await site.allow(
+      entry("rita", "main", "ReadWrite", `tables = ["tickets"]\n${limited(2)}`) +
+        entry("rita", "main", "ReadWrite", 'tables = ["customers"]\nmax_changes = 7') +
+        entry("olga", "main", "ReadWrite", limited(1)),
+    );
+    const [rita, olga] = [await site.as("rita"), await site.as("olga")];
+    const on = "tickets.customer = customers.id";
+    const condition = { exists: { table: "tickets", on } };
+    const chosen = { column: "id", cmp: "IN", select: { from: "tickets", columns: ["customer"] } };
+    const rename = (where: object, more: object = {}) => {
+      return { Update: { ...tickets, table: "customers", set: { name: "x" }, where, ...more } };
+    };
+    const own = { Update: { ...tickets, set: { status: "x" }, where: term("id", "<", 3) } };
+    const all = { or: [condition, { not: condition }] };
+    t.match(await site.admin({ Preview: rename(all) }), { body: { affected: 3 } });
+    for (const where of [all, { or: [chosen, { not: chosen }] }]) {
+      t.match(await rita(rename(where)), { status: 200, body: { affected: 3 } });
+      t.equal(outcome(await rita({ Batch: [rename(where), own, rename(where)] })), "200");
+      t.equal(outcome(await rita({ Batch: [own, rename(where), own] })), "409 too_many_changes");
+      t.equal(outcome(await rita(rename(where, { returning: ["id"] }))), "409 too_many_rows");
+      t.equal(outcome(await olga(rename(where))), "409 too_many_changes", "one entry for both");
+    }
+    await fillTables(site.admin);
+  },
+);
+
 overEachSite("an error names nothing hidden", async (t, site) => {
   await makeTables(site);
   await site.allow(

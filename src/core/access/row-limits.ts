@@ -256,7 +256,7 @@ interface Counted {
 /**
  * Checks how many rows an operation returns and changes, as far as that is known.
  *
- * @param first the table whose entry may require a `where`
+ * @param first the table that is changed, whose entry may require a `where`
  * @throws Denied
  */
 export function checkNumbers(
@@ -275,7 +275,11 @@ export function checkNumbers(
   for (const limiter of limiters) {
     const times = includedRows(nested, limiter);
     const selected = extent.selected * times.reduce((most, one) => Math.max(most, one), 1);
-    tally.add(element, { ...extent, selected, includes: times.length > 0, readsSelect }, limiter);
+    // Tables in `exists` and `select` are only read.
+    const isChanged = limiter.by.entry === undefined || limiter.limits === entry.grant;
+    const changed = isChanged ? extent.changed : 0;
+    const includes = times.length > 0;
+    tally.add(element, { ...extent, changed, selected, includes, readsSelect }, limiter);
   }
 }
 
