@@ -72,7 +72,7 @@ interface QuestionOptions extends CommonOptions {
 
 async function readQuestion(operation: string, where: string, options: QuestionOptions) {
   const loaded = loadFor(options);
-  const place = readPlace(where);
+  const place = readPlace(where, loaded.configuration);
   const question = { permissions: readPermissions(operation, loaded.configuration), ...place };
   const snapshot = await readAccess(loaded);
   const { via, client } = options;

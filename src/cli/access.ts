@@ -70,7 +70,7 @@ async function grantAccess(
   options: GrantOptions,
 ): Promise<void> {
   const loaded = loadFor(options);
-  const target = readPlace(where);
+  const target = readPlace(where, loaded.configuration);
   const keepsOther = options.beside === true;
   if (keepsOther && options.expires === undefined) {
     throw new UsageError(
@@ -92,7 +92,7 @@ async function grantAccess(
 
 async function revokeAccess(holder: Holder, where: string, options: CommonOptions) {
   const loaded = loadFor(options);
-  const target = { holder, ...readPlace(where) };
+  const target = { holder, ...readPlace(where, loaded.configuration) };
   const plan: Plan = (current) =>
     actions.revoke.plan(current, "operator", target, loaded.configuration);
   const snapshot = await changeAccess(loaded, { holder, database: where }, plan, options);

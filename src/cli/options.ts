@@ -3,8 +3,9 @@ import { isDatabaseOrEvery, isExternalGroup, splitNames } from "../core/access/r
 import { readMoment, unitMs } from "../core/base/clock.ts";
 import { invocation } from "../core/base/product.ts";
 import { Refusal } from "../core/base/refusal.ts";
+import type { Configuration } from "../core/config/schema.ts";
 import { type Place, splitPlace, tablePattern } from "../core/query/names.ts";
-import { failureLabel, harmless } from "./output.ts";
+import { failureLabel, harmless, UsageError } from "./output.ts";
 
 /** Formats errors as those of the gateway, and the usage line so that it can be typed as shown. */
 export function withHouseStyle(command: Command): Command {
@@ -134,8 +135,19 @@ export async function endCommand(): Promise<void> {
   for (const close of ends.splice(0).reverse()) await close();
 }
 
-/** Parses `main`, `main.tickets`, `*.customer_*` or `'acme.shop'.tickets`. */
-export function readPlace(text: string): Place {
+/**
+ * Parses `main`, `main.tickets`, `*.customer_*` or `'acme.shop'.tickets`. A shell removes quotes, so
+ * three names without them are refused where a database may have two of them.
+ */
+export function readPlace(text: string, { upstream, routes }: Configuration): Place {
+  const hasTenants =
+    upstream.preset === "chroma" || routes.some(({ database }) => database?.includes("."));
+  const [, first, second, rest] = /^([^'".]*)\.([^.]*)\.(.*)$/s.exec(text) ?? [];
+  if (hasTenants && rest !== undefined) {
+    throw new UsageError(
+      `${text} has two readings: write '"${first}.${second}".${rest}', or '"${first}".${second}.${rest}' for a table of ${first}`,
+    );
+  }
   const place = splitPlace(text);
   if (!isDatabaseOrEvery(place.database)) {
     const { message } = new Refusal("invalid_database");

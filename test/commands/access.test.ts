@@ -1,4 +1,4 @@
-import { appendFileSync, writeFileSync } from "node:fs";
+import { appendFileSync, readFileSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { entriesIn } from "../../src/core/access/entries.ts";
@@ -67,6 +67,37 @@ t.test("quotes tell a database of two names from a table", async (t) => {
   }
   t.equal((await gatehouse.run("access revoke github:carol 'acme.shop'")).code, 0);
   t.equal(await check("'acme.shop'"), 1);
+});
+
+t.test("three names without quotes are refused where a database may have two", async (t) => {
+  const gatehouse = install(t);
+  const file = `${gatehouse.home}/gateway.toml`;
+  const usual = readFileSync(file, "utf8");
+  const route = `
+[[routes]]
+path = "/:tenant/:database/:table"
+access = "SELECT"
+database = ":tenant.:database"
+`;
+  const others = "access check alice Select acme.shop.docs";
+  t.match(await gatehouse.run(others), { code: 0, stdout: /alice SELECT on acme\.shop\.docs/ });
+  for (const more of ['[upstream]\nurl = "http://127.0.0.1:1"\npreset = "chroma"\n', route]) {
+    writeFileSync(file, `${usual}\n${more}`);
+    for (const command of [
+      "access check alice Select",
+      "access who Select",
+      "access revoke alice",
+      "access grant alice",
+    ]) {
+      const role = command.includes("grant") ? " ReadOnly" : "";
+      const result = await gatehouse.run(`${command} acme.shop.docs.v1${role}`);
+      t.match(result, { code: 2, stderr: `write '"acme.shop".docs.v1', or '"acme".shop.docs.v1'` });
+    }
+    t.equal((await gatehouse.run("access grant alice 'acme.shop'.docs ReadOnly")).code, 0);
+    for (const place of ["'acme'.shop.docs", "acme.docs"]) {
+      t.equal((await gatehouse.run(`access check alice Select ${place}`)).code, 0, place);
+    }
+  }
 });
 
 const nobody = /^gatehouse: User not found: nobody \(`\S+ user list` lists all users\)\n$/;

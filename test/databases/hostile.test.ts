@@ -266,6 +266,14 @@ t.test("a long answer to a lookup is not remembered", async (t) => {
   }
 });
 
+t.test("a list that the gateway writes keeps digits", async (t) => {
+  const aliases = '{"a":{"aliases":{"x":{"filter":{"term":{"n":9007199254740993}}}}}}';
+  const { gateway, login } = answering((_request, response) => {
+    response.writeHead(200, { "content-type": "application/json" }).end(aliases);
+  }, search);
+  t.equal((await gateway.get("/_alias", await login("lars"))).text, aliases);
+});
+
 t.test("the next page of a scroll is asked for once, and its text may be long", async (t) => {
   let pages = 0;
   const id = "x".repeat(200_000);

@@ -245,6 +245,12 @@ t.test("searches in one request have the indexes of their headers", async (t) =>
   const { body } = runAtOnce(readSearches(searches, undefined));
   const head = JSON.stringify({ preference: "x", index: every });
   t.equal(body?.toString(), `${head}\n{"size": 1.50}\n{"index":"a"}\n{}\n`);
+  const exact = linesOf('{"preference":9007199254740993,"request_cache":1.50}', {});
+  t.match(
+    runAtOnce(readSearches(exact, undefined)).body?.toString(),
+    '{"preference":9007199254740993,"request_cache":1.50,"index":',
+    "a header that is rewritten keeps its digits",
+  );
   const named = linesOf({ index: "a" }, {});
   t.equal(runAtOnce(readSearches(named, undefined)).body, undefined);
 });

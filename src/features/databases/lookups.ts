@@ -2,6 +2,7 @@ import { LRUCache } from "lru-cache";
 import { Refusal } from "../../core/base/refusal.ts";
 import type { Exchange } from "../../core/http/exchange.ts";
 import type { Gateway } from "../../core/http/gateway.ts";
+import { parseUnrounded } from "../../core/json/exact.ts";
 import type { QueryAnswer } from "../../core/upstream/answer-stream.ts";
 import { BufferedAnswer } from "../../core/upstream/answer-stream.ts";
 import type { ForwardedRequest } from "../../core/upstream/database.ts";
@@ -100,7 +101,7 @@ export class Lookups {
 
 function readAnswer(body: Buffer): Json | undefined {
   try {
-    return JSON.parse(body.toString());
+    return parseUnrounded(body.toString());
   } catch {
     return undefined;
   }

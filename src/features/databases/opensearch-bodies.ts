@@ -1,4 +1,5 @@
 import type { Steps } from "../../core/base/cooperative-scheduling.ts";
+import { parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import { byteTable } from "../../core/json/lexical.ts";
 import type { PermissionClass } from "../../core/query/permissions.ts";
@@ -639,7 +640,8 @@ export function* readSearches(
     for (const name of names) reader.select(name);
     const shown = withoutHidden(names);
     if (shown !== undefined) {
-      const changed = Buffer.from(JSON.stringify({ ...head, index: shown }));
+      const written = parseUnrounded(lines.bytes.toString("utf8", start, end));
+      const changed = Buffer.from(JSON.stringify({ ...written, index: shown }));
       sent.push(lines.bytes.subarray(copied, start), changed);
       copied = end;
     }

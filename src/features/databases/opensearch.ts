@@ -385,11 +385,11 @@ async function planPointInTime(request: PresetRequest, pit: Json): Promise<Plan>
   if (request.path.index !== undefined) throw badRequest("a point in time has its own indexes");
   const { value, accesses: own } = await request.open("pit", pit.id);
   const accesses = [...own, ...(await accessesOf(request, search(request)))];
-  const sent: Record<string, Json> = parseUnrounded(request.bytes.toString());
+  const sent = parseUnrounded(request.bytes.toString());
   return {
     accesses,
     path: "/_search",
-    body: Buffer.from(JSON.stringify({ ...sent, pit: { ...pit, id: value } })),
+    body: Buffer.from(JSON.stringify({ ...sent, pit: { ...sent.pit, id: value } })),
     answer: (body) => sealMember(request, "pit", "pit_id", own, body),
   };
 }
