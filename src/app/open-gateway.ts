@@ -1,6 +1,11 @@
 import { existsSync } from "node:fs";
 import { openAccessFile } from "../core/access/access-file.ts";
-import type { AccessRules, Plan, WrittenChange } from "../core/access/access-rules.ts";
+import type {
+  AccessRules,
+  ChangeOptions,
+  Plan,
+  WrittenChange,
+} from "../core/access/access-rules.ts";
 import { holderText } from "../core/access/holder.ts";
 import { changedHolder } from "../core/access/record-change.ts";
 import { errorMessage } from "../core/base/client-error.ts";
@@ -80,7 +85,7 @@ import {
   ownDatabaseUrl,
 } from "./own-engine.ts";
 import { type FirstPassword, prepareServiceDirectory } from "./service-directory.ts";
-import { createShared, type MemberShared, type Membership } from "./shared.ts";
+import { createShared, leads, type MemberShared, type Membership } from "./shared.ts";
 
 interface Base {
   readonly loaded: LoadedConfiguration;
@@ -118,7 +123,7 @@ async function openAccess(base: Base): Promise<AccessRules> {
   opened.defer(() => access.close());
   metrics?.reloaded(access.version);
   await warnOfSuspiciousRules(records, access.snapshot);
-  if (storesAccess(loaded.configuration) && (member?.isFirst ?? true)) {
+  if (storesAccess(loaded.configuration) && leads(member)) {
     const file = loaded.configuration.auth.access_control_file;
     const watch = watchFile(file, () => {
       if (existsSync(file)) {
@@ -135,7 +140,7 @@ function openChanges(
   access: AccessRules,
   { throttle }: Shared,
 ) {
-  const isFirst = member?.isFirst ?? true;
+  const isFirst = leads(member);
   const unlock = (user: string) => {
     throttle.unlock(user).catch((error: unknown) => {
       log.error({ user, reason: errorMessage(error) }, "failed logins could not be cleared");
@@ -163,11 +168,11 @@ async function changeAsUser(
   journal: ChangeJournal,
   plan: Plan,
 ): Promise<WrittenChange> {
-  const written = await access.change(plan);
+  const beforeWrite: ChangeOptions["beforeWrite"] = (_, step) => journal.noteStep(step);
+  const written = await access.change(plan, { beforeWrite });
   const { version } = written.snapshot;
   const [first] = written.changes;
   if (first !== undefined) {
-    journal.noteVersion(version);
     const author = { kind: "api", name: holderText(changedHolder(first)) } as const;
     journal.write(author, describeChanges(written.changes), version);
   }
@@ -359,7 +364,7 @@ export async function openSharedCounts(
 
 async function openOwnDatabase({ loaded, log, member }: Base, metrics: QueryMetrics) {
   const { connections, response_timeout: seconds } = loaded.configuration.upstream;
-  const store = await openEngine(loaded, log, member?.isFirst ?? true);
+  const store = await openEngine(loaded, log, leads(member));
   // Loaded on demand, because gateways with a foreign upstream do not need it.
   const { EngineDatabase } = await import("../engine/database.ts");
   return new EngineDatabase(store, {

@@ -100,6 +100,7 @@ export type SharedFile = "access" | "revocations";
 
 export interface Membership {
   readonly number: number;
+  /** True for the process that creates what a first start creates; false after it was restarted. */
   readonly isFirst: boolean;
   readonly shared: MemberShared;
   /**
@@ -113,4 +114,9 @@ export interface Membership {
    * everywhere.
    */
   broadcastReload(file: SharedFile): Promise<void>;
+}
+
+/** True for the process that does what one must do for all, also after it was restarted. */
+export function leads(member: Membership | undefined): boolean {
+  return (member?.number ?? 1) === 1;
 }

@@ -13,7 +13,7 @@ import { type MemberOptions, type OpenedGateway, openGateway } from "./open-gate
 import { hasOwnEngine } from "./own-engine.ts";
 import { createRoutes } from "./routes.ts";
 import type { FirstPassword } from "./service-directory.ts";
-import type { SharedFile } from "./shared.ts";
+import { leads, type SharedFile } from "./shared.ts";
 
 export interface GatewayFacts {
   readonly url: string;
@@ -100,7 +100,7 @@ async function listen(
     opened.defer(() => void exposition?.close());
   }
   // Several processes share the gateway's port, but only one of them holds console sessions.
-  if (gateway.configuration.console.listen !== undefined && (member?.number ?? 1) === 1) {
+  if (gateway.configuration.console.listen !== undefined && leads(member)) {
     const { openConsole } = await loadConsole();
     features.consoleUrl = await openConsole(
       { gateway, features, listener },
@@ -152,10 +152,10 @@ export async function startGateway(
   const { consoleUrl } = features;
   const isUpstreamUp = options.hasTerminal ? await gateway.routing.isUp() : undefined;
   // On a terminal the greeting reports it. Only the first of several processes logs it.
-  if (!options.hasTerminal && (options.member?.number ?? 1) === 1) {
+  if (!options.hasTerminal && leads(options.member)) {
     void warnIfDown(gateway, loaded);
   }
-  if ((options.member?.number ?? 1) === 1) void warnIfUntested(gateway, features.preset);
+  if (leads(options.member)) void warnIfUntested(gateway, features.preset);
   const { snapshot } = access;
   const isNamed = (name: string) => isAdministrator(snapshot, { username: name });
   const kept = opened.move();

@@ -1,7 +1,7 @@
 /** Reads and changes a gateway's state, whether it runs or not. Rarely used parts load on demand. */
 
 import { statSync } from "node:fs";
-import type { Plan } from "../core/access/access-rules.ts";
+import type { Plan, VersionStep } from "../core/access/access-rules.ts";
 import { describePlace } from "../core/access/grant.ts";
 import { allEntries, callerFor } from "../core/access/groups.ts";
 import {
@@ -23,6 +23,7 @@ import type { LoadedConfiguration } from "../core/config/load.ts";
 import {
   changeNotesPath,
   describeChanges,
+  noteStep,
   noteUnlocked,
   recordCommand,
 } from "../core/http/change-records.ts";
@@ -133,9 +134,14 @@ export function changeAccess(
       named.snapshot = current;
       return plan(current);
     };
-    const beforeWrite = async (changes: readonly Change[]) => {
+    const beforeWrite = async (changes: readonly Change[], step?: VersionStep) => {
       const user = userLosingTokens(changes);
       if (user !== undefined) await (await revocationStore(loaded)).revokeUser(user);
+      if (step === undefined) return;
+      await noteStep(changeNotesPath(loaded.serviceDirectory), step).catch((error: unknown) => {
+        const reason = explain(error);
+        warn(`a gateway's audit will contain this change as an edit of the file, too: ${reason}`);
+      });
     };
     const options = { force, beforeWrite };
     const store = await openAccessOperator(loaded);

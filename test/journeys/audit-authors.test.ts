@@ -1,12 +1,14 @@
-import { readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { userInfo } from "node:os";
 import path from "node:path";
+import { setTimeout as delay } from "node:timers/promises";
 import t from "tap";
 import { grant, user } from "../access/kit.ts";
 import { openGatewaySetup, select } from "../gateway/kit.ts";
 import { eventually } from "../kit/eventually.ts";
 import { startGateway, type TestGateway, temporaryHome } from "../kit/gateway.ts";
 import { runWarm } from "../kit/warm-command.ts";
+import { connectToEach, servedBy, workersOf } from "./supervised.ts";
 
 const self = userInfo().username;
 type Line = Record<string, unknown>;
@@ -23,6 +25,10 @@ function changesIn(lines: readonly Line[]): string[] {
 
 const audited = ({ service }: TestGateway) =>
   changesIn(service.log.filter(({ audit }) => audit === true));
+
+/** Process ids grow in the order of the starts, and the first worker starts before the others. */
+const workerPid = (gateway: TestGateway, number: number) =>
+  workersOf(gateway).toSorted((one, other) => one - other)[number - 1] ?? 0;
 
 const run = async (home: string, ...flags: string[]) => {
   const { code, stderr, stdout } = await runWarm(home, flags);
@@ -97,6 +103,55 @@ for (const workers of [1, 2]) {
     ]);
   });
 }
+
+t.test("an edit keeps its own line, too, if one worker sees it after the change", async (t) => {
+  const { gateway } = await openGatewaySetup(t, servedBy(2));
+  const admin = await gateway.login();
+  const [, second] = await connectToEach(t, gateway, admin, 2);
+  const first = workerPid(gateway, 1);
+  process.kill(first, "SIGSTOP");
+  await gateway.edit((text) => `${text}${user("max")}`);
+  await gateway.service.logged(({ msg, worker }) => worker === 2 && msg === "access file reloaded");
+  const granted = second?.send("PUT", "/api/access/max/main", admin, '{"role": "ReadOnly"}');
+  await delay(200);
+  process.kill(first, "SIGCONT");
+  t.match(await granted, { status: 200 });
+  await gateway.service.stop();
+  t.strictSame(audited(gateway).sort(), [
+    "api admin: grant added max main ReadOnly",
+    `file ${self}: user added max`,
+  ]);
+});
+
+t.test("an edit that a command changes before the gateway reads it is audited", async (t) => {
+  const { gateway } = await openGatewaySetup(t);
+  const pid = gateway.service.child.pid ?? 0;
+  process.kill(pid, "SIGSTOP");
+  await gateway.edit((text) => `${text}${user("max")}`);
+  await run(gateway.home, "access", "grant", "max", "main", "ReadOnly");
+  process.kill(pid, "SIGCONT");
+  const isThere = (line: string) => () => audited(gateway).includes(line);
+  await eventually("the edit's line is there", isThere(`file ${self}: user added max`));
+  await run(gateway.home, "access", "grant", "max", "main", "ReadWrite");
+  await run(gateway.home, "access", "revoke", "max", "main");
+  const removed = `cli ${self}: grant removed max main ReadWrite`;
+  await eventually("the last command's line is there", isThere(removed));
+  await gateway.service.stop();
+  t.notOk(audited(gateway).some((line) => /^file .*ReadWrite/.test(line)));
+});
+
+t.test("edits and commands are audited after the first worker was restarted", async (t) => {
+  const { gateway } = await openGatewaySetup(t, servedBy(2));
+  process.kill(workerPid(gateway, 1), "SIGKILL");
+  await gateway.service.logged(({ msg }) => msg === "a worker serves again");
+  await gateway.edit((text) => `${text}${user("max")}`);
+  await run(gateway.home, "user", "unlock", "max");
+  const lines = [`file ${self}: user added max`, `cli ${self}: failed logins cleared max`];
+  for (const line of lines) {
+    await eventually(`there is: ${line}`, () => audited(gateway).includes(line));
+  }
+  t.notOk(existsSync(path.join(gateway.home, "audit_pending")));
+});
 
 t.test("commands write their own lines into an audit file", async (t) => {
   const home = temporaryHome(t);

@@ -524,15 +524,11 @@ function openJournal({ audit, log, directory }: ReturnType<typeof openLogged>) {
 t.test("a version that a program wrote is audited when an edit restores it", async (t) => {
   const logged = openLogged(t);
   const diff = await runCooperatively(diffSteps(emptySnapshot, emptySnapshot));
-  const reload = {
-    kind: "loaded",
-    previous: emptySnapshot,
-    snapshot: emptySnapshot,
-    diff,
-  } as const;
-  const linesAfter = async (seconds: number) => {
+  const at = (version: string) => ({ ...emptySnapshot, version });
+  const reload = { kind: "loaded", previous: at("a"), snapshot: at("c"), diff } as const;
+  const linesAfter = async (seconds: number, ...steps: string[]) => {
     const journal = openJournal(logged);
-    journal.noteVersion(emptySnapshot.version);
+    for (const [from = "", to = ""] of steps) await journal.noteStep({ from, to });
     const now = performance.now() + 1000 * seconds;
     const clock = mock.method(performance, "now", () => now);
     journal.onReload(reload);
@@ -541,8 +537,13 @@ t.test("a version that a program wrote is audited when an edit restores it", asy
     await logged.audit.flush();
     return readFileSync(logged.file, "utf8");
   };
-  t.equal(await linesAfter(1), "", "the program reports its own change");
-  t.match(await linesAfter(10), /"author":{"kind":"file",.*"changes":\[\],.*"msg":"change"/);
+  t.equal(await linesAfter(1, "ab", "bc"), "", "programs report their own changes");
+  t.equal(await linesAfter(1, "ac", "ca"), "", "and may undo them");
+  const edited = /"author":{"kind":"file",.*"changes":\[\],.*"msg":"change"/;
+  const linesOf = (text: string) => text.match(RegExp(edited, "g"))?.length ?? 0;
+  t.equal(linesOf(await linesAfter(10, "ab", "bc")), 1);
+  t.equal(linesOf(await linesAfter(1, "bc")), 2, "an edit came before the program's change");
+  t.equal(linesOf(await linesAfter(1, "bc", "cb")), 3);
 });
 
 t.test("the note of a command is removed only once its line is written", async (t) => {

@@ -128,7 +128,9 @@ export async function openAccessFile(
       const reloadAll = (expected?: ParsedAccess) =>
         Promise.all([reload(expected), options.broadcastReload?.()]);
       // Reloads an edit by hand on its own, so that the log and the audit know it from the change.
-      const written = await changeAccessFile(file, plan, change, parsed, reloadAll);
+      // The other processes may not have seen an edit that this one has.
+      const adopt = async (isNew: boolean) => (isNew ? reloadAll() : options.broadcastReload?.());
+      const written = await changeAccessFile(file, plan, change, parsed, adopt);
       await reloadAll(written);
       return written;
     },

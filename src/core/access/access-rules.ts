@@ -10,11 +10,23 @@ import type { Snapshot } from "./snapshot.ts";
  */
 export type Plan = (current: Snapshot) => readonly Change[];
 
+/** Versions of the access file before and after a program's change. */
+export interface VersionStep {
+  readonly from: string;
+  readonly to: string;
+}
+
 export interface ChangeOptions {
   /** Allow the change even if it removes a database's last Owner or the last administrator. */
   readonly force?: boolean;
-  /** Runs before the change is written. If it fails, nothing is changed. */
-  readonly beforeWrite?: ((changes: readonly Change[]) => Promise<void>) | undefined;
+  /**
+   * Runs before the change is written. If it fails, nothing is changed.
+   *
+   * @param step undefined for the rules of a store
+   */
+  readonly beforeWrite?:
+    | ((changes: readonly Change[], step?: VersionStep) => Promise<void>)
+    | undefined;
   readonly author?: Author | undefined;
 }
 

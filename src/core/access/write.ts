@@ -85,8 +85,12 @@ interface Writer {
   readonly options: ChangeOptions;
   /** An earlier reading of the file, so that an unchanged file is not parsed again. */
   readonly earlier: ParsedAccess | undefined;
-  /** Puts another state than the earlier one in force, which would be lost in the new one. */
-  readonly adopt: () => Promise<unknown>;
+  /**
+   * Puts the current state in force everywhere, since it would be lost in the new one.
+   *
+   * @param isNew true if it is not the earlier state
+   */
+  readonly adopt: (isNew: boolean) => Promise<unknown>;
   resolve(written: WrittenFile): void;
   reject(error: unknown): void;
 }
@@ -99,7 +103,7 @@ async function tryToWrite(
   earlier: ParsedAccess | undefined,
 ): Promise<WrittenFile | undefined> {
   const current = await readAccessFile(real, anyReader, earlier, file);
-  if (current !== earlier) await adopt();
+  await adopt(current !== earlier);
   const changes = plan(current.snapshot);
   if (changes.length === 0) return { ...current, changes };
   const requireOwnersIn = async (next: Snapshot) => {
@@ -123,7 +127,8 @@ async function tryToWrite(
   if (obstacle !== undefined) {
     throw new Refusal("access_file_read_only", { detail: `${file}: ${obstacle}` });
   }
-  await replaceFile(real, next.bytes, old, async () => beforeWrite?.(changes));
+  const step = { from: current.snapshot.version, to: next.snapshot.version };
+  await replaceFile(real, next.bytes, old, async () => beforeWrite?.(changes, step));
   return { ...next, changes };
 }
 
@@ -173,7 +178,7 @@ export function changeAccessFile(
   plan: Plan,
   options: ChangeOptions = {},
   earlier?: ParsedAccess,
-  adopt = async (): Promise<unknown> => undefined,
+  adopt: Writer["adopt"] = async () => undefined,
 ): Promise<WrittenFile> {
   const { promise, resolve, reject } = Promise.withResolvers<WrittenFile>();
   const writer = { plan, options, earlier, adopt, resolve, reject };

@@ -1,5 +1,5 @@
 import * as z from "zod";
-import type { Plan } from "../access/access-rules.ts";
+import type { Plan, VersionStep } from "../access/access-rules.ts";
 import {
   manageableBy,
   maySeeGrants,
@@ -112,12 +112,12 @@ export async function changeAs(
   plan: Plan,
 ): Promise<{ written: Snapshot; audited: AuditedChange[] }> {
   // Tokens stay dead even if an older access file is restored.
-  const beforeWrite = async (changes: readonly Change[]) => {
+  const beforeWrite = async (changes: readonly Change[], step?: VersionStep) => {
     const username = userLosingTokens(changes);
     if (username !== undefined) await revocations.revokeUser(username);
+    await journal.noteStep(step);
   };
   const { snapshot, changes } = await access.change(plan, { author, beforeWrite });
-  if (changes.length > 0) journal.noteVersion(snapshot.version);
   const audited = describeChanges(changes);
   const user = userLosingTokens(changes);
   if (user !== undefined) audited.push({ change: "tokens revoked", user });

@@ -2,7 +2,7 @@ import { existsSync } from "node:fs";
 import { appendFile, readFile, rm } from "node:fs/promises";
 import path from "node:path";
 import * as z from "zod";
-import type { ReloadEvent } from "../access/access-rules.ts";
+import type { ReloadEvent, VersionStep } from "../access/access-rules.ts";
 import type { AccessDiff } from "../access/diff.ts";
 import type { Grant, Group } from "../access/grant.ts";
 import { groupOf, holderText } from "../access/holder.ts";
@@ -116,8 +116,9 @@ function changeFields(
 
 /**
  * Notes for the gateway's first process, in a file of the service directory. They tell which
- * versions of the access file a program wrote; all others are manual edits. A command whose audit is
- * the gateway's standard output also leaves its changes here, which the gateway then writes.
+ * versions of the access file a program is about to write; all others are manual edits. A command
+ * whose audit is the gateway's standard output also leaves its changes here, which the gateway then
+ * writes.
  */
 
 const noteShape = z.object({
@@ -125,6 +126,7 @@ const noteShape = z.object({
   accessVersion: z.string().optional(),
   author: author.optional(),
   changes: z.array(auditedChange).optional(),
+  step: z.object({ from: z.string(), to: z.string() }).optional(),
   /** A user whose failed logins a command has cleared. */
   unlocked: z.string().optional(),
 });
@@ -148,10 +150,16 @@ export async function recordCommand(
   changes: readonly AuditedChange[],
   { written, inForce }: { readonly written?: string; readonly inForce?: string } = {},
 ): Promise<void> {
+  if (audit !== undefined) {
+    return appendChange(audit, changeFields(author, changes, written ?? inForce, isoTime()));
+  }
   const version = written === undefined ? {} : { accessVersion: written };
-  if (audit === undefined) return addNote(notes, { ...version, author, changes: [...changes] });
-  appendChange(audit, changeFields(author, changes, written ?? inForce, isoTime()));
-  if (written !== undefined) await addNote(notes, version);
+  await addNote(notes, { ...version, author, changes: [...changes] });
+}
+
+/** Tells the running gateway that a program is about to write a version of the access file. */
+export function noteStep(notes: string, step: VersionStep): Promise<void> {
+  return addNote(notes, { step });
 }
 
 /** Asks the running gateway to clear the failed logins of a user. */
@@ -181,8 +189,6 @@ async function takeNotes(
   });
 }
 
-/** A version that no program has noted within this time is a manual edit. */
-const NOTED_WITHIN_MS = 1500;
 /** A version that a program wrote longer ago was restored by hand. */
 const NOTE_LASTS_MS = 5000;
 const REMEMBERED = 1000;
@@ -203,15 +209,27 @@ export function openChangeJournal(options: {
   readonly unlock: (username: string) => void;
 }) {
   const { audit, log, accessFile, notes, isFirst, unlock } = options;
-  /** When a program noted each version. */
-  const versions = new Map<string, number>();
-  const waiting = new Map<NodeJS.Timeout, () => void>();
+  /** What a program noted about each version, and when. */
+  const versions = new Map<string, { readonly from: string; readonly notedAt: number }>();
+  let judging = Promise.resolve();
 
-  function remember(version: string): void {
-    versions.delete(version);
-    versions.set(version, performance.now());
+  function remember({ from, to }: VersionStep): void {
+    versions.delete(to);
+    versions.set(to, { from, notedAt: performance.now() });
     const [oldest = ""] = versions.keys();
     if (versions.size > REMEMBERED) versions.delete(oldest);
+  }
+
+  /** True if only programs made the changes between two versions. */
+  function isNoted(from: string, to: string, since: number): boolean {
+    const passed = new Set<string>();
+    for (let at = to; at !== from; ) {
+      const step = versions.get(at);
+      if (step === undefined || step.notedAt < since || passed.has(at)) return false;
+      passed.add(at);
+      at = step.from;
+    }
+    return true;
   }
 
   function write(...change: Parameters<typeof changeFields>): void {
@@ -222,9 +240,9 @@ export function openChangeJournal(options: {
     if (!existsSync(notes)) return;
     try {
       await takeNotes(notes, async (taken) => {
-        for (const { at, author, changes = [], accessVersion, unlocked } of taken) {
+        for (const { at, author, changes = [], accessVersion, step, unlocked } of taken) {
           if (unlocked !== undefined) unlock(unlocked);
-          if (accessVersion !== undefined) remember(accessVersion);
+          if (step !== undefined) remember(step);
           if (author !== undefined) write(author, changes, accessVersion, at);
         }
         if (taken.some(({ author }) => author !== undefined)) await audit.flush();
@@ -238,27 +256,27 @@ export function openChangeJournal(options: {
   if (isFirst) void drain();
 
   return {
-    noteVersion(accessVersion: string): void {
-      if (isFirst) remember(accessVersion);
-      else {
-        addNote(notes, { accessVersion }).catch((error: unknown) =>
-          log.error(
-            { file: notes, err: error },
-            "a change could not be reported to the first process",
-          ),
-        );
-      }
+    /** Called before the version is written, so that no process reads it unnoted. */
+    async noteStep(step: VersionStep | undefined): Promise<void> {
+      if (step === undefined) return;
+      if (isFirst) return remember(step);
+      await noteStep(notes, step).catch((error: unknown) =>
+        log.error(
+          { file: notes, err: error },
+          "a change could not be reported to the first process",
+        ),
+      );
     },
     write(author: Author, changes: readonly AuditedChange[], version?: string): void {
       if (changes.length > 0) write(author, changes, version);
     },
     /**
-     * Writes changes made elsewhere. An edit of the access file counts as manual unless a program
-     * notes it in time.
+     * Writes changes made elsewhere. An edit of the access file counts as manual unless programs
+     * noted all of it.
      */
     onReload(event: ReloadEvent): void {
       if (!isFirst || event.kind === "failed" || event.isOwn) return;
-      const { snapshot, diff } = event;
+      const { previous, snapshot, diff } = event;
       if (event.author !== undefined) {
         write(event.author, describeDiff(diff), snapshot.version);
         return;
@@ -266,24 +284,15 @@ export function openChangeJournal(options: {
       // Read now, because the file may have another owner later.
       const author: Author = { kind: "file", name: ownerName(accessFile) };
       const notedSince = performance.now() - NOTE_LASTS_MS;
-      const judge = () => {
-        const notedAt = versions.get(snapshot.version);
-        if (notedAt !== undefined && notedAt >= notedSince) return;
+      judging = judging.then(drain).then(() => {
+        if (isNoted(previous.version, snapshot.version, notedSince)) return;
         write(author, describeDiff(diff), snapshot.version);
-      };
-      const timer = setTimeout(() => {
-        waiting.delete(timer);
-        void drain().then(judge);
-      }, NOTED_WITHIN_MS);
-      waiting.set(timer, judge);
+      });
     },
     async close(): Promise<void> {
       await watch?.close();
+      await judging;
       if (isFirst) await drain();
-      for (const [timer, judge] of waiting) {
-        clearTimeout(timer);
-        judge();
-      }
     },
   };
 }
