@@ -401,6 +401,41 @@ t.test("an invisible column of MySQL is in no query, and a place in no sum", asy
   const from = { table: "places", as: "there" };
   const near = selectAll("places", { from, include: [{ as: "near", ...same }] });
   t.match(await ask(near), refusal(400, "invalid_value", /"place" \(point\) cannot be compared/));
+  const like = { column: "place", cmp: "LIKE", value: "%1%" };
+  t.match(await ask(selectAll("places", { where: like })), refusal(400, "invalid_value"));
+});
+
+t.test("a text that names nothing on PostgreSQL is refused as a value", async (t) => {
+  const { ask, sql } = await freshPostgres(t);
+  const types = [
+    "regclass",
+    "regtype",
+    "regproc",
+    "regrole",
+    "regnamespace",
+    "jsonpath",
+    "tsquery",
+  ];
+  await sql(
+    "create domain main.named as regclass",
+    `create table main.names (id int primary key, ${types.map((type) => `${type}_ ${type}`).join(", ")},
+      named_ main.named, list_ regclass[])`,
+    "insert into main.names (id, regclass_) values (1, 'main.names')",
+  );
+  const refused = (column: string) =>
+    refusal(400, "invalid_value", new RegExp(`Column "${column}" .* does not accept this value`));
+  for (const column of [...types, "named"].map((type) => `${type}_`)) {
+    const value = "( no such";
+    t.match(await ask(insert("names", [{ id: 2, [column]: value }])), refused(column));
+    t.match(await ask({ Batch: [update("names", { [column]: value })] }), refused(column));
+    for (const where of [equal(column, value), { column, cmp: "IN", value: [value] }]) {
+      t.match(await ask(selectAll("names", { where })), refusal(400, "invalid_value"), column);
+    }
+  }
+  t.match(await ask(update("names", { list_: ["names", "nothing"] })), refused("list_"));
+  t.match(await ask(selectAll("names", { where: equal("regclass_", "main.names") })), {
+    body: { data: [{ id: 1 }] },
+  });
 });
 
 const text = readFileSync(path.join(import.meta.dirname, "../../docs/query.md"), "utf8");

@@ -12,7 +12,7 @@ import { brokenKey, elsewhere, tableNamed, violated, violations } from "../sql/a
 
 /** By error number of MySQL or MariaDB. */
 const refusals: ReadonlyMap<number, Refused> = new Map<number, Refused>([
-  ...numbers(refused.unfit, 1292, 1366, 1411, 1525, 1267, 1270, 1271, 3140, 3141, 3988, 4078),
+  ...numbers(refused.unfit, 1292, 1366, 1411, 1525, 1267, 1270, 1271, 3140, 3141, 3988, 4078, 4079),
   ...numbers(refused.tooLong, 1406),
   ...numbers(refused.outOfRange, 1264, 1690, 1916),
   ...numbers(refused.dividedByZero, 1365),

@@ -490,7 +490,7 @@ async function explainUnread(
   error: unknown,
   { set = {}, values }: RowChange,
 ): Promise<EngineRefusal | undefined> {
-  if (!(error instanceof DatabaseError) || !error.code?.startsWith("22")) return undefined;
+  if (!(error instanceof DatabaseError && /^(22|3F|42)/.test(error.code ?? ""))) return undefined;
   const unread = unreadText(error);
   if (unread === undefined) return undefined;
   const words = safeWords(error.message) ?? "the database cannot read it";

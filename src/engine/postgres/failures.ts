@@ -11,6 +11,9 @@ import {
 import { brokenKey, elsewhere, tableNamed, violated, violations } from "../sql/answers.ts";
 import { PasswordMissing } from "./address.ts";
 
+/** In the context of an error: the value whose text the server could not read. */
+export const ofParameter = /parameter \$(\d+)/;
+
 /** By SQLSTATE, or by its first two characters for a whole class. */
 const refusals: ReadonlyMap<string, Refused> = new Map<string, Refused>([
   ["08", refused.foreignServer],
@@ -105,6 +108,8 @@ export const failures = createFailures<DatabaseError>({
       if (/^(21|42(?!501))/.test(code))
         return failed(origin, inFunction(name, reasons.get(code) ?? words));
     }
+    // Of a value that was sent, such as the name of a table for a column of type `regclass`.
+    if (/^(3F|42)/.test(code) && ofParameter.test(where)) return worded(refused.unfit, words);
     if (code === "25006" && origin?.isReading) {
       return failed(
         origin,

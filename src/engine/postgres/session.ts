@@ -6,6 +6,7 @@ import { KnownTables, OutdatedTable } from "../remote/known-tables.ts";
 import type { RowReader } from "../remote/reading.ts";
 import type { RowOutput } from "../spool.ts";
 import { compileForServer, type Fragment } from "../sql/fragment.ts";
+import { ofParameter } from "./failures.ts";
 import type { PostgresTable } from "./kinds.ts";
 
 /** Values in PostgreSQL's text format, in the order of the columns. */
@@ -122,10 +123,7 @@ function settings(words: "set" | "set local", timeLimit: number): string {
   return entries.map(([name, value]) => `${words} ${name} = '${value}'`).join("; ");
 }
 
-/** Where the server could not read the text of a value. */
-const ofParameter = /parameter \$(\d+)/;
-
-/** That text, by the server's error. */
+/** The text that the server could not read as a value, by the server's error. */
 const unreadTexts = new WeakMap<DatabaseError, unknown>();
 
 export function unreadText(error: DatabaseError): unknown {
