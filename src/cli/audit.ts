@@ -155,6 +155,8 @@ async function show(options: ShowOptions): Promise<void> {
   /** The newest lines, if there is a limit. */
   let newest: string[] = [];
   if (options.csv) process.stdout.write(csvHead);
+  // A reader such as `head` may close the pipe early.
+  process.stdout.once("error", () => process.exit());
   let found = 0;
   for (const one of await filesSince(file, since)) {
     for await (const piece of piecesSince(one, since)) {

@@ -1,7 +1,7 @@
 import { Command, CommanderError } from "commander";
 import { version } from "../core/base/product.ts";
 import { endCommand, withHouseStyle } from "./options.ts";
-import { FAILURE, reportFailure, USAGE } from "./output.ts";
+import { reportFailure, USAGE } from "./output.ts";
 
 /** The commands in the order of the help. Only the command that runs is loaded. */
 const commands = new Map<string, (subcommand?: string) => Promise<Command>>(
@@ -34,12 +34,17 @@ const program = withHouseStyle(new Command("gatehouse"))
   .enablePositionalOptions();
 for (const command of await Promise.all(loaded)) program.addCommand(command);
 
-// A reader such as `head` that has seen enough. `serve` and `mcp` decide for themselves.
+// A reader such as `head` that has seen enough does not keep a command from completing its work.
+// `serve` and `mcp` decide for themselves.
 if (name !== "serve" && name !== "mcp") {
-  process.stdout.on("error", ({ code }: NodeJS.ErrnoException) => {
-    process.exit(code === "EPIPE" ? process.exitCode : FAILURE);
+  let isReported = false;
+  process.stdout.on("error", ({ code, message }: NodeJS.ErrnoException) => {
+    if (isReported || code === "EPIPE") return;
+    isReported = true;
+    reportFailure(new Error(`cannot write to standard output: ${message}`));
   });
 }
+process.stderr.on("error", () => {});
 
 try {
   await program.parseAsync();

@@ -105,6 +105,27 @@ t.test("an invalid command line exits with 2 and says what is allowed", async (t
   }
 });
 
+t.test("a command completes its work without a reader, and says if it cannot print", (t) => {
+  const { home, accessFile } = install(t);
+  const env = cleanEnvironment(home);
+  const run = (shell: string) => {
+    const command = `"${process.execPath}" "${program}" ${shell}`;
+    return spawnSync("bash", ["-c", `set -o pipefail; ${command}`], { encoding: "utf8", env });
+  };
+  t.match(run("user add max --no-password | true"), { status: 0, stderr: "" });
+  t.match(run("user list --json | true"), { status: 0, stderr: "" });
+  t.match(readFileSync(accessFile, "utf8"), 'username = "max"');
+  const full =
+    "gatehouse: cannot write to standard output: ENOSPC: no space left on device, write\n";
+  writeFileSync(path.join(home, "gateway.toml"), '[audit]\nfile = "audit.log"\n');
+  writeFileSync(path.join(home, "audit.log"), "");
+  t.match(run("audit 2>/dev/full"), { status: 0 }, "what it has to say is lost");
+  for (const list of ["user list", "token list", "audit --csv"]) {
+    t.match(run(`${list} >/dev/full`), { status: 1, stderr: full }, list);
+  }
+  t.end();
+});
+
 t.test("control characters of an argument do not reach the terminal", async (t) => {
   const gatehouse = install(t);
   for (const command of ["user remove", "access test", "serve --port", "access grant --max-rows"]) {

@@ -156,6 +156,23 @@ t.test("store init creates the first administrator once, with the chosen name", 
   t.ok(await gateway.login("root", password));
 });
 
+t.test("store init and import complete without a reader of what they print", async (t) => {
+  const server = await sharedServer();
+  const home = temporaryHome(t);
+  const url = server.url(await server.createDatabase());
+  writeFileSync(path.join(home, "gateway.toml"), storeConfig(url, {}));
+  const unread = (...flags: string[]) =>
+    runCommand(home, flags, { through: ["bash", "-c", 'set -o pipefail; "$0" "$@" | true'] });
+  t.match(await unread("store", "init"), { code: 0, stderr: "" });
+  const users = async () => (await runCommand(home, ["user", "list"])).stdout;
+  t.match(await users(), /^admin /m);
+  const file = path.join(home, "access_control.toml");
+  writeFileSync(file, accessFile, { mode: 0o600 });
+  t.match(await unread("store", "import", file), { code: 0, stderr: "" });
+  t.match(await users(), /^rita /m);
+  t.notOk(existsSync(file), "it is renamed at the end");
+});
+
 t.test("store init creates a service directory that is missing", async (t) => {
   const server = await sharedServer();
   const place = temporaryHome(t);
