@@ -121,11 +121,13 @@ t.test("an open stream is cut when the groups of its sign-in change", async (t) 
   provider.user = "ann";
   const { accessToken } = await tokensOf(gateway);
   const { answer } = upstream;
-  upstream.answer = () => {};
+  const { promise: isAsked, resolve } = Promise.withResolvers<void>();
+  upstream.answer = () => resolve();
   const asked = codeOf(gateway, accessToken).then(
     () => "answered",
     () => "cut",
   );
+  await isAsked;
   provider.users.set("ann", { ...ann, groups: ["engineering", "sales"] });
   t.equal(await asked, "cut");
   upstream.answer = answer;
