@@ -60,6 +60,30 @@ t.test("a page has a cursor only if the next call would accept it", async (t) =>
   });
 });
 
+t.test("an order by a computed name or by JSON continues by an offset", async (t) => {
+  const mcp = await open(t, 0, { rowLimit: 3 });
+  const columns = [
+    { name: "id", type: "int", primary_key: true },
+    { name: "doc", type: "json" },
+  ];
+  await mcp.call("create_table", { database: "main", table: "docs", columns });
+  const values = Array.from({ length: 8 }, (_, id) => ({ id, doc: id < 5 ? id : { id } }));
+  await mcp.call("insert", { database: "main", table: "docs", values });
+  const twice = { as: "twice", fn: "mul", of: ["id", { value: -2 }] };
+  for (const column of ["twice", "doc"]) {
+    const order_by = [{ column }, { column: "id" }];
+    const all = { database: "main", from: "docs", columns: ["id", column], order_by };
+    const select = column === "twice" ? { ...all, compute: [twice] } : all;
+    const ids: unknown[] = [];
+    for (let offset = 0; ids.length < 8; offset += 3) {
+      const { structured, text } = await mcp.call("select", { ...select, offset });
+      t.equal(structured?.next_after, undefined, text);
+      ids.push(...Object(structured?.rows).map(({ id }: { id: number }) => id));
+    }
+    t.strictSame(ids.toSorted(), [0, 1, 2, 3, 4, 5, 6, 7]);
+  }
+});
+
 t.test("a cursor of a join takes values from the right table", async (t) => {
   const mcp = await open(t, 4, { rowLimit: 2 });
   const lines = [

@@ -56,6 +56,9 @@ interface SchemaUpstream<Caller> {
 
 const FRESH_MS = 5000;
 
+/** Types whose values may be arrays or objects. */
+const compound = /^jsonb?$|\[\]$|^point$|^geometry/i;
+
 type Found = boolean | undefined;
 
 /**
@@ -164,7 +167,8 @@ export function createSchemaSource<Caller>(options: {
     },
     /**
      * Whether no two rows of the joined tables can be equal in these columns (`column`, or
-     * `table.column` with the table's name in the query). False if unknown. Never throws.
+     * `table.column` with the table's name in the query), whose values are no arrays or objects.
+     * False if unknown, or for a computed name. Never throws.
      */
     async isUniqueOrder(
       caller: Caller,
@@ -173,16 +177,22 @@ export function createSchemaSource<Caller>(options: {
       order: readonly string[],
       signal: AbortSignal,
     ): Promise<boolean> {
+      const others = new Set(order);
       const isUnique = async ({ table, as = table }: (typeof tables)[number]) => {
         const { columns } = await describeTable(caller, database, table, signal);
         const isOrdered = ({ name }: { name: string }) =>
           order.includes(name) || order.includes(`${as}.${name}`);
+        for (const { name, type, value_type = type } of columns) {
+          if (compound.test(value_type)) continue;
+          others.delete(name);
+          others.delete(`${as}.${name}`);
+        }
         const key = columns.filter((one) => one.primary_key);
         const isByKey = key.length > 0 && key.every((one) => !one.nullable && isOrdered(one));
         return isByKey || columns.some((one) => one.unique && !one.nullable && isOrdered(one));
       };
       const found = await Promise.all(tables.map(isUnique)).catch(() => [false]);
-      return found.every((is) => is);
+      return others.size === 0 && found.every((is) => is);
     },
   };
 }
