@@ -170,6 +170,27 @@ t.test("on a full disk audit lines go to the log", nightly, async (t) => {
   for (const line of fs.readFileSync(file, "utf8").trim().split("\n")) JSON.parse(line);
 });
 
+t.test(
+  "audit lines of a full disk are in the log, also if the gateway stops at once",
+  async (t) => {
+    const { gateway, root } = await scene(t, '[audit]\nfile = "audit.log"\n');
+    await gateway.get("/api/tokens", root);
+    await eventually("earlier lines are written", () => {
+      return fs.readFileSync(path.join(gateway.home, "audit.log"), "utf8").includes("/api/tokens");
+    });
+    fill(gateway);
+    const paths = ["/api/me", "/api/users", "/api/access"];
+    const answers = paths.map((each) => gateway.get(each, root));
+    t.strictSame(
+      (await Promise.all(answers)).map(({ status }) => status),
+      [200, 200, 200],
+    );
+    t.equal(await gateway.service.stop(), 0);
+    const lines = gateway.service.log.filter(({ audit }) => audit === true);
+    t.strictSame(lines.map((line) => line.path).sort(), paths.toSorted());
+  },
+);
+
 t.test("a full disk below the audit file delays no request and no shutdown", nightly, async (t) => {
   const { gateway, token } = await scene(t, '[audit]\nfile = "/dev/full"\n');
   for (let at = 0; at < 20; at++) {

@@ -1,7 +1,8 @@
 import { appendFileSync, closeSync, existsSync, openSync } from "node:fs";
+import * as z from "zod";
 import { errorMessage } from "../base/client-error.ts";
 import { isoTime } from "../base/clock.ts";
-import { giveToDirectoryOwner } from "../base/files/guarded.ts";
+import { giveToDirectoryOwner, parseLine } from "../base/files/guarded.ts";
 import type { AuditRecord } from "./audit-line.ts";
 import { LineWriter, type Log } from "./log.ts";
 
@@ -10,7 +11,9 @@ const MAX_BUFFER_BYTES = 16 * 1024 * 1024;
 const SERVER_ERROR = 500;
 
 /** `warn` if the caller was denied, `error` if the gateway or the upstream failed. */
-type AuditLevel = "info" | "warn" | "error";
+const auditLevel = z.enum(["info", "warn", "error"]);
+type AuditLevel = z.infer<typeof auditLevel>;
+const writtenLine = z.looseObject({ level: auditLevel, time: z.string(), msg: z.string() });
 
 /** Writes one line for each decision, login, administrative change and reload. */
 export interface Audit {
@@ -85,6 +88,10 @@ export function createAudit(
         { file, reason: error.message },
         "the audit file cannot be written; its lines go to the log",
       );
+      for (const text of stream.unwritten.split("\n")) {
+        const { level, time, msg, ...fields } = parseLine(writtenLine, text) ?? {};
+        if (level !== undefined) inLog[level]({ at: time, ...fields }, msg);
+      }
     }
     isFailing = true;
   });

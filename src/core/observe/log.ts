@@ -10,13 +10,25 @@ export class LineWriter implements DestinationStream {
   /** Call `flush` before you reopen or close the file. */
   readonly file: ReturnType<typeof destination>;
   #buffer = "";
+  /** Lines that the file has been given since all were written. */
+  #given = "";
+  readonly #maxLength: number;
   #timer: NodeJS.Timeout | undefined;
 
   /** @param maxBytes of lines that cannot be written @param mode of a new file */
   constructor(dest: string | number, maxBytes: number, mode?: number) {
     this.file = destination({ dest, sync: false, maxLength: maxBytes, ...(mode && { mode }) });
+    this.#maxLength = maxBytes;
+    this.file.on("drain", () => {
+      this.#given = "";
+    });
     process.once("exit", this.#writeLast);
     this.file.once("close", () => process.off("exit", this.#writeLast));
+  }
+
+  /** The latest lines, in full unless the file is slow. All that are not written are among them. */
+  get unwritten(): string {
+    return this.#given + this.#buffer;
   }
 
   write(line: string): void {
@@ -31,7 +43,10 @@ export class LineWriter implements DestinationStream {
     this.#timer = undefined;
     const lines = this.#buffer;
     this.#buffer = "";
-    if (lines !== "") this.file.write(lines);
+    if (lines !== "") {
+      this.#given = (this.#given.length < this.#maxLength ? this.#given : "") + lines;
+      this.file.write(lines);
+    }
     if (done === undefined) return;
     const signal = AbortSignal.timeout(LONGEST_WRITE_MS);
     once(this.file, "drain", { signal }).then(done, done);
