@@ -1,10 +1,10 @@
 import { existsSync } from "node:fs";
 import type { Command } from "commander";
+import { openGrammar } from "../app/own-engine.ts";
 import { systemUser } from "../core/base/files/guarded.ts";
 import { counted } from "../core/base/suggestion.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { keepSpelling } from "../core/json/exact.ts";
-import { createGrammar } from "../core/query/grammar.ts";
 import { EngineRefusal } from "../engine/refusal.ts";
 import { answerText } from "../engine/spool.ts";
 import {
@@ -39,14 +39,15 @@ const TIMEOUT_MS = 60_000;
 
 async function readPreview(loaded: LoadedConfiguration, approval: Approval, kept: KeptQuery) {
   await using opened = new AsyncDisposableStack();
-  const { query } = loaded.configuration;
-  const options = { extraFields: query.extra_fields, operations: query.operations };
-  const snapshot = await readAccess(loaded);
-  const preview = await previewQuery(snapshot, createGrammar(options), approval, kept);
+  const { isEngine, grammar } = openGrammar(loaded);
+  const foreign = { reason: "a foreign upstream cannot show the rows" };
+  // With one beside it, the gateway compares no rows of its own database either.
+  if (!isEngine) return foreign;
+  const preview = await previewQuery(await readAccess(loaded), grammar, approval, kept);
   if ("reason" in preview) return preview;
   try {
     const store = await openAsGuest(loaded, TIMEOUT_MS);
-    if (store === undefined) return { reason: "a foreign upstream cannot show the rows" };
+    if (store === undefined) return foreign;
     opened.defer(() => store.close());
     const answer = await store.execute(preview, new AbortController());
     return readPreviewRows(200, await answerText(answer));

@@ -8,7 +8,7 @@ import { openStaffed } from "../journeys/staff.ts";
 import { freePort } from "../kit/free-port.ts";
 import type { RecordingUpstream } from "../kit/upstream.ts";
 import { runWarm } from "../kit/warm-command.ts";
-import { carefulOn, careful as entry, idIn } from "./kit.ts";
+import { carefulOn, careful as entry, idIn, openCareful, removeOne } from "./kit.ts";
 
 const port = await freePort();
 const boundary = '[[boundaries]]\nvia = "query"\nusername = "bot"\nrequire_approval = ["SELECT"]\n';
@@ -72,6 +72,19 @@ t.test("an approval of shown rows is void if the upstream cannot compare rows", 
   await store.close();
   t.match(await ask(bot, remove, id), { status: 409, body: { code: "approval_void" } });
   t.equal(queriesIn(upstream).length, 0);
+});
+
+t.test("no rows are shown of the engine's database beside a foreign upstream", async (t) => {
+  const config = `[[upstream.databases]]\ndatabases = ["away"]\nurl = "http://127.0.0.1:${port}"\n`;
+
+  const { ask, bot, root, run } = await openCareful(t, { config });
+  const one = removeOne(0);
+  const id = idIn(await ask(bot, one));
+  const reason = "a foreign upstream cannot show the rows";
+  t.match(await run("show", id), { preview: { reason } });
+  await run("approve", id);
+  t.match(await ask(bot, one, id), { status: 200 });
+  t.match(await ask(root, removeOne(0)), { status: 200 });
 });
 
 t.test("with a key that others can read, no approval is shown or used", async (t) => {
