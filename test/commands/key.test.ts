@@ -1,4 +1,4 @@
-import { chmodSync, chownSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, chownSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { readKey, readKeys } from "../identity/forge.ts";
@@ -81,6 +81,13 @@ t.test(
     const { kid } = readKey(gatehouse.home);
     for (const name of ["keys", `keys/${kid}.json`, "revocations"]) {
       t.equal(statSync(path.join(gatehouse.home, name)).uid, service, name);
+    }
+    rmSync(gatehouse.accessFile);
+    const added = await gatehouse.run("user add root --admin --password-stdin", "a password\n");
+    t.equal(added.code, 0);
+    t.equal((await gatehouse.run("token issue root --opaque")).code, 0);
+    for (const file of [gatehouse.accessFile, path.join(gatehouse.home, "tokens")]) {
+      t.match(statSync(file), { uid: service, gid: service }, file);
     }
   },
 );

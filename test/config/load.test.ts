@@ -195,6 +195,9 @@ t.test("a local file of another user is ignored with a warning", { skip: !isRoot
   t.strictSame(found.warnings, [
     `${file} is ignored, since it belongs to another user; to use it: chown -h 0 ${file}`,
   ]);
+  const within = findConfiguration({ cwd, env: { GATEHOUSE_HOME: cwd } });
+  t.match(within, { file, warnings: [] }, "it is used, since this is the service directory");
+  t.equal(within.warnings.length, 0);
 });
 
 t.test("another user's link to an own file is ignored", { skip: !isRoot }, async (t) => {

@@ -1,4 +1,4 @@
-import { existsSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { chownSync, existsSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import path from "node:path";
 import t from "tap";
@@ -145,7 +145,12 @@ t.test("store init creates the first administrator once, with the chosen name", 
   const home = temporaryHome(t);
   const url = server.url(await server.createDatabase());
   writeFileSync(path.join(home, "gateway.toml"), storeConfig(url, {}));
+  if (process.getuid?.() === 0) chownSync(home, 65_534, 65_534);
   const made = await runCommand(home, ["store", "init", "--admin", "root"]);
+  const owner = statSync(home).uid;
+  for (const name of ["store.key", "initial_admin_password"]) {
+    t.equal(statSync(path.join(home, name)).uid, owner, name);
+  }
   t.match(made, { code: 0, stdout: /Created the tables.*Added root/s });
   const password = readFileSync(path.join(home, "initial_admin_password"), "utf8").trim();
   t.notMatch(made.stdout, password);

@@ -74,7 +74,8 @@ export function findConfiguration(options: SearchOptions): SearchResult {
   const [besideCaller, file] = defaultFiles(options);
   const local = readLocal(besideCaller);
   if (local?.file !== undefined) return local;
-  const warnings = local?.warnings ?? [];
+  // From within the service directory, its file is read all the same.
+  const warnings = besideCaller === file ? [] : (local?.warnings ?? []);
   const bytes = unlessMissing(() => readRegular(file), file);
   return bytes === undefined
     ? { file: undefined, bytes: new Uint8Array(), warnings }

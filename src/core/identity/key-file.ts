@@ -110,7 +110,6 @@ export function keyFilesIn(directory: string, options: { checkRead: boolean }): 
           const file = keyFilePath(directory, change.kind === "put" ? change.key.kid : change.kid);
           if (change.kind === "put") {
             await replaceFile(file, `${JSON.stringify(change.key, null, 2)}\n`);
-            giveToDirectoryOwner(file);
           } else {
             await rm(file);
             await syncDirectory(directory);

@@ -178,7 +178,7 @@ async function append(file: string, revocation: Revocation): Promise<void> {
   const isNew = !existsSync(file);
   const handle = await open(file, "a", 0o600);
   try {
-    if (isNew) await giveToDirectoryOwner(file);
+    if (isNew) giveToDirectoryOwner(file);
     const { size } = await handle.stat();
     try {
       await handle.writeFile(toLine(revocation));
@@ -222,7 +222,6 @@ async function addRevocations(file: string, choose: Choose): Promise<void> {
       return;
     }
     await replaceFile(file, [...new Set([...kept, ...added.map(toLine)])].join(""));
-    giveToDirectoryOwner(file);
   });
 }
 

@@ -4,13 +4,7 @@ import * as z from "zod";
 import { isAnyUsername, isDatabaseOrEvery } from "../access/roles.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { epochSeconds, writtenTime } from "../base/clock.ts";
-import {
-  decodeUtf8,
-  giveToDirectoryOwner,
-  parseLine,
-  readGuardedBytes,
-  replaceFile,
-} from "../base/files/guarded.ts";
+import { decodeUtf8, parseLine, readGuardedBytes, replaceFile } from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
 import { fingerprint, followFiles } from "../base/files/watch.ts";
 import { Refusal } from "../base/refusal.ts";
@@ -120,7 +114,6 @@ export function inventoryIn(file: string, options: { checkRead: boolean }): Toke
         const kept = [...known.all()].filter(({ expiresAt }) => expiresAt >= oldest);
         const lines = kept.map((one) => `${JSON.stringify(writtenToken(one))}\n`);
         await replaceFile(file, lines.join(""));
-        giveToDirectoryOwner(file);
       });
     },
   };

@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import path from "node:path";
 import * as z from "zod";
 import { epochSeconds } from "../base/clock.ts";
-import { giveToDirectoryOwner, replaceFile } from "../base/files/guarded.ts";
+import { replaceFile } from "../base/files/guarded.ts";
 import { Turns } from "../base/turns.ts";
 import type { Log } from "./log.ts";
 
@@ -58,7 +58,6 @@ export function activityFile(serviceDirectory: string, number: number): Activity
     async write(known) {
       const entries = known.entries().map(([key, { login, use }]) => [key, [login, use]]);
       await replaceFile(file, JSON.stringify(Object.fromEntries(entries)));
-      giveToDirectoryOwner(file);
     },
   };
 }

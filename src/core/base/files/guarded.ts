@@ -219,7 +219,7 @@ export async function syncDirectory(directory: string): Promise<void> {
  * Replaces `file` atomically: a reader, or a power failure at any moment, finds either the old or
  * the new content, whole. The caller holds the file's lock.
  *
- * @param like mode and owner for the new file; by default 0600 and the caller's own
+ * @param like mode and owner for the new file; by default 0600 and, for root, the directory's owner
  * @param beforeRename runs once the new content is on disk
  * @throws the error of the file system; then the old content is still in place
  */
@@ -236,7 +236,8 @@ export async function replaceFile(
     {
       await using handle = await open(temporary, "wx", 0o600);
       await handle.writeFile(content);
-      if (like !== undefined) {
+      if (like === undefined) giveToDirectoryOwner(temporary);
+      else {
         const own = await handle.stat();
         if (own.uid !== like.uid || own.gid !== like.gid) await handle.chown(like.uid, like.gid);
         await handle.chmod(like.mode & 0o7777);
