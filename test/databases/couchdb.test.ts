@@ -126,6 +126,7 @@ t.test("the audit tells what a write does", async (t) => {
     ["POST", "/alpha/_find", { selector: {} }, ["SELECT"]],
     ["POST", "/alpha/_index", { index: { fields: ["n"] } }, ["CREATE"]],
     ["POST", "/alpha/_purge", { x: [rev] }, ["DELETE DROP"]],
+    ["POST", "/alpha/_purge", { x: [rev], "_design/a": [rev] }, ["DELETE DROP CREATE"]],
   ] as const) {
     const headers = { authorization, "content-type": "application/json" };
     const answer = await gateway.request(path, { method, headers, body: JSON.stringify(body) });
@@ -133,6 +134,11 @@ t.test("the audit tells what a write does", async (t) => {
     const done = Array.isArray(operations) ? operations.map(({ operation }) => operation) : [];
     t.same(done, rights, `${method} ${path} ${JSON.stringify(body)}`);
   }
+  const docs = [{}, {}, { _rev: rev }];
+  const headers = { authorization, "content-type": "application/json" };
+  const init = { method: "POST", headers, body: JSON.stringify({ docs }) };
+  const bulk = await auditOf(gateway, await gateway.request("/alpha/_bulk_docs", init));
+  t.match(bulk, { operations: [{ operation: "INSERT" }, {}], operationCount: 3 });
 });
 
 t.test("a right that needs approval is refused wherever it hides", async (t) => {

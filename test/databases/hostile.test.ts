@@ -5,6 +5,7 @@ import t, { type Test } from "tap";
 import type { PresetName } from "../../src/core/config/upstream.ts";
 import { eventually } from "../kit/eventually.ts";
 import { auditOf, type TestGateway } from "../kit/gateway.ts";
+import { longestTurn } from "../kit/loop-time.ts";
 import { type Answer, RecordingUpstream } from "../kit/upstream.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 import { openPreset, taken } from "./kit/open.ts";
@@ -306,6 +307,7 @@ t.test("a field for queries needs the right to read every index that they may na
     for (const answer of [
       await put("/mine/_mapping", field),
       await put("/mine/_mapping", { dynamic_templates: template }),
+      await put("/mine/_mapping", { runtime: { x: { type: "lookup", target_index: "secret" } } }),
       await put("/mine", { mappings: field }),
       await put("/mine", { mappings: { properties: { a: { properties: field.properties } } } }),
     ]) {
@@ -396,6 +398,31 @@ t.test("a long body stops no other request while it is read", async (t) => {
   }
   t.equal((await long).status, 200);
   t.ok(served > 10, `${served} requests are served in the meantime`);
+});
+
+t.test("a body of many small parts stops no other request", async (t) => {
+  const repeated = (head: string, part: string, tail: string) =>
+    head + Array.from({ length: 9_000_000 / (part.length + 1) }, () => part).join(",") + tail;
+  for (const [preset, path, body, status] of [
+    ["couchdb", "/alpha/_bulk_docs", repeated('{"docs":[', "{}", "]}"), 200],
+    ["couchdb", "/_dbs_info", repeated('{"keys":[', '"alpha"', "]}"), 400],
+    ["opensearch", "/_mget", repeated('{"docs":[', '{"_index":"a"}', "]}"), 400],
+    ["opensearch", "/a/_search", repeated('{"sort":[', "[]", "]}"), 400],
+    ["opensearch", "/_aliases", repeated('{"actions":[', '{"add":{}}', "]}"), 400],
+    ["opensearch", "/a/_search", repeated('{"query":{"terms":{"n":[', "1", "]}}}"), 200],
+  ] as const) {
+    const upstream = await new RecordingUpstream().listen(t);
+    upstream.answer = indexes(["a"]);
+    const { gateway, login } = await openPreset(t, preset, upstream.url, {
+      grants: ["root * Owner"],
+      isMeasured: true,
+    });
+    const token = await login("root");
+    await longestTurn(gateway.home);
+    t.equal((await gateway.send("POST", path, body, token)).status, status, path);
+    const turn = await longestTurn(gateway.home);
+    t.ok(turn < 400, `${path}: ${turn}`);
+  }
 });
 
 t.test("a right that is removed cuts an upload before its end", async (t) => {

@@ -1,4 +1,5 @@
 import { createHash } from "node:crypto";
+import { runCooperatively, visitEach } from "../../core/base/cooperative-scheduling.ts";
 import { Refusal } from "../../core/base/refusal.ts";
 import { parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
@@ -282,27 +283,33 @@ const createDocument: Planner = (request) => {
   return { accesses: [accessTo(request, rights)] };
 };
 
-const writeDocuments: Planner = (request) => {
+const writeDocuments: Planner = async (request) => {
   const body = readMembers(request.json, bulkMembers);
   const isReplicated = !readFlag(body.new_edits, "new_edits", true);
   const documents = requireList(body.docs, "docs");
   if (documents.length === 0) return { accesses: [accessTo(request, ["INSERT"])] };
-  const accesses = documents.map((one, element) => {
+  /** The first document with each set of rights. */
+  const accesses = new Map<string, Access>();
+  const read = (one: Json, element: number): void => {
     const document = requireObject(one, "each document");
-    return accessTo(request, rightsToWrite(bodyId(document), document, isReplicated), element);
-  });
-  return { accesses };
+    const rights = rightsToWrite(bodyId(document), document, isReplicated);
+    const key = rights.join();
+    if (!accesses.has(key)) accesses.set(key, accessTo(request, rights, element));
+  };
+  await runCooperatively(visitEach(documents, read));
+  return { accesses: [...accesses.values()], elements: documents.length };
 };
 
 const getParameters = "attachments att_encoding_info latest r revs";
 const getMembers = new Set(words(`docs ${getParameters}`));
 
-const getDocuments: Planner = (request) => {
+const getDocuments: Planner = async (request) => {
   const body = readMembers(request.json, getMembers);
-  const documents = requireList(body.docs, "docs").map((one) =>
-    requireObject(one, "each document"),
-  );
-  requireNoCheckpoints(documents.map(({ id = null }) => id));
+  const documents = requireList(body.docs, "docs");
+  const read = (one: Json): void => {
+    requireNoCheckpoints([requireObject(one, "each document").id ?? null]);
+  };
+  await runCooperatively(visitEach(documents, read));
   return { accesses: [accessTo(request, ["SELECT"])], elements: documents.length };
 };
 
@@ -345,14 +352,15 @@ function list(isOfIds: boolean): Planner {
 }
 
 function listSeveral(isOfIds: boolean): Planner {
-  return (request) => {
+  return async (request) => {
     const body = readMembers(request.json, queriesMembers);
     const queries = requireList(body.queries, "queries");
-    for (const one of queries) {
+    const read = (one: Json): void => {
       const query = requireObject(one, "each query");
       requireMembers(query, viewMembers, "a query");
       if (isOfIds) requireNoCheckpoints(keysIn(query));
-    }
+    };
+    await runCooperatively(visitEach(queries, read));
     return { accesses: [accessTo(request, ["SELECT"])], elements: queries.length };
   };
 }
@@ -365,6 +373,13 @@ const findMembers = new Set(
 const find: Planner = (request) => {
   readMembers(request.json, findMembers);
   return select(request);
+};
+
+/** The body has a member for each document, and design documents need CREATE. */
+const purge: Planner = (request) => {
+  const ids = Object.keys(requireObject(request.json));
+  const design = ids.find((id) => id.startsWith(DESIGN)) ?? "";
+  return { accesses: [accessTo(request, withDesign(design, ["DELETE", "DROP"]))] };
 };
 
 const indexMembers = new Set(["index", "ddoc", "name", "type", "partitioned", "w"]);
@@ -432,10 +447,14 @@ function listDatabases(nameOf: (item: Json) => Json | undefined): Planner {
 }
 
 const infoMembers = new Set(["keys"]);
+/** CouchDB takes 100 by default. */
+const MOST_KEYS = 1000;
 
 const describeDatabases: Planner = ({ json }) => {
   const body = readMembers(json, infoMembers);
-  const accesses = requireList(body.keys, "keys").map((database, element): Access => {
+  const keys = requireList(body.keys, "keys");
+  if (keys.length > MOST_KEYS) throw badRequest(`keys has more than ${MOST_KEYS} names`);
+  const accesses = keys.map((database, element): Access => {
     return { permissions: ["SELECT"], database: requireDatabase(database), element };
   });
   return { accesses };
@@ -632,7 +651,7 @@ const endpoints: readonly PresetEndpoint[] = [
     "",
     optionalJson,
   ),
-  on(`POST ${database}/_purge`, "DELETE, DROP", needs("DELETE", "DROP"), "", json),
+  on(`POST ${database}/_purge`, "DELETE, DROP; CREATE for _design/", purge, "", json),
 ].flat();
 
 export const couchdb: Preset = {

@@ -337,14 +337,24 @@ function isPlain(value: Json): boolean {
   return Array.isArray(value) ? value.every(isPlain) : !isObject(value);
 }
 
+/** Objects and lists that are read without a pause. */
+const MOST_PARTS = 50_000;
+
 /** Reads the bodies of a request, and collects what they use. */
 export class BodyReader {
   readonly uses = new Uses();
   /** Of the action, document or search that is being read. */
   element: number | undefined;
+  #parts = 0;
 
-  /** @param kind a name of the tables, such as `search` */
+  /**
+   * @param kind a name of the tables, such as `search`
+   * @throws Refusal `bad_request`, `unknown_member`
+   */
   read(kind: string, value: Json): void {
+    if (typeof value === "object" && value !== null && ++this.#parts > MOST_PARTS) {
+      throw badRequest(`the body has more than ${MOST_PARTS} objects and lists`);
+    }
     if (Array.isArray(value) && kind !== "plain" && kind !== "data" && kind !== "filters") {
       for (const one of value) this.read(kind, one);
       return;
@@ -402,10 +412,11 @@ export class BodyReader {
     this.#readTyped(aggregationTypes, "aggregation", typed);
   }
 
-  /** Begins with an action, document or search, counted from 0. */
+  /** Begins with an action or search that is read in a step of its own, counted from 0. */
   begin(element: number): void {
     this.element = element;
     this.uses.elements = element + 1;
+    this.#parts = 0;
   }
 
   /** Adds an index that a value names, with SELECT. @throws Refusal `bad_request` */
@@ -670,8 +681,9 @@ export function readDocuments(body: Json, index: string | undefined): Uses {
   const { docs = [], ids, ...others } = requireObject(body);
   reader.read("documents_read", { ...others, docs, ids: ids ?? null });
   const documents = Array.isArray(docs) ? docs : [docs];
+  reader.uses.elements = Math.max(1, documents.length);
   for (const [element, document] of documents.entries()) {
-    reader.begin(element);
+    reader.element = element;
     const name = isObject(document) ? (document._index ?? index) : index;
     if (name === undefined) throw badRequest(`document ${element} names no index`);
     reader.select(name);
@@ -697,8 +709,10 @@ export function readAliasActions(body: Json): Uses {
   const reader = new BodyReader();
   const { actions: listed = [], ...others } = requireObject(body);
   requireMembers(others, aliasesMembers);
-  for (const [element, action] of (Array.isArray(listed) ? listed : [listed]).entries()) {
-    reader.begin(element);
+  const all = Array.isArray(listed) ? listed : [listed];
+  reader.uses.elements = Math.max(1, all.length);
+  for (const [element, action] of all.entries()) {
+    reader.element = element;
     const [type = "", ...more] = Object.keys(requireObject(action, "an action"));
     if (!["add", "remove", "remove_index"].includes(type) || more.length > 0) {
       throw badRequest("an action must be one of add, remove, remove_index");
@@ -747,15 +761,19 @@ export function readSettings(body: Json): Uses {
   return uses;
 }
 
-export function hasType(mapping: Json, type: string): boolean {
-  if (Array.isArray(mapping)) return mapping.some((one) => hasType(one, type));
+export function hasType(mapping: Json, ...types: readonly Json[]): boolean {
+  if (Array.isArray(mapping)) return mapping.some((one) => hasType(one, ...types));
   if (!isObject(mapping)) return false;
-  return mapping.type === type || Object.values(mapping).some((one) => hasType(one, type));
+  const { type = null } = mapping;
+  return types.includes(type) || Object.values(mapping).some((one) => hasType(one, ...types));
 }
 
-/** A field for queries reads other indexes, also before the gateway looks at the mapping again. */
+/**
+ * A field for queries reads other indexes, also before the gateway looks at the mapping again, and so
+ * does a runtime field of Elasticsearch that looks up.
+ */
 export function readMappings(mappings: Json, uses = new Uses()): Uses {
-  if (hasType(mappings, "percolator")) uses.add({ name: EVERY, permissions: ["SELECT"] });
+  if (hasType(mappings, "percolator", "lookup")) uses.add({ name: EVERY, permissions: ["SELECT"] });
   return uses;
 }
 

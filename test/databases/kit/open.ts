@@ -2,6 +2,7 @@ import type { Test } from "tap";
 import type { PresetName } from "../../../src/core/config/upstream.ts";
 import { staffedHome } from "../../journeys/staff.ts";
 import { type RunOptions, startGateway, type TestGateway } from "../../kit/gateway.ts";
+import { measuredEnvironment } from "../../kit/loop-time.ts";
 import type { ReceivedRequest, RecordingUpstream } from "../../kit/upstream.ts";
 
 export interface OpenOptions extends Pick<RunOptions, "auth"> {
@@ -11,6 +12,8 @@ export interface OpenOptions extends Pick<RunOptions, "auth"> {
   readonly more?: string;
   /** Keys of `[upstream]`, and further sections. */
   readonly config?: string;
+  /** True to measure its event loop (`longestTurn`). */
+  readonly isMeasured?: boolean;
 }
 
 export interface OpenedPreset {
@@ -24,10 +27,12 @@ export async function openPreset(
   t: Test,
   preset: PresetName,
   upstream: string,
-  { grants, more, config = "", auth }: OpenOptions,
+  { grants, more, config = "", auth, isMeasured = false }: OpenOptions,
 ): Promise<OpenedPreset> {
+  const home = await staffedHome(t, grants, more);
   const gateway = await startGateway(t, {
-    home: await staffedHome(t, grants, more),
+    home,
+    env: isMeasured ? measuredEnvironment(home) : {},
     upstream,
     config: `preset = "${preset}"\n${config}`,
     ...(auth === undefined ? {} : { auth }),
