@@ -1,7 +1,16 @@
-import { chmodSync, chownSync, readdirSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  chmodSync,
+  chownSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { readKey, readKeys } from "../identity/forge.ts";
+import { temporaryHome } from "../kit/gateway.ts";
 import { done, failed, type Installation, install } from "./kit.ts";
 
 function secretsOf({ home }: Installation): string[] {
@@ -89,6 +98,33 @@ t.test(
     for (const file of [gatehouse.accessFile, path.join(gatehouse.home, "tokens")]) {
       t.match(statSync(file), { uid: service, gid: service }, file);
     }
+  },
+);
+
+t.test(
+  "root gives away no file that a link in the service directory names",
+  { skip },
+  async (t) => {
+    const gatehouse = install(t);
+    const elsewhere = temporaryHome(t);
+    const service = 65_534;
+    chownSync(gatehouse.home, service, service);
+    const names = [
+      "audit_pending",
+      ".audit_pending.lock",
+      ".access_control.toml.lock",
+      ".keys.lock",
+      "revocations",
+    ];
+    for (const name of names) {
+      writeFileSync(path.join(elsewhere, name), "");
+      rmSync(path.join(gatehouse.home, name), { force: true });
+      symlinkSync(path.join(elsewhere, name), path.join(gatehouse.home, name));
+    }
+    await gatehouse.run("key rotate");
+    await gatehouse.run("token revoke --user alice");
+    await gatehouse.run("user add rita --no-password");
+    for (const name of names) t.equal(statSync(path.join(elsewhere, name)).uid, 0, name);
   },
 );
 

@@ -1,4 +1,4 @@
-import { chownSync, constants, readFileSync, realpathSync, type Stats, statSync } from "node:fs";
+import { constants, lchownSync, readFileSync, realpathSync, type Stats, statSync } from "node:fs";
 import { open, rename, rm } from "node:fs/promises";
 import { userInfo } from "node:os";
 import path from "node:path";
@@ -31,7 +31,8 @@ export function isOwn(stats: Stats): boolean {
 export function giveToDirectoryOwner(file: string): void {
   if (process.getuid?.() !== 0) return;
   const { uid, gid } = statSync(path.dirname(file));
-  chownSync(file, uid, gid);
+  // The owner may have put a link in its place, to a file that only root may change.
+  lchownSync(file, uid, gid);
 }
 
 /**
