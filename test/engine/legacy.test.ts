@@ -67,7 +67,7 @@ for (const [server, type] of [
   ["MariaDB", "json"],
 ] as const) {
   t.test(`the null of JSON is null wherever it stands (${type}, ${server})`, async (t) => {
-    const { ask, sql } = await (server === "MariaDB" ? freshMysql(t) : freshPostgres(t));
+    const { ask, sql, engine } = await (server === "MariaDB" ? freshMysql(t) : freshPostgres(t));
     await sql(
       `create table main.docs (id integer primary key, doc ${type}, must ${type} not null)`,
       `insert into main.docs values (1, null, 'null'), (2, 'null', ' null '), (3, '{"a":1}', '[2]')`,
@@ -93,6 +93,9 @@ for (const [server, type] of [
       { filled: "none" },
       { filled: [2] },
     ]);
+    const order_by = { column: "id" };
+    const exported = await rowsAs(engine.address, selectAll("docs", { order_by }), "text/csv");
+    t.equal(exported.text, 'id,doc,must\r\n1,,\r\n2,,\r\n3,"{""a"":1}",[2]\r\n');
     const aggregate = [
       { fn: "count", as: "rows" },
       { fn: "count", column: "must", as: "values" },

@@ -115,6 +115,7 @@ export class RowWriter<Raw> {
  * Null is an empty cell; the empty text is quoted to tell them apart.
  */
 function csvCell(json: string): string {
+  if (json === "null") return "";
   if (!json.startsWith('"'))
     return json.startsWith("[") || json.startsWith("{") ? csvText(json) : json;
   if (json.includes("\\")) return csvText(JSON.parse(json));
