@@ -1,11 +1,10 @@
 import { randomBytes } from "node:crypto";
-import { existsSync } from "node:fs";
 import { chmod, mkdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { administratorGrant, planAddUser } from "../core/access/administration.ts";
 import { blankUser, emptySnapshot } from "../core/access/snapshot.ts";
 import { createAccessFile } from "../core/access/write.ts";
-import { replaceFile } from "../core/base/files/guarded.ts";
+import { isThere, replaceFile } from "../core/base/files/guarded.ts";
 import { LockRefusedError, LockTimeoutError, takeLock } from "../core/base/files/lock.ts";
 import { invocation } from "../core/base/product.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
@@ -68,8 +67,8 @@ export async function prepareServiceDirectory(
   if (configuration.store.url !== undefined) return undefined;
   // The password left by an earlier start that had no terminal or stopped before showing it.
   const left = (): FirstPassword | undefined =>
-    existsSync(file) ? { kind: "file", file, isFirstStart: false } : undefined;
-  if (existsSync(accessFile)) return left();
+    isThere(file) ? { kind: "file", file, isFirstStart: false } : undefined;
+  if (isThere(accessFile)) return left();
   if (hasKeyFiles(serviceDirectory)) {
     throw new StartError(
       `${accessFile} is missing, but there are signing keys in ${keyDirectoryPath(serviceDirectory)}: ` +
@@ -120,7 +119,7 @@ export async function claimDatabases(loaded: LoadedConfiguration): Promise<() =>
   const data = findDataDirectory(loaded);
   const unclaimed = () => {};
   await makeServiceDirectory(serviceDirectory);
-  if (data === undefined || !existsSync(path.dirname(data))) return unclaimed;
+  if (data === undefined || !isThere(path.dirname(data))) return unclaimed;
   try {
     return await takeLock(data, 0);
   } catch (error) {

@@ -1,7 +1,6 @@
-import { existsSync } from "node:fs";
 import type { Command } from "commander";
 import { openGrammar } from "../app/own-engine.ts";
-import { systemUser } from "../core/base/files/guarded.ts";
+import { isThere, systemUser } from "../core/base/files/guarded.ts";
 import { counted } from "../core/base/suggestion.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
 import { keepSpelling } from "../core/json/exact.ts";
@@ -70,7 +69,7 @@ async function openApprovals(
     opened.defer(() => shared.close());
     return approvalsInStore(shared, keep);
   }
-  if (!existsSync(approvalFilePath(serviceDirectory))) return undefined;
+  if (!isThere(approvalFilePath(serviceDirectory))) return undefined;
   const store = await openApprovalsIn(serviceDirectory, keep);
   opened.defer(() => store.close());
   return store;

@@ -1,4 +1,4 @@
-import { existsSync, statSync } from "node:fs";
+import { statSync } from "node:fs";
 import type { Command } from "commander";
 import { hasOwnEngine, knownDatabases, ownDatabaseUrl } from "../app/own-engine.ts";
 import { sizeWarning } from "../core/access/access-file.ts";
@@ -10,6 +10,7 @@ import { holdersWithoutRecord } from "../core/access/parse.ts";
 import { findCaseConflicts } from "../core/access/policy.ts";
 import { boundaryName } from "../core/access/rights.ts";
 import { runAtOnce } from "../core/base/cooperative-scheduling.ts";
+import { isThere } from "../core/base/files/guarded.ts";
 import { counted } from "../core/base/suggestion.ts";
 import { storeName, storesAccess } from "../core/config/addresses.ts";
 import type { LoadedConfiguration } from "../core/config/load.ts";
@@ -80,7 +81,7 @@ async function* checkKeys(loaded: LoadedConfiguration): Findings {
   if (hasKeyFiles(loaded.serviceDirectory)) {
     const { length } = await (await keyStore(loaded)).read();
     yield ok("signing keys", `${keys} (${length})`);
-  } else if (existsSync(loaded.configuration.auth.access_control_file)) {
+  } else if (isThere(loaded.configuration.auth.access_control_file)) {
     const text = `${keys} is created by the next start; tokens issued before will stop working`;
     yield absent("signing keys", text);
   } else yield absent("signing keys", `${keys} is created by the first start`);
@@ -88,7 +89,7 @@ async function* checkKeys(loaded: LoadedConfiguration): Findings {
 
 async function* checkAccessFile(loaded: LoadedConfiguration): Findings {
   const file = loaded.configuration.auth.access_control_file;
-  const isFirstStart = !existsSync(file) && !hasKeyFiles(loaded.serviceDirectory);
+  const isFirstStart = !isThere(file) && !hasKeyFiles(loaded.serviceDirectory);
   if (isFirstStart) yield absent("access file", `${file} is created by the first start`);
   else {
     yield* checkAccess(loaded);
@@ -136,7 +137,7 @@ function* firstWarnings(warnings: readonly string[]) {
 
 async function* checkRevocations(loaded: LoadedConfiguration): Findings {
   const file = loaded.configuration.auth.revocations_file;
-  if (existsSync(file)) {
+  if (isThere(file)) {
     const { count } = await (await revocationStore(loaded)).read();
     yield ok("revocations", `${file} (${count})`);
   } else yield absent("revocations", `${file} is created by the first revocation`);
@@ -154,7 +155,7 @@ async function* checkCertificate({ configuration }: LoadedConfiguration): Findin
 async function* checkTokens(loaded: LoadedConfiguration): Findings {
   const file = tokenFilePath(loaded.serviceDirectory);
   const isStored = loaded.configuration.store.url !== undefined;
-  if (!isStored && !existsSync(file)) return;
+  if (!isStored && !isThere(file)) return;
   await (await tokenInventory(loaded)).read();
   // The other checks report what else may be broken.
   const tokens = await issuedTokens(loaded).catch(() => undefined);

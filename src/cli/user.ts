@@ -1,4 +1,3 @@
-import { existsSync } from "node:fs";
 import { type Command, InvalidArgumentError } from "commander";
 import { findDataDirectory } from "../app/own-engine.ts";
 import { makeServiceDirectory } from "../app/service-directory.ts";
@@ -22,6 +21,7 @@ import {
   actions,
   unlockedUser,
 } from "../core/administration/actions.ts";
+import { isThere } from "../core/base/files/guarded.ts";
 import { invocation } from "../core/base/product.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import { renderValue } from "../core/base/toml.ts";
@@ -95,7 +95,7 @@ async function addUser(username: string, options: UserOptions): Promise<void> {
   // Report problems before the password prompt. The change itself is judged again under the lock.
   const { auth, store } = loaded.configuration;
   const file = auth.access_control_file;
-  const isFirst = isAdmin && store.url === undefined && !existsSync(file);
+  const isFirst = isAdmin && store.url === undefined && !isThere(file);
   const before = isFirst ? emptySnapshot : await readAccess(loaded, { checkRead: false });
   if (before.users.has(username))
     throw namedRefusal("user_exists", { holder: userHolder(username) });

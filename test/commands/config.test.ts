@@ -6,6 +6,7 @@ import {
   mkdirSync,
   rmSync,
   statSync,
+  symlinkSync,
   writeFileSync,
 } from "node:fs";
 import path from "node:path";
@@ -96,6 +97,32 @@ t.test("config check creates nothing before the first start", async (t) => {
   t.match(stdout, "keys is created by the first start\n");
   t.match(stdout, "access_control.toml is created by the first start");
   t.throws(() => gatehouse.text, { code: "ENOENT" });
+});
+
+t.test("a file that cannot be looked up does not count as missing", async (t) => {
+  const gatehouse = install(t);
+  const { home } = gatehouse;
+  // A link to itself, since root may look up everything else.
+  const names = ["keys", "revocations", "tokens", "approvals.sqlite", "oauth"];
+  for (const name of names) symlinkSync(name, path.join(home, name));
+  const lost = (name: string) => RegExp(`ELOOP.*${path.join(home, name)}`);
+  const cases: Record<string, string> = {
+    "key list": "keys",
+    "token list": "tokens",
+    "approvals list": "approvals.sqlite",
+    "token revoke --client app": "oauth",
+  };
+  for (const [command, name] of Object.entries(cases)) {
+    const wrong = { code: 1, stderr: lost(name), stdout: /^$/ };
+    t.match(await gatehouse.run(command), wrong, command);
+  }
+  const { code, stdout, stderr } = await gatehouse.run("config check");
+  t.equal(code, 1);
+  t.notMatch(stdout, "is created by");
+  for (const name of names.slice(0, 3)) t.match(stderr, lost(name));
+  for (const name of ["keys", "oauth"]) rmSync(path.join(home, name));
+  const started = await runCommand(home, ["serve", "--port", "0"]);
+  t.match(started, { code: 1, stderr: lost("revocations") }, "nothing is revived");
 });
 
 t.test("config check accepts a missing service directory if it can be created", async (t) => {

@@ -1,9 +1,10 @@
-import { existsSync, readdirSync } from "node:fs";
+import { readdirSync } from "node:fs";
 import { mkdir, readdir, rm } from "node:fs/promises";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
 import {
   giveToDirectoryOwner,
+  isThere,
   readGuarded,
   replaceFile,
   syncDirectory,
@@ -22,7 +23,7 @@ export function keyDirectoryPath(serviceDirectory: string): string {
 /** False for an empty directory, such as a new volume or one that a killed start has left. */
 export function hasKeyFiles(serviceDirectory: string): boolean {
   const directory = keyDirectoryPath(serviceDirectory);
-  return existsSync(directory) && readdirSync(directory).length > 0;
+  return isThere(directory) && readdirSync(directory).length > 0;
 }
 
 export class KeyFileError extends Error {
@@ -58,7 +59,7 @@ function keyFilePath(directory: string, kid: string): string {
 }
 
 async function listNames(directory: string): Promise<string[]> {
-  if (!existsSync(directory)) return [];
+  if (!isThere(directory)) return [];
   const names = await readdir(directory);
   return names.flatMap((name) => /^([^.].*)\.json$/.exec(name)?.[1] ?? []);
 }
@@ -102,7 +103,7 @@ export function keyFilesIn(directory: string, options: { checkRead: boolean }): 
     names: () => listNames(directory),
     // Creating a key locks the directory, and the lock file stays.
     hadKeys: async () =>
-      existsSync(lockFilePath(directory)) || (await listNames(directory)).length > 0,
+      isThere(lockFilePath(directory)) || (await listNames(directory)).length > 0,
     async change(plan) {
       await makeDirectory(directory);
       await withLock(directory, async () => {

@@ -1,4 +1,3 @@
-import { existsSync } from "node:fs";
 import { open } from "node:fs/promises";
 import path from "node:path";
 import * as z from "zod";
@@ -9,6 +8,7 @@ import { runCooperatively, visitEach } from "../base/cooperative-scheduling.ts";
 import {
   decodeUtf8,
   giveToDirectoryOwner,
+  isThere,
   parseLine,
   readGuardedBytes,
   replaceFile,
@@ -133,7 +133,7 @@ function* contentsSteps(file: string, bytes: Buffer) {
 }
 
 async function readContents(file: string, checkRead: boolean) {
-  if (!existsSync(file)) return { revocations: new Map<string, Revocation>(), isTorn: false };
+  if (!isThere(file)) return { revocations: new Map<string, Revocation>(), isTorn: false };
   return runCooperatively(contentsSteps(file, await readGuardedBytes(file, { checkRead })));
 }
 
@@ -175,7 +175,7 @@ function* joinSteps(
 }
 
 async function append(file: string, revocation: Revocation): Promise<void> {
-  const isNew = !existsSync(file);
+  const isNew = !isThere(file);
   const handle = await open(file, "a", 0o600);
   try {
     if (isNew) giveToDirectoryOwner(file);

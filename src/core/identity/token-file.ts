@@ -1,10 +1,15 @@
-import { existsSync } from "node:fs";
 import path from "node:path";
 import * as z from "zod";
 import { isAnyUsername, isDatabaseOrEvery } from "../access/roles.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { epochSeconds, writtenTime } from "../base/clock.ts";
-import { decodeUtf8, parseLine, readGuardedBytes, replaceFile } from "../base/files/guarded.ts";
+import {
+  decodeUtf8,
+  isThere,
+  parseLine,
+  readGuardedBytes,
+  replaceFile,
+} from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
 import { fingerprint, followFiles } from "../base/files/watch.ts";
 import { Refusal } from "../base/refusal.ts";
@@ -87,7 +92,7 @@ class TokenFileError extends Error {
 
 async function readTokens(file: string, options: { checkRead: boolean }): Promise<TokenIndex> {
   const index = new TokenIndex();
-  if (!existsSync(file)) return index;
+  if (!isThere(file)) return index;
   const lines = decodeUtf8(file, await readGuardedBytes(file, options)).split("\n");
   for (const [at, line] of lines.entries()) {
     if (line.trim() === "") continue;

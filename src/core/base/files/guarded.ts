@@ -25,6 +25,15 @@ export function isOwn(stats: Stats): boolean {
 }
 
 /**
+ * Unlike `existsSync`, does not take a file for missing that this user may not look up.
+ *
+ * @throws the error of the file system
+ */
+export function isThere(file: string): boolean {
+  return statSync(file, { throwIfNoEntry: false }) !== undefined;
+}
+
+/**
  * Gives a file that root has created in a service's directory to the directory's owner, since the
  * service could not use it otherwise. Does nothing for other callers.
  */

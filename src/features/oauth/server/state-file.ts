@@ -1,11 +1,10 @@
 import { randomBytes } from "node:crypto";
-import { existsSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import * as z from "zod";
 import { epochSeconds, forgettableBefore } from "../../../core/base/clock.ts";
-import { readGuardedBytes } from "../../../core/base/files/guarded.ts";
+import { isThere, readGuardedBytes } from "../../../core/base/files/guarded.ts";
 import { createOnce } from "../../../core/base/files/lock.ts";
 import { openWalDatabase } from "../../../core/base/files/wal-database.ts";
 import { memoize } from "../../../core/base/memoize.ts";
@@ -167,7 +166,7 @@ export async function openStateIn(directory: string): Promise<AuthorizationState
 
 /** Beside the database, so that a copy of that file reveals no refresh token. */
 async function readSealKey(file: string): Promise<Uint8Array<ArrayBuffer>> {
-  if (!existsSync(file)) await createOnce(file, randomBytes(KEY_BYTES));
+  if (!isThere(file)) await createOnce(file, randomBytes(KEY_BYTES));
   const key = await readGuardedBytes(file, { checkRead: true });
   if (key.length !== KEY_BYTES) throw new Error(`${file} must have ${KEY_BYTES} bytes`);
   return new Uint8Array(key);
@@ -176,7 +175,7 @@ async function readSealKey(file: string): Promise<Uint8Array<ArrayBuffer>> {
 /** Undefined if the file does not exist. */
 export function findStateIn(directory: string): StateStore | undefined {
   const file = path.join(directory, STATE_FILE);
-  return existsSync(file) ? openStateFile(file) : undefined;
+  return isThere(file) ? openStateFile(file) : undefined;
 }
 
 export type StateCopy = NonNullable<Awaited<ReturnType<typeof copyStateIn>>>;
@@ -184,10 +183,10 @@ export type StateCopy = NonNullable<Awaited<ReturnType<typeof copyStateIn>>>;
 /** Reads the state for migration to a store. Undefined if the file does not exist. */
 export async function copyStateIn(directory: string) {
   const file = path.join(directory, STATE_FILE);
-  if (!existsSync(file)) return undefined;
+  if (!isThere(file)) return undefined;
   const keys = path.join(directory, "keys");
   const sealKeyFile = path.join(directory, SEAL_KEY_FILE);
-  const sealKey = existsSync(sealKeyFile) ? await readSealKey(sealKeyFile) : undefined;
+  const sealKey = isThere(sealKeyFile) ? await readSealKey(sealKeyFile) : undefined;
   const database = new DatabaseSync(file);
   try {
     const rows = (sql: string, ...values: number[]) => database.prepare(sql).all(...values);
@@ -204,7 +203,7 @@ export async function copyStateIn(directory: string) {
         ...z.array(secretShape).parse(rows("SELECT name, value FROM secrets")),
         ...(sealKey === undefined ? [] : [{ name: SEAL_KEY, value: sealKey }]),
       ],
-      keys: existsSync(keys) ? await keyFilesIn(keys, { checkRead: true }).read() : [],
+      keys: isThere(keys) ? await keyFilesIn(keys, { checkRead: true }).read() : [],
     };
   } finally {
     database.close();
