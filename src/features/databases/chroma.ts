@@ -1,5 +1,6 @@
 import type { PermissionClass } from "../../core/query/permissions.ts";
 import { badRequest, brokenAnswer, readMembers, requireMembers } from "./body.ts";
+import { readPage } from "./path.ts";
 import {
   type Access,
   endpointsAt,
@@ -95,13 +96,6 @@ function isReadable(request: PresetRequest, tenant: string, name: string): boole
   return plainName.test(name) && request.mayInside("SELECT", databaseName(tenant, name));
 }
 
-function readCount(request: PresetRequest, parameter: string, fallback: number): number {
-  const text = request.query.get(parameter);
-  if (text === undefined) return fallback;
-  if (/^\d{1,9}$/.test(text)) return Number(text);
-  throw badRequest(`${parameter} must be a whole number`);
-}
-
 /**
  * A list without what the caller may not read. The page is cut from the rest here: Chroma's pages
  * would tell how much is hidden.
@@ -111,11 +105,10 @@ function filteredList(
   accesses: readonly Access[],
   isShown: (name: string) => boolean,
 ): Plan {
-  const offset = readCount(request, "offset", 0);
-  const end = offset + readCount(request, "limit", Number.POSITIVE_INFINITY);
+  const cut = readPage(request.query, "offset");
   const answer = (body: Json): Json => {
     if (!Array.isArray(body)) throw brokenAnswer("not a list");
-    return body.filter((item) => isShown(nameIn(item))).slice(offset, end);
+    return cut(body.filter((item) => isShown(nameIn(item))));
   };
   return { accesses, query: new Map(), answer };
 }

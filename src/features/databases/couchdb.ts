@@ -12,6 +12,7 @@ import {
   requireMembers,
   requireObject,
 } from "./body.ts";
+import { readPage } from "./path.ts";
 import {
   type Access,
   endpointsAt,
@@ -421,16 +422,9 @@ const changes: Planner = (request) => {
 /** Filters a list of databases. Its limits count only what the caller may read. */
 function listDatabases(nameOf: (item: Json) => Json | undefined): Planner {
   return ({ query, may }) => {
+    const cut = readPage(query, "skip");
     const sent = new Map(query);
-    const take = (name: string, otherwise: number): number => {
-      const text = sent.get(name);
-      sent.delete(name);
-      if (text === undefined) return otherwise;
-      if (!/^[0-9]{1,9}$/.test(text)) throw badRequest(`${name} must be a number`);
-      return Number(text);
-    };
-    const limit = take("limit", Number.POSITIVE_INFINITY);
-    const skip = take("skip", 0);
+    for (const name of ["limit", "skip"]) sent.delete(name);
     return {
       accesses: [],
       query: sent,
@@ -440,7 +434,7 @@ function listDatabases(nameOf: (item: Json) => Json | undefined): Planner {
           const name = nameOf(item);
           return typeof name === "string" && databaseName.test(name) && may("SELECT", name);
         };
-        return answer.filter(isReadable).slice(skip, skip + limit);
+        return cut(answer.filter(isReadable));
       },
     };
   };

@@ -534,8 +534,7 @@ async function planSearches(request: PresetRequest, path: string): Promise<Plan>
   const indexes = request.path.index === undefined ? undefined : pathNames(request);
   const { uses, body } = await runCooperatively(readSearches(new Lines(request.bytes), indexes));
   const open = indexes === undefined ? undefined : openPath(request, path);
-  const { elements } = uses;
-  return { ...open, accesses: await accessesOf(request, uses), elements, ...(body && { body }) };
+  return { ...open, ...(await planElements(request, uses)), ...(body && { body }) };
 }
 
 /** The one index of the path, if it has any. */
@@ -543,21 +542,23 @@ function indexOfPath({ path: { index } }: PresetRequest): string | undefined {
   return index === undefined ? undefined : requireOne(index);
 }
 
-async function planDocuments(request: PresetRequest): Promise<Plan> {
-  const uses = readDocuments(request.json ?? null, indexOfPath(request));
+async function planElements(request: PresetRequest, uses: Uses): Promise<Plan> {
   return { accesses: await accessesOf(request, uses), elements: uses.elements };
+}
+
+function planDocuments(request: PresetRequest): Promise<Plan> {
+  return planElements(request, readDocuments(request.json ?? null, indexOfPath(request)));
 }
 
 async function planBulk(request: PresetRequest): Promise<Plan> {
   const index = indexOfPath(request);
   const lines = new Lines(request.bytes);
-  const uses = await runCooperatively(readBulk(lines, index, returnsDocuments(request)));
-  return { accesses: await accessesOf(request, uses), elements: uses.elements };
+  const steps = readBulk(lines, index, returnsDocuments(request));
+  return planElements(request, await runCooperatively(steps));
 }
 
-async function planAliasActions(request: PresetRequest): Promise<Plan> {
-  const uses = readAliasActions(request.json ?? null);
-  return { accesses: await accessesOf(request, uses), elements: uses.elements };
+function planAliasActions(request: PresetRequest): Promise<Plan> {
+  return planElements(request, readAliasActions(request.json ?? null));
 }
 
 function planAnalysis({ json }: PresetRequest): Plan {

@@ -74,6 +74,22 @@ function decodeQuery(text: string): string {
   }
 }
 
+/** Cuts the page from a list that two parameters ask for. @throws Refusal `bad_request` */
+export function readPage(
+  query: ReadonlyMap<string, string>,
+  skip: string,
+): <One>(list: readonly One[]) => One[] {
+  const read = (name: string, otherwise: number): number => {
+    const text = query.get(name);
+    if (text === undefined) return otherwise;
+    if (/^\d{1,9}$/.test(text)) return Number(text);
+    throw badRequest(`${name} must be a whole number`);
+  };
+  const start = read(skip, 0);
+  const end = start + read("limit", Number.POSITIVE_INFINITY);
+  return (list) => list.slice(start, end);
+}
+
 export function writeQuery(query: ReadonlyMap<string, string>): string {
   if (query.size === 0) return "";
   const pairs = query

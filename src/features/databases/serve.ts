@@ -25,6 +25,7 @@ import { parseUnrounded } from "../../core/json/exact.ts";
 import { quoteName } from "../../core/json/fault.ts";
 import { foreignTable, placeName, wholeDatabase } from "../../core/query/names.ts";
 import { ClientAnswer } from "../../core/upstream/answer-stream.ts";
+import type { ForwardedRequest } from "../../core/upstream/database.ts";
 import {
   answerHeaders,
   fieldLines,
@@ -54,7 +55,9 @@ function requireNames({ database, table, everyTable = "" }: Access): void {
   if (table === "" || isBad(table ?? "") || isBad(everyTable)) throw new Refusal("invalid_table");
 }
 
-function decideAccess(gateway: Gateway, exchange: Exchange, access: Access): Decision | undefined {
+/** Undefined while authentication is off. @throws Refusal `invalid_database` or `invalid_table` */
+function decide(gateway: Gateway, exchange: Exchange, access: Access): Decision | undefined {
+  requireNames(access);
   const { subject } = exchange.authenticated;
   if (subject === undefined) return undefined;
   const { snapshot } = gateway.access;
@@ -69,29 +72,6 @@ function decideAccess(gateway: Gateway, exchange: Exchange, access: Access): Dec
     if (!decision.allowed) break;
   }
   return decision ?? { allowed: false, reason: "no_grant", role: undefined, entry: undefined };
-}
-
-/** True if both ask for the same, in whatever element. */
-function asksSame(one: Access, other: Access): boolean {
-  return (
-    one.database === other.database &&
-    one.table === other.table &&
-    one.everyTable === other.everyTable &&
-    one.permissions.length === other.permissions.length &&
-    one.permissions.every((permission, at) => permission === other.permissions[at])
-  );
-}
-
-/** Decides once for lines of a bulk that follow each other and ask for the same. */
-function createJudge(gateway: Gateway, exchange: Exchange) {
-  let last: { readonly access: Access; readonly decision: Decision | undefined } | undefined;
-  return (access: Access): Decision | undefined => {
-    if (last === undefined || !asksSame(last.access, access)) {
-      requireNames(access);
-      last = { access, decision: decideAccess(gateway, exchange, access) };
-    }
-    return last.decision;
-  };
 }
 
 function denialOf({ database, table, alias, element }: Access, decision: Decision): Refusal {
@@ -131,10 +111,9 @@ function authorize(gateway: Gateway, exchange: Exchange, plan: Plan): Identity |
   const roles = new Map<string, string>();
   let denial: Refusal | undefined;
   const operations = [];
-  const judge = createJudge(gateway, exchange);
   for (const access of accesses) {
     const { database, table, everyTable, permissions } = access;
-    const decision = judge(access);
+    const decision = decide(gateway, exchange, access);
     const { role, entry, boundary } = decision ?? {};
     if (operations.length < AUDITED_OPERATIONS || decision?.allowed === false) {
       const tables = everyTable === undefined ? [table ?? []].flat() : [`${everyTable}*`];
@@ -175,6 +154,15 @@ function requireOnce({ request }: Exchange, listed: ReadonlySet<string>): void {
   }
 }
 
+const noBody: Buffer = Buffer.alloc(0);
+type RequestHeaders = Record<string, string | string[]>;
+/** Without a body in memory, that of the client is passed on in a stream. */
+interface Sent extends Omit<ForwardedRequest, "body"> {
+  readonly body: Buffer | undefined;
+  /** @throws Refusal if it may no longer be sent */
+  readonly authorizeAgain: () => void;
+}
+
 const framing = new Set(["content-length", "content-encoding", "transfer-encoding"]);
 /** They would return the list of another caller, or a part of it. */
 const conditional = /^(?:if-.*|range)$/;
@@ -197,24 +185,11 @@ function readAnswer(body: Buffer): Json {
 
 /** Judges again without recording. @throws Refusal */
 function requireStillAllowed(gateway: Gateway, exchange: Exchange, plan: Plan): void {
-  const judge = createJudge(gateway, exchange);
   for (const access of plan.accesses) {
-    const decision = judge(access);
+    const decision = decide(gateway, exchange, access);
     if (decision?.allowed === false) throw denialOf(access, decision);
   }
   requireRank(gateway, exchange, plan);
-}
-
-interface Sent {
-  readonly method: string;
-  /** With its query. */
-  readonly path: string;
-  /** Undefined for a body that is passed on in a stream. */
-  readonly bytes: Buffer | undefined;
-  readonly headers: Record<string, string | string[]>;
-  readonly isRepeatable: boolean;
-  /** @throws Refusal if it may no longer be sent */
-  readonly authorizeAgain: () => void;
 }
 
 /** They belong to the gateway's own credential, which the client must not have. */
@@ -337,8 +312,6 @@ export class PresetServer {
       sendJson(exchange, plan.reply.status, plan.reply.body);
       return;
     }
-    const path = (plan.path ?? respell(exchange.path)) + writeQuery(plan.query ?? query);
-    const headers = this.#headersFor(gateway, exchange, plan, identity);
     const isChanged = plan.answer !== undefined;
     const authorizeAgain = () => {
       requireStillGood(gateway, exchange);
@@ -346,27 +319,32 @@ export class PresetServer {
     };
     const own = request.method === "HEAD" && isChanged ? "GET" : (request.method ?? "");
     const method = plan.method ?? own;
-    const kept = plan.method === undefined ? bytes : Buffer.alloc(0);
     // Readers may also store: CouchDB's checkpoints.
     const isChange = method === "PUT" || method === "DELETE" || plan.isForAdministrators === true;
     const isRead =
       !isChange &&
       plan.accesses.every(({ permissions }) => permissions.every((one) => one === "SELECT"));
-    const isRepeatable = isRead && plan.isOnce !== true;
+    const headers = this.#headersFor(gateway, exchange, plan, identity);
+    exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
     const sent: Sent = {
+      user: fairnessKey(exchange),
+      requestId: exchange.requestId,
+      fields: fieldLines(headers),
       method,
-      path,
-      headers,
-      bytes: plan.body ?? kept,
-      isRepeatable,
+      path: (plan.path ?? respell(exchange.path)) + writeQuery(plan.query ?? query),
+      body: plan.body ?? (plan.method === undefined ? bytes : noBody),
+      isRead: isRead && plan.isOnce !== true,
       authorizeAgain,
     };
+    const { body = noBody } = sent;
     const isStreamed =
-      !isChanged && (method === "HEAD" || sent.bytes === undefined || plan.isStream === true);
+      !isChanged && (method === "HEAD" || sent.body === undefined || plan.isStream === true);
     if (isRead || isStreamed) exchange.verdict.checkWhileOpen(authorizeAgain);
-    if (isChanged) await this.#sendChanged(gateway, exchange, sent, plan.answer);
-    else if (isStreamed) await this.#stream(gateway, exchange, sent, plan.isStream === true);
-    else this.#send(gateway, exchange, sent);
+    if (isStreamed) {
+      await this.#stream(gateway, exchange, sent, headers, plan.isStream === true);
+    } else if (isChanged)
+      await this.#sendChanged(gateway, exchange, { ...sent, body }, plan.answer);
+    else this.#send(gateway, exchange, { ...sent, body });
   }
 
   #requestOf(
@@ -385,7 +363,7 @@ export class PresetServer {
       query,
       headers: request.headers,
       json: body?.json,
-      bytes: body?.bytes ?? Buffer.alloc(0),
+      bytes: body?.bytes ?? noBody,
       user,
       // Not a getter: V8 keeps those of object literals, with the request, until it collects the
       // whole heap.
@@ -412,7 +390,7 @@ export class PresetServer {
     { request, requestId, peer }: Exchange,
     { answer }: Plan,
     identity: Identity | undefined,
-  ): Record<string, string | string[]> {
+  ): RequestHeaders {
     const { forwardedFor, proto, host } = peer;
     const headers = gatewayHeaders({ requestId, forwardedFor, proto, host, identity });
     const isUnfit = (name: string) =>
@@ -422,40 +400,25 @@ export class PresetServer {
   }
 
   /** The bytes of the answer are those of the upstream. */
-  #send(
-    gateway: Gateway,
-    exchange: Exchange,
-    { method, path, headers, bytes = Buffer.alloc(0), isRepeatable, authorizeAgain }: Sent,
-  ): void {
-    exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
+  #send(gateway: Gateway, exchange: Exchange, sent: ForwardedRequest): void {
     const sink = new ClientAnswer({
       response: exchange.response,
       answerHeaders: upstreamHeaders(exchange),
       selectHeaders: (status, raw) => passedHeaders(exchange, status, raw),
       fail: (error) => reject(gateway, exchange, error),
     });
-    const request = {
-      user: fairnessKey(exchange),
-      requestId: exchange.requestId,
-      fields: fieldLines(headers),
-      method,
-      path,
-      body: bytes,
-      isRead: isRepeatable,
-      authorizeAgain,
-    };
-    gateway.routing.databaseOf(undefined).forward(request, sink);
+    gateway.routing.databaseOf(undefined).forward(sent, sink);
   }
 
   async #stream(
     gateway: Gateway,
     exchange: Exchange,
-    { method, path, headers, bytes, authorizeAgain }: Sent,
+    { user, path, body: bytes, authorizeAgain }: Sent,
+    headers: RequestHeaders,
     isEndless: boolean,
   ): Promise<void> {
     const { request, response } = exchange;
     const { "content-length": length } = request.headers;
-    exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
     exchange.sendContinue();
     exchange.verdict.noteStream();
     let framed: Record<string, string> = {};
@@ -472,7 +435,7 @@ export class PresetServer {
       selectHeaders: (status, raw) => passedHeaders(exchange, status, raw),
       isEndless,
       // A feed would keep a connection from all others for as long as it lasts.
-      ...(isEndless ? {} : { slot: { user: fairnessKey(exchange), authorizeAgain } }),
+      ...(isEndless ? {} : { slot: { user, authorizeAgain } }),
       ...(bytes === undefined ? { body: limitedBody(gateway, exchange) } : {}),
       ...(bytes !== undefined && bytes.length > 0 ? { body: Readable.from([bytes]) } : {}),
     });
@@ -481,22 +444,11 @@ export class PresetServer {
   async #sendChanged(
     gateway: Gateway,
     exchange: Exchange,
-    sent: Sent,
+    sent: ForwardedRequest,
     change: Plan["answer"],
   ): Promise<void> {
     const { response } = exchange;
-    const { method, headers } = sent;
-    exchange.forwardUpstream({ method, headers, target: gateway.tracing?.upstream });
-    const answer = await this.#lookups.send(exchange, {
-      user: fairnessKey(exchange),
-      requestId: exchange.requestId,
-      fields: fieldLines(headers),
-      method,
-      path: sent.path,
-      body: sent.bytes ?? Buffer.alloc(0),
-      isRead: sent.isRepeatable,
-      authorizeAgain: sent.authorizeAgain,
-    });
+    const answer = await this.#lookups.send(exchange, sent);
     requireStillGood(gateway, exchange);
     exchange.verdict.requireStillAllowed?.();
     const passed = passedHeaders(exchange, answer.status, answer.headers);

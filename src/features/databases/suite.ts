@@ -127,6 +127,31 @@ export async function checkRoles(
   }
 }
 
+/** A request that must be refused, and whose answer tells nothing. */
+export type Attack = readonly [
+  title: string,
+  user: string,
+  request: SuiteRequest,
+  status: number | readonly number[],
+  code?: string | undefined,
+];
+
+/** @param secret a text that no answer may contain */
+export async function checkAttacks(
+  { as, held }: SuiteContext,
+  attacks: readonly Attack[],
+  secret: string,
+): Promise<void> {
+  for (const [title, user, request, status, code] of attacks) {
+    const answer = await as(user)(request);
+    const isRefused = [status].flat().some((one) => hasStatus(answer, one, code));
+    const found = `${request.method} ${request.path}: ${described(answer)}`;
+    held(`refused: ${title}`, isRefused, found);
+    const isSilent = !answer.text.includes(secret) || request.path.includes(secret);
+    held(`tells nothing: ${title}`, isSilent, found);
+  }
+}
+
 export function member(value: Json | undefined, ...names: readonly string[]): Json | undefined {
   return names.reduce<Json | undefined>(
     (found, name) => (isObject(found) ? found[name] : undefined),
