@@ -1,3 +1,4 @@
+import { constants } from "node:os";
 import { styleText } from "node:util";
 import { Refusal } from "../core/base/refusal.ts";
 import { escapeCharacters } from "../core/base/suggestion.ts";
@@ -6,16 +7,25 @@ import { ConfigurationError } from "../core/config/problem.ts";
 export const FAILURE = 1;
 export const USAGE = 2;
 
-/** Exit status after Ctrl-C: 128 plus the number of SIGINT, as in shells. */
-const CANCELLED = 130;
-
 /** The command line is invalid. The message says what is allowed. */
 export class UsageError extends Error {}
 
+const stopSignals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+type StopSignal = (typeof stopSignals)[number];
+
 export class Cancelled extends Error {
-  constructor() {
+  /** As in shells. */
+  readonly status: number;
+
+  constructor(signal: StopSignal = "SIGINT") {
     super("cancelled");
+    this.status = 128 + constants.signals[signal];
   }
+}
+
+/** For a command that has to clean up. A second signal ends it at once. */
+export function onStop(stop: (cancelled: Cancelled) => void): void {
+  for (const signal of stopSignals) process.once(signal, () => stop(new Cancelled(signal)));
 }
 
 const fileProblems = new Map([
@@ -46,7 +56,7 @@ export function reportFailure(error: unknown): void {
     error instanceof UsageError ||
     (error instanceof ConfigurationError &&
       error.problems.every(({ source }) => source?.startsWith("--")));
-  const status = error instanceof Cancelled ? CANCELLED : FAILURE;
+  const status = error instanceof Cancelled ? error.status : FAILURE;
   process.exitCode = isUsage ? USAGE : status;
 }
 

@@ -7,7 +7,7 @@ import { type PresetName, presetNames } from "../core/config/upstream.ts";
 import type { PresetEndpoint } from "../features/databases/preset.ts";
 import type { SuiteCheck, SuiteServer } from "../features/databases/suites.ts";
 import { type CommonOptions, commandGroup, defineCommands } from "./options.ts";
-import { Cancelled, FAILURE, print, printJson, printList } from "./output.ts";
+import { FAILURE, onStop, print, printJson, printList } from "./output.ts";
 import { readServerCredential } from "./upstream.ts";
 
 async function show(name: PresetName, options: CommonOptions): Promise<void> {
@@ -66,7 +66,7 @@ async function test(name: PresetName, options: TestOptions): Promise<void> {
   const checks: SuiteCheck[] = [];
   const stop = new AbortController();
   // The suite removes its databases first.
-  process.once("SIGINT", () => stop.abort());
+  onStop((cancelled) => stop.abort(cancelled));
   await using opened = new AsyncDisposableStack();
   const home = await mkdtemp(path.join(tmpdir(), "gatehouse-preset-"));
   opened.defer(() => rm(home, { recursive: true, force: true }));
@@ -83,7 +83,7 @@ async function test(name: PresetName, options: TestOptions): Promise<void> {
     loadConsole: () => import("../features/console/app.ts"),
   });
   opened.defer(() => gateway.close());
-  const run = runSuite({
+  await runSuite({
     suite,
     server,
     gateway: gateway.facts.url,
@@ -93,9 +93,6 @@ async function test(name: PresetName, options: TestOptions): Promise<void> {
       checks.push(check);
       if (!options.json && !check.holds) printFailure(check);
     },
-  });
-  await run.catch((error: unknown) => {
-    throw stop.signal.aborted ? new Cancelled() : error;
   });
   const failed = checks.filter(({ holds }) => !holds).length;
   if (options.json) printJson({ preset: name, url: server.url, checks });

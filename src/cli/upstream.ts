@@ -5,7 +5,15 @@ import type { Command } from "commander";
 import type { Level } from "../core/query/kind.ts";
 import type { SectionResult, Send } from "../features/conformance/run.ts";
 import { type CommonOptions, commandGroup, defineCommand } from "./options.ts";
-import { Cancelled, explain, FAILURE, print, printJson, UsageError } from "./output.ts";
+import {
+  type Cancelled,
+  explain,
+  FAILURE,
+  onStop,
+  print,
+  printJson,
+  UsageError,
+} from "./output.ts";
 
 interface TestOptions extends CommonOptions {
   readonly url: string;
@@ -60,14 +68,14 @@ async function runConformance({ url, level, authorizationFile, json }: TestOptio
       throw new Error(`no response from ${url}: ${explain(error)}`, { cause: error });
     });
   const prefix = `conformance_${randomBytes(4).toString("hex")}`;
-  let isStopped = false;
+  let stopped: Cancelled | undefined;
   // The running test finishes first, so that its databases are dropped.
-  process.once("SIGINT", () => {
-    isStopped = true;
+  onStop((cancelled) => {
+    stopped = cancelled;
   });
   const results: SectionResult[] = [];
   for (const section of sectionsAt(level, readCases().sections)) {
-    if (isStopped) break;
+    if (stopped !== undefined) break;
     const result = await runSection(section, `${prefix}_${results.length}`, send);
     if (!json) printSection(result);
     results.push(result);
@@ -76,7 +84,7 @@ async function runConformance({ url, level, authorizationFile, json }: TestOptio
   const cases = results.reduce((sum, result) => sum + result.cases, 0);
   if (json) printJson({ url, level, cases, failures });
   else print(`${cases} cases at level ${level}, ${failures.length} failed`);
-  if (isStopped) throw new Cancelled();
+  if (stopped !== undefined) throw stopped;
   if (failures.length > 0) process.exitCode = FAILURE;
 }
 

@@ -1,7 +1,11 @@
-import { writeFileSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { readdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import t from "tap";
 import { ChromaStub } from "../databases/kit/chroma.ts";
+import { temporaryHome } from "../kit/gateway.ts";
+import { cleanEnvironment, gatehouseCommand } from "../kit/process.ts";
 import { installNothing } from "./kit.ts";
 
 t.test("preset show prints each request that passes, and its right", async (t) => {
@@ -70,5 +74,27 @@ t.test("preset test sends a credential in any header, and names what does not ho
     stdout.match(/^FAIL/gm)?.length,
     stdout.match(/healthcheck$/gm)?.length,
     "all else holds",
+  );
+});
+
+t.test("preset test removes its databases and files on SIGTERM", async (t) => {
+  const stub = await ChromaStub.open(t);
+  const databases = async () =>
+    (await fetch(`${stub.url}/api/v2/tenants/default_tenant/databases`)).text();
+  const before = await databases();
+  const directory = temporaryHome(t);
+  const child = spawn(...gatehouseCommand(["preset", "test", "chroma", "--url", stub.url]), {
+    env: cleanEnvironment(directory, { TMPDIR: directory }),
+  });
+  const ended = once(child, "exit");
+  stub.intercept = ({ method, url }) => {
+    if (!child.killed && method === "POST" && url.endsWith("/upsert")) child.kill("SIGTERM");
+    return false;
+  };
+  t.strictSame(await ended, [143, null]);
+  t.equal(await databases(), before);
+  t.strictSame(
+    readdirSync(directory).filter((name) => name.startsWith("gatehouse-preset-")),
+    [],
   );
 });
