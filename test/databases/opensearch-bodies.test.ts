@@ -251,6 +251,12 @@ t.test("searches in one request have the indexes of their headers", async (t) =>
     '{"preference":9007199254740993,"request_cache":1.50,"index":',
     "a header that is rewritten keeps its digits",
   );
+  const many = (count: number) => new Lines(Buffer.from("{}\n".repeat(2 * count)));
+  t.equal(runAtOnce(readSearches(many(10_000), ["a"])).uses.elements, 10_000);
+  t.equal(
+    outcome(() => runAtOnce(readSearches(many(10_001), ["a"])).uses),
+    "bad_request",
+  );
   const named = linesOf({ index: "a" }, {});
   t.equal(runAtOnce(readSearches(named, undefined)).body, undefined);
 });

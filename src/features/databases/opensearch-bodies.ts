@@ -622,6 +622,9 @@ export function* readBulk(lines: Lines, index: string | undefined, isRead: boole
   return reader.uses;
 }
 
+/** Each may grow when it is forwarded. */
+const MOST_SEARCHES = 10_000;
+
 /** The searches of a request, and the lines that go upstream if these differ. */
 interface Searches {
   readonly uses: Uses;
@@ -643,6 +646,7 @@ export function* readSearches(
   /** The offset up to which the lines are in `sent`. */
   let copied = 0;
   for (let element = 0; !lines.isAtEnd; element++) {
+    if (element === MOST_SEARCHES) throw badRequest(`more than ${MOST_SEARCHES} searches`);
     reader.begin(element);
     const head = requireObject(lines.read(), `the header of search ${element}`);
     const { start, end } = lines;
