@@ -236,20 +236,24 @@ t.test(
   "an approver sees the rows of a user whose token has the groups and attributes",
   async (t) => {
     const staff = await TestIssuer.start(t);
-    const issuer = `[[issuers]]
-issuer = "${staff.url}"
-prefix = "staff"
+    const plain = await TestIssuer.start(t);
+    const issuer = (prefix: string, at: string) =>
+      `[[issuers]]
+issuer = "${at}"
+prefix = "${prefix}"
 opens = ["query"]
 audience = "gatehouse"
 groups_claim = "groups"
-attribute_claims = { most = "most" }
 `;
-    const { config, url } = await consoleConfig(issuer);
+    const issuers = `${issuer("staff", staff.url)}attribute_claims = { most = "most" }
+${issuer("plain", plain.url)}`;
+    const { config, url } = await consoleConfig(issuers);
     const limits =
       'require_approval = ["DELETE"]\nrow_filter = [{ column = "id", cmp = "<", value = ';
     const more = [
       '[[groups]]\nname = "wide"\nmembers = ["staff:alice"]\n\n',
       groupGrant("wide", "main", "ReadWrite", `${limits}10 }]`),
+      groupGrant("plain:all", "main", "ReadWrite", 'require_approval = ["DELETE"]'),
       groupGrant("staff:ops", "main", "ReadWrite", `tables = ["orders"]\n${limits}"@most" }]`),
       '[[boundaries]]\nvia = "query"\ngroup = "staff:ops"\nmax_changes = 9\n\n',
     ].join("");
@@ -263,6 +267,9 @@ attribute_claims = { most = "most" }
     t.match(text, "The row filter of staff:alice is added");
     t.match(text, "beyond 9 changed rows");
     t.match(text, `exactly these ${JSON.stringify(removal).length} bytes`);
+    const bob = await plain.sign("gatehouse", { claims: { sub: "bob", groups: ["all"] } });
+    const other = idIn(await ask(bob, removeOne(14)));
+    t.match(await run("show", other), { preview: { affected: 1 } }, "groups alone");
     await run("approve", id);
     const file = readFileSync(path.join(gateway.home, "approvals.sqlite"));
     t.notOk(file.includes('"ops"'), "the groups are encrypted with the query");

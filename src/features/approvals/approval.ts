@@ -134,7 +134,7 @@ const SEPARATOR = "\0";
 
 const tokenShape = z.object({
   groups: z.array(z.string()).exactOptional(),
-  attributes: z.unknown().transform(readAttributes),
+  attributes: z.unknown().transform(readAttributes).optional(),
 });
 
 /** A query and, encrypted with it, what only the token of its requester says. */
