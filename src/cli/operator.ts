@@ -218,7 +218,12 @@ export async function readAccess(
     return (await readAccessFile(file, { checkRead })).snapshot;
   } catch (error) {
     if (!(error instanceof Error && "code" in error && error.code === "ENOENT")) throw error;
-    const reason = `does not exist; the first \`${invocation} serve\` or \`${invocation} user add <name> --admin\` creates it`;
+    const { hasKeyFiles } = await import("../core/identity/key-file.ts");
+    const command = `\`${invocation} user add <name> --admin\``;
+    // Once there are keys, `serve` does not create it.
+    const reason = hasKeyFiles(loaded.serviceDirectory)
+      ? `is missing: restore it, or make a new one with ${command}`
+      : `does not exist; the first \`${invocation} serve\` or ${command} creates it`;
     throw new AccessFileError(file, [{ reason }]);
   }
 }

@@ -271,11 +271,15 @@ t.test("config check names users who lose a database to a name in another case",
 
 t.test("config check refuses keys without an access file", async (t) => {
   const gatehouse = installNothing(t);
+  const first = await gatehouse.run("user list");
+  t.match(first, { code: 1, stderr: /does not exist; the first `\S+ serve` or `.*` creates it/ });
   t.equal((await gatehouse.run("key rotate")).code, 0);
-  const { code, stderr } = await gatehouse.run("config check");
-  t.equal(code, 1);
-  t.match(stderr, /access_control\.toml: does not exist; /);
-  t.match(stderr, `\`${program} user add <name> --admin\``);
+  for (const command of ["config check", "user list"]) {
+    const { code, stderr } = await gatehouse.run(command);
+    t.equal(code, 1);
+    t.match(stderr, /access_control\.toml: is missing: restore it, or make a new one with /);
+    t.match(stderr, `\`${program} user add <name> --admin\``);
+  }
 });
 
 function installNowhere(t: Test) {
