@@ -243,6 +243,7 @@ t.test(
       return stdout.match(/SELECT \S+/g);
     };
     t.strictSame(await found("'acme.shop'.orders"), ["SELECT 'acme.shop'.orders"]);
+    t.strictSame(await found("acme.shop.orders"), ["SELECT 'acme.shop'.orders"]);
     t.strictSame(await found("acme.orders"), ["SELECT acme.orders"]);
     t.equal((await found("orders"))?.length, 2);
     const isVisible = visibilityFilter({ named: new Map([["acme", true]]), others: false });

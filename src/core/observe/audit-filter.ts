@@ -125,11 +125,15 @@ export function parseLine(line: Buffer): ReadLine | undefined {
   }
 }
 
-/** `a.b` is the table b of a, and also a table of this name. */
+/** `a.b.c` is the table b.c of a, the table c of a.b, and also a table of this name. */
 function isAskedTable(asked: string, database: string, tables: readonly string[]): boolean {
   const place = splitPlace(asked);
-  if (tables.includes(asked)) return true;
-  return place.table !== undefined && place.database === database && tables.includes(place.table);
+  return tables.some(
+    (table) =>
+      table === asked ||
+      `${database}.${table}` === asked ||
+      (place.database === database && place.table === table),
+  );
 }
 
 /** Texts that every matching line contains. Other lines are not parsed. */
@@ -138,9 +142,9 @@ export function requiredTexts(filter: AuditFilter): string[] {
   const needles = [user, database, operation, requestId]
     .filter((name) => name !== undefined)
     .map((name) => JSON.stringify(name));
-  // Both tables that the text may name end like this.
+  // All tables that the text may name end like this.
   if (table !== undefined && table !== "") {
-    needles.push(JSON.stringify(splitPlace(table).table ?? table).slice(1));
+    needles.push(JSON.stringify(table.slice(table.lastIndexOf(".") + 1)).slice(1));
   }
   return [...needles, ...(outcome === undefined ? [] : outcomeMarks[outcome])];
 }
