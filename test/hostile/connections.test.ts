@@ -91,6 +91,28 @@ t.test("idle connections do not disturb other clients", async (t) => {
   t.ok(each < 100_000, `${Math.round(each / 1024)} KiB each`);
 });
 
+t.test("an idle connection does not keep the body of its last request", async (t) => {
+  const site = await openSite(t, { isEmbedded: true });
+  const pid = site.gateway.service.child.pid ?? 0;
+  const cases = [
+    { door: site.query, end: "" },
+    { door: site.query, end: "!" },
+    { door: site.mcp, end: "" },
+  ];
+  for (const { door, end } of cases) {
+    const body = door.body + " ".repeat(900_000) + end;
+    const before = residentBytes(pid);
+    for (let count = 0; count < 100; count++) {
+      const wire = await Wire.open(site.gateway.url);
+      t.teardown(() => wire.cut());
+      wire.send(through(door, kept(body)));
+      await wire.until(/HTTP\/1\.1 \d{3} /);
+    }
+    const grown = Math.round((residentBytes(pid) - before) / 1e6);
+    t.ok(grown < 60, `${door.name}${end}: ${grown} MB for 100 connections`);
+  }
+});
+
 t.test("with few file descriptors the gateway closes excess connections", async (t) => {
   const site = await openSite(t, { limits: "-n 64" });
   const { service, url } = site.gateway;

@@ -126,6 +126,9 @@ export class Connections {
   #end(connection: ClientConnection, exchange: Exchange, writtenBefore: number): void {
     connection.current = undefined;
     const { waiting, socket } = connection;
+    // An idle connection keeps nothing of its last request, such as the body.
+    const isOver = exchange.request.complete && !isLastResponse(exchange);
+    if (isOver && connection.latest === exchange) connection.latest = undefined;
     this.#service.finish(exchange, socket.bytesWritten - writtenBefore);
     // The response just sent may have been the last on the connection.
     if (!socket.writable) waiting.length = 0;
