@@ -61,7 +61,11 @@ async function addAdministrator(
   if (isKept) await replaceFile(file, `${password}\n`);
   const passwordHash = await hashPassword(password, configuredCosts(configuration));
   const user = { ...blankUser(username), passwordHash };
-  await access.change((current) => planAddUser(current, "operator", user, administratorGrant));
+  const { changes } = await access.change((current) =>
+    current.users.size > 0 ? [] : planAddUser(current, "operator", user, administratorGrant),
+  );
+  // Another replica has added it in the meantime, so the password opens nothing.
+  if (changes.length === 0) return isKept ? rm(file, { force: true }) : undefined;
   print(`Added ${username}, an administrator.`);
   if (isKept) print(`The password is in ${file}. Log in, change it and delete the file.`);
   else if (chosen === undefined) print(`The password, shown only once, is ${password}`);

@@ -161,6 +161,23 @@ t.test("store init creates the first administrator once, with the chosen name", 
   t.ok(await gateway.login("root", password));
 });
 
+t.test("of replicas that run store init together, one adds the administrator", async (t) => {
+  const server = await sharedServer();
+  const url = server.url(await server.createDatabase());
+  const homes = [temporaryHome(t), temporaryHome(t), temporaryHome(t)];
+  for (const home of homes) {
+    writeFileSync(path.join(home, "gateway.toml"), storeConfig(url, {}));
+    const key = `${Buffer.alloc(32, 7).toString("base64url")}\n`;
+    writeFileSync(path.join(home, "store.key"), key, { mode: 0o600 });
+  }
+  const made = await Promise.all(homes.map((home) => runCommand(home, ["store", "init"])));
+  for (const { code, stderr } of made) t.strictSame([code, stderr], [0, ""]);
+  const added = made.map(({ stdout }) => /Added admin/.test(stdout));
+  t.equal(added.filter(Boolean).length, 1);
+  const isKept = (home: string) => existsSync(path.join(home, "initial_admin_password"));
+  t.strictSame(homes.map(isKept), added, "no other has a password that opens nothing");
+});
+
 t.test("store init and import complete without a reader of what they print", async (t) => {
   const server = await sharedServer();
   const home = temporaryHome(t);
