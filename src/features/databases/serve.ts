@@ -106,7 +106,7 @@ function requireRank(
  * @throws Refusal with the rule that denies the first one
  */
 function authorize(gateway: Gateway, exchange: Exchange, plan: Plan): Identity | undefined {
-  const { accesses, elements = 1 } = plan;
+  const { accesses } = plan;
   const { subject } = exchange.authenticated;
   const roles = new Map<string, string>();
   let denial: Refusal | undefined;
@@ -132,8 +132,7 @@ function authorize(gateway: Gateway, exchange: Exchange, plan: Plan): Identity |
       break;
     }
   }
-  const count = accesses.length === 0 ? 0 : Math.max(accesses.length, elements);
-  exchange.verdict.record(operations.slice(-AUDITED_OPERATIONS), count);
+  exchange.verdict.record(operations.slice(-AUDITED_OPERATIONS), accesses.length);
   if (denial !== undefined) throw denial;
   requireRank(gateway, exchange, plan);
   if (subject === undefined) return undefined;
