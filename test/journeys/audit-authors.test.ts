@@ -1,4 +1,5 @@
 import { existsSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import type { ServerResponse } from "node:http";
 import { userInfo } from "node:os";
 import path from "node:path";
 import { setTimeout as delay } from "node:timers/promises";
@@ -189,6 +190,26 @@ t.test("commands write their own lines into an audit file", async (t) => {
   );
   t.ok(lines().every(({ accessVersion }) => /^[\da-f]{12}$/.test(String(accessVersion))));
   t.match(await run(home, "audit", "--user", "rita"), /\(cli\) {2}grant added rita main ReadOnly/);
+});
+
+t.test("the line of a query has the version by which it was judged", async (t) => {
+  const { gateway, upstream } = await openGatewaySetup(t);
+  const token = await gateway.addUser("rita", "ReadOnly");
+  const version = async () => (await gateway.request("/readyz")).body.access_version;
+  const judgedBy = await version();
+  const pending: ServerResponse[] = [];
+  upstream.answer = (_, response) => pending.push(response);
+  const query = gateway.query(select, token);
+  await eventually("the query is in flight", () => pending.length === 1);
+  await gateway.edit((text) => `${text}${user("max")}`);
+  await eventually("the edit is in force", async () => (await version()) !== judgedBy);
+  pending[0]?.end("{}");
+  t.match(await query, { status: 200 });
+  await gateway.service.stop();
+  t.match(
+    gateway.service.log.find(({ path }) => path === "/query"),
+    { decision: "allow", accessVersion: judgedBy },
+  );
 });
 
 t.test("changes right before the shutdown and after it are audited", async (t) => {

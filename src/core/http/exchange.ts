@@ -151,6 +151,8 @@ type Unauthenticated = { readonly [Name in keyof Authenticated]?: undefined };
 class Verdict {
   operations: readonly AuditedOperation[] = [];
   count = 0;
+  /** Of the access file by which the operations were judged. */
+  accessVersion: string | undefined;
   decision: "allow" | "deny" | undefined;
   reason: string | undefined;
   filters: readonly AddedFilter[] = [];
@@ -168,9 +170,14 @@ class Verdict {
   isStream = false;
   requireStillAllowed: (() => void) | undefined;
 
-  record(operations: readonly AuditedOperation[], count = operations.length): void {
+  record(
+    operations: readonly AuditedOperation[],
+    count = operations.length,
+    accessVersion = this.accessVersion,
+  ): void {
     this.operations = operations;
     this.count = count;
+    this.accessVersion = accessVersion;
   }
 
   allow(): void {

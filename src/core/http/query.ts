@@ -82,6 +82,7 @@ function recordOperations(
   exchange: Exchange,
   { accesses }: Query,
   decisions: readonly Decision[],
+  { version }: Snapshot,
 ): void {
   let left = LONGEST_SHAPES_BYTES;
   const operations = accesses
@@ -92,7 +93,7 @@ function recordOperations(
       left -= Buffer.byteLength(shape);
       return { operation, database, tables, role, entry, boundary, shape: shape || undefined };
     });
-  exchange.verdict.record(operations, accesses.length);
+  exchange.verdict.record(operations, accesses.length, version);
 }
 
 /** Each database is listed once, in the query's order, with the role on it. */
@@ -162,7 +163,7 @@ function authorize({ access, queries }: Gateway, exchange: Exchange, query: Quer
   const { snapshot } = access;
   const decidedAt = performance.now();
   if (subject === undefined) {
-    recordOperations(exchange, query, []);
+    recordOperations(exchange, query, [], snapshot);
     return { snapshot, decidedAt, ...openRights };
   }
   const context = { ...queryOrigin(exchange), now: Date.now(), isEngine: queries.isEngine };
@@ -170,7 +171,7 @@ function authorize({ access, queries }: Gateway, exchange: Exchange, query: Quer
   const { allowed, decisions, limits, bytewise, reason } = decided;
   const { approvals: rules, basis = "" } = decided;
   const needsApproval = reason === "approval_required";
-  recordOperations(exchange, query, decisions);
+  recordOperations(exchange, query, decisions, snapshot);
   if (!allowed && !needsApproval) throw denialRefusal(query, decided);
   return {
     snapshot,

@@ -233,7 +233,7 @@ function account(gateway: Gateway, exchange: Exchange, bytes: number): void {
     format: verdict.report?.format,
     author: changes && username !== undefined ? { kind: "api", name: username } : undefined,
     changes,
-    accessVersion: gateway.access.version,
+    accessVersion: verdict.accessVersion ?? gateway.access.version,
     status,
     toolStatus: routed.via === "mcp" && verdict.status !== status ? verdict.status : undefined,
     ms: Math.round(seconds * 1e6) / 1e3,

@@ -12,7 +12,7 @@ function optionalText(description: string) {
 
 const time = z.iso.datetime().describe("When it ended: ISO 8601 in UTC with milliseconds.");
 const accessVersion = text(
-  "Version of the access file in force: the short content hash, as in `/readyz`. Absent only if a command could not read the file.",
+  "Version of the access file in force, by which a query was judged: the short content hash, as in `/readyz`. Absent only if a command could not read the file.",
 );
 
 const level = z

@@ -132,7 +132,8 @@ function authorize(gateway: Gateway, exchange: Exchange, plan: Plan): Identity |
       break;
     }
   }
-  exchange.verdict.record(operations.slice(-AUDITED_OPERATIONS), accesses.length);
+  const { version } = gateway.access;
+  exchange.verdict.record(operations.slice(-AUDITED_OPERATIONS), accesses.length, version);
   if (denial !== undefined) throw denial;
   requireRank(gateway, exchange, plan);
   if (subject === undefined) return undefined;

@@ -203,7 +203,8 @@ function requireRight(
   const decision = decideWholeDatabase(snapshot, subject, permission, database, origin, table);
   const { role, entry, boundary } = decision;
   const tables = table === undefined ? [] : [table];
-  exchange.verdict.record([{ operation: permission, database, tables, role, entry, boundary }]);
+  const judged = { operation: permission, database, tables, role, entry, boundary };
+  exchange.verdict.record([judged], 1, snapshot.version);
   requireAllowed(decision);
   return { username: subject.username, roles: [role ?? ""], databases: [database] };
 }

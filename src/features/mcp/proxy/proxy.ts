@@ -108,7 +108,8 @@ function decide(gateway: Gateway, exchange: Exchange, rule: ToolRule, database: 
   };
   const decision = decideNow();
   const { role, entry } = decision;
-  verdict.record([{ operation: permission, database, tables: [], role, entry }]);
+  const judged = { operation: permission, database, tables: [], role, entry };
+  verdict.record([judged], 1, gateway.access.version);
   if (decision.allowed) verdict.allow();
   else verdict.deny(decision.reason, 403);
   const { tools } = gateway.configuration.mcp;
