@@ -267,6 +267,23 @@ t.test("a long answer to a lookup is not remembered", async (t) => {
   }
 });
 
+t.test("an answer that the gateway writes names Elasticsearch as the upstream does", async (t) => {
+  const found = { indices: [{ name: "a" }], aliases: [], data_streams: [] };
+  const named = { "x-elastic-product": "Elasticsearch" };
+  for (const [headers, product] of [
+    [named, "Elasticsearch"],
+    [{}, null],
+  ] as const) {
+    const { gateway, login } = answering(json(found, 200, headers), search);
+    const token = await login("lars");
+    for (const path of ["/_alias", "/_resolve/index/*", "/a/_search"]) {
+      const answer = await gateway.get(path, token);
+      t.equal(answer.status, 200, answer.text);
+      t.equal(answer.headers.get("x-elastic-product"), product, path);
+    }
+  }
+});
+
 t.test("a list that the gateway writes keeps digits", async (t) => {
   const aliases = '{"a":{"aliases":{"x":{"filter":{"term":{"n":9007199254740993}}}}}}';
   const { gateway, login } = answering((_request, response) => {

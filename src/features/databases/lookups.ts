@@ -6,7 +6,7 @@ import { parseUnrounded } from "../../core/json/exact.ts";
 import type { QueryAnswer } from "../../core/upstream/answer-stream.ts";
 import { BufferedAnswer } from "../../core/upstream/answer-stream.ts";
 import type { ForwardedRequest } from "../../core/upstream/database.ts";
-import { credentialHeaders, fieldLines } from "../../core/upstream/headers.ts";
+import { credentialHeaders, fieldIn, fieldLines } from "../../core/upstream/headers.ts";
 import type { Json, LookupAnswer } from "./preset.ts";
 
 const MAX_REMEMBERED = 10_000;
@@ -21,6 +21,8 @@ interface Found extends LookupAnswer {
 
 export class Lookups {
   readonly #gateway: Gateway;
+  /** Of the upstream's last answer, without which clients of Elasticsearch accept no answer. */
+  product: string | undefined;
   readonly #known = new LRUCache<string, Promise<Found>>({
     max: MAX_REMEMBERED,
     maxSize: REMEMBERED_BYTES,
@@ -91,6 +93,7 @@ export class Lookups {
       });
       this.#gateway.routing.databaseOf(undefined).forward(request, sink);
       const answer = await sink.answer;
+      this.product = fieldIn(answer.headers, "x-elastic-product");
       if (answer.isCut) throw new Refusal("upstream_broken", { detail: "the answer is too large" });
       return answer;
     } finally {

@@ -240,6 +240,7 @@ const queryTypes = readTable(
   more_like_this fields like=document unlike=document max_query_terms min_term_freq min_doc_freq
     max_doc_freq min_word_length max_word_length stop_words analyzer minimum_should_match
     boost_terms include fail_on_unsupported_field boost _name
+  pinned ids docs=document organic=query boost _name
   percolate field document=data documents=data index=index id routing preference version name
     boost _name
   intervals *=interval
@@ -281,6 +282,9 @@ const aggregationTypes = readTable(
   geo_bounds +min wrap_longitude
   geo_centroid +min
   top_hits +hits
+  top_metrics metrics=flat sort=sort size
+  boxplot +min compression execution_hint
+  rate +min unit mode
   scripted_metric init_script=script map_script=script combine_script=script reduce_script=script
     params=flat
   terms +min size shard_size min_doc_count shard_min_doc_count show_term_doc_count_error order=flat
@@ -321,6 +325,7 @@ const aggregationTypes = readTable(
   extended_stats_bucket +avg_bucket sigma
   percentiles_bucket +avg_bucket percents keyed
   cumulative_sum +avg_bucket
+  normalize +avg_bucket method
   derivative +avg_bucket unit
   serial_diff +avg_bucket lag
   moving_avg +avg_bucket window model settings=flat predict minimize

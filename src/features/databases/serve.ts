@@ -309,7 +309,9 @@ export class PresetServer {
     exchange.verdict.allow();
     if (response.destroyed) return;
     if (plan.reply !== undefined) {
-      sendJson(exchange, plan.reply.status, plan.reply.body);
+      const { product } = this.#lookups;
+      const headers = product === undefined ? [] : ["X-Elastic-Product", product];
+      sendJson(exchange, plan.reply.status, plan.reply.body, headers);
       return;
     }
     const isChanged = plan.answer !== undefined;
