@@ -94,22 +94,18 @@ t.test("idle connections do not disturb other clients", async (t) => {
 t.test("an idle connection does not keep the body of its last request", async (t) => {
   const site = await openSite(t, { isEmbedded: true });
   const pid = site.gateway.service.child.pid ?? 0;
-  const cases = [
-    { door: site.query, end: "" },
-    { door: site.query, end: "!" },
-    { door: site.mcp, end: "" },
-  ];
-  for (const { door, end } of cases) {
-    const body = door.body + " ".repeat(900_000) + end;
+  for (const door of [site.query, site.mcp]) {
+    const body = door.body + " ".repeat(900_000);
     const before = residentBytes(pid);
-    for (let count = 0; count < 100; count++) {
+    for (let count = 0; count < 250; count++) {
       const wire = await Wire.open(site.gateway.url);
       t.teardown(() => wire.cut());
       wire.send(through(door, kept(body)));
-      await wire.until(/HTTP\/1\.1 \d{3} /);
+      await wire.until(/HTTP\/1\.1 200 /);
     }
     const grown = Math.round((residentBytes(pid) - before) / 1e6);
-    t.ok(grown < 60, `${door.name}${end}: ${grown} MB for 100 connections`);
+    // What has not been collected yet is less.
+    t.ok(grown < 150, `${door.name}: ${grown} MB for 250 connections`);
   }
 });
 
