@@ -101,7 +101,7 @@ t.test("an idle connection does not keep the body of its last request", async (t
       const wire = await Wire.open(site.gateway.url);
       t.teardown(() => wire.cut());
       wire.send(through(door, kept(body)));
-      await wire.until(/HTTP\/1\.1 200 /);
+      await wire.until(/HTTP\/1\.1 \d{3} /);
     }
     const grown = Math.round((residentBytes(pid) - before) / 1e6);
     // What has not been collected yet is less.
