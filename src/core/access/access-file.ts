@@ -128,9 +128,10 @@ export async function openAccessFile(
       const reloadAll = (expected?: ParsedAccess) =>
         Promise.all([reload(expected), options.broadcastReload?.()]);
       // Reloads an edit by hand on its own, so that the log and the audit know it from the change.
-      // The other processes may not have seen an edit that this one has.
-      const adopt = async (isNew: boolean) => (isNew ? reloadAll() : options.broadcastReload?.());
-      const written = await changeAccessFile(file, plan, change, parsed, adopt);
+      // Other processes may not have seen an edit that this one has. Not while the file is locked,
+      // since one of them may be starting.
+      await options.broadcastReload?.();
+      const written = await changeAccessFile(file, plan, change, parsed, reloadAll);
       await reloadAll(written);
       return written;
     },

@@ -85,12 +85,8 @@ interface Writer {
   readonly options: ChangeOptions;
   /** An earlier reading of the file, so that an unchanged file is not parsed again. */
   readonly earlier: ParsedAccess | undefined;
-  /**
-   * Puts the current state in force everywhere, since it would be lost in the new one.
-   *
-   * @param isNew true if it is not the earlier state
-   */
-  readonly adopt: (isNew: boolean) => Promise<unknown>;
+  /** Puts another state than the earlier one in force, which would be lost in the new one. */
+  readonly adopt: () => Promise<unknown>;
   resolve(written: WrittenFile): void;
   reject(error: unknown): void;
 }
@@ -103,7 +99,7 @@ async function tryToWrite(
   earlier: ParsedAccess | undefined,
 ): Promise<WrittenFile | undefined> {
   const current = await readAccessFile(real, anyReader, earlier, file);
-  await adopt(current !== earlier);
+  if (current !== earlier) await adopt();
   const changes = plan(current.snapshot);
   if (changes.length === 0) return { ...current, changes };
   const requireOwnersIn = async (next: Snapshot) => {
@@ -178,7 +174,7 @@ export function changeAccessFile(
   plan: Plan,
   options: ChangeOptions = {},
   earlier?: ParsedAccess,
-  adopt: Writer["adopt"] = async () => undefined,
+  adopt = async (): Promise<unknown> => undefined,
 ): Promise<WrittenFile> {
   const { promise, resolve, reject } = Promise.withResolvers<WrittenFile>();
   const writer = { plan, options, earlier, adopt, resolve, reject };
