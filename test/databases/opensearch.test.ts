@@ -263,6 +263,35 @@ t.test("an alias of an index of a data stream needs the right for all", async (t
   await fetch(`${stub.url}/${backing}`, { method: "DELETE" });
 });
 
+t.test("a scroll may stand in the path, as some clients write it", async (t) => {
+  const { stub, gateway, login } = shared;
+  const lars = await login("lars");
+  const scrolled = await gateway.send("POST", "/logs-1/_search?scroll=1m", {}, lars);
+  const path = `/_search/scroll/${scrolled.body._scroll_id}`;
+  const ask = async (method: string, token: string, query = "") => {
+    stub.take();
+    const { status } = await gateway.send(method, path + query, undefined, token);
+    const sent = stub.take().find(({ url }) => url.startsWith("/_search/scroll"));
+    return [status, sent?.url, sent?.headers["content-type"], sent?.body.toString()];
+  };
+  const up = (query: string, body: RegExp) => [
+    200,
+    `/_search/scroll${query}`,
+    "application/json",
+    body,
+  ];
+  t.match(await ask("POST", lars, "?scroll=1m"), up("?scroll=1m", /^\{"scroll_id":"raw-[^"]*"\}$/));
+  const nothing = [404, undefined, undefined, undefined];
+  for (const method of ["POST", "GET", "DELETE"]) {
+    t.same(await ask(method, await login("rita")), nothing, "another user");
+  }
+  t.match(await ask("DELETE", lars), up("", /^\{"scroll_id":\["raw-[^"]*"\]\}$/));
+  for (const other of ["_all", "raw-1", "*"]) {
+    const { status } = await gateway.send("DELETE", `/_search/scroll/${other}`, undefined, lars);
+    t.equal(status, 404, other);
+  }
+});
+
 t.test("a scroll and a point in time end with the right to read", async (t) => {
   const { stub, gateway, login } = await open(t);
   const lars = await login("lars");

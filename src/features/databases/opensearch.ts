@@ -408,14 +408,18 @@ async function planSearch(request: PresetRequest, path: string): Promise<Plan> {
 }
 
 const scrollMembers = new Set(["scroll_id", "scroll"]);
+/** Some clients write the scroll into the path, whose length servers limit. It goes up in a body. */
+const scrollPath = "/_search/scroll";
 
 async function planScroll(request: PresetRequest): Promise<Plan> {
-  const sent = readMembers(request.json, scrollMembers);
+  const { scroll: scroll_id } = request.path;
+  const sent = scroll_id === undefined ? readMembers(request.json, scrollMembers) : { scroll_id };
   if (typeof sent.scroll_id !== "string") throw badRequest("scroll_id must be a string");
   const { value, accesses } = await request.open("scroll", sent.scroll_id);
   return {
     accesses,
     isOnce: true,
+    path: scrollPath,
     body: Buffer.from(JSON.stringify({ ...sent, scroll_id: value })),
     answer: (body) => sealMember(request, "scroll", "_scroll_id", accesses, body),
   };
@@ -424,7 +428,8 @@ async function planScroll(request: PresetRequest): Promise<Plan> {
 /** Ends handles, for which no right is needed any more. */
 function planEnd(kind: string, member: string, isList = true) {
   return async (request: PresetRequest): Promise<Plan> => {
-    const sealed = namesIn(readMembers(request.json, new Set([member]))[member]);
+    const { scroll } = request.path;
+    const sealed = namesIn(scroll ?? readMembers(request.json, new Set([member]))[member]);
     const values = await Promise.all(
       sealed.map(async (id) => (await request.open(kind, id)).value),
     );
@@ -436,6 +441,7 @@ function planEnd(kind: string, member: string, isList = true) {
         : one;
     return {
       accesses: [],
+      ...(scroll === undefined ? {} : { path: scrollPath }),
       body: Buffer.from(JSON.stringify({ [member]: sent })),
       answer: (ended) =>
         isObject(ended) && Array.isArray(ended.pits)
@@ -662,6 +668,13 @@ const endpoints: PresetEndpoint[] = [
     body: "json",
     names: "scroll_id",
   }),
+  at(
+    "POST GET /_search/scroll/:scroll",
+    "the search's",
+    "scroll rest_total_hits_as_int",
+    planScroll,
+  ),
+  at("DELETE /_search/scroll/:scroll", "any user", "", planEnd("scroll", "scroll_id")),
   at("DELETE /_search/scroll", "any user", "", planEnd("scroll", "scroll_id"), {
     body: "json",
     names: "scroll_id",

@@ -390,11 +390,14 @@ export class PresetServer {
   #headersFor(
     { headers: policy }: Gateway,
     { request, requestId, peer }: Exchange,
-    { answer }: Plan,
+    { answer, body }: Plan,
     identity: Identity | undefined,
   ): RequestHeaders {
     const { forwardedFor, proto, host } = peer;
-    const headers = gatewayHeaders({ requestId, forwardedFor, proto, host, identity });
+    const headers: RequestHeaders = {
+      ...(body === undefined ? {} : { "content-type": "application/json" }),
+      ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
+    };
     const isUnfit = (name: string) =>
       framing.has(name) ||
       (answer !== undefined && (conditional.test(name) || name === "accept-encoding"));
