@@ -263,7 +263,7 @@ t.test("an alias of an index of a data stream needs the right for all", async (t
   await fetch(`${stub.url}/${backing}`, { method: "DELETE" });
 });
 
-t.test("a scroll may stand in the path, as some clients write it", async (t) => {
+t.test("the path may contain a scroll, as some clients write it", async (t) => {
   const { stub, gateway, login } = shared;
   const lars = await login("lars");
   const scrolled = await gateway.send("POST", "/logs-1/_search?scroll=1m", {}, lars);

@@ -104,7 +104,7 @@ t.test("an idle connection does not keep the body of its last request", async (t
       await wire.until(/HTTP\/1\.1 \d{3} /);
     }
     const grown = Math.round((residentBytes(pid) - before) / 1e6);
-    // What has not been collected yet is less.
+    // Garbage that is not collected yet is less.
     t.ok(grown < 150, `${door.name}: ${grown} MB for 250 connections`);
   }
 });
