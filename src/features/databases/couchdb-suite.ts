@@ -170,6 +170,11 @@ const optional: readonly RoleCase[] = [
     "reader",
     post(at("_design/app/_view/all/queries"), { queries: [{ limit: 1 }] }),
   ],
+  [
+    "query a view by several queries in the body",
+    "reader",
+    post(at("_design/app/_view/all"), { queries: [{ limit: 1 }] }),
+  ],
   ["see what revisions are missing", "reader", post(at("_missing_revs"), { a: ["1-abc"] })],
   ["see information on databases", "reader", post("/_dbs_info", { keys: [ALPHA] })],
   ["see the limit of revisions", "reader", get(at("_revs_limit"))],
@@ -386,6 +391,9 @@ const attacks: readonly Refused[] = [
   ["writer", post(at("_all_docs?include_docs=true"), { keys: ["_local/point"] }), 400],
   ["writer", post(at("_all_docs"), text('{"keys":["\\u005flocal/point"]}')), 400],
   ["writer", post(at("_all_docs/queries"), { queries: [{ keys: ["_local/point"] }] }), 400],
+  ["writer", post(at("_all_docs"), { queries: [{ keys: ["_local/point"] }] }), 400],
+  ["writer", post(at("_all_docs?key=%22_local%2Fpoint%22"), { queries: [{}] }), 400],
+  ["reader", post(at("_all_docs"), { queries: [{}], keys: ["a"] }), 400, "unknown_member"],
   ["writer", post(at("_bulk_get"), { docs: [{ id: "_local/point" }] }), 400],
   // Parameters, members, encodings.
   ["reader", get(at("_all_docs?limit=1&limit=2")), 400, "bad_request"],

@@ -340,14 +340,17 @@ function keysIn({ key = null, keys }: JsonObject): readonly Json[] {
 
 /** @param isOfIds true where keys are ids of documents */
 function list(isOfIds: boolean): Planner {
+  const planSeveral = listSeveral(isOfIds);
   return (request) => {
     const body = request.json === undefined ? {} : requireObject(request.json);
-    requireMembers(body, viewMembers);
     if (isOfIds) {
       const key = jsonParameter(request, "key");
       requireNoCheckpoints(keysIn({ key, keys: jsonParameter(request, "keys") }));
-      requireNoCheckpoints(keysIn(body));
     }
+    // `nano` sends several queries without `/queries` in the path.
+    if (body.queries !== undefined) return planSeveral(request);
+    requireMembers(body, viewMembers);
+    if (isOfIds) requireNoCheckpoints(keysIn(body));
     return select(request);
   };
 }
