@@ -458,6 +458,8 @@ t.test(
 
     const gzip = { "Content-Encoding": "gzip" };
     t.match(await ask("GET /rows/main", gzip), { status: 415, text: /unsupported_media_type/ });
+    const unknown = await ask("GET /rows/main?unknown=1", gzip);
+    t.equal(unknown.status, 415, "this comes before 400 and 403");
     t.equal(upstream.take().length, 0);
     t.equal((await ask("GET /coded/main", gzip)).status, 200);
     t.equal(upstream.take()[0]?.headers["content-encoding"], "gzip");

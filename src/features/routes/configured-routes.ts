@@ -243,13 +243,11 @@ function authorize(
 }
 
 /** @throws Refusal `unsupported_media_type` for a coding that the upstream would not hear of */
-function forwardedHeaders(
+function clientHeaders(
   { headers: policy }: Gateway,
-  { request: { headers }, requestId, peer, isHandshake }: Exchange,
+  { request: { headers }, isHandshake }: Exchange,
   { database_header: header, forward_headers: added }: RouteSettings,
-  identity: Identity | undefined,
 ): NodeJS.Dict<string | string[]> {
-  const { forwardedFor, proto, host } = peer;
   const names = new Set(added.map((name) => name.toLowerCase()));
   const kept = routeHeaders(
     headers,
@@ -266,6 +264,15 @@ function forwardedHeaders(
     for (const name in kept) if (foldHeader(name) === foldHeader(header)) delete kept[name];
     kept[header.toLowerCase()] = headers[header.toLowerCase()];
   }
+  return kept;
+}
+
+function forwardedHeaders(
+  { headers: policy }: Gateway,
+  { request: { headers }, requestId, peer: { forwardedFor, proto, host } }: Exchange,
+  kept: NodeJS.Dict<string | string[]>,
+  identity: Identity | undefined,
+): NodeJS.Dict<string | string[]> {
   return {
     ...kept,
     ...gatewayHeaders({ requestId, forwardedFor, proto, host, identity }),
@@ -293,12 +300,13 @@ async function handle(
 ): Promise<void> {
   // A target has no fragment (RFC 9112, section 3.2). Some servers cut it off, others do not.
   if (exchange.request.url?.includes("#")) throw new Refusal("path_not_canonical");
+  const kept = clientHeaders(gateway, exchange, settings);
   requireListedQuery(exchange, settings);
   // A page of any site may open a WebSocket through its visitor's browser.
   if (exchange.isHandshake) requireOwnOrigin(gateway, exchange);
   const place = reachedPlace(exchange, settings);
   const identity = authorize(gateway, exchange, settings, place);
-  const headers = forwardedHeaders(gateway, exchange, settings, identity);
+  const headers = forwardedHeaders(gateway, exchange, kept, identity);
   exchange.verdict.allow();
   const { request, response } = exchange;
   const { method = "" } = request;
