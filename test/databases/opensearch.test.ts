@@ -338,6 +338,8 @@ t.test("the media types and points in time of Elasticsearch pass", async (t) => 
     "application/json; charset=utf-16",
   ]) {
     t.equal((await send("/logs-1/_search", type, "{}")).status, 415, type);
+    const unknown = await send("/logs-1/_search?unknown=1", type, "{}");
+    t.equal(unknown.status, 415, "this comes before 400");
   }
   const rita = await login("rita");
   const opened = await gateway.send("POST", "/logs-1/_pit?keep_alive=1m", undefined, rita);

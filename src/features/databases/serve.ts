@@ -291,10 +291,10 @@ export class PresetServer {
     const database = this.preset.databaseIn(exchange.routed.parameters, home);
     const counted = await countCall(gateway, exchange, database);
     try {
-      requireOnce(exchange, this.#headers);
-      query = readQuery(request.url ?? "", endpoint.parameters ?? []);
       const body = await readBodyFor(gateway, exchange, endpoint);
       requireStillGood(gateway, exchange);
+      requireOnce(exchange, this.#headers);
+      query = readQuery(request.url ?? "", endpoint.parameters ?? []);
       bytes = body?.bytes;
       plan = await endpoint.plan(this.#requestOf(gateway, exchange, query, body));
     } catch (error) {
