@@ -20,6 +20,7 @@ import {
   type Configuration,
   hasAssertions,
   hasLogin,
+  tokenHeaders,
   withheldHeaders,
 } from "../core/config/schema.ts";
 import { BodyBudget } from "../core/http/body.ts";
@@ -463,11 +464,18 @@ const STRICT_TRANSPORT_AGE = 31_536_000;
 
 /**
  * Strict-Transport-Security (RFC 6797) if the gateway terminates TLS; a reverse proxy sets its own.
- * Sent only with a configured public name, because it applies to every port of that name.
+ * Sent only with a configured public name, because it applies to every port of that name. And Vary:
+ * a shared cache knows that responses depend on Authorization (RFC 9111, section 3.5), but not that
+ * they depend on other headers with tokens.
  */
-function transportHeaders({ server }: Configuration): readonly string[] {
-  const isStrict = server.tls.certificate !== undefined && server.public_url.startsWith("https:");
-  return isStrict ? ["Strict-Transport-Security", `max-age=${STRICT_TRANSPORT_AGE}`] : [];
+function transportHeaders({ server, auth }: Configuration): readonly string[] {
+  const headers: string[] = [];
+  if (server.tls.certificate !== undefined && server.public_url.startsWith("https:")) {
+    headers.push("Strict-Transport-Security", `max-age=${STRICT_TRANSPORT_AGE}`);
+  }
+  const tokens = tokenHeaders(auth.accept);
+  if (tokens.length > 0) headers.push("Vary", tokens.join(", "));
+  return headers;
 }
 
 /** The global under which the OpenTelemetry API (all 1.x versions) keeps a registered SDK. */

@@ -79,7 +79,10 @@ t.test("each credential opens /query, /schema and routes, and does not go upstre
       await query(gateway, headers),
       await ask(`${gateway.url}/db/main`, { headers: { ...headers, X_Api_Key: "folded" } }),
     ];
-    for (const answer of answers) t.equal(answer.status, 200, `${way}: ${answer.body}`);
+    for (const answer of answers) {
+      t.equal(answer.status, 200, `${way}: ${answer.body}`);
+      t.match(answer.headers.vary, "x-api-key", "no shared cache gives it to another user");
+    }
     const received = upstream.take();
     t.equal(received.length, 2, way);
     for (const { headers: sent } of received) {
