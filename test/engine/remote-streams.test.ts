@@ -186,8 +186,5 @@ t.test("a value may be longer than a chunk", async (t) => {
   const lines = (await rowsAs(address, selectAll("long", order), ndjson)).text;
   t.equal(lines, rows.map((row) => `${JSON.stringify(row)}\n`).join(""));
   const table = (await rowsAs(address, selectAll("long", order), csv)).text;
-  t.equal(
-    table,
-    `id,text,more\r\n1,"${long.replaceAll('"', '""')}",\r\n2,"","[1,2]"\r\n3,,null\r\n`,
-  );
+  t.equal(table, `id,text,more\r\n1,"${long.replaceAll('"', '""')}",\r\n2,"","[1,2]"\r\n3,,\r\n`);
 });
