@@ -275,7 +275,7 @@ export function sendPreflight({ configuration }: Gateway, exchange: Exchange, ro
     ...requestHeaders,
     ...tokenHeaders(auth.accept),
     ...upstream.forward_headers,
-    ...(route.forwardedHeaders ?? []),
+    ...(route.forwardedHeaders?.() ?? []),
   ]);
   exchange.response.writeHead(204, [
     ...commonHeaders(exchange),

@@ -53,8 +53,8 @@ export interface Endpoint {
 export interface Route {
   readonly pattern: string;
   readonly methods: ReadonlyMap<string, Endpoint>;
-  /** Of a route of the upstream: headers that it gets besides those of a query. */
-  readonly forwardedHeaders?: readonly string[];
+  /** Of a route of the upstream: headers that it gets besides those of a query, for preflights. */
+  readonly forwardedHeaders?: () => readonly string[];
 }
 
 export function route(pattern: string, methods: Record<string, Endpoint>): Route {

@@ -266,7 +266,7 @@ export class PresetServer {
       readsBody: true,
       handle: (gateway, exchange) => this.#handle(gateway, exchange, endpoint),
     });
-    const forwardedHeaders = [...this.preset.headers, "content-encoding"];
+    const forwardedHeaders = () => [...this.preset.headers, "content-encoding"];
     const routes = new Map<string, Route>();
     for (const [pattern, endpoints] of Map.groupBy(this.preset.endpoints, ({ path }) => path)) {
       const methods = new Map(endpoints.map((endpoint) => [endpoint.method, serve(endpoint)]));

@@ -140,7 +140,7 @@ export function configuredRouter(configuration: Configuration): Router {
     const [settings] = found.values();
     if (settings === undefined) return undefined;
     const methods = new Map(found.entries().map(([method, one]) => [method, routeEndpoint(one)]));
-    const forwardedHeaders = [...found.values()].flatMap(headersFrom);
+    const forwardedHeaders = () => [...found.values()].flatMap(headersFrom);
     return { route: { pattern: settings.path, methods, forwardedHeaders }, parameters: {} };
   };
 }
