@@ -15,7 +15,7 @@ import { readAccessFile } from "../core/access/parse.ts";
 import { EVERY_DATABASE, isUsername } from "../core/access/roles.ts";
 import { blankUser, ownGrants, type Snapshot } from "../core/access/snapshot.ts";
 import { epochSeconds } from "../core/base/clock.ts";
-import { replaceFile } from "../core/base/files/guarded.ts";
+import { isThere, replaceFile } from "../core/base/files/guarded.ts";
 import { Refusal } from "../core/base/refusal.ts";
 import { counted } from "../core/base/suggestion.ts";
 import { storeName, storesAccess } from "../core/config/addresses.ts";
@@ -73,7 +73,7 @@ async function addAdministrator(
 
 /** @returns true if the key file was missing */
 async function createKeyFile(file: string, { query }: Database): Promise<boolean> {
-  if (existsSync(file)) return false;
+  if (isThere(file)) return false;
   if ((await query("select 1 from gatehouse.keys limit 1")).length > 0) {
     throw new StoreKeyError(
       `${file} is missing, but the store contains keys encrypted with it; copy it from another replica`,
@@ -153,7 +153,7 @@ async function importOthers(
   const lasting = issued.filter(({ expiresAt }) => expiresAt > epochSeconds());
   for (const token of lasting) await inventory.add(token);
   const directory = keyDirectoryPath(serviceDirectory);
-  const imported = existsSync(directory) ? await keyFilesIn(directory, checkRead).read() : [];
+  const imported = isThere(directory) ? await keyFilesIn(directory, checkRead).read() : [];
   await addKeys(keys, imported);
   const revocationCount = counted(revoked.length, "revocation");
   const tokenCount = counted(lasting.length, "issued token");

@@ -1,9 +1,8 @@
 import { randomBytes } from "node:crypto";
-import { existsSync } from "node:fs";
 import { mkdir } from "node:fs/promises";
 import path from "node:path";
 import type { DatabaseSync } from "node:sqlite";
-import { readGuarded } from "../../core/base/files/guarded.ts";
+import { isThere, readGuarded } from "../../core/base/files/guarded.ts";
 import { createOnce } from "../../core/base/files/lock.ts";
 import { openWalDatabase } from "../../core/base/files/wal-database.ts";
 import { KEY_BYTES, seal, unseal } from "../../core/base/sealed-bytes.ts";
@@ -79,7 +78,7 @@ export async function openApprovalsIn(
 
 /** @throws UnsafeFileError if others can read the key, or an error that names the file */
 export async function openBodyKey(file: string): Promise<Buffer> {
-  if (!existsSync(file)) {
+  if (!isThere(file)) {
     await mkdir(path.dirname(file), { recursive: true, mode: 0o700 });
     await createOnce(
       file,

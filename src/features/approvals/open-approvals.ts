@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto";
-import { existsSync } from "node:fs";
 import type { Subject } from "../../core/access/grant.ts";
 import { limitsFor } from "../../core/access/rights.ts";
+import { isThere } from "../../core/base/files/guarded.ts";
 import { Refusal, type RefusalCode } from "../../core/base/refusal.ts";
 import type { LoadedConfiguration } from "../../core/config/load.ts";
 import { type Exchange, queryOrigin } from "../../core/http/exchange.ts";
@@ -132,8 +132,7 @@ export async function openApprovals({
     await notifier?.close();
     await current.close();
   });
-  const exists = () =>
-    shared !== undefined || existsSync(approvalFilePath(loaded.serviceDirectory));
+  const exists = () => shared !== undefined || isThere(approvalFilePath(loaded.serviceDirectory));
   if (exists()) await use(async () => {}).catch(() => {});
   return {
     use,
