@@ -282,7 +282,8 @@ unused --json   list entries of the access file that allowed no request
 `;
 
 export function auditCommand(): Command {
-  const [start, end] = [{ parse: readStart }, { parse: readTime }];
+  const start = { parse: readStart };
+  const end = { parse: readTime };
   const refinements = {
     ...{ since: start, until: end, limit: { parse: readCount }, failed: { conflicts: "denied" } },
     ...{ from: { ...start, conflicts: "since" }, to: { ...end, conflicts: "until" } },

@@ -71,8 +71,8 @@ export function* predictInSteps(
   try {
     const query = yield* parseQueryInSteps(body, grammar, bytesPerStep);
     yield* query.operations.parse();
-    const token = { groups, tokenDatabase: EVERY_DATABASE, ...(attributes && { attributes }) };
-    const subject = { username: user, ...token };
+    const ofToken = attributes === undefined ? {} : { attributes };
+    const subject = { username: user, groups, tokenDatabase: EVERY_DATABASE, ...ofToken };
     const context = { via, client, now: Date.now(), isEngine, isApproved };
     const decided = decideQuery(snapshot, subject, query, context);
     if (!decided.allowed) return deniedOutcome(query, decided);
