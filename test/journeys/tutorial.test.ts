@@ -21,6 +21,11 @@ function codeIn(language: string): string[] {
   return blocks.filter((block) => block.language === language).map(({ code }) => code);
 }
 
+/** Ends the block with a pause if it edits the access file: an edit is in force within a second. */
+function paused(code: string): string {
+  return /gatehouse (?:user|access) (?:add|grant)/.test(code) ? `${code}\nsleep 1` : code;
+}
+
 /**
  * Masks what differs between runs. That rows were shown is audited up to a second later, which may
  * be after the tutorial reads the audit.
@@ -43,7 +48,7 @@ const gateway = await startGateway(t, { config });
 
 t.test("the commands of the tutorial print what the tutorial shows", async (t) => {
   t.match(page, PASSWORD);
-  const script = codeIn("sh").map((code) => `${code}\necho '${MARK}'\n`);
+  const script = codeIn("sh").map((code) => `${paused(code)}\necho '${MARK}'\n`);
   const commands = script.join("").replaceAll("http://127.0.0.1:8080", gateway.url);
   const output = await runInShell(gateway, `exec 2>&1\n${commands}`, {});
   const printed = output.split(MARK);

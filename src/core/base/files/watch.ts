@@ -3,7 +3,7 @@ import path from "node:path";
 import { watch } from "chokidar";
 import { Turns } from "../turns.ts";
 
-const POLL_MS = 500;
+const POLL_MS = 200;
 /** A file counts as written when it has not changed for this long (debounce). */
 const SETTLE_MS = 100;
 /** Pause of the watch after an event of another file. The poll goes on and notices within a second. */
@@ -47,7 +47,7 @@ interface FileWatch {
 /**
  * Calls `onSettled` each time `file` has changed and then stayed unchanged for 100 ms, at the
  * latest 500 ms after the first change. Watching the directory also covers files that are renamed
- * over, recreated, or reached through a swapped symlink. A poll every half second covers what
+ * over, recreated, or reached through a swapped symlink. A poll every 200 ms covers what
  * events miss: network mounts, bind mounts, and symlinks further up.
  *
  * @param look what identifies a state, if more than the file itself
