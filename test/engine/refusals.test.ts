@@ -373,7 +373,7 @@ overEach("a refusal names element, row, column and the allowed form", async (t, 
   const more = { age: "bigint", score: "double", active: "boolean", data: "blob" };
   await ask(createTable("users", { id: "int", name: "text", ...more }));
   await ask(createTable("pets", { id: "int" }));
-  const messageOf = async (body: object, code = "invalid_value") => {
+  const messageOf = async (body: object | string, code = "invalid_value") => {
     const answer = await ask(body);
     t.match(answer.body, { status: "error", code });
     return String(answer.body.message);
@@ -393,6 +393,10 @@ overEach("a refusal names element, row, column and the allowed form", async (t, 
     [{ Batch: [rows({ age: true })] }, /^Batch\[0\]: values\[1\]: Column "age" /],
     [update("users", { age: "old" }), /^Column "age" .*; allowed: a whole number of 64 bits$/],
     [age("=", "old"), /^Column "age" .*; allowed: a number$/],
+    [
+      `{"Update":{"database":"main","table":"users","add":{"score":9007199254740993},"where":null}}`,
+      /^Column "score" .*; allowed: a number that it holds exactly$/,
+    ],
   ] as const) {
     t.match(await messageOf(body), message);
   }

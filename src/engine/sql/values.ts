@@ -295,6 +295,7 @@ export function decodeBase64(value: PresentValue): Buffer | undefined {
 }
 
 export const WHOLE_NUMBER = "a whole number of 64 bits";
+const A_NUMBER = "a number";
 
 /** Allowed values by declared type, for messages. */
 const forms: readonly (readonly [type: RegExp, form: string])[] = [
@@ -303,7 +304,7 @@ const forms: readonly (readonly [type: RegExp, form: string])[] = [
   [/^(?:tinyint\(1\)|bool)/, "true or false"],
   [/^(?:(?:tiny|small|medium|big)?int|(?:big|small)?serial)/, WHOLE_NUMBER],
   [/^year/, "0 or a year from 1901 to 2155"],
-  [/^(?:float|double|real|numeric|decimal)/, "a number"],
+  [/^(?:float|double|real|numeric|decimal)/, A_NUMBER],
   [/^date$/, "text such as 2026-01-31"],
   [/^(?:timestamp|datetime)/, "text such as 2026-01-31T13:45:00 with at most 6 digits of a second"],
   [/^time/, "text such as 13:45:00 with at most 6 digits of a second"],
@@ -399,9 +400,12 @@ export function storedValue<Stored>(column: Storing<Stored>, given: CellValue): 
   const isTooLarge = formOf(column.type) === WHOLE_NUMBER && exceeds64Bits(value);
   const code = isTooLarge ? "number_out_of_range" : "invalid_value";
   const bounded = bounds && `; allowed: ${bounds.allowed}`;
+  // A number that a column of numbers refuses is one that it would round.
+  const isInexact = formOf(column.type) === A_NUMBER && numberText(value) !== undefined;
+  const form = isInexact ? `${allowedForm(column.type)} that it holds exactly` : undefined;
   throw new EngineRefusal(
     bounds?.exceeds(value) === true ? bounds.code : code,
-    `Column "${column.name}" (${column.type}) does not accept ${describe(value)}${kindLabels(column) ?? bounded ?? allowedForm(column.type)}`,
+    `Column "${column.name}" (${column.type}) does not accept ${describe(value)}${kindLabels(column) ?? bounded ?? form ?? allowedForm(column.type)}`,
   );
 }
 
@@ -411,7 +415,7 @@ export function comparedValue(column: Column, given: CellValue): unknown {
   const compared =
     value === null ? undefined : (compare(value) ?? integerFromDigits(value, compare));
   if (compared !== undefined) return compared;
-  const form = allowedForm(column.type).replace(WHOLE_NUMBER, "a number");
+  const form = allowedForm(column.type).replace(WHOLE_NUMBER, A_NUMBER);
   throw new EngineRefusal(
     "invalid_value",
     `Column "${column.name}" (${column.type}) cannot be compared with ${describe(value)} in this way${kindLabels(column) ?? form}`,
