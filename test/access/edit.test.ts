@@ -96,6 +96,55 @@ t.test("a file without grants or without a final newline can be added to", async
   t.equal(disabled, `${only}\ndisabled = true`);
 });
 
+t.test("elements of an array are added and removed, and comments between them stay", async (t) => {
+  const members = (text: string, ...wanted: string[]) => {
+    const group = `[[groups]]\nname = "team"\nmembers = ${text} # all of them\n\n[[users]]\nusername = "ana"\n`;
+    const edited = edit(group, { kind: "update-group", group: { name: "team", members: wanted } });
+    return edited.slice(group.indexOf(text), edited.indexOf(" # all of them"));
+  };
+  const plain = '["ana", "bob", "cleo"]';
+  t.equal(members(plain, "ana", "cleo", "dan"), '["ana", "cleo", "dan"]');
+  t.equal(members(plain, "bob"), '["bob"]');
+  t.equal(members(plain), "[]");
+  t.equal(members(plain, "cleo", "ana"), '["cleo", "ana"]', "another order is written anew");
+  const commented = `[ # who asks
+  "ana",   # the analyst
+
+  # on leave:
+  "bob", "cleo",   # until March
+]`;
+  t.equal(members(commented, "ana", "cleo"), commented.replace('"bob", ', ""));
+  t.equal(members(commented, "ana", "bob"), commented.replace(' "cleo",', ""));
+  t.equal(members(commented, "bob", "cleo"), commented.replace('"ana",   ', ""));
+  t.equal(
+    members(commented, "ana", "bob", "cleo", "dan", "eve"),
+    commented.replace("\n]", '\n  "dan",\n  "eve",\n]'),
+  );
+  const open = '[\n  "ana",\n  "bob"   # last\n]';
+  t.equal(members(open, "ana"), '[\n  "ana"\n  # last\n]');
+  t.equal(members(open, "bob", "dan"), '[\n  "bob",   # last\n  "dan"\n]');
+  t.equal(
+    members(open.replaceAll("\n", "\r\n"), "bob", "dan"),
+    '[\r\n  "bob",   # last\r\n  "dan"\r\n]',
+  );
+});
+
+t.test("conditions of a filter are removed as elements of an array", async (t) => {
+  const text = `[[acl]]
+username = "rita"
+database = "main"
+role = "ReadOnly"
+row_filter = [
+  { column = "tenant", cmp = "=", value = "@tenant" },   # never remove this
+  { column = "level", cmp = "IN", value = [1, 2] },
+]
+`;
+  const place = { holder: readHolder("rita"), database: "main", role: "ReadOnly" } as const;
+  const rowFilter = [{ column: "tenant", cmp: "=", value: "@tenant" }] as const;
+  const edited = edit(text, { kind: "set-grant", grant: { ...place, rowFilter } });
+  t.equal(edited, text.replace(/ +\{ column = "level".*\n/, ""));
+});
+
 t.test("a file of inline arrays is not edited", async (t) => {
   const texts = [
     'users = [{ username = "root" }]\n',

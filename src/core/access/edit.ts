@@ -1,7 +1,7 @@
 /** Edits of the access file that touch only the lines they concern. */
 import { isDeepStrictEqual } from "node:util";
 import { decodeUtf8 } from "../base/files/guarded.ts";
-import { outline, renderValue, type Statement, type Writable } from "../base/toml.ts";
+import { elementsIn, outline, renderValue, type Statement, type Writable } from "../base/toml.ts";
 import { isSamePlace } from "./entries.ts";
 import { updatedUser, writtenGroup, writtenUser } from "./grant.ts";
 import { groupHolder, userHolder } from "./holder.ts";
@@ -87,7 +87,13 @@ class TextEditor {
     this.#splices.push({ start: at, end: at, text: gap + lines + (blank ?? "") });
   }
 
-  #set(table: TableName, index: number, key: string, value: Writable | undefined): void {
+  #set(
+    table: TableName,
+    index: number,
+    key: string,
+    old: Writable | undefined,
+    value: Writable | undefined,
+  ): void {
     const { header, statements } = this.#table(table, index);
     const inner = statements.findIndex(({ kind }) => kind !== "key");
     const keys = inner === -1 ? statements : statements.slice(0, inner);
@@ -101,10 +107,68 @@ class TextEditor {
       }
     } else if (value === undefined) {
       this.#remove(statement);
-    } else {
+    } else if (
+      !Array.isArray(old) ||
+      !Array.isArray(value) ||
+      !this.#editArray(statement, old, value)
+    ) {
       const { valueStart: start, end } = statement;
       this.#splices.push({ start, end, text: renderValue(value) });
     }
+  }
+
+  /**
+   * Removes elements of an array and adds others at its end, so that comments between them stay.
+   *
+   * @returns false if other edits are needed
+   */
+  #editArray(statement: Statement, old: readonly unknown[], wanted: readonly unknown[]): boolean {
+    const text = this.#text;
+    const elements = elementsIn(text, statement);
+    const rendered = wanted.map(renderValue);
+    const names = new Set(rendered);
+    const isKept = old.map((one) => names.has(renderValue(one)));
+    const kept = old.filter((_, at) => isKept[at]);
+    const added = rendered.slice(kept.length);
+    const last = elements[isKept.lastIndexOf(true)];
+    const isInOrder = isDeepStrictEqual(wanted.slice(0, kept.length), kept);
+    if (!isInOrder || elements.length !== old.length || (added.length > 0 && last === undefined)) {
+      return false;
+    }
+    const splice = (start: number, end: number, text = "") =>
+      this.#splices.push({ start, end, text });
+    let done = 0;
+    for (const [at, { start, end, comma = end - 1 }] of elements.entries()) {
+      if (isKept[at]) continue;
+      const lineStart = text.lastIndexOf("\n", start - 1) + 1;
+      const before = text.slice(lineStart, start);
+      const [rest = "", newline] = /^[ \t]*(\r?\n)?/.exec(text.slice(comma + 1)) ?? [];
+      const isFirst = /(?:^|\[)\s*$/.test(before);
+      const isLine = newline !== undefined && before.trim() === "";
+      const from = isLine ? lineStart : isFirst ? start : lineStart + before.trimEnd().length;
+      const isSpaceGone = isLine || (isFirst && newline === undefined);
+      const to = comma + 1 + (isSpaceGone ? rest.length : 0);
+      splice(Math.max(done, from), to);
+      done = to;
+    }
+    if (last === undefined) return true;
+    const { start, end, comma } = last;
+    const endsWithComma = elements.at(-1)?.comma !== undefined;
+    const lineStart = text.lastIndexOf("\n", start - 1) + 1;
+    const newline = text.indexOf("\n", end);
+    const isInside = lineStart > statement.valueStart && newline < statement.end;
+    const isLine = isInside && newline > (comma ?? end);
+    if (added.length > 0 && isLine) {
+      const [indent = ""] = /^\s*/.exec(text.slice(lineStart, start)) ?? [];
+      const lines = added.map((one) => this.#lineEnd + indent + one).join(",");
+      const lineEnd = newline - (text[newline - 1] === "\r" ? 1 : 0);
+      if (comma === undefined) splice(end, end, ",");
+      splice(lineEnd, lineEnd, endsWithComma ? `${lines},` : lines);
+    } else {
+      splice(end, end, added.map((one) => `, ${one}`).join(""));
+      if (comma !== undefined && !endsWithComma) splice(comma, comma + 1);
+    }
+    return true;
   }
 
   update(
@@ -114,7 +178,8 @@ class TextEditor {
     wanted: Record<string, Writable>,
   ): void {
     for (const key of new Set([...Object.keys(old), ...Object.keys(wanted)])) {
-      if (!isDeepStrictEqual(old[key], wanted[key])) this.#set(table, index, key, wanted[key]);
+      if (!isDeepStrictEqual(old[key], wanted[key]))
+        this.#set(table, index, key, old[key], wanted[key]);
     }
   }
 

@@ -123,6 +123,8 @@ const tokens = {
   part: new RegExp(`${string}|#[^\\n]*|[^"'#[\\]{}]+|[^]`, "y"),
   /** Numbers, booleans and dates, which may contain one space. */
   scalar: /[^\n#]*/y,
+  /** A number or boolean in an array. */
+  word: /[^\s,#\]]*/y,
 };
 
 function skip(token: RegExp, text: string, at: number): number {
@@ -151,6 +153,28 @@ function skipValue(text: string, start: number): number {
     at = skip(tokens.part, text, at);
   } while (depth > 0 && at < text.length);
   return at;
+}
+
+interface Element {
+  readonly start: number;
+  /** Exclusive. */
+  readonly end: number;
+  /** The position of the comma after it. Undefined if there is none. */
+  readonly comma: number | undefined;
+}
+
+/** The elements of an array, except dates. */
+export function elementsIn(text: string, { valueStart, end: arrayEnd }: Statement): Element[] {
+  const elements: Element[] = [];
+  for (let start = skipBlank(text, valueStart + 1); start < arrayEnd - 1; ) {
+    const isWord = !/["'[{]/.test(text.charAt(start));
+    const end = isWord ? skip(tokens.word, text, start) : skipValue(text, start);
+    const at = skipBlank(text, end);
+    const isLast = text[at] !== ",";
+    elements.push({ start, end, comma: isLast ? undefined : at });
+    start = isLast ? arrayEnd : skipBlank(text, at + 1);
+  }
+  return elements;
 }
 
 /** The names of a dotted key. The parser resolves quotes and escapes. */
