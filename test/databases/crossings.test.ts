@@ -129,7 +129,7 @@ const basic = (user: string, password: string) => ({
 });
 const codeOf = ({ status, body }: Answer) => (status < 300 ? "ok" : `${status} ${body.code ?? ""}`);
 
-// What is decided before a preset reads the request.
+// Decisions that precede the reading of the request by a preset.
 for (const preset of sampled(presets)) {
   t.test(`${preset}: a right of a group ends within a second of leaving it`, async (t) => {
     const group = '\n[[groups]]\nname = "analysts"\nmembers = ["rita"]\n';

@@ -159,7 +159,7 @@ interface Element {
   readonly start: number;
   /** Exclusive. */
   readonly end: number;
-  /** The position of the comma after it. Undefined if there is none. */
+  /** The position of the comma that follows, if one does. */
   readonly comma: number | undefined;
 }
 
