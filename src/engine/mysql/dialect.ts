@@ -474,7 +474,7 @@ function unfitCell(
   return cellRefused(column, values && error.row, allowed, { code, cause: error });
 }
 
-const onRows = rowOperations<MysqlSession, Raw, MysqlKind>({
+const { planReading, ...onRows } = rowOperations<MysqlSession, Raw, MysqlKind>({
   failures,
   readTables,
   keysSql,
@@ -484,9 +484,10 @@ const onRows = rowOperations<MysqlSession, Raw, MysqlKind>({
   explain,
 });
 
-export const { planReading: planOf } = onRows;
+export { planReading as planOf };
 
 const mysql: Dialect<MysqlSession> = {
+  ...onRows,
   name: "MySQL",
   failures,
   begin,
@@ -497,14 +498,7 @@ const mysql: Dialect<MysqlSession> = {
   dropDatabase,
   listTables,
   describeTable,
-  select: onRows.select,
-  changes: {
-    ...onRows.changes,
-    CreateTable: createTable,
-    DropTable: dropTable,
-  },
-  preview: onRows.preview,
-  digestAffected: onRows.digestAffected,
+  changes: { ...onRows.changes, CreateTable: createTable, DropTable: dropTable },
   readsAfterChange: true,
 };
 

@@ -173,8 +173,9 @@ function translateViolation(error: ServerError, origin: Origin | undefined): Ref
     case 1526:
       return violated(`${place} has no partition for this row`);
     case 3819: {
-      const rule = /^\w+ \w+ '([^']+)'/.exec(text);
-      return violations.check(place, named(rule), { ...ofQuery, name: rule?.[1] });
+      const [, rule] = /^\w+ \w+ '([^']+)'/.exec(text) ?? [];
+      const named = rule === undefined ? "" : ` (constraint "${rule}")`;
+      return violations.check(place, named, { ...ofQuery, name: rule });
     }
     case 4025: {
       const [, rule, schema, table] =
@@ -219,9 +220,8 @@ function foreignKeyViolation(number: number, text: string, origin: Origin | unde
 
 /** Where the server says that a value does not fit. MariaDB names database and table too. */
 export function findUnfitPlace({ text }: ServerError) {
-  const found =
+  const [, schema, table, column, row] =
     / for column (?:`([^`]+)`\.`([^`]+)`\.)?[`']([^`']+)[`'] at row (\d+)$/.exec(text) ?? [];
-  const [, schema, table, column, row] = found;
   return { schema, table, column, row: Number(row) };
 }
 
@@ -229,10 +229,6 @@ export function findUnfitPlace({ text }: ServerError) {
 function unfitColumn([code, plain]: Refused, text: string): Refused {
   const column = / for column '([^']+)' at row \d+$/.exec(text)?.[1];
   return column === undefined ? [code, plain] : [code, `${plain}: "${column}"`, { plain }];
-}
-
-function named(found: RegExpExecArray | null): string {
-  return found === null ? "" : ` (constraint "${found[1]}")`;
 }
 
 function numbers(refusal: Refused, ...all: number[]): [number, Refused][] {

@@ -54,29 +54,24 @@ export interface NewType {
 
 const CHARACTER_BYTES = 4;
 
-const integer: NewType = { name: "bigint" };
-const serial: NewType = { name: "bigint", isSerial: true };
-const double: NewType = { name: "double" };
 const decimal: NewType = { name: "decimal(65,30)", mark: "numeric" };
 const text: NewType = {
   name: "longtext",
   isText: true,
   keyName: (bytes) => `varchar(${Math.floor(bytes / CHARACTER_BYTES)})`,
 };
-const instant: NewType = { name: "datetime(6)", mark: "timestamp" };
 const json: NewType = { name: "longtext", mark: "json", isText: true };
-const binary: NewType = { name: "longblob", keyName: (bytes) => `varbinary(${bytes})` };
 
 const types = typesByWord<NewType>({
-  integer,
-  serial,
-  double,
+  integer: { name: "bigint" },
+  serial: { name: "bigint", isSerial: true },
+  double: { name: "double" },
   decimal,
   text,
-  instant,
+  instant: { name: "datetime(6)", mark: "timestamp" },
   json,
   jsonb: json,
-  bytes: binary,
+  bytes: { name: "longblob", keyName: (bytes) => `varbinary(${bytes})` },
   uuid: { name: "char(36)", mark: "uuid", isText: true },
   date: { name: "date" },
   time: { name: "time(6)" },
@@ -355,7 +350,14 @@ const floats: Codec = {
     const double = toDouble(value);
     return double === undefined ? undefined : Math.fround(double);
   },
-  encode: (raw) => shortest(Number(raw)),
+  encode(raw) {
+    const float = Number(raw);
+    for (let digits = 6; digits < 9; digits += 1) {
+      const rounded = Number(float.toPrecision(digits));
+      if (Math.fround(rounded) === float) return String(rounded);
+    }
+    return String(float);
+  },
 };
 
 function toDouble(value: PresentValue): number | undefined {
@@ -368,14 +370,6 @@ function finite(text: string): number {
   const isLost = double === 0 && /[1-9]/.test(text.replace(/e.*$/i, ""));
   if (Number.isFinite(double) && !isLost) return double === 0 ? 0 : double;
   throw new EngineRefusal(...refused.outOfRange);
-}
-
-function shortest(float: number): string {
-  for (let digits = 6; digits < 9; digits += 1) {
-    const rounded = Number(float.toPrecision(digits));
-    if (Math.fround(rounded) === float) return String(rounded);
-  }
-  return String(float);
 }
 
 const bits: Codec = {
@@ -405,10 +399,6 @@ function isPartial(day: string): boolean {
 
 function readDay(text: string): string | undefined {
   return dayForm.test(text) && (isPartial(text) || isDay(text)) ? text : undefined;
-}
-
-function readSpan(text: string): string | undefined {
-  return spanForm.exec(text)?.[1];
 }
 
 /** A date and time without a zone. */
@@ -672,7 +662,7 @@ function findCodec(type: TypeDescription): Codec {
     case "date":
       return formed("date", readDay, sql`date`);
     case "time":
-      return formed("time", readSpan, sql`time(6)`, writeTime);
+      return formed("time", (text) => spanForm.exec(text)?.[1], sql`time(6)`, writeTime);
     case "timestamp":
     case "datetime": {
       const hasZone = dataType === "timestamp" || mark === "timestamp";

@@ -35,26 +35,13 @@ function describedTables({ address }: MysqlSession): LRUCache<string, MysqlTable
   return tables;
 }
 
+/** In the order of their names. */
+export function readTables(context: MysqlContext, names: readonly string[]): Promise<MysqlTable[]> {
+  return Array.fromAsync(names, (name) => readTable(context, name));
+}
+
+/** Names are compared exactly, so that only one spelling reaches a table. */
 export async function readTable(context: MysqlContext, name: string): Promise<MysqlTable> {
-  const [table] = await readTables(context, [name]);
-  if (table === undefined) throw new Error("A table was not read");
-  return table;
-}
-
-/**
- * Reads tables in the order of their names, which are compared exactly, so that only one spelling
- * reaches a table.
- */
-export async function readTables(
-  context: MysqlContext,
-  names: readonly string[],
-): Promise<MysqlTable[]> {
-  const tables: MysqlTable[] = [];
-  for (const name of names) tables.push(await findTable(context, name));
-  return tables;
-}
-
-async function findTable(context: MysqlContext, name: string): Promise<MysqlTable> {
   const { session, schema } = context;
   const described = describedTables(session);
   const definition = await readDefinition(context, name);

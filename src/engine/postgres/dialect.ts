@@ -271,23 +271,17 @@ interface NewType {
   readonly isText?: boolean;
 }
 
-const integer: NewType = { name: "bigint", id: 20 };
-const serial: NewType = { name: "bigint", id: 20, isSerial: true };
-const double: NewType = { name: "double precision", id: 701 };
-const decimal: NewType = { name: "numeric", id: 1700, isSized: true };
-const text: NewType = { name: "text", id: 25, isText: true };
+const TEXT = 25;
 const VARCHAR = 1043;
-const instant: NewType = { name: "timestamp with time zone", id: 1184 };
-const bytes: NewType = { name: "bytea", id: 17 };
 
 const types = typesByWord<NewType>({
-  integer,
-  serial,
-  double,
-  decimal,
-  text,
-  instant,
-  bytes,
+  integer: { name: "bigint", id: 20 },
+  serial: { name: "bigint", id: 20, isSerial: true },
+  double: { name: "double precision", id: 701 },
+  decimal: { name: "numeric", id: 1700, isSized: true },
+  text: { name: "text", id: TEXT, isText: true },
+  instant: { name: "timestamp with time zone", id: 1184 },
+  bytes: { name: "bytea", id: 17 },
   uuid: { name: "uuid", id: 2950 },
   date: { name: "date", id: 1082 },
   time: { name: "time", id: 1083 },
@@ -430,7 +424,7 @@ const aggregates: AggregateDialect<PostgresKind> = {
     if (measure !== "text") return sql`${sql.raw(fn)}(${column})`;
     const found = sql`${sql.raw(fn)}(cast(${column} as text) collate "C")`;
     // A `uuid` is compared as text too.
-    return kind.isWrittenAs(text.id) ? found : sql`cast(${found} as uuid)`;
+    return kind.isWrittenAs(TEXT) ? found : sql`cast(${found} as uuid)`;
   },
 };
 
@@ -469,7 +463,7 @@ function rowSource(session: PostgresSession, output: RowOutput): RowSource<strin
           const { dataTypeID = 0 } = types[index] ?? {};
           const isStored = expression === undefined && "isKey" in column;
           const isGrouped = !isStored && column.kind.grouped !== undefined;
-          return column.kind.isWrittenAs(dataTypeID) || (isGrouped && dataTypeID === text.id);
+          return column.kind.isWrittenAs(dataTypeID) || (isGrouped && dataTypeID === TEXT);
         });
         if (!areKnown) throw new OutdatedTable();
         if (isWanted) isWanted = onRow(row);
@@ -506,7 +500,7 @@ async function explainUnread(
   return undefined;
 }
 
-const onRows = rowOperations<PostgresSession, string, PostgresKind>({
+const { planReading, ...onRows } = rowOperations<PostgresSession, string, PostgresKind>({
   failures,
   readTables: knownTables,
   keysSql,
@@ -516,10 +510,11 @@ const onRows = rowOperations<PostgresSession, string, PostgresKind>({
   explain: explainUnread,
 });
 
-export const { planReading: planOf } = onRows;
+export { planReading as planOf };
 
 /** Databases of queries are schemas. */
 const schemaDialect: Dialect<PostgresSession> = {
+  ...onRows,
   name: "PostgreSQL",
   failures,
   async begin(session, mode, timeLimit, changes) {
@@ -531,14 +526,7 @@ const schemaDialect: Dialect<PostgresSession> = {
   dropDatabase: dropSchema,
   listTables,
   describeTable,
-  select: onRows.select,
-  changes: {
-    ...onRows.changes,
-    CreateTable: createTable,
-    DropTable: dropTable,
-  },
-  preview: onRows.preview,
-  digestAffected: onRows.digestAffected,
+  changes: { ...onRows.changes, CreateTable: createTable, DropTable: dropTable },
   readsAfterChange: false,
 };
 
@@ -567,11 +555,10 @@ function requireOneDatabase(operations: readonly TableOperation[]): void {
 /** A query's `database` is a schema of the URL's database, or a database of the server. */
 export type PostgresDatabases = "schemas" | "databases";
 
-export interface PostgresOptions extends RemoteOptions {
-  readonly databases: PostgresDatabases;
-}
-
-export async function openPostgresStore(url: string, options: PostgresOptions): Promise<Store> {
+export async function openPostgresStore(
+  url: string,
+  options: RemoteOptions & { readonly databases: PostgresDatabases },
+): Promise<Store> {
   const address = parseAddress(url);
   const { host, port, database: home } = address;
   const { timeLimit } = options;

@@ -26,18 +26,9 @@ export function knownTables(
   const tables: PostgresTable[] = [];
   for (const name of names) {
     const known = context.session.knownTable(context.database, name);
-    if (known === undefined) return readTables(context, names);
+    if (known === undefined) return Array.fromAsync(names, (one) => knownTable(context, one));
     tables.push(known);
   }
-  return tables;
-}
-
-async function readTables(
-  context: PostgresContext,
-  names: readonly string[],
-): Promise<PostgresTable[]> {
-  const tables: PostgresTable[] = [];
-  for (const name of names) tables.push(await knownTable(context, name));
   return tables;
 }
 

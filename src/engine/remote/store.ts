@@ -46,7 +46,10 @@ class DatabaseCheck<Leased extends Session> {
     this.#running ??= this.#start();
     const timer = new AbortController();
     try {
-      await Promise.race([this.#running, timeOut(timeoutMs, timer.signal)]);
+      const late = delay(timeoutMs, undefined, { signal: timer.signal }).then(() => {
+        throw new ConnectionLost(new Error(`no answer within ${timeoutMs / 1000} seconds`));
+      });
+      await Promise.race([this.#running, late]);
     } finally {
       timer.abort();
     }
@@ -68,11 +71,6 @@ class DatabaseCheck<Leased extends Session> {
       this.#running = undefined;
     }
   }
-}
-
-async function timeOut(ms: number, signal: AbortSignal): Promise<void> {
-  await delay(ms, undefined, { signal });
-  throw new ConnectionLost(new Error(`no answer within ${ms / 1000} seconds`));
 }
 
 const FRESH_TIME_MS = 1000;
@@ -120,16 +118,6 @@ function innermostReason(error: unknown): string {
 
 const CHECK_TIMEOUT_MS = 1500;
 
-interface RemoteStoreOptions<Leased extends Session> {
-  readonly dialect: Dialect<Leased>;
-  readonly pool: ConnectionPool<Leased>;
-  /** Concurrent queries, each on a connection. */
-  readonly poolSize: number;
-  readonly check: DatabaseCheck<Leased>;
-  readonly timeLimit: number;
-  readonly log: Logger;
-}
-
 /** The databases of one server. Every query is one transaction. */
 class RemoteStore<Leased extends Session> implements Store {
   readonly readsBytes = false;
@@ -142,11 +130,15 @@ class RemoteStore<Leased extends Session> implements Store {
   readonly #streamSlots: FairQueue;
   readonly #reachability: Reachability;
 
-  constructor({ dialect, pool, poolSize, check, timeLimit, log }: RemoteStoreOptions<Leased>) {
+  constructor(
+    { dialect, connections }: Server<Leased>,
+    { poolSize, timeLimit, log }: RemoteOptions,
+    check: DatabaseCheck<Leased>,
+  ) {
     this.#dialect = dialect;
-    this.#pool = pool;
+    this.#pool = new ConnectionPool(connections, poolSize);
     this.#check = check;
-    this.#transactions = new Transactions(pool, dialect, timeLimit);
+    this.#transactions = new Transactions(this.#pool, dialect, timeLimit);
     this.#slots = new FairQueue({ slots: poolSize });
     this.#streamSlots = new FairQueue({ slots: Math.ceil(poolSize / 2) });
     this.#reachability = new Reachability(dialect.name, log);
@@ -346,6 +338,7 @@ const START_TIMEOUT_MS = 5000;
 export interface RemoteOptions {
   readonly timeLimit: number;
   readonly log: Logger;
+  /** Concurrent queries, each on a connection. */
   readonly poolSize: number;
 }
 
@@ -368,8 +361,7 @@ export async function openRemoteStore<Leased extends Session>(
   options: RemoteOptions,
 ): Promise<Store> {
   const { dialect, connections, host, port, requested } = server;
-  const { timeLimit, log, poolSize } = options;
-  const check = new DatabaseCheck(connections, dialect, timeLimit);
+  const check = new DatabaseCheck(connections, dialect, options.timeLimit);
   try {
     await check.run(START_TIMEOUT_MS);
   } catch (error) {
@@ -382,6 +374,5 @@ export async function openRemoteStore<Leased extends Session>(
       );
     }
   }
-  const pool = new ConnectionPool(connections, poolSize);
-  return new RemoteStore({ dialect, pool, poolSize, check, timeLimit, log });
+  return new RemoteStore(server, options, check);
 }

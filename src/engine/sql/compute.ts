@@ -150,14 +150,13 @@ export class Computed<Kind extends ColumnKind> {
   ) {
     this.#scope = scope;
     this.#budget = scope.find(({ nesting }) => nesting)?.nesting?.budget ?? new SizeBudget();
-    const resolve: Resolve<Column<Kind>> = (name) => {
+    this.#dialect = dialect;
+    this.resolve = (name) => {
       const known = this.#names.get(name);
       if (known === undefined) return columns(name);
       this.#budget.spend(known.size);
       return known.reference;
     };
-    this.resolve = resolve;
-    this.#dialect = dialect;
   }
 
   define(definition: Compute): void {

@@ -16,6 +16,7 @@ import {
   columnAlias,
   columnSql,
   distinctColumns,
+  type Encoded,
   resolveColumn,
   selectedColumns,
 } from "./scope.ts";
@@ -193,8 +194,6 @@ export interface RowSource<Raw, Kind extends ColumnKind> {
   /** Binds a value that was read to compare its column with it. */
   bind(column: Column<Kind>, raw: Raw): unknown;
 }
-
-type Encoded<Raw> = ColumnKind & { encode(raw: Raw): string };
 
 /** Outer rows whose included rows are read together, and the size of their values. */
 const ROWS_PER_CHUNK = 1000;

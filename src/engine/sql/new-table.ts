@@ -41,8 +41,7 @@ export async function newTableSql(query: CreateTable, dialect: NewTableDialect):
     throw new EngineRefusal("table_exists", `Table ${existing} already exists in ${database}`);
   }
   const key = columns.filter((column) => column.primary_key === true);
-  const parts: Fragment[] = [];
-  for (const column of columns) parts.push(await columnSql(column, key, dialect));
+  const parts = await Array.fromAsync(columns, (column) => columnSql(column, key, dialect));
   if (key.length > 0) {
     parts.push(sql`primary key (${sql.join(key.map(({ name }) => sql.id(name)))})`);
   }

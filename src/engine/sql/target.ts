@@ -144,13 +144,13 @@ export function narrowed<Raw>(
   const table = { ...target.table, bytewise };
   if (written === undefined) return { ...target, table };
   const kind = { store: () => undefined, compare: () => undefined, encode: String };
-  const within = conditionSql(columnsOf([table]), { and: written.map(conditionWritten) }, [table]);
+  const terms = written.map(({ value, ...term }) => ({
+    ...term,
+    value: typeof value === "object" ? [...value] : value,
+  }));
+  const within = conditionSql(columnsOf([table]), { and: terms }, [table]);
   const expression = sql`case when ${within} then 1 else 0 end`;
   return { ...target, table, within, check: { name: "", type: "", kind, expression } };
-}
-
-function conditionWritten({ column, cmp, value }: NonNullable<BytewiseColumns["written"]>[number]) {
-  return { column, cmp, value: typeof value === "object" ? [...value] : value };
 }
 
 export function namesSql(columns: readonly (Column & { expression?: Fragment })[]): Fragment {
