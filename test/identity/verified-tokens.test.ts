@@ -178,10 +178,11 @@ t.test("the cache never changes a result, whatever happens to the clock and the 
         } else {
           const token = shownTokens[step.show % shownTokens.length] ?? "";
           const expected = outcome(() => read(verifyPinned(pin, token).claims));
-          deepEqual(
-            outcome(() => verified.verify(token)),
-            expected,
-          );
+          const found = outcome(() => {
+            const { isKept, ...claims } = verified.verify(token);
+            return isKept() ? claims : {};
+          });
+          deepEqual(found, expected);
         }
       }
     }),

@@ -1,11 +1,13 @@
-import { readFileSync } from "node:fs";
+import { readFileSync, writeFileSync } from "node:fs";
 import type { ServerResponse } from "node:http";
 import path from "node:path";
 import t, { type Test } from "tap";
 import type { GatewaySetup } from "../gateway/kit.ts";
+import { decodePart, readKey } from "../identity/forge.ts";
 import { eventually } from "../kit/eventually.ts";
 import { putInPlace, type TestGateway } from "../kit/gateway.ts";
 import { tables } from "../kit/tables.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { Wire, wireRequest } from "../kit/wire.ts";
 import { oneWayEach } from "./losses.ts";
 import { openBriefly, openStaffed, soon, succeed, tokenOf } from "./staff.ts";
@@ -99,6 +101,36 @@ t.test("a stream is cut when its token expires", async (t) => {
   await lasting.until(/data: more/);
   lasting.cut();
 });
+
+t.test(
+  "a stream is cut when the key of its token is revoked, not when it is rotated",
+  async (t) => {
+    const setting = await openStaffed(t, ["root * Owner", "bob main ReadWrite"], { config });
+    const { gateway } = setting;
+    const streams = keepOpen(setting);
+    const run = async (...words: string[]) => (await runWarm(gateway.home, words)).stdout.trim();
+    const { kid } = readKey(gateway.home);
+    const opaque = await run("token", "issue", "bob", "--opaque");
+    const signed = await openStream(gateway, "/events", await tokenOf(gateway, "bob"));
+    const issued = await openStream(gateway, "/events", opaque);
+    await run("key", "rotate");
+    await eventually("the new key signs", async () => {
+      return decodePart(await tokenOf(gateway, "bob"), 0).kid !== kid;
+    });
+    sendMore(streams);
+    await signed.until(/data: more/);
+    await run("key", "revoke", kid);
+    const isCut = (stream: Wire) => () => {
+      // A silent upstream would end it, too.
+      sendMore(streams);
+      return stream.isClosed;
+    };
+    await soon(t, "the stream of the revoked key", isCut(signed));
+    t.notOk(issued.isClosed);
+    writeFileSync(path.join(gateway.home, "tokens"), "", { mode: 0o600 });
+    await soon(t, "the stream of a token whose record is deleted", isCut(issued));
+  },
+);
 
 t.test("a stream is not cut when an unrelated token or grant is lost", async (t) => {
   const grants = ["root * Owner", "rex * Owner", "bob main ReadWrite", "bob side ReadOnly"];

@@ -246,17 +246,17 @@ export function identify(
 export function tokenCaller(
   snapshot: Snapshot,
   revocations: Pick<Revocations, "isRevoked">,
-  token: Omit<TokenClaims, "role">,
+  token: Omit<TokenClaims, "role"> & ValidToken,
 ): Authenticated {
   const { username, database: tokenDatabase, tokenId, expiresAt } = token;
-  requireUnexpired(token);
+  requireValid(token);
   identify(snapshot, revocations, token);
   return {
     subject: { username, tokenDatabase },
     tokenId,
     expiresAt,
     identify(current) {
-      requireUnexpired(token);
+      requireValid(token);
       return identify(current, revocations, token);
     },
   };
@@ -324,7 +324,13 @@ export function passwordCaller({ username, passwordHash }: User): Authenticated 
   };
 }
 
-/** @throws Refusal `token_expired` */
-export function requireUnexpired(token: OwnToken & { readonly expiresAt: number }): void {
+interface ValidToken extends OwnToken, Pick<TokenClaims, "expiresAt"> {
+  /** False once its key was revoked, or its record was deleted. */
+  readonly isKept?: () => boolean;
+}
+
+/** Checks a verified token again. @throws Refusal `token_expired` or `token_invalid` */
+export function requireValid(token: ValidToken): void {
   if (token.expiresAt <= epochSeconds()) throw refusedToken("token_expired", token);
+  if (token.isKept?.() === false) throw refusedToken("token_invalid", token, "no longer known");
 }

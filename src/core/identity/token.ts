@@ -33,6 +33,11 @@ interface CachedToken<T> extends Omit<ReturnType<typeof verifyPinned>, "claims">
 
 type TokenMetrics = Record<"remembered" | "verified" | "refused", number>;
 
+interface Verified {
+  /** False once its key was revoked, or its record was deleted. */
+  isKept(): boolean;
+}
+
 /**
  * Verifies tokens, and caches the content of valid ones while their keys verify. The caller must
  * check revocations and the user every time. Refused tokens cannot evict valid ones.
@@ -40,7 +45,7 @@ type TokenMetrics = Record<"remembered" | "verified" | "refused", number>;
 export class VerifiedTokens<T extends object> {
   readonly #pin: Pin;
   readonly #read: (claims: JsonObject) => T;
-  readonly #recent: LRUCache<string, CachedToken<T>>;
+  readonly #recent: LRUCache<string, CachedToken<T & Verified>>;
   readonly metrics: TokenMetrics = { remembered: 0, verified: 0, refused: 0 };
 
   constructor(pin: Pin, read: (claims: JsonObject) => T, max = MAX_CACHED_TOKENS) {
@@ -54,7 +59,7 @@ export class VerifiedTokens<T extends object> {
   }
 
   /** The content of a token that has been verified and is still good. */
-  recall(token: string): T | undefined {
+  recall(token: string): (T & Verified) | undefined {
     const known = this.#recent.get(token);
     if (known === undefined || !this.#isGood(known)) return undefined;
     this.metrics.remembered++;
@@ -62,13 +67,14 @@ export class VerifiedTokens<T extends object> {
   }
 
   /** @throws Refusal `token_expired` or `token_invalid` */
-  verify(token: string): T {
+  verify(token: string): T & Verified {
     const known = this.recall(token);
     if (known !== undefined) return known;
     this.#recent.delete(token);
     try {
       const { claims, ...pinned } = verifyPinned(this.#pin, token);
-      const content = this.#read(claims);
+      const isKept = () => this.#pin.verifier(pinned.kid) !== undefined;
+      const content = { ...this.#read(claims), isKept };
       this.#recent.set(token, { content, ...pinned });
       this.metrics.verified++;
       return content;
@@ -78,7 +84,7 @@ export class VerifiedTokens<T extends object> {
     }
   }
 
-  #isGood({ kid, key, notBefore, expiresAt }: CachedToken<T>): boolean {
+  #isGood({ kid, key, notBefore, expiresAt }: CachedToken<T & Verified>): boolean {
     const now = epochSeconds();
     return notBefore <= now && now < expiresAt && this.#pin.verifier(kid) === key;
   }
@@ -154,9 +160,9 @@ export function createTokenAuthority(ring: () => KeyRing, issuer: string) {
         .sign(signer.key);
       return { token, claims, kid: signer.kid };
     },
-    recall: (token: string): TokenClaims | undefined => verified.recall(token),
+    recall: (token: string) => verified.recall(token),
     /** @throws Refusal `token_expired` or `token_invalid` */
-    verify: (token: string): TokenClaims => verified.verify(token),
+    verify: (token: string) => verified.verify(token),
     metrics: verified.metrics,
   };
 }
@@ -240,6 +246,8 @@ export interface LiveTokenInventory {
   close(): Promise<void>;
 }
 
+type KeptToken = IssuedToken & Verified;
+
 /**
  * The record of an opaque token. Waits only for one that this process does not know.
  *
@@ -249,17 +257,21 @@ export function findIssued(
   inventory: LiveTokenInventory,
   metrics: TokenMetrics,
   token: string,
-): IssuedToken | Promise<IssuedToken> {
+): KeptToken | Promise<KeptToken> {
+  const kept = (record: IssuedToken): KeptToken => ({
+    ...record,
+    isKept: () => inventory.index.get(record.tokenId) !== undefined,
+  });
   inventory.requireFresh?.();
   const known = inventory.index.find(token);
   if (known !== undefined) {
     metrics.remembered++;
-    return known;
+    return kept(known);
   }
   return inventory.reload().then(() => {
     const found = inventory.index.find(token);
     metrics[found === undefined ? "refused" : "verified"]++;
     if (found === undefined) throw new Refusal("token_invalid", { detail: "unknown opaque token" });
-    return found;
+    return kept(found);
   });
 }

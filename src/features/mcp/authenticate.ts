@@ -10,7 +10,7 @@ import {
   identify,
   isOpaque,
   readBearerToken,
-  requireUnexpired,
+  requireValid,
 } from "../../core/identity/authenticate.ts";
 import { parseSignIn } from "../../core/identity/sign-in.ts";
 import { findIssued } from "../../core/identity/token.ts";
@@ -55,7 +55,7 @@ async function ownPrincipal(
   token: OwnToken,
 ): Promise<Principal> {
   const identifyOwn = (snapshot: Snapshot) => {
-    requireUnexpired(token);
+    requireValid(token);
     token.requireStillGranted();
     return identify(snapshot, revocations, token);
   };
