@@ -1,5 +1,7 @@
 import type { ServerResponse } from "node:http";
+import { setTimeout as delay } from "node:timers/promises";
 import t, { type Test } from "tap";
+import { hashPassword } from "../../src/core/identity/password.ts";
 import { type GatewaySetup, sendRaw } from "../gateway/kit.ts";
 import { ask, type PlainAnswer } from "../kit/client.ts";
 import { eventually } from "../kit/eventually.ts";
@@ -354,6 +356,23 @@ t.test("a stream is cut when the password that opened it is changed", async (t) 
   );
   t.notOk(other.isClosed);
   other.cut();
+});
+
+t.test("a stream is not cut when a login raises the costs of its password's hash", async (t) => {
+  const { gateway, upstream } = await open(t);
+  upstream.answer = (_, response) => response.write("first");
+  const cheaper = await hashPassword(passwordOf("bob"), { memory: 8, time: 1, parallelism: 1 });
+  const lowered = textOf(gateway).replace(/(username = "bob"\n.*").+"/, `$1${cheaper}"`);
+  await putInForce(gateway, lowered);
+  const wire = await Wire.open(gateway.url);
+  wire.send(wireRequest("GET /events", basic("bob", passwordOf("bob"))));
+  await wire.until(/first/);
+  await tokenOf(gateway, "bob");
+  t.not(textOf(gateway), lowered, "the hash is another");
+  // Streams are checked once a second.
+  await delay(2500);
+  t.notOk(wire.isClosed);
+  wire.cut();
 });
 
 t.test(

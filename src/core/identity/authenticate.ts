@@ -309,14 +309,17 @@ export function externalCaller(
 }
 
 /** The caller whose password was verified, until the user has another one or is disabled. */
-export function passwordCaller({ username, passwordHash }: User): Authenticated {
+export function passwordCaller(verified: User): Authenticated {
+  const { username } = verified;
+  // A login may raise the costs of the hash meanwhile, and keeps its salt.
+  const credential = passwordFingerprint(verified);
   return {
     subject: { username, tokenDatabase: EVERY_DATABASE },
     tokenId: "",
     expiresAt: Number.POSITIVE_INFINITY,
     identify({ users }) {
       const user = users.get(username);
-      if (user === undefined || user.disabled || user.passwordHash !== passwordHash) {
+      if (user === undefined || user.disabled || passwordFingerprint(user) !== credential) {
         throw new Refusal("credentials_invalid");
       }
       return user;
