@@ -165,7 +165,19 @@ t.test("a login for a database without a grant is denied", async (t) => {
   const wrong = await logIn(setting, { ...fields, password: "a wrong one", database: "other" });
   t.equal(wrong.status, 401, "the password is judged first");
 
-  await edit(setting, (text) => text.replace(/\[\[acl\]\]\nusername = "carl"\n.*\n.*\n/, ""));
+  const grant = `[[acl]]\nusername = "carl"\n`;
+  const lapsed = `${grant}database = "lapsed"\nrole = "Owner"\nexpires = 2020-01-01T00:00:00Z\n`;
+  const parts = `${grant}database = "parts"\ntables = ["orders"]\nrole = "ReadWrite"\n`;
+  await edit(setting, (text) => `${text}${lapsed}${parts}`);
+  const roleFor = async (database?: string) =>
+    decodePart(await gateway.login("carl", fields.password, database), 1).role;
+  t.equal(await roleFor("parts"), "ReadWrite", "an entry for a table is a grant");
+  t.equal(await roleFor(), "ReadWrite", "and one that has expired is none");
+  const late = await logIn(setting, { ...fields, database: "lapsed" });
+  checkRefusal(t, late, { status: 403, code: "grant_expired" });
+
+  const own = /\[\[acl\]\]\nusername = "carl"\n(?:.+\n)*/g;
+  await edit(setting, (text) => text.replace(own, ""));
   const token = await gateway.login("carl", "carl password");
   t.notOk("role" in decodePart(token, 1), "without a grant the token names no role");
   t.equal((await gateway.query(select, token)).body.code, "no_grant");

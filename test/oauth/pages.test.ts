@@ -207,11 +207,21 @@ t.test("a user can cancel at the login and at the consent", async (t) => {
 });
 
 t.test("only the offered databases and permissions can be chosen", async (t) => {
-  const setting = await openOAuthSetup(t);
+  const more = [
+    grant("alice", "lapsed", "Owner", "expires = 2020-01-01T00:00:00Z"),
+    grant("alice", "lent", "ReadOnly", "expires = 2999-01-01T00:00:00Z"),
+    grant("alice", "parts", "ReadOnly", 'tables = ["orders"]'),
+    grant("alice", "a-closed", "None"),
+  ].join("");
+  const setting = await openOAuthSetup(t, { users: `${await defaultUsers()}${more}` });
   const { browser, page: login } = await openLogin(setting);
   const page = await browser.submit(login, right);
-  t.match(page.text, "Only archive (your role: ReadOnly)");
-  t.match(page.text, "Only main (your role: ReadWrite)");
+  t.strictSame(
+    page.text.match(/Only [^<]*\)/g),
+    ["archive", "lent", "main", "parts"].map(
+      (name) => `Only ${name} (your role: ${name === "main" ? "ReadWrite" : "ReadOnly"})`,
+    ),
+  );
   for (const change of [{ database: "secret" }, { database: "" }, { reach: "all" }]) {
     t.equal((await browser.submit(page, { ...yes, ...change })).status, 400);
   }

@@ -35,7 +35,7 @@ import {
   type QueryOrigin,
   type Reason,
 } from "./rights.ts";
-import { type EntryRole, EVERY_DATABASE, roleAllows } from "./roles.ts";
+import { type EntryRole, EVERY_DATABASE, type Role, roleAllows, widestRole } from "./roles.ts";
 import { nameDenial, type Snapshot, tokenDenial } from "./snapshot.ts";
 
 function deny(reason: Reason, role?: EntryRole, entry?: string, message?: string): Decision {
@@ -106,6 +106,22 @@ function decideAmong(
 /** A permanent Owner on `*`, without limits. */
 export function isAdministrator(snapshot: Snapshot, caller: Caller): boolean {
   return unrestrictedGrant(effectiveGrants(snapshot, caller), EVERY_DATABASE)?.role === "Owner";
+}
+
+/** The widest role by which a user reaches anything in a database now, or anywhere for `*`. */
+export function roleInForce(
+  snapshot: Snapshot,
+  caller: Caller,
+  database: string,
+): Role | undefined {
+  const now = Date.now();
+  const grants = effectiveGrants(snapshot, caller, now);
+  const names = database === EVERY_DATABASE ? [...grants.keys()] : [database];
+  return widestRole(
+    names
+      .flatMap((name) => [...entriesInForce(grants, name, now)])
+      .flatMap(({ entry: { grant, isExpired } }) => (isExpired ? [] : grant)),
+  );
 }
 
 function mayUseOn(

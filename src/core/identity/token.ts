@@ -1,16 +1,13 @@
 import { hash, randomBytes, randomUUID } from "node:crypto";
 import { SignJWT } from "jose/jwt/sign";
 import { LRUCache } from "lru-cache";
-import { entriesIn } from "../access/entries.ts";
-import { effectiveGrants } from "../access/groups.ts";
-import { decide } from "../access/policy.ts";
+import { decide, roleInForce } from "../access/policy.ts";
 import {
   EVERY_DATABASE,
   isAnyUsername,
   isDatabaseOrEvery,
   isRole,
   type Role,
-  widestRole,
 } from "../access/roles.ts";
 import type { Snapshot } from "../access/snapshot.ts";
 import { epochSeconds } from "../base/clock.ts";
@@ -169,15 +166,15 @@ export function createTokenAuthority(ring: () => KeyRing, issuer: string) {
 
 export type TokenAuthority = ReturnType<typeof createTokenAuthority>;
 
-/** The role on the database, or the widest one for `*`. @throws Refusal without a role */
+/** The widest role on the database, or anywhere for `*`. @throws Refusal if there is none on it */
 export function tokenRole(snapshot: Snapshot, username: string, database: string) {
-  if (database === EVERY_DATABASE)
-    return widestRole(entriesIn(effectiveGrants(snapshot, { username })));
+  const role = roleInForce(snapshot, { username }, database);
+  if (database === EVERY_DATABASE) return role;
   // Every role may read, so this checks for any role.
-  const subject = { username, tokenDatabase: database };
-  const { reason, role } = decide(snapshot, subject, "SELECT", database);
-  if (reason !== "allowed") throw new Refusal(reason);
-  return role === "None" ? undefined : role;
+  const { reason } = decide(snapshot, { username, tokenDatabase: database }, "SELECT", database);
+  const isRefused = role === undefined || reason === "database_case_mismatch";
+  if (isRefused && reason !== "allowed") throw new Refusal(reason);
+  return role;
 }
 
 /**

@@ -1,8 +1,8 @@
 import type { AuthorizationDetail } from "oidc-provider";
 import * as z from "zod";
-import { permanentGrant } from "../../../core/access/entries.ts";
 import type { Subject } from "../../../core/access/grant.ts";
 import { effectiveGrants } from "../../../core/access/groups.ts";
+import { roleInForce } from "../../../core/access/policy.ts";
 import { EVERY_DATABASE, isDatabaseOrEvery } from "../../../core/access/roles.ts";
 import type { Snapshot, User } from "../../../core/access/snapshot.ts";
 import { epochSeconds } from "../../../core/base/clock.ts";
@@ -47,18 +47,20 @@ export function readConsent(details: readonly unknown[] = []): Consent | undefin
 export type Choice = ReturnType<typeof databaseChoices>[number];
 
 /**
- * The databases that a user can choose from: those with a grant of the user. With a grant on `*`,
- * also all others in the access file.
+ * The databases that a user can choose from: those that an entry of the user opens now. With a
+ * grant on `*`, also all others in the access file.
  */
 export function databaseChoices(snapshot: Snapshot, subject: Pick<Subject, "username" | "groups">) {
   const grants = effectiveGrants(snapshot, subject);
   const names = new Set(grants.keys());
   if (grants.has(EVERY_DATABASE)) for (const name of snapshot.databases.values()) names.add(name);
   names.delete(EVERY_DATABASE);
-  return Array.from(names, (database) => ({
-    database,
-    role: (permanentGrant(grants, database) ?? permanentGrant(grants, EVERY_DATABASE))?.role ?? "",
-  })).sort((a, b) => a.database.localeCompare(b.database));
+  return [...names]
+    .flatMap((database) => {
+      const role = roleInForce(snapshot, subject, database);
+      return role === undefined ? [] : { database, role };
+    })
+    .sort((a, b) => a.database.localeCompare(b.database));
 }
 
 export function knownScopes(scope: unknown): McpScope[] {
