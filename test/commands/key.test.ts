@@ -1,6 +1,7 @@
 import {
   chmodSync,
   chownSync,
+  existsSync,
   readdirSync,
   rmSync,
   statSync,
@@ -102,7 +103,7 @@ t.test(
 );
 
 t.test(
-  "root gives away no file that a link in the service directory names",
+  "root neither writes nor gives away a file that a link in the service directory names",
   { skip },
   async (t) => {
     const gatehouse = install(t);
@@ -121,10 +122,24 @@ t.test(
       rmSync(path.join(gatehouse.home, name), { force: true });
       symlinkSync(path.join(elsewhere, name), path.join(gatehouse.home, name));
     }
+    const missing = path.join(elsewhere, "missing");
+    symlinkSync(missing, path.join(gatehouse.home, ".revocations.lock"));
+    const database = path.join(elsewhere, "approvals.sqlite");
+    writeFileSync(database, "", { mode: 0o644 });
+    symlinkSync(database, path.join(gatehouse.home, "approvals.sqlite"));
     await gatehouse.run("key rotate");
-    await gatehouse.run("token revoke --user alice");
-    await gatehouse.run("user add rita --no-password");
-    for (const name of names) t.equal(statSync(path.join(elsewhere, name)).uid, 0, name);
+    t.equal((await gatehouse.run("token revoke --user alice")).code, 1);
+    rmSync(path.join(gatehouse.home, ".revocations.lock"));
+    const refused = await gatehouse.run("token revoke --user alice");
+    t.match(refused, { code: 1, stderr: /ELOOP/ });
+    const added = await gatehouse.run("user add rita --no-password");
+    t.match(added, { code: 0, stderr: /could not be written to the audit: .*audit_pending/ });
+    await gatehouse.run("approvals list");
+    for (const name of names) {
+      t.match(statSync(path.join(elsewhere, name)), { uid: 0, size: 0 }, name);
+    }
+    t.equal(statSync(database).mode & 0o777, 0o644);
+    t.notOk(existsSync(missing));
   },
 );
 

@@ -8,7 +8,7 @@ import type { Grant, Group } from "../access/grant.ts";
 import { groupOf, holderText } from "../access/holder.ts";
 import type { Change } from "../access/record-change.ts";
 import { isoTime } from "../base/clock.ts";
-import { giveToDirectoryOwner, ownerName, parseLine } from "../base/files/guarded.ts";
+import { appendFlags, giveToDirectoryOwner, ownerName, parseLine } from "../base/files/guarded.ts";
 import { withLock } from "../base/files/lock.ts";
 import { watchFile } from "../base/files/watch.ts";
 import { type Audit, appendChange } from "../observe/audit.ts";
@@ -170,7 +170,7 @@ export function noteUnlocked(notes: string, username: string): Promise<void> {
 async function addNote(file: string, note: Omit<ChangeNote, "at">): Promise<void> {
   const line = `${JSON.stringify({ at: new Date().toISOString(), ...note })}\n`;
   await withLock(file, async () => {
-    await appendFile(file, line, { mode: 0o600 });
+    await appendFile(file, line, { flag: appendFlags(file), mode: 0o600 });
     giveToDirectoryOwner(file);
   });
 }

@@ -6,6 +6,7 @@ import { errorMessage } from "../base/client-error.ts";
 import { epochSeconds, forgettableBefore, steadySeconds } from "../base/clock.ts";
 import { runCooperatively, visitEach } from "../base/cooperative-scheduling.ts";
 import {
+  appendFlags,
   decodeUtf8,
   giveToDirectoryOwner,
   isThere,
@@ -176,7 +177,7 @@ function* joinSteps(
 
 async function append(file: string, revocation: Revocation): Promise<void> {
   const isNew = !isThere(file);
-  const handle = await open(file, "a", 0o600);
+  const handle = await open(file, appendFlags(file), 0o600);
   try {
     if (isNew) giveToDirectoryOwner(file);
     const { size } = await handle.stat();

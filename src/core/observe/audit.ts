@@ -1,8 +1,9 @@
-import { appendFileSync, closeSync, existsSync, openSync } from "node:fs";
+import { closeSync, existsSync, openSync } from "node:fs";
+import { appendFile } from "node:fs/promises";
 import * as z from "zod";
 import { errorMessage } from "../base/client-error.ts";
 import { isoTime } from "../base/clock.ts";
-import { giveToDirectoryOwner, parseLine } from "../base/files/guarded.ts";
+import { appendFlags, giveToDirectoryOwner, parseLine } from "../base/files/guarded.ts";
 import type { AuditRecord } from "./audit-line.ts";
 import { LineWriter, type Log } from "./log.ts";
 
@@ -46,9 +47,10 @@ function requireWritable(file: string): void {
 }
 
 /** Appends a change by a command. @throws the file system's error */
-export function appendChange(file: string, fields: object): void {
+export async function appendChange(file: string, fields: object): Promise<void> {
   const isNew = !existsSync(file);
-  appendFileSync(file, formatLine("change", fields, "info"), { mode: MODE });
+  const line = formatLine("change", fields, "info");
+  await appendFile(file, line, { flag: appendFlags(file), mode: MODE });
   if (isNew) giveToDirectoryOwner(file);
 }
 

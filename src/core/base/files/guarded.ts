@@ -45,6 +45,16 @@ export function giveToDirectoryOwner(file: string): void {
 }
 
 /**
+ * The flags that open a file to append to it, or create it. In the directory of another user they
+ * refuse a link (ELOOP): that user may have put it there, to a file that only the caller may write.
+ */
+export function appendFlags(file: string): number {
+  const flags = constants.O_WRONLY | constants.O_APPEND | constants.O_CREAT;
+  const { uid } = statSync(path.dirname(file));
+  return uid === process.geteuid?.() ? flags : flags | constants.O_NOFOLLOW;
+}
+
+/**
  * Checks the permissions of a file that holds a secret. Group and others may not write it. Others
  * may not read it, unless reading is accepted (`checkReaders` is false) or the file is on a
  * read-only mount, such as a Kubernetes Secret, whose modes the operator cannot choose.

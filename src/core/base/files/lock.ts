@@ -2,7 +2,7 @@ import { closeSync, existsSync, openSync } from "node:fs";
 import path from "node:path";
 import { DatabaseSync } from "node:sqlite";
 import { setTimeout as delay } from "node:timers/promises";
-import { giveToDirectoryOwner, replaceFile } from "./guarded.ts";
+import { appendFlags, giveToDirectoryOwner, replaceFile } from "./guarded.ts";
 
 export class LockTimeoutError extends Error {
   constructor(file: string) {
@@ -49,7 +49,7 @@ export function lockFilePath(file: string): string {
  * any descriptor of a file drops every lock of this process on it (POSIX, fcntl).
  */
 function makePrivate(lock: string): void {
-  if (!existsSync(lock)) closeSync(openSync(lock, "a", 0o600));
+  if (!existsSync(lock)) closeSync(openSync(lock, appendFlags(lock), 0o600));
 }
 
 /** Returns the open, locked file; undefined while another holder has the lock. */

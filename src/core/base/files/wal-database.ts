@@ -1,6 +1,7 @@
-import { chmodSync, closeSync, openSync } from "node:fs";
+import { closeSync, fchmodSync, openSync } from "node:fs";
 import { DatabaseSync } from "node:sqlite";
 import { errorMessage } from "../client-error.ts";
+import { appendFlags } from "./guarded.ts";
 import { resultCode, SQLITE_BUSY } from "./lock.ts";
 
 const RETRY_MS = 5;
@@ -37,8 +38,9 @@ function openIn(file: string, mode: "NORMAL" | "EXCLUSIVE", timeout: number): Da
 export function openWalDatabase(file: string, timeout: number): DatabaseSync {
   try {
     // SQLite gives the files that it creates beside it the same mode.
-    closeSync(openSync(file, "a", 0o600));
-    chmodSync(file, 0o600);
+    const descriptor = openSync(file, appendFlags(file), 0o600);
+    fchmodSync(descriptor, 0o600);
+    closeSync(descriptor);
     try {
       return openIn(file, "NORMAL", timeout);
     } catch (error) {
