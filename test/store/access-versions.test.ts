@@ -158,7 +158,9 @@ t.test("access history lists the versions, and rollback restores an earlier one"
   const alice = await replica.login("alice", "alice password");
   const eve = '\n[[users]]\nusername = "staff:eve"\n';
   const grant = '\n[[acl]]\nusername = "staff:eve"\ndatabase = "main"\nrole = "ReadOnly"\n';
-  await store.good(["access", "apply", await exportTo(store, (text) => text + eve + grant)]);
+  const team = '\n[[groups]]\nname = "team"\nmembers = ["alice", "staff:eve"]\n';
+  await store.good(["access", "apply", await exportTo(store, (text) => text + eve + team + grant)]);
+  await store.good(["user", "set", "dora", "--same-as", "alice"]);
   const old = await store.good(["access", "export"]);
   const [, version = ""] = /^# access version (\d+)/.exec(old) ?? [];
   const role = { role: "ReadWrite" };
@@ -203,7 +205,7 @@ t.test("access history lists the versions, and rollback restores an earlier one"
   await store.good(["user", "remove", "staff:eve"]);
   const rolled = await store.good(["access", "rollback", version]);
   t.match(rolled, /no longer exist: alice, staff:eve/);
-  t.notMatch(await store.good(["access", "export"]), /alice|staff:eve/);
+  t.notMatch(await store.good(["access", "export"]), /alice|staff:eve/, "nor their groups");
   t.match(await store.run(["access", "rollback", "999"]), {
     code: 1,
     stderr: /version 999 does not exist/,

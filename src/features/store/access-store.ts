@@ -374,8 +374,15 @@ export function planRollback(earlier: Snapshot): ReplacementPlan {
   return (current) => {
     const gone = new Set(usersGone(current, earlier));
     const kept = allRecords(earlier).filter(({ user }) => !gone.has(user?.username ?? ""));
-    const users = kept.flatMap(({ user }) => user ?? []);
-    const groups = kept.flatMap(({ group = [] }) => group);
+    // Another person may have the name of a user who was removed.
+    const isLost = ({ sameAs = "" }: User) => gone.has(sameAs) && !isExternalUsername(sameAs);
+    const users = kept
+      .flatMap(({ user }) => user ?? [])
+      .map((user) => (isLost(user) ? updatedUser(user, { sameAs: undefined }) : user));
+    const groups = kept.flatMap(({ group }) => {
+      if (group === undefined) return [];
+      return { ...group, members: group.members.filter((member) => !gone.has(member)) };
+    });
     const grants = kept.flatMap(({ grants }) => grants);
     return replacementBy(current, merge(current, { users, groups, grants, boundaries }));
   };
