@@ -8,7 +8,7 @@ import {
   removeOne,
   step,
 } from "../approvals/kit.ts";
-import { passwordOf } from "../journeys/staff.ts";
+import { passwordOf, succeed } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
 import {
   auditFile,
@@ -26,10 +26,23 @@ const update = {
 };
 
 /** A gateway with a console, where deletes and updates by `bot` require approval. */
-async function open(t: Test, more = "", audit = ""): Promise<Careful & { url: string }> {
-  const entry = `[[acl]]\nusername = "bot"\ndatabase = "main"\nrole = "ReadWrite"\nrequire_approval = ["DELETE", "UPDATE"]\n${more}\n`;
-  const { config, url } = await consoleConfig(audit);
-  return { ...(await openCareful(t, { more: entry, config })), url };
+async function open(t: Test, more = ""): Promise<Careful & { url: string }> {
+  const { config, url } = await consoleConfig(more);
+  const opened = await openCareful(t, { config });
+  await limit(opened);
+  return { ...opened, url };
+}
+
+const careful = { role: "ReadWrite", require_approval: ["DELETE", "UPDATE"] };
+
+/** Replaces the entry of `bot`, or another one. */
+async function limit(
+  { gateway, root }: Careful,
+  more: object = {},
+  entry: object = careful,
+  place = "bot/main",
+): Promise<void> {
+  await succeed(gateway.send("PUT", `/api/access/${place}`, { ...entry, ...more }, root));
 }
 
 /** Clients of these users. */
@@ -37,12 +50,19 @@ function signedInAs(t: Test, url: string, ...names: string[]): Promise<ConsoleCl
   return Promise.all(names.map((name) => signedIn(t, url, name)));
 }
 
+const narrowed = {
+  row_filter: [{ column: "state", cmp: "=", value: "old" }],
+  max_changes: 50,
+};
+
 const approve = (name: string) => ({ decision: "approve", password: passwordOf(name) });
 
 const plain = await open(t);
+const { ask, bot, url, gateway, root } = plain;
+/** Its audit is shown, and only two tests ask for approvals. */
+const audited = await open(t, auditFile);
 
 t.test("an approver sees the rows in a browser and decides by keyboard", async (t) => {
-  const { ask, bot, url, count } = plain;
   const page = await openPage(t);
   await signInBrowser(page, url, "dave");
   await page.goto(`${url}/approvals`);
@@ -74,17 +94,16 @@ t.test("an approver sees the rows in a browser and decides by keyboard", async (
   await page.getByLabel("Your password").fill(passwordOf("dave"));
   await page.keyboard.press("Enter");
   await page.getByText("for the rows shown").waitFor();
-  const rows = await count();
+  const rows = await plain.count();
   t.match(await ask(bot, removeOne(0), id), { status: 200, body: { affected: 1 } });
-  t.equal(await count(), rows - 1);
+  t.equal(await plain.count(), rows - 1);
   await page.goto(`${url}/approvals/${idIn(all)}`);
   await lookAt(t, page, "approval");
 });
 
 t.test("a second approver sees what was decided, and by whom", async (t) => {
-  const limited =
-    '[[acl]]\nusername = "wim"\ndatabase = "main"\ntables = ["orders"]\nrole = "ReadOnly"\ncolumns = ["id"]\n';
-  const { ask, bot, url, gateway } = await open(t, `approvers = ["dave", "wim"]\n${limited}`);
+  await limit(plain, { approvers: ["dave", "wim"] });
+  await limit(plain, { columns: ["id"] }, { role: "ReadOnly" }, "wim/main/orders");
   const [dave, wim] = await Promise.all([signedIn(t, url, "dave"), signedIn(t, url, "wim")]);
   const page = `/approvals/${idIn(await ask(bot, removal))}`;
   t.match((await dave.get(page)).text, /name="touched" value="[0-9a-f]{64}"/);
@@ -103,30 +122,11 @@ t.test("a second approver sees what was decided, and by whom", async (t) => {
     author: { kind: "console", name: "dave" },
     reason: "not today",
   });
-});
-
-t.test("the audit names who approved or denied, and who requested", async (t) => {
-  const { ask, bot, url } = await open(t, "", auditFile);
-  const dave = await signedIn(t, url, "dave");
-  const denied = idIn(await ask(bot, update));
-  await dave.post(`/approvals/${denied}`, { decision: "deny" });
-  const approved = idIn(await ask(bot, removal));
-  await dave.post(`/approvals/${approved}`, approve("dave"));
-  t.equal((await ask(bot, removal, approved)).status, 200);
-  let text = "";
-  await eventually("the use is in the audit", async () => {
-    ({ text } = await dave.get("/audit?user=bot"));
-    return textOf(text).includes("used approval");
-  });
-  const lines = textOf(text.replaceAll("</tr>", "\n"));
-  t.match(lines, / dave requested by bot, console Update main\.orders denied /);
-  t.match(lines, / dave requested by bot, console Delete main\.orders approved /);
-  t.match(lines, / bot approved by dave Delete main\.orders Details of (?:(?!Delete).)* used /);
-  t.match(lines, / bot Delete main\.orders Details of (?:(?!Delete).)* asked /);
+  await succeed(gateway.send("DELETE", "/api/access/wim/main/orders", undefined, root));
 });
 
 t.test("only approvers and administrators can review a decided query", async (t) => {
-  const { ask, bot, url } = await open(t, 'approvers = ["wim"]');
+  await limit(plain, { approvers: ["wim"] });
   const [denied, approved] = [idIn(await ask(bot, update)), idIn(await ask(bot, removal))];
   const reviewers = await signedInAs(t, url, "wim", "root");
   const others = await signedInAs(t, url, "dave", "bot");
@@ -150,67 +150,9 @@ t.test("only approvers and administrators can review a decided query", async (t)
   }
 });
 
-t.test("requesters and users without the right cannot decide", async (t) => {
-  const { ask, bot, url, gateway } = await open(t, 'approvers = ["dave", "bot"]');
-  const id = idIn(await ask(bot, removal));
-  const page = `/approvals/${id}`;
-  const bots = await signedIn(t, url, "bot");
-  t.match((await bots.get("/approvals")).text, "For others to decide");
-  const own = await bots.get(page);
-  t.match(own.text, "You requested this, so another approver must decide");
-  t.notMatch(own.text, /name="decision"|Rows/);
-  t.equal((await bots.post(page, approve("bot"))).status, 403);
-  t.equal((await bots.post(page, { decision: "deny" })).status, 403);
-  const root = await signedIn(t, url, "root");
-  t.match((await root.get(page)).text, /You are not an approver. Approvers: <bdi>dave, bot/);
-  t.equal((await root.post(page, approve("root"))).status, 403, "not even an administrator");
-  const wim = await signedIn(t, url, "wim");
-  t.notMatch((await wim.get("/approvals")).text, id);
-  t.equal((await wim.get(page)).status, 404);
-  t.equal((await wim.post(page, approve("wim"))).status, 404);
-  for (const path of ["/approvals/x", `/approvals/${id.replace(/^./, "z")}`, "/approvals/%00"]) {
-    t.equal((await root.get(path)).status, 404, path);
-  }
-  const dave = await signedIn(t, url, "dave");
-  for (const form of [{}, { decision: "" }, { decision: "approved" }]) {
-    t.equal((await dave.post(page, form)).status, 400);
-  }
-  for (const password of ["", "wrong horse", passwordOf("bot")]) {
-    t.equal((await dave.post(page, { decision: "approve", password })).status, 401);
-  }
-  const long = await dave.post(page, { decision: "deny", reason: "x".repeat(501) });
-  t.match(long, { status: 400, text: "The reason may have at most 500 characters" });
-  await gateway.edit((text) =>
-    text.replace('username = "dave"', 'username = "dave"\ndisabled = true'),
-  );
-  await eventually("the session has ended", async () => (await dave.get(page)).status === 303);
-  t.match(await ask(bot, removal, id), { status: 202 }, "it is still pending");
-});
-
-t.test("a requester cannot decide under another name of the same person", async (t) => {
-  const { ask, bot, url, gateway, root } = await open(t, 'approvers = ["dave", "root"]');
-  const page = `/approvals/${idIn(await ask(bot, removal))}`;
-  const [dave] = await signedInAs(t, url, "dave");
-  t.match((await dave?.get(page))?.text, /name="decision"/);
-  const patched = await gateway.send("PATCH", "/api/users/bot", { same_as: "dave" }, root);
-  t.match(patched, { status: 200, body: { user: { username: "bot", same_as: "dave" } } });
-  const own = await dave?.get(page);
-  t.match(own?.text, "You requested this, so another approver must decide");
-  t.notMatch(own?.text, /name="decision"|Rows/);
-  t.equal((await dave?.post(page, approve("dave")))?.status, 403);
-  const [admin] = await signedInAs(t, url, "root");
-  for (const [name, other] of [
-    ["bot", "dave"],
-    ["dave", "bot"],
-  ] as const) {
-    const { text } = (await admin?.get(`/access/user?user=${name}`)) ?? {};
-    t.match(text, `Same person as <bdi>${other}</bdi>`, name);
-  }
-});
-
 t.test("an observer cannot see a query on a database that they may not read", async (t) => {
-  const also = '[[acl]]\nusername = "bot"\ndatabase = "side"\nrole = "ReadWrite"\n';
-  const { ask, bot, url } = await open(t, `approvers = ["wim"]\n${also}`);
+  await limit(plain, { approvers: ["wim"] });
+  await limit(plain, {}, { role: "ReadWrite" }, "bot/side");
   const insert = (note: string) => ({
     Insert: { database: "side", table: "notes", values: [{ note }] },
   });
@@ -229,7 +171,7 @@ t.test("an observer cannot see a query on a database that they may not read", as
 });
 
 t.test("rows and reasons are escaped, and invisible characters are spelled out", async (t) => {
-  const { ask, bot, root, url } = plain;
+  await limit(plain);
   const state = "<img src=x onerror=alert(1)>\u202e</pre>";
   await ask(root, { Insert: { ...orders, values: [{ id: 77, state }] } });
   const id = idIn(
@@ -246,7 +188,7 @@ t.test("rows and reasons are escaped, and invisible characters are spelled out",
 });
 
 t.test("the list shows conditions and row counts of pending approvals", async (t) => {
-  const { ask, bot, url } = await open(t);
+  const { ask, bot, url } = audited;
   await ask(bot, removal);
   await ask(bot, removeOne(3));
   const both = { and: [removal.Delete.where, { not: { column: "id", cmp: "<", value: 5 } }] };
@@ -283,9 +225,7 @@ t.test("the list shows conditions and row counts of pending approvals", async (t
 });
 
 t.test("an approval says in words what will happen, and shows readable JSON", async (t) => {
-  const narrowed =
-    'row_filter = [{ column = "state", cmp = "=", value = "old" }]\nmax_changes = 50';
-  const { ask, bot, url, gateway, root } = await open(t, narrowed);
+  await limit(plain, narrowed);
   const id = idIn(
     await ask(bot, { Delete: { ...orders, where: { column: "id", cmp: "<", value: 5 } } }),
   );
@@ -298,7 +238,7 @@ t.test("an approval says in words what will happen, and shows readable JSON", as
   const both = idIn(await ask(bot, batch));
   const [dave, bots] = await signedInAs(t, url, "dave", "bot");
   const { text = "" } = (await dave?.get(`/approvals/${id}`)) ?? {};
-  t.match(textOf(text), "bot will delete the rows of main.orders where id &lt; 5 : 5 rows now.");
+  t.match(textOf(text), "bot will delete the rows of main.orders where id &lt; 5 : 4 rows now.");
   t.match(
     textOf(text),
     'The row filter of bot is added for main.orders: only rows where state is "old".',
@@ -325,7 +265,7 @@ t.test("an approval says in words what will happen, and shows readable JSON", as
 });
 
 t.test("an approval of several megabytes holds up no other request", async (t) => {
-  const { ask, bot, url, gateway } = plain;
+  await limit(plain);
   // The spelling of the last number must be kept, which makes parsing slow.
   const ids = `${"1,".repeat(2_000_000)}1e0`;
   const unseen = "\u3164".repeat(300_000);
@@ -368,9 +308,7 @@ t.test("an approval of several megabytes holds up no other request", async (t) =
 });
 
 t.test("an approver who may not see an entry learns nothing of its contents", async (t) => {
-  const narrowed =
-    'row_filter = [{ column = "state", cmp = "=", value = "old" }]\nmax_changes = 50\napprovers = ["wim"]';
-  const { ask, bot, url, gateway, root } = await open(t, narrowed);
+  await limit(plain, { ...narrowed, approvers: ["wim"] });
   const id = idIn(await ask(bot, removeOne(1)));
   const [wim, admin] = await signedInAs(t, url, "wim", "root");
   const told = textOf((await wim?.get(`/approvals/${id}`))?.text ?? "");
@@ -379,11 +317,8 @@ t.test("an approver who may not see an entry learns nothing of its contents", as
   const all = textOf((await admin?.get(`/approvals/${id}`))?.text ?? "");
   t.match(all, 'The row filter of bot is added for main.orders: only rows where state is "old".');
   t.match(all, "The database refuses it beyond 50 changed rows.");
-  const missing = {
-    role: "ReadWrite",
-    row_filter: [{ column: "state", cmp: "=", value: "@secret" }],
-  };
-  await gateway.send("PUT", "/api/access/bot/main", missing, root);
+  const missing = { column: "state", cmp: "=", value: "@secret" };
+  await limit(plain, { row_filter: [missing] }, { role: "ReadWrite" });
   let now = "";
   await eventually("the query would be denied", async () => {
     now = textOf((await wim?.get(`/approvals/${id}`))?.text ?? "");
@@ -392,4 +327,83 @@ t.test("an approver who may not see an entry learns nothing of its contents", as
   t.notMatch(now, "@secret");
   const why = textOf((await admin?.get(`/approvals/${id}`))?.text ?? "");
   t.match(why, "It would be denied now, also when approved: Rows are limited by");
+});
+
+t.test("the audit names who approved or denied, and who requested", async (t) => {
+  const { ask, bot, url } = audited;
+  const dave = await signedIn(t, url, "dave");
+  const denied = idIn(await ask(bot, update));
+  await dave.post(`/approvals/${denied}`, { decision: "deny" });
+  const approved = idIn(await ask(bot, removal));
+  await dave.post(`/approvals/${approved}`, approve("dave"));
+  t.equal((await ask(bot, removal, approved)).status, 200);
+  let text = "";
+  await eventually("the use is in the audit", async () => {
+    ({ text } = await dave.get("/audit?user=bot"));
+    return textOf(text).includes("used approval");
+  });
+  const lines = textOf(text.replaceAll("</tr>", "\n"));
+  t.match(lines, / dave requested by bot, console Update main\.orders denied /);
+  t.match(lines, / dave requested by bot, console Delete main\.orders approved /);
+  t.match(lines, / bot approved by dave Delete main\.orders Details of (?:(?!Delete).)* used /);
+  t.match(lines, / bot Delete main\.orders Details of (?:(?!Delete).)* asked /);
+});
+
+t.test("a requester cannot decide under another name of the same person", async (t) => {
+  await limit(plain, { approvers: ["dave", "root"] });
+  const page = `/approvals/${idIn(await ask(bot, removal))}`;
+  const [dave] = await signedInAs(t, url, "dave");
+  t.match((await dave?.get(page))?.text, /name="decision"/);
+  const patched = await gateway.send("PATCH", "/api/users/bot", { same_as: "dave" }, root);
+  t.match(patched, { status: 200, body: { user: { username: "bot", same_as: "dave" } } });
+  const own = await dave?.get(page);
+  t.match(own?.text, "You requested this, so another approver must decide");
+  t.notMatch(own?.text, /name="decision"|Rows/);
+  t.equal((await dave?.post(page, approve("dave")))?.status, 403);
+  const [admin] = await signedInAs(t, url, "root");
+  for (const [name, other] of [
+    ["bot", "dave"],
+    ["dave", "bot"],
+  ] as const) {
+    const { text } = (await admin?.get(`/access/user?user=${name}`)) ?? {};
+    t.match(text, `Same person as <bdi>${other}</bdi>`, name);
+  }
+  await succeed(gateway.send("PATCH", "/api/users/bot", { same_as: null }, root));
+});
+
+t.test("requesters and users without the right cannot decide", async (t) => {
+  await limit(plain, { approvers: ["dave", "bot"] });
+  const id = idIn(await ask(bot, removal));
+  const page = `/approvals/${id}`;
+  const bots = await signedIn(t, url, "bot");
+  t.match((await bots.get("/approvals")).text, "For others to decide");
+  const own = await bots.get(page);
+  t.match(own.text, "You requested this, so another approver must decide");
+  t.notMatch(own.text, /name="decision"|Rows/);
+  t.equal((await bots.post(page, approve("bot"))).status, 403);
+  t.equal((await bots.post(page, { decision: "deny" })).status, 403);
+  const root = await signedIn(t, url, "root");
+  t.match((await root.get(page)).text, /You are not an approver. Approvers: <bdi>dave, bot/);
+  t.equal((await root.post(page, approve("root"))).status, 403, "not even an administrator");
+  const wim = await signedIn(t, url, "wim");
+  t.notMatch((await wim.get("/approvals")).text, id);
+  t.equal((await wim.get(page)).status, 404);
+  t.equal((await wim.post(page, approve("wim"))).status, 404);
+  for (const path of ["/approvals/x", `/approvals/${id.replace(/^./, "z")}`, "/approvals/%00"]) {
+    t.equal((await root.get(path)).status, 404, path);
+  }
+  const dave = await signedIn(t, url, "dave");
+  for (const form of [{}, { decision: "" }, { decision: "approved" }]) {
+    t.equal((await dave.post(page, form)).status, 400);
+  }
+  for (const password of ["", "wrong horse", passwordOf("bot")]) {
+    t.equal((await dave.post(page, { decision: "approve", password })).status, 401);
+  }
+  const long = await dave.post(page, { decision: "deny", reason: "x".repeat(501) });
+  t.match(long, { status: 400, text: "The reason may have at most 500 characters" });
+  await gateway.edit((text) =>
+    text.replace('username = "dave"', 'username = "dave"\ndisabled = true'),
+  );
+  await eventually("the session has ended", async () => (await dave.get(page)).status === 303);
+  t.match(await ask(bot, removal, id), { status: 202 }, "it is still pending");
 });
