@@ -1,13 +1,23 @@
-import { chownSync, existsSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  chownSync,
+  copyFileSync,
+  existsSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
 import type { ServerResponse } from "node:http";
 import path from "node:path";
-import t from "tap";
+import t, { type Test } from "tap";
 import { sharedServer } from "../engine/postgres/kit.ts";
 import { startPostgres } from "../engine/postgres/server.ts";
+import { staffedHome, tokenOf } from "../journeys/staff.ts";
 import { eventually } from "../kit/eventually.ts";
-import { ADMIN_PASSWORD, startGateway, temporaryHome } from "../kit/gateway.ts";
+import { startGateway, temporaryHome, writeConfiguration } from "../kit/gateway.ts";
 import { runCommand, Service } from "../kit/process.ts";
 import { RecordingUpstream } from "../kit/upstream.ts";
+import { runWarm } from "../kit/warm-command.ts";
 import { makeStore, queryStatus, select, storeConfig } from "./kit.ts";
 
 const accessFile = `
@@ -54,6 +64,14 @@ role = "ReadOnly"
 rate_limit = "60/min"
 `;
 
+/** A service directory whose store is a new database without tables. */
+async function emptyStore(t: Test, home = temporaryHome(t)) {
+  const server = await sharedServer();
+  const config = storeConfig(server.url(await server.createDatabase()), {});
+  writeConfiguration(home, { config });
+  return { home, config, run: (...flags: string[]) => runWarm(home, flags) };
+}
+
 t.test("an import and an export of an access file lose nothing", async (t) => {
   const store = await makeStore(t, {}, await sharedServer());
   const file = path.join(store.home, "old.toml");
@@ -79,7 +97,7 @@ t.test("an import takes over a host's tokens and revocations", async (t) => {
   const [kept, revoked] = [await single.login(), await single.login()];
   await single.send("POST", "/logout", {}, revoked);
   const issue = ["token", "issue", "admin", "--name", "ci", "--opaque"];
-  const machine = (await runCommand(single.home, issue)).stdout.trim();
+  const machine = (await runWarm(single.home, issue)).stdout.trim();
   await single.service.stop();
 
   const store = await makeStore(t, {}, await sharedServer());
@@ -90,7 +108,7 @@ t.test("an import takes over a host's tokens and revocations", async (t) => {
     readFileSync(path.join(store.home, "store.key")),
     { mode: 0o600 },
   );
-  const imported = await runCommand(single.home, ["store", "import", single.accessFile]);
+  const imported = await runWarm(single.home, ["store", "import", single.accessFile]);
   t.match(imported, {
     code: 0,
     stdout: /contains 1 user, .*\nImported 1 revocation, 1 issued token and 1 signing key\./,
@@ -123,30 +141,24 @@ t.test("an ignored access file is reported at the start and at each edit", async
 });
 
 t.test("an import deletes the initial password of a replaced administrator", async (t) => {
-  const server = await sharedServer();
-  const home = temporaryHome(t);
-  const config = storeConfig(server.url(await server.createDatabase()), {});
-  writeFileSync(path.join(home, "gateway.toml"), config);
-  t.match(await runCommand(home, ["store", "init"]), { code: 0 });
-  const exported = await runCommand(home, ["store", "export"]);
+  const { home, run } = await emptyStore(t);
+  t.match(await run("store", "init"), { code: 0 });
+  const exported = await run("store", "export");
   const [same, other] = [path.join(home, "same.toml"), path.join(home, "other.toml")];
   writeFileSync(same, exported.stdout, { mode: 0o600 });
   writeFileSync(other, accessFile, { mode: 0o600 });
   const passwordFile = path.join(home, "initial_admin_password");
-  t.match(await runCommand(home, ["store", "import", same]), { code: 0 });
+  t.match(await run("store", "import", same), { code: 0 });
   t.ok(existsSync(passwordFile), "the administrator still has it");
-  t.match(await runCommand(home, ["store", "import", other]), { code: 0, stdout: /^Removed /m });
+  t.match(await run("store", "import", other), { code: 0, stdout: /^Removed /m });
   t.notOk(existsSync(passwordFile));
   t.ok(existsSync(other), "only the gateway's own access file is renamed");
 });
 
 t.test("store init creates the first administrator once, with the chosen name", async (t) => {
-  const server = await sharedServer();
-  const home = temporaryHome(t);
-  const url = server.url(await server.createDatabase());
-  writeFileSync(path.join(home, "gateway.toml"), storeConfig(url, {}));
+  const { home, config, run } = await emptyStore(t);
   if (process.getuid?.() === 0) chownSync(home, 65_534, 65_534);
-  const made = await runCommand(home, ["store", "init", "--admin", "root"]);
+  const made = await run("store", "init", "--admin", "root");
   const owner = statSync(home).uid;
   for (const name of ["store.key", "initial_admin_password"]) {
     t.equal(statSync(path.join(home, name)).uid, owner, name);
@@ -154,10 +166,10 @@ t.test("store init creates the first administrator once, with the chosen name", 
   t.match(made, { code: 0, stdout: /Created the tables.*Added root/s });
   const password = readFileSync(path.join(home, "initial_admin_password"), "utf8").trim();
   t.notMatch(made.stdout, password);
-  const again = await runCommand(home, ["store", "init"]);
+  const again = await run("store", "init");
   t.match(again, { code: 0, stdout: /are up to date/ });
   t.notMatch(again.stdout, "Added");
-  const gateway = await startGateway(t, { home, config: storeConfig(url, {}) });
+  const gateway = await startGateway(t, { home, config });
   t.ok(await gateway.login("root", password));
 });
 
@@ -166,7 +178,7 @@ t.test("of replicas that run store init together, one adds the administrator", a
   const url = server.url(await server.createDatabase());
   const homes = [temporaryHome(t), temporaryHome(t), temporaryHome(t)];
   for (const home of homes) {
-    writeFileSync(path.join(home, "gateway.toml"), storeConfig(url, {}));
+    writeConfiguration(home, { config: storeConfig(url, {}) });
     const key = `${Buffer.alloc(32, 7).toString("base64url")}\n`;
     writeFileSync(path.join(home, "store.key"), key, { mode: 0o600 });
   }
@@ -179,14 +191,11 @@ t.test("of replicas that run store init together, one adds the administrator", a
 });
 
 t.test("store init and import complete without a reader of what they print", async (t) => {
-  const server = await sharedServer();
-  const home = temporaryHome(t);
-  const url = server.url(await server.createDatabase());
-  writeFileSync(path.join(home, "gateway.toml"), storeConfig(url, {}));
+  const { home, run } = await emptyStore(t);
   const unread = (...flags: string[]) =>
     runCommand(home, flags, { through: ["bash", "-c", 'set -o pipefail; "$0" "$@" | true'] });
   t.match(await unread("store", "init"), { code: 0, stderr: "" });
-  const users = async () => (await runCommand(home, ["user", "list"])).stdout;
+  const users = async () => (await run("user", "list")).stdout;
   t.match(await users(), /^admin /m);
   const file = path.join(home, "access_control.toml");
   writeFileSync(file, accessFile, { mode: 0o600 });
@@ -196,15 +205,13 @@ t.test("store init and import complete without a reader of what they print", asy
 });
 
 t.test("store init creates a service directory that is missing", async (t) => {
-  const server = await sharedServer();
-  const place = temporaryHome(t);
+  const { home: place, config: section } = await emptyStore(t);
   const config = path.join(place, "gateway.toml");
-  const url = server.url(await server.createDatabase());
   // The key has a directory of its own, so that nothing else makes the service directory.
-  writeFileSync(config, `${storeConfig(url, {})}key_file = "keys/store.key"\n`);
+  writeConfiguration(place, { config: `${section}key_file = "keys/store.key"\n` });
   const home = path.join(place, "var", "gatehouse");
-  const env = { GATEHOUSE_HOME: home };
-  const made = await runCommand(place, ["store", "init", "--config", config], { env });
+  const flags = ["store", "init", "--config", config];
+  const made = await runWarm(place, flags, "", { GATEHOUSE_HOME: home });
   t.match(made, { code: 0, stderr: "", stdout: /Added admin/ });
   const modeOf = (file: string) => statSync(file).mode & 0o777;
   t.equal(modeOf(home), 0o700);
@@ -230,7 +237,7 @@ t.test("a start without the store fails, or waits with --wait", async (t) => {
 
   await server.stop();
   t.match(await runCommand(home, serve), { code: 1, stderr: /does not answer/ });
-  const checked = await runCommand(home, ["config", "check", "--json"]);
+  const checked = await runWarm(home, ["config", "check", "--json"]);
   t.match(JSON.parse(checked.stdout), { errors: [/does not answer/] });
   t.equal(JSON.parse(checked.stdout).errors.length, 1, "the store is reported once");
   const waiting = new Service(home, [...serve, "--wait"]);
@@ -274,20 +281,16 @@ t.test("a rolling restart loses no request", async (t) => {
 
 t.test("with access files of their own, replicas share revocations and keys", async (t) => {
   const store = await makeStore(t, { access: "file" }, await sharedServer());
-  const single = await startGateway(t, { config: "[mcp]\nenabled = false\n" });
-  await single.addUser("alice", "ReadOnly");
-  await single.service.stop();
+  const staffed = await staffedHome(t, ["admin * Owner", "alice main ReadOnly"]);
   const withFile = () => {
     const home = store.makeHome();
-    writeFileSync(path.join(home, "access_control.toml"), readFileSync(single.accessFile), {
-      mode: 0o600,
-    });
+    copyFileSync(path.join(staffed, "access_control.toml"), path.join(home, "access_control.toml"));
     return store.replica(store.url, home);
   };
   const [one, two] = [await withFile(), await withFile()];
-  const token = await one.login("alice", "alice password");
+  const token = await tokenOf(one, "alice");
   t.equal(await queryStatus(two, token), 200);
-  const admin = await two.login("admin", ADMIN_PASSWORD);
+  const admin = await tokenOf(two, "admin");
   const lowered = await two.send("PUT", "/api/access/alice/main", { role: "ReadWrite" }, admin);
   t.match(lowered, { status: 409, body: { code: "access_file_read_only" } });
   t.equal((await two.send("DELETE", "/api/users/alice/tokens", {}, admin)).status, 200);
