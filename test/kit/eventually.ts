@@ -2,7 +2,7 @@ import { setTimeout as delay } from "node:timers/promises";
 
 /** Timeout for any event that a test waits for, on a busy machine. */
 export const PATIENCE_MS = 60_000;
-const STEP_MS = 20;
+const STEP_MS = 40;
 
 /**
  * Polls a condition that has no event.
@@ -27,6 +27,6 @@ export async function untilStill(what: string, count: () => number): Promise<voi
     const now = count();
     looks = now === last ? looks + 1 : 0;
     last = now;
-    return looks === 20;
+    return looks === 10;
   });
 }
