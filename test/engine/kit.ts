@@ -89,11 +89,17 @@ export async function rowsAs(address: string, body: object, accept: string) {
   return { status: response.statusCode ?? 0, type, text: await text(response) };
 }
 
+function linesIn(chunk: Buffer): number {
+  let lines = 0;
+  for (let at = chunk.indexOf(10); at !== -1; at = chunk.indexOf(10, at + 1)) lines += 1;
+  return lines;
+}
+
 /** Reads a body to its end: whether the connection was cut, and the number of lines. */
 export async function endOf(response: IncomingMessage): Promise<{ isCut: boolean; lines: number }> {
   let lines = 0;
   try {
-    for await (const chunk of response) lines += String(chunk).split("\n").length - 1;
+    for await (const chunk of response) lines += linesIn(chunk);
     return { isCut: false, lines };
   } catch {
     return { isCut: true, lines };

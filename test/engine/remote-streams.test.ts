@@ -14,8 +14,6 @@ const POSTGRES_ROWS = 40_000;
 const MYSQL_ROWS = 25_000;
 const items = selectAll("items");
 
-let filled: Promise<string> | undefined;
-
 /** Creates `main` with a table of 1,000 bytes per row, and a view that fails. */
 async function fillPostgres(): Promise<string> {
   const server = await sharedPostgres();
@@ -30,12 +28,13 @@ async function fillPostgres(): Promise<string> {
   return database;
 }
 
-async function onPostgres(t: Test, keys: Readonly<Record<string, number>> = {}) {
+type Keys = Readonly<Record<string, number>>;
+
+async function onPostgres(test: Test, keys: Keys = {}) {
   const server = await sharedPostgres();
-  filled ??= fillPostgres();
   const database = await filled;
   const sql = (words: string) => server.sql(words, database);
-  const { service, address } = await startService(t, server.url(database), {}, keys);
+  const { service, address } = await startService(test, server.url(database), {}, keys);
   await query(address, selectAll("items", { limit: 1 }));
   const active = async (and = "true"): Promise<number> => {
     const rows = await sql(
@@ -57,16 +56,16 @@ async function onPostgres(t: Test, keys: Readonly<Record<string, number>> = {}) 
   return { address, pid, rowCount: POSTGRES_ROWS, database, sql, active, waiting, hasWaited, cut };
 }
 
-async function onMysql(t: Test, keys: Readonly<Record<string, number>> = {}) {
+async function onMysql(test: Test, keys: Keys = {}) {
   const server = await sharedMysql();
-  await freshMysql(t);
+  await freshMysql(test);
   await server.sql(
     "create table main.items (id bigint primary key, text text not null)",
     `insert into main.items
       with recursive numbers as (select 1 as id union all select id + 1 from numbers where id < 1000)
       select 1000 * (a.id - 1) + b.id, repeat('x', 1000) from numbers as a, numbers as b where a.id <= ${MYSQL_ROWS / 1000}`,
   );
-  const { service, address } = await startService(t, server.url, {}, keys);
+  const { service, address } = await startService(test, server.url, {}, keys);
   await query(address, selectAll("items", { limit: 1 }));
   const sending = () =>
     server.sql(
@@ -83,7 +82,14 @@ async function onMysql(t: Test, keys: Readonly<Record<string, number>> = {}) {
   return { address, pid, rowCount: MYSQL_ROWS, active, waiting: active, hasWaited, cut };
 }
 
-for (const [name, scene] of Object.entries({ PostgreSQL: onPostgres, MySQL: onMysql })) {
+const filled = fillPostgres();
+/** For all tests without a time limit. */
+const postgres = await onPostgres(t);
+const scenes = [
+  { name: "PostgreSQL", scene: onPostgres, unlimited: async () => postgres },
+  { name: "MySQL", scene: onMysql, unlimited: onMysql },
+];
+for (const { name, scene, unlimited } of scenes) {
   t.test(`a client may read for longer than the time limit (${name})`, async (t) => {
     const { address, pid, rowCount, active, hasWaited } = await scene(t, { statement_timeout: 1 });
     await (await openRows(address, selectAll("items", { limit: 5000 }), ndjson)).forEach(() => {});
@@ -97,7 +103,7 @@ for (const [name, scene] of Object.entries({ PostgreSQL: onPostgres, MySQL: onMy
   });
 
   t.test(`the server breaks an answer off, or a client leaves (${name})`, async (t) => {
-    const { address, rowCount, waiting, active, cut } = await scene(t);
+    const { address, rowCount, waiting, active, cut } = await unlimited(t);
     const broken = await openRows(address, items, csv);
     await eventually("it is ended while it waits", cut);
     const end = await endOf(broken);
@@ -114,7 +120,7 @@ for (const [name, scene] of Object.entries({ PostgreSQL: onPostgres, MySQL: onMy
 t.test(
   "a query that fails halfway cuts the connection, and before its rows is a 400",
   async (t) => {
-    const { address, rowCount } = await onPostgres(t);
+    const { address, rowCount } = postgres;
     const failing = await openRows(address, selectAll("failing"), ndjson);
     t.equal(failing.statusCode, 200);
     const end = await endOf(failing);
@@ -129,7 +135,7 @@ t.test(
 );
 
 t.test("streams take half of the slots and leave room for others", async (t) => {
-  const { address, active, waiting, rowCount } = await onPostgres(t);
+  const { address, active, waiting, rowCount } = postgres;
   const responses = await Promise.all(
     Array.from({ length: 8 }, () => openRows(address, items, ndjson)),
   );
@@ -143,7 +149,7 @@ t.test("streams take half of the slots and leave room for others", async (t) => 
 });
 
 t.test("unread JSON of many rows holds little memory and no connection", async (t) => {
-  const { address, pid, rowCount, database, sql } = await onPostgres(t);
+  const { address, pid, rowCount, database, sql } = postgres;
   const before = residentBytes(pid);
   let most = before;
   const timer = setInterval(() => {
@@ -156,22 +162,22 @@ t.test("unread JSON of many rows holds little memory and no connection", async (
   // No client has read a byte, and the database is idle.
   const busy = `select 1 from pg_stat_activity where datname = '${database}' and state <> 'idle' and pid <> pg_backend_pid()`;
   t.same(await sql(busy), []);
-  for (const response of responses) {
+  for (const [at, response] of responses.entries()) {
     let length = 0;
     let ids = 0;
     for await (const chunk of response) {
       length += chunk.length;
-      ids += String(chunk).split(`"id"`).length - 1;
+      if (at === 0) ids += String(chunk).split(`"id"`).length - 1;
     }
     t.equal(length, Number(response.headers["content-length"]));
-    t.ok(ids > rowCount * 0.99, "a key may lie across two chunks");
+    if (at === 0) t.ok(ids > rowCount * 0.99, "a key may lie across two chunks");
   }
   clearInterval(timer);
   t.ok(most - before < 150 * megabyte, `it took ${Math.round((most - before) / megabyte)} MB`);
 });
 
 t.test("a value may be longer than a chunk", async (t) => {
-  const { sql, address } = await onPostgres(t);
+  const { sql, address } = postgres;
   await sql(
     `create table main.long (id bigint primary key, text text, more json);
     insert into main.long values (1, repeat('"é', 1000000), null), (2, '', '[1, 2]'), (3, null, 'null')`,
